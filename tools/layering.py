@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Checks the rules of the source tree; prints `file:line: message` and exits 1 if one is broken.
+
+    tools/layering.py [ROOT]
+
+1. What a folder may include (ALLOWED), and which folders must not reach MLIR through any header.
+2. No source file over 800 lines.
+3. A README.md in each folder, of 80 lines or less below the top.
+4. A lit test of the same name for each pass, and a line of a lit test for each op of a dialect.
+"""
+import os
+import re
+import subprocess
+import sys
+
+LLVM = {"mlir", "llvm"}
+# Longest matching prefix wins. Words: the areas of include/lathe, and `mlir`, `llvm`, `onnx`,
+# `flatbuffers`, `system` (POSIX). The standard library and the folder itself are always allowed.
+ALLOWED = {
+    "lib/support": {"support"},
+    "lib/reference": {"support", "reference"},
+    "lib/analysis": {"support", "analysis", "engine"},
+    "lib/engine": {"support", "engine", "flatbuffers", "system"},
+    "runtime": {"support", "engine", "runtime", "system"},
+    "lib/ir": {"support", "analysis", "ir", *LLVM},
+    "lib/import": {"support", "ir", "import", "onnx", "system", *LLVM},
+    "passes": {"support", "reference", "analysis", "engine", "ir", "passes", "kernelspec", *LLVM},
+    "passes/select": {"support", "engine", "ir", "passes", "kernelspec", "select", *LLVM},
+    "codegen": {"support", "engine", "ir", "codegen", "kernelspec", "select", "system", *LLVM},
+    "codegen/select": {"support", "engine", "kernelspec", "select"},
+    "codegen/nvrtc": {"support", "codegen", "kernelspec", "system"},
+    "codegen/device": set(),
+    "lib/compiler": {"support", "reference", "analysis", "engine", "ir", "import", "passes",
+                     "codegen", "kernelspec", "select", "runtime", "compiler", "system", *LLVM},
+}
+# Headers of an area obey the rule of the folder that implements it.
+HEADERS = {area: f"lib/{area}" for area in
+           ("support", "reference", "analysis", "engine", "ir", "import", "compiler")}
+HEADERS.update(runtime="runtime", passes="passes", codegen="codegen")
+# Not one header on the way may be MLIR's or LLVM's.
+MLIR_FREE = ("lib/support", "lib/reference", "lib/engine", "lib/analysis", "runtime",
+             "codegen/select", "codegen/nvrtc", "codegen/device")
+# What passes and codegen share: what a kernel is, and for which target.
+KERNEL_SPEC = {"KernelSpec.h", "Target.h"}
+
+STANDARD = set("""
+algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono
+cinttypes ciso646 climits clocale cmath codecvt compare complex concepts condition_variable
+coroutine csetjmp csignal cstdarg cstdbool cstddef cstdint cstdio cstdlib cstring ctime cuchar
+cwchar cwctype deque exception execution filesystem format forward_list fstream functional future
+initializer_list iomanip ios iosfwd iostream istream iterator latch limits list locale map memory
+memory_resource mutex new numbers numeric optional ostream queue random ranges ratio regex
+scoped_allocator semaphore set shared_mutex source_location span sstream stack stdexcept stop_token
+streambuf string string_view syncstream system_error thread tuple type_traits typeindex typeinfo
+unordered_map unordered_set utility valarray variant vector version
+assert.h errno.h float.h inttypes.h limits.h math.h stdarg.h stdbool.h stddef.h stdint.h stdio.h
+stdlib.h string.h time.h immintrin.h""".split())
+
+SOURCE = (".cpp", ".h", ".c", ".cuh", ".cu", ".td", ".fbs", ".py")
+INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+MAX_LINES, MAX_README = 800, 80
+PASS = re.compile(r"PassWrapper<|impl::\w+Base<|GEN_PASS_DEF_")
+
+
+def tracked(root):
+    """Files of the tree, as git sees them (also new ones); all of them outside a checkout."""
+    try:
+        out = subprocess.run(
+            ["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
+            check=True, capture_output=True, text=True).stdout.splitlines()
+        if out:
+            return sorted(f for f in out if os.path.isfile(os.path.join(root, f)))
+    except (OSError, subprocess.CalledProcessError):
+        pass
+    found = []
+    for folder, folders, files in os.walk(root):
+        folders[:] = [f for f in folders if not f.startswith((".", "build"))]
+        found += [os.path.relpath(os.path.join(folder, f), root) for f in files]
+    return sorted(found)
+
+
+def lines_of(root, file):
+    with open(os.path.join(root, file), encoding="utf-8", errors="replace") as f:
+        return f.read().splitlines()
+
+
+def includes_of(root, file):
+    for number, line in enumerate(lines_of(root, file), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match[1] == '"', match[2]
+
+
+def owner(file):
+    """The folder whose rule a file obeys, or None (tools, test, examples)."""
+    parts = file.split("/")
+    if parts[:2] == ["include", "lathe"] and len(parts) > 3:
+        return HEADERS.get(parts[2], f"lib/{parts[2]}")
+    matches = [p for p in ALLOWED if file.startswith(p + "/")]
+    return max(matches, key=len, default=None)
+
+
+def kind_of(root, file, quoted, path):
+    """What an include is, in the words of ALLOWED; and the file it names, if it is ours."""
+    first = path.split("/")[0]
+    if first == "lathe":
+        parts = path.split("/")
+        area, header = parts[1], "include/" + path
+        if area == "codegen":
+            stem = os.path.splitext(parts[-1])[0]
+            if parts[-1] in KERNEL_SPEC:
+                area = "kernelspec"
+            elif os.path.exists(os.path.join(root, "codegen/select", stem + ".cpp")):
+                area = "select"
+        return area, header
+    if first in LLVM or first in ("llvm-c", "clang", "lld"):
+        return ("mlir" if first == "mlir" else "llvm"), None
+    if first == "onnx" or path.startswith("google/protobuf"):
+        return "onnx", None
+    if first == "flatbuffers":
+        return "flatbuffers", None
+    if path in STANDARD:
+        return "std", None
+    if quoted:
+        local = os.path.normpath(os.path.join(os.path.dirname(file), path))
+        return "local", local
+    return "system", None
+
+
+def reaches_mlir(root, file, seen):
+    """The chain of headers from `file` to one of MLIR's or LLVM's, or None."""
+    if file in seen or not os.path.exists(os.path.join(root, file)):
+        return None
+    seen.add(file)
+    for _, quoted, path in includes_of(root, file):
+        kind, target = kind_of(root, file, quoted, path)
+        if kind in LLVM:
+            return [path]
+        if target:
+            chain = reaches_mlir(root, target, seen)
+            if chain:
+                return [path] + chain
+    return None
+
+
+def check_includes(root, files):
+    for file in files:
+        folder = owner(file)
+        if folder is None or not file.endswith((".cpp", ".h", ".c", ".cuh", ".cu")):
+            continue
+        allowed = ALLOWED.get(folder)
+        if allowed is None:
+            yield file, 1, f"no include rule for {folder}: add it to tools/layering.py"
+            continue
+        own = {area for area, implementation in HEADERS.items() if folder == implementation}
+        for number, quoted, path in includes_of(root, file):
+            kind, target = kind_of(root, file, quoted, path)
+            if kind == "local":
+                if not target.startswith(folder + "/") and not file.startswith("include/"):
+                    other = owner(target) or os.path.dirname(target)
+                    if other != folder:
+                        yield file, number, f"{folder} includes a private header of {other}: {path}"
+            elif kind != "std" and kind not in allowed | own:
+                yield file, number, f"{folder} must not include {kind}: {path}"
+        # Public headers of codegen are shared by folders with and without MLIR, so that the rule
+        # is asked from the sources that include them.
+        if folder.startswith(MLIR_FREE):
+            for number, quoted, path in includes_of(root, file):
+                kind, target = kind_of(root, file, quoted, path)
+                chain = target and reaches_mlir(root, target, {file})
+                if chain:
+                    yield file, number, (f"{folder} must be free of MLIR and LLVM, but "
+                                         + " -> ".join([path] + chain))
+
+
+def check_sizes(root, files):
+    for file in files:
+        if file.endswith(SOURCE):
+            count = len(lines_of(root, file))
+            if count > MAX_LINES:
+                yield file, MAX_LINES, f"{count} lines; a file is about one thing (800 at most)"
+
+
+def check_readmes(root, files):
+    folders = set()
+    for file in files:
+        folder = os.path.dirname(file)
+        while folder:
+            folders.add(folder)
+            folder = os.path.dirname(folder)
+    for folder in sorted(folders):
+        parts = folder.split("/")
+        if "Inputs" in parts or any(p.startswith(".") for p in parts):
+            continue
+        readme = folder + "/README.md"
+        if readme not in files:
+            yield folder, 1, "has no README.md"
+        elif len(lines_of(root, readme)) > MAX_README:
+            yield readme, MAX_README, "more than a screen"
+
+
+def plain(name):
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def check_tests(root, files):
+    tests = [f for f in files if f.startswith("test/") and f.endswith(".mlir")]
+    named = {(f.split("/")[-2], plain(os.path.splitext(os.path.basename(f))[0])) for f in tests}
+    for file in files:
+        parts = file.split("/")
+        if parts[0] == "passes" and len(parts) == 3 and file.endswith(".cpp"):
+            if any(PASS.search(line) for line in lines_of(root, file)):
+                stem = os.path.splitext(parts[2])[0]
+                if (parts[1], plain(stem)) not in named:
+                    yield file, 1, f"no lit test test/passes/{parts[1]}/{stem}.mlir"
+    text = "\n".join(line for f in tests for line in lines_of(root, f))
+    words = set(re.findall(r"\b(?:lathe|exec|tile|onnx)\.[a-z0-9_]+", text))
+    for file in files:
+        if not (file.startswith("lib/ir/") or file.startswith("include/lathe/ir/")) \
+                or not file.endswith(".td"):
+            continue
+        for number, line in enumerate(lines_of(root, file), 1):
+            match = re.search(r'^\s*def\s+(Lathe|Exec|Tile)\w*_\w+\s*:\s*\w+<"([a-z0-9_.]+)"', line)
+            if match and "Op" in line:
+                name = f"{match[1].lower()}.{match[2]}"
+                if name not in words:
+                    yield file, number, f"no lit test names the op {name}"
+
+
+def violations(root):
+    files = tracked(root)
+    for check in (check_includes, check_sizes, check_readmes, check_tests):
+        yield from check(root, files)
+
+
+def main(argv):
+    root = argv[1] if len(argv) > 1 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    count = 0
+    for file, line, message in violations(root):
+        print(f"{file}:{line}: {message}")
+        count += 1
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))
