@@ -1,0 +1,137 @@
+//===- EngineFile.h - the file that holds compiled models -------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Layout, little-endian:
+//
+//   128 bytes  header: magic, format version, sizes, build id, digest
+//   256 bytes  per section: type, offset, length, SHA-256, name, entry, target
+//   sections   each from a multiple of 4096, zero bytes between
+//
+// The header's digest covers header and table, a section's digest its bytes, and the
+// bytes between sections must be zero: no bit of the file can flip unnoticed. The
+// reader checks all of it before anything is parsed.
+//
+// Sections are sorted, so equal contents make equal files.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_ENGINE_ENGINEFILE_H
+#define LATHE_ENGINE_ENGINEFILE_H
+
+#include "lathe/engine/Plan.h"
+#include "lathe/support/Status.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lathe::engine {
+
+/// Version of the layout, of plan.fbs and of KernelAbi.h together: an engine of
+/// another version is refused.
+inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint64_t kSectionAlignment = 4096;
+/// Names, entries and targets of sections are at most this long.
+inline constexpr size_t kMaxSectionName = 63;
+
+enum class SectionType : uint32_t {
+  Metadata = 1, ///< JSON text: options, versions, remarks of the build; name "options"
+  Plan = 2,     ///< serialize()d Plan; entry and target set
+  Kernels = 3,  ///< per target: an ELF shared object (CPU), or an archive of cubins by name
+  Weights = 4,  ///< raw bytes that plans point into; by name
+  Debug = 5,    ///< archive: kernel sources by kernel name, ...; target set
+};
+
+/// Named byte strings in one section: cubins, sources.
+using Archive = std::vector<std::pair<std::string, std::string_view>>;
+/// Sorted by name; names must be unique.
+std::string packArchive(const std::map<std::string, std::string> &items);
+/// Views into `bytes`; Invalid for anything that packArchive does not write.
+Result<Archive> parseArchive(std::string_view bytes, const std::string &where = {});
+
+/// Collects sections and writes the file.
+class EngineWriter {
+public:
+  /// `buildId`: what made the engine, at most 31 characters.
+  explicit EngineWriter(std::string buildId) : buildId(std::move(buildId)) {}
+
+  Status addPlan(const Plan &plan);
+  /// CPU: the bytes of the ELF image. CUDA: packArchive() of cubins.
+  Status addKernels(std::string target, std::string bytes);
+  /// Appends to the Weights section `section`; returns the offset, a multiple of 64.
+  /// Equal bytes are stored once.
+  Result<uint64_t> addWeight(const std::string &section, std::string_view bytes);
+  Status addDebug(std::string name, std::string target, std::string bytes);
+  Status addMetadata(std::string name, std::string json);
+
+  /// The whole file.
+  Result<std::string> str();
+  /// Writes to a temporary file beside `path` and renames it.
+  Status write(const std::string &path);
+
+private:
+  struct Section {
+    SectionType type;
+    std::string name, entry, target, bytes;
+  };
+  Status add(Section section);
+
+  std::string buildId;
+  std::vector<Section> sections;
+  std::map<std::string, std::map<std::string, uint64_t>> weightOffsets; ///< by section, digest
+};
+
+/// A checked engine file. Immutable; any number of threads may use it.
+class EngineReader {
+public:
+  struct Section {
+    SectionType type;
+    std::string name, entry, target;
+    std::string_view bytes; ///< valid as long as the reader
+  };
+  struct Options {
+    /// Off: the digests of Weights sections are not checked, which saves reading them.
+    bool checkWeights = true;
+  };
+
+  /// Maps the weights of a file and copies the rest. Errors: RuntimeFailure when it cannot be
+  /// read, Invalid with the offset when it is damaged, Unsupported for another version.
+  static Result<std::shared_ptr<const EngineReader>> open(const std::string &path,
+                                                          const Options &options);
+  static Result<std::shared_ptr<const EngineReader>> open(const std::string &path) {
+    return open(path, Options());
+  }
+  /// Copies `bytes`.
+  static Result<std::shared_ptr<const EngineReader>> fromMemory(std::string_view bytes);
+  ~EngineReader();
+  EngineReader(const EngineReader &) = delete;
+  EngineReader &operator=(const EngineReader &) = delete;
+
+  const std::vector<Section> &sections() const { return list; }
+  const Section *find(SectionType type, std::string_view name, std::string_view entry = {},
+                      std::string_view target = {}) const;
+  const Section *kernels(std::string_view target) const;
+  const std::string &buildId() const { return build; }
+  uint64_t fileBytes() const { return totalBytes; }
+
+  /// All plans, parsed and verified against the sections: weights and cubins that a plan
+  /// names exist. In the order of the file.
+  Result<std::vector<Plan>> plans() const;
+
+private:
+  EngineReader() = default;
+  friend class EngineLoader;
+
+  std::string where, build;
+  uint64_t totalBytes = 0;
+  std::vector<Section> list;
+  struct Mapping;
+  std::vector<std::unique_ptr<Mapping>> mappings;
+};
+
+} // namespace lathe::engine
+
+#endif // LATHE_ENGINE_ENGINEFILE_H
