@@ -1,0 +1,63 @@
+//===- DeviceLibrary.cpp - the embedded device library -----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/DeviceLibrary.h"
+
+#include <algorithm>
+
+namespace lathe {
+namespace {
+
+struct Module {
+  std::string_view name, text;
+};
+constexpr Module kModules[] = {
+#include "DeviceSources.inc"
+};
+
+struct Dependence {
+  std::string_view module, needs;
+};
+constexpr Dependence kDependences[] = {
+    {"math", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
+    {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"},      {"attention", "reduce"},
+    {"gemv", "gemm"},
+};
+
+void require(std::string_view name, std::vector<std::string_view> &set) {
+  if (std::find(set.begin(), set.end(), name) != set.end())
+    return;
+  set.push_back(name);
+  for (const Dependence &d : kDependences)
+    if (d.module == name)
+      require(d.needs, set);
+}
+
+} // namespace
+
+std::string_view deviceModule(std::string_view name) {
+  for (const Module &m : kModules)
+    if (m.name == name)
+      return m.text;
+  return {};
+}
+
+std::vector<std::string_view> deviceModules() {
+  std::vector<std::string_view> names;
+  for (const Module &m : kModules)
+    names.push_back(m.name);
+  return names;
+}
+
+std::string devicePrelude(std::initializer_list<std::string_view> modules) {
+  std::vector<std::string_view> needed;
+  for (std::string_view m : modules)
+    require(m, needed);
+  std::string text;
+  for (const Module &m : kModules)
+    if (std::find(needed.begin(), needed.end(), m.name) != needed.end())
+      text += m.text;
+  return text;
+}
+
+} // namespace lathe

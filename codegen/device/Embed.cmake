@@ -1,0 +1,10 @@
+# Writes OUTPUT: a table {name, text} of FOLDER/NAME.cuh for the NAMES. Comments at the head of
+# a file stay: the text is for people too. A raw string is limited to 64 KiB by some compilers,
+# so a file is written as several, split at its functions.
+set(out "")
+foreach(name ${NAMES})
+  file(READ "${FOLDER}/${name}.cuh" text)
+  string(REPLACE "\n// ---- " ")~lathe~\"\nR\"~lathe~(\n// ---- " text "${text}")
+  string(APPEND out "{\"${name}\", R\"~lathe~(${text})~lathe~\"},\n")
+endforeach()
+file(WRITE "${OUTPUT}" "${out}")

@@ -1,0 +1,292 @@
+//===- base.cuh - types, conversions, vectors, memory, status -------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What every kernel starts with. No header is included: element types are our
+// own, and everything that needs PTX stands in one block below, which the host
+// emulation (emulate.h) replaces by ordinary C++.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_BASE
+#define LATHE_DEVICE_BASE
+
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+#define LATHE_DEV static __device__ __forceinline__
+#define LATHE_METHOD __device__ __forceinline__
+
+// ---- PTX ---------------------------------------------------------------------
+#ifndef LATHE_EMULATE
+
+#define LATHE_DYNAMIC_SHARED(name) extern __shared__ __align__(128) u8 name[]
+typedef u32 SharedAddr; // an address in shared memory, as PTX takes it
+
+LATHE_DEV u16 bf16Bits(f32 x) { u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+LATHE_DEV u16 f16Bits(f32 x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
+LATHE_DEV f32 f16Value(u16 b) { f32 r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(b)); return r; }
+LATHE_DEV f32 bitsToF32(u32 b) { return __uint_as_float(b); }
+LATHE_DEV u32 f32ToBits(f32 x) { return __float_as_uint(x); }
+/// 2^x and 1/x by the special function unit: about 2 ULP of f32, denormals flushed.
+LATHE_DEV f32 fastExp2(f32 x) { f32 r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+LATHE_DEV f32 fastReciprocal(f32 x) { f32 r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+
+LATHE_DEV u32 shuffleXor32(u32 v, int mask) {
+  u32 r;
+  asm volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;" : "=r"(r) : "r"(v), "r"(mask));
+  return r;
+}
+LATHE_DEV u32 shuffleFrom32(u32 v, int lane) {
+  u32 r;
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(r) : "r"(v), "r"(lane));
+  return r;
+}
+LATHE_DEV SharedAddr sharedAddr(const void *p) {
+  u32 a;
+  asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(a) : "l"(p));
+  return a;
+}
+struct Bits16 { u32 w[4]; };
+LATHE_DEV Bits16 loadGlobal16(const void *p) {
+  Bits16 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p) : "memory");
+  return v;
+}
+/// Read once and not kept: weights of matrix-vector products. The memory must be constant
+/// for the whole kernel.
+LATHE_DEV Bits16 loadGlobal16Streaming(const void *p) {
+  Bits16 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+  return v;
+}
+#endif // LATHE_EMULATE
+
+// ---- Conversions ---------------------------------------------------------------
+// convert<To>(x) is the conversion of the ONNX Cast operator: floats to integers
+// truncate and saturate at the ends of 32 and 64 bits, to bool compare with zero.
+
+LATHE_DEV f32 toF32(f32 x) { return x; }
+LATHE_DEV f32 toF32(bf16 x) { return bitsToF32((u32)x.bits << 16); }
+LATHE_DEV f32 toF32(f16 x) { return f16Value(x.bits); }
+template <class T> LATHE_DEV f32 toF32(T x) { return (f32)x; }
+
+template <class T> struct IsHalf { static constexpr bool value = false; };
+template <> struct IsHalf<f16> { static constexpr bool value = true; };
+template <> struct IsHalf<bf16> { static constexpr bool value = true; };
+template <class A, class B> struct IsSame { static constexpr bool value = false; };
+template <class A> struct IsSame<A, A> { static constexpr bool value = true; };
+
+template <class To> struct Converter {
+  template <class From> static LATHE_METHOD To from(From x) {
+    if constexpr (IsHalf<From>::value) return (To)toF32(x);
+    else return (To)x;
+  }
+};
+template <> struct Converter<bool> {
+  template <class From> static LATHE_METHOD bool from(From x) {
+    if constexpr (IsHalf<From>::value) return toF32(x) != 0.0f;
+    else return x != (From)0;
+  }
+};
+template <> struct Converter<bf16> {
+  template <class From> static LATHE_METHOD bf16 from(From x) { bf16 r; r.bits = bf16Bits(toF32(x)); return r; }
+  static LATHE_METHOD bf16 from(bf16 x) { return x; }
+};
+template <> struct Converter<f16> {
+  template <class From> static LATHE_METHOD f16 from(From x) { f16 r; r.bits = f16Bits(toF32(x)); return r; }
+  static LATHE_METHOD f16 from(f16 x) { return x; }
+};
+
+template <class To, class From> LATHE_DEV To bitCast(From x) {
+  static_assert(sizeof(To) == sizeof(From), "bitCast keeps the size");
+  To r;
+  memcpy(&r, &x, sizeof(To));
+  return r;
+}
+
+// Arithmetic of 16-bit floats: each operation in f32, rounded once.
+#define LATHE_HALF_OPERATORS(T)                                                              \
+  LATHE_DEV T operator+(T a, T b) { return Converter<T>::from(toF32(a) + toF32(b)); }        \
+  LATHE_DEV T operator-(T a, T b) { return Converter<T>::from(toF32(a) - toF32(b)); }        \
+  LATHE_DEV T operator*(T a, T b) { return Converter<T>::from(toF32(a) * toF32(b)); }        \
+  LATHE_DEV T operator/(T a, T b) { return Converter<T>::from(toF32(a) / toF32(b)); }        \
+  LATHE_DEV T operator-(T a) { T r; r.bits = a.bits ^ 0x8000; return r; }                    \
+  LATHE_DEV bool operator<(T a, T b) { return toF32(a) < toF32(b); }                         \
+  LATHE_DEV bool operator<=(T a, T b) { return toF32(a) <= toF32(b); }                       \
+  LATHE_DEV bool operator>(T a, T b) { return toF32(a) > toF32(b); }                         \
+  LATHE_DEV bool operator>=(T a, T b) { return toF32(a) >= toF32(b); }                       \
+  LATHE_DEV bool operator==(T a, T b) { return toF32(a) == toF32(b); }                       \
+  LATHE_DEV bool operator!=(T a, T b) { return toF32(a) != toF32(b); }
+LATHE_HALF_OPERATORS(f16)
+LATHE_HALF_OPERATORS(bf16)
+#undef LATHE_HALF_OPERATORS
+
+// ---- Vectors -------------------------------------------------------------------
+// Vec<T, N>: N values in registers. In memory it is N consecutive elements, moved
+// 16 bytes at a time where its size allows.
+
+constexpr int vecAlignment(int bytes) {
+  return bytes % 16 == 0 ? 16 : bytes % 8 == 0 ? 8 : bytes % 4 == 0 ? 4 : bytes % 2 == 0 ? 2 : 1;
+}
+template <class T, int N> struct alignas(vecAlignment(sizeof(T) * N)) Vec {
+  T v[N];
+  LATHE_METHOD T &operator[](int i) { return v[i]; }
+  LATHE_METHOD const T &operator[](int i) const { return v[i]; }
+};
+
+template <int N, class T> LATHE_DEV Vec<T, N> splat(T x) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = x;
+  return r;
+}
+/// {x, x + 1, ..., x + N - 1}
+template <int N, class T> LATHE_DEV Vec<T, N> iota(T x) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = x + (T)i;
+  return r;
+}
+
+template <class To, class From> LATHE_DEV To convert(From x) { return Converter<To>::from(x); }
+template <class To, class From, int N> LATHE_DEV Vec<To, N> convert(const Vec<From, N> &x) {
+  Vec<To, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = Converter<To>::from(x.v[i]);
+  return r;
+}
+
+#define LATHE_VECTOR_BINARY(op)                                                              \
+  template <class T, int N> LATHE_DEV auto operator op(const Vec<T, N> &a, const Vec<T, N> &b) \
+      -> Vec<decltype(a.v[0] op b.v[0]), N> {                                                \
+    Vec<decltype(a.v[0] op b.v[0]), N> r;                                                    \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = a.v[i] op b.v[i];                 \
+    return r;                                                                                \
+  }
+LATHE_VECTOR_BINARY(<)
+LATHE_VECTOR_BINARY(<=)
+LATHE_VECTOR_BINARY(>)
+LATHE_VECTOR_BINARY(>=)
+LATHE_VECTOR_BINARY(==)
+LATHE_VECTOR_BINARY(!=)
+#undef LATHE_VECTOR_BINARY
+// Integer promotion must not widen the elements: i8 + i8 is i8 here.
+#define LATHE_VECTOR_BINARY(op)                                                              \
+  template <class T, int N> LATHE_DEV Vec<T, N> operator op(const Vec<T, N> &a, const Vec<T, N> &b) { \
+    Vec<T, N> r;                                                                             \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = (T)(a.v[i] op b.v[i]);            \
+    return r;                                                                                \
+  }
+LATHE_VECTOR_BINARY(+)
+LATHE_VECTOR_BINARY(-)
+LATHE_VECTOR_BINARY(*)
+LATHE_VECTOR_BINARY(/)
+LATHE_VECTOR_BINARY(%)
+LATHE_VECTOR_BINARY(&)
+LATHE_VECTOR_BINARY(|)
+LATHE_VECTOR_BINARY(^)
+LATHE_VECTOR_BINARY(<<)
+LATHE_VECTOR_BINARY(>>)
+#undef LATHE_VECTOR_BINARY
+template <class T, int N> LATHE_DEV Vec<T, N> operator-(const Vec<T, N> &a) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = -a.v[i];
+  return r;
+}
+
+template <class T> LATHE_DEV T select(bool c, T a, T b) { return c ? a : b; }
+template <class T, int N>
+LATHE_DEV Vec<T, N> select(const Vec<bool, N> &c, const Vec<T, N> &a, const Vec<T, N> &b) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = c.v[i] ? a.v[i] : b.v[i];
+  return r;
+}
+template <class T, int N>
+LATHE_DEV Vec<T, N> select(bool c, const Vec<T, N> &a, const Vec<T, N> &b) { return c ? a : b; }
+
+// ---- Memory --------------------------------------------------------------------
+// Vectors of 16 bytes and more are moved whole when `p` is aligned to them; the
+// caller knows. Other vectors go element by element.
+
+template <class T, int N> LATHE_DEV Vec<T, N> loadVec(const T *p) {
+  Vec<T, N> r;
+  if constexpr (sizeof(T) * N % 16 == 0) {
+    constexpr int parts = sizeof(T) * N / 16;
+    Bits16 raw[parts];
+#pragma unroll
+    for (int i = 0; i < parts; ++i) raw[i] = loadGlobal16((const u8 *)p + 16 * i);
+    memcpy(&r, raw, sizeof r);
+  } else {
+    r = *(const Vec<T, N> *)p;
+  }
+  return r;
+}
+template <class T, int N> LATHE_DEV void storeVec(T *p, const Vec<T, N> &v) { *(Vec<T, N> *)p = v; }
+
+/// For addresses that are aligned to one element only.
+template <class T, int N> LATHE_DEV Vec<T, N> loadVecUnaligned(const T *p) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = p[i];
+  return r;
+}
+template <class T, int N> LATHE_DEV void storeVecUnaligned(T *p, const Vec<T, N> &v) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) p[i] = v.v[i];
+}
+/// The first `count` elements; the others are T{}.
+template <class T, int N> LATHE_DEV Vec<T, N> loadVecPartial(const T *p, i64 count) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = i < count ? p[i] : T{};
+  return r;
+}
+template <class T, int N> LATHE_DEV void storeVecPartial(T *p, const Vec<T, N> &v, i64 count) {
+#pragma unroll
+  for (int i = 0; i < N; ++i)
+    if (i < count) p[i] = v.v[i];
+}
+
+// ---- Integer arithmetic with the signs of dimension expressions ----------------
+// Divisors are positive.
+
+LATHE_DEV i64 floorDiv(i64 a, i64 b) { i64 q = a / b; return q * b > a ? q - 1 : q; }
+LATHE_DEV i64 ceilDiv(i64 a, i64 b) { i64 q = a / b; return q * b < a ? q + 1 : q; }
+LATHE_DEV i64 floorMod(i64 a, i64 b) { i64 r = a % b; return r < 0 ? r + b : r; }
+LATHE_DEV i64 minIndex(i64 a, i64 b) { return a < b ? a : b; }
+LATHE_DEV i64 maxIndex(i64 a, i64 b) { return a > b ? a : b; }
+
+// ---- Status channel ------------------------------------------------------------
+// The first failure wins; the run goes on and the host looks at the word after it.
+
+struct StatusWord { u64 code, detail; };
+constexpr u64 kStatusIndexOutOfRange = 1, kStatusDivisionByZero = 2;
+
+LATHE_DEV void latheFail(StatusWord *status, u64 code, u32 step, i64 value) {
+  if (atomicCAS(&status->code, 0ull, code) == 0)
+    status->detail = (u64)step | (u64)value << 32;
+}
+/// An index into a dimension of `size`, negative ones counted from the end where
+/// `wrap` says so. Out of range: reports, and gives 0 so that no access goes astray.
+LATHE_DEV i64 checkIndex(StatusWord *status, u32 step, i64 index, i64 size, bool wrap) {
+  i64 i = wrap && index < 0 ? index + size : index;
+  if (i >= 0 && i < size) return i;
+  latheFail(status, kStatusIndexOutOfRange, step, index);
+  return 0;
+}
+
+#endif // LATHE_DEVICE_BASE

@@ -1,0 +1,100 @@
+//===- conv.cuh - convolution skeletons ------------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Two dimensions; one dimension is H = 1. Channels-first tensors. Holes:
+//
+//   typedef ... Element, Acc;
+//   Element loadX(i64 n, i64 c, i64 y, i64 x);      never called in the padding
+//   Element loadW(i64 k, i64 c, i64 r, i64 s);      c counts inside the group
+//   static constexpr int kLanes;                    epilogue width along x, divides the width
+//   void epilogue(i64 n, i64 k, i64 y, i64 x, Vec<Acc, kLanes> sums);
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_CONV
+#define LATHE_DEVICE_CONV
+
+/// Filter sizes and steps are constants of a model; sizes of images are not.
+template <int R_, int S_, int STRIDE_Y_, int STRIDE_X_, int DILATION_Y_, int DILATION_X_>
+struct ConvWindow {
+  static constexpr int R = R_, S = S_, STRIDE_Y = STRIDE_Y_, STRIDE_X = STRIDE_X_;
+  static constexpr int DILATION_Y = DILATION_Y_, DILATION_X = DILATION_X_;
+};
+struct ConvSizes {
+  i64 batch, channels, height, width; // of the input
+  i64 filters, groups, outHeight, outWidth;
+  i64 padTop, padLeft;
+};
+
+/// A convolution as a matrix product: m = filter of the group, n = output pixel,
+/// k = (channel, r, s), batch = (image, group).
+template <class Window, class H> struct ConvAsGemm {
+  typedef typename H::Element Element;
+  typedef typename H::Acc Acc;
+  static constexpr Operand kA = Operand::ComputedAlongK, kB = Operand::ComputedAcrossK;
+  static constexpr int kLanes = H::kLanes, AREA = Window::R * Window::S;
+  const H &holes;
+  ConvSizes z;
+
+  LATHE_METHOD i64 groupChannels() const { return z.channels / z.groups; }
+  LATHE_METHOD i64 groupFilters() const { return z.filters / z.groups; }
+  LATHE_METHOD Element loadA(i64 b, i64 m, i64 k) const {
+    u32 group = (u32)b % (u32)z.groups, kk = (u32)k;
+    return holes.loadW(group * groupFilters() + m, kk / AREA, kk % AREA / Window::S, kk % Window::S);
+  }
+  LATHE_METHOD Element loadB(i64 b, i64 k, i64 n) const {
+    u32 group = (u32)b % (u32)z.groups, image = (u32)b / (u32)z.groups, kk = (u32)k, p = (u32)n;
+    i64 y = (i64)(p / (u32)z.outWidth) * Window::STRIDE_Y - z.padTop + kk % AREA / Window::S * Window::DILATION_Y;
+    i64 x = (i64)(p % (u32)z.outWidth) * Window::STRIDE_X - z.padLeft + kk % Window::S * Window::DILATION_X;
+    if (y < 0 || y >= z.height || x < 0 || x >= z.width) return Element{};
+    return holes.loadX(image, group * groupChannels() + kk / AREA, y, x);
+  }
+  LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, Vec<Acc, kLanes> sums) const {
+    u32 group = (u32)b % (u32)z.groups, image = (u32)b / (u32)z.groups, p = (u32)n;
+    holes.epilogue(image, group * groupFilters() + m, p / (u32)z.outWidth, p % (u32)z.outWidth, sums);
+  }
+};
+
+template <class Tile, class Window, class H> LATHE_DEV void convMma(const H &h, const ConvSizes &z) {
+  ConvAsGemm<Window, H> g{h, z};
+  gemmMma<Tile>(g, z.filters / z.groups, z.outHeight * z.outWidth, z.channels / z.groups * g.AREA);
+}
+template <class Tile, class Window, class H> LATHE_DEV void convSimt(const H &h, const ConvSizes &z) {
+  ConvAsGemm<Window, H> g{h, z};
+  gemmSimt<Tile>(g, z.filters / z.groups, z.outHeight * z.outWidth, z.channels / z.groups * g.AREA);
+}
+
+/// A thread per kLanes output pixels of one filter: depthwise and small groups.
+/// The grid covers batch * filters * outHeight * outWidth / kLanes threads.
+template <class Window, class H> LATHE_DEV void convDirect(const H &h, const ConvSizes &z) {
+  typedef typename H::Acc Acc;
+  constexpr int L = H::kLanes;
+  u64 id = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  const u32 perRow = (u32)(z.outWidth / L);
+  u64 row = id / perRow;
+  const i64 x0 = (i64)(id - row * perRow) * L;
+  u64 plane = row / (u32)z.outHeight;
+  const i64 y0 = (i64)(row - plane * (u32)z.outHeight);
+  const i64 n = plane / (u32)z.filters, k = plane % (u32)z.filters;
+  if (n >= z.batch) return;
+  const i64 groupChannels = z.channels / z.groups, c0 = k / (z.filters / z.groups) * groupChannels;
+  Vec<Acc, L> sums = splat<L>((Acc)0);
+#pragma unroll 1
+  for (i64 c = 0; c < groupChannels; ++c)
+#pragma unroll
+    for (int r = 0; r < Window::R; ++r) {
+      i64 y = y0 * Window::STRIDE_Y - z.padTop + r * Window::DILATION_Y;
+      if (y < 0 || y >= z.height) continue;
+#pragma unroll
+      for (int s = 0; s < Window::S; ++s) {
+        Acc w = convert<Acc>(h.loadW(k, c, r, s));
+#pragma unroll
+        for (int i = 0; i < L; ++i) {
+          i64 x = (x0 + i) * Window::STRIDE_X - z.padLeft + s * Window::DILATION_X;
+          if (x >= 0 && x < z.width) sums.v[i] = multiplyAdd(convert<Acc>(h.loadX(n, c0 + c, y, x)), w, sums.v[i]);
+        }
+      }
+    }
+  h.epilogue(n, k, y0, x0, sums);
+}
+
+#endif // LATHE_DEVICE_CONV

@@ -1,0 +1,338 @@
+//===- emulate.h - run kernels on the host ----------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiles the same kernel text with a host compiler and runs it as blocks and
+// threads, so that generated code is tested without a GPU. Include this first,
+// then the device library, then the kernel, all in one translation unit:
+//
+//   #define LATHE_EMULATE
+//   #include "emulate.h"
+//   #include "base.cuh"
+//   ...
+//   std::string error = run_emulated(kernel, {grid}, {block}, sharedBytes, args...);
+//
+// Blocks run one after another; the threads of a block are fibers that switch at
+// barriers and warp instructions. A barrier that not all threads reach is found
+// and named. Shared memory starts as 0xFF bytes in every block, so that reading
+// it before writing shows (static arrays keep what the block before left).
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_EMULATE
+#define LATHE_DEVICE_EMULATE
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <ucontext.h>
+#include <vector>
+
+#define __device__
+#define __global__ static
+#define __shared__ static
+#define __constant__ static
+#define __forceinline__ inline
+#define __align__(n) __attribute__((aligned(n)))
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define LATHE_DYNAMIC_SHARED(name) unsigned char *name = lathe_emu::block->dynamicShared
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
+};
+
+namespace lathe_emu {
+
+/// A rendezvous of `members` fibers; who arrives last opens it for all.
+struct Barrier {
+  unsigned members = 0, arrived = 0, generation = 0;
+};
+
+struct Fiber {
+  ucontext_t context;
+  std::unique_ptr<char[]> stack;
+  dim3 thread;
+  bool done = false;
+  const Barrier *waitsFor = nullptr;
+  unsigned waitsSince = 0;
+};
+
+struct Warp {
+  Barrier barrier;
+  alignas(16) unsigned char slot[32][64];
+};
+
+struct Block {
+  dim3 grid, size, index;
+  unsigned char *dynamicShared = nullptr;
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  Barrier barrier;
+  Fiber *current = nullptr;
+  ucontext_t scheduler;
+  const std::function<void()> *body = nullptr;
+};
+
+inline thread_local Block *block = nullptr;
+
+inline unsigned linearThread() {
+  const dim3 &t = block->current->thread, &s = block->size;
+  return t.x + s.x * (t.y + s.y * t.z);
+}
+inline Warp &warp() { return block->warps[linearThread() / 32]; }
+
+inline void release(Barrier &b) {
+  if (b.members > 0 && b.arrived == b.members) {
+    b.arrived = 0;
+    ++b.generation;
+  }
+}
+inline void wait(Barrier &b) {
+  Fiber *self = block->current;
+  unsigned since = b.generation;
+  ++b.arrived;
+  release(b);
+  if (b.generation != since)
+    return;
+  self->waitsFor = &b;
+  self->waitsSince = since;
+  swapcontext(&self->context, &block->scheduler);
+}
+
+inline void fiberMain() {
+  Block *b = block;
+  (*b->body)();
+  Fiber *self = b->current;
+  self->done = true;
+  // A thread that returned counts no more in any barrier.
+  Warp &w = warp();
+  --w.barrier.members;
+  release(w.barrier);
+  --b->barrier.members;
+  release(b->barrier);
+  swapcontext(&self->context, &b->scheduler);
+}
+
+/// Every lane shows `bytes` at `mine`; `read(lane)` gives what another lane showed.
+template <class Read> void exchange(const void *mine, size_t bytes, Read read) {
+  Warp &w = warp();
+  std::memcpy(w.slot[linearThread() % 32], mine, bytes);
+  wait(w.barrier);
+  read(w.slot);
+  wait(w.barrier);
+}
+
+inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
+                          const std::function<void()> &body) {
+  constexpr size_t kStack = 256 << 10;
+  Block b;
+  unsigned threads = size.x * size.y * size.z;
+  b.grid = grid;
+  b.size = size;
+  b.body = &body;
+  b.fibers.resize(threads);
+  b.warps.resize((threads + 31) / 32);
+  std::vector<unsigned char> shared(sharedBytes + 128);
+  b.dynamicShared = shared.data() + (128 - reinterpret_cast<uintptr_t>(shared.data()) % 128) % 128;
+  for (Fiber &f : b.fibers)
+    f.stack.reset(new char[kStack]);
+  block = &b;
+  std::string error;
+  for (unsigned z = 0; z < grid.z && error.empty(); ++z)
+    for (unsigned y = 0; y < grid.y && error.empty(); ++y)
+      for (unsigned x = 0; x < grid.x && error.empty(); ++x) {
+        b.index = dim3(x, y, z);
+        std::memset(shared.data(), 0xFF, shared.size());
+        b.barrier = Barrier{threads};
+        for (unsigned w = 0; w < b.warps.size(); ++w)
+          b.warps[w].barrier = Barrier{threads - w * 32 < 32 ? threads - w * 32 : 32};
+        for (unsigned t = 0; t < threads; ++t) {
+          Fiber &f = b.fibers[t];
+          f.thread = dim3(t % size.x, t / size.x % size.y, t / (size.x * size.y));
+          f.done = false;
+          f.waitsFor = nullptr;
+          getcontext(&f.context);
+          f.context.uc_stack.ss_sp = f.stack.get();
+          f.context.uc_stack.ss_size = kStack;
+          f.context.uc_link = nullptr;
+          makecontext(&f.context, fiberMain, 0);
+        }
+        for (bool alive = true; alive;) {
+          alive = false;
+          bool moved = false;
+          for (Fiber &f : b.fibers) {
+            if (f.done)
+              continue;
+            alive = true;
+            if (f.waitsFor && f.waitsFor->generation == f.waitsSince)
+              continue;
+            f.waitsFor = nullptr;
+            moved = true;
+            b.current = &f;
+            swapcontext(&b.scheduler, &f.context);
+          }
+          if (alive && !moved) {
+            error = "a barrier is not reached by all threads: block (" + std::to_string(x) + ", " +
+                    std::to_string(y) + ", " + std::to_string(z) + ")";
+            break;
+          }
+        }
+      }
+  block = nullptr;
+  return error;
+}
+
+} // namespace lathe_emu
+
+#define threadIdx (lathe_emu::block->current->thread)
+#define blockIdx (lathe_emu::block->index)
+#define blockDim (lathe_emu::block->size)
+#define gridDim (lathe_emu::block->grid)
+
+inline void __syncthreads() { lathe_emu::wait(lathe_emu::block->barrier); }
+inline void __syncwarp(unsigned = ~0u) { lathe_emu::wait(lathe_emu::warp().barrier); }
+inline void __threadfence() {}
+
+template <class T> inline T atomicCAS(T *p, T expected, T desired) {
+  T old = *p;
+  if (old == expected)
+    *p = desired;
+  return old;
+}
+template <class T> inline T atomicAdd(T *p, T v) { T old = *p; *p = old + v; return old; }
+template <class T> inline T atomicMax(T *p, T v) { T old = *p; if (v > old) *p = v; return old; }
+template <class T> inline T atomicMin(T *p, T v) { T old = *p; if (v < old) *p = v; return old; }
+
+// ---- What base.cuh writes in PTX --------------------------------------------------
+
+typedef uintptr_t SharedAddr;
+struct Bits16 { unsigned w[4]; };
+
+inline float bitsToF32(unsigned b) { float f; std::memcpy(&f, &b, 4); return f; }
+inline unsigned f32ToBits(float f) { unsigned b; std::memcpy(&b, &f, 4); return b; }
+inline unsigned short bf16Bits(float x) {
+  unsigned b = f32ToBits(x);
+  if (x != x)
+    return 0x7fff;
+  return static_cast<unsigned short>((b + 0x7fff + ((b >> 16) & 1)) >> 16);
+}
+inline float f16Value(unsigned short h) {
+  unsigned sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31, mantissa = h & 1023;
+  if (exponent == 0)
+    return bitsToF32(sign | f32ToBits(static_cast<float>(mantissa) * 5.9604644775390625e-8f));
+  if (exponent == 31)
+    return bitsToF32(sign | 0x7f800000u | mantissa << 13);
+  return bitsToF32(sign | (exponent + 112) << 23 | mantissa << 13);
+}
+inline unsigned short f16Bits(float x) {
+  unsigned b = f32ToBits(x), sign = b >> 16 & 0x8000, magnitude = b & 0x7fffffff;
+  if (magnitude > 0x7f800000)
+    return 0x7fff;
+  if (magnitude >= 0x477ff000)
+    return static_cast<unsigned short>(sign | 0x7c00);
+  if (magnitude < 0x38800000) { // below the smallest normal: multiples of 2^-24, ties to even
+    float scaled = bitsToF32(magnitude) * 16777216.0f;
+    return static_cast<unsigned short>(sign | static_cast<unsigned>(std::nearbyintf(scaled)));
+  }
+  unsigned rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
+  return static_cast<unsigned short>(sign | (rounded - 0x38000000) >> 13);
+}
+inline float fastExp2(float x) { return std::exp2f(x); }
+inline float fastReciprocal(float x) { return 1.0f / x; }
+
+inline unsigned shuffleXor32(unsigned v, int mask) {
+  unsigned lane = lathe_emu::linearThread() % 32, r = 0;
+  lathe_emu::exchange(&v, 4, [&](auto &slot) { std::memcpy(&r, slot[lane ^ mask], 4); });
+  return r;
+}
+inline unsigned shuffleFrom32(unsigned v, int from) {
+  unsigned r = 0;
+  lathe_emu::exchange(&v, 4, [&](auto &slot) { std::memcpy(&r, slot[from & 31], 4); });
+  return r;
+}
+inline SharedAddr sharedAddr(const void *p) { return reinterpret_cast<SharedAddr>(p); }
+inline Bits16 loadGlobal16(const void *p) {
+  Bits16 v;
+  if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
+    __builtin_trap(); // a GPU would fault
+  std::memcpy(&v, p, 16);
+  return v;
+}
+inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
+
+// ---- What mma.cuh writes in PTX ---------------------------------------------------
+
+inline void cpAsync16(SharedAddr to, const void *from, int bytes) {
+  std::memset(reinterpret_cast<void *>(to), 0, 16);
+  std::memcpy(reinterpret_cast<void *>(to), from, static_cast<size_t>(bytes));
+}
+inline void cpAsyncCommit() {}
+template <int N> inline void cpAsyncWait() {}
+
+namespace lathe_emu {
+/// One 8x8 matrix of 16-bit elements per group of eight lanes' row addresses.
+inline void loadMatrices(unsigned (&r)[4], SharedAddr row, bool transpose) {
+  unsigned lane = linearThread() % 32;
+  exchange(&row, sizeof row, [&](auto &slot) {
+    for (unsigned i = 0; i < 4; ++i) {
+      unsigned short e[2];
+      for (unsigned j = 0; j < 2; ++j) {
+        unsigned r0 = lane / 4, c0 = lane % 4 * 2 + j;
+        if (transpose)
+          std::swap(r0, c0);
+        SharedAddr base;
+        std::memcpy(&base, slot[i * 8 + r0], sizeof base);
+        std::memcpy(&e[j], reinterpret_cast<const char *>(base) + c0 * 2, 2);
+      }
+      r[i] = e[0] | static_cast<unsigned>(e[1]) << 16;
+    }
+  });
+}
+template <float (*VALUE)(unsigned short)>
+inline void mma16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  unsigned lane = linearThread() % 32;
+  exchange(mine, sizeof mine, [&](auto &slot) {
+    auto word = [&](unsigned l, unsigned i) {
+      unsigned w;
+      std::memcpy(&w, slot[l] + 4 * i, 4);
+      return w;
+    };
+    for (unsigned i = 0; i < 4; ++i) {
+      unsigned row = lane / 4 + (i / 2) * 8, col = lane % 4 * 2 + (i & 1);
+      float sum = d[i];
+      for (unsigned k = 0; k < 16; ++k) {
+        unsigned aw = word(row % 8 * 4 + k % 8 / 2, row / 8 + (k / 8) * 2);
+        unsigned bw = word(col * 4 + k % 8 / 2, 4 + k / 8);
+        sum += VALUE(static_cast<unsigned short>(aw >> 16 * (k & 1))) *
+               VALUE(static_cast<unsigned short>(bw >> 16 * (k & 1)));
+      }
+      d[i] = sum;
+    }
+  });
+}
+inline float bf16Value(unsigned short b) { return bitsToF32(static_cast<unsigned>(b) << 16); }
+} // namespace lathe_emu
+
+inline void loadMatrix4(unsigned (&r)[4], SharedAddr row) { lathe_emu::loadMatrices(r, row, false); }
+inline void loadMatrix4Transposed(unsigned (&r)[4], SharedAddr row) {
+  lathe_emu::loadMatrices(r, row, true);
+}
+inline void mmaBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  lathe_emu::mma16816<lathe_emu::bf16Value>(d, a, b);
+}
+inline void mmaF16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  lathe_emu::mma16816<f16Value>(d, a, b);
+}
+
+/// Runs a kernel; "" or what went wrong.
+template <class... Params, class... Args>
+std::string run_emulated(void (*kernel)(Params...), dim3 grid, dim3 block, size_t sharedBytes,
+                         Args... args) {
+  return lathe_emu::launch(grid, block, sharedBytes, [&] { kernel(args...); });
+}
+
+#endif // LATHE_DEVICE_EMULATE

@@ -1,0 +1,162 @@
+//===- math.cuh - scalar and vector functions ------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// f32 functions are within 5 ULP: they are the compiler's own (at most 2 ULP,
+// pow 4). 16-bit types compute in f32 and round once. The `fast` forms use the
+// special function unit; they are exact enough for results that are rounded to
+// 16 bits.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_MATH
+#define LATHE_DEVICE_MATH
+
+#define LATHE_UNARY_VECTOR(name)                                                             \
+  template <class T, int N> LATHE_DEV Vec<T, N> name(const Vec<T, N> &x) {                   \
+    Vec<T, N> r;                                                                             \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = name(x.v[i]);                     \
+    return r;                                                                                \
+  }
+#define LATHE_UNARY_FLOAT(name, f32Function, f64Function)                                    \
+  LATHE_DEV f32 name(f32 x) { return f32Function(x); }                                       \
+  LATHE_DEV f64 name(f64 x) { return f64Function(x); }                                       \
+  LATHE_DEV f16 name(f16 x) { return convert<f16>(f32Function(toF32(x))); }                  \
+  LATHE_DEV bf16 name(bf16 x) { return convert<bf16>(f32Function(toF32(x))); }               \
+  LATHE_UNARY_VECTOR(name)
+#define LATHE_BINARY_VECTOR(name)                                                            \
+  template <class T, int N> LATHE_DEV Vec<T, N> name(const Vec<T, N> &a, const Vec<T, N> &b) { \
+    Vec<T, N> r;                                                                             \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = name(a.v[i], b.v[i]);             \
+    return r;                                                                                \
+  }
+#define LATHE_BINARY_FLOAT(name, f32Function, f64Function)                                   \
+  LATHE_DEV f32 name(f32 a, f32 b) { return f32Function(a, b); }                             \
+  LATHE_DEV f64 name(f64 a, f64 b) { return f64Function(a, b); }                             \
+  LATHE_DEV f16 name(f16 a, f16 b) { return convert<f16>(f32Function(toF32(a), toF32(b))); } \
+  LATHE_DEV bf16 name(bf16 a, bf16 b) { return convert<bf16>(f32Function(toF32(a), toF32(b))); } \
+  LATHE_BINARY_VECTOR(name)
+
+LATHE_UNARY_FLOAT(mathSin, sinf, sin)
+LATHE_UNARY_FLOAT(mathCos, cosf, cos)
+LATHE_UNARY_FLOAT(mathTan, tanf, tan)
+LATHE_UNARY_FLOAT(mathAsin, asinf, asin)
+LATHE_UNARY_FLOAT(mathAcos, acosf, acos)
+LATHE_UNARY_FLOAT(mathAtan, atanf, atan)
+LATHE_UNARY_FLOAT(mathSinh, sinhf, sinh)
+LATHE_UNARY_FLOAT(mathCosh, coshf, cosh)
+LATHE_UNARY_FLOAT(mathTanh, tanhf, tanh)
+LATHE_UNARY_FLOAT(mathAsinh, asinhf, asinh)
+LATHE_UNARY_FLOAT(mathAcosh, acoshf, acosh)
+LATHE_UNARY_FLOAT(mathAtanh, atanhf, atanh)
+LATHE_UNARY_FLOAT(mathExp, expf, exp)
+LATHE_UNARY_FLOAT(mathExp2, exp2f, exp2)
+LATHE_UNARY_FLOAT(mathExpm1, expm1f, expm1)
+LATHE_UNARY_FLOAT(mathLog, logf, log)
+LATHE_UNARY_FLOAT(mathLog1p, log1pf, log1p)
+LATHE_UNARY_FLOAT(mathLog2, log2f, log2)
+LATHE_UNARY_FLOAT(mathLog10, log10f, log10)
+LATHE_UNARY_FLOAT(mathErf, erff, erf)
+LATHE_UNARY_FLOAT(mathErfc, erfcf, erfc)
+LATHE_UNARY_FLOAT(mathSqrt, sqrtf, sqrt)
+LATHE_UNARY_FLOAT(mathCbrt, cbrtf, cbrt)
+LATHE_UNARY_FLOAT(mathFloor, floorf, floor)
+LATHE_UNARY_FLOAT(mathCeil, ceilf, ceil)
+LATHE_UNARY_FLOAT(mathTrunc, truncf, trunc)
+LATHE_UNARY_FLOAT(mathRound, roundf, round)         // halves away from zero
+LATHE_UNARY_FLOAT(mathRoundEven, rintf, rint)       // halves to even
+LATHE_UNARY_FLOAT(mathAbs, fabsf, fabs)
+LATHE_BINARY_FLOAT(mathPow, powf, pow)
+LATHE_BINARY_FLOAT(mathAtan2, atan2f, atan2)
+LATHE_BINARY_FLOAT(mathFmod, fmodf, fmod)
+LATHE_BINARY_FLOAT(mathCopysign, copysignf, copysign)
+
+/// 1 / sqrt(x), correctly rounded division of a correctly rounded root.
+LATHE_DEV f32 mathRsqrt(f32 x) { return 1.0f / sqrtf(x); }
+LATHE_DEV f64 mathRsqrt(f64 x) { return 1.0 / sqrt(x); }
+LATHE_DEV f16 mathRsqrt(f16 x) { return convert<f16>(mathRsqrt(toF32(x))); }
+LATHE_DEV bf16 mathRsqrt(bf16 x) { return convert<bf16>(mathRsqrt(toF32(x))); }
+LATHE_UNARY_VECTOR(mathRsqrt)
+
+LATHE_DEV f32 mathFma(f32 a, f32 b, f32 c) { return fmaf(a, b, c); }
+LATHE_DEV f64 mathFma(f64 a, f64 b, f64 c) { return fma(a, b, c); }
+LATHE_DEV f16 mathFma(f16 a, f16 b, f16 c) { return convert<f16>(fmaf(toF32(a), toF32(b), toF32(c))); }
+LATHE_DEV bf16 mathFma(bf16 a, bf16 b, bf16 c) { return convert<bf16>(fmaf(toF32(a), toF32(b), toF32(c))); }
+template <class T, int N>
+LATHE_DEV Vec<T, N> mathFma(const Vec<T, N> &a, const Vec<T, N> &b, const Vec<T, N> &c) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = mathFma(a.v[i], b.v[i], c.v[i]);
+  return r;
+}
+
+LATHE_DEV bool isNan(f32 x) { return x != x; }
+LATHE_DEV bool isNan(f64 x) { return x != x; }
+LATHE_DEV bool isNan(f16 x) { return (x.bits & 0x7fff) > 0x7c00; }
+LATHE_DEV bool isNan(bf16 x) { return (x.bits & 0x7fff) > 0x7f80; }
+template <class T> LATHE_DEV bool isNan(T) { return false; }
+
+/// maximum and minimum carry NaN of either operand on, as ONNX and numpy do;
+/// maxNum and minNum prefer the number, as C does.
+template <class T> LATHE_DEV T maximum(T a, T b) { return isNan(a) ? a : isNan(b) ? b : b > a ? b : a; }
+template <class T> LATHE_DEV T minimum(T a, T b) { return isNan(a) ? a : isNan(b) ? b : b < a ? b : a; }
+template <class T> LATHE_DEV T maxNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b > a ? b : a; }
+template <class T> LATHE_DEV T minNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b < a ? b : a; }
+#define LATHE_MINMAX_VECTOR(name)                                                            \
+  template <class T, int N> LATHE_DEV Vec<T, N> name(Vec<T, N> a, Vec<T, N> b) {             \
+    Vec<T, N> r;                                                                             \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = name(a.v[i], b.v[i]);             \
+    return r;                                                                                \
+  }
+LATHE_MINMAX_VECTOR(maximum)
+LATHE_MINMAX_VECTOR(minimum)
+LATHE_MINMAX_VECTOR(maxNum)
+LATHE_MINMAX_VECTOR(minNum)
+#undef LATHE_MINMAX_VECTOR
+
+/// Absolute value of integers; the smallest one maps to itself.
+template <class T> LATHE_DEV T integerAbs(T x) { return x < 0 ? (T)(0 - x) : x; }
+LATHE_UNARY_VECTOR(integerAbs)
+/// Quotient towards zero; by 0 it is 0 and the smallest by -1 wraps, never a trap.
+template <class T> LATHE_DEV T safeDiv(T a, T b) {
+  return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - a) : (T)(a / b);
+}
+template <class T> LATHE_DEV T safeRem(T a, T b) {
+  return b == 0 || b == (T)-1 ? (T)0 : (T)(a % b);
+}
+LATHE_BINARY_VECTOR(safeDiv)
+LATHE_BINARY_VECTOR(safeRem)
+
+// ---- Fast forms for results of 16 bits -------------------------------------------
+LATHE_DEV f32 fastExp(f32 x) { return fastExp2(x * 1.4426950408889634f); }
+LATHE_DEV f32 fastSigmoid(f32 x) { return fastReciprocal(1.0f + fastExp(-x)); }
+LATHE_DEV f32 fastTanh(f32 x) {
+  f32 a = fabsf(x);
+  // Small arguments by the series, so that the relative error stays small near zero.
+  f32 s = x * x;
+  f32 series = x * fmaf(s, fmaf(s, 0.13333333f, -0.33333333f), 1.0f);
+  f32 wide = 1.0f - 2.0f * fastReciprocal(1.0f + fastExp(2.0f * a));
+  return a < 0.18f ? series : copysignf(wide, x);
+}
+/// Absolute error 5e-7; relative error 1e-4 near zero, by a series there.
+LATHE_DEV f32 fastErf(f32 x) {
+  f32 a = fabsf(x);
+  f32 t = fastReciprocal(fmaf(0.3275911f, a, 1.0f));
+  f32 p = fmaf(1.061405429f, t, -1.453152027f);
+  p = fmaf(p, t, 1.421413741f);
+  p = fmaf(p, t, -0.284496736f);
+  p = fmaf(p, t, 0.254829592f);
+  f32 wide = 1.0f - p * t * fastExp2(a * a * -1.4426950408889634f);
+  f32 s = x * x;
+  f32 series = x * fmaf(s, fmaf(s, 0.11283792f, -0.37612638f), 1.1283791671f);
+  return a < 0.2f ? series : copysignf(wide, x);
+}
+LATHE_UNARY_VECTOR(fastExp)
+LATHE_UNARY_VECTOR(fastSigmoid)
+LATHE_UNARY_VECTOR(fastTanh)
+LATHE_UNARY_VECTOR(fastErf)
+
+#undef LATHE_UNARY_VECTOR
+#undef LATHE_UNARY_FLOAT
+#undef LATHE_BINARY_VECTOR
+#undef LATHE_BINARY_FLOAT
+
+#endif // LATHE_DEVICE_MATH

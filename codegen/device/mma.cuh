@@ -1,0 +1,62 @@
+//===- mma.cuh - asynchronous copies and matrix instructions ---------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The portable set: cp.async, ldmatrix, mma.sync with 16-bit operands and f32
+// accumulation. sm_80 and later.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_MMA
+#define LATHE_DEVICE_MMA
+
+#ifndef LATHE_EMULATE
+/// Copies `bytes` (0 to 16) from global memory and zero-fills up to 16; both
+/// addresses are multiples of 16.
+LATHE_DEV void cpAsync16(SharedAddr to, const void *from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+LATHE_DEV void cpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/// Until at most N groups of this thread are under way.
+template <int N> LATHE_DEV void cpAsyncWait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+
+/// Four 8x8 matrices; lane l gives the address of row l % 8 of matrix l / 8.
+LATHE_DEV void loadMatrix4(u32 (&r)[4], SharedAddr row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+LATHE_DEV void loadMatrix4Transposed(u32 (&r)[4], SharedAddr row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+/// d[16x8] += a[16x16] b[16x8]
+LATHE_DEV void mmaBf16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+LATHE_DEV void mmaF16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+#endif // LATHE_EMULATE
+
+LATHE_DEV void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bf16) { mmaBf16(d, a, b); }
+LATHE_DEV void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], f16) { mmaF16(d, a, b); }
+
+/// A tile of 16-bit elements in shared memory, COLS a row; pieces of 16 bytes are
+/// permuted within a row so that eight consecutive rows of one column of pieces
+/// lie in different banks.
+template <int COLS> struct SwizzledTile {
+  static constexpr int kPieces = COLS / 8;
+  static_assert(kPieces >= 2 && (kPieces & (kPieces - 1)) == 0, "a power of two of pieces");
+  /// Byte offset of the piece that holds (row, col); col is a multiple of 8.
+  static LATHE_METHOD u32 offset(int row, int col) {
+    int piece = col / 8;
+    if constexpr (kPieces >= 8) piece ^= row & 7;
+    else if constexpr (kPieces == 4) piece ^= (row >> 1) & 3;
+    else piece ^= (row >> 2) & 1;
+    return (u32)(row * COLS + piece * 8) * 2;
+  }
+};
+
+#endif // LATHE_DEVICE_MMA
