@@ -1,0 +1,70 @@
+//===- KernelDesc.h - what select knows of a kernel -------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The question that passes/select puts to codegen/select, free of MLIR: what a
+// kernel region is built around, its sizes and its operands. The answer is a
+// list of guarded KernelSpecs.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_KERNELDESC_H
+#define LATHE_CODEGEN_KERNELDESC_H
+
+#include "lathe/codegen/KernelSpec.h"
+#include "lathe/codegen/Target.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lathe {
+
+/// An operand of the contraction at the heart of a gemm, conv or attention
+/// kernel: read straight from a buffer argument, or computed by a prologue.
+struct ContractionOperand {
+  int buffer = -1;          ///< input buffer argument read as it lies; -1: computed in the kernel
+  bool isWeight = false;    ///< the buffer is a constant: it can be packed at compile time
+  bool transposed = false;  ///< the last two dimensions are stored swapped
+  DType dtype = DType::F32;
+};
+
+struct KernelDesc {
+  enum class Kind { Pointwise, Reduction, Gemm, Conv, Attention, Scan, Copy, Host, Custom };
+
+  std::string name;
+  Kind kind = Kind::Pointwise;
+  /// Inputs, then outputs, as the region has them. select copies them into the
+  /// spec and may add packing and alignment.
+  std::vector<BufferArg> buffers;
+  int numInputs = 0, numOutputs = 0;
+  /// Symbols that occur in the sizes, sorted, with their bounds.
+  std::map<std::string, DimRange> symbols;
+
+  /// Iteration space of the kernel's heart.
+  ///   Pointwise, Copy: parallel = sizes of the (first) output.
+  ///   Reduction: parallel = outer sizes, reduction = reduced sizes (row length).
+  ///   Gemm: parallel = batch sizes..., M, N; reduction = K.
+  ///   Conv: parallel = N, spatial..., output channels; reduction = window..., channels / group.
+  ///   Attention: parallel = B, H, S, E; reduction = T, D.
+  std::vector<DimExpr> parallel, reduction;
+  /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
+  bool rowsContiguous = true;
+  int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2)
+  bool dataIndices = false; ///< gathers or scatters: needs a status channel
+  bool serial = false;      ///< cannot be split among threads (scatter with an order)
+
+  std::vector<ContractionOperand> operands; ///< gemm: a, b; conv: x, w; attention: q, k, v
+  // Conv only.
+  std::vector<int64_t> window, strides, pads, dilations;
+  int64_t group = 1, groupChannels = 0; ///< channels / group
+  bool channelsLast = false;
+  // Attention only.
+  int64_t headGroup = 1; ///< query heads per key head
+};
+
+/// The ordered variants for a target; the last guard is empty. An error when
+/// the target cannot run the kernel at all.
+Result<std::vector<KernelVariant>> chooseVariants(const KernelDesc &desc, const Target &target);
+
+} // namespace lathe
+
+#endif // LATHE_CODEGEN_KERNELDESC_H

@@ -1,0 +1,78 @@
+//===- LatheStructureOps.td - symbols, kernels, states -----*- tablegen -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+include "lathe/ir/LatheBase.td"
+
+def Lathe_SymbolOp : Lathe_Op<"symbol", [Symbol]> {
+  let summary = "A size that is known at run time";
+  let description = [{
+    `lathe.symbol @B {min = 0, max = 64, opt = 1, multiple_of = 1, origin = "x[0]"}`. max is -1
+    for unbounded. symbol_c1: min <= opt <= max; symbol_c2: multiple_of >= 1.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$min, I64Attr:$max, I64Attr:$opt,
+                       I64Attr:$multiple_of, StrAttr:$origin);
+  let assemblyFormat = "$sym_name attr-dict";
+  let hasVerifier = 1;
+}
+
+def Lathe_StateOp : Lathe_Op<"state", [Symbol]> {
+  let summary = "A named tensor that lives across calls";
+  let description = [{
+    `lathe.state @k0 {type = tensor<?x2x512x32xf32, #lathe.t<[B, 2, 512, 32]>>, axis = 2, length =
+    "P", input = "k0", output = "pk0"}`: capacity 512 along axis, of which the first P are in use.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, I64Attr:$axis, StrAttr:$length,
+                       StrAttr:$input, StrAttr:$output);
+  let assemblyFormat = "$sym_name attr-dict";
+  let hasVerifier = 1;
+}
+def Lathe_StateReadOp : Lathe_Op<"state_read"> {
+  let summary = "y = the part of a state in use, a view";
+  let arguments = (ins FlatSymbolRefAttr:$state);
+  let results = (outs Lathe_Tensor:$y);
+  let assemblyFormat = "$state attr-dict `:` type($y)";
+}
+def Lathe_StateAppendOp : Lathe_Op<"state_append"> {
+  let summary = "Writes x behind the used part of a state; y = the used part afterwards, a view";
+  let description = [{
+    Result sizes: length + size of x along the axis. The layout of the result is the state's
+    capacity (`#lathe.phys`). The length itself grows when the run has ended. Not a kernel: plan
+    lets the producer of x write into the state's memory, and a copy is left only where it cannot.
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$state, Lathe_Tensor:$x);
+  let results = (outs Lathe_Tensor:$y);
+  let assemblyFormat = "$state `,` $x attr-dict `:` functional-type($x, $y)";
+}
+
+def Lathe_KernelOp : Lathe_Op<"kernel", [SingleBlock, IsolatedFromAbove, RecursiveMemoryEffects]> {
+  let summary = "Graph ops that run as one kernel";
+  let description = [{
+    Block arguments are the inputs; the body is lathe ops and ends in `lathe.yield`. `nodes` names
+    the ONNX nodes inside. After select, `variants` holds dictionaries with the keys `guard` (`"M <= 1"`; the last is
+    empty) and `spec` (a KernelSpec's text).
+    kernel_c1: block arguments have the inputs' types; kernel_c2: the yield has the results' types;
+    kernel_c3: the last guard is empty.
+  }];
+  let arguments = (ins Variadic<Lathe_Tensor>:$inputs, StrAttr:$name, Lathe_RegionKindAttr:$kind,
+                       OptionalAttr<ArrayAttr>:$nodes, OptionalAttr<ArrayAttr>:$variants);
+  let results = (outs Variadic<Lathe_Tensor>:$outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let hasVerifier = 1;
+  let hasCustomAssemblyFormat = 1;
+  let extraClassDeclaration = [{
+    ::mlir::Block &getBodyBlock() { return getBody().front(); }
+    ::lathe::YieldOp getYield();
+  }];
+}
+def Lathe_YieldOp : Lathe_Op<"yield", [Pure, Terminator, ReturnLike]> {
+  let summary = "The outputs of a kernel";
+  let arguments = (ins Variadic<Lathe_Tensor>:$values);
+  let assemblyFormat = "attr-dict ($values^ `:` type($values))?";
+}
+
+def Lathe_CustomCallOp : Lathe_Op<"custom_call"> {
+  let summary = "A call of a user's function: on the host, or a CUDA kernel given as text";
+  let description = "Result types are the caller's promise; the runtime checks sizes.";
+  let arguments = (ins Variadic<Lathe_Tensor>:$inputs, StrAttr:$target, DictionaryAttr:$config);
+  let results = (outs Variadic<Lathe_Tensor>:$outputs);
+  let assemblyFormat = "$target `(` $inputs `)` attr-dict `:` functional-type($inputs, $outputs)";
+}

@@ -1,0 +1,65 @@
+//===- WeightStore.h - bytes of constants -----------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The weight archive: a sequence of 64-byte aligned pieces that stay where they
+// are (a mapped model file, a mapped weights.bin, or memory that a fold made).
+// `#lathe.weight` names a piece by offset; nothing copies it until packing.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_IR_WEIGHTSTORE_H
+#define LATHE_IR_WEIGHTSTORE_H
+
+#include "lathe/ir/Lathe.h"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+
+namespace lathe {
+
+/// Thread-safe. The key of the one archive that a compilation has is "model".
+class WeightStore {
+public:
+  static constexpr const char *kArchive = "model";
+
+  /// Adds bytes kept alive by `owner`; equal bytes (by hash) give the same
+  /// piece. Returns the attribute that names them.
+  WeightAttr add(TensorType type, std::span<const std::byte> bytes,
+                 std::shared_ptr<const void> owner);
+  /// Copies and adds.
+  WeightAttr addCopy(TensorType type, std::span<const std::byte> bytes);
+  /// The bytes of an attribute; an error when the archive holds no such piece.
+  Result<std::span<const std::byte>> get(WeightAttr weight) const;
+
+  /// Total size of the archive file.
+  uint64_t size() const;
+  /// Writes the archive; `open` maps one whose pieces the IR text names.
+  Status write(const std::string &path) const;
+  Status open(const std::string &path);
+
+private:
+  struct Piece {
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+  };
+  mutable std::mutex mutex;
+  std::map<uint64_t, Piece> pieces; ///< by offset
+  std::map<std::string, uint64_t> byHash;
+  std::span<const std::byte> file;  ///< of an opened archive
+  std::shared_ptr<const void> fileOwner;
+  uint64_t end = 0;
+};
+
+/// Elements of a constant attribute (inline or weight) as packed bytes in
+/// ONNX's memory order; splats are expanded. An error for missing weights.
+Result<std::vector<std::byte>> constantBytes(mlir::Attribute value, WeightStore &store);
+/// A constant attribute of these bytes: inline up to 256 bytes, else a weight.
+mlir::TypedAttr constantAttr(TensorType type, std::span<const std::byte> bytes, WeightStore &store);
+/// Integer elements of a small constant, when the value is one.
+std::optional<std::vector<int64_t>> constantInts(mlir::Value value);
+
+} // namespace lathe
+
+#endif // LATHE_IR_WEIGHTSTORE_H

@@ -1,0 +1,398 @@
+//===- ContractionOps.cpp - reductions, contractions ----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Lathe.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+
+#define GET_OP_CLASSES
+#include "lathe/ir/LatheContractionOps.cpp.inc"
+
+namespace lathe {
+
+void registerContractionOps(LatheDialect &dialect) {
+  struct Access : LatheDialect {
+    using LatheDialect::addOperations;
+  };
+  static_cast<Access &>(dialect).addOperations<
+#define GET_OP_LIST
+#include "lathe/ir/LatheContractionOps.cpp.inc"
+      >();
+}
+
+using Maps = SmallVector<AffineMap>;
+using Iterators = SmallVector<utils::IteratorType>;
+
+static int64_t rankOf(Value value) { return llvm::cast<TensorType>(value.getType()).getRank(); }
+
+static AffineMap identityMap(Value value, unsigned dims) {
+  return AffineMap::getMultiDimIdentityMap(dims, value.getContext())
+      .getMajorSubMap(rankOf(value));
+}
+
+static Iterators iterators(unsigned parallel, unsigned reduction) {
+  Iterators result(parallel, utils::IteratorType::parallel);
+  result.append(reduction, utils::IteratorType::reduction);
+  return result;
+}
+
+//===----------------------------------------------------------------------===//
+// Cost: the iteration space times the work of one point
+//===----------------------------------------------------------------------===//
+
+DimExpr defaultFlops(Operation *op) {
+  auto structured = llvm::cast<StructuredOpInterface>(op);
+  Iterators kinds = structured.getIterators();
+  Maps maps = structured.getAccessMaps();
+  std::vector<std::optional<DimExpr>> extents(kinds.size());
+  auto visit = [&](Value value, AffineMap map) {
+    if (!map)
+      return;
+    std::vector<DimExpr> dims = dimsOf(value);
+    for (auto [d, expr] : llvm::enumerate(map.getResults()))
+      if (auto dim = llvm::dyn_cast<AffineDimExpr>(expr))
+        if (!extents[dim.getPosition()])
+          extents[dim.getPosition()] = dims[d];
+  };
+  for (auto [value, map] : llvm::zip(op->getResults(), ArrayRef(maps).drop_front(op->getNumOperands())))
+    visit(value, map);
+  for (auto [value, map] : llvm::zip(op->getOperands(), maps))
+    visit(value, map);
+  OpClass kind = structured.getOpClass();
+  bool contraction = kind == OpClass::Gemm || kind == OpClass::Conv || kind == OpClass::Attention;
+  if (kind == OpClass::Movement || kind == OpClass::Gather || kind == OpClass::Source)
+    return 0;
+  DimExpr flops = contraction ? 2 : 1;
+  for (const std::optional<DimExpr> &extent : extents)
+    flops = flops * extent.value_or(DimExpr(1));
+  return flops;
+}
+
+DimExpr defaultBytes(Operation *op) {
+  DimExpr bytes = 0;
+  auto add = [&](Value value) {
+    if (std::optional<DType> dtype = dtypeOf(elementTypeOf(value)))
+      bytes = bytes + DimExpr::ceilDiv(numElements(value.getType()) * DimExpr(bitWidth(*dtype)), 8);
+  };
+  llvm::for_each(op->getOperands(), add);
+  llvm::for_each(op->getResults(), add);
+  return bytes;
+}
+
+//===----------------------------------------------------------------------===//
+// Reductions
+//===----------------------------------------------------------------------===//
+
+static LogicalResult reducedType(std::optional<Location> loc, Value x, ArrayRef<int64_t> axes,
+                                 bool keepdims, Type element, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> dims = dimsOf(x), result;
+  int64_t last = -1;
+  for (int64_t axis : axes) {
+    if (axis <= last || axis >= static_cast<int64_t>(dims.size()))
+      return emitOptionalError(loc, "reduce_c1: axes are not sorted, unique and inside the rank");
+    last = axis;
+  }
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (!llvm::is_contained(axes, static_cast<int64_t>(d)))
+      result.push_back(dims[d]);
+    else if (keepdims)
+      result.push_back(1);
+  }
+  types.push_back(tensorType(element, result));
+  return success();
+}
+
+/// Parallel iterators are the result's dimensions; reduction iterators the reduced ones.
+static Maps reductionMaps(Operation *op, Value x, ArrayRef<int64_t> axes, bool keepdims) {
+  unsigned rank = rankOf(op->getResult(0)), total = rank + axes.size(), reduced = rank, kept = 0;
+  SmallVector<AffineExpr> index;
+  for (int64_t d = 0; d < rankOf(x); ++d) {
+    bool isReduced = llvm::is_contained(axes, d);
+    index.push_back(getAffineDimExpr(isReduced ? reduced++ : kept, op->getContext()));
+    if (!isReduced || keepdims)
+      ++kept;
+  }
+  return {AffineMap::get(total, 0, index, op->getContext()), identityMap(op->getResult(0), total)};
+}
+
+LogicalResult ReduceOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                         Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  return reducedType(loc, adaptor.getX(), adaptor.getAxes(), adaptor.getKeepdims(),
+                     elementTypeOf(adaptor.getX()), types);
+}
+OpFoldResult ReduceOp::fold(FoldAdaptor) {
+  return getAxes().empty() && getX().getType() == getY().getType() ? OpFoldResult(getX())
+                                                                   : OpFoldResult();
+}
+OpClass ReduceOp::getOpClass() { return OpClass::Reduction; }
+Iterators ReduceOp::getIterators() { return iterators(rankOf(getY()), getAxes().size()); }
+Maps ReduceOp::getAccessMaps() {
+  return reductionMaps(*this, getX(), getAxes(), getKeepdims());
+}
+
+LogicalResult ArgReduceOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,
+                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  return reducedType(loc, adaptor.getX(), {int64_t(adaptor.getAxis())}, adaptor.getKeepdims(),
+                     IntegerType::get(context, 64), types);
+}
+OpClass ArgReduceOp::getOpClass() { return OpClass::Reduction; }
+Iterators ArgReduceOp::getIterators() { return iterators(rankOf(getY()), 1); }
+Maps ArgReduceOp::getAccessMaps() {
+  return reductionMaps(*this, getX(), {static_cast<int64_t>(getAxis())}, getKeepdims());
+}
+
+LogicalResult ScanOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+                                       SmallVectorImpl<Type> &types) {
+  if (int64_t(adaptor.getAxis()) < 0 || int64_t(adaptor.getAxis()) >= rankOf(adaptor.getX()))
+    return emitOptionalError(loc, "scan_c1: axis is outside the rank");
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dimsOf(adaptor.getX())));
+  return success();
+}
+OpClass ScanOp::getOpClass() { return OpClass::Scan; }
+Iterators ScanOp::getIterators() { return iterators(rankOf(getY()), 0); }
+Maps ScanOp::getAccessMaps() { return {AffineMap(), identityMap(getY(), rankOf(getY()))}; }
+
+//===----------------------------------------------------------------------===//
+// Composites: expanded into reductions and pointwise ops before fusion
+//===----------------------------------------------------------------------===//
+
+/// Same sizes as x; the axis must be inside the rank.
+static LogicalResult inferRowOp(std::optional<Location> loc, Value x, int64_t axis,
+                                StringRef constraint, SmallVectorImpl<Type> &types) {
+  if (axis < 0 || axis >= rankOf(x))
+    return emitOptionalError(loc, constraint, ": axis is outside the rank");
+  types.push_back(tensorType(elementTypeOf(x), dimsOf(x)));
+  return success();
+}
+
+static Maps compositeMaps(Operation *op) {
+  Maps maps(op->getNumOperands(), AffineMap());
+  maps.push_back(identityMap(op->getResult(0), rankOf(op->getResult(0))));
+  return maps;
+}
+
+#define LATHE_COMPOSITE(OP, LABEL)                                                                 \
+  LogicalResult OP::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,  \
+                                     SmallVectorImpl<Type> &types) {                               \
+    return inferRowOp(loc, adaptor.getX(), adaptor.getAxis(), LABEL, types);                       \
+  }                                                                                                \
+  OpClass OP::getOpClass() { return OpClass::Composite; }                                          \
+  Iterators OP::getIterators() { return iterators(rankOf(getY()), 0); }                            \
+  Maps OP::getAccessMaps() { return compositeMaps(*this); }
+LATHE_COMPOSITE(SoftmaxOp, "softmax_c1")
+LATHE_COMPOSITE(LayerNormOp, "layer_norm_c1")
+LATHE_COMPOSITE(RmsNormOp, "rms_norm_c1")
+#undef LATHE_COMPOSITE
+
+//===----------------------------------------------------------------------===//
+// Matmul
+//===----------------------------------------------------------------------===//
+
+LogicalResult MatmulOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,
+                                         Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> a = dimsOf(adaptor.getA()), b = dimsOf(adaptor.getB());
+  if (a.size() < 2 || b.size() < 2)
+    return emitOptionalError(loc, "matmul_c1: operands have ranks ", a.size(), " and ", b.size());
+  if (adaptor.getTransposeA())
+    std::swap(a[a.size() - 1], a[a.size() - 2]);
+  if (adaptor.getTransposeB())
+    std::swap(b[b.size() - 1], b[b.size() - 2]);
+  const DimExpr &ka = a.back(), &kb = b[b.size() - 2];
+  if (ka.isConstant() && kb.isConstant() && ka != kb)
+    return emitOptionalError(loc, "matmul_c2: depth ", ka.str(), " against ", kb.str());
+  std::optional<std::vector<DimExpr>> batch =
+      broadcastDims({std::vector<DimExpr>(a.begin(), a.end() - 2),
+                     std::vector<DimExpr>(b.begin(), b.end() - 2)});
+  if (!batch)
+    return emitOptionalError(loc, "matmul_c3: batch dimensions do not broadcast");
+  batch->push_back(a[a.size() - 2]);
+  batch->push_back(b.back());
+  Type element = elementTypeOf(adaptor.getA());
+  if (auto integer = llvm::dyn_cast<IntegerType>(element))
+    if (integer.getWidth() <= 8)
+      element = IntegerType::get(context, 32);
+  types.push_back(tensorType(element, *batch));
+  return success();
+}
+OpClass MatmulOp::getOpClass() { return OpClass::Gemm; }
+Iterators MatmulOp::getIterators() { return iterators(rankOf(getY()), 1); }
+Maps MatmulOp::getAccessMaps() {
+  unsigned rank = rankOf(getY()), total = rank + 1;
+  auto dim = [&](unsigned d) { return getAffineDimExpr(d, getContext()); };
+  auto map = [&](Value operand, AffineExpr row, AffineExpr column, bool transposed) {
+    auto type = llvm::cast<TensorType>(operand.getType());
+    SmallVector<AffineExpr> index;
+    for (int64_t d = 0; d < type.getRank() - 2; ++d)
+      index.push_back(type.getDimSize(d) == 1 ? getAffineConstantExpr(0, getContext())
+                                              : dim(rank - type.getRank() + d));
+    index.push_back(transposed ? column : row);
+    index.push_back(transposed ? row : column);
+    return AffineMap::get(total, 0, index, getContext());
+  };
+  return {map(getA(), dim(rank - 2), dim(rank), getTransposeA()),
+          map(getB(), dim(rank), dim(rank - 1), getTransposeB()), identityMap(getY(), total)};
+}
+
+//===----------------------------------------------------------------------===//
+// Convolution and pooling
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// Positions of batch, channel and first spatial dimension.
+struct ImageDims {
+  ImageDims(ConvLayout layout, size_t rank)
+      : channel(layout == ConvLayout::ChannelsFirst ? 1 : rank - 1),
+        spatial(layout == ConvLayout::ChannelsFirst ? 2 : 1), count(rank - 2) {}
+  size_t channel, spatial, count;
+};
+
+/// floor or ceil((size + low + high - window extent) / stride) + 1
+DimExpr windowCount(const DimExpr &size, int64_t low, int64_t high, int64_t kernel, int64_t stride,
+                    int64_t dilation, bool ceilMode) {
+  DimExpr span = size + DimExpr(low + high - (kernel - 1) * dilation - 1);
+  if (!ceilMode)
+    return DimExpr::floorDiv(span, stride) + 1;
+  // A window may not start in the high padding.
+  DimExpr count = DimExpr::ceilDiv(span, stride) + 1;
+  DimExpr inside = DimExpr::floorDiv(size + DimExpr(low - 1), stride) + 1;
+  return DimExpr::min(count, inside);
+}
+
+Maps windowMaps(Operation *op, ConvLayout layout, ArrayRef<int64_t> strides,
+                ArrayRef<int64_t> pads, ArrayRef<int64_t> dilations, bool hasWeights) {
+  MLIRContext *context = op->getContext();
+  unsigned rank = rankOf(op->getResult(0));
+  ImageDims image(layout, rank);
+  unsigned total = rank + image.count + (hasWeights ? 1 : 0);
+  auto dim = [&](unsigned d) { return getAffineDimExpr(d, context); };
+  SmallVector<AffineExpr> x(rank), w;
+  x[0] = dim(0);
+  // Window iterators follow the parallel ones; the input channel comes last.
+  x[image.channel] = hasWeights ? dim(total - 1) : dim(image.channel);
+  for (size_t i = 0; i < image.count; ++i)
+    x[image.spatial + i] =
+        dim(image.spatial + i) * strides[i] + dim(rank + i) * dilations[i] - pads[i];
+  Maps maps = {AffineMap::get(total, 0, x, context)};
+  if (hasWeights) {
+    w = {dim(image.channel), dim(total - 1)};
+    for (size_t i = 0; i < image.count; ++i)
+      w.push_back(dim(rank + i));
+    maps.push_back(AffineMap::get(total, 0, w, context));
+  }
+  maps.push_back(identityMap(op->getResult(0), total));
+  return maps;
+}
+
+} // namespace
+
+LogicalResult ConvOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+                                       SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> x = dimsOf(adaptor.getX()), w = dimsOf(adaptor.getW());
+  if (x.size() < 3 || x.size() != w.size())
+    return emitOptionalError(loc, "conv_c1: ranks of input ", x.size(), " and weights ", w.size());
+  ImageDims image(adaptor.getLayout(), x.size());
+  if (adaptor.getStrides().size() != image.count || adaptor.getDilations().size() != image.count ||
+      adaptor.getPads().size() != 2 * image.count)
+    return emitOptionalError(loc, "conv_c3: attributes do not match ", image.count,
+                             " spatial dimensions");
+  int64_t group = adaptor.getGroup();
+  DimExpr channels = w[1] * DimExpr(group);
+  if (x[image.channel].isConstant() && channels.isConstant() && x[image.channel] != channels)
+    return emitOptionalError(loc, "conv_c2: ", x[image.channel].str(), " channels for weights of ",
+                             channels.str());
+  if (group < 1 || (w[0].isConstant() && *w[0].constant() % group))
+    return emitOptionalError(loc, "conv_c4: outputs are not divisible by the group");
+  std::vector<DimExpr> dims = x;
+  dims[image.channel] = w[0];
+  for (size_t i = 0; i < image.count; ++i) {
+    std::optional<int64_t> kernel = w[2 + i].constant();
+    if (!kernel || adaptor.getStrides()[i] < 1)
+      return emitOptionalError(loc, "conv_c5: window sizes are constants and strides positive");
+    dims[image.spatial + i] =
+        windowCount(x[image.spatial + i], adaptor.getPads()[i], adaptor.getPads()[image.count + i],
+                    *kernel, adaptor.getStrides()[i], adaptor.getDilations()[i], false);
+  }
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dims));
+  return success();
+}
+OpClass ConvOp::getOpClass() { return OpClass::Conv; }
+Iterators ConvOp::getIterators() { return iterators(rankOf(getY()), rankOf(getY()) - 1); }
+Maps ConvOp::getAccessMaps() {
+  return windowMaps(*this, getLayout(), getStrides(), getPads(), getDilations(), true);
+}
+
+LogicalResult PoolOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+                                       SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> dims = dimsOf(adaptor.getX());
+  if (dims.size() < 3)
+    return emitOptionalError(loc, "pool_c2: the input has rank ", dims.size());
+  ImageDims image(adaptor.getLayout(), dims.size());
+  if (adaptor.getKernel().size() != image.count || adaptor.getStrides().size() != image.count ||
+      adaptor.getDilations().size() != image.count || adaptor.getPads().size() != 2 * image.count)
+    return emitOptionalError(loc, "pool_c1: attributes do not match ", image.count,
+                             " spatial dimensions");
+  for (size_t i = 0; i < image.count; ++i) {
+    if (adaptor.getStrides()[i] < 1 || adaptor.getKernel()[i] < 1)
+      return emitOptionalError(loc, "pool_c3: window sizes and strides are positive");
+    dims[image.spatial + i] = windowCount(
+        dims[image.spatial + i], adaptor.getPads()[i], adaptor.getPads()[image.count + i],
+        adaptor.getKernel()[i], adaptor.getStrides()[i], adaptor.getDilations()[i],
+        adaptor.getCeilMode());
+  }
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dims));
+  return success();
+}
+OpClass PoolOp::getOpClass() { return OpClass::Window; }
+Iterators PoolOp::getIterators() { return iterators(rankOf(getY()), rankOf(getY()) - 2); }
+Maps PoolOp::getAccessMaps() {
+  return windowMaps(*this, getLayout(), getStrides(), getPads(), getDilations(), false);
+}
+
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+LogicalResult AttentionOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> q = dimsOf(adaptor.getQ()), k = dimsOf(adaptor.getK()),
+                       v = dimsOf(adaptor.getV());
+  if (q.size() != 4 || k.size() != 4 || v.size() != 4)
+    return emitOptionalError(loc, "attention_c1: q, k and v have rank 4");
+  std::optional<int64_t> heads = q[1].constant(), groups = k[1].constant();
+  if (!heads || !groups || *groups < 1 || *heads % *groups || k[1] != v[1])
+    return emitOptionalError(loc, "attention_c2: query heads are not a multiple of key heads");
+  if (q[3].isConstant() && k[3].isConstant() && q[3] != k[3])
+    return emitOptionalError(loc, "attention_c3: depth ", q[3].str(), " against ", k[3].str());
+  if (k[2] != v[2])
+    return emitOptionalError(loc, "attention_c4: lengths of k and v differ");
+  types.push_back(tensorType(elementTypeOf(adaptor.getQ()), {q[0], q[1], q[2], v[3]}));
+  return success();
+}
+OpClass AttentionOp::getOpClass() { return OpClass::Attention; }
+Iterators AttentionOp::getIterators() { return iterators(4, 2); }
+Maps AttentionOp::getAccessMaps() {
+  // Iterators: b, h, s, e; t, d. Keys are read at h / (H / G).
+  auto dim = [&](unsigned d) { return getAffineDimExpr(d, getContext()); };
+  int64_t headGroup =
+      llvm::cast<TensorType>(getQ().getType()).getDimSize(1) /
+      std::max<int64_t>(1, llvm::cast<TensorType>(getK().getType()).getDimSize(1));
+  AffineExpr keyHead = dim(1).floorDiv(std::max<int64_t>(1, headGroup));
+  auto map = [&](ArrayRef<AffineExpr> index) { return AffineMap::get(6, 0, index, getContext()); };
+  Maps maps = {map({dim(0), dim(1), dim(2), dim(5)}), map({dim(0), keyHead, dim(4), dim(5)}),
+               map({dim(0), keyHead, dim(4), dim(3)})};
+  if (getMask()) {
+    auto type = llvm::cast<TensorType>(getMask().getType());
+    AffineExpr space[4] = {dim(0), dim(1), dim(2), dim(4)};
+    SmallVector<AffineExpr> index;
+    for (int64_t d = 0; d < type.getRank(); ++d)
+      index.push_back(type.getDimSize(d) == 1 ? getAffineConstantExpr(0, getContext())
+                                              : space[4 - type.getRank() + d]);
+    maps.push_back(map(index));
+  }
+  maps.push_back(identityMap(getY(), 6));
+  return maps;
+}
+
+} // namespace lathe

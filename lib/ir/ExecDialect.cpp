@@ -1,0 +1,84 @@
+//===- ExecDialect.cpp - the exec dialect ---------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Exec.h"
+
+#include "lathe/codegen/KernelSpec.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+#include "lathe/ir/ExecDialect.cpp.inc"
+#include "lathe/ir/ExecEnums.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "lathe/ir/ExecAttributes.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "lathe/ir/ExecOps.cpp.inc"
+
+namespace lathe::exec {
+
+void ExecDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "lathe/ir/ExecAttributes.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "lathe/ir/ExecOps.cpp.inc"
+      >();
+}
+
+LogicalResult KernelOp::verifyRegions() {
+  Block &block = getBody().front();
+  if (block.empty() || !isa<YieldOp>(block.back()))
+    return emitOpError("exec_kernel_c1: the body must end in lathe.yield");
+  unsigned outputs = block.back().getNumOperands();
+  if (getVariants().empty())
+    return emitOpError("exec_kernel_c2: a kernel needs a variant");
+  for (auto [i, attr] : llvm::enumerate(getVariants())) {
+    auto variant = dyn_cast<DictionaryAttr>(attr);
+    auto guard = variant ? variant.getAs<StringAttr>("guard") : StringAttr();
+    auto spec = variant ? variant.getAs<StringAttr>("spec") : StringAttr();
+    if (!guard || !spec)
+      return emitOpError("exec_kernel_c2: a variant has the texts 'guard' and 'spec'");
+    if (i + 1 == getVariants().size() && !guard.empty())
+      return emitOpError("exec_kernel_c2: the last guard must be empty");
+    auto parsed = KernelSpec::parse(spec.getValue());
+    if (!parsed.ok())
+      return emitOpError("exec_kernel_c3: ") << parsed.status().message();
+    if (parsed->numInputs != int(block.getNumArguments()) || parsed->numOutputs != int(outputs))
+      return emitOpError("exec_kernel_c3: the spec has ")
+             << parsed->numInputs << " inputs and " << parsed->numOutputs << " outputs, the region "
+             << block.getNumArguments() << " and " << outputs;
+  }
+  return success();
+}
+
+LogicalResult ProgramOp::verifyRegions() {
+  for (Operation &op : getBody().front())
+    if (!isa<ExecDialect>(op.getDialect()))
+      return op.emitOpError("is no part of a program");
+  return success();
+}
+
+LogicalResult GuardOp::verify() {
+  auto parsed = parseGuard(getCondition());
+  if (!parsed.ok() || parsed->size() != 1)
+    return emitOpError("the condition must be one comparison of sizes, not '")
+           << getCondition() << "'";
+  return success();
+}
+
+LogicalResult BufferOp::verify() {
+  if ((getKind() == BufferKind::View) != bool(getBase()))
+    return emitOpError("exec_buffer_c1: a view has a base buffer and others have none");
+  if ((getKind() == BufferKind::Weight) != bool(getValueAttr()))
+    return emitOpError("exec_buffer_c2: a weight has a value and others have none");
+  return success();
+}
+
+} // namespace lathe::exec

@@ -1,0 +1,241 @@
+//===- LatheAttributes.cpp - #lathe.dim, #lathe.t, #lathe.weight ----------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Lathe.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+#include "lathe/ir/LatheEnums.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "lathe/ir/LatheAttributes.cpp.inc"
+
+namespace lathe {
+
+void LatheDialect::registerAttributes() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "lathe/ir/LatheAttributes.cpp.inc"
+      >();
+}
+
+//===----------------------------------------------------------------------===//
+// Dimension expressions
+//===----------------------------------------------------------------------===//
+
+DimAttr DimAttr::get(MLIRContext *context, const DimExpr &expr) {
+  return Base::get(context, expr.str());
+}
+
+DimExpr DimAttr::expr() const {
+  // The text was canonical when the attribute was made, so it parses.
+  return *DimExpr::parse(getText());
+}
+
+namespace {
+
+/// Recursive descent over the tokens that AsmParser gives:
+///   sum = product (('+' | '-') product)*; product = atom ('*' atom)*
+///   atom = integer | symbol | function '(' sum ',' sum ')' | '(' sum ')' | '-' atom
+class DimParser {
+public:
+  explicit DimParser(AsmParser &parser) : parser(parser) {}
+
+  FailureOr<DimExpr> parseSum() {
+    FailureOr<DimExpr> left = parseProduct();
+    while (succeeded(left)) {
+      bool plus = succeeded(parser.parseOptionalPlus());
+      if (!plus && failed(parser.parseOptionalMinus()))
+        return left;
+      FailureOr<DimExpr> right = parseProduct();
+      if (failed(right))
+        return failure();
+      left = plus ? *left + *right : *left - *right;
+    }
+    return left;
+  }
+
+private:
+  FailureOr<DimExpr> parseProduct() {
+    FailureOr<DimExpr> left = parseAtom();
+    while (succeeded(left) && succeeded(parser.parseOptionalStar())) {
+      FailureOr<DimExpr> right = parseAtom();
+      if (failed(right))
+        return failure();
+      left = *left * *right;
+    }
+    return left;
+  }
+
+  FailureOr<DimExpr> parseAtom() {
+    if (succeeded(parser.parseOptionalLParen())) {
+      FailureOr<DimExpr> inner = parseSum();
+      if (failed(inner) || failed(parser.parseRParen()))
+        return failure();
+      return inner;
+    }
+    int64_t value = 0;
+    OptionalParseResult integer = parser.parseOptionalInteger(value);
+    if (integer.has_value()) {
+      if (failed(*integer))
+        return failure();
+      return DimExpr(value);
+    }
+    if (succeeded(parser.parseOptionalMinus())) {
+      FailureOr<DimExpr> inner = parseAtom();
+      if (failed(inner))
+        return failure();
+      return DimExpr(0) - *inner;
+    }
+    SMLoc at = parser.getCurrentLocation();
+    std::string name;
+    if (failed(parser.parseKeywordOrString(&name)))
+      return failure();
+    if (failed(parser.parseOptionalLParen()))
+      return DimExpr::symbol(name);
+    FailureOr<DimExpr> a = parseSum();
+    if (failed(a) || failed(parser.parseComma()))
+      return failure();
+    FailureOr<DimExpr> b = parseSum();
+    if (failed(b) || failed(parser.parseRParen()))
+      return failure();
+    if (name == "floordiv")
+      return DimExpr::floorDiv(*a, *b);
+    if (name == "ceildiv")
+      return DimExpr::ceilDiv(*a, *b);
+    if (name == "mod")
+      return DimExpr::mod(*a, *b);
+    if (name == "min")
+      return DimExpr::min(*a, *b);
+    if (name == "max")
+      return DimExpr::max(*a, *b);
+    if (name == "bcast")
+      return DimExpr::bcast(*a, *b);
+    return parser.emitError(at) << "unknown function '" << name << "' in a dimension expression";
+  }
+
+  AsmParser &parser;
+};
+
+ParseResult parseDimList(AsmParser &parser, SmallVectorImpl<DimAttr> &dims) {
+  return parser.parseCommaSeparatedList(AsmParser::Delimiter::Square, [&]() -> ParseResult {
+    FailureOr<DimExpr> expr = DimParser(parser).parseSum();
+    if (failed(expr))
+      return failure();
+    dims.push_back(DimAttr::get(parser.getContext(), *expr));
+    return success();
+  });
+}
+
+void printDimList(AsmPrinter &printer, ArrayRef<DimAttr> dims) {
+  printer << "[";
+  llvm::interleaveComma(dims, printer, [&](DimAttr d) { printer << d.getText(); });
+  printer << "]";
+}
+
+} // namespace
+
+Attribute DimAttr::parse(AsmParser &parser, Type) {
+  if (parser.parseLess())
+    return {};
+  FailureOr<DimExpr> expr = DimParser(parser).parseSum();
+  if (failed(expr) || parser.parseGreater())
+    return {};
+  return DimAttr::get(parser.getContext(), *expr);
+}
+
+void DimAttr::print(AsmPrinter &printer) const { printer << "<" << getText() << ">"; }
+
+Attribute PhysAttr::parse(AsmParser &parser, Type) {
+  SmallVector<DimAttr> dims;
+  if (parser.parseLess() || parseDimList(parser, dims) || parser.parseGreater())
+    return {};
+  return PhysAttr::get(parser.getContext(), dims);
+}
+
+void PhysAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printDimList(printer, getDims());
+  printer << ">";
+}
+
+//===----------------------------------------------------------------------===//
+// Tensor encoding
+//===----------------------------------------------------------------------===//
+
+Attribute TensorAttr::parse(AsmParser &parser, Type) {
+  SmallVector<DimAttr> dims;
+  Attribute layout, sparsity, shard;
+  if (parser.parseLess() || parseDimList(parser, dims))
+    return {};
+  while (succeeded(parser.parseOptionalComma())) {
+    SMLoc at = parser.getCurrentLocation();
+    StringRef key;
+    if (parser.parseKeyword(&key) || parser.parseEqual())
+      return {};
+    Attribute *part = key == "layout"     ? &layout
+                      : key == "sparsity" ? &sparsity
+                      : key == "shard"    ? &shard
+                                          : nullptr;
+    if (!part) {
+      parser.emitError(at) << "unknown part '" << key << "' of #lathe.t";
+      return {};
+    }
+    if (parser.parseAttribute(*part))
+      return {};
+  }
+  if (parser.parseGreater())
+    return {};
+  return parser.getChecked<TensorAttr>(parser.getContext(), dims, layout, sparsity, shard);
+}
+
+void TensorAttr::print(AsmPrinter &printer) const {
+  printer << "<";
+  printDimList(printer, getDims());
+  if (getLayout())
+    printer << ", layout = " << getLayout();
+  if (getSparsity())
+    printer << ", sparsity = " << getSparsity();
+  if (getShard())
+    printer << ", shard = " << getShard();
+  printer << ">";
+}
+
+LogicalResult TensorAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                                 ArrayRef<DimAttr> dims, Attribute layout, Attribute, Attribute) {
+  if (auto phys = llvm::dyn_cast_or_null<PhysAttr>(layout)) {
+    if (phys.getDims().size() != dims.size())
+      return emitError() << "layout has " << phys.getDims().size() << " sizes for a tensor of rank "
+                         << dims.size();
+  } else if (layout) {
+    return emitError() << "layout is not a #lathe.phys";
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+LogicalResult WeightAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringRef,
+                                 uint64_t offset, uint64_t bytes, StringRef hash, Type type) {
+  auto tensor = llvm::dyn_cast_or_null<RankedTensorType>(type);
+  if (!tensor || !tensor.hasStaticShape())
+    return emitError() << "a weight needs a static tensor type";
+  std::optional<DType> dtype = dtypeOf(tensor.getElementType());
+  if (!dtype)
+    return emitError() << "a weight cannot have elements of " << tensor.getElementType();
+  if (static_cast<uint64_t>(byteSize(*dtype, tensor.getNumElements())) != bytes)
+    return emitError() << "weight has " << bytes << " bytes, its type " << tensor << " needs "
+                       << byteSize(*dtype, tensor.getNumElements());
+  if (hash.size() != 64 || !llvm::all_of(hash, llvm::isHexDigit))
+    return emitError() << "a weight's hash is 64 hexadecimal digits";
+  if (offset % 64)
+    return emitError() << "weight offset " << offset << " is not a multiple of 64";
+  return success();
+}
+
+} // namespace lathe

@@ -1,0 +1,123 @@
+//===- StructureOps.cpp - symbols, states, kernels ------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Lathe.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+
+#define GET_OP_CLASSES
+#include "lathe/ir/LatheStructureOps.cpp.inc"
+
+namespace lathe {
+
+void registerStructureOps(LatheDialect &dialect) {
+  struct Access : LatheDialect {
+    using LatheDialect::addOperations;
+  };
+  static_cast<Access &>(dialect).addOperations<
+#define GET_OP_LIST
+#include "lathe/ir/LatheStructureOps.cpp.inc"
+      >();
+}
+
+LogicalResult SymbolOp::verify() {
+  if (int64_t(getMin()) < 0 || getOpt() < getMin() || (int64_t(getMax()) != -1 && getOpt() > getMax()))
+    return emitOpError("symbol_c1: bounds are not 0 <= min <= opt <= max");
+  if (int64_t(getMultipleOf()) < 1)
+    return emitOpError("symbol_c2: multiple_of is less than 1");
+  return success();
+}
+
+LogicalResult StateOp::verify() {
+  auto type = llvm::dyn_cast<TensorType>(getType());
+  if (!type)
+    return emitOpError("state_c1: type is not a ranked tensor");
+  if (int64_t(getAxis()) < 0 || int64_t(getAxis()) >= type.getRank())
+    return emitOpError("state_c2: axis is outside the rank");
+  if (type.isDynamicDim(getAxis()))
+    return emitOpError("state_c3: the capacity along the axis is not a constant");
+  return success();
+}
+
+YieldOp KernelOp::getYield() { return llvm::cast<YieldOp>(getBodyBlock().getTerminator()); }
+
+LogicalResult KernelOp::verify() {
+  Block &block = getBodyBlock();
+  if (block.getNumArguments() != getInputs().size())
+    return emitOpError("kernel_c1: ") << block.getNumArguments() << " block arguments for "
+                                      << getInputs().size() << " inputs";
+  for (auto [argument, input] : llvm::zip(block.getArguments(), getInputs()))
+    if (argument.getType() != input.getType())
+      return emitOpError("kernel_c1: block argument of ")
+             << argument.getType() << " for an input of " << input.getType();
+  auto yield = block.empty() ? YieldOp() : llvm::dyn_cast<YieldOp>(&block.back());
+  if (!yield || yield.getNumOperands() != getNumResults())
+    return emitOpError("kernel_c2: the region does not yield as many values as there are results");
+  for (auto [value, result] : llvm::zip(yield.getOperands(), getResults()))
+    if (!compatibleTypes(value.getType(), result.getType()))
+      return emitOpError("kernel_c2: yields ") << value.getType() << " for a result of "
+                                               << result.getType();
+  if (ArrayAttr variants = getVariantsAttr()) {
+    auto last = variants.empty() ? DictionaryAttr()
+                                 : llvm::dyn_cast<DictionaryAttr>(variants.getValue().back());
+    auto guard = last ? last.getAs<StringAttr>("guard") : StringAttr();
+    if (!guard || !guard.empty())
+      return emitOpError("kernel_c3: the last variant's guard is not empty");
+  }
+  return success();
+}
+
+// %r:2 = lathe.kernel "name" <kind> (%arg = %x : type, ...) -> (types) nodes [..] variants [..] attrs { ... }
+void KernelOp::print(OpAsmPrinter &printer) {
+  printer << " " << getNameAttr() << " " << stringifyRegionKind(getKind()) << " (";
+  llvm::interleaveComma(llvm::zip(getBodyBlock().getArguments(), getInputs()), printer,
+                        [&](auto pair) {
+                          printer << std::get<0>(pair) << " = " << std::get<1>(pair) << " : "
+                                  << std::get<1>(pair).getType();
+                        });
+  printer << ") -> (";
+  llvm::interleaveComma(getResultTypes(), printer, [&](Type t) { printer << t; });
+  printer << ")";
+  printer.printOptionalAttrDictWithKeyword((*this)->getAttrs(), {"name", "kind"});
+  printer << " ";
+  printer.printRegion(getBody(), /*printEntryBlockArgs=*/false);
+}
+
+ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &state) {
+  StringAttr name;
+  StringRef kindName;
+  SMLoc kindAt;
+  if (parser.parseAttribute(name, "name", state.attributes))
+    return failure();
+  kindAt = parser.getCurrentLocation();
+  if (parser.parseKeyword(&kindName))
+    return failure();
+  std::optional<RegionKind> kind = symbolizeRegionKind(kindName);
+  if (!kind)
+    return parser.emitError(kindAt) << "unknown kind of kernel '" << kindName << "'";
+  state.addAttribute("kind", RegionKindAttr::get(parser.getContext(), *kind));
+
+  SmallVector<OpAsmParser::Argument> arguments;
+  SmallVector<OpAsmParser::UnresolvedOperand> inputs;
+  SmallVector<Type> types;
+  auto parseInput = [&]() -> ParseResult {
+    OpAsmParser::Argument &argument = arguments.emplace_back();
+    if (parser.parseArgument(argument) || parser.parseEqual() ||
+        parser.parseOperand(inputs.emplace_back()) || parser.parseColonType(argument.type))
+      return failure();
+    types.push_back(argument.type);
+    return success();
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren, parseInput) ||
+      parser.parseArrow() ||
+      parser.parseCommaSeparatedList(AsmParser::Delimiter::Paren,
+                                     [&] { return parser.parseType(state.types.emplace_back()); }) ||
+      parser.parseOptionalAttrDictWithKeyword(state.attributes) ||
+      parser.resolveOperands(inputs, types, parser.getNameLoc(), state.operands))
+    return failure();
+  return parser.parseRegion(*state.addRegion(), arguments);
+}
+
+
+} // namespace lathe

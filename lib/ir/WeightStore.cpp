@@ -1,0 +1,153 @@
+//===- WeightStore.cpp - bytes of constants -------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/WeightStore.h"
+
+#include "lathe/support/Files.h"
+#include "lathe/support/Sha256.h"
+
+#include "mlir/IR/Matchers.h"
+
+#include <cstring>
+
+using namespace mlir;
+
+namespace lathe {
+
+static constexpr uint64_t kAlign = 64;
+
+WeightAttr WeightStore::add(TensorType type, std::span<const std::byte> bytes,
+                            std::shared_ptr<const void> owner) {
+  Sha256 digest;
+  digest.update(bytes.data(), bytes.size());
+  std::string hash = digest.hex();
+  std::lock_guard<std::mutex> lock(mutex);
+  auto [it, fresh] = byHash.try_emplace(hash, end);
+  if (fresh) {
+    pieces[end] = {bytes, std::move(owner)};
+    end = (end + bytes.size() + kAlign - 1) / kAlign * kAlign;
+  }
+  return WeightAttr::get(type.getContext(), kArchive, it->second, bytes.size(), hash, type);
+}
+
+WeightAttr WeightStore::addCopy(TensorType type, std::span<const std::byte> bytes) {
+  auto copy = std::make_shared<std::vector<std::byte>>(bytes.begin(), bytes.end());
+  return add(type, *copy, copy);
+}
+
+Result<std::span<const std::byte>> WeightStore::get(WeightAttr weight) const {
+  std::lock_guard<std::mutex> lock(mutex);
+  auto it = pieces.find(weight.getOffset());
+  if (it != pieces.end() && it->second.bytes.size() == weight.getBytes())
+    return it->second.bytes;
+  // Checked without a sum that could wrap.
+  if (weight.getOffset() <= file.size() && weight.getBytes() <= file.size() - weight.getOffset())
+    return file.subspan(weight.getOffset(), weight.getBytes());
+  return invalidError("the weight archive has no piece of " + std::to_string(weight.getBytes()) +
+                          " bytes at offset " + std::to_string(weight.getOffset()),
+                      "#lathe.weight");
+}
+
+uint64_t WeightStore::size() const {
+  std::lock_guard<std::mutex> lock(mutex);
+  return std::max<uint64_t>(end, file.size());
+}
+
+Status WeightStore::write(const std::string &path) const {
+  std::lock_guard<std::mutex> lock(mutex);
+  std::vector<std::byte> out(std::max<uint64_t>(end, file.size()));
+  if (!file.empty())
+    std::memcpy(out.data(), file.data(), file.size());
+  for (const auto &[offset, piece] : pieces)
+    if (!piece.bytes.empty())
+      std::memcpy(out.data() + offset, piece.bytes.data(), piece.bytes.size());
+  return writeFileAtomically(
+      path, std::string_view(reinterpret_cast<const char *>(out.data()), out.size()));
+}
+
+Status WeightStore::open(const std::string &path) {
+  Result<MappedFile> mapped = MappedFile::open(path);
+  if (!mapped)
+    return mapped.status();
+  auto owner = std::make_shared<MappedFile>(std::move(*mapped));
+  std::lock_guard<std::mutex> lock(mutex);
+  file = owner->bytes();
+  fileOwner = owner;
+  end = std::max<uint64_t>(end, (file.size() + kAlign - 1) / kAlign * kAlign);
+  return okStatus();
+}
+
+Result<std::vector<std::byte>> constantBytes(Attribute value, WeightStore &store) {
+  if (auto weight = llvm::dyn_cast<WeightAttr>(value)) {
+    Result<std::span<const std::byte>> bytes = store.get(weight);
+    if (!bytes)
+      return bytes.status();
+    return std::vector<std::byte>(bytes->begin(), bytes->end());
+  }
+  auto elements = llvm::dyn_cast<DenseElementsAttr>(value);
+  std::optional<DType> dtype = elements ? dtypeOf(elements.getElementType()) : std::nullopt;
+  if (!dtype)
+    return internalError("a constant is neither dense elements nor a weight");
+  unsigned bits = bitWidth(*dtype);
+  int64_t count = elements.getNumElements();
+  std::vector<std::byte> out(byteSize(*dtype, count));
+  auto put = [&](int64_t i, const APInt &element) {
+    uint64_t word = element.getRawData()[0];
+    if (bits >= 8) {
+      std::memcpy(out.data() + i * (bits / 8), &word, std::min<size_t>(bits / 8, 8));
+      return;
+    }
+    unsigned perByte = 8 / bits;
+    out[i / perByte] |= std::byte((word & ((1u << bits) - 1)) << (i % perByte * bits));
+  };
+  int64_t i = 0;
+  if (llvm::isa<FloatType>(elements.getElementType()))
+    for (const APFloat &element : elements.getValues<APFloat>())
+      put(i++, element.bitcastToAPInt());
+  else if (llvm::isa<IntegerType>(elements.getElementType()))
+    for (const APInt &element : elements.getValues<APInt>())
+      put(i++, element);
+  else
+    return unsupportedError("constants of complex numbers");
+  return out;
+}
+
+TypedAttr constantAttr(TensorType type, std::span<const std::byte> bytes, WeightStore &store) {
+  constexpr size_t kInlineBytes = 256;
+  DType dtype = *dtypeOf(type.getElementType());
+  unsigned bits = bitWidth(dtype);
+  if (bytes.size() > kInlineBytes)
+    return store.addCopy(type, bytes);
+  SmallVector<Attribute> values;
+  int64_t count = type.getNumElements();
+  for (int64_t i = 0; i < count; ++i) {
+    uint64_t word = 0;
+    if (bits >= 8)
+      std::memcpy(&word, bytes.data() + i * (bits / 8), bits / 8);
+    else
+      word = (static_cast<uint64_t>(bytes[i / (8 / bits)]) >> (i % (8 / bits) * bits)) &
+             ((1u << bits) - 1);
+    if (auto floating = llvm::dyn_cast<FloatType>(type.getElementType()))
+      values.push_back(FloatAttr::get(
+          floating, APFloat(floating.getFloatSemantics(), APInt(bits, word, false, true))));
+    else
+      values.push_back(IntegerAttr::get(
+          type.getElementType(),
+          APInt(type.getElementType().getIntOrFloatBitWidth(), word, false, true)));
+  }
+  return DenseElementsAttr::get(type, values);
+}
+
+std::optional<std::vector<int64_t>> constantInts(Value value) {
+  DenseIntElementsAttr elements;
+  if (!matchPattern(value, m_Constant(&elements)))
+    return std::nullopt;
+  std::vector<int64_t> result;
+  bool isUnsigned = elements.getElementType().isUnsignedInteger() ||
+                    elements.getElementType().isInteger(1);
+  for (const APInt &element : elements.getValues<APInt>())
+    result.push_back(isUnsigned ? static_cast<int64_t>(element.getZExtValue())
+                                : element.getSExtValue());
+  return result;
+}
+
+} // namespace lathe

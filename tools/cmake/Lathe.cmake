@@ -1,0 +1,123 @@
+# Build rules shared by all folders: compiler flags, LLVM/MLIR as static parts, and the
+# lathe_add_* functions.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+set(CMAKE_C_FLAGS_RELEASE "-O2")
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/lib")
+
+# Debian's LLVM is built with NDEBUG, and class layouts differ without it: no build of lathe
+# may leave it out. lathe's own checks are in verifiers and Status, not in assert.
+add_compile_definitions(NDEBUG)
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
+                    -ffunction-sections -fdata-sections -fno-plt)
+add_link_options(-Wl,--gc-sections -Wl,--as-needed -fuse-ld=mold)
+if(NOT LATHE_SANITIZE)
+  add_link_options(-static-libstdc++ -static-libgcc)
+else()
+  string(REPLACE ";" "," LATHE_SANITIZE_LIST "${LATHE_SANITIZE}")
+  add_compile_options(-fsanitize=${LATHE_SANITIZE_LIST} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all -gline-tables-only)
+  add_link_options(-fsanitize=${LATHE_SANITIZE_LIST})
+endif()
+find_program(LATHE_CCACHE ccache)
+if(LATHE_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${LATHE_CCACHE})
+endif()
+include_directories("${CMAKE_SOURCE_DIR}/include" "${CMAKE_BINARY_DIR}/include")
+
+# A library free of MLIR.
+#   lathe_add_library(LatheX SOURCES a.cpp b.cpp [DEPS LatheY ...])
+function(lathe_add_library name)
+  cmake_parse_arguments(A "SHARED" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  target_link_libraries(${name} PUBLIC ${A_DEPS})
+endfunction()
+
+# A unit test program on GoogleTest, run by ctest as `unit.<name>`.
+function(lathe_add_unit_test name)
+  cmake_parse_arguments(A "MLIR" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  if(A_MLIR)
+    lathe_use_mlir(${name})
+  endif()
+  target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/test/unit")
+  add_test(NAME unit.${name} COMMAND ${name})
+  set_property(GLOBAL APPEND PROPERTY LATHE_UNIT_TESTS ${name})
+endfunction()
+
+if(LATHE_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+if(NOT LATHE_BUILD_COMPILER)
+  return()
+endif()
+
+list(APPEND CMAKE_MODULE_PATH /usr/lib/llvm-22/lib/cmake/llvm /usr/lib/llvm-22/lib/cmake/mlir)
+find_package(zstd)
+find_package(ZLIB)
+find_package(MLIR REQUIRED CONFIG PATHS /usr/lib/llvm-22/lib/cmake/mlir NO_DEFAULT_PATH)
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+set(MLIR_TABLEGEN_EXE /usr/lib/llvm-22/bin/mlir-tblgen)
+set(Protobuf_USE_STATIC_LIBS ON)
+find_package(Protobuf REQUIRED)
+
+# The ONNX C++ library and its protobuf messages. Both throw: include them in lib/import only.
+add_library(lathe_onnx INTERFACE)
+target_include_directories(lathe_onnx SYSTEM INTERFACE "${LATHE_ONNX_PREFIX}/include")
+target_compile_definitions(lathe_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
+target_link_libraries(lathe_onnx INTERFACE "${LATHE_ONNX_PREFIX}/lib/libonnx.a"
+                      "${LATHE_ONNX_PREFIX}/lib/libonnx_proto.a" protobuf::libprotobuf)
+
+# Each static MLIR target names the shared libLLVM; a second LLVM beside the static parts aborts
+# at exit. So that name is replaced by the static components that lathe needs.
+llvm_map_components_to_libnames(LATHE_LLVM_LIBS core support asmparser bitwriter passes
+  x86codegen x86asmparser x86desc x86info targetparser target mc object irreader)
+get_property(LATHE_IMPORTED DIRECTORY PROPERTY IMPORTED_TARGETS)
+foreach(t ${LATHE_IMPORTED})
+  if(t MATCHES "^MLIR" AND NOT t STREQUAL "MLIR")
+    get_target_property(l ${t} INTERFACE_LINK_LIBRARIES)
+    if(l)
+      list(FIND l LLVM has)
+      list(FILTER l EXCLUDE REGEX "^(LLVM|MLIR|\\$<LINK_ONLY:LLVM>)$")
+      if(NOT has EQUAL -1)
+        list(APPEND l ${LATHE_LLVM_LIBS})
+      endif()
+      set_target_properties(${t} PROPERTIES INTERFACE_LINK_LIBRARIES "${l}")
+    endif()
+  endif()
+endforeach()
+
+# One precompiled header for all code on MLIR.
+function(lathe_use_mlir target)
+  target_include_directories(${target} SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
+  target_compile_options(${target} PRIVATE -fno-exceptions -Wno-unused-parameter
+                         -Xclang -fno-pch-timestamp)
+  if(NOT target STREQUAL "LathePch")
+    target_precompile_headers(${target} REUSE_FROM LathePch)
+    add_dependencies(${target} LatheIRGen)
+  endif()
+endfunction()
+
+# A library on MLIR; compiled with the shared precompiled header.
+#   lathe_add_mlir_library(LatheX SOURCES a.cpp [DEPS LatheIR MLIRTransforms ...])
+function(lathe_add_mlir_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  lathe_use_mlir(${name})
+  target_link_libraries(${name} PUBLIC ${A_DEPS})
+endfunction()
