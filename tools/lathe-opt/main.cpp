@@ -1,0 +1,16 @@
+//===- main.cpp - lathe-opt: run passes on text ---------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Register.h"
+#include "lathe/passes/Passes.h"
+
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "mlir/Transforms/Passes.h"
+
+int main(int argc, char **argv) {
+  mlir::DialectRegistry registry;
+  lathe::registerDialects(registry);
+  lathe::registerLathePasses();
+  mlir::registerTransformsPasses();
+  return mlir::asMainReturnCode(
+      mlir::MlirOptMain(argc, argv, "lathe-opt: run lathe's passes on MLIR text\n", registry));
+}
