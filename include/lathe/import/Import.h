@@ -1,0 +1,82 @@
+//===- Import.h - from an ONNX file to the onnx dialect ---------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Reads .onnx (protobuf) and ONNX text, checks, converts to opset 28, inlines
+// local functions, and gives a module with one entry `func.func @main`. Errors
+// of the file are a Status of code Invalid that names the place.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_IMPORT_IMPORT_H
+#define LATHE_IMPORT_IMPORT_H
+
+#include "lathe/support/Status.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lathe {
+
+/// The opset that models are converted to.
+constexpr int64_t kImportOpset = 28;
+
+/// Bounds of a symbol: least, usual and greatest size; a `max` of -1 is none.
+struct DimBound {
+  int64_t min = 0;
+  int64_t opt = 1;
+  int64_t max = -1;
+};
+
+struct ImportOptions {
+  /// By symbol ("B") or by place ("x[0]").
+  std::map<std::string, DimBound> dims;
+  /// Sizes of an input, all of its dimensions.
+  std::map<std::string, std::vector<int64_t>> shapes;
+  /// Files above this size are refused.
+  uint64_t maxFileBytes = uint64_t(1) << 40;
+  /// Whether to convert to kImportOpset first.
+  bool convert = true;
+};
+
+/// Parses "NAME=LO:OPT:HI" (or NAME=N, NAME=LO:HI; HI may be empty or * for none)
+/// into `options.dims`.
+Status parseDimOption(llvm::StringRef text, ImportOptions &options);
+/// Parses "INPUT=1x3x224x224" into `options.shapes`.
+Status parseShapeOption(llvm::StringRef text, ImportOptions &options);
+
+/// The model as a module: `lathe.symbol` ops and `func.func @main` (attribute
+/// `lathe.entry`; arguments and results carry `lathe.name`) of `onnx.*` ops.
+/// Weights stay in the mapped file, held by the context's WeightStore. Loads
+/// the dialects that it needs.
+Result<mlir::OwningOpRef<mlir::ModuleOp>> importOnnx(mlir::MLIRContext &context, llvm::StringRef path,
+                                                     const ImportOptions &options);
+
+/// Applies bounds and shapes to the symbols of an imported module, for input
+/// that is MLIR text already. Names that fit no symbol or input are Usage errors.
+Status bindDims(mlir::ModuleOp module, const ImportOptions &options);
+
+/// Inserts the nodes of the ONNX function body of `op` (an `onnx.*` op whose
+/// operands have the ranked `operandTypes`, null where absent) at the builder's
+/// place and gives, for each result of `op`, the value that replaces it. None
+/// when the schema has no body for these types. Legalize expands by this what it
+/// does not lower itself.
+Result<std::optional<std::vector<mlir::Value>>>
+expandFunctionBody(mlir::Operation *op, llvm::ArrayRef<mlir::Type> operandTypes,
+                   mlir::OpBuilder &builder);
+
+/// The version that introduced the schema in force at `opset`; none for ops that
+/// ONNX does not know.
+std::optional<int64_t> onnxSchemaVersion(llvm::StringRef opType, llvm::StringRef domain, int64_t opset);
+
+/// Registers `lathe-translate --import-onnx [--dim=…] [--shape=…]`.
+void registerImportTranslation();
+
+} // namespace lathe
+
+#endif // LATHE_IMPORT_IMPORT_H

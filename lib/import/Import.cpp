@@ -1,0 +1,283 @@
+//===- Import.cpp - from an ONNX file to a module ---------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/import/Import.h"
+
+#include "Importer.h"
+#include "OnnxLoad.h"
+
+#include "lathe/ir/Onnx.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Verifier.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+using namespace onnxmodel;
+
+namespace {
+
+bool isIdentifier(StringRef text) {
+  return !text.empty() && (llvm::isAlpha(text[0]) || text[0] == '_') &&
+         llvm::all_of(text, [](char c) { return llvm::isAlnum(c) || c == '_'; });
+}
+
+/// Gives every unknown dimension of an input its symbol.
+class Symbols {
+public:
+  Symbols(OpBuilder &builder, Location loc) : b(builder), loc(loc) {}
+
+  /// Names that identifiers of the model take; fresh ones avoid them.
+  void reserve(const ValueInfo &input) {
+    for (const Dim &dim : input.dims)
+      if (dim.value < 0 && isNamed(dim))
+        taken.insert(dim.param);
+  }
+
+  DimExpr dimension(const ValueInfo &input, size_t axis) {
+    const Dim &dim = input.dims[axis];
+    if (dim.value >= 0)
+      return dim.value;
+    std::string origin = input.name + "[" + std::to_string(axis) + "]";
+    std::string name = isNamed(dim) ? dim.param : fresh(input.name, axis);
+    if (made.insert(name).second)
+      SymbolOp::create(b, loc, name, 0, -1, axis == 0 ? 1 : 128, 1, origin);
+    return DimExpr::symbol(name);
+  }
+
+private:
+  /// `main` is the entry's name in the same symbol table; `_` means unknown.
+  static bool isNamed(const Dim &dim) {
+    return isIdentifier(dim.param) && dim.param != "main" && dim.param != "_";
+  }
+  std::string fresh(StringRef input, size_t axis) {
+    std::string base;
+    for (char c : input)
+      base.push_back(llvm::isAlnum(c) ? c : '_');
+    if (base.empty() || llvm::isDigit(base[0]))
+      base.insert(0, "d");
+    base += "_" + std::to_string(axis);
+    std::string name = base;
+    for (int i = 1; !taken.insert(name).second; ++i)
+      name = base + "_" + std::to_string(i);
+    return name;
+  }
+
+  OpBuilder &b;
+  Location loc;
+  std::set<std::string> taken, made;
+};
+
+/// "B", "S + P" or "512" for each dimension the model states of an output.
+ArrayAttr statedDims(OpBuilder &b, const ValueInfo &info) {
+  SmallVector<Attribute> dims;
+  for (const Dim &dim : info.dims)
+    dims.push_back(b.getStringAttr(dim.value >= 0 ? std::to_string(dim.value) : dim.param));
+  return b.getArrayAttr(dims);
+}
+
+Status buildModule(ModuleOp module, const Model &model) {
+  MLIRContext *context = module.getContext();
+  OpBuilder b(context);
+  b.setInsertionPointToEnd(module.getBody());
+  WeightStore &weights = context->getOrLoadDialect<LatheDialect>()->weights();
+  const Graph &graph = model.graph;
+  auto opset = model.opsets.find("");
+  int64_t version = opset == model.opsets.end() ? kImportOpset : opset->second;
+  module->setAttr("onnx.opset", b.getI64IntegerAttr(version));
+  if (model.sourceOpset != version && model.sourceOpset)
+    module->setAttr("onnx.source_opset", b.getI64IntegerAttr(model.sourceOpset));
+  if (!model.notes.empty())
+    module->setAttr("onnx.notes", b.getStrArrayAttr(SmallVector<StringRef>(model.notes.begin(), model.notes.end())));
+
+  Symbols symbols(b, module.getLoc());
+  for (const ValueInfo &input : graph.inputs)
+    symbols.reserve(input);
+  SmallVector<Type> arguments;
+  SmallVector<DictionaryAttr> argumentAttrs;
+  for (const ValueInfo &input : graph.inputs) {
+    Type element = input.other.empty() ? typeOf(context, input.dtype) : Type();
+    NamedAttrList attrs;
+    attrs.set("lathe.name", b.getStringAttr(input.name));
+    if (!element) {
+      // Legalize reports what uses it; the argument says what it was.
+      attrs.set("lathe.onnx_type", b.getStringAttr(input.other.empty() ? "string tensor" : input.other));
+      arguments.push_back(unknownTensor(context));
+    } else if (!input.ranked) {
+      arguments.push_back(UnrankedTensorType::get(element));
+    } else {
+      std::vector<DimExpr> dims;
+      for (size_t axis = 0; axis < input.dims.size(); ++axis)
+        dims.push_back(symbols.dimension(input, axis));
+      arguments.push_back(tensorType(element, dims));
+    }
+    argumentAttrs.push_back(attrs.getDictionary(context));
+  }
+
+  auto func = func::FuncOp::create(b, module.getLoc(), "main", b.getFunctionType(arguments, {}),
+                                   ArrayRef<NamedAttribute>(b.getNamedAttr("lathe.entry", b.getUnitAttr())),
+                                   argumentAttrs);
+  Block *entry = func.addEntryBlock();
+  b.setInsertionPointToStart(entry);
+  Importer importer(b, weights);
+  importer.opset = version;
+  ImportScope scope;
+  importer.declareTypes(graph, scope);
+  for (auto [input, argument] : llvm::zip(graph.inputs, entry->getArguments()))
+    if (!scope.values.try_emplace(input.name, argument).second)
+      return invalidError("two inputs have this name", "input '" + input.name + "'");
+  std::set<std::string> used;
+  std::function<void(const Graph &)> collect = [&](const Graph &g) {
+    for (const Node &node : g.nodes) {
+      used.insert(node.inputs.begin(), node.inputs.end());
+      for (const onnxmodel::NodeAttr &attr : node.attributes)
+        if (attr.graph)
+          collect(*attr.graph);
+    }
+    for (const ValueInfo &output : g.outputs)
+      used.insert(output.name);
+  };
+  collect(graph);
+  for (const Tensor &tensor : graph.initializers)
+    if (used.count(tensor.name))
+      scope.values[tensor.name] = importer.constant(tensor, importer.nameLoc(tensor.name));
+  LATHE_RETURN_IF_ERROR(importer.nodes(graph.nodes, scope));
+
+  SmallVector<Value> results;
+  SmallVector<Attribute> resultAttrs;
+  for (const ValueInfo &output : graph.outputs) {
+    Value value = scope.lookup(output.name);
+    if (!value)
+      return invalidError("the output has no value", "output '" + output.name + "'");
+    results.push_back(value);
+    NamedAttrList attrs;
+    attrs.set("lathe.name", b.getStringAttr(output.name));
+    if (output.ranked)
+      attrs.set("lathe.stated", statedDims(b, output));
+    resultAttrs.push_back(attrs.getDictionary(context));
+  }
+  func::ReturnOp::create(b, module.getLoc(), results);
+  func.setFunctionType(b.getFunctionType(arguments, ValueRange(results).getTypes()));
+  func.setResAttrsAttr(b.getArrayAttr(resultAttrs));
+  return okStatus();
+}
+
+} // namespace
+
+Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path, const ImportOptions &options) {
+  context.loadDialect<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
+  Result<Model> model = loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes);
+  if (!model)
+    return model.status();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
+  std::string file = llvm::StringRef(path).rsplit('/').second.str();
+  if (file.empty())
+    file = path.str();
+  if (Status built = buildModule(*module, *model); !built.ok())
+    return Status(built.code(), built.message(), file + ": " + built.location());
+  LATHE_RETURN_IF_ERROR(bindDims(*module, options));
+  if (failed(verify(*module)))
+    return internalError("the imported module does not verify", file);
+  return std::move(module);
+}
+
+Result<std::optional<std::vector<Value>>> expandFunctionBody(Operation *op, ArrayRef<Type> operandTypes,
+                                                             OpBuilder &builder) {
+  using Values = std::optional<std::vector<Value>>;
+  int64_t opset = kImportOpset;
+  if (auto module = op->getParentOfType<ModuleOp>())
+    if (auto attr = module->getAttrOfType<IntegerAttr>("onnx.opset"))
+      opset = attr.getInt();
+  int64_t moduleOpset = opset;
+  if (auto attr = op->getAttrOfType<IntegerAttr>("onnx_opset"))
+    opset = attr.getInt();
+  Node node;
+  node.opType = op->getName().stripDialect().str();
+  if (auto domain = op->getAttrOfType<StringAttr>("onnx_domain"))
+    node.domain = domain.str();
+  ImportScope scope;
+  std::vector<ValueInfo> types;
+  for (auto [i, operand] : llvm::enumerate(op->getOperands())) {
+    auto tensor = llvm::dyn_cast_or_null<RankedTensorType>(operandTypes[i]);
+    ValueInfo info;
+    if (std::optional<DType> dtype = tensor ? dtypeOf(tensor.getElementType()) : std::nullopt) {
+      info.name = "i" + std::to_string(i);
+      info.dtype = *dtype;
+      info.ranked = true;
+      for (int64_t size : tensor.getShape())
+        info.dims.push_back({ShapedType::isDynamic(size) ? -1 : size, ""});
+      scope.values[info.name] = operand;
+    }
+    node.inputs.push_back(info.name);
+    types.push_back(std::move(info));
+  }
+  for (size_t i = 0; i < op->getNumResults(); ++i)
+    node.outputs.push_back("o" + std::to_string(i));
+  auto &weights = builder.getContext()->getOrLoadDialect<LatheDialect>()->weights();
+  using A = onnxmodel::NodeAttr;
+  for (NamedAttribute named : op->getAttrs()) {
+    if (named.getName() == "onnx_domain" || named.getName() == "onnx_opset")
+      continue;
+    A attr;
+    attr.name = named.getName().str();
+    mlir::Attribute value = named.getValue();
+    if (auto i = llvm::dyn_cast<IntegerAttr>(value)) {
+      attr.kind = A::Int;
+      attr.ints = {i.getInt()};
+    } else if (auto f = llvm::dyn_cast<FloatAttr>(value)) {
+      attr.kind = A::Float;
+      attr.floats = {float(f.getValueAsDouble())};
+    } else if (auto s = llvm::dyn_cast<StringAttr>(value)) {
+      attr.kind = A::String;
+      attr.strings = {s.str()};
+    } else if (auto ints = llvm::dyn_cast<DenseI64ArrayAttr>(value)) {
+      attr.kind = A::Ints;
+      attr.ints = ints.asArrayRef().vec();
+    } else if (auto floats = llvm::dyn_cast<DenseF32ArrayAttr>(value)) {
+      attr.kind = A::Floats;
+      attr.floats = floats.asArrayRef().vec();
+    } else if (auto typed = llvm::dyn_cast<TypedAttr>(value);
+               typed && llvm::isa<RankedTensorType>(typed.getType())) {
+      attr.kind = A::TensorValue;
+      auto type = llvm::cast<RankedTensorType>(typed.getType());
+      Result<std::vector<std::byte>> bytes = constantBytes(value, weights);
+      std::optional<DType> dtype = dtypeOf(type.getElementType());
+      if (!bytes || !dtype)
+        return Values();
+      auto owner = std::make_shared<std::vector<std::byte>>(std::move(*bytes));
+      attr.tensor = std::make_shared<Tensor>();
+      attr.tensor->dtype = *dtype;
+      attr.tensor->dims = type.getShape().vec();
+      attr.tensor->bytes = *owner;
+      attr.tensor->owner = owner;
+    } else if (auto array = llvm::dyn_cast<ArrayAttr>(value)) {
+      attr.kind = A::Strings;
+      for (mlir::Attribute element : array)
+        if (auto s = llvm::dyn_cast<StringAttr>(element))
+          attr.strings.push_back(s.str());
+    } else {
+      return Values();
+    }
+    node.attributes.push_back(std::move(attr));
+  }
+  Result<std::optional<std::vector<Node>>> body = functionBody(node, opset, types);
+  if (!body)
+    return body.status();
+  if (!*body)
+    return Values();
+  Importer importer(builder, weights);
+  importer.fixedLoc = op->getLoc();
+  importer.opset = moduleOpset;
+  LATHE_RETURN_IF_ERROR(importer.nodes(**body, scope));
+  std::vector<Value> results;
+  for (const std::string &output : node.outputs)
+    results.push_back(scope.lookup(output));
+  return Values(std::move(results));
+}
+
+std::optional<int64_t> onnxSchemaVersion(StringRef opType, StringRef domain, int64_t opset) {
+  return schemaVersion(opType.str(), domain.str(), opset);
+}
+
+} // namespace lathe

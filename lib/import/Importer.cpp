@@ -1,0 +1,173 @@
+//===- Importer.cpp - plain structs to onnx ops -----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Importer.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+using namespace onnxmodel;
+
+Value ImportScope::lookup(StringRef name) const {
+  for (const ImportScope *scope = this; scope; scope = scope->parent)
+    if (auto it = scope->values.find(name); it != scope->values.end())
+      return it->second;
+  return {};
+}
+
+Type unknownTensor(MLIRContext *context) {
+  return UnrankedTensorType::get(Float32Type::get(context));
+}
+
+Location Importer::nameLoc(StringRef name) {
+  if (fixedLoc)
+    return *fixedLoc;
+  return NameLoc::get(b.getStringAttr(name));
+}
+
+/// A type for dumps: unknown sizes are `?` without an expression.
+static Type plainType(MLIRContext *context, const ValueInfo &info) {
+  Type element = info.other.empty() ? typeOf(context, info.dtype) : Type();
+  if (!element)
+    return unknownTensor(context);
+  if (!info.ranked)
+    return UnrankedTensorType::get(element);
+  SmallVector<int64_t> shape;
+  for (const Dim &dim : info.dims)
+    shape.push_back(dim.value >= 0 ? dim.value : ShapedType::kDynamic);
+  return RankedTensorType::get(shape, element);
+}
+
+void Importer::declareTypes(const Graph &graph, ImportScope &scope) {
+  for (const auto *infos : {&graph.values, &graph.outputs})
+    for (const ValueInfo &info : *infos)
+      scope.types[info.name] = plainType(b.getContext(), info);
+}
+
+Value Importer::noValue() {
+  OperationState state(fixedLoc ? *fixedLoc : b.getUnknownLoc(), "onnx.NoValue");
+  state.addTypes(b.getNoneType());
+  return b.create(state)->getResult(0);
+}
+
+/// Complex numbers and strings stay outside of lathe's constants.
+static bool isStorable(DType dtype) {
+  return dtype != DType::String && dtype != DType::C64 && dtype != DType::C128;
+}
+
+Attribute Importer::tensorAttribute(const Tensor &tensor) {
+  if (!isStorable(tensor.dtype)) {
+    SmallVector<Attribute> strings;
+    for (const std::string &s : tensor.strings)
+      strings.push_back(b.getStringAttr(s));
+    return b.getDictionaryAttr({b.getNamedAttr("dtype", b.getStringAttr(name(tensor.dtype))),
+                                b.getNamedAttr("shape", b.getDenseI64ArrayAttr(tensor.dims)),
+                                b.getNamedAttr("strings", b.getArrayAttr(strings))});
+  }
+  auto type = RankedTensorType::get(tensor.dims, typeOf(b.getContext(), tensor.dtype));
+  if (tensor.bytes.size() <= 256)
+    return constantAttr(type, tensor.bytes, weights);
+  return weights.add(type, tensor.bytes, tensor.owner);
+}
+
+Value Importer::constant(const Tensor &tensor, Location loc) {
+  Attribute attr = tensorAttribute(tensor);
+  if (auto typed = llvm::dyn_cast<TypedAttr>(attr))
+    return ConstantOp::create(b, loc, typed);
+  OperationState state(loc, "onnx.Constant");
+  state.addAttribute("value", attr);
+  state.addTypes(unknownTensor(b.getContext()));
+  return b.create(state)->getResult(0);
+}
+
+Attribute Importer::attribute(const onnxmodel::NodeAttr &attr) {
+  using A = onnxmodel::NodeAttr;
+  switch (attr.kind) {
+  case A::Int:
+    return b.getI64IntegerAttr(attr.ints.at(0));
+  case A::Float:
+    return b.getF32FloatAttr(attr.floats.at(0));
+  case A::String:
+    return b.getStringAttr(attr.strings.at(0));
+  case A::Ints:
+    return b.getDenseI64ArrayAttr(attr.ints);
+  case A::Floats:
+    return b.getDenseF32ArrayAttr(attr.floats);
+  case A::Strings: {
+    SmallVector<StringRef> strings(attr.strings.begin(), attr.strings.end());
+    return b.getStrArrayAttr(strings);
+  }
+  case A::TensorValue:
+    return tensorAttribute(*attr.tensor);
+  default:
+    return b.getDictionaryAttr(b.getNamedAttr("unreadable", b.getStringAttr(attr.strings.at(0))));
+  }
+}
+
+Status Importer::nodes(const std::vector<Node> &nodes, ImportScope &scope) {
+  for (size_t i = 0; i < nodes.size(); ++i)
+    LATHE_RETURN_IF_ERROR(node(nodes[i], i, scope));
+  return okStatus();
+}
+
+Status Importer::node(const Node &node, size_t index, ImportScope &scope) {
+  std::string label = node.name.empty() ? node.opType + "_" + std::to_string(index) : node.name;
+  OperationState state(nameLoc(label), "onnx." + node.opType);
+  for (const std::string &input : node.inputs) {
+    Value value = input.empty() ? noValue() : scope.lookup(input);
+    if (!value)
+      return invalidError("the input '" + input + "' has no value", "node '" + label + "'");
+    state.addOperands(value);
+  }
+  for (const std::string &output : node.outputs) {
+    auto known = scope.types.find(output);
+    state.addTypes(!output.empty() && known != scope.types.end() ? known->second
+                                                                 : unknownTensor(b.getContext()));
+  }
+  if (!node.domain.empty())
+    state.addAttribute("onnx_domain", b.getStringAttr(node.domain));
+  if (node.opset && node.opset != opset)
+    state.addAttribute("onnx_opset", b.getI64IntegerAttr(node.opset));
+  SmallVector<StringRef> regionNames;
+  for (const onnxmodel::NodeAttr &attr : node.attributes) {
+    if (attr.name.empty())
+      return invalidError("an attribute has no name", "node '" + label + "'");
+    if (attr.kind == onnxmodel::NodeAttr::GraphValue) {
+      regionNames.push_back(attr.name);
+      LATHE_RETURN_IF_ERROR(region(*attr.graph, *state.addRegion(), scope));
+    } else {
+      state.addAttribute(attr.name, attribute(attr));
+    }
+  }
+  if (!regionNames.empty())
+    state.addAttribute("onnx_regions", b.getStrArrayAttr(regionNames));
+  Operation *op = b.create(state);
+  for (auto [name, result] : llvm::zip(node.outputs, op->getResults()))
+    if (!name.empty() && !scope.values.try_emplace(name, result).second)
+      return invalidError("the value '" + name + "' is defined twice", "node '" + label + "'");
+  return okStatus();
+}
+
+Status Importer::region(const Graph &graph, Region &region, const ImportScope &outer) {
+  OpBuilder::InsertionGuard guard(b);
+  Block *block = b.createBlock(&region);
+  ImportScope scope;
+  scope.parent = &outer;
+  declareTypes(graph, scope);
+  for (const ValueInfo &input : graph.inputs)
+    scope.values[input.name] = block->addArgument(plainType(b.getContext(), input), nameLoc(input.name));
+  for (const Tensor &tensor : graph.initializers)
+    scope.values[tensor.name] = constant(tensor, nameLoc(tensor.name));
+  LATHE_RETURN_IF_ERROR(nodes(graph.nodes, scope));
+  OperationState yield(b.getUnknownLoc(), "onnx.Yield");
+  for (const ValueInfo &output : graph.outputs) {
+    Value value = scope.lookup(output.name);
+    if (!value)
+      return invalidError("the output '" + output.name + "' has no value", "graph '" + graph.name + "'");
+    yield.addOperands(value);
+  }
+  b.create(yield);
+  return okStatus();
+}
+
+} // namespace lathe
