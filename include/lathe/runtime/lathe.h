@@ -1,0 +1,267 @@
+/*===- lathe.h - the runtime's C interface ----------------------*- C -*-===*
+ * SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * An engine is a compiled model, immutable and shared by any number of threads. A
+ * context runs it on one device and owns states, arena and outputs; one thread at a
+ * time may use a context (a second gets a LATHE_USAGE error).
+ *
+ *   lathe_engine *engine; lathe_context *context;
+ *   lathe_error *e = lathe_engine_open("model.lathe", &engine);
+ *   if (!e) e = lathe_context_create(engine, "cpu", NULL, &context);
+ *   if (!e) e = lathe_run(context, NULL, inputs, 1, outputs, 1);
+ *   if (e) { puts(lathe_error_message(e)); lathe_error_free(e); }
+ *
+ * Functions that can fail return NULL, or an error that the caller frees. Pointers
+ * that functions hand out belong to the engine or context and say how long they live.
+ *===------------------------------------------------------------------===*/
+#ifndef LATHE_RUNTIME_LATHE_H
+#define LATHE_RUNTIME_LATHE_H
+
+#include "lathe/runtime/dlpack.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define LATHE_API
+#else
+#define LATHE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised when a function or struct changes its meaning. */
+#define LATHE_ABI_VERSION 1
+LATHE_API int lathe_abi_version(void);
+
+/*--- errors -------------------------------------------------------------*/
+
+/* The numbers are the exit codes of the command line. */
+typedef enum lathe_code {
+  LATHE_OK = 0,
+  LATHE_USAGE = 2,           /* wrong use of this interface, or wrong inputs */
+  LATHE_INVALID = 3,         /* damaged engine, or of another version */
+  LATHE_UNSUPPORTED = 4,     /* this machine or device cannot run it */
+  LATHE_RUNTIME_FAILURE = 5, /* guard, index, memory, device */
+  LATHE_INTERNAL = 6
+} lathe_code;
+
+typedef struct lathe_error lathe_error;
+LATHE_API lathe_code lathe_error_code(const lathe_error *);
+/* What happened, without the place. */
+LATHE_API const char *lathe_error_message(const lathe_error *);
+/* Where: "node Gather_3", "input 'x'", "model.lathe:+4096"; may be "". */
+LATHE_API const char *lathe_error_location(const lathe_error *);
+LATHE_API void lathe_error_free(lathe_error *); /* NULL is fine */
+
+/*--- tensors ------------------------------------------------------------*/
+
+typedef enum lathe_dtype {
+  LATHE_BOOL = 0, LATHE_I8, LATHE_I16, LATHE_I32, LATHE_I64,
+  LATHE_UI8, LATHE_UI16, LATHE_UI32, LATHE_UI64,
+  LATHE_F16, LATHE_BF16, LATHE_F32, LATHE_F64,
+  LATHE_F8E4M3FN, LATHE_F8E4M3FNUZ, LATHE_F8E5M2, LATHE_F8E5M2FNUZ, LATHE_F8E8M0,
+  LATHE_I4, LATHE_UI4, LATHE_F4E2M1, LATHE_I2, LATHE_UI2, LATHE_C64, LATHE_C128
+} lathe_dtype;
+
+typedef enum lathe_memory {
+  LATHE_HOST = 0,
+  LATHE_DEVICE = 1 /* of the context's device; the same as host on the CPU */
+} lathe_memory;
+
+#define LATHE_MAX_RANK 32
+
+/* As input: all fields are the caller's. As output: data NULL asks the context for
+ * memory (in `memory`), which it owns and which lives until the next run of the same
+ * entry or the end of the context; otherwise data points to `bytes` bytes of the
+ * caller, in which the result is stored row-major. The run fills in the rest; dims
+ * and strides then live as long as context memory does. */
+typedef struct lathe_tensor {
+  void *data;
+  uint64_t bytes;         /* size of the memory behind data */
+  lathe_dtype dtype;
+  lathe_memory memory;
+  int32_t rank;
+  const int64_t *dims;
+  const int64_t *strides; /* elements; NULL: row-major. Results may have strides when
+                             they are views of a state. */
+} lathe_tensor;
+
+/* Bytes of a row-major tensor; 0 on overflow or unknown dtype. */
+LATHE_API uint64_t lathe_tensor_bytes(lathe_dtype, int32_t rank, const int64_t *dims);
+/* "f32", "bf16", ...; NULL for unknown numbers. */
+LATHE_API const char *lathe_dtype_name(lathe_dtype);
+
+/* Fills `out` with a view of the tensor, which must stay alive meanwhile. */
+LATHE_API lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *, lathe_tensor *out);
+
+/*--- engines ------------------------------------------------------------*/
+
+typedef struct lathe_engine lathe_engine;
+LATHE_API lathe_error *lathe_engine_open(const char *path, lathe_engine **out);
+LATHE_API lathe_error *lathe_engine_open_memory(const void *bytes, size_t size,
+                                                lathe_engine **out); /* copies */
+/* Contexts keep what they need: an engine may be closed before them. */
+LATHE_API void lathe_engine_close(lathe_engine *);
+LATHE_API const char *lathe_engine_build_id(const lathe_engine *);
+
+/* Entries and targets: an engine holds one plan for each pair. Strings live as long as
+ * the engine. An index out of range gives NULL. */
+LATHE_API size_t lathe_engine_entry_count(const lathe_engine *);
+LATHE_API const char *lathe_engine_entry_name(const lathe_engine *, size_t entry);
+LATHE_API size_t lathe_engine_target_count(const lathe_engine *);
+LATHE_API const char *lathe_engine_target_name(const lathe_engine *, size_t target);
+
+typedef struct lathe_port {
+  const char *name; /* as in the ONNX graph */
+  lathe_dtype dtype;
+  int32_t rank;
+  const char *const *dims; /* formulas over named symbols: "B", "P + S", "768" */
+  int32_t donated_to;      /* inputs: output that may reuse the memory, or -1 */
+} lathe_port;
+LATHE_API size_t lathe_engine_input_count(const lathe_engine *, const char *entry);
+LATHE_API size_t lathe_engine_output_count(const lathe_engine *, const char *entry);
+/* `entry` NULL: the only or first one. NULL when there is none such. */
+LATHE_API const lathe_port *lathe_engine_input(const lathe_engine *, const char *entry, size_t);
+LATHE_API const lathe_port *lathe_engine_output(const lathe_engine *, const char *entry, size_t);
+
+typedef struct lathe_symbol {
+  const char *name;
+  int64_t min, max, opt, multiple_of; /* max INT64_MAX: unbounded */
+} lathe_symbol;
+LATHE_API size_t lathe_engine_symbol_count(const lathe_engine *, const char *entry);
+LATHE_API const lathe_symbol *lathe_engine_symbol(const lathe_engine *, const char *entry, size_t);
+
+LATHE_API size_t lathe_engine_state_count(const lathe_engine *);
+LATHE_API const char *lathe_engine_state_name(const lathe_engine *, size_t state);
+
+/*--- contexts -----------------------------------------------------------*/
+
+typedef struct lathe_context lathe_context;
+
+typedef struct lathe_options {
+  uint32_t size;      /* sizeof(lathe_options) */
+  int32_t threads;    /* CPU: 0 = all cores this process may use */
+  const char *target; /* which target's plans; NULL: the best that the device runs */
+  void *stream;       /* CUDA: the caller's CUstream, or NULL for one of its own */
+  int32_t no_graphs;  /* CUDA: launch kernels one by one */
+  int32_t no_pinning; /* CPU: do not bind workers to cores */
+} lathe_options;
+
+/* device: "cpu", "cuda", "cuda:1", or "fake:0": a CUDA device without hardware, which
+ * accepts everything and computes nothing, for tests. */
+LATHE_API lathe_error *lathe_context_create(const lathe_engine *, const char *device,
+                                            const lathe_options *, lathe_context **out);
+LATHE_API void lathe_context_destroy(lathe_context *);
+/* The target that was chosen. */
+LATHE_API const char *lathe_context_target(const lathe_context *);
+
+/* Runs an entry (NULL: the first) and waits for it. inputs and outputs are in the
+ * order of the entry. On an error the states are as before the run. */
+LATHE_API lathe_error *lathe_run(lathe_context *, const char *entry, const lathe_tensor *inputs,
+                                 size_t input_count, lathe_tensor *outputs, size_t output_count);
+
+/* A copy of a tensor (a result, say) that outlives the context; row-major. The caller
+ * calls its deleter. */
+LATHE_API lathe_error *lathe_tensor_to_dlpack(lathe_context *, const lathe_tensor *,
+                                              DLManagedTensor **out);
+
+/*--- states -------------------------------------------------------------*/
+
+/* Current length along the growing axis; 0 before the first run. */
+LATHE_API lathe_error *lathe_state_length(lathe_context *, const char *state, int64_t *out);
+LATHE_API lathe_error *lathe_state_capacity(lathe_context *, const char *state, int64_t *out);
+/* Forgets everything behind `length`, which must not be above the current one. */
+LATHE_API lathe_error *lathe_state_truncate(lathe_context *, const char *state, int64_t length);
+/* Back to the start; `state` NULL: all. */
+LATHE_API lathe_error *lathe_state_reset(lathe_context *, const char *state);
+
+/*--- what happened ------------------------------------------------------*/
+
+/* Sums since the context was created or the counters were reset. */
+typedef struct lathe_counters {
+  uint64_t runs;
+  uint64_t launches;             /* kernels, also inside graphs */
+  uint64_t graph_launches;
+  uint64_t graphs_captured;
+  uint64_t host_steps;           /* host ops, binds, custom calls */
+  uint64_t bytes_to_device;      /* inputs, host values */
+  uint64_t bytes_from_device;
+  uint64_t bytes_staged;         /* copied because of alignment, strides, overlap */
+  uint64_t state_bytes_appended; /* written into states by kernels */
+  uint64_t state_bytes_copied;   /* copied from or to states by anything else */
+  uint64_t arena_bytes;          /* current size, not a sum */
+  uint64_t state_bytes;          /* current size, not a sum */
+  uint64_t weight_bytes;         /* current size, not a sum */
+} lathe_counters;
+LATHE_API void lathe_context_counters(const lathe_context *, lathe_counters *out);
+LATHE_API void lathe_context_reset_counters(lathe_context *);
+
+/* Times every kernel (and turns graphs off) until disabled. Enabling clears. */
+LATHE_API void lathe_context_profile(lathe_context *, int enable);
+typedef struct lathe_profile_row {
+  const char *entry;
+  const char *kernel; /* or "host:NAME", "copy" */
+  const char *config; /* of the variant that ran last */
+  const char *nodes;  /* ONNX nodes, comma-separated */
+  uint64_t calls;
+  double seconds;     /* sum of the calls */
+  double flops;       /* of one call */
+  double bytes;       /* of one call */
+} lathe_profile_row;
+/* Rows in the order of the plan; valid until the next run or call. */
+LATHE_API const lathe_profile_row *lathe_context_profile_rows(lathe_context *, size_t *count);
+
+/*--- watching and extending ---------------------------------------------*/
+
+typedef enum lathe_tap_kind {
+  LATHE_TAP_VALUE = 0,  /* a tap that was compiled into the plan */
+  LATHE_TAP_BEFORE = 1, /* before a kernel: all its buffers */
+  LATHE_TAP_AFTER = 2   /* after it */
+} lathe_tap_kind;
+typedef struct lathe_tap {
+  lathe_tap_kind kind;
+  const char *entry;
+  const char *name;              /* of the value or kernel */
+  const char *config;            /* of the kernel's variant */
+  const char *nodes;             /* ONNX nodes, comma-separated */
+  int32_t step;                  /* number of the kernel launch in the plan */
+  const lathe_tensor *tensors;   /* on the host, valid during the call */
+  const uint8_t *written;        /* per tensor: the kernel writes it */
+  size_t count;
+  const int64_t *symbols;        /* kernels: values of its symbol arguments */
+  size_t symbol_count;
+} lathe_tap;
+typedef void (*lathe_tap_function)(void *user, const lathe_tap *);
+/* Calls `function` for each tap and around each kernel; NULL stops. Turns graphs off. */
+LATHE_API void lathe_context_set_tap(lathe_context *, lathe_tap_function function, void *user);
+
+typedef struct lathe_attribute {
+  const char *name;
+  const int64_t *ints;
+  size_t int_count;
+  const double *floats;
+  size_t float_count;
+  const char *text;
+} lathe_attribute;
+typedef struct lathe_call {
+  const char *name;
+  const lathe_tensor *inputs; /* host memory, row-major */
+  size_t input_count;
+  const lathe_tensor *outputs; /* sizes are set; the function fills data */
+  size_t output_count;
+  const lathe_attribute *attributes;
+  size_t attribute_count;
+} lathe_call;
+/* Returns NULL, or a message that the run's error carries (copied at once). */
+typedef const char *(*lathe_call_function)(void *user, const lathe_call *);
+/* Must happen before an entry that uses the call runs. */
+LATHE_API lathe_error *lathe_context_register_call(lathe_context *, const char *name,
+                                                   lathe_call_function, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* LATHE_RUNTIME_LATHE_H */
