@@ -1,0 +1,375 @@
+//===- EmulationTest.cpp - the device library on the host --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiles codegen/device as host C++ and runs its skeletons and reductions as
+// blocks and threads, against obvious loops in double precision.
+//
+//===----------------------------------------------------------------------===//
+
+#define LATHE_EMULATE
+#include "../../codegen/device/emulate.h"
+
+#include "../../codegen/device/base.cuh"
+#include "../../codegen/device/math.cuh"
+#include "../../codegen/device/reduce.cuh"
+#include "../../codegen/device/mma.cuh"
+#include "../../codegen/device/gemm.cuh"
+#include "../../codegen/device/gemv.cuh"
+#include "../../codegen/device/conv.cuh"
+#include "../../codegen/device/attention.cuh"
+
+#include <gtest/gtest.h>
+#include <random>
+
+namespace {
+
+/// Memory as a GPU gives it: aligned to 256 bytes.
+template <class T> struct Buffer {
+  explicit Buffer(i64 n) : size(n), data(static_cast<T *>(aligned_alloc(256, (n * sizeof(T) + 511) / 256 * 256))) {}
+  ~Buffer() { free(data); }
+  Buffer(const Buffer &) = delete;
+  T &operator[](i64 i) { return data[i]; }
+  const T &operator[](i64 i) const { return data[i]; }
+  Buffer &random(unsigned seed) {
+    std::mt19937 gen(seed);
+    std::uniform_real_distribution<float> uniform(-1, 1);
+    for (i64 i = 0; i < size; ++i)
+      data[i] = convert<T>(uniform(gen));
+    return *this;
+  }
+  i64 size;
+  T *data;
+};
+
+// ---- Conversions, status, barriers -------------------------------------------------
+
+TEST(Emulation, HalfConversionsRoundTripAndRoundToEven) {
+  for (unsigned b = 0; b < 0x10000; ++b) {
+    float v = f16Value(static_cast<u16>(b));
+    if (v == v)
+      EXPECT_EQ(f16Bits(v), b);
+    float w = bitsToF32(b << 16);
+    if (w == w)
+      EXPECT_EQ(bf16Bits(w), b);
+  }
+  EXPECT_EQ(f16Bits(65520.0f), 0x7c00); // the tie above the largest number is infinity
+  EXPECT_EQ(f16Bits(65519.0f), 0x7bff);
+  EXPECT_EQ(f16Bits(2049.0f), f16Bits(2048.0f));
+  EXPECT_EQ(f16Bits(2051.0f), f16Bits(2052.0f));
+  EXPECT_EQ(f16Bits(2.9802322e-8f), 0); // half of the smallest: to even
+  EXPECT_EQ(bf16Bits(bitsToF32(0x3f808000)), 0x3f80);
+  EXPECT_EQ(bf16Bits(bitsToF32(0x3f818000)), 0x3f82);
+}
+
+void gatherKernel(const f32 *x, const i64 *index, f32 *y, i64 n, StatusWord *status) {
+  y[threadIdx.x] = x[checkIndex(status, 7, index[threadIdx.x], n, true)];
+}
+
+TEST(Emulation, StatusKeepsTheFirstBadIndex) {
+  float x[3] = {10, 20, 30}, y[4];
+  i64 index[4] = {-1, 3, 0, -4};
+  StatusWord status{};
+  EXPECT_EQ(run_emulated(gatherKernel, 1, 4, 0, x, index, y, 3, &status), "");
+  EXPECT_EQ(y[0], 30);
+  EXPECT_EQ(y[1], 10);
+  EXPECT_EQ(status.code, kStatusIndexOutOfRange);
+  EXPECT_EQ(status.detail, 7ull | 3ull << 32);
+}
+
+void divergentKernel(int *x) {
+  if (threadIdx.x < 16)
+    __syncthreads();
+  else
+    shuffleXor32(0, 1);
+  *x = 1;
+}
+
+TEST(Emulation, FindsADivergentBarrier) {
+  int x = 0;
+  EXPECT_NE(run_emulated(divergentKernel, 1, 32, 0, &x).find("barrier"), std::string::npos);
+}
+
+template <int THREADS> void reduceKernel(const f32 *x, f32 *y) {
+  f32 v = x[blockIdx.x * THREADS + threadIdx.x];
+  y[blockIdx.x * 4] = blockReduce<SumOp, THREADS>(v);
+  y[blockIdx.x * 4 + 1] = blockReduce<MaxOp, THREADS>(v);
+  Indexed<f32> best = blockArg<true, false, THREADS>(Indexed<f32>{v, (i64)threadIdx.x});
+  y[blockIdx.x * 4 + 2] = (f32)best.index;
+  y[blockIdx.x * 4 + 3] = (f32)blockReduce<MinOp, THREADS>((i64)threadIdx.x - 5);
+}
+
+template <int THREADS> void checkReductions() {
+  Buffer<f32> x(2 * THREADS), y(8);
+  x.random(THREADS);
+  x[THREADS - 3] = x[THREADS - 2] = 2.0f; // a tie: the first wins
+  ASSERT_EQ(run_emulated(reduceKernel<THREADS>, 2, THREADS, 0, x.data, y.data), "");
+  for (int b = 0; b < 2; ++b) {
+    double sum = 0;
+    float most = -9;
+    int at = 0;
+    for (int i = 0; i < THREADS; ++i) {
+      float v = x[b * THREADS + i];
+      sum += v;
+      if (v > most)
+        most = v, at = i;
+    }
+    EXPECT_NEAR(y[b * 4], sum, 1e-4);
+    EXPECT_EQ(y[b * 4 + 1], most);
+    EXPECT_EQ(y[b * 4 + 2], at);
+    EXPECT_EQ(y[b * 4 + 3], -5);
+  }
+}
+
+TEST(Emulation, Reductions) {
+  checkReductions<8>();
+  checkReductions<32>();
+  checkReductions<160>();
+  checkReductions<256>();
+}
+
+TEST(Emulation, FastFunctionsSuit16Bits) {
+  for (float x = -9; x < 9; x += 0.00137f) {
+    EXPECT_NEAR(fastErf(x), std::erf((double)x), 1e-6);
+    EXPECT_NEAR(fastTanh(x), std::tanh((double)x), 2e-6);
+    if (std::fabs(x) > 1e-3)
+      EXPECT_NEAR(fastErf(x) / std::erf((double)x), 1.0, 2e-4);
+  }
+}
+
+// ---- Products ------------------------------------------------------------------------
+
+template <class T, Operand KA, Operand KB, int L> struct Product {
+  typedef T Element;
+  typedef f32 Acc;
+  static constexpr Operand kA = KA, kB = KB;
+  static constexpr int kLanes = L;
+  const T *a, *b;
+  f32 *c;
+  i64 M, N, K;
+  const T *baseA(i64 batch) const { return a + batch * M * K; }
+  const T *baseB(i64 batch) const { return b + batch * N * K; }
+  i64 strideA() const { return KA == Operand::AlongK ? K : M; }
+  i64 strideB() const { return KB == Operand::AlongK ? K : N; }
+  T loadA(i64 batch, i64 m, i64 k) const {
+    return KA == Operand::AcrossK ? baseA(batch)[k * M + m] : baseA(batch)[m * K + k];
+  }
+  T loadB(i64 batch, i64 k, i64 n) const {
+    return KB == Operand::AlongK ? baseB(batch)[n * K + k] : baseB(batch)[k * N + n];
+  }
+  void epilogue(i64 batch, i64 m, i64 n, Vec<f32, L> sums) const {
+    for (int i = 0; i < L; ++i)
+      c[(batch * M + m) * N + n + i] = sums.v[i] + 1.0f;
+  }
+};
+template <class Tile, class H> void mmaKernel(H h) { gemmMma<Tile>(h, h.M, h.N, h.K); }
+template <class Tile, class H> void simtKernel(H h) { gemmSimt<Tile>(h, h.M, h.N, h.K); }
+template <int ROWS, class H> void gemvAlongKernel(H h) { gemvAlongK<ROWS, 4>(h, h.M, h.N, h.K); }
+template <int ROWS, int V, class H> void gemvAcrossKernel(H h) { gemvAcrossK<ROWS, 4, V>(h, h.M, h.N, h.K); }
+
+/// Runs `kernel(holes)` on random operands and compares.
+template <class H, class Run> void checkProduct(i64 batch, i64 M, i64 N, i64 K, Run run) {
+  typedef typename H::Element T;
+  Buffer<T> a(batch * M * K), b(batch * N * K);
+  a.random(1);
+  b.random(2);
+  Buffer<f32> c(batch * M * N + 64);
+  for (i64 i = 0; i < c.size; ++i)
+    c[i] = NAN;
+  H h{a.data, b.data, c.data, M, N, K};
+  ASSERT_EQ(run(h), "");
+  for (i64 i = 0; i < batch; ++i)
+    for (i64 m = 0; m < M; ++m)
+      for (i64 n = 0; n < N; ++n) {
+        double sum = 1;
+        for (i64 k = 0; k < K; ++k)
+          sum += (double)toF32(h.loadA(i, m, k)) * toF32(h.loadB(i, k, n));
+        ASSERT_NEAR(c[(i * M + m) * N + n], sum, 1e-5 * (4 + std::sqrt(K))) << i << " " << m << " " << n;
+      }
+  for (i64 i = batch * M * N; i < c.size; ++i)
+    ASSERT_TRUE(std::isnan(c[i])) << "written past the end";
+}
+template <class Tile, class H> unsigned tiles(i64 batch, i64 M, i64 N) {
+  return batch * ((M + Tile::BM - 1) / Tile::BM) * ((N + Tile::BN - 1) / Tile::BN);
+}
+template <class Tile, class T, Operand KA, Operand KB, int L>
+void checkMma(i64 batch, i64 M, i64 N, i64 K) {
+  typedef Product<T, KA, KB, L> H;
+  checkProduct<H>(batch, M, N, K, [&](H h) {
+    return run_emulated(mmaKernel<Tile, H>, (tiles<Tile, H>(batch, M, N)), Tile::THREADS, Tile::SHARED_BYTES, h);
+  });
+}
+template <class Tile, class T, Operand KA, Operand KB, int L>
+void checkSimt(i64 batch, i64 M, i64 N, i64 K) {
+  typedef Product<T, KA, KB, L> H;
+  checkProduct<H>(batch, M, N, K, [&](H h) {
+    return run_emulated(simtKernel<Tile, H>, (tiles<Tile, H>(batch, M, N)), Tile::THREADS, 0, h);
+  });
+}
+
+typedef MmaTile<64, 64, 32, 2, 2, 3> SmallMma;
+typedef MmaTile<128, 128, 32, 2, 4, 4> LargeMma;
+typedef SimtTile<64, 64, 16, 4, 4> SmallSimt;
+typedef SimtTile<128, 128, 8, 8, 8> LargeSimt;
+
+TEST(Emulation, GemmMma) {
+  checkMma<SmallMma, bf16, Operand::AlongK, Operand::AlongK, 8>(2, 70, 72, 88);
+  checkMma<SmallMma, bf16, Operand::AlongK, Operand::AcrossK, 2>(1, 65, 136, 40);
+  checkMma<LargeMma, f16, Operand::AcrossK, Operand::AcrossK, 4>(1, 136, 136, 200);
+  checkMma<SmallMma, bf16, Operand::ComputedAlongK, Operand::ComputedAcrossK, 1>(1, 33, 67, 35);
+  checkMma<LargeMma, bf16, Operand::ComputedAcrossK, Operand::AlongK, 1>(1, 33, 67, 40);
+  checkMma<SmallMma, f16, Operand::AlongK, Operand::AlongK, 1>(1, 1, 1, 8);
+  checkMma<SmallMma, f16, Operand::AlongK, Operand::AlongK, 8>(1, 600, 16, 8); // more tile rows than a group
+}
+
+TEST(Emulation, GemmSimt) {
+  checkSimt<SmallSimt, f32, Operand::AlongK, Operand::AcrossK, 4>(2, 70, 68, 36);
+  checkSimt<LargeSimt, f32, Operand::AcrossK, Operand::AlongK, 4>(1, 132, 136, 20);
+  checkSimt<SmallSimt, f32, Operand::ComputedAlongK, Operand::ComputedAcrossK, 1>(1, 33, 67, 35);
+  checkSimt<SimtTile<16, 64, 16, 1, 4>, f32, Operand::AlongK, Operand::AcrossK, 4>(1, 1, 128, 100);
+  checkSimt<SmallSimt, bf16, Operand::AlongK, Operand::AcrossK, 4>(1, 10, 64, 24);
+}
+
+TEST(Emulation, Gemv) {
+  typedef Product<bf16, Operand::ComputedAlongK, Operand::AlongK, 1> Along;
+  checkProduct<Along>(2, 1, 37, 1048, [&](Along h) {
+    return run_emulated(gemvAlongKernel<1, Along>, 2 * 37, 128, 0, h);
+  });
+  checkProduct<Along>(1, 3, 5, 16, [&](Along h) {
+    return run_emulated(gemvAlongKernel<4, Along>, 5, 128, 0, h);
+  });
+  typedef Product<f32, Operand::ComputedAlongK, Operand::AcrossK, 4> Across;
+  checkProduct<Across>(2, 2, 136, 77, [&](Across h) {
+    return run_emulated(gemvAcrossKernel<2, 4, Across>, 2 * 2, 128, 0, h);
+  });
+  typedef Product<f32, Operand::ComputedAlongK, Operand::ComputedAcrossK, 1> Any;
+  checkProduct<Any>(1, 1, 35, 9, [&](Any h) {
+    return run_emulated(gemvAcrossKernel<1, 1, Any>, 2, 128, 0, h);
+  });
+}
+
+// ---- Convolution -----------------------------------------------------------------------
+
+template <int R, int L> struct Convolution {
+  typedef f32 Element;
+  typedef f32 Acc;
+  static constexpr int kLanes = L;
+  const f32 *x, *w;
+  f32 *y;
+  ConvSizes z;
+  f32 loadX(i64 n, i64 c, i64 row, i64 col) const { return x[((n * z.channels + c) * z.height + row) * z.width + col]; }
+  f32 loadW(i64 k, i64 c, i64 r, i64 s) const { return w[((k * (z.channels / z.groups) + c) * R + r) * R + s]; }
+  void epilogue(i64 n, i64 k, i64 row, i64 col, Vec<f32, L> v) const {
+    for (int i = 0; i < L; ++i)
+      y[((n * z.filters + k) * z.outHeight + row) * z.outWidth + col + i] = v.v[i];
+  }
+};
+template <class Window, class H> void convGemmKernel(H h) { convSimt<SmallSimt, Window>(h, h.z); }
+template <class Window, class H> void convDirectKernel(H h) { convDirect<Window>(h, h.z); }
+
+template <int R, int STRIDE, int DILATION, int L>
+void checkConv(bool direct, i64 batch, i64 channels, i64 height, i64 width, i64 filters, i64 groups, i64 pad) {
+  typedef ConvWindow<R, R, STRIDE, STRIDE, DILATION, DILATION> Window;
+  typedef Convolution<R, L> H;
+  i64 reach = DILATION * (R - 1) + 1;
+  ConvSizes z{batch, channels, height, width, filters, groups,
+              (height + 2 * pad - reach) / STRIDE + 1, (width + 2 * pad - reach) / STRIDE + 1, pad, pad};
+  Buffer<f32> x(batch * channels * height * width), w(filters * channels / groups * R * R);
+  i64 pixels = z.outHeight * z.outWidth;
+  Buffer<f32> y(batch * filters * pixels);
+  x.random(3);
+  w.random(4);
+  H h{x.data, w.data, y.data, z};
+  std::string error =
+      direct ? run_emulated(convDirectKernel<Window, H>, (unsigned)((y.size / L + 63) / 64), 64, 0, h)
+             : run_emulated(convGemmKernel<Window, H>, (tiles<SmallSimt, H>(batch * groups, filters / groups, pixels)),
+                            SmallSimt::THREADS, 0, h);
+  ASSERT_EQ(error, "");
+  for (i64 n = 0; n < batch; ++n)
+    for (i64 k = 0; k < filters; ++k)
+      for (i64 i = 0; i < pixels; ++i) {
+        double sum = 0;
+        for (i64 c = 0; c < channels / groups; ++c)
+          for (int r = 0; r < R; ++r)
+            for (int s = 0; s < R; ++s) {
+              i64 row = i / z.outWidth * STRIDE - pad + r * DILATION, col = i % z.outWidth * STRIDE - pad + s * DILATION;
+              if (row >= 0 && row < height && col >= 0 && col < width)
+                sum += (double)h.loadX(n, k / (filters / groups) * (channels / groups) + c, row, col) * h.loadW(k, c, r, s);
+            }
+        ASSERT_NEAR(y[(n * filters + k) * pixels + i], sum, 1e-4);
+      }
+}
+
+TEST(Emulation, Convolutions) {
+  checkConv<3, 1, 1, 1>(false, 2, 5, 9, 7, 6, 1, 1);
+  checkConv<3, 2, 1, 1>(false, 1, 4, 11, 13, 6, 2, 1);
+  checkConv<1, 1, 1, 4>(false, 2, 8, 4, 8, 70, 1, 0);
+  checkConv<3, 1, 2, 1>(true, 2, 6, 9, 10, 6, 6, 2);
+  checkConv<5, 2, 1, 2>(true, 1, 6, 9, 11, 6, 3, 2);
+}
+
+// ---- Attention -------------------------------------------------------------------------
+
+template <int DQ, int DV> struct Attention {
+  static constexpr int kHeadQK = DQ, kHeadV = DV;
+  const f32 *q, *k, *v;
+  f32 *o;
+  i64 heads, group, S, T;
+  bool causal;
+  f32 loadQ(i64 b, i64 h, i64 i, i64 d) const { return q[((b * heads + h) * S + i) * DQ + d]; }
+  f32 loadK(i64 b, i64 h, i64 i, i64 d) const { return k[((b * heads / group + h / group) * T + i) * DQ + d]; }
+  f32 loadV(i64 b, i64 h, i64 i, i64 d) const { return v[((b * heads / group + h / group) * T + i) * DV + d]; }
+  f32 score(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
+    return (i + j) % 5 == 4 ? -INFINITY : dot * 0.3f + (f32)((b + h + j) % 3);
+  }
+  i64 keyEnd(i64, i64, i64 i) const { return causal ? T - S + i + 1 : T; }
+  void store(i64 b, i64 h, i64 i, i64 d, f32 value) const { o[((b * heads + h) * S + i) * DV + d] = value; }
+};
+typedef AttentionTile<4, 2> SmallAttention;
+template <class H> void attentionKernel(H h) { attentionSimt<SmallAttention>(h, h.S, h.T); }
+template <class H> void decodeKernel(H h) { attentionDecode<4>(h, h.T); }
+
+template <int DQ, int DV> void checkAttention(bool decode, i64 batch, i64 heads, i64 group, i64 S, i64 T, bool causal) {
+  typedef Attention<DQ, DV> H;
+  Buffer<f32> q(batch * heads * S * DQ), k(batch * heads / group * T * DQ), v(batch * heads / group * T * DV);
+  Buffer<f32> o(batch * heads * S * DV);
+  q.random(5);
+  k.random(6);
+  v.random(7);
+  H h{q.data, k.data, v.data, o.data, heads, group, S, T, causal};
+  dim3 grid(decode ? S : (S + SmallAttention::QUERIES - 1) / SmallAttention::QUERIES, heads, batch);
+  std::string error =
+      decode ? run_emulated(decodeKernel<H>, grid, 128, 0, h)
+             : run_emulated(attentionKernel<H>, grid, SmallAttention::THREADS, (AttentionShared<SmallAttention, DQ, DV>::BYTES), h);
+  ASSERT_EQ(error, "");
+  for (i64 b = 0; b < batch; ++b)
+    for (i64 head = 0; head < heads; ++head)
+      for (i64 i = 0; i < S; ++i) {
+        std::vector<double> p(T);
+        double most = -INFINITY, total = 0;
+        for (i64 j = 0; j < T; ++j) {
+          double dot = 0;
+          for (int d = 0; d < DQ; ++d)
+            dot += (double)h.loadQ(b, head, i, d) * h.loadK(b, head, j, d);
+          p[j] = j < h.keyEnd(b, head, i) ? h.score(b, head, i, j, (float)dot) : -INFINITY;
+          most = std::max(most, p[j]);
+        }
+        for (double &w : p)
+          total += w = std::exp(w - most);
+        for (int d = 0; d < DV; ++d) {
+          double sum = 0;
+          for (i64 j = 0; j < T; ++j)
+            sum += p[j] * h.loadV(b, head, j, d);
+          ASSERT_NEAR(o[((b * heads + head) * S + i) * DV + d], sum / total, 1e-5);
+        }
+      }
+}
+
+TEST(Emulation, Attention) {
+  checkAttention<16, 16>(false, 2, 4, 2, 11, 75, false);
+  checkAttention<64, 40>(false, 1, 2, 1, 9, 41, true);
+  checkAttention<16, 16>(false, 1, 1, 1, 1, 1, true);
+  checkAttention<32, 16>(true, 2, 4, 4, 1, 70, true);
+  checkAttention<80, 80>(true, 1, 2, 1, 3, 33, true);
+}
+
+} // namespace

@@ -1,0 +1,178 @@
+//===- KernelSpecTest.cpp - text of specs, guards and targets ----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/KernelSpec.h"
+#include "lathe/codegen/Target.h"
+
+#include <gtest/gtest.h>
+
+using namespace lathe;
+
+namespace {
+
+DimExpr dim(const char *text) {
+  Result<DimExpr> e = DimExpr::parse(text);
+  EXPECT_TRUE(e.ok()) << text;
+  return *e;
+}
+
+KernelSpec rich() {
+  KernelSpec s;
+  s.config = "row.t128 \"v8\"";
+  s.numInputs = s.numOutputs = 1;
+  BufferArg in;
+  in.dtype = DType::BF16;
+  in.dims = in.physical = {dim("B*S"), 768};
+  in.packing = "panels32";
+  BufferArg out = in;
+  out.dtype = DType::F32;
+  out.access = BufferArg::Access::Write;
+  out.physical = {dim("B*S"), dim("ceildiv(max(S, 3), 4)*4")};
+  out.alignment = 128;
+  out.aliases = 0;
+  out.packing.clear();
+  BufferArg work;
+  work.access = BufferArg::Access::ReadWrite;
+  work.dtype = DType::UI8;
+  work.dims = work.physical = {dim("4*B")};
+  s.buffers = {in, out, work};
+  s.symbols = {"B", "S"};
+  TensorMapArg map;
+  map.buffer = 0;
+  map.dims = {768, dim("B*S")};
+  map.strides = {1536};
+  map.box = {64, 128};
+  map.swizzleBytes = 128;
+  map.im2col = true;
+  map.lowerCorner = {-1, -1};
+  map.upperCorner = {-2, 0};
+  s.tensorMaps = {map};
+  LaunchSpec l;
+  l.function = "k3";
+  l.grid[0] = dim("ceildiv(B, 4)");
+  l.grid[1] = dim("min(S, 7)");
+  l.block[0] = 128;
+  l.cluster[0] = 2;
+  l.sharedBytes = dim("4*B + 16");
+  l.programmaticDependent = true;
+  l.buffers = {0, 2};
+  LaunchSpec plain;
+  plain.function = "k3_sum";
+  s.launches = {l, plain};
+  s.workspaceBytes = dim("4*B");
+  s.scratchBytes = 4096;
+  s.status = true;
+  return s;
+}
+
+TEST(KernelSpec, RoundTripsEveryField) {
+  KernelSpec s = rich();
+  Result<KernelSpec> back = KernelSpec::parse(s.str());
+  ASSERT_TRUE(back.ok()) << back.status().str() << "\n" << s.str();
+  EXPECT_EQ(back->str(), s.str());
+  EXPECT_TRUE(*back == s);
+}
+
+TEST(KernelSpec, DefaultRoundTrips) {
+  KernelSpec s;
+  Result<KernelSpec> back = KernelSpec::parse(s.str());
+  ASSERT_TRUE(back.ok());
+  EXPECT_TRUE(*back == s);
+}
+
+TEST(KernelSpec, EveryFieldShowsInTheText) {
+  std::string base = rich().str();
+  auto differs = [&](auto change) {
+    KernelSpec s = rich();
+    change(s);
+    return s.str() != base;
+  };
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.config = "x"; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.numInputs = 2, s.numOutputs = 0; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.buffers[1].aliases = -1; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.buffers[0].packing = ""; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.buffers[0].alignment = 16; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.launches[0].programmaticDependent = false; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.launches[0].cluster[0] = 1; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.tensorMaps[0].upperCorner[1] = 1; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.scratchBytes = 0; }));
+  EXPECT_TRUE(differs([](KernelSpec &s) { s.status = false; }));
+}
+
+TEST(KernelSpec, ErrorsNameTheLine) {
+  struct Case {
+    const char *text, *line, *what;
+  } cases[] = {
+      {"config \"a\nbuffer", "line 1", "unterminated name"},
+      {"config \"a\"\nbuffer in read f33 [1] align 4", "line 2", "unknown element type 'f33'"},
+      {"buffer in read f32 [1, (2] align 4", "line 1", "unterminated list"},
+      {"buffer in read f32 [1+] align 4", "line 1", "bad expression"},
+      {"buffer out write f32 [1] align 4\nbuffer in read f32 [1] align 4", "line 2", "in this order"},
+      {"launch \"k\" grid [1, 1] block [1, 1, 1]", "line 1", "three values"},
+      {"launch \"k\" grid [1, 1, 1] block [B, 1, 1]", "line 1", "expected constants"},
+      {"status yes", "line 1", "unexpected text"},
+      {"speed 9", "line 1", "unknown item 'speed'"},
+  };
+  for (const Case &c : cases) {
+    Result<KernelSpec> r = KernelSpec::parse(c.text);
+    ASSERT_FALSE(r.ok()) << c.text;
+    EXPECT_EQ(r.status().code(), ErrorCode::Invalid);
+    EXPECT_NE(r.status().str().find(c.line), std::string::npos) << r.status().str();
+    EXPECT_NE(r.status().str().find(c.what), std::string::npos) << r.status().str();
+  }
+}
+
+TEST(KernelSpec, EveryTruncationParsesOrFailsCleanly) {
+  std::string text = rich().str();
+  for (size_t n = 0; n < text.size(); ++n)
+    (void)KernelSpec::parse(std::string_view(text).substr(0, n)).ok();
+}
+
+TEST(Guard, RoundTrips) {
+  std::vector<DimCondition> g = {
+      {DimCondition::Kind::LessEqual, dim("M"), 1},
+      {DimCondition::Kind::Divisible, dim("B*K + 1"), 8},
+      {DimCondition::Kind::Equal, dim("floordiv(N, 2)"), dim("M + N")},
+  };
+  EXPECT_EQ(str(g), "M <= 1 && (B*K + 1) % 8 == 0 && floordiv(N, 2) == (M + N)");
+  Result<std::vector<DimCondition>> back = parseGuard(str(g));
+  ASSERT_TRUE(back.ok()) << back.status().str();
+  EXPECT_TRUE(*back == g);
+  EXPECT_EQ(str(std::vector<DimCondition>{}), "true");
+  EXPECT_TRUE(parseGuard(" true ").ok());
+}
+
+TEST(Guard, Errors) {
+  for (const char *bad : {"", "M", "M <= ", "M % 8 == 1", "M <= 1 &&", "M < 1"})
+    EXPECT_FALSE(parseGuard(bad).ok()) << bad;
+}
+
+TEST(Target, KnownNames) {
+  for (const std::string &name : Target::knownNames()) {
+    Result<Target> t = Target::parse(name);
+    if (name == "native" && !t.ok())
+      continue; // an old CPU
+    ASSERT_TRUE(t.ok()) << name;
+    EXPECT_NE(t->name, "native");
+    EXPECT_EQ(Target::parse(t->name)->name, t->name);
+  }
+  Target gpu = *Target::parse("sm_90");
+  EXPECT_EQ(gpu.name, "sm_90a");
+  EXPECT_TRUE(gpu.isCuda() && gpu.archSpecific && gpu.hasTensorCores());
+  EXPECT_EQ(gpu.lanes(DType::BF16), 8);
+  Target cpu = *Target::parse("x86-64-v4");
+  EXPECT_EQ(cpu.lanes(DType::F32), 16);
+  EXPECT_EQ(Target::parse("x86-64-v3")->lanes(DType::F64), 4);
+}
+
+TEST(Target, Lists) {
+  Result<std::vector<Target>> list = Target::parseList("x86-64-v3, sm_80,sm_90a,sm_90");
+  ASSERT_TRUE(list.ok());
+  EXPECT_EQ(list->size(), 3u);
+  Result<std::vector<Target>> bad = Target::parseList("sm_80,sm_13");
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.status().code(), ErrorCode::Usage);
+  EXPECT_NE(bad.status().message().find("sm_90a"), std::string::npos);
+}
+
+} // namespace
