@@ -1,0 +1,114 @@
+//===- MemoryPlan.h - offsets for buffers that share an arena --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Packing of buffers into one arena: two that conflict (are alive at once) may not
+// overlap. Sizes are bytes, either numbers or formulas over symbols. Plain C++;
+// the result depends on the problem and the options alone.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_ANALYSIS_MEMORYPLAN_H
+#define LATHE_ANALYSIS_MEMORYPLAN_H
+
+#include "lathe/support/DimExpr.h"
+#include "lathe/support/Status.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lathe::analysis {
+
+/// One buffer. A buffer of size 0 or with an empty lifetime conflicts with nothing
+/// and is placed at 0 (or at its fixed offset).
+struct Buffer {
+  int64_t size = 0;              ///< bytes, >= 0
+  int64_t alignment = 1;         ///< bytes, >= 1: the offset is a multiple of it
+  int64_t begin = 0, end = 0;    ///< alive in steps [begin, end)
+  std::optional<int64_t> offset; ///< fixed beforehand
+  /// Buffers of one group (>= 0; -1: none) get one common offset and do not
+  /// conflict with each other: views and in-place updates.
+  int aliasGroup = -1;
+};
+
+using ConflictList = std::vector<std::pair<int, int>>;
+
+struct Problem {
+  std::vector<Buffer> buffers;
+  /// Pairs of buffers that may not overlap, in any order; replaces lifetimes when
+  /// present (several streams).
+  std::optional<ConflictList> conflicts;
+  int64_t capacity = INT64_MAX; ///< bytes of the arena
+};
+
+struct Solution {
+  std::vector<int64_t> offsets; ///< bytes, one a buffer
+  int64_t height = 0;           ///< max of offset + size
+  int64_t lowerBound = 0;       ///< no solution is lower than this
+  std::string method;           ///< what found it, for people: "area/best-fit"
+};
+
+struct PlanOptions {
+  /// Steps of local improvement beyond the portfolio of greedy orders; counted in
+  /// placed buffers times neighbours, so that the result does not depend on time.
+  int64_t work = 20'000'000;
+};
+
+/// Finds offsets. Invalid for a malformed problem (negative size, alignment below
+/// 1, fixed offsets that overlap, are misaligned or differ within a group, bad
+/// indices, sizes whose sum leaves 63 bits). Unsupported, with both numbers, when
+/// the result is above the capacity.
+Result<Solution> planMemory(const Problem &problem, const PlanOptions &options = {});
+
+/// A height that no solution can be below: of buffers alive at once for lifetimes,
+/// of cliques for explicit conflicts. The problem must be well-formed.
+int64_t heightLowerBound(const Problem &problem);
+
+/// Checks everything planMemory requires of a problem, except the capacity.
+Status checkProblem(const Problem &problem);
+
+//===----------------------------------------------------------------------===//
+// Symbolic sizes
+//===----------------------------------------------------------------------===//
+
+struct SymbolicBuffer {
+  DimExpr size;           ///< bytes; never negative for values in bounds
+  int64_t alignment = 64; ///< bytes, >= 1
+  int64_t begin = 0, end = 0;
+  int aliasGroup = -1;
+};
+
+struct SymbolicProblem {
+  std::vector<SymbolicBuffer> buffers;
+  std::optional<ConflictList> conflicts; ///< as in Problem
+  /// Bounds of the symbols; a symbol without them is [0, unbounded].
+  std::map<std::string, DimRange> bounds;
+  /// Values of all symbols at which the arena shall be small: the upper bounds, or
+  /// the optimum where there is none.
+  std::map<std::string, int64_t> point;
+};
+
+struct SymbolicSolution {
+  std::vector<DimExpr> offsets; ///< bytes, valid for every value in bounds
+  DimExpr height;
+  Solution atPoint; ///< the numeric plan whose order the formulas keep
+  /// "chains": a buffer stands on the highest below it, as at the point. "shelves":
+  /// that formula grew too long, so buffers stand on shelves as high as the highest
+  /// on each.
+  std::string method;
+};
+
+/// Plans at the point and turns "stands on" into formulas: of two conflicting
+/// buffers the one that is lower at the point is lower at every value.
+Result<SymbolicSolution> planSymbolic(const SymbolicProblem &problem,
+                                      const PlanOptions &options = {});
+
+/// The numeric problem at given values.
+Result<Problem> evaluateProblem(const SymbolicProblem &problem,
+                                const std::map<std::string, int64_t> &values);
+
+} // namespace lathe::analysis
+
+#endif // LATHE_ANALYSIS_MEMORYPLAN_H

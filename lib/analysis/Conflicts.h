@@ -1,0 +1,41 @@
+//===- Conflicts.h - which buffers may not overlap -------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Private to the planners. Alias groups become items that are placed as one; each
+// item has parts of different sizes and lifetimes at one offset.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_LIB_ANALYSIS_CONFLICTS_H
+#define LATHE_LIB_ANALYSIS_CONFLICTS_H
+
+#include "lathe/analysis/MemoryPlan.h"
+
+namespace lathe::analysis {
+
+/// A buffer that conflicts with parts of another item.
+struct Edge {
+  int otherItem;
+  int64_t ownSize;   ///< of this item's part that conflicts
+  int64_t otherSize; ///< of the other's
+};
+
+struct Item {
+  std::vector<int> buffers;
+  int64_t size = 0;      ///< the largest part
+  int64_t alignment = 1; ///< least common multiple of the parts'
+  int64_t begin = 0, end = 0;
+  std::optional<int64_t> offset;
+  std::vector<Edge> edges; ///< each conflict stands in both items
+};
+
+/// Items in the order of their first buffer. Buffers that conflict with nothing
+/// (no bytes, no lifetime) are items without edges.
+std::vector<Item> makeItems(const Problem &problem);
+
+/// All conflicting pairs of buffers (smaller index first, sorted, unique), without
+/// pairs of one alias group.
+ConflictList conflictPairs(const Problem &problem);
+
+} // namespace lathe::analysis
+
+#endif // LATHE_LIB_ANALYSIS_CONFLICTS_H

@@ -1,0 +1,234 @@
+//===- GreedyPlanner.cpp - a portfolio of greedy placements ----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Buffers are placed one after another into a gap that their conflicts leave, in
+// several orders and with first and best fit; then the best order is improved by
+// placing buffers that reach the top earlier. Stops at the lower bound.
+//
+//===----------------------------------------------------------------------===//
+#include "Conflicts.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace lathe::analysis {
+namespace {
+
+int64_t alignUp(int64_t value, int64_t alignment) {
+  return (value + alignment - 1) / alignment * alignment;
+}
+
+enum class Fit { First, Best };
+
+/// Places items in a given order, after those with fixed offsets.
+class Placer {
+public:
+  Placer(const std::vector<Item> &items) : items(items) {}
+
+  /// Offsets by item; `work` counts visited conflicts. Stops above `limit`: the
+  /// height is then any number above it.
+  int64_t run(const std::vector<int> &order, Fit fit, int64_t limit,
+              std::vector<int64_t> &offsets, int64_t &work) {
+    offsets.assign(items.size(), -1);
+    int64_t height = 0;
+    for (size_t i = 0; i < items.size(); ++i)
+      if (items[i].offset) {
+        offsets[i] = *items[i].offset;
+        height = std::max(height, offsets[i] + items[i].size);
+      }
+    for (int i : order) {
+      if (items[i].offset)
+        continue;
+      offsets[i] = place(items[i], fit, offsets);
+      height = std::max(height, offsets[i] + items[i].size);
+      work += static_cast<int64_t>(items[i].edges.size()) + 1;
+      if (height > limit)
+        return height;
+    }
+    return height;
+  }
+
+private:
+  int64_t place(const Item &item, Fit fit, const std::vector<int64_t> &offsets) {
+    // Offsets o with low < o < high would overlap a placed neighbour.
+    blocked.clear();
+    for (const Edge &e : item.edges)
+      if (offsets[e.otherItem] >= 0)
+        blocked.emplace_back(offsets[e.otherItem] - e.ownSize,
+                             offsets[e.otherItem] + e.otherSize);
+    std::sort(blocked.begin(), blocked.end());
+    int64_t at = 0, best = -1, bestSlack = std::numeric_limits<int64_t>::max();
+    for (auto [low, high] : blocked) {
+      if (low >= at) { // [at, low] is free
+        if (fit == Fit::First)
+          return at;
+        if (low - at < bestSlack) {
+          bestSlack = low - at;
+          best = at;
+        }
+      }
+      if (high > at)
+        at = alignUp(high, item.alignment);
+    }
+    return best >= 0 ? best : at;
+  }
+
+  const std::vector<Item> &items;
+  std::vector<std::pair<int64_t, int64_t>> blocked;
+};
+
+struct Order {
+  const char *name;
+  std::vector<int> items;
+};
+
+/// Items by falling key; ties by falling size, then by index.
+std::vector<int> byKey(const std::vector<Item> &items, const std::vector<double> &key) {
+  std::vector<int> order(items.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    if (key[a] != key[b])
+      return key[a] > key[b];
+    return items[a].size != items[b].size ? items[a].size > items[b].size : a < b;
+  });
+  return order;
+}
+
+std::vector<Order> makeOrders(const std::vector<Item> &items) {
+  std::vector<double> size, area, duration, pressure, pull, early, late;
+  for (const Item &item : items) {
+    double bytes = static_cast<double>(item.size);
+    double time = static_cast<double>(item.end) - static_cast<double>(item.begin);
+    double load = bytes;
+    for (const Edge &e : item.edges)
+      load += static_cast<double>(e.otherSize);
+    size.push_back(bytes);
+    area.push_back(bytes * time);
+    duration.push_back(time);
+    pressure.push_back(load);
+    pull.push_back(bytes * static_cast<double>(item.edges.size()));
+    early.push_back(-static_cast<double>(item.begin));
+    late.push_back(static_cast<double>(item.end));
+  }
+  return {{"size", byKey(items, size)},         {"area", byKey(items, area)},
+          {"duration", byKey(items, duration)}, {"pressure", byKey(items, pressure)},
+          {"degree", byKey(items, pull)},       {"begin", byKey(items, early)},
+          {"end", byKey(items, late)}};
+}
+
+/// Fixed items are nobody's choice, so their overlaps are the problem's fault.
+Status checkFixed(const std::vector<Item> &items) {
+  for (const Item &item : items)
+    for (const Edge &e : item.edges) {
+      const Item &other = items[e.otherItem];
+      if (item.offset && other.offset && *item.offset < *other.offset + e.otherSize &&
+          *other.offset < *item.offset + e.ownSize)
+        return invalidError("fixed offsets of conflicting buffers overlap",
+                            "buffers " + std::to_string(item.buffers[0]) + " and " +
+                                std::to_string(other.buffers[0]));
+    }
+  return okStatus();
+}
+
+class Search {
+public:
+  Search(const std::vector<Item> &items, int64_t bound, int64_t workLimit)
+      : items(items), placer(items), bound(bound), workLimit(workLimit) {}
+
+  void run() {
+    for (Order &order : makeOrders(items))
+      for (Fit fit : {Fit::First, Fit::Best}) {
+        if (tryOrder(order.items, fit))
+          method = std::string(order.name) + (fit == Fit::First ? "/first-fit" : "/best-fit");
+        if (height <= bound)
+          return;
+      }
+    improve();
+  }
+
+  int64_t height = std::numeric_limits<int64_t>::max();
+  std::vector<int64_t> offsets;
+  std::string method;
+
+private:
+  /// True when the order gives a lower height. One of equal height is kept too, so
+  /// that the search drifts along plateaus.
+  bool tryOrder(const std::vector<int> &order, Fit fit) {
+    int64_t h = placer.run(order, fit, height, placed, work);
+    if (h > height)
+      return false;
+    bool lower = h < height;
+    height = h;
+    offsets.swap(placed);
+    bestOrder = order;
+    bestFit = fit;
+    return lower;
+  }
+
+  /// Moves an item that reaches the top to the front, or to random earlier places.
+  void improve() {
+    uint64_t random = 0x9e3779b97f4a7c15;
+    auto next = [&](size_t n) {
+      random ^= random << 13;
+      random ^= random >> 7;
+      random ^= random << 17;
+      return static_cast<size_t>(random % n);
+    };
+    bool improved = false;
+    while (work < workLimit && height > bound) {
+      std::vector<int> order = bestOrder;
+      std::vector<size_t> top;
+      for (size_t i = 0; i < order.size(); ++i)
+        if (!items[order[i]].offset && offsets[order[i]] + items[order[i]].size == height)
+          top.push_back(i);
+      if (top.empty())
+        break; // a fixed item decides the height
+      size_t from = top[next(top.size())];
+      size_t to = next(3) == 0 ? 0 : next(from + 1);
+      std::rotate(order.begin() + to, order.begin() + from, order.begin() + from + 1);
+      // A second, blind move lets the search leave a plateau.
+      if (next(2)) {
+        size_t a = next(order.size()), b = next(order.size());
+        std::swap(order[a], order[b]);
+      }
+      ++work;
+      improved |= tryOrder(order, bestFit);
+    }
+    if (improved)
+      method += "+moves";
+  }
+
+  const std::vector<Item> &items;
+  Placer placer;
+  int64_t bound, workLimit, work = 0;
+  std::vector<int64_t> placed;
+  std::vector<int> bestOrder;
+  Fit bestFit = Fit::First;
+};
+
+} // namespace
+
+Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) {
+  LATHE_RETURN_IF_ERROR(checkProblem(problem));
+  std::vector<Item> items = makeItems(problem);
+  LATHE_RETURN_IF_ERROR(checkFixed(items));
+
+  Solution solution;
+  solution.lowerBound = heightLowerBound(problem);
+  Search search(items, solution.lowerBound, options.work);
+  search.run();
+  solution.height = search.height;
+  solution.method = search.method;
+  solution.offsets.resize(problem.buffers.size());
+  for (size_t i = 0; i < items.size(); ++i)
+    for (int b : items[i].buffers)
+      solution.offsets[b] = search.offsets[i];
+  if (solution.height > problem.capacity)
+    return unsupportedError("buffers need " + std::to_string(solution.height) + " bytes (at least " +
+                            std::to_string(solution.lowerBound) + "), the arena has " +
+                            std::to_string(problem.capacity));
+  return solution;
+}
+
+} // namespace lathe::analysis
