@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""include/lathe/runtime/lathe.h in ctypes: the structs, the functions, and the way to the library."""
+import ctypes
+import os
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+from ._errors import Code, Error
+
+ABI_VERSION = 1
+DTYPES = ("bool i8 i16 i32 i64 ui8 ui16 ui32 ui64 f16 bf16 f32 f64 f8e4m3fn f8e4m3fnuz f8e5m2 "
+          "f8e5m2fnuz f8e8m0 i4 ui4 f4e2m1 i2 ui2 c64 c128").split()
+HOST, DEVICE = 0, 1
+
+
+class DLDevice(ctypes.Structure):
+    _fields_ = [("device_type", c_int32), ("device_id", c_int32)]
+
+
+class DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("device", DLDevice), ("ndim", c_int32), ("dtype", DLDataType),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)),
+                ("byte_offset", c_uint64)]
+
+
+class DLManagedTensor(ctypes.Structure):
+    pass
+
+
+DELETER = ctypes.CFUNCTYPE(None, POINTER(DLManagedTensor))
+DLManagedTensor._fields_ = [("dl_tensor", DLTensor), ("manager_ctx", c_void_p),
+                            ("deleter", DELETER)]
+
+
+class CTensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("bytes", c_uint64), ("dtype", c_int), ("memory", c_int),
+                ("rank", c_int32), ("dims", POINTER(c_int64)), ("strides", POINTER(c_int64))]
+
+
+class CPort(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("dtype", c_int), ("rank", c_int32),
+                ("dims", POINTER(c_char_p)), ("donated_to", c_int32)]
+
+
+class CSymbol(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("min", c_int64), ("max", c_int64), ("opt", c_int64),
+                ("multiple_of", c_int64)]
+
+
+class COptions(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("threads", c_int32), ("target", c_char_p),
+                ("stream", c_void_p), ("no_graphs", c_int32), ("no_pinning", c_int32)]
+
+
+COUNTERS = ("runs launches graph_launches graphs_captured host_steps bytes_to_device "
+            "bytes_from_device bytes_staged state_bytes_appended state_bytes_copied arena_bytes "
+            "state_bytes weight_bytes").split()
+
+
+class CCounters(ctypes.Structure):
+    _fields_ = [(name, c_uint64) for name in COUNTERS]
+
+
+# name: result, arguments. A result of `Error` is a lathe_error* that becomes an exception.
+FUNCTIONS = {
+    "lathe_error_code": (c_int, [c_void_p]),
+    "lathe_error_message": (c_char_p, [c_void_p]),
+    "lathe_error_location": (c_char_p, [c_void_p]),
+    "lathe_error_free": (None, [c_void_p]),
+    "lathe_tensor_from_dlpack": (Error, [c_void_p, POINTER(CTensor)]),
+    "lathe_tensor_to_dlpack": (Error, [c_void_p, POINTER(CTensor),
+                                       POINTER(POINTER(DLManagedTensor))]),
+    "lathe_engine_open": (Error, [c_char_p, POINTER(c_void_p)]),
+    "lathe_engine_open_memory": (Error, [c_char_p, c_size_t, POINTER(c_void_p)]),
+    "lathe_engine_close": (None, [c_void_p]),
+    "lathe_engine_build_id": (c_char_p, [c_void_p]),
+    "lathe_engine_entry_count": (c_size_t, [c_void_p]),
+    "lathe_engine_entry_name": (c_char_p, [c_void_p, c_size_t]),
+    "lathe_engine_target_count": (c_size_t, [c_void_p]),
+    "lathe_engine_target_name": (c_char_p, [c_void_p, c_size_t]),
+    "lathe_engine_input_count": (c_size_t, [c_void_p, c_char_p]),
+    "lathe_engine_output_count": (c_size_t, [c_void_p, c_char_p]),
+    "lathe_engine_input": (POINTER(CPort), [c_void_p, c_char_p, c_size_t]),
+    "lathe_engine_output": (POINTER(CPort), [c_void_p, c_char_p, c_size_t]),
+    "lathe_engine_symbol_count": (c_size_t, [c_void_p, c_char_p]),
+    "lathe_engine_symbol": (POINTER(CSymbol), [c_void_p, c_char_p, c_size_t]),
+    "lathe_engine_state_count": (c_size_t, [c_void_p]),
+    "lathe_engine_state_name": (c_char_p, [c_void_p, c_size_t]),
+    "lathe_context_create": (Error, [c_void_p, c_char_p, POINTER(COptions), POINTER(c_void_p)]),
+    "lathe_context_destroy": (None, [c_void_p]),
+    "lathe_context_target": (c_char_p, [c_void_p]),
+    "lathe_run": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),
+                          c_size_t]),
+    "lathe_state_length": (Error, [c_void_p, c_char_p, POINTER(c_int64)]),
+    "lathe_state_capacity": (Error, [c_void_p, c_char_p, POINTER(c_int64)]),
+    "lathe_state_truncate": (Error, [c_void_p, c_char_p, c_int64]),
+    "lathe_state_reset": (Error, [c_void_p, c_char_p]),
+    "lathe_context_counters": (None, [c_void_p, POINTER(CCounters)]),
+    "lathe_context_reset_counters": (None, [c_void_p]),
+}
+
+
+def folders():
+    """Where the libraries are looked for: beside the package, then in a build of the source tree."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    source = os.path.dirname(os.path.dirname(here))
+    build = os.environ.get("LATHE_BUILD", os.path.join(source, "build"))
+    return [os.path.join(here, "lib"), os.path.join(build, "lib")]
+
+
+def open_library(variable, name):
+    """`variable` of the environment, or `name` in the folders above, or the system's."""
+    path = os.environ.get(variable)
+    if not path:
+        found = [p for p in (os.path.join(f, name) for f in folders()) if os.path.exists(p)]
+        path = found[0] if found else name
+    try:
+        return ctypes.CDLL(path)
+    except OSError as problem:
+        raise Error(Code.UNSUPPORTED, f"{problem}; build lathe with tools/setup, or set "
+                                      f"{variable} to {name}", name) from None
+
+
+def bind(library, functions, raise_error):
+    """Gives each function its types; those that return an error raise it."""
+    for name, (result, arguments) in functions.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        if result is Error:
+            function.restype = c_void_p
+            function.errcheck = raise_error
+        else:
+            function.restype = result
+    return library
+
+
+def text(value):
+    return value.decode() if value is not None else None
+
+
+def _raise(error, _function, _arguments):
+    if error:
+        library = runtime()
+        raised = Error(library.lathe_error_code(error), text(library.lathe_error_message(error)),
+                       text(library.lathe_error_location(error)))
+        library.lathe_error_free(error)
+        raise raised
+
+
+_runtime = None
+
+
+def runtime():
+    """The runtime library, opened on the first call."""
+    global _runtime
+    if _runtime is None:
+        library = open_library("LATHE_RUNTIME_LIBRARY", "liblathe.so")
+        if library.lathe_abi_version() != ABI_VERSION:
+            raise Error(Code.UNSUPPORTED, f"the library speaks version "
+                        f"{library.lathe_abi_version()} of the interface, this package "
+                        f"{ABI_VERSION}", "liblathe.so")
+        _runtime = bind(library, FUNCTIONS, _raise)
+    return _runtime

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arrays in and out: numpy and DLPack to lathe_tensor and back."""
+import ctypes
+from ctypes import POINTER, byref, c_char_p, c_int64, c_void_p, cast, py_object
+
+import numpy as np
+
+from . import _abi
+from ._abi import CTensor, DLManagedTensor
+from ._errors import Code, Error
+
+try:
+    import ml_dtypes
+except ImportError:
+    ml_dtypes = None
+
+# Names of numpy types; where ml_dtypes is missing, the second: unsigned integers with the bits.
+NUMPY = {
+    "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "ui8": "uint8", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64",
+    "f16": "float16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128",
+}
+ML = {
+    "bf16": ("bfloat16", "uint16"), "f8e4m3fn": ("float8_e4m3fn", "uint8"),
+    "f8e4m3fnuz": ("float8_e4m3fnuz", "uint8"), "f8e5m2": ("float8_e5m2", "uint8"),
+    "f8e5m2fnuz": ("float8_e5m2fnuz", "uint8"), "f8e8m0": ("float8_e8m0fnu", "uint8"),
+}
+BY_NUMPY = {name: dtype for dtype, name in NUMPY.items()}
+BY_NUMPY.update({names[0]: dtype for dtype, names in ML.items()})
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
+_capsule_new = ctypes.pythonapi.PyCapsule_New
+_capsule_new.restype, _capsule_new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
+# The destructor runs on an object without references: only its address may be touched.
+_dead_valid = ctypes.PYFUNCTYPE(ctypes.c_int, c_void_p, c_char_p)(
+    ("PyCapsule_IsValid", ctypes.pythonapi))
+_dead_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi))
+
+
+def numpy_dtype(dtype):
+    """The numpy type of a lathe dtype by name; 4-bit and 2-bit types stay packed bytes."""
+    if dtype in NUMPY:
+        return np.dtype(NUMPY[dtype])
+    if dtype in ML:
+        name, bits = ML[dtype]
+        return np.dtype(getattr(ml_dtypes, name)) if ml_dtypes else np.dtype(bits)
+    return np.dtype("uint8")
+
+
+def input_tensor(value, dtype, where):
+    """(CTensor, objects that must live as long): from a numpy array, a number or DLPack.
+
+    `dtype` is what the entry asks for: numbers and lists take it, bits of the same width pass for
+    it; any other type must already be it.
+    """
+    if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, Tensor)):
+        return _from_dlpack(value)
+    if isinstance(value, Tensor):
+        value = value.numpy()
+    if not isinstance(value, (np.ndarray, np.generic)):
+        value = np.asarray(value, numpy_dtype(dtype))
+    array = np.asarray(value)
+    given = BY_NUMPY.get(array.dtype.name)
+    if given is None:
+        raise Error(Code.USAGE, f"arrays of {array.dtype} are not taken; {dtype} is asked for",
+                    where)
+    if dtype in ML and array.dtype == np.dtype(ML[dtype][1]):
+        given = dtype
+    if array.dtype.byteorder == ">" or any(s % array.itemsize for s in array.strides):
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    rank = array.ndim
+    dims = (c_int64 * max(rank, 1))(*array.shape)
+    strides = (c_int64 * max(rank, 1))(*(s // array.itemsize for s in array.strides))
+    if any(s < 0 for s in array.strides):
+        array = np.ascontiguousarray(array)
+        strides = None
+    tensor = CTensor(array.ctypes.data, array.nbytes, _abi.DTYPES.index(given), _abi.HOST, rank,
+                     dims, strides)
+    return tensor, (array, dims, strides)
+
+
+def _from_dlpack(value):
+    capsule = value.__dlpack__()
+    tensor = CTensor()
+    _abi.runtime().lathe_tensor_from_dlpack(_capsule_pointer(capsule, b"dltensor"), byref(tensor))
+    return tensor, (capsule, value)
+
+
+class Tensor:
+    """A result: row-major, with memory of its own. `numpy()` and DLPack share that memory."""
+
+    def __init__(self, managed, dtype):
+        self._managed, self.dtype = managed, dtype
+        plain = managed.contents.dl_tensor
+        self.shape = tuple(plain.shape[i] for i in range(plain.ndim))
+
+    def __del__(self):
+        managed, self._managed = getattr(self, "_managed", None), None
+        if managed and managed.contents.deleter:
+            managed.contents.deleter(managed)
+
+    def __repr__(self):
+        return f"lathe.Tensor({'x'.join(map(str, self.shape)) or 'scalar'}, {self.dtype})"
+
+    def __dlpack_device__(self):
+        device = self._managed.contents.dl_tensor.device
+        return device.device_type, device.device_id
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        """A capsule that shares the memory and keeps this tensor alive until it is consumed."""
+        shared = DLManagedTensor(self._managed.contents.dl_tensor, None, _release)
+        address = ctypes.addressof(shared)
+        _exported[address] = (shared, self)
+        return _capsule_new(address, b"dltensor", cast(_drop_unused, c_void_p))
+
+    def numpy(self):
+        """A view as a numpy array; host memory only."""
+        plain = self._managed.contents.dl_tensor
+        if plain.device.device_type != 1:
+            raise Error(Code.USAGE, "the tensor is on a device: ask for it on the host, or use "
+                                    "DLPack")
+        dtype = numpy_dtype(self.dtype)
+        count = int(np.prod(self.shape, dtype=np.int64))
+        if not count:
+            return np.empty(self.shape, dtype)
+        bits = {"i4": 4, "ui4": 4, "f4e2m1": 4, "i2": 2, "ui2": 2}.get(self.dtype)
+        size = (count * bits + 7) // 8 if bits else count * dtype.itemsize
+        # A subclass, because its instances can hold the owner: numpy keeps the buffer alive.
+        memory = type("Memory", (ctypes.c_char * size,), {}).from_address(
+            plain.data + plain.byte_offset)
+        memory.owner = self
+        array = np.frombuffer(memory, dtype)
+        return array if bits else array.reshape(self.shape)
+
+    def __array__(self, dtype=None, copy=None):
+        array = self.numpy()
+        return array.astype(dtype) if dtype is not None else array.copy() if copy else array
+
+
+# Tensors that were given away, by the address of their struct.
+_exported = {}
+
+
+@_abi.DELETER
+def _release(managed):
+    _exported.pop(ctypes.addressof(managed.contents), None)
+
+
+@ctypes.PYFUNCTYPE(None, c_void_p)
+def _drop_unused(capsule):
+    """A consumer renames the capsule; what still has its name was never consumed."""
+    if _dead_valid(capsule, b"dltensor"):
+        _exported.pop(_dead_pointer(capsule, b"dltensor"), None)
+
+
+def take_output(context, tensor):
+    """A Tensor from what a run left in the context's memory."""
+    managed = POINTER(DLManagedTensor)()
+    _abi.runtime().lathe_tensor_to_dlpack(context, byref(tensor), byref(managed))
+    return Tensor(managed, _abi.DTYPES[tensor.dtype])

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Load, run, compile, numpy and DLPack, and what goes wrong."""
+import gc
+import threading
+
+import numpy as np
+import onnx
+import pytest
+
+import lathe
+
+
+def expect(x, weight, bias):
+    y = np.maximum(x @ weight + bias, 0)
+    return y, y.sum(-1)
+
+
+def test_ports(affine):
+    engine = affine[0]
+    assert engine.inputs() == [lathe.Port("x", "f32", ("N", "8"))]
+    assert [p.name for p in engine.outputs()] == ["y", "s"]
+    symbol, = [s for s in engine.symbols() if s.name == "N"]
+    assert (symbol.min, symbol.max) == (0, 64)
+    assert len(engine.targets) == 1 and len(engine.entries) == 1 and engine.states == []
+
+
+@pytest.mark.parametrize("rows", [0, 1, 13, 64])
+def test_numpy(affine, rows):
+    engine, _, weight, bias = affine
+    x = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+    outputs = engine.run({"x": x})
+    y, s = expect(x, weight, bias)
+    np.testing.assert_allclose(outputs["y"].numpy(), y, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(outputs["s"]), s, rtol=1e-5, atol=1e-5)
+
+
+def test_load_from_file_and_from_bytes(affine):
+    _, path, weight, bias = affine
+    x = np.ones((3, 8), np.float32)
+    for source in (path, open(path, "rb").read()):
+        got = lathe.load(source).context("cpu", threads=1).run([x])["y"].numpy()
+        np.testing.assert_allclose(got, expect(x, weight, bias)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("view", [
+    lambda a: a[::-1], lambda a: a[:, ::-1], lambda a: np.asfortranarray(a), lambda a: a[::2]])
+def test_strided_input(affine, view):
+    engine, _, weight, bias = affine
+    x = view(np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32))
+    np.testing.assert_allclose(engine.run([x])["y"].numpy(), expect(x, weight, bias)[0],
+                               rtol=1e-5, atol=1e-5)
+
+
+def test_result_outlives_everything(affine):
+    _, path, weight, bias = affine
+    x = np.ones((5, 8), np.float32)
+    array = lathe.load(path).context().run([x])["y"].numpy()
+    gc.collect()
+    np.testing.assert_allclose(array, expect(x, weight, bias)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_results_are_apart(affine):
+    context = affine[0].context()
+    first = context.run([np.ones((2, 8), np.float32)])["y"].numpy()
+    kept = first.copy()
+    context.run([np.full((2, 8), 7, np.float32)])
+    np.testing.assert_array_equal(first, kept)
+
+
+def test_dlpack_out_shares_memory(affine):
+    tensor = affine[0].run([np.ones((2, 8), np.float32)])["y"]
+    shared = np.from_dlpack(tensor)
+    assert shared.ctypes.data == tensor.numpy().ctypes.data
+    kept = shared.copy()
+    del tensor
+    gc.collect()
+    np.testing.assert_array_equal(shared, kept)
+
+
+def test_dlpack_unconsumed(affine):
+    from lathe import _tensor
+    before = len(_tensor._exported)
+    capsule = affine[0].run([np.ones((2, 8), np.float32)])["y"].__dlpack__()
+    assert len(_tensor._exported) == before + 1
+    del capsule
+    gc.collect()
+    assert len(_tensor._exported) == before
+
+
+def test_torch_both_ways(affine):
+    torch = pytest.importorskip("torch")
+    engine, _, weight, bias = affine
+    x = torch.linspace(-1, 1, 24).reshape(3, 8)
+    got = torch.from_dlpack(engine.run({"x": x})["y"])
+    np.testing.assert_allclose(got.numpy(), expect(x.numpy(), weight, bias)[0], rtol=1e-5,
+                               atol=1e-5)
+
+
+@pytest.mark.parametrize("name,values", [
+    ("FLOAT16", np.array([1.5, -2, 0], np.float16)), ("DOUBLE", np.array([1.5, -2e300])),
+    ("INT64", np.array([1 << 40, -3])), ("INT8", np.array([5, -7], np.int8)),
+    ("UINT8", np.array([5, 100], np.uint8))])
+def test_types(doubled, name, values):
+    got = doubled(getattr(onnx.TensorProto, name)).run([values])["y"].numpy()
+    assert got.dtype == values.dtype
+    np.testing.assert_array_equal(got, values + values)
+
+
+def test_bfloat16(doubled):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    engine = doubled(onnx.TensorProto.BFLOAT16)
+    values = np.array([1.5, -2, 0.25], ml_dtypes.bfloat16)
+    for given in (values, values.view(np.uint16)):
+        got = engine.run([given])["y"].numpy()
+        assert got.dtype == values.dtype
+        np.testing.assert_array_equal(got.astype(np.float32), 2 * values.astype(np.float32))
+
+
+def raises(code, location, call):
+    with pytest.raises(lathe.Error) as raised:
+        call()
+    assert raised.value.code == code, raised.value
+    assert location in str(raised.value)
+
+
+def test_wrong_inputs(affine):
+    run = affine[0].context().run
+    x = np.ones((2, 8), np.float32)
+    usage = lathe.Code.USAGE
+    raises(usage, "x", lambda: run({}))
+    raises(usage, "z", lambda: run({"x": x, "z": x}))
+    raises(usage, "0 inputs", lambda: run([]))
+    raises(usage, "2 inputs", lambda: run([x, x]))
+    raises(usage, "x", lambda: run([x.astype(np.float64)]))
+    raises(usage, "x", lambda: run([np.array(["a"])]))
+    raises(usage, "nobody", lambda: run([x], "nobody"))
+
+
+def test_wrong_sizes(affine):
+    run = affine[0].context().run
+    for shape in ((2, 9), (65, 8), (2, 8, 1)):
+        with pytest.raises(lathe.Error, match="x") as raised:
+            run([np.ones(shape, np.float32)])
+        assert raised.value.code in (lathe.Code.USAGE, lathe.Code.RUNTIME_FAILURE)
+
+
+def test_damaged_engine(affine, tmp_path):
+    data = bytearray(open(affine[1], "rb").read())
+    data[len(data) // 2] ^= 1
+    raises(lathe.Code.INVALID, "", lambda: lathe.load(bytes(data)))
+    raises(lathe.Code.INVALID, "", lambda: lathe.load(bytes(data[:100])))
+    with pytest.raises(lathe.Error, match="nothing.lathe"):
+        lathe.load(tmp_path / "nothing.lathe")
+
+
+def test_unknown_device(affine):
+    with pytest.raises(lathe.Error):
+        affine[0].context("abacus")
+
+
+def test_compile_errors(tmp_path):
+    (tmp_path / "bad.onnx").write_bytes(b"no model")
+    with pytest.raises(lathe.Error, match="bad.onnx") as raised:
+        lathe.compile(tmp_path / "bad.onnx", tmp_path / "bad.lathe")
+    assert raised.value.code == lathe.Code.INVALID
+    assert not (tmp_path / "bad.lathe").exists()
+
+
+def test_counters(affine):
+    context = affine[0].context()
+    context.run([np.ones((2, 8), np.float32)])
+    context.run([np.ones((2, 8), np.float32)])
+    assert context.counters["runs"] == 2 and context.counters["launches"] >= 2
+    context.reset_counters()
+    assert context.counters["runs"] == 0
+
+
+def test_contexts_on_threads(affine):
+    engine, _, weight, bias = affine
+    wrong = []
+
+    def work(seed):
+        context = engine.context(threads=1)
+        x = np.random.default_rng(seed).standard_normal((16, 8)).astype(np.float32)
+        for _ in range(20):
+            if not np.allclose(context.run([x])["y"].numpy(), expect(x, weight, bias)[0],
+                               rtol=1e-4, atol=1e-5):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
