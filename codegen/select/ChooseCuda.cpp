@@ -1,0 +1,281 @@
+//===- ChooseCuda.cpp - configurations on GPUs -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Memory-bound kernels: small blocks launched once per piece, one 16-byte
+// vector a thread; rows by 32 to 512 threads. Products: few rows stream the
+// weights (gemv), 16-bit operands go to the matrix units, others to ordinary
+// FMA tiles; the tile follows the number of rows.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Choose.h"
+
+#include <algorithm>
+
+namespace lathe::select {
+namespace {
+
+using Kind = DimCondition::Kind;
+
+bool isHalf(DType t) { return t == DType::F16 || t == DType::BF16; }
+
+/// Lanes of 16 bytes of the narrowest float or integer data of the kernel; the
+/// wide ones then take several loads.
+int64_t vectorLanes(const KernelDesc &desc) {
+  int64_t bits = 64;
+  for (const BufferArg &b : desc.buffers)
+    if (product(b.dims).constant().value_or(2) > 1) // a scalar says nothing of the rest
+      bits = std::min<int64_t>(bits, std::max<int64_t>(bitWidth(b.dtype), 16));
+  return std::min<int64_t>(8, 128 / bits);
+}
+
+DimExpr lastOf(const std::vector<DimExpr> &dims) { return dims.empty() ? DimExpr(1) : dims.back(); }
+
+/// Adds `make(lanes)` with lanes where they divide `extent`, by a guard when that
+/// is only known at run time, and `make(1)` behind it.
+template <typename Make>
+void addVectorised(std::vector<KernelVariant> &out, int64_t lanes, const DimExpr &extent, Make make) {
+  if (lanes > 1 && divides(lanes, extent))
+    return addVariant(out, {}, make(lanes));
+  std::optional<int64_t> constant = extent.constant();
+  if (constant)
+    while (lanes > 1 && *constant % lanes != 0)
+      lanes /= 2;
+  if (lanes > 1 && constant)
+    return addVariant(out, {}, make(lanes));
+  if (lanes > 1)
+    addVariant(out, {{Kind::Divisible, extent, DimExpr(lanes)}}, make(lanes));
+  addVariant(out, {}, make(1));
+}
+
+void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  DimExpr total = product(desc.parallel);
+  addVectorised(out, vectorLanes(desc), lastOf(desc.parallel), [&](int64_t lanes) {
+    KernelConfig c;
+    c.family = "pointwise";
+    c.threads = 128;
+    c.lanes = lanes;
+    return specFor(desc, c, DimExpr::ceilDiv(total, DimExpr(c.threads * lanes)));
+  });
+}
+
+int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
+  DimExpr length = product(desc.reduction);
+  int64_t vectors = length.constant().value_or(4096) / lanes;
+  // Up to eight vectors a thread; more threads when there are few rows to fill the card.
+  int64_t each = rangeOf(product(desc.parallel), desc).hi <= 64 ? 2 : 8;
+  int64_t threads = 32;
+  while (threads < 512 && threads * each < vectors)
+    threads *= 2;
+  // An even share saves the last partial round: 160 threads for 5120 elements.
+  for (int64_t t = threads; t > threads / 2; t -= 32)
+    if (vectors % t == 0)
+      return t;
+  return threads;
+}
+
+void reduction(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  DimExpr outer = product(desc.parallel);
+  if (desc.rowsContiguous) {
+    addVectorised(out, vectorLanes(desc), lastOf(desc.reduction), [&](int64_t lanes) {
+      KernelConfig c;
+      c.family = "row";
+      c.lanes = lanes;
+      c.threads = threadsForRow(desc, lanes);
+      return specFor(desc, c, outer);
+    });
+    return;
+  }
+  addVectorised(out, 1, lastOf(desc.parallel), [&](int64_t lanes) {
+    KernelConfig c;
+    c.family = "column";
+    c.lanes = lanes;
+    c.threads = 128;
+    return specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.threads * lanes)));
+  });
+}
+
+KernelConfig mmaTile(const char *family, int64_t tile, int64_t threads, int64_t stages) {
+  KernelConfig c;
+  c.family = family;
+  c.threads = threads;
+  c.tileM = c.tileN = tile;
+  c.tileK = 32;
+  c.stages = stages;
+  return c;
+}
+
+KernelConfig simtTile(const char *family, int64_t m, int64_t n, int64_t threads) {
+  KernelConfig c;
+  c.family = family;
+  c.threads = threads;
+  c.tileM = m;
+  c.tileN = n;
+  c.tileK = m == 128 ? 8 : 16;
+  return c;
+}
+
+KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &batch,
+                 const DimExpr &m, const DimExpr &n) {
+  KernelSpec spec = specFor(desc, c, batch * DimExpr::ceilDiv(m, DimExpr(c.tileM)) *
+                                         DimExpr::ceilDiv(n, DimExpr(c.tileN)));
+  if (c.stages > 0)
+    spec.launches[0].sharedBytes = mmaSharedBytes(c);
+  return spec;
+}
+
+Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  if (desc.parallel.size() < 2 || desc.reduction.size() != 1 || desc.operands.size() < 2)
+    return internalError("a product needs M, N, K and two operands", "kernel " + desc.name);
+  size_t rank = desc.parallel.size();
+  DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1];
+  DimExpr batch = product({desc.parallel.begin(), desc.parallel.end() - 2});
+  const ContractionOperand &b = desc.operands[1];
+  DimRange rows = rangeOf(m, desc);
+  bool mma = target.hasTensorCores() && isHalf(desc.operands[0].dtype) && desc.operands[0].dtype == b.dtype;
+
+  constexpr int64_t kFewRows = 4;
+  if (rows.lo <= kFewRows) {
+    KernelConfig c;
+    c.rows = rows.hi <= 1 ? 1 : kFewRows;
+    int64_t lanes = 128 / std::max<int64_t>(8, bitWidth(b.dtype));
+    KernelSpec spec;
+    if (b.buffer >= 0 && b.transposed) {
+      c.family = "gemv.along";
+      c.threads = 128;
+      spec = specFor(desc, c, batch * n);
+    } else {
+      c.family = "gemv.across";
+      c.threads = 256;
+      while (lanes > 1 && !(b.buffer >= 0 && divides(lanes, n)))
+        lanes /= 2;
+      // Few columns would leave multiprocessors idle: narrower vectors, more blocks.
+      while (lanes > 2 && n.constant() && *n.constant() / (32 * lanes) < target.smCount)
+        lanes /= 2;
+      c.lanes = lanes;
+      spec = specFor(desc, c, batch * DimExpr::ceilDiv(n, DimExpr(32 * lanes)));
+    }
+    bool always = rows.hi <= c.rows;
+    std::vector<DimCondition> guard;
+    if (!always)
+      guard.push_back({Kind::LessEqual, m, DimExpr(c.rows)});
+    addVariant(out, guard, std::move(spec));
+    if (always)
+      return okStatus();
+  }
+  KernelConfig small = mma ? mmaTile("gemm.mma", 64, 128, 4) : simtTile("gemm.simt", 64, 64, 256);
+  KernelConfig large = mma ? mmaTile("gemm.mma", 128, 256, 4) : simtTile("gemm.simt", 128, 128, 256);
+  // The large tile pays once it fills the card.
+  int64_t columns = n.constant().value_or(1024);
+  int64_t enough = std::max<int64_t>(128, target.smCount * 128 * 128 / std::max<int64_t>(columns, 1));
+  if (rows.lo <= enough)
+    addVariant(out, rows.hi <= enough ? std::vector<DimCondition>{}
+                                      : std::vector<DimCondition>{{Kind::LessEqual, m, DimExpr(enough)}},
+               tiled(desc, small, batch, m, n));
+  if (rows.hi > enough)
+    addVariant(out, {}, tiled(desc, large, batch, m, n));
+  return okStatus();
+}
+
+Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  size_t rank = desc.parallel.size();
+  if (rank < 3 || desc.operands.size() < 2)
+    return internalError("a convolution needs images, pixels, channels", "kernel " + desc.name);
+  DimExpr images = desc.parallel[0], filters = desc.parallel[rank - 1];
+  DimExpr pixels = product({desc.parallel.begin() + 1, desc.parallel.end() - 1});
+  std::optional<int64_t> filterCount = filters.constant();
+  int64_t groupFilters = filterCount.value_or(64) / std::max<int64_t>(desc.group, 1);
+  if (groupFilters < 8 && desc.group > 1) { // depthwise and like it
+    KernelConfig c;
+    c.family = "conv.direct";
+    c.threads = 128;
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(images * pixels * filters, DimExpr(c.threads))));
+    return okStatus();
+  }
+  bool mma = target.hasTensorCores() && isHalf(desc.operands[0].dtype) &&
+             desc.operands[0].dtype == desc.operands[1].dtype;
+  KernelConfig c = mma ? mmaTile("conv.mma", 64, 128, 4) : simtTile("conv.simt", 64, 64, 256);
+  DimExpr group = DimExpr(desc.group), perGroup = DimExpr(groupFilters);
+  if (!filterCount)
+    return unsupportedError("a convolution with a symbolic number of filters", "kernel " + desc.name);
+  DimExpr m = desc.channelsLast ? pixels : perGroup, n = desc.channelsLast ? perGroup : pixels;
+  addVariant(out, {}, tiled(desc, c, images * group, m, n));
+  return okStatus();
+}
+
+Status attention(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  if (desc.parallel.size() != 4 || desc.reduction.size() != 2)
+    return internalError("attention needs B, H, S, E and T, D", "kernel " + desc.name);
+  const DimExpr &queries = desc.parallel[2];
+  std::optional<int64_t> headV = desc.parallel[3].constant(), headQK = desc.reduction[1].constant();
+  if (!headV || !headQK)
+    return unsupportedError("attention with a symbolic head size", "kernel " + desc.name);
+  if (*headV > 256 || *headQK > 256)
+    return unsupportedError("attention with a head size above 256", "kernel " + desc.name);
+  auto place = [&](KernelSpec spec) {
+    spec.launches[0].grid[1] = desc.parallel[1];
+    spec.launches[0].grid[2] = desc.parallel[0];
+    return spec;
+  };
+  DimRange range = rangeOf(queries, desc);
+  constexpr int64_t kDecode = 8;
+  if (range.lo <= kDecode) {
+    KernelConfig c;
+    c.family = "attention.decode";
+    c.threads = 256;
+    bool always = range.hi <= kDecode;
+    std::vector<DimCondition> guard;
+    if (!always)
+      guard.push_back({Kind::LessEqual, queries, DimExpr(kDecode)});
+    addVariant(out, guard, place(specFor(desc, c, queries)));
+    if (always)
+      return okStatus();
+  }
+  KernelConfig c;
+  c.family = "attention.stream";
+  c.threads = 128;
+  c.rows = 4;
+  KernelSpec spec = place(specFor(desc, c, DimExpr::ceilDiv(queries, DimExpr(c.threads / 32 * c.rows))));
+  spec.launches[0].sharedBytes = attentionSharedBytes(c, *headQK, *headV);
+  addVariant(out, {}, std::move(spec));
+  return okStatus();
+}
+
+} // namespace
+
+Variants chooseCuda(const KernelDesc &desc, const Target &target) {
+  std::vector<KernelVariant> out;
+  if (desc.serial) {
+    KernelConfig c;
+    c.family = "serial";
+    addVariant(out, {}, specFor(desc, c, DimExpr(1)));
+    return out;
+  }
+  switch (desc.kind) {
+  case KernelDesc::Kind::Reduction:
+    reduction(desc, out);
+    break;
+  case KernelDesc::Kind::Scan: {
+    KernelConfig c;
+    c.family = "column";
+    c.threads = 128;
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+    break;
+  }
+  case KernelDesc::Kind::Gemm:
+    LATHE_RETURN_IF_ERROR(gemm(desc, target, out));
+    break;
+  case KernelDesc::Kind::Conv:
+    LATHE_RETURN_IF_ERROR(conv(desc, target, out));
+    break;
+  case KernelDesc::Kind::Attention:
+    LATHE_RETURN_IF_ERROR(attention(desc, out));
+    break;
+  default:
+    pointwise(desc, out);
+    break;
+  }
+  return out;
+}
+
+} // namespace lathe::select

@@ -1,0 +1,67 @@
+//===- Config.h - configurations by name ------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The chosen configuration of a kernel as data, and its name: the contract
+// between select, which writes `KernelSpec::config`, and the schedules and
+// skeletons, which read it. A name is a family and parameters: "row.t128.v8".
+//
+//   family              a block of the grid (axis 0 unless said) computes
+//   pointwise  t v u    t*v*u consecutive elements of the first output in row-major order;
+//                       where the last dimension is a multiple of v, no vector crosses a row
+//   row        t v r    r rows: all reduced elements of r consecutive outer indices
+//   column     t v      t*v consecutive outer indices, each thread walks the reduction
+//   serial              everything, with one thread
+//   gemm       m n      CPU: one panel of n columns (parallel loop: batch x panels x row chunks of r)
+//   conv       m n      CPU: m pixels x n channels at a time (parallel loop: as gemm)
+//   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
+//   gemv.along          t r         one column of C, K split among the threads, up to r rows
+//   gemv.across         t v r       32*v columns of C, K split among the warps, up to r rows
+//   conv.mma conv.simt  t m n k s   one tile of (filters x pixels) or, channels last, (pixels x filters)
+//   conv.direct         t v         t*v outputs, a thread each v
+//   attention.stream    t r         t/32*r queries of head (axis 1) and batch (axis 2)
+//   attention.decode    t           one query of head (axis 1) and batch (axis 2)
+//   attention           r           CPU: r queries of one head
+//
+// t threads of a block, v lanes of a vector, u vectors a thread, r rows, m n k
+// sizes of a tile, s stages of a pipeline.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_CONFIG_H
+#define LATHE_CODEGEN_CONFIG_H
+
+#include "lathe/support/Status.h"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lathe {
+
+struct KernelConfig {
+  std::string family;
+  int64_t threads = 1;  ///< t
+  int64_t lanes = 1;    ///< v
+  int64_t unroll = 1;   ///< u
+  int64_t rows = 1;     ///< r
+  int64_t tileM = 0, tileN = 0, tileK = 0; ///< m, n, k
+  int64_t stages = 0;   ///< s
+  bool operator==(const KernelConfig &) const = default;
+
+  /// "gemm.mma.t128.m64.n64.k32.s3"; parameters at their defaults are left out.
+  std::string str() const;
+  static Result<KernelConfig> parse(std::string_view name);
+};
+
+/// Threads of `gemm.mma` and `conv.mma` and how their warps divide a tile.
+struct MmaWarps {
+  int64_t m, n;
+};
+MmaWarps mmaWarps(const KernelConfig &config);
+/// Dynamic shared memory of a `*.mma` block in bytes, as codegen/device/gemm.cuh has it.
+int64_t mmaSharedBytes(const KernelConfig &config);
+/// Dynamic shared memory of an `attention.stream` block, as attention.cuh has it.
+int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
+
+} // namespace lathe
+
+#endif // LATHE_CODEGEN_CONFIG_H
