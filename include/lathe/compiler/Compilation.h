@@ -1,0 +1,65 @@
+//===- Compilation.h - one model on its way through the phases --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Owns a context and the module in it, and runs phases one at a time. Diagnostics
+// become a Status: what kind of error it is follows from the phase and the message.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_COMPILER_COMPILATION_H
+#define LATHE_COMPILER_COMPILATION_H
+
+#include "lathe/compiler/Compiler.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <memory>
+
+namespace lathe {
+
+class RemarkLog;
+
+class Compilation {
+public:
+  /// Imports or parses the model and puts the options into the module.
+  static Result<std::unique_ptr<Compilation>> open(const std::string &model,
+                                                   const CompileOptions &options);
+  ~Compilation();
+
+  mlir::MLIRContext &context() { return *mlirContext; }
+  mlir::ModuleOp module() { return *top; }
+  /// The last phase that ran.
+  Phase phase() const;
+
+  /// Runs the phases after the present one up to `last`, Codegen at most.
+  Status runTo(Phase last);
+  /// The engine file, after Codegen.
+  Result<std::string> engine();
+
+  /// The module as text that `open` reads back; names no path of this machine.
+  std::string text();
+  Status writeWeights(const std::string &path);
+  const std::vector<std::string> &warnings() const { return warningTexts; }
+
+private:
+  explicit Compilation(const CompileOptions &options);
+  Status parseText(const std::string &path);
+  Status setOptions();
+  Status runOne(Phase phase);
+  Status dump();
+
+  CompileOptions options;
+  std::unique_ptr<mlir::MLIRContext> mlirContext;
+  std::shared_ptr<RemarkLog> remarks;
+  mlir::OwningOpRef<mlir::ModuleOp> top;
+  std::vector<std::string> warningTexts;
+  bool fromText = false;
+};
+
+/// Serialises a module of phase Codegen: plans, images, weights, sources.
+Result<std::string> emitEngine(mlir::ModuleOp module);
+
+} // namespace lathe
+
+#endif // LATHE_COMPILER_COMPILATION_H

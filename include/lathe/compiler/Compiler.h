@@ -1,0 +1,86 @@
+//===- Compiler.h - a model in, an engine out -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The driver behind the command line, the C interface and the tests, without a
+// word of MLIR. Compilation.h has the same in steps, for those who look inside.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_COMPILER_COMPILER_H
+#define LATHE_COMPILER_COMPILER_H
+
+#include "lathe/compiler/Phase.h"
+#include "lathe/support/Status.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lathe {
+
+struct CompileOptions {
+  std::vector<std::string> targets; ///< "native", "x86-64-v3", "sm_90a"; empty: native
+  std::vector<std::string> dims;    ///< "B=1:1:16", "x[0]=4"
+  std::vector<std::string> shapes;  ///< "x=1x3x224x224"
+  std::vector<std::string> entries; ///< "decode:S=1,P=0"
+  std::vector<std::string> donate;  ///< "present.0=past.0", output first, or input first
+  std::vector<std::string> replace; ///< "KERNEL=FILE.cu"
+  std::optional<Phase> stopAfter;
+  std::string dumpDir;     ///< NN-phase.mlir, weights.bin, kernels/; empty: nothing
+  std::string remarksFile; ///< JSON; empty: none
+  unsigned threads = 0;    ///< 0: all cores
+  bool cache = true;       ///< look for the finished engine in the cache
+  /// Called in the compiling thread when a phase begins.
+  std::function<void(Phase)> onPhase;
+};
+
+struct CompileResult {
+  bool isEngine = true;
+  std::string bytes;                 ///< the engine, or the text of a phase
+  Phase phase = Phase::Engine;       ///< the last that ran
+  std::vector<std::string> warnings;
+  bool fromCache = false;
+  double seconds = 0;
+};
+
+/// Adds an option by its name on the command line without dashes ("target", "dim").
+/// Usage error for unknown names and for values that are wrong on their face.
+Status addCompileOption(CompileOptions &options, const std::string &name, const std::string &value);
+
+/// Compiles `model` in memory: .onnx, ONNX text, or MLIR of any phase with its
+/// weights.bin beside it. Errors: Usage, Invalid, Unsupported, Internal, with the
+/// ONNX node where there is one; RuntimeFailure when a file cannot be written.
+Result<CompileResult> compileModel(const std::string &model, const CompileOptions &options);
+
+/// The same into a file; a phase's text gets weights.bin beside it. "-" and other
+/// paths that are no regular files get the text alone.
+Result<CompileResult> compileToFile(const std::string &model, const CompileOptions &options,
+                                    const std::string &output);
+
+/// Whether the file begins as an engine does.
+bool isEngineFile(const std::string &path);
+
+/// "lathe 0.1.0", stored in engines.
+const std::string &compilerVersion();
+
+//===----------------------------------------------------------------------===//
+// Reproducers
+//===----------------------------------------------------------------------===//
+
+/// What a reproducer of an internal error holds.
+struct Reproducer {
+  std::vector<std::string> command; ///< argv
+  std::vector<std::string> files;   ///< model, data: copied
+};
+
+/// Writes the folder `lathe-reproducer-<hash>` with the command line, the files and
+/// `message` below $LATHE_REPRODUCER_DIR or the working directory. Returns its path.
+Result<std::string> writeReproducer(const Reproducer &what, const std::string &message);
+
+/// From now on a fatal signal or LLVM's fatal error writes the reproducer, says so on
+/// stderr and ends the process with the exit code of an internal error.
+void reproduceOnCrash(Reproducer what);
+
+} // namespace lathe
+
+#endif // LATHE_COMPILER_COMPILER_H

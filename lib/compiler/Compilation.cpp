@@ -1,0 +1,289 @@
+//===- Compilation.cpp - one model on its way through the phases ----------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/compiler/Compilation.h"
+
+#include "Diagnostics.h"
+#include "Remarks.h"
+
+#include "lathe/codegen/Target.h"
+#include "lathe/import/Import.h"
+#include "lathe/ir/Exec.h"
+#include "lathe/ir/Register.h"
+#include "lathe/ir/WeightStore.h"
+#include "lathe/passes/Passes.h"
+#include "lathe/support/Files.h"
+
+#include "mlir/IR/AttrTypeSubElements.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/Path.h"
+
+#include <filesystem>
+#include <set>
+
+using namespace mlir;
+namespace fs = std::filesystem;
+
+namespace lathe {
+namespace {
+
+bool isText(const std::string &path) { return llvm::StringRef(path).ends_with(".mlir"); }
+
+std::string baseName(const std::string &path) { return fs::path(path).filename().string(); }
+
+/// "KERNEL=FILE" pairs as a dictionary of texts.
+Result<DictionaryAttr> readReplacements(MLIRContext *context,
+                                        const std::vector<std::string> &pairs) {
+  SmallVector<NamedAttribute> texts;
+  for (const std::string &pair : pairs) {
+    auto [kernel, file] = llvm::StringRef(pair).split('=');
+    if (kernel.empty() || file.empty())
+      return usageError("wants KERNEL=FILE.cu, not '" + pair + "'", "--replace");
+    Result<std::string> text = readFile(file.str());
+    if (!text)
+      return text.status();
+    texts.emplace_back(StringAttr::get(context, kernel), StringAttr::get(context, *text));
+  }
+  return DictionaryAttr::get(context, texts);
+}
+
+/// Every weight that the text names must be in the archive, with the bytes of its hash.
+Status checkWeights(ModuleOp module, WeightStore &store) {
+  Status status;
+  llvm::DenseSet<Attribute> seen;
+  AttrTypeWalker walker;
+  walker.addWalk([&](WeightAttr weight) {
+    if (status.ok() && seen.insert(weight).second)
+      status = store.adopt(weight);
+  });
+  module->walk([&](Operation *op) { walker.walk(op->getAttrDictionary()); });
+  return status;
+}
+
+} // namespace
+
+Compilation::Compilation(const CompileOptions &options) : options(options) {
+  DialectRegistry registry;
+  registerDialects(registry);
+  // Kernels are compiled in parallel by the code generators; passes are not, so that
+  // their messages and names come in one order.
+  mlirContext = std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+  mlirContext->printOpOnDiagnostic(false);
+  if (!options.remarksFile.empty())
+    remarks = RemarkLog::attach(*mlirContext);
+}
+
+Compilation::~Compilation() = default;
+
+Phase Compilation::phase() const { return phaseOf(const_cast<OwningOpRef<ModuleOp> &>(top).get()); }
+
+Result<std::unique_ptr<Compilation>> Compilation::open(const std::string &model,
+                                                       const CompileOptions &options) {
+  std::error_code error;
+  if (!fs::exists(model, error))
+    return usageError("no such file", model);
+  if (fs::is_directory(model, error))
+    return usageError("is a folder, not a model", model);
+  if (isEngineFile(model))
+    return usageError("is an engine, which is compiled already", model);
+  std::unique_ptr<Compilation> self(new Compilation(options));
+  if (options.onPhase)
+    options.onPhase(Phase::Import);
+  if (isText(model)) {
+    LATHE_RETURN_IF_ERROR(self->parseText(model));
+  } else {
+    ImportOptions importOptions;
+    for (const std::string &dim : options.dims)
+      LATHE_RETURN_IF_ERROR(parseDimOption(dim, importOptions));
+    for (const std::string &shape : options.shapes)
+      LATHE_RETURN_IF_ERROR(parseShapeOption(shape, importOptions));
+    DiagnosticLog log(self->mlirContext.get());
+    Result<OwningOpRef<ModuleOp>> imported = importOnnx(*self->mlirContext, model, importOptions);
+    self->warningTexts = log.warnings();
+    if (!imported)
+      return imported.status();
+    self->top = std::move(*imported);
+    (*self->top)->setAttr(kPhaseAttr, StringAttr::get(self->mlirContext.get(), "import"));
+  }
+  LATHE_RETURN_IF_ERROR(self->setOptions());
+  if (!options.dumpDir.empty()) {
+    fs::create_directories(options.dumpDir, error);
+    if (error)
+      return runtimeError("the folder cannot be made: " + error.message(), options.dumpDir);
+    LATHE_RETURN_IF_ERROR(self->dump());
+  }
+  return self;
+}
+
+Status Compilation::parseText(const std::string &path) {
+  fromText = true;
+  Result<std::string> content = readFile(path);
+  if (!content)
+    return content.status();
+  mlirContext->loadAllAvailableDialects();
+  auto &store = mlirContext->getOrLoadDialect<LatheDialect>()->weights();
+  DiagnosticLog log(mlirContext.get());
+  // The name without its folder: locations must not depend on where the file is.
+  top = parseSourceString<ModuleOp>(*content, ParserConfig(mlirContext.get()), baseName(path));
+  if (!top)
+    return log.status(ErrorCode::Invalid, "parsing");
+  if (auto name = (*top)->getAttrOfType<StringAttr>(kPhaseAttr);
+      name && !parsePhase(std::string_view(name.getValue())))
+    return invalidError("there is no phase '" + name.str() + "'", baseName(path));
+  std::string archive = (fs::path(path).parent_path() / "weights.bin").string();
+  std::error_code error;
+  if (fs::exists(archive, error))
+    LATHE_RETURN_IF_ERROR(store.open(archive));
+  LATHE_RETURN_IF_ERROR(checkWeights(*top, store));
+  if (!options.dims.empty() || !options.shapes.empty()) {
+    if (phase() != Phase::Import)
+      return usageError("dimensions are bound on import; this text is of phase '" +
+                            std::string(toString(phase())) + "'",
+                        "--dim");
+    ImportOptions importOptions;
+    for (const std::string &dim : options.dims)
+      LATHE_RETURN_IF_ERROR(parseDimOption(dim, importOptions));
+    for (const std::string &shape : options.shapes)
+      LATHE_RETURN_IF_ERROR(parseShapeOption(shape, importOptions));
+    return bindDims(*top, importOptions);
+  }
+  return okStatus();
+}
+
+Status Compilation::setOptions() {
+  OpBuilder b(mlirContext.get());
+  NamedAttrList attrs;
+  auto old = (*top)->getAttrOfType<DictionaryAttr>(kOptionsAttr);
+  if (old)
+    attrs.append(old.getValue());
+  bool early = phase() == Phase::Import;
+  auto set = [&](const char *key, const char *option, const std::vector<std::string> &values) {
+    if (values.empty() && old)
+      return okStatus();
+    if (old && !early)
+      return usageError("was decided when the text was made, which is of phase '" +
+                            std::string(toString(phase())) + "'",
+                        option);
+    attrs.set(key, b.getStrArrayAttr(llvm::to_vector_of<StringRef>(values)));
+    return okStatus();
+  };
+  std::vector<std::string> names;
+  if (!options.targets.empty() || !old) {
+    std::string list = llvm::join(options.targets, ",");
+    Result<std::vector<Target>> targets = Target::parseList(list.empty() ? "native" : list);
+    if (!targets)
+      return targets.status();
+    for (const Target &target : *targets)
+      names.push_back(target.name);
+  }
+  LATHE_RETURN_IF_ERROR(set("targets", "--target", names));
+  LATHE_RETURN_IF_ERROR(set("entries", "--entry", options.entries));
+  LATHE_RETURN_IF_ERROR(set("donate", "--donate", options.donate));
+  if (!options.replace.empty()) {
+    if (phase() >= Phase::Codegen)
+      return usageError("kernels of this text have code already", "--replace");
+    Result<DictionaryAttr> texts = readReplacements(mlirContext.get(), options.replace);
+    if (!texts)
+      return texts.status();
+    attrs.set("replace", *texts);
+  }
+  (*top)->setAttr(kOptionsAttr, attrs.getDictionary(mlirContext.get()));
+  return okStatus();
+}
+
+Status Compilation::runOne(Phase next) {
+  if (options.onPhase)
+    options.onPhase(next);
+  if (remarks)
+    remarks->setPhase(next);
+  DiagnosticLog log(mlirContext.get());
+  PassManager passes(mlirContext.get(), ModuleOp::getOperationName());
+  // Verified here, so that a module that a pass broke is told from one that a pass refused.
+  passes.enableVerifier(false);
+  addPhase(passes, next);
+  bool worked = succeeded(passes.run(*top));
+  std::string name(toString(next));
+  warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
+  if (!worked)
+    return log.status(ErrorCode::Unsupported, "phase " + name);
+  if (failed(verify(*top))) {
+    Status why = log.status(ErrorCode::Internal, "verifying");
+    return internalError("phase " + name + " left a module that does not verify: " + why.message(),
+                         why.location());
+  }
+  (*top)->setAttr(kPhaseAttr, StringAttr::get(mlirContext.get(), name));
+  return options.dumpDir.empty() ? okStatus() : dump();
+}
+
+Status Compilation::runTo(Phase last) {
+  Status status;
+  while (status.ok() && phase() < last)
+    status = runOne(*next(phase()));
+  // Remarks and weights of a compilation that failed are wanted more than any others.
+  if (remarks)
+    if (Status written = writeFileAtomically(options.remarksFile, remarks->json()); status.ok())
+      status = written;
+  if (!options.dumpDir.empty())
+    if (Status written = writeWeights((fs::path(options.dumpDir) / "weights.bin").string());
+        status.ok())
+      status = written;
+  return status;
+}
+
+Result<std::string> Compilation::engine() {
+  if (phase() != Phase::Codegen)
+    return internalError("an engine is made of a module of phase codegen");
+  if (options.onPhase)
+    options.onPhase(Phase::Engine);
+  DiagnosticLog log(mlirContext.get());
+  return emitEngine(*top);
+}
+
+std::string Compilation::text() {
+  std::string out;
+  llvm::raw_string_ostream os(out);
+  OpPrintingFlags flags;
+  flags.enableDebugInfo(true, false);
+  (*top)->print(os, flags);
+  os << "\n";
+  return out;
+}
+
+Status Compilation::writeWeights(const std::string &path) {
+  return mlirContext->getOrLoadDialect<LatheDialect>()->weights().write(path);
+}
+
+/// The text of the present phase; after codegen, also the source of each kernel.
+Status Compilation::dump() {
+  char number[4];
+  std::snprintf(number, sizeof number, "%02d", int(phase()) + 1);
+  fs::path folder = options.dumpDir;
+  LATHE_RETURN_IF_ERROR(writeFileAtomically(
+      (folder / (std::string(number) + "-" + std::string(toString(phase())) + ".mlir")).string(),
+      text()));
+  if (phase() != Phase::Codegen)
+    return okStatus();
+  Status status;
+  (*top)->walk([&](exec::KernelOp kernel) {
+    auto module = kernel->getParentOfType<ModuleOp>();
+    auto target = module->getAttrOfType<StringAttr>(kTargetAttr);
+    fs::path place = folder / "kernels" / (target ? target.str() : "");
+    std::error_code error;
+    fs::create_directories(place, error);
+    for (auto [i, variant] : llvm::enumerate(kernel.getVariants().getAsRange<DictionaryAttr>())) {
+      auto source = variant.getAs<StringAttr>("source");
+      if (!source || !status.ok())
+        continue;
+      bool cuda = target && target.getValue().starts_with("sm_");
+      std::string file = kernel.getSymName().str();
+      if (kernel.getVariants().size() > 1)
+        file += "." + std::to_string(i);
+      status = writeFileAtomically((place / (file + (cuda ? ".cu" : ".ll"))).string(),
+                                   source.getValue());
+    }
+  });
+  return status;
+}
+
+} // namespace lathe

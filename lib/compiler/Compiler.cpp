@@ -1,0 +1,174 @@
+//===- Compiler.cpp - a model in, an engine out ---------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/compiler/Compiler.h"
+
+#include "EngineCache.h"
+
+#include "lathe/codegen/Target.h"
+#include "lathe/compiler/Compilation.h"
+#include "lathe/import/Import.h"
+#include "lathe/support/Files.h"
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+namespace fs = std::filesystem;
+
+namespace lathe {
+namespace {
+
+/// Splits "a,b" of options that are lists.
+void addList(std::vector<std::string> &into, const std::string &value) {
+  llvm::SmallVector<llvm::StringRef> parts;
+  llvm::StringRef(value).split(parts, ',', -1, /*KeepEmpty=*/false);
+  for (llvm::StringRef part : parts)
+    into.push_back(part.str());
+}
+
+Status addPair(std::vector<std::string> &into, const std::string &name, const std::string &value,
+               char separator, const char *form) {
+  size_t at = value.find(separator);
+  if (at == std::string::npos || at == 0 || at + 1 == value.size())
+    return usageError("wants " + std::string(form) + ", not '" + value + "'", "--" + name);
+  into.push_back(value);
+  return okStatus();
+}
+
+/// Writes to files by renaming, to everything else ("-", devices, pipes) as it is.
+Status writeOutput(const std::string &path, const std::string &bytes, bool &regular) {
+  regular = false;
+  if (path == "-") {
+    if (fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() || fflush(stdout))
+      return runtimeError("cannot be written", "standard output");
+    return okStatus();
+  }
+  std::error_code error;
+  fs::file_status status = fs::status(path, error);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    if (fs::is_directory(status))
+      return usageError("is a folder; -o wants a file", path);
+    std::ofstream out(path, std::ios::binary);
+    out << bytes;
+    if (!out.flush())
+      return runtimeError("cannot be written", path);
+    return okStatus();
+  }
+  regular = true;
+  return writeFileAtomically(path, bytes);
+}
+
+Result<CompileResult> compileWith(const std::string &model, const CompileOptions &options,
+                                  std::unique_ptr<Compilation> &compilation) {
+  auto begin = std::chrono::steady_clock::now();
+  CompileResult result;
+  Result<std::unique_ptr<Compilation>> opened = Compilation::open(model, options);
+  if (!opened)
+    return opened.status();
+  compilation = std::move(*opened);
+  Phase last = options.stopAfter.value_or(Phase::Engine);
+  if (last < compilation->phase())
+    return usageError("the text is of phase '" + std::string(toString(compilation->phase())) +
+                          "', which comes later",
+                      "--stop-after=" + std::string(toString(last)));
+  bool wholeEngine = last == Phase::Engine && options.dumpDir.empty() &&
+                     options.remarksFile.empty() && options.cache;
+  std::string key = wholeEngine ? engineCacheKey(compilation->text()) : "";
+  if (std::optional<std::string> cached = readCachedEngine(key)) {
+    result.bytes = std::move(*cached);
+    result.fromCache = true;
+  } else {
+    LATHE_RETURN_IF_ERROR(compilation->runTo(std::min(last, Phase::Codegen)));
+    result.isEngine = last == Phase::Engine;
+    if (result.isEngine) {
+      Result<std::string> engine = compilation->engine();
+      if (!engine)
+        return engine.status();
+      result.bytes = std::move(*engine);
+      writeCachedEngine(key, result.bytes);
+    } else {
+      result.bytes = compilation->text();
+    }
+  }
+  result.phase = last;
+  result.warnings = compilation->warnings();
+  result.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+} // namespace
+
+Status addCompileOption(CompileOptions &options, const std::string &name,
+                        const std::string &value) {
+  if (name == "target") {
+    Result<std::vector<Target>> targets = Target::parseList(value);
+    if (!targets)
+      return Status(ErrorCode::Usage, targets.status().message(), "--target");
+    addList(options.targets, value);
+  } else if (name == "dim") {
+    ImportOptions check;
+    LATHE_RETURN_IF_ERROR(parseDimOption(value, check));
+    options.dims.push_back(value);
+  } else if (name == "shape") {
+    ImportOptions check;
+    LATHE_RETURN_IF_ERROR(parseShapeOption(value, check));
+    options.shapes.push_back(value);
+  } else if (name == "entry") {
+    LATHE_RETURN_IF_ERROR(addPair(options.entries, name, value, ':', "NAME:DIM=SIZE"));
+  } else if (name == "donate") {
+    LATHE_RETURN_IF_ERROR(addPair(options.donate, name, value, '=', "INPUT=OUTPUT"));
+  } else if (name == "replace") {
+    LATHE_RETURN_IF_ERROR(addPair(options.replace, name, value, '=', "KERNEL=FILE.cu"));
+  } else if (name == "stop-after") {
+    options.stopAfter = parsePhase(value);
+    if (!options.stopAfter) {
+      std::string names;
+      for (std::string_view phase : kPhaseNames)
+        names += (names.empty() ? "" : ", ") + std::string(phase);
+      return usageError("there is no phase '" + value + "'; there are " + names, "--stop-after");
+    }
+  } else if (name == "dump-dir") {
+    options.dumpDir = value;
+  } else if (name == "remarks") {
+    options.remarksFile = value;
+  } else if (name == "threads") {
+    if (llvm::StringRef(value).getAsInteger(10, options.threads))
+      return usageError("wants a number, not '" + value + "'", "--threads");
+  } else {
+    return usageError("there is no option '" + name + "'");
+  }
+  return okStatus();
+}
+
+Result<CompileResult> compileModel(const std::string &model, const CompileOptions &options) {
+  std::unique_ptr<Compilation> compilation;
+  return compileWith(model, options, compilation);
+}
+
+Result<CompileResult> compileToFile(const std::string &model, const CompileOptions &options,
+                                    const std::string &output) {
+  std::unique_ptr<Compilation> compilation;
+  Result<CompileResult> result = compileWith(model, options, compilation);
+  if (!result)
+    return result;
+  bool regular = false;
+  LATHE_RETURN_IF_ERROR(writeOutput(output, result->bytes, regular));
+  if (!result->isEngine && regular)
+    LATHE_RETURN_IF_ERROR(
+        compilation->writeWeights((fs::path(output).parent_path() / "weights.bin").string()));
+  return result;
+}
+
+bool isEngineFile(const std::string &path) {
+  char magic[8] = {};
+  std::ifstream in(path, std::ios::binary);
+  return in.read(magic, sizeof magic) && std::string_view(magic, 6) == "LATHEE";
+}
+
+const std::string &compilerVersion() {
+  static const std::string version = "lathe 0.1.0";
+  return version;
+}
+
+} // namespace lathe
