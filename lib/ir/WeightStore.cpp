@@ -47,6 +47,23 @@ Result<std::span<const std::byte>> WeightStore::get(WeightAttr weight) const {
                       "#lathe.weight");
 }
 
+Status WeightStore::adopt(WeightAttr weight) {
+  Result<std::span<const std::byte>> bytes = get(weight);
+  if (!bytes)
+    return bytes.status();
+  Sha256 digest;
+  digest.update(bytes->data(), bytes->size());
+  std::string hash = digest.hex();
+  if (hash != weight.getHash())
+    return invalidError("the piece at offset " + std::to_string(weight.getOffset()) +
+                            " of the weight archive has other bytes than the text says",
+                        "#lathe.weight");
+  std::lock_guard<std::mutex> lock(mutex);
+  if (byHash.try_emplace(hash, weight.getOffset()).second)
+    pieces[weight.getOffset()] = {*bytes, fileOwner};
+  return okStatus();
+}
+
 uint64_t WeightStore::size() const {
   std::lock_guard<std::mutex> lock(mutex);
   return std::max<uint64_t>(end, file.size());

@@ -32,6 +32,9 @@ public:
   WeightAttr addCopy(TensorType type, std::span<const std::byte> bytes);
   /// The bytes of an attribute; an error when the archive holds no such piece.
   Result<std::span<const std::byte>> get(WeightAttr weight) const;
+  /// For text that names pieces of an opened archive: checks that the bytes are there
+  /// and have the attribute's hash, and makes `add` find them. Invalid otherwise.
+  Status adopt(WeightAttr weight);
 
   /// Total size of the archive file.
   uint64_t size() const;
