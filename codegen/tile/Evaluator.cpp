@@ -1,0 +1,395 @@
+//===- Evaluator.cpp - recursion, memo, memory, regions ----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What all rules share. Memory is touched here alone: contiguous lanes become
+// vector loads, equal lanes one scalar load, any other pattern scalar loads
+// lane by lane.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Evaluator.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+
+Evaluator::Evaluator(OpBuilder &b, func::FuncOp fn, const KernelSource &kernel, int64_t width,
+                     int64_t threads)
+    : b(b), ix(b, fn, kernel.spec->symbols, kernel.spec->buffers.size(), width), kernel(kernel),
+      fn(fn), width(width), threads(threads), loc(fn.getLoc()) {
+  memo.emplace_back();
+}
+
+//===- Recursion ------------------------------------------------------------===//
+
+Evaluator::MemoKey Evaluator::key(Value v, const Indices &idx) {
+  MemoKey k{v.getAsOpaquePointer(), {}};
+  for (const Index &i : idx)
+    k.idx.emplace_back(i.base.getAsOpaquePointer(), i.stride, i.lanes.getAsOpaquePointer());
+  return k;
+}
+
+const Value *Evaluator::lookup(Value v, const Indices &idx) {
+  MemoKey k = key(v, idx);
+  for (auto scope = memo.rbegin(); scope != memo.rend(); ++scope)
+    if (auto it = scope->find(k); it != scope->end())
+      return &it->second;
+  return nullptr;
+}
+
+void Evaluator::bind(Value v, const Indices &idx, Value is) { memo.back()[key(v, idx)] = is; }
+
+Value Evaluator::eval(Value v, const Indices &idx) {
+  // Dimensions of size 1 have index 0 whatever way led here: equal questions look equal.
+  auto type = cast<RankedTensorType>(v.getType());
+  Indices norm = idx;
+  for (int64_t d = 0; d < type.getRank(); ++d)
+    if (type.getDimSize(d) == 1)
+      norm[d] = Index(ix.cst(0));
+  if (const Value *known = lookup(v, norm))
+    return *known;
+  Value result;
+  if (auto it = spilled.find(v.getAsOpaquePointer()); it != spilled.end()) {
+    result = load(it->second.buffer, type.getElementType(), it->second.offset(norm));
+  } else if (auto arg = dyn_cast<BlockArgument>(v)) {
+    result = loadArgument(arg, norm);
+  } else {
+    Operation *op = v.getDefiningOp();
+    const Rule *rule = findRule(op);
+    if (!rule)
+      return fail(op, "has no rule to be evaluated inside a kernel");
+    result = (*rule)(*this, cast<OpResult>(v), norm);
+  }
+  bind(v, norm, result);
+  return result;
+}
+
+Value Evaluator::fail(Operation *op, const Twine &why) {
+  if (!failed)
+    op->emitError("code generation: ") << "'" << op->getName() << "' " << why;
+  failed = true;
+  Type type = op->getNumResults() ? computeType(elementTypeOf(op->getResult(0))) : b.getF32Type();
+  if (!type.isIntOrFloat())
+    type = b.getF32Type();
+  return constant(type, 0);
+}
+
+//===- Memory ---------------------------------------------------------------===//
+
+Index Evaluator::offset(const std::vector<DimExpr> &physical, const Indices &idx) {
+  Index at(ix.cst(0));
+  DimExpr stride = 1;
+  for (size_t d = physical.size(); d-- > 0;) {
+    at = ix.add(at, ix.mul(idx[d], stride));
+    stride = stride * physical[d];
+  }
+  return at;
+}
+
+Value Evaluator::loadArgument(BlockArgument arg, const Indices &idx) {
+  const BufferArg &buf = bufferArg(arg.getArgNumber());
+  return load(buffer(arg.getArgNumber()), elementTypeOf(arg), offset(buf.physical, idx));
+}
+
+static bool isNibble(Type element) {
+  return element.isInteger(4);
+}
+
+Value Evaluator::load(Value buffer, Type element, const Index &at) {
+  Type stored = storageType(element);
+  if (isNibble(element)) {
+    // Two values a byte, the first in the low half.
+    auto one = [&](Value off) {
+      Value byte = make<tile::LoadOp>(b.getI8Type(), buffer, ix.div(off, ix.cst(2)), nullptr);
+      Value odd = make<arith::IndexCastOp>(b.getI8Type(), ix.rem(off, ix.cst(2)));
+      Value shift = make<arith::ShLIOp>(odd, constantInt(b.getI8Type(), 2));
+      Value low = make<arith::ShRUIOp>(byte, shift);
+      Value four = constantInt(b.getI8Type(), 4);
+      Value high = make<arith::ShLIOp>(low, four);
+      return element.isUnsignedInteger() ? make<arith::ShRUIOp>(high, four)
+                                         : make<arith::ShRSIOp>(high, four);
+    };
+    if (at.uniform())
+      return one(at.base);
+    SmallVector<Value> lanes;
+    for (int64_t l = 0; l < width; ++l)
+      lanes.push_back(one(ix.lane(at, l)));
+    return fromLanes(lanes);
+  }
+  auto scalar = [&](Value off) { return make<tile::LoadOp>(stored, buffer, off, nullptr); };
+  if (at.uniform())
+    return fromStorage(scalar(at.base), element);
+  if (!at.lanes && at.stride == 1) {
+    int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
+    bool aligned = ix.divisor(at.base) % width == 0 && bytes * width <= 64;
+    if (auto arg = dyn_cast<BlockArgument>(buffer); arg && aligned)
+      aligned = bufferArg(arg.getArgNumber()).alignment % (bytes * width) == 0;
+    auto op = tile::LoadOp::create(b, loc, vectorOf(stored), buffer, at.base, nullptr);
+    op.setAligned(aligned);
+    return fromStorage(op, element);
+  }
+  SmallVector<Value> lanes;
+  for (int64_t l = 0; l < width; ++l)
+    lanes.push_back(scalar(ix.lane(at, l)));
+  return fromStorage(fromLanes(lanes), element);
+}
+
+void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at) {
+  if (isNibble(element)) {
+    if (!failed)
+      mlir::emitError(loc, "code generation: 4-bit values cannot be stored one by one");
+    failed = true;
+    return;
+  }
+  if (at.uniform()) {
+    tile::StoreOp::create(b, loc, toStorage(lane(value, 0), element), buffer, at.base, nullptr);
+    return;
+  }
+  Value stored = toStorage(splat(value), element);
+  if (!at.lanes && at.stride == 1) {
+    int64_t bytes = getElementTypeOrSelf(stored).getIntOrFloatBitWidth() / 8;
+    bool aligned = ix.divisor(at.base) % width == 0 && bytes * width <= 64;
+    if (auto arg = dyn_cast<BlockArgument>(buffer); arg && aligned)
+      aligned = bufferArg(arg.getArgNumber()).alignment % (bytes * width) == 0;
+    auto op = tile::StoreOp::create(b, loc, stored, buffer, at.base, nullptr);
+    op.setAligned(aligned);
+    return;
+  }
+  for (int64_t l = 0; l < width; ++l)
+    tile::StoreOp::create(b, loc, lane(stored, l), buffer, ix.lane(at, l), nullptr);
+}
+
+void Evaluator::store(Value value, Value result, unsigned output, const Indices &idx) {
+  storeAt(value, elementTypeOf(result), buffer(output), offset(bufferArg(output).physical, idx));
+}
+
+//===- Regions ---------------------------------------------------------------===//
+
+void Evaluator::pushScope() {
+  memo.emplace_back();
+  ix.pushScope();
+}
+void Evaluator::popScope() {
+  memo.pop_back();
+  ix.popScope();
+}
+
+SmallVector<Value> Evaluator::loop(Value lo, Value hi, Value step, ValueRange inits, Body body) {
+  auto op = scf::ForOp::create(b, loc, lo, hi, step, inits);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(op.getBody());
+  pushScope();
+  SmallVector<Value> results = body(op.getInductionVar(), op.getRegionIterArgs());
+  popScope();
+  if (!inits.empty())
+    scf::YieldOp::create(b, loc, results);
+  return SmallVector<Value>(op.getResults());
+}
+
+void Evaluator::loop(Value lo, Value hi, Value step, llvm::function_ref<void(Value)> body) {
+  loop(lo, hi, step, ValueRange{}, [&](Value iv, ValueRange) {
+    body(iv);
+    return SmallVector<Value>{};
+  });
+}
+
+void Evaluator::ifThen(Value condition, llvm::function_ref<void()> then,
+                       llvm::function_ref<void()> otherwise) {
+  if (auto c = IndexMath::constantOf(condition)) {
+    if (*c)
+      then();
+    else if (otherwise)
+      otherwise();
+    return;
+  }
+  auto op = scf::IfOp::create(b, loc, condition, static_cast<bool>(otherwise));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(op.thenBlock());
+  pushScope();
+  then();
+  popScope();
+  if (otherwise) {
+    b.setInsertionPointToStart(op.elseBlock());
+    pushScope();
+    otherwise();
+    popScope();
+  }
+}
+
+SmallVector<Value> Evaluator::ifElse(Value condition, TypeRange types,
+                                     llvm::function_ref<SmallVector<Value>()> then,
+                                     llvm::function_ref<SmallVector<Value>()> otherwise) {
+  if (auto c = IndexMath::constantOf(condition))
+    return *c ? then() : otherwise();
+  auto op = scf::IfOp::create(b, loc, types, condition, true);
+  OpBuilder::InsertionGuard guard(b);
+  for (bool first : {true, false}) {
+    b.setInsertionPointToStart(first ? op.thenBlock() : op.elseBlock());
+    pushScope();
+    SmallVector<Value> values = first ? then() : otherwise();
+    for (auto [value, type] : llvm::zip(values, types))
+      if (isa<VectorType>(type))
+        value = splat(value);
+    scf::YieldOp::create(b, loc, values);
+    popScope();
+  }
+  return SmallVector<Value>(op.getResults());
+}
+
+Value Evaluator::ifElse(Value condition, llvm::function_ref<Value()> then,
+                        llvm::function_ref<Value()> otherwise) {
+  if (auto c = IndexMath::constantOf(condition))
+    return *c ? then() : otherwise();
+  // Both sides are made in blocks of their own first, because whether the
+  // result is a vector is known only then.
+  auto op = scf::IfOp::create(b, loc, TypeRange{}, condition, true);
+  Value sides[2];
+  {
+    OpBuilder::InsertionGuard guard(b);
+    for (int side : {0, 1}) {
+      b.setInsertionPoint((side == 0 ? op.thenBlock() : op.elseBlock())->getTerminator());
+      pushScope();
+      sides[side] = side == 0 ? then() : otherwise();
+      popScope();
+    }
+    bool vec = isVector(sides[0]) || isVector(sides[1]);
+    for (int side : {0, 1}) {
+      Operation *end = (side == 0 ? op.thenBlock() : op.elseBlock())->getTerminator();
+      b.setInsertionPoint(end);
+      if (vec)
+        sides[side] = splat(sides[side]);
+      scf::YieldOp::create(b, loc, sides[side]);
+      end->erase();
+    }
+  }
+  auto typed = scf::IfOp::create(b, loc, sides[0].getType(), condition, true);
+  typed.getThenRegion().takeBody(op.getThenRegion());
+  typed.getElseRegion().takeBody(op.getElseRegion());
+  op.erase();
+  return typed.getResult(0);
+}
+
+Value Evaluator::lanewise(Type scalar, const Indices &idx,
+                          llvm::function_ref<Value(const Indices &)> one) {
+  if (uniform(idx))
+    return one(idx);
+  Value start = splat(constant(scalar, 0));
+  return loop(ix.cst(0), ix.cst(width), ix.cst(1), ValueRange{start},
+              [&](Value l, ValueRange args) {
+                Indices single;
+                for (const Index &i : idx) {
+                  if (i.lanes)
+                    single.push_back(Index(make<vector::ExtractOp>(i.lanes, OpFoldResult(l))));
+                  else
+                    single.push_back(Index(ix.add(i.base, ix.mul(l, i.stride))));
+                }
+                Value v = lane(one(single), 0);
+                return SmallVector<Value>{
+                    make<vector::InsertOp>(v, args[0], OpFoldResult(l))};
+              })[0];
+}
+
+//===- Rows -------------------------------------------------------------------===//
+
+namespace {
+/// How a row is cut: whole vectors up to `main`, single elements behind it.
+struct RowCut {
+  Value main, end, tid;
+  bool vectors, tail;
+  int64_t unrolled = 0; ///< chunks of a thread, when the row is cut at compile time
+};
+} // namespace
+
+static constexpr int64_t kMaxUnrolledChunks = 8;
+
+static RowCut cutRow(Evaluator &e, const DimExpr &n) {
+  IndexMath &ix = e.ix;
+  RowCut cut;
+  int64_t threads = e.cooperative ? e.threads : 1;
+  cut.tid = threads > 1 ? e.make<tile::ThreadIdOp>() : ix.cst(0);
+  cut.end = ix.dim(n);
+  if (auto c = n.constant()) {
+    cut.main = ix.cst(*c / e.width * e.width);
+    cut.vectors = e.width > 1 && *c >= e.width;
+    cut.tail = !cut.vectors || *c % e.width != 0;
+    if (cut.vectors && *c % (e.width * threads) == 0 &&
+        *c / (e.width * threads) <= kMaxUnrolledChunks)
+      cut.unrolled = *c / (e.width * threads);
+  } else {
+    cut.main = ix.mul(ix.div(cut.end, ix.cst(e.width)), e.width);
+    cut.vectors = e.width > 1;
+    cut.tail = true;
+  }
+  if (!cut.vectors)
+    cut.main = ix.cst(0);
+  return cut;
+}
+
+SmallVector<Value>
+Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
+                     llvm::function_ref<SmallVector<Value>(const Index &)> body) {
+  int64_t team = cooperative ? threads : 1;
+  RowCut cut = cutRow(*this, n);
+  SmallVector<Value> totals(accs.size());
+  // Threads inside a loop of their own count diverge: reductions below it are serial.
+  bool outer = cooperative;
+  cooperative = false;
+  auto accumulate = [&](ValueRange args, const Index &at, bool vec) {
+    SmallVector<Value> next = body(at);
+    for (auto [i, acc] : llvm::enumerate(accs)) {
+      Value v = vec ? splat(next[i]) : next[i];
+      next[i] = combine(acc.kind, args[i], v, acc.isUnsigned);
+    }
+    return next;
+  };
+  if (cut.vectors) {
+    SmallVector<Value> sums;
+    for (const Accumulator &acc : accs)
+      sums.push_back(splat(neutral(acc.kind, acc.type, acc.isUnsigned)));
+    if (cut.unrolled) {
+      for (int64_t c = 0; c < cut.unrolled; ++c) {
+        Index at(ix.add(ix.mul(cut.tid, width), c * width * team), 1);
+        sums = c == 0 ? body(at) : accumulate(sums, at, true);
+        if (c == 0)
+          for (Value &v : sums)
+            v = splat(v);
+      }
+    } else {
+      sums = loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team), sums,
+                  [&](Value iv, ValueRange args) { return accumulate(args, Index(iv, 1), true); });
+    }
+    for (auto [i, acc] : llvm::enumerate(accs))
+      totals[i] = horizontal(acc.kind, sums[i], acc.isUnsigned);
+  }
+  if (cut.tail) {
+    SmallVector<Value> init;
+    for (auto [i, acc] : llvm::enumerate(accs))
+      init.push_back(totals[i] ? totals[i] : neutral(acc.kind, acc.type, acc.isUnsigned));
+    totals = loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(team), init,
+                  [&](Value iv, ValueRange args) { return accumulate(args, Index(iv), false); });
+  }
+  cooperative = outer;
+  if (team > 1)
+    for (auto [i, acc] : llvm::enumerate(accs))
+      totals[i] = blockReduce(acc.kind, totals[i], acc.isUnsigned);
+  return totals;
+}
+
+void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)> body) {
+  int64_t team = cooperative ? threads : 1;
+  RowCut cut = cutRow(*this, n);
+  bool outer = cooperative;
+  cooperative = false;
+  if (cut.unrolled) {
+    for (int64_t c = 0; c < cut.unrolled; ++c)
+      body(Index(ix.add(ix.mul(cut.tid, width), c * width * team), 1));
+  } else if (cut.vectors) {
+    loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team),
+         [&](Value iv) { body(Index(iv, 1)); });
+  }
+  if (cut.tail)
+    loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(team), [&](Value iv) { body(Index(iv)); });
+  cooperative = outer;
+}
+
+} // namespace lathe::codegen

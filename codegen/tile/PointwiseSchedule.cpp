@@ -1,0 +1,172 @@
+//===- PointwiseSchedule.cpp - every output element on its own ---*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The iteration space is that of the outputs, its last dimension cut into
+// chunks of W lanes with single elements at its end. Trailing dimensions that
+// every access walks in the same dense way are merged first, so that small
+// inner dimensions cost nothing. Units (row, chunk) are dealt out to blocks in
+// contiguous ranges on the CPU, to threads round-robin on CUDA.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Schedule.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+
+DimExpr gridSize(const KernelSource &kernel) {
+  const LaunchSpec &launch = kernel.spec->launches[0];
+  return launch.grid[0] * launch.grid[1] * launch.grid[2];
+}
+
+std::pair<Value, Value> blockRange(Evaluator &e, Value n) {
+  IndexMath &ix = e.ix;
+  DimExpr grid = gridSize(e.kernel);
+  if (grid == DimExpr(1))
+    return {ix.cst(0), n};
+  Value id = e.make<tile::BlockIdOp>(), blocks = ix.dim(grid);
+  return {ix.div(ix.mul(n, id), blocks), ix.div(ix.mul(n, ix.add(id, ix.cst(1))), blocks)};
+}
+
+void overBlockShare(Evaluator &e, const DimExpr &n, llvm::function_ref<void(Value)> body) {
+  IndexMath &ix = e.ix;
+  Value end = ix.dim(n);
+  if (!e.kernel.target->isCuda()) {
+    auto [lo, hi] = blockRange(e, end);
+    e.loop(lo, hi, ix.cst(1), body);
+    return;
+  }
+  Value id = e.make<tile::BlockIdOp>();
+  if (gridSize(e.kernel) == n) {
+    body(id);
+    return;
+  }
+  e.loop(id, end, ix.dim(gridSize(e.kernel)), body);
+}
+
+/// Units of one thread on CUDA: unit u = (row, chunk).
+static void overThreadUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner,
+                            llvm::function_ref<void(const Indices &, const Index &)> body) {
+  IndexMath &ix = e.ix;
+  DimExpr chunks = DimExpr::ceilDiv(inner, DimExpr(e.width));
+  DimExpr units = lathe::product(std::vector<DimExpr>(outer.begin(), outer.end())) * chunks;
+  auto c = inner.constant();
+  bool tail = !c || *c % e.width != 0;
+  auto unit = [&](Value u) {
+    auto [row, chunk] = ix.divRem(Index(u), chunks);
+    if (outer.empty()) {
+      chunk = Index(u);
+      row = Index(ix.cst(0));
+    }
+    Indices o = delinearize(e, row, outer);
+    Value at = ix.mul(chunk.base, e.width);
+    auto whole = [&] { body(o, Index(at, e.width > 1 ? 1 : 0)); };
+    if (!tail || e.width == 1)
+      return whole();
+    Value end = ix.dim(inner);
+    e.ifThen(ix.cmp(arith::CmpIPredicate::sle, ix.add(at, ix.cst(e.width)), end), whole, [&] {
+      e.loop(at, end, ix.cst(1), [&](Value i) { body(o, Index(i)); });
+    });
+  };
+  Value thread = e.make<tile::ThreadIdOp>(), block = e.make<tile::BlockIdOp>();
+  Value first = ix.add(ix.mul(block, e.threads), thread);
+  if (gridSize(e.kernel) == DimExpr::ceilDiv(units, DimExpr(e.threads))) {
+    e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, ix.dim(units)), [&] { unit(first); });
+    return;
+  }
+  e.loop(first, ix.dim(units), ix.dim(gridSize(e.kernel) * DimExpr(e.threads)), unit);
+}
+
+void overUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner,
+               llvm::function_ref<void(const Indices &, const Index &)> body) {
+  if (e.kernel.target->isCuda())
+    return overThreadUnits(e, outer, inner, body);
+  IndexMath &ix = e.ix;
+  using P = arith::CmpIPredicate;
+  Value size = ix.dim(inner), full = ix.div(size, ix.cst(e.width));
+  Value chunks = ix.dim(DimExpr::ceilDiv(inner, DimExpr(e.width)));
+  auto c = inner.constant();
+  bool vectors = e.width > 1 && (!c || *c >= e.width), tail = !c || *c % e.width != 0;
+  auto row = [&](const Indices &o, Value from, Value to) {
+    if (vectors)
+      e.loop(from, ix.min(to, full), ix.cst(1),
+             [&](Value chunk) { body(o, Index(ix.mul(chunk, e.width), 1)); });
+    if (!tail && vectors)
+      return;
+    // Single elements: those of the last, partial chunk (or all, without lanes).
+    auto rest = [&] {
+      e.loop(e.width > 1 ? ix.mul(full, e.width) : from, e.width > 1 ? size : to, ix.cst(1),
+             [&](Value i) { body(o, Index(i)); });
+    };
+    if (e.width > 1)
+      e.ifThen(ix.cmp(P::sgt, to, full), rest);
+    else
+      rest();
+  };
+  DimExpr rows = lathe::product(std::vector<DimExpr>(outer.begin(), outer.end()));
+  if (rows == DimExpr(1)) {
+    auto [u0, u1] = blockRange(e, chunks);
+    row(Indices(outer.size(), Index(ix.cst(0))), u0, u1);
+    return;
+  }
+  auto [u0, u1] = blockRange(e, ix.mul(ix.dim(rows), chunks));
+  // Sizes of 0 give an empty range; the divisor must not be 0 for them.
+  Value per = ix.max(chunks, ix.cst(1));
+  e.loop(ix.div(u0, per), ix.div(ix.add(u1, ix.sub(per, ix.cst(1))), per), ix.cst(1),
+         [&](Value r) {
+           Value base = ix.mul(r, per);
+           Value from = ix.max(ix.sub(u0, base), ix.cst(0));
+           Value to = ix.min(ix.sub(u1, base), chunks);
+           row(delinearize(e, Index(r), outer), from, to);
+         });
+}
+
+void schedulePointwise(Evaluator &e, const Config &) {
+  Operation *yield = e.kernel.body->getTerminator();
+  unsigned outputs = yield->getNumOperands();
+  std::vector<bool> done(outputs, false);
+  // Outputs of one shape share a loop.
+  for (unsigned lead = 0; lead < outputs && !e.failed; ++lead) {
+    if (done[lead])
+      continue;
+    std::vector<DimExpr> dims = dimsOf(yield->getOperand(lead));
+    SmallVector<unsigned> group;
+    for (unsigned o = lead; o < outputs; ++o)
+      if (dimsOf(yield->getOperand(o)) == dims) {
+        group.push_back(o);
+        done[o] = true;
+      }
+    int64_t rank = dims.size(), first = rank - 1;
+    auto flat = [&](int64_t from) {
+      for (unsigned o : group) {
+        const BufferArg &out = e.bufferArg(e.outputArg(o));
+        for (int64_t d = from + 1; d < rank; ++d)
+          if (!(out.physical[d] == dims[d]))
+            return false;
+        if (!flatDims(e, yield->getOperand(o), from, rank - 1))
+          return false;
+      }
+      return true;
+    };
+    while (first > 0 && flat(first - 1))
+      --first;
+    first = std::max<int64_t>(first, 0);
+    DimExpr inner(1);
+    for (int64_t d = first; d < rank; ++d)
+      inner = inner * dims[d];
+    overUnits(e, ArrayRef<DimExpr>(dims).take_front(first), inner,
+              [&](const Indices &outer, const Index &at) {
+                Indices idx(rank, Index(e.ix.cst(0)));
+                std::copy(outer.begin(), outer.end(), idx.begin());
+                if (rank > 0)
+                  idx[rank - 1] = at;
+                for (unsigned o : group) {
+                  Value v = yield->getOperand(o);
+                  e.store(e.eval(v, idx), v, e.outputArg(o), idx);
+                }
+              });
+  }
+}
+
+} // namespace lathe::codegen

@@ -1,0 +1,52 @@
+//===- Rules.h - the evaluator's rules by family ----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Each family of lathe ops has a file that adds its rules to one table; the
+// helpers that several families use are declared here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_TILE_RULES_H
+#define LATHE_CODEGEN_TILE_RULES_H
+
+#include "Evaluator.h"
+
+#include "llvm/ADT/StringMap.h"
+
+namespace lathe::codegen {
+
+using RuleTable = llvm::StringMap<Rule>;
+void addElementwiseRules(RuleTable &);
+void addMovementRules(RuleTable &);
+void addGatherRules(RuleTable &);
+void addReductionRules(RuleTable &);
+void addWindowRules(RuleTable &);
+void addContractionRules(RuleTable &);
+
+/// Index of an operand that broadcasts to a result (aligned at the last dimension).
+Indices operandIndex(Evaluator &e, mlir::Value operand, mlir::Value result, const Indices &idx);
+/// The same for the leading `count` dimensions of both, for batched ops.
+Indices batchIndex(Evaluator &e, llvm::ArrayRef<DimExpr> operand, llvm::ArrayRef<DimExpr> result,
+                   llvm::ArrayRef<Index> idx);
+/// Value of x where every index is inside x, else `otherwise` (scalar).
+mlir::Value evalInside(Evaluator &e, mlir::Value x, const Indices &idx, mlir::Value otherwise);
+/// Index in a tensor of sizes `to` of what index `idx` of sizes `from` names in row-major order.
+Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from,
+                     const std::vector<DimExpr> &to, const Indices &idx);
+/// Splits a flat index over sizes, innermost last.
+Indices delinearize(Evaluator &e, const Index &flat, llvm::ArrayRef<DimExpr> dims);
+/// Whether v may be asked at an index whose dimensions [first, last] are (0, .., flat).
+bool flatDims(Evaluator &e, mlir::Value v, int64_t first, int64_t last);
+/// Runs over [0, n): with the lanes that `idx` has, element after element; else
+/// with lanes along the row (Evaluator::reduceRow).
+llvm::SmallVector<mlir::Value>
+reduceOver(Evaluator &e, bool hasLanes, const DimExpr &n,
+           llvm::ArrayRef<Evaluator::Accumulator> accs,
+           llvm::function_ref<llvm::SmallVector<mlir::Value>(const Index &)> body);
+/// Integer operands of a contraction in the accumulator's type.
+mlir::Value widen(Evaluator &e, mlir::Value v, mlir::Type from, mlir::Type accumulator);
+/// Splat value of a constant, as a double.
+std::optional<double> splatOf(mlir::Value v);
+
+} // namespace lathe::codegen
+
+#endif // LATHE_CODEGEN_TILE_RULES_H

@@ -1,0 +1,53 @@
+//===- Schedule.h - loops around the evaluator ------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A schedule distributes the elements of a kernel's outputs over blocks,
+// threads and lanes, and asks the evaluator for their values. The spec's grid
+// is only a number of blocks to a schedule: it works with any.
+//
+// Config names are `<schedule>.t<threads>.v<lanes>[.<option>...]`.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_TILE_SCHEDULE_H
+#define LATHE_CODEGEN_TILE_SCHEDULE_H
+
+#include "Evaluator.h"
+#include "Rules.h"
+
+namespace lathe::codegen {
+
+struct Config {
+  std::string schedule;
+  int64_t threads = 1, lanes = 1;
+  std::vector<std::string> options;
+  /// The number behind a one-letter (or longer) option, "m8" -> 8.
+  int64_t option(llvm::StringRef name, int64_t otherwise) const;
+  static Config parse(llvm::StringRef text);
+};
+
+using Schedule = void (*)(Evaluator &, const Config &);
+void schedulePointwise(Evaluator &, const Config &);
+void scheduleRow(Evaluator &, const Config &);
+void scheduleScan(Evaluator &, const Config &);
+void scheduleScatter(Evaluator &, const Config &);
+void scheduleGemm(Evaluator &, const Config &);
+void scheduleConv(Evaluator &, const Config &);
+void scheduleDepthwise(Evaluator &, const Config &);
+void scheduleAttention(Evaluator &, const Config &);
+
+/// Number of blocks of the (only) launch.
+DimExpr gridSize(const KernelSource &kernel);
+/// Calls `body` for the part of [0, n) that belongs to this block: a contiguous
+/// range when the block has one thread, else every grid-size-th element.
+void overBlockShare(Evaluator &e, const DimExpr &n, llvm::function_ref<void(mlir::Value)> body);
+/// [begin, end) of [0, n) for this block, contiguous.
+std::pair<mlir::Value, mlir::Value> blockRange(Evaluator &e, mlir::Value n);
+/// Rows of `outer` sizes, cut into chunks of lanes along `inner`: calls `body`
+/// with the outer index and the inner one, for the share of this block and
+/// thread. Without lanes at the tail.
+void overUnits(Evaluator &e, llvm::ArrayRef<DimExpr> outer, const DimExpr &inner,
+               llvm::function_ref<void(const Indices &outer, const Index &inner)> body);
+
+} // namespace lathe::codegen
+
+#endif // LATHE_CODEGEN_TILE_SCHEDULE_H

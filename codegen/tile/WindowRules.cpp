@@ -1,0 +1,123 @@
+//===- WindowRules.cpp - pooling windows --------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Pooling: the window's taps are unrolled when few, else a loop; taps outside
+// the image give the neutral element.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Rules.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+constexpr int64_t kMaxUnrolledTaps = 9;
+
+Value poolRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<PoolOp>(r.getOwner());
+  IndexMath &ix = e.ix;
+  Value x = op.getX();
+  Type compute = Evaluator::computeType(elementTypeOf(x));
+  ArrayRef<int64_t> kernel = op.getKernel();
+  int64_t spatial = kernel.size();
+  int64_t firstDim = op.getLayout() == ConvLayout::ChannelsLast ? 1 : 2;
+  bool average = op.getKind() == PoolKind::Average, lp = op.getKind() == PoolKind::Lp;
+  bool uns = Evaluator::isUnsigned(x);
+  if ((average || lp) && !isa<FloatType>(compute))
+    return e.fail(op, "averages floating-point values only");
+  ReduceKind kind = average || lp ? ReduceKind::Sum : ReduceKind::Max;
+  Value none = e.neutral(kind, compute, uns);
+  int64_t taps = 1;
+  SmallVector<DimExpr> window;
+  for (int64_t k : kernel) {
+    taps *= k;
+    window.push_back(DimExpr(k));
+  }
+  using P = arith::CmpIPredicate;
+
+  // One tap: its value, and 1 where it counts for the average's divisor.
+  auto tap = [&](ArrayRef<Index> at) -> SmallVector<Value> {
+    Indices in = idx;
+    Value counted;
+    for (int64_t d = 0; d < spatial; ++d) {
+      Index i = ix.mul(idx[firstDim + d], op.getStrides()[d]);
+      i = ix.add(i, ix.mul(at[d], op.getDilations()[d]));
+      i = ix.add(i, Index(ix.cst(-op.getPads()[d])));
+      in[firstDim + d] = i;
+      if (!average)
+        continue;
+      Value size = ix.dim(dimOf(x, firstDim + d)), ok;
+      if (op.getCountIncludePad()) {
+        ok = ix.cmp(P::slt, i, ix.add(size, op.getPads()[spatial + d]));
+      } else {
+        // Below 0 is a large unsigned number.
+        ok = ix.cmp(P::ult, i, size);
+      }
+      if (counted)
+        e.unify(counted, ok);
+      counted = counted ? e.make<arith::AndIOp>(counted, ok) : ok;
+    }
+    Value v = evalInside(e, x, in, none);
+    if (lp) {
+      Value a = e.make<math::AbsFOp>(v);
+      if (op.getP() == 1)
+        v = a;
+      else if (op.getP() == 2)
+        v = e.make<arith::MulFOp>(a, a);
+      else {
+        Value p = e.constant(compute, static_cast<double>(op.getP()));
+        v = e.make<math::PowFOp>(a, e.isVector(a) ? e.splat(p) : p);
+      }
+    }
+    if (!average)
+      return {v};
+    return {v, e.select(counted, e.constant(compute, 1), e.constant(compute, 0))};
+  };
+  auto merge = [&](SmallVector<Value> sum, SmallVector<Value> next) {
+    sum[0] = e.combine(kind, sum[0], next[0], uns);
+    if (average)
+      sum[1] = e.combine(ReduceKind::Sum, sum[1], next[1], false);
+    return sum;
+  };
+
+  SmallVector<Value> total;
+  if (taps <= kMaxUnrolledTaps) {
+    for (int64_t t = 0; t < taps; ++t) {
+      SmallVector<Value> next = tap(delinearize(e, Index(ix.cst(t)), window));
+      total = total.empty() ? next : merge(total, next);
+    }
+  } else {
+    bool lanes = !uniform(idx);
+    total.push_back(none);
+    if (average)
+      total.push_back(e.constant(compute, 0));
+    if (lanes)
+      for (Value &v : total)
+        v = e.splat(v);
+    total = e.loop(ix.cst(0), ix.cst(taps), ix.cst(1), ValueRange(total),
+                   [&](Value iv, ValueRange args) {
+                     return merge(SmallVector<Value>(args),
+                                  tap(delinearize(e, Index(iv), window)));
+                   });
+  }
+  if (average) {
+    Value sum = total[0], count = total[1];
+    e.unify(sum, count);
+    return e.make<arith::DivFOp>(sum, count);
+  }
+  if (lp && op.getP() == 2)
+    return e.make<math::SqrtOp>(total[0]);
+  if (lp && op.getP() != 1) {
+    Value p = e.constant(compute, 1.0 / static_cast<double>(op.getP()));
+    return e.make<math::PowFOp>(total[0], e.isVector(total[0]) ? e.splat(p) : p);
+  }
+  return total[0];
+}
+
+} // namespace
+
+void addWindowRules(RuleTable &t) { t["lathe.pool"] = poolRule; }
+
+} // namespace lathe::codegen
