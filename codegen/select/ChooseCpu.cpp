@@ -23,7 +23,6 @@ void pointwise(const KernelDesc &desc, const Target &target, std::vector<KernelV
   KernelConfig c;
   c.family = "pointwise";
   c.lanes = lanesFor(target);
-  c.unroll = kBlockElements / c.lanes;
   addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(kBlockElements))));
 }
 
@@ -37,7 +36,7 @@ void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelV
     c.rows = std::clamp<int64_t>(kBlockElements / length, 1, 64);
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.rows))));
   } else {
-    c.family = "column";
+    c.family = "row";
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.lanes))));
   }
 }
@@ -105,7 +104,8 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target) {
   std::vector<KernelVariant> out;
   if (desc.serial) {
     KernelConfig c;
-    c.family = "serial";
+    c.family = "scatter";
+    c.lanes = lanesFor(target);
     addVariant(out, {}, specFor(desc, c, DimExpr(1)));
     return out;
   }
@@ -115,8 +115,9 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target) {
     break;
   case KernelDesc::Kind::Scan: {
     KernelConfig c;
-    c.family = "column";
-    addVariant(out, {}, specFor(desc, c, product(desc.parallel)));
+    c.family = "scan";
+    c.lanes = lanesFor(target);
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.lanes))));
     break;
   }
   case KernelDesc::Kind::Gemm:

@@ -55,7 +55,8 @@ void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
     c.family = "pointwise";
     c.threads = 128;
     c.lanes = lanes;
-    return specFor(desc, c, DimExpr::ceilDiv(total, DimExpr(c.threads * lanes)));
+    DimExpr vectors = DimExpr::ceilDiv(total, DimExpr(lanes));
+    return specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads)));
   });
 }
 
@@ -86,13 +87,11 @@ void reduction(const KernelDesc &desc, std::vector<KernelVariant> &out) {
     });
     return;
   }
-  addVectorised(out, 1, lastOf(desc.parallel), [&](int64_t lanes) {
-    KernelConfig c;
-    c.family = "column";
-    c.lanes = lanes;
-    c.threads = 128;
-    return specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.threads * lanes)));
-  });
+  // Neighbouring threads take neighbouring columns, each walks the reduction by itself.
+  KernelConfig c;
+  c.family = "row";
+  c.threads = 128;
+  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.threads))));
 }
 
 KernelConfig mmaTile(const char *family, int64_t tile, int64_t threads, int64_t stages) {
@@ -247,7 +246,8 @@ Variants chooseCuda(const KernelDesc &desc, const Target &target) {
   std::vector<KernelVariant> out;
   if (desc.serial) {
     KernelConfig c;
-    c.family = "serial";
+    c.family = "scatter";
+    c.threads = 256;
     addVariant(out, {}, specFor(desc, c, DimExpr(1)));
     return out;
   }
@@ -257,7 +257,7 @@ Variants chooseCuda(const KernelDesc &desc, const Target &target) {
     break;
   case KernelDesc::Kind::Scan: {
     KernelConfig c;
-    c.family = "column";
+    c.family = "scan";
     c.threads = 128;
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
     break;

@@ -15,9 +15,8 @@ struct Field {
   char letter;
   int64_t KernelConfig::*member;
 };
-constexpr std::array<Field, 8> kFields{{{'t', &KernelConfig::threads},
+constexpr std::array<Field, 7> kFields{{{'t', &KernelConfig::threads},
                                         {'v', &KernelConfig::lanes},
-                                        {'u', &KernelConfig::unroll},
                                         {'r', &KernelConfig::rows},
                                         {'m', &KernelConfig::tileM},
                                         {'n', &KernelConfig::tileN},

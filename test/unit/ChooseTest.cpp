@@ -64,7 +64,7 @@ const KernelVariant &pick(const std::vector<KernelVariant> &all, std::map<std::s
 std::string familyOf(const KernelVariant &v) { return KernelConfig::parse(v.spec.config)->family; }
 
 TEST(Config, RoundTrips) {
-  for (const char *name : {"pointwise.t128.v8.u2", "gemm.mma.t128.m64.n64.k32.s4", "serial", "row.t160.v8"}) {
+  for (const char *name : {"pointwise.t128.v8", "gemm.mma.t128.m64.n64.k32.s4", "scatter", "row.t160.v8"}) {
     Result<KernelConfig> c = KernelConfig::parse(name);
     ASSERT_TRUE(c.ok()) << name;
     EXPECT_EQ(c->str(), name);
@@ -129,13 +129,14 @@ TEST(Choose, AttentionBySizes) {
   EXPECT_EQ(bad.status().code(), ErrorCode::Unsupported);
 }
 
-TEST(Choose, SerialIsOneThread) {
+TEST(Choose, SerialIsOneBlock) {
   KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::F32, {4});
   d.serial = d.dataIndices = true;
   for (const char *target : {"sm_80", "x86-64-v3"}) {
     auto all = chooseVariants(d, *Target::parse(target));
     ASSERT_TRUE(all.ok());
-    EXPECT_EQ(all->front().spec.config, "serial");
+    EXPECT_EQ(familyOf(all->front()), "scatter");
+    EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(1));
     EXPECT_TRUE(all->front().spec.status);
   }
 }

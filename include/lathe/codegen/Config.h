@@ -6,11 +6,10 @@
 // skeletons, which read it. A name is a family and parameters: "row.t128.v8".
 //
 //   family              a block of the grid (axis 0 unless said) computes
-//   pointwise  t v u    t*v*u consecutive elements of the first output in row-major order;
-//                       where the last dimension is a multiple of v, no vector crosses a row
-//   row        t v r    r rows: all reduced elements of r consecutive outer indices
-//   column     t v      t*v consecutive outer indices, each thread walks the reduction
-//   serial              everything, with one thread
+//   pointwise  t v      a share of the output's vectors, one a thread when the grid is that large
+//   row        t v      a share of the outer indices: reductions, then what depends on them
+//   scan       t v      a share of what lies beside the scanned axis
+//   scatter    t v      everything, in order
 //   gemm       m n      CPU: one panel of n columns (parallel loop: batch x panels x row chunks of r)
 //   conv       m n      CPU: m pixels x n channels at a time (parallel loop: as gemm)
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
@@ -22,8 +21,8 @@
 //   attention.decode    t           one query of head (axis 1) and batch (axis 2)
 //   attention           r           CPU: r queries of one head
 //
-// t threads of a block, v lanes of a vector, u vectors a thread, r rows, m n k
-// sizes of a tile, s stages of a pipeline.
+// t threads of a block, v lanes of a vector, r rows, m n k sizes of a tile, s
+// stages of a pipeline. The first four families work with any number of blocks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_CONFIG_H
@@ -41,7 +40,6 @@ struct KernelConfig {
   std::string family;
   int64_t threads = 1;  ///< t
   int64_t lanes = 1;    ///< v
-  int64_t unroll = 1;   ///< u
   int64_t rows = 1;     ///< r
   int64_t tileM = 0, tileN = 0, tileK = 0; ///< m, n, k
   int64_t stages = 0;   ///< s
