@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "lathe/support/HostTensor.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -61,17 +62,16 @@ bool isUnsigned(DType type) {
 }
 
 Result<int64_t> checkedElementCount(std::span<const int64_t> dims) {
-  int64_t count = 1;
-  bool empty = false;
-  for (int64_t d : dims) {
+  for (int64_t d : dims)
     if (d < 0)
       return invalidError("negative dimension " + std::to_string(d));
-    if (d == 0)
-      empty = true;
-    else if (__builtin_mul_overflow(count, d, &count) || count > INT64_MAX / 16)
+  if (std::ranges::find(dims, 0) != dims.end())
+    return 0; // however large the other dimensions are
+  int64_t count = 1;
+  for (int64_t d : dims)
+    if (__builtin_mul_overflow(count, d, &count) || count > INT64_MAX / 16)
       return invalidError("too many elements");
-  }
-  return empty ? 0 : count;
+  return count;
 }
 
 int64_t loadInteger(DType type, const std::byte *data, int64_t index) {
@@ -133,6 +133,14 @@ void storeReal(DType type, std::byte *data, int64_t index, double value, Overflo
     stored = value < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value))
                        : static_cast<uint64_t>(value);
   storeBits(bits, data, index, stored);
+}
+
+void copyElement(const HostTensor &from, int64_t i, HostTensor &to, int64_t j) {
+  unsigned bits = bitWidth(from.dtype);
+  if (bits < 8)
+    storeBits(bits, to.data.data(), j, loadBits(bits, from.data.data(), i));
+  else
+    std::memcpy(to.data.data() + j * (bits / 8), from.data.data() + i * (bits / 8), bits / 8);
 }
 
 HostTensor::HostTensor(DType dtype, std::vector<int64_t> d) : dtype(dtype), dims(std::move(d)) {
