@@ -55,6 +55,9 @@ void storeReal(DType type, std::byte *data, int64_t index, double value,
                Overflow overflow = Overflow::Special);
 void storeInteger(DType type, std::byte *data, int64_t index, int64_t value);
 
+/// Copies one element's bits between tensors of one type.
+void copyElement(const HostTensor &from, int64_t fromIndex, HostTensor &to, int64_t toIndex);
+
 bool isComplex(DType type);
 bool isUnsigned(DType type); ///< an unsigned integer
 

@@ -1,0 +1,385 @@
+//===- ReferenceTest.cpp - what each op means -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Cases worked out by hand, at least one an op, and the errors.
+//
+//===----------------------------------------------------------------------===//
+#include "lathe/reference/Reference.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <set>
+
+using namespace lathe;
+using namespace lathe::reference;
+
+namespace {
+
+using Ints = std::vector<int64_t>;
+using Reals = std::vector<double>;
+constexpr DType F32 = DType::F32, I32 = DType::I32, I64 = DType::I64, I8 = DType::I8,
+                U8 = DType::UI8, Bool = DType::Bool;
+constexpr double kInf = std::numeric_limits<double>::infinity();
+const double kNan = std::nan("");
+
+Tensor tensor(DType dtype, Ints dims, Reals values) {
+  Tensor t(dtype, std::move(dims));
+  EXPECT_EQ(static_cast<size_t>(t.count()), values.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    t.setReal(static_cast<int64_t>(i), values[i]);
+  return t;
+}
+
+Tensor count(DType dtype, Ints dims, double first = 0) {
+  Tensor t(dtype, std::move(dims));
+  for (int64_t i = 0; i < t.count(); ++i)
+    t.setReal(i, first + static_cast<double>(i));
+  return t;
+}
+
+Attribute word(const char *text) { return std::string(text); }
+Attribute num(int64_t value) { return value; }
+
+struct Case {
+  std::string op;
+  Attributes attributes;
+  std::vector<Tensor> inputs;
+  TensorType result;
+  Reals expected;
+};
+
+/// y = op(x) for f32 vectors.
+Case unaryCase(std::string op, Reals x, Reals y) {
+  Ints dims{static_cast<int64_t>(x.size())};
+  return {std::move(op), {}, {tensor(F32, dims, x)}, {F32, dims}, std::move(y)};
+}
+Case binaryCase(std::string op, DType type, Reals a, Reals b, Reals y, Attributes attributes = {}) {
+  Ints dims{static_cast<int64_t>(a.size())};
+  return {std::move(op), std::move(attributes), {tensor(type, dims, a), tensor(type, dims, b)},
+          {type, dims}, std::move(y)};
+}
+
+std::vector<Case> elementwiseCases() {
+  auto bool3 = [](Reals v) { return tensor(Bool, {3}, v); };
+  std::vector<Case> cases{
+      unaryCase("neg", {1, -2, 0}, {-1, 2, -0.0}),
+      unaryCase("abs", {1, -2, -kInf}, {1, 2, kInf}),
+      unaryCase("sign", {3, -0.5, 0, kNan}, {1, -1, 0, kNan}),
+      unaryCase("floor", {1.5, -1.5}, {1, -2}),
+      unaryCase("ceil", {1.5, -1.5}, {2, -1}),
+      unaryCase("round", {0.5, 1.5, -2.5, 2.4}, {0, 2, -2, 2}),
+      unaryCase("trunc", {1.7, -1.7}, {1, -1}),
+      unaryCase("exp", {0, 1, -kInf}, {1, 2.718281828459045, 0}),
+      unaryCase("expm1", {0, 1e-6}, {0, 1.0000005000001667e-06}),
+      unaryCase("log", {1, 2.718281828459045, 0}, {0, 1, -kInf}),
+      unaryCase("log1p", {0, 1e-6}, {0, 9.999995000003334e-07}),
+      unaryCase("sqrt", {4, 2, -1}, {2, 1.4142135623730951, kNan}),
+      unaryCase("rsqrt", {4, 0}, {0.5, kInf}),
+      unaryCase("recip", {4, -0.5}, {0.25, -2}),
+      unaryCase("sin", {0, 1.5707963267948966}, {0, 1}),
+      unaryCase("cos", {0, 1}, {1, 0.5403023058681398}),
+      unaryCase("tan", {0, 0.7853981633974483}, {0, 1}),
+      unaryCase("asin", {0, 1}, {0, 1.5707963267948966}),
+      unaryCase("acos", {1, 0}, {0, 1.5707963267948966}),
+      unaryCase("atan", {0, 1}, {0, 0.7853981633974483}),
+      unaryCase("sinh", {0, 1}, {0, 1.1752011936438014}),
+      unaryCase("cosh", {0, 1}, {1, 1.5430806348152437}),
+      unaryCase("tanh", {0, 1, kInf}, {0, 0.7615941559557649, 1}),
+      unaryCase("asinh", {0, 1}, {0, 0.881373587019543}),
+      unaryCase("acosh", {1, 2}, {0, 1.3169578969248166}),
+      unaryCase("atanh", {0, 0.5}, {0, 0.5493061443340548}),
+      unaryCase("erf", {0, 1}, {0, 0.8427007929497149}),
+      unaryCase("sigmoid", {0, 100, -1}, {0.5, 1, 0.2689414213699951}),
+      binaryCase("add", F32, {1, kInf}, {2, -kInf}, {3, kNan}),
+      binaryCase("add", I8, {100, 1}, {100, 2}, {-56, 3}),
+      binaryCase("sub", U8, {1}, {2}, {255}),
+      binaryCase("mul", F32, {3, -2}, {4, 0.5}, {12, -1}),
+      binaryCase("div", F32, {1, 1, 0}, {4, 0, 0}, {0.25, kInf, kNan}),
+      binaryCase("div", I32, {7, -7, -2147483648.0}, {2, 2, -1}, {3, -3, -2147483648.0}),
+      binaryCase("mod", I32, {7, -7, 7, -7}, {3, 3, -3, -3}, {1, 2, -2, -1}),
+      binaryCase("mod", I32, {7, -7, 7}, {3, 3, -3}, {1, -1, 1}, {{"fmod", num(1)}}),
+      binaryCase("mod", F32, {5.5, -5.5}, {2, 2}, {1.5, 0.5}),
+      binaryCase("mod", F32, {5.5, -5.5}, {2, 2}, {1.5, -1.5}, {{"fmod", num(1)}}),
+      binaryCase("max", F32, {1, kNan, -0.0}, {2, 1, 0}, {2, kNan, 0}),
+      binaryCase("max", U8, {200}, {100}, {200}),
+      binaryCase("min", F32, {1, 1, 0}, {2, kNan, -0.0}, {1, kNan, -0.0}),
+      binaryCase("and", Bool, {1, 1, 0}, {1, 0, 0}, {1, 0, 0}),
+      binaryCase("and", I32, {12}, {10}, {8}),
+      binaryCase("or", I32, {12}, {10}, {14}),
+      binaryCase("xor", Bool, {1, 1}, {1, 0}, {0, 1}),
+      binaryCase("shl", U8, {3, 129, 1}, {1, 1, 8}, {6, 2, 0}),
+      binaryCase("shr", U8, {128, 128}, {1, 9}, {64, 0}),
+      binaryCase("shr", I8, {-128, -1}, {1, 9}, {-64, -1}),
+      {"pow", {}, {tensor(F32, {3}, {2, 9, -2}), tensor(F32, {}, {2})}, {F32, {3}}, {4, 81, 4}},
+      {"pow", {}, {tensor(I32, {2}, {2, 3}), tensor(I32, {2}, {-1, 4})}, {I32, {2}}, {0, 81}},
+      {"pow", {}, {tensor(I32, {1}, {4}), tensor(F32, {1}, {0.5})}, {I32, {1}}, {2}},
+      {"not", {}, {bool3({1, 0, 1})}, {Bool, {3}}, {0, 1, 0}},
+      {"not", {}, {tensor(U8, {1}, {15})}, {U8, {1}}, {240}},
+      {"is_nan", {}, {tensor(F32, {3}, {1, kNan, kInf})}, {Bool, {3}}, {0, 1, 0}},
+      {"is_inf", {}, {tensor(F32, {3}, {-kInf, kNan, kInf})}, {Bool, {3}}, {1, 0, 1}},
+      {"is_inf", {{"negative", num(0)}}, {tensor(F32, {2}, {-kInf, kInf})}, {Bool, {2}}, {0, 1}},
+      {"select", {},
+       {bool3({1, 0, 1}), tensor(F32, {}, {7}), tensor(F32, {2, 1}, {1, 2})},
+       {F32, {2, 3}}, {7, 1, 7, 7, 2, 7}},
+      {"cast", {}, {tensor(F32, {4}, {1.9, -1.9, 300, kNan})}, {I8, {4}}, {1, -1, 127, 0}},
+      {"cast", {}, {tensor(I32, {2}, {300, -1})}, {U8, {2}}, {44, 255}},
+      {"cast", {}, {tensor(F32, {3}, {0, 0.1, kNan})}, {Bool, {3}}, {0, 1, 1}},
+      {"cast", {}, {tensor(F32, {2}, {1e9, 3})}, {DType::F8E4M3FN, {2}}, {448, 3}},
+      {"cast", {{"saturate", num(0)}}, {tensor(F32, {1}, {1e9})}, {DType::F8E4M3FN, {1}}, {kNan}},
+      {"cast", {}, {tensor(F32, {1}, {1e9})}, {DType::F16, {1}}, {kInf}},
+      {"bitcast", {}, {tensor(F32, {1}, {1})}, {I32, {1}}, {0x3f800000}},
+      // Broadcasting, also with size 0.
+      {"add", {}, {count(F32, {2, 1}), count(F32, {3}, 10)}, {F32, {2, 3}}, {10, 11, 12, 11, 12, 13}},
+      {"add", {}, {count(F32, {0}), count(F32, {1})}, {F32, {0}}, {}},
+  };
+  for (auto [predicate, y] : std::vector<std::pair<const char *, Reals>>{
+           {"eq", {0, 1, 0}}, {"ne", {1, 0, 1}}, {"lt", {1, 0, 0}},
+           {"le", {1, 1, 0}}, {"gt", {0, 0, 0}}, {"ge", {0, 1, 0}}})
+    cases.push_back({"compare", {{"predicate", word(predicate)}},
+                     {tensor(F32, {3}, {1, 2, kNan}), tensor(F32, {3}, {2, 2, 1})},
+                     {Bool, {3}}, y});
+  return cases;
+}
+
+std::vector<Case> movementCases() {
+  Tensor x = count(F32, {2, 3});
+  return {
+      {"iota", {{"axis", num(1)}}, {}, {I64, {2, 3}}, {0, 1, 2, 0, 1, 2}},
+      {"dim_value", {{"dims", Ints{4, 7}}}, {}, {I64, {2}}, {4, 7}},
+      {"dim_from", {}, {count(I64, {2}, 5)}, {I64, {2}}, {5, 6}},
+      {"bind_dims", {}, {x}, {F32, {2, 3}}, {0, 1, 2, 3, 4, 5}},
+      {"transpose", {{"perm", Ints{1, 0}}}, {x}, {F32, {3, 2}}, {0, 3, 1, 4, 2, 5}},
+      {"transpose", {{"perm", Ints{2, 0, 1}}}, {count(DType::I4, {1, 2, 3})},
+       {DType::I4, {3, 1, 2}}, {0, 3, 1, 4, 2, 5}},
+      {"reshape", {}, {x}, {F32, {3, 2}}, {0, 1, 2, 3, 4, 5}},
+      {"broadcast_to", {}, {count(F32, {2, 1})}, {F32, {2, 2, 2}}, {0, 0, 1, 1, 0, 0, 1, 1}},
+      {"slice", {{"starts", Ints{0, 2}}, {"steps", Ints{1, -2}}}, {x}, {F32, {2, 2}}, {2, 0, 5, 3}},
+      {"concat", {{"axis", num(1)}}, {x, count(F32, {2, 1}, 9)}, {F32, {2, 4}},
+       {0, 1, 2, 9, 3, 4, 5, 10}},
+      {"pad", {{"low", Ints{1, 0}}, {"high", Ints{0, -1}}, {"mode", word("constant")}},
+       {x, tensor(F32, {}, {7})}, {F32, {3, 2}}, {7, 7, 0, 1, 3, 4}},
+      {"pad", {{"low", Ints{2}}, {"high", Ints{3}}, {"mode", word("reflect")}}, {count(F32, {3})},
+       {F32, {8}}, {2, 1, 0, 1, 2, 1, 0, 1}},
+      {"pad", {{"low", Ints{1}}, {"high", Ints{2}}, {"mode", word("edge")}}, {count(F32, {3})},
+       {F32, {6}}, {0, 0, 1, 2, 2, 2}},
+      {"pad", {{"low", Ints{1}}, {"high", Ints{2}}, {"mode", word("wrap")}}, {count(F32, {3})},
+       {F32, {6}}, {2, 0, 1, 2, 0, 1}},
+      {"gather", {{"axis", num(1)}}, {x, tensor(I64, {2, 1}, {2, -3})}, {F32, {2, 2, 1}},
+       {2, 0, 5, 3}},
+      {"gather", {{"axis", num(0)}}, {x, tensor(I64, {}, {1})}, {F32, {3}}, {3, 4, 5}},
+      {"gather_elements", {{"axis", num(1)}}, {x, tensor(I32, {2, 2}, {0, 2, -1, 0})},
+       {F32, {2, 2}}, {0, 2, 5, 3}},
+      {"gather_nd", {{"batch_dims", num(0)}}, {x, tensor(I64, {2, 2}, {0, 1, 1, -1})},
+       {F32, {2}}, {1, 5}},
+      {"gather_nd", {{"batch_dims", num(1)}}, {count(F32, {2, 2, 2}), tensor(I64, {2, 1}, {1, 0})},
+       {F32, {2, 2}}, {2, 3, 4, 5}},
+      {"scatter_elements", {{"axis", num(1)}},
+       {x, tensor(I64, {1, 2}, {2, 0}), tensor(F32, {1, 2}, {8, 9})}, {F32, {2, 3}},
+       {9, 1, 8, 3, 4, 5}},
+      {"scatter_elements", {{"axis", num(0)}, {"reduction", word("sum")}},
+       {count(F32, {2}), tensor(I64, {3}, {1, 1, -2}), tensor(F32, {3}, {10, 20, 30})},
+       {F32, {2}}, {30, 31}},
+      {"scatter_nd", {}, {x, tensor(I64, {1, 1}, {1}), tensor(F32, {1, 3}, {7, 8, 9})},
+       {F32, {2, 3}}, {0, 1, 2, 7, 8, 9}},
+      {"scatter_nd", {{"reduction", word("max")}},
+       {x, tensor(I64, {2, 2}, {0, 0, 1, 2}), tensor(F32, {2}, {4, 4})}, {F32, {2, 3}},
+       {4, 1, 2, 3, 4, 5}},
+  };
+}
+
+std::vector<Case> reductionCases() {
+  Tensor x = count(F32, {2, 3}, 1);
+  auto reduced = [&](const char *kind, Reals y) {
+    return Case{"reduce", {{"kind", word(kind)}, {"axes", Ints{1}}, {"keepdims", num(0)}}, {x},
+                {F32, {2}}, std::move(y)};
+  };
+  double a = std::exp(-1.0), sum = 1 + a;
+  return {
+      reduced("sum", {6, 15}),
+      reduced("prod", {6, 120}),
+      reduced("max", {3, 6}),
+      reduced("min", {1, 4}),
+      {"reduce", {{"kind", word("sum")}, {"axes", Ints{0, 1}}, {"keepdims", num(1)}}, {x},
+       {F32, {1, 1}}, {21}},
+      {"reduce", {{"kind", word("max")}, {"axes", Ints{0}}, {"keepdims", num(0)}},
+       {count(F32, {0, 2})}, {F32, {2}}, {-kInf, -kInf}},
+      {"reduce", {{"kind", word("min")}, {"axes", Ints{0}}, {"keepdims", num(0)}},
+       {count(I8, {0})}, {I8, {}}, {127}},
+      {"reduce", {{"kind", word("max")}, {"axes", Ints{0}}, {"keepdims", num(0)}},
+       {tensor(F32, {2}, {kNan, 1})}, {F32, {}}, {kNan}},
+      {"arg_reduce", {{"kind", word("max")}, {"axis", num(1)}, {"keepdims", num(0)}},
+       {tensor(F32, {2, 3}, {1, 3, 3, 5, 4, 5})}, {I64, {2}}, {1, 0}},
+      {"arg_reduce",
+       {{"kind", word("max")}, {"axis", num(1)}, {"keepdims", num(1)}, {"last", num(1)}},
+       {tensor(F32, {2, 3}, {1, 3, 3, 5, 4, 5})}, {I64, {2, 1}}, {2, 2}},
+      {"arg_reduce", {{"kind", word("min")}, {"axis", num(0)}, {"keepdims", num(0)}},
+       {tensor(U8, {3}, {200, 100, 255})}, {I64, {}}, {1}},
+      {"scan", {{"kind", word("sum")}, {"axis", num(1)}}, {x}, {F32, {2, 3}}, {1, 3, 6, 4, 9, 15}},
+      {"scan",
+       {{"kind", word("sum")}, {"axis", num(1)}, {"exclusive", num(1)}, {"reverse", num(1)}}, {x},
+       {F32, {2, 3}}, {5, 3, 0, 11, 6, 0}},
+      {"softmax", {{"axis", num(-1)}}, {tensor(F32, {2, 2}, {1, 0, 1000, 999})}, {F32, {2, 2}},
+       {1 / sum, a / sum, 1 / sum, a / sum}},
+      {"softmax", {{"axis", num(0)}, {"log", num(1)}}, {tensor(F32, {2}, {1, 0})}, {F32, {2}},
+       {-std::log(sum), -1 - std::log(sum)}},
+      {"layer_norm", {{"axis", num(1)}, {"epsilon", 0.0}},
+       {tensor(F32, {1, 2}, {1, 3}), tensor(F32, {2}, {1, 2}), tensor(F32, {2}, {10, 20})},
+       {F32, {1, 2}}, {9, 22}},
+      {"rms_norm", {{"axis", num(1)}, {"epsilon", 0.5}},
+       {tensor(F32, {1, 2}, {1, 0}), tensor(F32, {2}, {2, 2})}, {F32, {1, 2}}, {2, 0}},
+  };
+}
+
+std::vector<Case> contractionCases() {
+  Attributes conv{{"strides", Ints{1, 1}}, {"pads", Ints{0, 0, 0, 0}}, {"dilations", Ints{1, 1}},
+                  {"group", num(1)}, {"layout", word("nchw")}};
+  Attributes padded = conv, grouped = conv, last = conv;
+  padded["pads"] = Ints{1, 1, 1, 1};
+  padded["strides"] = Ints{2, 2};
+  grouped["group"] = num(2);
+  last["layout"] = word("nhwc");
+  Attributes pool{{"kind", word("max")}, {"kernel", Ints{2}}, {"strides", Ints{2}},
+                  {"pads", Ints{1, 0}}, {"dilations", Ints{1}}, {"ceil_mode", num(0)},
+                  {"count_include_pad", num(0)}, {"layout", word("nchw")}};
+  Attributes average = pool, averagePad = pool, lp = pool, ceil = pool;
+  average["kind"] = averagePad["kind"] = ceil["kind"] = word("average");
+  averagePad["count_include_pad"] = ceil["count_include_pad"] = num(1);
+  ceil["ceil_mode"] = num(1);
+  ceil["kernel"] = Ints{3};
+  ceil["pads"] = Ints{0, 0};
+  lp["kind"] = word("lp");
+
+  double e = std::exp(1.0);
+  Tensor q = tensor(F32, {1, 2, 1, 1}, {1, 0}), k = tensor(F32, {1, 1, 2, 1}, {0, 1}),
+         v = tensor(F32, {1, 1, 2, 1}, {10, 20});
+  double mixed = (10 + 20 * e) / (1 + e);
+  Tensor hideAll = tensor(Bool, {1, 2}, {0, 0});
+  return {
+      {"matmul", {}, {count(F32, {2, 2}, 1), count(F32, {2, 2}, 5)}, {F32, {2, 2}},
+       {19, 22, 43, 50}},
+      {"matmul", {{"transpose_a", num(1)}, {"transpose_b", num(1)}},
+       {count(F32, {2, 1}, 1), count(F32, {3, 2}, 1)}, {F32, {1, 3}}, {5, 11, 17}},
+      {"matmul", {}, {count(F32, {2, 1, 2}), count(F32, {2, 1}, 1)}, {F32, {2, 1, 1}}, {2, 8}},
+      {"matmul", {}, {tensor(I8, {1, 2}, {100, 100}), tensor(I8, {2, 1}, {100, 100})},
+       {I32, {1, 1}}, {20000}},
+      {"matmul", {}, {count(F32, {2, 0}), count(F32, {0, 1})}, {F32, {2, 1}}, {0, 0}},
+      {"conv", conv, {count(F32, {1, 1, 3, 3}), tensor(F32, {1, 1, 2, 2}, {1, 2, 3, 4})},
+       {F32, {1, 1, 2, 2}}, {27, 37, 57, 67}},
+      {"conv", padded, {count(F32, {1, 1, 3, 3}), tensor(F32, {1, 1, 2, 2}, {1, 2, 3, 4})},
+       {F32, {1, 1, 2, 2}}, {0, 11, 30, 67}},
+      {"conv", grouped, {count(F32, {1, 2, 1, 2}), tensor(F32, {2, 1, 1, 1}, {2, 3})},
+       {F32, {1, 2, 1, 2}}, {0, 2, 6, 9}},
+      {"conv", last, {count(F32, {1, 1, 2, 2}), tensor(F32, {1, 2, 1, 1}, {2, 3})},
+       {F32, {1, 1, 2, 1}}, {3, 13}},
+      {"pool", pool, {count(F32, {1, 1, 4}, -4)}, {F32, {1, 1, 2}}, {-4, -2}},
+      {"pool", average, {count(F32, {1, 1, 4}, 1)}, {F32, {1, 1, 2}}, {1, 2.5}},
+      {"pool", averagePad, {count(F32, {1, 1, 4}, 1)}, {F32, {1, 1, 2}}, {0.5, 2.5}},
+      {"pool", ceil, {count(F32, {1, 1, 4}, 1)}, {F32, {1, 1, 2}}, {2, 3.5}},
+      {"pool", lp, {tensor(F32, {1, 1, 3}, {2, 3, -4})}, {F32, {1, 1, 2}}, {2, 5}},
+      {"attention", {{"scale", 1.0}}, {q, k, v}, {F32, {1, 2, 1, 1}}, {mixed, 15}},
+      {"attention", {{"scale", 1.0}}, {q, k, v, tensor(F32, {2}, {0, -kInf})},
+       {F32, {1, 2, 1, 1}}, {10, 10}},
+      {"attention", {{"scale", 1.0}, {"zero_masked_rows", num(1)}}, {q, k, v, hideAll},
+       {F32, {1, 2, 1, 1}}, {0, 0}},
+      {"attention", {{"scale", 1.0}}, {q, k, v, hideAll}, {F32, {1, 2, 1, 1}}, {kNan, kNan}},
+      {"attention", {{"scale", 3.0}, {"causal", num(1)}, {"softcap", 2.0}},
+       {tensor(F32, {1, 1, 2, 1}, {1, 0}), k, v}, {F32, {1, 1, 2, 1}}, {10, 15}},
+  };
+}
+
+std::vector<Case> allCases() {
+  std::vector<Case> all;
+  for (auto family : {elementwiseCases, movementCases, reductionCases, contractionCases})
+    for (Case &c : family())
+      all.push_back(std::move(c));
+  return all;
+}
+
+TEST(Reference, HandComputedCases) {
+  int number = 0;
+  for (const Case &c : allCases()) {
+    SCOPED_TRACE(c.op + ", case " + std::to_string(number++));
+    TensorType types[] = {c.result};
+    Result<std::vector<Tensor>> r = evaluate(c.op, c.attributes, c.inputs, types);
+    ASSERT_TRUE(r.ok()) << r.status().str();
+    const Tensor &y = (*r)[0];
+    EXPECT_EQ(y.dtype, c.result.dtype);
+    ASSERT_EQ(y.dims, c.result.dims);
+    ASSERT_EQ(static_cast<size_t>(y.count()), c.expected.size());
+    for (size_t i = 0; i < c.expected.size(); ++i) {
+      double got = y.real(static_cast<int64_t>(i)), want = c.expected[i];
+      if (std::isnan(want)) {
+        EXPECT_TRUE(std::isnan(got)) << "element " << i;
+      } else if (std::isinf(want) || want == 0) {
+        EXPECT_EQ(got, want == 0 && std::fabs(got) < 1e-7 ? got : want) << "element " << i;
+        EXPECT_EQ(std::signbit(got), got == 0 ? std::signbit(want) : std::signbit(got));
+      } else {
+        EXPECT_NEAR(got, want, std::fabs(want) * 1e-6) << "element " << i;
+      }
+    }
+  }
+}
+
+TEST(Reference, EveryOpHasACase) {
+  std::set<std::string> covered;
+  for (const Case &c : allCases())
+    covered.insert(c.op);
+  for (std::string_view op : knownOps())
+    EXPECT_TRUE(covered.contains(std::string(op))) << op;
+}
+
+TEST(Reference, IntegersRoundOnceToNarrowFloats) {
+  // Through double this would round twice and end on the other side.
+  int64_t value = (int64_t(1) << 61) + (int64_t(1) << 37) + 1;
+  Tensor x(I64, {2});
+  x.setInteger(0, value);
+  x.setInteger(1, -value);
+  TensorType type[] = {{F32, {2}}};
+  Result<std::vector<Tensor>> y = evaluate("cast", {}, std::vector{x}, type);
+  ASSERT_TRUE(y.ok());
+  EXPECT_EQ((*y)[0].real(0), static_cast<float>(value));
+  EXPECT_EQ((*y)[0].real(1), static_cast<float>(-value));
+}
+
+ErrorCode codeOf(const char *op, Attributes attributes, std::vector<Tensor> inputs,
+                 TensorType type) {
+  TensorType types[] = {type};
+  return evaluate(op, attributes, inputs, types).status().code();
+}
+
+TEST(Reference, ErrorsAreTyped) {
+  Tensor x = count(F32, {2, 3}), i = tensor(I64, {1}, {3}), zero = count(I32, {1});
+  EXPECT_EQ(codeOf("no_such_op", {}, {}, {F32, {}}), ErrorCode::Unsupported);
+  EXPECT_EQ(codeOf("gather", {{"axis", num(1)}}, {x, i}, {F32, {2, 1}}), ErrorCode::RuntimeFailure);
+  EXPECT_EQ(codeOf("div", {}, {zero, zero}, {I32, {1}}), ErrorCode::RuntimeFailure);
+  EXPECT_EQ(codeOf("bind_dims", {}, {x}, {F32, {3, 2}}), ErrorCode::RuntimeFailure);
+  EXPECT_EQ(codeOf("gather", {}, {x, i}, {F32, {2, 1}}), ErrorCode::Invalid);
+  EXPECT_EQ(codeOf("gather", {{"axis", word("x")}}, {x, i}, {F32, {2, 1}}), ErrorCode::Invalid);
+  EXPECT_EQ(codeOf("neg", {}, {count(DType::C64, {1})}, {DType::C64, {1}}),
+            ErrorCode::Unsupported);
+  Tensor damaged = x;
+  damaged.data.pop_back();
+  EXPECT_EQ(codeOf("neg", {}, {damaged}, {F32, {2, 3}}), ErrorCode::Invalid);
+  EXPECT_EQ(codeOf("neg", {}, {x}, {F32, {-1}}), ErrorCode::Invalid);
+  EXPECT_EQ(codeOf("neg", {}, {x}, {F32, {0, int64_t(1) << 40}}), ErrorCode::Unsupported);
+}
+
+/// Each op with operands, attributes and result types that do not belong together
+/// ends in an error or a value, never in an access out of bounds (under sanitizers).
+TEST(Reference, WrongTypesNeverCrash) {
+  std::vector<Case> cases = allCases();
+  int errors = 0;
+  for (const Case &c : cases)
+    for (size_t k = 0; k < cases.size(); k += 3) {
+      const Case &other = cases[k];
+      TensorType types[] = {other.result}, own[] = {c.result};
+      errors += !evaluate(c.op, c.attributes, c.inputs, types).ok();
+      errors += !evaluate(c.op, c.attributes, other.inputs, own).ok();
+      errors += !evaluate(c.op, other.attributes, c.inputs, own).ok();
+      errors += !evaluate(c.op, c.attributes, c.inputs, {}).ok();
+    }
+  EXPECT_GT(errors, 1000);
+}
+
+} // namespace
