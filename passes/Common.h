@@ -1,0 +1,66 @@
+//===- Common.h - what passes share -----------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_COMMON_H
+#define LATHE_PASSES_COMMON_H
+
+#include "lathe/codegen/Target.h"
+#include "lathe/ir/Lathe.h"
+#include "lathe/passes/Passes.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Pass/Pass.h"
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace lathe {
+
+/// A pass on the top module with a name and a sentence.
+template <typename Derived> class ModulePass
+    : public mlir::PassWrapper<Derived, mlir::OperationPass<mlir::ModuleOp>> {
+public:
+  llvm::StringRef getArgument() const final { return Derived::kName; }
+  llvm::StringRef getDescription() const final { return Derived::kSummary; }
+};
+
+/// The module of each target, in order; the module itself when it is one.
+llvm::SmallVector<mlir::ModuleOp> targetModules(mlir::ModuleOp top);
+/// The target of a target module; a diagnostic and failure otherwise.
+mlir::FailureOr<Target> targetOf(mlir::ModuleOp module);
+
+/// An entry of `lathe.options` as strings; empty when it is not there.
+llvm::SmallVector<std::string> optionStrings(mlir::ModuleOp module, llvm::StringRef key);
+
+/// Bounds and best sizes of the lathe.symbol ops of a module.
+std::map<std::string, DimRange> symbolRanges(mlir::ModuleOp module);
+std::map<std::string, int64_t> symbolOptima(mlir::ModuleOp module);
+
+/// What an op is to fusion; none for ops that no kernel may hold.
+std::optional<OpClass> classOf(mlir::Operation *op);
+inline bool isClass(mlir::Operation *op, OpClass wanted) { return classOf(op) == wanted; }
+
+/// A constant with one element, or the same element everywhere: a number to kernels.
+bool isNumber(mlir::Operation *op);
+/// The element of such a constant as a double; none for types without that meaning.
+std::optional<double> numberOf(mlir::Value value);
+
+/// Row-major reinterpretation: the same bytes under other sizes.
+bool isView(mlir::Operation *op);
+
+/// Name of an input or output as in the ONNX graph.
+std::string inputName(mlir::func::FuncOp func, unsigned index);
+std::string outputName(mlir::func::FuncOp func, unsigned index);
+
+/// Remarks in the category "lathe": something was done, or was not and why.
+inline auto passedRemark(mlir::Location loc, llvm::StringRef name) {
+  return mlir::remark::passed(loc, mlir::remark::RemarkOpts::name(name).category("lathe"));
+}
+inline auto missedRemark(mlir::Location loc, llvm::StringRef name) {
+  return mlir::remark::missed(loc, mlir::remark::RemarkOpts::name(name).category("lathe"));
+}
+
+} // namespace lathe
+
+#endif // LATHE_PASSES_COMMON_H

@@ -1,0 +1,146 @@
+//===- DecomposeComposites.cpp - softmax and norms to reductions ----------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Until here softmax and the norms are ops of their own, so that patterns can
+// find them. Fusion sees them as reductions and pointwise ops over the same
+// rows, and gathers their neighbours with them. 16-bit types compute in f32.
+//
+//   %y = softmax %x      =>   %m = reduce max %x; %e = exp (sub %x, %m)
+//                             %s = reduce sum %e; %y = div %e, %s
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+/// Builds in the type that accumulates, f32 for narrower floats.
+struct RowBuilder {
+  RowBuilder(PatternRewriter &rewriter, Location loc, Value x, SmallVector<int64_t> axes)
+      : b(rewriter), loc(loc), axes(std::move(axes)), original(elementTypeOf(x)) {
+    wide = original.isF64() ? original : Type(b.getF32Type());
+  }
+
+  Value widen(Value v) {
+    return elementTypeOf(v) == wide
+               ? v
+               : CastOp::create(b, loc, withElementType(v.getType(), wide), v, true).getY();
+  }
+  Value narrow(Value v) {
+    return elementTypeOf(v) == original
+               ? v
+               : CastOp::create(b, loc, withElementType(v.getType(), original), v, true).getY();
+  }
+  Value reduce(ReduceKind kind, Value v) {
+    return ReduceOp::create(b, loc, v, kind, axes, /*keepdims=*/true);
+  }
+  Value number(double value) {
+    auto type = tensorType(wide, ArrayRef<int64_t>{});
+    return ConstantOp::create(b, loc, DenseElementsAttr::get(type, b.getFloatAttr(wide, value)));
+  }
+  /// Number of elements of a row as data.
+  Value rowLength(Value x) {
+    DimExpr length = 1;
+    for (int64_t axis : axes)
+      length = length * dimOf(x, axis);
+    if (auto constant = length.constant())
+      return number(double(*constant));
+    auto type = tensorType(b.getI64Type(), ArrayRef<int64_t>{});
+    Attribute dims[] = {DimAttr::get(b.getContext(), length)};
+    Value count = DimValueOp::create(b, loc, type, b.getArrayAttr(dims));
+    return CastOp::create(b, loc, tensorType(wide, ArrayRef<int64_t>{}), count, true);
+  }
+
+  PatternRewriter &b;
+  Location loc;
+  SmallVector<int64_t> axes;
+  Type original, wide;
+};
+
+SmallVector<int64_t> axesFrom(int64_t axis, Value x) {
+  SmallVector<int64_t> axes(cast<TensorType>(x.getType()).getRank() - axis);
+  std::iota(axes.begin(), axes.end(), axis);
+  return axes;
+}
+
+struct DecomposeSoftmax : OpRewritePattern<SoftmaxOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SoftmaxOp op, PatternRewriter &rewriter) const override {
+    Location loc = op.getLoc();
+    RowBuilder row(rewriter, loc, op.getX(), {int64_t(op.getAxis())});
+    Value x = row.widen(op.getX());
+    Value shifted = SubOp::create(rewriter, loc, x, row.reduce(ReduceKind::Max, x));
+    Value e = ExpOp::create(rewriter, loc, shifted);
+    Value sum = row.reduce(ReduceKind::Sum, e);
+    Value y = op.getLog()
+                  ? SubOp::create(rewriter, loc, shifted, LogOp::create(rewriter, loc, sum)).getY()
+                  : DivOp::create(rewriter, loc, e, sum).getY();
+    rewriter.replaceOp(op, row.narrow(y));
+    return success();
+  }
+};
+
+struct DecomposeLayerNorm : OpRewritePattern<LayerNormOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(LayerNormOp op, PatternRewriter &rewriter) const override {
+    Location loc = op.getLoc();
+    RowBuilder row(rewriter, loc, op.getX(), axesFrom(op.getAxis(), op.getX()));
+    Value x = row.widen(op.getX()), n = row.rowLength(op.getX());
+    Value mean = DivOp::create(rewriter, loc, row.reduce(ReduceKind::Sum, x), n);
+    Value centred = SubOp::create(rewriter, loc, x, mean);
+    Value squares = MulOp::create(rewriter, loc, centred, centred);
+    Value variance = DivOp::create(rewriter, loc, row.reduce(ReduceKind::Sum, squares), n);
+    Value shifted =
+        AddOp::create(rewriter, loc, variance, row.number(op.getEpsilon().convertToDouble()));
+    Value y = MulOp::create(rewriter, loc, centred, RsqrtOp::create(rewriter, loc, shifted));
+    y = MulOp::create(rewriter, loc, y, row.widen(op.getScale()));
+    if (op.getBias())
+      y = AddOp::create(rewriter, loc, y, row.widen(op.getBias()));
+    rewriter.replaceOp(op, row.narrow(y));
+    return success();
+  }
+};
+
+struct DecomposeRmsNorm : OpRewritePattern<RmsNormOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(RmsNormOp op, PatternRewriter &rewriter) const override {
+    Location loc = op.getLoc();
+    RowBuilder row(rewriter, loc, op.getX(), axesFrom(op.getAxis(), op.getX()));
+    Value x = row.widen(op.getX()), n = row.rowLength(op.getX());
+    Value squares = MulOp::create(rewriter, loc, x, x);
+    Value mean = DivOp::create(rewriter, loc, row.reduce(ReduceKind::Sum, squares), n);
+    Value shifted = AddOp::create(rewriter, loc, mean, row.number(op.getEpsilon().convertToDouble()));
+    Value y = MulOp::create(rewriter, loc, x, RsqrtOp::create(rewriter, loc, shifted));
+    y = MulOp::create(rewriter, loc, y, row.widen(op.getScale()));
+    rewriter.replaceOp(op, row.narrow(y));
+    return success();
+  }
+};
+
+struct DecomposeCompositesPass : ModulePass<DecomposeCompositesPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-decompose-composites";
+  static constexpr llvm::StringLiteral kSummary = "Expand softmax and norms into reductions";
+
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<DecomposeSoftmax, DecomposeLayerNorm, DecomposeRmsNorm>(&getContext());
+    FrozenRewritePatternSet frozen(std::move(patterns));
+    for (ModuleOp module : targetModules(getOperation()))
+      walkAndApplyPatterns(module, frozen);
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createDecomposeCompositesPass() {
+  return std::make_unique<DecomposeCompositesPass>();
+}
+
+} // namespace lathe

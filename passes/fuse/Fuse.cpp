@@ -1,0 +1,48 @@
+//===- Fuse.cpp - from graph ops to kernels -------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Gathers the ops of every entry into lathe.kernel regions. Nothing here knows
+// an op by name: classes and access maps decide (StructuredOpInterface). What
+// was fused and what was not, and why, are remarks.
+//
+//   %m = lathe.matmul %x, %w            %r = lathe.kernel "matmul_add_relu" gemm (...) {
+//   %a = lathe.add %m, %b           =>    matmul, add, relu
+//   %r = lathe.max %a, %zero            }
+//
+//===----------------------------------------------------------------------===//
+#include "FusionGraph.h"
+
+#include "mlir/Transforms/RegionUtils.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+struct FusePass : ModulePass<FusePass> {
+  static constexpr llvm::StringLiteral kName = "lathe-fuse";
+  static constexpr llvm::StringLiteral kSummary = "Gather graph ops into kernels";
+
+  void runOnOperation() override {
+    for (ModuleOp module : targetModules(getOperation())) {
+      for (func::FuncOp func : module.getOps<func::FuncOp>()) {
+        if (func.isExternal())
+          continue;
+        IRRewriter rewriter(&getContext());
+        (void)runRegionDCE(rewriter, func->getRegions());
+        fuse::FusionGraph graph(func, symbolOptima(module));
+        fuse::growContractions(graph);
+        fuse::growReductions(graph);
+        fuse::growWindows(graph);
+        fuse::Resolution resolution = fuse::resolveFreeOps(graph);
+        fuse::outline(func, graph, resolution);
+      }
+    }
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createFusePass() { return std::make_unique<FusePass>(); }
+
+} // namespace lathe

@@ -1,0 +1,94 @@
+//===- FusionGraph.h - ops, kernels in the making, dependences --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What fuse reasons over: the ops of one entry in order, and groups that will
+// become kernels. A group owns ops, each once. An op that no group owns is
+// free: it may be computed again inside any group that reads it, or get a group
+// of its own. Ownership keeps the graph of groups free of cycles.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_PASSES_FUSE_FUSIONGRAPH_H
+#define LATHE_PASSES_FUSE_FUSIONGRAPH_H
+
+#include "../Common.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace lathe::fuse {
+
+struct Group {
+  RegionKind kind = RegionKind::Pointwise;
+  mlir::Operation *heart = nullptr;
+  llvm::SmallVector<mlir::Operation *> members; ///< in program order
+  /// Sizes over which members iterate: of the result, or for a reduction of its operand.
+  std::vector<DimExpr> space;
+  /// Reduction: whether a dimension of `space` is reduced.
+  std::vector<bool> reduced;
+
+  bool isContraction() const {
+    return kind == RegionKind::Gemm || kind == RegionKind::Conv || kind == RegionKind::Attention;
+  }
+};
+
+class FusionGraph {
+public:
+  FusionGraph(mlir::func::FuncOp func, std::map<std::string, int64_t> optima);
+
+  llvm::ArrayRef<mlir::Operation *> ops() const { return program; }
+  Group *ownerOf(mlir::Operation *op) const { return owners.lookup(op); }
+  bool isFree(mlir::Operation *op) const { return classOf(op) && !owners.count(op); }
+  const std::vector<std::unique_ptr<Group>> &groups() const { return all; }
+
+  /// A new group around `heart`.
+  Group &create(mlir::Operation *heart, RegionKind kind);
+  /// Whether the group may own the op too: no value would have to leave and come back.
+  bool mayOwn(mlir::Operation *op, const Group &group) const;
+  void own(mlir::Operation *op, Group &group);
+  /// Gives up the ownership of a member that is not the heart.
+  void release(mlir::Operation *op, Group &group);
+
+  /// Results of members that something outside reads. `inside` tells ops that are
+  /// computed again within the group alone.
+  llvm::SmallVector<mlir::Value>
+  outputs(const Group &group,
+          llvm::function_ref<bool(mlir::Operation *)> inside = nullptr) const;
+
+  /// Elements at the sizes that are optimised for.
+  double count(llvm::ArrayRef<DimExpr> dims) const;
+
+private:
+  std::vector<mlir::Operation *> program;
+  llvm::DenseMap<mlir::Operation *, unsigned> order;
+  llvm::DenseMap<mlir::Operation *, Group *> owners;
+  std::vector<std::unique_ptr<Group>> all;
+  std::map<std::string, int64_t> optima;
+};
+
+/// Contractions take what follows them, point by point, and the re-indexing of
+/// what they store.
+void growContractions(FusionGraph &graph);
+/// Reductions gather the ops over the same rows.
+void growReductions(FusionGraph &graph);
+/// Window ops, scans and scatters with what follows them point by point.
+void growWindows(FusionGraph &graph);
+
+/// What became of each free op.
+struct Resolution {
+  /// Computed again inside these groups; no kernel or memory of its own.
+  llvm::DenseMap<mlir::Operation *, llvm::SetVector<Group *>> inlined;
+};
+/// Decides for every free op: inside its readers, a member of one, or a kernel.
+Resolution resolveFreeOps(FusionGraph &graph);
+
+/// Replaces the groups by lathe.kernel ops.
+void outline(mlir::func::FuncOp func, FusionGraph &graph, const Resolution &resolution);
+
+/// Same sizes, dimension by dimension.
+inline bool hasDims(mlir::Value value, const std::vector<DimExpr> &dims) {
+  return dimsOf(value) == dims;
+}
+
+} // namespace lathe::fuse
+
+#endif // LATHE_PASSES_FUSE_FUSIONGRAPH_H

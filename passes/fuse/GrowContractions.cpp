@@ -1,0 +1,146 @@
+//===- GrowContractions.cpp - epilogues -----------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A contraction computes its result tile by tile in registers: pointwise ops
+// over the same sizes cost nothing there, and a result that is only split and
+// permuted afterwards can be stored where it belongs at once.
+//
+//   %m = matmul %x, %w                       kernel gemm {
+//   %a = add %m, %residual              =>     matmul, add, reshape, transpose
+//   %t = transpose (reshape %a)              }
+//
+//===----------------------------------------------------------------------===//
+#include "FusionGraph.h"
+
+using namespace mlir;
+
+namespace lathe::fuse {
+
+/// Adds the pointwise ops after the heart, as long as one value leaves the group.
+static void growEpilogue(FusionGraph &graph, Group &group) {
+  SmallVector<Operation *> taken;
+  bool started = false;
+  for (Operation *op : graph.ops()) {
+    if (op == group.heart) {
+      started = true;
+      continue;
+    }
+    if (!started || !graph.isFree(op) || !isClass(op, OpClass::Pointwise) ||
+        !hasDims(op->getResult(0), group.space))
+      continue;
+    bool reads = llvm::any_of(op->getOperands(), [&](Value operand) {
+      Operation *producer = operand.getDefiningOp();
+      return producer && graph.ownerOf(producer) == &group && hasDims(operand, group.space);
+    });
+    if (!reads)
+      continue;
+    if (!graph.mayOwn(op, group)) {
+      missedRemark(op->getLoc(), "Epilogue")
+          << "not fused into the contraction before it: an operand depends on its result "
+             "through another kernel";
+      continue;
+    }
+    graph.own(op, group);
+    taken.push_back(op);
+  }
+  // One store per point: the longest prefix after which a single value is left.
+  while (!taken.empty() && graph.outputs(group).size() != 1) {
+    missedRemark(taken.back()->getLoc(), "Epilogue")
+        << "not fused into the contraction before it: more than one value would leave the kernel";
+    graph.release(taken.pop_back_val(), group);
+  }
+  for (Operation *op : taken)
+    passedRemark(op->getLoc(), "Epilogue") << "fused into the contraction before it";
+}
+
+/// Whether every reader needs the value in memory as it is.
+static bool wantsMemory(Value value) {
+  return llvm::all_of(value.getUsers(), [](Operation *user) {
+    std::optional<OpClass> kind = classOf(user);
+    if (!kind || *kind == OpClass::Gemm || *kind == OpClass::Attention || *kind == OpClass::Conv)
+      return true;
+    return isView(user) && wantsMemory(user->getResult(0));
+  });
+}
+
+/// Whether `to` is `from` with dimensions split into several, none merged.
+static bool onlySplits(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
+  size_t t = 0;
+  for (const DimExpr &dim : from) {
+    DimExpr part = 1;
+    do {
+      if (t == to.size())
+        return false;
+      part = part * to[t++];
+    } while (part != dim);
+  }
+  return t == to.size();
+}
+
+/// A map that permutes dimensions.
+static bool isPermutation(Operation *op) {
+  auto structured = dyn_cast<StructuredOpInterface>(op);
+  if (!structured || structured.getOpClass() != OpClass::Movement || op->getNumOperands() != 1)
+    return false;
+  AffineMap map = structured.getAccessMaps().front();
+  return map && map.isPermutation();
+}
+
+static void growOutputMap(FusionGraph &graph, Group &group) {
+  SmallVector<Value> outputs = graph.outputs(group);
+  if (outputs.size() != 1 || !outputs[0].hasOneUse())
+    return;
+  Operation *first = *outputs[0].user_begin(), *second = first;
+  bool split = isView(first) && onlySplits(dimsOf(outputs[0]), dimsOf(first->getResult(0)));
+  if (split) {
+    if (!first->getResult(0).hasOneUse())
+      return;
+    second = *first->getResult(0).user_begin();
+  }
+  if (!graph.isFree(first) || !graph.isFree(second) || !isPermutation(second) ||
+      !wantsMemory(second->getResult(0)))
+    return;
+  if (split)
+    graph.own(first, group);
+  graph.own(second, group);
+  passedRemark(second->getLoc(), "OutputMap") << "the kernel before stores its result in this order";
+}
+
+static std::optional<RegionKind> contractionKind(Operation *op) {
+  std::optional<OpClass> kind = classOf(op);
+  if (kind == OpClass::Gemm)
+    return RegionKind::Gemm;
+  if (kind == OpClass::Conv)
+    return RegionKind::Conv;
+  if (kind == OpClass::Attention)
+    return RegionKind::Attention;
+  return std::nullopt;
+}
+
+void growContractions(FusionGraph &graph) {
+  // All hearts first: an epilogue may then see which operands other kernels make.
+  SmallVector<Group *> groups;
+  for (Operation *op : graph.ops())
+    if (std::optional<RegionKind> kind = contractionKind(op))
+      groups.push_back(&graph.create(op, *kind));
+  for (Group *group : groups) {
+    growEpilogue(graph, *group);
+    growOutputMap(graph, *group);
+  }
+}
+
+void growWindows(FusionGraph &graph) {
+  for (Operation *op : graph.ops()) {
+    if (!graph.isFree(op))
+      continue;
+    OpClass kind = *classOf(op);
+    if (kind == OpClass::Window)
+      growEpilogue(graph, graph.create(op, RegionKind::Pointwise));
+    else if (kind == OpClass::Scan)
+      graph.create(op, RegionKind::Scan);
+    else if (kind == OpClass::Scatter)
+      graph.create(op, RegionKind::Copy);
+  }
+}
+
+} // namespace lathe::fuse

@@ -1,0 +1,119 @@
+//===- GrowReductions.cpp - ops over the same rows ------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A reduction reads rows; whoever reads the same rows, or the row's result,
+// joins, so that the data is loaded once.
+//
+//   %m = reduce max %x         kernel reduction {
+//   %e = exp (sub %x, %m)  =>    reduce, sub, exp, reduce, div
+//   %s = reduce sum %e         }
+//   %y = div %e, %s
+//
+//===----------------------------------------------------------------------===//
+#include "FusionGraph.h"
+
+using namespace mlir;
+
+namespace lathe::fuse {
+
+/// Which dimensions of the first operand are reduced; empty when it is no plain reduction.
+static std::vector<bool> reducedDims(Operation *op) {
+  auto structured = cast<StructuredOpInterface>(op);
+  size_t parallel = llvm::count(structured.getIterators(), utils::IteratorType::parallel);
+  AffineMap map = structured.getAccessMaps().front();
+  std::vector<bool> reduced;
+  if (!map)
+    return reduced;
+  for (AffineExpr expr : map.getResults()) {
+    auto dim = dyn_cast<AffineDimExpr>(expr);
+    reduced.push_back(dim && dim.getPosition() >= parallel);
+  }
+  return reduced;
+}
+
+static std::vector<DimExpr> withoutOnes(ArrayRef<DimExpr> dims) {
+  std::vector<DimExpr> kept;
+  for (const DimExpr &dim : dims)
+    if (dim != DimExpr(1))
+      kept.push_back(dim);
+  return kept;
+}
+
+/// One value a row, with or without the reduced dimensions as 1.
+static bool isRowValue(Value value, const Group &group) {
+  std::vector<DimExpr> rows;
+  for (auto [dim, reduced] : llvm::zip(group.space, group.reduced))
+    if (!reduced)
+      rows.push_back(dim);
+  return withoutOnes(dimsOf(value)) == withoutOnes(rows);
+}
+
+static bool isMemberValue(const FusionGraph &graph, Value value, const Group &group) {
+  Operation *producer = value.getDefiningOp();
+  return producer && graph.ownerOf(producer) == &group;
+}
+
+/// Whether the op works on the group's rows and reads something of the group.
+static bool fits(const FusionGraph &graph, Operation *op, const Group &group) {
+  if (!llvm::any_of(op->getOperands(),
+                    [&](Value operand) { return isMemberValue(graph, operand, group); }))
+    return false;
+  OpClass kind = *classOf(op);
+  Value result = op->getResult(0);
+  if (kind == OpClass::Pointwise)
+    return hasDims(result, group.space) || isRowValue(result, group);
+  if (kind == OpClass::Reduction)
+    return hasDims(op->getOperand(0), group.space) && reducedDims(op) == group.reduced;
+  if (kind != OpClass::Movement || op->getNumOperands() != 1)
+    return false;
+  if (isView(op))
+    return isRowValue(op->getOperand(0), group) && isRowValue(result, group);
+  // A broadcast of the row's value over the row.
+  AffineMap map = cast<StructuredOpInterface>(op).getAccessMaps().front();
+  return map && map.isProjectedPermutation(/*allowZeroInResults=*/true) && !map.isPermutation() &&
+         isRowValue(op->getOperand(0), group) && hasDims(result, group.space);
+}
+
+static void grow(FusionGraph &graph, Group &group) {
+  bool started = false;
+  for (Operation *op : graph.ops()) {
+    started |= op == group.heart;
+    if (!started || !graph.isFree(op) || !fits(graph, op, group))
+      continue;
+    if (graph.mayOwn(op, group)) {
+      graph.own(op, group);
+      passedRemark(op->getLoc(), "RowFusion") << "fused with the reduction over the same rows";
+    } else {
+      missedRemark(op->getLoc(), "RowFusion")
+          << "not fused with the reduction over the same rows: an operand depends on it "
+             "through another kernel";
+    }
+  }
+  // What makes the rows joins when others read it too: it is stored on the way.
+  for (Operation *op : llvm::reverse(graph.ops())) {
+    if (!graph.isFree(op) || !isClass(op, OpClass::Pointwise) ||
+        !hasDims(op->getResult(0), group.space))
+      continue;
+    bool inside = false, outside = false;
+    for (Operation *user : op->getResult(0).getUsers())
+      (graph.ownerOf(user) == &group ? inside : outside) = true;
+    if (inside && outside && graph.mayOwn(op, group)) {
+      graph.own(op, group);
+      passedRemark(op->getLoc(), "RowFusion") << "computed and stored by the reduction that reads it";
+    }
+  }
+}
+
+void growReductions(FusionGraph &graph) {
+  for (Operation *op : graph.ops()) {
+    if (!graph.isFree(op) || !isClass(op, OpClass::Reduction))
+      continue;
+    Group &group = graph.create(op, RegionKind::Reduction);
+    group.space = dimsOf(op->getOperand(0));
+    group.reduced = reducedDims(op);
+    if (!group.reduced.empty())
+      grow(graph, group);
+  }
+}
+
+} // namespace lathe::fuse

@@ -1,0 +1,158 @@
+//===- ResolveFreeOps.cpp - what is computed where it is read -------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// From the results backwards, each op that no kernel owns is put inside its
+// readers (index maps and cheap arithmetic are recomputed there), becomes one
+// more output of a reader with the same sizes, or starts a kernel of its own.
+// The measure is bytes: storing a value costs a write and a read per reader,
+// computing it again costs its operands per reader.
+//
+//   %t = transpose %x                       kernel { add (transpose %x), %z }
+//   %y = add %t, %z                     =>
+//
+//===----------------------------------------------------------------------===//
+#include "FusionGraph.h"
+
+using namespace mlir;
+
+namespace lathe::fuse {
+
+namespace {
+
+/// Recomputation beyond this factor is refused whatever the bytes.
+constexpr double kMaxRepeats = 4;
+constexpr unsigned kMaxMovementReaders = 8;
+
+class Resolver {
+public:
+  explicit Resolver(FusionGraph &graph) : graph(graph) {}
+
+  Resolution run() {
+    for (Operation *op : llvm::reverse(graph.ops()))
+      if (graph.isFree(op) && !op->use_empty())
+        resolve(op);
+    return std::move(result);
+  }
+
+private:
+  /// Who reads an op's result.
+  struct Readers {
+    llvm::SetVector<Group *> groups;
+    bool memory = false; ///< someone needs it in memory
+  };
+
+  Readers readersOf(Operation *op) const {
+    Readers readers;
+    for (OpOperand &use : op->getUses()) {
+      Operation *user = use.getOwner();
+      if (Group *group = graph.ownerOf(user)) {
+        if (group->heart == user && needsMemory(*group))
+          readers.memory = true;
+        else
+          readers.groups.insert(group);
+        continue;
+      }
+      auto inlined = result.inlined.find(user);
+      if (inlined == result.inlined.end())
+        readers.memory = true;
+      else
+        readers.groups.insert(inlined->second.begin(), inlined->second.end());
+    }
+    return readers;
+  }
+
+  /// Hearts that read their operands many times or in an order of their own.
+  static bool needsMemory(const Group &group) {
+    return group.isContraction() || group.kind == RegionKind::Scan ||
+           isClass(group.heart, OpClass::Scatter) || isClass(group.heart, OpClass::Window);
+  }
+
+  /// In memory already, densely: a view of it costs nothing.
+  bool isStored(Value value) const {
+    if (physicalDimsOf(value.getType()) != dimsOf(value))
+      return false;
+    Operation *producer = value.getDefiningOp();
+    if (!producer || graph.ownerOf(producer) || !classOf(producer))
+      return true;
+    return isa<ConstantOp>(producer) && !isNumber(producer);
+  }
+
+  void resolve(Operation *op) {
+    OpClass kind = *classOf(op);
+    Readers readers = readersOf(op);
+    if (isa<ConstantOp>(op))
+      return; // numbers go into the text of kernels, other constants stay weights
+    if (isView(op) && (isStored(op->getOperand(0)) ||
+                       (readers.memory && physicalDimsOf(op->getOperand(0).getType()) ==
+                                              dimsOf(op->getOperand(0)))))
+      return; // stays as a view between kernels
+    if (readers.memory) {
+      store(op, readers, "something outside kernels, or a contraction, reads it from memory");
+      return;
+    }
+    std::string reason;
+    if (kind == OpClass::Source || worthRepeating(op, kind, readers, reason)) {
+      result.inlined[op] = readers.groups;
+      return;
+    }
+    store(op, readers, reason);
+  }
+
+  bool worthRepeating(Operation *op, OpClass kind, const Readers &readers, std::string &reason) {
+    double size = std::max(1.0, graph.count(dimsOf(op->getResult(0))));
+    double repeats = 0;
+    for (Group *group : readers.groups)
+      repeats += std::max(1.0, graph.count(group->space) / size);
+    bool single = readers.groups.size() == 1;
+    unsigned data = llvm::count_if(op->getOperands(), [](Value operand) {
+      return !operand.getDefiningOp() || !isNumber(operand.getDefiningOp());
+    });
+    if (kind == OpClass::Movement && data == 1) {
+      if (readers.groups.size() <= kMaxMovementReaders)
+        return true;
+      reason = "more than " + std::to_string(kMaxMovementReaders) + " kernels read it";
+      return false;
+    }
+    if (repeats > kMaxRepeats) {
+      reason = "it would be computed " + std::to_string(int64_t(repeats)) + " times";
+      return false;
+    }
+    if (single)
+      return true;
+    // Two readers: computing again pays if it reads no more than the stored value would be.
+    unsigned large = llvm::count_if(op->getOperands(), [&](Value operand) {
+      return graph.count(dimsOf(operand)) * 2 > size;
+    });
+    if (kind == OpClass::Pointwise && large <= 1 && readers.groups.size() <= 2)
+      return true;
+    reason = std::to_string(readers.groups.size()) + " kernels read it";
+    return false;
+  }
+
+  void store(Operation *op, const Readers &readers, const std::string &reason) {
+    // A kernel over the same sizes that reads it anyway can store it too.
+    for (Operation *user : op->getResult(0).getUsers()) {
+      Group *group = graph.ownerOf(user);
+      if (!group || group->isContraction() || group->kind == RegionKind::Scan ||
+          group->kind == RegionKind::Copy || isClass(group->heart, OpClass::Window) ||
+          !isClass(user, OpClass::Pointwise) || !hasDims(op->getResult(0), group->space) ||
+          !graph.mayOwn(op, *group))
+        continue;
+      graph.own(op, *group);
+      passedRemark(op->getLoc(), "Store") << "computed and stored by a kernel that reads it";
+      return;
+    }
+    missedRemark(op->getLoc(), "Store") << "stored by a kernel of its own: " << reason;
+    bool computes = isClass(op, OpClass::Pointwise);
+    graph.create(op, computes ? RegionKind::Pointwise : RegionKind::Copy);
+  }
+
+  FusionGraph &graph;
+  Resolution result;
+};
+
+} // namespace
+
+Resolution resolveFreeOps(FusionGraph &graph) { return Resolver(graph).run(); }
+
+} // namespace lathe::fuse

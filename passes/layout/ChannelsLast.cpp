@@ -1,0 +1,204 @@
+//===- ChannelsLast.cpp - images as NHWC on the CPU -----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The CPU's convolution kernels read all channels of a pixel in one go, so
+// images are stored channels last. Every convolution and pool is turned, and
+// the transposes around it move through pointwise ops, reductions and concats
+// until they meet their opposites. What is left is paid for at the borders.
+//
+//   %y = conv %x {nchw}              %t = transpose {0, 2, 3, 1} %x
+//   %r = max %y, %zero         =>    %y = conv %t {nhwc}
+//   %z = conv %r {nchw}              %r = max %y, %zero
+//                                    %z = transpose {0, 3, 1, 2} (conv %r {nhwc})
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+#include "../simplify/Patterns.h"
+
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+/// Dimension d of the result is dimension perm[d] of the operand.
+using Perm = SmallVector<int64_t>;
+
+Perm toLast(int64_t rank) {
+  Perm perm = {0};
+  for (int64_t d = 2; d < rank; ++d)
+    perm.push_back(d);
+  perm.push_back(1);
+  return perm;
+}
+Perm inverse(ArrayRef<int64_t> perm) {
+  Perm result(perm.size());
+  for (auto [d, source] : llvm::enumerate(perm))
+    result[source] = d;
+  return result;
+}
+int64_t rankOf(Value value) { return cast<TensorType>(value.getType()).getRank(); }
+
+Value transpose(PatternRewriter &b, Location loc, Value x, ArrayRef<int64_t> perm) {
+  return TransposeOp::create(b, loc, x, perm);
+}
+
+/// conv and pool to channels last between two transposes.
+template <typename OpTy> struct TurnWindowOp : OpRewritePattern<OpTy> {
+  using OpRewritePattern<OpTy>::OpRewritePattern;
+  LogicalResult matchAndRewrite(OpTy op, PatternRewriter &rewriter) const override {
+    if (op.getLayout() == ConvLayout::ChannelsLast)
+      return rewriter.notifyMatchFailure(op, "channels are last already");
+    Perm perm = toLast(rankOf(op.getX()));
+    Value x = transpose(rewriter, op.getLoc(), op.getX(), perm);
+    IRMapping mapping;
+    mapping.map(op.getX(), x);
+    Operation *clone = rewriter.clone(*op.getOperation(), mapping);
+    auto turned = cast<OpTy>(clone);
+    turned.setLayout(ConvLayout::ChannelsLast);
+    std::vector<DimExpr> dims;
+    std::vector<DimExpr> old = dimsOf(op.getY());
+    for (int64_t d : perm)
+      dims.push_back(old[d]);
+    turned.getY().setType(tensorType(elementTypeOf(op.getY()), dims));
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), turned.getY(), inverse(perm)));
+    return success();
+  }
+};
+
+/// The operand under the permutation, when that costs nothing: it is a transpose
+/// the other way round, or has at most one dimension that is not 1.
+Value permuted(PatternRewriter &b, Value operand, ArrayRef<int64_t> perm, int64_t rank) {
+  if (auto before = operand.getDefiningOp<TransposeOp>())
+    if (Perm(before.getPerm()) == inverse(perm))
+      return before.getX();
+  std::vector<DimExpr> dims = dimsOf(operand);
+  int64_t pad = rank - int64_t(dims.size());
+  dims.insert(dims.begin(), pad, DimExpr(1));
+  int64_t large = llvm::count_if(dims, [](const DimExpr &dim) { return dim != DimExpr(1); });
+  if (large == 0)
+    return operand;
+  if (large > 1)
+    return {};
+  std::vector<DimExpr> turned;
+  for (int64_t d : perm)
+    turned.push_back(dims[d]);
+  return ReshapeOp::create(b, operand.getLoc(), tensorType(elementTypeOf(operand), turned), operand);
+}
+
+/// Pointwise ops below a transpose: pointwise first, transpose behind.
+struct SinkThroughPointwise : RewritePattern {
+  SinkThroughPointwise(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
+  LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
+    if (!isClass(op, OpClass::Pointwise) || op->getNumResults() != 1)
+      return rewriter.notifyMatchFailure(op, "is not pointwise");
+    int64_t rank = rankOf(op->getResult(0));
+    TransposeOp above;
+    for (Value operand : op->getOperands())
+      if (auto candidate = operand.getDefiningOp<TransposeOp>())
+        if (rankOf(candidate.getY()) == rank &&
+            candidate.getX().getDefiningOp<TransposeOp>() == nullptr)
+          above = candidate;
+    if (!above)
+      return rewriter.notifyMatchFailure(op, "no transpose above");
+    // The result is transpose(op(.., x, ..)) with the same permutation.
+    Perm perm(above.getPerm()), back = inverse(perm);
+    SmallVector<Value> operands;
+    for (Value operand : op->getOperands()) {
+      Value turned = permuted(rewriter, operand, back, rank);
+      if (!turned)
+        return rewriter.notifyMatchFailure(op, "an operand would need a transpose of its own");
+      operands.push_back(turned);
+    }
+    std::vector<DimExpr> dims = dimsOf(op->getResult(0)), turned;
+    for (int64_t d : back)
+      turned.push_back(dims[d]);
+    Operation *below = rewriter.clone(*op);
+    below->setOperands(operands);
+    below->getResult(0).setType(tensorType(elementTypeOf(op->getResult(0)), turned));
+    rewriter.replaceOp(op, transpose(rewriter, op->getLoc(), below->getResult(0), perm));
+    return success();
+  }
+};
+
+/// reduce(transpose(x)) reduces the dimensions where they lie.
+struct SinkThroughReduce : OpRewritePattern<ReduceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReduceOp op, PatternRewriter &rewriter) const override {
+    auto above = op.getX().getDefiningOp<TransposeOp>();
+    if (!above)
+      return rewriter.notifyMatchFailure(op, "no transpose above");
+    ArrayRef<int64_t> perm = above.getPerm();
+    SmallVector<int64_t> axes;
+    for (int64_t axis : op.getAxes())
+      axes.push_back(perm[axis]);
+    llvm::sort(axes);
+    Value below = ReduceOp::create(rewriter, op.getLoc(), above.getX(), op.getKind(), axes,
+                                   op.getKeepdims());
+    if (op.getKeepdims()) {
+      rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), below, perm));
+      return success();
+    }
+    // Kept dimensions of the result in the order of the operand below.
+    Perm kept, order;
+    for (int64_t d : perm)
+      if (!llvm::is_contained(axes, d))
+        kept.push_back(d);
+    for (int64_t d : kept)
+      order.push_back(llvm::count_if(kept, [&](int64_t other) { return other < d; }));
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), below, order));
+    return success();
+  }
+};
+
+/// concat(transpose(x), transpose(y)): concat where they lie.
+struct SinkThroughConcat : OpRewritePattern<ConcatOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ConcatOp op, PatternRewriter &rewriter) const override {
+    SmallVector<Value> operands;
+    Perm perm;
+    for (Value input : op.getInputs()) {
+      auto above = input.getDefiningOp<TransposeOp>();
+      if (!above || (!perm.empty() && Perm(above.getPerm()) != perm))
+        return rewriter.notifyMatchFailure(op, "inputs are not transposed alike");
+      perm = Perm(above.getPerm());
+      operands.push_back(above.getX());
+    }
+    Value below = ConcatOp::create(rewriter, op.getLoc(), operands, perm[op.getAxis()]);
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), below, perm));
+    return success();
+  }
+};
+
+struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-channels-last";
+  static constexpr llvm::StringLiteral kSummary = "Store images channels last on the CPU";
+
+  void runOnOperation() override {
+    for (ModuleOp module : targetModules(getOperation())) {
+      FailureOr<Target> target = targetOf(module);
+      if (failed(target))
+        return signalPassFailure();
+      if (target->isCuda())
+        continue;
+      RewritePatternSet patterns(&getContext());
+      patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>, SinkThroughPointwise,
+                   SinkThroughReduce, SinkThroughConcat>(&getContext());
+      populateMovementPatterns(patterns);
+      populateConstantPatterns(patterns);
+      if (failed(applyPatternsGreedily(module, std::move(patterns)))) {
+        module.emitError("moving transposes did not come to an end");
+        return signalPassFailure();
+      }
+    }
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createChannelsLastPass() { return std::make_unique<ChannelsLastPass>(); }
+
+} // namespace lathe

@@ -1,0 +1,370 @@
+//===- Plan.cpp - the host program of each entry --------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Turns each entry into an exec.program: buffers for its values, launches in
+// order, guards on sizes, offsets in one arena. Views cost nothing, outputs are
+// written where the caller wants them, and states where they live. Equal
+// kernels become one exec.kernel.
+//
+//   func @main(%x) {                      exec.kernel @relu_0 {...}
+//     %y = lathe.kernel "relu_0" (%x)  =>  exec.program @main {
+//     return %y }                            size, buffers, input, output
+//                                            exec.launch @relu_0(%x, %y) }
+//
+//===----------------------------------------------------------------------===//
+#include "ProgramBuilder.h"
+
+#include "../select/Describe.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+using exec::BufferKind;
+
+class EntryPlanner {
+public:
+  EntryPlanner(func::FuncOp func, bool taps) : func(func), taps(taps), builder(func) {}
+
+  LogicalResult run() {
+    module = func->getParentOfType<ModuleOp>();
+    collectStates();
+    auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
+    builder.createBlock(&program.getBody());
+    if (failed(plan::emitSizes(func, states, symbols(), builder)))
+      return failure();
+    plan::emitGuards(func, states, builder);
+    for (StateOp state : states)
+      exec::StateOp::create(builder, state.getLoc(), state.getSymName());
+    if (failed(declareBuffers()) || failed(emitSteps()))
+      return failure();
+    auto target = targetOf(module);
+    if (failed(target))
+      return failure();
+    return plan::assignOffsets(program, module, target->isCuda() ? 256 : 64);
+  }
+
+private:
+  void collectStates() {
+    std::set<StringRef> used;
+    func.walk([&](Operation *op) {
+      if (auto read = dyn_cast<StateReadOp>(op))
+        used.insert(read.getState());
+      else if (auto append = dyn_cast<StateAppendOp>(op))
+        used.insert(append.getState());
+    });
+    for (StateOp state : module.getOps<StateOp>())
+      if (used.count(state.getSymName()))
+        states.push_back(state);
+  }
+
+  std::set<std::string> symbols() {
+    std::set<std::string> names = symbolsOf(func.getBody().front(), {});
+    func.walk([&](KernelOp kernel) {
+      names.merge(symbolsOf(kernel.getBodyBlock(), kernel.getResultTypes()));
+    });
+    for (StateOp state : states) {
+      names.insert(state.getLength().str());
+      for (const DimExpr &dim : dimsOf(state.getType()))
+        dim.collectSymbols(names);
+    }
+    return names;
+  }
+
+  Value buffer(Location loc, Type type, StringRef name, BufferKind kind, int64_t index,
+               Value base = {}, DimExpr offset = 0) {
+    auto at = offset == DimExpr(0) ? DimAttr() : DimAttr::get(builder.getContext(), offset);
+    return exec::BufferOp::create(builder, loc, type, base, builder.getStringAttr(name),
+                                  exec::BufferKindAttr::get(builder.getContext(), kind),
+                                  builder.getI64IntegerAttr(index), at, TypedAttr(), StringAttr(),
+                                  DenseI64ArrayAttr(), UnitAttr())
+        .getMemory();
+  }
+
+  static std::string nameOf(Value value) {
+    SmallVector<StringRef> nodes = nodeNames(value.getLoc());
+    return nodes.empty() ? std::string() : nodes.back().str();
+  }
+
+  LogicalResult declareBuffers() {
+    for (BlockArgument argument : func.getArguments()) {
+      std::string name = inputName(func, argument.getArgNumber());
+      Value input = buffer(argument.getLoc(), argument.getType(), name, BufferKind::Input,
+                           argument.getArgNumber());
+      exec::InputOp::create(builder, argument.getLoc(), name, input, -1);
+      buffers[argument] = input;
+    }
+    for (StateOp state : states)
+      stateBuffers[state.getSymName()] =
+          buffer(state.getLoc(), state.getType(), state.getSymName(), BufferKind::State,
+                 stateBuffers.size());
+    // Outputs: the kernel that makes a value writes it into the caller's memory.
+    Operation *end = func.getBody().front().getTerminator();
+    for (auto [i, value] : llvm::enumerate(end->getOperands())) {
+      std::string name = outputName(func, i);
+      Value output = buffer(value.getLoc(), value.getType(), name, BufferKind::Output, i);
+      exec::OutputOp::create(builder, value.getLoc(), name, output);
+      Value made = value;
+      while (made.getDefiningOp() && isView(made.getDefiningOp()))
+        made = made.getDefiningOp()->getOperand(0);
+      if (made.getDefiningOp<KernelOp>() && !buffers.count(made))
+        buffers[made] = made.getType() == value.getType()
+                            ? output
+                            : buffer(made.getLoc(), made.getType(), nameOf(made), BufferKind::View,
+                                     0, output);
+      else
+        copies.push_back({value, output});
+    }
+    return success();
+  }
+
+  LogicalResult emitSteps() {
+    SmallVector<StateAppendOp> appended;
+    // Buffers stand before all steps; steps are collected in a block of their own.
+    Block *body = builder.getInsertionBlock();
+    Block steps;
+    stepBuilder = OpBuilder::atBlockEnd(&steps, builder.getListener());
+    for (Operation &op : func.getBody().front().without_terminator()) {
+      if (failed(emitStep(op))) {
+        steps.dropAllReferences();
+        return failure();
+      }
+      if (auto append = dyn_cast<StateAppendOp>(op))
+        appended.push_back(append);
+    }
+    for (auto [value, output] : copies)
+      exec::CopyOp::create(*stepBuilder, value.getLoc(), buffers.lookup(value), output);
+    for (StateAppendOp append : appended) {
+      StateOp state = stateOf(append.getState());
+      exec::AdvanceOp::create(*stepBuilder, append.getLoc(), append.getState(),
+                              DimAttr::get(builder.getContext(),
+                                           dimOf(append.getX(), state.getAxis())));
+    }
+    body->getOperations().splice(body->end(), steps.getOperations());
+    return success();
+  }
+
+  LogicalResult emitStep(Operation &op) {
+    if (auto kernel = dyn_cast<KernelOp>(op))
+      return emitLaunch(kernel);
+    if (auto constant = dyn_cast<ConstantOp>(op)) {
+      auto memory = exec::BufferOp::create(
+          builder, op.getLoc(), constant.getType(), Value(), builder.getStringAttr(nameOf(constant)),
+          exec::BufferKindAttr::get(op.getContext(), BufferKind::Weight),
+          builder.getI64IntegerAttr(0), DimAttr(), constant.getValue(), StringAttr(),
+          DenseI64ArrayAttr(), UnitAttr());
+      buffers[constant] = memory.getMemory();
+      return success();
+    }
+    if (auto bind = dyn_cast<BindDimsOp>(op)) {
+      buffers[bind.getY()] = buffer(op.getLoc(), bind.getY().getType(), nameOf(bind.getY()),
+                                    BufferKind::View, 0, buffers.lookup(bind.getX()));
+      return success();
+    }
+    if (isView(&op)) {
+      Value from = op.getOperand(0), to = op.getResult(0);
+      if (!buffers.count(to))
+        buffers[to] = buffer(op.getLoc(), to.getType(), nameOf(to), BufferKind::View, 0,
+                             buffers.lookup(from));
+      return success();
+    }
+    if (auto read = dyn_cast<StateReadOp>(op)) {
+      buffers[read.getY()] = buffer(op.getLoc(), read.getY().getType(), read.getState(),
+                                    BufferKind::View, 0, stateBuffers.lookup(read.getState()));
+      return success();
+    }
+    if (auto append = dyn_cast<StateAppendOp>(op)) {
+      buffers[append.getY()] = buffer(op.getLoc(), append.getY().getType(), append.getState(),
+                                      BufferKind::View, 0, stateBuffers.lookup(append.getState()));
+      return success();
+    }
+    if (auto call = dyn_cast<CustomCallOp>(op))
+      return emitCall(call);
+    if (auto from = dyn_cast<DimFromOp>(op)) {
+      buffers[from.getY()] = buffers.lookup(from.getX());
+      for (auto [i, name] : llvm::enumerate(from.getSymbols()))
+        exec::BindOp::create(*stepBuilder, op.getLoc(), cast<StringAttr>(name).getValue(),
+                             buffers.lookup(from.getX()), i);
+      return success();
+    }
+    return op.emitError("no step of a plan does this: fuse left it outside kernels");
+  }
+
+  StateOp stateOf(StringRef name) {
+    return *llvm::find_if(states, [&](StateOp state) { return state.getSymName() == name; });
+  }
+
+  /// Memory of a kernel's result: the state it is appended to, an output, or the arena.
+  Value resultBuffer(OpResult result) {
+    if (Value known = buffers.lookup(result))
+      return known;
+    if (result.hasOneUse())
+      if (auto append = dyn_cast<StateAppendOp>(*result.user_begin())) {
+        StateOp state = stateOf(append.getState());
+        std::vector<DimExpr> physical = dimsOf(state.getType());
+        DimExpr stride = int64_t(bitWidth(*dtypeOf(elementTypeOf(result))) / 8);
+        for (size_t d = state.getAxis() + 1; d < physical.size(); ++d)
+          stride = stride * physical[d];
+        return buffer(result.getLoc(), result.getType(), nameOf(result), BufferKind::View, 0,
+                      stateBuffers.lookup(append.getState()),
+                      DimExpr::symbol(state.getLength().str()) * stride);
+      }
+    return buffer(result.getLoc(), result.getType(), nameOf(result), BufferKind::Arena, 0);
+  }
+
+  LogicalResult emitLaunch(KernelOp kernel) {
+    ArrayAttr variants = kernel.getVariantsAttr();
+    if (!variants)
+      return kernel.emitError("has no variants: select has not run");
+    std::set<std::string> names = symbolsOf(kernel.getBodyBlock(), kernel.getResultTypes());
+    DimExpr workspace = 0;
+    SmallVector<KernelSpec> specs;
+    for (Attribute attr : variants) {
+      auto spec = KernelSpec::parse(
+          cast<DictionaryAttr>(attr).getAs<StringAttr>("spec").getValue().str());
+      if (!spec.ok())
+        return kernel.emitError(spec.status().message());
+      if (spec->workspaceBytes != DimExpr(0))
+        workspace = workspace == DimExpr(0) ? spec->workspaceBytes
+                                            : DimExpr::max(workspace, spec->workspaceBytes);
+      specs.push_back(std::move(*spec));
+    }
+    SmallVector<Value> operands;
+    for (auto [i, input] : llvm::enumerate(kernel.getInputs())) {
+      Value memory = buffers.lookup(input);
+      if (!memory)
+        return kernel.emitError("input ") << i << " has no memory";
+      if (failed(pack(kernel, specs, i, memory)))
+        return failure();
+      operands.push_back(memory);
+    }
+    for (OpResult result : kernel->getResults()) {
+      buffers[result] = resultBuffer(result);
+      operands.push_back(buffers[result]);
+    }
+    if (workspace != DimExpr(0))
+      operands.push_back(buffer(kernel.getLoc(), tensorType(builder.getI8Type(), {workspace}),
+                                (kernel.getName() + ".workspace").str(), BufferKind::Workspace, 0));
+
+    SmallVector<NamedAttribute> values;
+    for (const std::string &name : names)
+      values.push_back(builder.getNamedAttr(
+          name, DimAttr::get(builder.getContext(), DimExpr::symbol(name))));
+    exec::LaunchOp::create(*stepBuilder, kernel.getLoc(), kernel.getName(), operands,
+                           builder.getDictionaryAttr(values), kernel.getNodesAttr());
+    if (taps)
+      for (auto [i, result] : llvm::enumerate(kernel->getResults()))
+        exec::TapOp::create(*stepBuilder, kernel.getLoc(), buffers[result],
+                            nameOf(result) + "#" + std::to_string(i));
+    return success();
+  }
+
+  /// A weight that variants read packed becomes a buffer of its own.
+  LogicalResult pack(KernelOp kernel, ArrayRef<KernelSpec> specs, size_t i, Value &memory) {
+    const std::string &packing = specs.front().buffers[i].packing;
+    for (const KernelSpec &spec : specs)
+      if (spec.buffers[i].packing != packing)
+        return kernel.emitError("variants want input ") << i << " packed in different ways";
+    if (packing.empty())
+      return success();
+    auto weight = memory.getDefiningOp<exec::BufferOp>();
+    if (!weight || weight.getKind() != BufferKind::Weight)
+      return kernel.emitError("input ") << i << " is packed but no weight";
+    Value &packed = packedWeights[{weight.getOperation(), packing}];
+    if (!packed) {
+      auto clone = cast<exec::BufferOp>(builder.clone(*weight));
+      clone.setPacking(packing);
+      packed = clone.getMemory();
+    }
+    memory = packed;
+    return success();
+  }
+
+  LogicalResult emitCall(CustomCallOp call) {
+    SmallVector<Value> operands;
+    for (Value input : call.getInputs())
+      operands.push_back(buffers.lookup(input));
+    for (OpResult result : call->getResults()) {
+      buffers[result] = resultBuffer(result);
+      operands.push_back(buffers[result]);
+    }
+    exec::CallOp::create(*stepBuilder, call.getLoc(), call.getTarget(), operands,
+                         call.getInputs().size(), call.getConfig(), /*custom=*/true);
+    return success();
+  }
+
+  func::FuncOp func;
+  bool taps;
+  OpBuilder builder;
+  std::optional<OpBuilder> stepBuilder;
+  ModuleOp module;
+  SmallVector<StateOp> states;
+  llvm::DenseMap<Value, Value> buffers;
+  llvm::StringMap<Value> stateBuffers;
+  std::map<std::pair<Operation *, std::string>, Value> packedWeights;
+  SmallVector<std::pair<Value, Value>> copies;
+};
+
+/// One exec.kernel for all lathe.kernel ops of a name.
+void emitKernels(ModuleOp module) {
+  OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
+  for (Operation &op : *module.getBody())
+    if (isa<SymbolOp, StateOp>(op))
+      builder.setInsertionPointAfter(&op);
+  std::set<std::string> done;
+  module.walk([&](KernelOp kernel) {
+    if (!done.insert(kernel.getName().str()).second)
+      return;
+    DimExpr flops = 0, bytes = 0;
+    for (Operation &op : kernel.getBodyBlock())
+      if (auto structured = dyn_cast<StructuredOpInterface>(op))
+        flops = flops + structured.getFlops();
+    auto add = [&](Type type) {
+      bytes = bytes + plan::bytesOf(tensorType(cast<TensorType>(type).getElementType(), dimsOf(type)));
+    };
+    for (Value input : kernel.getInputs())
+      add(input.getType());
+    for (Type type : kernel.getResultTypes())
+      add(type);
+    auto made = exec::KernelOp::create(builder, kernel.getLoc(), kernel.getName(), kernel.getKind(),
+                                       kernel.getVariantsAttr(),
+                                       DimAttr::get(builder.getContext(), flops),
+                                       DimAttr::get(builder.getContext(), bytes));
+    IRMapping mapping;
+    kernel.getBody().cloneInto(&made.getBody(), mapping);
+  });
+}
+
+struct PlanPass : ModulePass<PlanPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-plan";
+  static constexpr llvm::StringLiteral kSummary = "Turn entries into host programs";
+
+  void runOnOperation() override {
+    auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
+    bool taps = options && options.contains("taps");
+    for (ModuleOp module : targetModules(getOperation())) {
+      SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
+      bool unselected = module.walk([](KernelOp kernel) {
+                                if (kernel.getVariantsAttr())
+                                  return WalkResult::advance();
+                                kernel.emitError("has no variants: select has not run");
+                                return WalkResult::interrupt();
+                              }).wasInterrupted();
+      if (unselected)
+        return signalPassFailure();
+      emitKernels(module);
+      for (func::FuncOp func : entries) {
+        if (failed(EntryPlanner(func, taps).run()))
+          return signalPassFailure();
+        func.erase();
+      }
+    }
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createPlanPass() { return std::make_unique<PlanPass>(); }
+
+} // namespace lathe

@@ -1,0 +1,35 @@
+//===- ProgramBuilder.h - one entry to exec.program -------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_PLAN_PROGRAMBUILDER_H
+#define LATHE_PASSES_PLAN_PROGRAMBUILDER_H
+
+#include "../Common.h"
+
+#include "lathe/ir/Exec.h"
+
+namespace lathe::plan {
+
+/// Sizes and where they come from: `exec.size` ops for every symbol that the entry
+/// uses. An error names a symbol that follows from nothing.
+mlir::LogicalResult emitSizes(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,
+                              const std::set<std::string> &symbols, mlir::OpBuilder &builder);
+
+/// `exec.guard` ops for what the ops of the entry assume of sizes that are not
+/// equal as formulas, and for the capacities of states.
+void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,
+                mlir::OpBuilder &builder);
+
+/// Gives arena buffers of the program their offsets and writes the `exec.arena`.
+/// `live` of each buffer is set. Checked by the independent validator.
+mlir::LogicalResult assignOffsets(exec::ProgramOp program, mlir::ModuleOp module,
+                                  int64_t alignment);
+
+/// Bytes of a tensor type's memory.
+DimExpr bytesOf(mlir::Type type);
+
+/// Steps of a program: the ops that happen at run time, in order.
+bool isStep(mlir::Operation *op);
+
+} // namespace lathe::plan
+
+#endif // LATHE_PASSES_PLAN_PROGRAMBUILDER_H

@@ -1,0 +1,145 @@
+//===- Sizes.cpp - symbols, their origins, and guards ---------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "ProgramBuilder.h"
+
+#include "lathe/codegen/KernelSpec.h"
+
+#include <set>
+
+using namespace mlir;
+
+namespace lathe::plan {
+
+LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
+                        const std::set<std::string> &symbols, OpBuilder &builder) {
+  auto module = func->getParentOfType<ModuleOp>();
+  std::map<std::string, std::pair<int64_t, int64_t>> inputs; // symbol -> input, axis
+  for (BlockArgument argument : func.getArguments())
+    for (auto [axis, dim] : llvm::enumerate(dimsOf(argument)))
+      if (auto name = dim.symbolName())
+        inputs.try_emplace(*name, argument.getArgNumber(), int64_t(axis));
+  std::set<std::string> bound;
+  func.walk([&](DimFromOp op) {
+    for (Attribute name : op.getSymbols())
+      bound.insert(cast<StringAttr>(name).str());
+  });
+
+  for (SymbolOp symbol : module.getOps<SymbolOp>()) {
+    std::string name = symbol.getSymName().str();
+    if (!symbols.count(name))
+      continue;
+    exec::Origin origin = exec::Origin::Constant;
+    int64_t index = -1, axis = -1;
+    auto state = llvm::find_if(states, [&](StateOp s) { return s.getLength() == name; });
+    if (auto input = inputs.find(name); input != inputs.end()) {
+      origin = exec::Origin::InputDim;
+      std::tie(index, axis) = input->second;
+    } else if (state != states.end()) {
+      origin = exec::Origin::StateLength;
+      index = state - states.begin();
+    } else if (bound.count(name)) {
+      origin = exec::Origin::Bound;
+    } else if (symbol.getMin() != symbol.getMax()) {
+      return symbol.emitError("the size '")
+             << name << "' is used by entry '" << func.getSymName()
+             << "' and follows from none of its inputs: no input has exactly this size";
+    }
+    exec::SizeOp::create(builder, symbol.getLoc(), name, symbol.getMin(), symbol.getMax(),
+                         symbol.getOpt(), symbol.getMultipleOf(), origin, index, axis);
+  }
+  return success();
+}
+
+namespace {
+
+/// Collects each guard once.
+class Guards {
+public:
+  Guards(OpBuilder &builder) : builder(builder) {}
+
+  void require(Location loc, DimCondition::Kind kind, const DimExpr &lhs, const DimExpr &rhs,
+               const std::string &message) {
+    if (kind != DimCondition::Kind::Divisible && lhs == rhs)
+      return;
+    std::string text = str(std::vector<DimCondition>{{kind, lhs, rhs}});
+    if (!seen.insert(text).second)
+      return;
+    SmallVector<StringRef> nodes = nodeNames(loc);
+    exec::GuardOp::create(builder, loc, text, message, nodes.empty() ? StringRef() : nodes.front());
+  }
+
+private:
+  OpBuilder &builder;
+  std::set<std::string> seen;
+};
+
+/// Sizes that an op reads along one iterator must agree, or broadcast.
+void guardIterators(Operation *op, Guards &guards) {
+  auto structured = dyn_cast<StructuredOpInterface>(op);
+  if (!structured || op->getNumResults() != 1)
+    return;
+  OpClass kind = structured.getOpClass();
+  if (kind == OpClass::Gather || kind == OpClass::Scatter || kind == OpClass::Scan)
+    return;
+  SmallVector<AffineMap> maps = structured.getAccessMaps();
+  std::vector<std::optional<DimExpr>> extents(structured.getIterators().size());
+  bool broadcasts = kind != OpClass::Conv && kind != OpClass::Window;
+  auto visit = [&](Value value, AffineMap map, bool isResult) {
+    if (!map)
+      return;
+    std::vector<DimExpr> dims = dimsOf(value);
+    for (auto [d, expr] : llvm::enumerate(map.getResults())) {
+      auto dim = dyn_cast<AffineDimExpr>(expr);
+      if (!dim)
+        continue;
+      std::optional<DimExpr> &extent = extents[dim.getPosition()];
+      if (!extent) {
+        extent = dims[d];
+        continue;
+      }
+      if (dims[d] == *extent)
+        continue;
+      DimExpr seen = broadcasts && !isResult ? DimExpr::bcast(dims[d], *extent) : dims[d];
+      guards.require(op->getLoc(), DimCondition::Kind::Equal, seen, *extent,
+                     "sizes " + dims[d].str() + " and " + extent->str() + " do not fit in " +
+                         op->getName().stripDialect().str());
+    }
+  };
+  if (kind == OpClass::Movement && !(maps.front() && maps.front().isProjectedPermutation(true)))
+    return;
+  visit(op->getResult(0), maps[op->getNumOperands()], true);
+  for (auto [value, map] : llvm::zip(op->getOperands(), maps))
+    visit(value, map, false);
+}
+
+} // namespace
+
+void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, OpBuilder &builder) {
+  Guards guards(builder);
+  func.walk([&](Operation *op) {
+    guardIterators(op, guards);
+    if (auto reshape = dyn_cast<ReshapeOp>(op))
+      guards.require(op->getLoc(), DimCondition::Kind::Equal,
+                     numElements(reshape.getX().getType()), numElements(reshape.getY().getType()),
+                     "reshape changes the number of elements");
+    if (auto bind = dyn_cast<BindDimsOp>(op))
+      for (auto [from, to] : llvm::zip(dimsOf(bind.getX()), dimsOf(bind.getY())))
+        guards.require(op->getLoc(), DimCondition::Kind::Equal, from, to,
+                       "the model claims the size " + to.str());
+    if (auto concat = dyn_cast<ConcatOp>(op))
+      for (Value input : concat.getInputs())
+        for (auto [d, dim] : llvm::enumerate(dimsOf(input)))
+          if (int64_t(d) != int64_t(concat.getAxis()))
+            guards.require(op->getLoc(), DimCondition::Kind::Equal, dim,
+                           dimOf(concat.getY(), d), "concatenated sizes differ");
+    if (auto append = dyn_cast<StateAppendOp>(op))
+      for (StateOp state : states)
+        if (state.getSymName() == append.getState())
+          guards.require(op->getLoc(), DimCondition::Kind::LessEqual,
+                         dimOf(append.getY(), state.getAxis()),
+                         dimsOf(state.getType())[state.getAxis()],
+                         "state '" + state.getSymName().str() + "' is full");
+  });
+}
+
+} // namespace lathe::plan

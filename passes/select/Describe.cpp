@@ -1,0 +1,196 @@
+//===- Describe.cpp - a kernel region as a KernelDesc ---------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Describe.h"
+
+#include "mlir/IR/AttrTypeSubElements.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+std::set<std::string> symbolsOf(Block &body, TypeRange results) {
+  std::set<std::string> symbols;
+  AttrTypeWalker walker;
+  walker.addWalk([&](DimAttr dim) { dim.expr().collectSymbols(symbols); });
+  for (Type type : results)
+    walker.walk(type);
+  for (BlockArgument argument : body.getArguments())
+    walker.walk(argument.getType());
+  for (Operation &op : body) {
+    walker.walk(op.getAttrDictionary());
+    for (Type type : op.getResultTypes())
+      walker.walk(type);
+  }
+  return symbols;
+}
+
+namespace {
+
+KernelDesc::Kind kindOf(RegionKind kind) { return static_cast<KernelDesc::Kind>(kind); }
+static_assert(int(RegionKind::Custom) == int(KernelDesc::Kind::Custom));
+static_assert(int(RegionKind::Attention) == int(KernelDesc::Kind::Attention));
+
+FailureOr<BufferArg> bufferOf(KernelOp kernel, Type type, BufferArg::Access access) {
+  BufferArg arg;
+  std::optional<DType> dtype = dtypeOf(cast<TensorType>(type).getElementType());
+  if (!dtype || *dtype == DType::String)
+    return kernel.emitError("no buffer can hold elements of ") << type;
+  arg.dtype = *dtype;
+  arg.access = access;
+  arg.dims = dimsOf(type);
+  arg.physical = physicalDimsOf(type);
+  return arg;
+}
+
+/// The heart's sizes, iterator by iterator.
+std::vector<DimExpr> extentsOf(StructuredOpInterface heart) {
+  Operation *op = heart.getOperation();
+  SmallVector<AffineMap> maps = heart.getAccessMaps();
+  std::vector<DimExpr> extents(heart.getIterators().size(), DimExpr(1));
+  std::vector<bool> known(extents.size());
+  auto visit = [&](Value value, AffineMap map) {
+    if (!map)
+      return;
+    std::vector<DimExpr> dims = dimsOf(value);
+    for (auto [d, expr] : llvm::enumerate(map.getResults()))
+      if (auto dim = dyn_cast<AffineDimExpr>(expr))
+        if (!known[dim.getPosition()]) {
+          extents[dim.getPosition()] = dims[d];
+          known[dim.getPosition()] = true;
+        }
+  };
+  for (auto [value, map] :
+       llvm::zip(op->getResults(), ArrayRef(maps).drop_front(op->getNumOperands())))
+    visit(value, map);
+  for (auto [value, map] : llvm::zip(op->getOperands(), maps))
+    visit(value, map);
+  return extents;
+}
+
+/// The contraction of the region, or its first reduction.
+Operation *heartOf(KernelOp kernel) {
+  auto find = [&](OpClass wanted) -> Operation * {
+    for (Operation &op : kernel.getBodyBlock())
+      if (isClass(&op, wanted))
+        return &op;
+    return nullptr;
+  };
+  switch (kernel.getKind()) {
+  case RegionKind::Gemm:
+    return find(OpClass::Gemm);
+  case RegionKind::Conv:
+    return find(OpClass::Conv);
+  case RegionKind::Attention:
+    return find(OpClass::Attention);
+  case RegionKind::Reduction:
+    return find(OpClass::Reduction);
+  case RegionKind::Scan:
+    return find(OpClass::Scan);
+  default:
+    return nullptr;
+  }
+}
+
+void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
+  auto gemm = dyn_cast<MatmulOp>(heart);
+  for (auto [i, operand] : llvm::enumerate(heart->getOperands())) {
+    ContractionOperand described;
+    described.dtype = dtypeOf(elementTypeOf(operand)).value_or(DType::F32);
+    if (auto argument = dyn_cast<BlockArgument>(operand)) {
+      described.buffer = argument.getArgNumber();
+      described.isWeight =
+          isa_and_nonnull<ConstantOp>(kernel.getInputs()[described.buffer].getDefiningOp());
+    }
+    if (gemm)
+      described.transposed = i == 0 ? gemm.getTransposeA() : gemm.getTransposeB();
+    desc.operands.push_back(described);
+  }
+  if (auto conv = dyn_cast<ConvOp>(heart)) {
+    std::vector<DimExpr> w = dimsOf(conv.getW());
+    for (size_t d = 2; d < w.size(); ++d)
+      desc.window.push_back(*w[d].constant());
+    desc.strides.assign(conv.getStrides().begin(), conv.getStrides().end());
+    desc.pads.assign(conv.getPads().begin(), conv.getPads().end());
+    desc.dilations.assign(conv.getDilations().begin(), conv.getDilations().end());
+    desc.group = conv.getGroup();
+    desc.groupChannels = w[1].constant().value_or(0);
+    desc.channelsLast = conv.getLayout() == ConvLayout::ChannelsLast;
+    // Channels go last whatever the layout of memory.
+    if (!desc.channelsLast) {
+      DimExpr channels = desc.parallel[1];
+      desc.parallel.erase(desc.parallel.begin() + 1);
+      desc.parallel.push_back(channels);
+    }
+  } else if (auto attention = dyn_cast<AttentionOp>(heart)) {
+    auto heads = dimOf(attention.getQ(), 1).constant(), groups = dimOf(attention.getK(), 1).constant();
+    desc.headGroup = *heads / std::max<int64_t>(1, *groups);
+  }
+}
+
+} // namespace
+
+FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimRange> &ranges) {
+  KernelDesc desc;
+  desc.name = kernel.getName().str();
+  desc.kind = kindOf(kernel.getKind());
+  desc.numInputs = kernel.getInputs().size();
+  desc.numOutputs = kernel.getNumResults();
+  for (Value input : kernel.getInputs()) {
+    auto arg = bufferOf(kernel, input.getType(), BufferArg::Access::Read);
+    if (failed(arg))
+      return failure();
+    desc.buffers.push_back(*arg);
+  }
+  for (Type type : kernel.getResultTypes()) {
+    auto arg = bufferOf(kernel, type, BufferArg::Access::Write);
+    if (failed(arg))
+      return failure();
+    desc.buffers.push_back(*arg);
+  }
+  for (const std::string &symbol : symbolsOf(kernel.getBodyBlock(), kernel.getResultTypes())) {
+    auto range = ranges.find(symbol);
+    if (range == ranges.end())
+      return kernel.emitError("uses the size '") << symbol << "', which the module does not declare";
+    desc.symbols.insert(*range);
+  }
+
+  for (Operation &op : kernel.getBodyBlock()) {
+    std::optional<OpClass> kind = classOf(&op);
+    desc.numReductions += kind == OpClass::Reduction;
+    desc.dataIndices |= kind == OpClass::Gather || kind == OpClass::Scatter;
+    desc.serial |= kind == OpClass::Scatter;
+  }
+
+  Operation *heart = heartOf(kernel);
+  if (!heart) {
+    desc.parallel = dimsOf(kernel.getResult(0).getType());
+    return desc;
+  }
+  auto structured = cast<StructuredOpInterface>(heart);
+  std::vector<DimExpr> extents = extentsOf(structured);
+  for (auto [kind, extent] : llvm::zip(structured.getIterators(), extents))
+    (kind == utils::IteratorType::parallel ? desc.parallel : desc.reduction).push_back(extent);
+  if (desc.kind == KernelDesc::Kind::Reduction) {
+    // Sizes of one that keep the rank are no part of the rows.
+    if (AffineMap map = structured.getAccessMaps().front()) {
+      desc.parallel.clear();
+      desc.reduction.clear();
+      std::vector<DimExpr> dims = dimsOf(heart->getOperand(0));
+      size_t count = llvm::count(structured.getIterators(), utils::IteratorType::parallel);
+      bool lastIsReduced = true;
+      for (auto [d, expr] : llvm::enumerate(map.getResults())) {
+        auto dim = dyn_cast<AffineDimExpr>(expr);
+        bool reduced = dim && dim.getPosition() >= count;
+        (reduced ? desc.reduction : desc.parallel).push_back(dims[d]);
+        if (!reduced && !desc.reduction.empty())
+          lastIsReduced = false;
+      }
+      desc.rowsContiguous = lastIsReduced;
+    }
+  } else if (desc.kind != KernelDesc::Kind::Scan) {
+    describeContraction(kernel, heart, desc);
+  }
+  return desc;
+}
+
+} // namespace lathe

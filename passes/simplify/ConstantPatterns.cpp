@@ -1,0 +1,101 @@
+//===- ConstantPatterns.cpp - ops on constants ----------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What depends on constants alone is computed by the reference, up to 64 K
+// elements a value. Reshaping a weight renames it; its bytes stay in the model.
+//
+//   %c = constant, %d = constant
+//   %e = mul %c, %d               =>   %e = constant
+//
+//===----------------------------------------------------------------------===//
+#include "Patterns.h"
+
+#include "lathe/ir/WeightStore.h"
+#include "lathe/passes/EvaluateOp.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+constexpr int64_t kMaxFoldedElements = 64 << 10;
+
+struct FoldThroughReference : RewritePattern {
+  FoldThroughReference(MLIRContext *context)
+      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context) {}
+
+  LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
+    if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions())
+      return rewriter.notifyMatchFailure(op, "no op of tensors with one result");
+    auto type = cast<TensorType>(op->getResult(0).getType());
+    if (!type.hasStaticShape() || type.getNumElements() > kMaxFoldedElements)
+      return rewriter.notifyMatchFailure(op, "symbolic or large result");
+    std::vector<HostTensor> inputs;
+    for (Value operand : op->getOperands()) {
+      auto constant = operand.getDefiningOp<ConstantOp>();
+      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxFoldedElements)
+        return rewriter.notifyMatchFailure(op, "an operand is no small constant");
+      auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
+      if (!value.ok())
+        return rewriter.notifyMatchFailure(op, value.status().message());
+      inputs.push_back(std::move(*value));
+    }
+    auto results = evaluateOp(op, inputs);
+    if (!results.ok())
+      return rewriter.notifyMatchFailure(op, results.status().message());
+    auto &weights = getContext()->getLoadedDialect<LatheDialect>()->weights();
+    TypedAttr value = constantAttr(type, results->front().data, weights);
+    rewriter.replaceOpWithNewOp<ConstantOp>(op, value);
+    return success();
+  }
+};
+
+/// reshape(weight) is the weight under another type.
+struct RetypeWeight : OpRewritePattern<ReshapeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
+    auto constant = op.getX().getDefiningOp<ConstantOp>();
+    auto weight = constant ? dyn_cast<WeightAttr>(constant.getValue()) : WeightAttr();
+    auto type = cast<TensorType>(op.getY().getType());
+    if (!weight || !type.hasStaticShape())
+      return rewriter.notifyMatchFailure(op, "no weight of static sizes");
+    rewriter.replaceOpWithNewOp<ConstantOp>(
+        op, cast<TypedAttr>(Attribute(WeightAttr::get(getContext(), weight.getKey(),
+                                                      weight.getOffset(), weight.getBytes(),
+                                                      weight.getHash(), type))));
+    return success();
+  }
+};
+
+/// Sizes that have become numbers are constants.
+struct FoldDimValue : OpRewritePattern<DimValueOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(DimValueOp op, PatternRewriter &rewriter) const override {
+    if (!llvm::all_of(op.getDims(),
+                      [](Attribute dim) { return cast<DimAttr>(dim).expr().isConstant(); }))
+      return rewriter.notifyMatchFailure(op, "a size is symbolic");
+    auto type = cast<TensorType>(op.getY().getType());
+    auto dtype = dtypeOf(type.getElementType());
+    if (!dtype)
+      return rewriter.notifyMatchFailure(op, "element type");
+    HostTensor host(*dtype, std::vector<int64_t>(type.getShape()));
+    for (auto [i, dim] : llvm::enumerate(op.getDims())) {
+      int64_t value = *cast<DimAttr>(dim).expr().constant();
+      if (isFloat(*dtype))
+        host.setReal(i, double(value));
+      else
+        host.setInteger(i, value);
+    }
+    auto &weights = getContext()->getLoadedDialect<LatheDialect>()->weights();
+    rewriter.replaceOpWithNewOp<ConstantOp>(op, constantAttr(type, host.data, weights));
+    return success();
+  }
+};
+
+} // namespace
+
+void populateConstantPatterns(RewritePatternSet &patterns) {
+  patterns.add<FoldThroughReference, RetypeWeight, FoldDimValue>(patterns.getContext());
+}
+
+} // namespace lathe

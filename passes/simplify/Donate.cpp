@@ -1,0 +1,151 @@
+//===- Donate.cpp - past and present become a state -----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// An input that a graph only extends and gives back lives in the context
+// instead: nothing is copied from call to call. The extended dimension is the
+// state's length; its upper bound, which must be given, the capacity.
+//
+//   func @main(%past : [B, 2, P, 32], ...)      lathe.state @past {axis = 2, length = "P", ...}
+//     %p = concat(%past, %new) {axis = 2}   =>  func @main(...)
+//     return %p, ...                              %p = state_append @past, %new
+//                                                 return ...
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+struct DonatePass : ModulePass<DonatePass> {
+  static constexpr llvm::StringLiteral kName = "lathe-donate";
+  static constexpr llvm::StringLiteral kSummary = "Turn donated inputs into states";
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    for (const std::string &pair : optionStrings(module, "donate")) {
+      auto [input, output] = StringRef(pair).split('=');
+      if (module.lookupSymbol<StateOp>(stateName(input)))
+        continue; // text that has been through here
+      if (failed(donate(module, input, output)))
+        return signalPassFailure();
+    }
+  }
+
+private:
+  static std::string stateName(StringRef input) { return input.str(); }
+
+  static std::optional<unsigned> findInput(func::FuncOp func, StringRef name) {
+    for (unsigned i = 0; i < func.getNumArguments(); ++i)
+      if (inputName(func, i) == name)
+        return i;
+    return std::nullopt;
+  }
+  static std::optional<unsigned> findOutput(func::FuncOp func, StringRef name) {
+    for (unsigned i = 0; i < func.getNumResults(); ++i)
+      if (outputName(func, i) == name)
+        return i;
+    return std::nullopt;
+  }
+
+  static LogicalResult donate(ModuleOp module, StringRef input, StringRef output) {
+    // The entry that leaves the length open tells axis and symbol.
+    StateOp state;
+    SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
+    for (func::FuncOp func : entries) {
+      auto in = findInput(func, input);
+      auto out = findOutput(func, output);
+      if (!in || !out)
+        return func.emitError("donation ") << input << "=" << output << ": entry '"
+                                           << func.getSymName() << "' has no such "
+                                           << (in ? "output" : "input");
+      Value past = func.getArgument(*in);
+      auto past_ = dimsOf(past), present = dimsOf(func.getResultTypes()[*out]);
+      if (past_.size() != present.size())
+        return func.emitError("donation ") << input << "=" << output << ": ranks differ";
+      for (size_t axis = 0; axis < past_.size() && !state; ++axis)
+        if (past_[axis] != present[axis])
+          if (auto length = past_[axis].symbolName())
+            if (failed(declare(module, func, *in, *out, axis, *length, state)))
+              return failure();
+    }
+    if (!state)
+      return module.emitError("donation ")
+             << input << "=" << output
+             << ": no entry has a symbolic dimension that the output extends";
+    for (func::FuncOp func : entries)
+      if (failed(replace(func, state, *findInput(func, input), *findOutput(func, output))))
+        return failure();
+    return success();
+  }
+
+  static LogicalResult declare(ModuleOp module, func::FuncOp func, unsigned in, unsigned out,
+                               int64_t axis, const std::string &length, StateOp &state) {
+    auto symbol = module.lookupSymbol<SymbolOp>(length);
+    std::string input = inputName(func, in);
+    if (!symbol || int64_t(symbol.getMax()) < 0)
+      return func.emitError("donation of '")
+             << input << "': the capacity is the upper bound of '" << length
+             << "', which has none; give it with --dim " << length << "=LO:OPT:HI";
+    Value past = func.getArgument(in);
+    std::vector<DimExpr> dims = dimsOf(past);
+    dims[axis] = int64_t(symbol.getMax());
+    OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
+    builder.setInsertionPointAfter(symbol);
+    state = StateOp::create(builder, func.getLoc(), stateName(input),
+                            tensorType(elementTypeOf(past), dims), axis, length,
+                            input, outputName(func, out));
+    return success();
+  }
+
+  static LogicalResult replace(func::FuncOp func, StateOp state, unsigned in, unsigned out) {
+    Operation *end = func.getBody().front().getTerminator();
+    Value past = func.getArgument(in), present = end->getOperand(out);
+    int64_t axis = state.getAxis();
+    auto concat = present.getDefiningOp<ConcatOp>();
+    Value added;
+    if (concat && int64_t(concat.getAxis()) == axis && concat.getInputs().size() == 2 &&
+        concat.getInputs().front() == past)
+      added = concat.getInputs().back();
+    else if (dimOf(past, axis) == DimExpr(0) && present.getDefiningOp())
+      added = present; // nothing was there before
+    else
+      return func.emitError("donation of '")
+             << inputName(func, in) << "': output '" << outputName(func, out)
+             << "' is not the input followed by something new along dimension " << axis;
+
+    SmallVector<DimAttr> physical;
+    for (const DimExpr &dim : dimsOf(state.getType()))
+      physical.push_back(DimAttr::get(func.getContext(), dim));
+    auto layout = PhysAttr::get(func.getContext(), physical);
+    auto inState = [&](Value value) {
+      return tensorType(elementTypeOf(value), dimsOf(value), layout);
+    };
+    OpBuilder builder(func.getContext());
+    builder.setInsertionPointAfterValue(added);
+    auto append = StateAppendOp::create(builder, present.getLoc(), inState(present),
+                                        state.getSymName(), added);
+    end->eraseOperand(out);
+    present.replaceAllUsesExcept(append.getY(), append);
+    if (!past.use_empty()) {
+      builder.setInsertionPointToStart(&func.getBody().front());
+      auto read = StateReadOp::create(builder, past.getLoc(), inState(past), state.getSymName());
+      past.replaceUsesWithIf(read.getY(),
+                             [&](OpOperand &use) { return use.getOwner() != concat; });
+    }
+    if (concat && concat->use_empty())
+      concat->erase();
+    if (!past.use_empty())
+      return func.emitError("donation of '") << inputName(func, in) << "': it is still read";
+    if (failed(func.eraseArgument(in)) || failed(func.eraseResult(out)))
+      return failure();
+    return success();
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createDonatePass() { return std::make_unique<DonatePass>(); }
+
+} // namespace lathe

@@ -1,0 +1,200 @@
+//===- MovementPatterns.cpp - chains of movement ops ----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Movement that another movement undoes, that the reader does itself, or that
+// moves nothing.
+//
+//   %b = broadcast_to %x : 1x4 -> 8x4
+//   %y = add %b, %z : 8x4               =>   %y = add %x, %z
+//
+//===----------------------------------------------------------------------===//
+#include "Patterns.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+struct ComposeTransposes : OpRewritePattern<TransposeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(TransposeOp op, PatternRewriter &rewriter) const override {
+    auto inner = op.getX().getDefiningOp<TransposeOp>();
+    if (!inner)
+      return rewriter.notifyMatchFailure(op, "operand is no transpose");
+    SmallVector<int64_t> perm;
+    for (int64_t d : op.getPerm())
+      perm.push_back(inner.getPerm()[d]);
+    rewriter.replaceOpWithNewOp<TransposeOp>(op, op.getY().getType(), inner.getX(), perm);
+    return success();
+  }
+};
+
+/// A transpose that moves only dimensions of size 1 keeps the order of elements.
+struct TransposeOfOnes : OpRewritePattern<TransposeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(TransposeOp op, PatternRewriter &rewriter) const override {
+    int64_t last = -1;
+    auto type = cast<TensorType>(op.getX().getType());
+    for (int64_t d : op.getPerm()) {
+      if (type.getDimSize(d) == 1)
+        continue;
+      if (d < last)
+        return rewriter.notifyMatchFailure(op, "moves data");
+      last = d;
+    }
+    rewriter.replaceOpWithNewOp<ReshapeOp>(op, op.getY().getType(), op.getX());
+    return success();
+  }
+};
+
+/// matmul(a, transpose(b)) of the last two dimensions is a flag of the matmul.
+struct TransposeIntoMatmul : OpRewritePattern<MatmulOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(MatmulOp op, PatternRewriter &rewriter) const override {
+    Value a = op.getA(), b = op.getB();
+    bool ta = op.getTransposeA(), tb = op.getTransposeB();
+    bool changed = absorb(a, ta) | absorb(b, tb);
+    if (!changed)
+      return rewriter.notifyMatchFailure(op, "no operand swaps its last two dimensions");
+    rewriter.replaceOpWithNewOp<MatmulOp>(op, op.getY().getType(), a, b, ta, tb);
+    return success();
+  }
+  static bool absorb(Value &operand, bool &flag) {
+    auto transpose = operand.getDefiningOp<TransposeOp>();
+    if (!transpose)
+      return false;
+    ArrayRef<int64_t> perm = transpose.getPerm();
+    int64_t rank = perm.size();
+    for (int64_t d = 0; d < rank - 2; ++d)
+      if (perm[d] != d)
+        return false;
+    if (perm[rank - 1] != rank - 2)
+      return false;
+    operand = transpose.getX();
+    flag = !flag;
+    return true;
+  }
+};
+
+/// Readers that broadcast by themselves take the small operand.
+struct DropBroadcast : RewritePattern {
+  DropBroadcast(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
+  LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
+    if (!isClass(op, OpClass::Pointwise) || op->getNumOperands() < 2)
+      return rewriter.notifyMatchFailure(op, "does not broadcast");
+    std::vector<DimExpr> wanted = dimsOf(op->getResult(0));
+    for (OpOperand &operand : op->getOpOperands()) {
+      auto broadcast = operand.get().getDefiningOp<BroadcastToOp>();
+      if (!broadcast)
+        continue;
+      std::vector<std::vector<DimExpr>> shapes;
+      for (OpOperand &other : op->getOpOperands())
+        shapes.push_back(dimsOf(&other == &operand ? broadcast.getX() : other.get()));
+      if (broadcastDims(shapes) != wanted)
+        continue;
+      rewriter.modifyOpInPlace(op, [&] { operand.set(broadcast.getX()); });
+      return success();
+    }
+    return rewriter.notifyMatchFailure(op, "no broadcast that the others imply");
+  }
+};
+
+/// broadcast_to that adds nothing but dimensions of size 1 is a reshape; two in a row are one.
+struct SimplifyBroadcast : OpRewritePattern<BroadcastToOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(BroadcastToOp op, PatternRewriter &rewriter) const override {
+    if (auto inner = op.getX().getDefiningOp<BroadcastToOp>()) {
+      rewriter.replaceOpWithNewOp<BroadcastToOp>(op, op.getY().getType(), inner.getX());
+      return success();
+    }
+    if (numElements(op.getX().getType()) != numElements(op.getY().getType()))
+      return rewriter.notifyMatchFailure(op, "repeats elements");
+    rewriter.replaceOpWithNewOp<ReshapeOp>(op, op.getY().getType(), op.getX());
+    return success();
+  }
+};
+
+/// Reduction over dimensions of size 1.
+struct ReduceOfOnes : OpRewritePattern<ReduceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReduceOp op, PatternRewriter &rewriter) const override {
+    auto type = cast<TensorType>(op.getX().getType());
+    for (int64_t axis : op.getAxes())
+      if (type.getDimSize(axis) != 1)
+        return rewriter.notifyMatchFailure(op, "reduces data");
+    rewriter.replaceOpWithNewOp<ReshapeOp>(op, op.getY().getType(), op.getX());
+    return success();
+  }
+};
+
+/// Empty inputs of a concat.
+struct DropEmptyInputs : OpRewritePattern<ConcatOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ConcatOp op, PatternRewriter &rewriter) const override {
+    SmallVector<Value> kept;
+    for (Value input : op.getInputs())
+      if (dimOf(input, op.getAxis()) != DimExpr(0))
+        kept.push_back(input);
+    if (kept.empty() || kept.size() == op.getInputs().size())
+      return rewriter.notifyMatchFailure(op, "no empty input beside others");
+    rewriter.replaceOpWithNewOp<ConcatOp>(op, op.getY().getType(), kept, op.getAxisAttr());
+    return success();
+  }
+};
+
+/// slice(concat(..)) that takes exactly one input.
+struct SliceOfConcat : OpRewritePattern<SliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SliceOp op, PatternRewriter &rewriter) const override {
+    auto concat = op.getX().getDefiningOp<ConcatOp>();
+    if (!concat || !llvm::all_of(op.getSteps(), [](int64_t step) { return step == 1; }))
+      return rewriter.notifyMatchFailure(op, "no plain slice of a concat");
+    int64_t axis = concat.getAxis();
+    for (auto [d, start] : llvm::enumerate(op.getStarts()))
+      if (int64_t(d) != axis && cast<DimAttr>(start).expr() != DimExpr(0))
+        return rewriter.notifyMatchFailure(op, "slices another dimension");
+    DimExpr at = 0, start = cast<DimAttr>(op.getStarts()[axis]).expr();
+    for (Value input : concat.getInputs()) {
+      if (at == start && input.getType() == op.getY().getType()) {
+        rewriter.replaceOp(op, input);
+        return success();
+      }
+      at = at + dimOf(input, axis);
+    }
+    return rewriter.notifyMatchFailure(op, "takes parts of inputs");
+  }
+};
+
+/// cast(cast(x)) back to the type of x where the first loses nothing.
+struct CastBack : OpRewritePattern<CastOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(CastOp op, PatternRewriter &rewriter) const override {
+    auto inner = op.getX().getDefiningOp<CastOp>();
+    if (!inner || inner.getX().getType() != op.getY().getType())
+      return rewriter.notifyMatchFailure(op, "does not come back");
+    auto from = dtypeOf(elementTypeOf(inner.getX())), to = dtypeOf(elementTypeOf(inner.getY()));
+    if (!from || !to || !holds(*to, *from))
+      return rewriter.notifyMatchFailure(op, "the type between holds less");
+    rewriter.replaceOp(op, inner.getX());
+    return success();
+  }
+  static bool holds(DType wide, DType narrow) {
+    if (narrow == DType::Bool)
+      return isFloat(wide) || isInteger(wide);
+    if (isFloat(narrow))
+      return wide == DType::F64 || (wide == DType::F32 && bitWidth(narrow) <= 16);
+    return isInteger(narrow) && isInteger(wide) && bitWidth(wide) > bitWidth(narrow) &&
+           isUnsigned(narrow) == isUnsigned(wide);
+  }
+  static bool isUnsigned(DType type) { return name(type).starts_with("ui"); }
+};
+
+} // namespace
+
+void populateMovementPatterns(RewritePatternSet &patterns) {
+  patterns.add<ComposeTransposes, TransposeOfOnes, TransposeIntoMatmul, DropBroadcast,
+               SimplifyBroadcast, ReduceOfOnes, DropEmptyInputs, SliceOfConcat, CastBack>(
+      patterns.getContext());
+}
+
+} // namespace lathe

@@ -1,0 +1,183 @@
+//===- RecognizeAttention.cpp - attention from its parts ------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Exporters write attention as matmul, scale, mask, softmax, matmul, with the
+// scale on the queries, the keys, both or the scores, a guard against rows of
+// NaN, and keys and values repeated for grouped heads. One op says it all, and
+// one kernel computes it without storing the scores.
+//
+//   %s = matmul %q, %k^T
+//   %m = add (mul %s, %c), %mask
+//   %p = softmax %m                      =>   %y = attention %q, %k, %v, %mask {scale = c}
+//   %y = matmul %p, %v
+//
+//===----------------------------------------------------------------------===//
+#include "Patterns.h"
+
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+/// The operand beside a number in a product, and the number.
+std::optional<std::pair<Value, double>> scaled(Value value) {
+  if (auto mul = value.getDefiningOp<MulOp>()) {
+    if (auto c = numberOf(mul.getB()))
+      return std::make_pair(mul.getA(), *c);
+    if (auto c = numberOf(mul.getA()))
+      return std::make_pair(mul.getB(), *c);
+  }
+  if (auto div = value.getDefiningOp<DivOp>())
+    if (auto c = numberOf(div.getB()))
+      return std::make_pair(div.getA(), 1.0 / *c);
+  return std::nullopt;
+}
+
+/// Takes scaling off; the sizes must stay.
+Value stripScale(Value value, double &scale) {
+  while (auto inner = scaled(value)) {
+    if (dimsOf(inner->first) != dimsOf(value))
+      break;
+    value = inner->first;
+    scale *= inner->second;
+  }
+  return value;
+}
+
+/// Key or value heads that were repeated: [B, G, T, D] -> [B, G, n, T, D] -> [B, G*n, T, D].
+Value stripRepeat(Value value) {
+  auto merge = value.getDefiningOp<ReshapeOp>();
+  auto repeat = merge ? merge.getX().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
+  auto split = repeat ? repeat.getX().getDefiningOp<ReshapeOp>() : ReshapeOp();
+  if (!split)
+    return value;
+  std::vector<DimExpr> out = dimsOf(value), wide = dimsOf(repeat.getY()),
+                       narrow = dimsOf(repeat.getX()), in = dimsOf(split.getX());
+  if (out.size() != 4 || wide.size() != 5 || narrow.size() != 5 || in.size() != 4)
+    return value;
+  bool isRepeat = narrow[2] == DimExpr(1) && out[0] == wide[0] && out[1] == wide[1] * wide[2] &&
+                  out[2] == wide[3] && out[3] == wide[4] && in[0] == narrow[0] &&
+                  in[1] == narrow[1] && in[2] == narrow[3] && in[3] == narrow[4] &&
+                  in[0] == wide[0] && in[1] == wide[1] && in[2] == wide[3] && in[3] == wide[4];
+  return isRepeat ? split.getX() : value;
+}
+
+/// Keys as [B, G, T, D] from the operand of q k^T, scaling taken off.
+Value keysOf(MatmulOp scores, double &scale, PatternRewriter &rewriter) {
+  Value k = scores.getB();
+  bool transposed = scores.getTransposeB();
+  k = stripScale(k, scale);
+  if (auto transpose = k.getDefiningOp<TransposeOp>()) {
+    SmallVector<int64_t> swap = {0, 1, 3, 2};
+    if (transpose.getPerm() == ArrayRef<int64_t>(swap)) {
+      k = stripScale(transpose.getX(), scale);
+      transposed = !transposed;
+    }
+  }
+  if (transposed)
+    return stripRepeat(k);
+  return TransposeOp::create(rewriter, k.getLoc(), stripRepeat(k), ArrayRef<int64_t>{0, 1, 3, 2});
+}
+
+struct FormAttention : OpRewritePattern<MatmulOp> {
+  using OpRewritePattern::OpRewritePattern;
+
+  LogicalResult matchAndRewrite(MatmulOp op, PatternRewriter &rewriter) const override {
+    if (op.getTransposeA() || op.getTransposeB() || dimsOf(op.getY()).size() != 4)
+      return rewriter.notifyMatchFailure(op, "is no product of weights and values of rank 4");
+    Value p = stripCasts(op.getA());
+    bool zeroMaskedRows = false;
+    // select(isnan(p), 0, p): rows with nothing to see give zeros.
+    if (auto select = p.getDefiningOp<SelectOp>()) {
+      auto test = select.getCondition().getDefiningOp<IsNanOp>();
+      if (!test || test.getX() != select.getB() || numberOf(select.getA()) != 0.0)
+        return rewriter.notifyMatchFailure(op, "a select that is no guard against NaN");
+      p = select.getB();
+      zeroMaskedRows = true;
+    }
+    auto softmax = stripCasts(p).getDefiningOp<SoftmaxOp>();
+    if (!softmax || softmax.getLog() || softmax.getAxis() != 3)
+      return rewriter.notifyMatchFailure(op, "the weights are no softmax over keys");
+
+    Value scores = stripCasts(softmax.getX()), mask;
+    double scale = 1;
+    auto matmul = scores.getDefiningOp<MatmulOp>();
+    if (!matmul) {
+      scores = stripCasts(stripScale(scores, scale));
+      if (auto add = scores.getDefiningOp<AddOp>(); add && scale == 1) {
+        for (bool swap : {false, true}) {
+          Value inner = swap ? add.getB() : add.getA(), other = swap ? add.getA() : add.getB();
+          double innerScale = 1;
+          Value product = stripCasts(stripScale(stripCasts(inner), innerScale));
+          if (product.getDefiningOp<MatmulOp>() && dimsOf(inner) == dimsOf(scores)) {
+            matmul = product.getDefiningOp<MatmulOp>();
+            scale = innerScale;
+            mask = other;
+            break;
+          }
+        }
+      } else {
+        matmul = scores.getDefiningOp<MatmulOp>();
+      }
+    }
+    if (!matmul || matmul.getTransposeA())
+      return missed(op, "the scores are no product of queries and keys", rewriter);
+    Value q = stripScale(matmul.getA(), scale);
+    Value k = keysOf(matmul, scale, rewriter);
+    Value v = stripRepeat(op.getB());
+    std::vector<DimExpr> qd = dimsOf(q), kd = dimsOf(k), vd = dimsOf(v);
+    if (qd.size() != 4 || kd.size() != 4 || vd.size() != 4)
+      return missed(op, "queries, keys and values do not have rank 4", rewriter);
+    auto heads = qd[1].constant(), groups = kd[1].constant();
+    if (!heads || !groups || *groups < 1 || *heads % *groups || kd[1] != vd[1] || kd[2] != vd[2] ||
+        qd[0] != kd[0] || qd[0] != vd[0])
+      return missed(op, "heads or lengths of queries, keys and values do not fit", rewriter);
+    if (mask && elementTypeOf(mask) != elementTypeOf(q))
+      mask = CastOp::create(rewriter, op.getLoc(), withElementType(mask.getType(), elementTypeOf(q)),
+                            mask, true);
+    Location loc = rewriter.getFusedLoc({matmul.getLoc(), softmax.getLoc(), op.getLoc()});
+    auto unit = zeroMaskedRows ? rewriter.getUnitAttr() : UnitAttr();
+    rewriter.replaceOpWithNewOp<AttentionOp>(op, op.getY().getType(), q, k, v, mask,
+                                             rewriter.getF64FloatAttr(scale), UnitAttr(), unit,
+                                             FloatAttr())
+        ->setLoc(loc);
+    passedRemark(loc, "Attention") << "matmul, softmax and matmul are one attention";
+    return success();
+  }
+
+private:
+  /// Casts around the softmax change nothing: attention accumulates in f32 anyway.
+  static Value stripCasts(Value value) {
+    while (auto cast = value.getDefiningOp<CastOp>()) {
+      if (!isa<FloatType>(elementTypeOf(cast.getX())) || !isa<FloatType>(elementTypeOf(cast.getY())))
+        break;
+      value = cast.getX();
+    }
+    return value;
+  }
+  static LogicalResult missed(Operation *op, StringRef reason, PatternRewriter &rewriter) {
+    missedRemark(op->getLoc(), "Attention") << "not recognised as attention: " << reason;
+    return rewriter.notifyMatchFailure(op, reason);
+  }
+};
+
+struct RecognizeAttentionPass : ModulePass<RecognizeAttentionPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-recognize-attention";
+  static constexpr llvm::StringLiteral kSummary = "Form attention from matmuls and softmax";
+
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<FormAttention>(&getContext());
+    walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(patterns)));
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createRecognizeAttentionPass() {
+  return std::make_unique<RecognizeAttentionPass>();
+}
+
+} // namespace lathe

@@ -1,0 +1,58 @@
+//===- Simplify.cpp - folding and algebra ---------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Folders, the algebra of movement ops, constants folded by the reference, and
+// common subexpressions, until nothing changes. Knows no target.
+//
+//   %a = transpose {perm = [1, 0]} %x
+//   %b = transpose {perm = [1, 0]} %a      =>   %c = mul %x, %y
+//   %c = mul %b, %y
+//
+//===----------------------------------------------------------------------===//
+#include "Patterns.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+struct SimplifyPass : ModulePass<SimplifyPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-simplify";
+  static constexpr llvm::StringLiteral kSummary = "Fold constants, movement chains and identities";
+
+  void runOnOperation() override {
+    MLIRContext *context = &getContext();
+    RewritePatternSet patterns(context);
+    for (RegisteredOperationName op : context->getRegisteredOperations())
+      if (op.getDialectNamespace() == "lathe")
+        op.getCanonicalizationPatterns(patterns, context);
+    populateMovementPatterns(patterns);
+    populateConstantPatterns(patterns);
+    FrozenRewritePatternSet frozen(std::move(patterns));
+    OpPassManager cse(ModuleOp::getOperationName());
+    cse.addPass(createCSEPass());
+    for (int round = 0; round < 4; ++round) {
+      bool changed = false;
+      GreedyRewriteConfig config;
+      config.enableConstantCSE(true);
+      if (failed(applyPatternsGreedily(getOperation(), frozen, config, &changed))) {
+        getOperation().emitError("simplify did not come to an end");
+        return signalPassFailure();
+      }
+      if (failed(runPipeline(cse, getOperation())))
+        return signalPassFailure();
+      if (!changed)
+        break;
+    }
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createSimplifyPass() { return std::make_unique<SimplifyPass>(); }
+
+} // namespace lathe

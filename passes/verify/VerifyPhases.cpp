@@ -1,0 +1,141 @@
+//===- VerifyPhases.cpp - what must hold between phases -------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Each check runs after the phase whose promise it is, so that a defect shows
+// where it was made and hand-written input of a later phase is refused with a
+// located message.
+//
+//   legalized: no onnx op is left; every size is declared
+//   fused:     outside kernels only constants, views, states and host calls
+//   planned:   only kernels and programs; launches fit their kernels
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+#include "../select/Describe.h"
+
+#include "lathe/ir/Exec.h"
+#include "lathe/ir/Onnx.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+/// Every symbol of a size has a lathe.symbol in the module.
+LogicalResult verifySymbols(ModuleOp module) {
+  std::set<std::string> declared;
+  for (SymbolOp symbol : module.getOps<SymbolOp>())
+    declared.insert(symbol.getSymName().str());
+  for (func::FuncOp func : module.getOps<func::FuncOp>()) {
+    if (func.isExternal())
+      continue;
+    WalkResult walked = func.walk([&](Operation *op) {
+      std::set<std::string> used;
+      for (Type type : op->getResultTypes())
+        for (const DimExpr &dim : dimsOf(type))
+          dim.collectSymbols(used);
+      for (const std::string &name : used)
+        if (!declared.count(name)) {
+          op->emitError("the size '") << name << "' is not declared by a lathe.symbol";
+          return WalkResult::interrupt();
+        }
+      return WalkResult::advance();
+    });
+    if (walked.wasInterrupted())
+      return failure();
+  }
+  return success();
+}
+
+struct VerifyLegalizedPass : ModulePass<VerifyLegalizedPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-verify-legalized";
+  static constexpr llvm::StringLiteral kSummary = "Check that no onnx op is left";
+
+  void runOnOperation() override {
+    bool ok = succeeded(verifySymbols(getOperation()));
+    getOperation().walk([&](Operation *op) {
+      if (op->getName().getDialectNamespace() == "onnx") {
+        op->emitError("is left after legalize");
+        ok = false;
+      }
+    });
+    if (!ok)
+      signalPassFailure();
+  }
+};
+
+struct VerifyFusedPass : ModulePass<VerifyFusedPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-verify-fused";
+  static constexpr llvm::StringLiteral kSummary = "Check what stands between kernels";
+
+  void runOnOperation() override {
+    for (ModuleOp module : targetModules(getOperation())) {
+      if (failed(verifySymbols(module)))
+        return signalPassFailure();
+      for (func::FuncOp func : module.getOps<func::FuncOp>())
+        for (Operation &op : func.getBody().front().without_terminator())
+          if (!isa<KernelOp, ConstantOp, StateReadOp, StateAppendOp, BindDimsOp, DimFromOp,
+                   CustomCallOp>(op) &&
+              !isView(&op)) {
+            op.emitError("stands between kernels after fuse");
+            return signalPassFailure();
+          }
+    }
+  }
+};
+
+struct VerifyPlannedPass : ModulePass<VerifyPlannedPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-verify-planned";
+  static constexpr llvm::StringLiteral kSummary = "Check that launches fit their kernels";
+
+  void runOnOperation() override {
+    for (ModuleOp module : targetModules(getOperation())) {
+      SymbolTable symbols(module);
+      for (Operation &op : *module.getBody())
+        if (!isa<SymbolOp, StateOp, exec::KernelOp, exec::ProgramOp>(op)) {
+          op.emitError("has no place in a plan");
+          return signalPassFailure();
+        }
+      WalkResult walked = module.walk([&](exec::LaunchOp launch) {
+        auto kernel = symbols.lookup<exec::KernelOp>(launch.getKernel());
+        if (!kernel) {
+          launch.emitOpError("launches a kernel that does not exist");
+          return WalkResult::interrupt();
+        }
+        return failed(verifyLaunch(launch, kernel)) ? WalkResult::interrupt() : WalkResult::advance();
+      });
+      if (walked.wasInterrupted())
+        return signalPassFailure();
+    }
+  }
+
+  static LogicalResult verifyLaunch(exec::LaunchOp launch, exec::KernelOp kernel) {
+    for (Attribute attr : kernel.getVariants()) {
+      auto spec =
+          KernelSpec::parse(cast<DictionaryAttr>(attr).getAs<StringAttr>("spec").getValue().str());
+      if (!spec.ok())
+        return kernel.emitError(spec.status().message());
+      size_t needed = spec->numInputs + spec->numOutputs;
+      size_t given = launch.getBuffers().size();
+      if (given != needed && given != needed + 1)
+        return launch.emitOpError("gives ") << given << " buffers, the kernel takes " << needed;
+      for (const std::string &symbol : spec->symbols)
+        if (!launch.getSymbols().contains(symbol))
+          return launch.emitOpError("gives no value to the size '") << symbol << "'";
+      for (size_t i = 0; i < needed; ++i) {
+        auto have = dtypeOf(elementTypeOf(launch.getBuffers()[i]));
+        if (have != spec->buffers[i].dtype)
+          return launch.emitOpError("buffer ") << i << " has another element type than the kernel's";
+      }
+    }
+    return success();
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createVerifyLegalizedPass() { return std::make_unique<VerifyLegalizedPass>(); }
+std::unique_ptr<Pass> createVerifyFusedPass() { return std::make_unique<VerifyFusedPass>(); }
+std::unique_ptr<Pass> createVerifyPlannedPass() { return std::make_unique<VerifyPlannedPass>(); }
+
+} // namespace lathe
