@@ -123,7 +123,7 @@ constexpr Descr kDescr[] = {
     {DType::UI16, "u2"},       {DType::UI32, "u4"},       {DType::UI64, "u8"},
     {DType::F16, "f2"},        {DType::F32, "f4"},        {DType::F64, "f8"},
     {DType::C64, "c8"},        {DType::C128, "c16"},      {DType::BF16, "V2"},
-    {DType::F8E5M2, "f1"},     {DType::F8E4M3FN, "V1"},   {DType::F8E4M3FNUZ, "V1"},
+    {DType::F8E5M2, "V1"},     {DType::F8E4M3FN, "V1"},   {DType::F8E4M3FNUZ, "V1"},
     {DType::F8E5M2FNUZ, "V1"}, {DType::F8E8M0, "V1"},     {DType::I4, "V1"},
     {DType::UI4, "V1"},        {DType::F4E2M1, "V1"},     {DType::I2, "V1"},
     {DType::UI2, "V1"},
@@ -134,8 +134,7 @@ std::optional<DType> typeOf(std::string_view descr, std::optional<DType> as, std
   std::optional<DType> only;
   int candidates = 0;
   for (const Descr &d : kDescr) {
-    // A V1 file may also be meant as f8E5M2, which older ml_dtypes wrote so.
-    bool matches = d.text == descr || (d.type == DType::F8E5M2 && descr == "V1");
+    bool matches = d.text == descr || (d.type == DType::F8E5M2 && descr == "f1");
     if (!matches)
       continue;
     if (as == d.type)
@@ -259,7 +258,7 @@ Result<std::string> formatNpy(const HostTensor &tensor) {
   if (descr == std::end(kDescr))
     return unsupportedError("arrays of " + std::string(name(tensor.dtype)) +
                             " cannot be stored as .npy");
-  bool oneByte = descr->text[1] == '1' && descr->text[0] != 'V' && descr->text[0] != 'f';
+  bool oneByte = descr->text[1] == '1' && descr->text[0] != 'V';
   std::string header = "{'descr': '";
   header += oneByte ? '|' : '<';
   header += descr->text;

@@ -57,6 +57,11 @@ TEST(Npy, NarrowTypesNeedAName) {
   EXPECT_NE(v2.find("'<V2'"), std::string::npos);
   EXPECT_EQ(parseNpy(v2)->dtype, DType::BF16);
   EXPECT_FALSE(parseNpy(v2, DType::F16).ok());
+  Result<HostTensor> f1 =
+      parseNpy(fileOf("{'descr': '<f1', 'fortran_order': False, 'shape': (1,)}", "\x3c"));
+  ASSERT_TRUE(f1.ok()) << f1.status().str();
+  EXPECT_EQ(f1->dtype, DType::F8E5M2);
+  EXPECT_EQ(f1->real(0), 1);
 }
 
 TEST(Npy, ByteAndElementOrder) {

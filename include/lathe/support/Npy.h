@@ -3,8 +3,9 @@
 //
 // Reads and writes NumPy's array files, versions 1 to 3. NumPy has no names for
 // the narrow types; lathe follows what numpy.save does with ml_dtypes:
-//   bf16 is '<V2', f8E5M2 is '<f1', the other 8-bit floats and all 4- and 2-bit
-//   types are '<V1', one byte an element.
+//   bf16 is '<V2', the 8-bit floats and all 4- and 2-bit types are '<V1', one byte
+//   an element. (For f8E5M2 ml_dtypes writes '<f1', which numpy.load refuses; it is
+//   read, but written as '<V1'.)
 // Reading '<V1' therefore needs to be told the type. Strings are not supported.
 //
 //===----------------------------------------------------------------------===//
