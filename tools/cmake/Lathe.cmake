@@ -107,6 +107,12 @@ function(lathe_use_mlir target)
   target_include_directories(${target} SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   target_compile_options(${target} PRIVATE -fno-exceptions -Wno-unused-parameter
                          -Xclang -fno-pch-timestamp)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    # The precompiled header is made with -fPIC; CMake would give programs -fPIE.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
   if(NOT target STREQUAL "LathePch")
     target_precompile_headers(${target} REUSE_FROM LathePch)
     add_dependencies(${target} LatheIRGen)
