@@ -5,6 +5,8 @@
 #include "lathe/ir/WeightStore.h"
 #include "lathe/support/HostTensor.h"
 
+#include "mlir/IR/AttrTypeSubElements.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -56,6 +58,22 @@ std::map<std::string, int64_t> symbolOptima(ModuleOp module) {
   for (SymbolOp symbol : module.getOps<SymbolOp>())
     optima[symbol.getSymName().str()] = symbol.getOpt();
   return optima;
+}
+
+std::set<std::string> symbolsOf(Block &body, TypeRange results) {
+  std::set<std::string> symbols;
+  AttrTypeWalker walker;
+  walker.addWalk([&](DimAttr dim) { dim.expr().collectSymbols(symbols); });
+  for (Type type : results)
+    walker.walk(type);
+  for (BlockArgument argument : body.getArguments())
+    walker.walk(argument.getType());
+  for (Operation &op : body) {
+    walker.walk(op.getAttrDictionary());
+    for (Type type : op.getResultTypes())
+      walker.walk(type);
+  }
+  return symbols;
 }
 
 std::optional<OpClass> classOf(Operation *op) {

@@ -13,6 +13,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 namespace lathe {
@@ -36,6 +37,9 @@ llvm::SmallVector<std::string> optionStrings(mlir::ModuleOp module, llvm::String
 /// Bounds and best sizes of the lathe.symbol ops of a module.
 std::map<std::string, DimRange> symbolRanges(mlir::ModuleOp module);
 std::map<std::string, int64_t> symbolOptima(mlir::ModuleOp module);
+
+/// Names of all symbols in sizes and attributes of a region and of these types.
+std::set<std::string> symbolsOf(mlir::Block &body, mlir::TypeRange types);
 
 /// What an op is to fusion; none for ops that no kernel may hold.
 std::optional<OpClass> classOf(mlir::Operation *op);

@@ -37,7 +37,7 @@ public:
       locations.push_back(member->getLoc());
 
     body = new Block();
-    inside = OpBuilder::atBlockEnd(body);
+    inside.setInsertionPointToEnd(body);
     for (Operation *member : group.members)
       place(member);
     SmallVector<Value> yielded;
@@ -81,13 +81,22 @@ private:
       inside.clone(*op, mapping);
   }
 
-  /// The heart and what follows it: conv_add_relu.
+  /// The ops inside, the heart first: conv_add_max. A C identifier.
   std::string name() {
-    std::string text = std::string(group.heart->getName().stripDialect());
+    std::string text(group.heart->getName().stripDialect());
     unsigned parts = 1;
-    for (Operation *member : group.members)
-      if (member != group.heart && !isClass(member, OpClass::Movement) && parts++ < 4)
-        text += "_" + std::string(member->getName().stripDialect());
+    bool sawHeart = false;
+    for (Operation &op : *body) {
+      std::string part(op.getName().stripDialect());
+      if (!sawHeart && part == text && (sawHeart = true))
+        continue;
+      std::optional<OpClass> kind = classOf(&op);
+      if (!kind || *kind == OpClass::Movement || *kind == OpClass::Source)
+        continue;
+      if (++parts > 4)
+        break;
+      text += "_" + part;
+    }
     return text;
   }
 

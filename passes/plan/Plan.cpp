@@ -14,7 +14,7 @@
 //===----------------------------------------------------------------------===//
 #include "ProgramBuilder.h"
 
-#include "../select/Describe.h"
+#include "lathe/codegen/KernelSpec.h"
 
 using namespace mlir;
 
@@ -124,7 +124,8 @@ private:
     // Buffers stand before all steps; steps are collected in a block of their own.
     Block *body = builder.getInsertionBlock();
     Block steps;
-    stepBuilder = OpBuilder::atBlockEnd(&steps, builder.getListener());
+    stepBuilder.emplace(builder.getContext());
+    stepBuilder->setInsertionPointToEnd(&steps);
     for (Operation &op : func.getBody().front().without_terminator()) {
       if (failed(emitStep(op))) {
         steps.dropAllReferences();
@@ -339,6 +340,10 @@ void emitKernels(ModuleOp module) {
 struct PlanPass : ModulePass<PlanPass> {
   static constexpr llvm::StringLiteral kName = "lathe-plan";
   static constexpr llvm::StringLiteral kSummary = "Turn entries into host programs";
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    registry.insert<exec::ExecDialect>();
+  }
 
   void runOnOperation() override {
     auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);

@@ -2,27 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Describe.h"
 
-#include "mlir/IR/AttrTypeSubElements.h"
-
 using namespace mlir;
 
 namespace lathe {
-
-std::set<std::string> symbolsOf(Block &body, TypeRange results) {
-  std::set<std::string> symbols;
-  AttrTypeWalker walker;
-  walker.addWalk([&](DimAttr dim) { dim.expr().collectSymbols(symbols); });
-  for (Type type : results)
-    walker.walk(type);
-  for (BlockArgument argument : body.getArguments())
-    walker.walk(argument.getType());
-  for (Operation &op : body) {
-    walker.walk(op.getAttrDictionary());
-    for (Type type : op.getResultTypes())
-      walker.walk(type);
-  }
-  return symbols;
-}
 
 namespace {
 

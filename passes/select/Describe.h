@@ -14,9 +14,6 @@ namespace lathe {
 mlir::FailureOr<KernelDesc> describe(KernelOp kernel,
                                      const std::map<std::string, DimRange> &ranges);
 
-/// Names of all symbols in sizes and attributes of a region and its results.
-std::set<std::string> symbolsOf(mlir::Block &body, mlir::TypeRange results);
-
 } // namespace lathe
 
 #endif // LATHE_PASSES_SELECT_DESCRIBE_H

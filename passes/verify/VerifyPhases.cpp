@@ -11,8 +11,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
-#include "../select/Describe.h"
 
+#include "lathe/codegen/KernelSpec.h"
 #include "lathe/ir/Exec.h"
 #include "lathe/ir/Onnx.h"
 

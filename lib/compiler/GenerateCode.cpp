@@ -9,11 +9,10 @@
 //                                          =>  ... {guard = "", source = "...", spec = "..."}
 //
 //===----------------------------------------------------------------------===//
-#include "../Common.h"
-
 #include "lathe/codegen/Codegen.h"
 #include "lathe/ir/Exec.h"
 #include "lathe/ir/Tile.h"
+#include "lathe/passes/Passes.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
 
@@ -22,9 +21,9 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
-struct GenerateCodePass : ModulePass<GenerateCodePass> {
-  static constexpr llvm::StringLiteral kName = "lathe-generate-code";
-  static constexpr llvm::StringLiteral kSummary = "Write the source of every kernel variant";
+struct GenerateCodePass : PassWrapper<GenerateCodePass, OperationPass<ModuleOp>> {
+  StringRef getArgument() const final { return "lathe-generate-code"; }
+  StringRef getDescription() const final { return "Write the source of every kernel variant"; }
 
   void getDependentDialects(DialectRegistry &registry) const override {
     registry.insert<tile::TileDialect, arith::ArithDialect, math::MathDialect, scf::SCFDialect,
@@ -33,10 +32,15 @@ struct GenerateCodePass : ModulePass<GenerateCodePass> {
 
   void runOnOperation() override {
     bool failedAny = false;
-    for (ModuleOp module : targetModules(getOperation())) {
-      FailureOr<Target> target = targetOf(module);
-      if (failed(target))
+    for (ModuleOp module : getOperation().getOps<ModuleOp>()) {
+      auto name = module->getAttrOfType<StringAttr>(kTargetAttr);
+      if (!name)
+        continue;
+      auto target = Target::parse(std::string_view(name.getValue()));
+      if (!target.ok()) {
+        module.emitError(target.status().message());
         return signalPassFailure();
+      }
       int64_t id = 0;
       for (exec::KernelOp kernel : module.getOps<exec::KernelOp>())
         failedAny |= failed(generate(kernel, *target, id++));

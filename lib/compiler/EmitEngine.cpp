@@ -1,0 +1,175 @@
+//===- EmitEngine.cpp - a module of phase codegen as an engine file -------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Compiles the source of every kernel, several at once, with the results kept in
+// the cache; links or packs them per target; writes plans, weights, sources. The
+// bytes depend on the module alone.
+//
+//===----------------------------------------------------------------------===//
+#include "PlanFromIR.h"
+
+#include "lathe/codegen/Codegen.h"
+#include "lathe/codegen/Nvrtc.h"
+#include "lathe/compiler/Compilation.h"
+#include "lathe/passes/Passes.h"
+#include "lathe/support/Files.h"
+#include "lathe/support/Sha256.h"
+
+#include <atomic>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+struct Source {
+  std::string name, text;
+};
+
+Result<std::vector<Source>> sourcesOf(ModuleOp module) {
+  std::vector<Source> sources;
+  for (exec::KernelOp kernel : module.getOps<exec::KernelOp>())
+    for (auto [i, attr] : llvm::enumerate(kernel.getVariants())) {
+      auto text = cast<DictionaryAttr>(attr).getAs<StringAttr>("source");
+      if (!text)
+        return internalError("kernel " + kernel.getSymName().str() + " has no source");
+      sources.push_back({variantName(kernel, i), text.str()});
+    }
+  return sources;
+}
+
+/// Runs `work(i)` for all i on up to `threads` threads.
+void inParallel(size_t count, const std::function<void(size_t)> &work) {
+  std::atomic<size_t> next = 0;
+  auto run = [&] {
+    for (size_t i = next++; i < count; i = next++)
+      work(i);
+  };
+  std::vector<std::thread> helpers;
+  size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  for (size_t t = 1; t < threads; ++t)
+    helpers.emplace_back(run);
+  run();
+  for (std::thread &helper : helpers)
+    helper.join();
+}
+
+/// The object of one text, from the cache where it is there.
+Result<std::string> compileCached(const Source &source, const Target &target) {
+  std::string directory = nvrtc::cacheDirectory();
+  std::string path;
+  if (!directory.empty()) {
+    Sha256 key;
+    key.field("cpu object");
+    key.field(compilerVersion());
+    key.field(LLVM_VERSION_STRING);
+    key.field(target.name);
+    key.field(source.text);
+    path = directory + "/" + key.hex() + ".o";
+    if (std::filesystem::exists(path))
+      if (auto found = readFile(path); found.ok() && found->starts_with("\x7f" "ELF"))
+        return *found;
+  }
+  auto object = codegen::compileLLVMText(source.text, target);
+  if (object.ok() && !path.empty()) {
+    std::error_code ignored;
+    std::filesystem::create_directories(directory, ignored);
+    // A cache that cannot be written only costs time.
+    (void)writeFileAtomically(path, *object);
+  }
+  return object;
+}
+
+Status addCpuKernels(const std::vector<Source> &sources, const Target &target,
+                     engine::EngineWriter &writer) {
+  std::vector<std::optional<Result<std::string>>> results(sources.size());
+  inParallel(sources.size(), [&](size_t i) { results[i] = compileCached(sources[i], target); });
+  std::vector<std::string> objects;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!results[i]->ok())
+      return {results[i]->status().code(),
+              "compiling for " + target.name + ": " + results[i]->status().message(),
+              "kernel " + sources[i].name};
+    objects.push_back(std::move(**results[i]));
+  }
+  auto image = codegen::linkImage(objects);
+  if (!image.ok())
+    return image.status();
+  return writer.addKernels(target.name, std::move(*image));
+}
+
+Status addCudaKernels(const std::vector<Source> &sources, const Target &target,
+                      engine::EngineWriter &writer) {
+  auto compiler = nvrtc::Compiler::open();
+  if (!compiler.ok())
+    return compiler.status();
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const Source &source : sources)
+    jobs.push_back({source.name + ".cu", source.text, target.name, {}, false});
+  std::map<std::string, std::string> cubins;
+  std::vector<Result<nvrtc::Cubin>> results = (*compiler)->compileAll(jobs);
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (!results[i].ok())
+      return results[i].status();
+    cubins[sources[i].name] = std::move(results[i]->image);
+  }
+  return writer.addKernels(target.name, engine::packArchive(cubins));
+}
+
+std::string optionsJson(ModuleOp module) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  stream << "{\"compiler\": \"" << compilerVersion() << "\"";
+  if (auto options = module->getAttrOfType<DictionaryAttr>(kOptionsAttr))
+    for (NamedAttribute entry : options)
+      if (auto list = dyn_cast<ArrayAttr>(entry.getValue())) {
+        stream << ", \"" << entry.getName().getValue() << "\": [";
+        llvm::interleaveComma(list, stream, [&](Attribute item) {
+          stream << '"';
+          if (auto string = dyn_cast<StringAttr>(item))
+            llvm::printEscapedString(string.getValue(), stream);
+          stream << '"';
+        });
+        stream << "]";
+      }
+  stream << "}";
+  return text;
+}
+
+} // namespace
+
+Result<std::string> emitEngine(ModuleOp module) {
+  engine::EngineWriter writer(compilerVersion());
+  auto &weights = module.getContext()->getOrLoadDialect<LatheDialect>()->weights();
+  for (ModuleOp variant : module.getOps<ModuleOp>()) {
+    auto name = variant->getAttrOfType<StringAttr>(kTargetAttr);
+    if (!name)
+      return internalError("a nested module without a target");
+    auto target = Target::parse(std::string_view(name.getValue()));
+    if (!target.ok())
+      return target.status();
+    auto sources = sourcesOf(variant);
+    if (!sources.ok())
+      return sources.status();
+    if (!sources->empty())
+      LATHE_RETURN_IF_ERROR(target->isCuda() ? addCudaKernels(*sources, *target, writer)
+                                             : addCpuKernels(*sources, *target, writer));
+    std::map<std::string, std::string> texts;
+    for (const Source &source : *sources)
+      texts[source.name] = source.text;
+    LATHE_RETURN_IF_ERROR(writer.addDebug("sources", target->name, engine::packArchive(texts)));
+    for (exec::ProgramOp program : variant.getOps<exec::ProgramOp>()) {
+      auto plan = planFromIR(program, *target, weights, writer);
+      if (!plan.ok())
+        return plan.status();
+      LATHE_RETURN_IF_ERROR(writer.addPlan(*plan));
+    }
+  }
+  LATHE_RETURN_IF_ERROR(writer.addMetadata("options", optionsJson(module)));
+  return writer.str();
+}
+
+} // namespace lathe

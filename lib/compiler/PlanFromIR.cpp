@@ -1,0 +1,364 @@
+//===- PlanFromIR.cpp - exec.program as engine::Plan ----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "PlanFromIR.h"
+
+#include "lathe/codegen/KernelSpec.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+std::string variantName(exec::KernelOp kernel, size_t variant) {
+  std::string name = kernel.getSymName().str();
+  return kernel.getVariants().size() == 1 ? name : name + "." + std::to_string(variant);
+}
+
+namespace {
+
+engine::Condition convert(const DimCondition &condition) {
+  return {static_cast<engine::Condition::Kind>(condition.kind), condition.lhs, condition.rhs};
+}
+
+std::vector<std::string> featuresOf(const Target &target) {
+  if (target.isCuda())
+    return {};
+  std::vector<std::string> features = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"};
+  if (target.name == "x86-64-v4")
+    for (const char *feature : {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"})
+      features.push_back(feature);
+  return features;
+}
+
+class PlanWriter {
+public:
+  PlanWriter(exec::ProgramOp program, const Target &target, WeightStore &store,
+             engine::EngineWriter &writer)
+      : program(program), target(target), store(store), writer(writer),
+        symbols(program->getParentOfType<ModuleOp>()) {}
+
+  Result<engine::Plan> run() {
+    plan.entry = program.getSymName().str();
+    plan.target = target.name;
+    plan.cuda = target.isCuda();
+    plan.cpuFeatures = featuresOf(target);
+    plan.blocks.emplace_back();
+    for (Operation &op : program.getBody().front())
+      LATHE_RETURN_IF_ERROR(add(op));
+    return std::move(plan);
+  }
+
+private:
+  Status add(Operation &op) {
+    return llvm::TypeSwitch<Operation *, Status>(&op)
+        .Case([&](exec::SizeOp size) { return addSize(size); })
+        .Case([&](exec::GuardOp guard) { return addGuard(guard); })
+        .Case([&](exec::ArenaOp arena) {
+          plan.arenas.push_back({arena.getBytes().expr(), arena.getOnHost()});
+          return okStatus();
+        })
+        .Case([&](exec::StateOp state) { return addState(state); })
+        .Case([&](exec::BufferOp buffer) { return addBuffer(buffer); })
+        .Case([&](exec::InputOp input) {
+          plan.inputs.push_back(port(input.getName(), input.getBuffer()));
+          plan.inputs.back().donatedTo = input.getDonatedTo();
+          return okStatus();
+        })
+        .Case([&](exec::OutputOp output) {
+          plan.outputs.push_back(port(output.getName(), output.getBuffer()));
+          return okStatus();
+        })
+        .Case([&](exec::LaunchOp launch) { return addLaunch(launch); })
+        .Case([&](exec::CopyOp copy) {
+          return step(copy, engine::CopyStep{indexOf(copy.getSource()), indexOf(copy.getTarget())});
+        })
+        .Case([&](exec::BindOp bind) {
+          int32_t buffer = indexOf(bind.getBuffer());
+          plan.buffers[buffer].onHost = true;
+          return step(bind, engine::BindStep{sizes[bind.getSymbol().str()], buffer,
+                                             int64_t(bind.getElement())});
+        })
+        .Case([&](exec::AdvanceOp advance) {
+          return step(advance, engine::AdvanceStateStep{states[advance.getState().str()],
+                                                        advance.getBy().expr()});
+        })
+        .Case([&](exec::TapOp tap) {
+          return step(tap, engine::TapStep{indexOf(tap.getBuffer()), tap.getName().str()});
+        })
+        .Case([&](exec::CallOp call) { return addCall(call); })
+        .Default([&](Operation *other) {
+          return internalError("the engine has no form for " + other->getName().getStringRef().str());
+        });
+  }
+
+  int32_t indexOf(Value buffer) const { return buffers.lookup(buffer); }
+
+  Status step(Operation *op, decltype(engine::Step::op) what, ArrayAttr names = {}) {
+    engine::Step made;
+    made.op = std::move(what);
+    if (names)
+      for (Attribute name : names)
+        made.nodes.push_back(cast<StringAttr>(name).str());
+    else
+      for (StringRef name : nodeNames(op->getLoc()))
+        made.nodes.push_back(name.str());
+    plan.blocks[0].push_back(std::move(made));
+    return okStatus();
+  }
+
+  Status addSize(exec::SizeOp op) {
+    engine::Symbol symbol;
+    symbol.name = op.getName().str();
+    symbol.min = op.getMin();
+    symbol.max = int64_t(op.getMax()) < 0 ? DimRange::kUnbounded : int64_t(op.getMax());
+    symbol.opt = op.getOpt();
+    symbol.multipleOf = op.getMultipleOf();
+    symbol.origin = static_cast<engine::SymbolOrigin>(op.getOrigin());
+    symbol.index = int64_t(op.getIndex());
+    symbol.axis = int64_t(op.getAxis());
+    sizes[symbol.name] = plan.symbols.size();
+    plan.symbols.push_back(std::move(symbol));
+    return okStatus();
+  }
+
+  Status addGuard(exec::GuardOp op) {
+    auto conditions = parseGuard(std::string_view(op.getCondition()));
+    if (!conditions.ok())
+      return conditions.status();
+    engine::Guard guard{convert(conditions->front()), op.getMessage().str(), op.getWhere().str()};
+    if (plan.blocks[0].empty())
+      plan.guards.push_back(std::move(guard));
+    else
+      plan.blocks[0].push_back({engine::GuardStep{std::move(guard)}, {}});
+    return okStatus();
+  }
+
+  Status addState(exec::StateOp op) {
+    auto declared = symbols.lookup<StateOp>(op.getState());
+    if (!declared)
+      return internalError("no state is called " + op.getState().str());
+    engine::State state;
+    state.name = declared.getSymName().str();
+    state.dtype = *dtypeOf(cast<TensorType>(declared.getType()).getElementType());
+    state.physical = dimsOf(declared.getType());
+    state.axis = int32_t(declared.getAxis());
+    state.lengthSymbol = declared.getLength().str();
+    state.capacity = state.physical[state.axis];
+    states[state.name] = plan.states.size();
+    plan.states.push_back(std::move(state));
+    return okStatus();
+  }
+
+  Status addBuffer(exec::BufferOp op) {
+    engine::Buffer buffer;
+    buffer.name = op.getName().str();
+    buffer.kind = static_cast<engine::BufferKind>(op.getKind());
+    buffer.index = int64_t(op.getIndex());
+    auto dtype = dtypeOf(elementTypeOf(op.getMemory()));
+    if (!dtype)
+      return internalError("a buffer of a type that no memory can hold");
+    buffer.dtype = *dtype;
+    buffer.dims = dimsOf(op.getMemory());
+    buffer.physical = physicalDimsOf(op.getMemory().getType());
+    buffer.bytes = bytesOf(buffer);
+    if (auto offset = op.getOffset())
+      buffer.offset = offset->expr();
+    buffer.onHost = op.getOnHost();
+    if (op.getBase()) {
+      buffer.index = indexOf(op.getBase());
+      buffer.onHost = plan.buffers[buffer.index].onHost;
+      buffer.alignment = alignmentOf(buffer);
+    }
+    if (op.getValue()) {
+      buffer.index = plan.weights.size();
+      LATHE_RETURN_IF_ERROR(addWeight(op, buffer));
+    }
+    buffers[op.getMemory()] = plan.buffers.size();
+    plan.buffers.push_back(std::move(buffer));
+    return okStatus();
+  }
+
+  static DimExpr bytesOf(const engine::Buffer &buffer) {
+    DimExpr count = product(buffer.physical);
+    int64_t bits = bitWidth(buffer.dtype);
+    return bits % 8 ? DimExpr::ceilDiv(count * DimExpr(bits), 8) : count * DimExpr(bits / 8);
+  }
+
+  /// Largest power of two up to 64 that divides a view's offset.
+  static int64_t alignmentOf(const engine::Buffer &view) {
+    int64_t alignment = 64;
+    for (const DimExpr::Term &term : view.offset.terms())
+      while (alignment > 1 && term.coefficient % alignment)
+        alignment /= 2;
+    return alignment;
+  }
+
+  Status addWeight(exec::BufferOp op, engine::Buffer &buffer) {
+    engine::Weight weight;
+    weight.name = op.getName().str();
+    weight.section = WeightStore::kArchive;
+    weight.dtype = buffer.dtype;
+    std::string packing = op.getPacking() ? op.getPacking()->str() : std::string();
+    auto type = cast<TensorType>(op.getMemory().getType());
+    weight.dims.assign(type.getShape().begin(), type.getShape().end());
+    auto bytes = constantBytes(*op.getValue(), store);
+    if (!bytes.ok())
+      return bytes.status();
+    if (!packing.empty()) {
+      weight.packing = packing;
+      return internalError("there is no packing '" + packing + "'");
+    }
+    std::string_view view(reinterpret_cast<const char *>(bytes->data()), bytes->size());
+    auto offset = writer.addWeight(weight.section, view);
+    if (!offset.ok())
+      return offset.status();
+    weight.offset = *offset;
+    weight.bytes = bytes->size();
+    plan.weights.push_back(std::move(weight));
+    return okStatus();
+  }
+
+  engine::Port port(StringRef name, Value buffer) const {
+    engine::Port made;
+    made.name = name.str();
+    made.buffer = indexOf(buffer);
+    made.dtype = plan.buffers[made.buffer].dtype;
+    made.dims = plan.buffers[made.buffer].dims;
+    return made;
+  }
+
+  Status addLaunch(exec::LaunchOp op) {
+    auto kernel = symbols.lookup<exec::KernelOp>(op.getKernel());
+    if (!kernel)
+      return internalError("no kernel is called " + op.getKernel().str());
+    auto [it, isNew] = kernels.try_emplace(kernel.getOperation(), plan.kernels.size());
+    if (isNew)
+      LATHE_RETURN_IF_ERROR(addKernel(kernel, op));
+    engine::LaunchStep launch;
+    launch.kernel = it->second;
+    for (Value buffer : op.getBuffers())
+      launch.buffers.push_back(indexOf(buffer));
+    for (const std::string &name : plan.kernels[it->second].symbols)
+      launch.symbols.push_back(op.getSymbols().getAs<DimAttr>(name).expr());
+    return step(op, std::move(launch), op.getNodesAttr());
+  }
+
+  Status addKernel(exec::KernelOp op, exec::LaunchOp launch) {
+    engine::Kernel kernel;
+    kernel.name = op.getSymName().str();
+    kernel.flops = op.getFlops().expr();
+    kernel.bytes = op.getBytes().expr();
+    kernel.numBuffers = launch.getBuffers().size();
+    for (NamedAttribute symbol : launch.getSymbols())
+      kernel.symbols.push_back(symbol.getName().str());
+    for (auto [i, attr] : llvm::enumerate(op.getVariants())) {
+      auto variant = cast<DictionaryAttr>(attr);
+      auto spec = KernelSpec::parse(std::string_view(variant.getAs<StringAttr>("spec").getValue()));
+      auto guard = parseGuard(std::string_view(variant.getAs<StringAttr>("guard").getValue()));
+      if (!spec.ok())
+        return spec.status();
+      if (!guard.ok())
+        return guard.status();
+      engine::KernelVariant made;
+      for (const DimCondition &condition : *guard)
+        made.guard.push_back(convert(condition));
+      LATHE_RETURN_IF_ERROR(addVariant(*spec, kernel, made));
+      if (target.isCuda())
+        made.image = variantName(op, i);
+      if (i == 0) {
+        for (int32_t b = 0; b < kernel.numBuffers; ++b)
+          kernel.writes.push_back(b >= spec->numInputs);
+      }
+      kernel.variants.push_back(std::move(made));
+    }
+    plan.kernels.push_back(std::move(kernel));
+    return okStatus();
+  }
+
+  static Status addVariant(const KernelSpec &spec, const engine::Kernel &kernel,
+                           engine::KernelVariant &made) {
+    made.config = spec.config;
+    made.workspaceBytes = spec.workspaceBytes;
+    made.scratchBytes = spec.scratchBytes;
+    made.status = spec.status;
+    for (const TensorMapArg &map : spec.tensorMaps)
+      made.tensorMaps.push_back({map.buffer, map.dims, map.strides, map.box, map.swizzleBytes,
+                                 map.im2col, map.lowerCorner, map.upperCorner});
+    for (const LaunchSpec &launch : spec.launches) {
+      engine::Launch out;
+      out.function = launch.function;
+      for (int d = 0; d < 3; ++d) {
+        out.grid[d] = launch.grid[d];
+        out.block[d] = launch.block[d];
+        out.cluster[d] = launch.cluster[d];
+      }
+      out.sharedBytes = launch.sharedBytes;
+      out.programmaticDependent = launch.programmaticDependent;
+      using Kind = engine::KernelArg::Kind;
+      if (launch.buffers.empty()) {
+        int32_t count = spec.buffers.size();
+        for (int32_t b = 0; b < count; ++b)
+          out.args.push_back({Kind::Buffer, b});
+      } else {
+        for (int b : launch.buffers)
+          out.args.push_back({Kind::Buffer, b});
+      }
+      for (int32_t m = 0; m < int32_t(spec.tensorMaps.size()); ++m)
+        out.args.push_back({Kind::TensorMap, m});
+      for (const std::string &symbol : spec.symbols) {
+        auto found = llvm::find(kernel.symbols, symbol);
+        if (found == kernel.symbols.end())
+          return internalError("kernel " + kernel.name + " has no size '" + symbol + "'");
+        out.args.push_back({Kind::Symbol, int32_t(found - kernel.symbols.begin())});
+      }
+      if (spec.status)
+        out.args.push_back({Kind::Status, 0});
+      made.launches.push_back(std::move(out));
+    }
+    return okStatus();
+  }
+
+  Status addCall(exec::CallOp op) {
+    engine::CustomCallStep call;
+    call.name = op.getName().str();
+    for (auto [i, buffer] : llvm::enumerate(op.getBuffers()))
+      (i < size_t(op.getNumInputs()) ? call.inputs : call.outputs).push_back(indexOf(buffer));
+    for (NamedAttribute entry : op.getConfig()) {
+      engine::Attribute attribute;
+      attribute.name = entry.getName().str();
+      if (auto text = dyn_cast<StringAttr>(entry.getValue()))
+        attribute.text = text.str();
+      else if (auto integer = dyn_cast<IntegerAttr>(entry.getValue()))
+        attribute.ints = {integer.getInt()};
+      else if (auto real = dyn_cast<FloatAttr>(entry.getValue()))
+        attribute.floats = {real.getValueAsDouble()};
+      else if (auto list = dyn_cast<DenseI64ArrayAttr>(entry.getValue()))
+        attribute.ints.assign(list.asArrayRef().begin(), list.asArrayRef().end());
+      call.attributes.push_back(std::move(attribute));
+    }
+    if (op.getCustom())
+      return step(op, std::move(call));
+    return step(op, engine::HostOpStep{call.name, call.attributes, call.inputs, call.outputs});
+  }
+
+  exec::ProgramOp program;
+  const Target &target;
+  WeightStore &store;
+  engine::EngineWriter &writer;
+  SymbolTable symbols;
+  engine::Plan plan;
+  llvm::DenseMap<Value, int32_t> buffers;
+  llvm::DenseMap<Operation *, int32_t> kernels;
+  std::map<std::string, int32_t> sizes, states;
+};
+
+} // namespace
+
+Result<engine::Plan> planFromIR(exec::ProgramOp program, const Target &target, WeightStore &weights,
+                                engine::EngineWriter &writer) {
+  return PlanWriter(program, target, weights, writer).run();
+}
+
+} // namespace lathe
