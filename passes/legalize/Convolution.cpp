@@ -1,0 +1,157 @@
+//===- Convolution.cpp - conv and transposed conv ---------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Windows.h"
+
+using namespace mlir;
+
+namespace lathe::legal {
+namespace {
+
+/// Spatial sizes of weights [outputs, channels, window...]; none when symbolic.
+std::optional<Ints> kernelOf(Node &n, Value w) {
+  Ints kernel;
+  for (int64_t d = 2; d < rankOf(w); ++d) {
+    std::optional<int64_t> size = dimOf(w, d).constant();
+    if (!size) {
+      (void)n.fail("shape", "a window whose size is symbolic", "weights of a constant shape");
+      return std::nullopt;
+    }
+    kernel.push_back(*size);
+  }
+  return kernel;
+}
+
+Value convOf(Node &n, Value x, Value w) {
+  if (!x || !w)
+    return {};
+  if (rankOf(x) < 3 || rankOf(w) != rankOf(x))
+    return n.e.fail("input and weights have ranks " + llvm::Twine(rankOf(x)) + " and " + llvm::Twine(rankOf(w)));
+  std::optional<Ints> kernel = kernelOf(n, w);
+  std::optional<Window> window = kernel ? windowOf(n, x, *kernel) : std::nullopt;
+  if (!window)
+    return {};
+  int64_t group = n.intAttr("group", 1);
+  if (group < 1)
+    return n.e.fail("group is not positive");
+  n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
+  return n.e.infer<ConvOp>(x, w, window->strides, window->pads, window->dilations, uint64_t(group),
+                           ConvLayout::ChannelsFirst);
+}
+
+LogicalResult conv(Node &n) {
+  Value y = convOf(n, n.in(0), n.in(1));
+  if (y && n.has(2))
+    y = n.e.add(y, perChannel(n.e, n.in(2), rankOf(y)));
+  return n.done(y);
+}
+
+LogicalResult convInteger(Node &n) {
+  Emitter &e = n.e;
+  Type i32 = e.b.getI32Type();
+  Value x = e.cast(n.in(0), i32), w = e.cast(n.in(1), i32);
+  if (n.has(2))
+    x = e.sub(x, e.reshape(e.cast(n.in(2), i32), {}));
+  if (w && n.has(3)) {
+    Value zero = e.cast(n.in(3), i32);
+    Dims dims(rankOf(w), DimExpr(1));
+    if (zero && rankOf(zero) == 1)
+      dims[0] = dimOf(zero, 0);
+    w = e.sub(w, e.reshape(zero, dims));
+  }
+  return n.done(convOf(n, x, w));
+}
+
+/// Transposed convolution is a convolution of the input spread out by the
+/// stride, with the window turned round.
+LogicalResult convTranspose(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), w = n.in(1);
+  if (!x || !w)
+    return failure();
+  size_t rank = rankOf(x), count = rank - 2;
+  if (rank < 3 || rankOf(w) != int64_t(rank))
+    return n.invalid("shape", "input and weights differ in rank");
+  std::optional<Ints> kernel = kernelOf(n, w);
+  if (!kernel)
+    return failure();
+  auto list = [&](StringRef name, size_t size, int64_t otherwise) {
+    return n.intsAttr(name).value_or(Ints(size, otherwise));
+  };
+  Ints strides = list("strides", count, 1), dilations = list("dilations", count, 1), pads = list("pads", 2 * count, 0),
+       extra = list("output_padding", count, 0);
+  if (strides.size() != count || dilations.size() != count || pads.size() != 2 * count || extra.size() != count)
+    return n.invalid("attribute", "attributes do not match the spatial dimensions");
+  std::string mode = n.strAttr("auto_pad", "NOTSET");
+  std::optional<Ints> wanted = n.intsAttr("output_shape");
+  if (wanted && wanted->size() == rank)
+    wanted->erase(wanted->begin(), wanted->begin() + 2);
+  if (wanted || mode == "SAME_UPPER" || mode == "SAME_LOWER") {
+    for (size_t i = 0; i < count; ++i) {
+      int64_t span = (*kernel)[i] * dilations[i] - dilations[i] + 1, total = span - strides[i] + extra[i];
+      if (wanted) {
+        std::optional<int64_t> size = dimOf(x, 2 + i).constant();
+        if (!size || wanted->size() != count)
+          return n.fail("attribute", "output_shape over a symbolic size", "explicit pads");
+        total = strides[i] * (*size - 1) + extra[i] + span - (*wanted)[i];
+      }
+      total = std::max<int64_t>(total, wanted ? total : 0);
+      int64_t half = total / 2;
+      pads[i] = mode == "SAME_UPPER" ? half : total - half;
+      pads[count + i] = total - pads[i];
+    }
+  } else if (mode == "VALID") {
+    pads.assign(2 * count, 0);
+  }
+  int64_t group = n.intAttr("group", 1);
+  std::optional<int64_t> channels = dimOf(w, 0).constant(), perGroup = dimOf(w, 1).constant();
+  if (group < 1 || !channels || !perGroup || *channels % group)
+    return n.invalid("shape", "channels are not divisible by the group");
+
+  // Weights [C, M/g, k..] -> [M, C/g, k..], turned round in space.
+  Dims split = {group, *channels / group, *perGroup}, merged = {group * *perGroup, *channels / group};
+  Ints perm = {0, 2, 1};
+  Dims starts(rank, DimExpr(0)), sizes = {group * *perGroup, *channels / group};
+  Ints steps(rank, 1);
+  for (size_t i = 0; i < count; ++i) {
+    split.push_back((*kernel)[i]);
+    merged.push_back((*kernel)[i]);
+    sizes.push_back((*kernel)[i]);
+    perm.push_back(3 + i);
+    starts[2 + i] = (*kernel)[i] - 1;
+    steps[2 + i] = -1;
+  }
+  w = e.slice(e.reshape(e.transpose(e.reshape(w, split), perm), merged), starts, sizes, steps);
+
+  // Input with stride - 1 zeros between elements: pad each element, crop the last.
+  Dims dims = dimsOf(x), apart = {dims[0], dims[1]}, high = {0, 0}, joined = {dims[0], dims[1]};
+  Dims lowPad = {0, 0}, highPad = {0, 0};
+  bool spread = false;
+  for (size_t i = 0; i < count; ++i) {
+    apart.insert(apart.end(), {dims[2 + i], 1});
+    high.insert(high.end(), {0, strides[i] - 1});
+    joined.push_back(dims[2 + i] * DimExpr(strides[i]));
+    spread |= strides[i] != 1;
+    int64_t reach = dilations[i] * ((*kernel)[i] - 1);
+    lowPad.push_back(reach - pads[i]);
+    highPad.push_back(reach - pads[count + i] + extra[i] - (strides[i] - 1));
+  }
+  Value zero = e.like(x, 0);
+  if (spread)
+    x = e.reshape(e.pad(e.reshape(x, apart), zero, Dims(apart.size(), DimExpr(0)), high, PadMode::Constant), joined);
+  x = e.pad(x, zero, lowPad, highPad, PadMode::Constant);
+  Value y = e.infer<ConvOp>(x, w, Ints(count, 1), Ints(2 * count, 0), dilations, uint64_t(group),
+                            ConvLayout::ChannelsFirst);
+  if (y && n.has(2))
+    y = e.add(y, perChannel(e, n.in(2), rank));
+  return n.done(y);
+}
+
+} // namespace
+
+void addConvolutions(Handlers &h) {
+  h["Conv"] = conv;
+  h["ConvInteger"] = convInteger;
+  h["ConvTranspose"] = convTranspose;
+}
+
+} // namespace lathe::legal

@@ -1,0 +1,151 @@
+//===- Elementwise.cpp - arithmetic and functions of one value --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Node.h"
+
+using namespace mlir;
+
+namespace lathe::legal {
+namespace {
+
+template <typename OpTy> LogicalResult unary(Node &n) { return n.done(n.e.unary<OpTy>(n.in(0))); }
+
+template <typename OpTy> LogicalResult binary(Node &n) { return n.done(n.e.infer<OpTy>(n.in(0), n.in(1))); }
+
+/// Max, Min, Sum: any number of operands, from the left.
+template <typename OpTy> Value chain(Node &n) {
+  Value result = n.in(0);
+  for (unsigned i = 1; i < n.numInputs(); ++i)
+    result = n.e.infer<OpTy>(result, n.in(i));
+  return result;
+}
+template <typename OpTy> LogicalResult variadic(Node &n) { return n.done(chain<OpTy>(n)); }
+
+LogicalResult meanOf(Node &n) {
+  return n.done(n.e.div(chain<AddOp>(n), double(n.numInputs())));
+}
+
+LogicalResult mod(Node &n) {
+  bool fmod = n.intAttr("fmod", 0);
+  Value a = n.in(0), b = n.in(1);
+  if (a && isFloat(elementTypeOf(a)) && !fmod)
+    return n.invalid("attribute", "Mod of floats needs fmod = 1");
+  return n.done(n.e.infer<ModOp>(a, b, fmod));
+}
+
+LogicalResult bitShift(Node &n) {
+  Value a = n.in(0), b = n.in(1);
+  return n.done(n.strAttr("direction", "") == "LEFT" ? n.e.infer<ShlOp>(a, b) : n.e.infer<ShrOp>(a, b));
+}
+
+LogicalResult reciprocal(Node &n) { return unary<RecipOp>(n); }
+
+/// Dropout passes its input on unless it trains.
+LogicalResult dropout(Node &n) {
+  Value x = n.in(0);
+  if (n.has(2)) {
+    std::optional<Ints> training = n.ints(2);
+    std::optional<double> ratio = n.has(1) ? n.number(1) : std::optional(0.5);
+    if (!training || ((*training)[0] && ratio != 0.0))
+      return n.fail("attribute", "Dropout that drops (training_mode)", "training_mode = false",
+                    "export the model for inference");
+  }
+  if (n.wants(1) && x) {
+    Value all = n.e.broadcastTo(n.e.scalar(1, n.e.b.getI1Type()), dimsOf(x));
+    if (failed(n.set(1, all)))
+      return failure();
+  }
+  return n.done(x);
+}
+
+LogicalResult cast(Node &n) {
+  Value x = n.in(0);
+  int64_t to = n.intAttr("to", 0);
+  Type element = elementFor(n.op->getContext(), to);
+  if (!element)
+    return n.fail("dtype", "a cast to ONNX element type " + llvm::Twine(to) + (to == 8 ? " (string)" : ""),
+                  "numbers and bool");
+  return n.done(n.e.cast(x, element, n.intAttr("saturate", 1)));
+}
+
+LogicalResult castLike(Node &n) {
+  Value x = n.in(0), like = n.in(1);
+  return n.done(like ? n.e.cast(x, elementTypeOf(like), n.intAttr("saturate", 1)) : Value());
+}
+
+LogicalResult bitCast(Node &n) {
+  Value x = n.in(0);
+  Type element = elementFor(n.op->getContext(), n.intAttr("to", 0));
+  if (!x || !element)
+    return failure();
+  std::optional<DType> from = dtypeOf(elementTypeOf(x)), to = dtypeOf(element);
+  if (!from || !to || bitWidth(*from) != bitWidth(*to))
+    return n.fail("dtype", "BitCast between widths", "element types of one width");
+  return n.done(BitcastOp::create(n.e.b, n.e.loc, withElementType(x.getType(), element), x).getResult());
+}
+
+LogicalResult identity(Node &n) {
+  Value x = n.in(0);
+  if (!x)
+    return n.fail("dtype", "Identity of a value that is no tensor", "tensors");
+  return n.done(x);
+}
+
+} // namespace
+
+Type elementFor(MLIRContext *context, int64_t onnxType) {
+  static constexpr DType kTypes[] = {
+      DType::String /*0: undefined*/, DType::F32,        DType::UI8,  DType::I8,         DType::UI16,
+      DType::I16,                     DType::I32,        DType::I64,  DType::String,     DType::Bool,
+      DType::F16,                     DType::F64,        DType::UI32, DType::UI64,       DType::C64,
+      DType::C128,                    DType::BF16,       DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2,
+      DType::F8E5M2FNUZ,              DType::UI4,        DType::I4,   DType::F4E2M1,     DType::F8E8M0,
+      DType::UI2,                     DType::I2};
+  if (onnxType < 0 || onnxType >= int64_t(std::size(kTypes)))
+    return {};
+  return typeOf(context, kTypes[onnxType]);
+}
+
+void addElementwise(Handlers &h) {
+  h["Abs"] = unary<AbsOp>;
+  h["Neg"] = unary<NegOp>;
+  h["Sign"] = unary<SignOp>;
+  h["Floor"] = unary<FloorOp>;
+  h["Ceil"] = unary<CeilOp>;
+  h["Round"] = unary<RoundOp>;
+  h["Exp"] = unary<ExpOp>;
+  h["Log"] = unary<LogOp>;
+  h["Sqrt"] = unary<SqrtOp>;
+  h["Reciprocal"] = reciprocal;
+  h["Sin"] = unary<SinOp>;
+  h["Cos"] = unary<CosOp>;
+  h["Tan"] = unary<TanOp>;
+  h["Asin"] = unary<AsinOp>;
+  h["Acos"] = unary<AcosOp>;
+  h["Atan"] = unary<AtanOp>;
+  h["Sinh"] = unary<SinhOp>;
+  h["Cosh"] = unary<CoshOp>;
+  h["Tanh"] = unary<TanhOp>;
+  h["Asinh"] = unary<AsinhOp>;
+  h["Acosh"] = unary<AcoshOp>;
+  h["Atanh"] = unary<AtanhOp>;
+  h["Erf"] = unary<ErfOp>;
+  h["Sigmoid"] = unary<SigmoidOp>;
+  h["Add"] = binary<AddOp>;
+  h["Sub"] = binary<SubOp>;
+  h["Mul"] = binary<MulOp>;
+  h["Div"] = binary<DivOp>;
+  h["Pow"] = binary<PowOp>;
+  h["Max"] = variadic<MaxOp>;
+  h["Min"] = variadic<MinOp>;
+  h["Sum"] = variadic<AddOp>;
+  h["Mean"] = meanOf;
+  h["Mod"] = mod;
+  h["BitShift"] = bitShift;
+  h["Dropout"] = dropout;
+  h["Cast"] = cast;
+  h["CastLike"] = castLike;
+  h["BitCast"] = bitCast;
+  h["Identity"] = identity;
+}
+
+} // namespace lathe::legal

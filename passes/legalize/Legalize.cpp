@@ -1,0 +1,78 @@
+//===- Legalize.cpp - the pass and its report -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/passes/Legalize.h"
+
+#include "Legalizer.h"
+
+#include "lathe/ir/Onnx.h"
+#include "lathe/passes/Passes.h"
+
+#include "llvm/Support/JSON.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+ErrorCode LegalizeReport::code() const {
+  if (nodes.empty())
+    return ErrorCode::Ok;
+  return llvm::any_of(nodes, [](const UnsupportedNode &n) { return n.invalid; }) ? ErrorCode::Invalid
+                                                                                : ErrorCode::Unsupported;
+}
+
+std::string LegalizeReport::json() const {
+  llvm::json::Array array;
+  for (const UnsupportedNode &n : nodes) {
+    llvm::json::Array operands;
+    for (const std::string &type : n.operands)
+      operands.push_back(llvm::json::fixUTF8(type));
+    array.push_back(llvm::json::Object{{"node", llvm::json::fixUTF8(n.node)},
+                                       {"op", llvm::json::fixUTF8(n.opType)},
+                                       {"domain", llvm::json::fixUTF8(n.domain)},
+                                       {"opset", n.opset},
+                                       {"operands", std::move(operands)},
+                                       {"cause", n.cause},
+                                       {"message", llvm::json::fixUTF8(n.message)},
+                                       {"nearest", llvm::json::fixUTF8(n.nearest)},
+                                       {"remedy", llvm::json::fixUTF8(n.remedy)},
+                                       {"invalid", n.invalid}});
+  }
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::json::Value(std::move(array));
+  return text;
+}
+
+LogicalResult legalize(ModuleOp module, LegalizeReport &report) {
+  bool ok = true;
+  for (auto func : module.getOps<func::FuncOp>())
+    if (!func.isExternal())
+      ok &= succeeded(legal::Legalizer(module, func, report).run());
+  if (ok)
+    return success();
+  OpBuilder b(module.getContext());
+  module->setAttr("lathe.unsupported", b.getStringAttr(report.json()));
+  module->setAttr("lathe.error", b.getStringAttr(toString(report.code())));
+  return failure();
+}
+
+namespace {
+
+struct LegalizePass : PassWrapper<LegalizePass, OperationPass<ModuleOp>> {
+  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LegalizePass)
+  StringRef getArgument() const final { return "lathe-legalize"; }
+  StringRef getDescription() const final { return "onnx ops to lathe ops with exact symbolic shapes"; }
+  void getDependentDialects(DialectRegistry &registry) const final {
+    registry.insert<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
+  }
+  void runOnOperation() final {
+    LegalizeReport report;
+    if (failed(legalize(getOperation(), report)))
+      signalPassFailure();
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createLegalizePass() { return std::make_unique<LegalizePass>(); }
+
+} // namespace lathe

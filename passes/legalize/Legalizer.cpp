@@ -1,0 +1,351 @@
+//===- Legalizer.cpp - the walk over a function -----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Intent: onnx ops become lathe ops with exact symbolic shapes; shape arithmetic
+// becomes dimension expressions and leaves no op behind.
+//
+//   %s = "onnx.Shape"(%x)                        // x : tensor<?x8xf32, #lathe.t<[B, 8]>>
+//   %b = "onnx.Gather"(%s, %zero)
+//   %t = "onnx.Concat"(%b, %minus1) {axis = 0}
+//   %y = "onnx.Reshape"(%x2, %t)                 // x2 : #lathe.t<[2*B, 4]>
+// becomes
+//   %y = lathe.reshape %x2 : (…) -> tensor<?x8xf32, #lathe.t<[B, 8]>>
+//
+//===----------------------------------------------------------------------===//
+#include "Legalizer.h"
+
+#include "lathe/import/Import.h"
+#include "lathe/ir/Onnx.h"
+#include "lathe/ir/WeightStore.h"
+
+#include <cstring>
+
+using namespace mlir;
+
+namespace lathe::legal {
+
+/// Elements of a constant that are worth tracking.
+static constexpr int64_t kMaxHostElements = 1024;
+/// Function bodies inside function bodies.
+static constexpr int kMaxDepth = 8;
+
+static std::string printed(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return text;
+}
+
+static const Handlers &handlers() {
+  static const Handlers all = [] {
+    Handlers h;
+    addElementwise(h);
+    addActivations(h);
+    addLogic(h);
+    addReductions(h);
+    addMovement(h);
+    addSlices(h);
+    addShapes(h);
+    addGathers(h);
+    addContractions(h);
+    addConvolutions(h);
+    addPooling(h);
+    addNormalizations(h);
+    addAttention(h);
+    addQuantization(h);
+    return h;
+  }();
+  return all;
+}
+
+Legalizer::Legalizer(ModuleOp module, func::FuncOp func, LegalizeReport &report)
+    : e(module.getContext()), module(module), func(func), found(report) {
+  auto opset = module->getAttrOfType<IntegerAttr>("onnx.opset");
+  moduleOpset = opset ? opset.getInt() : kImportOpset;
+  for (SymbolOp symbol : module.getOps<SymbolOp>())
+    e.ranges[symbol.getSymName().str()] = {
+        int64_t(symbol.getMin()), int64_t(symbol.getMax()) < 0 ? DimRange::kUnbounded : int64_t(symbol.getMax())};
+}
+
+int64_t Legalizer::opsetOf(Operation *op) const {
+  if (auto attr = op->getAttrOfType<IntegerAttr>("onnx_opset"))
+    return attr.getInt();
+  return moduleOpset;
+}
+
+Tracked &Legalizer::track(Value value) {
+  auto [it, fresh] = values.try_emplace(value);
+  if (fresh) {
+    // Arguments and lathe ops stand for themselves.
+    Operation *producer = value.getDefiningOp();
+    if (!producer || !onnxir::OnnxDialect::isOnnx(producer))
+      if (isa<RankedTensorType>(value.getType()))
+        it->second.data = value;
+  }
+  return it->second;
+}
+
+Value Legalizer::data(Value value) {
+  Tracked &tracked = track(value);
+  if (!tracked.data && tracked.host)
+    tracked.data = e.dimTensor(tracked.host->values, tracked.host->shape, tracked.host->element);
+  return tracked.data;
+}
+
+std::optional<HostValue> Legalizer::host(Value value) {
+  Tracked &tracked = track(value);
+  if (tracked.host || !tracked.data)
+    return tracked.host;
+  auto type = dyn_cast<RankedTensorType>(tracked.data.getType());
+  if (!type || !type.hasStaticShape() || type.getNumElements() > kMaxHostElements ||
+      !isa<IntegerType>(type.getElementType()))
+    return std::nullopt;
+  auto constant = tracked.data.getDefiningOp<ConstantOp>();
+  if (!constant)
+    return std::nullopt;
+  std::optional<std::vector<int64_t>> elements = constantInts(tracked.data);
+  if (!elements) {
+    // Longer than what stays inline: the bytes are in the archive.
+    auto &weights = module.getContext()->getOrLoadDialect<LatheDialect>()->weights();
+    Result<std::vector<std::byte>> bytes = constantBytes(constant.getValue(), weights);
+    if (!bytes || !type.getElementType().isSignlessInteger(64))
+      return std::nullopt;
+    elements.emplace(type.getNumElements());
+    std::memcpy(elements->data(), bytes->data(), bytes->size());
+  }
+  HostValue host{type.getElementType(), type.getShape().vec(), {}};
+  for (int64_t v : *elements)
+    host.values.push_back(v);
+  return tracked.host = std::move(host);
+}
+
+bool Legalizer::substitute(const std::string &symbol, const DimExpr &by) {
+  Operation *op = SymbolTable::lookupSymbolIn(module, symbol);
+  if (!op || !isa<SymbolOp>(op))
+    return false;
+  op->erase();
+  std::map<std::string, DimExpr> map = {{symbol, by}};
+  substituteSymbols(module, map);
+  for (auto &[value, tracked] : values)
+    if (tracked.host)
+      for (DimExpr &dim : tracked.host->values)
+        dim = dim.substitute(map);
+  return true;
+}
+
+bool Legalizer::unify(const DimExpr &a, const DimExpr &b) {
+  if (a == b)
+    return true;
+  auto replace = [&](const DimExpr &from, const DimExpr &to) {
+    std::optional<std::string> name = from.symbolName();
+    std::set<std::string> inside;
+    to.collectSymbols(inside);
+    // Sizes that a broadcast leaves open are no basis for a claim.
+    return name && !inside.count(*name) && to.str().find("bcast") == std::string::npos && substitute(*name, to);
+  };
+  // A size whose symbol came later is expressed by the earlier one.
+  return replace(a, b) || replace(b, a);
+}
+
+void Legalizer::applyStated(Operation *op) {
+  for (OpResult result : op->getResults())
+    for (OpOperand &use : result.getUses()) {
+      if (!isa<func::ReturnOp>(use.getOwner()) || use.getOwner()->getParentOp() != func)
+        continue;
+      auto stated = func.getResultAttrOfType<ArrayAttr>(use.getOperandNumber(), "lathe.stated");
+      Value value = data(result);
+      if (!stated || !value)
+        continue;
+      size_t rank = rankOf(value);
+      for (size_t d = 0; d < rank && d < stated.size(); ++d) {
+        auto text = dyn_cast<StringAttr>(stated[d]);
+        Operation *symbol = text ? SymbolTable::lookupSymbolIn(module, text) : nullptr;
+        if (!symbol || !isa<SymbolOp>(symbol))
+          continue;
+        DimExpr claim = DimExpr::symbol(text.getValue()), dim = dimsOf(value)[d];
+        std::set<std::string> inside;
+        dim.collectSymbols(inside);
+        if (dim != claim && !inside.count(text.str()) && dim.str().find("bcast") == std::string::npos)
+          substitute(text.str(), dim);
+      }
+    }
+}
+
+void Legalizer::report(Node &node, StringRef cause, std::string message, std::string nearest, std::string remedy,
+                       bool invalid) {
+  UnsupportedNode entry;
+  SmallVector<StringRef> names = nodeNames(node.op->getLoc());
+  entry.node = names.empty() ? "" : names.front().str();
+  entry.opType = node.type.str();
+  entry.domain = node.domain.str();
+  entry.opset = onnxSchemaVersion(node.type, node.domain, node.opset).value_or(node.opset);
+  for (Value operand : node.op->getOperands()) {
+    std::string text = "unknown";
+    Tracked &tracked = track(operand);
+    if (isa<NoneType>(operand.getType()))
+      text = "absent";
+    else if (tracked.data)
+      text = printed(tracked.data.getType());
+    else if (tracked.host)
+      text = printed(RankedTensorType::get(tracked.host->shape, tracked.host->element));
+    entry.operands.push_back(std::move(text));
+  }
+  entry.cause = cause.str();
+  entry.message = (outer.empty() ? "" : "in the function body of " + outer + ": ") + message;
+  entry.nearest = std::move(nearest);
+  entry.remedy = std::move(remedy);
+  entry.invalid = invalid;
+  InFlightDiagnostic diag = mlir::emitError(node.op->getLoc());
+  diag << "'" << entry.node << "' (" << entry.opType << "@" << entry.opset
+       << (entry.domain.empty() ? "" : " of " + entry.domain) << "): " << (invalid ? "invalid " : "unsupported ")
+       << entry.cause << ": " << entry.message;
+  if (!entry.nearest.empty())
+    diag << "; nearest: " << entry.nearest;
+  if (!entry.remedy.empty())
+    diag << "; remedy: " << entry.remedy;
+  found.nodes.push_back(std::move(entry));
+}
+
+bool Legalizer::inlineIf(Node &node) {
+  std::optional<Ints> condition = node.ints(0);
+  auto names = node.op->getAttrOfType<ArrayAttr>("onnx_regions");
+  if (!condition || condition->size() != 1 || !names)
+    return false;
+  StringRef wanted = (*condition)[0] ? "then_branch" : "else_branch";
+  for (auto [name, region] : llvm::zip(names, node.op->getRegions())) {
+    if (cast<StringAttr>(name).getValue() != wanted || region.empty())
+      continue;
+    Block &block = region.front();
+    SmallVector<Operation *> inner;
+    for (Operation &op : block)
+      inner.push_back(&op);
+    Operation *yield = inner.pop_back_val();
+    for (Operation *op : inner) {
+      op->moveBefore(node.op);
+      process(op);
+    }
+    for (auto [result, value] : llvm::zip(node.op->getResults(), yield->getOperands())) {
+      Tracked inside = track(value);
+      values[result] = inside;
+    }
+    return true;
+  }
+  return false;
+}
+
+bool Legalizer::expand(Node &node) {
+  if (depth >= kMaxDepth)
+    return false;
+  SmallVector<Type> types;
+  for (Value operand : node.op->getOperands())
+    types.push_back(isa<NoneType>(operand.getType()) || !data(operand) ? Type() : data(operand).getType());
+  Operation *before = node.op->getPrevNode();
+  OpBuilder builder(node.op);
+  Result<std::optional<std::vector<Value>>> body = expandFunctionBody(node.op, types, builder);
+  if (!body || !*body)
+    return false;
+  SmallVector<Operation *> inner;
+  for (Operation *op = before ? before->getNextNode() : &node.op->getBlock()->front(); op != node.op;
+       op = op->getNextNode())
+    inner.push_back(op);
+  std::string saved = outer;
+  if (outer.empty())
+    outer = node.type.str();
+  ++depth;
+  for (Operation *op : inner)
+    process(op);
+  --depth;
+  outer = saved;
+  for (auto [result, value] : llvm::zip(node.op->getResults(), **body)) {
+    Tracked inside = value ? track(value) : Tracked();
+    values[result] = inside;
+  }
+  return true;
+}
+
+void Legalizer::process(Operation *op) {
+  if (!onnxir::OnnxDialect::isOnnx(op) || op->getName().stripDialect() == "NoValue")
+    return;
+  e.b.setInsertionPoint(op);
+  e.loc = op->getLoc();
+  e.error.clear();
+  Node node(*this, op);
+  auto failAll = [&] {
+    for (Value result : op->getResults())
+      values[result].failed = true;
+  };
+  auto handler = node.domain.empty() ? handlers().find(node.type) : handlers().end();
+  bool blocked = llvm::any_of(op->getOperands(), [&](Value v) { return track(v).failed; });
+  if (blocked) {
+    // Its own trouble cannot be seen yet, unless nobody knows the op at all.
+    if (handler == handlers().end() && !onnxSchemaVersion(node.type, node.domain, node.opset))
+      (void)node.fail("op", "lathe does not know this op", "", "express it by ONNX ops, or as a custom call");
+    return failAll();
+  }
+  if (succeeded(evaluateOnHost(node)))
+    return applyStated(op);
+  if (handler != handlers().end()) {
+    if (succeeded(handler->second(node)))
+      return applyStated(op);
+    if (node.useBody && expand(node))
+      return applyStated(op);
+    if (!node.reported)
+      (void)node.invalid("shape", e.error.empty() ? "the operands do not fit the op" : e.error);
+    return failAll();
+  }
+  if (node.domain.empty() && node.type == "If" && inlineIf(node))
+    return applyStated(op);
+  if (expand(node))
+    return applyStated(op);
+  if (!node.reported)
+    (void)node.fail("op", onnxSchemaVersion(node.type, node.domain, node.opset)
+                              ? "no lowering for this op yet"
+                              : "lathe does not know this op",
+                    "", "express it by other ONNX ops, or as a custom call");
+  failAll();
+}
+
+void Legalizer::finish() {
+  auto ret = cast<func::ReturnOp>(func.getBody().front().getTerminator());
+  e.b.setInsertionPoint(ret);
+  SmallVector<Value> results;
+  for (Value operand : ret.getOperands())
+    results.push_back(data(operand));
+  ret->setOperands(results);
+  for (unsigned i = 0; i < results.size(); ++i)
+    func.removeResultAttr(i, e.b.getStringAttr("lathe.stated"));
+  func.setFunctionType(e.b.getFunctionType(func.getArgumentTypes(), ValueRange(results).getTypes()));
+  // Backwards, so that users go first; what only shape arithmetic used goes too.
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(func.getBody().front()))) {
+    if (onnxir::OnnxDialect::isOnnx(&op)) {
+      op.dropAllUses();
+      op.erase();
+    } else if (isOpTriviallyDead(&op)) {
+      op.erase();
+    }
+  }
+}
+
+LogicalResult Legalizer::run() {
+  SmallVector<Operation *> ops;
+  for (Operation &op : func.getBody().front())
+    ops.push_back(&op);
+  size_t before = found.nodes.size();
+  for (Operation *op : ops)
+    process(op);
+  if (found.nodes.size() != before)
+    return failure();
+  for (Value operand : func.getBody().front().getTerminator()->getOperands())
+    if (!data(operand)) {
+      mlir::emitError(func.getLoc()) << "an output has no value of a tensor type";
+      UnsupportedNode entry;
+      entry.node = func.getName().str();
+      entry.cause = "dtype";
+      entry.message = "an output is no tensor that lathe can store";
+      found.nodes.push_back(entry);
+      return failure();
+    }
+  finish();
+  return success();
+}
+
+} // namespace lathe::legal

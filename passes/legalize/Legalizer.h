@@ -1,0 +1,49 @@
+//===- Legalizer.h - the walk over a function -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_LEGALIZE_LEGALIZER_H
+#define LATHE_PASSES_LEGALIZE_LEGALIZER_H
+
+#include "Node.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace lathe::legal {
+
+/// Legalizes one function: lathe ops are made beside the onnx ops, which are
+/// erased in the end. Nothing is erased when a node failed.
+class Legalizer {
+public:
+  Legalizer(mlir::ModuleOp module, mlir::func::FuncOp func, LegalizeReport &report);
+  mlir::LogicalResult run();
+
+  Tracked &track(mlir::Value value);
+  /// The value as data; materialises host values once.
+  mlir::Value data(mlir::Value value);
+  std::optional<HostValue> host(mlir::Value value);
+  bool unify(const DimExpr &a, const DimExpr &b);
+  int64_t opsetOf(mlir::Operation *op) const;
+  void report(Node &node, llvm::StringRef cause, std::string message, std::string nearest, std::string remedy,
+              bool invalid);
+
+  Emitter e;
+
+private:
+  void process(mlir::Operation *op);
+  bool expand(Node &node);
+  bool inlineIf(Node &node);
+  void applyStated(mlir::Operation *op);
+  bool substitute(const std::string &symbol, const DimExpr &by);
+  void finish();
+
+  mlir::ModuleOp module;
+  mlir::func::FuncOp func;
+  LegalizeReport &found;
+  llvm::DenseMap<mlir::Value, Tracked> values;
+  int64_t moduleOpset;
+  int depth = 0; ///< of function bodies inside each other
+  std::string outer; ///< op whose body is being processed, for reports
+};
+
+} // namespace lathe::legal
+
+#endif // LATHE_PASSES_LEGALIZE_LEGALIZER_H

@@ -1,0 +1,124 @@
+//===- Node.h - one ONNX node, as its handler sees it -----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A handler reads operands and attributes, makes lathe ops with `e`, and sets
+// the results; or says why it cannot. Integer tensors that are known as
+// dimension expressions are host values: `host(i)`; asking for them as data,
+// `in(i)`, materialises them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_PASSES_LEGALIZE_NODE_H
+#define LATHE_PASSES_LEGALIZE_NODE_H
+
+#include "Emitter.h"
+
+#include "lathe/passes/Legalize.h"
+
+#include "llvm/ADT/StringMap.h"
+
+namespace lathe::legal {
+
+/// Known elements of a small integer (or bool) tensor, in row-major order.
+struct HostValue {
+  mlir::Type element;
+  Ints shape;
+  Dims values;
+  /// All elements, when they are constants.
+  std::optional<Ints> constants() const;
+};
+
+/// What is known of one ONNX value.
+struct Tracked {
+  mlir::Value data;
+  std::optional<HostValue> host;
+  bool failed = false; ///< its producer could not be legalized
+};
+
+class Legalizer;
+
+class Node {
+public:
+  Node(Legalizer &legalizer, mlir::Operation *op);
+
+  mlir::Operation *op;
+  Legalizer &legalizer;
+  Emitter &e;
+  llvm::StringRef type;   ///< "Conv"
+  llvm::StringRef domain; ///< "" for ai.onnx
+  int64_t opset;
+
+  unsigned numInputs() const { return op->getNumOperands(); }
+  unsigned numOutputs() const { return op->getNumResults(); }
+  bool has(unsigned i) const;
+  /// Whether an output is used by anything.
+  bool wants(unsigned i) const { return i < numOutputs() && !op->getResult(i).use_empty(); }
+  /// The operand as data; null, with e.error, when it is absent or no tensor.
+  mlir::Value in(unsigned i);
+  Dims dims(unsigned i);
+  int64_t rank(unsigned i);
+  mlir::Type element(unsigned i);
+  std::optional<HostValue> host(unsigned i);
+  /// Operand i as constants; none when absent or not known.
+  std::optional<Ints> ints(unsigned i);
+  /// Operand i as one number (integers and floats); none when not constant.
+  std::optional<double> number(unsigned i);
+
+  bool hasAttr(llvm::StringRef name) const { return bool(op->getAttr(name)); }
+  int64_t intAttr(llvm::StringRef name, int64_t otherwise);
+  double floatAttr(llvm::StringRef name, double otherwise);
+  std::string strAttr(llvm::StringRef name, llvm::StringRef otherwise);
+  std::optional<Ints> intsAttr(llvm::StringRef name);
+  std::optional<std::vector<double>> floatsAttr(llvm::StringRef name);
+
+  mlir::LogicalResult set(unsigned i, mlir::Value value);
+  mlir::LogicalResult setHost(unsigned i, HostValue value);
+  /// set(0, value).
+  mlir::LogicalResult done(mlir::Value value) { return set(0, value); }
+
+  /// The axis in [0, rank); none (with a report) when outside.
+  std::optional<int64_t> axis(int64_t value, int64_t rank);
+  std::optional<Ints> axes(llvm::ArrayRef<int64_t> values, int64_t rank);
+  /// Makes two sizes equal that the op requires to be: by meaning, or by
+  /// replacing a symbol everywhere. False when they are known to differ.
+  bool unify(const DimExpr &a, const DimExpr &b);
+
+  /// Reports. `cause` is op, attribute, dtype, shape or opset.
+  mlir::LogicalResult fail(llvm::StringRef cause, llvm::Twine message, llvm::Twine nearest = "",
+                           llvm::Twine remedy = "");
+  /// The model is wrong here.
+  mlir::LogicalResult invalid(llvm::StringRef cause, llvm::Twine message);
+  bool reported = false;
+  /// Set by a handler that fails in favour of the schema's function body.
+  bool useBody = false;
+};
+
+using Handler = mlir::LogicalResult (*)(Node &);
+using Handlers = llvm::StringMap<Handler>;
+
+// Each family adds its handlers, keyed by op name (domain ai.onnx).
+void addElementwise(Handlers &);
+void addActivations(Handlers &);
+void addLogic(Handlers &);
+void addReductions(Handlers &);
+void addMovement(Handlers &);
+void addSlices(Handlers &);
+void addShapes(Handlers &);
+void addGathers(Handlers &);
+void addContractions(Handlers &);
+void addConvolutions(Handlers &);
+void addPooling(Handlers &);
+void addNormalizations(Handlers &);
+void addAttention(Handlers &);
+void addQuantization(Handlers &);
+
+/// Computes a node whose operands are known on the host; success when it did.
+/// It leaves no trace otherwise.
+mlir::LogicalResult evaluateOnHost(Node &node);
+
+/// The type for an ONNX element type number (attribute `to` of Cast); null when
+/// lathe has none.
+mlir::Type elementFor(mlir::MLIRContext *context, int64_t onnxType);
+
+} // namespace lathe::legal
+
+#endif // LATHE_PASSES_LEGALIZE_NODE_H

@@ -1,0 +1,70 @@
+//===- Windows.h - attributes that conv and pool share ----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_LEGALIZE_WINDOWS_H
+#define LATHE_PASSES_LEGALIZE_WINDOWS_H
+
+#include "Node.h"
+
+namespace lathe::legal {
+
+/// Window attributes with defaults filled in and auto_pad resolved.
+struct Window {
+  Ints kernel, strides, pads, dilations;
+};
+
+/// Of a node with input x [N, C, spatial...]; none after a report.
+inline std::optional<Window> windowOf(Node &n, mlir::Value x, const Ints &kernel) {
+  size_t count = rankOf(x) - 2;
+  auto list = [&](llvm::StringRef name, size_t size, int64_t otherwise) {
+    return n.intsAttr(name).value_or(Ints(size, otherwise));
+  };
+  Window w{kernel, list("strides", count, 1), list("pads", 2 * count, 0), list("dilations", count, 1)};
+  if (kernel.size() != count || w.strides.size() != count || w.pads.size() != 2 * count ||
+      w.dilations.size() != count) {
+    (void)n.invalid("attribute", "attributes do not match " + llvm::Twine(count) + " spatial dimensions");
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < count; ++i)
+    if (w.kernel[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1) {
+      (void)n.invalid("attribute", "window sizes, strides and dilations are positive");
+      return std::nullopt;
+    }
+  std::string mode = n.strAttr("auto_pad", "NOTSET");
+  if (mode == "VALID") {
+    w.pads.assign(2 * count, 0);
+  } else if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
+    for (size_t i = 0; i < count; ++i) {
+      int64_t span = (w.kernel[i] - 1) * w.dilations[i] + 1, total = span - 1;
+      if (w.strides[i] != 1) {
+        std::optional<int64_t> size = dimOf(x, 2 + i).constant();
+        if (!size) {
+          (void)n.fail("attribute", "auto_pad = " + llvm::Twine(mode) + " with a stride over a symbolic size",
+                       "explicit pads, or a size bound by --shape", "export with explicit pads");
+          return std::nullopt;
+        }
+        int64_t windows = (*size + w.strides[i] - 1) / w.strides[i];
+        total = std::max<int64_t>(0, (windows - 1) * w.strides[i] + span - *size);
+      }
+      int64_t small = total / 2, large = total - small;
+      w.pads[i] = mode == "SAME_UPPER" ? small : large;
+      w.pads[count + i] = mode == "SAME_UPPER" ? large : small;
+    }
+  } else if (mode != "NOTSET") {
+    (void)n.invalid("attribute", "auto_pad = '" + llvm::Twine(mode) + "'");
+    return std::nullopt;
+  }
+  return w;
+}
+
+/// A vector of channels shaped to broadcast over [N, C, spatial...].
+inline mlir::Value perChannel(Emitter &e, mlir::Value v, int64_t rank) {
+  if (!v || rankOf(v) != 1)
+    return e.fail("one value a channel is needed");
+  Dims dims(rank, DimExpr(1));
+  dims[rank > 1 ? 1 : 0] = dimOf(v, 0);
+  return e.reshape(v, dims);
+}
+
+} // namespace lathe::legal
+
+#endif // LATHE_PASSES_LEGALIZE_WINDOWS_H
