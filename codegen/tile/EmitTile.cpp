@@ -24,32 +24,6 @@ using namespace mlir;
 
 namespace lathe::codegen {
 
-Config Config::parse(StringRef text) {
-  Config c;
-  SmallVector<StringRef> parts;
-  text.split(parts, '.');
-  c.schedule = parts[0].str();
-  for (StringRef p : llvm::drop_begin(parts)) {
-    int64_t n;
-    if (p.consume_front("t") && !p.getAsInteger(10, n))
-      c.threads = n;
-    else if (p.consume_front("v") && !p.getAsInteger(10, n))
-      c.lanes = n;
-    else
-      c.options.push_back(p.str());
-  }
-  return c;
-}
-
-int64_t Config::option(StringRef name, int64_t otherwise) const {
-  for (StringRef o : options) {
-    int64_t n;
-    if (o.consume_front(name) && !o.getAsInteger(10, n))
-      return n;
-  }
-  return otherwise;
-}
-
 /// Dead code goes (whole subtrees that no store needs), and what does not
 /// depend on a loop leaves it.
 static void tidy(ModuleOp module) {
@@ -61,7 +35,7 @@ static void tidy(ModuleOp module) {
 
 static Schedule findSchedule(StringRef name) {
   return llvm::StringSwitch<Schedule>(name)
-      .Cases({"pointwise", "serial"}, schedulePointwise)
+      .Cases({"pointwise", "gemm", "conv", "attention"}, schedulePointwise)
       .Case("row", scheduleRow)
       .Case("scan", scheduleScan)
       .Case("scatter", scheduleScatter)
@@ -75,10 +49,13 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   auto reject = [&](const Twine &why) -> LogicalResult {
     return mlir::emitError(loc, "code generation of kernel '") << kernel.name << "': " << why;
   };
-  Config config = Config::parse(spec.config);
-  Schedule schedule = findSchedule(config.schedule);
+  Result<KernelConfig> parsed = KernelConfig::parse(spec.config);
+  if (!parsed)
+    return reject(parsed.status().str());
+  const KernelConfig &config = *parsed;
+  Schedule schedule = findSchedule(config.family);
   if (!schedule)
-    return reject("no schedule is named '" + config.schedule + "' (config '" + spec.config + "')");
+    return reject("no schedule is named '" + config.family + "' (config '" + spec.config + "')");
   if (spec.launches.size() != 1)
     return reject("a tile schedule has exactly one launch");
   size_t named = spec.numInputs + spec.numOutputs;

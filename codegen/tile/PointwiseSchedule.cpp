@@ -122,7 +122,7 @@ void overUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner,
          });
 }
 
-void schedulePointwise(Evaluator &e, const Config &) {
+void schedulePointwise(Evaluator &e, const KernelConfig &) {
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
   std::vector<bool> done(outputs, false);

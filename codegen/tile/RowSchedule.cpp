@@ -172,7 +172,7 @@ void RowEmitter::emitRow(const Indices &row, bool cooperative) {
 
 } // namespace
 
-void scheduleRow(Evaluator &e, const Config &) {
+void scheduleRow(Evaluator &e, const KernelConfig &) {
   RowEmitter emitter{e};
   if (failed(emitter.classify())) {
     e.failed = true;

@@ -5,7 +5,7 @@
 // threads and lanes, and asks the evaluator for their values. The spec's grid
 // is only a number of blocks to a schedule: it works with any.
 //
-// Config names are `<schedule>.t<threads>.v<lanes>[.<option>...]`.
+// Which schedule, and its parameters, is the config (lathe/codegen/Config.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_TILE_SCHEDULE_H
@@ -14,26 +14,19 @@
 #include "Evaluator.h"
 #include "Rules.h"
 
+#include "lathe/codegen/Config.h"
+
 namespace lathe::codegen {
 
-struct Config {
-  std::string schedule;
-  int64_t threads = 1, lanes = 1;
-  std::vector<std::string> options;
-  /// The number behind a one-letter (or longer) option, "m8" -> 8.
-  int64_t option(llvm::StringRef name, int64_t otherwise) const;
-  static Config parse(llvm::StringRef text);
-};
-
-using Schedule = void (*)(Evaluator &, const Config &);
-void schedulePointwise(Evaluator &, const Config &);
-void scheduleRow(Evaluator &, const Config &);
-void scheduleScan(Evaluator &, const Config &);
-void scheduleScatter(Evaluator &, const Config &);
-void scheduleGemm(Evaluator &, const Config &);
-void scheduleConv(Evaluator &, const Config &);
-void scheduleDepthwise(Evaluator &, const Config &);
-void scheduleAttention(Evaluator &, const Config &);
+using Schedule = void (*)(Evaluator &, const KernelConfig &);
+void schedulePointwise(Evaluator &, const KernelConfig &);
+void scheduleRow(Evaluator &, const KernelConfig &);
+void scheduleScan(Evaluator &, const KernelConfig &);
+void scheduleScatter(Evaluator &, const KernelConfig &);
+void scheduleGemm(Evaluator &, const KernelConfig &);
+void scheduleConv(Evaluator &, const KernelConfig &);
+void scheduleDepthwise(Evaluator &, const KernelConfig &);
+void scheduleAttention(Evaluator &, const KernelConfig &);
 
 /// Number of blocks of the (only) launch.
 DimExpr gridSize(const KernelSource &kernel);

@@ -13,7 +13,7 @@ using namespace mlir;
 
 namespace lathe::codegen {
 
-void scheduleScan(Evaluator &e, const Config &) {
+void scheduleScan(Evaluator &e, const KernelConfig &) {
   IndexMath &ix = e.ix;
   SmallVector<ScanOp> scans(e.kernel.body->getOps<ScanOp>());
   Operation *yield = e.kernel.body->getTerminator();
@@ -103,7 +103,7 @@ Index checked(Evaluator &e, Value indices, const Indices &at, const DimExpr &siz
 
 } // namespace
 
-void scheduleScatter(Evaluator &e, const Config &) {
+void scheduleScatter(Evaluator &e, const KernelConfig &) {
   IndexMath &ix = e.ix;
   Operation *yield = e.kernel.body->getTerminator();
   Value y = yield->getOperand(0);

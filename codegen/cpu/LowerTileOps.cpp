@@ -1,0 +1,239 @@
+//===- LowerTileOps.cpp - tile ops on one CPU thread -------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block has one thread here: thread_id is 0, block_reduce the identity, a
+// barrier nothing. Buffers become plain pointers, so no memref descriptor
+// exists below this point.
+//
+// Before:  %v = tile.load %x[%i] : memref<?xf32> -> vector<16xf32>
+// After:   %p = llvm.getelementptr %x[%i'] : (!llvm.ptr, i64) -> !llvm.ptr, f32
+//          %v = llvm.load %p {alignment = 4} : !llvm.ptr -> vector<16xf32>
+//
+//===----------------------------------------------------------------------===//
+
+#include "Lowering.h"
+
+#include "lathe/engine/KernelAbi.h"
+#include "lathe/ir/Tile.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+#include <cstddef>
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+struct TileLowering {
+  func::FuncOp fn;
+  OpBuilder b;
+  Value helpers, status, scratch, block;
+  LLVM::LLVMPointerType ptr;
+  int64_t step;
+
+  Value i64(Location loc, Value index) {
+    return arith::IndexCastOp::create(b, loc, b.getI64Type(), index);
+  }
+
+  /// The memory type of a value: f8 and bool are bytes to LLVM.
+  static Type memoryType(Type type) {
+    auto convert = [](Type element) -> Type {
+      if (isa<FloatType>(element) && element.getIntOrFloatBitWidth() == 8)
+        return IntegerType::get(element.getContext(), 8);
+      return element;
+    };
+    if (auto v = dyn_cast<VectorType>(type))
+      return v.clone(convert(v.getElementType()));
+    return convert(type);
+  }
+
+  Value address(Location loc, Value buffer, Value offset) {
+    Type element = memoryType(cast<MemRefType>(buffer.getType()).getElementType());
+    Value base = pointers.at(buffer.getAsOpaquePointer());
+    return LLVM::GEPOp::create(b, loc, ptr, element, base, ValueRange{i64(loc, offset)},
+                               LLVM::GEPNoWrapFlags::inbounds);
+  }
+
+  static unsigned alignment(Type type, bool aligned) {
+    Type element = getElementTypeOrSelf(type);
+    unsigned bytes = std::max(1u, element.getIntOrFloatBitWidth() / 8);
+    if (auto v = dyn_cast<VectorType>(type); v && aligned)
+      return bytes * v.getNumElements();
+    return bytes;
+  }
+
+  Value load(tile::LoadOp op) {
+    Type type = op.getValue().getType(), memory = memoryType(type);
+    Value v = LLVM::LoadOp::create(b, op.getLoc(), memory,
+                                   address(op.getLoc(), op.getBuffer(), op.getOffset()),
+                                   alignment(type, op.getAligned()));
+    if (memory != type)
+      v = arith::BitcastOp::create(b, op.getLoc(), type, v);
+    return v;
+  }
+
+  void store(tile::StoreOp op) {
+    Value v = op.getValue();
+    Type type = v.getType(), memory = memoryType(type);
+    if (memory != type)
+      v = arith::BitcastOp::create(b, op.getLoc(), memory, v);
+    LLVM::StoreOp::create(b, op.getLoc(), v, address(op.getLoc(), op.getBuffer(), op.getOffset()),
+                          alignment(type, op.getAligned()));
+  }
+
+  Value check(tile::CheckIndexOp op) {
+    Location loc = op.getLoc();
+    Value i = op.getIndex();
+    Type index = b.getIndexType();
+    if (!i.getType().isIndex())
+      i = arith::IndexCastOp::create(b, loc, index, i);
+    Value zero = arith::ConstantIndexOp::create(b, loc, 0);
+    using P = arith::CmpIPredicate;
+    Value negative = arith::CmpIOp::create(b, loc, P::slt, i, zero);
+    Value wrapped = arith::AddIOp::create(b, loc, i, op.getSize());
+    Value at = arith::SelectOp::create(b, loc, negative, wrapped, i);
+    Value bad = arith::CmpIOp::create(b, loc, P::uge, at, op.getSize());
+    auto report = scf::IfOp::create(b, loc, bad, false);
+    {
+      OpBuilder::InsertionGuard guard(b);
+      b.setInsertionPointToStart(report.thenBlock());
+      // The first writer wins; only it writes the detail.
+      auto constant = [&](int64_t v) -> Value {
+        return LLVM::ConstantOp::create(b, loc, b.getI64Type(), b.getI64IntegerAttr(v));
+      };
+      auto swap = LLVM::AtomicCmpXchgOp::create(b, loc, status, constant(0), constant(1),
+                                                LLVM::AtomicOrdering::monotonic,
+                                                LLVM::AtomicOrdering::monotonic);
+      Value won = LLVM::ExtractValueOp::create(b, loc, swap, 1);
+      auto detail = scf::IfOp::create(b, loc, won, false);
+      b.setInsertionPointToStart(detail.thenBlock());
+      Value high = LLVM::ShlOp::create(b, loc, i64(loc, i), constant(32));
+      Value word = LLVM::OrOp::create(b, loc, high, constant(step & 0xffffffff));
+      Value place = LLVM::GEPOp::create(b, loc, ptr, b.getI64Type(), status,
+                                        ArrayRef<LLVM::GEPArg>{1});
+      LLVM::StoreOp::create(b, loc, word, place, 8);
+    }
+    return arith::SelectOp::create(b, loc, bad, zero, at);
+  }
+
+  LogicalResult run();
+  std::map<void *, Value> pointers; ///< memref value -> pointer
+};
+
+LogicalResult TileLowering::run() {
+  MLIRContext *context = fn.getContext();
+  ptr = LLVM::LLVMPointerType::get(context);
+  auto stepAttr = fn->getAttrOfType<IntegerAttr>("tile.step");
+  step = stepAttr ? stepAttr.getInt() : 0;
+  Block &entry = fn.front();
+  unsigned count = entry.getNumArguments();
+  SmallVector<Type> types;
+  for (unsigned i = 0; i < count; ++i) {
+    BlockArgument arg = entry.getArgument(i);
+    if (!isa<MemRefType>(arg.getType())) {
+      types.push_back(arg.getType());
+      continue;
+    }
+    types.push_back(ptr);
+  }
+  // Pointers are new arguments that take the memrefs' places at the end.
+  SmallVector<unsigned> memrefs;
+  for (unsigned i = 0; i < count; ++i)
+    if (isa<MemRefType>(entry.getArgument(i).getType())) {
+      memrefs.push_back(i);
+      pointers[entry.getArgument(i).getAsOpaquePointer()] = entry.addArgument(ptr, fn.getLoc());
+    }
+  unsigned behind = entry.getNumArguments();
+  helpers = entry.addArgument(ptr, fn.getLoc());
+  status = entry.addArgument(ptr, fn.getLoc());
+  scratch = entry.addArgument(ptr, fn.getLoc());
+  block = entry.addArgument(b.getIndexType(), fn.getLoc());
+
+  SmallVector<Operation *> ops;
+  fn.walk([&](Operation *op) {
+    if (isa<tile::TileDialect>(op->getDialect()))
+      ops.push_back(op);
+  });
+  for (Operation *op : ops)
+    if (auto s = dyn_cast<tile::ScratchOp>(op)) {
+      b.setInsertionPoint(op);
+      pointers[s.getBuffer().getAsOpaquePointer()] =
+          LLVM::GEPOp::create(b, op->getLoc(), ptr, b.getI8Type(), scratch,
+                              ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(s.getByteOffset())});
+    }
+  for (Operation *op : ops) {
+    b.setInsertionPoint(op);
+    Value result;
+    if (auto o = dyn_cast<tile::LoadOp>(op))
+      result = load(o);
+    else if (auto o = dyn_cast<tile::StoreOp>(op))
+      store(o);
+    else if (auto o = dyn_cast<tile::CheckIndexOp>(op))
+      result = check(o);
+    else if (auto o = dyn_cast<tile::BlockReduceOp>(op))
+      result = o.getValue();
+    else if (auto o = dyn_cast<tile::BlockIdOp>(op))
+      result = o.getAxis() == 0 ? block : arith::ConstantIndexOp::create(b, op->getLoc(), 0);
+    else if (isa<tile::ThreadIdOp>(op))
+      result = arith::ConstantIndexOp::create(b, op->getLoc(), 0);
+    else if (!isa<tile::ScratchOp, tile::BarrierOp>(op))
+      return op->emitError("is not known to the CPU lowering");
+    if (result)
+      op->getResult(0).replaceAllUsesWith(result);
+  }
+  for (Operation *op : llvm::reverse(ops))
+    op->erase();
+  // Prefetches keep the memref until here.
+  SmallVector<memref::PrefetchOp> prefetches;
+  fn.walk([&](memref::PrefetchOp op) { prefetches.push_back(op); });
+  for (memref::PrefetchOp op : prefetches) {
+    b.setInsertionPoint(op);
+    Value at = address(op.getLoc(), op.getMemref(), op.getIndices()[0]);
+    LLVM::Prefetch::create(b, op.getLoc(), at, op.getIsWrite() ? 1 : 0, op.getLocalityHint(), 1);
+    op.erase();
+  }
+
+  // Order the arguments: buffers as pointers, symbols, then the context.
+  SmallVector<Value> olds(entry.getArguments().begin(), entry.getArguments().end());
+  SmallVector<Type> order;
+  SmallVector<Value> sources;
+  unsigned nextPtr = count;
+  for (unsigned i = 0; i < count; ++i) {
+    bool buffer = llvm::is_contained(memrefs, i);
+    sources.push_back(buffer ? olds[nextPtr++] : olds[i]);
+    order.push_back(buffer ? Type(ptr) : olds[i].getType());
+  }
+  for (unsigned i = behind; i < olds.size(); ++i) {
+    sources.push_back(olds[i]);
+    order.push_back(olds[i].getType());
+  }
+  unsigned old = entry.getNumArguments();
+  for (auto [type, source] : llvm::zip(order, sources))
+    source.replaceAllUsesWith(entry.addArgument(type, fn.getLoc()));
+  entry.eraseArguments(0, old);
+  fn.setFunctionType(b.getFunctionType(order, {}));
+  for (unsigned i : memrefs)
+    if (!fn->hasAttr("tile.may_alias"))
+      fn.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
+  fn->setAttr("lathe.buffers", b.getI64IntegerAttr(memrefs.size()));
+  fn.setName((fn.getName() + ".body").str());
+  fn.setPrivate();
+  return success();
+}
+
+} // namespace
+
+LogicalResult lowerTileOps(ModuleOp module) {
+  for (auto fn : module.getOps<func::FuncOp>()) {
+    if (!fn->hasAttr("tile.kernel"))
+      continue;
+    TileLowering lowering{fn, OpBuilder(fn.getContext())};
+    if (failed(lowering.run()))
+      return failure();
+  }
+  return success();
+}
+
+} // namespace lathe::codegen
