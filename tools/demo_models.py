@@ -76,10 +76,9 @@ def compile_and_run(title, model, name, data, dims):
           f"{len(data)} rows: {'agrees' if agrees else 'DIFFERS'}")
     if not agrees:
         failures.append(f"{stem} differs from onnxruntime")
-    return got, engine, [f"{LATHE} bench {engine} --input {name}={one_row} --profile",
-                         f"{LATHE} inspect {engine} --kernels",
-                         f"{LATHE} compile {model} -o /dev/null {' '.join(dims)} "
-                         f"--stop-after=fuse".replace("  ", " ")]
+    with_dims = " ".join([f"{LATHE} compile {model}", *dims])
+    return got, [f"{LATHE} bench {engine} --input {name}={one_row} --profile",
+                 f"{LATHE} inspect {engine} --kernels", f"{with_dims} --stop-after=fuse | less"]
 
 
 def run_magika():
@@ -93,7 +92,7 @@ def run_magika():
     for file in files:
         with open(file, "rb") as f:
             data.append(magika_features(f.read()))
-    scores, _, commands = compile_and_run(
+    scores, commands = compile_and_run(
         "magika 3.3: the type of a file from its bytes", "build/models/magika.onnx", "bytes",
         np.stack(data), [])
     labels = magika_labels()
@@ -115,7 +114,7 @@ def draw_pictures():
 
 def run_cls(pictures):
     data = np.stack([cls_input(image) for _, image, _ in pictures])
-    scores, _, commands = compile_and_run(
+    scores, commands = compile_and_run(
         "PP-OCR cls: is a line of text upside down?", "build/models/ppocr_cls.onnx", "x", data,
         ["x[0]=1:1:16", "x[2]=48:48:48", "x[3]=32:192:320"])
     for (file, _, upside_down), row in zip(pictures, scores):
