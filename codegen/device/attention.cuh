@@ -11,8 +11,8 @@
 //   f32 score(i64 b, i64 h, i64 q, i64 k, f32 dot); scale, mask, bias, soft cap; -inf: not seen
 //   i64 keyEnd(i64 b, i64 h, i64 q);                keys from here on are not seen; grows with q
 //   void store(i64 b, i64 h, i64 q, i64 d, f32 value);
-//
-// A query that sees no key gives NaN, as softmax of a row of -inf does.
+//   static constexpr bool kZeroMasked;              a query that sees no key gives zeros;
+//                                                   else NaN, as softmax of -inf does
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION
@@ -111,7 +111,7 @@ template <class Tile, class H> LATHE_DEV void attentionSimt(const H &h, i64 quer
     if (q < queries)
 #pragma unroll
       for (int c = 0; c < COLS; ++c)
-        if (c * 32 + lane < DV) h.store(b, head, q, c * 32 + lane, out[i][c] / total[i]);
+        if (c * 32 + lane < DV) h.store(b, head, q, c * 32 + lane, H::kZeroMasked && total[i] == 0.0f ? 0.0f : out[i][c] / total[i]);
   }
 }
 
@@ -163,7 +163,7 @@ template <int WARPS, class H> LATHE_DEV void attentionDecode(const H &h, i64 key
       sum = fmaf(sharedOut[w][d], keep, sum);
       all = fmaf(sharedTotal[w], keep, all);
     }
-    h.store(b, head, q, d, sum / all);
+    h.store(b, head, q, d, H::kZeroMasked && all == 0.0f ? 0.0f : sum / all);
   }
 }
 

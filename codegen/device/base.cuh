@@ -218,6 +218,34 @@ LATHE_DEV Vec<T, N> select(const Vec<bool, N> &c, const Vec<T, N> &a, const Vec<
 template <class T, int N>
 LATHE_DEV Vec<T, N> select(bool c, const Vec<T, N> &a, const Vec<T, N> &b) { return c ? a : b; }
 
+// ---- Signs -----------------------------------------------------------------------
+// The IR has integers without sign; an operation says how it sees them.
+
+template <class T> struct SignOf { typedef T Signed; typedef T Unsigned; };
+template <> struct SignOf<i8> { typedef i8 Signed; typedef u8 Unsigned; };
+template <> struct SignOf<u8> { typedef i8 Signed; typedef u8 Unsigned; };
+template <> struct SignOf<i16> { typedef i16 Signed; typedef u16 Unsigned; };
+template <> struct SignOf<u16> { typedef i16 Signed; typedef u16 Unsigned; };
+template <> struct SignOf<i32> { typedef i32 Signed; typedef u32 Unsigned; };
+template <> struct SignOf<u32> { typedef i32 Signed; typedef u32 Unsigned; };
+template <> struct SignOf<i64> { typedef i64 Signed; typedef u64 Unsigned; };
+template <> struct SignOf<u64> { typedef i64 Signed; typedef u64 Unsigned; };
+template <class T> LATHE_DEV typename SignOf<T>::Unsigned asUnsigned(T x) { return (typename SignOf<T>::Unsigned)x; }
+template <class T> LATHE_DEV typename SignOf<T>::Signed asSigned(T x) { return (typename SignOf<T>::Signed)x; }
+template <class T, int N> LATHE_DEV Vec<typename SignOf<T>::Unsigned, N> asUnsigned(const Vec<T, N> &x) {
+  return convert<typename SignOf<T>::Unsigned>(x);
+}
+template <class T, int N> LATHE_DEV Vec<typename SignOf<T>::Signed, N> asSigned(const Vec<T, N> &x) {
+  return convert<typename SignOf<T>::Signed>(x);
+}
+template <class T> LATHE_DEV bool lowBit(T x) { return (x & 1) != 0; }
+template <class T, int N> LATHE_DEV Vec<bool, N> lowBit(const Vec<T, N> &x) {
+  Vec<bool, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = (x.v[i] & 1) != 0;
+  return r;
+}
+
 // ---- Memory --------------------------------------------------------------------
 // Vectors of 16 bytes and more are moved whole when `p` is aligned to them; the
 // caller knows. Other vectors go element by element.
@@ -236,6 +264,9 @@ template <class T, int N> LATHE_DEV Vec<T, N> loadVec(const T *p) {
   return r;
 }
 template <class T, int N> LATHE_DEV void storeVec(T *p, const Vec<T, N> &v) { *(Vec<T, N> *)p = v; }
+/// The same in shared memory.
+template <class T, int N> LATHE_DEV Vec<T, N> loadShared(const T *p) { return *(const Vec<T, N> *)p; }
+template <class T, int N> LATHE_DEV void storeShared(T *p, const Vec<T, N> &v) { *(Vec<T, N> *)p = v; }
 
 /// For addresses that are aligned to one element only.
 template <class T, int N> LATHE_DEV Vec<T, N> loadVecUnaligned(const T *p) {
@@ -267,6 +298,26 @@ template <class T, int N> LATHE_DEV void storeVecPartial(T *p, const Vec<T, N> &
 LATHE_DEV i64 floorDiv(i64 a, i64 b) { i64 q = a / b; return q * b > a ? q - 1 : q; }
 LATHE_DEV i64 ceilDiv(i64 a, i64 b) { i64 q = a / b; return q * b < a ? q + 1 : q; }
 LATHE_DEV i64 floorMod(i64 a, i64 b) { i64 r = a % b; return r < 0 ? r + b : r; }
+/// Quotient and remainder of numbers that are never negative. A division of 64 bits takes
+/// some hundred instructions; sizes and offsets mostly fit into 32.
+LATHE_DEV i64 divIndex(i64 a, i64 b) {
+  return (((u64)a | (u64)b) >> 32) == 0 ? (i64)((u32)a / (u32)b) : a / b;
+}
+LATHE_DEV i64 remIndex(i64 a, i64 b) {
+  return (((u64)a | (u64)b) >> 32) == 0 ? (i64)((u32)a % (u32)b) : a % b;
+}
+#define LATHE_INDEX_VECTOR(name)                                                             \
+  template <int N> LATHE_DEV Vec<i64, N> name(const Vec<i64, N> &a, const Vec<i64, N> &b) {  \
+    Vec<i64, N> r;                                                                           \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = name(a.v[i], b.v[i]);             \
+    return r;                                                                                \
+  }
+LATHE_INDEX_VECTOR(floorDiv)
+LATHE_INDEX_VECTOR(ceilDiv)
+LATHE_INDEX_VECTOR(divIndex)
+LATHE_INDEX_VECTOR(remIndex)
+#undef LATHE_INDEX_VECTOR
+LATHE_DEV i64 broadcastSize(i64 a, i64 b) { return a == 1 ? b : a; }
 LATHE_DEV i64 minIndex(i64 a, i64 b) { return a < b ? a : b; }
 LATHE_DEV i64 maxIndex(i64 a, i64 b) { return a > b ? a : b; }
 

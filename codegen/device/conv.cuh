@@ -1,12 +1,14 @@
 //===- conv.cuh - convolution skeletons ------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Two dimensions; one dimension is H = 1. Channels-first tensors. Holes:
+// Two dimensions; one dimension is a picture of one row. Holes:
 //
 //   typedef ... Element, Acc;
 //   Element loadX(i64 n, i64 c, i64 y, i64 x);      never called in the padding
 //   Element loadW(i64 k, i64 c, i64 r, i64 s);      c counts inside the group
-//   static constexpr int kLanes;                    epilogue width along x, divides the width
+//   static constexpr bool kChannelsLast;            layout of the result: epilogues run along the
+//                                                   filters, else along x
+//   static constexpr int kLanes;                    epilogue width, divides the filters of a group or the width
 //   void epilogue(i64 n, i64 k, i64 y, i64 x, Vec<Acc, kLanes> sums);
 //
 //===----------------------------------------------------------------------===//
@@ -54,45 +56,84 @@ template <class Window, class H> struct ConvAsGemm {
   }
 };
 
+/// The same with pixels as rows and filters as columns, for results with channels last.
+template <class Window, class H> struct ConvAsGemmLast {
+  typedef typename H::Element Element;
+  typedef typename H::Acc Acc;
+  static constexpr Operand kA = Operand::ComputedAlongK, kB = Operand::ComputedAlongK;
+  static constexpr int kLanes = H::kLanes, AREA = Window::R * Window::S;
+  const H &holes;
+  ConvSizes z;
+
+  LATHE_METHOD i64 groupChannels() const { return z.channels / z.groups; }
+  LATHE_METHOD i64 groupFilters() const { return z.filters / z.groups; }
+  // Channels are the inner part of k: neighbours in memory.
+  LATHE_METHOD Element loadA(i64 b, i64 m, i64 k) const {
+    u32 group = (u32)b % (u32)z.groups, image = (u32)b / (u32)z.groups, p = (u32)m;
+    u32 channels = (u32)groupChannels(), tap = (u32)k / channels, c = (u32)k - tap * channels;
+    i64 y = (i64)(p / (u32)z.outWidth) * Window::STRIDE_Y - z.padTop + tap / Window::S * Window::DILATION_Y;
+    i64 x = (i64)(p % (u32)z.outWidth) * Window::STRIDE_X - z.padLeft + tap % Window::S * Window::DILATION_X;
+    if (y < 0 || y >= z.height || x < 0 || x >= z.width) return Element{};
+    return holes.loadX(image, group * channels + c, y, x);
+  }
+  LATHE_METHOD Element loadB(i64 b, i64 k, i64 n) const {
+    u32 group = (u32)b % (u32)z.groups, channels = (u32)groupChannels(), tap = (u32)k / channels;
+    return holes.loadW(group * groupFilters() + n, (u32)k - tap * channels, tap / Window::S, tap % Window::S);
+  }
+  LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, Vec<Acc, kLanes> sums) const {
+    u32 group = (u32)b % (u32)z.groups, image = (u32)b / (u32)z.groups, p = (u32)m;
+    holes.epilogue(image, group * groupFilters() + n, p / (u32)z.outWidth, p % (u32)z.outWidth, sums);
+  }
+};
+
 template <class Tile, class Window, class H> LATHE_DEV void convMma(const H &h, const ConvSizes &z) {
-  ConvAsGemm<Window, H> g{h, z};
-  gemmMma<Tile>(g, z.filters / z.groups, z.outHeight * z.outWidth, z.channels / z.groups * g.AREA);
+  const i64 pixels = z.outHeight * z.outWidth, filters = z.filters / z.groups;
+  const i64 depth = z.channels / z.groups * (Window::R * Window::S);
+  if constexpr (H::kChannelsLast) gemmMma<Tile>(ConvAsGemmLast<Window, H>{h, z}, pixels, filters, depth);
+  else gemmMma<Tile>(ConvAsGemm<Window, H>{h, z}, filters, pixels, depth);
 }
 template <class Tile, class Window, class H> LATHE_DEV void convSimt(const H &h, const ConvSizes &z) {
-  ConvAsGemm<Window, H> g{h, z};
-  gemmSimt<Tile>(g, z.filters / z.groups, z.outHeight * z.outWidth, z.channels / z.groups * g.AREA);
+  const i64 pixels = z.outHeight * z.outWidth, filters = z.filters / z.groups;
+  const i64 depth = z.channels / z.groups * (Window::R * Window::S);
+  if constexpr (H::kChannelsLast) gemmSimt<Tile>(ConvAsGemmLast<Window, H>{h, z}, pixels, filters, depth);
+  else gemmSimt<Tile>(ConvAsGemm<Window, H>{h, z}, filters, pixels, depth);
 }
 
-/// A thread per kLanes output pixels of one filter: depthwise and small groups.
-/// The grid covers batch * filters * outHeight * outWidth / kLanes threads.
+/// A thread per kLanes neighbouring results: pixels of a row, or with channels last filters of
+/// a group. For depthwise convolutions and small groups; the grid covers all results.
 template <class Window, class H> LATHE_DEV void convDirect(const H &h, const ConvSizes &z) {
   typedef typename H::Acc Acc;
   constexpr int L = H::kLanes;
-  u64 id = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-  const u32 perRow = (u32)(z.outWidth / L);
-  u64 row = id / perRow;
-  const i64 x0 = (i64)(id - row * perRow) * L;
-  u64 plane = row / (u32)z.outHeight;
-  const i64 y0 = (i64)(row - plane * (u32)z.outHeight);
-  const i64 n = plane / (u32)z.filters, k = plane % (u32)z.filters;
+  constexpr bool LAST = H::kChannelsLast;
+  const u64 id = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  const u32 inner = (u32)((LAST ? z.filters : z.outWidth) / L);
+  const u64 row = id / inner;
+  const i64 at = (i64)(id - row * inner) * L;
+  const u32 middle = (u32)(LAST ? z.outWidth : z.outHeight), outer = (u32)(LAST ? z.outHeight : z.filters);
+  const u64 plane = row / middle;
+  const i64 n = plane / outer;
   if (n >= z.batch) return;
-  const i64 groupChannels = z.channels / z.groups, c0 = k / (z.filters / z.groups) * groupChannels;
+  const i64 k = LAST ? at : (i64)(plane % outer);
+  const i64 y0 = LAST ? (i64)(plane % outer) : (i64)(row - plane * middle);
+  const i64 x0 = LAST ? (i64)(row - plane * middle) : at;
+  const i64 groupChannels = z.channels / z.groups, groupFilters = z.filters / z.groups;
   Vec<Acc, L> sums = splat<L>((Acc)0);
 #pragma unroll 1
   for (i64 c = 0; c < groupChannels; ++c)
 #pragma unroll
     for (int r = 0; r < Window::R; ++r) {
-      i64 y = y0 * Window::STRIDE_Y - z.padTop + r * Window::DILATION_Y;
+      const i64 y = y0 * Window::STRIDE_Y - z.padTop + r * Window::DILATION_Y;
       if (y < 0 || y >= z.height) continue;
 #pragma unroll
-      for (int s = 0; s < Window::S; ++s) {
-        Acc w = convert<Acc>(h.loadW(k, c, r, s));
+      for (int s = 0; s < Window::S; ++s)
 #pragma unroll
         for (int i = 0; i < L; ++i) {
-          i64 x = (x0 + i) * Window::STRIDE_X - z.padLeft + s * Window::DILATION_X;
-          if (x >= 0 && x < z.width) sums.v[i] = multiplyAdd(convert<Acc>(h.loadX(n, c0 + c, y, x)), w, sums.v[i]);
+          const i64 x = (x0 + (LAST ? 0 : i)) * Window::STRIDE_X - z.padLeft + s * Window::DILATION_X;
+          const i64 filter = k + (LAST ? i : 0);
+          if (x >= 0 && x < z.width)
+            sums.v[i] = multiplyAdd(convert<Acc>(h.loadX(n, filter / groupFilters * groupChannels + c, y, x)),
+                                    convert<Acc>(h.loadW(filter, c, r, s)), sums.v[i]);
         }
-      }
     }
   h.epilogue(n, k, y0, x0, sums);
 }

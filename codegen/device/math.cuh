@@ -122,8 +122,36 @@ template <class T> LATHE_DEV T safeDiv(T a, T b) {
 template <class T> LATHE_DEV T safeRem(T a, T b) {
   return b == 0 || b == (T)-1 ? (T)0 : (T)(a % b);
 }
+template <class T> LATHE_DEV T safeFloorDiv(T a, T b) {
+  T q = safeDiv(a, b);
+  return b != 0 && (a < 0) != (b < 0) && (T)(q * b) != a ? (T)(q - 1) : q;
+}
 LATHE_BINARY_VECTOR(safeDiv)
 LATHE_BINARY_VECTOR(safeRem)
+LATHE_BINARY_VECTOR(safeFloorDiv)
+
+template <class T> LATHE_DEV T divide(T a, T b) { return a / b; }
+template <class T, int N> LATHE_DEV Vec<T, N> divide(const Vec<T, N> &a, const Vec<T, N> &b) { return a / b; }
+
+// Comparisons that C++ has no operator for: true as well when an operand is NaN
+// (unordered), or false then (ordered).
+#define LATHE_COMPARE(name, expr)                                                            \
+  template <class T> LATHE_DEV bool name(T a, T b) { return expr; }                          \
+  template <class T, int N> LATHE_DEV Vec<bool, N> name(const Vec<T, N> &a, const Vec<T, N> &b) { \
+    Vec<bool, N> r;                                                                          \
+    _Pragma("unroll") for (int i = 0; i < N; ++i) r.v[i] = name(a.v[i], b.v[i]);             \
+    return r;                                                                                \
+  }
+LATHE_COMPARE(ordered, a == a && b == b)
+LATHE_COMPARE(unordered, !(a == a && b == b))
+LATHE_COMPARE(orderedNotEqual, a < b || a > b)
+LATHE_COMPARE(unorderedOrEqual, !(a < b || a > b))
+LATHE_COMPARE(unorderedOrGreater, !(a <= b))
+LATHE_COMPARE(unorderedOrGreaterEqual, !(a < b))
+LATHE_COMPARE(unorderedOrLess, !(a >= b))
+LATHE_COMPARE(unorderedOrLessEqual, !(a > b))
+#undef LATHE_COMPARE
+template <class T, int N> LATHE_DEV Vec<bool, N> isNan(const Vec<T, N> &x) { return unordered(x, x); }
 
 // ---- Fast forms for results of 16 bits -------------------------------------------
 LATHE_DEV f32 fastExp(f32 x) { return fastExp2(x * 1.4426950408889634f); }
@@ -149,6 +177,8 @@ LATHE_DEV f32 fastErf(f32 x) {
   f32 series = x * fmaf(s, fmaf(s, 0.11283792f, -0.37612638f), 1.1283791671f);
   return a < 0.2f ? series : copysignf(wide, x);
 }
+LATHE_DEV f32 fastDivide(f32 a, f32 b) { return a * fastReciprocal(b); }
+LATHE_BINARY_VECTOR(fastDivide)
 LATHE_UNARY_VECTOR(fastExp)
 LATHE_UNARY_VECTOR(fastSigmoid)
 LATHE_UNARY_VECTOR(fastTanh)

@@ -130,6 +130,12 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1];
   DimExpr batch = product({desc.parallel.begin(), desc.parallel.end() - 2});
   const ContractionOperand &b = desc.operands[1];
+  // Rows of all batches are one matrix when the other operand is one matrix in memory; the
+  // skeleton (codegen/cuda/SkeletonGemm.cpp) goes by the same rule.
+  if (rank > 2 && b.buffer >= 0 && desc.buffers[b.buffer].dims.size() == 2 && !desc.operands[0].transposed) {
+    m = m * batch;
+    batch = 1;
+  }
   DimRange rows = rangeOf(m, desc);
   bool mma = target.hasTensorCores() && isHalf(desc.operands[0].dtype) && desc.operands[0].dtype == b.dtype;
 
@@ -183,20 +189,29 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   DimExpr images = desc.parallel[0], filters = desc.parallel[rank - 1];
   DimExpr pixels = product({desc.parallel.begin() + 1, desc.parallel.end() - 1});
   std::optional<int64_t> filterCount = filters.constant();
-  int64_t groupFilters = filterCount.value_or(64) / std::max<int64_t>(desc.group, 1);
+  if (!filterCount || rank > 4) { // the skeletons have one or two spatial dimensions
+    KernelConfig c;
+    c.family = "pointwise";
+    c.threads = 128;
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(images * pixels * filters, DimExpr(c.threads))));
+    return okStatus();
+  }
+  int64_t groupFilters = *filterCount / std::max<int64_t>(desc.group, 1);
   if (groupFilters < 8 && desc.group > 1) { // depthwise and like it
     KernelConfig c;
     c.family = "conv.direct";
     c.threads = 128;
-    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(images * pixels * filters, DimExpr(c.threads))));
+    if (desc.channelsLast)
+      while (c.lanes < 4 && *filterCount % (2 * c.lanes) == 0)
+        c.lanes *= 2;
+    DimExpr pieces = images * pixels * filters;
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(pieces, DimExpr(c.threads * c.lanes))));
     return okStatus();
   }
   bool mma = target.hasTensorCores() && isHalf(desc.operands[0].dtype) &&
              desc.operands[0].dtype == desc.operands[1].dtype;
   KernelConfig c = mma ? mmaTile("conv.mma", 64, 128, 4) : simtTile("conv.simt", 64, 64, 256);
   DimExpr group = DimExpr(desc.group), perGroup = DimExpr(groupFilters);
-  if (!filterCount)
-    return unsupportedError("a convolution with a symbolic number of filters", "kernel " + desc.name);
   DimExpr m = desc.channelsLast ? pixels : perGroup, n = desc.channelsLast ? perGroup : pixels;
   addVariant(out, {}, tiled(desc, c, images * group, m, n));
   return okStatus();
@@ -207,10 +222,14 @@ Status attention(const KernelDesc &desc, std::vector<KernelVariant> &out) {
     return internalError("attention needs B, H, S, E and T, D", "kernel " + desc.name);
   const DimExpr &queries = desc.parallel[2];
   std::optional<int64_t> headV = desc.parallel[3].constant(), headQK = desc.reduction[1].constant();
-  if (!headV || !headQK)
-    return unsupportedError("attention with a symbolic head size", "kernel " + desc.name);
-  if (*headV > 256 || *headQK > 256)
-    return unsupportedError("attention with a head size above 256", "kernel " + desc.name);
+  // Outside what the skeletons hold in registers: element by element.
+  if (!headV || !headQK || *headV > 256 || *headQK > 256 || desc.operands[0].dtype == DType::F64) {
+    KernelConfig c;
+    c.family = "pointwise";
+    c.threads = 128;
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+    return okStatus();
+  }
   auto place = [&](KernelSpec spec) {
     spec.launches[0].grid[1] = desc.parallel[1];
     spec.launches[0].grid[2] = desc.parallel[0];

@@ -119,14 +119,25 @@ TEST(Choose, UnknownRowLengthGetsAGuard) {
 
 TEST(Choose, AttentionBySizes) {
   KernelDesc d = desc(KernelDesc::Kind::Attention, DType::F32, {dim("B"), 8, dim("S"), 64}, {dim("S + P"), 64});
+  d.operands.resize(3);
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(familyOf(pick(*all, {{"B", 1}, {"S", 1}})), "attention.decode");
   EXPECT_EQ(familyOf(pick(*all, {{"B", 1}, {"S", 100}})), "attention.stream");
   d.reduction[1] = dim("D");
-  auto bad = chooseVariants(d, *Target::parse("sm_90a"));
-  ASSERT_FALSE(bad.ok());
-  EXPECT_EQ(bad.status().code(), ErrorCode::Unsupported);
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyOf(all->back()), "pointwise");
+}
+
+TEST(Choose, RowsOfAllBatchesAreOneMatrix) {
+  KernelDesc d = gemm(DType::F32, "S", 4096, 4096);
+  d.parallel.insert(d.parallel.begin(), dim("B"));
+  d.symbols["B"] = DimRange{0, 64};
+  d.buffers[0].dims = {4096, 4096};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(str(all->front().guard), "B*S <= 4");
 }
 
 TEST(Choose, SerialIsOneBlock) {

@@ -249,10 +249,11 @@ TEST(Emulation, Gemv) {
 
 // ---- Convolution -----------------------------------------------------------------------
 
-template <int R, int L> struct Convolution {
+template <int R, int L, bool LAST> struct Convolution {
   typedef f32 Element;
   typedef f32 Acc;
   static constexpr int kLanes = L;
+  static constexpr bool kChannelsLast = LAST; // of the result; x is channels first here
   const f32 *x, *w;
   f32 *y;
   ConvSizes z;
@@ -260,16 +261,16 @@ template <int R, int L> struct Convolution {
   f32 loadW(i64 k, i64 c, i64 r, i64 s) const { return w[((k * (z.channels / z.groups) + c) * R + r) * R + s]; }
   void epilogue(i64 n, i64 k, i64 row, i64 col, Vec<f32, L> v) const {
     for (int i = 0; i < L; ++i)
-      y[((n * z.filters + k) * z.outHeight + row) * z.outWidth + col + i] = v.v[i];
+      y[((n * z.filters + k + (LAST ? i : 0)) * z.outHeight + row) * z.outWidth + col + (LAST ? 0 : i)] = v.v[i];
   }
 };
 template <class Window, class H> void convGemmKernel(H h) { convSimt<SmallSimt, Window>(h, h.z); }
 template <class Window, class H> void convDirectKernel(H h) { convDirect<Window>(h, h.z); }
 
-template <int R, int STRIDE, int DILATION, int L>
+template <int R, int STRIDE, int DILATION, int L, bool LAST = false>
 void checkConv(bool direct, i64 batch, i64 channels, i64 height, i64 width, i64 filters, i64 groups, i64 pad) {
   typedef ConvWindow<R, R, STRIDE, STRIDE, DILATION, DILATION> Window;
-  typedef Convolution<R, L> H;
+  typedef Convolution<R, L, LAST> H;
   i64 reach = DILATION * (R - 1) + 1;
   ConvSizes z{batch, channels, height, width, filters, groups,
               (height + 2 * pad - reach) / STRIDE + 1, (width + 2 * pad - reach) / STRIDE + 1, pad, pad};
@@ -281,7 +282,9 @@ void checkConv(bool direct, i64 batch, i64 channels, i64 height, i64 width, i64 
   H h{x.data, w.data, y.data, z};
   std::string error =
       direct ? run_emulated(convDirectKernel<Window, H>, (unsigned)((y.size / L + 63) / 64), 64, 0, h)
-             : run_emulated(convGemmKernel<Window, H>, (tiles<SmallSimt, H>(batch * groups, filters / groups, pixels)),
+             : run_emulated(convGemmKernel<Window, H>,
+                            LAST ? (tiles<SmallSimt, H>(batch * groups, pixels, filters / groups))
+                                 : (tiles<SmallSimt, H>(batch * groups, filters / groups, pixels)),
                             SmallSimt::THREADS, 0, h);
   ASSERT_EQ(error, "");
   for (i64 n = 0; n < batch; ++n)
@@ -303,6 +306,8 @@ TEST(Emulation, Convolutions) {
   checkConv<3, 1, 1, 1>(false, 2, 5, 9, 7, 6, 1, 1);
   checkConv<3, 2, 1, 1>(false, 1, 4, 11, 13, 6, 2, 1);
   checkConv<1, 1, 1, 4>(false, 2, 8, 4, 8, 70, 1, 0);
+  checkConv<3, 2, 1, 2, true>(false, 2, 4, 11, 13, 12, 2, 1);
+  checkConv<3, 1, 1, 4, true>(true, 2, 8, 5, 7, 8, 8, 1);
   checkConv<3, 1, 2, 1>(true, 2, 6, 9, 10, 6, 6, 2);
   checkConv<5, 2, 1, 2>(true, 1, 6, 9, 11, 6, 3, 2);
 }
@@ -311,6 +316,7 @@ TEST(Emulation, Convolutions) {
 
 template <int DQ, int DV> struct Attention {
   static constexpr int kHeadQK = DQ, kHeadV = DV;
+  static constexpr bool kZeroMasked = false;
   const f32 *q, *k, *v;
   f32 *o;
   i64 heads, group, S, T;

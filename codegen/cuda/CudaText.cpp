@@ -1,0 +1,50 @@
+//===- CudaText.cpp - the CUDA C++ of a kernel variant -----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Contractions fill a skeleton of the device library; everything else is a
+// tile function, printed.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Holes.h"
+
+#include "lathe/codegen/DeviceLibrary.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+FailureOr<std::string> tileText(const KernelSource &kernel) {
+  OwningOpRef<ModuleOp> tiles = ModuleOp::create(kernel.body->getTerminator()->getLoc());
+  if (failed(emitTile(kernel, *tiles)))
+    return failure();
+  std::string text = devicePrelude({"reduce"}) + "\n// Kernel " + kernel.name.str() +
+                     ", configuration " + kernel.spec->config + "\n";
+  llvm::raw_string_ostream os(text);
+  Printer::Options options;
+  options.fastMath = Holes::halfResults(kernel);
+  ArgumentNames args = ArgumentNames::of(kernel);
+  for (func::FuncOp fn : tiles->getOps<func::FuncOp>())
+    if (failed(Printer(os, options).kernel(fn, args)))
+      return failure();
+  return text;
+}
+
+} // namespace
+
+FailureOr<std::string> cudaText(const KernelSource &kernel) {
+  Result<KernelConfig> config = KernelConfig::parse(kernel.spec->config);
+  if (!config)
+    return mlir::emitError(kernel.body->getTerminator()->getLoc()) << config.status().str();
+  StringRef family = config->family;
+  if (family.starts_with("gemm.") || family.starts_with("gemv."))
+    return gemmText(kernel, *config);
+  if (family.starts_with("conv."))
+    return convText(kernel, *config);
+  if (family.starts_with("attention."))
+    return attentionText(kernel, *config);
+  return tileText(kernel);
+}
+
+} // namespace lathe::codegen

@@ -1,0 +1,241 @@
+//===- Holes.cpp - evaluating and printing holes -----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//   matmul, add %bias      =>   LATHE_METHOD void write(i64 b, i64 m, i64 n, Vec<f32, 8> acc) const {
+//   (epilogue)                    const Vec<bf16, 8> v0 = loadVec<bf16, 8>(in2 + ...);
+//                                 ...
+//                                 storeVec(out0 + ..., ...);
+//
+//===----------------------------------------------------------------------===//
+
+#include "Holes.h"
+
+#include "lathe/codegen/DeviceLibrary.h"
+
+#include "mlir/IR/Dominance.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
+#include "mlir/Transforms/CSE.h"
+#include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+
+Holes::Holes(const KernelSource &kernel, const KernelConfig &config)
+    : kernel(kernel), config(config), args(ArgumentNames::of(kernel)),
+      module(ModuleOp::create(kernel.body->getTerminator()->getLoc())) {}
+
+bool Holes::halfResults(const KernelSource &kernel) {
+  bool any = false;
+  for (int i = 0; i < kernel.spec->numOutputs; ++i) {
+    DType t = kernel.spec->buffers[kernel.spec->numInputs + i].dtype;
+    if (t == DType::F32 || t == DType::F64)
+      return false;
+    any |= t == DType::F16 || t == DType::BF16;
+  }
+  return any;
+}
+
+std::string Holes::typeText(Type storage) {
+  std::string none;
+  llvm::raw_string_ostream os(none);
+  return Printer(os, {}).type(storage, UnknownLoc::get(storage.getContext()));
+}
+
+std::string Holes::dim(const DimExpr &e) const {
+  const std::vector<std::string> &symbols = kernel.spec->symbols;
+  return dimText(e, [&](const std::string &name) -> std::string {
+    auto it = llvm::find(symbols, name);
+    return it == symbols.end() ? name : args.names[kernel.spec->buffers.size() + (it - symbols.begin())];
+  });
+}
+
+static Type storageOf(const KernelSource &kernel, size_t i) {
+  const KernelSpec &spec = *kernel.spec;
+  size_t inputs = spec.numInputs, named = inputs + spec.numOutputs;
+  Operation *yield = kernel.body->getTerminator();
+  Type element = i < inputs  ? elementTypeOf(kernel.body->getArgument(i))
+                 : i < named ? elementTypeOf(yield->getOperand(i - inputs))
+                             : typeOf(yield->getContext(), spec.buffers[i].dtype);
+  return Evaluator::storageType(element);
+}
+
+void Holes::method(StringRef name, ArrayRef<std::string> params, Type result, int64_t lanes, Body body,
+                   Type accumulator) {
+  if (failed)
+    return;
+  const KernelSpec &spec = *kernel.spec;
+  OpBuilder b(module->getContext());
+  Location loc = module->getLoc();
+  SmallVector<Type> types;
+  for (size_t i = 0; i < spec.buffers.size(); ++i)
+    types.push_back(MemRefType::get({ShapedType::kDynamic}, storageOf(kernel, i)));
+  types.append(spec.symbols.size() + params.size(), b.getIndexType());
+  if (accumulator)
+    types.back() = lanes > 1 ? Type(VectorType::get({lanes}, accumulator)) : accumulator;
+  SmallVector<Type> results;
+  if (result)
+    results.push_back(result);
+  b.setInsertionPointToEnd(module->getBody());
+  auto fn = func::FuncOp::create(b, loc, name, b.getFunctionType(types, results));
+  b.setInsertionPointToStart(fn.addEntryBlock());
+  auto end = func::ReturnOp::create(b, loc);
+  b.setInsertionPoint(end);
+
+  Evaluator e(b, fn, kernel, lanes, 1);
+  Value value = body(e, fn.getArguments().take_back(params.size()));
+  if (e.failed) {
+    failed = true;
+    return;
+  }
+  if (result) {
+    b.setInsertionPoint(end);
+    func::ReturnOp::create(b, loc, value);
+    end.erase();
+  }
+  IRRewriter rewriter(module->getContext());
+  DominanceInfo dominance(fn);
+  eliminateCommonSubExpressions(rewriter, dominance, fn);
+  fn.walk([](LoopLikeOpInterface loop) { moveLoopInvariantCode(loop); });
+  if (mlir::failed(verify(fn))) {
+    failed = true;
+    return;
+  }
+  Printer::Options options;
+  options.fastMath = halfResults(kernel);
+  options.step = kernel.stepId;
+  llvm::raw_string_ostream os(members);
+  failed = mlir::failed(Printer(os, options).method(fn, name, args, params));
+}
+
+std::string Holes::arguments(bool types) const {
+  const KernelSpec &spec = *kernel.spec;
+  std::string out;
+  for (size_t i = 0; i < args.names.size(); ++i) {
+    if (types && i < spec.buffers.size())
+      out += std::string(spec.buffers[i].access == BufferArg::Access::Read &&
+                                 i < static_cast<size_t>(spec.numInputs)
+                             ? "const "
+                             : "") +
+             typeText(storageOf(kernel, i)) + " *";
+    else if (types)
+      out += "i64 ";
+    out += args.names[i] + ", ";
+  }
+  return out + (types ? "StatusWord *status" : "status");
+}
+
+FailureOr<std::string> Holes::text(std::initializer_list<std::string_view> modules,
+                                   const std::string &call) {
+  if (failed)
+    return failure();
+  std::string fields = arguments(true);
+  for (size_t at = 0; (at = fields.find(", ", at)) != std::string::npos;)
+    fields.replace(at, 2, ";\n  ");
+  const LaunchSpec &launch = kernel.spec->launches[0];
+  return devicePrelude(modules) + "\n// Kernel " + kernel.name.str() + ", configuration " +
+         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members +
+         "};\n\nextern \"C\" __global__ void __launch_bounds__(" + std::to_string(launch.block[0]) +
+         ")\n" + launch.function + "(" + arguments(true) + ") {\n  const Holes h{" +
+         arguments(false) + "};\n  " + call + "\n}\n";
+}
+
+//===- Epilogues --------------------------------------------------------------===//
+
+/// The values from the heart's result to the output that only split and permute
+/// it, output last.
+static SmallVector<Value> outputChain(Value output, Value heart) {
+  SmallVector<Value> chain;
+  std::vector<DimExpr> space = dimsOf(heart);
+  for (Value v = output; dimsOf(v) != space || v == output;) {
+    if (dimsOf(v) == space)
+      break;
+    Operation *op = v.getDefiningOp();
+    if (!op || op->getNumOperands() != 1)
+      break;
+    chain.push_back(v);
+    v = op->getOperand(0);
+  }
+  std::reverse(chain.begin(), chain.end());
+  return chain;
+}
+
+/// Where the element at `idx` of the operand goes in the result of a movement op.
+static FailureOr<Indices> forward(Evaluator &e, Operation *op, const Indices &idx) {
+  Value from = op->getOperand(0), to = op->getResult(0);
+  if (auto transpose = dyn_cast<TransposeOp>(op)) {
+    Indices out;
+    for (int64_t d : transpose.getPerm())
+      out.push_back(idx[d]);
+    return out;
+  }
+  if (isa<ReshapeOp>(op)) {
+    // Dimensions are split, none merged: walk both from the left.
+    std::vector<DimExpr> fd = dimsOf(from), td = dimsOf(to);
+    Indices out;
+    size_t t = 0;
+    for (size_t f = 0; f < fd.size(); ++f) {
+      size_t first = t;
+      DimExpr part = 1;
+      do {
+        if (t == td.size())
+          return failure();
+        part = part * td[t++];
+      } while (part != fd[f]);
+      Index rest = idx[f];
+      Indices split(t - first);
+      for (size_t d = t; d-- > first + 1;) {
+        auto [quotient, remainder] = e.ix.divRem(rest, td[d]);
+        split[d - first] = remainder;
+        rest = quotient;
+      }
+      split[0] = rest;
+      out.append(split);
+    }
+    while (t < td.size()) { // sizes of one at the end
+      if (td[t++] != DimExpr(1))
+        return failure();
+      out.push_back(Index(e.ix.cst(0)));
+    }
+    return out;
+  }
+  return failure();
+}
+
+void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
+  // The evaluator asks with index 0 where a size is 1.
+  Indices at = idx;
+  for (auto [d, size] : llvm::enumerate(dimsOf(heart)))
+    if (size == DimExpr(1))
+      at[d] = Index(e.ix.cst(0));
+  e.bind(heart, at, value);
+  for (auto [n, output] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
+    SmallVector<Value> chain = outputChain(output, heart);
+    Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
+    if (dimsOf(inside) != dimsOf(heart)) {
+      e.fail(heart.getDefiningOp(), "has an epilogue that does not keep its sizes");
+      return;
+    }
+    Value v = e.eval(inside, at);
+    Indices to = at;
+    for (Value step : chain) {
+      FailureOr<Indices> next = forward(e, step.getDefiningOp(), to);
+      if (mlir::failed(next)) {
+        e.fail(step.getDefiningOp(), "cannot be the way of a result to its place");
+        return;
+      }
+      to = *next;
+    }
+    e.store(v, output, e.outputArg(n), to);
+  }
+}
+
+int64_t Holes::epilogueLanes(Value heart, const DimExpr &last, int64_t atMost) {
+  int64_t lanes = atMost;
+  while (lanes > 1 && !last.exactDiv(DimExpr(lanes)))
+    lanes /= 2;
+  return lanes;
+}
+
+} // namespace lathe::codegen

@@ -1,0 +1,81 @@
+//===- Holes.h - generated parts of a skeleton ------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A skeleton of codegen/device takes a struct of holes: the kernel's arguments
+// as members, and functions that load operands and store results. Each function
+// is evaluated from the kernel region into tile IR and printed as a method.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_CUDA_HOLES_H
+#define LATHE_CODEGEN_CUDA_HOLES_H
+
+#include "../tile/Evaluator.h"
+#include "../tile/Rules.h"
+#include "Printer.h"
+
+#include "lathe/codegen/Config.h"
+
+namespace lathe::codegen {
+
+class Holes {
+public:
+  Holes(const KernelSource &kernel, const KernelConfig &config);
+
+  using Body = llvm::function_ref<mlir::Value(Evaluator &, mlir::ValueRange params)>;
+  /// Adds the method `name(i64 params..., [acc value])`. `result` null: void.
+  /// `lanes` is the width of the evaluator.
+  void method(llvm::StringRef name, llvm::ArrayRef<std::string> params, mlir::Type result,
+              int64_t lanes, Body body, mlir::Type accumulator = {});
+  /// A line in the struct: a typedef, a constant, a method written by hand.
+  void line(const llvm::Twine &text) { members += "  " + text.str() + "\n"; }
+
+  /// Whether every result is stored in 16 bits: fast functions suffice.
+  static bool halfResults(const KernelSource &kernel);
+  /// The whole kernel: prelude, struct, `call` inside the kernel function.
+  mlir::FailureOr<std::string> text(std::initializer_list<std::string_view> modules,
+                                    const std::string &call);
+  /// A size as C++ over the members.
+  std::string dim(const DimExpr &e) const;
+  /// C++ name of a storage type.
+  static std::string typeText(mlir::Type storage);
+
+  /// Stores `value`, the heart's result at `idx`, through the epilogue into the output.
+  static void storeResult(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value);
+  /// Whether the last dimension of the heart's result may be asked in vectors of
+  /// `lanes` when its index is a multiple of them.
+  static int64_t epilogueLanes(mlir::Value heart, const DimExpr &last, int64_t atMost);
+
+  const KernelSource &kernel;
+  const KernelConfig config;
+
+private:
+  std::string arguments(bool types) const;
+
+  ArgumentNames args;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::string members;
+  bool failed = false;
+};
+
+/// The op of the region that the skeleton is built around; null with an error when there is none.
+template <typename OpTy> OpTy heartOf(const KernelSource &kernel) {
+  for (OpTy op : kernel.body->getOps<OpTy>())
+    return op;
+  mlir::emitError(kernel.body->getTerminator()->getLoc())
+      << "CUDA text: configuration '" << kernel.spec->config << "' needs a '"
+      << OpTy::getOperationName() << "' in kernel '" << kernel.name << "'";
+  return {};
+}
+
+mlir::FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config);
+/// "MmaTile<64, 64, 32, 2, 2, 4>" or "SimtTile<...>".
+std::string tileText(const KernelConfig &config, bool mma);
+
+/// A dimension expression as C++; `name` gives the text of a symbol.
+std::string dimText(const DimExpr &e, llvm::function_ref<std::string(const std::string &)> name);
+
+} // namespace lathe::codegen
+
+#endif // LATHE_CODEGEN_CUDA_HOLES_H

@@ -1,0 +1,144 @@
+//===- SkeletonConv.cpp - convolutions ---------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Fills conv.cuh. One spatial dimension is a picture of one row.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Holes.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+struct Conv {
+  Holes holes;
+  ConvOp op;
+  int64_t spatial = 2;
+  bool channelsLast = false;
+  Type element, accumulator;
+  std::string window, sizes;
+
+  Conv(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
+  LogicalResult build();
+  /// The index of x or y from image, channel, row and column.
+  Indices place(const Index &n, const Index &c, const Index &y, const Index &x) const;
+  template <typename T> T at(ArrayRef<T> values, int64_t axis, T otherwise) const {
+    return spatial == 2 ? values[axis] : axis == 1 ? values[0] : otherwise;
+  }
+};
+
+Indices Conv::place(const Index &n, const Index &c, const Index &y, const Index &x) const {
+  Indices idx{n};
+  if (!channelsLast)
+    idx.push_back(c);
+  if (spatial == 2)
+    idx.push_back(y);
+  idx.push_back(x);
+  if (channelsLast)
+    idx.push_back(c);
+  return idx;
+}
+
+LogicalResult Conv::build() {
+  op = heartOf<ConvOp>(holes.kernel);
+  if (!op)
+    return failure();
+  spatial = op.getStrides().size();
+  channelsLast = op.getLayout() == ConvLayout::ChannelsLast;
+  if (spatial != 1 && spatial != 2)
+    return op.emitError("CUDA text: the convolution skeletons have one or two spatial dimensions");
+  std::vector<DimExpr> xd = dimsOf(op.getX()), wd = dimsOf(op.getW()), yd = dimsOf(op.getResult());
+  Type xt = elementTypeOf(op.getX()), wt = elementTypeOf(op.getW());
+  accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
+  element = xt == wt && isa<FloatType>(xt) ? Evaluator::storageType(xt) : accumulator;
+  bool mma = llvm::StringRef(holes.config.family) == "conv.mma";
+  bool direct = llvm::StringRef(holes.config.family) == "conv.direct";
+  if (mma && !element.isF16() && !element.isBF16())
+    return op.emitError("CUDA text: matrix units take two operands of f16 or bf16");
+
+  int64_t first = channelsLast ? 1 : 2, channel = channelsLast ? spatial + 1 : 1;
+  DimExpr one(1);
+  auto size = [&](const std::vector<DimExpr> &d, int64_t axis) {
+    return spatial == 2 ? d[first + axis] : axis == 1 ? d[first] : one;
+  };
+  auto number = [&](ArrayRef<int64_t> v, int64_t axis, int64_t otherwise) {
+    return std::to_string(at<int64_t>(v, axis, otherwise));
+  };
+  std::vector<DimExpr> filter(wd.begin() + 2, wd.end());
+  std::string filterSizes[2];
+  for (int64_t axis : {0, 1}) {
+    DimExpr extent = spatial == 2 ? filter[axis] : axis == 1 ? filter[0] : one;
+    if (!extent.constant())
+      return op.emitError("CUDA text: the filter's size must be known");
+    filterSizes[axis] = std::to_string(*extent.constant());
+  }
+  window = "ConvWindow<" + filterSizes[0] + ", " + filterSizes[1] + ", " +
+           number(op.getStrides(), 0, 1) + ", " + number(op.getStrides(), 1, 1) + ", " +
+           number(op.getDilations(), 0, 1) + ", " + number(op.getDilations(), 1, 1) + ">";
+  sizes = "ConvSizes{" + holes.dim(xd[0]) + ", " + holes.dim(xd[channel]) + ", " +
+          holes.dim(size(xd, 0)) + ", " + holes.dim(size(xd, 1)) + ", " + holes.dim(yd[channel]) + ", " +
+          std::to_string(op.getGroup()) + "ll, " + holes.dim(size(yd, 0)) + ", " +
+          holes.dim(size(yd, 1)) + ", " + number(op.getPads(), 0, 0) + "ll, " +
+          number(op.getPads(), 1, 0) + "ll}";
+
+  // Lanes of the epilogue run along what is contiguous in the result; a tile of a
+  // product stays inside one group.
+  DimExpr filters = direct ? yd[channel] : DimExpr::floorDiv(yd[channel], DimExpr(op.getGroup()));
+  DimExpr contiguous = channelsLast ? filters : size(yd, 1);
+  int64_t lanes = Holes::epilogueLanes(op.getResult(), contiguous, mma ? 8 : direct ? holes.config.lanes : 4);
+  if (direct && lanes != holes.config.lanes)
+    return op.emitError("CUDA text: ") << holes.config.lanes << " lanes do not divide the row";
+
+  holes.line("typedef " + Holes::typeText(element) + " Element;");
+  holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  holes.line(Twine("static constexpr bool kChannelsLast = ") + (channelsLast ? "true" : "false") + ";");
+  auto convertTo = [&](Evaluator &e, Value v, Type from) {
+    if (isa<FloatType>(element) && element == Evaluator::storageType(from))
+      return e.toStorage(v, element);
+    return widen(e, v, from, element);
+  };
+  holes.method("loadX", {"n", "c", "y", "x"}, element, 1, [&](Evaluator &e, ValueRange p) {
+    return convertTo(e, e.eval(op.getX(), place(p[0], p[1], p[2], p[3])), xt);
+  });
+  holes.method("loadW", {"k", "c", "r", "s"}, element, 1, [&](Evaluator &e, ValueRange p) {
+    Indices idx{Index(p[0]), Index(p[1])};
+    if (spatial == 2)
+      idx.push_back(Index(p[2]));
+    idx.push_back(Index(p[3]));
+    return convertTo(e, e.eval(op.getW(), idx), wt);
+  });
+  holes.method(
+      "write", {"n", "k", "y", "x", "acc"}, Type(), lanes,
+      [&](Evaluator &e, ValueRange p) {
+        // The contiguous index counts whole vectors.
+        Index k(p[1]), x(p[3]);
+        Index &along = channelsLast ? k : x;
+        along = Index(e.ix.mul(along.base, lanes), lanes > 1 ? 1 : 0);
+        Holes::storeResult(e, op.getResult(), place(p[0], k, p[2], x), p[4]);
+        return Value();
+      },
+      accumulator);
+  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
+  holes.line("LATHE_METHOD void epilogue(i64 n, i64 k, i64 y, i64 x, const Vec<Acc, kLanes> &sums) const { write(n, " +
+             Twine(channelsLast ? "k / kLanes, y, x, " : "k, y, x / kLanes, ") + sums + "); }");
+  return success();
+}
+
+} // namespace
+
+FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &config) {
+  Conv conv(kernel, config);
+  if (failed(conv.build()))
+    return failure();
+  StringRef family = config.family;
+  bool mma = family == "conv.mma";
+  std::string call = family == "conv.direct" ? "convDirect<" + conv.window
+                                             : std::string(mma ? "convMma<" : "convSimt<") +
+                                                   tileText(config, mma) + ", " + conv.window;
+  return conv.holes.text({"conv"}, call + ">(h, " + conv.sizes + ");");
+}
+
+} // namespace lathe::codegen

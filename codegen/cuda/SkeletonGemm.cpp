@@ -1,0 +1,234 @@
+//===- SkeletonGemm.cpp - matrix products ------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Fills gemm.cuh and gemv.cuh. Operands that lie in memory in rows of whole
+// 16-byte pieces are read from there; others are computed element by element.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Holes.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+/// One operand: where it lies, or how it is computed.
+struct Side {
+  Value value;
+  bool isA;
+  bool transposed;             ///< the last two dimensions are stored swapped
+  const BufferArg *buffer = nullptr; ///< of a block argument
+  unsigned argument = 0;
+  bool plain = false;          ///< may be read from memory in pieces
+  Type storage;
+
+  /// k is contiguous in memory (or would be).
+  bool alongK() const { return isA ? !transposed : transposed; }
+  const char *name() const { return isA ? "A" : "B"; }
+};
+
+struct Gemm {
+  Holes holes;
+  MatmulOp op;
+  Side a, b;
+  std::vector<DimExpr> batch; ///< of the result
+  DimExpr m, n, k;
+  bool folded = false; ///< batch and M are one dimension of rows
+  Type accumulator;
+
+  Gemm(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
+  LogicalResult build();
+  void describe(Side &s, Value v, bool isA, bool transposed, Type element);
+  Indices operandIndex(Evaluator &e, const Side &s, Value batchIndex, const Index &row, const Index &depth);
+  void operand(const Side &s, Type element);
+  Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
+};
+
+void Gemm::describe(Side &s, Value v, bool isA, bool transposed, Type element) {
+  s.value = v;
+  s.isA = isA;
+  s.transposed = transposed;
+  s.storage = Evaluator::storageType(elementTypeOf(v));
+  auto arg = dyn_cast<BlockArgument>(v);
+  if (!arg)
+    return;
+  s.argument = arg.getArgNumber();
+  s.buffer = &holes.kernel.spec->buffers[s.argument];
+  if (!s.buffer->packing.empty() || s.storage != element || s.buffer->alignment % 16 != 0)
+    return;
+  std::vector<DimExpr> dims = dimsOf(v);
+  // Folded rows need one distance between all rows.
+  if (folded && isA)
+    for (size_t d = 1; d + 1 < dims.size(); ++d)
+      if (s.buffer->physical[d] != dims[d])
+        return;
+  int64_t piece = 128 / element.getIntOrFloatBitWidth();
+  s.plain = s.buffer->physical.back().exactDiv(DimExpr(piece)).has_value();
+}
+
+Indices Gemm::operandIndex(Evaluator &e, const Side &s, Value b, const Index &row, const Index &depth) {
+  std::vector<DimExpr> dims = dimsOf(s.value);
+  std::vector<DimExpr> outer(dims.begin(), dims.end() - 2);
+  Index last = row;
+  Indices out;
+  if (folded && s.isA) {
+    std::vector<DimExpr> rows = batch;
+    rows.push_back(dimsOf(op.getResult())[batch.size()]);
+    Indices split = delinearize(e, row, rows);
+    last = split.pop_back_val();
+    out = batchIndex(e, outer, batch, split);
+  } else if (!folded) {
+    out = batchIndex(e, outer, batch, delinearize(e, Index(b), batch));
+  } else {
+    out = Indices(outer.size(), Index(e.ix.cst(0)));
+  }
+  out.push_back(last);
+  out.push_back(depth);
+  // Stored as [.., row, k] when k is contiguous, else as [.., k, row].
+  if (!s.alongK())
+    std::swap(out[out.size() - 1], out[out.size() - 2]);
+  return out;
+}
+
+void Gemm::operand(const Side &s, Type element) {
+  MLIRContext *context = element.getContext();
+  std::string name = s.name();
+  if (s.plain) {
+    // Where a batch begins; rows follow at a fixed distance.
+    holes.method("offset" + name, {"b"}, IndexType::get(context), 1, [&](Evaluator &e, ValueRange p) {
+      Index zero(e.ix.cst(0));
+      Indices idx = operandIndex(e, s, p[0], zero, zero);
+      return e.offset(s.buffer->physical, idx).base;
+    });
+    std::string type = Holes::typeText(s.storage);
+    holes.line("LATHE_METHOD const " + type + " *base" + name + "(i64 b) const { return in" +
+               std::to_string(s.argument) + " + offset" + name + "(b); }");
+    holes.line("LATHE_METHOD i64 stride" + name + "() const { return " +
+               holes.dim(s.buffer->physical.back()) + "; }");
+  }
+  std::vector<std::string> params = s.isA ? std::vector<std::string>{"b", "m", "k"}
+                                          : std::vector<std::string>{"b", "k", "n"};
+  holes.method("load" + name, params, element, 1, [&](Evaluator &e, ValueRange p) {
+    Indices idx = operandIndex(e, s, p[0], Index(p[s.isA ? 1 : 2]), Index(p[s.isA ? 2 : 1]));
+    Value v = e.eval(s.value, idx);
+    if (element == Evaluator::storageType(elementTypeOf(s.value)) && isa<FloatType>(element))
+      return e.toStorage(v, element);
+    return widen(e, v, elementTypeOf(s.value), element);
+  });
+}
+
+Indices Gemm::resultIndex(Evaluator &e, Value b, Value row, const Index &column) {
+  Indices idx;
+  if (folded) {
+    std::vector<DimExpr> rows = batch;
+    rows.push_back(dimsOf(op.getResult())[batch.size()]);
+    idx = delinearize(e, Index(row), rows);
+  } else {
+    idx = delinearize(e, Index(b), batch);
+    idx.push_back(Index(row));
+  }
+  idx.push_back(column);
+  return idx;
+}
+
+const char *kindText(const Side &s) {
+  if (s.plain)
+    return s.alongK() ? "Operand::AlongK" : "Operand::AcrossK";
+  return s.alongK() ? "Operand::ComputedAlongK" : "Operand::ComputedAcrossK";
+}
+
+LogicalResult Gemm::build() {
+  op = heartOf<MatmulOp>(holes.kernel);
+  if (!op)
+    return failure();
+  std::vector<DimExpr> ad = dimsOf(op.getA()), yd = dimsOf(op.getResult());
+  batch.assign(yd.begin(), yd.end() - 2);
+  m = yd[yd.size() - 2];
+  n = yd.back();
+  k = op.getTransposeA() ? ad[ad.size() - 2] : ad.back();
+  // The same rule as in select: rows of all batches are one matrix when the other
+  // operand is one matrix in memory.
+  auto weight = dyn_cast<BlockArgument>(op.getB());
+  folded = !batch.empty() && weight && dimsOf(op.getB()).size() == 2 && !op.getTransposeA();
+  accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
+
+  Type at = elementTypeOf(op.getA()), bt = elementTypeOf(op.getB());
+  bool mma = llvm::StringRef(holes.config.family) == "gemm.mma";
+  Type element = at == bt && isa<FloatType>(at) ? Evaluator::storageType(at) : accumulator;
+  if (mma && !(at == bt && (at.isF16() || at.isBF16())))
+    return op.emitError("CUDA text: matrix units take two operands of f16 or bf16");
+  describe(a, op.getA(), true, op.getTransposeA(), element);
+  describe(b, op.getB(), false, op.getTransposeB(), element);
+  bool gemv = llvm::StringRef(holes.config.family).starts_with("gemv");
+  if (gemv)
+    a.plain = false; // few rows: read by element, from the first-level cache
+
+  bool along = llvm::StringRef(holes.config.family) == "gemv.along";
+  int64_t atMost = along ? 1 : gemv ? holes.config.lanes : mma ? 8 : 4;
+  int64_t lanes = Holes::epilogueLanes(op.getResult(), n, atMost);
+  if (gemv && !along && b.plain && lanes != holes.config.lanes)
+    return op.emitError("CUDA text: ") << holes.config.lanes << " lanes do not divide the columns";
+  if (gemv && !along && b.alongK())
+    b.plain = false; // columns are neighbours there
+
+  holes.line("typedef " + Holes::typeText(element) + " Element;");
+  holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
+  holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ", kB = " + kindText(b) + ";");
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  operand(a, element);
+  operand(b, element);
+  holes.method(
+      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
+      [&](Evaluator &e, ValueRange p) {
+        Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
+        Holes::storeResult(e, op.getResult(), resultIndex(e, p[0], p[1], column), p[3]);
+        return Value();
+      },
+      accumulator);
+  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
+  holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
+             "write(b, m, n / kLanes, " + sums + "); }");
+  return success();
+}
+
+} // namespace
+
+std::string tileText(const KernelConfig &c, bool mma) {
+  auto join = [](std::initializer_list<int64_t> values) {
+    std::string out;
+    for (int64_t v : values)
+      out += (out.empty() ? "" : ", ") + std::to_string(v);
+    return out;
+  };
+  if (mma) {
+    MmaWarps w = mmaWarps(c);
+    return "MmaTile<" + join({c.tileM, c.tileN, c.tileK, w.m, w.n, c.stages}) + ">";
+  }
+  // Square pieces for each thread.
+  int64_t side = 1;
+  while (side * side * c.threads < c.tileM * c.tileN)
+    side *= 2;
+  return "SimtTile<" + join({c.tileM, c.tileN, c.tileK, side, c.tileM * c.tileN / (c.threads * side)}) + ">";
+}
+
+FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config) {
+  Gemm gemm(kernel, config);
+  if (failed(gemm.build()))
+    return failure();
+  StringRef family = config.family;
+  DimExpr rows = gemm.folded ? lathe::product(gemm.batch) * gemm.m : gemm.m;
+  std::string sizes = "h, " + gemm.holes.dim(rows) + ", " + gemm.holes.dim(gemm.n) + ", " +
+                      gemm.holes.dim(gemm.k) + ");";
+  std::string r = std::to_string(config.rows), warps = std::to_string(config.threads / 32);
+  if (family == "gemv.along")
+    return gemm.holes.text({"gemv"}, "gemvAlongK<" + r + ", " + warps + ">(" + sizes);
+  if (family == "gemv.across")
+    return gemm.holes.text({"gemv"}, "gemvAcrossK<" + r + ", " + warps + ", " +
+                                         std::to_string(config.lanes) + ">(" + sizes);
+  bool mma = family == "gemm.mma";
+  return gemm.holes.text({"gemm"}, std::string(mma ? "gemmMma<" : "gemmSimt<") + tileText(config, mma) +
+                                       ">(" + sizes);
+}
+
+} // namespace lathe::codegen
