@@ -121,16 +121,14 @@ EngineLoader::loadSection(const layout::SectionEntry &e) {
   auto mapping = std::make_unique<EngineReader::Mapping>();
   mapping->bytes = e.length;
   bool isWeights = e.type == static_cast<uint32_t>(SectionType::Weights);
-  if (e.length == 0)
-    return mapping;
-  if (fd >= 0 && isWeights) {
+  if (fd >= 0 && isWeights && e.length > 0) {
     void *base = mmap(nullptr, e.length, PROT_READ, MAP_PRIVATE, fd, static_cast<off_t>(e.offset));
     if (base == MAP_FAILED)
       return runtimeError(std::string("cannot map: ") + std::strerror(errno), at(e.offset));
     mapping->base = base;
     mapping->mapped = true;
   } else {
-    size_t rounded = (e.length + kSectionAlignment - 1) / kSectionAlignment * kSectionAlignment;
+    size_t rounded = (e.length / kSectionAlignment + 1) * kSectionAlignment;
     mapping->base = std::aligned_alloc(kSectionAlignment, rounded);
     if (!mapping->base)
       return runtimeError("out of memory", at(e.offset));

@@ -210,7 +210,9 @@ void Verifier::buffers() {
     sizes(b.physical, at);
     formula(b.bytes, names, at);
     formula(b.offset, names, at);
-    if (!check(powerOfTwo(b.alignment) && b.alignment <= 4096, "alignment out of range", at))
+    // What every allocation of the device has.
+    if (!check(powerOfTwo(b.alignment) && b.alignment <= (p.cuda ? 256 : 4096),
+               "alignment out of range", at))
       return;
     if (std::optional<int64_t> offset = b.offset.constant())
       check(*offset % b.alignment == 0, "offset is not aligned", at);
@@ -235,6 +237,9 @@ void Verifier::buffers() {
       break;
     case BufferKind::Weight:
       ok = inRange(b.index, p.weights);
+      if (ok)
+        check(p.weights[b.index].offset % static_cast<uint64_t>(b.alignment) == 0,
+              "the weight is not aligned", at);
       break;
     case BufferKind::State:
       ok = inRange(b.index, p.states);

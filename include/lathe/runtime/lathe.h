@@ -68,7 +68,8 @@ typedef enum lathe_dtype {
 
 typedef enum lathe_memory {
   LATHE_HOST = 0,
-  LATHE_DEVICE = 1 /* of the context's device; the same as host on the CPU */
+  LATHE_DEVICE = 1, /* of the context's device; the same as host on the CPU */
+  LATHE_DISCARD = 2 /* outputs: not wanted, sizes only */
 } lathe_memory;
 
 #define LATHE_MAX_RANK 32

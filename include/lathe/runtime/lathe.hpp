@@ -1,0 +1,149 @@
+//===- lathe.hpp - the runtime from C++ -------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A thin wrapper over lathe.h: ownership and names, nothing else. Needs C++20; throws
+// nothing of its own. Functions return a lathe::rt::Error, which is false when all went well.
+//
+//   lathe::rt::Engine engine;
+//   lathe::rt::Context context;
+//   if (auto e = engine.open("model.lathe")) return fail(e.message());
+//   if (auto e = context.create(engine, "cpu")) return fail(e.message());
+//   std::vector<float> x(4);
+//   lathe_tensor y{};
+//   if (auto e = context.run({lathe::rt::tensor(x, dims)}, {&y, 1})) return fail(e.message());
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_RUNTIME_LATHE_HPP
+#define LATHE_RUNTIME_LATHE_HPP
+
+#include "lathe/runtime/lathe.h"
+
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace lathe::rt {
+
+/// Success (false) or an error (true).
+class [[nodiscard]] Error {
+public:
+  Error() = default;
+  explicit Error(lathe_error *e) : held(e) {}
+  explicit operator bool() const { return held != nullptr; }
+  lathe_code code() const { return lathe_error_code(held.get()); }
+  /// "<location>: <message>"
+  std::string message() const {
+    std::string where = lathe_error_location(held.get());
+    return (where.empty() ? "" : where + ": ") + lathe_error_message(held.get());
+  }
+
+private:
+  struct Free {
+    void operator()(lathe_error *e) const { lathe_error_free(e); }
+  };
+  std::unique_ptr<lathe_error, Free> held;
+};
+
+template <typename T> struct DTypeOf;
+#define LATHE_DTYPE_OF(type, number)                                                             \
+  template <> struct DTypeOf<type> {                                                             \
+    static constexpr lathe_dtype value = number;                                                 \
+  }
+LATHE_DTYPE_OF(bool, LATHE_BOOL);
+LATHE_DTYPE_OF(int8_t, LATHE_I8);
+LATHE_DTYPE_OF(int16_t, LATHE_I16);
+LATHE_DTYPE_OF(int32_t, LATHE_I32);
+LATHE_DTYPE_OF(int64_t, LATHE_I64);
+LATHE_DTYPE_OF(uint8_t, LATHE_UI8);
+LATHE_DTYPE_OF(uint16_t, LATHE_UI16);
+LATHE_DTYPE_OF(uint32_t, LATHE_UI32);
+LATHE_DTYPE_OF(uint64_t, LATHE_UI64);
+LATHE_DTYPE_OF(float, LATHE_F32);
+LATHE_DTYPE_OF(double, LATHE_F64);
+#undef LATHE_DTYPE_OF
+
+/// A row-major host tensor over the caller's memory; `data` and `dims` must outlive it.
+template <typename T> lathe_tensor tensor(std::span<T> data, std::span<const int64_t> dims) {
+  using Element = std::remove_const_t<T>;
+  return {const_cast<Element *>(data.data()),
+          data.size_bytes(),
+          DTypeOf<Element>::value,
+          LATHE_HOST,
+          static_cast<int32_t>(dims.size()),
+          dims.data(),
+          nullptr};
+}
+template <typename T> lathe_tensor tensor(std::vector<T> &data, const std::vector<int64_t> &dims) {
+  return tensor(std::span<T>(data), std::span<const int64_t>(dims));
+}
+
+class Engine {
+public:
+  Error open(const std::string &path) {
+    lathe_engine *e = nullptr;
+    Error error(lathe_engine_open(path.c_str(), &e));
+    held.reset(e);
+    return error;
+  }
+  Error openMemory(std::span<const std::byte> bytes) {
+    lathe_engine *e = nullptr;
+    Error error(lathe_engine_open_memory(bytes.data(), bytes.size(), &e));
+    held.reset(e);
+    return error;
+  }
+  const lathe_engine *get() const { return held.get(); }
+
+private:
+  struct Close {
+    void operator()(lathe_engine *e) const { lathe_engine_close(e); }
+  };
+  std::unique_ptr<lathe_engine, Close> held;
+};
+
+class Context {
+public:
+  Error create(const Engine &engine, const std::string &device = "cpu", int threads = 0) {
+    lathe_options options{};
+    options.size = sizeof options;
+    options.threads = threads;
+    return create(engine, device, options);
+  }
+  Error create(const Engine &engine, const std::string &device, const lathe_options &options) {
+    lathe_context *c = nullptr;
+    Error error(lathe_context_create(engine.get(), device.c_str(), &options, &c));
+    held.reset(c);
+    return error;
+  }
+  /// Runs `entry` ("" for the first).
+  Error run(const std::string &entry, std::span<const lathe_tensor> inputs,
+            std::span<lathe_tensor> outputs) {
+    return Error(lathe_run(held.get(), entry.c_str(), inputs.data(), inputs.size(),
+                           outputs.data(), outputs.size()));
+  }
+  Error run(std::initializer_list<lathe_tensor> inputs, std::span<lathe_tensor> outputs) {
+    return Error(lathe_run(held.get(), nullptr, inputs.begin(), inputs.size(), outputs.data(),
+                           outputs.size()));
+  }
+  Error truncate(const std::string &state, int64_t length) {
+    return Error(lathe_state_truncate(held.get(), state.c_str(), length));
+  }
+  Error reset() { return Error(lathe_state_reset(held.get(), nullptr)); }
+  lathe_counters counters() const {
+    lathe_counters c;
+    lathe_context_counters(held.get(), &c);
+    return c;
+  }
+  lathe_context *get() const { return held.get(); }
+
+private:
+  struct Destroy {
+    void operator()(lathe_context *c) const { lathe_context_destroy(c); }
+  };
+  std::unique_ptr<lathe_context, Destroy> held;
+};
+
+} // namespace lathe::rt
+
+#endif // LATHE_RUNTIME_LATHE_HPP

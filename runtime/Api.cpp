@@ -1,0 +1,397 @@
+//===- Api.cpp - the C interface --------------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Translates lathe.h to the classes of exec. No exception leaves a function: the only
+// ones possible are the standard library's, out of memory above all.
+//
+//===----------------------------------------------------------------------===//
+
+#include "exec/Context.h"
+#include "exec/Layout.h"
+#include "lathe/runtime/lathe.h"
+
+#include <cstring>
+#include <exception>
+#include <new>
+
+using namespace lathe;
+using namespace lathe::runtime;
+
+static_assert(static_cast<int>(DType::C128) == LATHE_C128 &&
+              static_cast<int>(DType::F8E8M0) == LATHE_F8E8M0 &&
+              static_cast<int>(DType::F32) == LATHE_F32);
+
+struct lathe_error {
+  Status status;
+};
+
+namespace {
+
+struct PortList {
+  std::vector<lathe_port> ports;
+  std::vector<std::vector<std::string>> texts;
+  std::vector<std::vector<const char *>> dims;
+};
+
+struct EntryInfo {
+  PortList inputs, outputs;
+  std::vector<lathe_symbol> symbols;
+};
+
+lathe_error *give(Status status) {
+  if (status.ok())
+    return nullptr;
+  return new (std::nothrow) lathe_error{std::move(status)};
+}
+
+/// Runs `body`, which returns a Status, behind a barrier for exceptions.
+template <typename F> lathe_error *guarded(F body) {
+  try {
+    return give(body());
+  } catch (const std::bad_alloc &) {
+    return give(runtimeError("out of memory"));
+  } catch (const std::exception &e) {
+    return give(internalError(e.what()));
+  }
+}
+
+PortList describe(const std::vector<engine::Port> &ports) {
+  PortList out;
+  for (const engine::Port &p : ports) {
+    std::vector<std::string> texts;
+    for (const DimExpr &d : p.dims)
+      texts.push_back(d.str());
+    out.texts.push_back(std::move(texts));
+  }
+  for (const auto &texts : out.texts) {
+    std::vector<const char *> dims;
+    for (const std::string &t : texts)
+      dims.push_back(t.c_str());
+    out.dims.push_back(std::move(dims));
+  }
+  for (size_t i = 0; i < ports.size(); ++i)
+    out.ports.push_back({ports[i].name.c_str(), static_cast<lathe_dtype>(ports[i].dtype),
+                         static_cast<int32_t>(ports[i].dims.size()), out.dims[i].data(),
+                         ports[i].donatedTo});
+  return out;
+}
+
+} // namespace
+
+struct lathe_engine {
+  std::shared_ptr<const Engine> engine;
+  std::map<std::string, EntryInfo> entries;
+
+  const EntryInfo *entry(const char *name) const {
+    auto it = entries.find(name && *name ? name : engine->entries().front());
+    return it == entries.end() ? nullptr : &it->second;
+  }
+};
+
+struct lathe_context {
+  std::unique_ptr<Context> context;
+};
+
+namespace {
+
+Status openEngine(Result<std::shared_ptr<const engine::EngineReader>> reader, lathe_engine **out) {
+  if (!reader)
+    return reader.status();
+  Result<std::shared_ptr<const Engine>> opened = Engine::open(std::move(*reader));
+  if (!opened)
+    return opened.status();
+  auto result = std::make_unique<lathe_engine>();
+  result->engine = *opened;
+  for (const std::string &name : result->engine->entries()) {
+    const engine::Plan &plan = result->engine->program(name)->plan;
+    EntryInfo &info = result->entries[name];
+    info.inputs = describe(plan.inputs);
+    info.outputs = describe(plan.outputs);
+    for (const engine::Symbol &s : plan.symbols)
+      info.symbols.push_back({s.name.c_str(), s.min, s.max, s.opt, s.multipleOf});
+  }
+  *out = result.release();
+  return okStatus();
+}
+
+const char *nameAt(const std::vector<std::string> &list, size_t i) {
+  return i < list.size() ? list[i].c_str() : nullptr;
+}
+template <typename T> const T *at(const std::vector<T> *list, size_t i) {
+  return list && i < list->size() ? &(*list)[i] : nullptr;
+}
+std::string text(const char *s) { return s ? s : ""; }
+
+} // namespace
+
+int lathe_abi_version(void) { return LATHE_ABI_VERSION; }
+
+lathe_code lathe_error_code(const lathe_error *e) {
+  return e ? static_cast<lathe_code>(e->status.code()) : LATHE_OK;
+}
+const char *lathe_error_message(const lathe_error *e) {
+  return e ? e->status.message().c_str() : "";
+}
+const char *lathe_error_location(const lathe_error *e) {
+  return e ? e->status.location().c_str() : "";
+}
+void lathe_error_free(lathe_error *e) { delete e; }
+
+uint64_t lathe_tensor_bytes(lathe_dtype dtype, int32_t rank, const int64_t *dims) {
+  if (!lathe_dtype_name(dtype) || rank < 0 || rank > LATHE_MAX_RANK || (rank > 0 && !dims))
+    return 0;
+  for (int32_t i = 0; i < rank; ++i)
+    if (dims[i] < 0)
+      return 0;
+  Result<int64_t> bytes =
+      denseBytes(static_cast<DType>(dtype), std::vector<int64_t>(dims, dims + rank), "tensor");
+  return bytes ? static_cast<uint64_t>(*bytes) : 0;
+}
+
+const char *lathe_dtype_name(lathe_dtype dtype) {
+  if (static_cast<unsigned>(dtype) > LATHE_C128)
+    return nullptr;
+  return name(static_cast<DType>(dtype)).data(); // names are literals
+}
+
+lathe_error *lathe_engine_open(const char *path, lathe_engine **out) {
+  return guarded([&] {
+    if (!path || !out)
+      return usageError("lathe_engine_open: a pointer is NULL");
+    return openEngine(engine::EngineReader::open(path), out);
+  });
+}
+
+lathe_error *lathe_engine_open_memory(const void *bytes, size_t size, lathe_engine **out) {
+  return guarded([&] {
+    if (!bytes || !out)
+      return usageError("lathe_engine_open_memory: a pointer is NULL");
+    return openEngine(engine::EngineReader::fromMemory({static_cast<const char *>(bytes), size}),
+                      out);
+  });
+}
+
+void lathe_engine_close(lathe_engine *e) { delete e; }
+
+const char *lathe_engine_build_id(const lathe_engine *e) {
+  return e->engine->file().buildId().c_str();
+}
+size_t lathe_engine_entry_count(const lathe_engine *e) { return e->engine->entries().size(); }
+const char *lathe_engine_entry_name(const lathe_engine *e, size_t i) {
+  return nameAt(e->engine->entries(), i);
+}
+size_t lathe_engine_target_count(const lathe_engine *e) { return e->engine->targets().size(); }
+const char *lathe_engine_target_name(const lathe_engine *e, size_t i) {
+  return nameAt(e->engine->targets(), i);
+}
+size_t lathe_engine_state_count(const lathe_engine *e) { return e->engine->states().size(); }
+const char *lathe_engine_state_name(const lathe_engine *e, size_t i) {
+  return nameAt(e->engine->states(), i);
+}
+size_t lathe_engine_input_count(const lathe_engine *e, const char *entry) {
+  const EntryInfo *info = e->entry(entry);
+  return info ? info->inputs.ports.size() : 0;
+}
+size_t lathe_engine_output_count(const lathe_engine *e, const char *entry) {
+  const EntryInfo *info = e->entry(entry);
+  return info ? info->outputs.ports.size() : 0;
+}
+const lathe_port *lathe_engine_input(const lathe_engine *e, const char *entry, size_t i) {
+  const EntryInfo *info = e->entry(entry);
+  return at(info ? &info->inputs.ports : nullptr, i);
+}
+const lathe_port *lathe_engine_output(const lathe_engine *e, const char *entry, size_t i) {
+  const EntryInfo *info = e->entry(entry);
+  return at(info ? &info->outputs.ports : nullptr, i);
+}
+size_t lathe_engine_symbol_count(const lathe_engine *e, const char *entry) {
+  const EntryInfo *info = e->entry(entry);
+  return info ? info->symbols.size() : 0;
+}
+const lathe_symbol *lathe_engine_symbol(const lathe_engine *e, const char *entry, size_t i) {
+  const EntryInfo *info = e->entry(entry);
+  return at(info ? &info->symbols : nullptr, i);
+}
+
+lathe_error *lathe_context_create(const lathe_engine *e, const char *device,
+                                  const lathe_options *options, lathe_context **out) {
+  return guarded([&]() -> Status {
+    if (!e || !out)
+      return usageError("lathe_context_create: a pointer is NULL");
+    lathe_options o{};
+    if (options) {
+      if (options->size < offsetof(lathe_options, threads) + sizeof o.threads)
+        return usageError("lathe_options: size is not set");
+      std::memcpy(&o, options, std::min<size_t>(options->size, sizeof o));
+    }
+    Context::Options wanted;
+    wanted.device.threads = o.threads;
+    wanted.device.pinThreads = !o.no_pinning;
+    wanted.device.stream = o.stream;
+    wanted.target = text(o.target);
+    wanted.graphs = !o.no_graphs;
+    Result<std::unique_ptr<Context>> made =
+        Context::create(e->engine, device ? device : "cpu", wanted);
+    if (!made)
+      return made.status();
+    *out = new lathe_context{std::move(*made)};
+    return okStatus();
+  });
+}
+
+void lathe_context_destroy(lathe_context *c) { delete c; }
+
+const char *lathe_context_target(const lathe_context *c) { return c->context->target().c_str(); }
+
+lathe_error *lathe_run(lathe_context *c, const char *entry, const lathe_tensor *inputs,
+                       size_t inputCount, lathe_tensor *outputs, size_t outputCount) {
+  return guarded([&] {
+    if (!c || (!inputs && inputCount) || (!outputs && outputCount))
+      return usageError("lathe_run: a pointer is NULL");
+    return c->context->run(text(entry), {inputs, inputCount}, {outputs, outputCount});
+  });
+}
+
+lathe_error *lathe_state_length(lathe_context *c, const char *state, int64_t *out) {
+  return guarded([&]() -> Status {
+    Result<int64_t> v = c->context->stateLength(text(state));
+    if (v)
+      *out = *v;
+    return v.status();
+  });
+}
+lathe_error *lathe_state_capacity(lathe_context *c, const char *state, int64_t *out) {
+  return guarded([&]() -> Status {
+    Result<int64_t> v = c->context->stateCapacity(text(state));
+    if (v)
+      *out = *v;
+    return v.status();
+  });
+}
+lathe_error *lathe_state_truncate(lathe_context *c, const char *state, int64_t length) {
+  return guarded([&] { return c->context->truncateState(text(state), length); });
+}
+lathe_error *lathe_state_reset(lathe_context *c, const char *state) {
+  return guarded([&] { return c->context->resetStates(text(state)); });
+}
+
+void lathe_context_counters(const lathe_context *c, lathe_counters *out) {
+  *out = c->context->counters();
+}
+void lathe_context_reset_counters(lathe_context *c) { c->context->resetCounters(); }
+void lathe_context_profile(lathe_context *c, int enable) { c->context->setProfiling(enable != 0); }
+const lathe_profile_row *lathe_context_profile_rows(lathe_context *c, size_t *count) {
+  const std::vector<lathe_profile_row> &rows = c->context->profileRows();
+  *count = rows.size();
+  return rows.data();
+}
+void lathe_context_set_tap(lathe_context *c, lathe_tap_function function, void *user) {
+  c->context->setTap(function, user);
+}
+lathe_error *lathe_context_register_call(lathe_context *c, const char *name,
+                                         lathe_call_function function, void *user) {
+  return guarded([&] { return c->context->registerCall(text(name), {function, user}); });
+}
+
+//===--- DLPack -----------------------------------------------------------===//
+
+namespace {
+
+bool fromDlpack(DLDataType t, lathe_dtype &out) {
+  if (t.lanes != 1)
+    return false;
+  struct Row {
+    uint8_t code, bits;
+    lathe_dtype dtype;
+  };
+  static constexpr Row rows[] = {
+      {0, 8, LATHE_I8},    {0, 16, LATHE_I16},  {0, 32, LATHE_I32},  {0, 64, LATHE_I64},
+      {1, 8, LATHE_UI8},   {1, 16, LATHE_UI16}, {1, 32, LATHE_UI32}, {1, 64, LATHE_UI64},
+      {2, 16, LATHE_F16},  {2, 32, LATHE_F32},  {2, 64, LATHE_F64},  {4, 16, LATHE_BF16},
+      {5, 64, LATHE_C64},  {5, 128, LATHE_C128}, {6, 8, LATHE_BOOL}};
+  for (const Row &r : rows)
+    if (r.code == t.code && r.bits == t.bits) {
+      out = r.dtype;
+      return true;
+    }
+  return false;
+}
+
+/// What a DLManagedTensor of ours owns.
+struct Exported {
+  DLManagedTensor tensor{};
+  std::vector<int64_t> dims;
+  std::shared_ptr<Device> device;
+  bool onHost = true;
+};
+
+} // namespace
+
+lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *managed, lathe_tensor *out) {
+  return guarded([&] {
+    if (!managed || !out)
+      return usageError("lathe_tensor_from_dlpack: a pointer is NULL");
+    const DLTensor &t = managed->dl_tensor;
+    lathe_tensor result{};
+    if (!fromDlpack(t.dtype, result.dtype))
+      return unsupportedError("DLPack type code " + std::to_string(t.dtype.code) + " with " +
+                              std::to_string(t.dtype.bits) + " bits");
+    if (t.device.device_type < 1 || t.device.device_type > 3)
+      return unsupportedError("DLPack device type " + std::to_string(t.device.device_type));
+    result.memory = t.device.device_type == 2 ? LATHE_DEVICE : LATHE_HOST;
+    result.data = static_cast<char *>(t.data) + t.byte_offset;
+    result.rank = t.ndim;
+    result.dims = t.shape;
+    result.strides = t.strides;
+    result.bytes = lathe_tensor_bytes(result.dtype, t.ndim, t.shape);
+    *out = result;
+    return okStatus();
+  });
+}
+
+lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor,
+                                    DLManagedTensor **out) {
+  return guarded([&]() -> Status {
+    if (!c || !tensor || !out)
+      return usageError("lathe_tensor_to_dlpack: a pointer is NULL");
+    DLDataType type{};
+    bool known = false;
+    for (uint8_t code : {0, 1, 2, 4, 5, 6})
+      for (int bits : {8, 16, 32, 64, 128}) {
+        lathe_dtype candidate;
+        DLDataType t{code, static_cast<uint8_t>(bits), 1};
+        if (!known && fromDlpack(t, candidate) && candidate == tensor->dtype) {
+          type = t;
+          known = true;
+        }
+      }
+    if (!known)
+      return unsupportedError("DLPack has no such element type");
+    Result<void *> memory = c->context->copyOut(
+        *tensor, lathe_tensor_bytes(tensor->dtype, tensor->rank, tensor->dims));
+    if (!memory)
+      return memory.status();
+    auto exported = std::make_unique<Exported>();
+    exported->device = c->context->deviceHandle();
+    exported->onHost = exported->device->isHost() || tensor->memory == LATHE_HOST;
+    exported->dims.assign(tensor->dims, tensor->dims + tensor->rank);
+    int ordinal = std::atoi(
+        exported->device->memoryName().substr(exported->device->memoryName().find(':') + 1).c_str());
+    exported->tensor.dl_tensor = {*memory,
+                                  {exported->onHost ? 1 : 2, exported->onHost ? 0 : ordinal},
+                                  tensor->rank,
+                                  type,
+                                  exported->dims.data(),
+                                  nullptr,
+                                  0};
+    exported->tensor.deleter = [](DLManagedTensor *self) {
+      auto *e = static_cast<Exported *>(self->manager_ctx);
+      void *data = e->tensor.dl_tensor.data;
+      e->onHost ? e->device->freeHost(data) : e->device->free(data);
+      delete e;
+    };
+    exported->tensor.manager_ctx = exported.get();
+    *out = &exported.release()->tensor;
+    return okStatus();
+  });
+}

@@ -1,0 +1,81 @@
+//===- CudaDriver.h - the CUDA driver as a table ----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Own declarations of the driver interface, so that building needs no CUDA headers,
+// and a table of its functions, filled from libcuda.so.1 or by the fake driver.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_RUNTIME_DEVICE_CUDADRIVER_H
+#define LATHE_RUNTIME_DEVICE_CUDADRIVER_H
+
+#include "lathe/support/Status.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace lathe::runtime::cuda {
+
+using CUresult = int;
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUcontext = struct CUctx_st *;
+using CUstream = struct CUstream_st *;
+using CUevent = struct CUevent_st *;
+using CUmodule = struct CUmod_st *;
+using CUfunction = struct CUfunc_st *;
+using CUgraph = struct CUgraph_st *;
+using CUgraphExec = struct CUgraphExec_st *;
+struct CUgraphExecUpdateResultInfo {
+  int result;
+  void *errorNode, *errorFromNode;
+};
+struct alignas(64) CUtensorMap {
+  uint64_t opaque[16];
+};
+static_assert(sizeof(CUtensorMap) == 128);
+
+struct CUlaunchAttribute {
+  int id;
+  char padding[4];
+  union {
+    char bytes[64];
+    struct {
+      unsigned x, y, z;
+    } clusterDim;
+    int programmaticStreamSerializationAllowed;
+  } value;
+};
+static_assert(sizeof(CUlaunchAttribute) == 72);
+struct CUlaunchConfig {
+  unsigned gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
+  CUstream stream;
+  CUlaunchAttribute *attributes;
+  unsigned attributeCount;
+};
+static_assert(sizeof(CUlaunchConfig) == 56);
+
+inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2;
+inline constexpr int kAttributeClusterDimension = 4, kAttributeProgrammaticSerialization = 6;
+inline constexpr int kFunctionMaxDynamicShared = 8, kFunctionNonPortableCluster = 14;
+inline constexpr int kDeviceMaxGridX = 5, kDeviceMaxGridY = 6, kDeviceMaxGridZ = 7;
+inline constexpr int kDeviceMajor = 75, kDeviceMinor = 76;
+inline constexpr int kStreamNonBlocking = 1;
+inline constexpr int kCaptureThreadLocal = 1;
+inline constexpr int kJitErrorLog = 5, kJitErrorLogBytes = 6;
+
+struct Driver {
+#define CUDA_FUNCTION(name, version, parameters) CUresult(*name) parameters = nullptr;
+#include "CudaFunctions.def"
+#undef CUDA_FUNCTION
+};
+
+/// Opens libcuda.so.1 and looks all functions up; the library stays loaded for the life
+/// of the process, as the driver requires. Unsupported when it is missing or too old.
+Result<const Driver *> openDriver();
+
+/// Error of a failed call: name and text from the driver.
+Status driverError(const Driver &driver, CUresult result, const char *call);
+
+} // namespace lathe::runtime::cuda
+
+#endif // LATHE_RUNTIME_DEVICE_CUDADRIVER_H

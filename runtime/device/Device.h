@@ -1,0 +1,114 @@
+//===- Device.h - what the executor needs of a device -----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// One Device per context: memory, kernels, copies in stream order, and, where the
+// device has them, graphs. Addresses of "device memory" are host addresses on the CPU.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_RUNTIME_DEVICE_DEVICE_H
+#define LATHE_RUNTIME_DEVICE_DEVICE_H
+
+#include "lathe/engine/KernelAbi.h"
+#include "lathe/engine/Plan.h"
+#include "lathe/support/Status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lathe::runtime {
+
+/// A loaded kernel function; owned by its module.
+struct Function {
+  virtual ~Function() = default;
+};
+
+/// The kernels of one target, loaded.
+class Module {
+public:
+  virtual ~Module() = default;
+  /// `image`: name in the archive of cubins; ignored on the CPU. The pointer lives as
+  /// long as the module.
+  virtual Result<Function *> function(const std::string &image, const std::string &name) = 0;
+};
+
+/// One launch with everything evaluated.
+struct LaunchCommand {
+  Function *function = nullptr;
+  const engine::Launch *spec = nullptr; ///< block, cluster, args
+  const engine::KernelVariant *variant = nullptr;
+  int64_t grid[3] = {1, 1, 1};
+  int64_t sharedBytes = 0, scratchBytes = 0;
+  std::span<void *const> buffers;      ///< LaunchStep::buffers, as device addresses
+  std::span<const DType> dtypes;       ///< of the buffers
+  std::span<const int64_t> symbols;    ///< values of Kernel::symbols
+  /// Values of all TensorMap dims, then strides, map by map.
+  std::span<const int64_t> tensorMapSizes;
+  LatheStatusWord *status = nullptr;   ///< device address; may be null
+};
+
+enum class CopyKind { HostToDevice, DeviceToHost, DeviceToDevice };
+
+/// An executable graph; made and destroyed by its device.
+using GraphHandle = void *;
+
+class Device {
+public:
+  virtual ~Device() = default;
+
+  /// True: device memory is host memory and work is done when a call returns.
+  virtual bool isHost() const = 0;
+  /// Identifies the memory that weights can be shared in: "cpu", "cuda:0".
+  virtual std::string memoryName() const = 0;
+  /// Whether this device runs plans of a target, and how well: 0 no, higher is better.
+  virtual int suitability(const engine::Plan &plan) const = 0;
+
+  /// `bytes` > 0; aligned to 256 at least. Null is never a result.
+  virtual Result<void *> allocate(size_t bytes) = 0;
+  virtual void free(void *memory) = 0;
+  /// Host memory that copies well; the same rules.
+  virtual Result<void *> allocateHost(size_t bytes) = 0;
+  virtual void freeHost(void *memory) = 0;
+
+  /// `image` must live as long as the module.
+  virtual Result<std::unique_ptr<Module>> load(std::string_view image) = 0;
+
+  // In stream order. Host memory of a copy may be reused after sync().
+  virtual Status copy(void *to, const void *from, size_t bytes, CopyKind kind) = 0;
+  virtual Status zero(void *memory, size_t bytes) = 0;
+  virtual Status launch(const LaunchCommand &command) = 0;
+  virtual Status sync() = 0;
+
+  // Graphs; only where supportsGraphs().
+  virtual bool supportsGraphs() const { return false; }
+  virtual Status beginCapture() { return unsupportedError("no graphs on this device"); }
+  /// Ends the capture; `reuse` may be an older graph of the same steps that is updated
+  /// in place when possible, and destroyed otherwise.
+  virtual Result<GraphHandle> endCapture(GraphHandle) {
+    return unsupportedError("no graphs on this device");
+  }
+  virtual void abandonCapture() {}
+  virtual Status launchGraph(GraphHandle) { return unsupportedError("no graphs on this device"); }
+  virtual void destroyGraph(GraphHandle) {}
+
+  // Time of what lies between, in stream order; end() waits.
+  virtual Status beginTiming() = 0;
+  virtual Result<double> endTiming() = 0; ///< seconds
+};
+
+struct DeviceOptions {
+  int threads = 0;          ///< CPU; 0: all that the process may use
+  bool pinThreads = true;   ///< CPU
+  void *stream = nullptr;   ///< CUDA: the caller's stream
+};
+
+/// "cpu", "cuda", "cuda:N", "fake:N". Usage for other names, Unsupported when there is
+/// no such device or driver.
+Result<std::unique_ptr<Device>> openDevice(const std::string &name, const DeviceOptions &options);
+
+} // namespace lathe::runtime
+
+#endif // LATHE_RUNTIME_DEVICE_DEVICE_H

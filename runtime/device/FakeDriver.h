@@ -1,0 +1,58 @@
+//===- FakeDriver.h - a CUDA driver without a GPU ---------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The driver table over host memory, so that tests reach every line of CudaDevice and
+// of the executor's GPU path on any machine. Memory operations really happen; kernels
+// are recorded, and run where a test has given them a function. Errors of use that the
+// real driver reports (wrong memory, copies outside an allocation, synchronising a
+// captured stream) are reported here too.
+//
+// A kernel image is any bytes. One that starts with "fake\n" lists its functions, a
+// line each: name and the sizes of the parameters, "scale 8 8 8"; captured launches
+// keep parameters only for those.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_RUNTIME_DEVICE_FAKEDRIVER_H
+#define LATHE_RUNTIME_DEVICE_FAKEDRIVER_H
+
+#include "CudaDriver.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lathe::runtime::cuda {
+
+struct FakeLaunch {
+  std::string function;
+  unsigned grid[3], block[3], cluster[3];
+  unsigned sharedBytes = 0;
+  bool programmatic = false;
+  bool fromGraph = false;
+};
+
+/// What tests see and set. Process-wide, like the hardware it stands for; not for use
+/// by several threads at once.
+struct FakeGpu {
+  using Kernel = std::function<void(const FakeLaunch &, void **parameters)>;
+
+  std::map<std::string, Kernel> kernels; ///< by function name; others do nothing
+  std::vector<FakeLaunch> launches;
+  int capability = 90;
+  uint64_t memoryLimit = uint64_t(4) << 30;
+  uint64_t graphLaunches = 0, graphInstantiations = 0, graphUpdates = 0;
+  /// Calls of this function fail with this result until cleared.
+  std::string failingCall;
+  CUresult failure = 999;
+
+  uint64_t allocatedBytes() const;
+  void reset(); ///< settings and records; memory stays
+};
+
+FakeGpu &fakeGpu();
+const Driver &fakeDriver();
+
+} // namespace lathe::runtime::cuda
+
+#endif // LATHE_RUNTIME_DEVICE_FAKEDRIVER_H

@@ -1,0 +1,316 @@
+//===- Binding.cpp - symbols and memory before the steps --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Run.h"
+#include "Tensors.h"
+
+#include <algorithm>
+
+namespace lathe::runtime {
+
+using namespace engine;
+
+namespace {
+
+constexpr size_t kKeptLayouts = 64;
+
+std::string inputName(const Port &port) { return "input '" + port.name + "'"; }
+
+bool aligned(const void *p, int64_t alignment) {
+  return reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment) == 0;
+}
+
+} // namespace
+
+Status Run::bindSymbol(int32_t symbol, int64_t value, const std::string &what,
+                       const std::string &where) {
+  const Symbol &s = plan.symbols[symbol];
+  if (value < s.min || value > s.max || value % s.multipleOf != 0) {
+    std::string range = std::to_string(s.min) + " to " +
+                        (s.max == DimRange::kUnbounded ? "any" : std::to_string(s.max));
+    if (s.multipleOf != 1)
+      range += " in multiples of " + std::to_string(s.multipleOf);
+    return runtimeError(what + " is " + std::to_string(value) + "; this engine takes " + s.name +
+                            " = " + range,
+                        where);
+  }
+  symbols[symbol] = value;
+  return okStatus();
+}
+
+Status Run::bindSymbols() {
+  symbols.assign(plan.symbols.size(), kUnknownSymbol);
+  for (size_t i = 0; i < plan.inputs.size(); ++i) {
+    const Port &port = plan.inputs[i];
+    const lathe_tensor &t = inputs[i];
+    if (static_cast<DType>(t.dtype) != port.dtype) {
+      const char *given = lathe_dtype_name(t.dtype);
+      return usageError(std::string("element type is ") + (given ? given : "unknown") +
+                            ", expected " + std::string(name(port.dtype)),
+                        inputName(port));
+    }
+    if (t.rank != static_cast<int32_t>(port.dims.size()) || (t.rank > 0 && !t.dims))
+      return usageError("rank is " + std::to_string(t.rank) + ", expected " +
+                            std::to_string(port.dims.size()),
+                        inputName(port));
+    for (int32_t a = 0; a < t.rank; ++a)
+      if (t.dims[a] < 0)
+        return usageError("axis " + std::to_string(a) + " has a negative size", inputName(port));
+  }
+  for (size_t i = 0; i < plan.symbols.size(); ++i) {
+    const Symbol &s = plan.symbols[i];
+    if (s.origin == SymbolOrigin::Constant) {
+      symbols[i] = s.min;
+    } else if (s.origin == SymbolOrigin::StateLength) {
+      const StateSlot *slot = context.states->find(plan.states[s.index].name);
+      LATHE_RETURN_IF_ERROR(bindSymbol(static_cast<int32_t>(i), slot ? slot->length : 0,
+                                       "the length",
+                                       "state '" + plan.states[s.index].name + "'"));
+    } else if (s.origin == SymbolOrigin::InputDim) {
+      LATHE_RETURN_IF_ERROR(bindSymbol(static_cast<int32_t>(i), inputs[s.index].dims[s.axis],
+                                       "axis " + std::to_string(s.axis),
+                                       inputName(plan.inputs[s.index])));
+    }
+  }
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(checkInput(i));
+  for (size_t i = 0; i < plan.guards.size(); ++i) {
+    Result<bool> holds = program.guards[i].holds(symbols, plan.guards[i].location);
+    if (!holds)
+      return holds.status();
+    if (!*holds)
+      return runtimeError(plan.guards[i].message, plan.guards[i].location);
+  }
+  return okStatus();
+}
+
+Status Run::checkInput(size_t index) {
+  const Port &port = plan.inputs[index];
+  const lathe_tensor &t = inputs[index];
+  Result<std::vector<int64_t>> dims =
+      evaluateDims(program.inputDims[index], symbols, inputName(port));
+  if (!dims)
+    return dims.status();
+  for (int32_t a = 0; a < t.rank; ++a)
+    if (t.dims[a] != (*dims)[a])
+      return runtimeError("axis " + std::to_string(a) + " has size " + std::to_string(t.dims[a]) +
+                              ", expected " + std::to_string((*dims)[a]) +
+                              (port.dims[a].isConstant() ? "" : " = " + port.dims[a].str()),
+                          inputName(port));
+  Result<int64_t> bytes = denseBytes(port.dtype, *dims, inputName(port));
+  if (!bytes)
+    return bytes.status();
+  if (*bytes > 0 && !t.data)
+    return usageError("there is no data", inputName(port));
+  std::vector<int64_t> strides =
+      t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(*dims);
+  bool dense = isDense(*dims, strides);
+  if (dense && t.bytes != 0 && t.bytes < static_cast<uint64_t>(*bytes))
+    return usageError(std::to_string(t.bytes) + " bytes are given, the sizes need " +
+                          std::to_string(*bytes),
+                      inputName(port));
+  if (!dense && t.memory == LATHE_DEVICE && !device.isHost())
+    return unsupportedError("strides on device memory", inputName(port));
+  callersInputs.emplace_back(static_cast<const char *>(t.data), dense ? *bytes : 0);
+  return okStatus();
+}
+
+Status Run::lay() {
+  if (program.isStatic) {
+    auto it = entry.layouts.find(symbols);
+    if (it == entry.layouts.end()) {
+      Result<Layout> made = evaluateLayout(program, symbols);
+      if (!made)
+        return made.status();
+      if (entry.layouts.size() >= kKeptLayouts)
+        entry.layouts.clear();
+      it = entry.layouts.emplace(symbols, std::move(*made)).first;
+    }
+    layout = &it->second;
+    return okStatus();
+  }
+  Result<Layout> made = evaluateLayout(program, symbols);
+  if (!made)
+    return made.status();
+  ownLayout = std::move(*made);
+  layout = &ownLayout;
+  return okStatus();
+}
+
+Status Run::checkStates() {
+  bool moved = false;
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    const State &s = plan.states[i];
+    Result<std::vector<int64_t>> dims =
+        evaluateDims(program.states[i].physical, symbols, s.name);
+    if (!dims)
+      return dims.status();
+    Result<StateSlot *> slot = context.states->prepare(
+        s, *dims, static_cast<size_t>(layout->stateBytes[i]), moved);
+    if (!slot)
+      return slot.status();
+    states.push_back(*slot);
+  }
+  return okStatus();
+}
+
+Status Run::placeInput(size_t index) {
+  const Port &port = plan.inputs[index];
+  if (port.buffer < 0)
+    return okStatus();
+  const lathe_tensor &t = inputs[index];
+  const Buffer &buffer = plan.buffers[port.buffer];
+  PortMemory &memory = entry.inputs[index];
+  std::vector<int64_t> dims(t.dims, t.dims + t.rank);
+  std::vector<int64_t> strides =
+      t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(dims);
+  Result<int64_t> bytes = denseBytes(port.dtype, dims, inputName(port));
+  if (!bytes)
+    return bytes.status();
+  if (layout->places[port.buffer].bytes > *bytes)
+    return invalidError("the plan reads more than the input holds", inputName(port));
+  bool wantHost = buffer.onHost || device.isHost();
+  bool isHost = device.isHost() || t.memory != LATHE_DEVICE;
+  // The program may overwrite a donated input: only its caller's consent, the same
+  // memory for the output, lets it do so in place.
+  bool inPlace = port.donatedTo < 0 || (port.donatedTo < static_cast<int32_t>(outputs.size()) &&
+                                        outputs[port.donatedTo].data == t.data);
+  bool dense = isDense(dims, strides);
+  if (wantHost == isHost && dense && inPlace && t.data && aligned(t.data, buffer.alignment)) {
+    inputData[index] = t.data;
+    return okStatus();
+  }
+  Block &target = wantHost ? memory.host : memory.device;
+  bool moved = false;
+  LATHE_RETURN_IF_ERROR(target.reserve(static_cast<size_t>(*bytes), moved));
+  inputData[index] = target.data();
+  if (*bytes == 0)
+    return okStatus();
+  const void *source = t.data;
+  if (isHost && !dense && !wantHost) { // gather on the host, then one copy
+    LATHE_RETURN_IF_ERROR(memory.host.reserve(static_cast<size_t>(*bytes), moved));
+    LATHE_RETURN_IF_ERROR(waitForDevice()); // an earlier copy may still read it
+    std::vector<int64_t> plain = denseStrides(dims);
+    if (bitWidth(port.dtype) % 8 != 0)
+      return unsupportedError("strides on a type narrower than a byte", inputName(port));
+    int64_t element = bitWidth(port.dtype) / 8, count = *bytes / element;
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t from = 0;
+      for (size_t a = 0; a < dims.size(); ++a)
+        from += i / plain[a] % dims[a] * strides[a];
+      std::copy_n(static_cast<const char *>(t.data) + from * element, element,
+                  static_cast<char *>(memory.host.data()) + i * element);
+    }
+    source = memory.host.data();
+    strides = plain;
+  }
+  CopyKind kind = wantHost ? (isHost ? CopyKind::HostToDevice : CopyKind::DeviceToHost)
+                           : (isHost ? CopyKind::HostToDevice : CopyKind::DeviceToDevice);
+  lathe_counters &sums = context.sums;
+  (wantHost == isHost ? sums.bytes_staged
+   : wantHost         ? sums.bytes_from_device
+                      : sums.bytes_to_device) += static_cast<uint64_t>(*bytes);
+  if (wantHost && isHost && !device.isHost()) { // host to host beside a GPU
+    std::copy_n(static_cast<const char *>(source), *bytes, static_cast<char *>(target.data()));
+    return dense ? okStatus()
+                 : unsupportedError("strides on an input that the host reads", inputName(port));
+  }
+  deviceBusy = true;
+  return copyToDense(device, target.data(), source, port.dtype, dims, strides, kind);
+}
+
+bool Run::overlapsInput(const void *data, size_t bytes) const {
+  const char *begin = static_cast<const char *>(data);
+  return std::any_of(callersInputs.begin(), callersInputs.end(), [&](const auto &in) {
+    return begin < in.first + in.second && in.first < begin + bytes;
+  });
+}
+
+Status Run::placeOutput(size_t index) {
+  const Port &port = plan.outputs[index];
+  const Buffer &buffer = plan.buffers[port.buffer];
+  const Place &place = layout->places[port.buffer];
+  if (buffer.kind != BufferKind::Output || !place.known())
+    return okStatus();
+  auto bytes = static_cast<size_t>(place.bytes);
+  PortMemory &memory = entry.outputs[index];
+  bool wantHost = buffer.onHost || device.isHost();
+  Block &own = wantHost ? memory.host : memory.device;
+  if (outputData[index] && outputData[index] != own.data()) // the caller's, decided before
+    return outputs[index].bytes >= bytes
+               ? okStatus()
+               : runtimeError("the result outgrew the memory given",
+                              "output '" + port.name + "'");
+  if (!outputData[index] && index < outputs.size() && outputs[index].memory != LATHE_DISCARD) {
+    const lathe_tensor &t = outputs[index];
+    bool isHost = device.isHost() || t.memory == LATHE_HOST;
+    if (t.data && isHost == wantHost && t.bytes >= bytes && aligned(t.data, buffer.alignment) &&
+        !overlapsInput(t.data, bytes)) {
+      outputData[index] = t.data;
+      return okStatus();
+    }
+  }
+  bool moved = false;
+  LATHE_RETURN_IF_ERROR(own.reserve(bytes, moved, outputData[index] != nullptr));
+  outputData[index] = own.data();
+  return okStatus();
+}
+
+Status Run::placeMemory() {
+  size_t arenaBytes = 0;
+  for (std::vector<Block> *list : {&context.arenas, &context.hostArenas})
+    while (list->size() < plan.arenas.size())
+      list->emplace_back(device, list == &context.hostArenas);
+  for (size_t i = 0; i < plan.arenas.size(); ++i) {
+    Block &block = (plan.arenas[i].onHost ? context.hostArenas : context.arenas)[i];
+    bool moved = false;
+    if (layout->arenaBytes[i] >= 0)
+      LATHE_RETURN_IF_ERROR(
+          block.reserve(static_cast<size_t>(layout->arenaBytes[i]), moved, !program.isStatic));
+  }
+  for (std::vector<Block> *list : {&context.arenas, &context.hostArenas})
+    for (const Block &b : *list)
+      arenaBytes += b.bytes();
+  context.sums.arena_bytes = arenaBytes;
+  for (size_t i = 0; i < plan.outputs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(placeOutput(i));
+  computeAddresses();
+  return okStatus();
+}
+
+void Run::computeAddresses() {
+  addresses.assign(plan.buffers.size(), nullptr);
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    if (!layout->places[i].known())
+      continue;
+    const Buffer &root = plan.buffers[program.buffers[i].root];
+    void *base = nullptr;
+    switch (root.kind) {
+    case BufferKind::Arena:
+    case BufferKind::Workspace:
+      base = context.arenas[root.index].data();
+      break;
+    case BufferKind::Host:
+      base = context.hostArenas[root.index].data();
+      break;
+    case BufferKind::Input:
+      base = inputData[root.index];
+      break;
+    case BufferKind::Output:
+      base = outputData[root.index];
+      break;
+    case BufferKind::Weight:
+      base = context.image->weight(plan.weights[root.index], root.onHost);
+      break;
+    case BufferKind::State:
+      base = states[root.index]->memory.data();
+      break;
+    case BufferKind::View: // a root is no view
+      break;
+    }
+    if (base)
+      addresses[i] = static_cast<char *>(base) + layout->places[i].offset;
+  }
+}
+
+} // namespace lathe::runtime

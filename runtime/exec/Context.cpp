@@ -1,0 +1,223 @@
+//===- Context.cpp - runs entries on one device -----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Context.h"
+#include "Run.h"
+#include "Tensors.h"
+
+#include <algorithm>
+
+namespace lathe::runtime {
+
+namespace {
+
+/// One caller at a time.
+class Exclusive {
+public:
+  explicit Exclusive(std::atomic_flag &flag)
+      : flag(flag), owner(!flag.test_and_set(std::memory_order_acquire)) {}
+  ~Exclusive() {
+    if (owner)
+      flag.clear(std::memory_order_release);
+  }
+  Exclusive(const Exclusive &) = delete;
+  Status status() const {
+    return owner ? okStatus()
+                 : usageError("the context is in use by another thread, or from within a callback");
+  }
+
+private:
+  std::atomic_flag &flag;
+  bool owner;
+};
+
+} // namespace
+
+Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<const Engine> engine,
+                                                 const std::string &deviceName,
+                                                 const Options &options) {
+  Result<std::unique_ptr<Device>> device = openDevice(deviceName, options.device);
+  if (!device)
+    return device.status();
+  Result<std::string> target = engine->chooseTarget(**device, options.target);
+  if (!target)
+    return target.status();
+  // The image outlives contexts, so it has a device of its own: same memory, no workers.
+  DeviceOptions loader;
+  loader.threads = 1;
+  Result<std::unique_ptr<Device>> owner = openDevice(deviceName, loader);
+  if (!owner)
+    return owner.status();
+  auto image = engine->image(*target, std::move(*owner));
+  if (!image)
+    return image.status();
+  std::unique_ptr<Context> c(new Context());
+  c->engine = std::move(engine);
+  c->device = std::move(*device);
+  c->image = std::move(*image);
+  c->targetName = *target;
+  c->graphsWanted = options.graphs;
+  c->states = std::make_unique<StateStore>(*c->device);
+  c->status = Block(*c->device, false);
+  c->statusOnHost = Block(*c->device, true);
+  c->sums.weight_bytes = c->image->weightBytes();
+  return c;
+}
+
+Context::~Context() {
+  for (auto &item : entries)
+    for (Graph &g : item.second.graphs)
+      device->destroyGraph(g.handle);
+}
+
+Status Context::run(const std::string &entry, std::span<const lathe_tensor> inputs,
+                    std::span<lathe_tensor> outputs) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  const Program *program = engine->program(entry, targetName);
+  if (!program) {
+    std::string known;
+    for (const std::string &name : engine->entries())
+      known += (known.empty() ? "" : ", ") + name;
+    return usageError("the engine has no entry '" + entry + "' (it has " + known + ")");
+  }
+  return Run(*this, *program, inputs, outputs).execute();
+}
+
+namespace {
+Status noState(const std::string &name) {
+  return usageError("the engine has no state '" + name + "'");
+}
+} // namespace
+
+Result<int64_t> Context::stateLength(const std::string &name) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  const auto &names = engine->states();
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    return noState(name);
+  const StateSlot *slot = states->find(name);
+  return slot ? slot->length : 0;
+}
+
+Result<int64_t> Context::stateCapacity(const std::string &name) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  if (const StateSlot *slot = states->find(name))
+    return slot->capacity();
+  for (const Program *p : engine->programsOf(targetName))
+    for (const engine::State &s : p->plan.states)
+      if (s.name == name) {
+        if (std::optional<int64_t> c = s.capacity.constant())
+          return *c;
+        return usageError("the capacity depends on sizes that the first run decides",
+                          "state '" + name + "'");
+      }
+  return noState(name);
+}
+
+Status Context::truncateState(const std::string &name, int64_t length) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  StateSlot *slot = states->find(name);
+  if (!slot)
+    return length == 0 ? okStatus() : noState(name);
+  if (slot->axis < 0)
+    return usageError("the state has no length; it can only be reset", "state '" + name + "'");
+  if (length < 0 || length > slot->length)
+    return usageError("cannot truncate from " + std::to_string(slot->length) + " to " +
+                          std::to_string(length),
+                      "state '" + name + "'");
+  slot->length = length;
+  return okStatus();
+}
+
+Status Context::resetStates(const std::string &name) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  const auto &names = engine->states();
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+    return noState(name);
+  for (auto &[slotName, slot] : states->all())
+    if (name.empty() || slotName == name)
+      LATHE_RETURN_IF_ERROR(states->reset(slot));
+  return okStatus();
+}
+
+Status Context::registerCall(const std::string &name, CustomCall call) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  if (!call.function)
+    return usageError("no function for custom call '" + name + "'");
+  calls[name] = call;
+  return okStatus();
+}
+
+void Context::setTap(lathe_tap_function function, void *user) {
+  tap = function;
+  tapUser = user;
+}
+
+void Context::setProfiling(bool on) {
+  profiling = on;
+  for (auto &item : entries)
+    if (on)
+      item.second.profile.clear();
+}
+
+const std::vector<lathe_profile_row> &Context::profileRows() {
+  rows.clear();
+  for (auto &[program, memory] : entries)
+    for (const auto &block : program->blocks)
+      for (const CompiledStep &step : block) {
+        auto it = memory.profile.find(&step);
+        if (it == memory.profile.end())
+          continue;
+        const ProfileEntry &p = it->second;
+        rows.push_back({program->plan.entry.c_str(), p.name.c_str(), p.config.c_str(),
+                        step.nodes.c_str(), p.calls, p.seconds, p.flops, p.bytes});
+      }
+  return rows;
+}
+
+lathe_counters Context::counters() const { return sums; }
+
+void Context::resetCounters() {
+  lathe_counters fresh{};
+  fresh.arena_bytes = sums.arena_bytes;
+  fresh.state_bytes = sums.state_bytes;
+  fresh.weight_bytes = sums.weight_bytes;
+  sums = fresh;
+}
+
+Result<void *> Context::copyOut(const lathe_tensor &t, size_t bytes) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  bool onHost = device->isHost() || t.memory == LATHE_HOST;
+  if (t.rank < 0 || t.rank > LATHE_MAX_RANK || (t.rank > 0 && !t.dims) || !t.data)
+    return usageError("a tensor without data or sizes");
+  std::vector<int64_t> dims(t.dims, t.dims + t.rank);
+  std::vector<int64_t> strides =
+      t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(dims);
+  size_t room = std::max<size_t>(bytes, 64);
+  Result<void *> memory = onHost ? device->allocateHost(room) : device->allocate(room);
+  if (!memory)
+    return memory;
+  Status s;
+  if (onHost && !device->isHost() && isDense(dims, strides))
+    std::copy_n(static_cast<const char *>(t.data), bytes, static_cast<char *>(*memory));
+  else if (onHost && !device->isHost())
+    s = unsupportedError("strides in host memory beside a GPU");
+  else
+    s = copyToDense(*device, *memory, t.data, static_cast<DType>(t.dtype), dims, strides,
+                    CopyKind::DeviceToDevice);
+  if (s.ok())
+    s = device->sync();
+  if (!s.ok()) {
+    onHost ? device->freeHost(*memory) : device->free(*memory);
+    return s;
+  }
+  return memory;
+}
+
+} // namespace lathe::runtime

@@ -1,0 +1,180 @@
+//===- Engine.cpp - an opened engine and its place on devices ---*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Engine.h"
+#include "../device/CpuFeatures.h"
+
+#include <algorithm>
+
+namespace lathe::runtime {
+
+using namespace engine;
+
+Result<std::shared_ptr<const DeviceImage>>
+DeviceImage::create(std::shared_ptr<const EngineReader> reader, std::unique_ptr<Device> device,
+                    const std::vector<const Program *> &programs) {
+  std::shared_ptr<DeviceImage> image(new DeviceImage());
+  image->reader = std::move(reader);
+  image->device = std::move(device);
+  for (const Program *p : programs) {
+    LATHE_RETURN_IF_ERROR(image->loadFunctions(*p));
+    LATHE_RETURN_IF_ERROR(image->loadWeights(*p));
+  }
+  LATHE_RETURN_IF_ERROR(image->device->sync());
+  return std::shared_ptr<const DeviceImage>(std::move(image));
+}
+
+Status DeviceImage::loadFunctions(const Program &program) {
+  auto &table = functions[&program];
+  for (const Kernel &k : program.plan.kernels) {
+    if (!module) {
+      const EngineReader::Section *section = reader->kernels(program.plan.target);
+      if (!section)
+        return invalidError("the engine has no kernels for " + program.plan.target);
+      Result<std::unique_ptr<Module>> loaded = device->load(section->bytes);
+      if (!loaded)
+        return loaded.status();
+      module = std::move(*loaded);
+    }
+    std::vector<Launches> variants;
+    for (const KernelVariant &v : k.variants) {
+      Launches launches;
+      for (const Launch &l : v.launches) {
+        Result<Function *> f = module->function(v.image, l.function);
+        if (!f)
+          return Status(f.status().code(), f.status().message(), "kernel '" + k.name + "'");
+        launches.push_back(*f);
+      }
+      variants.push_back(std::move(launches));
+    }
+    table.push_back(std::move(variants));
+  }
+  return okStatus();
+}
+
+Status DeviceImage::loadWeights(const Program &program) {
+  if (device->isHost()) {
+    for (const Weight &w : program.plan.weights)
+      bytes += w.bytes;
+    return okStatus();
+  }
+  std::vector<bool> wanted(program.plan.weights.size());
+  for (const Buffer &b : program.plan.buffers)
+    if (b.kind == BufferKind::Weight && !b.onHost)
+      wanted[b.index] = true;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const std::string &name = program.plan.weights[i].section;
+    if (!wanted[i] || sections.count(name))
+      continue;
+    const EngineReader::Section *section = reader->find(SectionType::Weights, name);
+    Block block(*device, false);
+    bool moved = false;
+    LATHE_RETURN_IF_ERROR(block.reserve(section->bytes.size(), moved));
+    LATHE_RETURN_IF_ERROR(device->copy(block.data(), section->bytes.data(), section->bytes.size(),
+                                       CopyKind::HostToDevice));
+    bytes += section->bytes.size();
+    sections[name] = std::move(block);
+  }
+  return okStatus();
+}
+
+Function *DeviceImage::function(const Program &program, int kernel, int variant,
+                                int launch) const {
+  return functions.at(&program)[kernel][variant][launch];
+}
+
+void *DeviceImage::weight(const Weight &w, bool onHost) const {
+  if (!onHost && !device->isHost())
+    return static_cast<char *>(sections.at(w.section).data()) + w.offset;
+  const char *base = reader->find(SectionType::Weights, w.section)->bytes.data();
+  return const_cast<char *>(base + w.offset); // plans that write weights do not verify
+}
+
+Result<std::shared_ptr<const Engine>> Engine::open(std::shared_ptr<const EngineReader> reader) {
+  Result<std::vector<Plan>> plans = reader->plans();
+  if (!plans)
+    return plans.status();
+  std::shared_ptr<Engine> e(new Engine());
+  e->reader = std::move(reader);
+  auto add = [](std::vector<std::string> &list, const std::string &name) {
+    if (std::find(list.begin(), list.end(), name) == list.end())
+      list.push_back(name);
+  };
+  std::map<std::string, State> states;
+  for (Plan &plan : *plans) {
+    add(e->entryNames, plan.entry);
+    add(e->targetNames, plan.target);
+    for (const State &s : plan.states) {
+      add(e->stateNames, s.name);
+      const State &known = states.try_emplace(s.name, s).first->second;
+      if (known.dtype != s.dtype || known.axis != s.axis ||
+          known.physical.size() != s.physical.size() || known.zeroInit != s.zeroInit)
+        return invalidError("entries disagree about the type", "state '" + s.name + "'");
+    }
+    Result<std::unique_ptr<const Program>> program = Program::compile(std::move(plan));
+    if (!program)
+      return program.status();
+    e->programs.push_back(std::move(*program));
+  }
+  if (e->programs.empty())
+    return invalidError("the engine has no entry");
+  auto main = std::find(e->entryNames.begin(), e->entryNames.end(), "main");
+  if (main != e->entryNames.end())
+    std::rotate(e->entryNames.begin(), main, main + 1);
+  return std::shared_ptr<const Engine>(std::move(e));
+}
+
+const Program *Engine::program(const std::string &entry, const std::string &target) const {
+  const std::string &name = entry.empty() ? entryNames.front() : entry;
+  for (const auto &p : programs)
+    if (p->plan.entry == name && (target.empty() || p->plan.target == target))
+      return p.get();
+  return nullptr;
+}
+
+std::vector<const Program *> Engine::programsOf(const std::string &target) const {
+  std::vector<const Program *> out;
+  for (const auto &p : programs)
+    if (p->plan.target == target)
+      out.push_back(p.get());
+  return out;
+}
+
+Result<std::string> Engine::chooseTarget(const Device &device, const std::string &wanted) const {
+  int best = 0;
+  std::string chosen, all, missing;
+  for (const auto &p : programs) {
+    int fit = device.suitability(p->plan);
+    if (!wanted.empty() && p->plan.target != wanted)
+      continue;
+    all += (all.empty() ? "" : ", ") + p->plan.target;
+    if (!p->plan.cuda && device.isHost() && fit == 0)
+      missing = missingCpuFeature(p->plan.cpuFeatures);
+    if (fit > best) {
+      best = fit;
+      chosen = p->plan.target;
+    }
+  }
+  if (best > 0)
+    return chosen;
+  if (all.empty())
+    return usageError("the engine has no target '" + wanted + "'");
+  return unsupportedError("none of the engine's targets (" + all + ") runs on " +
+                          device.memoryName() +
+                          (missing.empty() ? "" : ": this CPU has no " + missing));
+}
+
+Result<std::shared_ptr<const DeviceImage>> Engine::image(const std::string &target,
+                                                         std::unique_ptr<Device> device) const {
+  std::lock_guard lock(mutex);
+  std::weak_ptr<const DeviceImage> &slot = images[device->memoryName() + " " + target];
+  if (std::shared_ptr<const DeviceImage> known = slot.lock())
+    return known;
+  Result<std::shared_ptr<const DeviceImage>> made =
+      DeviceImage::create(reader, std::move(device), programsOf(target));
+  if (made)
+    slot = *made;
+  return made;
+}
+
+} // namespace lathe::runtime

@@ -1,0 +1,77 @@
+//===- Engine.h - an opened engine and its place on devices -----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_RUNTIME_EXEC_ENGINE_H
+#define LATHE_RUNTIME_EXEC_ENGINE_H
+
+#include "../device/Device.h"
+#include "../memory/Memory.h"
+#include "Program.h"
+#include "lathe/engine/EngineFile.h"
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace lathe::runtime {
+
+/// Kernels and weights of one target in the memory of one device, shared by contexts.
+class DeviceImage {
+public:
+  static Result<std::shared_ptr<const DeviceImage>>
+  create(std::shared_ptr<const engine::EngineReader> reader, std::unique_ptr<Device> device,
+         const std::vector<const Program *> &programs);
+
+  Function *function(const Program &program, int kernel, int variant, int launch) const;
+  /// Address of a weight in device memory, or in the file for host steps.
+  void *weight(const engine::Weight &weight, bool onHost) const;
+  size_t weightBytes() const { return bytes; }
+
+private:
+  DeviceImage() = default;
+  Status loadFunctions(const Program &program);
+  Status loadWeights(const Program &program);
+
+  std::shared_ptr<const engine::EngineReader> reader;
+  std::unique_ptr<Device> device; ///< outlives modules and blocks
+  std::unique_ptr<Module> module;
+  std::map<std::string, Block> sections; ///< weights on the device; empty on the CPU
+  size_t bytes = 0;
+  using Launches = std::vector<Function *>;
+  std::map<const Program *, std::vector<std::vector<Launches>>> functions;
+};
+
+/// Immutable apart from the cache of images; any number of threads.
+class Engine {
+public:
+  static Result<std::shared_ptr<const Engine>>
+  open(std::shared_ptr<const engine::EngineReader> reader);
+
+  const engine::EngineReader &file() const { return *reader; }
+  /// Names in the order of the file, "main" first.
+  const std::vector<std::string> &entries() const { return entryNames; }
+  const std::vector<std::string> &targets() const { return targetNames; }
+  const std::vector<std::string> &states() const { return stateNames; }
+  /// Null when there is none. An empty entry means the first, an empty target any.
+  const Program *program(const std::string &entry, const std::string &target = {}) const;
+  std::vector<const Program *> programsOf(const std::string &target) const;
+
+  /// The best target that the device runs; an error that says why none does.
+  Result<std::string> chooseTarget(const Device &device, const std::string &wanted) const;
+  /// Loads, or finds what another context has loaded. `open` makes a device of the
+  /// same memory that the image may keep.
+  Result<std::shared_ptr<const DeviceImage>>
+  image(const std::string &target, std::unique_ptr<Device> device) const;
+
+private:
+  Engine() = default;
+
+  std::shared_ptr<const engine::EngineReader> reader;
+  std::vector<std::unique_ptr<const Program>> programs;
+  std::vector<std::string> entryNames, targetNames, stateNames;
+  mutable std::mutex mutex;
+  mutable std::map<std::string, std::weak_ptr<const DeviceImage>> images;
+};
+
+} // namespace lathe::runtime
+
+#endif // LATHE_RUNTIME_EXEC_ENGINE_H

@@ -1,0 +1,163 @@
+//===- Program.cpp - a plan made ready to run -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Program.h"
+
+#include <algorithm>
+
+namespace lathe::runtime {
+
+using namespace engine;
+
+Result<bool> CompiledCondition::holds(Values symbols, std::string_view what) const {
+  Result<int64_t> l = lhs.value(symbols, what), r = rhs.value(symbols, what);
+  if (!l || !r)
+    return l ? r.status() : l.status();
+  switch (kind) {
+  case Condition::Kind::LessEqual:
+    return *l <= *r;
+  case Condition::Kind::Equal:
+    return *l == *r;
+  case Condition::Kind::Divisible:
+    return *r > 0 && *l % *r == 0;
+  }
+  return false;
+}
+
+std::string join(const std::vector<std::string> &texts) {
+  std::string out;
+  for (const std::string &t : texts)
+    out += (out.empty() ? "" : ", ") + t;
+  return out;
+}
+
+int32_t Program::symbol(const std::string &name) const {
+  auto it = std::find(symbolNames.begin(), symbolNames.end(), name);
+  return it == symbolNames.end() ? -1 : static_cast<int32_t>(it - symbolNames.begin());
+}
+
+namespace {
+
+/// Compiles formulas over one set of names and keeps the first error.
+class Compiler {
+public:
+  explicit Compiler(const std::vector<std::string> &names) : names(names) {}
+  Status status;
+
+  ExprProgram one(const DimExpr &e) {
+    Result<ExprProgram> p = ExprProgram::compile(e, names);
+    if (p)
+      return std::move(*p);
+    if (status.ok())
+      status = p.status();
+    return {};
+  }
+  std::vector<ExprProgram> all(const std::vector<DimExpr> &list) {
+    std::vector<ExprProgram> out;
+    for (const DimExpr &e : list)
+      out.push_back(one(e));
+    return out;
+  }
+  CompiledCondition condition(const Condition &c) { return {c.kind, one(c.lhs), one(c.rhs)}; }
+
+private:
+  const std::vector<std::string> &names;
+};
+
+CompiledVariant compileVariant(const KernelVariant &v, Compiler &c) {
+  CompiledVariant out;
+  for (const Condition &g : v.guard)
+    out.guard.push_back(c.condition(g));
+  for (const TensorMap &m : v.tensorMaps)
+    for (const std::vector<DimExpr> *list : {&m.dims, &m.strides})
+      for (const DimExpr &e : *list)
+        out.tensorMapSizes.push_back(c.one(e));
+  for (const Launch &l : v.launches)
+    out.launches.push_back(
+        {{c.one(l.grid[0]), c.one(l.grid[1]), c.one(l.grid[2])}, c.one(l.sharedBytes)});
+  out.workspaceBytes = c.one(v.workspaceBytes);
+  out.scratchBytes = c.one(v.scratchBytes);
+  return out;
+}
+
+} // namespace
+
+Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
+  std::unique_ptr<Program> p(new Program());
+  p->plan = std::move(source);
+  const Plan &plan = p->plan;
+  for (const Symbol &s : plan.symbols) {
+    p->symbolNames.push_back(s.name);
+    p->isStatic &= s.origin != SymbolOrigin::Bound && s.origin != SymbolOrigin::Iteration;
+  }
+  Compiler c(p->symbolNames);
+  for (const Guard &g : plan.guards)
+    p->guards.push_back(c.condition(g.condition));
+  for (const Arena &a : plan.arenas)
+    p->arenaBytes.push_back(c.one(a.bytes));
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer &b = plan.buffers[i];
+    int32_t root = b.kind == BufferKind::View ? p->buffers[b.index].root : static_cast<int32_t>(i);
+    p->buffers.push_back({c.one(b.bytes), c.one(b.offset), c.all(b.dims), c.all(b.physical), root});
+  }
+  for (const State &s : plan.states)
+    p->states.push_back({c.all(s.physical)});
+  for (const Port &port : plan.inputs)
+    p->inputDims.push_back(c.all(port.dims));
+  for (const Port &port : plan.outputs)
+    p->outputDims.push_back(c.all(port.dims));
+  for (const Kernel &k : plan.kernels) {
+    Compiler kc(k.symbols);
+    CompiledKernel out;
+    for (const KernelVariant &v : k.variants)
+      out.variants.push_back(compileVariant(v, kc));
+    out.flops = kc.one(k.flops);
+    out.bytes = kc.one(k.bytes);
+    LATHE_RETURN_IF_ERROR(kc.status);
+    p->kernels.push_back(std::move(out));
+  }
+  p->capturable = p->isStatic;
+  for (size_t block = 0; block < plan.blocks.size(); ++block) {
+    std::vector<CompiledStep> steps;
+    for (const Step &s : plan.blocks[block]) {
+      CompiledStep out;
+      out.step = &s;
+      out.nodes = join(s.nodes);
+      if (const auto *o = std::get_if<LaunchStep>(&s.op)) {
+        LaunchSite site;
+        site.step = o;
+        site.symbols = c.all(o->symbols);
+        for (int32_t b : o->buffers)
+          site.dtypes.push_back(plan.buffers[b].dtype);
+        const auto &variants = plan.kernels[o->kernel].variants;
+        out.launch = static_cast<int>(p->sites.size());
+        if (std::any_of(variants.begin(), variants.end(),
+                        [](const KernelVariant &v) { return v.status; })) {
+          site.statusSlot = p->statusSlots++;
+          p->siteOfSlot.push_back(out.launch);
+        }
+        site.nodes = out.nodes;
+        p->sites.push_back(std::move(site));
+      } else if (const auto *o = std::get_if<HostOpStep>(&s.op)) {
+        out.hostOp = findHostOp(o->name);
+        if (!out.hostOp)
+          return invalidError("this runtime has no host op '" + o->name + "'", out.nodes);
+        p->capturable = false;
+      } else if (const auto *o = std::get_if<CopyStep>(&s.op)) {
+        p->capturable &= !plan.buffers[o->source].onHost && !plan.buffers[o->target].onHost;
+      } else if (const auto *o = std::get_if<GuardStep>(&s.op)) {
+        out.condition = c.condition(o->guard.condition);
+      } else if (const auto *o = std::get_if<AdvanceStateStep>(&s.op)) {
+        out.by = c.one(o->by);
+      } else if (!std::holds_alternative<TapStep>(s.op)) {
+        p->capturable = false; // binds, custom calls, control flow
+      }
+      steps.push_back(std::move(out));
+    }
+    p->blocks.push_back(std::move(steps));
+  }
+  LATHE_RETURN_IF_ERROR(c.status);
+  return std::unique_ptr<const Program>(std::move(p));
+}
+
+} // namespace lathe::runtime

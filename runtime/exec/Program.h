@@ -1,0 +1,109 @@
+//===- Program.h - a plan made ready to run ---------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A verified plan with its formulas compiled and its steps numbered. Immutable, shared
+// by all contexts of an engine.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_RUNTIME_EXEC_PROGRAM_H
+#define LATHE_RUNTIME_EXEC_PROGRAM_H
+
+#include "../host/HostOps.h"
+#include "lathe/engine/ExprProgram.h"
+#include "lathe/engine/Plan.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lathe::runtime {
+
+using engine::ExprProgram;
+using Values = std::span<const int64_t>; ///< of symbols
+
+struct CompiledCondition {
+  engine::Condition::Kind kind;
+  ExprProgram lhs, rhs;
+  /// An error when a formula has no value.
+  Result<bool> holds(Values symbols, std::string_view what) const;
+};
+
+struct CompiledBuffer {
+  ExprProgram bytes, offset;
+  std::vector<ExprProgram> dims, physical;
+  int32_t root = 0; ///< the buffer itself, or the one behind all views
+};
+
+struct CompiledLaunch {
+  ExprProgram grid[3], sharedBytes;
+};
+
+struct CompiledVariant {
+  std::vector<CompiledCondition> guard;
+  std::vector<ExprProgram> tensorMapSizes; ///< map by map: dims, then strides
+  std::vector<CompiledLaunch> launches;
+  ExprProgram workspaceBytes, scratchBytes;
+};
+
+struct CompiledKernel {
+  std::vector<CompiledVariant> variants;
+  ExprProgram flops, bytes;
+};
+
+/// A LaunchStep.
+struct LaunchSite {
+  const engine::LaunchStep *step = nullptr;
+  std::vector<ExprProgram> symbols;
+  std::vector<DType> dtypes; ///< of the buffers
+  int statusSlot = -1;       ///< which status word, or none
+  std::string nodes;         ///< ONNX nodes, comma-separated
+};
+
+struct CompiledStep {
+  const engine::Step *step = nullptr;
+  int launch = -1;             ///< LaunchStep: number of the site
+  HostOp hostOp = nullptr;     ///< HostOpStep
+  CompiledCondition condition; ///< GuardStep
+  ExprProgram by;              ///< AdvanceStateStep
+  std::string nodes;
+};
+
+struct CompiledState {
+  std::vector<ExprProgram> physical;
+};
+
+class Program {
+public:
+  /// Invalid when the plan uses a host op that this runtime does not have.
+  static Result<std::unique_ptr<const Program>> compile(engine::Plan plan);
+  Program(const Program &) = delete;
+
+  engine::Plan plan;
+  std::vector<std::string> symbolNames;
+  std::vector<CompiledCondition> guards;
+  std::vector<ExprProgram> arenaBytes;
+  std::vector<CompiledBuffer> buffers;
+  std::vector<CompiledState> states;
+  std::vector<std::vector<ExprProgram>> inputDims, outputDims;
+  std::vector<CompiledKernel> kernels;
+  std::vector<std::vector<CompiledStep>> blocks;
+  std::vector<LaunchSite> sites;
+  int statusSlots = 0;
+  std::vector<int> siteOfSlot;
+  /// All symbols are known when the run starts: layouts can be kept.
+  bool isStatic = true;
+  /// Nothing but launches and copies on the device: a graph can be captured.
+  bool capturable = true;
+
+  int32_t symbol(const std::string &name) const; ///< number, or -1
+
+private:
+  Program() = default;
+};
+
+/// "a, b, c"
+std::string join(const std::vector<std::string> &texts);
+
+} // namespace lathe::runtime
+
+#endif // LATHE_RUNTIME_EXEC_PROGRAM_H

@@ -1,0 +1,75 @@
+//===- Memory.h - blocks that grow, states that live on ---------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_RUNTIME_MEMORY_MEMORY_H
+#define LATHE_RUNTIME_MEMORY_MEMORY_H
+
+#include "../device/Device.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lathe::runtime {
+
+/// One allocation that is kept and replaced by a larger one when needed.
+class Block {
+public:
+  Block() = default;
+  Block(Device &device, bool onHost) : device(&device), onHost(onHost) {}
+  Block(Block &&other) noexcept { *this = std::move(other); }
+  Block &operator=(Block &&other) noexcept;
+  ~Block() { release(); }
+
+  /// At least `bytes` (0 gives an address too). `moved` is set when the address changed;
+  /// `preserve`: the old contents are copied. After an error the block is as it was.
+  Status reserve(size_t bytes, bool &moved, bool preserve = false);
+  void release();
+
+  void *data() const { return memory; }
+  size_t bytes() const { return capacity; }
+
+private:
+  Device *device = nullptr;
+  bool onHost = false;
+  void *memory = nullptr;
+  size_t capacity = 0;
+};
+
+/// A state of the context: memory for the whole capacity, and the current length.
+struct StateSlot {
+  Block memory;
+  DType dtype = DType::F32;
+  std::vector<int64_t> physical; ///< sizes the memory was made for
+  int axis = -1;
+  int64_t length = 0;
+  size_t bytes = 0;
+  bool zeroInit = true;
+  bool written = false; ///< holds something that a change of sizes would lose
+
+  int64_t capacity() const { return axis < 0 || physical.empty() ? 0 : physical[axis]; }
+  /// Bytes that one step along the axis takes.
+  int64_t bytesPerStep() const { return capacity() ? int64_t(bytes) / capacity() : 0; }
+};
+
+class StateStore {
+public:
+  explicit StateStore(Device &device) : device(device) {}
+
+  /// Makes the state ready for a run with these sizes. A state that holds something
+  /// keeps its sizes: others are a Usage error. `moved` as for Block.
+  Result<StateSlot *> prepare(const engine::State &state, const std::vector<int64_t> &physical,
+                              size_t bytes, bool &moved);
+  /// Null when no run has made it yet.
+  StateSlot *find(const std::string &name);
+  Status reset(StateSlot &slot);
+  std::map<std::string, StateSlot> &all() { return slots; }
+  size_t totalBytes() const;
+
+private:
+  Device &device;
+  std::map<std::string, StateSlot> slots;
+};
+
+} // namespace lathe::runtime
+
+#endif // LATHE_RUNTIME_MEMORY_MEMORY_H
