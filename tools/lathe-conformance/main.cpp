@@ -1,0 +1,299 @@
+//===- main.cpp - lathe-conformance: the ONNX corpus in one process -------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//   lathe-conformance CORPUS [--target=x86-64-v3] [--device=cpu] -o LEDGER
+//
+// CORPUS is what test/conformance/make_corpus.py writes. Each test is compiled and
+// run on its data sets; the ledger gets one row a test, in the order of the index:
+// name, status, how it ran, worst ULP, reason. test/conformance/README.md has the
+// columns. A test that crashes ends as an error of its own.
+//
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+#include "Results.h"
+#include "Session.h"
+
+#include "lathe/support/Files.h"
+
+#include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/CrashRecoveryContext.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace fs = std::filesystem;
+using namespace lathe;
+using namespace lathe::cli;
+
+namespace {
+
+struct Options {
+  std::string corpus, output, target = "x86-64-v3", filter;
+  SessionOptions session;
+  int jobs = 0;
+  bool emitOnly = false, verbose = false;
+};
+
+struct Test {
+  std::string name;
+  Tolerance tolerance;
+};
+
+struct Row {
+  std::string status = "error", how = "-", ulp = "-", reason;
+};
+
+Result<std::vector<Test>> readIndex(const std::string &corpus) {
+  Result<std::string> text = readFile((fs::path(corpus) / "index.tsv").string());
+  if (!text)
+    return text.status();
+  std::vector<Test> tests;
+  llvm::SmallVector<llvm::StringRef> lines;
+  llvm::StringRef(*text).split(lines, '\n', -1, false);
+  for (llvm::StringRef line : lines) {
+    llvm::SmallVector<llvm::StringRef> columns;
+    line.split(columns, '\t');
+    Test test;
+    if (columns.size() != 3 || columns[1].getAsDouble(test.tolerance.rtol) ||
+        columns[2].getAsDouble(test.tolerance.atol))
+      return invalidError("is no row of name, rtol, atol", "index.tsv: " + line.str());
+    test.name = columns[0].str();
+    tests.push_back(std::move(test));
+  }
+  return tests;
+}
+
+/// One line without tabs, without the folder of the corpus.
+std::string tidy(std::string text, const std::string &folder) {
+  for (size_t at; !folder.empty() && (at = text.find(folder)) != std::string::npos;)
+    text.erase(at, folder.size() + (at + folder.size() < text.size()));
+  std::string out;
+  for (char c : text) {
+    bool space = c == '\n' || c == '\t' || c == '\r' || c == ' ';
+    if (!space)
+      out += c;
+    else if (!out.empty() && out.back() != ' ')
+      out += ' ';
+  }
+  return out.size() > 240 ? out.substr(0, 237) + "..." : out;
+}
+
+Row rowOf(const Status &status, const std::string &folder) {
+  Row row;
+  if (status.code() == ErrorCode::Unsupported)
+    row.status = "unsupported";
+  else if (status.code() == ErrorCode::Invalid)
+    row.status = "invalid";
+  row.reason = tidy(status.str(), folder);
+  return row;
+}
+
+const char *howOf(const engine::Plan &plan) {
+  bool host = false;
+  for (const engine::Block &block : plan.blocks)
+    for (const engine::Step &step : block) {
+      if (std::holds_alternative<engine::LaunchStep>(step.op))
+        return "generated";
+      host |= std::holds_alternative<engine::HostOpStep>(step.op) ||
+              std::holds_alternative<engine::CustomCallStep>(step.op);
+    }
+  return host ? "host" : "folded";
+}
+
+/// One data set; adds to the worst ULP. A Mismatch says which output.
+Status runDataSet(const Session &session, const engine::Plan &plan, const std::string &folder,
+                  Tolerance tolerance, double &worstUlp) {
+  InputOptions options;
+  options.dataFolder = folder;
+  Result<InputFiles> files = readInputs(options, plan);
+  if (!files)
+    return files.status();
+  if (files->named.size() + files->byPosition.size() < plan.inputs.size())
+    return unsupportedError("the data set lacks an input");
+  Result<std::vector<HostTensor>> inputs = makeInputs(options, *files, plan, {}, 0);
+  if (!inputs)
+    return inputs.status();
+  std::vector<lathe_tensor> in, out(plan.outputs.size());
+  for (const HostTensor &input : *inputs)
+    in.push_back(viewOf(input));
+  LATHE_RETURN_IF_ERROR(toStatus(lathe_run(session.context(), plan.entry.c_str(), in.data(),
+                                           in.size(), out.data(), out.size())));
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!files->expected[i])
+      return unsupportedError("the data set lacks an output");
+    HostTensor got = copyOf(out[i]);
+    Tolerance mine = tolerance;
+    if (got.dtype == DType::BF16) // as ONNX's runner: two ULP
+      mine.rtol = std::max(mine.rtol, 0x1p-6);
+    Comparison result = compareTensors(got, *files->expected[i], mine);
+    if (!result.passed)
+      return Status(ErrorCode::Mismatch,
+                    !result.problem.empty()
+                        ? result.problem
+                        : std::to_string(result.outside) + " of " +
+                              std::to_string(result.stats.count) + " values beyond the tolerance",
+                    "output '" + plan.outputs[i].name + "'");
+    worstUlp = std::max(worstUlp, result.stats.maxUlp);
+  }
+  return okStatus();
+}
+
+Row runTest(const Options &options, const Test &test) {
+  std::string folder = (fs::path(options.corpus) / test.name).string();
+  CompileOptions compile;
+  compile.targets = {options.target};
+  compile.cache = false;
+  Result<CompileResult> compiled = compileModel(folder + "/model.onnx", compile);
+  if (!compiled)
+    return rowOf(compiled.status(), folder);
+  Model model;
+  model.path = test.name;
+  model.compiled = true;
+  model.bytes = std::move(compiled->bytes);
+  auto file = engine::EngineReader::fromMemory(model.bytes);
+  if (!file)
+    return rowOf(file.status(), folder);
+  model.file = *file;
+  Result<std::vector<engine::Plan>> plans = model.file->plans();
+  if (!plans)
+    return rowOf(plans.status(), folder);
+  model.plans = std::move(*plans);
+  const engine::Plan &plan = model.plans.front();
+  Row row;
+  row.how = howOf(plan);
+  if (options.emitOnly) {
+    row.status = "passed";
+    return row;
+  }
+  Result<Session> session = Session::open(model, options.session);
+  if (!session)
+    return rowOf(session.status(), folder);
+  double worstUlp = 0;
+  std::error_code error;
+  for (int set = 0;; ++set) {
+    std::string data = folder + "/test_data_set_" + std::to_string(set);
+    if (!fs::is_directory(data, error))
+      break;
+    Status status = runDataSet(*session, plan, data, test.tolerance, worstUlp);
+    if (!status.ok()) {
+      Row failed = rowOf(status, folder);
+      if (status.code() == ErrorCode::Mismatch) {
+        failed.status = "failed";
+        failed.how = row.how;
+      }
+      return failed;
+    }
+  }
+  row.status = "passed";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f", worstUlp);
+  row.ulp = text;
+  return row;
+}
+
+Row runGuarded(const Options &options, const Test &test) {
+  Row row;
+  llvm::CrashRecoveryContext guard;
+  if (!guard.RunSafely([&] { row = runTest(options, test); })) {
+    row = Row();
+    row.reason = "internal: crashed";
+  }
+  return row;
+}
+
+Status parseArguments(int argc, char **argv, Options &options, bool &done) {
+  Parser parser("-conformance", "CORPUS -o LEDGER [OPTIONS]",
+                "Compiles and runs every test of the ONNX corpus in one process and writes a "
+                "ledger: name, status, how it ran, worst ULP, reason.");
+  parser.add("o", "FILE", "The ledger", options.output);
+  parser.add("target", "NAME", "Compile for this (default: x86-64-v3)", options.target);
+  parser.add("device", "cpu|cuda:0", "Run on this (default: cpu)", options.session.device);
+  parser.add("filter", "TEXT", "Only tests whose name has this", options.filter);
+  parser.add("jobs", "N", "Tests at once (default: all cores)", options.jobs);
+  parser.flag("emit-only", "Compile, do not run", options.emitOnly);
+  parser.flag("verbose", "Print each row as its test ends", options.verbose);
+  parser.example("lathe-conformance build/corpus -o ledger.tsv");
+  parser.example("lathe-conformance build/corpus --target=sm_90a --device=cuda:0 -o cuda.tsv");
+  bool helpWanted = false;
+  Result<std::vector<std::string>> positional = parser.parse({argv + 1, argv + argc}, helpWanted);
+  if (!positional)
+    return positional.status();
+  if ((done = helpWanted)) {
+    std::fputs(parser.help().c_str(), stdout);
+    return okStatus();
+  }
+  if (positional->size() != 1 || options.output.empty())
+    return usageError("wants CORPUS and -o LEDGER", "lathe-conformance");
+  options.corpus = positional->front();
+  options.session.threads = 1;
+  options.session.noPinning = true;
+  if (options.jobs == 0)
+    options.jobs = int(std::max(1u, std::thread::hardware_concurrency()));
+  return okStatus();
+}
+
+Status runAll(const Options &options) {
+  Result<std::vector<Test>> index = readIndex(options.corpus);
+  if (!index)
+    return index.status();
+  std::vector<Test> tests;
+  for (const Test &test : *index)
+    if (test.name.find(options.filter) != std::string::npos)
+      tests.push_back(test);
+  auto begin = std::chrono::steady_clock::now();
+  std::vector<Row> rows(tests.size());
+  std::atomic<size_t> next = 0;
+  std::mutex printing;
+  llvm::CrashRecoveryContext::Enable();
+  auto work = [&] {
+    for (size_t i = next++; i < tests.size(); i = next++) {
+      rows[i] = runGuarded(options, tests[i]);
+      if (options.verbose) {
+        std::lock_guard<std::mutex> lock(printing);
+        std::printf("%s %s %s %s %s\n", tests[i].name.c_str(), rows[i].status.c_str(),
+                    rows[i].how.c_str(), rows[i].ulp.c_str(), rows[i].reason.c_str());
+        std::fflush(stdout);
+      }
+    }
+  };
+  std::vector<std::thread> pool;
+  for (int i = 1; i < options.jobs; ++i)
+    pool.emplace_back(work);
+  work();
+  for (std::thread &thread : pool)
+    thread.join();
+  std::string text = "# target " + options.target + ", device " +
+                     (options.emitOnly ? "none" : options.session.device) + "\n";
+  std::map<std::string, int> counts;
+  for (size_t i = 0; i < tests.size(); ++i) {
+    const Row &row = rows[i];
+    text += tests[i].name + "\t" + row.status + "\t" + row.how + "\t" + row.ulp + "\t" +
+            row.reason + "\n";
+    ++counts[row.status == "passed" ? "passed " + row.how : row.status];
+  }
+  for (const auto &[what, count] : counts)
+    std::printf("%6d %s\n", count, what.c_str());
+  std::printf("%zu tests in %.1f s\n", tests.size(),
+              std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  return writeFileAtomically(options.output, text);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  Options options;
+  bool done = false;
+  Status status = parseArguments(argc, argv, options, done);
+  if (status.ok() && !done)
+    status = runAll(options);
+  if (!status.ok())
+    std::fprintf(stderr, "lathe-conformance: %s\n", status.str().c_str());
+  return int(status.code());
+}

@@ -1,0 +1,343 @@
+//===- Bench.cpp - lathe bench --------------------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Inputs.h"
+#include "Results.h"
+#include "Roofline.h"
+#include "Verbs.h"
+
+#include "lathe/support/Files.h"
+
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cmath>
+
+namespace lathe::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+namespace json = llvm::json;
+
+struct BenchOptions {
+  CompileOptions compile;
+  InputOptions inputs;
+  SessionOptions session;
+  std::vector<std::string> entries;
+  double seconds = 3;
+  std::string jsonFile;
+  bool profile = false;
+  double peakGBs = 0, peakGFlops = 0;
+};
+
+double secondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// One entry, ready to run again and again from the same states.
+class Bench {
+public:
+  Bench(const Session &session, const engine::Plan &plan, const std::vector<HostTensor> &inputs)
+      : session(session), plan(plan), starts(session.stateLengths(plan)) {
+    for (const HostTensor &input : inputs)
+      views.push_back(viewOf(input));
+    outputs.resize(plan.outputs.size());
+  }
+
+  /// Seconds of the run alone; states are set back outside of it.
+  Result<double> once() {
+    for (lathe_tensor &output : outputs) {
+      output = {};
+      output.memory = LATHE_HOST;
+    }
+    auto begin = Clock::now();
+    lathe_error *error = lathe_run(session.context(), plan.entry.c_str(), views.data(),
+                                   views.size(), outputs.data(), outputs.size());
+    double seconds = secondsSince(begin);
+    LATHE_RETURN_IF_ERROR(toStatus(error));
+    for (const auto &[name, length] : starts)
+      LATHE_RETURN_IF_ERROR(
+          toStatus(lathe_state_truncate(session.context(), name.c_str(), length)));
+    return seconds;
+  }
+
+private:
+  const Session &session;
+  const engine::Plan &plan;
+  std::map<std::string, int64_t> starts;
+  std::vector<lathe_tensor> views, outputs;
+};
+
+struct Latency {
+  std::vector<double> ms; ///< sorted
+  double quantile(double q) const {
+    double at = q * double(ms.size() - 1);
+    size_t low = size_t(at);
+    double part = at - double(low);
+    return low + 1 < ms.size() ? ms[low] * (1 - part) + ms[low + 1] * part : ms[low];
+  }
+  double mean() const {
+    double sum = 0;
+    for (double v : ms)
+      sum += v;
+    return sum / double(ms.size());
+  }
+};
+
+Result<Latency> measure(Bench &bench, double seconds) {
+  // Warm-up: a tenth of the time, three runs at least.
+  auto begin = Clock::now();
+  for (int i = 0; i < 3 || secondsSince(begin) < seconds * 0.1; ++i)
+    if (Result<double> run = bench.once(); !run)
+      return run.status();
+  Latency latency;
+  begin = Clock::now();
+  while (latency.ms.size() < 5 || secondsSince(begin) < seconds) {
+    Result<double> run = bench.once();
+    if (!run)
+      return run.status();
+    latency.ms.push_back(*run * 1e3);
+  }
+  std::sort(latency.ms.begin(), latency.ms.end());
+  return latency;
+}
+
+/// Rows of the profile, the heaviest first; also prints them.
+json::Array profileTable(const Session &session, const Roofline &roof) {
+  size_t count = 0;
+  const lathe_profile_row *begin = lathe_context_profile_rows(session.context(), &count);
+  std::vector<lathe_profile_row> rows(begin, begin + count);
+  // Rows come in the order of the plan, which decides between equals.
+  std::vector<size_t> order(rows.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return rows[a].seconds != rows[b].seconds ? rows[a].seconds > rows[b].seconds : a < b;
+  });
+  double total = 0;
+  for (const lathe_profile_row &row : rows)
+    total += row.seconds;
+  std::printf("\nprofile: roof at %.0f GB/s and %.0f GFLOP/s (%s)\n", roof.gbs, roof.gflops,
+              roof.origin.c_str());
+  std::printf("%7s %10s %6s %9s %9s %6s  %-28s %s\n", "share", "us/call", "calls", "GB/s",
+              "GFLOP/s", "roof", "kernel (configuration)", "ONNX nodes");
+  json::Array list;
+  for (size_t at : order) {
+    const lathe_profile_row &row = rows[at];
+    if (!row.calls)
+      continue;
+    double each = row.seconds / double(row.calls);
+    double share = total > 0 ? row.seconds / total : 0;
+    double gbs = each > 0 ? row.bytes / each / 1e9 : 0, gflops = each > 0 ? row.flops / each / 1e9 : 0;
+    double ideal = std::max(row.bytes / (roof.gbs * 1e9), row.flops / (roof.gflops * 1e9));
+    double part = each > 0 ? ideal / each : 0;
+    std::string kernel = row.kernel ? row.kernel : "", config = row.config ? row.config : "";
+    std::string title = config.empty() ? kernel : kernel + " (" + config + ")";
+    std::string nodes = row.nodes ? row.nodes : "";
+    std::printf("%6.1f%% %10.2f %6llu %9.2f %9.2f %5.0f%%  %-28s %s\n", share * 100, each * 1e6,
+                static_cast<unsigned long long>(row.calls), gbs, gflops, part * 100, title.c_str(),
+                nodes.size() > 60 ? (nodes.substr(0, 57) + "...").c_str() : nodes.c_str());
+    list.push_back(json::Object{{"entry", row.entry ? row.entry : ""},
+                                {"kernel", json::fixUTF8(kernel)},
+                                {"config", json::fixUTF8(config)},
+                                {"nodes", json::fixUTF8(nodes)},
+                                {"calls", int64_t(row.calls)},
+                                {"us_per_call", each * 1e6},
+                                {"share", share},
+                                {"gb_per_s", gbs},
+                                {"gflop_per_s", gflops},
+                                {"roofline", part}});
+  }
+  return list;
+}
+
+json::Object countersObject(const lathe_counters &c) {
+  return json::Object{{"runs", int64_t(c.runs)},
+                      {"launches", int64_t(c.launches)},
+                      {"graph_launches", int64_t(c.graph_launches)},
+                      {"graphs_captured", int64_t(c.graphs_captured)},
+                      {"host_steps", int64_t(c.host_steps)},
+                      {"bytes_to_device", int64_t(c.bytes_to_device)},
+                      {"bytes_from_device", int64_t(c.bytes_from_device)},
+                      {"bytes_staged", int64_t(c.bytes_staged)},
+                      {"state_bytes_appended", int64_t(c.state_bytes_appended)},
+                      {"state_bytes_copied", int64_t(c.state_bytes_copied)}};
+}
+
+Status execute(BenchOptions options, const std::string &path) {
+  if (options.compile.targets.empty()) {
+    Result<std::string> target = targetOfDevice(options.session.device);
+    if (!target)
+      return target.status();
+    options.compile.targets.push_back(*target);
+  }
+  Result<Model> model = Model::open(path, options.compile);
+  if (!model)
+    return model.status();
+  Result<Session> session = Session::open(*model, options.session);
+  if (!session)
+    return session.status();
+  Result<std::vector<std::string>> names = expandEntries(options.entries);
+  if (!names)
+    return names.status();
+  if (names->empty())
+    names->push_back(model->plans.front().entry);
+
+  // All but the last entry of a chain bring the states to where the last one starts.
+  const engine::Plan *plan = nullptr;
+  std::vector<HostTensor> inputs;
+  for (size_t round = 0; round < names->size(); ++round) {
+    Result<const engine::Plan *> found = model->plan((*names)[round], session->target());
+    if (!found)
+      return found.status();
+    plan = *found;
+    Result<InputFiles> files = readInputs(options.inputs, *plan);
+    if (!files)
+      return files.status();
+    Result<std::vector<HostTensor>> made =
+        makeInputs(options.inputs, *files, *plan, session->stateLengths(*plan), int(round));
+    if (!made)
+      return made.status();
+    inputs = std::move(*made);
+    if (round + 1 == names->size())
+      break;
+    std::vector<lathe_tensor> views, outputs(plan->outputs.size());
+    for (const HostTensor &input : inputs)
+      views.push_back(viewOf(input));
+    LATHE_RETURN_IF_ERROR(toStatus(lathe_run(session->context(), plan->entry.c_str(), views.data(),
+                                             views.size(), outputs.data(), outputs.size())));
+  }
+
+  Bench bench(*session, *plan, inputs);
+  lathe_context_reset_counters(session->context());
+  Result<double> first = bench.once();
+  if (!first)
+    return first.status();
+  lathe_counters perRun = {};
+  lathe_context_counters(session->context(), &perRun);
+  Result<Latency> latency = measure(bench, options.seconds);
+  if (!latency)
+    return latency.status();
+  double median = latency->quantile(0.5);
+  int64_t rows = !inputs.empty() && !inputs[0].dims.empty() ? inputs[0].dims[0] : 1;
+
+  std::printf("%s: entry %s, target %s, device %s, %d threads\n", path.c_str(),
+              plan->entry.c_str(), session->target().c_str(), options.session.device.c_str(),
+              options.session.threads);
+  json::Array inputList;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    std::printf("  %s %s\n", plan->inputs[i].name.c_str(), describeType(inputs[i]).c_str());
+    inputList.push_back(json::Object{{"name", json::fixUTF8(plan->inputs[i].name)},
+                                     {"dtype", std::string(name(inputs[i].dtype))},
+                                     {"shape", json::Array(inputs[i].dims)}});
+  }
+  std::printf("latency in ms: min %.4f, mean %.4f, median %.4f, p90 %.4f, p99 %.4f (%zu runs; the "
+              "first %.3f)\n",
+              latency->ms.front(), latency->mean(), median, latency->quantile(0.9),
+              latency->quantile(0.99), latency->ms.size(), *first * 1e3);
+  std::printf("throughput: %.1f runs/s, %.1f rows/s\n", 1e3 / latency->mean(),
+              1e3 / latency->mean() * double(rows));
+  std::printf("memory: arena %s, states %s, weights %s, engine %s\n",
+              describeBytes(double(perRun.arena_bytes)).c_str(),
+              describeBytes(double(perRun.state_bytes)).c_str(),
+              describeBytes(double(perRun.weight_bytes)).c_str(),
+              describeBytes(double(model->file->fileBytes())).c_str());
+  std::printf("time: compile %.2f s%s, load %.1f ms\n", model->compileSeconds,
+              model->fromCache ? " (from the cache)" : model->compiled ? "" : " (an engine)",
+              session->loadSeconds() * 1e3);
+  std::printf("a run: %llu launches, %llu graph launches, %llu host steps, %llu state bytes "
+              "appended, %llu copied\n",
+              static_cast<unsigned long long>(perRun.launches),
+              static_cast<unsigned long long>(perRun.graph_launches),
+              static_cast<unsigned long long>(perRun.host_steps),
+              static_cast<unsigned long long>(perRun.state_bytes_appended),
+              static_cast<unsigned long long>(perRun.state_bytes_copied));
+
+  json::Object result{{"model", json::fixUTF8(path)},
+                      {"entry", plan->entry},
+                      {"target", session->target()},
+                      {"device", options.session.device},
+                      {"threads", options.session.threads},
+                      {"inputs", std::move(inputList)},
+                      {"runs", int64_t(latency->ms.size())},
+                      {"first_ms", *first * 1e3},
+                      {"min_ms", latency->ms.front()},
+                      {"mean_ms", latency->mean()},
+                      {"median_ms", median},
+                      {"p90_ms", latency->quantile(0.9)},
+                      {"p99_ms", latency->quantile(0.99)},
+                      {"runs_per_s", 1e3 / latency->mean()},
+                      {"rows_per_s", 1e3 / latency->mean() * double(rows)},
+                      {"arena_bytes", int64_t(perRun.arena_bytes)},
+                      {"state_bytes", int64_t(perRun.state_bytes)},
+                      {"weight_bytes", int64_t(perRun.weight_bytes)},
+                      {"engine_bytes", int64_t(model->file->fileBytes())},
+                      {"compile_ms", model->compileSeconds * 1e3},
+                      {"compile_cached", model->fromCache},
+                      {"load_ms", session->loadSeconds() * 1e3},
+                      {"counters_per_run", countersObject(perRun)}};
+  if (options.profile) {
+    lathe_context_profile(session->context(), 1);
+    auto begin = Clock::now();
+    for (int i = 0; i < 5 || secondsSince(begin) < options.seconds / 2; ++i)
+      if (Result<double> run = bench.once(); !run)
+        return run.status();
+    Roofline roof = rooflineOf(session->target(), options.session.threads);
+    if (options.peakGBs > 0)
+      roof.gbs = options.peakGBs, roof.origin = "given";
+    if (options.peakGFlops > 0)
+      roof.gflops = options.peakGFlops, roof.origin = "given";
+    result["roof_gb_per_s"] = roof.gbs;
+    result["roof_gflop_per_s"] = roof.gflops;
+    result["profile"] = profileTable(*session, roof);
+  }
+  if (options.jsonFile.empty())
+    return okStatus();
+  return writeFileAtomically(options.jsonFile,
+                             llvm::formatv("{0:2}\n", json::Value(std::move(result))).str());
+}
+
+} // namespace
+
+Status benchVerb(const std::vector<std::string> &arguments) {
+  Parser parser("bench", "MODEL|ENGINE [OPTIONS]",
+                "Measures one entry: warm-up, then latency, throughput and memory. States are set "
+                "back before each run.");
+  BenchOptions options;
+  parser.add("entry", "NAME[*COUNT]",
+             "The entry to measure (default: the first); of a chain the last, after the others ran",
+             options.entries);
+  parser.add("device", "cpu|cuda:0", "Where to run (default: cpu)", options.session.device);
+  parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
+  parser.add("seconds", "S", "How long to measure (default: 3)", options.seconds);
+  parser.add("json", "FILE", "Write the results as JSON: median_ms and so on", options.jsonFile);
+  parser.flag("profile", "Show a row a kernel: share, GB/s, GFLOP/s, part of the roofline, nodes",
+              options.profile);
+  parser.add("peak-gbs", "X", "Memory bandwidth for --profile (default: measured, or the GPU's)",
+             options.peakGBs);
+  parser.add("peak-gflops", "X", "f32 peak for --profile (default: measured, or the GPU's)",
+             options.peakGFlops);
+  parser.flag("no-graphs", "CUDA: launch kernels one by one", options.session.noGraphs);
+  options.inputs.addTo(parser);
+  addCompileOptions(parser, options.compile, /*withEntries=*/false);
+  parser.example("lathe bench model.lathe");
+  parser.example("lathe bench model.onnx --shape x=8x3x48x192 --threads 1 --seconds 5");
+  parser.example("lathe bench model.lathe --profile --json bench.json");
+  parser.example("lathe bench llama.lathe --entry prefill --entry decode");
+  bool done = false;
+  Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
+  if (!positional || done)
+    return positional.status();
+  if (positional->size() != 1)
+    return usageError("wants one model or engine; `lathe bench --help` has examples",
+                      "lathe bench");
+  if (options.compile.targets.size() == 1 && options.compile.targets[0] != "native")
+    options.session.target = options.compile.targets[0];
+  reproducer().files.push_back(positional->front());
+  reproduceOnCrash(reproducer());
+  return execute(std::move(options), positional->front());
+}
+
+} // namespace lathe::cli

@@ -1,0 +1,361 @@
+//===- Compare.cpp - lathe compare ----------------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Runs the model with a tap around every kernel, and computes each kernel's region
+// again through the reference on the inputs that the kernel really got. So an error
+// does not spread: the kernels that are wrong are those that made it wrong.
+//
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+#include "OnnxRuntime.h"
+#include "Results.h"
+#include "Verbs.h"
+
+#include "lathe/compiler/Compilation.h"
+#include "lathe/ir/Exec.h"
+#include "lathe/passes/EvaluateOp.h"
+#include "lathe/passes/Passes.h"
+
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <cmath>
+#include <cstdio>
+
+using namespace mlir;
+
+namespace lathe::cli {
+namespace {
+
+struct CompareOptions {
+  CompileOptions compile;
+  InputOptions inputs;
+  SessionOptions session;
+  std::vector<std::string> entries;
+  std::string against = "reference", fault;
+};
+
+/// What one kernel may differ by on the same inputs, of its largest result: the
+/// reference sums in f64.
+double boundOf(DType dtype) {
+  switch (dtype) {
+  case DType::F64:
+    return 1e-11;
+  case DType::F32:
+    return 5e-5;
+  case DType::F16:
+    return 2e-3;
+  case DType::BF16:
+    return 1.6e-2;
+  default:
+    return isFloat(dtype) ? 0.13 : 0;
+  }
+}
+
+/// Largest |got - want| as a part of max |want|; infinity where one is special.
+double errorOf(const HostTensor &got, const HostTensor &want, int64_t &at) {
+  double scale = 0, worst = 0;
+  at = -1;
+  for (int64_t i = 0, n = want.count(); i < n; ++i) {
+    double g = isFloat(want.dtype) ? got.real(i) : double(got.integer(i));
+    double w = isFloat(want.dtype) ? want.real(i) : double(want.integer(i));
+    if (std::isfinite(w))
+      scale = std::max(scale, std::fabs(w));
+    double error = g == w || (std::isnan(g) && std::isnan(w)) ? 0
+                   : std::isfinite(g) && std::isfinite(w)      ? std::fabs(g - w)
+                                                               : INFINITY;
+    if (error > worst) {
+      worst = error;
+      at = i;
+    }
+  }
+  return worst == 0 ? 0 : scale > 0 ? worst / scale : INFINITY;
+}
+
+/// Kernels and launches of one entry on one target, as the plan's IR has them.
+class Program {
+public:
+  static Result<Program> find(ModuleOp top, const std::string &entry, const std::string &target) {
+    Program result;
+    for (auto module : top.getOps<ModuleOp>()) {
+      auto name = module->getAttrOfType<StringAttr>(kTargetAttr);
+      if (!name || name.getValue() != target)
+        continue;
+      for (auto program : module.getOps<exec::ProgramOp>())
+        if (program.getSymName() == entry) {
+          result.module = module;
+          program.walk([&](exec::LaunchOp launch) { result.launches.push_back(launch); });
+          return result;
+        }
+    }
+    return internalError("the module has no program '" + entry + "' for " + target);
+  }
+
+  exec::LaunchOp launch(size_t i) const { return launches[i]; }
+  size_t size() const { return launches.size(); }
+  exec::KernelOp kernel(exec::LaunchOp launch) const {
+    return SymbolTable::lookupNearestSymbolFrom<exec::KernelOp>(module, launch.getKernelAttr());
+  }
+
+private:
+  ModuleOp module;
+  SmallVector<exec::LaunchOp> launches;
+};
+
+/// Collects what the taps show and judges each kernel when it has run.
+class Judge {
+public:
+  Judge(const Program &program, const engine::Plan &plan) : program(program), plan(plan) {}
+
+  static void tap(void *self, const lathe_tap *tap) { static_cast<Judge *>(self)->see(*tap); }
+
+  struct Wrong {
+    size_t launch;
+    std::string kernel, config, nodes, what;
+  };
+  std::vector<Wrong> wrong;
+  std::vector<std::string> skipped;
+  double worst = 0;
+  size_t judged = 0;
+
+private:
+  void see(const lathe_tap &tap) {
+    if (tap.kind == LATHE_TAP_BEFORE) {
+      before.clear();
+      for (size_t i = 0; i < tap.count; ++i)
+        before.push_back(copyOf(tap.tensors[i]));
+    } else if (tap.kind == LATHE_TAP_AFTER) {
+      judge(tap);
+      ++next;
+    }
+  }
+
+  void judge(const lathe_tap &tap) {
+    if (next >= program.size())
+      return;
+    exec::LaunchOp launch = program.launch(next);
+    exec::KernelOp kernel = program.kernel(launch);
+    Block &body = kernel.getBody().front();
+    std::map<std::string, int64_t> symbols;
+    for (const engine::Kernel &k : plan.kernels)
+      if (k.name == tap.name)
+        for (size_t i = 0; i < k.symbols.size() && i < tap.symbol_count; ++i)
+          symbols[k.symbols[i]] = tap.symbols[i];
+    std::vector<HostTensor> inputs(before.begin(), before.begin() + body.getNumArguments());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      // A packed weight lies in an order of its own; the region means the model's.
+      auto buffer = launch.getBuffers()[i].getDefiningOp<exec::BufferOp>();
+      if (!buffer || !buffer.getValue() || !buffer.getPacking())
+        continue;
+      Result<HostTensor> weight =
+          hostTensorOf(*buffer.getValue(), body.getArgument(unsigned(i)).getType(),
+                       kernel->getContext());
+      if (!weight)
+        return skip(tap, weight.status().str());
+      inputs[i] = std::move(*weight);
+    }
+    Result<std::vector<HostTensor>> want = evaluateRegion(body, inputs, symbols);
+    if (!want)
+      return skip(tap, want.status().str());
+    ++judged;
+    for (size_t i = 0; i < want->size(); ++i) {
+      HostTensor got = copyOf(tap.tensors[inputs.size() + i]);
+      std::string what = checkOne(got, (*want)[i]);
+      if (what.empty())
+        continue;
+      wrong.push_back({next, tap.name, tap.config ? tap.config : "", tap.nodes ? tap.nodes : "",
+                       "result " + std::to_string(i) + " " + describeType((*want)[i]) + ": " +
+                           what});
+      break;
+    }
+  }
+
+  std::string checkOne(const HostTensor &got, const HostTensor &want) {
+    if (got.dtype != want.dtype || got.count() != want.count())
+      return "is " + describeType(got);
+    int64_t at = -1;
+    double error = errorOf(got, want, at);
+    if (error <= boundOf(want.dtype)) {
+      worst = std::max(worst, error);
+      return "";
+    }
+    char text[160];
+    bool real = isFloat(want.dtype);
+    std::snprintf(text, sizeof text, "worst at %lld: %.9g, the reference has %.9g",
+                  static_cast<long long>(at), real ? got.real(at) : double(got.integer(at)),
+                  real ? want.real(at) : double(want.integer(at)));
+    return text;
+  }
+
+  void skip(const lathe_tap &tap, const std::string &why) {
+    skipped.push_back(std::string(tap.name) + ": " + why);
+  }
+
+  const Program &program;
+  const engine::Plan &plan;
+  std::vector<HostTensor> before;
+  size_t next = 0;
+};
+
+/// Makes a kernel of the plan compute something else: floats y * 1.25 + 1, integers
+/// y + 1, bools the opposite.
+Status injectFault(ModuleOp top, const std::string &name) {
+  bool found = false;
+  top.walk([&](exec::KernelOp kernel) {
+    if (kernel.getSymName() != name)
+      return;
+    found = true;
+    Operation *yield = kernel.getBody().front().getTerminator();
+    OpBuilder b(yield);
+    Location loc = yield->getLoc();
+    for (OpOperand &operand : yield->getOpOperands()) {
+      Value value = operand.get();
+      Type element = elementTypeOf(value);
+      auto constant = [&](double number) -> Value {
+        auto type = tensorType(element, ArrayRef<int64_t>());
+        TypedAttr scalar = llvm::isa<FloatType>(element) ? TypedAttr(b.getFloatAttr(element, number))
+                                                         : b.getIntegerAttr(element, int64_t(number));
+        return ConstantOp::create(b, loc, type, DenseElementsAttr::get(type, Attribute(scalar)));
+      };
+      if (element.isInteger(1)) {
+        value = NotOp::create(b, loc, value.getType(), value);
+      } else {
+        if (llvm::isa<FloatType>(element))
+          value = MulOp::create(b, loc, value.getType(), value, constant(1.25));
+        value = AddOp::create(b, loc, value.getType(), value, constant(1));
+      }
+      operand.set(value);
+    }
+  });
+  return found ? okStatus() : usageError("the plan has no such kernel", "'" + name + "'");
+}
+
+Status execute(const CompareOptions &options, const std::string &path) {
+  CompileOptions compile = options.compile;
+  if (compile.targets.empty()) {
+    Result<std::string> target = targetOfDevice(options.session.device);
+    if (!target)
+      return target.status();
+    compile.targets.push_back(*target);
+  }
+  if (isEngineFile(path))
+    return usageError("compare wants the model: an engine has no kernel regions to replay", path);
+  Result<std::unique_ptr<Compilation>> compilation = Compilation::open(path, compile);
+  if (!compilation)
+    return compilation.status();
+  LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Plan));
+  OwningOpRef<ModuleOp> truth((*compilation)->module().clone());
+  if (!options.fault.empty())
+    LATHE_RETURN_IF_ERROR(injectFault((*compilation)->module(), options.fault));
+  LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Codegen));
+  Result<std::string> bytes = (*compilation)->engine();
+  if (!bytes)
+    return bytes.status();
+  Model model;
+  model.path = path;
+  model.compiled = true;
+  model.bytes = std::move(*bytes);
+  auto file = engine::EngineReader::fromMemory(model.bytes);
+  if (!file)
+    return file.status();
+  model.file = *file;
+  Result<std::vector<engine::Plan>> plans = model.file->plans();
+  if (!plans)
+    return plans.status();
+  model.plans = std::move(*plans);
+  Result<Session> session = Session::open(model, options.session);
+  if (!session)
+    return session.status();
+  Result<std::vector<std::string>> names = expandEntries(options.entries);
+  if (!names)
+    return names.status();
+  if (names->empty())
+    names->push_back(model.plans.front().entry);
+
+  bool anyWrong = false;
+  for (size_t round = 0; round < names->size(); ++round) {
+    Result<const engine::Plan *> plan = model.plan((*names)[round], session->target());
+    if (!plan)
+      return plan.status();
+    Result<Program> program = Program::find(*truth, (*plan)->entry, session->target());
+    if (!program)
+      return program.status();
+    Result<InputFiles> files = readInputs(options.inputs, **plan);
+    if (!files)
+      return files.status();
+    Result<std::vector<HostTensor>> inputs = makeInputs(
+        options.inputs, *files, **plan, session->stateLengths(**plan), int(round));
+    if (!inputs)
+      return inputs.status();
+    Judge judge(*program, **plan);
+    lathe_context_set_tap(session->context(), &Judge::tap, &judge);
+    std::vector<lathe_tensor> in, out((*plan)->outputs.size());
+    for (const HostTensor &input : *inputs)
+      in.push_back(viewOf(input));
+    Status ran = toStatus(lathe_run(session->context(), (*plan)->entry.c_str(), in.data(),
+                                    in.size(), out.data(), out.size()));
+    lathe_context_set_tap(session->context(), nullptr, nullptr);
+    LATHE_RETURN_IF_ERROR(ran);
+    std::printf("%s: %zu kernel launches, %zu replayed, worst error %.2g of the largest value\n",
+                (*plan)->entry.c_str(), program->size(), judge.judged, judge.worst);
+    for (const std::string &text : judge.skipped)
+      std::printf("  not replayed: %s\n", text.c_str());
+    for (size_t i = 0; i < judge.wrong.size(); ++i) {
+      const Judge::Wrong &w = judge.wrong[i];
+      std::printf("  %s: launch %zu, kernel %s (%s), ONNX nodes %s\n    %s\n",
+                  i ? "also wrong" : "first wrong", w.launch, w.kernel.c_str(), w.config.c_str(),
+                  w.nodes.empty() ? "-" : w.nodes.c_str(), w.what.c_str());
+    }
+    anyWrong |= !judge.wrong.empty();
+    if (options.against == "onnxruntime") {
+      std::vector<HostTensor> outputs;
+      for (const lathe_tensor &tensor : out)
+        outputs.push_back(copyOf(tensor));
+      Result<bool> agrees = compareWithOnnxRuntime(path, **plan, *inputs, outputs);
+      if (!agrees)
+        return agrees.status();
+      anyWrong |= !*agrees;
+    }
+  }
+  std::printf("%s\n", anyWrong ? "FAILED" : "PASSED");
+  return anyWrong ? Status(ErrorCode::Mismatch, "") : okStatus();
+}
+
+} // namespace
+
+Status compareVerb(const std::vector<std::string> &arguments) {
+  Parser parser("compare", "MODEL [OPTIONS]",
+                "Runs a model, taps every kernel, replays each on the inputs it got through the "
+                "reference, and names the first that is wrong with its ONNX nodes.");
+  CompareOptions options;
+  parser.add("against", "reference|onnxruntime",
+             "What is right (default: reference). onnxruntime: the model's outputs as well, by "
+             "the Python package",
+             [&](const std::string &value) {
+               options.against = value;
+               return value == "reference" || value == "onnxruntime"
+                          ? okStatus()
+                          : usageError("wants reference or onnxruntime, not '" + value + "'",
+                                       "--against");
+             });
+  parser.add("entry", "NAME[*COUNT]", "The entries to run, in one context", options.entries);
+  parser.add("device", "cpu|cuda:0", "Where to run (default: cpu)", options.session.device);
+  parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
+  options.inputs.addTo(parser);
+  addCompileOptions(parser, options.compile, /*withEntries=*/false);
+  parser.hidden("inject-fault", options.fault);
+  parser.example("lathe compare model.onnx");
+  parser.example("lathe compare model.onnx --data test_data_set_0 --device cuda:0");
+  parser.example("lathe compare model.onnx --shape x=1x3x48x97 --against=onnxruntime");
+  bool done = false;
+  Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
+  if (!positional || done)
+    return positional.status();
+  if (positional->size() != 1)
+    return usageError("wants one model; `lathe compare --help` has examples", "lathe compare");
+  reproducer().files.push_back(positional->front());
+  reproduceOnCrash(reproducer());
+  return execute(options, positional->front());
+}
+
+} // namespace lathe::cli

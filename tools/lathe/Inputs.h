@@ -1,0 +1,50 @@
+//===- Inputs.h - what an entry is fed with ---------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_TOOLS_LATHE_INPUTS_H
+#define LATHE_TOOLS_LATHE_INPUTS_H
+
+#include "Options.h"
+#include "Session.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lathe::cli {
+
+/// The options of run, bench and compare that say what the inputs are.
+struct InputOptions {
+  std::vector<std::string> files;  ///< NAME=FILE.npy or FILE.pb
+  std::vector<std::string> shapes; ///< NAME=1x3x224x224
+  std::string dataFolder;          ///< test_data_set_N
+  int seed = 0;
+  void addTo(Parser &parser);
+};
+
+/// Files that were read, and expectations.
+struct InputFiles {
+  std::map<std::string, HostTensor> named;
+  std::vector<HostTensor> byPosition; ///< input_N.pb without a name that fits
+  std::map<std::string, std::vector<int64_t>> shapes;
+  std::vector<std::optional<HostTensor>> expected; ///< output_N.pb, in graph order
+};
+
+/// Reads all files. Types come from the plan where a file does not say (.npy of bf16).
+Result<InputFiles> readInputs(const InputOptions &options, const engine::Plan &plan);
+
+/// The inputs of a run in the plan's order. What no file gives is random: floats in
+/// [-1, 1), integers and bools 0 or 1 (an index, a mask and a token all allow those). A
+/// dimension that nothing decides has the size it was optimised for. The same seed,
+/// entry and `round` give the same values.
+Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const InputFiles &files,
+                                           const engine::Plan &plan,
+                                           const std::map<std::string, int64_t> &stateLengths,
+                                           int round);
+
+/// "entry*COUNT" texts as a list of names.
+Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts);
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_INPUTS_H

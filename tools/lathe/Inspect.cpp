@@ -1,0 +1,135 @@
+//===- Inspect.cpp - lathe inspect ----------------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "InspectTables.h"
+#include "Results.h"
+#include "Session.h"
+#include "Verbs.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+#include <cstdio>
+
+namespace lathe::cli {
+namespace {
+
+namespace json = llvm::json;
+
+struct InspectOptions {
+  CompileOptions compile;
+  bool asJson = false, entries = false, plan = false, memory = false, kernels = false;
+  std::string source;
+};
+
+Status printSource(const Model &model, const std::string &kernel) {
+  std::string known;
+  bool found = false;
+  for (const engine::EngineReader::Section &section : model.file->sections()) {
+    if (section.type != engine::SectionType::Debug || section.name != "sources")
+      continue;
+    Result<engine::Archive> archive = engine::parseArchive(section.bytes, section.name);
+    if (!archive)
+      return archive.status();
+    for (const auto &[name, text] : *archive) {
+      known += (known.empty() ? "" : ", ") + name;
+      // A kernel's variants follow it: "gemm_0", "gemm_0.1".
+      if (name != kernel && name.rfind(kernel + ".", 0) != 0)
+        continue;
+      found = true;
+      const char *comment = section.target.rfind("sm_", 0) == 0 ? "//" : ";";
+      std::printf("%s %s for %s\n%.*s\n", comment, name.c_str(), section.target.c_str(),
+                  int(text.size()), text.data());
+    }
+  }
+  return found ? okStatus() : usageError("there is no such kernel; there are " + known,
+                                         "'" + kernel + "'");
+}
+
+std::string optionsOf(const Model &model) {
+  const auto *section = model.file->find(engine::SectionType::Metadata, "options");
+  return section ? std::string(section->bytes) : "{}";
+}
+
+Status execute(const InspectOptions &options, const std::string &path) {
+  Result<Model> model = Model::open(path, options.compile);
+  if (!model)
+    return model.status();
+  if (!options.source.empty())
+    return printSource(*model, options.source);
+  bool all = !options.entries && !options.plan && !options.memory && !options.kernels;
+  bool entries = options.entries || all, kernels = options.kernels || all;
+  if (options.asJson) {
+    json::Object result{{"file", json::fixUTF8(path)},
+                        {"build_id", model->file->buildId()},
+                        {"bytes", int64_t(model->file->fileBytes())}};
+    if (llvm::Expected<json::Value> parsed = json::parse(optionsOf(*model)))
+      result["options"] = std::move(*parsed);
+    else
+      llvm::consumeError(parsed.takeError());
+    json::Array list;
+    for (const engine::Plan &plan : model->plans) {
+      json::Object object{{"entry", json::fixUTF8(plan.entry)}, {"target", plan.target}};
+      if (entries)
+        object["ports"] = entryObject(plan);
+      if (options.plan || all)
+        object["steps"] = planArray(plan);
+      if (options.memory || all)
+        object["memory"] = memoryObject(plan);
+      if (kernels)
+        object["kernels"] = kernelArray(plan);
+      list.push_back(std::move(object));
+    }
+    result["plans"] = std::move(list);
+    std::printf("%s\n", llvm::formatv("{0:2}", json::Value(std::move(result))).str().c_str());
+    return okStatus();
+  }
+  std::printf("%s: %s, made by %s\noptions: %s\n", path.c_str(),
+              describeBytes(double(model->file->fileBytes())).c_str(),
+              model->file->buildId().c_str(), optionsOf(*model).c_str());
+  for (const engine::Plan &plan : model->plans) {
+    std::printf("\nentry %s for %s\n", plan.entry.c_str(), plan.target.c_str());
+    if (entries)
+      printEntry(plan);
+    if (options.plan)
+      printPlan(plan);
+    if (options.memory)
+      printMemory(plan);
+    if (kernels)
+      printKernels(plan);
+  }
+  return okStatus();
+}
+
+} // namespace
+
+Status inspectVerb(const std::vector<std::string> &arguments) {
+  Parser parser("inspect", "MODEL|ENGINE [OPTIONS]",
+                "Shows what is in an engine (a model is compiled in memory first). Without "
+                "options: entries and kernels.");
+  InspectOptions options;
+  parser.flag("entries", "Inputs, outputs, states, symbols with bounds, guards", options.entries);
+  parser.flag("plan", "The steps in order, with their buffers and ONNX nodes", options.plan);
+  parser.flag("memory", "Arenas, buffers and states: the formulas, and bytes at the usual sizes",
+              options.memory);
+  parser.flag("kernels", "A row a kernel: variants, grid, traffic, ONNX nodes", options.kernels);
+  parser.add("source", "KERNEL", "The source of a kernel: CUDA C++, or LLVM IR for a CPU",
+             options.source);
+  parser.flag("json", "Print JSON", options.asJson);
+  addCompileOptions(parser, options.compile, /*withEntries=*/true);
+  parser.example("lathe inspect model.lathe");
+  parser.example("lathe inspect model.onnx --target=sm_90a --kernels");
+  parser.example("lathe inspect model.lathe --memory");
+  parser.example("lathe inspect model.lathe --source matmul_0");
+  parser.example("lathe inspect model.lathe --json --plan");
+  bool done = false;
+  Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
+  if (!positional || done)
+    return positional.status();
+  if (positional->size() != 1)
+    return usageError("wants one model or engine; `lathe inspect --help` has examples",
+                      "lathe inspect");
+  reproducer().files.push_back(positional->front());
+  reproduceOnCrash(reproducer());
+  return execute(options, positional->front());
+}
+
+} // namespace lathe::cli

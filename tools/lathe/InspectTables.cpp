@@ -1,0 +1,421 @@
+//===- InspectTables.cpp - parts of a plan for people and as JSON ---------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "InspectTables.h"
+
+#include "Results.h"
+
+#include <cstdio>
+#include <map>
+#include <set>
+
+namespace lathe::cli {
+namespace {
+
+namespace json = llvm::json;
+using namespace engine;
+
+/// Values of a formula at the sizes that were optimised for; -1 when it has none.
+class Sizes {
+public:
+  explicit Sizes(const Plan &plan) {
+    std::vector<int64_t> optima = optimalSizes(plan);
+    for (size_t i = 0; i < plan.symbols.size(); ++i)
+      values[plan.symbols[i].name] = optima[i];
+  }
+  int64_t operator()(const DimExpr &expr) const {
+    Result<int64_t> value = expr.evaluate(values);
+    return value ? *value : -1;
+  }
+  std::string str() const {
+    std::string out;
+    for (const auto &[name, value] : values)
+      out += (out.empty() ? "" : ", ") + name + "=" + std::to_string(value);
+    return out;
+  }
+
+private:
+  std::map<std::string, int64_t> values;
+};
+
+const char *kindName(BufferKind kind) {
+  constexpr const char *names[] = {"arena",  "input", "output",    "weight",
+                                   "state",  "host",  "workspace", "view"};
+  return names[size_t(kind)];
+}
+
+const char *originName(SymbolOrigin origin) {
+  constexpr const char *names[] = {"input", "state length", "bound", "iteration", "constant"};
+  return names[size_t(origin)];
+}
+
+std::string joined(const std::vector<std::string> &names, const char *separator = ", ") {
+  std::string out;
+  for (const std::string &name : names)
+    out += (out.empty() ? "" : separator) + name;
+  return out;
+}
+
+std::string bufferText(const Plan &plan, int32_t index) {
+  const Buffer &buffer = plan.buffers[size_t(index)];
+  return buffer.name + " " + std::string(name(buffer.dtype)) + describeDims(buffer.dims);
+}
+
+std::string buffersText(const Plan &plan, const std::vector<int32_t> &indices) {
+  std::vector<std::string> texts;
+  for (int32_t index : indices)
+    texts.push_back(bufferText(plan, index));
+  return joined(texts);
+}
+
+std::string stepText(const Plan &plan, const Step &step) {
+  struct Visitor {
+    const Plan &plan;
+    std::string operator()(const LaunchStep &s) const {
+      return "launch " + plan.kernels[size_t(s.kernel)].name + "(" + buffersText(plan, s.buffers) +
+             ")";
+    }
+    std::string operator()(const HostOpStep &s) const {
+      return "host " + s.name + "(" + buffersText(plan, s.inputs) + ") -> " +
+             buffersText(plan, s.outputs);
+    }
+    std::string operator()(const CopyStep &s) const {
+      return "copy " + bufferText(plan, s.source) + " to " + bufferText(plan, s.target);
+    }
+    std::string operator()(const BindStep &s) const {
+      return "bind " + plan.symbols[size_t(s.symbol)].name + " = " + bufferText(plan, s.buffer) +
+             " at " + std::to_string(s.element);
+    }
+    std::string operator()(const GuardStep &s) const {
+      return "guard " + describeGuard({s.guard.condition}) + ": " + s.guard.message;
+    }
+    std::string operator()(const AdvanceStateStep &s) const {
+      return "advance " + plan.states[size_t(s.state)].name + " by " + s.by.str();
+    }
+    std::string operator()(const TapStep &s) const {
+      return "tap " + s.name + " " + bufferText(plan, s.buffer);
+    }
+    std::string operator()(const CustomCallStep &s) const {
+      return "call " + s.name + "(" + buffersText(plan, s.inputs) + ") -> " +
+             buffersText(plan, s.outputs);
+    }
+    std::string operator()(const IfStep &s) const {
+      return "if " + bufferText(plan, s.condition) + " block " + std::to_string(s.thenBlock) +
+             " else block " + std::to_string(s.elseBlock);
+    }
+    std::string operator()(const LoopStep &s) const {
+      return "loop block " + std::to_string(s.body);
+    }
+  };
+  return std::visit(Visitor{plan}, step.op);
+}
+
+/// Launches of each kernel in the plan, and the ONNX nodes of all of them.
+struct KernelUse {
+  int64_t launches = 0;
+  std::vector<std::string> nodes;
+};
+
+std::vector<KernelUse> kernelUses(const Plan &plan) {
+  std::vector<KernelUse> uses(plan.kernels.size());
+  for (const Block &block : plan.blocks)
+    for (const Step &step : block)
+      if (const auto *launch = std::get_if<LaunchStep>(&step.op)) {
+        KernelUse &use = uses[size_t(launch->kernel)];
+        ++use.launches;
+        use.nodes.insert(use.nodes.end(), step.nodes.begin(), step.nodes.end());
+      }
+  return uses;
+}
+
+std::string gridText(const KernelVariant &variant) {
+  std::string out;
+  for (const Launch &launch : variant.launches) {
+    std::string grid = launch.grid[0].str();
+    if (launch.grid[1].constant() != 1 || launch.grid[2].constant() != 1)
+      grid += " x " + launch.grid[1].str() + " x " + launch.grid[2].str();
+    out += (out.empty() ? "" : "; ") + grid;
+    int64_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+    if (threads != 1)
+      out += " of " + std::to_string(threads);
+  }
+  return out;
+}
+
+/// First and last step that touches each buffer (through views too), -1 when none does.
+std::vector<std::pair<int, int>> lifetimes(const Plan &plan) {
+  std::vector<std::pair<int, int>> life(plan.buffers.size(), {-1, -1});
+  int step = 0;
+  auto touch = [&](int32_t index) {
+    while (index >= 0) {
+      auto &[first, last] = life[size_t(index)];
+      first = first < 0 ? step : first;
+      last = step;
+      const Buffer &buffer = plan.buffers[size_t(index)];
+      index = buffer.kind == BufferKind::View ? buffer.index : -1;
+    }
+  };
+  auto touchAll = [&](const std::vector<int32_t> &indices) {
+    for (int32_t index : indices)
+      touch(index);
+  };
+  for (const Block &block : plan.blocks)
+    for (const Step &s : block) {
+      if (const auto *launch = std::get_if<LaunchStep>(&s.op))
+        touchAll(launch->buffers);
+      else if (const auto *host = std::get_if<HostOpStep>(&s.op))
+        touchAll(host->inputs), touchAll(host->outputs);
+      else if (const auto *call = std::get_if<CustomCallStep>(&s.op))
+        touchAll(call->inputs), touchAll(call->outputs);
+      else if (const auto *copy = std::get_if<CopyStep>(&s.op))
+        touch(copy->source), touch(copy->target);
+      else if (const auto *bind = std::get_if<BindStep>(&s.op))
+        touch(bind->buffer);
+      ++step;
+    }
+  return life;
+}
+
+int64_t weightBytes(const Plan &plan) {
+  int64_t sum = 0;
+  std::set<std::pair<std::string, uint64_t>> seen;
+  for (const Weight &weight : plan.weights)
+    if (seen.insert({weight.section, weight.offset}).second)
+      sum += int64_t(weight.bytes);
+  return sum;
+}
+
+std::string bytesAt(int64_t bytes) { return bytes < 0 ? "?" : describeBytes(double(bytes)); }
+
+json::Array dimsArray(const std::vector<DimExpr> &dims) {
+  json::Array list;
+  for (const DimExpr &dim : dims)
+    list.push_back(dim.str());
+  return list;
+}
+
+json::Array portsArray(const std::vector<Port> &ports) {
+  json::Array list;
+  for (const Port &port : ports)
+    list.push_back(json::Object{{"name", json::fixUTF8(port.name)},
+                                {"dtype", std::string(name(port.dtype))},
+                                {"dims", dimsArray(port.dims)}});
+  return list;
+}
+
+json::Array nodesArray(const std::vector<std::string> &nodes) {
+  json::Array list;
+  for (const std::string &node : nodes)
+    list.push_back(json::fixUTF8(node));
+  return list;
+}
+
+} // namespace
+
+std::string describeGuard(const std::vector<Condition> &guard) {
+  std::string out;
+  for (const Condition &condition : guard) {
+    out += out.empty() ? "" : " && ";
+    switch (condition.kind) {
+    case Condition::Kind::LessEqual:
+      out += condition.lhs.str() + " <= " + condition.rhs.str();
+      break;
+    case Condition::Kind::Equal:
+      out += condition.lhs.str() + " == " + condition.rhs.str();
+      break;
+    case Condition::Kind::Divisible:
+      out += condition.lhs.str() + " % " + condition.rhs.str() + " == 0";
+      break;
+    }
+  }
+  return out.empty() ? "otherwise" : out;
+}
+
+std::string describeDims(const std::vector<DimExpr> &dims) {
+  std::string out = "[";
+  for (size_t i = 0; i < dims.size(); ++i)
+    out += (i ? ", " : "") + dims[i].str();
+  return out + "]";
+}
+
+void printEntry(const Plan &plan) {
+  for (const Port &port : plan.inputs)
+    std::printf("  input  %s %s%s\n", port.name.c_str(), std::string(name(port.dtype)).c_str(),
+                describeDims(port.dims).c_str());
+  for (const Port &port : plan.outputs)
+    std::printf("  output %s %s%s\n", port.name.c_str(), std::string(name(port.dtype)).c_str(),
+                describeDims(port.dims).c_str());
+  for (const State &state : plan.states)
+    std::printf("  state  %s %s%s, grows along axis %d\n", state.name.c_str(),
+                std::string(name(state.dtype)).c_str(), describeDims(state.physical).c_str(),
+                state.axis);
+  for (const Symbol &symbol : plan.symbols) {
+    std::string top = symbol.max == DimRange::kUnbounded ? "" : std::to_string(symbol.max);
+    std::printf("  size   %s from %lld to %s, usually %lld (%s)\n", symbol.name.c_str(),
+                static_cast<long long>(symbol.min), top.empty() ? "any" : top.c_str(),
+                static_cast<long long>(symbol.opt), originName(symbol.origin));
+  }
+  for (const Guard &guard : plan.guards)
+    std::printf("  guard  %s: %s%s%s\n", describeGuard({guard.condition}).c_str(),
+                guard.message.c_str(), guard.location.empty() ? "" : ", at ",
+                guard.location.c_str());
+}
+
+void printPlan(const Plan &plan) {
+  for (size_t b = 0; b < plan.blocks.size(); ++b) {
+    if (plan.blocks.size() > 1)
+      std::printf("  block %zu\n", b);
+    for (size_t i = 0; i < plan.blocks[b].size(); ++i) {
+      const Step &step = plan.blocks[b][i];
+      std::printf("  %4zu %s%s%s\n", i, stepText(plan, step).c_str(),
+                  step.nodes.empty() ? "" : "  # ", joined(step.nodes).c_str());
+    }
+  }
+}
+
+void printMemory(const Plan &plan) {
+  Sizes sizes(plan);
+  std::printf("  memory at %s\n", sizes.str().empty() ? "fixed sizes" : sizes.str().c_str());
+  for (size_t i = 0; i < plan.arenas.size(); ++i)
+    std::printf("  %s arena %zu: %s = %s\n", plan.arenas[i].onHost ? "host" : "device", i,
+                bytesAt(sizes(plan.arenas[i].bytes)).c_str(), plan.arenas[i].bytes.str().c_str());
+  std::printf("  weights: %s in %zu pieces\n", describeBytes(double(weightBytes(plan))).c_str(),
+              plan.weights.size());
+  for (const State &state : plan.states) {
+    DimExpr elements = product(state.physical);
+    std::printf("  state %s: %s = %s of %s\n", state.name.c_str(),
+                bytesAt(sizes(elements) < 0 ? -1 : byteSize(state.dtype, sizes(elements))).c_str(),
+                elements.str().c_str(), std::string(name(state.dtype)).c_str());
+  }
+  std::vector<std::pair<int, int>> life = lifetimes(plan);
+  std::printf("  %-9s %-9s %10s %10s  %-24s %s\n", "kind", "steps", "offset", "bytes", "value",
+              "offset = , bytes = ");
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer &buffer = plan.buffers[i];
+    if (buffer.kind == BufferKind::Weight)
+      continue;
+    std::string steps = life[i].first < 0 ? "-"
+                                          : std::to_string(life[i].first) + "-" +
+                                                std::to_string(life[i].second);
+    std::printf("  %-9s %-9s %10lld %10lld  %-24s %s, %s\n", kindName(buffer.kind), steps.c_str(),
+                static_cast<long long>(sizes(buffer.offset)),
+                static_cast<long long>(sizes(buffer.bytes)), buffer.name.c_str(),
+                buffer.offset.str().c_str(), buffer.bytes.str().c_str());
+  }
+}
+
+void printKernels(const Plan &plan) {
+  std::vector<KernelUse> uses = kernelUses(plan);
+  int64_t launches = 0;
+  for (const KernelUse &use : uses)
+    launches += use.launches;
+  std::printf("  %zu kernels, %lld launches\n", plan.kernels.size(),
+              static_cast<long long>(launches));
+  std::printf("  %-24s %5s  %-24s %-28s %s\n", "kernel", "times", "configuration", "blocks",
+              "when; ONNX nodes");
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const Kernel &kernel = plan.kernels[i];
+    for (size_t v = 0; v < kernel.variants.size(); ++v) {
+      const KernelVariant &variant = kernel.variants[v];
+      std::string rest = kernel.variants.size() > 1 ? describeGuard(variant.guard) : "";
+      if (v == 0)
+        rest += (rest.empty() ? "" : "; ") + joined(uses[i].nodes);
+      std::string times = v == 0 ? std::to_string(uses[i].launches) : "";
+      std::printf("  %-24s %5s  %-24s %-28s %s\n", v == 0 ? kernel.name.c_str() : "",
+                  times.c_str(), variant.config.c_str(), gridText(variant).c_str(), rest.c_str());
+    }
+  }
+}
+
+json::Object entryObject(const Plan &plan) {
+  json::Array symbols, states, guards;
+  for (const Symbol &symbol : plan.symbols) {
+    json::Object object{{"name", symbol.name},
+                        {"min", symbol.min},
+                        {"opt", symbol.opt},
+                        {"multiple_of", symbol.multipleOf},
+                        {"origin", originName(symbol.origin)}};
+    object["max"] = symbol.max == DimRange::kUnbounded ? json::Value(nullptr)
+                                                       : json::Value(symbol.max);
+    symbols.push_back(std::move(object));
+  }
+  for (const State &state : plan.states)
+    states.push_back(json::Object{{"name", json::fixUTF8(state.name)},
+                                  {"dtype", std::string(name(state.dtype))},
+                                  {"dims", dimsArray(state.physical)},
+                                  {"axis", state.axis},
+                                  {"capacity", state.capacity.str()}});
+  for (const Guard &guard : plan.guards)
+    guards.push_back(json::Object{{"condition", describeGuard({guard.condition})},
+                                  {"message", json::fixUTF8(guard.message)},
+                                  {"location", json::fixUTF8(guard.location)}});
+  return json::Object{{"inputs", portsArray(plan.inputs)},
+                      {"outputs", portsArray(plan.outputs)},
+                      {"symbols", std::move(symbols)},
+                      {"states", std::move(states)},
+                      {"guards", std::move(guards)}};
+}
+
+json::Array planArray(const Plan &plan) {
+  json::Array blocks;
+  for (const Block &block : plan.blocks) {
+    json::Array steps;
+    for (const Step &step : block)
+      steps.push_back(json::Object{{"step", json::fixUTF8(stepText(plan, step))},
+                                   {"nodes", nodesArray(step.nodes)}});
+    blocks.push_back(std::move(steps));
+  }
+  return blocks;
+}
+
+json::Object memoryObject(const Plan &plan) {
+  Sizes sizes(plan);
+  json::Array arenas, buffers;
+  for (const Arena &arena : plan.arenas)
+    arenas.push_back(json::Object{{"formula", arena.bytes.str()},
+                                  {"bytes", sizes(arena.bytes)},
+                                  {"on_host", arena.onHost}});
+  std::vector<std::pair<int, int>> life = lifetimes(plan);
+  for (size_t i = 0; i < plan.buffers.size(); ++i) {
+    const Buffer &buffer = plan.buffers[i];
+    buffers.push_back(json::Object{{"name", json::fixUTF8(buffer.name)},
+                                   {"kind", kindName(buffer.kind)},
+                                   {"index", buffer.index},
+                                   {"dtype", std::string(name(buffer.dtype))},
+                                   {"dims", dimsArray(buffer.dims)},
+                                   {"offset_formula", buffer.offset.str()},
+                                   {"bytes_formula", buffer.bytes.str()},
+                                   {"offset", sizes(buffer.offset)},
+                                   {"bytes", sizes(buffer.bytes)},
+                                   {"first_step", life[i].first},
+                                   {"last_step", life[i].second}});
+  }
+  return json::Object{{"sizes", sizes.str()},
+                      {"arenas", std::move(arenas)},
+                      {"weight_bytes", weightBytes(plan)},
+                      {"buffers", std::move(buffers)}};
+}
+
+json::Array kernelArray(const Plan &plan) {
+  std::vector<KernelUse> uses = kernelUses(plan);
+  Sizes sizes(plan);
+  json::Array list;
+  for (size_t i = 0; i < plan.kernels.size(); ++i) {
+    const Kernel &kernel = plan.kernels[i];
+    json::Array variants;
+    for (const KernelVariant &variant : kernel.variants)
+      variants.push_back(json::Object{{"guard", describeGuard(variant.guard)},
+                                      {"config", variant.config},
+                                      {"grid", gridText(variant)},
+                                      {"workspace", variant.workspaceBytes.str()},
+                                      {"status", variant.status}});
+    list.push_back(json::Object{{"name", json::fixUTF8(kernel.name)},
+                                {"launches", uses[i].launches},
+                                {"flops", kernel.flops.str()},
+                                {"bytes", kernel.bytes.str()},
+                                {"nodes", nodesArray(uses[i].nodes)},
+                                {"variants", std::move(variants)}});
+  }
+  return list;
+}
+
+} // namespace lathe::cli

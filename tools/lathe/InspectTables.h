@@ -1,0 +1,29 @@
+//===- InspectTables.h - parts of a plan for people and as JSON -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_TOOLS_LATHE_INSPECTTABLES_H
+#define LATHE_TOOLS_LATHE_INSPECTTABLES_H
+
+#include "lathe/engine/Plan.h"
+
+#include "llvm/Support/JSON.h"
+
+namespace lathe::cli {
+
+void printEntry(const engine::Plan &plan);
+void printPlan(const engine::Plan &plan);
+void printMemory(const engine::Plan &plan);
+void printKernels(const engine::Plan &plan);
+
+llvm::json::Object entryObject(const engine::Plan &plan);
+llvm::json::Array planArray(const engine::Plan &plan);
+llvm::json::Object memoryObject(const engine::Plan &plan);
+llvm::json::Array kernelArray(const engine::Plan &plan);
+
+/// "B <= 64 && K % 8 == 0"; "otherwise" when there is nothing to hold.
+std::string describeGuard(const std::vector<engine::Condition> &guard);
+/// "[B, P + S, 768]".
+std::string describeDims(const std::vector<DimExpr> &dims);
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_INSPECTTABLES_H

@@ -1,0 +1,115 @@
+//===- OnnxRuntime.cpp - a second opinion ---------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "OnnxRuntime.h"
+
+#include "Results.h"
+
+#include "lathe/support/Files.h"
+#include "lathe/support/Npy.h"
+
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Program.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <unistd.h>
+
+namespace fs = std::filesystem;
+
+namespace lathe::cli {
+namespace {
+
+/// Reads inputs.json and writes the outputs as saveTensors does.
+constexpr const char *kScript = R"py(
+import json, os, sys
+import numpy, onnxruntime
+model, folder = sys.argv[1:]
+with open(os.path.join(folder, "outputs.json")) as f:
+    feed = {e["name"]: numpy.load(os.path.join(folder, e["file"])) for e in json.load(f)}
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 3
+session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+for i, value in enumerate(session.run(None, feed)):
+    numpy.save(os.path.join(folder, "result_%d.npy" % i), numpy.ascontiguousarray(value))
+)py";
+
+std::string findPython() {
+  std::vector<fs::path> places;
+  if (const char *active = std::getenv("VIRTUAL_ENV"))
+    places.push_back(fs::path(active) / "bin" / "python");
+  std::error_code error;
+  fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (int up = 0; up < 4 && !here.empty(); ++up, here = here.parent_path())
+    places.push_back(here / ".venv" / "bin" / "python");
+  for (const fs::path &place : places)
+    if (fs::exists(place, error))
+      return place.string();
+  llvm::ErrorOr<std::string> found = llvm::sys::findProgramByName("python3");
+  return found ? *found : "";
+}
+
+/// A folder that is removed with everything in it.
+struct TemporaryFolder {
+  std::string path;
+  TemporaryFolder() {
+    std::string pattern = (fs::temp_directory_path() / "lathe-XXXXXX").string();
+    if (mkdtemp(pattern.data()))
+      path = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code error;
+    if (!path.empty())
+      fs::remove_all(path, error);
+  }
+};
+
+double boundOf(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 ? 2e-2 : 1e-4; }
+
+} // namespace
+
+Result<bool> compareWithOnnxRuntime(const std::string &model, const engine::Plan &plan,
+                                    const std::vector<HostTensor> &inputs,
+                                    const std::vector<HostTensor> &outputs) {
+  std::string python = findPython();
+  TemporaryFolder folder;
+  if (python.empty() || folder.path.empty())
+    return unsupportedError("needs Python with the package onnxruntime", "--against=onnxruntime");
+  std::vector<std::string> names;
+  for (const engine::Port &port : plan.inputs)
+    names.push_back(port.name);
+  LATHE_RETURN_IF_ERROR(saveTensors(folder.path, names, inputs));
+  std::string log = folder.path + "/log.txt", message;
+  int code = llvm::sys::ExecuteAndWait(python, {python, "-c", kScript, model, folder.path},
+                                       std::nullopt, {llvm::StringRef(""), log, log}, 600, 0,
+                                       &message);
+  if (code != 0) {
+    Result<std::string> text = readFile(log);
+    return unsupportedError("did not run: " + (text ? *text : message), "onnxruntime");
+  }
+  bool agrees = true;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    Result<HostTensor> want =
+        readNpy(folder.path + "/result_" + std::to_string(i) + ".npy", outputs[i].dtype);
+    if (!want)
+      return want.status();
+    double largest = 0, worst = 0;
+    bool same = want->dims == outputs[i].dims;
+    for (int64_t k = 0; same && k < want->count(); ++k) {
+      double w = want->real(k), g = outputs[i].real(k);
+      if (std::isfinite(w))
+        largest = std::max(largest, std::fabs(w));
+      if (!(g == w || (std::isnan(g) && std::isnan(w))))
+        worst = std::isfinite(g) && std::isfinite(w) ? std::max(worst, std::fabs(g - w)) : INFINITY;
+    }
+    bool good = same && worst <= boundOf(outputs[i].dtype) * largest;
+    std::printf("  onnxruntime: %s: largest difference %.3g, largest value %.3g: %s\n",
+                plan.outputs[i].name.c_str(), worst, largest,
+                !same ? "OTHER SIZES" : good ? "agrees" : "DIFFERS");
+    agrees &= good;
+  }
+  return agrees;
+}
+
+} // namespace lathe::cli

@@ -1,0 +1,205 @@
+//===- Options.cpp - the command line of one verb -------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Options.h"
+
+#include "lathe/codegen/Target.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace lathe::cli {
+namespace {
+
+constexpr size_t kColumn = 30, kWidth = 98;
+
+/// Words of `text` in lines that begin at column `indent`.
+std::string wrap(const std::string &text, size_t indent) {
+  std::string out, line, word;
+  auto flush = [&] {
+    if (!line.empty() && indent + line.size() + 1 + word.size() > kWidth) {
+      out += line + "\n" + std::string(indent, ' ');
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+    word.clear();
+  };
+  for (char c : text)
+    if (c == ' ')
+      flush();
+    else
+      word += c;
+  flush();
+  return out + line;
+}
+
+size_t distance(const std::string &a, const std::string &b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j)
+    row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      size_t next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = row[j];
+      row[j] = next;
+    }
+  }
+  return row[b.size()];
+}
+
+} // namespace
+
+void Parser::add(std::string name, std::string value, std::string help, Setter set) {
+  options.push_back({std::move(name), std::move(value), std::move(help), std::move(set)});
+}
+
+void Parser::add(std::string name, std::string value, std::string help, std::string &into) {
+  add(std::move(name), std::move(value), std::move(help), [&into](const std::string &text) {
+    into = text;
+    return okStatus();
+  });
+}
+
+void Parser::add(std::string name, std::string value, std::string help,
+                 std::vector<std::string> &into) {
+  add(std::move(name), std::move(value), std::move(help), [&into](const std::string &text) {
+    into.push_back(text);
+    return okStatus();
+  });
+}
+
+void Parser::add(std::string name, std::string value, std::string help, double &into) {
+  add(name, std::move(value), std::move(help), [&into, name](const std::string &text) {
+    char *end = nullptr;
+    into = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end || !(into >= 0))
+      return usageError("wants a number that is not negative, not '" + text + "'", "--" + name);
+    return okStatus();
+  });
+}
+
+void Parser::add(std::string name, std::string value, std::string help, int &into) {
+  add(name, std::move(value), std::move(help), [&into, name](const std::string &text) {
+    char *end = nullptr;
+    long number = std::strtol(text.c_str(), &end, 10);
+    if (text.empty() || *end || number < 0 || number > 1 << 30)
+      return usageError("wants a whole number that is not negative, not '" + text + "'",
+                        "--" + name);
+    into = int(number);
+    return okStatus();
+  });
+}
+
+void Parser::flag(std::string name, std::string help, bool &into) {
+  add(std::move(name), "", std::move(help), [&into](const std::string &) {
+    into = true;
+    return okStatus();
+  });
+}
+
+void Parser::hidden(std::string name, std::string &into) {
+  add(std::move(name), "VALUE", "", into);
+  options.back().isHidden = true;
+}
+
+const Parser::Option *Parser::find(const std::string &name) const {
+  for (const Option &option : options)
+    if (option.name == name)
+      return &option;
+  return nullptr;
+}
+
+Result<std::vector<std::string>> Parser::parse(const std::vector<std::string> &arguments,
+                                               bool &helpWanted) const {
+  std::vector<std::string> positional;
+  bool onlyPositional = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string &argument = arguments[i];
+    if (onlyPositional || argument.size() < 2 || argument[0] != '-') {
+      positional.push_back(argument);
+      continue;
+    }
+    if (argument == "--") {
+      onlyPositional = true;
+      continue;
+    }
+    if (argument == "--help" || argument == "-h") {
+      helpWanted = true;
+      return positional;
+    }
+    size_t begin = argument[1] == '-' ? 2 : 1, equals = argument.find('=');
+    std::string name = argument.substr(begin, equals == std::string::npos ? equals : equals - begin);
+    const Option *option = find(name);
+    if (!option) {
+      const Option *nearest = nullptr;
+      for (const Option &other : options)
+        if (!other.isHidden && distance(other.name, name) <= 2)
+          nearest = &other;
+      return usageError("unknown option" +
+                            (nearest ? "; did you mean --" + nearest->name + "?"
+                                     : "; `lathe " + verb + " --help` lists them"),
+                        argument);
+    }
+    std::string value;
+    if (option->value.empty()) {
+      if (equals != std::string::npos)
+        return usageError("takes no value", argument);
+    } else if (equals != std::string::npos) {
+      value = argument.substr(equals + 1);
+    } else if (i + 1 < arguments.size()) {
+      value = arguments[++i];
+    } else {
+      return usageError("wants a value: " + option->value, argument);
+    }
+    LATHE_RETURN_IF_ERROR(option->set(value));
+  }
+  return positional;
+}
+
+std::string Parser::help() const {
+  std::string out = "lathe " + verb + " " + wrap(synopsis, 8 + verb.size()) + "\n\n" +
+                    wrap(about, 0) + "\n\nOptions:\n";
+  for (const Option &option : options) {
+    if (option.isHidden)
+      continue;
+    std::string left = (option.name.size() == 1 ? "  -" : "  --") + option.name;
+    if (!option.value.empty())
+      left += (option.name.size() == 1 ? " " : "=") + option.value;
+    left += left.size() + 2 > kColumn ? "\n" + std::string(kColumn, ' ')
+                                      : std::string(kColumn - left.size(), ' ');
+    out += left + wrap(option.help, kColumn) + "\n";
+  }
+  out += "  --help" + std::string(kColumn - 8, ' ') + "This text\n\nExamples:\n";
+  for (const std::string &example : examples)
+    out += "  " + example + "\n";
+  return out;
+}
+
+void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
+  auto compile = [&](const char *name) {
+    return [&into, name](const std::string &value) { return addCompileOption(into, name, value); };
+  };
+  std::string targets;
+  for (const std::string &name : Target::knownNames())
+    targets += (targets.empty() ? "" : ", ") + name;
+  parser.add("target", "NAME[,NAME]",
+             "What the engine shall run on: " + targets + " (default: native)", compile("target"));
+  parser.add("dim", "NAME=LO:OPT:HI",
+             "Least, usual and greatest size of a dimension, named by its symbol (B) or place "
+             "(x[0]); NAME=N fixes it",
+             compile("dim"));
+  if (withEntries) {
+    parser.add("shape", "INPUT=1x3x224x224", "Fix all sizes of an input", compile("shape"));
+    parser.add("entry", "NAME:DIM=SIZE[,...]",
+               "An entry of this name with these dimensions bound; may be repeated",
+               compile("entry"));
+  }
+  parser.add("donate", "INPUT=OUTPUT",
+             "The output takes over the input's memory and lives across runs as a state; "
+             "the dimension that grows needs an upper bound",
+             compile("donate"));
+  parser.add("replace", "KERNEL=FILE.cu", "Use this CUDA text for a kernel", compile("replace"));
+}
+
+} // namespace lathe::cli

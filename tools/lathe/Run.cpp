@@ -1,0 +1,223 @@
+//===- Run.cpp - lathe run ------------------------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Inputs.h"
+#include "Results.h"
+#include "Verbs.h"
+
+#include "llvm/ADT/StringRef.h"
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+
+namespace fs = std::filesystem;
+
+namespace lathe::cli {
+namespace {
+
+struct RunOptions {
+  CompileOptions compile;
+  InputOptions inputs;
+  SessionOptions session;
+  std::vector<std::string> entries;
+  std::string save;
+  double rtol = -1, atol = -1;
+};
+
+Tolerance toleranceFor(const RunOptions &options, DType dtype) {
+  // ONNX's own runner; 16-bit types have three digits.
+  Tolerance tolerance;
+  if (dtype == DType::F16 || dtype == DType::BF16)
+    tolerance.rtol = 1e-2;
+  if (options.rtol >= 0)
+    tolerance.rtol = options.rtol;
+  if (options.atol >= 0)
+    tolerance.atol = options.atol;
+  return tolerance;
+}
+
+/// One run of an entry: outputs as host tensors.
+Result<std::vector<HostTensor>> runOnce(const Session &session, const engine::Plan &plan,
+                                        const std::vector<HostTensor> &inputs, double &seconds) {
+  std::vector<lathe_tensor> in, out(plan.outputs.size());
+  for (const HostTensor &input : inputs)
+    in.push_back(viewOf(input));
+  auto begin = std::chrono::steady_clock::now();
+  LATHE_RETURN_IF_ERROR(toStatus(lathe_run(session.context(), plan.entry.c_str(), in.data(),
+                                           in.size(), out.data(), out.size())));
+  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::vector<HostTensor> outputs;
+  for (const lathe_tensor &output : out)
+    outputs.push_back(copyOf(output));
+  return outputs;
+}
+
+/// Prints each output, with its errors where there is an expectation.
+void report(const RunOptions &options, const engine::Plan &plan, const InputFiles &files,
+            const std::vector<HostTensor> &outputs, int64_t &compared, int64_t &wrong) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    std::printf("  %s %s: %s\n", plan.outputs[i].name.c_str(), describeType(outputs[i]).c_str(),
+                describeValues(outputs[i]).c_str());
+    if (i >= files.expected.size() || !files.expected[i])
+      continue;
+    ++compared;
+    Comparison result =
+        compareTensors(outputs[i], *files.expected[i], toleranceFor(options, outputs[i].dtype));
+    wrong += !result.passed;
+    if (!result.problem.empty()) {
+      std::printf("    WRONG: %s\n", result.problem.c_str());
+      continue;
+    }
+    std::printf("    worst errors: absolute %.3g, relative %.3g, %.4g ULP", result.stats.maxAbs,
+                result.stats.maxRel, result.stats.maxUlp);
+    if (result.passed)
+      std::printf("\n");
+    else
+      std::printf("; WRONG: %lld of %lld beyond the tolerance, first at %lld\n",
+                  static_cast<long long>(result.outside),
+                  static_cast<long long>(result.stats.count),
+                  static_cast<long long>(result.firstOutside));
+  }
+}
+
+void printCounters(const Session &session) {
+  lathe_counters c = {};
+  lathe_context_counters(session.context(), &c);
+  auto number = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  std::printf("counters: runs %llu, launches %llu, graph launches %llu, graphs captured %llu, "
+              "host steps %llu\n",
+              number(c.runs), number(c.launches), number(c.graph_launches),
+              number(c.graphs_captured), number(c.host_steps));
+  std::printf("  bytes: to device %llu, from device %llu, staged %llu, state appended %llu, state "
+              "copied %llu\n",
+              number(c.bytes_to_device), number(c.bytes_from_device), number(c.bytes_staged),
+              number(c.state_bytes_appended), number(c.state_bytes_copied));
+  std::printf("  memory: arena %s, states %s, weights %s\n",
+              describeBytes(double(c.arena_bytes)).c_str(),
+              describeBytes(double(c.state_bytes)).c_str(),
+              describeBytes(double(c.weight_bytes)).c_str());
+}
+
+Status execute(const RunOptions &options, const std::string &path) {
+  CompileOptions compile = options.compile;
+  if (compile.targets.empty()) {
+    Result<std::string> target = targetOfDevice(options.session.device);
+    if (!target)
+      return target.status();
+    compile.targets.push_back(*target);
+  }
+  Result<Model> model = Model::open(path, compile);
+  if (!model)
+    return model.status();
+  Result<Session> session = Session::open(*model, options.session);
+  if (!session)
+    return session.status();
+  Result<std::vector<std::string>> names = expandEntries(options.entries);
+  if (!names)
+    return names.status();
+  if (names->empty())
+    names->push_back(model->plans.front().entry);
+  std::string what = model->compiled ? "compiled" : "engine";
+  if (model->compiled) {
+    char text[64];
+    std::snprintf(text, sizeof text, " in %.2f s%s", model->compileSeconds,
+                  model->fromCache ? " (from the cache)" : "");
+    what += text;
+  }
+  std::printf("%s: %s, target %s, loaded in %.1f ms\n", path.c_str(), what.c_str(),
+              session->target().c_str(), session->loadSeconds() * 1e3);
+
+  int64_t compared = 0, wrong = 0;
+  for (size_t round = 0; round < names->size(); ++round) {
+    Result<const engine::Plan *> plan = model->plan((*names)[round], session->target());
+    if (!plan)
+      return plan.status();
+    Result<InputFiles> files = readInputs(options.inputs, **plan);
+    if (!files)
+      return files.status();
+    // A name that no entry of the chain has is a slip of the pen.
+    for (const auto &[name, tensor] : files->named) {
+      bool known = false;
+      for (const engine::Plan &other : model->plans)
+        for (const engine::Port &port : other.inputs)
+          known |= port.name == name;
+      if (!known)
+        return usageError("the model has no such input", "input '" + name + "'");
+    }
+    Result<std::vector<HostTensor>> inputs = makeInputs(
+        options.inputs, *files, **plan, session->stateLengths(**plan), int(round));
+    if (!inputs)
+      return inputs.status();
+    double seconds = 0;
+    Result<std::vector<HostTensor>> outputs = runOnce(*session, **plan, *inputs, seconds);
+    if (!outputs)
+      return outputs.status();
+    std::printf("%s: %.3f ms\n", (*plan)->entry.c_str(), seconds * 1e3);
+    for (size_t i = 0; i < inputs->size(); ++i)
+      std::printf("  %s %s\n", (*plan)->inputs[i].name.c_str(),
+                  describeType((*inputs)[i]).c_str());
+    std::printf("results:\n");
+    report(options, **plan, *files, *outputs, compared, wrong);
+    if (!options.save.empty()) {
+      std::vector<std::string> outputNames;
+      for (const engine::Port &port : (*plan)->outputs)
+        outputNames.push_back(port.name);
+      // A chain keeps every run; the last one is also at the top.
+      if (names->size() > 1) {
+        std::string folder = std::to_string(round) + "-" + (*plan)->entry;
+        LATHE_RETURN_IF_ERROR(saveTensors((fs::path(options.save) / folder).string(), outputNames,
+                                          *outputs));
+      }
+      if (round + 1 == names->size())
+        LATHE_RETURN_IF_ERROR(saveTensors(options.save, outputNames, *outputs));
+    }
+  }
+  printCounters(*session);
+  std::printf("%s\n", wrong ? "FAILED" : compared ? "PASSED" : "RAN");
+  return wrong ? Status(ErrorCode::Mismatch, "") : okStatus();
+}
+
+} // namespace
+
+Status runVerb(const std::vector<std::string> &arguments) {
+  Parser parser("run", "MODEL|ENGINE [OPTIONS]",
+                "Runs a model (compiled in memory, kept in the cache) or an engine. The last line "
+                "is PASSED, FAILED, or RAN where there is nothing to compare with.");
+  RunOptions options;
+  parser.add("entry", "NAME[*COUNT]",
+             "The entry to run, COUNT times; repeated, a chain in one context, so that states "
+             "live on (default: the first entry, once)",
+             options.entries);
+  parser.add("device", "cpu|cuda:0", "Where to run (default: cpu)", options.session.device);
+  options.inputs.addTo(parser);
+  parser.add("save", "DIR",
+             "Write NAME.npy for each output, and outputs.json; a chain also has a folder a run",
+             options.save);
+  parser.add("rtol", "X", "Relative tolerance (default: 1e-3, 1e-2 for 16-bit types)", options.rtol);
+  parser.add("atol", "X", "Absolute tolerance (default: 1e-7)", options.atol);
+  parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
+  addCompileOptions(parser, options.compile, /*withEntries=*/false);
+  parser.example("lathe run model.onnx");
+  parser.example("lathe run model.lathe --data test_data_set_0");
+  parser.example("lathe run model.lathe --input x=image.npy --save out --threads 1");
+  parser.example("lathe run model.lathe --device cuda:0 --shape x=4x3x48x192");
+  parser.example("lathe run llama.lathe --entry prefill --entry 'decode*8'");
+  bool done = false;
+  Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
+  if (!positional || done)
+    return positional.status();
+  if (positional->size() != 1)
+    return usageError("wants one model or engine; `lathe run --help` has examples", "lathe run");
+  if (!options.compile.targets.empty() && options.compile.targets.size() == 1 &&
+      options.compile.targets[0] != "native")
+    options.session.target = options.compile.targets[0];
+  reproducer().files.push_back(positional->front());
+  if (!options.inputs.dataFolder.empty())
+    reproducer().files.push_back(options.inputs.dataFolder);
+  for (const std::string &input : options.inputs.files)
+    reproducer().files.push_back(input.substr(input.find('=') + 1));
+  reproduceOnCrash(reproducer());
+  return execute(options, positional->front());
+}
+
+} // namespace lathe::cli

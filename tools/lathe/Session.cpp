@@ -1,0 +1,201 @@
+//===- Session.cpp - an engine that a verb works on -----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Session.h"
+
+#include "Progress.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <dlfcn.h>
+
+namespace lathe::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double secondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+void addOnce(std::vector<std::string> &names, const std::string &name) {
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    names.push_back(name);
+}
+
+std::string joined(const std::vector<std::string> &names) {
+  std::string out;
+  for (const std::string &name : names)
+    out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+bool looksLikeEngine(const std::string &path) {
+  return isEngineFile(path) || (path.size() > 6 && path.substr(path.size() - 6) == ".lathe");
+}
+
+} // namespace
+
+Status toStatus(lathe_error *error) {
+  if (!error)
+    return okStatus();
+  Status status(ErrorCode(lathe_error_code(error)), lathe_error_message(error),
+                lathe_error_location(error));
+  lathe_error_free(error);
+  return status;
+}
+
+Result<Model> Model::open(const std::string &path, const CompileOptions &options) {
+  Model model;
+  model.path = path;
+  if (looksLikeEngine(path)) {
+    auto file = engine::EngineReader::open(path);
+    if (!file)
+      return file.status();
+    model.file = *file;
+  } else {
+    Progress progress;
+    CompileOptions mine = options;
+    mine.onPhase = [&](Phase phase) {
+      progress.show("compiling: " + std::string(toString(phase)), int(phase), 12);
+    };
+    Result<CompileResult> compiled = compileModel(path, mine);
+    progress.finish();
+    if (!compiled)
+      return compiled.status();
+    for (const std::string &warning : compiled->warnings)
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+    model.compiled = true;
+    model.fromCache = compiled->fromCache;
+    model.compileSeconds = compiled->seconds;
+    model.bytes = std::move(compiled->bytes);
+    auto file = engine::EngineReader::fromMemory(model.bytes);
+    if (!file)
+      return file.status();
+    model.file = *file;
+  }
+  Result<std::vector<engine::Plan>> plans = model.file->plans();
+  if (!plans)
+    return plans.status();
+  model.plans = std::move(*plans);
+  if (model.plans.empty())
+    return invalidError("holds no plan", path);
+  return model;
+}
+
+std::vector<std::string> Model::entries() const {
+  std::vector<std::string> names;
+  for (const engine::Plan &plan : plans)
+    addOnce(names, plan.entry);
+  return names;
+}
+
+std::vector<std::string> Model::targets() const {
+  std::vector<std::string> names;
+  for (const engine::Plan &plan : plans)
+    addOnce(names, plan.target);
+  return names;
+}
+
+Result<const engine::Plan *> Model::plan(const std::string &entry,
+                                         const std::string &target) const {
+  for (const engine::Plan &plan : plans)
+    if ((entry.empty() || plan.entry == entry) && (target.empty() || plan.target == target))
+      return &plan;
+  return usageError("the engine has no such entry; it has " + joined(entries()) + " for " +
+                        joined(targets()),
+                    "entry '" + entry + "'");
+}
+
+Result<Session> Session::open(const Model &model, const SessionOptions &options) {
+  Session session;
+  Clock::time_point begin = Clock::now();
+  lathe_engine *engine = nullptr;
+  LATHE_RETURN_IF_ERROR(toStatus(
+      model.compiled ? lathe_engine_open_memory(model.bytes.data(), model.bytes.size(), &engine)
+                     : lathe_engine_open(model.path.c_str(), &engine)));
+  session.engine.reset(engine);
+  lathe_options wanted = {};
+  wanted.size = sizeof wanted;
+  wanted.threads = options.threads;
+  wanted.target = options.target.empty() ? nullptr : options.target.c_str();
+  wanted.no_graphs = options.noGraphs;
+  wanted.no_pinning = options.noPinning;
+  lathe_context *context = nullptr;
+  LATHE_RETURN_IF_ERROR(
+      toStatus(lathe_context_create(engine, options.device.c_str(), &wanted, &context)));
+  session.handle.reset(context);
+  session.targetName = lathe_context_target(context);
+  session.seconds = secondsSince(begin);
+  return session;
+}
+
+std::map<std::string, int64_t> Session::stateLengths(const engine::Plan &plan) const {
+  std::map<std::string, int64_t> lengths;
+  for (const engine::State &state : plan.states) {
+    int64_t length = 0;
+    if (state.axis >= 0 &&
+        toStatus(lathe_state_length(handle.get(), state.name.c_str(), &length)).ok())
+      lengths[state.name] = length;
+  }
+  return lengths;
+}
+
+Result<std::string> targetOfDevice(const std::string &device) {
+  if (device.rfind("cuda", 0) != 0)
+    return device.rfind("fake", 0) == 0 ? std::string("sm_90a") : std::string("native");
+  int index = device.size() > 5 ? std::atoi(device.c_str() + 5) : 0;
+  // Only to learn the architecture; the runtime opens the driver for itself.
+  void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!driver)
+    return unsupportedError("there is no NVIDIA driver on this machine", device);
+  auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
+  auto get = reinterpret_cast<int (*)(int *, int)>(dlsym(driver, "cuDeviceGet"));
+  auto attribute =
+      reinterpret_cast<int (*)(int *, int, int)>(dlsym(driver, "cuDeviceGetAttribute"));
+  constexpr int kMajor = 75, kMinor = 76; // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+  int ordinal = 0, major = 0, minor = 0;
+  if (!init || !get || !attribute || init(0) || get(&ordinal, index) ||
+      attribute(&major, kMajor, ordinal) || attribute(&minor, kMinor, ordinal))
+    return unsupportedError("there is no such GPU", device);
+  if (major >= 10)
+    return std::string("sm_100a");
+  if (major == 9)
+    return std::string("sm_90a");
+  return std::string(major == 8 && minor == 9 ? "sm_89" : "sm_80");
+}
+
+lathe_tensor viewOf(const HostTensor &tensor) {
+  lathe_tensor view = {};
+  view.data = const_cast<std::byte *>(tensor.data.data());
+  view.bytes = tensor.data.size();
+  view.dtype = lathe_dtype(tensor.dtype);
+  view.memory = LATHE_HOST;
+  view.rank = int32_t(tensor.dims.size());
+  view.dims = tensor.dims.data();
+  return view;
+}
+
+HostTensor copyOf(const lathe_tensor &tensor) {
+  HostTensor copy(DType(tensor.dtype), {tensor.dims, tensor.dims + tensor.rank});
+  if (copy.data.empty())
+    return copy;
+  const auto *source = static_cast<const std::byte *>(tensor.data);
+  if (!tensor.strides) {
+    std::memcpy(copy.data.data(), source, copy.data.size());
+    return copy;
+  }
+  // Rows of the last axis; types below a byte are never strided.
+  size_t element = bitWidth(copy.dtype) / 8;
+  std::vector<int64_t> index(copy.dims.size());
+  for (int64_t i = 0, count = copy.count(); i < count; ++i) {
+    int64_t at = 0;
+    for (size_t d = 0; d < index.size(); ++d)
+      at += index[d] * tensor.strides[d];
+    std::memcpy(copy.data.data() + size_t(i) * element, source + at * int64_t(element), element);
+    for (size_t d = index.size(); d-- && ++index[d] == copy.dims[d];)
+      index[d] = 0;
+  }
+  return copy;
+}
+
+} // namespace lathe::cli

@@ -1,0 +1,89 @@
+//===- Session.h - an engine that a verb works on ---------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The runtime through its C interface, and the same engine's plans for what people
+// want to know of it. A model is compiled in memory first.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_TOOLS_LATHE_SESSION_H
+#define LATHE_TOOLS_LATHE_SESSION_H
+
+#include "lathe/compiler/Compiler.h"
+#include "lathe/engine/EngineFile.h"
+#include "lathe/runtime/lathe.h"
+#include "lathe/support/HostTensor.h"
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lathe::cli {
+
+/// Takes the error over.
+Status toStatus(lathe_error *error);
+
+struct EngineDeleter {
+  void operator()(lathe_engine *engine) const { lathe_engine_close(engine); }
+};
+struct ContextDeleter {
+  void operator()(lathe_context *context) const { lathe_context_destroy(context); }
+};
+
+/// A checked engine file, of the disk or of a model compiled in memory.
+struct Model {
+  std::string path;
+  std::shared_ptr<const engine::EngineReader> file;
+  std::vector<engine::Plan> plans;
+  bool compiled = false, fromCache = false;
+  double compileSeconds = 0; ///< 0 for an engine file
+  std::string bytes;         ///< of a model that was compiled here
+
+  /// Opens an engine, or compiles a model with `options` and shows progress.
+  static Result<Model> open(const std::string &path, const CompileOptions &options);
+  /// Names in the order of the file, each once.
+  std::vector<std::string> entries() const;
+  std::vector<std::string> targets() const;
+  /// The plan of an entry; an empty name is the first. Usage error that lists the
+  /// entries otherwise.
+  Result<const engine::Plan *> plan(const std::string &entry, const std::string &target) const;
+};
+
+struct SessionOptions {
+  std::string device = "cpu";
+  int threads = 0;       ///< 0: all cores
+  std::string target;    ///< empty: the best that the device runs
+  bool noGraphs = false;
+  bool noPinning = false; ///< CPU: several sessions share the cores
+};
+
+/// An engine on a device.
+class Session {
+public:
+  static Result<Session> open(const Model &model, const SessionOptions &options);
+
+  lathe_context *context() const { return handle.get(); }
+  const std::string &target() const { return targetName; }
+  double loadSeconds() const { return seconds; }
+  /// Lengths of the states now, by name.
+  std::map<std::string, int64_t> stateLengths(const engine::Plan &plan) const;
+
+private:
+  std::unique_ptr<lathe_engine, EngineDeleter> engine;
+  std::unique_ptr<lathe_context, ContextDeleter> handle;
+  std::string targetName;
+  double seconds = 0;
+};
+
+/// "--target" for a device: native for the CPU, the architecture of the GPU. An error
+/// when there is no such device.
+Result<std::string> targetOfDevice(const std::string &device);
+
+/// A view for the runtime; valid as long as the tensor.
+lathe_tensor viewOf(const HostTensor &tensor);
+/// A copy of a result on the host, row-major whatever its strides.
+HostTensor copyOf(const lathe_tensor &tensor);
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_SESSION_H

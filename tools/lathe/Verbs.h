@@ -1,0 +1,31 @@
+//===- Verbs.h - what the command can do ------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_TOOLS_LATHE_VERBS_H
+#define LATHE_TOOLS_LATHE_VERBS_H
+
+#include "Options.h"
+
+#include <string>
+#include <vector>
+
+namespace lathe::cli {
+
+/// Each takes the arguments after the verb. The code of the Status is the exit code;
+/// its message goes to stderr. Mismatch without a message: said already.
+Status compileVerb(const std::vector<std::string> &arguments);
+Status runVerb(const std::vector<std::string> &arguments);
+Status benchVerb(const std::vector<std::string> &arguments);
+Status inspectVerb(const std::vector<std::string> &arguments);
+Status compareVerb(const std::vector<std::string> &arguments);
+
+/// Parses, or prints the help text. `done` is set when there is nothing left to do.
+Result<std::vector<std::string>> parseOrHelp(const Parser &parser,
+                                             const std::vector<std::string> &arguments,
+                                             bool &done);
+
+/// The command line and the files that a reproducer copies; verbs add theirs.
+Reproducer &reproducer();
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_VERBS_H
