@@ -14,15 +14,32 @@ struct Range {
   DimExpr start, size;
 };
 
+/// Converters write such numbers, too, for "to the end" (jax2tf: 10^9).
+constexpr int64_t kLarge = 1'000'000'000;
+
+/// Limits a size without a bound to `most`: the symbol's new bound becomes a guard of the entry, so
+/// that a larger tensor is refused and never cut silently.
+void limitSymbol(Emitter &e, const DimExpr &size, int64_t most) {
+  std::optional<std::string> name = size.symbolName();
+  auto module = e.b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto symbol = name && module ? module.lookupSymbol<SymbolOp>(*name) : SymbolOp();
+  if (!symbol || symbol.getMax() != uint64_t(-1))
+    return;
+  symbol.setMax(most);
+  e.ranges[*name].hi = most;
+}
+
 /// A bound as ONNX means it: negative counts from the end, then clamped to
 /// [0, size] (forwards) or [-1, size - 1] (backwards).
-DimExpr clampBound(const Emitter &e, const DimExpr &bound, const DimExpr &size, bool forward) {
+DimExpr clampBound(Emitter &e, const DimExpr &bound, const DimExpr &size, bool forward) {
   std::optional<int64_t> constant = bound.constant();
   DimExpr low = forward ? 0 : -1, high = forward ? size : size - 1;
   if (constant && *constant >= kFar - 1)
     return high;
   if (constant && *constant <= -kFar)
     return low;
+  if (constant && forward && *constant >= kLarge)
+    limitSymbol(e, size, *constant);
   // A symbolic bound that may be negative is one that went below 0 by
   // subtraction, and is clamped; only constants count from the end.
   DimExpr at = constant && *constant < 0 ? bound + size : bound;
@@ -31,7 +48,7 @@ DimExpr clampBound(const Emitter &e, const DimExpr &bound, const DimExpr &size, 
   return e.minOf(at, high);
 }
 
-Range rangeOf(const Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step, const DimExpr &size) {
+Range rangeOf(Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step, const DimExpr &size) {
   DimExpr from = clampBound(e, start, size, step > 0), to = clampBound(e, end, size, step > 0);
   DimExpr span = step > 0 ? to - from : from - to;
   return {from, e.clampAtZero(DimExpr::ceilDiv(span, step > 0 ? step : -step))};
