@@ -171,6 +171,23 @@ int64_t opsetOf(const onnx::ModelProto &model, std::string_view domain) {
   return 0;
 }
 
+/// What the checker lets pass, or refuses without naming the place.
+void checkHeader(const onnx::ModelProto &model) {
+  for (const auto *values : {&model.graph().input(), &model.graph().output()})
+    for (const auto &value : *values)
+      if (!value.has_type())
+        raise("has no type", (values == &model.graph().input() ? "input '" : "output '") + value.name() + "'");
+  const auto &ranges = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
+  for (const auto &import : model.opset_import()) {
+    auto range = ranges.find(import.domain() == "ai.onnx" ? "" : import.domain());
+    if (range != ranges.end() && import.version() > range->second.second)
+      throw ImportError{unsupportedError(
+          "opset " + std::to_string(import.version()) + " is newer than the newest known, " +
+              std::to_string(range->second.second),
+          "opset_import '" + import.domain() + "'")};
+  }
+}
+
 /// The converter asserts by throwing, and may leave a model that does not check.
 void convert(onnx::ModelProto &model, int64_t target, std::vector<std::string> &notes) {
   int64_t from = opsetOf(model, "");
@@ -251,6 +268,7 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
   for (auto &function : *proto.mutable_functions())
     for (auto &node : *function.mutable_node())
       inlineBytes(node, source);
+  checkHeader(proto);
   onnx::checker::check_model(proto);
   if (proto.functions_size() > 0) {
     onnx::inliner::InlineLocalFunctions(proto, /*convert_version=*/true);

@@ -167,7 +167,7 @@ def input_without_type():
     return made
 
 
-@case(r"undefined_type")
+@case(r"undefined_type|bad_node")
 def input_of_undefined_type():
     return model([node("Relu", ["undefined_type"], ["y"])], [value("undefined_type", [2], 0)],
                  [value("y", [2])])
