@@ -10,6 +10,8 @@
 
 #include "Choose.h"
 
+#include "lathe/codegen/Packing.h"
+
 #include <algorithm>
 
 namespace lathe::select {
@@ -52,9 +54,17 @@ KernelConfig productTile(const char *family, const Target &target) {
   return c;
 }
 
-void packWeight(KernelSpec &spec, const ContractionOperand &w, const KernelConfig &c) {
-  if (w.buffer >= 0 && w.isWeight)
-    spec.buffers[w.buffer].packing = "panels" + std::to_string(c.tileN);
+/// Lets a constant operand be packed, where the recipe takes it: static sizes
+/// that are not 0, whole bytes.
+void packWeight(KernelSpec &spec, const ContractionOperand &w, const std::string &recipe) {
+  if (w.buffer < 0 || !w.isWeight)
+    return;
+  BufferArg &arg = spec.buffers[w.buffer];
+  std::vector<int64_t> dims;
+  for (const DimExpr &d : arg.dims)
+    dims.push_back(d.constant().value_or(0));
+  if (arg.physical == arg.dims && bitWidth(arg.dtype) >= 8 && PanelLayout::of(recipe, dims).ok())
+    arg.packing = recipe;
 }
 
 Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
@@ -67,7 +77,8 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   c.rows = 8 * c.tileM; // rows of one claim: eight register tiles share a panel in cache
   KernelSpec spec = specFor(desc, c, batch * DimExpr::ceilDiv(n, DimExpr(c.tileN)) *
                                          DimExpr::ceilDiv(m, DimExpr(c.rows)));
-  packWeight(spec, desc.operands[1], c);
+  packWeight(spec, desc.operands[1],
+             "panels" + std::to_string(c.tileN) + (desc.operands[1].transposed ? "t" : ""));
   addVariant(out, {}, std::move(spec));
   return okStatus();
 }
@@ -82,7 +93,10 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   c.rows = 8 * c.tileM;
   KernelSpec spec = specFor(desc, c, images * DimExpr::ceilDiv(filters, DimExpr(c.tileN)) *
                                          DimExpr::ceilDiv(pixels, DimExpr(c.rows)));
-  packWeight(spec, desc.operands[1], c);
+  if (desc.group == 1)
+    packWeight(spec, desc.operands[1], "filters" + std::to_string(c.tileN));
+  else if (desc.groupChannels == 1)
+    packWeight(spec, desc.operands[1], "taps");
   addVariant(out, {}, std::move(spec));
   return okStatus();
 }

@@ -9,6 +9,8 @@
 
 #include "Evaluator.h"
 
+#include "lathe/codegen/Packing.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -16,7 +18,7 @@ namespace lathe::codegen {
 Evaluator::Evaluator(OpBuilder &b, func::FuncOp fn, const KernelSource &kernel, int64_t width,
                      int64_t threads)
     : b(b), ix(b, fn, kernel.spec->symbols, kernel.spec->buffers.size(), width), kernel(kernel),
-      fn(fn), width(width), threads(threads), loc(fn.getLoc()) {
+      fn(fn), width(width), threads(threads), loc(fn.getLoc()), active(width) {
   memo.emplace_back();
 }
 
@@ -88,7 +90,52 @@ Index Evaluator::offset(const std::vector<DimExpr> &physical, const Indices &idx
 
 Value Evaluator::loadArgument(BlockArgument arg, const Indices &idx) {
   const BufferArg &buf = bufferArg(arg.getArgNumber());
-  return load(buffer(arg.getArgNumber()), elementTypeOf(arg), offset(buf.physical, idx));
+  Index at = buf.packing.empty() ? offset(buf.physical, idx) : packedOffset(buf, idx);
+  return load(buffer(arg.getArgNumber()), elementTypeOf(arg), at);
+}
+
+Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
+  std::vector<int64_t> dims;
+  for (const DimExpr &d : buf.dims)
+    dims.push_back(d.constant().value_or(0));
+  Result<PanelLayout> layout = PanelLayout::of(buf.packing, dims);
+  if (!layout) {
+    if (!failed)
+      mlir::emitError(loc, "code generation: ") << layout.status().str();
+    failed = true;
+    return Index(ix.cst(0));
+  }
+  using Order = PanelLayout::Order;
+  size_t rank = idx.size();
+  Index batch(ix.cst(0)), k, n;
+  if (layout->order == Order::Matrix || layout->order == Order::MatrixTransposed) {
+    for (size_t d = 0; d + 2 < rank; ++d)
+      batch = ix.add(ix.mul(batch, dims[d]), idx[d]);
+    bool transposed = layout->order == Order::MatrixTransposed;
+    k = idx[rank - (transposed ? 1 : 2)];
+    n = idx[rank - (transposed ? 2 : 1)];
+  } else {
+    n = idx[0];
+    k = Index(ix.cst(0));
+    for (size_t d = 2; d < rank; ++d)
+      k = ix.add(ix.mul(k, dims[d]), idx[d]);
+    k = ix.add(ix.mul(k, layout->channels), idx[1]);
+  }
+  auto [panel, column] = ix.divRem(n, DimExpr(layout->panel));
+  Index at = ix.add(ix.mul(batch, layout->depth * layout->paddedColumns()),
+                    ix.mul(panel, layout->depth * layout->panel));
+  Index row = ix.mul(k, layout->panel);
+  if (layout->lastWidth() != layout->panel) {
+    // The last panel is narrower.
+    Value last = ix.cst(layout->panels() - 1);
+    Index narrow = ix.mul(k, layout->lastWidth());
+    Value isLast = ix.cmp(arith::CmpIPredicate::eq, panel, last);
+    if (!isVector(isLast) && row.stride == 0 && !row.lanes)
+      row = Index(ix.select(isLast, narrow.base, row.base));
+    else
+      row = Index::ofLanes(select(isLast, ix.lanesOf(narrow), ix.lanesOf(row)));
+  }
+  return ix.add(ix.add(at, row), column);
 }
 
 static bool isNibble(Type element) {
@@ -112,13 +159,21 @@ Value Evaluator::load(Value buffer, Type element, const Index &at) {
     if (at.uniform())
       return one(at.base);
     SmallVector<Value> lanes;
-    for (int64_t l = 0; l < width; ++l)
+    for (int64_t l = 0; l < active; ++l)
       lanes.push_back(one(ix.lane(at, l)));
+    lanes.resize(width, lanes.front());
     return fromLanes(lanes);
   }
   auto scalar = [&](Value off) { return make<tile::LoadOp>(stored, buffer, off, nullptr); };
   if (at.uniform())
     return fromStorage(scalar(at.base), element);
+  if (!at.lanes && at.stride == 1 && active < width) {
+    Value part = make<tile::LoadOp>(VectorType::get({active}, stored), buffer, at.base, nullptr);
+    SmallVector<int64_t> lanes(width, 0);
+    for (int64_t l = 0; l < active; ++l)
+      lanes[l] = l;
+    return fromStorage(make<vector::ShuffleOp>(part, part, lanes), element);
+  }
   if (!at.lanes && at.stride == 1) {
     int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
     bool aligned = ix.divisor(at.base) % width == 0 && bytes * width <= 64;
@@ -129,8 +184,9 @@ Value Evaluator::load(Value buffer, Type element, const Index &at) {
     return fromStorage(op, element);
   }
   SmallVector<Value> lanes;
-  for (int64_t l = 0; l < width; ++l)
+  for (int64_t l = 0; l < active; ++l)
     lanes.push_back(scalar(ix.lane(at, l)));
+  lanes.resize(width, lanes.front());
   return fromStorage(fromLanes(lanes), element);
 }
 
@@ -146,6 +202,14 @@ void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at
     return;
   }
   Value stored = toStorage(splat(value), element);
+  if (!at.lanes && at.stride == 1 && active < width) {
+    SmallVector<int64_t> lanes;
+    for (int64_t l = 0; l < active; ++l)
+      lanes.push_back(l);
+    Value part = make<vector::ShuffleOp>(stored, stored, lanes);
+    tile::StoreOp::create(b, loc, part, buffer, at.base, nullptr);
+    return;
+  }
   if (!at.lanes && at.stride == 1) {
     int64_t bytes = getElementTypeOrSelf(stored).getIntOrFloatBitWidth() / 8;
     bool aligned = ix.divisor(at.base) % width == 0 && bytes * width <= 64;
@@ -155,7 +219,7 @@ void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at
     op.setAligned(aligned);
     return;
   }
-  for (int64_t l = 0; l < width; ++l)
+  for (int64_t l = 0; l < active; ++l)
     tile::StoreOp::create(b, loc, lane(stored, l), buffer, ix.lane(at, l), nullptr);
 }
 
@@ -274,7 +338,7 @@ Value Evaluator::lanewise(Type scalar, const Indices &idx,
   if (uniform(idx))
     return one(idx);
   Value start = splat(constant(scalar, 0));
-  return loop(ix.cst(0), ix.cst(width), ix.cst(1), ValueRange{start},
+  return loop(ix.cst(0), ix.cst(active), ix.cst(1), ValueRange{start},
               [&](Value l, ValueRange args) {
                 Indices single;
                 for (const Index &i : idx) {

@@ -48,6 +48,9 @@ public:
   mlir::Value eval(mlir::Value v, const Indices &idx);
   mlir::Value fail(mlir::Operation *op, const llvm::Twine &why);
   bool failed = false;
+  /// Lanes that count, from the first on: at a static tail fewer than `width`.
+  /// Loads and stores leave the others alone; what they compute is never used.
+  int64_t active;
   /// Says what `v` is at `idx`: accumulators of a contraction, state of a scan.
   void bind(mlir::Value v, const Indices &idx, mlir::Value is);
   bool known(mlir::Value v, const Indices &idx) { return lookup(v, idx) != nullptr; }
@@ -63,6 +66,8 @@ public:
   void store(mlir::Value value, mlir::Value result, unsigned output, const Indices &idx);
   /// Element offset of an index in a tensor with these allocated sizes.
   Index offset(const std::vector<DimExpr> &physical, const Indices &idx);
+  /// The same for an argument that a packing recipe has rearranged.
+  Index packedOffset(const BufferArg &buf, const Indices &idx);
   /// Reads element(s) at an offset of a buffer, in the compute type of `element`.
   mlir::Value load(mlir::Value buffer, mlir::Type element, const Index &at);
   void storeAt(mlir::Value value, mlir::Type element, mlir::Value buffer, const Index &at);

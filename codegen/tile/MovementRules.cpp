@@ -108,7 +108,7 @@ Value evalInside(Evaluator &e, Value x, const Indices &idx, Value otherwise) {
   for (Index &i : last) {
     regular &= !i.lanes && i.stride >= 0;
     if (!i.lanes)
-      i = Index(ix.add(i.base, ix.cst(i.stride * (e.width - 1))));
+      i = Index(ix.add(i.base, ix.cst(i.stride * (e.active - 1))));
   }
   Type scalar = Evaluator::computeType(elementTypeOf(x));
   auto slow = [&] {
@@ -213,7 +213,7 @@ Value concatRule(Evaluator &e, OpResult r, const Indices &idx) {
       return slow();
     if (!straddles && k + 1 == pieces.size())
       return e.splat(e.eval(pieces[k], at(idx, k)));
-    Value last = ix.add(along.base, ix.cst(along.stride * (e.width - 1)));
+    Value last = ix.add(along.base, ix.cst(along.stride * (e.active - 1)));
     Value below = ix.cmp(arith::CmpIPredicate::slt, last, ix.dim(ends[k]));
     if (k > 0)
       below = e.make<arith::AndIOp>(

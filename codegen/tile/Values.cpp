@@ -194,8 +194,9 @@ Index Evaluator::checkedIndex(Value v, Value size) {
   if (!isVector(v))
     return Index(one(v));
   SmallVector<Value> lanes;
-  for (int64_t l = 0; l < width; ++l)
+  for (int64_t l = 0; l < active; ++l)
     lanes.push_back(one(lane(v, l)));
+  lanes.resize(width, lanes.front());
   return Index::ofLanes(fromLanes(lanes));
 }
 

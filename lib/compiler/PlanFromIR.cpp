@@ -3,6 +3,7 @@
 #include "PlanFromIR.h"
 
 #include "lathe/codegen/KernelSpec.h"
+#include "lathe/codegen/Packing.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -207,8 +208,15 @@ private:
     if (!bytes.ok())
       return bytes.status();
     if (!packing.empty()) {
+      auto packed = packWeight(packing, *bytes, weight.dtype, weight.dims);
+      if (!packed.ok())
+        return packed.status();
+      *bytes = std::move(packed->bytes);
+      weight.dims = std::move(packed->dims);
       weight.packing = packing;
-      return internalError("there is no packing '" + packing + "'");
+      buffer.dims.assign(weight.dims.begin(), weight.dims.end());
+      buffer.physical = buffer.dims;
+      buffer.bytes = bytesOf(buffer);
     }
     std::string_view view(reinterpret_cast<const char *>(bytes->data()), bytes->size());
     auto offset = writer.addWeight(weight.section, view);
@@ -256,7 +264,8 @@ private:
     for (auto [i, attr] : llvm::enumerate(op.getVariants())) {
       auto variant = cast<DictionaryAttr>(attr);
       auto spec = KernelSpec::parse(std::string_view(variant.getAs<StringAttr>("spec").getValue()));
-      auto guard = parseGuard(std::string_view(variant.getAs<StringAttr>("guard").getValue()));
+      StringRef guardText = variant.getAs<StringAttr>("guard").getValue();
+      auto guard = parseGuard(guardText.empty() ? "true" : std::string_view(guardText));
       if (!spec.ok())
         return spec.status();
       if (!guard.ok())

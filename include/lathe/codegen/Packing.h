@@ -1,0 +1,60 @@
+//===- Packing.h - weights in the order in which kernels read ---*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A packing recipe (BufferArg::packing) rearranges a constant once, when the
+// engine is built. Recipes, for a panel of NR columns:
+//
+//   panels<NR>    [batch.., K, N]    -> [batch][panel][K][NR]
+//   panels<NR>t   [batch.., N, K]    -> the same
+//   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
+//   taps          [N, 1, taps..]     -> [tap][N]
+//
+// The last panel is only as wide as whole vectors (NR/2) need; what no column
+// fills is zero. Elements keep their type.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_PACKING_H
+#define LATHE_CODEGEN_PACKING_H
+
+#include "lathe/support/DType.h"
+#include "lathe/support/Status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace lathe {
+
+/// Where an element of a packed weight lies. `depth` counts k, or tap * C + c.
+struct PanelLayout {
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps };
+  Order order = Order::Matrix;
+  int64_t batch = 1, depth = 0, columns = 0;
+  int64_t taps = 1, channels = 0; ///< Filters: depth = taps * channels
+  int64_t panel = 0;              ///< NR
+
+  int64_t lanes() const { return panel / 2; }
+  int64_t panels() const { return (columns + panel - 1) / panel; }
+  int64_t lastWidth() const;      ///< of the last panel, a multiple of lanes()
+  int64_t paddedColumns() const { return (panels() - 1) * panel + lastWidth(); }
+  int64_t elements() const { return batch * depth * paddedColumns(); }
+  /// Element offset of column n at depth k.
+  int64_t offset(int64_t b, int64_t k, int64_t n) const;
+
+  /// An error for an unknown recipe, sizes that it cannot take, or 4-bit elements.
+  static Result<PanelLayout> of(std::string_view recipe, const std::vector<int64_t> &dims);
+};
+
+struct PackedWeight {
+  std::vector<std::byte> bytes;
+  std::vector<int64_t> dims; ///< one: the number of elements
+};
+/// `bytes` holds a dense tensor of `dims`.
+Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
+                                DType dtype, const std::vector<int64_t> &dims);
+
+} // namespace lathe
+
+#endif // LATHE_CODEGEN_PACKING_H

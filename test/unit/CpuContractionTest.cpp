@@ -1,0 +1,339 @@
+//===- CpuContractionTest.cpp - products against plain loops ------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Matrix products, convolutions and attention, by the skeletons and by the
+// general form, over sizes that meet every edge of the register tiles.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CpuKernel.h"
+
+#include "lathe/codegen/Packing.h"
+#include "lathe/support/Half.h"
+
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <random>
+
+using namespace lathe;
+using namespace lathe::test;
+
+namespace {
+
+struct Machine {
+  std::string target;
+  int64_t lanes, rows;
+};
+std::vector<Machine> machines() {
+  std::vector<Machine> all;
+  if (Target::parse("x86-64-v3")->supportedByHostCpu().ok())
+    all.push_back({"x86-64-v3", 8, 6});
+  if (Target::parse("x86-64-v4")->supportedByHostCpu().ok())
+    all.push_back({"x86-64-v4", 16, 8});
+  return all;
+}
+std::string tile(const std::string &family, const Machine &m) {
+  return family + ".v" + std::to_string(m.lanes) + ".r" + std::to_string(8 * m.rows) + ".m" +
+         std::to_string(m.rows) + ".n" + std::to_string(2 * m.lanes);
+}
+
+std::vector<float> noise(size_t n, unsigned seed = 1) {
+  std::mt19937 gen(seed);
+  std::uniform_real_distribution<float> d(-1, 1);
+  std::vector<float> v(n);
+  for (float &x : v)
+    x = d(gen);
+  return v;
+}
+
+void expectNear(const std::vector<float> &got, const std::vector<float> &want, float tolerance,
+                const std::string &what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], want[i], tolerance) << what << " at " << i;
+}
+
+Bytes packed(const std::string &recipe, const std::vector<float> &w, const std::vector<int64_t> &dims) {
+  Bytes raw = bytesOf(w);
+  auto result = packWeight(recipe, raw, DType::F32, dims);
+  EXPECT_TRUE(result.ok());
+  return result->bytes;
+}
+
+//===- Matrix products --------------------------------------------------------===//
+
+struct Gemm {
+  int64_t m, n, k;
+  bool packing, transposed;
+};
+void PrintTo(const Gemm &g, std::ostream *os) {
+  *os << g.m << "x" << g.n << "x" << g.k << (g.packing ? " packed" : "") << (g.transposed ? " transposed" : "");
+}
+class CpuGemm : public testing::TestWithParam<Gemm> {};
+
+TEST_P(CpuGemm, WithBiasResidualAndRelu) {
+  auto [m, n, k, packing, transposed] = GetParam();
+  auto s = [](int64_t v) { return std::to_string(v); };
+  std::string a = "tensor<?x" + s(k) + "xf32, #lathe.t<[M, " + s(k) + "]>>";
+  std::string w = "tensor<" + (transposed ? s(n) + "x" + s(k) : s(k) + "x" + s(n)) + "xf32>";
+  std::string y = "tensor<?x" + s(n) + "xf32, #lathe.t<[M, " + s(n) + "]>>";
+  std::string v = "tensor<" + s(n) + "xf32>";
+  std::string text = "func.func @gemm(%a: " + a + ", %w: " + w + ", %bias: " + v + ", %r: " + y + ") -> " + y +
+                     " {\n %z = lathe.constant dense<0.0> : tensor<f32>\n %0 = lathe.matmul %a, %w" +
+                     (transposed ? " {transpose_b}" : "") + " : (" + a + ", " + w + ") -> " + y +
+                     "\n %1 = lathe.add %0, %bias : (" + y + ", " + v + ") -> " + y +
+                     "\n %2 = lathe.add %1, %r : (" + y + ", " + y + ") -> " + y +
+                     "\n %3 = lathe.max %2, %z : (" + y + ", tensor<f32>) -> " + y + "\n return %3 : " + y + "\n}";
+  auto av = noise(m * k, 1), wv = noise(k * n, 2), bias = noise(n, 3), res = noise(m * n, 4);
+  std::vector<float> want(m * n);
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = bias[j] + res[i * n + j];
+      for (int64_t q = 0; q < k; ++q)
+        sum += double(av[i * k + q]) * wv[transposed ? j * k + q : q * n + j];
+      want[i * n + j] = static_cast<float>(std::max(sum, 0.0));
+    }
+  for (const Machine &machine : machines())
+    for (const char *grid : {"1", "5"}) {
+      std::string recipe = "panels" + s(2 * machine.lanes) + (transposed ? "t" : "");
+      CpuKernel kernel(text, tile("gemm", machine), machine.target, grid, [&](KernelSpec &spec) {
+        if (packing)
+          spec.buffers[1].packing = recipe;
+        spec.scratchBytes = DimExpr(4 * k * (2 * machine.lanes + machine.rows));
+      });
+      ASSERT_EQ(kernel.error, "");
+      Bytes weight = packing ? packed(recipe, wv, transposed ? std::vector<int64_t>{n, k} : std::vector<int64_t>{k, n})
+                             : bytesOf(wv);
+      auto out = kernel.run({bytesOf(av), weight, bytesOf(bias), bytesOf(res)}, {{"M", m}});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
+    }
+}
+INSTANTIATE_TEST_SUITE_P(Sizes, CpuGemm,
+                         testing::Values(Gemm{1, 64, 48, true, false}, Gemm{8, 32, 16, true, false},
+                                         Gemm{13, 40, 37, true, false}, Gemm{131, 72, 24, true, true},
+                                         Gemm{3, 5, 7, true, false}, Gemm{0, 32, 16, true, false},
+                                         Gemm{9, 48, 20, false, false}, Gemm{17, 37, 33, false, true},
+                                         Gemm{1, 37, 33, false, false}, Gemm{1, 19, 64, false, true},
+                                         Gemm{70, 33, 1, true, true}, Gemm{2, 100, 300, true, false}));
+
+TEST(CpuGemm, BatchesWithSymbolicSizes) {
+  const char *text = R"(
+!a = tensor<2x?x?xf32, #lathe.t<[2, S, K]>>
+!b = tensor<2x?x?xf32, #lathe.t<[2, K, T]>>
+!y = tensor<2x?x?xf32, #lathe.t<[2, S, T]>>
+func.func @f(%a: !a, %b: !b) -> !y {
+  %0 = lathe.matmul %a, %b : (!a, !b) -> !y
+  return %0 : !y
+})";
+  for (auto [m, n, k] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
+           {1, 50, 9}, {9, 1, 16}, {20, 33, 5}, {7, 64, 70}, {4, 4, 0}}) {
+    auto a = noise(2 * m * k, 1), b = noise(2 * k * n, 2);
+    std::vector<float> want(2 * m * n);
+    for (int64_t h = 0; h < 2; ++h)
+      for (int64_t i = 0; i < m; ++i)
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0;
+          for (int64_t q = 0; q < k; ++q)
+            sum += double(a[(h * m + i) * k + q]) * b[(h * k + q) * n + j];
+          want[(h * m + i) * n + j] = static_cast<float>(sum);
+        }
+    for (const Machine &machine : machines()) {
+      CpuKernel kernel(text, tile("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
+        spec.scratchBytes = DimExpr(4 * std::max<int64_t>(k, 1) * (2 * machine.lanes + machine.rows));
+      });
+      ASSERT_EQ(kernel.error, "");
+      auto out = kernel.run({bytesOf(a), bytesOf(b)}, {{"S", m}, {"T", n}, {"K", k}});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
+    }
+  }
+}
+
+TEST(CpuGemm, BytesGiveIntegers) {
+  const char *text = R"(
+func.func @f(%a: tensor<5x19xui8>, %b: tensor<19x21xi8>) -> tensor<5x21xi32> {
+  %0 = "lathe.matmul"(%a, %b) : (tensor<5x19xui8>, tensor<19x21xi8>) -> tensor<5x21xi32>
+  return %0 : tensor<5x21xi32>
+})";
+  std::vector<uint8_t> a(95);
+  std::vector<int8_t> b(19 * 21);
+  for (size_t i = 0; i < a.size(); ++i)
+    a[i] = i * 77;
+  for (size_t i = 0; i < b.size(); ++i)
+    b[i] = i * 91;
+  std::vector<int32_t> want(105);
+  for (int i = 0; i < 5; ++i)
+    for (int j = 0; j < 21; ++j)
+      for (int q = 0; q < 19; ++q)
+        want[i * 21 + j] += a[i * 19 + q] * b[q * 21 + j];
+  for (const Machine &machine : machines()) {
+    CpuKernel kernel(text, tile("gemm", machine), machine.target, "1", [&](KernelSpec &spec) {
+      spec.scratchBytes = DimExpr(4 * 19 * (2 * machine.lanes + machine.rows));
+    });
+    ASSERT_EQ(kernel.error, "");
+    EXPECT_EQ(valuesOf<int32_t>(kernel.run({bytesOf(a), bytesOf(b)})[0]), want);
+  }
+}
+
+TEST(CpuGemm, ComputedRowsAndTransposedHeads) {
+  // The left operand is computed (a scaled sum), the result leaves as [B, H, S, D].
+  const char *text = R"(
+!x = tensor<2x?x24xf32, #lathe.t<[2, S, 24]>>
+!p = tensor<2x?x64xf32, #lathe.t<[2, S, 64]>>
+!h = tensor<2x?x4x16xf32, #lathe.t<[2, S, 4, 16]>>
+!y = tensor<2x4x?x16xf32, #lathe.t<[2, 4, S, 16]>>
+func.func @f(%x: !x, %g: tensor<24xf32>, %w: tensor<24x64xf32>) -> !y {
+  %0 = lathe.mul %x, %g : (!x, tensor<24xf32>) -> !x
+  %1 = lathe.matmul %0, %w : (!x, tensor<24x64xf32>) -> !p
+  %2 = lathe.reshape %1 : (!p) -> !h
+  %3 = lathe.transpose %2 {perm = array<i64: 0, 2, 1, 3>} : (!h) -> !y
+  return %3 : !y
+})";
+  for (int64_t s : {1, 9}) {
+    auto x = noise(2 * s * 24, 1), g = noise(24, 2), w = noise(24 * 64, 3);
+    std::vector<float> want(2 * s * 64);
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t i = 0; i < s; ++i)
+        for (int64_t n = 0; n < 64; ++n) {
+          double sum = 0;
+          for (int64_t q = 0; q < 24; ++q)
+            sum += double(x[(b * s + i) * 24 + q] * g[q]) * w[q * 64 + n];
+          want[((b * 4 + n / 16) * s + i) * 16 + n % 16] = static_cast<float>(sum);
+        }
+    for (const Machine &machine : machines()) {
+      std::string recipe = "panels" + std::to_string(2 * machine.lanes);
+      CpuKernel kernel(text, tile("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
+        spec.buffers[2].packing = recipe;
+        spec.scratchBytes = DimExpr(4 * 24 * (2 * machine.lanes + machine.rows));
+      });
+      ASSERT_EQ(kernel.error, "");
+      auto out = kernel.run({bytesOf(x), bytesOf(g), packed(recipe, w, {24, 64})}, {{"S", s}});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
+    }
+  }
+}
+
+//===- Convolutions -------------------------------------------------------------===//
+
+struct Conv {
+  int64_t n, h, w, c, o, k, stride, pad, group;
+  bool channelsLast;
+};
+void PrintTo(const Conv &c, std::ostream *os) {
+  *os << c.n << "x" << c.h << "x" << c.w << "x" << c.c << " -> " << c.o << " k" << c.k << " s" << c.stride << " p"
+      << c.pad << " g" << c.group << (c.channelsLast ? " nhwc" : " nchw");
+}
+class CpuConv : public testing::TestWithParam<Conv> {};
+
+TEST_P(CpuConv, WithBiasAndRelu) {
+  Conv c = GetParam();
+  auto s = [](int64_t v) { return std::to_string(v); };
+  int64_t oh = (c.h + 2 * c.pad - c.k) / c.stride + 1, ow = (c.w + 2 * c.pad - c.k) / c.stride + 1;
+  auto image = [&](int64_t n, int64_t h, int64_t w, int64_t ch) {
+    return "tensor<" + (c.channelsLast ? s(n) + "x" + s(h) + "x" + s(w) + "x" + s(ch)
+                                       : s(n) + "x" + s(ch) + "x" + s(h) + "x" + s(w)) + "xf32>";
+  };
+  std::string x = image(c.n, c.h, c.w, c.c), y = image(c.n, oh, ow, c.o), b = image(1, 1, 1, c.o);
+  int64_t cg = c.c / c.group;
+  std::string w = "tensor<" + s(c.o) + "x" + s(cg) + "x" + s(c.k) + "x" + s(c.k) + "xf32>";
+  std::string text = "func.func @conv(%x: " + x + ", %w: " + w + ", %b: " + b + ") -> " + y +
+                     " {\n %z = lathe.constant dense<0.0> : tensor<f32>\n %0 = lathe.conv %x, %w {strides = array<i64: " +
+                     s(c.stride) + ", " + s(c.stride) + ">, pads = array<i64: " + s(c.pad) + ", " + s(c.pad) + ", " +
+                     s(c.pad) + ", " + s(c.pad) + ">, dilations = array<i64: 1, 1>, group = " + s(c.group) +
+                     " : i64, layout = #lathe.conv_layout<" + (c.channelsLast ? "nhwc" : "nchw") + ">} : (" + x + ", " +
+                     w + ") -> " + y + "\n %1 = lathe.add %0, %b : (" + y + ", " + b + ") -> " + y +
+                     "\n %2 = lathe.max %1, %z : (" + y + ", tensor<f32>) -> " + y + "\n return %2 : " + y + "\n}";
+  auto xv = noise(c.n * c.h * c.w * c.c, 1), wv = noise(c.o * cg * c.k * c.k, 2), bias = noise(c.o, 3);
+  std::vector<float> want(c.n * oh * ow * c.o);
+  for (int64_t n = 0; n < c.n; ++n)
+    for (int64_t p = 0; p < oh; ++p)
+      for (int64_t q = 0; q < ow; ++q)
+        for (int64_t o = 0; o < c.o; ++o) {
+          double sum = bias[o];
+          int64_t g = o / (c.o / c.group);
+          for (int64_t r = 0; r < c.k; ++r)
+            for (int64_t t = 0; t < c.k; ++t)
+              for (int64_t i = 0; i < cg; ++i) {
+                int64_t hi = p * c.stride + r - c.pad, wi = q * c.stride + t - c.pad, ch = g * cg + i;
+                if (hi < 0 || hi >= c.h || wi < 0 || wi >= c.w)
+                  continue;
+                double v = xv[c.channelsLast ? ((n * c.h + hi) * c.w + wi) * c.c + ch
+                                             : ((n * c.c + ch) * c.h + hi) * c.w + wi];
+                sum += v * wv[((o * cg + i) * c.k + r) * c.k + t];
+              }
+          want[c.channelsLast ? ((n * oh + p) * ow + q) * c.o + o : ((n * c.o + o) * oh + p) * ow + q] =
+              static_cast<float>(std::max(sum, 0.0));
+        }
+  for (const Machine &machine : machines())
+    for (const char *grid : {"1", "4"}) {
+      std::string recipe = c.group == 1 ? "filters" + s(2 * machine.lanes) : cg == 1 ? "taps" : "";
+      CpuKernel kernel(text, tile("conv", machine), machine.target, grid,
+                       [&](KernelSpec &spec) { spec.buffers[1].packing = recipe; });
+      ASSERT_EQ(kernel.error, "");
+      Bytes weight = recipe.empty() ? bytesOf(wv) : packed(recipe, wv, {c.o, cg, c.k, c.k});
+      auto out = kernel.run({bytesOf(xv), weight, bytesOf(bias)});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
+    }
+}
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, CpuConv,
+    testing::Values(Conv{1, 7, 9, 24, 40, 1, 1, 0, 1, true}, Conv{2, 9, 11, 16, 32, 3, 1, 1, 1, true},
+                    Conv{1, 12, 10, 20, 72, 3, 2, 1, 1, true}, Conv{1, 16, 18, 3, 32, 3, 2, 1, 1, true},
+                    Conv{1, 9, 20, 40, 40, 3, 1, 1, 40, true}, Conv{2, 11, 13, 24, 24, 5, 2, 2, 24, true},
+                    Conv{1, 6, 6, 8, 12, 3, 1, 1, 2, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
+                    Conv{1, 5, 5, 64, 16, 1, 2, 0, 1, true}, Conv{1, 3, 2, 8, 8, 3, 1, 1, 1, true},
+                    Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false}));
+
+//===- Attention ------------------------------------------------------------------===//
+
+TEST(CpuAttention, CausalWithGroupsMasksAndLongKeys) {
+  for (auto [s, t, mask] : std::vector<std::tuple<int64_t, int64_t, bool>>{
+           {1, 1, false}, {5, 5, false}, {1, 40, false}, {4, 70, true}, {17, 17, true}}) {
+    const int64_t heads = 4, keyHeads = 2, d = 24;
+    std::string text = std::string(R"(
+!q = tensor<2x4x?x24xf32, #lathe.t<[2, 4, S, 24]>>
+!k = tensor<2x2x?x24xf32, #lathe.t<[2, 2, T, 24]>>
+!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T]>>
+func.func @f(%q: !q, %k: !k, %v: !k, %m: !m) -> !q {
+)") + (mask ? "  %0 = lathe.attention %q, %k, %v, %m {scale = 0.2 : f64, causal} : (!q, !k, !k, !m) -> !q"
+            : "  %0 = lathe.attention %q, %k, %v {scale = 0.2 : f64, causal} : (!q, !k, !k) -> !q") +
+                       "\n  return %0 : !q\n}";
+    auto q = noise(2 * heads * s * d, 1), k = noise(2 * keyHeads * t * d, 2), v = noise(2 * keyHeads * t * d, 3),
+         m = noise(2 * s * t, 4);
+    std::vector<float> want(q.size());
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t i = 0; i < s; ++i) {
+          int64_t g = h / 2;
+          std::vector<double> p(t, 0);
+          double sum = 0;
+          for (int64_t j = 0; j <= i + t - s; ++j) {
+            double dot = 0;
+            for (int64_t e = 0; e < d; ++e)
+              dot += double(q[((b * heads + h) * s + i) * d + e]) * k[((b * keyHeads + g) * t + j) * d + e];
+            p[j] = std::exp(0.2 * dot + (mask ? m[(b * s + i) * t + j] : 0));
+            sum += p[j];
+          }
+          for (int64_t e = 0; e < d; ++e) {
+            double y = 0;
+            for (int64_t j = 0; j < t; ++j)
+              y += p[j] * v[((b * keyHeads + g) * t + j) * d + e];
+            want[((b * heads + h) * s + i) * d + e] = static_cast<float>(y / sum);
+          }
+        }
+    for (const Machine &machine : machines()) {
+      CpuKernel kernel(text, "attention.v" + std::to_string(machine.lanes), machine.target, "3",
+                       [](KernelSpec &spec) { spec.scratchBytes = DimExpr(1 << 16); });
+      ASSERT_EQ(kernel.error, "");
+      auto out = kernel.run({bytesOf(q), bytesOf(k), bytesOf(v), bytesOf(m)}, {{"S", s}, {"T", t}});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-5f, machine.target);
+    }
+  }
+}
+
+} // namespace
