@@ -113,6 +113,15 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
     Value input = findInput(module, name);
     if (!input)
       return usageError("the model has no input of this name", place);
+    if (auto unranked = llvm::dyn_cast<UnrankedTensorType>(input.getType())) {
+      auto func = llvm::cast<func::FuncOp>(input.getParentBlock()->getParentOp());
+      unsigned number = llvm::cast<BlockArgument>(input).getArgNumber();
+      if (func.getArgAttr(number, "lathe.onnx_type"))
+        return usageError("the input is no tensor of numbers", place);
+      input.setType(RankedTensorType::get(shape, unranked.getElementType()));
+      func.setFunctionType(FunctionType::get(module.getContext(), func.getBody().getArgumentTypes(),
+                                             func.getFunctionType().getResults()));
+    }
     auto type = llvm::dyn_cast<RankedTensorType>(input.getType());
     if (!type || type.getRank() != int64_t(shape.size()))
       return usageError("the input has rank " + std::to_string(type ? type.getRank() : -1) + ", the shape has " +

@@ -77,6 +77,32 @@ ArrayAttr statedDims(OpBuilder &b, const ValueInfo &info) {
   return b.getArrayAttr(dims);
 }
 
+/// Moves inputs with given values to the initializers.
+Status applyConstants(Graph &graph, const ImportOptions &options) {
+  for (const auto &[name, value] : options.constants) {
+    auto input = llvm::find_if(graph.inputs, [&](const ValueInfo &info) { return info.name == name; });
+    std::string place = "constant " + name;
+    if (input == graph.inputs.end())
+      return usageError("the model has no input of this name", place);
+    bool fits = input->other.empty() && input->dtype == value.dtype &&
+                (!input->ranked || input->dims.size() == value.dims.size());
+    for (size_t d = 0; fits && input->ranked && d < value.dims.size(); ++d)
+      fits = input->dims[d].value < 0 || input->dims[d].value == value.dims[d];
+    if (!fits)
+      return usageError("the value has another type or shape than the input", place);
+    auto owner = std::make_shared<std::vector<std::byte>>(value.data);
+    Tensor tensor;
+    tensor.name = name;
+    tensor.dtype = value.dtype;
+    tensor.dims = value.dims;
+    tensor.bytes = *owner;
+    tensor.owner = owner;
+    graph.initializers.push_back(std::move(tensor));
+    graph.inputs.erase(input);
+  }
+  return okStatus();
+}
+
 Status buildModule(ModuleOp module, const Model &model) {
   MLIRContext *context = module.getContext();
   OpBuilder b(context);
@@ -170,6 +196,8 @@ Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path, c
   Result<Model> model = loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes);
   if (!model)
     return model.status();
+  if (Status applied = applyConstants(model->graph, options); !applied.ok())
+    return applied;
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   std::string file = llvm::StringRef(path).rsplit('/').second.str();
   if (file.empty())
@@ -185,6 +213,8 @@ Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path, c
 Result<std::optional<std::vector<Value>>> expandFunctionBody(Operation *op, ArrayRef<Type> operandTypes,
                                                              OpBuilder &builder) {
   using Values = std::optional<std::vector<Value>>;
+  if (op->getNumRegions() != 0)
+    return Values(); // graphs as attributes are not carried back
   int64_t opset = kImportOpset;
   if (auto module = op->getParentOfType<ModuleOp>())
     if (auto attr = module->getAttrOfType<IntegerAttr>("onnx.opset"))

@@ -97,8 +97,8 @@ LogicalResult attention(Node &n) {
   Value mask;
   if (n.has(3)) {
     mask = n.in(3);
-    if (!mask || rankOf(mask) < 2)
-      return n.invalid("shape", "attn_mask has rank 2 or more");
+    if (!mask || rankOf(mask) < 1)
+      return n.invalid("shape", "attn_mask is a scalar");
     DimExpr width = dimOf(mask, rankOf(mask) - 1);
     if (width != t && width != DimExpr(1)) {
       if (!width.isConstant() || !t.isConstant())

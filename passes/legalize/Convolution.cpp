@@ -94,8 +94,8 @@ LogicalResult convTranspose(Node &n) {
           return n.fail("attribute", "output_shape over a symbolic size", "explicit pads");
         total = strides[i] * (*size - 1) + extra[i] + span - (*wanted)[i];
       }
-      total = std::max<int64_t>(total, wanted ? total : 0);
-      int64_t half = total / 2;
+      // Rounded down: a negative total adds at the end.
+      int64_t half = total >= 0 ? total / 2 : -((1 - total) / 2);
       pads[i] = mode == "SAME_UPPER" ? half : total - half;
       pads[count + i] = total - pads[i];
     }

@@ -24,12 +24,10 @@ LogicalResult meanOf(Node &n) {
   return n.done(n.e.div(chain<AddOp>(n), double(n.numInputs())));
 }
 
+/// Without fmod the result has the sign of the divisor.
 LogicalResult mod(Node &n) {
   bool fmod = n.intAttr("fmod", 0);
-  Value a = n.in(0), b = n.in(1);
-  if (a && isFloat(elementTypeOf(a)) && !fmod)
-    return n.invalid("attribute", "Mod of floats needs fmod = 1");
-  return n.done(n.e.infer<ModOp>(a, b, fmod));
+  return n.done(n.e.infer<ModOp>(n.in(0), n.in(1), fmod));
 }
 
 LogicalResult bitShift(Node &n) {
@@ -57,6 +55,35 @@ LogicalResult dropout(Node &n) {
   return n.done(x);
 }
 
+/// Powers of two alone: rounds on the bits of an f32, whose exponent they are.
+Value toE8M0(Emitter &e, Value x, StringRef rounding, bool saturate) {
+  Type i32 = e.b.getI32Type(), byte = e.b.getIntegerType(8, /*isSigned=*/false);
+  x = e.cast(x, e.b.getF32Type());
+  if (!x)
+    return {};
+  Value bits = BitcastOp::create(e.b, e.loc, withElementType(x.getType(), i32), e.unary<AbsOp>(x));
+  double half = rounding == "up" ? 0x7fffff : rounding == "nearest" ? 0x400000 : 0;
+  Value exponent = e.infer<ShrOp>(e.add(bits, half), e.scalar(23, i32));
+  if (saturate)
+    exponent = e.select(e.infer<IsNanOp>(x), exponent, e.min(exponent, 254.0));
+  Value packed = e.cast(exponent, byte);
+  return BitcastOp::create(e.b, e.loc, withElementType(x.getType(), Float8E8M0FNUType::get(e.b.getContext())), packed);
+}
+
+/// Element types narrower than a byte keep the low bits of the truncated value.
+Value castTo(Node &n, Value x, Type element) {
+  Emitter &e = n.e;
+  if (!x)
+    return {};
+  bool saturate = n.intAttr("saturate", 1);
+  if (isa<Float8E8M0FNUType>(element) && isFloat(elementTypeOf(x)))
+    return toE8M0(e, x, n.strAttr("round_mode", "up"), saturate);
+  if (isa<IntegerType>(element) && !element.isInteger(1) && element.getIntOrFloatBitWidth() < 8 &&
+      isFloat(elementTypeOf(x)))
+    x = e.cast(x, e.b.getI32Type());
+  return e.cast(x, element, saturate);
+}
+
 LogicalResult cast(Node &n) {
   Value x = n.in(0);
   int64_t to = n.intAttr("to", 0);
@@ -64,12 +91,12 @@ LogicalResult cast(Node &n) {
   if (!element)
     return n.fail("dtype", "a cast to ONNX element type " + llvm::Twine(to) + (to == 8 ? " (string)" : ""),
                   "numbers and bool");
-  return n.done(n.e.cast(x, element, n.intAttr("saturate", 1)));
+  return n.done(castTo(n, x, element));
 }
 
 LogicalResult castLike(Node &n) {
   Value x = n.in(0), like = n.in(1);
-  return n.done(like ? n.e.cast(x, elementTypeOf(like), n.intAttr("saturate", 1)) : Value());
+  return n.done(like ? castTo(n, x, elementTypeOf(like)) : Value());
 }
 
 LogicalResult bitCast(Node &n) {

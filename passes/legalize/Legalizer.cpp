@@ -241,7 +241,11 @@ bool Legalizer::expand(Node &node) {
   Operation *before = node.op->getPrevNode();
   OpBuilder builder(node.op);
   Result<std::optional<std::vector<Value>>> body = expandFunctionBody(node.op, types, builder);
-  if (!body || !*body)
+  if (!body) {
+    (void)node.invalid("attribute", "its function body cannot be built: " + body.status().message());
+    return false;
+  }
+  if (!*body)
     return false;
   SmallVector<Operation *> inner;
   for (Operation *op = before ? before->getNextNode() : &node.op->getBlock()->front(); op != node.op;
@@ -283,6 +287,12 @@ void Legalizer::process(Operation *op) {
   }
   if (succeeded(evaluateOnHost(node)))
     return applyStated(op);
+  for (unsigned i = 0; i < node.numInputs(); ++i)
+    if (node.has(i) && !data(op->getOperand(i)) && op->getNumRegions() == 0) {
+      (void)node.fail("dtype", "operand " + llvm::Twine(i) + " is no ranked tensor of numbers or bool",
+                      "tensors of a known rank", "give an unranked input its sizes with --shape");
+      return failAll();
+    }
   if (handler != handlers().end()) {
     if (succeeded(handler->second(node)))
       return applyStated(op);

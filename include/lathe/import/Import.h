@@ -9,6 +9,7 @@
 #ifndef LATHE_IMPORT_IMPORT_H
 #define LATHE_IMPORT_IMPORT_H
 
+#include "lathe/support/HostTensor.h"
 #include "lathe/support/Status.h"
 
 #include "mlir/IR/Builders.h"
@@ -38,6 +39,10 @@ struct ImportOptions {
   std::map<std::string, DimBound> dims;
   /// Sizes of an input, all of its dimensions.
   std::map<std::string, std::vector<int64_t>> shapes;
+  /// Inputs that become constants, by name: sizes, axes or pads that a model takes
+  /// as operands although lathe needs them when it compiles. They are no inputs
+  /// of the entry any more.
+  std::map<std::string, HostTensor> constants;
   /// Files above this size are refused.
   uint64_t maxFileBytes = uint64_t(1) << 40;
   /// Whether to convert to kImportOpset first.
