@@ -37,11 +37,13 @@ struct TileLowering {
     return arith::IndexCastOp::create(b, loc, b.getI64Type(), index);
   }
 
-  /// The memory type of a value: f8 and bool are bytes to LLVM.
+  /// The memory type of a value: LLVM has no 8-bit floats, and must not see bf16
+  /// either, because it would turn bit operations into bf16 arithmetic, which
+  /// this machine does in library calls.
   static Type memoryType(Type type) {
     auto convert = [](Type element) -> Type {
-      if (isa<FloatType>(element) && element.getIntOrFloatBitWidth() == 8)
-        return IntegerType::get(element.getContext(), 8);
+      if (isa<FloatType>(element) && (element.getIntOrFloatBitWidth() == 8 || element.isBF16()))
+        return IntegerType::get(element.getContext(), element.getIntOrFloatBitWidth());
       return element;
     };
     if (auto v = dyn_cast<VectorType>(type))

@@ -256,6 +256,28 @@ TEST(CpuTypes, HalfPrecisionRoundsOnceAtTheStore) {
   }
 }
 
+TEST(CpuTypes, NegatedBFloat16NeedsNoLibrary) {
+  const char *text = R"(
+func.func @f(%x: tensor<2x32xbf16>) -> tensor<2x32xbf16> {
+  %0 = lathe.slice %x {starts = [#lathe.dim<0>, #lathe.dim<16>], steps = array<i64: 1, 1>} : (tensor<2x32xbf16>) -> tensor<2x16xbf16>
+  %1 = lathe.neg %0 : (tensor<2x16xbf16>) -> tensor<2x16xbf16>
+  %2 = lathe.slice %x {starts = [#lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1>} : (tensor<2x32xbf16>) -> tensor<2x16xbf16>
+  %3 = lathe.concat %1, %2 {axis = 1 : i64} : (tensor<2x16xbf16>, tensor<2x16xbf16>) -> tensor<2x32xbf16>
+  return %3 : tensor<2x32xbf16>
+})";
+  std::vector<uint16_t> x(64), want(64);
+  for (int i = 0; i < 64; ++i)
+    x[i] = floatToBf16(0.37f * (i - 20));
+  for (int r = 0; r < 2; ++r)
+    for (int j = 0; j < 32; ++j)
+      want[r * 32 + j] = j < 16 ? x[r * 32 + j + 16] ^ 0x8000 : x[r * 32 + j - 16];
+  for (const std::string &target : targets()) {
+    CpuKernel kernel(text, "pointwise.v" + lanes(target), target);
+    ASSERT_EQ(kernel.error, "");
+    EXPECT_EQ(valuesOf<uint16_t>(kernel.run({bytesOf(x)})[0]), want);
+  }
+}
+
 TEST(CpuTypes, EightBitFloatsConvertBothWays) {
   for (auto [type, dtype] : std::vector<std::pair<std::string, DType>>{
            {"f8E4M3FN", DType::F8E4M3FN}, {"f8E5M2", DType::F8E5M2},
