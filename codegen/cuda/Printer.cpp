@@ -189,7 +189,7 @@ void Printer::loop(scf::ForOp op) {
     names[arg] = variable(result, use(init));
     carried.push_back(result);
   }
-  std::string iv = "i" + std::to_string(next++);
+  std::string iv = "iv" + std::to_string(next++);
   names[op.getInductionVar()] = iv;
   line() << "for (i64 " << iv << " = " << use(op.getLowerBound()) << "; " << iv << " < "
          << use(op.getUpperBound()) << "; " << iv << " += " << use(op.getStep()) << ") {\n";

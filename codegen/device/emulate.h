@@ -20,17 +20,18 @@
 #ifndef LATHE_DEVICE_EMULATE
 #define LATHE_DEVICE_EMULATE
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
-#include <ucontext.h>
+#include <utility>
 #include <vector>
 
 #define __device__
-#define __global__ static
+#define __global__
 #define __shared__ static
 #define __constant__ static
 #define __forceinline__ inline
@@ -46,13 +47,25 @@ struct dim3 {
 
 namespace lathe_emu {
 
+/// Saves the registers that a call preserves on this stack, its pointer in `*save`,
+/// and goes on with the stack `to`.
+__attribute__((naked, noinline)) static void switchStack(void **save, void *to) {
+#if defined(__x86_64__)
+  asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+      "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+      "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n retq");
+#else
+#error "the emulation switches stacks on x86-64 only"
+#endif
+}
+
 /// A rendezvous of `members` fibers; who arrives last opens it for all.
 struct Barrier {
   unsigned members = 0, arrived = 0, generation = 0;
 };
 
 struct Fiber {
-  ucontext_t context;
+  void *stackPointer = nullptr;
   std::unique_ptr<char[]> stack;
   dim3 thread;
   bool done = false;
@@ -72,7 +85,7 @@ struct Block {
   std::vector<Warp> warps;
   Barrier barrier;
   Fiber *current = nullptr;
-  ucontext_t scheduler;
+  void *scheduler = nullptr;
   const std::function<void()> *body = nullptr;
 };
 
@@ -99,7 +112,7 @@ inline void wait(Barrier &b) {
     return;
   self->waitsFor = &b;
   self->waitsSince = since;
-  swapcontext(&self->context, &block->scheduler);
+  switchStack(&self->stackPointer, block->scheduler);
 }
 
 inline void fiberMain() {
@@ -113,7 +126,8 @@ inline void fiberMain() {
   release(w.barrier);
   --b->barrier.members;
   release(b->barrier);
-  swapcontext(&self->context, &b->scheduler);
+  switchStack(&self->stackPointer, b->scheduler);
+  __builtin_trap(); // a finished thread is never resumed
 }
 
 /// Every lane shows `bytes` at `mine`; `read(lane)` gives what another lane showed.
@@ -154,11 +168,13 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
           f.thread = dim3(t % size.x, t / size.x % size.y, t / (size.x * size.y));
           f.done = false;
           f.waitsFor = nullptr;
-          getcontext(&f.context);
-          f.context.uc_stack.ss_sp = f.stack.get();
-          f.context.uc_stack.ss_size = kStack;
-          f.context.uc_link = nullptr;
-          makecontext(&f.context, fiberMain, 0);
+          // As switchStack leaves a stack: six registers, then where to return to; a
+          // function starts with its stack 8 off a multiple of 16.
+          auto top = reinterpret_cast<uintptr_t>(f.stack.get() + kStack) / 16 * 16;
+          auto *frame = reinterpret_cast<void **>(top) - 8;
+          std::fill_n(frame, 8, nullptr);
+          frame[6] = reinterpret_cast<void *>(fiberMain);
+          f.stackPointer = frame;
         }
         for (bool alive = true; alive;) {
           alive = false;
@@ -172,7 +188,7 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
             f.waitsFor = nullptr;
             moved = true;
             b.current = &f;
-            swapcontext(&b.scheduler, &f.context);
+            switchStack(&b.scheduler, f.stackPointer);
           }
           if (alive && !moved) {
             error = "a barrier is not reached by all threads: block (" + std::to_string(x) + ", " +
@@ -326,6 +342,17 @@ inline void mmaBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2
 }
 inline void mmaF16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   lathe_emu::mma16816<f16Value>(d, a, b);
+}
+
+/// Runs a kernel whose parameters are pointers and i64, given as 64-bit words in order: the
+/// form in which a program that knows a kernel only by its KernelSpec calls it.
+template <class... Params>
+std::string run_emulated_words(void (*kernel)(Params...), dim3 grid, dim3 block, size_t sharedBytes,
+                               const unsigned long long *words) {
+  return lathe_emu::launch(grid, block, sharedBytes, [&] {
+    [&]<size_t... I>(std::index_sequence<I...>) { kernel((Params)words[I]...); }
+    (std::make_index_sequence<sizeof...(Params)>{});
+  });
 }
 
 /// Runs a kernel; "" or what went wrong.

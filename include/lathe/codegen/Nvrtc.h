@@ -32,7 +32,7 @@ struct KernelResources {
 /// A remark of ptxas that makes a kernel slow without making it wrong.
 struct Finding {
   enum class Kind {
-    Spills,              ///< registers spilled to local memory
+    Spills,              ///< more than 64 bytes of registers spilled to local memory
     IgnoredSetMaxNReg,   ///< C7508: setmaxnreg without launch bounds
     SerializedWgmma,     ///< C7510 to C7519: wgmma is waited for after each instruction
     RegisterAllocation,  ///< C76xx

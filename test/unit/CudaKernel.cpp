@@ -1,0 +1,159 @@
+//===- CudaKernel.cpp - generate and emulate CUDA kernels --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "CudaKernel.h"
+
+#include "lathe/codegen/Config.h"
+#include "lathe/codegen/DeviceLibrary.h"
+#include "lathe/ir/Register.h"
+
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Parser/Parser.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+using namespace mlir;
+namespace fs = std::filesystem;
+
+namespace lathe::test {
+
+CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string &targetName) {
+  CudaKernel out;
+  ScopedDiagnosticHandler handler(&context, [&](Diagnostic &d) {
+    out.error += d.str() + "\n";
+    return success();
+  });
+  auto module = parseSourceString<ModuleOp>(c.text, &context);
+  if (!module)
+    return out;
+  Target target = *Target::parse(targetName);
+  auto fn = *module->getOps<func::FuncOp>().begin();
+  auto spec = codegen::specOfFunction(fn, c.config, *DimExpr::parse(c.grid[0]));
+  if (failed(spec))
+    return out;
+  LaunchSpec &launch = spec->launches[0];
+  launch.grid[1] = *DimExpr::parse(c.grid[1]);
+  launch.grid[2] = *DimExpr::parse(c.grid[2]);
+  launch.block[0] = KernelConfig::parse(c.config)->threads;
+  launch.sharedBytes = *DimExpr::parse(c.shared);
+  codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7};
+  FailureOr<std::string> text = codegen::cudaText(source);
+  out.spec = *spec;
+  if (succeeded(text))
+    out.source = *text;
+  else
+    out.error += "no CUDA text";
+  return out;
+}
+
+CudaBatch::CudaBatch() {
+  DialectRegistry registry;
+  registerDialects(registry);
+  context.appendDialectRegistry(registry);
+  context.loadAllAvailableDialects();
+}
+
+CudaBatch::~CudaBatch() {
+  if (image)
+    dlclose(image);
+}
+
+std::string CudaBatch::add(const CudaCase &c, const std::string &target) {
+  CudaKernel k = cudaKernel(context, c, target);
+  if (k.error.empty())
+    kernels[k.spec.launches[0].function] = k;
+  return k.error;
+}
+
+const CudaKernel *CudaBatch::find(const std::string &name) const {
+  auto it = kernels.find(name);
+  return it == kernels.end() ? nullptr : &it->second;
+}
+
+/// The generated part, behind the device library.
+static std::string ownPart(const std::string &source) {
+  return source.substr(source.find("\n// Kernel "));
+}
+
+std::string CudaBatch::build() {
+  char folder[] = "/tmp/lathe-cuda-XXXXXX";
+  if (!mkdtemp(folder))
+    return "no temporary folder";
+  fs::path dir = folder;
+  std::string text = "#define LATHE_EMULATE\n#include \"" LATHE_EMULATE_HEADER "\"\n";
+  for (std::string_view m : deviceModules())
+    text += deviceModule(m);
+  for (const auto &[name, kernel] : kernels)
+    text += "namespace kernel_" + name + " {\n" + ownPart(kernel.source) + "}\nextern \"C\" const char *run_" +
+            name + "(const unsigned *g, unsigned threads, unsigned long long shared, const unsigned long long *words) {\n"
+            "  static std::string error;\n  error = run_emulated_words(kernel_" + name + "::" + name +
+            ", dim3(g[0], g[1], g[2]), dim3(threads), shared, words);\n  return error.c_str();\n}\n";
+  std::ofstream(dir / "kernels.cpp") << text;
+  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " + (dir / "kernels.so").string() +
+                        " " + (dir / "kernels.cpp").string() + " > " + (dir / "log").string() + " 2>&1";
+  int rc = std::system(command.c_str());
+  std::ifstream log(dir / "log");
+  std::string message((std::istreambuf_iterator<char>(log)), {});
+  if (rc == 0) {
+    image = dlopen((dir / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    message = image ? "" : dlerror();
+  }
+  if (std::getenv("LATHE_TEST_PRINT"))
+    std::fputs(text.c_str(), stderr);
+  fs::remove_all(dir);
+  return message;
+}
+
+std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Bytes> &inputs,
+                                  const std::map<std::string, int64_t> &symbols) {
+  error.clear();
+  const CudaKernel *k = find(name);
+  using Run = const char *(*)(const unsigned *, unsigned, unsigned long long, const unsigned long long *);
+  auto run = image ? reinterpret_cast<Run>(dlsym(image, ("run_" + name).c_str())) : nullptr;
+  if (!k || !run) {
+    error = "no such kernel: " + name;
+    return {};
+  }
+  // Memory as a GPU gives it, with a guard zone behind each buffer.
+  constexpr size_t kGuard = 64;
+  std::vector<std::unique_ptr<unsigned char, void (*)(void *)>> memory;
+  std::vector<size_t> sizes;
+  std::vector<unsigned long long> words;
+  for (size_t i = 0; i < k->spec.buffers.size(); ++i) {
+    const BufferArg &arg = k->spec.buffers[i];
+    size_t bytes = byteSize(arg.dtype, *product(arg.physical).evaluate(symbols));
+    size_t whole = (bytes + kGuard + 255) / 256 * 256;
+    memory.emplace_back(static_cast<unsigned char *>(std::aligned_alloc(256, whole)), std::free);
+    std::fill_n(memory.back().get(), whole, 0xA5);
+    if (i < inputs.size())
+      std::memcpy(memory.back().get(), inputs[i].data(), std::min(bytes, inputs[i].size()));
+    sizes.push_back(bytes);
+    words.push_back(reinterpret_cast<uintptr_t>(memory.back().get()));
+  }
+  for (const std::string &s : k->spec.symbols)
+    words.push_back(static_cast<unsigned long long>(symbols.at(s)));
+  status[0] = status[1] = 0;
+  words.push_back(reinterpret_cast<uintptr_t>(status));
+  const LaunchSpec &launch = k->spec.launches[0];
+  unsigned grid[3];
+  for (int i = 0; i < 3; ++i)
+    grid[i] = static_cast<unsigned>(*launch.grid[i].evaluate(symbols));
+  error = run(grid, static_cast<unsigned>(launch.block[0]), *launch.sharedBytes.evaluate(symbols), words.data());
+  std::vector<Bytes> outputs;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    for (size_t g = 0; g < kGuard; ++g)
+      if (memory[i].get()[sizes[i] + g] != 0xA5)
+        error = "wrote behind buffer " + std::to_string(i);
+    auto *p = reinterpret_cast<std::byte *>(memory[i].get());
+    if (i >= static_cast<size_t>(k->spec.numInputs) &&
+        i < static_cast<size_t>(k->spec.numInputs + k->spec.numOutputs))
+      outputs.emplace_back(p, p + sizes[i]);
+  }
+  return outputs;
+}
+
+} // namespace lathe::test

@@ -1,0 +1,55 @@
+//===- CudaKernel.h - generate and emulate CUDA kernels in a test -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Kernels written as MLIR functions become CUDA text as they do in an engine.
+// A batch of them is compiled once by a host compiler over the emulation header
+// and run as blocks and threads; NVRTC compiles each where it is installed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_TEST_UNIT_CUDAKERNEL_H
+#define LATHE_TEST_UNIT_CUDAKERNEL_H
+
+#include "CpuKernel.h"
+
+namespace lathe::test {
+
+struct CudaCase {
+  std::string text;     ///< the first function is the kernel
+  std::string config;   ///< "row.t128.v8"
+  std::string grid[3] = {"1", "1", "1"};
+  std::string shared = "0"; ///< bytes
+};
+
+/// One kernel: its text and spec.
+struct CudaKernel {
+  std::string error, source;
+  KernelSpec spec;
+};
+CudaKernel cudaKernel(mlir::MLIRContext &context, const CudaCase &c, const std::string &target);
+
+/// Kernels by the names of their functions.
+class CudaBatch {
+public:
+  CudaBatch();
+  ~CudaBatch();
+  CudaBatch(const CudaBatch &) = delete;
+  /// "" or why there is none.
+  std::string add(const CudaCase &c, const std::string &target = "sm_90a");
+  /// Compiles everything that was added; "" or the compiler's message.
+  std::string build();
+  const CudaKernel *find(const std::string &name) const;
+  /// Runs a kernel; outputs as bytes, or `error`.
+  std::vector<Bytes> run(const std::string &name, const std::vector<Bytes> &inputs,
+                         const std::map<std::string, int64_t> &symbols = {});
+  std::string error;
+  unsigned long long status[2] = {0, 0};
+
+private:
+  mlir::MLIRContext context;
+  std::map<std::string, CudaKernel> kernels;
+  void *image = nullptr;
+};
+
+} // namespace lathe::test
+
+#endif // LATHE_TEST_UNIT_CUDAKERNEL_H

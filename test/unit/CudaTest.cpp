@@ -1,0 +1,322 @@
+//===- CudaTest.cpp - generated CUDA text, run without a GPU -----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Every kernel here is generated, run under emulation and compared with what
+// the CPU backend computes element by element for the same region; and it
+// compiles with NVRTC for sm_80 and sm_90a.
+//
+//===----------------------------------------------------------------------===//
+
+#include "CudaKernel.h"
+
+#include "lathe/codegen/Nvrtc.h"
+#include "lathe/support/Half.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+using namespace lathe;
+using namespace lathe::test;
+
+namespace {
+
+struct Case {
+  CudaCase cuda;
+  std::string name; ///< of the function
+  std::vector<std::map<std::string, int64_t>> symbols = {{}};
+  double tolerance = 2e-6;  ///< of the largest value
+  std::string oracle = "pointwise"; ///< CPU configuration without lanes
+  bool fails = false;       ///< reports a bad index
+};
+
+std::string fn(const std::string &name, const std::string &signature, const std::string &body) {
+  return "func.func @" + name + signature + " {\n" + body + "\n}\n";
+}
+
+std::vector<Case> makeCases() {
+  std::vector<Case> all;
+  auto add = [&](std::string name, CudaCase c) -> Case & {
+    Case k;
+    k.cuda = std::move(c);
+    k.name = std::move(name);
+    all.push_back(k);
+    return all.back();
+  };
+  // ---- Pointwise ----
+  add("gelu", {fn("gelu", "(%x: tensor<?x40xf32, #lathe.t<[N, 40]>>, %b: tensor<40xf32>) -> tensor<?x40xf32, #lathe.t<[N, 40]>>", R"(
+  %h = arith.constant dense<0.70710678> : tensor<f32>
+  %0 = lathe.add %x, %b : (tensor<?x40xf32, #lathe.t<[N, 40]>>, tensor<40xf32>) -> tensor<?x40xf32, #lathe.t<[N, 40]>>
+  %1 = lathe.erf %0 : (tensor<?x40xf32, #lathe.t<[N, 40]>>) -> tensor<?x40xf32, #lathe.t<[N, 40]>>
+  %2 = lathe.tanh %1 : (tensor<?x40xf32, #lathe.t<[N, 40]>>) -> tensor<?x40xf32, #lathe.t<[N, 40]>>
+  %3 = lathe.exp %2 : (tensor<?x40xf32, #lathe.t<[N, 40]>>) -> tensor<?x40xf32, #lathe.t<[N, 40]>>
+  %4 = lathe.mul %3, %0 : (tensor<?x40xf32, #lathe.t<[N, 40]>>, tensor<?x40xf32, #lathe.t<[N, 40]>>) -> tensor<?x40xf32, #lathe.t<[N, 40]>>
+  return %4 : tensor<?x40xf32, #lathe.t<[N, 40]>>)"),
+                "pointwise.t128.v4", {"ceildiv(N*10, 128)"}})
+      .symbols = {{{"N", 1}}, {{"N", 37}}};
+  all.back().cuda.text.erase(all.back().cuda.text.find("  %h"), all.back().cuda.text.find("  %0") - all.back().cuda.text.find("  %h"));
+  add("halves", {fn("halves", "(%x: tensor<6x48xbf16>, %b: tensor<48xbf16>) -> tensor<6x48xbf16>", R"(
+  %0 = lathe.add %x, %b : (tensor<6x48xbf16>, tensor<48xbf16>) -> tensor<6x48xbf16>
+  %1 = lathe.erf %0 : (tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  %2 = lathe.sigmoid %1 : (tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  return %2 : tensor<6x48xbf16>)"),
+                 "pointwise.t128.v8", {"1"}})
+      .tolerance = 8e-3;
+  add("transposed", {fn("transposed", "(%x: tensor<5x6x7xf32>) -> tensor<7x5x6xf32>", R"(
+  %0 = lathe.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<5x6x7xf32>) -> tensor<7x5x6xf32>
+  %1 = lathe.neg %0 : (tensor<7x5x6xf32>) -> tensor<7x5x6xf32>
+  return %1 : tensor<7x5x6xf32>)"),
+                     "pointwise.t128", {"2"}});
+  add("compared", {fn("compared", "(%x: tensor<33xf32>, %y: tensor<33xf32>) -> tensor<33xf32>", R"(
+  %0 = lathe.compare %x, %y {predicate = #lathe.predicate<lt>} : (tensor<33xf32>, tensor<33xf32>) -> tensor<33xi1>
+  %1 = lathe.select %0, %x, %y : (tensor<33xi1>, tensor<33xf32>, tensor<33xf32>) -> tensor<33xf32>
+  %2 = lathe.sqrt %1 : (tensor<33xf32>) -> tensor<33xf32>
+  return %2 : tensor<33xf32>)"),
+                   "pointwise.t128.v4", {"1"}});
+  // ---- Rows ----
+  add("softmax", {fn("softmax", "(%x: tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x?xf32, #lathe.t<[M, N]>>", R"(
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = true} : (tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x1xf32, #lathe.t<[M, 1]>>
+  %1 = lathe.sub %x, %0 : (tensor<?x?xf32, #lathe.t<[M, N]>>, tensor<?x1xf32, #lathe.t<[M, 1]>>) -> tensor<?x?xf32, #lathe.t<[M, N]>>
+  %2 = lathe.exp %1 : (tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x?xf32, #lathe.t<[M, N]>>
+  %3 = lathe.reduce %2 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = true} : (tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x1xf32, #lathe.t<[M, 1]>>
+  %4 = lathe.div %2, %3 : (tensor<?x?xf32, #lathe.t<[M, N]>>, tensor<?x1xf32, #lathe.t<[M, 1]>>) -> tensor<?x?xf32, #lathe.t<[M, N]>>
+  return %4 : tensor<?x?xf32, #lathe.t<[M, N]>>)"),
+                  "row.t64.v4", {"M"}})
+      .symbols = {{{"M", 3}, {"N", 100}}, {{"M", 2}, {"N", 1}}, {{"M", 1}, {"N", 771}}};
+  all.back().oracle = "row";
+  add("rms", {fn("rms", "(%x: tensor<4x256xbf16>, %r: tensor<4x256xbf16>, %s: tensor<256xbf16>) -> tensor<4x256xbf16>", R"(
+  %0 = lathe.add %x, %r : (tensor<4x256xbf16>, tensor<4x256xbf16>) -> tensor<4x256xbf16>
+  %1 = lathe.mul %0, %0 : (tensor<4x256xbf16>, tensor<4x256xbf16>) -> tensor<4x256xbf16>
+  %2 = lathe.reduce %1 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = true} : (tensor<4x256xbf16>) -> tensor<4x1xbf16>
+  %3 = lathe.rsqrt %2 : (tensor<4x1xbf16>) -> tensor<4x1xbf16>
+  %4 = lathe.mul %0, %3 : (tensor<4x256xbf16>, tensor<4x1xbf16>) -> tensor<4x256xbf16>
+  %5 = lathe.mul %4, %s : (tensor<4x256xbf16>, tensor<256xbf16>) -> tensor<4x256xbf16>
+  return %5 : tensor<4x256xbf16>)"),
+               "row.t32.v8", {"4"}})
+      .tolerance = 8e-3;
+  all.back().oracle = "row";
+  add("columns", {fn("columns", "(%x: tensor<17x?xf32, #lathe.t<[17, N]>>) -> tensor<?xf32, #lathe.t<[N]>>", R"(
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 0>, keepdims = false} : (tensor<17x?xf32, #lathe.t<[17, N]>>) -> tensor<?xf32, #lathe.t<[N]>>
+  return %0 : tensor<?xf32, #lathe.t<[N]>>)"),
+                  "row.t128", {"ceildiv(N, 128)"}})
+      .symbols = {{{"N", 7}}, {{"N", 300}}};
+  all.back().oracle = "row";
+  // ---- Products ----
+  auto matmul = [&](std::string name, std::string a, std::string b, std::string y, std::string attr,
+                    std::string config, std::string grid, std::string shared = "0") -> Case & {
+    return add(name, {fn(name, "(%a: " + a + ", %b: " + b + ") -> " + y,
+                         "  %0 = lathe.matmul %a, %b " + attr + ": (" + a + ", " + b + ") -> " + y +
+                             "\n  %1 = lathe.tanh %0 : (" + y + ") -> " + y + "\n  return %1 : " + y),
+                      config, {grid}, shared});
+  };
+  std::string m24 = "tensor<?x24xf32, #lathe.t<[M, 24]>>", m40 = "tensor<?x40xf32, #lathe.t<[M, 40]>>";
+  matmul("simt", m24, "tensor<24x40xf32>", m40, "", "gemm.simt.t256.m64.n64.k16", "ceildiv(M, 64)").symbols =
+      {{{"M", 1}}, {{"M", 65}}, {{"M", 17}}};
+  matmul("simt_t", "tensor<9x33xf32>", "tensor<35x9xf32>", "tensor<33x35xf32>", "{transpose_a, transpose_b} ",
+         "gemm.simt.t256.m128.n128.k8", "1");
+  matmul("mma", "tensor<3x20x32xbf16>", "tensor<3x32x48xbf16>", "tensor<3x20x48xbf16>", "",
+         "gemm.mma.t128.m64.n64.k32.s4", "3", "32768")
+      .tolerance = 8e-3;
+  matmul("mma_odd", "tensor<20x33xf16>", "tensor<45x33xf16>", "tensor<20x45xf16>", "{transpose_b} ",
+         "gemm.mma.t128.m64.n64.k32.s4", "1", "32768")
+      .tolerance = 2e-3;
+  matmul("folded", "tensor<?x5x24xf32, #lathe.t<[B, 5, 24]>>", "tensor<24x40xf32>",
+         "tensor<?x5x40xf32, #lathe.t<[B, 5, 40]>>", "", "gemm.simt.t256.m64.n64.k16", "ceildiv(5*B, 64)")
+      .symbols = {{{"B", 1}}, {{"B", 15}}};
+  matmul("gemv", "tensor<?x24xf32, #lathe.t<[M, 24]>>", "tensor<24x40xf32>", m40, "", "gemv.across.t256.v4.r4", "1")
+      .symbols = {{{"M", 1}}, {{"M", 4}}};
+  matmul("gemv_odd", "tensor<2x1x31xf16>", "tensor<2x31x45xf16>", "tensor<2x1x45xf16>", "", "gemv.across.t256", "2*2")
+      .tolerance = 2e-3;
+  matmul("gemv_t", "tensor<1x64xbf16>", "tensor<37x64xbf16>", "tensor<1x37xbf16>", "{transpose_b} ", "gemv.along.t128", "37")
+      .tolerance = 8e-3;
+  add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
+  %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
+  %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
+  %2 = lathe.reshape %1 : (tensor<2x6x24xf32>) -> tensor<2x6x3x8xf32>
+  %3 = lathe.transpose %2 {perm = array<i64: 0, 2, 1, 3>} : (tensor<2x6x3x8xf32>) -> tensor<2x3x6x8xf32>
+  return %3 : tensor<2x3x6x8xf32>)"),
+                "gemm.simt.t256.m64.n64.k16", {"1"}});
+  // ---- Convolutions ----
+  auto conv = [&](std::string name, std::string x, std::string w, std::string y, int stride, int pad, int group,
+                  std::string layout, std::string config, std::string grid) -> Case & {
+    std::string s = std::to_string(stride), p = std::to_string(pad);
+    return add(name, {fn(name, "(%x: " + x + ", %w: " + w + ") -> " + y,
+                         "  %0 = lathe.conv %x, %w {strides = array<i64: " + s + ", " + s + ">, pads = array<i64: " +
+                             p + ", " + p + ", " + p + ", " + p + ">, dilations = array<i64: 1, 1>, group = " +
+                             std::to_string(group) + " : i64, layout = #lathe.conv_layout<" + layout + ">} : (" + x +
+                             ", " + w + ") -> " + y + "\n  %1 = lathe.neg %0 : (" + y + ") -> " + y +
+                             "\n  return %1 : " + y),
+                      config, {grid}});
+  };
+  conv("conv", "tensor<?x5x9x8xf32, #lathe.t<[N, 5, 9, 8]>>", "tensor<6x5x3x3xf32>",
+       "tensor<?x6x9x8xf32, #lathe.t<[N, 6, 9, 8]>>", 1, 1, 1, "nchw", "conv.simt.t256.m64.n64.k16", "N*2")
+      .symbols = {{{"N", 2}}};
+  conv("conv_last", "tensor<2x9x8x4xf32>", "tensor<8x2x3x3xf32>", "tensor<2x5x4x8xf32>", 2, 1, 2, "nhwc",
+       "conv.simt.t256.m64.n64.k16", "4");
+  conv("conv_depth", "tensor<2x9x8x4xf32>", "tensor<4x1x3x3xf32>", "tensor<2x9x8x4xf32>", 1, 1, 4, "nhwc",
+       "conv.direct.t128.v4", "ceildiv(576, 512)");
+  Case &half = conv("conv_mma", "tensor<1x4x7x7xf16>", "tensor<9x4x3x3xf16>", "tensor<1x9x7x7xf16>", 1, 1, 1, "nchw",
+                    "conv.mma.t128.m64.n64.k32.s4", "1");
+  half.cuda.shared = "32768";
+  half.tolerance = 2e-3;
+  // ---- Attention ----
+  auto attention = [&](std::string name, std::string config, std::string grid0, std::string shared, int64_t s) -> Case & {
+    std::string q = "tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>", k = "tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>",
+                m = "tensor<?x1x?x?xf32, #lathe.t<[B, 1, S, T]>>";
+    Case &c = add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + m + ") -> " + q,
+                            "  %0 = lathe.attention %q, %k, %v, %m {scale = 0.25 : f64, causal} : (" + q + ", " + k +
+                                ", " + k + ", " + m + ") -> " + q + "\n  return %0 : " + q),
+                         config, {grid0, "4", "B"}, shared});
+    c.symbols = {{{"B", 2}, {"S", s}, {"T", s + 40}}, {{"B", 1}, {"S", 1}, {"T", 1}}};
+    c.tolerance = 1e-5;
+    return c;
+  };
+  attention("stream", "attention.stream.t128.r4", "ceildiv(S, 16)", std::to_string(4 * (64 * 17 + 16 * 16 + 16 * 32)), 19);
+  attention("decode", "attention.decode.t128", "S", "0", 3);
+  // ---- Indices from data ----
+  add("gather", {fn("gather", "(%x: tensor<5x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
+  %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>
+  return %0 : tensor<3x8xf32>)"),
+                 "pointwise.t128.v4", {"1"}});
+  add("gather_bad", {fn("gather_bad", "(%x: tensor<2x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
+  %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<2x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>
+  return %0 : tensor<3x8xf32>)"),
+                     "pointwise.t128.v4", {"1"}})
+      .fails = true;
+  return all;
+}
+
+const std::vector<Case> &cases() {
+  static const std::vector<Case> all = makeCases();
+  return all;
+}
+
+/// All kernels, generated and compiled once.
+struct Shared {
+  CudaBatch batch;
+  std::map<std::string, std::string> errors;
+  std::string build;
+  Shared() {
+    for (const Case &c : cases())
+      errors[c.name] = batch.add(c.cuda);
+    build = batch.build();
+  }
+};
+Shared &shared() {
+  static Shared s;
+  return s;
+}
+
+float asFloat(const Bytes &b, DType t, size_t i) {
+  uint16_t h;
+  switch (t) {
+  case DType::F16:
+    std::memcpy(&h, &b[2 * i], 2);
+    return static_cast<float>(decodeFloat(DType::F16, h));
+  case DType::BF16:
+    std::memcpy(&h, &b[2 * i], 2);
+    return bf16ToFloat(h);
+  default:
+    float f;
+    std::memcpy(&f, &b[4 * i], 4);
+    return f;
+  }
+}
+
+Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &symbols, unsigned seed) {
+  int64_t n = *product(arg.dims).evaluate(symbols);
+  std::mt19937 gen(seed);
+  std::uniform_real_distribution<float> d(-1.5f, 1.5f);
+  Bytes out(byteSize(arg.dtype, n));
+  for (int64_t i = 0; i < n; ++i) {
+    float f = d(gen);
+    if (arg.dtype == DType::F32)
+      std::memcpy(&out[4 * i], &f, 4);
+    else if (arg.dtype == DType::I64) {
+      int64_t v = (i * 2 + 1) % 5 - (i == 1 ? 5 : 0);
+      std::memcpy(&out[8 * i], &v, 8);
+    } else {
+      uint16_t h = arg.dtype == DType::F16 ? static_cast<uint16_t>(encodeFloat(DType::F16, f)) : floatToBf16(f);
+      std::memcpy(&out[2 * i], &h, 2);
+    }
+  }
+  return out;
+}
+
+class Cuda : public ::testing::TestWithParam<size_t> {};
+
+TEST_P(Cuda, AgreesWithTheCpu) {
+  const Case &c = cases()[GetParam()];
+  ASSERT_EQ(shared().errors[c.name], "");
+  ASSERT_EQ(shared().build, "");
+  const KernelSpec &spec = shared().batch.find(c.name)->spec;
+  for (const auto &symbols : c.symbols) {
+    std::vector<Bytes> inputs;
+    for (int i = 0; i < spec.numInputs; ++i)
+      inputs.push_back(randomBytes(spec.buffers[i], symbols, i + 1));
+    if (c.fails) // the first index is past the end
+      inputs.back()[0] = std::byte{100};
+    std::vector<Bytes> got = shared().batch.run(c.name, inputs, symbols);
+    ASSERT_EQ(shared().batch.error, "");
+    if (c.fails) {
+      EXPECT_EQ(shared().batch.status[0], 1u);
+      EXPECT_EQ(static_cast<uint32_t>(shared().batch.status[1]), 7u);
+      return;
+    }
+    EXPECT_EQ(shared().batch.status[0], 0u);
+    CpuKernel cpu(c.cuda.text, c.oracle, "x86-64-v3");
+    ASSERT_EQ(cpu.error, "");
+    std::vector<Bytes> want = cpu.run(inputs, symbols);
+    ASSERT_EQ(want.size(), got.size());
+    for (size_t o = 0; o < want.size(); ++o) {
+      DType t = spec.buffers[spec.numInputs + o].dtype;
+      size_t n = want[o].size() / (bitWidth(t) / 8);
+      double largest = 0;
+      for (size_t i = 0; i < n; ++i)
+        largest = std::max<double>(largest, std::fabs(asFloat(want[o], t, i)));
+      for (size_t i = 0; i < n; ++i) {
+        float w = asFloat(want[o], t, i), g = asFloat(got[o], t, i);
+        if (std::isnan(w))
+          ASSERT_TRUE(std::isnan(g)) << c.name << " at " << i;
+        else
+          ASSERT_NEAR(g, w, c.tolerance * std::max(largest, 1e-3)) << c.name << " at " << i;
+      }
+    }
+  }
+}
+
+TEST_P(Cuda, CompilesWithNvrtc) {
+  const Case &c = cases()[GetParam()];
+  ASSERT_EQ(shared().errors[c.name], "");
+  static Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const char *target : {"sm_80", "sm_90a"}) {
+    nvrtc::CompileJob job;
+    job.name = c.name + ".cu";
+    job.source = shared().batch.find(c.name)->source;
+    job.target = target;
+    jobs.push_back(job);
+  }
+  for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs))
+    EXPECT_TRUE(cubin.ok()) << cubin.status().str();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Cuda, ::testing::Range<size_t>(0, cases().size()),
+                         [](const auto &info) { return cases()[info.param].name; });
+
+TEST(CudaText, UnknownConfigurationIsALocatedError) {
+  CudaBatch batch;
+  EXPECT_NE(batch.add({fn("f", "(%x: tensor<4xf32>) -> tensor<4xf32>", "  return %x : tensor<4xf32>"), "sideways.t32"})
+                .find("sideways"),
+            std::string::npos);
+  EXPECT_NE(batch.add({fn("f", "(%x: tensor<4xf32>) -> tensor<4xf32>", "  return %x : tensor<4xf32>"),
+                       "gemm.simt.t256.m64.n64.k16"})
+                .find("lathe.matmul"),
+            std::string::npos);
+}
+
+} // namespace
