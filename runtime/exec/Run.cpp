@@ -30,6 +30,9 @@ Status Run::execute() {
   inputData.assign(plan.inputs.size(), nullptr);
   outputData.assign(plan.outputs.size(), nullptr);
   ++context.clock;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    if (outputs[i].data && isContextMemory(i))
+      outputs[i].data = nullptr; // filled by an earlier run and passed again
 
   LATHE_RETURN_IF_ERROR(bindSymbols());
   LATHE_RETURN_IF_ERROR(lay());
@@ -50,6 +53,19 @@ Status Run::execute() {
   context.sums.runs += 1;
   context.sums.launches += launches;
   return okStatus();
+}
+
+bool Run::isContextMemory(size_t output) const {
+  const void *data = outputs[output].data;
+  const PortMemory &memory = entry.outputs[output];
+  if (data == memory.host.data() || data == memory.device.data())
+    return true;
+  for (auto &item : context.states->all()) {
+    const char *begin = static_cast<const char *>(item.second.memory.data());
+    if (data >= begin && data < begin + item.second.memory.bytes())
+      return true;
+  }
+  return false;
 }
 
 Status Run::runProgram() {

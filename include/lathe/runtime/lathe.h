@@ -78,7 +78,8 @@ typedef enum lathe_memory {
  * memory (in `memory`), which it owns and which lives until the next run of the same
  * entry or the end of the context; otherwise data points to `bytes` bytes of the
  * caller, in which the result is stored row-major. The run fills in the rest; dims
- * and strides then live as long as context memory does. */
+ * and strides then live as long as context memory does. A tensor that got context
+ * memory may be passed to the next run as it is. */
 typedef struct lathe_tensor {
   void *data;
   uint64_t bytes;         /* size of the memory behind data */

@@ -1,0 +1,369 @@
+//===- CudaDriverTest.cpp - the GPU path over the fake driver ---*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "../../runtime/device/CudaDevice.h"
+#include "../../runtime/device/FakeDriver.h"
+#include "RuntimeFixture.h"
+
+#include <cstring>
+
+using namespace lathe;
+using namespace lathe::engine;
+using namespace lathe::test;
+using runtime::cuda::FakeLaunch;
+using runtime::cuda::fakeGpu;
+
+namespace {
+
+using Dims = std::vector<int64_t>;
+
+template <typename T> T parameter(void **parameters, int i) {
+  T v;
+  std::memcpy(&v, parameters[i], sizeof v);
+  return v;
+}
+
+/// The kernels of the scale plan as host functions.
+void installKernels() {
+  auto &gpu = fakeGpu();
+  gpu.reset();
+  gpu.kernels["scale_add"] = [](const FakeLaunch &, void **p) {
+    auto *x = parameter<const float *>(p, 0), *w = parameter<const float *>(p, 1);
+    auto *out = parameter<float *>(p, 2);
+    for (int64_t i = 0; i < parameter<int64_t>(p, 3); ++i)
+      out[i] = x[i] * w[i % 4] + x[i];
+  };
+  gpu.kernels["relu"] = [](const FakeLaunch &, void **p) {
+    auto *x = parameter<const float *>(p, 0);
+    auto *out = parameter<float *>(p, 1);
+    for (int64_t i = 0; i < parameter<int64_t>(p, 2); ++i)
+      out[i] = x[i] > 0 ? x[i] : 0;
+  };
+  gpu.kernels["look_up"] = [](const FakeLaunch &, void **p) {
+    auto *index = parameter<const int64_t *>(p, 1);
+    auto *status = parameter<LatheStatusWord *>(p, 5);
+    for (int64_t i = 0; i < parameter<int64_t>(p, 3); ++i)
+      if (index[i] >= parameter<int64_t>(p, 4))
+        *status = {1, static_cast<uint64_t>(index[i]) << 32};
+  };
+  gpu.kernels["append"] = [](const FakeLaunch &l, void **p) {
+    auto *x = parameter<const float *>(p, 0);
+    auto *kv = parameter<float *>(p, 1);
+    int64_t past = parameter<int64_t>(p, 3), s = parameter<int64_t>(p, 4);
+    for (int64_t b = 0; b < l.grid[0]; ++b)
+      std::copy_n(x + b * s * 4, s * 4, kv + (b * 8 + past) * 4);
+  };
+}
+
+std::string fakeImages() {
+  return packArchive({{"scale_add", "fake\nscale_add 8 8 8 8\n"},
+                      {"relu", "fake\nrelu 8 8 8\n"},
+                      {"look_up", "fake\nlook_up 8 8 8 8 8 8\n"},
+                      {"append", "fake\nappend 8 8 8 8 8 8\n"},
+                      {"tma", "fake\ntma 8 128 8\n"},
+                      {"count_positive", "fake\ncount_positive 8 8 8\n"},
+                      {"pack_positive", "fake\npack_positive 8 8 8\n"}});
+}
+
+/// Moves a CPU plan to the fake GPU.
+Plan onGpu(Plan p) {
+  p.target = "sm_90a";
+  p.cuda = true;
+  for (Kernel &k : p.kernels)
+    for (KernelVariant &v : k.variants)
+      v.image = k.name;
+  return p;
+}
+
+struct Gpu {
+  rt::Engine engine;
+  rt::Context context;
+  explicit Gpu(const std::vector<Plan> &plans, bool graphs = true) {
+    installKernels();
+    engine = openEngine(makeEngine(plans, fakeImages()));
+    lathe_options o{};
+    o.size = sizeof o;
+    o.no_graphs = !graphs;
+    rt::Error e = context.create(engine, "fake:0", o);
+    EXPECT_FALSE(e) << e.message();
+  }
+  std::string run(std::initializer_list<lathe_tensor> inputs, std::span<lathe_tensor> outputs,
+                  lathe_code expected = LATHE_OK) {
+    rt::Error e = context.run("", {inputs.begin(), inputs.size()}, outputs);
+    EXPECT_EQ(e.code(), expected) << (e ? e.message() : "success");
+    return e ? e.message() : "";
+  }
+};
+
+std::vector<float> makeInput(int64_t b) {
+  std::vector<float> x(static_cast<size_t>(b * 4));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(i % 7) - 3;
+  return x;
+}
+void expectScaled(const lathe_tensor &y, const std::vector<float> &x) {
+  const auto *p = static_cast<const float *>(y.data);
+  for (size_t i = 0; i < x.size(); ++i)
+    ASSERT_EQ(p[i], std::max(0.0f, x[i] * static_cast<float>(i % 4 + 1) + x[i])) << i;
+}
+
+TEST(CudaDriver, RepeatedShapesAreOneGraphLaunch) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  for (int64_t b : {3, 3, 5, 3, 5}) {
+    std::vector<float> x = makeInput(b);
+    Dims dims = {b, 4};
+    lathe_tensor y{};
+    gpu.run({rt::tensor(x, dims)}, {&y, 1});
+    expectScaled(y, x);
+  }
+  lathe_counters c = gpu.context.counters();
+  EXPECT_EQ(c.runs, 5u);
+  EXPECT_EQ(c.launches, 10u);
+  EXPECT_EQ(c.graph_launches, 5u);
+  // The second shape grew the staging memory, so the first was captured again.
+  EXPECT_LE(c.graphs_captured, 3u);
+  EXPECT_EQ(c.bytes_to_device, (3 + 3 + 5 + 3 + 5) * 16u);
+  EXPECT_EQ(c.bytes_from_device, (3 + 3 + 5 + 3 + 5) * 16u);
+  EXPECT_EQ(fakeGpu().graphLaunches, 5u);
+  ASSERT_EQ(fakeGpu().launches.size(), 10u);
+  EXPECT_TRUE(fakeGpu().launches[0].fromGraph);
+  EXPECT_EQ(fakeGpu().launches[0].grid[0], 1u);
+}
+
+TEST(CudaDriver, RunsWithoutGraphsToo) {
+  Gpu gpu({makeScalePlan("sm_90a", true)}, false);
+  std::vector<float> x = makeInput(40);
+  Dims dims = {40, 4};
+  lathe_tensor y{};
+  gpu.run({rt::tensor(x, dims)}, {&y, 1});
+  expectScaled(y, x);
+  EXPECT_EQ(gpu.context.counters().graph_launches, 0u);
+  EXPECT_EQ(fakeGpu().launches[0].grid[0], 10u);
+  EXPECT_FALSE(fakeGpu().launches[0].fromGraph);
+}
+
+TEST(CudaDriver, ManyShapesUpdateOldGraphs) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  for (int64_t b = 40; b > 0; --b) {
+    std::vector<float> x = makeInput(b);
+    Dims dims = {b, 4};
+    lathe_tensor y{};
+    gpu.run({rt::tensor(x, dims)}, {&y, 1});
+    expectScaled(y, x);
+  }
+  EXPECT_EQ(fakeGpu().graphInstantiations, 16u);
+  EXPECT_EQ(fakeGpu().graphUpdates, 24u);
+  EXPECT_EQ(gpu.context.counters().graph_launches, 40u);
+}
+
+TEST(CudaDriver, StatesGrowWithoutCopies) {
+  Gpu gpu({onGpu(makeAppendPlan("decode"))});
+  std::vector<float> x = {1, 2, 3, 4};
+  Dims dims = {1, 1, 4};
+  lathe_tensor present{};
+  present.memory = LATHE_DEVICE;
+  for (int i = 0; i < 8; ++i) {
+    x[0] = static_cast<float>(i);
+    gpu.run({rt::tensor(x, dims)}, {&present, 1});
+    EXPECT_EQ(present.dims[1], i + 1);
+  }
+  const auto *kv = static_cast<const float *>(present.data); // the fake's memory is the host's
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(kv[i * 4], static_cast<float>(i));
+  lathe_counters c = gpu.context.counters();
+  EXPECT_EQ(c.state_bytes_copied, 0u);
+  EXPECT_EQ(c.state_bytes_appended, 8u * 16);
+  EXPECT_EQ(c.graph_launches, 8u) << "a decode step is one graph launch";
+  gpu.run({rt::tensor(x, dims)}, {&present, 1}, LATHE_RUNTIME_FAILURE);
+  ASSERT_FALSE(gpu.context.truncate("kv", 3));
+  lathe_tensor onHost{};
+  gpu.run({rt::tensor(x, dims)}, {&onHost, 1});
+  EXPECT_EQ(onHost.dims[1], 4);
+  EXPECT_EQ(static_cast<const float *>(onHost.data)[12], 7);
+}
+
+TEST(CudaDriver, StatusWordsNameTheNode) {
+  Gpu gpu({onGpu(makeLookUpPlan())});
+  std::vector<float> table(5);
+  std::vector<int64_t> index = {1, 2};
+  Dims tableDims = {5}, indexDims = {2};
+  lathe_tensor y{};
+  gpu.run({rt::tensor(table, tableDims), rt::tensor(index, indexDims)}, {&y, 1});
+  index[1] = 9;
+  EXPECT_EQ(gpu.run({rt::tensor(table, tableDims), rt::tensor(index, indexDims)}, {&y, 1},
+                    LATHE_RUNTIME_FAILURE),
+            "node Gather_7 (kernel 'look_up'): index 9 is out of range");
+  index[1] = 0;
+  gpu.run({rt::tensor(table, tableDims), rt::tensor(index, indexDims)}, {&y, 1});
+}
+
+TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
+  Plan p = emptyPlan();
+  int32_t x = addInput(p, "x", DType::BF16, {DimExpr::symbol("M"), 64});
+  int32_t y = addOutput(p, "y", DType::F32, {4});
+  Kernel k = makeKernel("tma", 2);
+  k.symbols = {"m"};
+  KernelVariant &v = k.variants[0];
+  v.tensorMaps.push_back({0, {64, DimExpr::symbol("m")}, {128}, {64, 8}, 128, false, {}, {}});
+  Launch &l = v.launches[0];
+  l.args = {{KernelArg::Kind::Buffer, 1}, {KernelArg::Kind::TensorMap, 0},
+            {KernelArg::Kind::Symbol, 0}};
+  l.grid[0] = 4;
+  l.block = {128, 1, 1};
+  l.cluster = {2, 1, 1};
+  l.sharedBytes = 100000;
+  l.programmaticDependent = true;
+  p.kernels.push_back(k);
+  p.blocks[0].push_back(Step{LaunchStep{0, {x, y}, {DimExpr::symbol("M")}}, {"MatMul_0"}});
+  for (bool graphs : {true, false}) {
+    Gpu gpu({onGpu(p)}, graphs);
+    uint64_t address = 0, rows = 0;
+    int type = -1;
+    fakeGpu().kernels["tma"] = [&](const FakeLaunch &, void **params) {
+      runtime::cuda::CUtensorMap map;
+      std::memcpy(&map, params[1], sizeof map);
+      address = map.opaque[0];
+      type = static_cast<int>(map.opaque[1]);
+      rows = map.opaque[3];
+    };
+    std::vector<uint16_t> data(17 * 64);
+    Dims dims = {17, 64};
+    lathe_tensor in{data.data(), data.size() * 2, LATHE_BF16, LATHE_HOST, 2, dims.data(), nullptr};
+    gpu.run({in}, {});
+    EXPECT_NE(address, 0u);
+    EXPECT_EQ(type, 9);
+    EXPECT_EQ(rows, 17u);
+    const FakeLaunch &launch = fakeGpu().launches.back();
+    EXPECT_EQ(launch.cluster[0], 2u);
+    EXPECT_EQ(launch.block[0], 128u);
+    EXPECT_EQ(launch.sharedBytes, 100000u);
+    EXPECT_TRUE(launch.programmatic);
+  }
+}
+
+TEST(CudaDriver, ChoosesTheTargetOfTheDevice) {
+  Plan hopper = makeScalePlan("sm_90a", true), ampere = makeScalePlan("sm_80", true);
+  EngineWriter w("test");
+  float weights[4] = {};
+  ASSERT_TRUE(w.addWeight("weights", {reinterpret_cast<char *>(weights), 16}).ok());
+  for (const Plan *p : {&hopper, &ampere}) {
+    ASSERT_TRUE(w.addPlan(*p).ok());
+    ASSERT_TRUE(w.addKernels(p->target, fakeImages()).ok());
+  }
+  rt::Engine engine = openEngine(*w.str());
+  struct Case {
+    int capability;
+    const char *target;
+  };
+  for (Case c : {Case{90, "sm_90a"}, Case{80, "sm_80"}, Case{89, "sm_80"}, Case{100, nullptr},
+                 Case{75, nullptr}}) {
+    fakeGpu().reset();
+    fakeGpu().capability = c.capability;
+    rt::Context context;
+    rt::Error e = context.create(engine, "fake:0");
+    EXPECT_EQ(e.code(), c.target ? LATHE_OK : LATHE_UNSUPPORTED) << c.capability;
+    if (c.target)
+      EXPECT_STREQ(lathe_context_target(context.get()), c.target);
+  }
+}
+
+TEST(CudaDriver, FailuresLeaveAUsableContext) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  std::vector<float> x = makeInput(6);
+  Dims dims = {6, 4};
+  for (const char *call :
+       {"cuMemAlloc", "cuMemcpyHtoDAsync", "cuLaunchKernelEx", "cuStreamEndCapture",
+        "cuGraphInstantiateWithFlags", "cuGraphLaunch", "cuMemcpyDtoHAsync",
+        "cuStreamSynchronize"}) {
+    fakeGpu().failingCall = call;
+    fakeGpu().failure = std::string(call) == "cuMemAlloc" ? 2 : 999;
+    lathe_tensor y{};
+    rt::Error e = gpu.context.run({rt::tensor(x, dims)}, {&y, 1});
+    EXPECT_EQ(e.code(), LATHE_RUNTIME_FAILURE) << call;
+    fakeGpu().failingCall.clear();
+    y = {};
+    gpu.run({rt::tensor(x, dims)}, {&y, 1});
+    expectScaled(y, x);
+    // The next failure shall meet a new shape.
+    dims[0] += 6;
+    x = makeInput(dims[0]);
+  }
+}
+
+TEST(CudaDriver, AnIllegalAddressLosesTheDevice) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  std::vector<float> x = makeInput(6);
+  Dims dims = {6, 4};
+  lathe_tensor y{};
+  fakeGpu().failingCall = "cuGraphLaunch";
+  fakeGpu().failure = 700;
+  gpu.run({rt::tensor(x, dims)}, {&y, 1}, LATHE_RUNTIME_FAILURE);
+  fakeGpu().failingCall.clear();
+  EXPECT_NE(gpu.run({rt::tensor(x, dims)}, {&y, 1}, LATHE_RUNTIME_FAILURE).find("lost"),
+            std::string::npos);
+}
+
+TEST(CudaDriver, FreesAllMemory) {
+  uint64_t before = fakeGpu().allocatedBytes();
+  {
+    Gpu gpu({onGpu(makeAppendPlan("decode"))});
+    std::vector<float> x(4);
+    Dims dims = {1, 1, 4};
+    gpu.run({rt::tensor(x, dims)}, {});
+    EXPECT_GT(fakeGpu().allocatedBytes(), before);
+  }
+  EXPECT_EQ(fakeGpu().allocatedBytes(), before);
+}
+
+TEST(CudaDriver, TapsAndProfilesOnTheDevice) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  std::vector<float> x = makeInput(2);
+  Dims dims = {2, 4};
+  std::vector<float> last;
+  lathe_context_set_tap(
+      gpu.context.get(),
+      [](void *user, const lathe_tap *tap) {
+        const lathe_tensor &t = tap->tensors[tap->count - 1];
+        const auto *p = static_cast<const float *>(t.data);
+        static_cast<std::vector<float> *>(user)->assign(p, p + 8);
+      },
+      &last);
+  lathe_context_profile(gpu.context.get(), 1);
+  lathe_tensor y{};
+  gpu.run({rt::tensor(x, dims)}, {&y, 1});
+  expectScaled(y, x);
+  EXPECT_EQ(std::memcmp(last.data(), y.data, 32), 0);
+  EXPECT_EQ(gpu.context.counters().graph_launches, 0u);
+  size_t count = 0;
+  const lathe_profile_row *rows = lathe_context_profile_rows(gpu.context.get(), &count);
+  ASSERT_EQ(count, 2u);
+  EXPECT_DOUBLE_EQ(rows[0].seconds, 0.5e-3);
+}
+
+TEST(CudaDriver, BindsSizesThroughTheHost) {
+  Gpu gpu({onGpu(makePackPlan())});
+  fakeGpu().kernels["count_positive"] = [](const FakeLaunch &, void **p) {
+    *parameter<int64_t *>(p, 1) = 3;
+  };
+  fakeGpu().kernels["pack_positive"] = [](const FakeLaunch &, void **p) {
+    auto *out = parameter<float *>(p, 1);
+    out[0] = 1, out[1] = 2, out[2] = 3;
+  };
+  std::vector<float> x(10);
+  Dims dims = {10};
+  lathe_tensor y{};
+  rt::Error e = gpu.context.run({rt::tensor(x, dims)}, {&y, 1});
+  ASSERT_FALSE(e) << e.message();
+  EXPECT_EQ(y.dims[0], 3);
+  EXPECT_EQ(static_cast<const float *>(y.data)[2], 3);
+  EXPECT_EQ(gpu.context.counters().graph_launches, 0u);
+}
+
+TEST(CudaDriver, WithoutADriverThereIsATypedError) {
+  rt::Engine engine = openEngine(makeEngine({makeScalePlan("sm_90a", true)}, fakeImages()));
+  rt::Context context;
+  rt::Error e = context.create(engine, "cuda:99");
+  EXPECT_EQ(e.code(), LATHE_UNSUPPORTED) << e.message();
+}
+
+} // namespace
