@@ -22,6 +22,7 @@
 #include <google/protobuf/stubs/logging.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace lathe::onnxmodel {
@@ -262,6 +263,14 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
   ExternalFiles external(slash == std::string::npos ? "." : path.substr(0, slash + 1), maxBytes);
   DataSource source{*file, &stripped.pieces, &external};
 
+  // The checker does not say which one.
+  for (const auto &input : proto.graph().input())
+    if (!input.has_type())
+      raise("it has no type", "input '" + input.name() + "'");
+  for (const auto &output : proto.graph().output())
+    if (!output.has_type())
+      raise("it has no type", "output '" + output.name() + "'");
+
   Model model;
   std::vector<Tensor> weights = takeWeights(*proto.mutable_graph(), source);
   inlineBytes(*proto.mutable_graph(), source, false);
@@ -293,6 +302,82 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
   std::erase_if(model.graph.inputs, [&](const ValueInfo &info) { return known.count(info.name) != 0; });
   return model;
 }
+
+/// Nodes of a function body with the call's names and attributes put in, also
+/// inside subgraphs. Names of the body get a prefix.
+class BodyExpander {
+public:
+  BodyExpander(const onnx::NodeProto &call, const onnx::FunctionProto &function) : call(call), function(function) {
+    for (int i = 0; i < function.input_size(); ++i)
+      names[function.input(i)] = i < call.input_size() ? call.input(i) : "";
+    for (int i = 0; i < function.output_size(); ++i)
+      if (i < call.output_size() && !call.output(i).empty())
+        names[function.output(i)] = call.output(i);
+    for (const auto &node : function.node())
+      for (const std::string &output : node.output())
+        if (!output.empty())
+          names.try_emplace(output, "body/" + output);
+  }
+  onnx::NodeProto expand(onnx::NodeProto node) const {
+    rename(node, names);
+    return node;
+  }
+
+private:
+  using Names = std::map<std::string, std::string>;
+
+  void rename(onnx::NodeProto &node, const Names &visible) const {
+    auto replace = [&](std::string &name) {
+      if (auto it = visible.find(name); it != visible.end())
+        name = it->second;
+    };
+    for (std::string &input : *node.mutable_input())
+      replace(input);
+    for (std::string &output : *node.mutable_output())
+      replace(output);
+    auto *attributes = node.mutable_attribute();
+    for (int i = attributes->size(); i-- > 0;) {
+      auto &attr = *attributes->Mutable(i);
+      if (!attr.ref_attr_name().empty() && !resolve(attr)) {
+        attributes->DeleteSubrange(i, 1);
+        continue;
+      }
+      if (attr.has_g())
+        rename(*attr.mutable_g(), visible);
+    }
+  }
+  void rename(onnx::GraphProto &graph, Names visible) const {
+    // A graph's own names hide those around it.
+    for (const auto &input : graph.input())
+      visible.erase(input.name());
+    for (const auto &tensor : graph.initializer())
+      visible.erase(tensor.name());
+    for (const auto &node : graph.node())
+      for (const std::string &output : node.output())
+        visible.erase(output);
+    for (auto &node : *graph.mutable_node())
+      rename(node, visible);
+    for (auto &output : *graph.mutable_output())
+      if (auto it = visible.find(output.name()); it != visible.end())
+        output.set_name(it->second);
+  }
+  /// Replaces a reference by the call's attribute or the function's default.
+  bool resolve(onnx::AttributeProto &attr) const {
+    std::string name = attr.name(), wanted = attr.ref_attr_name();
+    for (const auto *list : {&call.attribute(), &function.attribute_proto()})
+      for (const auto &given : *list)
+        if (given.name() == wanted) {
+          attr = given;
+          attr.set_name(name);
+          return true;
+        }
+    return false;
+  }
+
+  const onnx::NodeProto &call;
+  const onnx::FunctionProto &function;
+  Names names;
+};
 
 /// Runs `body`, turning everything thrown into a Status that names `path`.
 template <typename T, typename F> Result<T> guarded(const std::string &path, F &&body) {
@@ -358,15 +443,14 @@ functionBody(const Node &node, int64_t opset, const std::vector<ValueInfo> &type
         return std::nullopt;
       function = *body;
     }
-    onnx::GraphProto graph;
-    onnx::FunctionExpandHelper(proto, function, graph, "body/");
+    BodyExpander expander(proto, function);
     int64_t bodyOpset = 0;
     for (const auto &import : function.opset_import())
       if (import.domain().empty() || import.domain() == "ai.onnx")
         bodyOpset = import.version();
     std::vector<Node> nodes;
-    for (const auto &inner : graph.node()) {
-      nodes.push_back(toNode(inner, DataSource()));
+    for (const auto &inner : function.node()) {
+      nodes.push_back(toNode(expander.expand(inner), DataSource()));
       if (nodes.back().domain.empty())
         nodes.back().opset = bodyOpset;
     }
