@@ -13,8 +13,9 @@
 using namespace lathe;
 using namespace lathe::runtime;
 
-/// Under ASan an absurd allocation shall fail as without it.
+// Under a sanitizer an absurd allocation shall fail as without it.
 extern "C" const char *__asan_default_options() { return "allocator_may_return_null=1"; }
+extern "C" const char *__tsan_default_options() { return "allocator_may_return_null=1"; }
 
 namespace {
 

@@ -4,6 +4,7 @@
 // Test vectors of FIPS 180-4, and independence of how the input is cut.
 //
 //===----------------------------------------------------------------------===//
+#include "../../lib/support/Sha256Blocks.h"
 #include "lathe/support/Sha256.h"
 
 #include <gtest/gtest.h>
@@ -47,5 +48,20 @@ TEST(Sha256, FieldsKeepTheirBorders) {
   b.field("bc");
   EXPECT_NE(a.hex(), b.hex());
 }
+
+#if defined(__x86_64__)
+TEST(Sha256, InstructionsAgreeWithPlainCode) {
+  if (!lathe::detail::hasShaInstructions())
+    GTEST_SKIP() << "this CPU has no SHA instructions";
+  uint8_t data[64 * 5];
+  for (size_t i = 0; i < sizeof data; ++i)
+    data[i] = static_cast<uint8_t>(i * 31 + i / 7);
+  uint32_t plain[8] = {1, 2, 3, 4, 5, 6, 7, 8}, fast[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  lathe::detail::plainBlocks(plain, data, 5);
+  lathe::detail::shaBlocks(fast, data, 5);
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(plain[i], fast[i]) << i;
+}
+#endif
 
 } // namespace

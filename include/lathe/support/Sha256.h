@@ -28,7 +28,7 @@ public:
   std::string hex();
 
 private:
-  void block(const uint8_t *p);
+  void blocks(const uint8_t *p, size_t count);
   uint32_t state[8];
   uint8_t pending[64];
   size_t pendingBytes = 0;
