@@ -320,7 +320,18 @@ LogicalResult ConvOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 OpClass ConvOp::getOpClass() { return OpClass::Conv; }
 Iterators ConvOp::getIterators() { return iterators(rankOf(getY()), rankOf(getY()) - 1); }
 Maps ConvOp::getAccessMaps() {
-  return windowMaps(*this, getLayout(), getStrides(), getPads(), getDilations(), true);
+  Maps maps = windowMaps(*this, getLayout(), getStrides(), getPads(), getDilations(), true);
+  auto weights = llvm::cast<TensorType>(getW().getType());
+  if (getGroup() == 1 || weights.isDynamicDim(0) || weights.isDynamicDim(1))
+    return maps;
+  // Output channel m reads the channels of its group alone.
+  unsigned channel = unsigned(ImageDims(getLayout(), rankOf(getY())).channel);
+  int64_t outputs = weights.getDimSize(0) / int64_t(getGroup());
+  SmallVector<AffineExpr> x(maps[0].getResults());
+  AffineExpr m = maps[1].getResult(0), c = maps[1].getResult(1);
+  x[channel] = m.floorDiv(outputs) * weights.getDimSize(1) + c;
+  maps[0] = AffineMap::get(maps[0].getNumDims(), 0, x, getContext());
+  return maps;
 }
 
 LogicalResult PoolOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
