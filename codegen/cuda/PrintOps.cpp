@@ -224,6 +224,12 @@ bool Printer::integerOp(Operation &o) {
     return true;
   }
   bool index = isIndex(o.getResult(0).getType());
+  // Constant divisors become shifts and multiplications, without a test for 32 bits.
+  if (auto c = o.getNumOperands() == 2 ? o.getOperand(1).getDefiningOp<arith::ConstantOp>() : arith::ConstantOp())
+    if (auto v = dyn_cast<IntegerAttr>(c.getValue()); v && index && v.getInt() > 0 && (name == "arith.divui" || name == "arith.remui")) {
+      define(o.getResult(0), Twine(name == "arith.divui" ? "divBy<" : "remBy<") + Twine(v.getInt()) + ">(" + use(o, 0) + ")");
+      return true;
+    }
   const char *call = index ? it->second.index : it->second.other;
   if (!call) {
     fail(o, "has no CUDA form for this type");

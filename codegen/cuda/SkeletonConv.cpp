@@ -95,6 +95,19 @@ LogicalResult Conv::build() {
   holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   holes.line(Twine("static constexpr bool kChannelsLast = ") + (channelsLast ? "true" : "false") + ";");
+  // Weights that lie as [filters][channels, window] are rows of the product.
+  auto weight = dyn_cast<BlockArgument>(op.getW());
+  DimExpr row = lathe::product({wd.begin() + 1, wd.end()});
+  bool plain = false;
+  if (weight && !direct && !channelsLast && element == Evaluator::storageType(wt)) {
+    const BufferArg &buffer = holes.kernel.spec->buffers[weight.getArgNumber()];
+    int64_t piece = 128 / element.getIntOrFloatBitWidth();
+    plain = buffer.packing.empty() && buffer.physical == wd && buffer.alignment % 16 == 0 &&
+            row.exactDiv(DimExpr(piece)).has_value();
+  }
+  holes.line(Twine("static constexpr bool kPlainWeights = ") + (plain ? "true" : "false") + ";");
+  holes.line("LATHE_METHOD const Element *weights() const { return " +
+             (plain ? "in" + std::to_string(weight.getArgNumber()) : std::string("nullptr")) + "; }");
   auto convertTo = [&](Evaluator &e, Value v, Type from) {
     if (isa<FloatType>(element) && element == Evaluator::storageType(from))
       return e.toStorage(v, element);

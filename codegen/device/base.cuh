@@ -306,6 +306,8 @@ LATHE_DEV i64 divIndex(i64 a, i64 b) {
 LATHE_DEV i64 remIndex(i64 a, i64 b) {
   return (((u64)a | (u64)b) >> 32) == 0 ? (i64)((u32)a % (u32)b) : a % b;
 }
+template <u64 D> LATHE_DEV i64 divBy(i64 a) { return (i64)((u64)a / D); }
+template <u64 D> LATHE_DEV i64 remBy(i64 a) { return (i64)((u64)a % D); }
 #define LATHE_INDEX_VECTOR(name)                                                             \
   template <int N> LATHE_DEV Vec<i64, N> name(const Vec<i64, N> &a, const Vec<i64, N> &b) {  \
     Vec<i64, N> r;                                                                           \

@@ -6,6 +6,8 @@
 //   typedef ... Element, Acc;
 //   Element loadX(i64 n, i64 c, i64 y, i64 x);      never called in the padding
 //   Element loadW(i64 k, i64 c, i64 r, i64 s);      c counts inside the group
+//   static constexpr bool kPlainWeights;            channels first: weights() is [filters][c, r, s] in
+//   const Element *weights();                       rows of whole 16-byte pieces, and not loadW
 //   static constexpr bool kChannelsLast;            layout of the result: epilogues run along the
 //                                                   filters, else along x
 //   static constexpr int kLanes;                    epilogue width, divides the filters of a group or the width
@@ -32,13 +34,18 @@ struct ConvSizes {
 template <class Window, class H> struct ConvAsGemm {
   typedef typename H::Element Element;
   typedef typename H::Acc Acc;
-  static constexpr Operand kA = Operand::ComputedAlongK, kB = Operand::ComputedAcrossK;
+  static constexpr Operand kA = H::kPlainWeights ? Operand::AlongK : Operand::ComputedAlongK;
+  static constexpr Operand kB = Operand::ComputedAcrossK;
   static constexpr int kLanes = H::kLanes, AREA = Window::R * Window::S;
   const H &holes;
   ConvSizes z;
 
   LATHE_METHOD i64 groupChannels() const { return z.channels / z.groups; }
   LATHE_METHOD i64 groupFilters() const { return z.filters / z.groups; }
+  LATHE_METHOD const Element *baseA(i64 b) const {
+    return holes.weights() + (u32)b % (u32)z.groups * groupFilters() * strideA();
+  }
+  LATHE_METHOD i64 strideA() const { return groupChannels() * AREA; }
   LATHE_METHOD Element loadA(i64 b, i64 m, i64 k) const {
     u32 group = (u32)b % (u32)z.groups, kk = (u32)k;
     return holes.loadW(group * groupFilters() + m, kk / AREA, kk % AREA / Window::S, kk % Window::S);
@@ -120,7 +127,7 @@ template <class Window, class H> LATHE_DEV void convDirect(const H &h, const Con
   Vec<Acc, L> sums = splat<L>((Acc)0);
 #pragma unroll 1
   for (i64 c = 0; c < groupChannels; ++c)
-#pragma unroll
+#pragma unroll 1
     for (int r = 0; r < Window::R; ++r) {
       const i64 y = y0 * Window::STRIDE_Y - z.padTop + r * Window::DILATION_Y;
       if (y < 0 || y >= z.height) continue;

@@ -153,30 +153,18 @@ template <class Tile, class H> LATHE_DEV void gemmMma(const H &h, i64 M, i64 N, 
 #pragma unroll
       for (int e = 0; e < 4; ++e) acc[i][j][e] = 0.0f;
 
+  // The first STAGES - 1 rounds only fill slots; loads stand once in the text that way.
   typename A::Held heldA;
   typename B::Held heldB;
-#pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) {
-    if (s < steps) {
-      i64 k0 = (i64)s * Tile::BK;
-      SharedAddr at = base + s * Tile::STAGE_BYTES;
-      A::copy(h, at, t.batch, t.m, M, k0, K);
-      B::copy(h, at + Tile::A_BYTES, t.batch, t.n, N, k0, K);
-      A::compute(h, heldA, t.batch, t.m, M, k0, K);
-      B::compute(h, heldB, t.batch, t.n, N, k0, K);
-      A::store(heldA, shared + s * Tile::STAGE_BYTES);
-      B::store(heldB, shared + s * Tile::STAGE_BYTES + Tile::A_BYTES);
-    }
-    cpAsyncCommit();
-  }
-  int slot = 0;
+  int slot = 1, nextSlot = 0;
 #pragma unroll 1
-  for (int step = 0; step < steps; ++step) {
-    cpAsyncWait<STAGES - 2>();
-    __syncthreads();
-    // The slot that is filled now was read in the step before; the barrier is between.
+  for (int step = 1 - STAGES; step < steps; ++step) {
+    if (step >= 0) {
+      cpAsyncWait<STAGES - 2>();
+      __syncthreads();
+    }
+    // The slot that is filled now was read in the round before; the barrier is between.
     const int next = step + STAGES - 1;
-    const int nextSlot = slot == 0 ? STAGES - 1 : slot - 1;
     if (next < steps) {
       i64 k0 = (i64)next * Tile::BK;
       SharedAddr at = base + nextSlot * Tile::STAGE_BYTES;
@@ -186,40 +174,43 @@ template <class Tile, class H> LATHE_DEV void gemmMma(const H &h, i64 M, i64 N, 
       B::compute(h, heldB, t.batch, t.n, N, k0, K);
     }
     cpAsyncCommit();
-    const SharedAddr tileA = base + slot * Tile::STAGE_BYTES, tileB = tileA + Tile::A_BYTES;
+    if (step >= 0) {
+      const SharedAddr tileA = base + slot * Tile::STAGE_BYTES, tileB = tileA + Tile::A_BYTES;
 #pragma unroll
-    for (int k = 0; k < Tile::BK; k += 16) {
-      u32 a[MI][4], b[NI / 2][4];
+      for (int k = 0; k < Tile::BK; k += 16) {
+        u32 a[MI][4], b[NI / 2][4];
 #pragma unroll
-      for (int i = 0; i < MI; ++i) {
-        if constexpr (A::kRowsInner)
-          loadMatrix4Transposed(a[i], tileA + A::Layout::offset(k + (lane & 7) + (lane >> 4) * 8,
-                                                                wm + i * 16 + ((lane >> 3) & 1) * 8));
-        else
-          loadMatrix4(a[i], tileA + A::Layout::offset(wm + i * 16 + (lane & 15), k + (lane >> 4) * 8));
-      }
-#pragma unroll
-      for (int j = 0; j < NI / 2; ++j) {
-        if constexpr (B::kRowsInner)
-          loadMatrix4Transposed(b[j], tileB + B::Layout::offset(k + (lane & 7) + ((lane >> 3) & 1) * 8,
-                                                                wn + j * 16 + (lane >> 4) * 8));
-        else
-          loadMatrix4(b[j], tileB + B::Layout::offset(wn + j * 16 + (lane & 7) + (lane >> 4) * 8,
-                                                      k + ((lane >> 3) & 1) * 8));
-      }
-#pragma unroll
-      for (int i = 0; i < MI; ++i)
-#pragma unroll
-        for (int j = 0; j < NI; ++j) {
-          u32 pair[2] = {b[j / 2][(j & 1) * 2], b[j / 2][(j & 1) * 2 + 1]};
-          mma(acc[i][j], a[i], pair, T{});
+        for (int i = 0; i < MI; ++i) {
+          if constexpr (A::kRowsInner)
+            loadMatrix4Transposed(a[i], tileA + A::Layout::offset(k + (lane & 7) + (lane >> 4) * 8,
+                                                                  wm + i * 16 + ((lane >> 3) & 1) * 8));
+          else
+            loadMatrix4(a[i], tileA + A::Layout::offset(wm + i * 16 + (lane & 15), k + (lane >> 4) * 8));
         }
+#pragma unroll
+        for (int j = 0; j < NI / 2; ++j) {
+          if constexpr (B::kRowsInner)
+            loadMatrix4Transposed(b[j], tileB + B::Layout::offset(k + (lane & 7) + ((lane >> 3) & 1) * 8,
+                                                                  wn + j * 16 + (lane >> 4) * 8));
+          else
+            loadMatrix4(b[j], tileB + B::Layout::offset(wn + j * 16 + (lane & 7) + (lane >> 4) * 8,
+                                                        k + ((lane >> 3) & 1) * 8));
+        }
+#pragma unroll
+        for (int i = 0; i < MI; ++i)
+#pragma unroll
+          for (int j = 0; j < NI; ++j) {
+            u32 pair[2] = {b[j / 2][(j & 1) * 2], b[j / 2][(j & 1) * 2 + 1]};
+            mma(acc[i][j], a[i], pair, T{});
+          }
+      }
     }
     if (next < steps) {
       A::store(heldA, shared + nextSlot * Tile::STAGE_BYTES);
       B::store(heldB, shared + nextSlot * Tile::STAGE_BYTES + Tile::A_BYTES);
     }
     slot = slot == STAGES - 1 ? 0 : slot + 1;
+    nextSlot = nextSlot == STAGES - 1 ? 0 : nextSlot + 1;
   }
 
   // The sums go through shared memory, so that each thread holds kLanes neighbours of
@@ -317,8 +308,9 @@ template <class Tile, class H> LATHE_DEV void gemmSimt(const H &h, i64 M, i64 N,
   typedef SimtOperand<Tile, H, true> A;
   typedef SimtOperand<Tile, H, false> B;
   constexpr int TM = Tile::TM, TN = Tile::TN, GM = Tile::GM, GN = Tile::GN;
-  __shared__ __align__(16) Acc sharedA[2][Tile::BK * A::STRIDE];
-  __shared__ __align__(16) Acc sharedB[2][Tile::BK * B::STRIDE];
+  __shared__ __align__(16) Acc memory[2 * Tile::BK * (A::STRIDE + B::STRIDE)];
+  Acc *const sharedA[2] = {memory, memory + Tile::BK * A::STRIDE};
+  Acc *const sharedB[2] = {memory + 2 * Tile::BK * A::STRIDE, memory + Tile::BK * (2 * A::STRIDE + B::STRIDE)};
   const int tm = threadIdx.x / Tile::THREADS_N, tn = threadIdx.x % Tile::THREADS_N;
   const TileIndex t = tileOfBlock<Tile::BM, Tile::BN>(M, N);
 
@@ -330,38 +322,36 @@ template <class Tile, class H> LATHE_DEV void gemmSimt(const H &h, i64 M, i64 N,
 
   typename A::Held heldA;
   typename B::Held heldB;
-  A::load(h, heldA, t.batch, t.m, M, 0, K);
-  B::load(h, heldB, t.batch, t.n, N, 0, K);
-  A::store(heldA, sharedA[0]);
-  B::store(heldB, sharedB[0]);
-  __syncthreads();
-  int slot = 0;
+  int slot = 1;
+  // The first round only loads; loads stand once in the text that way.
 #pragma unroll 1
-  for (i64 k0 = 0; k0 < K; k0 += Tile::BK) {
+  for (i64 k0 = -Tile::BK; k0 < K; k0 += Tile::BK) {
     const bool more = k0 + Tile::BK < K;
     if (more) {
       A::load(h, heldA, t.batch, t.m, M, k0 + Tile::BK, K);
       B::load(h, heldB, t.batch, t.n, N, k0 + Tile::BK, K);
     }
+    if (k0 >= 0) {
 #pragma unroll
-    for (int k = 0; k < Tile::BK; ++k) {
-      Acc a[TM], b[TN];
+      for (int k = 0; k < Tile::BK; ++k) {
+        Acc a[TM], b[TN];
 #pragma unroll
-      for (int i = 0; i < TM; i += GM) {
-        auto v = *(const Vec<Acc, GM> *)&sharedA[slot][k * A::STRIDE + i * Tile::THREADS_M + tm * GM];
+        for (int i = 0; i < TM; i += GM) {
+          auto v = *(const Vec<Acc, GM> *)&sharedA[slot][k * A::STRIDE + i * Tile::THREADS_M + tm * GM];
 #pragma unroll
-        for (int e = 0; e < GM; ++e) a[i + e] = v.v[e];
+          for (int e = 0; e < GM; ++e) a[i + e] = v.v[e];
+        }
+#pragma unroll
+        for (int j = 0; j < TN; j += GN) {
+          auto v = *(const Vec<Acc, GN> *)&sharedB[slot][k * B::STRIDE + j * Tile::THREADS_N + tn * GN];
+#pragma unroll
+          for (int e = 0; e < GN; ++e) b[j + e] = v.v[e];
+        }
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+          for (int j = 0; j < TN; ++j) acc[i][j] = multiplyAdd(a[i], b[j], acc[i][j]);
       }
-#pragma unroll
-      for (int j = 0; j < TN; j += GN) {
-        auto v = *(const Vec<Acc, GN> *)&sharedB[slot][k * B::STRIDE + j * Tile::THREADS_N + tn * GN];
-#pragma unroll
-        for (int e = 0; e < GN; ++e) b[j + e] = v.v[e];
-      }
-#pragma unroll
-      for (int i = 0; i < TM; ++i)
-#pragma unroll
-        for (int j = 0; j < TN; ++j) acc[i][j] = multiplyAdd(a[i], b[j], acc[i][j]);
     }
     if (more) {
       A::store(heldA, sharedA[slot ^ 1]);
@@ -371,21 +361,33 @@ template <class Tile, class H> LATHE_DEV void gemmSimt(const H &h, i64 M, i64 N,
     slot ^= 1;
   }
 
-  constexpr int L = H::kLanes < GN ? H::kLanes : GN;
-  static_assert(H::kLanes <= GN, "the epilogue is at most as wide as a thread's columns");
+  // As many rows of sums as the memory holds at a time go through it, so that the epilogue
+  // stands once and neighbouring threads take neighbouring columns.
+  constexpr int L = H::kLanes, STRIDE = Tile::BN + 4, ROWS = Tile::THREADS_M;
+  constexpr int FIT = 2 * Tile::BK * (A::STRIDE + B::STRIDE) / (STRIDE * ROWS);
+  constexpr int PASS = FIT >= TM ? TM : FIT >= 4 ? 4 : FIT >= 2 ? 2 : 1;
+  static_assert(FIT >= 1 && TM % PASS == 0, "the stage holds whole passes");
 #pragma unroll
-  for (int i = 0; i < TM; ++i)
+  for (int i0 = 0; i0 < TM; i0 += PASS) {
 #pragma unroll
-    for (int j = 0; j < TN; j += L) {
-      i64 m = t.m + i / GM * GM * Tile::THREADS_M + tm * GM + i % GM;
-      i64 n = t.n + j / GN * GN * Tile::THREADS_N + tn * GN + j % GN;
+    for (int i = 0; i < PASS; ++i)
+#pragma unroll
+      for (int j = 0; j < TN; ++j)
+        memory[(i * ROWS + tm) * STRIDE + j / GN * GN * Tile::THREADS_N + tn * GN + j % GN] = acc[i0 + i][j];
+    __syncthreads();
+#pragma unroll 1
+    for (int e = threadIdx.x; e < PASS * ROWS * Tile::BN / L; e += Tile::THREADS) {
+      const int row = e / (Tile::BN / L), col = e % (Tile::BN / L) * L, i = i0 + row / ROWS;
+      const i64 m = t.m + i / GM * GM * ROWS + row % ROWS * GM + i % GM, n = t.n + col;
       if (m < M && n < N) {
         Vec<Acc, L> sums;
 #pragma unroll
-        for (int e = 0; e < L; ++e) sums.v[e] = acc[i][j + e];
+        for (int x = 0; x < L; ++x) sums.v[x] = memory[row * STRIDE + col + x];
         h.epilogue(t.batch, m, n, sums);
       }
     }
+    if (i0 + PASS < TM) __syncthreads();
+  }
 }
 
 #endif // LATHE_DEVICE_GEMM

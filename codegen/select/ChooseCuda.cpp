@@ -173,6 +173,9 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   // The large tile pays once it fills the card.
   int64_t columns = n.constant().value_or(1024);
   int64_t enough = std::max<int64_t>(128, target.smCount * 128 * 128 / std::max<int64_t>(columns, 1));
+  // ... and not where half of its columns would be empty.
+  if (columns <= 64)
+    enough = DimRange::kUnbounded;
   if (rows.lo <= enough)
     addVariant(out, rows.hi <= enough ? std::vector<DimCondition>{}
                                       : std::vector<DimCondition>{{Kind::LessEqual, m, DimExpr(enough)}},

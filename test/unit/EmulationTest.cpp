@@ -253,6 +253,8 @@ template <int R, int L, bool LAST> struct Convolution {
   typedef f32 Element;
   typedef f32 Acc;
   static constexpr int kLanes = L;
+  static constexpr bool kPlainWeights = false;
+  const f32 *weights() const { return w; }
   static constexpr bool kChannelsLast = LAST; // of the result; x is channels first here
   const f32 *x, *w;
   f32 *y;
