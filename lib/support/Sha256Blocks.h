@@ -15,7 +15,6 @@
 #include <cstdint>
 #include <cstring>
 #if defined(__x86_64__)
-#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -65,11 +64,7 @@ inline void plainBlocks(uint32_t state[8], const uint8_t *p, size_t count) {
 
 #if defined(__x86_64__)
 inline bool hasShaInstructions() {
-  static const bool has = [] {
-    unsigned a, b, c, d;
-    return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (b & (1u << 29)) &&
-           __builtin_cpu_supports("sse4.1");
-  }();
+  static const bool has = __builtin_cpu_supports("sha") && __builtin_cpu_supports("sse4.1");
   return has;
 }
 
