@@ -55,7 +55,8 @@ def compile_and_run(title, model, name, data, dims):
     np.save(all_rows, data)
     np.save(one_row, data[:1])
     dims = [f"--dim={d}" for d in dims]
-    seconds = lathe("compile", model, "-o", engine, *dims)
+    # Without the cache, so that a second demo shows the same time.
+    seconds = lathe("compile", model, "-o", engine, "--no-cache", *dims)
     lathe("run", engine, "--input", f"{name}={all_rows}", "--save", saved)
     with open(f"{saved}/outputs.json") as f:
         got = np.load(os.path.join(saved, json.load(f)[0]["file"]))

@@ -157,10 +157,10 @@ def runtime():
     """The runtime library, opened on the first call."""
     global _runtime
     if _runtime is None:
-        library = open_library("LATHE_RUNTIME_LIBRARY", "liblathe.so")
+        library = open_library("LATHE_RUNTIME_LIBRARY", "liblathe_runtime.so")
         if library.lathe_abi_version() != ABI_VERSION:
             raise Error(Code.UNSUPPORTED, f"the library speaks version "
                         f"{library.lathe_abi_version()} of the interface, this package "
-                        f"{ABI_VERSION}", "liblathe.so")
+                        f"{ABI_VERSION}", "liblathe_runtime.so")
         _runtime = bind(library, FUNCTIONS, _raise)
     return _runtime

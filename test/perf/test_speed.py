@@ -98,4 +98,4 @@ def test_compile_time(tmp_path, name):
 
 
 def test_runtime_size():
-    assert os.path.getsize(os.path.join(lathe_cli.BUILD, "lib", "liblathe.so")) <= RUNTIME_BYTES
+    assert os.path.getsize(os.path.join(lathe_cli.BUILD, "lib", "liblathe_runtime.so")) <= RUNTIME_BYTES
