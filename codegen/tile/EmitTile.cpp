@@ -35,7 +35,8 @@ static void tidy(ModuleOp module) {
 
 static Schedule findSchedule(StringRef name) {
   return llvm::StringSwitch<Schedule>(name)
-      .Cases({"pointwise", "gemm", "conv", "attention"}, schedulePointwise)
+      .Cases({"pointwise", "conv", "attention"}, schedulePointwise)
+      .Case("gemm", scheduleGemm)
       .Case("row", scheduleRow)
       .Case("scan", scheduleScan)
       .Case("scatter", scheduleScatter)
@@ -88,6 +89,8 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   auto fn = func::FuncOp::create(b, loc, spec.launches[0].function, b.getFunctionType(args, {}));
   fn->setAttr("tile.kernel", tile::LaunchAttr::get(context, config.threads, kernel.target->name));
   fn->setAttr("tile.step", b.getI64IntegerAttr(kernel.stepId));
+  if (llvm::any_of(spec.buffers, [](const BufferArg &arg) { return arg.aliases >= 0; }))
+    fn->setAttr("tile.may_alias", b.getUnitAttr());
   b.setInsertionPointToStart(fn.addEntryBlock());
   func::ReturnOp::create(b, loc);
   b.setInsertionPoint(fn.front().getTerminator());

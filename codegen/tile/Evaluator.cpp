@@ -39,20 +39,27 @@ const Value *Evaluator::lookup(Value v, const Indices &idx) {
   return nullptr;
 }
 
-void Evaluator::bind(Value v, const Indices &idx, Value is) { memo.back()[key(v, idx)] = is; }
-
-Value Evaluator::eval(Value v, const Indices &idx) {
-  // Dimensions of size 1 have index 0 whatever way led here: equal questions look equal.
+/// Dimensions of size 1 have index 0 whatever way led there: equal questions look equal.
+static Indices normalized(IndexMath &ix, Value v, const Indices &idx) {
   auto type = cast<RankedTensorType>(v.getType());
   Indices norm = idx;
   for (int64_t d = 0; d < type.getRank(); ++d)
     if (type.getDimSize(d) == 1)
       norm[d] = Index(ix.cst(0));
+  return norm;
+}
+
+void Evaluator::bind(Value v, const Indices &idx, Value is) {
+  memo.back()[key(v, normalized(ix, v, idx))] = is;
+}
+
+Value Evaluator::eval(Value v, const Indices &idx) {
+  Indices norm = normalized(ix, v, idx);
   if (const Value *known = lookup(v, norm))
     return *known;
   Value result;
   if (auto it = spilled.find(v.getAsOpaquePointer()); it != spilled.end()) {
-    result = load(it->second.buffer, type.getElementType(), it->second.offset(norm));
+    result = load(it->second.buffer, elementTypeOf(v), it->second.offset(norm));
   } else if (auto arg = dyn_cast<BlockArgument>(v)) {
     result = loadArgument(arg, norm);
   } else {
@@ -62,7 +69,7 @@ Value Evaluator::eval(Value v, const Indices &idx) {
       return fail(op, "has no rule to be evaluated inside a kernel");
     result = (*rule)(*this, cast<OpResult>(v), norm);
   }
-  bind(v, norm, result);
+  memo.back()[key(v, norm)] = result;
   return result;
 }
 

@@ -160,7 +160,7 @@ void schedulePointwise(Evaluator &e, const KernelConfig &) {
                 Indices idx(rank, Index(e.ix.cst(0)));
                 std::copy(outer.begin(), outer.end(), idx.begin());
                 if (rank > 0)
-                  idx[rank - 1] = at;
+                  idx[flatPlace(dims, first, rank - 1)] = at;
                 for (unsigned o : group) {
                   Value v = yield->getOperand(o);
                   e.store(e.eval(v, idx), v, e.outputArg(o), idx);

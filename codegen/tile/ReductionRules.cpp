@@ -13,6 +13,13 @@ using namespace mlir;
 
 namespace lathe::codegen {
 
+int64_t flatPlace(ArrayRef<DimExpr> dims, int64_t first, int64_t last) {
+  for (int64_t d = last; d >= first; --d)
+    if (!(dims[d] == DimExpr(1)))
+      return d;
+  return last;
+}
+
 bool flatDims(Evaluator &e, Value v, int64_t first, int64_t last) {
   if (first >= last)
     return true;
@@ -111,7 +118,7 @@ Indices elementOf(Evaluator &e, const Reduced &r, Value x, const Index &at) {
   if (r.axes.empty())
     return idx;
   if (r.flat || r.axes.size() == 1) {
-    idx[r.axes.back()] = at;
+    idx[flatPlace(dimsOf(x), r.axes.front(), r.axes.back())] = at;
     return idx;
   }
   SmallVector<DimExpr> dims;

@@ -73,7 +73,7 @@ struct RowEmitter {
   Indices element(const Indices &row, const Index &at) {
     Indices idx = open(row);
     if (flat || rows.axes.size() == 1) {
-      idx[rows.axes.back()] = at;
+      idx[flatPlace(rows.full, rows.axes.front(), rows.axes.back())] = at;
     } else {
       SmallVector<DimExpr> dims;
       for (int64_t axis : rows.axes)

@@ -36,6 +36,8 @@ Indices reshapeIndex(Evaluator &e, const std::vector<DimExpr> &from,
 Indices delinearize(Evaluator &e, const Index &flat, llvm::ArrayRef<DimExpr> dims);
 /// Whether v may be asked at an index whose dimensions [first, last] are (0, .., flat).
 bool flatDims(Evaluator &e, mlir::Value v, int64_t first, int64_t last);
+/// Which of the dimensions [first, last] takes the flat index: the last that is not 1.
+int64_t flatPlace(llvm::ArrayRef<DimExpr> dims, int64_t first, int64_t last);
 /// Runs over [0, n): with the lanes that `idx` has, element after element; else
 /// with lanes along the row (Evaluator::reduceRow).
 llvm::SmallVector<mlir::Value>

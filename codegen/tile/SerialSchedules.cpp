@@ -69,12 +69,7 @@ void scheduleScan(Evaluator &e, const KernelConfig &) {
         Value x = e.eval(scan.getX(), idx);
         Value sum = e.combine(scan.getKind(), acc, x, Evaluator::isUnsigned(scan.getX()));
         next.push_back(sum);
-        // The evaluator asks with index 0 where a size is 1.
-        Indices asked = idx;
-        for (int64_t d = 0; d < rank; ++d)
-          if (dims[d] == DimExpr(1))
-            asked[d] = Index(ix.cst(0));
-        e.bind(scan.getResult(), asked, scan.getExclusive() ? acc : sum);
+        e.bind(scan.getResult(), idx, scan.getExclusive() ? acc : sum);
       }
       for (auto [o, v] : llvm::enumerate(yield->getOperands()))
         e.store(e.eval(v, idx), v, e.outputArg(o), idx);

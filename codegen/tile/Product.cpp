@@ -1,0 +1,408 @@
+//===- Product.cpp - the register-tiled product of the CPU --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A unit of work is (batch, chunk of r rows, k panels of n columns): rows that
+// are not in memory go to scratch, then for each panel the chunk's rows in
+// tiles of up to m, sized as equally as possible. Every tile size has static
+// code behind a switch, so no mask exists; the last panel's code knows its
+// width. While a tile runs it prefetches its share of the next panel.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Product.h"
+
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+
+//===- Epilogue -----------------------------------------------------------------===//
+
+Epilogue::Epilogue(Evaluator &e, Value root) : e(e), root(root) {
+  llvm::DenseSet<Value> dependent{root};
+  for (Operation &op : *e.kernel.body) {
+    if (op.hasTrait<OpTrait::IsTerminator>()) {
+      for (Value v : op.getOperands())
+        ok &= dependent.contains(v);
+      continue;
+    }
+    SmallVector<Value> from;
+    for (Value v : op.getOperands())
+      if (dependent.contains(v))
+        from.push_back(v);
+    if (from.empty())
+      continue;
+    Value r = op.getResult(0);
+    auto structured = dyn_cast<StructuredOpInterface>(&op);
+    if (isa<ReshapeOp, TransposeOp>(op)) {
+      moves = true;
+    } else if (structured && structured.getOpClass() == OpClass::Pointwise &&
+               op.getNumResults() == 1) {
+      for (Value v : from)
+        ok &= dimsOf(v) == dimsOf(r);
+    } else {
+      ok = false;
+    }
+    path.push_back(&op);
+    dependent.insert(r);
+  }
+}
+
+bool Epilogue::flat(int64_t first, int64_t last) const {
+  if (moves || !ok)
+    return false;
+  for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
+    const BufferArg &out = e.bufferArg(e.outputArg(o));
+    std::vector<DimExpr> dims = dimsOf(v);
+    for (int64_t d = first + 1; d <= last; ++d)
+      if (!(out.physical[d] == dims[d]))
+        return false;
+  }
+  // Everything that the path reads beside the root must be dense there too.
+  for (Operation *op : path)
+    for (Value v : op->getOperands()) {
+      std::vector<DimExpr> xs = dimsOf(v), ys = dimsOf(op->getResult(0));
+      int64_t shift = ys.size() - xs.size();
+      bool ones = true, same = true;
+      for (int64_t d = first; d <= last; ++d) {
+        DimExpr size = d < shift ? DimExpr(1) : xs[d - shift];
+        ones &= size == DimExpr(1);
+        same &= d >= shift && size == ys[d];
+      }
+      bool onPath = v == root || llvm::is_contained(path, v.getDefiningOp());
+      if (!ones && !(same && (onPath || flatDims(e, v, first - shift, last - shift))))
+        return false;
+    }
+  return true;
+}
+
+void Epilogue::emit(const Indices &idx, Value value) {
+  std::map<void *, Indices> at;
+  at[root.getAsOpaquePointer()] = idx;
+  e.bind(root, idx, value);
+  for (Operation *op : path) {
+    Value r = op->getResult(0);
+    Value x;
+    for (Value v : op->getOperands())
+      if (at.count(v.getAsOpaquePointer()))
+        x = v;
+    Indices from = at[x.getAsOpaquePointer()], to = from;
+    if (isa<ReshapeOp>(op)) {
+      to = reshapeIndex(e, dimsOf(x), dimsOf(r), from);
+    } else if (auto t = dyn_cast<TransposeOp>(op)) {
+      for (auto [d, p] : llvm::enumerate(t.getPerm()))
+        to[d] = from[p];
+    }
+    at[r.getAsOpaquePointer()] = to;
+    if (isa<ReshapeOp, TransposeOp>(op))
+      e.bind(r, to, e.eval(x, from));
+  }
+  for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
+    const Indices &to = at[v.getAsOpaquePointer()];
+    e.store(e.eval(v, to), v, e.outputArg(o), to);
+  }
+}
+
+//===- Tiles ----------------------------------------------------------------------===//
+
+namespace {
+
+struct TileEmitter {
+  Product &p;
+  Evaluator &e;
+  IndexMath &ix;
+  Epilogue &epilogue;
+  int64_t W, m, n, chunk, group;
+  Value scratch;          ///< of accumulator elements; null when unused
+  Value panelScratch;     ///< offset of the computed panel in scratch
+  Value depth;
+
+  TileEmitter(Product &p, Epilogue &epilogue)
+      : p(p), e(p.e), ix(p.e.ix), epilogue(epilogue), W(p.e.width), m(p.config.tileM),
+        n(p.config.tileN), chunk(std::max<int64_t>(p.config.rows, p.config.tileM)),
+        group(std::max<int64_t>(1, p.config.tileK)) {}
+
+  /// One panel as the inner loops see it.
+  struct Panel {
+    Value buffer;
+    Type element;
+    Value base;          ///< offset of depth 0
+    Index stride;        ///< from one k to the next
+    int64_t vectors, active; ///< vectors across, lanes of the last one
+    bool wide = true;    ///< memory has whole vectors everywhere
+    Value next;          ///< offset where the next panel starts, to prefetch; or null
+  };
+
+  SmallVector<Value> step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
+                          Type rowElement, const Panel &panel, Value k, int64_t set);
+  SmallVector<Value> accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
+                                const Panel &panel, Value tile, Value tiles);
+  void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
+            const Panel &panel, Value tile, Value tiles);
+  void panelRows(Value batch, Value firstRow, Value count, Value column, const Panel &panel);
+  void columnsOneByOne(Value batch, Value firstRow, Value count, Value from);
+  Panel makePanel(Value batch, Value index, Value column, int64_t vectors, int64_t active);
+  void panel(Value batch, Value firstRow, Value count, Value index);
+  void unit(Value batch, Value chunkIndex, Value groupIndex);
+};
+
+/// One k: a vector of the panel at a time, times each row's element.
+SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
+                                     Type rowElement, const Panel &panel, Value k, int64_t set) {
+  SmallVector<Value> b;
+  Value at = ix.add(panel.base, ix.mul(k, panel.stride.base));
+  for (int64_t v = 0; v < panel.vectors; ++v) {
+    if (!panel.wide && v + 1 == panel.vectors)
+      e.active = panel.active;
+    Value x = e.load(panel.buffer, panel.element, Index(ix.add(at, v * W), 1));
+    e.active = W;
+    b.push_back(widen(e, x, panel.element, p.accumulator));
+  }
+  bool isFloat = isa<FloatType>(p.accumulator);
+  int64_t count = rows.size() * panel.vectors;
+  for (auto [i, row] : llvm::enumerate(rows)) {
+    Value a = e.load(rowBuffer, rowElement, Index(ix.add(row, k)));
+    a = e.splat(widen(e, a, rowElement, p.accumulator));
+    for (int64_t v = 0; v < panel.vectors; ++v) {
+      Value &acc = accs[set * count + i * panel.vectors + v];
+      acc = isFloat ? e.make<math::FmaOp>(a, b[v], acc)
+                    : e.make<arith::AddIOp>(acc, e.make<arith::MulIOp>(a, b[v]));
+    }
+  }
+  return accs;
+}
+
+SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
+                                           const Panel &panel, Value tile, Value tiles) {
+  constexpr int64_t kUnroll = 4, kBlock = 16;
+  auto K = p.depth.constant();
+  // Few accumulators would wait for each other: several sums over k.
+  int64_t per = rows.size() * panel.vectors;
+  int64_t sets = K && *K < 2 * kUnroll ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
+  SmallVector<Value> accs(per * sets, e.splat(e.constant(p.accumulator, 0)));
+  auto steps = [&](SmallVector<Value> accs, Value k0, int64_t count) {
+    for (int64_t u = 0; u < count; ++u)
+      accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(k0, u), u % sets);
+    return accs;
+  };
+  auto unrolled = [&](SmallVector<Value> accs, Value from, Value to) {
+    return e.loop(from, to, ix.cst(kUnroll), accs, [&](Value k, ValueRange args) {
+      return steps(SmallVector<Value>(args), k, kUnroll);
+    });
+  };
+  if (K && *K <= kUnroll) {
+    accs = steps(accs, ix.cst(0), *K);
+  } else {
+    Value blocks = ix.div(depth, ix.cst(kBlock)), done = ix.mul(blocks, kBlock);
+    Value lines; // to prefetch per block, so that all tiles together cover the next panel
+    int64_t bytes = std::max(8u, panel.element.getIntOrFloatBitWidth()) / 8;
+    if (panel.next)
+      lines = ix.ceilDiv(ix.add(ix.div(ix.cst(kBlock * n * bytes / 64), ix.max(tiles, ix.cst(1))), 1), 1);
+    if (!K || *K >= kBlock)
+      accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value block, ValueRange args) {
+        if (panel.next) {
+          Value first = ix.mul(ix.add(ix.mul(tile, blocks), block), lines);
+          e.loop(ix.cst(0), lines, ix.cst(1), [&](Value l) {
+            Value at = ix.add(panel.next, ix.mul(ix.add(first, l), 64 / bytes));
+            memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, 3, true);
+          });
+        }
+        Value from = ix.mul(block, kBlock);
+        return unrolled(SmallVector<Value>(args), from, ix.add(from, kBlock));
+      });
+    if (K) {
+      for (int64_t k = *K / kBlock * kBlock; k < *K; k += kUnroll)
+        accs = steps(accs, ix.cst(k), std::min(kUnroll, *K - k));
+    } else {
+      accs = e.loop(done, depth, ix.cst(1), accs, [&](Value k, ValueRange args) {
+        return steps(SmallVector<Value>(args), k, 1);
+      });
+    }
+  }
+  for (int64_t s = sets / 2; s > 0; s /= 2)
+    for (int64_t i = 0; i < s * per; ++i)
+      accs[i] = e.combine(ReduceKind::Sum, accs[i], accs[s * per + i], false);
+  accs.resize(per);
+  return accs;
+}
+
+void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Value column,
+                       const Panel &panel, Value tileIndex, Value tiles) {
+  SmallVector<Value> rows;
+  for (int64_t i = 0; i < size; ++i)
+    rows.push_back(p.rowBuffer ? p.rowOffset(batch, ix.add(row, i))
+                               : ix.mul(ix.add(localRow, i), depth));
+  SmallVector<Value> accs =
+      accumulate(rows, p.rowBuffer ? p.rowBuffer : scratch,
+                 p.rowBuffer ? p.rowElement : p.accumulator, panel, tileIndex, tiles);
+  for (int64_t i = 0; i < size; ++i)
+    for (int64_t v = 0; v < panel.vectors; ++v) {
+      e.active = v + 1 == panel.vectors ? panel.active : W;
+      Indices idx = p.resultIndex(batch, ix.add(row, i), Index(ix.add(column, v * W), 1));
+      epilogue.emit(idx, accs[i * panel.vectors + v]);
+      e.active = W;
+    }
+}
+
+/// All rows of a chunk against one panel: ceil(count / m) tiles of nearly equal size.
+void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value column,
+                            const Panel &panel) {
+  auto R = p.rows.constant();
+  Value tiles = ix.ceilDiv(count, m), base = ix.div(count, ix.max(tiles, ix.cst(1)));
+  Value larger = ix.sub(count, ix.mul(tiles, base));
+  llvm::SmallBitVector sizes(m + 1, !R);
+  if (R)
+    for (int64_t start = 0; start < *R; start += chunk) {
+      int64_t c = std::min(chunk, *R - start), t = (c + m - 1) / m;
+      sizes.set(c / t);
+      if (c % t)
+        sizes.set(c / t + 1);
+    }
+  sizes.reset(0);
+  SmallVector<int64_t> cases;
+  for (int64_t s = 1; s <= m; ++s)
+    if (sizes.test(s))
+      cases.push_back(s);
+  if (cases.empty())
+    return;
+  e.loop(ix.cst(0), tiles, ix.cst(1), [&](Value t) {
+    Value local = ix.add(ix.mul(t, base), ix.min(t, larger));
+    Value isLarger = ix.cmp(arith::CmpIPredicate::slt, t, larger);
+    Value size = ix.select(isLarger, ix.add(base, 1), base);
+    Value row = ix.add(firstRow, local);
+    auto emitCase = [&](int64_t s) { tile(s, batch, row, local, column, panel, t, tiles); };
+    if (cases.size() == 1)
+      return emitCase(cases[0]);
+    auto sw = scf::IndexSwitchOp::create(e.b, e.loc, TypeRange{}, size,
+                                         ArrayRef<int64_t>(cases).drop_back(), cases.size() - 1);
+    OpBuilder::InsertionGuard guard(e.b);
+    for (auto [i, s] : llvm::enumerate(cases)) {
+      Region &region = i + 1 == cases.size() ? sw.getDefaultRegion() : sw.getCaseRegions()[i];
+      e.b.createBlock(&region);
+      e.pushScope();
+      emitCase(s);
+      e.popScope();
+      scf::YieldOp::create(e.b, e.loc);
+    }
+  });
+}
+
+/// What is left of a run-time number of columns: element after element.
+void TileEmitter::columnsOneByOne(Value batch, Value firstRow, Value count, Value from) {
+  e.loop(from, ix.dim(p.columns), ix.cst(1), [&](Value column) {
+    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
+      Indices idx = p.resultIndex(batch, ix.add(firstRow, r), Index(column));
+      Value v = e.eval(p.result, idx);
+      epilogue.emit(idx, v);
+    });
+  });
+}
+
+TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column, int64_t vectors,
+                                          int64_t active) {
+  Panel panel{p.columnBuffer, p.columnElement, {}, {}, vectors, active};
+  if (p.columnBuffer && p.packed) {
+    const PanelLayout &l = *p.packed;
+    Value first = ix.add(p.columnOffset(batch), ix.mul(index, l.depth * l.panel));
+    panel.base = first;
+    panel.stride = Index(ix.cst(vectors * W == l.panel ? l.panel : l.lastWidth()));
+    panel.next = ix.add(first, l.depth * l.panel);
+  } else if (p.columnBuffer) {
+    panel.base = ix.add(p.columnOffset(batch), column);
+    panel.stride = Index(ix.dim(p.columns));
+    panel.wide = active == W;
+  } else {
+    // Computed: lanes run along the depth, columns are written apart.
+    panel.buffer = scratch;
+    panel.element = p.accumulator;
+    panel.base = panelScratch;
+    panel.stride = Index(ix.cst(n));
+    int64_t columns = (vectors - 1) * W + active;
+    auto one = [&](Value c) {
+      e.overRow(p.depth, [&](const Index &k) {
+        Value v = p.columnAt(batch, k, ix.add(column, c));
+        e.storeAt(widen(e, v, p.columnElement, p.accumulator), p.accumulator, scratch,
+                  ix.add(Index(ix.add(panelScratch, c)), ix.mul(k, n)));
+      });
+    };
+    e.loop(ix.cst(0), ix.cst(columns), ix.cst(1), one);
+  }
+  return panel;
+}
+
+void TileEmitter::panel(Value batch, Value firstRow, Value count, Value index) {
+  Value column = ix.mul(index, n);
+  auto rows = [&](int64_t vectors, int64_t active, Value at) {
+    panelRows(batch, firstRow, count, at, makePanel(batch, index, at, vectors, active));
+  };
+  auto N = p.columns.constant();
+  if (N) {
+    int64_t full = *N / n, rest = *N % n;
+    auto whole = [&] { rows(n / W, W, column); };
+    auto last = [&] { rows((rest + W - 1) / W, rest % W == 0 ? W : rest % W, column); };
+    if (rest == 0)
+      whole();
+    else if (full == 0)
+      last();
+    else
+      e.ifThen(ix.cmp(arith::CmpIPredicate::slt, index, ix.cst(full)), whole, last);
+    return;
+  }
+  Value end = ix.dim(p.columns);
+  e.ifThen(ix.cmp(arith::CmpIPredicate::sle, ix.add(column, n), end),
+           [&] { rows(n / W, W, column); },
+           [&] {
+             Value half = ix.cmp(arith::CmpIPredicate::sle, ix.add(column, W), end);
+             e.ifThen(half, [&] { rows(1, W, column); });
+             Value from = ix.select(half, ix.add(column, W), column);
+             columnsOneByOne(batch, firstRow, count, from);
+           });
+}
+
+void TileEmitter::unit(Value batch, Value chunkIndex, Value groupIndex) {
+  Value firstRow = ix.mul(chunkIndex, chunk), all = ix.dim(p.rows);
+  Value count = ix.min(ix.sub(all, firstRow), ix.cst(chunk));
+  if (!p.rowBuffer)
+    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
+      p.fillRow(batch, ix.add(firstRow, r), scratch, ix.mul(r, depth));
+    });
+  Value panels = ix.dim(DimExpr::ceilDiv(p.columns, DimExpr(n)));
+  if (group == 1)
+    return panel(batch, firstRow, count, groupIndex);
+  Value first = ix.mul(groupIndex, group);
+  e.loop(first, ix.min(ix.add(first, group), panels), ix.cst(1),
+         [&](Value index) { panel(batch, firstRow, count, index); });
+}
+
+} // namespace
+
+bool Product::emit(Epilogue &epilogue) {
+  TileEmitter t(*this, epilogue);
+  IndexMath &ix = e.ix;
+  if (config.tileM < 1 || config.tileN < e.width || config.tileN % e.width)
+    return false;
+  t.depth = ix.dim(depth);
+  if (!rowBuffer || !columnBuffer) {
+    int64_t bytes = accumulator.getIntOrFloatBitWidth() / 8;
+    DimExpr rowElements = rowBuffer ? DimExpr(0) : depth * DimExpr(t.chunk);
+    DimExpr need = (rowElements + (columnBuffer ? DimExpr(0) : depth * DimExpr(t.n))) * DimExpr(bytes);
+    const DimExpr &have = e.kernel.spec->scratchBytes;
+    if (!(have == need) && (have - need).range().lo < 0)
+      return false;
+    t.scratch = e.make<tile::ScratchOp>(MemRefType::get({ShapedType::kDynamic}, accumulator), 0);
+    t.panelScratch = ix.dim(rowElements);
+  }
+  DimExpr chunks = DimExpr::ceilDiv(rows, DimExpr(t.chunk));
+  DimExpr groups = DimExpr::ceilDiv(columns, DimExpr(t.n * t.group));
+  Value units = ix.mul(ix.mul(ix.dim(batches), ix.dim(chunks)), ix.dim(groups));
+  auto [lo, hi] = blockRange(e, units);
+  e.loop(lo, hi, ix.cst(1), [&](Value u) {
+    // Chunks of rows innermost: a panel stays in cache for all of them.
+    Indices idx = delinearize(e, Index(u), {batches, groups, chunks});
+    t.unit(idx[0].base, idx[2].base, idx[1].base);
+  });
+  return true;
+}
+
+} // namespace lathe::codegen

@@ -1,0 +1,70 @@
+//===- Product.h - the register-tiled product of the CPU --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Matrix products and convolutions are one skeleton: rows times columns over a
+// depth, in register tiles of m rows x n columns with the whole depth in
+// registers. What differs is where a row comes from (it lies in memory, or is
+// computed into scratch first: prologues, image windows, half precision) and
+// what element of the result (row, column) is.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_TILE_PRODUCT_H
+#define LATHE_CODEGEN_TILE_PRODUCT_H
+
+#include "Schedule.h"
+
+#include "lathe/codegen/Packing.h"
+
+namespace lathe::codegen {
+
+/// What follows a contraction in its kernel: pushed forward from the
+/// accumulator, through pointwise ops, reshapes and transposes, to the stores.
+class Epilogue {
+public:
+  Epilogue(Evaluator &e, mlir::Value root);
+  /// False when something else depends on the root: the general form takes over.
+  bool supported() const { return ok; }
+  /// Whether every result has the root's sizes and may be asked at flat indices
+  /// over its dimensions [first, last].
+  bool flat(int64_t first, int64_t last) const;
+  /// Stores all outputs that follow from the root's value(s) at an index.
+  void emit(const Indices &idx, mlir::Value value);
+
+private:
+  Evaluator &e;
+  mlir::Value root;
+  llvm::SmallVector<mlir::Operation *> path; ///< dependents of the root, in order
+  bool ok = true, moves = false;
+};
+
+struct Product {
+  Evaluator &e;
+  KernelConfig config;
+  mlir::Value result;          ///< of the contraction
+  mlir::Type accumulator;      ///< f32, f64 or an integer
+  DimExpr batches = 1, rows, columns, depth;
+  /// Index of the result's element.
+  std::function<Indices(mlir::Value batch, mlir::Value row, const Index &column)> resultIndex;
+
+  // Left operand: in memory, a row's elements one after another...
+  mlir::Value rowBuffer;       ///< null when rows are computed
+  mlir::Type rowElement;
+  std::function<mlir::Value(mlir::Value batch, mlir::Value row)> rowOffset;
+  /// ... or computed: writes a row's elements to scratch from an offset on.
+  std::function<void(mlir::Value batch, mlir::Value row, mlir::Value scratch, mlir::Value at)> fillRow;
+
+  // Right operand: panels in memory...
+  mlir::Value columnBuffer;    ///< null when panels are computed
+  mlir::Type columnElement;
+  std::optional<PanelLayout> packed; ///< else rows of `columns` elements
+  std::function<mlir::Value(mlir::Value batch)> columnOffset; ///< of the batch's first element
+  /// ... or computed: value at (k, column), lanes along k.
+  std::function<mlir::Value(mlir::Value batch, const Index &k, mlir::Value column)> columnAt;
+
+  /// Emits all of it. False when the spec's scratch memory is too small for it.
+  bool emit(Epilogue &epilogue);
+};
+
+} // namespace lathe::codegen
+
+#endif // LATHE_CODEGEN_TILE_PRODUCT_H
