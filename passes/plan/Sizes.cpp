@@ -79,7 +79,8 @@ void guardIterators(Operation *op, Guards &guards) {
   if (!structured || op->getNumResults() != 1)
     return;
   OpClass kind = structured.getOpClass();
-  if (kind == OpClass::Gather || kind == OpClass::Scatter || kind == OpClass::Scan)
+  if (kind == OpClass::Gather || kind == OpClass::Scatter || kind == OpClass::Scan ||
+      !structured.coversOperands())
     return;
   SmallVector<AffineMap> maps = structured.getAccessMaps();
   std::vector<std::optional<DimExpr>> extents(structured.getIterators().size());

@@ -89,6 +89,7 @@ def Lathe_SliceOp : Lathe_StructuredOp<"slice"> {
   }];
   let arguments = (ins Lathe_Tensor:$x, Lathe_DimArrayAttr:$starts, DenseI64ArrayAttr:$steps);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "bool coversOperands() { return false; }";
   let hasVerifier = 1;
   let hasFolder = 1;
 }

@@ -29,6 +29,10 @@ def StructuredOpInterface : OpInterface<"StructuredOpInterface"> {
       "::lathe::DimExpr", "getBytes", (ins), [{}], [{
         return ::lathe::defaultBytes($_op.getOperation());
       }]>,
+    InterfaceMethod<[{
+      Whether the sizes of operands are those of the iteration space, or 1. A
+      slice iterates over a part of its operand.
+    }], "bool", "coversOperands", (ins), [{}], [{ return true; }]>,
     InterfaceMethod<"Whether the operand's values are needed on the host (sizes, axes).",
       "bool", "isHostOperand", (ins "unsigned":$index), [{}], [{ return false; }]>,
   ];
