@@ -322,7 +322,8 @@ private:
           return internalError("kernel " + kernel.name + " has no size '" + symbol + "'");
         out.args.push_back({Kind::Symbol, int32_t(found - kernel.symbols.begin())});
       }
-      if (spec.status)
+      // CUDA kernels always have the parameter; without a channel it is null.
+      if (spec.status || target.isCuda())
         out.args.push_back({Kind::Status, 0});
       made.launches.push_back(std::move(out));
     }

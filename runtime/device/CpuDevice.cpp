@@ -26,7 +26,8 @@ struct CpuFunction : Function {
 class CpuModule : public Module {
 public:
   explicit CpuModule(CpuImage image) : image(std::move(image)) {}
-  Result<Function *> function(const std::string &, const std::string &name) override {
+  Result<Function *> function(const std::string &, const engine::Launch &launch) override {
+    const std::string &name = launch.function;
     auto [it, isNew] = functions.try_emplace(name);
     if (isNew) {
       void *symbol = image.symbol(name);

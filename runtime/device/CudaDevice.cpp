@@ -51,7 +51,8 @@ public:
       driver.cuModuleUnload(item.second);
   }
 
-  Result<Function *> function(const std::string &image, const std::string &name) override {
+  Result<Function *> function(const std::string &image, const engine::Launch &launch) override {
+    const std::string &name = launch.function;
     auto [it, isNew] = functions.try_emplace(image + '\0' + name);
     if (!isNew)
       return &it->second;
@@ -63,6 +64,8 @@ public:
       if (r != kSuccess)
         status = driverError(driver, r, ("cuModuleGetFunction '" + name + "'").c_str());
     }
+    if (status.ok())
+      status = checkParameters(it->second.handle, launch);
     if (!status.ok()) {
       functions.erase(it);
       return status;
@@ -71,6 +74,27 @@ public:
   }
 
 private:
+  /// The driver reads as many parameters as the function has, wherever that leads.
+  Status checkParameters(CUfunction function, const engine::Launch &launch) {
+    if (!driver.cuFuncGetParamInfo)
+      return okStatus();
+    size_t offset = 0, bytes = 0;
+    for (size_t i = 0; i <= launch.args.size(); ++i) {
+      CUresult r = driver.cuFuncGetParamInfo(function, i, &offset, &bytes);
+      if (r == kNotSupported)
+        return okStatus();
+      bool exists = r == kSuccess;
+      size_t expected = i == launch.args.size()                               ? 0
+                        : launch.args[i].kind == KernelArg::Kind::TensorMap ? sizeof(CUtensorMap)
+                                                                              : 8;
+      if ((exists ? bytes : 0) != expected)
+        return invalidError("parameter " + std::to_string(i) + " of '" + launch.function +
+                            "' has " + std::to_string(exists ? bytes : 0) +
+                            " bytes, the plan passes " + std::to_string(expected));
+    }
+    return okStatus();
+  }
+
   /// Cubins load when their first function is wanted.
   Result<CUmodule> load(const std::string &image) {
     auto loaded = modules.find(image);

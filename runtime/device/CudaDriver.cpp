@@ -26,19 +26,20 @@ struct Loaded {
       status = unsupportedError("the CUDA driver is older than 12.0");
       return;
     }
-    auto find = [&](const char *name, int version, auto &slot) {
+    auto find = [&](const char *name, int version, auto &slot, bool required) {
       void *address = nullptr;
       int queryResult = 0;
       if (lookUp(name, &address, version, 0, &queryResult) != kSuccess || !address) {
-        if (status.ok())
+        if (required && status.ok())
           status = unsupportedError(std::string("the CUDA driver has no ") + name);
         return;
       }
       slot = reinterpret_cast<std::remove_reference_t<decltype(slot)>>(address);
     };
-#define CUDA_FUNCTION(name, version, parameters) find(#name, version, driver.name);
+#define CUDA_FUNCTION(name, version, parameters) find(#name, version, driver.name, true);
+#define CUDA_FUNCTION_IF_THERE(name, version, parameters)                                          \
+  find(#name, version, driver.name, false);
 #include "CudaFunctions.def"
-#undef CUDA_FUNCTION
     if (status.ok())
       if (CUresult r = driver.cuInit(0); r != kSuccess)
         status = driverError(driver, r, "cuInit");

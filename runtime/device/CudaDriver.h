@@ -54,7 +54,7 @@ struct CUlaunchConfig {
 };
 static_assert(sizeof(CUlaunchConfig) == 56);
 
-inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2;
+inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kNotSupported = 801;
 inline constexpr int kAttributeClusterDimension = 4, kAttributeProgrammaticSerialization = 6;
 inline constexpr int kFunctionMaxDynamicShared = 8, kFunctionNonPortableCluster = 14;
 inline constexpr int kDeviceMaxGridX = 5, kDeviceMaxGridY = 6, kDeviceMaxGridZ = 7;
@@ -66,7 +66,6 @@ inline constexpr int kJitErrorLog = 5, kJitErrorLogBytes = 6;
 struct Driver {
 #define CUDA_FUNCTION(name, version, parameters) CUresult(*name) parameters = nullptr;
 #include "CudaFunctions.def"
-#undef CUDA_FUNCTION
 };
 
 /// Opens libcuda.so.1 and looks all functions up; the library stays loaded for the life

@@ -31,8 +31,9 @@ class Module {
 public:
   virtual ~Module() = default;
   /// `image`: name in the archive of cubins; ignored on the CPU. The pointer lives as
-  /// long as the module.
-  virtual Result<Function *> function(const std::string &image, const std::string &name) = 0;
+  /// long as the module. Invalid when the function's parameters are not those of the
+  /// launch, where the device can tell.
+  virtual Result<Function *> function(const std::string &image, const engine::Launch &launch) = 0;
 };
 
 /// One launch with everything evaluated.

@@ -17,6 +17,7 @@ constexpr CUresult kInvalidValue = 1, kInvalidHandle = 400, kNotFound = 500,
 
 struct FakeFunction {
   std::string name;
+  bool listed = false; ///< the parameters are known
   std::vector<size_t> parameterSizes;
 };
 struct FakeModule {
@@ -158,6 +159,7 @@ CUresult loadModule(CUmodule *out, const void *image, unsigned, int *, void **) 
     for (std::string line; std::getline(lines, line);) {
       std::istringstream words(line);
       FakeFunction f;
+      f.listed = true;
       words >> f.name;
       for (size_t bytes; words >> bytes;)
         f.parameterSizes.push_back(bytes);
@@ -315,6 +317,15 @@ Driver makeTable() {
     FakeFunction &f = module.functions[name];
     f.name = name;
     return *out = reinterpret_cast<CUfunction>(&f), kSuccess;
+  };
+  d.cuFuncGetParamInfo = [](CUfunction f, size_t index, size_t *offset, size_t *bytes) {
+    if (!reinterpret_cast<FakeFunction *>(f)->listed)
+      return kNotSupported;
+    const auto &sizes = reinterpret_cast<FakeFunction *>(f)->parameterSizes;
+    *offset = index * 8;
+    if (index >= sizes.size())
+      return kInvalidValue;
+    return *bytes = sizes[index], kSuccess;
   };
   d.cuFuncSetAttribute = [](CUfunction, int, int value) {
     return value > (227 << 10) ? kInvalidValue : kSuccess;

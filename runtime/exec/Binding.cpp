@@ -76,9 +76,9 @@ Status Run::bindSymbols() {
     LATHE_RETURN_IF_ERROR(checkInput(i));
   for (size_t i = 0; i < plan.guards.size(); ++i) {
     Result<bool> holds = program.guards[i].holds(symbols, plan.guards[i].location);
-    if (!holds)
+    if (!holds && holds.status().code() == ErrorCode::Invalid)
       return holds.status();
-    if (!*holds)
+    if (!holds || !*holds) // sizes for which its formulas have no value do not fit either
       return runtimeError(plan.guards[i].message, plan.guards[i].location);
   }
   return okStatus();

@@ -40,7 +40,7 @@ Status DeviceImage::loadFunctions(const Program &program) {
     for (const KernelVariant &v : k.variants) {
       Launches launches;
       for (const Launch &l : v.launches) {
-        Result<Function *> f = module->function(v.image, l.function);
+        Result<Function *> f = module->function(v.image, l);
         if (!f)
           return Status(f.status().code(), f.status().message(), "kernel '" + k.name + "'");
         launches.push_back(*f);

@@ -219,9 +219,9 @@ Status Run::runStep(const CompiledStep &step) {
   }
   if (const auto *o = std::get_if<GuardStep>(&op)) {
     Result<bool> holds = step.condition.holds(symbols, o->guard.location);
-    if (!holds)
+    if (!holds && holds.status().code() == ErrorCode::Invalid)
       return holds.status();
-    return *holds ? okStatus() : runtimeError(o->guard.message, o->guard.location);
+    return holds && *holds ? okStatus() : runtimeError(o->guard.message, o->guard.location);
   }
   // The rest happens on the host and may read what the device has written.
   LATHE_RETURN_IF_ERROR(waitForDevice());
@@ -271,7 +271,7 @@ Status Run::launch(const CompiledStep &step) {
   command.dtypes = site.dtypes;
   command.symbols = where->symbols;
   command.tensorMapSizes = where->tensorMapSizes;
-  if (site.statusSlot >= 0)
+  if (variant.status)
     command.status = static_cast<LatheStatusWord *>(context.status.data()) + site.statusSlot;
   for (size_t i = 0; i < variant.launches.size(); ++i) {
     command.function = context.image->function(program, site.step->kernel, where->variant,

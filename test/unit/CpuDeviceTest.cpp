@@ -98,10 +98,10 @@ TEST(CpuDevice, GivesHelpersAndScratch) {
   std::string bytes = test::cpuImage();
   auto module = device.load(bytes);
   ASSERT_TRUE(module.ok()) << module.status().str();
-  auto function = (*module)->function("", "exponential");
+  engine::Kernel k = test::makeKernel("exponential", 2), none = test::makeKernel("nothing", 2);
+  auto function = (*module)->function("", k.variants[0].launches[0]);
   ASSERT_TRUE(function.ok());
-  EXPECT_FALSE((*module)->function("", "nothing").ok());
-  engine::Kernel k = test::makeKernel("exponential", 2);
+  EXPECT_FALSE((*module)->function("", none.variants[0].launches[0]).ok());
   std::vector<float> x(1000, 0.5f), y(1000);
   void *buffers[] = {x.data(), y.data()};
   int64_t n = 1000;

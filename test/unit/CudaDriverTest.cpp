@@ -241,6 +241,35 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
   }
 }
 
+/// The driver would read past the end of the parameters.
+TEST(CudaDriver, RefusesFunctionsWithOtherParameters) {
+  for (const char *parameters : {"8 8", "8 8 8 8", "8 8 4", "8 128 8"}) {
+    fakeGpu().reset();
+    Plan p = makeScalePlan("sm_90a", true);
+    p.kernels.pop_back();
+    p.blocks[0].pop_back();
+    p.kernels.push_back(makeKernel("relu", 2, "relu"));
+    p.blocks[0].push_back(Step{LaunchStep{1, {2, 3}, {4}}, {"Relu_2"}});
+    std::string images =
+        packArchive({{"scale_add", "fake\nscale_add 8 8 8 8\n"},
+                     {"relu", "fake\nrelu " + std::string(parameters) + "\n"}});
+    rt::Context context;
+    rt::Error e = context.create(openEngine(makeEngine({p}, images)), "fake:0");
+    EXPECT_EQ(e.code(), LATHE_INVALID) << parameters;
+    EXPECT_NE(e.message().find("parameter"), std::string::npos) << e.message();
+  }
+}
+
+/// A real engine's cubins are opaque to the fake: it runs dry.
+TEST(CudaDriver, RunsOpaqueImagesDry) {
+  installKernels();
+  rt::Engine engine = openEngine(makeEngine(
+      {makeScalePlan("sm_90a", true)}, packArchive({{"scale_add", "\x7f"}, {"relu", "\x7f"}})));
+  rt::Context context;
+  rt::Error e = context.create(engine, "fake:0");
+  ASSERT_FALSE(e) << e.message();
+}
+
 TEST(CudaDriver, ChoosesTheTargetOfTheDevice) {
   Plan hopper = makeScalePlan("sm_90a", true), ampere = makeScalePlan("sm_80", true);
   EngineWriter w("test");

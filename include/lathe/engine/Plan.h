@@ -143,7 +143,7 @@ struct KernelArg {
     Buffer = 0,    ///< LaunchStep::buffers[index]
     TensorMap = 1, ///< KernelVariant::tensorMaps[index]
     Symbol = 2,    ///< value of Kernel::symbols[index], i64
-    Status = 3,    ///< LatheStatusWord*
+    Status = 3,    ///< LatheStatusWord*, null when the variant has no channel; index 0
   };
   Kind kind = Kind::Buffer;
   int32_t index = 0;
