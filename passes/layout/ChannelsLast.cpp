@@ -70,22 +70,26 @@ template <typename OpTy> struct TurnWindowOp : OpRewritePattern<OpTy> {
 };
 
 /// The operand under the permutation, when that costs nothing: it is a transpose
-/// the other way round, or has at most one dimension that is not 1.
+/// the other way round, or only dimensions of size 1 would change places.
 Value permuted(PatternRewriter &b, Value operand, ArrayRef<int64_t> perm, int64_t rank) {
   if (auto before = operand.getDefiningOp<TransposeOp>())
     if (Perm(before.getPerm()) == inverse(perm))
       return before.getX();
-  std::vector<DimExpr> dims = dimsOf(operand);
-  int64_t pad = rank - int64_t(dims.size());
-  dims.insert(dims.begin(), pad, DimExpr(1));
-  int64_t large = llvm::count_if(dims, [](const DimExpr &dim) { return dim != DimExpr(1); });
-  if (large == 0)
-    return operand;
-  if (large > 1)
-    return {};
-  std::vector<DimExpr> turned;
-  for (int64_t d : perm)
+  std::vector<DimExpr> dims = dimsOf(operand), turned;
+  dims.insert(dims.begin(), rank - int64_t(dims.size()), DimExpr(1));
+  int64_t last = -1;
+  bool scalar = true;
+  for (int64_t d : perm) {
     turned.push_back(dims[d]);
+    if (dims[d] == DimExpr(1))
+      continue;
+    scalar = false;
+    if (d < last)
+      return {};
+    last = d;
+  }
+  if (scalar)
+    return operand;
   return ReshapeOp::create(b, operand.getLoc(), tensorType(elementTypeOf(operand), turned), operand);
 }
 

@@ -26,6 +26,8 @@ struct DonatePass : ModulePass<DonatePass> {
     ModuleOp module = getOperation();
     for (const std::string &pair : optionStrings(module, "donate")) {
       auto [input, output] = StringRef(pair).split('=');
+      if (isOutputFirst(module, input, output))
+        std::swap(input, output);
       if (module.lookupSymbol<StateOp>(stateName(input)))
         continue; // text that has been through here
       if (failed(donate(module, input, output)))
@@ -35,6 +37,12 @@ struct DonatePass : ModulePass<DonatePass> {
 
 private:
   static std::string stateName(StringRef input) { return input.str(); }
+
+  static bool isOutputFirst(ModuleOp module, StringRef first, StringRef second) {
+    return llvm::any_of(module.getOps<func::FuncOp>(), [&](func::FuncOp func) {
+      return !findInput(func, first) && findInput(func, second) && findOutput(func, first);
+    });
+  }
 
   static std::optional<unsigned> findInput(func::FuncOp func, StringRef name) {
     for (unsigned i = 0; i < func.getNumArguments(); ++i)

@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
 
+#include <numeric>
+
 using namespace mlir;
 
 namespace lathe {
@@ -47,6 +49,36 @@ struct TransposeOfOnes : OpRewritePattern<TransposeOp> {
   }
 };
 
+/// reshape(transpose(x)) that swaps the last two dimensions and then splits or merges
+/// the others alone: the other way round, so that reshapes meet.
+struct ReshapeAboveSwap : OpRewritePattern<ReshapeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
+    auto swap = op.getX().getDefiningOp<TransposeOp>();
+    if (!swap || !swapsLastTwo(swap.getPerm()) || !swap.getX().getDefiningOp<ReshapeOp>())
+      return rewriter.notifyMatchFailure(op, "no swap of the last two dimensions of a reshape above");
+    std::vector<DimExpr> from = dimsOf(swap.getY()), to = dimsOf(op.getY());
+    if (to.size() < 2 || from.size() < 2 || to.back() != from.back() ||
+        to[to.size() - 2] != from[from.size() - 2])
+      return rewriter.notifyMatchFailure(op, "changes the swapped dimensions");
+    std::swap(to[to.size() - 1], to[to.size() - 2]);
+    Value above = ReshapeOp::create(rewriter, op.getLoc(),
+                                    tensorType(elementTypeOf(op.getY()), to), swap.getX());
+    SmallVector<int64_t> perm(to.size());
+    std::iota(perm.begin(), perm.end(), 0);
+    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+    rewriter.replaceOpWithNewOp<TransposeOp>(op, op.getY().getType(), above, perm);
+    return success();
+  }
+  static bool swapsLastTwo(ArrayRef<int64_t> perm) {
+    int64_t rank = perm.size();
+    for (int64_t d = 0; d < rank - 2; ++d)
+      if (perm[d] != d)
+        return false;
+    return rank >= 2 && perm[rank - 1] == rank - 2;
+  }
+};
+
 /// matmul(a, transpose(b)) of the last two dimensions is a flag of the matmul.
 struct TransposeIntoMatmul : OpRewritePattern<MatmulOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -63,12 +95,7 @@ struct TransposeIntoMatmul : OpRewritePattern<MatmulOp> {
     auto transpose = operand.getDefiningOp<TransposeOp>();
     if (!transpose)
       return false;
-    ArrayRef<int64_t> perm = transpose.getPerm();
-    int64_t rank = perm.size();
-    for (int64_t d = 0; d < rank - 2; ++d)
-      if (perm[d] != d)
-        return false;
-    if (perm[rank - 1] != rank - 2)
+    if (!ReshapeAboveSwap::swapsLastTwo(transpose.getPerm()))
       return false;
     operand = transpose.getX();
     flag = !flag;
@@ -192,7 +219,7 @@ struct CastBack : OpRewritePattern<CastOp> {
 } // namespace
 
 void populateMovementPatterns(RewritePatternSet &patterns) {
-  patterns.add<ComposeTransposes, TransposeOfOnes, TransposeIntoMatmul, DropBroadcast,
+  patterns.add<ComposeTransposes, TransposeOfOnes, ReshapeAboveSwap, TransposeIntoMatmul, DropBroadcast,
                SimplifyBroadcast, ReduceOfOnes, DropEmptyInputs, SliceOfConcat, CastBack>(
       patterns.getContext());
 }
