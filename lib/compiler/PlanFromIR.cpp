@@ -286,8 +286,8 @@ private:
     return okStatus();
   }
 
-  static Status addVariant(const KernelSpec &spec, const engine::Kernel &kernel,
-                           engine::KernelVariant &made) {
+  Status addVariant(const KernelSpec &spec, const engine::Kernel &kernel,
+                    engine::KernelVariant &made) {
     made.config = spec.config;
     made.workspaceBytes = spec.workspaceBytes;
     made.scratchBytes = spec.scratchBytes;
