@@ -44,6 +44,8 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
     return convText(kernel, *config);
   if (family.starts_with("attention."))
     return attentionText(kernel, *config);
+  if (family == "transpose")
+    return transposeText(kernel, *config);
   return tileText(kernel);
 }
 

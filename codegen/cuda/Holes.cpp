@@ -114,11 +114,8 @@ std::string Holes::arguments(bool types) const {
   std::string out;
   for (size_t i = 0; i < args.names.size(); ++i) {
     if (types && i < spec.buffers.size())
-      out += std::string(spec.buffers[i].access == BufferArg::Access::Read &&
-                                 i < static_cast<size_t>(spec.numInputs)
-                             ? "const "
-                             : "") +
-             typeText(storageOf(kernel, i)) + " *";
+      out += std::string(i < static_cast<size_t>(spec.numInputs) && !args.shared[i] ? "const " : "") +
+             typeText(storageOf(kernel, i)) + (args.shared[i] ? " *" : " *__restrict__ ");
     else if (types)
       out += "i64 ";
     out += args.names[i] + ", ";

@@ -70,6 +70,7 @@ template <typename OpTy> OpTy heartOf(const KernelSource &kernel) {
 mlir::FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelConfig &config);
 /// "MmaTile<64, 64, 32, 2, 2, 4>" or "SimtTile<...>".
 std::string tileText(const KernelConfig &config, bool mma);
 

@@ -30,6 +30,11 @@ ArgumentNames ArgumentNames::of(const KernelSource &kernel) {
       out.names.push_back("out" + std::to_string(n - spec.numInputs));
     else
       out.names.push_back("work" + std::to_string(n - spec.numInputs - spec.numOutputs));
+    bool aliases = spec.buffers[i].aliases >= 0;
+    for (const BufferArg &other : spec.buffers)
+      aliases |= other.aliases == n;
+    out.shared.push_back(aliases);
+    out.constant.push_back(!aliases && n < spec.numInputs && spec.buffers[i].access == BufferArg::Access::Read);
   }
   for (size_t i = 0; i < spec.symbols.size(); ++i) {
     std::string clean;
@@ -232,7 +237,10 @@ void Printer::load(tile::LoadOp op) {
     return define(op.getValue(), element(buffer, at));
   std::string params = "<" + type(vec.getElementType(), op.getLoc()) + ", " +
                        std::to_string(vec.getDimSize(0)) + ">(" + buffer + " + " + at + ")";
-  const char *form = !op.getAligned() ? "loadVecUnaligned" : isShared(op.getBuffer()) ? "loadShared" : "loadVec";
+  const char *form = !op.getAligned()             ? "loadVecUnaligned"
+                     : isShared(op.getBuffer())   ? "loadShared"
+                     : constants.contains(buffer) ? "loadVecConst"
+                                                  : "loadVec";
   define(op.getValue(), form + params);
 }
 
@@ -320,11 +328,14 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
   });
   os << "extern \"C\" __global__ void __launch_bounds__(" << options.threads << ")\n"
      << fn.getName() << "(";
-  for (auto [arg, name] : llvm::zip(fn.getArguments(), args.names)) {
-    if (auto memref = dyn_cast<MemRefType>(arg.getType()))
+  for (auto [i, arg] : llvm::enumerate(fn.getArguments())) {
+    const std::string &name = args.names[i];
+    if (auto memref = dyn_cast<MemRefType>(arg.getType())) {
       os << (written.contains(arg) ? "" : "const ") << type(memref.getElementType(), arg.getLoc())
-         << " *" << name << ", ";
-    else
+         << (args.shared[i] ? " *" : " *__restrict__ ") << name << ", ";
+      if (!written.contains(arg) && !args.shared[i])
+        constants.insert(name);
+    } else
       os << "i64 " << name << ", ";
     names[arg] = name;
   }
@@ -348,6 +359,8 @@ LogicalResult Printer::method(func::FuncOp fn, StringRef name, const ArgumentNam
   for (auto [i, arg] : llvm::enumerate(fn.getArguments())) {
     if (i < args.names.size()) {
       names[arg] = args.names[i];
+      if (args.constant[i])
+        constants.insert(args.names[i]);
       continue;
     }
     const std::string &param = params[i - args.names.size()];

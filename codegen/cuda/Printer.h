@@ -14,6 +14,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <string>
@@ -24,6 +25,8 @@ namespace lathe::codegen {
 struct ArgumentNames {
   /// in0.., out0.., work0.. for buffers and dim_<symbol> for symbols.
   std::vector<std::string> names;
+  std::vector<bool> shared;   ///< by buffer: another argument may be the same memory
+  std::vector<bool> constant; ///< by buffer: never written while the kernel runs
   static ArgumentNames of(const struct KernelSource &kernel);
 };
 
@@ -79,6 +82,7 @@ private:
   llvm::raw_ostream &os;
   Options options;
   llvm::DenseMap<mlir::Value, std::string> names;
+  llvm::StringSet<> constants; ///< buffers that nothing writes while the kernel runs
   int next = 0, depth = 0;
   bool failed = false;
 };

@@ -21,7 +21,7 @@ struct Dependence {
 constexpr Dependence kDependences[] = {
     {"math", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
     {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"},      {"attention", "reduce"},
-    {"gemv", "gemm"},
+    {"gemv", "gemm"},     {"transpose", "math"},
 };
 
 void require(std::string_view name, std::vector<std::string_view> &set) {

@@ -63,6 +63,14 @@ LATHE_DEV Bits16 loadGlobal16(const void *p) {
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p) : "memory");
   return v;
 }
+/// The same from memory that nothing writes while the kernel runs: equal loads may become
+/// one, so that a row that is walked three times stays in registers.
+LATHE_DEV Bits16 loadGlobal16Const(const void *p) {
+  Bits16 v;
+  asm("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+      : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
+  return v;
+}
 /// Read once and not kept: weights of matrix-vector products. The memory must be constant
 /// for the whole kernel.
 LATHE_DEV Bits16 loadGlobal16Streaming(const void *p) {
@@ -257,6 +265,20 @@ template <class T, int N> LATHE_DEV Vec<T, N> loadVec(const T *p) {
     Bits16 raw[parts];
 #pragma unroll
     for (int i = 0; i < parts; ++i) raw[i] = loadGlobal16((const u8 *)p + 16 * i);
+    memcpy(&r, raw, sizeof r);
+  } else {
+    r = *(const Vec<T, N> *)p;
+  }
+  return r;
+}
+/// From memory that nothing writes while the kernel runs.
+template <class T, int N> LATHE_DEV Vec<T, N> loadVecConst(const T *p) {
+  Vec<T, N> r;
+  if constexpr (sizeof(T) * N % 16 == 0) {
+    constexpr int parts = sizeof(T) * N / 16;
+    Bits16 raw[parts];
+#pragma unroll
+    for (int i = 0; i < parts; ++i) raw[i] = loadGlobal16Const((const u8 *)p + 16 * i);
     memcpy(&r, raw, sizeof r);
   } else {
     r = *(const Vec<T, N> *)p;

@@ -277,6 +277,7 @@ inline Bits16 loadGlobal16(const void *p) {
   std::memcpy(&v, p, 16);
   return v;
 }
+inline Bits16 loadGlobal16Const(const void *p) { return loadGlobal16(p); }
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 
 // ---- What mma.cuh writes in PTX ---------------------------------------------------

@@ -67,18 +67,60 @@ void packWeight(KernelSpec &spec, const ContractionOperand &w, const std::string
     arg.packing = recipe;
 }
 
+/// Bytes of scratch memory and of weights that a unit of work may touch again and
+/// again: a share of the second-level cache.
+constexpr int64_t kResident = 256 << 10;
+
+/// Panels of weights that one unit walks: as many as stay in cache beside its rows,
+/// but few enough that there are some units for every worker.
+int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const KernelConfig &c) {
+  int64_t panels = (columns + c.tileN - 1) / c.tileN;
+  int64_t fit = std::max<int64_t>(1, kResident / std::max<int64_t>(1, depth * c.tileN * 4));
+  constexpr int64_t kEnough = 8;
+  int64_t share = units >= kEnough ? panels : std::max<int64_t>(1, panels * units / kEnough);
+  return std::clamp<int64_t>(std::min(fit, share), 1, panels);
+}
+
+/// Rows of a unit whose rows are computed into scratch memory.
+int64_t rowsInScratch(int64_t depth, const KernelConfig &c) {
+  int64_t rows = kResident / std::max<int64_t>(1, depth * 4) / c.tileM * c.tileM;
+  return std::clamp<int64_t>(rows, c.tileM, 8 * c.tileM);
+}
+
+bool isWide(DType type) { return !isFloat(type) || bitWidth(type) >= 32; }
+
 Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
-  if (desc.parallel.size() < 2 || desc.operands.size() < 2)
+  if (desc.parallel.size() < 2 || desc.operands.size() < 2 || desc.reduction.size() != 1)
     return internalError("a product needs M, N, K and two operands", "kernel " + desc.name);
   size_t rank = desc.parallel.size();
-  DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1];
+  DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1], k = desc.reduction[0];
   DimExpr batch = product({desc.parallel.begin(), desc.parallel.end() - 2});
   KernelConfig c = productTile("gemm", target);
-  c.rows = 8 * c.tileM; // rows of one claim: eight register tiles share a panel in cache
-  KernelSpec spec = specFor(desc, c, batch * DimExpr::ceilDiv(n, DimExpr(c.tileN)) *
-                                         DimExpr::ceilDiv(m, DimExpr(c.rows)));
-  packWeight(spec, desc.operands[1],
-             "panels" + std::to_string(c.tileN) + (desc.operands[1].transposed ? "t" : ""));
+  c.rows = 8 * c.tileM; // eight register tiles share a panel in cache
+  const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];
+  int64_t depth = k.constant().value_or(256);
+  // Rows that are not read where they lie, and right operands that lie transposed,
+  // go through scratch memory.
+  bool rowsCopied = a.buffer < 0 || a.transposed || !isWide(a.dtype);
+  bool panelsCopied = b.buffer < 0 || (b.transposed && !b.isWeight) || bitWidth(b.dtype) < 8;
+  if (rowsCopied)
+    c.rows = rowsInScratch(depth, c);
+  // Without batches in the right operand the rows of all batches are one.
+  bool folded = b.buffer >= 0 && product({desc.buffers[b.buffer].dims.begin(),
+                                          desc.buffers[b.buffer].dims.end() - 2}) == DimExpr(1);
+  DimExpr rows = folded ? batch * m : m, batches = folded ? DimExpr(1) : batch;
+  int64_t units = std::max<int64_t>(1, (batches * rows).constant().value_or(1) / c.rows);
+  c.tileK = panelsOfUnit(depth, n.constant().value_or(c.tileN), units, c);
+  KernelSpec spec = specFor(desc, c, batches * DimExpr::ceilDiv(rows, DimExpr(c.rows)) *
+                                         DimExpr::ceilDiv(n, DimExpr(c.tileN * c.tileK)));
+  int64_t bytes = 4;
+  for (const ContractionOperand &o : desc.operands)
+    bytes = std::max<int64_t>(bytes, bitWidth(o.dtype) / 8);
+  if (rowsCopied)
+    spec.scratchBytes = spec.scratchBytes + k * DimExpr(c.rows * bytes);
+  if (panelsCopied)
+    spec.scratchBytes = spec.scratchBytes + k * DimExpr(c.tileN * bytes);
+  packWeight(spec, b, "panels" + std::to_string(c.tileN) + (b.transposed ? "t" : ""));
   addVariant(out, {}, std::move(spec));
   return okStatus();
 }
@@ -87,16 +129,34 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
     return internalError("a convolution needs images, pixels, channels", "kernel " + desc.name);
-  DimExpr images = desc.parallel[0], filters = desc.parallel[rank - 1];
-  DimExpr pixels = product({desc.parallel.begin() + 1, desc.parallel.end() - 1});
+  DimExpr filters = desc.parallel[rank - 1];
+  DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
   KernelConfig c = productTile("conv", target);
-  c.rows = 8 * c.tileM;
-  KernelSpec spec = specFor(desc, c, images * DimExpr::ceilDiv(filters, DimExpr(c.tileN)) *
-                                         DimExpr::ceilDiv(pixels, DimExpr(c.rows)));
-  if (desc.group == 1)
-    packWeight(spec, desc.operands[1], "filters" + std::to_string(c.tileN));
-  else if (desc.groupChannels == 1)
-    packWeight(spec, desc.operands[1], "taps");
+  const ContractionOperand &w = desc.operands[1];
+  int64_t taps = 1;
+  bool onePixel = desc.operands[0].buffer >= 0 && isWide(desc.operands[0].dtype);
+  for (size_t d = 0; d < desc.window.size(); ++d) {
+    taps *= desc.window[d];
+    onePixel &= desc.window[d] == 1 && desc.strides[d] == 1;
+  }
+  for (int64_t pad : desc.pads)
+    onePixel &= pad == 0;
+  int64_t depth = taps * desc.groupChannels;
+  bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
+  c.rows = onePixel ? 8 * c.tileM : rowsInScratch(depth, c);
+  DimExpr chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
+  if (skeleton) {
+    c.tileK = panelsOfUnit(depth, filters.constant().value_or(c.tileN), chunks.constant().value_or(8), c);
+    KernelSpec spec = specFor(desc, c, chunks * DimExpr::ceilDiv(filters, DimExpr(c.tileN * c.tileK)));
+    if (!onePixel)
+      spec.scratchBytes = DimExpr(depth * c.rows * 4);
+    packWeight(spec, w, "filters" + std::to_string(c.tileN));
+    addVariant(out, {}, std::move(spec));
+    return okStatus();
+  }
+  KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(pixels * filters, DimExpr(kBlockElements)));
+  if (desc.channelsLast && desc.group > 1 && desc.groupChannels == 1)
+    packWeight(spec, w, "taps");
   addVariant(out, {}, std::move(spec));
   return okStatus();
 }

@@ -31,33 +31,42 @@ int64_t vectorLanes(const KernelDesc &desc) {
 
 DimExpr lastOf(const std::vector<DimExpr> &dims) { return dims.empty() ? DimExpr(1) : dims.back(); }
 
-/// Adds `make(lanes)` with lanes where they divide `extent`, by a guard when that
-/// is only known at run time, and `make(1)` behind it.
-template <typename Make>
-void addVectorised(std::vector<KernelVariant> &out, int64_t lanes, const DimExpr &extent, Make make) {
-  if (lanes > 1 && divides(lanes, extent))
-    return addVariant(out, {}, make(lanes));
-  std::optional<int64_t> constant = extent.constant();
-  if (constant)
-    while (lanes > 1 && *constant % lanes != 0)
-      lanes /= 2;
-  if (lanes > 1 && constant)
-    return addVariant(out, {}, make(lanes));
-  if (lanes > 1)
-    addVariant(out, {{Kind::Divisible, extent, DimExpr(lanes)}}, make(lanes));
-  addVariant(out, {}, make(1));
+/// Lanes that divide `extent`. A size that is only known at run time gets none:
+/// its addresses are aligned to one element, and neighbouring threads still take
+/// neighbouring elements.
+int64_t lanesFor(int64_t lanes, const DimExpr &extent) {
+  while (lanes > 1 && !divides(lanes, extent))
+    lanes /= 2;
+  return lanes;
+}
+
+/// A tile of input rows turned in shared memory, for results whose neighbours lie far apart
+/// in the input.
+void transpose(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  DimExpr rows = desc.parallel[desc.inputContiguous], columns = lastOf(desc.parallel);
+  int64_t piece = 16 / std::max<int64_t>(1, bitWidth(desc.inputContiguousType) / 8);
+  KernelConfig c;
+  c.family = "transpose";
+  c.threads = 256;
+  c.lanes = divides(piece, rows) && divides(piece, columns) ? piece : 1;
+  c.tileM = c.lanes > 1 ? 16 * c.lanes : 32;
+  DimExpr outer = 1;
+  for (size_t d = 0; d + 1 < desc.parallel.size(); ++d)
+    if (static_cast<int64_t>(d) != desc.inputContiguous)
+      outer = outer * desc.parallel[d];
+  addVariant(out, {}, specFor(desc, c, outer * DimExpr::ceilDiv(rows, DimExpr(c.tileM)) *
+                                           DimExpr::ceilDiv(columns, DimExpr(c.tileM))));
 }
 
 void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
-  DimExpr total = product(desc.parallel);
-  addVectorised(out, vectorLanes(desc), lastOf(desc.parallel), [&](int64_t lanes) {
-    KernelConfig c;
-    c.family = "pointwise";
-    c.threads = 128;
-    c.lanes = lanes;
-    DimExpr vectors = DimExpr::ceilDiv(total, DimExpr(lanes));
-    return specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads)));
-  });
+  if (desc.inputContiguous >= 0 && bitWidth(desc.inputContiguousType) >= 8)
+    return transpose(desc, out);
+  KernelConfig c;
+  c.family = "pointwise";
+  c.threads = 128;
+  c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.parallel));
+  DimExpr vectors = DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.lanes));
+  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
 }
 
 int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
@@ -78,13 +87,11 @@ int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
 void reduction(const KernelDesc &desc, std::vector<KernelVariant> &out) {
   DimExpr outer = product(desc.parallel);
   if (desc.rowsContiguous) {
-    addVectorised(out, vectorLanes(desc), lastOf(desc.reduction), [&](int64_t lanes) {
-      KernelConfig c;
-      c.family = "row";
-      c.lanes = lanes;
-      c.threads = threadsForRow(desc, lanes);
-      return specFor(desc, c, outer);
-    });
+    KernelConfig c;
+    c.family = "row";
+    c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.reduction));
+    c.threads = threadsForRow(desc, c.lanes);
+    addVariant(out, {}, specFor(desc, c, outer));
     return;
   }
   // Neighbouring threads take neighbouring columns, each walks the reduction by itself.

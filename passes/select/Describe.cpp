@@ -109,6 +109,21 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   }
 }
 
+/// A transpose of the output's sizes that moves the last dimension: the input's neighbours are
+/// not the output's.
+void describeTranspose(KernelOp kernel, KernelDesc &desc) {
+  if (kernel.getNumResults() != 1)
+    return;
+  for (TransposeOp op : kernel.getBodyBlock().getOps<TransposeOp>()) {
+    int64_t rank = op.getPerm().size();
+    if (rank < 2 || op.getPerm()[rank - 1] == rank - 1 || dimsOf(op.getResult()) != desc.parallel)
+      continue;
+    desc.inputContiguous = llvm::find(op.getPerm(), rank - 1) - op.getPerm().begin();
+    desc.inputContiguousType = dtypeOf(elementTypeOf(op.getResult())).value_or(DType::F32);
+    return;
+  }
+}
+
 } // namespace
 
 FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimRange> &ranges) {
@@ -146,6 +161,7 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
   Operation *heart = heartOf(kernel);
   if (!heart) {
     desc.parallel = dimsOf(kernel.getResult(0).getType());
+    describeTranspose(kernel, desc);
     return desc;
   }
   auto structured = cast<StructuredOpInterface>(heart);

@@ -109,12 +109,25 @@ TEST(Choose, GridCoversTheOutput) {
   EXPECT_EQ(*flat->front().spec.launches[0].grid[0].evaluate({{"M", 3}}), 3);
 }
 
-TEST(Choose, UnknownRowLengthGetsAGuard) {
+TEST(Choose, UnknownRowLengthHasNoLanes) {
   auto all = chooseVariants(desc(KernelDesc::Kind::Reduction, DType::F32, {dim("M")}, {dim("N")}),
                             *Target::parse("sm_80"));
   ASSERT_TRUE(all.ok());
-  ASSERT_EQ(all->size(), 2u);
-  EXPECT_EQ(str(all->front().guard), "N % 4 == 0");
+  ASSERT_EQ(all->size(), 1u);
+  EXPECT_EQ(KernelConfig::parse(all->front().spec.config)->lanes, 1);
+}
+
+TEST(Choose, TransposesInTiles) {
+  KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::BF16, {8, 96, 100});
+  d.inputContiguous = 1;
+  d.inputContiguousType = DType::BF16;
+  auto all = chooseVariants(d, *Target::parse("sm_80"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "transpose.t256.m32");
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(8 * 3 * 4));
+  d.parallel[2] = 104;
+  all = chooseVariants(d, *Target::parse("sm_80"));
+  EXPECT_EQ(all->front().spec.config, "transpose.t256.v8.m128");
 }
 
 TEST(Choose, AttentionBySizes) {

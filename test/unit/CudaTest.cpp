@@ -75,6 +75,18 @@ std::vector<Case> makeCases() {
   %2 = lathe.sqrt %1 : (tensor<33xf32>) -> tensor<33xf32>
   return %2 : tensor<33xf32>)"),
                    "pointwise.t128.v4", {"1"}});
+  add("turned", {fn("turned", "(%x: tensor<3x40x24xf16>, %b: tensor<40xf16>) -> tensor<24x3x40xf16>", R"(
+  %0 = lathe.neg %x : (tensor<3x40x24xf16>) -> tensor<3x40x24xf16>
+  %1 = lathe.transpose %0 {perm = array<i64: 2, 0, 1>} : (tensor<3x40x24xf16>) -> tensor<24x3x40xf16>
+  %2 = lathe.add %1, %b : (tensor<24x3x40xf16>, tensor<40xf16>) -> tensor<24x3x40xf16>
+  return %2 : tensor<24x3x40xf16>)"),
+                 "transpose.t256.v8.m128", {"3"}})
+      .tolerance = 2e-3;
+  add("turned_odd", {fn("turned_odd", "(%x: tensor<?x37xf32, #lathe.t<[N, 37]>>) -> tensor<37x?xf32, #lathe.t<[37, N]>>", R"(
+  %0 = lathe.transpose %x {perm = array<i64: 1, 0>} : (tensor<?x37xf32, #lathe.t<[N, 37]>>) -> tensor<37x?xf32, #lathe.t<[37, N]>>
+  return %0 : tensor<37x?xf32, #lathe.t<[37, N]>>)"),
+                     "transpose.t256.m32", {"2*ceildiv(N, 32)"}})
+      .symbols = {{{"N", 1}}, {{"N", 71}}};
   // ---- Rows ----
   add("softmax", {fn("softmax", "(%x: tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x?xf32, #lathe.t<[M, N]>>", R"(
   %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = true} : (tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x1xf32, #lathe.t<[M, 1]>>

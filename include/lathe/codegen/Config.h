@@ -10,8 +10,10 @@
 //   row        t v      a share of the outer indices: reductions, then what depends on them
 //   scan       t v      a share of what lies beside the scanned axis
 //   scatter    t v      everything, in order
-//   gemm       m n      CPU: one panel of n columns (parallel loop: batch x panels x row chunks of r)
-//   conv       m n      CPU: m pixels x n channels at a time (parallel loop: as gemm)
+//   transpose  t v m    an m x m tile of the last dimension and the one contiguous in the input
+//   gemm       v m n r k  CPU: a share of the units: batch x groups of k panels (n columns) x chunks of r
+//                       rows, in register tiles of m rows
+//   conv       v m n r k  CPU: the same; rows are pixels, columns filters
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
 //   gemv.along          t r         one column of C, K split among the threads, up to r rows
 //   gemv.across         t v r       32*v columns of C, K split among the warps, up to r rows
@@ -22,7 +24,7 @@
 //   attention           r           CPU: r queries of one head
 //
 // t threads of a block, v lanes of a vector, r rows, m n k sizes of a tile, s
-// stages of a pipeline. The first four families work with any number of blocks.
+// stages of a pipeline. The first six families work with any number of blocks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_CONFIG_H

@@ -48,6 +48,10 @@ struct KernelDesc {
   std::vector<DimExpr> parallel, reduction;
   /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
   bool rowsContiguous = true;
+  /// Pointwise, Copy: the output dimension along which the elements of a transposed input lie
+  /// together, when it is not the last one; else -1. And the type of that input.
+  int64_t inputContiguous = -1;
+  DType inputContiguousType = DType::F32;
   int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2)
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
   bool serial = false;      ///< cannot be split among threads (scatter with an order)
