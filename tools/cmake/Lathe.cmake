@@ -75,13 +75,16 @@ include(AddMLIR)
 set(MLIR_TABLEGEN_EXE /usr/lib/llvm-22/bin/mlir-tblgen)
 set(Protobuf_USE_STATIC_LIBS ON)
 find_package(Protobuf REQUIRED)
+find_library(LATHE_PROTOBUF_SHARED NAMES libprotobuf.so REQUIRED)
 
 # The ONNX C++ library and its protobuf messages. Both throw: include them in lib/import only.
 add_library(lathe_onnx INTERFACE)
 target_include_directories(lathe_onnx SYSTEM INTERFACE "${LATHE_ONNX_PREFIX}/include")
 target_compile_definitions(lathe_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
 target_link_libraries(lathe_onnx INTERFACE "${LATHE_ONNX_PREFIX}/lib/libonnx.a"
-                      "${LATHE_ONNX_PREFIX}/lib/libonnx_proto.a" protobuf::libprotobuf)
+                      "${LATHE_ONNX_PREFIX}/lib/libonnx_proto.a"
+  # Debian's libprotobuf.a is not position-independent: liblathe_compiler.so takes the shared one.
+  $<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>,${LATHE_PROTOBUF_SHARED},protobuf::libprotobuf>)
 
 # Each static MLIR target names the shared libLLVM; a second LLVM beside the static parts aborts
 # at exit. So that name is replaced by the static components that lathe needs.
