@@ -35,7 +35,8 @@ static void tidy(ModuleOp module) {
 
 static Schedule findSchedule(StringRef name) {
   return llvm::StringSwitch<Schedule>(name)
-      .Cases({"pointwise", "conv", "attention"}, schedulePointwise)
+      .Cases({"pointwise", "attention"}, schedulePointwise)
+      .Case("conv", scheduleConv)
       .Case("gemm", scheduleGemm)
       .Case("row", scheduleRow)
       .Case("scan", scheduleScan)

@@ -368,6 +368,7 @@ struct RowCut {
   Value main, end, tid;
   bool vectors, tail;
   int64_t unrolled = 0; ///< chunks of a thread, when the row is cut at compile time
+  int64_t rest = 0;     ///< lanes of a last, partial vector, when that is known
 };
 } // namespace
 
@@ -383,7 +384,12 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
     cut.main = ix.cst(*c / e.width * e.width);
     cut.vectors = e.width > 1 && *c >= e.width;
     cut.tail = !cut.vectors || *c % e.width != 0;
-    if (cut.vectors && *c % (e.width * threads) == 0 &&
+    bool one = threads == 1 && !e.kernel.target->isCuda() && e.width > 1;
+    if (one && *c % e.width > 1) {
+      cut.rest = *c % e.width;
+      cut.tail = false;
+    }
+    if (cut.vectors && (one || *c % (e.width * threads) == 0) &&
         *c / (e.width * threads) <= kMaxUnrolledChunks)
       cut.unrolled = *c / (e.width * threads);
   } else {
@@ -401,6 +407,7 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
                      llvm::function_ref<SmallVector<Value>(const Index &)> body) {
   int64_t team = cooperative ? threads : 1;
   RowCut cut = cutRow(*this, n);
+  ActiveLanes all(*this, width); // these lanes run along the row
   SmallVector<Value> totals(accs.size());
   // Threads inside a loop of their own count diverge: reductions below it are serial.
   bool outer = cooperative;
@@ -411,6 +418,17 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
       Value v = vec ? splat(next[i]) : next[i];
       next[i] = combine(acc.kind, args[i], v, acc.isUnsigned);
     }
+    return next;
+  };
+  // The last lanes of a row: the others keep what they had.
+  auto partial = [&](ValueRange args) {
+    ActiveLanes some(*this, cut.rest);
+    SmallVector<bool> on(width, false);
+    std::fill_n(on.begin(), cut.rest, true);
+    Value mask = ix.constant(DenseElementsAttr::get(VectorType::get({width}, b.getI1Type()), on));
+    SmallVector<Value> next = accumulate(args, Index(cut.main, 1), true);
+    for (auto [n, old] : llvm::zip(next, args))
+      n = make<arith::SelectOp>(mask, n, old);
     return next;
   };
   if (cut.vectors) {
@@ -429,6 +447,15 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
       sums = loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team), sums,
                   [&](Value iv, ValueRange args) { return accumulate(args, Index(iv, 1), true); });
     }
+    if (cut.rest)
+      sums = partial(sums);
+    for (auto [i, acc] : llvm::enumerate(accs))
+      totals[i] = horizontal(acc.kind, sums[i], acc.isUnsigned);
+  } else if (cut.rest) {
+    SmallVector<Value> sums;
+    for (const Accumulator &acc : accs)
+      sums.push_back(splat(neutral(acc.kind, acc.type, acc.isUnsigned)));
+    sums = partial(sums);
     for (auto [i, acc] : llvm::enumerate(accs))
       totals[i] = horizontal(acc.kind, sums[i], acc.isUnsigned);
   }
@@ -449,6 +476,7 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
 void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)> body) {
   int64_t team = cooperative ? threads : 1;
   RowCut cut = cutRow(*this, n);
+  ActiveLanes all(*this, width); // these lanes run along the row
   bool outer = cooperative;
   cooperative = false;
   if (cut.unrolled) {
@@ -457,6 +485,10 @@ void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)
   } else if (cut.vectors) {
     loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team),
          [&](Value iv) { body(Index(iv, 1)); });
+  }
+  if (cut.rest) {
+    ActiveLanes some(*this, cut.rest);
+    body(Index(cut.main, 1));
   }
   if (cut.tail)
     loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(team), [&](Value iv) { body(Index(iv)); });

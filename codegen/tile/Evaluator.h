@@ -51,6 +51,14 @@ public:
   /// Lanes that count, from the first on: at a static tail fewer than `width`.
   /// Loads and stores leave the others alone; what they compute is never used.
   int64_t active;
+  /// Sets the number of active lanes while it lives.
+  struct ActiveLanes {
+    ActiveLanes(Evaluator &e, int64_t lanes) : e(e), before(e.active) { e.active = lanes; }
+    ~ActiveLanes() { e.active = before; }
+    ActiveLanes(const ActiveLanes &) = delete;
+    Evaluator &e;
+    int64_t before;
+  };
   /// Says what `v` is at `idx`: accumulators of a contraction, state of a scan.
   void bind(mlir::Value v, const Indices &idx, mlir::Value is);
   bool known(mlir::Value v, const Indices &idx) { return lookup(v, idx) != nullptr; }

@@ -108,7 +108,7 @@ Value IndexMath::div(Value x, Value y) {
     return x;
   // (a * c) / c = a, also below a sum whose other part stays under c.
   if (cy)
-    if (auto m = x.getDefiningOp<arith::MulIOp>())
+    if (auto m = x.getDefiningOp<arith::MulIOp>(); m && *cy != 0)
       if (auto c = constantOf(m.getRhs()); c && *c % *cy == 0)
         return mul(m.getLhs(), cst(*c / *cy));
   return shared(kDiv, x, y, {}, [&] { return arith::DivUIOp::create(b, fn.getLoc(), x, y); });
@@ -118,7 +118,7 @@ Value IndexMath::rem(Value x, Value y) {
   auto cx = constantOf(x), cy = constantOf(y);
   if (cx && cy && *cy > 0 && *cx >= 0)
     return cst(*cx % *cy);
-  if (cy && (*cy == 1 || divisor(x) % *cy == 0))
+  if (cy && (*cy == 1 || (*cy != 0 && divisor(x) % *cy == 0)))
     return cst(0);
   return shared(kRem, x, y, {}, [&] { return arith::RemUIOp::create(b, fn.getLoc(), x, y); });
 }

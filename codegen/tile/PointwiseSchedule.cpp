@@ -94,8 +94,13 @@ void overUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner,
              [&](Value chunk) { body(o, Index(ix.mul(chunk, e.width), 1)); });
     if (!tail && vectors)
       return;
-    // Single elements: those of the last, partial chunk (or all, without lanes).
+    // The last, partial chunk: one vector of known lanes, or single elements.
     auto rest = [&] {
+      if (c && *c % e.width > 1) {
+        Evaluator::ActiveLanes some(e, *c % e.width);
+        body(o, Index(ix.mul(full, e.width), 1));
+        return;
+      }
       e.loop(e.width > 1 ? ix.mul(full, e.width) : from, e.width > 1 ? size : to, ix.cst(1),
              [&](Value i) { body(o, Index(i)); });
     };

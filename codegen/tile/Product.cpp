@@ -153,10 +153,8 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
   SmallVector<Value> b;
   Value at = ix.add(panel.base, ix.mul(k, panel.stride.base));
   for (int64_t v = 0; v < panel.vectors; ++v) {
-    if (!panel.wide && v + 1 == panel.vectors)
-      e.active = panel.active;
+    Evaluator::ActiveLanes some(e, panel.wide || v + 1 < panel.vectors ? W : panel.active);
     Value x = e.load(panel.buffer, panel.element, Index(ix.add(at, v * W), 1));
-    e.active = W;
     b.push_back(widen(e, x, panel.element, p.accumulator));
   }
   bool isFloat = isa<FloatType>(p.accumulator);
@@ -238,10 +236,9 @@ void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Val
                  p.rowBuffer ? p.rowElement : p.accumulator, panel, tileIndex, tiles);
   for (int64_t i = 0; i < size; ++i)
     for (int64_t v = 0; v < panel.vectors; ++v) {
-      e.active = v + 1 == panel.vectors ? panel.active : W;
+      Evaluator::ActiveLanes some(e, v + 1 == panel.vectors ? panel.active : W);
       Indices idx = p.resultIndex(batch, ix.add(row, i), Index(ix.add(column, v * W), 1));
       epilogue.emit(idx, accs[i * panel.vectors + v]);
-      e.active = W;
     }
 }
 

@@ -206,7 +206,7 @@ func.func @f(%x: !x, %g: tensor<24xf32>, %w: tensor<24x64xf32>) -> !y {
       std::string recipe = "panels" + std::to_string(2 * machine.lanes);
       CpuKernel kernel(text, tile("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
         spec.buffers[2].packing = recipe;
-        spec.scratchBytes = DimExpr(4 * 24 * (2 * machine.lanes + machine.rows));
+        spec.scratchBytes = DimExpr(4 * 24 * (2 * machine.lanes + 8 * machine.rows));
       });
       ASSERT_EQ(kernel.error, "");
       auto out = kernel.run({bytesOf(x), bytesOf(g), packed(recipe, w, {24, 64})}, {{"S", s}});
@@ -271,7 +271,10 @@ TEST_P(CpuConv, WithBiasAndRelu) {
     for (const char *grid : {"1", "4"}) {
       std::string recipe = c.group == 1 ? "filters" + s(2 * machine.lanes) : cg == 1 ? "taps" : "";
       CpuKernel kernel(text, tile("conv", machine), machine.target, grid,
-                       [&](KernelSpec &spec) { spec.buffers[1].packing = recipe; });
+                       [&](KernelSpec &spec) {
+                         spec.buffers[1].packing = recipe;
+                         spec.scratchBytes = DimExpr(4 * cg * c.k * c.k * 8 * machine.rows);
+                       });
       ASSERT_EQ(kernel.error, "");
       Bytes weight = recipe.empty() ? bytesOf(wv) : packed(recipe, wv, {c.o, cg, c.k, c.k});
       auto out = kernel.run({bytesOf(xv), weight, bytesOf(bias)});
