@@ -194,6 +194,12 @@ void convert(onnx::ModelProto &model, int64_t target, std::vector<std::string> &
   int64_t from = opsetOf(model, "");
   if (target == 0 || from == 0 || from == target)
     return;
+  // Scan of opset 8 has a batch dimension, which the converter drops.
+  for (const auto &node : model.graph().node())
+    if (from < 9 && node.op_type() == "Scan") {
+      notes.push_back("kept opset " + std::to_string(from) + ": Scan cannot be converted from it");
+      return;
+    }
   try {
     onnx::ModelProto converted = onnx::version_conversion::ConvertVersion(model, int(target));
     onnx::checker::check_model(converted);

@@ -82,7 +82,7 @@ LogicalResult oneHot(Node &n) {
   else if (std::optional<double> number = n.number(1))
     depth = int64_t(*number);
   else
-    return n.fail("shape", "a depth that is known at run time only", "a constant depth", "make it an initializer");
+    return n.unknown({1}, "a depth");
   int64_t rank = rankOf(indices);
   std::optional<int64_t> axis = n.axis(n.intAttr("axis", -1), rank + 1);
   if (!axis)

@@ -26,6 +26,9 @@ std::string LegalizeReport::json() const {
     llvm::json::Array operands;
     for (const std::string &type : n.operands)
       operands.push_back(llvm::json::fixUTF8(type));
+    llvm::json::Array needs;
+    for (const std::string &input : n.needs)
+      needs.push_back(llvm::json::fixUTF8(input));
     array.push_back(llvm::json::Object{{"node", llvm::json::fixUTF8(n.node)},
                                        {"op", llvm::json::fixUTF8(n.opType)},
                                        {"domain", llvm::json::fixUTF8(n.domain)},
@@ -35,6 +38,7 @@ std::string LegalizeReport::json() const {
                                        {"message", llvm::json::fixUTF8(n.message)},
                                        {"nearest", llvm::json::fixUTF8(n.nearest)},
                                        {"remedy", llvm::json::fixUTF8(n.remedy)},
+                                       {"needs", std::move(needs)},
                                        {"invalid", n.invalid}});
   }
   std::string text;

@@ -18,6 +18,8 @@
 #include "lathe/ir/Onnx.h"
 #include "lathe/ir/WeightStore.h"
 
+#include "llvm/ADT/SetVector.h"
+
 #include <cstring>
 
 using namespace mlir;
@@ -52,6 +54,8 @@ static const Handlers &handlers() {
     addNormalizations(h);
     addAttention(h);
     addQuantization(h);
+    addRecurrent(h);
+    addResize(h);
     return h;
   }();
   return all;
@@ -170,8 +174,24 @@ void Legalizer::applyStated(Operation *op) {
     }
 }
 
-void Legalizer::report(Node &node, StringRef cause, std::string message, std::string nearest, std::string remedy,
-                       bool invalid) {
+void Legalizer::inputsBehind(Value value, std::vector<std::string> &names) {
+  llvm::SetVector<Value> work;
+  work.insert(data(value) ? data(value) : value);
+  for (size_t i = 0; i < work.size() && i < 256; ++i) {
+    auto argument = dyn_cast<BlockArgument>(work[i]);
+    if (!argument) {
+      if (Operation *producer = work[i].getDefiningOp())
+        work.insert(producer->operand_begin(), producer->operand_end());
+    } else if (argument.getOwner() == &func.getBody().front()) {
+      auto name = func.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "lathe.name");
+      if (name && !llvm::is_contained(names, name.getValue()))
+        names.push_back(name.str());
+    }
+  }
+}
+
+UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string message, std::string nearest,
+                                   std::string remedy, bool invalid) {
   UnsupportedNode entry;
   SmallVector<StringRef> names = nodeNames(node.op->getLoc());
   entry.node = names.empty() ? "" : names.front().str();
@@ -203,33 +223,7 @@ void Legalizer::report(Node &node, StringRef cause, std::string message, std::st
   if (!entry.remedy.empty())
     diag << "; remedy: " << entry.remedy;
   found.nodes.push_back(std::move(entry));
-}
-
-bool Legalizer::inlineIf(Node &node) {
-  std::optional<Ints> condition = node.ints(0);
-  auto names = node.op->getAttrOfType<ArrayAttr>("onnx_regions");
-  if (!condition || condition->size() != 1 || !names)
-    return false;
-  StringRef wanted = (*condition)[0] ? "then_branch" : "else_branch";
-  for (auto [name, region] : llvm::zip(names, node.op->getRegions())) {
-    if (cast<StringAttr>(name).getValue() != wanted || region.empty())
-      continue;
-    Block &block = region.front();
-    SmallVector<Operation *> inner;
-    for (Operation &op : block)
-      inner.push_back(&op);
-    Operation *yield = inner.pop_back_val();
-    for (Operation *op : inner) {
-      op->moveBefore(node.op);
-      process(op);
-    }
-    for (auto [result, value] : llvm::zip(node.op->getResults(), yield->getOperands())) {
-      Tracked inside = track(value);
-      values[result] = inside;
-    }
-    return true;
-  }
-  return false;
+  return found.nodes.back();
 }
 
 bool Legalizer::expand(Node &node) {
@@ -302,8 +296,12 @@ void Legalizer::process(Operation *op) {
       (void)node.invalid("shape", e.error.empty() ? "the operands do not fit the op" : e.error);
     return failAll();
   }
-  if (node.domain.empty() && node.type == "If" && inlineIf(node))
-    return applyStated(op);
+  if (node.domain.empty() && op->getNumRegions() != 0) {
+    bool done = node.type == "If" ? inlineIf(node) : node.type == "Loop" ? unrollLoop(node)
+                                                   : node.type == "Scan" && unrollScan(node);
+    if (done)
+      return applyStated(op);
+  }
   if (expand(node))
     return applyStated(op);
   if (!node.reported)

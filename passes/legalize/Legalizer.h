@@ -22,15 +22,22 @@ public:
   std::optional<HostValue> host(mlir::Value value);
   bool unify(const DimExpr &a, const DimExpr &b);
   int64_t opsetOf(mlir::Operation *op) const;
-  void report(Node &node, llvm::StringRef cause, std::string message, std::string nearest, std::string remedy,
-              bool invalid);
+  UnsupportedNode &report(Node &node, llvm::StringRef cause, std::string message, std::string nearest,
+                          std::string remedy, bool invalid);
+  /// Adds the names of the entry's inputs that the value is computed from.
+  void inputsBehind(mlir::Value value, std::vector<std::string> &names);
 
   Emitter e;
 
 private:
   void process(mlir::Operation *op);
   bool expand(Node &node);
+  // ControlFlow.cpp
+  std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body, llvm::ArrayRef<Tracked> arguments);
   bool inlineIf(Node &node);
+  bool unrollLoop(Node &node);
+  bool unrollScan(Node &node);
+  bool finishScans(Node &node, unsigned first, std::vector<std::vector<mlir::Value>> &scans);
   void applyStated(mlir::Operation *op);
   bool substitute(const std::string &symbol, const DimExpr &by);
   void finish();

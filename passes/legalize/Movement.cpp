@@ -9,12 +9,6 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
-/// Reports that a shape is known at run time only.
-LogicalResult runTimeShape(Node &n, StringRef what) {
-  return n.fail("shape", llvm::Twine(what) + " known at run time only",
-                "values that follow from sizes of the inputs or from constants", "make it an initializer");
-}
-
 LogicalResult reshape(Node &n) {
   Value x = n.in(0);
   if (!x)
@@ -23,7 +17,7 @@ LogicalResult reshape(Node &n) {
   if (n.numInputs() > 1) {
     std::optional<HostValue> shape = n.host(1);
     if (!shape)
-      return runTimeShape(n, "a shape that is");
+      return n.unknown({1}, "a shape");
     wanted = shape->values;
   } else if (std::optional<Ints> shape = n.intsAttr("shape")) {
     wanted.assign(shape->begin(), shape->end());
@@ -82,7 +76,7 @@ LogicalResult squeeze(Node &n) {
   Dims dims = dimsOf(x), kept;
   std::optional<Ints> given = axesOperand(n);
   if (!given && n.numInputs() > 1 && n.has(1))
-    return runTimeShape(n, "axes that are");
+    return n.unknown({1}, "axes");
   std::optional<Ints> axes = given ? n.axes(*given, dims.size()) : Ints();
   if (!axes)
     return failure();
@@ -102,7 +96,7 @@ LogicalResult unsqueeze(Node &n) {
   if (!x)
     return failure();
   if (!given)
-    return runTimeShape(n, "axes that are");
+    return n.unknown({1}, "axes");
   std::optional<Ints> axes = n.axes(*given, rankOf(x) + given->size());
   return axes ? n.done(n.e.unsqueeze(x, *axes)) : failure();
 }
@@ -142,7 +136,7 @@ LogicalResult expand(Node &n) {
   if (!x)
     return failure();
   if (!shape)
-    return runTimeShape(n, "a shape that is");
+    return n.unknown({1}, "a shape");
   std::optional<Dims> dims = broadcastDims({dimsOf(x), shape->values});
   if (!dims)
     return n.invalid("shape", "the shape does not broadcast with the input");
@@ -155,7 +149,7 @@ LogicalResult tile(Node &n) {
   if (!x)
     return failure();
   if (!repeats)
-    return runTimeShape(n, "repeats that are");
+    return n.unknown({1}, "repeats");
   Dims dims = dimsOf(x), split, repeated, merged;
   if (repeats->values.size() != dims.size())
     return n.invalid("shape", "one repeat a dimension is needed");

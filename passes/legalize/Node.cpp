@@ -155,6 +155,19 @@ LogicalResult Node::fail(StringRef cause, llvm::Twine message, llvm::Twine neare
   return failure();
 }
 
+LogicalResult Node::unknown(ArrayRef<unsigned> operands, llvm::Twine what) {
+  if (reported)
+    return failure();
+  UnsupportedNode &entry = legalizer.report(*this, "shape", (what + " known at run time only").str(),
+                                            "values that follow from sizes of the inputs or from constants",
+                                            "make it an initializer, or give its value when compiling", false);
+  for (unsigned i : operands)
+    if (has(i) && !host(i))
+      legalizer.inputsBehind(op->getOperand(i), entry.needs);
+  reported = true;
+  return failure();
+}
+
 LogicalResult Node::invalid(StringRef cause, llvm::Twine message) {
   if (!reported)
     legalizer.report(*this, cause, message.str(), "", "", true);

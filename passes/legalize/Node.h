@@ -85,6 +85,9 @@ public:
   /// Reports. `cause` is op, attribute, dtype, shape or opset.
   mlir::LogicalResult fail(llvm::StringRef cause, llvm::Twine message, llvm::Twine nearest = "",
                            llvm::Twine remedy = "");
+  /// Reports that operands are needed as constants while lathe compiles, and which
+  /// inputs of the model would have to be.
+  mlir::LogicalResult unknown(llvm::ArrayRef<unsigned> operands, llvm::Twine what);
   /// The model is wrong here.
   mlir::LogicalResult invalid(llvm::StringRef cause, llvm::Twine message);
   bool reported = false;
@@ -110,6 +113,8 @@ void addPooling(Handlers &);
 void addNormalizations(Handlers &);
 void addAttention(Handlers &);
 void addQuantization(Handlers &);
+void addRecurrent(Handlers &);
+void addResize(Handlers &);
 
 /// Computes a node whose operands are known on the host; success when it did.
 /// It leaves no trace otherwise.

@@ -22,8 +22,7 @@ std::optional<Axes> axesOf(Node &n) {
   if (n.numInputs() > 1 && n.has(1)) {
     given = n.ints(1);
     if (!given) {
-      (void)n.fail("attribute", "axes that are known at run time only", "constant axes",
-                   "make the axes an initializer");
+      (void)n.unknown({1}, "axes");
       return std::nullopt;
     }
   }
@@ -109,8 +108,7 @@ template <ReduceKind K> LogicalResult scan(Node &n) {
   if (!x)
     return failure();
   if (!given || given->size() != 1)
-    return n.fail("attribute", "an axis that is known at run time only", "a constant axis",
-                  "make the axis an initializer");
+    return n.unknown({1}, "an axis");
   std::optional<int64_t> axis = n.axis((*given)[0], rankOf(x));
   if (!axis)
     return failure();

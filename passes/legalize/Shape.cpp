@@ -34,8 +34,7 @@ LogicalResult constant(Node &n) {
 LogicalResult constantOfShape(Node &n) {
   std::optional<HostValue> shape = n.host(0);
   if (!shape)
-    return n.fail("shape", "a shape that is known at run time only",
-                  "values that follow from sizes of the inputs or from constants", "make it an initializer");
+    return n.unknown({0}, "a shape");
   Value number = n.e.scalar(0, n.e.b.getF32Type());
   if (auto value = n.op->getAttrOfType<DenseElementsAttr>("value")) {
     if (value.getNumElements() != 1)
@@ -67,8 +66,7 @@ LogicalResult range(Node &n) {
   }
   std::optional<double> start = n.number(0), limit = n.number(1), delta = n.number(2);
   if (!start || !limit || !delta || *delta == 0)
-    return n.fail("shape", "limits known at run time only",
-                  "limits that follow from sizes of the inputs or from constants", "make them initializers");
+    return n.unknown({0, 1, 2}, "limits");
   int64_t size = std::max<int64_t>(0, int64_t(std::ceil((*limit - *start) / *delta)));
   Value y = e.mul(e.iota({size}, 0, element), e.scalar(*delta, element));
   return n.done(e.add(y, e.scalar(*start, element)));

@@ -69,8 +69,7 @@ LogicalResult slice(Node &n) {
   std::optional<Dims> starts = argument(1, "starts"), ends = argument(2, "ends"), named = argument(3, "axes"),
                       stepValues = argument(4, "steps");
   if (!starts || !ends || (n.has(3) && !named) || (n.has(4) && !stepValues))
-    return n.fail("shape", "starts, ends, axes or steps known at run time only",
-                  "values that follow from sizes of the inputs or from constants", "make them initializers");
+    return n.unknown({1, 2, 3, 4}, "starts, ends, axes or steps");
   Dims sizes = dimsOf(x), begin(sizes.size(), DimExpr(0));
   Ints steps(sizes.size(), 1);
   for (size_t i = 0; i < starts->size(); ++i) {
@@ -106,7 +105,7 @@ LogicalResult split(Node &n) {
   if (n.numInputs() > 1 && n.has(1)) {
     std::optional<HostValue> given = n.host(1);
     if (!given)
-      return n.fail("shape", "sizes known at run time only", "constant sizes", "make them an initializer");
+      return n.unknown({1}, "sizes");
     sizes = given->values;
   } else if (std::optional<Ints> given = n.intsAttr("split")) {
     sizes.assign(given->begin(), given->end());
@@ -141,7 +140,7 @@ LogicalResult pad(Node &n) {
   if (n.numInputs() > 1) {
     std::optional<HostValue> given = n.host(1);
     if (!given)
-      return n.fail("shape", "pads known at run time only", "constant pads", "make them an initializer");
+      return n.unknown({1}, "pads");
     amounts = given->values;
   } else if (std::optional<Ints> given = n.intsAttr(n.hasAttr("pads") ? "pads" : "paddings")) {
     amounts.assign(given->begin(), given->end());
@@ -150,7 +149,7 @@ LogicalResult pad(Node &n) {
   if (n.has(3)) {
     std::optional<Ints> given = n.ints(3);
     if (!given)
-      return n.fail("shape", "axes known at run time only", "constant axes", "make them an initializer");
+      return n.unknown({3}, "axes");
     for (int64_t axis : *given) {
       std::optional<int64_t> one = n.axis(axis, rank);
       if (!one)

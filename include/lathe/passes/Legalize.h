@@ -21,6 +21,9 @@ struct UnsupportedNode {
   std::string message;               ///< what exactly
   std::string nearest;               ///< closest form that is supported; may be empty
   std::string remedy;                ///< what its user can do; may be empty
+  /// Inputs of the model whose values, given as constants when importing
+  /// (ImportOptions::constants), would let this node be legalized.
+  std::vector<std::string> needs;
   bool invalid = false;              ///< the model is wrong, not merely unsupported
 };
 

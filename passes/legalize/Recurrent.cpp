@@ -1,0 +1,206 @@
+//===- Recurrent.cpp - RNN, GRU and LSTM, unrolled --------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A sequence of constant length becomes that many steps. The products with the
+// inputs of all steps are one matmul in front.
+//
+//===----------------------------------------------------------------------===//
+#include "Node.h"
+
+using namespace mlir;
+
+namespace lathe::legal {
+namespace {
+
+constexpr int64_t kMaxSteps = 64;
+
+struct Cell {
+  Node &n;
+  Emitter &e;
+  int64_t gates;  ///< 1, 3 or 4
+  int64_t hidden;
+  int64_t steps;
+  double clip;
+  std::vector<std::string> activations;
+  std::vector<double> alpha, beta;
+
+  Value activate(size_t i, Value x) {
+    std::string name = StringRef(activations[i]).lower();
+    if (!x)
+      return {};
+    if (clip > 0)
+      x = e.min(e.max(x, -clip), clip);
+    double a = i < alpha.size() ? alpha[i] : name == "hardsigmoid" ? 0.2 : name == "leakyrelu" ? 0.01 : 1.0;
+    double c = i < beta.size() ? beta[i] : name == "hardsigmoid" ? 0.5 : 0.0;
+    if (name == "sigmoid")
+      return e.unary<SigmoidOp>(x);
+    if (name == "tanh")
+      return e.unary<TanhOp>(x);
+    if (name == "relu")
+      return e.max(x, 0.0);
+    if (name == "affine")
+      return e.add(e.mul(x, a), c);
+    if (name == "leakyrelu")
+      return e.select(e.compare(x, 0.0, Predicate::Lt), e.mul(x, a), x);
+    if (name == "hardsigmoid")
+      return e.min(e.max(e.add(e.mul(x, a), c), 0.0), 1.0);
+    return e.fail("activation '" + llvm::Twine(activations[i]) + "'");
+  }
+
+  /// Gate g of [B, gates * H].
+  Value gate(Value all, int64_t g) { return e.sliceAxis(all, 1, g * hidden, hidden); }
+  /// Element d of the leading dimension, dropped.
+  Value pick(Value v, int64_t d) {
+    if (!v)
+      return {};
+    Dims dims = dimsOf(v);
+    dims.erase(dims.begin());
+    return e.reshape(e.sliceAxis(v, 0, d, 1), dims);
+  }
+};
+
+/// Operands of one direction.
+struct Parameters {
+  Value w, r, inputBias, stateBias, h, c, peephole;
+};
+
+struct Outputs {
+  std::vector<Value> all; ///< [B, H] a step, in the order of time
+  Value h, c;
+};
+
+/// One direction; `first` is the index of its activations.
+Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
+  Emitter &e = cell.e;
+  Node &n = cell.n;
+  Outputs out{std::vector<Value>(cell.steps), p.h, p.c};
+  Value projected = e.matmul(x, p.w, false, true); // [S, B, gates * H]
+  if (p.inputBias)
+    projected = e.add(projected, p.inputBias);
+  bool linearFirst = n.intAttr("linear_before_reset", 0), couple = n.intAttr("input_forget", 0);
+  for (int64_t i = 0; i < cell.steps; ++i) {
+    int64_t t = back ? cell.steps - 1 - i : i;
+    Value in = cell.pick(projected, t);
+    if (cell.gates == 3) {
+      // Gates z, r, h.
+      auto recurrent = [&](Value state, int64_t g) {
+        Value y = e.matmul(state, e.sliceAxis(p.r, 0, g * cell.hidden, cell.hidden), false, true);
+        return p.stateBias ? e.add(y, e.sliceAxis(p.stateBias, 0, g * cell.hidden, cell.hidden)) : y;
+      };
+      Value z = cell.activate(first, e.add(cell.gate(in, 0), recurrent(out.h, 0)));
+      Value r = cell.activate(first, e.add(cell.gate(in, 1), recurrent(out.h, 1)));
+      Value mixed = linearFirst ? e.mul(r, recurrent(out.h, 2)) : recurrent(e.mul(r, out.h), 2);
+      Value candidate = cell.activate(first + 1, e.add(cell.gate(in, 2), mixed));
+      out.h = e.add(e.mul(e.sub(e.like(z, 1), z), candidate), e.mul(z, out.h));
+    } else {
+      Value sum = e.add(in, e.matmul(out.h, p.r, false, true));
+      if (p.stateBias)
+        sum = e.add(sum, p.stateBias);
+      if (cell.gates == 1) {
+        out.h = cell.activate(first, sum);
+      } else {
+        // Gates i, o, f, c; peepholes i, o, f.
+        auto peep = [&](Value v, int64_t g, Value c) {
+          return p.peephole ? e.add(v, e.mul(e.sliceAxis(p.peephole, 0, g * cell.hidden, cell.hidden), c)) : v;
+        };
+        Value input = cell.activate(first, peep(cell.gate(sum, 0), 0, out.c));
+        Value forget = couple ? e.sub(e.like(input, 1), input)
+                              : cell.activate(first, peep(cell.gate(sum, 2), 2, out.c));
+        Value candidate = cell.activate(first + 1, cell.gate(sum, 3));
+        out.c = e.add(e.mul(forget, out.c), e.mul(input, candidate));
+        Value gate = cell.activate(first, peep(cell.gate(sum, 1), 1, out.c));
+        out.h = e.mul(gate, cell.activate(first + 2, out.c));
+      }
+    }
+    out.all[t] = out.h;
+  }
+  return out;
+}
+
+template <int Gates> LogicalResult recurrent(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), w = n.in(1), r = n.in(2);
+  if (!x || !w || !r || rankOf(x) != 3 || rankOf(w) != 3 || rankOf(r) != 3)
+    return n.invalid("shape", "X, W and R have rank 3");
+  bool batchFirst = n.intAttr("layout", 0);
+  if (batchFirst)
+    x = e.transpose(x, {1, 0, 2});
+  std::optional<int64_t> steps = dimOf(x, 0).constant(), hidden = dimOf(r, 2).constant();
+  if (!steps || !hidden || *steps < 1 || *steps > kMaxSteps)
+    return n.fail("shape", "a sequence whose length is symbolic or above 64", "a constant length up to 64",
+                  "bind the length with --dim");
+  if (n.has(4)) {
+    std::optional<Ints> lengths = n.ints(4);
+    if (!lengths || llvm::any_of(*lengths, [&](int64_t l) { return l != *steps; }))
+      return n.fail("attribute", "sequence_lens that differ", "sequences of full length");
+  }
+  std::string direction = n.strAttr("direction", "forward");
+  int64_t directions = direction == "bidirectional" ? 2 : 1;
+  Cell cell{n, e, Gates, *hidden, *steps, n.floatAttr("clip", 0), {}, {}, {}};
+  size_t each = Gates == 1 ? 1 : Gates == 3 ? 2 : 3;
+  if (auto given = n.op->getAttrOfType<ArrayAttr>("activations"))
+    for (Attribute name : given)
+      cell.activations.push_back(isa<StringAttr>(name) ? cast<StringAttr>(name).str() : "");
+  while (cell.activations.size() < each * directions)
+    cell.activations.push_back(Gates != 1 && cell.activations.size() % each == 0 ? "Sigmoid" : "Tanh");
+  cell.alpha = n.floatsAttr("activation_alpha").value_or(std::vector<double>());
+  cell.beta = n.floatsAttr("activation_beta").value_or(std::vector<double>());
+
+  DimExpr batch = dimOf(x, 1);
+  // Per-direction parts; states are [directions, B, H], or [B, directions, H].
+  auto state = [&](unsigned i, int64_t d) -> Value {
+    if (!n.has(i))
+      return e.broadcastTo(e.like(x, 0), {batch, *hidden});
+    Value v = n.in(i);
+    return cell.pick(batchFirst && v ? e.transpose(v, {1, 0, 2}) : v, d);
+  };
+  std::vector<Outputs> outputs;
+  for (int64_t d = 0; d < directions; ++d) {
+    Parameters p;
+    p.w = cell.pick(w, d);
+    p.r = cell.pick(r, d);
+    if (n.has(3)) {
+      Value bias = cell.pick(n.in(3), d);
+      p.inputBias = e.sliceAxis(bias, 0, 0, Gates * *hidden);
+      p.stateBias = e.sliceAxis(bias, 0, Gates * *hidden, Gates * *hidden);
+    }
+    p.h = state(5, d);
+    if (Gates == 4) {
+      p.c = state(6, d);
+      if (n.has(7))
+        p.peephole = cell.pick(n.in(7), d);
+    }
+    outputs.push_back(run(cell, p, x, d == 1 || direction == "reverse", each * d));
+    if (!outputs.back().h)
+      return failure();
+  }
+  auto stacked = [&](llvm::function_ref<Value(const Outputs &)> part) {
+    std::vector<Value> parts;
+    for (const Outputs &o : outputs)
+      parts.push_back(e.unsqueeze(part(o), {batchFirst ? 1 : 0}));
+    return e.concat(parts, batchFirst ? 1 : 0);
+  };
+  // Y is [S, directions, B, H], or [B, S, directions, H].
+  std::vector<Value> rows;
+  for (int64_t t = 0; t < *steps; ++t) {
+    Value row = stacked([&](const Outputs &o) { return o.all[t]; });
+    rows.push_back(e.unsqueeze(row, {batchFirst ? 1 : 0}));
+  }
+  if (failed(n.set(0, e.concat(rows, batchFirst ? 1 : 0))))
+    return failure();
+  if (n.numOutputs() > 1 && failed(n.set(1, stacked([](const Outputs &o) { return o.h; }))))
+    return failure();
+  if (Gates == 4 && n.numOutputs() > 2)
+    return n.set(2, stacked([](const Outputs &o) { return o.c; }));
+  return success();
+}
+
+} // namespace
+
+void addRecurrent(Handlers &h) {
+  h["RNN"] = recurrent<1>;
+  h["GRU"] = recurrent<3>;
+  h["LSTM"] = recurrent<4>;
+}
+
+} // namespace lathe::legal
