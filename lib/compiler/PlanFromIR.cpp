@@ -171,6 +171,9 @@ private:
       buffer.index = indexOf(op.getBase());
       buffer.onHost = plan.buffers[buffer.index].onHost;
       buffer.alignment = alignmentOf(buffer);
+      // A strided view that starts inside ends with its base: only its low corner is used.
+      if (buffer.physical != buffer.dims)
+        buffer.bytes = plan.buffers[buffer.index].bytes - buffer.offset;
     }
     if (op.getValue()) {
       buffer.index = plan.weights.size();

@@ -106,11 +106,23 @@ void guardIterators(Operation *op, Guards &guards) {
                          op->getName().stripDialect().str());
     }
   };
-  if (kind == OpClass::Movement && !(maps.front() && maps.front().isProjectedPermutation(true)))
+  // Other movements read a part of their operand, or beside it: their verifiers know more.
+  if (kind == OpClass::Movement && !isa<BroadcastToOp>(op))
     return;
   visit(op->getResult(0), maps[op->getNumOperands()], true);
   for (auto [value, map] : llvm::zip(op->getOperands(), maps))
     visit(value, map, false);
+}
+
+/// The state has room, and the length that the entry was made for.
+void guardAppend(StateAppendOp append, StateOp state, Guards &guards) {
+  std::string name = state.getSymName().str();
+  DimExpr added = dimOf(append.getX(), state.getAxis()), after = dimOf(append.getY(), state.getAxis());
+  guards.require(append.getLoc(), DimCondition::Kind::LessEqual, after,
+                 dimsOf(state.getType())[state.getAxis()], "state '" + name + "' is full");
+  guards.require(append.getLoc(), DimCondition::Kind::Equal,
+                 DimExpr::symbol(state.getLength().str()), after - added,
+                 "state '" + name + "' does not have the length that this entry is for");
 }
 
 } // namespace
@@ -136,10 +148,7 @@ void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, OpBuilder &builder)
     if (auto append = dyn_cast<StateAppendOp>(op))
       for (StateOp state : states)
         if (state.getSymName() == append.getState())
-          guards.require(op->getLoc(), DimCondition::Kind::LessEqual,
-                         dimOf(append.getY(), state.getAxis()),
-                         dimsOf(state.getType())[state.getAxis()],
-                         "state '" + state.getSymName().str() + "' is full");
+          guardAppend(append, state, guards);
   });
 }
 

@@ -99,8 +99,12 @@ private:
     Value past = func.getArgument(in);
     std::vector<DimExpr> dims = dimsOf(past);
     dims[axis] = int64_t(symbol.getMax());
-    OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
-    builder.setInsertionPointAfter(symbol);
+    // States stand together, in the order of the option.
+    Operation *last = symbol;
+    for (StateOp other : module.getOps<StateOp>())
+      last = other;
+    OpBuilder builder(module.getContext());
+    builder.setInsertionPointAfter(last);
     state = StateOp::create(builder, func.getLoc(), stateName(input),
                             tensorType(elementTypeOf(past), dims), axis, length,
                             input, outputName(func, out));
