@@ -4,7 +4,8 @@
     check_ledger.py INDEX FRESH LEDGER_CPU LEDGER_CUDA
 
 Each CPU row must be the same, byte for byte: a better result is committed, not overlooked. The
-CUDA rows were measured on a GPU; here each test must have one, well formed, in the same order.
+CUDA rows were measured on a GPU; here each test must have one, well formed, in the same order. What
+does not pass must end in a typed error: wrong values, crashes and internal errors are failures.
 Last line: `N passed, N failed`, a test for each row and for each bar.
 """
 import re
@@ -37,6 +38,8 @@ def malformed(row):
         return "passed, but not how"
     if status != "passed" and not reason:
         return "no reason"
+    if status == "failed" or reason.startswith("internal"):
+        return f"neither passes nor ends in a typed error: {reason}"
     return None
 
 

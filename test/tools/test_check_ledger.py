@@ -43,6 +43,12 @@ class CheckLedger(unittest.TestCase):
             self.problems(lambda r: r.__setitem__(3, [NAMES[3], "failed", "-", "-", ""]), 2),
             "no reason")
 
+    def test_wrong_values_and_crashes(self):
+        for status, reason in (("failed", "mismatch"), ("error", "internal: crashed")):
+            with self.subTest(status=status):
+                row = [NAMES[3], status, "-", "-", reason]
+                self.assertRegex(self.problems(lambda r: r.__setitem__(3, row), 1), "typed error")
+
     def test_bar(self):
         def fail(ledger):
             for row in ledger[:300]:
