@@ -52,6 +52,19 @@ int64_t rootBytes(const Plan &plan, const Layout &layout, const Buffer &b, int64
   return -1;
 }
 
+/// Bytes from the first to behind the last element of `dims` within `physical`, whose
+/// product fits unless a size is 0.
+int64_t reach(DType dtype, const std::vector<int64_t> &dims, const std::vector<int64_t> &physical) {
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end())
+    return 0;
+  int64_t last = 0, stride = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    last += (dims[i] - 1) * stride;
+    stride *= physical[i];
+  }
+  return byteSize(dtype, last + 1);
+}
+
 Status placeBuffer(const Program &p, Layout &layout, size_t index) {
   const Buffer &b = p.plan.buffers[index];
   const CompiledBuffer &c = p.buffers[index];
@@ -78,6 +91,11 @@ Status placeBuffer(const Program &p, Layout &layout, size_t index) {
   int64_t available = rootBytes(p.plan, layout, b, *bytes);
   if (available < 0)
     return okStatus();
+  if (b.kind == BufferKind::View && *offset <= available) {
+    // A window into a larger tensor: its last row ends before the tensor would.
+    needed = reach(b.dtype, *dims, *physical);
+    bytes = std::min(*bytes, available - *offset);
+  }
   if (*needed > *bytes || *offset > available || *bytes > available - *offset)
     return invalidError("a buffer of " + std::to_string(*bytes) + " bytes at " +
                             std::to_string(*offset) + " leaves its memory of " +

@@ -260,6 +260,31 @@ TEST(Runtime, KeepsStatesAcrossEntries) {
   EXPECT_EQ(present.dims[1], 1);
 }
 
+/// A kernel that writes through a view at the state's length: the view reaches the end
+/// of the state only with its last row.
+TEST(Runtime, WritesStatesThroughWindows) {
+  DimExpr past = DimExpr::symbol("P");
+  Plan p = makeAppendPlan("main");
+  Buffer window = makeBuffer("window", BufferKind::View, 1, DType::F32, {2, 1, 4}, past * 16);
+  window.physical = {2, 8, 4};
+  window.bytes = 2 * 8 * 16;
+  window.alignment = 16;
+  p.buffers.push_back(window);
+  auto &launch = std::get<LaunchStep>(p.blocks[0][0].op);
+  launch.buffers[1] = 3;
+  launch.symbols = {DimExpr::symbol("B"), 0, 1, 8}; // at the start of the window
+  Cpu cpu({p});
+  HostTensor token({2, 1, 4});
+  lathe_tensor present{};
+  for (int i = 0; i < 8; ++i) {
+    token.data[4] = static_cast<float>(100 + i);
+    cpu.run({token.tensor()}, {&present, 1});
+  }
+  EXPECT_EQ(static_cast<const float *>(present.data)[32], 100);
+  EXPECT_EQ(static_cast<const float *>(present.data)[32 + 7 * 4], 107);
+  cpu.run({token.tensor()}, {&present, 1}, LATHE_RUNTIME_FAILURE);
+}
+
 TEST(Runtime, RefusesToOverfillAState) {
   Plan p = makeAppendPlan("main");
   p.outputs.clear(); // no view that would notice first

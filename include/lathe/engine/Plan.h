@@ -96,7 +96,7 @@ struct Buffer {
   int32_t index = 0; ///< see the kind
   DType dtype = DType::F32;
   std::vector<DimExpr> dims, physical;
-  DimExpr bytes;          ///< of the physical tensor
+  DimExpr bytes;          ///< of the physical tensor; a View may end earlier, with its base
   DimExpr offset;         ///< Arena, Workspace, Host, View: bytes; else 0
   int64_t alignment = 64; ///< a power of two; holds for base plus offset
   /// True: the host reads or writes it directly (always for Host and for views of
