@@ -139,6 +139,11 @@ bool Printer::arithmeticOp(Operation &o) {
       operands.push_back(use(v));
     bool fast = options.fastMath && it->second.fast &&
                 getElementTypeOrSelf(o.getResult(0).getType()).isF32();
+    // One divisor for all lanes.
+    if (fast && isa<arith::DivFOp>(o))
+      if (auto all = o.getOperand(1).getDefiningOp<vector::BroadcastOp>())
+        if (!isa<VectorType>(all.getSource().getType()))
+          operands[1] = use(all.getSource());
     define(o.getResult(0), Twine(fast ? it->second.fast : it->second.text) + "(" + list(operands) + ")");
     return true;
   }
@@ -254,6 +259,12 @@ bool Printer::castOp(Operation &o) {
   if (form == Form::None)
     return false;
   Value result = o.getResult(0);
+  // Rounding what was just widened from the same type changes nothing.
+  if (isa<arith::TruncFOp>(o))
+    if (auto wide = o.getOperand(0).getDefiningOp<arith::ExtFOp>(); wide && wide.getIn().getType() == result.getType()) {
+      names[result] = use(wide.getIn());
+      return true;
+    }
   Type from = o.getOperand(0).getType(), to = result.getType();
   std::string x = use(o, 0), target = type(getElementTypeOrSelf(to), o.getLoc());
   if (form == Form::Bits) {

@@ -56,19 +56,14 @@ LATHE_DEV SharedAddr sharedAddr(const void *p) {
   asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(a) : "l"(p));
   return a;
 }
+/// Two results rounded to 16 bits in one word, `low` in its low half.
+LATHE_DEV u32 bf16Pair(f32 low, f32 high) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+LATHE_DEV u32 f16Pair(f32 low, f32 high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
 struct Bits16 { u32 w[4]; };
 LATHE_DEV Bits16 loadGlobal16(const void *p) {
   Bits16 v;
   asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p) : "memory");
-  return v;
-}
-/// The same from memory that nothing writes while the kernel runs: equal loads may become
-/// one, so that a row that is walked three times stays in registers.
-LATHE_DEV Bits16 loadGlobal16Const(const void *p) {
-  Bits16 v;
-  asm("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
-      : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
   return v;
 }
 /// Read once and not kept: weights of matrix-vector products. The memory must be constant
@@ -171,6 +166,24 @@ template <int N, class T> LATHE_DEV Vec<T, N> iota(T x) {
 template <class To, class From> LATHE_DEV To convert(From x) { return Converter<To>::from(x); }
 template <class To, class From, int N> LATHE_DEV Vec<To, N> convert(const Vec<From, N> &x) {
   Vec<To, N> r;
+  if constexpr (N % 2 == 0 && IsHalf<To>::value && IsSame<From, f32>::value) {
+    u32 words[N / 2];
+#pragma unroll
+    for (int i = 0; i < N; i += 2)
+      words[i / 2] = IsSame<To, bf16>::value ? bf16Pair(x.v[i], x.v[i + 1]) : f16Pair(x.v[i], x.v[i + 1]);
+    memcpy(&r, words, sizeof r);
+    return r;
+  }
+  if constexpr (N % 2 == 0 && IsSame<To, f32>::value && IsSame<From, bf16>::value) {
+    u32 words[N / 2];
+    memcpy(words, &x, sizeof x);
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      r.v[i] = bitsToF32(words[i / 2] << 16);
+      r.v[i + 1] = bitsToF32(words[i / 2] & 0xffff0000u);
+    }
+    return r;
+  }
 #pragma unroll
   for (int i = 0; i < N; ++i) r.v[i] = Converter<To>::from(x.v[i]);
   return r;
@@ -271,14 +284,17 @@ template <class T, int N> LATHE_DEV Vec<T, N> loadVec(const T *p) {
   }
   return r;
 }
-/// From memory that nothing writes while the kernel runs.
+/// From memory that nothing writes while the kernel runs (a __restrict__ argument). Written as
+/// a plain access, so that equal loads become one and a row that is walked three times stays
+/// in registers; PTX in a string would be repeated.
 template <class T, int N> LATHE_DEV Vec<T, N> loadVecConst(const T *p) {
   Vec<T, N> r;
   if constexpr (sizeof(T) * N % 16 == 0) {
+    struct alignas(16) Words { u32 w[4]; };
     constexpr int parts = sizeof(T) * N / 16;
-    Bits16 raw[parts];
+    Words raw[parts];
 #pragma unroll
-    for (int i = 0; i < parts; ++i) raw[i] = loadGlobal16Const((const u8 *)p + 16 * i);
+    for (int i = 0; i < parts; ++i) raw[i] = ((const Words *)p)[i];
     memcpy(&r, raw, sizeof r);
   } else {
     r = *(const Vec<T, N> *)p;

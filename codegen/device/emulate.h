@@ -256,6 +256,8 @@ inline unsigned short f16Bits(float x) {
   unsigned rounded = magnitude + 0xfff + (magnitude >> 13 & 1);
   return static_cast<unsigned short>(sign | (rounded - 0x38000000) >> 13);
 }
+inline unsigned bf16Pair(float low, float high) { return bf16Bits(low) | (unsigned)bf16Bits(high) << 16; }
+inline unsigned f16Pair(float low, float high) { return f16Bits(low) | (unsigned)f16Bits(high) << 16; }
 inline float fastExp2(float x) { return std::exp2f(x); }
 inline float fastReciprocal(float x) { return 1.0f / x; }
 
@@ -277,7 +279,6 @@ inline Bits16 loadGlobal16(const void *p) {
   std::memcpy(&v, p, 16);
   return v;
 }
-inline Bits16 loadGlobal16Const(const void *p) { return loadGlobal16(p); }
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 
 // ---- What mma.cuh writes in PTX ---------------------------------------------------

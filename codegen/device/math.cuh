@@ -179,6 +179,14 @@ LATHE_DEV f32 fastErf(f32 x) {
 }
 LATHE_DEV f32 fastDivide(f32 a, f32 b) { return a * fastReciprocal(b); }
 LATHE_BINARY_VECTOR(fastDivide)
+/// All by one divisor: its reciprocal is made once.
+template <int N> LATHE_DEV Vec<f32, N> fastDivide(const Vec<f32, N> &a, f32 b) {
+  Vec<f32, N> r;
+  const f32 inverse = fastReciprocal(b);
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = a.v[i] * inverse;
+  return r;
+}
 LATHE_UNARY_VECTOR(fastExp)
 LATHE_UNARY_VECTOR(fastSigmoid)
 LATHE_UNARY_VECTOR(fastTanh)
