@@ -69,7 +69,7 @@ stdlib.h string.h time.h immintrin.h""".split())
 SOURCE = (".cpp", ".h", ".c", ".cuh", ".cu", ".td", ".fbs", ".py")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 MAX_LINES, MAX_README = 800, 80
-PASS = re.compile(r"PassWrapper<|impl::\w+Base<|GEN_PASS_DEF_")
+PASS = re.compile(r"^(struct|class)\b.*: (public )?\w*Pass(Wrapper)?<")
 
 
 def tracked(root):
@@ -228,7 +228,8 @@ def plain(name):
 
 
 def check_tests(root, files):
-    tests = [f for f in files if f.startswith("test/") and f.endswith(".mlir")]
+    tests = [f for f in files
+             if f.startswith("test/") and f.endswith((".mlir", ".onnxtxt", ".test"))]
     named = {(f.split("/")[-2], plain(os.path.splitext(os.path.basename(f))[0])) for f in tests}
     for file in files:
         parts = file.split("/")
