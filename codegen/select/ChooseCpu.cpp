@@ -156,7 +156,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   }
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(pixels * filters, DimExpr(kBlockElements)));
   if (desc.channelsLast && desc.group > 1 && desc.groupChannels == 1)
-    packWeight(spec, w, "taps");
+    packWeight(spec, w, "taps"); // rows of pixels are dealt out, whatever the number of blocks
   addVariant(out, {}, std::move(spec));
   return okStatus();
 }

@@ -173,6 +173,4 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     schedulePointwise(e, config);
 }
 
-void scheduleDepthwise(Evaluator &e, const KernelConfig &config) { schedulePointwise(e, config); }
-
 } // namespace lathe::codegen

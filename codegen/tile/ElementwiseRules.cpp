@@ -267,10 +267,12 @@ template <bool left> Value shiftRule(Evaluator &e, OpResult r, const Indices &id
   unsigned bits = e.scalarType(x).getIntOrFloatBitWidth();
   Value width = scalarLike(e, x, bits);
   Value tooFar = cmpi(e, arith::CmpIPredicate::uge, y, width);
-  Value safe = e.select(tooFar, scalarLike(e, x, 0), y);
-  Value s = left ? e.make<arith::ShLIOp>(x, safe)
-            : Evaluator::isUnsigned(r) ? e.make<arith::ShRUIOp>(x, safe)
-                                       : e.make<arith::ShRSIOp>(x, safe);
+  // A signed value shifted out to the right leaves its sign.
+  bool arithmetic = !left && !Evaluator::isUnsigned(r);
+  Value safe = e.select(tooFar, scalarLike(e, x, arithmetic ? bits - 1 : 0), y);
+  if (arithmetic)
+    return e.make<arith::ShRSIOp>(x, safe);
+  Value s = left ? e.make<arith::ShLIOp>(x, safe) : e.make<arith::ShRUIOp>(x, safe);
   return e.select(tooFar, scalarLike(e, x, 0), s);
 }
 

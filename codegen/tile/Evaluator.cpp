@@ -128,6 +128,8 @@ Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
       k = ix.add(ix.mul(k, dims[d]), idx[d]);
     k = ix.add(ix.mul(k, layout->channels), idx[1]);
   }
+  if (layout->order == Order::Taps)
+    return ix.add(ix.mul(k, layout->columns), n);
   auto [panel, column] = ix.divRem(n, DimExpr(layout->panel));
   Index at = ix.add(ix.mul(batch, layout->depth * layout->paddedColumns()),
                     ix.mul(panel, layout->depth * layout->panel));

@@ -1,0 +1,156 @@
+//===- DepthwiseSchedule.cpp - one filter a channel ----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Depthwise convolution over channels-last images: up to eight neighbouring
+// pixels of one output row times a vector of channels are in registers; taps
+// above and below the image are left out by the loop's bounds. The pixels
+// whose windows cross the left or right border are done one by one.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Product.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+constexpr int64_t kPixels = 8;
+
+struct Depthwise {
+  Evaluator &e;
+  IndexMath &ix;
+  Epilogue &epilogue;
+  ConvOp op;
+  Type accumulator;
+  int64_t rows, columns;   ///< of the window
+  Value height, width;     ///< of the image
+
+  Value image, y;          ///< of the output row in work
+  Value top, firstTap, endTap;
+
+  /// Accumulators of `count` pixels from column `at` on, taps [k0, k1) of a row,
+  /// those of a run-time range one after another.
+  void pixels(int64_t count, Value at, const Index &c, Value k0, Value k1) {
+    Value left = ix.add(ix.mul(at, op.getStrides()[1]), -op.getPads()[1]);
+    int64_t step = op.getStrides()[1], spread = op.getDilations()[1];
+    auto fma = [&](Value acc, Value row, Value tapRow, Value tap, int64_t i) {
+      Value column = ix.add(ix.add(left, i * step), ix.mul(tap, spread));
+      Value x = e.splat(e.eval(op.getX(), {Index(image), Index(row), Index(column), c}));
+      Value w = e.splat(e.eval(op.getW(), {c, Index(ix.cst(0)), Index(tapRow), Index(tap)}));
+      return e.make<math::FmaOp>(x, w, acc);
+    };
+    SmallVector<Value> accs(count, e.splat(e.constant(accumulator, 0)));
+    bool whole = !k0;
+    accs = e.loop(firstTap, endTap, ix.cst(1), accs, [&](Value tapRow, ValueRange args) {
+      SmallVector<Value> sums(args);
+      Value row = ix.add(top, ix.mul(tapRow, op.getDilations()[0]));
+      if (whole) {
+        for (int64_t t = 0; t < columns; ++t)
+          for (int64_t i = 0; i < count; ++i)
+            sums[i] = fma(sums[i], row, tapRow, ix.cst(t), i);
+        return sums;
+      }
+      return e.loop(k0, k1, ix.cst(1), sums, [&](Value tap, ValueRange args) {
+        SmallVector<Value> next(args);
+        for (int64_t i = 0; i < count; ++i)
+          next[i] = fma(next[i], row, tapRow, tap, i);
+        return next;
+      });
+    });
+    for (int64_t i = 0; i < count; ++i)
+      epilogue.emit({Index(image), Index(y), Index(ix.add(at, i)), c}, accs[i]);
+  }
+
+  /// All vectors of channels.
+  void overChannels(llvm::function_ref<void(const Index &)> body) {
+    int64_t channels = *dimOf(op.getW(), 0).constant(), W = e.width;
+    if (channels >= W)
+      e.loop(ix.cst(0), ix.cst(channels / W * W), ix.cst(W), [&](Value c) { body(Index(c, 1)); });
+    if (channels % W) {
+      Evaluator::ActiveLanes some(e, channels % W);
+      body(Index(ix.cst(channels / W * W), 1));
+    }
+  }
+
+  /// ceil(a / b) for a >= 0, 0 below.
+  Value ceilOrZero(Value a, int64_t b) { return ix.ceilDiv(ix.max(a, ix.cst(0)), b); }
+
+  void border(Value from, Value to) {
+    e.loop(from, to, ix.cst(1), [&](Value at) {
+      Value left = ix.add(ix.mul(at, op.getStrides()[1]), -op.getPads()[1]);
+      int64_t spread = op.getDilations()[1];
+      Value k0 = ceilOrZero(ix.sub(ix.cst(0), left), spread);
+      Value k1 = ix.min(ix.cst(columns), ceilOrZero(ix.sub(width, left), spread));
+      overChannels([&](const Index &c) { pixels(1, at, c, k0, k1); });
+    });
+  }
+
+  void row(Value imageIndex, Value rowIndex) {
+    image = imageIndex;
+    y = rowIndex;
+    top = ix.add(ix.mul(y, op.getStrides()[0]), -op.getPads()[0]);
+    int64_t spread = op.getDilations()[0], step = op.getStrides()[1];
+    firstTap = ceilOrZero(ix.sub(ix.cst(0), top), spread);
+    endTap = ix.min(ix.cst(rows), ceilOrZero(ix.sub(height, top), spread));
+    Value out = ix.dim(dimOf(op.getResult(), 2));
+    // Columns whose whole window is inside: [lo, hi).
+    Value lo = ix.min(ix.ceilDiv(ix.cst(op.getPads()[1]), step), out);
+    int64_t reach = (columns - 1) * op.getDilations()[1] - op.getPads()[1];
+    Value hi = ix.min(ceilOrZero(ix.add(width, -reach), step), out);
+    hi = ix.max(hi, lo);
+    border(ix.cst(0), lo);
+    Value count = ix.sub(hi, lo), tiles = ix.ceilDiv(count, kPixels);
+    Value base = ix.div(count, ix.max(tiles, ix.cst(1)));
+    Value larger = ix.sub(count, ix.mul(tiles, base));
+    e.loop(ix.cst(0), tiles, ix.cst(1), [&](Value t) {
+      Value at = ix.add(lo, ix.add(ix.mul(t, base), ix.min(t, larger)));
+      Value size = ix.select(ix.cmp(arith::CmpIPredicate::slt, t, larger), ix.add(base, 1), base);
+      auto emitCase = [&](int64_t s) {
+        overChannels([&](const Index &c) { pixels(s, at, c, {}, {}); });
+      };
+      if (auto fixed = IndexMath::constantOf(size))
+        return emitCase(*fixed);
+      SmallVector<int64_t> cases;
+      for (int64_t s = 1; s <= kPixels; ++s)
+        cases.push_back(s);
+      auto sw = scf::IndexSwitchOp::create(e.b, e.loc, TypeRange{}, size,
+                                           ArrayRef<int64_t>(cases).drop_back(), kPixels - 1);
+      OpBuilder::InsertionGuard guard(e.b);
+      for (int64_t s = 1; s <= kPixels; ++s) {
+        Region &region = s == kPixels ? sw.getDefaultRegion() : sw.getCaseRegions()[s - 1];
+        e.b.createBlock(&region);
+        e.pushScope();
+        emitCase(s);
+        e.popScope();
+        scf::YieldOp::create(e.b, e.loc);
+      }
+    });
+    border(hi, out);
+  }
+};
+
+} // namespace
+
+void scheduleDepthwise(Evaluator &e, const KernelConfig &config) {
+  ConvOp op = *e.kernel.body->getOps<ConvOp>().begin();
+  Value y = op.getResult();
+  Epilogue epilogue(e, y);
+  Type accumulator = Evaluator::computeType(elementTypeOf(y));
+  DimExpr filters = dimOf(op.getW(), 0);
+  bool fits = op.getStrides().size() == 2 && filters == dimOf(op.getX(), 3) &&
+              filters == DimExpr(op.getGroup()) && isa<FloatType>(accumulator) && e.width > 1;
+  if (!fits || !epilogue.supported())
+    return schedulePointwise(e, config);
+  IndexMath &ix = e.ix;
+  Depthwise d{e, ix, epilogue, op, accumulator, *dimOf(op.getW(), 2).constant(),
+              *dimOf(op.getW(), 3).constant(), ix.dim(dimOf(op.getX(), 1)),
+              ix.dim(dimOf(op.getX(), 2))};
+  std::vector<DimExpr> outer{dimOf(y, 0), dimOf(y, 1)};
+  overBlockShare(e, outer[0] * outer[1], [&](Value r) {
+    Indices at = delinearize(e, Index(r), outer);
+    d.row(at[0].base, at[1].base);
+  });
+}
+
+} // namespace lathe::codegen
