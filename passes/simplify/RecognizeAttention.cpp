@@ -134,6 +134,9 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
     if (!heads || !groups || *groups < 1 || *heads % *groups || kd[1] != vd[1] || kd[2] != vd[2] ||
         qd[0] != kd[0] || qd[0] != vd[0])
       return missed(op, "heads or lengths of queries, keys and values do not fit", rewriter);
+    Type element = elementTypeOf(op.getY());
+    if (elementTypeOf(q) != element || elementTypeOf(k) != element || elementTypeOf(v) != element)
+      return missed(op, "queries, keys, values and result differ in type", rewriter);
     if (mask && elementTypeOf(mask) != elementTypeOf(q))
       mask = CastOp::create(rewriter, op.getLoc(), withElementType(mask.getType(), elementTypeOf(q)),
                             mask, true);
@@ -163,13 +166,29 @@ private:
   }
 };
 
+/// attention of repeated heads reads each key head for its group of query heads.
+struct DropRepeatedHeads : OpRewritePattern<AttentionOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
+    Value k = stripRepeat(op.getK()), v = stripRepeat(op.getV());
+    if (k == op.getK() || v == op.getV() || dimOf(k, 1) != dimOf(v, 1))
+      return rewriter.notifyMatchFailure(op, "keys and values are not repeated alike");
+    rewriter.modifyOpInPlace(op, [&] {
+      op.getKMutable().assign(k);
+      op.getVMutable().assign(v);
+    });
+    passedRemark(op.getLoc(), "Attention") << "keys and values are not repeated in memory";
+    return success();
+  }
+};
+
 struct RecognizeAttentionPass : ModulePass<RecognizeAttentionPass> {
   static constexpr llvm::StringLiteral kName = "lathe-recognize-attention";
   static constexpr llvm::StringLiteral kSummary = "Form attention from matmuls and softmax";
 
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<FormAttention>(&getContext());
+    patterns.add<FormAttention, DropRepeatedHeads>(&getContext());
     walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(patterns)));
   }
 };
