@@ -74,6 +74,24 @@ static bool fits(const FusionGraph &graph, Operation *op, const Group &group) {
          isRowValue(op->getOperand(0), group) && hasDims(result, group.space);
 }
 
+/// Whether the group reads the op, at once or through free pointwise ops that will be
+/// computed where they are read.
+static bool feeds(const FusionGraph &graph, Operation *op, const Group &group) {
+  if (graph.ownerOf(op))
+    return graph.ownerOf(op) == &group;
+  return graph.isFree(op) && isClass(op, OpClass::Pointwise) && !op->use_empty() &&
+         llvm::all_of(op->getResult(0).getUsers(),
+                      [&](Operation *user) { return feeds(graph, user, group); });
+}
+
+/// The free ops between the op and the group, which read the op and feed the group.
+static void collectBetween(const FusionGraph &graph, Operation *op, const Group &group,
+                           llvm::SetVector<Operation *> &between) {
+  for (Operation *user : op->getResult(0).getUsers())
+    if (graph.isFree(user) && feeds(graph, user, group) && between.insert(user))
+      collectBetween(graph, user, group, between);
+}
+
 static void grow(FusionGraph &graph, Group &group) {
   bool started = false;
   for (Operation *op : graph.ops()) {
@@ -96,8 +114,14 @@ static void grow(FusionGraph &graph, Group &group) {
       continue;
     bool inside = false, outside = false;
     for (Operation *user : op->getResult(0).getUsers())
-      (graph.ownerOf(user) == &group ? inside : outside) = true;
-    if (inside && outside && graph.mayOwn(op, group)) {
+      (feeds(graph, user, group) ? inside : outside) = true;
+    if (!inside || !outside)
+      continue;
+    llvm::SetVector<Operation *> between;
+    collectBetween(graph, op, group, between);
+    for (Operation *reader : between)
+      graph.own(reader, group);
+    if (graph.mayOwn(op, group)) {
       graph.own(op, group);
       passedRemark(op->getLoc(), "RowFusion") << "computed and stored by the reduction that reads it";
     }
