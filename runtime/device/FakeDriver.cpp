@@ -81,7 +81,8 @@ CUresult allocate(std::map<uintptr_t, size_t> &into, void **out, size_t bytes, u
     total += item.second;
   if (bytes == 0)
     return kInvalidValue;
-  if (total > limit)
+  int &countdown = state().gpu.failingAllocation;
+  if (total > limit || (countdown >= 0 && countdown-- == 0))
     return kOutOfMemory;
   void *p = std::aligned_alloc(512, (bytes + 511) / 512 * 512);
   if (!p)

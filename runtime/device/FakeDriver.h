@@ -45,6 +45,7 @@ struct FakeGpu {
   /// Calls of this function fail with this result until cleared.
   std::string failingCall;
   CUresult failure = 999;
+  int failingAllocation = -1; ///< so many allocations succeed, then one fails
 
   uint64_t allocatedBytes() const;
   void reset(); ///< settings and records; memory stays

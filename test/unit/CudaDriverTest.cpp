@@ -3,6 +3,7 @@
 
 #include "../../runtime/device/CudaDevice.h"
 #include "../../runtime/device/FakeDriver.h"
+#include "EngineBytes.h"
 #include "RuntimeFixture.h"
 
 #include <cstring>
@@ -317,6 +318,105 @@ TEST(CudaDriver, FailuresLeaveAUsableContext) {
     dims[0] += 6;
     x = makeInput(dims[0]);
   }
+}
+
+TEST(CudaDriver, AnyAllocationMayFail) {
+  std::vector<float> x = makeInput(6);
+  Dims dims = {6, 4};
+  int failed = 0;
+  for (int n = 0; n < 100; ++n) {
+    Gpu gpu({makeScalePlan("sm_90a", true)});
+    fakeGpu().failingAllocation = n;
+    lathe_tensor y{};
+    rt::Error e = gpu.context.run({rt::tensor(x, dims)}, {&y, 1});
+    bool last = fakeGpu().failingAllocation >= 0; // not reached
+    EXPECT_EQ(e.code(), last ? LATHE_OK : LATHE_RUNTIME_FAILURE) << n;
+    failed += !last;
+    fakeGpu().failingAllocation = -1;
+    y = {};
+    gpu.run({rt::tensor(x, dims)}, {&y, 1});
+    expectScaled(y, x);
+    if (last)
+      break;
+  }
+  EXPECT_GE(failed, 4);
+}
+
+/// Plans with one bit changed and digests made right: errors or runs, never an access
+/// out of bounds (under ASan) or a hang. The kernels here do nothing.
+TEST(CudaDriver, SurvivesFlippedPlans) {
+  Plan looping = onGpu(makeLoopPlan());
+  looping.blocks[2].insert(looping.blocks[2].begin(),
+                           Step{HostOpStep{"add", {{"axis", {0}, {}, ""}}, {1, 1}, {1}}, {}});
+  looping.buffers[1].kind = BufferKind::Host; // writable: an arena instead of the input
+  looping.buffers[1].index = 0;
+  looping.arenas.push_back({64, true});
+  looping.inputs[1].buffer = -1;
+  for (const Plan &plan : {onGpu(makeAppendPlan("main")), onGpu(makePackPlan()), looping,
+                           makeScalePlan("sm_90a", true)}) {
+    fakeGpu().reset();
+    std::string images = packArchive({{"append", ""}, {"count_positive", ""},
+                                      {"pack_positive", ""}, {"increment", ""},
+                                      {"scale_add", ""}, {"relu", ""}});
+    const std::string original = makeEngine({plan}, images);
+    auto [begin, end] = planRange(original);
+    size_t ran = 0, refused = 0;
+    for (size_t bit = begin * 8; bit < end * 8; bit += 5) {
+      std::string bytes = original;
+      bytes[bit / 8] ^= static_cast<char>(1 << bit % 8);
+      resign(bytes);
+      rt::Engine engine;
+      rt::Context context;
+      if (engine.openMemory(std::as_bytes(std::span(bytes))) ||
+          context.create(engine, "fake:0")) {
+        ++refused;
+        continue;
+      }
+      // Inputs of the original plan; a changed one mostly refuses them.
+      std::vector<float> x(64, 1.0f);
+      int64_t trips = 2;
+      bool go = true;
+      std::vector<lathe_tensor> inputs;
+      std::vector<Dims> dims;
+      for (const Port &p : plan.inputs) {
+        Dims d;
+        for (const DimExpr &e : p.dims)
+          d.push_back(e.constant().value_or(2));
+        dims.push_back(d);
+      }
+      for (size_t i = 0; i < plan.inputs.size(); ++i) {
+        DType t = plan.inputs[i].dtype;
+        void *data = t == DType::I64    ? static_cast<void *>(&trips)
+                     : t == DType::Bool ? static_cast<void *>(&go)
+                                        : x.data();
+        inputs.push_back({data, t == DType::I64 ? 8u : t == DType::Bool ? 1u : 256u,
+                          static_cast<lathe_dtype>(t), LATHE_HOST,
+                          static_cast<int32_t>(dims[i].size()), dims[i].data(), nullptr});
+      }
+      std::vector<lathe_tensor> outputs(plan.outputs.size());
+      rt::Error e = context.run("", inputs, outputs);
+      EXPECT_NE(e.code(), LATHE_INTERNAL) << bit << " " << e.message();
+      ++(e ? refused : ran);
+    }
+    EXPECT_GT(ran, 0u);
+    EXPECT_GT(refused, ran);
+  }
+}
+
+/// Results stay on the device and go back in.
+TEST(CudaDriver, ChainsOnTheDevice) {
+  Gpu gpu({makeScalePlan("sm_90a", true)});
+  std::vector<float> x = makeInput(3);
+  Dims dims = {3, 4};
+  lathe_tensor first{}, second{};
+  first.memory = LATHE_DEVICE;
+  gpu.run({rt::tensor(x, dims)}, {&first, 1});
+  std::vector<float> between(static_cast<const float *>(first.data),
+                             static_cast<const float *>(first.data) + 12);
+  lathe_context_reset_counters(gpu.context.get());
+  gpu.run({first}, {&second, 1});
+  expectScaled(second, between);
+  EXPECT_EQ(gpu.context.counters().bytes_to_device, 0u);
 }
 
 TEST(CudaDriver, AnIllegalAddressLosesTheDevice) {

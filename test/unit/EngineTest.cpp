@@ -1,11 +1,10 @@
 //===- EngineTest.cpp - engine files and plans ------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "../../lib/engine/FileLayout.h"
+#include "EngineBytes.h"
 #include "PlanFixture.h"
 #include "lathe/engine/EngineFile.h"
 #include "lathe/engine/ExprProgram.h"
-#include "lathe/support/Sha256.h"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +17,8 @@ using namespace lathe;
 using namespace lathe::engine;
 using lathe::test::makeBuffer;
 using lathe::test::makeScalePlan;
+using lathe::test::planRange;
+using lathe::test::resign;
 
 namespace {
 
@@ -72,33 +73,6 @@ Status load(std::string_view bytes) {
     return reader.status();
   auto plans = (*reader)->plans();
   return plans ? okStatus() : plans.status();
-}
-
-/// Makes all digests right again.
-void resign(std::string &file) {
-  using namespace layout;
-  Header h;
-  std::memcpy(&h, file.data(), sizeof h);
-  uint64_t tableBytes = uint64_t(h.sectionCount) * sizeof(SectionEntry);
-  if (tableBytes > file.size() - sizeof h)
-    return;
-  for (uint32_t i = 0; i < h.sectionCount; ++i) {
-    SectionEntry e;
-    char *at = file.data() + sizeof h + i * sizeof e;
-    std::memcpy(&e, at, sizeof e);
-    if (e.offset > file.size() || e.length > file.size() - e.offset)
-      continue;
-    Sha256 hash;
-    hash.update(file.data() + e.offset, e.length);
-    std::memcpy(e.digest, hash.digest().data(), 32);
-    std::memcpy(at, &e, sizeof e);
-  }
-  std::memset(h.digest, 0, 32);
-  Sha256 hash;
-  hash.update(&h, sizeof h);
-  hash.update(file.data() + sizeof h, tableBytes);
-  std::memcpy(h.digest, hash.digest().data(), 32);
-  std::memcpy(file.data(), &h, sizeof h);
 }
 
 TEST(ExprProgram, AgreesWithDimExpr) {
@@ -315,15 +289,9 @@ TEST(EngineFile, SurvivesFlipsBehindTheDigests) {
       ++(s.ok() ? accepted : rejected);
     }
   };
-  layout::Header h;
-  std::memcpy(&h, original.data(), sizeof h);
-  tryFlips(0, sizeof h + h.sectionCount * sizeof(layout::SectionEntry));
-  for (uint32_t i = 0; i < h.sectionCount; ++i) {
-    layout::SectionEntry e;
-    std::memcpy(&e, original.data() + sizeof h + i * sizeof e, sizeof e);
-    if (e.type == static_cast<uint32_t>(SectionType::Plan))
-      tryFlips(e.offset, e.offset + e.length);
-  }
+  auto [planBegin, planEnd] = planRange(original);
+  tryFlips(0, lathe::test::tableEnd(original));
+  tryFlips(planBegin, planEnd);
   EXPECT_GT(rejected, accepted);
 }
 

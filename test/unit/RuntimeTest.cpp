@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 #include <thread>
+#include <unistd.h>
 
 using namespace lathe;
 using namespace lathe::engine;
@@ -545,6 +546,19 @@ TEST(Runtime, RefusesWhatItCannotRun) {
   std::get<HostOpStep>(unknownOp.blocks[0][0].op).name = "conjure";
   std::string bytes = makeEngine({unknownOp}, cpuImage());
   EXPECT_EQ(rt::Engine().openMemory(std::as_bytes(std::span(bytes))).code(), LATHE_INVALID);
+}
+
+/// The program of runtime/example, on an engine in a file.
+TEST(Runtime, EmbedsInAProgram) {
+  std::string path = ::testing::TempDir() + "embed" + std::to_string(getpid()) + ".lathe";
+  std::ofstream(path, std::ios::binary) << makeEngine({scalePlan()}, cpuImage());
+  FILE *pipe = popen((std::string(LATHE_EMBED) + " " + path).c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  char line[200] = "";
+  EXPECT_NE(fgets(line, sizeof line, pipe), nullptr);
+  EXPECT_EQ(pclose(pipe), 0);
+  EXPECT_STREQ(line, "y f32[1,4] 0 0 0 0\n");
+  unlink(path.c_str());
 }
 
 /// A verified plan can still have sizes that lead out of its memory.
