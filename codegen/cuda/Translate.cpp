@@ -32,6 +32,7 @@ struct Options {
 };
 
 LogicalResult translate(ModuleOp module, const Options &options, llvm::raw_ostream &os) {
+  module.getContext()->loadAllAvailableDialects(); // those that code generation makes
   Result<Target> target = Target::parse(std::string_view(options.target));
   Result<DimExpr> grid = DimExpr::parse(std::string_view(options.grid));
   Result<KernelConfig> config = KernelConfig::parse(std::string_view(options.config));
