@@ -4,7 +4,10 @@
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/ADT/TypeSwitch.h"
+
+#include <numeric>
 
 using namespace mlir;
 
@@ -39,7 +42,7 @@ namespace {
 
 /// Recursive descent over the tokens that AsmParser gives:
 ///   sum = product (('+' | '-') product)*; product = atom ('*' atom)*
-///   atom = integer | symbol | function '(' sum ',' sum ')' | '(' sum ')' | '-' atom
+///   atom = integer | symbol | function '(' sum (',' sum)* ')' | '(' sum ')' | '-' atom
 class DimParser {
 public:
   explicit DimParser(AsmParser &parser) : parser(parser) {}
@@ -96,24 +99,34 @@ private:
       return failure();
     if (failed(parser.parseOptionalLParen()))
       return DimExpr::symbol(name);
-    FailureOr<DimExpr> a = parseSum();
-    if (failed(a) || failed(parser.parseComma()))
+    SmallVector<DimExpr> args;
+    do {
+      FailureOr<DimExpr> arg = parseSum();
+      if (failed(arg))
+        return failure();
+      args.push_back(*arg);
+    } while (succeeded(parser.parseOptionalComma()));
+    if (failed(parser.parseRParen()))
       return failure();
-    FailureOr<DimExpr> b = parseSum();
-    if (failed(b) || failed(parser.parseRParen()))
-      return failure();
-    if (name == "floordiv")
-      return DimExpr::floorDiv(*a, *b);
-    if (name == "ceildiv")
-      return DimExpr::ceilDiv(*a, *b);
-    if (name == "mod")
-      return DimExpr::mod(*a, *b);
-    if (name == "min")
-      return DimExpr::min(*a, *b);
-    if (name == "max")
-      return DimExpr::max(*a, *b);
-    if (name == "bcast")
-      return DimExpr::bcast(*a, *b);
+    return call(name, args, at);
+  }
+
+  /// floordiv, ceildiv and mod take two arguments; min, max and bcast one or more.
+  FailureOr<DimExpr> call(StringRef name, ArrayRef<DimExpr> args, SMLoc at) {
+    using Function = DimExpr (*)(const DimExpr &, const DimExpr &);
+    auto [function, folds] =
+        llvm::StringSwitch<std::pair<Function, bool>>(name)
+            .Case("floordiv", {&DimExpr::floorDiv, false})
+            .Case("ceildiv", {&DimExpr::ceilDiv, false})
+            .Case("mod", {&DimExpr::mod, false})
+            .Case("min", {&DimExpr::min, true})
+            .Case("max", {&DimExpr::max, true})
+            .Case("bcast", {&DimExpr::bcast, true})
+            .Default({nullptr, false});
+    if (function && !folds && args.size() != 2)
+      return parser.emitError(at) << name << " takes two arguments";
+    if (function)
+      return std::accumulate(args.begin() + 1, args.end(), args.front(), function);
     return parser.emitError(at) << "unknown function '" << name << "' in a dimension expression";
   }
 

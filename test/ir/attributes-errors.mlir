@@ -5,6 +5,11 @@ func.func private @function(tensor<?xf32, #lathe.t<[sqrt(B, 2)]>>)
 
 // -----
 
+// expected-error @+1 {{floordiv takes two arguments}}
+func.func private @arguments(tensor<?xf32, #lathe.t<[floordiv(B, 2, 3)]>>)
+
+// -----
+
 // expected-error @+1 {{unknown part 'strides' of #lathe.t}}
 func.func private @part(tensor<?xf32, #lathe.t<[B], strides = 1>>)
 

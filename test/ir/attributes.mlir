@@ -7,6 +7,13 @@ func.func @canonical(%x: tensor<?x?xf32, #lathe.t<[B*(S + 1), floordiv(H - 1, 2)
   return
 }
 
+// Functions that fold take any number of arguments.
+// CHECK-LABEL: func.func @several
+// CHECK-SAME: #lathe.t<[max(16, 2*B, P), min(B, P, S)]>
+func.func @several(%x: tensor<?x?xf32, #lathe.t<[max(P, 16, 2*B, 4), min(S, min(B, P))]>>) {
+  return
+}
+
 // CHECK-LABEL: func.func @layout
 // CHECK-SAME: #lathe.t<[B, P, 32], layout = #lathe.phys<[B, 512, 32]>>
 func.func @layout(%x: tensor<?x?x32xf32, #lathe.t<[B, P, 32], layout = #lathe.phys<[B, 512, 32]>>>) {

@@ -64,6 +64,16 @@ def run(engine, folder, *options, inputs=None, data=None, device=None):
     return load_outputs(folder)
 
 
+def plans(engine):
+    """What `inspect` says of each entry and target."""
+    return json.loads(lathe("inspect", engine, "--json"))["plans"]
+
+
+def launches(plan):
+    """A kernel is a launch: shared ones count as often as they run."""
+    return sum(kernel["launches"] for kernel in plan["kernels"])
+
+
 def session(model):
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`lathe compare` passes on right models and finds each of twenty planted faults, by name."""
-import json
 import os
 import re
 
@@ -22,11 +21,10 @@ CASES = [(name, i) for name, (_, _, count) in PLANTED.items() for i in range(cou
 
 @pytest.fixture(scope="session")
 def kernels(engines):
-    """Names of a model's kernels in the order of their first launch."""
+    """Names of a model's kernels."""
     def of(name):
         model, _, _ = PLANTED[name]
-        rows = json.loads(lathe("inspect", engines(model), "--kernels", "--json"))["kernels"]
-        return list(dict.fromkeys(row["name"] for row in rows if row["kind"] != "host"))
+        return [kernel["name"] for kernel in lathe_cli.plans(engines(model))[0]["kernels"]]
     return of
 
 

@@ -65,22 +65,19 @@ def test_continue_from(dumped, phase):
     assert again == data
 
 
-def kernels(engine):
-    return json.loads(lathe("inspect", engine, "--kernels", "--json"))["kernels"]
-
-
 @pytest.mark.parametrize("name", ["magika", "cls"])
 def test_kernel_count(engines, name):
     model, options, most = THREE[name]
-    assert 0 < len(kernels(engines(model, *options))) <= most
+    plan, = lathe_cli.plans(engines(model, *options))
+    assert 0 < lathe_cli.launches(plan) <= most
 
 
 @pytest.mark.parametrize("entry", ["prefill", "decode"])
 def test_kernels_per_llama_layer(engines, entry):
     model, options, _ = THREE["llama"]
-    rows = [k for k in kernels(engines(model, *options)) if k["entry"] == entry]
+    plan, = [p for p in lathe_cli.plans(engines(model, *options)) if p["entry"] == entry]
     # Two layers; beside them the embedding, the mask, the rotation's angles, the head.
-    assert 0 < len(rows) <= 2 * 12 + 6
+    assert 0 < lathe_cli.launches(plan) <= 2 * 12 + 8
 
 
 def test_variants_in_one_engine(tmp_path):
@@ -89,8 +86,7 @@ def test_variants_in_one_engine(tmp_path):
     engine = tmp_path / "all.lathe"
     model, options, _ = THREE["magika"]
     first = compile_to(engine, model, "--target=x86-64-v3,sm_80,sm_90a", *options)
-    about = json.loads(lathe("inspect", engine, "--json"))
-    assert about["targets"] == ["x86-64-v3", "sm_80", "sm_90a"]
+    assert [p["target"] for p in lathe_cli.plans(engine)] == ["x86-64-v3", "sm_80", "sm_90a"]
     again = compile_to(tmp_path / "again.lathe", model, "--target=x86-64-v3,sm_80,sm_90a",
                        *options, env={"LATHE_NO_CACHE": "1"})
     assert first == again

@@ -42,7 +42,9 @@ def run_chain(context):
         if i == 1:
             context.reset_counters()
         got = context.run(inputs, step.split("_")[0])["logits"].numpy()
-        assert lathe_cli.relative_error(got, want) <= BOUND, step
+        # A query in the padding attends to nothing; the forms define that differently.
+        live = inputs["mask"][:, -want.shape[1]:].astype(bool)
+        assert lathe_cli.relative_error(got[live], want[live]) <= BOUND, step
     return context.counters
 
 
