@@ -74,10 +74,11 @@ Result<std::string> compileLLVMText(llvm::StringRef text, const Target &target) 
   llvm::CGSCCAnalysisManager components;
   llvm::ModuleAnalysisManager modules;
   llvm::PipelineTuningOptions tuning;
-  // Vectors are explicit already; what is scalar are short tails.
+  // Vectors and unrolling are explicit already; what is scalar are short tails.
   tuning.LoopVectorization = false;
   tuning.SLPVectorization = false;
   tuning.LoopInterleaving = false;
+  tuning.LoopUnrolling = false;
   llvm::PassBuilder builder(machine.get(), tuning);
   builder.registerModuleAnalyses(modules);
   builder.registerCGSCCAnalyses(components);

@@ -100,32 +100,18 @@ struct Depthwise {
     Value hi = ix.min(ceilOrZero(ix.add(width, -reach), step), out);
     hi = ix.max(hi, lo);
     border(ix.cst(0), lo);
-    Value count = ix.sub(hi, lo), tiles = ix.ceilDiv(count, kPixels);
-    Value base = ix.div(count, ix.max(tiles, ix.cst(1)));
-    Value larger = ix.sub(count, ix.mul(tiles, base));
-    e.loop(ix.cst(0), tiles, ix.cst(1), [&](Value t) {
-      Value at = ix.add(lo, ix.add(ix.mul(t, base), ix.min(t, larger)));
-      Value size = ix.select(ix.cmp(arith::CmpIPredicate::slt, t, larger), ix.add(base, 1), base);
-      auto emitCase = [&](int64_t s) {
-        overChannels([&](const Index &c) { pixels(s, at, c, {}, {}); });
-      };
-      if (auto fixed = IndexMath::constantOf(size))
-        return emitCase(*fixed);
-      SmallVector<int64_t> cases;
-      for (int64_t s = 1; s <= kPixels; ++s)
-        cases.push_back(s);
-      auto sw = scf::IndexSwitchOp::create(e.b, e.loc, TypeRange{}, size,
-                                           ArrayRef<int64_t>(cases).drop_back(), kPixels - 1);
-      OpBuilder::InsertionGuard guard(e.b);
-      for (int64_t s = 1; s <= kPixels; ++s) {
-        Region &region = s == kPixels ? sw.getDefaultRegion() : sw.getCaseRegions()[s - 1];
-        e.b.createBlock(&region);
-        e.pushScope();
-        emitCase(s);
-        e.popScope();
-        scf::YieldOp::create(e.b, e.loc);
-      }
-    });
+    Value strips = ix.div(ix.sub(hi, lo), ix.cst(kPixels));
+    auto strip = [&](int64_t size, Value at) {
+      overChannels([&](const Index &c) { pixels(size, at, c, {}, {}); });
+    };
+    e.loop(ix.cst(0), strips, ix.cst(1),
+           [&](Value t) { strip(kPixels, ix.add(lo, ix.mul(t, kPixels))); });
+    Value done = ix.add(lo, ix.mul(strips, kPixels));
+    for (int64_t s : {4, 2, 1}) {
+      Value end = ix.add(done, s), fits = ix.cmp(arith::CmpIPredicate::sle, end, hi);
+      e.ifThen(fits, [&] { strip(s, done); });
+      done = ix.select(fits, end, done);
+    }
     border(hi, out);
   }
 };

@@ -3,9 +3,8 @@
 //
 // A unit of work is (batch, chunk of r rows, k panels of n columns): rows that
 // are not in memory go to scratch, then for each panel the chunk's rows in
-// tiles of up to m, sized as equally as possible. Every tile size has static
-// code behind a switch, so no mask exists; the last panel's code knows its
-// width. While a tile runs it prefetches its share of the next panel.
+// tiles of up to m. Every tile size has code of its own, so no mask exists; the
+// last panel's code knows its width. While a tile runs it prefetches its share of the next panel.
 //
 //===----------------------------------------------------------------------===//
 
@@ -242,46 +241,54 @@ void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Val
     }
 }
 
-/// All rows of a chunk against one panel: ceil(count / m) tiles of nearly equal size.
+/// All rows of a chunk against one panel. A known number of rows is cut into
+/// ceil(count / m) tiles of nearly equal size; an unknown one into tiles of m and
+/// then of 4, 2 and 1, because every size is code of its own.
 void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value column,
                             const Panel &panel) {
   auto R = p.rows.constant();
-  Value tiles = ix.ceilDiv(count, m), base = ix.div(count, ix.max(tiles, ix.cst(1)));
-  Value larger = ix.sub(count, ix.mul(tiles, base));
-  llvm::SmallBitVector sizes(m + 1, !R);
-  if (R)
-    for (int64_t start = 0; start < *R; start += chunk) {
-      int64_t c = std::min(chunk, *R - start), t = (c + m - 1) / m;
-      sizes.set(c / t);
-      if (c % t)
-        sizes.set(c / t + 1);
+  auto emitAt = [&](int64_t s, Value local, Value t, Value tiles) {
+    tile(s, batch, ix.add(firstRow, local), local, column, panel, t, tiles);
+  };
+  Value one = ix.cst(1), none = ix.cst(0);
+  if (!R) {
+    Value tiles = ix.div(count, ix.cst(m));
+    e.loop(none, tiles, one, [&](Value t) { emitAt(m, ix.mul(t, m), t, tiles); });
+    Value done = ix.mul(tiles, m), rest = ix.sub(count, done);
+    for (int64_t s : {4, 2, 1}) {
+      if (s >= m)
+        continue;
+      Value fits = ix.cmp(arith::CmpIPredicate::sge, rest, ix.cst(s));
+      e.ifThen(fits, [&] { emitAt(s, done, none, one); });
+      Value used = ix.select(fits, ix.cst(s), none);
+      done = ix.add(done, used);
+      rest = ix.sub(rest, used);
     }
-  sizes.reset(0);
+    return;
+  }
+  // Sizes that occur in whole chunks and in the last one.
   SmallVector<int64_t> cases;
   for (int64_t s = 1; s <= m; ++s)
-    if (sizes.test(s))
-      cases.push_back(s);
+    for (int64_t c : {std::min(chunk, *R), *R % chunk}) {
+      int64_t t = (c + m - 1) / m;
+      if (c > 0 && !llvm::is_contained(cases, s) && (c / t == s || (c % t && c / t + 1 == s)))
+        cases.push_back(s);
+    }
   if (cases.empty())
     return;
-  e.loop(ix.cst(0), tiles, ix.cst(1), [&](Value t) {
+  Value tiles = ix.ceilDiv(count, m), base = ix.div(count, ix.max(tiles, one));
+  Value larger = ix.sub(count, ix.mul(tiles, base));
+  e.loop(none, tiles, one, [&](Value t) {
     Value local = ix.add(ix.mul(t, base), ix.min(t, larger));
     Value isLarger = ix.cmp(arith::CmpIPredicate::slt, t, larger);
     Value size = ix.select(isLarger, ix.add(base, 1), base);
-    Value row = ix.add(firstRow, local);
-    auto emitCase = [&](int64_t s) { tile(s, batch, row, local, column, panel, t, tiles); };
+    for (size_t i = 0; i + 1 < cases.size(); ++i)
+      e.ifThen(ix.cmp(arith::CmpIPredicate::eq, size, ix.cst(cases[i])),
+               [&] { emitAt(cases[i], local, t, tiles); });
     if (cases.size() == 1)
-      return emitCase(cases[0]);
-    auto sw = scf::IndexSwitchOp::create(e.b, e.loc, TypeRange{}, size,
-                                         ArrayRef<int64_t>(cases).drop_back(), cases.size() - 1);
-    OpBuilder::InsertionGuard guard(e.b);
-    for (auto [i, s] : llvm::enumerate(cases)) {
-      Region &region = i + 1 == cases.size() ? sw.getDefaultRegion() : sw.getCaseRegions()[i];
-      e.b.createBlock(&region);
-      e.pushScope();
-      emitCase(s);
-      e.popScope();
-      scf::YieldOp::create(e.b, e.loc);
-    }
+      return emitAt(cases[0], local, t, tiles);
+    e.ifThen(ix.cmp(arith::CmpIPredicate::eq, size, ix.cst(cases.back())),
+             [&] { emitAt(cases.back(), local, t, tiles); });
   });
 }
 
