@@ -3,6 +3,7 @@
 #include "lathe/ir/Lathe.h"
 
 #include "mlir/IR/Builders.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
@@ -41,6 +42,18 @@ static Iterators iterators(unsigned parallel, unsigned reduction) {
 // Cost: the iteration space times the work of one point
 //===----------------------------------------------------------------------===//
 
+/// Operations that a computed element costs, an addition being 1: polynomials and
+/// divisions keep a core busy for longer.
+static int64_t workOfElement(Operation *op) {
+  return llvm::StringSwitch<int64_t>(op->getName().stripDialect())
+      .Cases({"sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+              "atanh", "pow"},
+             32)
+      .Cases({"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid"}, 16)
+      .Cases({"div", "mod", "sqrt", "rsqrt", "recip"}, 4)
+      .Default(1);
+}
+
 DimExpr defaultFlops(Operation *op) {
   auto structured = llvm::cast<StructuredOpInterface>(op);
   Iterators kinds = structured.getIterators();
@@ -63,7 +76,7 @@ DimExpr defaultFlops(Operation *op) {
   bool contraction = kind == OpClass::Gemm || kind == OpClass::Conv || kind == OpClass::Attention;
   if (kind == OpClass::Movement || kind == OpClass::Gather || kind == OpClass::Source)
     return 0;
-  DimExpr flops = contraction ? 2 : 1;
+  DimExpr flops = contraction ? 2 : workOfElement(op);
   for (const std::optional<DimExpr> &extent : extents)
     flops = flops * extent.value_or(DimExpr(1));
   return flops;

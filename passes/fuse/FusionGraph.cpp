@@ -96,4 +96,21 @@ double FusionGraph::count(ArrayRef<DimExpr> dims) const {
   return elements;
 }
 
+bool isPermutation(Operation *op) {
+  auto structured = dyn_cast<StructuredOpInterface>(op);
+  if (!structured || structured.getOpClass() != OpClass::Movement || op->getNumOperands() != 1)
+    return false;
+  AffineMap map = structured.getAccessMaps().front();
+  return map && map.isPermutation();
+}
+
+double FusionGraph::workOfElement(Operation *op) const {
+  // An index from data costs a bounds check and a dependent load.
+  if (isClass(op, OpClass::Gather))
+    return 8;
+  auto flops = cast<StructuredOpInterface>(op).getFlops().evaluate(optima);
+  double elements = std::max(1.0, count(dimsOf(op->getResult(0))));
+  return flops.ok() ? std::max(1.0, double(*flops) / elements) : 1.0;
+}
+
 } // namespace lathe::fuse

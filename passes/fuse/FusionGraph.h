@@ -56,6 +56,8 @@ public:
 
   /// Elements at the sizes that are optimised for.
   double count(llvm::ArrayRef<DimExpr> dims) const;
+  /// Operations per result element, an addition being 1.
+  double workOfElement(mlir::Operation *op) const;
 
 private:
   std::vector<mlir::Operation *> program;
@@ -83,6 +85,9 @@ Resolution resolveFreeOps(FusionGraph &graph);
 
 /// Replaces the groups by lathe.kernel ops.
 void outline(mlir::func::FuncOp func, FusionGraph &graph, const Resolution &resolution);
+
+/// Movement of one operand that permutes its dimensions.
+bool isPermutation(mlir::Operation *op);
 
 /// Same sizes, dimension by dimension.
 inline bool hasDims(mlir::Value value, const std::vector<DimExpr> &dims) {

@@ -63,10 +63,13 @@ static bool wantsMemory(Value value) {
   });
 }
 
-/// Whether `to` is `from` with dimensions split into several, none merged.
+/// Whether `to` is `from` with dimensions split into several, none merged; sizes of 1 come
+/// and go.
 static bool onlySplits(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
   size_t t = 0;
   for (const DimExpr &dim : from) {
+    if (dim == DimExpr(1))
+      continue;
     DimExpr part = 1;
     do {
       if (t == to.size())
@@ -74,36 +77,34 @@ static bool onlySplits(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
       part = part * to[t++];
     } while (part != dim);
   }
-  return t == to.size();
+  return product(std::vector<DimExpr>(to.begin() + t, to.end())) == DimExpr(1);
 }
 
-/// A map that permutes dimensions.
-static bool isPermutation(Operation *op) {
-  auto structured = dyn_cast<StructuredOpInterface>(op);
-  if (!structured || structured.getOpClass() != OpClass::Movement || op->getNumOperands() != 1)
-    return false;
-  AffineMap map = structured.getAccessMaps().front();
-  return map && map.isPermutation();
-}
-
+/// The chain of views and permutations behind the group's one output, up to the last
+/// that changes how the result lies in memory.
 static void growOutputMap(FusionGraph &graph, Group &group) {
   SmallVector<Value> outputs = graph.outputs(group);
-  if (outputs.size() != 1 || !outputs[0].hasOneUse())
+  if (outputs.size() != 1)
     return;
-  Operation *first = *outputs[0].user_begin(), *second = first;
-  bool split = isView(first) && onlySplits(dimsOf(outputs[0]), dimsOf(first->getResult(0)));
-  if (split) {
-    if (!first->getResult(0).hasOneUse())
-      return;
-    second = *first->getResult(0).user_begin();
+  SmallVector<Operation *> chain;
+  size_t taken = 0;
+  for (Value value = outputs[0]; value.hasOneUse();) {
+    Operation *next = *value.user_begin();
+    if (!graph.isFree(next))
+      break;
+    bool view = isView(next) && onlySplits(dimsOf(value), dimsOf(next->getResult(0)));
+    if (!view && !isPermutation(next))
+      break;
+    value = next->getResult(0);
+    chain.push_back(next);
+    bool appended = value.hasOneUse() && isa<StateAppendOp>(*value.user_begin());
+    if (appended || (!view && wantsMemory(value)))
+      taken = chain.size();
   }
-  if (!graph.isFree(first) || !graph.isFree(second) || !isPermutation(second) ||
-      !wantsMemory(second->getResult(0)))
-    return;
-  if (split)
-    graph.own(first, group);
-  graph.own(second, group);
-  passedRemark(second->getLoc(), "OutputMap") << "the kernel before stores its result in this order";
+  for (Operation *op : ArrayRef(chain).take_front(taken)) {
+    graph.own(op, group);
+    passedRemark(op->getLoc(), "OutputMap") << "the kernel before stores its result in this order";
+  }
 }
 
 static std::optional<RegionKind> contractionKind(Operation *op) {

@@ -22,6 +22,8 @@ namespace {
 /// Recomputation beyond this factor is refused whatever the bytes.
 constexpr double kMaxRepeats = 4;
 constexpr unsigned kMaxMovementReaders = 8;
+/// Operations that take about as long as a launch.
+constexpr double kFreeWork = 64 << 10;
 
 class Resolver {
 public:
@@ -46,7 +48,7 @@ private:
     for (OpOperand &use : op->getUses()) {
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
-        if (group->heart == user && needsMemory(*group))
+        if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use))
           readers.memory = true;
         else
           readers.groups.insert(group);
@@ -65,6 +67,17 @@ private:
   static bool needsMemory(const Group &group) {
     return group.isContraction() || group.kind == RegionKind::Scan ||
            isClass(group.heart, OpClass::Scatter) || isClass(group.heart, OpClass::Window);
+  }
+
+  /// An image of few channels is gathered pixel by pixel whatever its layout: the first
+  /// convolution reads it as the caller stores it.
+  static bool isStemPrologue(Operation *op, OpOperand &use) {
+    constexpr int64_t kMaxStemChannels = 4;
+    if (!isClass(use.getOwner(), OpClass::Conv) || use.getOperandNumber() != 0 ||
+        !isPermutation(op))
+      return false;
+    auto channels = dimsOf(op->getResult(0)).back().constant();
+    return channels && *channels <= kMaxStemChannels;
   }
 
   /// In memory already, densely: a view of it costs nothing.
@@ -113,6 +126,9 @@ private:
       reason = "more than " + std::to_string(kMaxMovementReaders) + " kernels read it";
       return false;
     }
+    // A launch costs more than a little arithmetic, however often it is repeated.
+    if (repeats * size * graph.workOfElement(op) <= kFreeWork)
+      return true;
     if (repeats > kMaxRepeats) {
       reason = "it would be computed " + std::to_string(int64_t(repeats)) + " times";
       return false;
@@ -142,9 +158,32 @@ private:
       passedRemark(op->getLoc(), "Store") << "computed and stored by a kernel that reads it";
       return;
     }
+    if (Group *sibling = findSibling(op)) {
+      graph.own(op, *sibling);
+      passedRemark(op->getLoc(), "Store") << "computed by a kernel that reads the same";
+      return;
+    }
     missedRemark(op->getLoc(), "Store") << "stored by a kernel of its own: " << reason;
     bool computes = isClass(op, OpClass::Pointwise);
     graph.create(op, computes ? RegionKind::Pointwise : RegionKind::Copy);
+  }
+
+  /// A kernel over the same sizes that reads one of the op's operands as well.
+  Group *findSibling(Operation *op) {
+    if (!isClass(op, OpClass::Pointwise))
+      return nullptr;
+    for (Value operand : op->getOperands()) {
+      if (operand.getDefiningOp() && isNumber(operand.getDefiningOp()))
+        continue;
+      for (Operation *reader : operand.getUsers()) {
+        Group *group = graph.ownerOf(reader);
+        if (group && group->kind == RegionKind::Pointwise && isClass(reader, OpClass::Pointwise) &&
+            !isClass(group->heart, OpClass::Window) && hasDims(op->getResult(0), group->space) &&
+            graph.mayOwn(op, *group))
+          return group;
+      }
+    }
+    return nullptr;
   }
 
   FusionGraph &graph;

@@ -31,6 +31,7 @@ struct SimplifyPass : ModulePass<SimplifyPass> {
       if (op.getDialectNamespace() == "lathe")
         op.getCanonicalizationPatterns(patterns, context);
     populateMovementPatterns(patterns);
+    populateAlgebraPatterns(patterns);
     populateConstantPatterns(patterns);
     FrozenRewritePatternSet frozen(std::move(patterns));
     OpPassManager cse(ModuleOp::getOperationName());

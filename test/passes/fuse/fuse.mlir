@@ -1,0 +1,98 @@
+// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+module attributes {lathe.target = "x86-64-v3"} {
+  lathe.symbol @B {min = 0, max = 64, opt = 16, multiple_of = 1, origin = "x[0]"}
+
+  // A product takes what follows it point by point.
+  // CHECK-LABEL: @epilogue
+  // CHECK: lathe.kernel "matmul_add_max_{{[0-9]+}}" gemm
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  // REMARK: fused into the contraction before it
+  func.func @epilogue(%x: tensor<?x64xf32, #lathe.t<[B, 64]>>, %w: tensor<64x64xf32>, %b: tensor<64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>> {
+    %zero = lathe.constant dense<0.0> : tensor<f32>
+    %0 = lathe.matmul %x, %w : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %1 = lathe.add %0, %b : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %2 = lathe.max %1, %zero : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<f32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    return %2 : tensor<?x64xf32, #lathe.t<[B, 64]>>
+  }
+
+  // Two values would leave the kernel: the second op stays outside, with a reason.
+  // CHECK-LABEL: @two_values
+  // CHECK: lathe.kernel "matmul_{{[0-9]+}}" gemm
+  // CHECK: lathe.kernel "exp_{{[0-9]+}}" pointwise
+  // REMARK: more than one value would leave the kernel
+  func.func @two_values(%x: tensor<?x64xf32, #lathe.t<[B, 64]>>, %w: tensor<64x64xf32>) -> (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x64xf32, #lathe.t<[B, 64]>>) {
+    %0 = lathe.matmul %x, %w : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %1 = lathe.exp %0 : tensor<?x64xf32, #lathe.t<[B, 64]>>
+    return %0, %1 : tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x64xf32, #lathe.t<[B, 64]>>
+  }
+
+  // An operand that depends on the product through another kernel.
+  // CHECK-LABEL: @cycle
+  // CHECK: "matmul_{{[0-9]+}}" gemm
+  // CHECK: "reduce_mul_{{[0-9]+}}" reduction
+  // REMARK: an operand depends on its result through another kernel
+  func.func @cycle(%x: tensor<?x64xf32, #lathe.t<[B, 64]>>, %w: tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>> {
+    %0 = lathe.matmul %x, %w : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %1 = lathe.reduce %0 {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = true} : (tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x1xf32, #lathe.t<[B, 1]>>
+    %2 = lathe.mul %0, %1 : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x1xf32, #lathe.t<[B, 1]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    return %2 : tensor<?x64xf32, #lathe.t<[B, 64]>>
+  }
+
+  // The result is split into heads and stored in their order at once.
+  // CHECK-LABEL: @output_map
+  // CHECK: gemm {{.*}} -> (tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>)
+  // CHECK: lathe.reshape
+  // CHECK: lathe.transpose
+  // CHECK: attention
+  // REMARK: the kernel before stores its result in this order
+  lathe.symbol @S {min = 1, max = 64, opt = 16, multiple_of = 1, origin = "x[1]"}
+  func.func @output_map(%x: tensor<?x?x64xf32, #lathe.t<[B, S, 64]>>, %w: tensor<64x64xf32>) -> tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>> {
+    %0 = lathe.matmul %x, %w : (tensor<?x?x64xf32, #lathe.t<[B, S, 64]>>, tensor<64x64xf32>) -> tensor<?x?x64xf32, #lathe.t<[B, S, 64]>>
+    %1 = lathe.reshape %0 : (tensor<?x?x64xf32, #lathe.t<[B, S, 64]>>) -> tensor<?x?x4x16xf32, #lathe.t<[B, S, 4, 16]>>
+    %2 = lathe.transpose %1 {perm = array<i64: 0, 2, 1, 3>} : (tensor<?x?x4x16xf32, #lathe.t<[B, S, 4, 16]>>) -> tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>
+    %3 = lathe.attention %2, %2, %2 {scale = 0.25 : f64} : (tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>, tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>, tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>) -> tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>
+    return %3 : tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>
+  }
+
+  // Rows: softmax is one kernel; the sum that feeds it is stored on the way.
+  // CHECK-LABEL: @rows
+  // CHECK: %{{.*}}:2 = lathe.kernel "reduce_add_sub_exp_{{[0-9]+}}" reduction
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  func.func @rows(%x: tensor<?x64xf32, #lathe.t<[B, 64]>>, %y: tensor<?x64xf32, #lathe.t<[B, 64]>>) -> (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x64xf32, #lathe.t<[B, 64]>>) {
+    %0 = lathe.add %x, %y : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %m = lathe.reduce %0 {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = true} : (tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x1xf32, #lathe.t<[B, 1]>>
+    %d = lathe.sub %0, %m : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x1xf32, #lathe.t<[B, 1]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %e = lathe.exp %d : tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %s = lathe.reduce %e {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = true} : (tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x1xf32, #lathe.t<[B, 1]>>
+    %z = lathe.div %e, %s : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x1xf32, #lathe.t<[B, 1]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    return %0, %z : tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x64xf32, #lathe.t<[B, 64]>>
+  }
+
+  // Movement is an index map of its reader.
+  // CHECK-LABEL: @movement
+  // CHECK: lathe.kernel "add_{{[0-9]+}}" pointwise
+  // CHECK: lathe.transpose
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  func.func @movement(%x: tensor<64x?xf32, #lathe.t<[64, B]>>, %y: tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>> {
+    %0 = lathe.transpose %x {perm = array<i64: 1, 0>} : (tensor<64x?xf32, #lathe.t<[64, B]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %1 = lathe.add %0, %y : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    return %1 : tensor<?x64xf32, #lathe.t<[B, 64]>>
+  }
+
+  // A reshape between kernels is a view.
+  // CHECK-LABEL: @view
+  // CHECK: %[[K:.*]] = lathe.kernel
+  // CHECK: %[[V:.*]] = lathe.reshape %[[K]]
+  // CHECK: gemm (%{{.*}} = %[[V]]
+  func.func @view(%x: tensor<?x8x8xf32, #lathe.t<[B, 8, 8]>>, %w: tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>> {
+    %0 = lathe.exp %x : tensor<?x8x8xf32, #lathe.t<[B, 8, 8]>>
+    %1 = lathe.reshape %0 : (tensor<?x8x8xf32, #lathe.t<[B, 8, 8]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    %2 = lathe.matmul %1, %w : (tensor<?x64xf32, #lathe.t<[B, 64]>>, tensor<64x64xf32>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
+    return %2 : tensor<?x64xf32, #lathe.t<[B, 64]>>
+  }
+}

@@ -1,0 +1,2 @@
+module attributes {lathe.options = {targets = ["sparc"]}} {
+}

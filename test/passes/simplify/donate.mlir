@@ -1,0 +1,47 @@
+// RUN: %lathe-opt --lathe-donate --split-input-file --verify-diagnostics %s | FileCheck %s
+
+// CHECK: lathe.state @past
+// CHECK-SAME: axis = 1 : i64, input = "past", length = "P", output = "present"
+// CHECK-SAME: type = tensor<2x32xf32>
+// CHECK: func.func @main(%arg0: tensor<2x1xf32> {lathe.name = "new"}) -> (tensor<2x?xf32, {{.*}}> {lathe.name = "y"})
+// CHECK: %[[P:.*]] = lathe.state_append @past, %arg0 : (tensor<2x1xf32>) -> tensor<2x?xf32, #lathe.t<[2, P + 1], layout = #lathe.phys<[2, 32]>>>
+// CHECK: lathe.slice %[[P]]
+module attributes {lathe.options = {donate = ["past=present"]}} {
+  lathe.symbol @P {min = 0, max = 32, opt = 8, multiple_of = 1, origin = "past[1]"}
+  func.func @main(%past: tensor<2x?xf32, #lathe.t<[2, P]>> {lathe.name = "past"}, %new: tensor<2x1xf32> {lathe.name = "new"}) -> (tensor<2x?xf32, #lathe.t<[2, P + 1]>> {lathe.name = "present"}, tensor<2x1xf32> {lathe.name = "y"}) {
+    %p = lathe.concat %past, %new {axis = 1 : i64} : (tensor<2x?xf32, #lathe.t<[2, P]>>, tensor<2x1xf32>) -> tensor<2x?xf32, #lathe.t<[2, P + 1]>>
+    %0 = lathe.slice %p {starts = [#lathe.dim<0>, #lathe.dim<P>], steps = array<i64: 1, 1>} : (tensor<2x?xf32, #lathe.t<[2, P + 1]>>) -> tensor<2x1xf32>
+    return %p, %0 : tensor<2x?xf32, #lathe.t<[2, P + 1]>>, tensor<2x1xf32>
+  }
+}
+
+// -----
+
+module attributes {lathe.options = {donate = ["past=present"]}} {
+  lathe.symbol @P {min = 0, max = -1, opt = 8, multiple_of = 1, origin = "past[1]"}
+  // expected-error @below {{the capacity is the upper bound of 'P', which has none}}
+  func.func @main(%past: tensor<2x?xf32, #lathe.t<[2, P]>> {lathe.name = "past"}, %new: tensor<2x1xf32>) -> (tensor<2x?xf32, #lathe.t<[2, P + 1]>> {lathe.name = "present"}) {
+    %p = lathe.concat %past, %new {axis = 1 : i64} : (tensor<2x?xf32, #lathe.t<[2, P]>>, tensor<2x1xf32>) -> tensor<2x?xf32, #lathe.t<[2, P + 1]>>
+    return %p : tensor<2x?xf32, #lathe.t<[2, P + 1]>>
+  }
+}
+
+// -----
+
+module attributes {lathe.options = {donate = ["past=present"]}} {
+  lathe.symbol @P {min = 0, max = 32, opt = 8, multiple_of = 1, origin = "past[1]"}
+  // expected-error @below {{is not the input followed by something new}}
+  func.func @main(%past: tensor<2x?xf32, #lathe.t<[2, P]>> {lathe.name = "past"}, %new: tensor<2x1xf32>) -> (tensor<2x?xf32, #lathe.t<[2, P + 1]>> {lathe.name = "present"}) {
+    %p = lathe.concat %new, %past {axis = 1 : i64} : (tensor<2x1xf32>, tensor<2x?xf32, #lathe.t<[2, P]>>) -> tensor<2x?xf32, #lathe.t<[2, P + 1]>>
+    return %p : tensor<2x?xf32, #lathe.t<[2, P + 1]>>
+  }
+}
+
+// -----
+
+module attributes {lathe.options = {donate = ["past=nothing"]}} {
+  // expected-error @below {{has no such output}}
+  func.func @main(%past: tensor<2xf32> {lathe.name = "past"}) -> (tensor<2xf32> {lathe.name = "present"}) {
+    return %past : tensor<2xf32>
+  }
+}

@@ -1,0 +1,64 @@
+// RUN: %lathe-opt --lathe-recognize-attention %s | FileCheck %s
+// RUN: %lathe-opt --lathe-recognize-attention --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+// Grouped heads, the scale on the scores, an added mask, a guard against rows of NaN.
+// CHECK-LABEL: @grouped
+// CHECK: lathe.attention %arg0, %arg1, %arg2, %arg3 {scale = 2.500000e-01 : f64, zero_masked_rows}
+func.func @grouped(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x16xf32>, %mask: tensor<2x1x4x6xf32>) -> tensor<2x8x4x16xf32> {
+  %k0 = lathe.reshape %k : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x6x16xf32>
+  %k1 = lathe.broadcast_to %k0 : (tensor<2x2x1x6x16xf32>) -> tensor<2x2x4x6x16xf32>
+  %k2 = lathe.reshape %k1 : (tensor<2x2x4x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %v0 = lathe.reshape %v : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x6x16xf32>
+  %v1 = lathe.broadcast_to %v0 : (tensor<2x2x1x6x16xf32>) -> tensor<2x2x4x6x16xf32>
+  %v2 = lathe.reshape %v1 : (tensor<2x2x4x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %s = lathe.matmul %q, %k2 {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %c = lathe.constant dense<0.25> : tensor<f32>
+  %m = lathe.mul %s, %c : (tensor<2x8x4x6xf32>, tensor<f32>) -> tensor<2x8x4x6xf32>
+  %a = lathe.add %m, %mask : (tensor<2x8x4x6xf32>, tensor<2x1x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %p = lathe.softmax %a {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %n = lathe.is_nan %p : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xi1>
+  %zero = lathe.constant dense<0.0> : tensor<f32>
+  %g = lathe.select %n, %zero, %p : (tensor<2x8x4x6xi1>, tensor<f32>, tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %g, %v2 : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+
+// The scale split between queries and keys, keys transposed first.
+// CHECK-LABEL: @split_scale
+// CHECK: lathe.attention %arg0, %arg1, %arg2 {scale = 2.500000e-01 : f64}
+func.func @split_scale(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32> {
+  %c = lathe.constant dense<0.5> : tensor<f32>
+  %q0 = lathe.mul %q, %c : (tensor<2x8x4x16xf32>, tensor<f32>) -> tensor<2x8x4x16xf32>
+  %kt = lathe.transpose %k {perm = array<i64: 0, 1, 3, 2>} : (tensor<2x8x6x16xf32>) -> tensor<2x8x16x6xf32>
+  %k0 = lathe.mul %kt, %c : (tensor<2x8x16x6xf32>, tensor<f32>) -> tensor<2x8x16x6xf32>
+  %s = lathe.matmul %q0, %k0 : (tensor<2x8x4x16xf32>, tensor<2x8x16x6xf32>) -> tensor<2x8x4x6xf32>
+  %p = lathe.softmax %s {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+
+// Something between scores and softmax that attention does not know.
+// CHECK-LABEL: @tanh
+// CHECK-NOT: lathe.attention
+// REMARK: not recognised as attention: the scores are no product of queries and keys
+func.func @tanh(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32> {
+  %s = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %t = lathe.tanh %s : tensor<2x8x4x6xf32>
+  %p = lathe.softmax %t {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+
+// An attention whose heads are repeated in memory.
+// CHECK-LABEL: @repeated
+// CHECK: lathe.attention %arg0, %arg1, %arg2
+func.func @repeated(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x16xf32>) -> tensor<2x8x4x16xf32> {
+  %k0 = lathe.reshape %k : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x6x16xf32>
+  %k1 = lathe.broadcast_to %k0 : (tensor<2x2x1x6x16xf32>) -> tensor<2x2x4x6x16xf32>
+  %k2 = lathe.reshape %k1 : (tensor<2x2x4x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %v0 = lathe.reshape %v : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x6x16xf32>
+  %v1 = lathe.broadcast_to %v0 : (tensor<2x2x1x6x16xf32>) -> tensor<2x2x4x6x16xf32>
+  %v2 = lathe.reshape %v1 : (tensor<2x2x4x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %y = lathe.attention %q, %k2, %v2 {scale = 0.25 : f64} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}

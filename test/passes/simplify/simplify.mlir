@@ -1,0 +1,99 @@
+// RUN: %lathe-opt --lathe-simplify %s | FileCheck %s
+
+lathe.symbol @B {min = 0, max = 64, opt = 1, multiple_of = 1, origin = "x[0]"}
+
+// CHECK-LABEL: @transposes
+// CHECK-NEXT: return %arg0
+func.func @transposes(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = lathe.transpose %x {perm = array<i64: 1, 0>} : (tensor<2x3xf32>) -> tensor<3x2xf32>
+  %1 = lathe.transpose %0 {perm = array<i64: 1, 0>} : (tensor<3x2xf32>) -> tensor<2x3xf32>
+  return %1 : tensor<2x3xf32>
+}
+
+// CHECK-LABEL: @transpose_of_ones
+// CHECK-NEXT: lathe.reshape %arg0
+func.func @transpose_of_ones(%x: tensor<2x1x3xf32>) -> tensor<1x2x3xf32> {
+  %0 = lathe.transpose %x {perm = array<i64: 1, 0, 2>} : (tensor<2x1x3xf32>) -> tensor<1x2x3xf32>
+  return %0 : tensor<1x2x3xf32>
+}
+
+// CHECK-LABEL: @transpose_into_matmul
+// CHECK-NEXT: lathe.matmul %arg0, %arg1 {transpose_b}
+func.func @transpose_into_matmul(%a: tensor<4x8xf32>, %b: tensor<5x8xf32>) -> tensor<4x5xf32> {
+  %0 = lathe.transpose %b {perm = array<i64: 1, 0>} : (tensor<5x8xf32>) -> tensor<8x5xf32>
+  %1 = lathe.matmul %a, %0 : (tensor<4x8xf32>, tensor<8x5xf32>) -> tensor<4x5xf32>
+  return %1 : tensor<4x5xf32>
+}
+
+// CHECK-LABEL: @drop_broadcast
+// CHECK-NEXT: lathe.add %arg0, %arg1
+func.func @drop_broadcast(%x: tensor<?x4xf32, #lathe.t<[B, 4]>>, %c: tensor<4xf32>) -> tensor<?x4xf32, #lathe.t<[B, 4]>> {
+  %0 = lathe.broadcast_to %c : (tensor<4xf32>) -> tensor<?x4xf32, #lathe.t<[B, 4]>>
+  %1 = lathe.add %x, %0 : (tensor<?x4xf32, #lathe.t<[B, 4]>>, tensor<?x4xf32, #lathe.t<[B, 4]>>) -> tensor<?x4xf32, #lathe.t<[B, 4]>>
+  return %1 : tensor<?x4xf32, #lathe.t<[B, 4]>>
+}
+
+// CHECK-LABEL: @fold_constants
+// CHECK-NEXT: lathe.constant dense<[5.000000e+00, 7.000000e+00]>
+func.func @fold_constants() -> tensor<2xf32> {
+  %a = lathe.constant dense<[2.0, 3.0]> : tensor<2xf32>
+  %b = lathe.constant dense<[3.0, 4.0]> : tensor<2xf32>
+  %0 = lathe.add %a, %b : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+  return %0 : tensor<2xf32>
+}
+
+// CHECK-LABEL: @fold_dim_value
+// CHECK-NEXT: lathe.constant dense<[2, 12]> : tensor<2xi64>
+func.func @fold_dim_value() -> tensor<2xi64> {
+  %0 = lathe.dim_value {dims = [#lathe.dim<2>, #lathe.dim<12>]} : () -> tensor<2xi64>
+  return %0 : tensor<2xi64>
+}
+
+// CHECK-LABEL: @reduce_of_ones
+// CHECK-NEXT: lathe.reshape %arg0
+func.func @reduce_of_ones(%x: tensor<4x1xf32>) -> tensor<4xf32> {
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = false} : (tensor<4x1xf32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// CHECK-LABEL: @slice_of_concat
+// CHECK-NEXT: return %arg1
+func.func @slice_of_concat(%x: tensor<2x3xf32>, %y: tensor<2x5xf32>) -> tensor<2x5xf32> {
+  %0 = lathe.concat %x, %y {axis = 1 : i64} : (tensor<2x3xf32>, tensor<2x5xf32>) -> tensor<2x8xf32>
+  %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<3>], steps = array<i64: 1, 1>} : (tensor<2x8xf32>) -> tensor<2x5xf32>
+  return %1 : tensor<2x5xf32>
+}
+
+// CHECK-LABEL: @cast_back
+// CHECK-NEXT: return %arg0
+func.func @cast_back(%x: tensor<4xbf16>) -> tensor<4xbf16> {
+  %0 = lathe.cast %x : (tensor<4xbf16>) -> tensor<4xf32>
+  %1 = lathe.cast %0 : (tensor<4xf32>) -> tensor<4xbf16>
+  return %1 : tensor<4xbf16>
+}
+
+// A detour through a narrower type rounds and stays.
+// CHECK-LABEL: @cast_narrow
+// CHECK-COUNT-2: lathe.cast
+func.func @cast_narrow(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %0 = lathe.cast %x : (tensor<4xf32>) -> tensor<4xbf16>
+  %1 = lathe.cast %0 : (tensor<4xbf16>) -> tensor<4xf32>
+  return %1 : tensor<4xf32>
+}
+
+// CHECK-LABEL: @power
+// CHECK-NEXT: lathe.mul %arg0, %arg0
+func.func @power(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %two = lathe.constant dense<2.0> : tensor<f32>
+  %0 = lathe.pow %x, %two : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
+
+// x + 0 changes the sign of -0.0 and stays.
+// CHECK-LABEL: @add_zero
+// CHECK: lathe.add
+func.func @add_zero(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = lathe.constant dense<0.0> : tensor<f32>
+  %0 = lathe.add %x, %zero : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  return %0 : tensor<4xf32>
+}
