@@ -166,7 +166,7 @@ private:
         continue;
       if (sensitivity.empty())
         sensitivity = sensitivityOf(body, inputs, symbols, *want);
-      what = checkOne(got, (*want)[i], 16 * sensitivity[i]);
+      what = checkOne(got, (*want)[i], 32 * sensitivity[i]);
       if (what.empty())
         continue;
       wrong.push_back({next, tap.name, tap.config ? tap.config : "", tap.nodes ? tap.nodes : "",
@@ -215,11 +215,14 @@ private:
       worst = std::max(worst, error);
       return "";
     }
-    char text[160];
+    char text[200];
     bool real = isFloat(want.dtype);
-    std::snprintf(text, sizeof text, "worst at %lld: %.9g, the reference has %.9g",
+    std::snprintf(text, sizeof text,
+                  "worst at %lld: %.9g, the reference has %.9g; %.2g of the largest value, %.2g "
+                  "are allowed",
                   static_cast<long long>(at), real ? got.real(at) : double(got.integer(at)),
-                  real ? want.real(at) : double(want.integer(at)));
+                  real ? want.real(at) : double(want.integer(at)), error,
+                  boundOf(want.dtype) + slack);
     return text;
   }
 
