@@ -180,7 +180,18 @@ static NodeAttr toAttribute(const onnx::AttributeProto &proto, const DataSource 
   using P = onnx::AttributeProto;
   NodeAttr attr;
   attr.name = proto.name();
-  switch (proto.type()) {
+  auto type = proto.type();
+  if (type == P::UNDEFINED) // as some function bodies leave it
+    type = proto.has_t()              ? P::TENSOR
+           : proto.has_i()            ? P::INT
+           : proto.has_f()            ? P::FLOAT
+           : proto.has_s()            ? P::STRING
+           : proto.has_g()            ? P::GRAPH
+           : proto.ints_size() > 0    ? P::INTS
+           : proto.floats_size() > 0  ? P::FLOATS
+           : proto.strings_size() > 0 ? P::STRINGS
+                                      : type;
+  switch (type) {
   case P::INT:
     attr.kind = NodeAttr::Int;
     attr.ints = {proto.i()};
@@ -215,7 +226,7 @@ static NodeAttr toAttribute(const onnx::AttributeProto &proto, const DataSource 
     break;
   default:
     attr.kind = NodeAttr::Other;
-    attr.strings = {onnx::AttributeProto_AttributeType_Name(proto.type())};
+    attr.strings = {onnx::AttributeProto_AttributeType_Name(type)};
     break;
   }
   return attr;

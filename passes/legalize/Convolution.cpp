@@ -21,23 +21,6 @@ std::optional<Ints> kernelOf(Node &n, Value w) {
   return kernel;
 }
 
-Value convOf(Node &n, Value x, Value w) {
-  if (!x || !w)
-    return {};
-  if (rankOf(x) < 3 || rankOf(w) != rankOf(x))
-    return n.e.fail("input and weights have ranks " + llvm::Twine(rankOf(x)) + " and " + llvm::Twine(rankOf(w)));
-  std::optional<Ints> kernel = kernelOf(n, w);
-  std::optional<Window> window = kernel ? windowOf(n, x, *kernel) : std::nullopt;
-  if (!window)
-    return {};
-  int64_t group = n.intAttr("group", 1);
-  if (group < 1)
-    return n.e.fail("group is not positive");
-  n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
-  return n.e.infer<ConvOp>(x, w, window->strides, window->pads, window->dilations, uint64_t(group),
-                           ConvLayout::ChannelsFirst);
-}
-
 LogicalResult conv(Node &n) {
   Value y = convOf(n, n.in(0), n.in(1));
   if (y && n.has(2))
@@ -147,6 +130,23 @@ LogicalResult convTranspose(Node &n) {
 }
 
 } // namespace
+
+Value convOf(Node &n, Value x, Value w) {
+  if (!x || !w)
+    return {};
+  if (rankOf(x) < 3 || rankOf(w) != rankOf(x))
+    return n.e.fail("input and weights have ranks " + llvm::Twine(rankOf(x)) + " and " + llvm::Twine(rankOf(w)));
+  std::optional<Ints> kernel = kernelOf(n, w);
+  std::optional<Window> window = kernel ? windowOf(n, x, *kernel) : std::nullopt;
+  if (!window)
+    return {};
+  int64_t group = n.intAttr("group", 1);
+  if (group < 1)
+    return n.e.fail("group is not positive");
+  n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
+  return n.e.infer<ConvOp>(x, w, window->strides, window->pads, window->dilations, uint64_t(group),
+                           ConvLayout::ChannelsFirst);
+}
 
 void addConvolutions(Handlers &h) {
   h["Conv"] = conv;

@@ -52,7 +52,7 @@ Value Emitter::ints(ArrayRef<int64_t> values, ArrayRef<int64_t> shape, Type elem
   unsigned width = element.getIntOrFloatBitWidth();
   for (int64_t v : values)
     elements.push_back(APInt(width, uint64_t(v), true, true));
-  return ConstantOp::create(b, loc, cast<TypedAttr>(DenseElementsAttr::get(type, elements)));
+  return table(DenseElementsAttr::get(type, elements));
 }
 
 Value Emitter::floats(ArrayRef<double> values, ArrayRef<int64_t> shape, Type element) {
@@ -65,12 +65,16 @@ Value Emitter::floats(ArrayRef<double> values, ArrayRef<int64_t> shape, Type ele
     number.convert(semantics, APFloat::rmNearestTiesToEven, &lost);
     elements.push_back(number);
   }
-  auto dense = DenseElementsAttr::get(type, elements);
+  return table(DenseElementsAttr::get(type, elements));
+}
+
+/// A constant; long ones become weights, as those of the model do.
+Value Emitter::table(DenseElementsAttr dense) {
   auto &weights = b.getContext()->getOrLoadDialect<LatheDialect>()->weights();
-  // Long tables become weights, as those of the model do.
+  auto type = llvm::cast<RankedTensorType>(dense.getType());
   if (Result<std::vector<std::byte>> bytes = constantBytes(dense, weights))
     return ConstantOp::create(b, loc, constantAttr(type, *bytes, weights));
-  return ConstantOp::create(b, loc, cast<TypedAttr>(dense));
+  return ConstantOp::create(b, loc, llvm::cast<TypedAttr>(dense));
 }
 
 Value Emitter::dimScalar(const DimExpr &dim, Type element) { return dimTensor({dim}, {}, element); }
@@ -188,6 +192,8 @@ Value Emitter::reduce(Value x, ReduceKind kind, ArrayRef<int64_t> axes, bool kee
 Value Emitter::mean(Value x, ArrayRef<int64_t> axes, bool keepdims) {
   if (!x)
     return {};
+  if (Type element = elementTypeOf(x); isNarrow(element))
+    return cast(mean(cast(x, b.getF32Type()), axes, keepdims), element);
   Dims dims = dimsOf(x);
   DimExpr count = 1;
   for (int64_t axis : axes) {

@@ -85,7 +85,8 @@ public:
   mlir::Value concat(llvm::ArrayRef<mlir::Value> xs, int64_t axis);
   mlir::Value iota(const Dims &dims, int64_t axis, mlir::Type element);
   mlir::Value reduce(mlir::Value x, ReduceKind kind, llvm::ArrayRef<int64_t> axes, bool keepdims = true);
-  /// Sum divided by the number of elements.
+  /// Sum divided by the number of elements; sums of narrow floats are kept in f32,
+  /// where they neither overflow nor round.
   mlir::Value mean(mlir::Value x, llvm::ArrayRef<int64_t> axes, bool keepdims = true);
   mlir::Value matmul(mlir::Value a, mlir::Value b, bool transposeA = false, bool transposeB = false);
   mlir::Value unsqueeze(mlir::Value x, llvm::ArrayRef<int64_t> axes);
@@ -101,6 +102,7 @@ public:
   mlir::Value fail(llvm::Twine why);
 
 private:
+  mlir::Value table(mlir::DenseElementsAttr dense);
   static bool isNull(mlir::Value v) { return !v; }
   static bool isNull(const std::vector<mlir::Value> &vs) { return llvm::is_contained(vs, mlir::Value()); }
   static bool isNull(llvm::ArrayRef<mlir::Value> vs) { return llvm::is_contained(vs, mlir::Value()); }
@@ -111,6 +113,8 @@ private:
 };
 
 inline int64_t rankOf(mlir::Value v) { return llvm::cast<TensorType>(v.getType()).getRank(); }
+/// Floats of 16 bits and less.
+inline bool isNarrow(mlir::Type t) { return llvm::isa<mlir::FloatType>(t) && t.getIntOrFloatBitWidth() < 32; }
 inline bool isFloat(mlir::Type t) { return llvm::isa<mlir::FloatType>(t); }
 inline bool isInt(mlir::Type t) { return t.isInteger() && !t.isInteger(1); }
 

@@ -53,9 +53,11 @@ static const Handlers &handlers() {
     addPooling(h);
     addNormalizations(h);
     addAttention(h);
+    addGridSample(h);
     addQuantization(h);
     addRecurrent(h);
     addResize(h);
+    addSequence(h);
     return h;
   }();
   return all;

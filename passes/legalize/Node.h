@@ -112,9 +112,11 @@ void addConvolutions(Handlers &);
 void addPooling(Handlers &);
 void addNormalizations(Handlers &);
 void addAttention(Handlers &);
+void addGridSample(Handlers &);
 void addQuantization(Handlers &);
 void addRecurrent(Handlers &);
 void addResize(Handlers &);
+void addSequence(Handlers &);
 
 /// Computes a node whose operands are known on the host; success when it did.
 /// It leaves no trace otherwise.

@@ -63,6 +63,10 @@ struct Normalized {
   Value y, mean, inverse;
 };
 Normalized normalize(Emitter &e, Value x, ArrayRef<int64_t> axes, double epsilon) {
+  if (Type element = x ? elementTypeOf(x) : Type(); element && isNarrow(element)) {
+    Normalized wide = normalize(e, e.cast(x, e.b.getF32Type()), axes, epsilon);
+    return {e.cast(wide.y, element), e.cast(wide.mean, element), e.cast(wide.inverse, element)};
+  }
   Value mean = e.mean(x, axes);
   Value centred = e.sub(x, mean);
   Value variance = e.mean(e.mul(centred, centred), axes);
@@ -195,12 +199,15 @@ LogicalResult lpNorm(Node &n) {
   std::optional<int64_t> axis = x ? n.axis(n.intAttr("axis", -1), rankOf(x)) : std::nullopt;
   if (!axis)
     return failure();
+  Type element = elementTypeOf(x);
+  if (isNarrow(element))
+    x = e.cast(x, e.b.getF32Type());
   Value norm = n.intAttr("p", 2) == 1
                    ? e.reduce(e.unary<AbsOp>(x), ReduceKind::Sum, {*axis})
                    : e.unary<SqrtOp>(e.reduce(e.mul(x, x), ReduceKind::Sum, {*axis}));
   // A zero vector stays one.
   Value zero = e.compare(norm, 0.0, Predicate::Eq);
-  return n.done(e.select(zero, e.like(x, 0), e.div(x, norm)));
+  return n.done(e.cast(e.select(zero, e.like(x, 0), e.div(x, norm)), element));
 }
 
 /// x / (bias + alpha / size * sum of squares over `size` channels) ^ beta.
@@ -228,9 +235,12 @@ LogicalResult meanVariance(Node &n) {
   std::optional<Ints> axes = x ? n.axes(n.intsAttr("axes").value_or(Ints{0, 2, 3}), rankOf(x)) : std::nullopt;
   if (!axes)
     return failure();
+  Type element = elementTypeOf(x);
+  if (isNarrow(element))
+    x = e.cast(x, e.b.getF32Type());
   Value centred = e.sub(x, e.mean(x, *axes));
   Value deviation = e.unary<SqrtOp>(e.mean(e.mul(centred, centred), *axes));
-  return n.done(e.div(centred, e.add(deviation, 1e-9)));
+  return n.done(e.cast(e.div(centred, e.add(deviation, 1e-9)), element));
 }
 
 } // namespace

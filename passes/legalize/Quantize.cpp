@@ -5,7 +5,7 @@
 // to the type's range. Scales are operands, so they may be run-time values.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Windows.h"
 
 #include <cmath>
 
@@ -129,12 +129,40 @@ LogicalResult qLinearMatmul(Node &n) {
   return n.done(roundTo(e, ratio, rows(target), elementTypeOf(target)));
 }
 
+/// The same for a convolution: x, its scale and zero point, w, its scale and zero
+/// point (one a channel at most), y's scale and zero point, and a bias in i32.
+LogicalResult qLinearConv(Node &n) {
+  Emitter &e = n.e;
+  Type i32 = e.b.getI32Type(), f32 = e.b.getF32Type();
+  Value x = n.in(0), w = n.in(3), target = n.in(7);
+  if (!x || !w || !target)
+    return failure();
+  int64_t rank = rankOf(x);
+  auto number = [&](unsigned i, Type element) { return e.reshape(e.cast(n.in(i), element), {}); };
+  // One value a channel of the result, along dimension `axis` of the operand.
+  auto channels = [&](unsigned i, Type element, int64_t axis) -> Value {
+    Value p = e.cast(n.in(i), element);
+    if (!p || rankOf(p) == 0 || dimOf(p, 0) == DimExpr(1))
+      return e.reshape(p, {});
+    Dims dims(rank, DimExpr(1));
+    dims[axis] = dimOf(p, 0);
+    return e.reshape(p, dims);
+  };
+  Value y = convOf(n, e.sub(e.cast(x, i32), number(2, i32)), e.sub(e.cast(w, i32), channels(5, i32, 0)));
+  if (n.has(8))
+    y = e.add(y, perChannel(e, n.in(8), rank));
+  Value scaled = e.mul(e.cast(y, f32), e.mul(number(1, f32), channels(4, f32, 1)));
+  Value ratio = e.div(scaled, number(6, f32));
+  return n.done(roundTo(e, ratio, e.reshape(target, {}), elementTypeOf(target)));
+}
+
 } // namespace
 
 void addQuantization(Handlers &h) {
   h["QuantizeLinear"] = quantize;
   h["DequantizeLinear"] = dequantize;
   h["QLinearMatMul"] = qLinearMatmul;
+  h["QLinearConv"] = qLinearConv;
 }
 
 } // namespace lathe::legal

@@ -56,12 +56,14 @@ template <ReduceKind K> Value reduceExtreme(Emitter &e, Value x, const Axes &a) 
 Value reduceL1(Emitter &e, Value x, const Axes &a) { return reduceSum(e, e.unary<AbsOp>(x), a); }
 Value reduceSumSquare(Emitter &e, Value x, const Axes &a) { return reduceSum(e, e.mul(x, x), a); }
 
-/// Integers go through f64, as the root is no integer op.
+/// Integers go through f64, as the root is no integer op; narrow floats through
+/// f32, so that what is summed neither overflows nor rounds.
 Value viaFloat(Emitter &e, Value x, llvm::function_ref<Value(Value)> formula) {
   Type element = elementTypeOf(x);
-  if (isFloat(element))
+  if (isFloat(element) && !isNarrow(element))
     return formula(x);
-  return e.cast(formula(e.cast(x, e.b.getF64Type())), element);
+  Type wide = isFloat(element) ? Type(e.b.getF32Type()) : Type(e.b.getF64Type());
+  return e.cast(formula(e.cast(x, wide)), element);
 }
 Value reduceL2(Emitter &e, Value x, const Axes &a) {
   return viaFloat(e, x, [&](Value v) { return e.unary<SqrtOp>(reduceSumSquare(e, v, a)); });

@@ -65,6 +65,9 @@ inline mlir::Value perChannel(Emitter &e, mlir::Value v, int64_t rank) {
   return e.reshape(v, dims);
 }
 
+/// The convolution that the node's attributes describe, without bias.
+mlir::Value convOf(Node &n, mlir::Value x, mlir::Value w);
+
 } // namespace lathe::legal
 
 #endif // LATHE_PASSES_LEGALIZE_WINDOWS_H
