@@ -357,6 +357,16 @@ std::string run_emulated_words(void (*kernel)(Params...), dim3 grid, dim3 block,
   });
 }
 
+/// The same with a pointer to each parameter, as cuLaunchKernel takes them.
+template <class... Params>
+std::string run_emulated_parameters(void (*kernel)(Params...), dim3 grid, dim3 block,
+                                    size_t sharedBytes, void **parameters) {
+  unsigned long long words[sizeof...(Params)];
+  for (size_t i = 0; i < sizeof...(Params); ++i)
+    std::memcpy(&words[i], parameters[i], sizeof words[i]);
+  return run_emulated_words(kernel, grid, block, sharedBytes, words);
+}
+
 /// Runs a kernel; "" or what went wrong.
 template <class... Params, class... Args>
 std::string run_emulated(void (*kernel)(Params...), dim3 grid, dim3 block, size_t sharedBytes,
