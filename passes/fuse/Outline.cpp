@@ -114,7 +114,11 @@ private:
 void outline(func::FuncOp func, FusionGraph &graph, const Resolution &resolution) {
   Block &block = func.getBody().front();
   // A later group sees the results of earlier kernels in the place of their members.
+  SmallVector<Group *> groups;
   for (const std::unique_ptr<Group> &group : graph.groups())
+    groups.push_back(group.get());
+  llvm::sort(groups, [](Group *a, Group *b) { return a->heart->isBeforeInBlock(b->heart); });
+  for (Group *group : groups)
     Outliner(graph, resolution, *group, block.getTerminator()).run();
   // The originals are dead now, users first.
   for (Operation *op : llvm::reverse(graph.ops()))

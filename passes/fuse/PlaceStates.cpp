@@ -43,7 +43,8 @@ struct PlaceStatesPass : ModulePass<PlaceStatesPass> {
     auto kernel = x.getDefiningOp<KernelOp>();
     if (!kernel || !x.hasOneUse()) {
       missedRemark(append.getLoc(), "PlaceStates")
-          << "copied into the state: " << (kernel ? "others read the value too" : "no kernel makes it");
+          << (kernel ? "copied into the state: others read the value too"
+                     : "copied into the state: no kernel makes it");
       OpBuilder builder(append);
       x = copyKernel(builder, append.getLoc(), x);
       append.getXMutable().assign(x);

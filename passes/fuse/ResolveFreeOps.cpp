@@ -163,7 +163,7 @@ private:
       passedRemark(op->getLoc(), "Store") << "computed by a kernel that reads the same";
       return;
     }
-    missedRemark(op->getLoc(), "Store") << "stored by a kernel of its own: " << reason;
+    missedRemark(op->getLoc(), "Store") << "stored by a kernel of its own: " + reason;
     bool computes = isClass(op, OpClass::Pointwise);
     graph.create(op, computes ? RegionKind::Pointwise : RegionKind::Copy);
   }

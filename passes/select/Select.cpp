@@ -57,8 +57,8 @@ struct SelectPass : ModulePass<SelectPass> {
           {builder.getNamedAttr("guard", builder.getStringAttr(guard)),
            builder.getNamedAttr("spec", builder.getStringAttr(variant.spec.str()))}));
       passedRemark(kernel.getLoc(), "Select")
-          << kernel.getName() << ": " << variant.spec.config
-          << (guard.empty() ? std::string() : " when " + guard);
+          << (kernel.getName().str() + ": " + variant.spec.config +
+              (guard.empty() ? "" : " when " + guard));
     }
     variants = builder.getArrayAttr(list);
     return success();

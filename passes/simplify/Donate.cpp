@@ -111,6 +111,27 @@ private:
     return success();
   }
 
+  /// Attention reads the strided memory; other ops get a dense view, since their results
+  /// have their operands' types.
+  static void replaceUses(Value value, Value inState, Operation *except) {
+    Value dense;
+    for (OpOperand &use : llvm::make_early_inc_range(value.getUses())) {
+      if (use.getOwner() == except)
+        continue;
+      if (isa<AttentionOp>(use.getOwner())) {
+        use.set(inState);
+        continue;
+      }
+      if (!dense) {
+        OpBuilder builder(value.getContext());
+        builder.setInsertionPointAfterValue(inState);
+        dense = ReshapeOp::create(builder, value.getLoc(),
+                                  tensorType(elementTypeOf(value), dimsOf(value)), inState);
+      }
+      use.set(dense);
+    }
+  }
+
   static LogicalResult replace(func::FuncOp func, StateOp state, unsigned in, unsigned out) {
     Operation *end = func.getBody().front().getTerminator();
     Value past = func.getArgument(in), present = end->getOperand(out);
@@ -139,12 +160,11 @@ private:
     auto append = StateAppendOp::create(builder, present.getLoc(), inState(present),
                                         state.getSymName(), added);
     end->eraseOperand(out);
-    present.replaceAllUsesExcept(append.getY(), append);
-    if (!past.use_empty()) {
+    replaceUses(present, append.getY(), append);
+    if (llvm::any_of(past.getUsers(), [&](Operation *user) { return user != concat; })) {
       builder.setInsertionPointToStart(&func.getBody().front());
       auto read = StateReadOp::create(builder, past.getLoc(), inState(past), state.getSymName());
-      past.replaceUsesWithIf(read.getY(),
-                             [&](OpOperand &use) { return use.getOwner() != concat; });
+      replaceUses(past, read.getY(), concat);
     }
     if (concat && concat->use_empty())
       concat->erase();

@@ -64,6 +64,12 @@ Value stripRepeat(Value value) {
   return isRepeat ? split.getX() : value;
 }
 
+/// The strided memory behind a dense view of it.
+Value stripDense(Value value) {
+  auto view = value.getDefiningOp<ReshapeOp>();
+  return view && dimsOf(view.getX()) == dimsOf(value) ? view.getX() : value;
+}
+
 /// Keys as [B, G, T, D] from the operand of q k^T, scaling taken off.
 Value keysOf(MatmulOp scores, double &scale, PatternRewriter &rewriter) {
   Value k = scores.getB();
@@ -77,7 +83,7 @@ Value keysOf(MatmulOp scores, double &scale, PatternRewriter &rewriter) {
     }
   }
   if (transposed)
-    return stripRepeat(k);
+    return stripDense(stripRepeat(k));
   return TransposeOp::create(rewriter, k.getLoc(), stripRepeat(k), ArrayRef<int64_t>{0, 1, 3, 2});
 }
 
@@ -126,7 +132,7 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
       return missed(op, "the scores are no product of queries and keys", rewriter);
     Value q = stripScale(matmul.getA(), scale);
     Value k = keysOf(matmul, scale, rewriter);
-    Value v = stripRepeat(op.getB());
+    Value v = stripDense(stripRepeat(op.getB()));
     std::vector<DimExpr> qd = dimsOf(q), kd = dimsOf(k), vd = dimsOf(v);
     if (qd.size() != 4 || kd.size() != 4 || vd.size() != 4)
       return missed(op, "queries, keys and values do not have rank 4", rewriter);
@@ -161,7 +167,7 @@ private:
     return value;
   }
   static LogicalResult missed(Operation *op, StringRef reason, PatternRewriter &rewriter) {
-    missedRemark(op->getLoc(), "Attention") << "not recognised as attention: " << reason;
+    missedRemark(op->getLoc(), "Attention") << ("not recognised as attention: " + reason).str();
     return rewriter.notifyMatchFailure(op, reason);
   }
 };
@@ -170,7 +176,7 @@ private:
 struct DropRepeatedHeads : OpRewritePattern<AttentionOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
-    Value k = stripRepeat(op.getK()), v = stripRepeat(op.getV());
+    Value k = stripDense(stripRepeat(op.getK())), v = stripDense(stripRepeat(op.getV()));
     if (k == op.getK() || v == op.getV() || dimOf(k, 1) != dimOf(v, 1))
       return rewriter.notifyMatchFailure(op, "keys and values are not repeated alike");
     rewriter.modifyOpInPlace(op, [&] {

@@ -8,7 +8,7 @@ module @cpu attributes {lathe.target = "x86-64-v3"} {
   exec.kernel @neg_0 attributes {kind = #lathe.kernel_kind<pointwise>, flops = #lathe.dim<4>, bytes = #lathe.dim<32>,
       variants = [{guard = "", spec = "config \22pointwise\22\0Abuffer in read f32 [4] align 64\0Abuffer out write f32 [4] align 64\0Alaunch \22neg_0\22 grid [1, 1, 1] block [1, 1, 1]\0A"}]} {
   ^bb0(%x: tensor<4xf32>):
-    %y = lathe.neg %x : tensor<4xf32>
+    %y = lathe.neg %x : (tensor<4xf32>) -> tensor<4xf32>
     lathe.yield %y : tensor<4xf32>
   }
   // CHECK: exec.program @main

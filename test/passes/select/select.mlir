@@ -10,7 +10,7 @@ module {
     lathe.symbol @B {min = 0, max = 64, opt = 16, multiple_of = 1, origin = "x[0]"}
 
     func.func @main(%x: tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>> {
-      %0 = lathe.exp %x : tensor<?x64xf32, #lathe.t<[B, 64]>>
+      %0 = lathe.exp %x : (tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
       return %0 : tensor<?x64xf32, #lathe.t<[B, 64]>>
     }
   }
@@ -18,7 +18,7 @@ module {
     lathe.symbol @B {min = 0, max = 64, opt = 16, multiple_of = 1, origin = "x[0]"}
 
     func.func @main(%x: tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>> {
-      %0 = lathe.exp %x : tensor<?x64xf32, #lathe.t<[B, 64]>>
+      %0 = lathe.exp %x : (tensor<?x64xf32, #lathe.t<[B, 64]>>) -> tensor<?x64xf32, #lathe.t<[B, 64]>>
       return %0 : tensor<?x64xf32, #lathe.t<[B, 64]>>
     }
   }

@@ -43,7 +43,7 @@ func.func @split_scale(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: t
 // REMARK: not recognised as attention: the scores are no product of queries and keys
 func.func @tanh(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32> {
   %s = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
-  %t = lathe.tanh %s : tensor<2x8x4x6xf32>
+  %t = lathe.tanh %s : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
   %p = lathe.softmax %t {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
   %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
   return %y : tensor<2x8x4x16xf32>

@@ -10,6 +10,6 @@ func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 func.func @main(%x: tensor<?xf32, #lathe.t<[B]>>) -> tensor<?xf32, #lathe.t<[B]>> {
   // expected-error @below {{the size 'B' is not declared}}
-  %0 = lathe.exp %x : tensor<?xf32, #lathe.t<[B]>>
+  %0 = lathe.exp %x : (tensor<?xf32, #lathe.t<[B]>>) -> tensor<?xf32, #lathe.t<[B]>>
   return %0 : tensor<?xf32, #lathe.t<[B]>>
 }
