@@ -375,8 +375,8 @@ lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor
     exported->device = c->context->deviceHandle();
     exported->onHost = exported->device->isHost() || tensor->memory == LATHE_HOST;
     exported->dims.assign(tensor->dims, tensor->dims + tensor->rank);
-    int ordinal = std::atoi(
-        exported->device->memoryName().substr(exported->device->memoryName().find(':') + 1).c_str());
+    std::string place = exported->device->memoryName();
+    int ordinal = std::atoi(place.substr(place.find(':') + 1).c_str());
     exported->tensor.dl_tensor = {*memory,
                                   {exported->onHost ? 1 : 2, exported->onHost ? 0 : ordinal},
                                   tensor->rank,

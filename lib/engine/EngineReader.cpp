@@ -151,16 +151,17 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
   LATHE_RETURN_IF_ERROR(read(0, &h, sizeof h));
   if (std::memcmp(h.magic, kMagic, 8) != 0)
     return invalidError("not an engine: the magic number is missing", where);
-  // A damaged version field would otherwise be blamed on the version.
   bool versionMatches = h.version == kFormatVersion;
+  Status otherVersion = invalidError("engine format " + std::to_string(h.version) +
+                                         ", this runtime reads " + std::to_string(kFormatVersion) +
+                                         ": compile the model again",
+                                     where);
   if (h.sectionCount > kMaxSections || h.totalBytes != size)
     return versionMatches
                ? invalidError("the file has " + std::to_string(size) + " bytes, its header says " +
                                   std::to_string(h.totalBytes) + ": truncated or damaged",
                               where)
-               : invalidError("engine format " + std::to_string(h.version) + ", this runtime reads " +
-                                  std::to_string(kFormatVersion),
-                              where);
+               : otherVersion;
   std::vector<SectionEntry> table(h.sectionCount);
   LATHE_RETURN_IF_ERROR(read(sizeof h, table.data(), table.size() * sizeof(SectionEntry)));
   Header unsignedHeader = h;
@@ -169,15 +170,11 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
   hash.update(&unsignedHeader, sizeof h);
   hash.update(table.data(), table.size() * sizeof(SectionEntry));
   if (std::memcmp(hash.digest().data(), h.digest, 32) != 0)
-    return versionMatches ? invalidError("the header's digest is wrong: the file is damaged", where)
-                          : invalidError("engine format " + std::to_string(h.version) +
-                                             ", this runtime reads " +
-                                             std::to_string(kFormatVersion),
-                                         where);
+    return versionMatches
+               ? invalidError("the header's digest is wrong: the file is damaged", where)
+               : otherVersion;
   if (!versionMatches)
-    return invalidError("engine format " + std::to_string(h.version) + ", this runtime reads " +
-                            std::to_string(kFormatVersion) + ": compile the model again",
-                        where);
+    return otherVersion;
   if (strnlen(h.buildId, 32) == 32)
     return invalidError("the build id is malformed", where);
 
@@ -198,8 +195,9 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
     LATHE_RETURN_IF_ERROR(checkZero(end, e.offset));
     end = e.offset + e.length;
     EngineReader::Section section{static_cast<SectionType>(e.type), {}, {}, {}, {}};
-    for (auto [field, text] : {std::pair(&e.name, &section.name), std::pair(&e.entry, &section.entry),
-                               std::pair(&e.target, &section.target)}) {
+    for (auto [field, text] :
+         {std::pair(&e.name, &section.name), std::pair(&e.entry, &section.entry),
+          std::pair(&e.target, &section.target)}) {
       Result<std::string> t = fixedText(*field, place);
       if (!t)
         return t.status();

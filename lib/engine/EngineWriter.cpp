@@ -37,6 +37,8 @@ Status EngineWriter::add(Section section) {
         std::tie(section.type, section.name, section.entry, section.target))
       return usageError("section '" + s.name + s.entry + "' for target '" + s.target +
                         "' is there twice");
+  if (section.type == SectionType::Plan)
+    section.order = sections.size();
   sections.push_back(std::move(section));
   return okStatus();
 }
@@ -85,8 +87,8 @@ Result<std::string> EngineWriter::str() {
   if (sections.size() > kMaxSections || buildId.size() > 31)
     return usageError("too many sections, or the build id is too long");
   std::sort(sections.begin(), sections.end(), [](const Section &a, const Section &b) {
-    return std::tie(a.type, a.name, a.entry, a.target) <
-           std::tie(b.type, b.name, b.entry, b.target);
+    return std::tie(a.type, a.order, a.name, a.target) <
+           std::tie(b.type, b.order, b.name, b.target);
   });
   std::vector<SectionEntry> table;
   uint64_t end = sizeof(Header) + sections.size() * sizeof(SectionEntry);

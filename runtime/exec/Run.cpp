@@ -22,7 +22,7 @@ Status Run::execute() {
   if (!outputs.empty() && outputs.size() != plan.outputs.size())
     return usageError("entry '" + plan.entry + "' gives " + std::to_string(plan.outputs.size()) +
                       " outputs, not " + std::to_string(outputs.size()));
-  if (entry.inputs.empty())
+  if (entry.inputs.size() != plan.inputs.size() || entry.outputs.size() != plan.outputs.size())
     for (auto [list, count] : {std::pair(&entry.inputs, plan.inputs.size()),
                                std::pair(&entry.outputs, plan.outputs.size())})
       for (size_t i = 0; i < count; ++i)
@@ -34,25 +34,29 @@ Status Run::execute() {
     if (outputs[i].data && isContextMemory(i))
       outputs[i].data = nullptr; // filled by an earlier run and passed again
 
+  Status status = runToEnd();
+  if (!status.ok()) {
+    // Leave nothing in flight that uses the caller's memory.
+    (void)device.sync();
+    return status;
+  }
+  context.sums.runs += 1;
+  context.sums.launches += launches;
+  return okStatus();
+}
+
+Status Run::runToEnd() {
   LATHE_RETURN_IF_ERROR(bindSymbols());
   LATHE_RETURN_IF_ERROR(lay());
   LATHE_RETURN_IF_ERROR(checkStates());
   for (size_t i = 0; i < plan.inputs.size(); ++i)
     LATHE_RETURN_IF_ERROR(placeInput(i));
   LATHE_RETURN_IF_ERROR(placeMemory());
-  Status status = runProgram();
-  if (!status.ok()) {
-    // Leave nothing in flight that uses the caller's memory.
-    (void)device.sync();
-    return status;
-  }
+  LATHE_RETURN_IF_ERROR(runProgram());
   for (size_t i = 0; i < outputs.size(); ++i)
     LATHE_RETURN_IF_ERROR(deliver(i));
   LATHE_RETURN_IF_ERROR(device.sync());
-  LATHE_RETURN_IF_ERROR(commitStates());
-  context.sums.runs += 1;
-  context.sums.launches += launches;
-  return okStatus();
+  return commitStates();
 }
 
 bool Run::isContextMemory(size_t output) const {
@@ -165,11 +169,12 @@ Status Run::checkStatus() {
       continue;
     const LaunchSite &site = program.sites[program.siteOfSlot[i]];
     auto value = static_cast<int32_t>(words[i].detail >> 32);
-    std::string message = words[i].code == 1   ? "index " + std::to_string(value) + " is out of range"
-                          : words[i].code == 2 ? "division by zero"
-                                               : "the kernel reports error " +
-                                                     std::to_string(words[i].code) + " with value " +
-                                                     std::to_string(value);
+    std::string message = "the kernel reports error " + std::to_string(words[i].code) +
+                          " with value " + std::to_string(value);
+    if (words[i].code == 1)
+      message = "index " + std::to_string(value) + " is out of range";
+    else if (words[i].code == 2)
+      message = "division by zero";
     return runtimeError(message, "node " + site.nodes + " (kernel '" +
                                      plan.kernels[site.step->kernel].name + "')");
   }

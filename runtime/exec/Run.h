@@ -35,6 +35,7 @@ private:
   bool overlapsInput(const void *data, size_t bytes) const;
 
   // Run.cpp: the steps
+  Status runToEnd();
   bool isContextMemory(size_t output) const;
   Status runProgram();
   Status runWithGraph();

@@ -86,7 +86,7 @@ TEST(Runtime, DescribesTheEngine) {
   const lathe_engine *e = cpu.engine.get();
   EXPECT_STREQ(lathe_engine_build_id(e), "runtime test");
   EXPECT_EQ(lathe_engine_entry_count(e), 2u);
-  EXPECT_STREQ(lathe_engine_entry_name(e, 0), "decode");
+  EXPECT_STREQ(lathe_engine_entry_name(e, 0), "prefill") << "in the order of the compiler";
   EXPECT_EQ(lathe_engine_entry_name(e, 2), nullptr);
   EXPECT_STREQ(lathe_engine_target_name(e, 0), "x86-64-v2");
   EXPECT_STREQ(lathe_engine_state_name(e, 0), "kv");

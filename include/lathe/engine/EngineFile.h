@@ -11,7 +11,8 @@
 // bytes between sections must be zero: no bit of the file can flip unnoticed. The
 // reader checks all of it before anything is parsed.
 //
-// Sections are sorted, so equal contents make equal files.
+// Sections are sorted, apart from plans, which keep the order in which they were added:
+// equal contents make equal files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_ENGINE_ENGINEFILE_H
@@ -76,6 +77,7 @@ private:
   struct Section {
     SectionType type;
     std::string name, entry, target, bytes;
+    size_t order = 0; ///< of plans: the first entry is the default
   };
   Status add(Section section);
 
