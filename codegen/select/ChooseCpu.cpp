@@ -164,11 +164,14 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
 Status attention(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   if (desc.parallel.size() != 4)
     return internalError("attention needs B, H, S, E", "kernel " + desc.name);
-  KernelConfig c;
-  c.family = "attention";
-  c.lanes = lanesFor(target);
-  addVariant(out, {}, specFor(desc, c, desc.parallel[0] * desc.parallel[1] *
-                                           DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.rows))));
+  KernelConfig c = productTile("attention", target);
+  // Rows of queries that share transposed keys; their scores stay in scratch memory.
+  c.rows = 4 * c.tileM;
+  KernelSpec spec = specFor(desc, c, desc.parallel[0] * desc.parallel[1] *
+                                         DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.rows)));
+  if (desc.reduction.size() == 2)
+    spec.scratchBytes = attentionScratchBytes(c, desc.reduction[0], desc.reduction[1]);
+  addVariant(out, {}, std::move(spec));
   return okStatus();
 }
 

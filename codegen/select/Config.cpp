@@ -87,4 +87,10 @@ int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t
   return 4 * (2 * keys * stride + queries * headQK + queries * keys);
 }
 
+DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, const DimExpr &head) {
+  DimExpr rows(config.rows), n(config.tileN);
+  DimExpr padded = DimExpr::ceilDiv(keys, n) * n;
+  return DimExpr(4) * (rows * head + head * n + rows * padded + rows + padded * n);
+}
+
 } // namespace lathe

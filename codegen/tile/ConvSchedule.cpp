@@ -169,7 +169,8 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
       WindowCopy{e, op, p.accumulator, scratch, dense}.run(delinearize(e, Index(row), pixels), at);
     };
   }
-  if (!p.emit(epilogue))
+  p.consume = [&](const Indices &idx, Value v) { epilogue.emit(idx, v); };
+  if (!p.emit())
     schedulePointwise(e, config);
 }
 

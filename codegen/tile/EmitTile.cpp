@@ -35,7 +35,8 @@ static void tidy(ModuleOp module) {
 
 static Schedule findSchedule(StringRef name) {
   return llvm::StringSwitch<Schedule>(name)
-      .Cases({"pointwise", "attention"}, schedulePointwise)
+      .Case("pointwise", schedulePointwise)
+      .Case("attention", scheduleAttention)
       .Case("conv", scheduleConv)
       .Case("gemm", scheduleGemm)
       .Case("row", scheduleRow)

@@ -149,7 +149,8 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
       idx.push_back(tb ? k : Index(column));
       return e.eval(b, idx);
     };
-  if (!p.emit(epilogue))
+  p.consume = [&](const Indices &idx, Value v) { epilogue.emit(idx, v); };
+  if (!p.emit())
     schedulePointwise(e, config);
 }
 

@@ -111,16 +111,16 @@ struct TileEmitter {
   Product &p;
   Evaluator &e;
   IndexMath &ix;
-  Epilogue &epilogue;
   int64_t W, m, n, chunk, group;
   Value scratch;          ///< of accumulator elements; null when unused
   Value panelScratch;     ///< offset of the computed panel in scratch
   Value depth;
 
-  TileEmitter(Product &p, Epilogue &epilogue)
-      : p(p), e(p.e), ix(p.e.ix), epilogue(epilogue), W(p.e.width), m(p.config.tileM),
-        n(p.config.tileN), chunk(std::max<int64_t>(p.config.rows, p.config.tileM)),
-        group(std::max<int64_t>(1, p.config.tileK)) {}
+  explicit TileEmitter(Product &p)
+      : p(p), e(p.e), ix(p.e.ix), W(p.e.width), m(p.config.tileM), n(p.config.tileN),
+        chunk(std::max<int64_t>(p.config.rows, p.config.tileM)),
+        group(std::max<int64_t>(1, p.config.tileK)), scratch(p.scratch),
+        panelScratch(p.panelPlace), depth(p.depthEnd ? p.depthEnd : ix.dim(p.depth)) {}
 
   /// One panel as the inner loops see it.
   struct Panel {
@@ -237,7 +237,7 @@ void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Val
     for (int64_t v = 0; v < panel.vectors; ++v) {
       Evaluator::ActiveLanes some(e, v + 1 == panel.vectors ? panel.active : W);
       Indices idx = p.resultIndex(batch, ix.add(row, i), Index(ix.add(column, v * W), 1));
-      epilogue.emit(idx, accs[i * panel.vectors + v]);
+      p.consume(idx, accs[i * panel.vectors + v]);
     }
 }
 
@@ -297,8 +297,7 @@ void TileEmitter::columnsOneByOne(Value batch, Value firstRow, Value count, Valu
   e.loop(from, ix.dim(p.columns), ix.cst(1), [&](Value column) {
     e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
       Indices idx = p.resultIndex(batch, ix.add(firstRow, r), Index(column));
-      Value v = e.eval(p.result, idx);
-      epilogue.emit(idx, v);
+      p.consume(idx, e.eval(p.result, idx));
     });
   });
 }
@@ -322,6 +321,10 @@ TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column
     panel.element = p.accumulator;
     panel.base = panelScratch;
     panel.stride = Index(ix.cst(n));
+    if (p.fillPanel) {
+      p.fillPanel(batch, column, panelScratch);
+      return panel;
+    }
     int64_t columns = (vectors - 1) * W + active;
     auto one = [&](Value c) {
       e.overRow(p.depth, [&](const Index &k) {
@@ -353,6 +356,8 @@ void TileEmitter::panel(Value batch, Value firstRow, Value count, Value index) {
       e.ifThen(ix.cmp(arith::CmpIPredicate::slt, index, ix.cst(full)), whole, last);
     return;
   }
+  if (p.padded)
+    return rows(n / W, W, column);
   Value end = ix.dim(p.columns);
   e.ifThen(ix.cmp(arith::CmpIPredicate::sle, ix.add(column, n), end),
            [&] { rows(n / W, W, column); },
@@ -381,12 +386,36 @@ void TileEmitter::unit(Value batch, Value chunkIndex, Value groupIndex) {
 
 } // namespace
 
-bool Product::emit(Epilogue &epilogue) {
-  TileEmitter t(*this, epilogue);
+void Product::emitChunk(Value batch, Value firstRow, Value count, Value panels) {
+  TileEmitter t(*this);
+  e.loop(e.ix.cst(0), panels, e.ix.cst(1),
+         [&](Value index) { t.panel(batch, firstRow, count, index); });
+}
+
+void transposeSquare(Evaluator &e, MutableArrayRef<Value> rows) {
+  int64_t W = rows.size();
+  for (int64_t stride = 1; stride < W; stride *= 2) {
+    SmallVector<int64_t> low, high;
+    for (int64_t l = 0; l < W; ++l) {
+      bool second = l & stride;
+      low.push_back(second ? W + l - stride : l);
+      high.push_back(second ? W + l : l + stride);
+    }
+    for (int64_t i = 0; i < W; ++i) {
+      if (i & stride)
+        continue;
+      Value a = rows[i], b = rows[i + stride];
+      rows[i] = e.make<vector::ShuffleOp>(a, b, low);
+      rows[i + stride] = e.make<vector::ShuffleOp>(a, b, high);
+    }
+  }
+}
+
+bool Product::emit() {
+  TileEmitter t(*this);
   IndexMath &ix = e.ix;
   if (config.tileM < 1 || config.tileN < e.width || config.tileN % e.width)
     return false;
-  t.depth = ix.dim(depth);
   if (!rowBuffer || !columnBuffer) {
     int64_t bytes = accumulator.getIntOrFloatBitWidth() / 8;
     DimExpr rowElements = rowBuffer ? DimExpr(0) : depth * DimExpr(t.chunk);

@@ -60,10 +60,26 @@ struct Product {
   std::function<mlir::Value(mlir::Value batch)> columnOffset; ///< of the batch's first element
   /// ... or computed: value at (k, column), lanes along k.
   std::function<mlir::Value(mlir::Value batch, const Index &k, mlir::Value column)> columnAt;
+  /// ... or a whole panel at once: [depth][n] elements into scratch from `at` on.
+  std::function<void(mlir::Value batch, mlir::Value column, mlir::Value at)> fillPanel;
 
-  /// Emits all of it. False when the spec's scratch memory is too small for it.
-  bool emit(Epilogue &epilogue);
+  /// Takes what lies at an index of the result.
+  std::function<void(const Indices &, mlir::Value)> consume;
+
+  /// Emits all of it, dealt out to blocks. False when the spec's scratch memory
+  /// is too small for it.
+  bool emit();
+
+  // Parts of larger kernels set their scratch memory and run chunk by chunk.
+  mlir::Value scratch;         ///< elements of the accumulator's type
+  mlir::Value panelPlace;      ///< offset of the computed panel
+  mlir::Value depthEnd;        ///< the depth, where it depends on the chunk
+  bool padded = false;         ///< there is room for whole panels of results
+  void emitChunk(mlir::Value batch, mlir::Value firstRow, mlir::Value count, mlir::Value panels);
 };
+
+/// The square of W vectors of W lanes, transposed by shuffles.
+void transposeSquare(Evaluator &e, llvm::MutableArrayRef<mlir::Value> rows);
 
 } // namespace lathe::codegen
 

@@ -8,6 +8,7 @@
 
 #include "CpuKernel.h"
 
+#include "lathe/codegen/Config.h"
 #include "lathe/codegen/Packing.h"
 #include "lathe/support/Half.h"
 
@@ -329,8 +330,10 @@ func.func @f(%q: !q, %k: !k, %v: !k, %m: !m) -> !q {
           }
         }
     for (const Machine &machine : machines()) {
-      CpuKernel kernel(text, "attention.v" + std::to_string(machine.lanes), machine.target, "3",
-                       [](KernelSpec &spec) { spec.scratchBytes = DimExpr(1 << 16); });
+      std::string config = tile("attention", machine);
+      CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
+        spec.scratchBytes = attentionScratchBytes(*KernelConfig::parse(config), DimExpr::symbol("T"), DimExpr(d));
+      });
       ASSERT_EQ(kernel.error, "");
       auto out = kernel.run({bytesOf(q), bytesOf(k), bytesOf(v), bytesOf(m)}, {{"S", s}, {"T", t}});
       ASSERT_EQ(kernel.error, "");

@@ -21,7 +21,8 @@
 //   conv.direct         t v         t*v outputs, a thread each v
 //   attention.stream    t r         t/32*r queries of head (axis 1) and batch (axis 2)
 //   attention.decode    t           one query of head (axis 1) and batch (axis 2)
-//   attention           r           CPU: r queries of one head
+//   attention  v m n r    CPU: a share of the chunks of r queries of one head; scores and panels of n keys
+//                       in scratch memory
 //
 // t threads of a block, v lanes of a vector, r rows, m n k sizes of a tile, s
 // stages of a pipeline. The first six families work with any number of blocks.
@@ -30,6 +31,7 @@
 #ifndef LATHE_CODEGEN_CONFIG_H
 #define LATHE_CODEGEN_CONFIG_H
 
+#include "lathe/support/DimExpr.h"
 #include "lathe/support/Status.h"
 
 #include <cstdint>
@@ -61,6 +63,10 @@ MmaWarps mmaWarps(const KernelConfig &config);
 int64_t mmaSharedBytes(const KernelConfig &config);
 /// Dynamic shared memory of an `attention.stream` block, as attention.cuh has it.
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
+
+/// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a
+/// head size: queries, one panel of keys and one of values, scores, sums.
+DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, const DimExpr &head);
 
 } // namespace lathe
 

@@ -1,0 +1,263 @@
+//===- AttentionSchedule.cpp - attention on the CPU ----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A unit is a chunk of r query rows of one head. Its scores against all keys
+// that it may see are a product with panels of transposed keys; they stay in
+// scratch memory, where each row becomes probabilities (not yet divided by
+// their sum); a second product with the values gives the result, divided on
+// its way out. No score leaves the cache.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Product.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+struct Attention {
+  Evaluator &e;
+  IndexMath &ix;
+  AttentionOp op;
+  KernelConfig config;
+  Epilogue &epilogue;
+  Type f32;
+  DimExpr head, valueHead, keys, padded;
+  Value scratch, queries, keyPanel, scores, sums, valuePanel; ///< offsets in scratch
+
+  // The unit in work.
+  Index batch, query, group;
+  Value firstRow, count, seen; ///< `seen`: keys that any row of the chunk may see
+
+  Value length() { return ix.dim(keys); }
+  Value row(Value place, Value r, const DimExpr &size) { return ix.add(place, ix.mul(r, ix.dim(size))); }
+
+  void placeScratch() {
+    DimExpr rows(config.rows), n(config.tileN), at(0);
+    auto take = [&](const DimExpr &size) {
+      Value place = ix.dim(at);
+      at = at + size;
+      return place;
+    };
+    scratch = e.make<tile::ScratchOp>(MemRefType::get({ShapedType::kDynamic}, f32), 0);
+    scores = take(rows * padded);
+    valuePanel = take(padded * n);
+    queries = take(rows * head);
+    keyPanel = take(head * n);
+    sums = take(rows);
+  }
+
+  /// Scaled query rows.
+  void copyQueries() {
+    Value scale = e.constant(f32, op.getScale().convertToDouble());
+    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
+      e.overRow(head, [&](const Index &d) {
+        Value q = e.eval(op.getQ(), {batch, query, Index(ix.add(firstRow, r)), d});
+        Value s = scale;
+        e.unify(q, s);
+        e.storeAt(e.make<arith::MulFOp>(q, s), f32, scratch,
+                  ix.add(Index(row(queries, r, head)), d));
+      });
+    });
+  }
+
+  /// n keys, transposed in squares of W x W. Keys beyond the last repeat it.
+  void fillKeys(Value first, Value at) {
+    int64_t W = e.width, D = *head.constant();
+    Value last = ix.sub(length(), ix.cst(1));
+    for (int64_t block = 0; block < config.tileN; block += W)
+      for (int64_t d = 0; d < D; d += W) {
+        Evaluator::ActiveLanes some(e, std::min(W, D - d));
+        SmallVector<Value> square;
+        for (int64_t i = 0; i < W; ++i) {
+          Value key = ix.min(ix.add(first, block + i), last);
+          square.push_back(e.splat(e.eval(op.getK(), {batch, group, Index(key), Index(ix.cst(d), 1)})));
+        }
+        transposeSquare(e, square);
+        Evaluator::ActiveLanes all(e, W);
+        for (int64_t i = 0; i < std::min(W, D - d); ++i)
+          e.storeAt(square[i], f32, scratch,
+                    Index(ix.add(at, (d + i) * config.tileN + block), 1));
+      }
+  }
+
+  Product part(const DimExpr &columns, const DimExpr &depth) {
+    Product p{e, config, op.getResult(), f32};
+    p.rows = dimOf(op.getResult(), 2);
+    p.columns = columns;
+    p.depth = depth;
+    p.rowBuffer = scratch;
+    p.rowElement = f32;
+    p.scratch = scratch;
+    return p;
+  }
+
+  void emitScores() {
+    Product p = part(padded, head);
+    p.rowOffset = [&](Value, Value r) { return row(queries, r, head); };
+    p.columnElement = f32;
+    p.panelPlace = keyPanel;
+    p.padded = true;
+    p.fillPanel = [&](Value, Value column, Value at) { fillKeys(column, at); };
+    p.resultIndex = [](Value, Value r, const Index &column) { return Indices{Index(r), column}; };
+    p.consume = [&](const Indices &idx, Value v) {
+      e.storeAt(v, f32, scratch, ix.add(Index(row(scores, idx[0].base, padded)), idx[1]));
+    };
+    p.emitChunk(ix.cst(0), ix.cst(0), count, ix.ceilDiv(seen, config.tileN));
+  }
+
+  /// Soft cap, mask and causal limit of one score (or lanes of them).
+  Value adjust(Value v, const Index &s, const Index &t) {
+    auto like = [&](double c) {
+      Value k = e.constant(f32, c);
+      return e.isVector(v) ? e.splat(k) : k;
+    };
+    Value hidden = like(-std::numeric_limits<double>::infinity());
+    if (op.getSoftcap()) {
+      Value cap = like(op.getSoftcap()->convertToDouble());
+      v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
+    }
+    if (Value mask = op.getMask()) {
+      std::vector<DimExpr> full = dimsOf(op.getResult());
+      full[3] = keys;
+      Indices at{batch, query, s, t};
+      Value m = e.eval(mask, batchIndex(e, dimsOf(mask), full, at));
+      if (e.scalarType(m).isInteger(1)) {
+        v = e.select(m, v, hidden);
+      } else {
+        e.unify(v, m);
+        v = e.make<arith::AddFOp>(v, m);
+      }
+    }
+    if (op.getCausal()) {
+      Value limit = ix.add(s.base, ix.sub(length(), ix.dim(dimOf(op.getQ(), 2))));
+      v = e.select(ix.cmp(arith::CmpIPredicate::sle, t, limit), v, hidden);
+    }
+    return v;
+  }
+
+  /// A row's scores to probabilities times their sum, which goes to `sums`.
+  void softmaxRow(Value r) {
+    Value base = row(scores, r, padded), lowest = e.constant(f32, -std::numeric_limits<double>::infinity());
+    Index s(ix.add(firstRow, r));
+    int64_t W = e.width;
+    Value whole = ix.mul(ix.div(seen, ix.cst(W)), W), end = ix.mul(ix.ceilDiv(seen, W), W);
+    auto visit = [&](const Index &t, Value acc) {
+      Index at = ix.add(Index(base), t);
+      Value v = adjust(e.load(scratch, f32, at), s, t);
+      e.storeAt(v, f32, scratch, at);
+      return SmallVector<Value>{e.make<arith::MaximumFOp>(acc, v)};
+    };
+    Value lanes = e.loop(ix.cst(0), whole, ix.cst(W), ValueRange{e.splat(lowest)},
+                         [&](Value t, ValueRange a) { return visit(Index(t, 1), a[0]); })[0];
+    Value top = e.horizontal(ReduceKind::Max, lanes, false);
+    top = e.loop(whole, seen, ix.cst(1), ValueRange{top},
+                 [&](Value t, ValueRange a) { return visit(Index(t), a[0]); })[0];
+    // From here on whole vectors: what is behind the last key is never seen.
+    e.loop(seen, end, ix.cst(1),
+           [&](Value t) { e.storeAt(lowest, f32, scratch, ix.add(Index(base), Index(t))); });
+    Value none = e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, top, lowest);
+    Value reference = e.splat(e.select(none, e.constant(f32, 0), top));
+    Value zero = e.splat(e.constant(f32, 0));
+    Value sum = e.loop(ix.cst(0), end, ix.cst(W), ValueRange{zero}, [&](Value t, ValueRange a) {
+      Index at = ix.add(Index(base), Index(t, 1));
+      Value p = e.make<math::ExpOp>(
+          e.make<arith::SubFOp>(e.load(scratch, f32, at), reference));
+      e.storeAt(p, f32, scratch, at);
+      return SmallVector<Value>{e.make<arith::AddFOp>(a[0], p)};
+    })[0];
+    Value total = e.horizontal(ReduceKind::Sum, sum, false);
+    if (op.getZeroMaskedRows())
+      total = e.select(none, e.constant(f32, 1), total);
+    Value inverse = e.make<arith::DivFOp>(e.constant(f32, 1), total);
+    e.storeAt(inverse, f32, scratch, Index(ix.add(sums, r)));
+  }
+
+  void emitValues() {
+    Product p = part(valueHead, keys);
+    p.depthEnd = seen;
+    p.rowOffset = [&](Value, Value r) { return row(scores, r, padded); };
+    Value v = op.getV();
+    p.columnElement = elementTypeOf(v);
+    auto arg = dyn_cast<BlockArgument>(v);
+    const BufferArg *buf = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
+    if (buf && buf->packing.empty() && buf->physical[3] == buf->dims[3]) {
+      p.columnBuffer = e.buffer(arg.getArgNumber());
+      p.columnOffset = [&, buf](Value) {
+        return e.offset(buf->physical, {batch, group, Index(ix.cst(0)), Index(ix.cst(0))}).base;
+      };
+    } else {
+      p.panelPlace = valuePanel;
+      p.fillPanel = [&](Value, Value column, Value at) {
+        e.loop(ix.cst(0), seen, ix.cst(1), [&](Value t) {
+          Value end = ix.min(ix.sub(ix.dim(valueHead), column), ix.cst(config.tileN));
+          e.loop(ix.cst(0), end, ix.cst(1), [&](Value c) {
+            Value x = e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c))});
+            e.storeAt(x, f32, scratch, Index(ix.add(ix.add(at, ix.mul(t, config.tileN)), c)));
+          });
+        });
+      };
+    }
+    p.resultIndex = [&](Value, Value r, const Index &column) {
+      return Indices{batch, query, Index(ix.add(firstRow, r)), column};
+    };
+    p.consume = [&](const Indices &idx, Value acc) {
+      Value r = ix.sub(idx[2].base, firstRow);
+      Value inverse = e.splat(e.load(scratch, f32, Index(ix.add(sums, r))));
+      epilogue.emit(idx, e.make<arith::MulFOp>(acc, inverse));
+    };
+    p.emitChunk(ix.cst(0), ix.cst(0), count, ix.dim(DimExpr::ceilDiv(valueHead, DimExpr(config.tileN))));
+  }
+
+  void unit(const Indices &at, const DimExpr &perGroup) {
+    batch = at[0];
+    query = at[1];
+    group = ix.divRem(query, perGroup).first;
+    firstRow = ix.mul(at[2].base, config.rows);
+    Value rows = ix.dim(dimOf(op.getQ(), 2));
+    count = ix.min(ix.sub(rows, firstRow), ix.cst(config.rows));
+    seen = length();
+    if (op.getCausal()) {
+      Value end = ix.add(ix.add(firstRow, count), ix.sub(length(), rows));
+      seen = ix.max(ix.min(seen, end), ix.cst(0));
+    }
+    copyQueries();
+    emitScores();
+    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) { softmaxRow(r); });
+    emitValues();
+  }
+};
+
+} // namespace
+
+void scheduleAttention(Evaluator &e, const KernelConfig &config) {
+  AttentionOp op;
+  for (auto candidate : e.kernel.body->getOps<AttentionOp>())
+    op = candidate;
+  if (!op)
+    return schedulePointwise(e, config);
+  Value y = op.getResult();
+  Epilogue epilogue(e, y);
+  DimExpr head = dimOf(op.getQ(), 3), valueHead = dimOf(op.getV(), 3), keys = dimOf(op.getK(), 2);
+  DimExpr need = attentionScratchBytes(config, keys, head);
+  const DimExpr &have = e.kernel.spec->scratchBytes;
+  bool enough = have == need || (have - need).range().lo >= 0;
+  bool square = (e.width & (e.width - 1)) == 0 && config.tileN % e.width == 0;
+  Type f32 = Evaluator::computeType(elementTypeOf(y));
+  if (!epilogue.supported() || !enough || !square || e.width < 2 || config.tileM < 1 ||
+      config.rows < 1 || !head.isConstant() || !valueHead.isConstant() || !f32.isF32())
+    return schedulePointwise(e, config);
+  IndexMath &ix = e.ix;
+  DimExpr n(config.tileN);
+  Attention a{e, ix, op, config, epilogue, f32, head, valueHead, keys, DimExpr::ceilDiv(keys, n) * n};
+  a.placeScratch();
+  std::vector<DimExpr> yd = dimsOf(y);
+  DimExpr perGroup = DimExpr::floorDiv(yd[1], dimOf(op.getK(), 1));
+  DimExpr chunks = DimExpr::ceilDiv(yd[2], DimExpr(config.rows));
+  overBlockShare(e, yd[0] * yd[1] * chunks, [&](Value u) {
+    a.unit(delinearize(e, Index(u), {yd[0], yd[1], chunks}), perGroup);
+  });
+}
+
+} // namespace lathe::codegen
