@@ -167,36 +167,8 @@ static FailureOr<Indices> forward(Evaluator &e, Operation *op, const Indices &id
       out.push_back(idx[d]);
     return out;
   }
-  if (isa<ReshapeOp>(op)) {
-    // Dimensions are split, none merged: walk both from the left.
-    std::vector<DimExpr> fd = dimsOf(from), td = dimsOf(to);
-    Indices out;
-    size_t t = 0;
-    for (size_t f = 0; f < fd.size(); ++f) {
-      size_t first = t;
-      DimExpr part = 1;
-      do {
-        if (t == td.size())
-          return failure();
-        part = part * td[t++];
-      } while (part != fd[f]);
-      Index rest = idx[f];
-      Indices split(t - first);
-      for (size_t d = t; d-- > first + 1;) {
-        auto [quotient, remainder] = e.ix.divRem(rest, td[d]);
-        split[d - first] = remainder;
-        rest = quotient;
-      }
-      split[0] = rest;
-      out.append(split);
-    }
-    while (t < td.size()) { // sizes of one at the end
-      if (td[t++] != DimExpr(1))
-        return failure();
-      out.push_back(Index(e.ix.cst(0)));
-    }
-    return out;
-  }
+  if (isa<ReshapeOp>(op))
+    return reshapeIndex(e, dimsOf(from), dimsOf(to), idx);
   return failure();
 }
 
