@@ -6,6 +6,8 @@
 // bytes depend on the module alone.
 //
 //===----------------------------------------------------------------------===//
+#include "EngineCache.h"
+#include "EngineCache.h"
 #include "PlanFromIR.h"
 
 #include "lathe/codegen/Codegen.h"
@@ -61,11 +63,12 @@ void inParallel(size_t count, const std::function<void(size_t)> &work) {
 Result<std::string> compileCached(const Source &source, const Target &target) {
   std::string directory = nvrtc::cacheDirectory();
   std::string path;
-  if (!directory.empty()) {
+  if (!directory.empty() && !compilerBuild().empty()) {
+    // The same text becomes another object when the lowering changes, or LLVM, which is
+    // linked in.
     Sha256 key;
     key.field("cpu object");
-    key.field(compilerVersion());
-    key.field(LLVM_VERSION_STRING);
+    key.field(compilerBuild());
     key.field(target.name);
     key.field(source.text);
     path = directory + "/" + key.hex() + ".o";

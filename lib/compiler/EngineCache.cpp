@@ -64,8 +64,13 @@ fs::path fileOf(const std::string &key) {
 
 } // namespace
 
-std::string engineCacheKey(const std::string &moduleText) {
+const std::string &compilerBuild() {
   static const std::string identity = buildIdentity();
+  return identity;
+}
+
+std::string engineCacheKey(const std::string &moduleText) {
+  const std::string &identity = compilerBuild();
   if (identity.empty() || nvrtc::cacheDirectory().empty())
     return "";
   Sha256 key;

@@ -13,6 +13,13 @@
 
 namespace lathe {
 
+/// The build of the compiler: changes with every change of its code. Empty when the
+/// linker left no trace of it; then nothing may be cached.
+const std::string &compilerBuild();
+
+/// The build of the compiler: part of the key of everything that it keeps. Empty when the
+/// linker noted none, and then nothing may be kept.
+const std::string &compilerBuild();
 /// The key of a module's text; empty when there is no cache.
 std::string engineCacheKey(const std::string &moduleText);
 /// The engine, when there is one that is whole. An empty key finds nothing.
