@@ -50,6 +50,14 @@ samples(const std::map<std::string, DimRange> &bounds, const std::map<std::strin
   return points;
 }
 
+std::map<std::string, int64_t> planningPoint(ModuleOp module) {
+  std::map<std::string, int64_t> point = symbolOptima(module);
+  for (const auto &[name, range] : symbolRanges(module))
+    if (range.hi != DimRange::kUnbounded)
+      point[name] = range.hi;
+  return point;
+}
+
 LogicalResult assignOffsets(exec::ProgramOp program, ModuleOp module, int64_t alignment) {
   SmallVector<exec::BufferOp> placed;
   llvm::DenseMap<Operation *, unsigned> number;
@@ -89,10 +97,7 @@ LogicalResult assignOffsets(exec::ProgramOp program, ModuleOp module, int64_t al
     return success();
 
   problem.bounds = symbolRanges(module);
-  problem.point = symbolOptima(module);
-  for (const auto &[name, range] : problem.bounds)
-    if (range.hi != DimRange::kUnbounded)
-      problem.point[name] = range.hi;
+  problem.point = planningPoint(module);
   auto solution = analysis::planSymbolic(problem);
   if (!solution.ok())
     return program.emitError("memory planning: ") << solution.status().message();

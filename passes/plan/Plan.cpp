@@ -30,6 +30,7 @@ public:
   LogicalResult run() {
     module = func->getParentOfType<ModuleOp>();
     collectStates();
+    plan::orderForMemory(func, plan::planningPoint(module));
     auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
     builder.createBlock(&program.getBody());
     if (failed(plan::emitSizes(func, states, symbols(), builder)))

@@ -24,6 +24,12 @@ void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,
 mlir::LogicalResult assignOffsets(exec::ProgramOp program, mlir::ModuleOp module,
                                   int64_t alignment);
 
+/// Reorders the entry's ops where that lowers the peak of memory at these sizes.
+void orderForMemory(mlir::func::FuncOp func, const std::map<std::string, int64_t> &point);
+
+/// Values of all symbols that memory is planned for: upper bounds, or the optimum.
+std::map<std::string, int64_t> planningPoint(mlir::ModuleOp module);
+
 /// Bytes of a tensor type's memory.
 DimExpr bytesOf(mlir::Type type);
 
