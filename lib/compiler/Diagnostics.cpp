@@ -25,14 +25,16 @@ std::optional<FileLineColLoc> filePlace(Location loc) {
 
 /// Takes a leading "usage: " and the like off the message.
 std::optional<ErrorCode> takeKind(std::string &text) {
-  for (ErrorCode code : {ErrorCode::Usage, ErrorCode::Invalid, ErrorCode::Unsupported,
-                         ErrorCode::Internal}) {
-    std::string prefix = std::string(toString(code)) + ": ";
+  constexpr std::pair<StringLiteral, ErrorCode> kinds[] = {
+      {"usage: ", ErrorCode::Usage},
+      {"invalid: ", ErrorCode::Invalid},
+      {"unsupported: ", ErrorCode::Unsupported},
+      {"internal: ", ErrorCode::Internal}};
+  for (const auto &[prefix, code] : kinds)
     if (StringRef(text).starts_with(prefix)) {
       text.erase(0, prefix.size());
       return code;
     }
-  }
   return std::nullopt;
 }
 

@@ -133,9 +133,12 @@ Result<std::vector<std::string>> Parser::parse(const std::vector<std::string> &a
     const Option *option = find(name);
     if (!option) {
       const Option *nearest = nullptr;
+      size_t least = 3;
       for (const Option &other : options)
-        if (!other.isHidden && distance(other.name, name) <= 2)
+        if (size_t d = distance(other.name, name); !other.isHidden && d < least) {
           nearest = &other;
+          least = d;
+        }
       return usageError("unknown option" +
                             (nearest ? "; did you mean --" + nearest->name + "?"
                                      : "; `lathe " + verb + " --help` lists them"),
