@@ -147,31 +147,23 @@ Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
   return ix.add(ix.add(at, row), column);
 }
 
-static bool isNibble(Type element) {
-  return element.isInteger(4);
-}
-
 Value Evaluator::load(Value buffer, Type element, const Index &at) {
   Type stored = storageType(element);
-  if (isNibble(element)) {
-    // Two values a byte, the first in the low half.
+  if (unsigned bits = bitsBelowByte(element)) {
+    int64_t each = 8 / bits;
     auto one = [&](Value off) {
-      Value byte = make<tile::LoadOp>(b.getI8Type(), buffer, ix.div(off, ix.cst(2)), nullptr);
-      Value odd = make<arith::IndexCastOp>(b.getI8Type(), ix.rem(off, ix.cst(2)));
-      Value shift = make<arith::ShLIOp>(odd, constantInt(b.getI8Type(), 2));
-      Value low = make<arith::ShRUIOp>(byte, shift);
-      Value four = constantInt(b.getI8Type(), 4);
-      Value high = make<arith::ShLIOp>(low, four);
-      return element.isUnsignedInteger() ? make<arith::ShRUIOp>(high, four)
-                                         : make<arith::ShRSIOp>(high, four);
+      Value byte = make<tile::LoadOp>(b.getI8Type(), buffer, ix.div(off, ix.cst(each)), nullptr);
+      Value place = ix.mul(ix.rem(off, ix.cst(each)), bits);
+      return make<arith::ShRUIOp>(byte, make<arith::IndexCastOp>(b.getI8Type(), place));
     };
     if (at.uniform())
-      return one(at.base);
+      return fromCode(make<arith::AndIOp>(one(at.base), constantInt(b.getI8Type(), (1 << bits) - 1)), element);
     SmallVector<Value> lanes;
     for (int64_t l = 0; l < active; ++l)
       lanes.push_back(one(ix.lane(at, l)));
     lanes.resize(width, lanes.front());
-    return fromLanes(lanes);
+    Value mask = splat(constantInt(b.getI8Type(), (1 << bits) - 1));
+    return fromCode(make<arith::AndIOp>(fromLanes(lanes), mask), element);
   }
   auto scalar = [&](Value off) { return make<tile::LoadOp>(stored, buffer, off, nullptr); };
   if (at.uniform())
@@ -181,7 +173,8 @@ Value Evaluator::load(Value buffer, Type element, const Index &at) {
     SmallVector<int64_t> lanes(width, 0);
     for (int64_t l = 0; l < active; ++l)
       lanes[l] = l;
-    return fromStorage(make<vector::ShuffleOp>(part, part, lanes), element);
+    Value values = fromStorage(part, element);
+    return make<vector::ShuffleOp>(values, values, lanes);
   }
   if (!at.lanes && at.stride == 1) {
     int64_t bytes = stored.getIntOrFloatBitWidth() / 8;
@@ -200,9 +193,9 @@ Value Evaluator::load(Value buffer, Type element, const Index &at) {
 }
 
 void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at) {
-  if (isNibble(element)) {
+  if (bitsBelowByte(element)) {
     if (!failed)
-      mlir::emitError(loc, "code generation: 4-bit values cannot be stored one by one");
+      mlir::emitError(loc, "code generation: only pointwise kernels store elements below a byte");
     failed = true;
     return;
   }
@@ -210,15 +203,16 @@ void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at
     tile::StoreOp::create(b, loc, toStorage(lane(value, 0), element), buffer, at.base, nullptr);
     return;
   }
-  Value stored = toStorage(splat(value), element);
   if (!at.lanes && at.stride == 1 && active < width) {
     SmallVector<int64_t> lanes;
     for (int64_t l = 0; l < active; ++l)
       lanes.push_back(l);
-    Value part = make<vector::ShuffleOp>(stored, stored, lanes);
+    value = splat(value);
+    Value part = toStorage(make<vector::ShuffleOp>(value, value, lanes), element);
     tile::StoreOp::create(b, loc, part, buffer, at.base, nullptr);
     return;
   }
+  Value stored = toStorage(splat(value), element);
   if (!at.lanes && at.stride == 1) {
     int64_t bytes = getElementTypeOrSelf(stored).getIntOrFloatBitWidth() / 8;
     bool aligned = ix.divisor(at.base) % width == 0 && bytes * width <= 64;

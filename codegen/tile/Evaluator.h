@@ -87,12 +87,19 @@ public:
   // Building blocks of rules.
   static mlir::Type computeType(mlir::Type element);
   static mlir::Type storageType(mlir::Type element); ///< of memrefs: signless, bool as i8
+  /// 2 or 4 for types of which several lie in a byte, the first lowest; else 0.
+  static unsigned bitsBelowByte(mlir::Type element);
+  /// A value of such a type as its bits (i8), and back.
+  mlir::Value toCode(mlir::Value v, mlir::Type element);
+  mlir::Value fromCode(mlir::Value code, mlir::Type element);
   static bool isUnsigned(mlir::Value v) { return elementTypeOf(v).isUnsignedInteger(); }
   bool isVector(mlir::Value v) { return llvm::isa<mlir::VectorType>(v.getType()); }
   mlir::Type scalarType(mlir::Value v) { return mlir::getElementTypeOrSelf(v.getType()); }
   mlir::Type vectorOf(mlir::Type scalar) { return mlir::VectorType::get({width}, scalar); }
+  /// This element type in the shape of `v` (a part of a vector may be shorter).
   mlir::Type like(mlir::Value v, mlir::Type scalar) {
-    return isVector(v) ? vectorOf(scalar) : scalar;
+    auto vector = llvm::dyn_cast<mlir::VectorType>(v.getType());
+    return vector ? mlir::Type(vector.clone(scalar)) : scalar;
   }
   mlir::Value splat(mlir::Value v);                 ///< scalar -> vector; vectors stay
   void unify(mlir::Value &x, mlir::Value &y);       ///< both scalars or both vectors

@@ -127,6 +127,36 @@ void overUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner,
          });
 }
 
+/// Elements of which several share a byte: a byte is one thread's, so nobody
+/// races for it.
+static void storeBytes(Evaluator &e, unsigned output) {
+  IndexMath &ix = e.ix;
+  Value v = e.outputValue(output);
+  Type element = elementTypeOf(v), i8 = e.b.getI8Type();
+  std::vector<DimExpr> dims = dimsOf(v);
+  int64_t bits = Evaluator::bitsBelowByte(element), each = 8 / bits;
+  Value n = ix.dim(lathe::product(dims)), bytes = ix.ceilDiv(n, each);
+  auto byte = [&](Value at) {
+    Value code = e.constantInt(i8, 0);
+    for (int64_t j = 0; j < each; ++j) {
+      Value flat = ix.add(ix.mul(at, each), j);
+      auto one = [&] { return e.toCode(e.lane(e.eval(v, delinearize(e, Index(flat), dims)), 0), element); };
+      Value part = e.ifElse(ix.cmp(arith::CmpIPredicate::slt, flat, n), one,
+                            [&] { return e.constantInt(i8, 0); });
+      Value moved = e.make<arith::ShLIOp>(part, e.constantInt(i8, j * bits));
+      code = e.make<arith::OrIOp>(code, moved);
+    }
+    tile::StoreOp::create(e.b, e.loc, code, e.buffer(e.outputArg(output)), at, nullptr);
+  };
+  if (!e.kernel.target->isCuda()) {
+    auto [lo, hi] = blockRange(e, bytes);
+    e.loop(lo, hi, ix.cst(1), byte);
+    return;
+  }
+  Value first = ix.add(ix.mul(e.make<tile::BlockIdOp>(), e.threads), e.make<tile::ThreadIdOp>());
+  e.loop(first, bytes, ix.dim(gridSize(e.kernel) * DimExpr(e.threads)), byte);
+}
+
 void schedulePointwise(Evaluator &e, const KernelConfig &) {
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
@@ -135,10 +165,15 @@ void schedulePointwise(Evaluator &e, const KernelConfig &) {
   for (unsigned lead = 0; lead < outputs && !e.failed; ++lead) {
     if (done[lead])
       continue;
+    if (Evaluator::bitsBelowByte(elementTypeOf(yield->getOperand(lead)))) {
+      storeBytes(e, lead);
+      continue;
+    }
     std::vector<DimExpr> dims = dimsOf(yield->getOperand(lead));
     SmallVector<unsigned> group;
     for (unsigned o = lead; o < outputs; ++o)
-      if (dimsOf(yield->getOperand(o)) == dims) {
+      if (dimsOf(yield->getOperand(o)) == dims &&
+          !Evaluator::bitsBelowByte(elementTypeOf(yield->getOperand(o)))) {
         group.push_back(o);
         done[o] = true;
       }

@@ -15,13 +15,20 @@ namespace lathe::codegen {
 Type Evaluator::computeType(Type element) {
   MLIRContext *context = element.getContext();
   if (auto f = dyn_cast<FloatType>(element))
-    return f.getWidth() < 32 ? Type(Float32Type::get(context)) : element;
+    return f.getWidth() < 32 ? Type(Float32Type::get(context)) : element; // f4 as well
   if (auto i = dyn_cast<IntegerType>(element))
     return IntegerType::get(context, i.getWidth() == 1 ? 1 : std::max(8u, i.getWidth()));
   return element;
 }
 
+unsigned Evaluator::bitsBelowByte(Type element) {
+  unsigned bits = element.isIntOrFloat() ? element.getIntOrFloatBitWidth() : 8;
+  return bits > 1 && bits < 8 ? bits : 0;
+}
+
 Type Evaluator::storageType(Type element) {
+  if (bitsBelowByte(element))
+    return IntegerType::get(element.getContext(), 8);
   if (auto i = dyn_cast<IntegerType>(element))
     return IntegerType::get(element.getContext(), std::max(8u, i.getWidth()));
   return element;
@@ -88,8 +95,8 @@ Value Evaluator::select(Value c, Value x, Value y) {
 Value Evaluator::fromStorage(Value v, Type element) {
   Type stored = scalarType(v);
   if (element.isInteger(1)) {
-    Value zero = constantInt(stored, 0);
-    return make<arith::CmpIOp>(arith::CmpIPredicate::ne, v, isVector(v) ? splat(zero) : zero);
+    Value zero = ix.constant(b.getZeroAttr(v.getType()));
+    return make<arith::CmpIOp>(arith::CmpIPredicate::ne, v, zero);
   }
   Type compute = computeType(element);
   if (compute != stored && isa<FloatType>(stored))
@@ -142,6 +149,8 @@ Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
       }
       v = make<arith::MaximumFOp>(make<arith::MinimumFOp>(v, limit), low);
     }
+    if (bitsBelowByte(to))
+      return fromCode(toCode(v, to), to);
     Value rounded = make<arith::TruncFOp>(this->like(v, to), v);
     return make<arith::ExtFOp>(like, rounded);
   }
@@ -198,6 +207,54 @@ Index Evaluator::checkedIndex(Value v, Value size) {
     lanes.push_back(one(lane(v, l)));
   lanes.resize(width, lanes.front());
   return Index::ofLanes(fromLanes(lanes));
+}
+
+//===- Elements below a byte -----------------------------------------------------===//
+
+/// The bits of an f4E2M1 number: how many of the midpoints between neighbours its
+/// magnitude passes (ties to even), and the sign. Larger numbers saturate.
+Value Evaluator::toCode(Value v, Type element) {
+  Type i8 = b.getI8Type();
+  auto all = [&](Value k) { return isVector(v) ? splat(k) : k; };
+  if (!isa<FloatType>(element))
+    return make<arith::AndIOp>(v, all(constantInt(i8, (1 << bitsBelowByte(element)) - 1)));
+  Value magnitude = make<math::AbsFOp>(v), code = all(constantInt(i8, 0));
+  static constexpr struct {
+    double midpoint;
+    bool tieGoesUp;
+  } kSteps[] = {{0.25, false}, {0.75, true}, {1.25, false}, {1.75, true},
+                {2.5, false},  {3.5, true},  {5.0, false}};
+  for (auto [midpoint, tieGoesUp] : kSteps) {
+    Value passed = make<arith::CmpFOp>(tieGoesUp ? arith::CmpFPredicate::OGE : arith::CmpFPredicate::OGT,
+                                       magnitude, all(constant(b.getF32Type(), midpoint)));
+    code = make<arith::AddIOp>(code, make<arith::ExtUIOp>(like(v, i8), passed));
+  }
+  Value bits = make<arith::BitcastOp>(like(v, b.getI32Type()), v);
+  Value sign = make<arith::ShRUIOp>(bits, all(constantInt(b.getI32Type(), 31)));
+  Value high = make<arith::ShLIOp>(make<arith::TruncIOp>(like(v, i8), sign), all(constantInt(i8, 3)));
+  return make<arith::OrIOp>(code, high);
+}
+
+Value Evaluator::fromCode(Value code, Type element) {
+  Type i8 = b.getI8Type(), i32 = b.getI32Type(), f32 = b.getF32Type();
+  auto all = [&](Value k) { return isVector(code) ? splat(k) : k; };
+  if (!isa<FloatType>(element)) {
+    Value shift = all(constantInt(i8, 8 - bitsBelowByte(element)));
+    Value high = make<arith::ShLIOp>(code, shift);
+    return element.isUnsignedInteger() ? make<arith::ShRUIOp>(high, shift)
+                                       : make<arith::ShRSIOp>(high, shift);
+  }
+  // Exponent and mantissa in f32's places; the two smallest magnitudes apart.
+  Value wide = make<arith::ExtUIOp>(like(code, i32), code);
+  Value magnitude = make<arith::AndIOp>(wide, all(constantInt(i32, 7)));
+  Value sign = make<arith::ShLIOp>(make<arith::AndIOp>(wide, all(constantInt(i32, 8))),
+                                   all(constantInt(i32, 28)));
+  Value normal = make<arith::AddIOp>(make<arith::ShLIOp>(magnitude, all(constantInt(i32, 22))),
+                                     all(constantInt(i32, int64_t(126) << 23)));
+  Value half = make<arith::MulIOp>(magnitude, all(constantInt(i32, 0x3f000000)));
+  Value small = make<arith::CmpIOp>(arith::CmpIPredicate::ult, magnitude, all(constantInt(i32, 2)));
+  Value bits = make<arith::OrIOp>(select(small, half, normal), sign);
+  return make<arith::BitcastOp>(like(code, f32), bits);
 }
 
 //===- Combining ---------------------------------------------------------------===//

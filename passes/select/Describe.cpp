@@ -17,11 +17,10 @@ FailureOr<BufferArg> bufferOf(KernelOp kernel, Type type, BufferArg::Access acce
   std::optional<DType> dtype = dtypeOf(cast<TensorType>(type).getElementType());
   if (!dtype || *dtype == DType::String)
     return kernel.emitError("no buffer can hold elements of ") << type;
-  // Kernels read nibbles out of their bytes; two threads that write to one byte would race.
-  bool nibble = *dtype == DType::I4 || *dtype == DType::UI4;
-  if (bitWidth(*dtype) < 8 && !(nibble && access == BufferArg::Access::Read))
-    return kernel.emitError("unsupported: kernels do not ")
-           << (access == BufferArg::Access::Read ? "read" : "write") << " elements of "
+  // Several elements of a byte are written by one thread: pointwise kernels alone see to that.
+  if (bitWidth(*dtype) < 8 && access == BufferArg::Access::Write &&
+      kernel.getKind() != RegionKind::Pointwise && kernel.getKind() != RegionKind::Copy)
+    return kernel.emitError("unsupported: only pointwise kernels write elements of ")
            << cast<TensorType>(type).getElementType();
   arg.dtype = *dtype;
   arg.access = access;

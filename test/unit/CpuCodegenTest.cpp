@@ -314,6 +314,42 @@ TEST(CpuTypes, EightBitFloatsConvertBothWays) {
     }
 }
 
+TEST(CpuTypes, ElementsBelowAByteArePackedAndUnpacked) {
+  for (auto [type, dtype] : std::vector<std::pair<std::string, DType>>{
+           {"i4", DType::I4}, {"ui4", DType::UI4}, {"i2", DType::I2}, {"ui2", DType::UI2}, {"f4E2M1FN", DType::F4E2M1}}) {
+    std::string t = "tensor<3x7x" + type + ">", f = "tensor<3x7xf32>";
+    std::string text = "func.func @f(%a: " + t + ", %b: " + f + ") -> (" + f + ", " + t +
+                       ") {\n %0 = lathe.cast %a : (" + t + ") -> " + f + "\n %1 = lathe.cast %b : (" + f +
+                       ") -> " + t + "\n return %0, %1 : " + f + ", " + t + "\n}";
+    int bits = bitWidth(dtype), each = 8 / bits;
+    bool isSigned = dtype == DType::I4 || dtype == DType::I2, real = dtype == DType::F4E2M1;
+    auto value = [&](int code) -> float {
+      if (real)
+        return static_cast<float>(decodeFloat(dtype, code));
+      return isSigned && code >> (bits - 1) ? code - (1 << bits) : code;
+    };
+    std::vector<uint8_t> in((21 + each - 1) / each), want(in.size());
+    std::vector<float> values(21), wide(21);
+    for (int i = 0; i < 21; ++i) {
+      int code = (i * 5 + 3) & ((1 << bits) - 1);
+      in[i / each] |= code << (i % each * bits);
+      wide[i] = value(code);
+      values[i] = real ? 0.25f * (i - 10) : value((i * 3) & ((1 << bits) - 1));
+      int out = real ? static_cast<int>(encodeFloat(dtype, values[i])) : (i * 3) & ((1 << bits) - 1);
+      want[i / each] |= out << (i % each * bits);
+    }
+    for (const std::string &target : targets())
+      for (const char *grid : {"1", "3"}) {
+        CpuKernel kernel(text, "pointwise.v" + lanes(target), target, grid);
+        ASSERT_EQ(kernel.error, "");
+        auto out = kernel.run({bytesOf(in), bytesOf(values)});
+        ASSERT_EQ(kernel.error, "");
+        EXPECT_EQ(valuesOf<float>(out[0]), wide) << type;
+        EXPECT_EQ(valuesOf<uint8_t>(out[1]), want) << type;
+      }
+  }
+}
+
 //===- Movement -----------------------------------------------------------------===//
 
 TEST(CpuMovement, TransposeSliceReshape) {
