@@ -128,6 +128,39 @@ struct SinkThroughPointwise : RewritePattern {
   }
 };
 
+/// reshape(transpose(x)) that drops dimensions of 1: they are dropped first.
+struct SqueezeAboveTranspose : OpRewritePattern<ReshapeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
+    auto above = op.getX().getDefiningOp<TransposeOp>();
+    if (!above)
+      return rewriter.notifyMatchFailure(op, "no transpose above");
+    std::vector<DimExpr> from = dimsOf(above.getY()), to = dimsOf(op.getY()), below;
+    Perm kept; // dimensions of the transposed value that stay
+    for (size_t d = 0, t = 0; d < from.size(); ++d) {
+      if (t < to.size() && from[d] == to[t]) {
+        kept.push_back(above.getPerm()[d]);
+        ++t;
+      } else if (from[d] != DimExpr(1)) {
+        return rewriter.notifyMatchFailure(op, "moves data");
+      }
+    }
+    if (kept.size() != to.size() || to.size() >= from.size())
+      return rewriter.notifyMatchFailure(op, "does not only drop dimensions");
+    std::vector<DimExpr> x = dimsOf(above.getX());
+    for (size_t d = 0; d < x.size(); ++d)
+      if (llvm::is_contained(kept, int64_t(d)))
+        below.push_back(x[d]);
+    Perm perm;
+    for (int64_t d : kept)
+      perm.push_back(llvm::count_if(kept, [&](int64_t other) { return other < d; }));
+    Value squeezed = ReshapeOp::create(rewriter, op.getLoc(),
+                                       tensorType(elementTypeOf(op.getY()), below), above.getX());
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), squeezed, perm));
+    return success();
+  }
+};
+
 /// reduce(transpose(x)) reduces the dimensions where they lie.
 struct SinkThroughReduce : OpRewritePattern<ReduceOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -190,7 +223,7 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
         continue;
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>, SinkThroughPointwise,
-                   SinkThroughReduce, SinkThroughConcat>(&getContext());
+                   SqueezeAboveTranspose, SinkThroughReduce, SinkThroughConcat>(&getContext());
       populateMovementPatterns(patterns);
       populateConstantPatterns(patterns);
       if (failed(applyPatternsGreedily(module, std::move(patterns)))) {

@@ -79,6 +79,98 @@ struct ReshapeAboveSwap : OpRewritePattern<ReshapeOp> {
   }
 };
 
+/// Where each dimension of `to` is in `from` when only sizes of 1 come and go; -1 for a new
+/// one. None when data moves.
+std::optional<SmallVector<int64_t>> unitMap(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
+  SmallVector<int64_t> map;
+  size_t f = 0;
+  for (const DimExpr &dim : to) {
+    if (dim == DimExpr(1)) {
+      bool kept = f < from.size() && from[f] == DimExpr(1);
+      map.push_back(kept ? int64_t(f++) : -1);
+      continue;
+    }
+    while (f < from.size() && from[f] == DimExpr(1) && from[f] != dim)
+      ++f;
+    if (f == from.size() || from[f] != dim)
+      return std::nullopt;
+    map.push_back(f++);
+  }
+  for (; f < from.size(); ++f)
+    if (from[f] != DimExpr(1))
+      return std::nullopt;
+  return map;
+}
+
+/// A pointwise op behind a contraction whose result only lost or got dimensions of 1: the
+/// reshape goes behind it, so that the op can be an epilogue.
+struct SinkUnitReshape : RewritePattern {
+  SinkUnitReshape(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
+  LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
+    if (!isClass(op, OpClass::Pointwise))
+      return rewriter.notifyMatchFailure(op, "is not pointwise");
+    std::vector<DimExpr> dims = dimsOf(op->getResult(0));
+    ReshapeOp above;
+    for (Value operand : op->getOperands())
+      if (auto reshape = operand.getDefiningOp<ReshapeOp>())
+        if (!above && dimsOf(operand) == dims && followsContraction(reshape.getX()))
+          above = reshape;
+    if (!above)
+      return rewriter.notifyMatchFailure(op, "no reshape of a contraction above");
+    std::vector<DimExpr> target = dimsOf(above.getX());
+    auto map = unitMap(target, dims);
+    if (!map)
+      return rewriter.notifyMatchFailure(op, "the reshape moves data");
+    SmallVector<Value> operands;
+    for (Value operand : op->getOperands()) {
+      Value below = withUnits(rewriter, operand, above, *map, target.size());
+      if (!below)
+        return rewriter.notifyMatchFailure(op, "an operand does not follow");
+      operands.push_back(below);
+    }
+    Operation *clone = rewriter.clone(*op);
+    clone->setOperands(operands);
+    clone->getResult(0).setType(tensorType(elementTypeOf(op->getResult(0)), target));
+    rewriter.replaceOpWithNewOp<ReshapeOp>(op, op->getResult(0).getType(), clone->getResult(0));
+    return success();
+  }
+
+private:
+  /// A value that the kernel of a contraction could hold.
+  static bool followsContraction(Value value) {
+    constexpr int kMaxSteps = 16;
+    std::vector<DimExpr> dims = dimsOf(value);
+    Operation *op = value.getDefiningOp();
+    for (int step = 0; op && step < kMaxSteps && isClass(op, OpClass::Pointwise); ++step) {
+      Operation *next = nullptr;
+      for (Value operand : op->getOperands())
+        if (operand.getDefiningOp() && dimsOf(operand) == dims)
+          next = operand.getDefiningOp();
+      op = next;
+    }
+    return op && (isClass(op, OpClass::Gemm) || isClass(op, OpClass::Conv));
+  }
+
+  static Value withUnits(PatternRewriter &rewriter, Value operand, ReshapeOp above,
+                         ArrayRef<int64_t> map, size_t rank) {
+    if (operand == above.getY())
+      return above.getX();
+    std::vector<DimExpr> from = dimsOf(operand), to(rank, DimExpr(1));
+    if (from.empty())
+      return operand;
+    size_t pad = map.size() - from.size();
+    for (size_t d = 0; d < from.size(); ++d) {
+      int64_t at = map[pad + d];
+      if (at < 0 && from[d] != DimExpr(1))
+        return {};
+      if (at >= 0)
+        to[at] = from[d];
+    }
+    return ReshapeOp::create(rewriter, operand.getLoc(), tensorType(elementTypeOf(operand), to),
+                             operand);
+  }
+};
+
 /// matmul(a, transpose(b)) of the last two dimensions is a flag of the matmul.
 struct TransposeIntoMatmul : OpRewritePattern<MatmulOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -219,7 +311,7 @@ struct CastBack : OpRewritePattern<CastOp> {
 } // namespace
 
 void populateMovementPatterns(RewritePatternSet &patterns) {
-  patterns.add<ComposeTransposes, TransposeOfOnes, ReshapeAboveSwap, TransposeIntoMatmul, DropBroadcast,
+  patterns.add<ComposeTransposes, TransposeOfOnes, ReshapeAboveSwap, SinkUnitReshape, TransposeIntoMatmul, DropBroadcast,
                SimplifyBroadcast, ReduceOfOnes, DropEmptyInputs, SliceOfConcat, CastBack>(
       patterns.getContext());
 }

@@ -22,6 +22,20 @@ module @cpu attributes {lathe.target = "x86-64-v3"} {
   }
 }
 
+// A dimension of 1 is dropped before the transpose, which then meets the reduction.
+// CHECK-LABEL: module @squeeze
+// CHECK: %[[C:.*]] = lathe.conv
+// CHECK: %[[Q:.*]] = lathe.reshape %[[C]] : (tensor<1x8x1x16xf32>) -> tensor<1x8x16xf32>
+// CHECK: lathe.reduce %[[Q]] {axes = array<i64: 1>
+module @squeeze attributes {lathe.target = "x86-64-v3"} {
+  func.func @main(%x: tensor<1x16x8x1xf32>, %w: tensor<16x16x1x1xf32>) -> tensor<1x16xf32> {
+    %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x1xf32>, tensor<16x16x1x1xf32>) -> tensor<1x16x8x1xf32>
+    %1 = lathe.reshape %0 : (tensor<1x16x8x1xf32>) -> tensor<1x16x8xf32>
+    %2 = lathe.reduce %1 {kind = #lathe.reduce_kind<max>, axes = array<i64: 2>, keepdims = false} : (tensor<1x16x8xf32>) -> tensor<1x16xf32>
+    return %2 : tensor<1x16xf32>
+  }
+}
+
 // A GPU keeps the order of the model.
 // CHECK-LABEL: module @gpu
 // CHECK-NOT: lathe.transpose

@@ -89,6 +89,26 @@ func.func @power(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }
 
+// A reshape that only drops a dimension of 1 goes behind what a contraction can take.
+// CHECK-LABEL: @sink_unit_reshape
+// CHECK: %[[M:.*]] = lathe.matmul
+// CHECK: %[[T:.*]] = lathe.tanh %[[M]]
+// CHECK: lathe.reshape %[[T]]
+func.func @sink_unit_reshape(%a: tensor<4x1x8xf32>, %b: tensor<8x5xf32>) -> tensor<4x5xf32> {
+  %0 = lathe.matmul %a, %b : (tensor<4x1x8xf32>, tensor<8x5xf32>) -> tensor<4x1x5xf32>
+  %1 = lathe.reshape %0 : (tensor<4x1x5xf32>) -> tensor<4x5xf32>
+  %2 = lathe.tanh %1 : (tensor<4x5xf32>) -> tensor<4x5xf32>
+  return %2 : tensor<4x5xf32>
+}
+
+// CHECK-LABEL: @and_true
+// CHECK-NEXT: return %arg0
+func.func @and_true(%x: tensor<4xi1>) -> tensor<4xi1> {
+  %true = lathe.constant dense<true> : tensor<i1>
+  %0 = lathe.and %x, %true : (tensor<4xi1>, tensor<i1>) -> tensor<4xi1>
+  return %0 : tensor<4xi1>
+}
+
 // x + 0 changes the sign of -0.0 and stays.
 // CHECK-LABEL: @add_zero
 // CHECK: lathe.add
