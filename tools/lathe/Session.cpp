@@ -180,11 +180,11 @@ HostTensor copyOf(const lathe_tensor &tensor) {
   if (copy.data.empty())
     return copy;
   const auto *source = static_cast<const std::byte *>(tensor.data);
-  if (!tensor.strides) {
+  if (!tensor.strides || bitWidth(copy.dtype) < 8) {
     std::memcpy(copy.data.data(), source, copy.data.size());
     return copy;
   }
-  // Rows of the last axis; types below a byte are never strided.
+  // Element by element; types below a byte are never strided.
   size_t element = bitWidth(copy.dtype) / 8;
   std::vector<int64_t> index(copy.dims.size());
   for (int64_t i = 0, count = copy.count(); i < count; ++i) {
