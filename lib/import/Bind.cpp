@@ -11,7 +11,9 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
-bool parseSize(StringRef text, int64_t &value) { return !text.getAsInteger(10, value) && value >= 0; }
+bool parseSize(StringRef text, int64_t &value) {
+  return !text.getAsInteger(10, value) && value >= 0;
+}
 
 /// The argument of an entry with this name, or null.
 Value findInput(ModuleOp module, StringRef name) {
@@ -27,7 +29,8 @@ Value findInput(ModuleOp module, StringRef name) {
 std::string knownSymbols(ModuleOp module) {
   std::string names;
   for (auto symbol : module.getOps<SymbolOp>())
-    names += (names.empty() ? "" : ", ") + symbol.getSymName().str() + " (" + symbol.getOrigin().str() + ")";
+    names += (names.empty() ? "" : ", ") + symbol.getSymName().str() + " (" +
+             symbol.getOrigin().str() + ")";
   return names.empty() ? "the model has no symbolic dimension" : "known are " + names;
 }
 
@@ -40,7 +43,8 @@ Result<DimExpr> resolveKey(ModuleOp module, StringRef key) {
   int64_t axis = 0;
   if (rest.consume_back("]") && parseSize(rest, axis))
     if (Value value = findInput(module, input))
-      if (auto type = llvm::dyn_cast<RankedTensorType>(value.getType()); type && axis < type.getRank())
+      if (auto type = llvm::dyn_cast<RankedTensorType>(value.getType());
+          type && axis < type.getRank())
         return dimOf(value, axis);
   return usageError("there is no such dimension; " + knownSymbols(module), "--dim " + key.str());
 }
@@ -67,10 +71,12 @@ Status parseDimOption(StringRef text, ImportOptions &options) {
     ok &= parseSize(parts[0], bound.min) && high(parts[1]);
     bound.opt = bound.max < 0 ? std::max<int64_t>(bound.min, 1) : bound.max;
   } else {
-    ok &= parts.size() == 3 && parseSize(parts[0], bound.min) && parseSize(parts[1], bound.opt) && high(parts[2]);
+    ok &= parts.size() == 3 && parseSize(parts[0], bound.min) && parseSize(parts[1], bound.opt) &&
+          high(parts[2]);
   }
   if (!ok)
-    return usageError("expected NAME=LO:OPT:HI, such as B=1:8:64 or x[0]=1:1:*", "--dim " + text.str());
+    return usageError("expected NAME=LO:OPT:HI, such as B=1:8:64 or x[0]=1:1:*",
+                      "--dim " + text.str());
   if (bound.opt < bound.min || (bound.max >= 0 && bound.opt > bound.max))
     return usageError("the bounds are not in order LO <= OPT <= HI", "--dim " + text.str());
   options.dims[name.str()] = bound;
@@ -101,7 +107,9 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
     DimExpr now = dim.substitute(constants);
     if (std::optional<int64_t> known = now.constant())
       return *known == size ? okStatus()
-                            : usageError("the size is " + std::to_string(*known) + ", not " + std::to_string(size), place);
+                            : usageError("the size is " + std::to_string(*known) + ", not " +
+                                             std::to_string(size),
+                                         place);
     std::optional<std::string> symbol = now.symbolName();
     if (!symbol)
       return usageError("the size " + now.str() + " follows from others; bind those", place);
@@ -124,11 +132,12 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
     }
     auto type = llvm::dyn_cast<RankedTensorType>(input.getType());
     if (!type || type.getRank() != int64_t(shape.size()))
-      return usageError("the input has rank " + std::to_string(type ? type.getRank() : -1) + ", the shape has " +
-                            std::to_string(shape.size()) + " sizes",
+      return usageError("the input has rank " + std::to_string(type ? type.getRank() : -1) +
+                            ", the shape has " + std::to_string(shape.size()) + " sizes",
                         place);
     for (size_t axis = 0; axis < shape.size(); ++axis)
-      LATHE_RETURN_IF_ERROR(bind(dimOf(input, axis), shape[axis], place + "[" + std::to_string(axis) + "]"));
+      LATHE_RETURN_IF_ERROR(
+          bind(dimOf(input, axis), shape[axis], place + "[" + std::to_string(axis) + "]"));
   }
   for (const auto &[key, bound] : options.dims) {
     Result<DimExpr> dim = resolveKey(module, key);
@@ -141,12 +150,14 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
     DimExpr now = dim->substitute(constants);
     if (std::optional<int64_t> known = now.constant()) {
       if (*known < bound.min || (bound.max >= 0 && *known > bound.max))
-        return usageError("the size is " + std::to_string(*known) + ", outside these bounds", "--dim " + key);
+        return usageError("the size is " + std::to_string(*known) + ", outside these bounds",
+                          "--dim " + key);
       continue;
     }
     std::optional<std::string> name = now.symbolName();
     if (!name)
-      return usageError("the size " + now.str() + " follows from others; bound those", "--dim " + key);
+      return usageError("the size " + now.str() + " follows from others; bound those",
+                        "--dim " + key);
     auto symbol = llvm::cast<SymbolOp>(SymbolTable::lookupSymbolIn(module, *name));
     symbol.setMin(bound.min);
     symbol.setOpt(bound.opt);

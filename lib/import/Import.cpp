@@ -80,7 +80,8 @@ ArrayAttr statedDims(OpBuilder &b, const ValueInfo &info) {
 /// Moves inputs with given values to the initializers.
 Status applyConstants(Graph &graph, const ImportOptions &options) {
   for (const auto &[name, value] : options.constants) {
-    auto input = llvm::find_if(graph.inputs, [&](const ValueInfo &info) { return info.name == name; });
+    auto input =
+        llvm::find_if(graph.inputs, [&](const ValueInfo &info) { return info.name == name; });
     std::string place = "constant " + name;
     if (input == graph.inputs.end())
       return usageError("the model has no input of this name", place);
@@ -115,7 +116,8 @@ Status buildModule(ModuleOp module, const Model &model) {
   if (model.sourceOpset != version && model.sourceOpset)
     module->setAttr("onnx.source_opset", b.getI64IntegerAttr(model.sourceOpset));
   if (!model.notes.empty())
-    module->setAttr("onnx.notes", b.getStrArrayAttr(SmallVector<StringRef>(model.notes.begin(), model.notes.end())));
+    module->setAttr("onnx.notes", b.getStrArrayAttr(SmallVector<StringRef>(model.notes.begin(),
+                                                                           model.notes.end())));
 
   Symbols symbols(b, module.getLoc());
   for (const ValueInfo &input : graph.inputs)
@@ -128,7 +130,8 @@ Status buildModule(ModuleOp module, const Model &model) {
     attrs.set("lathe.name", b.getStringAttr(input.name));
     if (!element) {
       // Legalize reports what uses it; the argument says what it was.
-      attrs.set("lathe.onnx_type", b.getStringAttr(input.other.empty() ? "string tensor" : input.other));
+      attrs.set("lathe.onnx_type",
+                b.getStringAttr(input.other.empty() ? "string tensor" : input.other));
       arguments.push_back(unknownTensor(context));
     } else if (!input.ranked) {
       arguments.push_back(UnrankedTensorType::get(element));
@@ -141,9 +144,9 @@ Status buildModule(ModuleOp module, const Model &model) {
     argumentAttrs.push_back(attrs.getDictionary(context));
   }
 
-  auto func = func::FuncOp::create(b, module.getLoc(), "main", b.getFunctionType(arguments, {}),
-                                   ArrayRef<NamedAttribute>(b.getNamedAttr("lathe.entry", b.getUnitAttr())),
-                                   argumentAttrs);
+  auto func = func::FuncOp::create(
+      b, module.getLoc(), "main", b.getFunctionType(arguments, {}),
+      ArrayRef<NamedAttribute>(b.getNamedAttr("lathe.entry", b.getUnitAttr())), argumentAttrs);
   Block *entry = func.addEntryBlock();
   b.setInsertionPointToStart(entry);
   Importer importer(b, weights);
@@ -191,9 +194,11 @@ Status buildModule(ModuleOp module, const Model &model) {
 
 } // namespace
 
-Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path, const ImportOptions &options) {
+Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path,
+                                         const ImportOptions &options) {
   context.loadDialect<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
-  Result<Model> model = loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes);
+  Result<Model> model =
+      loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes);
   if (!model)
     return model.status();
   if (Status applied = applyConstants(model->graph, options); !applied.ok())
@@ -210,8 +215,8 @@ Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path, c
   return std::move(module);
 }
 
-Result<std::optional<std::vector<Value>>> expandFunctionBody(Operation *op, ArrayRef<Type> operandTypes,
-                                                             OpBuilder &builder) {
+Result<std::optional<std::vector<Value>>>
+expandFunctionBody(Operation *op, ArrayRef<Type> operandTypes, OpBuilder &builder) {
   using Values = std::optional<std::vector<Value>>;
   if (op->getNumRegions() != 0)
     return Values(); // graphs as attributes are not carried back

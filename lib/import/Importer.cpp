@@ -155,7 +155,8 @@ Status Importer::region(const Graph &graph, Region &region, const ImportScope &o
   scope.parent = &outer;
   declareTypes(graph, scope);
   for (const ValueInfo &input : graph.inputs)
-    scope.values[input.name] = block->addArgument(plainType(b.getContext(), input), nameLoc(input.name));
+    scope.values[input.name] =
+        block->addArgument(plainType(b.getContext(), input), nameLoc(input.name));
   for (const Tensor &tensor : graph.initializers)
     scope.values[tensor.name] = constant(tensor, nameLoc(tensor.name));
   LATHE_RETURN_IF_ERROR(nodes(graph.nodes, scope));
@@ -163,7 +164,8 @@ Status Importer::region(const Graph &graph, Region &region, const ImportScope &o
   for (const ValueInfo &output : graph.outputs) {
     Value value = scope.lookup(output.name);
     if (!value)
-      return invalidError("the output '" + output.name + "' has no value", "graph '" + graph.name + "'");
+      return invalidError("the output '" + output.name + "' has no value",
+                          "graph '" + graph.name + "'");
     yield.addOperands(value);
   }
   b.create(yield);

@@ -41,8 +41,8 @@ Result<std::shared_ptr<const MappedFile>> mapDescriptor(int fd, const std::strin
   if (oneLink && info.st_nlink != 1)
     return invalidError("external data must be a file with a single link", name);
   if (uint64_t(info.st_size) > maxBytes)
-    return invalidError("the file has " + std::to_string(info.st_size) + " bytes, more than the limit of " +
-                            std::to_string(maxBytes),
+    return invalidError("the file has " + std::to_string(info.st_size) +
+                            " bytes, more than the limit of " + std::to_string(maxBytes),
                         name);
   auto mapped = std::make_shared<MappedFile>();
   if (info.st_size > 0) {
@@ -119,7 +119,8 @@ Result<std::shared_ptr<const MappedFile>> ExternalFiles::open(const std::string 
   if (file.fd < 0 && (errno == ENOSYS || errno == EPERM))
     file.fd = openByComponents(folderFd, location);
   if (file.fd < 0 && (errno == EXDEV || errno == ELOOP))
-    return invalidError("external data leaves the model's folder or passes a symbolic link", location);
+    return invalidError("external data leaves the model's folder or passes a symbolic link",
+                        location);
   if (file.fd < 0)
     return invalidError("cannot open external data: " + systemError(), location);
   auto mapped = mapDescriptor(file.fd, location, maxBytes, /*oneLink=*/true);

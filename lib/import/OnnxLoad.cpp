@@ -153,8 +153,9 @@ std::vector<Tensor> takeWeights(onnx::GraphProto &graph, const DataSource &sourc
   auto *nodes = graph.mutable_node();
   auto isWeight = [&](const onnx::NodeProto &node) {
     return node.op_type() == "Constant" && (node.domain().empty() || node.domain() == "ai.onnx") &&
-           node.attribute_size() == 1 && node.attribute(0).name() == "value" && node.attribute(0).has_t() &&
-           node.output_size() == 1 && isExternal(node.attribute(0).t());
+           node.attribute_size() == 1 && node.attribute(0).name() == "value" &&
+           node.attribute(0).has_t() && node.output_size() == 1 &&
+           isExternal(node.attribute(0).t());
   };
   for (auto &node : *nodes)
     if (isWeight(node)) {
@@ -177,15 +178,16 @@ void checkHeader(const onnx::ModelProto &model) {
   for (const auto *values : {&model.graph().input(), &model.graph().output()})
     for (const auto &value : *values)
       if (!value.has_type())
-        raise("has no type", (values == &model.graph().input() ? "input '" : "output '") + value.name() + "'");
+        raise("has no type",
+              (values == &model.graph().input() ? "input '" : "output '") + value.name() + "'");
   const auto &ranges = onnx::OpSchemaRegistry::DomainToVersionRange::Instance().Map();
   for (const auto &import : model.opset_import()) {
     auto range = ranges.find(import.domain() == "ai.onnx" ? "" : import.domain());
     if (range != ranges.end() && import.version() > range->second.second)
-      throw ImportError{unsupportedError(
-          "opset " + std::to_string(import.version()) + " is newer than the newest known, " +
-              std::to_string(range->second.second),
-          "opset_import '" + import.domain() + "'")};
+      throw ImportError{unsupportedError("opset " + std::to_string(import.version()) +
+                                             " is newer than the newest known, " +
+                                             std::to_string(range->second.second),
+                                         "opset_import '" + import.domain() + "'")};
   }
 }
 
@@ -215,8 +217,8 @@ void convert(onnx::ModelProto &model, int64_t target, std::vector<std::string> &
     *converted.mutable_graph()->mutable_output() = model.graph().output();
     model = std::move(converted);
   } catch (const std::exception &e) {
-    notes.push_back("kept opset " + std::to_string(from) + ": conversion to " + std::to_string(target) +
-                    " failed: " + oneLine(e.what()));
+    notes.push_back("kept opset " + std::to_string(from) + ": conversion to " +
+                    std::to_string(target) + " failed: " + oneLine(e.what()));
   }
 }
 
@@ -305,7 +307,8 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
       raise("two initializers have this name", "initializer '" + tensor.name + "'");
     model.graph.initializers.push_back(std::move(tensor));
   }
-  std::erase_if(model.graph.inputs, [&](const ValueInfo &info) { return known.count(info.name) != 0; });
+  std::erase_if(model.graph.inputs,
+                [&](const ValueInfo &info) { return known.count(info.name) != 0; });
   return model;
 }
 
@@ -313,7 +316,8 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
 /// inside subgraphs. Names of the body get a prefix.
 class BodyExpander {
 public:
-  BodyExpander(const onnx::NodeProto &call, const onnx::FunctionProto &function) : call(call), function(function) {
+  BodyExpander(const onnx::NodeProto &call, const onnx::FunctionProto &function)
+      : call(call), function(function) {
     for (int i = 0; i < function.input_size(); ++i)
       names[function.input(i)] = i < call.input_size() ? call.input(i) : "";
     for (int i = 0; i < function.output_size(); ++i)
@@ -427,11 +431,12 @@ Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t m
   return guarded<Model>(path, [&] { return load(path, targetOpset, maxBytes); });
 }
 
-Result<std::optional<std::vector<Node>>>
-functionBody(const Node &node, int64_t opset, const std::vector<ValueInfo> &types) {
+Result<std::optional<std::vector<Node>>> functionBody(const Node &node, int64_t opset,
+                                                      const std::vector<ValueInfo> &types) {
   using Body = std::optional<std::vector<Node>>;
   return guarded<Body>("", [&]() -> Body {
-    const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(node.opType, int(opset), node.domain);
+    const onnx::OpSchema *schema =
+        onnx::OpSchemaRegistry::Schema(node.opType, int(opset), node.domain);
     if (!schema || (!schema->HasFunction() && !schema->HasContextDependentFunction()))
       return std::nullopt;
     onnx::NodeProto proto = fromNode(node);
@@ -464,7 +469,8 @@ functionBody(const Node &node, int64_t opset, const std::vector<ValueInfo> &type
   });
 }
 
-std::optional<int64_t> schemaVersion(const std::string &opType, const std::string &domain, int64_t opset) {
+std::optional<int64_t> schemaVersion(const std::string &opType, const std::string &domain,
+                                     int64_t opset) {
   const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(opType, int(opset), domain);
   if (!schema)
     return std::nullopt;

@@ -20,12 +20,13 @@ Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t m
 /// Nodes of the schema's function body for `node`, whose inputs and outputs
 /// have been given names. `types` are those of the inputs; an entry with an
 /// empty name is absent. None when there is no body.
-Result<std::optional<std::vector<Node>>>
-functionBody(const Node &node, int64_t opset, const std::vector<ValueInfo> &types);
+Result<std::optional<std::vector<Node>>> functionBody(const Node &node, int64_t opset,
+                                                      const std::vector<ValueInfo> &types);
 
 /// The version that introduced the schema in force at `opset`; none for ops that
 /// ONNX does not know.
-std::optional<int64_t> schemaVersion(const std::string &opType, const std::string &domain, int64_t opset);
+std::optional<int64_t> schemaVersion(const std::string &opType, const std::string &domain,
+                                     int64_t opset);
 
 } // namespace lathe::onnxmodel
 

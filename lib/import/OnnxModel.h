@@ -36,8 +36,8 @@ struct NodeAttr {
   enum Kind { Int, Float, String, TensorValue, GraphValue, Ints, Floats, Strings, Other };
   std::string name;
   Kind kind = Other;
-  std::vector<int64_t> ints;      ///< Int has one
-  std::vector<float> floats;      ///< Float has one
+  std::vector<int64_t> ints;        ///< Int has one
+  std::vector<float> floats;        ///< Float has one
   std::vector<std::string> strings; ///< String has one; Other a description
   std::shared_ptr<Tensor> tensor;
   std::shared_ptr<Graph> graph;

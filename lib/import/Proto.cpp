@@ -14,15 +14,14 @@ namespace {
 constexpr struct {
   int onnx;
   DType dtype;
-} kTypes[] = {{1, DType::F32},         {2, DType::UI8},         {3, DType::I8},
-              {4, DType::UI16},        {5, DType::I16},         {6, DType::I32},
-              {7, DType::I64},         {8, DType::String},      {9, DType::Bool},
-              {10, DType::F16},        {11, DType::F64},        {12, DType::UI32},
-              {13, DType::UI64},       {14, DType::C64},        {15, DType::C128},
-              {16, DType::BF16},       {17, DType::F8E4M3FN},   {18, DType::F8E4M3FNUZ},
-              {19, DType::F8E5M2},     {20, DType::F8E5M2FNUZ}, {21, DType::UI4},
-              {22, DType::I4},         {23, DType::F4E2M1},     {24, DType::F8E8M0},
-              {25, DType::UI2},        {26, DType::I2}};
+} kTypes[] = {
+    {1, DType::F32},       {2, DType::UI8},         {3, DType::I8},      {4, DType::UI16},
+    {5, DType::I16},       {6, DType::I32},         {7, DType::I64},     {8, DType::String},
+    {9, DType::Bool},      {10, DType::F16},        {11, DType::F64},    {12, DType::UI32},
+    {13, DType::UI64},     {14, DType::C64},        {15, DType::C128},   {16, DType::BF16},
+    {17, DType::F8E4M3FN}, {18, DType::F8E4M3FNUZ}, {19, DType::F8E5M2}, {20, DType::F8E5M2FNUZ},
+    {21, DType::UI4},      {22, DType::I4},         {23, DType::F4E2M1}, {24, DType::F8E8M0},
+    {25, DType::UI2},      {26, DType::I2}};
 
 /// Bytes of typed fields (float_data and so on), in raw_data's packing.
 std::string typedBytes(const onnx::TensorProto &proto, DType dtype, int64_t bytes,
@@ -67,8 +66,8 @@ std::string typedBytes(const onnx::TensorProto &proto, DType dtype, int64_t byte
     break;
   }
   if (int64_t(out.size()) != bytes)
-    raise("the tensor has data for " + std::to_string(out.size()) + " bytes where its shape and type need " +
-              std::to_string(bytes),
+    raise("the tensor has data for " + std::to_string(out.size()) +
+              " bytes where its shape and type need " + std::to_string(bytes),
           where);
   return out;
 }
@@ -98,7 +97,8 @@ std::span<const std::byte> externalBytes(const onnx::TensorProto &proto, const D
       raise("external data has an empty offset or length", where);
     for (char c : text) {
       if (c < '0' || c > '9' || value > (UINT64_MAX - 9) / 10)
-        raise("external data has the offset or length '" + text + "', which is no valid number", where);
+        raise("external data has the offset or length '" + text + "', which is no valid number",
+              where);
       value = value * 10 + uint64_t(c - '0');
     }
     return value;
@@ -128,7 +128,9 @@ std::span<const std::byte> externalBytes(const onnx::TensorProto &proto, const D
     raise(file.status().message() + " ('" + file.status().location() + "')", where);
   uint64_t size = (*file)->bytes.size();
   if (offset > size || (length && *length > size - offset))
-    raise("external data reach beyond the end of '" + location + "' (" + std::to_string(size) + " bytes)", where);
+    raise("external data reach beyond the end of '" + location + "' (" + std::to_string(size) +
+              " bytes)",
+          where);
   owner = *file;
   return (*file)->bytes.subspan(offset, length ? *length : size - offset);
 }
@@ -166,8 +168,8 @@ Tensor toTensor(const onnx::TensorProto &proto, const DataSource &source) {
     tensor.owner = std::move(copy);
   }
   if (int64_t(tensor.bytes.size()) != bytes)
-    raise("the tensor has " + std::to_string(tensor.bytes.size()) + " bytes of data where its shape and type need " +
-              std::to_string(bytes),
+    raise("the tensor has " + std::to_string(tensor.bytes.size()) +
+              " bytes of data where its shape and type need " + std::to_string(bytes),
           where);
   if (tensor.dtype == DType::Bool)
     for (std::byte b : tensor.bytes)
@@ -343,7 +345,8 @@ onnx::NodeProto fromNode(const Node &node) {
       break;
     }
     default:
-      throw ImportError{unsupportedError("attribute '" + attr.name + "' has no counterpart", "node '" + node.name + "'")};
+      throw ImportError{unsupportedError("attribute '" + attr.name + "' has no counterpart",
+                                         "node '" + node.name + "'")};
     }
   }
   return proto;

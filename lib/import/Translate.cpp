@@ -15,14 +15,18 @@ using namespace mlir;
 namespace lathe {
 
 void registerImportTranslation() {
-  static llvm::cl::list<std::string> dims("dim", llvm::cl::desc("Bounds of a dimension: NAME=LO:OPT:HI"));
-  static llvm::cl::list<std::string> shapes("shape", llvm::cl::desc("Sizes of an input: INPUT=1x3x224x224"));
-  static llvm::cl::opt<bool> keepOpset("keep-opset", llvm::cl::desc("Do not convert to the newest opset"));
+  static llvm::cl::list<std::string> dims("dim",
+                                          llvm::cl::desc("Bounds of a dimension: NAME=LO:OPT:HI"));
+  static llvm::cl::list<std::string> shapes("shape",
+                                            llvm::cl::desc("Sizes of an input: INPUT=1x3x224x224"));
+  static llvm::cl::opt<bool> keepOpset("keep-opset",
+                                       llvm::cl::desc("Do not convert to the newest opset"));
   static TranslateToMLIRRegistration registration(
       "import-onnx", "ONNX (protobuf or text) to the onnx dialect",
       [](llvm::SourceMgr &sources, MLIRContext *context) -> OwningOpRef<ModuleOp> {
         // External data lie beside the file, so it is read by name.
-        std::string path = sources.getMemoryBuffer(sources.getMainFileID())->getBufferIdentifier().str();
+        std::string path =
+            sources.getMemoryBuffer(sources.getMainFileID())->getBufferIdentifier().str();
         ImportOptions options;
         options.convert = !keepOpset;
         Status status;

@@ -83,7 +83,8 @@ public:
           return fail(fieldStart);
         size_t bodyEnd = at + size_t(value);
         if (kind == Message::Tensor && field == kRawData) {
-          raw = value > kInlineBytes ? std::optional(file.subspan(at, size_t(value))) : std::nullopt;
+          raw =
+              value > kInlineBytes ? std::optional(file.subspan(at, size_t(value))) : std::nullopt;
           if (raw) {
             at = bodyEnd;
             continue;
@@ -146,7 +147,8 @@ private:
 Result<StrippedModel> stripRawData(std::span<const std::byte> file) {
   Stripper stripper(file);
   if (!stripper.message(Message::Model, 0, file.size(), stripper.result.proto))
-    return invalidError("not a valid ONNX protobuf message", "byte " + std::to_string(stripper.errorAt));
+    return invalidError("not a valid ONNX protobuf message",
+                        "byte " + std::to_string(stripper.errorAt));
   return std::move(stripper.result);
 }
 

@@ -19,7 +19,8 @@ LogicalResult relu(Node &n) { return n.done(n.e.max(n.in(0), 0.0)); }
 LogicalResult leakyRelu(Node &n) {
   Value x = n.in(0);
   Emitter &e = n.e;
-  return n.done(e.select(e.compare(x, 0.0, Predicate::Lt), e.mul(x, n.floatAttr("alpha", 0.01)), x));
+  return n.done(
+      e.select(e.compare(x, 0.0, Predicate::Lt), e.mul(x, n.floatAttr("alpha", 0.01)), x));
 }
 
 LogicalResult pRelu(Node &n) {

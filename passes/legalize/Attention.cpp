@@ -23,7 +23,8 @@ Value splitHeads(Node &n, Value x, int64_t heads) {
   Dims d = dimsOf(x);
   std::optional<DimExpr> size = d[2].exactDiv(heads);
   if (heads < 1 || !size)
-    return n.e.fail("the width " + llvm::Twine(d[2].str()) + " is not a multiple of " + llvm::Twine(heads) + " heads");
+    return n.e.fail("the width " + llvm::Twine(d[2].str()) + " is not a multiple of " +
+                    llvm::Twine(heads) + " heads");
   return n.e.transpose(n.e.reshape(x, {d[0], d[1], heads, *size}), {0, 2, 1, 3});
 }
 
@@ -111,7 +112,8 @@ LogicalResult attention(Node &n) {
       // A shorter mask hides the keys behind it.
       Dims low(rankOf(mask), DimExpr(0)), high = low;
       high.back() = t - width;
-      Value hidden = e.like(mask, elementTypeOf(mask).isInteger(1) ? 0 : -std::numeric_limits<double>::infinity());
+      Value hidden = e.like(
+          mask, elementTypeOf(mask).isInteger(1) ? 0 : -std::numeric_limits<double>::infinity());
       mask = e.pad(mask, hidden, low, high, PadMode::Constant);
     }
   }
@@ -137,7 +139,8 @@ LogicalResult attention(Node &n) {
   double softcap = n.floatAttr("softcap", 0);
   OperationState state(e.loc, AttentionOp::getOperationName());
   AttentionOp::build(e.b, state, q.getType(), q, k, v, mask, llvm::APFloat(scale), aligned,
-                     /*zero_masked_rows=*/true, softcap != 0 ? e.b.getF64FloatAttr(softcap) : FloatAttr());
+                     /*zero_masked_rows=*/true,
+                     softcap != 0 ? e.b.getF64FloatAttr(softcap) : FloatAttr());
   Value y = e.create<AttentionOp>(state);
   if (y && flat) {
     Dims d = dimsOf(y);

@@ -150,7 +150,8 @@ void takeDiagonals(Emitter &e, Labelled &x) {
     column[j] = dimOf(x.value, j);
     Type index = e.b.getI64Type();
     Value same = e.compare(e.iota(row, i, index), e.iota(column, j, index), Predicate::Eq);
-    x.value = e.reduce(e.select(same, x.value, e.like(x.value, 0)), ReduceKind::Sum, {int64_t(j)}, false);
+    x.value =
+        e.reduce(e.select(same, x.value, e.like(x.value, 0)), ReduceKind::Sum, {int64_t(j)}, false);
     x.labels.erase(j, 1);
     --i;
   }
@@ -181,7 +182,10 @@ Value permuteTo(Emitter &e, const Labelled &x, const std::string &order) {
 Labelled contract(Emitter &e, const Labelled &a, const Labelled &b, const std::string &needed) {
   std::string batch, left, right, summed;
   for (char c : a.labels)
-    (b.labels.find(c) == std::string::npos ? left : needed.find(c) == std::string::npos ? summed : batch).push_back(c);
+    (b.labels.find(c) == std::string::npos ? left
+     : needed.find(c) == std::string::npos ? summed
+                                           : batch)
+        .push_back(c);
   for (char c : b.labels)
     if (a.labels.find(c) == std::string::npos)
       right.push_back(c);

@@ -18,7 +18,8 @@ static constexpr int64_t kMaxTrips = 64;
 
 /// The body's ops in front of the node, legalized, with these arguments; what
 /// the body yields. None when something in it failed.
-std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &body, ArrayRef<Tracked> arguments) {
+std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &body,
+                                                          ArrayRef<Tracked> arguments) {
   if (body.empty() || body.front().getNumArguments() != arguments.size() || body.front().empty())
     return std::nullopt;
   OpBuilder builder(node.op);
@@ -75,7 +76,8 @@ bool Legalizer::inlineIf(Node &node) {
 bool Legalizer::finishScans(Node &node, unsigned first, std::vector<std::vector<Value>> &scans) {
   for (auto [i, parts] : llvm::enumerate(scans)) {
     if (parts.empty()) {
-      (void)node.fail("shape", "a loop of no iterations that collects values", "one iteration or more");
+      (void)node.fail("shape", "a loop of no iterations that collects values",
+                      "one iteration or more");
       return false;
     }
     std::vector<Value> rows;
@@ -113,7 +115,8 @@ bool Legalizer::unrollLoop(Node &node) {
     flag.host = HostValue{e.b.getI1Type(), {}, {DimExpr(1)}};
     std::vector<Tracked> arguments = {index, flag};
     llvm::append_range(arguments, carried);
-    std::optional<std::vector<Tracked>> results = inlineBody(node, node.op->getRegion(0), arguments);
+    std::optional<std::vector<Tracked>> results =
+        inlineBody(node, node.op->getRegion(0), arguments);
     node.reported |= !results;
     if (!results || results->size() != 1 + node.numOutputs())
       return false;
@@ -125,7 +128,8 @@ bool Legalizer::unrollLoop(Node &node) {
     }
     std::optional<Ints> known = again ? again->constants() : std::nullopt;
     if (!known || known->size() != 1) {
-      (void)node.fail("op", "Loop whose condition depends on data", "a constant trip count up to 64");
+      (void)node.fail("op", "Loop whose condition depends on data",
+                      "a constant trip count up to 64");
       return false;
     }
     go = (*known)[0];
@@ -152,12 +156,16 @@ bool Legalizer::unrollScan(Node &node) {
   unsigned states = node.numInputs() - inputs;
   if (node.numOutputs() < states)
     return false;
-  auto list = [&](StringRef name, size_t size) { return node.intsAttr(name).value_or(Ints(size, 0)); };
-  Ints inputAxes = list("scan_input_axes", inputs), inputBack = list("scan_input_directions", inputs);
+  auto list = [&](StringRef name, size_t size) {
+    return node.intsAttr(name).value_or(Ints(size, 0));
+  };
+  Ints inputAxes = list("scan_input_axes", inputs),
+       inputBack = list("scan_input_directions", inputs);
   size_t outputs = node.numOutputs() - states;
-  Ints outputAxes = list("scan_output_axes", outputs), outputBack = list("scan_output_directions", outputs);
-  if (inputAxes.size() != size_t(inputs) || inputBack.size() != size_t(inputs) || outputAxes.size() != outputs ||
-      outputBack.size() != outputs)
+  Ints outputAxes = list("scan_output_axes", outputs),
+       outputBack = list("scan_output_directions", outputs);
+  if (inputAxes.size() != size_t(inputs) || inputBack.size() != size_t(inputs) ||
+      outputAxes.size() != outputs || outputBack.size() != outputs)
     return false;
   std::vector<Value> sources;
   std::optional<int64_t> trips;
@@ -169,8 +177,8 @@ bool Legalizer::unrollScan(Node &node) {
     inputAxes[i] = *axis;
     std::optional<int64_t> size = dimOf(x, *axis).constant();
     if (!size || *size > kMaxTrips || *size < 1 || (trips && *trips != *size)) {
-      (void)node.fail("op", "Scan over a length that is symbolic, 0 or above 64", "a constant length from 1 to 64",
-                      "bind the length with --dim");
+      (void)node.fail("op", "Scan over a length that is symbolic, 0 or above 64",
+                      "a constant length from 1 to 64", "bind the length with --dim");
       return false;
     }
     trips = size;
@@ -186,10 +194,12 @@ bool Legalizer::unrollScan(Node &node) {
       Dims dims = dimsOf(x);
       dims.erase(dims.begin() + inputAxes[i]);
       Tracked slice;
-      slice.data = e.reshape(e.sliceAxis(x, inputAxes[i], inputBack[i] ? *trips - 1 - t : t, 1), dims);
+      slice.data =
+          e.reshape(e.sliceAxis(x, inputAxes[i], inputBack[i] ? *trips - 1 - t : t, 1), dims);
       arguments.push_back(slice);
     }
-    std::optional<std::vector<Tracked>> results = inlineBody(node, node.op->getRegion(0), arguments);
+    std::optional<std::vector<Tracked>> results =
+        inlineBody(node, node.op->getRegion(0), arguments);
     node.reported |= !results;
     if (!results || results->size() != node.numOutputs())
       return false;

@@ -60,9 +60,10 @@ LogicalResult convTranspose(Node &n) {
   auto list = [&](StringRef name, size_t size, int64_t otherwise) {
     return n.intsAttr(name).value_or(Ints(size, otherwise));
   };
-  Ints strides = list("strides", count, 1), dilations = list("dilations", count, 1), pads = list("pads", 2 * count, 0),
-       extra = list("output_padding", count, 0);
-  if (strides.size() != count || dilations.size() != count || pads.size() != 2 * count || extra.size() != count)
+  Ints strides = list("strides", count, 1), dilations = list("dilations", count, 1),
+       pads = list("pads", 2 * count, 0), extra = list("output_padding", count, 0);
+  if (strides.size() != count || dilations.size() != count || pads.size() != 2 * count ||
+      extra.size() != count)
     return n.invalid("attribute", "attributes do not match the spatial dimensions");
   std::string mode = n.strAttr("auto_pad", "NOTSET");
   std::optional<Ints> wanted = n.intsAttr("output_shape");
@@ -70,7 +71,8 @@ LogicalResult convTranspose(Node &n) {
     wanted->erase(wanted->begin(), wanted->begin() + 2);
   if (wanted || mode == "SAME_UPPER" || mode == "SAME_LOWER") {
     for (size_t i = 0; i < count; ++i) {
-      int64_t span = (*kernel)[i] * dilations[i] - dilations[i] + 1, total = span - strides[i] + extra[i];
+      int64_t span = (*kernel)[i] * dilations[i] - dilations[i] + 1,
+              total = span - strides[i] + extra[i];
       if (wanted) {
         std::optional<int64_t> size = dimOf(x, 2 + i).constant();
         if (!size || wanted->size() != count)
@@ -91,7 +93,8 @@ LogicalResult convTranspose(Node &n) {
     return n.invalid("shape", "channels are not divisible by the group");
 
   // Weights [C, M/g, k..] -> [M, C/g, k..], turned round in space.
-  Dims split = {group, *channels / group, *perGroup}, merged = {group * *perGroup, *channels / group};
+  Dims split = {group, *channels / group, *perGroup},
+       merged = {group * *perGroup, *channels / group};
   Ints perm = {0, 2, 1};
   Dims starts(rank, DimExpr(0)), sizes = {group * *perGroup, *channels / group};
   Ints steps(rank, 1);
@@ -120,7 +123,9 @@ LogicalResult convTranspose(Node &n) {
   }
   Value zero = e.like(x, 0);
   if (spread)
-    x = e.reshape(e.pad(e.reshape(x, apart), zero, Dims(apart.size(), DimExpr(0)), high, PadMode::Constant), joined);
+    x = e.reshape(
+        e.pad(e.reshape(x, apart), zero, Dims(apart.size(), DimExpr(0)), high, PadMode::Constant),
+        joined);
   x = e.pad(x, zero, lowPad, highPad, PadMode::Constant);
   Value y = e.infer<ConvOp>(x, w, Ints(count, 1), Ints(2 * count, 0), dilations, uint64_t(group),
                             ConvLayout::ChannelsFirst);
@@ -135,7 +140,8 @@ Value convOf(Node &n, Value x, Value w) {
   if (!x || !w)
     return {};
   if (rankOf(x) < 3 || rankOf(w) != rankOf(x))
-    return n.e.fail("input and weights have ranks " + llvm::Twine(rankOf(x)) + " and " + llvm::Twine(rankOf(w)));
+    return n.e.fail("input and weights have ranks " + llvm::Twine(rankOf(x)) + " and " +
+                    llvm::Twine(rankOf(w)));
   std::optional<Ints> kernel = kernelOf(n, w);
   std::optional<Window> window = kernel ? windowOf(n, x, *kernel) : std::nullopt;
   if (!window)

@@ -9,7 +9,9 @@ namespace {
 
 template <typename OpTy> LogicalResult unary(Node &n) { return n.done(n.e.unary<OpTy>(n.in(0))); }
 
-template <typename OpTy> LogicalResult binary(Node &n) { return n.done(n.e.infer<OpTy>(n.in(0), n.in(1))); }
+template <typename OpTy> LogicalResult binary(Node &n) {
+  return n.done(n.e.infer<OpTy>(n.in(0), n.in(1)));
+}
 
 /// Max, Min, Sum: any number of operands, from the left.
 template <typename OpTy> Value chain(Node &n) {
@@ -20,9 +22,7 @@ template <typename OpTy> Value chain(Node &n) {
 }
 template <typename OpTy> LogicalResult variadic(Node &n) { return n.done(chain<OpTy>(n)); }
 
-LogicalResult meanOf(Node &n) {
-  return n.done(n.e.div(chain<AddOp>(n), double(n.numInputs())));
-}
+LogicalResult meanOf(Node &n) { return n.done(n.e.div(chain<AddOp>(n), double(n.numInputs()))); }
 
 /// Without fmod the result has the sign of the divisor.
 LogicalResult mod(Node &n) {
@@ -32,7 +32,8 @@ LogicalResult mod(Node &n) {
 
 LogicalResult bitShift(Node &n) {
   Value a = n.in(0), b = n.in(1);
-  return n.done(n.strAttr("direction", "") == "LEFT" ? n.e.infer<ShlOp>(a, b) : n.e.infer<ShrOp>(a, b));
+  return n.done(n.strAttr("direction", "") == "LEFT" ? n.e.infer<ShlOp>(a, b)
+                                                     : n.e.infer<ShrOp>(a, b));
 }
 
 LogicalResult reciprocal(Node &n) { return unary<RecipOp>(n); }
@@ -67,7 +68,8 @@ Value toE8M0(Emitter &e, Value x, StringRef rounding, bool saturate) {
   if (saturate)
     exponent = e.select(e.infer<IsNanOp>(x), exponent, e.min(exponent, 254.0));
   Value packed = e.cast(exponent, byte);
-  return BitcastOp::create(e.b, e.loc, withElementType(x.getType(), Float8E8M0FNUType::get(e.b.getContext())), packed);
+  return BitcastOp::create(
+      e.b, e.loc, withElementType(x.getType(), Float8E8M0FNUType::get(e.b.getContext())), packed);
 }
 
 /// Element types narrower than a byte keep the low bits of the truncated value.
@@ -89,7 +91,8 @@ LogicalResult cast(Node &n) {
   int64_t to = n.intAttr("to", 0);
   Type element = elementFor(n.op->getContext(), to);
   if (!element)
-    return n.fail("dtype", "a cast to ONNX element type " + llvm::Twine(to) + (to == 8 ? " (string)" : ""),
+    return n.fail("dtype",
+                  "a cast to ONNX element type " + llvm::Twine(to) + (to == 8 ? " (string)" : ""),
                   "numbers and bool");
   return n.done(castTo(n, x, element));
 }
@@ -107,7 +110,8 @@ LogicalResult bitCast(Node &n) {
   std::optional<DType> from = dtypeOf(elementTypeOf(x)), to = dtypeOf(element);
   if (!from || !to || bitWidth(*from) != bitWidth(*to))
     return n.fail("dtype", "BitCast between widths", "element types of one width");
-  return n.done(BitcastOp::create(n.e.b, n.e.loc, withElementType(x.getType(), element), x).getResult());
+  return n.done(
+      BitcastOp::create(n.e.b, n.e.loc, withElementType(x.getType(), element), x).getResult());
 }
 
 LogicalResult identity(Node &n) {
@@ -120,13 +124,33 @@ LogicalResult identity(Node &n) {
 } // namespace
 
 Type elementFor(MLIRContext *context, int64_t onnxType) {
-  static constexpr DType kTypes[] = {
-      DType::String /*0: undefined*/, DType::F32,        DType::UI8,  DType::I8,         DType::UI16,
-      DType::I16,                     DType::I32,        DType::I64,  DType::String,     DType::Bool,
-      DType::F16,                     DType::F64,        DType::UI32, DType::UI64,       DType::C64,
-      DType::C128,                    DType::BF16,       DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2,
-      DType::F8E5M2FNUZ,              DType::UI4,        DType::I4,   DType::F4E2M1,     DType::F8E8M0,
-      DType::UI2,                     DType::I2};
+  static constexpr DType kTypes[] = {DType::String /*0: undefined*/,
+                                     DType::F32,
+                                     DType::UI8,
+                                     DType::I8,
+                                     DType::UI16,
+                                     DType::I16,
+                                     DType::I32,
+                                     DType::I64,
+                                     DType::String,
+                                     DType::Bool,
+                                     DType::F16,
+                                     DType::F64,
+                                     DType::UI32,
+                                     DType::UI64,
+                                     DType::C64,
+                                     DType::C128,
+                                     DType::BF16,
+                                     DType::F8E4M3FN,
+                                     DType::F8E4M3FNUZ,
+                                     DType::F8E5M2,
+                                     DType::F8E5M2FNUZ,
+                                     DType::UI4,
+                                     DType::I4,
+                                     DType::F4E2M1,
+                                     DType::F8E8M0,
+                                     DType::UI2,
+                                     DType::I2};
   if (onnxType < 0 || onnxType >= int64_t(std::size(kTypes)))
     return {};
   return typeOf(context, kTypes[onnxType]);

@@ -34,7 +34,8 @@ static TypedAttr splat(RankedTensorType type, double value) {
     return DenseElementsAttr::get(type, FloatAttr::get(element, value));
   unsigned width = element.getIntOrFloatBitWidth();
   return DenseElementsAttr::get(
-      type, IntegerAttr::get(element, APInt(width, uint64_t(int64_t(value)), !element.isUnsignedInteger(), true)));
+      type, IntegerAttr::get(element, APInt(width, uint64_t(int64_t(value)),
+                                            !element.isUnsignedInteger(), true)));
 }
 
 Value Emitter::scalar(double value, Type element) {
@@ -170,7 +171,8 @@ Value Emitter::pad(Value x, Value value, const Dims &low, const Dims &high, PadM
   }
   if (nothing)
     return x;
-  return PadOp::create(b, loc, tensorType(elementTypeOf(x), dims), x, value, dimArray(low), dimArray(high), mode);
+  return PadOp::create(b, loc, tensorType(elementTypeOf(x), dims), x, value, dimArray(low),
+                       dimArray(high), mode);
 }
 
 Value Emitter::concat(ArrayRef<Value> xs, int64_t axis) {
@@ -214,7 +216,8 @@ Value Emitter::unsqueeze(Value x, ArrayRef<int64_t> axes) {
   Dims in = dimsOf(x), dims;
   size_t next = 0, rank = in.size() + axes.size();
   for (size_t d = 0; d < rank; ++d)
-    dims.push_back(llvm::is_contained(axes, int64_t(d)) || next == in.size() ? DimExpr(1) : in[next++]);
+    dims.push_back(llvm::is_contained(axes, int64_t(d)) || next == in.size() ? DimExpr(1)
+                                                                             : in[next++]);
   return reshape(x, dims);
 }
 

@@ -93,7 +93,8 @@ LogicalResult oneHot(Node &n) {
   Dims line(rank + 1, DimExpr(1));
   line[*axis] = depth;
   Value hit = e.compare(at, e.iota(line, *axis, index), Predicate::Eq);
-  Value off = e.reshape(e.sliceAxis(values, 0, 0, 1), {}), on = e.reshape(e.sliceAxis(values, 0, 1, 1), {});
+  Value off = e.reshape(e.sliceAxis(values, 0, 0, 1), {}),
+        on = e.reshape(e.sliceAxis(values, 0, 1, 1), {});
   return n.done(e.select(hit, on, off));
 }
 

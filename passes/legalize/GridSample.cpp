@@ -61,7 +61,8 @@ struct Sampler {
     }
     if (!linear || !inside)
       return {};
-    Dims flat = {dimOf(image, 0), dimOf(image, 1), product(sizes)}, read = {flat[0], flat[1], points};
+    Dims flat = {dimOf(image, 0), dimOf(image, 1), product(sizes)},
+         read = {flat[0], flat[1], points};
     Value indices = e.broadcastTo(e.unsqueeze(linear, {1}), read);
     Value pixels = e.infer<GatherElementsOp>(e.reshape(image, flat), indices, uint64_t(2));
     if (padding != "zeros")
@@ -112,8 +113,12 @@ LogicalResult gridSample(Node &n) {
   if (dimOf(grid, spatial + 1) != DimExpr(spatial))
     return n.invalid("shape", "the grid has one coordinate a spatial dimension");
   Dims image = dimsOf(x), places = dimsOf(grid);
-  Sampler s{n, e, x, Dims(image.begin() + 2, image.end()),
-            product(Dims(places.begin() + 1, places.end() - 1)), n.strAttr("padding_mode", "zeros"),
+  Sampler s{n,
+            e,
+            x,
+            Dims(image.begin() + 2, image.end()),
+            product(Dims(places.begin() + 1, places.end() - 1)),
+            n.strAttr("padding_mode", "zeros"),
             bool(n.intAttr("align_corners", 0))};
   std::string mode = n.strAttr("mode", "linear");
   mode = mode == "bilinear" ? "linear" : mode == "bicubic" ? "cubic" : mode;

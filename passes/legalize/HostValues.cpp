@@ -105,17 +105,18 @@ LogicalResult arithmetic(Node &n, ArrayRef<HostValue> in) {
     return failure();
   Emitter &e = n.e;
   StringRef type = n.type;
-  auto fold = [&](llvm::function_ref<std::optional<DimExpr>(const DimExpr &, const DimExpr &)> step) {
-    return pointwise(n, in, element, [&](ArrayRef<DimExpr> x) -> std::optional<DimExpr> {
-      std::optional<DimExpr> value = x[0];
-      for (const DimExpr &next : x.drop_front()) {
-        value = step(*value, next);
-        if (!value || !fits(*value, element))
-          return std::nullopt;
-      }
-      return value;
-    });
-  };
+  auto fold =
+      [&](llvm::function_ref<std::optional<DimExpr>(const DimExpr &, const DimExpr &)> step) {
+        return pointwise(n, in, element, [&](ArrayRef<DimExpr> x) -> std::optional<DimExpr> {
+          std::optional<DimExpr> value = x[0];
+          for (const DimExpr &next : x.drop_front()) {
+            value = step(*value, next);
+            if (!value || !fits(*value, element))
+              return std::nullopt;
+          }
+          return value;
+        });
+      };
   auto positive = [&](const DimExpr &d) { return d.range(e.ranges).lo >= 1; };
   if (type == "Add" || type == "Sum")
     return fold([](const DimExpr &a, const DimExpr &b) { return a + b; });
@@ -169,8 +170,12 @@ LogicalResult comparison(Node &n, const HostValue &a, const HostValue &b) {
     return failure();
   return pointwise(n, {a, b}, boolean, [&](ArrayRef<DimExpr> v) -> std::optional<DimExpr> {
     DimRange d = (v[0] - v[1]).range(n.e.ranges);
-    std::optional<bool> less = d.hi < 0 ? std::optional(true) : d.lo >= 0 ? std::optional(false) : std::nullopt;
-    std::optional<bool> greater = d.lo > 0 ? std::optional(true) : d.hi <= 0 ? std::optional(false) : std::nullopt;
+    std::optional<bool> less = d.hi < 0    ? std::optional(true)
+                               : d.lo >= 0 ? std::optional(false)
+                                           : std::nullopt;
+    std::optional<bool> greater = d.lo > 0    ? std::optional(true)
+                                  : d.hi <= 0 ? std::optional(false)
+                                              : std::nullopt;
     std::optional<bool> result;
     if (n.type == "Equal") {
       if (v[0] == v[1])
@@ -256,13 +261,16 @@ LogicalResult gather(Node &n, const HostValue &x, const HostValue &indices) {
 LogicalResult slice(Node &n, const HostValue &x) {
   if (x.shape.size() != 1)
     return failure();
-  auto argument = [&](unsigned i, StringRef attr) { return n.has(i) ? n.ints(i) : n.intsAttr(attr); };
-  std::optional<Ints> starts = argument(1, "starts"), ends = argument(2, "ends"), axes = argument(3, "axes"),
-                      steps = argument(4, "steps");
-  if (!starts || !ends || starts->size() != 1 || ends->size() != 1 || (n.has(3) && !axes) || (n.has(4) && !steps) ||
-      (axes && *axes != Ints{0} && *axes != Ints{-1}))
+  auto argument = [&](unsigned i, StringRef attr) {
+    return n.has(i) ? n.ints(i) : n.intsAttr(attr);
+  };
+  std::optional<Ints> starts = argument(1, "starts"), ends = argument(2, "ends"),
+                      axes = argument(3, "axes"), steps = argument(4, "steps");
+  if (!starts || !ends || starts->size() != 1 || ends->size() != 1 || (n.has(3) && !axes) ||
+      (n.has(4) && !steps) || (axes && *axes != Ints{0} && *axes != Ints{-1}))
     return failure();
-  int64_t size = x.shape[0], step = steps && !steps->empty() ? (*steps)[0] : 1, from = (*starts)[0], to = (*ends)[0];
+  int64_t size = x.shape[0], step = steps && !steps->empty() ? (*steps)[0] : 1, from = (*starts)[0],
+          to = (*ends)[0];
   if (step == 0)
     return failure();
   auto normal = [&](int64_t v, int64_t low, int64_t high) {
@@ -321,7 +329,8 @@ LogicalResult expand(Node &n, const HostValue &x) {
   if (!shape || count(*shape) > kMaxElements)
     return failure();
   HostValue ones{x.element, *shape, Dims(count(*shape), DimExpr(0))};
-  return pointwise(n, {x, ones}, x.element, [](ArrayRef<DimExpr> v) { return std::optional(v[0]); });
+  return pointwise(n, {x, ones}, x.element,
+                   [](ArrayRef<DimExpr> v) { return std::optional(v[0]); });
 }
 
 LogicalResult reduce(Node &n, const HostValue &x) {
@@ -344,7 +353,8 @@ LogicalResult reduce(Node &n, const HostValue &x) {
 
 LogicalResult range(Node &n, ArrayRef<HostValue> in) {
   std::optional<Ints> from = in[0].constants(), to = in[1].constants(), step = in[2].constants();
-  if (!from || !to || !step || from->size() != 1 || to->size() != 1 || step->size() != 1 || (*step)[0] == 0)
+  if (!from || !to || !step || from->size() != 1 || to->size() != 1 || step->size() != 1 ||
+      (*step)[0] == 0)
     return failure();
   HostValue result{in[0].element, {}, {}};
   for (int64_t v = (*from)[0]; (*step)[0] > 0 ? v < (*to)[0] : v > (*to)[0]; v += (*step)[0]) {
@@ -365,7 +375,8 @@ LogicalResult shapeOf(Node &n) {
   to = std::clamp<int64_t>(to < 0 ? to + rank : to, from, rank);
   if (from > to)
     return failure();
-  return n.setHost(0, {n.e.b.getI64Type(), {to - from}, Dims(dims.begin() + from, dims.begin() + to)});
+  return n.setHost(0,
+                   {n.e.b.getI64Type(), {to - from}, Dims(dims.begin() + from, dims.begin() + to)});
 }
 
 LogicalResult constantOfShape(Node &n) {
@@ -377,7 +388,8 @@ LogicalResult constantOfShape(Node &n) {
   for (int64_t size : *shape)
     if (size < 0 || (total *= std::max<int64_t>(size, 0)) > kMaxElements)
       return failure();
-  bool isUnsigned = value.getElementType().isUnsignedInteger() || value.getElementType().isInteger(1);
+  bool isUnsigned =
+      value.getElementType().isUnsignedInteger() || value.getElementType().isInteger(1);
   APInt element = *value.value_begin<APInt>();
   int64_t number = isUnsigned ? int64_t(element.getZExtValue()) : element.getSExtValue();
   return n.setHost(0, {value.getElementType(), *shape, Dims(total, DimExpr(number))});
@@ -404,9 +416,11 @@ LogicalResult evaluateOnHost(Node &n) {
                  .Cases({"Neg", "Abs", "Not", "Sign"}, Unary)
                  .Cases({"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"}, Compare)
                  .Cases({"And", "Or", "Xor"}, Logic)
-                 .Cases({"Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Identity", "Cast", "Split"},
+                 .Cases({"Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Identity",
+                         "Cast", "Split"},
                         Move)
-                 .Cases({"Flatten", "Expand", "Where", "Range", "ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin"},
+                 .Cases({"Flatten", "Expand", "Where", "Range", "ReduceProd", "ReduceSum",
+                         "ReduceMax", "ReduceMin"},
                         Move)
                  .Default(Other);
   if (kind == Other || n.numInputs() == 0)
@@ -456,7 +470,9 @@ LogicalResult evaluateOnHost(Node &n) {
     axis = axis < 0 ? axis + rank : axis;
     if (axis < 0 || axis > rank)
       return failure();
-    return reshaped(n, in[0], {count(ArrayRef(in[0].shape).take_front(axis)), count(ArrayRef(in[0].shape).drop_front(axis))});
+    return reshaped(n, in[0],
+                    {count(ArrayRef(in[0].shape).take_front(axis)),
+                     count(ArrayRef(in[0].shape).drop_front(axis))});
   }
   if (n.type == "Reshape") {
     std::optional<Ints> shape = in.size() == 2 ? in[1].constants() : std::nullopt;
@@ -488,8 +504,9 @@ LogicalResult evaluateOnHost(Node &n) {
     });
   }
   if (n.type == "Where" && in.size() == 3 && in[1].element == in[2].element && in[0].constants())
-    return pointwise(n, in, in[1].element,
-                     [](ArrayRef<DimExpr> v) { return std::optional(*v[0].constant() ? v[1] : v[2]); });
+    return pointwise(n, in, in[1].element, [](ArrayRef<DimExpr> v) {
+      return std::optional(*v[0].constant() ? v[1] : v[2]);
+    });
   return failure();
 }
 

@@ -16,8 +16,9 @@ namespace lathe {
 ErrorCode LegalizeReport::code() const {
   if (nodes.empty())
     return ErrorCode::Ok;
-  return llvm::any_of(nodes, [](const UnsupportedNode &n) { return n.invalid; }) ? ErrorCode::Invalid
-                                                                                : ErrorCode::Unsupported;
+  return llvm::any_of(nodes, [](const UnsupportedNode &n) { return n.invalid; })
+             ? ErrorCode::Invalid
+             : ErrorCode::Unsupported;
 }
 
 std::string LegalizeReport::json() const {
@@ -64,7 +65,9 @@ namespace {
 struct LegalizePass : PassWrapper<LegalizePass, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LegalizePass)
   StringRef getArgument() const final { return "lathe-legalize"; }
-  StringRef getDescription() const final { return "onnx ops to lathe ops with exact symbolic shapes"; }
+  StringRef getDescription() const final {
+    return "onnx ops to lathe ops with exact symbolic shapes";
+  }
   void getDependentDialects(DialectRegistry &registry) const final {
     registry.insert<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
   }

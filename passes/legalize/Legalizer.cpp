@@ -68,8 +68,9 @@ Legalizer::Legalizer(ModuleOp module, func::FuncOp func, LegalizeReport &report)
   auto opset = module->getAttrOfType<IntegerAttr>("onnx.opset");
   moduleOpset = opset ? opset.getInt() : kImportOpset;
   for (SymbolOp symbol : module.getOps<SymbolOp>())
-    e.ranges[symbol.getSymName().str()] = {
-        int64_t(symbol.getMin()), int64_t(symbol.getMax()) < 0 ? DimRange::kUnbounded : int64_t(symbol.getMax())};
+    e.ranges[symbol.getSymName().str()] = {int64_t(symbol.getMin()),
+                                           int64_t(symbol.getMax()) < 0 ? DimRange::kUnbounded
+                                                                        : int64_t(symbol.getMax())};
 }
 
 int64_t Legalizer::opsetOf(Operation *op) const {
@@ -124,10 +125,35 @@ std::optional<HostValue> Legalizer::host(Value value) {
   return tracked.host = std::move(host);
 }
 
+/// Bounds that the user gave a symbol which another takes the place of: the other
+/// gets the narrower of both. A formula has bounds of its own, so it is said when
+/// these are given up.
+void Legalizer::keepBounds(SymbolOp symbol, const DimExpr &by) {
+  int64_t min = symbol.getMin(), max = symbol.getMax();
+  if (min == 0 && max < 0)
+    return;
+  std::optional<std::string> name = by.symbolName();
+  Operation *other = name ? SymbolTable::lookupSymbolIn(module, *name) : nullptr;
+  if (auto kept = dyn_cast_or_null<SymbolOp>(other)) {
+    int64_t high = kept.getMax();
+    kept.setMin(std::max<int64_t>(kept.getMin(), min));
+    if (max >= 0)
+      kept.setMax(high < 0 ? max : std::min(high, max));
+    high = kept.getMax();
+    int64_t opt = std::max<int64_t>(kept.getOpt(), kept.getMin());
+    kept.setOpt(high < 0 ? opt : std::min(opt, high));
+    e.ranges[*name] = {int64_t(kept.getMin()), high < 0 ? DimRange::kUnbounded : high};
+  } else if (!by.isConstant()) {
+    symbol.emitRemark() << "size " << symbol.getSymName() << " is " << by.str()
+                        << " by what the model states; its own bounds are dropped";
+  }
+}
+
 bool Legalizer::substitute(const std::string &symbol, const DimExpr &by) {
   Operation *op = SymbolTable::lookupSymbolIn(module, symbol);
   if (!op || !isa<SymbolOp>(op))
     return false;
+  keepBounds(cast<SymbolOp>(op), by);
   op->erase();
   std::map<std::string, DimExpr> map = {{symbol, by}};
   substituteSymbols(module, map);
@@ -146,7 +172,8 @@ bool Legalizer::unify(const DimExpr &a, const DimExpr &b) {
     std::set<std::string> inside;
     to.collectSymbols(inside);
     // Sizes that a broadcast leaves open are no basis for a claim.
-    return name && !inside.count(*name) && to.str().find("bcast") == std::string::npos && substitute(*name, to);
+    return name && !inside.count(*name) && to.str().find("bcast") == std::string::npos &&
+           substitute(*name, to);
   };
   // A size whose symbol came later is expressed by the earlier one.
   return replace(a, b) || replace(b, a);
@@ -170,7 +197,8 @@ void Legalizer::applyStated(Operation *op) {
         DimExpr claim = DimExpr::symbol(text.getValue()), dim = dimsOf(value)[d];
         std::set<std::string> inside;
         dim.collectSymbols(inside);
-        if (dim != claim && !inside.count(text.str()) && dim.str().find("bcast") == std::string::npos)
+        if (dim != claim && !inside.count(text.str()) &&
+            dim.str().find("bcast") == std::string::npos)
           substitute(text.str(), dim);
       }
     }
@@ -192,8 +220,8 @@ void Legalizer::inputsBehind(Value value, std::vector<std::string> &names) {
   }
 }
 
-UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string message, std::string nearest,
-                                   std::string remedy, bool invalid) {
+UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string message,
+                                   std::string nearest, std::string remedy, bool invalid) {
   UnsupportedNode entry;
   SmallVector<StringRef> names = nodeNames(node.op->getLoc());
   entry.node = names.empty() ? "" : names.front().str();
@@ -218,8 +246,8 @@ UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string mess
   entry.invalid = invalid;
   InFlightDiagnostic diag = mlir::emitError(node.op->getLoc());
   diag << "'" << entry.node << "' (" << entry.opType << "@" << entry.opset
-       << (entry.domain.empty() ? "" : " of " + entry.domain) << "): " << (invalid ? "invalid " : "unsupported ")
-       << entry.cause << ": " << entry.message;
+       << (entry.domain.empty() ? "" : " of " + entry.domain)
+       << "): " << (invalid ? "invalid " : "unsupported ") << entry.cause << ": " << entry.message;
   if (!entry.nearest.empty())
     diag << "; nearest: " << entry.nearest;
   if (!entry.remedy.empty())
@@ -233,19 +261,21 @@ bool Legalizer::expand(Node &node) {
     return false;
   SmallVector<Type> types;
   for (Value operand : node.op->getOperands())
-    types.push_back(isa<NoneType>(operand.getType()) || !data(operand) ? Type() : data(operand).getType());
+    types.push_back(isa<NoneType>(operand.getType()) || !data(operand) ? Type()
+                                                                       : data(operand).getType());
   Operation *before = node.op->getPrevNode();
   OpBuilder builder(node.op);
   Result<std::optional<std::vector<Value>>> body = expandFunctionBody(node.op, types, builder);
   if (!body) {
-    (void)node.invalid("attribute", "its function body cannot be built: " + body.status().message());
+    (void)node.invalid("attribute",
+                       "its function body cannot be built: " + body.status().message());
     return false;
   }
   if (!*body)
     return false;
   SmallVector<Operation *> inner;
-  for (Operation *op = before ? before->getNextNode() : &node.op->getBlock()->front(); op != node.op;
-       op = op->getNextNode())
+  for (Operation *op = before ? before->getNextNode() : &node.op->getBlock()->front();
+       op != node.op; op = op->getNextNode())
     inner.push_back(op);
   std::string saved = outer;
   if (outer.empty())
@@ -278,14 +308,16 @@ void Legalizer::process(Operation *op) {
   if (blocked) {
     // Its own trouble cannot be seen yet, unless nobody knows the op at all.
     if (handler == handlers().end() && !onnxSchemaVersion(node.type, node.domain, node.opset))
-      (void)node.fail("op", "lathe does not know this op", "", "express it by ONNX ops, or as a custom call");
+      (void)node.fail("op", "lathe does not know this op", "",
+                      "express it by ONNX ops, or as a custom call");
     return failAll();
   }
   if (succeeded(evaluateOnHost(node)))
     return applyStated(op);
   for (unsigned i = 0; i < node.numInputs(); ++i)
     if (node.has(i) && !data(op->getOperand(i)) && op->getNumRegions() == 0) {
-      (void)node.fail("dtype", "operand " + llvm::Twine(i) + " is no ranked tensor of numbers or bool",
+      (void)node.fail("dtype",
+                      "operand " + llvm::Twine(i) + " is no ranked tensor of numbers or bool",
                       "tensors of a known rank", "give an unranked input its sizes with --shape");
       return failAll();
     }
@@ -299,17 +331,19 @@ void Legalizer::process(Operation *op) {
     return failAll();
   }
   if (node.domain.empty() && op->getNumRegions() != 0) {
-    bool done = node.type == "If" ? inlineIf(node) : node.type == "Loop" ? unrollLoop(node)
-                                                   : node.type == "Scan" && unrollScan(node);
+    bool done = node.type == "If"     ? inlineIf(node)
+                : node.type == "Loop" ? unrollLoop(node)
+                                      : node.type == "Scan" && unrollScan(node);
     if (done)
       return applyStated(op);
   }
   if (expand(node))
     return applyStated(op);
   if (!node.reported)
-    (void)node.fail("op", onnxSchemaVersion(node.type, node.domain, node.opset)
-                              ? "no lowering for this op yet"
-                              : "lathe does not know this op",
+    (void)node.fail("op",
+                    onnxSchemaVersion(node.type, node.domain, node.opset)
+                        ? "no lowering for this op yet"
+                        : "lathe does not know this op",
                     "", "express it by other ONNX ops, or as a custom call");
   failAll();
 }
@@ -323,7 +357,8 @@ void Legalizer::finish() {
   ret->setOperands(results);
   for (unsigned i = 0; i < results.size(); ++i)
     func.removeResultAttr(i, e.b.getStringAttr("lathe.stated"));
-  func.setFunctionType(e.b.getFunctionType(func.getArgumentTypes(), ValueRange(results).getTypes()));
+  func.setFunctionType(
+      e.b.getFunctionType(func.getArgumentTypes(), ValueRange(results).getTypes()));
   // Backwards, so that users go first; what only shape arithmetic used goes too.
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(func.getBody().front()))) {
     if (onnxir::OnnxDialect::isOnnx(&op)) {

@@ -22,8 +22,8 @@ public:
   std::optional<HostValue> host(mlir::Value value);
   bool unify(const DimExpr &a, const DimExpr &b);
   int64_t opsetOf(mlir::Operation *op) const;
-  UnsupportedNode &report(Node &node, llvm::StringRef cause, std::string message, std::string nearest,
-                          std::string remedy, bool invalid);
+  UnsupportedNode &report(Node &node, llvm::StringRef cause, std::string message,
+                          std::string nearest, std::string remedy, bool invalid);
   /// Adds the names of the entry's inputs that the value is computed from.
   void inputsBehind(mlir::Value value, std::vector<std::string> &names);
 
@@ -33,12 +33,14 @@ private:
   void process(mlir::Operation *op);
   bool expand(Node &node);
   // ControlFlow.cpp
-  std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body, llvm::ArrayRef<Tracked> arguments);
+  std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
+                                                 llvm::ArrayRef<Tracked> arguments);
   bool inlineIf(Node &node);
   bool unrollLoop(Node &node);
   bool unrollScan(Node &node);
   bool finishScans(Node &node, unsigned first, std::vector<std::vector<mlir::Value>> &scans);
   void applyStated(mlir::Operation *op);
+  void keepBounds(SymbolOp symbol, const DimExpr &by);
   bool substitute(const std::string &symbol, const DimExpr &by);
   void finish();
 
@@ -47,7 +49,7 @@ private:
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
   int64_t moduleOpset;
-  int depth = 0; ///< of function bodies inside each other
+  int depth = 0;     ///< of function bodies inside each other
   std::string outer; ///< op whose body is being processed, for reports
 };
 

@@ -7,14 +7,19 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
-template <Predicate P> LogicalResult compare(Node &n) { return n.done(n.e.compare(n.in(0), n.in(1), P)); }
-template <typename OpTy> LogicalResult binary(Node &n) { return n.done(n.e.infer<OpTy>(n.in(0), n.in(1))); }
+template <Predicate P> LogicalResult compare(Node &n) {
+  return n.done(n.e.compare(n.in(0), n.in(1), P));
+}
+template <typename OpTy> LogicalResult binary(Node &n) {
+  return n.done(n.e.infer<OpTy>(n.in(0), n.in(1)));
+}
 
 LogicalResult logicalNot(Node &n) { return n.done(n.e.unary<NotOp>(n.in(0))); }
 LogicalResult where(Node &n) { return n.done(n.e.select(n.in(0), n.in(1), n.in(2))); }
 LogicalResult isNan(Node &n) { return n.done(n.e.infer<IsNanOp>(n.in(0))); }
 LogicalResult isInf(Node &n) {
-  return n.done(n.e.infer<IsInfOp>(n.in(0), bool(n.intAttr("detect_negative", 1)), bool(n.intAttr("detect_positive", 1))));
+  return n.done(n.e.infer<IsInfOp>(n.in(0), bool(n.intAttr("detect_negative", 1)),
+                                   bool(n.intAttr("detect_positive", 1))));
 }
 
 } // namespace

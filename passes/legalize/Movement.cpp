@@ -27,7 +27,8 @@ LogicalResult reshape(Node &n) {
   for (size_t d = 0; d < wanted.size(); ++d) {
     if (wanted[d] == DimExpr(0) && !n.intAttr("allowzero", 0)) {
       if (d >= from.size())
-        return n.invalid("shape", "size 0 copies dimension " + llvm::Twine(d) + ", which the input lacks");
+        return n.invalid("shape",
+                         "size 0 copies dimension " + llvm::Twine(d) + ", which the input lacks");
       wanted[d] = from[d];
     }
     std::optional<int64_t> constant = wanted[d].constant();
@@ -43,10 +44,11 @@ LogicalResult reshape(Node &n) {
     DimExpr total = product(from);
     std::optional<DimExpr> rest = total.exactDiv(known);
     if (!rest && known.isConstant() && total.isConstant() && *known.constant() != 0)
-      return n.invalid("shape", llvm::Twine(total.str()) + " elements are not a multiple of " + known.str());
-    wanted[open] = rest                      ? *rest
+      return n.invalid("shape",
+                       llvm::Twine(total.str()) + " elements are not a multiple of " + known.str());
+    wanted[open] = rest                  ? *rest
                    : known == DimExpr(0) ? DimExpr(0)
-                                             : DimExpr::floorDiv(total, known);
+                                         : DimExpr::floorDiv(total, known);
   }
   return n.done(n.e.reshape(x, wanted));
 }
@@ -83,7 +85,8 @@ LogicalResult squeeze(Node &n) {
   for (size_t d = 0; d < dims.size(); ++d) {
     bool named = llvm::is_contained(*axes, int64_t(d));
     if (named && dims[d].isConstant() && dims[d] != DimExpr(1))
-      return n.invalid("shape", "dimension " + llvm::Twine(d) + " of size " + dims[d].str() + " is squeezed");
+      return n.invalid("shape", "dimension " + llvm::Twine(d) + " of size " + dims[d].str() +
+                                    " is squeezed");
     if (given ? !named : dims[d] != DimExpr(1))
       kept.push_back(dims[d]);
   }
@@ -174,7 +177,8 @@ LogicalResult depthToSpace(Node &n) {
   Dims d = dimsOf(x);
   DimExpr b = block, c = DimExpr::floorDiv(d[1], b * b);
   bool columnFirst = n.strAttr("mode", "DCR") == "CRD";
-  Value split = columnFirst ? n.e.reshape(x, {d[0], c, b, b, d[2], d[3]}) : n.e.reshape(x, {d[0], b, b, c, d[2], d[3]});
+  Value split = columnFirst ? n.e.reshape(x, {d[0], c, b, b, d[2], d[3]})
+                            : n.e.reshape(x, {d[0], b, b, c, d[2], d[3]});
   Value moved = n.e.transpose(split, columnFirst ? Ints{0, 1, 4, 2, 5, 3} : Ints{0, 3, 4, 1, 5, 2});
   return n.done(n.e.reshape(moved, {d[0], c, d[2] * b, d[3] * b}));
 }
@@ -193,7 +197,8 @@ LogicalResult spaceToDepth(Node &n) {
 }
 
 /// Rows and columns of a matrix as two tensors of indices that broadcast.
-std::pair<Value, Value> rowsAndColumns(Emitter &e, const DimExpr &rows, const DimExpr &columns, Type element) {
+std::pair<Value, Value> rowsAndColumns(Emitter &e, const DimExpr &rows, const DimExpr &columns,
+                                       Type element) {
   return {e.iota({rows, 1}, 0, element), e.iota({1, columns}, 1, element)};
 }
 
@@ -201,7 +206,8 @@ LogicalResult eyeLike(Node &n) {
   Value x = n.in(0);
   if (!x || rankOf(x) != 2)
     return n.invalid("shape", "EyeLike needs rank 2");
-  Type element = n.hasAttr("dtype") ? elementFor(n.op->getContext(), n.intAttr("dtype", 1)) : elementTypeOf(x);
+  Type element =
+      n.hasAttr("dtype") ? elementFor(n.op->getContext(), n.intAttr("dtype", 1)) : elementTypeOf(x);
   if (!element)
     return n.fail("dtype", "this element type", "numbers and bool");
   auto [row, column] = rowsAndColumns(n.e, dimOf(x, 0), dimOf(x, 1), n.e.b.getI64Type());

@@ -28,14 +28,17 @@ Node::Node(Legalizer &l, Operation *operation)
     domain = attr.getValue();
 }
 
-bool Node::has(unsigned i) const { return i < numInputs() && !isa<NoneType>(op->getOperand(i).getType()); }
+bool Node::has(unsigned i) const {
+  return i < numInputs() && !isa<NoneType>(op->getOperand(i).getType());
+}
 
 Value Node::in(unsigned i) {
   if (!has(i))
     return e.fail("operand " + llvm::Twine(i) + " is missing");
   Value value = legalizer.data(op->getOperand(i));
   if (!value)
-    return e.fail("operand " + llvm::Twine(i) + " is not a tensor of a known rank and element type");
+    return e.fail("operand " + llvm::Twine(i) +
+                  " is not a tensor of a known rank and element type");
   return value;
 }
 
@@ -124,7 +127,8 @@ std::optional<int64_t> Node::axis(int64_t value, int64_t rank) {
   int64_t result = value < 0 ? value + rank : value;
   if (result >= 0 && result < rank)
     return result;
-  (void)invalid("attribute", "axis " + llvm::Twine(value) + " is outside rank " + llvm::Twine(rank));
+  (void)invalid("attribute",
+                "axis " + llvm::Twine(value) + " is outside rank " + llvm::Twine(rank));
   return std::nullopt;
 }
 
@@ -148,7 +152,8 @@ bool Node::unify(const DimExpr &a, const DimExpr &b) {
   return legalizer.unify(a, b) || !a.isConstant() || !b.isConstant();
 }
 
-LogicalResult Node::fail(StringRef cause, llvm::Twine message, llvm::Twine nearest, llvm::Twine remedy) {
+LogicalResult Node::fail(StringRef cause, llvm::Twine message, llvm::Twine nearest,
+                         llvm::Twine remedy) {
   if (!reported)
     legalizer.report(*this, cause, message.str(), nearest.str(), remedy.str(), false);
   reported = true;
@@ -158,9 +163,10 @@ LogicalResult Node::fail(StringRef cause, llvm::Twine message, llvm::Twine neare
 LogicalResult Node::unknown(ArrayRef<unsigned> operands, llvm::Twine what) {
   if (reported)
     return failure();
-  UnsupportedNode &entry = legalizer.report(*this, "shape", (what + " known at run time only").str(),
-                                            "values that follow from sizes of the inputs or from constants",
-                                            "make it an initializer, or give its value when compiling", false);
+  UnsupportedNode &entry =
+      legalizer.report(*this, "shape", (what + " known at run time only").str(),
+                       "values that follow from sizes of the inputs or from constants",
+                       "make it an initializer, or give its value when compiling", false);
   for (unsigned i : operands)
     if (has(i) && !host(i))
       legalizer.inputsBehind(op->getOperand(i), entry.needs);

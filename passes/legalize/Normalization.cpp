@@ -19,7 +19,8 @@ template <bool Log> LogicalResult softmax(Node &n) {
   int64_t rank = rankOf(x);
   if (rank == 0)
     return n.done(e.like(x, Log ? 0 : 1));
-  std::optional<int64_t> axis = n.axis(n.intAttr("axis", n.opset >= 13 ? -1 : 1), rank + (n.opset < 13 ? 1 : 0));
+  std::optional<int64_t> axis =
+      n.axis(n.intAttr("axis", n.opset >= 13 ? -1 : 1), rank + (n.opset < 13 ? 1 : 0));
   if (!axis)
     return failure();
   if (n.opset >= 13 || *axis == rank - 1)
@@ -34,14 +35,16 @@ template <bool Log> LogicalResult softmax(Node &n) {
 LogicalResult hardmax(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
-  std::optional<int64_t> axis = x ? n.axis(n.intAttr("axis", n.opset >= 13 ? -1 : 1), rankOf(x)) : std::nullopt;
+  std::optional<int64_t> axis =
+      x ? n.axis(n.intAttr("axis", n.opset >= 13 ? -1 : 1), rankOf(x)) : std::nullopt;
   if (!axis)
     return failure();
   Dims dims = dimsOf(x);
   Value rows = x;
   int64_t along = *axis;
   if (n.opset < 13) {
-    rows = e.reshape(x, {product(Dims(dims.begin(), dims.begin() + along)), product(Dims(dims.begin() + along, dims.end()))});
+    rows = e.reshape(x, {product(Dims(dims.begin(), dims.begin() + along)),
+                         product(Dims(dims.begin() + along, dims.end()))});
     along = 1;
   }
   Value best = e.infer<ArgReduceOp>(rows, ReduceKind::Max, uint64_t(along), true, false);
@@ -106,7 +109,8 @@ LogicalResult layerNorm(Node &n) {
   Value bias = n.has(2) ? overRows(e, n.in(2), x, *axis) : Value();
   if (!scale || (n.has(2) && !bias))
     return failure();
-  return n.done(LayerNormOp::create(e.b, e.loc, x.getType(), x, scale, bias, uint64_t(*axis), llvm::APFloat(epsilon))
+  return n.done(LayerNormOp::create(e.b, e.loc, x.getType(), x, scale, bias, uint64_t(*axis),
+                                    llvm::APFloat(epsilon))
                     .getResult());
 }
 
@@ -117,7 +121,8 @@ LogicalResult rmsNorm(Node &n) {
   if (!axis)
     return failure();
   Value scale = overRows(e, n.in(1), x, *axis);
-  return n.done(e.infer<RmsNormOp>(x, scale, uint64_t(*axis), llvm::APFloat(n.floatAttr("epsilon", 1e-5))));
+  return n.done(
+      e.infer<RmsNormOp>(x, scale, uint64_t(*axis), llvm::APFloat(n.floatAttr("epsilon", 1e-5))));
 }
 
 /// Inference: x * factor + shift, where both follow from the parameters alone,
@@ -138,10 +143,12 @@ LogicalResult batchNorm(Node &n) {
     Normalized r = normalize(e, x, axes, epsilon);
     double momentum = n.floatAttr("momentum", 0.9);
     Value centred = e.sub(x, r.mean);
-    Value batchVariance = e.mean(e.mul(centred, centred), axes, false), batchMean = e.mean(x, axes, false);
+    Value batchVariance = e.mean(e.mul(centred, centred), axes, false),
+          batchMean = e.mean(x, axes, false);
     Value y = e.add(e.mul(r.y, channels(scale)), channels(bias));
     Value newMean = e.add(e.mul(mean, momentum), e.mul(e.cast(batchMean, inner), 1 - momentum));
-    Value newVariance = e.add(e.mul(variance, momentum), e.mul(e.cast(batchVariance, inner), 1 - momentum));
+    Value newVariance =
+        e.add(e.mul(variance, momentum), e.mul(e.cast(batchVariance, inner), 1 - momentum));
     if (failed(n.set(0, y)) || failed(n.set(1, newMean)))
       return failure();
     return n.set(2, newVariance);
@@ -151,7 +158,8 @@ LogicalResult batchNorm(Node &n) {
   // In the type of the statistics, which may be wider than x.
   Value factor = e.div(e.cast(scale, inner), e.unary<SqrtOp>(e.add(variance, epsilon)));
   Value shift = e.sub(e.cast(bias, inner), e.mul(mean, factor));
-  return n.done(e.add(e.mul(x, channels(e.cast(factor, element))), channels(e.cast(shift, element))));
+  return n.done(
+      e.add(e.mul(x, channels(e.cast(factor, element))), channels(e.cast(shift, element))));
 }
 
 LogicalResult instanceNorm(Node &n) {
@@ -174,7 +182,8 @@ LogicalResult groupNorm(Node &n) {
     return n.invalid("shape", "rank 2 or more and num_groups are needed");
   Dims dims = dimsOf(x), grouped = {dims[0], groups, DimExpr::floorDiv(dims[1], groups)};
   grouped.insert(grouped.end(), dims.begin() + 2, dims.end());
-  Type element = elementTypeOf(x), inner = elementFor(n.op->getContext(), n.intAttr("stash_type", 1));
+  Type element = elementTypeOf(x),
+       inner = elementFor(n.op->getContext(), n.intAttr("stash_type", 1));
   if (!inner || !isFloat(inner))
     return n.fail("attribute", "this stash_type", "floats");
   Value split = e.cast(e.reshape(x, grouped), inner);
@@ -225,14 +234,16 @@ LogicalResult lrn(Node &n) {
     Value part = e.sliceAxis(padded, 1, i, dims[1]);
     sum = i ? e.add(sum, part) : part;
   }
-  Value base = e.add(e.mul(sum, n.floatAttr("alpha", 1e-4) / double(size)), n.floatAttr("bias", 1.0));
+  Value base =
+      e.add(e.mul(sum, n.floatAttr("alpha", 1e-4) / double(size)), n.floatAttr("bias", 1.0));
   return n.done(e.div(x, e.infer<PowOp>(base, e.like(x, n.floatAttr("beta", 0.75)))));
 }
 
 LogicalResult meanVariance(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
-  std::optional<Ints> axes = x ? n.axes(n.intsAttr("axes").value_or(Ints{0, 2, 3}), rankOf(x)) : std::nullopt;
+  std::optional<Ints> axes =
+      x ? n.axes(n.intsAttr("axes").value_or(Ints{0, 2, 3}), rankOf(x)) : std::nullopt;
   if (!axes)
     return failure();
   Type element = elementTypeOf(x);

@@ -19,9 +19,10 @@ template <PoolKind K> LogicalResult pool(Node &n) {
   std::optional<Window> w = windowOf(n, x, *kernel);
   if (!w)
     return failure();
-  return n.done(n.e.infer<PoolOp>(x, K, w->kernel, w->strides, w->pads, w->dilations, bool(n.intAttr("ceil_mode", 0)),
-                                  bool(n.intAttr("count_include_pad", 0)), uint64_t(n.intAttr("p", 2)),
-                                  ConvLayout::ChannelsFirst));
+  return n.done(n.e.infer<PoolOp>(x, K, w->kernel, w->strides, w->pads, w->dilations,
+                                  bool(n.intAttr("ceil_mode", 0)),
+                                  bool(n.intAttr("count_include_pad", 0)),
+                                  uint64_t(n.intAttr("p", 2)), ConvLayout::ChannelsFirst));
 }
 
 Ints spatialAxes(Value x) {

@@ -119,8 +119,16 @@ LogicalResult qLinearMatmul(Node &n) {
   Value a = n.in(0), b = n.in(3), target = n.in(7);
   if (!a || !b || !target || rankOf(a) < 2 || rankOf(b) < 2)
     return n.fail("shape", "vectors as operands", "matrices");
-  auto rows = [&](Value p) { return p && rankOf(p) == 1 && dimOf(p, 0) != DimExpr(1) ? e.unsqueeze(p, {1}) : e.reshape(p, p && rankOf(p) == 1 ? Dims() : p ? dimsOf(p) : Dims()); };
-  auto columns = [&](Value p) { return p && rankOf(p) == 1 && dimOf(p, 0) == DimExpr(1) ? e.reshape(p, {}) : p; };
+  auto rows = [&](Value p) {
+    return p && rankOf(p) == 1 && dimOf(p, 0) != DimExpr(1)
+               ? e.unsqueeze(p, {1})
+               : e.reshape(p, p && rankOf(p) == 1 ? Dims()
+                              : p                 ? dimsOf(p)
+                                                  : Dims());
+  };
+  auto columns = [&](Value p) {
+    return p && rankOf(p) == 1 && dimOf(p, 0) == DimExpr(1) ? e.reshape(p, {}) : p;
+  };
   Value left = e.sub(e.cast(a, i32), rows(e.cast(n.in(2), i32)));
   Value right = e.sub(e.cast(b, i32), columns(e.cast(n.in(5), i32)));
   Value product = e.cast(e.matmul(left, right), f32);
@@ -148,7 +156,8 @@ LogicalResult qLinearConv(Node &n) {
     dims[axis] = dimOf(p, 0);
     return e.reshape(p, dims);
   };
-  Value y = convOf(n, e.sub(e.cast(x, i32), number(2, i32)), e.sub(e.cast(w, i32), channels(5, i32, 0)));
+  Value y =
+      convOf(n, e.sub(e.cast(x, i32), number(2, i32)), e.sub(e.cast(w, i32), channels(5, i32, 0)));
   if (n.has(8))
     y = e.add(y, perChannel(e, n.in(8), rank));
   Value scaled = e.mul(e.cast(y, f32), e.mul(number(1, f32), channels(4, f32, 1)));

@@ -17,7 +17,7 @@ constexpr int64_t kMaxSteps = 64;
 struct Cell {
   Node &n;
   Emitter &e;
-  int64_t gates;  ///< 1, 3 or 4
+  int64_t gates; ///< 1, 3 or 4
   int64_t hidden;
   int64_t steps;
   double clip;
@@ -30,7 +30,10 @@ struct Cell {
       return {};
     if (clip > 0)
       x = e.min(e.max(x, -clip), clip);
-    double a = i < alpha.size() ? alpha[i] : name == "hardsigmoid" ? 0.2 : name == "leakyrelu" ? 0.01 : 1.0;
+    double a = i < alpha.size()        ? alpha[i]
+               : name == "hardsigmoid" ? 0.2
+               : name == "leakyrelu"   ? 0.01
+                                       : 1.0;
     double c = i < beta.size() ? beta[i] : name == "hardsigmoid" ? 0.5 : 0.0;
     if (name == "sigmoid")
       return e.unary<SigmoidOp>(x);
@@ -85,7 +88,8 @@ Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
       // Gates z, r, h.
       auto recurrent = [&](Value state, int64_t g) {
         Value y = e.matmul(state, e.sliceAxis(p.r, 0, g * cell.hidden, cell.hidden), false, true);
-        return p.stateBias ? e.add(y, e.sliceAxis(p.stateBias, 0, g * cell.hidden, cell.hidden)) : y;
+        return p.stateBias ? e.add(y, e.sliceAxis(p.stateBias, 0, g * cell.hidden, cell.hidden))
+                           : y;
       };
       Value z = cell.activate(first, e.add(cell.gate(in, 0), recurrent(out.h, 0)));
       Value r = cell.activate(first, e.add(cell.gate(in, 1), recurrent(out.h, 1)));
@@ -101,7 +105,9 @@ Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
       } else {
         // Gates i, o, f, c; peepholes i, o, f.
         auto peep = [&](Value v, int64_t g, Value c) {
-          return p.peephole ? e.add(v, e.mul(e.sliceAxis(p.peephole, 0, g * cell.hidden, cell.hidden), c)) : v;
+          return p.peephole
+                     ? e.add(v, e.mul(e.sliceAxis(p.peephole, 0, g * cell.hidden, cell.hidden), c))
+                     : v;
         };
         Value input = cell.activate(first, peep(cell.gate(sum, 0), 0, out.c));
         Value forget = couple ? e.sub(e.like(input, 1), input)
@@ -127,8 +133,8 @@ template <int Gates> LogicalResult recurrent(Node &n) {
     x = e.transpose(x, {1, 0, 2});
   std::optional<int64_t> steps = dimOf(x, 0).constant(), hidden = dimOf(r, 2).constant();
   if (!steps || !hidden || *steps < 1 || *steps > kMaxSteps)
-    return n.fail("shape", "a sequence whose length is symbolic or above 64", "a constant length up to 64",
-                  "bind the length with --dim");
+    return n.fail("shape", "a sequence whose length is symbolic or above 64",
+                  "a constant length up to 64", "bind the length with --dim");
   if (n.has(4)) {
     std::optional<Ints> lengths = n.ints(4);
     if (!lengths || llvm::any_of(*lengths, [&](int64_t l) { return l != *steps; }))
@@ -142,7 +148,8 @@ template <int Gates> LogicalResult recurrent(Node &n) {
     for (Attribute name : given)
       cell.activations.push_back(isa<StringAttr>(name) ? cast<StringAttr>(name).str() : "");
   while (cell.activations.size() < each * directions)
-    cell.activations.push_back(Gates != 1 && cell.activations.size() % each == 0 ? "Sigmoid" : "Tanh");
+    cell.activations.push_back(Gates != 1 && cell.activations.size() % each == 0 ? "Sigmoid"
+                                                                                 : "Tanh");
   cell.alpha = n.floatsAttr("activation_alpha").value_or(std::vector<double>());
   cell.beta = n.floatsAttr("activation_beta").value_or(std::vector<double>());
 

@@ -40,8 +40,12 @@ std::optional<Axes> axesOf(Node &n) {
   return result;
 }
 
-Value reduceSum(Emitter &e, Value x, const Axes &a) { return e.reduce(x, ReduceKind::Sum, a.axes, a.keepdims); }
-Value reduceProd(Emitter &e, Value x, const Axes &a) { return e.reduce(x, ReduceKind::Prod, a.axes, a.keepdims); }
+Value reduceSum(Emitter &e, Value x, const Axes &a) {
+  return e.reduce(x, ReduceKind::Sum, a.axes, a.keepdims);
+}
+Value reduceProd(Emitter &e, Value x, const Axes &a) {
+  return e.reduce(x, ReduceKind::Prod, a.axes, a.keepdims);
+}
 Value reduceMean(Emitter &e, Value x, const Axes &a) { return e.mean(x, a.axes, a.keepdims); }
 
 /// Booleans are compared as bytes.
@@ -114,7 +118,8 @@ template <ReduceKind K> LogicalResult scan(Node &n) {
   std::optional<int64_t> axis = n.axis((*given)[0], rankOf(x));
   if (!axis)
     return failure();
-  return n.done(n.e.infer<ScanOp>(x, K, uint64_t(*axis), bool(n.intAttr("exclusive", 0)), bool(n.intAttr("reverse", 0))));
+  return n.done(n.e.infer<ScanOp>(x, K, uint64_t(*axis), bool(n.intAttr("exclusive", 0)),
+                                  bool(n.intAttr("reverse", 0))));
 }
 
 } // namespace

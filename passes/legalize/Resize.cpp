@@ -22,7 +22,8 @@ struct Mode {
 };
 
 /// Where output position x lies in the input.
-double sourceOf(const Mode &m, double x, double scale, int64_t in, int64_t out, double roiStart, double roiEnd) {
+double sourceOf(const Mode &m, double x, double scale, int64_t in, int64_t out, double roiStart,
+                double roiEnd) {
   const std::string &c = m.coordinates;
   // The exact width; `out` is it rounded down.
   double width = scale * double(in);
@@ -39,8 +40,9 @@ double sourceOf(const Mode &m, double x, double scale, int64_t in, int64_t out, 
     return double(in) / 2 * (1 - adjustment) + (x + 0.5) / scale - 0.5;
   }
   if (c == "tf_crop_and_resize")
-    return out == 1 ? 0.5 * (roiStart + roiEnd) * double(in - 1)
-                    : roiStart * double(in - 1) + x * (roiEnd - roiStart) * double(in - 1) / (width - 1);
+    return out == 1
+               ? 0.5 * (roiStart + roiEnd) * double(in - 1)
+               : roiStart * double(in - 1) + x * (roiEnd - roiStart) * double(in - 1) / (width - 1);
   return (x + 0.5) / scale - 0.5;
 }
 
@@ -84,7 +86,8 @@ struct AxisPlan {
   std::vector<double> matrix;
   Ints outside;
 };
-AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double roiStart, double roiEnd) {
+AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double roiStart,
+                  double roiEnd) {
   AxisPlan plan{std::vector<double>(size_t(in * out)), {}};
   for (int64_t i = 0; i < out; ++i) {
     double x = sourceOf(m, double(i), scale, in, out, roiStart, roiEnd);
@@ -101,7 +104,8 @@ AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double r
     }
     for (size_t k = 0; k < weights.size(); ++k) {
       int64_t at = std::clamp<int64_t>(int64_t(left) + start + int64_t(k), 0, in - 1);
-      plan.matrix[size_t(i * in + at)] += m.excludeOutside && sum != 0 ? weights[k] / sum : weights[k];
+      plan.matrix[size_t(i * in + at)] +=
+          m.excludeOutside && sum != 0 ? weights[k] / sum : weights[k];
     }
   }
   return plan;
@@ -115,7 +119,8 @@ Value repeat(Emitter &e, Value x, int64_t axis, int64_t times) {
   return e.reshape(e.broadcastTo(e.unsqueeze(x, {axis + 1}), apart), joined);
 }
 
-Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, int64_t out, const AxisPlan &plan) {
+Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, int64_t out,
+                const AxisPlan &plan) {
   if (m.interpolation == "nearest") {
     Ints indices;
     for (int64_t i = 0; i < out; ++i)
@@ -184,11 +189,13 @@ LogicalResult resize(Node &n) {
     }
     return out;
   };
-  std::optional<std::vector<double>> scales = n.has(scalesAt) ? numbers(scalesAt) : n.floatsAttr("scales");
+  std::optional<std::vector<double>> scales =
+      n.has(scalesAt) ? numbers(scalesAt) : n.floatsAttr("scales");
   if (scales && scales->empty())
     scales.reset();
   std::optional<Ints> sizes = !old && n.has(sizesAt) ? n.ints(sizesAt) : std::nullopt;
-  if ((!scales && !sizes) || (scales && scales->size() != axes.size()) || (sizes && sizes->size() != axes.size()))
+  if ((!scales && !sizes) || (scales && scales->size() != axes.size()) ||
+      (sizes && sizes->size() != axes.size()))
     return n.unknown({scalesAt, old ? scalesAt : sizesAt}, "scales or sizes");
   std::vector<double> roi(2 * axes.size(), 0);
   std::fill(roi.begin() + axes.size(), roi.end(), 1);
@@ -234,7 +241,8 @@ LogicalResult resize(Node &n) {
     }
     std::optional<int64_t> in = dimOf(x, axis).constant();
     if (!in || outs[i] < 0)
-      return n.fail("shape", "a symbolic size", "constant sizes, or nearest neighbours at a whole multiple",
+      return n.fail("shape", "a symbolic size",
+                    "constant sizes, or nearest neighbours at a whole multiple",
                     "bind the size with --shape");
     if (*in == 0 || outs[i] == 0 || *in * outs[i] > (int64_t(1) << 26))
       return n.fail("shape", "a size of 0, or a product of sizes above 2^26", "smaller images");

@@ -55,12 +55,14 @@ LogicalResult tensorScatter(Node &n) {
   Type index = e.b.getI64Type();
   Value t = position(e, past, *axis);
   Value start = n.has(2) ? along(e, e.cast(n.in(2), index), past, 0) : e.scalar(0, index);
-  Value size = e.dimScalar(dimOf(past, *axis), index), count = e.dimScalar(dimOf(update, *axis), index);
+  Value size = e.dimScalar(dimOf(past, *axis), index),
+        count = e.dimScalar(dimOf(update, *axis), index);
   // Distance behind the start; a circular buffer goes on at its beginning.
   Value behind = e.sub(t, start);
   if (n.strAttr("mode", "linear") == "circular")
     behind = e.infer<ModOp>(e.add(behind, size), size);
-  Value fresh = e.infer<AndOp>(e.compare(behind, 0.0, Predicate::Ge), e.compare(behind, count, Predicate::Lt));
+  Value fresh = e.infer<AndOp>(e.compare(behind, 0.0, Predicate::Ge),
+                               e.compare(behind, count, Predicate::Lt));
   if (!fresh)
     return failure();
   Value source = e.broadcastTo(e.select(fresh, behind, e.like(behind, 0)), dimsOf(past));
@@ -89,7 +91,8 @@ LogicalResult compress(Node &n) {
   for (auto [i, flag] : llvm::enumerate(*keep))
     if (flag)
       indices.push_back(i);
-  return n.done(e.infer<GatherOp>(x, e.ints(indices, {int64_t(indices.size())}, e.b.getI64Type()), uint64_t(axis)));
+  return n.done(e.infer<GatherOp>(x, e.ints(indices, {int64_t(indices.size())}, e.b.getI64Type()),
+                                  uint64_t(axis)));
 }
 
 /// Real and imaginary parts are the last dimension.
@@ -110,7 +113,8 @@ LogicalResult dft(Node &n) {
     return failure();
   std::optional<int64_t> size = dimOf(x, *axis).constant(), parts = dimOf(x, rank - 1).constant();
   // An inverse one-sided transform gives real values from half a spectrum.
-  bool inverse = n.intAttr("inverse", 0), oneSided = n.intAttr("onesided", 0), fromHalf = inverse && oneSided;
+  bool inverse = n.intAttr("inverse", 0), oneSided = n.intAttr("onesided", 0),
+       fromHalf = inverse && oneSided;
   int64_t length = fromHalf ? 2 * (size.value_or(0) - 1) : size.value_or(0);
   if (n.has(1)) {
     std::optional<Ints> operand = n.ints(1);
@@ -119,7 +123,8 @@ LogicalResult dft(Node &n) {
     length = (*operand)[0];
   }
   if (!size || !parts || *axis == rank - 1 || *parts < 1 || *parts > 2)
-    return n.fail("shape", "a symbolic length, or a last dimension other than 1 and 2", "constant lengths");
+    return n.fail("shape", "a symbolic length, or a last dimension other than 1 and 2",
+                  "constant lengths");
   if (length < 1 || length > 4096)
     return n.fail("shape", "a length of " + llvm::Twine(length), "lengths up to 4096");
   int64_t out = oneSided && !inverse ? length / 2 + 1 : length;
@@ -135,7 +140,10 @@ LogicalResult dft(Node &n) {
       sines[size_t(t * out + k)] = std::sin(angle) * scale;
     }
   Type element = elementTypeOf(x);
-  Value c = e.floats(cosines, {used, out}, element), s = e.floats(sines, {used, out}, element);
+  // In f64: sums of waves that cancel would keep the rounding of f32.
+  Type wide = e.b.getF64Type();
+  x = e.cast(x, wide);
+  Value c = e.floats(cosines, {used, out}, wide), s = e.floats(sines, {used, out}, wide);
   x = e.sliceAxis(x, *axis, 0, used);
   // The axis goes last; the parts are taken apart.
   Ints perm, back;
@@ -162,7 +170,8 @@ LogicalResult dft(Node &n) {
     imaginary = e.add(imaginary, times(b, c));
   }
   auto restore = [&](Value v) { return e.unsqueeze(e.transpose(v, back), {rank - 1}); };
-  return n.done(fromHalf ? restore(real) : e.concat({restore(real), restore(imaginary)}, rank - 1));
+  Value y = fromHalf ? restore(real) : e.concat({restore(real), restore(imaginary)}, rank - 1);
+  return n.done(e.cast(y, element));
 }
 
 } // namespace

@@ -28,7 +28,8 @@ LogicalResult constant(Node &n) {
     return n.done(e.scalar(n.floatAttr("value_float", 0), Float32Type::get(context)));
   if (std::optional<std::vector<double>> list = n.floatsAttr("value_floats"))
     return n.done(e.floats(*list, {int64_t(list->size())}, Float32Type::get(context)));
-  return n.fail("dtype", "a constant of strings, complex numbers or sparse form", "dense numbers and bool");
+  return n.fail("dtype", "a constant of strings, complex numbers or sparse form",
+                "dense numbers and bool");
 }
 
 LogicalResult constantOfShape(Node &n) {
@@ -39,8 +40,9 @@ LogicalResult constantOfShape(Node &n) {
   if (auto value = n.op->getAttrOfType<DenseElementsAttr>("value")) {
     if (value.getNumElements() != 1)
       return n.invalid("attribute", "the value has more than one element");
-    number = ConstantOp::create(n.e.b, n.e.loc,
-                                cast<TypedAttr>(value.reshape(RankedTensorType::get({}, value.getElementType()))));
+    number = ConstantOp::create(
+        n.e.b, n.e.loc,
+        cast<TypedAttr>(value.reshape(RankedTensorType::get({}, value.getElementType()))));
   }
   return n.done(n.e.broadcastTo(number, shape->values));
 }
@@ -51,7 +53,8 @@ LogicalResult range(Node &n) {
   if (!element)
     return failure();
   std::optional<HostValue> from = n.host(0), to = n.host(1), step = n.host(2);
-  if (from && to && step && from->values.size() == 1 && to->values.size() == 1 && step->values.size() == 1) {
+  if (from && to && step && from->values.size() == 1 && to->values.size() == 1 &&
+      step->values.size() == 1) {
     std::optional<int64_t> by = step->values[0].constant();
     if (!by || *by == 0)
       return n.fail("shape", "a step that is not a constant", "constant steps other than 0");

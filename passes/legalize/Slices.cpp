@@ -48,7 +48,8 @@ DimExpr clampBound(Emitter &e, const DimExpr &bound, const DimExpr &size, bool f
   return e.minOf(at, high);
 }
 
-Range rangeOf(Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step, const DimExpr &size) {
+Range rangeOf(Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step,
+              const DimExpr &size) {
   DimExpr from = clampBound(e, start, size, step > 0), to = clampBound(e, end, size, step > 0);
   DimExpr span = step > 0 ? to - from : from - to;
   return {from, e.clampAtZero(DimExpr::ceilDiv(span, step > 0 ? step : -step))};
@@ -66,16 +67,17 @@ LogicalResult slice(Node &n) {
     std::optional<Ints> list = n.intsAttr(attr);
     return list ? std::optional(Dims(list->begin(), list->end())) : std::nullopt;
   };
-  std::optional<Dims> starts = argument(1, "starts"), ends = argument(2, "ends"), named = argument(3, "axes"),
-                      stepValues = argument(4, "steps");
+  std::optional<Dims> starts = argument(1, "starts"), ends = argument(2, "ends"),
+                      named = argument(3, "axes"), stepValues = argument(4, "steps");
   if (!starts || !ends || (n.has(3) && !named) || (n.has(4) && !stepValues))
     return n.unknown({1, 2, 3, 4}, "starts, ends, axes or steps");
   Dims sizes = dimsOf(x), begin(sizes.size(), DimExpr(0));
   Ints steps(sizes.size(), 1);
   for (size_t i = 0; i < starts->size(); ++i) {
-    std::optional<int64_t> axis = named && i < named->size() ? (*named)[i].constant() : std::optional<int64_t>(i);
+    std::optional<int64_t> axis =
+        named && i < named->size() ? (*named)[i].constant() : std::optional<int64_t>(i);
     std::optional<int64_t> step = stepValues && i < stepValues->size() ? (*stepValues)[i].constant()
-                                                                      : std::optional<int64_t>(1);
+                                                                       : std::optional<int64_t>(1);
     if (!axis || !step)
       return n.fail("shape", "an axis or step that is no constant", "constant axes and steps");
     std::optional<int64_t> at = n.axis(*axis, sizes.size());
@@ -121,7 +123,8 @@ LogicalResult split(Node &n) {
   for (const DimExpr &size : sizes)
     sum = sum + size;
   if (sum.isConstant() && total.isConstant() && sum != total)
-    return n.invalid("shape", "the sizes add up to " + llvm::Twine(sum.str()) + ", not " + total.str());
+    return n.invalid("shape",
+                     "the sizes add up to " + llvm::Twine(sum.str()) + ", not " + total.str());
   DimExpr at = 0;
   for (auto [i, size] : llvm::enumerate(sizes)) {
     if (failed(n.set(i, n.e.sliceAxis(x, *axis, at, size))))

@@ -18,10 +18,12 @@ inline std::optional<Window> windowOf(Node &n, mlir::Value x, const Ints &kernel
   auto list = [&](llvm::StringRef name, size_t size, int64_t otherwise) {
     return n.intsAttr(name).value_or(Ints(size, otherwise));
   };
-  Window w{kernel, list("strides", count, 1), list("pads", 2 * count, 0), list("dilations", count, 1)};
+  Window w{kernel, list("strides", count, 1), list("pads", 2 * count, 0),
+           list("dilations", count, 1)};
   if (kernel.size() != count || w.strides.size() != count || w.pads.size() != 2 * count ||
       w.dilations.size() != count) {
-    (void)n.invalid("attribute", "attributes do not match " + llvm::Twine(count) + " spatial dimensions");
+    (void)n.invalid("attribute",
+                    "attributes do not match " + llvm::Twine(count) + " spatial dimensions");
     return std::nullopt;
   }
   for (size_t i = 0; i < count; ++i)
@@ -38,7 +40,8 @@ inline std::optional<Window> windowOf(Node &n, mlir::Value x, const Ints &kernel
       if (w.strides[i] != 1) {
         std::optional<int64_t> size = dimOf(x, 2 + i).constant();
         if (!size) {
-          (void)n.fail("attribute", "auto_pad = " + llvm::Twine(mode) + " with a stride over a symbolic size",
+          (void)n.fail("attribute",
+                       "auto_pad = " + llvm::Twine(mode) + " with a stride over a symbolic size",
                        "explicit pads, or a size bound by --shape", "export with explicit pads");
           return std::nullopt;
         }

@@ -43,8 +43,10 @@ std::string smallModel() {
   std::string raw(512, '\0');
   for (size_t i = 0; i < raw.size(); ++i)
     raw[i] = char(i * 7);
-  std::string weight = field(1, uint64_t(4)) + field(1, uint64_t(32)) + field(2, uint64_t(1)) + field(8, "w") + field(9, raw);
-  std::string add = field(1, "x") + field(1, "w") + field(2, "s") + field(3, "sum") + field(4, "Add");
+  std::string weight = field(1, uint64_t(4)) + field(1, uint64_t(32)) + field(2, uint64_t(1)) +
+                       field(8, "w") + field(9, raw);
+  std::string add =
+      field(1, "x") + field(1, "w") + field(2, "s") + field(3, "sum") + field(4, "Add");
   std::string relu = field(1, "s") + field(2, "y") + field(3, "act") + field(4, "Relu");
   std::string graph = field(1, add) + field(1, relu) + field(2, "g") + field(5, weight) +
                       field(11, field(1, "x") + field(2, floatTensorType({4, 32}))) +
@@ -55,11 +57,14 @@ std::string smallModel() {
 class ImportTest : public testing::Test {
 protected:
   ~ImportTest() override { std::remove(path.c_str()); }
-  Result<mlir::OwningOpRef<mlir::ModuleOp>> import(const std::string &bytes, const ImportOptions &options = {}) {
+  Result<mlir::OwningOpRef<mlir::ModuleOp>> import(const std::string &bytes,
+                                                   const ImportOptions &options = {}) {
     std::ofstream(path, std::ios::binary) << bytes;
     return importOnnx(context, path, options);
   }
-  mlir::func::FuncOp entry(mlir::ModuleOp module) { return *module.getOps<mlir::func::FuncOp>().begin(); }
+  mlir::func::FuncOp entry(mlir::ModuleOp module) {
+    return *module.getOps<mlir::func::FuncOp>().begin();
+  }
 
   mlir::MLIRContext context;
   mlir::ScopedDiagnosticHandler quiet{&context, [](mlir::Diagnostic &) { return mlir::success(); }};
@@ -87,7 +92,8 @@ TEST_F(ImportTest, EveryTruncationIsAnErrorOrAModel) {
     auto module = import(bytes.substr(0, length));
     if (!module.ok()) {
       ++refused;
-      EXPECT_TRUE(module.status().code() == ErrorCode::Invalid || module.status().code() == ErrorCode::Unsupported)
+      EXPECT_TRUE(module.status().code() == ErrorCode::Invalid ||
+                  module.status().code() == ErrorCode::Unsupported)
           << module.status().str();
       EXPECT_NE(module.status().str().find(path), std::string::npos);
     }
@@ -143,7 +149,8 @@ TEST_F(ImportTest, ReportNamesNeededInputsAndConstantsHelp) {
   report = {};
   ASSERT_TRUE(mlir::succeeded(legalize(**module, report)));
   EXPECT_EQ(entry(**module).getNumArguments(), 1u);
-  EXPECT_EQ(dimsOf(entry(**module).getResultTypes()[0]), (std::vector<DimExpr>{DimExpr::symbol("N"), 1}));
+  EXPECT_EQ(dimsOf(entry(**module).getResultTypes()[0]),
+            (std::vector<DimExpr>{DimExpr::symbol("N"), 1}));
 }
 
 TEST_F(ImportTest, ConstantsMustFitTheirInput) {

@@ -59,8 +59,8 @@ Status parseShapeOption(llvm::StringRef text, ImportOptions &options);
 /// `lathe.entry`; arguments and results carry `lathe.name`) of `onnx.*` ops.
 /// Weights stay in the mapped file, held by the context's WeightStore. Loads
 /// the dialects that it needs.
-Result<mlir::OwningOpRef<mlir::ModuleOp>> importOnnx(mlir::MLIRContext &context, llvm::StringRef path,
-                                                     const ImportOptions &options);
+Result<mlir::OwningOpRef<mlir::ModuleOp>>
+importOnnx(mlir::MLIRContext &context, llvm::StringRef path, const ImportOptions &options);
 
 /// Applies bounds and shapes to the symbols of an imported module, for input
 /// that is MLIR text already. Names that fit no symbol or input are Usage errors.
@@ -77,7 +77,8 @@ expandFunctionBody(mlir::Operation *op, llvm::ArrayRef<mlir::Type> operandTypes,
 
 /// The version that introduced the schema in force at `opset`; none for ops that
 /// ONNX does not know.
-std::optional<int64_t> onnxSchemaVersion(llvm::StringRef opType, llvm::StringRef domain, int64_t opset);
+std::optional<int64_t> onnxSchemaVersion(llvm::StringRef opType, llvm::StringRef domain,
+                                         int64_t opset);
 
 /// Registers `lathe-translate --import-onnx [--dim=…] [--shape=…]`.
 void registerImportTranslation();

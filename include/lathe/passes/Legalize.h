@@ -24,7 +24,7 @@ struct UnsupportedNode {
   /// Inputs of the model whose values, given as constants when importing
   /// (ImportOptions::constants), would let this node be legalized.
   std::vector<std::string> needs;
-  bool invalid = false;              ///< the model is wrong, not merely unsupported
+  bool invalid = false; ///< the model is wrong, not merely unsupported
 };
 
 struct LegalizeReport {
