@@ -80,6 +80,10 @@ std::string Printer::type(Type t, Location loc) {
     return "f8e4m3fn";
   if (isa<Float8E5M2Type>(t))
     return "f8e5m2";
+  if (isa<Float8E4M3FNUZType>(t))
+    return "f8e4m3fnuz";
+  if (isa<Float8E5M2FNUZType>(t))
+    return "f8e5m2fnuz";
   if (auto v = dyn_cast<VectorType>(t); v && v.getRank() == 1 && !v.isScalable())
     return "Vec<" + type(v.getElementType(), loc) + ", " + std::to_string(v.getDimSize(0)) + ">";
   if (!failed)
@@ -90,8 +94,15 @@ std::string Printer::type(Type t, Location loc) {
 
 static std::string floatText(const APFloat &value, Type type) {
   APInt bits = value.bitcastToAPInt();
-  if (type.isF16() || type.isBF16())
-    return (type.isF16() ? "f16{" : "bf16{") + std::to_string(bits.getZExtValue()) + "}";
+  if (type.getIntOrFloatBitWidth() < 32) {
+    std::string name = type.isF16()                ? "f16"
+                       : type.isBF16()             ? "bf16"
+                       : isa<Float8E4M3FNType>(type)   ? "f8e4m3fn"
+                       : isa<Float8E5M2Type>(type)     ? "f8e5m2"
+                       : isa<Float8E4M3FNUZType>(type) ? "f8e4m3fnuz"
+                                                       : "f8e5m2fnuz";
+    return name + "{" + std::to_string(bits.getZExtValue()) + "}";
+  }
   bool single = type.isF32();
   if (!value.isFinite())
     return single ? "bitsToF32(0x" + llvm::utohexstr(bits.getZExtValue(), true) + "u)"

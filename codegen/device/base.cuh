@@ -85,6 +85,7 @@ LATHE_DEV f32 toF32(bf16 x) { return bitsToF32((u32)x.bits << 16); }
 LATHE_DEV f32 toF32(f16 x) { return f16Value(x.bits); }
 template <class T> LATHE_DEV f32 toF32(T x) { return (f32)x; }
 
+/// Floats that are computed with as f32.
 template <class T> struct IsHalf { static constexpr bool value = false; };
 template <> struct IsHalf<f16> { static constexpr bool value = true; };
 template <> struct IsHalf<bf16> { static constexpr bool value = true; };
@@ -110,6 +111,51 @@ template <> struct Converter<bf16> {
 template <> struct Converter<f16> {
   template <class From> static LATHE_METHOD f16 from(From x) { f16 r; r.bits = f16Bits(toF32(x)); return r; }
   static LATHE_METHOD f16 from(f16 x) { return x; }
+};
+
+// 8-bit floats are storage only: EXPONENT bits over MANTISSA bits. FINITE types have no
+// infinity; UNSIGNED_ZERO ones have their NaN where minus zero would be.
+template <int EXPONENT, int MANTISSA, int BIAS, bool FINITE, bool UNSIGNED_ZERO> struct Float8 { u8 bits; };
+typedef Float8<4, 3, 7, true, false> f8e4m3fn;
+typedef Float8<5, 2, 15, false, false> f8e5m2;
+typedef Float8<4, 3, 8, true, true> f8e4m3fnuz;
+typedef Float8<5, 2, 16, true, true> f8e5m2fnuz;
+
+template <int E, int M, int B, bool F, bool U> LATHE_DEV f32 toF32(Float8<E, M, B, F, U> x) {
+  const u32 sign = (u32)(x.bits & 0x80) << 24, magnitude = x.bits & 0x7f, exponent = magnitude >> M;
+  const u32 mantissa = magnitude & ((1 << M) - 1);
+  const bool special = U ? x.bits == 0x80 : F ? magnitude == 0x7f : exponent == (1 << E) - 1;
+  if (special) return bitsToF32(sign | (!F && mantissa == 0 ? 0x7f800000u : 0x7fc00000u));
+  if (exponent == 0) { // mantissa * 2^(1 - B - M)
+    const f32 value = (f32)mantissa * bitsToF32((u32)(127 + 1 - B - M) << 23);
+    return bitsToF32(sign | f32ToBits(value));
+  }
+  return bitsToF32(sign | (exponent + 127 - B) << 23 | mantissa << (23 - M));
+}
+/// Rounds to nearest, ties to even; too large is infinity, or NaN where there is none.
+template <class T> struct Float8Encoder;
+template <int E, int M, int B, bool F, bool U> struct Float8Encoder<Float8<E, M, B, F, U>> {
+  static LATHE_METHOD u8 encode(f32 x) {
+    const u32 bits = f32ToBits(x), magnitude = bits & 0x7fffffffu;
+    const u8 sign = (u8)(bits >> 24 & 0x80);
+    const u8 nan = U ? (u8)0x80 : (u8)(sign | 0x7f), over = F ? nan : (u8)(sign | 0x7c);
+    constexpr u32 largest = U ? 0x7f : F ? 0x7e : 0x7b;
+    if (magnitude > 0x7f800000u) return nan;
+    if (magnitude == 0x7f800000u) return over;
+    u32 code;
+    if (magnitude < (u32)(128 - B) << 23) // below the smallest normal number
+      code = (u32)rintf(bitsToF32(magnitude) * bitsToF32((u32)(127 + B - 1 + M) << 23));
+    else
+      code = ((magnitude + ((1u << (22 - M)) - 1) + (magnitude >> (23 - M) & 1)) >> (23 - M)) - ((u32)(127 - B) << M);
+    if (code > largest) return over;
+    return U && code == 0 ? 0 : (u8)(sign | code);
+  }
+};
+template <int E, int M, int B, bool F, bool U> struct IsHalf<Float8<E, M, B, F, U>> { static constexpr bool value = true; };
+template <int E, int M, int B, bool F, bool U> struct Converter<Float8<E, M, B, F, U>> {
+  typedef Float8<E, M, B, F, U> To;
+  template <class From> static LATHE_METHOD To from(From x) { return To{Float8Encoder<To>::encode(toF32(x))}; }
+  static LATHE_METHOD To from(To x) { return x; }
 };
 
 template <class To, class From> LATHE_DEV To bitCast(From x) {
@@ -166,7 +212,7 @@ template <int N, class T> LATHE_DEV Vec<T, N> iota(T x) {
 template <class To, class From> LATHE_DEV To convert(From x) { return Converter<To>::from(x); }
 template <class To, class From, int N> LATHE_DEV Vec<To, N> convert(const Vec<From, N> &x) {
   Vec<To, N> r;
-  if constexpr (N % 2 == 0 && IsHalf<To>::value && IsSame<From, f32>::value) {
+  if constexpr (N % 2 == 0 && (IsSame<To, bf16>::value || IsSame<To, f16>::value) && IsSame<From, f32>::value) {
     u32 words[N / 2];
 #pragma unroll
     for (int i = 0; i < N; i += 2)

@@ -61,6 +61,34 @@ TEST(Emulation, HalfConversionsRoundTripAndRoundToEven) {
   EXPECT_EQ(bf16Bits(bitsToF32(0x3f818000)), 0x3f82);
 }
 
+template <class T> void checkFloat8(float largest, float smallest) {
+  float above = 0;
+  for (unsigned b = 0; b < 256; ++b) {
+    T x{static_cast<u8>(b)};
+    float v = toF32(x);
+    if (std::isnan(v) || std::isinf(v))
+      continue;
+    EXPECT_EQ(convert<T>(v).bits, b) << v;
+    above = std::max(above, v);
+    if (b + 1 < 128 && !std::isnan(toF32(T{static_cast<u8>(b + 1)})) && !std::isinf(toF32(T{static_cast<u8>(b + 1)}))) {
+      float middle = (v + toF32(T{static_cast<u8>(b + 1)})) / 2; // exact: ties go to the even code
+      EXPECT_EQ(convert<T>(middle).bits, b + (b & 1));
+      EXPECT_EQ(convert<T>(std::nextafter(middle, 1e9f)).bits, b + 1);
+    }
+  }
+  EXPECT_EQ(above, largest);
+  EXPECT_EQ(toF32(T{1}), smallest);
+  EXPECT_TRUE(std::isnan(toF32(convert<T>(NAN))));
+  EXPECT_FALSE(std::isfinite(toF32(convert<T>(1e9f))));
+}
+
+TEST(Emulation, EightBitFloats) {
+  checkFloat8<f8e4m3fn>(448, 0.001953125f);
+  checkFloat8<f8e5m2>(57344, 1.52587890625e-05f);
+  checkFloat8<f8e4m3fnuz>(240, 0.0009765625f);
+  checkFloat8<f8e5m2fnuz>(57344, 7.62939453125e-06f);
+}
+
 void gatherKernel(const f32 *x, const i64 *index, f32 *y, i64 n, StatusWord *status) {
   y[threadIdx.x] = x[checkIndex(status, 7, index[threadIdx.x], n, true)];
 }

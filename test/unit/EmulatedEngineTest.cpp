@@ -1,0 +1,218 @@
+//===- EmulatedEngineTest.cpp - engines for a GPU without one ----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Whole models for sm_90a on the fake device, whose kernels are the generated
+// CUDA text under emulation: plan, launches, arguments, device memory and
+// kernels together, compared with the CPU's results of the same engine.
+//
+//===----------------------------------------------------------------------===//
+
+#include "../../runtime/device/FakeDriver.h"
+
+#include "lathe/codegen/DeviceLibrary.h"
+#include "lathe/codegen/Nvrtc.h"
+#include "lathe/compiler/Compiler.h"
+#include "lathe/runtime/lathe.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <regex>
+#include <unistd.h>
+
+using namespace lathe;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string readFile(const fs::path &p) {
+  std::ifstream in(p, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+/// Makes the fake device run the kernels of a dump; "" or why not.
+std::string installKernels(const fs::path &dump, const fs::path &folder) {
+  std::string text = "#define LATHE_EMULATE\n#include \"" LATHE_EMULATE_HEADER "\"\n";
+  for (std::string_view m : deviceModules())
+    text += deviceModule(m);
+  std::vector<std::string> names;
+  std::vector<fs::path> files;
+  for (const fs::directory_entry &e : fs::directory_iterator(dump / "kernels" / "sm_90a"))
+    files.push_back(e.path());
+  for (const fs::path &file : files) {
+    std::string source = readFile(file), own = source.substr(source.find("\n// Kernel "));
+    std::string space = "kernel_" + std::to_string(names.size());
+    text += "namespace " + space + " {\n" + own + "}\n";
+    static const std::regex signature(R"(__launch_bounds__\(\d+\)\s+(\w+)\()");
+    for (std::sregex_iterator it(own.begin(), own.end(), signature), end; it != end; ++it) {
+      std::string name = (*it)[1];
+      names.push_back(name);
+      text += "extern \"C\" const char *run_" + name +
+              "(const unsigned *g, const unsigned *b, unsigned shared, void **parameters) {\n"
+              "  static std::string e;\n  e = run_emulated_parameters(" + space + "::" + name +
+              ", dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), shared, parameters);\n  return e.c_str();\n}\n";
+    }
+  }
+  std::ofstream(folder / "kernels.cpp") << text;
+  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " + (folder / "kernels.so").string() +
+                        " " + (folder / "kernels.cpp").string() + " > " + (folder / "log").string() + " 2>&1";
+  if (std::system(command.c_str()) != 0)
+    return readFile(folder / "log");
+  void *image = dlopen((folder / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!image)
+    return dlerror();
+  using Run = const char *(*)(const unsigned *, const unsigned *, unsigned, void **);
+  runtime::cuda::fakeGpu().reset();
+  for (const std::string &name : names) {
+    auto run = reinterpret_cast<Run>(dlsym(image, ("run_" + name).c_str()));
+    runtime::cuda::fakeGpu().kernels[name] = [run, name](const runtime::cuda::FakeLaunch &l, void **p) {
+      EXPECT_STREQ(run(l.grid, l.block, l.sharedBytes, p), "") << name;
+    };
+  }
+  return "";
+}
+
+struct Outputs {
+  std::string error;
+  std::vector<std::vector<char>> data;
+  std::vector<lathe_dtype> types;
+};
+
+/// Runs the first entry with random inputs; `sizes` gives symbols other values than the usual ones.
+Outputs runOn(const lathe_engine *engine, const char *device, const std::map<std::string, int64_t> &sizes) {
+  Outputs out;
+  auto failed = [&](lathe_error *e) {
+    if (e)
+      out.error = lathe_error_message(e);
+    lathe_error_free(e);
+    return e != nullptr;
+  };
+  lathe_options options{};
+  options.size = sizeof options;
+  options.no_graphs = 1; // a captured launch of a real cubin keeps no parameters here
+  lathe_context *context = nullptr;
+  if (failed(lathe_context_create(engine, device, &options, &context)))
+    return out;
+  auto sizeOf = [&](const std::string &formula) -> int64_t {
+    if (auto it = sizes.find(formula); it != sizes.end())
+      return it->second;
+    for (size_t i = 0; i < lathe_engine_symbol_count(engine, nullptr); ++i)
+      if (const lathe_symbol *s = lathe_engine_symbol(engine, nullptr, i); formula == s->name)
+        return s->opt;
+    return std::stoll(formula);
+  };
+  size_t count = lathe_engine_input_count(engine, nullptr);
+  std::vector<std::vector<int64_t>> dims(count);
+  std::vector<std::vector<char>> data(count);
+  std::vector<lathe_tensor> inputs;
+  for (size_t i = 0; i < count; ++i) {
+    const lathe_port *port = lathe_engine_input(engine, nullptr, i);
+    for (int32_t d = 0; d < port->rank; ++d)
+      dims[i].push_back(sizeOf(port->dims[d]));
+    data[i].resize(lathe_tensor_bytes(port->dtype, port->rank, dims[i].data()));
+    std::mt19937 gen(i + 1);
+    std::uniform_real_distribution<float> noise(-1, 1);
+    if (port->dtype == LATHE_F32)
+      for (size_t k = 0; k < data[i].size() / 4; ++k)
+        reinterpret_cast<float *>(data[i].data())[k] = noise(gen);
+    else if (port->dtype == LATHE_I32)
+      for (size_t k = 0; k < data[i].size() / 4; ++k)
+        reinterpret_cast<int32_t *>(data[i].data())[k] = static_cast<int32_t>(gen() % 256);
+    inputs.push_back({data[i].data(), data[i].size(), port->dtype, LATHE_HOST, port->rank, dims[i].data(), nullptr});
+  }
+  std::vector<lathe_tensor> outputs(lathe_engine_output_count(engine, nullptr));
+  if (!failed(lathe_run(context, nullptr, inputs.data(), inputs.size(), outputs.data(), outputs.size())))
+    for (const lathe_tensor &t : outputs) {
+      auto *p = static_cast<const char *>(t.data);
+      out.data.emplace_back(p, p + t.bytes);
+      out.types.push_back(t.dtype);
+    }
+  lathe_context_destroy(context);
+  return out;
+}
+
+class EmulatedEngine : public ::testing::Test {
+protected:
+  void SetUp() override {
+    if (auto nvrtc = nvrtc::Compiler::open(); !nvrtc)
+      GTEST_SKIP() << nvrtc.status().str();
+    char name[] = "/tmp/lathe-emulated-XXXXXX";
+    folder = mkdtemp(name);
+  }
+  void TearDown() override {
+    if (!folder.empty())
+      fs::remove_all(folder);
+  }
+
+  /// Both devices agree within `tolerance` of the largest value, for each of the sizes.
+  void check(const std::string &model, const std::vector<std::map<std::string, int64_t>> &sizes,
+             double tolerance, std::vector<std::string> dims = {}) {
+    CompileOptions options;
+    options.targets = {"x86-64-v3", "sm_90a"};
+    options.dims = std::move(dims);
+    options.dumpDir = folder / "dump";
+    Result<CompileResult> compiled = compileModel(model, options);
+    ASSERT_TRUE(compiled.ok()) << compiled.status().str();
+    ASSERT_EQ(installKernels(folder / "dump", folder), "");
+    lathe_engine *engine = nullptr;
+    lathe_error *e = lathe_engine_open_memory(compiled->bytes.data(), compiled->bytes.size(), &engine);
+    ASSERT_EQ(e, nullptr) << lathe_error_message(e);
+    for (const auto &values : sizes) {
+      Outputs want = runOn(engine, "cpu", values), got = runOn(engine, "fake:0", values);
+      ASSERT_EQ(want.error, "");
+      ASSERT_EQ(got.error, "");
+      ASSERT_EQ(want.data.size(), got.data.size());
+      EXPECT_FALSE(runtime::cuda::fakeGpu().launches.empty());
+      for (size_t o = 0; o < want.data.size(); ++o) {
+        ASSERT_EQ(want.data[o].size(), got.data[o].size());
+        if (want.types[o] != LATHE_F32) {
+          EXPECT_EQ(want.data[o], got.data[o]);
+          continue;
+        }
+        auto *w = reinterpret_cast<const float *>(want.data[o].data());
+        auto *g = reinterpret_cast<const float *>(got.data[o].data());
+        size_t n = want.data[o].size() / 4;
+        float largest = 0;
+        for (size_t i = 0; i < n; ++i)
+          largest = std::max(largest, std::fabs(w[i]));
+        for (size_t i = 0; i < n; ++i)
+          ASSERT_NEAR(g[i], w[i], tolerance * largest) << "output " << o << " at " << i;
+      }
+    }
+    lathe_engine_close(engine);
+  }
+
+  fs::path folder;
+};
+
+TEST_F(EmulatedEngine, SmallNetwork) {
+  fs::path model = folder / "net.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+net (float[N,3,9,8] x, float[4,3,3,3] w, float[4] b, float[288,12] d, float[12] e)
+  => (float[N,12] y, float[N,9,8,4] t)
+{
+  c = Conv<kernel_shape = [3,3], pads = [1,1,1,1]>(x, w, b)
+  r = Relu(c)
+  f = Flatten<axis = 1>(r)
+  l = MatMul(f, d)
+  m = Add(l, e)
+  y = Softmax<axis = -1>(m)
+  t = Transpose<perm = [0,2,3,1]>(r)
+}
+)";
+  check(model, {{{"N", 1}}, {{"N", 5}}, {{"N", 67}}}, 1e-5);
+}
+
+TEST_F(EmulatedEngine, TextClassifier) {
+  fs::path model = LATHE_CLS_MODEL;
+  if (!fs::exists(model))
+    GTEST_SKIP() << "no model at " << model;
+  check(model, {{{"x_0", 1}, {"x_2", 48}, {"x_3", 96}}, {{"x_0", 2}, {"x_2", 48}, {"x_3", 61}}}, 1e-4);
+}
+
+} // namespace
