@@ -18,13 +18,20 @@ std::string dimText(const DimExpr &e, llvm::function_ref<std::string(const std::
     return text;
   };
   switch (e.kind()) {
-  case DimExpr::Kind::FloorDiv: return call("floorDiv");
-  case DimExpr::Kind::CeilDiv: return call("ceilDiv");
-  case DimExpr::Kind::Mod: return call("floorMod");
-  case DimExpr::Kind::Min: return call("minIndex");
-  case DimExpr::Kind::Max: return call("maxIndex");
-  case DimExpr::Kind::Bcast: return call("broadcastSize");
-  default: break;
+  case DimExpr::Kind::FloorDiv:
+    return call("floorDiv");
+  case DimExpr::Kind::CeilDiv:
+    return call("ceilDiv");
+  case DimExpr::Kind::Mod:
+    return call("floorMod");
+  case DimExpr::Kind::Min:
+    return call("minIndex");
+  case DimExpr::Kind::Max:
+    return call("maxIndex");
+  case DimExpr::Kind::Bcast:
+    return call("broadcastSize");
+  default:
+    break;
   }
   std::string sum;
   for (const DimExpr::Term &term : e.terms()) {

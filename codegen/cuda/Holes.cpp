@@ -1,8 +1,8 @@
 //===- Holes.cpp - evaluating and printing holes -----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-//   matmul, add %bias      =>   LATHE_METHOD void write(i64 b, i64 m, i64 n, Vec<f32, 8> acc) const {
-//   (epilogue)                    const Vec<bf16, 8> v0 = loadVec<bf16, 8>(in2 + ...);
+//   matmul, add %bias      =>   LATHE_METHOD void write(i64 b, i64 m, i64 n, Vec<f32, 8> acc) const
+//   { (epilogue)                    const Vec<bf16, 8> v0 = loadVec<bf16, 8>(in2 + ...);
 //                                 ...
 //                                 storeVec(out0 + ..., ...);
 //
@@ -47,7 +47,8 @@ std::string Holes::dim(const DimExpr &e) const {
   const std::vector<std::string> &symbols = kernel.spec->symbols;
   return dimText(e, [&](const std::string &name) -> std::string {
     auto it = llvm::find(symbols, name);
-    return it == symbols.end() ? name : args.names[kernel.spec->buffers.size() + (it - symbols.begin())];
+    return it == symbols.end() ? name
+                               : args.names[kernel.spec->buffers.size() + (it - symbols.begin())];
   });
 }
 
@@ -61,8 +62,8 @@ static Type storageOf(const KernelSource &kernel, size_t i) {
   return Evaluator::storageType(element);
 }
 
-void Holes::method(StringRef name, ArrayRef<std::string> params, Type result, int64_t lanes, Body body,
-                   Type accumulator) {
+void Holes::method(StringRef name, ArrayRef<std::string> params, Type result, int64_t lanes,
+                   Body body, Type accumulator) {
   if (failed)
     return;
   const KernelSpec &spec = *kernel.spec;
@@ -114,8 +115,9 @@ std::string Holes::arguments(bool types) const {
   std::string out;
   for (size_t i = 0; i < args.names.size(); ++i) {
     if (types && i < spec.buffers.size())
-      out += std::string(i < static_cast<size_t>(spec.numInputs) && !args.shared[i] ? "const " : "") +
-             typeText(storageOf(kernel, i)) + (args.shared[i] ? " *" : " *__restrict__ ");
+      out +=
+          std::string(i < static_cast<size_t>(spec.numInputs) && !args.shared[i] ? "const " : "") +
+          typeText(storageOf(kernel, i)) + (args.shared[i] ? " *" : " *__restrict__ ");
     else if (types)
       out += "i64 ";
     out += args.names[i] + ", ";

@@ -26,9 +26,8 @@ struct Entry {
 };
 const llvm::StringMap<Entry> &infixTable() {
   static const llvm::StringMap<Entry> table = {
-      {"arith.addf", {"+"}}, {"arith.subf", {"-"}}, {"arith.mulf", {"*"}},
-      {"arith.andi", {"&"}}, {"arith.ori", {"|"}},  {"arith.xori", {"^"}},
-      {"arith.shli", {"<<"}}, {"arith.shrsi", {">>"}},
+      {"arith.addf", {"+"}}, {"arith.subf", {"-"}}, {"arith.mulf", {"*"}},  {"arith.andi", {"&"}},
+      {"arith.ori", {"|"}},  {"arith.xori", {"^"}}, {"arith.shli", {"<<"}}, {"arith.shrsi", {">>"}},
   };
   return table;
 }
@@ -89,7 +88,8 @@ struct IntegerEntry {
 };
 const llvm::StringMap<IntegerEntry> &integerTable() {
   static const llvm::StringMap<IntegerEntry> table = {
-      {"arith.divsi", {"divIndex", "safeDiv"}},     {"arith.remsi", {"remIndex", "safeRem"}},
+      {"arith.divsi", {"divIndex", "safeDiv"}},
+      {"arith.remsi", {"remIndex", "safeRem"}},
       {"arith.floordivsi", {"floorDiv", "safeFloorDiv"}},
       {"arith.ceildivsi", {"ceilDiv", nullptr}},
   };
@@ -98,10 +98,8 @@ const llvm::StringMap<IntegerEntry> &integerTable() {
 /// The same on unsigned values; an index is never negative.
 const llvm::StringMap<IntegerEntry> &unsignedTable() {
   static const llvm::StringMap<IntegerEntry> table = {
-      {"arith.divui", {"divIndex", "safeDiv"}},
-      {"arith.remui", {"remIndex", "safeRem"}},
-      {"arith.ceildivui", {"ceilDiv", nullptr}},
-      {"arith.maxui", {"maxNum", "maxNum"}},
+      {"arith.divui", {"divIndex", "safeDiv"}},  {"arith.remui", {"remIndex", "safeRem"}},
+      {"arith.ceildivui", {"ceilDiv", nullptr}}, {"arith.maxui", {"maxNum", "maxNum"}},
       {"arith.minui", {"minNum", "minNum"}},
   };
   return table;
@@ -144,7 +142,8 @@ bool Printer::arithmeticOp(Operation &o) {
       if (auto all = o.getOperand(1).getDefiningOp<vector::BroadcastOp>())
         if (!isa<VectorType>(all.getSource().getType()))
           operands[1] = use(all.getSource());
-    define(o.getResult(0), Twine(fast ? it->second.fast : it->second.text) + "(" + list(operands) + ")");
+    define(o.getResult(0),
+           Twine(fast ? it->second.fast : it->second.text) + "(" + list(operands) + ")");
     return true;
   }
   if (name == "arith.negf") {
@@ -155,21 +154,51 @@ bool Printer::arithmeticOp(Operation &o) {
     using P = arith::CmpFPredicate;
     const char *infix = nullptr, *call = nullptr;
     switch (op.getPredicate()) {
-    case P::OEQ: infix = "=="; break;
-    case P::OGT: infix = ">"; break;
-    case P::OGE: infix = ">="; break;
-    case P::OLT: infix = "<"; break;
-    case P::OLE: infix = "<="; break;
-    case P::UNE: infix = "!="; break;
-    case P::ONE: call = "orderedNotEqual"; break;
-    case P::ORD: call = "ordered"; break;
-    case P::UEQ: call = "unorderedOrEqual"; break;
-    case P::UGT: call = "unorderedOrGreater"; break;
-    case P::UGE: call = "unorderedOrGreaterEqual"; break;
-    case P::ULT: call = "unorderedOrLess"; break;
-    case P::ULE: call = "unorderedOrLessEqual"; break;
-    case P::UNO: call = "unordered"; break;
-    default: fail(o, "has a constant predicate"); return true;
+    case P::OEQ:
+      infix = "==";
+      break;
+    case P::OGT:
+      infix = ">";
+      break;
+    case P::OGE:
+      infix = ">=";
+      break;
+    case P::OLT:
+      infix = "<";
+      break;
+    case P::OLE:
+      infix = "<=";
+      break;
+    case P::UNE:
+      infix = "!=";
+      break;
+    case P::ONE:
+      call = "orderedNotEqual";
+      break;
+    case P::ORD:
+      call = "ordered";
+      break;
+    case P::UEQ:
+      call = "unorderedOrEqual";
+      break;
+    case P::UGT:
+      call = "unorderedOrGreater";
+      break;
+    case P::UGE:
+      call = "unorderedOrGreaterEqual";
+      break;
+    case P::ULT:
+      call = "unorderedOrLess";
+      break;
+    case P::ULE:
+      call = "unorderedOrLessEqual";
+      break;
+    case P::UNO:
+      call = "unordered";
+      break;
+    default:
+      fail(o, "has a constant predicate");
+      return true;
     }
     if (infix)
       define(op, use(o, 0) + " " + infix + " " + use(o, 1));
@@ -187,9 +216,11 @@ bool Printer::integerOp(Operation &o) {
     if (isIndex(o.getResult(0).getType()))
       define(o.getResult(0), use(o, 0) + " " + infix + " " + use(o, 1));
     else if (isBool(o.getResult(0).getType()))
-      define(o.getResult(0), Twine("(bool)(") + use(o, 0) + (*infix == '*' ? " & " : " ^ ") + use(o, 1) + ")");
+      define(o.getResult(0),
+             Twine("(bool)(") + use(o, 0) + (*infix == '*' ? " & " : " ^ ") + use(o, 1) + ")");
     else
-      define(o.getResult(0), "asSigned(asUnsigned(" + use(o, 0) + ") " + infix + " asUnsigned(" + use(o, 1) + "))");
+      define(o.getResult(0),
+             "asSigned(asUnsigned(" + use(o, 0) + ") " + infix + " asUnsigned(" + use(o, 1) + "))");
     return true;
   }
   bool isUnsigned = false;
@@ -202,26 +233,45 @@ bool Printer::integerOp(Operation &o) {
         return false;
   }
   if (name == "arith.shrui") {
-    define(o.getResult(0), "asSigned(asUnsigned(" + use(o, 0) + ") >> asUnsigned(" + use(o, 1) + "))");
+    define(o.getResult(0),
+           "asSigned(asUnsigned(" + use(o, 0) + ") >> asUnsigned(" + use(o, 1) + "))");
     return true;
   }
   if (auto op = dyn_cast<arith::CmpIOp>(o)) {
     using P = arith::CmpIPredicate;
     const char *infix = "==";
-    bool raw = isIndex(op.getLhs().getType());
     switch (op.getPredicate()) {
-    case P::eq: infix = "=="; break;
-    case P::ne: infix = "!="; break;
-    case P::slt: infix = "<"; break;
-    case P::sle: infix = "<="; break;
-    case P::sgt: infix = ">"; break;
-    case P::sge: infix = ">="; break;
-    case P::ult: infix = "<", isUnsigned = true; break;
-    case P::ule: infix = "<=", isUnsigned = true; break;
-    case P::ugt: infix = ">", isUnsigned = true; break;
-    case P::uge: infix = ">=", isUnsigned = true; break;
+    case P::eq:
+      infix = "==";
+      break;
+    case P::ne:
+      infix = "!=";
+      break;
+    case P::slt:
+      infix = "<";
+      break;
+    case P::sle:
+      infix = "<=";
+      break;
+    case P::sgt:
+      infix = ">";
+      break;
+    case P::sge:
+      infix = ">=";
+      break;
+    case P::ult:
+      infix = "<", isUnsigned = true;
+      break;
+    case P::ule:
+      infix = "<=", isUnsigned = true;
+      break;
+    case P::ugt:
+      infix = ">", isUnsigned = true;
+      break;
+    case P::uge:
+      infix = ">=", isUnsigned = true;
+      break;
     }
-    (void)raw;
     if (isUnsigned)
       define(op, "asUnsigned(" + use(o, 0) + ") " + infix + " asUnsigned(" + use(o, 1) + ")");
     else
@@ -230,9 +280,12 @@ bool Printer::integerOp(Operation &o) {
   }
   bool index = isIndex(o.getResult(0).getType());
   // Constant divisors become shifts and multiplications, without a test for 32 bits.
-  if (auto c = o.getNumOperands() == 2 ? o.getOperand(1).getDefiningOp<arith::ConstantOp>() : arith::ConstantOp())
-    if (auto v = dyn_cast<IntegerAttr>(c.getValue()); v && index && v.getInt() > 0 && (name == "arith.divui" || name == "arith.remui")) {
-      define(o.getResult(0), Twine(name == "arith.divui" ? "divBy<" : "remBy<") + Twine(v.getInt()) + ">(" + use(o, 0) + ")");
+  if (auto c = o.getNumOperands() == 2 ? o.getOperand(1).getDefiningOp<arith::ConstantOp>()
+                                       : arith::ConstantOp())
+    if (auto v = dyn_cast<IntegerAttr>(c.getValue());
+        v && index && v.getInt() > 0 && (name == "arith.divui" || name == "arith.remui")) {
+      define(o.getResult(0), Twine(name == "arith.divui" ? "divBy<" : "remBy<") +
+                                 Twine(v.getInt()) + ">(" + use(o, 0) + ")");
       return true;
     }
   const char *call = index ? it->second.index : it->second.other;
@@ -241,7 +294,8 @@ bool Printer::integerOp(Operation &o) {
     return true;
   }
   if (isUnsigned && !index)
-    define(o.getResult(0), Twine("asSigned(") + call + "(asUnsigned(" + use(o, 0) + "), asUnsigned(" + use(o, 1) + ")))");
+    define(o.getResult(0), Twine("asSigned(") + call + "(asUnsigned(" + use(o, 0) +
+                               "), asUnsigned(" + use(o, 1) + ")))");
   else
     define(o.getResult(0), Twine(call) + "(" + use(o, 0) + ", " + use(o, 1) + ")");
   return true;
@@ -251,7 +305,8 @@ bool Printer::castOp(Operation &o) {
   enum class Form { None, Plain, FromUnsigned, ToUnsigned, Bits };
   Form form = llvm::StringSwitch<Form>(o.getName().getStringRef())
                   .Cases({"arith.extf", "arith.truncf", "arith.sitofp", "arith.fptosi",
-                          "arith.extsi", "arith.trunci", "arith.index_cast"}, Form::Plain)
+                          "arith.extsi", "arith.trunci", "arith.index_cast"},
+                         Form::Plain)
                   .Cases({"arith.extui", "arith.uitofp", "arith.index_castui"}, Form::FromUnsigned)
                   .Case("arith.fptoui", Form::ToUnsigned)
                   .Case("arith.bitcast", Form::Bits)
@@ -261,7 +316,8 @@ bool Printer::castOp(Operation &o) {
   Value result = o.getResult(0);
   // Rounding what was just widened from the same type changes nothing.
   if (isa<arith::TruncFOp>(o))
-    if (auto wide = o.getOperand(0).getDefiningOp<arith::ExtFOp>(); wide && wide.getIn().getType() == result.getType()) {
+    if (auto wide = o.getOperand(0).getDefiningOp<arith::ExtFOp>();
+        wide && wide.getIn().getType() == result.getType()) {
       names[result] = use(wide.getIn());
       return true;
     }
@@ -287,14 +343,16 @@ bool Printer::castOp(Operation &o) {
 
 bool Printer::vectorOp(Operation &o) {
   auto position = [&](OperandRange dynamic, ArrayRef<int64_t> fixed) {
-    return fixed.size() == 1 && ShapedType::isDynamic(fixed[0]) ? use(dynamic[0])
-                                                                : std::to_string(fixed.empty() ? 0 : fixed[0]);
+    return fixed.size() == 1 && ShapedType::isDynamic(fixed[0])
+               ? use(dynamic[0])
+               : std::to_string(fixed.empty() ? 0 : fixed[0]);
   };
   if (auto op = dyn_cast<vector::BroadcastOp>(o)) {
     if (isa<VectorType>(op.getSource().getType()))
       names[op] = use(op.getSource());
     else
-      define(op, "splat<" + Twine(op.getResultVectorType().getDimSize(0)) + ">(" + use(op.getSource()) + ")");
+      define(op, "splat<" + Twine(op.getResultVectorType().getDimSize(0)) + ">(" +
+                     use(op.getSource()) + ")");
   } else if (auto op = dyn_cast<vector::ExtractOp>(o)) {
     define(op, use(o, 0) + "[" + position(op.getDynamicPosition(), op.getStaticPosition()) + "]");
   } else if (auto op = dyn_cast<vector::InsertOp>(o)) {
@@ -315,23 +373,46 @@ bool Printer::vectorOp(Operation &o) {
     int64_t first = op.getV1VectorType().getDimSize(0);
     std::vector<std::string> items;
     for (int64_t i : op.getMask())
-      items.push_back(i < first ? use(op.getV1()) + "[" + std::to_string(std::max<int64_t>(i, 0)) + "]"
-                                : use(op.getV2()) + "[" + std::to_string(i - first) + "]");
+      items.push_back(i < first
+                          ? use(op.getV1()) + "[" + std::to_string(std::max<int64_t>(i, 0)) + "]"
+                          : use(op.getV2()) + "[" + std::to_string(i - first) + "]");
     define(op, typeOf(op) + "{{" + list(items) + "}}");
   } else if (auto op = dyn_cast<vector::ReductionOp>(o)) {
     using K = vector::CombiningKind;
     const char *kind = nullptr;
     switch (op.getKind()) {
-    case K::ADD: kind = "SumOp"; break;
-    case K::MUL: kind = "ProdOp"; break;
-    case K::MAXSI: case K::MAXIMUMF: kind = "MaxOp"; break;
-    case K::MINSI: case K::MINIMUMF: kind = "MinOp"; break;
-    case K::MAXNUMF: kind = "MaxNumOp"; break;
-    case K::MINNUMF: kind = "MinNumOp"; break;
-    case K::AND: kind = "AndOp"; break;
-    case K::OR: kind = "OrOp"; break;
-    case K::XOR: kind = "XorOp"; break;
-    default: fail(o, "has a kind without CUDA form"); return true;
+    case K::ADD:
+      kind = "SumOp";
+      break;
+    case K::MUL:
+      kind = "ProdOp";
+      break;
+    case K::MAXSI:
+    case K::MAXIMUMF:
+      kind = "MaxOp";
+      break;
+    case K::MINSI:
+    case K::MINIMUMF:
+      kind = "MinOp";
+      break;
+    case K::MAXNUMF:
+      kind = "MaxNumOp";
+      break;
+    case K::MINNUMF:
+      kind = "MinNumOp";
+      break;
+    case K::AND:
+      kind = "AndOp";
+      break;
+    case K::OR:
+      kind = "OrOp";
+      break;
+    case K::XOR:
+      kind = "XorOp";
+      break;
+    default:
+      fail(o, "has a kind without CUDA form");
+      return true;
     }
     std::string reduced = std::string("vecReduce<") + kind + ">(" + use(op.getVector()) + ")";
     if (op.getAcc())

@@ -34,7 +34,8 @@ ArgumentNames ArgumentNames::of(const KernelSource &kernel) {
     for (const BufferArg &other : spec.buffers)
       aliases |= other.aliases == n;
     out.shared.push_back(aliases);
-    out.constant.push_back(!aliases && n < spec.numInputs && spec.buffers[i].access == BufferArg::Access::Read);
+    out.constant.push_back(!aliases && n < spec.numInputs &&
+                           spec.buffers[i].access == BufferArg::Access::Read);
   }
   for (size_t i = 0; i < spec.symbols.size(); ++i) {
     std::string clean;
@@ -62,11 +63,16 @@ std::string Printer::type(Type t, Location loc) {
     return "i64";
   if (auto i = dyn_cast<IntegerType>(t))
     switch (i.getWidth()) {
-    case 1: return "bool";
-    case 8: return "i8";
-    case 16: return "i16";
-    case 32: return "i32";
-    case 64: return "i64";
+    case 1:
+      return "bool";
+    case 8:
+      return "i8";
+    case 16:
+      return "i16";
+    case 32:
+      return "i32";
+    case 64:
+      return "i64";
     }
   if (t.isF16())
     return "f16";
@@ -95,8 +101,8 @@ std::string Printer::type(Type t, Location loc) {
 static std::string floatText(const APFloat &value, Type type) {
   APInt bits = value.bitcastToAPInt();
   if (type.getIntOrFloatBitWidth() < 32) {
-    std::string name = type.isF16()                ? "f16"
-                       : type.isBF16()             ? "bf16"
+    std::string name = type.isF16()                    ? "f16"
+                       : type.isBF16()                 ? "bf16"
                        : isa<Float8E4M3FNType>(type)   ? "f8e4m3fn"
                        : isa<Float8E5M2Type>(type)     ? "f8e5m2"
                        : isa<Float8E4M3FNUZType>(type) ? "f8e4m3fnuz"
@@ -261,7 +267,9 @@ void Printer::store(tile::StoreOp op) {
     line() << element(buffer, at) << " = " << value << ";\n";
     return;
   }
-  line() << (!op.getAligned() ? "storeVecUnaligned" : isShared(op.getBuffer()) ? "storeShared" : "storeVec")
+  line() << (!op.getAligned()           ? "storeVecUnaligned"
+             : isShared(op.getBuffer()) ? "storeShared"
+                                        : "storeVec")
          << "(" << buffer << " + " << at << ", " << value << ");\n";
 }
 
@@ -275,7 +283,9 @@ bool Printer::structureOp(Operation &o) {
   else if (auto op = dyn_cast<tile::StoreOp>(o))
     store(op);
   else if (auto op = dyn_cast<tile::BlockIdOp>(o))
-    define(op.getId(), Twine("blockIdx.") + (op.getAxis() == 0 ? "x" : op.getAxis() == 1 ? "y" : "z"));
+    define(op.getId(), Twine("blockIdx.") + (op.getAxis() == 0   ? "x"
+                                             : op.getAxis() == 1 ? "y"
+                                                                 : "z"));
   else if (auto op = dyn_cast<tile::ThreadIdOp>(o))
     define(op.getId(), "threadIdx.x");
   else if (isa<tile::BarrierOp>(o))
@@ -295,8 +305,8 @@ bool Printer::structureOp(Operation &o) {
     else
       define(op.getResult(), call + use(op.getValue()) + ")");
   } else if (auto op = dyn_cast<tile::CheckIndexOp>(o))
-    define(op.getChecked(), "checkIndex(status, " + Twine(options.step) + "u, " + use(op.getIndex()) +
-                                ", " + use(op.getSize()) + ", true)");
+    define(op.getChecked(), "checkIndex(status, " + Twine(options.step) + "u, " +
+                                use(op.getIndex()) + ", " + use(op.getSize()) + ", true)");
   else if (auto op = dyn_cast<func::ReturnOp>(o)) {
     if (op.getNumOperands() == 1)
       line() << "return " << use(op.getOperand(0)) << ";\n";

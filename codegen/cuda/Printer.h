@@ -77,7 +77,9 @@ private:
   std::string fresh() { return "v" + std::to_string(next++); }
   llvm::raw_ostream &line() { return os.indent(2 * depth); }
   void fail(mlir::Operation &op, const llvm::Twine &why);
-  static bool isShared(mlir::Value buffer) { return buffer.getDefiningOp<tile::ScratchOp>() != nullptr; }
+  static bool isShared(mlir::Value buffer) {
+    return buffer.getDefiningOp<tile::ScratchOp>() != nullptr;
+  }
 
   llvm::raw_ostream &os;
   Options options;

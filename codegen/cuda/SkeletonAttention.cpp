@@ -61,8 +61,10 @@ LogicalResult Attention::build() {
   for (Value v : {op.getQ(), op.getK(), op.getV()})
     if (Evaluator::computeType(elementTypeOf(v)) != f32)
       return op.emitError("CUDA text: the attention skeletons compute in f32");
-  holes.line("static constexpr int kHeadQK = " + Twine(*headQK) + ", kHeadV = " + Twine(*headV) + ";");
-  holes.line(Twine("static constexpr bool kZeroMasked = ") + (op.getZeroMaskedRows() ? "true" : "false") + ";");
+  holes.line("static constexpr int kHeadQK = " + Twine(*headQK) + ", kHeadV = " + Twine(*headV) +
+             ";");
+  holes.line(Twine("static constexpr bool kZeroMasked = ") +
+             (op.getZeroMaskedRows() ? "true" : "false") + ";");
   holes.method("loadQ", {"b", "h", "q", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
     return e.eval(op.getQ(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])});
   });
@@ -80,13 +82,15 @@ LogicalResult Attention::build() {
                  Value keys = e.ix.dim(dimOf(op.getK(), 2));
                  if (!op.getCausal())
                    return keys;
-                 Value seen = e.ix.add(e.ix.sub(keys, e.ix.dim(qd[2])), e.ix.add(p[2], e.ix.cst(1)));
+                 Value seen =
+                     e.ix.add(e.ix.sub(keys, e.ix.dim(qd[2])), e.ix.add(p[2], e.ix.cst(1)));
                  return e.ix.max(e.ix.min(keys, seen), e.ix.cst(0));
                });
   holes.method(
       "store", {"b", "h", "q", "d", "value"}, Type(), 1,
       [&](Evaluator &e, ValueRange p) {
-        Holes::storeResult(e, op.getResult(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])}, p[4]);
+        Holes::storeResult(e, op.getResult(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])},
+                           p[4]);
         return Value();
       },
       f32);
@@ -104,8 +108,9 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
   std::string keys = attention.holes.dim(dimOf(attention.op.getK(), 2));
   std::string call = config.family == "attention.decode"
                          ? "attentionDecode<" + warps + ">(h, " + keys + ");"
-                         : "attentionSimt<AttentionTile<" + warps + ", " + std::to_string(config.rows) +
-                               ">>(h, " + queries + ", " + keys + ");";
+                         : "attentionSimt<AttentionTile<" + warps + ", " +
+                               std::to_string(config.rows) + ">>(h, " + queries + ", " + keys +
+                               ");";
   return attention.holes.text({"attention"}, call);
 }
 

@@ -78,8 +78,8 @@ LogicalResult Conv::build() {
            number(op.getStrides(), 0, 1) + ", " + number(op.getStrides(), 1, 1) + ", " +
            number(op.getDilations(), 0, 1) + ", " + number(op.getDilations(), 1, 1) + ">";
   sizes = "ConvSizes{" + holes.dim(xd[0]) + ", " + holes.dim(xd[channel]) + ", " +
-          holes.dim(size(xd, 0)) + ", " + holes.dim(size(xd, 1)) + ", " + holes.dim(yd[channel]) + ", " +
-          std::to_string(op.getGroup()) + "ll, " + holes.dim(size(yd, 0)) + ", " +
+          holes.dim(size(xd, 0)) + ", " + holes.dim(size(xd, 1)) + ", " + holes.dim(yd[channel]) +
+          ", " + std::to_string(op.getGroup()) + "ll, " + holes.dim(size(yd, 0)) + ", " +
           holes.dim(size(yd, 1)) + ", " + number(op.getPads(), 0, 0) + "ll, " +
           number(op.getPads(), 1, 0) + "ll}";
 
@@ -87,14 +87,18 @@ LogicalResult Conv::build() {
   // product stays inside one group.
   DimExpr filters = direct ? yd[channel] : DimExpr::floorDiv(yd[channel], DimExpr(op.getGroup()));
   DimExpr contiguous = channelsLast ? filters : size(yd, 1);
-  int64_t lanes = Holes::epilogueLanes(op.getResult(), contiguous, mma ? 8 : direct ? holes.config.lanes : 4);
+  int64_t lanes = Holes::epilogueLanes(op.getResult(), contiguous,
+                                       mma      ? 8
+                                       : direct ? holes.config.lanes
+                                                : 4);
   if (direct && lanes != holes.config.lanes)
     return op.emitError("CUDA text: ") << holes.config.lanes << " lanes do not divide the row";
 
   holes.line("typedef " + Holes::typeText(element) + " Element;");
   holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-  holes.line(Twine("static constexpr bool kChannelsLast = ") + (channelsLast ? "true" : "false") + ";");
+  holes.line(Twine("static constexpr bool kChannelsLast = ") + (channelsLast ? "true" : "false") +
+             ";");
   // Weights that lie as [filters][channels, window] are rows of the product.
   auto weight = dyn_cast<BlockArgument>(op.getW());
   DimExpr row = lathe::product({wd.begin() + 1, wd.end()});
@@ -107,7 +111,8 @@ LogicalResult Conv::build() {
   }
   holes.line(Twine("static constexpr bool kPlainWeights = ") + (plain ? "true" : "false") + ";");
   holes.line("LATHE_METHOD const Element *weights() const { return " +
-             (plain ? "in" + std::to_string(weight.getArgNumber()) : std::string("nullptr")) + "; }");
+             (plain ? "in" + std::to_string(weight.getArgNumber()) : std::string("nullptr")) +
+             "; }");
   auto convertTo = [&](Evaluator &e, Value v, Type from) {
     if (isa<FloatType>(element) && element == Evaluator::storageType(from))
       return e.toStorage(v, element);
@@ -135,7 +140,8 @@ LogicalResult Conv::build() {
       },
       accumulator);
   std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
-  holes.line("LATHE_METHOD void epilogue(i64 n, i64 k, i64 y, i64 x, const Vec<Acc, kLanes> &sums) const { write(n, " +
+  holes.line("LATHE_METHOD void epilogue(i64 n, i64 k, i64 y, i64 x, const Vec<Acc, kLanes> &sums) "
+             "const { write(n, " +
              Twine(channelsLast ? "k / kLanes, y, x, " : "k, y, x / kLanes, ") + sums + "); }");
   return success();
 }

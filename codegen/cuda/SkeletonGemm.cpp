@@ -17,10 +17,10 @@ namespace {
 struct Side {
   Value value;
   bool isA;
-  bool transposed;             ///< the last two dimensions are stored swapped
+  bool transposed;                   ///< the last two dimensions are stored swapped
   const BufferArg *buffer = nullptr; ///< of a block argument
   unsigned argument = 0;
-  bool plain = false;          ///< may be read from memory in pieces
+  bool plain = false; ///< may be read from memory in pieces
   Type storage;
 
   /// k is contiguous in memory (or would be).
@@ -40,7 +40,8 @@ struct Gemm {
   Gemm(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
   LogicalResult build();
   void describe(Side &s, Value v, bool isA, bool transposed, Type element);
-  Indices operandIndex(Evaluator &e, const Side &s, Value batchIndex, const Index &row, const Index &depth);
+  Indices operandIndex(Evaluator &e, const Side &s, Value batchIndex, const Index &row,
+                       const Index &depth);
   void operand(const Side &s, Type element);
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
 };
@@ -67,7 +68,8 @@ void Gemm::describe(Side &s, Value v, bool isA, bool transposed, Type element) {
   s.plain = s.buffer->physical.back().exactDiv(DimExpr(piece)).has_value();
 }
 
-Indices Gemm::operandIndex(Evaluator &e, const Side &s, Value b, const Index &row, const Index &depth) {
+Indices Gemm::operandIndex(Evaluator &e, const Side &s, Value b, const Index &row,
+                           const Index &depth) {
   std::vector<DimExpr> dims = dimsOf(s.value);
   std::vector<DimExpr> outer(dims.begin(), dims.end() - 2);
   Index last = row;
@@ -96,19 +98,20 @@ void Gemm::operand(const Side &s, Type element) {
   std::string name = s.name();
   if (s.plain) {
     // Where a batch begins; rows follow at a fixed distance.
-    holes.method("offset" + name, {"b"}, IndexType::get(context), 1, [&](Evaluator &e, ValueRange p) {
-      Index zero(e.ix.cst(0));
-      Indices idx = operandIndex(e, s, p[0], zero, zero);
-      return e.offset(s.buffer->physical, idx).base;
-    });
+    holes.method("offset" + name, {"b"}, IndexType::get(context), 1,
+                 [&](Evaluator &e, ValueRange p) {
+                   Index zero(e.ix.cst(0));
+                   Indices idx = operandIndex(e, s, p[0], zero, zero);
+                   return e.offset(s.buffer->physical, idx).base;
+                 });
     std::string type = Holes::typeText(s.storage);
     holes.line("LATHE_METHOD const " + type + " *base" + name + "(i64 b) const { return in" +
                std::to_string(s.argument) + " + offset" + name + "(b); }");
     holes.line("LATHE_METHOD i64 stride" + name + "() const { return " +
                holes.dim(s.buffer->physical.back()) + "; }");
   }
-  std::vector<std::string> params = s.isA ? std::vector<std::string>{"b", "m", "k"}
-                                          : std::vector<std::string>{"b", "k", "n"};
+  std::vector<std::string> params =
+      s.isA ? std::vector<std::string>{"b", "m", "k"} : std::vector<std::string>{"b", "k", "n"};
   holes.method("load" + name, params, element, 1, [&](Evaluator &e, ValueRange p) {
     Indices idx = operandIndex(e, s, p[0], Index(p[s.isA ? 1 : 2]), Index(p[s.isA ? 2 : 1]));
     Value v = e.eval(s.value, idx);
@@ -187,8 +190,10 @@ LogicalResult Gemm::build() {
       },
       accumulator);
   std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
-  holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
-             "write(b, m, n / kLanes, " + sums + "); }");
+  holes.line(
+      "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
+      "write(b, m, n / kLanes, " +
+      sums + "); }");
   return success();
 }
 
@@ -209,7 +214,8 @@ std::string tileText(const KernelConfig &c, bool mma) {
   int64_t side = 1;
   while (side * side * c.threads < c.tileM * c.tileN)
     side *= 2;
-  return "SimtTile<" + join({c.tileM, c.tileN, c.tileK, side, c.tileM * c.tileN / (c.threads * side)}) + ">";
+  return "SimtTile<" +
+         join({c.tileM, c.tileN, c.tileK, side, c.tileM * c.tileN / (c.threads * side)}) + ">";
 }
 
 FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config) {
@@ -227,8 +233,8 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
     return gemm.holes.text({"gemv"}, "gemvAcrossK<" + r + ", " + warps + ", " +
                                          std::to_string(config.lanes) + ">(" + sizes);
   bool mma = family == "gemm.mma";
-  return gemm.holes.text({"gemm"}, std::string(mma ? "gemmMma<" : "gemmSimt<") + tileText(config, mma) +
-                                       ">(" + sizes);
+  return gemm.holes.text({"gemm"}, std::string(mma ? "gemmMma<" : "gemmSimt<") +
+                                       tileText(config, mma) + ">(" + sizes);
 }
 
 } // namespace lathe::codegen

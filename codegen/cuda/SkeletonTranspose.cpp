@@ -31,9 +31,11 @@ FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelCon
   TransposeOp op = findTranspose(kernel);
   if (!op)
     return mlir::emitError(kernel.body->getTerminator()->getLoc())
-           << "CUDA text: configuration '" << kernel.spec->config << "' needs a transpose of the output's sizes";
+           << "CUDA text: configuration '" << kernel.spec->config
+           << "' needs a transpose of the output's sizes";
   ArrayRef<int64_t> perm = op.getPerm();
-  int64_t rank = perm.size(), rowDim = llvm::find(perm, rank - 1) - perm.begin(), lanes = config.lanes;
+  int64_t rank = perm.size(), rowDim = llvm::find(perm, rank - 1) - perm.begin(),
+          lanes = config.lanes;
   std::vector<DimExpr> dims = dimsOf(op.getResult()), outer;
   for (int64_t d = 0; d + 1 < rank; ++d)
     if (d != rowDim)
@@ -47,18 +49,21 @@ FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelCon
       idx.push_back(d == rowDim ? row : d == rank - 1 ? column : split[next++]);
     return idx;
   };
-  auto multiple = [&](Evaluator &e, Value v) { return Index(e.ix.mul(v, lanes), lanes > 1 ? 1 : 0); };
+  auto multiple = [&](Evaluator &e, Value v) {
+    return Index(e.ix.mul(v, lanes), lanes > 1 ? 1 : 0);
+  };
 
   holes.line("typedef " + Holes::typeText(storage) + " Element;");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   Type loaded = lanes > 1 ? Type(VectorType::get({lanes}, storage)) : storage;
-  holes.method("read", {"outer", "piece", "column"}, loaded, lanes, [&](Evaluator &e, ValueRange p) {
-    Indices at = place(e, p[0], multiple(e, p[1]), Index(p[2])), from(rank);
-    for (int64_t d = 0; d < rank; ++d)
-      from[perm[d]] = at[d];
-    Value v = e.eval(op.getX(), from);
-    return e.toStorage(lanes > 1 ? e.splat(v) : v, element);
-  });
+  holes.method("read", {"outer", "piece", "column"}, loaded, lanes,
+               [&](Evaluator &e, ValueRange p) {
+                 Indices at = place(e, p[0], multiple(e, p[1]), Index(p[2])), from(rank);
+                 for (int64_t d = 0; d < rank; ++d)
+                   from[perm[d]] = at[d];
+                 Value v = e.eval(op.getX(), from);
+                 return e.toStorage(lanes > 1 ? e.splat(v) : v, element);
+               });
   holes.method(
       "put", {"outer", "row", "piece", "value"}, Type(), lanes,
       [&](Evaluator &e, ValueRange p) {
@@ -68,13 +73,15 @@ FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelCon
       },
       storage);
   std::string wrap = lanes > 1 ? "return read(" : "return Vec<Element, 1>{{read(";
-  holes.line("LATHE_METHOD Vec<Element, kLanes> load(i64 outer, i64 row, i64 column) const { " + wrap +
-             "outer, row / kLanes, column)" + (lanes > 1 ? "" : "}}") + "; }");
-  holes.line("LATHE_METHOD void write(i64 outer, i64 row, i64 column, const Vec<Element, kLanes> &v) const { "
-             "put(outer, row, column / kLanes, " + Twine(lanes > 1 ? "v" : "v.v[0]") + "); }");
-  return holes.text({"transpose", "math"}, std::string(lanes > 1 ? "transposeBlocks" : "transposeElements") +
-                                               "(h, " + holes.dim(dims[rowDim]) + ", " +
-                                               holes.dim(dims[rank - 1]) + ");");
+  holes.line("LATHE_METHOD Vec<Element, kLanes> load(i64 outer, i64 row, i64 column) const { " +
+             wrap + "outer, row / kLanes, column)" + (lanes > 1 ? "" : "}}") + "; }");
+  holes.line("LATHE_METHOD void write(i64 outer, i64 row, i64 column, const Vec<Element, kLanes> "
+             "&v) const { "
+             "put(outer, row, column / kLanes, " +
+             Twine(lanes > 1 ? "v" : "v.v[0]") + "); }");
+  return holes.text({"transpose", "math"},
+                    std::string(lanes > 1 ? "transposeBlocks" : "transposeElements") + "(h, " +
+                        holes.dim(dims[rowDim]) + ", " + holes.dim(dims[rank - 1]) + ");");
 }
 
 } // namespace lathe::codegen

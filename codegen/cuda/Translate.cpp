@@ -24,7 +24,8 @@ namespace {
 struct Options {
   llvm::cl::opt<std::string> config{"config", llvm::cl::desc("Configuration of the kernel"),
                                     llvm::cl::init("pointwise.t128.v4")};
-  llvm::cl::opt<std::string> grid{"grid", llvm::cl::desc("Number of blocks, an expression over the sizes"),
+  llvm::cl::opt<std::string> grid{"grid",
+                                  llvm::cl::desc("Number of blocks, an expression over the sizes"),
                                   llvm::cl::init("1")};
   llvm::cl::opt<std::string> target{"target", llvm::cl::desc("sm_80, sm_90a, ..."),
                                     llvm::cl::init("sm_90a")};
@@ -59,7 +60,9 @@ void registerCudaTranslation() {
   static Options options;
   static TranslateFromMLIRRegistration registration(
       "kernel-to-cuda", "write the CUDA C++ of each function as a kernel",
-      [](Operation *op, llvm::raw_ostream &os) { return translate(cast<ModuleOp>(op), options, os); },
+      [](Operation *op, llvm::raw_ostream &os) {
+        return translate(cast<ModuleOp>(op), options, os);
+      },
       [](DialectRegistry &registry) { registerDialects(registry); });
 }
 

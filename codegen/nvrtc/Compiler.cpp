@@ -101,8 +101,9 @@ bool resolveAll(Compiler::Library &l) {
 
 /// The fixed part of the command line. One ptxas option each: a list fails.
 std::vector<std::string> baseOptions(const std::string &target) {
-  return {"-arch=" + target, "-std=c++17", "-default-device", "--minimal",
-          "--ptxas-options=-v", "--ptxas-options=--warn-on-spills", "-diag-suppress=177"};
+  return {"-arch=" + target,   "-std=c++17",         "-default-device",
+          "--minimal",         "--ptxas-options=-v", "--ptxas-options=--warn-on-spills",
+          "-diag-suppress=177"};
 }
 
 /// "name(12): error: ..." -> "name:12"; the name alone when no line is given.
@@ -136,7 +137,8 @@ Result<std::shared_ptr<Compiler>> Compiler::open() {
     return std::shared_ptr<Compiler>(new Compiler(std::move(l)));
   }
   return unsupportedError("NVRTC was not found; install the Python package nvidia-cuda-nvrtc into "
-                          ".venv, or set LATHE_NVRTC to libnvrtc.so.13. Tried:" + tried,
+                          ".venv, or set LATHE_NVRTC to libnvrtc.so.13. Tried:" +
+                              tried,
                           "CUDA targets");
 }
 

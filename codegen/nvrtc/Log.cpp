@@ -52,10 +52,14 @@ int codeOf(std::string_view line) {
 
 const char *toString(Finding::Kind kind) {
   switch (kind) {
-  case Finding::Kind::Spills: return "register spills";
-  case Finding::Kind::IgnoredSetMaxNReg: return "ignored setmaxnreg";
-  case Finding::Kind::SerializedWgmma: return "serialized wgmma";
-  case Finding::Kind::RegisterAllocation: return "register allocation";
+  case Finding::Kind::Spills:
+    return "register spills";
+  case Finding::Kind::IgnoredSetMaxNReg:
+    return "ignored setmaxnreg";
+  case Finding::Kind::SerializedWgmma:
+    return "serialized wgmma";
+  case Finding::Kind::RegisterAllocation:
+    return "register allocation";
   }
   return "finding";
 }
@@ -94,11 +98,11 @@ LogReport parseLog(std::string_view log) {
   constexpr int64_t kHarmless = 64;
   for (const KernelResources &k : report.kernels)
     if (k.spillStoreBytes > kHarmless || k.spillLoadBytes > kHarmless)
-      report.findings.push_back({Finding::Kind::Spills,
-                                 k.name + ": " + std::to_string(k.spillStoreBytes) +
-                                     " bytes spill stores, " + std::to_string(k.spillLoadBytes) +
-                                     " bytes spill loads, " + std::to_string(k.registers) +
-                                     " registers"});
+      report.findings.push_back(
+          {Finding::Kind::Spills, k.name + ": " + std::to_string(k.spillStoreBytes) +
+                                      " bytes spill stores, " + std::to_string(k.spillLoadBytes) +
+                                      " bytes spill loads, " + std::to_string(k.registers) +
+                                      " registers"});
   return report;
 }
 

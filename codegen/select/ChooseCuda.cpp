@@ -54,8 +54,10 @@ void transpose(const KernelDesc &desc, std::vector<KernelVariant> &out) {
   for (size_t d = 0; d + 1 < desc.parallel.size(); ++d)
     if (static_cast<int64_t>(d) != desc.inputContiguous)
       outer = outer * desc.parallel[d];
-  addVariant(out, {}, specFor(desc, c, outer * DimExpr::ceilDiv(rows, DimExpr(c.tileM)) *
-                                           DimExpr::ceilDiv(columns, DimExpr(c.tileM))));
+  addVariant(out, {},
+             specFor(desc, c,
+                     outer * DimExpr::ceilDiv(rows, DimExpr(c.tileM)) *
+                         DimExpr::ceilDiv(columns, DimExpr(c.tileM))));
 }
 
 void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
@@ -123,8 +125,9 @@ KernelConfig simtTile(const char *family, int64_t m, int64_t n, int64_t threads)
 
 KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &batch,
                  const DimExpr &m, const DimExpr &n) {
-  KernelSpec spec = specFor(desc, c, batch * DimExpr::ceilDiv(m, DimExpr(c.tileM)) *
-                                         DimExpr::ceilDiv(n, DimExpr(c.tileN)));
+  KernelSpec spec = specFor(desc, c,
+                            batch * DimExpr::ceilDiv(m, DimExpr(c.tileM)) *
+                                DimExpr::ceilDiv(n, DimExpr(c.tileN)));
   if (c.stages > 0)
     spec.launches[0].sharedBytes = mmaSharedBytes(c);
   return spec;
@@ -139,12 +142,14 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   const ContractionOperand &b = desc.operands[1];
   // Rows of all batches are one matrix when the other operand is one matrix in memory; the
   // skeleton (codegen/cuda/SkeletonGemm.cpp) goes by the same rule.
-  if (rank > 2 && b.buffer >= 0 && desc.buffers[b.buffer].dims.size() == 2 && !desc.operands[0].transposed) {
+  if (rank > 2 && b.buffer >= 0 && desc.buffers[b.buffer].dims.size() == 2 &&
+      !desc.operands[0].transposed) {
     m = m * batch;
     batch = 1;
   }
   DimRange rows = rangeOf(m, desc);
-  bool mma = target.hasTensorCores() && isHalf(desc.operands[0].dtype) && desc.operands[0].dtype == b.dtype;
+  bool mma = target.hasTensorCores() && isHalf(desc.operands[0].dtype) &&
+             desc.operands[0].dtype == b.dtype;
 
   constexpr int64_t kFewRows = 4;
   if (rows.lo <= kFewRows) {
@@ -176,16 +181,19 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
       return okStatus();
   }
   KernelConfig small = mma ? mmaTile("gemm.mma", 64, 128, 4) : simtTile("gemm.simt", 64, 64, 256);
-  KernelConfig large = mma ? mmaTile("gemm.mma", 128, 256, 4) : simtTile("gemm.simt", 128, 128, 256);
+  KernelConfig large =
+      mma ? mmaTile("gemm.mma", 128, 256, 4) : simtTile("gemm.simt", 128, 128, 256);
   // The large tile pays once it fills the card.
   int64_t columns = n.constant().value_or(1024);
-  int64_t enough = std::max<int64_t>(128, target.smCount * 128 * 128 / std::max<int64_t>(columns, 1));
+  int64_t enough =
+      std::max<int64_t>(128, target.smCount * 128 * 128 / std::max<int64_t>(columns, 1));
   // ... and not where half of its columns would be empty.
   if (columns <= 64)
     enough = DimRange::kUnbounded;
   if (rows.lo <= enough)
-    addVariant(out, rows.hi <= enough ? std::vector<DimCondition>{}
-                                      : std::vector<DimCondition>{{Kind::LessEqual, m, DimExpr(enough)}},
+    addVariant(out,
+               rows.hi <= enough ? std::vector<DimCondition>{}
+                                 : std::vector<DimCondition>{{Kind::LessEqual, m, DimExpr(enough)}},
                tiled(desc, small, batch, m, n));
   if (rows.hi > enough)
     addVariant(out, {}, tiled(desc, large, batch, m, n));
@@ -203,7 +211,8 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     KernelConfig c;
     c.family = "pointwise";
     c.threads = 128;
-    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(images * pixels * filters, DimExpr(c.threads))));
+    addVariant(out, {},
+               specFor(desc, c, DimExpr::ceilDiv(images * pixels * filters, DimExpr(c.threads))));
     return okStatus();
   }
   int64_t groupFilters = *filterCount / std::max<int64_t>(desc.group, 1);
@@ -237,7 +246,8 @@ Status attention(const KernelDesc &desc, std::vector<KernelVariant> &out) {
     KernelConfig c;
     c.family = "pointwise";
     c.threads = 128;
-    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+    addVariant(out, {},
+               specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
     return okStatus();
   }
   auto place = [&](KernelSpec spec) {
@@ -263,7 +273,8 @@ Status attention(const KernelDesc &desc, std::vector<KernelVariant> &out) {
   c.family = "attention.stream";
   c.threads = 128;
   c.rows = 4;
-  KernelSpec spec = place(specFor(desc, c, DimExpr::ceilDiv(queries, DimExpr(c.threads / 32 * c.rows))));
+  KernelSpec spec =
+      place(specFor(desc, c, DimExpr::ceilDiv(queries, DimExpr(c.threads / 32 * c.rows))));
   spec.launches[0].sharedBytes = attentionSharedBytes(c, *headQK, *headV);
   addVariant(out, {}, std::move(spec));
   return okStatus();
@@ -288,7 +299,8 @@ Variants chooseCuda(const KernelDesc &desc, const Target &target) {
     KernelConfig c;
     c.family = "scan";
     c.threads = 128;
-    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+    addVariant(out, {},
+               specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
     break;
   }
   case KernelDesc::Kind::Gemm:

@@ -25,9 +25,8 @@ constexpr std::array<Field, 7> kFields{{{'t', &KernelConfig::threads},
 
 /// A letter and digits only: a parameter and not a part of the family's name.
 bool isParameter(std::string_view word) {
-  return word.size() >= 2 && std::all_of(word.begin() + 1, word.end(), [](unsigned char c) {
-           return std::isdigit(c);
-         });
+  return word.size() >= 2 &&
+         std::all_of(word.begin() + 1, word.end(), [](unsigned char c) { return std::isdigit(c); });
 }
 
 } // namespace
@@ -87,7 +86,8 @@ int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t
   return 4 * (2 * keys * stride + queries * headQK + queries * keys);
 }
 
-DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, const DimExpr &head) {
+DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys,
+                              const DimExpr &head) {
   DimExpr rows(config.rows), n(config.tileN);
   DimExpr padded = DimExpr::ceilDiv(keys, n) * n;
   return DimExpr(4) * (rows * head + head * n + rows * padded + rows + padded * n);

@@ -53,9 +53,12 @@ const char *role(const KernelSpec &spec, size_t index) {
 
 const char *access(BufferArg::Access a) {
   switch (a) {
-  case BufferArg::Access::Read: return "read";
-  case BufferArg::Access::Write: return "write";
-  case BufferArg::Access::ReadWrite: return "readwrite";
+  case BufferArg::Access::Read:
+    return "read";
+  case BufferArg::Access::Write:
+    return "write";
+  case BufferArg::Access::ReadWrite:
+    return "readwrite";
   }
   return "read";
 }

@@ -24,9 +24,10 @@ public:
   Status status() const { return error; }
   void fail(const std::string &what) {
     if (error.ok())
-      error = invalidError(what + (rest.empty() ? " at the end of the line"
-                                                : " before '" + std::string(rest.substr(0, 24)) + "'"),
-                           "kernel spec line " + std::to_string(number));
+      error =
+          invalidError(what + (rest.empty() ? " at the end of the line"
+                                            : " before '" + std::string(rest.substr(0, 24)) + "'"),
+                       "kernel spec line " + std::to_string(number));
   }
   bool atEnd() {
     skip();

@@ -88,13 +88,18 @@ std::string CudaBatch::build() {
   for (std::string_view m : deviceModules())
     text += deviceModule(m);
   for (const auto &[name, kernel] : kernels)
-    text += "namespace kernel_" + name + " {\n" + ownPart(kernel.source) + "}\nextern \"C\" const char *run_" +
-            name + "(const unsigned *g, unsigned threads, unsigned long long shared, const unsigned long long *words) {\n"
-            "  static std::string error;\n  error = run_emulated_words(kernel_" + name + "::" + name +
-            ", dim3(g[0], g[1], g[2]), dim3(threads), shared, words);\n  return error.c_str();\n}\n";
+    text +=
+        "namespace kernel_" + name + " {\n" + ownPart(kernel.source) +
+        "}\nextern \"C\" const char *run_" + name +
+        "(const unsigned *g, unsigned threads, unsigned long long shared, const unsigned long long "
+        "*words) {\n"
+        "  static std::string error;\n  error = run_emulated_words(kernel_" +
+        name + "::" + name +
+        ", dim3(g[0], g[1], g[2]), dim3(threads), shared, words);\n  return error.c_str();\n}\n";
   std::ofstream(dir / "kernels.cpp") << text;
-  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " + (dir / "kernels.so").string() +
-                        " " + (dir / "kernels.cpp").string() + " > " + (dir / "log").string() + " 2>&1";
+  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " +
+                        (dir / "kernels.so").string() + " " + (dir / "kernels.cpp").string() +
+                        " > " + (dir / "log").string() + " 2>&1";
   int rc = std::system(command.c_str());
   std::ifstream log(dir / "log");
   std::string message((std::istreambuf_iterator<char>(log)), {});
@@ -112,7 +117,8 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Byt
                                   const std::map<std::string, int64_t> &symbols) {
   error.clear();
   const CudaKernel *k = find(name);
-  using Run = const char *(*)(const unsigned *, unsigned, unsigned long long, const unsigned long long *);
+  using Run =
+      const char *(*)(const unsigned *, unsigned, unsigned long long, const unsigned long long *);
   auto run = image ? reinterpret_cast<Run>(dlsym(image, ("run_" + name).c_str())) : nullptr;
   if (!k || !run) {
     error = "no such kernel: " + name;
@@ -142,7 +148,8 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Byt
   unsigned grid[3];
   for (int i = 0; i < 3; ++i)
     grid[i] = static_cast<unsigned>(*launch.grid[i].evaluate(symbols));
-  error = run(grid, static_cast<unsigned>(launch.block[0]), *launch.sharedBytes.evaluate(symbols), words.data());
+  error = run(grid, static_cast<unsigned>(launch.block[0]), *launch.sharedBytes.evaluate(symbols),
+              words.data());
   std::vector<Bytes> outputs;
   for (size_t i = 0; i < memory.size(); ++i) {
     for (size_t g = 0; g < kGuard; ++g)

@@ -54,13 +54,16 @@ std::string installKernels(const fs::path &dump, const fs::path &folder) {
       names.push_back(name);
       text += "extern \"C\" const char *run_" + name +
               "(const unsigned *g, const unsigned *b, unsigned shared, void **parameters) {\n"
-              "  static std::string e;\n  e = run_emulated_parameters(" + space + "::" + name +
-              ", dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), shared, parameters);\n  return e.c_str();\n}\n";
+              "  static std::string e;\n  e = run_emulated_parameters(" +
+              space + "::" + name +
+              ", dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), shared, parameters);\n  return "
+              "e.c_str();\n}\n";
     }
   }
   std::ofstream(folder / "kernels.cpp") << text;
-  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " + (folder / "kernels.so").string() +
-                        " " + (folder / "kernels.cpp").string() + " > " + (folder / "log").string() + " 2>&1";
+  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " +
+                        (folder / "kernels.so").string() + " " + (folder / "kernels.cpp").string() +
+                        " > " + (folder / "log").string() + " 2>&1";
   if (std::system(command.c_str()) != 0)
     return readFile(folder / "log");
   void *image = dlopen((folder / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
@@ -70,7 +73,8 @@ std::string installKernels(const fs::path &dump, const fs::path &folder) {
   runtime::cuda::fakeGpu().reset();
   for (const std::string &name : names) {
     auto run = reinterpret_cast<Run>(dlsym(image, ("run_" + name).c_str()));
-    runtime::cuda::fakeGpu().kernels[name] = [run, name](const runtime::cuda::FakeLaunch &l, void **p) {
+    runtime::cuda::fakeGpu().kernels[name] = [run, name](const runtime::cuda::FakeLaunch &l,
+                                                         void **p) {
       EXPECT_STREQ(run(l.grid, l.block, l.sharedBytes, p), "") << name;
     };
   }
@@ -84,7 +88,8 @@ struct Outputs {
 };
 
 /// Runs the first entry with random inputs; `sizes` gives symbols other values than the usual ones.
-Outputs runOn(const lathe_engine *engine, const char *device, const std::map<std::string, int64_t> &sizes) {
+Outputs runOn(const lathe_engine *engine, const char *device,
+              const std::map<std::string, int64_t> &sizes) {
   Outputs out;
   auto failed = [&](lathe_error *e) {
     if (e)
@@ -123,10 +128,12 @@ Outputs runOn(const lathe_engine *engine, const char *device, const std::map<std
     else if (port->dtype == LATHE_I32)
       for (size_t k = 0; k < data[i].size() / 4; ++k)
         reinterpret_cast<int32_t *>(data[i].data())[k] = static_cast<int32_t>(gen() % 256);
-    inputs.push_back({data[i].data(), data[i].size(), port->dtype, LATHE_HOST, port->rank, dims[i].data(), nullptr});
+    inputs.push_back({data[i].data(), data[i].size(), port->dtype, LATHE_HOST, port->rank,
+                      dims[i].data(), nullptr});
   }
   std::vector<lathe_tensor> outputs(lathe_engine_output_count(engine, nullptr));
-  if (!failed(lathe_run(context, nullptr, inputs.data(), inputs.size(), outputs.data(), outputs.size())))
+  if (!failed(lathe_run(context, nullptr, inputs.data(), inputs.size(), outputs.data(),
+                        outputs.size())))
     for (const lathe_tensor &t : outputs) {
       auto *p = static_cast<const char *>(t.data);
       out.data.emplace_back(p, p + t.bytes);
@@ -160,7 +167,8 @@ protected:
     ASSERT_TRUE(compiled.ok()) << compiled.status().str();
     ASSERT_EQ(installKernels(folder / "dump", folder), "");
     lathe_engine *engine = nullptr;
-    lathe_error *e = lathe_engine_open_memory(compiled->bytes.data(), compiled->bytes.size(), &engine);
+    lathe_error *e =
+        lathe_engine_open_memory(compiled->bytes.data(), compiled->bytes.size(), &engine);
     ASSERT_EQ(e, nullptr) << lathe_error_message(e);
     for (const auto &values : sizes) {
       Outputs want = runOn(engine, "cpu", values), got = runOn(engine, "fake:0", values);
@@ -212,7 +220,8 @@ TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))
     GTEST_SKIP() << "no model at " << model;
-  check(model, {{{"x_0", 1}, {"x_2", 48}, {"x_3", 96}}, {{"x_0", 2}, {"x_2", 48}, {"x_3", 61}}}, 1e-4);
+  check(model, {{{"x_0", 1}, {"x_2", 48}, {"x_3", 96}}, {{"x_0", 2}, {"x_2", 48}, {"x_3", 61}}},
+        1e-4);
 }
 
 } // namespace
