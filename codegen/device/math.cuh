@@ -98,6 +98,18 @@ template <class T> LATHE_DEV bool isNan(T) { return false; }
 /// maxNum and minNum prefer the number, as C does.
 template <class T> LATHE_DEV T maximum(T a, T b) { return isNan(a) ? a : isNan(b) ? b : b > a ? b : a; }
 template <class T> LATHE_DEV T minimum(T a, T b) { return isNan(a) ? a : isNan(b) ? b : b < a ? b : a; }
+#ifndef LATHE_EMULATE
+LATHE_DEV f32 maximum(f32 a, f32 b) {
+  f32 r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+LATHE_DEV f32 minimum(f32 a, f32 b) {
+  f32 r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+#endif
 template <class T> LATHE_DEV T maxNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b > a ? b : a; }
 template <class T> LATHE_DEV T minNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b < a ? b : a; }
 #define LATHE_MINMAX_VECTOR(name)                                                            \
@@ -164,18 +176,17 @@ LATHE_DEV f32 fastTanh(f32 x) {
   f32 wide = 1.0f - 2.0f * fastReciprocal(1.0f + fastExp(2.0f * a));
   return a < 0.18f ? series : copysignf(wide, x);
 }
-/// Absolute error 5e-7; relative error 1e-4 near zero, by a series there.
+/// x N(x^2) / D(x^2) on [-3.3, 3.3], a fit for relative error: 2.5e-6 everywhere. One reciprocal
+/// and eleven instructions, so that a GELU stays as fast as memory.
 LATHE_DEV f32 fastErf(f32 x) {
-  f32 a = fabsf(x);
-  f32 t = fastReciprocal(fmaf(0.3275911f, a, 1.0f));
-  f32 p = fmaf(1.061405429f, t, -1.453152027f);
-  p = fmaf(p, t, 1.421413741f);
-  p = fmaf(p, t, -0.284496736f);
-  p = fmaf(p, t, 0.254829592f);
-  f32 wide = 1.0f - p * t * fastExp2(a * a * -1.4426950408889634f);
+  x = minimum(maximum(x, -3.3f), 3.3f); // keeps NaN
   f32 s = x * x;
-  f32 series = x * fmaf(s, fmaf(s, 0.11283792f, -0.37612638f), 1.1283791671f);
-  return a < 0.2f ? series : copysignf(wide, x);
+  f32 n = fmaf(s, 7.446257513947785e-4f, 4.312684386968613e-2f);
+  n = fmaf(s, n, 0.154745414853096f);
+  n = fmaf(s, n, 1.1283771991729736f);
+  f32 d = fmaf(s, 9.254753589630127e-3f, 9.494975954294205e-2f);
+  d = fmaf(s, d, 0.4704854190349579f);
+  return x * n * fastReciprocal(fmaf(s, d, 1.0f));
 }
 LATHE_DEV f32 fastDivide(f32 a, f32 b) { return a * fastReciprocal(b); }
 LATHE_BINARY_VECTOR(fastDivide)
