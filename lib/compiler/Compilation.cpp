@@ -7,17 +7,19 @@
 
 #include "lathe/codegen/Target.h"
 #include "lathe/import/Import.h"
+#include "lathe/import/TensorFile.h"
 #include "lathe/ir/Exec.h"
 #include "lathe/ir/Register.h"
 #include "lathe/ir/WeightStore.h"
 #include "lathe/passes/Passes.h"
 #include "lathe/support/Files.h"
+#include "lathe/support/Npy.h"
 
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
-#include "llvm/Support/Path.h"
+#include "llvm/Support/JSON.h"
 
 #include <filesystem>
 #include <set>
@@ -93,13 +95,11 @@ Result<std::unique_ptr<Compilation>> Compilation::open(const std::string &model,
   if (isText(model)) {
     LATHE_RETURN_IF_ERROR(self->parseText(model));
   } else {
-    ImportOptions importOptions;
-    for (const std::string &dim : options.dims)
-      LATHE_RETURN_IF_ERROR(parseDimOption(dim, importOptions));
-    for (const std::string &shape : options.shapes)
-      LATHE_RETURN_IF_ERROR(parseShapeOption(shape, importOptions));
+    Result<ImportOptions> importOptions = self->importOptions();
+    if (!importOptions)
+      return importOptions.status();
     DiagnosticLog log(self->mlirContext.get());
-    Result<OwningOpRef<ModuleOp>> imported = importOnnx(*self->mlirContext, model, importOptions);
+    Result<OwningOpRef<ModuleOp>> imported = importOnnx(*self->mlirContext, model, *importOptions);
     self->warningTexts = log.warnings();
     if (!imported)
       return imported.status();
@@ -136,19 +136,69 @@ Status Compilation::parseText(const std::string &path) {
   if (fs::exists(archive, error))
     LATHE_RETURN_IF_ERROR(store.open(archive));
   LATHE_RETURN_IF_ERROR(checkWeights(*top, store));
+  if (!options.constants.empty())
+    return usageError("inputs become constants when an ONNX file is imported", "--const");
   if (!options.dims.empty() || !options.shapes.empty()) {
     if (phase() != Phase::Import)
       return usageError("dimensions are bound on import; this text is of phase '" +
                             std::string(toString(phase())) + "'",
                         "--dim");
-    ImportOptions importOptions;
-    for (const std::string &dim : options.dims)
-      LATHE_RETURN_IF_ERROR(parseDimOption(dim, importOptions));
-    for (const std::string &shape : options.shapes)
-      LATHE_RETURN_IF_ERROR(parseShapeOption(shape, importOptions));
-    return bindDims(*top, importOptions);
+    Result<ImportOptions> bounds = importOptions();
+    return bounds ? bindDims(*top, *bounds) : bounds.status();
   }
   return okStatus();
+}
+
+Result<ImportOptions> Compilation::importOptions() const {
+  ImportOptions result;
+  for (const std::string &dim : options.dims)
+    LATHE_RETURN_IF_ERROR(parseDimOption(dim, result));
+  for (const std::string &shape : options.shapes)
+    LATHE_RETURN_IF_ERROR(parseShapeOption(shape, result));
+  for (const std::string &text : options.constants) {
+    auto [name, file] = llvm::StringRef(text).split('=');
+    if (name.empty() || file.empty())
+      return usageError("wants INPUT=FILE.npy or FILE.pb, not '" + text + "'", "--const");
+    if (file.ends_with(".npy")) {
+      Result<HostTensor> tensor = readNpy(file.str());
+      if (!tensor)
+        return tensor.status();
+      result.constants[name.str()] = std::move(*tensor);
+    } else {
+      Result<NamedTensor> tensor = readTensorProto(file.str());
+      if (!tensor)
+        return tensor.status();
+      result.constants[name.str()] = std::move(tensor->tensor);
+    }
+  }
+  return result;
+}
+
+std::vector<std::string> Compilation::inputNames() {
+  std::vector<std::string> names;
+  if (auto main = (*top).lookupSymbol<func::FuncOp>("main"))
+    for (unsigned i = 0; i < main.getNumArguments(); ++i) {
+      auto name = main.getArgAttrOfType<StringAttr>(i, "lathe.name");
+      names.push_back(name ? name.str() : "");
+    }
+  return names;
+}
+
+std::vector<std::string> Compilation::neededConstants() {
+  std::set<std::string> names;
+  auto report = (*top)->getAttrOfType<StringAttr>("lathe.unsupported");
+  llvm::Expected<llvm::json::Value> parsed = llvm::json::parse(report ? report.getValue() : "[]");
+  if (!parsed) {
+    llvm::consumeError(parsed.takeError());
+    return {};
+  }
+  if (const llvm::json::Array *nodes = parsed->getAsArray())
+    for (const llvm::json::Value &node : *nodes)
+      if (const llvm::json::Array *needs = node.getAsObject()->getArray("needs"))
+        for (const llvm::json::Value &need : *needs)
+          if (std::optional<llvm::StringRef> name = need.getAsString())
+            names.insert(name->str());
+  return {names.begin(), names.end()};
 }
 
 Status Compilation::setOptions() {
@@ -205,8 +255,16 @@ Status Compilation::runOne(Phase next) {
   bool worked = succeeded(passes.run(*top));
   std::string name(toString(next));
   warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
-  if (!worked)
-    return log.status(ErrorCode::Unsupported, "phase " + name);
+  if (!worked) {
+    auto kind = (*top)->getAttrOfType<StringAttr>("lathe.error");
+    if (auto report = (*top)->getAttrOfType<StringAttr>("lathe.unsupported");
+        report && !options.dumpDir.empty())
+      LATHE_RETURN_IF_ERROR(writeFileAtomically(
+          (fs::path(options.dumpDir) / "unsupported.json").string(), report.getValue()));
+    return log.status(kind && kind.getValue() == "invalid" ? ErrorCode::Invalid
+                                                           : ErrorCode::Unsupported,
+                      "phase " + name);
+  }
   if (failed(verify(*top))) {
     Status why = log.status(ErrorCode::Internal, "verifying");
     return internalError("phase " + name + " left a module that does not verify: " + why.message(),

@@ -13,6 +13,7 @@
 #include "Results.h"
 #include "Session.h"
 
+#include "lathe/compiler/Compilation.h"
 #include "lathe/support/Files.h"
 
 #include "llvm/ADT/StringRef.h"
@@ -26,6 +27,7 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace fs = std::filesystem;
@@ -107,10 +109,73 @@ const char *howOf(const engine::Plan &plan) {
   return host ? "host" : "folded";
 }
 
+/// A model as an engine; what lathe cannot take at run time (axes, sizes, pads) becomes
+/// constants from the first data set, once.
+struct Compiled {
+  std::string bytes;
+  std::set<size_t> constants; ///< numbers of the inputs
+  std::string note;
+};
+
+Result<Compiled> compileTest(const Options &options, const std::string &folder) {
+  CompileOptions compile;
+  compile.targets = {options.target};
+  Compiled result;
+  for (int attempt = 0;; ++attempt) {
+    Result<std::unique_ptr<Compilation>> opened =
+        Compilation::open(folder + "/model.onnx", compile);
+    if (!opened)
+      return opened.status();
+    Compilation &compilation = **opened;
+    Status status = compilation.runTo(Phase::Codegen);
+    if (status.ok()) {
+      Result<std::string> bytes = compilation.engine();
+      if (!bytes)
+        return bytes.status();
+      result.bytes = std::move(*bytes);
+      return result;
+    }
+    std::vector<std::string> needs = compilation.neededConstants();
+    if (attempt > 0 || needs.empty())
+      return status;
+    std::vector<std::string> inputs = compilation.inputNames();
+    result.note = "given when compiling:";
+    for (const std::string &need : needs) {
+      size_t i = size_t(std::find(inputs.begin(), inputs.end(), need) - inputs.begin());
+      std::string file = folder + "/test_data_set_0/input_" + std::to_string(i) + ".pb";
+      std::error_code error;
+      if (i == inputs.size() || !fs::exists(file, error))
+        return status;
+      compile.constants.push_back(need + "=" + file);
+      result.constants.insert(i);
+      result.note += " " + need;
+    }
+  }
+}
+
+/// Whether all data sets have the same bytes in the inputs that became constants.
+bool sameConstants(const std::string &folder, const std::set<size_t> &constants) {
+  std::error_code error;
+  for (size_t i : constants) {
+    std::string name = "/input_" + std::to_string(i) + ".pb";
+    Result<std::string> first = readFile(folder + "/test_data_set_0" + name);
+    for (int set = 1;; ++set) {
+      std::string data = folder + "/test_data_set_" + std::to_string(set);
+      if (!fs::is_directory(data, error))
+        break;
+      Result<std::string> other = readFile(data + name);
+      if (!first || !other || *first != *other)
+        return false;
+    }
+  }
+  return true;
+}
+
 /// One data set; adds to the worst ULP. A Mismatch says which output.
 Status runDataSet(const Session &session, const engine::Plan &plan, const std::string &folder,
-                  Tolerance tolerance, double &worstUlp) {
+                  const std::set<size_t> &constants, Tolerance tolerance, double &worstUlp) {
   InputOptions options;
+  options.skip = constants;
   options.dataFolder = folder;
   Result<InputFiles> files = readInputs(options, plan);
   if (!files)
@@ -147,12 +212,11 @@ Status runDataSet(const Session &session, const engine::Plan &plan, const std::s
 
 Row runTest(const Options &options, const Test &test) {
   std::string folder = (fs::path(options.corpus) / test.name).string();
-  CompileOptions compile;
-  compile.targets = {options.target};
-  compile.cache = false;
-  Result<CompileResult> compiled = compileModel(folder + "/model.onnx", compile);
+  Result<Compiled> compiled = compileTest(options, folder);
   if (!compiled)
     return rowOf(compiled.status(), folder);
+  if (!sameConstants(folder, compiled->constants))
+    return rowOf(unsupportedError("the data sets differ in what is " + compiled->note), folder);
   Model model;
   model.path = test.name;
   model.compiled = true;
@@ -168,6 +232,7 @@ Row runTest(const Options &options, const Test &test) {
   const engine::Plan &plan = model.plans.front();
   Row row;
   row.how = howOf(plan);
+  row.reason = compiled->note;
   if (options.emitOnly) {
     row.status = "passed";
     return row;
@@ -181,7 +246,8 @@ Row runTest(const Options &options, const Test &test) {
     std::string data = folder + "/test_data_set_" + std::to_string(set);
     if (!fs::is_directory(data, error))
       break;
-    Status status = runDataSet(*session, plan, data, test.tolerance, worstUlp);
+    Status status = runDataSet(*session, plan, data, compiled->constants,
+                               test.tolerance, worstUlp);
     if (!status.ok()) {
       Row failed = rowOf(status, folder);
       if (status.code() == ErrorCode::Mismatch) {

@@ -91,6 +91,8 @@ Status readDataFolder(const InputOptions &options, const engine::Plan &plan, Inp
     return (fs::path(options.dataFolder) / (prefix + std::to_string(i) + ".pb")).string();
   };
   for (size_t i = 0; fs::exists(path("input_", i), error); ++i) {
+    if (options.skip.count(i))
+      continue;
     Result<NamedTensor> tensor = readTensorProto(path("input_", i));
     if (!tensor)
       return tensor.status();

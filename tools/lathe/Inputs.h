@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct InputOptions {
   std::vector<std::string> shapes; ///< NAME=1x3x224x224
   std::string dataFolder;          ///< test_data_set_N
   int seed = 0;
+  std::set<size_t> skip; ///< numbers of input_N.pb that are constants of the engine
   void addTo(Parser &parser);
 };
 

@@ -198,6 +198,10 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
                "An entry of this name with these dimensions bound; may be repeated",
                compile("entry"));
   }
+  parser.add("const", "INPUT=FILE",
+             "Make an input a constant, from .npy or .pb: axes, sizes or pads that lathe needs to "
+             "know when it compiles",
+             compile("const"));
   parser.add("donate", "INPUT=OUTPUT",
              "The output takes over the input's memory and lives across runs as a state; "
              "the dimension that grows needs an upper bound",

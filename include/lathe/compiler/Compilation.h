@@ -19,6 +19,7 @@
 namespace lathe {
 
 class RemarkLog;
+struct ImportOptions;
 
 class Compilation {
 public:
@@ -40,11 +41,17 @@ public:
   /// The module as text that `open` reads back; names no path of this machine.
   std::string text();
   Status writeWeights(const std::string &path);
+  /// Names of the main entry's inputs in order.
+  std::vector<std::string> inputNames();
+  /// After a failure in legalize: the inputs which, given as constants, might let it
+  /// succeed.
+  std::vector<std::string> neededConstants();
   const std::vector<std::string> &warnings() const { return warningTexts; }
 
 private:
   explicit Compilation(const CompileOptions &options);
   Status parseText(const std::string &path);
+  Result<ImportOptions> importOptions() const;
   Status setOptions();
   Status runOne(Phase phase);
   Status dump();
