@@ -230,6 +230,18 @@ void Evaluator::store(Value value, Value result, unsigned output, const Indices 
   storeAt(value, elementTypeOf(result), buffer(output), offset(bufferArg(output).physical, idx));
 }
 
+Value Evaluator::threadId() {
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(&fn.front());
+  return thread ? thread : thread = make<tile::ThreadIdOp>();
+}
+
+Value Evaluator::blockId() {
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(&fn.front());
+  return block ? block : block = make<tile::BlockIdOp>();
+}
+
 //===- Regions ---------------------------------------------------------------===//
 
 void Evaluator::pushScope() {
@@ -374,7 +386,7 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
   IndexMath &ix = e.ix;
   RowCut cut;
   int64_t threads = e.cooperative ? e.threads : 1;
-  cut.tid = threads > 1 ? e.make<tile::ThreadIdOp>() : ix.cst(0);
+  cut.tid = threads > 1 ? e.threadId() : ix.cst(0);
   cut.end = ix.dim(n);
   if (auto c = n.constant()) {
     cut.main = ix.cst(*c / e.width * e.width);

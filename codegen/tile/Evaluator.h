@@ -163,10 +163,15 @@ public:
   /// Set by the row schedule while control flow is uniform over the block.
   bool cooperative = false;
 
+  /// Made once, at the head: equal indices must look equal everywhere.
+  mlir::Value threadId();
+  mlir::Value blockId();
+
   void pushScope();
   void popScope();
 
 private:
+  mlir::Value thread, block;
   struct MemoKey {
     void *value;
     llvm::SmallVector<std::tuple<void *, int64_t, void *>, 4> idx;

@@ -25,7 +25,7 @@ std::pair<Value, Value> blockRange(Evaluator &e, Value n) {
   DimExpr grid = gridSize(e.kernel);
   if (grid == DimExpr(1))
     return {ix.cst(0), n};
-  Value id = e.make<tile::BlockIdOp>(), blocks = ix.dim(grid);
+  Value id = e.blockId(), blocks = ix.dim(grid);
   return {ix.div(ix.mul(n, id), blocks), ix.div(ix.mul(n, ix.add(id, ix.cst(1))), blocks)};
 }
 
@@ -37,7 +37,7 @@ void overBlockShare(Evaluator &e, const DimExpr &n, llvm::function_ref<void(Valu
     e.loop(lo, hi, ix.cst(1), body);
     return;
   }
-  Value id = e.make<tile::BlockIdOp>();
+  Value id = e.blockId();
   if (gridSize(e.kernel) == n) {
     body(id);
     return;
@@ -69,7 +69,7 @@ static void overThreadUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr
       e.loop(at, end, ix.cst(1), [&](Value i) { body(o, Index(i)); });
     });
   };
-  Value thread = e.make<tile::ThreadIdOp>(), block = e.make<tile::BlockIdOp>();
+  Value thread = e.threadId(), block = e.blockId();
   Value first = ix.add(ix.mul(block, e.threads), thread);
   if (gridSize(e.kernel) == DimExpr::ceilDiv(units, DimExpr(e.threads))) {
     e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, ix.dim(units)), [&] { unit(first); });
@@ -153,7 +153,7 @@ static void storeBytes(Evaluator &e, unsigned output) {
     e.loop(lo, hi, ix.cst(1), byte);
     return;
   }
-  Value first = ix.add(ix.mul(e.make<tile::BlockIdOp>(), e.threads), e.make<tile::ThreadIdOp>());
+  Value first = ix.add(ix.mul(e.blockId(), e.threads), e.threadId());
   e.loop(first, bytes, ix.dim(gridSize(e.kernel) * DimExpr(e.threads)), byte);
 }
 

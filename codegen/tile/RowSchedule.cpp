@@ -164,7 +164,7 @@ void RowEmitter::emitRow(const Indices &row, bool cooperative) {
   if (rowOutputs.empty())
     return;
   if (cooperative && e.threads > 1)
-    e.ifThen(e.ix.cmp(arith::CmpIPredicate::eq, e.make<tile::ThreadIdOp>(), e.ix.cst(0)),
+    e.ifThen(e.ix.cmp(arith::CmpIPredicate::eq, e.threadId(), e.ix.cst(0)),
              rowResults);
   else
     rowResults();

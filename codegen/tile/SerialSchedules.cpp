@@ -110,7 +110,7 @@ void scheduleScatter(Evaluator &e, const KernelConfig &) {
   }
   unsigned output = e.outputArg(0);
   std::vector<DimExpr> dims = dimsOf(y);
-  Value thread = e.make<tile::ThreadIdOp>();
+  Value thread = e.threadId();
 
   // The operand first, unless the output already shares its memory.
   Value x = op->getOperand(0);

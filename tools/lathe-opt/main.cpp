@@ -1,5 +1,6 @@
 //===- main.cpp - lathe-opt: run passes on text ---------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/codegen/FunctionKernel.h"
 #include "lathe/ir/Register.h"
 #include "lathe/passes/Passes.h"
 
@@ -10,6 +11,7 @@ int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   lathe::registerDialects(registry);
   lathe::registerLathePasses();
+  lathe::codegen::registerEmitTilePass();
   mlir::registerTransformsPasses();
   return mlir::asMainReturnCode(
       mlir::MlirOptMain(argc, argv, "lathe-opt: run lathe's passes on MLIR text\n", registry));

@@ -22,6 +22,8 @@ mlir::FailureOr<KernelSpec> specOfFunction(mlir::func::FuncOp fn, llvm::StringRe
 /// `lathe-emit-tile`: replaces every function of a module by its tile form.
 /// Options: config, target, grid.
 void registerEmitTilePass();
+/// `lathe-translate --tile-to-llvm`: LLVM IR text of tile functions for a CPU.
+void registerTileToLLVMTranslation();
 
 } // namespace lathe::codegen
 
