@@ -77,6 +77,11 @@ DimExpr defaultFlops(Operation *op) {
   if (kind == OpClass::Movement || kind == OpClass::Gather || kind == OpClass::Source)
     return 0;
   DimExpr flops = contraction ? 2 : workOfElement(op);
+  if (kind == OpClass::Attention) {
+    // b, h, s, e; t, d: a product over d and a product over t for each query.
+    auto at = [&](size_t i) { return extents[i].value_or(DimExpr(1)); };
+    return flops * at(0) * at(1) * at(2) * at(4) * (at(3) + at(5));
+  }
   for (const std::optional<DimExpr> &extent : extents)
     flops = flops * extent.value_or(DimExpr(1));
   return flops;

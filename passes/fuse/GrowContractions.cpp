@@ -26,14 +26,16 @@ static void growEpilogue(FusionGraph &graph, Group &group) {
       continue;
     }
     if (!started || !graph.isFree(op) || !isClass(op, OpClass::Pointwise) ||
-        !hasDims(op->getResult(0), group.space))
+        llvm::none_of(op->getOperands(), [&](Value operand) {
+          Operation *producer = operand.getDefiningOp();
+          return producer && graph.ownerOf(producer) == &group;
+        }))
       continue;
-    bool reads = llvm::any_of(op->getOperands(), [&](Value operand) {
-      Operation *producer = operand.getDefiningOp();
-      return producer && graph.ownerOf(producer) == &group && hasDims(operand, group.space);
-    });
-    if (!reads)
+    if (!hasDims(op->getResult(0), group.space)) {
+      missedRemark(op->getLoc(), "Epilogue")
+          << "not fused into the contraction before it: its result has other sizes";
       continue;
+    }
     if (!graph.mayOwn(op, group)) {
       missedRemark(op->getLoc(), "Epilogue")
           << "not fused into the contraction before it: an operand depends on its result "

@@ -12,6 +12,19 @@ KernelDesc::Kind kindOf(RegionKind kind) { return static_cast<KernelDesc::Kind>(
 static_assert(int(RegionKind::Custom) == int(KernelDesc::Kind::Custom));
 static_assert(int(RegionKind::Attention) == int(KernelDesc::Kind::Attention));
 
+/// Alignment of a result: one that is stored into a larger tensor begins at a multiple of
+/// the stride of the dimension that it grows along.
+int64_t alignmentOf(const BufferArg &arg) {
+  int64_t alignment = arg.alignment;
+  DimExpr stride = int64_t(std::max(8u, bitWidth(arg.dtype)) / 8);
+  for (size_t d = arg.dims.size(); d-- > 0; stride = stride * arg.physical[d])
+    if (arg.dims[d] != arg.physical[d])
+      for (const DimExpr::Term &term : stride.terms())
+        while (alignment > 1 && term.coefficient % alignment)
+          alignment /= 2;
+  return alignment;
+}
+
 FailureOr<BufferArg> bufferOf(KernelOp kernel, Type type, BufferArg::Access access) {
   BufferArg arg;
   std::optional<DType> dtype = dtypeOf(cast<TensorType>(type).getElementType());
@@ -26,6 +39,8 @@ FailureOr<BufferArg> bufferOf(KernelOp kernel, Type type, BufferArg::Access acce
   arg.access = access;
   arg.dims = dimsOf(type);
   arg.physical = physicalDimsOf(type);
+  if (access == BufferArg::Access::Write)
+    arg.alignment = alignmentOf(arg);
   return arg;
 }
 
