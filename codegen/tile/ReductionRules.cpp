@@ -67,17 +67,41 @@ SmallVector<Value> reduceOver(Evaluator &e, bool hasLanes, const DimExpr &n,
     return e.reduceRow(n, accs, body);
   bool outer = e.cooperative;
   e.cooperative = false;
+  // Four accumulators in turn: independent chains, and a sum whose rounding error is that of a
+  // quarter of the elements.
+  constexpr int64_t kChains = 4;
+  std::optional<int64_t> count = n.constant();
+  int64_t chains = count && *count < 2 * kChains ? 1 : kChains;
   SmallVector<Value> init;
-  for (const auto &acc : accs)
-    init.push_back(e.splat(e.neutral(acc.kind, acc.type, acc.isUnsigned)));
-  auto step = [&](Value iv, ValueRange args) {
-    SmallVector<Value> next = body(Index(iv));
-    for (auto [i, acc] : llvm::enumerate(accs))
-      next[i] = e.combine(acc.kind, args[i], e.splat(next[i]), acc.isUnsigned);
-    return next;
+  for (int64_t chain = 0; chain < chains; ++chain)
+    for (const auto &acc : accs)
+      init.push_back(e.splat(e.neutral(acc.kind, acc.type, acc.isUnsigned)));
+  auto stepOf = [&](int64_t width) {
+    return [&, width](Value iv, ValueRange args) {
+      SmallVector<Value> next(args.begin(), args.end());
+      for (int64_t chain = 0; chain < width; ++chain) {
+        SmallVector<Value> values = body(Index(e.ix.add(iv, chain)));
+        for (auto [i, acc] : llvm::enumerate(accs)) {
+          Value &into = next[chain * accs.size() + i];
+          into = e.combine(acc.kind, into, e.splat(values[i]), acc.isUnsigned);
+        }
+      }
+      return next;
+    };
   };
+  Value end = e.ix.dim(n);
+  Value whole = chains == 1 ? end : e.ix.mul(e.ix.div(end, e.ix.cst(chains)), chains);
   SmallVector<Value> result =
-      e.loop(e.ix.cst(0), e.ix.dim(n), e.ix.cst(1), ValueRange(init), step);
+      e.loop(e.ix.cst(0), whole, e.ix.cst(chains), ValueRange(init), stepOf(chains));
+  if (chains > 1 && !(count && *count % chains == 0))
+    result = e.loop(whole, end, e.ix.cst(1), ValueRange(result), stepOf(1));
+  for (int64_t width = chains / 2; width > 0; width /= 2)
+    for (int64_t chain = 0; chain < width; ++chain)
+      for (auto [i, acc] : llvm::enumerate(accs)) {
+        Value &into = result[chain * accs.size() + i];
+        into = e.combine(acc.kind, into, result[(chain + width) * accs.size() + i], acc.isUnsigned);
+      }
+  result.resize(accs.size());
   e.cooperative = outer;
   return result;
 }
