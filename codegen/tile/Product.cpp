@@ -209,8 +209,12 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
         return unrolled(SmallVector<Value>(args), from, ix.add(from, kBlock));
       });
     if (K) {
-      for (int64_t k = *K / kBlock * kBlock; k < *K; k += kUnroll)
-        accs = steps(accs, ix.cst(k), std::min(kUnroll, *K - k));
+      int64_t from = *K / kBlock * kBlock, to = *K / kUnroll * kUnroll;
+      if (to - from > kUnroll)
+        accs = unrolled(accs, ix.cst(from), ix.cst(to));
+      else
+        accs = steps(accs, ix.cst(from), to - from);
+      accs = steps(accs, ix.cst(to), *K - to);
     } else {
       accs = e.loop(done, depth, ix.cst(1), accs, [&](Value k, ValueRange args) {
         return steps(SmallVector<Value>(args), k, 1);
