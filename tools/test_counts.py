@@ -11,12 +11,13 @@ def count(text):
     passed = failed = 0
     for line in text.splitlines():
         line = re.sub(r"\x1b\[[0-9;]*m", "", line).strip()
-        ctest = re.fullmatch(r"\d+% tests passed, (\d+) tests? failed out of (\d+)", line)
+        # Newer versions leave the failed ones out where there are none.
+        ctest = re.fullmatch(r"\d+% tests passed(?:, (\d+) tests? failed)? out of (\d+)", line)
         lit = re.fullmatch(r"(Passed|Expectedly Failed|Failed|Unresolved|Timed Out|"
                            r"Unexpectedly Passed)\s*:\s*(\d+)( \(.*\))?", line)
         if ctest:
-            failed += int(ctest[1])
-            passed += int(ctest[2]) - int(ctest[1])
+            failed += int(ctest[1] or 0)
+            passed += int(ctest[2]) - int(ctest[1] or 0)
         elif lit:
             if lit[1] in ("Passed", "Expectedly Failed"):
                 passed += int(lit[2])

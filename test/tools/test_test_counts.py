@@ -9,6 +9,7 @@ from test_counts import count  # noqa: E402
 
 LOGS = {
     "ctest, all passed": ("100% tests passed, 0 tests failed out of 12\n", (12, 0)),
+    "ctest 4, all passed": ("100% tests passed out of 11\n", (11, 0)),
     "ctest, one failed": ("92% tests passed, 1 tests failed out of 12\n", (11, 1)),
     "lit": ("Testing Time: 1.02s\n\nTotal Discovered Tests: 9\n  Unsupported : 1 (11.11%)\n"
             "  Passed      : 5 (55.56%)\n  Failed      : 2 (22.22%)\n  Unresolved  : 1 (1%)\n",
