@@ -195,13 +195,17 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
     Value lines; // to prefetch per block, so that all tiles together cover the next panel
     int64_t bytes = std::max(8u, panel.element.getIntOrFloatBitWidth()) / 8;
     if (panel.next)
-      lines = ix.ceilDiv(ix.add(ix.div(ix.cst(kBlock * n * bytes / 64), ix.max(tiles, ix.cst(1))), 1), 1);
+      lines = ix.add(ix.div(ix.cst(kBlock * n * bytes / 64), ix.max(tiles, ix.cst(1))), 1);
     if (!K || *K >= kBlock)
       accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value block, ValueRange args) {
         if (panel.next) {
+          // One row only streams: 4 KB ahead in the same panel.
+          bool streams = rows.size() == 1;
           Value first = ix.mul(ix.add(ix.mul(tile, blocks), block), lines);
-          e.loop(ix.cst(0), lines, ix.cst(1), [&](Value l) {
-            Value at = ix.add(panel.next, ix.mul(ix.add(first, l), 64 / bytes));
+          Value start = streams ? ix.add(ix.add(panel.base, ix.mul(block, kBlock * n)), 4096 / bytes)
+                                : ix.add(panel.next, ix.mul(first, 64 / bytes));
+          e.loop(ix.cst(0), streams ? ix.cst(kBlock * n * bytes / 64) : lines, ix.cst(1), [&](Value l) {
+            Value at = ix.add(start, ix.mul(l, 64 / bytes));
             memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, 3, true);
           });
         }
