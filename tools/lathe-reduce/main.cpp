@@ -3,6 +3,8 @@
 //
 //   lathe-reduce module.mlir --reduction-tree='traversal-mode=0 test=./interesting.sh'
 //
+// The script ends with 1 while the module is still interesting.
+//
 //===----------------------------------------------------------------------===//
 #include "lathe/ir/Register.h"
 #include "lathe/passes/Passes.h"
