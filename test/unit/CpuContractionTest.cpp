@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CpuGemm,
                                          Gemm{1, 37, 33, false, false}, Gemm{1, 19, 64, false, true},
                                          Gemm{70, 33, 1, true, true}, Gemm{2, 100, 300, true, false}));
 
-TEST(CpuGemm, BatchesWithSymbolicSizes) {
+TEST(CpuProduct, BatchesWithSymbolicSizes) {
   const char *text = R"(
 !a = tensor<2x?x?xf32, #lathe.t<[2, S, K]>>
 !b = tensor<2x?x?xf32, #lathe.t<[2, K, T]>>
@@ -152,7 +152,7 @@ func.func @f(%a: !a, %b: !b) -> !y {
   }
 }
 
-TEST(CpuGemm, BytesGiveIntegers) {
+TEST(CpuProduct, BytesGiveIntegers) {
   const char *text = R"(
 func.func @f(%a: tensor<5x19xui8>, %b: tensor<19x21xi8>) -> tensor<5x21xi32> {
   %0 = "lathe.matmul"(%a, %b) : (tensor<5x19xui8>, tensor<19x21xi8>) -> tensor<5x21xi32>
@@ -178,7 +178,7 @@ func.func @f(%a: tensor<5x19xui8>, %b: tensor<19x21xi8>) -> tensor<5x21xi32> {
   }
 }
 
-TEST(CpuGemm, ComputedRowsAndTransposedHeads) {
+TEST(CpuProduct, ComputedRowsAndTransposedHeads) {
   // The left operand is computed (a scaled sum), the result leaves as [B, H, S, D].
   const char *text = R"(
 !x = tensor<2x?x24xf32, #lathe.t<[2, S, 24]>>
@@ -291,6 +291,112 @@ INSTANTIATE_TEST_SUITE_P(
                     Conv{1, 6, 6, 8, 12, 3, 1, 1, 2, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
                     Conv{1, 5, 5, 64, 16, 1, 2, 0, 1, true}, Conv{1, 3, 2, 8, 8, 3, 1, 1, 1, true},
                     Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false}));
+
+TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
+  // 3x2 windows, strides 1 and 2, dilations 2 and 3, pads 2 1 | 0 3, dense and depthwise.
+  for (bool depthwise : {false, true}) {
+    const int64_t c = 20, o = 20, cg = depthwise ? 1 : c, kh = 3, kw = 2;
+    std::string x = "tensor<?x?x?x20xf32, #lathe.t<[N, H, W, 20]>>";
+    std::string y = "tensor<?x?x?x20xf32, #lathe.t<[N, H - 2, floordiv(W + 2, 2), 20]>>";
+    std::string w = "tensor<20x" + std::to_string(cg) + "x3x2xf32>";
+    std::string text = "func.func @conv(%x: " + x + ", %w: " + w + ") -> " + y +
+        " {\n %0 = lathe.conv %x, %w {strides = array<i64: 1, 2>, pads = array<i64: 2, 1, 0, 3>, dilations = "
+        "array<i64: 2, 3>, group = " + std::to_string(depthwise ? 20 : 1) +
+        " : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w + ") -> " + y + "\n return %0 : " + y + "\n}";
+    for (auto [n, h, width] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 5, 9}, {2, 4, 41}, {1, 3, 2}}) {
+      int64_t oh = h - 2, ow = (width + 2) / 2;
+      auto xv = noise(n * h * width * c, 1), wv = noise(o * cg * kh * kw, 2);
+      std::vector<float> want(n * oh * ow * o);
+      for (int64_t b = 0; b < n; ++b)
+        for (int64_t p = 0; p < oh; ++p)
+          for (int64_t q = 0; q < ow; ++q)
+            for (int64_t f = 0; f < o; ++f) {
+              double sum = 0;
+              for (int64_t r = 0; r < kh; ++r)
+                for (int64_t t = 0; t < kw; ++t)
+                  for (int64_t i = 0; i < cg; ++i) {
+                    int64_t hi = p + 2 * r - 2, wi = 2 * q + 3 * t - 1, ch = depthwise ? f : i;
+                    if (hi >= 0 && hi < h && wi >= 0 && wi < width)
+                      sum += double(xv[((b * h + hi) * width + wi) * c + ch]) * wv[((f * cg + i) * kh + r) * kw + t];
+                  }
+              want[((b * oh + p) * ow + q) * o + f] = static_cast<float>(sum);
+            }
+      for (const Machine &machine : machines()) {
+        std::string recipe = depthwise ? "taps" : "filters" + std::to_string(2 * machine.lanes);
+        CpuKernel kernel(text, tile("conv", machine), machine.target, "3", [&](KernelSpec &spec) {
+          spec.buffers[1].packing = recipe;
+          spec.scratchBytes = DimExpr(4 * cg * kh * kw * 8 * machine.rows);
+        });
+        ASSERT_EQ(kernel.error, "");
+        auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {o, cg, kh, kw})}, {{"N", n}, {"H", h}, {"W", width}});
+        ASSERT_EQ(kernel.error, "");
+        expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " of width " + std::to_string(width));
+      }
+    }
+  }
+}
+
+TEST(CpuProduct, HalfPrecisionAccumulatesInSingle) {
+  for (bool half : {true, false}) {
+    std::string t = half ? "f16" : "bf16";
+    std::string text = "func.func @f(%a: tensor<11x70x" + t + ">, %w: tensor<70x24x" + t + ">) -> tensor<11x24x" + t +
+                       "> {\n %0 = lathe.matmul %a, %w : (tensor<11x70x" + t + ">, tensor<70x24x" + t +
+                       ">) -> tensor<11x24x" + t + ">\n return %0 : tensor<11x24x" + t + ">\n}";
+    auto to = [&](float v) { return half ? floatToF16(v) : floatToBf16(v); };
+    auto from = [&](uint16_t v) { return half ? f16ToFloat(v) : bf16ToFloat(v); };
+    std::vector<uint16_t> a, w;
+    for (float v : noise(11 * 70, 1))
+      a.push_back(to(v));
+    for (float v : noise(70 * 24, 2))
+      w.push_back(to(v));
+    for (const Machine &machine : machines()) {
+      std::string recipe = "panels" + std::to_string(2 * machine.lanes);
+      CpuKernel kernel(text, tile("gemm", machine), machine.target, "2", [&](KernelSpec &spec) {
+        spec.buffers[1].packing = recipe;
+        spec.scratchBytes = DimExpr(4 * 70 * 8 * machine.rows);
+      });
+      ASSERT_EQ(kernel.error, "");
+      auto weight = packWeight(recipe, bytesOf(w), half ? DType::F16 : DType::BF16, {70, 24});
+      ASSERT_TRUE(weight.ok());
+      auto got = valuesOf<uint16_t>(kernel.run({bytesOf(a), weight->bytes})[0]);
+      ASSERT_EQ(kernel.error, "");
+      for (int i = 0; i < 11; ++i)
+        for (int j = 0; j < 24; ++j) {
+          double sum = 0;
+          for (int q = 0; q < 70; ++q)
+            sum += double(from(a[i * 70 + q])) * from(w[q * 24 + j]);
+          // Half a unit in the last place of the result's type, and a little for the sum.
+          double unit = std::ldexp(1.0, std::ilogb(sum) - (half ? 10 : 7));
+          ASSERT_NEAR(from(got[i * 24 + j]), sum, 0.51 * unit + 1e-5) << t << " at " << i << ", " << j;
+        }
+    }
+  }
+}
+
+TEST(CpuProduct, BroadcastsBatchesOfEitherSide) {
+  const char *text = R"(
+func.func @f(%a: tensor<3x1x5x17xf32>, %b: tensor<1x2x17x21xf32>) -> tensor<3x2x5x21xf32> {
+  %0 = lathe.matmul %a, %b : (tensor<3x1x5x17xf32>, tensor<1x2x17x21xf32>) -> tensor<3x2x5x21xf32>
+  return %0 : tensor<3x2x5x21xf32>
+})";
+  auto a = noise(3 * 5 * 17, 1), b = noise(2 * 17 * 21, 2);
+  std::vector<float> want(3 * 2 * 5 * 21);
+  for (int p = 0; p < 3; ++p)
+    for (int q = 0; q < 2; ++q)
+      for (int i = 0; i < 5; ++i)
+        for (int j = 0; j < 21; ++j) {
+          double sum = 0;
+          for (int k = 0; k < 17; ++k)
+            sum += double(a[(p * 5 + i) * 17 + k]) * b[(q * 17 + k) * 21 + j];
+          want[((p * 2 + q) * 5 + i) * 21 + j] = static_cast<float>(sum);
+        }
+  for (const Machine &machine : machines()) {
+    CpuKernel kernel(text, tile("gemm", machine), machine.target, "4");
+    ASSERT_EQ(kernel.error, "");
+    expectNear(valuesOf<float>(kernel.run({bytesOf(a), bytesOf(b)})[0]), want, 1e-4f, machine.target);
+    ASSERT_EQ(kernel.error, "");
+  }
+}
 
 //===- Attention ------------------------------------------------------------------===//
 
