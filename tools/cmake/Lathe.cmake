@@ -23,6 +23,7 @@ add_link_options(-Wl,--gc-sections -Wl,--as-needed -fuse-ld=mold)
 if(NOT LATHE_SANITIZE)
   add_link_options(-static-libstdc++ -static-libgcc)
 else()
+  set(CMAKE_CXX_FLAGS_RELEASE "-O1")
   string(REPLACE ";" "," LATHE_SANITIZE_LIST "${LATHE_SANITIZE}")
   add_compile_options(-fsanitize=${LATHE_SANITIZE_LIST} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all -gline-tables-only)
