@@ -69,6 +69,7 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createDecomposeCompositesPass());
     passes.addPass(createCSEPass());
     passes.addPass(createFusePass());
+    passes.addPass(createOutlineCustomPass());
     passes.addPass(createPlaceStatesPass());
     passes.addPass(createNameKernelsPass());
     passes.addPass(createVerifyFusedPass());
@@ -115,6 +116,7 @@ void registerLathePasses() {
   registerPass(createChannelsLastPass);
   registerPass(createDecomposeCompositesPass);
   registerPass(createFusePass);
+  registerPass(createOutlineCustomPass);
   registerPass(createPlaceStatesPass);
   registerPass(createNameKernelsPass);
   registerPass(createSelectPass);

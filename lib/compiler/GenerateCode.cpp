@@ -62,6 +62,8 @@ struct GenerateCodePass : PassWrapper<GenerateCodePass, OperationPass<ModuleOp>>
       FailureOr<std::string> text = failure();
       if (auto given = replacement(kernel, target))
         text = given.str();
+      else if (auto users = userText(kernel))
+        text = users.str();
       else
         text = target.isCuda() ? codegen::cudaText(source) : cpuText(source);
       if (failed(text))
@@ -78,6 +80,13 @@ struct GenerateCodePass : PassWrapper<GenerateCodePass, OperationPass<ModuleOp>>
     auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
     auto texts = options ? options.getAs<DictionaryAttr>("replace") : DictionaryAttr();
     return texts && target.isCuda() ? texts.getAs<StringAttr>(kernel.getSymName()) : StringAttr();
+  }
+
+  /// The text that a custom call brings.
+  static StringAttr userText(exec::KernelOp kernel) {
+    for (CustomCallOp call : kernel.getBody().front().getOps<CustomCallOp>())
+      return call.getConfig().getAs<StringAttr>("cuda_source");
+    return {};
   }
 
   static FailureOr<std::string> cpuText(const codegen::KernelSource &source) {

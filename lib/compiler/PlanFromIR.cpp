@@ -76,12 +76,16 @@ private:
           return step(copy, engine::CopyStep{indexOf(copy.getSource()), indexOf(copy.getTarget())});
         })
         .Case([&](exec::BindOp bind) {
+          if (!sizes.count(bind.getSymbol().str()))
+            return invalidError("no size is called '" + bind.getSymbol().str() + "'");
           int32_t buffer = indexOf(bind.getBuffer());
           plan.buffers[buffer].onHost = true;
           return step(bind, engine::BindStep{sizes[bind.getSymbol().str()], buffer,
                                              int64_t(bind.getElement())});
         })
         .Case([&](exec::AdvanceOp advance) {
+          if (!states.count(advance.getState().str()))
+            return invalidError("no state is called '" + advance.getState().str() + "'");
           return step(advance, engine::AdvanceStateStep{states[advance.getState().str()],
                                                         advance.getBy().expr()});
         })
@@ -251,8 +255,13 @@ private:
     launch.kernel = it->second;
     for (Value buffer : op.getBuffers())
       launch.buffers.push_back(indexOf(buffer));
-    for (const std::string &name : plan.kernels[it->second].symbols)
-      launch.symbols.push_back(op.getSymbols().getAs<DimAttr>(name).expr());
+    for (const std::string &name : plan.kernels[it->second].symbols) {
+      auto value = op.getSymbols().getAs<DimAttr>(name);
+      if (!value)
+        return invalidError("a launch gives no value to the size '" + name + "'",
+                            "kernel " + kernel.getSymName().str());
+      launch.symbols.push_back(value.expr());
+    }
     return step(op, std::move(launch), op.getNodesAttr());
   }
 
@@ -349,6 +358,8 @@ private:
         attribute.floats = {real.getValueAsDouble()};
       else if (auto list = dyn_cast<DenseI64ArrayAttr>(entry.getValue()))
         attribute.ints.assign(list.asArrayRef().begin(), list.asArrayRef().end());
+      else if (auto reals = dyn_cast<DenseF32ArrayAttr>(entry.getValue()))
+        attribute.floats.assign(reals.asArrayRef().begin(), reals.asArrayRef().end());
       call.attributes.push_back(std::move(attribute));
     }
     if (op.getCustom())

@@ -59,6 +59,8 @@ LogicalResult KernelOp::verifyRegions() {
 }
 
 LogicalResult ProgramOp::verifyRegions() {
+  if (getBody().front().getNumArguments())
+    return emitOpError("a program has no arguments: exec.buffer makes its values");
   for (Operation &op : getBody().front())
     if (!isa<ExecDialect>(op.getDialect()))
       return op.emitOpError("is no part of a program");

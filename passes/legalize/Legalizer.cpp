@@ -339,6 +339,9 @@ void Legalizer::process(Operation *op) {
   }
   if (expand(node))
     return applyStated(op);
+  if (!node.reported && !node.domain.empty() &&
+      !onnxSchemaVersion(node.type, node.domain, node.opset) && succeeded(customCall(node)))
+    return applyStated(op);
   if (!node.reported)
     (void)node.fail("op",
                     onnxSchemaVersion(node.type, node.domain, node.opset)

@@ -118,6 +118,9 @@ void addRecurrent(Handlers &);
 void addResize(Handlers &);
 void addSequence(Handlers &);
 
+/// A node of a domain without schemas as a call of the user's function.
+mlir::LogicalResult customCall(Node &node);
+
 /// Computes a node whose operands are known on the host; success when it did.
 /// It leaves no trace otherwise.
 mlir::LogicalResult evaluateOnHost(Node &node);

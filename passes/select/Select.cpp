@@ -39,12 +39,53 @@ struct SelectPass : ModulePass<SelectPass> {
     }
   }
 
+  /// A user's CUDA kernel runs as its config says: cuda_function (else the call's name),
+  /// cuda_grid (up to three formulas over sizes, else 1), cuda_block (else 128 threads).
+  static Result<std::vector<KernelVariant>> customVariant(KernelOp kernel, const KernelDesc &desc) {
+    auto calls = kernel.getBodyBlock().getOps<CustomCallOp>();
+    if (calls.empty())
+      return invalidError("a custom kernel without a custom_call");
+    CustomCallOp call = *calls.begin();
+    DictionaryAttr config = call.getConfig();
+    KernelSpec spec;
+    spec.config = "custom";
+    spec.buffers = desc.buffers;
+    spec.numInputs = desc.numInputs;
+    spec.numOutputs = desc.numOutputs;
+    for (const auto &[symbol, range] : desc.symbols)
+      spec.symbols.push_back(symbol);
+    LaunchSpec launch;
+    auto function = config.getAs<StringAttr>("cuda_function");
+    launch.function = function ? function.str() : call.getTarget().str();
+    launch.block[0] = 128;
+    if (auto block = config.getAs<DenseI64ArrayAttr>("cuda_block"))
+      for (size_t d = 0; d < 3 && d < size_t(block.size()); ++d)
+        launch.block[d] = block[d];
+    if (auto grid = config.getAs<ArrayAttr>("cuda_grid"))
+      for (size_t d = 0; d < 3 && d < grid.size(); ++d) {
+        auto text = dyn_cast<StringAttr>(grid[d]);
+        auto blocks = text ? DimExpr::parse(std::string_view(text.getValue()))
+                           : Result<DimExpr>(invalidError("cuda_grid is no list of texts"));
+        if (!blocks.ok())
+          return invalidError("cuda_grid: " + blocks.status().message());
+        std::set<std::string> used;
+        blocks->collectSymbols(used);
+        for (const std::string &name : used)
+          if (!desc.symbols.count(name))
+            return invalidError("cuda_grid: no size of the call's tensors is called '" + name + "'");
+        launch.grid[d] = *blocks;
+      }
+    spec.launches.push_back(std::move(launch));
+    return std::vector<KernelVariant>{{{}, std::move(spec)}};
+  }
+
   static LogicalResult select(KernelOp kernel, const Target &target,
                               const std::map<std::string, DimRange> &ranges, ArrayAttr &variants) {
     FailureOr<KernelDesc> desc = describe(kernel, ranges);
     if (failed(desc))
       return failure();
-    auto answer = chooseVariants(*desc, target);
+    auto answer = desc->kind == KernelDesc::Kind::Custom ? customVariant(kernel, *desc)
+                                                         : chooseVariants(*desc, target);
     if (!answer.ok())
       return kernel.emitError(answer.status().message()) << " (target " << target.name << ")";
     if (answer->empty() || !answer->back().guard.empty())
