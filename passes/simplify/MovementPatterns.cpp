@@ -121,6 +121,15 @@ struct SinkUnitReshape : RewritePattern {
     auto map = unitMap(target, dims);
     if (!map)
       return rewriter.notifyMatchFailure(op, "the reshape moves data");
+    // Another contraction of other sizes would want the reshape back, without end.
+    for (Value operand : op->getOperands()) {
+      auto reshape = operand.getDefiningOp<ReshapeOp>();
+      bool settled = reshape ? dimsOf(reshape.getX()) == target ||
+                                   !followsContraction(reshape.getX())
+                             : dimsOf(operand) != dims || !followsContraction(operand);
+      if (!settled)
+        return rewriter.notifyMatchFailure(op, "two contractions of different sizes meet here");
+    }
     SmallVector<Value> operands;
     for (Value operand : op->getOperands()) {
       Value below = withUnits(rewriter, operand, above, *map, target.size());
