@@ -3,6 +3,8 @@
 //
 // A custom call that brings CUDA text runs on a GPU like any other kernel: in the
 // order of the stream, in a graph. Elsewhere it stays a call of the host's function.
+// Its parameters: the inputs, the outputs, the sizes that occur in their types in
+// alphabetical order (long long), and a pointer that it may ignore.
 //
 //   %y = custom_call "f"(%x) {config =        %y = lathe.kernel "f" custom (%a = %x) {
 //          {cuda_source = "..."}}        =>     %0 = custom_call "f"(%a) ...; yield %0 }
