@@ -1,7 +1,8 @@
 //===- LowerMath.cpp - math functions on the CPU ------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// exp, log, tanh and erf of f32 become polynomials (within 5 ULP); sqrt, fma,
+// exp, log, tanh and erf of f32 become polynomials (within 5 ULP, subnormal
+// operands and results included); sqrt, fma,
 // abs and rounding are instructions; the rest is called through the helper
 // table in f64, lane by lane. No libm symbol is ever left.
 //
@@ -54,7 +55,90 @@ bool isInstruction(StringRef op) {
 }
 
 bool isPolynomial(StringRef op) {
-  return op == "math.exp" || op == "math.log" || op == "math.tanh" || op == "math.erf";
+  return op == "math.log" || op == "math.tanh" || op == "math.erf";
+}
+
+/// e^x of f32: x = n ln 2 + r with |r| <= ln 2 / 2, a polynomial in r, and 2^n in
+/// two factors, so that subnormal results and infinity come out by rounding.
+struct ExpandExp : OpRewritePattern<math::ExpOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::ExpOp op, PatternRewriter &b) const override {
+    Type type = op.getType();
+    if (!getElementTypeOrSelf(type).isF32())
+      return b.notifyMatchFailure(op, "f32 only");
+    Location loc = op.getLoc();
+    Type i32 = b.getI32Type();
+    Type ints = isa<VectorType>(type) ? Type(cast<VectorType>(type).clone(i32)) : i32;
+    auto constant = [&](Type t, Attribute scalar) -> Value {
+      if (auto v = dyn_cast<VectorType>(t))
+        scalar = DenseElementsAttr::get(v, scalar);
+      return arith::ConstantOp::create(b, loc, t, cast<TypedAttr>(scalar));
+    };
+    auto f = [&](double v) { return constant(type, b.getF32FloatAttr(static_cast<float>(v))); };
+    auto i = [&](int32_t v) { return constant(ints, b.getI32IntegerAttr(v)); };
+    auto fma = [&](Value x, Value y, Value z) -> Value { return math::FmaOp::create(b, loc, x, y, z); };
+    auto less = [&](Value x, Value y) -> Value {
+      return arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, y);
+    };
+    auto select = [&](Value c, Value x, Value y) -> Value { return arith::SelectOp::create(b, loc, c, x, y); };
+    // Clamped where the result is 0 or infinity anyway; NaN passes both.
+    Value x = op.getOperand();
+    x = select(less(x, f(-105)), f(-105), x);
+    x = select(less(f(90), x), f(90), x);
+    // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+    constexpr double kRounder = 12582912.0;
+    Value shifted = fma(x, f(1.44269504088896341), f(kRounder));
+    Value n = arith::SubFOp::create(b, loc, shifted, f(kRounder));
+    Value r = fma(n, f(-0.693359375), x);
+    r = fma(n, f(2.12194440e-4), r);
+    Value p = f(1.9875691500e-4);
+    for (double c : {1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1})
+      p = fma(p, r, f(c));
+    Value square = arith::MulFOp::create(b, loc, r, r);
+    Value y = arith::AddFOp::create(b, loc, fma(p, square, r), f(1));
+    Value bits = arith::BitcastOp::create(b, loc, ints, shifted);
+    Value whole = arith::SubIOp::create(b, loc, bits, i(0x4b400000));
+    Value half = arith::ShRSIOp::create(b, loc, whole, i(1));
+    Value rest = arith::SubIOp::create(b, loc, whole, half);
+    for (Value e : {half, rest}) {
+      Value biased = arith::AddIOp::create(b, loc, e, i(127));
+      Value power = arith::BitcastOp::create(b, loc, type, arith::ShLIOp::create(b, loc, biased, i(23)).getResult());
+      y = arith::MulFOp::create(b, loc, y, power);
+    }
+    b.replaceOp(op, y);
+    return success();
+  }
+};
+
+/// The polynomial of log takes normal numbers: smaller ones are scaled before and
+/// the scale's logarithm is taken off after.
+void scaleSmallLogs(ModuleOp module) {
+  SmallVector<math::LogOp> logs;
+  module.walk([&](math::LogOp op) {
+    if (getElementTypeOrSelf(op.getType()).isF32())
+      logs.push_back(op);
+  });
+  for (math::LogOp op : logs) {
+    OpBuilder b(op);
+    Location loc = op.getLoc();
+    Type type = op.getType();
+    auto f = [&](double v) -> Value {
+      Attribute scalar = b.getF32FloatAttr(static_cast<float>(v));
+      if (auto vector = dyn_cast<VectorType>(type))
+        scalar = DenseElementsAttr::get(vector, scalar);
+      return arith::ConstantOp::create(b, loc, type, cast<TypedAttr>(scalar));
+    };
+    Value x = op.getOperand();
+    Value small = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, f(0x1p-126));
+    Value scaled = arith::MulFOp::create(b, loc, x, f(0x1p23));
+    op.setOperand(arith::SelectOp::create(b, loc, small, scaled, x));
+    b.setInsertionPointAfter(op);
+    Value less = arith::SubFOp::create(b, loc, op, f(15.942385152878742));
+    Value result = arith::SelectOp::create(b, loc, small, less, op);
+    op.getResult().replaceUsesWithIf(result, [&](OpOperand &use) {
+      return use.getOwner() != less.getDefiningOp() && use.getOwner() != result.getDefiningOp();
+    });
+  }
 }
 
 /// Calls the helper for every lane.
@@ -101,7 +185,9 @@ void callHelper(Operation *op, int slot, size_t tableOffset, Value table) {
 } // namespace
 
 LogicalResult lowerMath(ModuleOp module) {
+  scaleSmallLogs(module);
   RewritePatternSet patterns(module.getContext());
+  patterns.add<ExpandExp>(module.getContext());
   populateMathPolynomialApproximationPatterns(patterns,
                                               [](StringRef op) { return isPolynomial(op); });
   // The patterns match f32 alone; folding and cleaning is left to LLVM, because

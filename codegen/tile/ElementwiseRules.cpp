@@ -128,9 +128,16 @@ Value recipRule(Evaluator &e, OpResult r, const Indices &idx) {
 
 Value sigmoidRule(Evaluator &e, OpResult r, const Indices &idx) {
   Value x = e.eval(r.getOwner()->getOperand(0), idx);
+  if (e.kernel.target->isCuda()) {
+    Value one = scalarLike(e, x, 1);
+    Value d = e.make<arith::AddFOp>(one, e.make<math::ExpOp>(e.make<arith::NegFOp>(x)));
+    return e.make<arith::DivFOp>(one, d);
+  }
+  // Through e^-|x|, which never overflows: far to the left the result is e^x.
   Value one = scalarLike(e, x, 1);
-  Value d = e.make<arith::AddFOp>(one, e.make<math::ExpOp>(e.make<arith::NegFOp>(x)));
-  return e.make<arith::DivFOp>(one, d);
+  Value z = e.make<math::ExpOp>(e.make<arith::NegFOp>(e.make<math::AbsFOp>(x)));
+  Value top = e.select(cmpf(e, arith::CmpFPredicate::OLT, x, scalarLike(e, x, 0)), z, one);
+  return e.make<arith::DivFOp>(top, e.make<arith::AddFOp>(one, z));
 }
 
 Value notRule(Evaluator &e, OpResult r, const Indices &idx) {
