@@ -65,13 +65,13 @@ private:
       auto in = findInput(func, input);
       auto out = findOutput(func, output);
       if (!in || !out)
-        return func.emitError("donation ") << input << "=" << output << ": entry '"
+        return func.emitError("usage: donation ") << input << "=" << output << ": entry '"
                                            << func.getSymName() << "' has no such "
                                            << (in ? "output" : "input");
       Value past = func.getArgument(*in);
       auto past_ = dimsOf(past), present = dimsOf(func.getResultTypes()[*out]);
       if (past_.size() != present.size())
-        return func.emitError("donation ") << input << "=" << output << ": ranks differ";
+        return func.emitError("usage: donation ") << input << "=" << output << ": ranks differ";
       for (size_t axis = 0; axis < past_.size() && !state; ++axis)
         if (past_[axis] != present[axis])
           if (auto length = past_[axis].symbolName())
@@ -79,7 +79,7 @@ private:
               return failure();
     }
     if (!state)
-      return module.emitError("donation ")
+      return module.emitError("usage: donation ")
              << input << "=" << output
              << ": no entry has a symbolic dimension that the output extends";
     for (func::FuncOp func : entries)
@@ -93,7 +93,7 @@ private:
     auto symbol = module.lookupSymbol<SymbolOp>(length);
     std::string input = inputName(func, in);
     if (!symbol || int64_t(symbol.getMax()) < 0)
-      return func.emitError("donation of '")
+      return func.emitError("usage: donation of '")
              << input << "': the capacity is the upper bound of '" << length
              << "', which has none; give it with --dim " << length << "=LO:OPT:HI";
     Value past = func.getArgument(in);

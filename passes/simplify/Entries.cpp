@@ -30,7 +30,7 @@ struct EntriesPass : ModulePass<EntriesPass> {
     for (const std::string &text : wanted) {
       auto [name, bindings] = StringRef(text).split(':');
       if (name.empty() || name == "main" || module.lookupSymbol(name)) {
-        module.emitError("entry '") << text << "': the name is empty, 'main' or taken";
+        module.emitError("usage: entry '") << text << "': the name is empty, 'main' or taken";
         return signalPassFailure();
       }
       std::map<std::string, DimExpr> by;
@@ -53,13 +53,13 @@ struct EntriesPass : ModulePass<EntriesPass> {
       auto [dim, value] = part.split('=');
       auto range = ranges.find(dim.str());
       if (range == ranges.end())
-        return module.emitError("entry '") << text << "': no dimension is called '" << dim << "'";
+        return module.emitError("usage: entry '") << text << "': no dimension is called '" << dim << "'";
       auto expr = DimExpr::parse(std::string_view(value.data(), value.size()));
       if (!expr.ok())
-        return module.emitError("entry '") << text << "': " << expr.status().message();
+        return module.emitError("usage: entry '") << text << "': " << expr.status().message();
       if (auto number = expr->constant();
           number && (*number < range->second.lo || *number > range->second.hi))
-        return module.emitError("entry '")
+        return module.emitError("usage: entry '")
                << text << "': " << *number << " is outside the bounds of '" << dim << "'";
       by.emplace(dim.str(), *expr);
     }

@@ -14,7 +14,7 @@ module attributes {lathe.options = {entries = ["prefill", "decode:S=1"]}} {
 
 // -----
 
-// expected-error @below {{entry 'decode:T=1': no dimension is called 'T'}}
+// expected-error @below {{usage: entry 'decode:T=1': no dimension is called 'T'}}
 module attributes {lathe.options = {entries = ["decode:T=1"]}} {
   lathe.symbol @S {min = 1, max = 64, opt = 8, multiple_of = 1, origin = "ids[0]"}
   func.func @main(%ids: tensor<?xi64, #lathe.t<[S]>>) -> tensor<?xi64, #lathe.t<[S]>> {
