@@ -13,6 +13,13 @@ import sys
 
 STATUSES = {"passed", "failed", "unsupported", "invalid", "error"}
 KINDS = {"generated", "host", "folded", "-"}
+# Expected values that are themselves off by more than the tolerance, and exactly how many. Both
+# files hold 1.9e-7 in ten places, the noise of a transform in f32, where numpy's transform in f64
+# gives 7e-16; the absolute tolerance is 1e-7. A row may fail so, and in no other way.
+DISPUTED = {
+    "node/test_dft_inverse": "mismatch: output 'y': 10 of 200 values beyond the tolerance",
+    "node/test_dft_inverse_opset19": "mismatch: output 'y': 10 of 200 values beyond the tolerance",
+}
 # How many tests must pass with code that lathe generated.
 BARS = {"CPU": 600, "CUDA": 450}
 
@@ -27,7 +34,7 @@ def malformed(row):
     """Why a row is not a ledger row, or None."""
     if len(row) != 5:
         return f"{len(row)} columns, not 5"
-    _, status, kind, ulp, reason = row
+    name, status, kind, ulp, reason = row
     if status not in STATUSES:
         return f"unknown status {status}"
     if kind not in KINDS:
@@ -38,6 +45,8 @@ def malformed(row):
         return "passed, but not how"
     if status != "passed" and not reason:
         return "no reason"
+    if status == "failed" and DISPUTED.get(name) == reason:
+        return None
     if status == "failed" or reason.startswith("internal"):
         return f"neither passes nor ends in a typed error: {reason}"
     return None

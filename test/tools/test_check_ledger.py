@@ -49,6 +49,13 @@ class CheckLedger(unittest.TestCase):
                 row = [NAMES[3], status, "-", "-", reason]
                 self.assertRegex(self.problems(lambda r: r.__setitem__(3, row), 1), "typed error")
 
+    def test_disputed_rows_fail_in_one_way(self):
+        name, reason = next(iter(check_ledger.DISPUTED.items()))
+        row = [name, "failed", "generated", "-", reason]
+        self.assertIsNone(check_ledger.malformed(row))
+        row[4] = reason.replace("10 of", "11 of")
+        self.assertRegex(check_ledger.malformed(row), "typed error")
+
     def test_bar(self):
         def fail(ledger):
             for row in ledger[:300]:
