@@ -1,13 +1,14 @@
-//===- CustomCall.cpp - ops of domains that no schema describes -----------===//
+//===- CustomCall.cpp - calls of the user's own functions -----------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A node of a foreign domain is a call of the user's: on the host a function that
+// A node of the domain `lathe.custom` is a call of the user's (an op of any other
+// unknown domain stays unsupported: it is no call by accident): on the host a function that
 // the application registers under the op's name, on a GPU the CUDA text in the
 // attribute `cuda_source`. Attributes become the call's config. Output types are
 // what the model states; a size that it leaves open is the first operand's, or
 // follows from the attribute `output_sizes` (a text for each output, "N, 8").
 //
-//   %y = "onnx.Reverse"(%x) {onnx_domain = "user", factor = 10}
+//   %y = "onnx.Reverse"(%x) {onnx_domain = "lathe.custom", factor = 10}
 //                      =>   %y = lathe.custom_call "Reverse"(%x) {config = {factor = 10}}
 //
 //===----------------------------------------------------------------------===//

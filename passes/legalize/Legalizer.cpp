@@ -339,8 +339,7 @@ void Legalizer::process(Operation *op) {
   }
   if (expand(node))
     return applyStated(op);
-  if (!node.reported && !node.domain.empty() &&
-      !onnxSchemaVersion(node.type, node.domain, node.opset) && succeeded(customCall(node)))
+  if (!node.reported && node.domain == kCustomDomain && succeeded(customCall(node)))
     return applyStated(op);
   if (!node.reported)
     (void)node.fail("op",

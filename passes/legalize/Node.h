@@ -118,6 +118,9 @@ void addRecurrent(Handlers &);
 void addResize(Handlers &);
 void addSequence(Handlers &);
 
+/// The domain of nodes that call the user's own functions.
+inline constexpr const char *kCustomDomain = "lathe.custom";
+
 /// A node of a domain without schemas as a call of the user's function.
 mlir::LogicalResult customCall(Node &node);
 
