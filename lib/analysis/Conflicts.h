@@ -12,18 +12,19 @@
 
 namespace lathe::analysis {
 
-/// A buffer that conflicts with parts of another item.
+/// Parts of two items that conflict, bytes from the items' offsets.
 struct Edge {
   int otherItem;
-  int64_t ownSize;   ///< of this item's part that conflicts
-  int64_t otherSize; ///< of the other's
+  int64_t ownLow, ownHigh;
+  int64_t otherLow, otherHigh;
 };
 
 struct Item {
   std::vector<int> buffers;
-  int64_t size = 0;      ///< the largest part
+  int64_t size = 0;      ///< the highest end of a part
   int64_t alignment = 1; ///< least common multiple of the parts'
   int64_t begin = 0, end = 0;
+  int space = 0;
   std::optional<int64_t> offset;
   std::vector<Edge> edges; ///< each conflict stands in both items
 };
@@ -31,6 +32,16 @@ struct Item {
 /// Items in the order of their first buffer. Buffers that conflict with nothing
 /// (no bytes, no lifetime) are items without edges.
 std::vector<Item> makeItems(const Problem &problem);
+
+/// The buffers of one space, as a problem of their own with its capacity; `members`
+/// are their indices here.
+Problem extractSpace(const Problem &problem, int space, std::vector<int> &members);
+
+/// Whether a buffer takes part in conflicts at all.
+bool occupiesMemory(const Problem &problem, int buffer);
+
+/// [begin, end) without the gaps, rising.
+std::vector<Interval> liveParts(const Buffer &buffer);
 
 /// All conflicting pairs of buffers (smaller index first, sorted, unique), without
 /// pairs of one alias group.

@@ -55,8 +55,8 @@ private:
     blocked.clear();
     for (const Edge &e : item.edges)
       if (offsets[e.otherItem] >= 0)
-        blocked.emplace_back(offsets[e.otherItem] - e.ownSize,
-                             offsets[e.otherItem] + e.otherSize);
+        blocked.emplace_back(offsets[e.otherItem] + e.otherLow - e.ownHigh,
+                             offsets[e.otherItem] + e.otherHigh - e.ownLow);
     std::sort(blocked.begin(), blocked.end());
     int64_t at = 0, best = -1, bestSlack = std::numeric_limits<int64_t>::max();
     for (auto [low, high] : blocked) {
@@ -102,7 +102,7 @@ std::vector<Order> makeOrders(const std::vector<Item> &items) {
     double time = static_cast<double>(item.end) - static_cast<double>(item.begin);
     double load = bytes;
     for (const Edge &e : item.edges)
-      load += static_cast<double>(e.otherSize);
+      load += static_cast<double>(e.otherHigh - e.otherLow);
     size.push_back(bytes);
     area.push_back(bytes * time);
     duration.push_back(time);
@@ -122,8 +122,8 @@ Status checkFixed(const std::vector<Item> &items) {
   for (const Item &item : items)
     for (const Edge &e : item.edges) {
       const Item &other = items[e.otherItem];
-      if (item.offset && other.offset && *item.offset < *other.offset + e.otherSize &&
-          *other.offset < *item.offset + e.ownSize)
+      if (item.offset && other.offset && *item.offset + e.ownLow < *other.offset + e.otherHigh &&
+          *other.offset + e.otherLow < *item.offset + e.ownHigh)
         return invalidError("fixed offsets of conflicting buffers overlap",
                             "buffers " + std::to_string(item.buffers[0]) + " and " +
                                 std::to_string(other.buffers[0]));
@@ -207,10 +207,8 @@ private:
   Fit bestFit = Fit::First;
 };
 
-} // namespace
-
-Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) {
-  LATHE_RETURN_IF_ERROR(checkProblem(problem));
+/// The plan of one space.
+Result<Solution> planSpace(const Problem &problem, const PlanOptions &options) {
   std::vector<Item> items = makeItems(problem);
   LATHE_RETURN_IF_ERROR(checkFixed(items));
 
@@ -223,11 +221,33 @@ Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) 
   solution.offsets.resize(problem.buffers.size());
   for (size_t i = 0; i < items.size(); ++i)
     for (int b : items[i].buffers)
-      solution.offsets[b] = search.offsets[i];
+      solution.offsets[b] = search.offsets[i] + problem.buffers[b].aliasOffset;
   if (solution.height > problem.capacity)
     return unsupportedError("buffers need " + std::to_string(solution.height) + " bytes (at least " +
                             std::to_string(solution.lowerBound) + "), the arena has " +
                             std::to_string(problem.capacity));
+  return solution;
+}
+
+} // namespace
+
+Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) {
+  LATHE_RETURN_IF_ERROR(checkProblem(problem));
+  Solution solution;
+  solution.offsets.resize(problem.buffers.size());
+  for (int space = 0; space < spaceCount(problem); ++space) {
+    std::vector<int> members;
+    Result<Solution> part = planSpace(extractSpace(problem, space, members), options);
+    if (!part)
+      return part.status();
+    for (size_t i = 0; i < members.size(); ++i)
+      solution.offsets[members[i]] = part->offsets[i];
+    solution.height += part->height;
+    solution.lowerBound += part->lowerBound;
+    solution.nodes += part->nodes;
+    if (!members.empty())
+      solution.method += (solution.method.empty() ? "" : ", ") + part->method;
+  }
   return solution;
 }
 

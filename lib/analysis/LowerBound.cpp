@@ -23,10 +23,11 @@ int64_t peakLiveBytes(const Problem &problem) {
   };
   std::vector<Event> events;
   for (int i = 0; i < static_cast<int>(problem.buffers.size()); ++i) {
-    const Buffer &b = problem.buffers[i];
-    if (b.size > 0 && b.begin < b.end) {
-      events.push_back({b.begin, true, i});
-      events.push_back({b.end, false, i});
+    if (!occupiesMemory(problem, i))
+      continue;
+    for (Interval steps : liveParts(problem.buffers[i])) {
+      events.push_back({steps.begin, true, i});
+      events.push_back({steps.end, false, i});
     }
   }
   std::sort(events.begin(), events.end(), [](const Event &a, const Event &b) {
@@ -95,10 +96,16 @@ int64_t heaviestGreedyClique(const Problem &problem) {
 } // namespace
 
 int64_t heightLowerBound(const Problem &problem) {
-  int64_t bound = problem.conflicts ? heaviestGreedyClique(problem) : peakLiveBytes(problem);
-  for (const Buffer &b : problem.buffers)
-    bound = std::max(bound, b.offset.value_or(0) + b.size);
-  return bound;
+  int64_t total = 0;
+  for (int space = 0; space < spaceCount(problem); ++space) {
+    std::vector<int> members;
+    Problem part = extractSpace(problem, space, members);
+    int64_t bound = part.conflicts ? heaviestGreedyClique(part) : peakLiveBytes(part);
+    for (const Buffer &b : part.buffers)
+      bound = std::max(bound, b.offset.value_or(b.aliasOffset) + b.size);
+    total += bound;
+  }
+  return total;
 }
 
 } // namespace lathe::analysis

@@ -32,7 +32,7 @@ public:
 private:
   Status checkPlaces() {
     std::map<int, int> groups;
-    int64_t height = 0;
+    std::map<int, int64_t> heights;
     for (int i = 0; i < static_cast<int>(buffers.size()); ++i) {
       const Buffer &b = buffers[i];
       int64_t offset = solution.offsets[i], top;
@@ -46,18 +46,27 @@ private:
                                 std::to_string(*b.offset), label(i));
       if (b.aliasGroup >= 0) {
         auto [it, fresh] = groups.try_emplace(b.aliasGroup, i);
-        if (!fresh && solution.offsets[it->second] != offset)
-          return invalidError("does not stand where " + label(it->second) +
+        int first = it->second;
+        if (!fresh && (solution.offsets[first] - buffers[first].aliasOffset !=
+                           offset - b.aliasOffset || buffers[first].space != b.space))
+          return invalidError("does not stand where " + label(first) +
                                   " of its alias group does", label(i));
       }
-      height = std::max(height, top);
+      heights[b.space] = std::max(heights[b.space], top);
     }
-    if (height != solution.height)
-      return invalidError("height is " + std::to_string(height) + ", the plan says " +
+    int64_t sum = 0;
+    for (auto [space, height] : heights) {
+      sum += height;
+      int64_t capacity = space >= 0 && space < static_cast<int>(problem.capacities.size())
+                             ? problem.capacities[space]
+                             : problem.capacity;
+      if (height > capacity)
+        return invalidError("height " + std::to_string(height) + " is above the capacity " +
+                            std::to_string(capacity));
+    }
+    if (sum != solution.height)
+      return invalidError("height is " + std::to_string(sum) + ", the plan says " +
                           std::to_string(solution.height));
-    if (height > problem.capacity)
-      return invalidError("height " + std::to_string(height) + " is above the capacity " +
-                          std::to_string(problem.capacity));
     return okStatus();
   }
 
@@ -77,7 +86,8 @@ private:
       if (a < 0 || b < 0 || a >= n || b >= n)
         return invalidError("conflict names a buffer that does not exist");
       bool together = buffers[a].aliasGroup >= 0 && buffers[a].aliasGroup == buffers[b].aliasGroup;
-      if (a == b || together || buffers[a].size == 0 || buffers[b].size == 0)
+      if (a == b || together || buffers[a].space != buffers[b].space || buffers[a].size == 0 ||
+          buffers[b].size == 0)
         continue;
       if (solution.offsets[a] < solution.offsets[b] + buffers[b].size &&
           solution.offsets[b] < solution.offsets[a] + buffers[a].size)
@@ -94,46 +104,68 @@ private:
     };
     std::vector<Event> events;
     for (int i = 0; i < static_cast<int>(buffers.size()); ++i) {
-      if (buffers[i].size == 0 || buffers[i].begin >= buffers[i].end)
+      const Buffer &b = buffers[i];
+      if (b.size == 0)
         continue;
-      events.push_back({buffers[i].begin, true, i});
-      events.push_back({buffers[i].end, false, i});
+      int64_t begin = b.begin;
+      for (size_t g = 0; g <= b.gaps.size(); ++g) {
+        int64_t end = g < b.gaps.size() ? b.gaps[g].begin : b.end;
+        if (begin < end) {
+          events.push_back({begin, true, i});
+          events.push_back({end, false, i});
+        }
+        if (g < b.gaps.size())
+          begin = b.gaps[g].end;
+      }
     }
     // At one time ends come first: lifetimes are half-open.
     std::sort(events.begin(), events.end(), [](const Event &a, const Event &b) {
       return std::tuple(a.time, a.starts, a.buffer) < std::tuple(b.time, b.starts, b.buffer);
     });
-    // By offset; at one offset only members of one alias group, by size.
-    std::map<int64_t, std::set<std::pair<int64_t, int>>> live;
     for (const Event &e : events) {
-      const Buffer &b = buffers[e.buffer];
-      int64_t offset = solution.offsets[e.buffer];
-      if (!e.starts) {
-        auto it = live.find(offset);
-        it->second.erase({b.size, e.buffer});
-        if (it->second.empty())
-          live.erase(it);
-        continue;
-      }
-      auto [here, fresh] = live.try_emplace(offset);
-      if (!fresh) {
-        int other = here->second.rbegin()->second;
-        if (b.aliasGroup < 0 || buffers[other].aliasGroup != b.aliasGroup)
-          return overlap(e.buffer, other);
-      }
-      here->second.insert({b.size, e.buffer});
-      if (here != live.begin()) {
-        auto [size, other] = *std::prev(here)->second.rbegin();
-        if (std::prev(here)->first + size > offset)
-          return overlap(e.buffer, other);
-      }
-      auto next = std::next(here);
-      if (next != live.end() && offset + b.size > next->first)
-        return overlap(e.buffer, next->second.rbegin()->second);
+      if (!e.starts)
+        remove(e.buffer);
+      else if (std::optional<int> other = insert(e.buffer))
+        return overlap(e.buffer, *other);
     }
     return okStatus();
   }
 
+  using Key = std::tuple<int, int64_t, int>; ///< space, low, buffer
+
+  /// Nothing, or a buffer of another group that overlaps. Ranges in `live` overlap
+  /// only within a group. So a conflicting one starts between low and high, or belongs
+  /// to the group of the next foreign range below.
+  std::optional<int> insert(int i) {
+    const Buffer &b = buffers[i];
+    int64_t low = solution.offsets[i], high = low + b.size;
+    auto foreign = [&](int j) { return b.aliasGroup < 0 || buffers[j].aliasGroup != b.aliasGroup; };
+    auto here = live.emplace(b.space, low, i).first;
+    for (auto it = std::next(here); it != live.end() && std::get<0>(*it) == b.space &&
+                                    std::get<1>(*it) < high; ++it)
+      if (foreign(std::get<2>(*it)))
+        return std::get<2>(*it);
+    int below = -1;
+    for (auto it = here; it != live.begin();) {
+      --it;
+      int j = std::get<2>(*it);
+      if (std::get<0>(*it) != b.space)
+        break;
+      if (!foreign(j))
+        continue;
+      if (solution.offsets[j] + buffers[j].size > low)
+        return j;
+      bool sameGroup = below >= 0 && buffers[j].aliasGroup == buffers[below].aliasGroup;
+      if (buffers[j].aliasGroup < 0 || (below >= 0 && !sameGroup))
+        break;
+      below = j;
+    }
+    return std::nullopt;
+  }
+
+  void remove(int i) { live.erase({buffers[i].space, solution.offsets[i], i}); }
+
+  std::set<Key> live;
   const std::vector<Buffer> &buffers;
   const Problem &problem;
   const Solution &solution;

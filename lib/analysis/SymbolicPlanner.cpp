@@ -190,7 +190,12 @@ Result<Problem> evaluateProblem(const SymbolicProblem &problem,
       return size.status();
     if (*size < 0)
       return invalidError("size " + b.size.str() + " is negative", "buffer " + std::to_string(i));
-    result.buffers.push_back({*size, b.alignment, b.begin, b.end, std::nullopt, b.aliasGroup});
+    Buffer &numeric = result.buffers.emplace_back();
+    numeric.size = *size;
+    numeric.alignment = b.alignment;
+    numeric.begin = b.begin;
+    numeric.end = b.end;
+    numeric.aliasGroup = b.aliasGroup;
   }
   return result;
 }

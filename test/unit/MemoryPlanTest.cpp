@@ -91,7 +91,7 @@ TEST(MemoryPlan, MalformedProblemsAreErrors) {
 /// Conflicts by definition, in quadratic time.
 bool conflicts(const Problem &p, int a, int b) {
   const Buffer &x = p.buffers[a], &y = p.buffers[b];
-  if (x.aliasGroup >= 0 && x.aliasGroup == y.aliasGroup)
+  if (x.space != y.space || (x.aliasGroup >= 0 && x.aliasGroup == y.aliasGroup))
     return false;
   if (p.conflicts) {
     for (auto [i, j] : *p.conflicts)
@@ -99,7 +99,16 @@ bool conflicts(const Problem &p, int a, int b) {
         return true;
     return false;
   }
-  return std::max(x.begin, y.begin) < std::min(x.end, y.end);
+  auto alive = [](const Buffer &c, int64_t step) {
+    for (Interval gap : c.gaps)
+      if (gap.begin <= step && step < gap.end)
+        return false;
+    return c.begin <= step && step < c.end;
+  };
+  for (int64_t step = x.begin; step < x.end; ++step)
+    if (alive(x, step) && alive(y, step))
+      return true;
+  return false;
 }
 
 bool naivelyValid(const Problem &p, const Solution &s) {
@@ -127,8 +136,18 @@ public:
       int64_t begin = below(12);
       p.buffers.push_back(buffer(below(8) == 0 ? 0 : 1 + below(100), begin, begin + below(8),
                                  int64_t(1) << below(5)));
-      if (below(4) == 0)
-        p.buffers.back().aliasGroup = static_cast<int>(below(3));
+      Buffer &b = p.buffers.back();
+      if (below(4) == 0) {
+        b.aliasGroup = static_cast<int>(below(3));
+        b.space = b.aliasGroup == 2 ? 1 : 0;
+        b.aliasOffset = below(2) == 0 ? b.alignment * below(4) : 0;
+      } else if (below(6) == 0) {
+        b.space = static_cast<int>(below(3));
+      }
+      if (b.end > b.begin && below(5) == 0) {
+        int64_t from = begin + below(b.end - begin);
+        b.gaps.push_back({from, from + below(b.end - from + 1)});
+      }
     }
     if (n > 0 && below(5) == 0 && p.buffers[0].aliasGroup < 0)
       p.buffers[0].offset = p.buffers[0].alignment * below(10);
@@ -167,8 +186,8 @@ TEST(MemoryPlan, RandomProblems) {
     int victim = static_cast<int>(random.below(p.buffers.size()));
     moved.offsets[victim] = random.below(s->height + 1);
     moved.height = 0;
-    for (size_t k = 0; k < p.buffers.size(); ++k)
-      moved.height = std::max(moved.height, moved.offsets[k] + p.buffers[k].size);
+    for (int space = 0; space < spaceCount(p); ++space)
+      moved.height += spaceHeight(p, moved.offsets, space);
     bool groupsMoved = p.buffers[victim].aliasGroup >= 0 || p.buffers[victim].offset;
     if (groupsMoved && moved.offsets[victim] != s->offsets[victim])
       continue; // judged by other tests

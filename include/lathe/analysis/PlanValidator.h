@@ -11,10 +11,11 @@
 
 namespace lathe::analysis {
 
-/// Ok when every offset is given, not negative, aligned, as fixed and common to its
+/// Ok when every offset is given, not negative, aligned, as fixed and together with its
 /// alias group, no two conflicting buffers overlap, and the height is the highest
 /// end and within the capacity. Otherwise an Invalid error that names the buffers.
-/// O(n log n + conflicts).
+/// O(n log n + explicit conflicts), times the members of an alias group that are alive
+/// together.
 Status validatePlan(const Problem &problem, const Solution &solution);
 
 } // namespace lathe::analysis
