@@ -1,5 +1,9 @@
 //===- Pch.h - headers precompiled for all code on MLIR ---------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Exec.h"
+#include "lathe/ir/Lathe.h"
+#include "lathe/ir/Tile.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -45,12 +45,17 @@ function(lathe_add_library name)
   target_link_libraries(${name} PUBLIC ${A_DEPS})
 endfunction()
 
-# A unit test program on GoogleTest, run by ctest as `unit.<name>`.
+# A unit test program on GoogleTest, run by ctest as `unit.<name>`. OPTIMIZED: a test that computes
+# much itself (emulated kernels, random problems by the million); MLIR ones always are, as the
+# precompiled header is.
 function(lathe_add_unit_test name)
-  cmake_parse_arguments(A "MLIR" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(A "MLIR;OPTIMIZED" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${A_SOURCES})
   if(A_MLIR)
     lathe_use_mlir(${name})
+  elseif(NOT A_OPTIMIZED)
+    # The test itself computes little: half the time to compile it is worth more.
+    target_compile_options(${name} PRIVATE -O0)
   endif()
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/test/unit")
@@ -119,8 +124,8 @@ function(lathe_use_mlir target)
   endif()
   if(NOT target STREQUAL "LathePch")
     target_precompile_headers(${target} REUSE_FROM LathePch)
-    add_dependencies(${target} LatheIRGen)
   endif()
+  add_dependencies(${target} LatheIRGen)
 endfunction()
 
 # A library on MLIR; compiled with the shared precompiled header.
