@@ -266,16 +266,29 @@ struct ImageDims {
   size_t channel, spatial, count;
 };
 
-/// floor or ceil((size + low + high - window extent) / stride) + 1
+/// Windows of a convolution: floor((size + low + high - extent) / stride) + 1. That the
+/// window fits at all is a guard of plan.
 DimExpr windowCount(const DimExpr &size, int64_t low, int64_t high, int64_t kernel, int64_t stride,
-                    int64_t dilation, bool ceilMode) {
-  DimExpr span = size + DimExpr(low + high - (kernel - 1) * dilation - 1);
-  if (!ceilMode)
-    return DimExpr::floorDiv(span, stride) + 1;
-  // A window may not start in the high padding.
-  DimExpr count = DimExpr::ceilDiv(span, stride) + 1;
-  DimExpr inside = DimExpr::floorDiv(size + DimExpr(low - 1), stride) + 1;
-  return DimExpr::min(count, inside);
+                    int64_t dilation) {
+  return DimExpr::floorDiv(size + DimExpr(low + high - (kernel - 1) * dilation - 1), stride) + 1;
+}
+
+/// Windows of a pooling: as onnxruntime counts them, rounding toward zero or up, so that a
+/// window a little larger than the padded image is there once. Its elements outside the image
+/// do not count.
+DimExpr poolCount(const DimExpr &size, int64_t low, int64_t high, int64_t kernel, int64_t stride,
+                  int64_t dilation, bool ceilMode) {
+  int64_t room = low + high - (kernel - 1) * dilation - 1;
+  DimExpr span = size + DimExpr(room);
+  DimExpr rounded = DimExpr::ceilDiv(span, stride) + 1;
+  if (ceilMode) // a window may not start in the high padding
+    return DimExpr::min(rounded, DimExpr::floorDiv(size + DimExpr(low - 1), stride) + 1);
+  DimExpr count = windowCount(size, low, high, kernel, stride, dilation);
+  // A pooled image is not empty (a guard of plan).
+  int64_t least = std::max<int64_t>(size.range().lo, 1) + room;
+  if (stride == 1 || least >= 0)
+    return count;
+  return DimExpr::max(count, least > -stride ? DimExpr(1) : DimExpr::min(1, rounded));
 }
 
 Maps windowMaps(Operation *op, ConvLayout layout, ArrayRef<int64_t> strides,
@@ -330,7 +343,7 @@ LogicalResult ConvOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
       return emitOptionalError(loc, "conv_c5: window sizes are constants and strides positive");
     dims[image.spatial + i] =
         windowCount(x[image.spatial + i], adaptor.getPads()[i], adaptor.getPads()[image.count + i],
-                    *kernel, adaptor.getStrides()[i], adaptor.getDilations()[i], false);
+                    *kernel, adaptor.getStrides()[i], adaptor.getDilations()[i]);
   }
   types.push_back(tensorType(elementTypeOf(adaptor.getX()), dims));
   return success();
@@ -365,7 +378,7 @@ LogicalResult PoolOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
   for (size_t i = 0; i < image.count; ++i) {
     if (adaptor.getStrides()[i] < 1 || adaptor.getKernel()[i] < 1)
       return emitOptionalError(loc, "pool_c3: window sizes and strides are positive");
-    dims[image.spatial + i] = windowCount(
+    dims[image.spatial + i] = poolCount(
         dims[image.spatial + i], adaptor.getPads()[i], adaptor.getPads()[image.count + i],
         adaptor.getKernel()[i], adaptor.getStrides()[i], adaptor.getDilations()[i],
         adaptor.getCeilMode());

@@ -114,6 +114,25 @@ void guardIterators(Operation *op, Guards &guards) {
     visit(value, map, false);
 }
 
+/// The window of a convolution lies inside the padded image, and a pooled image is not
+/// empty: onnxruntime runs neither otherwise.
+template <typename WindowOp>
+void guardWindow(WindowOp op, ArrayRef<int64_t> kernel,
+                 const std::map<std::string, DimRange> &ranges, Guards &guards) {
+  constexpr bool pooled = std::is_same_v<WindowOp, PoolOp>;
+  size_t first = op.getLayout() == ConvLayout::ChannelsLast ? 1 : 2;
+  for (auto [i, size] : llvm::enumerate(kernel)) {
+    int64_t needed = (size - 1) * op.getDilations()[i] + 1 - op.getPads()[i] -
+                     op.getPads()[kernel.size() + i];
+    DimExpr image = dimOf(op.getX(), first + i);
+    // A window of one element may slide over an empty image.
+    if (needed <= 1 || image.range(ranges).lo >= (pooled ? 1 : needed))
+      continue;
+    guards.require(op.getLoc(), DimCondition::Kind::LessEqual, pooled ? 1 : needed, image,
+                   pooled ? "the pooled image is empty" : "the window is larger than the image");
+  }
+}
+
 /// The state has room, and the length that the entry was made for.
 void guardAppend(StateAppendOp append, StateOp state, Guards &guards) {
   std::string name = state.getSymName().str();
@@ -129,12 +148,18 @@ void guardAppend(StateAppendOp append, StateOp state, Guards &guards) {
 
 void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, OpBuilder &builder) {
   Guards guards(builder);
+  std::map<std::string, DimRange> ranges = symbolRanges(func->getParentOfType<ModuleOp>());
   func.walk([&](Operation *op) {
     guardIterators(op, guards);
     if (auto reshape = dyn_cast<ReshapeOp>(op))
       guards.require(op->getLoc(), DimCondition::Kind::Equal,
                      numElements(reshape.getX().getType()), numElements(reshape.getY().getType()),
                      "reshape changes the number of elements");
+    if (auto conv = dyn_cast<ConvOp>(op))
+      guardWindow(conv, cast<TensorType>(conv.getW().getType()).getShape().drop_front(2), ranges,
+                  guards);
+    if (auto pool = dyn_cast<PoolOp>(op))
+      guardWindow(pool, pool.getKernel(), ranges, guards);
     if (auto bind = dyn_cast<BindDimsOp>(op))
       for (auto [from, to] : llvm::zip(dimsOf(bind.getX()), dimsOf(bind.getY())))
         guards.require(op->getLoc(), DimCondition::Kind::Equal, from, to,

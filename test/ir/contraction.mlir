@@ -38,6 +38,11 @@ func.func @windows(%x: tensor<?x3x?x?xf32, #lathe.t<[N, 3, H, W]>>, %w: tensor<8
   %1 = lathe.conv %y, %d {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 8 : i64, layout = #lathe.conv_layout<nhwc>} : (tensor<1x10x10x8xf32>, tensor<8x1x3x3xf32>) -> tensor<1x8x8x8xf32>
   // CHECK: lathe.pool {{.*}} -> tensor<1x5x5x8xf32>
   %2 = lathe.pool %y {kind = #lathe.pool_kind<max>, kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, ceil_mode = true, count_include_pad = false, layout = #lathe.conv_layout<nhwc>} : (tensor<1x10x10x8xf32>) -> tensor<1x5x5x8xf32>
+  // Rounding toward zero: a window one larger than the image is there once.
+  // CHECK: lathe.pool {{.*}} -> tensor<?x3x?x?xf32, #lathe.t<[N, 3, max(1, floordiv(H, 2)), W - 1]>>
+  %3 = lathe.pool %x {kind = #lathe.pool_kind<max>, kernel = array<i64: 2, 2>, strides = array<i64: 2, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, ceil_mode = false, count_include_pad = false, layout = #lathe.conv_layout<nchw>} : (tensor<?x3x?x?xf32, #lathe.t<[N, 3, H, W]>>) -> tensor<?x3x?x?xf32, #lathe.t<[N, 3, max(1, floordiv(H, 2)), W - 1]>>
+  // CHECK: lathe.pool {{.*}} -> tensor<?x3x?x?xf32, #lathe.t<[N, 3, max(floordiv(H + 1, 2), min(1, floordiv(H, 2)) + 1) - 1, floordiv(W + 1, 2)]>>
+  %4 = lathe.pool %x {kind = #lathe.pool_kind<max>, kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, pads = array<i64: 0, 1, 0, 1>, dilations = array<i64: 1, 1>, ceil_mode = false, count_include_pad = false, layout = #lathe.conv_layout<nchw>} : (tensor<?x3x?x?xf32, #lathe.t<[N, 3, H, W]>>) -> tensor<?x3x?x?xf32, #lathe.t<[N, 3, max(floordiv(H - 1, 2), min(1, floordiv(H, 2))), floordiv(W + 1, 2)]>>
   return
 }
 

@@ -36,7 +36,8 @@ def test_magika(engines, tmp_path, rows):
 
 
 @pytest.mark.parametrize("rows,height,width",
-                         [(1, 48, 192), (7, 48, 192), (1, 48, 97), (2, 37, 101), (16, 64, 320)])
+                         [(1, 48, 192), (7, 48, 192), (1, 48, 97), (2, 37, 101), (3, 32, 32),
+                          (16, 64, 320)])
 def test_cls(engines, tmp_path, rows, height, width):
     engine = engines(CLS, "--dim=x[0]=1:1:16", "--dim=x[2]=32:48:64", "--dim=x[3]=32:192:320")
     random = np.random.default_rng(width)
