@@ -261,9 +261,11 @@ Status Compilation::runOne(Phase next) {
         report && !options.dumpDir.empty())
       LATHE_RETURN_IF_ERROR(writeFileAtomically(
           (fs::path(options.dumpDir) / "unsupported.json").string(), report.getValue()));
-    return log.status(kind && kind.getValue() == "invalid" ? ErrorCode::Invalid
-                                                           : ErrorCode::Unsupported,
-                      "phase " + name);
+    ErrorCode code = !kind                           ? ErrorCode::Unsupported
+                     : kind.getValue() == "invalid"  ? ErrorCode::Invalid
+                     : kind.getValue() == "internal" ? ErrorCode::Internal
+                                                     : ErrorCode::Unsupported;
+    return log.status(code, "phase " + name);
   }
   if (failed(verify(*top))) {
     Status why = log.status(ErrorCode::Internal, "verifying");

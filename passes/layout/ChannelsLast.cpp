@@ -15,7 +15,9 @@
 #include "../Common.h"
 #include "../simplify/Patterns.h"
 
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "lathe/passes/Rewrite.h"
+
+#include "mlir/IR/PatternMatch.h"
 
 #include <numeric>
 
@@ -226,10 +228,8 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
                    SqueezeAboveTranspose, SinkThroughReduce, SinkThroughConcat>(&getContext());
       populateMovementPatterns(patterns);
       populateConstantPatterns(patterns);
-      if (failed(applyPatternsGreedily(module, std::move(patterns)))) {
-        module.emitError("moving transposes did not come to an end");
+      if (failed(rewriteToTheEnd(module, std::move(patterns))))
         return signalPassFailure();
-      }
     }
   }
 };

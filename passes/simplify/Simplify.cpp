@@ -11,8 +11,9 @@
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
 
+#include "lathe/passes/Rewrite.h"
+
 #include "mlir/Pass/PassManager.h"
-#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/Passes.h"
 
 using namespace mlir;
@@ -38,12 +39,8 @@ struct SimplifyPass : ModulePass<SimplifyPass> {
     cse.addPass(createCSEPass());
     for (int round = 0; round < 4; ++round) {
       bool changed = false;
-      GreedyRewriteConfig config;
-      config.enableConstantCSE(true);
-      if (failed(applyPatternsGreedily(getOperation(), frozen, config, &changed))) {
-        getOperation().emitError("simplify did not come to an end");
+      if (failed(rewriteToTheEnd(getOperation(), frozen, &changed)))
         return signalPassFailure();
-      }
       if (failed(runPipeline(cse, getOperation())))
         return signalPassFailure();
       if (!changed)
