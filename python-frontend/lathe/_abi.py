@@ -64,6 +64,22 @@ class CCounters(ctypes.Structure):
     _fields_ = [(name, c_uint64) for name in COUNTERS]
 
 
+class CAttribute(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("ints", POINTER(c_int64)), ("int_count", c_size_t),
+                ("floats", POINTER(ctypes.c_double)), ("float_count", c_size_t),
+                ("text", c_char_p)]
+
+
+class CCall(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("inputs", POINTER(CTensor)), ("input_count", c_size_t),
+                ("outputs", POINTER(CTensor)), ("output_count", c_size_t),
+                ("attributes", POINTER(CAttribute)), ("attribute_count", c_size_t)]
+
+
+# The result is the address of a message, or NULL.
+CALL = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(CCall))
+
+
 # name: result, arguments. A result of `Error` is a lathe_error* that becomes an exception.
 FUNCTIONS = {
     "lathe_error_code": (c_int, [c_void_p]),
@@ -92,6 +108,7 @@ FUNCTIONS = {
     "lathe_context_create": (Error, [c_void_p, c_char_p, POINTER(COptions), POINTER(c_void_p)]),
     "lathe_context_destroy": (None, [c_void_p]),
     "lathe_context_target": (c_char_p, [c_void_p]),
+    "lathe_context_register_call": (Error, [c_void_p, c_char_p, CALL, c_void_p]),
     "lathe_run": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),
                           c_size_t]),
     "lathe_state_length": (Error, [c_void_p, c_char_p, POINTER(c_int64)]),

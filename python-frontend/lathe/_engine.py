@@ -2,12 +2,12 @@
 """Engines and contexts."""
 import os
 from collections import namedtuple
-from ctypes import byref, c_int64, c_void_p, sizeof
+from ctypes import addressof, byref, c_int64, c_void_p, create_string_buffer, sizeof
 
 from . import _abi
 from ._abi import CCounters, COptions, CTensor, text
 from ._errors import Code, Error
-from ._tensor import input_tensor, take_output
+from ._tensor import borrowed_array, input_tensor, take_output
 
 Port = namedtuple("Port", "name dtype dims")
 """An input or output: `dims` are formulas over named symbols, "B" or "P + S" or "768"."""
@@ -27,6 +27,12 @@ def load(source):
 
 def _name(entry):
     return entry.encode() if entry is not None else None
+
+
+def _attribute(attribute):
+    ints = tuple(attribute.ints[:attribute.int_count])
+    floats = tuple(attribute.floats[:attribute.float_count])
+    return text(attribute.name), ints or floats or text(attribute.text)
 
 
 class Engine:
@@ -103,6 +109,7 @@ class Context:
         self._library, self._handle = engine._library, c_void_p()
         self._ports = {e: (engine.inputs(e), engine.outputs(e)) for e in engine.entries}
         self._first = engine.entries[0]
+        self._calls, self._message = {}, None
         options = COptions(sizeof(COptions), threads, _name(target), stream, not graphs,
                            not pinning)
         self._library.lathe_context_create(engine._handle, device.encode(), byref(options),
@@ -151,6 +158,31 @@ class Context:
             raise Error(Code.USAGE, f"the entry's inputs are {', '.join(names)}; "
                         f"given were {', '.join(inputs)}", f"input '{wrong[0]}'")
         return [inputs[n] for n in names]
+
+    def register_call(self, name, function):
+        """Makes `function` the custom call `name`, before an entry that uses it runs.
+
+        `function(inputs, outputs, attributes)` gets lists of numpy arrays, which are the run's own
+        memory and not to be kept, and fills the outputs; attributes are texts, or tuples of
+        numbers. What it raises is the run's error.
+        """
+        def call(_user, at):
+            try:
+                made = at.contents
+                inputs = [borrowed_array(made.inputs[i], False) for i in range(made.input_count)]
+                outputs = [borrowed_array(made.outputs[i], True)
+                           for i in range(made.output_count)]
+                function(inputs, outputs, dict(map(_attribute,
+                                                   made.attributes[:made.attribute_count])))
+                return None
+            except BaseException as problem:  # nothing may pass through C
+                self._message = create_string_buffer(
+                    f"{type(problem).__name__}: {problem}".encode())
+                return addressof(self._message)
+
+        self._calls[name] = _abi.CALL(call)  # must live as long as the context
+        self._library.lathe_context_register_call(self._handle, name.encode(),
+                                                  self._calls[name], None)
 
     @property
     def counters(self):

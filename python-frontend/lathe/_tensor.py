@@ -25,6 +25,7 @@ ML = {
     "f8e4m3fnuz": ("float8_e4m3fnuz", "uint8"), "f8e5m2": ("float8_e5m2", "uint8"),
     "f8e5m2fnuz": ("float8_e5m2fnuz", "uint8"), "f8e8m0": ("float8_e8m0fnu", "uint8"),
 }
+PACKED = {"i4": 4, "ui4": 4, "f4e2m1": 4, "i2": 2, "ui2": 2}  # bits; several share a byte
 BY_NUMPY = {name: dtype for dtype, name in NUMPY.items()}
 BY_NUMPY.update({names[0]: dtype for dtype, names in ML.items()})
 
@@ -88,6 +89,19 @@ def _from_dlpack(value):
     return tensor, (capsule, value)
 
 
+def borrowed_array(tensor, writable):
+    """A numpy view of a row-major host CTensor, for as long as its memory is there."""
+    dtype = numpy_dtype(_abi.DTYPES[tensor.dtype])
+    if not tensor.bytes:
+        array = np.empty(0, dtype)
+    else:
+        memory = (ctypes.c_char * tensor.bytes).from_address(tensor.data)
+        array = np.frombuffer(memory, dtype)
+    array.flags.writeable = writable
+    packed = _abi.DTYPES[tensor.dtype] in PACKED
+    return array if packed else array.reshape([tensor.dims[i] for i in range(tensor.rank)])
+
+
 class Tensor:
     """A result: row-major, with memory of its own. `numpy()` and DLPack share that memory."""
 
@@ -125,7 +139,7 @@ class Tensor:
         count = int(np.prod(self.shape, dtype=np.int64))
         if not count:
             return np.empty(self.shape, dtype)
-        bits = {"i4": 4, "ui4": 4, "f4e2m1": 4, "i2": 2, "ui2": 2}.get(self.dtype)
+        bits = PACKED.get(self.dtype)
         size = (count * bits + 7) // 8 if bits else count * dtype.itemsize
         # A subclass, because its instances can hold the owner: numpy keeps the buffer alive.
         memory = type("Memory", (ctypes.c_char * size,), {}).from_address(

@@ -6,6 +6,7 @@ import threading
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import lathe
 
@@ -173,6 +174,48 @@ def test_counters(affine):
     assert context.counters["runs"] == 2 and context.counters["launches"] >= 2
     context.reset_counters()
     assert context.counters["runs"] == 0
+
+
+def custom_model():
+    """y = -Scaled(x): the user's own op between two of ONNX's."""
+    node = helper.make_node("Scaled", ["a"], ["b"], domain="lathe.custom", factor=10, by=[0.5, 2.0],
+                            note="by ten")
+    shape = ["N", 8]
+    graph = helper.make_graph(
+        [helper.make_node("Abs", ["x"], ["a"]), node, helper.make_node("Neg", ["b"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        value_info=[helper.make_tensor_value_info("b", TensorProto.FLOAT, shape)])
+    return helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid("", 22), helper.make_opsetid("lathe.custom", 1)])
+
+
+def test_custom_call(tmp_path):
+    onnx.save(custom_model(), tmp_path / "custom.onnx")
+    context = lathe.compile(tmp_path / "custom.onnx").context()
+    x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(3, 8)
+    raises(lathe.Code.USAGE, "'Scaled' is not registered", lambda: context.run([x]))
+    seen = []
+
+    def scaled(inputs, outputs, attributes):
+        seen.append((attributes, inputs[0].shape, inputs[0].flags.writeable))
+        outputs[0][:] = inputs[0] * attributes["factor"][0]
+
+    context.register_call("Scaled", scaled)
+    for rows in (3, 0, 1):  # the registered function outlives its name here
+        got = context.run([x[:rows]])["y"].numpy()
+        np.testing.assert_allclose(got, -10 * np.abs(x[:rows]), rtol=1e-6)
+    del scaled
+    gc.collect()
+    assert context.run([x])["y"].shape == (3, 8)
+    assert seen[0] == ({"factor": (10,), "by": (0.5, 2.0), "note": "by ten"}, (3, 8), False)
+
+    def broken(inputs, outputs, attributes):
+        raise ValueError("not today")
+
+    context.register_call("Scaled", broken)
+    raises(lathe.Code.RUNTIME_FAILURE, "custom call 'Scaled': ValueError: not today",
+           lambda: context.run([x]))
 
 
 def test_contexts_on_threads(affine):
