@@ -28,6 +28,10 @@ def kernels(engines):
     return of
 
 
+def compare(model, *options, code=0):
+    return lathe("compare", model, "--device", lathe_cli.DEVICE, *options, code=code)
+
+
 def test_twenty_are_planted():
     assert len(CASES) == 20
 
@@ -35,7 +39,7 @@ def test_twenty_are_planted():
 @pytest.mark.parametrize("name", PLANTED)
 def test_nothing_is_wrong(name):
     model, options, _ = PLANTED[name]
-    text = lathe("compare", model, *options)
+    text = compare(model, *options)
     assert text.strip().endswith("PASSED")
     replayed = re.search(r"(\d+) kernel launches, (\d+) replayed", text)
     assert int(replayed[1]) == int(replayed[2]) > 0
@@ -46,7 +50,7 @@ def test_fault_is_found(kernels, name, which):
     model, options, count = PLANTED[name]
     names = kernels(name)
     fault = names[which * (len(names) - 1) // (count - 1)]
-    text = lathe("compare", model, *options, f"--inject-fault={fault}", code=1)
+    text = compare(model, *options, f"--inject-fault={fault}", code=1)
     first = re.search(r"first wrong: .*kernel (\S+) \(.*\), ONNX nodes (.+)", text)
     assert first, text
     assert first[1] == fault
@@ -55,4 +59,4 @@ def test_fault_is_found(kernels, name, which):
 
 def test_against_onnxruntime():
     model, options, _ = PLANTED["cls"]
-    assert lathe("compare", model, *options, "--against=onnxruntime").strip().endswith("PASSED")
+    assert compare(model, *options, "--against=onnxruntime").strip().endswith("PASSED")
