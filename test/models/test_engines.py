@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What an engine is: the same bytes from the same input, from any phase; few kernels; variants."""
+import importlib.util
 import json
 import os
 import re
@@ -21,9 +22,19 @@ THREE = {
             ["--dim=x[0]=1:1:16", "--dim=x[2]=32:48:64", "--dim=x[3]=32:192:320"], 75),
     "llama": (LLAMA, ["--dim=B=1:1:4", "--dim=S=1:16:512", "--dim=P=0:17:511", *STATES], None),
 }
+CUDA = ["sm_80", "sm_90a"]
 PHASES = ["import", "legalize", "simplify", "quantize", "sparsify", "shard", "layout", "fuse",
           "select", "plan", "codegen"]
-FIXED = "--target=x86-64-v3"
+CPU = "x86-64-v3"
+
+
+def has_nvrtc():
+    return importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cu13")
+
+
+def targets_of(name):
+    """The Llama is compiled for all targets, so that each is continued from every phase."""
+    return ",".join([CPU, *CUDA] if name == "llama" and has_nvrtc() else [CPU])
 
 
 def read(path):
@@ -36,34 +47,40 @@ def compile_to(path, model, *options, **more):
     return read(path)
 
 
+class Dumped:
+    """One model compiled to `data` with every phase's text in `folder`/dump. Its kernels are kept
+    in a cache of its own, without the engine: a dump keeps none."""
+
+    def __init__(self, name, folder):
+        self.model, self.options, _ = THREE[name]
+        self.options = [f"--target={targets_of(name)}", *self.options]
+        self.folder = folder
+        self.kernels = {"LATHE_CACHE_DIR": str(folder / "cache")}
+        self.data = compile_to(folder / "model.lathe", self.model, *self.options,
+                               f"--dump-dir={folder / 'dump'}", env=self.kernels)
+
+
 @pytest.fixture(scope="module", params=THREE)
 def dumped(request, tmp_path_factory):
-    """(folder with every phase's text, the engine's bytes) of one model."""
-    model, options, _ = THREE[request.param]
-    folder = tmp_path_factory.mktemp(request.param)
-    data = compile_to(folder / "model.lathe", model, FIXED, *options,
-                      f"--dump-dir={folder / 'dump'}")
-    return folder, data
+    return Dumped(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def test_same_bytes_from_another_folder_without_cache(request, tmp_path, dumped):
-    name = request.node.callspec.params["dumped"]
-    model, options, _ = THREE[name]
+def test_same_bytes_from_another_folder_without_cache(tmp_path, dumped):
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    shutil.copy(model, elsewhere / os.path.basename(model))
-    data = compile_to(elsewhere / "again.lathe", os.path.basename(model), FIXED, *options,
+    shutil.copy(dumped.model, elsewhere / os.path.basename(dumped.model))
+    data = compile_to(elsewhere / "again.lathe", os.path.basename(dumped.model), *dumped.options,
                       cwd=elsewhere, env={"LATHE_NO_CACHE": "1"})
-    assert data == dumped[1]
+    assert data == dumped.data
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_continue_from(dumped, phase):
-    folder, data = dumped
-    text, = [f for f in os.listdir(folder / "dump") if f.endswith(f"-{phase}.mlir")]
-    again = compile_to(folder / f"{phase}.lathe", folder / "dump" / text,
-                       env={"LATHE_NO_CACHE": "1"})
-    assert again == data
+    """A fresh process goes on from the text; kernels whose source is the same may be kept ones."""
+    text, = [f for f in os.listdir(dumped.folder / "dump") if f.endswith(f"-{phase}.mlir")]
+    again = compile_to(dumped.folder / f"{phase}.lathe", dumped.folder / "dump" / text,
+                       env=dumped.kernels)
+    assert again == dumped.data
 
 
 @pytest.mark.parametrize("name", ["magika", "cls"])
@@ -81,18 +98,6 @@ def test_kernels_per_llama_layer(engines, entry):
     assert 0 < lathe_cli.launches(plan) <= 2 * 12 + 8
 
 
-def test_variants_in_one_engine(tmp_path):
-    """CPU, sm_80 and sm_90a in one file, built without a GPU; M = 1 and M = 512 in one list."""
-    pytest.importorskip("nvidia.cu13")
-    engine = tmp_path / "all.lathe"
-    model, options, _ = THREE["magika"]
-    first = compile_to(engine, model, "--target=x86-64-v3,sm_80,sm_90a", *options)
-    assert [p["target"] for p in lathe_cli.plans(engine)] == ["x86-64-v3", "sm_80", "sm_90a"]
-    again = compile_to(tmp_path / "again.lathe", model, "--target=x86-64-v3,sm_80,sm_90a",
-                       *options, env={"LATHE_NO_CACHE": "1"})
-    assert first == again
-
-
 def product_model(folder):
     """y = x @ w with M rows, and w."""
     from onnx import TensorProto, helper, numpy_helper, save
@@ -108,13 +113,29 @@ def product_model(folder):
     return model, weight
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_one_row_and_many_are_different_kernels(tmp_path, target):
+@pytest.fixture(scope="module")
+def product_engine(tmp_path_factory):
+    """One engine for the CPU and two GPUs, built twice, in two folders, without a GPU."""
     pytest.importorskip("nvidia.cu13")
-    model, _ = product_model(tmp_path)
-    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", "--dim=M=1:1:512",
-                                     target=f"x86-64-v3,{target}")
-    kernel, = next(p for p in lathe_cli.plans(engine) if p["target"] == target)["kernels"]
+    engines = []
+    for name in ("one", "two"):
+        folder = tmp_path_factory.mktemp(name)
+        model, _ = product_model(folder)
+        engines.append(folder / f"{name}.lathe")
+        compile_to(engines[-1], os.path.basename(model), f"--target={','.join([CPU, *CUDA])}",
+                   "--dim=M=1:1:512", cwd=folder, env={"LATHE_NO_CACHE": "1"})
+    assert read(engines[0]) == read(engines[1])
+    return engines[0]
+
+
+def test_variants_in_one_engine(product_engine):
+    assert [p["target"] for p in lathe_cli.plans(product_engine)] == [CPU, *CUDA]
+
+
+@pytest.mark.parametrize("target", CUDA)
+def test_one_row_and_many_are_different_kernels(product_engine, target):
+    """M = 1 and M = 512 take different kernels of one guard list."""
+    kernel, = next(p for p in lathe_cli.plans(product_engine) if p["target"] == target)["kernels"]
     few, many = kernel["variants"][0], kernel["variants"][-1]
     assert few["config"] != many["config"]
     bound = re.fullmatch(r"M <= (\d+)", few["guard"])
