@@ -52,8 +52,8 @@ public:
   Outcome openSpace(std::span<const std::string_view> parts, SpaceId &space);
   /// A token that stands for `content`, e.g. the digest of an image: put it at each position that
   /// the image covers. The same content gives the same token until maxKeys younger contents came;
-  /// hashes depend on the content, not on the token.
-  Token internKey(std::string_view content);
+  /// hashes depend on the content, not on the token. NoSpaces after 2^31 contents.
+  Outcome internKey(std::string_view content, Token &token);
 
   //===--- Sequences (at any time) ----------------------------------------===//
 
@@ -84,12 +84,15 @@ public:
   /// Brings a sequence preempted by Swap back: all its blocks, or NoBlocks.
   Outcome resume(SeqId sequence);
   /// Room for the tokens of all requests, or for none. `tokens` holds the requests' tokens one
-  /// after another. A sequence may be named once a step. Shared tails are copied (copies).
+  /// after another. A sequence may be named once a step. Shared tails are copied (copies). A State
+  /// group reads entry 0 of its row (kNoBlock: the zero state) and writes entry 1; with one, drafts
+  /// are Unsupported.
   Outcome reserve(std::span<const Append> requests, std::span<const Token> tokens,
                   const Slots &slots = {});
-  /// Keeps only the tokens in `kept`: indices into positions() order, ascending, at least one. The
-  /// sequence moves to private blocks out of the prefix index (moves lists the copies of each
-  /// token), from then on position and slot differ: positions(). Full groups only.
+  /// Keeps only the stored tokens whose indices are in `kept`, ascending, at least one. The sequence
+  /// moves to private blocks out of the prefix index (moves lists the copy of each token); from then
+  /// on a token's index and its position differ: writePositions(). Unsupported with Window or State
+  /// groups, BadArgument while drafts are not accepted, Busy after another call in this step.
   Outcome drop(SeqId sequence, std::span<const uint32_t> kept);
   /// Makes the step's reservations the sequences' own and indexes blocks that are full.
   Outcome commit();
@@ -110,10 +113,12 @@ public:
   /// Positions of a sequence: committed and reserved tokens. 0 for a bad handle.
   uint32_t length(SeqId sequence) const;
   uint32_t committedLength(SeqId sequence) const;
-  /// Tokens that are stored: less than length() after drop().
+  /// Tokens that are stored, reserved ones included: less than length() after drop().
   uint32_t storedTokens(SeqId sequence) const;
-  /// Position of each stored token, ascending, after drop(); empty before (then i is at i).
-  std::span<const uint32_t> positions(SeqId sequence) const;
+  /// The position of each stored token, committed and reserved, ascending; token i lies in slot
+  /// table[i / blockTokens] * blockTokens + i % blockTokens. Writes at most out.size() of them,
+  /// returns storedTokens(). Without drop() the position of token i is i.
+  uint32_t writePositions(SeqId sequence, std::span<uint32_t> out) const;
   bool isSwapped(SeqId sequence) const;
   /// Blocks that can be had without preempting: free and evictable.
   uint32_t availableBlocks() const;
@@ -132,8 +137,8 @@ public:
 
   //===--- Pins ------------------------------------------------------------===//
 
-  /// Keeps the cached whole blocks of `prompt` from eviction; `pinned` is their tokens. May
-  /// allocate. 0 tokens found: no pin is made, and Ok.
+  /// Keeps the cached whole blocks of `prompt` on the device from eviction; `pinned` is their
+  /// tokens. May allocate. 0 tokens found: no pin is made, and Ok. StepOpen during a step.
   Outcome pin(SpaceId space, std::span<const Token> prompt, PinId &pin, uint32_t &pinned);
   Outcome unpin(PinId pin);
   /// Evicts all that is cached and nobody's, on both tiers.
@@ -141,7 +146,8 @@ public:
 
   //===--- For other threads, tests and people ----------------------------===//
 
-  /// A consistent copy as of the end of the last call. Any thread.
+  /// A consistent copy, as of the last call that was not begin, attach, resume, reserve or drop. Any
+  /// thread.
   Counters counters() const;
   const EventLog &events() const;
   /// Walks all tables.

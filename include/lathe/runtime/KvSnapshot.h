@@ -35,7 +35,6 @@ struct Snapshot {
   };
   std::vector<Block> blocks, hostBlocks; ///< host: rank unused, Reserved unused
   std::vector<BlockId> freeList, hostFreeList;
-  std::vector<BlockId> hostLimbo; ///< free once transfers are cleared
   /// Evictable blocks, first to go first, of all ranks; host: one list.
   std::vector<BlockId> evictable, hostEvictable;
 
@@ -78,6 +77,8 @@ struct Snapshot {
   std::vector<std::vector<BlockId>> pins; ///< blocks of each pin
   /// Old blocks that an open step still holds (copied tails, dropped blocks).
   std::vector<BlockId> heldByStep;
+  std::vector<BlockId> newStates; ///< blocks that State groups write in the open step
+  std::vector<BlockId> hostHeldByStep; ///< sources and destinations of its swaps
   Counters counters;
 };
 

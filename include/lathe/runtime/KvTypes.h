@@ -66,7 +66,7 @@ Status toStatus(const Outcome &outcome);
 
 enum class Eviction : uint8_t {
   Lru = 0,  ///< the block whose last user left first
-  Lfu = 1,  ///< fewest hits first (up to 127 are counted), then Lru
+  Lfu = 1,  ///< fewest hits first (up to 127 count), then Lru
   Priority = 2, ///< lowest priority first, then Lru; a prefix is worth as much as the dearest
                 ///< block that was ever cached behind it, so that leaves go first
 };

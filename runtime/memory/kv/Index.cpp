@@ -1,0 +1,196 @@
+//===- Index.cpp - full blocks enter and leave the tree ---------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block enters when its sequence has committed and accepted all of its tokens. A node found means
+// that somebody computed the same before: then the sequence takes over that block and gives its own
+// back. A block leaves when it is evicted, to the host if there is room.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Core.h"
+
+#include <algorithm>
+
+namespace lathe::kv {
+
+uint8_t Core::rankFor(uint32_t s, uint32_t node) const {
+  switch (config.eviction) {
+  case Eviction::Lru:
+    return 0;
+  case Eviction::Lfu:
+    return std::min<uint8_t>(tree.hits(node), BlockPool::kRanks - 1);
+  case Eviction::Priority:
+    return priority[s];
+  }
+  return 0;
+}
+
+/// With priorities: the blocks of the chain up to `node` are worth `rank` at least. The sequence at
+/// hand holds all of them, so that none is in a list.
+void Core::raise(uint32_t node, uint32_t group, uint8_t rank) {
+  for (; tree.depth(node); node = tree.parent(node)) {
+    BlockId b = tree.block(node, group);
+    if (b == kNoBlock || pool.rankOf(b) >= rank)
+      return;
+    pool.setRank(b, rank);
+  }
+}
+
+/// The content of block `b` of the sequence is `node`'s: it is indexed, or merged.
+void Core::adopt(uint32_t s, const Group &g, uint32_t node, BlockId &entry, uint32_t b) {
+  BlockId &known = tree.block(node, g.number);
+  if (known == kNoBlock) {
+    known = entry;
+    tree.link(node);
+    pool.setContent(entry, node, g.number, rankFor(s, node));
+    events.append(EventKind::Stored, g.number, tree.depth(node) * blockTokens, tree.hash(node),
+                  tree.hash(tree.parent(node)));
+    ++total.storedBlocks;
+    if (config.eviction == Eviction::Priority && g.isFull())
+      raise(tree.parent(node), g.number, priority[s]);
+  } else if (known != entry) {
+    if (!planted(Fault::MergeForgetsReference))
+      pool.acquire(known);
+    if (!planted(Fault::MergeForgetsOwn))
+      pool.release(entry);
+    entry = known;
+    ++total.mergedBlocks;
+    if (!planted(Fault::TableNotRewritten))
+      rewrite(s, b);
+    if (config.eviction == Eviction::Priority) {
+      if (g.isFull())
+        raise(node, g.number, priority[s]);
+      else
+        pool.setRank(known, std::max(pool.rankOf(known), priority[s]));
+    }
+  }
+}
+
+void Core::index(uint32_t s) {
+  if (!(hot[s].flags & kCaches))
+    return;
+  uint32_t accepted = length(s) - (planted(Fault::DraftsIndexed) ? 0 : hot[s].draft);
+  while ((indexed[s] + 1) * blockTokens <= accepted) {
+    uint32_t b = indexed[s], parent = tails[s];
+    const Token *t = recent(s, b * blockTokens);
+    Hash128 hash = hasher.block(tree.hash(parent), t, spaces->contents());
+    uint32_t node = tree.find(parent, hash, t);
+    if (node == kNoNode)
+      node = tree.insert(parent, hash, t);
+    if (node == kNoNode)
+      return; // all nodes are in use; the next commit tries again
+    tree.link(node);
+    for (const Group &g : stores)
+      if (!g.isState() && b < count(s, g) && (b >= first(s, g) || b < g.sinkBlocks))
+        adopt(s, g, node, entry(s, g, b), b);
+    tails[s] = node;
+    indexed[s] = b + 1;
+    if (b)
+      tree.unlink(parent);
+  }
+  if (indexed[s] == 0 || hot[s].draft || indexed[s] * blockTokens != length(s))
+    return;
+  for (const Group &g : stores) {
+    BlockId &state = row(s)[g.offset];
+    if (g.isState() && length(s) % g.checkpoint == 0 && state != kNoBlock &&
+        (pool.nodeOf(state) == kNoNode || pool.nodeOf(state) == tails[s]))
+      adopt(s, g, tails[s], state, 0);
+  }
+}
+
+//===--- Eviction ---------------------------------------------------------===//
+
+BlockId Core::allocate() {
+  if (injectedFailure())
+    return kNoBlock;
+  if (pool.freeBlocks() == 0) {
+    if (pool.evictableBlocks() == 0)
+      return kNoBlock;
+    BlockId b = pool.victim();
+    evict(b, true);
+    return b;
+  }
+  return pool.take();
+}
+
+/// Takes an evictable block out of the tree; it is reserved afterwards.
+void Core::evict(BlockId b, bool toHost) {
+  uint32_t node = pool.nodeOf(b), g = pool.groupOf(b);
+  pool.claim(b);
+  if (!planted(Fault::EvictedStaysIndexed))
+    tree.block(node, g) = kNoBlock;
+  ++total.evictedBlocks;
+  events.append(EventKind::Evicted, g, tree.depth(node) * blockTokens, tree.hash(node),
+                tree.hash(tree.parent(node)));
+  if (toHost && hostPool.size())
+    offload(node, g, b);
+  tree.unlink(node);
+}
+
+void Core::offload(uint32_t node, uint32_t g, BlockId b) {
+  BlockId h = tree.host(node, g);
+  if (h != kNoBlock) {
+    if (hostPool.references(h) == 0)
+      hostPool.touch(h);
+    return;
+  }
+  // The step holds it until it ends, so that no other content goes to the same place.
+  tree.link(node);
+  h = allocateHost();
+  if (h == kNoBlock || swapOuts.size() == swapOuts.capacity()) {
+    if (h != kNoBlock)
+      hostPool.release(h);
+    tree.unlink(node);
+    return;
+  }
+  hostPool.setContent(h, node, g, 0);
+  tree.host(node, g) = h;
+  swapOuts.push_back({b, h, g});
+  transfersPending = true;
+  ++total.offloadedBlocks;
+  events.append(EventKind::Offloaded, g, tree.depth(node) * blockTokens, tree.hash(node),
+                tree.hash(tree.parent(node)));
+  log({Entry::Offload, uint8_t(g), 0, node, h, 0, 0, 0});
+}
+
+/// A committed host block, evicting one when none is free; kNoBlock when there is none.
+BlockId Core::allocateHost() {
+  BlockId h;
+  if (hostPool.freeBlocks()) {
+    h = hostPool.take();
+  } else if (hostPool.evictableBlocks()) {
+    h = hostPool.victim();
+    uint32_t node = hostPool.nodeOf(h), g = hostPool.groupOf(h);
+    hostPool.claim(h);
+    tree.host(node, g) = kNoBlock;
+    ++total.hostEvictedBlocks;
+    events.append(EventKind::HostEvicted, g, tree.depth(node) * blockTokens, tree.hash(node),
+                  tree.hash(tree.parent(node)));
+    tree.unlink(node);
+  } else {
+    return kNoBlock;
+  }
+  hostPool.commit(h);
+  return h;
+}
+
+void Core::clearCache() {
+  while (pool.evictableBlocks()) {
+    BlockId b = pool.victim();
+    evict(b, false);
+    pool.release(b);
+  }
+  while (hostPool.evictableBlocks()) {
+    BlockId h = hostPool.victim();
+    uint32_t node = hostPool.nodeOf(h), g = hostPool.groupOf(h);
+    hostPool.clearContent(h);
+    tree.host(node, g) = kNoBlock;
+    ++total.hostEvictedBlocks;
+    events.append(EventKind::HostEvicted, g, tree.depth(node) * blockTokens, tree.hash(node),
+                  tree.hash(tree.parent(node)));
+    tree.unlink(node);
+  }
+  publish();
+}
+
+} // namespace lathe::kv
