@@ -6,7 +6,7 @@
 // placing buffers that reach the top earlier. Stops at the lower bound.
 //
 //===----------------------------------------------------------------------===//
-#include "Conflicts.h"
+#include "Planners.h"
 
 #include <algorithm>
 #include <limits>
@@ -117,31 +117,17 @@ std::vector<Order> makeOrders(const std::vector<Item> &items) {
           {"end", byKey(items, late)}};
 }
 
-/// Fixed items are nobody's choice, so their overlaps are the problem's fault.
-Status checkFixed(const std::vector<Item> &items) {
-  for (const Item &item : items)
-    for (const Edge &e : item.edges) {
-      const Item &other = items[e.otherItem];
-      if (item.offset && other.offset && *item.offset + e.ownLow < *other.offset + e.otherHigh &&
-          *other.offset + e.otherLow < *item.offset + e.ownHigh)
-        return invalidError("fixed offsets of conflicting buffers overlap",
-                            "buffers " + std::to_string(item.buffers[0]) + " and " +
-                                std::to_string(other.buffers[0]));
-    }
-  return okStatus();
-}
-
 class Search {
 public:
-  Search(const std::vector<Item> &items, int64_t bound, int64_t workLimit)
-      : items(items), placer(items), bound(bound), workLimit(workLimit) {}
+  Search(const std::vector<Item> &items, int64_t enough, int64_t workLimit)
+      : items(items), placer(items), enough(enough), workLimit(workLimit) {}
 
   void run() {
     for (Order &order : makeOrders(items))
       for (Fit fit : {Fit::First, Fit::Best}) {
         if (tryOrder(order.items, fit))
           method = std::string(order.name) + (fit == Fit::First ? "/first-fit" : "/best-fit");
-        if (height <= bound)
+        if (height <= enough)
           return;
       }
     improve();
@@ -176,7 +162,7 @@ private:
       return static_cast<size_t>(random % n);
     };
     bool improved = false;
-    while (work < workLimit && height > bound) {
+    while (work < workLimit && height > enough) {
       std::vector<int> order = bestOrder;
       std::vector<size_t> top;
       for (size_t i = 0; i < order.size(); ++i)
@@ -201,54 +187,22 @@ private:
 
   const std::vector<Item> &items;
   Placer placer;
-  int64_t bound, workLimit, work = 0;
+  int64_t enough, workLimit, work = 0;
   std::vector<int64_t> placed;
   std::vector<int> bestOrder;
   Fit bestFit = Fit::First;
 };
 
-/// The plan of one space.
-Result<Solution> planSpace(const Problem &problem, const PlanOptions &options) {
-  std::vector<Item> items = makeItems(problem);
-  LATHE_RETURN_IF_ERROR(checkFixed(items));
-
-  Solution solution;
-  solution.lowerBound = heightLowerBound(problem);
-  Search search(items, solution.lowerBound, options.work);
-  search.run();
-  solution.height = search.height;
-  solution.method = search.method;
-  solution.offsets.resize(problem.buffers.size());
-  for (size_t i = 0; i < items.size(); ++i)
-    for (int b : items[i].buffers)
-      solution.offsets[b] = search.offsets[i] + problem.buffers[b].aliasOffset;
-  if (solution.height > problem.capacity)
-    return unsupportedError("buffers need " + std::to_string(solution.height) + " bytes (at least " +
-                            std::to_string(solution.lowerBound) + "), the arena has " +
-                            std::to_string(problem.capacity));
-  return solution;
-}
-
 } // namespace
 
-Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) {
-  LATHE_RETURN_IF_ERROR(checkProblem(problem));
-  Solution solution;
-  solution.offsets.resize(problem.buffers.size());
-  for (int space = 0; space < spaceCount(problem); ++space) {
-    std::vector<int> members;
-    Result<Solution> part = planSpace(extractSpace(problem, space, members), options);
-    if (!part)
-      return part.status();
-    for (size_t i = 0; i < members.size(); ++i)
-      solution.offsets[members[i]] = part->offsets[i];
-    solution.height += part->height;
-    solution.lowerBound += part->lowerBound;
-    solution.nodes += part->nodes;
-    if (!members.empty())
-      solution.method += (solution.method.empty() ? "" : ", ") + part->method;
-  }
-  return solution;
+ItemPlan planGreedily(const std::vector<Item> &items, int64_t enough, int64_t moves) {
+  Search search(items, enough, moves);
+  search.run();
+  ItemPlan plan;
+  plan.height = search.height;
+  plan.offsets = std::move(search.offsets);
+  plan.method = std::move(search.method);
+  return plan;
 }
 
 } // namespace lathe::analysis

@@ -81,15 +81,14 @@ struct SearchRules {
   bool memo = true;          ///< remember states without a solution
   bool restarts = true;      ///< growing node budgets over several orders
   bool learning = true;      ///< buffers of failed sections come earlier after a restart
-  bool flip = true;          ///< also search from the top of the arena down
 };
 
 struct PlanOptions {
   /// Steps of local improvement beyond the portfolio of greedy orders; counted in
   /// placed buffers times neighbours, so that the result does not depend on time.
   int64_t work = 20'000'000;
-  /// Nodes of exact search; 0 leaves it out.
-  int64_t nodes = 0;
+  /// Nodes of exact search, for plans above the lower bound; 0 leaves it out.
+  int64_t nodes = 20'000;
   /// Stop at the first plan within the capacity instead of looking for the lowest.
   bool firstFit = false;
   /// Used at most; the plan is the same for every number.

@@ -1,0 +1,85 @@
+//===- FitSearch.cpp - asking whether items fit below a height -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Restarts over a portfolio of orders with growing node budgets.
+//
+//===----------------------------------------------------------------------===//
+#include "FitSearch.h"
+
+#include <algorithm>
+#include <iterator>
+#include <thread>
+
+namespace lathe::analysis {
+namespace {
+
+constexpr int64_t kFirstRun = 1000; ///< nodes
+using SectionOrder = SearchOrder::Section;
+using ItemOrder = SearchOrder::Item;
+constexpr SectionOrder kSectionOrders[] = {SectionOrder::BranchesLow, SectionOrder::LowBranches,
+                                           SectionOrder::Branches, SectionOrder::LowTight,
+                                           SectionOrder::Tight};
+constexpr ItemOrder kItemOrders[] = {ItemOrder::Width,        ItemOrder::Area,
+                                     ItemOrder::Size,         ItemOrder::WeightedArea,
+                                     ItemOrder::WeightedSize, ItemOrder::Weight};
+constexpr int kOrders = static_cast<int>(std::size(kSectionOrders) * std::size(kItemOrders));
+
+SearchOrder orderOf(int run) {
+  int n = static_cast<int>(std::size(kSectionOrders));
+  return {kSectionOrders[run % n], kItemOrders[run / n % std::size(kItemOrders)]};
+}
+
+/// Doubles with each round of the portfolio.
+int64_t nodesOf(int run) { return kFirstRun << std::min(run / kOrders, 30); }
+
+} // namespace
+
+Outcome FitSearch::run(int32_t capacity, int64_t nodes) {
+  if (capacity != current) {
+    current = capacity;
+    if (lanes[0])
+      weights = lanes[0]->weights;
+    for (std::unique_ptr<PackSearch> &lane : lanes) {
+      lane = std::make_unique<PackSearch>(problem, capacity, options.rules);
+      if (!weights.empty())
+        lane->weights = weights;
+    }
+  }
+  int &run = runs[capacity];
+  int64_t end = used + nodes;
+  if (!options.rules.restarts) {
+    Outcome outcome = lanes[0]->run(orderOf(0), nodes);
+    used += lanes[0]->nodesUsed();
+    found = lanes[0]->offsets();
+    return outcome;
+  }
+  while (used < end) {
+    Outcome outcomes[2] = {Outcome::OutOfNodes, Outcome::OutOfNodes};
+    int64_t budget = nodesOf(run);
+    int count = used + budget < end ? 2 : 1;
+    std::atomic<bool> decided = false;
+    if (options.threads > 1 && count == 2) {
+      std::thread second([&] {
+        outcomes[1] = lanes[1]->run(orderOf(run + 1), budget, &decided);
+      });
+      outcomes[0] = lanes[0]->run(orderOf(run), budget);
+      decided = outcomes[0] != Outcome::OutOfNodes;
+      second.join();
+    } else {
+      outcomes[0] = lanes[0]->run(orderOf(run), budget);
+      if (outcomes[0] == Outcome::OutOfNodes && count == 2)
+        outcomes[1] = lanes[1]->run(orderOf(run + 1), budget);
+    }
+    for (int lane = 0; lane < count; ++lane) {
+      used += lanes[lane]->nodesUsed();
+      if (outcomes[lane] == Outcome::OutOfNodes)
+        continue;
+      found = lanes[lane]->offsets();
+      return outcomes[lane];
+    }
+    run += 2;
+  }
+  return Outcome::OutOfNodes;
+}
+
+} // namespace lathe::analysis

@@ -1,0 +1,93 @@
+//===- Planner.cpp - planMemory --------------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Each space on its own: greedy orders, then exact search while the height is above
+// the lower bound. Every plan is validated before it leaves.
+//
+//===----------------------------------------------------------------------===//
+#include "Planners.h"
+
+#include "lathe/analysis/PlanValidator.h"
+
+#include <algorithm>
+
+namespace lathe::analysis {
+namespace {
+
+/// Fixed items are nobody's choice, so their overlaps are the problem's fault.
+Status checkFixed(const std::vector<Item> &items) {
+  for (const Item &item : items)
+    for (const Edge &e : item.edges) {
+      const Item &other = items[e.otherItem];
+      if (item.offset && other.offset && *item.offset + e.ownLow < *other.offset + e.otherHigh &&
+          *other.offset + e.otherLow < *item.offset + e.ownHigh)
+        return invalidError("fixed offsets of conflicting buffers overlap",
+                            "buffers " + std::to_string(item.buffers[0]) + " and " +
+                                std::to_string(other.buffers[0]));
+    }
+  return okStatus();
+}
+
+Result<Solution> planSpace(const Problem &problem, const PlanOptions &options) {
+  std::vector<Item> items = makeItems(problem);
+  LATHE_RETURN_IF_ERROR(checkFixed(items));
+  int64_t bound = heightLowerBound(problem);
+  int64_t enough = options.firstFit ? std::max(bound, problem.capacity) : bound;
+  ItemPlan plan = planGreedily(items, enough, options.nodes > 0 ? 0 : options.work);
+  plan.lowerBound = bound;
+  if (plan.height > enough && options.nodes > 0) {
+    int64_t greedy = plan.height;
+    improveExactly(problem, items, options, plan);
+    if (plan.height < greedy) {
+      plan.method = "exact";
+    } else if (plan.height > plan.lowerBound) {
+      ItemPlan moved = planGreedily(items, enough, options.work);
+      plan.height = moved.height;
+      plan.offsets = std::move(moved.offsets);
+      plan.method = std::move(moved.method);
+    }
+  }
+  Solution solution;
+  solution.height = plan.height;
+  solution.lowerBound = plan.lowerBound;
+  solution.nodes = plan.nodes;
+  solution.method = plan.method;
+  solution.offsets.resize(problem.buffers.size());
+  for (size_t i = 0; i < items.size(); ++i)
+    for (int b : items[i].buffers)
+      solution.offsets[b] = plan.offsets[i] + problem.buffers[b].aliasOffset;
+  return solution;
+}
+
+} // namespace
+
+Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) {
+  LATHE_RETURN_IF_ERROR(checkProblem(problem));
+  Solution solution;
+  solution.offsets.resize(problem.buffers.size());
+  for (int space = 0; space < spaceCount(problem); ++space) {
+    std::vector<int> members;
+    Problem own = extractSpace(problem, space, members);
+    if (members.empty())
+      continue;
+    Result<Solution> part = planSpace(own, options);
+    if (!part)
+      return part.status();
+    if (part->height > own.capacity)
+      return unsupportedError("buffers need " + std::to_string(part->height) +
+                                  " bytes (at least " + std::to_string(part->lowerBound) +
+                                  "), the arena has " + std::to_string(own.capacity),
+                              space == 0 ? "" : "space " + std::to_string(space));
+    for (size_t i = 0; i < members.size(); ++i)
+      solution.offsets[members[i]] = part->offsets[i];
+    solution.height += part->height;
+    solution.lowerBound += part->lowerBound;
+    solution.nodes += part->nodes;
+    solution.method += (solution.method.empty() ? "" : ", ") + part->method;
+  }
+  if (Status valid = validatePlan(problem, solution); !valid.ok())
+    return internalError("memory planner: " + valid.message(), valid.location());
+  return solution;
+}
+
+} // namespace lathe::analysis
