@@ -11,6 +11,7 @@
 #include "Choose.h"
 
 #include "lathe/codegen/Packing.h"
+#include "lathe/codegen/Winograd.h"
 
 #include <algorithm>
 
@@ -125,6 +126,56 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   return okStatus();
 }
 
+/// Whether F(2x2, 3x3) applies and saves work: padding odd sizes to whole tiles must not
+/// eat the gain, and its transforms need channels to spread over.
+bool suitsWinograd(const KernelDesc &desc) {
+  auto all = [](const std::vector<int64_t> &values, int64_t is) {
+    return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == is; });
+  };
+  size_t rank = desc.parallel.size();
+  int64_t filters = desc.parallel[rank - 1].constant().value_or(0);
+  if (desc.window.size() != 2 || !all(desc.window, 3) || !all(desc.strides, 1) ||
+      !all(desc.dilations, 1) || desc.groupChannels < 16 || filters < 16)
+    return false;
+  for (const ContractionOperand &o : desc.operands)
+    if (o.dtype != DType::F32)
+      return false;
+  int64_t direct = 9, tiled = winograd::kPoints; // multiplications per channel and filter
+  for (size_t d : {rank - 3, rank - 2})
+    if (auto size = desc.parallel[d].constant()) {
+      direct *= *size;
+      tiled *= (*size + winograd::kOut - 1) / winograd::kOut;
+    } else {
+      direct *= winograd::kOut;
+    }
+  return direct * 4 >= tiled * 5;
+}
+
+void convWinograd(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant> &out) {
+  size_t rank = desc.parallel.size();
+  DimExpr tiles = desc.parallel[0];
+  for (size_t d : {rank - 3, rank - 2})
+    tiles = tiles * DimExpr::ceilDiv(desc.parallel[d], DimExpr(winograd::kOut));
+  // As many tiles as the second-level cache takes share the panels that stream by.
+  constexpr int64_t kCache = 512 << 10;
+  int64_t each = winograd::scratchBytes(1, desc.groupChannels, c.tileN);
+  c.rows = std::clamp<int64_t>(kCache / each / c.tileM * c.tileM, c.tileM, 128);
+  int64_t chunks = 8;
+  if (auto count = tiles.constant(); count && *count > 0) {
+    chunks = (*count + c.rows - 1) / c.rows;
+    c.rows = std::max(c.tileM, (*count + chunks - 1) / chunks);
+  }
+  constexpr int64_t kEnough = 8; // units, so that every worker has some
+  int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
+  int64_t groups = std::min<int64_t>(panels, (kEnough + chunks - 1) / chunks);
+  c.tileK = (panels + groups - 1) / groups;
+  KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(tiles, DimExpr(c.rows)) *
+                                         DimExpr((panels + c.tileK - 1) / c.tileK));
+  spec.scratchBytes = DimExpr(winograd::scratchBytes(c.rows, desc.groupChannels, c.tileN));
+  packWeight(spec, desc.operands[1], "winograd" + std::to_string(c.tileN));
+  addVariant(out, {}, std::move(spec));
+}
+
 Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
@@ -145,6 +196,10 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
   c.rows = onePixel ? 8 * c.tileM : rowsInScratch(depth, c);
   DimExpr chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
+  if (skeleton && suitsWinograd(desc)) {
+    convWinograd(desc, c, out);
+    return okStatus();
+  }
   if (skeleton) {
     c.tileK = panelsOfUnit(depth, filters.constant().value_or(c.tileN), chunks.constant().value_or(8), c);
     KernelSpec spec = specFor(desc, c, chunks * DimExpr::ceilDiv(filters, DimExpr(c.tileN * c.tileK)));

@@ -3,6 +3,8 @@
 
 #include "lathe/codegen/Packing.h"
 
+#include "lathe/codegen/Winograd.h"
+
 #include <charconv>
 #include <cstring>
 #include <string>
@@ -34,8 +36,9 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   };
   bool matrix = starts("panels"), filters = !matrix && starts("filters");
   bool taps = !matrix && !filters && starts("taps");
+  bool points = !matrix && !filters && !taps && starts("winograd");
   size_t rank = dims.size();
-  if ((!matrix && !filters && !taps) || rank < 2)
+  if ((!matrix && !filters && !taps && !points) || rank < 2)
     return internalError("no such packing for a weight of rank " + std::to_string(rank), where);
   if (!taps) {
     auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.panel);
@@ -53,11 +56,16 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
     layout.depth = dims[rank - (transposed ? 1 : 2)];
     layout.columns = dims[rank - (transposed ? 2 : 1)];
   } else {
-    layout.order = filters ? Order::Filters : Order::Taps;
+    layout.order = filters ? Order::Filters : points ? Order::Winograd : Order::Taps;
     layout.columns = dims[0];
     layout.channels = dims[1];
     for (size_t d = 2; d < rank; ++d)
       layout.taps *= dims[d];
+    if (points) {
+      if (rank != 4 || dims[2] != 3 || dims[3] != 3)
+        return internalError("Winograd takes filters of 3 x 3", where);
+      layout.taps = winograd::kPoints;
+    }
     layout.depth = layout.taps * layout.channels;
     if (taps) {
       if (dims[1] != 1)
@@ -70,6 +78,33 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   return layout;
 }
 
+/// One filter of 3 x 3 transformed: G g G^T, in double precision.
+static void transformFilter(const float *g, double (&u)[winograd::kIn][winograd::kIn]) {
+  constexpr double kG[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
+  for (int i = 0; i < 4; ++i)
+    for (int j = 0; j < 4; ++j) {
+      u[i][j] = 0;
+      for (int r = 0; r < 3; ++r)
+        for (int s = 0; s < 3; ++s)
+          u[i][j] += kG[i][r] * double(g[3 * r + s]) * kG[j][s];
+    }
+}
+
+static void packWinograd(const PanelLayout &l, std::span<const std::byte> bytes,
+                         std::span<std::byte> out) {
+  for (int64_t n = 0; n < l.columns; ++n)
+    for (int64_t c = 0; c < l.channels; ++c) {
+      float g[9];
+      std::memcpy(g, bytes.data() + (n * l.channels + c) * sizeof g, sizeof g);
+      double u[winograd::kIn][winograd::kIn];
+      transformFilter(g, u);
+      for (int64_t p = 0; p < winograd::kPoints; ++p) {
+        float v = static_cast<float>(u[p / winograd::kIn][p % winograd::kIn]);
+        std::memcpy(out.data() + l.offset(0, p * l.channels + c, n) * sizeof v, &v, sizeof v);
+      }
+    }
+}
+
 Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
                                 DType dtype, const std::vector<int64_t> &dims) {
   Result<PanelLayout> made = PanelLayout::of(recipe, dims);
@@ -80,13 +115,21 @@ Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::by
   std::string where = "packing " + std::string(recipe);
   if (bitWidth(dtype) % 8 != 0 || size == 0)
     return internalError("elements smaller than a byte are not packed", where);
-  if (static_cast<int64_t>(bytes.size()) != l.batch * l.depth * l.columns * size)
+  using Order = PanelLayout::Order;
+  bool points = l.order == Order::Winograd;
+  if (points && dtype != DType::F32)
+    return internalError("Winograd takes filters in f32", where);
+  int64_t depth = points ? 9 * l.channels : l.depth;
+  if (static_cast<int64_t>(bytes.size()) != l.batch * depth * l.columns * size)
     return internalError("the weight has " + std::to_string(bytes.size()) + " bytes, not those of its sizes",
                          where);
   PackedWeight out;
   out.dims = {l.elements()};
   out.bytes.resize(l.elements() * size);
-  using Order = PanelLayout::Order;
+  if (points) {
+    packWinograd(l, bytes, out.bytes);
+    return out;
+  }
   for (int64_t b = 0; b < l.batch; ++b)
     for (int64_t k = 0; k < l.depth; ++k)
       for (int64_t n = 0; n < l.columns; ++n) {
@@ -100,6 +143,7 @@ Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::by
           break;
         case Order::Filters:
         case Order::Taps:
+        case Order::Winograd:
           from = (n * l.channels + k % l.channels) * l.taps + k / l.channels;
           break;
         }

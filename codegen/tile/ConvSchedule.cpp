@@ -79,9 +79,15 @@ struct WindowCopy {
         }
       };
       auto wholeLine = [&] {
+        // Lanes run along the pixels where a pixel has one channel only.
+        bool single = channels == DimExpr(1);
         idx[1 + inner] = Index(first);
+        idx[spatial + 1] = Index(ix.cst(0));
         e.overRow(line, [&](const Index &c) {
-          idx[spatial + 1] = c;
+          if (single)
+            idx[1 + inner] = ix.add(Index(first), c);
+          else
+            idx[spatial + 1] = c;
           put(x, idx, c, base);
         });
       };
@@ -131,6 +137,8 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     return schedulePointwise(e, config);
   if (layout->order == PanelLayout::Order::Taps)
     return scheduleDepthwise(e, config);
+  if (layout->order == PanelLayout::Order::Winograd)
+    return scheduleWinograd(e, config);
   if (op.getGroup() != 1 || layout->panel != config.tileN)
     return schedulePointwise(e, config);
 

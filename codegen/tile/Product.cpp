@@ -315,10 +315,12 @@ TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column
   Panel panel{p.columnBuffer, p.columnElement, {}, {}, vectors, active};
   if (p.columnBuffer && p.packed) {
     const PanelLayout &l = *p.packed;
-    Value first = ix.add(p.columnOffset(batch), ix.mul(index, l.depth * l.panel));
+    Value first = p.panelOffset ? p.panelOffset(batch, index)
+                                : ix.add(p.columnOffset(batch), ix.mul(index, l.depth * l.panel));
+    int64_t width = vectors * W == l.panel ? l.panel : l.lastWidth();
     panel.base = first;
-    panel.stride = Index(ix.cst(vectors * W == l.panel ? l.panel : l.lastWidth()));
-    panel.next = ix.add(first, l.depth * l.panel);
+    panel.stride = Index(ix.cst(width));
+    panel.next = ix.add(first, ix.mul(depth, width));
   } else if (p.columnBuffer) {
     panel.base = ix.add(p.columnOffset(batch), column);
     panel.stride = Index(ix.dim(p.columns));
@@ -398,6 +400,10 @@ void Product::emitChunk(Value batch, Value firstRow, Value count, Value panels) 
   TileEmitter t(*this);
   e.loop(e.ix.cst(0), panels, e.ix.cst(1),
          [&](Value index) { t.panel(batch, firstRow, count, index); });
+}
+
+void Product::emitPanel(Value batch, Value firstRow, Value count, Value panel) {
+  TileEmitter(*this).panel(batch, firstRow, count, panel);
 }
 
 void transposeSquare(Evaluator &e, MutableArrayRef<Value> rows) {

@@ -58,6 +58,8 @@ struct Product {
   mlir::Type columnElement;
   std::optional<PanelLayout> packed; ///< else rows of `columns` elements
   std::function<mlir::Value(mlir::Value batch)> columnOffset; ///< of the batch's first element
+  /// ... whose panels begin where the layout says, or elsewhere: element offset.
+  std::function<mlir::Value(mlir::Value batch, mlir::Value panel)> panelOffset;
   /// ... or computed: value at (k, column), lanes along k.
   std::function<mlir::Value(mlir::Value batch, const Index &k, mlir::Value column)> columnAt;
   /// ... or a whole panel at once: [depth][n] elements into scratch from `at` on.
@@ -76,6 +78,7 @@ struct Product {
   mlir::Value depthEnd;        ///< the depth, where it depends on the chunk
   bool padded = false;         ///< there is room for whole panels of results
   void emitChunk(mlir::Value batch, mlir::Value firstRow, mlir::Value count, mlir::Value panels);
+  void emitPanel(mlir::Value batch, mlir::Value firstRow, mlir::Value count, mlir::Value panel);
 };
 
 /// The square of W vectors of W lanes, transposed by shuffles.

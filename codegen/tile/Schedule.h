@@ -25,6 +25,7 @@ void scheduleScan(Evaluator &, const KernelConfig &);
 void scheduleScatter(Evaluator &, const KernelConfig &);
 void scheduleGemm(Evaluator &, const KernelConfig &);
 void scheduleConv(Evaluator &, const KernelConfig &);
+void scheduleWinograd(Evaluator &, const KernelConfig &);
 void scheduleDepthwise(Evaluator &, const KernelConfig &);
 void scheduleAttention(Evaluator &, const KernelConfig &);
 

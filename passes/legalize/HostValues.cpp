@@ -258,19 +258,22 @@ LogicalResult gather(Node &n, const HostValue &x, const HostValue &indices) {
   return n.setHost(0, std::move(result));
 }
 
+/// One axis; the others stay whole.
 LogicalResult slice(Node &n, const HostValue &x) {
-  if (x.shape.size() != 1)
-    return failure();
   auto argument = [&](unsigned i, StringRef attr) {
     return n.has(i) ? n.ints(i) : n.intsAttr(attr);
   };
   std::optional<Ints> starts = argument(1, "starts"), ends = argument(2, "ends"),
                       axes = argument(3, "axes"), steps = argument(4, "steps");
   if (!starts || !ends || starts->size() != 1 || ends->size() != 1 || (n.has(3) && !axes) ||
-      (n.has(4) && !steps) || (axes && *axes != Ints{0} && *axes != Ints{-1}))
+      (n.has(4) && !steps) || (axes && axes->size() != 1))
     return failure();
-  int64_t size = x.shape[0], step = steps && !steps->empty() ? (*steps)[0] : 1, from = (*starts)[0],
-          to = (*ends)[0];
+  int64_t rank = x.shape.size(), axis = axes ? (*axes)[0] : 0;
+  axis = axis < 0 ? axis + rank : axis;
+  if (axis < 0 || axis >= rank)
+    return failure();
+  int64_t size = x.shape[axis], step = steps && !steps->empty() ? (*steps)[0] : 1,
+          from = (*starts)[0], to = (*ends)[0];
   if (step == 0)
     return failure();
   auto normal = [&](int64_t v, int64_t low, int64_t high) {
@@ -278,10 +281,40 @@ LogicalResult slice(Node &n, const HostValue &x) {
   };
   from = step > 0 ? normal(from, 0, size) : normal(from, -1, size - 1);
   to = step > 0 ? normal(to, 0, size) : normal(to, -1, size - 1);
-  HostValue result{x.element, {}, {}};
+  int64_t outer = count(ArrayRef(x.shape).take_front(axis)),
+          inner = count(ArrayRef(x.shape).drop_front(axis + 1));
+  HostValue result{x.element, x.shape, {}};
+  result.shape[axis] = 0;
   for (int64_t i = from; step > 0 ? i < to : i > to; i += step)
-    result.values.push_back(x.values[i]);
-  result.shape = {int64_t(result.values.size())};
+    ++result.shape[axis];
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t i = 0; i < result.shape[axis]; ++i) {
+      auto row = x.values.begin() + (o * size + from + i * step) * inner;
+      result.values.insert(result.values.end(), row, row + inner);
+    }
+  return n.setHost(0, std::move(result));
+}
+
+LogicalResult transpose(Node &n, const HostValue &x) {
+  int64_t rank = x.shape.size();
+  Ints perm(rank);
+  for (int64_t d = 0; d < rank; ++d)
+    perm[d] = rank - 1 - d;
+  perm = n.intsAttr("perm").value_or(perm);
+  Ints sorted = perm;
+  llvm::sort(sorted);
+  for (int64_t d = 0; d < rank; ++d)
+    if (int64_t(sorted.size()) != rank || sorted[d] != d)
+      return failure();
+  HostValue result{x.element, {}, {}};
+  for (int64_t p : perm)
+    result.shape.push_back(x.shape[p]);
+  for (int64_t i = 0, total = x.values.size(); i < total; ++i) {
+    int64_t rest = i, at = 0;
+    for (int64_t d = rank; d-- > 0; rest /= result.shape[d])
+      at += rest % result.shape[d] * count(ArrayRef(x.shape).drop_front(perm[d] + 1));
+    result.values.push_back(x.values[at]);
+  }
   return n.setHost(0, std::move(result));
 }
 
@@ -419,7 +452,7 @@ LogicalResult evaluateOnHost(Node &n) {
                  .Cases({"Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Identity",
                          "Cast", "Split"},
                         Move)
-                 .Cases({"Flatten", "Expand", "Where", "Range", "ReduceProd", "ReduceSum",
+                 .Cases({"Flatten", "Transpose", "Expand", "Where", "Range", "ReduceProd", "ReduceSum",
                          "ReduceMax", "ReduceMin"},
                         Move)
                  .Default(Other);
@@ -451,6 +484,8 @@ LogicalResult evaluateOnHost(Node &n) {
     return in.size() == 2 ? gather(n, in[0], in[1]) : failure();
   if (n.type == "Slice")
     return slice(n, in[0]);
+  if (n.type == "Transpose")
+    return transpose(n, in[0]);
   if (n.type == "Concat")
     return concat(n, in);
   if (n.type == "Squeeze" || n.type == "Unsqueeze")

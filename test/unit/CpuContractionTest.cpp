@@ -10,6 +10,7 @@
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/Packing.h"
+#include "lathe/codegen/Winograd.h"
 #include "lathe/support/Half.h"
 
 #include "gtest/gtest.h"
@@ -282,6 +283,23 @@ TEST_P(CpuConv, WithBiasAndRelu) {
       ASSERT_EQ(kernel.error, "");
       expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
     }
+  if (c.k != 3 || c.stride != 1 || c.group != 1 || !c.channelsLast)
+    return;
+  for (const Machine &machine : machines())
+    for (const char *grid : {"1", "3"}) {
+      int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
+      std::string recipe = "winograd" + s(panel);
+      std::string config = "conv.v" + s(machine.lanes) + ".r" + s(tiles) + ".m" + s(machine.rows) +
+                           ".n" + s(panel) + ".k1";
+      CpuKernel kernel(text, config, machine.target, grid, [&](KernelSpec &spec) {
+        spec.buffers[1].packing = recipe;
+        spec.scratchBytes = DimExpr(winograd::scratchBytes(tiles, c.c, panel));
+      });
+      ASSERT_EQ(kernel.error, "");
+      auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, 3, 3}), bytesOf(bias)});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " by Winograd");
+    }
 }
 INSTANTIATE_TEST_SUITE_P(
     Sizes, CpuConv,
@@ -290,7 +308,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Conv{1, 9, 20, 40, 40, 3, 1, 1, 40, true}, Conv{2, 11, 13, 24, 24, 5, 2, 2, 24, true},
                     Conv{1, 6, 6, 8, 12, 3, 1, 1, 2, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
                     Conv{1, 5, 5, 64, 16, 1, 2, 0, 1, true}, Conv{1, 3, 2, 8, 8, 3, 1, 1, 1, true},
-                    Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false}));
+                    Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false},
+                    Conv{1, 20, 40, 1, 24, 9, 2, 1, 1, true}, Conv{3, 14, 13, 19, 70, 3, 1, 1, 1, true},
+                    Conv{1, 12, 12, 32, 64, 3, 1, 0, 1, true}, Conv{1, 1, 33, 16, 20, 3, 1, 1, 1, true}));
 
 TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
   // 3x2 windows, strides 1 and 2, dilations 2 and 3, pads 2 1 | 0 3, dense and depthwise.

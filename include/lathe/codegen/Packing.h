@@ -7,10 +7,11 @@
 //   panels<NR>    [batch.., K, N]    -> [batch][panel][K][NR]
 //   panels<NR>t   [batch.., N, K]    -> the same
 //   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
+//   winograd<NR>  [N, C, 3, 3]       -> [panel][point][C][NR], f32, transformed (Winograd.h)
 //   taps          [N, 1, taps..]     -> [tap][N]
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
-// fills is zero. Elements keep their type.
+// fills is zero. Elements keep their type, and all but `winograd` their values.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_PACKING_H
@@ -27,12 +28,13 @@
 
 namespace lathe {
 
-/// Where an element of a packed weight lies. `depth` counts k, or tap * C + c.
+/// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
+/// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd };
   Order order = Order::Matrix;
   int64_t batch = 1, depth = 0, columns = 0;
-  int64_t taps = 1, channels = 0; ///< Filters: depth = taps * channels
+  int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR
 
   int64_t lanes() const { return panel / 2; }
