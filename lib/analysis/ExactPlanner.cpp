@@ -13,16 +13,6 @@ namespace {
 
 constexpr int64_t kMaxCells = 20'000'000; ///< of a problem that is searched
 
-/// Heights that end in less than `units`, rounded up, are impossible: the least one that is
-/// left. Tops are the sizes of items above multiples of the alignment.
-int64_t boundOf(const std::vector<Item> &items, const PackProblem &pack, int64_t units) {
-  int64_t least = pack.alignment;
-  for (const Item &item : items)
-    if (item.size > 0)
-      least = std::min(least, (item.size - 1) % pack.alignment + 1);
-  return units * pack.unit - pack.alignment + least;
-}
-
 } // namespace
 
 bool improveExactly(const Problem &problem, const std::vector<Item> &items,
@@ -33,24 +23,18 @@ bool improveExactly(const Problem &problem, const std::vector<Item> &items,
     return false;
   FitSearch search(*pack, options);
   auto unitsUp = [&](int64_t bytes) { return (bytes + pack->unit - 1) / pack->unit; };
-  auto alignUp = [&](int64_t bytes) {
-    return (bytes + pack->alignment - 1) / pack->alignment * pack->alignment;
-  };
-  // Heights in units are of items whose sizes are rounded up to the alignment.
-  int64_t known = unitsUp(alignUp(plan.lowerBound)); ///< no plan of the pack is below
-  int64_t best = unitsUp(alignUp(plan.height));
+  int64_t known = unitsUp(plan.lowerBound); ///< no plan of the pack is below
+  int64_t best = unitsUp(plan.height);
   auto attempt = [&](int64_t target, int64_t nodes) {
     Outcome outcome = search.run(static_cast<int32_t>(target), nodes);
     plan.nodes = search.nodesUsed();
     if (outcome == Outcome::Found) {
-      int64_t units = 0;
       plan.height = 0;
       for (size_t i = 0; i < items.size(); ++i) {
         plan.offsets[i] = search.offsets()[i] * pack->unit;
         plan.height = std::max(plan.height, plan.offsets[i] + items[i].size);
-        units = std::max<int64_t>(units, search.offsets()[i] + pack->items[i].height);
       }
-      best = std::max(units, known);
+      best = unitsUp(plan.height);
     } else if (outcome == Outcome::None) {
       known = std::max(known, target + 1);
     }
@@ -58,7 +42,7 @@ bool improveExactly(const Problem &problem, const std::vector<Item> &items,
   };
 
   if (options.firstFit) {
-    int64_t target = std::min(best - 1, alignUp(problem.capacity) / pack->unit);
+    int64_t target = std::min(best - 1, problem.capacity / pack->unit);
     if (plan.height > problem.capacity && known <= target)
       attempt(target, options.nodes);
   } else {
@@ -81,7 +65,7 @@ bool improveExactly(const Problem &problem, const std::vector<Item> &items,
   }
   if (pack->complete)
     plan.lowerBound = std::max(plan.lowerBound,
-                               std::min(boundOf(items, *pack, known), plan.height));
+                               std::min(known * pack->unit, plan.height));
   return true;
 }
 

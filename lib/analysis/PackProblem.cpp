@@ -16,10 +16,6 @@ namespace {
 
 constexpr int64_t kMaxUnits = int64_t(1) << 29;
 
-int64_t roundUp(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 class Builder {
 public:
   Builder(const Problem &problem, const std::vector<Item> &items, bool reduce, int64_t maxCells)
@@ -42,13 +38,10 @@ public:
   }
 
 private:
-  int64_t topOf(const Buffer &b) const { return roundUp(b.aliasOffset + b.size, pack.alignment); }
+  static int64_t topOf(const Buffer &b) { return b.aliasOffset + b.size; }
 
   bool chooseUnit() {
     int64_t common = 0, unit = 0, total = 0;
-    for (const Item &item : items)
-      common = std::gcd(common, item.alignment);
-    pack.alignment = std::max<int64_t>(common, 1);
     for (size_t i = 0; i < problem.buffers.size(); ++i)
       if (occupiesMemory(problem, static_cast<int>(i))) {
         unit = std::gcd(unit, topOf(problem.buffers[i]));
@@ -56,6 +49,7 @@ private:
         pack.complete &= problem.buffers[i].aliasOffset == 0;
       }
     for (const Item &item : items) {
+      common = std::gcd(common, item.alignment);
       if (unit % item.alignment != 0)
         unit = std::gcd(unit, item.alignment);
       total += item.alignment;
@@ -65,6 +59,7 @@ private:
       }
     }
     pack.unit = std::max<int64_t>(unit, 1);
+    pack.alignment = static_cast<int32_t>(std::max<int64_t>(common / pack.unit, 1));
     if (total / pack.unit >= kMaxUnits)
       return false;
     for (size_t i = 0; i < items.size(); ++i) {

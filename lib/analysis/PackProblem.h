@@ -31,7 +31,7 @@ struct PackProblem {
   std::vector<PackItem> items; ///< as makeItems numbers them
   int sections = 0;
   int64_t unit = 1;      ///< bytes
-  int64_t alignment = 1; ///< bytes; every offset is a multiple, heights are rounded up to it
+  int32_t alignment = 1; ///< units; every offset is a multiple
   /// No plan of the problem is missing here. False for members of alias groups that
   /// start above their group: they are extended down to it.
   bool complete = true;

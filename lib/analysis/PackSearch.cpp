@@ -41,7 +41,6 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
       cellSection.push_back(cell.section);
       cellHeight.push_back(cell.height);
       cellSlot.push_back(count[cell.section]++);
-      load[cell.section] += cell.height;
     }
     if (!item.cells.empty())
       for (int s = item.cells.front().section + 1; s <= item.cells.back().section; ++s)
@@ -55,12 +54,19 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
   slotCell.resize(cellSection.size());
   slotMinimum.resize(cellSection.size());
   slotHeight.resize(cellSection.size());
+  slotPadding.resize(cellSection.size());
+  mostPadding.assign(numSections, 0);
   for (int i = 0; i < numItems; ++i)
     for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c) {
       int slot = slotBegin[cellSection[c]] + cellSlot[c];
       slotItem[slot] = i;
       slotCell[slot] = c;
-      slotHeight[slot] = cellHeight[c];
+      int32_t padding = (problem.alignment - cellHeight[c] % problem.alignment) % problem.alignment;
+      slotHeight[slot] = cellHeight[c] + padding;
+      slotPadding[slot] = padding;
+      mostPadding[cellSection[c]] = std::max(mostPadding[cellSection[c]], padding);
+      load[cellSection[c]] += slotHeight[slot];
+      padded |= padding > 0;
     }
 
   neighbours.resize(numItems);
@@ -79,7 +85,7 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
         }
         Neighbour &n = list[indexOf[other]];
         n.own = std::max(n.own, cellHeight[c]);
-        n.theirs = std::max(n.theirs, slotHeight[k]);
+        n.theirs = std::max(n.theirs, cellHeight[slotCell[k]]);
       }
     for (const Neighbour &n : list) {
       indexOf[n.item] = -1;
@@ -108,7 +114,7 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
   }
   support = offset = minimum;
   for (int s = 0; s < numSections; ++s) {
-    hopeless |= load[s] > capacity;
+    hopeless |= load[s] > capacity + mostPadding[s];
     touch(s);
   }
   hopeless |= !settle();
@@ -190,7 +196,8 @@ void PackSearch::place(int item) {
     std::swap(slotCell[from], slotCell[to]);
     std::swap(slotMinimum[from], slotMinimum[to]);
     std::swap(slotHeight[from], slotHeight[to]);
-    load[s] -= cellHeight[c];
+    std::swap(slotPadding[from], slotPadding[to]);
+    load[s] -= slotHeight[to];
     touch(s);
   }
   for (int s = cellSection[cellBegin[item]] + 1; s <= cellSection[cellBegin[item + 1] - 1]; ++s)
@@ -233,7 +240,7 @@ void PackSearch::undo(size_t to) {
       total.b += key.b;
       for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c) {
         ++count[cellSection[c]];
-        load[cellSection[c]] += cellHeight[c];
+        load[cellSection[c]] += slotHeight[slotBegin[cellSection[c]] + cellSlot[c]];
       }
       for (int s = cellSection[cellBegin[i]] + 1; s <= cellSection[cellBegin[i + 1] - 1]; ++s)
         ++crossing[s];
@@ -249,7 +256,8 @@ void PackSearch::undo(size_t to) {
 }
 
 /// How high the unplaced of a section reach at least: stacked by rising minimum.
-int32_t PackSearch::stackTop(int section, int32_t lowestMinimum, int32_t highestMinimum) const {
+int32_t PackSearch::stackTop(int section, int32_t lowestMinimum, int32_t highestMinimum,
+                             int32_t limit) const {
   const int32_t *at = &slotMinimum[slotBegin[section]], *height = &slotHeight[slotBegin[section]];
   int n = count[section];
   int32_t all = static_cast<int32_t>(load[section]);
@@ -257,7 +265,7 @@ int32_t PackSearch::stackTop(int section, int32_t lowestMinimum, int32_t highest
     return lowestMinimum + all;
   // `gaps`: bytes that must stay empty; `seen`: minimums up to here are stacked.
   int32_t gaps = lowestMinimum, seen = lowestMinimum;
-  while (gaps + all <= capacity && seen < highestMinimum) {
+  while (gaps + all <= limit && seen < highestMinimum) {
     int32_t sum = 0, next = kNone;
     for (int k = 0; k < n; ++k) { // without branches, so that it becomes vector code
       int32_t stacked = at[k] <= seen ? -1 : 0;
@@ -291,7 +299,10 @@ bool PackSearch::settle() {
     int equal = 0;
     for (int k = 0; k < n; ++k)
       equal += at[k] == low;
-    int32_t left = capacity - stackTop(s, low, high);
+    int32_t limit = capacity;
+    if (padded)
+      limit += *std::max_element(&slotPadding[slotBegin[s]], &slotPadding[slotBegin[s]] + n);
+    int32_t left = limit - stackTop(s, low, high, limit);
     if (left < 0) {
       failed = s;
       continue;
@@ -331,7 +342,7 @@ bool PackSearch::leaveEmpty(int section) {
     }
     next = std::min(next, rise[i]);
   }
-  if (next - at > slack[section])
+  if (next - at > room(section))
     return false;
   std::vector<int> raised;
   for (int k = begin; k < end; ++k)
@@ -393,7 +404,7 @@ int PackSearch::chooseSection(int low, int high) const {
   for (int s = low; s < high; ++s) {
     if (count[s] == 0)
       continue;
-    int64_t empty = slack[s] > 0;
+    int64_t empty = room(s) > 0;
     Rank rank;
     switch (order.section) {
     case SearchOrder::Section::Branches:
@@ -497,7 +508,7 @@ bool PackSearch::tryNext() {
   }
   if (frame.next == frame.last) {
     ++frame.next;
-    if (!frame.closed && slack[frame.section] > 0) {
+    if (!frame.closed && room(frame.section) > 0) {
       if (leaveEmpty(frame.section) &&
           !(rules.dominance && isDominated(frame.low, frame.high)))
         return true;

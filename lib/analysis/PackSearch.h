@@ -69,8 +69,12 @@ private:
   void place(int item);
   void undo(size_t mark);
   bool settle();
-  int32_t stackTop(int section, int32_t lowest, int32_t highest) const;
+  int32_t stackTop(int section, int32_t lowest, int32_t highest, int32_t limit) const;
   void touch(int section);
+  /// What may stay empty above the floor. More than the slack, which some gaps have left.
+  int64_t room(int section) const {
+    return capacity + mostPadding[section] - floor[section] - load[section];
+  }
   bool leaveEmpty(int section);
   bool isDominated(int low, int high) const;
   int chooseSection(int low, int high) const;
@@ -96,7 +100,11 @@ private:
 
   // Unplaced items of a section stand in the first `count` of its slots.
   std::vector<int> slotBegin, slotItem, slotCell, count;
-  std::vector<int32_t> slotMinimum, slotHeight;
+  // Heights of stacked items are rounded up to the common alignment, but for the one on
+  // top: its padding may be above the capacity.
+  std::vector<int32_t> slotMinimum, slotHeight, slotPadding;
+  std::vector<int32_t> mostPadding; ///< of a section
+  bool padded = false;
 
   std::vector<int32_t> minimum; ///< no unplaced item can stand lower
   std::vector<int32_t> support; ///< where the placed ones alone would let it stand

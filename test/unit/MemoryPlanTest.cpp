@@ -5,25 +5,17 @@
 // faults for the validator, and symbolic plans evaluated at random sizes.
 //
 //===----------------------------------------------------------------------===//
-#include "lathe/analysis/MemoryPlan.h"
+#include "RandomProblems.h"
+
 #include "lathe/analysis/PlanValidator.h"
 
 #include <gtest/gtest.h>
-#include <random>
 
 using namespace lathe;
 using namespace lathe::analysis;
+using namespace lathe::test;
 
 namespace {
-
-Buffer buffer(int64_t size, int64_t begin, int64_t end, int64_t alignment = 1) {
-  Buffer b;
-  b.size = size;
-  b.alignment = alignment;
-  b.begin = begin;
-  b.end = end;
-  return b;
-}
 
 TEST(MemoryPlan, ReusesMemoryOfTheDead) {
   Problem p;
@@ -87,81 +79,6 @@ TEST(MemoryPlan, MalformedProblemsAreErrors) {
   q.capacity = 15;
   EXPECT_EQ(code(q), ErrorCode::Unsupported);
 }
-
-/// Conflicts by definition, in quadratic time.
-bool conflicts(const Problem &p, int a, int b) {
-  const Buffer &x = p.buffers[a], &y = p.buffers[b];
-  if (x.space != y.space || (x.aliasGroup >= 0 && x.aliasGroup == y.aliasGroup))
-    return false;
-  if (p.conflicts) {
-    for (auto [i, j] : *p.conflicts)
-      if ((i == a && j == b) || (i == b && j == a))
-        return true;
-    return false;
-  }
-  auto alive = [](const Buffer &c, int64_t step) {
-    for (Interval gap : c.gaps)
-      if (gap.begin <= step && step < gap.end)
-        return false;
-    return c.begin <= step && step < c.end;
-  };
-  for (int64_t step = x.begin; step < x.end; ++step)
-    if (alive(x, step) && alive(y, step))
-      return true;
-  return false;
-}
-
-bool naivelyValid(const Problem &p, const Solution &s) {
-  for (size_t i = 0; i < p.buffers.size(); ++i) {
-    if (s.offsets[i] < 0 || s.offsets[i] % p.buffers[i].alignment)
-      return false;
-    for (size_t j = 0; j < i; ++j)
-      if (conflicts(p, i, j) && p.buffers[i].size && p.buffers[j].size &&
-          s.offsets[i] < s.offsets[j] + p.buffers[j].size &&
-          s.offsets[j] < s.offsets[i] + p.buffers[i].size)
-        return false;
-  }
-  return true;
-}
-
-class Random {
-public:
-  explicit Random(unsigned seed) : rng(seed) {}
-  int64_t below(int64_t n) { return static_cast<int64_t>(rng() % n); }
-
-  Problem problem() {
-    Problem p;
-    int n = static_cast<int>(below(14));
-    for (int i = 0; i < n; ++i) {
-      int64_t begin = below(12);
-      p.buffers.push_back(buffer(below(8) == 0 ? 0 : 1 + below(100), begin, begin + below(8),
-                                 int64_t(1) << below(5)));
-      Buffer &b = p.buffers.back();
-      if (below(4) == 0) {
-        b.aliasGroup = static_cast<int>(below(3));
-        b.space = b.aliasGroup == 2 ? 1 : 0;
-        b.aliasOffset = below(2) == 0 ? b.alignment * below(4) : 0;
-      } else if (below(6) == 0) {
-        b.space = static_cast<int>(below(3));
-      }
-      if (b.end > b.begin && below(5) == 0) {
-        int64_t from = begin + below(b.end - begin);
-        b.gaps.push_back({from, from + below(b.end - from + 1)});
-      }
-    }
-    if (n > 0 && below(5) == 0 && p.buffers[0].aliasGroup < 0)
-      p.buffers[0].offset = p.buffers[0].alignment * below(10);
-    if (n > 1 && below(3) == 0) {
-      p.conflicts.emplace();
-      for (int k = 0; k < 2 * n; ++k)
-        p.conflicts->emplace_back(below(n), below(n));
-    }
-    return p;
-  }
-
-private:
-  std::mt19937 rng;
-};
 
 TEST(MemoryPlan, RandomProblems) {
   Random random(1);

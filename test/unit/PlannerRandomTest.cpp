@@ -1,0 +1,103 @@
+//===- PlannerRandomTest.cpp - the planner on random problems --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Plans of seeded random problems: valid by definition, the same on a second run,
+// never below the least height of any plan, equal to it where that is claimed.
+// LATHE_RANDOM_PROBLEMS sets how many there are.
+//
+//===----------------------------------------------------------------------===//
+#include "RandomProblems.h"
+
+#include "lathe/analysis/PlanValidator.h"
+
+#include <cstdlib>
+#include <gtest/gtest.h>
+
+using namespace lathe;
+using namespace lathe::analysis;
+using namespace lathe::test;
+
+namespace {
+
+int64_t problemCount() {
+  const char *text = std::getenv("LATHE_RANDOM_PROBLEMS");
+  return text ? std::atoll(text) : 20'000;
+}
+
+PlanOptions small() {
+  PlanOptions options;
+  options.work = 2000;
+  options.nodes = 3000;
+  return options;
+}
+
+TEST(PlannerRandom, LeastHeights) {
+  Random random(11);
+  int64_t count = problemCount(), proved = 0, least = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Problem p = random.problem(8, false);
+    Result<Solution> s = planMemory(p, small());
+    ASSERT_TRUE(s.ok()) << i << ": " << s.status().str();
+    ASSERT_TRUE(naivelyValid(p, *s)) << i;
+    int64_t height = LeastHeight(p).run(s->height);
+    ASSERT_LE(s->lowerBound, height) << i;
+    proved += s->optimal();
+    least += s->height == height;
+    Result<Solution> again = planMemory(p, small());
+    ASSERT_EQ(again->offsets, s->offsets) << i;
+  }
+  RecordProperty("proved", std::to_string(proved));
+  RecordProperty("least", std::to_string(least));
+  EXPECT_GE(least, count * 999 / 1000);
+  EXPECT_GE(proved, count * 97 / 100);
+}
+
+TEST(PlannerRandom, LargerOnes) {
+  Random random(12);
+  int64_t count = problemCount() / 20, proved = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Problem p = random.problem(60, i % 2 == 0);
+    PlanOptions options = small();
+    Result<Solution> s = planMemory(p, options);
+    ASSERT_TRUE(s.ok()) << i << ": " << s.status().str();
+    ASSERT_TRUE(naivelyValid(p, *s)) << i;
+    ASSERT_GE(s->height, s->lowerBound);
+    proved += s->optimal();
+    if (i % 16 == 0) {
+      options.threads = 2;
+      Result<Solution> threaded = planMemory(p, options);
+      ASSERT_EQ(threaded->offsets, s->offsets) << i;
+      ASSERT_EQ(threaded->nodes, s->nodes) << i;
+    }
+  }
+  RecordProperty("proved", std::to_string(proved));
+  EXPECT_GE(proved, count / 3); // others have slices, or end their nodes
+}
+
+/// Each rule cuts nothing that decides: proved heights agree.
+TEST(PlannerRandom, RulesDoNotChangeTheOptimum) {
+  using Rule = bool SearchRules::*;
+  const Rule rules[] = {&SearchRules::sections,   &SearchRules::decomposition,
+                        &SearchRules::propagation, &SearchRules::stackBound,
+                        &SearchRules::dominance,  &SearchRules::hatless,
+                        &SearchRules::symmetry,   &SearchRules::memo,
+                        &SearchRules::restarts,   &SearchRules::learning};
+  Random random(13);
+  int64_t count = problemCount() / 20, compared = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Problem p = random.problem(16);
+    Result<Solution> s = planMemory(p, small());
+    ASSERT_TRUE(s.ok());
+    PlanOptions options = small();
+    options.rules.*rules[i % std::size(rules)] = false;
+    Result<Solution> without = planMemory(p, options);
+    ASSERT_TRUE(without.ok());
+    ASSERT_TRUE(naivelyValid(p, *without)) << i;
+    ASSERT_LE(without->lowerBound, s->height) << i;
+    ASSERT_LE(s->lowerBound, without->height) << i;
+    compared += s->optimal() && without->optimal() && s->nodes > 0;
+  }
+  EXPECT_GT(compared, count / 20);
+}
+
+} // namespace
