@@ -216,8 +216,9 @@ LogicalResult TileLowering::run() {
     source.replaceAllUsesWith(entry.addArgument(type, fn.getLoc()));
   entry.eraseArguments(0, old);
   fn.setFunctionType(b.getFunctionType(order, {}));
+  auto shared = fn->getAttrOfType<DenseI64ArrayAttr>("tile.may_alias");
   for (unsigned i : memrefs)
-    if (!fn->hasAttr("tile.may_alias"))
+    if (!shared || !llvm::is_contained(shared.asArrayRef(), int64_t(i)))
       fn.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
   fn->setAttr("lathe.buffers", b.getI64IntegerAttr(memrefs.size()));
   fn.setName((fn.getName() + ".body").str());

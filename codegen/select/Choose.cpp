@@ -20,10 +20,23 @@ Result<std::vector<KernelVariant>> chooseVariants(const KernelDesc &desc, const 
 
 namespace select {
 
+/// Whether a kernel of this configuration computes each element of its result once, by the
+/// thread that stores it, and reads what lies there before that. Reductions and products of
+/// several threads are left out: one may store while another still reads.
+static bool readsBeforeWriting(const KernelConfig &config) {
+  if (config.family == "pointwise")
+    return true;
+  return config.threads == 1 &&
+         (config.family == "row" || config.family == "gemm" || config.family == "conv");
+}
+
 KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const DimExpr &grid) {
   KernelSpec spec;
   spec.config = config.str();
   spec.buffers = desc.buffers;
+  if (!readsBeforeWriting(config))
+    for (BufferArg &buffer : spec.buffers)
+      buffer.aliases = -1;
   spec.numInputs = desc.numInputs;
   spec.numOutputs = desc.numOutputs;
   for (const auto &[symbol, range] : desc.symbols)

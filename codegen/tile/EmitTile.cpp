@@ -91,8 +91,12 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   auto fn = func::FuncOp::create(b, loc, spec.launches[0].function, b.getFunctionType(args, {}));
   fn->setAttr("tile.kernel", tile::LaunchAttr::get(context, config.threads, kernel.target->name));
   fn->setAttr("tile.step", b.getI64IntegerAttr(kernel.stepId));
-  if (llvm::any_of(spec.buffers, [](const BufferArg &arg) { return arg.aliases >= 0; }))
-    fn->setAttr("tile.may_alias", b.getUnitAttr());
+  SmallVector<int64_t> shared; // arguments whose memory may be another's too
+  for (size_t i = 0; i < spec.buffers.size(); ++i)
+    if (spec.buffers[i].aliases >= 0)
+      shared.append({static_cast<int64_t>(i), spec.buffers[i].aliases});
+  if (!shared.empty())
+    fn->setAttr("tile.may_alias", b.getDenseI64ArrayAttr(shared));
   b.setInsertionPointToStart(fn.addEntryBlock());
   func::ReturnOp::create(b, loc);
   b.setInsertionPoint(fn.front().getTerminator());

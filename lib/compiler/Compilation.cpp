@@ -3,6 +3,7 @@
 #include "lathe/compiler/Compilation.h"
 
 #include "Diagnostics.h"
+#include "DumpMemory.h"
 #include "Remarks.h"
 
 #include "lathe/codegen/Target.h"
@@ -331,6 +332,20 @@ Status Compilation::dump() {
     fs::path place = folder / "kernels" / (target ? target.str() : "");
     std::error_code error;
     fs::create_directories(place, error);
+  if (phase() == Phase::Plan) {
+    std::error_code error;
+    fs::create_directories(folder / "memory", error);
+    (*top)->walk([&](exec::ProgramOp program) {
+      auto target = program->getParentOfType<ModuleOp>()->getAttrOfType<StringAttr>(kTargetAttr);
+      std::string name = target ? target.str() + "." : "";
+      Result<std::string> csv = memoryProblem(program, name.rfind("sm_", 0) == 0 ? 256 : 64);
+      fs::path file = folder / "memory" / (name + program.getSymName().str() + ".csv");
+      if (status.ok())
+        status = csv ? writeFileAtomically(file.string(), *csv) : csv.status();
+    });
+  }
+  if (phase() != Phase::Codegen)
+    return status;
     for (auto [i, variant] : llvm::enumerate(kernel.getVariants().getAsRange<DictionaryAttr>())) {
       auto source = variant.getAs<StringAttr>("source");
       if (!source || !status.ok())

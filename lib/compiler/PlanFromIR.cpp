@@ -123,6 +123,8 @@ private:
     symbol.origin = static_cast<engine::SymbolOrigin>(op.getOrigin());
     symbol.index = int64_t(op.getIndex());
     symbol.axis = int64_t(op.getAxis());
+    if (auto value = op.getValue())
+      symbol.value = value->expr();
     sizes[symbol.name] = plan.symbols.size();
     plan.symbols.push_back(std::move(symbol));
     return okStatus();
@@ -291,7 +293,13 @@ private:
       if (i == 0) {
         for (int32_t b = 0; b < kernel.numBuffers; ++b)
           kernel.writes.push_back(b >= spec->numInputs);
+        kernel.aliases.assign(kernel.numBuffers, -1);
+        for (int32_t b = spec->numInputs; b < spec->numInputs + spec->numOutputs; ++b)
+          kernel.aliases[b] = spec->buffers[b].aliases;
       }
+      for (int32_t b = spec->numInputs; b < spec->numInputs + spec->numOutputs; ++b)
+        if (kernel.aliases[b] != spec->buffers[b].aliases)
+          kernel.aliases[b] = -1;
       kernel.variants.push_back(std::move(made));
     }
     plan.kernels.push_back(std::move(kernel));

@@ -274,6 +274,8 @@ Result<Plan> Reader::read(const fb::Plan &p) {
     for (uint8_t w : *k.writes())
       kernel.writes.push_back(w != 0);
     kernel.variants = tables<KernelVariant>(
+    if (k.aliases())
+      kernel.aliases.assign(k.aliases()->begin(), k.aliases()->end());
         k.variants(), [&](const fb::KernelVariant &v) { return variant(v); });
     kernel.flops = formula(k.flops());
     kernel.bytes = formula(k.bytes());

@@ -315,6 +315,11 @@ void Verifier::kernel(const Kernel &k) {
     return;
   formula(k.flops, k.symbols, at);
   formula(k.bytes, k.symbols, at);
+  check(k.aliases.empty() || k.aliases.size() == k.writes.size(), "number of aliases is inconsistent", at);
+  for (size_t i = 0; i < k.aliases.size() && status.ok(); ++i)
+    check(k.aliases[i] == -1 || (inRange(k.aliases[i], k.writes) && k.writes[i] &&
+                                 !k.writes[k.aliases[i]]),
+          "only what is written may share memory, with what is read", at);
   for (const KernelVariant &v : k.variants) {
     for (const Condition &c : v.guard)
       condition(c, k.symbols, at);

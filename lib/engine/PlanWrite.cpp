@@ -120,9 +120,11 @@ private:
     auto name = text(k.name);
     auto symbols = texts(k.symbols);
     auto writes = b.CreateVector(k.writes);
+    auto aliases = b.CreateVector(k.aliases);
     auto variants = tables(k.variants, [&](const KernelVariant &v) { return variant(v); });
     uint32_t flops = formula(k.flops), bytes = formula(k.bytes);
-    return fb::CreateKernel(b, name, symbols, k.numBuffers, writes, variants, flops, bytes);
+    return fb::CreateKernel(b, name, symbols, k.numBuffers, writes, variants, flops, bytes,
+                            aliases);
   }
   Offset<fb::Symbol> symbol(const Symbol &s) {
     auto name = text(s.name);

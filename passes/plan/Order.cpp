@@ -1,8 +1,9 @@
-//===- Order.cpp - the order of steps -------------------------------------===//
+//===- Order.cpp - the order of steps, and whose memory they take ---------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The model's order is kept unless another topological order needs less memory
-// at its peak: one that always takes the ready kernel that leaves least alive.
+// Describes an entry to lib/analysis (Schedule.h) at the sizes that memory is planned
+// for, and brings its ops into the order that comes back. A kernel that runs again is
+// cloned. The remark says what the arena needs at each stage.
 //
 //   %a = k1 (big)                   %a = k1
 //   %b = k2 (big)            =>     %s = k3 %a   (a dies, s is small)
@@ -12,146 +13,249 @@
 //===----------------------------------------------------------------------===//
 #include "ProgramBuilder.h"
 
+#include "lathe/analysis/Schedule.h"
+#include "lathe/codegen/KernelSpec.h"
+
 using namespace mlir;
 
 namespace lathe::plan {
 
 namespace {
 
-/// Memory of kernel results at the sizes that memory is planned for.
-class Peak {
+/// Ops that take no time: they stand where their first reader does.
+bool isAttached(Operation *op) {
+  return isView(op) || isa<ConstantOp, BindDimsOp, StateReadOp, StateAppendOp>(op);
+}
+
+/// The value whose memory this is.
+Value rootOf(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isView(op) && !isa<BindDimsOp, DimFromOp>(op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// What an op waits for: its operands and, through attached ops, theirs.
+void collectReads(Operation *op, llvm::SetVector<Value> &reads) {
+  for (Value operand : op->getOperands()) {
+    Operation *def = operand.getDefiningOp();
+    if (!def || !isAttached(def))
+      reads.insert(operand);
+    if (def && (isAttached(def) || isa<DimFromOp>(def))) // the result of dim_from is its operand
+      collectReads(def, reads);
+  }
+}
+
+std::set<std::string> symbolsIn(Operation *op) {
+  if (auto kernel = dyn_cast<KernelOp>(op))
+    return symbolsOf(kernel.getBodyBlock(), kernel.getResultTypes());
+  std::set<std::string> names;
+  for (TypeRange types : {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
+    for (Type type : types)
+      for (const DimExpr &dim : dimsOf(type))
+        dim.collectSymbols(names);
+  return names;
+}
+
+class EntryGraph {
 public:
-  Peak(Block &block, const std::map<std::string, int64_t> &point) : point(point) {
-    for (Operation &op : block.without_terminator())
-      ops.push_back(&op);
+  EntryGraph(func::FuncOp func, const std::map<std::string, int64_t> &point, int64_t alignment)
+      : func(func), block(func.getBody().front()), point(point) {
+    graph.alignment = alignment;
   }
 
-  /// The value whose memory this is: views have none of their own.
-  static Value rootOf(Value value) {
-    while (Operation *op = value.getDefiningOp()) {
-      if (!isView(op) && !isa<BindDimsOp>(op))
-        break;
-      value = op->getOperand(0);
-    }
-    return value;
-  }
-
-  double bytes(Value value) {
-    auto [it, isNew] = sizes.try_emplace(value, 0);
-    if (isNew && value.getDefiningOp<KernelOp>()) {
-      auto size = bytesOf(value.getType()).evaluate(point);
-      it->second = size.ok() ? double(*size) : 0;
-    }
-    return it->second;
-  }
-
-  /// Runs the ops in an order that `choose` picks from those that are ready.
-  template <typename Choose> double run(SmallVectorImpl<Operation *> &order, Choose choose) {
-    llvm::DenseMap<Operation *, unsigned> waiting;
-    llvm::DenseMap<Value, unsigned> readers;
-    std::vector<Operation *> ready;
-    for (Operation *op : ops) {
-      llvm::SmallPtrSet<Operation *, 8> producers;
-      llvm::SmallPtrSet<void *, 8> seen;
-      for (Value operand : op->getOperands()) {
-        if (Operation *producer = operand.getDefiningOp())
-          producers.insert(producer);
-        if (!isView(op) && seen.insert(rootOf(operand).getAsOpaquePointer()).second)
-          ++readers[rootOf(operand)];
+  LogicalResult build() {
+    findOutputs();
+    std::map<std::string, int> bound; // symbols that a step gives a value
+    int lastCall = -1;
+    for (Operation &op : block.without_terminator()) {
+      if (isAttached(&op))
+        continue;
+      int number = steps.size();
+      steps.push_back(&op);
+      graph.steps.emplace_back();
+      analysis::ScheduleStep &step = graph.steps.back();
+      llvm::SetVector<Value> reads;
+      collectReads(&op, reads);
+      for (Value value : reads)
+        if (value.getDefiningOp())
+          step.reads.push_back(values.lookup(value));
+      for (OpResult result : op.getResults()) {
+        values[result] = graph.values.size();
+        step.writes.push_back(graph.values.size());
+        valueOf.push_back(result);
+        bool elsewhere = writtenElsewhere.contains(result) || !isa<KernelOp, CustomCallOp>(op);
+        graph.values.push_back({elsewhere ? 0 : bytesAt(bytesOf(result.getType())),
+                                returned.contains(result)});
       }
-      waiting[op] = producers.size();
-      if (producers.empty())
-        ready.push_back(op);
+      for (const std::string &name : symbolsIn(&op))
+        if (auto it = bound.find(name); it != bound.end())
+          step.after.push_back(it->second);
+      if (auto from = dyn_cast<DimFromOp>(op))
+        for (Attribute name : from.getSymbols())
+          bound[cast<StringAttr>(name).str()] = number;
+      if (isa<CustomCallOp>(op)) { // functions of the application run in the model's order
+        if (lastCall >= 0)
+          step.after.push_back(lastCall);
+        lastCall = number;
+      }
+      if (auto kernel = dyn_cast<KernelOp>(op))
+        if (failed(describe(kernel, step)))
+          return failure();
     }
-    for (Value result : ops.empty() ? ValueRange() : ops.back()->getBlock()->getTerminator()->getOperands())
-      ++readers[rootOf(result)];
-    double alive = 0, peak = 0;
-    while (!ready.empty()) {
-      size_t pick = choose(ready, readers);
-      Operation *op = ready[pick];
-      ready.erase(ready.begin() + pick);
-      order.push_back(op);
-      for (Value result : op->getResults())
-        alive += bytes(result);
-      peak = std::max(peak, alive);
-      alive -= freed(op, readers);
-      llvm::SmallPtrSet<void *, 8> seen;
-      if (!isView(op))
-        for (Value operand : op->getOperands())
-          if (seen.insert(rootOf(operand).getAsOpaquePointer()).second)
-            --readers[rootOf(operand)];
-      llvm::SmallPtrSet<Operation *, 8> users(op->getUsers().begin(), op->getUsers().end());
-      for (Operation *user : ops)
-        if (users.contains(user) && --waiting[user] == 0)
-          ready.push_back(user);
-    }
-    return peak;
+    return success();
   }
 
-  /// Bytes whose last reader the op is.
-  double freed(Operation *op, llvm::DenseMap<Value, unsigned> &readers) {
-    if (isView(op))
-      return 0;
-    double total = 0;
-    llvm::SmallPtrSet<void *, 8> seen;
-    for (Value operand : op->getOperands()) {
-      Value root = rootOf(operand);
-      if (seen.insert(root.getAsOpaquePointer()).second && readers[root] == 1)
-        total += bytes(root);
+  /// Brings the ops into the planned order; fills `inPlace`.
+  void apply(const analysis::SchedulePlan &plan, llvm::DenseMap<Value, Value> &inPlace) {
+    for (const analysis::Recompute &again : plan.recomputes) {
+      Operation *clone = steps[again.step]->clone();
+      block.getOperations().insert(block.getTerminator()->getIterator(), clone);
+      steps.push_back(clone);
+      Value old = steps[again.step]->getResult(0), made = clone->getResult(0);
+      valueOf.push_back(made);
+      for (int reader : again.readers)
+        replaceRead(steps[reader], old, made);
     }
-    return total;
+    placed.clear();
+    for (int step : plan.order)
+      place(steps[step]);
+    for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
+      if (!placed.contains(&op))
+        placeLast(&op);
+    for (auto [value, memory] : llvm::enumerate(plan.memoryOf))
+      if (memory != int(value))
+        inPlace[valueOf[value]] = valueOf[memory];
   }
 
-  double made(Operation *op) {
-    double total = 0;
-    for (Value result : op->getResults())
-      total += bytes(result);
-    return total;
-  }
-
-  ArrayRef<Operation *> all() const { return ops; }
+  analysis::ScheduleGraph graph;
 
 private:
-  std::vector<Operation *> ops;
+  int64_t bytesAt(const DimExpr &expr) const {
+    auto value = expr.evaluate(point);
+    return value.ok() ? std::max<int64_t>(0, *value) : 0;
+  }
+
+  /// What the caller's memory or a state takes, and what is copied there at the end.
+  void findOutputs() {
+    for (Value value : block.getTerminator()->getOperands()) {
+      Value made = value;
+      while (made.getDefiningOp() && isView(made.getDefiningOp()))
+        made = made.getDefiningOp()->getOperand(0);
+      if (!made.getDefiningOp<KernelOp>() || !writtenElsewhere.insert(made).second)
+        returned.insert(rootOf(value));
+    }
+    for (StateAppendOp append : block.getOps<StateAppendOp>())
+      if (append.getX().hasOneUse() && append.getX().getDefiningOp<KernelOp>())
+        writtenElsewhere.insert(append.getX());
+  }
+
+  LogicalResult describe(KernelOp kernel, analysis::ScheduleStep &step) {
+    step.cheap = (kernel.getKind() == RegionKind::Pointwise || kernel.getKind() == RegionKind::Copy) &&
+                 kernel.getNumResults() == 1;
+    for (TypeRange types : {TypeRange(kernel.getInputs().getTypes()), TypeRange(kernel.getResultTypes())})
+      for (Type type : types)
+        step.traffic += bytesAt(bytesOf(type));
+    SmallVector<int> shared(kernel.getNumResults(), -2); // -2: no variant was asked yet
+    for (Attribute attr : kernel.getVariantsAttr()) {
+      auto spec = KernelSpec::parse(
+          std::string_view(cast<DictionaryAttr>(attr).getAs<StringAttr>("spec").getValue()));
+      if (!spec.ok())
+        return kernel.emitError(spec.status().message());
+      step.workspace = std::max(step.workspace, bytesAt(spec->workspaceBytes));
+      for (auto [i, from] : llvm::enumerate(shared)) {
+        int aliases = spec->buffers[spec->numInputs + i].aliases;
+        from = from == -2 || from == aliases ? aliases : -1;
+      }
+    }
+    for (auto [i, from] : llvm::enumerate(shared))
+      if (from >= 0 && mayShare(kernel, i, from))
+        step.inPlace.push_back({values.lookup(kernel->getResult(i)),
+                                values.lookup(rootOf(kernel.getInputs()[from]))});
+    return success();
+  }
+
+  /// All variants read each element of the input before they write it; here: the memory is a
+  /// kernel's result of the same size for all sizes, and no other input is in it.
+  bool mayShare(KernelOp kernel, unsigned result, unsigned input) {
+    Value made = kernel->getResult(result), root = rootOf(kernel.getInputs()[input]);
+    if (!root.getDefiningOp<KernelOp>() || graph.values[values.lookup(root)].bytes == 0 ||
+        graph.values[values.lookup(made)].bytes == 0 ||
+        !(bytesOf(root.getType()) == bytesOf(made.getType())))
+      return false;
+    for (auto [i, other] : llvm::enumerate(kernel.getInputs()))
+      if (i != input && rootOf(other) == root)
+        return false;
+    return true;
+  }
+
+  /// Lets a step read another value, with copies of the attached ops between them.
+  void replaceRead(Operation *reader, Value old, Value made) {
+    for (OpOperand &operand : reader->getOpOperands()) {
+      if (operand.get() == old) {
+        operand.set(made);
+        continue;
+      }
+      Operation *def = operand.get().getDefiningOp();
+      if (!def || !isAttached(def))
+        continue;
+      llvm::SetVector<Value> reads;
+      collectReads(def, reads);
+      if (!reads.contains(old))
+        continue;
+      Operation *clone = def->clone();
+      block.getOperations().insert(block.getTerminator()->getIterator(), clone);
+      replaceRead(clone, old, made);
+      operand.set(clone->getResult(cast<OpResult>(operand.get()).getResultNumber()));
+    }
+  }
+
+  /// Moves an op to the end of those placed, after the attached ops that it needs.
+  void place(Operation *op) {
+    for (Value operand : op->getOperands())
+      if (Operation *def = operand.getDefiningOp(); def && isAttached(def) && !placed.contains(def))
+        place(def);
+    placed.insert(op);
+    op->moveBefore(block.getTerminator());
+  }
+  void placeLast(Operation *op) {
+    if (!placed.contains(op))
+      place(op);
+  }
+
+  func::FuncOp func;
+  Block &block;
   const std::map<std::string, int64_t> &point;
-  llvm::DenseMap<Value, double> sizes;
+  SmallVector<Operation *> steps;
+  SmallVector<Value> valueOf;
+  llvm::DenseMap<Value, int> values;
+  llvm::DenseSet<Value> writtenElsewhere, returned;
+  llvm::DenseSet<Operation *> placed;
 };
 
 } // namespace
 
-void orderForMemory(func::FuncOp func, const std::map<std::string, int64_t> &point) {
-  Block &block = func.getBody().front();
-  Peak model(block, point);
-  llvm::DenseMap<Operation *, unsigned> position;
-  for (auto [i, op] : llvm::enumerate(model.all()))
-    position[op] = i;
-  auto earliest = [&](const std::vector<Operation *> &ready, llvm::DenseMap<Value, unsigned> &) {
-    size_t best = 0;
-    for (size_t i = 1; i < ready.size(); ++i)
-      if (position[ready[i]] < position[ready[best]])
-        best = i;
-    return best;
-  };
-  auto leastAlive = [&](const std::vector<Operation *> &ready,
-                        llvm::DenseMap<Value, unsigned> &readers) {
-    auto rank = [&](Operation *op) {
-      return std::make_pair(model.made(op) - model.freed(op, readers), position[op]);
-    };
-    size_t best = 0;
-    for (size_t i = 1; i < ready.size(); ++i)
-      if (rank(ready[i]) < rank(ready[best]))
-        best = i;
-    return best;
-  };
-  SmallVector<Operation *> asWritten, greedy;
-  double before = model.run(asWritten, earliest), after = model.run(greedy, leastAlive);
-  if (after >= before)
-    return;
-  passedRemark(func.getLoc(), "Order")
-      << ("another order of steps needs " + std::to_string(int64_t(after)) + " bytes at its peak, the model's " +
-          std::to_string(int64_t(before)));
-  for (Operation *op : greedy)
-    op->moveBefore(block.getTerminator());
+LogicalResult orderForMemory(func::FuncOp func, const std::map<std::string, int64_t> &point,
+                             int64_t alignment, llvm::DenseMap<Value, Value> &inPlace) {
+  EntryGraph entry(func, point, alignment);
+  if (failed(entry.build()))
+    return failure();
+  auto plan = analysis::planSchedule(entry.graph);
+  if (!plan.ok())
+    return func.emitError("internal: memory planning: ") << plan.status().str();
+  if (plan->stages.size() == 1)
+    return success();
+  std::string text = "arena:";
+  for (const analysis::ScheduleStage &stage : plan->stages)
+    text += (&stage == plan->stages.data() ? " " : ", ") + stage.name + " " +
+            std::to_string(stage.height) + " bytes";
+  if (!plan->recomputes.empty())
+    text += ", " + std::to_string(plan->recomputes.size()) + " kernels run again";
+  passedRemark(func.getLoc(), "Order") << text;
+  entry.apply(*plan, inPlace);
+  return success();
 }
 
 } // namespace lathe::plan

@@ -30,7 +30,12 @@ public:
   LogicalResult run() {
     module = func->getParentOfType<ModuleOp>();
     collectStates();
-    plan::orderForMemory(func, plan::planningPoint(module));
+    auto target = targetOf(module);
+    if (failed(target))
+      return failure();
+    int64_t alignment = target->isCuda() ? 256 : 64;
+    if (failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
+      return failure();
     auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
     builder.createBlock(&program.getBody());
     if (failed(plan::emitSizes(func, states, symbols(), builder)))
@@ -40,10 +45,7 @@ public:
       exec::StateOp::create(builder, state.getLoc(), state.getSymName());
     if (failed(declareBuffers()) || failed(emitSteps()))
       return failure();
-    auto target = targetOf(module);
-    if (failed(target))
-      return failure();
-    return plan::assignOffsets(program, module, target->isCuda() ? 256 : 64);
+    return plan::assignOffsets(program, module, alignment);
   }
 
 private:
@@ -197,10 +199,14 @@ private:
     return *llvm::find_if(states, [&](StateOp state) { return state.getSymName() == name; });
   }
 
-  /// Memory of a kernel's result: the state it is appended to, an output, or the arena.
+  /// Memory of a kernel's result: the state it is appended to, an output, an operand's that
+  /// dies, or the arena.
   Value resultBuffer(OpResult result) {
     if (Value known = buffers.lookup(result))
       return known;
+    if (Value taken = inPlace.lookup(result))
+      return buffer(result.getLoc(), result.getType(), nameOf(result), BufferKind::View, 0,
+                    buffers.lookup(taken));
     if (result.hasOneUse())
       if (auto append = dyn_cast<StateAppendOp>(*result.user_begin())) {
         StateOp state = stateOf(append.getState());
@@ -302,7 +308,7 @@ private:
   std::optional<OpBuilder> stepBuilder;
   ModuleOp module;
   SmallVector<StateOp> states;
-  llvm::DenseMap<Value, Value> buffers;
+  llvm::DenseMap<Value, Value> buffers, inPlace;
   llvm::StringMap<Value> stateBuffers;
   std::map<std::pair<Operation *, std::string>, Value> packedWeights;
   SmallVector<std::pair<Value, Value>> copies;

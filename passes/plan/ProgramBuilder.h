@@ -15,17 +15,24 @@ mlir::LogicalResult emitSizes(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> s
                               const std::set<std::string> &symbols, mlir::OpBuilder &builder);
 
 /// `exec.guard` ops for what the ops of the entry assume of sizes that are not
-/// equal as formulas, and for the capacities of states.
-void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,
+/// equal as formulas, and for the capacities of states. `late`: those over symbols that are
+/// known only when the run has begun, or the others.
+void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states, bool late,
                 mlir::OpBuilder &builder);
+
+/// Symbols that dim_from gives values, and what is derived of them.
+std::set<std::string> lateSymbols(mlir::func::FuncOp func);
 
 /// Gives arena buffers of the program their offsets and writes the `exec.arena`.
 /// `live` of each buffer is set. Checked by the independent validator.
 mlir::LogicalResult assignOffsets(exec::ProgramOp program, mlir::ModuleOp module,
                                   int64_t alignment);
 
-/// Reorders the entry's ops where that lowers the peak of memory at these sizes.
-void orderForMemory(mlir::func::FuncOp func, const std::map<std::string, int64_t> &point);
+/// Reorders the entry's ops, and clones cheap kernels, where that lowers the arena at these
+/// sizes. `inPlace`: results that take the memory of another kernel's result.
+mlir::LogicalResult orderForMemory(mlir::func::FuncOp func,
+                                   const std::map<std::string, int64_t> &point, int64_t alignment,
+                                   llvm::DenseMap<mlir::Value, mlir::Value> &inPlace);
 
 /// Values of all symbols that memory is planned for: upper bounds, or the optimum.
 std::map<std::string, int64_t> planningPoint(mlir::ModuleOp module);

@@ -14,6 +14,9 @@ namespace lathe {
 mlir::FailureOr<KernelDesc> describe(KernelOp kernel,
                                      const std::map<std::string, DimRange> &ranges);
 
+/// Sets `aliases` of a result that may lie where one of the kernel's inputs lies.
+void describeInPlace(KernelOp kernel, KernelDesc &desc);
+
 } // namespace lathe
 
 #endif // LATHE_PASSES_SELECT_DESCRIBE_H

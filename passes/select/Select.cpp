@@ -84,6 +84,7 @@ struct SelectPass : ModulePass<SelectPass> {
     FailureOr<KernelDesc> desc = describe(kernel, ranges);
     if (failed(desc))
       return failure();
+    describeInPlace(kernel, *desc);
     auto answer = desc->kind == KernelDesc::Kind::Custom ? customVariant(kernel, *desc)
                                                          : chooseVariants(*desc, target);
     if (!answer.ok())

@@ -109,6 +109,18 @@ struct VerifyPlannedPass : ModulePass<VerifyPlannedPass> {
     }
   }
 
+  /// Whether both are the memory of one arena buffer.
+  static bool sharesArena(Value a, Value b) {
+    auto rootOf = [](Value buffer) {
+      auto op = buffer.getDefiningOp<exec::BufferOp>();
+      while (op && op.getBase())
+        op = op.getBase().getDefiningOp<exec::BufferOp>();
+      return op;
+    };
+    exec::BufferOp root = rootOf(a);
+    return root && root == rootOf(b) && root.getKind() == exec::BufferKind::Arena;
+  }
+
   static LogicalResult verifyLaunch(exec::LaunchOp launch, exec::KernelOp kernel) {
     for (Attribute attr : kernel.getVariants()) {
       auto spec =
@@ -127,6 +139,12 @@ struct VerifyPlannedPass : ModulePass<VerifyPlannedPass> {
         if (have != spec->buffers[i].dtype)
           return launch.emitOpError("buffer ") << i << " has another element type than the kernel's";
       }
+      for (size_t out = spec->numInputs; out < needed; ++out)
+        for (size_t in = 0; in < size_t(spec->numInputs); ++in)
+          if (sharesArena(launch.getBuffers()[out], launch.getBuffers()[in]) &&
+              spec->buffers[out].aliases != int(in))
+            return launch.emitOpError("writes buffer ")
+                   << out << " over buffer " << in << ", which its kernel does not allow";
     }
     return success();
   }

@@ -52,6 +52,40 @@ int64_t rootBytes(const Plan &plan, const Layout &layout, const Buffer &b, int64
   return -1;
 }
 
+/// A written buffer and another one of a launch that lie in one arena. Views of states and
+/// outputs are the plan's own business: their elements interleave.
+bool overlap(const Program &p, const Layout &layout, int32_t a, int32_t b) {
+  auto arena = [&](int32_t index) {
+    const Buffer &root = p.plan.buffers[p.buffers[index].root];
+    bool inArena = root.kind == BufferKind::Arena || root.kind == BufferKind::Workspace ||
+                   root.kind == BufferKind::Host;
+    return inArena ? root.index : -1;
+  };
+  const Place &x = layout.places[a], &y = layout.places[b];
+  return arena(a) >= 0 && arena(a) == arena(b) && x.offset < y.offset + y.bytes &&
+         y.offset < x.offset + x.bytes;
+}
+
+/// Kernels read what they do not write as if nobody wrote it, but for the memory that they
+/// are known to share.
+Status checkOverlaps(const Program &p, const LaunchSite &site, const Layout &layout) {
+  const Kernel &kernel = p.plan.kernels[site.step->kernel];
+  const std::vector<int32_t> &buffers = site.step->buffers;
+  for (size_t i = 0; i < buffers.size(); ++i)
+    for (size_t j = 0; kernel.writes[i] && j < buffers.size(); ++j) {
+      if (i == j || (kernel.writes[j] && j < i) || !overlap(p, layout, buffers[i], buffers[j]))
+        continue;
+      const Place &out = layout.places[buffers[i]], &in = layout.places[buffers[j]];
+      bool shared = !kernel.aliases.empty() && kernel.aliases[i] == static_cast<int32_t>(j);
+      if (!shared || out.offset != in.offset || out.bytes != in.bytes)
+        return invalidError("kernel '" + kernel.name + "' writes buffer '" +
+                                p.plan.buffers[buffers[i]].name + "' over '" +
+                                p.plan.buffers[buffers[j]].name + "'",
+                            site.nodes);
+    }
+  return okStatus();
+}
+
 /// Bytes from the first to behind the last element of `dims` within `physical`, whose
 /// product fits unless a size is 0.
 int64_t reach(DType dtype, const std::vector<int64_t> &dims, const std::vector<int64_t> &physical) {
@@ -225,6 +259,7 @@ Result<SiteLaunch> evaluateSite(const Program &p, const LaunchSite &site, const 
   for (int32_t b : site.step->buffers)
     if (!layout.places[b].known())
       return invalidError("a kernel uses a buffer before its size is known", site.nodes);
+  LATHE_RETURN_IF_ERROR(checkOverlaps(p, site, layout));
   if (*workspace > 0 && layout.places[site.step->buffers.back()].bytes < *workspace)
     return invalidError("the workspace of kernel '" + kernel.name + "' is too small", site.nodes);
   return out;

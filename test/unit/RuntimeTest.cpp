@@ -562,6 +562,42 @@ TEST(Runtime, EmbedsInAProgram) {
 }
 
 /// A verified plan can still have sizes that lead out of its memory.
+/// As scalePlan, with another kernel between: t = x * w + x, u = relu(t), y = u * w + u. `apart`:
+/// bytes between t and u.
+Plan overlappingPlan(int64_t apart) {
+  Plan p = scalePlan();
+  DimExpr b = DimExpr::symbol("B");
+  p.arenas[0].bytes = b * 16 + 64 + apart;
+  p.buffers[2].offset = 0;
+  p.buffers.push_back(makeBuffer("u", BufferKind::Arena, 0, DType::F32, {b, 4}, apart));
+  p.blocks[0] = {Step{LaunchStep{0, {0, 1, 2}, {b * 4}}, {"Mul_0"}},
+                 Step{LaunchStep{1, {2, 4}, {b * 4}}, {"Relu_1"}},
+                 Step{LaunchStep{0, {4, 1, 3}, {b * 4}}, {"Mul_2"}}};
+  return p;
+}
+
+TEST(Runtime, SharesMemoryOnlyWhereTheKernelAllows) {
+  std::vector<float> want;
+  HostTensor x({8, 4});
+  for (size_t i = 0; i < x.data.size(); ++i) {
+    float w = static_cast<float>(i % 4 + 1), t = x.data[i] * w + x.data[i], u = std::max(0.0f, t);
+    want.push_back(u * w + u);
+  }
+  for (bool allowed : {false, true})
+    for (int64_t apart : {0, 64, 128}) {
+      Plan p = overlappingPlan(apart);
+      if (allowed)
+        p.kernels[1].aliases = {-1, 0};
+      Cpu cpu({p});
+      lathe_tensor y{};
+      bool fits = apart == 128 || (allowed && apart == 0);
+      cpu.run({x.tensor()}, {&y, 1}, fits ? LATHE_OK : LATHE_INVALID);
+      if (fits) {
+        EXPECT_EQ(values(y), want) << apart;
+      }
+    }
+}
+
 TEST(Runtime, StopsPlansThatLeaveTheirMemory) {
   struct Case {
     const char *what;

@@ -5,6 +5,8 @@
 #include "Session.h"
 #include "Verbs.h"
 
+#include "lathe/support/Files.h"
+
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cstdio>
@@ -17,8 +19,21 @@ namespace json = llvm::json;
 struct InspectOptions {
   CompileOptions compile;
   bool asJson = false, entries = false, plan = false, memory = false, kernels = false;
-  std::string source;
+  std::string source, svg;
 };
+
+/// "m.svg", or "m.prefill.sm_90a.svg" when the engine has several plans.
+Status writeDrawings(const Model &model, const std::string &file) {
+  for (const engine::Plan &plan : model.plans) {
+    std::string name = file;
+    if (model.plans.size() > 1) {
+      size_t dot = name.rfind(".svg");
+      name = name.substr(0, dot) + "." + plan.entry + "." + plan.target + ".svg";
+    }
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(name, memorySvg(plan)));
+  }
+  return okStatus();
+}
 
 Status printSource(const Model &model, const std::string &kernel) {
   std::string known;
@@ -55,6 +70,8 @@ Status execute(const InspectOptions &options, const std::string &path) {
     return model.status();
   if (!options.source.empty())
     return printSource(*model, options.source);
+  if (!options.svg.empty())
+    LATHE_RETURN_IF_ERROR(writeDrawings(*model, options.svg));
   bool all = !options.entries && !options.plan && !options.memory && !options.kernels;
   bool entries = options.entries || all, kernels = options.kernels || all;
   if (options.asJson) {
@@ -110,6 +127,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.flag("plan", "The steps in order, with their buffers and ONNX nodes", options.plan);
   parser.flag("memory", "Arenas, buffers and states: the formulas, and bytes at the usual sizes",
               options.memory);
+  parser.add("svg", "FILE", "Draw the buffers of each plan over time", options.svg);
   parser.flag("kernels", "A row a kernel: variants, grid, traffic, ONNX nodes", options.kernels);
   parser.add("source", "KERNEL", "The source of a kernel: CUDA C++, or LLVM IR for a CPU",
              options.source);
@@ -117,7 +135,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   addCompileOptions(parser, options.compile, /*withEntries=*/true);
   parser.example("lathe inspect model.lathe");
   parser.example("lathe inspect model.onnx --target=sm_90a --kernels");
-  parser.example("lathe inspect model.lathe --memory");
+  parser.example("lathe inspect model.lathe --memory --svg=memory.svg");
   parser.example("lathe inspect model.lathe --source matmul_0");
   parser.example("lathe inspect model.lathe --json --plan");
   bool done = false;

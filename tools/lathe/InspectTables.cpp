@@ -14,35 +14,6 @@ namespace {
 namespace json = llvm::json;
 using namespace engine;
 
-/// Values of a formula at the sizes that were optimised for; -1 when it has none.
-class Sizes {
-public:
-  explicit Sizes(const Plan &plan) {
-    std::vector<int64_t> optima = optimalSizes(plan);
-    for (size_t i = 0; i < plan.symbols.size(); ++i)
-      values[plan.symbols[i].name] = optima[i];
-  }
-  int64_t operator()(const DimExpr &expr) const {
-    Result<int64_t> value = expr.evaluate(values);
-    return value ? *value : -1;
-  }
-  std::string str() const {
-    std::string out;
-    for (const auto &[name, value] : values)
-      out += (out.empty() ? "" : ", ") + name + "=" + std::to_string(value);
-    return out;
-  }
-
-private:
-  std::map<std::string, int64_t> values;
-};
-
-const char *kindName(BufferKind kind) {
-  constexpr const char *names[] = {"arena",  "input", "output",    "weight",
-                                   "state",  "host",  "workspace", "view"};
-  return names[size_t(kind)];
-}
-
 const char *originName(SymbolOrigin origin) {
   constexpr const char *names[] = {"input", "state length", "bound", "iteration", "constant"};
   return names[size_t(origin)];
@@ -141,58 +112,6 @@ std::string gridText(const KernelVariant &variant) {
   return out;
 }
 
-/// First and last step that touches each buffer (through views too), -1 when none does.
-std::vector<std::pair<int, int>> lifetimes(const Plan &plan) {
-  std::vector<std::pair<int, int>> life(plan.buffers.size(), {-1, -1});
-  int step = 0;
-  auto touch = [&](int32_t index) {
-    while (index >= 0) {
-      auto &[first, last] = life[size_t(index)];
-      first = first < 0 ? step : first;
-      last = step;
-      const Buffer &buffer = plan.buffers[size_t(index)];
-      index = buffer.kind == BufferKind::View ? buffer.index : -1;
-    }
-  };
-  auto touchAll = [&](const std::vector<int32_t> &indices) {
-    for (int32_t index : indices)
-      touch(index);
-  };
-  for (const Block &block : plan.blocks)
-    for (const Step &s : block) {
-      if (const auto *launch = std::get_if<LaunchStep>(&s.op))
-        touchAll(launch->buffers);
-      else if (const auto *host = std::get_if<HostOpStep>(&s.op))
-        touchAll(host->inputs), touchAll(host->outputs);
-      else if (const auto *call = std::get_if<CustomCallStep>(&s.op))
-        touchAll(call->inputs), touchAll(call->outputs);
-      else if (const auto *copy = std::get_if<CopyStep>(&s.op))
-        touch(copy->source), touch(copy->target);
-      else if (const auto *bind = std::get_if<BindStep>(&s.op))
-        touch(bind->buffer);
-      ++step;
-    }
-  return life;
-}
-
-int64_t weightBytes(const Plan &plan) {
-  int64_t sum = 0;
-  std::set<std::pair<std::string, uint64_t>> seen;
-  for (const Weight &weight : plan.weights)
-    if (seen.insert({weight.section, weight.offset}).second)
-      sum += int64_t(weight.bytes);
-  return sum;
-}
-
-std::string bytesAt(int64_t bytes) { return bytes < 0 ? "?" : describeBytes(double(bytes)); }
-
-json::Array dimsArray(const std::vector<DimExpr> &dims) {
-  json::Array list;
-  for (const DimExpr &dim : dims)
-    list.push_back(dim.str());
-  return list;
-}
-
 json::Array portsArray(const std::vector<Port> &ports) {
   json::Array list;
   for (const Port &port : ports)
@@ -228,6 +147,13 @@ std::string describeGuard(const std::vector<Condition> &guard) {
     }
   }
   return out.empty() ? "otherwise" : out;
+}
+
+json::Array dimsArray(const std::vector<DimExpr> &dims) {
+  json::Array list;
+  for (const DimExpr &dim : dims)
+    list.push_back(dim.str());
+  return list;
 }
 
 std::string describeDims(const std::vector<DimExpr> &dims) {
@@ -269,37 +195,6 @@ void printPlan(const Plan &plan) {
       std::printf("  %4zu %s%s%s\n", i, stepText(plan, step).c_str(),
                   step.nodes.empty() ? "" : "  # ", joined(step.nodes).c_str());
     }
-  }
-}
-
-void printMemory(const Plan &plan) {
-  Sizes sizes(plan);
-  std::printf("  memory at %s\n", sizes.str().empty() ? "fixed sizes" : sizes.str().c_str());
-  for (size_t i = 0; i < plan.arenas.size(); ++i)
-    std::printf("  %s arena %zu: %s = %s\n", plan.arenas[i].onHost ? "host" : "device", i,
-                bytesAt(sizes(plan.arenas[i].bytes)).c_str(), plan.arenas[i].bytes.str().c_str());
-  std::printf("  weights: %s in %zu pieces\n", describeBytes(double(weightBytes(plan))).c_str(),
-              plan.weights.size());
-  for (const State &state : plan.states) {
-    DimExpr elements = product(state.physical);
-    std::printf("  state %s: %s = %s of %s\n", state.name.c_str(),
-                bytesAt(sizes(elements) < 0 ? -1 : byteSize(state.dtype, sizes(elements))).c_str(),
-                elements.str().c_str(), std::string(name(state.dtype)).c_str());
-  }
-  std::vector<std::pair<int, int>> life = lifetimes(plan);
-  std::printf("  %-9s %-9s %10s %10s  %-24s %s\n", "kind", "steps", "offset", "bytes", "value",
-              "offset = , bytes = ");
-  for (size_t i = 0; i < plan.buffers.size(); ++i) {
-    const Buffer &buffer = plan.buffers[i];
-    if (buffer.kind == BufferKind::Weight)
-      continue;
-    std::string steps = life[i].first < 0 ? "-"
-                                          : std::to_string(life[i].first) + "-" +
-                                                std::to_string(life[i].second);
-    std::printf("  %-9s %-9s %10lld %10lld  %-24s %s, %s\n", kindName(buffer.kind), steps.c_str(),
-                static_cast<long long>(sizes(buffer.offset)),
-                static_cast<long long>(sizes(buffer.bytes)), buffer.name.c_str(),
-                buffer.offset.str().c_str(), buffer.bytes.str().c_str());
   }
 }
 
@@ -367,37 +262,8 @@ json::Array planArray(const Plan &plan) {
   return blocks;
 }
 
-json::Object memoryObject(const Plan &plan) {
-  Sizes sizes(plan);
-  json::Array arenas, buffers;
-  for (const Arena &arena : plan.arenas)
-    arenas.push_back(json::Object{{"formula", arena.bytes.str()},
-                                  {"bytes", sizes(arena.bytes)},
-                                  {"on_host", arena.onHost}});
-  std::vector<std::pair<int, int>> life = lifetimes(plan);
-  for (size_t i = 0; i < plan.buffers.size(); ++i) {
-    const Buffer &buffer = plan.buffers[i];
-    buffers.push_back(json::Object{{"name", json::fixUTF8(buffer.name)},
-                                   {"kind", kindName(buffer.kind)},
-                                   {"index", buffer.index},
-                                   {"dtype", std::string(name(buffer.dtype))},
-                                   {"dims", dimsArray(buffer.dims)},
-                                   {"offset_formula", buffer.offset.str()},
-                                   {"bytes_formula", buffer.bytes.str()},
-                                   {"offset", sizes(buffer.offset)},
-                                   {"bytes", sizes(buffer.bytes)},
-                                   {"first_step", life[i].first},
-                                   {"last_step", life[i].second}});
-  }
-  return json::Object{{"sizes", sizes.str()},
-                      {"arenas", std::move(arenas)},
-                      {"weight_bytes", weightBytes(plan)},
-                      {"buffers", std::move(buffers)}};
-}
-
 json::Array kernelArray(const Plan &plan) {
   std::vector<KernelUse> uses = kernelUses(plan);
-  Sizes sizes(plan);
   json::Array list;
   for (size_t i = 0; i < plan.kernels.size(); ++i) {
     const Kernel &kernel = plan.kernels[i];

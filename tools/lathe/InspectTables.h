@@ -18,6 +18,10 @@ llvm::json::Object entryObject(const engine::Plan &plan);
 llvm::json::Array planArray(const engine::Plan &plan);
 llvm::json::Object memoryObject(const engine::Plan &plan);
 llvm::json::Array kernelArray(const engine::Plan &plan);
+llvm::json::Array dimsArray(const std::vector<DimExpr> &dims);
+
+/// Arena buffers over time at the usual sizes.
+std::string memorySvg(const engine::Plan &plan);
 
 /// "B <= 64 && K % 8 == 0"; "otherwise" when there is nothing to hold.
 std::string describeGuard(const std::vector<engine::Condition> &guard);

@@ -20,6 +20,7 @@ constexpr Verb kVerbs[] = {
     {"bench", "measure latency, throughput and memory, kernel by kernel if wanted", cli::benchVerb},
     {"inspect", "show entries, plan, memory, kernels and their source", cli::inspectVerb},
     {"compare", "find the first kernel whose results are wrong", cli::compareVerb},
+    {"plan", "pack buffers with known lifetimes into the smallest arena", cli::planVerb},
 };
 
 constexpr const char *kExits =

@@ -195,6 +195,9 @@ struct Kernel {
   std::vector<bool> writes;         ///< per buffer: the kernel writes it
   std::vector<KernelVariant> variants; ///< first whose guard holds; the last always does
   DimExpr flops = 0, bytes = 0;     ///< of one launch, for the roofline
+  /// Per buffer: the one that is only read and whose memory it may have, whole; else -1.
+  /// Any other overlap with a written buffer is an error. Empty: none.
+  std::vector<int32_t> aliases;
   bool operator==(const Kernel &) const = default;
 };
 
