@@ -19,7 +19,8 @@ FailureOr<std::string> tileText(const KernelSource &kernel) {
   OwningOpRef<ModuleOp> tiles = ModuleOp::create(kernel.body->getTerminator()->getLoc());
   if (failed(emitTile(kernel, *tiles)))
     return failure();
-  std::string text = devicePrelude({"reduce"}) + "\n// Kernel " + kernel.name.str() +
+  bool cluster = kernel.spec->launches[0].cluster[0] > 1;
+  std::string text = devicePrelude({cluster ? "cluster" : "reduce"}) + "\n// Kernel " + kernel.name.str() +
                      ", configuration " + kernel.spec->config + "\n";
   llvm::raw_string_ostream os(text);
   Printer::Options options;
@@ -44,6 +45,8 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
     return convText(kernel, *config);
   if (family.starts_with("attention."))
     return attentionText(kernel, *config);
+  if (family == "columns")
+    return columnsText(kernel, *config);
   if (family == "transpose")
     return transposeText(kernel, *config);
   return tileText(kernel);

@@ -24,7 +24,16 @@ namespace lathe::codegen {
 
 Holes::Holes(const KernelSource &kernel, const KernelConfig &config)
     : kernel(kernel), config(config), args(ArgumentNames::of(kernel)),
-      module(ModuleOp::create(kernel.body->getTerminator()->getLoc())) {}
+      module(ModuleOp::create(kernel.body->getTerminator()->getLoc())) {
+  // A kernel that starts while the one before still writes must not read through the cache of
+  // constants, which may hold what lay there before.
+  if (programmatic()) {
+    args.shared.assign(args.shared.size(), true);
+    args.constant.assign(args.constant.size(), false);
+  }
+}
+
+bool Holes::programmatic() const { return kernel.spec->launches[0].programmaticDependent; }
 
 bool Holes::halfResults(const KernelSource &kernel) {
   bool any = false;
@@ -110,10 +119,12 @@ void Holes::method(StringRef name, ArrayRef<std::string> params, Type result, in
   failed = mlir::failed(Printer(os, options).method(fn, name, args, params));
 }
 
-std::string Holes::arguments(bool types) const {
+std::string Holes::arguments(bool types, bool maps) const {
   const KernelSpec &spec = *kernel.spec;
   std::string out;
   for (size_t i = 0; i < args.names.size(); ++i) {
+    if (i == spec.buffers.size() && maps)
+      out += mapArguments();
     if (types && i < spec.buffers.size())
       out +=
           std::string(i < static_cast<size_t>(spec.numInputs) && !args.shared[i] ? "const " : "") +
@@ -122,22 +133,35 @@ std::string Holes::arguments(bool types) const {
       out += "i64 ";
     out += args.names[i] + ", ";
   }
+  if (args.names.size() == spec.buffers.size() && maps)
+    out += mapArguments();
   return out + (types ? "StatusWord *status" : "status");
 }
 
+std::string Holes::mapArguments() const {
+  std::string out;
+  for (size_t i = 0; i < kernel.spec->tensorMaps.size(); ++i)
+    out += "const __grid_constant__ TensorMap map" + std::to_string(i) + ", ";
+  return out;
+}
+
 FailureOr<std::string> Holes::text(std::initializer_list<std::string_view> modules,
-                                   const std::string &call) {
+                                   const std::string &call, int64_t minBlocks) {
   if (failed)
     return failure();
-  std::string fields = arguments(true);
+  // Registers move between warps where one block has a multiprocessor for itself.
+  if (!kernel.spec->tensorMaps.empty())
+    minBlocks = 1;
+  std::string fields = arguments(true, false);
   for (size_t at = 0; (at = fields.find(", ", at)) != std::string::npos;)
     fields.replace(at, 2, ";\n  ");
   const LaunchSpec &launch = kernel.spec->launches[0];
   return devicePrelude(modules) + "\n// Kernel " + kernel.name.str() + ", configuration " +
          kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members +
          "};\n\nextern \"C\" __global__ void __launch_bounds__(" + std::to_string(launch.block[0]) +
-         ")\n" + launch.function + "(" + arguments(true) + ") {\n  const Holes h{" +
-         arguments(false) + "};\n  " + call + "\n}\n";
+         (minBlocks > 0 ? ", " + std::to_string(minBlocks) : "") + ")\n" + launch.function + "(" +
+         arguments(true, true) + ") {\n  const Holes h{" + arguments(false, false) + "};\n  " +
+         call + "\n}\n";
 }
 
 //===- Epilogues --------------------------------------------------------------===//
@@ -174,13 +198,18 @@ static FailureOr<Indices> forward(Evaluator &e, Operation *op, const Indices &id
   return failure();
 }
 
-void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
-  // The evaluator asks with index 0 where a size is 1.
+/// Says what the heart's result is at `idx`; the evaluator asks with index 0 where a size is 1.
+static Indices bindResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
   Indices at = idx;
   for (auto [d, size] : llvm::enumerate(dimsOf(heart)))
     if (size == DimExpr(1))
       at[d] = Index(e.ix.cst(0));
   e.bind(heart, at, value);
+  return at;
+}
+
+void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
+  Indices at = bindResult(e, heart, idx, value);
   for (auto [n, output] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
     SmallVector<Value> chain = outputChain(output, heart);
     Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
@@ -200,6 +229,50 @@ void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value val
     }
     e.store(v, output, e.outputArg(n), to);
   }
+}
+
+Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value value) {
+  Indices at = bindResult(e, heart, idx, value);
+  Value output = e.outputValue(0);
+  SmallVector<Value> chain = outputChain(output, heart);
+  Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
+  if (dimsOf(inside) != dimsOf(heart) ||
+      llvm::any_of(chain, [](Value v) { return !v.getDefiningOp<ReshapeOp>(); }))
+    return e.fail(heart.getDefiningOp(), "has a result that does not lie as its sums do");
+  return e.toStorage(e.splat(e.eval(inside, at)), elementTypeOf(output));
+}
+
+bool Holes::isPlainResult(const KernelSource &kernel, Value heart) {
+  Operation *yield = kernel.body->getTerminator();
+  if (yield->getNumOperands() != 1)
+    return false;
+  Value output = yield->getOperand(0);
+  if (output == heart)
+    return true;
+  SmallVector<Value> chain = outputChain(output, heart);
+  if (chain.empty() || chain.front().getDefiningOp()->getOperand(0) != heart)
+    return false;
+  DimExpr last = dimsOf(heart).back();
+  return llvm::all_of(chain, [&](Value v) {
+    auto transpose = v.getDefiningOp<TransposeOp>();
+    int64_t rank = dimsOf(v).size();
+    return dimsOf(v).back() == last && (!transpose || transpose.getPerm()[rank - 1] == rank - 1);
+  });
+}
+
+Value Holes::resultPlace(Evaluator &e, Value heart, const Indices &idx) {
+  Indices to = idx;
+  Value output = e.outputValue(0);
+  if (output != heart)
+    for (Value step : outputChain(output, heart)) {
+      FailureOr<Indices> next = forward(e, step.getDefiningOp(), to);
+      if (mlir::failed(next)) {
+        e.fail(step.getDefiningOp(), "cannot be the way of a result to its place");
+        break;
+      }
+      to = *next;
+    }
+  return e.offset(e.bufferArg(e.outputArg(0)).physical, to).base;
 }
 
 int64_t Holes::epilogueLanes(Value heart, const DimExpr &last, int64_t atMost) {

@@ -29,11 +29,14 @@ public:
   /// A line in the struct: a typedef, a constant, a method written by hand.
   void line(const llvm::Twine &text) { members += "  " + text.str() + "\n"; }
 
+  /// Whether the kernel starts before those ahead of it are over and waits by itself.
+  bool programmatic() const;
   /// Whether every result is stored in 16 bits: fast functions suffice.
   static bool halfResults(const KernelSource &kernel);
-  /// The whole kernel: prelude, struct, `call` inside the kernel function.
+  /// The whole kernel: prelude, struct, `call` inside the kernel function. `minBlocks` of it shall
+  /// fit into a multiprocessor at once; 0: whatever its registers give.
   mlir::FailureOr<std::string> text(std::initializer_list<std::string_view> modules,
-                                    const std::string &call);
+                                    const std::string &call, int64_t minBlocks = 0);
   /// A size as C++ over the members.
   std::string dim(const DimExpr &e) const;
   /// C++ name of a storage type.
@@ -41,6 +44,14 @@ public:
 
   /// Stores `value`, the heart's result at `idx`, through the epilogue into the output.
   static void storeResult(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value);
+  /// What the only output, which has the heart's elements in the same order, holds there; `value`
+  /// is the heart's result at `idx`.
+  static mlir::Value resultValue(Evaluator &e, mlir::Value heart, const Indices &idx,
+                                 mlir::Value value);
+  /// Where the result at `idx` lies in the output, given that isPlainResult.
+  static mlir::Value resultPlace(Evaluator &e, mlir::Value heart, const Indices &idx);
+  /// Whether the only output holds the heart's results as they are, their last dimension last.
+  static bool isPlainResult(const KernelSource &kernel, mlir::Value heart);
   /// Whether the last dimension of the heart's result may be asked in vectors of
   /// `lanes` when its index is a multiple of them.
   static int64_t epilogueLanes(mlir::Value heart, const DimExpr &last, int64_t atMost);
@@ -49,7 +60,8 @@ public:
   const KernelConfig config;
 
 private:
-  std::string arguments(bool types) const;
+  std::string arguments(bool types, bool maps) const;
+  std::string mapArguments() const;
 
   ArgumentNames args;
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -70,6 +82,7 @@ template <typename OpTy> OpTy heartOf(const KernelSource &kernel) {
 mlir::FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelConfig &config);
 /// "MmaTile<64, 64, 32, 2, 2, 4>" or "SimtTile<...>".
 std::string tileText(const KernelConfig &config, bool mma);

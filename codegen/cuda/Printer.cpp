@@ -298,12 +298,20 @@ bool Printer::structureOp(Operation &o) {
     names[op.getBuffer()] = name;
   } else if (auto op = dyn_cast<tile::BlockReduceOp>(o)) {
     const char *kinds[] = {"SumOp", "ProdOp", "MaxOp", "MinOp"};
-    std::string call = std::string("blockReduce<") + kinds[static_cast<int>(op.getKind())] + ", " +
-                       std::to_string(options.threads) + ">(";
+    bool cluster = options.cluster > 1;
+    std::string call = std::string(cluster ? "clusterReduce<" : "blockReduce<") +
+                       kinds[static_cast<int>(op.getKind())] + ", " +
+                       std::to_string(cluster ? options.threads : options.team) +
+                       (cluster ? ", " + std::to_string(options.cluster) : "") + ">(";
     if (op.getIsUnsigned())
       define(op.getResult(), "asSigned(" + call + "asUnsigned(" + use(op.getValue()) + ")))");
     else
       define(op.getResult(), call + use(op.getValue()) + ")");
+  } else if (auto op = dyn_cast<func::CallOp>(o)) {
+    std::string operands;
+    for (Value v : op.getOperands())
+      operands += (operands.empty() ? "" : ", ") + use(v);
+    define(op.getResult(0), op.getCallee() + "(" + operands + ")");
   } else if (auto op = dyn_cast<tile::CheckIndexOp>(o))
     define(op.getChecked(), "checkIndex(status, " + Twine(options.step) + "u, " +
                                 use(op.getIndex()) + ", " + use(op.getSize()) + ", true)");
@@ -337,7 +345,13 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
   auto launch = fn->getAttrOfType<tile::LaunchAttr>("tile.kernel");
   if (!launch || fn.getNumArguments() != args.names.size())
     return fn.emitError("CUDA text: not a tile kernel of this spec");
-  options.threads = launch.getThreads();
+  if (options.fastMath)
+    useFastForms(fn);
+  options.threads = options.team = launch.getThreads();
+  if (auto team = fn->getAttrOfType<DenseI64ArrayAttr>("tile.team")) {
+    options.team = team[0];
+    options.cluster = team[1];
+  }
   if (auto step = fn->getAttrOfType<IntegerAttr>("tile.step"))
     options.step = step.getInt();
   llvm::DenseSet<Value> written;
@@ -373,6 +387,8 @@ LogicalResult Printer::method(func::FuncOp fn, StringRef name, const ArgumentNam
                               ArrayRef<std::string> params) {
   if (fn.getNumArguments() != args.names.size() + params.size() || fn.getNumResults() > 1)
     return fn.emitError("CUDA text: a hole has other parameters than its skeleton");
+  if (options.fastMath)
+    useFastForms(fn);
   depth = 1;
   line() << "LATHE_METHOD "
          << (fn.getNumResults() ? type(fn.getResultTypes()[0], fn.getLoc()) : std::string("void"))

@@ -35,7 +35,8 @@ public:
   struct Options {
     /// Results are rounded to 16 bits: the fast forms of functions suffice.
     bool fastMath = false;
-    int64_t threads = 1; ///< of a block, for reductions
+    int64_t threads = 1; ///< of a block
+    int64_t team = 1, cluster = 1; ///< threads and blocks that reduce together
     int64_t step = 0;    ///< reported with a bad index
   };
   Printer(llvm::raw_ostream &os, Options options) : os(os), options(options) {}
@@ -88,6 +89,11 @@ private:
   int next = 0, depth = 0;
   bool failed = false;
 };
+
+/// Rewrites activations that are written in parts into calls of the device library's fast
+/// functions (FastForms.cpp); for kernels whose results have 16 bits. The calls have no callee in
+/// the IR: the function can only be printed.
+void useFastForms(mlir::func::FuncOp fn);
 
 } // namespace lathe::codegen
 

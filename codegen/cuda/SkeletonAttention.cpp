@@ -1,12 +1,16 @@
 //===- SkeletonAttention.cpp - attention -------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills attention.cuh. Scale, soft cap and mask are the score hole; causality
+// Fills attention.cuh, and for 16-bit operands attention_mma.cuh and
+// attention_wgmma.cuh. Scale, soft cap and mask are the score hole; causality
 // is the end of the keys that a query sees.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Holes.h"
+#include "Wgmma.h"
+
+#include "llvm/Support/Format.h"
 
 using namespace mlir;
 
@@ -19,7 +23,14 @@ struct Attention {
 
   Attention(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
   LogicalResult build();
+  LogicalResult common();
+  void scalarHoles();
+  LogicalResult tileHoles();
+  void operandHoles(StringRef name, Value v, bool isKey);
+  void resultRows();
   Index keyHead(Evaluator &e, Value head);
+  /// Query heads of a key head.
+  int64_t group() { return *dimOf(op.getQ(), 1).constant() / *dimOf(op.getK(), 1).constant(); }
   Value score(Evaluator &e, ValueRange p);
 };
 
@@ -49,7 +60,8 @@ Value Attention::score(Evaluator &e, ValueRange p) {
   return e.make<arith::AddFOp>(v, m);
 }
 
-LogicalResult Attention::build() {
+/// What all skeletons share.
+LogicalResult Attention::common() {
   op = heartOf<AttentionOp>(holes.kernel);
   if (!op)
     return failure();
@@ -65,15 +77,6 @@ LogicalResult Attention::build() {
              ";");
   holes.line(Twine("static constexpr bool kZeroMasked = ") +
              (op.getZeroMaskedRows() ? "true" : "false") + ";");
-  holes.method("loadQ", {"b", "h", "q", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
-    return e.eval(op.getQ(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])});
-  });
-  holes.method("loadK", {"b", "h", "k", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
-    return e.eval(op.getK(), {Index(p[0]), keyHead(e, p[1]), Index(p[2]), Index(p[3])});
-  });
-  holes.method("loadV", {"b", "h", "k", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
-    return e.eval(op.getV(), {Index(p[0]), keyHead(e, p[1]), Index(p[2]), Index(p[3])});
-  });
   holes.method(
       "score", {"b", "h", "q", "k", "dot"}, f32, 1,
       [&](Evaluator &e, ValueRange p) { return score(e, p); }, f32);
@@ -86,6 +89,21 @@ LogicalResult Attention::build() {
                      e.ix.add(e.ix.sub(keys, e.ix.dim(qd[2])), e.ix.add(p[2], e.ix.cst(1)));
                  return e.ix.max(e.ix.min(keys, seen), e.ix.cst(0));
                });
+  return success();
+}
+
+/// Operands and results element by element.
+void Attention::scalarHoles() {
+  Type f32 = Float32Type::get(op.getContext());
+  holes.method("loadQ", {"b", "h", "q", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+    return e.eval(op.getQ(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])});
+  });
+  holes.method("loadK", {"b", "h", "k", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+    return e.eval(op.getK(), {Index(p[0]), keyHead(e, p[1]), Index(p[2]), Index(p[3])});
+  });
+  holes.method("loadV", {"b", "h", "k", "d"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+    return e.eval(op.getV(), {Index(p[0]), keyHead(e, p[1]), Index(p[2]), Index(p[3])});
+  });
   holes.method(
       "store", {"b", "h", "q", "d", "value"}, Type(), 1,
       [&](Evaluator &e, ValueRange p) {
@@ -94,6 +112,108 @@ LogicalResult Attention::build() {
         return Value();
       },
       f32);
+}
+
+/// Rows of an operand where they lie, and its elements by themselves.
+void Attention::operandHoles(StringRef name, Value v, bool isKey) {
+  MLIRContext *context = op.getContext();
+  Type element = Evaluator::storageType(elementTypeOf(v));
+  auto at = [&](Evaluator &e, ValueRange p, const Index &d) {
+    return Indices{Index(p[0]), isKey ? keyHead(e, p[1]) : Index(p[1]), Index(p[2]), d};
+  };
+  auto argument = dyn_cast<BlockArgument>(v);
+  const BufferArg *buffer = argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
+  bool rows = buffer && buffer->packing.empty() && buffer->alignment % 16 == 0 &&
+              buffer->physical.back().exactDiv(DimExpr(8)) && dimOf(v, 3).exactDiv(DimExpr(8));
+  holes.line("static constexpr bool kRows" + name + " = " + (rows ? "true" : "false") + ";");
+  if (rows)
+    holes.method(("place" + name).str(), {"b", "h", "i"}, IndexType::get(context), 1,
+                 [&](Evaluator &e, ValueRange p) {
+                   return e.offset(buffer->physical, at(e, p, Index(e.ix.cst(0)))).base;
+                 });
+  std::string row = "nullptr";
+  if (rows)
+    row = "in" + std::to_string(argument.getArgNumber()) + " + place" + name.str() + "(b, h, i)";
+  holes.line("LATHE_METHOD const Element *row" + name + "(i64 b, i64 h, i64 i) const { return " +
+             row + "; }");
+  holes.method(("element" + name).str(), {"b", "h", "i", "d"}, element, 1,
+               [&](Evaluator &e, ValueRange p) {
+                 return e.toStorage(e.eval(v, at(e, p, Index(p[3]))), elementTypeOf(v));
+               });
+}
+
+/// The holes of attention_tile.cuh.
+LogicalResult Attention::tileHoles() {
+  Type element = elementTypeOf(op.getQ());
+  if (!(element.isF16() || element.isBF16()) || elementTypeOf(op.getK()) != element ||
+      elementTypeOf(op.getV()) != element)
+    return op.emitError("CUDA text: matrix units take operands of f16 or bf16");
+  double scale = op.getScale().convertToDouble();
+  bool plain = !op.getMask() && !op.getSoftcap() && scale > 0;
+  int64_t lanes = dimOf(op.getResult(), 3).exactDiv(DimExpr(8)) ? 8 : 1;
+  holes.line("typedef " + Holes::typeText(Evaluator::storageType(element)) + " Element;");
+  holes.line(Twine("static constexpr bool kPlainScore = ") + (plain ? "true" : "false") +
+             ", kCausal = " + (op.getCausal() ? "true" : "false") + ";");
+  std::string number;
+  llvm::raw_string_ostream(number) << llvm::format("%.9g", scale);
+  holes.line("static constexpr f32 kScale = (f32)" + number + ";");
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  operandHoles("Q", op.getQ(), false);
+  operandHoles("K", op.getK(), true);
+  operandHoles("V", op.getV(), true);
+  holes.method(
+      "put", {"b", "h", "q", "piece", "value"}, Type(), lanes,
+      [&](Evaluator &e, ValueRange p) {
+        Index d(e.ix.mul(p[3], lanes), lanes > 1 ? 1 : 0);
+        Holes::storeResult(e, op.getResult(), {Index(p[0]), Index(p[1]), Index(p[2]), d},
+                           e.fromStorage(p[4], element));
+        return Value();
+      },
+      Evaluator::storageType(element));
+  holes.line("LATHE_METHOD void store(i64 b, i64 h, i64 q, i64 d, const Vec<Element, kLanes> &v) const "
+             "{ put(b, h, q, d / kLanes, " +
+             Twine(lanes > 1 ? "v" : "v.v[0]") + "); }");
+  return success();
+}
+
+/// Rows of results where they lie.
+void Attention::resultRows() {
+  const BufferArg &buffer = holes.kernel.spec->buffers[holes.kernel.spec->numInputs];
+  bool rows = Holes::isPlainResult(holes.kernel, op.getResult()) && buffer.alignment % 16 == 0 &&
+              buffer.physical.back().exactDiv(DimExpr(8)) &&
+              dimOf(op.getResult(), 3).exactDiv(DimExpr(8));
+  holes.line(Twine("static constexpr bool kRowsO = ") + (rows ? "true" : "false") + ";");
+  if (rows)
+    holes.method("placeO", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
+                 [&](Evaluator &e, ValueRange p) {
+                   return Holes::resultPlace(
+                       e, op.getResult(),
+                       {Index(p[0]), Index(p[1]), Index(p[2]), Index(e.ix.cst(0))});
+                 });
+  holes.line(Twine("LATHE_METHOD Element *rowO(i64 b, i64 h, i64 q) const { return ") +
+             (rows ? "out0 + placeO(b, h, q)" : "nullptr") + "; }");
+}
+
+LogicalResult Attention::build() {
+  StringRef family = holes.config.family;
+  if (failed(common()))
+    return failure();
+  if (family == "attention.stream" || family == "attention.decode") {
+    scalarHoles();
+    return success();
+  }
+  if (failed(tileHoles()))
+    return failure();
+  if (family == "attention.split")
+    holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
+  if (family == "attention.wgmma") {
+    resultRows();
+    std::string_view element = elementTypeOf(op.getQ()).isBF16() ? "bf16" : "f16";
+    int headV = *dimOf(op.getResult(), 3).constant(), keys = holes.config.tileN;
+    holes.line(wgmmaMethod("productQK", {keys, element}));
+    holes.line(wgmmaMethod("productPV", {headV, element, true, false, true}));
+    holes.line("static LATHE_METHOD i32 keyHead(i32 h) { return h / " + Twine(group()) + "; }");
+  }
   return success();
 }
 
@@ -103,15 +223,32 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
   Attention attention(kernel, config);
   if (failed(attention.build()))
     return failure();
-  std::string warps = std::to_string(config.threads / 32);
-  std::string queries = attention.holes.dim(dimOf(attention.op.getQ(), 2));
-  std::string keys = attention.holes.dim(dimOf(attention.op.getK(), 2));
+  AttentionOp op = attention.op;
+  Holes &holes = attention.holes;
+  std::string warps = std::to_string(config.threads / 32), keysOfTile = std::to_string(config.tileN);
+  std::string queries = holes.dim(dimOf(op.getQ(), 2)), keys = holes.dim(dimOf(op.getK(), 2));
+  if (config.family == "attention.mma")
+    return holes.text({"attention_mma"}, "attentionMma<AttentionMmaTile<" + warps + ", " +
+                                             keysOfTile + ", Holes::kHeadQK, Holes::kHeadV>>(h, " +
+                                             queries + ", " + keys + ");");
+  if (config.family == "attention.split")
+    return holes.text({"attention_split"},
+                      "attentionSplit<AttentionSplitTile<" + warps + ", " +
+                          std::to_string(config.rows) + ", " + std::to_string(config.tileN / 8) +
+                          ", Holes::kHeadV>>(h, " + queries + ", " + keys + ");",
+                      config.stages);
+  if (config.family == "attention.wgmma")
+    return holes.text({"attention_wgmma"},
+                      "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
+                          ", Holes::kHeadQK, Holes::kHeadV>>(h, map0, map1, map2, " +
+                          holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
+                          ", " + queries + ", " + keys + ");");
   std::string call = config.family == "attention.decode"
                          ? "attentionDecode<" + warps + ">(h, " + keys + ");"
                          : "attentionSimt<AttentionTile<" + warps + ", " +
                                std::to_string(config.rows) + ">>(h, " + queries + ", " + keys +
                                ");";
-  return attention.holes.text({"attention"}, call);
+  return holes.text({"attention"}, call);
 }
 
 } // namespace lathe::codegen

@@ -1,12 +1,13 @@
 //===- SkeletonGemm.cpp - matrix products ------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills gemm.cuh and gemv.cuh. Operands that lie in memory in rows of whole
+// Fills gemm.cuh, gemv.cuh, skinny.cuh and gemm_hopper.cuh. Operands that lie in memory in rows of whole
 // 16-byte pieces are read from there; others are computed element by element.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Holes.h"
+#include "Wgmma.h"
 
 using namespace mlir;
 
@@ -44,7 +45,17 @@ struct Gemm {
                        const Index &depth);
   void operand(const Side &s, Type element);
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
+  void write(int64_t lanes);
+  LogicalResult buildWgmma(Type element);
 };
+
+bool isSkinny(const KernelConfig &config) {
+  return config.family == "gemv.row" || config.family == "gemv.columns" ||
+         config.family == "gemm.skinny";
+}
+bool isWgmma(const KernelConfig &config) {
+  return config.family == "gemm.pingpong" || config.family == "gemm.cooperative";
+}
 
 void Gemm::describe(Side &s, Value v, bool isA, bool transposed, Type element) {
   s.value = v;
@@ -141,6 +152,56 @@ const char *kindText(const Side &s) {
   return s.alongK() ? "Operand::ComputedAlongK" : "Operand::ComputedAcrossK";
 }
 
+/// The method that stores `lanes` neighbouring results.
+void Gemm::write(int64_t lanes) {
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  holes.method(
+      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
+      [&](Evaluator &e, ValueRange p) {
+        Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
+        Holes::storeResult(e, op.getResult(), resultIndex(e, p[0], p[1], column), p[3]);
+        return Value();
+      },
+      accumulator);
+  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
+  holes.line(
+      "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
+      "write(b, m, n / kLanes, " +
+      sums + "); }");
+}
+
+/// The holes of gemm_hopper.cuh. The spec's maps say what select has found: two for the
+/// operands, a third where results take the way through shared memory.
+LogicalResult Gemm::buildWgmma(Type element) {
+  const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
+  if (!a.plain || !b.plain || !(element.isF16() || element.isBF16()) || maps.size() < 2)
+    return op.emitError("CUDA text: '")
+           << holes.config.family << "' needs two operands of f16 or bf16 with tensor maps";
+  auto truth = [](bool b) { return b ? "true" : "false"; };
+  bool staged = maps.size() == 3;
+  holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
+  holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[0].dims.size() == 3) +
+             ", kBatchB = " + truth(maps[1].dims.size() == 3) + ", kStaged = " + truth(staged) +
+             ", kBatched = " + truth(staged && maps[2].dims.size() == 3) + ";");
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
+                                      .element = element.isF16() ? "f16" : "bf16",
+                                      .aAcrossK = !a.alongK(),
+                                      .bAcrossK = !b.alongK()}));
+  if (!staged) {
+    write(Holes::epilogueLanes(op.getResult(), n, 2));
+    return success();
+  }
+  Type stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
+  holes.method(
+      "value", {"b", "m", "pair", "acc"}, VectorType::get({2}, stored), 2,
+      [&](Evaluator &e, ValueRange p) {
+        Index column(e.ix.mul(p[2], 2), 1);
+        return Holes::resultValue(e, op.getResult(), resultIndex(e, p[0], p[1], column), p[3]);
+      },
+      accumulator);
+  return success();
+}
+
 LogicalResult Gemm::build() {
   op = heartOf<MatmulOp>(holes.kernel);
   if (!op)
@@ -164,36 +225,41 @@ LogicalResult Gemm::build() {
   describe(a, op.getA(), true, op.getTransposeA(), element);
   describe(b, op.getB(), false, op.getTransposeB(), element);
   bool gemv = llvm::StringRef(holes.config.family).starts_with("gemv");
-  if (gemv)
-    a.plain = false; // few rows: read by element, from the first-level cache
-
   bool along = llvm::StringRef(holes.config.family) == "gemv.along";
-  int64_t atMost = along ? 1 : gemv ? holes.config.lanes : mma ? 8 : 4;
+  bool skinny = isSkinny(holes.config);
+  if (gemv && (!skinny || !a.alongK()))
+    a.plain = false; // few rows: read by element, from the first-level cache
+  bool columns = holes.config.family == "gemv.columns";
+  int64_t atMost = holes.config.family == "gemm.skinny" ? 2
+                   : along || skinny                    ? 1
+                   : gemv                               ? holes.config.lanes
+                   : mma                                ? 8
+                                                        : 4;
   int64_t lanes = Holes::epilogueLanes(op.getResult(), n, atMost);
-  if (gemv && !along && b.plain && lanes != holes.config.lanes)
+  if (skinny) {
+    // Where a row begins tells where the matrix does: there are no batches.
+    if (!b.plain || b.alongK() == columns || !(element.isF16() || element.isBF16()) ||
+        (holes.config.family == "gemm.skinny" && !(a.plain && a.alongK())))
+      return op.emitError("CUDA text: '")
+             << holes.config.family << "' needs 16-bit weights with contiguous "
+             << (columns ? "n" : "k");
+    holes.line(std::string("static LATHE_METHOD void start() {") +
+               (holes.programmatic() ? " dependentsMayStart(); }" : "}"));
+    holes.line(std::string("static LATHE_METHOD void wait() {") +
+               (holes.programmatic() ? " dependenciesWait(); }" : "}"));
+  } else if (gemv && !along && b.plain && lanes != holes.config.lanes)
     return op.emitError("CUDA text: ") << holes.config.lanes << " lanes do not divide the columns";
-  if (gemv && !along && b.alongK())
+  if (gemv && !along && !skinny && b.alongK())
     b.plain = false; // columns are neighbours there
 
   holes.line("typedef " + Holes::typeText(element) + " Element;");
   holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
   holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ", kB = " + kindText(b) + ";");
-  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  if (isWgmma(holes.config))
+    return buildWgmma(element);
   operand(a, element);
   operand(b, element);
-  holes.method(
-      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
-      [&](Evaluator &e, ValueRange p) {
-        Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
-        Holes::storeResult(e, op.getResult(), resultIndex(e, p[0], p[1], column), p[3]);
-        return Value();
-      },
-      accumulator);
-  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
-  holes.line(
-      "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
-      "write(b, m, n / kLanes, " +
-      sums + "); }");
+  write(lanes);
   return success();
 }
 
@@ -227,11 +293,41 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
   std::string sizes = "h, " + gemm.holes.dim(rows) + ", " + gemm.holes.dim(gemm.n) + ", " +
                       gemm.holes.dim(gemm.k) + ");";
   std::string r = std::to_string(config.rows), warps = std::to_string(config.threads / 32);
+  if (isSkinny(config)) {
+    std::string shape = family == "gemv.row" ? std::to_string(config.tileN)
+                                             : std::to_string(config.tileN / 16) + ", " +
+                                                   std::to_string(config.rows / 8);
+    shape += ", " + warps + ", " + std::to_string(config.stages);
+    std::string n = gemm.holes.dim(gemm.n), k = gemm.holes.dim(gemm.k);
+    std::string call = "gemvRow<" + shape + ">(h, " + n + ", " + k + ");";
+    if (family == "gemv.columns")
+      call = "gemvColumns<" + std::to_string(config.tileN) + ", " + warps + ", " +
+             std::to_string(config.tileK) + ", " + std::to_string(config.stages) + ">(h, " + n +
+             ", " + k + ");";
+    if (family == "gemm.skinny") {
+      bool whole = gemm.k.exactDiv(DimExpr(config.threads * config.stages)).has_value();
+      call = "gemmSkinny<" + shape + (whole ? ", true" : ", false") + ">(" + sizes;
+    }
+    return gemm.holes.text({"skinny"}, call);
+  }
   if (family == "gemv.along")
     return gemm.holes.text({"gemv"}, "gemvAlongK<" + r + ", " + warps + ">(" + sizes);
   if (family == "gemv.across")
     return gemm.holes.text({"gemv"}, "gemvAcrossK<" + r + ", " + warps + ", " +
                                          std::to_string(config.lanes) + ">(" + sizes);
+  if (isWgmma(config)) {
+    int64_t rowsLoaded = config.rows > 1 ? config.rows : config.tileM;
+    std::string tile;
+    for (int64_t v : {config.tileM, config.tileN, config.stages, rowsLoaded})
+      tile += std::to_string(v) + ", ";
+    DimExpr batches = gemm.folded ? DimExpr(1) : lathe::product(gemm.batch);
+    std::string result = kernel.spec->tensorMaps.size() == 3 ? "map2" : "map0";
+    return gemm.holes.text({"gemm_hopper"},
+                           "gemmWgmma<WgmmaTile<" + tile +
+                               (family == "gemm.pingpong" ? "true" : "false") +
+                               ", Holes>>(h, map0, map1, " + result + ", " +
+                               gemm.holes.dim(batches) + sizes.substr(1));
+  }
   bool mma = family == "gemm.mma";
   return gemm.holes.text({"gemm"}, std::string(mma ? "gemmMma<" : "gemmSimt<") +
                                        tileText(config, mma) + ">(" + sizes);

@@ -19,9 +19,13 @@ struct Dependence {
   std::string_view module, needs;
 };
 constexpr Dependence kDependences[] = {
-    {"math", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
+    {"math", "base"}, {"hopper", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
     {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"},      {"attention", "reduce"},
-    {"gemv", "gemm"},     {"transpose", "math"},
+    {"gemv", "gemm"},     {"transpose", "math"}, {"gemm_hopper", "hopper"},
+    {"gemm_hopper", "gemm"}, {"skinny", "gemm"}, {"skinny", "reduce"}, {"skinny", "hopper"}, {"columns", "reduce"}, {"cluster", "reduce"}, {"cluster", "hopper"}, {"columns", "hopper"},
+    {"attention_tile", "reduce"}, {"attention_mma", "attention_tile"}, {"attention_mma", "mma"},
+    {"attention_wgmma", "attention_tile"}, {"attention_wgmma", "hopper"},
+    {"attention_split", "attention_tile"}, {"attention_split", "mma"}, {"attention_split", "hopper"},
 };
 
 void require(std::string_view name, std::vector<std::string_view> &set) {

@@ -66,6 +66,9 @@ LATHE_DEV Bits16 loadGlobal16(const void *p) {
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p) : "memory");
   return v;
 }
+LATHE_DEV void storeGlobal16(void *p, const Bits16 &v) {
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3]) : "memory");
+}
 /// Read once and not kept: weights of matrix-vector products. The memory must be constant
 /// for the whole kernel.
 LATHE_DEV Bits16 loadGlobal16Streaming(const void *p) {
@@ -73,6 +76,14 @@ LATHE_DEV Bits16 loadGlobal16Streaming(const void *p) {
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
   return v;
+}
+/// Keeps the loads written above it there. ptxas moves each load towards its use to save
+/// registers, and one or two are left in flight; it does not move them over a branch, which
+/// this one is, never taken.
+LATHE_DEV void pinLoads() {
+  u32 z;
+  asm volatile("mov.u32 %0, %%nctaid.z;" : "=r"(z));
+  if (z == 0) asm volatile("nanosleep.u32 1;" ::: "memory");
 }
 #endif // LATHE_EMULATE
 
@@ -347,7 +358,19 @@ template <class T, int N> LATHE_DEV Vec<T, N> loadVecConst(const T *p) {
   }
   return r;
 }
-template <class T, int N> LATHE_DEV void storeVec(T *p, const Vec<T, N> &v) { *(Vec<T, N> *)p = v; }
+/// By the instruction: written as an assignment, elements of 16 bits sometimes become stores of
+/// 16 bits each.
+template <class T, int N> LATHE_DEV void storeVec(T *p, const Vec<T, N> &v) {
+  if constexpr (sizeof(T) * N % 16 == 0) {
+    constexpr int parts = sizeof(T) * N / 16;
+    Bits16 raw[parts];
+    memcpy(raw, &v, sizeof v);
+#pragma unroll
+    for (int i = 0; i < parts; ++i) storeGlobal16((u8 *)p + 16 * i, raw[i]);
+  } else {
+    *(Vec<T, N> *)p = v;
+  }
+}
 /// The same in shared memory.
 template <class T, int N> LATHE_DEV Vec<T, N> loadShared(const T *p) { return *(const Vec<T, N> *)p; }
 template <class T, int N> LATHE_DEV void storeShared(T *p, const Vec<T, N> &v) { *(Vec<T, N> *)p = v; }

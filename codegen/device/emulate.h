@@ -279,7 +279,13 @@ inline Bits16 loadGlobal16(const void *p) {
   std::memcpy(&v, p, 16);
   return v;
 }
+inline void storeGlobal16(void *p, const Bits16 &v) {
+  if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
+    __builtin_trap();
+  std::memcpy(p, &v, 16);
+}
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
+inline void pinLoads() {}
 
 // ---- What mma.cuh writes in PTX ---------------------------------------------------
 
@@ -338,6 +344,17 @@ inline float bf16Value(unsigned short b) { return bitsToF32(static_cast<unsigned
 inline void loadMatrix4(unsigned (&r)[4], SharedAddr row) { lathe_emu::loadMatrices(r, row, false); }
 inline void loadMatrix4Transposed(unsigned (&r)[4], SharedAddr row) {
   lathe_emu::loadMatrices(r, row, true);
+}
+inline unsigned turnMatrix(unsigned a) {
+  unsigned lane = lathe_emu::linearThread() % 32, r = 0;
+  lathe_emu::exchange(&a, 4, [&](auto &slot) {
+    for (unsigned j = 0; j < 2; ++j) {
+      unsigned row = lane % 4 * 2 + j, column = lane / 4, w;
+      std::memcpy(&w, slot[row * 4 + column / 2], 4);
+      r |= (w >> 16 * (column & 1) & 0xffff) << 16 * j;
+    }
+  });
+  return r;
 }
 inline void mmaBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   lathe_emu::mma16816<lathe_emu::bf16Value>(d, a, b);

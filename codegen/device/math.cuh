@@ -188,6 +188,18 @@ LATHE_DEV f32 fastErf(f32 x) {
   d = fmaf(s, d, 0.4704854190349579f);
   return x * n * fastReciprocal(fmaf(s, d, 1.0f));
 }
+/// x Phi(x) = max(x, 0) - |x| q with q = erfc(|x| / sqrt 2) / 2 = exp(-x^2 / 2) t P(t), t = 1 / (1 + 0.38 |x|).
+/// P is a fit for relative error: q is within 4e-5 of its value (0.08 ULP of f16) wherever it is a normal
+/// number, so the negative tail keeps its digits. Two special functions and twelve instructions.
+LATHE_DEV f32 fastGelu(f32 x) {
+  const f32 a = fminf(fabsf(x), 15.0f); // q is 0 there; infinity times 0 would be NaN
+  const f32 t = fastReciprocal(fmaf(a, 0.38f, 1.0f)), e = fastExp2(a * a * -0.72134752044448170f);
+  f32 p = fmaf(t, -0.08992831337878335f, 0.18887638724998193f);
+  p = fmaf(t, p, 0.09197980669768342f);
+  p = fmaf(t, p, 0.15782945313777352f);
+  p = fmaf(t, p, 0.15122513875845842f);
+  return fmaf(-a * e, p * t, maximum(x, 0.0f)); // NaN by the maximum
+}
 LATHE_DEV f32 fastDivide(f32 a, f32 b) { return a * fastReciprocal(b); }
 LATHE_BINARY_VECTOR(fastDivide)
 /// All by one divisor: its reciprocal is made once.
@@ -202,6 +214,7 @@ LATHE_UNARY_VECTOR(fastExp)
 LATHE_UNARY_VECTOR(fastSigmoid)
 LATHE_UNARY_VECTOR(fastTanh)
 LATHE_UNARY_VECTOR(fastErf)
+LATHE_UNARY_VECTOR(fastGelu)
 
 #undef LATHE_UNARY_VECTOR
 #undef LATHE_UNARY_FLOAT

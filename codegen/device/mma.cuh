@@ -38,6 +38,12 @@ LATHE_DEV void mmaF16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/// An 8x8 matrix of 16-bit elements, two neighbours of row l / 4 in lane l, transposed.
+LATHE_DEV u32 turnMatrix(u32 a) {
+  u32 d;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+  return d;
+}
 #endif // LATHE_EMULATE
 
 LATHE_DEV void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bf16) { mmaBf16(d, a, b); }

@@ -80,10 +80,42 @@ int64_t mmaSharedBytes(const KernelConfig &config) {
   return std::max(pipeline, epilogue);
 }
 
+int64_t wgmmaSharedBytes(const KernelConfig &c, bool staged) {
+  int64_t wide = c.tileN % 64 == 0 ? 64 : c.tileN % 32 == 0 ? 32 : 16;
+  return c.stages * (c.tileM + c.tileN) * 128 + (staged ? 4 * 64 * wide * 2 : 0) + 16 * c.stages +
+         1024;
+}
+
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
   int64_t queries = config.threads / 32 * config.rows, keys = 32;
   int64_t stride = std::max(headQK, headV) + 1;
   return 4 * (2 * keys * stride + queries * headQK + queries * keys);
+}
+
+int64_t attentionMmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
+  auto width = [](int64_t head) { // columns in memory: a power of two
+    int64_t columns = 16;
+    while (columns < head)
+      columns *= 2;
+    return columns;
+  };
+  int64_t queries = config.threads / 2;
+  return 2 * ((queries + config.tileN) * width(headQK) + config.tileN * width(headV));
+}
+
+int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t head) {
+  return 4 * (config.threads / 32 + 1) * config.tileN * (head + 4 + 2);
+}
+
+int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
+  constexpr int64_t kQueries = 128, kStages = 2, kRowBytes = 128, kAlignment = 1024;
+  auto chunks = [](int64_t head) { return (head + 63) / 64; };
+  int64_t rows = (kQueries + kStages * config.tileN) * chunks(headQK) +
+                 kStages * config.tileN * chunks(headV);
+  constexpr int64_t kMost = 232448; // of a block of sm_90
+  int64_t bytes = kAlignment + kRowBytes * rows + 8 * (2 + 4 * kStages);
+  int64_t staged = kQueries * (2 * headV + 16);
+  return bytes + staged <= kMost ? bytes + staged : bytes;
 }
 
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys,

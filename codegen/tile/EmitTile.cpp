@@ -101,7 +101,13 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   func::ReturnOp::create(b, loc);
   b.setInsertionPoint(fn.front().getTerminator());
 
-  Evaluator e(b, fn, kernel, config.lanes, config.threads);
+  // Who reduces together: a block, one of its teams, or a cluster.
+  int64_t cluster = spec.launches[0].cluster[0], team = config.threads * cluster;
+  if (config.family == "row" && config.rows > 1)
+    team = config.threads / config.rows;
+  if (team != config.threads)
+    fn->setAttr("tile.team", b.getDenseI64ArrayAttr({team, cluster}));
+  Evaluator e(b, fn, kernel, config.lanes, team);
   schedule(e, config);
   if (e.failed)
     return failure();

@@ -18,7 +18,8 @@ namespace lathe::codegen {
 Evaluator::Evaluator(OpBuilder &b, func::FuncOp fn, const KernelSource &kernel, int64_t width,
                      int64_t threads)
     : b(b), ix(b, fn, kernel.spec->symbols, kernel.spec->buffers.size(), width), kernel(kernel),
-      fn(fn), width(width), threads(threads), loc(fn.getLoc()), active(width) {
+      fn(fn), width(width), threads(threads), loc(fn.getLoc()), active(width),
+      blockThreads(kernel.spec->launches[0].block[0]) {
   memo.emplace_back();
 }
 
@@ -230,16 +231,40 @@ void Evaluator::store(Value value, Value result, unsigned output, const Indices 
   storeAt(value, elementTypeOf(result), buffer(output), offset(bufferArg(output).physical, idx));
 }
 
-Value Evaluator::threadId() {
+Value Evaluator::headOp(llvm::function_ref<Value()> make) {
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointToStart(&fn.front());
-  return thread ? thread : thread = make<tile::ThreadIdOp>();
+  return make();
+}
+
+// Constants are made beside the ops: those of IndexMath may stand behind them.
+Value Evaluator::threadId() {
+  auto count = [&](int64_t n) { return make<arith::ConstantIndexOp>(n); };
+  int64_t cluster = kernel.spec->launches[0].cluster[0];
+  return thread ? thread : thread = headOp([&]() -> Value {
+    Value id = make<tile::ThreadIdOp>();
+    if (teams() > 1)
+      return make<arith::RemUIOp>(id, count(threads));
+    if (cluster == 1)
+      return id;
+    Value rank = make<arith::RemUIOp>(make<tile::BlockIdOp>(), count(cluster));
+    return make<arith::AddIOp>(make<arith::MulIOp>(rank, count(blockThreads)), id);
+  });
 }
 
 Value Evaluator::blockId() {
-  OpBuilder::InsertionGuard guard(b);
-  b.setInsertionPointToStart(&fn.front());
-  return block ? block : block = make<tile::BlockIdOp>();
+  int64_t cluster = kernel.spec->launches[0].cluster[0];
+  return block ? block : block = headOp([&]() -> Value {
+    Value id = make<tile::BlockIdOp>();
+    return cluster == 1 ? id
+                        : make<arith::DivUIOp>(id, make<arith::ConstantIndexOp>(cluster));
+  });
+}
+
+Value Evaluator::teamId() {
+  return team ? team : team = headOp([&]() -> Value {
+    return make<arith::DivUIOp>(make<tile::ThreadIdOp>(), make<arith::ConstantIndexOp>(threads));
+  });
 }
 
 //===- Regions ---------------------------------------------------------------===//

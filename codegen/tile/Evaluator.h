@@ -163,15 +163,20 @@ public:
   /// Set by the row schedule while control flow is uniform over the block.
   bool cooperative = false;
 
-  /// Made once, at the head: equal indices must look equal everywhere.
+  /// Made once, at the head: equal indices must look equal everywhere. The threads are those that
+  /// work together: of a block, of one of its `teams()`, or of the blocks of a cluster.
   mlir::Value threadId();
-  mlir::Value blockId();
+  mlir::Value blockId(); ///< or cluster
+  mlir::Value teamId();  ///< in the block
+  int64_t teams() const { return std::max<int64_t>(1, blockThreads / threads); }
 
   void pushScope();
   void popScope();
 
 private:
-  mlir::Value thread, block;
+  mlir::Value headOp(llvm::function_ref<mlir::Value()> make);
+  int64_t blockThreads;
+  mlir::Value thread, block, team;
   struct MemoKey {
     void *value;
     llvm::SmallVector<std::tuple<void *, int64_t, void *>, 4> idx;

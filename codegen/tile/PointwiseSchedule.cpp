@@ -17,7 +17,8 @@ namespace lathe::codegen {
 
 DimExpr gridSize(const KernelSource &kernel) {
   const LaunchSpec &launch = kernel.spec->launches[0];
-  return launch.grid[0] * launch.grid[1] * launch.grid[2];
+  DimExpr blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
+  return launch.cluster[0] == 1 ? blocks : DimExpr::floorDiv(blocks, DimExpr(launch.cluster[0]));
 }
 
 std::pair<Value, Value> blockRange(Evaluator &e, Value n) {

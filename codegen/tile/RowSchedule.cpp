@@ -1,8 +1,8 @@
 //===- RowSchedule.cpp - reductions over rows ---------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Rows are the elements that are reduced together. A block takes a row: first
-// every reduction over it, in order (lanes and threads along the row), then
+// Rows are the elements that are reduced together. A block takes a row (or a
+// warp, or a cluster, as the configuration says): first every reduction over it, in order (lanes and threads along the row), then
 // the outputs of the row's size. Values that several passes need are computed
 // again, or stay in registers where the row is short and static.
 //
@@ -182,9 +182,17 @@ void scheduleRow(Evaluator &e, const KernelConfig &) {
   int64_t rank = rows.full.size();
   bool trailing = rows.axes.back() == rank - 1;
   if (trailing || rows.kept.empty()) {
-    overBlockShare(e, rows.count, [&](Value r) {
-      emitter.emitRow(delinearize(e, Index(r), rows.outer), true);
-    });
+    auto row = [&](Value r) { emitter.emitRow(delinearize(e, Index(r), rows.outer), true); };
+    if (e.teams() == 1)
+      return overBlockShare(e, rows.count, row);
+    // Several rows a block, a warp each.
+    IndexMath &ix = e.ix;
+    Value first = ix.add(ix.mul(e.blockId(), e.teams()), e.teamId()), end = ix.dim(rows.count);
+    DimExpr together = gridSize(e.kernel) * DimExpr(e.teams());
+    if (gridSize(e.kernel) == DimExpr::ceilDiv(rows.count, DimExpr(e.teams())))
+      e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, end), [&] { row(first); });
+    else
+      e.loop(first, end, ix.dim(together), row);
     return;
   }
   // Lanes along the last kept dimension.

@@ -26,10 +26,12 @@ void scheduleScatter(Evaluator &, const KernelConfig &);
 void scheduleGemm(Evaluator &, const KernelConfig &);
 void scheduleConv(Evaluator &, const KernelConfig &);
 void scheduleWinograd(Evaluator &, const KernelConfig &);
+/// False, with nothing emitted, when the convolution is none that it takes.
+bool scheduleDirectConv(Evaluator &, const KernelConfig &);
 void scheduleDepthwise(Evaluator &, const KernelConfig &);
 void scheduleAttention(Evaluator &, const KernelConfig &);
 
-/// Number of blocks of the (only) launch.
+/// Number of blocks of the (only) launch, or of its clusters.
 DimExpr gridSize(const KernelSource &kernel);
 /// Calls `body` for the part of [0, n) that belongs to this block: a contiguous
 /// range when the block has one thread, else every grid-size-th element.

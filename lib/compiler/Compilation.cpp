@@ -231,6 +231,16 @@ Status Compilation::setOptions() {
   LATHE_RETURN_IF_ERROR(set("targets", "--target", names));
   LATHE_RETURN_IF_ERROR(set("entries", "--entry", options.entries));
   LATHE_RETURN_IF_ERROR(set("donate", "--donate", options.donate));
+  if (!options.configs.empty()) {
+    if (phase() >= Phase::Select)
+      return usageError("kernels of this text have variants already", "--config");
+    NamedAttrList configs;
+    for (const std::string &pair : options.configs) {
+      size_t at = pair.find('=');
+      configs.set(pair.substr(0, at), b.getStringAttr(pair.substr(at + 1)));
+    }
+    attrs.set("configs", configs.getDictionary(mlirContext.get()));
+  }
   if (!options.replace.empty()) {
     if (phase() >= Phase::Codegen)
       return usageError("kernels of this text have code already", "--replace");

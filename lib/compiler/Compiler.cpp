@@ -120,6 +120,8 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     LATHE_RETURN_IF_ERROR(addPair(options.donate, name, value, '=', "INPUT=OUTPUT"));
   } else if (name == "replace") {
     LATHE_RETURN_IF_ERROR(addPair(options.replace, name, value, '=', "KERNEL=FILE.cu"));
+  } else if (name == "config") {
+    LATHE_RETURN_IF_ERROR(addPair(options.configs, name, value, '=', "KERNEL=CONFIGURATION"));
   } else if (name == "const") {
     LATHE_RETURN_IF_ERROR(addPair(options.constants, name, value, '=', "INPUT=FILE"));
   } else if (name == "stop-after") {

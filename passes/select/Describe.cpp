@@ -93,7 +93,24 @@ Operation *heartOf(KernelOp kernel) {
   }
 }
 
+/// Whether the only result has the heart's elements in their order: it follows from a value of
+/// the heart's sizes by reshapes alone.
+bool isInPlace(KernelOp kernel, Operation *heart) {
+  if (kernel.getNumResults() != 1)
+    return false;
+  Value v = kernel.getBodyBlock().getTerminator()->getOperand(0);
+  std::vector<DimExpr> space = dimsOf(heart->getResult(0));
+  while (dimsOf(v) != space) {
+    auto reshape = v.getDefiningOp<ReshapeOp>();
+    if (!reshape)
+      return false;
+    v = reshape->getOperand(0);
+  }
+  return true;
+}
+
 void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
+  desc.resultInPlace = isInPlace(kernel, heart);
   auto gemm = dyn_cast<MatmulOp>(heart);
   for (auto [i, operand] : llvm::enumerate(heart->getOperands())) {
     ContractionOperand described;
@@ -126,6 +143,7 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   } else if (auto attention = dyn_cast<AttentionOp>(heart)) {
     auto heads = dimOf(attention.getQ(), 1).constant(), groups = dimOf(attention.getK(), 1).constant();
     desc.headGroup = *heads / std::max<int64_t>(1, *groups);
+    desc.plainScores = !attention.getMask() && !attention.getSoftcap();
   }
 }
 
@@ -142,6 +160,26 @@ void describeTranspose(KernelOp kernel, KernelDesc &desc) {
     desc.inputContiguousType = dtypeOf(elementTypeOf(op.getResult())).value_or(DType::F32);
     return;
   }
+}
+
+/// How many dimensions lie behind those that the kernel's one reduction takes together, if
+/// nothing but what is kept leaves the kernel (KernelDesc::columnDims).
+int64_t columnDimsOf(KernelOp kernel, const KernelDesc &desc) {
+  ReduceOp op;
+  for (ReduceOp candidate : kernel.getBodyBlock().getOps<ReduceOp>())
+    op = candidate;
+  if (!op || desc.numReductions != 1 || desc.dataIndices)
+    return 0;
+  ArrayRef<int64_t> axes = op.getAxes();
+  bool neighbours = !axes.empty() && axes.back() - axes.front() + 1 == int64_t(axes.size());
+  Type element = elementTypeOf(op.getX());
+  if (!neighbours || element.isUnsignedInteger() || element.getIntOrFloatBitWidth() < 8)
+    return 0;
+  DimExpr kept = product(dimsOf(op.getResult()));
+  for (Type type : kernel.getResultTypes())
+    if (product(dimsOf(type)) != kept)
+      return 0;
+  return int64_t(dimsOf(op.getX()).size()) - 1 - axes.back();
 }
 
 } // namespace
@@ -204,6 +242,7 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
           lastIsReduced = false;
       }
       desc.rowsContiguous = lastIsReduced;
+      desc.columnDims = columnDimsOf(kernel, desc);
     }
   } else if (desc.kind != KernelDesc::Kind::Scan) {
     describeContraction(kernel, heart, desc);

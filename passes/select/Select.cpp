@@ -29,7 +29,7 @@ struct SelectPass : ModulePass<SelectPass> {
       std::map<std::string, ArrayAttr> chosen; // equal names are equal kernels
       WalkResult walked = module.walk([&](KernelOp kernel) {
         ArrayAttr &variants = chosen[kernel.getName().str()];
-        if (!variants && failed(select(kernel, *target, ranges, variants)))
+        if (!variants && failed(select(kernel, *target, ranges, wanted(kernel), variants)))
           return WalkResult::interrupt();
         kernel.setVariantsAttr(variants);
         return WalkResult::advance();
@@ -37,6 +37,14 @@ struct SelectPass : ModulePass<SelectPass> {
       if (walked.wasInterrupted())
         return signalPassFailure();
     }
+  }
+
+  /// The configuration that the user asked for, or "".
+  StringRef wanted(KernelOp kernel) {
+    auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
+    auto configs = options ? options.getAs<DictionaryAttr>("configs") : DictionaryAttr();
+    auto config = configs ? configs.getAs<StringAttr>(kernel.getName()) : StringAttr();
+    return config ? config.getValue() : StringRef();
   }
 
   /// A user's CUDA kernel runs as its config says: cuda_function (else the call's name),
@@ -80,10 +88,12 @@ struct SelectPass : ModulePass<SelectPass> {
   }
 
   static LogicalResult select(KernelOp kernel, const Target &target,
-                              const std::map<std::string, DimRange> &ranges, ArrayAttr &variants) {
+                              const std::map<std::string, DimRange> &ranges, StringRef wanted,
+                              ArrayAttr &variants) {
     FailureOr<KernelDesc> desc = describe(kernel, ranges);
     if (failed(desc))
       return failure();
+    desc->wanted = wanted.str();
     describeInPlace(kernel, *desc);
     auto answer = desc->kind == KernelDesc::Kind::Custom ? customVariant(kernel, *desc)
                                                          : chooseVariants(*desc, target);

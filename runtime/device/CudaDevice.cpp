@@ -307,7 +307,10 @@ Status CudaDevice::encodeTensorMaps(const LaunchCommand &c) {
     if (type < 0)
       return invalidError("no tensor map for this element type");
     int swizzle = m.swizzleBytes == 0 ? 0 : m.swizzleBytes == 32 ? 1 : m.swizzleBytes == 64 ? 2 : 3;
-    constexpr int kNoInterleave = 0, kPromote256 = 3, kFillZero = 0;
+    // Fetching 256 bytes at a time helps streams of whole lines by up to a tenth; rows that begin
+    // between sectors lose up to a fifth by it.
+    constexpr int kNoInterleave = 0, kPromote128 = 2, kPromote256 = 3, kFillZero = 0;
+    int promotion = rank > 1 && strides[0] % 64 != 0 ? kPromote128 : kPromote256;
     CUresult r;
     if (m.im2col) {
       int lower[3] = {}, upper[3] = {};
@@ -317,10 +320,10 @@ Status CudaDevice::encodeTensorMaps(const LaunchCommand &c) {
       }
       r = driver.cuTensorMapEncodeIm2col(&tensorMaps[i], type, rank, c.buffers[m.buffer], dims,
                                          strides, lower, upper, box[0], box[1], steps,
-                                         kNoInterleave, swizzle, kPromote256, kFillZero);
+                                         kNoInterleave, swizzle, promotion, kFillZero);
     } else {
       r = driver.cuTensorMapEncodeTiled(&tensorMaps[i], type, rank, c.buffers[m.buffer], dims,
-                                        strides, box, steps, kNoInterleave, swizzle, kPromote256,
+                                        strides, box, steps, kNoInterleave, swizzle, promotion,
                                         kFillZero);
     }
     LATHE_RETURN_IF_ERROR(check(r, "encoding a tensor map"));

@@ -87,8 +87,11 @@ TEST(Choose, FewAndManyRowsTakeDifferentKernels) {
       auto all = chooseVariants(gemm(type, "M", 4096, 4096), *Target::parse(target));
       ASSERT_TRUE(all.ok());
       EXPECT_TRUE(all->back().guard.empty());
-      EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), "gemv.across");
-      EXPECT_EQ(familyOf(pick(*all, {{"M", 512}})), type == DType::F32 ? "gemm.simt" : "gemm.mma");
+      bool hopper = std::string(target) == "sm_90a" && type == DType::BF16;
+      EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), hopper ? "gemv.columns" : "gemv.across");
+      EXPECT_EQ(familyOf(pick(*all, {{"M", 512}})), hopper                ? "gemm.pingpong"
+                                                    : type == DType::F32 ? "gemm.simt"
+                                                                         : "gemm.mma");
       EXPECT_NE(pick(*all, {{"M", 64}}).spec.config, pick(*all, {{"M", 4096}}).spec.config);
       std::set<std::string> functions;
       for (const KernelVariant &v : *all)
@@ -96,8 +99,91 @@ TEST(Choose, FewAndManyRowsTakeDifferentKernels) {
     }
 }
 
+/// x [M, K] by weights [N, K], as they lie in memory.
+KernelDesc linear(const char *m, const char *n, const char *k) {
+  KernelDesc d = gemm(DType::BF16, m, 8, 8);
+  d.parallel = {dim(m), dim(n)};
+  d.reduction = {dim(k)};
+  d.buffers.resize(3, d.buffers[0]);
+  d.numInputs = 2;
+  d.buffers[0].dims = d.buffers[0].physical = {dim(m), dim(k)};
+  d.buffers[1].dims = d.buffers[1].physical = {dim(n), dim(k)};
+  d.buffers[2].dims = d.buffers[2].physical = d.parallel;
+  d.operands[1].buffer = 1;
+  d.operands[1].transposed = true;
+  d.resultInPlace = true;
+  for (const char *text : {m, n, k}) {
+    std::set<std::string> names;
+    dim(text).collectSymbols(names);
+    for (const std::string &name : names)
+      d.symbols[name] = DimRange{0, 8192};
+  }
+  return d;
+}
+
+TEST(Choose, HopperProductsHaveTensorMaps) {
+  auto all = chooseVariants(linear("M", "4096", "4096"), *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), "gemv.row");
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 8}})), "gemm.skinny");
+  const KernelSpec &s = pick(*all, {{"M", 2048}}).spec;
+  KernelConfig tile = *KernelConfig::parse(s.config);
+  EXPECT_EQ(tile.family, "gemm.pingpong");
+  EXPECT_EQ(tile.tileM, 128);
+  ASSERT_EQ(s.tensorMaps.size(), 3u);
+  EXPECT_EQ(s.tensorMaps[0].dims, (std::vector<DimExpr>{4096, dim("M")}));
+  EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{64, tile.tileN}));
+  EXPECT_EQ(s.tensorMaps[2].buffer, 2);
+  EXPECT_TRUE(s.launches[0].programmaticDependent);
+  EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 128}}), (4096 + tile.tileN - 1) / tile.tileN);
+  EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 8192}}), 132);
+  EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
+  // Rows of A that are loaded are never fewer than M.
+  for (int64_t m = 1; m <= 300; ++m) {
+    KernelConfig c = *KernelConfig::parse(pick(*all, {{"M", m}}).spec.config);
+    if (c.tileM && c.rows > 1)
+      EXPECT_GE(c.rows, m);
+  }
+}
+
+TEST(Choose, WhatTensorMapsRefuseTakesThePortableForm) {
+  Target hopper = *Target::parse("sm_90a");
+  // Rows of 16-byte pieces: never, or only for some sizes.
+  auto odd = chooseVariants(linear("512", "4096", "4095"), hopper);
+  ASSERT_TRUE(odd.ok());
+  EXPECT_EQ(familyOf(pick(*odd, {})), "gemm.mma");
+  auto some = chooseVariants(linear("512", "4096", "K"), hopper);
+  ASSERT_TRUE(some.ok());
+  EXPECT_EQ(familyOf(pick(*some, {{"K", 64}})), "gemm.pingpong");
+  EXPECT_EQ(familyOf(pick(*some, {{"K", 63}})), "gemm.mma");
+  EXPECT_EQ(familyOf(pick(*some, {{"K", 0}})), "gemm.mma");
+  // Results of an odd number of columns are stored without a map.
+  auto columns = chooseVariants(linear("512", "4095", "4096"), hopper);
+  ASSERT_TRUE(columns.ok());
+  EXPECT_EQ(pick(*columns, {}).spec.tensorMaps.size(), 2u);
+  KernelDesc computed = linear("512", "4096", "4096");
+  computed.operands[0].buffer = -1;
+  auto prologue = chooseVariants(computed, hopper);
+  ASSERT_TRUE(prologue.ok());
+  EXPECT_EQ(familyOf(pick(*prologue, {})), "gemm.mma");
+  for (const char *target : {"sm_80", "sm_100a"}) {
+    auto other = chooseVariants(linear("512", "4096", "4096"), *Target::parse(target));
+    ASSERT_TRUE(other.ok());
+    EXPECT_EQ(familyOf(pick(*other, {})), "gemm.mma");
+  }
+}
+
+TEST(Choose, AsksForAConfiguration) {
+  KernelDesc d = linear("512", "4096", "4096");
+  d.wanted = "gemm.cooperative.m128.n256";
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "gemm.cooperative.t384.m128.n256.k64.s4");
+  EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_80")).ok());
+}
+
 TEST(Choose, GridCoversTheOutput) {
-  auto all = chooseVariants(gemm(DType::BF16, "M", 100, 64), *Target::parse("sm_90a"));
+  auto all = chooseVariants(gemm(DType::BF16, "M", 100, 64), *Target::parse("sm_80"));
   ASSERT_TRUE(all.ok());
   const KernelSpec &s = pick(*all, {{"M", 65}}).spec;
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 65}}), 2 * 2);
@@ -141,6 +227,45 @@ TEST(Choose, AttentionBySizes) {
   all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(familyOf(all->back()), "pointwise");
+}
+
+TEST(Choose, HalfAttentionTakesTheMatrixUnits) {
+  KernelDesc d = desc(KernelDesc::Kind::Attention, DType::BF16, {dim("B"), 8, dim("S"), 64}, {dim("S + 1"), 64});
+  d.operands.resize(3);
+  for (ContractionOperand &o : d.operands) {
+    o.dtype = DType::BF16;
+    o.buffer = 0;
+  }
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelVariant &hopper = pick(*all, {{"B", 1}, {"S", 100}});
+  EXPECT_EQ(hopper.spec.config, "attention.wgmma.t384.n128");
+  ASSERT_EQ(hopper.spec.tensorMaps.size(), 3u);
+  EXPECT_EQ(hopper.spec.tensorMaps[1].box, (std::vector<int64_t>{64, 128, 1, 1}));
+  EXPECT_EQ(hopper.spec.tensorMaps[0].strides[1], dim("S") * DimExpr(128));
+  EXPECT_EQ(*hopper.spec.launches[0].grid[0].evaluate({{"B", 1}, {"S", 300}}), 24);
+  d.operands[1].buffer = -1; // computed in the kernel: no map
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  EXPECT_EQ(familyOf(pick(*all, {{"B", 1}, {"S", 100}})), "attention.mma");
+  all = chooseVariants(d, *Target::parse("sm_80"));
+  EXPECT_EQ(familyOf(pick(*all, {{"B", 1}, {"S", 100}})), "attention.mma");
+}
+
+TEST(Choose, SumsDownColumnsSplitTheRows) {
+  KernelDesc d = desc(KernelDesc::Kind::Reduction, DType::BF16, {8192}, {8192});
+  d.rowsContiguous = false;
+  d.columnDims = 1;
+  d.numReductions = 1;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "columns.t256.v8.r8");
+  EXPECT_EQ(all->front().spec.launches[0].cluster[0], 8);
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(32 * 8));
+  all = chooseVariants(d, *Target::parse("sm_80"));
+  EXPECT_EQ(all->front().spec.launches[0].cluster[0], 1);
+  d.columnDims = 0;
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  EXPECT_EQ(familyOf(all->front()), "row");
 }
 
 TEST(Choose, RowsOfAllBatchesAreOneMatrix) {

@@ -40,6 +40,7 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   launch.grid[2] = *DimExpr::parse(c.grid[2]);
   launch.block[0] = KernelConfig::parse(c.config)->threads;
   launch.sharedBytes = *DimExpr::parse(c.shared);
+  spec->tensorMaps.resize(c.maps);
   codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7};
   FailureOr<std::string> text = codegen::cudaText(source);
   out.spec = *spec;

@@ -18,6 +18,7 @@ struct CudaCase {
   std::string config;   ///< "row.t128.v8"
   std::string grid[3] = {"1", "1", "1"};
   std::string shared = "0"; ///< bytes
+  int maps = 0;             ///< tensor maps; such a kernel is not emulated
 };
 
 /// One kernel: its text and spec.
@@ -33,6 +34,10 @@ public:
   CudaBatch();
   ~CudaBatch();
   CudaBatch(const CudaBatch &) = delete;
+  /// Without adding it.
+  CudaKernel generate(const CudaCase &c, const std::string &target = "sm_90a") {
+    return cudaKernel(context, c, target);
+  }
   /// "" or why there is none.
   std::string add(const CudaCase &c, const std::string &target = "sm_90a");
   /// Compiles everything that was added; "" or the compiler's message.

@@ -64,6 +64,22 @@ std::vector<Case> makeCases() {
   return %2 : tensor<6x48xbf16>)"),
                  "pointwise.t128.v8", {"1"}})
       .tolerance = 8e-3;
+  add("activations", {fn("activations", "(%x: tensor<6x48xbf16>) -> tensor<6x48xbf16>", R"(
+  %h = lathe.constant dense<0.5> : tensor<bf16>
+  %o = lathe.constant dense<1.0> : tensor<bf16>
+  %c = lathe.constant dense<0.70703125> : tensor<bf16>
+  %0 = lathe.mul %x, %c : (tensor<6x48xbf16>, tensor<bf16>) -> tensor<6x48xbf16>
+  %1 = lathe.erf %0 : (tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  %2 = lathe.add %1, %o : (tensor<6x48xbf16>, tensor<bf16>) -> tensor<6x48xbf16>
+  %3 = lathe.mul %x, %2 : (tensor<6x48xbf16>, tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  %4 = lathe.mul %3, %h : (tensor<6x48xbf16>, tensor<bf16>) -> tensor<6x48xbf16>
+  %5 = lathe.tanh %4 : (tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  %6 = lathe.add %o, %5 : (tensor<bf16>, tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  %7 = lathe.mul %4, %h : (tensor<6x48xbf16>, tensor<bf16>) -> tensor<6x48xbf16>
+  %8 = lathe.mul %7, %6 : (tensor<6x48xbf16>, tensor<6x48xbf16>) -> tensor<6x48xbf16>
+  return %8 : tensor<6x48xbf16>)"),
+                     "pointwise.t128.v8", {"1"}})
+      .tolerance = 8e-3;
   add("transposed", {fn("transposed", "(%x: tensor<5x6x7xf32>) -> tensor<7x5x6xf32>", R"(
   %0 = lathe.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<5x6x7xf32>) -> tensor<7x5x6xf32>
   %1 = lathe.neg %0 : (tensor<7x5x6xf32>) -> tensor<7x5x6xf32>
@@ -115,6 +131,20 @@ std::vector<Case> makeCases() {
                   "row.t128", {"ceildiv(N, 128)"}})
       .symbols = {{{"N", 7}}, {{"N", 300}}};
   all.back().oracle = "row";
+  add("column_sums", {fn("column_sums", "(%x: tensor<2x?x6x16xbf16, #lathe.t<[2, N, 6, 16]>>, %s: tensor<16xbf16>) -> tensor<2x6x16xbf16>", R"(
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = true} : (tensor<2x?x6x16xbf16, #lathe.t<[2, N, 6, 16]>>) -> tensor<2x1x6x16xbf16>
+  %1 = lathe.reshape %0 : (tensor<2x1x6x16xbf16>) -> tensor<2x6x16xbf16>
+  %2 = lathe.mul %1, %s : (tensor<2x6x16xbf16>, tensor<16xbf16>) -> tensor<2x6x16xbf16>
+  return %2 : tensor<2x6x16xbf16>)"),
+                       "columns.t256.v8", {"2"}})
+      .symbols = {{{"N", 1}}, {{"N", 8}}, {{"N", 71}}};
+  all.back().tolerance = 8e-3;
+  all.back().oracle = "row";
+  add("column_max", {fn("column_max", "(%x: tensor<3x17x45xi32>) -> tensor<45xi32>", R"(
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 0, 1>, keepdims = false} : (tensor<3x17x45xi32>) -> tensor<45xi32>
+  return %0 : tensor<45xi32>)"),
+                      "columns.t128", {"2"}});
+  all.back().oracle = "row";
   // ---- Products ----
   auto matmul = [&](std::string name, std::string a, std::string b, std::string y, std::string attr,
                     std::string config, std::string grid, std::string shared = "0") -> Case & {
@@ -143,6 +173,17 @@ std::vector<Case> makeCases() {
       .tolerance = 2e-3;
   matmul("gemv_t", "tensor<1x64xbf16>", "tensor<37x64xbf16>", "tensor<1x37xbf16>", "{transpose_b} ", "gemv.along.t128", "37")
       .tolerance = 8e-3;
+  std::string weights = "tensor<45x520xbf16>";
+  matmul("row", "tensor<1x520xbf16>", weights, "tensor<1x45xbf16>", "{transpose_b} ", "gemv.row.t64.n2.s2", "23").tolerance = 8e-3;
+  matmul("row_short", "tensor<1x8xf16>", "tensor<7x8xf16>", "tensor<1x7xf16>", "{transpose_b} ", "gemv.row.t32.n1.s1", "7")
+      .tolerance = 2e-3;
+  matmul("skinny", "tensor<?x520xbf16, #lathe.t<[M, 520]>>", weights, "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "{transpose_b} ",
+         "gemm.skinny.t128.r8.n32.s2", "2")
+      .symbols = {{{"M", 1}}, {{"M", 7}}};
+  all.back().tolerance = 8e-3;
+  matmul("skinny_whole", "tensor<13x256xf16>", "tensor<48x256xf16>", "tensor<13x48xf16>", "{transpose_b} ",
+         "gemm.skinny.t128.r16.n16.s2", "3")
+      .tolerance = 2e-3;
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
@@ -187,6 +228,24 @@ std::vector<Case> makeCases() {
   };
   attention("stream", "attention.stream.t128.r4", "ceildiv(S, 16)", std::to_string(4 * (64 * 17 + 16 * 16 + 16 * 32)), 19);
   attention("decode", "attention.decode.t128", "S", "0", 3);
+  for (bool half : {false, true}) {
+    // 16-bit operands: rows in memory, then queries from an expression and an odd head size.
+    std::string t = half ? "f16" : "bf16", e = half ? "20" : "24",
+                q = "tensor<?x4x?x" + e + "x" + t + ", #lathe.t<[B, 4, S, " + e + "]>>",
+                k = "tensor<?x2x?x" + e + "x" + t + ", #lathe.t<[B, 2, T, " + e + "]>>",
+                m = "tensor<1x1x?x?x" + t + ", #lathe.t<[1, 1, S, T]>>", name = half ? "tiles_f16" : "tiles_bf16",
+                masked = half ? ", %m" : "", mask = half ? ", " + m : "";
+    Case &c = add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + m + ") -> " + q,
+                            (half ? "  %n = lathe.neg %q : (" + q + ") -> " + q + "\n" : "") +
+                                "  %0 = lathe.attention " + (half ? "%n" : "%q") + ", %k, %v" + masked +
+                                " {scale = 0.25 : f64, causal" + (half ? ", softcap = 2.0 : f64" : ", zero_masked_rows") +
+                                "} : (" + q + ", " + k + ", " + k + mask + ") -> " + q + "\n  return %0 : " + q),
+                         "attention.mma.t64.n32", {"ceildiv(S, 32)", "4", "B"}, std::to_string(2 * 96 * 32)});
+    c.symbols = {{{"B", 2}, {"S", 35}, {"T", 70}}, {{"B", 1}, {"S", 1}, {"T", 1}}, {{"B", 1}, {"S", 40}, {"T", 33}}};
+    if (half)
+      c.symbols.pop_back(); // rows that see nothing are NaN there, in both
+    c.tolerance = half ? 2e-3 : 1e-2;
+  }
   // ---- Indices from data ----
   add("gather", {fn("gather", "(%x: tensor<5x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
   %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>
@@ -319,6 +378,66 @@ TEST_P(Cuda, CompilesWithNvrtc) {
 
 INSTANTIATE_TEST_SUITE_P(All, Cuda, ::testing::Range<size_t>(0, cases().size()),
                          [](const auto &info) { return cases()[info.param].name; });
+
+/// Registers and matrix units of Hopper: no spills and no product that waits for the one before.
+TEST(CudaText, HopperAttentionCompiles) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (auto [head, keys, more] : {std::tuple{64, 128, ", causal"}, {128, 128, ", causal"}, {128, 128, ", softcap = 30.0 : f64"},
+                                  {96, 128, ""}, {256, 80, ", causal"}}) {
+    std::string name = "wgmma" + std::to_string(jobs.size()), d = std::to_string(head),
+                q = "tensor<?x8x?x" + d + "xbf16, #lathe.t<[B, 8, S, " + d + "]>>",
+                k = "tensor<?x2x?x" + d + "xbf16, #lathe.t<[B, 2, T, " + d + "]>>";
+    CudaCase c{fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ") -> " + q,
+                  "  %0 = lathe.attention %q, %k, %v {scale = 0.125 : f64" + std::string(more) + "} : (" + q + ", " + k +
+                      ", " + k + ") -> " + q + "\n  return %0 : " + q),
+               "attention.wgmma.t384.n" + std::to_string(keys)};
+    c.maps = 3;
+    CudaKernel kernel = batch.generate(c);
+    ASSERT_EQ(kernel.error, "");
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs))
+    EXPECT_TRUE(cubin.ok()) << cubin.status().str();
+}
+
+/// The same of products: operands along and across k, results staged and stored directly.
+TEST(CudaText, HopperProductsCompile) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (auto [config, maps, transposed, element] :
+       {std::tuple{"gemm.pingpong.t384.m128.n160.k64.s5", 3, "", "bf16"},
+        {"gemm.cooperative.t384.m128.n256.k64.s4", 3, "{transpose_b} ", "f16"},
+        {"gemm.pingpong.t384.r16.m64.n32.k64.s12", 2, "{transpose_b} ", "bf16"},
+        {"gemm.pingpong.t384.m128.n96.k64.s6", 2, "{transpose_a} ", "f16"}}) {
+    std::string e = element, name = "product" + std::to_string(jobs.size());
+    bool ta = transposed[0] && transposed[11] == 'a', tb = transposed[0] && !ta;
+    std::string at = ta ? "tensor<512x?x" + e + ", #lathe.t<[512, M]>>" : "tensor<?x512x" + e + ", #lathe.t<[M, 512]>>",
+                bt = tb ? "tensor<320x512x" + e + ">" : "tensor<512x320x" + e + ">",
+                y = "tensor<?x320x" + e + ", #lathe.t<[M, 320]>>", bias = "tensor<320x" + e + ">";
+    CudaCase c{fn(name, "(%a: " + at + ", %b: " + bt + ", %c: " + bias + ") -> " + y,
+                  std::string("  %0 = lathe.matmul %a, %b ") + transposed + ": (" + at + ", " + bt + ") -> " + y +
+                      "\n  %1 = lathe.add %0, %c : (" + y + ", " + bias + ") -> " + y + "\n  %2 = lathe.tanh %1 : (" +
+                      y + ") -> " + y + "\n  return %2 : " + y),
+               config};
+    c.maps = maps;
+    CudaKernel kernel = batch.generate(c);
+    if (ta) { // rows of A are M elements: they are not whole pieces for all M
+      EXPECT_NE(kernel.error.find("tensor maps"), std::string::npos);
+      continue;
+    }
+    ASSERT_EQ(kernel.error, "");
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs))
+    EXPECT_TRUE(cubin.ok()) << cubin.status().str();
+}
 
 TEST(CudaText, UnknownConfigurationIsALocatedError) {
   CudaBatch batch;

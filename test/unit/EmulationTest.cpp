@@ -17,6 +17,9 @@
 #include "../../codegen/device/gemv.cuh"
 #include "../../codegen/device/conv.cuh"
 #include "../../codegen/device/attention.cuh"
+#include "../../codegen/device/attention_tile.cuh"
+#include "../../codegen/device/attention_mma.cuh"
+#include "../../codegen/device/attention_split.cuh"
 
 #include <gtest/gtest.h>
 #include <random>
@@ -161,7 +164,13 @@ TEST(Emulation, FastFunctionsSuit16Bits) {
     EXPECT_NEAR(fastTanh(x), std::tanh((double)x), 2e-6);
     if (std::fabs(x) > 1e-3)
       EXPECT_NEAR(fastErf(x) / std::erf((double)x), 1.0, 4e-6);
+    // The negative tail keeps its relative error.
+    const double gelu = 0.5 * x * std::erfc(-x * std::sqrt(0.5));
+    EXPECT_NEAR(fastGelu(x), gelu, 4e-5 * std::fabs(gelu)) << x;
   }
+  EXPECT_EQ(fastGelu(INFINITY), INFINITY);
+  EXPECT_EQ(fastGelu(-1e30f), 0.0f);
+  EXPECT_TRUE(std::isnan(fastGelu(NAN)));
 }
 
 // ---- Products ------------------------------------------------------------------------
@@ -406,6 +415,90 @@ TEST(Emulation, Attention) {
   checkAttention<16, 16>(false, 1, 1, 1, 1, 1, true);
   checkAttention<32, 16>(true, 2, 4, 4, 1, 70, true);
   checkAttention<80, 80>(true, 1, 2, 1, 3, 33, true);
+}
+
+/// Operands of 16 bits on the matrix units; keys and values in memory, queries by a function.
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1> struct AttentionTiles {
+  typedef T Element;
+  static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
+  static constexpr bool kRowsQ = false, kRowsK = DQ % 8 == 0, kRowsV = DV % 8 == 0;
+  static constexpr bool kPlainScore = PLAIN, kCausal = CAUSAL, kZeroMasked = true;
+  static constexpr f32 kScale = 0.3f;
+  const T *q, *k, *v;
+  f32 *o;
+  i64 heads, group, S, T_;
+  const T *rowQ(i64, i64, i64) const { return nullptr; }
+  const T *rowK(i64 b, i64 h, i64 i) const { return k + ((b * heads / group + h / group) * T_ + i) * DQ; }
+  const T *rowV(i64 b, i64 h, i64 i) const { return v + ((b * heads / group + h / group) * T_ + i) * DV; }
+  T elementQ(i64 b, i64 h, i64 i, i64 d) const { return q[((b * heads + h) * S + i) * DQ + d]; }
+  T elementK(i64 b, i64 h, i64 i, i64 d) const { return rowK(b, h, i)[d]; }
+  T elementV(i64 b, i64 h, i64 i, i64 d) const { return rowV(b, h, i)[d]; }
+  f32 score(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
+    return PLAIN ? dot * kScale : (i + j) % 5 == 4 ? -INFINITY : dot * kScale + (f32)((b + h + j) % 3);
+  }
+  i64 keyEnd(i64, i64, i64 i) const { return CAUSAL ? T_ - S + i + 1 : T_; }
+  void store(i64 b, i64 h, i64 i, i64 d, const Vec<T, kLanes> &value) const {
+    for (int e = 0; e < kLanes; ++e)
+      o[((b * heads + h) * S + i) * DV + d + e] = toF32(value.v[e]);
+  }
+};
+template <class Tile, class H> void tilesKernel(H h) { attentionMma<Tile>(h, h.S, h.T_); }
+template <class Tile, class H> void splitKernel(H h) { attentionSplit<Tile>(h, h.S, h.T_); }
+
+/// SPLIT: the form for few queries, whose tiles of eight columns are so many; 0: the other form.
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1>
+void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
+  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP> H;
+  Buffer<T> q(batch * heads * S * DQ), k(batch * heads / group * keys * DQ), v(batch * heads / group * keys * DV);
+  Buffer<f32> o(batch * heads * S * DV);
+  q.random(5);
+  k.random(6);
+  v.random(7);
+  H h{q.data, k.data, v.data, o.data, heads, group, S, keys};
+  const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
+  if constexpr (SPLIT > 0) {
+    typedef AttentionSplitTile<2, 1, SPLIT, DV> Tile;
+    ASSERT_EQ(run_emulated(splitKernel<Tile, H>, dim3(1, heads / group, batch), 64, Tile::SHARED_BYTES, h), "");
+  } else {
+    typedef AttentionMmaTile<2, 32, DQ, DV> Tile;
+    dim3 grid((S + Tile::QUERIES - 1) / Tile::QUERIES, heads, batch);
+    ASSERT_EQ(run_emulated(tilesKernel<Tile, H>, grid, Tile::THREADS, Tile::SHARED_BYTES, h), "");
+  }
+  for (i64 b = 0; b < batch; ++b)
+    for (i64 head = 0; head < heads; ++head)
+      for (i64 i = 0; i < S; ++i) {
+        std::vector<double> p(keys);
+        double most = -INFINITY, total = 0;
+        for (i64 j = 0; j < keys; ++j) {
+          double dot = 0;
+          for (int d = 0; d < DQ; ++d)
+            dot += (double)toF32(h.elementQ(b, head, i, d)) * toF32(h.elementK(b, head, j, d));
+          p[j] = j < h.keyEnd(b, head, i) ? h.score(b, head, i, j, (float)dot) : -INFINITY;
+          most = std::max(most, p[j]);
+        }
+        for (double &w : p)
+          total += w = most == -INFINITY ? 0 : std::exp(w - most);
+        for (int d = 0; d < DV; ++d) {
+          double sum = 0;
+          for (i64 j = 0; j < keys; ++j)
+            sum += p[j] * toF32(h.elementV(b, head, j, d));
+          ASSERT_NEAR(o[((b * heads + head) * S + i) * DV + d], total == 0 ? 0 : sum / total, tolerance)
+              << "query " << i << " column " << d;
+        }
+      }
+}
+
+TEST(Emulation, AttentionOnMatrixUnits) {
+  checkAttentionTiles<bf16, 16, 16, true, false>(1, 2, 2, 33, 70);
+  checkAttentionTiles<bf16, 24, 40, true, true>(2, 2, 1, 35, 70);
+  checkAttentionTiles<f16, 20, 20, false, true>(1, 2, 1, 40, 33); // the first queries see nothing
+  checkAttentionTiles<f16, 144, 136, false, false>(1, 1, 1, 5, 64);
+}
+
+TEST(Emulation, AttentionOfFewQueries) {
+  checkAttentionTiles<bf16, 128, 128, true, false, 1, 4>(2, 8, 4, 1, 77);
+  checkAttentionTiles<f16, 64, 64, false, true, 2, 3>(1, 3, 3, 5, 40);
+  checkAttentionTiles<bf16, 64, 64, true, true, 1, 2>(1, 2, 2, 4, 2); // the first queries see nothing
 }
 
 } // namespace

@@ -207,6 +207,9 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "the dimension that grows needs an upper bound",
              compile("donate"));
   parser.add("replace", "KERNEL=FILE.cu", "Use this CUDA text for a kernel", compile("replace"));
+  parser.add("config", "KERNEL=CONFIGURATION",
+             "Run a GPU's matrix product in this configuration, as `inspect --kernels` names them",
+             compile("config"));
 }
 
 } // namespace lathe::cli

@@ -7,7 +7,9 @@
 //
 //   family              a block of the grid (axis 0 unless said) computes
 //   pointwise  t v      a share of the output's vectors, one a thread when the grid is that large
-//   row        t v      a share of the outer indices: reductions, then what depends on them
+//   row        t v r    a share of the outer indices: reductions, then what depends on them; with r,
+//                       r warps with an index each; with a cluster in the launch, one index for all of it
+//   columns    t v r      32*v columns of the reduced rows that fall to one of r blocks of a cluster
 //   scan       t v      a share of what lies beside the scanned axis
 //   scatter    t v      everything, in order
 //   transpose  t v m    an m x m tile of the last dimension and the one contiguous in the input
@@ -15,11 +17,19 @@
 //                       rows, in register tiles of m rows
 //   conv       v m n r k  CPU: the same; rows are pixels, columns filters
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
+//   gemm.pingpong gemm.cooperative  t m n k s r  sm_90a: every so many tiles (m x n, r rows of A loaded)
+//   gemv.row            t n s       n columns of C for one row, K split among the warps, s pieces a round
+//   gemv.columns        t n k s     the same for weights with contiguous n; k blocks of a cluster split K
+//   gemm.skinny         t n r s     n columns of C for up to r rows, the same
 //   gemv.along          t r         one column of C, K split among the threads, up to r rows
 //   gemv.across         t v r       32*v columns of C, K split among the warps, up to r rows
 //   conv.mma conv.simt  t m n k s   one tile of (filters x pixels) or, channels last, (pixels x filters)
 //   conv.direct         t v         t*v outputs, a thread each v
 //   attention.stream    t r         t/32*r queries of head (axis 1) and batch (axis 2)
+//   attention.mma       t n         t/2 queries of head (axis 1) and batch (axis 2), keys in tiles of n
+//   attention.wgmma     t n         128 queries of one head and batch, tiles after tiles
+//   attention.split     t n r s     up to n queries and heads of a key head (axis 1) and batch (axis 2); keys
+//                       split among the r blocks of a cluster, s of which fit into a multiprocessor
 //   attention.decode    t           one query of head (axis 1) and batch (axis 2)
 //   attention  v m n r    CPU: a share of the chunks of r queries of one head; scores and panels of n keys
 //                       in scratch memory
@@ -61,8 +71,16 @@ struct MmaWarps {
 MmaWarps mmaWarps(const KernelConfig &config);
 /// Dynamic shared memory of a `*.mma` block in bytes, as codegen/device/gemm.cuh has it.
 int64_t mmaSharedBytes(const KernelConfig &config);
+/// The same of a `gemm.pingpong` or `gemm.cooperative` block, as gemm_hopper.cuh has it.
+/// `staged`: results go through shared memory.
+int64_t wgmmaSharedBytes(const KernelConfig &config, bool staged);
 /// Dynamic shared memory of an `attention.stream` block, as attention.cuh has it.
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
+
+/// The same for `attention.mma`, `.split` and `.wgmma` (attention_mma.cuh and so on).
+int64_t attentionMmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
+int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t head);
+int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
 
 /// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a
 /// head size: queries, one panel of keys and one of values, scores, sums.

@@ -48,6 +48,9 @@ struct KernelDesc {
   std::vector<DimExpr> parallel, reduction;
   /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
   bool rowsContiguous = true;
+  /// Reduction of neighbouring dimensions, alone in its kernel, whose results have the size of what
+  /// is kept: how many of `parallel`, the last ones, lie behind what is reduced. Else 0.
+  int64_t columnDims = 0;
   /// Pointwise, Copy: the output dimension along which the elements of a transposed input lie
   /// together, when it is not the last one; else -1. And the type of that input.
   int64_t inputContiguous = -1;
@@ -56,6 +59,11 @@ struct KernelDesc {
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
   bool serial = false;      ///< cannot be split among threads (scatter with an order)
 
+  /// Gemm: the only result has the heart's elements in their order, perhaps in another shape.
+  bool resultInPlace = false;
+  /// A configuration that was asked for, or "": the choice is free.
+  std::string wanted;
+
   std::vector<ContractionOperand> operands; ///< gemm: a, b; conv: x, w; attention: q, k, v
   // Conv only.
   std::vector<int64_t> window, strides, pads, dilations;
@@ -63,6 +71,7 @@ struct KernelDesc {
   bool channelsLast = false;
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
+  bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys
 };
 
 /// The ordered variants for a target; the last guard is empty. An error when

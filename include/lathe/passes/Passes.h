@@ -6,6 +6,7 @@
 //   targets = ["x86-64-v4", "sm_90a"]   canonical names, in order
 //   entries = ["prefill:P=0", "decode:S=1"]   named entries with bound dimensions
 //   donate  = ["k0=pk0"]                inputs that become outputs: states
+//   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,
 // with the attribute `lathe.target`.

@@ -1,0 +1,35 @@
+//===- Wgmma.h - text of the Hopper product instruction ---------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// wgmma names each of its accumulators, so its text depends on its width: it is
+// printed for the widths that a kernel uses instead of standing in the device
+// library for all.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_CUDA_WGMMA_H
+#define LATHE_CODEGEN_CUDA_WGMMA_H
+
+#include <string>
+#include <string_view>
+
+namespace lathe::codegen {
+
+/// d[64 x n] (f32) = a[64 x 16] b[16 x n] (+ d), 16-bit operands.
+struct WgmmaShape {
+  int n = 0;                       ///< a multiple of 8 up to 256
+  std::string_view element;        ///< "bf16" or "f16"
+  bool aInRegisters = false;       ///< four words a thread; else by descriptor
+  bool aAcrossK = false;           ///< by descriptor: m is contiguous, not k
+  bool bAcrossK = false;           ///< n is contiguous, not k
+};
+
+/// A method of a struct of holes:
+///
+///   static void NAME(f32 (&d)[n / 2], u64 a, u64 b, u32 add)
+///
+/// (`const u32 (&a)[4]` in registers). Without `add` the old contents of d do not count.
+std::string wgmmaMethod(std::string_view name, const WgmmaShape &shape);
+
+} // namespace lathe::codegen
+
+#endif // LATHE_CODEGEN_CUDA_WGMMA_H

@@ -1,0 +1,174 @@
+//===- attention_tile.cuh - attention on matrix units: the shared parts -----===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the skeletons of attention with 16-bit operands have in common. A warp holds 16 queries;
+// tiles of scores and of results lie as the matrix units leave them: lane l has rows l / 4 and
+// l / 4 + 8 and of each 8 columns those at 2 (l % 4), as v[4 j + 2 (row half) + (column & 1)].
+// Scores are kept in powers of two. Holes:
+//
+//   typedef ... Element;               f16 or bf16, of queries, keys and values
+//   static constexpr int kHeadQK, kHeadV;
+//   static constexpr bool kRowsQ, kRowsK, kRowsV;   rows lie in memory, in whole pieces of 16 bytes:
+//   const Element *rowQ(i64 b, i64 h, i64 q);       ... their start; h is always the query head
+//   Element elementQ(i64 b, i64 h, i64 q, i64 d);   else: any expression; the same for K and V
+//   static constexpr bool kPlainScore;  scores are kScale times the product, kScale > 0
+//   static constexpr f32 kScale;
+//   f32 score(i64 b, i64 h, i64 q, i64 k, f32 dot); else: scale, mask, bias, soft cap; -inf: not seen
+//   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
+//   static constexpr bool kCausal;      it does grow
+//   static constexpr bool kZeroMasked;  a query that sees no key gives zeros, else NaN
+//   static constexpr int kLanes;        8, or 1 when kHeadV is no multiple of 8
+//   void store(i64 b, i64 h, i64 q, i64 d, Vec<Element, kLanes>);   rounded, as the graph has them
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_ATTENTION_TILE
+#define LATHE_DEVICE_ATTENTION_TILE
+
+constexpr f32 kLog2e = 1.4426950408889634f;
+
+/// What multiplies a kept score to make it a power of two.
+template <class H> LATHE_DEV f32 scoreFactor() {
+  if constexpr (H::kPlainScore) return H::kScale * kLog2e;
+  else return 1.0f;
+}
+LATHE_DEV f32 quadMax(f32 v) { v = fmaxf(v, shuffleXor(v, 1)); return fmaxf(v, shuffleXor(v, 2)); }
+LATHE_DEV f32 quadSum(f32 v) { v += shuffleXor(v, 1); return v + shuffleXor(v, 2); }
+
+template <class T> LATHE_DEV u32 packPair(f32 low, f32 high) {
+  if constexpr (IsSame<T, bf16>::value) return bf16Pair(low, high);
+  else return f16Pair(low, high);
+}
+
+/// The place of a lane's rows.
+struct AttentionPlace { i64 b, head, q, queries; };
+
+/// Turns products with the keys from k0 on into kept scores; -inf where a key is not seen. `whole`:
+/// all of the tile's queries see all of its keys.
+template <class H, int N>
+LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i64 k0, i64 keys, bool whole) {
+  if (H::kPlainScore && whole) return;
+  const f32 hidden = bitsToF32(0xff800000u);
+  const int column = threadIdx.x % 4 * 2;
+  const i64 q0 = minIndex(at.q, at.queries - 1), q1 = minIndex(at.q + 8, at.queries - 1);
+  const i64 end0 = minIndex(keys, h.keyEnd(at.b, at.head, q0)) - k0;
+  const i64 end1 = H::kCausal ? minIndex(keys, h.keyEnd(at.b, at.head, q1)) - k0 : end0;
+  const int last0 = (int)maxIndex(minIndex(end0, 2 * N), 0), last1 = (int)maxIndex(minIndex(end1, 2 * N), 0);
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int k = i / 4 * 8 + column + (i & 1);
+    const bool seen = k < ((i & 2) ? last1 : last0);
+    if constexpr (H::kPlainScore) s[i] = seen ? s[i] : hidden;
+    else s[i] = seen ? h.score(at.b, at.head, (i & 2) ? q1 : q0, k0 + k, s[i]) * kLog2e : hidden;
+  }
+}
+
+/// The running maximum (as kept) and sum of two rows; lanes of a row hold parts of the sum.
+struct SoftmaxState { f32 most[2], total[2]; };
+LATHE_DEV SoftmaxState softmaxStart() {
+  const f32 hidden = bitsToF32(0xff800000u);
+  return SoftmaxState{{hidden, hidden}, {0.0f, 0.0f}};
+}
+/// 2^x for x <= 0 in ordinary instructions, within 8e-5 of its value: the special functions are
+/// the slowest part of a softmax, and weights are rounded to 16 bits. Below 2^-126 it is that.
+LATHE_DEV f32 polynomialExp2(f32 x) {
+  x = fmaxf(x, -126.0f);
+  const f32 shifted = x + 12582912.0f, f = x - (shifted - 12582912.0f); // |f| <= 0.5
+  f32 p = fmaf(f, 0.05517167f, 0.24261112f);
+  p = fmaf(f, p, 0.69326099f);
+  p = fmaf(f, p, 0.99992807f);
+  return bitsToF32(f32ToBits(p) + (f32ToBits(shifted) << 23));
+}
+
+/// Scores become weights; what was summed before is to be multiplied by `keep`. Of each 4 SHARE
+/// weights four are made by polynomialExp2; none for 0.
+template <int SHARE = 0, int N> LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&keep)[2]) {
+  const f32 hidden = bitsToF32(0xff800000u);
+  f32 base[2], sum[2], most[4];
+#pragma unroll
+  for (int e = 0; e < 4; ++e) most[e] = s[e];
+#pragma unroll
+  for (int i = 4; i < N; i += 4)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) most[e] = fmaxf(most[e], s[i + e]);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const f32 largest = quadMax(fmaxf(state.most[r], fmaxf(most[2 * r], most[2 * r + 1])));
+    base[r] = largest == hidden ? 0.0f : largest * factor; // nothing seen so far: all weights are 0
+    keep[r] = fastExp2(fmaf(state.most[r], factor, -base[r]));
+    state.most[r] = largest;
+    sum[r] = 0.0f;
+  }
+#pragma unroll
+  for (int i = 0; i < N; i += 4) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const f32 x = fmaf(s[i + e], factor, -base[e >> 1]);
+      s[i + e] = SHARE > 0 && i / 4 % (SHARE > 0 ? SHARE : 1) == SHARE - 1 ? polynomialExp2(x) : fastExp2(x);
+    }
+    sum[0] += s[i] + s[i + 1];
+    sum[1] += s[i + 2] + s[i + 3];
+  }
+  state.total[0] = fmaf(state.total[0], keep[0], sum[0]);
+  state.total[1] = fmaf(state.total[1], keep[1], sum[1]);
+}
+/// 1 / sum of each row.
+template <class H> LATHE_DEV void softmaxEnd(SoftmaxState &state, f32 (&inverse)[2]) {
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    state.total[r] = quadSum(state.total[r]);
+    const bool none = state.most[r] == bitsToF32(0xff800000u); // 0 / 0 where that is asked for
+    inverse[r] = none ? (H::kZeroMasked ? 0.0f : bitsToF32(0x7fc00000u)) : fastReciprocal(state.total[r]);
+  }
+}
+/// Weights as the left operand of the next product: 16 keys are 8 values of each lane.
+template <class T, int N> LATHE_DEV void packWeights(const f32 (&s)[N], u32 (&p)[N / 8][4]) {
+#pragma unroll
+  for (int k = 0; k < N / 8; ++k)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) p[k][i] = packPair<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+}
+
+template <int STEP> LATHE_DEV void exchangeHalf(u32 (&v)[4]) {
+  const bool upper = threadIdx.x & STEP;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    if (!(i & STEP)) {
+      const u32 low = v[i], high = v[i + STEP], got = shuffleXor(upper ? low : high, STEP);
+      v[i] = upper ? got : low;
+      v[i + STEP] = upper ? high : got;
+    }
+}
+/// Stores a warp's 16 rows of results, multiplied by `inverse`. Four lanes hold two columns each of
+/// four tiles of eight; exchanged, lane t has all of tile t.
+template <class H, int N>
+LATHE_DEV void storeResults(const H &h, const AttentionPlace &at, const f32 (&o)[N], const f32 (&inverse)[2]) {
+  typedef typename H::Element T;
+  constexpr int TILES = N / 4;
+#pragma unroll
+  for (int first = 0; first < TILES; first += 4)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      u32 v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int tile = first + i < TILES ? first + i : 0;
+        v[i] = packPair<T>(o[4 * tile + 2 * r] * inverse[r], o[4 * tile + 2 * r + 1] * inverse[r]);
+      }
+      exchangeHalf<1>(v);
+      exchangeHalf<2>(v);
+      const i64 q = at.q + 8 * r;
+      const int d = (first + (int)threadIdx.x % 4) * 8;
+      Vec<T, 8> row;
+      memcpy(&row, v, sizeof row);
+      if (q >= at.queries) continue;
+      if constexpr (H::kLanes == 8) {
+        if (d < H::kHeadV) h.store(at.b, at.head, q, d, row);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 8; ++e)
+          if (d + e < H::kHeadV) h.store(at.b, at.head, q, d + e, Vec<T, 1>{{row.v[e]}});
+      }
+    }
+}
+
+#endif // LATHE_DEVICE_ATTENTION_TILE

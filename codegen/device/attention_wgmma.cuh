@@ -1,0 +1,260 @@
+//===- attention_wgmma.cuh - attention on Hopper -----------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Streaming softmax of sm_90a. Of 384 threads one copies tiles of queries, keys and values by
+// tensor maps; two teams of four warps each own 64 of a block's 128 queries. A team issues the
+// product with the next keys, then the one with these values, and makes the softmax of the next
+// while the second runs; named barriers give the other team the matrix units meanwhile. Keys are
+// walked from last to first, so that the ones that not all queries see come first. The block
+// takes one tile of queries after another, where later queries see more keys the long ones first.
+//
+// Holes beside those of attention_tile.cuh:
+//
+//   static void productQK(f32 (&s)[KEYS / 2], u64 q, u64 k, u32 add);            wgmmaMethod
+//   static void productPV(f32 (&o)[kHeadV / 2], const u32 (&p)[4], u64 v, u32 add);
+//   i32 keyHead(i32 h);
+//   static constexpr bool kRowsO;      rows of results lie in memory in whole pieces of 16 bytes:
+//   Element *rowO(i64 b, i64 h, i64 q);
+//
+// Tensor maps: [head size, length, heads, batch], boxes of 64 x (128 queries or KEYS) x 1 x 1
+// with the 128-byte swizzle.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_ATTENTION_WGMMA
+#define LATHE_DEVICE_ATTENTION_WGMMA
+#ifndef LATHE_EMULATE
+
+/// SHARE: of softmaxStep.
+template <int KEYS_, int HEAD_QK, int HEAD_V, int SHARE_ = 0> struct AttentionWgmmaTile {
+  static constexpr int KEYS = KEYS_, QUERIES = 128, STAGES = 2, THREADS = 384, SHARE = SHARE_;
+  static constexpr int CHUNKS_QK = (HEAD_QK + 63) / 64, CHUNKS_V = (HEAD_V + 63) / 64; // of 64 columns
+  static constexpr int STEPS_QK = (HEAD_QK + 15) / 16;
+  static constexpr u32 Q_CHUNK = QUERIES * 128, KV_CHUNK = KEYS * 128;
+  static constexpr u32 Q_BYTES = CHUNKS_QK * Q_CHUNK, K_BYTES = CHUNKS_QK * KV_CHUNK, V_BYTES = CHUNKS_V * KV_CHUNK;
+  static constexpr u32 K_AT = Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, O_AT = V_AT + STAGES * V_BYTES;
+  /// Where there is room for a warp's results, with rows apart by 16 bytes more than they are long,
+  /// the copy engine stores them.
+  static constexpr u32 O_ROW = HEAD_V * 2 + 16, BARRIER_BYTES = 8 * (2 + 4 * STAGES), MOST = 232448;
+  static constexpr bool STAGED = 1024 + O_AT + QUERIES * O_ROW + BARRIER_BYTES <= MOST;
+  static constexpr u32 BARRIERS_AT = O_AT + (STAGED ? QUERIES * O_ROW : 0);
+  static constexpr u32 SHARED_BYTES = 1024 + BARRIERS_AT + BARRIER_BYTES;
+};
+
+/// A ring of tiles: which slot is next, and the parity of its barriers.
+struct AttentionRing {
+  u32 slot, parity;
+  template <int STAGES> LATHE_METHOD void advance() {
+    if (++slot == STAGES) { slot = 0; parity ^= 1; }
+  }
+};
+
+/// One tile of queries: where it begins, and how many tiles of keys it sees.
+struct AttentionWork { i32 q0, head, batch, blocks; };
+template <class Tile, class H>
+LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, u32 heads, u32 batches, i64 queries, i64 keys) {
+  const u32 rows = ((u32)queries + Tile::QUERIES - 1) / Tile::QUERIES, pairs = heads * batches;
+  const u32 row = H::kCausal ? rows - 1 - tile / pairs : tile % rows, pair = H::kCausal ? tile % pairs : tile / rows;
+  AttentionWork w{(i32)(row * Tile::QUERIES), (i32)(pair % heads), (i32)(pair / heads), 0};
+  const i64 end = minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1));
+  // One or two blocks that are known would be a text of their own, with spills.
+  w.blocks = unknownNumber(end <= 0 ? 0 : (i32)(((u32)end + Tile::KEYS - 1) / Tile::KEYS));
+  return w;
+}
+
+/// Stores a warp's 16 rows through its `stage` in shared memory. The stores before must have read it
+/// (the lanes that issued them have waited), and still read it when this returns.
+template <class Tile, class H, int N>
+LATHE_DEV void stageResults(const H &h, const AttentionWork &w, i64 q0, i64 queries, SharedAddr stage, const f32 (&o)[N], const f32 (&inverse)[2]) {
+  typedef typename H::Element T;
+  const int lane = threadIdx.x % 32;
+  const SharedAddr at = stage + ((lane & 7) + (lane >> 3 & 1) * 8) * Tile::O_ROW + (lane >> 4) * 16;
+#pragma unroll
+  for (int k = 0; k < N; k += 8) { // 16 columns; the last 8 of them may be the room between rows
+    u32 r[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int e = k + 2 * i < N ? k + 2 * i : 0;
+      r[i] = packPair<T>(o[e] * inverse[i & 1], o[e + 1] * inverse[i & 1]);
+    }
+    storeMatrix4(at + 4 * k, r);
+  }
+  asyncFence();
+  __syncwarp();
+  if (lane < 16 && q0 + lane < queries) rowStore(h.rowO(w.batch, w.head, q0 + lane), stage + lane * Tile::O_ROW, H::kHeadV * 2);
+  storeCommit();
+}
+
+template <class Tile, class H>
+LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap &mapK, const TensorMap &mapV, i64 heads, i64 batches, i64 queries, i64 keys) {
+  typedef typename H::Element T;
+  constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES;
+  LATHE_DYNAMIC_SHARED(raw);
+  const SharedAddr base = (sharedAddr(raw) + 1023) & ~1023u, bars = base + Tile::BARRIERS_AT;
+  const SharedAddr fullQ = bars, emptyQ = bars + 8, fullK = bars + 16, emptyK = fullK + 8 * STAGES;
+  const SharedAddr fullV = emptyK + 8 * STAGES, emptyV = fullV + 8 * STAGES;
+  const u32 team = threadIdx.x / 128;
+  const u32 tiles = ((u32)queries + Tile::QUERIES - 1) / Tile::QUERIES * (u32)(heads * batches);
+  if (threadIdx.x == 0) {
+    tensorMapPrefetch(mapQ);
+    tensorMapPrefetch(mapK);
+    tensorMapPrefetch(mapV);
+    barrierInit(fullQ, 1);
+    barrierInit(emptyQ, 8); // a lane of each consuming warp
+    for (int s = 0; s < STAGES; ++s) {
+      barrierInit(fullK + 8 * s, 1);
+      barrierInit(emptyK + 8 * s, 8);
+      barrierInit(fullV + 8 * s, 1);
+      barrierInit(emptyV + 8 * s, 8);
+    }
+    barrierInitFence();
+  }
+  __syncthreads();
+
+  if (team == 0) {
+    registersLower<24>();
+    if (threadIdx.x != 0) return;
+    AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
+    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+      const AttentionWork w = attentionWork<Tile>(h, tile, (u32)heads, (u32)batches, queries, keys);
+      if (w.blocks == 0) continue;
+      const i32 keyHead = h.keyHead(w.head);
+      barrierWait(emptyQ, q.parity);
+      q.advance<1>();
+      barrierExpect(fullQ, Tile::Q_BYTES);
+      for (int c = 0; c < Tile::CHUNKS_QK; ++c) tensorLoad(base + c * Tile::Q_CHUNK, mapQ, fullQ, 64 * c, w.q0, w.head, w.batch);
+      for (i32 n = w.blocks - 1; n >= -1; --n) { // values follow their keys one tile later
+        if (n >= 0) {
+          barrierWait(emptyK + 8 * k.slot, k.parity);
+          barrierExpect(fullK + 8 * k.slot, Tile::K_BYTES);
+          for (int c = 0; c < Tile::CHUNKS_QK; ++c)
+            tensorLoad(base + Tile::K_AT + k.slot * Tile::K_BYTES + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, n * KEYS, keyHead, w.batch);
+          k.advance<STAGES>();
+        }
+        if (n < w.blocks - 1) {
+          barrierWait(emptyV + 8 * v.slot, v.parity);
+          barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
+          for (int c = 0; c < Tile::CHUNKS_V; ++c)
+            tensorLoad(base + Tile::V_AT + v.slot * Tile::V_BYTES + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, (n + 1) * KEYS, keyHead, w.batch);
+          v.advance<STAGES>();
+        }
+      }
+    }
+    return;
+  }
+
+  registersRaise<240>();
+  const u32 mine = team - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const u32 myTurn = 1 + mine, otherTurn = 2 - mine; // named barriers
+  const f32 factor = scoreFactor<H>();
+  const u64 descQ = wgmmaAlongK(base + mine * 64 * 128);
+  AttentionRing k{0, 0}, v{0, 0}, q{0, 0};
+  f32 s[KEYS / 2], o[H::kHeadV / 2], keep[2], inverse[2];
+  u32 p[KEYS / 16][4];
+  if (mine == 1) namedBarrierArrive(otherTurn, 256); // the first team has the first turn
+
+  auto issueScores = [&] {
+    const u64 descK = wgmmaAlongK(base + Tile::K_AT + k.slot * Tile::K_BYTES);
+#pragma unroll
+    for (int i = 0; i < Tile::STEPS_QK; ++i)
+      H::productQK(s, descQ + i / 4 * (Tile::Q_CHUNK >> 4) + 2 * (i % 4), descK + i / 4 * (Tile::KV_CHUNK >> 4) + 2 * (i % 4), i > 0);
+    wgmmaCommit();
+  };
+  auto issueResults = [&] {
+    const u64 descV = wgmmaAcrossK(base + Tile::V_AT + v.slot * Tile::V_BYTES, Tile::KV_CHUNK);
+#pragma unroll
+    for (int i = 0; i < KEYS / 16; ++i) H::productPV(o, p[i], descV + 128 * i, 1);
+    wgmmaCommit();
+  };
+  auto release = [&](SharedAddr empty, AttentionRing &ring) {
+    if (lane == 0) barrierArrive(empty + 8 * ring.slot);
+    ring.advance<STAGES>();
+  };
+
+  // One tile of keys: the scores of the next are under way, then the results of this one.
+  auto issueNext = [&] {
+    barrierWait(fullK + 8 * k.slot, k.parity);
+    namedBarrierSync(myTurn, 256);
+    wgmmaFence();
+    issueScores();
+    barrierWait(fullV + 8 * v.slot, v.parity);
+    wgmmaFence();
+    issueResults();
+    namedBarrierArrive(otherTurn, 256);
+    wgmmaWait<1>();
+    release(emptyK, k);
+  };
+  SoftmaxState state;
+  auto finishStep = [&](i32 n) {
+    if (n == 0 && lane == 0) barrierArrive(emptyQ);
+    softmaxStep<Tile::SHARE>(state, s, factor, keep);
+    wgmmaWait<0>();
+    release(emptyV, v);
+#pragma unroll
+    for (int i = 0; i < H::kHeadV / 2; ++i) o[i] *= keep[i >> 1 & 1];
+    packWeights<T>(s, p);
+  };
+
+  AttentionWork next = attentionWork<Tile>(h, blockIdx.x, (u32)heads, (u32)batches, queries, keys);
+  for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const AttentionWork w = next;
+    const i64 q0 = w.q0 + mine * 64;
+    const AttentionPlace at{w.batch, w.head, q0 + warp * 16 + lane / 4, queries};
+    // Keys that all queries of this team see.
+    const i64 full = minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(q0, queries - 1)));
+    state = softmaxStart();
+#pragma unroll
+    for (int i = 0; i < H::kHeadV / 2; ++i) o[i] = 0.0f;
+    if (w.blocks > 0) {
+      barrierWait(fullQ, q.parity);
+      q.advance<1>();
+      i32 n = w.blocks - 1;
+      barrierWait(fullK + 8 * k.slot, k.parity);
+      namedBarrierSync(myTurn, 256);
+      wgmmaFence();
+      issueScores();
+      namedBarrierArrive(otherTurn, 256);
+      wgmmaWait<0>();
+      release(emptyK, k);
+      if (n == 0 && lane == 0) barrierArrive(emptyQ);
+      keepScores(h, at, s, (i64)n * KEYS, keys, false);
+      softmaxStep<Tile::SHARE>(state, s, factor, keep);
+      packWeights<T>(s, p);
+      --n;
+      // Tiles that not all queries see, then those without a mask.
+      if constexpr (!H::kPlainScore || H::kCausal)
+#pragma unroll 1
+        for (; n >= 0 && (!H::kPlainScore || (i64)(n + 1) * KEYS > full); --n) {
+          issueNext();
+          keepScores(h, at, s, (i64)n * KEYS, keys, false);
+          finishStep(n);
+        }
+      if constexpr (H::kPlainScore)
+#pragma unroll 1
+        for (; n >= 0; --n) {
+          issueNext();
+          finishStep(n);
+        }
+      barrierWait(fullV + 8 * v.slot, v.parity);
+      wgmmaFence();
+      issueResults();
+      next = attentionWork<Tile>(h, tile + gridDim.x, (u32)heads, (u32)batches, queries, keys);
+      softmaxEnd<H>(state, inverse);
+      wgmmaWait<0>();
+      release(emptyV, v);
+    } else {
+      next = attentionWork<Tile>(h, tile + gridDim.x, (u32)heads, (u32)batches, queries, keys);
+      softmaxEnd<H>(state, inverse);
+    }
+    if constexpr (Tile::STAGED && H::kRowsO) {
+      storeWaitRead<0>();
+      __syncwarp();
+      stageResults<Tile>(h, w, q0 + warp * 16, queries, base + Tile::O_AT + (mine * 4 + warp) * 16 * Tile::O_ROW, o, inverse);
+    } else {
+      storeResults(h, at, o, inverse);
+    }
+  }
+  if (Tile::STAGED && H::kRowsO) storeWaitAll();
+}
+
+#endif // LATHE_EMULATE
+#endif // LATHE_DEVICE_ATTENTION_WGMMA

@@ -1,0 +1,171 @@
+//===- hopper.cuh - tensor maps, mbarriers, wgmma, clusters ----------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What sm_90a has beyond mma.cuh: the copy engine that moves boxes of tensors, barriers in
+// shared memory that count its bytes, matrix products of four warps, registers that move
+// between warps, clusters and programmatic launches. Thin names for instructions; the order
+// in which they may stand is the skeletons' matter. Nothing of it is emulated on the host.
+//
+// The product instruction itself is printed where it is needed: wgmmaMethod of
+// codegen/cuda/Wgmma.h.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_HOPPER
+#define LATHE_DEVICE_HOPPER
+#ifndef LATHE_EMULATE
+
+/// How a box of a tensor lies in global memory (a CUtensorMap), a parameter of the kernel:
+/// `const __grid_constant__ TensorMap map0`.
+struct alignas(64) TensorMap { u64 opaque[16]; };
+
+// ---- Barriers in shared memory ---------------------------------------------------
+// One phase is over when `count` arrivals and all expected bytes have come. Waiting for a
+// parity returns when the phase of that parity is over: a new barrier is in phase 0, so
+// waiting for parity 1 passes at once.
+
+LATHE_DEV void barrierInit(SharedAddr bar, u32 count) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
+}
+/// After the inits, before a barrier of the block: the copy engine and the cluster see them.
+LATHE_DEV void barrierInitFence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+LATHE_DEV void barrierExpect(SharedAddr bar, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
+}
+LATHE_DEV void barrierArrive(SharedAddr bar) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+/// The same barrier in another block of the cluster. Without release semantics, which cost a
+/// quarter of the time of a product: what was read of shared memory has been waited for.
+LATHE_DEV void barrierArriveRemote(SharedAddr bar, u32 rank) {
+  asm volatile("{ .reg .u32 r; mapa.shared::cluster.u32 r, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [r]; }"
+               ::"r"(bar), "r"(rank) : "memory");
+}
+LATHE_DEV bool barrierTry(SharedAddr bar, u32 parity) {
+  u32 over;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(over) : "r"(bar), "r"(parity) : "memory");
+  return over != 0;
+}
+LATHE_DEV void barrierWait(SharedAddr bar, u32 parity) {
+  while (!barrierTry(bar, parity)) {}
+}
+/// Barriers 1 to 15 of the block among `threads` of it; 0 is __syncthreads.
+LATHE_DEV void namedBarrierSync(u32 id, u32 threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+LATHE_DEV void namedBarrierArrive(u32 id, u32 threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// ---- The copy engine -----------------------------------------------------------------
+// Loads complete on a barrier, with the bytes of the whole box whatever was outside of the
+// tensor and reads as zero. Stores leave out what is outside; they are committed in groups.
+
+LATHE_DEV void tensorMapPrefetch(const TensorMap &map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+LATHE_DEV void tensorLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 x, i32 y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y) : "memory");
+}
+LATHE_DEV void tensorLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 x, i32 y, i32 z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z) : "memory");
+}
+LATHE_DEV void tensorLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 x, i32 y, i32 z, i32 w) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+/// To the same place of every block of the cluster in `mask`, each with its own barrier.
+LATHE_DEV void tensorLoadMulticast(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 x, i32 y, u16 mask) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%3, %4}], [%2], %5;"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "h"(mask) : "memory");
+}
+LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
+               ::"l"(&map), "r"(from), "r"(x), "r"(y) : "memory");
+}
+LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y, i32 z) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
+               ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+}
+/// `bytes` in a row, a multiple of 16 as both addresses are.
+LATHE_DEV void rowStore(void *to, SharedAddr from, u32 bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+}
+LATHE_DEV void storeCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+/// Until at most N groups of this thread still read shared memory; or until all are written.
+template <int N> LATHE_DEV void storeWaitRead() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
+LATHE_DEV void storeWaitAll() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+/// By each thread that wrote shared memory, before the barrier behind which the copy engine or
+/// a matrix product reads it.
+LATHE_DEV void asyncFence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- Products of four warps ------------------------------------------------------------
+// An operand is named by a descriptor: address, distances, and the 128-byte swizzle of the
+// tensor map that filled it. Row r of a tile begins 128 r bytes on, tiles at multiples of 1024.
+
+/// Rows of m or n with k contiguous, 64 elements of 16 bits a row; 16 of k more: + 2.
+LATHE_DEV u64 wgmmaAlongK(SharedAddr tile) {
+  return (u64)((tile & 0x3ffff) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+/// Rows of k, 64 elements of m or n a row; `next` bytes on lie the next 64 of them. 16 of k
+/// more: + 128.
+LATHE_DEV u64 wgmmaAcrossK(SharedAddr tile, u32 next) {
+  return (u64)((tile & 0x3ffff) >> 4) | (u64)(next >> 4) << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
+}
+/// The same with 32 elements a row, which the 64-byte swizzle has spread. 16 of k more: + 64.
+LATHE_DEV u64 wgmmaAcrossK32(SharedAddr tile, u32 next) {
+  return (u64)((tile & 0x3ffff) >> 4) | (u64)(next >> 4) << 16 | (u64)(512 >> 4) << 32 | 2ull << 62;
+}
+/// Before the first product and whenever registers that take part have been written.
+LATHE_DEV void wgmmaFence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+LATHE_DEV void wgmmaCommit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+template <int N> LATHE_DEV void wgmmaWait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+
+/// Four 8x8 matrices of 16-bit elements to shared memory; lane l gives the address of row
+/// l % 8 of matrix l / 8.
+LATHE_DEV void storeMatrix4(SharedAddr row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
+               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
+
+// ---- Roles, clusters, launches -----------------------------------------------------------
+
+/// Registers of each thread of four warps, all of them in one branch of the kernel, whose
+/// launch bounds name one block a multiprocessor.
+template <int R> LATHE_DEV void registersRaise() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(R)); }
+template <int R> LATHE_DEV void registersLower() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(R)); }
+
+/// A number of which the compiler knows nothing more: loops over it stay as they are written.
+LATHE_DEV i32 unknownNumber(i32 n) {
+  asm volatile("" : "+r"(n));
+  return n;
+}
+
+LATHE_DEV u32 clusterRank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
+LATHE_DEV void clusterSync() {
+  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+
+/// What `address` of this block is in block `rank` of its cluster.
+template <class T> LATHE_DEV T loadFromCluster(SharedAddr address, u32 rank) {
+  static_assert(sizeof(T) % 4 == 0, "whole words");
+  u32 w[sizeof(T) / 4];
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(T) / 4); ++i)
+    asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; ld.shared::cluster.u32 %0, [a]; }"
+                 : "=r"(w[i]) : "r"(address + 4 * i), "r"(rank) : "memory");
+  T r;
+  memcpy(&r, w, sizeof r);
+  return r;
+}
+/// Lets the next kernel of the stream start when it was launched programmatically...
+LATHE_DEV void dependentsMayStart() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+/// ... which calls this before it touches what the kernels before it read or write. Both do
+/// nothing in an ordinary launch.
+LATHE_DEV void dependenciesWait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+#endif // LATHE_EMULATE
+#endif // LATHE_DEVICE_HOPPER

@@ -1,0 +1,238 @@
+//===- ChooseCudaAttention.cpp - attention on GPUs ------------------ -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Few queries: a block each, its warps take keys in turn, or with 16-bit operands
+// a cluster for all that share keys. More: tiles of queries that stream over the
+// keys, on the matrix units where the operands have 16 bits.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ChooseCuda.h"
+
+#include <algorithm>
+
+namespace lathe::select {
+namespace {
+
+using Kind = DimCondition::Kind;
+
+/// Head sizes and operand types.
+struct Heads {
+  int64_t qk, v;
+  bool half; ///< queries, keys and values of one 16-bit type
+};
+
+KernelSpec place(const KernelDesc &desc, KernelSpec spec) {
+  spec.launches[0].grid[1] = desc.parallel[1];
+  spec.launches[0].grid[2] = desc.parallel[0];
+  return spec;
+}
+
+/// Tiles for the matrix units of sm_80 and later.
+KernelSpec mma(const KernelDesc &desc, const Heads &heads) {
+  KernelConfig c;
+  c.family = "attention.mma";
+  c.threads = 128;
+  c.tileN = std::max(heads.qk, heads.v) > 128 ? 32 : 64;
+  KernelSpec spec =
+      place(desc, specFor(desc, c, DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.threads / 2))));
+  spec.launches[0].sharedBytes = attentionMmaSharedBytes(c, heads.qk, heads.v);
+  return spec;
+}
+
+/// The map of an operand [B, H, length, head], boxes of 64 columns and `rows` rows.
+TensorMapArg mapOf(const KernelDesc &desc, const ContractionOperand &operand, int64_t rows) {
+  const BufferArg &buffer = desc.buffers[operand.buffer];
+  TensorMapArg map;
+  map.buffer = operand.buffer;
+  DimExpr stride = 2;
+  for (size_t d = 4; d-- > 0;) {
+    map.dims.push_back(buffer.dims[d]);
+    stride = stride * buffer.physical[d];
+    if (d > 0)
+      map.strides.push_back(stride);
+  }
+  map.box = {64, rows, 1, 1};
+  map.swizzleBytes = 128;
+  return map;
+}
+
+/// Whether an operand lies in memory in rows of whole pieces of 16 bytes.
+bool inPieces(const KernelDesc &desc, size_t operand) {
+  if (desc.operands[operand].buffer < 0)
+    return false;
+  const BufferArg &b = desc.buffers[desc.operands[operand].buffer];
+  return b.dims.size() == 4 && b.physical.size() == 4 && b.alignment % 16 == 0 &&
+         b.packing.empty() && divides(8, b.physical[3]) && divides(8, b.dims[3]);
+}
+
+/// Whether the copy engine can take the operands as they lie.
+bool mapsTake(const KernelDesc &desc) {
+  return inPieces(desc, 0) && inPieces(desc, 1) && inPieces(desc, 2);
+}
+
+/// Keys of a tile: what two stages of keys and values and the registers of a team hold. Larger
+/// tiles pay once there are many of them, where nothing but a scale comes to the scores.
+int64_t keysOfTile(const Heads &heads, bool many) {
+  int64_t widest = std::max(heads.qk, heads.v);
+  if (many && widest == 128)
+    return 176;
+  if (many && widest == 64)
+    return 192;
+  return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
+}
+
+KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &heads, bool many) {
+  KernelConfig c;
+  c.family = "attention.wgmma";
+  c.threads = 384;
+  c.tileN = keysOfTile(heads, many);
+  DimExpr tiles =
+      DimExpr::ceilDiv(desc.parallel[2], DimExpr(128)) * desc.parallel[1] * desc.parallel[0];
+  KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
+  spec.tensorMaps = {mapOf(desc, desc.operands[0], 128), mapOf(desc, desc.operands[1], c.tileN),
+                     mapOf(desc, desc.operands[2], c.tileN)};
+  spec.launches[0].sharedBytes = attentionWgmmaSharedBytes(c, heads.qk, heads.v);
+  return spec;
+}
+
+/// Few queries on many keys: a cluster for each key head and batch, as large as it takes to have all
+/// multiprocessors read. `columns` are queries times the heads of a group.
+KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, int64_t cluster,
+                 bool alone) {
+  bool plain = desc.plainScores;
+  KernelConfig c;
+  c.family = "attention.split";
+  c.rows = cluster;
+  c.tileN = columns;
+  // Sixteen warps where a multiprocessor has one block, else eight and two blocks.
+  bool two = !alone && columns == 8 && heads.v <= 128;
+  c.threads = alone && columns == 8 && heads.v <= 128 && plain ? 512 : 256;
+  c.stages = two ? 2 : 1;
+  KernelSpec spec = specFor(desc, c, DimExpr(cluster));
+  LaunchSpec &launch = spec.launches[0];
+  launch.grid[1] = DimExpr::floorDiv(desc.parallel[1], DimExpr(desc.headGroup));
+  launch.grid[2] = desc.parallel[0];
+  launch.cluster[0] = cluster;
+  launch.sharedBytes = attentionSplitSharedBytes(c, heads.v);
+  return spec;
+}
+
+/// Whether keys and values lie in whole pieces of 16 bytes.
+bool splitTakes(const KernelDesc &desc, const Target &target, const Heads &heads) {
+  return heads.half && target.smVersion >= 90 && heads.qk == heads.v && heads.v % 64 == 0 &&
+         desc.headGroup <= 16 && inPieces(desc, 1) && inPieces(desc, 2);
+}
+
+/// The variants for up to 16 queries and heads of a group together; true when no others can come.
+bool addSplits(const KernelDesc &desc, const Target &target, const Heads &heads,
+               std::vector<KernelVariant> &out) {
+  const DimExpr &queries = desc.parallel[2];
+  DimRange range = rangeOf(queries, desc);
+  DimExpr pairs = desc.parallel[0] * DimExpr::floorDiv(desc.parallel[1], DimExpr(desc.headGroup));
+  for (int64_t columns : {8, 16}) {
+    int64_t most = columns / desc.headGroup;
+    if (most < std::max<int64_t>(range.lo, 1))
+      continue;
+    std::vector<DimCondition> few;
+    if (range.hi > most)
+      few.push_back({Kind::LessEqual, queries, DimExpr(most)});
+    // The largest cluster that leaves a multiprocessor one block; beyond that (0), two of them. Few
+    // steps where the batch is not known.
+    std::vector<int64_t> clusters = {8, 4, 2, 1, 0};
+    if (!desc.parallel[0].isConstant())
+      clusters = {8, 1, 0};
+    for (int64_t cluster : clusters) {
+      int64_t limit = cluster > 0 ? target.smCount / cluster : 0;
+      DimRange blocks = rangeOf(pairs, desc);
+      if (cluster > 0 && blocks.lo > limit)
+        continue;
+      std::vector<DimCondition> guard = few;
+      bool last = cluster == 0 || blocks.hi <= limit;
+      if (!last)
+        guard.push_back({Kind::LessEqual, pairs, DimExpr(limit)});
+      addVariant(out, guard,
+                 split(desc, heads, columns, std::max<int64_t>(cluster, 1), cluster > 0));
+      if (last)
+        break;
+    }
+    if (few.empty())
+      return true;
+  }
+  return false;
+}
+
+} // namespace
+
+Status attention(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  if (desc.parallel.size() != 4 || desc.reduction.size() != 2)
+    return internalError("attention needs B, H, S, E and T, D", "kernel " + desc.name);
+  const DimExpr &queries = desc.parallel[2], &keys = desc.reduction[0];
+  std::optional<int64_t> headV = desc.parallel[3].constant(), headQK = desc.reduction[1].constant();
+  // Outside what the skeletons hold in registers: element by element.
+  if (!headV || !headQK || *headV > 256 || *headQK > 256 || desc.operands[0].dtype == DType::F64) {
+    KernelConfig c;
+    c.family = "pointwise";
+    c.threads = 128;
+    addVariant(out, {},
+               specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+    return okStatus();
+  }
+  Heads heads{*headQK, *headV, isHalf(desc.operands[0].dtype)};
+  for (size_t i = 1; i < 3; ++i)
+    heads.half &= desc.operands[i].dtype == desc.operands[0].dtype;
+  DimRange range = rangeOf(queries, desc);
+  constexpr int64_t kDecode = 8;
+  if (splitTakes(desc, target, heads)) {
+    if (addSplits(desc, target, heads, out))
+      return okStatus();
+  } else if (range.lo <= kDecode) {
+    KernelConfig c;
+    c.family = "attention.decode";
+    c.threads = 256;
+    bool always = range.hi <= kDecode;
+    std::vector<DimCondition> guard;
+    if (!always)
+      guard.push_back({Kind::LessEqual, queries, DimExpr(kDecode)});
+    addVariant(out, guard, place(desc, specFor(desc, c, queries)));
+    if (always)
+      return okStatus();
+  }
+  if (heads.half && target.hasTensorCores()) {
+    if (target.smVersion == 90 && target.archSpecific && mapsTake(desc)) {
+      constexpr int64_t kMany = 6144;
+      DimRange range = rangeOf(keys, desc);
+      bool larger = desc.plainScores && keysOfTile(heads, true) != keysOfTile(heads, false);
+      if (larger && range.hi >= kMany) {
+        if (range.lo < kMany) {
+          addVariant(out, {{Kind::LessEqual, DimExpr(kMany), keys}},
+                     wgmma(desc, target, heads, true));
+        } else {
+          addVariant(out, {}, wgmma(desc, target, heads, true));
+          return okStatus();
+        }
+      }
+      // A map has no dimension of size 0.
+      bool always = range.lo >= 1;
+      addVariant(out,
+                 always ? std::vector<DimCondition>{}
+                        : std::vector<DimCondition>{{Kind::LessEqual, DimExpr(1), keys}},
+                 wgmma(desc, target, heads, false));
+      if (always)
+        return okStatus();
+    }
+    addVariant(out, {}, mma(desc, heads));
+    return okStatus();
+  }
+  KernelConfig c;
+  c.family = "attention.stream";
+  c.threads = 128;
+  c.rows = 4;
+  KernelSpec spec =
+      place(desc, specFor(desc, c, DimExpr::ceilDiv(queries, DimExpr(c.threads / 32 * c.rows))));
+  spec.launches[0].sharedBytes = attentionSharedBytes(c, *headQK, *headV);
+  addVariant(out, {}, std::move(spec));
+  return okStatus();
+}
+
+} // namespace lathe::select

@@ -1,0 +1,256 @@
+//===- ChooseCudaGemm.cpp - matrix products on GPUs --------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// By the number of rows: one or few stream the weights (gemv, skinny), more
+// take a tile. 16-bit operands go to the matrix units, those of sm_90a where
+// tensor maps can describe the operands; everything else to ordinary FMA tiles.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ChooseCuda.h"
+#include "HopperGemm.h"
+
+#include <algorithm>
+
+namespace lathe::select {
+namespace {
+
+using Kind = DimCondition::Kind;
+
+class GemmChooser {
+public:
+  GemmChooser(const KernelDesc &desc, const Target &target, const GemmSizes &sizes,
+              std::vector<KernelVariant> &out)
+      : desc(desc), target(target), sizes(sizes), out(out), a(desc.operands[0]),
+        b(desc.operands[1]), rows(rangeOf(sizes.m, desc)),
+        hopper(HopperGemm::of(desc, sizes, target)),
+        mma(target.hasTensorCores() && isHalf(a.dtype) && a.dtype == b.dtype) {}
+
+  Status choose();
+
+private:
+  /// A variant for up to `upTo` rows, or for all. Whether sizes are left to care for.
+  bool add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard = {});
+  bool addSkinny();
+  bool addColumns();
+  bool addGemv();
+  bool addHopper();
+  Status addWanted();
+  void addTiles();
+
+  const KernelDesc &desc;
+  const Target &target;
+  const GemmSizes &sizes;
+  std::vector<KernelVariant> &out;
+  const ContractionOperand &a, &b;
+  DimRange rows;
+  std::optional<HopperGemm> hopper;
+  bool mma;
+  int64_t covered = 0; ///< numbers of rows up to here have a variant
+};
+
+bool GemmChooser::add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard) {
+  if (rows.lo > upTo)
+    return true;
+  bool conditional = !guard.empty(), all = rows.hi <= upTo;
+  if (!all)
+    guard.push_back({Kind::LessEqual, sizes.m, DimExpr(upTo)});
+  addVariant(out, std::move(guard), std::move(spec));
+  if (!conditional)
+    covered = upTo;
+  return conditional || !all;
+}
+
+/// 16-bit weights with contiguous k. Figures: test/perf/gpu/results.
+bool GemmChooser::addSkinny() {
+  constexpr int64_t kMany = 8192;
+  bool alone = sizes.batch == DimExpr(1) && mma && b.transposed &&
+               readsInPieces(desc, b, sizes, false);
+  if (!alone || rows.lo > 16)
+    return true;
+  int64_t n = sizes.n.constant().value_or(kMany), k = sizes.k.constant().value_or(4096);
+  bool programmatic = b.isWeight && target.smVersion >= 90;
+  auto spec = [&](const KernelConfig &c) {
+    KernelSpec s = specFor(desc, c, DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN)));
+    s.launches[0].programmaticDependent = programmatic;
+    return s;
+  };
+  auto over = [](int64_t x, int64_t y) { return (x + y - 1) / y; };
+  {
+    // Warps of a block take 256 elements of each column a piece.
+    KernelConfig c;
+    c.family = "gemv.row";
+    int64_t pieces = over(k, 256), warps = 1;
+    while (warps < 8 && 2 * warps <= pieces)
+      warps *= 2;
+    c.threads = 32 * warps;
+    c.tileN = k <= kMany ? 2 : 1;
+    c.stages = std::min<int64_t>(2, over(pieces, warps));
+    if (!add(spec(c), 1))
+      return false;
+  }
+  if (!readsInPieces(desc, a, sizes, sizes.folded) || a.transposed)
+    return true;
+  // Warps take 32 elements of 16 columns a piece.
+  int64_t steps = over(k, 32);
+  KernelConfig c;
+  c.family = "gemm.skinny";
+  c.threads = 32 * (steps >= 32 ? 16 : steps >= 16 ? 8 : 4);
+  c.tileN = 16;
+  c.rows = 8;
+  c.stages = 2;
+  if (!add(spec(c), 8))
+    return false;
+  // Where tensor maps serve, they are as fast from nine rows on unless columns are few.
+  if (rows.hi > 8 && (!hopper || n <= 32 * target.smCount)) {
+    c.threads = std::min<int64_t>(c.threads, 256);
+    c.tileN = 32;
+    c.rows = 16;
+    c.stages = 4;
+    return add(spec(c), 16);
+  }
+  return true;
+}
+
+/// One row and 16-bit weights with contiguous n.
+bool GemmChooser::addColumns() {
+  if (rows.lo > 1 || sizes.batch != DimExpr(1) || !mma || b.transposed || target.smVersion != 90 ||
+      !readsInPieces(desc, b, sizes, false))
+    return true;
+  // Few columns: narrow strips, and the blocks of a cluster split K.
+  int64_t n = sizes.n.constant().value_or(8192), k = sizes.k.constant().value_or(4096);
+  bool few = n < 64 * 2 * target.smCount;
+  KernelConfig c;
+  c.family = "gemv.columns";
+  c.threads = 256;
+  c.tileN = few ? 64 : 128;
+  c.tileK = few ? 8 : 1;
+  c.stages = few ? 4 : 16;
+  while (c.tileK > 1 && k / c.tileK < 128)
+    c.tileK /= 2;
+  KernelSpec spec =
+      specFor(desc, c, DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN)) * DimExpr(c.tileK));
+  spec.launches[0].cluster[0] = c.tileK;
+  spec.launches[0].programmaticDependent = b.isWeight;
+  return add(std::move(spec), 1);
+}
+
+/// Any element type and any place of the operands.
+bool GemmChooser::addGemv() {
+  constexpr int64_t kFewRows = 4;
+  bool tiles = hopper && hopper->conditions.empty() && sizes.batch == DimExpr(1);
+  if (rows.lo > kFewRows || covered >= kFewRows || tiles)
+    return true;
+  KernelConfig c;
+  c.rows = rows.hi <= 1 ? 1 : kFewRows;
+  int64_t lanes = 128 / std::max<int64_t>(8, bitWidth(b.dtype));
+  const DimExpr &n = sizes.n;
+  KernelSpec spec;
+  if (b.buffer >= 0 && b.transposed) {
+    c.family = "gemv.along";
+    c.threads = 128;
+    spec = specFor(desc, c, sizes.batch * n);
+  } else {
+    c.family = "gemv.across";
+    c.threads = 256;
+    while (lanes > 1 && !(b.buffer >= 0 && divides(lanes, n)))
+      lanes /= 2;
+    // Few columns would leave multiprocessors idle: narrower vectors, more blocks.
+    while (lanes > 2 && n.constant() && *n.constant() / (32 * lanes) < target.smCount)
+      lanes /= 2;
+    c.lanes = lanes;
+    spec = specFor(desc, c, sizes.batch * DimExpr::ceilDiv(n, DimExpr(32 * lanes)));
+  }
+  return add(std::move(spec), c.rows);
+}
+
+/// Tiles for ever more rows; neighbours that are the same are one variant.
+bool GemmChooser::addHopper() {
+  struct Range {
+    int64_t upTo;
+    KernelConfig config;
+  };
+  std::vector<Range> ranges;
+  int64_t from = std::max<int64_t>({1, rows.lo, covered + 1});
+  for (int64_t upTo : {int64_t(16), int64_t(32), int64_t(64), int64_t(128), int64_t(256),
+                       DimRange::kUnbounded}) {
+    if (from > upTo)
+      continue;
+    constexpr int64_t kMany = 4096;
+    int64_t to = std::max<int64_t>(from, std::min({upTo, rows.hi, kMany}));
+    KernelConfig config = hopper->choose(from, to);
+    if (!ranges.empty() && ranges.back().config == config)
+      ranges.back().upTo = upTo;
+    else
+      ranges.push_back({upTo, config});
+    if (rows.hi <= upTo)
+      break;
+    from = upTo + 1;
+  }
+  bool more = true;
+  for (const Range &r : ranges)
+    more = add(hopper->spec(r.config), r.upTo, hopper->conditions);
+  return more;
+}
+
+/// The configuration that was asked for.
+Status GemmChooser::addWanted() {
+  Result<KernelConfig> config = KernelConfig::parse(desc.wanted);
+  if (!config)
+    return config.status();
+  bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative";
+  if (!hopper || !tiles)
+    return usageError("this product cannot run as '" + desc.wanted + "'",
+                      "--config, kernel " + desc.name);
+  if (add(hopper->spec(hopper->complete(*config)), DimRange::kUnbounded, hopper->conditions))
+    addTiles();
+  return okStatus();
+}
+
+void GemmChooser::addTiles() {
+  KernelConfig small = mma ? mmaTile("gemm.mma", 64, 128, 4) : simtTile("gemm.simt", 64, 64, 256);
+  KernelConfig large =
+      mma ? mmaTile("gemm.mma", 128, 256, 4) : simtTile("gemm.simt", 128, 128, 256);
+  // The large tile pays once it fills the card.
+  int64_t columns = sizes.n.constant().value_or(1024);
+  int64_t enough =
+      std::max<int64_t>(128, target.smCount * 128 * 128 / std::max<int64_t>(columns, 1));
+  // ... and not where half of its columns would be empty.
+  if (columns <= 64)
+    enough = DimRange::kUnbounded;
+  auto spec = [&](const KernelConfig &c) {
+    return tiled(desc, c, sizes.batch, sizes.m, sizes.n);
+  };
+  if (rows.lo > enough || add(spec(small), enough))
+    add(spec(large), DimRange::kUnbounded);
+}
+
+Status GemmChooser::choose() {
+  if (!desc.wanted.empty())
+    return addWanted();
+  if (addSkinny() && addColumns() && addGemv() && (!hopper || addHopper()))
+    addTiles();
+  return okStatus();
+}
+
+} // namespace
+
+Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  if (desc.parallel.size() < 2 || desc.reduction.size() != 1 || desc.operands.size() < 2)
+    return internalError("a product needs M, N, K and two operands", "kernel " + desc.name);
+  size_t rank = desc.parallel.size();
+  GemmSizes sizes{product({desc.parallel.begin(), desc.parallel.end() - 2}),
+                  desc.parallel[rank - 2], desc.parallel[rank - 1], desc.reduction[0], false};
+  // Rows of all batches are one matrix when the other operand is one matrix in memory; the
+  // skeleton (codegen/cuda/SkeletonGemm.cpp) goes by the same rule.
+  const ContractionOperand &b = desc.operands[1];
+  if (rank > 2 && b.buffer >= 0 && desc.buffers[b.buffer].dims.size() == 2 &&
+      !desc.operands[0].transposed) {
+    sizes.m = sizes.m * sizes.batch;
+    sizes.batch = 1;
+    sizes.folded = true;
+  }
+  return GemmChooser(desc, target, sizes, out).choose();
+}
+
+} // namespace lathe::select

@@ -1,0 +1,179 @@
+//===- ChooseCudaMemory.cpp - memory-bound kernels on GPUs ---------- -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Small blocks launched once per piece, one 16-byte vector a thread; rows by 32
+// to 512 threads; transposes in tiles; columns by strips.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ChooseCuda.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lathe::select {
+
+/// Lanes of 16 bytes of the narrowest float or integer data of the kernel; the
+/// wide ones then take several loads.
+static int64_t vectorLanes(const KernelDesc &desc) {
+  int64_t bits = 64;
+  for (const BufferArg &b : desc.buffers)
+    if (product(b.dims).constant().value_or(2) > 1) // a scalar says nothing of the rest
+      bits = std::min<int64_t>(bits, std::max<int64_t>(bitWidth(b.dtype), 16));
+  return std::min<int64_t>(8, 128 / bits);
+}
+
+static DimExpr lastOf(const std::vector<DimExpr> &dims) { return dims.empty() ? DimExpr(1) : dims.back(); }
+
+/// Lanes that divide `extent`. A size that is only known at run time gets none:
+/// its addresses are aligned to one element, and neighbouring threads still take
+/// neighbouring elements.
+static int64_t lanesFor(int64_t lanes, const DimExpr &extent) {
+  while (lanes > 1 && !divides(lanes, extent))
+    lanes /= 2;
+  return lanes;
+}
+
+/// A tile of input rows turned in shared memory, for results whose neighbours lie far apart
+/// in the input.
+static void transpose(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  DimExpr rows = desc.parallel[desc.inputContiguous], columns = lastOf(desc.parallel);
+  int64_t piece = 16 / std::max<int64_t>(1, bitWidth(desc.inputContiguousType) / 8);
+  KernelConfig c;
+  c.family = "transpose";
+  c.threads = 256;
+  c.lanes = divides(piece, rows) && divides(piece, columns) ? piece : 1;
+  c.tileM = c.lanes > 1 ? 16 * c.lanes : 32;
+  DimExpr outer = 1;
+  for (size_t d = 0; d + 1 < desc.parallel.size(); ++d)
+    if (static_cast<int64_t>(d) != desc.inputContiguous)
+      outer = outer * desc.parallel[d];
+  addVariant(out, {},
+             specFor(desc, c,
+                     outer * DimExpr::ceilDiv(rows, DimExpr(c.tileM)) *
+                         DimExpr::ceilDiv(columns, DimExpr(c.tileM))));
+}
+
+void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  if (desc.inputContiguous >= 0 && bitWidth(desc.inputContiguousType) >= 8)
+    return transpose(desc, out);
+  KernelConfig c;
+  c.family = "pointwise";
+  c.threads = 128;
+  c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.parallel));
+  DimExpr vectors = DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.lanes));
+  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
+}
+
+static int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
+  DimExpr length = product(desc.reduction);
+  int64_t vectors = length.constant().value_or(4096) / lanes;
+  // Up to eight vectors a thread; more threads when there are few rows to fill the card.
+  int64_t each = rangeOf(product(desc.parallel), desc).hi <= 64 ? 2 : 8;
+  int64_t threads = 32;
+  while (threads < 512 && threads * each < vectors)
+    threads *= 2;
+  // An even share saves the last partial round: 160 threads for 5120 elements.
+  for (int64_t t = threads; t > threads / 2; t -= 32)
+    if (vectors % t == 0)
+      return t;
+  return threads;
+}
+
+/// Whether what is combined has whole words, as the blocks of a cluster read them from each other.
+static bool combinesWords(const KernelDesc &desc) {
+  return std::all_of(desc.buffers.begin(), desc.buffers.end(), [](const BufferArg &b) {
+    return isHalf(b.dtype) || b.dtype == DType::F32 || b.dtype == DType::I32;
+  });
+}
+
+/// A row of known length that one block cannot hold in registers beside others is held by a cluster,
+/// four or eight vectors a thread: its blocks, and the threads of each in `c`. 1: none.
+static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64_t vectors,
+                             KernelConfig &c) {
+  constexpr int64_t kLong = 4096, kMost = 8;
+  if (target.smVersion < 90 || c.lanes < 4 || vectors < kLong || !combinesWords(desc) ||
+      desc.dataIndices)
+    return 1;
+  for (int64_t each : {4, 8})
+    for (int64_t threads : {256, 512})
+      for (int64_t cluster = 2; cluster <= kMost; cluster *= 2)
+        if (vectors == each * threads * cluster) {
+          c.threads = threads;
+          return cluster;
+        }
+  return 1;
+}
+
+/// Down columns: a strip for each warp's width, its rows split among the warps of a block and, where
+/// that leaves multiprocessors idle, among the blocks of a cluster.
+static void columns(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  std::vector<DimExpr> inner(desc.parallel.end() - desc.columnDims, desc.parallel.end());
+  DimExpr outer = product({desc.parallel.begin(), desc.parallel.end() - desc.columnDims});
+  DimExpr width = product(inner);
+  int64_t rows = product(desc.reduction).constant().value_or(1024);
+  KernelConfig c;
+  c.family = "columns";
+  c.threads = 256;
+  int64_t widest = lanesFor(vectorLanes(desc), lastOf(inner));
+  auto strips = [&] { return outer * DimExpr::ceilDiv(width, DimExpr(32 * c.lanes)); };
+  // The blocks shall be whole rounds of the multiprocessors; narrow strips cost a little.
+  bool clusters = target.smVersion >= 90 && combinesWords(desc);
+  double best = 0;
+  KernelConfig chosen = c;
+  for (c.lanes = widest; c.lanes >= std::min<int64_t>(widest, 2); c.lanes /= 2)
+    for (c.rows = 1; c.rows <= (clusters ? 8 : 1) && (c.rows == 1 || rows >= 32 * c.rows); ++c.rows) {
+      double blocks = double(strips().constant().value_or(target.smCount) * c.rows);
+      double rounds = std::max(1.0, std::ceil(blocks / target.smCount));
+      double full = blocks / (rounds * target.smCount);
+      double busy = std::min(1.0, rounds / 2); // two blocks a multiprocessor hide the latency
+      double value = full * (0.7 + 0.3 * busy) * (c.lanes == widest ? 1.0 : c.lanes * 2 == widest ? 0.98 : 0.95);
+      if (value > best * 1.01) {
+        best = value;
+        chosen = c;
+      }
+    }
+  c = chosen;
+  KernelSpec spec = specFor(desc, c, strips() * DimExpr(c.rows));
+  spec.launches[0].cluster[0] = c.rows;
+  addVariant(out, {}, std::move(spec));
+}
+
+void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  DimExpr outer = product(desc.parallel);
+  if (desc.rowsContiguous) {
+    KernelConfig c;
+    c.family = "row";
+    c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.reduction));
+    c.threads = threadsForRow(desc, c.lanes);
+    int64_t vectors = product(desc.reduction).constant().value_or(0) / c.lanes;
+    if (int64_t cluster = clusterForRow(desc, target, vectors, c); cluster > 1) {
+      KernelSpec spec = specFor(desc, c, outer * DimExpr(cluster));
+      spec.launches[0].cluster[0] = cluster;
+      addVariant(out, {}, std::move(spec));
+      return;
+    }
+    // Short rows: a block of one warp would be over before the next has begun.
+    constexpr int64_t kShort = 96;
+    if (c.threads == 32 && vectors <= kShort && rangeOf(outer, desc).hi > 16 * target.smCount) {
+      c.rows = 4;
+      c.threads = 32 * c.rows;
+      addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.rows))));
+      return;
+    }
+    addVariant(out, {}, specFor(desc, c, outer));
+    return;
+  }
+  constexpr int64_t kFewColumns = 32, kFewRows = 16;
+  auto atLeast = [&](const DimExpr &e, int64_t n) { return rangeOf(e, desc).hi >= n; };
+  if (desc.columnDims > 0 && atLeast(product(desc.reduction), kFewRows) &&
+      atLeast(product({desc.parallel.end() - desc.columnDims, desc.parallel.end()}), kFewColumns))
+    return columns(desc, target, out);
+  // Neighbouring threads take neighbouring columns, each walks the reduction by itself.
+  KernelConfig c;
+  c.family = "row";
+  c.threads = 128;
+  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.threads))));
+}
+
+} // namespace lathe::select

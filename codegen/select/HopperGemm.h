@@ -1,0 +1,48 @@
+//===- HopperGemm.h - matrix products of sm_90a -----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_CODEGEN_SELECT_HOPPERGEMM_H
+#define LATHE_CODEGEN_SELECT_HOPPERGEMM_H
+
+#include "Choose.h"
+
+#include <optional>
+
+namespace lathe::select {
+
+/// Sizes of a product. Folded: the rows of all batches are one matrix.
+struct GemmSizes {
+  DimExpr batch = 1, m, n, k;
+  bool folded = false;
+};
+
+/// Whether an operand's rows can be read in pieces of 16 bytes whatever the sizes are.
+bool readsInPieces(const KernelDesc &desc, const ContractionOperand &operand,
+                   const GemmSizes &sizes, bool folded);
+
+/// A product that gemm_hopper.cuh can compute.
+class HopperGemm {
+public:
+  /// Nothing where the target, the element types or the operands' places forbid it.
+  static std::optional<HopperGemm> of(const KernelDesc &desc, const GemmSizes &sizes,
+                                      const Target &target);
+
+  /// What sizes must fulfil besides; empty: nothing.
+  std::vector<DimCondition> conditions;
+  /// The tile for numbers of rows between `from` and `to`, at least 1.
+  KernelConfig choose(int64_t from, int64_t to) const;
+  /// Threads, depth and as many stages as shared memory holds.
+  KernelConfig complete(KernelConfig c) const;
+  KernelSpec spec(const KernelConfig &config) const;
+
+private:
+  HopperGemm(const KernelDesc &desc, const GemmSizes &sizes, const Target &target)
+      : desc(desc), sizes(sizes), target(target) {}
+  const KernelDesc &desc;
+  GemmSizes sizes;
+  const Target &target;
+  bool aAlongK = true, bAlongK = true, staged = false;
+};
+
+} // namespace lathe::select
+
+#endif // LATHE_CODEGEN_SELECT_HOPPERGEMM_H

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""One generated kernel by itself: from an ONNX model to a cubin and its launch, and that launch on a GPU.
+
+`prepare` needs lathe and NVRTC; `load`, `race` and `worst` need a GPU and torch.
+"""
+import ctypes as C
+import glob
+import json
+import os
+import re
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+LATHE = os.environ.get("LATHE", os.path.join(SOURCE, "build", "bin", "lathe"))
+TARGET = "sm_90a"
+
+
+# ---- Without a GPU ------------------------------------------------------------------------------
+
+def nvrtc():
+    names = [os.environ.get("LATHE_NVRTC", "")]
+    names += [p for d in sys.path for p in glob.glob(d + "/nvidia/cu1*/lib/libnvrtc.so.1*")]
+    for name in [n for n in names + ["libnvrtc.so.13"] if n and "builtins" not in n and ".alt." not in n]:
+        try:
+            return C.CDLL(name)
+        except OSError:
+            pass
+    sys.exit("NVRTC was not found; set LATHE_NVRTC")
+
+
+def compile_cubin(source, name="k.cu"):
+    """(cubin, log) of a CUDA text by NVRTC, the way lathe calls it."""
+    lib, program, size = nvrtc(), C.c_void_p(), C.c_size_t()
+    lib.nvrtcCreateProgram(C.byref(program), source.encode(), name.encode(), 0, None, None)
+    options = [f"-arch={TARGET}", "-std=c++17", "-default-device", "--minimal", "-diag-suppress=177",
+               "--ptxas-options=-v"]
+    rc = lib.nvrtcCompileProgram(program, len(options), (C.c_char_p * len(options))(*[o.encode() for o in options]))
+    lib.nvrtcGetProgramLogSize(program, C.byref(size))
+    log = C.create_string_buffer(size.value)
+    lib.nvrtcGetProgramLog(program, log)
+    if rc:
+        sys.exit(f"{name}: {log.value.decode()}")
+    lib.nvrtcGetCUBINSize(program, C.byref(size))
+    cubin = C.create_string_buffer(size.value)
+    lib.nvrtcGetCUBIN(program, cubin)
+    lib.nvrtcDestroyProgram(C.byref(program))
+    return cubin.raw, log.value.decode()
+
+
+def numbers(text):
+    return [int(n) for n in text.split(",")]
+
+
+def launch_of(spec):
+    """The launch and tensor maps in the text of a KernelSpec with constant sizes."""
+    launch = re.search(r'launch "(\w+)" grid \[([^\]]*)\] block \[([^\]]*)\](?: cluster \[([^\]]*)\])?'
+                       r"(?: shared \[(\d+)\])?( pdl)?", spec)
+    maps = [{"buffer": int(m[1]), "dims": numbers(m[2]), "strides": numbers(m[3]), "box": numbers(m[4]),
+             "swizzle": int(m[5])} for m in
+            re.finditer(r"tensormap (\d+) \[([^\]]*)\] strides \[([^\]]*)\] box \[([^\]]*)\] swizzle (\d+)", spec)]
+    return {"function": launch[1], "grid": numbers(launch[2]), "block": numbers(launch[3]),
+            "cluster": numbers(launch[4]) if launch[4] else [1, 1, 1], "shared": int(launch[5] or 0),
+            "pdl": bool(launch[6]), "maps": maps, "config": re.search(r'config "([^"]*)"', spec)[1]}
+
+
+def prepare(folder, stem, graph, opset=23):
+    """Compiles a graph and keeps the kernel that moves the most bytes: a description for `load`."""
+    import onnx
+    from onnx import helper
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, stem)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), path + ".onnx")
+    subprocess.run([LATHE, "compile", path + ".onnx", f"--target={TARGET}", "-o", path + ".lathe",
+                    f"--dump-dir={path}.dump"], check=True, stdout=subprocess.DEVNULL)
+    kernels = json.loads(subprocess.run([LATHE, "inspect", path + ".lathe", "--kernels", "--json"], check=True,
+                                        capture_output=True).stdout)["plans"][0]["kernels"]
+    # Conversions of a weight are done beforehand; what is raced is the kernel of the data.
+    heavy = max(kernels, key=lambda k: float(k["bytes"]))["name"]
+    selected = open(os.path.join(path + ".dump", "09-select.mlir")).read()
+    line = next(l for l in selected.splitlines() if f'lathe.kernel "{heavy}"' in l)
+    # Sizes are constants here: the first variant whose guard has no sizes left is the one.
+    specs = re.findall(r'guard = "([^"]*)", spec = "([^"]*)"', line)
+    spec = specs[0][1].replace("\\22", '"').replace("\\0A", "\n")
+    row = launch_of(spec)
+    source = open(os.path.join(path + ".dump", "kernels", TARGET, row["function"] + ".cu")).read()
+    cubin, log = compile_cubin(source, row["function"] + ".cu")
+    open(path + ".cubin", "wb").write(cubin)
+    signature = re.search(r"\n" + row["function"] + r"\(([^{]*)\) \{", source)[1]
+    row.update(stem=stem, kernels=len(kernels), parameters=[p.strip() for p in signature.split(",")],
+               registers=int(re.search(r"Used (\d+) registers", log)[1]),
+               spills=max(map(int, re.findall(r"(\d+) bytes spill stores", log))))
+    print(f"{stem}: {row['config']}, {len(kernels)} kernel(s), {row['registers']} registers, {row['spills']} spilled")
+    return row
+
+
+# ---- On a GPU -----------------------------------------------------------------------------------
+
+class Attribute(C.Structure):
+    _fields_ = [("id", C.c_int), ("pad", C.c_int), ("value", C.c_uint * 16)]
+
+
+class Config(C.Structure):
+    _fields_ = [("grid", C.c_uint * 3), ("block", C.c_uint * 3), ("shared", C.c_uint), ("stream", C.c_void_p),
+                ("attributes", C.POINTER(Attribute)), ("count", C.c_uint)]
+
+
+def driver():
+    return C.CDLL("libcuda.so.1")
+
+
+def tensor_map(m, tensor):
+    import torch
+    raw = C.create_string_buffer(256)
+    address = (C.addressof(raw) + 63) // 64 * 64
+    kind = {torch.bfloat16: 9, torch.float16: 6}[tensor.dtype]
+    rank = len(m["dims"])
+    rc = driver().cuTensorMapEncodeTiled(
+        C.c_void_p(address), kind, rank, C.c_void_p(tensor.data_ptr()), (C.c_uint64 * rank)(*m["dims"]),
+        (C.c_uint64 * max(1, rank - 1))(*m["strides"]), (C.c_uint32 * rank)(*m["box"]),
+        (C.c_uint32 * rank)(*[1] * rank), 0, {0: 0, 32: 1, 64: 2, 128: 3}[m["swizzle"]],
+        3 if m["strides"][0] % 64 == 0 else 2, 0)
+    assert rc == 0, f"cuTensorMapEncodeTiled: {rc}"
+    return raw, address
+
+
+def load(row, cubin):
+    """bind(tensors in the order of the buffers) -> a function that launches on torch's stream."""
+    import torch
+    cu, module, handle = driver(), C.c_void_p(), C.c_void_p()
+    assert cu.cuModuleLoadData(C.byref(module), cubin) == 0, "cuModuleLoadData"
+    assert cu.cuModuleGetFunction(C.byref(handle), module, row["function"].encode()) == 0, "cuModuleGetFunction"
+    if row["shared"] > 48 << 10:
+        assert cu.cuFuncSetAttribute(handle, 8, row["shared"]) == 0, "shared memory"
+
+    def bind(tensors):
+        maps = [tensor_map(m, tensors[m["buffer"]]) for m in row["maps"]]
+        words = [C.c_uint64(t.data_ptr()) for t in tensors]
+        status = C.c_uint64(0)
+        addresses = [C.addressof(w) for w in words] + [a for _, a in maps] + [C.addressof(status)]
+        pointers = (C.c_void_p * len(addresses))(*addresses)
+        attributes, count = (Attribute * 2)(), 0
+        if row["cluster"] != [1, 1, 1]:
+            attributes[0].id = 4
+            attributes[0].value[0], attributes[0].value[1], attributes[0].value[2] = row["cluster"]
+            count = 1
+        if row["pdl"]:
+            attributes[count].id, attributes[count].value[0] = 6, 1
+            count += 1
+        config = Config((C.c_uint * 3)(*row["grid"]), (C.c_uint * 3)(*row["block"]), row["shared"], None,
+                        C.cast(attributes, C.POINTER(Attribute)), count)
+
+        def launch():
+            config.stream = torch.cuda.current_stream().cuda_stream
+            rc = cu.cuLaunchKernelEx(C.byref(config), handle, pointers, None)
+            assert rc == 0, f"cuLaunchKernelEx: {rc}"
+        launch.keep = (words, status, maps, pointers, tensors, module, attributes)
+        return launch
+    return bind
+
+
+def race(candidates, repeats=15):
+    """{name: [launches over rotating buffers]} -> {name: median microseconds a launch}; graph
+    replays, all candidates in turn."""
+    import torch
+    graphs, times = {}, {k: [] for k in candidates}
+    for k, launches in candidates.items():
+        for go in launches:
+            go()
+        torch.cuda.synchronize()
+        graphs[k] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[k]):
+            for go in launches:
+                go()
+        graphs[k].replay()
+    torch.cuda.synchronize()
+    order = list(graphs.items())
+    for i in range(repeats):
+        marks = []
+        # The first after a pause is slower, whichever it is: one is run before, and the order turns.
+        order.append(order.pop(0))
+        order[-1][1].replay()
+        for k, g in order:
+            a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            a.record()
+            g.replay()
+            b.record()
+            marks.append((k, a, b))
+        torch.cuda.synchronize()
+        for k, a, b in marks:
+            times[k].append(a.elapsed_time(b) * 1e3 / len(candidates[k]))
+    return {k: sorted(v)[len(v) // 2] for k, v in times.items()}
+
+
+def relative_error(got, want):
+    """Of the whole tensor: |got - want| / |want| in float64; NaN counts as 1e9."""
+    e = float((got.double() - want).norm() / want.norm())
+    return e if e == e else 1e9

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races generated matrix products against torch and the best of eight cublasLt heuristics.
+
+    race_gemm.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
+    race_gemm.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
+                                             candidates in turn, as CUDA-graph replays over rotating buffers
+
+bf16, weights as [N, K] like torch's Linear. Groups: large, few, skinny, one, across (weights as [K, N]), fused,
+odd (correctness only). `prepare --config=CONFIG` takes another configuration for the large tiles. The tables and
+the bars are those printed at the end: rival's time over lathe's, geometric mean and least.
+"""
+import ctypes as C
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+from generated import LATHE, TARGET, compile_cubin, launch_of, load, race, relative_error
+
+LLAMA = {"qkv": (6144, 4096), "o": (4096, 4096), "gateup": (28672, 4096), "down": (4096, 14336)}
+#         group: rival -> (least geometric mean, least ratio)
+BARS = {"large": {"torch": (1.05, 1.00), "lt": (1.01, 0.97)}, "one": {"torch": (1.20, 1.05)},
+        "skinny": {"torch": (1.06, 1.00)}, "few": {"torch": (1.02, 0.97)},
+        "fused": {"bare": (0.97, 0.93), "compile": (1.10, 1.05)}}
+
+
+def projections(*rows):
+    return [(f"{name}_{m}", m, *sizes, "", True) for m in rows for name, sizes in LLAMA.items()]
+
+
+def cases():
+    """group -> [(name, m, n, k, epilogue, weights along k)]"""
+    out = {"large": [("square_4096", 4096, 4096, 4096, "", True), ("square_8192", 8192, 8192, 8192, "", True)] +
+                    projections(256, 2048, 8192),
+           "one": projections(1), "skinny": projections(4, 8, 16), "few": projections(32, 64), "odd": []}
+    out["across"] = [(f"across_{name}", m, n, k, e, False) for name, m, n, k, e, _ in
+                     out["large"][:1] + projections(1, 16, 256, 2048)]
+    out["fused"] = [(f"{e.replace('+', '_')}_{m}", m, 4096, 4096, e, True)
+                    for m in (4096, 8192) for e in ("bias+gelu", "silu", "residual")]
+    for m, n, k in [(1, 8, 8), (1, 1000, 4104), (7, 13, 8), (16, 4096, 72), (13, 1000, 776), (31, 97, 40), (257, 509, 1032),
+                    (1000, 776, 200), (1021, 1024, 1016), (2, 4096, 4096), (100, 4098, 264), (129, 129, 64)]:
+        out["odd"] += [(f"odd_{m}x{n}x{k}{e}{t}", m, n, k, e, t) for e in ("", "bias+gelu", "residual")
+                       for t in (True, False) if t or n % 8 == 0]
+    return out
+
+
+# ---- Without a GPU ------------------------------------------------------------------------------
+
+def save_model(path, m, n, k, epilogue, along):
+    """The weight is a constant whose file has holes instead of bytes."""
+    import onnx
+    from onnx import TensorProto, helper
+    node, value = helper.make_node, lambda name, dims: helper.make_tensor_value_info(name, TensorProto.BFLOAT16, dims)
+    weight = onnx.TensorProto(name="w", data_type=TensorProto.BFLOAT16, dims=[n, k] if along else [k, n],
+                              data_location=onnx.TensorProto.EXTERNAL)
+    for key, text in (("location", os.path.basename(path) + ".bin"), ("length", str(2 * n * k))):
+        weight.external_data.add(key=key, value=text)
+    with open(path + ".bin", "wb") as f:
+        f.truncate(2 * n * k)
+    inputs, last = [value("a", [m, k])], "y0"
+    nodes = [node("Gemm", ["a", "w"], ["y0"], transB=1) if along else node("MatMul", ["a", "w"], ["y0"])]
+    if "bias" in epilogue:
+        inputs.append(value("bias", [n]))
+        nodes.append(node("Add", [last, "bias"], [last := "y1"]))
+    if "gelu" in epilogue:
+        nodes.append(node("Gelu", [last], [last := "y2"]))
+    if "residual" in epilogue:
+        inputs.append(value("r", [m, n]))
+        nodes.append(node("Add", [last, "r"], [last := "y3"]))
+    if "silu" in epilogue:  # the second half of SwiGLU: the other product is an input
+        inputs.append(value("r", [m, n]))
+        nodes += [node("Sigmoid", [last], ["s"]), node("Mul", [last, "s"], ["t"]), node("Mul", ["t", "r"], ["y4"])]
+        last = "y4"
+    graph = helper.make_graph(nodes, "g", inputs, [value(last, [m, n])], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+
+
+def unescape(text):
+    return re.sub(r"\\([0-9A-Fa-f]{2}|.)", lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else
+                  {"n": "\n", "t": "\t"}.get(m[1], m[1]), text)
+
+
+def read_plan(text):
+    """The one kernel of a text of phase codegen: its source; its launch, and the names of its buffers."""
+    string = r'"((?:[^"\\]|\\.)*)"'
+    source, spec = (unescape(re.search(key + " = " + string, text)[1]) for key in ("source", "spec"))
+    names = dict(re.findall(r"(%\w+) = exec\.buffer \"(\w+)\"", text))
+    buffers = re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1]
+    return source, {**launch_of(spec), "buffers": [names[b.strip()] for b in buffers.split(",")]}
+
+
+def prepare(folder, groups, config):
+    os.makedirs(folder, exist_ok=True)
+    table = []
+    for group in groups:
+        for name, m, n, k, epilogue, along in cases()[group]:
+            stem = os.path.join(folder, name)
+            save_model(stem + ".onnx", m, n, k, epilogue, along)
+            command = [LATHE, "compile", stem + ".onnx", f"--target={TARGET}", "--stop-after=codegen", "-o", stem + ".mlir"]
+            if config:
+                command += ["--config", "matmul_0=" + config]
+            made = subprocess.run(command, capture_output=True, text=True)
+            if made.returncode:
+                sys.exit(f"{name}: {made.stderr}")
+            source, row = read_plan(open(stem + ".mlir").read())
+            cubin, log = compile_cubin(source, name + ".cu")
+            with open(stem + ".cubin", "wb") as f:
+                f.write(cubin)
+            for end in (".onnx", ".onnx.bin", ".mlir"):
+                os.remove(stem + end)
+            if found := re.findall(r"C75\d\d|[1-9]\d* bytes spill stores", log):
+                print(f"{name}: {found}")
+            row.update(name=name, group=group, m=m, n=n, k=k, epilogue=epilogue, along=along)
+            table.append(row)
+            print(f"{name:24} {row['config']}{' pdl' if row['pdl'] else ''}", flush=True)
+    json.dump(table, open(os.path.join(folder, "race_gemm.json"), "w"), indent=1)
+    return 0
+
+
+# ---- On a GPU -----------------------------------------------------------------------------------
+
+class CublasLt:
+    """The first eight algorithms that the heuristic names, each by itself: y[M, N] = a[M, K] w[N, K]^T in bf16."""
+
+    def __init__(self):
+        import glob
+        import torch
+        for name in [p for d in sys.path for p in glob.glob(d + "/nvidia/cu13/lib/libcublasLt.so.13")] + ["libcublasLt.so.13"]:
+            try:
+                self.lib = C.CDLL(name)
+                break
+            except OSError:
+                continue
+        self.handle, self.bytes = C.c_void_p(), 64 << 20
+        self.call("Create", C.byref(self.handle))
+        self.space = torch.empty(self.bytes, device="cuda", dtype=torch.uint8)
+        self.one, self.zero = C.c_float(1), C.c_float(0)
+
+    def call(self, name, *args):
+        rc = getattr(self.lib, "cublasLt" + name)(*args)
+        if rc:
+            raise RuntimeError(f"cublasLt{name}: {rc}")
+
+    def layout(self, rows, columns, leading):
+        p = C.c_void_p()
+        self.call("MatrixLayoutCreate", C.byref(p), 14, C.c_uint64(rows), C.c_uint64(columns), C.c_int64(leading))
+        return p
+
+    def launches(self, m, n, k, sets):
+        """[[launch for each set (a, w, y)] for each algorithm]"""
+        import torch
+        product, transposed, wanted = C.c_void_p(), C.c_int(1), 8
+        self.call("MatmulDescCreate", C.byref(product), 68, 0)
+        self.call("MatmulDescSetAttribute", product, 3, C.byref(transposed), 4)
+        w, a, y = self.layout(k, n, k), self.layout(k, m, k), self.layout(n, m, n)
+        preference, space, found = C.c_void_p(), C.c_uint64(self.bytes), C.c_int()
+        self.call("MatmulPreferenceCreate", C.byref(preference))
+        self.call("MatmulPreferenceSetAttribute", preference, 1, C.byref(space), 8)
+        results = C.create_string_buffer(96 * wanted)
+        self.call("MatmulAlgoGetHeuristic", self.handle, product, w, a, y, y, preference, wanted, results, C.byref(found))
+
+        def launch(algorithm, ta, tw, ty):
+            pointer = lambda t: C.c_void_p(t.data_ptr())
+            return lambda: self.call(
+                "Matmul", self.handle, product, C.byref(self.one), pointer(tw), w, pointer(ta), a, C.byref(self.zero),
+                pointer(ty), y, pointer(ty), y, algorithm, pointer(self.space), C.c_size_t(self.bytes),
+                C.c_void_p(torch.cuda.current_stream().cuda_stream))
+        algorithms = [C.create_string_buffer(results.raw[96 * i:96 * i + 64], 64) for i in range(found.value)]
+        return [[launch(x, *s) for s in sets] for x in algorithms]
+
+
+def reference(row, t):
+    import torch
+    import torch.nn.functional as F
+    # Rows in pieces: a whole product in float64 would need too much memory.
+    w = t["w"].double()
+    w = w.t() if row["along"] else w
+    out = torch.empty(row["m"], row["n"], device="cuda", dtype=torch.float64)
+    for i in range(0, row["m"], 1024):
+        y = t["a"][i:i + 1024].double() @ w
+        if "bias" in row["epilogue"]:
+            y += t["bias"].double()
+        if "gelu" in row["epilogue"]:
+            y = F.gelu(y)
+        if "silu" in row["epilogue"]:
+            y = F.silu(y) * t["r"][i:i + 1024].double()
+        if "residual" in row["epilogue"]:
+            y += t["r"][i:i + 1024].double()
+        out[i:i + 1024] = y
+    return out
+
+
+def make_set(row):
+    import torch
+    make = lambda *s: torch.randn(*s, device="cuda", dtype=torch.bfloat16)
+    m, n, k = row["m"], row["n"], row["k"]
+    t = {"a": make(m, k), "w": make(n, k) if row["along"] else make(k, n)}
+    if "bias" in row["epilogue"]:
+        t["bias"] = make(n)
+    if "silu" in row["epilogue"] or "residual" in row["epilogue"]:
+        t["r"] = make(m, n)
+    # The rows before and behind the result must stay as they are.
+    t["padded"] = torch.full((m + 16, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    t["y"] = t["padded"][8:-8]
+    return t
+
+
+def ordered(row, t):
+    """In the order of the kernel's buffers; the one that is no input is the result."""
+    return [t.get(b, t["y"]) for b in row["buffers"]]
+
+
+def check(row, bind):
+    """Relative error in the norm; infinite when something else was written."""
+    import torch
+    t = make_set(row)
+    launch = bind(ordered(row, t))
+    launch()
+    torch.cuda.synchronize()
+    want = reference(row, t)
+    error = relative_error(t["y"], want)
+    outside = t["padded"][:8].isnan().all() and t["padded"][-8:].isnan().all()
+    if not (error < 4e-3 and outside):
+        return math.inf
+    first = t["y"].clone()
+    for _ in range(600 if row["group"] == "odd" else 20):
+        launch()
+    torch.cuda.synchronize()
+    return error if torch.equal(first, t["y"]) else math.inf
+
+
+def rivals(row, sets, lt):
+    import torch
+    import torch.nn.functional as F
+    weight = lambda t: t["w"].t() if row["along"] else t["w"]
+    out = {"torch": [lambda t=t: torch.mm(t["a"], weight(t), out=t["y"]) for t in sets]}
+    if not row["epilogue"] and row["along"]:
+        for i, launches in enumerate(lt.launches(row["m"], row["n"], row["k"], [(t["a"], t["w"], t["y"]) for t in sets])):
+            out[f"lt{i}"] = launches
+    if row["epilogue"] == "bias+gelu":
+        f = torch.compile(lambda a, w, b: F.gelu(F.linear(a, w, b)), dynamic=False)
+        out["compile"] = [lambda t=t: f(t["a"], t["w"], t["bias"]) for t in sets]
+    return out
+
+
+def run(folder, groups):
+    import torch
+    torch.manual_seed(1)
+    torch.zeros(1, device="cuda")
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, flush=True)
+    lt, bad, ratios, results = CublasLt(), 0, {}, []
+    bare = {}
+    table = [r for r in json.load(open(os.path.join(folder, "race_gemm.json"))) if not groups or r["group"] in groups]
+    kernels = {r["name"]: load(r, open(os.path.join(folder, r["name"] + ".cubin"), "rb").read()) for r in table}
+    for row in table:
+        name, m, n, k = row["name"], row["m"], row["n"], row["k"]
+        error = check(row, kernels[name])
+        if error == math.inf:
+            print(f"{name:24} {row['config']} WRONG", flush=True)
+            bad += 1
+            continue
+        if row["group"] == "odd":
+            print(f"{name:32} {row['config']:44} error {error:.1e}, the same bits 600 times", flush=True)
+            continue
+        moved = 2 * (m * k + n * k + m * n)
+        sets = [make_set(row) for _ in range(max(2, min(16, math.ceil(300e6 / moved))))]
+        candidates = {"lathe": [kernels[name](ordered(row, t)) for t in sets], **rivals(row, sets, lt)}
+        if row["epilogue"] and f"square_{m}" in kernels and m == n == k:
+            plain = next(r for r in table if r["name"] == f"square_{m}")
+            candidates["bare"] = [kernels[plain["name"]](ordered(plain, t)) for t in sets]
+        times = race(candidates, 15 if m < 2048 else 9)
+        mine = times["lathe"]
+        best = {"torch": times["torch"]}
+        algorithms = [v for c, v in times.items() if c.startswith("lt")]
+        if algorithms:
+            best["lt"] = min(algorithms)
+        for other in ("compile", "bare"):
+            if other in times:
+                best[other] = times[other]
+        for rival, t in best.items():
+            ratios.setdefault(row["group"], {}).setdefault(rival, {})[name] = t / mine
+        results.append({**{c: row[c] for c in ("name", "group", "m", "n", "k", "config", "pdl")}, "us": times, "error": error})
+        print(f"{name:24} {row['config']:44} {mine:8.2f} us {2 * m * n * k / mine / 1e6:5.0f} TF {moved / mine / 1e3:5.0f} GB/s  " +
+              "  ".join(f"{t / mine:.3f} x {rival}" for rival, t in best.items()) + f"  error {error:.1e}", flush=True)
+        del sets, candidates
+    for group, by in ratios.items():
+        for rival, values in by.items():
+            mean = math.exp(sum(map(math.log, values.values())) / len(values))
+            least = min(values, key=values.get)
+            bar = BARS.get(group, {}).get(rival)
+            below = bar and (mean < bar[0] or values[least] < bar[1])
+            bad += bool(below)
+            print(f"{group:8} against {rival:8} mean {mean:.3f}, least {values[least]:.3f} ({least})" +
+                  (f"; bars {bar[0]:.2f}, {bar[1]:.2f}" if bar else "") + ("  BELOW" if below else ""))
+    json.dump(results, open(os.path.join(folder, "results_gemm.json"), "w"), indent=1)
+    return bad
+
+
+if __name__ == "__main__":
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    config = "".join(w[9:] for w in sys.argv[1:] if w.startswith("--config="))
+    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
+        sys.exit(__doc__)
+    sys.exit(prepare(words[1], words[2:] or list(cases()), config) if words[0] == "prepare"
+             else int(run(words[1], words[2:]) > 0))
