@@ -60,11 +60,11 @@ public:
   /// An empty sequence.
   Outcome open(const SequenceOptions &options, SeqId &sequence);
   /// A second sequence with the same tokens that shares all blocks (beams, parallel samples). Busy
-  /// when `parent` has a reservation.
+  /// when `parent` has a reservation, or drafts that fill a block: truncate() decides those first.
   Outcome fork(SeqId parent, SeqId &child);
   /// Gives up the tokens from `length` on (rejected drafts). With State groups only the present
-  /// length is possible, with Window groups at most `slack` back: otherwise OutOfWindow. All tokens
-  /// that stay count as accepted.
+  /// length is possible, with Window groups `slack` less than the sequence ever had, and not into
+  /// what attach() found: otherwise OutOfWindow. All tokens that stay count as accepted.
   Outcome truncate(SeqId sequence, uint32_t length);
   /// Ends a sequence; its full blocks stay cached until they are evicted. With a reservation in the
   /// open step it ends with the step, whichever way that ends.

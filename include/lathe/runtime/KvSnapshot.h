@@ -76,7 +76,12 @@ struct Snapshot {
   std::vector<Sequence> sequences;
   std::vector<std::vector<BlockId>> pins; ///< blocks of each pin
   /// Old blocks that an open step still holds (copied tails, dropped blocks).
-  std::vector<BlockId> heldByStep;
+  struct Held {
+    BlockId block;
+    uint32_t used;  ///< tokens of it that come back when the step rolls back
+    bool isTail;    ///< not full
+  };
+  std::vector<Held> heldByStep;
   std::vector<BlockId> newStates; ///< blocks that State groups write in the open step
   std::vector<BlockId> hostHeldByStep; ///< sources and destinations of its swaps
   Counters counters;

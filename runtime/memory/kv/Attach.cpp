@@ -222,6 +222,7 @@ Outcome Core::resume(SeqId sequence) {
   const Mark start = mark();
   hot[s].flags = (hot[s].flags & ~kSwapped) | kTouched;
   account(s, true);
+  log({Entry::Resume, 0, kResumed, s, 0, 0, 0, 0});
   for (bool found : {true, false})
     for (const Group &g : stores) {
       uint32_t end = g.isState() ? row(s)[g.offset] != kNoBlock : count(s, g);
@@ -243,12 +244,6 @@ Outcome Core::resume(SeqId sequence) {
         BlockId fresh = allocate();
         if (fresh == kNoBlock) {
           undoTo(start);
-          // Undoing the first entry marks the sequence; there may be none yet.
-          if (!(hot[s].flags & kSwapped)) {
-            account(s, false);
-            hot[s].flags |= kSwapped;
-          }
-          hot[s].flags &= ~kTouched;
           return refuse(Code::Injected, sequence);
         }
         row(s)[at] = fresh;
@@ -257,9 +252,9 @@ Outcome Core::resume(SeqId sequence) {
         transfersPending = true;
         std::copy_n(&hostPositions[size_t(host) * blockTokens], blockTokens,
                     &positions[size_t(fresh) * blockTokens]);
-        uint8_t flags = 1;
+        uint8_t flags = kCameBack;
         if (!g.isState() && b < indexed[s]) {
-          flags = 3;
+          flags |= kAdopted;
           tree.block(path[b], g.number) = fresh;
           tree.link(path[b]);
           pool.setContent(fresh, path[b], g.number, rankFor(s, path[b]));
@@ -267,7 +262,7 @@ Outcome Core::resume(SeqId sequence) {
             raise(tree.parent(path[b]), g.number, priority[s]);
         }
         log({Entry::Resume, uint8_t(g.number), flags, s, host, fresh, at,
-             flags == 3 ? path[b] : kNoNode});
+             flags & kAdopted ? path[b] : kNoNode});
       }
     }
   rewrite(s, 0);

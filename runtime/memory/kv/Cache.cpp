@@ -170,6 +170,7 @@ void TableWriter::reset() { std::fill(rows.begin(), rows.end(), Row{}); }
 uint64_t TableWriter::update(std::span<const SeqId> batch) {
   const Group &g = core->groups[group];
   uint64_t entries = 0;
+  ++core->tick; // what is replaced from now on, this writer has not seen
   for (size_t i = 0; i < std::min(batch.size(), rows.size()); ++i) {
     uint32_t s = core->find(batch[i]);
     if (s == core->config.maxSequences || core->hot[s].flags & Core::kSwapped)

@@ -50,6 +50,7 @@ Core::Core(const Config &c)
     case engine::KvGroupKind::State:
       g.width = 2;
       g.checkpoint = from.checkpoint;
+      hasStates = true;
       mayReuse &= from.checkpoint != 0;
       break;
     case engine::KvGroupKind::Shared:
@@ -82,9 +83,10 @@ Core::Core(const Config &c)
   tokens = makeArray<Token>(n * tokenRing);
   positions = makeArray<uint32_t>(size_t(c.blocks) * blockTokens);
   hostPositions = makeArray<uint32_t>(size_t(c.hostBlocks) * blockTokens);
-  heldByStep = std::make_unique<uint32_t[]>(c.blocks);
-  planned = std::make_unique<uint32_t[]>(c.blocks);
+  heldByStep = std::make_unique<Held[]>(c.blocks);
+  planned = std::make_unique<Held[]>(c.blocks);
   plannedBlocks.reserve(c.blocks);
+  plannedIn = std::make_unique<uint64_t[]>(n);
   path = makeArray<uint32_t>(maxBlocks + 1);
   usable = makeArray<uint8_t>(maxBlocks + 1);
   // Each block, host block and sequence can enter the log of a step this often at most.
@@ -193,7 +195,9 @@ Outcome Core::fork(SeqId parent, SeqId &child) {
   uint32_t p = find(parent);
   if (p == config.maxSequences || hot[p].flags & (kSwapped | kDoomed))
     return refuse(Code::BadSequence, parent);
-  if (isBusy(p))
+  // Full blocks that are not in the tree yet could be merged for one of the two alone: the other
+  // would hold a chain of blocks with a gap.
+  if (isBusy(p) || (hot[p].flags & kCaches && (indexed[p] + 1) * blockTokens <= length(p)))
     return refuse(Code::Busy, parent);
   SeqId opened;
   Outcome o = open({spaceOf[p], priority[p], bool(hot[p].flags & kMayCache)}, opened);

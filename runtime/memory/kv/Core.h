@@ -123,6 +123,8 @@ public:
     uint32_t from = 0;
   };
   Array<Rewrite> rewrites;
+  /// Replacements of one tick share an epoch.
+  mutable uint64_t tick = 1;
 
 private:
   //===--- The log of a step -----------------------------------------------===//
@@ -133,6 +135,9 @@ private:
     uint32_t s; ///< sequence, or node
     uint32_t a, b, c, d;
   };
+  /// Flags of Resume: the sequence came back; this block did, rather than being found in the tree;
+  /// and the tree has it from now on.
+  enum : uint8_t { kResumed = 1, kCameBack = 2, kAdopted = 4 };
   struct Mark {
     uint32_t log, touched;
     size_t copies, swapIns, moves;
@@ -145,11 +150,12 @@ private:
   void endStep();
 
   Outcome reserveOne(const Append &request, const Token *tokens, const Slots &slots, size_t at);
+  Outcome plan(std::span<const Append> requests, size_t given);
   bool extend(uint32_t s, const Group &g, uint32_t tokens);
   void writeSlots(uint32_t s, const Group &g, uint32_t tokens, int32_t *out) const;
   void commitOne(uint32_t s);
-  void commitFast(uint32_t s);
   uint32_t needed(const Append &request) const;
+  void hold(BlockId block, uint32_t used);
 
   //===--- Blocks ----------------------------------------------------------===//
   /// A reserved block, evicting one when none is free; kNoBlock when there is none.
@@ -157,8 +163,17 @@ private:
   BlockId allocateHost();
   void evict(BlockId block, bool toHost);
   void offload(uint32_t node, uint32_t group, BlockId block);
-  bool isWritable(BlockId b) const {
-    return pool.references(b) - heldByStep[b] == 1 && pool.nodeOf(b) == kNoNode;
+  /// What an open step holds of a block that its sequences gave up: they come back to it, with its
+  /// first `used` tokens, when the step rolls back.
+  struct Held {
+    uint32_t references = 0, used = 0;
+  };
+  /// Whether a sequence that has the first `used` tokens of a block may write the next: the block is
+  /// not indexed, and nobody else has it, apart from those who left it in this step (`held`, and
+  /// those who would leave it by the plan at hand) and have no more of it.
+  bool isWritable(BlockId b, uint32_t used, const Held &left) const {
+    return pool.nodeOf(b) == kNoNode && pool.references(b) - left.references == 1 &&
+           left.used <= used;
   }
 
   //===--- Sequences -------------------------------------------------------===//
@@ -200,10 +215,10 @@ private:
 
   PrefixTree tree;
   bool oneFull;        ///< one group that stores, and it is Full: the fast path
+  bool hasStates = false;
   bool mayReuse;       ///< false: a State group without checkpoints
   uint32_t rowWidth = 0;
   uint32_t tokenRing;  ///< a power of two
-  uint64_t tick = 1;   ///< changes that one rewrite covers
   mutable Counters total;
   Array<uint32_t> firsts, counts, dropped, tails, indexed;
   Array<SpaceId> spaceOf;
@@ -215,9 +230,11 @@ private:
   Array<Token> tokens;       ///< the last ones of each sequence, a ring
   Array<uint32_t> positions; ///< of the token in each slot, for compacted sequences
   Array<uint32_t> hostPositions;
-  Array<uint32_t> heldByStep; ///< references that an open step holds, by block
-  mutable Array<uint32_t> planned;
+  Array<Held> heldByStep;
+  mutable Array<Held> planned; ///< heldByStep, had the plan been carried out
   mutable std::vector<BlockId> plannedBlocks;
+  Array<uint64_t> plannedIn; ///< the last plan that named the sequence
+  uint64_t planNumber = 0;
   mutable Array<uint32_t> path;
   mutable Array<uint8_t> usable;
   Array<Entry> steps;

@@ -59,18 +59,22 @@ Snapshot Core::snapshot() const {
     const Entry &e = steps[i];
     switch (e.kind) {
     case Entry::Cow:
-      out.heldByStep.push_back(e.a);
+      out.heldByStep.push_back({e.a, heldByStep[e.a].used, true});
       break;
+    case Entry::Resume:
+      if (e.flags & kResumed)
+        break;
+      [[fallthrough]];
     case Entry::Restore:
     case Entry::Offload:
-    case Entry::Resume:
       out.hostHeldByStep.push_back(e.a);
       break;
     case Entry::Drop: {
       const BlockId *old = rows.get() + (2 * size_t(e.s) + !side[e.s]) * rowWidth;
       for (const Group &g : stores)
         for (uint32_t b = 0; b < (e.a + blockTokens - 1) / blockTokens; ++b)
-          out.heldByStep.push_back(old[g.at(b)]);
+          out.heldByStep.push_back({old[g.at(b)], e.a - std::min(e.a, b * blockTokens),
+                                    b == e.a / blockTokens});
       break;
     }
     case Entry::NewState:

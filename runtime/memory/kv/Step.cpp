@@ -55,7 +55,7 @@ Outcome Core::reserve(std::span<const Append> requests, std::span<const Token> f
   const Mark start = mark();
   const Token *next = flat.data(), *const last = next + flat.size();
   int32_t *const out = oneFull ? slots.slots[stores[0].number] : nullptr;
-  bool planned = false;
+  bool checked = false;
   Outcome o;
   for (size_t i = 0; i < requests.size(); ++i) {
     const Append &r = requests[i];
@@ -77,14 +77,12 @@ Outcome Core::reserve(std::span<const Append> requests, std::span<const Token> f
       reserved[reservations++] = s;
       continue;
     }
-    if (!planned) {
-      // Before anything is evicted: is there enough for all that is left?
-      planned = true;
-      uint32_t need = neededBlocks(requests.subspan(i));
-      if (need > pool.availableBlocks()) {
-        o = refuse(Code::NoBlocks, r.sequence, need, pool.availableBlocks());
+    if (!checked) {
+      // Before anything is evicted: is all that is left valid, and is there enough for it?
+      checked = true;
+      o = plan(requests.subspan(i), size_t(last - next));
+      if (!o.ok())
         break;
-      }
     }
     o = reserveOne(r, next, slots, size_t(next - flat.data()));
     if (!o.ok())
@@ -114,13 +112,13 @@ uint32_t Core::needed(const Append &r) const {
     uint32_t base = g.isFull() ? hot[s].stored : length(s), have = count(s, g);
     uint32_t want = (base + r.tokens + blockTokens - 1) / blockTokens;
     n += want > have ? want - have : 0;
-    if (base % blockTokens) {
+    if (uint32_t used = base % blockTokens) {
       BlockId tail = entry(s, g, have - 1);
-      uint32_t others = pool.references(tail) - heldByStep[tail] - planned[tail];
-      if (others != 1 || pool.nodeOf(tail) != kNoNode) {
+      const Held left = planned[tail].references ? planned[tail] : heldByStep[tail];
+      if (!isWritable(tail, used, left)) {
         ++n;
-        if (planned[tail]++ == 0)
-          plannedBlocks.push_back(tail);
+        plannedBlocks.push_back(tail);
+        planned[tail] = {left.references + 1, std::max(left.used, used)};
       }
     }
   }
@@ -132,28 +130,42 @@ uint32_t Core::neededBlocks(std::span<const Append> requests) const {
   for (const Append &r : requests)
     n += needed(r);
   for (BlockId b : plannedBlocks)
-    planned[b] = 0;
+    planned[b] = {};
   plannedBlocks.clear();
   return n;
 }
 
-Outcome Core::reserveOne(const Append &r, const Token *t, const Slots &slots, size_t at) {
-  uint32_t s = find(r.sequence);
-  if (s == config.maxSequences || hot[s].flags & (kSwapped | kDoomed))
-    return refuse(Code::BadSequence, r.sequence);
-  Hot &h = hot[s];
-  if (h.pending)
-    return refuse(Code::Busy, r.sequence);
-  if (r.tokens == 0 || r.draft > r.tokens)
-    return refuse(Code::BadArgument, r.sequence);
-  if (r.tokens > config.maxStepTokens)
-    return refuse(Code::TooLong, r.sequence, r.tokens, config.maxStepTokens);
-  if (r.tokens > config.maxSequenceTokens - length(s))
-    return refuse(Code::TooLong, r.sequence, length(s) + r.tokens, config.maxSequenceTokens);
-  for (const Group &g : stores)
-    if (g.isState() && r.draft)
+/// Whether all requests are valid and there are blocks for them; changes nothing.
+Outcome Core::plan(std::span<const Append> requests, size_t given) {
+  ++planNumber;
+  size_t taken = 0;
+  for (const Append &r : requests) {
+    uint32_t s = find(r.sequence);
+    if (s == config.maxSequences || hot[s].flags & (kSwapped | kDoomed))
+      return refuse(Code::BadSequence, r.sequence);
+    if (hot[s].pending || std::exchange(plannedIn[s], planNumber) == planNumber)
+      return refuse(Code::Busy, r.sequence);
+    if (r.tokens == 0 || r.draft > r.tokens)
+      return refuse(Code::BadArgument, r.sequence);
+    if (r.tokens > config.maxStepTokens)
+      return refuse(Code::TooLong, r.sequence, r.tokens, config.maxStepTokens);
+    if (r.tokens > config.maxSequenceTokens - length(s))
+      return refuse(Code::TooLong, r.sequence, length(s) + r.tokens, config.maxSequenceTokens);
+    if (r.draft && hasStates)
       return refuse(Code::Unsupported, r.sequence);
+    taken += r.tokens;
+  }
+  if (taken != given)
+    return refuse(Code::BadArgument);
+  uint32_t need = neededBlocks(requests);
+  if (need > pool.availableBlocks())
+    return refuse(Code::NoBlocks, requests[0].sequence, need, pool.availableBlocks());
+  return {};
+}
 
+Outcome Core::reserveOne(const Append &r, const Token *t, const Slots &slots, size_t at) {
+  uint32_t s = r.sequence & 0xffff;
+  Hot &h = hot[s];
   // Listed before anything changes: a failure below is undone like a rollback.
   h.pending = r.tokens;
   h.nextDraft = r.draft;
@@ -208,7 +220,7 @@ bool Core::extend(uint32_t s, const Group &g, uint32_t n) {
   uint32_t &have = count(s, g);
   if (uint32_t used = base % blockTokens) {
     BlockId &tail = entry(s, g, have - 1);
-    bool writable = isWritable(tail);
+    bool writable = isWritable(tail, used, heldByStep[tail]);
     if (planted(Fault::SharedTailWritten) && pool.nodeOf(tail) == kNoNode)
       writable = true;
     if (planted(Fault::StaleHashAfterTruncation) && pool.references(tail) == 1)
@@ -224,8 +236,8 @@ bool Core::extend(uint32_t s, const Group &g, uint32_t n) {
         std::copy_n(&positions[size_t(tail) * blockTokens], used,
                     &positions[size_t(b) * blockTokens]);
       // The step keeps the old reference: the copy reads the block.
-      ++heldByStep[tail];
-      log({Entry::Cow, uint8_t(g.number), 0, s, tail, b, have - 1, 0});
+      log({Entry::Cow, uint8_t(g.number), 0, s, tail, b, have - 1, heldByStep[tail].used});
+      hold(tail, used);
       tail = b;
       rewrite(s, have - 1);
     }
@@ -326,7 +338,7 @@ void Core::keep(const Entry &e) {
     break;
   case Entry::Cow:
     pool.commit(e.b);
-    --heldByStep[e.a];
+    heldByStep[e.a] = {};
     pool.release(e.a);
     ++total.copiedBlocks;
     break;
@@ -344,15 +356,24 @@ void Core::keep(const Entry &e) {
     countHit(e);
     break;
   case Entry::Resume:
-    if (e.flags & 1) // a block that came back, rather than one that was found in the tree
+    if (e.flags & kResumed)
+      break;
+    if (e.flags & kCameBack)
       pool.commit(e.b);
+    if (e.flags & kAdopted) {
+      ++total.restoredBlocks;
+      events.append(EventKind::Restored, e.group, tree.depth(e.d) * blockTokens, tree.hash(e.d),
+                    tree.hash(tree.parent(e.d)));
+    }
     hostPool.release(e.a);
     break;
   case Entry::Drop: {
     BlockId *old = rows.get() + (2 * size_t(e.s) + !side[e.s]) * rowWidth;
     for (const Group &g : stores) {
-      for (uint32_t b = (e.a + blockTokens - 1) / blockTokens; b-- > 0;)
+      for (uint32_t b = (e.a + blockTokens - 1) / blockTokens; b-- > 0;) {
+        heldByStep[old[g.at(b)]] = {};
         pool.release(old[g.at(b)]);
+      }
       for (uint32_t b = 0; b < count(e.s, g); ++b)
         pool.commit(entry(e.s, g, b));
     }
@@ -415,7 +436,8 @@ void Core::undo(const Entry &e) {
   case Entry::Cow:
     if (!planted(Fault::RollbackKeepsTail)) {
       entry(s, groups[e.group], e.c) = e.a;
-      --heldByStep[e.a];
+      --heldByStep[e.a].references;
+      heldByStep[e.a].used = e.d;
       pool.release(e.b);
       rewrite(s, e.c);
     }
@@ -427,16 +449,16 @@ void Core::undo(const Entry &e) {
     tree.unlink(s);
     break;
   case Entry::Offload: {
-    if (planted(Fault::OffloadOfUnwrittenKept)) {
-      hostPool.release(e.a);
-      break;
-    }
     // Nobody knows whether the copy was made.
     for (size_t i = swapOuts.size(); i-- > 0;)
       if (swapOuts[i].host == e.a) {
         swapOuts.erase(swapOuts.begin() + ptrdiff_t(i));
         done.swapOuts -= i < done.swapOuts;
       }
+    if (planted(Fault::OffloadOfUnwrittenKept)) {
+      hostPool.release(e.a);
+      break;
+    }
     events.append(EventKind::HostEvicted, e.group, tree.depth(s) * blockTokens, tree.hash(s),
                   tree.hash(tree.parent(s)));
     tree.host(s, e.group) = kNoBlock;
@@ -460,19 +482,19 @@ void Core::undo(const Entry &e) {
     break;
   }
   case Entry::Resume: {
-    const Group &g = groups[e.group];
+    if (e.flags & kResumed) {
+      account(s, false);
+      hot[s].flags |= kSwapped;
+      hot[s].flags &= ~kTouched;
+      break;
+    }
     row(s)[e.c] = e.a;
-    if (e.flags & 2) { // it had become the tree's
-      tree.block(e.d, g.number) = kNoBlock;
+    if (e.flags & kAdopted) {
+      tree.block(e.d, e.group) = kNoBlock;
       pool.clearContent(e.b);
       tree.unlink(e.d);
     }
     pool.release(e.b);
-    if (!(hot[s].flags & kSwapped)) {
-      account(s, false);
-      hot[s].flags |= kSwapped;
-    }
-    hot[s].flags &= ~kTouched;
     break;
   }
   case Entry::Drop: {
@@ -484,13 +506,23 @@ void Core::undo(const Entry &e) {
     dropped[s] = length(s) - e.a;
     hot[s].stored = e.a;
     hot[s].flags = e.b;
-    for (const Group &g : stores)
+    for (const Group &g : stores) {
       count(s, g) = (e.a + blockTokens - 1) / blockTokens;
+      if (e.a % blockTokens) {
+        Held &held = heldByStep[entry(s, g, count(s, g) - 1)];
+        if (--held.references == 0)
+          held.used = 0;
+      }
+    }
     account(s, true);
     rewrite(s, 0);
     break;
   }
   }
+}
+
+void Core::hold(BlockId b, uint32_t used) {
+  heldByStep[b] = {heldByStep[b].references + 1, std::max(heldByStep[b].used, used)};
 }
 
 void Core::endStep() {

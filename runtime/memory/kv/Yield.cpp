@@ -151,6 +151,8 @@ Outcome Core::drop(SeqId sequence, std::span<const uint32_t> kept) {
   side[s] = !side[s];
   bool failed = false;
   for (const Group &g : stores) {
+    if (stored % blockTokens)
+      hold(old[g.at(stored / blockTokens)], stored % blockTokens);
     count(s, g) = 0;
     for (uint32_t b = 0; b < blocks && !failed; ++b) {
       BlockId fresh = allocate();
