@@ -42,12 +42,12 @@ private:
 
   bool chooseUnit() {
     int64_t common = 0, unit = 0, total = 0;
-    for (size_t i = 0; i < problem.buffers.size(); ++i)
-      if (occupiesMemory(problem, static_cast<int>(i))) {
-        unit = std::gcd(unit, topOf(problem.buffers[i]));
-        total += topOf(problem.buffers[i]);
-        pack.complete &= problem.buffers[i].aliasOffset == 0;
-      }
+    // Of all buffers, so that every height is a multiple of the unit.
+    for (const Buffer &b : problem.buffers) {
+      unit = std::gcd(unit, topOf(b));
+      total += topOf(b);
+      pack.complete &= b.aliasOffset == 0;
+    }
     for (const Item &item : items) {
       common = std::gcd(common, item.alignment);
       if (unit % item.alignment != 0)

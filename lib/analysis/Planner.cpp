@@ -28,6 +28,8 @@ Status checkFixed(const std::vector<Item> &items) {
   return okStatus();
 }
 
+} // namespace
+
 Result<Solution> planSpace(const Problem &problem, const PlanOptions &options) {
   std::vector<Item> items = makeItems(problem);
   LATHE_RETURN_IF_ERROR(checkFixed(items));
@@ -58,8 +60,6 @@ Result<Solution> planSpace(const Problem &problem, const PlanOptions &options) {
       solution.offsets[b] = plan.offsets[i] + problem.buffers[b].aliasOffset;
   return solution;
 }
-
-} // namespace
 
 Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) {
   LATHE_RETURN_IF_ERROR(checkProblem(problem));

@@ -20,6 +20,10 @@ struct ItemPlan {
   std::string method;
 };
 
+/// The plan of one space; above its capacity when nothing lower was found. Its lower
+/// bound is above the capacity when that is proved.
+Result<Solution> planSpace(const Problem &problem, const PlanOptions &options);
+
 /// Greedy placement in several orders, stopping at a plan that is low enough; then
 /// `moves` steps (placed items times neighbours) that change the best order.
 ItemPlan planGreedily(const std::vector<Item> &items, int64_t enough, int64_t moves);

@@ -74,6 +74,45 @@ TEST(PlannerRandom, LargerOnes) {
   EXPECT_GE(proved, count / 3); // others have slices, or end their nodes
 }
 
+/// A set does not fit, and does without any of its buffers.
+TEST(PlannerRandom, ConflictingSets) {
+  Random random(14);
+  int64_t count = problemCount() / 20, named = 0, small = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Problem p = random.problem(12, false);
+    Result<Solution> lowest = planMemory(p);
+    ASSERT_TRUE(lowest.ok());
+    if (!lowest->optimal() || lowest->height == 0 || spaceCount(p) > 1)
+      continue;
+    Result<std::optional<ConflictingSet>> none = findConflictingSet(p);
+    ASSERT_TRUE(none.ok() && !*none) << i;
+    p.capacity = lowest->height - 1;
+    Result<std::optional<ConflictingSet>> set = findConflictingSet(p);
+    ASSERT_TRUE(set.ok() && *set && (*set)->minimal) << i;
+    for (size_t leave = 0; leave <= (*set)->buffers.size(); ++leave) {
+      Problem part;
+      part.capacity = p.capacity;
+      std::vector<int> indexOf(p.buffers.size(), -1);
+      for (size_t k = 0; k < (*set)->buffers.size(); ++k)
+        if (k != leave) {
+          indexOf[(*set)->buffers[k]] = static_cast<int>(part.buffers.size());
+          part.buffers.push_back(p.buffers[(*set)->buffers[k]]);
+        }
+      if (p.conflicts) {
+        part.conflicts.emplace();
+        for (auto [a, b] : *p.conflicts)
+          if (indexOf[a] >= 0 && indexOf[b] >= 0)
+            part.conflicts->emplace_back(indexOf[a], indexOf[b]);
+      }
+      ASSERT_EQ(planMemory(part).ok(), leave < (*set)->buffers.size()) << i << " " << leave;
+    }
+    ++named;
+    small += (*set)->buffers.size() < p.buffers.size();
+  }
+  EXPECT_GT(named, count / 3);
+  EXPECT_GT(small, named / 2);
+}
+
 /// Each rule cuts nothing that decides: proved heights agree.
 TEST(PlannerRandom, RulesDoNotChangeTheOptimum) {
   using Rule = bool SearchRules::*;
