@@ -101,9 +101,10 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   func::ReturnOp::create(b, loc);
   b.setInsertionPoint(fn.front().getTerminator());
 
-  // Who reduces together: a block, one of its teams, or a cluster.
+  // Who reduces together: a block, one of its teams, or a cluster. (On a CPU, `rows` is how
+  // many rows a block takes one after the other.)
   int64_t cluster = spec.launches[0].cluster[0], team = config.threads * cluster;
-  if (config.family == "row" && config.rows > 1)
+  if (kernel.target->isCuda() && config.family == "row" && config.rows > 1)
     team = config.threads / config.rows;
   if (team != config.threads)
     fn->setAttr("tile.team", b.getDenseI64ArrayAttr({team, cluster}));
