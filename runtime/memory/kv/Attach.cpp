@@ -17,14 +17,26 @@ uint32_t Core::match(SpaceId space, std::span<const Token> prompt, bool withHost
   size_t usableTokens = planted(Fault::HitNotCapped) ? prompt.size() : prompt.size() - 1;
   uint32_t limit = uint32_t(usableTokens) / blockTokens, node = space, best = 0;
   uint32_t runs[kMaxGroups] = {}, sinks[kMaxGroups] = {};
-  Hash128 hash = tree.hash(space);
-  for (uint32_t b = 0; b < limit; ++b) {
-    const Token *t = prompt.data() + size_t(b) * blockTokens;
-    hash = hasher.block(hash, t, spaces->contents());
+  const Token *t = prompt.data();
+  Hash128 next = tree.hash(space);
+  if (limit)
+    next = hasher.block(next, t, spaces->contents());
+  for (uint32_t b = 0; b < limit; ++b, t += blockTokens) {
+    Hash128 hash = next;
+    if (b + 1 < limit) // its place comes nearer during this lookup
+      next = tree.prefetch(hasher.block(hash, t + blockTokens, spaces->contents()));
     node = tree.find(node, hash, t);
     if (node == kNoNode)
       break;
     path[b] = node;
+    if (oneFull) {
+      if (tree.block(node, stores[0].number) == kNoBlock &&
+          (!withHost || tree.host(node, stores[0].number) == kNoBlock))
+        break;
+      usable[b + 1] = true;
+      best = b + 1;
+      continue;
+    }
     bool hit = true;
     for (const Group &g : stores) {
       bool here = tree.block(node, g.number) != kNoBlock ||

@@ -48,20 +48,24 @@ public:
     ++reserved;
     return b;
   }
-  /// `n` blocks at once, committed; n <= freeBlocks().
-  void takeCommitted(BlockId *out, uint32_t n) {
-    stacked -= n;
+  /// `n` blocks at once, as take() gives them; n <= freeBlocks().
+  void take(BlockId *out, uint32_t n) {
+    const BlockId *top = stack.get() + stacked;
     for (uint32_t i = 0; i < n; ++i) {
-      BlockId b = stack[stacked + i];
-      owner[b] = kCommitted | 1;
+      BlockId b = *--top;
+      owner[b] = kReserved | 1;
       out[i] = b;
     }
+    stacked -= n;
+    reserved += n;
   }
   /// The block that goes first. There is one.
   BlockId victim() const {
     uint32_t r = mask[0] ? std::countr_zero(mask[0]) : 64 + std::countr_zero(mask[1]);
     return planted(Fault::EvictsYoungest) ? lists[r].last : lists[r].first;
   }
+  /// The one behind it in its list, or kNoBlock.
+  BlockId behind(BlockId b) const { return after[b]; }
   /// Takes an evictable block from its list: reserved, with one reference, without content.
   void claim(BlockId b) {
     unlist(b);
@@ -72,6 +76,15 @@ public:
   void commit(BlockId b) {
     reserved -= owner[b] >> kStateShift == uint32_t(BlockState::Reserved);
     owner[b] = kCommitted | (owner[b] & kReferences);
+  }
+  void commit(const BlockId *blocks, uint32_t n) {
+    uint32_t were = 0;
+    for (uint32_t i = 0; i < n; ++i) {
+      uint32_t &o = owner[blocks[i]];
+      were += o >> kStateShift == uint32_t(BlockState::Reserved);
+      o = kCommitted | (o & kReferences);
+    }
+    reserved -= were;
   }
   /// One reference more; a free block with content leaves its list and is committed.
   void acquire(BlockId b) {
@@ -86,11 +99,6 @@ public:
   void release(BlockId b) {
     if ((--owner[b] & kReferences) == 0)
       freed(b);
-  }
-  /// `n` blocks at once, of one reference each.
-  void releaseAll(const BlockId *blocks, uint32_t n) {
-    for (uint32_t i = 0; i < n; ++i)
-      release(blocks[i]);
   }
 
   /// The content of `b`, which somebody holds, is indexed from now on.

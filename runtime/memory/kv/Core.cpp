@@ -79,8 +79,11 @@ Core::Core(const Config &c)
   freeSequenceCount = c.maxSequences;
   for (uint32_t i = 0; i < n; ++i)
     freeSequences[i] = c.maxSequences - 1 - i;
-  rows = makeArray<BlockId>(2 * n * rowWidth);
-  tokens = makeArray<Token>(n * tokenRing);
+  auto lines = [](uint32_t words) { return (((words + 15) / 16) | 1) * 16; };
+  rowStride = lines(rowWidth);
+  tokenStride = lines(tokenRing);
+  rows = makeArray<BlockId>(2 * n * rowStride);
+  tokens = makeArray<Token>(n * tokenStride);
   positions = makeArray<uint32_t>(size_t(c.blocks) * blockTokens);
   hostPositions = makeArray<uint32_t>(size_t(c.hostBlocks) * blockTokens);
   heldByStep = std::make_unique<Held[]>(c.blocks);
@@ -92,6 +95,7 @@ Core::Core(const Config &c)
   // Each block, host block and sequence can enter the log of a step this often at most.
   steps = makeArray<Entry>(4 * size_t(c.blocks) + 3 * size_t(c.hostBlocks) + 4 * n);
   reserved = makeArray<uint32_t>(n);
+  fullHashes = makeArray<Hash128>(n);
   doomed.reserve(n);
   swapOuts.reserve(4 * size_t(c.hostBlocks));
   swapIns.reserve(c.blocks);

@@ -96,7 +96,7 @@ public:
                                                                           : config.maxSequences;
   }
   uint32_t length(uint32_t s) const { return hot[s].stored + dropped[s]; }
-  BlockId *row(uint32_t s) const { return rows.get() + (2 * size_t(s) + side[s]) * rowWidth; }
+  BlockId *row(uint32_t s) const { return rows.get() + (2 * size_t(s) + side[s]) * rowStride; }
   BlockId &entry(uint32_t s, const Group &g, uint32_t b) const { return row(s)[g.at(b)]; }
   uint32_t &first(uint32_t s, const Group &g) const { return firsts[s * kMaxGroups + g.number]; }
   uint32_t &count(uint32_t s, const Group &g) const { return counts[s * kMaxGroups + g.number]; }
@@ -149,6 +149,11 @@ private:
   void keep(const Entry &entry);
   void endStep();
 
+  size_t reserveUsual(std::span<const Append> requests, const Token *next, int32_t *out,
+                      uint32_t mark);
+  bool mayBegin(SeqId sequence) const;
+  /// The tail of a sequence becomes a new block; false when its allocation fails.
+  bool beginBlock(uint32_t s);
   Outcome reserveOne(const Append &request, const Token *tokens, const Slots &slots, size_t at);
   Outcome plan(std::span<const Append> requests, size_t given);
   bool extend(uint32_t s, const Group &g, uint32_t tokens);
@@ -160,6 +165,8 @@ private:
   //===--- Blocks ----------------------------------------------------------===//
   /// A reserved block, evicting one when none is free; kNoBlock when there is none.
   BlockId allocate();
+  /// Up to `n` blocks that are free without eviction; returns how many. 0: try allocate().
+  uint32_t allocateFree(BlockId *out, uint32_t n);
   BlockId allocateHost();
   void evict(BlockId block, bool toHost);
   void offload(uint32_t node, uint32_t group, BlockId block);
@@ -199,7 +206,12 @@ private:
   uint32_t storedBefore(uint32_t s, uint32_t position) const;
 
   //===--- The tree --------------------------------------------------------===//
-  void index(uint32_t s);
+  /// `known`, if not null: the hash of the first block that is not indexed yet.
+  void index(uint32_t s, const Hash128 *known = nullptr);
+  /// Of block `b` of a sequence, whose tokens are recent, behind a block with hash `before`.
+  Hash128 hashOf(const Hash128 &before, uint32_t s, uint32_t b) const {
+    return hasher.block(before, recent(s, b * blockTokens), spaces->contents());
+  }
   void adopt(uint32_t s, const Group &g, uint32_t node, BlockId &entry, uint32_t b);
   uint8_t rankFor(uint32_t s, uint32_t node) const;
   void raise(uint32_t node, uint32_t group, uint8_t rank);
@@ -210,7 +222,7 @@ private:
   template <typename Fn> void forHit(uint32_t blocks, Fn fn) const;
   void countHit(const Entry &entry);
   Token *recent(uint32_t s, uint32_t position) const {
-    return tokens.get() + size_t(s) * tokenRing + (position & (tokenRing - 1));
+    return tokens.get() + size_t(s) * tokenStride + (position & (tokenRing - 1));
   }
 
   PrefixTree tree;
@@ -219,6 +231,7 @@ private:
   bool mayReuse;       ///< false: a State group without checkpoints
   uint32_t rowWidth = 0;
   uint32_t tokenRing;  ///< a power of two
+  uint32_t tokenStride = 0, rowStride = 0; ///< odd counts of lines, or all would share a cache set
   mutable Counters total;
   Array<uint32_t> firsts, counts, dropped, tails, indexed;
   Array<SpaceId> spaceOf;
@@ -239,6 +252,7 @@ private:
   mutable Array<uint8_t> usable;
   Array<Entry> steps;
   uint32_t logged = 0;
+  Array<Hash128> fullHashes; ///< of the blocks that commit() indexes
   Array<uint32_t> reserved; ///< sequences with reservations; the top bit: not of the fast path
   uint32_t reservations = 0;
   std::vector<uint32_t> doomed;

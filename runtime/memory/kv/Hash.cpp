@@ -70,7 +70,7 @@ Hash128 Hasher::special(const Hash128 &parent, const Token *tokens,
       with.low = mix(with.low ^ content.low ^ keys[0], content.high ^ keys[1] ^ i);
       with.high = mix(with.high ^ content.high ^ keys[2], content.low ^ keys[3] ^ i);
     }
-  return fold(with, plain);
+  return fold(with, plain, blockTokens);
 }
 
 } // namespace lathe::kv

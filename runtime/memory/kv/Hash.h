@@ -20,6 +20,7 @@
 #include <bit>
 #include <cstring>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace lathe::kv {
@@ -32,12 +33,10 @@ public:
   /// (token & 0x7fffffff) % maxKeys.
   Hash128 block(const Hash128 &parent, const Token *tokens,
                 const std::vector<Hash128> &contents) const {
-    Token any = 0;
-    for (uint32_t i = 0; i < blockTokens; ++i)
-      any |= tokens[i];
-    if (kind == HashKind::Keyed128 && !(any >> 31)) [[likely]]
-      return narrow(fold(parent, tokens));
-    return narrow(special(parent, tokens, contents));
+    // A count that is known is faster.
+    using Sixteen = std::integral_constant<uint32_t, 16>;
+    return blockTokens == 16 ? block(parent, tokens, contents, Sixteen())
+                             : block(parent, tokens, contents, blockTokens);
   }
   /// Of any bytes: parts of a space, content of a key.
   Hash128 bytes(std::span<const std::string_view> parts) const;
@@ -47,10 +46,21 @@ private:
     unsigned __int128 p = (unsigned __int128)a * b;
     return uint64_t(p) ^ uint64_t(p >> 64);
   }
-  Hash128 fold(const Hash128 &parent, const Token *tokens) const {
+  template <typename Count>
+  Hash128 block(const Hash128 &parent, const Token *tokens, const std::vector<Hash128> &contents,
+                Count count) const {
+    Token any = 0;
+    for (uint32_t i = 0; i < count; ++i)
+      any |= tokens[i];
+    if (kind == HashKind::Keyed128 && !(any >> 31)) [[likely]]
+      return narrow(fold(parent, tokens, count));
+    return narrow(special(parent, tokens, contents));
+  }
+  template <typename Count>
+  Hash128 fold(const Hash128 &parent, const Token *tokens, Count count) const {
     unsigned __int128 s = 0, t = 0;
     const uint64_t *k = keys.data() + kFoldKeys;
-    for (uint32_t i = 0; i < blockTokens / 2; i += 2) {
+    for (uint32_t i = 0; i < count / 2; i += 2) {
       uint64_t w[2];
       std::memcpy(w, tokens + 2 * i, sizeof w);
       s += (unsigned __int128)(w[0] + k[i]) * (w[1] + k[i + 1]);

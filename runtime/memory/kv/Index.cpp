@@ -66,27 +66,33 @@ void Core::adopt(uint32_t s, const Group &g, uint32_t node, BlockId &entry, uint
   }
 }
 
-void Core::index(uint32_t s) {
+void Core::index(uint32_t s, const Hash128 *known) {
   if (!(hot[s].flags & kCaches))
     return;
   uint32_t accepted = length(s) - (planted(Fault::DraftsIndexed) ? 0 : hot[s].draft);
-  while ((indexed[s] + 1) * blockTokens <= accepted) {
-    uint32_t b = indexed[s], parent = tails[s];
-    const Token *t = recent(s, b * blockTokens);
-    Hash128 hash = hasher.block(tree.hash(parent), t, spaces->contents());
-    uint32_t node = tree.find(parent, hash, t);
-    if (node == kNoNode)
-      node = tree.insert(parent, hash, t);
-    if (node == kNoNode)
-      return; // all nodes are in use; the next commit tries again
-    tree.link(node);
-    for (const Group &g : stores)
-      if (!g.isState() && b < count(s, g) && (b >= first(s, g) || b < g.sinkBlocks))
-        adopt(s, g, node, entry(s, g, b), b);
-    tails[s] = node;
-    indexed[s] = b + 1;
-    if (b)
-      tree.unlink(parent);
+  uint32_t b = indexed[s], end = accepted / blockTokens, node = tails[s];
+  if (b < end) {
+    Hash128 next = known ? *known : hashOf(tree.hash(node), s, b);
+    for (; b < end; ++b) {
+      Hash128 hash = next;
+      if (b + 1 < end) {
+        // The place of the next one comes nearer during this one.
+        next = tree.prefetch(hashOf(hash, s, b + 1));
+      }
+      const Token *t = recent(s, b * blockTokens);
+      uint32_t child = tree.find(node, hash, t);
+      if (child == kNoNode)
+        child = tree.insert(node, hash, t);
+      if (child == kNoNode)
+        break; // all nodes are in use; the next commit tries again
+      for (const Group &g : stores)
+        if (!g.isState() && b < count(s, g) && (b >= first(s, g) || b < g.sinkBlocks))
+          adopt(s, g, child, entry(s, g, b), b);
+      node = child;
+    }
+    setTail(s, node, b);
+    if (b < end)
+      return;
   }
   if (indexed[s] == 0 || hot[s].draft || indexed[s] * blockTokens != length(s))
     return;
@@ -113,9 +119,24 @@ BlockId Core::allocate() {
   return pool.take();
 }
 
+uint32_t Core::allocateFree(BlockId *out, uint32_t n) {
+  n = std::min(n, pool.freeBlocks());
+  for (uint32_t i = 0; i < n; ++i)
+    if (injectedFailure())
+      n = i;
+  pool.take(out, n);
+  return n;
+}
+
 /// Takes an evictable block out of the tree; it is reserved afterwards.
 void Core::evict(BlockId b, bool toHost) {
   uint32_t node = pool.nodeOf(b), g = pool.groupOf(b);
+  // While this one leaves, what the next ones are looked up by comes nearer.
+  if (BlockId next = pool.behind(b); next != kNoBlock) {
+    tree.prefetch(tree.hash(pool.nodeOf(next)));
+    if (BlockId second = pool.behind(next); second != kNoBlock)
+      tree.prefetchNode(pool.nodeOf(second));
+  }
   pool.claim(b);
   if (!planted(Fault::EvictedStaysIndexed))
     tree.block(node, g) = kNoBlock;

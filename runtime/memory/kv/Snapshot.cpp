@@ -70,7 +70,7 @@ Snapshot Core::snapshot() const {
       out.hostHeldByStep.push_back(e.a);
       break;
     case Entry::Drop: {
-      const BlockId *old = rows.get() + (2 * size_t(e.s) + !side[e.s]) * rowWidth;
+      const BlockId *old = rows.get() + (2 * size_t(e.s) + !side[e.s]) * rowStride;
       for (const Group &g : stores)
         for (uint32_t b = 0; b < (e.a + blockTokens - 1) / blockTokens; ++b)
           out.heldByStep.push_back({old[g.at(b)], e.a - std::min(e.a, b * blockTokens),

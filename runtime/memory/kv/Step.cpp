@@ -13,7 +13,9 @@
 
 namespace lathe::kv {
 
-static constexpr uint32_t kSlow = 1u << 31; ///< in `reserved`: not of the fast path
+// In `reserved`, above the number of the sequence: not of the fast path; with a block of its own.
+static constexpr uint32_t kSlow = 1u << 31, kBegun = 1u << 30, kNumber = 0xffff;
+static constexpr uint64_t kNoRoom = 0xffffffff; ///< pending above room - 1, where that is too much
 
 Outcome Core::begin() {
   if (stepIsOpen)
@@ -57,24 +59,27 @@ Outcome Core::reserve(std::span<const Append> requests, std::span<const Token> f
   int32_t *const out = oneFull ? slots.slots[stores[0].number] : nullptr;
   bool checked = false;
   Outcome o;
-  for (size_t i = 0; i < requests.size(); ++i) {
+  for (size_t i = 0;; ++i) {
+    size_t usual =
+        reserveUsual(requests.subspan(i, std::min(requests.size() - i, size_t(last - next))), next,
+                     out ? out + (next - flat.data()) : nullptr, 0);
+    next += usual;
+    i += usual;
+    if (i == requests.size())
+      break;
     const Append &r = requests[i];
     if (size_t(last - next) < r.tokens) {
       o = refuse(Code::BadArgument, r.sequence);
       break;
     }
-    uint32_t s = r.sequence & 0xffff;
-    // The tail has room for one token, and nobody else looks at it.
-    if (s < config.maxSequences && hot[s].id == r.sequence && hot[s].room != 0 &&
-        hot[s].pending == 0 && r.tokens == 1 && r.draft == 0) [[likely]] {
-      Hot &h = hot[s];
-      if (out)
-        out[next - flat.data()] = int32_t(h.slot);
-      *recent(s, h.stored) = *next++;
-      ++h.slot;
-      --h.room;
-      h.pending = 1;
-      reserved[reservations++] = s;
+    if (r.tokens == 1 && r.draft == 0 && mayBegin(r.sequence)) {
+      if (!beginBlock(r.sequence & kNumber)) {
+        o = refuse(Code::Injected, r.sequence);
+        break;
+      }
+      reserveUsual(requests.subspan(i, 1), next, out ? out + (next - flat.data()) : nullptr,
+                   kBegun);
+      ++next;
       continue;
     }
     if (!checked) {
@@ -94,6 +99,67 @@ Outcome Core::reserve(std::span<const Append> requests, std::span<const Token> f
   if (!o.ok() && !planted(Fault::FailureKeepsReservations))
     undoTo(start);
   return o;
+}
+
+/// The leading requests that are for one token into a tail that has room and that nobody else looks
+/// at; returns how many that were.
+size_t Core::reserveUsual(std::span<const Append> requests, const Token *next, int32_t *out,
+                          uint32_t mark) {
+  // Locals, as the compiler must think that the stores below reach the members.
+  Hot *const all = hot.get();
+  Token *const rings = tokens.get();
+  const size_t stride = tokenStride;
+  const uint32_t ringMask = tokenRing - 1;
+  const uint32_t sequences = config.maxSequences;
+  uint32_t *const list = reserved.get() + reservations;
+  size_t i = 0;
+  for (; i < requests.size(); ++i) {
+    const Append &r = requests[i];
+    uint32_t s = r.sequence & kNumber;
+    if (s >= sequences)
+      break;
+    Hot &h = all[s];
+    uint32_t room = h.room, slot = h.slot, at = h.stored & ringMask;
+    // One look at two fields each: any other value of them breaks.
+    if (h.id != r.sequence || (uint64_t(h.pending) << 32 | (room - 1)) >= kNoRoom ||
+        (uint64_t(r.draft) << 32 | r.tokens) != 1)
+      break;
+    h.slot = slot + 1;
+    h.room = room - 1;
+    h.pending = 1;
+    rings[s * stride + at] = next[i];
+    list[i] = s | mark;
+    if (out)
+      out[i] = int32_t(slot);
+  }
+  reservations += uint32_t(i);
+  return i;
+}
+
+/// Whether the next token of a sequence begins a block, and one is free.
+bool Core::mayBegin(SeqId sequence) const {
+  uint32_t s = find(sequence);
+  if (s == config.maxSequences)
+    return false;
+  const Hot &h = hot[s];
+  return oneFull && h.pending == 0 && pool.freeBlocks() &&
+         !(h.flags & (kSwapped | kDoomed | kCompacted)) && h.draft == 0 &&
+         h.stored % blockTokens == 0 && h.stored < config.maxSequenceTokens &&
+         h.stored - indexed[s] * blockTokens < tokenRing;
+}
+
+bool Core::beginBlock(uint32_t s) {
+  Hot &h = hot[s];
+  const Group &g = stores[0];
+  BlockId b = allocate();
+  if (b == kNoBlock)
+    return false;
+  uint32_t &have = count(s, g);
+  log({Entry::NewBlock, uint8_t(g.number), 0, s, have, 1, 0, 0});
+  entry(s, g, have++) = b;
+  h.room = std::min(blockTokens, config.maxSequenceTokens - h.stored);
+  h.slot = b * blockTokens;
+  return true;
 }
 
 /// Blocks that a request takes; counts copies of tails that requests before it leave alone.
@@ -157,7 +223,9 @@ Outcome Core::plan(std::span<const Append> requests, size_t given) {
   }
   if (taken != given)
     return refuse(Code::BadArgument);
-  uint32_t need = neededBlocks(requests);
+  // Each request takes a copy of its tail and a block begun, beside the full ones, at most.
+  size_t most = (2 * requests.size() + given / blockTokens) * stores.size();
+  uint32_t need = most > pool.availableBlocks() ? neededBlocks(requests) : 0;
   if (need > pool.availableBlocks())
     return refuse(Code::NoBlocks, requests[0].sequence, need, pool.availableBlocks());
   return {};
@@ -183,8 +251,11 @@ Outcome Core::reserveOne(const Append &r, const Token *t, const Slots &slots, si
   if (length(s) + r.tokens - indexed[s] * blockTokens > tokenRing)
     h.flags &= ~kCaches; // waited too long for a free node: its tokens are overwritten
   if (h.flags & kCaches)
-    for (uint32_t i = 0; i < r.tokens; ++i)
-      *recent(s, length(s) + i) = t[i];
+    for (uint32_t i = 0, run; i < r.tokens; i += run) {
+      uint32_t from = (length(s) + i) & (tokenRing - 1);
+      run = std::min(r.tokens - i, tokenRing - from);
+      std::copy_n(t + i, run, recent(s, from));
+    }
   if (h.flags & kCompacted) {
     const Group &g = stores[0];
     for (uint32_t i = 0; i < r.tokens; ++i)
@@ -243,11 +314,21 @@ bool Core::extend(uint32_t s, const Group &g, uint32_t n) {
     }
   }
   for (uint32_t want = (base + n + blockTokens - 1) / blockTokens; have < want;) {
-    BlockId b = allocate();
-    if (b == kNoBlock)
-      return false;
-    entry(s, g, have++) = b;
-    log({Entry::NewBlock, uint8_t(g.number), 0, s, b, 0, 0, 0});
+    // Of a row without gaps all that are free at once, else each for another that goes.
+    uint32_t run = g.isFull() ? allocateFree(&entry(s, g, have), want - have) : 0;
+    if (run == 0) {
+      BlockId b = allocate();
+      if (b == kNoBlock)
+        return false;
+      entry(s, g, have) = b;
+      run = 1;
+    }
+    Entry *before = logged ? &steps[logged - 1] : nullptr;
+    if (before && before->kind == Entry::NewBlock && before->s == s && before->group == g.number)
+      before->b += run;
+    else
+      log({Entry::NewBlock, uint8_t(g.number), 0, s, have, run, 0, 0});
+    have += run;
   }
   return true;
 }
@@ -271,20 +352,34 @@ Outcome Core::commit() {
   ++tick;
   for (uint32_t i = 0; i < logged; ++i)
     keep(steps[i]);
-  uint64_t ones = 0;
-  for (uint32_t i = 0; i < reservations; ++i) {
-    uint32_t s = reserved[i];
-    if (s & kSlow) {
-      commitOne(s & ~kSlow);
-      continue;
+  uint64_t ones = 0, begun = 0;
+  Hot *const all = hot.get();
+  uint32_t *const list = reserved.get();
+  uint32_t filled = 0; // sequences whose tail is full now, in the front of the list
+  for (uint32_t i = 0, n = reservations; i < n; ++i) {
+    uint32_t s = list[i] & kNumber;
+    if (list[i] > kNumber) [[unlikely]] {
+      if (list[i] & kSlow) {
+        commitOne(s);
+        continue;
+      }
+      ++begun;
     }
-    Hot &h = hot[s];
+    Hot &h = all[s];
     ++h.stored;
     h.pending = 0;
     ++ones;
-    if (h.room == 0)
-      index(s);
+    if (h.room == 0 && h.flags & kCaches) {
+      list[filled++] = s;
+      tree.prefetchNode(tails[s]);
+    }
   }
+  // What one needs of the tree comes nearer while others are at work.
+  for (uint32_t i = 0; i < filled; ++i)
+    fullHashes[i] = tree.prefetch(hashOf(tree.hash(tails[list[i]]), list[i], indexed[list[i]]));
+  for (uint32_t i = 0; i < filled; ++i)
+    index(list[i], &fullHashes[i]);
+  total.sequenceSlots += begun * blockTokens;
   total.sequenceTokens += ones;
   total.appendedTokens += ones;
   ++total.steps;
@@ -294,6 +389,18 @@ Outcome Core::commit() {
 
 void Core::commitOne(uint32_t s) {
   Hot &h = hot[s];
+  if (oneFull) {
+    uint32_t before = (h.stored + blockTokens - 1) / blockTokens;
+    uint32_t after = (h.stored + h.pending + blockTokens - 1) / blockTokens;
+    total.sequenceSlots += uint64_t(after - before) * blockTokens;
+    total.sequenceTokens += h.pending;
+    h.stored += h.pending;
+    total.appendedTokens += h.pending;
+    h.pending = 0;
+    h.draft = h.nextDraft;
+    index(s);
+    return;
+  }
   account(s, false);
   h.stored += h.pending;
   total.appendedTokens += h.pending;
@@ -332,6 +439,14 @@ void Core::slideWindows(uint32_t s) {
 void Core::keep(const Entry &e) {
   switch (e.kind) {
   case Entry::NewBlock:
+    if (planted(Fault::CommitForgetsState))
+      break;
+    if (const Group &g = groups[e.group]; g.isFull())
+      pool.commit(&entry(e.s, g, e.a), e.b);
+    else
+      for (uint32_t b = e.a; b < e.a + e.b; ++b)
+        pool.commit(entry(e.s, g, b));
+    break;
   case Entry::NewState:
     if (!planted(Fault::CommitForgetsState))
       pool.commit(e.a);
@@ -368,7 +483,7 @@ void Core::keep(const Entry &e) {
     hostPool.release(e.a);
     break;
   case Entry::Drop: {
-    BlockId *old = rows.get() + (2 * size_t(e.s) + !side[e.s]) * rowWidth;
+    BlockId *old = rows.get() + (2 * size_t(e.s) + !side[e.s]) * rowStride;
     for (const Group &g : stores) {
       for (uint32_t b = (e.a + blockTokens - 1) / blockTokens; b-- > 0;) {
         heldByStep[old[g.at(b)]] = {};
@@ -401,14 +516,10 @@ void Core::undoTo(const Mark &m) {
   ++tick;
   while (logged > m.log) {
     --logged;
-    if (planted(Fault::RollbackForgetsOne) && steps[logged].kind == Entry::NewBlock && logged == 0) {
-      --count(steps[0].s, stores[0]);
-      continue;
-    }
     undo(steps[logged]);
   }
   while (reservations > m.touched) {
-    Hot &h = hot[reserved[--reservations] & ~kSlow];
+    Hot &h = hot[reserved[--reservations] & kNumber];
     if (planted(Fault::RollbackKeepsLength))
       h.stored += h.pending;
     h.pending = h.room = h.nextDraft = 0;
@@ -423,10 +534,12 @@ void Core::undo(const Entry &e) {
   switch (e.kind) {
   case Entry::NewBlock: {
     const Group &g = groups[e.group];
-    uint32_t b = --count(s, g);
-    entry(s, g, b) = kNoBlock;
-    pool.release(e.a);
-    rewrite(s, b);
+    for (uint32_t n = e.b; n-- > 0;) {
+      BlockId b = std::exchange(entry(s, g, --count(s, g)), kNoBlock);
+      if (!planted(Fault::RollbackForgetsOne) || logged || n)
+        pool.release(b);
+    }
+    rewrite(s, count(s, g));
     break;
   }
   case Entry::NewState:

@@ -138,7 +138,7 @@ void allocateFreeNano(benchmark::State &state) {
 }
 BENCHMARK(allocateFreeNano)->UseManualTime();
 
-/// Prompts of 2,048 tokens that nobody has seen, in a pool that is full of cached blocks: each block
+/// Prompts of 2,048 tokens that nobody has seen, in a pool full of cached blocks: each block
 /// is looked up, evicts another, is hashed, indexed and released.
 void evictingPrompt(benchmark::State &state) {
   constexpr uint32_t tokens = 2048, prompts = 64;
