@@ -10,6 +10,7 @@
 
 #include "Choose.h"
 
+#include "lathe/codegen/DirectConv.h"
 #include "lathe/codegen/Packing.h"
 #include "lathe/codegen/Winograd.h"
 
@@ -121,9 +122,25 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     spec.scratchBytes = spec.scratchBytes + k * DimExpr(c.rows * bytes);
   if (panelsCopied)
     spec.scratchBytes = spec.scratchBytes + k * DimExpr(c.tileN * bytes);
-  packWeight(spec, b, "panels" + std::to_string(c.tileN) + (b.transposed ? "t" : ""));
+  std::string recipe = "panels" + std::to_string(c.tileN) + (b.transposed ? "t" : "");
+  packWeight(spec, b, recipe);
+  // One row streams the panels: a kernel of its own, with as many units as there are panels.
+  if (!rowsCopied && !panelsCopied && !rows.isConstant() && rows.range(desc.symbols).lo <= 1) {
+    KernelConfig one = c;
+    one.tileM = one.rows = one.tileK = 1;
+    KernelSpec row = specFor(desc, one, batches * DimExpr::ceilDiv(n, DimExpr(one.tileN)));
+    packWeight(row, b, recipe);
+    addVariant(out, {{DimCondition::Kind::Equal, rows, DimExpr(1)}}, std::move(row));
+  }
   addVariant(out, {}, std::move(spec));
   return okStatus();
+}
+
+/// Panels of a unit whose panels stream by: all, but enough units for every worker.
+int64_t panelsForWorkers(int64_t panels, int64_t blocks) {
+  constexpr int64_t kEnough = 8;
+  int64_t groups = std::min(panels, (kEnough + blocks - 1) / std::max<int64_t>(1, blocks));
+  return (panels + groups - 1) / groups;
 }
 
 /// Whether F(2x2, 3x3) applies and saves work: padding odd sizes to whole tiles must not
@@ -157,7 +174,7 @@ void convWinograd(const KernelDesc &desc, KernelConfig c, std::vector<KernelVari
   for (size_t d : {rank - 3, rank - 2})
     tiles = tiles * DimExpr::ceilDiv(desc.parallel[d], DimExpr(winograd::kOut));
   // As many tiles as the second-level cache takes share the panels that stream by.
-  constexpr int64_t kCache = 512 << 10;
+  constexpr int64_t kCache = 640 << 10;
   int64_t each = winograd::scratchBytes(1, desc.groupChannels, c.tileN);
   c.rows = std::clamp<int64_t>(kCache / each / c.tileM * c.tileM, c.tileM, 128);
   int64_t chunks = 8;
@@ -165,10 +182,8 @@ void convWinograd(const KernelDesc &desc, KernelConfig c, std::vector<KernelVari
     chunks = (*count + c.rows - 1) / c.rows;
     c.rows = std::max(c.tileM, (*count + chunks - 1) / chunks);
   }
-  constexpr int64_t kEnough = 8; // units, so that every worker has some
   int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
-  int64_t groups = std::min<int64_t>(panels, (kEnough + chunks - 1) / chunks);
-  c.tileK = (panels + groups - 1) / groups;
+  c.tileK = panelsForWorkers(panels, chunks);
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(tiles, DimExpr(c.rows)) *
                                          DimExpr((panels + c.tileK - 1) / c.tileK));
   spec.scratchBytes = DimExpr(winograd::scratchBytes(c.rows, desc.groupChannels, c.tileN));
@@ -176,43 +191,83 @@ void convWinograd(const KernelDesc &desc, KernelConfig c, std::vector<KernelVari
   addVariant(out, {}, std::move(spec));
 }
 
-Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+/// Rows of results of a block of padded rows: what the second-level cache takes, evenly.
+int64_t rowsOfBlock(const ConvGeometry &g, int64_t images, const KernelConfig &c) {
+  constexpr int64_t kCache = 480 << 10;
+  int64_t width = g.out[1].constant().value_or(64), height = g.out[0].constant().value_or(1 << 20);
+  int64_t rows = 1;
+  auto bytes = [&](int64_t rows) {
+    int64_t high = (rows - 1) * g.stride[0] + g.reach(0);
+    return high * ((width - 1) * g.stride[1] + g.reach(1)) * g.channels * 4;
+  };
+  while (rows < height && rows * width < 4096 &&
+         (rows * width < c.tileM || bytes(rows + 1) <= kCache))
+    ++rows;
+  // Small images: some blocks for every worker, as long as tiles stay full.
+  constexpr int64_t kEnough = 4;
+  bool few = g.out[0].constant() && images * ((height + rows - 1) / rows) < kEnough;
+  if (few && width >= 4 * c.tileM)
+    rows = std::max<int64_t>(1, std::min(rows, height * images / kEnough));
+  int64_t blocks = (height + rows - 1) / rows;
+  return g.out[0].constant() ? (height + blocks - 1) / blocks : rows;
+}
+
+Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &variants) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
     return internalError("a convolution needs images, pixels, channels", "kernel " + desc.name);
   DimExpr filters = desc.parallel[rank - 1];
   DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
   KernelConfig c = productTile("conv", target);
-  const ContractionOperand &w = desc.operands[1];
+  const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   int64_t taps = 1;
-  bool onePixel = desc.operands[0].buffer >= 0 && isWide(desc.operands[0].dtype);
-  for (size_t d = 0; d < desc.window.size(); ++d) {
-    taps *= desc.window[d];
-    onePixel &= desc.window[d] == 1 && desc.strides[d] == 1;
-  }
-  for (int64_t pad : desc.pads)
-    onePixel &= pad == 0;
+  for (int64_t size : desc.window)
+    taps *= size;
   int64_t depth = taps * desc.groupChannels;
   bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
-  c.rows = onePixel ? 8 * c.tileM : rowsInScratch(depth, c);
-  DimExpr chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
   if (skeleton && suitsWinograd(desc)) {
-    convWinograd(desc, c, out);
+    convWinograd(desc, c, variants);
     return okStatus();
   }
   if (skeleton) {
-    c.tileK = panelsOfUnit(depth, filters.constant().value_or(c.tileN), chunks.constant().value_or(8), c);
-    KernelSpec spec = specFor(desc, c, chunks * DimExpr::ceilDiv(filters, DimExpr(c.tileN * c.tileK)));
-    if (!onePixel)
-      spec.scratchBytes = DimExpr(depth * c.rows * 4);
+    int64_t panels = (filters.constant().value_or(c.tileN) + c.tileN - 1) / c.tileN;
+    std::vector<DimExpr> out(desc.parallel.begin() + 1, desc.parallel.end() - 1);
+    // The sizes of the image play no part in the choice.
+    std::optional<ConvGeometry> g = ConvGeometry::of(
+        out, out, desc.window, desc.strides, desc.pads, desc.dilations, desc.groupChannels);
+    bool wide = x.buffer >= 0 && isWide(x.dtype) &&
+                desc.buffers[x.buffer].physical == desc.buffers[x.buffer].dims;
+    DimExpr units;
+    DimExpr scratch = 0;
+    if (g && wide && g->unpadded()) {
+      c.rows = 8 * c.tileM;
+      DimExpr chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
+      c.tileK = panelsOfUnit(depth, panels * c.tileN, chunks.constant().value_or(8), c);
+      units = chunks;
+    } else if (g) {
+      int64_t images = desc.parallel[0].constant().value_or(1);
+      c.stages = rowsOfBlock(*g, images, c);
+      DimExpr blocks = desc.parallel[0] * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages));
+      c.tileK = panelsForWorkers(panels, blocks.constant().value_or(8));
+      scratch = g->scratchElements(c.stages) * DimExpr(std::max<int64_t>(4, bitWidth(x.dtype) / 8));
+      units = blocks;
+    } else {
+      c.rows = rowsInScratch(depth, c);
+      units = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
+      c.tileK = panelsOfUnit(depth, panels * c.tileN, units.constant().value_or(8), c);
+      scratch = DimExpr(depth * c.rows * 4);
+    }
+    DimExpr groups = DimExpr::ceilDiv(filters, DimExpr(c.tileN * c.tileK));
+    KernelSpec spec = specFor(desc, c, units * groups);
+    spec.scratchBytes = scratch;
     packWeight(spec, w, "filters" + std::to_string(c.tileN));
-    addVariant(out, {}, std::move(spec));
+    addVariant(variants, {}, std::move(spec));
     return okStatus();
   }
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(pixels * filters, DimExpr(kBlockElements)));
   if (desc.channelsLast && desc.group > 1 && desc.groupChannels == 1)
     packWeight(spec, w, "taps"); // rows of pixels are dealt out, whatever the number of blocks
-  addVariant(out, {}, std::move(spec));
+  addVariant(variants, {}, std::move(spec));
   return okStatus();
 }
 

@@ -141,6 +141,8 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     return scheduleWinograd(e, config);
   if (op.getGroup() != 1 || layout->panel != config.tileN)
     return schedulePointwise(e, config);
+  if (scheduleDirectConv(e, config))
+    return;
 
   IndexMath &ix = e.ix;
   std::vector<DimExpr> yd = dimsOf(y);

@@ -135,6 +135,9 @@ struct TileEmitter {
 
   SmallVector<Value> step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                           Type rowElement, const Panel &panel, Value k, int64_t set);
+  SmallVector<Value> stretch(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
+                             Type rowElement, const Panel &panel, Value tile, Value tiles,
+                             Value before, int64_t sets);
   SmallVector<Value> accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
                                 const Panel &panel, Value tile, Value tiles);
   void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
@@ -170,14 +173,15 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
   return accs;
 }
 
-SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
-                                           const Panel &panel, Value tile, Value tiles) {
+/// Adds all k of one stretch, whose panel rows begin at `panel.base`; `before` counts the blocks
+/// of earlier stretches.
+SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value> rows,
+                                        Value rowBuffer, Type rowElement, const Panel &panel,
+                                        Value tile, Value tiles, Value before, int64_t sets) {
   constexpr int64_t kUnroll = 4, kBlock = 16;
   auto K = p.depth.constant();
-  // Few accumulators would wait for each other: several sums over k.
-  int64_t per = rows.size() * panel.vectors;
-  int64_t sets = K && *K < 2 * kUnroll ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
-  SmallVector<Value> accs(per * sets, e.splat(e.constant(p.accumulator, 0)));
+  if (K)
+    K = *K / p.stretches;
   auto steps = [&](SmallVector<Value> accs, Value k0, int64_t count) {
     for (int64_t u = 0; u < count; ++u)
       accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(k0, u), u % sets);
@@ -188,42 +192,65 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
       return steps(SmallVector<Value>(args), k, kUnroll);
     });
   };
-  if (K && *K <= kUnroll) {
-    accs = steps(accs, ix.cst(0), *K);
+  if (K && *K <= kUnroll)
+    return steps(accs, ix.cst(0), *K);
+  Value length = K ? ix.cst(*K) : depth;
+  Value blocks = ix.div(length, ix.cst(kBlock)), done = ix.mul(blocks, kBlock);
+  Value lines; // to prefetch per block, so that all tiles together cover the next panel
+  int64_t bytes = std::max(8u, panel.element.getIntOrFloatBitWidth()) / 8;
+  if (panel.next)
+    lines = ix.add(ix.div(ix.cst(kBlock * n * bytes / 64), ix.max(tiles, ix.cst(1))), 1);
+  if (!K || *K >= kBlock)
+    accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value block, ValueRange args) {
+      if (panel.next) {
+        // One row only streams: 4 KB ahead in the same panel.
+        bool streams = rows.size() == 1;
+        Value all = ix.mul(blocks, p.stretches);
+        Value first = ix.mul(ix.add(ix.mul(tile, all), ix.add(before, block)), lines);
+        Value here = ix.add(panel.base, ix.mul(block, kBlock * n));
+        Value start = streams ? ix.add(here, 4096 / bytes)
+                              : ix.add(panel.next, ix.mul(first, 64 / bytes));
+        Value count = streams ? ix.cst(kBlock * n * bytes / 64) : lines;
+        e.loop(ix.cst(0), count, ix.cst(1), [&](Value l) {
+          Value at = ix.add(start, ix.mul(l, 64 / bytes));
+          memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, 3, true);
+        });
+      }
+      Value from = ix.mul(block, kBlock);
+      return unrolled(SmallVector<Value>(args), from, ix.add(from, kBlock));
+    });
+  if (!K)
+    return e.loop(done, length, ix.cst(1), accs, [&](Value k, ValueRange args) {
+      return steps(SmallVector<Value>(args), k, 1);
+    });
+  int64_t from = *K / kBlock * kBlock, to = *K / kUnroll * kUnroll;
+  if (to - from > kUnroll)
+    accs = unrolled(accs, ix.cst(from), ix.cst(to));
+  else
+    accs = steps(accs, ix.cst(from), to - from);
+  return steps(accs, ix.cst(to), *K - to);
+}
+
+SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
+                                           const Panel &panel, Value tile, Value tiles) {
+  auto K = p.depth.constant();
+  // Few accumulators would wait for each other: several sums over k.
+  int64_t per = rows.size() * panel.vectors;
+  int64_t sets = K && *K / p.stretches < 8 ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
+  SmallVector<Value> accs(per * sets, e.splat(e.constant(p.accumulator, 0)));
+  if (p.stretches == 1) {
+    accs = stretch(accs, rows, rowBuffer, rowElement, panel, tile, tiles, ix.cst(0), sets);
   } else {
-    Value blocks = ix.div(depth, ix.cst(kBlock)), done = ix.mul(blocks, kBlock);
-    Value lines; // to prefetch per block, so that all tiles together cover the next panel
-    int64_t bytes = std::max(8u, panel.element.getIntOrFloatBitWidth()) / 8;
-    if (panel.next)
-      lines = ix.add(ix.div(ix.cst(kBlock * n * bytes / 64), ix.max(tiles, ix.cst(1))), 1);
-    if (!K || *K >= kBlock)
-      accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value block, ValueRange args) {
-        if (panel.next) {
-          // One row only streams: 4 KB ahead in the same panel.
-          bool streams = rows.size() == 1;
-          Value first = ix.mul(ix.add(ix.mul(tile, blocks), block), lines);
-          Value start = streams ? ix.add(ix.add(panel.base, ix.mul(block, kBlock * n)), 4096 / bytes)
-                                : ix.add(panel.next, ix.mul(first, 64 / bytes));
-          e.loop(ix.cst(0), streams ? ix.cst(kBlock * n * bytes / 64) : lines, ix.cst(1), [&](Value l) {
-            Value at = ix.add(start, ix.mul(l, 64 / bytes));
-            memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, 3, true);
-          });
-        }
-        Value from = ix.mul(block, kBlock);
-        return unrolled(SmallVector<Value>(args), from, ix.add(from, kBlock));
-      });
-    if (K) {
-      int64_t from = *K / kBlock * kBlock, to = *K / kUnroll * kUnroll;
-      if (to - from > kUnroll)
-        accs = unrolled(accs, ix.cst(from), ix.cst(to));
-      else
-        accs = steps(accs, ix.cst(from), to - from);
-      accs = steps(accs, ix.cst(to), *K - to);
-    } else {
-      accs = e.loop(done, depth, ix.cst(1), accs, [&](Value k, ValueRange args) {
-        return steps(SmallVector<Value>(args), k, 1);
-      });
-    }
+    int64_t length = *K / p.stretches;
+    accs = e.loop(ix.cst(0), ix.cst(p.stretches), ix.cst(1), accs, [&](Value s, ValueRange args) {
+      SmallVector<Value> at;
+      for (Value row : rows)
+        at.push_back(ix.add(row, ix.mul(s, p.stretchStride)));
+      Panel part = panel;
+      part.base = ix.add(panel.base, ix.mul(ix.mul(s, length), panel.stride.base));
+      return stretch(SmallVector<Value>(args), at, rowBuffer, rowElement, part, tile, tiles,
+                     ix.mul(s, length / 16), sets);
+    });
   }
   for (int64_t s = sets / 2; s > 0; s /= 2)
     for (int64_t i = 0; i < s * per; ++i)
@@ -254,12 +281,14 @@ void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Val
 /// then of 4, 2 and 1, because every size is code of its own.
 void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value column,
                             const Panel &panel) {
-  auto R = p.rows.constant();
+  std::vector<int64_t> counts = p.counts;
+  if (auto R = p.rows.constant(); R && counts.empty())
+    counts = {std::min(chunk, *R), *R % chunk};
   auto emitAt = [&](int64_t s, Value local, Value t, Value tiles) {
     tile(s, batch, ix.add(firstRow, local), local, column, panel, t, tiles);
   };
   Value one = ix.cst(1), none = ix.cst(0);
-  if (!R) {
+  if (counts.empty()) {
     Value tiles = ix.div(count, ix.cst(m));
     e.loop(none, tiles, one, [&](Value t) { emitAt(m, ix.mul(t, m), t, tiles); });
     Value done = ix.mul(tiles, m), rest = ix.sub(count, done);
@@ -277,7 +306,7 @@ void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value colu
   // Sizes that occur in whole chunks and in the last one.
   SmallVector<int64_t> cases;
   for (int64_t s = 1; s <= m; ++s)
-    for (int64_t c : {std::min(chunk, *R), *R % chunk}) {
+    for (int64_t c : counts) {
       int64_t t = (c + m - 1) / m;
       if (c > 0 && !llvm::is_contained(cases, s) && (c / t == s || (c % t && c / t + 1 == s)))
         cases.push_back(s);

@@ -50,6 +50,10 @@ struct Product {
   mlir::Value rowBuffer;       ///< null when rows are computed
   mlir::Type rowElement;
   std::function<mlir::Value(mlir::Value batch, mlir::Value row)> rowOffset;
+  /// A row may lie in several stretches, each `depth` / `stretches` elements long and
+  /// beginning `stretchStride` elements after the one before.
+  int64_t stretches = 1;
+  mlir::Value stretchStride;
   /// ... or computed: writes a row's elements to scratch from an offset on.
   std::function<void(mlir::Value batch, mlir::Value row, mlir::Value scratch, mlir::Value at)> fillRow;
 
@@ -76,6 +80,7 @@ struct Product {
   mlir::Value scratch;         ///< elements of the accumulator's type
   mlir::Value panelPlace;      ///< offset of the computed panel
   mlir::Value depthEnd;        ///< the depth, where it depends on the chunk
+  std::vector<int64_t> counts; ///< numbers of rows that chunks can have, when they are known
   bool padded = false;         ///< there is room for whole panels of results
   void emitChunk(mlir::Value batch, mlir::Value firstRow, mlir::Value count, mlir::Value panels);
   void emitPanel(mlir::Value batch, mlir::Value firstRow, mlir::Value count, mlir::Value panel);

@@ -165,7 +165,8 @@ struct Winograd {
       for (int64_t j = 0; j < kOut; ++j) {
         Value *h = half[i];
         Value v = j == 0 ? plus(plus(h[0], h[1]), h[2]) : minus(minus(h[1], h[2]), h[3]);
-        Value at[2] = {ix.add(ix.mul(tile[1].base, kOut), i), ix.add(ix.mul(tile[2].base, kOut), j)};
+        Value at[2] = {ix.add(ix.mul(tile[1].base, kOut), i),
+                       ix.add(ix.mul(tile[2].base, kOut), j)};
         auto store = [&] {
           epilogue.emit({tile[0], Index(at[0]), Index(at[1]), Index(column, 1)}, v);
         };
@@ -220,7 +221,8 @@ struct Winograd {
         e.loop(ix.cst(0), count, one, [&](Value t) { transformTile(ix.add(first, t), t); });
       };
       using P = arith::CmpIPredicate;
-      Value isNew = e.make<arith::OrIOp>(ix.cmp(P::eq, at[1].base, ix.cst(0)), ix.cmp(P::eq, u, begin));
+      Value isFirst = ix.cmp(P::eq, at[1].base, ix.cst(0));
+      Value isNew = e.make<arith::OrIOp>(isFirst, ix.cmp(P::eq, u, begin));
       groups == DimExpr(1) ? transform() : e.ifThen(isNew, transform);
       Value from = ix.mul(at[1].base, group);
       e.loop(from, ix.min(ix.add(from, group), ix.cst(layout.panels())), one, [&](Value panel) {
@@ -242,14 +244,16 @@ void scheduleWinograd(Evaluator &e, const KernelConfig &config) {
   for (const DimExpr &d : weight.dims)
     dims.push_back(d.constant().value_or(0));
   PanelLayout layout = *PanelLayout::of(weight.packing, dims);
-  auto ones = [](ArrayRef<int64_t> values) { return llvm::all_of(values, [](int64_t v) { return v == 1; }); };
+  auto ones = [](ArrayRef<int64_t> values) {
+    return llvm::all_of(values, [](int64_t v) { return v == 1; });
+  };
   const DimExpr &have = e.kernel.spec->scratchBytes;
   DimExpr need(winograd::scratchBytes(config.rows, layout.channels, layout.panel));
   bool f32 = elementTypeOf(y).isF32() && elementTypeOf(op.getX()).isF32();
   if (!epilogue.supported() || op.getGroup() != 1 || !ones(op.getStrides()) ||
       !ones(op.getDilations()) || !f32 || config.tileM < 1 || layout.panel != config.tileN ||
       config.tileN % e.width || e.width < 2 || (have - need).range().lo < 0) {
-    e.fail(op, "cannot run by Winograd's algorithm: the filters are transformed, but not this form");
+    e.fail(op, "cannot run by Winograd's algorithm, for which its filters are transformed");
     return;
   }
   std::vector<DimExpr> tiles{dimOf(y, 0), DimExpr::ceilDiv(dimOf(y, 1), DimExpr(kOut)),

@@ -159,6 +159,8 @@ private:
   }
 
   Status addBuffer(exec::BufferOp op) {
+    if (op.getValue() && op.getMemory().use_empty())
+      return okStatus(); // every kernel reads the weight packed
     engine::Buffer buffer;
     buffer.name = op.getName().str();
     buffer.kind = static_cast<engine::BufferKind>(op.getKind());

@@ -163,6 +163,80 @@ struct SqueezeAboveTranspose : OpRewritePattern<ReshapeOp> {
   }
 };
 
+/// reshape(transpose(x)) whose dimensions split and merge inside groups that lie together below
+/// too: reshaped first.
+struct SinkThroughReshape : OpRewritePattern<ReshapeOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
+    auto above = op.getX().getDefiningOp<TransposeOp>();
+    if (!above)
+      return rewriter.notifyMatchFailure(op, "no transpose above");
+    std::vector<DimExpr> from = dimsOf(above.getY()), to = dimsOf(op.getY());
+    ArrayRef<int64_t> perm = above.getPerm();
+    // Shortest runs of dimensions of equal products on both sides.
+    struct Run {
+      int64_t from, fromEnd, to, toEnd;
+    };
+    SmallVector<Run> runs;
+    int64_t f = 0, t = 0, fs = from.size(), ts = to.size();
+    while (f < fs) {
+      Run run{f, f + 1, t, t};
+      DimExpr left = from[f], right = 1;
+      auto constant = [](const DimExpr &d) { return d.constant().value_or(0); };
+      while (left != right || run.to == run.toEnd) {
+        bool more = run.toEnd < ts, less = run.fromEnd < fs;
+        if (more && (run.to == run.toEnd || !less || constant(right) < constant(left)))
+          right = right * to[run.toEnd++];
+        else if (less)
+          left = left * from[run.fromEnd++];
+        else
+          return rewriter.notifyMatchFailure(op, "dimensions do not fall into groups");
+      }
+      f = run.fromEnd, t = run.toEnd;
+      while (f == fs && t < ts && to[t] == DimExpr(1))
+        run.toEnd = ++t;
+      runs.push_back(run);
+    }
+    if (t != ts || runs.size() < 2)
+      return rewriter.notifyMatchFailure(op, "dimensions do not fall into groups");
+    for (const Run &run : runs)
+      for (int64_t d = run.from + 1; d < run.fromEnd; ++d)
+        if (perm[d] != perm[d - 1] + 1)
+          return rewriter.notifyMatchFailure(op, "a group does not lie together below");
+    SmallVector<Run> order(runs);
+    llvm::sort(order, [&](const Run &a, const Run &b) { return perm[a.from] < perm[b.from]; });
+    std::vector<DimExpr> below;
+    Perm place(ts);
+    for (const Run &run : order)
+      for (int64_t d = run.to; d < run.toEnd; ++d) {
+        place[d] = below.size();
+        below.push_back(to[d]);
+      }
+    Value reshaped = ReshapeOp::create(rewriter, op.getLoc(),
+                                       tensorType(elementTypeOf(op.getY()), below), above.getX());
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), reshaped, place));
+    return success();
+  }
+};
+
+/// broadcast_to(transpose(x)) over the same rank: broadcast where it lies.
+struct SinkThroughBroadcast : OpRewritePattern<BroadcastToOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(BroadcastToOp op, PatternRewriter &rewriter) const override {
+    auto above = op.getX().getDefiningOp<TransposeOp>();
+    if (!above || rankOf(op.getX()) != rankOf(op.getY()))
+      return rewriter.notifyMatchFailure(op, "no transpose of this rank above");
+    Perm perm(above.getPerm());
+    std::vector<DimExpr> dims = dimsOf(op.getY()), below;
+    for (int64_t d : inverse(perm))
+      below.push_back(dims[d]);
+    Value wide = BroadcastToOp::create(rewriter, op.getLoc(),
+                                       tensorType(elementTypeOf(op.getY()), below), above.getX());
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), wide, perm));
+    return success();
+  }
+};
+
 /// reduce(transpose(x)) reduces the dimensions where they lie.
 struct SinkThroughReduce : OpRewritePattern<ReduceOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -225,7 +299,8 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
         continue;
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>, SinkThroughPointwise,
-                   SqueezeAboveTranspose, SinkThroughReduce, SinkThroughConcat>(&getContext());
+                   SqueezeAboveTranspose, SinkThroughReshape, SinkThroughBroadcast,
+                   SinkThroughReduce, SinkThroughConcat>(&getContext());
       populateMovementPatterns(patterns);
       populateConstantPatterns(patterns);
       if (failed(rewriteToTheEnd(module, std::move(patterns))))

@@ -44,6 +44,41 @@ LogicalResult convInteger(Node &n) {
   return n.done(convOf(n, x, w));
 }
 
+/// A transposed convolution whose windows do not overlap: every pixel becomes a tile, so it
+/// is a product of pixels and then a matter of order. Channels last, where tiles are rows
+/// of channels.
+Value tiles(Node &n, Value x, Value w, const Ints &kernel) {
+  Emitter &e = n.e;
+  size_t count = kernel.size(), rank = count + 2;
+  Dims xd = dimsOf(x), wd = dimsOf(w);
+  // Weights [C, M, k..] -> [k.. * M, C, 1..].
+  Ints toRows, toLast = {0}, apart = {0}, toFirst = {0, int64_t(rank) - 1};
+  for (size_t i = 0; i < count; ++i)
+    toRows.push_back(2 + i);
+  toRows.insert(toRows.end(), {1, 0});
+  Dims filters(rank, DimExpr(1)), split = {xd[0]}, merged = {xd[0]};
+  filters[0] = wd[1];
+  filters[1] = wd[0];
+  for (size_t i = 0; i < count; ++i) {
+    filters[0] = filters[0] * DimExpr(kernel[i]);
+    toLast.push_back(2 + i);
+    split.push_back(xd[2 + i]);
+    merged.push_back(xd[2 + i] * DimExpr(kernel[i]));
+    apart.insert(apart.end(), {int64_t(1 + i), int64_t(1 + count + i)});
+    toFirst.push_back(1 + i);
+  }
+  toLast.push_back(1);
+  split.insert(split.end(), kernel.begin(), kernel.end());
+  split.push_back(wd[1]);
+  merged.push_back(wd[1]);
+  apart.push_back(1 + 2 * count);
+  Value y = e.infer<ConvOp>(x, e.reshape(e.transpose(w, toRows), filters), Ints(count, 1),
+                            Ints(2 * count, 0), Ints(count, 1), uint64_t(1),
+                            ConvLayout::ChannelsFirst);
+  y = e.reshape(e.transpose(e.reshape(e.transpose(y, toLast), split), apart), merged);
+  return e.transpose(y, toFirst);
+}
+
 /// Transposed convolution is a convolution of the input spread out by the
 /// stride, with the window turned round.
 LogicalResult convTranspose(Node &n) {
@@ -91,6 +126,17 @@ LogicalResult convTranspose(Node &n) {
   std::optional<int64_t> channels = dimOf(w, 0).constant(), perGroup = dimOf(w, 1).constant();
   if (group < 1 || !channels || !perGroup || *channels % group)
     return n.invalid("shape", "channels are not divisible by the group");
+
+  auto all = [](const Ints &values, int64_t is) {
+    return llvm::all_of(values, [&](int64_t v) { return v == is; });
+  };
+  if (group == 1 && *kernel == strides && all(pads, 0) && all(extra, 0) && all(dilations, 1) &&
+      !all(strides, 1)) {
+    Value y = tiles(n, x, w, *kernel);
+    if (y && n.has(2))
+      y = e.add(y, perChannel(e, n.in(2), rank));
+    return n.done(y);
+  }
 
   // Weights [C, M/g, k..] -> [M, C/g, k..], turned round in space.
   Dims split = {group, *channels / group, *perGroup},

@@ -86,7 +86,8 @@ def mobile(stages, first, last, act, squeeze):
     layers, cin = [ConvNorm(3, first, 3, 2, act=act)], first
     for expand, cout, count, stride, kernel in stages:
         for i in range(count):
-            layers.append(Inverted(cin, cout, expand, kernel, stride if i == 0 else 1, act, squeeze))
+            step = stride if i == 0 else 1
+            layers.append(Inverted(cin, cout, expand, kernel, step, act, squeeze))
             cin = cout
     return nn.Sequential(*layers, ConvNorm(cin, last, 1, act=act), nn.AdaptiveAvgPool2d(1),
                          nn.Flatten(), nn.Linear(last, 1000))

@@ -62,7 +62,8 @@ def ov_ms(path, inputs, threads, seconds):
     core = openvino.Core()
     model = core.read_model(path)
     names = {i.any_name for i in model.inputs}
-    model.reshape({n: openvino.PartialShape(list(a.shape)) for n, a in inputs.items() if n in names})
+    sizes = {n: list(a.shape) for n, a in inputs.items() if n in names}
+    model.reshape({n: openvino.PartialShape(size) for n, size in sizes.items()})
     request = core.compile_model(model, "CPU", {
         "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()

@@ -9,6 +9,7 @@
 #include "CpuKernel.h"
 
 #include "lathe/codegen/Config.h"
+#include "lathe/codegen/DirectConv.h"
 #include "lathe/codegen/Packing.h"
 #include "lathe/codegen/Winograd.h"
 #include "lathe/support/Half.h"
@@ -283,23 +284,42 @@ TEST_P(CpuConv, WithBiasAndRelu) {
       ASSERT_EQ(kernel.error, "");
       expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
     }
-  if (c.k != 3 || c.stride != 1 || c.group != 1 || !c.channelsLast)
+  if (c.group != 1 || !c.channelsLast)
     return;
-  for (const Machine &machine : machines())
-    for (const char *grid : {"1", "3"}) {
-      int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
-      std::string recipe = "winograd" + s(panel);
-      std::string config = "conv.v" + s(machine.lanes) + ".r" + s(tiles) + ".m" + s(machine.rows) +
-                           ".n" + s(panel) + ".k1";
-      CpuKernel kernel(text, config, machine.target, grid, [&](KernelSpec &spec) {
-        spec.buffers[1].packing = recipe;
-        spec.scratchBytes = DimExpr(winograd::scratchBytes(tiles, c.c, panel));
-      });
-      ASSERT_EQ(kernel.error, "");
-      auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, 3, 3}), bytesOf(bias)});
-      ASSERT_EQ(kernel.error, "");
-      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " by Winograd");
-    }
+  // Blocks of two rows, copied with zeros around them.
+  std::vector<DimExpr> size{c.h, c.w}, rows{oh, ow};
+  std::vector<int64_t> window(2, c.k), stride(2, c.stride), pads(4, c.pad), dilation(2, 1);
+  auto geometry = ConvGeometry::of(size, rows, window, stride, pads, dilation, c.c);
+  ASSERT_TRUE(geometry);
+  for (const Machine &machine : machines()) {
+    std::string recipe = "filters" + s(2 * machine.lanes);
+    std::string config = "conv.v" + s(machine.lanes) + ".m" + s(machine.rows) + ".n" +
+                         s(2 * machine.lanes) + ".k2.s2";
+    CpuKernel kernel(text, config, machine.target, "5", [&](KernelSpec &spec) {
+      spec.buffers[1].packing = recipe;
+      spec.scratchBytes = geometry->scratchElements(2) * DimExpr(4);
+    });
+    ASSERT_EQ(kernel.error, "");
+    auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, c.k, c.k}), bytesOf(bias)});
+    ASSERT_EQ(kernel.error, "");
+    expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " in blocks");
+  }
+  if (c.k != 3 || c.stride != 1)
+    return;
+  for (const Machine &machine : machines()) {
+    int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
+    std::string recipe = "winograd" + s(panel);
+    std::string config = "conv.v" + s(machine.lanes) + ".r" + s(tiles) + ".m" + s(machine.rows) +
+                         ".n" + s(panel) + ".k1";
+    CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
+      spec.buffers[1].packing = recipe;
+      spec.scratchBytes = DimExpr(winograd::scratchBytes(tiles, c.c, panel));
+    });
+    ASSERT_EQ(kernel.error, "");
+    auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, 3, 3}), bytesOf(bias)});
+    ASSERT_EQ(kernel.error, "");
+    expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " by Winograd");
+  }
 }
 INSTANTIATE_TEST_SUITE_P(
     Sizes, CpuConv,
@@ -314,17 +334,20 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
   // 3x2 windows, strides 1 and 2, dilations 2 and 3, pads 2 1 | 0 3, dense and depthwise.
-  for (bool depthwise : {false, true}) {
-    const int64_t c = 20, o = 20, cg = depthwise ? 1 : c, kh = 3, kw = 2;
+  // The same with columns side by side, in blocks of rows.
+  for (auto [depthwise, spread] : {std::pair(false, 3), {true, 3}, {false, 1}}) {
+    const int64_t c = 20, o = 20, cg = depthwise ? 1 : c, kh = 3, kw = 2, dw = spread;
+    bool blocks = spread == 1;
+    std::string columns = blocks ? "floordiv(W + 4, 2)" : "floordiv(W + 2, 2)";
     std::string x = "tensor<?x?x?x20xf32, #lathe.t<[N, H, W, 20]>>";
-    std::string y = "tensor<?x?x?x20xf32, #lathe.t<[N, H - 2, floordiv(W + 2, 2), 20]>>";
+    std::string y = "tensor<?x?x?x20xf32, #lathe.t<[N, H - 2, " + columns + ", 20]>>";
     std::string w = "tensor<20x" + std::to_string(cg) + "x3x2xf32>";
     std::string text = "func.func @conv(%x: " + x + ", %w: " + w + ") -> " + y +
         " {\n %0 = lathe.conv %x, %w {strides = array<i64: 1, 2>, pads = array<i64: 2, 1, 0, 3>, dilations = "
-        "array<i64: 2, 3>, group = " + std::to_string(depthwise ? 20 : 1) +
+        "array<i64: 2, " + std::to_string(dw) + ">, group = " + std::to_string(depthwise ? 20 : 1) +
         " : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w + ") -> " + y + "\n return %0 : " + y + "\n}";
     for (auto [n, h, width] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{{1, 5, 9}, {2, 4, 41}, {1, 3, 2}}) {
-      int64_t oh = h - 2, ow = (width + 2) / 2;
+      int64_t oh = h - 2, ow = (width + (blocks ? 4 : 2)) / 2;
       auto xv = noise(n * h * width * c, 1), wv = noise(o * cg * kh * kw, 2);
       std::vector<float> want(n * oh * ow * o);
       for (int64_t b = 0; b < n; ++b)
@@ -335,7 +358,7 @@ TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
               for (int64_t r = 0; r < kh; ++r)
                 for (int64_t t = 0; t < kw; ++t)
                   for (int64_t i = 0; i < cg; ++i) {
-                    int64_t hi = p + 2 * r - 2, wi = 2 * q + 3 * t - 1, ch = depthwise ? f : i;
+                    int64_t hi = p + 2 * r - 2, wi = 2 * q + dw * t - 1, ch = depthwise ? f : i;
                     if (hi >= 0 && hi < h && wi >= 0 && wi < width)
                       sum += double(xv[((b * h + hi) * width + wi) * c + ch]) * wv[((f * cg + i) * kh + r) * kw + t];
                   }
@@ -343,9 +366,16 @@ TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
             }
       for (const Machine &machine : machines()) {
         std::string recipe = depthwise ? "taps" : "filters" + std::to_string(2 * machine.lanes);
-        CpuKernel kernel(text, tile("conv", machine), machine.target, "3", [&](KernelSpec &spec) {
+        std::string config = tile("conv", machine) + (blocks ? ".s3" : "");
+        CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
           spec.buffers[1].packing = recipe;
           spec.scratchBytes = DimExpr(4 * cg * kh * kw * 8 * machine.rows);
+          if (!blocks)
+            return;
+          std::vector<DimExpr> out{DimExpr::symbol("H") - DimExpr(2), *DimExpr::parse(columns)};
+          std::vector<int64_t> window{kh, kw}, stride{1, 2}, pads{2, 1, 0, 3}, dilation{2, dw};
+          auto g = ConvGeometry::of(out, out, window, stride, pads, dilation, c);
+          spec.scratchBytes = g->scratchElements(3) * DimExpr(4);
         });
         ASSERT_EQ(kernel.error, "");
         auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {o, cg, kh, kw})}, {{"N", n}, {"H", h}, {"W", width}});
