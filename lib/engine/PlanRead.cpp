@@ -234,9 +234,10 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.cuda = p.cuda();
   out.cpuFeatures = texts(p.cpu_features());
   out.symbols = tables<Symbol>(p.symbols(), [&](const fb::Symbol &s) {
-    return Symbol{text(s.name()),  s.min(), s.max(), s.opt(), s.multiple_of(),
-                  enumeration(s.origin(), SymbolOrigin::Constant, "symbol origin"),
-                  s.index(), s.axis()};
+    auto origin = enumeration(s.origin(), SymbolOrigin::Derived, "symbol origin");
+    return Symbol{text(s.name()), s.min(),   s.max(),  s.opt(),
+                  s.multiple_of(), origin, s.index(), s.axis(),
+                  origin == SymbolOrigin::Derived ? formula(s.value()) : DimExpr()};
   });
   out.inputs = tables<Port>(p.inputs(), [&](const fb::Port &v) { return port(v); });
   out.outputs = tables<Port>(p.outputs(), [&](const fb::Port &v) { return port(v); });
@@ -273,9 +274,9 @@ Result<Plan> Reader::read(const fb::Plan &p) {
     kernel.numBuffers = k.num_buffers();
     for (uint8_t w : *k.writes())
       kernel.writes.push_back(w != 0);
-    kernel.variants = tables<KernelVariant>(
     if (k.aliases())
       kernel.aliases.assign(k.aliases()->begin(), k.aliases()->end());
+    kernel.variants = tables<KernelVariant>(
         k.variants(), [&](const fb::KernelVariant &v) { return variant(v); });
     kernel.flops = formula(k.flops());
     kernel.bytes = formula(k.bytes());

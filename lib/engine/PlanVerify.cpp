@@ -110,8 +110,13 @@ void Verifier::symbols() {
   for (const Symbol &s : p.symbols) {
     std::string at = "symbol '" + s.name + "'";
     uniqueNames(seen, s.name, at);
-    check(s.min >= 0 && s.min <= s.max, "bounds of a symbol are empty", at);
-    check(s.opt >= 0 && s.multipleOf >= 1, "opt or multiple of a symbol is out of range", at);
+    bool isValue = s.origin == SymbolOrigin::Bound || s.origin == SymbolOrigin::Derived;
+    check((s.min >= 0 || isValue) && s.min <= s.max, "bounds of a symbol are empty", at);
+    check((s.opt >= 0 || isValue) && s.multipleOf >= 1,
+          "opt or multiple of a symbol is out of range", at);
+    if (s.origin == SymbolOrigin::Derived)
+      if (Result<ExprProgram> program = ExprProgram::compile(s.value, names); !program)
+        check(false, program.status().message(), at);
     names.push_back(s.name);
     if (s.origin == SymbolOrigin::InputDim) {
       if (check(inRange(s.index, p.inputs), "input number out of range", at) &&

@@ -128,8 +128,9 @@ private:
   }
   Offset<fb::Symbol> symbol(const Symbol &s) {
     auto name = text(s.name);
+    uint32_t value = s.origin == SymbolOrigin::Derived ? formula(s.value) : 0;
     return fb::CreateSymbol(b, name, s.min, s.max, s.opt, s.multipleOf,
-                            static_cast<uint8_t>(s.origin), s.index, s.axis);
+                            static_cast<uint8_t>(s.origin), s.index, s.axis, value);
   }
   auto attributes(const std::vector<Attribute> &list) {
     return tables(list, [&](const Attribute &a) {

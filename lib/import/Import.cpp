@@ -42,7 +42,7 @@ public:
     std::string origin = input.name + "[" + std::to_string(axis) + "]";
     std::string name = isNamed(dim) ? dim.param : fresh(input.name, axis);
     if (made.insert(name).second)
-      SymbolOp::create(b, loc, name, 0, -1, axis == 0 ? 1 : 128, 1, origin);
+      SymbolOp::create(b, loc, name, 0, -1, axis == 0 ? 1 : 128, 1, origin, DimAttr());
     return DimExpr::symbol(name);
   }
 

@@ -454,6 +454,10 @@ Result<std::optional<std::vector<Node>>> functionBody(const Node &node, int64_t 
         return std::nullopt;
       function = *body;
     }
+    // The body refers to attributes that the node may leave to their defaults.
+    for (const auto &[name, attribute] : schema->attributes())
+      if (attribute.default_value.has_type() && attribute.default_value.name() == name)
+        *function.add_attribute_proto() = attribute.default_value;
     BodyExpander expander(proto, function);
     int64_t bodyOpset = 0;
     for (const auto &import : function.opset_import())

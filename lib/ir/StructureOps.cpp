@@ -22,7 +22,8 @@ void registerStructureOps(LatheDialect &dialect) {
 }
 
 LogicalResult SymbolOp::verify() {
-  if (int64_t(getMin()) < 0 || getOpt() < getMin() || (int64_t(getMax()) != -1 && getOpt() > getMax()))
+  int64_t min = getMin(), opt = getOpt(), max = getMax();
+  if ((min < 0 && !isRunTimeValue()) || opt < min || (max != -1 && opt > max))
     return emitOpError("symbol_c1: bounds are not 0 <= min <= opt <= max");
   if (int64_t(getMultipleOf()) < 1)
     return emitOpError("symbol_c2: multiple_of is less than 1");

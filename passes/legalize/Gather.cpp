@@ -77,7 +77,7 @@ LogicalResult oneHot(Node &n) {
   if (!indices || !values)
     return failure();
   DimExpr depth;
-  if (std::optional<HostValue> known = n.host(1); known && known->values.size() == 1)
+  if (std::optional<HostValue> known = n.bound(1, 0); known && known->values.size() == 1)
     depth = known->values[0];
   else if (std::optional<double> number = n.number(1))
     depth = int64_t(*number);

@@ -151,7 +151,7 @@ void Legalizer::keepBounds(SymbolOp symbol, const DimExpr &by) {
 
 bool Legalizer::substitute(const std::string &symbol, const DimExpr &by) {
   Operation *op = SymbolTable::lookupSymbolIn(module, symbol);
-  if (!op || !isa<SymbolOp>(op))
+  if (!op || !isa<SymbolOp>(op) || cast<SymbolOp>(op).isRunTimeValue())
     return false;
   keepBounds(cast<SymbolOp>(op), by);
   op->erase();

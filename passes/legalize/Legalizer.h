@@ -20,6 +20,17 @@ public:
   /// The value as data; materialises host values once.
   mlir::Value data(mlir::Value value);
   std::optional<HostValue> host(mlir::Value value);
+
+  // RunTimeValues.cpp
+  /// host(), or symbols that the elements of integer inputs are bound to when a run begins: a
+  /// least element, if it is demanded, is checked then. None for what is computed on a device.
+  std::optional<HostValue> bindHost(mlir::Value value, std::optional<int64_t> least);
+  /// A name for a formula; its bounds are checked when a run begins. A constant, and a size
+  /// within the bounds that has a name, stay as they are.
+  DimExpr derive(llvm::StringRef hint, const DimExpr &formula, DimRange bounds);
+  /// Whether elements are in it, so that it may be negative and mean something else then.
+  bool isRunTimeValue(const DimExpr &dim);
+
   bool unify(const DimExpr &a, const DimExpr &b);
   int64_t opsetOf(mlir::Operation *op) const;
   UnsupportedNode &report(Node &node, llvm::StringRef cause, std::string message,
@@ -35,6 +46,9 @@ private:
   // ControlFlow.cpp
   std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
                                                  llvm::ArrayRef<Tracked> arguments);
+  std::optional<HostValue> bindInput(mlir::BlockArgument input);
+  SymbolOp declare(llvm::StringRef hint, int64_t min, int64_t max, int64_t opt,
+                   llvm::StringRef origin, DimAttr value);
   bool inlineIf(Node &node);
   bool unrollLoop(Node &node);
   bool unrollScan(Node &node);
@@ -49,6 +63,8 @@ private:
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
   int64_t moduleOpset;
+  std::map<std::string, DimExpr> derived; ///< by formula and bounds
+  int chain = 0;     ///< ops that bindHost is inside of
   int depth = 0;     ///< of function bodies inside each other
   std::string outer; ///< op whose body is being processed, for reports
 };

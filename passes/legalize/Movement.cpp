@@ -1,6 +1,6 @@
 //===- Movement.cpp - reshape, transpose, concat, expand --------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Node.h"
+#include "Legalizer.h"
 
 #include <numeric>
 
@@ -9,16 +9,43 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
+/// A shape that arrives with the run: which element is 0 or -1 is decided then.
+LogicalResult reshapeAtRunTime(Node &n, Value x, Dims wanted) {
+  Dims from = dimsOf(x), open;
+  DimExpr known = 1, opens = 0;
+  for (auto [d, size] : llvm::enumerate(wanted)) {
+    open.push_back(n.derive("open" + llvm::Twine(d), DimExpr::max(0, DimExpr(0) - size), {0, 1}));
+    DimExpr copied = 0;
+    if (!n.intAttr("allowzero", 0) && d < from.size())
+      copied = n.derive("copied" + llvm::Twine(d),
+                        DimExpr::max(0, DimExpr(1) - DimExpr::max(size, DimExpr(0) - size)),
+                        {0, 1}) *
+               from[d];
+    // 0 where it is open.
+    size = n.derive("known" + llvm::Twine(d), size + open[d] + copied, {0, DimRange::kUnbounded});
+    known = known * (size + open[d]);
+    opens = opens + open[d];
+  }
+  n.derive("opens", opens, {0, 1});
+  known = n.derive("known", DimExpr::max(known, 1), {0, DimRange::kUnbounded});
+  DimExpr rest = n.derive("rest", DimExpr::floorDiv(product(from), known), {0, DimRange::kUnbounded});
+  for (auto [size, isOpen] : llvm::zip(wanted, open))
+    size = size + isOpen * rest;
+  return n.done(n.e.reshape(x, wanted));
+}
+
 LogicalResult reshape(Node &n) {
   Value x = n.in(0);
   if (!x)
     return failure();
   Dims from = dimsOf(x), wanted;
   if (n.numInputs() > 1) {
-    std::optional<HostValue> shape = n.host(1);
+    std::optional<HostValue> shape = n.bound(1, -1);
     if (!shape)
       return n.unknown({1}, "a shape");
     wanted = shape->values;
+    if (llvm::any_of(wanted, [&](const DimExpr &d) { return n.legalizer.isRunTimeValue(d); }))
+      return reshapeAtRunTime(n, x, wanted);
   } else if (std::optional<Ints> shape = n.intsAttr("shape")) {
     wanted.assign(shape->begin(), shape->end());
   }
@@ -77,8 +104,15 @@ LogicalResult squeeze(Node &n) {
     return failure();
   Dims dims = dimsOf(x), kept;
   std::optional<Ints> given = axesOperand(n);
-  if (!given && n.numInputs() > 1 && n.has(1))
-    return n.unknown({1}, "axes");
+  if (!given && n.numInputs() > 1 && n.has(1)) {
+    std::optional<HostValue> atRunTime = n.bound(1, std::nullopt);
+    if (!atRunTime || atRunTime->values.size() > dims.size())
+      return n.unknown({1}, "axes");
+    Dims named = n.named(atRunTime->values, dims.size());
+    for (size_t i = 0; i + atRunTime->values.size() < dims.size(); ++i)
+      kept.push_back(n.kept(dims, named, i));
+    return n.done(n.e.reshape(x, kept)); // a guard: what is dropped is 1
+  }
   std::optional<Ints> axes = given ? n.axes(*given, dims.size()) : Ints();
   if (!axes)
     return failure();
@@ -93,13 +127,33 @@ LogicalResult squeeze(Node &n) {
   return n.done(n.e.reshape(x, kept));
 }
 
+/// Size 1 where an axis is named, else the next size of x.
+Value unsqueezeAtRunTime(Node &n, Value x, ArrayRef<DimExpr> axes) {
+  Dims from = dimsOf(x), named = n.named(axes, from.size() + axes.size()), dims;
+  DimExpr taken = 0;
+  for (const DimExpr &isNew : named) {
+    DimExpr size = isNew;
+    for (auto [i, dim] : llvm::enumerate(from))
+      size = size + (DimExpr(1) - isNew) * dim *
+                        n.derive("at" + llvm::Twine(dims.size()) + "_" + llvm::Twine(i),
+                                 equalDims(taken, int64_t(i)), {0, 1});
+    taken = taken + DimExpr(1) - isNew;
+    dims.push_back(n.derive("dim" + llvm::Twine(dims.size()), size, {0, DimRange::kUnbounded}));
+  }
+  return n.e.reshape(x, dims);
+}
+
 LogicalResult unsqueeze(Node &n) {
   Value x = n.in(0);
   std::optional<Ints> given = axesOperand(n);
   if (!x)
     return failure();
-  if (!given)
-    return n.unknown({1}, "axes");
+  if (!given) {
+    std::optional<HostValue> atRunTime = n.bound(1, std::nullopt);
+    if (!atRunTime)
+      return n.unknown({1}, "axes");
+    return n.done(unsqueezeAtRunTime(n, x, atRunTime->values));
+  }
   std::optional<Ints> axes = n.axes(*given, rankOf(x) + given->size());
   return axes ? n.done(n.e.unsqueeze(x, *axes)) : failure();
 }
@@ -135,22 +189,29 @@ LogicalResult concat(Node &n) {
 
 LogicalResult expand(Node &n) {
   Value x = n.in(0);
-  std::optional<HostValue> shape = n.host(1);
   if (!x)
     return failure();
+  std::optional<HostValue> shape = n.bound(1, 0);
   if (!shape)
     return n.unknown({1}, "a shape");
   std::optional<Dims> dims = broadcastDims({dimsOf(x), shape->values});
   if (!dims)
     return n.invalid("shape", "the shape does not broadcast with the input");
+  // Beside a constant a size that arrives with the run is it or 1.
+  for (size_t i = 0; i < shape->values.size() && i < size_t(rankOf(x)); ++i) {
+    const DimExpr &wanted = shape->values[shape->values.size() - 1 - i];
+    DimExpr own = dimsOf(x)[rankOf(x) - 1 - i];
+    if (n.legalizer.isRunTimeValue(wanted) && own.isConstant() && own != DimExpr(1))
+      n.demandZero("shape", (wanted - DimExpr(1)) * (wanted - own));
+  }
   return n.done(n.e.broadcastTo(x, *dims));
 }
 
 LogicalResult tile(Node &n) {
   Value x = n.in(0);
-  std::optional<HostValue> repeats = n.host(1);
   if (!x)
     return failure();
+  std::optional<HostValue> repeats = n.bound(1, 0);
   if (!repeats)
     return n.unknown({1}, "repeats");
   Dims dims = dimsOf(x), split, repeated, merged;

@@ -58,6 +58,19 @@ public:
   int64_t rank(unsigned i);
   mlir::Type element(unsigned i);
   std::optional<HostValue> host(unsigned i);
+  /// host(), or what is bound when a run begins, no less than `least`.
+  std::optional<HostValue> bound(unsigned i, std::optional<int64_t> least);
+  /// The operand as one whole number of any type, so far as it is known then.
+  std::optional<DimExpr> whole(unsigned i);
+  /// Legalizer::derive(), named after the node.
+  DimExpr derive(llvm::Twine hint, const DimExpr &formula, DimRange bounds = {});
+  /// 1 for each dimension that one of the axes names, else 0; negative axes count from the end.
+  /// The run fails where an axis is outside the rank or named twice.
+  Dims named(llvm::ArrayRef<DimExpr> axes, int64_t rank);
+  /// Dimension i of those that are left when some, marked by 1, are dropped.
+  DimExpr kept(llvm::ArrayRef<DimExpr> dims, llvm::ArrayRef<DimExpr> dropped, int64_t i);
+  /// The run fails unless the formula is 0.
+  void demandZero(llvm::Twine hint, const DimExpr &formula);
   /// Operand i as constants; none when absent or not known.
   std::optional<Ints> ints(unsigned i);
   /// Operand i as one number (integers and floats); none when not constant.
@@ -94,6 +107,9 @@ public:
   /// Set by a handler that fails in favour of the schema's function body.
   bool useBody = false;
 };
+
+/// 1 where they are equal, else 0.
+DimExpr equalDims(const DimExpr &a, const DimExpr &b);
 
 using Handler = mlir::LogicalResult (*)(Node &);
 using Handlers = llvm::StringMap<Handler>;

@@ -94,7 +94,42 @@ Value reduceLogSumExp(Emitter &e, Value x, const Axes &a) {
   });
 }
 
+/// Axes that arrive with the run: dimension d becomes two, of which one is 1, and the second of
+/// each pair is reduced.
+///   [A, B], axis 1  =>  [A, 1, 1, B]  =>  [A, 1]
+template <Value (*F)(Emitter &, Value, const Axes &)>
+LogicalResult reduceNamed(Node &n, ArrayRef<DimExpr> axes) {
+  Dims dims = n.dims(0), named = n.named(axes, dims.size()), pairs, whole, left;
+  Axes second{{}, false};
+  for (auto [d, dim] : llvm::enumerate(dims)) {
+    DimRange size = {0, DimRange::kUnbounded};
+    whole.push_back(n.derive("kept" + llvm::Twine(d), dim - named[d] * (dim - DimExpr(1)), size));
+    pairs.push_back(whole.back());
+    second.axes.push_back(pairs.size());
+    pairs.push_back(n.derive("gone" + llvm::Twine(d), named[d] * (dim - DimExpr(1)) + DimExpr(1),
+                             size));
+  }
+  Value y = F(n.e, n.e.reshape(n.in(0), pairs), second);
+  if (n.intAttr("keepdims", 1))
+    return n.done(y);
+  for (size_t i = 0; i + axes.size() < dims.size(); ++i)
+    left.push_back(n.kept(dims, named, i));
+  return n.done(n.e.reshape(y, left));
+}
+
+/// Axes in operand 1 that are no constants; none otherwise.
+std::optional<Dims> runTimeAxes(Node &n) {
+  if (!n.in(0) || n.ints(1))
+    return std::nullopt;
+  std::optional<HostValue> given = n.bound(1, std::nullopt);
+  if (!given || given->constants() || given->values.size() > n.dims(0).size())
+    return std::nullopt;
+  return given->values;
+}
+
 template <Value (*F)(Emitter &, Value, const Axes &)> LogicalResult reduction(Node &n) {
+  if (std::optional<Dims> atRunTime = runTimeAxes(n))
+    return reduceNamed<F>(n, *atRunTime);
   std::optional<Axes> axes = axesOf(n);
   return axes ? n.done(F(n.e, n.in(0), *axes)) : failure();
 }
@@ -110,9 +145,27 @@ template <ReduceKind K> LogicalResult argReduce(Node &n) {
 
 template <ReduceKind K> LogicalResult scan(Node &n) {
   Value x = n.in(0);
-  std::optional<Ints> given = n.ints(1);
   if (!x)
     return failure();
+  if (std::optional<Dims> atRunTime = runTimeAxes(n); atRunTime && atRunTime->size() == 1) {
+    // Before the axis, the axis, behind it.
+    Dims dims = n.dims(0), named = n.named(*atRunTime, dims.size());
+    DimExpr before = 1, along = 0, after = 1, passed = 0;
+    for (auto [d, dim] : llvm::enumerate(dims)) {
+      along = along + named[d] * dim;
+      before = before * (DimExpr(1) + (DimExpr(1) - passed - named[d]) * (dim - DimExpr(1)));
+      after = after * (DimExpr(1) + passed * (dim - DimExpr(1)));
+      passed = passed + named[d];
+    }
+    DimRange size = {0, DimRange::kUnbounded};
+    Value y = n.e.infer<ScanOp>(n.e.reshape(x, {n.derive("before", before, size),
+                                                n.derive("along", along, size),
+                                                n.derive("after", after, size)}),
+                                K, uint64_t(1), bool(n.intAttr("exclusive", 0)),
+                                bool(n.intAttr("reverse", 0)));
+    return n.done(n.e.reshape(y, dims));
+  }
+  std::optional<Ints> given = n.ints(1);
   if (!given || given->size() != 1)
     return n.unknown({1}, "an axis");
   std::optional<int64_t> axis = n.axis((*given)[0], rankOf(x));

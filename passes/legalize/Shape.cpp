@@ -5,7 +5,7 @@
 // operand.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Legalizer.h"
 
 #include <cmath>
 
@@ -33,7 +33,7 @@ LogicalResult constant(Node &n) {
 }
 
 LogicalResult constantOfShape(Node &n) {
-  std::optional<HostValue> shape = n.host(0);
+  std::optional<HostValue> shape = n.bound(0, 0);
   if (!shape)
     return n.unknown({0}, "a shape");
   Value number = n.e.scalar(0, n.e.b.getF32Type());
@@ -47,24 +47,34 @@ LogicalResult constantOfShape(Node &n) {
   return n.done(n.e.broadcastTo(number, shape->values));
 }
 
+/// As many numbers from 0 on does a floating-point type hold all of; any, where it is none.
+int64_t wholeNumbers(Type element) {
+  auto real = dyn_cast<FloatType>(element);
+  return real ? int64_t(1) << real.getFPMantissaWidth() : DimRange::kUnbounded;
+}
+
 LogicalResult range(Node &n) {
   Emitter &e = n.e;
   Type element = n.element(0);
   if (!element)
     return failure();
-  std::optional<HostValue> from = n.host(0), to = n.host(1), step = n.host(2);
-  if (from && to && step && from->values.size() == 1 && to->values.size() == 1 &&
-      step->values.size() == 1) {
-    std::optional<int64_t> by = step->values[0].constant();
-    if (!by || *by == 0)
-      return n.fail("shape", "a step that is not a constant", "constant steps other than 0");
-    DimExpr span = *by > 0 ? to->values[0] - from->values[0] : from->values[0] - to->values[0];
-    DimExpr size = e.clampAtZero(DimExpr::ceilDiv(span, *by > 0 ? *by : -*by));
+  std::optional<DimExpr> from = n.whole(0), to = n.whole(1), step = n.whole(2);
+  if (from && to && step) {
+    std::optional<int64_t> by = step->constant();
+    if (by && *by == 0)
+      return n.invalid("attribute", "a step of 0");
+    DimExpr size = e.clampAtZero(by ? DimExpr::ceilDiv(*by > 0 ? *to - *from : *from - *to,
+                                                       *by > 0 ? *by : -*by)
+                                    : DimExpr::ceilDiv(*to - *from, *step));
+    // A value that may be negative: the size gets a name of its own. A step of 0 has no size.
+    if (llvm::any_of(ArrayRef{*from, *to, *step},
+                     [&](const DimExpr &d) { return n.legalizer.isRunTimeValue(d); }))
+      size = n.derive("size", size, {0, wholeNumbers(element)});
     Value y = e.iota({size}, 0, element);
-    if (*by != 1)
-      y = e.mul(y, double(*by));
-    if (from->values[0] != DimExpr(0))
-      y = e.add(y, e.dimScalar(from->values[0], element));
+    if (*step != DimExpr(1))
+      y = e.mul(y, e.dimScalar(*step, element));
+    if (*from != DimExpr(0))
+      y = e.add(y, e.dimScalar(*from, element));
     return n.done(y);
   }
   std::optional<double> start = n.number(0), limit = n.number(1), delta = n.number(2);

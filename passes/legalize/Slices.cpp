@@ -1,6 +1,6 @@
 //===- Slices.cpp - slice, split, pad ---------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Node.h"
+#include "Legalizer.h"
 
 using namespace mlir;
 
@@ -55,13 +55,22 @@ Range rangeOf(Emitter &e, const DimExpr &start, const DimExpr &end, int64_t step
   return {from, e.clampAtZero(DimExpr::ceilDiv(span, step > 0 ? step : -step))};
 }
 
+/// A bound that arrives with the run and counts from the end where it is negative.
+DimExpr fromTheStart(Node &n, llvm::Twine hint, const DimExpr &bound, const DimExpr &size) {
+  if (!n.legalizer.isRunTimeValue(bound))
+    return bound;
+  DimExpr negative = DimExpr::max(0, DimExpr::min(1, DimExpr(0) - bound));
+  return bound + size * n.derive(hint, negative, {0, 1});
+}
+
 LogicalResult slice(Node &n) {
   Value x = n.in(0);
   if (!x)
     return failure();
   auto argument = [&](unsigned i, StringRef attr) -> std::optional<Dims> {
     if (n.numInputs() > 1) {
-      std::optional<HostValue> known = n.has(i) ? n.host(i) : std::nullopt;
+      // Axes and steps are needed now.
+      std::optional<HostValue> known = i < 3 ? n.bound(i, std::nullopt) : n.host(i);
       return known ? std::optional(known->values) : std::nullopt;
     }
     std::optional<Ints> list = n.intsAttr(attr);
@@ -85,7 +94,15 @@ LogicalResult slice(Node &n) {
       return failure();
     if (*step == 0 || i >= ends->size())
       return n.invalid("attribute", "a step is 0, or starts and ends differ in length");
-    Range range = rangeOf(n.e, (*starts)[i], (*ends)[i], *step, dimOf(x, *at));
+    DimExpr size = dimOf(x, *at);
+    Range range = rangeOf(n.e, fromTheStart(n, "start" + llvm::Twine(i), (*starts)[i], size),
+                          fromTheStart(n, "end" + llvm::Twine(i), (*ends)[i], size), *step, size);
+    if (n.legalizer.isRunTimeValue((*starts)[i]) || n.legalizer.isRunTimeValue((*ends)[i])) {
+      DimRange any = {0, DimRange::kUnbounded};
+      range.size = n.derive("size" + llvm::Twine(i), range.size, any);
+      // An empty result reads nothing: its start may be anywhere.
+      range.start = n.derive("from" + llvm::Twine(i), DimExpr::max(range.start, 0), any);
+    }
     begin[*at] = range.start;
     sizes[*at] = range.size;
     steps[*at] = *step;
@@ -105,7 +122,7 @@ LogicalResult split(Node &n) {
   DimExpr total = dimOf(x, *axis);
   Dims sizes;
   if (n.numInputs() > 1 && n.has(1)) {
-    std::optional<HostValue> given = n.host(1);
+    std::optional<HostValue> given = n.bound(1, 0);
     if (!given)
       return n.unknown({1}, "sizes");
     sizes = given->values;
@@ -125,6 +142,8 @@ LogicalResult split(Node &n) {
   if (sum.isConstant() && total.isConstant() && sum != total)
     return n.invalid("shape",
                      "the sizes add up to " + llvm::Twine(sum.str()) + ", not " + total.str());
+  if (llvm::any_of(sizes, [&](const DimExpr &d) { return n.legalizer.isRunTimeValue(d); }))
+    n.demandZero("sizes", sum - total);
   DimExpr at = 0;
   for (auto [i, size] : llvm::enumerate(sizes)) {
     if (failed(n.set(i, n.e.sliceAxis(x, *axis, at, size))))
@@ -134,14 +153,52 @@ LogicalResult split(Node &n) {
   return success();
 }
 
+LogicalResult padWith(Node &n, Value x, const Dims &low, const Dims &high, StringRef modeName) {
+  PadMode mode = modeName == "reflect" ? PadMode::Reflect
+                 : modeName == "edge"  ? PadMode::Edge
+                 : modeName == "wrap"  ? PadMode::Wrap
+                                       : PadMode::Constant;
+  Value fill;
+  if (mode == PadMode::Constant)
+    fill = n.has(2) ? n.e.reshape(n.in(2), {}) : n.e.like(x, n.floatAttr("value", 0));
+  if (mode == PadMode::Constant && !fill)
+    return failure();
+  return n.done(n.e.pad(x, fill, low, high, mode));
+}
+
+/// Amounts for axes that arrive with the run: those of the axis that names a dimension, or 0.
+LogicalResult padNamed(Node &n, Value x, ArrayRef<DimExpr> amounts, ArrayRef<DimExpr> axes,
+                       StringRef modeName) {
+  int64_t rank = rankOf(x);
+  if (amounts.size() != 2 * axes.size())
+    return n.invalid("shape", "two amounts an axis are needed");
+  n.named(axes, rank); // each is inside, and there once
+  Dims low(rank, DimExpr(0)), high(rank, DimExpr(0));
+  for (auto [i, axis] : llvm::enumerate(axes))
+    for (int64_t d = 0; d < rank; ++d) {
+      DimExpr here = n.derive("pad" + llvm::Twine(i) + "_" + llvm::Twine(d),
+                              equalDims(axis, d) + equalDims(axis, d - rank), {0, 1});
+      low[d] = low[d] + here * amounts[i];
+      high[d] = high[d] + here * amounts[axes.size() + i];
+    }
+  for (int64_t d = 0; d < rank; ++d) {
+    low[d] = n.derive("low" + llvm::Twine(d), low[d], {0, DimRange::kUnbounded});
+    high[d] = n.derive("high" + llvm::Twine(d), high[d], {0, DimRange::kUnbounded});
+  }
+  return padWith(n, x, low, high, modeName);
+}
+
 LogicalResult pad(Node &n) {
   Value x = n.in(0);
   if (!x)
     return failure();
   size_t rank = rankOf(x);
+  std::string modeName = n.strAttr("mode", "constant");
   Dims amounts;
   if (n.numInputs() > 1) {
-    std::optional<HostValue> given = n.host(1);
+    // Where x is reflected or repeated, how far must be known.
+    bool inside = modeName == "constant" || modeName == "edge";
+    std::optional<HostValue> given = inside ? n.bound(1, 0) : n.host(1);
     if (!given)
       return n.unknown({1}, "pads");
     amounts = given->values;
@@ -149,6 +206,9 @@ LogicalResult pad(Node &n) {
     amounts.assign(given->begin(), given->end());
   }
   Ints axes;
+  if (std::optional<HostValue> at = n.has(3) && !n.ints(3) ? n.bound(3, std::nullopt) : std::nullopt;
+      at && !at->constants())
+    return padNamed(n, x, amounts, at->values, modeName);
   if (n.has(3)) {
     std::optional<Ints> given = n.ints(3);
     if (!given)
@@ -170,17 +230,7 @@ LogicalResult pad(Node &n) {
     low[axis] = amounts[i];
     high[axis] = amounts[axes.size() + i];
   }
-  std::string modeName = n.strAttr("mode", "constant");
-  PadMode mode = modeName == "reflect" ? PadMode::Reflect
-                 : modeName == "edge"  ? PadMode::Edge
-                 : modeName == "wrap"  ? PadMode::Wrap
-                                       : PadMode::Constant;
-  Value fill;
-  if (mode == PadMode::Constant)
-    fill = n.has(2) ? n.e.reshape(n.in(2), {}) : n.e.like(x, n.floatAttr("value", 0));
-  if (mode == PadMode::Constant && !fill)
-    return failure();
-  return n.done(n.e.pad(x, fill, low, high, mode));
+  return padWith(n, x, low, high, modeName);
 }
 
 } // namespace

@@ -33,14 +33,15 @@ public:
     auto target = targetOf(module);
     if (failed(target))
       return failure();
-    int64_t alignment = target->isCuda() ? 256 : 64;
+    cuda = target->isCuda();
+    int64_t alignment = cuda ? 256 : 64;
     if (failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
       return failure();
     auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
     builder.createBlock(&program.getBody());
     if (failed(plan::emitSizes(func, states, symbols(), builder)))
       return failure();
-    plan::emitGuards(func, states, builder);
+    plan::emitGuards(func, states, /*late=*/false, builder);
     for (StateOp state : states)
       exec::StateOp::create(builder, state.getLoc(), state.getSymName());
     if (failed(declareBuffers()) || failed(emitSteps()))
@@ -97,6 +98,8 @@ private:
                            argument.getArgNumber());
       exec::InputOp::create(builder, argument.getLoc(), name, input, -1);
       buffers[argument] = input;
+      if (llvm::any_of(argument.getUsers(), llvm::IsaPred<DimFromOp>))
+        placeOnHost(argument);
     }
     for (StateOp state : states)
       stateBuffers[state.getSymName()] =
@@ -122,6 +125,38 @@ private:
     return success();
   }
 
+  /// An input whose elements are sizes is wanted by the host. Kernels of a GPU read a copy.
+  void placeOnHost(BlockArgument argument) {
+    Value input = buffers[argument];
+    input.getDefiningOp<exec::BufferOp>().setOnHost(true);
+    bool onlySizes = llvm::all_of(argument.getUsers(), llvm::IsaPred<DimFromOp>);
+    if (onlySizes || !cuda)
+      return;
+    Value copy = buffer(argument.getLoc(), argument.getType(), nameOf(argument),
+                        BufferKind::Arena, 0);
+    hostInputs[argument] = input;
+    buffers[argument] = copy;
+  }
+
+  /// Sizes that are elements of inputs, then what is claimed of them: before all other steps.
+  void emitBinds() {
+    for (auto from : func.getBody().front().getOps<DimFromOp>())
+      if (isa<BlockArgument>(from.getX())) {
+        Value host = hostInputs.lookup(from.getX());
+        emitBind(from, host ? host : buffers.lookup(from.getX()));
+      }
+    plan::emitGuards(func, states, /*late=*/true, *stepBuilder);
+    for (BlockArgument argument : func.getArguments())
+      if (Value host = hostInputs.lookup(argument))
+        exec::CopyOp::create(*stepBuilder, argument.getLoc(), host, buffers[argument]);
+  }
+
+  void emitBind(DimFromOp from, Value buffer) {
+    for (auto [i, name] : llvm::enumerate(from.getSymbols()))
+      exec::BindOp::create(*stepBuilder, from.getLoc(), cast<StringAttr>(name).getValue(), buffer,
+                           i);
+  }
+
   LogicalResult emitSteps() {
     SmallVector<StateAppendOp> appended;
     // Buffers stand before all steps; steps are collected in a block of their own.
@@ -129,6 +164,7 @@ private:
     Block steps;
     stepBuilder.emplace(builder.getContext());
     stepBuilder->setInsertionPointToEnd(&steps);
+    emitBinds();
     for (Operation &op : func.getBody().front().without_terminator()) {
       if (failed(emitStep(op))) {
         steps.dropAllReferences();
@@ -187,9 +223,8 @@ private:
       return emitCall(call);
     if (auto from = dyn_cast<DimFromOp>(op)) {
       buffers[from.getY()] = buffers.lookup(from.getX());
-      for (auto [i, name] : llvm::enumerate(from.getSymbols()))
-        exec::BindOp::create(*stepBuilder, op.getLoc(), cast<StringAttr>(name).getValue(),
-                             buffers.lookup(from.getX()), i);
+      if (!isa<BlockArgument>(from.getX()))
+        emitBind(from, buffers.lookup(from.getX()));
       return success();
     }
     return op.emitError("no step of a plan does this: fuse left it outside kernels");
@@ -303,12 +338,13 @@ private:
   }
 
   func::FuncOp func;
-  bool taps;
+  bool taps, cuda = false;
   OpBuilder builder;
   std::optional<OpBuilder> stepBuilder;
   ModuleOp module;
   SmallVector<StateOp> states;
   llvm::DenseMap<Value, Value> buffers, inPlace;
+  llvm::DenseMap<Value, Value> hostInputs; ///< inputs on the host that kernels read a copy of
   llvm::StringMap<Value> stateBuffers;
   std::map<std::pair<Operation *, std::string>, Value> packedWeights;
   SmallVector<std::pair<Value, Value>> copies;

@@ -10,6 +10,31 @@ using namespace mlir;
 
 namespace lathe::plan {
 
+/// Symbols that dim_from gives the values of elements.
+static std::set<std::string> boundSymbols(func::FuncOp func) {
+  std::set<std::string> bound;
+  func.walk([&](DimFromOp op) {
+    for (Attribute name : op.getSymbols())
+      bound.insert(cast<StringAttr>(name).str());
+  });
+  return bound;
+}
+
+static std::set<std::string> symbolsIn(const DimExpr &expr) {
+  std::set<std::string> names;
+  expr.collectSymbols(names);
+  return names;
+}
+
+std::set<std::string> lateSymbols(func::FuncOp func) {
+  std::set<std::string> late = boundSymbols(func);
+  for (SymbolOp symbol : func->getParentOfType<ModuleOp>().getOps<SymbolOp>())
+    if (auto value = symbol.getValue())
+      if (llvm::any_of(symbolsIn(value->expr()), [&](auto &name) { return late.count(name); }))
+        late.insert(symbol.getSymName().str());
+  return late;
+}
+
 LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
                         const std::set<std::string> &symbols, OpBuilder &builder) {
   auto module = func->getParentOfType<ModuleOp>();
@@ -18,15 +43,27 @@ LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
     for (auto [axis, dim] : llvm::enumerate(dimsOf(argument)))
       if (auto name = dim.symbolName())
         inputs.try_emplace(*name, argument.getArgNumber(), int64_t(axis));
-  std::set<std::string> bound;
-  func.walk([&](DimFromOp op) {
-    for (Attribute name : op.getSymbols())
-      bound.insert(cast<StringAttr>(name).str());
-  });
+  std::set<std::string> bound = boundSymbols(func), used = symbols;
+  used.insert(bound.begin(), bound.end());
+  // A derived size is there when a step needs it, or what it is made of is known: its bounds
+  // may be a check. Those that it is made of stand before it.
+  SmallVector<SymbolOp> all(module.getOps<SymbolOp>());
+  std::set<std::string> known = bound;
+  for (const auto &input : inputs)
+    known.insert(input.first);
+  for (SymbolOp symbol : all)
+    if (auto value = symbol.getValue();
+        value && llvm::all_of(symbolsIn(value->expr()), [&](auto &n) { return known.count(n); })) {
+      known.insert(symbol.getSymName().str());
+      used.insert(symbol.getSymName().str());
+    }
+  for (SymbolOp symbol : llvm::reverse(all))
+    if (auto value = symbol.getValue(); value && used.count(symbol.getSymName().str()))
+      used.merge(symbolsIn(value->expr()));
 
   for (SymbolOp symbol : module.getOps<SymbolOp>()) {
     std::string name = symbol.getSymName().str();
-    if (!symbols.count(name))
+    if (!used.count(name))
       continue;
     exec::Origin origin = exec::Origin::Constant;
     int64_t index = -1, axis = -1;
@@ -39,27 +76,35 @@ LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
       index = state - states.begin();
     } else if (bound.count(name)) {
       origin = exec::Origin::Bound;
+    } else if (symbol.getValue()) {
+      origin = exec::Origin::Derived;
     } else if (symbol.getMin() != symbol.getMax()) {
       return symbol.emitError("the size '")
              << name << "' is used by entry '" << func.getSymName()
              << "' and follows from none of its inputs: no input has exactly this size";
     }
     exec::SizeOp::create(builder, symbol.getLoc(), name, symbol.getMin(), symbol.getMax(),
-                         symbol.getOpt(), symbol.getMultipleOf(), origin, index, axis);
+                         symbol.getOpt(), symbol.getMultipleOf(), origin, index, axis,
+                         symbol.getValueAttr());
   }
   return success();
 }
 
 namespace {
 
-/// Collects each guard once.
+/// Collects each guard once: those over late symbols, or the others.
 class Guards {
 public:
-  Guards(OpBuilder &builder) : builder(builder) {}
+  Guards(OpBuilder &builder, const std::set<std::string> &late, bool wantLate)
+      : builder(builder), late(late), wantLate(wantLate) {}
 
   void require(Location loc, DimCondition::Kind kind, const DimExpr &lhs, const DimExpr &rhs,
                const std::string &message) {
     if (kind != DimCondition::Kind::Divisible && lhs == rhs)
+      return;
+    std::set<std::string> names = symbolsIn(lhs);
+    names.merge(symbolsIn(rhs));
+    if (llvm::any_of(names, [&](auto &name) { return late.count(name); }) != wantLate)
       return;
     std::string text = str(std::vector<DimCondition>{{kind, lhs, rhs}});
     if (!seen.insert(text).second)
@@ -70,6 +115,8 @@ public:
 
 private:
   OpBuilder &builder;
+  const std::set<std::string> &late;
+  bool wantLate;
   std::set<std::string> seen;
 };
 
@@ -146,8 +193,11 @@ void guardAppend(StateAppendOp append, StateOp state, Guards &guards) {
 
 } // namespace
 
-void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, OpBuilder &builder) {
-  Guards guards(builder);
+void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, bool wantLate, OpBuilder &builder) {
+  std::set<std::string> late = lateSymbols(func);
+  if (wantLate && late.empty())
+    return;
+  Guards guards(builder, late, wantLate);
   std::map<std::string, DimRange> ranges = symbolRanges(func->getParentOfType<ModuleOp>());
   func.walk([&](Operation *op) {
     guardIterators(op, guards);

@@ -72,6 +72,7 @@ Status Run::bindSymbols() {
                                        inputName(plan.inputs[s.index])));
     }
   }
+  LATHE_RETURN_IF_ERROR(deriveSymbols());
   for (size_t i = 0; i < plan.inputs.size(); ++i)
     LATHE_RETURN_IF_ERROR(checkInput(i));
   for (size_t i = 0; i < plan.guards.size(); ++i) {
@@ -80,6 +81,24 @@ Status Run::bindSymbols() {
       return holds.status();
     if (!holds || !*holds) // sizes for which its formulas have no value do not fit either
       return runtimeError(plan.guards[i].message, plan.guards[i].location);
+  }
+  return okStatus();
+}
+
+Status Run::deriveSymbols() {
+  for (size_t i = 0; i < plan.symbols.size(); ++i) {
+    const std::optional<ExprProgram> &formula = program.derived[i];
+    if (!formula || symbols[i] != kUnknownSymbol)
+      continue;
+    const auto &from = formula->symbols();
+    if (std::any_of(from.begin(), from.end(),
+                    [&](uint32_t s) { return symbols[s] == kUnknownSymbol; }))
+      continue;
+    Result<int64_t> value = formula->value(symbols, plan.symbols[i].name);
+    if (!value)
+      return value.status();
+    LATHE_RETURN_IF_ERROR(bindSymbol(static_cast<int32_t>(i), *value, plan.symbols[i].name,
+                                     "entry '" + plan.entry + "'"));
   }
   return okStatus();
 }

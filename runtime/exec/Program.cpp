@@ -91,6 +91,9 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
     p->isStatic &= s.origin != SymbolOrigin::Bound && s.origin != SymbolOrigin::Iteration;
   }
   Compiler c(p->symbolNames);
+  for (const Symbol &s : plan.symbols)
+    p->derived.push_back(s.origin == SymbolOrigin::Derived ? std::optional(c.one(s.value))
+                                                           : std::nullopt);
   for (const Guard &g : plan.guards)
     p->guards.push_back(c.condition(g.condition));
   for (const Arena &a : plan.arenas)

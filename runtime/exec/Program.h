@@ -13,6 +13,7 @@
 #include "lathe/engine/Plan.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,7 @@ public:
 
   engine::Plan plan;
   std::vector<std::string> symbolNames;
+  std::vector<std::optional<ExprProgram>> derived; ///< of each symbol
   std::vector<CompiledCondition> guards;
   std::vector<ExprProgram> arenaBytes;
   std::vector<CompiledBuffer> buffers;

@@ -366,6 +366,7 @@ Status Run::bind(const BindStep &step, const std::string &nodes) {
   }
   LATHE_RETURN_IF_ERROR(bindSymbol(step.symbol, value,
                                    "the size " + plan.symbols[step.symbol].name, "node " + nodes));
+  LATHE_RETURN_IF_ERROR(deriveSymbols());
   return relay();
 }
 

@@ -25,6 +25,8 @@ private:
   Status bindSymbols();
   Status bindSymbol(int32_t symbol, int64_t value, const std::string &what,
                     const std::string &where);
+  /// Gives derived symbols their values as far as what they are made of is known.
+  Status deriveSymbols();
   Status checkInput(size_t index);
   Status checkStates();
   Status lay();

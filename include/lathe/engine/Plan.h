@@ -36,17 +36,19 @@ enum class SymbolOrigin : uint8_t {
   Bound = 2,       ///< written by a BindStep
   Iteration = 3,   ///< counter of a LoopStep, from 0
   Constant = 4,    ///< always `min` (an entry that fixed the dimension)
+  Derived = 5,     ///< `value` over symbols before it, as soon as they are known
 };
 
 struct Symbol {
   std::string name;
-  int64_t min = 0;
+  int64_t min = 0;                    ///< below 0 for Bound and Derived alone
   int64_t max = DimRange::kUnbounded; ///< inclusive
   int64_t opt = 1;                    ///< the size that was optimised for
   int64_t multipleOf = 1;
   SymbolOrigin origin = SymbolOrigin::InputDim;
   int32_t index = -1; ///< input or state; -1 for the other origins
   int32_t axis = -1;  ///< of the input; -1 for the other origins
+  DimExpr value = 0;  ///< of a Derived symbol; 0 for the other origins
   bool operator==(const Symbol &) const = default;
 };
 
@@ -193,11 +195,11 @@ struct Kernel {
   std::vector<std::string> symbols; ///< all names that formulas of this kernel use
   int32_t numBuffers = 0;           ///< LaunchStep::buffers of every launch
   std::vector<bool> writes;         ///< per buffer: the kernel writes it
-  std::vector<KernelVariant> variants; ///< first whose guard holds; the last always does
-  DimExpr flops = 0, bytes = 0;     ///< of one launch, for the roofline
   /// Per buffer: the one that is only read and whose memory it may have, whole; else -1.
   /// Any other overlap with a written buffer is an error. Empty: none.
   std::vector<int32_t> aliases;
+  std::vector<KernelVariant> variants; ///< first whose guard holds; the last always does
+  DimExpr flops = 0, bytes = 0;     ///< of one launch, for the roofline
   bool operator==(const Kernel &) const = default;
 };
 

@@ -24,6 +24,6 @@ def Exec_BufferKind : Exec_Enum<"BufferKind", "what memory a buffer is", [
 def Exec_Origin : Exec_Enum<"Origin", "where the value of a size comes from", [
   I32EnumAttrCase<"InputDim", 0, "input">, I32EnumAttrCase<"StateLength", 1, "state">,
   I32EnumAttrCase<"Bound", 2, "bound">, I32EnumAttrCase<"Iteration", 3, "iteration">,
-  I32EnumAttrCase<"Constant", 4, "constant">]>;
+  I32EnumAttrCase<"Constant", 4, "constant">, I32EnumAttrCase<"Derived", 5, "derived">]>;
 
 #endif // LATHE_IR_EXECENUMS

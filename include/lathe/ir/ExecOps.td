@@ -60,10 +60,12 @@ def Exec_SizeOp : Exec_ProgramPart<"size"> {
   let summary = "A symbol of the program and where its value comes from";
   let description = [{
     `exec.size "S" {min = 1, max = 512, opt = 128, multiple_of = 1, origin = #exec.origin<input>,
-    index = 0, axis = 1}`; index is an input, or the state's position among the states.
+    index = 0, axis = 1}`; index is an input, or the state's position among the states. `value` is
+    a derived size's formula over sizes before it.
   }];
   let arguments = (ins StrAttr:$name, I64Attr:$min, I64Attr:$max, I64Attr:$opt, I64Attr:$multiple_of,
-                       Exec_OriginAttr:$origin, I64Attr:$index, I64Attr:$axis);
+                       Exec_OriginAttr:$origin, I64Attr:$index, I64Attr:$axis,
+                       OptionalAttr<Lathe_DimAttr>:$value);
   let assemblyFormat = "$name attr-dict";
 }
 def Exec_GuardOp : Exec_ProgramPart<"guard"> {

@@ -36,12 +36,12 @@ def Lathe_DimValueOp : Lathe_StructuredOp<"dim_value"> {
   let hasVerifier = 1;
 }
 
-def Lathe_DimFromOp : Lathe_Op<"dim_from", [Pure]> {
+def Lathe_DimFromOp : Lathe_Op<"dim_from"> {
   let summary = "Names elements of a host-resident integer tensor as symbols";
   let description = [{
     `%r = lathe.dim_from %shape {symbols = ["d0", "d1"]}`: each element becomes the value of a
     symbol whose origin is this op; checked against the symbol's bounds when the step runs. The
-    result is the operand.
+    result is the operand. Not pure: it is there for its symbols.
   }];
   let arguments = (ins Lathe_Tensor:$x, StrArrayAttr:$symbols);
   let results = (outs Lathe_Tensor:$y);

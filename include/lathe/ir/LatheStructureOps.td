@@ -6,12 +6,21 @@ def Lathe_SymbolOp : Lathe_Op<"symbol", [Symbol]> {
   let summary = "A size that is known at run time";
   let description = [{
     `lathe.symbol @B {min = 0, max = 64, opt = 1, multiple_of = 1, origin = "x[0]"}`. max is -1
-    for unbounded. symbol_c1: min <= opt <= max; symbol_c2: multiple_of >= 1.
+    for unbounded. With `value`, a formula over symbols before it, the symbol is derived: a name for
+    the formula, whose bounds are checked at run time. A symbol that takes the value of an element
+    of a tensor (`lathe.dim_from`) or is derived may be negative.
+    symbol_c1: min <= opt <= max; symbol_c2: multiple_of >= 1.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$min, I64Attr:$max, I64Attr:$opt,
-                       I64Attr:$multiple_of, StrAttr:$origin);
+                       I64Attr:$multiple_of, StrAttr:$origin, OptionalAttr<Lathe_DimAttr>:$value);
   let assemblyFormat = "$sym_name attr-dict";
   let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    /// What `origin` of a symbol begins with that lathe.dim_from gives a value.
+    static constexpr ::llvm::StringLiteral kValueOrigin = "value of ";
+    /// Known when the inputs' values are, not their sizes.
+    bool isRunTimeValue() { return getValueAttr() || getOrigin().starts_with(kValueOrigin); }
+  }];
 }
 
 def Lathe_StateOp : Lathe_Op<"state", [Symbol]> {
