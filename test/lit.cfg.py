@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """lit suites of lathe: `lit build/test` for a build, `lit test` for the one in build/.
 
-Substitutions: %lathe, %lathe-opt, %lathe-translate, %lathe-reduce, %python (the virtual
+Substitutions: %lathe, %lathe-opt, %lathe-translate, %lathe-reduce, %lathe-conformance, %python (the virtual
 environment's), %models (exported models), %source (the top folder). FileCheck, not and split-file
 come from LLVM 22. Features: nvrtc, torch, models, and x86-64-v4 where the processor has it.
 """
@@ -27,7 +27,7 @@ if not os.path.exists(python):
     python = sys.executable
 models = os.path.join(build, "models")
 
-for name in ("lathe-opt", "lathe-translate", "lathe-reduce"):
+for name in ("lathe-opt", "lathe-translate", "lathe-reduce", "lathe-conformance"):
     config.substitutions.append((f"%{name}", os.path.join(bin_dir, name)))
 config.substitutions.append((r"%lathe(?![-\w])", os.path.join(bin_dir, "lathe")))
 config.substitutions.append(("%python", python))

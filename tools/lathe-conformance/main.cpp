@@ -6,7 +6,8 @@
 // CORPUS is what test/conformance/make_corpus.py writes. Each test is compiled and
 // run on its data sets; the ledger gets one row a test, in the order of the index:
 // name, status, how it ran, worst ULP, reason. test/conformance/README.md has the
-// columns. A test that crashes ends as an error of its own.
+// columns. A test that crashes ends as an error of its own; a crash in a thread that a
+// test started ends the process, which then says which tests ran.
 //
 //===----------------------------------------------------------------------===//
 #include "Inputs.h"
@@ -19,16 +20,21 @@
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/CrashRecoveryContext.h"
+#include "llvm/Support/Signals.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
 #include <thread>
+#include <unistd.h>
 
 namespace fs = std::filesystem;
 using namespace lathe;
@@ -37,7 +43,7 @@ using namespace lathe::cli;
 namespace {
 
 struct Options {
-  std::string corpus, output, target = "x86-64-v3", filter;
+  std::string corpus, output, target = "x86-64-v3", filter, crash;
   SessionOptions session;
   int jobs = 0;
   bool emitOnly = false, verbose = false;
@@ -185,11 +191,8 @@ Status runDataSet(const Session &session, const engine::Plan &plan, const std::s
   Result<std::vector<HostTensor>> inputs = makeInputs(options, *files, plan, {}, 0);
   if (!inputs)
     return inputs.status();
-  std::vector<lathe_tensor> in, out(plan.outputs.size());
-  for (const HostTensor &input : *inputs)
-    in.push_back(viewOf(input));
-  LATHE_RETURN_IF_ERROR(toStatus(lathe_run(session.context(), plan.entry.c_str(), in.data(),
-                                           in.size(), out.data(), out.size())));
+  std::vector<lathe_tensor> out;
+  LATHE_RETURN_IF_ERROR(session.run(plan, *inputs, out));
   for (size_t i = 0; i < out.size(); ++i) {
     if (!files->expected[i])
       return unsupportedError("the data set lacks an output");
@@ -217,19 +220,10 @@ Row runTest(const Options &options, const Test &test) {
     return rowOf(compiled.status(), folder);
   if (!sameConstants(folder, compiled->constants))
     return rowOf(unsupportedError("the data sets differ in what is " + compiled->note), folder);
-  Model model;
-  model.path = test.name;
-  model.compiled = true;
-  model.bytes = std::move(compiled->bytes);
-  auto file = engine::EngineReader::fromMemory(model.bytes);
-  if (!file)
-    return rowOf(file.status(), folder);
-  model.file = *file;
-  Result<std::vector<engine::Plan>> plans = model.file->plans();
-  if (!plans)
-    return rowOf(plans.status(), folder);
-  model.plans = std::move(*plans);
-  const engine::Plan &plan = model.plans.front();
+  Result<Model> model = Model::fromBytes(test.name, std::move(compiled->bytes));
+  if (!model)
+    return rowOf(model.status(), folder);
+  const engine::Plan &plan = model->plans.front();
   Row row;
   row.how = howOf(plan);
   row.reason = compiled->note;
@@ -237,7 +231,7 @@ Row runTest(const Options &options, const Test &test) {
     row.status = "passed";
     return row;
   }
-  Result<Session> session = Session::open(model, options.session);
+  Result<Session> session = Session::open(*model, options.session);
   if (!session)
     return rowOf(session.status(), folder);
   double worstUlp = 0;
@@ -264,9 +258,27 @@ Row runTest(const Options &options, const Test &test) {
   return row;
 }
 
+/// Names of the tests that run now; read when the process dies.
+constexpr int kMaxJobs = 256;
+std::array<std::atomic<const char *>, kMaxJobs> running;
+
+/// Called by a signal outside of every CrashRecoveryContext: only what is safe there.
+void nameRunning(void *) {
+  auto say = [](const char *text) { (void)!write(2, text, std::strlen(text)); };
+  say("lathe-conformance: a helper thread crashed while these tests ran:\n");
+  for (const std::atomic<const char *> &name : running)
+    if (const char *text = name.load()) {
+      say("  ");
+      say(text);
+      say("\n");
+    }
+}
+
 Row runGuarded(const Options &options, const Test &test) {
   Row row;
   llvm::CrashRecoveryContext guard;
+  if (test.name == options.crash) // plants what nameRunning is for
+    std::thread([] { std::raise(SIGSEGV); }).join();
   if (!guard.RunSafely([&] { row = runTest(options, test); })) {
     row = Row();
     row.reason = "internal: crashed";
@@ -283,6 +295,7 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   parser.add("device", "cpu|cuda:0", "Run on this (default: cpu)", options.session.device);
   parser.add("filter", "TEXT", "Only tests whose name has this", options.filter);
   parser.add("jobs", "N", "Tests at once (default: all cores)", options.jobs);
+  parser.add("inject-crash", "TEST", "Crash in a thread of this test", options.crash);
   parser.flag("emit-only", "Compile, do not run", options.emitOnly);
   parser.flag("verbose", "Print each row as its test ends", options.verbose);
   parser.example("lathe-conformance build/corpus -o ledger.tsv");
@@ -302,6 +315,7 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   options.session.noPinning = true;
   if (options.jobs == 0)
     options.jobs = int(std::max(1u, std::thread::hardware_concurrency()));
+  options.jobs = std::clamp(options.jobs, 1, kMaxJobs);
   return okStatus();
 }
 
@@ -317,10 +331,14 @@ Status runAll(const Options &options) {
   std::vector<Row> rows(tests.size());
   std::atomic<size_t> next = 0;
   std::mutex printing;
+  // Before Enable(), which passes on to it what is no test's own.
+  llvm::sys::AddSignalHandler(nameRunning, nullptr);
   llvm::CrashRecoveryContext::Enable();
-  auto work = [&] {
+  auto work = [&](int job) {
     for (size_t i = next++; i < tests.size(); i = next++) {
+      running[job] = tests[i].name.c_str();
       rows[i] = runGuarded(options, tests[i]);
+      running[job] = nullptr;
       if (options.verbose) {
         std::lock_guard<std::mutex> lock(printing);
         std::printf("%s %s %s %s %s\n", tests[i].name.c_str(), rows[i].status.c_str(),
@@ -331,8 +349,8 @@ Status runAll(const Options &options) {
   };
   std::vector<std::thread> pool;
   for (int i = 1; i < options.jobs; ++i)
-    pool.emplace_back(work);
-  work();
+    pool.emplace_back(work, i);
+  work(0);
   for (std::thread &thread : pool)
     thread.join();
   std::string text = "# target " + options.target + ", device " +

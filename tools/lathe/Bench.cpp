@@ -166,49 +166,31 @@ json::Object countersObject(const lathe_counters &c) {
                       {"state_bytes_copied", int64_t(c.state_bytes_copied)}};
 }
 
-Status execute(BenchOptions options, const std::string &path) {
-  if (options.compile.targets.empty()) {
-    Result<std::string> target = targetOfDevice(options.session.device);
-    if (!target)
-      return target.status();
-    options.compile.targets.push_back(*target);
-  }
-  Result<Model> model = Model::open(path, options.compile);
+Status execute(const BenchOptions &options, const std::string &path) {
+  Result<Model> model = Model::open(path, options.compile, options.session.device);
   if (!model)
     return model.status();
   Result<Session> session = Session::open(*model, options.session);
   if (!session)
     return session.status();
-  Result<std::vector<std::string>> names = expandEntries(options.entries);
+  Result<std::vector<std::string>> names = expandEntries(options.entries, *model);
   if (!names)
     return names.status();
-  if (names->empty())
-    names->push_back(model->plans.front().entry);
 
   // All but the last entry of a chain bring the states to where the last one starts.
-  const engine::Plan *plan = nullptr;
-  std::vector<HostTensor> inputs;
+  EntryRun last;
   for (size_t round = 0; round < names->size(); ++round) {
-    Result<const engine::Plan *> found = model->plan((*names)[round], session->target());
-    if (!found)
-      return found.status();
-    plan = *found;
-    Result<InputFiles> files = readInputs(options.inputs, *plan);
-    if (!files)
-      return files.status();
-    Result<std::vector<HostTensor>> made =
-        makeInputs(options.inputs, *files, *plan, session->stateLengths(*plan), int(round));
-    if (!made)
-      return made.status();
-    inputs = std::move(*made);
-    if (round + 1 == names->size())
-      break;
-    std::vector<lathe_tensor> views, outputs(plan->outputs.size());
-    for (const HostTensor &input : inputs)
-      views.push_back(viewOf(input));
-    LATHE_RETURN_IF_ERROR(toStatus(lathe_run(session->context(), plan->entry.c_str(), views.data(),
-                                             views.size(), outputs.data(), outputs.size())));
+    Result<EntryRun> run =
+        prepareRun(options.inputs, *model, *session, (*names)[round], round);
+    if (!run)
+      return run.status();
+    last = std::move(*run);
+    std::vector<lathe_tensor> outputs;
+    if (round + 1 < names->size())
+      LATHE_RETURN_IF_ERROR(session->run(*last.plan, last.inputs, outputs));
   }
+  const engine::Plan *plan = last.plan;
+  const std::vector<HostTensor> &inputs = last.inputs;
 
   Bench bench(*session, *plan, inputs);
   lathe_context_reset_counters(session->context());

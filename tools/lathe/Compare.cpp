@@ -271,12 +271,7 @@ Status injectFault(ModuleOp top, const std::string &name) {
 
 Status execute(const CompareOptions &options, const std::string &path) {
   CompileOptions compile = options.compile;
-  if (compile.targets.empty()) {
-    Result<std::string> target = targetOfDevice(options.session.device);
-    if (!target)
-      return target.status();
-    compile.targets.push_back(*target);
-  }
+  LATHE_RETURN_IF_ERROR(completeTarget(compile, options.session.device));
   if (isEngineFile(path))
     return usageError("compare wants the model: an engine has no kernel regions to replay", path);
   Result<std::unique_ptr<Compilation>> compilation = Compilation::open(path, compile);
@@ -290,53 +285,34 @@ Status execute(const CompareOptions &options, const std::string &path) {
   Result<std::string> bytes = (*compilation)->engine();
   if (!bytes)
     return bytes.status();
-  Model model;
-  model.path = path;
-  model.compiled = true;
-  model.bytes = std::move(*bytes);
-  auto file = engine::EngineReader::fromMemory(model.bytes);
-  if (!file)
-    return file.status();
-  model.file = *file;
-  Result<std::vector<engine::Plan>> plans = model.file->plans();
-  if (!plans)
-    return plans.status();
-  model.plans = std::move(*plans);
-  Result<Session> session = Session::open(model, options.session);
+  Result<Model> model = Model::fromBytes(path, std::move(*bytes));
+  if (!model)
+    return model.status();
+  Result<Session> session = Session::open(*model, options.session);
   if (!session)
     return session.status();
-  Result<std::vector<std::string>> names = expandEntries(options.entries);
+  Result<std::vector<std::string>> names = expandEntries(options.entries, *model);
   if (!names)
     return names.status();
-  if (names->empty())
-    names->push_back(model.plans.front().entry);
 
   bool anyWrong = false;
   for (size_t round = 0; round < names->size(); ++round) {
-    Result<const engine::Plan *> plan = model.plan((*names)[round], session->target());
-    if (!plan)
-      return plan.status();
-    Result<Program> program = Program::find(*truth, (*plan)->entry, session->target());
+    Result<EntryRun> run =
+        prepareRun(options.inputs, *model, *session, (*names)[round], round);
+    if (!run)
+      return run.status();
+    const engine::Plan &plan = *run->plan;
+    Result<Program> program = Program::find(*truth, plan.entry, session->target());
     if (!program)
       return program.status();
-    Result<InputFiles> files = readInputs(options.inputs, **plan);
-    if (!files)
-      return files.status();
-    Result<std::vector<HostTensor>> inputs = makeInputs(
-        options.inputs, *files, **plan, session->stateLengths(**plan), int(round));
-    if (!inputs)
-      return inputs.status();
-    Judge judge(*program, **plan);
+    Judge judge(*program, plan);
     lathe_context_set_tap(session->context(), &Judge::tap, &judge);
-    std::vector<lathe_tensor> in, out((*plan)->outputs.size());
-    for (const HostTensor &input : *inputs)
-      in.push_back(viewOf(input));
-    Status ran = toStatus(lathe_run(session->context(), (*plan)->entry.c_str(), in.data(),
-                                    in.size(), out.data(), out.size()));
+    std::vector<lathe_tensor> out;
+    Status ran = session->run(plan, run->inputs, out);
     lathe_context_set_tap(session->context(), nullptr, nullptr);
     LATHE_RETURN_IF_ERROR(ran);
     std::printf("%s: %zu kernel launches, %zu replayed, worst error %.2g of the largest value\n",
-                (*plan)->entry.c_str(), program->size(), judge.judged, judge.worst);
+                plan.entry.c_str(), program->size(), judge.judged, judge.worst);
     for (const std::string &text : judge.skipped)
       std::printf("  not replayed: %s\n", text.c_str());
     for (size_t i = 0; i < judge.wrong.size(); ++i) {
@@ -350,7 +326,7 @@ Status execute(const CompareOptions &options, const std::string &path) {
       std::vector<HostTensor> outputs;
       for (const lathe_tensor &tensor : out)
         outputs.push_back(copyOf(tensor));
-      Result<bool> agrees = compareWithOnnxRuntime(path, **plan, *inputs, outputs);
+      Result<bool> agrees = compareWithOnnxRuntime(path, plan, run->inputs, outputs);
       if (!agrees)
         return agrees.status();
       anyWrong |= !*agrees;

@@ -239,7 +239,8 @@ Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const In
   return inputs;
 }
 
-Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts) {
+Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts,
+                                               const Model &model) {
   std::vector<std::string> names;
   for (const std::string &text : texts) {
     size_t star = text.rfind('*');
@@ -253,7 +254,37 @@ Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &t
     }
     names.insert(names.end(), size_t(count), text.substr(0, star));
   }
+  if (names.empty())
+    names.push_back(model.plans.front().entry);
   return names;
+}
+
+Result<EntryRun> prepareRun(const InputOptions &options, const Model &model,
+                            const Session &session, const std::string &entry, size_t round) {
+  EntryRun run;
+  Result<const engine::Plan *> plan = model.plan(entry, session.target());
+  if (!plan)
+    return plan.status();
+  run.plan = *plan;
+  Result<InputFiles> files = readInputs(options, **plan);
+  if (!files)
+    return files.status();
+  run.files = std::move(*files);
+  // A name that no entry of the chain has is a slip of the pen.
+  for (const auto &[name, tensor] : run.files.named) {
+    bool known = false;
+    for (const engine::Plan &other : model.plans)
+      for (const engine::Port &port : other.inputs)
+        known |= port.name == name;
+    if (!known)
+      return usageError("the model has no such input", "input '" + name + "'");
+  }
+  Result<std::vector<HostTensor>> inputs =
+      makeInputs(options, run.files, **plan, session.stateLengths(**plan), int(round));
+  if (!inputs)
+    return inputs.status();
+  run.inputs = std::move(*inputs);
+  return run;
 }
 
 } // namespace lathe::cli

@@ -44,8 +44,20 @@ Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const In
                                            const std::map<std::string, int64_t> &stateLengths,
                                            int round);
 
-/// "entry*COUNT" texts as a list of names.
-Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts);
+/// "entry*COUNT" texts as a list of names; the model's first entry when there is none.
+Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts,
+                                               const Model &model);
+
+/// One run of a chain of entries, ready to go.
+struct EntryRun {
+  const engine::Plan *plan = nullptr;
+  InputFiles files;
+  std::vector<HostTensor> inputs;
+};
+/// States must have the lengths at which the entry is to run. A file for an input that no entry
+/// of the model has is a usage error.
+Result<EntryRun> prepareRun(const InputOptions &options, const Model &model,
+                            const Session &session, const std::string &entry, size_t round);
 
 } // namespace lathe::cli
 

@@ -36,22 +36,6 @@ Tolerance toleranceFor(const RunOptions &options, DType dtype) {
   return tolerance;
 }
 
-/// One run of an entry: outputs as host tensors.
-Result<std::vector<HostTensor>> runOnce(const Session &session, const engine::Plan &plan,
-                                        const std::vector<HostTensor> &inputs, double &seconds) {
-  std::vector<lathe_tensor> in, out(plan.outputs.size());
-  for (const HostTensor &input : inputs)
-    in.push_back(viewOf(input));
-  auto begin = std::chrono::steady_clock::now();
-  LATHE_RETURN_IF_ERROR(toStatus(lathe_run(session.context(), plan.entry.c_str(), in.data(),
-                                           in.size(), out.data(), out.size())));
-  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::vector<HostTensor> outputs;
-  for (const lathe_tensor &output : out)
-    outputs.push_back(copyOf(output));
-  return outputs;
-}
-
 /// Prints each output, with its errors where there is an expectation.
 void report(const RunOptions &options, const engine::Plan &plan, const InputFiles &files,
             const std::vector<HostTensor> &outputs, int64_t &compared, int64_t &wrong) {
@@ -99,24 +83,15 @@ void printCounters(const Session &session) {
 }
 
 Status execute(const RunOptions &options, const std::string &path) {
-  CompileOptions compile = options.compile;
-  if (compile.targets.empty()) {
-    Result<std::string> target = targetOfDevice(options.session.device);
-    if (!target)
-      return target.status();
-    compile.targets.push_back(*target);
-  }
-  Result<Model> model = Model::open(path, compile);
+  Result<Model> model = Model::open(path, options.compile, options.session.device);
   if (!model)
     return model.status();
   Result<Session> session = Session::open(*model, options.session);
   if (!session)
     return session.status();
-  Result<std::vector<std::string>> names = expandEntries(options.entries);
+  Result<std::vector<std::string>> names = expandEntries(options.entries, *model);
   if (!names)
     return names.status();
-  if (names->empty())
-    names->push_back(model->plans.front().entry);
   std::string what = model->compiled ? "compiled" : "engine";
   if (model->compiled) {
     char text[64];
@@ -129,47 +104,36 @@ Status execute(const RunOptions &options, const std::string &path) {
 
   int64_t compared = 0, wrong = 0;
   for (size_t round = 0; round < names->size(); ++round) {
-    Result<const engine::Plan *> plan = model->plan((*names)[round], session->target());
-    if (!plan)
-      return plan.status();
-    Result<InputFiles> files = readInputs(options.inputs, **plan);
-    if (!files)
-      return files.status();
-    // A name that no entry of the chain has is a slip of the pen.
-    for (const auto &[name, tensor] : files->named) {
-      bool known = false;
-      for (const engine::Plan &other : model->plans)
-        for (const engine::Port &port : other.inputs)
-          known |= port.name == name;
-      if (!known)
-        return usageError("the model has no such input", "input '" + name + "'");
-    }
-    Result<std::vector<HostTensor>> inputs = makeInputs(
-        options.inputs, *files, **plan, session->stateLengths(**plan), int(round));
-    if (!inputs)
-      return inputs.status();
-    double seconds = 0;
-    Result<std::vector<HostTensor>> outputs = runOnce(*session, **plan, *inputs, seconds);
-    if (!outputs)
-      return outputs.status();
-    std::printf("%s: %.3f ms\n", (*plan)->entry.c_str(), seconds * 1e3);
-    for (size_t i = 0; i < inputs->size(); ++i)
-      std::printf("  %s %s\n", (*plan)->inputs[i].name.c_str(),
-                  describeType((*inputs)[i]).c_str());
+    Result<EntryRun> run =
+        prepareRun(options.inputs, *model, *session, (*names)[round], round);
+    if (!run)
+      return run.status();
+    const engine::Plan &plan = *run->plan;
+    std::vector<lathe_tensor> tensors;
+    auto begin = std::chrono::steady_clock::now();
+    LATHE_RETURN_IF_ERROR(session->run(plan, run->inputs, tensors));
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::vector<HostTensor> outputs;
+    for (const lathe_tensor &tensor : tensors)
+      outputs.push_back(copyOf(tensor));
+    std::printf("%s: %.3f ms\n", plan.entry.c_str(), seconds * 1e3);
+    for (size_t i = 0; i < run->inputs.size(); ++i)
+      std::printf("  %s %s\n", plan.inputs[i].name.c_str(), describeType(run->inputs[i]).c_str());
     std::printf("results:\n");
-    report(options, **plan, *files, *outputs, compared, wrong);
+    report(options, plan, run->files, outputs, compared, wrong);
     if (!options.save.empty()) {
       std::vector<std::string> outputNames;
-      for (const engine::Port &port : (*plan)->outputs)
+      for (const engine::Port &port : plan.outputs)
         outputNames.push_back(port.name);
       // A chain keeps every run; the last one is also at the top.
       if (names->size() > 1) {
-        std::string folder = std::to_string(round) + "-" + (*plan)->entry;
+        std::string folder = std::to_string(round) + "-" + plan.entry;
         LATHE_RETURN_IF_ERROR(saveTensors((fs::path(options.save) / folder).string(), outputNames,
-                                          *outputs));
+                                          outputs));
       }
       if (round + 1 == names->size())
-        LATHE_RETURN_IF_ERROR(saveTensors(options.save, outputNames, *outputs));
+        LATHE_RETURN_IF_ERROR(saveTensors(options.save, outputNames, outputs));
     }
   }
   printCounters(*session);

@@ -44,41 +44,56 @@ Status toStatus(lathe_error *error) {
   return status;
 }
 
-Result<Model> Model::open(const std::string &path, const CompileOptions &options) {
-  Model model;
-  model.path = path;
-  if (looksLikeEngine(path)) {
-    auto file = engine::EngineReader::open(path);
-    if (!file)
-      return file.status();
-    model.file = *file;
-  } else {
-    Progress progress;
-    CompileOptions mine = options;
-    mine.onPhase = [&](Phase phase) {
-      progress.show("compiling: " + std::string(toString(phase)), int(phase), 12);
-    };
-    Result<CompileResult> compiled = compileModel(path, mine);
-    progress.finish();
-    if (!compiled)
-      return compiled.status();
-    for (const std::string &warning : compiled->warnings)
-      std::fprintf(stderr, "warning: %s\n", warning.c_str());
-    model.compiled = true;
-    model.fromCache = compiled->fromCache;
-    model.compileSeconds = compiled->seconds;
-    model.bytes = std::move(compiled->bytes);
-    auto file = engine::EngineReader::fromMemory(model.bytes);
-    if (!file)
-      return file.status();
-    model.file = *file;
-  }
+/// The plans of a file that is open.
+static Result<Model> withPlans(Model model) {
   Result<std::vector<engine::Plan>> plans = model.file->plans();
   if (!plans)
     return plans.status();
   model.plans = std::move(*plans);
   if (model.plans.empty())
-    return invalidError("holds no plan", path);
+    return invalidError("holds no plan", model.path);
+  return model;
+}
+
+Result<Model> Model::fromBytes(const std::string &path, std::string bytes) {
+  Model model;
+  model.path = path;
+  model.compiled = true;
+  model.bytes = std::move(bytes);
+  auto file = engine::EngineReader::fromMemory(model.bytes);
+  if (!file)
+    return file.status();
+  model.file = *file;
+  return withPlans(std::move(model));
+}
+
+Result<Model> Model::open(const std::string &path, CompileOptions options,
+                          const std::string &device) {
+  if (looksLikeEngine(path)) {
+    Model model;
+    model.path = path;
+    auto file = engine::EngineReader::open(path);
+    if (!file)
+      return file.status();
+    model.file = *file;
+    return withPlans(std::move(model));
+  }
+  LATHE_RETURN_IF_ERROR(completeTarget(options, device));
+  Progress progress;
+  options.onPhase = [&](Phase phase) {
+    progress.show("compiling: " + std::string(toString(phase)), int(phase), 12);
+  };
+  Result<CompileResult> compiled = compileModel(path, options);
+  progress.finish();
+  if (!compiled)
+    return compiled.status();
+  for (const std::string &warning : compiled->warnings)
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  Result<Model> model = fromBytes(path, std::move(compiled->bytes));
+  if (model) {
+    model->fromCache = compiled->fromCache;
+    model->compileSeconds = compiled->seconds;
+  }
   return model;
 }
 
@@ -129,6 +144,16 @@ Result<Session> Session::open(const Model &model, const SessionOptions &options)
   return session;
 }
 
+Status Session::run(const engine::Plan &plan, const std::vector<HostTensor> &inputs,
+                    std::vector<lathe_tensor> &outputs) const {
+  std::vector<lathe_tensor> views;
+  for (const HostTensor &input : inputs)
+    views.push_back(viewOf(input));
+  outputs.resize(plan.outputs.size());
+  return toStatus(lathe_run(context(), plan.entry.c_str(), views.data(), views.size(),
+                            outputs.data(), outputs.size()));
+}
+
 std::map<std::string, int64_t> Session::stateLengths(const engine::Plan &plan) const {
   std::map<std::string, int64_t> lengths;
   for (const engine::State &state : plan.states) {
@@ -140,7 +165,7 @@ std::map<std::string, int64_t> Session::stateLengths(const engine::Plan &plan) c
   return lengths;
 }
 
-Result<std::string> targetOfDevice(const std::string &device) {
+static Result<std::string> targetOfDevice(const std::string &device) {
   if (device.rfind("cuda", 0) != 0)
     return device.rfind("fake", 0) == 0 ? std::string("sm_90a") : std::string("native");
   int index = device.size() > 5 ? std::atoi(device.c_str() + 5) : 0;
@@ -162,6 +187,15 @@ Result<std::string> targetOfDevice(const std::string &device) {
   if (major == 9)
     return std::string("sm_90a");
   return std::string(major == 8 && minor == 9 ? "sm_89" : "sm_80");
+}
+
+Status completeTarget(CompileOptions &options, const std::string &device) {
+  if (!options.targets.empty())
+    return okStatus();
+  Result<std::string> target = targetOfDevice(device);
+  if (target)
+    options.targets.push_back(*target);
+  return target.status();
 }
 
 lathe_tensor viewOf(const HostTensor &tensor) {

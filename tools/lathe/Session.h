@@ -39,8 +39,12 @@ struct Model {
   double compileSeconds = 0; ///< 0 for an engine file
   std::string bytes;         ///< of a model that was compiled here
 
-  /// Opens an engine, or compiles a model with `options` and shows progress.
-  static Result<Model> open(const std::string &path, const CompileOptions &options);
+  /// Opens an engine, or compiles a model with `options` and shows progress. Without a target
+  /// it is compiled for `device`.
+  static Result<Model> open(const std::string &path, CompileOptions options,
+                            const std::string &device = "cpu");
+  /// The engine of a model that was compiled elsewhere.
+  static Result<Model> fromBytes(const std::string &path, std::string bytes);
   /// Names in the order of the file, each once.
   std::vector<std::string> entries() const;
   std::vector<std::string> targets() const;
@@ -68,6 +72,10 @@ public:
   /// Lengths of the states now, by name.
   std::map<std::string, int64_t> stateLengths(const engine::Plan &plan) const;
 
+  /// Runs an entry; empty outputs get memory of the context.
+  Status run(const engine::Plan &plan, const std::vector<HostTensor> &inputs,
+             std::vector<lathe_tensor> &outputs) const;
+
 private:
   std::unique_ptr<lathe_engine, EngineDeleter> engine;
   std::unique_ptr<lathe_context, ContextDeleter> handle;
@@ -75,9 +83,9 @@ private:
   double seconds = 0;
 };
 
-/// "--target" for a device: native for the CPU, the architecture of the GPU. An error
-/// when there is no such device.
-Result<std::string> targetOfDevice(const std::string &device);
+/// Adds the target of a device where none is given: native for the CPU, the architecture of
+/// the GPU. An error when there is no such device.
+Status completeTarget(CompileOptions &options, const std::string &device);
 
 /// A view for the runtime; valid as long as the tensor.
 lathe_tensor viewOf(const HostTensor &tensor);
