@@ -36,12 +36,8 @@ LogicalResult rewriteToTheEnd(ModuleOp module, const FrozenRewritePatternSet &pa
   config.setMaxIterations(kRounds);
   if (succeeded(applyPatternsGreedily(module, patterns, config, changed)))
     return success();
-  ModuleOp top = module;
-  while (auto outer = top->getParentOfType<ModuleOp>())
-    top = outer;
-  top->setAttr("lathe.error", StringAttr::get(module.getContext(), "internal"));
   return mlir::emitError(last.where.value_or(module.getLoc()))
-         << "rewriting did not come to an end in " << kRounds << " rounds of at most " << limit
+         << "internal: rewriting did not come to an end in " << kRounds << " rounds of at most " << limit
          << " steps; the last was " << last.name;
 }
 

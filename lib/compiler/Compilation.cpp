@@ -272,11 +272,9 @@ Status Compilation::runOne(Phase next) {
         report && !options.dumpDir.empty())
       LATHE_RETURN_IF_ERROR(writeFileAtomically(
           (fs::path(options.dumpDir) / "unsupported.json").string(), report.getValue()));
-    ErrorCode code = !kind                           ? ErrorCode::Unsupported
-                     : kind.getValue() == "invalid"  ? ErrorCode::Invalid
-                     : kind.getValue() == "internal" ? ErrorCode::Internal
-                                                     : ErrorCode::Unsupported;
-    return log.status(code, "phase " + name);
+    return log.status(kind && kind.getValue() == "invalid" ? ErrorCode::Invalid
+                                                           : ErrorCode::Unsupported,
+                      "phase " + name);
   }
   if (failed(verify(*top))) {
     Status why = log.status(ErrorCode::Internal, "verifying");

@@ -71,11 +71,9 @@ TEST_F(RewriteTest, ComesToAnEnd) {
 TEST_F(RewriteTest, EndlessRewritesAreAnInternalError) {
   EXPECT_FALSE(rewrite<TurnAround>());
   EXPECT_NE(message.find("Add_7"), std::string::npos) << message;
+  EXPECT_NE(message.find("internal: "), std::string::npos) << message;
   EXPECT_NE(message.find("did not come to an end"), std::string::npos) << message;
   EXPECT_NE(message.find("TurnAround"), std::string::npos) << message;
-  auto kind = (*module)->getAttrOfType<StringAttr>("lathe.error");
-  ASSERT_TRUE(kind);
-  EXPECT_EQ(kind.getValue(), "internal");
 }
 
 } // namespace

@@ -10,7 +10,7 @@ namespace lathe {
 
 /// Applies the patterns until nothing changes, and merges equal constants. Two rewrites that undo
 /// each other would go on for ever: beyond 64 times the number of ops they are an internal error
-/// (`lathe.error` of the top module) at the last op, with the pattern's name.
+/// at the last op, with the pattern's name.
 mlir::LogicalResult rewriteToTheEnd(mlir::ModuleOp module,
                                     const mlir::FrozenRewritePatternSet &patterns,
                                     bool *changed = nullptr);
