@@ -95,21 +95,24 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const f32 (&acc)[T
 #pragma unroll
   for (int c = 0; c < Tile::BN / COLS; ++c) {
     const SharedAddr buffer = buffers + (stored++ & 1) * Tile::C_BYTES;
-    if (leader) storeWaitRead<1>();
-    namedBarrierSync(1 + group, 128);
+    // What the values need of memory is asked for before the first store, all at a time.
+    u32 words[COLS / 16][4];
 #pragma unroll
-    for (int j = 0; j < COLS / 16; ++j) {
-      u32 words[4];
+    for (int j = 0; j < COLS / 16; ++j)
 #pragma unroll
       for (int q = 0; q < 4; ++q) { // rows 0 and 8 of 8 columns, then of the next 8
         const int at = (c * (COLS / 8) + 2 * j + q / 2) * 4 + 2 * (q & 1);
         u32 n = column0 + c * COLS + (2 * j + q / 2) * 8 + 2 * (lane % 4);
         n = n < N ? n : N - 2;
-        words[q] = bitCast<u32>(h.value((i64)batch, rows[q & 1], (i64)(n / 2), Vec<f32, 2>{{acc[at], acc[at + 1]}}));
+        words[j][q] = bitCast<u32>(h.value((i64)batch, rows[q & 1], (i64)(n / 2), Vec<f32, 2>{{acc[at], acc[at + 1]}}));
       }
+    if (leader) storeWaitRead<1>();
+    namedBarrierSync(1 + group, 128);
+#pragma unroll
+    for (int j = 0; j < COLS / 16; ++j) {
       const u32 row = warp * 16 + (lane & 15), piece = 2 * j + (lane >> 4);
       const u32 turned = COLS == 64 ? piece ^ (row & 7) : COLS == 32 ? piece ^ (row >> 1 & 3) : piece ^ (row >> 2 & 1);
-      storeMatrix4(buffer + row * (COLS * 2) + turned * 16, words);
+      storeMatrix4(buffer + row * (COLS * 2) + turned * 16, words[j]);
     }
     asyncFence();
     namedBarrierSync(1 + group, 128);

@@ -117,15 +117,15 @@ bool GemmChooser::addColumns() {
   if (rows.lo > 1 || sizes.batch != DimExpr(1) || !mma || b.transposed || target.smVersion != 90 ||
       !readsInPieces(desc, b, sizes, false))
     return true;
-  // Few columns: narrow strips, and the blocks of a cluster split K.
+  // Few columns: the blocks of a cluster split K.
   int64_t n = sizes.n.constant().value_or(8192), k = sizes.k.constant().value_or(4096);
-  bool few = n < 64 * 2 * target.smCount;
+  bool few = n < 128 * target.smCount;
   KernelConfig c;
   c.family = "gemv.columns";
   c.threads = 256;
-  c.tileN = few ? 64 : 128;
+  c.tileN = 128;
   c.tileK = few ? 8 : 1;
-  c.stages = few ? 4 : 16;
+  c.stages = few ? 8 : 16;
   while (c.tileK > 1 && k / c.tileK < 128)
     c.tileK /= 2;
   KernelSpec spec =

@@ -109,8 +109,20 @@ bool isInPlace(KernelOp kernel, Operation *heart) {
   return true;
 }
 
+/// Whether results are the heart's elements, moved or rounded.
+bool isBare(KernelOp kernel, Operation *heart) {
+  for (Value v : kernel.getBodyBlock().getTerminator()->getOperands()) {
+    while (v.getDefiningOp() && isa<ReshapeOp, TransposeOp, CastOp>(v.getDefiningOp()))
+      v = v.getDefiningOp()->getOperand(0);
+    if (v != heart->getResult(0))
+      return false;
+  }
+  return true;
+}
+
 void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   desc.resultInPlace = isInPlace(kernel, heart);
+  desc.resultBare = isBare(kernel, heart);
   auto gemm = dyn_cast<MatmulOp>(heart);
   for (auto [i, operand] : llvm::enumerate(heart->getOperands())) {
     ContractionOperand described;

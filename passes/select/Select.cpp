@@ -44,6 +44,8 @@ struct SelectPass : ModulePass<SelectPass> {
     auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
     auto configs = options ? options.getAs<DictionaryAttr>("configs") : DictionaryAttr();
     auto config = configs ? configs.getAs<StringAttr>(kernel.getName()) : StringAttr();
+    if (!config && configs && kernel.getKind() == RegionKind::Gemm)
+      config = configs.getAs<StringAttr>("*");
     return config ? config.getValue() : StringRef();
   }
 

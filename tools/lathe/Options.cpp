@@ -208,7 +208,8 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              compile("donate"));
   parser.add("replace", "KERNEL=FILE.cu", "Use this CUDA text for a kernel", compile("replace"));
   parser.add("config", "KERNEL=CONFIGURATION",
-             "Run a GPU's matrix product in this configuration, as `inspect --kernels` names them",
+             "Run a GPU's matrix product (* for all) in this configuration, as `inspect --kernels` "
+             "names them",
              compile("config"));
 }
 

@@ -61,6 +61,8 @@ struct KernelDesc {
 
   /// Gemm: the only result has the heart's elements in their order, perhaps in another shape.
   bool resultInPlace = false;
+  /// Gemm: nothing is computed of the heart's elements before they are stored.
+  bool resultBare = false;
   /// A configuration that was asked for, or "": the choice is free.
   std::string wanted;
 

@@ -49,7 +49,8 @@ def cases():
 # ---- Without a GPU ------------------------------------------------------------------------------
 
 def save_model(path, m, n, k, epilogue, along):
-    """The weight is a constant whose file has holes instead of bytes."""
+    """The weight is a constant whose file has holes instead of bytes. Small ones are inputs: the compiler would
+    look at them, and see that they are zero."""
     import onnx
     from onnx import TensorProto, helper
     node, value = helper.make_node, lambda name, dims: helper.make_tensor_value_info(name, TensorProto.BFLOAT16, dims)
@@ -60,6 +61,9 @@ def save_model(path, m, n, k, epilogue, along):
     with open(path + ".bin", "wb") as f:
         f.truncate(2 * n * k)
     inputs, last = [value("a", [m, k])], "y0"
+    constants = [weight] if n * k > 4096 else []
+    if not constants:
+        inputs.append(value("w", weight.dims))
     nodes = [node("Gemm", ["a", "w"], ["y0"], transB=1) if along else node("MatMul", ["a", "w"], ["y0"])]
     if "bias" in epilogue:
         inputs.append(value("bias", [n]))
@@ -73,7 +77,7 @@ def save_model(path, m, n, k, epilogue, along):
         inputs.append(value("r", [m, n]))
         nodes += [node("Sigmoid", [last], ["s"]), node("Mul", [last, "s"], ["t"]), node("Mul", ["t", "r"], ["y4"])]
         last = "y4"
-    graph = helper.make_graph(nodes, "g", inputs, [value(last, [m, n])], [weight])
+    graph = helper.make_graph(nodes, "g", inputs, [value(last, [m, n])], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
 
 
@@ -223,6 +227,7 @@ def check(row, bind):
     error = relative_error(t["y"], want)
     outside = t["padded"][:8].isnan().all() and t["padded"][-8:].isnan().all()
     if not (error < 4e-3 and outside):
+        print(f"{row['name']}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
         return math.inf
     first = t["y"].clone()
     for _ in range(600 if row["group"] == "odd" else 20):
