@@ -1,6 +1,7 @@
 //===- Bench.cpp - lathe bench --------------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Inputs.h"
+#include "KernelModel.h"
 #include "Results.h"
 #include "Roofline.h"
 #include "Verbs.h"
@@ -14,6 +15,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cmath>
+#include <filesystem>
+#include <unistd.h>
 
 namespace lathe::cli {
 namespace {
@@ -27,7 +30,7 @@ struct BenchOptions {
   SessionOptions session;
   std::vector<std::string> entries;
   double seconds = 3;
-  std::string jsonFile;
+  std::string jsonFile, kernel;
   bool profile = false;
   double peakGBs = 0, peakGFlops = 0;
 };
@@ -281,6 +284,22 @@ Status execute(const BenchOptions &options, const std::string &path) {
                              llvm::formatv("{0:2}\n", json::Value(std::move(result))).str());
 }
 
+/// One kernel by itself: a model of it, whose profile is what is asked for.
+Status executeKernel(BenchOptions options) {
+  Result<std::string> text = kernelModel(options.kernel);
+  if (!text)
+    return text.status();
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path path = fs::temp_directory_path(error) /
+                  ("lathe-kernel-" + std::to_string(::getpid()) + ".onnxtxt");
+  LATHE_RETURN_IF_ERROR(writeFileAtomically(path.string(), *text));
+  options.profile = true;
+  Status status = execute(options, path.string());
+  fs::remove(path, error);
+  return status;
+}
+
 } // namespace
 
 Status benchVerb(const std::vector<std::string> &arguments) {
@@ -304,7 +323,14 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   parser.flag("no-graphs", "CUDA: launch kernels one by one", options.session.noGraphs);
   options.inputs.addTo(parser);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
+  parser.add("kernel", "KIND:NAME=VALUE,...",
+             "Measure one kernel, made for it: gemm (m, n, k, batch, dtype=bf16|f16|f32, "
+             "weights=nk|kn, epilogue of bias, gelu, relu, silu, residual) or attention (b, h, kv, "
+             "s, t, d, dtype, mask=none|causal)",
+             options.kernel);
   parser.example("lathe bench model.lathe");
+  parser.example("lathe bench --device cuda:0 "
+                 "--kernel gemm:m=8192,n=8192,k=8192,dtype=bf16,epilogue=bias+gelu");
   parser.example("lathe bench model.onnx --shape x=8x3x48x192 --threads 1 --seconds 5");
   parser.example("lathe bench model.lathe --profile --json bench.json");
   parser.example("lathe bench llama.lathe --entry prefill --entry decode");
@@ -312,7 +338,9 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
   if (!positional || done)
     return positional.status();
-  if (positional->size() != 1)
+  if (!options.kernel.empty() && positional->empty())
+    return executeKernel(std::move(options));
+  if (positional->size() != 1 || !options.kernel.empty())
     return usageError("wants one model or engine; `lathe bench --help` has examples",
                       "lathe bench");
   if (options.compile.targets.size() == 1 && options.compile.targets[0] != "native")

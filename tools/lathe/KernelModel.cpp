@@ -1,0 +1,163 @@
+//===- KernelModel.cpp - a model of one kernel -----------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//   gemm:m=2,n=4,k=8,epilogue=bias  =>  kernel (float[2, 8] a, float[4, 8] w, float[4] bias) => (float[2, 4] y)
+//                                       { wt = Transpose <perm = [1, 0]> (w)  t0 = MatMul(a, wt)  y = Add(t0, bias) }
+//
+//===----------------------------------------------------------------------===//
+#include "KernelModel.h"
+
+#include <charconv>
+#include <map>
+#include <vector>
+
+namespace lathe::cli {
+namespace {
+
+constexpr const char *kWhere = "--kernel";
+
+std::vector<std::string> split(std::string_view text, char at) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    size_t end = text.find(at);
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return parts;
+}
+
+/// The parameters of one kernel; each is asked for once, and what nobody asked for is an error.
+class Parameters {
+public:
+  static Result<Parameters> parse(std::string_view text) {
+    Parameters p;
+    for (const std::string &pair : split(text, ',')) {
+      size_t at = pair.find('=');
+      if (at == std::string::npos || !p.values.emplace(pair.substr(0, at), pair.substr(at + 1)).second)
+        return usageError("wants NAME=VALUE once each, not '" + pair + "'", kWhere);
+    }
+    return p;
+  }
+  std::string text(const std::string &name, std::string otherwise) {
+    auto it = values.find(name);
+    if (it == values.end())
+      return otherwise;
+    std::string value = it->second;
+    values.erase(it);
+    return value;
+  }
+  /// A size; `otherwise` 0: it must be given.
+  std::string size(const std::string &name, int64_t otherwise = 0) {
+    std::string value = text(name, otherwise ? std::to_string(otherwise) : "");
+    int64_t number = 0;
+    auto [end, ec] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if ((ec != std::errc() || end != value.data() + value.size() || number < 1) && status.ok())
+      status = usageError("'" + name + "' wants a size of 1 at least, not '" + value + "'", kWhere);
+    return value;
+  }
+  std::string oneOf(const std::string &name, const std::vector<std::string> &allowed) {
+    std::string value = text(name, allowed.front()), list;
+    for (const std::string &a : allowed) {
+      if (a == value)
+        return value;
+      list += (list.empty() ? "" : ", ") + a;
+    }
+    if (status.ok())
+      status = usageError("'" + name + "' is one of " + list + ", not '" + value + "'", kWhere);
+    return value;
+  }
+  /// ONNX's name of the element type.
+  std::string dtype() {
+    std::string value = oneOf("dtype", {"bf16", "f16", "f32"});
+    return value == "bf16" ? "bfloat16" : value == "f16" ? "float16" : "float";
+  }
+  Status finish() {
+    if (status.ok() && !values.empty())
+      status = usageError("there is no parameter '" + values.begin()->first + "'", kWhere);
+    return status;
+  }
+  Status status;
+
+private:
+  std::map<std::string, std::string> values;
+};
+
+std::string model(const std::string &inputs, const std::string &output, const std::string &nodes) {
+  return "<ir_version: 10, opset_import: [\"\": 23]>\nkernel (" + inputs + ") => (" + output +
+         " y)\n{\n" + nodes + "}\n";
+}
+
+Result<std::string> gemm(Parameters &p) {
+  std::string m = p.size("m"), n = p.size("n"), k = p.size("k"), type = p.dtype();
+  bool along = p.oneOf("weights", {"nk", "kn"}) == "nk";
+  std::string batch = p.text("batch", ""), epilogue = p.text("epilogue", "");
+  LATHE_RETURN_IF_ERROR(p.finish());
+  auto value = [&](const std::string &rows, const std::string &columns) {
+    return type + "[" + (batch.empty() ? "" : batch + ", ") + rows + ", " + columns + "]";
+  };
+  std::string inputs = value(m, k) + " a, " + (along ? value(n, k) : value(k, n)) + " w";
+  std::string nodes = along ? std::string("  wt = Transpose <perm = ") +
+                                  (batch.empty() ? "[1, 0]" : "[0, 2, 1]") + "> (w)\n"
+                            : "";
+  std::string last = "t0";
+  int count = 0;
+  nodes += std::string("  t0 = MatMul(a, ") + (along ? "wt" : "w") + ")\n";
+  auto next = [&] { return "t" + std::to_string(++count); };
+  auto add = [&](const std::string &expression) {
+    std::string name = next();
+    nodes += "  " + name + " = " + expression + "\n";
+    last = name;
+  };
+  for (const std::string &part : split(epilogue, '+')) {
+    if (part == "bias") {
+      inputs += ", " + type + "[" + n + "] bias";
+      add("Add(" + last + ", bias)");
+    } else if (part == "residual") {
+      inputs += ", " + value(m, n) + " r";
+      add("Add(" + last + ", r)");
+    } else if (part == "gelu") {
+      add("Gelu(" + last + ")");
+    } else if (part == "relu") {
+      add("Relu(" + last + ")");
+    } else if (part == "silu") {
+      std::string x = last;
+      add("Sigmoid(" + x + ")");
+      add("Mul(" + x + ", " + last + ")");
+    } else {
+      return usageError("epilogues are bias, gelu, relu, silu and residual, joined by +; not '" +
+                            part + "'",
+                        kWhere);
+    }
+  }
+  return model(inputs, value(m, n), nodes + "  y = Identity(" + last + ")\n");
+}
+
+Result<std::string> attention(Parameters &p) {
+  std::string b = p.size("b", 1), h = p.size("h"), kv = p.text("kv", h), s = p.size("s"),
+              t = p.text("t", s), d = p.size("d", 128), type = p.dtype();
+  bool causal = p.oneOf("mask", {"none", "causal"}) == "causal";
+  LATHE_RETURN_IF_ERROR(p.finish());
+  auto value = [&](const std::string &heads, const std::string &length) {
+    return type + "[" + b + ", " + heads + ", " + length + ", " + d + "]";
+  };
+  return model(value(h, s) + " q, " + value(kv, t) + " k, " + value(kv, t) + " v", value(h, s),
+               std::string("  y = Attention") + (causal ? " <is_causal = 1>" : "") + " (q, k, v)\n");
+}
+
+} // namespace
+
+Result<std::string> kernelModel(std::string_view what) {
+  size_t colon = what.find(':');
+  std::string_view kind = what.substr(0, colon);
+  Result<Parameters> p =
+      Parameters::parse(colon == std::string_view::npos ? "" : what.substr(colon + 1));
+  if (!p)
+    return p.status();
+  if (kind == "gemm")
+    return gemm(*p);
+  if (kind == "attention")
+    return attention(*p);
+  return usageError("kernels are gemm and attention, not '" + std::string(kind) + "'", kWhere);
+}
+
+} // namespace lathe::cli
