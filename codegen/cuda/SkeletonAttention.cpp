@@ -31,7 +31,7 @@ struct Attention {
   Index keyHead(Evaluator &e, Value head);
   /// Query heads of a key head.
   int64_t group() { return *dimOf(op.getQ(), 1).constant() / *dimOf(op.getK(), 1).constant(); }
-  Value score(Evaluator &e, ValueRange p);
+  Value score(Evaluator &e, const Indices &at, Value dot);
 };
 
 Index Attention::keyHead(Evaluator &e, Value head) {
@@ -41,22 +41,37 @@ Index Attention::keyHead(Evaluator &e, Value head) {
   return e.ix.divRem(Index(head), DimExpr::floorDiv(heads, keyHeads)).first;
 }
 
-Value Attention::score(Evaluator &e, ValueRange p) {
+/// The score at `at` of a product; of two neighbouring keys where the evaluator has lanes.
+Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
   Type f = e.b.getF32Type();
-  Value v = e.make<arith::MulFOp>(p[4], e.constant(f, op.getScale().convertToDouble()));
+  auto like = [&](double number) {
+    Value c = e.constant(f, number);
+    return e.isVector(dot) ? e.splat(c) : c;
+  };
+  Value v = e.make<arith::MulFOp>(dot, like(op.getScale().convertToDouble()));
   if (op.getSoftcap()) {
-    Value cap = e.constant(f, op.getSoftcap()->convertToDouble());
-    v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
+    Value cap = like(op.getSoftcap()->convertToDouble());
+    Value x = e.make<arith::DivFOp>(v, cap), t;
+    // An exponential of it follows: its absolute error is what counts (scoreTanh).
+    bool tiles = !StringRef(holes.config.family).ends_with("stream") &&
+                 !StringRef(holes.config.family).ends_with("decode");
+    if (tiles)
+      t = func::CallOp::create(e.b, e.loc, "scoreTanh", TypeRange(f), ValueRange(x)).getResult(0);
+    else
+      t = e.make<math::TanhOp>(x);
+    v = e.make<arith::MulFOp>(t, cap);
   }
   Value mask = op.getMask();
   if (!mask)
     return v;
   std::vector<DimExpr> full = dimsOf(op.getResult());
   full[3] = dimOf(op.getK(), 2);
-  Indices at{Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])};
   Value m = e.eval(mask, batchIndex(e, dimsOf(mask), full, at));
-  if (m.getType().isInteger(1))
-    return e.select(m, v, e.constant(f, -std::numeric_limits<double>::infinity()));
+  if (e.scalarType(m).isInteger(1)) {
+    Value hidden = e.constant(f, -std::numeric_limits<double>::infinity());
+    return e.select(m, v, e.isVector(v) ? e.splat(hidden) : hidden);
+  }
+  e.unify(v, m);
   return e.make<arith::AddFOp>(v, m);
 }
 
@@ -79,7 +94,10 @@ LogicalResult Attention::common() {
              (op.getZeroMaskedRows() ? "true" : "false") + ";");
   holes.method(
       "score", {"b", "h", "q", "k", "dot"}, f32, 1,
-      [&](Evaluator &e, ValueRange p) { return score(e, p); }, f32);
+      [&](Evaluator &e, ValueRange p) {
+        return score(e, {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])}, p[4]);
+      },
+      f32);
   holes.method("keyEnd", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
                [&](Evaluator &e, ValueRange p) -> Value {
                  Value keys = e.ix.dim(dimOf(op.getK(), 2));
@@ -144,7 +162,7 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
 
 /// The holes of attention_tile.cuh.
 LogicalResult Attention::tileHoles() {
-  Type element = elementTypeOf(op.getQ());
+  Type f32 = Float32Type::get(op.getContext()), element = elementTypeOf(op.getQ());
   if (!(element.isF16() || element.isBF16()) || elementTypeOf(op.getK()) != element ||
       elementTypeOf(op.getV()) != element)
     return op.emitError("CUDA text: matrix units take operands of f16 or bf16");
@@ -158,6 +176,17 @@ LogicalResult Attention::tileHoles() {
   llvm::raw_string_ostream(number) << llvm::format("%.9g", scale);
   holes.line("static constexpr f32 kScale = (f32)" + number + ";");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  // Masks of even rows are read for two keys at a time.
+  bool pairs = op.getMask() && !op.getSoftcap() && dimOf(op.getK(), 2).exactDiv(DimExpr(2));
+  holes.line(Twine("static constexpr bool kPairs = ") + (pairs ? "true" : "false") + ";");
+  if (pairs)
+    holes.method(
+        "scorePair", {"b", "h", "q", "pair", "dots"}, VectorType::get({2}, f32), 2,
+        [&](Evaluator &e, ValueRange p) {
+          Index k(e.ix.mul(p[3], 2), 1);
+          return e.splat(score(e, {Index(p[0]), Index(p[1]), Index(p[2]), k}, p[4]));
+        },
+        f32);
   operandHoles("Q", op.getQ(), false);
   operandHoles("K", op.getK(), true);
   operandHoles("V", op.getV(), true);
@@ -204,7 +233,7 @@ LogicalResult Attention::build() {
   }
   if (failed(tileHoles()))
     return failure();
-  if (family == "attention.split")
+  if (family != "attention.mma")
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
   if (family == "attention.wgmma") {
     resultRows();
@@ -239,8 +268,10 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
                       config.stages);
   if (config.family == "attention.wgmma")
     return holes.text({"attention_wgmma"},
+                      // Small heads leave the special functions the slowest part.
                       "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
-                          ", Holes::kHeadQK, Holes::kHeadV>>(h, map0, map1, map2, " +
+                          ", Holes::kHeadQK, Holes::kHeadV, Holes::kHeadV <= 64 ? 4 : 0>>(h, "
+                          "map0, map1, map2, " +
                           holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
                           ", " + queries + ", " + keys + ");");
   std::string call = config.family == "attention.decode"

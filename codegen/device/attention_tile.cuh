@@ -14,6 +14,8 @@
 //   static constexpr bool kPlainScore;  scores are kScale times the product, kScale > 0
 //   static constexpr f32 kScale;
 //   f32 score(i64 b, i64 h, i64 q, i64 k, f32 dot); else: scale, mask, bias, soft cap; -inf: not seen
+//   static constexpr bool kPairs;       also for two keys, the first of them even, and none beyond an even end:
+//   Vec<f32, 2> scorePair(i64 b, i64 h, i64 q, i64 pair, Vec<f32, 2> dots);
 //   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
 //   static constexpr bool kCausal;      it does grow
 //   static constexpr bool kZeroMasked;  a query that sees no key gives zeros, else NaN
@@ -39,6 +41,11 @@ template <class T> LATHE_DEV u32 packPair(f32 low, f32 high) {
   else return f16Pair(low, high);
 }
 
+/// tanh within 3e-7, whatever its value: for soft caps.
+LATHE_DEV f32 scoreTanh(f32 x) {
+  return fmaf(-2.0f, fastReciprocal(1.0f + fastExp2(x * (2.0f * kLog2e))), 1.0f);
+}
+
 /// The place of a lane's rows.
 struct AttentionPlace { i64 b, head, q, queries; };
 
@@ -55,9 +62,15 @@ LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i64
   const int last0 = (int)maxIndex(minIndex(end0, 2 * N), 0), last1 = (int)maxIndex(minIndex(end1, 2 * N), 0);
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const int k = i / 4 * 8 + column + (i & 1);
-    const bool seen = k < ((i & 2) ? last1 : last0);
-    if constexpr (H::kPlainScore) s[i] = seen ? s[i] : hidden;
+    const int k = i / 4 * 8 + column + (i & 1), last = (i & 2) ? last1 : last0;
+    const bool seen = k < last;
+    if constexpr (H::kPairs) {
+      if (i & 1) continue;
+      Vec<f32, 2> two{{hidden, hidden}};
+      if (seen) two = h.scorePair(at.b, at.head, (i & 2) ? q1 : q0, (k0 + k) / 2, Vec<f32, 2>{{s[i], s[i + 1]}});
+      s[i] = two.v[0] * kLog2e;
+      s[i + 1] = k + 1 < last ? two.v[1] * kLog2e : hidden;
+    } else if constexpr (H::kPlainScore) s[i] = seen ? s[i] : hidden;
     else s[i] = seen ? h.score(at.b, at.head, (i & 2) ? q1 : q0, k0 + k, s[i]) * kLog2e : hidden;
   }
 }

@@ -12,6 +12,7 @@
 //
 //   static void productQK(f32 (&s)[KEYS / 2], u64 q, u64 k, u32 add);            wgmmaMethod
 //   static void productPV(f32 (&o)[kHeadV / 2], const u32 (&p)[4], u64 v, u32 add);
+//   static constexpr int kGroup;       query heads of a key head
 //   i32 keyHead(i32 h);
 //   static constexpr bool kRowsO;      rows of results lie in memory in whole pieces of 16 bytes:
 //   Element *rowO(i64 b, i64 h, i64 q);
@@ -48,13 +49,35 @@ struct AttentionRing {
   }
 };
 
+/// All tiles: rows of them, and heads of all batches (`pairs`), so many together as their keys and
+/// values fit into the second-level cache.
+struct AttentionPlan { u32 rows, heads, pairs, together, tiles; };
+template <class Tile, class H> LATHE_DEV AttentionPlan attentionPlan(i64 heads, i64 batches, i64 queries, i64 keys) {
+  AttentionPlan p;
+  p.rows = ((u32)queries + Tile::QUERIES - 1) / Tile::QUERIES;
+  p.heads = (u32)heads;
+  p.pairs = (u32)(heads * batches);
+  p.tiles = p.rows * p.pairs;
+  const u32 fit = (32u << 20) / ((u32)keys * (u32)(2 * (H::kHeadQK + H::kHeadV)) + 1);
+  p.together = (fit > 1 ? fit : 1) * H::kGroup;
+  return p;
+}
+
 /// One tile of queries: where it begins, and how many tiles of keys it sees.
 struct AttentionWork { i32 q0, head, batch, blocks; };
 template <class Tile, class H>
-LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, u32 heads, u32 batches, i64 queries, i64 keys) {
-  const u32 rows = ((u32)queries + Tile::QUERIES - 1) / Tile::QUERIES, pairs = heads * batches;
-  const u32 row = H::kCausal ? rows - 1 - tile / pairs : tile % rows, pair = H::kCausal ? tile % pairs : tile / rows;
-  AttentionWork w{(i32)(row * Tile::QUERIES), (i32)(pair % heads), (i32)(pair / heads), 0};
+LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
+  u32 row, pair;
+  if constexpr (H::kCausal) { // of the heads together the long rows first
+    const u32 section = tile / (p.rows * p.together), first = section * p.together;
+    const u32 here = p.pairs - first < p.together ? p.pairs - first : p.together, rest = tile - first * p.rows;
+    row = p.rows - 1 - rest / here;
+    pair = first + rest % here;
+  } else {
+    row = tile % p.rows;
+    pair = tile / p.rows;
+  }
+  AttentionWork w{(i32)(row * Tile::QUERIES), (i32)(pair % p.heads), (i32)(pair / p.heads), 0};
   const i64 end = minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1));
   // One or two blocks that are known would be a text of their own, with spills.
   w.blocks = unknownNumber(end <= 0 ? 0 : (i32)(((u32)end + Tile::KEYS - 1) / Tile::KEYS));
@@ -93,7 +116,8 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   const SharedAddr fullQ = bars, emptyQ = bars + 8, fullK = bars + 16, emptyK = fullK + 8 * STAGES;
   const SharedAddr fullV = emptyK + 8 * STAGES, emptyV = fullV + 8 * STAGES;
   const u32 team = threadIdx.x / 128;
-  const u32 tiles = ((u32)queries + Tile::QUERIES - 1) / Tile::QUERIES * (u32)(heads * batches);
+  const AttentionPlan plan = attentionPlan<Tile, H>(heads, batches, queries, keys);
+  const u32 tiles = plan.tiles;
   if (threadIdx.x == 0) {
     tensorMapPrefetch(mapQ);
     tensorMapPrefetch(mapK);
@@ -115,7 +139,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     if (threadIdx.x != 0) return;
     AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const AttentionWork w = attentionWork<Tile>(h, tile, (u32)heads, (u32)batches, queries, keys);
+      const AttentionWork w = attentionWork<Tile>(h, tile, plan, queries, keys);
       if (w.blocks == 0) continue;
       const i32 keyHead = h.keyHead(w.head);
       barrierWait(emptyQ, q.parity);
@@ -194,7 +218,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     packWeights<T>(s, p);
   };
 
-  AttentionWork next = attentionWork<Tile>(h, blockIdx.x, (u32)heads, (u32)batches, queries, keys);
+  AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
   for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const AttentionWork w = next;
     const i64 q0 = w.q0 + mine * 64;
@@ -237,12 +261,12 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       barrierWait(fullV + 8 * v.slot, v.parity);
       wgmmaFence();
       issueResults();
-      next = attentionWork<Tile>(h, tile + gridDim.x, (u32)heads, (u32)batches, queries, keys);
+      next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys);
       softmaxEnd<H>(state, inverse);
       wgmmaWait<0>();
       release(emptyV, v);
     } else {
-      next = attentionWork<Tile>(h, tile + gridDim.x, (u32)heads, (u32)batches, queries, keys);
+      next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys);
       softmaxEnd<H>(state, inverse);
     }
     if constexpr (Tile::STAGED && H::kRowsO) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // y[outer, column] = the combination of x[outer, row, column] over all rows, where columns are
-// neighbours in memory. A warp takes 32 * kLanes columns of every so many rows, four rows at a
+// neighbours in memory. A warp takes 32 * kLanes columns of every so many rows, several rows at a
 // time; warps meet in shared memory, the blocks of a cluster in that of each other, always in
 // the same order. Holes:
 //
@@ -42,7 +42,8 @@ LATHE_DEV void joinCluster(const H &h, typename H::Acc *mine, i64 outer, i64 fir
 template <int WARPS, int CLUSTER, class H> LATHE_DEV void reduceColumns(const H &h, i64 rows, i64 columns) {
   typedef typename H::Acc Acc;
   typedef typename H::Op Op;
-  constexpr int L = H::kLanes, WIDTH = 32 * L, STEP = CLUSTER * WARPS, AHEAD = 4;
+  constexpr int L = H::kLanes, WIDTH = 32 * L, STEP = CLUSTER * WARPS;
+  constexpr int AHEAD = L >= 8 ? 4 : L >= 4 ? 8 : 16; // loads under way
   __shared__ __align__(16) Vec<Acc, L> parts[WARPS][32];
   __shared__ Acc total[WIDTH];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -91,7 +91,7 @@ static bool combinesWords(const KernelDesc &desc) {
 /// four or eight vectors a thread: its blocks, and the threads of each in `c`. 1: none.
 static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64_t vectors,
                              KernelConfig &c) {
-  constexpr int64_t kLong = 4096, kMost = 8;
+  constexpr int64_t kLong = 8192, kMost = 8;
   if (target.smVersion < 90 || c.lanes < 4 || vectors < kLong || !combinesWords(desc) ||
       desc.dataIndices)
     return 1;

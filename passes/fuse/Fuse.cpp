@@ -25,6 +25,9 @@ struct FusePass : ModulePass<FusePass> {
 
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
+      FailureOr<Target> target = targetOf(module);
+      if (failed(target))
+        return signalPassFailure();
       for (func::FuncOp func : module.getOps<func::FuncOp>()) {
         if (func.isExternal())
           continue;
@@ -34,7 +37,7 @@ struct FusePass : ModulePass<FusePass> {
         fuse::growContractions(graph);
         fuse::growReductions(graph);
         fuse::growWindows(graph);
-        fuse::Resolution resolution = fuse::resolveFreeOps(graph);
+        fuse::Resolution resolution = fuse::resolveFreeOps(graph, target->isCuda());
         fuse::outline(func, graph, resolution);
       }
     }

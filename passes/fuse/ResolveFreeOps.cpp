@@ -27,7 +27,7 @@ constexpr double kFreeWork = 64 << 10;
 
 class Resolver {
 public:
-  explicit Resolver(FusionGraph &graph) : graph(graph) {}
+  Resolver(FusionGraph &graph, bool computeMasks) : graph(graph), computeMasks(computeMasks) {}
 
   Resolution run() {
     for (Operation *op : llvm::reverse(graph.ops()))
@@ -48,7 +48,8 @@ private:
     for (OpOperand &use : op->getUses()) {
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
-        if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use))
+        if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use) &&
+            !maskParts.contains(op))
           readers.memory = true;
         else
           readers.groups.insert(group);
@@ -80,6 +81,25 @@ private:
     return channels && *channels <= kMaxStemChannels;
   }
 
+  /// Whether an op is worth computing for each score of an attention instead of being read: a few
+  /// operations on at most one operand of about its size, for masks and biases alone.
+  bool isMaskPart(Operation *op) const {
+    constexpr unsigned kMaskOperand = 3;
+    constexpr double kMaxWork = 2, kSmaller = 64;
+    OpClass kind = *classOf(op);
+    bool cheap = kind == OpClass::Source || kind == OpClass::Movement ||
+                 (kind == OpClass::Pointwise && graph.workOfElement(op) <= kMaxWork);
+    if (!computeMasks || !cheap || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
+          return maskParts.contains(use.getOwner()) ||
+                 (isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() == kMaskOperand);
+        }))
+      return false;
+    double size = graph.count(dimsOf(op->getResult(0)));
+    return llvm::count_if(op->getOperands(), [&](Value operand) {
+             return graph.count(dimsOf(operand)) * kSmaller > size;
+           }) <= 1;
+  }
+
   /// In memory already, densely: a view of it costs nothing.
   bool isStored(Value value) const {
     if (physicalDimsOf(value.getType()) != dimsOf(value))
@@ -92,6 +112,8 @@ private:
 
   void resolve(Operation *op) {
     OpClass kind = *classOf(op);
+    if (!isa<ConstantOp>(op) && !(isView(op) && isStored(op->getOperand(0))) && isMaskPart(op))
+      maskParts.insert(op);
     Readers readers = readersOf(op);
     if (isa<ConstantOp>(op))
       return; // numbers go into the text of kernels, other constants stay weights
@@ -104,7 +126,7 @@ private:
       return;
     }
     std::string reason;
-    if (kind == OpClass::Source || worthRepeating(op, kind, readers, reason)) {
+    if (kind == OpClass::Source || maskParts.contains(op) || worthRepeating(op, kind, readers, reason)) {
       result.inlined[op] = readers.groups;
       return;
     }
@@ -126,6 +148,13 @@ private:
       reason = "more than " + std::to_string(kMaxMovementReaders) + " kernels read it";
       return false;
     }
+    // The narrower form of a value takes less to read, and widening it is nothing beside that.
+    if (auto cast = dyn_cast<CastOp>(op);
+        cast && isStored(cast.getX()) && isa<FloatType>(elementTypeOf(cast.getX())) &&
+        elementTypeOf(cast.getX()).getIntOrFloatBitWidth() >= 16 &&
+        elementTypeOf(cast.getX()).getIntOrFloatBitWidth() <
+            elementTypeOf(cast.getY()).getIntOrFloatBitWidth())
+      return true;
     // A launch costs more than a little arithmetic, however often it is repeated.
     if (repeats * size * graph.workOfElement(op) <= kFreeWork)
       return true;
@@ -187,11 +216,15 @@ private:
   }
 
   FusionGraph &graph;
+  const bool computeMasks;
+  llvm::DenseSet<Operation *> maskParts; ///< computed score by score
   Resolution result;
 };
 
 } // namespace
 
-Resolution resolveFreeOps(FusionGraph &graph) { return Resolver(graph).run(); }
+Resolution resolveFreeOps(FusionGraph &graph, bool computeMasks) {
+  return Resolver(graph, computeMasks).run();
+}
 
 } // namespace lathe::fuse

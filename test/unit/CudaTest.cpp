@@ -246,6 +246,16 @@ std::vector<Case> makeCases() {
       c.symbols.pop_back(); // rows that see nothing are NaN there, in both
     c.tolerance = half ? 2e-3 : 1e-2;
   }
+  for (const char *type : {"bf16", "i1"}) { // masks of even rows, two keys at a time
+    std::string q = "tensor<2x4x35x16xbf16>", k = "tensor<2x2x70x16xbf16>", m = std::string("tensor<35x70x") + type + ">",
+                name = std::string("tiles_mask_") + type, made = *type == 'i' ? "%c" : "%m", x = "tensor<35x70xbf16>";
+    add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + x + ") -> " + q,
+                  (*type == 'i' ? "  %c = lathe.compare %m, %m {predicate = #lathe.predicate<le>} : (" + x + ", " + x + ") -> " + m + "\n" : "") +
+                      "  %0 = lathe.attention %q, %k, %v, " + made + " {scale = 0.25 : f64, causal, zero_masked_rows} : (" + q +
+                      ", " + k + ", " + k + ", " + m + ") -> " + q + "\n  return %0 : " + q),
+               "attention.mma.t64.n32", {"2", "4", "2"}, std::to_string(2 * 96 * 16)})
+        .tolerance = 1e-2;
+  }
   // ---- Indices from data ----
   add("gather", {fn("gather", "(%x: tensor<5x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
   %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>

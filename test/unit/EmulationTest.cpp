@@ -162,12 +162,18 @@ TEST(Emulation, FastFunctionsSuit16Bits) {
   for (float x = -9; x < 9; x += 0.00137f) {
     EXPECT_NEAR(fastErf(x), std::erf((double)x), 4e-6);
     EXPECT_NEAR(fastTanh(x), std::tanh((double)x), 2e-6);
+    EXPECT_NEAR(scoreTanh(x), std::tanh((double)x), 3e-7);
+    if (x <= 0)
+      EXPECT_NEAR(polynomialExp2(x) / std::exp2((double)x), 1.0, 8e-5);
     if (std::fabs(x) > 1e-3)
       EXPECT_NEAR(fastErf(x) / std::erf((double)x), 1.0, 4e-6);
     // The negative tail keeps its relative error.
     const double gelu = 0.5 * x * std::erfc(-x * std::sqrt(0.5));
     EXPECT_NEAR(fastGelu(x), gelu, 4e-5 * std::fabs(gelu)) << x;
   }
+  EXPECT_EQ(scoreTanh(-200.0f), -1.0f);
+  EXPECT_EQ(scoreTanh(200.0f), 1.0f);
+  EXPECT_LT(polynomialExp2(-INFINITY), 2e-38f);
   EXPECT_EQ(fastGelu(INFINITY), INFINITY);
   EXPECT_EQ(fastGelu(-1e30f), 0.0f);
   EXPECT_TRUE(std::isnan(fastGelu(NAN)));
@@ -422,7 +428,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1> struc
   typedef T Element;
   static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
   static constexpr bool kRowsQ = false, kRowsK = DQ % 8 == 0, kRowsV = DV % 8 == 0;
-  static constexpr bool kPlainScore = PLAIN, kCausal = CAUSAL, kZeroMasked = true;
+  static constexpr bool kPlainScore = PLAIN, kPairs = false, kCausal = CAUSAL, kZeroMasked = true;
   static constexpr f32 kScale = 0.3f;
   const T *q, *k, *v;
   f32 *o;

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -65,8 +66,14 @@ def launch_of(spec):
             "pdl": bool(launch[6]), "maps": maps, "config": re.search(r'config "([^"]*)"', spec)[1]}
 
 
+def prepare_all(cases, one):
+    """one(case) of all cases, as many at a time as there are processors."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(one, cases))
+
+
 def prepare(folder, stem, graph, opset=23):
-    """Compiles a graph and keeps the kernel that moves the most bytes: a description for `load`."""
+    """Compiles a graph and keeps its attention, else the kernel that moves the most bytes: a description for `load`."""
     import onnx
     from onnx import helper
     os.makedirs(folder, exist_ok=True)
@@ -77,7 +84,7 @@ def prepare(folder, stem, graph, opset=23):
     kernels = json.loads(subprocess.run([LATHE, "inspect", path + ".lathe", "--kernels", "--json"], check=True,
                                         capture_output=True).stdout)["plans"][0]["kernels"]
     # Conversions of a weight are done beforehand; what is raced is the kernel of the data.
-    heavy = max(kernels, key=lambda k: float(k["bytes"]))["name"]
+    heavy = max(kernels, key=lambda k: (k["name"].startswith("attention"), float(k["bytes"])))["name"]
     selected = open(os.path.join(path + ".dump", "09-select.mlir")).read()
     line = next(l for l in selected.splitlines() if f'lathe.kernel "{heavy}"' in l)
     # Sizes are constants here: the first variant whose guard has no sizes left is the one.
@@ -88,9 +95,10 @@ def prepare(folder, stem, graph, opset=23):
     cubin, log = compile_cubin(source, row["function"] + ".cu")
     open(path + ".cubin", "wb").write(cubin)
     signature = re.search(r"\n" + row["function"] + r"\(([^{]*)\) \{", source)[1]
+    spilled = re.findall(r"(\d+) bytes spill stores", log)
     row.update(stem=stem, kernels=len(kernels), parameters=[p.strip() for p in signature.split(",")],
-               registers=int(re.search(r"Used (\d+) registers", log)[1]),
-               spills=max(map(int, re.findall(r"(\d+) bytes spill stores", log))))
+               registers=int((re.search(r"Used (\d+) registers", log) or [0, 0])[1]),
+               spills=max(map(int, spilled), default=0))
     print(f"{stem}: {row['config']}, {len(kernels)} kernel(s), {row['registers']} registers, {row['spills']} spilled")
     return row
 

@@ -16,7 +16,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from generated import load, prepare, race  # noqa: E402
+from generated import load, prepare, prepare_all, race  # noqa: E402
 
 LARGE = [(8192, 8192), (4096, 5120)]
 LONG = [(131072, 512), (32768, 2048), (8192, 8192), (2048, 32768), (512, 131072), (256, 262144)]
@@ -55,18 +55,18 @@ def cases():
     return out + [(name, *shape, False) for shape in SMALL for name in models(*shape)]
 
 
-def prepare_all(folder):
+def prepare_folder(folder):
     from onnx import TensorProto, helper
     value = lambda n, s: helper.make_tensor_value_info(n, TensorProto.BFLOAT16, s)
-    table = []
-    for name, rows, columns, bar in cases():
+
+    def one(case):
+        name, rows, columns, bar = case
         nodes, inputs, outputs, moved = models(rows, columns)[name]
         graph = helper.make_graph(nodes, name, [value(n, s) for n, s in inputs.items()],
                                   [value(n, s) for n, s in outputs.items()])
-        row = prepare(folder, f"{name}_{rows}x{columns}", graph)
-        row.update(name=name, rows=rows, columns=columns, bytes=moved, bar=bar)
-        table.append(row)
-    json.dump(table, open(os.path.join(folder, "race.json"), "w"), indent=1)
+        return {**prepare(folder, f"{name}_{rows}x{columns}", graph), "name": name, "rows": rows, "columns": columns,
+                "bytes": moved, "bar": bar}
+    json.dump(prepare_all(cases(), one), open(os.path.join(folder, "race.json"), "w"), indent=1)
 
 
 def functions():
@@ -106,6 +106,7 @@ def run(folder, eager, names):
         # Enough sets of buffers that none is still in the second-level cache.
         sets = min(64, max(2, int(400e6 // row["bytes"]) + 1))
         function = functions()[name]
+        torch._dynamo.reset()  # one function for each size, not a general one
         rival = function if eager else torch.compile(function, dynamic=False)
         launches, copies, torches, keep, error = [], [], [], [], None
         v, w = make(columns), make(columns)
@@ -148,6 +149,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 3 or sys.argv[1] not in ("prepare", "run"):
         sys.exit(__doc__)
     if sys.argv[1] == "prepare":
-        sys.exit(prepare_all(sys.argv[2]))
+        sys.exit(prepare_folder(sys.argv[2]))
     rest = sys.argv[3:]
     sys.exit(int(run(sys.argv[2], "--eager" in rest, [n for n in rest if n != "--eager"]) > 0))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Races generated attention kernels against cuDNN, torch's flash kernel, FlexAttention and torch.compile.
 
-    race_attention.py prepare FOLDER          without a GPU: makes the models, compiles them, keeps cubins and launches
-    race_attention.py run FOLDER [NAME...]    on a GPU with torch: every kernel is checked against float64 over several
+    race_attention.py prepare FOLDER [NAME...]  without a GPU: makes the models, compiles them, keeps cubins and launches
+    race_attention.py run FOLDER [NAME...]      on a GPU with torch: every kernel is checked against float64 over several
                                               heads first, then all are timed as CUDA-graph replays over rotating
                                               buffers, in turn; medians. Exit code 1 when a result is wrong.
 
-bf16; a name is kind, batch, query heads, key heads, queries, keys, head size: "causal 2x64/8x8192x8192x128".
+bf16; a name is a part of kind, batch, query heads, key heads, queries, keys, head size: "causal_2x64x8x8192x8192x128".
 """
 import json
 import math
@@ -14,7 +14,7 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from generated import load, prepare, race, relative_error  # noqa: E402
+from generated import load, prepare, prepare_all, race, relative_error  # noqa: E402
 
 BAR = 5e-3  # relative error: that of bf16 weights is 2e-3
 SOFTCAP = 20.0
@@ -55,6 +55,10 @@ def graph_of(kind, shape):
         attributes["is_causal"] = 1
     if kind == "softcap":
         attributes["softcap"] = SOFTCAP
+    outputs = ["y"]
+    if kind == "causal" and s < t:  # the last s of t tokens: the others are in the cache
+        inputs[1:] = [value("k", [b, g, s, d]), value("v", [b, g, s, d]), value("pk", [b, g, t - s, d]), value("pv", [b, g, t - s, d])]
+        mask, outputs = ["", "pk", "pv"], ["y", "nk", "nv"]
     if kind == "masked":
         inputs.append(value("m", [s, t]))
         mask = ["m"]
@@ -71,8 +75,9 @@ def graph_of(kind, shape):
                   node("Unsqueeze", ["ids", "one"], ["theirs"]), node("Equal", ["mine", "theirs"], ["same"]),
                   node("Unsqueeze", ["same", "one"], ["same4"])]
         mask = ["same4"]
-    nodes.append(node("Attention", ["q", "k", "v"] + mask, ["y"], **attributes))
-    return helper.make_graph(nodes, kind, inputs, [value("y", [b, h, s, d])])
+    nodes.append(node("Attention", ["q", "k", "v"] + mask, outputs, **attributes))
+    sizes = {"y": [b, h, s, d], "nk": [b, g, t, d], "nv": [b, g, t, d]}
+    return helper.make_graph(nodes, kind, inputs, [value(n, sizes[n]) for n in outputs])
 
 
 def reference(kind, shape, q, k, v, extra, heads):
@@ -162,8 +167,11 @@ def run(folder, names):
         extra = extra_of(kind, shape)
         outs = [torch.full((b, h, s, d), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
         bind = load(row, open(os.path.join(folder, row["stem"] + ".cubin"), "rb").read())
-        # Inputs in the order of their first use in the kernel: told apart by type and, for the mask, by the count.
-        launches = [bind([*x] + ([extra] if extra is not None else []) + [y]) for x, y in zip(data, outs)]
+        # Queries, keys, values, then whatever the mask is made of, maybe seen in two ways; i64 are positions.
+        more = [p for p in row["parameters"] if p.startswith("const") and " in" in p][3:]
+        given = [torch.arange(t, device="cuda") if "i64" in p else extra for p in more]
+        assert all(tensor is not None for tensor in given), row["parameters"]
+        launches = [bind([*x] + given + [y]) for x, y in zip(data, outs)]
         launches[0]()
         torch.cuda.synchronize()
         heads = sorted({0, h // 2, h - 1})
@@ -195,16 +203,16 @@ def run(folder, names):
     return bad
 
 
-def prepare_all(folder):
-    rows = []
-    for kind, shape, timed in cases():
-        row = prepare(folder, stem_of(kind, shape), graph_of(kind, shape))
-        row.update(kind=kind, shape=shape, timed=timed)
-        rows.append(row)
+def prepare_folder(folder, names):
+    def one(case):
+        kind, shape, timed = case
+        return {**prepare(folder, stem_of(kind, shape), graph_of(kind, shape)), "kind": kind, "shape": shape, "timed": timed}
+    wanted = [c for c in cases() if not names or any(n in stem_of(*c[:2]) for n in names)]
+    rows = prepare_all(wanted, one)
     json.dump(rows, open(os.path.join(folder, "attention.json"), "w"), indent=1)
 
 
 if __name__ == "__main__":
     if len(sys.argv) < 3 or sys.argv[1] not in ("prepare", "run"):
         sys.exit(__doc__)
-    sys.exit(prepare_all(sys.argv[2]) if sys.argv[1] == "prepare" else int(run(sys.argv[2], sys.argv[3:]) > 0))
+    sys.exit(prepare_folder(sys.argv[2], sys.argv[3:]) if sys.argv[1] == "prepare" else int(run(sys.argv[2], sys.argv[3:]) > 0))
