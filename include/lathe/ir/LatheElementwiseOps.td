@@ -84,10 +84,10 @@ class Lathe_BinaryOp<string mnemonic, string sentence, list<Trait> traits = []>
 def Lathe_AddOp : Lathe_BinaryOp<"add", "y = a + b", [Commutative]> { let hasFolder = 1; }
 def Lathe_SubOp : Lathe_BinaryOp<"sub", "y = a - b"> { let hasFolder = 1; }
 def Lathe_MulOp : Lathe_BinaryOp<"mul", "y = a * b", [Commutative]> { let hasFolder = 1; }
-def Lathe_DivOp : Lathe_BinaryOp<"div", "y = a / b; integers truncate, division by 0 is a run-time error"> {
+def Lathe_DivOp : Lathe_BinaryOp<"div", "y = a / b; integers truncate and wrap, by 0 the result is 0"> {
   let hasFolder = 1;
 }
-def Lathe_ModOp : Lathe_BinaryOp<"mod", "y = a mod b with the sign of b; with `fmod` the sign of a"> {
+def Lathe_ModOp : Lathe_BinaryOp<"mod", "y = a mod b with the sign of b, with `fmod` the sign of a; integers by 0: 0"> {
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b, UnitAttr:$fmod);
 }
 def Lathe_PowOp : Lathe_InferredOp<"pow"> {
