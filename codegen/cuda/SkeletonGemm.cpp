@@ -154,7 +154,6 @@ const char *kindText(const Side &s) {
 
 /// The method that stores `lanes` neighbouring results.
 void Gemm::write(int64_t lanes) {
-  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   holes.method(
       "write", {"b", "m", "piece", "acc"}, Type(), lanes,
       [&](Evaluator &e, ValueRange p) {
@@ -188,7 +187,9 @@ LogicalResult Gemm::buildWgmma(Type element) {
                                       .aAcrossK = !a.alongK(),
                                       .bAcrossK = !b.alongK()}));
   if (!staged) {
-    write(Holes::epilogueLanes(op.getResult(), n, 2));
+    int64_t lanes = Holes::epilogueLanes(op.getResult(), n, 2);
+    holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+    write(lanes);
     return success();
   }
   Type stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
@@ -257,6 +258,7 @@ LogicalResult Gemm::build() {
   holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ", kB = " + kindText(b) + ";");
   if (isWgmma(holes.config))
     return buildWgmma(element);
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   operand(a, element);
   operand(b, element);
   write(lanes);
