@@ -30,6 +30,8 @@ Plan makeFullPlan() {
   p.symbols.push_back({"N", 0, DimRange::kUnbounded, 8, 1, SymbolOrigin::Bound, -1, -1});
   p.symbols.push_back({"i", 0, 100, 0, 1, SymbolOrigin::Iteration, -1, -1});
   p.symbols.push_back({"K", 7, 7, 7, 7, SymbolOrigin::Constant, -1, -1});
+  p.symbols.push_back({"D", -4, DimRange::kUnbounded, 13, 1, SymbolOrigin::Derived, -1, -1,
+                       DimExpr::symbol("N") * 2 - 3});
   p.states.push_back({"kv", DType::F32, {b, 64, 4}, 1, "P", 64, true});
   p.arenas.push_back({128, true});
   int32_t next = static_cast<int32_t>(p.buffers.size());
@@ -138,7 +140,7 @@ TEST(Plan, RoundTripsEverything) {
   ASSERT_TRUE(back.ok()) << back.status().str();
   EXPECT_TRUE(*back == p);
   EXPECT_EQ(*serialize(*back), *bytes);
-  EXPECT_EQ(optimalSizes(p), (std::vector<int64_t>{1, 0, 8, 0, 7}));
+  EXPECT_EQ(optimalSizes(p), (std::vector<int64_t>{1, 0, 8, 0, 7, 13}));
 }
 
 TEST(Plan, VerifierNamesTheDefect) {
@@ -179,6 +181,8 @@ TEST(Plan, VerifierNamesTheDefect) {
        [](Plan &p) { std::get<LaunchStep>(p.blocks[0][0].op).buffers[2] = 1; }},
       {"not donated", [](Plan &p) { std::get<LaunchStep>(p.blocks[0][1].op).buffers[1] = 0; }},
       {"device memory", [](Plan &p) { std::get<BindStep>(p.blocks[0][3].op).buffer = 0; }},
+      {"bounds of a symbol", [](Plan &p) { p.symbols[0].min = -1; }},
+      {"symbol 'D'", [](Plan &p) { p.symbols.back().value = DimExpr::symbol("D"); }},
       {"Bound symbol", [](Plan &p) { std::get<BindStep>(p.blocks[0][3].op).symbol = 0; }},
       {"a block is used twice", [](Plan &p) { std::get<IfStep>(p.blocks[0][8].op).elseBlock = 1; }},
       {"must come after", [](Plan &p) { std::get<LoopStep>(p.blocks[0][9].op).body = 0; }},

@@ -325,6 +325,18 @@ TEST(Runtime, BindsSizesAtRunTime) {
             std::string::npos);
 }
 
+TEST(Runtime, ChecksSizesThatAreDerived) {
+  Plan plan = makePackPlan();
+  plan.symbols.push_back({"room", 0, DimRange::kUnbounded, 1, 1, SymbolOrigin::Derived, -1, -1,
+                          DimExpr(4) - DimExpr::symbol("K")});
+  Cpu cpu({plan});
+  HostTensor few({3}), many({100});
+  lathe_tensor packed{};
+  cpu.run({few.tensor()}, {&packed, 1});
+  EXPECT_NE(cpu.run({many.tensor()}, {&packed, 1}, LATHE_RUNTIME_FAILURE).find("room = 0 to any"),
+            std::string::npos);
+}
+
 TEST(Runtime, BranchesAndLoops) {
   Cpu cpu({makeLoopPlan()});
   HostTensor x({4});
