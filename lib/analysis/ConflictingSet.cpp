@@ -14,24 +14,6 @@
 namespace lathe::analysis {
 namespace {
 
-/// The buffers `chosen` of a problem.
-Problem select(const Problem &problem, const std::vector<int> &chosen) {
-  Problem part;
-  part.capacity = problem.capacity;
-  std::vector<int> indexOf(problem.buffers.size(), -1);
-  for (int b : chosen) {
-    indexOf[b] = static_cast<int>(part.buffers.size());
-    part.buffers.push_back(problem.buffers[b]);
-  }
-  if (problem.conflicts) {
-    part.conflicts.emplace();
-    for (auto [a, b] : *problem.conflicts)
-      if (indexOf[a] >= 0 && indexOf[b] >= 0)
-        part.conflicts->emplace_back(indexOf[a], indexOf[b]);
-  }
-  return part;
-}
-
 /// Questions about parts of one space, on a common budget of nodes.
 class Shrinker {
 public:
@@ -56,7 +38,7 @@ public:
       while (low + 1 < high) {
         size_t middle = (low + high) / 2;
         set.assign(bySize.begin(), bySize.begin() + static_cast<int64_t>(middle));
-        (heightLowerBound(select(problem, set)) > problem.capacity ? high : low) = middle;
+        (heightLowerBound(selectBuffers(problem, set)) > problem.capacity ? high : low) = middle;
       }
       set.assign(bySize.begin(), bySize.begin() + static_cast<int64_t>(high));
     } else {
@@ -91,7 +73,7 @@ public:
 private:
   /// Whether it is proved that these do not fit together.
   Result<bool> isImpossible(const std::vector<int> &chosen) {
-    Problem part = select(problem, chosen);
+    Problem part = selectBuffers(problem, chosen);
     if (heightLowerBound(part) > part.capacity)
       return true;
     PlanOptions now = options;

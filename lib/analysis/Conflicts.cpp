@@ -89,7 +89,29 @@ ConflictList conflictPairs(const Problem &problem) {
   return pairs;
 }
 
-std::vector<Item> makeItems(const Problem &problem) {
+int64_t countConflicts(const Problem &problem) {
+  if (problem.conflicts)
+    return static_cast<int64_t>(problem.conflicts->size());
+  std::vector<int64_t> begins, ends;
+  for (int i = 0; i < static_cast<int>(problem.buffers.size()); ++i)
+    if (occupiesMemory(problem, i))
+      for (Interval steps : liveParts(problem.buffers[i])) {
+        begins.push_back(steps.begin);
+        ends.push_back(steps.end);
+      }
+  std::sort(begins.begin(), begins.end());
+  std::sort(ends.begin(), ends.end());
+  int64_t count = 0;
+  size_t ended = 0;
+  for (size_t i = 0; i < begins.size(); ++i) {
+    while (ends[ended] <= begins[i])
+      ++ended;
+    count += static_cast<int64_t>(i - ended);
+  }
+  return count;
+}
+
+std::vector<Item> makeItems(const Problem &problem, bool withEdges) {
   std::vector<Item> items;
   std::vector<int> itemOf(problem.buffers.size());
   std::map<int, int> groups;
@@ -114,7 +136,7 @@ std::vector<Item> makeItems(const Problem &problem) {
     if (b.offset)
       item.offset = *b.offset - b.aliasOffset;
   }
-  for (auto [a, b] : conflictPairs(problem)) {
+  for (auto [a, b] : withEdges ? conflictPairs(problem) : ConflictList()) {
     int64_t lowA = problem.buffers[a].aliasOffset, highA = lowA + problem.buffers[a].size;
     int64_t lowB = problem.buffers[b].aliasOffset, highB = lowB + problem.buffers[b].size;
     items[itemOf[a]].edges.push_back({itemOf[b], lowA, highA, lowB, highB});
@@ -123,18 +145,14 @@ std::vector<Item> makeItems(const Problem &problem) {
   return items;
 }
 
-Problem extractSpace(const Problem &problem, int space, std::vector<int> &members) {
+Problem selectBuffers(const Problem &problem, const std::vector<int> &chosen) {
   Problem part;
-  part.capacity = capacityOf(problem, space);
+  part.capacity = problem.capacity;
+  part.capacities = problem.capacities;
   std::vector<int> indexOf(problem.buffers.size(), -1);
-  members.clear();
-  for (int i = 0; i < static_cast<int>(problem.buffers.size()); ++i) {
-    if (problem.buffers[i].space != space)
-      continue;
-    indexOf[i] = static_cast<int>(members.size());
-    members.push_back(i);
-    part.buffers.push_back(problem.buffers[i]);
-    part.buffers.back().space = 0;
+  for (int b : chosen) {
+    indexOf[b] = static_cast<int>(part.buffers.size());
+    part.buffers.push_back(problem.buffers[b]);
   }
   if (problem.conflicts) {
     part.conflicts.emplace();
@@ -142,6 +160,19 @@ Problem extractSpace(const Problem &problem, int space, std::vector<int> &member
       if (indexOf[a] >= 0 && indexOf[b] >= 0)
         part.conflicts->emplace_back(indexOf[a], indexOf[b]);
   }
+  return part;
+}
+
+Problem extractSpace(const Problem &problem, int space, std::vector<int> &members) {
+  members.clear();
+  for (int i = 0; i < static_cast<int>(problem.buffers.size()); ++i)
+    if (problem.buffers[i].space == space)
+      members.push_back(i);
+  Problem part = selectBuffers(problem, members);
+  part.capacity = capacityOf(problem, space);
+  part.capacities.clear();
+  for (Buffer &b : part.buffers)
+    b.space = 0;
   return part;
 }
 

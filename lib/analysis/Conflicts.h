@@ -30,8 +30,14 @@ struct Item {
 };
 
 /// Items in the order of their first buffer. Buffers that conflict with nothing
-/// (no bytes, no lifetime) are items without edges.
-std::vector<Item> makeItems(const Problem &problem);
+/// (no bytes, no lifetime) are items without edges; so are all when `withEdges` is off.
+std::vector<Item> makeItems(const Problem &problem, bool withEdges = true);
+
+/// How many conflicts there are; at most, where buffers meet several times.
+int64_t countConflicts(const Problem &problem);
+
+/// The buffers `chosen` of a problem, in that order, as a problem of their own.
+Problem selectBuffers(const Problem &problem, const std::vector<int> &chosen);
 
 /// The buffers of one space, as a problem of their own with its capacity; `members`
 /// are their indices here.

@@ -14,6 +14,9 @@
 namespace lathe::analysis {
 namespace {
 
+constexpr int64_t kMaxConflicts = 4'000'000; ///< that are listed one by one
+constexpr size_t kMaxItems = 5000;           ///< that are searched exactly as a whole
+
 /// Fixed items are nobody's choice, so their overlaps are the problem's fault.
 Status checkFixed(const std::vector<Item> &items) {
   for (const Item &item : items)
@@ -31,18 +34,25 @@ Status checkFixed(const std::vector<Item> &items) {
 } // namespace
 
 Result<Solution> planSpace(const Problem &problem, const PlanOptions &options) {
-  std::vector<Item> items = makeItems(problem);
+  auto isFixed = [](const Buffer &b) { return b.offset.has_value(); };
+  bool listed = problem.conflicts || countConflicts(problem) <= kMaxConflicts ||
+                std::any_of(problem.buffers.begin(), problem.buffers.end(), isFixed);
+  std::vector<Item> items = makeItems(problem, listed);
   LATHE_RETURN_IF_ERROR(checkFixed(items));
   int64_t bound = heightLowerBound(problem);
   int64_t enough = options.firstFit ? std::max(bound, problem.capacity) : bound;
-  ItemPlan plan = planGreedily(items, enough, options.nodes > 0 ? 0 : options.work);
+  ItemPlan plan = listed ? planGreedily(items, enough, options.nodes > 0 ? 0 : options.work)
+                         : planSkyline(items, enough);
   plan.lowerBound = bound;
-  if (plan.height > enough && options.nodes > 0) {
+  if (listed && plan.height > enough && options.nodes > 0) {
     int64_t greedy = plan.height;
-    improveExactly(problem, items, options, plan);
-    if (plan.height < greedy) {
+    if (items.size() <= kMaxItems)
+      improveExactly(problem, items, options, plan);
+    if (plan.height < greedy)
       plan.method = "exact";
-    } else if (plan.height > plan.lowerBound) {
+    else if (plan.height > plan.lowerBound)
+      improvePeaks(problem, items, options, plan);
+    if (plan.height == greedy && plan.height > plan.lowerBound && plan.height > enough) {
       ItemPlan moved = planGreedily(items, enough, options.work);
       plan.height = moved.height;
       plan.offsets = std::move(moved.offsets);

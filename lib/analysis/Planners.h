@@ -28,6 +28,16 @@ Result<Solution> planSpace(const Problem &problem, const PlanOptions &options);
 /// `moves` steps (placed items times neighbours) that change the best order.
 ItemPlan planGreedily(const std::vector<Item> &items, int64_t enough, int64_t moves);
 
+/// For problems with too many conflicts to list, without fixed offsets: each item goes on
+/// top of what its lifetime has, without looking into gaps. O(n log n) an order.
+ItemPlan planSkyline(const std::vector<Item> &items, int64_t enough);
+
+/// Lowers a plan of lifetimes by exact search on the buffers alone that are alive when
+/// most bytes are; the others go where they leave room. Proves nothing; does nothing when offsets are
+/// fixed.
+void improvePeaks(const Problem &problem, const std::vector<Item> &items,
+                  const PlanOptions &options, ItemPlan &plan);
+
 /// Lowers a plan towards its lower bound, and raises the bound where the search
 /// closes, by at most options.nodes nodes. With options.firstFit it only looks for a
 /// plan within the problem's capacity. False when the problem is too large.
