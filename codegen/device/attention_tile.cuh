@@ -57,22 +57,35 @@ LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i64
   const f32 hidden = bitsToF32(0xff800000u);
   const int column = threadIdx.x % 4 * 2;
   const i64 q0 = minIndex(at.q, at.queries - 1), q1 = minIndex(at.q + 8, at.queries - 1);
+  // Keys of the tile that a row sees; without a test for each where that is all of them, so that
+  // what scores read is under way together.
+  int last0 = 2 * N, last1 = 2 * N;
+  auto score = [&](int i, bool test) {
+    const int k = i / 4 * 8 + column + (i & 1), last = (i & 2) ? last1 : last0;
+    const i64 q = (i & 2) ? q1 : q0;
+    if constexpr (H::kPairs) {
+      if (i & 1) return;
+      Vec<f32, 2> two{{hidden, hidden}};
+      if (!test || k < last) two = h.scorePair(at.b, at.head, q, (k0 + k) / 2, Vec<f32, 2>{{s[i], s[i + 1]}});
+      s[i] = two.v[0] * kLog2e;
+      s[i + 1] = !test || k + 1 < last ? two.v[1] * kLog2e : hidden;
+    } else if constexpr (H::kPlainScore) {
+      s[i] = k < last ? s[i] : hidden;
+    } else {
+      s[i] = !test || k < last ? h.score(at.b, at.head, q, k0 + k, s[i]) * kLog2e : hidden;
+    }
+  };
+  if (!H::kPlainScore && whole) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) score(i, false);
+    return;
+  }
   const i64 end0 = minIndex(keys, h.keyEnd(at.b, at.head, q0)) - k0;
   const i64 end1 = H::kCausal ? minIndex(keys, h.keyEnd(at.b, at.head, q1)) - k0 : end0;
-  const int last0 = (int)maxIndex(minIndex(end0, 2 * N), 0), last1 = (int)maxIndex(minIndex(end1, 2 * N), 0);
+  last0 = (int)maxIndex(minIndex(end0, 2 * N), 0);
+  last1 = (int)maxIndex(minIndex(end1, 2 * N), 0);
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const int k = i / 4 * 8 + column + (i & 1), last = (i & 2) ? last1 : last0;
-    const bool seen = k < last;
-    if constexpr (H::kPairs) {
-      if (i & 1) continue;
-      Vec<f32, 2> two{{hidden, hidden}};
-      if (seen) two = h.scorePair(at.b, at.head, (i & 2) ? q1 : q0, (k0 + k) / 2, Vec<f32, 2>{{s[i], s[i + 1]}});
-      s[i] = two.v[0] * kLog2e;
-      s[i + 1] = k + 1 < last ? two.v[1] * kLog2e : hidden;
-    } else if constexpr (H::kPlainScore) s[i] = seen ? s[i] : hidden;
-    else s[i] = seen ? h.score(at.b, at.head, (i & 2) ? q1 : q0, k0 + k, s[i]) * kLog2e : hidden;
-  }
+  for (int i = 0; i < N; ++i) score(i, true);
 }
 
 /// The running maximum (as kept) and sum of two rows; lanes of a row hold parts of the sum.

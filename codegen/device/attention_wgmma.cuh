@@ -58,8 +58,10 @@ template <class Tile, class H> LATHE_DEV AttentionPlan attentionPlan(i64 heads, 
   p.heads = (u32)heads;
   p.pairs = (u32)(heads * batches);
   p.tiles = p.rows * p.pairs;
-  const u32 fit = (32u << 20) / ((u32)keys * (u32)(2 * (H::kHeadQK + H::kHeadV)) + 1);
-  p.together = (fit > 1 ? fit : 1) * H::kGroup;
+  // Where the cache is too small for a few times as much, sections of equal size.
+  const u32 bytes = (u32)keys * (u32)(2 * (H::kHeadQK + H::kHeadV)), fit = bytes < (32u << 20) ? (32u << 20) / (bytes + 1) : 1;
+  const u32 most = fit * H::kGroup, sections = p.pairs <= 4 * most ? 1 : (p.pairs + most - 1) / most;
+  p.together = (p.pairs + sections * H::kGroup - 1) / (sections * H::kGroup) * H::kGroup;
   return p;
 }
 
@@ -69,10 +71,15 @@ template <class Tile, class H>
 LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
   u32 row, pair;
   if constexpr (H::kCausal) { // of the heads together the long rows first
-    const u32 section = tile / (p.rows * p.together), first = section * p.together;
-    const u32 here = p.pairs - first < p.together ? p.pairs - first : p.together, rest = tile - first * p.rows;
-    row = p.rows - 1 - rest / here;
-    pair = first + rest % here;
+    if (p.pairs <= p.together) {
+      row = p.rows - 1 - tile / p.pairs;
+      pair = tile % p.pairs;
+    } else {
+      const u32 first = tile / (p.rows * p.together) * p.together, rest = tile - first * p.rows;
+      const u32 here = p.pairs - first < p.together ? p.pairs - first : p.together;
+      row = p.rows - 1 - rest / here;
+      pair = first + rest % here;
+    }
   } else {
     row = tile % p.rows;
     pair = tile / p.rows;
@@ -138,8 +145,10 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     registersLower<24>();
     if (threadIdx.x != 0) return;
     AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
+    AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
     for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const AttentionWork w = attentionWork<Tile>(h, tile, plan, queries, keys);
+      const AttentionWork w = next;
+      if (w.blocks == 0) next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys);
       if (w.blocks == 0) continue;
       const i32 keyHead = h.keyHead(w.head);
       barrierWait(emptyQ, q.parity);
@@ -154,6 +163,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
             tensorLoad(base + Tile::K_AT + k.slot * Tile::K_BYTES + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, n * KEYS, keyHead, w.batch);
           k.advance<STAGES>();
         }
+        if (n == w.blocks - 1) next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys); // meanwhile
         if (n < w.blocks - 1) {
           barrierWait(emptyV + 8 * v.slot, v.parity);
           barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
@@ -249,7 +259,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
 #pragma unroll 1
         for (; n >= 0 && (!H::kPlainScore || (i64)(n + 1) * KEYS > full); --n) {
           issueNext();
-          keepScores(h, at, s, (i64)n * KEYS, keys, false);
+          keepScores(h, at, s, (i64)n * KEYS, keys, (i64)(n + 1) * KEYS <= full);
           finishStep(n);
         }
       if constexpr (H::kPlainScore)

@@ -33,7 +33,7 @@ KernelSpec mma(const KernelDesc &desc, const Heads &heads) {
   KernelConfig c;
   c.family = "attention.mma";
   c.threads = 128;
-  c.tileN = std::max(heads.qk, heads.v) > 128 ? 32 : 64;
+  c.tileN = std::max(heads.qk, heads.v) <= 128 ? 64 : desc.plainScores ? 32 : 16;
   KernelSpec spec =
       place(desc, specFor(desc, c, DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.threads / 2))));
   spec.launches[0].sharedBytes = attentionMmaSharedBytes(c, heads.qk, heads.v);
@@ -73,8 +73,10 @@ bool mapsTake(const KernelDesc &desc) {
 
 /// Keys of a tile: what two stages of keys and values and the registers of a team hold. Larger
 /// tiles pay once there are many of them, where nothing but a scale comes to the scores.
-int64_t keysOfTile(const Heads &heads, bool many) {
+int64_t keysOfTile(const KernelDesc &desc, const Heads &heads, bool many) {
   int64_t widest = std::max(heads.qk, heads.v);
+  if (!desc.plainScores && widest > 128) // masks need registers too
+    return widest <= 192 ? 96 : 64;
   if (many && widest == 128)
     return 176;
   if (many && widest == 64)
@@ -86,7 +88,7 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
   KernelConfig c;
   c.family = "attention.wgmma";
   c.threads = 384;
-  c.tileN = keysOfTile(heads, many);
+  c.tileN = keysOfTile(desc, heads, many);
   DimExpr tiles =
       DimExpr::ceilDiv(desc.parallel[2], DimExpr(128)) * desc.parallel[1] * desc.parallel[0];
   KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
@@ -132,7 +134,8 @@ bool addSplits(const KernelDesc &desc, const Target &target, const Heads &heads,
   DimExpr pairs = desc.parallel[0] * DimExpr::floorDiv(desc.parallel[1], DimExpr(desc.headGroup));
   for (int64_t columns : {8, 16}) {
     int64_t most = columns / desc.headGroup;
-    if (most < std::max<int64_t>(range.lo, 1))
+    bool registers = heads.v <= 128 || (columns == 8 && desc.plainScores);
+    if (most < std::max<int64_t>(range.lo, 1) || !registers)
       continue;
     std::vector<DimCondition> few;
     if (range.hi > most)
@@ -202,7 +205,8 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
     if (target.smVersion == 90 && target.archSpecific && mapsTake(desc)) {
       constexpr int64_t kMany = 6144;
       DimRange range = rangeOf(keys, desc);
-      bool larger = desc.plainScores && keysOfTile(heads, true) != keysOfTile(heads, false);
+      bool larger = desc.plainScores &&
+                    keysOfTile(desc, heads, true) != keysOfTile(desc, heads, false);
       if (larger && range.hi >= kMany) {
         if (range.lo < kMany) {
           addVariant(out, {{Kind::LessEqual, DimExpr(kMany), keys}},
