@@ -247,7 +247,8 @@ void Model::preempt() {
       fail("preempt refused without need");
     return refused("preempt", o, before);
   }
-  Code want = q->closing || q->swapped            ? Code::BadSequence
+  bool gone = q->closing || (q->swapped && how == Preempt::Swap);
+  Code want = gone                                ? Code::BadSequence
               : q->touched || !q->pending.empty() ? Code::Busy
                                                   : Code::Ok;
   if (fails("preempt", uint64_t(o.code), uint64_t(want)))
@@ -264,7 +265,7 @@ void Model::preempt() {
   q->tokens.clear();
   q->prints.clear();
   q->kept.clear();
-  q->compacted = false;
+  q->compacted = q->swapped = false;
   q->draft = 0;
   q->attached = q->longest = 0;
   q->preempted = true;

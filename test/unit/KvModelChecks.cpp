@@ -60,7 +60,7 @@ uint32_t Model::expectedHit(const Snapshot &s, const Sequence &q,
     uint32_t found = kNoNode;
     for (uint32_t n = 0; n < s.nodes.size(); ++n)
       if (s.nodes[n].live && !s.nodes[n].root && s.nodes[n].parent == at &&
-          s.nodes[n].tokens == want)
+          std::equal(want.begin(), want.end(), s.tokensOf(n).begin()))
         found = n;
     if (found == kNoNode)
       break;
@@ -227,7 +227,7 @@ void Model::checkTree(const Snapshot &s) {
                        ? of(s.nodes[n].parent).back()
                        : uint64_t(std::find(spaces.begin(), spaces.end(), s.nodes[n].parent) -
                                   spaces.begin()) + 1;
-      for (Token t : s.nodes[n].tokens)
+      for (Token t : s.tokensOf(n))
         prints[n].push_back(p = next(p, t));
     }
     return prints[n];

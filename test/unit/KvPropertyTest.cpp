@@ -99,7 +99,7 @@ TEST_P(KvProperty, AgreesWithTheModel) {
   bool isLong = left > 100000;
   for (uint64_t seed = 1; left > 0; ++seed) {
     Model m(model(GetParam()), seed * 1000 + uint64_t(GetParam()));
-    ASSERT_EQ(m.run(std::min(left, 4000l), isLong ? 8 : 2, true), "")
+    ASSERT_EQ(m.run(std::min(left, 4000l), isLong ? 16 : 2, true), "")
         << "model " << GetParam() << ", seed " << seed;
     left -= m.done();
   }

@@ -69,7 +69,7 @@ public:
   /// Ends a sequence; its full blocks stay cached until they are evicted. With a reservation in the
   /// open step it ends with the step, whichever way that ends.
   Outcome close(SeqId sequence);
-  /// Takes all blocks from a sequence. Swap lists the copies in transfers(), which must be made even
+  /// Takes all blocks from a sequence, with Recompute also those on the host. Swap lists the copies in transfers(), which must be made even
   /// if an open step rolls back; NoHostBlocks changes nothing. Busy with a reservation.
   Outcome preempt(SeqId sequence, Preempt how);
 
@@ -167,6 +167,12 @@ private:
 uint32_t selectTokens(std::span<const float> scores, uint32_t budget, uint32_t sinks,
                       uint32_t recent, std::span<uint32_t> scratch, std::span<uint32_t> out);
 
+/// An entry that was written: block tables[row][entry] = block.
+struct TableEntry {
+  uint32_t row, entry;
+  int32_t block;
+};
+
 /// Writes block tables into the caller's memory (pinned host memory, say), only what changed since
 /// this writer's last call. One writer for each group and each copy of the memory.
 class TableWriter {
@@ -176,8 +182,8 @@ public:
   TableWriter(const Cache &cache, uint32_t group, int32_t *memory, uint32_t rows, uint32_t stride);
 
   /// Row i becomes the table of batch[i]; returns the count of entries written. Rows beyond the
-  /// batch, and those of handles that are closed, stay as they are.
-  uint64_t update(std::span<const SeqId> batch);
+  /// batch, and those of handles that are closed, stay as they are. `changes` gets each of them.
+  uint64_t update(std::span<const SeqId> batch, std::vector<TableEntry> *changes = nullptr);
   /// Forgets what was written: the next update writes everything.
   void reset();
 

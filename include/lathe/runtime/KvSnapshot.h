@@ -45,10 +45,14 @@ struct Snapshot {
     uint32_t depth = 0; ///< blocks up to and including this one; 0 for a root
     uint32_t links = 0; ///< children + blocks + host blocks + tails of sequences
     Hash128 hash;
-    std::vector<Token> tokens;
     BlockId blocks[kMaxGroups], host[kMaxGroups];
   };
   std::vector<Node> nodes;
+  std::vector<Token> tokens; ///< of all nodes, one after another
+  std::span<const Token> tokensOf(uint32_t node) const {
+    size_t n = tokens.size() / nodes.size();
+    return std::span(tokens).subspan(node * n, n);
+  }
   std::vector<uint32_t> freeNodes;
   std::vector<uint32_t> index; ///< nodes in the hash table, kNoNode for empty entries
 

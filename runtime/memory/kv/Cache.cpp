@@ -167,7 +167,7 @@ TableWriter::TableWriter(const Cache &cache, uint32_t group, int32_t *memory, ui
 
 void TableWriter::reset() { std::fill(rows.begin(), rows.end(), Row{}); }
 
-uint64_t TableWriter::update(std::span<const SeqId> batch) {
+uint64_t TableWriter::update(std::span<const SeqId> batch, std::vector<TableEntry> *changes) {
   const Group &g = core->groups[group];
   uint64_t entries = 0;
   ++core->tick; // what is replaced from now on, this writer has not seen
@@ -178,11 +178,16 @@ uint64_t TableWriter::update(std::span<const SeqId> batch) {
     Row &row = rows[i];
     const Core::Rewrite &change = core->rewrites[s];
     const BlockId *from = core->row(s);
-    int32_t *to = memory + i * stride - g.offset;
+    auto write = [&](uint32_t at) {
+      uint32_t entry = at - g.offset;
+      memory[i * stride + entry] = int32_t(from[at]);
+      if (changes)
+        changes->push_back({uint32_t(i), entry, int32_t(from[at])});
+      ++entries;
+    };
     if (g.isState()) {
-      to[g.offset] = int32_t(from[g.offset]);
-      to[g.offset + 1] = int32_t(from[g.offset + 1]);
-      entries += 2;
+      write(g.offset);
+      write(g.offset + 1);
       continue;
     }
     uint32_t count = core->count(s, g), start = row.written;
@@ -192,9 +197,9 @@ uint64_t TableWriter::update(std::span<const SeqId> batch) {
       start = std::min(start, change.from);
     // Of a ring, what is in it.
     for (uint32_t b = std::min(start, g.sinkBlocks); b < std::min(count, g.sinkBlocks); ++b)
-      to[g.at(b)] = int32_t(from[g.at(b)]), ++entries;
+      write(g.at(b));
     for (uint32_t b = std::max(std::max(start, g.sinkBlocks), core->first(s, g)); b < count; ++b)
-      to[g.at(b)] = int32_t(from[g.at(b)]), ++entries;
+      write(g.at(b));
     row = {batch[i], count, change.epoch};
   }
   return entries;

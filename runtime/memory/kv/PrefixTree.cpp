@@ -13,7 +13,7 @@ PrefixTree::PrefixTree(uint32_t roots, uint32_t nodes, uint32_t blockTokens, uin
       links(std::make_unique<uint32_t[]>(capacity)), depths(std::make_unique<uint32_t[]>(capacity)),
       freeNodes(makeArray<uint32_t>(nodes)), hashes(makeArray<Hash128>(capacity)),
       hitCounts(std::make_unique<uint8_t[]>(capacity)),
-      words(makeArray<Token>(size_t(capacity) * blockTokens)),
+      words(std::make_unique<Token[]>(size_t(capacity) * blockTokens)),
       blocks(makeArray<BlockId>(size_t(capacity) * groups)),
       hosts(makeArray<BlockId>(size_t(capacity) * groups)) {
   uint32_t bits = std::max<uint32_t>(4, uint32_t(std::bit_width(nodes - 1)) + 1); // at most half full
@@ -76,6 +76,7 @@ void PrefixTree::remove(uint32_t n) {
 
 void PrefixTree::snapshot(Snapshot &s, uint32_t openRoots) const {
   s.nodes.resize(capacity);
+  s.tokens.assign(words.get(), words.get() + size_t(capacity) * blockTokens);
   for (uint32_t n = 0; n < capacity; ++n) {
     Snapshot::Node &node = s.nodes[n];
     node = {};
@@ -87,8 +88,6 @@ void PrefixTree::snapshot(Snapshot &s, uint32_t openRoots) const {
     node.depth = depths[n];
     node.links = links[n];
     node.hash = hashes[n];
-    if (!node.root)
-      node.tokens.assign(tokens(n), tokens(n) + blockTokens);
     for (uint32_t g = 0; g < kMaxGroups; ++g) {
       node.blocks[g] = g < groups ? block(n, g) : kNoBlock;
       node.host[g] = g < groups ? host(n, g) : kNoBlock;

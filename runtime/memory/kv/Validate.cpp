@@ -10,8 +10,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <map>
-#include <set>
 
 namespace lathe::kv {
 namespace {
@@ -94,7 +92,7 @@ private:
   // 6: the tree hangs together. 8: siblings differ.
   void tree() {
     std::vector<uint32_t> links(s.nodes.size());
-    std::set<std::pair<uint32_t, std::vector<Token>>> children;
+    std::vector<uint32_t> children;
     for (uint32_t n = 0; n < s.nodes.size(); ++n) {
       const Snapshot::Node &x = s.nodes[n];
       if (!x.live)
@@ -111,9 +109,18 @@ private:
         continue;
       }
       ++links[x.parent];
-      if (x.tokens.size() != tokens || !children.insert({x.parent, x.tokens}).second)
-        report(8, text("node ", n) + " has a sibling with the same tokens");
+      children.push_back(n);
     }
+    auto order = [&](uint32_t a, uint32_t b) {
+      std::span<const Token> x = s.tokensOf(a), y = s.tokensOf(b);
+      if (s.nodes[a].parent != s.nodes[b].parent)
+        return s.nodes[a].parent < s.nodes[b].parent;
+      return std::lexicographical_compare(x.begin(), x.end(), y.begin(), y.end());
+    };
+    std::sort(children.begin(), children.end(), order);
+    for (size_t i = 1; i < children.size(); ++i)
+      if (!order(children[i - 1], children[i]))
+        report(8, text("node ", children[i]) + " has a sibling with the same tokens");
     for (const Snapshot::Sequence &q : s.sequences)
       if (q.id != kNoSequence && q.indexed && q.tail < links.size())
         ++links[q.tail];

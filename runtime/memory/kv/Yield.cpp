@@ -81,7 +81,8 @@ uint32_t Core::heldBlocks(uint32_t s) const {
 
 Outcome Core::preempt(SeqId sequence, Preempt how) {
   uint32_t s = find(sequence);
-  if (s == config.maxSequences || hot[s].flags & (kSwapped | kDoomed))
+  uint32_t never = how == Preempt::Swap ? kSwapped | kDoomed : kDoomed;
+  if (s == config.maxSequences || hot[s].flags & never)
     return refuse(Code::BadSequence, sequence);
   if (isBusy(s))
     return refuse(Code::Busy, sequence);
