@@ -21,7 +21,7 @@ namespace {
 
 int64_t problemCount() {
   const char *text = std::getenv("LATHE_RANDOM_PROBLEMS");
-  return text ? std::atoll(text) : 20'000;
+  return text ? std::atoll(text) : 5'000;
 }
 
 PlanOptions small() {
