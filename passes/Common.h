@@ -53,6 +53,10 @@ std::optional<double> numberOf(mlir::Value value);
 /// Row-major reinterpretation: the same bytes under other sizes.
 bool isView(mlir::Operation *op);
 
+/// On a kernel that need not run: its inputs are written where its result lies, one after
+/// another along this axis.
+inline constexpr const char *kPlacedAttr = "lathe.placed";
+
 /// Name of an input or output as in the ONNX graph.
 std::string inputName(mlir::func::FuncOp func, unsigned index);
 std::string outputName(mlir::func::FuncOp func, unsigned index);

@@ -71,6 +71,7 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createFusePass());
     passes.addPass(createOutlineCustomPass());
     passes.addPass(createPlaceStatesPass());
+    passes.addPass(createPlaceConcatsPass());
     passes.addPass(createNameKernelsPass());
     passes.addPass(createVerifyFusedPass());
     break;
@@ -118,6 +119,7 @@ void registerLathePasses() {
   registerPass(createFusePass);
   registerPass(createOutlineCustomPass);
   registerPass(createPlaceStatesPass);
+  registerPass(createPlaceConcatsPass);
   registerPass(createNameKernelsPass);
   registerPass(createSelectPass);
   registerPass(createPlanPass);

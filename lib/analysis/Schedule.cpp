@@ -350,17 +350,16 @@ Result<SchedulePlan> planSchedule(const ScheduleGraph &graph, const ScheduleOpti
   int64_t height = INT64_MAX;
   // Plans one stage; what it gives is taken when the arena is lower than before.
   auto offer = [&](const char *name, const ScheduleGraph &g, const std::vector<int> &order,
-                   const std::vector<int> &memoryOf, double gain = 0) {
+                   const std::vector<int> &memoryOf, int64_t gain = 1) {
     int64_t peak = schedulePeak(g, order, memoryOf);
-    double most = static_cast<double>(height) * (1 - gain);
-    if (!status.ok() || peak >= height || static_cast<double>(peak) > most)
+    if (!status.ok() || peak > height - gain)
       return false;
     Result<Solution> solution = planMemory(scheduleProblem(g, order, memoryOf), options.plan);
     if (!solution) {
       status = solution.status();
       return false;
     }
-    if (solution->height >= height || static_cast<double>(solution->height) > most)
+    if (solution->height > height - gain)
       return false;
     height = solution->height;
     plan.stages.push_back({name, peak, height});
@@ -394,7 +393,9 @@ Result<SchedulePlan> planSchedule(const ScheduleGraph &graph, const ScheduleOpti
       std::iota(memoryOf.begin(), memoryOf.end(), 0);
       if (options.inPlace)
         memoryOf = takeMemory(again.graph, again.order);
-      if (offer("recompute", again.graph, again.order, memoryOf, options.recomputeGain))
+      auto part = static_cast<int64_t>(options.recomputeGain * static_cast<double>(height));
+      if (offer("recompute", again.graph, again.order, memoryOf,
+                std::max({int64_t(1), part, options.recomputeBytes})))
         plan.recomputes = again.recomputes;
     }
   }

@@ -24,7 +24,8 @@ namespace {
 
 /// Ops that take no time: they stand where their first reader does.
 bool isAttached(Operation *op) {
-  return isView(op) || isa<ConstantOp, BindDimsOp, StateReadOp, StateAppendOp>(op);
+  return isView(op) || isa<ConstantOp, BindDimsOp, StateReadOp, StateAppendOp>(op) ||
+         op->hasAttr(kPlacedAttr);
 }
 
 /// The value whose memory this is.
@@ -144,8 +145,12 @@ private:
       Value made = value;
       while (made.getDefiningOp() && isView(made.getDefiningOp()))
         made = made.getDefiningOp()->getOperand(0);
-      if (!made.getDefiningOp<KernelOp>() || !writtenElsewhere.insert(made).second)
+      Operation *maker = made.getDefiningOp<KernelOp>();
+      bool copied = !maker || !writtenElsewhere.insert(made).second;
+      if (copied)
         returned.insert(rootOf(value));
+      if (maker && maker->hasAttr(kPlacedAttr)) // its inputs lie in the same memory
+        (copied ? returned : writtenElsewhere).insert(maker->operand_begin(), maker->operand_end());
     }
     for (StateAppendOp append : block.getOps<StateAppendOp>())
       if (append.getX().hasOneUse() && append.getX().getDefiningOp<KernelOp>())
@@ -154,7 +159,7 @@ private:
 
   LogicalResult describe(KernelOp kernel, analysis::ScheduleStep &step) {
     step.cheap = (kernel.getKind() == RegionKind::Pointwise || kernel.getKind() == RegionKind::Copy) &&
-                 kernel.getNumResults() == 1;
+                 kernel.getNumResults() == 1 && !isPlaced(kernel->getResult(0));
     for (TypeRange types : {TypeRange(kernel.getInputs().getTypes()), TypeRange(kernel.getResultTypes())})
       for (Type type : types)
         step.traffic += bytesAt(bytesOf(type));
@@ -177,11 +182,17 @@ private:
     return success();
   }
 
+  /// Whether a value is written into a slice of another.
+  static bool isPlaced(Value value) {
+    return value.hasOneUse() && (*value.user_begin())->hasAttr(kPlacedAttr);
+  }
+
   /// All variants read each element of the input before they write it; here: the memory is a
   /// kernel's result of the same size for all sizes, and no other input is in it.
   bool mayShare(KernelOp kernel, unsigned result, unsigned input) {
     Value made = kernel->getResult(result), root = rootOf(kernel.getInputs()[input]);
-    if (!root.getDefiningOp<KernelOp>() || graph.values[values.lookup(root)].bytes == 0 ||
+    if (!root.getDefiningOp<KernelOp>() || !values.count(root) || isPlaced(root) ||
+        isPlaced(made) || graph.values[values.lookup(root)].bytes == 0 ||
         graph.values[values.lookup(made)].bytes == 0 ||
         !(bytesOf(root.getType()) == bytesOf(made.getType())))
       return false;
@@ -251,8 +262,9 @@ LogicalResult orderForMemory(func::FuncOp func, const std::map<std::string, int6
   for (const analysis::ScheduleStage &stage : plan->stages)
     text += (&stage == plan->stages.data() ? " " : ", ") + stage.name + " " +
             std::to_string(stage.height) + " bytes";
-  if (!plan->recomputes.empty())
-    text += ", " + std::to_string(plan->recomputes.size()) + " kernels run again";
+  if (size_t again = plan->recomputes.size())
+    text += again == 1 ? ", one kernel runs again"
+                       : ", " + std::to_string(again) + " kernels run again";
   passedRemark(func.getLoc(), "Order") << text;
   entry.apply(*plan, inPlace);
   return success();

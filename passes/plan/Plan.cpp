@@ -243,6 +243,10 @@ private:
       return buffer(result.getLoc(), result.getType(), nameOf(result), BufferKind::View, 0,
                     buffers.lookup(taken));
     if (result.hasOneUse())
+      if (auto whole = dyn_cast<KernelOp>(*result.user_begin());
+          whole && whole->hasAttr(kPlacedAttr))
+        return sliceOf(whole, result);
+    if (result.hasOneUse())
       if (auto append = dyn_cast<StateAppendOp>(*result.user_begin())) {
         StateOp state = stateOf(append.getState());
         std::vector<DimExpr> physical = dimsOf(state.getType());
@@ -256,7 +260,30 @@ private:
     return buffer(result.getLoc(), result.getType(), nameOf(result), BufferKind::Arena, 0);
   }
 
+  /// The place of one input in the memory of a placed kernel's result.
+  Value sliceOf(KernelOp whole, OpResult input) {
+    Value memory = resultBuffer(whole->getResult(0));
+    buffers[whole->getResult(0)] = memory;
+    int64_t axis = whole->getAttrOfType<IntegerAttr>(kPlacedAttr).getInt();
+    DimExpr before = 0;
+    for (Value other : whole.getInputs()) {
+      if (other == input)
+        break;
+      before = before + dimOf(other, axis);
+    }
+    std::vector<DimExpr> dims = dimsOf(whole->getResult(0));
+    DimExpr stride = int64_t(bitWidth(*dtypeOf(elementTypeOf(input))) / 8);
+    for (size_t d = axis + 1; d < dims.size(); ++d)
+      stride = stride * dims[d];
+    return buffer(input.getLoc(), input.getType(), nameOf(input), BufferKind::View, 0, memory,
+                  before * stride);
+  }
+
   LogicalResult emitLaunch(KernelOp kernel) {
+    if (kernel->hasAttr(kPlacedAttr)) {
+      buffers[kernel->getResult(0)] = resultBuffer(kernel->getResult(0));
+      return success();
+    }
     ArrayAttr variants = kernel.getVariantsAttr();
     if (!variants)
       return kernel.emitError("has no variants: select has not run");
@@ -358,7 +385,7 @@ void emitKernels(ModuleOp module) {
       builder.setInsertionPointAfter(&op);
   std::set<std::string> done;
   module.walk([&](KernelOp kernel) {
-    if (!done.insert(kernel.getName().str()).second)
+    if (kernel->hasAttr(kPlacedAttr) || !done.insert(kernel.getName().str()).second)
       return;
     DimExpr flops = 0, bytes = 0;
     for (Operation &op : kernel.getBodyBlock())

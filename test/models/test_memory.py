@@ -4,7 +4,10 @@ import json
 import os
 import re
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import lathe_cli
 from lathe_cli import MODELS, lathe
@@ -97,3 +100,57 @@ def test_peak_as_formula_numbers_and_picture(tmp_path, engines):
     assert drawn and picture.count("<rect") > len(drawn)
     for b in drawn:
         assert f"bytes {b['offset']} to {b['offset'] + b['bytes']} ({b['bytes']})" in picture
+
+
+def weight(name, *sizes):
+    rng = np.random.default_rng(sum(name.encode()))
+    return numpy_helper.from_array((0.2 * rng.standard_normal(sizes)).astype(np.float32), name)
+
+
+def images():
+    """Two convolutions side by side, as in an inception block."""
+    nodes = [helper.make_node("Conv", ["x", "w1"], ["a"]), helper.make_node("Relu", ["a"], ["r"]),
+             helper.make_node("Conv", ["x", "w2"], ["b"], pads=[1, 1, 1, 1]),
+             helper.make_node("Concat", ["r", "b"], ["c"], axis=1),
+             helper.make_node("Conv", ["c", "w3"], ["y"], pads=[1, 1, 1, 1])]
+    weights = [weight("w1", 5, 8, 1, 1), weight("w2", 7, 8, 3, 3), weight("w3", 4, 12, 3, 3)]
+    return nodes, weights, ["N", 8, 13, 11], ["N", 4, 13, 11]
+
+
+def rows():
+    """Columns side by side, a residual, and rows below each other in an output."""
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["a"]),
+             helper.make_node("MatMul", ["x", "w2"], ["b"]),
+             helper.make_node("Concat", ["a", "b"], ["c"], axis=1),
+             helper.make_node("MatMul", ["c", "w3"], ["d"]),
+             helper.make_node("MatMul", ["d", "w4"], ["e"]),
+             helper.make_node("MatMul", ["e", "w5"], ["f"]),
+             helper.make_node("Add", ["f", "d"], ["g"]),
+             helper.make_node("MatMul", ["g", "w6"], ["h"]),
+             helper.make_node("MatMul", ["g", "w7"], ["i"]),
+             helper.make_node("Concat", ["h", "i"], ["y"], axis=0)]
+    weights = [weight("w1", 16, 5), weight("w2", 16, 30), weight("w3", 35, 9), weight("w4", 9, 33),
+               weight("w5", 33, 9), weight("w6", 9, 3), weight("w7", 9, 3)]
+    return nodes, weights, ["N", 16], ["M", 3]
+
+
+@pytest.mark.parametrize("make, slices, counts", [(images, 1, (1, 3)), (rows, 2, (1, 7, 64))])
+def test_results_in_slices_of_concatenations(tmp_path, make, slices, counts):
+    nodes, weights, given, wanted = make()
+    graph = helper.make_graph(nodes, "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, wanted)], weights)
+    model = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10),
+              model)
+    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", "--dim=N=1:1:64",
+                                     f"--remarks={tmp_path / 'remarks.json'}")
+    if lathe_cli.DEVICE == "cpu":
+        with open(tmp_path / "remarks.json") as f:
+            assert sum(r["name"] == "PlaceConcats" and r["kind"] == "passed"
+                       for r in json.load(f)) == slices
+    session = lathe_cli.session(str(model))
+    for count in counts:
+        x = np.random.default_rng(count).standard_normal([count, *given[1:]]).astype(np.float32)
+        got = lathe_cli.run(engine, tmp_path / str(count), inputs={"x": x})["y"]
+        assert lathe_cli.relative_error(got, session.run(None, {"x": x})[0]) < 1e-5

@@ -184,6 +184,7 @@ TEST(Schedule, MakesACheapMaskAgain) {
     x = next;
   }
   ScheduleOptions options;
+  options.recomputeBytes = 0;
   options.recompute = 0.2;
   Result<SchedulePlan> plan = planSchedule(b.graph, options);
   ASSERT_TRUE(plan.ok());
@@ -289,6 +290,7 @@ TEST(Schedule, RandomGraphsHoldTogether) {
     ScheduleGraph graph = randomGraph(random, 1 + round % 24);
     ScheduleOptions options;
     options.recompute = 0.5;
+    options.recomputeBytes = 0;
     options.beam = 1 + round % 5;
     Result<SchedulePlan> plan = planSchedule(graph, options);
     ASSERT_TRUE(plan.ok()) << plan.status().str();

@@ -26,10 +26,44 @@ namespace json = llvm::json;
 
 struct PlanVerbOptions {
   std::string svg;
+  int64_t nodes = -1; ///< -1: by the number of buffers
   int64_t capacity = INT64_MAX;
   analysis::PlanOptions plan;
   bool asJson = false;
 };
+
+/// At most `most` names, and how many more there are.
+std::string joined(const std::vector<std::string> &names, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i)
+    out += (i ? ", " : "") + names[i];
+  if (names.size() > most)
+    out += " and " + std::to_string(names.size() - most) + " more";
+  return out;
+}
+
+/// The planner's error, with the names of buffers that do not fit together.
+Status explain(const Status &status, const analysis::CsvProblem &source,
+               const analysis::PlanOptions &options) {
+  if (status.code() != ErrorCode::Unsupported)
+    return status;
+  Result<std::optional<analysis::ConflictingSet>> set =
+      analysis::findConflictingSet(source.problem, options);
+  if (!set || !*set)
+    return status;
+  std::vector<std::string> names;
+  int64_t sum = 0;
+  for (int b : (*set)->buffers) {
+    names.push_back(source.ids[size_t(b)]);
+    sum += source.problem.buffers[size_t(b)].size;
+  }
+  return Status(status.code(),
+                status.message() + "; these " + std::to_string(names.size()) + " buffers of " +
+                    std::to_string(sum) + " bytes do not fit together" +
+                    ((*set)->minimal ? " (any of them left out, the others do)" : "") + ": " +
+                    joined(names, 200),
+                status.location());
+}
 
 std::string asJson(const std::string &path, const analysis::CsvProblem &source,
                    const analysis::Solution &solution, double milliseconds) {
@@ -63,7 +97,12 @@ std::string asSvg(const std::string &path, const analysis::CsvProblem &source,
   return analysis::drawSvg(drawing);
 }
 
-Status execute(const PlanVerbOptions &options, const std::string &path) {
+/// A node of a large problem takes longer; large problems end at their bound or not at all.
+int64_t defaultNodes(size_t buffers) {
+  return buffers <= 500 ? 2'000'000 : 20'000'000 / static_cast<int64_t>(buffers);
+}
+
+Status execute(PlanVerbOptions options, const std::string &path) {
   Result<std::string> text = readFile(path);
   if (!text)
     return text.status();
@@ -71,12 +110,13 @@ Status execute(const PlanVerbOptions &options, const std::string &path) {
   if (!source)
     return source.status();
   source->problem.capacity = options.capacity;
+  options.plan.nodes = options.nodes >= 0 ? options.nodes : defaultNodes(source->ids.size());
   auto begin = std::chrono::steady_clock::now();
   Result<analysis::Solution> solution = analysis::planMemory(source->problem, options.plan);
   double milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
   if (!solution)
-    return solution.status();
+    return explain(solution.status(), *source, options.plan);
   if (Status valid = analysis::validatePlan(source->problem, *solution); !valid.ok())
     return internalError("the plan is wrong: " + valid.message(), valid.location());
   if (!options.svg.empty())
@@ -114,11 +154,11 @@ Status planVerb(const std::vector<std::string> &arguments) {
                 "offset if there are any); the same lines with a column offset go to standard "
                 "output. `lathe compile --dump-dir` writes the problems of a model.");
   PlanVerbOptions options;
-  options.plan.nodes = 2'000'000;
   parser.add("capacity", "BYTES", "Fail when the arena is larger, and name buffers that do not fit",
              number(options.capacity, 0));
-  parser.add("nodes", "N", "Work of the exact search, in nodes (default 2000000; 0: none)",
-             number(options.plan.nodes, 0));
+  parser.add("nodes", "N",
+             "Work of the exact search, in nodes (0: none; default 2000000, less from 500 buffers on)",
+             number(options.nodes, 0));
   parser.add("threads", "N", "Threads of the exact search; the plan is the same", options.plan.threads);
   parser.add("svg", "FILE", "Draw the buffers over time", options.svg);
   parser.flag("json", "Print JSON instead of CSV: height, lower bound, method, offsets",

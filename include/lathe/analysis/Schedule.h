@@ -48,7 +48,9 @@ struct ScheduleOptions {
   int exactStates = 2048;  ///< states of one length up to which a segment is searched whole
   int64_t work = 3'000'000; ///< visited readers and writers in all searches
   double recompute = 0.04; ///< of all traffic, that steps may cause which run again
-  double recomputeGain = 0.0625; ///< of the arena's bytes, that they must save
+  /// What such steps must save: a part of the arena, and bytes. A launch is not worth less.
+  double recomputeGain = 0.125;
+  int64_t recomputeBytes = 1 << 20;
   PlanOptions plan{200'000};
 };
 
