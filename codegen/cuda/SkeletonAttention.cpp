@@ -140,7 +140,8 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
     return Indices{Index(p[0]), isKey ? keyHead(e, p[1]) : Index(p[1]), Index(p[2]), d};
   };
   auto argument = dyn_cast<BlockArgument>(v);
-  const BufferArg *buffer = argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
+  const BufferArg *buffer =
+      argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
   bool rows = buffer && buffer->packing.empty() && buffer->alignment % 16 == 0 &&
               buffer->physical.back().exactDiv(DimExpr(8)) && dimOf(v, 3).exactDiv(DimExpr(8));
   holes.line("static constexpr bool kRows" + name + " = " + (rows ? "true" : "false") + ";");
@@ -199,8 +200,8 @@ LogicalResult Attention::tileHoles() {
         return Value();
       },
       Evaluator::storageType(element));
-  holes.line("LATHE_METHOD void store(i64 b, i64 h, i64 q, i64 d, const Vec<Element, kLanes> &v) const "
-             "{ put(b, h, q, d / kLanes, " +
+  holes.line("LATHE_METHOD void store(i64 b, i64 h, i64 q, i64 d, const Vec<Element, kLanes> &v) "
+             "const { put(b, h, q, d / kLanes, " +
              Twine(lanes > 1 ? "v" : "v.v[0]") + "); }");
   return success();
 }
@@ -254,7 +255,8 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
     return failure();
   AttentionOp op = attention.op;
   Holes &holes = attention.holes;
-  std::string warps = std::to_string(config.threads / 32), keysOfTile = std::to_string(config.tileN);
+  std::string warps = std::to_string(config.threads / 32),
+              keysOfTile = std::to_string(config.tileN);
   std::string queries = holes.dim(dimOf(op.getQ(), 2)), keys = holes.dim(dimOf(op.getK(), 2));
   if (config.family == "attention.mma")
     return holes.text({"attention_mma"}, "attentionMma<AttentionMmaTile<" + warps + ", " +

@@ -56,8 +56,9 @@ FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfi
   bool stored = element != acc || (argument && acc.isF32());
   const BufferArg *buffer =
       argument ? &kernel.spec->buffers[argument.getArgNumber()] : nullptr;
-  bool pieces = stored && element.getIntOrFloatBitWidth() * lanes == 128 && buffer->packing.empty() &&
-                buffer->alignment % 16 == 0 && buffer->physical.back().exactDiv(DimExpr(lanes)) &&
+  bool pieces = stored && element.getIntOrFloatBitWidth() * lanes == 128 &&
+                buffer->packing.empty() && buffer->alignment % 16 == 0 &&
+                buffer->physical.back().exactDiv(DimExpr(lanes)) &&
                 inner.back().exactDiv(DimExpr(lanes));
   holes.line("typedef " + Holes::typeText(element) + " Element;");
   Type loaded = lanes > 1 ? Type(VectorType::get({lanes}, element)) : element;

@@ -98,8 +98,9 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
   return spec;
 }
 
-/// Few queries on many keys: a cluster for each key head and batch, as large as it takes to have all
-/// multiprocessors read. `columns` are queries times the heads of a group.
+/// Few queries on many keys: a cluster for each key head and batch, as large as it takes to have
+/// all multiprocessors read. `columns` are queries times the heads of a group; `alone`: one block
+/// a multiprocessor.
 KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, int64_t cluster,
                  bool alone) {
   bool plain = desc.plainScores;

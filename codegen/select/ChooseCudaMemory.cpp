@@ -23,7 +23,9 @@ static int64_t vectorLanes(const KernelDesc &desc) {
   return std::min<int64_t>(8, 128 / bits);
 }
 
-static DimExpr lastOf(const std::vector<DimExpr> &dims) { return dims.empty() ? DimExpr(1) : dims.back(); }
+static DimExpr lastOf(const std::vector<DimExpr> &dims) {
+  return dims.empty() ? DimExpr(1) : dims.back();
+}
 
 /// Lanes that divide `extent`. A size that is only known at run time gets none:
 /// its addresses are aligned to one element, and neighbouring threads still take
@@ -87,8 +89,8 @@ static bool combinesWords(const KernelDesc &desc) {
   });
 }
 
-/// A row of known length that one block cannot hold in registers beside others is held by a cluster,
-/// four or eight vectors a thread: its blocks, and the threads of each in `c`. 1: none.
+/// A row of known length that one block cannot hold in registers beside others is held by a
+/// cluster, four or eight vectors a thread: its blocks, and the threads of each in `c`. 1: none.
 static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64_t vectors,
                              KernelConfig &c) {
   constexpr int64_t kLong = 8192, kMost = 8;
@@ -105,8 +107,8 @@ static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64
   return 1;
 }
 
-/// Down columns: a strip for each warp's width, its rows split among the warps of a block and, where
-/// that leaves multiprocessors idle, among the blocks of a cluster.
+/// Down columns: a strip for each warp's width, its rows split among the warps of a block and,
+/// where that leaves multiprocessors idle, among the blocks of a cluster.
 static void columns(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   std::vector<DimExpr> inner(desc.parallel.end() - desc.columnDims, desc.parallel.end());
   DimExpr outer = product({desc.parallel.begin(), desc.parallel.end() - desc.columnDims});
@@ -122,12 +124,15 @@ static void columns(const KernelDesc &desc, const Target &target, std::vector<Ke
   double best = 0;
   KernelConfig chosen = c;
   for (c.lanes = widest; c.lanes >= std::min<int64_t>(widest, 2); c.lanes /= 2)
-    for (c.rows = 1; c.rows <= (clusters ? 8 : 1) && (c.rows == 1 || rows >= 32 * c.rows); ++c.rows) {
+    for (c.rows = 1; c.rows <= (clusters ? 8 : 1); ++c.rows) {
+      if (c.rows > 1 && rows < 32 * c.rows)
+        break;
       double blocks = double(strips().constant().value_or(target.smCount) * c.rows);
       double rounds = std::max(1.0, std::ceil(blocks / target.smCount));
       double full = blocks / (rounds * target.smCount);
       double busy = std::min(1.0, rounds / 2); // two blocks a multiprocessor hide the latency
-      double value = full * (0.7 + 0.3 * busy) * (c.lanes == widest ? 1.0 : c.lanes * 2 == widest ? 0.98 : 0.95);
+      double narrow = c.lanes == widest ? 1.0 : c.lanes * 2 == widest ? 0.98 : 0.95;
+      double value = full * (0.7 + 0.3 * busy) * narrow;
       if (value > best * 1.01) {
         best = value;
         chosen = c;

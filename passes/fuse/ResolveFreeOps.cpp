@@ -126,7 +126,8 @@ private:
       return;
     }
     std::string reason;
-    if (kind == OpClass::Source || maskParts.contains(op) || worthRepeating(op, kind, readers, reason)) {
+    if (kind == OpClass::Source || maskParts.contains(op) ||
+        worthRepeating(op, kind, readers, reason)) {
       result.inlined[op] = readers.groups;
       return;
     }
