@@ -80,18 +80,19 @@ private:
         return failure();
       return inner;
     }
+    // Before integers, which would take the sign of `-S` and miss their digits.
+    if (succeeded(parser.parseOptionalMinus())) {
+      FailureOr<DimExpr> inner = parseAtom();
+      if (failed(inner))
+        return failure();
+      return DimExpr(0) - *inner;
+    }
     int64_t value = 0;
     OptionalParseResult integer = parser.parseOptionalInteger(value);
     if (integer.has_value()) {
       if (failed(*integer))
         return failure();
       return DimExpr(value);
-    }
-    if (succeeded(parser.parseOptionalMinus())) {
-      FailureOr<DimExpr> inner = parseAtom();
-      if (failed(inner))
-        return failure();
-      return DimExpr(0) - *inner;
     }
     SMLoc at = parser.getCurrentLocation();
     std::string name;
