@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """lit suites of lathe: `lit build/test` for a build, `lit test` for the one in build/.
 
-Substitutions: %lathe, %lathe-opt, %lathe-translate, %lathe-reduce, %lathe-conformance, %python (the virtual
-environment's), %models (exported models), %source (the top folder). FileCheck, not and split-file
+Substitutions: %lathe, %lathe-opt, %lathe-translate, %lathe-reduce, %lathe-conformance, %python
+(the virtual environment's), %models (exported models), %source (the top folder). FileCheck, not and split-file
 come from LLVM 22. Features: nvrtc, torch, models, and x86-64-v4 where the processor has it.
 """
 import glob
