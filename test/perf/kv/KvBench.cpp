@@ -3,10 +3,9 @@
 //
 // Google Benchmark over the public interface of kv::Cache, and the same work
 // for NanoAllocator where it has such work. 16 tokens a block. Only the calls
-// under test are timed, in stretches of microseconds; the user counters are
-// taken from the median stretch, so that a stretch in which the machine did
-// something else does not count, and reading the clock (about 30 ns, once a
-// stretch) does.
+// under test are timed, each step or prompt by itself; the user counters are
+// taken from the median of these times, so that one in which the machine did
+// something else does not count, and reading the clock (about 30 ns) does.
 //
 //===----------------------------------------------------------------------===//
 
@@ -322,17 +321,13 @@ void decodeStep(benchmark::State &state) {
   Decoding decoding(count, crossing, blocks);
   // Without crossings a sequence has 14 steps until its block is full.
   uint32_t steps = crossing ? 512 : 14;
-  uint32_t stretch = crossing ? 16 : 14; // each sequence starts one block in 16 steps
   Stopwatch watch(state);
   for (auto _ : state) {
     decoding.rewind();
-    for (uint32_t i = 0; i < steps; i += stretch)
-      watch.time([&] {
-        for (uint32_t k = 0; k < stretch; ++k)
-          decoding.step(tables);
-      });
+    for (uint32_t i = 0; i < steps; ++i)
+      watch.time([&] { decoding.step(tables); });
   }
-  watch.reportMicroseconds("us/step", stretch);
+  watch.reportMicroseconds("us/step", 1);
 }
 BENCHMARK(decodeStep)
     ->ArgNames({"sequences", "cross", "tables", "evict"})
@@ -353,7 +348,7 @@ void decodeStepNano(benchmark::State &state) {
   bool crossing = state.range(1);
   NanoAllocator allocator(count * 256, blockTokens);
   std::vector<NanoAllocator::Sequence> batch(count);
-  uint32_t stretch = crossing ? 16 : 14, steps = crossing ? 512 : 14;
+  uint32_t steps = crossing ? 512 : 14;
   uint64_t round = 0;
   Stopwatch watch(state);
   for (auto _ : state) {
@@ -361,16 +356,15 @@ void decodeStepNano(benchmark::State &state) {
       batch[i].tokens = randomTokens(513 + (crossing ? i % blockTokens : 0), ++round);
       allocator.allocate(batch[i]);
     }
-    for (uint32_t s = 0; s < steps; s += stretch)
+    for (uint32_t s = 0; s < steps; ++s)
       watch.time([&] {
-        for (uint32_t k = 0; k < stretch; ++k)
-          for (NanoAllocator::Sequence &sequence : batch)
-            allocator.append(sequence, k);
+        for (NanoAllocator::Sequence &sequence : batch)
+          allocator.append(sequence, s);
       });
     for (NanoAllocator::Sequence &sequence : batch)
       allocator.release(sequence);
   }
-  watch.reportMicroseconds("us/step", stretch);
+  watch.reportMicroseconds("us/step", 1);
 }
 BENCHMARK(decodeStepNano)
     ->ArgNames({"sequences", "cross"})
