@@ -94,3 +94,14 @@ def test_a_value_that_is_also_data(tmp_path):
     for n in (1, 5):
         got = lathe_cli.run(engine, tmp_path / str(n), inputs={"v": np.array([n])})["y"]
         np.testing.assert_array_equal(got, np.full(n, 2 * n))
+
+
+def test_continue_from_every_phase(tmp_path):
+    """Derived symbols print and parse: the same engine from the text of any phase."""
+    engine, _ = engine_of(tmp_path, [helper.make_node("ReduceSum", ["x", "v"], ["y"])],
+                          [X, ("v", INT, [1])], 3)
+    dump = tmp_path / "dump"
+    lathe_cli.lathe("compile", tmp_path / "m.onnx", "-o", engine, f"--dump-dir={dump}")
+    for text in sorted(dump.glob("*.mlir")):
+        lathe_cli.lathe("compile", text, "-o", tmp_path / "again.lathe")
+        assert (tmp_path / "again.lathe").read_bytes() == engine.read_bytes(), text.name
