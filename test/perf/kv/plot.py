@@ -4,7 +4,8 @@
 
     plot.py hit-rate.tsv hit-rate.svg
 
-The table is what `lathe-kv-replay sweep` writes. No dependencies; the same table gives the same bytes.
+The table is what `lathe-kv-replay sweep` writes. No dependencies; the same table gives the same
+bytes.
 """
 import csv
 import math
