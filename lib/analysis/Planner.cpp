@@ -83,6 +83,14 @@ Result<Solution> planMemory(const Problem &problem, const PlanOptions &options) 
     Result<Solution> part = planSpace(own, options);
     if (!part)
       return part.status();
+    if (part->height > own.capacity && part->lowerBound <= own.capacity && !options.firstFit) {
+      // All nodes for the height that is asked, none for lower ones.
+      PlanOptions fitting = options;
+      fitting.firstFit = true;
+      part = planSpace(own, fitting);
+      if (!part)
+        return part.status();
+    }
     if (part->height > own.capacity)
       return unsupportedError("buffers need " + std::to_string(part->height) +
                                   " bytes (at least " + std::to_string(part->lowerBound) +
