@@ -331,15 +331,7 @@ Status Compilation::dump() {
   LATHE_RETURN_IF_ERROR(writeFileAtomically(
       (folder / (std::string(number) + "-" + std::string(toString(phase())) + ".mlir")).string(),
       text()));
-  if (phase() != Phase::Codegen)
-    return okStatus();
   Status status;
-  (*top)->walk([&](exec::KernelOp kernel) {
-    auto module = kernel->getParentOfType<ModuleOp>();
-    auto target = module->getAttrOfType<StringAttr>(kTargetAttr);
-    fs::path place = folder / "kernels" / (target ? target.str() : "");
-    std::error_code error;
-    fs::create_directories(place, error);
   if (phase() == Phase::Plan) {
     std::error_code error;
     fs::create_directories(folder / "memory", error);
@@ -354,6 +346,12 @@ Status Compilation::dump() {
   }
   if (phase() != Phase::Codegen)
     return status;
+  (*top)->walk([&](exec::KernelOp kernel) {
+    auto module = kernel->getParentOfType<ModuleOp>();
+    auto target = module->getAttrOfType<StringAttr>(kTargetAttr);
+    fs::path place = folder / "kernels" / (target ? target.str() : "");
+    std::error_code error;
+    fs::create_directories(place, error);
     for (auto [i, variant] : llvm::enumerate(kernel.getVariants().getAsRange<DictionaryAttr>())) {
       auto source = variant.getAs<StringAttr>("source");
       if (!source || !status.ok())

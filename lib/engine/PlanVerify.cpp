@@ -315,16 +315,16 @@ void Verifier::kernel(const Kernel &k) {
     uniqueNames(seen, s, at);
   check(k.numBuffers >= 0 && k.writes.size() == static_cast<size_t>(k.numBuffers),
         "number of buffers is inconsistent", at);
-  if (!check(!k.variants.empty() && k.variants.back().guard.empty(),
-             "the last variant must have no guard", at))
-    return;
-  formula(k.flops, k.symbols, at);
-  formula(k.bytes, k.symbols, at);
   check(k.aliases.empty() || k.aliases.size() == k.writes.size(), "number of aliases is inconsistent", at);
   for (size_t i = 0; i < k.aliases.size() && status.ok(); ++i)
     check(k.aliases[i] == -1 || (inRange(k.aliases[i], k.writes) && k.writes[i] &&
                                  !k.writes[k.aliases[i]]),
           "only what is written may share memory, with what is read", at);
+  if (!check(!k.variants.empty() && k.variants.back().guard.empty(),
+             "the last variant must have no guard", at))
+    return;
+  formula(k.flops, k.symbols, at);
+  formula(k.bytes, k.symbols, at);
   for (const KernelVariant &v : k.variants) {
     for (const Condition &c : v.guard)
       condition(c, k.symbols, at);
