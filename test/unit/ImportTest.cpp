@@ -126,43 +126,46 @@ TEST_F(ImportTest, BitFlipsAreErrorsOrModels) {
   EXPECT_GT(refused, 50);
 }
 
-constexpr const char *kReduce = R"(<ir_version: 8, opset_import: ["" : 17]>
-g (float[N, 3] x, int64[1] axis) => (float[K, L] y) { y = ReduceSum(x, axis) })";
+constexpr const char *kPad = R"(<ir_version: 8, opset_import: ["" : 17]>
+g (float[N, 3] x, int64[4] pads) => (float[K, L] y) { y = Pad <mode = "reflect"> (x, pads) })";
 
 TEST_F(ImportTest, ReportNamesNeededInputsAndConstantsHelp) {
-  auto module = import(kReduce);
+  auto module = import(kPad);
   ASSERT_TRUE(module.ok()) << module.status().str();
   LegalizeReport report;
   ASSERT_TRUE(mlir::failed(legalize(**module, report)));
   EXPECT_EQ(report.code(), ErrorCode::Unsupported);
   ASSERT_EQ(report.nodes.size(), 1u);
-  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"axis"});
-  EXPECT_EQ(report.nodes[0].node, "ReduceSum_0");
-  EXPECT_NE(report.json().find("\"op\":\"ReduceSum\""), std::string::npos);
+  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"pads"});
+  EXPECT_EQ(report.nodes[0].node, "Pad_0");
+  EXPECT_NE(report.json().find("\"op\":\"Pad\""), std::string::npos);
 
   ImportOptions options;
-  HostTensor axis(DType::I64, {1});
-  axis.setInteger(0, 1);
-  options.constants["axis"] = axis;
-  module = import(kReduce, options);
+  HostTensor pads(DType::I64, {4});
+  pads.setInteger(0, 0);
+  pads.setInteger(1, 1);
+  pads.setInteger(2, 0);
+  pads.setInteger(3, 1);
+  options.constants["pads"] = pads;
+  module = import(kPad, options);
   ASSERT_TRUE(module.ok()) << module.status().str();
   report = {};
   ASSERT_TRUE(mlir::succeeded(legalize(**module, report)));
   EXPECT_EQ(entry(**module).getNumArguments(), 1u);
   EXPECT_EQ(dimsOf(entry(**module).getResultTypes()[0]),
-            (std::vector<DimExpr>{DimExpr::symbol("N"), 1}));
+            (std::vector<DimExpr>{DimExpr::symbol("N"), 5}));
 }
 
 TEST_F(ImportTest, ConstantsMustFitTheirInput) {
   ImportOptions options;
-  options.constants["axis"] = HostTensor(DType::I32, {1});
-  EXPECT_EQ(import(kReduce, options).status().code(), ErrorCode::Usage);
+  options.constants["pads"] = HostTensor(DType::I32, {4});
+  EXPECT_EQ(import(kPad, options).status().code(), ErrorCode::Usage);
   options.constants.clear();
-  options.constants["axis"] = HostTensor(DType::I64, {2});
-  EXPECT_EQ(import(kReduce, options).status().code(), ErrorCode::Usage);
+  options.constants["pads"] = HostTensor(DType::I64, {2});
+  EXPECT_EQ(import(kPad, options).status().code(), ErrorCode::Usage);
   options.constants.clear();
   options.constants["nothing"] = HostTensor(DType::I64, {1});
-  EXPECT_EQ(import(kReduce, options).status().code(), ErrorCode::Usage);
+  EXPECT_EQ(import(kPad, options).status().code(), ErrorCode::Usage);
 }
 
 TEST_F(ImportTest, WrongModelsAreInvalidNotUnsupported) {
