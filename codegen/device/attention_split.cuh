@@ -134,7 +134,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
         const i64 query = column / G, head = head0 + column % G, k = k0 + row;
         const bool seen = row <= inside && column < columns && (!H::kCausal || k < h.keyEnd(b, head, query));
         if constexpr (H::kPlainScore) s[e] = seen ? s[e] : hidden;
-        else s[e] = seen ? h.score(b, head, query, k, s[e]) * kLog2e : hidden;
+        else s[e] = seen ? scoreExponent(h.score(b, head, query, k, s[e])) : hidden;
       }
       f32 keep[2];
 #pragma unroll

@@ -33,6 +33,12 @@ template <class H> LATHE_DEV f32 scoreFactor() {
   if constexpr (H::kPlainScore) return H::kScale * kLog2e;
   else return 1.0f;
 }
+/// A score as an exponent of two. A finite one stays finite: masks of the least bfloat16 or float
+/// would overflow to -inf, and a query that sees nothing else must weigh all keys alike, as in the
+/// graph; -inf stays: a key that is not seen.
+LATHE_DEV f32 scoreExponent(f32 score) {
+  return score == bitsToF32(0xff800000u) ? score : fmaxf(score * kLog2e, -3.4028235e38f);
+}
 LATHE_DEV f32 quadMax(f32 v) { v = fmaxf(v, shuffleXor(v, 1)); return fmaxf(v, shuffleXor(v, 2)); }
 LATHE_DEV f32 quadSum(f32 v) { v += shuffleXor(v, 1); return v + shuffleXor(v, 2); }
 
@@ -67,12 +73,12 @@ LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i64
       if (i & 1) return;
       Vec<f32, 2> two{{hidden, hidden}};
       if (!test || k < last) two = h.scorePair(at.b, at.head, q, (k0 + k) / 2, Vec<f32, 2>{{s[i], s[i + 1]}});
-      s[i] = two.v[0] * kLog2e;
-      s[i + 1] = !test || k + 1 < last ? two.v[1] * kLog2e : hidden;
+      s[i] = scoreExponent(two.v[0]);
+      s[i + 1] = !test || k + 1 < last ? scoreExponent(two.v[1]) : hidden;
     } else if constexpr (H::kPlainScore) {
       s[i] = k < last ? s[i] : hidden;
     } else {
-      s[i] = !test || k < last ? h.score(at.b, at.head, q, k0 + k, s[i]) * kLog2e : hidden;
+      s[i] = !test || k < last ? scoreExponent(h.score(at.b, at.head, q, k0 + k, s[i])) : hidden;
     }
   };
   if (!H::kPlainScore && whole) {

@@ -440,7 +440,10 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1> struc
   T elementK(i64 b, i64 h, i64 i, i64 d) const { return rowK(b, h, i)[d]; }
   T elementV(i64 b, i64 h, i64 i, i64 d) const { return rowV(b, h, i)[d]; }
   f32 score(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
-    return PLAIN ? dot * kScale : (i + j) % 5 == 4 ? -INFINITY : dot * kScale + (f32)((b + h + j) % 3);
+    if (PLAIN) return dot * kScale;
+    // Keys not seen; a row of the mask that is the least bfloat16 throughout: all keys weigh alike.
+    if ((i + j) % 5 == 4) return -INFINITY;
+    return dot * kScale + (i % 4 == 1 ? -3.3895314e38f : (f32)((b + h + j) % 3));
   }
   i64 keyEnd(i64, i64, i64 i) const { return CAUSAL ? T_ - S + i + 1 : T_; }
   void store(i64 b, i64 h, i64 i, i64 d, const Vec<T, kLanes> &value) const {
