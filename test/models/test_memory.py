@@ -73,7 +73,8 @@ def test_allocation_equals_the_formula(tmp_path, engines, name):
             dims = [evaluate(dim, sizes) for dim in port["dims"]]
             given.append(f"--shape={port['name']}={'x'.join(map(str, dims))}")
         result = tmp_path / "bench.json"
-        lathe("bench", engine, *given, "--seconds=0.01", "--json", result)
+        lathe("bench", engine, *given, "--device", lathe_cli.DEVICE, "--seconds=0.01", "--json",
+              result)
         with open(result) as f:
             measured = json.load(f)["arena_bytes"]
         assert measured == evaluate(formula, sizes), sizes

@@ -68,7 +68,8 @@ def test_values_of_inputs(tmp_path, name):
         folder.mkdir()
         np.save(folder / "x.npy", ramp(2, 3, 4))
         np.save(folder / "v.npy", np.array(values, np.int64))
-        text = lathe_cli.lathe("run", engine, "--input", f"x={folder / 'x.npy'}",
+        text = lathe_cli.lathe("run", engine, "--device", lathe_cli.DEVICE,
+                               "--input", f"x={folder / 'x.npy'}",
                                "--input", f"v={folder / 'v.npy'}", code=5)
         assert reason in text, text
 
@@ -101,7 +102,8 @@ def test_continue_from_every_phase(tmp_path):
     engine, _ = engine_of(tmp_path, [helper.make_node("ReduceSum", ["x", "v"], ["y"])],
                           [X, ("v", INT, [1])], 3)
     dump = tmp_path / "dump"
-    lathe_cli.lathe("compile", tmp_path / "m.onnx", "-o", engine, f"--dump-dir={dump}")
+    lathe_cli.lathe("compile", tmp_path / "m.onnx", "-o", engine, f"--dump-dir={dump}",
+                    f"--target={lathe_cli.TARGET}")
     for text in sorted(dump.glob("*.mlir")):
         lathe_cli.lathe("compile", text, "-o", tmp_path / "again.lathe")
         assert (tmp_path / "again.lathe").read_bytes() == engine.read_bytes(), text.name

@@ -45,7 +45,8 @@ def test_pool_of_few_rows(tmp_path, op, kernel, stride, more):
         except Exception:  # fewer than no windows: an error there and here
             want = None
         if want is None:
-            lathe_cli.lathe("run", engine, "--shape", f"x=1x2x{rows}x3", code=5)
+            lathe_cli.lathe("run", engine, "--device", lathe_cli.DEVICE, "--shape",
+                            f"x=1x2x{rows}x3", code=5)
         else:
             got = lathe_cli.run(engine, tmp_path / str(rows), inputs={"x": x})["y"]
             assert lathe_cli.relative_error(got, want) <= 1e-6, rows
@@ -55,7 +56,8 @@ def test_window_larger_than_the_image(tmp_path):
     """onnxruntime refuses such a convolution; so does lathe, by name."""
     model = make_model(tmp_path, "Conv", 3, 2)
     engine = lathe_cli.compile_model(model, tmp_path / "m.lathe")
-    text = lathe_cli.lathe("run", engine, "--shape", "x=1x2x2x3", code=5)
+    text = lathe_cli.lathe("run", engine, "--device", lathe_cli.DEVICE, "--shape", "x=1x2x2x3",
+                           code=5)
     assert "the window is larger than the image" in text
     want, = lathe_cli.session(model).run(None, {"x": image(3)})
     got = lathe_cli.run(engine, tmp_path / "out", inputs={"x": image(3)})["y"]
