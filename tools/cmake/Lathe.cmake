@@ -54,8 +54,11 @@ function(lathe_add_unit_test name)
   if(A_MLIR)
     lathe_use_mlir(${name})
   elseif(NOT A_OPTIMIZED)
-    # The test itself computes little: half the time to compile it is worth more.
-    target_compile_options(${name} PRIVATE -O0)
+    # The test itself computes little: half the time to compile it is worth more. As with MLIR, -fPIC
+    # is what the precompiled header is made with.
+    set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${name} PRIVATE -O0 -fPIC -Xclang -fno-pch-timestamp)
+    target_precompile_headers(${name} REUSE_FROM LatheTestPch)
   endif()
   target_link_libraries(${name} PRIVATE ${A_DEPS} GTest::gtest GTest::gmock GTest::gtest_main)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/test/unit")
