@@ -39,18 +39,24 @@ Outcome FitSearch::run(int32_t capacity, int64_t nodes) {
     current = capacity;
     if (lanes[0])
       weights = lanes[0]->weights;
-    for (std::unique_ptr<PackSearch> &lane : lanes) {
-      lane = std::make_unique<PackSearch>(problem, capacity, options.rules);
-      if (!weights.empty())
-        lane->weights = weights;
-    }
+    for (std::unique_ptr<PackSearch> &lane : lanes)
+      lane.reset();
   }
+  // The second lane costs as much to set up as the first, and often is not needed.
+  auto laneOf = [&](int i) -> PackSearch & {
+    if (!lanes[i]) {
+      lanes[i] = std::make_unique<PackSearch>(problem, capacity, options.rules);
+      if (!weights.empty())
+        lanes[i]->weights = weights;
+    }
+    return *lanes[i];
+  };
   int &run = runs[capacity];
   int64_t end = used + nodes;
   if (!options.rules.restarts) {
-    Outcome outcome = lanes[0]->run(orderOf(0), nodes);
-    used += lanes[0]->nodesUsed();
-    found = lanes[0]->offsets();
+    Outcome outcome = laneOf(0).run(orderOf(0), nodes);
+    used += laneOf(0).nodesUsed();
+    found = laneOf(0).offsets();
     return outcome;
   }
   while (used < end) {
@@ -59,18 +65,19 @@ Outcome FitSearch::run(int32_t capacity, int64_t nodes) {
     int count = used + budget < end ? 2 : 1;
     std::atomic<bool> decided = false;
     if (options.threads > 1 && count == 2) {
-      std::thread second([&] {
-        outcomes[1] = lanes[1]->run(orderOf(run + 1), budget, &decided);
-      });
-      outcomes[0] = lanes[0]->run(orderOf(run), budget);
+      PackSearch &first = laneOf(0), &other = laneOf(1);
+      std::thread second([&] { outcomes[1] = other.run(orderOf(run + 1), budget, &decided); });
+      outcomes[0] = first.run(orderOf(run), budget);
       decided = outcomes[0] != Outcome::OutOfNodes;
       second.join();
     } else {
-      outcomes[0] = lanes[0]->run(orderOf(run), budget);
+      outcomes[0] = laneOf(0).run(orderOf(run), budget);
       if (outcomes[0] == Outcome::OutOfNodes && count == 2)
-        outcomes[1] = lanes[1]->run(orderOf(run + 1), budget);
+        outcomes[1] = laneOf(1).run(orderOf(run + 1), budget);
     }
     for (int lane = 0; lane < count; ++lane) {
+      if (!lanes[lane])
+        continue;
       used += lanes[lane]->nodesUsed();
       if (outcomes[lane] == Outcome::OutOfNodes)
         continue;
