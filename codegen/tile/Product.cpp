@@ -107,6 +107,9 @@ void Epilogue::emit(const Indices &idx, Value value) {
 
 namespace {
 
+constexpr int64_t kUnroll = 4, kBlock = 16; // k of a step of the inner loop, of a prefetch
+constexpr int64_t kChain = 256;             // products that are summed one after another
+
 struct TileEmitter {
   Product &p;
   Evaluator &e;
@@ -137,7 +140,7 @@ struct TileEmitter {
                           Type rowElement, const Panel &panel, Value k, int64_t set);
   SmallVector<Value> stretch(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                              Type rowElement, const Panel &panel, Value tile, Value tiles,
-                             Value before, int64_t sets);
+                             Value before, Value all, std::optional<int64_t> K, int64_t sets);
   SmallVector<Value> accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
                                 const Panel &panel, Value tile, Value tiles);
   void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
@@ -173,15 +176,12 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
   return accs;
 }
 
-/// Adds all k of one stretch, whose panel rows begin at `panel.base`; `before` counts the blocks
-/// of earlier stretches.
+/// Adds all k of one stretch of K (or `depth`), whose panel rows begin at `panel.base`; `before`
+/// counts the blocks of earlier stretches, `all` those of the whole depth.
 SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value> rows,
                                         Value rowBuffer, Type rowElement, const Panel &panel,
-                                        Value tile, Value tiles, Value before, int64_t sets) {
-  constexpr int64_t kUnroll = 4, kBlock = 16;
-  auto K = p.depth.constant();
-  if (K)
-    K = *K / p.stretches;
+                                        Value tile, Value tiles, Value before, Value all,
+                                        std::optional<int64_t> K, int64_t sets) {
   auto steps = [&](SmallVector<Value> accs, Value k0, int64_t count) {
     for (int64_t u = 0; u < count; ++u)
       accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(k0, u), u % sets);
@@ -205,7 +205,6 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
       if (panel.next) {
         // One row only streams: 4 KB ahead in the same panel.
         bool streams = rows.size() == 1;
-        Value all = ix.mul(blocks, p.stretches);
         Value first = ix.mul(ix.add(ix.mul(tile, all), ix.add(before, block)), lines);
         Value here = ix.add(panel.base, ix.mul(block, kBlock * n));
         Value start = streams ? ix.add(here, 4096 / bytes)
@@ -237,19 +236,42 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   // Few accumulators would wait for each other: several sums over k.
   int64_t per = rows.size() * panel.vectors;
   int64_t sets = K && *K / p.stretches < 8 ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
-  SmallVector<Value> accs(per * sets, e.splat(e.constant(p.accumulator, 0)));
-  if (p.stretches == 1) {
-    accs = stretch(accs, rows, rowBuffer, rowElement, panel, tile, tiles, ix.cst(0), sets);
+  Value zero = e.splat(e.constant(p.accumulator, 0));
+  SmallVector<Value> accs(per * sets, zero);
+  int64_t parts = p.stretches, length = K ? *K / parts : 0;
+  // A long chain of sums in f32 loses digits: sums of parts, then the sum of these.
+  bool chained = parts == 1 && K && *K >= 2 * kChain && p.accumulator.isF32();
+  if (chained)
+    length = kChain, parts = *K / kChain;
+  Value all = ix.div(K ? ix.cst(*K) : depth, ix.cst(kBlock));
+  auto part = [&](SmallVector<Value> sums, Value k, Value before, std::optional<int64_t> count) {
+    SmallVector<Value> at;
+    for (Value row : rows)
+      at.push_back(ix.add(row, p.stretches == 1 ? k : ix.mul(k, p.stretchStride)));
+    Panel from = panel;
+    Value depthBefore = p.stretches == 1 ? k : ix.mul(k, length);
+    from.base = ix.add(panel.base, ix.mul(depthBefore, panel.stride.base));
+    return stretch(sums, at, rowBuffer, rowElement, from, tile, tiles, before, all, count, sets);
+  };
+  auto plus = [&](ArrayRef<Value> x, ArrayRef<Value> y) {
+    SmallVector<Value> sum;
+    for (auto [a, b] : llvm::zip(x, y))
+      sum.push_back(e.combine(ReduceKind::Sum, a, b, false));
+    return sum;
+  };
+  if (chained) {
+    SmallVector<Value> none = accs;
+    accs = e.loop(ix.cst(0), ix.cst(parts), ix.cst(1), accs, [&](Value s, ValueRange args) {
+      return plus(SmallVector<Value>(args), part(none, ix.mul(s, length),
+                                                 ix.mul(s, length / kBlock), length));
+    });
+    if (int64_t rest = *K % kChain)
+      accs = plus(accs, part(none, ix.cst(*K - rest), ix.cst((*K - rest) / kBlock), rest));
+  } else if (parts == 1) {
+    accs = stretch(accs, rows, rowBuffer, rowElement, panel, tile, tiles, ix.cst(0), all, K, sets);
   } else {
-    int64_t length = *K / p.stretches;
-    accs = e.loop(ix.cst(0), ix.cst(p.stretches), ix.cst(1), accs, [&](Value s, ValueRange args) {
-      SmallVector<Value> at;
-      for (Value row : rows)
-        at.push_back(ix.add(row, ix.mul(s, p.stretchStride)));
-      Panel part = panel;
-      part.base = ix.add(panel.base, ix.mul(ix.mul(s, length), panel.stride.base));
-      return stretch(SmallVector<Value>(args), at, rowBuffer, rowElement, part, tile, tiles,
-                     ix.mul(s, length / 16), sets);
+    accs = e.loop(ix.cst(0), ix.cst(parts), ix.cst(1), accs, [&](Value s, ValueRange args) {
+      return part(SmallVector<Value>(args), s, ix.mul(s, length / kBlock), length);
     });
   }
   for (int64_t s = sets / 2; s > 0; s /= 2)

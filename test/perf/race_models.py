@@ -14,8 +14,8 @@ class Entry:
         self.file, self.make, self.dims, self.group = os.path.join(MODELS, file), make, dims, group
         self.const = const  # inputs that are constants to lathe: it picks branches when it compiles
 
-    def inputs(self, batch=1, **sizes):
-        return self.make(np.random.default_rng(0), batch, **sizes)
+    def inputs(self, batch=1, seed=0, **sizes):
+        return self.make(np.random.default_rng(seed), batch, **sizes)
 
 
 def image(height, width, name="x"):
@@ -83,4 +83,13 @@ RACE = {
     "silero_openvino": Entry("perf/silero_vad_openvino_16k.onnx", silero(("input", "state")),
                              group="silero"),
     "magika": Entry("magika.onnx", magika, ["--dim=unk__214=1:1:16"]),
+}
+
+# Sizes at which one engine for `dims` races engines made for one size.
+SYMBOLIC = {
+    "resnet50": {f"N = {n}": {"batch": n} for n in (1, 2, 5)},
+    "mobilenet_v2": {f"N = {n}": {"batch": n} for n in (1, 3, 8)},
+    "minilm": {f"N = {n}, S = {s}": {"batch": n, "s": s} for n, s in ((1, 32), (1, 128), (3, 200))},
+    "bert_base": {f"N = {n}, S = {s}": {"batch": n, "s": s} for n, s in ((1, 32), (1, 128), (2, 96))},
+    "gpt2_step": {f"P = {p}": {"past": p} for p in (16, 64, 300)},
 }

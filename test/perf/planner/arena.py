@@ -68,13 +68,18 @@ def input_shapes(path, sizes):
     return result
 
 
-def lathe_arena(path, shapes, sizes):
+def size_options(shapes, sizes):
+    """How `lathe compile` is told the sizes of a case."""
+    if "" not in sizes:
+        return [f"--dim={k}={v}" for k, v in sizes.items()]
+    return [f"--shape={k}={'x'.join(map(str, v))}" for k, v in list(shapes.items())[:1]]
+
+
+def lathe_arena(path, options):
     """{stage: bytes}, with "arena" and "bound"."""
     with tempfile.TemporaryDirectory() as folder:
-        dims = ([f"--dim={k}={v}" for k, v in sizes.items()] if "" not in sizes else
-                [f"--shape={k}={'x'.join(map(str, v))}" for k, v in list(shapes.items())[:1]])
         text = os.path.join(folder, "plan.mlir")
-        subprocess.run([LATHE, "compile", path, "--stop-after=plan", "-o", text, *dims,
+        subprocess.run([LATHE, "compile", path, "--stop-after=plan", "-o", text, *options,
                         f"--dump-dir={folder}", f"--remarks={folder}/remarks.json"],
                        check=True, capture_output=True, timeout=300)
         with open(text) as f:
@@ -83,10 +88,13 @@ def lathe_arena(path, shapes, sizes):
             remarks = [r["message"] for r in json.load(f) if r["name"] == "Order"]
         stages = dict((name, int(n)) for name, n in
                       re.findall(r"(written|order|in place|recompute) (\d+) bytes", " ".join(remarks)))
-        problem, = os.listdir(os.path.join(folder, "memory"))
-        planned = subprocess.run([LATHE, "plan", os.path.join(folder, "memory", problem), "--json"],
-                                 check=True, capture_output=True, text=True, timeout=300)
-        stages["bound"] = json.loads(planned.stdout)["lower_bound"]
+        problem, = os.listdir(os.path.join(folder, "memory")) or [None]
+        stages["bound"] = 0
+        if problem:
+            planned = subprocess.run([LATHE, "plan", os.path.join(folder, "memory", problem),
+                                      "--json"], check=True, capture_output=True, text=True,
+                                     timeout=300)
+            stages["bound"] = json.loads(planned.stdout)["lower_bound"]
         stages["arena"] = int(arena[1]) if arena else 0
         stages.setdefault("written", stages["arena"])
         return stages
@@ -96,7 +104,7 @@ ONNXRUNTIME = r"""
 import json, sys
 import numpy as np
 import onnxruntime as o
-path, shapes = sys.argv[1], json.loads(sys.argv[2])
+path, feeds = sys.argv[1], dict(np.load(sys.argv[2]))
 o.set_default_logger_severity(0)
 memory = o.OrtMemoryInfo("Cpu", o.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, o.OrtMemType.DEFAULT)
 # Regions as large as what is asked for, so that growth is need.
@@ -107,9 +115,6 @@ options.intra_op_num_threads = 1
 options.enable_mem_pattern = True
 options.add_session_config_entry("session.use_env_allocators", "1")
 session = o.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-types = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32,
-         "tensor(bool)": np.bool_}
-feeds = {i.name: np.zeros(shapes[i.name], types[i.type]) for i in session.get_inputs()}
 outputs = session.run(None, feeds)
 binding = session.io_binding()
 for name, array in feeds.items():
@@ -126,10 +131,20 @@ for i in range(4):
 """
 
 
-def onnxruntime_arena(path, shapes):
+def zeros(path, shapes):
+    """Inputs of these shapes."""
+    types = {v.name: onnx.helper.tensor_dtype_to_np_dtype(v.type.tensor_type.elem_type)
+             for v in onnx.load(path, load_external_data=False).graph.input}
+    return {name: np.zeros(shape, types[name]) for name, shape in shapes.items()}
+
+
+def onnxruntime_arena(path, inputs):
     """Bytes of the memory pattern's block, and all that the arena grew by in a run."""
-    done = subprocess.run([sys.executable, "-c", ONNXRUNTIME, path, json.dumps(shapes)],
-                          capture_output=True, text=True, timeout=300)
+    with tempfile.NamedTemporaryFile(suffix=".npz") as file:
+        np.savez(file, **inputs)
+        file.flush()
+        done = subprocess.run([sys.executable, "-c", ONNXRUNTIME, path, file.name],
+                              capture_output=True, text=True, timeout=300)
     if done.returncode:
         raise RuntimeError(done.stderr[-500:])
     last = done.stderr.split("RUN 3\n")[1]
@@ -149,8 +164,8 @@ def main():
             print(f"{name}: {file} is not there, left out", file=sys.stderr)
             continue
         shapes = input_shapes(path, sizes)
-        ours = lathe_arena(path, shapes, sizes)
-        block, everything = onnxruntime_arena(path, shapes)
+        ours = lathe_arena(path, size_options(shapes, sizes))
+        block, everything = onnxruntime_arena(path, zeros(path, shapes))
         cells = [f"{ours[s]:,}" if s in ours else "" for s in ("written", "order", "in place",
                                                                "recompute", "arena", "bound")]
         ratio = [f"{ours['arena'] / max(1, ours['bound']):.3f}", f"{ours['arena'] / block:.2f}"]
