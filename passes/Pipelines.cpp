@@ -64,6 +64,7 @@ void addPhase(OpPassManager &passes, Phase phase) {
   case Phase::Layout:
     passes.addPass(createSplitTargetsPass());
     passes.addPass(createChannelsLastPass());
+    passes.addPass(createNarrowProductsPass());
     break;
   case Phase::Fuse:
     passes.addPass(createDecomposeCompositesPass());
@@ -115,6 +116,7 @@ void registerLathePasses() {
   registerPass(createDonatePass);
   registerPass(createSplitTargetsPass);
   registerPass(createChannelsLastPass);
+  registerPass(createNarrowProductsPass);
   registerPass(createDecomposeCompositesPass);
   registerPass(createFusePass);
   registerPass(createOutlineCustomPass);

@@ -230,6 +230,8 @@ LogicalResult MatmulOp::inferReturnTypes(MLIRContext *context, std::optional<Loc
   if (auto integer = llvm::dyn_cast<IntegerType>(element))
     if (integer.getWidth() <= 8)
       element = IntegerType::get(context, 32);
+  if (llvm::isa<FloatType>(element) && element.getIntOrFloatBitWidth() <= 8)
+    element = Float32Type::get(context);
   types.push_back(tensorType(element, *batch));
   return success();
 }

@@ -20,9 +20,28 @@ namespace {
 
 constexpr int64_t kMaxFoldedElements = 64 << 10;
 
+/// Whether a matmul reads the value, perhaps scaled, moved or transposed before.
+bool reachesProduct(Value value, int depth = 0) {
+  constexpr int kMaxDepth = 8;
+  return depth < kMaxDepth && llvm::any_of(value.getUsers(), [&](Operation *user) {
+    return isa<MatmulOp>(user) || (isa<CastOp, SubOp, MulOp, ReshapeOp, TransposeOp>(user) &&
+                                   reachesProduct(user->getResult(0), depth + 1));
+  });
+}
+
+/// A matrix of 8-bit elements that is widened for a product.
+bool widensForProduct(Operation *op) {
+  constexpr int64_t kMinElements = 256;
+  auto cast = dyn_cast<CastOp>(op);
+  auto type = cast ? llvm::cast<TensorType>(cast.getX().getType()) : TensorType();
+  return type && type.getRank() >= 2 && type.getElementType().isIntOrFloat() &&
+         type.getElementTypeBitWidth() == 8 &&
+         type.getNumElements() >= kMinElements && reachesProduct(cast.getY());
+}
+
 struct FoldThroughReference : RewritePattern {
-  FoldThroughReference(MLIRContext *context)
-      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context) {}
+  FoldThroughReference(MLIRContext *context, bool keepNarrow)
+      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context), keepNarrow(keepNarrow) {}
 
   LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
     if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions())
@@ -30,6 +49,8 @@ struct FoldThroughReference : RewritePattern {
     auto type = cast<TensorType>(op->getResult(0).getType());
     if (!type.hasStaticShape() || type.getNumElements() > kMaxFoldedElements)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
+    if (keepNarrow && widensForProduct(op))
+      return rewriter.notifyMatchFailure(op, "a product may take the 8-bit matrix as it is");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
@@ -48,6 +69,8 @@ struct FoldThroughReference : RewritePattern {
     rewriter.replaceOpWithNewOp<ConstantOp>(op, value);
     return success();
   }
+
+  const bool keepNarrow;
 };
 
 /// reshape(weight) is the weight under another type.
@@ -94,8 +117,9 @@ struct FoldDimValue : OpRewritePattern<DimValueOp> {
 
 } // namespace
 
-void populateConstantPatterns(RewritePatternSet &patterns) {
-  patterns.add<FoldThroughReference, RetypeWeight, FoldDimValue>(patterns.getContext());
+void populateConstantPatterns(RewritePatternSet &patterns, bool keepNarrow) {
+  patterns.add<FoldThroughReference>(patterns.getContext(), keepNarrow);
+  patterns.add<RetypeWeight, FoldDimValue>(patterns.getContext());
 }
 
 } // namespace lathe

@@ -15,8 +15,9 @@ void populateMovementPatterns(mlir::RewritePatternSet &patterns);
 /// Identities of arithmetic.
 void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// Ops on constants alone, through the reference; constants under other sizes;
-/// dim_value arithmetic.
-void populateConstantPatterns(mlir::RewritePatternSet &patterns);
+/// dim_value arithmetic. `keepNarrow`: 8-bit matrices are not widened on their way to a
+/// product, which some targets take as they are.
+void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepNarrow = true);
 
 } // namespace lathe
 

@@ -33,7 +33,7 @@ struct SimplifyPass : ModulePass<SimplifyPass> {
         op.getCanonicalizationPatterns(patterns, context);
     populateMovementPatterns(patterns);
     populateAlgebraPatterns(patterns);
-    populateConstantPatterns(patterns);
+    populateConstantPatterns(patterns, /*keepNarrow=*/true);
     FrozenRewritePatternSet frozen(std::move(patterns));
     OpPassManager cse(ModuleOp::getOperationName());
     cse.addPass(createCSEPass());

@@ -52,7 +52,7 @@ def Lathe_MatmulOp : Lathe_InferredOp<"matmul"> {
   let summary = "y[b.., m, n] = sum over k of a[b.., m, k] * b[b.., k, n]; batch dimensions broadcast";
   let description = [{
     Ranks >= 2. `transpose_a`, `transpose_b` say that the last two dimensions are stored swapped.
-    16- and 8-bit types accumulate in f32; 8-bit integers give i32 (result type attribute).
+    16-bit floats accumulate in f32. Integers of at most 8 bits give i32, floats of at most 8 bits f32.
     matmul_c1: ranks >= 2; matmul_c2: equal depth k; matmul_c3: batch dimensions broadcast.
   }];
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b, UnitAttr:$transpose_a, UnitAttr:$transpose_b);

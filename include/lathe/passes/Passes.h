@@ -6,6 +6,7 @@
 //   targets = ["x86-64-v4", "sm_90a"]   canonical names, in order
 //   entries = ["prefill:P=0", "decode:S=1"]   named entries with bound dimensions
 //   donate  = ["k0=pk0"]                inputs that become outputs: states
+//   allow   = ["tf32"]                what may be less exact: tf32, reduced-sums
 //   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,
@@ -43,6 +44,7 @@ std::unique_ptr<mlir::Pass> createDonatePass();
 // layout
 std::unique_ptr<mlir::Pass> createSplitTargetsPass();
 std::unique_ptr<mlir::Pass> createChannelsLastPass();
+std::unique_ptr<mlir::Pass> createNarrowProductsPass();
 // fuse
 std::unique_ptr<mlir::Pass> createDecomposeCompositesPass();
 std::unique_ptr<mlir::Pass> createFusePass();
