@@ -46,6 +46,23 @@ template <typename Visit> void visitOverlaps(const Problem &problem, Visit visit
   }
 }
 
+/// Sorts pairs of numbers below `count`: by the second, then stably by the first.
+void sortPairs(ConflictList &pairs, size_t count) {
+  ConflictList sorted(pairs.size());
+  auto pass = [&](int std::pair<int, int>::*by) {
+    std::vector<size_t> place(count + 1, 0);
+    for (const auto &pair : pairs)
+      ++place[static_cast<size_t>(pair.*by) + 1];
+    for (size_t i = 0; i < count; ++i)
+      place[i + 1] += place[i];
+    for (const auto &pair : pairs)
+      sorted[place[static_cast<size_t>(pair.*by)]++] = pair;
+    pairs.swap(sorted);
+  };
+  pass(&std::pair<int, int>::second);
+  pass(&std::pair<int, int>::first);
+}
+
 bool mayConflict(const Buffer &a, const Buffer &b) {
   return a.space == b.space && !sameGroup(a, b);
 }
@@ -84,7 +101,7 @@ ConflictList conflictPairs(const Problem &problem) {
   } else {
     visitOverlaps(problem, add);
   }
-  std::sort(pairs.begin(), pairs.end());
+  sortPairs(pairs, buffers.size());
   pairs.erase(std::unique(pairs.begin(), pairs.end()), pairs.end());
   return pairs;
 }
@@ -136,7 +153,15 @@ std::vector<Item> makeItems(const Problem &problem, bool withEdges) {
     if (b.offset)
       item.offset = *b.offset - b.aliasOffset;
   }
-  for (auto [a, b] : withEdges ? conflictPairs(problem) : ConflictList()) {
+  ConflictList pairs = withEdges ? conflictPairs(problem) : ConflictList();
+  std::vector<size_t> degree(items.size(), 0);
+  for (auto [a, b] : pairs) {
+    ++degree[itemOf[a]];
+    ++degree[itemOf[b]];
+  }
+  for (size_t i = 0; i < items.size(); ++i)
+    items[i].edges.reserve(degree[i]);
+  for (auto [a, b] : pairs) {
     int64_t lowA = problem.buffers[a].aliasOffset, highA = lowA + problem.buffers[a].size;
     int64_t lowB = problem.buffers[b].aliasOffset, highB = lowB + problem.buffers[b].size;
     items[itemOf[a]].edges.push_back({itemOf[b], lowA, highA, lowB, highB});

@@ -24,7 +24,8 @@ constexpr ItemOrder kItemOrders[] = {ItemOrder::Width,        ItemOrder::Area,
                                      ItemOrder::WeightedSize, ItemOrder::Weight};
 constexpr int kOrders = static_cast<int>(std::size(kSectionOrders) * std::size(kItemOrders));
 
-SearchOrder orderOf(int run) {
+SearchOrder orderOf(int run, int firstOrder) {
+  run = (run + firstOrder) % kOrders;
   int n = static_cast<int>(std::size(kSectionOrders));
   return {kSectionOrders[run % n], kItemOrders[run / n % std::size(kItemOrders)]};
 }
@@ -54,7 +55,7 @@ Outcome FitSearch::run(int32_t capacity, int64_t nodes) {
   int &run = runs[capacity];
   int64_t end = used + nodes;
   if (!options.rules.restarts) {
-    Outcome outcome = laneOf(0).run(orderOf(0), nodes);
+    Outcome outcome = laneOf(0).run(orderOf(0, firstOrder), nodes);
     used += laneOf(0).nodesUsed();
     found = laneOf(0).offsets();
     return outcome;
@@ -66,14 +67,14 @@ Outcome FitSearch::run(int32_t capacity, int64_t nodes) {
     std::atomic<bool> decided = false;
     if (options.threads > 1 && count == 2) {
       PackSearch &first = laneOf(0), &other = laneOf(1);
-      std::thread second([&] { outcomes[1] = other.run(orderOf(run + 1), budget, &decided); });
-      outcomes[0] = first.run(orderOf(run), budget);
+      std::thread second([&] { outcomes[1] = other.run(orderOf(run + 1, firstOrder), budget, &decided); });
+      outcomes[0] = first.run(orderOf(run, firstOrder), budget);
       decided = outcomes[0] != Outcome::OutOfNodes;
       second.join();
     } else {
-      outcomes[0] = laneOf(0).run(orderOf(run), budget);
+      outcomes[0] = laneOf(0).run(orderOf(run, firstOrder), budget);
       if (outcomes[0] == Outcome::OutOfNodes && count == 2)
-        outcomes[1] = laneOf(1).run(orderOf(run + 1), budget);
+        outcomes[1] = laneOf(1).run(orderOf(run + 1, firstOrder), budget);
     }
     for (int lane = 0; lane < count; ++lane) {
       if (!lanes[lane])
@@ -82,6 +83,8 @@ Outcome FitSearch::run(int32_t capacity, int64_t nodes) {
       if (outcomes[lane] == Outcome::OutOfNodes)
         continue;
       found = lanes[lane]->offsets();
+      if (outcomes[lane] == Outcome::Found)
+        lastOrder = (run + lane + firstOrder) % kOrders;
       return outcomes[lane];
     }
     run += 2;

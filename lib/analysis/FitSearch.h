@@ -19,8 +19,9 @@ namespace lathe::analysis {
 /// the order of their numbers, that has one. So threads do not change it.
 class FitSearch {
 public:
-  FitSearch(const PackProblem &problem, const PlanOptions &options)
-      : problem(problem), options(options) {}
+  /// `firstOrder`, of those in the portfolio, is tried first.
+  FitSearch(const PackProblem &problem, const PlanOptions &options, int firstOrder = 0)
+      : problem(problem), options(options), firstOrder(firstOrder) {}
 
   /// `capacity` in units. Continues where an earlier call for it ran out of nodes.
   Outcome run(int32_t capacity, int64_t nodes);
@@ -28,9 +29,13 @@ public:
   const std::vector<int32_t> &offsets() const { return found; } ///< units; after Found
   int64_t nodesUsed() const { return used; }                    ///< by all calls
 
+  int orderOfFound() const { return lastOrder; } ///< after Found
+
 private:
   const PackProblem &problem;
   const PlanOptions &options;
+  const int firstOrder;
+  int lastOrder = 0;
   std::unique_ptr<PackSearch> lanes[2];
   int32_t current = -1; ///< capacity of the lanes
   std::map<int32_t, int> runs; ///< how many there were for a capacity

@@ -24,23 +24,38 @@ enum class Fit { First, Best };
 /// Places items in a given order, after those with fixed offsets.
 class Placer {
 public:
-  Placer(const std::vector<Item> &items) : items(items) {}
+  Placer(const std::vector<Item> &items) : items(items), whole(items.size(), 1) {
+    size_t edges = 0;
+    for (size_t i = 0; i < items.size(); ++i) {
+      edges += items[i].edges.size();
+      for (const Edge &e : items[i].edges)
+        whole[i] &= e.ownLow == 0 && e.otherLow == 0 && e.ownHigh == items[i].size &&
+                    e.otherHigh == items[e.otherItem].size;
+    }
+    // Many conflicts: not those of each item are sorted, but all that is placed.
+    sorting = edges > items.size() * kMany;
+    if (sorting)
+      edgeOf.assign(items.size(), -1);
+  }
 
   /// Offsets by item; `work` counts visited conflicts. Stops above `limit`: the
   /// height is then any number above it.
   int64_t run(const std::vector<int> &order, Fit fit, int64_t limit,
               std::vector<int64_t> &offsets, int64_t &work) {
     offsets.assign(items.size(), -1);
+    byOffset.clear();
     int64_t height = 0;
     for (size_t i = 0; i < items.size(); ++i)
       if (items[i].offset) {
         offsets[i] = *items[i].offset;
         height = std::max(height, offsets[i] + items[i].size);
+        insert(static_cast<int>(i), offsets[i]);
       }
     for (int i : order) {
       if (items[i].offset)
         continue;
-      offsets[i] = place(items[i], fit, offsets);
+      offsets[i] = place(i, fit, offsets);
+      insert(i, offsets[i]);
       height = std::max(height, offsets[i] + items[i].size);
       work += static_cast<int64_t>(items[i].edges.size()) + 1;
       if (height > limit)
@@ -50,19 +65,27 @@ public:
   }
 
 private:
-  int64_t place(const Item &item, Fit fit, const std::vector<int64_t> &offsets) {
-    // Offsets o with low < o < high would overlap a placed neighbour.
-    blocked.clear();
-    for (const Edge &e : item.edges)
-      if (offsets[e.otherItem] >= 0)
-        blocked.emplace_back(offsets[e.otherItem] + e.otherLow - e.ownHigh,
-                             offsets[e.otherItem] + e.otherHigh - e.ownLow);
-    std::sort(blocked.begin(), blocked.end());
+  struct Placed {
+    int64_t offset;
+    int item;
+  };
+
+  void insert(int i, int64_t at) {
+    if (!sorting)
+      return;
+    auto below = [](int64_t value, const Placed &p) { return value < p.offset; };
+    byOffset.insert(std::upper_bound(byOffset.begin(), byOffset.end(), at, below), {at, i});
+  }
+
+  int64_t place(int i, Fit fit, const std::vector<int64_t> &offsets) {
+    const Item &item = items[i];
     int64_t at = 0, best = -1, bestSlack = std::numeric_limits<int64_t>::max();
-    for (auto [low, high] : blocked) {
+    // Offsets o with low < o < high would overlap a placed neighbour; by rising low. True
+    // when the place is found.
+    auto visit = [&](int64_t low, int64_t high) {
       if (low >= at) { // [at, low] is free
         if (fit == Fit::First)
-          return at;
+          return true;
         if (low - at < bestSlack) {
           bestSlack = low - at;
           best = at;
@@ -70,11 +93,34 @@ private:
       }
       if (high > at)
         at = alignUp(high, item.alignment);
+      return false;
+    };
+    if (sorting && whole[i] && byOffset.size() < kMany * item.edges.size()) {
+      for (const Edge &e : item.edges)
+        edgeOf[e.otherItem] = i;
+      for (const Placed &p : byOffset)
+        if (edgeOf[p.item] == i && visit(p.offset - item.size, p.offset + items[p.item].size))
+          return at;
+      return best >= 0 ? best : at;
     }
+    blocked.clear();
+    for (const Edge &e : item.edges)
+      if (offsets[e.otherItem] >= 0)
+        blocked.emplace_back(offsets[e.otherItem] + e.otherLow - e.ownHigh,
+                             offsets[e.otherItem] + e.otherHigh - e.ownLow);
+    std::sort(blocked.begin(), blocked.end());
+    for (auto [low, high] : blocked)
+      if (visit(low, high))
+        return at;
     return best >= 0 ? best : at;
   }
 
+  static constexpr size_t kMany = 16; ///< conflicts of an item
   const std::vector<Item> &items;
+  std::vector<char> whole; ///< of an item: conflicts are of all its bytes and all of the other's
+  bool sorting;
+  std::vector<Placed> byOffset; ///< what is placed
+  std::vector<int> edgeOf;      ///< of an item: the last one that looked at it as a neighbour
   std::vector<std::pair<int64_t, int64_t>> blocked;
 };
 

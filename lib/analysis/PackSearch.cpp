@@ -40,7 +40,7 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
     for (const PackCell &cell : item.cells) {
       cellSection.push_back(cell.section);
       cellHeight.push_back(cell.height);
-      cellSlot.push_back(count[cell.section]++);
+      cellSlot.push_back(count[cell.section]++); // of the section; from the first below
     }
     if (!item.cells.empty())
       for (int s = item.cells.front().section + 1; s <= item.cells.back().section; ++s)
@@ -58,7 +58,7 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
   mostPadding.assign(numSections, 0);
   for (int i = 0; i < numItems; ++i)
     for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c) {
-      int slot = slotBegin[cellSection[c]] + cellSlot[c];
+      int slot = cellSlot[c] += slotBegin[cellSection[c]];
       slotItem[slot] = i;
       slotCell[slot] = c;
       int32_t padding = (problem.alignment - cellHeight[c] % problem.alignment) % problem.alignment;
@@ -69,30 +69,7 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
       padded |= padding > 0;
     }
 
-  neighbours.resize(numItems);
-  obstacles.resize(numItems);
-  std::vector<int> indexOf(numItems, -1);
-  for (int i = 0; i < numItems; ++i) {
-    std::vector<Neighbour> &list = neighbours[i];
-    for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c)
-      for (int k = slotBegin[cellSection[c]]; k < slotBegin[cellSection[c] + 1]; ++k) {
-        int other = slotItem[k];
-        if (other == i)
-          continue;
-        if (indexOf[other] < 0) {
-          indexOf[other] = static_cast<int>(list.size());
-          list.push_back({other, 0, 0});
-        }
-        Neighbour &n = list[indexOf[other]];
-        n.own = std::max(n.own, cellHeight[c]);
-        n.theirs = std::max(n.theirs, cellHeight[slotCell[k]]);
-      }
-    for (const Neighbour &n : list) {
-      indexOf[n.item] = -1;
-      if (problem.items[n.item].fixed >= 0)
-        obstacles[i].push_back(n);
-    }
-  }
+  findNeighbours();
 
   weights.assign(numItems, 1);
   priority.assign(numItems, 0);
@@ -103,6 +80,8 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
   slack.assign(numSections, 0);
   lowest.assign(numSections, 0);
   isChanged.assign(numSections, 0);
+  lowerLeft.assign(numSections, 0);
+  lowerRight.assign(numSections, 0);
   minimum.assign(numItems, 0);
   for (int i = 0; i < numItems; ++i) {
     minimum[i] = fit(i, 0);
@@ -110,15 +89,71 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
     total.a += key.a;
     total.b += key.b;
     for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c)
-      slotMinimum[slotBegin[cellSection[c]] + cellSlot[c]] = minimum[i];
+      slotMinimum[cellSlot[c]] = minimum[i];
   }
   support = offset = minimum;
   for (int s = 0; s < numSections; ++s) {
     hopeless |= load[s] > capacity + mostPadding[s];
-    touch(s);
+    isChanged[s] = 1;
   }
+  lastChanged = numSections;
   hopeless |= !settle();
   trail.clear();
+}
+
+/// Who meets whom, and how high both are where they do. An item that goes on from one section
+/// to the next meets there only those that begin anew.
+void PackSearch::findNeighbours() {
+  neighbours.resize(numItems);
+  obstacles.resize(numItems);
+  std::vector<char> uneven(numItems, 0); // of different heights
+  std::vector<int> freshBegin(numSections + 1, 0), fresh;
+  auto isFresh = [&](int c) {
+    int i = slotItem[cellSlot[c]];
+    return c == cellBegin[i] || cellSection[c - 1] != cellSection[c] - 1;
+  };
+  for (int s = 0; s < numSections; ++s) {
+    for (int k = slotBegin[s]; k < slotBegin[s + 1]; ++k)
+      if (isFresh(slotCell[k]))
+        fresh.push_back(slotItem[k]);
+    freshBegin[s + 1] = static_cast<int>(fresh.size());
+  }
+  for (int i = 0; i < numItems; ++i)
+    for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c)
+      uneven[i] |= cellHeight[c] != cellHeight[cellBegin[i]];
+  std::vector<int> listed(numItems, -1), own(numSections, -1);
+  std::vector<Neighbour> list;
+  for (int i = 0; i < numItems; ++i) {
+    list.clear();
+    listed[i] = i;
+    auto meet = [&](int other) {
+      if (listed[other] == i)
+        return;
+      listed[other] = i;
+      list.push_back({other, problem.items[i].height, problem.items[other].height});
+    };
+    for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c) {
+      int s = cellSection[c];
+      own[s] = c;
+      if (isFresh(c))
+        std::for_each(&slotItem[slotBegin[s]], &slotItem[slotBegin[s]] + count[s], meet);
+      else
+        std::for_each(fresh.data() + freshBegin[s], fresh.data() + freshBegin[s + 1], meet);
+    }
+    for (Neighbour &n : list) {
+      if (uneven[i] || uneven[n.item]) {
+        n.own = n.theirs = 0;
+        for (int c = cellBegin[n.item]; c < cellBegin[n.item + 1]; ++c)
+          if (int mine = own[cellSection[c]]; mine >= cellBegin[i]) {
+            n.own = std::max(n.own, cellHeight[mine]);
+            n.theirs = std::max(n.theirs, cellHeight[c]);
+          }
+      }
+      if (problem.items[n.item].fixed >= 0)
+        obstacles[i].push_back(n);
+    }
+    neighbours[i].assign(list.begin(), list.end());
+  }
 }
 
 /// The lowest offset from `at` on that fits between fixed items.
@@ -158,11 +193,19 @@ PackSearch::Key PackSearch::keyOfRange(int low, int high) const {
   return sum;
 }
 
-void PackSearch::touch(int section) {
-  if (!isChanged[section]) {
-    isChanged[section] = 1;
-    changed.push_back(section);
-  }
+/// The sections of an item have changed.
+void PackSearch::touch(int item) {
+  int begin = cellBegin[item], end = cellBegin[item + 1];
+  if (begin == end)
+    return;
+  int low = cellSection[begin], high = cellSection[end - 1] + 1;
+  if (high - low == end - begin)
+    std::fill(isChanged.begin() + low, isChanged.begin() + high, 1);
+  else
+    for (int c = begin; c < end; ++c)
+      isChanged[cellSection[c]] = 1;
+  firstChanged = std::min(firstChanged, low);
+  lastChanged = std::max(lastChanged, high);
 }
 
 void PackSearch::raise(int item, int32_t to) {
@@ -174,10 +217,9 @@ void PackSearch::raise(int item, int32_t to) {
   total.a += after.a - before.a;
   total.b += after.b - before.b;
   minimum[item] = to;
-  for (int c = cellBegin[item]; c < cellBegin[item + 1]; ++c) {
-    slotMinimum[slotBegin[cellSection[c]] + cellSlot[c]] = to;
-    touch(cellSection[c]);
-  }
+  for (int c = cellBegin[item]; c < cellBegin[item + 1]; ++c)
+    slotMinimum[cellSlot[c]] = to;
+  touch(item);
 }
 
 void PackSearch::place(int item) {
@@ -190,7 +232,7 @@ void PackSearch::place(int item) {
   total.b -= key.b;
   for (int c = cellBegin[item]; c < cellBegin[item + 1]; ++c) {
     int s = cellSection[c];
-    int last = --count[s], from = slotBegin[s] + cellSlot[c], to = slotBegin[s] + last;
+    int last = --count[s], from = cellSlot[c], to = slotBegin[s] + last;
     std::swap(cellSlot[c], cellSlot[slotCell[to]]);
     std::swap(slotItem[from], slotItem[to]);
     std::swap(slotCell[from], slotCell[to]);
@@ -198,8 +240,8 @@ void PackSearch::place(int item) {
     std::swap(slotHeight[from], slotHeight[to]);
     std::swap(slotPadding[from], slotPadding[to]);
     load[s] -= slotHeight[to];
-    touch(s);
   }
+  touch(item);
   for (int s = cellSection[cellBegin[item]] + 1; s <= cellSection[cellBegin[item + 1] - 1]; ++s)
     --crossing[s];
   for (const Neighbour &n : neighbours[item]) {
@@ -227,7 +269,7 @@ void PackSearch::undo(size_t to) {
       total.b += after.b - before.b;
       minimum[i] = u.old;
       for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c)
-        slotMinimum[slotBegin[cellSection[c]] + cellSlot[c]] = u.old;
+        slotMinimum[cellSlot[c]] = u.old;
       break;
     }
     case Undo::Support:
@@ -240,7 +282,7 @@ void PackSearch::undo(size_t to) {
       total.b += key.b;
       for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c) {
         ++count[cellSection[c]];
-        load[cellSection[c]] += slotHeight[slotBegin[cellSection[c]] + cellSlot[c]];
+        load[cellSection[c]] += slotHeight[cellSlot[c]];
       }
       for (int s = cellSection[cellBegin[i]] + 1; s <= cellSection[cellBegin[i + 1] - 1]; ++s)
         ++crossing[s];
@@ -285,7 +327,9 @@ int32_t PackSearch::stackTop(int section, int32_t lowestMinimum, int32_t highest
 /// Updates changed sections. False when one cannot hold its items any more.
 bool PackSearch::settle() {
   int failed = -1;
-  for (int s : changed) {
+  for (int s = firstChanged; s < lastChanged; ++s) {
+    if (!isChanged[s])
+      continue;
     isChanged[s] = 0;
     if (failed >= 0 || count[s] == 0)
       continue;
@@ -314,7 +358,8 @@ bool PackSearch::settle() {
       lowest[s] = equal;
     }
   }
-  changed.clear();
+  firstChanged = numSections;
+  lastChanged = 0;
   if (failed >= 0 && rules.learning)
     for (int k = slotBegin[failed]; k < slotBegin[failed] + count[failed]; ++k)
       weights[slotItem[k]] += 1;
@@ -384,20 +429,43 @@ bool PackSearch::isDominated(int low, int high) const {
   return false;
 }
 
-/// Whether no section of a candidate has a lower floor.
+/// The next sections with lower floors, on both sides of each.
+void PackSearch::findLower(int low, int high) {
+  stack.clear();
+  for (int s = low; s < high; ++s) {
+    while (!stack.empty() && floor[stack.back()] > floor[s]) {
+      lowerRight[stack.back()] = s;
+      stack.pop_back();
+    }
+    // Those of the same floor are still in the stack; what is lower is behind them.
+    lowerLeft[s] = stack.empty()                      ? low - 1
+                   : floor[stack.back()] < floor[s] ? stack.back()
+                                                      : lowerLeft[stack.back()];
+    stack.push_back(s);
+  }
+  for (int s : stack)
+    lowerRight[s] = high;
+}
+
+/// Whether no section of a candidate has a lower floor. After findLower.
 bool PackSearch::isLowest(int section) const {
   for (int k = slotBegin[section]; k < slotBegin[section] + count[section]; ++k) {
     if (slotMinimum[k] != floor[section])
       continue;
-    int i = slotItem[k];
-    for (int c = cellBegin[i]; c < cellBegin[i + 1]; ++c)
+    int first = cellBegin[slotItem[k]], last = cellBegin[slotItem[k] + 1] - 1;
+    if (lowerLeft[section] < cellSection[first] && cellSection[last] < lowerRight[section])
+      continue;
+    if (cellSection[last] - cellSection[first] == last - first)
+      return false;
+    for (int c = first; c <= last; ++c)
       if (floor[cellSection[c]] < floor[section])
         return false;
   }
   return true;
 }
 
-int PackSearch::chooseSection(int low, int high) const {
+int PackSearch::chooseSection(int low, int high) {
+  findLower(low, high);
   using Rank = std::array<int64_t, 3>;
   Rank best{INT64_MAX, 0, 0};
   int chosen = -1;
@@ -573,7 +641,6 @@ Outcome PackSearch::run(SearchOrder searchOrder, int64_t nodes, const std::atomi
   if (hopeless)
     return Outcome::None;
   undo(0);
-  changed.clear();
   frames.clear();
   candidates.clear();
   parts.clear();

@@ -63,6 +63,7 @@ private:
     int32_t old, oldSlack, oldLowest;
   };
 
+  void findNeighbours();
   void orderItems(SearchOrder::Item order);
   int32_t fit(int item, int32_t at) const;
   void raise(int item, int32_t to);
@@ -70,14 +71,15 @@ private:
   void undo(size_t mark);
   bool settle();
   int32_t stackTop(int section, int32_t lowest, int32_t highest, int32_t limit) const;
-  void touch(int section);
+  void touch(int item);
   /// What may stay empty above the floor. More than the slack, which some gaps have left.
   int64_t room(int section) const {
     return capacity + mostPadding[section] - floor[section] - load[section];
   }
   bool leaveEmpty(int section);
   bool isDominated(int low, int high) const;
-  int chooseSection(int low, int high) const;
+  void findLower(int low, int high);
+  int chooseSection(int low, int high);
   bool isLowest(int section) const;
   void openFrame(int section, int low, int high, Key key, Key rest);
   bool tryNext();
@@ -116,9 +118,12 @@ private:
   std::vector<int> lowest;   ///< how many of a section could stand on its floor
   std::vector<int> crossing; ///< unplaced items across the boundary below a section
 
+  std::vector<int> lowerLeft, lowerRight; ///< of a section: the next ones with lower floors
+  std::vector<int> stack;
+
   std::vector<Undo> trail;
-  std::vector<int> changed;
-  std::vector<char> isChanged;
+  std::vector<char> isChanged; ///< sections that settle has to look at
+  int firstChanged = 0, lastChanged = 0;
   std::vector<Frame> frames;
   std::vector<int> candidates;
   std::vector<std::pair<int, int>> parts;

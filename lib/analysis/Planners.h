@@ -22,7 +22,7 @@ struct ItemPlan {
 
 /// The plan of one space; above its capacity when nothing lower was found. Its lower
 /// bound is above the capacity when that is proved.
-Result<Solution> planSpace(const Problem &problem, const PlanOptions &options);
+Result<Solution> planSpace(const Problem &problem, PlanOptions options);
 
 /// Greedy placement in several orders, stopping at a plan that is low enough; then
 /// `moves` steps (placed items times neighbours) that change the best order.
@@ -37,6 +37,11 @@ ItemPlan planSkyline(const std::vector<Item> &items, int64_t enough);
 /// fixed.
 void improvePeaks(const Problem &problem, const std::vector<Item> &items,
                   const PlanOptions &options, ItemPlan &plan);
+
+/// Lowers a plan of lifetimes, few of which are alive together, by exact search in windows of
+/// time. Proves nothing. False when it is no such problem.
+bool improveWindows(const Problem &problem, const std::vector<Item> &items,
+                    const PlanOptions &options, ItemPlan &plan);
 
 /// Lowers a plan towards its lower bound, and raises the bound where the search
 /// closes, by at most options.nodes nodes. With options.firstFit it only looks for a

@@ -74,6 +74,39 @@ TEST(PlannerRandom, LargerOnes) {
   EXPECT_GE(proved, count / 3); // others have slices, or end their nodes
 }
 
+/// Problems that are packed in windows: long, with few buffers alive together.
+TEST(PlannerRandom, LongOnes) {
+  Random random(15);
+  int64_t count = std::max<int64_t>(problemCount() / 500, 1), lower = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Problem p;
+    int n = 256 + static_cast<int>(random.below(400));
+    for (int k = 0; k < n; ++k) {
+      int64_t begin = k + random.below(4), length = 1 + random.below(k % 10 == 0 ? 40 : 8);
+      p.buffers.push_back(buffer(1 + random.below(100), begin, begin + length,
+                                 i % 3 == 0 ? int64_t(1) << random.below(5) : 1));
+      Buffer &b = p.buffers.back();
+      if (length > 3 && random.below(6) == 0)
+        b.gaps.push_back({begin + 1, begin + 1 + random.below(length - 2)});
+      if (k > 0 && random.below(12) == 0) {
+        b.aliasGroup = k / 12;
+        b.aliasOffset = b.alignment * random.below(3);
+      }
+    }
+    PlanOptions options = small();
+    Result<Solution> s = planMemory(p, options);
+    ASSERT_TRUE(s.ok()) << i << ": " << s.status().str();
+    ASSERT_TRUE(naivelyValid(p, *s)) << i;
+    ASSERT_EQ(planMemory(p, options)->offsets, s->offsets) << i;
+    options.nodes = 0;
+    Result<Solution> greedy = planMemory(p, options);
+    ASSERT_LE(s->height, greedy->height) << i;
+    lower += s->method.find("windows") != std::string::npos;
+  }
+  RecordProperty("lower", std::to_string(lower));
+  EXPECT_GT(lower, count / 4);
+}
+
 /// A set does not fit, and does without any of its buffers.
 TEST(PlannerRandom, ConflictingSets) {
   Random random(14);

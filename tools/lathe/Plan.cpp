@@ -26,7 +26,6 @@ namespace json = llvm::json;
 
 struct PlanVerbOptions {
   std::string svg;
-  int64_t nodes = -1; ///< -1: by the number of buffers
   int64_t capacity = INT64_MAX;
   analysis::PlanOptions plan;
   bool asJson = false;
@@ -97,11 +96,6 @@ std::string asSvg(const std::string &path, const analysis::CsvProblem &source,
   return analysis::drawSvg(drawing);
 }
 
-/// A node of a large problem takes longer; large problems end at their bound or not at all.
-int64_t defaultNodes(size_t buffers) {
-  return buffers <= 500 ? 2'000'000 : 20'000'000 / static_cast<int64_t>(buffers);
-}
-
 Status execute(PlanVerbOptions options, const std::string &path) {
   Result<std::string> text = readFile(path);
   if (!text)
@@ -110,7 +104,6 @@ Status execute(PlanVerbOptions options, const std::string &path) {
   if (!source)
     return source.status();
   source->problem.capacity = options.capacity;
-  options.plan.nodes = options.nodes >= 0 ? options.nodes : defaultNodes(source->ids.size());
   auto begin = std::chrono::steady_clock::now();
   Result<analysis::Solution> solution = analysis::planMemory(source->problem, options.plan);
   double milliseconds =
@@ -157,8 +150,9 @@ Status planVerb(const std::vector<std::string> &arguments) {
   parser.add("capacity", "BYTES", "Fail when the arena is larger, and name buffers that do not fit",
              number(options.capacity, 0));
   parser.add("nodes", "N",
-             "Work of the exact search, in nodes (0: none; default 2000000, less from 500 buffers on)",
-             number(options.nodes, 0));
+             "Work of the exact search, in nodes (0: none; default: a tenth of a second, more for "
+             "long problems and for a capacity)",
+             number(options.plan.nodes, 0));
   parser.add("threads", "N", "Threads of the exact search; the plan is the same", options.plan.threads);
   parser.add("svg", "FILE", "Draw the buffers over time", options.svg);
   parser.flag("json", "Print JSON instead of CSV: height, lower bound, method, offsets",

@@ -86,15 +86,20 @@ struct SearchRules {
 struct PlanOptions {
   /// Steps of local improvement beyond the portfolio of greedy orders; counted in
   /// placed buffers times neighbours, so that the result does not depend on time.
-  int64_t work = 20'000'000;
-  /// Nodes of exact search, for plans above the lower bound; 0 leaves it out.
-  int64_t nodes = 20'000;
+  int64_t work = 5'000'000;
+  /// Nodes of exact search, for plans above the lower bound; 0 leaves it out, -1 takes
+  /// quickNodes, and 30 times as many for a plan within a capacity.
+  int64_t nodes = -1;
   /// Stop at the first plan within the capacity instead of looking for the lowest.
   bool firstFit = false;
   /// Used at most; the plan is the same for every number.
   int threads = 1;
   SearchRules rules;
 };
+
+/// Nodes that take about a tenth of a second, as they take longer in problems with more
+/// conflicts.
+int64_t quickNodes(const Problem &problem);
 
 /// Finds offsets. Invalid for a malformed problem (negative size, alignment below
 /// 1, fixed offsets that overlap, are misaligned or differ within a group, bad
