@@ -27,7 +27,8 @@ static bool readsBeforeWriting(const KernelConfig &config) {
   if (config.family == "pointwise")
     return true;
   return config.threads == 1 &&
-         (config.family == "row" || config.family == "gemm" || config.family == "conv");
+         (config.family == "row" || config.family == "gemm" ||
+          config.family.starts_with("conv"));
 }
 
 KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const DimExpr &grid) {

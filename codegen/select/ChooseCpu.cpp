@@ -136,16 +136,24 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   return okStatus();
 }
 
-/// Panels of a unit whose panels stream by: all, but enough units for every worker.
-int64_t panelsForWorkers(int64_t panels, int64_t blocks) {
-  constexpr int64_t kEnough = 8;
-  int64_t groups = std::min(panels, (kEnough + blocks - 1) / std::max<int64_t>(1, blocks));
+/// Panels of a unit whose panels stream by: all, but `enough` units for the workers.
+int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
+  int64_t groups = std::min(panels, (enough + blocks - 1) / std::max<int64_t>(1, blocks));
   return (panels + groups - 1) / groups;
 }
 
-/// Whether F(2x2, 3x3) applies and saves work: padding odd sizes to whole tiles must not
-/// eat the gain, and its transforms need channels to spread over.
-bool suitsWinograd(const KernelDesc &desc) {
+/// Winograd's tiles: images, rows and columns of them.
+DimExpr winogradTiles(const KernelDesc &desc, const winograd::Form &form) {
+  size_t rank = desc.parallel.size();
+  DimExpr tiles = desc.parallel[0];
+  for (size_t d : {rank - 3, rank - 2})
+    tiles = tiles * DimExpr::ceilDiv(desc.parallel[d], DimExpr(form.out));
+  return tiles;
+}
+
+/// The form of Winograd's algorithm that applies and saves work, if any: padding odd sizes to
+/// whole tiles must not eat the gain, and the transforms need channels to spread over.
+std::optional<winograd::Form> winogradForm(const KernelDesc &desc) {
   auto all = [](const std::vector<int64_t> &values, int64_t is) {
     return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == is; });
   };
@@ -153,42 +161,59 @@ bool suitsWinograd(const KernelDesc &desc) {
   int64_t filters = desc.parallel[rank - 1].constant().value_or(0);
   if (desc.window.size() != 2 || !all(desc.window, 3) || !all(desc.strides, 1) ||
       !all(desc.dilations, 1) || desc.groupChannels < 16 || filters < 16)
-    return false;
+    return std::nullopt;
   for (const ContractionOperand &o : desc.operands)
     if (o.dtype != DType::F32)
-      return false;
-  int64_t direct = 9, tiled = winograd::kPoints; // multiplications per channel and filter
+      return std::nullopt;
+  // F(4,3) by leave only. With few tiles it would wait for its weights, which are four times as many.
+  constexpr int64_t kTiles = 32;
+  winograd::Form four{4}, two{2};
+  if (winograd::expectedError(desc.groupChannels) <= desc.winogradTolerance &&
+      winogradTiles(desc, four).constant().value_or(kTiles) >= kTiles)
+    return four;
+  int64_t direct = 9, tiled = two.points(); // multiplications per channel and filter
   for (size_t d : {rank - 3, rank - 2})
     if (auto size = desc.parallel[d].constant()) {
       direct *= *size;
-      tiled *= (*size + winograd::kOut - 1) / winograd::kOut;
+      tiled *= (*size + two.out - 1) / two.out;
     } else {
-      direct *= winograd::kOut;
+      direct *= two.out;
     }
-  return direct * 4 >= tiled * 5;
+  return direct * 4 >= tiled * 5 ? std::optional(two) : std::nullopt;
 }
 
-void convWinograd(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant> &out) {
+void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConfig c,
+                  std::vector<KernelVariant> &out) {
   size_t rank = desc.parallel.size();
-  DimExpr tiles = desc.parallel[0];
-  for (size_t d : {rank - 3, rank - 2})
-    tiles = tiles * DimExpr::ceilDiv(desc.parallel[d], DimExpr(winograd::kOut));
-  // As many tiles as the second-level cache takes share the panels that stream by.
-  constexpr int64_t kCache = 640 << 10;
-  int64_t each = winograd::scratchBytes(1, desc.groupChannels, c.tileN);
-  c.rows = std::clamp<int64_t>(kCache / each / c.tileM * c.tileM, c.tileM, 128);
-  int64_t chunks = 8;
+  c.family = form.out == 4 ? "conv.winograd4" : "conv.winograd2";
+  DimExpr tiles = winogradTiles(desc, form);
+  // As many tiles share the panels that stream by as the second-level cache takes. Points of F(4,3)
+  // lie so far apart that they need room beside the filters.
+  const int64_t cache = (form.out == 4 ? 400 : 640) << 10;
+  int64_t each = form.scratchBytes(1, desc.groupChannels, c.tileN);
+  c.rows = std::clamp<int64_t>(cache / each / c.tileM * c.tileM, c.tileM, 128);
+  constexpr int64_t kEnough = 4; // units: each group of panels transforms the inputs anew
+  int64_t chunks = kEnough;
   if (auto count = tiles.constant(); count && *count > 0) {
     chunks = (*count + c.rows - 1) / c.rows;
+    chunks += chunks > 2 && chunks % 2 ? 1 : 0; // two workers finish together
     c.rows = std::max(c.tileM, (*count + chunks - 1) / chunks);
   }
   int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
-  c.tileK = panelsForWorkers(panels, chunks);
+  c.tileK = panelsForWorkers(panels, chunks, kEnough);
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(tiles, DimExpr(c.rows)) *
                                          DimExpr((panels + c.tileK - 1) / c.tileK));
-  spec.scratchBytes = DimExpr(winograd::scratchBytes(c.rows, desc.groupChannels, c.tileN));
-  packWeight(spec, desc.operands[1], "winograd" + std::to_string(c.tileN));
+  spec.scratchBytes = DimExpr(form.scratchBytes(c.rows, desc.groupChannels, c.tileN));
+  packWeight(spec, desc.operands[1],
+             "winograd" + std::to_string(c.tileN) + (form.out == 4 ? "f4" : ""));
   addVariant(out, {}, std::move(spec));
+}
+
+/// At most `most` rows a chunk, all chunks nearly the same: a short last one would stream
+/// the weights for little.
+int64_t evenRows(const DimExpr &rows, int64_t most) {
+  int64_t all = rows.constant().value_or(0), chunks = (all + most - 1) / most;
+  return chunks ? (all + chunks - 1) / chunks : most;
 }
 
 /// Rows of results of a block of padded rows: what the second-level cache takes, evenly.
@@ -225,8 +250,8 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     taps *= size;
   int64_t depth = taps * desc.groupChannels;
   bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
-  if (skeleton && suitsWinograd(desc)) {
-    convWinograd(desc, c, variants);
+  if (std::optional<winograd::Form> form; skeleton && (form = winogradForm(desc))) {
+    convWinograd(desc, *form, c, variants);
     return okStatus();
   }
   if (skeleton) {
@@ -240,7 +265,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     DimExpr units;
     DimExpr scratch = 0;
     if (g && wide && g->unpadded()) {
-      c.rows = 8 * c.tileM;
+      c.rows = evenRows(pixels, 8 * c.tileM);
       DimExpr chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
       c.tileK = panelsOfUnit(depth, panels * c.tileN, chunks.constant().value_or(8), c);
       units = chunks;
@@ -248,7 +273,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
       int64_t images = desc.parallel[0].constant().value_or(1);
       c.stages = rowsOfBlock(*g, images, c);
       DimExpr blocks = desc.parallel[0] * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages));
-      c.tileK = panelsForWorkers(panels, blocks.constant().value_or(8));
+      c.tileK = panelsForWorkers(panels, blocks.constant().value_or(8), 8);
       scratch = g->scratchElements(c.stages) * DimExpr(std::max<int64_t>(4, bitWidth(x.dtype) / 8));
       units = blocks;
     } else {

@@ -47,6 +47,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
     rest.remove_prefix(end - rest.data());
   }
   bool transposed = matrix && starts("t");
+  if (points && starts("f4"))
+    layout.tile = 4;
   if (!rest.empty())
     return internalError("trailing text", where);
   if (matrix) {
@@ -64,7 +66,7 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
     if (points) {
       if (rank != 4 || dims[2] != 3 || dims[3] != 3)
         return internalError("Winograd takes filters of 3 x 3", where);
-      layout.taps = winograd::kPoints;
+      layout.taps = winograd::Form{layout.tile}.points();
     }
     layout.depth = layout.taps * layout.channels;
     if (taps) {
@@ -78,29 +80,26 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   return layout;
 }
 
-/// One filter of 3 x 3 transformed: G g G^T, in double precision.
-static void transformFilter(const float *g, double (&u)[winograd::kIn][winograd::kIn]) {
-  constexpr double kG[4][3] = {{1, 0, 0}, {.5, .5, .5}, {.5, -.5, .5}, {0, 0, 1}};
-  for (int i = 0; i < 4; ++i)
-    for (int j = 0; j < 4; ++j) {
-      u[i][j] = 0;
-      for (int r = 0; r < 3; ++r)
-        for (int s = 0; s < 3; ++s)
-          u[i][j] += kG[i][r] * double(g[3 * r + s]) * kG[j][s];
-    }
-}
-
+/// All filters transformed, G g G^T, in double precision.
 static void packWinograd(const PanelLayout &l, std::span<const std::byte> bytes,
                          std::span<std::byte> out) {
+  const winograd::Form form{l.tile};
+  std::array<double, 3> rows[winograd::kMaxIn];
+  for (int64_t i = 0; i < form.in(); ++i)
+    rows[i] = form.filterRow(i);
   for (int64_t n = 0; n < l.columns; ++n)
     for (int64_t c = 0; c < l.channels; ++c) {
       float g[9];
       std::memcpy(g, bytes.data() + (n * l.channels + c) * sizeof g, sizeof g);
-      double u[winograd::kIn][winograd::kIn];
-      transformFilter(g, u);
-      for (int64_t p = 0; p < winograd::kPoints; ++p) {
-        float v = static_cast<float>(u[p / winograd::kIn][p % winograd::kIn]);
-        std::memcpy(out.data() + l.offset(0, p * l.channels + c, n) * sizeof v, &v, sizeof v);
+      for (int64_t i = 0; i < form.in(); ++i) {
+        double half[3];
+        for (int s = 0; s < 3; ++s)
+          half[s] = rows[i][0] * g[s] + rows[i][1] * g[3 + s] + rows[i][2] * g[6 + s];
+        for (int64_t j = 0; j < form.in(); ++j) {
+          auto v = static_cast<float>(half[0] * rows[j][0] + half[1] * rows[j][1] + half[2] * rows[j][2]);
+          int64_t point = i * form.in() + j;
+          std::memcpy(out.data() + l.offset(0, point * l.channels + c, n) * sizeof v, &v, sizeof v);
+        }
       }
     }
 }

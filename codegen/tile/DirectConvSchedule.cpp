@@ -96,6 +96,7 @@ struct DirectConv {
     p.packed = layout;
     p.columnOffset = [this](Value) { return ix.cst(0); };
     p.consume = [this](const Indices &idx, Value v) { epilogue.emit(idx, v); };
+    p.announce = [this](const Indices &idx) { epilogue.prefetch(idx); };
     return p;
   }
 

@@ -37,7 +37,7 @@ static Schedule findSchedule(StringRef name) {
   return llvm::StringSwitch<Schedule>(name)
       .Case("pointwise", schedulePointwise)
       .Case("attention", scheduleAttention)
-      .Case("conv", scheduleConv)
+      .Cases({"conv", "conv.winograd2", "conv.winograd4"}, scheduleConv)
       .Case("gemm", scheduleGemm)
       .Case("row", scheduleRow)
       .Case("scan", scheduleScan)

@@ -76,6 +76,35 @@ bool Epilogue::flat(int64_t first, int64_t last) const {
   return true;
 }
 
+/// The index of an op's result that its operand's index becomes.
+Indices Epilogue::moved(Operation *op, Value x, const Indices &from) {
+  Indices to = from;
+  if (isa<ReshapeOp>(op))
+    return reshapeIndex(e, dimsOf(x), dimsOf(op->getResult(0)), from);
+  if (auto t = dyn_cast<TransposeOp>(op))
+    for (auto [d, p] : llvm::enumerate(t.getPerm()))
+      to[d] = from[p];
+  return to;
+}
+
+void Epilogue::prefetch(const Indices &idx) {
+  if (moves)
+    return;
+  auto fetch = [&](unsigned arg, bool isWrite) {
+    const BufferArg &buffer = e.bufferArg(arg);
+    if (!buffer.packing.empty() || bitWidth(buffer.dtype) < 8)
+      return;
+    Value at = e.offset(buffer.physical, idx).base;
+    memref::PrefetchOp::create(e.b, e.loc, e.buffer(arg), ValueRange{at}, isWrite, 3, true);
+  };
+  for (Operation *op : path)
+    for (Value v : op->getOperands())
+      if (auto arg = dyn_cast<BlockArgument>(v); arg && dimsOf(v) == dimsOf(root))
+        fetch(arg.getArgNumber(), false);
+  for (unsigned o = 0; o < e.kernel.body->getTerminator()->getNumOperands(); ++o)
+    fetch(e.outputArg(o), true);
+}
+
 void Epilogue::emit(const Indices &idx, Value value) {
   std::map<void *, Indices> at;
   at[root.getAsOpaquePointer()] = idx;
@@ -86,13 +115,7 @@ void Epilogue::emit(const Indices &idx, Value value) {
     for (Value v : op->getOperands())
       if (at.count(v.getAsOpaquePointer()))
         x = v;
-    Indices from = at[x.getAsOpaquePointer()], to = from;
-    if (isa<ReshapeOp>(op)) {
-      to = reshapeIndex(e, dimsOf(x), dimsOf(r), from);
-    } else if (auto t = dyn_cast<TransposeOp>(op)) {
-      for (auto [d, p] : llvm::enumerate(t.getPerm()))
-        to[d] = from[p];
-    }
+    Indices from = at[x.getAsOpaquePointer()], to = moved(op, x, from);
     at[r.getAsOpaquePointer()] = to;
     if (isa<ReshapeOp, TransposeOp>(op))
       e.bind(r, to, e.eval(x, from));
@@ -287,6 +310,10 @@ void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Val
   for (int64_t i = 0; i < size; ++i)
     rows.push_back(p.rowBuffer ? p.rowOffset(batch, ix.add(row, i))
                                : ix.mul(ix.add(localRow, i), depth));
+  if (p.announce)
+    for (int64_t i = 0; i < size; ++i)
+      for (int64_t v = 0; v < panel.vectors; ++v)
+        p.announce(p.resultIndex(batch, ix.add(row, i), Index(ix.add(column, v * W), 1)));
   SmallVector<Value> accs =
       accumulate(rows, p.rowBuffer ? p.rowBuffer : scratch,
                  p.rowBuffer ? p.rowElement : p.accumulator, panel, tileIndex, tiles);

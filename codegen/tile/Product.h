@@ -29,8 +29,12 @@ public:
   bool flat(int64_t first, int64_t last) const;
   /// Stores all outputs that follow from the root's value(s) at an index.
   void emit(const Indices &idx, mlir::Value value);
+  /// Fetches what `emit` will read and write at an index of the root: the lines that hold the
+  /// first element of each vector.
+  void prefetch(const Indices &idx);
 
 private:
+  Indices moved(mlir::Operation *op, mlir::Value x, const Indices &from);
   Evaluator &e;
   mlir::Value root;
   llvm::SmallVector<mlir::Operation *> path; ///< dependents of the root, in order
@@ -71,6 +75,8 @@ struct Product {
 
   /// Takes what lies at an index of the result.
   std::function<void(const Indices &, mlir::Value)> consume;
+  /// Told before a tile's products which indices it will bring; or null.
+  std::function<void(const Indices &)> announce;
 
   /// Emits all of it, dealt out to blocks. False when the spec's scratch memory
   /// is too small for it.

@@ -1,9 +1,9 @@
-//===- WinogradSchedule.cpp - 3 x 3 convolutions by F(2x2, 3x3) ----*- C++ -*-===//
+//===- WinogradSchedule.cpp - 3 x 3 convolutions in fewer products -*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A unit is a chunk of r tiles of 2 x 2 results times k panels of filters. The
+// A unit is a chunk of r tiles of 2 x 2 or 4 x 4 results times k panels of filters. The
 // tiles' inputs are transformed into scratch, [point][tile][channel]; for each
-// panel every point is a product of the skeleton, and its sixteen results are
+// panel every point is a product of the skeleton, and the results of all points are
 // transformed back on their way to the epilogue. Units of one chunk follow each
 // other, so a worker transforms a chunk once for all panels that it takes.
 //
@@ -18,9 +18,7 @@ using namespace mlir;
 namespace lathe::codegen {
 namespace {
 
-using winograd::kIn;
-using winograd::kOut;
-using winograd::kPoints;
+using winograd::kMaxIn;
 
 struct Winograd {
   Evaluator &e;
@@ -29,6 +27,8 @@ struct Winograd {
   Epilogue &epilogue;
   ConvOp op;
   PanelLayout layout;
+  winograd::Form form;
+  int64_t kIn = form.in(), kOut = form.out, kPoints = form.points();
   Type f32;
   std::vector<DimExpr> tiles; ///< images, rows and columns of tiles
   Value scratch, transformed, products; ///< the last two: offsets in scratch
@@ -41,18 +41,54 @@ struct Winograd {
     return ix.add(transformed, ix.mul(row, winograd::rowStride(layout.channels)));
   }
 
-  /// B^T d for one column or row d of four.
-  void forward(Value (&d)[kIn]) {
-    Value a = minus(d[0], d[2]), b = plus(d[1], d[2]), c = minus(d[2], d[1]), f = minus(d[1], d[3]);
-    d[0] = a, d[1] = b, d[2] = c, d[3] = f;
+  Value times(double c, Value x, Value y) { ///< c x + y
+    Value factor = e.constant(f32, c);
+    return e.make<math::FmaOp>(e.isVector(x) ? e.splat(factor) : factor, x, y);
+  }
+
+  /// B^T d for one column or row d.
+  void forward(Value *d) {
+    if (kOut == 2) {
+      Value a = minus(d[0], d[2]), b = plus(d[1], d[2]), c = minus(d[2], d[1]), f = minus(d[1], d[3]);
+      d[0] = a, d[1] = b, d[2] = c, d[3] = f;
+      return;
+    }
+    // The polynomials whose roots are all points but one; odd and even powers are shared.
+    constexpr double p = winograd::kNear, q = winograd::kFar, pp = p * p, qq = q * q;
+    Value zero = times(pp * qq, d[0], times(-pp - qq, d[2], d[4]));
+    Value infinity = times(pp * qq, d[1], times(-pp - qq, d[3], d[5]));
+    Value nearEven = times(-qq, d[2], d[4]), nearOdd = times(-qq, d[1], d[3]);
+    Value farEven = times(-pp, d[2], d[4]), farOdd = times(-pp, d[1], d[3]);
+    d[0] = zero, d[5] = infinity;
+    d[1] = times(p, nearOdd, nearEven), d[2] = times(-p, nearOdd, nearEven);
+    d[3] = times(q, farOdd, farEven), d[4] = times(-q, farOdd, farEven);
+  }
+
+  /// A^T m for one column or row m: a tile's results along it.
+  void back(const Value *m, Value *y) {
+    if (kOut == 2) {
+      y[0] = plus(plus(m[0], m[1]), m[2]);
+      y[1] = minus(minus(m[1], m[2]), m[3]);
+      return;
+    }
+    constexpr double p = winograd::kNear, q = winograd::kFar;
+    Value nearEven = plus(m[1], m[2]), nearOdd = minus(m[1], m[2]);
+    Value farEven = plus(m[3], m[4]), farOdd = minus(m[3], m[4]);
+    auto scaled = [&](double c, Value x) {
+      return e.make<arith::MulFOp>(e.splat(e.constant(f32, c)), x);
+    };
+    y[0] = plus(m[0], plus(nearEven, farEven));
+    y[1] = times(p, nearOdd, scaled(q, farOdd));
+    y[2] = times(p * p, nearEven, scaled(q * q, farEven));
+    y[3] = times(p * p * p, nearOdd, times(q * q * q, farOdd, m[5]));
   }
 
   /// B^T d B of the channels `c` of a tile, whose pixels `pixel` gives.
   void transformChannels(const Index &c, Value tile,
                          llvm::function_ref<Value(int64_t i, int64_t j)> pixel) {
-    Value d[kIn][kIn];
+    Value d[kMaxIn][kMaxIn];
     for (int64_t j = 0; j < kIn; ++j) {
-      Value column[kIn];
+      Value column[kMaxIn];
       for (int64_t i = 0; i < kIn; ++i)
         column[i] = pixel(i, j);
       forward(column);
@@ -90,7 +126,7 @@ struct Winograd {
     };
     // At a border pixels are read where the image is and taken as zero outside.
     auto border = [&] {
-      Value place[2][kIn], ok[2][kIn];
+      Value place[2][kMaxIn], ok[2][kMaxIn];
       for (int64_t d = 0; d < 2; ++d)
         for (int64_t i = 0; i < kIn; ++i) {
           Value p = ix.add(begin[d], i);
@@ -147,24 +183,25 @@ struct Winograd {
 
   /// A^T m A of one vector of columns of a tile, to the epilogue.
   void transformBack(const Indices &tile, Value local, Value column, Value inPanel) {
-    Value m[kIn][kIn], half[kOut][kIn];
-    {
-      Evaluator::ActiveLanes all(e, e.width);
-      for (int64_t p = 0; p < kPoints; ++p) {
-        Value row = ix.add(ix.cst(p * config.rows), local);
-        Value at = ix.add(ix.add(products, ix.mul(row, config.tileN)), inPanel);
-        m[p / kIn][p % kIn] = e.load(scratch, f32, Index(at, 1));
-      }
-    }
+    Value half[kMaxIn][kMaxIn]; ///< [column of points][row of results]
     for (int64_t j = 0; j < kIn; ++j) {
-      half[0][j] = plus(plus(m[0][j], m[1][j]), m[2][j]);
-      half[1][j] = minus(minus(m[1][j], m[2][j]), m[3][j]);
+      Evaluator::ActiveLanes all(e, e.width);
+      Value m[kMaxIn];
+      for (int64_t i = 0; i < kIn; ++i) {
+        Value row = ix.add(ix.cst((i * kIn + j) * config.rows), local);
+        Value at = ix.add(ix.add(products, ix.mul(row, config.tileN)), inPanel);
+        m[i] = e.load(scratch, f32, Index(at, 1));
+      }
+      back(m, half[j]);
     }
     Value y = op.getResult();
-    for (int64_t i = 0; i < kOut; ++i)
+    for (int64_t i = 0; i < kOut; ++i) {
+      Value row[kMaxIn], results[kMaxIn];
+      for (int64_t j = 0; j < kIn; ++j)
+        row[j] = half[j][i];
+      back(row, results);
       for (int64_t j = 0; j < kOut; ++j) {
-        Value *h = half[i];
-        Value v = j == 0 ? plus(plus(h[0], h[1]), h[2]) : minus(minus(h[1], h[2]), h[3]);
+        Value v = results[j];
         Value at[2] = {ix.add(ix.mul(tile[1].base, kOut), i),
                        ix.add(ix.mul(tile[2].base, kOut), j)};
         auto store = [&] {
@@ -180,6 +217,7 @@ struct Winograd {
         }
         real ? e.ifThen(real, store) : store();
       }
+    }
   }
 
   void results(Value panel, Value first, Value count) {
@@ -248,7 +286,8 @@ void scheduleWinograd(Evaluator &e, const KernelConfig &config) {
     return llvm::all_of(values, [](int64_t v) { return v == 1; });
   };
   const DimExpr &have = e.kernel.spec->scratchBytes;
-  DimExpr need(winograd::scratchBytes(config.rows, layout.channels, layout.panel));
+  winograd::Form form{layout.tile};
+  DimExpr need(form.scratchBytes(config.rows, layout.channels, layout.panel));
   bool f32 = elementTypeOf(y).isF32() && elementTypeOf(op.getX()).isF32();
   if (!epilogue.supported() || op.getGroup() != 1 || !ones(op.getStrides()) ||
       !ones(op.getDilations()) || !f32 || config.tileM < 1 || layout.panel != config.tileN ||
@@ -256,9 +295,12 @@ void scheduleWinograd(Evaluator &e, const KernelConfig &config) {
     e.fail(op, "cannot run by Winograd's algorithm, for which its filters are transformed");
     return;
   }
-  std::vector<DimExpr> tiles{dimOf(y, 0), DimExpr::ceilDiv(dimOf(y, 1), DimExpr(kOut)),
-                             DimExpr::ceilDiv(dimOf(y, 2), DimExpr(kOut))};
-  Winograd{e, e.ix, config, epilogue, op, layout, e.b.getF32Type(), tiles, {}, {}, {}}.emit();
+  std::vector<DimExpr> tiles{dimOf(y, 0), DimExpr::ceilDiv(dimOf(y, 1), DimExpr(form.out)),
+                             DimExpr::ceilDiv(dimOf(y, 2), DimExpr(form.out))};
+  Winograd w{e, e.ix, config, epilogue, op, layout, form};
+  w.f32 = e.b.getF32Type();
+  w.tiles = tiles;
+  w.emit();
 }
 
 } // namespace lathe::codegen

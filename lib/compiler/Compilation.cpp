@@ -231,6 +231,9 @@ Status Compilation::setOptions() {
   LATHE_RETURN_IF_ERROR(set("targets", "--target", names));
   LATHE_RETURN_IF_ERROR(set("entries", "--entry", options.entries));
   LATHE_RETURN_IF_ERROR(set("donate", "--donate", options.donate));
+  if (!options.winogradTolerance.empty())
+    LATHE_RETURN_IF_ERROR(
+        set(kWinogradToleranceOption, "--winograd-tolerance", {options.winogradTolerance}));
   if (!options.configs.empty()) {
     if (phase() >= Phase::Select)
       return usageError("kernels of this text have variants already", "--config");

@@ -55,7 +55,7 @@ Status writeOutput(const std::string &path, const std::string &bytes, bool &regu
     return okStatus();
   }
   regular = true;
-  return writeFileAtomically(path, bytes);
+  return writeFileAtomically(path, bytes, FileSync::None);
 }
 
 Result<CompileResult> compileWith(const std::string &model, const CompileOptions &options,
@@ -122,6 +122,12 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     LATHE_RETURN_IF_ERROR(addPair(options.replace, name, value, '=', "KERNEL=FILE.cu"));
   } else if (name == "config") {
     LATHE_RETURN_IF_ERROR(addPair(options.configs, name, value, '=', "KERNEL=CONFIGURATION"));
+  } else if (name == "winograd-tolerance") {
+    double tolerance = 0;
+    if (llvm::StringRef(value).getAsDouble(tolerance) || !(tolerance > 0 && tolerance < 1))
+      return usageError("wants a number between 0 and 1, as 1e-5, not '" + value + "'",
+                        "--winograd-tolerance");
+    options.winogradTolerance = value;
   } else if (name == "const") {
     LATHE_RETURN_IF_ERROR(addPair(options.constants, name, value, '=', "INPUT=FILE"));
   } else if (name == "stop-after") {

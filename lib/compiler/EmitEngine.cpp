@@ -58,6 +58,21 @@ void inParallel(size_t count, const std::function<void(size_t)> &work) {
     helper.join();
 }
 
+std::string digestOf(std::string_view content) {
+  Sha256 sum;
+  sum.update(content);
+  return sum.hex();
+}
+
+/// What lies behind its own digest in a file of the cache, if the file is whole.
+std::optional<std::string> unsealed(const std::string &file) {
+  constexpr size_t kDigest = 64;
+  if (file.size() < kDigest)
+    return std::nullopt;
+  std::string content = file.substr(kDigest);
+  return file.starts_with(digestOf(content)) ? std::optional(content) : std::nullopt;
+}
+
 /// The object of one text, from the cache where it is there.
 Result<std::string> compileCached(const Source &source, const Target &target) {
   std::string directory = nvrtc::cacheDirectory();
@@ -72,15 +87,16 @@ Result<std::string> compileCached(const Source &source, const Target &target) {
     key.field(source.text);
     path = directory + "/" + key.hex() + ".o";
     if (std::filesystem::exists(path))
-      if (auto found = readFile(path); found.ok() && found->starts_with("\x7f" "ELF"))
-        return *found;
+      if (auto found = readFile(path); found.ok())
+        if (std::optional<std::string> object = unsealed(*found))
+          return *object;
   }
   auto object = codegen::compileLLVMText(source.text, target);
   if (object.ok() && !path.empty()) {
     std::error_code ignored;
     std::filesystem::create_directories(directory, ignored);
     // A cache that cannot be written only costs time.
-    (void)writeFileAtomically(path, *object);
+    (void)writeFileAtomically(path, digestOf(*object) + *object, FileSync::None);
   }
   return object;
 }

@@ -104,7 +104,7 @@ void writeCachedEngine(const std::string &key, const std::string &engine) {
   fs::path file = fileOf(key);
   fs::create_directories(file.parent_path(), error);
   if (!error)
-    (void)writeFileAtomically(file.string(), engine);
+    (void)writeFileAtomically(file.string(), engine, FileSync::None); // read with its digests
 }
 
 } // namespace lathe

@@ -69,7 +69,8 @@ Result<std::string> readFile(const std::string &path) {
   return content;
 }
 
-Status writeFileAtomically(const std::string &path, std::span<const std::string_view> parts) {
+Status writeFileAtomically(const std::string &path, std::span<const std::string_view> parts,
+                           FileSync sync) {
   Descriptor file;
   std::string temporary;
   // A name of this process that nobody has: a left-over or another thread's is skipped.
@@ -96,7 +97,7 @@ Status writeFileAtomically(const std::string &path, std::span<const std::string_
       part.remove_prefix(static_cast<size_t>(n));
     }
   }
-  if (::fsync(file.fd) != 0)
+  if (sync == FileSync::Wait && ::fsync(file.fd) != 0)
     return fail("cannot sync");
   if (::rename(temporary.c_str(), path.c_str()) != 0)
     return fail("cannot rename into place");

@@ -27,9 +27,10 @@ struct SelectPass : ModulePass<SelectPass> {
         return signalPassFailure();
       std::map<std::string, DimRange> ranges = symbolRanges(module);
       std::map<std::string, ArrayAttr> chosen; // equal names are equal kernels
+      double tolerance = winogradTolerance();
       WalkResult walked = module.walk([&](KernelOp kernel) {
         ArrayAttr &variants = chosen[kernel.getName().str()];
-        if (!variants && failed(select(kernel, *target, ranges, wanted(kernel), variants)))
+        if (!variants && failed(select(kernel, *target, ranges, wanted(kernel), tolerance, variants)))
           return WalkResult::interrupt();
         kernel.setVariantsAttr(variants);
         return WalkResult::advance();
@@ -47,6 +48,17 @@ struct SelectPass : ModulePass<SelectPass> {
     if (!config && configs && kernel.getKind() == RegionKind::Gemm)
       config = configs.getAs<StringAttr>("*");
     return config ? config.getValue() : StringRef();
+  }
+
+  /// The largest error that Winograd's F(4,3) may be expected to make; 0: not asked for.
+  double winogradTolerance() {
+    auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
+    auto given = options ? options.getAs<ArrayAttr>(kWinogradToleranceOption) : ArrayAttr();
+    double value = 0;
+    if (given && !given.empty())
+      if (auto text = dyn_cast<StringAttr>(given[0]); text && text.getValue().getAsDouble(value))
+        value = 0;
+    return value;
   }
 
   /// A user's CUDA kernel runs as its config says: cuda_function (else the call's name),
@@ -91,11 +103,12 @@ struct SelectPass : ModulePass<SelectPass> {
 
   static LogicalResult select(KernelOp kernel, const Target &target,
                               const std::map<std::string, DimRange> &ranges, StringRef wanted,
-                              ArrayAttr &variants) {
+                              double winogradTolerance, ArrayAttr &variants) {
     FailureOr<KernelDesc> desc = describe(kernel, ranges);
     if (failed(desc))
       return failure();
     desc->wanted = wanted.str();
+    desc->winogradTolerance = winogradTolerance;
     describeInPlace(kernel, *desc);
     auto answer = desc->kind == KernelDesc::Kind::Custom ? customVariant(kernel, *desc)
                                                          : chooseVariants(*desc, target);

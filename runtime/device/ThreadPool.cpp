@@ -12,7 +12,7 @@ namespace lathe::runtime {
 namespace {
 
 constexpr int kSpins = 4000;            // some 50 microseconds
-constexpr int64_t kChunksPerWorker = 4; // balance against claiming too often
+constexpr int64_t kShare = 2; // a claim is a worker's part of what is left, divided by this
 constexpr uint64_t kLoop = uint64_t(1) << 32;
 
 bool isOpen(uint64_t gate) { return gate & kLoop; }
@@ -66,11 +66,14 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::claim(int worker) {
-  for (;;) {
-    int64_t begin = next.fetch_add(chunk, std::memory_order_relaxed);
-    if (begin >= total)
-      return;
-    body(context, worker, begin, std::min(begin + chunk, total));
+  // Claims shrink towards the end, so that all workers finish together.
+  int64_t begin = next.load(std::memory_order_relaxed);
+  while (begin < total) {
+    int64_t end = begin + std::max<int64_t>(1, (total - begin) / (size() * kShare));
+    if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed))
+      continue;
+    body(context, worker, begin, end);
+    begin = next.load(std::memory_order_relaxed);
   }
 }
 
@@ -82,7 +85,6 @@ void ThreadPool::run(int64_t count, Body function, void *data) {
   body = function;
   context = data;
   total = count;
-  chunk = std::max<int64_t>(1, count / (size() * kChunksPerWorker));
   next.store(0, std::memory_order_relaxed);
   gate.fetch_add(kLoop, std::memory_order_release); // opens
   wake.fetch_add(1, std::memory_order_release);

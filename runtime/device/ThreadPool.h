@@ -39,7 +39,7 @@ private:
   // The open loop; written while it is closed and nobody is inside.
   Body body = nullptr;
   void *context = nullptr;
-  int64_t total = 0, chunk = 1;
+  int64_t total = 0;
   alignas(64) std::atomic<int64_t> next{0};
 };
 

@@ -303,4 +303,35 @@ TEST(Choose, CpuPacksConstantWeights) {
   EXPECT_EQ(all->back().spec.buffers[0].packing, "");
 }
 
+// 3 x 3 filters of stride 1 run by Winograd's F(2,3), and by F(4,3) where the error that is
+// expected of it is allowed and the image has enough tiles to share its larger filters.
+TEST(ChooseCpu, WinogradByTolerance) {
+  auto config = [](int64_t size, int64_t channels, double tolerance) {
+    KernelDesc d = desc(KernelDesc::Kind::Conv, DType::F32, {1, size, size, channels}, {3, 3, channels});
+    d.buffers[1].dims = d.buffers[1].physical = {channels, channels, 3, 3};
+    ContractionOperand x, w;
+    x.buffer = 0;
+    w.buffer = 1;
+    w.isWeight = true;
+    d.operands = {x, w};
+    d.numInputs = 2;
+    d.window = {3, 3};
+    d.strides = d.dilations = {1, 1};
+    d.pads = {1, 1, 1, 1};
+    d.groupChannels = channels;
+    d.channelsLast = true;
+    d.winogradTolerance = tolerance;
+    auto variants = chooseVariants(d, *Target::parse("x86-64-v3"));
+    EXPECT_TRUE(variants.ok());
+    const KernelSpec &spec = variants->back().spec;
+    return KernelConfig::parse(spec.config)->family + " " + spec.buffers[1].packing;
+  };
+  EXPECT_EQ(config(56, 64, 0), "conv.winograd2 winograd16");
+  EXPECT_EQ(config(56, 64, 1e-6), "conv.winograd4 winograd16f4");
+  EXPECT_EQ(config(56, 64, 1e-7), "conv.winograd2 winograd16");
+  EXPECT_EQ(config(28, 512, 1e-6), "conv.winograd2 winograd16");
+  EXPECT_EQ(config(28, 512, 1e-5), "conv.winograd4 winograd16f4");
+  EXPECT_EQ(config(7, 512, 1e-5), "conv.winograd2 winograd16");
+}
+
 } // namespace

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 
 #include <cmath>
+#include <map>
 #include <random>
 
 using namespace lathe;
@@ -306,20 +307,21 @@ TEST_P(CpuConv, WithBiasAndRelu) {
   }
   if (c.k != 3 || c.stride != 1)
     return;
-  for (const Machine &machine : machines()) {
-    int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
-    std::string recipe = "winograd" + s(panel);
-    std::string config = "conv.v" + s(machine.lanes) + ".r" + s(tiles) + ".m" + s(machine.rows) +
-                         ".n" + s(panel) + ".k1";
-    CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
-      spec.buffers[1].packing = recipe;
-      spec.scratchBytes = DimExpr(winograd::scratchBytes(tiles, c.c, panel));
-    });
-    ASSERT_EQ(kernel.error, "");
-    auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, 3, 3}), bytesOf(bias)});
-    ASSERT_EQ(kernel.error, "");
-    expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " by Winograd");
-  }
+  for (const Machine &machine : machines())
+    for (winograd::Form form : {winograd::Form{2}, winograd::Form{4}}) {
+      int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
+      std::string recipe = "winograd" + s(panel) + (form.out == 4 ? "f4" : "");
+      std::string config = "conv.winograd" + s(form.out) + ".v" + s(machine.lanes) + ".r" + s(tiles) +
+                           ".m" + s(machine.rows) + ".n" + s(panel) + ".k1";
+      CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
+        spec.buffers[1].packing = recipe;
+        spec.scratchBytes = DimExpr(form.scratchBytes(tiles, c.c, panel));
+      });
+      ASSERT_EQ(kernel.error, "");
+      auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, 3, 3}), bytesOf(bias)});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " by " + config);
+    }
 }
 INSTANTIATE_TEST_SUITE_P(
     Sizes, CpuConv,
@@ -331,6 +333,62 @@ INSTANTIATE_TEST_SUITE_P(
                     Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false},
                     Conv{1, 20, 40, 1, 24, 9, 2, 1, 1, true}, Conv{3, 14, 13, 19, 70, 3, 1, 1, 1, true},
                     Conv{1, 12, 12, 32, 64, 3, 1, 0, 1, true}, Conv{1, 1, 33, 16, 20, 3, 1, 1, 1, true}));
+
+// The bound of --winograd-tolerance is what F(4,3) does on noise, and F(2,3) is better than it.
+TEST(CpuConvolution, ErrorOfWinogradIsAsExpected) {
+  std::vector<Machine> all = machines();
+  if (all.empty())
+    GTEST_SKIP() << "no vector extensions";
+  const Machine &machine = all.back();
+  auto s = [](int64_t v) { return std::to_string(v); };
+  constexpr int64_t size = 8, filters = 64;
+  for (int64_t channels : {16, 64, 256}) {
+    std::string x = "tensor<1x8x8x" + s(channels) + "xf32>", y = "tensor<1x8x8x64xf32>";
+    std::string w = "tensor<64x" + s(channels) + "x3x3xf32>";
+    std::string text = "func.func @conv(%x: " + x + ", %w: " + w + ") -> " + y +
+                       " {\n %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, "
+                       "1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" +
+                       x + ", " + w + ") -> " + y + "\n return %0 : " + y + "\n}";
+    auto xv = noise(size * size * channels, 1), wv = noise(filters * channels * 9, 2);
+    for (float &v : xv)
+      v = std::max(v, 0.0f);
+    std::vector<double> want(size * size * filters);
+    double square = 0;
+    for (int64_t p = 0; p < size; ++p)
+      for (int64_t q = 0; q < size; ++q)
+        for (int64_t o = 0; o < filters; ++o) {
+          double sum = 0;
+          for (int64_t r = std::max<int64_t>(0, 1 - p); r < std::min<int64_t>(3, size + 1 - p); ++r)
+            for (int64_t t = std::max<int64_t>(0, 1 - q); t < std::min<int64_t>(3, size + 1 - q); ++t)
+              for (int64_t c = 0; c < channels; ++c)
+                sum += double(xv[((p + r - 1) * size + q + t - 1) * channels + c]) *
+                       wv[((o * channels + c) * 3 + r) * 3 + t];
+          want[(p * size + q) * filters + o] = sum;
+          square += sum * sum;
+        }
+    std::map<int64_t, double> error;
+    for (winograd::Form form : {winograd::Form{2}, winograd::Form{4}}) {
+      int64_t panel = 2 * machine.lanes, tiles = 16;
+      std::string recipe = "winograd" + s(panel) + (form.out == 4 ? "f4" : "");
+      CpuKernel kernel(text, "conv.winograd" + s(form.out) + ".v" + s(machine.lanes) + ".r16.m" +
+                                 s(machine.rows) + ".n" + s(panel) + ".k1",
+                       machine.target, "1", [&](KernelSpec &spec) {
+                         spec.buffers[1].packing = recipe;
+                         spec.scratchBytes = DimExpr(form.scratchBytes(tiles, channels, panel));
+                       });
+      ASSERT_EQ(kernel.error, "");
+      auto out = valuesOf<float>(kernel.run({bytesOf(xv), packed(recipe, wv, {filters, channels, 3, 3})})[0]);
+      double wrong = 0;
+      for (size_t i = 0; i < want.size(); ++i)
+        wrong += (out[i] - want[i]) * (out[i] - want[i]);
+      error[form.out] = std::sqrt(wrong / square);
+    }
+    double expected = winograd::expectedError(channels);
+    EXPECT_LE(error[4], expected) << channels << " channels";
+    EXPECT_GE(error[4], expected / 3) << channels << " channels";
+    EXPECT_LE(error[2], error[4] / 2) << channels << " channels";
+  }
+}
 
 TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
   // 3x2 windows, strides 1 and 2, dilations 2 and 3, pads 2 1 | 0 3, dense and depthwise.

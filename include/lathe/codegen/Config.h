@@ -16,7 +16,8 @@
 //   gemm       v m n r k  CPU: a share of the units: batch x groups of k panels (n columns) x chunks of r
 //                       rows, in register tiles of m rows
 //   conv       v m n r k s  CPU: the same; rows are pixels, columns filters. With s, blocks of s rows of
-//                       results, whose images are copied with zeros around; r tiles by Winograd
+//                       results, whose images are copied with zeros around
+//   conv.winograd2 conv.winograd4  v m n r k  CPU: the same by Winograd's F(2,3) and F(4,3), r tiles
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
 //   gemm.pingpong gemm.cooperative  t m n k s r  sm_90a: every so many tiles (m x n, r rows of A loaded)
 //   gemv.row            t n s       n columns of C for one row, K split among the warps, s pieces a round

@@ -71,6 +71,7 @@ struct KernelDesc {
   std::vector<int64_t> window, strides, pads, dilations;
   int64_t group = 1, groupChannels = 0; ///< channels / group
   bool channelsLast = false;
+  double winogradTolerance = 0; ///< largest relative error that F(4,3) may be expected to make
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
   bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys

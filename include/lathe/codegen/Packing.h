@@ -7,7 +7,8 @@
 //   panels<NR>    [batch.., K, N]    -> [batch][panel][K][NR]
 //   panels<NR>t   [batch.., N, K]    -> the same
 //   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
-//   winograd<NR>  [N, C, 3, 3]       -> [panel][point][C][NR], f32, transformed (Winograd.h)
+//   winograd<NR>  [N, C, 3, 3]       -> [panel][point][C][NR], f32, transformed for tiles of 2 x 2
+//                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4
 //   taps          [N, 1, taps..]     -> [tap][N]
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
@@ -36,6 +37,7 @@ struct PanelLayout {
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR
+  int64_t tile = 2;               ///< Winograd: results along a side of a tile
 
   int64_t lanes() const { return panel / 2; }
   int64_t panels() const { return (columns + panel - 1) / panel; }

@@ -1,29 +1,62 @@
 //===- Winograd.h - what a Winograd kernel keeps where ----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// F(2x2, 3x3) of Lavin and Gray, "Fast Algorithms for Convolutional Neural
-// Networks" (2016): a tile of 2x2 results is 16 products of transformed inputs
-// and filters instead of 36. In f32 its rounding error is no larger than that
-// of the direct sum: the transforms only add, and halve filters.
+// F(2x2, 3x3) and F(4x4, 3x3) of Lavin and Gray, "Fast Algorithms for
+// Convolutional Neural Networks" (2016): a tile of 2x2 results is 16 products of
+// transformed inputs and filters instead of 36, one of 4x4 results 36 instead of
+// 144. In f32 the rounding error of F(2,3) is no larger than that of the direct
+// sum: the transforms only add, and halve filters. F(4,3) evaluates polynomials
+// at 0, +-3/4, +-3/2 and infinity. Its error is half of that at the usual points
+// 0, +-1, +-2 (near and far points should be about each other's inverses: Alam et
+// al., "Winograd Convolution for Deep Neural Networks: Efficient Point
+// Selection", 2022), and what multiplies inputs and results is exact.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_WINOGRAD_H
 #define LATHE_CODEGEN_WINOGRAD_H
 
+#include <array>
+#include <cmath>
 #include <cstdint>
 
 namespace lathe::winograd {
 
-constexpr int64_t kOut = 2, kIn = 4, kPoints = kIn * kIn;
+constexpr int64_t kMaxIn = 6;
+constexpr double kNear = 0.75, kFar = 1.5; ///< points of F(4,3)
 
 /// Elements from one tile's transformed channels to the next one's: not a power
 /// of two, so that the rows of a register tile lie in different cache sets.
 inline int64_t rowStride(int64_t channels) { return (channels + 15) / 16 * 16 + 16; }
 
-/// Scratch memory of a worker in bytes: transformed inputs [point][tile][channel]
-/// and products [point][tile][column] of one panel.
-inline int64_t scratchBytes(int64_t tiles, int64_t channels, int64_t panel) {
-  return 4 * kPoints * tiles * (rowStride(channels) + panel);
+struct Form {
+  int64_t out = 2; ///< results along a side of a tile: 2 or 4
+  constexpr int64_t in() const { return out + 2; }
+  constexpr int64_t points() const { return in() * in(); }
+
+  /// Scratch memory of a worker in bytes: transformed inputs [point][tile][channel]
+  /// and products [point][tile][column] of one panel.
+  int64_t scratchBytes(int64_t tiles, int64_t channels, int64_t panel) const {
+    return 4 * points() * tiles * (rowStride(channels) + panel);
+  }
+  /// Row of the matrix that transforms filters: it gives point i of three taps.
+  std::array<double, 3> filterRow(int64_t i) const {
+    constexpr double a = kNear * kNear, b = kFar * kFar;
+    if (i + 1 == in())
+      return {0, 0, 1};
+    if (out == 2)
+      return i == 0 ? std::array<double, 3>{1, 0, 0} : std::array<double, 3>{.5, i == 1 ? .5 : -.5, .5};
+    if (i == 0)
+      return {1 / (a * b), 0, 0};
+    double point = (i <= 2 ? kNear : kFar) * (i % 2 ? 1 : -1);
+    double scale = i <= 2 ? 1 / (2 * a * (a - b)) : 1 / (2 * b * (b - a));
+    return {scale, scale * point, scale * point * point};
+  }
+};
+
+/// What to expect of F(4,3) in f32, relative to the result, root mean square. Fitted to
+/// noise; the error of the direct sum is about half of it.
+inline double expectedError(int64_t channels) {
+  return std::sqrt(2e-13 + 5.6e-15 * static_cast<double>(channels));
 }
 
 } // namespace lathe::winograd

@@ -29,6 +29,9 @@ struct CompileOptions {
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.
   std::vector<std::string> constants;
+  /// CPU: 3 x 3 convolutions may run by Winograd's F(4,3) where its expected relative error (root
+  /// mean square) is no larger than this number; empty: nowhere.
+  std::string winogradTolerance;
   std::optional<Phase> stopAfter;
   std::string dumpDir;     ///< NN-phase.mlir, weights.bin, kernels/; empty: nothing
   std::string remarksFile; ///< JSON; empty: none

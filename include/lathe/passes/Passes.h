@@ -30,6 +30,8 @@ class OpPassManager;
 namespace lathe {
 
 inline constexpr const char *kOptionsAttr = "lathe.options";
+/// In these options: a list of one text, the number of --winograd-tolerance.
+inline constexpr const char *kWinogradToleranceOption = "winograd_tolerance";
 inline constexpr const char *kTargetAttr = "lathe.target";
 inline constexpr const char *kPhaseAttr = "lathe.phase";
 

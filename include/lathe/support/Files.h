@@ -20,12 +20,19 @@ namespace lathe {
 /// a Usage error.
 Result<std::string> readFile(const std::string &path);
 
+/// Whether a written file is on the disk before it gets its name: a crash of the machine cannot
+/// damage it then, but waiting takes seconds for hundreds of megabytes. Files that are made again
+/// when they turn out damaged do without.
+enum class FileSync { Wait, None };
+
 /// Writes beside `path`, syncs and renames, so that readers see the old file or
 /// the whole new one, and concurrent writers do not mix. RuntimeFailure on error,
 /// with nothing left behind.
-Status writeFileAtomically(const std::string &path, std::span<const std::string_view> parts);
-inline Status writeFileAtomically(const std::string &path, std::string_view content) {
-  return writeFileAtomically(path, std::span<const std::string_view>(&content, 1));
+Status writeFileAtomically(const std::string &path, std::span<const std::string_view> parts,
+                           FileSync sync = FileSync::Wait);
+inline Status writeFileAtomically(const std::string &path, std::string_view content,
+                                  FileSync sync = FileSync::Wait) {
+  return writeFileAtomically(path, std::span<const std::string_view>(&content, 1), sync);
 }
 
 /// A file mapped read-only. Movable; unmaps when destroyed. The bytes stay valid
