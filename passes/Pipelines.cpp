@@ -68,6 +68,7 @@ void addPhase(OpPassManager &passes, Phase phase) {
     break;
   case Phase::Fuse:
     passes.addPass(createDecomposeCompositesPass());
+    passes.addPass(createOutlineRecurrentPass());
     passes.addPass(createCSEPass());
     passes.addPass(createFusePass());
     passes.addPass(createOutlineCustomPass());
@@ -122,6 +123,7 @@ void registerLathePasses() {
   registerPass(createOutlineCustomPass);
   registerPass(createPlaceStatesPass);
   registerPass(createPlaceConcatsPass);
+  registerPass(createOutlineRecurrentPass);
   registerPass(createNameKernelsPass);
   registerPass(createSelectPass);
   registerPass(createPlanPass);

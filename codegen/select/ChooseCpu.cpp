@@ -310,6 +310,26 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
   return okStatus();
 }
 
+/// Rows of a batch that share the weights of a step; the steps themselves depend on each other.
+Status recurrence(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  auto hidden = desc.reduction[1].constant();
+  BufferArg weights = desc.buffers[desc.operands[1].buffer];
+  if (!hidden || *hidden < 1)
+    return internalError("a recurrence needs a known width", "kernel " + desc.name);
+  KernelConfig c;
+  c.family = "recurrent";
+  c.lanes = lanesFor(target);
+  c.rows = target.vectorRegisters >= 32 ? 4 : 2;
+  KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(desc.parallel[0], DimExpr(c.rows)));
+  int64_t padded = (*hidden + c.lanes - 1) / c.lanes * c.lanes;
+  // The hidden state before and after a step, and the cell or what is reset.
+  spec.scratchBytes = DimExpr(3 * c.rows * padded * 4);
+  spec.buffers[desc.operands[1].buffer].packing =
+      "gates" + std::to_string(*weights.dims[0].constant() / *hidden) + "x" + std::to_string(c.lanes);
+  addVariant(out, {}, std::move(spec));
+  return okStatus();
+}
+
 } // namespace
 
 Variants chooseCpu(const KernelDesc &desc, const Target &target) {
@@ -326,6 +346,10 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target) {
     reduction(desc, target, out);
     break;
   case KernelDesc::Kind::Scan: {
+    if (!desc.operands.empty()) {
+      LATHE_RETURN_IF_ERROR(recurrence(desc, target, out));
+      break;
+    }
     KernelConfig c;
     c.family = "scan";
     c.lanes = lanesFor(target);

@@ -110,8 +110,37 @@ Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::by
   if (!made)
     return made.status();
   const PanelLayout &l = *made;
+/// gates<G>x<W>.
+static Result<PackedWeight> packGates(std::string_view recipe, std::span<const std::byte> bytes,
+                                      DType dtype, const std::vector<int64_t> &dims) {
+  std::string where = "packing " + std::string(recipe);
+  int64_t gates = 0, lanes = 0, size = bitWidth(dtype) / 8;
+  const char *end = recipe.data() + recipe.size();
+  auto first = std::from_chars(recipe.data() + sizeof "gates" - 1, end, gates);
+  if (first.ec == std::errc() && first.ptr != end && *first.ptr == 'x')
+    first = std::from_chars(first.ptr + 1, end, lanes);
+  if (first.ptr != end || gates < 1 || lanes < 1 || dims.size() != 2 || dims[0] < 1 ||
+      dims[1] < 1 || dims[0] % gates || bitWidth(dtype) % 8 || size == 0 ||
+      static_cast<int64_t>(bytes.size()) != dims[0] * dims[1] * size)
+    return internalError("no such packing for this weight", where);
+  int64_t hidden = dims[0] / gates, depth = dims[1], panels = (hidden + lanes - 1) / lanes;
+  PackedWeight out;
+  out.dims = {panels * depth * gates * lanes};
+  out.bytes.resize(out.dims[0] * size);
+  for (int64_t g = 0; g < gates; ++g)
+    for (int64_t j = 0; j < hidden; ++j)
+      for (int64_t k = 0; k < depth; ++k) {
+        int64_t to = ((j / lanes * depth + k) * gates + g) * lanes + j % lanes;
+        std::memcpy(out.bytes.data() + to * size, bytes.data() + ((g * hidden + j) * depth + k) * size,
+                    size);
+      }
+  return out;
+}
+
   int64_t size = bitWidth(dtype) / 8;
   std::string where = "packing " + std::string(recipe);
+  if (recipe.starts_with("gates"))
+    return packGates(recipe, bytes, dtype, dims);
   if (bitWidth(dtype) % 8 != 0 || size == 0)
     return internalError("elements smaller than a byte are not packed", where);
   using Order = PanelLayout::Order;

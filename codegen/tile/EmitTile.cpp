@@ -39,6 +39,7 @@ static Schedule findSchedule(StringRef name) {
       .Case("attention", scheduleAttention)
       .Cases({"conv", "conv.winograd2", "conv.winograd4"}, scheduleConv)
       .Case("gemm", scheduleGemm)
+      .Case("recurrent", scheduleRecurrent)
       .Case("row", scheduleRow)
       .Case("scan", scheduleScan)
       .Case("scatter", scheduleScatter)

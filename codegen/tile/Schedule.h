@@ -30,6 +30,7 @@ void scheduleWinograd(Evaluator &, const KernelConfig &);
 bool scheduleDirectConv(Evaluator &, const KernelConfig &);
 void scheduleDepthwise(Evaluator &, const KernelConfig &);
 void scheduleAttention(Evaluator &, const KernelConfig &);
+void scheduleRecurrent(Evaluator &, const KernelConfig &);
 
 /// Number of blocks of the (only) launch, or of its clusters.
 DimExpr gridSize(const KernelSource &kernel);

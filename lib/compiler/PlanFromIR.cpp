@@ -95,6 +95,16 @@ private:
         .Case([&](exec::CallOp call) { return addCall(call); })
         .Default([&](Operation *other) {
           return internalError("the engine has no form for " + other->getName().getStringRef().str());
+        .Case([&](exec::IfOp branch) { return beginIf(branch); })
+        .Case([&](exec::ElseOp) {
+          block = newBlock();
+          ifStep(open.back()).elseBlock = block;
+          return okStatus();
+        })
+        .Case([&](exec::EndIfOp) {
+          block = open.pop_back_val().first;
+          return okStatus();
+        })
         });
   }
 
@@ -102,6 +112,24 @@ private:
 
   Status step(Operation *op, decltype(engine::Step::op) what, ArrayAttr names = {}) {
     engine::Step made;
+  int32_t newBlock() {
+    plan.blocks.emplace_back();
+    return plan.blocks.size() - 1;
+  }
+  engine::IfStep &ifStep(std::pair<int32_t, size_t> place) {
+    return std::get<engine::IfStep>(plan.blocks[place.first][place.second].op);
+  }
+  /// Steps go to the then-block from here on.
+  Status beginIf(exec::IfOp branch) {
+    int32_t condition = indexOf(branch.getCondition());
+    plan.buffers[condition].onHost = true;
+    LATHE_RETURN_IF_ERROR(step(branch, engine::IfStep{condition, -1, -1}));
+    open.push_back({block, plan.blocks[block].size() - 1});
+    block = newBlock();
+    ifStep(open.back()).thenBlock = block;
+    return okStatus();
+  }
+
     made.op = std::move(what);
     if (names)
       for (Attribute name : names)
@@ -109,7 +137,7 @@ private:
     else
       for (StringRef name : nodeNames(op->getLoc()))
         made.nodes.push_back(name.str());
-    plan.blocks[0].push_back(std::move(made));
+    plan.blocks[block].push_back(std::move(made));
     return okStatus();
   }
 
@@ -396,3 +424,5 @@ Result<engine::Plan> planFromIR(exec::ProgramOp program, const Target &target, W
 }
 
 } // namespace lathe
+  int32_t block = 0; ///< where steps go
+  SmallVector<std::pair<int32_t, size_t>> open; ///< block and step of each exec.if around

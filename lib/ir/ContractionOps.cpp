@@ -439,4 +439,26 @@ Maps AttentionOp::getAccessMaps() {
   return maps;
 }
 
+//===----------------------------------------------------------------------===//
+// Recurrent
+//===----------------------------------------------------------------------===//
+
+LogicalResult RecurrentOp::verify() {
+  std::vector<DimExpr> x = dimsOf(getX()), r = dimsOf(getR()), h = dimsOf(getH());
+  int64_t gates = getC() ? 4 : 3;
+  if (x.size() != 3 || r.size() != 2 || h.size() != 2 || x[1] != h[0] || r[1] != h[1] ||
+      r[0] != h[1] * DimExpr(gates) || x[2] != r[0])
+    return emitOpError("recurrent_c1: x is [S, B, ") << gates << " H], r [" << gates
+                                                     << " H, H], h [B, H]";
+  if ((getC() && dimsOf(getC()) != h) || getOutputs().size() != (getC() ? 2 : 1) ||
+      dimsOf(getOutputs()[0]) != std::vector<DimExpr>{x[0], h[0], h[1]} ||
+      (getC() && dimsOf(getOutputs()[1]) != h))
+    return emitOpError("recurrent_c1: ys is [S, B, H], a cell [B, H]");
+  if (getBias() && (!getResetLast() || dimsOf(getBias()) != std::vector<DimExpr>{h[1]}))
+    return emitOpError("recurrent_c2: a bias [H] goes with reset_last");
+  if (getResetLast() && getC())
+    return emitOpError("recurrent_c2: an LSTM resets nothing");
+  return success();
+}
+
 } // namespace lathe

@@ -58,13 +58,30 @@ LogicalResult KernelOp::verifyRegions() {
   return success();
 }
 
+/// if, else and end_if stand in this order, nested.
+static LogicalResult verifyBranches(Block &block) {
+  SmallVector<Operation *> open; // an if, or the else that followed it
+  for (Operation &op : block) {
+    if (isa<IfOp>(op)) {
+      open.push_back(&op);
+    } else if (isa<ElseOp, EndIfOp>(op)) {
+      if (open.empty() || isa<ElseOp>(open.back()) == isa<ElseOp>(op))
+        return op.emitOpError("has no exec.if that waits for it");
+      open.back() = &op;
+      if (isa<EndIfOp>(op))
+        open.pop_back();
+    }
+  }
+  return open.empty() ? success() : open.back()->emitOpError("has no exec.end_if");
+}
+
 LogicalResult ProgramOp::verifyRegions() {
   if (getBody().front().getNumArguments())
     return emitOpError("a program has no arguments: exec.buffer makes its values");
   for (Operation &op : getBody().front())
     if (!isa<ExecDialect>(op.getDialect()))
       return op.emitOpError("is no part of a program");
-  return success();
+  return verifyBranches(getBody().front());
 }
 
 LogicalResult GuardOp::verify() {

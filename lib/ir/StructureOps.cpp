@@ -41,6 +41,19 @@ LogicalResult StateOp::verify() {
   return success();
 }
 
+LogicalResult ChooseOp::verify() {
+  if (getThens().size() != getYs().size() || getElses().size() != getYs().size())
+    return emitOpError("choose_c1: both sides need a value for each result");
+  for (auto [y, a, b] : llvm::zip(getYs(), getThens(), getElses()))
+    if (y.getType() != a.getType() || y.getType() != b.getType())
+      return emitOpError("choose_c1: sides of ") << a.getType() << " and " << b.getType()
+                                                 << " for a result of " << y.getType();
+  auto type = llvm::cast<TensorType>(getCondition().getType());
+  if (type.getRank() != 0 || !type.getElementType().isInteger(1))
+    return emitOpError("choose_c2: the condition is ") << type << ", not an i1 without dimensions";
+  return success();
+}
+
 YieldOp KernelOp::getYield() { return llvm::cast<YieldOp>(getBodyBlock().getTerminator()); }
 
 LogicalResult KernelOp::verify() {

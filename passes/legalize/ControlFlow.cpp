@@ -1,8 +1,9 @@
 //===- ControlFlow.cpp - If, Loop and Scan that are known -------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A condition that is known picks its branch; a loop whose trip count is a small
-// constant is unrolled. Everything else is reported.
+// A condition that is known picks its branch, another one chooses between both in
+// a run; a loop whose trip count is a small constant is unrolled. Everything else
+// is reported.
 //
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
@@ -50,9 +51,106 @@ std::optional<std::vector<Tracked>> Legalizer::inlineBody(Node &node, Region &bo
   return results;
 }
 
+/// The condition of an If as a formula, 1 or 0, over elements of inputs: a comparison for equality.
+std::optional<DimExpr> Legalizer::conditionAsSize(Node &node) {
+  Operation *equal = node.op->getOperand(0).getDefiningOp();
+  if (!equal || equal->getName().getStringRef() != "onnx.Equal")
+    return std::nullopt;
+  std::optional<HostValue> a = bindHost(equal->getOperand(0), std::nullopt),
+                           b = bindHost(equal->getOperand(1), std::nullopt);
+  if (!a || !b || a->values.size() != 1 || b->values.size() != 1)
+    return std::nullopt;
+  return equalDims(a->values[0], b->values[0]);
+}
+
+/// Both branches, one after the other, and the choice between what they give. Sizes must not
+/// depend on it.
+bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
+  Value condition = node.in(0);
+  if (!condition || !elementTypeOf(condition).isInteger(1) || node.op->getNumRegions() != 2) {
+    (void)node.unknown({0}, "a condition");
+    return false;
+  }
+  std::optional<std::vector<Tracked>> sides[2]; // else, then
+  Region *bodies[2] = {};
+  for (auto [name, region] : llvm::zip(names, node.op->getRegions()))
+    bodies[cast<StringAttr>(name).getValue() == "then_branch"] = &region;
+  if (!bodies[0] || !bodies[1])
+    return false;
+  size_t failures = found.nodes.size();
+  for (int side : {1, 0}) {
+    // What one side alone cannot do is an error of the run that takes it.
+    ScopedDiagnosticHandler quiet(node.op->getContext(), [](Diagnostic &) { return success(); });
+    sides[side] = inlineBody(node, *bodies[side], {});
+    if (sides[side] && sides[side]->size() != node.numOutputs())
+      return false;
+  }
+  if (!sides[0] || !sides[1]) {
+    int works = sides[1] ? 1 : 0;
+    std::optional<DimExpr> taken = conditionAsSize(node);
+    if (!sides[works] || !taken) {
+      found.nodes.resize(failures);
+      node.reported = true;
+      for (int side : {1, 0})
+        if (!sides[side])
+          (void)inlineBody(node, *bodies[side], {}); // says why
+      return false;
+    }
+    mlir::emitRemark(node.op->getLoc())
+        << "the " << (works ? "else" : "then") << " branch does not run at these sizes: "
+        << found.nodes.back().message;
+    found.nodes.resize(failures);
+    node.derive(works ? "takes_then_branch" : "takes_else_branch",
+                works ? *taken : DimExpr(1) - *taken, {1, 1});
+    for (auto [result, value] : llvm::zip(node.op->getResults(), *sides[works]))
+      values[result] = value;
+    return true;
+  }
+  SmallVector<Value> thens, elses;
+  SmallVector<OpResult> chosen;
+  auto dataOf = [&](Tracked &tracked) {
+    if (!tracked.data && tracked.host)
+      tracked.data = e.dimTensor(tracked.host->values, tracked.host->shape, tracked.host->element);
+    return tracked.data;
+  };
+  for (auto [result, a, b] : llvm::zip(node.op->getResults(), *sides[1], *sides[0])) {
+    bool same = a.host && b.host && a.host->values == b.host->values && a.host->shape == b.host->shape;
+    if (same) {
+      values[result] = a;
+      continue;
+    }
+    Value x = dataOf(a), y = dataOf(b);
+    bool fits = x && y && elementTypeOf(x) == elementTypeOf(y) && rankOf(x) == rankOf(y);
+    for (int64_t d = 0; fits && d < rankOf(x); ++d)
+      fits = node.unify(dimOf(x, d), dimOf(y, d));
+    if (!fits) {
+      std::string types;
+      if (x && y)
+        llvm::raw_string_ostream(types) << ": " << x.getType() << " and " << y.getType();
+      (void)node.fail("shape", "branches that give different sizes under a condition that only the "
+                               "run knows" + types,
+                      "branches of equal sizes",
+                      "make the condition known: --const for the input that decides it, or --shape");
+      return false;
+    }
+    thens.push_back(x);
+    elses.push_back(y);
+    chosen.push_back(result);
+  }
+  if (chosen.empty())
+    return true;
+  auto choose = ChooseOp::create(e.b, e.loc, ValueRange(thens).getTypes(),
+                                 e.reshape(condition, {}), thens, elses);
+  for (auto [result, y] : llvm::zip(chosen, choose.getYs()))
+    values[result].data = y;
+  return true;
+}
+
 bool Legalizer::inlineIf(Node &node) {
   std::optional<Ints> condition = node.ints(0);
   auto names = node.op->getAttrOfType<ArrayAttr>("onnx_regions");
+  if (names && !condition)
+    return chooseBranch(node, names);
   if (!condition || condition->size() != 1 || !names) {
     (void)node.unknown({0}, "a condition");
     return false;

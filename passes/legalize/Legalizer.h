@@ -50,6 +50,8 @@ private:
   SymbolOp declare(llvm::StringRef hint, int64_t min, int64_t max, int64_t opt,
                    llvm::StringRef origin, DimAttr value);
   bool inlineIf(Node &node);
+  std::optional<DimExpr> conditionAsSize(Node &node);
+  bool chooseBranch(Node &node, mlir::ArrayAttr names);
   bool unrollLoop(Node &node);
   bool unrollScan(Node &node);
   bool finishScans(Node &node, unsigned first, std::vector<std::vector<mlir::Value>> &scans);

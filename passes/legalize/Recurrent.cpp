@@ -1,8 +1,9 @@
 //===- Recurrent.cpp - RNN, GRU and LSTM, unrolled --------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A sequence of constant length becomes that many steps. The products with the
-// inputs of all steps are one matmul in front.
+// The products with the inputs of all steps are one matmul in front. An LSTM or
+// GRU as most models have them is then one op; of others a sequence of constant
+// length becomes that many steps.
 //
 //===----------------------------------------------------------------------===//
 #include "Node.h"
@@ -70,7 +71,52 @@ struct Parameters {
 struct Outputs {
   std::vector<Value> all; ///< [B, H] a step, in the order of time
   Value h, c;
+  Value ys;               ///< or all of them, [S, B, H]
 };
+
+/// Whether lathe.recurrent is this cell: f32, the usual activations, nothing clipped or coupled.
+bool isUsual(const Cell &cell, Value x) {
+  Node &n = cell.n;
+  if (cell.gates == 1)
+    return false;
+  size_t each = cell.gates - 1;
+  for (auto [i, name] : llvm::enumerate(cell.activations))
+    if (!StringRef(name).equals_insensitive(i % each == 0 ? "sigmoid" : "tanh"))
+      return false;
+  return elementTypeOf(x).isF32() && cell.clip == 0 &&
+         !n.intAttr("input_forget", 0) && !(cell.gates == 4 && n.has(7));
+}
+
+/// One direction as one op.
+Outputs recur(Cell &cell, const Parameters &p, Value x, bool back) {
+  Emitter &e = cell.e;
+  int64_t H = cell.hidden;
+  Value projected = e.matmul(x, p.w, false, true); // [S, B, gates * H]
+  bool resetLast = cell.gates == 3 && cell.n.intAttr("linear_before_reset", 0);
+  Value last;
+  if (p.inputBias) {
+    Value bias = p.stateBias;
+    if (resetLast) {
+      last = e.sliceAxis(bias, 0, 2 * H, H);
+      bias = e.concat({e.sliceAxis(bias, 0, 0, 2 * H), e.broadcastTo(e.like(x, 0), {DimExpr(H)})}, 0);
+    }
+    projected = e.add(projected, e.add(p.inputBias, bias));
+  }
+  Outputs out;
+  if (!projected || !p.r || !p.h || (cell.gates == 4 && !p.c))
+    return out;
+  DimExpr batch = dimOf(x, 1);
+  SmallVector<Type> types{tensorType(elementTypeOf(x), {dimOf(x, 0), batch, DimExpr(H)})};
+  if (cell.gates == 4)
+    types.push_back(tensorType(elementTypeOf(x), {batch, DimExpr(H)}));
+  auto op = RecurrentOp::create(e.b, e.loc, types, projected, p.r, p.h, p.c, last, back, resetLast);
+  out.ys = op.getOutputs()[0];
+  if (cell.gates == 4)
+    out.c = op.getOutputs()[1];
+  DimExpr end = back ? DimExpr(0) : dimOf(x, 0) - DimExpr(1);
+  out.h = e.reshape(e.sliceAxis(out.ys, 0, end, 1), {batch, DimExpr(H)});
+  return out;
+}
 
 /// One direction; `first` is the index of its activations.
 Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
@@ -132,17 +178,21 @@ template <int Gates> LogicalResult recurrent(Node &n) {
   if (batchFirst)
     x = e.transpose(x, {1, 0, 2});
   std::optional<int64_t> steps = dimOf(x, 0).constant(), hidden = dimOf(r, 2).constant();
-  if (!steps || !hidden || *steps < 1 || *steps > kMaxSteps)
+  if (!hidden || (steps && *steps < 1))
+    return n.fail("shape", "an empty sequence, or a width that is symbolic", "a constant width");
+  auto tooLong = [&] {
     return n.fail("shape", "a sequence whose length is symbolic or above 64",
-                  "a constant length up to 64", "bind the length with --dim");
+                  "a constant length up to 64, or an LSTM or GRU in f32 with the usual activations",
+                  "bind the length with --dim");
+  };
   if (n.has(4)) {
     std::optional<Ints> lengths = n.ints(4);
-    if (!lengths || llvm::any_of(*lengths, [&](int64_t l) { return l != *steps; }))
+    if (!lengths || !steps || llvm::any_of(*lengths, [&](int64_t l) { return l != *steps; }))
       return n.fail("attribute", "sequence_lens that differ", "sequences of full length");
   }
   std::string direction = n.strAttr("direction", "forward");
   int64_t directions = direction == "bidirectional" ? 2 : 1;
-  Cell cell{n, e, Gates, *hidden, *steps, n.floatAttr("clip", 0), {}, {}, {}};
+  Cell cell{n, e, Gates, *hidden, steps.value_or(0), n.floatAttr("clip", 0), {}, {}, {}};
   size_t each = Gates == 1 ? 1 : Gates == 3 ? 2 : 3;
   if (auto given = n.op->getAttrOfType<ArrayAttr>("activations"))
     for (Attribute name : given)
@@ -153,6 +203,9 @@ template <int Gates> LogicalResult recurrent(Node &n) {
   cell.alpha = n.floatsAttr("activation_alpha").value_or(std::vector<double>());
   cell.beta = n.floatsAttr("activation_beta").value_or(std::vector<double>());
 
+  bool usual = isUsual(cell, x);
+  if (!usual && (!steps || *steps > kMaxSteps))
+    return tooLong();
   DimExpr batch = dimOf(x, 1);
   // Per-direction parts; states are [directions, B, H], or [B, directions, H].
   auto state = [&](unsigned i, int64_t d) -> Value {
@@ -177,7 +230,8 @@ template <int Gates> LogicalResult recurrent(Node &n) {
       if (n.has(7))
         p.peephole = cell.pick(n.in(7), d);
     }
-    outputs.push_back(run(cell, p, x, d == 1 || direction == "reverse", each * d));
+    bool back = d == 1 || direction == "reverse";
+    outputs.push_back(usual ? recur(cell, p, x, back) : run(cell, p, x, back, each * d));
     if (!outputs.back().h)
       return failure();
   }
@@ -189,11 +243,17 @@ template <int Gates> LogicalResult recurrent(Node &n) {
   };
   // Y is [S, directions, B, H], or [B, S, directions, H].
   std::vector<Value> rows;
-  for (int64_t t = 0; t < *steps; ++t) {
+  for (int64_t t = 0; !usual && t < *steps; ++t) {
     Value row = stacked([&](const Outputs &o) { return o.all[t]; });
     rows.push_back(e.unsqueeze(row, {batchFirst ? 1 : 0}));
   }
-  if (failed(n.set(0, e.concat(rows, batchFirst ? 1 : 0))))
+  int64_t axis = batchFirst ? 1 : 0;
+  if (usual) {
+    axis = batchFirst ? 2 : 1; // of directions
+    for (const Outputs &o : outputs)
+      rows.push_back(e.unsqueeze(batchFirst ? e.transpose(o.ys, {1, 0, 2}) : o.ys, {axis}));
+  }
+  if (failed(n.set(0, e.concat(rows, axis))))
     return failure();
   if (n.numOutputs() > 1 && failed(n.set(1, stacked([](const Outputs &o) { return o.h; }))))
     return failure();

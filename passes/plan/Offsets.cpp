@@ -21,7 +21,7 @@ DimExpr bytesOf(Type type) {
 
 bool isStep(Operation *op) {
   return isa<exec::LaunchOp, exec::CopyOp, exec::BindOp, exec::AdvanceOp, exec::TapOp,
-             exec::CallOp>(op);
+             exec::CallOp, exec::IfOp, exec::ElseOp, exec::EndIfOp>(op);
 }
 
 /// The buffer whose memory this is.

@@ -35,7 +35,14 @@ public:
       return failure();
     cuda = target->isCuda();
     int64_t alignment = cuda ? 256 : 64;
-    if (failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
+    homes = plan::findBranches(func);
+    if (cuda && !homes.chooses.empty())
+      return homes.chooses.front()->emitError(
+          "unsupported: a GPU runs no If whose condition only the run knows; give the input that "
+          "decides it with --const");
+    // Steps of branches stay in the order in which they are written.
+    if (homes.chooses.empty() &&
+        failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
       return failure();
     auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
     builder.createBlock(&program.getBody());
@@ -46,7 +53,10 @@ public:
       exec::StateOp::create(builder, state.getLoc(), state.getSymName());
     if (failed(declareBuffers()) || failed(emitSteps()))
       return failure();
-    return plan::assignOffsets(program, module, alignment);
+    if (failed(plan::assignOffsets(program, module, alignment)))
+      return failure();
+    placeConditions(program);
+    return success();
   }
 
 private:
@@ -114,7 +124,7 @@ private:
       Value made = value;
       while (made.getDefiningOp() && isView(made.getDefiningOp()))
         made = made.getDefiningOp()->getOperand(0);
-      if (made.getDefiningOp<KernelOp>() && !buffers.count(made))
+      if (isa_and_nonnull<KernelOp, ChooseOp>(made.getDefiningOp()) && !buffers.count(made))
         buffers[made] = made.getType() == value.getType()
                             ? output
                             : buffer(made.getLoc(), made.getType(), nameOf(made), BufferKind::View,
@@ -165,14 +175,11 @@ private:
     stepBuilder.emplace(builder.getContext());
     stepBuilder->setInsertionPointToEnd(&steps);
     emitBinds();
-    for (Operation &op : func.getBody().front().without_terminator()) {
-      if (failed(emitStep(op))) {
-        steps.dropAllReferences();
-        return failure();
-      }
-      if (auto append = dyn_cast<StateAppendOp>(op))
-        appended.push_back(append);
+    if (failed(emitBlock({}))) {
+      steps.dropAllReferences();
+      return failure();
     }
+    llvm::append_range(appended, func.getBody().front().getOps<StateAppendOp>());
     for (auto [value, output] : copies)
       exec::CopyOp::create(*stepBuilder, value.getLoc(), buffers.lookup(value), output);
     for (StateAppendOp append : appended) {
@@ -185,9 +192,73 @@ private:
     return success();
   }
 
+  /// The ops that have this home, in order.
+  LogicalResult emitBlock(const plan::Home &home) {
+    for (Operation &op : func.getBody().front().without_terminator())
+      if (homes.of(&op) == home && failed(emitStep(op)))
+        return failure();
+    return success();
+  }
+
+  /// Memory that the host reads a condition from, a line each in an arena of its own.
+  Value conditionOnHost(ChooseOp choose) {
+    Value memory = exec::BufferOp::create(
+                       builder, choose.getLoc(), choose.getCondition().getType(), Value(),
+                       builder.getStringAttr(nameOf(choose.getCondition())),
+                       exec::BufferKindAttr::get(builder.getContext(), BufferKind::Host),
+                       builder.getI64IntegerAttr(0),
+                       DimAttr::get(builder.getContext(), DimExpr(64 * int64_t(conditions.size()))),
+                       TypedAttr(), StringAttr(), DenseI64ArrayAttr(), builder.getUnitAttr())
+                       .getMemory();
+    conditions.push_back(memory);
+    return memory;
+  }
+
+  void placeConditions(exec::ProgramOp program) {
+    if (conditions.empty())
+      return;
+    SmallVector<exec::ArenaOp> arenas(program.getBody().front().getOps<exec::ArenaOp>());
+    for (Value condition : conditions)
+      condition.getDefiningOp<exec::BufferOp>().setIndex(arenas.size());
+    OpBuilder before(*program.getBody().front().getOps<exec::BufferOp>().begin());
+    auto bytes = DimAttr::get(builder.getContext(), DimExpr(64 * int64_t(conditions.size())));
+    exec::ArenaOp::create(before, program.getLoc(), bytes, /*on_host=*/true);
+  }
+
+  /// A branch for each side, which leaves its values in the memory of the results.
+  LogicalResult emitChoose(ChooseOp choose) {
+    Location loc = choose.getLoc();
+    for (OpResult y : choose->getResults())
+      buffers[y] = resultBuffer(y);
+    Value condition = conditionOnHost(choose);
+    exec::CopyOp::create(*stepBuilder, loc, buffers.lookup(choose.getCondition()), condition);
+    exec::IfOp::create(*stepBuilder, loc, condition);
+    for (bool then : {true, false}) {
+      plan::Home side = homes.of(choose);
+      side.push_back({choose, then});
+      OperandRange values = then ? choose.getThens() : choose.getElses();
+      for (auto [value, y] : llvm::zip(values, choose->getResults()))
+        if (value.hasOneUse() && isa_and_nonnull<KernelOp, ChooseOp>(value.getDefiningOp()) &&
+            homes.of(value.getDefiningOp()) == side && !buffers.count(value) &&
+            !value.getDefiningOp()->hasAttr(kPlacedAttr))
+          buffers[value] = buffers[y];
+      if (!then)
+        exec::ElseOp::create(*stepBuilder, loc);
+      if (failed(emitBlock(side)))
+        return failure();
+      for (auto [value, y] : llvm::zip(values, choose->getResults()))
+        if (buffers.lookup(value) != buffers[y])
+          exec::CopyOp::create(*stepBuilder, loc, buffers.lookup(value), buffers[y]);
+    }
+    exec::EndIfOp::create(*stepBuilder, loc);
+    return success();
+  }
+
   LogicalResult emitStep(Operation &op) {
     if (auto kernel = dyn_cast<KernelOp>(op))
       return emitLaunch(kernel);
+    if (auto choose = dyn_cast<ChooseOp>(op))
+      return emitChoose(choose);
     if (auto constant = dyn_cast<ConstantOp>(op)) {
       auto memory = exec::BufferOp::create(
           builder, op.getLoc(), constant.getType(), Value(), builder.getStringAttr(nameOf(constant)),
@@ -206,7 +277,7 @@ private:
       Value from = op.getOperand(0), to = op.getResult(0);
       if (!buffers.count(to))
         buffers[to] = buffer(op.getLoc(), to.getType(), nameOf(to), BufferKind::View, 0,
-                             buffers.lookup(from));
+                             buffers.lookup(from), startOf(&op));
       return success();
     }
     if (auto read = dyn_cast<StateReadOp>(op)) {
@@ -228,6 +299,18 @@ private:
       return success();
     }
     return op.emitError("no step of a plan does this: fuse left it outside kernels");
+  }
+
+  /// Bytes before a view in the memory of its operand.
+  static DimExpr startOf(Operation *view) {
+    auto slice = dyn_cast<SliceOp>(view);
+    if (!slice)
+      return 0;
+    std::vector<DimExpr> physical = physicalDimsOf(slice.getX().getType());
+    DimExpr stride = int64_t(bitWidth(*dtypeOf(elementTypeOf(slice.getX()))) / 8), start = 0;
+    for (size_t d = physical.size(); d-- > 0; stride = stride * physical[d])
+      start = start + stride * cast<DimAttr>(slice.getStarts()[d]).expr();
+    return start;
   }
 
   StateOp stateOf(StringRef name) {
@@ -370,6 +453,8 @@ private:
   std::optional<OpBuilder> stepBuilder;
   ModuleOp module;
   SmallVector<StateOp> states;
+  plan::Homes homes;
+  SmallVector<Value> conditions;
   llvm::DenseMap<Value, Value> buffers, inPlace;
   llvm::DenseMap<Value, Value> hostInputs; ///< inputs on the host that kernels read a copy of
   llvm::StringMap<Value> stateBuffers;

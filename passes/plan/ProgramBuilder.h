@@ -34,6 +34,16 @@ mlir::LogicalResult orderForMemory(mlir::func::FuncOp func,
                                    const std::map<std::string, int64_t> &point, int64_t alignment,
                                    llvm::DenseMap<mlir::Value, mlir::Value> &inPlace);
 
+/// The branches that an op is in, the outermost first: a choice, and whether its then-side.
+using Home = llvm::SmallVector<std::pair<mlir::Operation *, bool>, 1>;
+struct Homes {
+  llvm::SmallVector<ChooseOp> chooses;
+  llvm::DenseMap<mlir::Operation *, Home> inside; ///< of ops that only one side needs
+  Home of(mlir::Operation *op) const { return inside.lookup(op); }
+};
+/// Which side of which choice alone needs the value of each kernel, call and choice.
+Homes findBranches(mlir::func::FuncOp func);
+
 /// Values of all symbols that memory is planned for: upper bounds, or the optimum.
 std::map<std::string, int64_t> planningPoint(mlir::ModuleOp module);
 

@@ -263,3 +263,11 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
 }
 
 } // namespace lathe
+  for (RecurrentOp op : kernel.getBodyBlock().getOps<RecurrentOp>()) {
+    desc.parallel = {dimOf(op.getH(), 0)};
+    desc.reduction = {dimOf(op.getX(), 0), dimOf(op.getH(), 1)};
+    for (int i : {0, 1})
+      desc.operands.push_back({.buffer = i, .isWeight = i == 1, .dtype = desc.buffers[i].dtype});
+    return desc;
+  }
+

@@ -75,7 +75,7 @@ struct VerifyFusedPass : ModulePass<VerifyFusedPass> {
       for (func::FuncOp func : module.getOps<func::FuncOp>())
         for (Operation &op : func.getBody().front().without_terminator())
           if (!isa<KernelOp, ConstantOp, StateReadOp, StateAppendOp, BindDimsOp, DimFromOp,
-                   CustomCallOp>(op) &&
+                   CustomCallOp, ChooseOp>(op) &&
               !isView(&op)) {
             op.emitError("stands between kernels after fuse");
             return signalPassFailure();

@@ -42,6 +42,7 @@
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_CONFIG_H
 #define LATHE_CODEGEN_CONFIG_H
+//   recurrent  v r        CPU: all steps of r rows of a batch
 
 #include "lathe/support/DimExpr.h"
 #include "lathe/support/Status.h"

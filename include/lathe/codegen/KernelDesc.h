@@ -50,6 +50,7 @@ struct KernelDesc {
   bool rowsContiguous = true;
   /// Reduction of neighbouring dimensions, alone in its kernel, whose results have the size of what
   /// is kept: how many of `parallel`, the last ones, lie behind what is reduced. Else 0.
+  ///   Scan with operands (a recurrence; x and r): parallel = B; reduction = steps, H.
   int64_t columnDims = 0;
   /// Pointwise, Copy: the output dimension along which the elements of a transposed input lie
   /// together, when it is not the last one; else -1. And the type of that input.

@@ -10,6 +10,8 @@
 //   winograd<NR>  [N, C, 3, 3]       -> [panel][point][C][NR], f32, transformed for tiles of 2 x 2
 //                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4
 //   taps          [N, 1, taps..]     -> [tap][N]
+//   gates<G>x<W>  [G * H, K]         -> [panel of W][K][G][W]: W rows of each of G gates
+//   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
 // fills is zero. Elements keep their type, and all but `winograd` their values.

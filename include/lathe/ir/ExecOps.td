@@ -141,6 +141,20 @@ def Exec_TapOp : Exec_Step<"tap"> {
   let arguments = (ins Lathe_Tensor:$buffer, StrAttr:$name);
   let assemblyFormat = "$name $buffer attr-dict `:` type($buffer)";
 }
+def Exec_IfOp : Exec_Step<"if"> {
+  let summary = "The steps up to `exec.else` run when the bool in a host buffer is true";
+  let description = "`exec.else` and `exec.end_if` close it; they nest. verify: each has its partners.";
+  let arguments = (ins Lathe_Tensor:$condition);
+  let assemblyFormat = "$condition attr-dict `:` type($condition)";
+}
+def Exec_ElseOp : Exec_Step<"else"> {
+  let summary = "The steps up to `exec.end_if` run when the bool of `exec.if` is false";
+  let assemblyFormat = "attr-dict";
+}
+def Exec_EndIfOp : Exec_Step<"end_if"> {
+  let summary = "Ends what `exec.if` began";
+  let assemblyFormat = "attr-dict";
+}
 def Exec_CallOp : Exec_Step<"call"> {
   let summary = "A host function: a named host op, or with `custom` one that the application registers";
   let description = "The first `num_inputs` buffers are read, the others written.";

@@ -85,6 +85,21 @@ def Lathe_PoolOp : Lathe_InferredOp<"pool"> {
   let results = (outs Lathe_Tensor:$y);
   let extraClassDefinition = latheCompatibleTypes;
 }
+def Lathe_RecurrentOp : Lathe_Op<"recurrent", [Pure, AttrSizedOperandSegments]> {
+  let summary = "One direction of an LSTM or GRU: all steps, from inputs that are multiplied already";
+  let description = [{
+    x [S, B, G * H] is the input times its weights plus biases, r [G * H, H] what the hidden state
+    is multiplied by; gates stand as in ONNX: i, o, f, c of an LSTM (which has a cell c [B, H]), or
+    z, r, h of a GRU. ys [S, B, H], and the last cell [B, H] of an LSTM. Gates are sigmoids, values
+    hyperbolic tangents. `reset_last`: a GRU resets the product r h + bias, not h.
+    recurrent_c1: sizes agree; recurrent_c2: a bias [H] goes with reset_last alone.
+  }];
+  let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$r, Lathe_Tensor:$h, Optional<Lathe_Tensor>:$c,
+                       Optional<Lathe_Tensor>:$bias, UnitAttr:$reverse, UnitAttr:$reset_last);
+  let results = (outs Variadic<Lathe_Tensor>:$outputs);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
 def Lathe_AttentionOp : Lathe_InferredOp<"attention"> {
   let summary = "y = softmax(scale * q k^T + mask) v for each batch and head";
   let description = [{

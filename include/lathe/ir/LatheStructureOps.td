@@ -78,6 +78,21 @@ def Lathe_YieldOp : Lathe_Op<"yield", [Pure, Terminator, ReturnLike]> {
   let assemblyFormat = "attr-dict ($values^ `:` type($values))?";
 }
 
+def Lathe_ChooseOp : Lathe_Op<"choose", [Pure, AttrSizedOperandSegments]> {
+  let summary = "ys = thens where a condition that only the run knows holds, else elses";
+  let description = [{
+    Both sides are computed by ops around it; plan puts what only one side needs into a branch of
+    the program, so that a run computes the side that it takes. choose_c1: as many values on either
+    side as results, of their types; choose_c2: the condition is an i1 without dimensions.
+  }];
+  let arguments = (ins Lathe_Tensor:$condition, Variadic<Lathe_Tensor>:$thens,
+                       Variadic<Lathe_Tensor>:$elses);
+  let results = (outs Variadic<Lathe_Tensor>:$ys);
+  let assemblyFormat = [{$condition `then` `(` $thens `)` `else` `(` $elses `)` attr-dict `:`
+    type($condition) `,` `(` type($thens) `)` `,` `(` type($elses) `)` `->` `(` type($ys) `)`}];
+  let hasVerifier = 1;
+}
+
 def Lathe_CustomCallOp : Lathe_Op<"custom_call"> {
   let summary = "A call of a user's function: on the host, or a CUDA kernel given as text";
   let description = "Result types are the caller's promise; the runtime checks sizes.";
