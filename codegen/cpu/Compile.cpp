@@ -66,7 +66,9 @@ Result<std::string> compileLLVMText(llvm::StringRef text, const Target &target) 
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = makeMachine(target, error);
   if (!machine)
-    return internalError("no code generator for " + target.triple + ": " + error);
+    return unsupportedError("this build writes no objects for " + target.triple + " (" + error +
+                                "); --stop-after=codegen gives LLVM IR that clang compiles",
+                            "target " + target.name);
   module->setDataLayout(machine->createDataLayout());
 
   llvm::LoopAnalysisManager loops;

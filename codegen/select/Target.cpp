@@ -16,10 +16,14 @@ namespace lathe {
 namespace {
 
 struct CpuRow {
-  const char *name;
+  const char *name, *triple, *cpu;
   int vectorBits, vectorRegisters;
 };
-constexpr std::array<CpuRow, 2> kCpus{{{"x86-64-v3", 256, 16}, {"x86-64-v4", 512, 32}}};
+constexpr std::array<CpuRow, 3> kCpus{{
+    {"x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3", 256, 16},
+    {"x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", 512, 32},
+    {"aarch64", "aarch64-unknown-linux-gnu", "neoverse-n1", 128, 32}, // NEON
+}};
 
 struct GpuRow {
   const char *name;
@@ -81,7 +85,9 @@ Result<Target> Target::parse(std::string_view text) {
   for (const CpuRow &row : kCpus)
     if (wanted == row.name) {
       Target t;
-      t.name = t.cpu = row.name;
+      t.name = row.name;
+      t.triple = row.triple;
+      t.cpu = row.cpu;
       t.vectorBits = row.vectorBits;
       t.vectorRegisters = row.vectorRegisters;
       return t;
@@ -139,7 +145,10 @@ std::vector<std::string> Target::knownNames() {
 Status Target::supportedByHostCpu() const {
   if (isCuda())
     return usageError("not a CPU target", "target " + name);
-  bool has = name == "x86-64-v4" ? hostHasV4() : hostHasV3();
+  bool has = name == "x86-64-v4" ? hostHasV4() : name == "x86-64-v3" && hostHasV3();
+#if defined(__aarch64__)
+  has |= name == "aarch64";
+#endif
   if (has)
     return okStatus();
   return unsupportedError("this CPU lacks features of " + name, "target " + name);
