@@ -109,7 +109,7 @@ std::optional<double> numberOf(Value value) {
   return std::nullopt;
 }
 
-bool isView(Operation *op) { return isa<ReshapeOp>(op); }
+bool isView(Operation *op) { return isa<ReshapeOp>(op) || op->hasAttr(kViewAttr); }
 
 static std::string portName(DictionaryAttr attrs, const char *prefix, unsigned index) {
   if (attrs)

@@ -50,7 +50,9 @@ bool isNumber(mlir::Operation *op);
 /// The element of such a constant as a double; none for types without that meaning.
 std::optional<double> numberOf(mlir::Value value);
 
-/// Row-major reinterpretation: the same bytes under other sizes.
+/// On a slice that is no kernel: its result lies in its operand's memory.
+inline constexpr const char *kViewAttr = "lathe.view";
+/// Row-major reinterpretation, or a slice with kViewAttr: the same bytes under other sizes.
 bool isView(mlir::Operation *op);
 
 /// On a kernel that need not run: its inputs are written where its result lies, one after

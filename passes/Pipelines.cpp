@@ -64,11 +64,12 @@ void addPhase(OpPassManager &passes, Phase phase) {
   case Phase::Layout:
     passes.addPass(createSplitTargetsPass());
     passes.addPass(createChannelsLastPass());
+    passes.addPass(createMergeProductsPass());
     passes.addPass(createNarrowProductsPass());
     break;
   case Phase::Fuse:
-    passes.addPass(createDecomposeCompositesPass());
     passes.addPass(createOutlineRecurrentPass());
+    passes.addPass(createDecomposeCompositesPass());
     passes.addPass(createCSEPass());
     passes.addPass(createFusePass());
     passes.addPass(createOutlineCustomPass());
@@ -117,13 +118,14 @@ void registerLathePasses() {
   registerPass(createDonatePass);
   registerPass(createSplitTargetsPass);
   registerPass(createChannelsLastPass);
+  registerPass(createMergeProductsPass);
   registerPass(createNarrowProductsPass);
   registerPass(createDecomposeCompositesPass);
   registerPass(createFusePass);
   registerPass(createOutlineCustomPass);
+  registerPass(createOutlineRecurrentPass);
   registerPass(createPlaceStatesPass);
   registerPass(createPlaceConcatsPass);
-  registerPass(createOutlineRecurrentPass);
   registerPass(createNameKernelsPass);
   registerPass(createSelectPass);
   registerPass(createPlanPass);

@@ -230,6 +230,7 @@ lathe_error *lathe_context_create(const lathe_engine *e, const char *device,
     wanted.device.stream = o.stream;
     wanted.target = text(o.target);
     wanted.graphs = !o.no_graphs;
+    wanted.overlap = !o.no_overlap;
     Result<std::unique_ptr<Context>> made =
         Context::create(e->engine, device ? device : "cpu", wanted);
     if (!made)
@@ -280,6 +281,9 @@ void lathe_context_counters(const lathe_context *c, lathe_counters *out) {
 }
 void lathe_context_reset_counters(lathe_context *c) { c->context->resetCounters(); }
 void lathe_context_profile(lathe_context *c, int enable) { c->context->setProfiling(enable != 0); }
+void lathe_context_time_graphs(lathe_context *c, int enable) {
+  c->context->timeGraphs(enable != 0);
+}
 const lathe_profile_row *lathe_context_profile_rows(lathe_context *c, size_t *count) {
   const std::vector<lathe_profile_row> &rows = c->context->profileRows();
   *count = rows.size();

@@ -25,7 +25,10 @@ FailureOr<std::string> tileText(const KernelSource &kernel) {
   llvm::raw_string_ostream os(text);
   Printer::Options options;
   options.fastMath = Holes::halfResults(kernel);
+  options.programmatic = kernel.spec->launches.back().programmaticDependent;
   ArgumentNames args = ArgumentNames::of(kernel);
+  if (options.programmatic)
+    args.shareAll();
   for (func::FuncOp fn : tiles->getOps<func::FuncOp>())
     if (failed(Printer(os, options).kernel(fn, args)))
       return failure();
@@ -41,6 +44,9 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
   StringRef family = config->family;
   if (family.starts_with("gemm.") || family.starts_with("gemv."))
     return gemmText(kernel, *config);
+  if (family == "conv.pingpong" || family == "conv.cooperative" || family == "conv.split" ||
+      family == "conv.stem")
+    return convHopperText(kernel, *config);
   if (family.starts_with("conv."))
     return convText(kernel, *config);
   if (family.starts_with("attention."))

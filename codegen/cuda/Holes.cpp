@@ -27,13 +27,11 @@ Holes::Holes(const KernelSource &kernel, const KernelConfig &config)
       module(ModuleOp::create(kernel.body->getTerminator()->getLoc())) {
   // A kernel that starts while the one before still writes must not read through the cache of
   // constants, which may hold what lay there before.
-  if (programmatic()) {
-    args.shared.assign(args.shared.size(), true);
-    args.constant.assign(args.constant.size(), false);
-  }
+  if (programmatic())
+    args.shareAll();
 }
 
-bool Holes::programmatic() const { return kernel.spec->launches[0].programmaticDependent; }
+bool Holes::programmatic() const { return kernel.spec->launches.back().programmaticDependent; }
 
 bool Holes::halfResults(const KernelSource &kernel) {
   bool any = false;
@@ -72,7 +70,7 @@ static Type storageOf(const KernelSource &kernel, size_t i) {
 }
 
 void Holes::method(StringRef name, ArrayRef<std::string> params, Type result, int64_t lanes,
-                   Body body, Type accumulator) {
+                   Body body, Type accumulator, Type before) {
   if (failed)
     return;
   const KernelSpec &spec = *kernel.spec;
@@ -82,8 +80,11 @@ void Holes::method(StringRef name, ArrayRef<std::string> params, Type result, in
   for (size_t i = 0; i < spec.buffers.size(); ++i)
     types.push_back(MemRefType::get({ShapedType::kDynamic}, storageOf(kernel, i)));
   types.append(spec.symbols.size() + params.size(), b.getIndexType());
+  auto lanesOf = [&](Type type) { return lanes > 1 ? Type(VectorType::get({lanes}, type)) : type; };
   if (accumulator)
-    types.back() = lanes > 1 ? Type(VectorType::get({lanes}, accumulator)) : accumulator;
+    types.back() = lanesOf(accumulator);
+  if (before)
+    types[types.size() - 2] = lanesOf(before);
   SmallVector<Type> results;
   if (result)
     results.push_back(result);
@@ -145,23 +146,37 @@ std::string Holes::mapArguments() const {
   return out;
 }
 
+std::string Holes::function(const LaunchSpec &launch, const std::string &call,
+                            int64_t minBlocks) const {
+  return "\nextern \"C\" __global__ void __launch_bounds__(" + std::to_string(launch.block[0]) +
+         (minBlocks > 0 ? ", " + std::to_string(minBlocks) : "") + ")\n" + launch.function + "(" +
+         arguments(true, true) + ") {\n  const Holes h{" + arguments(false, false) + "};\n  " +
+         call + "\n}\n";
+}
+
 FailureOr<std::string> Holes::text(std::initializer_list<std::string_view> modules,
-                                   const std::string &call, int64_t minBlocks) {
+                                   const std::string &call, int64_t minBlocks,
+                                   const std::string &before) {
   if (failed)
     return failure();
+  // Products and convolutions wait where they read what others write, weights before that; decoding
+  // lets the next kernel start when it has read its keys.
+  StringRef family = config.family;
+  bool waitsItself = family.starts_with("gem") || family.starts_with("conv") ||
+                     family == "attention.split";
+  const char *wait =
+      programmatic() && !waitsItself ? "dependentsMayStart();\n  dependenciesWait();\n  " : "";
   // Registers move between warps where one block has a multiprocessor for itself.
-  if (!kernel.spec->tensorMaps.empty())
+  if (!kernel.spec->tensorMaps.empty() && minBlocks == 0)
     minBlocks = 1;
   std::string fields = arguments(true, false);
   for (size_t at = 0; (at = fields.find(", ", at)) != std::string::npos;)
     fields.replace(at, 2, ";\n  ");
-  const LaunchSpec &launch = kernel.spec->launches[0];
+  const std::vector<LaunchSpec> &launches = kernel.spec->launches;
   return devicePrelude(modules) + "\n// Kernel " + kernel.name.str() + ", configuration " +
-         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members +
-         "};\n\nextern \"C\" __global__ void __launch_bounds__(" + std::to_string(launch.block[0]) +
-         (minBlocks > 0 ? ", " + std::to_string(minBlocks) : "") + ")\n" + launch.function + "(" +
-         arguments(true, true) + ") {\n  const Holes h{" + arguments(false, false) + "};\n  " +
-         call + "\n}\n";
+         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members + "};\n" +
+         (before.empty() ? "" : function(launches.front(), before, 0)) +
+         function(launches.back(), wait + call, minBlocks);
 }
 
 //===- Epilogues --------------------------------------------------------------===//
@@ -239,7 +254,8 @@ Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value va
   if (dimsOf(inside) != dimsOf(heart) ||
       llvm::any_of(chain, [](Value v) { return !v.getDefiningOp<ReshapeOp>(); }))
     return e.fail(heart.getDefiningOp(), "has a result that does not lie as its sums do");
-  return e.toStorage(e.splat(e.eval(inside, at)), elementTypeOf(output));
+  Value v = e.eval(inside, at);
+  return e.toStorage(e.width > 1 ? e.splat(v) : v, elementTypeOf(output));
 }
 
 bool Holes::isPlainResult(const KernelSource &kernel, Value heart) {

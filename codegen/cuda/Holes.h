@@ -23,9 +23,9 @@ public:
 
   using Body = llvm::function_ref<mlir::Value(Evaluator &, mlir::ValueRange params)>;
   /// Adds the method `name(i64 params..., [acc value])`. `result` null: void.
-  /// `lanes` is the width of the evaluator.
+  /// `lanes` is the width of the evaluator. `before`: the type of a value ahead of the accumulator.
   void method(llvm::StringRef name, llvm::ArrayRef<std::string> params, mlir::Type result,
-              int64_t lanes, Body body, mlir::Type accumulator = {});
+              int64_t lanes, Body body, mlir::Type accumulator = {}, mlir::Type before = {});
   /// A line in the struct: a typedef, a constant, a method written by hand.
   void line(const llvm::Twine &text) { members += "  " + text.str() + "\n"; }
 
@@ -34,9 +34,11 @@ public:
   /// Whether every result is stored in 16 bits: fast functions suffice.
   static bool halfResults(const KernelSource &kernel);
   /// The whole kernel: prelude, struct, `call` inside the kernel function. `minBlocks` of it shall
-  /// fit into a multiprocessor at once; 0: whatever its registers give.
+  /// fit into a multiprocessor at once; 0: whatever its registers give. `before`: what the launch
+  /// ahead of it calls, where there are two.
   mlir::FailureOr<std::string> text(std::initializer_list<std::string_view> modules,
-                                    const std::string &call, int64_t minBlocks = 0);
+                                    const std::string &call, int64_t minBlocks = 0,
+                                    const std::string &before = "");
   /// A size as C++ over the members.
   std::string dim(const DimExpr &e) const;
   /// C++ name of a storage type.
@@ -62,6 +64,7 @@ public:
 private:
   std::string arguments(bool types, bool maps) const;
   std::string mapArguments() const;
+  std::string function(const LaunchSpec &launch, const std::string &call, int64_t minBlocks) const;
 
   ArgumentNames args;
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -81,6 +84,7 @@ template <typename OpTy> OpTy heartOf(const KernelSource &kernel) {
 
 mlir::FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelConfig &config);

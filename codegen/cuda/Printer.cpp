@@ -378,6 +378,8 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
   depth = 1;
   if (scratch)
     line() << "LATHE_DYNAMIC_SHARED(shared);\n";
+  if (options.programmatic)
+    line() << "dependentsMayStart();\n  dependenciesWait();\n";
   body(fn.front());
   os << "}\n";
   return failure(failed);

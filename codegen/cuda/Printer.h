@@ -28,6 +28,12 @@ struct ArgumentNames {
   std::vector<bool> shared;   ///< by buffer: another argument may be the same memory
   std::vector<bool> constant; ///< by buffer: never written while the kernel runs
   static ArgumentNames of(const struct KernelSource &kernel);
+  /// For a kernel that starts while the one before still writes: nothing may be read through the
+  /// cache of constants, which may hold what lay there before.
+  void shareAll() {
+    shared.assign(shared.size(), true);
+    constant.assign(constant.size(), false);
+  }
 };
 
 class Printer {
@@ -38,6 +44,7 @@ public:
     int64_t threads = 1; ///< of a block
     int64_t team = 1, cluster = 1; ///< threads and blocks that reduce together
     int64_t step = 0;    ///< reported with a bad index
+    bool programmatic = false; ///< starts before those ahead of it are over, and waits
   };
   Printer(llvm::raw_ostream &os, Options options) : os(os), options(options) {}
 

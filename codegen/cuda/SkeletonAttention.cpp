@@ -1,14 +1,17 @@
 //===- SkeletonAttention.cpp - attention -------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills attention.cuh, and for 16-bit operands attention_mma.cuh and
-// attention_wgmma.cuh. Scale, soft cap and mask are the score hole; causality
+// Fills attention.cuh, and for 16-bit operands attention_mma.cuh,
+// attention_split.cuh and attention_wgmma.cuh with the lists of
+// attention_blocks.cuh. Scale, soft cap and mask are the score hole; causality
 // is the end of the keys that a query sees.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Holes.h"
 #include "Wgmma.h"
+
+#include "lathe/ir/AttentionOperands.h"
 
 #include "llvm/Support/Format.h"
 
@@ -20,6 +23,7 @@ namespace {
 struct Attention {
   Holes holes;
   AttentionOp op;
+  MaskParts parts;
 
   Attention(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
   LogicalResult build();
@@ -32,7 +36,54 @@ struct Attention {
   /// Query heads of a key head.
   int64_t group() { return *dimOf(op.getQ(), 1).constant() / *dimOf(op.getK(), 1).constant(); }
   Value score(Evaluator &e, const Indices &at, Value dot);
+  Value maskAt(Evaluator &e, const Indices &at);
+  void listHoles();
+  void sixteenHoles(StringRef name, Value v);
+  /// Something beyond the ends of keys.
+  bool hasMask() { return op.getMask() && !parts.onlyEnds; }
+  bool isPlain() {
+    return !hasMask() && !op.getSoftcap() && op.getScale().convertToDouble() > 0;
+  }
+  /// Scores are products that a boolean mask lets through.
+  bool isMaskOnly() {
+    return hasMask() && elementTypeOf(op.getMask()).isInteger(1) && !op.getSoftcap() &&
+           op.getScale().convertToDouble() > 0;
+  }
 };
+
+/// Whether an i64 made of positions, small numbers and their sums fits into 32 bits: lengths do.
+bool fitsWord(Value v, int depth = 4) {
+  if (isa<BlockArgument>(v))
+    return v.getType().isIndex();
+  Operation *op = v.getDefiningOp();
+  if (!op || depth == 0)
+    return false;
+  APInt number;
+  if (matchPattern(v, m_ConstantInt(&number)))
+    return number.abs().ult(1 << 24);
+  if (!isa<arith::IndexCastOp, arith::AddIOp, arith::SubIOp, vector::BroadcastOp, vector::StepOp>(
+          op) &&
+      !(isa<arith::MulIOp>(op) && llvm::any_of(op->getOperands(), [](Value factor) {
+          APInt number;
+          return matchPattern(factor, m_ConstantInt(&number)) && number.abs().ule(16);
+        })))
+    return false;
+  return llvm::all_of(op->getOperands(), [&](Value x) { return fitsWord(x, depth - 1); });
+}
+
+/// Positions become numbers from 32 bits, which takes one instruction.
+void narrowPositions(func::FuncOp fn) {
+  fn.walk([&](arith::SIToFPOp op) {
+    Value x = op.getIn();
+    if (!getElementTypeOrSelf(x.getType()).isInteger(64) || !fitsWord(x))
+      return;
+    OpBuilder b(op);
+    Type word = b.getI32Type();
+    if (auto vector = dyn_cast<VectorType>(x.getType()))
+      word = vector.clone(word);
+    op.getInMutable().assign(arith::TruncIOp::create(b, op.getLoc(), word, x));
+  });
+}
 
 Index Attention::keyHead(Evaluator &e, Value head) {
   DimExpr heads = dimOf(op.getQ(), 1), keyHeads = dimOf(op.getK(), 1);
@@ -61,12 +112,9 @@ Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
       t = e.make<math::TanhOp>(x);
     v = e.make<arith::MulFOp>(t, cap);
   }
-  Value mask = op.getMask();
-  if (!mask)
+  if (!hasMask())
     return v;
-  std::vector<DimExpr> full = dimsOf(op.getResult());
-  full[3] = dimOf(op.getK(), 2);
-  Value m = e.eval(mask, batchIndex(e, dimsOf(mask), full, at));
+  Value m = maskAt(e, at);
   if (e.scalarType(m).isInteger(1)) {
     Value hidden = e.constant(f, -std::numeric_limits<double>::infinity());
     return e.select(m, v, e.isVector(v) ? e.splat(hidden) : hidden);
@@ -75,11 +123,21 @@ Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
   return e.make<arith::AddFOp>(v, m);
 }
 
+/// What the mask has for a score.
+Value Attention::maskAt(Evaluator &e, const Indices &at) {
+  std::vector<DimExpr> full = dimsOf(op.getResult());
+  full[3] = dimOf(op.getK(), 2);
+  Value m = e.eval(op.getMask(), batchIndex(e, dimsOf(op.getMask()), full, at));
+  narrowPositions(e.fn);
+  return m;
+}
+
 /// What all skeletons share.
 LogicalResult Attention::common() {
   op = heartOf<AttentionOp>(holes.kernel);
   if (!op)
     return failure();
+  parts = maskParts(op);
   std::vector<DimExpr> qd = dimsOf(op.getQ()), yd = dimsOf(op.getResult());
   auto headQK = qd[3].constant(), headV = yd[3].constant();
   Type f32 = Float32Type::get(op.getContext());
@@ -100,12 +158,18 @@ LogicalResult Attention::common() {
       f32);
   holes.method("keyEnd", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
                [&](Evaluator &e, ValueRange p) -> Value {
-                 Value keys = e.ix.dim(dimOf(op.getK(), 2));
-                 if (!op.getCausal())
-                   return keys;
-                 Value seen =
-                     e.ix.add(e.ix.sub(keys, e.ix.dim(qd[2])), e.ix.add(p[2], e.ix.cst(1)));
-                 return e.ix.max(e.ix.min(keys, seen), e.ix.cst(0));
+                 Value keys = e.ix.dim(dimOf(op.getK(), 2)), end = keys;
+                 if (op.getCausal())
+                   end = e.ix.min(keys, e.ix.add(e.ix.sub(keys, e.ix.dim(qd[2])),
+                                                 e.ix.add(p[2], e.ix.cst(1))));
+                 std::vector<DimExpr> full = {qd[0], qd[1], qd[2], dimOf(op.getK(), 2)};
+                 Indices at{Index(p[0]), Index(p[1]), Index(p[2]), Index(e.ix.cst(0))};
+                 for (const KeyEnd &part : parts.ends) {
+                   Value v = e.eval(part.end, batchIndex(e, dimsOf(part.end), full, at));
+                   Value index = e.toIndex(v, false);
+                   end = e.ix.min(end, part.inclusive ? e.ix.add(index, e.ix.cst(1)) : index);
+                 }
+                 return end == keys ? keys : e.ix.max(end, e.ix.cst(0));
                });
   return success();
 }
@@ -161,6 +225,36 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
                });
 }
 
+/// Sixteen rows of keys or values that lie a stride apart, maybe in pages.
+void Attention::sixteenHoles(StringRef name, Value v) {
+  std::optional<RowsInMemory> rows = rowsInMemory(v);
+  auto argument = rows ? dyn_cast<BlockArgument>(rows->memory) : BlockArgument();
+  if (!argument) {
+    op.emitError("CUDA text: keys and values do not lie in rows");
+    return;
+  }
+  const BufferArg &buffer = holes.kernel.spec->buffers[argument.getArgNumber()];
+  holes.method(("sixteenPlace" + name).str(), {"b", "h", "n"}, IndexType::get(op.getContext()), 1,
+               [&](Evaluator &e, ValueRange p) -> Value {
+                 Value first = e.eval(v, {Index(p[0]), keyHead(e, p[1]),
+                                          Index(e.ix.mul(p[2], 16)), Index(e.ix.cst(0))});
+                 // Where that element is loaded from.
+                 Operation *load = first.getDefiningOp();
+                 while (load && !isa<tile::LoadOp>(load) && load->getNumOperands() == 1)
+                   load = load->getOperand(0).getDefiningOp();
+                 if (!isa_and_nonnull<tile::LoadOp>(load))
+                   return e.fail(op, "has rows of keys that are not loaded");
+                 return cast<tile::LoadOp>(load).getOffset();
+               });
+  std::string at = "in" + std::to_string(argument.getArgNumber());
+  holes.line("LATHE_METHOD const Element *sixteen" + name + "(i64 b, i64 h, i64 n) const { return " +
+             at + " + sixteenPlace" + name + "(b, h, n); }");
+  DimExpr stride = 1;
+  for (size_t d = rows->dim + 1; d < buffer.physical.size(); ++d)
+    stride = stride * buffer.physical[d];
+  holes.line("LATHE_METHOD i64 stride" + name + "() const { return " + holes.dim(stride) + "; }");
+}
+
 /// The holes of attention_tile.cuh.
 LogicalResult Attention::tileHoles() {
   Type f32 = Float32Type::get(op.getContext()), element = elementTypeOf(op.getQ());
@@ -168,26 +262,34 @@ LogicalResult Attention::tileHoles() {
       elementTypeOf(op.getV()) != element)
     return op.emitError("CUDA text: matrix units take operands of f16 or bf16");
   double scale = op.getScale().convertToDouble();
-  bool plain = !op.getMask() && !op.getSoftcap() && scale > 0;
   int64_t lanes = dimOf(op.getResult(), 3).exactDiv(DimExpr(8)) ? 8 : 1;
   holes.line("typedef " + Holes::typeText(Evaluator::storageType(element)) + " Element;");
-  holes.line(Twine("static constexpr bool kPlainScore = ") + (plain ? "true" : "false") +
-             ", kCausal = " + (op.getCausal() ? "true" : "false") + ";");
+  holes.line(Twine("static constexpr bool kPlainScore = ") + (isPlain() ? "true" : "false") +
+             ", kMaskOnly = " + (isMaskOnly() ? "true" : "false") +
+             ", kCausal = " + (op.getCausal() || parts.perQuery() ? "true" : "false") + ";");
   std::string number;
   llvm::raw_string_ostream(number) << llvm::format("%.9g", scale);
   holes.line("static constexpr f32 kScale = (f32)" + number + ";");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   // Masks of even rows are read for two keys at a time.
-  bool pairs = op.getMask() && !op.getSoftcap() && dimOf(op.getK(), 2).exactDiv(DimExpr(2));
+  bool pairs = hasMask() && !op.getSoftcap() && dimOf(op.getK(), 2).exactDiv(DimExpr(2));
   holes.line(Twine("static constexpr bool kPairs = ") + (pairs ? "true" : "false") + ";");
-  if (pairs)
+  auto pair = [&](Evaluator &e, ValueRange p) {
+    return Indices{Index(p[0]), Index(p[1]), Index(p[2]), Index(e.ix.mul(p[3], 2), 1)};
+  };
+  Type flag = IntegerType::get(op.getContext(), 1);
+  if (isMaskOnly()) {
+    holes.method("seen", {"b", "h", "q", "k"}, flag, 1, [&](Evaluator &e, ValueRange p) {
+      return maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])});
+    });
+    if (pairs)
+      holes.method("seenPair", {"b", "h", "q", "pair"}, VectorType::get({2}, flag), 2,
+                   [&](Evaluator &e, ValueRange p) { return e.splat(maskAt(e, pair(e, p))); });
+  } else if (pairs) {
     holes.method(
         "scorePair", {"b", "h", "q", "pair", "dots"}, VectorType::get({2}, f32), 2,
-        [&](Evaluator &e, ValueRange p) {
-          Index k(e.ix.mul(p[3], 2), 1);
-          return e.splat(score(e, {Index(p[0]), Index(p[1]), Index(p[2]), k}, p[4]));
-        },
-        f32);
+        [&](Evaluator &e, ValueRange p) { return e.splat(score(e, pair(e, p), p[4])); }, f32);
+  }
   operandHoles("Q", op.getQ(), false);
   operandHoles("K", op.getK(), true);
   operandHoles("V", op.getV(), true);
@@ -224,6 +326,40 @@ void Attention::resultRows() {
              (rows ? "out0 + placeO(b, h, q)" : "nullptr") + "; }");
 }
 
+/// The holes of attention_blocks.cuh, and where the lists lie that it makes.
+void Attention::listHoles() {
+  Type flag = IntegerType::get(op.getContext(), 1);
+  int64_t lanes = Holes::epilogueLanes(op.getK(), dimOf(op.getK(), 2), 8);
+  holes.line("static constexpr int kMaskLanes = " + Twine(lanes) + ";");
+  Type result = lanes > 1 ? Type(VectorType::get({lanes}, flag)) : flag;
+  holes.method("throughPiece", {"b", "h", "q", "piece"}, result, lanes,
+               [&](Evaluator &e, ValueRange p) -> Value {
+                 Index k = lanes > 1 ? Index(e.ix.mul(p[3], lanes), 1) : Index(p[3]);
+                 Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), k});
+                 if (!e.scalarType(m).isInteger(1)) {
+                   Value hidden = e.constant(e.scalarType(m), -std::numeric_limits<double>::infinity());
+                   if (e.isVector(m))
+                     hidden = e.splat(hidden);
+                   m = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, m, hidden);
+                 }
+                 return lanes > 1 ? e.splat(m) : m;
+               });
+  holes.line("LATHE_METHOD Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece) const { return " +
+             Twine(lanes > 1 ? "throughPiece(b, h, q, piece)" : "{{throughPiece(b, h, q, piece)}}") +
+             "; }");
+  // Masks that are the same for all heads or batches have one list for all.
+  std::vector<DimExpr> mask = dimsOf(op.getMask());
+  auto same = [&](size_t fromBack) {
+    return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
+  };
+  std::string heads = same(3) ? "0" : "head", batch = same(4) ? "0" : "batch";
+  std::string count = same(3) ? "1" : holes.dim(dimOf(op.getQ(), 1));
+  holes.line("LATHE_METHOD const u16 *list(i64 head, i64 batch, u32 row, u32 rows, i64 keys, int tile) const {");
+  holes.line("  return (const u16 *)work0 + ((" + batch + " * " + count + " + " + heads +
+             ") * rows + row) * attentionListSize(keys, tile);");
+  holes.line("}");
+}
+
 LogicalResult Attention::build() {
   StringRef family = holes.config.family;
   if (failed(common()))
@@ -234,10 +370,23 @@ LogicalResult Attention::build() {
   }
   if (failed(tileHoles()))
     return failure();
+  if (family == "attention.split") {
+    sixteenHoles("K", op.getK());
+    sixteenHoles("V", op.getV());
+    bool paged = llvm::any_of(ArrayRef<Value>{op.getK(), op.getV()}, [](Value v) {
+      std::optional<RowsInMemory> rows = rowsInMemory(v);
+      return rows && rows->gathered;
+    });
+    holes.line(Twine("static constexpr bool kPaged = ") + (paged ? "true" : "false") + ";");
+  }
   if (family != "attention.mma")
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
   if (family == "attention.wgmma") {
     resultRows();
+    bool listed = holes.kernel.spec->launches.size() > 1;
+    holes.line(Twine("static constexpr bool kListed = ") + (listed ? "true" : "false") + ";");
+    if (listed)
+      listHoles();
     std::string_view element = elementTypeOf(op.getQ()).isBF16() ? "bf16" : "f16";
     int headV = *dimOf(op.getResult(), 3).constant(), keys = holes.config.tileN;
     holes.line(wgmmaMethod("productQK", {keys, element}));
@@ -266,16 +415,25 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
     return holes.text({"attention_split"},
                       "attentionSplit<AttentionSplitTile<" + warps + ", " +
                           std::to_string(config.rows) + ", " + std::to_string(config.tileN / 8) +
-                          ", Holes::kHeadV>>(h, " + queries + ", " + keys + ");",
+                          ", " + std::to_string(config.tileK) +
+                          ", Holes::kHeadQK, Holes::kHeadV>>(h, " + queries + ", " + keys + ");",
                       config.stages);
-  if (config.family == "attention.wgmma")
-    return holes.text({"attention_wgmma"},
-                      // Small heads leave the special functions the slowest part.
-                      "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
-                          ", Holes::kHeadQK, Holes::kHeadV, Holes::kHeadV <= 64 ? 4 : 0>>(h, "
-                          "map0, map1, map2, " +
-                          holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
-                          ", " + queries + ", " + keys + ");");
+  if (config.family == "attention.wgmma") {
+    int64_t teams = config.threads / 128 - 1;
+    // Two teams with small heads: the special functions would be the slowest part.
+    std::string call = "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
+                       ", Holes::kHeadQK, Holes::kHeadV, " + std::to_string(teams) +
+                       (teams == 2 ? ", Holes::kHeadV <= 64 ? 4 : 0" : "") +
+                       ">>(h, map0, map1, map2, " +
+                       holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
+                       ", " + queries + ", " + keys + ");";
+    if (kernel.spec->launches.size() == 1)
+      return holes.text({"attention_wgmma"}, call);
+    std::string lists = "attentionBlocks<" + std::to_string(64 * teams) + ", " + keysOfTile + ", " +
+                        std::to_string(kernel.spec->launches[0].block[0]) + ">(h, " + queries +
+                        ", " + keys + ", (u16 *)work0);";
+    return holes.text({"attention_blocks", "attention_wgmma"}, call, 0, lists);
+  }
   std::string call = config.family == "attention.decode"
                          ? "attentionDecode<" + warps + ">(h, " + keys + ");"
                          : "attentionSimt<AttentionTile<" + warps + ", " +

@@ -54,7 +54,8 @@ LogicalResult Conv::build() {
   accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
   element = xt == wt && isa<FloatType>(xt) ? Evaluator::storageType(xt) : accumulator;
   bool mma = llvm::StringRef(holes.config.family) == "conv.mma";
-  bool direct = llvm::StringRef(holes.config.family) == "conv.direct";
+  bool depthwise = llvm::StringRef(holes.config.family) == "conv.depthwise";
+  bool direct = depthwise || llvm::StringRef(holes.config.family) == "conv.direct";
   if (mma && !element.isF16() && !element.isBF16())
     return op.emitError("CUDA text: matrix units take two operands of f16 or bf16");
 
@@ -118,6 +119,20 @@ LogicalResult Conv::build() {
       return e.toStorage(v, element);
     return widen(e, v, from, element);
   };
+  if (depthwise) {
+    auto vector = VectorType::get({lanes}, element);
+    auto channels = [&](Evaluator &e, Value piece) { return Index(e.ix.mul(piece, lanes), lanes > 1 ? 1 : 0); };
+    holes.method("loadPixels", {"n", "piece", "y", "x"}, vector, lanes, [&](Evaluator &e, ValueRange p) {
+      return e.splat(convertTo(e, e.eval(op.getX(), place(p[0], channels(e, p[1]), p[2], p[3])), xt));
+    });
+    holes.method("loadTaps", {"piece", "r", "s"}, vector, lanes, [&](Evaluator &e, ValueRange p) {
+      Indices idx{channels(e, p[0]), Index(e.ix.cst(0))};
+      if (spatial == 2)
+        idx.push_back(Index(p[1]));
+      idx.push_back(Index(p[2]));
+      return e.splat(convertTo(e, e.eval(op.getW(), idx), wt));
+    });
+  }
   holes.method("loadX", {"n", "c", "y", "x"}, element, 1, [&](Evaluator &e, ValueRange p) {
     return convertTo(e, e.eval(op.getX(), place(p[0], p[1], p[2], p[3])), xt);
   });
@@ -154,7 +169,8 @@ FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &
     return failure();
   StringRef family = config.family;
   bool mma = family == "conv.mma";
-  std::string call = family == "conv.direct" ? "convDirect<" + conv.window
+  std::string call = family == "conv.depthwise" ? "convDepthwise<" + conv.window + ", " + std::to_string(config.rows)
+                     : family == "conv.direct" ? "convDirect<" + conv.window
                                              : std::string(mma ? "convMma<" : "convSimt<") +
                                                    tileText(config, mma) + ", " + conv.window;
   return conv.holes.text({"conv"}, call + ">(h, " + conv.sizes + ");");

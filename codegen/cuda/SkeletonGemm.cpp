@@ -1,13 +1,15 @@
 //===- SkeletonGemm.cpp - matrix products ------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills gemm.cuh, gemv.cuh, skinny.cuh and gemm_hopper.cuh. Operands that lie in memory in rows of whole
+// Fills gemm.cuh, gemv.cuh, skinny.cuh, gemm_hopper.cuh, gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
 // 16-byte pieces are read from there; others are computed element by element.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Holes.h"
 #include "Wgmma.h"
+
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
@@ -36,6 +38,8 @@ struct Gemm {
   std::vector<DimExpr> batch; ///< of the result
   DimExpr m, n, k;
   bool folded = false; ///< batch and M are one dimension of rows
+  /// Halves of the columns, of which results are made in pairs (KernelDesc::resultPair).
+  SmallVector<SliceOp> halves[2];
   Type accumulator;
 
   Gemm(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
@@ -46,15 +50,36 @@ struct Gemm {
   void operand(const Side &s, Type element);
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
   void write(int64_t lanes);
-  LogicalResult buildWgmma(Type element);
+  void findHalves();
+  Value pairValue(Evaluator &e, const Indices &at, Value first, Value second);
+  Value besideValue(Evaluator &e, const Indices &at, Value beside, Value sums);
+  LogicalResult buildWgmma();
+  void writeStaged(Type stored);
 };
 
 bool isSkinny(const KernelConfig &config) {
   return config.family == "gemv.row" || config.family == "gemv.columns" ||
          config.family == "gemm.skinny";
 }
+bool isSplit(const KernelConfig &config) {
+  return config.family == "gemm.split" || config.family == "gemm.split.promoted";
+}
 bool isWgmma(const KernelConfig &config) {
-  return config.family == "gemm.pingpong" || config.family == "gemm.cooperative";
+  return config.family == "gemm.pingpong" || config.family == "gemm.cooperative" ||
+         config.family == "gemm.promoted" || isSplit(config);
+}
+
+/// What the product instruction calls an element type; empty: it takes none such.
+StringRef multipliedName(Type element) {
+  if (auto integer = dyn_cast<IntegerType>(element); integer && integer.getWidth() == 8)
+    return integer.isUnsigned() ? "u8" : "s8";
+  return llvm::TypeSwitch<Type, StringRef>(element)
+      .Case<BFloat16Type>([](Type) { return "bf16"; })
+      .Case<Float16Type>([](Type) { return "f16"; })
+      .Case<Float32Type>([](Type) { return "tf32"; })
+      .Case<Float8E4M3FNType>([](Type) { return "e4m3"; })
+      .Case<Float8E5M2Type>([](Type) { return "e5m2"; })
+      .Default([](Type) { return ""; });
 }
 
 void Gemm::describe(Side &s, Value v, bool isA, bool transposed, Type element) {
@@ -152,8 +177,46 @@ const char *kindText(const Side &s) {
   return s.alongK() ? "Operand::ComputedAlongK" : "Operand::ComputedAcrossK";
 }
 
+void Gemm::findHalves() {
+  DimExpr columns = dimsOf(op.getResult()).back();
+  for (Operation *user : op.getResult().getUsers()) {
+    auto slice = dyn_cast<SliceOp>(user);
+    if (!slice || dimsOf(slice.getY()).back() == columns)
+      return;
+    DimExpr first = cast<DimAttr>(slice.getStarts().getValue().back()).expr();
+    halves[first == DimExpr(0) ? 0 : 1].push_back(slice);
+  }
+  if (!halves[0].empty())
+    n = dimsOf(halves[0][0].getY()).back();
+}
+
+/// The result at `at` that follows from the sums of both halves there.
+Value Gemm::pairValue(Evaluator &e, const Indices &at, Value first, Value second) {
+  for (SliceOp slice : halves[0])
+    e.bind(slice.getY(), at, first);
+  for (SliceOp slice : halves[1])
+    e.bind(slice.getY(), at, second);
+  return e.eval(e.outputValue(0), at);
+}
+
 /// The method that stores `lanes` neighbouring results.
 void Gemm::write(int64_t lanes) {
+  if (!halves[0].empty()) {
+    holes.method(
+        "write", {"b", "m", "piece", "first", "second"}, Type(), lanes,
+        [&](Evaluator &e, ValueRange p) {
+          Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
+          Indices at = resultIndex(e, p[0], p[1], column);
+          e.store(pairValue(e, at, p[3], p[4]), e.outputValue(0), e.outputArg(0), at);
+          return Value();
+        },
+        accumulator, accumulator);
+    std::string of = lanes > 1 ? "" : ".v[0]";
+    holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &first, const "
+               "Vec<Acc, kLanes> &second) const { write(b, m, n / kLanes, first" + of + ", second" +
+               of + "); }");
+    return;
+  }
   holes.method(
       "write", {"b", "m", "piece", "acc"}, Type(), lanes,
       [&](Evaluator &e, ValueRange p) {
@@ -171,36 +234,70 @@ void Gemm::write(int64_t lanes) {
 
 /// The holes of gemm_hopper.cuh. The spec's maps say what select has found: two for the
 /// operands, a third where results take the way through shared memory.
-LogicalResult Gemm::buildWgmma(Type element) {
+LogicalResult Gemm::buildWgmma() {
   const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
-  if (!a.plain || !b.plain || !(element.isF16() || element.isBF16()) || maps.size() < 2)
+  StringRef nameA = multipliedName(elementTypeOf(op.getA())), nameB = multipliedName(elementTypeOf(op.getB()));
+  bool narrow = a.storage.getIntOrFloatBitWidth() == 8, promoted = holes.config.family.ends_with("promoted");
+  if (!a.plain || !b.plain || maps.size() < 2 || nameA.empty() || nameB.empty() ||
+      (!narrow && nameA != nameB) || narrow != (b.storage.getIntOrFloatBitWidth() == 8) ||
+      (promoted && !(narrow && isa<FloatType>(a.storage))))
     return op.emitError("CUDA text: '")
-           << holes.config.family << "' needs two operands of f16 or bf16 with tensor maps";
+           << holes.config.family << "' needs two operands that matrix units multiply, with tensor maps";
   auto truth = [](bool b) { return b ? "true" : "false"; };
-  bool staged = maps.size() == 3;
+  bool split = isSplit(holes.config), staged = maps.size() >= 3;
+  bool half = holes.config.family == "gemm.promoted" && holes.config.tileN > 128; // of a tile's columns at a time
+  holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(!halves[0].empty()) +
+             ", kBeside = " + truth(maps.size() == 4) + ";");
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
   holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[0].dims.size() == 3) +
              ", kBatchB = " + truth(maps[1].dims.size() == 3) + ", kStaged = " + truth(staged) +
              ", kBatched = " + truth(staged && maps[2].dims.size() == 3) + ";");
-  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
-                                      .element = element.isF16() ? "f16" : "bf16",
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN / (half ? 2 : 1)),
+                                      .element = nameA,
                                       .aAcrossK = !a.alongK(),
-                                      .bAcrossK = !b.alongK()}));
-  if (!staged) {
-    int64_t lanes = Holes::epilogueLanes(op.getResult(), n, 2);
-    holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-    write(lanes);
+                                      .bAcrossK = !b.alongK(),
+                                      .elementB = nameB}));
+  Type stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
+  holes.line("typedef " + Holes::typeText(stored) + " Result;");
+  if (staged) {
+    writeStaged(stored);
     return success();
   }
-  Type stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
+  int64_t lanes = Holes::epilogueLanes(op.getResult(), n, split ? 4 : 2);
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  write(lanes);
+  return success();
+}
+
+/// What lies beside the result is not read from its buffer but comes in `beside`.
+Value Gemm::besideValue(Evaluator &e, const Indices &at, Value beside, Value sums) {
+  Value argument = holes.kernel.body->getArgument(holes.kernel.spec->tensorMaps[3].buffer);
+  e.bind(argument, at, e.fromStorage(beside, elementTypeOf(argument)));
+  return Holes::resultValue(e, op.getResult(), at, sums);
+}
+
+/// The method that gives two neighbouring results.
+void Gemm::writeStaged(Type stored) {
+  const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
+  bool pair = !halves[0].empty(), beside = maps.size() == 4;
+  std::vector<std::string> params = {"b", "m", "pair"};
+  if (pair || beside)
+    params.push_back(pair ? "first" : "beside");
+  params.push_back(pair ? "second" : "acc");
+  Type before = pair ? accumulator : Type();
+  if (beside)
+    before = Evaluator::storageType(elementTypeOf(holes.kernel.body->getArgument(maps[3].buffer)));
   holes.method(
-      "value", {"b", "m", "pair", "acc"}, VectorType::get({2}, stored), 2,
+      "value", params, VectorType::get({2}, stored), 2,
       [&](Evaluator &e, ValueRange p) {
         Index column(e.ix.mul(p[2], 2), 1);
-        return Holes::resultValue(e, op.getResult(), resultIndex(e, p[0], p[1], column), p[3]);
+        Indices at = resultIndex(e, p[0], p[1], column);
+        if (pair)
+          return e.toStorage(e.splat(pairValue(e, at, p[3], p[4])), elementTypeOf(e.outputValue(0)));
+        return beside ? besideValue(e, at, p[3], p[4])
+                      : Holes::resultValue(e, op.getResult(), at, p[3]);
       },
-      accumulator);
-  return success();
+      accumulator, before);
 }
 
 LogicalResult Gemm::build() {
@@ -211,6 +308,7 @@ LogicalResult Gemm::build() {
   batch.assign(yd.begin(), yd.end() - 2);
   m = yd[yd.size() - 2];
   n = yd.back();
+  findHalves();
   k = op.getTransposeA() ? ad[ad.size() - 2] : ad.back();
   // The same rule as in select: rows of all batches are one matrix when the other
   // operand is one matrix in memory.
@@ -223,8 +321,11 @@ LogicalResult Gemm::build() {
   Type element = at == bt && isa<FloatType>(at) ? Evaluator::storageType(at) : accumulator;
   if (mma && !(at == bt && (at.isF16() || at.isBF16())))
     return op.emitError("CUDA text: matrix units take two operands of f16 or bf16");
+  bool wgmma = isWgmma(holes.config);
+  if (wgmma)
+    element = Evaluator::storageType(at);
   describe(a, op.getA(), true, op.getTransposeA(), element);
-  describe(b, op.getB(), false, op.getTransposeB(), element);
+  describe(b, op.getB(), false, op.getTransposeB(), wgmma ? Evaluator::storageType(bt) : element);
   bool gemv = llvm::StringRef(holes.config.family).starts_with("gemv");
   bool along = llvm::StringRef(holes.config.family) == "gemv.along";
   bool skinny = isSkinny(holes.config);
@@ -256,8 +357,8 @@ LogicalResult Gemm::build() {
   holes.line("typedef " + Holes::typeText(element) + " Element;");
   holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
   holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ", kB = " + kindText(b) + ";");
-  if (isWgmma(holes.config))
-    return buildWgmma(element);
+  if (wgmma)
+    return buildWgmma();
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   operand(a, element);
   operand(b, element);
@@ -323,11 +424,21 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
     for (int64_t v : {config.tileM, config.tileN, config.stages, rowsLoaded})
       tile += std::to_string(v) + ", ";
     DimExpr batches = gemm.folded ? DimExpr(1) : lathe::product(gemm.batch);
-    std::string result = kernel.spec->tensorMaps.size() == 3 ? "map2" : "map0";
-    return gemm.holes.text({"gemm_hopper"},
-                           "gemmWgmma<WgmmaTile<" + tile +
+    size_t maps = kernel.spec->tensorMaps.size();
+    std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 ? "map3" : result;
+    bool promoted = family == "gemm.promoted";
+    if (isSplit(config)) {
+      tile.clear();
+      for (int64_t v : {config.tileN, config.stages, rowsLoaded, config.cluster})
+        tile += std::to_string(v) + ", ";
+      return gemm.holes.text({"gemm_split"}, "gemmSplit<SplitTile<" + tile +
+                                                 (family.ends_with("promoted") ? "Holes>, true" : "Holes>") +
+                                                 ">(h, map0, map1" + sizes.substr(1));
+    }
+    return gemm.holes.text({promoted ? "gemm_narrow" : "gemm_hopper"},
+                           (promoted ? "gemmPromoted<WgmmaTile<" : "gemmWgmma<WgmmaTile<") + tile +
                                (family == "gemm.pingpong" ? "true" : "false") +
-                               ", Holes>>(h, map0, map1, " + result + ", " +
+                               ", Holes>>(h, map0, map1, " + result + ", " + beside + ", " +
                                gemm.holes.dim(batches) + sizes.substr(1));
   }
   bool mma = family == "gemm.mma";

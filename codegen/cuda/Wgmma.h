@@ -14,20 +14,22 @@
 
 namespace lathe::codegen {
 
-/// d[64 x n] (f32) = a[64 x 16] b[16 x n] (+ d), 16-bit operands.
+/// d[64 x n] = a[64 x k] b[k x n] (+ d), where a row of k has 32 bytes. d is i32 for integers,
+/// else f32. Only 16-bit operands may lie across k.
 struct WgmmaShape {
-  int n = 0;                       ///< a multiple of 8 up to 256
-  std::string_view element;        ///< "bf16" or "f16"
+  int n = 0;                       ///< a multiple of 8 up to 256; of 16 from 32 on for integers
+  std::string_view element;        ///< "bf16", "f16", "tf32", "e4m3", "e5m2", "s8", "u8"
   bool aInRegisters = false;       ///< four words a thread; else by descriptor
   bool aAcrossK = false;           ///< by descriptor: m is contiguous, not k
   bool bAcrossK = false;           ///< n is contiguous, not k
+  std::string_view elementB = {};  ///< of b where it differs: another of 8 bits
 };
 
 /// A method of a struct of holes:
 ///
 ///   static void NAME(f32 (&d)[n / 2], u64 a, u64 b, u32 add)
 ///
-/// (`const u32 (&a)[4]` in registers). Without `add` the old contents of d do not count.
+/// (`i32 (&d)[n / 2]` for integers, `const u32 (&a)[4]` in registers). Without `add` the old contents of d do not count.
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &shape);
 
 } // namespace lathe::codegen

@@ -19,12 +19,12 @@ struct Dependence {
   std::string_view module, needs;
 };
 constexpr Dependence kDependences[] = {
-    {"math", "base"}, {"hopper", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
-    {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"},      {"attention", "reduce"},
+    {"math", "base"}, {"random", "base"}, {"hopper", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
+    {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"}, {"conv_hopper", "gemm_hopper"},      {"attention", "reduce"},
     {"gemv", "gemm"},     {"transpose", "math"}, {"gemm_hopper", "hopper"},
-    {"gemm_hopper", "gemm"}, {"skinny", "gemm"}, {"skinny", "reduce"}, {"skinny", "hopper"}, {"columns", "reduce"}, {"cluster", "reduce"}, {"cluster", "hopper"}, {"columns", "hopper"},
+    {"gemm_hopper", "gemm"}, {"gemm_narrow", "gemm_hopper"}, {"gemm_split", "gemm_hopper"}, {"skinny", "gemm"}, {"skinny", "reduce"}, {"skinny", "hopper"}, {"columns", "reduce"}, {"cluster", "reduce"}, {"cluster", "hopper"}, {"columns", "hopper"},
     {"attention_tile", "reduce"}, {"attention_mma", "attention_tile"}, {"attention_mma", "mma"},
-    {"attention_wgmma", "attention_tile"}, {"attention_wgmma", "hopper"},
+    {"attention_blocks", "reduce"}, {"attention_wgmma", "attention_tile"}, {"attention_wgmma", "hopper"},
     {"attention_split", "attention_tile"}, {"attention_split", "mma"}, {"attention_split", "hopper"},
 };
 

@@ -9,9 +9,6 @@
 #ifndef LATHE_DEVICE_ATTENTION_MMA
 #define LATHE_DEVICE_ATTENTION_MMA
 
-constexpr int roundedUp(int n, int to) { return (n + to - 1) / to * to; }
-constexpr int powerFrom(int n) { return n <= 16 ? 16 : 2 * powerFrom((n + 1) / 2); }
-
 template <int WARPS_, int KEYS_, int HEAD_QK, int HEAD_V> struct AttentionMmaTile {
   static constexpr int WARPS = WARPS_, KEYS = KEYS_, QUERIES = 16 * WARPS, THREADS = 32 * WARPS;
   static constexpr int DQ = roundedUp(HEAD_QK, 16), DV = roundedUp(HEAD_V, 16);
@@ -55,7 +52,7 @@ template <class Tile, class H> LATHE_DEV void attentionMma(const H &h, i64 queri
   const i64 b = blockIdx.z, head = blockIdx.y;
   // Where later queries see more keys, they begin first.
   const i64 tile = H::kCausal ? gridDim.x - 1 - blockIdx.x : blockIdx.x, q0 = tile * Tile::QUERIES;
-  const AttentionPlace at{b, head, q0 + warp * 16 + lane / 4, queries};
+  const AttentionPlace at{(i32)b, (i32)head, (i32)q0 + warp * 16 + lane / 4, (i32)queries};
   const i64 end = minIndex(keys, h.keyEnd(b, head, minIndex(q0 + Tile::QUERIES, queries) - 1));
   const i64 full = minIndex(keys, h.keyEnd(b, head, q0)); // keys that all queries of the block see
 
@@ -111,9 +108,9 @@ template <class Tile, class H> LATHE_DEV void attentionMma(const H &h, i64 queri
         }
       }
     }
-    keepScores(h, at, s, k0, keys, k0 + KEYS <= full);
+    keepScores(h, at, s, (i32)k0, (i32)keys, k0 + KEYS <= full, false);
     f32 keep[2];
-    softmaxStep(state, s, factor, keep);
+    softmaxStep<0, !KeepsProducts<H>::value>(state, s, factor, keep);
     u32 p[KEYS / 16][4];
     packWeights<T>(s, p);
 #pragma unroll

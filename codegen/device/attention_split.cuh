@@ -2,18 +2,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One to a few query tokens, 16-bit operands: reading keys and values is all the time there is.
-// They go from global memory to registers, each once for all query heads that share them. The
-// queries of a key head, 8 TILES of them at most, are the columns of two transposed products:
+// Each warp copies sixteen keys and their values at a time to a ring of its own in shared memory,
+// as far ahead as the ring goes, each once for all query heads that share them. The queries of a
+// key head, 8 TILES of them at most, are the columns of two transposed products:
 //
-//   S'[16 keys x 8] = K Q'     a lane's 16 bytes of a key are two steps of the product; the
-//                              elements of the queries are permuted alike
-//   O'[16 x 8] += V' P'        a lane has 8 neighbouring columns of four keys; pairs of keys are
-//                              joined in registers, P' is turned by movmatrix
+//   S'[16 keys x 8] = K Q'
+//   O'[16 x 8] += V' P'       P' is turned by movmatrix
 //
-// Keys are split among the warps of a block and the blocks of a cluster, which add their parts in
-// order of rank. Holes: attention_tile.cuh, keys and values in memory, and
+// Keys are split among the warps of a block and the blocks of a cluster. A block adds the parts of
+// its warps and sends each block of the cluster its share of the columns, which that one adds in
+// order of rank. Sixteen keys lie together: keys and values may be pages of as many tokens. Holes:
+// attention_tile.cuh and
 //
 //   static constexpr int kGroup;       query heads of a key head
+//   const Element *sixteenK(i64 b, i64 h, i64 n);   the keys from 16 n on, h the query head
+//   i64 strideK();                     elements from one of them to the next; the same of V
+//   static constexpr bool kPaged;      where they lie is read from memory: each lane looks up one of the
+//                                      next 32 of its warp
 //
 // The grid is CLUSTER, key heads, batch.
 //
@@ -21,150 +26,208 @@
 #ifndef LATHE_DEVICE_ATTENTION_SPLIT
 #define LATHE_DEVICE_ATTENTION_SPLIT
 
-template <int WARPS_, int CLUSTER_, int TILES_, int HEAD> struct AttentionSplitTile {
-  static constexpr int WARPS = WARPS_, CLUSTER = CLUSTER_, TILES = TILES_, COLUMNS = 8 * TILES;
-  static constexpr int STRIDE = HEAD + 4; // f32 of a column of results, padded against bank conflicts
+template <int WARPS_, int CLUSTER_, int TILES_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionSplitTile {
+  static constexpr int WARPS = WARPS_, CLUSTER = CLUSTER_, TILES = TILES_, STAGES = STAGES_, COLUMNS = 8 * TILES;
+  static constexpr int DQ = roundedUp(HEAD_QK, 16), DV = roundedUp(HEAD_V, 16);
+  typedef SwizzledTile<powerFrom(DQ)> LayoutQK;
+  typedef SwizzledTile<powerFrom(DV)> LayoutV;
+  static constexpr int K_BYTES = 16 * powerFrom(DQ) * 2, STEP_BYTES = K_BYTES + 16 * powerFrom(DV) * 2;
+  static constexpr int STRIDE = DV + 4; // f32 of a column of results, padded against bank conflicts
   static constexpr int PART = COLUMNS * STRIDE + 2 * COLUMNS; // results, largest scores, sums
-  static constexpr int SHARED_BYTES = (WARPS + 1) * PART * 4;
+  /// A warp's ring, and later its part.
+  static constexpr int WARP_BYTES = STAGES * STEP_BYTES > 4 * PART ? STAGES * STEP_BYTES : roundedUp(4 * PART, 128);
+  /// Pieces of eight results that a block of the cluster finishes, and what another sends it: those,
+  /// and of all columns the largest scores and sums.
+  static constexpr int SHARE = (COLUMNS * (HEAD_V / 8) + CLUSTER - 1) / CLUSTER, SENT = SHARE * 8 + 2 * COLUMNS;
+  static constexpr int SHARED_BYTES = WARPS * WARP_BYTES + (CLUSTER > 1 ? CLUSTER * SENT * 4 : 0);
 };
 
 /// Over the lanes that share a column of a transposed product.
 LATHE_DEV f32 columnMax(f32 v) { v = fmaxf(v, shuffleXor(v, 4)); v = fmaxf(v, shuffleXor(v, 8)); return fmaxf(v, shuffleXor(v, 16)); }
 LATHE_DEV f32 columnSum(f32 v) { v += shuffleXor(v, 4); v += shuffleXor(v, 8); return v + shuffleXor(v, 16); }
 
-/// Joins COUNT parts, `read(part, i)` being value i of one, for eight results of a column.
-template <class Tile, int COUNT, class Read>
-LATHE_DEV void joinParts(f32 (&sum)[8], f32 &most, f32 &total, int column, int d, f32 factor, Read read) {
+/// Joins WIDTH results of COUNT parts: `largest(p)` and `total(p)` of the column, `result(p, e)`.
+template <int COUNT, int WIDTH, class Largest, class Total, class Part>
+LATHE_DEV void joinParts(f32 (&sum)[WIDTH], f32 &most, f32 &all, f32 factor, Largest largest, Total total, Part result) {
   const f32 hidden = bitsToF32(0xff800000u);
-  constexpr int MOST = Tile::COLUMNS * Tile::STRIDE, TOTAL = MOST + Tile::COLUMNS;
-  f32 largest[COUNT];
+  f32 of[COUNT];
   most = hidden;
 #pragma unroll
-  for (int p = 0; p < COUNT; ++p) most = fmaxf(most, largest[p] = read(p, MOST + column));
-  const f32 base = most == hidden ? 0.0f : most * factor;
-  total = 0.0f;
+  for (int p = 0; p < COUNT; ++p) most = fmaxf(most, of[p] = largest(p));
+  const f32 base = most == hidden ? 0.0f : most;
+  all = 0.0f;
 #pragma unroll
-  for (int e = 0; e < 8; ++e) sum[e] = 0.0f;
+  for (int e = 0; e < WIDTH; ++e) sum[e] = 0.0f;
 #pragma unroll
   for (int p = 0; p < COUNT; ++p) {
-    const f32 keep = fastExp2(fmaf(largest[p], factor, -base));
-    total = fmaf(keep, read(p, TOTAL + column), total);
+    const f32 keep = fastExp2((of[p] - base) * factor);
+    all = fmaf(keep, total(p), all);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum[e] = fmaf(keep, read(p, column * Tile::STRIDE + d + e), sum[e]);
+    for (int e = 0; e < WIDTH; ++e) sum[e] = fmaf(keep, result(p, e), sum[e]);
   }
 }
 
 template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 queries, i64 keys) {
   typedef typename H::Element T;
-  constexpr int D = H::kHeadV, TILES = Tile::TILES, WARPS = Tile::WARPS, G = H::kGroup;
-  static_assert(H::kHeadQK == D && D % 64 == 0 && H::kLanes == 8, "whole pieces of keys and values");
-  constexpr int KEY_PIECES = D / 32, VALUE_PIECES = D / 64, UNITS = D / 16;
+  typedef typename Tile::LayoutQK LayoutQK;
+  typedef typename Tile::LayoutV LayoutV;
+  constexpr int DQ = Tile::DQ, DV = Tile::DV, TILES = Tile::TILES, WARPS = Tile::WARPS, STAGES = Tile::STAGES, G = H::kGroup;
+  static_assert(H::kHeadQK % 8 == 0 && H::kHeadV % 8 == 0, "whole pieces of keys and values");
   LATHE_DYNAMIC_SHARED(raw);
-  f32 *const parts = (f32 *)raw, *const joined = parts + WARPS * Tile::PART;
   const f32 hidden = bitsToF32(0xff800000u), factor = scoreFactor<H>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const SharedAddr ring = sharedAddr(raw) + warp * Tile::WARP_BYTES;
   const i64 b = blockIdx.z, head0 = (i64)blockIdx.y * G;
   const int columns = (int)queries * G; // column = query * G + head of the group
+  dependenciesWait();
+#ifndef LATHE_EMULATE
+  if constexpr (Tile::CLUSTER > 1) clusterArrive(); // waited for before the first store to another block
+#endif
   const i64 end = maxIndex(minIndex(keys, h.keyEnd(b, head0, queries - 1)), 0), steps = (end + 15) / 16;
   // This block's share of the keys, sixteen at a time.
-  const i64 first = steps * blockIdx.x / Tile::CLUSTER, last = steps * (blockIdx.x + 1) / Tile::CLUSTER;
+  const i64 first = steps * blockIdx.x / Tile::CLUSTER + warp, last = steps * (blockIdx.x + 1) / Tile::CLUSTER;
 
-  Bits16 q[TILES][KEY_PIECES];
+  const i64 strideK = h.strideK(), strideV = h.strideV();
+  struct Rows { const T *k, *v; };
+  auto lookUp = [&](i64 step) {
+    return step < last ? Rows{h.sixteenK(b, head0, step), h.sixteenV(b, head0, step)} : Rows{nullptr, nullptr};
+  };
+  Rows found = H::kPaged ? lookUp(first + lane * WARPS) : Rows{nullptr, nullptr};
+  // Those of the warp's step number i.
+  auto rowsOf = [&](int i) {
+    if constexpr (H::kPaged) {
+      if (i > 0 && i % 32 == 0) found = lookUp(first + (i + lane) * WARPS);
+      u32 words[sizeof(Rows) / 4];
+      memcpy(words, &found, sizeof found);
+#pragma unroll
+      for (int w = 0; w < (int)(sizeof(Rows) / 4); ++w) words[w] = shuffleFrom32(words[w], i % 32);
+      Rows r;
+      memcpy(&r, words, sizeof r);
+      return r;
+    } else {
+      return lookUp(first + (i64)i * WARPS);
+    }
+  };
+  auto copy = [&](const Rows &from, i64 step, SharedAddr to) {
+    if (step < last) {
+      const int inside = (int)minIndex(end - step * 16, 16); // what is not there is zero
+      constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;
+#pragma unroll
+      for (int i = 0; i < PIECES_K / 2; ++i) {
+        const int p = i * 32 + lane, row = p / PIECES_K, d = p % PIECES_K * 8;
+        const bool there = row < inside && (DQ == H::kHeadQK || d < H::kHeadQK);
+        cpAsync16(to + LayoutQK::offset(row, d), from.k + (there ? row * strideK + d : 0), there ? 16 : 0);
+      }
+#pragma unroll
+      for (int i = 0; i < PIECES_V / 2; ++i) {
+        const int p = i * 32 + lane, row = p / PIECES_V, d = p % PIECES_V * 8;
+        const bool there = row < inside && (DV == H::kHeadV || d < H::kHeadV);
+        cpAsync16(to + Tile::K_BYTES + LayoutV::offset(row, d), from.v + (there ? row * strideV + d : 0), there ? 16 : 0);
+      }
+    }
+    cpAsyncCommit(); // one group a step, whatever it holds
+  };
+#pragma unroll
+  for (int s = 0; s < STAGES; ++s) copy(rowsOf(s), first + s * WARPS, ring + s * Tile::STEP_BYTES);
+  int ahead = STAGES; // number of the step of `next`
+  Rows next = rowsOf(ahead);
+
+  u32 q[TILES][DQ / 16][2];
 #pragma unroll
   for (int n = 0; n < TILES; ++n)
 #pragma unroll
-    for (int i = 0; i < KEY_PIECES; ++i) {
-      const int column = n * 8 + g;
-      q[n][i] = Bits16{{0, 0, 0, 0}};
-      if (column < columns) {
+    for (int i = 0; i < DQ / 8; ++i) {
+      const int column = n * 8 + g, d = 8 * i + 2 * t;
+      u32 word = 0;
+      if (column < columns && d < H::kHeadQK) {
         if constexpr (H::kRowsQ) {
-          q[n][i] = loadGlobal16(h.rowQ(b, head0 + column % G, column / G) + t * 8 + 32 * i);
+          word = *(const u32 *)(h.rowQ(b, head0 + column % G, column / G) + d);
         } else {
-          Vec<T, 8> v;
-#pragma unroll
-          for (int e = 0; e < 8; ++e) v.v[e] = h.elementQ(b, head0 + column % G, column / G, t * 8 + 32 * i + e);
-          memcpy(&q[n][i], &v, 16);
+          const Vec<T, 2> two{{h.elementQ(b, head0 + column % G, column / G, d), h.elementQ(b, head0 + column % G, column / G, d + 1)}};
+          memcpy(&word, &two, 4);
         }
       }
+      q[n][i / 2][i % 2] = word;
     }
-  f32 o[TILES][UNITS][4], most[TILES][2], total[TILES][2];
+  f32 o[TILES][DV / 16][4], most[TILES][2], total[TILES][2];
 #pragma unroll
   for (int n = 0; n < TILES; ++n) {
     most[n][0] = most[n][1] = hidden;
     total[n][0] = total[n][1] = 0.0f;
 #pragma unroll
-    for (int m = 0; m < UNITS; ++m)
+    for (int m = 0; m < DV / 16; ++m)
 #pragma unroll
       for (int e = 0; e < 4; ++e) o[n][m][e] = 0.0f;
   }
+  int slot = 0;
 #pragma unroll 1
-  for (i64 step = first + warp; step < last; step += WARPS) {
+  for (i64 step = first; step < last; step += WARPS) {
     const i64 k0 = step * 16;
-    const int inside = (int)minIndex(end - k0, 16) - 1; // rows behind the last repeat it
-    Bits16 key[2][KEY_PIECES], value[4][VALUE_PIECES];
+    const int inside = (int)minIndex(end - k0, 16) - 1;
+    const SharedAddr keysAt = ring + slot * Tile::STEP_BYTES, valuesAt = keysAt + Tile::K_BYTES;
+    cpAsyncWait<STAGES - 1>();
+    __syncwarp();
+    f32 s[TILES][4];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = g + 8 * r;
-      const T *at = h.rowK(b, head0, k0 + (row < inside ? row : inside)) + t * 8;
+    for (int n = 0; n < TILES; ++n)
 #pragma unroll
-      for (int i = 0; i < KEY_PIECES; ++i) key[r][i] = loadGlobal16Streaming(at + 32 * i);
+      for (int e = 0; e < 4; ++e) s[n][e] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < DQ / 16; ++i) {
+      u32 a[4];
+      loadMatrix4(a, keysAt + LayoutQK::offset(lane & 15, 16 * i + (lane >> 4) * 8));
+#pragma unroll
+      for (int n = 0; n < TILES; ++n) mma(s[n], a, q[n][i], T{});
     }
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int row = 2 * t + (r & 1) + (r >> 1) * 8;
-      const T *at = h.rowV(b, head0, k0 + (row < inside ? row : inside)) + g * 8;
-#pragma unroll
-      for (int i = 0; i < VALUE_PIECES; ++i) value[r][i] = loadGlobal16Streaming(at + 64 * i);
-    }
-    pinLoads();
+    u32 p[TILES][2];
 #pragma unroll
     for (int n = 0; n < TILES; ++n) {
-      f32 s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-#pragma unroll
-      for (int i = 0; i < KEY_PIECES; ++i)
-#pragma unroll
-        for (int half = 0; half < 4; half += 2) {
-          const u32 a[4] = {key[0][i].w[half], key[1][i].w[half], key[0][i].w[half + 1], key[1][i].w[half + 1]};
-          const u32 x[2] = {q[n][i].w[half], q[n][i].w[half + 1]};
-          mma(s, a, x, T{});
-        }
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         const int column = n * 8 + 2 * t + (e & 1), row = g + (e >> 1) * 8;
         const i64 query = column / G, head = head0 + column % G, k = k0 + row;
         const bool seen = row <= inside && column < columns && (!H::kCausal || k < h.keyEnd(b, head, query));
-        if constexpr (H::kPlainScore) s[e] = seen ? s[e] : hidden;
-        else s[e] = seen ? scoreExponent(h.score(b, head, query, k, s[e])) : hidden;
+        s[n][e] = seen ? oneScore(h, b, head, query, k, s[n][e]) : hidden;
       }
       f32 keep[2];
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const f32 larger = fmaxf(most[n][c], columnMax(fmaxf(s[c], s[c + 2])));
-        const f32 base = larger == hidden ? 0.0f : larger * factor;
-        keep[c] = fastExp2(fmaf(most[n][c], factor, -base));
+        const f32 larger = fmaxf(most[n][c], columnMax(fmaxf(s[n][c], s[n][c + 2])));
+        const f32 base = larger == hidden ? 0.0f : larger;
+        keep[c] = fastExp2((most[n][c] - base) * factor);
         most[n][c] = larger;
-        s[c] = fastExp2(fmaf(s[c], factor, -base));
-        s[c + 2] = fastExp2(fmaf(s[c + 2], factor, -base));
-        total[n][c] = fmaf(total[n][c], keep[c], s[c] + s[c + 2]);
+        s[n][c] = fastExp2((s[n][c] - base) * factor);
+        s[n][c + 2] = fastExp2((s[n][c + 2] - base) * factor);
+        total[n][c] = fmaf(total[n][c], keep[c], s[n][c] + s[n][c + 2]);
       }
-      const u32 p[2] = {turnMatrix(packPair<T>(s[0], s[1])), turnMatrix(packPair<T>(s[2], s[3]))};
+      p[n][0] = turnMatrix(packPair<T>(s[n][0], s[n][1]));
+      p[n][1] = turnMatrix(packPair<T>(s[n][2], s[n][3]));
 #pragma unroll
-      for (int m = 0; m < UNITS; ++m) {
-        // Rows g of this product are column 8 g + 2 m of the values, rows g + 8 the one behind it.
-        const int i = m / 4, w = m % 4;
-        const u32 even0 = value[0][i].w[w], odd0 = value[1][i].w[w], even1 = value[2][i].w[w], odd1 = value[3][i].w[w];
-        const u32 a[4] = {(even0 & 0xffff) | odd0 << 16, even0 >> 16 | (odd0 & 0xffff0000u),
-                          (even1 & 0xffff) | odd1 << 16, even1 >> 16 | (odd1 & 0xffff0000u)};
+      for (int m = 0; m < DV / 16; ++m)
 #pragma unroll
         for (int e = 0; e < 4; ++e) o[n][m][e] *= keep[e & 1];
-        mma(o[n][m], a, p, T{});
-      }
     }
+#pragma unroll
+    for (int m = 0; m < DV / 16; ++m) {
+      u32 a[4];
+      loadMatrix4Transposed(a, valuesAt + LayoutV::offset((lane & 7) + (lane >> 4) * 8, 16 * m + (lane >> 3 & 1) * 8));
+#pragma unroll
+      for (int n = 0; n < TILES; ++n) mma(o[n][m], a, p[n], T{});
+    }
+    __syncwarp();
+    copy(next, step + STAGES * WARPS, keysAt);
+    next = rowsOf(++ahead);
+    if (++slot == STAGES) slot = 0;
   }
+  cpAsyncWait<0>();
+  __syncwarp();
+  dependentsMayStart();
 
   // Each warp's part, then the block's.
-  f32 *const mine = parts + warp * Tile::PART;
-  constexpr int MOST = Tile::COLUMNS * Tile::STRIDE, TOTAL = MOST + Tile::COLUMNS;
+  const f32 *const parts = (const f32 *)raw;
+  constexpr int NEXT = Tile::WARP_BYTES / 4;
+  f32 *const mine = (f32 *)raw + warp * NEXT;
+  constexpr int D = H::kHeadV, MOST = Tile::COLUMNS * Tile::STRIDE, TOTAL = MOST + Tile::COLUMNS;
 #pragma unroll
   for (int n = 0; n < TILES; ++n)
 #pragma unroll
@@ -176,8 +239,10 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
         mine[TOTAL + column] = sum;
       }
 #pragma unroll
-      for (int m = 0; m < UNITS; ++m)
-        *(Vec<f32, 2> *)(mine + column * Tile::STRIDE + m / 4 * 64 + g * 8 + m % 4 * 2) = Vec<f32, 2>{{o[n][m][c], o[n][m][c + 2]}};
+      for (int m = 0; m < DV / 16; ++m) {
+        mine[column * Tile::STRIDE + 16 * m + g] = o[n][m][c];
+        mine[column * Tile::STRIDE + 16 * m + g + 8] = o[n][m][c + 2];
+      }
     }
   __syncthreads();
   auto finish = [&](int column, int d, const f32 (&sum)[8], f32 all) {
@@ -187,28 +252,55 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
     for (int e = 0; e < 8; ++e) out.v[e] = sum[e] * inverse;
     h.store(b, head0 + column % G, column / G, d, convert<T>(out));
   };
-  f32 sum[8], largest, all;
-  for (int i = threadIdx.x; i < columns * (D / 8); i += 32 * WARPS) {
-    const int column = i / (D / 8), d = i % (D / 8) * 8;
-    joinParts<Tile, WARPS>(sum, largest, all, column, d, factor, [&](int p, int at) { return parts[p * Tile::PART + at]; });
-    if constexpr (Tile::CLUSTER == 1) {
+  f32 largest, all;
+  if constexpr (Tile::CLUSTER == 1) {
+    for (int i = threadIdx.x; i < columns * (D / 8); i += 32 * WARPS) {
+      const int column = i / (D / 8), d = i % (D / 8) * 8;
+      f32 sum[8];
+      joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * NEXT + MOST + column]; },
+                       [&](int p) { return parts[p * NEXT + TOTAL + column]; },
+                       [&](int p, int e) { return parts[p * NEXT + column * Tile::STRIDE + d + e]; });
       finish(column, d, sum, all);
-    } else {
-#pragma unroll
-      for (int e = 0; e < 8; ++e) joined[column * Tile::STRIDE + d + e] = sum[e];
-      if (d == 0) { joined[MOST + column] = largest; joined[TOTAL + column] = all; }
     }
   }
 #ifndef LATHE_EMULATE
   if constexpr (Tile::CLUSTER > 1) {
-    clusterSync();
-    const SharedAddr base = sharedAddr(joined);
-    for (int i = clusterRank() * 32 * WARPS + threadIdx.x; i < columns * (D / 8); i += Tile::CLUSTER * 32 * WARPS) {
-      const int column = i / (D / 8), d = i % (D / 8) * 8;
-      joinParts<Tile, Tile::CLUSTER>(sum, largest, all, column, d, factor, [&](int p, int at) { return loadFromCluster<f32>(base + 4 * at, p); });
-      finish(column, d, sum, all);
+    // Two neighbours a thread, to the block that finishes their piece of eight.
+    const u32 rank = clusterRank();
+    f32 *const inbox = (f32 *)(raw + WARPS * Tile::WARP_BYTES);
+    const SharedAddr mineThere = sharedAddr(inbox) + rank * Tile::SENT * 4;
+    clusterWait();
+    for (int i = threadIdx.x; i < columns * (D / 2); i += 32 * WARPS) {
+      const int column = i / (D / 2), d = i % (D / 2) * 2, piece = i / 4;
+      f32 sum[2];
+      joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * NEXT + MOST + column]; },
+                       [&](int p) { return parts[p * NEXT + TOTAL + column]; },
+                       [&](int p, int e) { return parts[p * NEXT + column * Tile::STRIDE + d + e]; });
+      const SharedAddr to = mineThere + (piece / Tile::CLUSTER * 8 + d % 8) * 4;
+      storeToCluster(to, piece % Tile::CLUSTER, sum[0]);
+      storeToCluster(to + 4, piece % Tile::CLUSTER, sum[1]);
+      if (d < 2 * Tile::CLUSTER) { // the first of a column tell everybody
+        const SharedAddr at = mineThere + (Tile::SHARE * 8 + 2 * column) * 4;
+        storeToCluster(at, d / 2, largest);
+        storeToCluster(at + 4, d / 2, all);
+      }
     }
-    clusterSync(); // nobody leaves while others read its memory
+    clusterSync();
+    // An element a thread; eight lanes have a piece.
+    const int pieces = columns * (D / 8), share = (pieces + Tile::CLUSTER - 1) / Tile::CLUSTER;
+    for (int first = warp * 4; first < share; first += 4 * WARPS) {
+      const int local = first + lane / 8, piece = local * Tile::CLUSTER + rank, column = piece / (D / 8);
+      f32 sum[1] = {0.0f};
+      all = 0.0f;
+      if (piece < pieces)
+        joinParts<Tile::CLUSTER>(sum, largest, all, factor, [&](int p) { return inbox[p * Tile::SENT + Tile::SHARE * 8 + 2 * column]; },
+                                 [&](int p) { return inbox[p * Tile::SENT + Tile::SHARE * 8 + 2 * column + 1]; },
+                                 [&](int p, int) { return inbox[p * Tile::SENT + local * 8 + lane % 8]; });
+      f32 eight[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) eight[e] = bitsToF32(shuffleFrom32(f32ToBits(sum[0]), (lane & 24) + e));
+      if (piece < pieces && lane % 8 == 0) finish(column, piece % (D / 8) * 8, eight, all);
+    }
   }
 #endif
 }

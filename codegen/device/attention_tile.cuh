@@ -4,7 +4,7 @@
 // What the skeletons of attention with 16-bit operands have in common. A warp holds 16 queries;
 // tiles of scores and of results lie as the matrix units leave them: lane l has rows l / 4 and
 // l / 4 + 8 and of each 8 columns those at 2 (l % 4), as v[4 j + 2 (row half) + (column & 1)].
-// Scores are kept in powers of two. Holes:
+// Holes:
 //
 //   typedef ... Element;               f16 or bf16, of queries, keys and values
 //   static constexpr int kHeadQK, kHeadV;
@@ -13,8 +13,11 @@
 //   Element elementQ(i64 b, i64 h, i64 q, i64 d);   else: any expression; the same for K and V
 //   static constexpr bool kPlainScore;  scores are kScale times the product, kScale > 0
 //   static constexpr f32 kScale;
+//   static constexpr bool kMaskOnly;    they are so where a boolean mask lets them through:
+//   bool seen(i64 b, i64 h, i64 q, i64 k);
 //   f32 score(i64 b, i64 h, i64 q, i64 k, f32 dot); else: scale, mask, bias, soft cap; -inf: not seen
 //   static constexpr bool kPairs;       also for two keys, the first of them even, and none beyond an even end:
+//   Vec<bool, 2> seenPair(i64 b, i64 h, i64 q, i64 pair);
 //   Vec<f32, 2> scorePair(i64 b, i64 h, i64 q, i64 pair, Vec<f32, 2> dots);
 //   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
 //   static constexpr bool kCausal;      it does grow
@@ -27,17 +30,17 @@
 #define LATHE_DEVICE_ATTENTION_TILE
 
 constexpr f32 kLog2e = 1.4426950408889634f;
+constexpr int roundedUp(int n, int to) { return (n + to - 1) / to * to; }
+constexpr int powerFrom(int n) { return n <= 16 ? 16 : 2 * powerFrom((n + 1) / 2); }
 
-/// What multiplies a kept score to make it a power of two.
+/// Whether products are kept as they are and scaled with the exponential. Other scores are kept in
+/// their own unit: a finite one stays finite then, whatever masks of the least bfloat16 or float
+/// add; a query that sees nothing else must weigh all keys alike, as in the graph.
+template <class H> struct KeepsProducts { static constexpr bool value = H::kPlainScore || H::kMaskOnly; };
+/// What multiplies a kept score to make it an exponent of two.
 template <class H> LATHE_DEV f32 scoreFactor() {
-  if constexpr (H::kPlainScore) return H::kScale * kLog2e;
-  else return 1.0f;
-}
-/// A score as an exponent of two. A finite one stays finite: masks of the least bfloat16 or float
-/// would overflow to -inf, and a query that sees nothing else must weigh all keys alike, as in the
-/// graph; -inf stays: a key that is not seen.
-LATHE_DEV f32 scoreExponent(f32 score) {
-  return score == bitsToF32(0xff800000u) ? score : fmaxf(score * kLog2e, -3.4028235e38f);
+  if constexpr (KeepsProducts<H>::value) return H::kScale * kLog2e;
+  else return kLog2e;
 }
 LATHE_DEV f32 quadMax(f32 v) { v = fmaxf(v, shuffleXor(v, 1)); return fmaxf(v, shuffleXor(v, 2)); }
 LATHE_DEV f32 quadSum(f32 v) { v += shuffleXor(v, 1); return v + shuffleXor(v, 2); }
@@ -52,46 +55,68 @@ LATHE_DEV f32 scoreTanh(f32 x) {
   return fmaf(-2.0f, fastReciprocal(1.0f + fastExp2(x * (2.0f * kLog2e))), 1.0f);
 }
 
+/// A kept score of a product; -inf where the mask does not let it through.
+template <class H> LATHE_DEV f32 oneScore(const H &h, i64 b, i64 head, i64 q, i64 k, f32 dot) {
+  if constexpr (H::kPlainScore) return dot;
+  else if constexpr (H::kMaskOnly) return h.seen(b, head, q, k) ? dot : bitsToF32(0xff800000u);
+  else return h.score(b, head, q, k, dot);
+}
+
 /// The place of a lane's rows.
-struct AttentionPlace { i64 b, head, q, queries; };
+struct AttentionPlace { i32 b, head, q, queries; };
 
 /// Turns products with the keys from k0 on into kept scores; -inf where a key is not seen. `whole`:
-/// all of the tile's queries see all of its keys.
+/// all of the tile's keys are before the ends of all of its queries; `open`: and a boolean mask lets
+/// all of them through.
 template <class H, int N>
-LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i64 k0, i64 keys, bool whole) {
-  if (H::kPlainScore && whole) return;
+LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i32 k0, i32 keys, bool whole, bool open) {
+  if (KeepsProducts<H>::value && whole && (H::kPlainScore || open)) return;
   const f32 hidden = bitsToF32(0xff800000u);
   const int column = threadIdx.x % 4 * 2;
-  const i64 q0 = minIndex(at.q, at.queries - 1), q1 = minIndex(at.q + 8, at.queries - 1);
+  const i32 q0 = at.q < at.queries ? at.q : at.queries - 1, q1 = at.q + 8 < at.queries ? at.q + 8 : at.queries - 1;
   // Keys of the tile that a row sees; without a test for each where that is all of them, so that
   // what scores read is under way together.
   int last0 = 2 * N, last1 = 2 * N;
-  auto score = [&](int i, bool test) {
+  // `guard`: what a key behind the last reads may not be there.
+  auto score = [&](int i, bool test, bool guard) {
     const int k = i / 4 * 8 + column + (i & 1), last = (i & 2) ? last1 : last0;
-    const i64 q = (i & 2) ? q1 : q0;
-    if constexpr (H::kPairs) {
+    const i32 q = (i & 2) ? q1 : q0;
+    if constexpr (H::kPlainScore) {
+      s[i] = k < last ? s[i] : hidden;
+    } else if constexpr (H::kPairs && H::kMaskOnly) {
+      if (i & 1) return;
+      Vec<bool, 2> two{{false, false}};
+      if (!guard || k < last) two = h.seenPair(at.b, at.head, q, (k0 + k) >> 1);
+      s[i] = two.v[0] && (!test || k < last) ? s[i] : hidden;
+      s[i + 1] = two.v[1] && (!test || k + 1 < last) ? s[i + 1] : hidden;
+    } else if constexpr (H::kMaskOnly) {
+      const bool seen = (!guard || k < last) && h.seen(at.b, at.head, q, k0 + k);
+      s[i] = seen && (!test || k < last) ? s[i] : hidden;
+    } else if constexpr (H::kPairs) {
       if (i & 1) return;
       Vec<f32, 2> two{{hidden, hidden}};
-      if (!test || k < last) two = h.scorePair(at.b, at.head, q, (k0 + k) / 2, Vec<f32, 2>{{s[i], s[i + 1]}});
-      s[i] = scoreExponent(two.v[0]);
-      s[i + 1] = !test || k + 1 < last ? scoreExponent(two.v[1]) : hidden;
-    } else if constexpr (H::kPlainScore) {
-      s[i] = k < last ? s[i] : hidden;
+      if (!guard || k < last) two = h.scorePair(at.b, at.head, q, (k0 + k) >> 1, Vec<f32, 2>{{s[i], s[i + 1]}});
+      s[i] = !test || k < last ? two.v[0] : hidden;
+      s[i + 1] = !test || k + 1 < last ? two.v[1] : hidden;
     } else {
-      s[i] = !test || k < last ? scoreExponent(h.score(at.b, at.head, q, k0 + k, s[i])) : hidden;
+      const f32 kept = !guard || k < last ? h.score(at.b, at.head, q, k0 + k, s[i]) : hidden;
+      s[i] = !test || k < last ? kept : hidden;
     }
   };
-  if (!H::kPlainScore && whole) {
+  if (!KeepsProducts<H>::value && whole) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) score(i, false);
+    for (int i = 0; i < N; ++i) score(i, false, false);
     return;
   }
-  const i64 end0 = minIndex(keys, h.keyEnd(at.b, at.head, q0)) - k0;
-  const i64 end1 = H::kCausal ? minIndex(keys, h.keyEnd(at.b, at.head, q1)) - k0 : end0;
-  last0 = (int)maxIndex(minIndex(end0, 2 * N), 0);
-  last1 = (int)maxIndex(minIndex(end1, 2 * N), 0);
+  last0 = (i32)minIndex(keys, h.keyEnd(at.b, at.head, q0)) - k0;
+  last1 = H::kCausal ? (i32)minIndex(keys, h.keyEnd(at.b, at.head, q1)) - k0 : last0;
+  if (H::kPlainScore || k0 + 2 * N <= keys) {
 #pragma unroll
-  for (int i = 0; i < N; ++i) score(i, true);
+    for (int i = 0; i < N; ++i) score(i, true, false);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < N; ++i) score(i, true, true);
 }
 
 /// The running maximum (as kept) and sum of two rows; lanes of a row hold parts of the sum.
@@ -112,21 +137,27 @@ LATHE_DEV f32 polynomialExp2(f32 x) {
 }
 
 /// Scores become weights; what was summed before is to be multiplied by `keep`. Of each 4 SHARE
-/// weights four are made by polynomialExp2; none for 0.
-template <int SHARE = 0, int N> LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&keep)[2]) {
+/// weights four are made by polynomialExp2; none for 0. SAFE: scores may be as large as numbers
+/// get, and differ before they are scaled.
+template <int SHARE, bool SAFE, int N>
+LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&keep)[2]) {
   const f32 hidden = bitsToF32(0xff800000u);
-  f32 base[2], sum[2], most[4];
+  f32 base[2] = {0.0f, 0.0f}, sum[2], most[4];
 #pragma unroll
   for (int e = 0; e < 4; ++e) most[e] = s[e];
 #pragma unroll
   for (int i = 4; i < N; i += 4)
 #pragma unroll
     for (int e = 0; e < 4; ++e) most[e] = fmaxf(most[e], s[i + e]);
+  auto exponent = [&](f32 score, int r) {
+    if constexpr (SAFE) return (score - base[r]) * factor;
+    else return fmaf(score, factor, -base[r]);
+  };
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const f32 largest = quadMax(fmaxf(state.most[r], fmaxf(most[2 * r], most[2 * r + 1])));
-    base[r] = largest == hidden ? 0.0f : largest * factor; // nothing seen so far: all weights are 0
-    keep[r] = fastExp2(fmaf(state.most[r], factor, -base[r]));
+    base[r] = largest == hidden ? 0.0f : SAFE ? largest : largest * factor; // nothing seen so far: all weights are 0
+    keep[r] = fastExp2(exponent(state.most[r], r));
     state.most[r] = largest;
     sum[r] = 0.0f;
   }
@@ -134,7 +165,7 @@ template <int SHARE = 0, int N> LATHE_DEV void softmaxStep(SoftmaxState &state, 
   for (int i = 0; i < N; i += 4) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const f32 x = fmaf(s[i + e], factor, -base[e >> 1]);
+      const f32 x = exponent(s[i + e], e >> 1);
       s[i + e] = SHARE > 0 && i / 4 % (SHARE > 0 ? SHARE : 1) == SHARE - 1 ? polynomialExp2(x) : fastExp2(x);
     }
     sum[0] += s[i] + s[i + 1];
@@ -188,7 +219,7 @@ LATHE_DEV void storeResults(const H &h, const AttentionPlace &at, const f32 (&o)
       }
       exchangeHalf<1>(v);
       exchangeHalf<2>(v);
-      const i64 q = at.q + 8 * r;
+      const i32 q = at.q + 8 * r;
       const int d = (first + (int)threadIdx.x % 4) * 8;
       Vec<T, 8> row;
       memcpy(&row, v, sizeof row);

@@ -1,15 +1,18 @@
 //===- attention_wgmma.cuh - attention on Hopper -----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Streaming softmax of sm_90a. Of 384 threads one copies tiles of queries, keys and values by
-// tensor maps; two teams of four warps each own 64 of a block's 128 queries. A team issues the
-// product with the next keys, then the one with these values, and makes the softmax of the next
-// while the second runs; named barriers give the other team the matrix units meanwhile. Keys are
-// walked from last to first, so that the ones that not all queries see come first. The block
-// takes one tile of queries after another, where later queries see more keys the long ones first.
+// Streaming softmax of sm_90a. One thread copies tiles of queries, keys and values by tensor maps;
+// two or three teams of four warps each own 64 of a block's queries. A team issues the product with
+// the next keys, then the one with these values, and makes the softmax of the next while the second
+// runs; named barriers give the next team the matrix units meanwhile. Keys are walked from last to
+// first, so that the ones that not all queries see come first; where attention_blocks.cuh has listed
+// what is seen, only those. The block takes one tile of queries after another, where later queries
+// see more keys the long ones first.
 //
 // Holes beside those of attention_tile.cuh:
 //
+//   static constexpr bool kListed;     there are lists, u16 of:
+//   const u16 *list(i32 head, i32 batch, u32 row, u32 rows, i64 keys, int tile);   of tile `row` of queries
 //   static void productQK(f32 (&s)[KEYS / 2], u64 q, u64 k, u32 add);            wgmmaMethod
 //   static void productPV(f32 (&o)[kHeadV / 2], const u32 (&p)[4], u64 v, u32 add);
 //   static constexpr int kGroup;       query heads of a key head
@@ -17,7 +20,7 @@
 //   static constexpr bool kRowsO;      rows of results lie in memory in whole pieces of 16 bytes:
 //   Element *rowO(i64 b, i64 h, i64 q);
 //
-// Tensor maps: [head size, length, heads, batch], boxes of 64 x (128 queries or KEYS) x 1 x 1
+// Tensor maps: [head size, length, heads, batch], boxes of 64 x (QUERIES or KEYS) x 1 x 1
 // with the 128-byte swizzle.
 //
 //===----------------------------------------------------------------------===//
@@ -26,8 +29,9 @@
 #ifndef LATHE_EMULATE
 
 /// SHARE: of softmaxStep.
-template <int KEYS_, int HEAD_QK, int HEAD_V, int SHARE_ = 0> struct AttentionWgmmaTile {
-  static constexpr int KEYS = KEYS_, QUERIES = 128, STAGES = 2, THREADS = 384, SHARE = SHARE_;
+template <int KEYS_, int HEAD_QK, int HEAD_V, int TEAMS_ = 2, int SHARE_ = 0> struct AttentionWgmmaTile {
+  static constexpr int KEYS = KEYS_, TEAMS = TEAMS_, QUERIES = 64 * TEAMS, STAGES = 2, THREADS = 128 * (TEAMS + 1), SHARE = SHARE_;
+  static constexpr int LOADING = TEAMS == 2 ? 24 : 32, COMPUTING = TEAMS == 2 ? 240 : 160; // registers
   static constexpr int CHUNKS_QK = (HEAD_QK + 63) / 64, CHUNKS_V = (HEAD_V + 63) / 64; // of 64 columns
   static constexpr int STEPS_QK = (HEAD_QK + 15) / 16;
   static constexpr u32 Q_CHUNK = QUERIES * 128, KV_CHUNK = KEYS * 128;
@@ -65,8 +69,16 @@ template <class Tile, class H> LATHE_DEV AttentionPlan attentionPlan(i64 heads, 
   return p;
 }
 
-/// One tile of queries: where it begins, and how many tiles of keys it sees.
-struct AttentionWork { i32 q0, head, batch, blocks; };
+/// One tile of queries: where it begins, and how many tiles of keys it sees. An entry is twice the
+/// number of a tile, plus one where not all is seen.
+struct AttentionWork {
+  i32 q0, head, batch, blocks;
+  const u16 *entries;
+  template <class H> LATHE_METHOD u32 entry(i32 n) const {
+    if constexpr (H::kListed) return entries[n];
+    else return 2 * n;
+  }
+};
 template <class Tile, class H>
 LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
   u32 row, pair;
@@ -84,7 +96,14 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
     row = tile % p.rows;
     pair = tile / p.rows;
   }
-  AttentionWork w{(i32)(row * Tile::QUERIES), (i32)(pair % p.heads), (i32)(pair / p.heads), 0};
+  AttentionWork w{(i32)(row * Tile::QUERIES), (i32)(pair % p.heads), (i32)(pair / p.heads), 0, nullptr};
+  if constexpr (H::kListed) {
+    if (tile >= p.tiles) return w;
+    const u16 *list = h.list(w.head, w.batch, row, p.rows, keys, Tile::KEYS);
+    w.blocks = unknownNumber(list[0]);
+    w.entries = list + 1;
+    return w;
+  }
   const i64 end = minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1));
   // One or two blocks that are known would be a text of their own, with spills.
   w.blocks = unknownNumber(end <= 0 ? 0 : (i32)(((u32)end + Tile::KEYS - 1) / Tile::KEYS));
@@ -94,7 +113,7 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
 /// Stores a warp's 16 rows through its `stage` in shared memory. The stores before must have read it
 /// (the lanes that issued them have waited), and still read it when this returns.
 template <class Tile, class H, int N>
-LATHE_DEV void stageResults(const H &h, const AttentionWork &w, i64 q0, i64 queries, SharedAddr stage, const f32 (&o)[N], const f32 (&inverse)[2]) {
+LATHE_DEV void stageResults(const H &h, const AttentionWork &w, i32 q0, i32 queries, SharedAddr stage, const f32 (&o)[N], const f32 (&inverse)[2]) {
   typedef typename H::Element T;
   const int lane = threadIdx.x % 32;
   const SharedAddr at = stage + ((lane & 7) + (lane >> 3 & 1) * 8) * Tile::O_ROW + (lane >> 4) * 16;
@@ -117,7 +136,7 @@ LATHE_DEV void stageResults(const H &h, const AttentionWork &w, i64 q0, i64 quer
 template <class Tile, class H>
 LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap &mapK, const TensorMap &mapV, i64 heads, i64 batches, i64 queries, i64 keys) {
   typedef typename H::Element T;
-  constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES;
+  constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES, TEAMS = Tile::TEAMS;
   LATHE_DYNAMIC_SHARED(raw);
   const SharedAddr base = (sharedAddr(raw) + 1023) & ~1023u, bars = base + Tile::BARRIERS_AT;
   const SharedAddr fullQ = bars, emptyQ = bars + 8, fullK = bars + 16, emptyK = fullK + 8 * STAGES;
@@ -130,19 +149,19 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     tensorMapPrefetch(mapK);
     tensorMapPrefetch(mapV);
     barrierInit(fullQ, 1);
-    barrierInit(emptyQ, 8); // a lane of each consuming warp
+    barrierInit(emptyQ, 4 * TEAMS); // a lane of each consuming warp
     for (int s = 0; s < STAGES; ++s) {
       barrierInit(fullK + 8 * s, 1);
-      barrierInit(emptyK + 8 * s, 8);
+      barrierInit(emptyK + 8 * s, 4 * TEAMS);
       barrierInit(fullV + 8 * s, 1);
-      barrierInit(emptyV + 8 * s, 8);
+      barrierInit(emptyV + 8 * s, 4 * TEAMS);
     }
     barrierInitFence();
   }
   __syncthreads();
 
   if (team == 0) {
-    registersLower<24>();
+    registersLower<Tile::LOADING>();
     if (threadIdx.x != 0) return;
     AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
     AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
@@ -155,12 +174,14 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       q.advance<1>();
       barrierExpect(fullQ, Tile::Q_BYTES);
       for (int c = 0; c < Tile::CHUNKS_QK; ++c) tensorLoad(base + c * Tile::Q_CHUNK, mapQ, fullQ, 64 * c, w.q0, w.head, w.batch);
+      i32 before = 0;
       for (i32 n = w.blocks - 1; n >= -1; --n) { // values follow their keys one tile later
+        const i32 k0 = n >= 0 ? (i32)(w.entry<H>(n) >> 1) * KEYS : 0;
         if (n >= 0) {
           barrierWait(emptyK + 8 * k.slot, k.parity);
           barrierExpect(fullK + 8 * k.slot, Tile::K_BYTES);
           for (int c = 0; c < Tile::CHUNKS_QK; ++c)
-            tensorLoad(base + Tile::K_AT + k.slot * Tile::K_BYTES + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, n * KEYS, keyHead, w.batch);
+            tensorLoad(base + Tile::K_AT + k.slot * Tile::K_BYTES + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, k0, keyHead, w.batch);
           k.advance<STAGES>();
         }
         if (n == w.blocks - 1) next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys); // meanwhile
@@ -168,23 +189,24 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
           barrierWait(emptyV + 8 * v.slot, v.parity);
           barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
           for (int c = 0; c < Tile::CHUNKS_V; ++c)
-            tensorLoad(base + Tile::V_AT + v.slot * Tile::V_BYTES + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, (n + 1) * KEYS, keyHead, w.batch);
+            tensorLoad(base + Tile::V_AT + v.slot * Tile::V_BYTES + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, before, keyHead, w.batch);
           v.advance<STAGES>();
         }
+        before = k0;
       }
     }
     return;
   }
 
-  registersRaise<240>();
+  registersRaise<Tile::COMPUTING>();
   const u32 mine = team - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const u32 myTurn = 1 + mine, otherTurn = 2 - mine; // named barriers
+  const u32 myTurn = 1 + mine, otherTurn = mine == TEAMS - 1 ? 1 : 2 + mine; // named barriers
   const f32 factor = scoreFactor<H>();
   const u64 descQ = wgmmaAlongK(base + mine * 64 * 128);
   AttentionRing k{0, 0}, v{0, 0}, q{0, 0};
   f32 s[KEYS / 2], o[H::kHeadV / 2], keep[2], inverse[2];
   u32 p[KEYS / 16][4];
-  if (mine == 1) namedBarrierArrive(otherTurn, 256); // the first team has the first turn
+  if (mine == TEAMS - 1) namedBarrierArrive(otherTurn, 256); // the first team has the first turn
 
   auto issueScores = [&] {
     const u64 descK = wgmmaAlongK(base + Tile::K_AT + k.slot * Tile::K_BYTES);
@@ -220,7 +242,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   SoftmaxState state;
   auto finishStep = [&](i32 n) {
     if (n == 0 && lane == 0) barrierArrive(emptyQ);
-    softmaxStep<Tile::SHARE>(state, s, factor, keep);
+    softmaxStep<Tile::SHARE, !KeepsProducts<H>::value>(state, s, factor, keep);
     wgmmaWait<0>();
     release(emptyV, v);
 #pragma unroll
@@ -231,10 +253,10 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
   for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const AttentionWork w = next;
-    const i64 q0 = w.q0 + mine * 64;
-    const AttentionPlace at{w.batch, w.head, q0 + warp * 16 + lane / 4, queries};
-    // Keys that all queries of this team see.
-    const i64 full = minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(q0, queries - 1)));
+    const i32 q0 = w.q0 + mine * 64;
+    const AttentionPlace at{w.batch, w.head, (i32)(q0 + warp * 16 + lane / 4), (i32)queries};
+    // Keys before the ends of all queries of this team.
+    const i32 full = (i32)minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(q0, queries - 1)));
     state = softmaxStart();
 #pragma unroll
     for (int i = 0; i < H::kHeadV / 2; ++i) o[i] = 0.0f;
@@ -242,6 +264,19 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       barrierWait(fullQ, q.parity);
       q.advance<1>();
       i32 n = w.blocks - 1;
+      // Tiles behind the ends of all queries of this team, but not of the others: only the turns.
+      if constexpr (TEAMS > 2 && H::kCausal && !H::kListed) {
+        const i32 last = q0 + 63 < (i32)queries ? q0 + 63 : (i32)queries - 1, end = (i32)h.keyEnd(w.batch, w.head, last);
+#pragma unroll 1
+        for (; n > 0 && n * KEYS >= end; --n) {
+          barrierWait(fullK + 8 * k.slot, k.parity);
+          namedBarrierSync(myTurn, 256);
+          namedBarrierArrive(otherTurn, 256);
+          release(emptyK, k);
+          barrierWait(fullV + 8 * v.slot, v.parity);
+          release(emptyV, v);
+        }
+      }
       barrierWait(fullK + 8 * k.slot, k.parity);
       namedBarrierSync(myTurn, 256);
       wgmmaFence();
@@ -250,19 +285,24 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       wgmmaWait<0>();
       release(emptyK, k);
       if (n == 0 && lane == 0) barrierArrive(emptyQ);
-      keepScores(h, at, s, (i64)n * KEYS, keys, false);
-      softmaxStep<Tile::SHARE>(state, s, factor, keep);
+      auto keepTile = [&](u32 entry) {
+        const i32 k0 = (i32)(entry >> 1) * KEYS;
+        keepScores(h, at, s, k0, (i32)keys, k0 + KEYS <= full, H::kListed && entry % 2 == 0);
+      };
+      keepTile(w.entry<H>(n));
+      softmaxStep<Tile::SHARE, !KeepsProducts<H>::value>(state, s, factor, keep);
       packWeights<T>(s, p);
       --n;
       // Tiles that not all queries see, then those without a mask.
-      if constexpr (!H::kPlainScore || H::kCausal)
+      if constexpr (!H::kPlainScore || H::kCausal || H::kListed)
 #pragma unroll 1
-        for (; n >= 0 && (!H::kPlainScore || (i64)(n + 1) * KEYS > full); --n) {
+        for (; n >= 0 && (!H::kPlainScore || H::kListed || (n + 1) * KEYS > full); --n) {
+          const u32 entry = w.entry<H>(n);
           issueNext();
-          keepScores(h, at, s, (i64)n * KEYS, keys, (i64)(n + 1) * KEYS <= full);
+          keepTile(entry);
           finishStep(n);
         }
-      if constexpr (H::kPlainScore)
+      if constexpr (H::kPlainScore && !H::kListed)
 #pragma unroll 1
         for (; n >= 0; --n) {
           issueNext();
@@ -282,7 +322,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     if constexpr (Tile::STAGED && H::kRowsO) {
       storeWaitRead<0>();
       __syncwarp();
-      stageResults<Tile>(h, w, q0 + warp * 16, queries, base + Tile::O_AT + (mine * 4 + warp) * 16 * Tile::O_ROW, o, inverse);
+      stageResults<Tile>(h, w, q0 + warp * 16, (i32)queries, base + Tile::O_AT + (mine * 4 + warp) * 16 * Tile::O_ROW, o, inverse);
     } else {
       storeResults(h, at, o, inverse);
     }

@@ -59,6 +59,13 @@ LATHE_DEV SharedAddr sharedAddr(const void *p) {
 /// Two results rounded to 16 bits in one word, `low` in its low half.
 LATHE_DEV u32 bf16Pair(f32 low, f32 high) { u32 r; asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
 LATHE_DEV u32 f16Pair(f32 low, f32 high) { u32 r; asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low)); return r; }
+#if __CUDA_ARCH__ >= 890
+#define LATHE_FLOAT8_UNITS
+/// Two 8-bit floats from and to their bits; what is too large becomes the largest finite number.
+LATHE_DEV u16 e4m3Pair(f32 low, f32 high) { u16 r; asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low)); return r; }
+LATHE_DEV u16 e5m2Pair(f32 low, f32 high) { u16 r; asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(r) : "f"(high), "f"(low)); return r; }
+LATHE_DEV u32 e4m3Halves(u16 pair) { u32 r; asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(pair)); return r; }
+#endif
 struct Bits16 { u32 w[4]; };
 LATHE_DEV Bits16 loadGlobal16(const void *p) {
   Bits16 v;
@@ -133,6 +140,10 @@ typedef Float8<4, 3, 8, true, true> f8e4m3fnuz;
 typedef Float8<5, 2, 16, true, true> f8e5m2fnuz;
 
 template <int E, int M, int B, bool F, bool U> LATHE_DEV f32 toF32(Float8<E, M, B, F, U> x) {
+  if constexpr (E == 5 && !U) return f16Value((u16)(x.bits << 8)); // the upper half of an f16
+#ifdef LATHE_FLOAT8_UNITS
+  if constexpr (E == 4 && !U) return f16Value((u16)e4m3Halves(x.bits));
+#endif
   const u32 sign = (u32)(x.bits & 0x80) << 24, magnitude = x.bits & 0x7f, exponent = magnitude >> M;
   const u32 mantissa = magnitude & ((1 << M) - 1);
   const bool special = U ? x.bits == 0x80 : F ? magnitude == 0x7f : exponent == (1 << E) - 1;
@@ -151,6 +162,14 @@ template <int E, int M, int B, bool F, bool U> struct Float8Encoder<Float8<E, M,
     const u8 sign = (u8)(bits >> 24 & 0x80);
     const u8 nan = U ? (u8)0x80 : (u8)(sign | 0x7f), over = F ? nan : (u8)(sign | 0x7c);
     constexpr u32 largest = U ? 0x7f : F ? 0x7e : 0x7b;
+#ifdef LATHE_FLOAT8_UNITS
+    if constexpr (!U) {
+      // From 61440 on, half a step behind the largest, e5m2 is infinite; behind 464 e4m3 is NaN.
+      const u8 code = (u8)(F ? e4m3Pair(x, 0.0f) : e5m2Pair(x, 0.0f));
+      if (F) return magnitude > 0x43e80000u ? nan : code;
+      return magnitude > 0x7f800000u ? nan : magnitude >= 0x47700000u ? over : code;
+    }
+#endif
     if (magnitude > 0x7f800000u) return nan;
     if (magnitude == 0x7f800000u) return over;
     u32 code;
@@ -448,5 +467,16 @@ LATHE_DEV i64 checkIndex(StatusWord *status, u32 step, i64 index, i64 size, bool
   latheFail(status, kStatusIndexOutOfRange, step, index);
   return 0;
 }
+
+/// Lets the next kernel of the stream start when it was launched programmatically (sm_90 and up)...
+/// ... which calls the second before it touches what the kernels before it read or write. Both do
+/// nothing in an ordinary launch.
+#ifdef LATHE_EMULATE
+LATHE_DEV void dependentsMayStart() {}
+LATHE_DEV void dependenciesWait() { lathe_emu::waitForDependencies(); }
+#else
+LATHE_DEV void dependentsMayStart() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+LATHE_DEV void dependenciesWait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#endif
 
 #endif // LATHE_DEVICE_BASE

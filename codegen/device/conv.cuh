@@ -145,4 +145,46 @@ template <class Window, class H> LATHE_DEV void convDirect(const H &h, const Con
   h.epilogue(n, k, y0, x0, sums);
 }
 
+/// One filter a channel, channels last: a thread has kLanes channels of PIXELS neighbouring results,
+/// for which it loads each pixel of a row once. Holes besides `epilogue`:
+///   Vec<Element, kLanes> loadPixels(i64 n, i64 piece, i64 y, i64 x);   never called in the padding
+///   Vec<Element, kLanes> loadTaps(i64 piece, i64 r, i64 s);
+template <class Window, int PIXELS, class H> LATHE_DEV void convDepthwise(const H &h, const ConvSizes &z) {
+  typedef typename H::Acc Acc;
+  constexpr int L = H::kLanes, COLUMNS = (PIXELS - 1) * Window::STRIDE_X + (Window::S - 1) * Window::DILATION_X + 1;
+  const u32 pieces = (u32)z.filters / L, blocks = ((u32)z.outWidth + PIXELS - 1) / PIXELS;
+  const u64 id = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+  const u32 piece = (u32)(id % pieces), x0 = (u32)(id / pieces % blocks) * PIXELS;
+  const u64 row = id / ((u64)pieces * blocks);
+  const i64 n = (i64)(row / (u32)z.outHeight), y0 = (i64)(row % (u32)z.outHeight);
+  if (n >= z.batch) return;
+  const i64 left = (i64)x0 * Window::STRIDE_X - z.padLeft;
+  Vec<Acc, L> sums[PIXELS];
+#pragma unroll
+  for (int p = 0; p < PIXELS; ++p) sums[p] = splat<L>((Acc)0);
+#pragma unroll 1
+  for (int r = 0; r < Window::R; ++r) {
+    const i64 y = y0 * Window::STRIDE_Y - z.padTop + r * Window::DILATION_Y;
+    if (y < 0 || y >= z.height) continue;
+    Vec<typename H::Element, L> pixels[COLUMNS];
+#pragma unroll
+    for (int c = 0; c < COLUMNS; ++c)
+      pixels[c] = left + c >= 0 && left + c < z.width ? h.loadPixels(n, piece, y, left + c)
+                                                      : splat<L>(convert<typename H::Element>(0.0f));
+#pragma unroll
+    for (int s = 0; s < Window::S; ++s) {
+      const Vec<typename H::Element, L> taps = h.loadTaps(piece, r, s);
+#pragma unroll
+      for (int p = 0; p < PIXELS; ++p)
+#pragma unroll
+        for (int l = 0; l < L; ++l)
+          sums[p].v[l] = multiplyAdd(convert<Acc>(pixels[p * Window::STRIDE_X + s * Window::DILATION_X].v[l]),
+                                     convert<Acc>(taps.v[l]), sums[p].v[l]);
+    }
+  }
+#pragma unroll
+  for (int p = 0; p < PIXELS; ++p)
+    if (x0 + p < (u32)z.outWidth) h.epilogue(n, (i64)piece * L, y0, x0 + p, sums[p]);
+}
+
 #endif // LATHE_DEVICE_CONV

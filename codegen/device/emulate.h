@@ -130,6 +130,18 @@ inline void fiberMain() {
   __builtin_trap(); // a finished thread is never resumed
 }
 
+/// What the kernels ahead have yet to do when a programmatic kernel starts. It is done when all
+/// threads of the first block wait for them: a thread that reads or writes too early sees or
+/// leaves the memory of before.
+inline thread_local std::function<void()> ahead;
+inline void waitForDependencies() {
+  if (!ahead)
+    return;
+  wait(block->barrier);
+  if (std::function<void()> rest = std::exchange(ahead, nullptr))
+    rest();
+}
+
 /// Every lane shows `bytes` at `mine`; `read(lane)` gives what another lane showed.
 template <class Read> void exchange(const void *mine, size_t bytes, Read read) {
   Warp &w = warp();

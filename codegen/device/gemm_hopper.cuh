@@ -1,8 +1,8 @@
 //===- gemm_hopper.cuh - matrix products of sm_90a --------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// C[b,m,n] = sum over k of A[b,m,k] * B[b,k,n] for 16-bit operands that tensor maps can
-// describe: rows of a multiple of 16 bytes. One block a multiprocessor walks over tiles. Of
+// C[b,m,n] = sum over k of A[b,m,k] * B[b,k,n] for operands that tensor maps can describe:
+// rows of a multiple of 16 bytes; k lies together where elements have no 16 bits. One block a multiprocessor walks over tiles. Of
 // its three groups of four warps the first lets the copy engine fill a ring of stages, the
 // other two multiply:
 //
@@ -12,15 +12,21 @@
 //
 // The holes, a struct H made by the compiler:
 //
-//   typedef ... Element;  static constexpr Operand kA, kB;   AlongK or AcrossK
+//   typedef ... Element, Acc, Result;  static constexpr Operand kA, kB;   AlongK or AcrossK
 //   static constexpr bool kBatchA, kBatchB;   the operand's map has a dimension of batches
+//   static constexpr bool kImages;       A is loaded by h.loadImages (conv_hopper.cuh)
 //   static constexpr bool kProgrammatic; launched while the kernel before still runs; B is constant
-//   static void multiply(f32 (&d)[BN / 2], u64 a, u64 b, u32 add);   the instruction
+//   static constexpr bool kPair;         B has two matrices of N columns side by side, and a result
+//                                        follows from a sum of each: the half tiles of both are one
+//   static void multiply(Acc (&d)[BN / 2], u64 a, u64 b, u32 add);   the instruction
 //   static constexpr bool kStaged;       results go through shared memory and map C: there is
-//   Vec<T, 2> value(i64 b, i64 m, i64 pair, Vec<f32, 2> sums);   two results of 16 bits, N even
-//   static constexpr bool kBatched;      map C has a dimension of batches
+//   Vec<Result, 2> value(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums);  two neighbours, N even
+//     with kPair                  (..., Vec<Acc, 2> sums, Vec<Acc, 2> seconds)
+//   static constexpr bool kBeside;       `value` takes Vec<Result, 2> before the sums: two elements at
+//                                        the result's place of a tensor that map D brings
+//   static constexpr bool kBatched;      maps C and D have a dimension of batches
 //   static constexpr int kLanes;         else: 2 or 1, divides N
-//   void epilogue(i64 b, i64 m, i64 n, Vec<f32, kLanes> sums);   stores the results
+//   void epilogue(i64 b, i64 m, i64 n, Vec<Acc, kLanes> sums);   stores the results
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_GEMM_HOPPER
@@ -30,32 +36,35 @@
 /// BM x BN a tile; ROWS of A are loaded, fewer than BM where M is small: rows beyond a tensor
 /// are slow to load, and what is left unloaded spoils only rows that are not stored.
 template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H> struct WgmmaTile {
-  static constexpr int BM = BM_, BN = BN_, BK = 64, STAGES = STAGES_, ROWS = ROWS_;
+  static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, ROWS = ROWS_;
+  static constexpr int BK = 128 / sizeof(typename H::Element); // rows of 128 bytes
   static constexpr bool TURNS = TURNS_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
   static constexpr int MI = TURNS ? BM / 64 : BM / 128; // products of 64 rows by a group
+  static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
   // With k across, chunks of m or n that lie together: as many elements as a swizzle spans.
-  static constexpr int A_WIDE = 64, B_WIDE = BN % 64 == 0 ? 64 : 32;
-  static constexpr u32 A_BYTES = BM * BK * 2, B_BYTES = BN * BK * 2;
-  static constexpr u32 LOADED = (A_ALONG ? ROWS * BK * 2 : A_BYTES) + B_BYTES; // of a stage
+  static constexpr int A_WIDE = 64, B_WIDE = OUT % 64 == 0 ? 64 : 32;
+  static constexpr u32 A_BYTES = BM * 128, B_BYTES = BN * 128;
+  static constexpr u32 LOADED = (A_ALONG ? ROWS * 128 : A_BYTES) + B_BYTES; // of a stage
   // Results of 64 rows are staged in two buffers a group.
-  static constexpr int STAGED = BN % 64 == 0 ? 64 : BN % 32 == 0 ? 32 : 16; // columns
-  static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * 2 : 0;
+  static constexpr int RESULT = sizeof(typename H::Result);
+  static constexpr int STAGED = OUT % 64 == 0 && RESULT <= 2 ? 64 : OUT % 32 == 0 ? 32 : 16; // columns
+  static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT : 0;
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
   static constexpr int SUMS = MI * BN / 2;
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
-  static_assert(BM % (TURNS ? 64 : 128) == 0 && BN % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM), "tile shape");
+  static_assert(BM % (TURNS ? 64 : 128) == 0 && OUT % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM), "tile shape");
 };
 
 struct TilePlace { u32 batch, m, n; };
-/// Groups of 8 tile rows: tiles that run at a time share rows and columns in the cache.
+/// Groups of tile rows: tiles that run at a time share rows and columns in the cache.
 template <class Tile> LATHE_DEV TilePlace placeOfTile(u32 id, u32 tilesM, u32 tilesN) {
-  constexpr u32 group = 8;
+  constexpr u32 group = Tile::OUT < 128 ? 8 : 16;
   const u32 perBatch = tilesM * tilesN, batch = id / perBatch;
   id -= batch * perBatch;
   const u32 first = id / (group * tilesN) * group, inside = id - first * tilesN;
   const u32 rows = tilesM - first < group ? tilesM - first : group;
-  return {batch, (first + inside % rows) * Tile::BM, inside / rows * Tile::BN};
+  return {batch, (first + inside % rows) * Tile::BM, inside / rows * Tile::OUT};
 }
 
 // ---- Loading ---------------------------------------------------------------------------
@@ -75,93 +84,195 @@ LATHE_DEV void loadStage(SharedAddr to, const TensorMap &map, SharedAddr bar, u3
   }
 }
 
+/// The same of B; of a pair its two halves. Columns of a second half lie N behind the first.
+template <class Tile, class H>
+LATHE_DEV void loadStageB(SharedAddr to, const TensorMap &map, SharedAddr bar, TilePlace t, u32 k, u32 N) {
+#pragma unroll
+  for (u32 half = 0; half < (H::kPair ? 2 : 1); ++half)
+    loadStage<Tile::B_ALONG, H::kBatchB, Tile::OUT, Tile::B_WIDE>(to + half * Tile::OUT * 128, map, bar, t.batch,
+                                                                  t.n + half * N, k);
+}
+
+/// A stage's A and B; with `begun` B is under way.
+template <class Tile, class H>
+LATHE_DEV void loadStages(const H &h, const TensorMap &mapA, const TensorMap &mapB, SharedAddr toA, SharedAddr toB,
+                          SharedAddr bar, TilePlace t, u32 step, u32 N, bool begun) {
+  if (!begun) barrierExpect(bar, Tile::LOADED);
+  if constexpr (H::kImages) h.loadImages(toA, mapA, bar, t.batch, t.m, step);
+  else loadStage<Tile::A_ALONG, H::kBatchA, Tile::BM, Tile::A_WIDE>(toA, mapA, bar, t.batch, t.m, step * Tile::BK);
+  if (!begun) loadStageB<Tile, H>(toB, mapB, bar, t, step * Tile::BK, N);
+}
+
 // ---- Results ---------------------------------------------------------------------------
 // A thread's sums of 64 rows: of each 8 columns two neighbours in row lane / 4 of its warp's 16
 // rows, and two in the row 8 below.
 
+/// Two neighbouring results of 32 or 8 bits into a staged tile of COLS columns, at the place where
+/// the swizzle of map C looks for them.
+template <int COLS, class T> LATHE_DEV void stagePair(SharedAddr buffer, u32 row, u32 column, const Vec<T, 2> &pair) {
+  constexpr u32 BYTES = COLS * sizeof(T);
+  static_assert(sizeof(T) == 4 || sizeof(T) == 1, "results of 16 bits take stmatrix");
+  const u32 byte = column * (u32)sizeof(T);
+  const u32 turn = BYTES == 128 ? row & 7 : BYTES == 64 ? row >> 1 & 3 : BYTES == 32 ? row >> 2 & 1 : 0;
+  const SharedAddr at = buffer + row * BYTES + ((byte >> 4 ^ turn) << 4) + (byte & 15);
+  if constexpr (sizeof(T) == 4) storeShared8(at, bitCast<u32>(pair.v[0]), bitCast<u32>(pair.v[1]));
+  else storeShared2(at, bitCast<u16>(pair));
+}
+
+/// Where a group keeps its two buffers, and the barriers on which what lies beside the results
+/// arrives in them. `stored` counts the pieces of all tiles, which take the buffers in turn.
+struct Staging {
+  SharedAddr buffers, arrived;
+  u32 group, stored;
+};
+
+/// The piece of 64 rows and STAGED columns of a tile, as stores and loads see it.
 template <class Tile, class H>
-LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const f32 (&acc)[Tile::BN / 2], u32 batch, u32 row0,
-                           u32 column0, u32 M, u32 N, SharedAddr buffers, u32 &stored, u32 group) {
-  constexpr int COLS = Tile::STAGED;
+LATHE_DEV void loadBeside(const TensorMap &mapD, const Staging &s, TilePlace t, int piece, u32 ahead) {
+  constexpr int PIECES = Tile::OUT / Tile::STAGED;
+  const u32 buffer = s.stored + ahead & 1;
+  const SharedAddr bar = s.arrived + 8 * buffer;
+  barrierExpect(bar, Tile::C_BYTES);
+  const u32 n = t.n + piece % PIECES * Tile::STAGED, m = t.m + piece / PIECES * 64;
+  if constexpr (H::kBatched) tensorLoad(s.buffers + buffer * Tile::C_BYTES, mapD, bar, n, m, t.batch);
+  else tensorLoad(s.buffers + buffer * Tile::C_BYTES, mapD, bar, n, m);
+}
+
+/// Both buffers: while the products of a tile are under way.
+template <class Tile, class H> LATHE_DEV void loadFirstBeside(const TensorMap &mapD, const Staging &s, TilePlace t) {
+  storeWaitRead<0>();
+  loadBeside<Tile, H>(mapD, s, t, 0, 0);
+  if constexpr (Tile::MI * Tile::OUT / Tile::STAGED > 1) loadBeside<Tile, H>(mapD, s, t, 1, 1);
+}
+
+/// All results of a group's tile, whose first row is t.m.
+template <class Tile, class H>
+LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &mapD,
+                           const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N, Staging &s) {
+  typedef Vec<typename H::Acc, 2> Sums;
+  typedef Vec<typename H::Result, 2> Pair;
+  constexpr int COLS = Tile::STAGED, PIECES = Tile::OUT / COLS;
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const bool leader = threadIdx.x % 128 == 0;
-  // Outside of the tensor the last row and columns are asked for again.
-  i64 rows[2];
 #pragma unroll
-  for (u32 i = 0; i < 2; ++i) {
-    const u32 m = row0 + warp * 16 + lane / 4 + 8 * i;
-    rows[i] = m < M ? m : M - 1;
-  }
+  for (int piece = 0; piece < Tile::MI * PIECES; ++piece, ++s.stored) {
+    const int i = piece / PIECES, c = piece % PIECES;
+    const SharedAddr buffer = s.buffers + (s.stored & 1) * Tile::C_BYTES;
+    const u32 row0 = t.m + i * 64, column0 = t.n + c * COLS;
+    const u32 r = warp * 16 + (lane & 15); // whose address this lane gives
+    i64 rows[2];
 #pragma unroll
-  for (int c = 0; c < Tile::BN / COLS; ++c) {
-    const SharedAddr buffer = buffers + (stored++ & 1) * Tile::C_BYTES;
+    for (u32 k = 0; k < 2; ++k) {
+      u32 m = row0 + warp * 16 + lane / 4 + 8 * k;
+      // Outside of the tensor the last row and columns are asked for again.
+      if (M % Tile::BM != 0 && m >= M) m = M - 1;
+      rows[k] = m;
+    }
+    if constexpr (H::kBeside) barrierWait(s.arrived + 8 * (s.stored & 1), s.stored >> 1 & 1);
     // What the values need of memory is asked for before the first store, all at a time.
-    u32 words[COLS / 16][4];
-#pragma unroll
-    for (int j = 0; j < COLS / 16; ++j)
-#pragma unroll
-      for (int q = 0; q < 4; ++q) { // rows 0 and 8 of 8 columns, then of the next 8
-        const int at = (c * (COLS / 8) + 2 * j + q / 2) * 4 + 2 * (q & 1);
-        u32 n = column0 + c * COLS + (2 * j + q / 2) * 8 + 2 * (lane % 4);
-        n = n < N ? n : N - 2;
-        words[j][q] = bitCast<u32>(h.value((i64)batch, rows[q & 1], (i64)(n / 2), Vec<f32, 2>{{acc[at], acc[at + 1]}}));
-      }
-    if (leader) storeWaitRead<1>();
-    namedBarrierSync(1 + group, 128);
+    Pair pairs[COLS / 16][4];
+    u32 places[COLS / 16];
 #pragma unroll
     for (int j = 0; j < COLS / 16; ++j) {
-      const u32 row = warp * 16 + (lane & 15), piece = 2 * j + (lane >> 4);
-      const u32 turned = COLS == 64 ? piece ^ (row & 7) : COLS == 32 ? piece ^ (row >> 1 & 3) : piece ^ (row >> 2 & 1);
-      storeMatrix4(buffer + row * (COLS * 2) + turned * 16, words[j]);
+      const u32 at = 2 * j + (lane >> 4);
+      const u32 turned = COLS == 64 ? at ^ (r & 7) : COLS == 32 ? at ^ (r >> 1 & 3) : at ^ (r >> 2 & 1);
+      places[j] = buffer + r * (COLS * 2) + turned * 16;
+      u32 beside[4] = {0, 0, 0, 0};
+      if constexpr (H::kBeside) loadMatrix4(beside, places[j]);
+#pragma unroll
+      for (int q = 0; q < 4; ++q) { // rows 0 and 8 of 8 columns, then of the next 8
+        const int sum = (c * (COLS / 8) + 2 * j + q / 2) * 4 + 2 * (q & 1);
+        u32 n = column0 + (2 * j + q / 2) * 8 + 2 * (lane % 4);
+        if (N % Tile::OUT != 0 && n >= N) n = N - 2;
+        const i64 b = t.batch, pair = n / 2;
+        const Sums sums{{acc[i][sum], acc[i][sum + 1]}};
+        if constexpr (H::kPair) {
+          const Sums seconds{{acc[i][sum + Tile::OUT / 2], acc[i][sum + Tile::OUT / 2 + 1]}};
+          pairs[j][q] = h.value(b, rows[q & 1], pair, sums, seconds);
+        } else if constexpr (H::kBeside) {
+          pairs[j][q] = h.value(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums);
+        } else {
+          pairs[j][q] = h.value(b, rows[q & 1], pair, sums);
+        }
+      }
+    }
+    if constexpr (!H::kBeside) {
+      if (leader) storeWaitRead<1>();
+      namedBarrierSync(1 + s.group, 128);
+    }
+#pragma unroll
+    for (int j = 0; j < COLS / 16; ++j) {
+      if constexpr (sizeof(Pair) == 4) {
+        u32 words[4];
+        memcpy(words, pairs[j], sizeof words);
+        storeMatrix4(places[j], words);
+      } else {
+#pragma unroll
+        for (int q = 0; q < 4; ++q)
+          stagePair<COLS>(buffer, warp * 16 + lane / 4 + 8 * (q & 1), (2 * j + q / 2) * 8 + 2 * (lane % 4), pairs[j][q]);
+      }
     }
     asyncFence();
-    namedBarrierSync(1 + group, 128);
+    namedBarrierSync(1 + s.group, 128);
     if (leader) {
-      if constexpr (H::kBatched) tensorStore(mapC, buffer, column0 + c * COLS, row0, batch);
-      else tensorStore(mapC, buffer, column0 + c * COLS, row0);
+      if constexpr (H::kBatched) tensorStore(mapC, buffer, column0, row0, t.batch);
+      else tensorStore(mapC, buffer, column0, row0);
       storeCommit();
+      if constexpr (H::kBeside)
+        if (piece > 0 && piece + 1 < Tile::MI * PIECES) { // into the buffer of the piece before
+          storeWaitRead<1>();
+          loadBeside<Tile, H>(mapD, s, t, piece + 1, 1);
+        }
     }
   }
 }
 
 template <class Tile, class H>
-LATHE_DEV void storeDirect(const H &h, const f32 (&acc)[Tile::BN / 2], u32 batch, u32 row0, u32 column0, u32 M, u32 N) {
+LATHE_DEV void storeDirect(const H &h, const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N) {
+  typedef typename H::Acc Acc;
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
-  for (u32 i = 0; i < 2; ++i) {
-    const u32 m = row0 + warp * 16 + lane / 4 + 8 * i;
+  for (u32 i = 0; i < 2 * Tile::MI; ++i) {
+    const u32 m = t.m + warp * 16 + lane / 4 + 8 * (i % 2) + 64 * (i / 2);
     if (m >= M) continue;
 #pragma unroll
     for (int j = 0; j < Tile::BN / 8; ++j) {
-      const u32 n = column0 + j * 8 + 2 * (lane % 4);
-      const int at = 4 * j + 2 * i;
+      const u32 n = t.n + j * 8 + 2 * (lane % 4);
+      const Acc first = acc[i / 2][4 * j + 2 * (i % 2)], second = acc[i / 2][4 * j + 2 * (i % 2) + 1];
       if constexpr (H::kLanes == 2) {
-        if (n < N) h.epilogue((i64)batch, (i64)m, (i64)n, Vec<f32, 2>{{acc[at], acc[at + 1]}});
+        if (n < N) h.epilogue((i64)t.batch, (i64)m, (i64)n, Vec<Acc, 2>{{first, second}});
       } else {
-        if (n < N) h.epilogue((i64)batch, (i64)m, (i64)n, Vec<f32, 1>{{acc[at]}});
-        if (n + 1 < N) h.epilogue((i64)batch, (i64)m, (i64)n + 1, Vec<f32, 1>{{acc[at + 1]}});
+        if (n < N) h.epilogue((i64)t.batch, (i64)m, (i64)n, Vec<Acc, 1>{{first}});
+        if (n + 1 < N) h.epilogue((i64)t.batch, (i64)m, (i64)n + 1, Vec<Acc, 1>{{second}});
       }
     }
   }
+}
+
+/// All results of a group's tile, whose first row is t.m.
+template <class Tile, class H>
+LATHE_DEV void storeTile(const H &h, const TensorMap &mapC, const TensorMap &mapD,
+                         const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N, Staging &s) {
+  if constexpr (H::kStaged) storeStaged<Tile>(h, mapC, mapD, acc, t, M, N, s);
+  else storeDirect<Tile>(h, acc, t, M, N);
 }
 
 // ---- The kernel ------------------------------------------------------------------------
 
+/// By all threads, before they part.
 template <class Tile, class H>
-LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &mapB, const TensorMap &mapC, i64 batches,
-                         i64 M64, i64 N64, i64 K64) {
-  constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, STAGES = Tile::STAGES, MI = Tile::MI;
-  LATHE_DYNAMIC_SHARED(shared);
-  const SharedAddr base = (sharedAddr(shared) + 1023) & ~1023u; // the swizzle counts from there
-  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES;
-  const u32 M = (u32)M64, N = (u32)N64, K = (u32)K64, group = threadIdx.x / 128;
-  const u32 tilesM = (M + BM - 1) / BM, tilesN = (N + BN - 1) / BN, tiles = (u32)batches * tilesM * tilesN;
-  const u32 steps = (K + BK - 1) / BK;
+LATHE_DEV void startRing(const TensorMap &mapA, const TensorMap &mapB, const TensorMap &mapC, const TensorMap &mapD,
+                         SharedAddr base) {
+  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * Tile::STAGES, arrived = empty + 8 * Tile::STAGES;
   if (threadIdx.x == 0) {
     tensorMapPrefetch(mapA);
     tensorMapPrefetch(mapB);
     if constexpr (H::kStaged) tensorMapPrefetch(mapC);
-    for (int s = 0; s < STAGES; ++s) {
+    if constexpr (H::kBeside) {
+      tensorMapPrefetch(mapD);
+      for (int i = 0; i < 4; ++i) barrierInit(arrived + 8 * i, 1);
+    }
+    for (int s = 0; s < Tile::STAGES; ++s) {
       barrierInit(full + 8 * s, 1);
       barrierInit(empty + 8 * s, Tile::TURNS ? 4 : 8); // a warp each
     }
@@ -169,54 +280,74 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
   }
   __syncthreads();
   dependentsMayStart();
+}
+
+/// By one thread: fills the ring with the stages of all tiles of this block.
+template <class Tile, class H>
+LATHE_DEV void loadTiles(const H &h, const TensorMap &mapA, const TensorMap &mapB, SharedAddr base, u32 tiles, u32 tilesM,
+                         u32 tilesN, u32 steps, u32 N) {
+  constexpr u32 STAGES = Tile::STAGES;
+  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, toB = base + Tile::B_AT;
+  u32 slot = 0, parity = 1; // waiting for a slot that was never used passes at once
+  u32 early = 0;            // stages of the first tile whose weights are under way
+  if constexpr (H::kProgrammatic) {
+    const TilePlace t = placeOfTile<Tile>(blockIdx.x, tilesM, tilesN);
+    for (; early < STAGES && early < steps; ++early) {
+      barrierExpect(full + 8 * early, Tile::LOADED);
+      loadStageB<Tile, H>(toB + early * Tile::B_BYTES, mapB, full + 8 * early, t, early * Tile::BK, N);
+    }
+  }
+  dependenciesWait();
+  for (u32 id = blockIdx.x; id < tiles; id += gridDim.x) {
+    const TilePlace t = placeOfTile<Tile>(id, tilesM, tilesN);
+    for (u32 step = 0; step < steps; ++step) {
+      barrierWait(empty + 8 * slot, parity);
+      loadStages<Tile>(h, mapA, mapB, base + slot * Tile::A_BYTES, toB + slot * Tile::B_BYTES, full + 8 * slot, t, step,
+                       N, id == blockIdx.x && step < early);
+      if (++slot == STAGES) { slot = 0; parity ^= 1; }
+    }
+  }
+}
+
+template <class Tile, class H>
+LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &mapB, const TensorMap &mapC,
+                         const TensorMap &mapD, i64 batches, i64 M64, i64 N64, i64 K64) {
+  constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, STAGES = Tile::STAGES, MI = Tile::MI;
+  LATHE_DYNAMIC_SHARED(shared);
+  const SharedAddr base = (sharedAddr(shared) + 1023) & ~1023u; // the swizzle counts from there
+  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, arrived = empty + 8 * STAGES;
+  const u32 M = (u32)M64, N = (u32)N64, K = (u32)K64, group = threadIdx.x / 128;
+  const u32 tilesM = (M + BM - 1) / BM, tilesN = (N + Tile::OUT - 1) / Tile::OUT;
+  const u32 tiles = (u32)batches * tilesM * tilesN, steps = (K + BK - 1) / BK;
+  startRing<Tile, H>(mapA, mapB, mapC, mapD, base);
 
   if (group == 0) {
     registersLower<Tile::LOADER_REGISTERS>();
-    if (threadIdx.x == 0) {
-      u32 slot = 0, parity = 1; // waiting for a slot that was never used passes at once
-      u32 early = 0;            // stages of the first tile whose weights are under way
-      if constexpr (H::kProgrammatic) {
-        const TilePlace t = placeOfTile<Tile>(blockIdx.x, tilesM, tilesN);
-        for (; early < STAGES && early < steps; ++early) {
-          barrierExpect(full + 8 * early, Tile::LOADED);
-          loadStage<Tile::B_ALONG, H::kBatchB, BN, Tile::B_WIDE>(base + Tile::B_AT + early * Tile::B_BYTES, mapB,
-                                                                 full + 8 * early, t.batch, t.n, early * BK);
-        }
-      }
-      dependenciesWait();
-      for (u32 id = blockIdx.x; id < tiles; id += gridDim.x) {
-        const TilePlace t = placeOfTile<Tile>(id, tilesM, tilesN);
-        for (u32 step = 0; step < steps; ++step) {
-          const SharedAddr bar = full + 8 * slot;
-          const bool begun = id == blockIdx.x && step < early;
-          barrierWait(empty + 8 * slot, parity);
-          if (!begun) barrierExpect(bar, Tile::LOADED);
-          loadStage<Tile::A_ALONG, H::kBatchA, BM, Tile::A_WIDE>(base + slot * Tile::A_BYTES, mapA, bar, t.batch, t.m,
-                                                                 step * BK);
-          if (!begun)
-            loadStage<Tile::B_ALONG, H::kBatchB, BN, Tile::B_WIDE>(base + Tile::B_AT + slot * Tile::B_BYTES, mapB, bar,
-                                                                   t.batch, t.n, step * BK);
-          if (++slot == STAGES) { slot = 0; parity ^= 1; }
-        }
-      }
-    }
+    if (threadIdx.x == 0) loadTiles<Tile>(h, mapA, mapB, base, tiles, tilesM, tilesN, steps, N);
   } else {
     registersRaise<Tile::REGISTERS>();
     const u32 me = group - 1, lane = threadIdx.x % 32;
     const u32 firstRow = Tile::TURNS ? 0 : me * (BM / 2);
-    // Bytes to this group's rows, to the next 64 rows, to the next 16 of k (in 16 bytes).
+    // Bytes to this group's rows, to the next 64 rows, to the next 32 bytes of k (in 16 bytes).
     constexpr u32 A_ROWS64 = 64 * 128;
-    constexpr u64 A_K16 = Tile::A_ALONG ? 2 : 128, B_K16 = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
-    constexpr u32 B_NEXT = Tile::B_WIDE * BK * 2;
-    const SharedAddr mine = base + firstRow / 64 * A_ROWS64, buffers = base + Tile::C_AT + me * 2 * Tile::C_BYTES;
-    f32 acc[MI][BN / 2];
-    u32 round = 0, stored = 0;
+    constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
+    constexpr u32 B_CHUNK = Tile::B_WIDE * BK * 2;
+    const SharedAddr mine = base + firstRow / 64 * A_ROWS64;
+    Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, arrived + me * 16, me, 0};
+    typename H::Acc acc[MI][BN / 2];
+    u32 round = 0;
     // The order barriers (4 and 5) let one group at a time multiply. They are more than a
     // matter of speed: a group two rounds ahead would take an old phase for the one it needs.
     if (Tile::TURNS && me == 1) namedBarrierArrive(4, 256);
     for (u32 id = blockIdx.x; id < tiles; id += gridDim.x, ++round) {
       if (Tile::TURNS && (round & 1) != me) continue;
-      const TilePlace t = placeOfTile<Tile>(id, tilesM, tilesN);
+      TilePlace t = placeOfTile<Tile>(id, tilesM, tilesN);
+      t.m += firstRow;
+      if constexpr (H::kBeside)
+        if (threadIdx.x % 128 == 0) {
+          dependenciesWait();
+          loadFirstBeside<Tile, H>(mapD, staging, t);
+        }
       const u32 before = round * steps;
       u32 slot = before % STAGES, parity = before / STAGES & 1, last = 0;
       if (Tile::TURNS) namedBarrierSync(4 + me, 256);
@@ -224,15 +355,15 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
         barrierWait(full + 8 * slot, parity);
         const SharedAddr tileA = mine + slot * Tile::A_BYTES, tileB = base + Tile::B_AT + slot * Tile::B_BYTES;
         const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
-        const u64 b = Tile::B_ALONG         ? wgmmaAlongK(tileB)
-                      : Tile::B_WIDE == 64 ? wgmmaAcrossK(tileB, B_NEXT)
-                                            : wgmmaAcrossK32(tileB, B_NEXT);
+        const u64 b = Tile::B_ALONG        ? wgmmaAlongK(tileB)
+                      : Tile::B_WIDE == 64 ? wgmmaAcrossK(tileB, B_CHUNK)
+                                           : wgmmaAcrossK32(tileB, B_CHUNK);
         wgmmaFence();
 #pragma unroll
-        for (int k = 0; k < BK / 16; ++k)
+        for (int k = 0; k < 4; ++k)
 #pragma unroll
           for (int i = 0; i < MI; ++i)
-            H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k * A_K16, b + k * B_K16, k > 0 ? 1u : (u32)(step > 0));
+            H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k * A_NEXT, b + k * B_NEXT, k > 0 ? 1u : (u32)(step > 0));
         wgmmaCommit();
         if (step > 0) { // the products of the step before are done: its slot is free
           wgmmaWait<1>();
@@ -245,13 +376,7 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
       wgmmaWait<0>();
       if (lane == 0) barrierArrive(empty + 8 * last);
       dependenciesWait(); // over long since, but by this thread, which may read what they wrote
-#pragma unroll
-      for (int i = 0; i < MI; ++i) {
-        if constexpr (H::kStaged)
-          storeStaged<Tile>(h, mapC, acc[i], t.batch, t.m + firstRow + i * 64, t.n, M, N, buffers, stored, me);
-        else
-          storeDirect<Tile>(h, acc[i], t.batch, t.m + firstRow + i * 64, t.n, M, N);
-      }
+      storeTile<Tile>(h, mapC, mapD, acc, t, M, N, staging);
     }
     if (H::kStaged && threadIdx.x % 128 == 0) storeWaitAll();
   }

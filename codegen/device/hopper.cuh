@@ -76,11 +76,24 @@ LATHE_DEV void tensorLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
-/// To the same place of every block of the cluster in `mask`, each with its own barrier.
-LATHE_DEV void tensorLoadMulticast(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 x, i32 y, u16 mask) {
-  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-               "[%0], [%1, {%3, %4}], [%2], %5;"
-               ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "h"(mask) : "memory");
+/// Pixels of images with channels `c` and more of each: the first window begins at (x), (x, y) or
+/// (x, y, z) of image n, and of each the pixel (i, j, k) further is taken.
+LATHE_DEV void imageLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 c, i32 x, i32 n, u16 i) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5}], [%2], {%6};"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(c), "r"(x), "r"(n), "h"(i) : "memory");
+}
+LATHE_DEV void imageLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 c, i32 x, i32 y, i32 n, u16 i, u16 j) {
+  asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(n), "h"(i), "h"(j) : "memory");
+}
+LATHE_DEV void imageLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 c, i32 x, i32 y, i32 z, i32 n, u16 i,
+                         u16 j, u16 k) {
+  asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes "
+               "[%0], [%1, {%3, %4, %5, %6, %7}], [%2], {%8, %9, %10};"
+               ::"r"(to), "l"(&map), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(z), "r"(n), "h"(i), "h"(j), "h"(k)
+               : "memory");
 }
 LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
@@ -89,6 +102,10 @@ LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y) 
 LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y, i32 z) {
   asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
                ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+}
+LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y, i32 z, i32 w) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+               ::"l"(&map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 /// `bytes` in a row, a multiple of 16 as both addresses are.
 LATHE_DEV void rowStore(void *to, SharedAddr from, u32 bytes) {
@@ -131,6 +148,11 @@ LATHE_DEV void storeMatrix4(SharedAddr row, const u32 (&r)[4]) {
                ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 
+LATHE_DEV void storeShared8(SharedAddr at, u32 low, u32 high) {
+  asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(low), "r"(high) : "memory");
+}
+LATHE_DEV void storeShared2(SharedAddr at, u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(v) : "memory"); }
+
 // ---- Roles, clusters, launches -----------------------------------------------------------
 
 /// Registers of each thread of four warps, all of them in one branch of the kernel, whose
@@ -153,6 +175,10 @@ LATHE_DEV void clusterSync() {
 template <class T> LATHE_DEV T loadFromCluster(SharedAddr address, u32 rank) {
   static_assert(sizeof(T) % 4 == 0, "whole words");
   u32 w[sizeof(T) / 4];
+  if constexpr (sizeof(T) == 16) {
+    asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %4, %5; ld.shared::cluster.v4.u32 {%0,%1,%2,%3}, [a]; }"
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(address), "r"(rank) : "memory");
+  } else
 #pragma unroll
   for (int i = 0; i < (int)(sizeof(T) / 4); ++i)
     asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %1, %2; ld.shared::cluster.u32 %0, [a]; }"
@@ -161,11 +187,14 @@ template <class T> LATHE_DEV T loadFromCluster(SharedAddr address, u32 rank) {
   memcpy(&r, w, sizeof r);
   return r;
 }
-/// Lets the next kernel of the stream start when it was launched programmatically...
-LATHE_DEV void dependentsMayStart() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-/// ... which calls this before it touches what the kernels before it read or write. Both do
-/// nothing in an ordinary launch.
-LATHE_DEV void dependenciesWait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+/// Stores to what `address` of this block is in block `rank`, which has begun to run.
+LATHE_DEV void storeToCluster(SharedAddr address, u32 rank, f32 value) {
+  asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }"
+               ::"r"(address), "r"(rank), "f"(value) : "memory");
+}
+/// clusterSync in two parts.
+LATHE_DEV void clusterArrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+LATHE_DEV void clusterWait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
 #endif // LATHE_EMULATE
 #endif // LATHE_DEVICE_HOPPER

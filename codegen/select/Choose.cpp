@@ -12,10 +12,42 @@
 
 namespace lathe {
 
+/// Whether a kernel takes so long that reading through the cache of constants, which a kernel that
+/// starts early may not do, is worth more than the start.
+static bool isLong(const KernelDesc &desc) {
+  constexpr int64_t kLongBytes = 32 << 20;
+  int64_t bytes = 0;
+  for (const BufferArg &b : desc.buffers)
+    bytes += select::rangeOf(product(b.dims), desc).hi < kLongBytes
+                 ? product(b.dims).constant().value_or(0) * bitWidth(b.dtype) / 8
+                 : kLongBytes;
+  return bytes >= kLongBytes;
+}
+
+/// Kernels of one launch start while the one before them ends (programmatic dependent launch) and
+/// wait for it before they touch anything; products decide for themselves, since they load weights
+/// before.
+static void startEarly(const KernelDesc &desc, std::vector<KernelVariant> &variants) {
+  for (KernelVariant &variant : variants) {
+    std::string_view config = variant.spec.config;
+    bool generated = false;
+    for (std::string_view family : {"pointwise", "row", "columns", "transpose", "attention"})
+      generated |= config.starts_with(family);
+    bool fits = config.starts_with("attention") || !isLong(desc);
+    if (generated && fits && variant.spec.launches.size() == 1)
+      variant.spec.launches[0].programmaticDependent = true;
+  }
+}
+
 Result<std::vector<KernelVariant>> chooseVariants(const KernelDesc &desc, const Target &target) {
   if (desc.kind == KernelDesc::Kind::Host || desc.kind == KernelDesc::Kind::Custom)
     return internalError("host steps and custom calls are not generated", "kernel " + desc.name);
-  return target.isCuda() ? select::chooseCuda(desc, target) : select::chooseCpu(desc, target);
+  if (!target.isCuda())
+    return select::chooseCpu(desc, target);
+  auto variants = select::chooseCuda(desc, target);
+  if (variants.ok() && target.smVersion >= 90)
+    startEarly(desc, *variants);
+  return variants;
 }
 
 namespace select {

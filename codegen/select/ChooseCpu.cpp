@@ -78,7 +78,7 @@ constexpr int64_t kResident = 256 << 10;
 int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const KernelConfig &c) {
   int64_t panels = (columns + c.tileN - 1) / c.tileN;
   int64_t fit = std::max<int64_t>(1, kResident / std::max<int64_t>(1, depth * c.tileN * 4));
-  constexpr int64_t kEnough = 8;
+  constexpr int64_t kEnough = 64;
   int64_t share = units >= kEnough ? panels : std::max<int64_t>(1, panels * units / kEnough);
   return std::clamp<int64_t>(std::min(fit, share), 1, panels);
 }

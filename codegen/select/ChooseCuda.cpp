@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ChooseCuda.h"
+#include "HopperConv.h"
 
 #include <algorithm>
 
@@ -45,12 +46,61 @@ KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &b
 
 namespace {
 
+/// Tiles for ever more pixels; neighbours that are the same are one variant.
+Status hopperConv(const KernelDesc &desc, const HopperConv &conv, std::vector<KernelVariant> &out) {
+  if (!desc.wanted.empty()) {
+    Result<KernelConfig> config = KernelConfig::parse(desc.wanted);
+    if (!config)
+      return config.status();
+    if (config->family != "conv.pingpong" && config->family != "conv.cooperative" &&
+        config->family != "conv.split")
+      return usageError("this convolution cannot run as '" + desc.wanted + "'",
+                        "--config, kernel " + desc.name);
+    addVariant(out, {}, conv.spec(conv.complete(*config)));
+    return okStatus();
+  }
+  DimRange pixels = rangeOf(conv.pixels, desc);
+  struct Range {
+    int64_t upTo;
+    KernelConfig config;
+  };
+  std::vector<Range> ranges;
+  int64_t from = std::max<int64_t>(1, pixels.lo);
+  for (int64_t upTo : {int64_t(64), int64_t(512), int64_t(4096), int64_t(16384), int64_t(65536),
+                       DimRange::kUnbounded}) {
+    if (from > upTo)
+      continue;
+    constexpr int64_t kMany = 1 << 18;
+    KernelConfig config = conv.choose(from, std::max(from, std::min({upTo, pixels.hi, kMany})));
+    if (!ranges.empty() && ranges.back().config == config)
+      ranges.back().upTo = upTo;
+    else
+      ranges.push_back({upTo, config});
+    if (pixels.hi <= upTo)
+      break;
+    from = upTo + 1;
+  }
+  for (const Range &r : ranges) {
+    std::vector<DimCondition> guard;
+    if (&r != &ranges.back())
+      guard.push_back({DimCondition::Kind::LessEqual, conv.pixels, DimExpr(r.upTo)});
+    addVariant(out, std::move(guard), conv.spec(r.config));
+  }
+  return okStatus();
+}
+
 Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
     return internalError("a convolution needs images, pixels, channels", "kernel " + desc.name);
   DimExpr images = desc.parallel[0], filters = desc.parallel[rank - 1];
   DimExpr pixels = product({desc.parallel.begin() + 1, desc.parallel.end() - 1});
+  if (auto hopper = HopperConv::of(desc, target))
+    return hopperConv(desc, *hopper, out);
+  if (auto stem = HopperStem::of(desc, target)) {
+    addVariant(out, {}, stem->spec());
+    return okStatus();
+  }
   std::optional<int64_t> filterCount = filters.constant();
   if (!filterCount || rank > 4) { // the skeletons have one or two spatial dimensions
     KernelConfig c;
@@ -61,6 +111,25 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     return okStatus();
   }
   int64_t groupFilters = *filterCount / std::max<int64_t>(desc.group, 1);
+  const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
+  int64_t lanes = 128 / std::max<int64_t>(8, bitWidth(x.dtype));
+  while (lanes > 1 && *filterCount % lanes != 0)
+    lanes /= 2;
+  if (desc.channelsLast && desc.groupChannels == 1 && groupFilters == 1 && desc.group > 1 &&
+      lanes >= 2 && isFloat(x.dtype) && x.buffer >= 0 && w.buffer >= 0 && w.isWeight) {
+    KernelConfig c;
+    c.family = "conv.depthwise";
+    c.threads = 128;
+    c.lanes = lanes;
+    c.rows = 4; // results of a row that a thread has
+    DimExpr width = desc.parallel[rank - 2];
+    DimExpr threads = images * product({desc.parallel.begin() + 1, desc.parallel.end() - 2}) *
+                      DimExpr::ceilDiv(width, DimExpr(c.rows)) * DimExpr(*filterCount / lanes);
+    KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(threads, DimExpr(c.threads)));
+    spec.buffers[w.buffer].packing = "taps";
+    addVariant(out, {}, std::move(spec));
+    return okStatus();
+  }
   if (groupFilters < 8 && desc.group > 1) { // depthwise and like it
     KernelConfig c;
     c.family = "conv.direct";

@@ -71,6 +71,12 @@ bool mapsTake(const KernelDesc &desc) {
   return inPieces(desc, 0) && inPieces(desc, 1) && inPieces(desc, 2);
 }
 
+/// Whether exponentials take as long as products and masks leave registers: three teams of four
+/// warps with 64 queries each keep both busy then, if there are tiles for all multiprocessors.
+bool takesThreeTeams(const KernelDesc &desc, const Heads &heads) {
+  return std::max(heads.qk, heads.v) <= 64 && desc.plainScores;
+}
+
 /// Keys of a tile: what two stages of keys and values and the registers of a team hold. Larger
 /// tiles pay once there are many of them, where nothing but a scale comes to the scores.
 int64_t keysOfTile(const KernelDesc &desc, const Heads &heads, bool many) {
@@ -79,22 +85,43 @@ int64_t keysOfTile(const KernelDesc &desc, const Heads &heads, bool many) {
     return widest <= 192 ? 96 : 64;
   if (many && widest == 128)
     return 176;
-  if (many && widest == 64)
-    return 192;
   return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
 }
 
-KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &heads, bool many) {
+/// The launch ahead that lists the tiles of keys which the mask lets through (attention_blocks.cuh).
+void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, KernelSpec &spec) {
+  DimExpr rows = DimExpr::ceilDiv(desc.parallel[2], DimExpr(queries)),
+          tiles = DimExpr::ceilDiv(desc.reduction[0], DimExpr(keys));
+  LaunchSpec lists = spec.launches[0];
+  lists.function += "_lists";
+  lists.grid[0] = rows;
+  lists.grid[1] = desc.maskDims[1];
+  lists.grid[2] = desc.maskDims[0];
+  lists.block[0] = 512;
+  lists.sharedBytes = tiles;
+  spec.launches.insert(spec.launches.begin(), lists);
+  BufferArg work;
+  work.dtype = DType::UI8;
+  work.access = BufferArg::Access::ReadWrite;
+  spec.workspaceBytes = DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1));
+  work.dims = work.physical = {spec.workspaceBytes};
+  spec.buffers.push_back(work);
+}
+
+KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &heads, bool many,
+                 bool listed, int64_t teams = 2) {
   KernelConfig c;
   c.family = "attention.wgmma";
-  c.threads = 384;
+  c.threads = 128 * (teams + 1);
   c.tileN = keysOfTile(desc, heads, many);
   DimExpr tiles =
-      DimExpr::ceilDiv(desc.parallel[2], DimExpr(128)) * desc.parallel[1] * desc.parallel[0];
+      DimExpr::ceilDiv(desc.parallel[2], DimExpr(64 * teams)) * desc.parallel[1] * desc.parallel[0];
   KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
-  spec.tensorMaps = {mapOf(desc, desc.operands[0], 128), mapOf(desc, desc.operands[1], c.tileN),
+  spec.tensorMaps = {mapOf(desc, desc.operands[0], 64 * teams), mapOf(desc, desc.operands[1], c.tileN),
                      mapOf(desc, desc.operands[2], c.tileN)};
   spec.launches[0].sharedBytes = attentionWgmmaSharedBytes(c, heads.qk, heads.v);
+  if (listed)
+    addLists(desc, 64 * teams, c.tileN, spec);
   return spec;
 }
 
@@ -103,28 +130,39 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
 /// a multiprocessor.
 KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, int64_t cluster,
                  bool alone) {
-  bool plain = desc.plainScores;
   KernelConfig c;
   c.family = "attention.split";
   c.rows = cluster;
   c.tileN = columns;
-  // Sixteen warps where a multiprocessor has one block, else eight and two blocks.
-  bool two = !alone && columns == 8 && heads.v <= 128;
-  c.threads = alone && columns == 8 && heads.v <= 128 && plain ? 512 : 256;
-  c.stages = two ? 2 : 1;
+  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps;
+  // where there is little to read, more warps that copy less far ahead.
+  c.stages = alone ? 1 : 2;
+  c.threads = cluster > 1 ? 384 : alone ? 256 : 128;
+  c.tileK = 1;
+  constexpr int64_t kSharedBytes = 227 << 10, kPerBlock = 1 << 10;
+  while (c.tileK < 8) {
+    ++c.tileK;
+    if (attentionSplitSharedBytes(c, heads.qk, heads.v) > kSharedBytes / c.stages - kPerBlock) {
+      --c.tileK;
+      break;
+    }
+  }
   KernelSpec spec = specFor(desc, c, DimExpr(cluster));
   LaunchSpec &launch = spec.launches[0];
   launch.grid[1] = DimExpr::floorDiv(desc.parallel[1], DimExpr(desc.headGroup));
   launch.grid[2] = desc.parallel[0];
   launch.cluster[0] = cluster;
-  launch.sharedBytes = attentionSplitSharedBytes(c, heads.v);
+  launch.sharedBytes = attentionSplitSharedBytes(c, heads.qk, heads.v);
   return spec;
 }
 
-/// Whether keys and values lie in whole pieces of 16 bytes.
+/// Whether keys and values lie in whole pieces of 16 bytes, sixteen of them together.
 bool splitTakes(const KernelDesc &desc, const Target &target, const Heads &heads) {
-  return heads.half && target.smVersion >= 90 && heads.qk == heads.v && heads.v % 64 == 0 &&
-         desc.headGroup <= 16 && inPieces(desc, 1) && inPieces(desc, 2);
+  auto together = [&](size_t operand) {
+    return inPieces(desc, operand) || desc.operands[operand].sixteens;
+  };
+  return heads.half && target.smVersion >= 90 && heads.qk % 8 == 0 && heads.v % 8 == 0 &&
+         desc.headGroup <= 16 && together(1) && together(2);
 }
 
 /// The variants for up to 16 queries and heads of a group together; true when no others can come.
@@ -204,25 +242,40 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
   }
   if (heads.half && target.hasTensorCores()) {
     if (target.smVersion == 90 && target.archSpecific && mapsTake(desc)) {
-      constexpr int64_t kMany = 6144;
+      // From so many keys on, larger tiles; or only those that the mask lets through.
+      constexpr int64_t kMany = 6144, kListed = 1024;
       DimRange range = rangeOf(keys, desc);
       bool larger = desc.plainScores &&
                     keysOfTile(desc, heads, true) != keysOfTile(desc, heads, false);
-      if (larger && range.hi >= kMany) {
-        if (range.lo < kMany) {
-          addVariant(out, {{Kind::LessEqual, DimExpr(kMany), keys}},
-                     wgmma(desc, target, heads, true));
+      int64_t from = desc.maskHides ? kListed : kMany;
+      if ((larger || desc.maskHides) && range.hi >= from) {
+        KernelSpec spec = wgmma(desc, target, heads, larger, desc.maskHides);
+        if (range.lo < from) {
+          addVariant(out, {{Kind::LessEqual, DimExpr(from), keys}}, std::move(spec));
         } else {
-          addVariant(out, {}, wgmma(desc, target, heads, true));
+          addVariant(out, {}, std::move(spec));
           return okStatus();
         }
+      }
+      if (takesThreeTeams(desc, heads) && range.lo >= 1) {
+        // Three tiles of queries a multiprocessor, and no remainder that leaves many idle.
+        DimExpr tiles = DimExpr::ceilDiv(queries, DimExpr(192)) * desc.parallel[1] * desc.parallel[0];
+        DimExpr enough(3 * target.smCount);
+        KernelSpec spec = wgmma(desc, target, heads, false, false, 3);
+        DimRange have = rangeOf(tiles, desc);
+        if (have.lo >= 3 * target.smCount) {
+          addVariant(out, {}, std::move(spec));
+          return okStatus();
+        }
+        if (have.hi >= 3 * target.smCount)
+          addVariant(out, {{Kind::LessEqual, enough, tiles}}, std::move(spec));
       }
       // A map has no dimension of size 0.
       bool always = range.lo >= 1;
       addVariant(out,
                  always ? std::vector<DimCondition>{}
                         : std::vector<DimCondition>{{Kind::LessEqual, DimExpr(1), keys}},
-                 wgmma(desc, target, heads, false));
+                 wgmma(desc, target, heads, false, false));
       if (always)
         return okStatus();
     }

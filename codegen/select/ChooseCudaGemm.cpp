@@ -68,7 +68,7 @@ bool GemmChooser::addSkinny() {
                readsInPieces(desc, b, sizes, false);
   if (!alone || rows.lo > 16)
     return true;
-  int64_t n = sizes.n.constant().value_or(kMany), k = sizes.k.constant().value_or(4096);
+  int64_t k = sizes.k.constant().value_or(4096);
   bool programmatic = b.isWeight && target.smVersion >= 90;
   auto spec = [&](const KernelConfig &c) {
     KernelSpec s = specFor(desc, c, DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN)));
@@ -92,17 +92,23 @@ bool GemmChooser::addSkinny() {
   if (!readsInPieces(desc, a, sizes, sizes.folded) || a.transposed)
     return true;
   // Warps take 32 elements of 16 columns a piece.
-  int64_t steps = over(k, 32);
+  // Many columns are left to tensor maps; columns for one block a multiprocessor take large ones.
+  int64_t steps = over(k, 32), n = sizes.n.constant().value_or(kMany);
+  constexpr int64_t kWide = 16384;
+  if (hopper && hopper->conditions.empty() && n >= kWide)
+    return true;
   KernelConfig c;
   c.family = "gemm.skinny";
-  c.threads = 32 * (steps >= 32 ? 16 : steps >= 16 ? 8 : 4);
-  c.tileN = 16;
+  bool one = n <= 32 * target.smCount;
+  c.threads = 32 * std::min<int64_t>(one ? 16 : 8, steps >= 32 ? 16 : steps >= 16 ? 8 : 4);
+  c.tileN = one ? 32 : 16;
   c.rows = 8;
-  c.stages = 2;
+  c.stages = 4;
+  while (c.stages > 1 && c.threads * c.stages > k)
+    c.stages /= 2;
   if (!add(spec(c), 8))
     return false;
-  // Where tensor maps serve, they are as fast from nine rows on unless columns are few.
-  if (rows.hi > 8 && (!hopper || n <= 32 * target.smCount)) {
+  if (rows.hi > 8 && !hopper) { // tensor maps are faster from nine rows on
     c.threads = std::min<int64_t>(c.threads, 256);
     c.tileN = 32;
     c.rows = 16;
@@ -189,7 +195,7 @@ bool GemmChooser::addHopper() {
   }
   bool more = true;
   for (const Range &r : ranges)
-    more = add(hopper->spec(r.config), r.upTo, hopper->conditions);
+    more = add(hopper->spec(r.config, std::min(r.upTo, rows.hi)), r.upTo, hopper->conditions);
   return more;
 }
 
@@ -198,11 +204,13 @@ Status GemmChooser::addWanted() {
   Result<KernelConfig> config = KernelConfig::parse(desc.wanted);
   if (!config)
     return config.status();
-  bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative";
+  bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative" ||
+               config->family == "gemm.promoted" || config->family == "gemm.split" ||
+               config->family == "gemm.split.promoted";
   if (!hopper || !tiles)
     return usageError("this product cannot run as '" + desc.wanted + "'",
                       "--config, kernel " + desc.name);
-  if (add(hopper->spec(hopper->complete(*config)), DimRange::kUnbounded, hopper->conditions))
+  if (add(hopper->spec(hopper->complete(*config), rows.hi), DimRange::kUnbounded, hopper->conditions))
     addTiles();
   return okStatus();
 }
@@ -228,6 +236,12 @@ void GemmChooser::addTiles() {
 Status GemmChooser::choose() {
   if (!desc.wanted.empty())
     return addWanted();
+  if (desc.resultPair) {
+    if (!hopper || !hopper->conditions.empty())
+      return internalError("no form for two products at a time", "kernel " + desc.name);
+    addHopper();
+    return okStatus();
+  }
   if (addSkinny() && addColumns() && addGemv() && (!hopper || addHopper()))
     addTiles();
   return okStatus();

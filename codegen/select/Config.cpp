@@ -15,13 +15,14 @@ struct Field {
   char letter;
   int64_t KernelConfig::*member;
 };
-constexpr std::array<Field, 7> kFields{{{'t', &KernelConfig::threads},
+constexpr std::array<Field, 8> kFields{{{'t', &KernelConfig::threads},
                                         {'v', &KernelConfig::lanes},
                                         {'r', &KernelConfig::rows},
                                         {'m', &KernelConfig::tileM},
                                         {'n', &KernelConfig::tileN},
                                         {'k', &KernelConfig::tileK},
-                                        {'s', &KernelConfig::stages}}};
+                                        {'s', &KernelConfig::stages},
+                                        {'c', &KernelConfig::cluster}}};
 
 /// A letter and digits only: a parameter and not a part of the family's name.
 bool isParameter(std::string_view word) {
@@ -80,9 +81,21 @@ int64_t mmaSharedBytes(const KernelConfig &config) {
   return std::max(pipeline, epilogue);
 }
 
-int64_t wgmmaSharedBytes(const KernelConfig &c, bool staged) {
-  int64_t wide = c.tileN % 64 == 0 ? 64 : c.tileN % 32 == 0 ? 32 : 16;
-  return c.stages * (c.tileM + c.tileN) * 128 + (staged ? 4 * 64 * wide * 2 : 0) + 16 * c.stages +
+int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes) {
+  if (tileN % 64 == 0 && resultBytes <= 2)
+    return 64;
+  return tileN % 32 == 0 ? 32 : 16;
+}
+
+int64_t wgmmaSharedBytes(const KernelConfig &c, int64_t resultBytes, bool pair) {
+  int64_t columns = wgmmaStagedColumns(pair ? c.tileN / 2 : c.tileN, resultBytes);
+  return c.stages * (c.tileM + c.tileN) * 128 + 4 * 64 * columns * resultBytes + 16 * c.stages +
+         4 * 8 + 1024;
+}
+
+int64_t splitSharedBytes(const KernelConfig &c) {
+  int64_t rows = c.rows > 1 ? c.rows : 64;
+  return std::max(c.stages * (rows + c.tileN) * 128, rows * (c.tileN + 8) * 4) + 16 * c.stages +
          1024;
 }
 
@@ -92,29 +105,37 @@ int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t
   return 4 * (2 * keys * stride + queries * headQK + queries * keys);
 }
 
-int64_t attentionMmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
-  auto width = [](int64_t head) { // columns in memory: a power of two
-    int64_t columns = 16;
-    while (columns < head)
-      columns *= 2;
-    return columns;
-  };
-  int64_t queries = config.threads / 2;
-  return 2 * ((queries + config.tileN) * width(headQK) + config.tileN * width(headV));
+/// Columns in memory: a power of two.
+static int64_t powerFrom(int64_t head) {
+  int64_t columns = 16;
+  while (columns < head)
+    columns *= 2;
+  return columns;
 }
 
-int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t head) {
-  return 4 * (config.threads / 32 + 1) * config.tileN * (head + 4 + 2);
+int64_t attentionMmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
+  int64_t queries = config.threads / 2;
+  return 2 * ((queries + config.tileN) * powerFrom(headQK) + config.tileN * powerFrom(headV));
+}
+
+int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
+  int64_t step = 16 * 2 * (powerFrom(headQK) + powerFrom(headV));
+  int64_t part = 4 * config.tileN * ((headV + 15) / 16 * 16 + 4 + 2);
+  int64_t warp = std::max(config.tileK * step, (part + 127) / 128 * 128);
+  int64_t share = (config.tileN * (headV / 8) + config.rows - 1) / config.rows;
+  int64_t sent = config.rows > 1 ? config.rows * 4 * (share * 8 + 2 * config.tileN) : 0;
+  return config.threads / 32 * warp + sent;
 }
 
 int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
-  constexpr int64_t kQueries = 128, kStages = 2, kRowBytes = 128, kAlignment = 1024;
+  constexpr int64_t kStages = 2, kRowBytes = 128, kAlignment = 1024;
+  const int64_t queries = (config.threads / 128 - 1) * 64;
   auto chunks = [](int64_t head) { return (head + 63) / 64; };
-  int64_t rows = (kQueries + kStages * config.tileN) * chunks(headQK) +
+  int64_t rows = (queries + kStages * config.tileN) * chunks(headQK) +
                  kStages * config.tileN * chunks(headV);
   constexpr int64_t kMost = 232448; // of a block of sm_90
   int64_t bytes = kAlignment + kRowBytes * rows + 8 * (2 + 4 * kStages);
-  int64_t staged = kQueries * (2 * headV + 16);
+  int64_t staged = queries * (2 * headV + 16);
   return bytes + staged <= kMost ? bytes + staged : bytes;
 }
 

@@ -18,8 +18,22 @@ namespace {
 
 using Kind = DimCondition::Kind;
 
-constexpr int64_t kElementBytes = 2;
-constexpr int64_t kPiece = 16 / kElementBytes; ///< elements in 16 bytes
+constexpr int64_t kRowBytes = 128; ///< of k in a stage: what the swizzle spans
+
+int64_t bytesOf(DType type) { return bitWidth(type) / 8; }
+int64_t pieceOf(DType type) { return 16 / bytesOf(type); } ///< elements in 16 bytes
+
+/// Bytes of the operands' elements when the matrix units multiply these types; else 0.
+int64_t multipliedBytes(const KernelDesc &desc) {
+  DType a = desc.operands[0].dtype, b = desc.operands[1].dtype;
+  auto isByte = [](DType t) { return t == DType::I8 || t == DType::UI8; };
+  auto isFloat8 = [](DType t) { return t == DType::F8E4M3FN || t == DType::F8E5M2; };
+  if (a == b && (a == DType::BF16 || a == DType::F16))
+    return 2;
+  if ((isByte(a) && isByte(b)) || (isFloat8(a) && isFloat8(b)))
+    return 1;
+  return a == b && a == DType::F32 && desc.allowTf32 ? 4 : 0;
+}
 
 /// `e` is a multiple of `d`: known, a condition, or out of the question.
 bool require(const DimExpr &e, int64_t d, std::vector<DimCondition> &conditions) {
@@ -74,12 +88,12 @@ std::optional<Matrix> operandMatrix(const KernelDesc &desc, const ContractionOpe
   const BufferArg &b = desc.buffers[operand.buffer];
   size_t rank = b.dims.size();
   if (!b.packing.empty() || b.dtype != operand.dtype || b.alignment % 16 != 0 || rank < 2 ||
-      !require(b.physical.back(), kPiece, conditions))
+      !require(b.physical.back(), pieceOf(b.dtype), conditions))
     return {};
   Matrix m;
   m.buffer = operand.buffer;
   m.columns = b.dims.back();
-  m.rowBytes = b.physical.back() * DimExpr(kElementBytes);
+  m.rowBytes = b.physical.back() * DimExpr(bytesOf(b.dtype));
   if (fold) {
     if (!dense(b, 0, rank - 1))
       return {};
@@ -96,17 +110,16 @@ std::optional<Matrix> operandMatrix(const KernelDesc &desc, const ContractionOpe
   return m;
 }
 
-/// The result, when it can go through the copy engine.
-std::optional<Matrix> resultMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
-  if (desc.numOutputs != 1 || !desc.resultInPlace)
-    return {};
-  const BufferArg &b = desc.buffers[desc.numInputs];
+/// A buffer that has an element for each result, in their order, when the copy engine can move it.
+std::optional<Matrix> matrixOfResults(const KernelDesc &desc, const GemmSizes &sizes, int buffer) {
+  const BufferArg &b = desc.buffers[buffer];
   size_t rank = b.dims.size(), sumsRank = desc.parallel.size();
-  if ((b.dtype != DType::BF16 && b.dtype != DType::F16) || b.alignment % 16 != 0 ||
-      !divides(kPiece, sizes.n))
+  int64_t bits = bitWidth(b.dtype);
+  bool stageable = bits == 32 || bits == 16 || (bits == 8 && b.dtype != DType::Bool);
+  if (!stageable || b.alignment % 16 != 0 || !divides(pieceOf(b.dtype), sizes.n))
     return {};
   Matrix m;
-  m.buffer = desc.numInputs;
+  m.buffer = buffer;
   m.columns = sizes.n;
   m.rows = sizes.m;
   m.batches = sizes.batch;
@@ -115,46 +128,92 @@ std::optional<Matrix> resultMatrix(const KernelDesc &desc, const GemmSizes &size
   if (!sameShape && !(dense(b, 0, rank) && b.physical[0] == b.dims[0]))
     return {};
   DimExpr row = sameShape ? b.physical.back() : sizes.n;
-  if (!divides(kPiece, row) || (sameShape && !dense(b, 0, m.batched ? rank - 2 : rank - 1)))
+  if (!divides(pieceOf(b.dtype), row) || (sameShape && !dense(b, 0, m.batched ? rank - 2 : rank - 1)))
     return {};
-  m.rowBytes = row * DimExpr(kElementBytes);
+  m.rowBytes = row * DimExpr(bytesOf(b.dtype));
   m.batchBytes = (sameShape && sumsRank >= 2 ? b.physical[rank - 2] : sizes.m) * m.rowBytes;
   return m;
 }
 
+/// The result, when it can go through the copy engine.
+std::optional<Matrix> resultMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
+  if (desc.numOutputs != 1 || !desc.resultInPlace)
+    return {};
+  return matrixOfResults(desc, sizes, desc.numInputs);
+}
+
+/// What the copy engine brings to the place of each result.
+std::optional<Matrix> besideMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
+  if (desc.beside < 0 || desc.resultPair ||
+      desc.buffers[desc.beside].dtype != desc.buffers[desc.numInputs].dtype ||
+      !resultMatrix(desc, sizes))
+    return {};
+  return matrixOfResults(desc, sizes, desc.beside);
+}
+
 bool inTurns(const KernelConfig &c) { return c.family == "gemm.pingpong"; }
+bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split"); }
 
 /// What ranks tiles: a time in units of its own. The constants are a fit to sweeps on the H200
 /// (over 190 cases the choice loses 0.8 % in the mean); they are no rates of the machine.
 double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t batch,
-                 bool bAlongK, int64_t rowAlignment, const Target &target) {
+                 int64_t elementBytes, bool bAlongK, int64_t rowAlignment,
+                 const Target &target) {
   constexpr double kMultiply = 3242, kLatency = 1122, kStart = 2661, kRound = 377;
-  constexpr double kEpilogue = 124, kMemory = 5228;
+  constexpr double kEpilogue = 124, kMemory = 5228, kAhead = 9216, kTogether = 500;
   // Rows that begin between the lines of the cache, or even its sectors, take more of them.
   const double feed = rowAlignment >= 64 ? 110.7 : rowAlignment == 32 ? 73 : 50;
   auto over = [](int64_t a, int64_t b) { return static_cast<double>((a + b - 1) / b); };
-  double rounds = std::ceil(over(m, c.tileM) * over(n, c.tileN) * static_cast<double>(batch) /
-                            target.smCount);
+  double blocks = over(m, c.tileM) * over(n, c.tileN) * static_cast<double>(batch * c.cluster);
+  double rounds = std::ceil(blocks / target.smCount);
+  double steps = std::ceil(over(k, c.tileK) / static_cast<double>(c.cluster));
   double rowsLoaded = static_cast<double>(c.rows > 1 ? c.rows : c.tileM);
   double results = static_cast<double>(c.tileM * c.tileN);
   double step = std::max({results * 64 / kMultiply,
                           (rowsLoaded + static_cast<double>(c.tileN)) * 128 / feed,
                           kLatency / static_cast<double>(c.stages)});
+  // Sums of 8-bit floats are taken out of the units once or twice a step.
+  if (c.family == "gemm.promoted" || c.family == "gemm.split.promoted")
+    step = std::max(step * (c.tileN > 128 ? 1.03 : 1), 100 + 1.13 * static_cast<double>(c.tileN));
   if (!bAlongK && c.tileN % 64 != 0)
     step *= 1.48; // chunks of 32 columns are read more slowly
   if (c.tileN % 32 != 0)
     step *= 1.066; // results are staged 16 columns at a time
-  if (!inTurns(c))
-    step *= 1.005;
+  if (!inTurns(c) && rounds > 1)
+    step *= 1.01;
+  // One round of large tiles: nothing is hidden behind anything.
+  if (!inTurns(c) && rounds == 1 && c.tileM * c.tileN > 128 * 224)
+    step *= 1.12;
+  // Rows beyond a tensor are slow to load, and the last block of a round is waited for.
+  if (n % c.tileN != 0)
+    step *= 1 + 0.35 / rounds;
+  if (c.cluster > 1 && m > c.tileM)
+    step *= 1.5;
+  // Bytes are multiplied in half the time, and results take as long as ever.
+  if (c.family == "gemm.cooperative" && elementBytes == 1)
+    step *= 1.04;
   if (c.tileM == 64 && c.rows == 1)
-    step *= 0.955;
+    step *= 0.93;
   // Ping-pong hides all epilogues but the last.
-  double busy = rounds * (over(k, 64) * step + kRound) +
-                results / kEpilogue * (inTurns(c) ? 1 : rounds);
+  double busy = rounds * (steps * step + kRound) +
+                results / kEpilogue * (inTurns(c) ? 1 : rounds > 1 ? rounds : 0.5);
+  if (c.cluster > 1)
+    busy += kTogether + 100 * static_cast<double>(c.cluster);
   double depth = static_cast<double>(k), height = static_cast<double>(m);
-  double bytes = static_cast<double>(batch) * kElementBytes *
+  double bytes = static_cast<double>(batch * elementBytes) *
                  (height * depth + static_cast<double>(n) * (depth + height));
-  return std::max(busy, bytes / kMemory) + kStart;
+  // Memory is as fast as loads are under way.
+  double ahead = std::min<double>(blocks, target.smCount) *
+                 std::min<double>(steps, c.stages) *
+                 static_cast<double>(std::min(c.tileN, n) * kRowBytes);
+  double idle = rounds * target.smCount / blocks;
+  double moved = bytes / kMemory * (1 + kAhead * target.smCount / ahead) * std::sqrt(idle);
+  if (c.cluster > 1)
+    moved += kTogether;
+  // Among equals the one that is less busy; a lone group of warps starts later.
+  constexpr double kAlone = 250, kBusy = 0.03;
+  return std::max(busy, moved) + kBusy * busy + kStart +
+         (isSplit(c) && c.cluster == 1 ? kAlone : 0);
 }
 
 } // namespace
@@ -168,10 +227,13 @@ bool readsInPieces(const KernelDesc &desc, const ContractionOperand &operand,
 std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes &sizes,
                                          const Target &target) {
   const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];
-  if (target.smVersion != 90 || !target.archSpecific || a.dtype != b.dtype ||
-      (a.dtype != DType::BF16 && a.dtype != DType::F16))
-    return {};
   HopperGemm g(desc, sizes, target);
+  g.elementBytes = multipliedBytes(desc);
+  // Only 16-bit operands may lie across k.
+  if (target.smVersion != 90 || !target.archSpecific || g.elementBytes == 0 ||
+      (g.elementBytes != 2 && (a.transposed || !b.transposed)))
+    return {};
+  g.promoted = isFloat(a.dtype) && g.elementBytes == 1 && !desc.allowReducedSums;
   auto ma = operandMatrix(desc, a, sizes, sizes.folded, g.conditions);
   auto mb = operandMatrix(desc, b, sizes, false, g.conditions);
   if (!ma || !mb)
@@ -184,61 +246,89 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
   }
   g.aAlongK = !a.transposed;
   g.bAlongK = b.transposed;
-  g.staged = resultMatrix(desc, sizes).has_value();
+  if (resultMatrix(desc, sizes))
+    g.resultBytes = bytesOf(desc.buffers[desc.numInputs].dtype);
   return g;
 }
 
 KernelConfig HopperGemm::complete(KernelConfig c) const {
-  c.threads = 384;
-  c.tileK = 64;
+  c.threads = isSplit(c) ? 160 : 384;
+  c.tileK = kRowBytes / elementBytes;
   c.stages = 12;
-  while (c.stages > 2 && wgmmaSharedBytes(c, staged) > target.sharedPerBlock)
+  auto bytes = [&] {
+    return isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair);
+  };
+  while (c.stages > 2 && bytes() > target.sharedPerBlock)
     --c.stages;
   return c;
 }
 
-KernelSpec HopperGemm::spec(const KernelConfig &c) const {
+KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
+  int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN; // of results
   DimExpr tiles = sizes.batch * DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM)) *
-                  DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN));
-  KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
-  spec.launches[0].sharedBytes = wgmmaSharedBytes(c, staged);
-  // Weights are fetched while the kernel before still runs.
-  spec.launches[0].programmaticDependent = desc.operands[1].isWeight;
+                  DimExpr::ceilDiv(sizes.n, DimExpr(columns));
+  KernelSpec spec = specFor(desc, c, isSplit(c) ? tiles * DimExpr(c.cluster)
+                                                : DimExpr::min(tiles, DimExpr(target.smCount)));
+  LaunchSpec &launch = spec.launches[0];
+  launch.cluster[0] = c.cluster;
+  launch.sharedBytes =
+      isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair);
+  // Weights are fetched while the kernel before still runs. Where time goes by multiplying, that
+  // is a loss.
+  constexpr int64_t kFewRows = 128;
+  constexpr double kShort = 9000;
+  launch.programmaticDependent =
+      desc.operands[1].isWeight && (upTo <= kFewRows || timeOf(c, upTo) < kShort);
   std::vector<DimCondition> ignored;
   Matrix a = *operandMatrix(desc, desc.operands[0], sizes, sizes.folded, ignored);
   Matrix b = *operandMatrix(desc, desc.operands[1], sizes, false, ignored);
   int64_t rows = c.rows > 1 ? c.rows : c.tileM;
-  spec.tensorMaps.push_back(mapOf(a, 64, aAlongK ? rows : 64, 128));
-  int64_t bWide = bAlongK || c.tileN % 64 == 0 ? 64 : 32;
-  spec.tensorMaps.push_back(mapOf(b, bWide, bAlongK ? c.tileN : 64, static_cast<int>(bWide * kElementBytes)));
-  if (staged) {
-    int64_t wide = c.tileN % 64 == 0 ? 64 : c.tileN % 32 == 0 ? 32 : 16;
-    spec.tensorMaps.push_back(
-        mapOf(*resultMatrix(desc, sizes), wide, 64, static_cast<int>(wide * kElementBytes)));
+  spec.tensorMaps.push_back(mapOf(a, kRowBytes / elementBytes, aAlongK ? rows : 64, kRowBytes));
+  int64_t bBytes = bAlongK || columns % 64 == 0 ? kRowBytes : kRowBytes / 2;
+  spec.tensorMaps.push_back(
+      mapOf(b, bBytes / elementBytes, bAlongK ? columns : 64, static_cast<int>(bBytes)));
+  if (resultBytes && !isSplit(c)) {
+    int64_t wide = wgmmaStagedColumns(columns, resultBytes), bytes = wide * resultBytes;
+    int swizzle = bytes < 32 ? 0 : static_cast<int>(bytes);
+    spec.tensorMaps.push_back(mapOf(*resultMatrix(desc, sizes), wide, 64, swizzle));
+    if (std::optional<Matrix> beside = besideMatrix(desc, sizes))
+      spec.tensorMaps.push_back(mapOf(*beside, wide, 64, swizzle));
   }
   return spec;
+}
+
+double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
+  constexpr int64_t kUnknown = 4096;
+  int64_t n = sizes.n.constant().value_or(kUnknown), k = sizes.k.constant().value_or(kUnknown);
+  int64_t batch = sizes.batch.constant().value_or(1);
+  // The largest power of two that divides the rows of both operands, in bytes.
+  int64_t rowAlignment = 128;
+  for (const ContractionOperand *operand : {&desc.operands[0], &desc.operands[1]}) {
+    int64_t row = desc.buffers[operand->buffer].physical.back().constant().value_or(kUnknown);
+    rowAlignment = std::min(rowAlignment, row * elementBytes & -(row * elementBytes));
+  }
+  return modelTime(c, std::min<int64_t>(m, 1 << 20), desc.resultPair ? 2 * n : n, k, batch,
+                   elementBytes, bAlongK, rowAlignment, target);
 }
 
 KernelConfig HopperGemm::choose(int64_t from, int64_t to) const {
   constexpr int64_t kUnknown = 4096;
   int64_t n = sizes.n.constant().value_or(kUnknown), k = sizes.k.constant().value_or(kUnknown);
   int64_t batch = sizes.batch.constant().value_or(1);
+  if (desc.resultPair)
+    n *= 2;
   KernelConfig best;
   double bestTime = 0;
-  // The largest power of two that divides the rows of both operands, in bytes.
-  int64_t rowAlignment = 128;
-  for (const ContractionOperand *operand : {&desc.operands[0], &desc.operands[1]}) {
-    int64_t row = desc.buffers[operand->buffer].physical.back().constant().value_or(kUnknown);
-    rowAlignment = std::min(rowAlignment, row * kElementBytes & -(row * kElementBytes));
-  }
-  auto consider = [&](const char *family, int64_t tileM, std::initializer_list<int64_t> columns) {
+  auto consider = [&](const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
+                      int64_t cluster = 1) {
     for (int64_t tileN : columns) {
-      if (!bAlongK && tileN % 32 != 0)
+      if (tileN % ((desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32)) != 0)
         continue;
       KernelConfig c;
       c.family = family;
       c.tileM = tileM;
       c.tileN = tileN;
+      c.cluster = cluster;
       if (aAlongK && to < tileM)
         c.rows = (to + 7) / 8 * 8;
       c = complete(c);
@@ -247,7 +337,7 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to) const {
       for (int i = 0; i < 4; ++i) {
         double at = static_cast<double>(from) * std::pow(static_cast<double>(to) / from, i / 3.0);
         int64_t m = static_cast<int64_t>(at + 0.5);
-        time += modelTime(c, m, n, k, batch, bAlongK, rowAlignment, target) / at;
+        time += timeOf(c, m) / at;
       }
       if (best.family.empty() || time < bestTime) {
         best = c;
@@ -256,17 +346,37 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to) const {
     }
   };
   // Ties go to the earlier one.
-  if (to > 64) {
+  if (promoted) {
+    consider("gemm.promoted", 128, {128, 192, 176, 160, 112, 96, 64, 48, 32});
+  }
+  if (to > 64 && !promoted) {
     consider("gemm.pingpong", 128, {128});
     // The more sums a thread holds, the fewer registers are left for what becomes of them.
-    if (desc.resultBare)
+    bool few = desc.resultBare || desc.resultPair || elementBytes == 1 ||
+               (desc.numInputs <= 3 && besideMatrix(desc, sizes));
+    if (few)
       consider("gemm.pingpong", 128, {192});
-    if (desc.resultBare || desc.numInputs <= 3)
+    if (few || desc.numInputs <= 3)
       consider("gemm.pingpong", 128, {160});
     consider("gemm.pingpong", 128, {112, 96, 64});
-    consider("gemm.cooperative", 128, {256, 224, 192});
+    consider("gemm.cooperative", 128, {256, 224, 192, 128, 112, 96, 64});
   }
-  consider("gemm.pingpong", 64, {224, 192, 128, 96, 64, 48, 32});
+  if (!promoted)
+    consider("gemm.pingpong", 64, {224, 192, 128, 96, 64, 48, 32});
+  // Of bytes there are half as many steps to share.
+  if (elementBytes == 1 && to > 64)
+    return best;
+  // Blocks of a cluster lie close together: not all multiprocessors can have one of a large one.
+  for (int64_t cluster : {1, 2, 4, 8}) {
+    int64_t most = target.smCount * (cluster == 8 ? 96 : cluster == 4 ? 112 : 132) / 132;
+    for (int64_t columns : {256, 224, 192, 128, 96, 64, 48, 32}) {
+      if (promoted && columns > 128)
+        continue;
+      int64_t blocks = (to + 63) / 64 * ((n + columns - 1) / columns) * batch * cluster;
+      if (blocks <= most && k / (kRowBytes / elementBytes) >= cluster)
+        consider(promoted ? "gemm.split.promoted" : "gemm.split", 64, {columns}, cluster);
+    }
+  }
   return best;
 }
 

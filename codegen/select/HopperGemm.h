@@ -32,15 +32,20 @@ public:
   KernelConfig choose(int64_t from, int64_t to) const;
   /// Threads, depth and as many stages as shared memory holds.
   KernelConfig complete(KernelConfig c) const;
-  KernelSpec spec(const KernelConfig &config) const;
+  /// For numbers of rows up to `upTo`.
+  KernelSpec spec(const KernelConfig &config, int64_t upTo) const;
 
 private:
+  /// What the model says of a configuration for m rows.
+  double timeOf(const KernelConfig &config, int64_t m) const;
   HopperGemm(const KernelDesc &desc, const GemmSizes &sizes, const Target &target)
       : desc(desc), sizes(sizes), target(target) {}
   const KernelDesc &desc;
   GemmSizes sizes;
   const Target &target;
-  bool aAlongK = true, bAlongK = true, staged = false;
+  bool aAlongK = true, bAlongK = true, promoted = false;
+  int64_t elementBytes = 2; ///< of the operands
+  int64_t resultBytes = 0;  ///< of results that go through the copy engine; else 0
 };
 
 } // namespace lathe::select

@@ -99,6 +99,10 @@ std::string KernelSpec::str() const {
            " box " + list(m.box) + " swizzle " + text(m.swizzleBytes);
     if (m.im2col)
       out += " im2col " + list(m.lowerCorner) + " " + list(m.upperCorner);
+    if (!m.steps.empty())
+      out += " steps " + list(m.steps);
+    if (m.elementBytes)
+      out += " bytes " + text(m.elementBytes);
     out += "\n";
   }
   for (const LaunchSpec &l : launches) {

@@ -208,6 +208,10 @@ void parseTensorMap(LineReader &in, KernelSpec &spec) {
     m.lowerCorner = in.integers();
     m.upperCorner = in.integers();
   }
+  if (in.accept("steps"))
+    m.steps = in.integers();
+  if (in.accept("bytes"))
+    m.elementBytes = static_cast<int>(in.integer());
   spec.tensorMaps.push_back(std::move(m));
 }
 

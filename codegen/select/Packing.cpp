@@ -19,6 +19,8 @@ int64_t PanelLayout::lastWidth() const {
 }
 
 int64_t PanelLayout::offset(int64_t b, int64_t k, int64_t n) const {
+  if (order == Order::Rows)
+    return (n * taps + k / channels) * paddedChannels() + k % channels;
   int64_t p = n / panel;
   int64_t width = p == panels() - 1 ? lastWidth() : panel;
   return b * depth * paddedColumns() + p * depth * panel + k * width + n % panel;
@@ -37,8 +39,9 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool matrix = starts("panels"), filters = !matrix && starts("filters");
   bool taps = !matrix && !filters && starts("taps");
   bool points = !matrix && !filters && !taps && starts("winograd");
+  bool rows = !matrix && !filters && !taps && !points && starts("rows");
   size_t rank = dims.size();
-  if ((!matrix && !filters && !taps && !points) || rank < 2)
+  if ((!matrix && !filters && !taps && !points && !rows) || rank < 2)
     return internalError("no such packing for a weight of rank " + std::to_string(rank), where);
   if (!taps) {
     auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.panel);
@@ -58,7 +61,10 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
     layout.depth = dims[rank - (transposed ? 1 : 2)];
     layout.columns = dims[rank - (transposed ? 2 : 1)];
   } else {
-    layout.order = filters ? Order::Filters : points ? Order::Winograd : Order::Taps;
+    layout.order = filters  ? Order::Filters
+                   : points ? Order::Winograd
+                   : rows   ? Order::Rows
+                            : Order::Taps;
     layout.columns = dims[0];
     layout.channels = dims[1];
     for (size_t d = 2; d < rank; ++d)
@@ -104,12 +110,6 @@ static void packWinograd(const PanelLayout &l, std::span<const std::byte> bytes,
     }
 }
 
-Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
-                                DType dtype, const std::vector<int64_t> &dims) {
-  Result<PanelLayout> made = PanelLayout::of(recipe, dims);
-  if (!made)
-    return made.status();
-  const PanelLayout &l = *made;
 /// gates<G>x<W>.
 static Result<PackedWeight> packGates(std::string_view recipe, std::span<const std::byte> bytes,
                                       DType dtype, const std::vector<int64_t> &dims) {
@@ -137,10 +137,16 @@ static Result<PackedWeight> packGates(std::string_view recipe, std::span<const s
   return out;
 }
 
-  int64_t size = bitWidth(dtype) / 8;
-  std::string where = "packing " + std::string(recipe);
+Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
+                                DType dtype, const std::vector<int64_t> &dims) {
   if (recipe.starts_with("gates"))
     return packGates(recipe, bytes, dtype, dims);
+  Result<PanelLayout> made = PanelLayout::of(recipe, dims);
+  if (!made)
+    return made.status();
+  const PanelLayout &l = *made;
+  int64_t size = bitWidth(dtype) / 8;
+  std::string where = "packing " + std::string(recipe);
   if (bitWidth(dtype) % 8 != 0 || size == 0)
     return internalError("elements smaller than a byte are not packed", where);
   using Order = PanelLayout::Order;
@@ -170,6 +176,7 @@ static Result<PackedWeight> packGates(std::string_view recipe, std::span<const s
           from = (b * l.columns + n) * l.depth + k;
           break;
         case Order::Filters:
+        case Order::Rows:
         case Order::Taps:
         case Order::Winograd:
           from = (n * l.channels + k % l.channels) * l.taps + k / l.channels;

@@ -127,6 +127,10 @@ Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
     k = Index(ix.cst(0));
     for (size_t d = 2; d < rank; ++d)
       k = ix.add(ix.mul(k, dims[d]), idx[d]);
+    if (layout->order == Order::Rows) {
+      Index row = ix.add(ix.mul(n, layout->taps), k);
+      return ix.add(ix.mul(row, layout->paddedChannels()), idx[1]);
+    }
     k = ix.add(ix.mul(k, layout->channels), idx[1]);
   }
   if (layout->order == Order::Taps)

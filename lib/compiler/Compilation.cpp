@@ -156,6 +156,7 @@ Result<ImportOptions> Compilation::importOptions() const {
     LATHE_RETURN_IF_ERROR(parseDimOption(dim, result));
   for (const std::string &shape : options.shapes)
     LATHE_RETURN_IF_ERROR(parseShapeOption(shape, result));
+  result.randomWeights = options.randomWeights;
   for (const std::string &text : options.constants) {
     auto [name, file] = llvm::StringRef(text).split('=');
     if (name.empty() || file.empty())
@@ -234,6 +235,11 @@ Status Compilation::setOptions() {
   if (!options.winogradTolerance.empty())
     LATHE_RETURN_IF_ERROR(
         set(kWinogradToleranceOption, "--winograd-tolerance", {options.winogradTolerance}));
+  if (!options.allow.empty())
+    LATHE_RETURN_IF_ERROR(set("allow", "--allow", options.allow));
+  if (options.randomWeights)
+    LATHE_RETURN_IF_ERROR(set("random-weights", "--random-weights",
+                              {std::to_string(*options.randomWeights)}));
   if (!options.configs.empty()) {
     if (phase() >= Phase::Select)
       return usageError("kernels of this text have variants already", "--config");

@@ -128,8 +128,18 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
       return usageError("wants a number between 0 and 1, as 1e-5, not '" + value + "'",
                         "--winograd-tolerance");
     options.winogradTolerance = value;
+  } else if (name == "allow") {
+    addList(options.allow, value);
+    for (const std::string &what : options.allow)
+      if (what != "tf32" && what != "reduced-sums")
+        return usageError("takes tf32 and reduced-sums, not '" + what + "'", "--allow");
   } else if (name == "const") {
     LATHE_RETURN_IF_ERROR(addPair(options.constants, name, value, '=', "INPUT=FILE"));
+  } else if (name == "random-weights") {
+    uint64_t seed = 0;
+    if (llvm::StringRef(value).getAsInteger(10, seed))
+      return usageError("wants a seed, not '" + value + "'", "--random-weights");
+    options.randomWeights = seed;
   } else if (name == "stop-after") {
     options.stopAfter = parsePhase(value);
     if (!options.stopAfter) {

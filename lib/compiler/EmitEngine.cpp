@@ -10,11 +10,15 @@
 #include "PlanFromIR.h"
 
 #include "lathe/codegen/Codegen.h"
+#include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Nvrtc.h"
 #include "lathe/compiler/Compilation.h"
+#include "lathe/ir/WeightStore.h"
 #include "lathe/passes/Passes.h"
 #include "lathe/support/Files.h"
 #include "lathe/support/Sha256.h"
+
+#include "mlir/IR/AttrTypeSubElements.h"
 
 #include <atomic>
 #include <filesystem>
@@ -143,6 +147,18 @@ Status addCudaKernels(ModuleOp variant, const std::vector<Source> &sources, cons
   return writer.addKernels(target.name, engine::packArchive(cubins));
 }
 
+/// Whether the program has weights that are made on the device.
+bool hasRandomWeights(ModuleOp variant) {
+  bool found = false;
+  AttrTypeWalker walker;
+  walker.addWalk([&](WeightAttr weight) { found |= WeightStore::spreadOf(weight).has_value(); });
+  variant.walk([&](exec::BufferOp buffer) {
+    if (buffer.getValue())
+      walker.walk(*buffer.getValue());
+  });
+  return found;
+}
+
 std::string optionsJson(ModuleOp module) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -178,6 +194,8 @@ Result<std::string> emitEngine(ModuleOp module) {
     auto sources = sourcesOf(variant);
     if (!sources.ok())
       return sources.status();
+    if (target->isCuda() && hasRandomWeights(variant))
+      sources->push_back({engine::kRandomKernel, devicePrelude({"random"})});
     if (!sources->empty())
       LATHE_RETURN_IF_ERROR(target->isCuda() ? addCudaKernels(variant, *sources, *target, writer)
                                              : addCpuKernels(*sources, *target, writer));

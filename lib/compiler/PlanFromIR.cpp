@@ -95,8 +95,6 @@ private:
           return step(tap, engine::TapStep{indexOf(tap.getBuffer()), tap.getName().str()});
         })
         .Case([&](exec::CallOp call) { return addCall(call); })
-        .Default([&](Operation *other) {
-          return internalError("the engine has no form for " + other->getName().getStringRef().str());
         .Case([&](exec::IfOp branch) { return beginIf(branch); })
         .Case([&](exec::ElseOp) {
           block = newBlock();
@@ -107,13 +105,13 @@ private:
           block = open.pop_back_val().first;
           return okStatus();
         })
+        .Default([&](Operation *other) {
+          return internalError("the engine has no form for " + other->getName().getStringRef().str());
         });
   }
 
   int32_t indexOf(Value buffer) const { return buffers.lookup(buffer); }
 
-  Status step(Operation *op, decltype(engine::Step::op) what, ArrayAttr names = {}) {
-    engine::Step made;
   int32_t newBlock() {
     plan.blocks.emplace_back();
     return plan.blocks.size() - 1;
@@ -132,6 +130,8 @@ private:
     return okStatus();
   }
 
+  Status step(Operation *op, decltype(engine::Step::op) what, ArrayAttr names = {}) {
+    engine::Step made;
     made.op = std::move(what);
     if (names)
       for (Attribute name : names)
@@ -237,6 +237,33 @@ private:
     return alignment;
   }
 
+  /// Where the parts of a random weight lie; empty when bytes of it are known.
+  static std::vector<RandomPart> randomParts(Attribute value) {
+    auto type = cast<RankedTensorType>(cast<TypedAttr>(value).getType());
+    uint64_t count = type.getNumElements();
+    std::vector<RandomPart> parts;
+    if (auto weight = dyn_cast<WeightAttr>(value)) {
+      if (std::optional<RandomSpread> spread = WeightStore::spreadOf(weight); spread && count)
+        parts.push_back({*spread, 1, count, 0, count});
+    } else if (auto joined = dyn_cast<JoinedAttr>(value)) {
+      uint64_t rows = 1, first = 0;
+      for (int64_t d = 0; d < joined.getAxis(); ++d)
+        rows *= type.getDimSize(d);
+      for (Attribute part : joined.getParts()) {
+        auto piece = dyn_cast<WeightAttr>(part);
+        std::optional<RandomSpread> spread =
+            piece ? WeightStore::spreadOf(piece) : std::nullopt;
+        uint64_t columns = piece ? cast<RankedTensorType>(piece.getType()).getNumElements() / rows
+                                 : 0;
+        if (!spread || !columns)
+          return {};
+        parts.push_back({*spread, rows, columns, first, count / rows});
+        first += columns;
+      }
+    }
+    return parts;
+  }
+
   Status addWeight(exec::BufferOp op, engine::Buffer &buffer) {
     engine::Weight weight;
     weight.name = op.getName().str();
@@ -245,6 +272,15 @@ private:
     std::string packing = op.getPacking() ? op.getPacking()->str() : std::string();
     auto type = cast<TensorType>(op.getMemory().getType());
     weight.dims.assign(type.getShape().begin(), type.getShape().end());
+    if (std::vector<RandomPart> parts = randomParts(*op.getValue());
+        packing.empty() && !parts.empty()) {
+      weight.section = engine::kRandomSection;
+      weight.bytes = byteSize(weight.dtype, type.getNumElements());
+      weight.offset = writer.addRandomWeight(weight.dtype, parts, weight.bytes);
+      weight.random = std::move(parts);
+      plan.weights.push_back(std::move(weight));
+      return okStatus();
+    }
     auto bytes = constantBytes(*op.getValue(), store);
     if (!bytes.ok())
       return bytes.status();
@@ -346,7 +382,8 @@ private:
     made.status = spec.status;
     for (const TensorMapArg &map : spec.tensorMaps)
       made.tensorMaps.push_back({map.buffer, map.dims, map.strides, map.box, map.swizzleBytes,
-                                 map.im2col, map.lowerCorner, map.upperCorner});
+                                 map.im2col, map.lowerCorner, map.upperCorner, map.steps,
+                                 map.elementBytes});
     for (const LaunchSpec &launch : spec.launches) {
       engine::Launch out;
       out.function = launch.function;
@@ -416,6 +453,8 @@ private:
   llvm::DenseMap<Value, int32_t> buffers;
   llvm::DenseMap<Operation *, int32_t> kernels;
   std::map<std::string, int32_t> sizes, states;
+  int32_t block = 0; ///< where steps go
+  SmallVector<std::pair<int32_t, size_t>> open; ///< block and step of each exec.if around
 };
 
 } // namespace
@@ -426,5 +465,3 @@ Result<engine::Plan> planFromIR(exec::ProgramOp program, const Target &target, W
 }
 
 } // namespace lathe
-  int32_t block = 0; ///< where steps go
-  SmallVector<std::pair<int32_t, size_t>> open; ///< block and step of each exec.if around

@@ -255,6 +255,8 @@ Result<std::vector<Plan>> EngineReader::plans() const {
     if (plan->entry != s.entry || plan->target != s.target)
       return invalidError("the plan is for another entry or target", at);
     for (const Weight &w : plan->weights) {
+      if (!w.random.empty())
+        continue;
       const Section *weights = find(SectionType::Weights, w.section);
       if (!weights || w.bytes > weights->bytes.size() ||
           w.offset > weights->bytes.size() - w.bytes)

@@ -74,6 +74,18 @@ Result<uint64_t> EngineWriter::addWeight(const std::string &name, std::string_vi
   return it->second;
 }
 
+uint64_t EngineWriter::addRandomWeight(DType type, const std::vector<RandomPart> &parts,
+                                       uint64_t bytes) {
+  std::string key = std::to_string(static_cast<int>(type)) + ":" + std::to_string(bytes);
+  for (const RandomPart &p : parts)
+    for (uint64_t number : {p.rows, p.columns, p.first, p.pitch})
+      key += ":" + std::to_string(number) + p.spread.text();
+  auto [it, isNew] = randomOffsets.try_emplace(key, randomEnd);
+  if (isNew)
+    randomEnd = roundUp(randomEnd + bytes, 256);
+  return it->second;
+}
+
 Status EngineWriter::addDebug(std::string name, std::string target, std::string bytes) {
   return add({SectionType::Debug, std::move(name), "", std::move(target), std::move(bytes)});
 }

@@ -93,6 +93,16 @@ private:
     return out;
   }
 
+  static std::vector<RandomPart> randomParts(const fb::Weight &w) {
+    std::vector<RandomPart> out;
+    for (size_t i = 0; w.random() && i < w.random()->size(); ++i) {
+      const fb::RandomPart *p = w.random()->Get(i);
+      out.push_back({{p->stream(), p->center(), p->reach()}, p->rows(), p->columns(), p->first(),
+                     p->pitch()});
+    }
+    return out;
+  }
+
   Condition condition(const fb::Condition &c) {
     return {enumeration(c.kind(), Condition::Kind::Divisible, "condition"), formula(c.lhs()),
             formula(c.rhs())};
@@ -106,7 +116,8 @@ private:
   TensorMap tensorMap(const fb::TensorMap &m) {
     return {m.buffer(),        list(m.dims()),        list(m.strides()),
             numbers(m.box()),  m.swizzle_bytes(),     m.im2col(),
-            numbers(m.lower_corner()), numbers(m.upper_corner())};
+            numbers(m.lower_corner()), numbers(m.upper_corner()),
+            m.steps() ? numbers(m.steps()) : std::vector<int64_t>{}, m.element_bytes()};
   }
   Launch launch(const fb::Launch &l);
   KernelVariant variant(const fb::KernelVariant &v);
@@ -260,7 +271,7 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.weights = tables<Weight>(p.weights(), [&](const fb::Weight &w) {
     return Weight{text(w.name()),     text(w.section()),   w.offset(),
                   w.bytes(),          dtype(w.dtype()),    numbers(w.dims()),
-                  text(w.sha256()),   text(w.packing())};
+                  text(w.sha256()),   text(w.packing()),   randomParts(w)};
   });
   out.states = tables<State>(p.states(), [&](const fb::State &s) {
     return State{text(s.name()), dtype(s.dtype()),        list(s.physical()),

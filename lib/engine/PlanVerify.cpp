@@ -183,6 +183,17 @@ void Verifier::storage() {
     check(count <= INT64_MAX / 16 && byteSize(w.dtype, count) == static_cast<int64_t>(w.bytes),
           "sizes and length of a weight disagree", at);
     check(w.sha256.empty() || w.sha256.size() == 64, "malformed digest", at);
+    check((w.section == kRandomSection) == !w.random.empty(), "no parts, or bytes beside them", at);
+    check(w.random.empty() || isRandomType(w.dtype), "elements that cannot be random", at);
+    for (const RandomPart &part : w.random) {
+      uint64_t last;
+      check(part.rows > 0 && part.columns > 0 &&
+                !__builtin_mul_overflow(part.rows - 1, part.pitch, &last) &&
+                !__builtin_add_overflow(last, part.first, &last) &&
+                !__builtin_add_overflow(last, part.columns, &last) &&
+                last <= static_cast<uint64_t>(count),
+            "a random part leaves the weight", at);
+    }
   }
   std::set<std::string> seen;
   for (size_t i = 0; i < p.states.size() && status.ok(); ++i) {
@@ -275,6 +286,10 @@ void Verifier::tensorMap(const Kernel &k, const TensorMap &m, const std::string 
   for (const std::vector<int64_t> *corner : {&m.lowerCorner, &m.upperCorner})
     for (int64_t c : *corner)
       check(c >= INT16_MIN && c <= INT16_MAX, "tensor map corners", at);
+  check(m.steps.empty() || m.steps.size() == rank, "tensor map steps", at);
+  for (int64_t step : m.steps)
+    check(step >= 1 && step <= 8, "tensor map steps", at);
+  check(m.elementBytes == 0 || m.elementBytes == 8, "tensor map elements", at);
   check(m.swizzleBytes == 0 || m.swizzleBytes == 32 || m.swizzleBytes == 64 ||
             m.swizzleBytes == 128,
         "tensor map swizzle", at);

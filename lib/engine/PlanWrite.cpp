@@ -77,8 +77,13 @@ private:
     auto name = text(w.name), section = text(w.section);
     auto dims = b.CreateVector(w.dims);
     auto sha = text(w.sha256), packing = text(w.packing);
+    std::vector<fb::RandomPart> parts;
+    for (const RandomPart &p : w.random)
+      parts.emplace_back(p.spread.stream, p.rows, p.columns, p.first, p.pitch, p.spread.center,
+                         p.spread.reach);
+    auto random = b.CreateVectorOfStructs(parts);
     return fb::CreateWeight(b, name, section, w.offset, w.bytes, static_cast<uint8_t>(w.dtype),
-                            dims, sha, packing);
+                            dims, sha, packing, random);
   }
   Offset<fb::State> state(const State &s) {
     auto name = text(s.name), length = text(s.lengthSymbol);
@@ -90,8 +95,9 @@ private:
     auto dims = list(m.dims), strides = list(m.strides);
     auto box = b.CreateVector(m.box);
     auto lower = b.CreateVector(m.lowerCorner), upper = b.CreateVector(m.upperCorner);
+    auto steps = b.CreateVector(m.steps);
     return fb::CreateTensorMap(b, m.buffer, dims, strides, box, m.swizzleBytes, m.im2col, lower,
-                               upper);
+                               upper, steps, m.elementBytes);
   }
   Offset<fb::Launch> launch(const Launch &l) {
     auto function = text(l.function);

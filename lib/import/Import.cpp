@@ -4,6 +4,7 @@
 
 #include "Importer.h"
 #include "OnnxLoad.h"
+#include "RandomSpread.h"
 
 #include "lathe/ir/Onnx.h"
 
@@ -198,15 +199,22 @@ Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path,
                                          const ImportOptions &options) {
   context.loadDialect<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
   Result<Model> model =
-      loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes);
+      loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes,
+                options.randomWeights.has_value());
   if (!model)
     return model.status();
+  uint64_t randomBytes =
+      options.randomWeights ? spreadAbsentWeights(model->graph, *options.randomWeights) : 0;
   if (Status applied = applyConstants(model->graph, options); !applied.ok())
     return applied;
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   std::string file = llvm::StringRef(path).rsplit('/').second.str();
   if (file.empty())
     file = path.str();
+  if (randomBytes)
+    mlir::emitWarning(NameLoc::get(StringAttr::get(&context, file)))
+        << randomBytes << " bytes of weights are absent and made from seed "
+        << *options.randomWeights;
   if (Status built = buildModule(*module, *model); !built.ok())
     return Status(built.code(), built.message(), file + ": " + built.location());
   LATHE_RETURN_IF_ERROR(bindDims(*module, options));

@@ -65,6 +65,8 @@ Attribute Importer::tensorAttribute(const Tensor &tensor) {
                                 b.getNamedAttr("strings", b.getArrayAttr(strings))});
   }
   auto type = RankedTensorType::get(tensor.dims, typeOf(b.getContext(), tensor.dtype));
+  if (tensor.absent)
+    return WeightStore::random(type, tensor.spread);
   if (tensor.bytes.size() <= 256)
     return constantAttr(type, tensor.bytes, weights);
   return weights.add(type, tensor.bytes, tensor.owner);

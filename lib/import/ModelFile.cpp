@@ -102,6 +102,16 @@ ExternalFiles::~ExternalFiles() {
     close(folderFd);
 }
 
+bool ExternalFiles::isAbsent(const std::string &location) {
+  // What exists in any way, also behind a link that leaves the folder, is for open() to judge.
+  struct stat info;
+  if (open(location) || folderFd < 0)
+    return false;
+  bool plain = location.find("..") == std::string::npos && location.find('/') == std::string::npos;
+  return plain && fstatat(folderFd, location.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 &&
+         errno == ENOENT;
+}
+
 Result<std::shared_ptr<const MappedFile>> ExternalFiles::open(const std::string &location) {
   if (auto known = opened.find(location); known != opened.end())
     return known->second;
@@ -122,7 +132,9 @@ Result<std::shared_ptr<const MappedFile>> ExternalFiles::open(const std::string 
     return invalidError("external data leaves the model's folder or passes a symbolic link",
                         location);
   if (file.fd < 0)
-    return invalidError("cannot open external data: " + systemError(), location);
+    return invalidError("cannot open external data: " + systemError() +
+                            "; --random-weights=SEED makes weights for a graph without its own",
+                        location);
   auto mapped = mapDescriptor(file.fd, location, maxBytes, /*oneLink=*/true);
   if (mapped)
     opened[location] = *mapped;

@@ -33,6 +33,8 @@ public:
   ExternalFiles &operator=(const ExternalFiles &) = delete;
 
   Result<std::shared_ptr<const MappedFile>> open(const std::string &location);
+  /// Whether the location is a well-formed one below the folder where nothing is.
+  bool isAbsent(const std::string &location);
 
 private:
   std::string folder;

@@ -261,7 +261,7 @@ onnx::ModelProto parseModel(const MappedFile &file, StrippedModel &stripped) {
   return model;
 }
 
-Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
+Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool randomWeights) {
   Result<std::shared_ptr<const MappedFile>> file = mapFile(path, maxBytes);
   if (!file)
     throw ImportError{file.status()};
@@ -269,7 +269,7 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
   onnx::ModelProto proto = parseModel(**file, stripped);
   size_t slash = path.rfind('/');
   ExternalFiles external(slash == std::string::npos ? "." : path.substr(0, slash + 1), maxBytes);
-  DataSource source{*file, &stripped.pieces, &external};
+  DataSource source{*file, &stripped.pieces, &external, randomWeights};
 
   // The checker does not say which one.
   for (const auto &input : proto.graph().input())
@@ -427,8 +427,9 @@ onnx::TypeProto typeProto(const ValueInfo &info) {
 
 } // namespace
 
-Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t maxBytes) {
-  return guarded<Model>(path, [&] { return load(path, targetOpset, maxBytes); });
+Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t maxBytes,
+                        bool randomWeights) {
+  return guarded<Model>(path, [&] { return load(path, targetOpset, maxBytes, randomWeights); });
 }
 
 Result<std::optional<std::vector<Node>>> functionBody(const Node &node, int64_t opset,

@@ -14,8 +14,10 @@
 
 namespace lathe::onnxmodel {
 
-/// Reads, checks, inlines and (where `targetOpset` is not 0) converts.
-Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t maxBytes);
+/// Reads, checks, inlines and (where `targetOpset` is not 0) converts. With `randomWeights`,
+/// external weights without a file are `absent` instead of an error.
+Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t maxBytes,
+                        bool randomWeights);
 
 /// Nodes of the schema's function body for `node`, whose inputs and outputs
 /// have been given names. `types` are those of the inputs; an entry with an

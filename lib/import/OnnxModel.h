@@ -9,6 +9,7 @@
 #define LATHE_IMPORT_ONNXMODEL_H
 
 #include "lathe/support/DType.h"
+#include "lathe/support/RandomWeights.h"
 #include "lathe/support/Status.h"
 
 #include <cstddef>
@@ -28,6 +29,9 @@ struct Tensor {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
   std::vector<std::string> strings; ///< for DType::String
+  /// The file of the bytes is not there, and they may be random (LoadOptions).
+  bool absent = false;
+  RandomSpread spread; ///< of an absent tensor
 };
 
 struct Graph;

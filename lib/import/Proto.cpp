@@ -135,6 +135,13 @@ std::span<const std::byte> externalBytes(const onnx::TensorProto &proto, const D
   return (*file)->bytes.subspan(offset, length ? *length : size - offset);
 }
 
+static bool isAbsent(const onnx::TensorProto &proto, const DataSource &source) {
+  for (const auto &entry : proto.external_data())
+    if (entry.key() == "location")
+      return source.external && source.external->isAbsent(entry.value());
+  return false;
+}
+
 Tensor toTensor(const onnx::TensorProto &proto, const DataSource &source) {
   Tensor tensor;
   tensor.name = proto.name();
@@ -160,6 +167,12 @@ Tensor toTensor(const onnx::TensorProto &proto, const DataSource &source) {
   }
   int64_t bytes = byteSize(tensor.dtype, count);
   if (proto.data_location() == onnx::TensorProto::EXTERNAL) {
+    if (source.randomWeights && isAbsent(proto, source)) {
+      if (!isRandomType(tensor.dtype))
+        raise("its data are absent, and random weights are f64, f32, f16 or bf16", where);
+      tensor.absent = true;
+      return tensor;
+    }
     tensor.bytes = externalBytes(proto, source, tensor.owner);
   } else {
     auto copy = std::make_shared<std::string>(

@@ -19,6 +19,7 @@ struct DataSource {
   std::shared_ptr<const MappedFile> file;
   const std::vector<std::span<const std::byte>> *pieces = nullptr;
   ExternalFiles *external = nullptr;
+  bool randomWeights = false; ///< tensors whose file is not there are absent, not wrong
 };
 
 /// Thrown inside lib/import only, and caught at its border.

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/ir/Lathe.h"
 
+#include "lathe/support/RandomWeights.h"
+
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -234,7 +236,7 @@ LogicalResult TensorAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 // Weights
 //===----------------------------------------------------------------------===//
 
-LogicalResult WeightAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringRef,
+LogicalResult WeightAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringRef key,
                                  uint64_t offset, uint64_t bytes, StringRef hash, Type type) {
   auto tensor = llvm::dyn_cast_or_null<RankedTensorType>(type);
   if (!tensor || !tensor.hasStaticShape())
@@ -247,8 +249,32 @@ LogicalResult WeightAttr::verify(function_ref<InFlightDiagnostic()> emitError, S
                        << byteSize(*dtype, tensor.getNumElements());
   if (hash.size() != 64 || !llvm::all_of(hash, llvm::isHexDigit))
     return emitError() << "a weight's hash is 64 hexadecimal digits";
+  if (key == "random" && !isRandomType(*dtype))
+    return emitError() << "random weights are f64, f32, f16 or bf16, not " << tensor.getElementType();
   if (offset % 64)
     return emitError() << "weight offset " << offset << " is not a multiple of 64";
+  return success();
+}
+
+LogicalResult JoinedAttr::verify(function_ref<InFlightDiagnostic()> emitError, int64_t axis,
+                                 ArrayAttr parts, Type type) {
+  auto whole = llvm::dyn_cast_or_null<RankedTensorType>(type);
+  if (!whole || !whole.hasStaticShape() || axis < 0 || axis >= whole.getRank())
+    return emitError() << "joined constants need a static tensor type and an axis of it";
+  int64_t sum = 0;
+  for (Attribute part : parts) {
+    auto typed = llvm::dyn_cast<TypedAttr>(part);
+    auto tensor = typed ? llvm::dyn_cast<RankedTensorType>(typed.getType()) : RankedTensorType();
+    if (!llvm::isa<WeightAttr, DenseElementsAttr>(part) || !tensor ||
+        tensor.getRank() != whole.getRank() || tensor.getElementType() != whole.getElementType())
+      return emitError() << "a part of joined constants is no constant of their type and rank";
+    for (int64_t d = 0; d < whole.getRank(); ++d)
+      if (d != axis && tensor.getDimSize(d) != whole.getDimSize(d))
+        return emitError() << "joined constants differ in another size than that of their axis";
+    sum += tensor.getDimSize(axis);
+  }
+  if (sum != whole.getDimSize(axis))
+    return emitError() << "joined constants do not fill their type";
   return success();
 }
 

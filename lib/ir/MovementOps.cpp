@@ -46,7 +46,7 @@ OpFoldResult ConstantOp::fold(FoldAdaptor) {
 }
 
 LogicalResult ConstantOp::verify() {
-  if (!llvm::isa<DenseElementsAttr, WeightAttr>(getValue()))
+  if (!llvm::isa<DenseElementsAttr, WeightAttr, JoinedAttr>(getValue()))
     return emitOpError("constant_c1: the value is neither dense elements nor a #lathe.weight");
   return success();
 }

@@ -34,8 +34,30 @@ WeightAttr WeightStore::addCopy(TensorType type, std::span<const std::byte> byte
   return add(type, *copy, copy);
 }
 
+WeightAttr WeightStore::random(TensorType type, const RandomSpread &spread) {
+  uint64_t bytes = byteSize(*dtypeOf(type.getElementType()), type.getNumElements());
+  return WeightAttr::get(type.getContext(), kRandom, 0, bytes, spread.text(), type);
+}
+
+std::optional<RandomSpread> WeightStore::spreadOf(WeightAttr weight) {
+  return weight.getKey() == kRandom ? RandomSpread::parse(std::string_view(weight.getHash()))
+                                    : std::nullopt;
+}
+
 Result<std::span<const std::byte>> WeightStore::get(WeightAttr weight) const {
   std::lock_guard<std::mutex> lock(mutex);
+  if (std::optional<RandomSpread> spread = spreadOf(weight)) {
+    auto type = llvm::cast<TensorType>(weight.getType());
+    DType dtype = *dtypeOf(type.getElementType());
+    uint64_t count = type.getNumElements();
+    std::vector<std::byte> &bytes =
+        made[weight.getHash().str() + std::string(name(dtype)) + std::to_string(count)];
+    if (bytes.empty() && count && isRandomType(dtype)) {
+      bytes.resize(weight.getBytes());
+      fillRandom(bytes.data(), dtype, {*spread, 1, count, 0, 0}, 0, count);
+    }
+    return std::span<const std::byte>(bytes);
+  }
   auto it = pieces.find(weight.getOffset());
   if (it != pieces.end() && it->second.bytes.size() == weight.getBytes())
     return it->second.bytes;
@@ -48,6 +70,8 @@ Result<std::span<const std::byte>> WeightStore::get(WeightAttr weight) const {
 }
 
 Status WeightStore::adopt(WeightAttr weight) {
+  if (spreadOf(weight))
+    return okStatus();
   Result<std::span<const std::byte>> bytes = get(weight);
   if (!bytes)
     return bytes.status();
@@ -93,6 +117,26 @@ Status WeightStore::open(const std::string &path) {
   return okStatus();
 }
 
+static Result<std::vector<std::byte>> joinedBytes(JoinedAttr joined, WeightStore &store) {
+  auto whole = llvm::cast<RankedTensorType>(joined.getType());
+  ArrayRef<int64_t> shape = whole.getShape();
+  int64_t rows = 1;
+  for (int64_t d = 0; d < joined.getAxis(); ++d)
+    rows *= shape[d];
+  std::vector<std::byte> out(byteSize(*dtypeOf(whole.getElementType()), whole.getNumElements()));
+  size_t pitch = rows ? out.size() / rows : 0, at = 0;
+  for (Attribute part : joined.getParts()) {
+    Result<std::vector<std::byte>> bytes = constantBytes(part, store);
+    if (!bytes)
+      return bytes.status();
+    size_t run = rows ? bytes->size() / rows : 0;
+    for (int64_t r = 0; r < rows && run; ++r)
+      std::memcpy(out.data() + r * pitch + at, bytes->data() + r * run, run);
+    at += run;
+  }
+  return out;
+}
+
 Result<std::vector<std::byte>> constantBytes(Attribute value, WeightStore &store) {
   if (auto weight = llvm::dyn_cast<WeightAttr>(value)) {
     Result<std::span<const std::byte>> bytes = store.get(weight);
@@ -100,6 +144,8 @@ Result<std::vector<std::byte>> constantBytes(Attribute value, WeightStore &store
       return bytes.status();
     return std::vector<std::byte>(bytes->begin(), bytes->end());
   }
+  if (auto joined = llvm::dyn_cast<JoinedAttr>(value))
+    return joinedBytes(joined, store);
   auto elements = llvm::dyn_cast<DenseElementsAttr>(value);
   std::optional<DType> dtype = elements ? dtypeOf(elements.getElementType()) : std::nullopt;
   if (!dtype)

@@ -32,9 +32,11 @@ struct FusePass : ModulePass<FusePass> {
         if (func.isExternal())
           continue;
         IRRewriter rewriter(&getContext());
+        if (target->isCuda())
+          fuse::restorePositions(func);
         (void)runRegionDCE(rewriter, func->getRegions());
         fuse::FusionGraph graph(func, symbolOptima(module));
-        fuse::growContractions(graph);
+        fuse::growContractions(graph, *target);
         fuse::growReductions(graph);
         fuse::growWindows(graph);
         fuse::Resolution resolution = fuse::resolveFreeOps(graph, target->isCuda());

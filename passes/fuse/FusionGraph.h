@@ -69,11 +69,14 @@ private:
 
 /// Contractions take what follows them, point by point, and the re-indexing of
 /// what they store.
-void growContractions(FusionGraph &graph);
+void growContractions(FusionGraph &graph, const Target &target);
 /// Reductions gather the ops over the same rows.
 void growReductions(FusionGraph &graph);
 /// Window ops, scans and scatters with what follows them point by point.
 void growWindows(FusionGraph &graph);
+
+/// Constants that count from 0 become iotas, which kernels need not read.
+void restorePositions(mlir::func::FuncOp func);
 
 /// What became of each free op.
 struct Resolution {

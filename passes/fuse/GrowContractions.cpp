@@ -3,7 +3,9 @@
 //
 // A contraction computes its result tile by tile in registers: pointwise ops
 // over the same sizes cost nothing there, and a result that is only split and
-// permuted afterwards can be stored where it belongs at once.
+// permuted afterwards can be stored where it belongs at once. Two halves of the
+// columns that meet point by point (a gate and what it lets through) are one
+// result where the kernel can compute tiles of both at a time.
 //
 //   %m = matmul %x, %w                       kernel gemm {
 //   %a = add %m, %residual              =>     matmul, add, reshape, transpose
@@ -16,9 +18,63 @@ using namespace mlir;
 
 namespace lathe::fuse {
 
+/// A cast of 16-bit floats to wider ones that kernels alone read.
+static bool isWidening(Operation *op) {
+  auto cast = dyn_cast<CastOp>(op);
+  if (!cast || !isa<FloatType>(elementTypeOf(cast.getX())) ||
+      !isa<FloatType>(elementTypeOf(cast.getY())))
+    return false;
+  unsigned from = elementTypeOf(cast.getX()).getIntOrFloatBitWidth();
+  return from == 16 && from < elementTypeOf(cast.getY()).getIntOrFloatBitWidth() &&
+         llvm::all_of(op->getUsers(), [](Operation *user) { return classOf(user) && !isView(user); });
+}
+
+/// Takes slices of the two halves of a product's columns if nothing else reads it and tensor maps
+/// will serve whatever the number of rows is (codegen/select/HopperGemm.cpp).
+static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, const Target &target) {
+  auto matmul = dyn_cast<MatmulOp>(group.heart);
+  if (!matmul || target.smVersion != 90 || !target.archSpecific || matmul.getTransposeA())
+    return {};
+  constexpr int64_t kPiece = 8; // elements in 16 bytes
+  Type element = elementTypeOf(matmul.getResult());
+  std::vector<DimExpr> dims = dimsOf(matmul.getResult());
+  auto columns = dims.back().constant(), depth = dimsOf(matmul.getA()).back().constant();
+  bool halves = element.isF16() || element.isBF16();
+  for (Value operand : {matmul.getA(), matmul.getB()})
+    halves &= elementTypeOf(operand) == element;
+  if (!halves || !columns || !depth || *columns % (2 * kPiece) || *depth % kPiece || *depth == 0 ||
+      dimsOf(matmul.getB()).size() != 2 || !matmul.getB().getDefiningOp<ConstantOp>())
+    return {};
+  bool seen[2] = {};
+  SmallVector<Operation *> slices;
+  for (Operation *user : matmul.getResult().getUsers()) {
+    auto slice = dyn_cast<SliceOp>(user);
+    if (!slice || !graph.isFree(user))
+      return {};
+    std::vector<DimExpr> part = dimsOf(slice.getY());
+    for (auto [d, start] : llvm::enumerate(slice.getStarts())) {
+      std::optional<int64_t> first = cast<DimAttr>(start).expr().constant();
+      bool last = d + 1 == dims.size();
+      if (!first || slice.getSteps()[d] != 1 || (last ? *first % (*columns / 2) : *first) ||
+          part[d] != (last ? DimExpr(*columns / 2) : dims[d]))
+        return {};
+      if (last)
+        seen[*first > 0] = true;
+    }
+    slices.push_back(user);
+  }
+  if (!seen[0] || !seen[1])
+    return {};
+  for (Operation *slice : slices)
+    graph.own(slice, group);
+  group.space.back() = DimExpr(*columns / 2);
+  return slices;
+}
+
 /// Adds the pointwise ops after the heart, as long as one value leaves the group.
-static void growEpilogue(FusionGraph &graph, Group &group) {
-  SmallVector<Operation *> taken;
+/// `taken`: slices of halves that the group has taken already.
+static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}) {
+  const size_t slices = taken.size();
   bool started = false;
   for (Operation *op : graph.ops()) {
     if (op == group.heart) {
@@ -51,6 +107,14 @@ static void growEpilogue(FusionGraph &graph, Group &group) {
         << "not fused into the contraction before it: more than one value would leave the kernel";
     graph.release(taken.pop_back_val(), group);
   }
+  if (slices > 0 && taken.size() <= slices) { // the halves do not meet
+    while (!taken.empty())
+      graph.release(taken.pop_back_val(), group);
+    group.space = dimsOf(group.heart->getResult(0));
+  }
+  // Who reads the result widens it at no cost; storing it wide moves twice the bytes.
+  while (!taken.empty() && isWidening(taken.back()))
+    graph.release(taken.pop_back_val(), group);
   for (Operation *op : taken)
     passedRemark(op->getLoc(), "Epilogue") << "fused into the contraction before it";
 }
@@ -61,7 +125,7 @@ static bool wantsMemory(Value value) {
     std::optional<OpClass> kind = classOf(user);
     if (!kind || *kind == OpClass::Gemm || *kind == OpClass::Attention || *kind == OpClass::Conv)
       return true;
-    return isView(user) && wantsMemory(user->getResult(0));
+    return user->hasAttr(kViewAttr) || (isView(user) && wantsMemory(user->getResult(0)));
   });
 }
 
@@ -83,8 +147,10 @@ static bool onlySplits(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
 }
 
 /// The chain of views and permutations behind the group's one output, up to the last
-/// that changes how the result lies in memory.
+/// that changes how the result lies in memory. Results of halves stay in their order.
 static void growOutputMap(FusionGraph &graph, Group &group) {
+  if (group.kind == RegionKind::Gemm && group.space != dimsOf(group.heart->getResult(0)))
+    return;
   SmallVector<Value> outputs = graph.outputs(group);
   if (outputs.size() != 1)
     return;
@@ -120,14 +186,14 @@ static std::optional<RegionKind> contractionKind(Operation *op) {
   return std::nullopt;
 }
 
-void growContractions(FusionGraph &graph) {
+void growContractions(FusionGraph &graph, const Target &target) {
   // All hearts first: an epilogue may then see which operands other kernels make.
   SmallVector<Group *> groups;
   for (Operation *op : graph.ops())
     if (std::optional<RegionKind> kind = contractionKind(op))
       groups.push_back(&graph.create(op, *kind));
   for (Group *group : groups) {
-    growEpilogue(graph, *group);
+    growEpilogue(graph, *group, takeHalves(graph, *group, target));
     growOutputMap(graph, *group);
   }
 }

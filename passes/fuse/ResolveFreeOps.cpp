@@ -13,6 +13,8 @@
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
 
+#include "lathe/ir/AttentionOperands.h"
+
 using namespace mlir;
 
 namespace lathe::fuse {
@@ -49,7 +51,7 @@ private:
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
         if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use) &&
-            !maskParts.contains(op))
+            !maskParts.contains(op) && !isPageWay(op, use))
           readers.memory = true;
         else
           readers.groups.insert(group);
@@ -79,6 +81,27 @@ private:
       return false;
     auto channels = dimsOf(op->getResult(0)).back().constant();
     return channels && *channels <= kMaxStemChannels;
+  }
+
+  /// Keys and values in pages that a table names are read where they lie by an attention of few
+  /// queries: at most sixteen columns of queries and heads that share keys, operands of 16 bits.
+  bool isPageWay(Operation *op, OpOperand &use) const {
+    auto attention = dyn_cast<AttentionOp>(use.getOwner());
+    if (!computeMasks || !attention || use.getOperandNumber() < 1 || use.getOperandNumber() > 2)
+      return false;
+    constexpr int64_t kColumns = 16;
+    std::vector<DimExpr> q = dimsOf(attention.getQ()), k = dimsOf(attention.getK());
+    auto queries = q[2].constant(), heads = q[1].constant(), keyHeads = k[1].constant();
+    auto depth = q[3].constant(), width = dimOf(attention.getV(), 3).constant();
+    Type element = elementTypeOf(use.get());
+    if (!queries || !heads || !keyHeads || *keyHeads == 0 || !depth || !width ||
+        *queries * (*heads / *keyHeads) > kColumns || *depth % 8 || *width % 8 ||
+        !(element.isF16() || element.isBF16()) || elementTypeOf(attention.getQ()) != element)
+      return false;
+    std::optional<RowsInMemory> keys = rowsInMemory(attention.getK()),
+                                values = rowsInMemory(attention.getV());
+    return keys && keys->gathered && isStored(keys->memory) && values && values->gathered &&
+           isStored(values->memory);
   }
 
   /// Whether an op is worth computing for each score of an attention instead of being read: a few

@@ -1,10 +1,11 @@
-//===- ChannelsLast.cpp - images as NHWC on the CPU -----------------------===//
+//===- ChannelsLast.cpp - images as NHWC ----------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The CPU's convolution kernels read all channels of a pixel in one go, so
 // images are stored channels last. Every convolution and pool is turned, and
 // the transposes around it move through pointwise ops, reductions and concats
-// until they meet their opposites. What is left is paid for at the borders.
+// until they meet their opposites. What is left is paid for at the borders. The
+// same holds for 16-bit images on sm_90a, whose copy engine loads whole pixels.
 //
 //   %y = conv %x {nchw}              %t = transpose {0, 2, 3, 1} %x
 //   %r = max %y, %zero         =>    %y = conv %t {nhwc}
@@ -14,6 +15,7 @@
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 #include "../simplify/Patterns.h"
+#include "ConvProducts.h"
 
 #include "lathe/passes/Rewrite.h"
 
@@ -29,19 +31,8 @@ namespace {
 /// Dimension d of the result is dimension perm[d] of the operand.
 using Perm = SmallVector<int64_t>;
 
-Perm toLast(int64_t rank) {
-  Perm perm = {0};
-  for (int64_t d = 2; d < rank; ++d)
-    perm.push_back(d);
-  perm.push_back(1);
-  return perm;
-}
-Perm inverse(ArrayRef<int64_t> perm) {
-  Perm result(perm.size());
-  for (auto [d, source] : llvm::enumerate(perm))
-    result[source] = d;
-  return result;
-}
+Perm toLast(int64_t rank) { return channelsToLast(rank); }
+Perm inverse(ArrayRef<int64_t> perm) { return inversePermutation(perm); }
 int64_t rankOf(Value value) { return cast<TensorType>(value.getType()).getRank(); }
 
 Value transpose(PatternRewriter &b, Location loc, Value x, ArrayRef<int64_t> perm) {
@@ -50,10 +41,13 @@ Value transpose(PatternRewriter &b, Location loc, Value x, ArrayRef<int64_t> per
 
 /// conv and pool to channels last between two transposes.
 template <typename OpTy> struct TurnWindowOp : OpRewritePattern<OpTy> {
-  using OpRewritePattern<OpTy>::OpRewritePattern;
+  TurnWindowOp(MLIRContext *context, bool cuda) : OpRewritePattern<OpTy>(context), cuda(cuda) {}
+  bool cuda;
   LogicalResult matchAndRewrite(OpTy op, PatternRewriter &rewriter) const override {
     if (op.getLayout() == ConvLayout::ChannelsLast)
       return rewriter.notifyMatchFailure(op, "channels are last already");
+    if (cuda && !wantsChannelsLast(op))
+      return rewriter.notifyMatchFailure(op, "this GPU gains nothing by channels last");
     Perm perm = toLast(rankOf(op.getX()));
     Value x = transpose(rewriter, op.getLoc(), op.getX(), perm);
     IRMapping mapping;
@@ -288,21 +282,25 @@ struct SinkThroughConcat : OpRewritePattern<ConcatOp> {
 
 struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
   static constexpr llvm::StringLiteral kName = "lathe-channels-last";
-  static constexpr llvm::StringLiteral kSummary = "Store images channels last on the CPU";
+  static constexpr llvm::StringLiteral kSummary = "Store images channels last";
 
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
       if (failed(target))
         return signalPassFailure();
-      if (target->isCuda())
+      bool hopper = target->smVersion == 90 && target->archSpecific, images = false;
+      module.walk([&](Operation *op) { images |= isa<ConvOp, PoolOp>(op); });
+      if (target->isCuda() && !(hopper && images))
         continue;
       RewritePatternSet patterns(&getContext());
-      patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>, SinkThroughPointwise,
-                   SqueezeAboveTranspose, SinkThroughReshape, SinkThroughBroadcast,
-                   SinkThroughReduce, SinkThroughConcat>(&getContext());
+      patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>>(&getContext(), hopper);
+      patterns.add<SinkThroughPointwise, SqueezeAboveTranspose, SinkThroughReshape,
+                   SinkThroughBroadcast, SinkThroughReduce, SinkThroughConcat>(&getContext());
+      if (hopper)
+        populateConvProductPatterns(patterns);
       populateMovementPatterns(patterns);
-      populateConstantPatterns(patterns);
+      populateConstantPatterns(patterns, /*keepNarrow=*/true);
       if (failed(rewriteToTheEnd(module, std::move(patterns))))
         return signalPassFailure();
     }

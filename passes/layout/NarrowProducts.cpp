@@ -207,6 +207,12 @@ Value Narrower::swapLastTwo(OpBuilder &b, Location loc, Value v) {
 
 /// A weight is transposed here and now, anything else when the model runs.
 Value Narrower::transposed(OpBuilder &b, Location loc, Value v) {
+  if (auto before = v.getDefiningOp<TransposeOp>()) { // there and back
+    SmallVector<int64_t> perm(before.getPerm());
+    std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
+    if (llvm::is_sorted(perm))
+      return before.getX();
+  }
   Value &made = laidOut[v];
   if (made)
     return made;

@@ -428,11 +428,35 @@ LogicalResult constantOfShape(Node &n) {
   return n.setHost(0, {value.getElementType(), *shape, Dims(total, DimExpr(number))});
 }
 
+/// A few constant floats cast to integers: exporters write steps and counts so.
+LogicalResult castFloats(Node &n) {
+  DenseFPElementsAttr floats;
+  bool like = n.type == "CastLike";
+  std::optional<HostValue> other = like && n.numInputs() == 2 ? n.host(1) : std::nullopt;
+  Type element = !like ? elementFor(n.op->getContext(), n.intAttr("to", 0))
+                       : other ? other->element : Type();
+  auto integer = dyn_cast_or_null<IntegerType>(element);
+  if (!integer || integer.getWidth() == 1 || !n.in(0) ||
+      !matchPattern(n.in(0), m_Constant(&floats)) || floats.getNumElements() > 64)
+    return failure();
+  HostValue result{element, Ints(floats.getType().getShape()), {}};
+  for (const APFloat &value : floats.getValues<APFloat>()) {
+    APSInt whole(integer.getWidth(), integer.isUnsigned());
+    bool exact = false;
+    if (value.convertToInteger(whole, APFloat::rmTowardZero, &exact) & APFloat::opInvalidOp)
+      return failure();
+    result.values.push_back(whole.getExtValue());
+  }
+  return n.setHost(0, std::move(result));
+}
+
 } // namespace
 
 LogicalResult evaluateOnHost(Node &n) {
   if (!n.domain.empty())
     return failure();
+  if ((n.type == "Cast" || n.type == "CastLike") && !n.host(0))
+    return castFloats(n);
   if (n.type == "Shape")
     return shapeOf(n);
   if (n.type == "Size") {
@@ -450,7 +474,7 @@ LogicalResult evaluateOnHost(Node &n) {
                  .Cases({"Equal", "Less", "Greater", "LessOrEqual", "GreaterOrEqual"}, Compare)
                  .Cases({"And", "Or", "Xor"}, Logic)
                  .Cases({"Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Identity",
-                         "Cast", "Split"},
+                         "Cast", "CastLike", "Split"},
                         Move)
                  .Cases({"Flatten", "Transpose", "Expand", "Where", "Range", "ReduceProd", "ReduceSum",
                          "ReduceMax", "ReduceMin"},
@@ -528,8 +552,9 @@ LogicalResult evaluateOnHost(Node &n) {
       (*shape)[open] = known ? int64_t(in[0].values.size()) / known : 0;
     return reshaped(n, in[0], *shape);
   }
-  if (n.type == "Cast") {
-    Type element = elementFor(n.op->getContext(), n.intAttr("to", 0));
+  if (n.type == "Cast" || (n.type == "CastLike" && in.size() == 2)) {
+    Type element = n.type == "Cast" ? elementFor(n.op->getContext(), n.intAttr("to", 0))
+                                    : in[1].element;
     if (!element || !isa<IntegerType>(element))
       return failure();
     return pointwise(n, in[0], element, [&](ArrayRef<DimExpr> v) -> std::optional<DimExpr> {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Describe.h"
 
+#include "lathe/ir/AttentionOperands.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -94,12 +96,11 @@ Operation *heartOf(KernelOp kernel) {
 }
 
 /// Whether the only result has the heart's elements in their order: it follows from a value of
-/// the heart's sizes by reshapes alone.
-bool isInPlace(KernelOp kernel, Operation *heart) {
+/// these sizes by reshapes alone.
+bool isInPlace(KernelOp kernel, const std::vector<DimExpr> &space) {
   if (kernel.getNumResults() != 1)
     return false;
   Value v = kernel.getBodyBlock().getTerminator()->getOperand(0);
-  std::vector<DimExpr> space = dimsOf(heart->getResult(0));
   while (dimsOf(v) != space) {
     auto reshape = v.getDefiningOp<ReshapeOp>();
     if (!reshape)
@@ -120,8 +121,69 @@ bool isBare(KernelOp kernel, Operation *heart) {
   return true;
 }
 
+/// Whether a mask is likely to hide keys: it is boolean, holds the number of a key that is not seen,
+/// or is read from memory for many heads. A bias for each head is none that is worth looking at.
+bool hidesKeys(Value mask, int64_t heads) {
+  if (elementTypeOf(mask).isInteger(1))
+    return true;
+  std::vector<DimExpr> dims = dimsOf(mask);
+  bool shared = dims.size() < 3 || dims[dims.size() - 3] == DimExpr(1);
+  bool hides = false;
+  SmallVector<Value> todo{mask};
+  llvm::SmallPtrSet<Value, 8> seen;
+  while (!todo.empty() && !hides) {
+    Value v = todo.pop_back_val();
+    if (!seen.insert(v).second)
+      continue;
+    if (isa<BlockArgument>(v)) {
+      constexpr int64_t kMany = 4;
+      hides = shared && heads >= kMany && dimsOf(v).size() >= 2 && elementTypeOf(v).isFloat() &&
+              product(dimsOf(v)) == product(dims);
+      continue;
+    }
+    std::optional<double> number = numberOf(v);
+    hides = number && *number == -std::numeric_limits<double>::infinity();
+    llvm::append_range(todo, v.getDefiningOp()->getOperands());
+  }
+  return hides;
+}
+
+/// Half of the columns of a product, when nothing but slices of its halves reads it.
+std::optional<DimExpr> halfColumns(MatmulOp matmul) {
+  std::optional<DimExpr> half;
+  for (Operation *user : matmul.getResult().getUsers()) {
+    auto slice = dyn_cast<SliceOp>(user);
+    if (!slice || dimsOf(slice.getY()).back() == dimsOf(matmul.getResult()).back())
+      return std::nullopt;
+    half = dimsOf(slice.getY()).back();
+  }
+  return half;
+}
+
+/// An input of 16-bit floats with an element for each of the heart's, read point by point.
+int besideOf(KernelOp kernel, Operation *heart) {
+  Block &body = kernel.getBodyBlock();
+  for (BlockArgument argument : body.getArguments()) {
+    Type element = elementTypeOf(argument);
+    bool pointwise = !argument.use_empty() && llvm::all_of(argument.getUsers(), [&](Operation *user) {
+      return isClass(user, OpClass::Pointwise) && dimsOf(user->getResult(0)) == dimsOf(argument);
+    });
+    if (pointwise && (element.isF16() || element.isBF16()) &&
+        dimsOf(argument) == dimsOf(heart->getResult(0)))
+      return static_cast<int>(argument.getArgNumber());
+  }
+  return -1;
+}
+
 void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
-  desc.resultInPlace = isInPlace(kernel, heart);
+  if (auto matmul = dyn_cast<MatmulOp>(heart)) {
+    if (std::optional<DimExpr> half = halfColumns(matmul)) {
+      desc.resultPair = true;
+      desc.parallel.back() = *half;
+    }
+    desc.beside = besideOf(kernel, heart);
+  }
+  desc.resultInPlace = isInPlace(kernel, desc.resultPair ? desc.parallel : dimsOf(heart->getResult(0)));
   desc.resultBare = isBare(kernel, heart);
   auto gemm = dyn_cast<MatmulOp>(heart);
   for (auto [i, operand] : llvm::enumerate(heart->getOperands())) {
@@ -132,6 +194,10 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       described.isWeight =
           isa_and_nonnull<ConstantOp>(kernel.getInputs()[described.buffer].getDefiningOp());
     }
+    if (auto turned = operand.getDefiningOp<TransposeOp>(); turned && isa<ConvOp>(heart) && i == 0)
+      if (auto planes = dyn_cast<BlockArgument>(turned.getX()))
+        if (turned.getPerm().back() == 1 && llvm::is_sorted(turned.getPerm().drop_back()))
+          described.planes = planes.getArgNumber();
     if (gemm)
       described.transposed = i == 0 ? gemm.getTransposeA() : gemm.getTransposeB();
     desc.operands.push_back(described);
@@ -155,7 +221,23 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   } else if (auto attention = dyn_cast<AttentionOp>(heart)) {
     auto heads = dimOf(attention.getQ(), 1).constant(), groups = dimOf(attention.getK(), 1).constant();
     desc.headGroup = *heads / std::max<int64_t>(1, *groups);
-    desc.plainScores = !attention.getMask() && !attention.getSoftcap();
+    MaskParts parts = maskParts(attention);
+    desc.plainScores = parts.onlyEnds && !attention.getSoftcap();
+    if (Value mask = attention.getMask(); mask && !parts.onlyEnds) {
+      desc.maskDims = dimsOf(mask);
+      while (desc.maskDims.size() < 4)
+        desc.maskDims.insert(desc.maskDims.begin(), DimExpr(1));
+      desc.maskHides = hidesKeys(mask, *heads);
+    }
+    for (size_t i : {1, 2}) {
+      std::optional<RowsInMemory> rows = rowsInMemory(attention->getOperand(i));
+      auto argument = rows ? dyn_cast<BlockArgument>(rows->memory) : BlockArgument();
+      if (!argument || !rows->gathered)
+        continue;
+      const BufferArg &memory = desc.buffers[argument.getArgNumber()];
+      desc.operands[i].sixteens = memory.packing.empty() && memory.alignment % 16 == 0 &&
+                                  memory.physical.back().exactDiv(DimExpr(8));
+    }
   }
 }
 
@@ -228,6 +310,14 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
     desc.serial |= kind == OpClass::Scatter;
   }
 
+  for (RecurrentOp op : kernel.getBodyBlock().getOps<RecurrentOp>()) {
+    desc.parallel = {dimOf(op.getH(), 0)};
+    desc.reduction = {dimOf(op.getX(), 0), dimOf(op.getH(), 1)};
+    for (int i : {0, 1})
+      desc.operands.push_back({.buffer = i, .isWeight = i == 1, .dtype = desc.buffers[i].dtype});
+    return desc;
+  }
+
   Operation *heart = heartOf(kernel);
   if (!heart) {
     desc.parallel = dimsOf(kernel.getResult(0).getType());
@@ -263,11 +353,3 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
 }
 
 } // namespace lathe
-  for (RecurrentOp op : kernel.getBodyBlock().getOps<RecurrentOp>()) {
-    desc.parallel = {dimOf(op.getH(), 0)};
-    desc.reduction = {dimOf(op.getX(), 0), dimOf(op.getH(), 1)};
-    for (int i : {0, 1})
-      desc.operands.push_back({.buffer = i, .isWeight = i == 1, .dtype = desc.buffers[i].dtype});
-    return desc;
-  }
-

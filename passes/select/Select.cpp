@@ -109,6 +109,12 @@ struct SelectPass : ModulePass<SelectPass> {
       return failure();
     desc->wanted = wanted.str();
     desc->winogradTolerance = winogradTolerance;
+    auto top = kernel->getParentOfType<ModuleOp>();
+    if (auto outer = top->getParentOfType<ModuleOp>())
+      top = outer;
+    SmallVector<std::string> allowed = optionStrings(top, "allow");
+    desc->allowTf32 = llvm::is_contained(allowed, "tf32");
+    desc->allowReducedSums = llvm::is_contained(allowed, "reduced-sums");
     describeInPlace(kernel, *desc);
     auto answer = desc->kind == KernelDesc::Kind::Custom ? customVariant(kernel, *desc)
                                                          : chooseVariants(*desc, target);

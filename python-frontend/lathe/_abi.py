@@ -52,16 +52,18 @@ class CSymbol(ctypes.Structure):
 
 class COptions(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("threads", c_int32), ("target", c_char_p),
-                ("stream", c_void_p), ("no_graphs", c_int32), ("no_pinning", c_int32)]
+                ("stream", c_void_p), ("no_graphs", c_int32), ("no_pinning", c_int32),
+                ("no_overlap", c_int32)]
 
 
 COUNTERS = ("runs launches graph_launches graphs_captured host_steps bytes_to_device "
             "bytes_from_device bytes_staged state_bytes_appended state_bytes_copied arena_bytes "
-            "state_bytes weight_bytes").split()
+            "state_bytes weight_bytes graph_seconds").split()
 
 
 class CCounters(ctypes.Structure):
-    _fields_ = [(name, c_uint64) for name in COUNTERS]
+    _fields_ = [(name, ctypes.c_double if name == "graph_seconds" else c_uint64)
+                for name in COUNTERS]
 
 
 class CAttribute(ctypes.Structure):
@@ -117,6 +119,7 @@ FUNCTIONS = {
     "lathe_state_reset": (Error, [c_void_p, c_char_p]),
     "lathe_context_counters": (None, [c_void_p, POINTER(CCounters)]),
     "lathe_context_reset_counters": (None, [c_void_p]),
+    "lathe_context_time_graphs": (None, [c_void_p, c_int]),
 }
 
 

@@ -90,9 +90,9 @@ class Engine:
         return symbols
 
     def context(self, device="cpu", *, threads=0, target=None, stream=None, graphs=True,
-                pinning=True):
+                pinning=True, overlap=True):
         """A context: `device` is "cpu" or "cuda:N"; `threads` 0 means all cores."""
-        return Context(self, device, threads, target, stream, graphs, pinning)
+        return Context(self, device, threads, target, stream, graphs, pinning, overlap)
 
     def run(self, inputs, entry=None):
         """Runs an entry in a context of the engine's own, on the CPU; see Context.run."""
@@ -104,14 +104,14 @@ class Engine:
 class Context:
     """Runs an engine on a device; owns states and memory. One thread at a time may use it."""
 
-    def __init__(self, engine, device, threads, target, stream, graphs, pinning):
+    def __init__(self, engine, device, threads, target, stream, graphs, pinning, overlap):
         # The engine's context must not keep the engine: what it needs of it, it keeps itself.
         self._library, self._handle = engine._library, c_void_p()
         self._ports = {e: (engine.inputs(e), engine.outputs(e)) for e in engine.entries}
         self._first = engine.entries[0]
         self._calls, self._message = {}, None
         options = COptions(sizeof(COptions), threads, _name(target), stream, not graphs,
-                           not pinning)
+                           not pinning, not overlap)
         self._library.lathe_context_create(engine._handle, device.encode(), byref(options),
                                            byref(self._handle))
         self.device = device
@@ -190,6 +190,10 @@ class Context:
         counters = CCounters()
         self._library.lathe_context_counters(self._handle, byref(counters))
         return {name: getattr(counters, name) for name in _abi.COUNTERS}
+
+    def time_graphs(self, enable=True):
+        """Adds the device time of each graph launch to the counter `graph_seconds`."""
+        self._library.lathe_context_time_graphs(self._handle, enable)
 
     def reset_counters(self):
         self._library.lathe_context_reset_counters(self._handle)

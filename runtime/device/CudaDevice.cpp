@@ -303,7 +303,9 @@ Status CudaDevice::encodeTensorMaps(const LaunchCommand &c) {
       strides[d] = static_cast<uint64_t>(*sizes++);
     for (size_t d = 0; d < m.box.size(); ++d)
       box[d] = static_cast<uint32_t>(m.box[d]);
-    int type = tensorMapType(c.dtypes[m.buffer]);
+    for (size_t d = 0; d < m.steps.size(); ++d)
+      steps[d] = static_cast<uint32_t>(m.steps[d]);
+    int type = tensorMapType(m.elementBytes == 8 ? DType::UI64 : c.dtypes[m.buffer]);
     if (type < 0)
       return invalidError("no tensor map for this element type");
     int swizzle = m.swizzleBytes == 0 ? 0 : m.swizzleBytes == 32 ? 1 : m.swizzleBytes == 64 ? 2 : 3;
@@ -395,7 +397,7 @@ Status CudaDevice::launch(const LaunchCommand &c) {
                                             static_cast<unsigned>(l.cluster[1]),
                                             static_cast<unsigned>(l.cluster[2])};
   }
-  if (l.programmaticDependent) {
+  if (l.programmaticDependent && c.mayOverlap) {
     attributes[count].id = kAttributeProgrammaticSerialization;
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
   }

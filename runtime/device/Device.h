@@ -43,6 +43,7 @@ struct LaunchCommand {
   const engine::KernelVariant *variant = nullptr;
   int64_t grid[3] = {1, 1, 1};
   int64_t sharedBytes = 0, scratchBytes = 0;
+  bool mayOverlap = true; ///< as the spec says; otherwise never
   std::span<void *const> buffers;      ///< LaunchStep::buffers, as device addresses
   std::span<const DType> dtypes;       ///< of the buffers
   std::span<const int64_t> symbols;    ///< values of Kernel::symbols

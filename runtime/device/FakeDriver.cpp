@@ -344,14 +344,19 @@ Driver makeTable() {
     return kSuccess;
   };
   d.cuTensorMapEncodeIm2col = [](CUtensorMap *map, int type, uint32_t rank, void *address,
-                                 const uint64_t *dims, const uint64_t *, const int *, const int *,
-                                 uint32_t, uint32_t, const uint32_t *, int, int, int, int) {
+                                 const uint64_t *dims, const uint64_t *, const int *lower,
+                                 const int *upper, uint32_t channels, uint32_t pixels,
+                                 const uint32_t *steps, int, int, int, int) {
     if (reinterpret_cast<uintptr_t>(address) % 16 != 0 || rank < 3 || rank > 5)
       return kInvalidValue;
     *map = {};
     map->opaque[0] = reinterpret_cast<uintptr_t>(address);
     map->opaque[1] = static_cast<uint64_t>(type);
     std::copy(dims, dims + rank, map->opaque + 2);
+    // What is particular to images, in one word of the first half, a byte each and the box in two.
+    map->opaque[7] = static_cast<uint64_t>(channels) << 40 | static_cast<uint64_t>(pixels) << 24 |
+                     static_cast<uint64_t>(lower[0] & 0xff) << 16 |
+                     static_cast<uint64_t>(upper[0] & 0xff) << 8 | steps[1];
     return kSuccess;
   };
   return d;

@@ -57,6 +57,7 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   c->image = std::move(*image);
   c->targetName = *target;
   c->graphsWanted = options.graphs;
+  c->overlapWanted = options.overlap;
   c->states = std::make_unique<StateStore>(*c->device);
   c->status = Block(*c->device, false);
   c->statusOnHost = Block(*c->device, true);

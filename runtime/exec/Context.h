@@ -55,7 +55,7 @@ public:
   struct Options {
     DeviceOptions device;
     std::string target;
-    bool graphs = true;
+    bool graphs = true, overlap = true;
   };
   static Result<std::unique_ptr<Context>> create(std::shared_ptr<const Engine> engine,
                                                  const std::string &device,
@@ -73,6 +73,7 @@ public:
   Status registerCall(const std::string &name, CustomCall call);
   void setTap(lathe_tap_function function, void *user);
   void setProfiling(bool on);
+  void timeGraphs(bool on) { timingGraphs = on; }
   const std::vector<lathe_profile_row> &profileRows();
   lathe_counters counters() const;
   void resetCounters();
@@ -90,7 +91,7 @@ private:
   std::shared_ptr<Device> device; ///< outlives everything below
   std::shared_ptr<const DeviceImage> image;
   std::string targetName;
-  bool graphsWanted = true;
+  bool graphsWanted = true, overlapWanted = true;
   std::unique_ptr<StateStore> states;
   std::vector<Block> arenas, hostArenas; ///< by number of the plan's arena
   Block status, statusOnHost;
@@ -99,6 +100,7 @@ private:
   lathe_tap_function tap = nullptr;
   void *tapUser = nullptr;
   bool profiling = false;
+  bool timingGraphs = false;
   std::vector<lathe_profile_row> rows;
   mutable lathe_counters sums{};
   uint64_t clock = 0; ///< counts runs, for the age of graphs

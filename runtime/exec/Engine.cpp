@@ -5,6 +5,9 @@
 #include "../device/CpuFeatures.h"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
+#include <thread>
 
 namespace lathe::runtime {
 
@@ -20,6 +23,7 @@ DeviceImage::create(std::shared_ptr<const EngineReader> reader, std::unique_ptr<
     LATHE_RETURN_IF_ERROR(image->loadFunctions(*p));
     LATHE_RETURN_IF_ERROR(image->loadWeights(*p));
   }
+  LATHE_RETURN_IF_ERROR(image->makeWeights(programs));
   LATHE_RETURN_IF_ERROR(image->device->sync());
   return std::shared_ptr<const DeviceImage>(std::move(image));
 }
@@ -55,7 +59,7 @@ Status DeviceImage::loadFunctions(const Program &program) {
 Status DeviceImage::loadWeights(const Program &program) {
   if (device->isHost()) {
     for (const Weight &w : program.plan.weights)
-      bytes += w.bytes;
+      bytes += w.random.empty() ? w.bytes : 0;
     return okStatus();
   }
   std::vector<bool> wanted(program.plan.weights.size());
@@ -64,7 +68,7 @@ Status DeviceImage::loadWeights(const Program &program) {
       wanted[b.index] = true;
   for (size_t i = 0; i < wanted.size(); ++i) {
     const std::string &name = program.plan.weights[i].section;
-    if (!wanted[i] || sections.count(name))
+    if (!wanted[i] || !program.plan.weights[i].random.empty() || sections.count(name))
       continue;
     const EngineReader::Section *section = reader->find(SectionType::Weights, name);
     Block block(*device, false);
@@ -78,13 +82,115 @@ Status DeviceImage::loadWeights(const Program &program) {
   return okStatus();
 }
 
+namespace {
+
+/// All parts by several threads; equal for any number of them.
+void fillOnHost(void *memory, const Weight &weight) {
+  constexpr uint64_t kChunk = 1 << 20;
+  struct Piece {
+    const RandomPart *part;
+    uint64_t from, to;
+  };
+  std::vector<Piece> pieces;
+  for (const RandomPart &part : weight.random)
+    for (uint64_t at = 0, count = part.rows * part.columns; at < count; at += kChunk)
+      pieces.push_back({&part, at, std::min(count, at + kChunk)});
+  std::atomic<size_t> next = 0;
+  auto work = [&] {
+    for (size_t i = next++; i < pieces.size(); i = next++)
+      fillRandom(static_cast<std::byte *>(memory), weight.dtype, *pieces[i].part, pieces[i].from,
+                 pieces[i].to);
+  };
+  std::vector<std::thread> helpers;
+  size_t threads = std::min<size_t>(pieces.size(), std::thread::hardware_concurrency());
+  for (size_t t = 1; t < threads; ++t)
+    helpers.emplace_back(work);
+  work();
+  for (std::thread &helper : helpers)
+    helper.join();
+}
+
+} // namespace
+
+Status DeviceImage::makeWeights(const std::vector<const Program *> &programs) {
+  std::map<uint64_t, std::pair<const Program *, const Weight *>> onDevice, onHost;
+  uint64_t end = 0;
+  for (const Program *p : programs)
+    for (const Buffer &b : p->plan.buffers)
+      if (b.kind == BufferKind::Weight && !p->plan.weights[b.index].random.empty()) {
+        const Weight &w = p->plan.weights[b.index];
+        (b.onHost && !device->isHost() ? onHost : onDevice)[w.offset] = {p, &w};
+        end = std::max(end, w.offset + w.bytes);
+      }
+  bool moved = false;
+  if (!onDevice.empty()) {
+    Block block(*device, false);
+    LATHE_RETURN_IF_ERROR(block.reserve(end, moved));
+    bytes += end;
+    for (auto &[offset, item] : onDevice) {
+      void *to = static_cast<char *>(block.data()) + offset;
+      if (device->isHost())
+        fillOnHost(to, *item.second);
+      else
+        LATHE_RETURN_IF_ERROR(fillOnDevice(to, *item.second, item.first->plan.target));
+    }
+    sections[kRandomSection] = std::move(block);
+  }
+  for (auto &[offset, item] : onHost) {
+    Block block(*device, true);
+    LATHE_RETURN_IF_ERROR(block.reserve(item.second->bytes, moved));
+    fillOnHost(block.data(), *item.second);
+    made[offset] = std::move(block);
+  }
+  return okStatus();
+}
+
+Status DeviceImage::fillOnDevice(void *memory, const Weight &weight, const std::string &target) {
+  if (!module)
+    return invalidError("the engine has no kernels for " + target);
+  Launch launch;
+  launch.function = "fillRandom";
+  launch.block[0] = 256;
+  launch.args.push_back({KernelArg::Kind::Buffer, 0});
+  for (int32_t i = 0; i < 7; ++i)
+    launch.args.push_back({KernelArg::Kind::Symbol, i});
+  launch.args.push_back({KernelArg::Kind::Status, 0});
+  Result<Function *> function = module->function(kRandomKernel, launch);
+  if (!function)
+    return function.status();
+  KernelVariant variant;
+  for (const RandomPart &part : weight.random) {
+    auto bits = [](float value) { return int64_t(std::bit_cast<uint32_t>(value)); };
+    const int64_t symbols[] = {static_cast<int64_t>(weight.dtype),
+                               static_cast<int64_t>(part.spread.stream),
+                               bits(part.spread.center) | bits(part.spread.reach) << 32,
+                               static_cast<int64_t>(part.rows),
+                               static_cast<int64_t>(part.columns),
+                               static_cast<int64_t>(part.first),
+                               static_cast<int64_t>(part.pitch)};
+    LaunchCommand command;
+    command.function = *function;
+    command.spec = &launch;
+    command.variant = &variant;
+    command.grid[0] = static_cast<int64_t>(
+        std::min<uint64_t>((part.rows * part.columns + 255) / 256, 1 << 14));
+    command.buffers = {&memory, 1};
+    command.dtypes = {&weight.dtype, 1};
+    command.symbols = symbols;
+    LATHE_RETURN_IF_ERROR(device->launch(command));
+  }
+  return okStatus();
+}
+
 Function *DeviceImage::function(const Program &program, int kernel, int variant,
                                 int launch) const {
   return functions.at(&program)[kernel][variant][launch];
 }
 
 void *DeviceImage::weight(const Weight &w, bool onHost) const {
-  if (!onHost && !device->isHost())
+  if (!w.random.empty() && onHost && !device->isHost())
+    return const_cast<void *>(made.at(w.offset).data());
+  if (!w.random.empty() || (!onHost && !device->isHost()))
     return static_cast<char *>(sections.at(w.section).data()) + w.offset;
   const char *base = reader->find(SectionType::Weights, w.section)->bytes.data();
   return const_cast<char *>(base + w.offset); // plans that write weights do not verify

@@ -30,11 +30,15 @@ private:
   DeviceImage() = default;
   Status loadFunctions(const Program &program);
   Status loadWeights(const Program &program);
+  /// Makes the weights that the engine has no bytes of.
+  Status makeWeights(const std::vector<const Program *> &programs);
+  Status fillOnDevice(void *memory, const engine::Weight &weight, const std::string &target);
 
   std::shared_ptr<const engine::EngineReader> reader;
   std::unique_ptr<Device> device; ///< outlives modules and blocks
   std::unique_ptr<Module> module;
-  std::map<std::string, Block> sections; ///< weights on the device; empty on the CPU
+  std::map<std::string, Block> sections; ///< weights on the device; on the CPU those made there
+  std::map<uint64_t, Block> made;        ///< random weights that the host reads, by offset
   size_t bytes = 0;
   using Launches = std::vector<Function *>;
   std::map<const Program *, std::vector<std::vector<Launches>>> functions;

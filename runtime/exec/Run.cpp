@@ -139,7 +139,14 @@ Status Run::runWithGraph() {
   launches = found->launches;
   ++context.sums.graph_launches;
   deviceBusy = true;
-  return device.launchGraph(found->handle);
+  if (!context.timingGraphs)
+    return device.launchGraph(found->handle);
+  LATHE_RETURN_IF_ERROR(device.beginTiming());
+  LATHE_RETURN_IF_ERROR(device.launchGraph(found->handle));
+  Result<double> seconds = device.endTiming();
+  if (seconds)
+    context.sums.graph_seconds += *seconds;
+  return seconds.status();
 }
 
 Status Run::startStatus() {
@@ -271,6 +278,7 @@ Status Run::launch(const CompiledStep &step) {
     LATHE_RETURN_IF_ERROR(device.beginTiming());
   LaunchCommand command;
   command.variant = &variant;
+  command.mayOverlap = context.overlapWanted;
   command.scratchBytes = where->scratchBytes;
   command.buffers = buffers;
   command.dtypes = site.dtypes;

@@ -134,7 +134,9 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
   EXPECT_EQ(s.tensorMaps[0].dims, (std::vector<DimExpr>{4096, dim("M")}));
   EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{64, tile.tileN}));
   EXPECT_EQ(s.tensorMaps[2].buffer, 2);
-  EXPECT_TRUE(s.launches[0].programmaticDependent);
+  // Weights are fetched early where few rows wait for them.
+  EXPECT_FALSE(s.launches[0].programmaticDependent);
+  EXPECT_TRUE(pick(*all, {{"M", 32}}).spec.launches[0].programmaticDependent);
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 128}}), (4096 + tile.tileN - 1) / tile.tileN);
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 8192}}), 132);
   EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
@@ -146,6 +148,191 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
   }
 }
 
+TEST(Choose, FewTilesSplitTheDepth) {
+  auto all = chooseVariants(linear("M", "4096", "14336"), *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelSpec &s = pick(*all, {{"M", 32}}).spec;
+  KernelConfig tile = *KernelConfig::parse(s.config);
+  EXPECT_EQ(tile.family, "gemm.split");
+  EXPECT_GT(tile.cluster, 1);
+  EXPECT_EQ(s.launches[0].cluster[0], tile.cluster);
+  EXPECT_EQ(s.tensorMaps.size(), 2u); // results are added up in shared memory
+  EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 32}}),
+            (4096 + tile.tileN - 1) / tile.tileN * tile.cluster);
+  EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
+  EXPECT_EQ(KernelConfig::parse(pick(*all, {{"M", 4096}}).spec.config)->cluster, 1);
+}
+
+TEST(Choose, PairsOfColumnsAreOneProduct) {
+  KernelDesc d = linear("M", "28672", "4096");
+  d.resultPair = true;
+  d.parallel[1] = 14336;
+  d.buffers[2].dims = d.buffers[2].physical = d.parallel;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelSpec &s = pick(*all, {{"M", 4096}}).spec;
+  KernelConfig tile = *KernelConfig::parse(s.config);
+  ASSERT_EQ(s.tensorMaps.size(), 3u);
+  EXPECT_EQ(s.tensorMaps[1].box[1], tile.tileN / 2); // a half tile of each matrix
+  EXPECT_EQ(s.tensorMaps[1].dims[1], DimExpr(28672));
+  EXPECT_EQ(s.tensorMaps[2].dims[0], DimExpr(14336));
+  for (int64_t m : {1, 7, 16, 300})
+    EXPECT_NE(pick(*all, {{"M", m}}).spec.tensorMaps.size(), 0u);
+  EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_89")).ok());
+}
+
+TEST(Choose, WhatLiesBesideResultsComesByAMap) {
+  KernelDesc d = linear("M", "4096", "4096");
+  d.buffers.insert(d.buffers.begin() + 2, d.buffers[2]);
+  d.numInputs = 3;
+  d.beside = 2;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelSpec &s = pick(*all, {{"M", 4096}}).spec;
+  ASSERT_EQ(s.tensorMaps.size(), 4u);
+  EXPECT_EQ(s.tensorMaps[2].buffer, 3);
+  EXPECT_EQ(s.tensorMaps[3].buffer, 2);
+  EXPECT_EQ(s.tensorMaps[3].box, s.tensorMaps[2].box);
+  d.buffers[2].dtype = DType::F32; // another width than the result: read from memory
+  auto wide = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(wide.ok());
+  EXPECT_EQ(pick(*wide, {{"M", 4096}}).spec.tensorMaps.size(), 3u);
+}
+
+/// The same product of other types.
+KernelDesc linearOf(DType a, DType b, DType result) {
+  KernelDesc d = linear("M", "4096", "4096");
+  d.operands[0].dtype = d.buffers[0].dtype = a;
+  d.operands[1].dtype = d.buffers[1].dtype = b;
+  d.buffers[2].dtype = result;
+  return d;
+}
+
+TEST(Choose, NarrowOperandsOnHopper) {
+  Target hopper = *Target::parse("sm_90a");
+  auto chosen = [&](const KernelDesc &d, int64_t m) {
+    auto all = chooseVariants(d, hopper);
+    EXPECT_TRUE(all.ok());
+    return pick(*all, {{"M", m}}).spec;
+  };
+  KernelDesc bytes = linearOf(DType::UI8, DType::I8, DType::I32);
+  KernelSpec s = chosen(bytes, 2048);
+  KernelConfig tile = *KernelConfig::parse(s.config);
+  EXPECT_EQ(tile.family, "gemm.pingpong");
+  EXPECT_EQ(tile.tileK, 128);
+  ASSERT_EQ(s.tensorMaps.size(), 3u);
+  EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{128, tile.tileN}));
+  EXPECT_EQ(s.tensorMaps[2].box, (std::vector<int64_t>{32, 64}));
+  EXPECT_EQ(s.tensorMaps[2].swizzleBytes, 128);
+  EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
+  EXPECT_NE(chosen(bytes, 1).tensorMaps.size(), 0u); // few rows take the same form
+
+  KernelDesc floats = linearOf(DType::F8E4M3FN, DType::F8E5M2, DType::BF16);
+  for (int64_t m : {1, 64, 300, 4096})
+    EXPECT_TRUE(KernelConfig::parse(chosen(floats, m).config)->family.ends_with("promoted"));
+  floats.allowReducedSums = true;
+  EXPECT_EQ(KernelConfig::parse(chosen(floats, 4096).config)->family, "gemm.pingpong");
+
+  KernelDesc single = linearOf(DType::F32, DType::F32, DType::F32);
+  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->family, "gemm.simt");
+  single.allowTf32 = true;
+  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->tileK, 32);
+  // Only 16-bit operands may lie across k; integers and floats do not mix.
+  single.operands[1].transposed = false;
+  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->family, "gemm.simt");
+  KernelDesc mixed = linearOf(DType::I8, DType::F8E4M3FN, DType::F32);
+  EXPECT_EQ(KernelConfig::parse(chosen(mixed, 4096).config)->family, "gemm.simt");
+}
+
+/// y[N, P, Q, K] of x[N, 15, 12, C] by windows of 3 x 3.
+KernelDesc windows(int64_t channels, int64_t filters, int64_t group, std::vector<int64_t> strides,
+                   std::vector<int64_t> pads, std::vector<int64_t> dilations) {
+  KernelDesc d;
+  d.kind = KernelDesc::Kind::Conv;
+  d.name = "conv";
+  d.window = {3, 3};
+  d.strides = strides;
+  d.pads = pads;
+  d.dilations = dilations;
+  d.group = group;
+  d.groupChannels = channels / group;
+  d.channelsLast = true;
+  d.resultInPlace = true;
+  d.numInputs = 2;
+  d.numOutputs = 1;
+  auto size = [&](int i, int64_t from) {
+    return (from + pads[i] + pads[2 + i] - 2 * dilations[i] - 1) / strides[i] + 1;
+  };
+  d.parallel = {dim("N"), size(0, 15), size(1, 12), filters};
+  d.reduction = {3, 3, channels / group};
+  d.buffers.resize(3);
+  for (BufferArg &b : d.buffers)
+    b.dtype = DType::F16;
+  d.buffers[0].dims = {dim("N"), 15, 12, channels};
+  d.buffers[1].dims = {filters, channels / group, 3, 3};
+  d.buffers[2].dims = d.parallel;
+  for (BufferArg &b : d.buffers)
+    b.physical = b.dims;
+  d.operands.resize(2);
+  for (int i = 0; i < 2; ++i) {
+    d.operands[i].buffer = i;
+    d.operands[i].dtype = DType::F16;
+  }
+  d.operands[1].isWeight = true;
+  d.symbols["N"] = DimRange{0, 64};
+  return d;
+}
+
+TEST(Choose, MapsOfImagesBeginAWindowForEachResult) {
+  Target hopper = *Target::parse("sm_90a");
+  for (auto [strides, pads, dilations] :
+       {std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>>{{1, 1}, {1, 1, 1, 1}, {1, 1}},
+        {{2, 2}, {1, 1, 1, 1}, {1, 1}},
+        {{2, 1}, {0, 2, 1, 0}, {1, 2}},
+        {{3, 5}, {2, 0, 0, 2}, {2, 1}}}) {
+    KernelDesc d = windows(128, 64, 1, strides, pads, dilations);
+    auto all = chooseVariants(d, hopper);
+    ASSERT_TRUE(all.ok());
+    for (const KernelVariant &v : *all) {
+      EXPECT_EQ(v.spec.buffers[1].packing, "rows64");
+      const TensorMapArg &map = v.spec.tensorMaps[0];
+      ASSERT_TRUE(map.im2col);
+      EXPECT_EQ(map.dims, (std::vector<DimExpr>{128, 12, 15, dim("N")}));
+      EXPECT_EQ(map.strides[1], DimExpr(12 * 128 * 2));
+      EXPECT_LE(*v.spec.launches[0].sharedBytes.constant(), 227 << 10);
+      // Corners are those of x, then y. The engine walks from the lower one in steps up to the upper.
+      for (int axis = 0; axis < 2; ++axis) {
+        int64_t size = *map.dims[1 + axis].constant(), at = map.lowerCorner[axis], count = 0;
+        int64_t pad = d.pads[1 - axis], stride = d.strides[1 - axis];
+        for (; at < size + map.upperCorner[axis]; at += map.steps[1 + axis], ++count)
+          EXPECT_EQ(at, count * stride - pad);
+        EXPECT_EQ(DimExpr(count), d.parallel[2 - axis]);
+      }
+    }
+    EXPECT_TRUE(all->back().guard.empty());
+  }
+}
+
+TEST(Choose, WindowsThatMapsRefuseTakeThePortableForm) {
+  Target hopper = *Target::parse("sm_90a");
+  auto family = [&](const KernelDesc &d) { return familyOf(chooseVariants(d, hopper)->back()); };
+  KernelDesc plain = windows(128, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  EXPECT_EQ(family(plain).substr(0, 5), "conv.");
+  EXPECT_NE(family(plain), "conv.mma");
+  EXPECT_EQ(family(windows(12, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");      // 24 bytes a pixel
+  EXPECT_EQ(family(windows(64, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");      // half a step
+  EXPECT_EQ(family(windows(128, 64, 1, {9, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");     // beyond 8
+  EXPECT_EQ(family(windows(128, 64, 1, {1, 1}, {200, 1, 0, 1}, {1, 1})), "conv.mma");   // beyond a byte
+  EXPECT_EQ(family(windows(64, 64, 64, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.depthwise");
+  KernelDesc input = plain;
+  input.operands[1].isWeight = false;
+  EXPECT_EQ(family(input), "conv.mma");
+  EXPECT_EQ(familyOf(chooseVariants(plain, *Target::parse("sm_80"))->back()), "conv.mma");
+  KernelDesc groups = windows(128, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  const KernelSpec s = chooseVariants(groups, hopper)->back().spec;
+  EXPECT_EQ(s.tensorMaps[1].dims, (std::vector<DimExpr>{9 * 64, 32, 2}));
+}
+
 TEST(Choose, WhatTensorMapsRefuseTakesThePortableForm) {
   Target hopper = *Target::parse("sm_90a");
   // Rows of 16-byte pieces: never, or only for some sizes.
@@ -154,7 +341,7 @@ TEST(Choose, WhatTensorMapsRefuseTakesThePortableForm) {
   EXPECT_EQ(familyOf(pick(*odd, {})), "gemm.mma");
   auto some = chooseVariants(linear("512", "4096", "K"), hopper);
   ASSERT_TRUE(some.ok());
-  EXPECT_EQ(familyOf(pick(*some, {{"K", 64}})), "gemm.pingpong");
+  EXPECT_EQ(pick(*some, {{"K", 64}}).spec.tensorMaps.size(), 3u);
   EXPECT_EQ(familyOf(pick(*some, {{"K", 63}})), "gemm.mma");
   EXPECT_EQ(familyOf(pick(*some, {{"K", 0}})), "gemm.mma");
   // Results of an odd number of columns are stored without a map.

@@ -205,7 +205,7 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
   Kernel k = makeKernel("tma", 2);
   k.symbols = {"m"};
   KernelVariant &v = k.variants[0];
-  v.tensorMaps.push_back({0, {64, DimExpr::symbol("m")}, {128}, {64, 8}, 128, false, {}, {}});
+  v.tensorMaps.push_back({0, {64, DimExpr::symbol("m")}, {128}, {64, 8}, 128, false, {}, {}, {}, 0});
   Launch &l = v.launches[0];
   l.args = {{KernelArg::Kind::Buffer, 1}, {KernelArg::Kind::TensorMap, 0},
             {KernelArg::Kind::Symbol, 0}};
@@ -240,6 +240,33 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
     EXPECT_EQ(launch.sharedBytes, 100000u);
     EXPECT_TRUE(launch.programmatic);
   }
+}
+
+TEST(CudaDriver, EncodesMapsOfImages) {
+  Plan p = emptyPlan();
+  int32_t x = addInput(p, "x", DType::F16, {DimExpr::symbol("N"), 9, 8, 64});
+  int32_t y = addOutput(p, "y", DType::F32, {4});
+  Kernel k = makeKernel("image", 2);
+  k.symbols = {"n"};
+  KernelVariant &v = k.variants[0];
+  v.tensorMaps.push_back({0, {64, 8, 9, DimExpr::symbol("n")}, {128, 1024, 9216}, {32, 100}, 64,
+                          true, {-1, -2}, {-3, 0}, {1, 2, 2, 1}, 0});
+  v.launches[0].args = {{KernelArg::Kind::Buffer, 1}, {KernelArg::Kind::TensorMap, 0}};
+  p.kernels.push_back(k);
+  p.blocks[0].push_back(Step{LaunchStep{0, {x, y}, {DimExpr::symbol("N")}}, {"Conv_0"}});
+  Gpu gpu({onGpu(p)}, false);
+  runtime::cuda::CUtensorMap map{};
+  fakeGpu().kernels["image"] = [&](const FakeLaunch &, void **params) {
+    std::memcpy(&map, params[1], sizeof map);
+  };
+  std::vector<uint16_t> data(3 * 9 * 8 * 64);
+  Dims dims = {3, 9, 8, 64};
+  lathe_tensor in{data.data(), data.size() * 2, LATHE_F16, LATHE_HOST, 4, dims.data(), nullptr};
+  gpu.run({in}, {});
+  EXPECT_EQ(map.opaque[1], 6u);
+  EXPECT_EQ(map.opaque[5], 3u); // images
+  // Channels, pixels, lower corner, upper corner, step.
+  EXPECT_EQ(map.opaque[7], 32ull << 40 | 100ull << 24 | 0xff << 16 | 0xfd << 8 | 2);
 }
 
 /// The driver would read past the end of the parameters.

@@ -41,6 +41,8 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   launch.block[0] = KernelConfig::parse(c.config)->threads;
   launch.sharedBytes = *DimExpr::parse(c.shared);
   spec->tensorMaps.resize(c.maps);
+  if (c.maps == 4) // what lies beside the results
+    spec->tensorMaps[3].buffer = spec->numInputs - 1;
   codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7};
   FailureOr<std::string> text = codegen::cudaText(source);
   out.spec = *spec;

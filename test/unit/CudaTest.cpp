@@ -210,6 +210,11 @@ std::vector<Case> makeCases() {
        "conv.simt.t256.m64.n64.k16", "4");
   conv("conv_depth", "tensor<2x9x8x4xf32>", "tensor<4x1x3x3xf32>", "tensor<2x9x8x4xf32>", 1, 1, 4, "nhwc",
        "conv.direct.t128.v4", "ceildiv(576, 512)");
+  conv("conv_channels", "tensor<2x9x10x12xf32>", "tensor<12x1x3x3xf32>", "tensor<2x9x10x12xf32>", 1, 1, 12, "nhwc",
+       "conv.depthwise.t128.v4.r4", "2");
+  conv("conv_channels_apart", "tensor<2x9x11x8xf16>", "tensor<8x1x5x5xf16>", "tensor<2x5x6x8xf16>", 2, 2, 8, "nhwc",
+       "conv.depthwise.t128.v8.r4", "1")
+      .tolerance = 2e-3;
   Case &half = conv("conv_mma", "tensor<1x4x7x7xf16>", "tensor<9x4x3x3xf16>", "tensor<1x9x7x7xf16>", 1, 1, 1, "nchw",
                     "conv.mma.t128.m64.n64.k32.s4", "1");
   half.cuda.shared = "32768";
@@ -447,6 +452,149 @@ TEST(CudaText, HopperProductsCompile) {
   }
   for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs))
     EXPECT_TRUE(cubin.ok()) << cubin.status().str();
+}
+
+/// Few tiles that split K, results of two columns of sums, a residual that a map brings.
+TEST(CudaText, HopperEpiloguesCompile) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  struct Form {
+    const char *config;
+    int maps;
+    bool pair, along;
+  };
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const Form &f : {Form{"gemm.split.t160.r16.m64.n64.k64.s12.c2", 2, false, true},
+                        Form{"gemm.split.t160.m64.n96.k64.s8.c8", 2, false, false},
+                        Form{"gemm.split.t160.r8.m64.n192.k64.s8", 2, true, false},
+                        Form{"gemm.pingpong.t384.m128.n192.k64.s5", 3, true, true},
+                        Form{"gemm.cooperative.t384.m128.n128.k64.s6", 3, true, false},
+                        Form{"gemm.pingpong.t384.m128.n160.k64.s5", 4, false, true},
+                        Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false}}) {
+    std::string name = "epilogue" + std::to_string(jobs.size());
+    auto rows = [](int columns) {
+      return "tensor<?x" + std::to_string(columns) + "xbf16, #lathe.t<[M, " + std::to_string(columns) + "]>>";
+    };
+    std::string a = rows(512), b = f.along ? "tensor<768x512xbf16>" : "tensor<512x768xbf16>", sums = rows(768),
+                half = rows(384), y = f.pair ? half : sums;
+    std::string body = "  %0 = lathe.matmul %a, %b " + std::string(f.along ? "{transpose_b} " : "") + ": (" + a + ", " +
+                       b + ") -> " + sums + "\n";
+    if (f.pair)
+      body += "  %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1>} : (" + sums +
+              ") -> " + half + "\n  %2 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<384>], steps = array<i64: 1, 1>} : (" +
+              sums + ") -> " + half + "\n  %3 = lathe.tanh %1 : (" + half + ") -> " + half + "\n  %4 = lathe.mul %3, %2 : (" +
+              half + ", " + half + ") -> " + half + "\n  return %4 : " + y;
+    else
+      body += "  %1 = lathe.add %0, %r : (" + sums + ", " + sums + ") -> " + sums + "\n  return %1 : " + y;
+    std::string residual = f.pair ? "" : ", %r: " + sums;
+    CudaCase c{fn(name, "(%a: " + a + ", %b: " + b + residual + ") -> " + y, body), f.config};
+    c.maps = f.maps;
+    CudaKernel kernel = batch.generate(c);
+    ASSERT_EQ(kernel.error, "") << f.config;
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs)) {
+    ASSERT_TRUE(cubin.ok()) << cubin.status().str();
+    EXPECT_EQ(cubin->report.kernels[0].spillStoreBytes, 0);
+  }
+}
+
+/// Convolutions as products of windows, and the first layer.
+TEST(CudaText, HopperConvolutionsCompile) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  struct Form {
+    const char *config;
+    int maps, spatial;
+    const char *element, *x, *w, *y, *group;
+  };
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const Form &f : std::initializer_list<Form>{
+           {"conv.pingpong.t384.m192.n64.k64.s6", 3, 2, "f16", "?x28x28x64", "64x64x3x3", "?x28x28x64", "1"},
+           {"conv.cooperative.t384.m128.n128.k64.s6", 3, 3, "bf16", "?x5x6x7x96", "128x96x3x3x3", "?x5x6x7x128", "1"},
+           {"conv.pingpong.t384.m64.n32.k64.s12", 2, 1, "f16", "?x100x64", "30x64x3", "?x100x30", "1"},
+           {"conv.split.t160.r56.m64.n32.k64.s8.c8", 2, 2, "f16", "?x7x7x128", "64x64x3x3", "?x7x7x64", "2"},
+           {"conv.stem.t384.m4.n112.s3", 2, 2, "f16", "?x224x224x3", "64x3x7x7", "?x112x112x64", "1"}}) {
+    bool stem = std::string(f.config).find("stem") != std::string::npos;
+    auto type = [&](std::string dims) {
+      std::string list = dims.substr(2), all = "N";
+      for (size_t at = 0, end; at != std::string::npos; at = end == std::string::npos ? end : end + 1) {
+        end = list.find('x', at);
+        all += ", " + list.substr(at, end - at);
+      }
+      return "tensor<" + dims + "x" + f.element + ", #lathe.t<[" + all + "]>>";
+    };
+    auto numbers = [&](int count, int value) {
+      std::string out;
+      for (int i = 0; i < count; ++i)
+        out += (i ? ", " : "") + std::to_string(value);
+      return "array<i64: " + out + ">";
+    };
+    std::string name = "window" + std::to_string(jobs.size()), x = type(f.x), y = type(f.y),
+                w = "tensor<" + std::string(f.w) + "x" + f.element + ">", given = stem ? type("?x3x224x224") : x;
+    CudaCase c{fn(name, "(%a: " + given + ", %w: " + w + ") -> " + y,
+                  (stem ? "  %x = lathe.transpose %a {perm = array<i64: 0, 2, 3, 1>} : (" + given + ") -> " + x + "\n" : "") +
+                      "  %0 = lathe.conv " + (stem ? "%x" : "%a") + ", %w {strides = " + numbers(f.spatial, stem ? 2 : 1) +
+                      ", pads = " + numbers(2 * f.spatial, stem ? 3 : 1) + ", dilations = " + numbers(f.spatial, 1) +
+                      ", group = " + f.group + " : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w + ") -> " +
+                      y + "\n  %1 = lathe.tanh %0 : (" + y + ") -> " + y + "\n  return %1 : " + y),
+               f.config};
+    c.maps = f.maps;
+    CudaKernel kernel = batch.generate(c);
+    ASSERT_EQ(kernel.error, "") << f.config;
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs))
+    EXPECT_TRUE(cubin.ok()) << cubin.status().str();
+}
+
+/// 8-bit operands and tf32: sums of i32 and f32, results of 8, 16 and 32 bits.
+TEST(CudaText, NarrowProductsCompile) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  struct Form {
+    const char *config;
+    int maps;
+    const char *a, *b, *sum, *result;
+  };
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const Form &f : {Form{"gemm.pingpong.t384.m128.n128.k128.s5", 3, "i8", "ui8", "i32", "i32"},
+                        Form{"gemm.pingpong.t384.r16.m64.n48.k128.s8", 3, "i8", "i8", "i32", "i8"},
+                        Form{"gemm.cooperative.t384.m128.n256.k128.s4", 3, "ui8", "i8", "i32", "bf16"},
+                        Form{"gemm.promoted.t384.m128.n128.k128.s5", 3, "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
+                        Form{"gemm.promoted.t384.m128.n192.k128.s4", 3, "f8E4M3FN", "f8E5M2", "f32", "f32"},
+                        Form{"gemm.promoted.t384.r8.m128.n48.k128.s8", 2, "f8E5M2", "f8E4M3FN", "f32", "f16"},
+                        Form{"gemm.split.promoted.t160.r16.m64.n64.k128.s8.c2", 2, "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
+                        Form{"gemm.promoted.t384.m128.n160.k128.s4", 3, "f8E4M3FN", "f8E4M3FN", "f32", "f8E4M3FN"},
+                        Form{"gemm.pingpong.t384.m128.n192.k128.s4", 3, "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
+                        Form{"gemm.pingpong.t384.m128.n128.k32.s5", 3, "f32", "f32", "f32", "f32"}}) {
+    std::string name = "narrow" + std::to_string(jobs.size());
+    auto matrix = [](const char *e) { return "tensor<?x384x" + std::string(e) + ", #lathe.t<[M, 384]>>"; };
+    std::string at = "tensor<?x512x" + std::string(f.a) + ", #lathe.t<[M, 512]>>",
+                bt = "tensor<384x512x" + std::string(f.b) + ">", y = matrix(f.sum), z = matrix(f.result),
+                scale = "tensor<384x" + std::string(f.sum) + ">";
+    CudaCase c{fn(name, "(%a: " + at + ", %b: " + bt + ", %s: " + scale + ") -> " + z,
+                  "  %0 = lathe.matmul %a, %b {transpose_b} : (" + at + ", " + bt + ") -> " + y +
+                      "\n  %1 = lathe.mul %0, %s : (" + y + ", " + scale + ") -> " + y +
+                      (f.sum == std::string(f.result) ? "\n  return %1 : " + z
+                                                      : "\n  %2 = lathe.cast %1 : (" + y + ") -> " + z +
+                                                            "\n  return %2 : " + z)),
+               f.config};
+    c.maps = f.maps;
+    CudaKernel kernel = batch.generate(c);
+    ASSERT_EQ(kernel.error, "") << f.config << " " << f.a;
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  for (const Result<nvrtc::Cubin> &cubin : (*compiler)->compileAll(jobs)) {
+    ASSERT_TRUE(cubin.ok()) << cubin.status().str();
+    EXPECT_EQ(cubin->report.kernels[0].spillStoreBytes, 0);
+  }
 }
 
 TEST(CudaText, UnknownConfigurationIsALocatedError) {

@@ -12,7 +12,10 @@
 #include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Nvrtc.h"
 #include "lathe/compiler/Compiler.h"
+#include "lathe/engine/KvLayout.h"
+#include "lathe/runtime/KvCache.h"
 #include "lathe/runtime/lathe.h"
+#include "lathe/support/Half.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +51,7 @@ std::string installKernels(const fs::path &dump, const fs::path &folder) {
     std::string source = readFile(file), own = source.substr(source.find("\n// Kernel "));
     std::string space = "kernel_" + std::to_string(names.size());
     text += "namespace " + space + " {\n" + own + "}\n";
-    static const std::regex signature(R"(__launch_bounds__\(\d+\)\s+(\w+)\()");
+    static const std::regex signature(R"(__launch_bounds__\(\d+(?:, \d+)?\)\s+(\w+)\()");
     for (std::sregex_iterator it(own.begin(), own.end(), signature), end; it != end; ++it) {
       std::string name = (*it)[1];
       names.push_back(name);
@@ -222,6 +225,141 @@ TEST_F(EmulatedEngine, TextClassifier) {
     GTEST_SKIP() << "no model at " << model;
   check(model, {{{"x_0", 1}, {"x_2", 48}, {"x_3", 96}}, {{"x_0", 2}, {"x_2", 48}, {"x_3", 61}}},
         1e-4);
+}
+
+constexpr int64_t kSequences = 17, kHeads = 16, kKeyHeads = 8, kHead = 16, kBlocks = 160, kStride = 6;
+
+/// Gathers of a pool by a table, as an exporter writes them.
+constexpr const char *kPagedModel = R"(<ir_version: 10, opset_import: ["" : 24]>
+decode (float16[17,16,1,16] q, float16[160,2,8,16,16] pool, int32[17,6] table, int64[17] lengths)
+  => (float16[17,16,1,16] y)
+<int64 zero = {0}, int64 one = {1}, int64[4] flat = {17, 8, 96, 16}>
+{
+  kp = Gather<axis = 1>(pool, zero)
+  vp = Gather<axis = 1>(pool, one)
+  kg = Gather<axis = 0>(kp, table)
+  vg = Gather<axis = 0>(vp, table)
+  kt = Transpose<perm = [0,2,1,3,4]>(kg)
+  vt = Transpose<perm = [0,2,1,3,4]>(vg)
+  k = Reshape(kt, flat)
+  v = Reshape(vt, flat)
+  y = Attention(q, k, v, , , , lengths)
+}
+)";
+
+struct Half {
+  uint16_t bits;
+  float value() const { return static_cast<float>(decodeFloat(DType::F16, bits)); }
+};
+
+std::vector<Half> noise(size_t count, unsigned seed) {
+  std::mt19937 gen(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<Half> out(count);
+  for (Half &h : out)
+    h.bits = static_cast<uint16_t>(encodeFloat(DType::F16, uniform(gen)));
+  return out;
+}
+
+/// Keys and values lie where runtime/memory/kv put them: its TableWriter makes the tables, whose
+/// entries beyond a sequence's length are as they happened to be.
+TEST_F(EmulatedEngine, DecodingReadsTheBlocksOfTheCache) {
+  // The cache: sequences of different lengths, blocks taken and given back in between.
+  kv::Config config;
+  engine::KvLayout &layout = config.groups[0].layout;
+  layout.dtype = DType::F16;
+  layout.heads = kKeyHeads;
+  layout.headSizeK = layout.headSizeV = kHead;
+  layout.alignment = 16;
+  config.blocks = kBlocks;
+  config.maxSequences = 64;
+  config.maxSequenceTokens = kStride * 16;
+  auto cache = kv::Cache::create(config);
+  ASSERT_TRUE(cache.ok()) << cache.status().str();
+  // The model's pool is what the layout says: keys, then values, head by head.
+  Result<engine::KvOffsets> offsets = engine::kvOffsets(layout);
+  ASSERT_TRUE(offsets.ok());
+  ASSERT_EQ(offsets->values, kKeyHeads * 16 * kHead * 2);
+  ASSERT_EQ(offsets->bytes, 2 * offsets->values);
+  std::vector<kv::SeqId> ids;
+  std::vector<int64_t> lengths;
+  auto add = [&](uint32_t tokens) {
+    kv::SeqId id;
+    ASSERT_TRUE((*cache)->open({}, id).ok());
+    ASSERT_TRUE((*cache)->begin().ok());
+    std::vector<kv::Token> text(tokens);
+    for (uint32_t i = 0; i < tokens; ++i)
+      text[i] = static_cast<kv::Token>(1000 * ids.size() + i);
+    kv::Append append{id, tokens};
+    ASSERT_TRUE((*cache)->reserve({&append, 1}, text).ok());
+    (*cache)->clearTransfers();
+    ASSERT_TRUE((*cache)->commit().ok());
+    ids.push_back(id);
+    lengths.push_back(tokens);
+  };
+  for (uint32_t i = 0; i < kSequences + 3; ++i)
+    add(1 + i * 37 % 96);
+  for (int i = 0; i < 3; ++i) { // their blocks are elsewhere than in order from here on
+    ASSERT_TRUE((*cache)->close(ids[2 * i]).ok());
+    ids.erase(ids.begin() + 2 * i);
+    lengths.erase(lengths.begin() + 2 * i);
+  }
+  std::vector<int32_t> table(kSequences * kStride, 0x7fffffff);
+  kv::TableWriter writer(**cache, 0, table.data(), kSequences, kStride);
+  writer.update(ids);
+
+  fs::path model = folder / "decode.onnxtxt";
+  std::ofstream(model) << kPagedModel;
+  CompileOptions options;
+  options.targets = {"sm_90a"};
+  options.dumpDir = folder / "dump";
+  Result<CompileResult> compiled = compileModel(model, options);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().str();
+  ASSERT_EQ(installKernels(folder / "dump", folder), "");
+  EXPECT_EQ(runtime::cuda::fakeGpu().kernels.size(), 1u) << "pages are read where they lie";
+
+  lathe_engine *engine = nullptr;
+  ASSERT_EQ(lathe_engine_open_memory(compiled->bytes.data(), compiled->bytes.size(), &engine), nullptr);
+  lathe_options run{};
+  run.size = sizeof run;
+  run.no_graphs = 1;
+  lathe_context *context = nullptr;
+  ASSERT_EQ(lathe_context_create(engine, "fake:0", &run, &context), nullptr);
+  std::vector<Half> q = noise(kSequences * kHeads * kHead, 1), pool = noise(kBlocks * 2 * kKeyHeads * 16 * kHead, 2);
+  const int64_t qd[] = {kSequences, kHeads, 1, kHead}, pd[] = {kBlocks, 2, kKeyHeads, 16, kHead},
+                td[] = {kSequences, kStride}, ld[] = {kSequences};
+  lathe_tensor in[] = {{q.data(), q.size() * 2, LATHE_F16, LATHE_HOST, 4, qd, nullptr},
+                       {pool.data(), pool.size() * 2, LATHE_F16, LATHE_HOST, 5, pd, nullptr},
+                       {table.data(), table.size() * 4, LATHE_I32, LATHE_HOST, 2, td, nullptr},
+                       {lengths.data(), lengths.size() * 8, LATHE_I64, LATHE_HOST, 1, ld, nullptr}};
+  lathe_tensor out{};
+  lathe_error *e = lathe_run(context, nullptr, in, 4, &out, 1);
+  ASSERT_EQ(e, nullptr) << lathe_error_message(e);
+  const auto *y = static_cast<const Half *>(out.data);
+  for (int64_t s = 0; s < kSequences; ++s)
+    for (int64_t h = 0; h < kHeads; ++h) {
+      auto at = [&](int64_t token, int64_t part, int64_t d) {
+        int64_t block = table[s * kStride + token / 16];
+        return double(pool[(((block * 2 + part) * kKeyHeads + h / 2) * 16 + token % 16) * kHead + d].value());
+      };
+      std::vector<double> weights(lengths[s]);
+      double most = -INFINITY, total = 0;
+      for (int64_t t = 0; t < lengths[s]; ++t) {
+        for (int64_t d = 0; d < kHead; ++d)
+          weights[t] += q[(s * kHeads + h) * kHead + d].value() * at(t, 0, d) / 4;
+        most = std::max(most, weights[t]);
+      }
+      for (double &w : weights)
+        total += w = std::exp(w - most);
+      for (int64_t d = 0; d < kHead; ++d) {
+        double want = 0;
+        for (int64_t t = 0; t < lengths[s]; ++t)
+          want += weights[t] / total * at(t, 1, d);
+        ASSERT_NEAR(y[(s * kHeads + h) * kHead + d].value(), want, 2e-3) << "sequence " << s << " head " << h;
+      }
+    }
+  lathe_context_destroy(context);
+  lathe_engine_close(engine);
 }
 
 } // namespace

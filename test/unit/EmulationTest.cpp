@@ -16,10 +16,12 @@
 #include "../../codegen/device/gemm.cuh"
 #include "../../codegen/device/gemv.cuh"
 #include "../../codegen/device/conv.cuh"
+#include "../../codegen/device/conv_hopper.cuh"
 #include "../../codegen/device/attention.cuh"
 #include "../../codegen/device/attention_tile.cuh"
 #include "../../codegen/device/attention_mma.cuh"
 #include "../../codegen/device/attention_split.cuh"
+#include "../../codegen/device/attention_blocks.cuh"
 
 #include <gtest/gtest.h>
 #include <random>
@@ -357,6 +359,26 @@ TEST(Emulation, Convolutions) {
   checkConv<5, 2, 1, 2>(true, 1, 6, 9, 11, 6, 3, 2);
 }
 
+TEST(Emulation, WindowsOfAProduct) {
+  typedef ImageWindow<3, 2, ImageAxis<3, 1, 1, 1>, ImageAxis<2, 2, 3, 0>, ImageAxis<5, 3, 1, 2>> W;
+  const ImageSizes out{4, 5, 7};
+  for (u32 pixel = 0; pixel < 3 * 4 * 5 * 7; pixel += 11)
+    for (u32 step = 0; step < 2 * 3 * 2 * 5; ++step) {
+      WindowPlace p = placeOfWindow<W>(out, pixel, step);
+      EXPECT_EQ(p.image, (i32)(pixel / 140));
+      EXPECT_EQ(p.z, (i32)(pixel / 35 % 4) - 1);
+      EXPECT_EQ(p.y, (i32)(pixel / 7 % 5) * 2);
+      EXPECT_EQ(p.x, (i32)(pixel % 7) * 3 - 2);
+      // Channels are the innermost part of the depth, then the taps of a row.
+      EXPECT_EQ(((p.tapZ * 2 + p.tapY / 3) * 5 + p.tapX) * 2 + p.chunk, step);
+    }
+  typedef ImageWindow<1, 1, ImageAxis<1, 1, 1, 0>, ImageAxis<1, 1, 1, 0>, ImageAxis<3, 2, 2, 1>> Line;
+  WindowPlace p = placeOfWindow<Line>(ImageSizes{1, 1, 10}, 23, 2);
+  EXPECT_EQ(p.image, 2);
+  EXPECT_EQ(p.x, 5);
+  EXPECT_EQ(p.tapX, 4u);
+}
+
 // ---- Attention -------------------------------------------------------------------------
 
 template <int DQ, int DV> struct Attention {
@@ -424,11 +446,12 @@ TEST(Emulation, Attention) {
 }
 
 /// Operands of 16 bits on the matrix units; keys and values in memory, queries by a function.
-template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1> struct AttentionTiles {
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool FLAGS = false> struct AttentionTiles {
   typedef T Element;
+  static constexpr bool kPaged = GROUP % 4 == 0; // looked up by a lane each, or not
   static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
   static constexpr bool kRowsQ = false, kRowsK = DQ % 8 == 0, kRowsV = DV % 8 == 0;
-  static constexpr bool kPlainScore = PLAIN, kPairs = false, kCausal = CAUSAL, kZeroMasked = true;
+  static constexpr bool kPlainScore = PLAIN, kMaskOnly = FLAGS, kPairs = false, kCausal = CAUSAL, kZeroMasked = true;
   static constexpr f32 kScale = 0.3f;
   const T *q, *k, *v;
   f32 *o;
@@ -436,11 +459,17 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1> struc
   const T *rowQ(i64, i64, i64) const { return nullptr; }
   const T *rowK(i64 b, i64 h, i64 i) const { return k + ((b * heads / group + h / group) * T_ + i) * DQ; }
   const T *rowV(i64 b, i64 h, i64 i) const { return v + ((b * heads / group + h / group) * T_ + i) * DV; }
+  const T *sixteenK(i64 b, i64 h, i64 n) const { return rowK(b, h, 16 * n); }
+  const T *sixteenV(i64 b, i64 h, i64 n) const { return rowV(b, h, 16 * n); }
+  i64 strideK() const { return DQ; }
+  i64 strideV() const { return DV; }
   T elementQ(i64 b, i64 h, i64 i, i64 d) const { return q[((b * heads + h) * S + i) * DQ + d]; }
   T elementK(i64 b, i64 h, i64 i, i64 d) const { return rowK(b, h, i)[d]; }
   T elementV(i64 b, i64 h, i64 i, i64 d) const { return rowV(b, h, i)[d]; }
+  bool seen(i64, i64, i64 i, i64 j) const { return (i * 3 + j) % 7 < 4; }
   f32 score(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
     if (PLAIN) return dot * kScale;
+    if (FLAGS) return seen(0, 0, i, j) ? dot * kScale : -INFINITY;
     // Keys not seen; a row of the mask that is the least bfloat16 throughout: all keys weigh alike.
     if ((i + j) % 5 == 4) return -INFINITY;
     return dot * kScale + (i % 4 == 1 ? -3.3895314e38f : (f32)((b + h + j) % 3));
@@ -455,9 +484,9 @@ template <class Tile, class H> void tilesKernel(H h) { attentionMma<Tile>(h, h.S
 template <class Tile, class H> void splitKernel(H h) { attentionSplit<Tile>(h, h.S, h.T_); }
 
 /// SPLIT: the form for few queries, whose tiles of eight columns are so many; 0: the other form.
-template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1>
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1, bool FLAGS = false>
 void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
-  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP> H;
+  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP, FLAGS> H;
   Buffer<T> q(batch * heads * S * DQ), k(batch * heads / group * keys * DQ), v(batch * heads / group * keys * DV);
   Buffer<f32> o(batch * heads * S * DV);
   q.random(5);
@@ -466,7 +495,7 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
   H h{q.data, k.data, v.data, o.data, heads, group, S, keys};
   const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
   if constexpr (SPLIT > 0) {
-    typedef AttentionSplitTile<2, 1, SPLIT, DV> Tile;
+    typedef AttentionSplitTile<2, 1, SPLIT, 2, DQ, DV> Tile;
     ASSERT_EQ(run_emulated(splitKernel<Tile, H>, dim3(1, heads / group, batch), 64, Tile::SHARED_BYTES, h), "");
   } else {
     typedef AttentionMmaTile<2, 32, DQ, DV> Tile;
@@ -502,12 +531,65 @@ TEST(Emulation, AttentionOnMatrixUnits) {
   checkAttentionTiles<bf16, 24, 40, true, true>(2, 2, 1, 35, 70);
   checkAttentionTiles<f16, 20, 20, false, true>(1, 2, 1, 40, 33); // the first queries see nothing
   checkAttentionTiles<f16, 144, 136, false, false>(1, 1, 1, 5, 64);
+  checkAttentionTiles<bf16, 32, 32, false, true, 0, 1, true>(1, 2, 1, 35, 70);
 }
 
 TEST(Emulation, AttentionOfFewQueries) {
   checkAttentionTiles<bf16, 128, 128, true, false, 1, 4>(2, 8, 4, 1, 77);
   checkAttentionTiles<f16, 64, 64, false, true, 2, 3>(1, 3, 3, 5, 40);
+  checkAttentionTiles<bf16, 32, 32, true, false, 1, 4>(1, 4, 4, 1, 2100); // more steps than lanes
   checkAttentionTiles<bf16, 64, 64, true, true, 1, 2>(1, 2, 2, 4, 2); // the first queries see nothing
+  checkAttentionTiles<bf16, 64, 64, false, true, 1, 2, true>(1, 2, 2, 3, 50);
+  checkAttentionTiles<f16, 80, 72, true, false, 1, 4>(1, 4, 4, 2, 130); // heads that no tile has
+  checkAttentionTiles<bf16, 64, 192, true, false, 2, 8>(1, 8, 8, 2, 33);
+}
+
+/// A mask whose keys [from, to) of a query are seen.
+template <int LANES> struct ListedMask {
+  static constexpr int kMaskLanes = LANES;
+  i64 keys, shift;
+  bool causal;
+  u16 *lists;
+  bool at(i64 b, i64 h, i64 q, i64 k) const { return k >= b * 40 + q - 30 && k < b * 40 + h * 100 + q + 20; }
+  Vec<bool, LANES> through(i64 b, i64 h, i64 q, i64 piece) const {
+    Vec<bool, LANES> v;
+    for (int e = 0; e < LANES; ++e)
+      v.v[e] = at(b, h, q, piece * LANES + e);
+    return v;
+  }
+  i64 keyEnd(i64, i64, i64 q) const { return causal ? std::max<i64>(0, std::min(keys, q + shift)) : keys; }
+};
+template <class H> void listsKernel(H h, i64 queries) { attentionBlocks<16, 32, 64>(h, queries, h.keys, h.lists); }
+
+template <int LANES> void checkLists(i64 queries, i64 keys, i64 shift, bool causal) {
+  const i64 rows = (queries + 15) / 16, size = attentionListSize(keys, 32), heads = 2, batches = 3;
+  Buffer<u16> lists(rows * size * heads * batches);
+  ListedMask<LANES> h{keys, shift, causal, lists.data};
+  ASSERT_EQ(run_emulated(listsKernel<ListedMask<LANES>>, dim3(rows, heads, batches), 64, (keys + 31) / 32, h, queries), "");
+  for (i64 i = 0; i < rows * heads * batches; ++i) {
+    const i64 row = i % rows, head = i / rows % heads, b = i / rows / heads;
+    const u16 *list = lists.data + i * size;
+    std::vector<int> want;
+    for (i64 tile = 0; tile * 32 < keys; ++tile) {
+      bool any = false, all = true;
+      for (i64 q = row * 16; q < std::min(queries, row * 16 + 16); ++q)
+        for (i64 k = tile * 32; k < tile * 32 + 32; ++k) {
+          bool seen = k < keys && k < h.keyEnd(b, head, q) && h.at(b, head, q, k);
+          any |= seen;
+          all &= seen;
+        }
+      if (any)
+        want.push_back((int)(2 * tile + !all));
+    }
+    EXPECT_EQ(std::vector<int>(list + 1, list + 1 + list[0]), want) << "list " << i;
+  }
+}
+
+TEST(Emulation, ListsOfTilesThatAMaskLetsThrough) {
+  checkLists<8>(70, 304, 0, false);
+  checkLists<2>(33, 1358, 0, false); // more tiles than lanes
+  checkLists<1>(37, 211, 5, true);
+  checkLists<4>(16, 32, -20, true); // nothing is seen
 }
 
 } // namespace

@@ -46,6 +46,8 @@ KernelSpec rich() {
   map.im2col = true;
   map.lowerCorner = {-1, -1};
   map.upperCorner = {-2, 0};
+  map.steps = {1, 2};
+  map.elementBytes = 8;
   s.tensorMaps = {map};
   LaunchSpec l;
   l.function = "k3";

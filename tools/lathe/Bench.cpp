@@ -295,6 +295,8 @@ Status executeKernel(BenchOptions options) {
                   ("lathe-kernel-" + std::to_string(::getpid()) + ".onnxtxt");
   LATHE_RETURN_IF_ERROR(writeFileAtomically(path.string(), *text));
   options.profile = true;
+  if (options.kernel.find("dtype=tf32") != std::string::npos)
+    LATHE_RETURN_IF_ERROR(addCompileOption(options.compile, "allow", "tf32"));
   Status status = execute(options, path.string());
   fs::remove(path, error);
   return status;
@@ -321,6 +323,8 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   parser.add("peak-gflops", "X", "f32 peak for --profile (default: measured, or the GPU's)",
              options.peakGFlops);
   parser.flag("no-graphs", "CUDA: launch kernels one by one", options.session.noGraphs);
+  parser.flag("no-overlap", "CUDA: start no kernel before the one ahead of it is over",
+              options.session.noOverlap);
   options.inputs.addTo(parser);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.add("kernel", "KIND:NAME=VALUE,...",

@@ -69,6 +69,9 @@ public:
   /// ONNX's name of the element type.
   std::string dtype() {
     std::string value = oneOf("dtype", {"bf16", "f16", "f32"});
+    return onnxName(value);
+  }
+  static std::string onnxName(const std::string &value) {
     return value == "bf16" ? "bfloat16" : value == "f16" ? "float16" : "float";
   }
   Status finish() {
@@ -87,11 +90,33 @@ std::string model(const std::string &inputs, const std::string &output, const st
          " y)\n{\n" + nodes + "}\n";
 }
 
+/// A product of 8-bit operands: e4m3 with a scale each and results in bf16, or int8 with results
+/// in i32 when nothing follows.
+struct NarrowGemm {
+  std::string inputType, extraInputs, nodes, resultType; ///< the result is t0
+};
+NarrowGemm narrowGemm(bool integers, const std::string &w, bool bare) {
+  if (integers && bare)
+    return {"int8", "", "  t0 = MatMulInteger(a, " + w + ")\n", "int32"};
+  if (integers)
+    return {"int8", ", float scale",
+            "  i = MatMulInteger(a, " + w + ")\n  f = Cast <to = 1> (i)\n  s = Mul(f, scale)\n"
+            "  t0 = Cast <to = 16> (s)\n", "bfloat16"};
+  return {"float8e4m3fn", ", float scale_a, float scale_w",
+          "  fa = Cast <to = 1> (a)\n  da = Mul(fa, scale_a)\n  fw = Cast <to = 1> (" + w +
+              ")\n  dw = Mul(fw, scale_w)\n  s = MatMul(da, dw)\n  t0 = Cast <to = 16> (s)\n",
+          "bfloat16"};
+}
+
 Result<std::string> gemm(Parameters &p) {
-  std::string m = p.size("m"), n = p.size("n"), k = p.size("k"), type = p.dtype();
+  std::string m = p.size("m"), n = p.size("n"), k = p.size("k");
+  std::string dtype = p.oneOf("dtype", {"bf16", "f16", "f32", "tf32", "e4m3", "int8"});
+  bool isNarrow = dtype == "e4m3" || dtype == "int8";
   bool along = p.oneOf("weights", {"nk", "kn"}) == "nk";
   std::string batch = p.text("batch", ""), epilogue = p.text("epilogue", "");
   LATHE_RETURN_IF_ERROR(p.finish());
+  NarrowGemm narrow = narrowGemm(dtype == "int8", along ? "wt" : "w", epilogue.empty());
+  std::string type = isNarrow ? narrow.inputType : Parameters::onnxName(dtype);
   auto value = [&](const std::string &rows, const std::string &columns) {
     return type + "[" + (batch.empty() ? "" : batch + ", ") + rows + ", " + columns + "]";
   };
@@ -101,7 +126,13 @@ Result<std::string> gemm(Parameters &p) {
                             : "";
   std::string last = "t0";
   int count = 0;
-  nodes += std::string("  t0 = MatMul(a, ") + (along ? "wt" : "w") + ")\n";
+  if (isNarrow) {
+    inputs += narrow.extraInputs;
+    nodes += narrow.nodes;
+    type = narrow.resultType; // of all that follows
+  } else {
+    nodes += std::string("  t0 = MatMul(a, ") + (along ? "wt" : "w") + ")\n";
+  }
   auto next = [&] { return "t" + std::to_string(++count); };
   auto add = [&](const std::string &expression) {
     std::string name = next();

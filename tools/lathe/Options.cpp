@@ -206,12 +206,20 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "The output takes over the input's memory and lives across runs as a state; "
              "the dimension that grows needs an upper bound",
              compile("donate"));
+  parser.add("random-weights", "SEED",
+             "Make external weights whose file is absent from a seed, where the engine is loaded: a "
+             "graph alone compiles and runs",
+             compile("random-weights"));
   parser.add("winograd-tolerance", "X",
              "CPU: let 3x3 convolutions run by Winograd's F(4,3) where its expected relative error "
              "is at most X (about 8e-7 for 64 channels, 1.8e-6 for 512; default: F(2,3) alone, "
              "which is more exact than the direct sum)",
              compile("winograd-tolerance"));
   parser.add("replace", "KERNEL=FILE.cu", "Use this CUDA text for a kernel", compile("replace"));
+  parser.add("allow", "WHAT[,WHAT]",
+             "Let a GPU be less exact: tf32 (products of f32 lose all but 10 bits of their operands' "
+             "fractions), reduced-sums (sums of 8-bit floats keep about 14 bits)",
+             compile("allow"));
   parser.add("config", "KERNEL=CONFIGURATION",
              "Run a GPU's matrix product (* for all) in this configuration, as `inspect --kernels` "
              "names them",

@@ -134,6 +134,7 @@ Result<Session> Session::open(const Model &model, const SessionOptions &options)
   wanted.threads = options.threads;
   wanted.target = options.target.empty() ? nullptr : options.target.c_str();
   wanted.no_graphs = options.noGraphs;
+  wanted.no_overlap = options.noOverlap;
   wanted.no_pinning = options.noPinning;
   lathe_context *context = nullptr;
   LATHE_RETURN_IF_ERROR(

@@ -57,7 +57,7 @@ struct SessionOptions {
   std::string device = "cpu";
   int threads = 0;       ///< 0: all cores
   std::string target;    ///< empty: the best that the device runs
-  bool noGraphs = false;
+  bool noGraphs = false, noOverlap = false;
   bool noPinning = false; ///< CPU: several sessions share the cores
 };
 

@@ -20,29 +20,36 @@
 //   conv.winograd2 conv.winograd4  v m n r k  CPU: the same by Winograd's F(2,3) and F(4,3), r tiles
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
 //   gemm.pingpong gemm.cooperative  t m n k s r  sm_90a: every so many tiles (m x n, r rows of A loaded)
+//   gemm.promoted       t m n k s r the same for 8-bit floats; sums over more than 128 of k in f32 registers
+//   gemm.split gemm.split.promoted  t n k s r c   sm_90a: one tile of 64 x n for c blocks of a cluster, which split K
 //   gemv.row            t n s       n columns of C for one row, K split among the warps, s pieces a round
 //   gemv.columns        t n k s     the same for weights with contiguous n; k blocks of a cluster split K
 //   gemm.skinny         t n r s     n columns of C for up to r rows, the same
 //   gemv.along          t r         one column of C, K split among the threads, up to r rows
 //   gemv.across         t v r       32*v columns of C, K split among the warps, up to r rows
 //   conv.mma conv.simt  t m n k s   one tile of (filters x pixels) or, channels last, (pixels x filters)
+//   conv.pingpong conv.cooperative conv.split  as gemm.*, sm_90a: rows are pixels of all results, columns filters
+//   conv.stem           t m n s     sm_90a: every so many tiles of m rows of n results, 64 filters
 //   conv.direct         t v         t*v outputs, a thread each v
+//   conv.depthwise      t v r       t*v*r outputs, channels last: a thread has v channels of r neighbours
 //   attention.stream    t r         t/32*r queries of head (axis 1) and batch (axis 2)
 //   attention.mma       t n         t/2 queries of head (axis 1) and batch (axis 2), keys in tiles of n
-//   attention.wgmma     t n         128 queries of one head and batch, tiles after tiles
-//   attention.split     t n r s     up to n queries and heads of a key head (axis 1) and batch (axis 2); keys
-//                       split among the r blocks of a cluster, s of which fit into a multiprocessor
+//   attention.wgmma     t n         t/2-64 queries of one head and batch, tiles after tiles; with two launches,
+//                       the first of which lists the tiles of keys that the mask lets through, only those
+//   attention.split     t n k r s   up to n queries and heads of a key head (axis 1) and batch (axis 2); keys
+//                       split among the r blocks of a cluster, s of which fit into a multiprocessor; each
+//                       warp copies k times 16 keys ahead
 //   attention.decode    t           one query of head (axis 1) and batch (axis 2)
 //   attention  v m n r    CPU: a share of the chunks of r queries of one head; scores and panels of n keys
 //                       in scratch memory
+//   recurrent  v r        CPU: all steps of r rows of a batch
 //
 // t threads of a block, v lanes of a vector, r rows, m n k sizes of a tile, s
-// stages of a pipeline. The first six families work with any number of blocks.
+// stages of a pipeline, c blocks of a cluster. The first six families work with any number of blocks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_CONFIG_H
 #define LATHE_CODEGEN_CONFIG_H
-//   recurrent  v r        CPU: all steps of r rows of a batch
 
 #include "lathe/support/DimExpr.h"
 #include "lathe/support/Status.h"
@@ -60,6 +67,7 @@ struct KernelConfig {
   int64_t rows = 1;     ///< r
   int64_t tileM = 0, tileN = 0, tileK = 0; ///< m, n, k
   int64_t stages = 0;   ///< s
+  int64_t cluster = 1;  ///< c
   bool operator==(const KernelConfig &) const = default;
 
   /// "gemm.mma.t128.m64.n64.k32.s3"; parameters at their defaults are left out.
@@ -74,15 +82,20 @@ struct MmaWarps {
 MmaWarps mmaWarps(const KernelConfig &config);
 /// Dynamic shared memory of a `*.mma` block in bytes, as codegen/device/gemm.cuh has it.
 int64_t mmaSharedBytes(const KernelConfig &config);
-/// The same of a `gemm.pingpong` or `gemm.cooperative` block, as gemm_hopper.cuh has it.
-/// `staged`: results go through shared memory.
-int64_t wgmmaSharedBytes(const KernelConfig &config, bool staged);
+/// The same of a `gemm.pingpong`, `gemm.cooperative` or `gemm.promoted` block, as gemm_hopper.cuh
+/// has it. `resultBytes`: of an element that goes through shared memory, 0 when none does.
+/// `pair`: a result is made of two columns of sums.
+int64_t wgmmaSharedBytes(const KernelConfig &config, int64_t resultBytes, bool pair = false);
+/// The same of a `gemm.split` block (gemm_split.cuh).
+int64_t splitSharedBytes(const KernelConfig &config);
+/// Columns of results that such a block stages together.
+int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes);
 /// Dynamic shared memory of an `attention.stream` block, as attention.cuh has it.
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
 
 /// The same for `attention.mma`, `.split` and `.wgmma` (attention_mma.cuh and so on).
 int64_t attentionMmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
-int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t head);
+int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
 int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
 
 /// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a

@@ -24,7 +24,12 @@ struct ContractionOperand {
   int buffer = -1;          ///< input buffer argument read as it lies; -1: computed in the kernel
   bool isWeight = false;    ///< the buffer is a constant: it can be packed at compile time
   bool transposed = false;  ///< the last two dimensions are stored swapped
+  bool sixteens = false;    ///< attention: sixteen rows lie a stride apart, in whole pieces of 16
+                            ///< bytes, maybe in pages that a table names (RowsInMemory.h)
   DType dtype = DType::F32;
+  /// Conv: the input buffer of images with channels first that the kernel reads as channels
+  /// last; -1: not so.
+  int planes = -1;
 };
 
 struct KernelDesc {
@@ -45,12 +50,12 @@ struct KernelDesc {
   ///   Gemm: parallel = batch sizes..., M, N; reduction = K.
   ///   Conv: parallel = N, spatial..., output channels; reduction = window..., channels / group.
   ///   Attention: parallel = B, H, S, E; reduction = T, D.
+  ///   Scan with operands (a recurrence; x and r): parallel = B; reduction = steps, H.
   std::vector<DimExpr> parallel, reduction;
   /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
   bool rowsContiguous = true;
   /// Reduction of neighbouring dimensions, alone in its kernel, whose results have the size of what
   /// is kept: how many of `parallel`, the last ones, lie behind what is reduced. Else 0.
-  ///   Scan with operands (a recurrence; x and r): parallel = B; reduction = steps, H.
   int64_t columnDims = 0;
   /// Pointwise, Copy: the output dimension along which the elements of a transposed input lie
   /// together, when it is not the last one; else -1. And the type of that input.
@@ -64,8 +69,16 @@ struct KernelDesc {
   bool resultInPlace = false;
   /// Gemm: nothing is computed of the heart's elements before they are stored.
   bool resultBare = false;
+  /// Gemm: B is two matrices side by side, and a result follows from a sum of each; `parallel` has
+  /// the columns of one.
+  bool resultPair = false;
+  /// Gemm: an input of 16-bit floats that is read at the result's place alone, or -1.
+  int beside = -1;
   /// A configuration that was asked for, or "": the choice is free.
   std::string wanted;
+  /// What the user gave up: f32 operands may lose all but 10 bits behind the point; sums of
+  /// 8-bit floats may be kept in fewer bits than f32 has.
+  bool allowTf32 = false, allowReducedSums = false;
 
   std::vector<ContractionOperand> operands; ///< gemm: a, b; conv: x, w; attention: q, k, v
   // Conv only.
@@ -76,6 +89,8 @@ struct KernelDesc {
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
   bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys
+  std::vector<DimExpr> maskDims; ///< B, H, S, T, each maybe 1; empty without a mask
+  bool maskHides = false;   ///< the mask hides keys: whole tiles of them may not be seen
 };
 
 /// The ordered variants for a target; the last guard is empty. An error when

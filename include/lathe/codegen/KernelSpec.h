@@ -47,10 +47,12 @@ struct TensorMapArg {
   int buffer = 0;                  ///< which buffer argument
   std::vector<DimExpr> dims;       ///< innermost first, elements
   std::vector<DimExpr> strides;    ///< bytes, for dims[1..]
-  std::vector<int64_t> box;        ///< elements per dimension
+  std::vector<int64_t> box;        ///< elements per dimension; im2col: channels and pixels
   int swizzleBytes = 0;            ///< 0, 32, 64, 128
   bool im2col = false;
   std::vector<int64_t> lowerCorner, upperCorner; ///< im2col only
+  std::vector<int64_t> steps;      ///< every so many elements of each dimension; empty: all
+  int elementBytes = 0;            ///< of the map's elements, several of the buffer's; 0: its own
   bool operator==(const TensorMapArg &) const = default;
 };
 

@@ -34,18 +34,21 @@ namespace lathe {
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows };
   Order order = Order::Matrix;
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
-  int64_t panel = 0;              ///< NR
+  int64_t panel = 0;              ///< NR; Rows: P
   int64_t tile = 2;               ///< Winograd: results along a side of a tile
 
   int64_t lanes() const { return panel / 2; }
   int64_t panels() const { return (columns + panel - 1) / panel; }
   int64_t lastWidth() const;      ///< of the last panel, a multiple of lanes()
+  int64_t paddedChannels() const { return (channels + panel - 1) / panel * panel; } ///< Rows
   int64_t paddedColumns() const { return (panels() - 1) * panel + lastWidth(); }
-  int64_t elements() const { return batch * depth * paddedColumns(); }
+  int64_t elements() const {
+    return order == Order::Rows ? columns * taps * paddedChannels() : batch * depth * paddedColumns();
+  }
   /// Element offset of column n at depth k.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 

@@ -29,9 +29,14 @@ struct CompileOptions {
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.
   std::vector<std::string> constants;
+  /// Makes external weights whose file is absent from this seed.
+  std::optional<uint64_t> randomWeights;
   /// CPU: 3 x 3 convolutions may run by Winograd's F(4,3) where its expected relative error (root
   /// mean square) is no larger than this number; empty: nowhere.
   std::string winogradTolerance;
+  /// What GPUs may do less exactly: "tf32", products of f32 operands whose last 13 bits are cut
+  /// off; "reduced-sums", sums of 8-bit floats in about 14 bits instead of f32's 24.
+  std::vector<std::string> allow;
   std::optional<Phase> stopAfter;
   std::string dumpDir;     ///< NN-phase.mlir, weights.bin, kernels/; empty: nothing
   std::string remarksFile; ///< JSON; empty: none

@@ -65,6 +65,9 @@ public:
   /// Appends to the Weights section `section`; returns the offset, a multiple of 64.
   /// Equal bytes are stored once.
   Result<uint64_t> addWeight(const std::string &section, std::string_view bytes);
+  /// A place of its own in kRandomSection for a weight that is made when the engine is loaded;
+  /// equal parts share one. The offset is a multiple of 256.
+  uint64_t addRandomWeight(DType type, const std::vector<RandomPart> &parts, uint64_t bytes);
   Status addDebug(std::string name, std::string target, std::string bytes);
   Status addMetadata(std::string name, std::string json);
 
@@ -84,6 +87,8 @@ private:
   std::string buildId;
   std::vector<Section> sections;
   std::map<std::string, std::map<std::string, uint64_t>> weightOffsets; ///< by section, digest
+  std::map<std::string, uint64_t> randomOffsets;                            ///< by parts
+  uint64_t randomEnd = 0;
 };
 
 /// A checked engine file. Immutable; any number of threads may use it.

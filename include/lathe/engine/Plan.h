@@ -18,6 +18,7 @@
 
 #include "lathe/support/DType.h"
 #include "lathe/support/DimExpr.h"
+#include "lathe/support/RandomWeights.h"
 #include "lathe/support/Status.h"
 
 #include <array>
@@ -116,6 +117,10 @@ struct Arena {
   bool operator==(const Arena &) const = default;
 };
 
+inline constexpr const char *kRandomSection = "random";
+/// The image of the kernel that makes them on a GPU: `fillRandom` of codegen/device/random.cuh.
+inline constexpr const char *kRandomKernel = "lathe.random";
+
 struct Weight {
   std::string name;
   std::string section;   ///< name of the engine's Weights section
@@ -125,6 +130,9 @@ struct Weight {
   std::vector<int64_t> dims; ///< as stored; a packed weight has its packed shape
   std::string sha256;        ///< of the stored bytes, 64 hex digits or empty
   std::string packing;       ///< recipe that was applied; empty: as in the model
+  /// Not empty: the engine has no bytes, the runtime makes them. The parts lie inside the weight;
+  /// `section` is kRandomSection, which no engine holds.
+  std::vector<RandomPart> random;
   bool operator==(const Weight &) const = default;
 };
 
@@ -162,6 +170,8 @@ struct TensorMap {
   int32_t swizzleBytes = 0;      ///< 0, 32, 64, 128
   bool im2col = false;
   std::vector<int64_t> lowerCorner, upperCorner;
+  std::vector<int64_t> steps;    ///< every so many elements of each dimension; empty: all
+  int32_t elementBytes = 0;      ///< 8: elements of 8 bytes, several of the buffer's; 0: its own
   bool operator==(const TensorMap &) const = default;
 };
 

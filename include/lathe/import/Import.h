@@ -45,6 +45,9 @@ struct ImportOptions {
   std::map<std::string, HostTensor> constants;
   /// Files above this size are refused.
   uint64_t maxFileBytes = uint64_t(1) << 40;
+  /// Makes external weights whose file is not there from this seed (support/RandomWeights.h), with
+  /// a warning; without it they are an error.
+  std::optional<uint64_t> randomWeights;
   /// Whether to convert to kImportOpset first.
   bool convert = true;
 };

@@ -90,6 +90,19 @@ def Lathe_WeightAttr : Lathe_Attr<"Weight", "weight",
   let genVerifyDecl = 1;
 }
 
+def Lathe_JoinedAttr : Lathe_Attr<"Joined", "joined",
+    [DeclareAttrInterfaceMethods<TypedAttrInterface>]> {
+  let summary = "Constants side by side along an axis";
+  let description = [{
+    `#lathe.joined<1, [#lathe.weight<…> : tensor<4x8xf16>, …] : tensor<4x24xf16>>`: nothing is
+    copied until the engine is written.
+  }];
+  let parameters = (ins "int64_t":$axis, "::mlir::ArrayAttr":$parts,
+                        AttributeSelfTypeParameter<"">:$type);
+  let assemblyFormat = "`<` $axis `,` $parts `>`";
+  let genVerifyDecl = 1;
+}
+
 class Lathe_Enum<string name, string summary, list<I32EnumAttrCase> cases>
     : I32EnumAttr<name, summary, cases> {
   let cppNamespace = "::lathe";

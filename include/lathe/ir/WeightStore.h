@@ -10,6 +10,7 @@
 #define LATHE_IR_WEIGHTSTORE_H
 
 #include "lathe/ir/Lathe.h"
+#include "lathe/support/RandomWeights.h"
 
 #include <cstddef>
 #include <map>
@@ -23,6 +24,13 @@ namespace lathe {
 class WeightStore {
 public:
   static constexpr const char *kArchive = "model";
+  /// The key of weights that are in no archive: instead of a digest they have the text of the
+  /// spread that their elements are made from when somebody asks for them.
+  static constexpr const char *kRandom = "random";
+
+  static WeightAttr random(TensorType type, const RandomSpread &spread);
+  /// The spread of a random weight; none for others.
+  static std::optional<RandomSpread> spreadOf(WeightAttr weight);
 
   /// Adds bytes kept alive by `owner`; equal bytes (by hash) give the same
   /// piece. Returns the attribute that names them.
@@ -48,6 +56,7 @@ private:
     std::shared_ptr<const void> owner;
   };
   mutable std::mutex mutex;
+  mutable std::map<std::string, std::vector<std::byte>> made; ///< random weights, by text and type
   std::map<uint64_t, Piece> pieces; ///< by offset
   std::map<std::string, uint64_t> byHash;
   std::span<const std::byte> file;  ///< of an opened archive

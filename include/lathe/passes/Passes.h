@@ -46,13 +46,14 @@ std::unique_ptr<mlir::Pass> createDonatePass();
 // layout
 std::unique_ptr<mlir::Pass> createSplitTargetsPass();
 std::unique_ptr<mlir::Pass> createChannelsLastPass();
+std::unique_ptr<mlir::Pass> createMergeProductsPass();
 std::unique_ptr<mlir::Pass> createNarrowProductsPass();
 // fuse
 std::unique_ptr<mlir::Pass> createDecomposeCompositesPass();
 std::unique_ptr<mlir::Pass> createFusePass();
 std::unique_ptr<mlir::Pass> createOutlineCustomPass();
-std::unique_ptr<mlir::Pass> createPlaceStatesPass();
 std::unique_ptr<mlir::Pass> createOutlineRecurrentPass();
+std::unique_ptr<mlir::Pass> createPlaceStatesPass();
 std::unique_ptr<mlir::Pass> createPlaceConcatsPass();
 std::unique_ptr<mlir::Pass> createNameKernelsPass();
 // select

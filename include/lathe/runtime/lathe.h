@@ -150,6 +150,7 @@ typedef struct lathe_options {
   void *stream;       /* CUDA: the caller's CUstream, or NULL for one of its own */
   int32_t no_graphs;  /* CUDA: launch kernels one by one */
   int32_t no_pinning; /* CPU: do not bind workers to cores */
+  int32_t no_overlap; /* CUDA: no kernel starts before the one ahead of it is over */
 } lathe_options;
 
 /* device: "cpu", "cuda", "cuda:1", or "fake:0": a CUDA device without hardware, which
@@ -197,9 +198,13 @@ typedef struct lathe_counters {
   uint64_t arena_bytes;          /* current size, not a sum */
   uint64_t state_bytes;          /* current size, not a sum */
   uint64_t weight_bytes;         /* current size, not a sum */
+  double graph_seconds;          /* device time of graph launches, where it is asked for */
 } lathe_counters;
 LATHE_API void lathe_context_counters(const lathe_context *, lathe_counters *out);
 LATHE_API void lathe_context_reset_counters(lathe_context *);
+
+/* Measures each graph launch on the device from now on, or no longer. */
+LATHE_API void lathe_context_time_graphs(lathe_context *, int enable);
 
 /* Times every kernel (and turns graphs off) until disabled. Enabling clears. */
 LATHE_API void lathe_context_profile(lathe_context *, int enable);

@@ -68,7 +68,7 @@ module @apart attributes {lathe.target = "x86-64-v3"} {
   }
 }
 
-// A GPU keeps the order of the model.
+// A GPU keeps the order of the model for 32-bit images.
 // CHECK-LABEL: module @gpu
 // CHECK-NOT: lathe.transpose
 // CHECK: lathe.pool %arg0 {{.*}}layout = #lathe.conv_layout<nchw>
@@ -76,5 +76,44 @@ module @gpu attributes {lathe.target = "sm_90a"} {
   func.func @main(%x: tensor<1x16x8x8xf32>) -> tensor<1x16x4x4xf32> {
     %0 = lathe.pool %x {kind = #lathe.pool_kind<max>, kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, ceil_mode = false, count_include_pad = false, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x8xf32>) -> tensor<1x16x4x4xf32>
     return %0 : tensor<1x16x4x4xf32>
+  }
+}
+
+// sm_90a turns 16-bit images: windows of one pixel are products, nothing is transposed between layers.
+// CHECK-LABEL: module @half
+// CHECK: %[[T:.*]] = lathe.transpose %arg0 {perm = array<i64: 0, 2, 3, 1>}
+// CHECK: %[[W:.*]] = lathe.reshape %arg1 : (tensor<16x16x1x1xf16>) -> tensor<16x16xf16>
+// CHECK: %[[A:.*]] = lathe.matmul %[[T]], %[[W]] {transpose_b}
+// CHECK: %[[R:.*]] = lathe.max %[[A]]
+// CHECK: %[[C:.*]] = lathe.conv %[[R]], %arg2 {{.*}}layout = #lathe.conv_layout<nhwc>
+// CHECK: %[[S:.*]] = lathe.add %[[C]], %[[A]]
+// CHECK: %[[P:.*]] = lathe.pool %[[S]] {{.*}}layout = #lathe.conv_layout<nhwc>
+// CHECK-NOT: lathe.transpose
+// CHECK: lathe.reduce %[[P]] {axes = array<i64: 1, 2>
+module @half attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<1x16x8x8xf16>, %w: tensor<16x16x1x1xf16>, %v: tensor<16x16x3x3xf16>) -> tensor<1x16xf16> {
+    %zero = lathe.constant dense<0.0> : tensor<f16>
+    %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x8xf16>, tensor<16x16x1x1xf16>) -> tensor<1x16x8x8xf16>
+    %1 = lathe.max %0, %zero : (tensor<1x16x8x8xf16>, tensor<f16>) -> tensor<1x16x8x8xf16>
+    %2 = lathe.conv %1, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x8xf16>, tensor<16x16x3x3xf16>) -> tensor<1x16x8x8xf16>
+    %3 = lathe.add %2, %0 : (tensor<1x16x8x8xf16>, tensor<1x16x8x8xf16>) -> tensor<1x16x8x8xf16>
+    %4 = lathe.pool %3 {kind = #lathe.pool_kind<max>, kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, ceil_mode = false, count_include_pad = false, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x8xf16>) -> tensor<1x16x4x4xf16>
+    %5 = lathe.reduce %4 {kind = #lathe.reduce_kind<max>, axes = array<i64: 2, 3>, keepdims = false} : (tensor<1x16x4x4xf16>) -> tensor<1x16xf16>
+    return %5 : tensor<1x16xf16>
+  }
+}
+
+// Patches of three channels are brought together and multiplied; channels that are no whole pieces stay first.
+// CHECK-LABEL: module @patches
+// CHECK: %[[S:.*]] = lathe.reshape %arg0 : (tensor<2x3x8x12xf16>) -> tensor<2x3x2x4x3x4xf16>
+// CHECK: %[[M:.*]] = lathe.transpose %[[S]] {perm = array<i64: 0, 2, 4, 1, 3, 5>}
+// CHECK: %[[R:.*]] = lathe.reshape %[[M]] : (tensor<2x2x3x3x4x4xf16>) -> tensor<2x2x3x48xf16>
+// CHECK: lathe.matmul %[[R]], {{.*}} {transpose_b}
+// CHECK: lathe.conv %arg2, {{.*}}layout = #lathe.conv_layout<nchw>
+module @patches attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x3x8x12xf16>, %w: tensor<32x3x4x4xf16>, %z: tensor<2x12x8x8xf16>, %v: tensor<16x12x3x3xf16>) -> (tensor<2x32x2x3xf16>, tensor<2x16x8x8xf16>) {
+    %0 = lathe.conv %x, %w {strides = array<i64: 4, 4>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x3x8x12xf16>, tensor<32x3x4x4xf16>) -> tensor<2x32x2x3xf16>
+    %1 = lathe.conv %z, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x12x8x8xf16>, tensor<16x12x3x3xf16>) -> tensor<2x16x8x8xf16>
+    return %0, %1 : tensor<2x32x2x3xf16>, tensor<2x16x8x8xf16>
   }
 }

@@ -55,15 +55,18 @@ def numbers(text):
 
 
 def launch_of(spec):
-    """The launch and tensor maps in the text of a KernelSpec with constant sizes."""
-    launch = re.search(r'launch "(\w+)" grid \[([^\]]*)\] block \[([^\]]*)\](?: cluster \[([^\]]*)\])?'
-                       r"(?: shared \[(\d+)\])?( pdl)?", spec)
+    """The launches and tensor maps in the text of a KernelSpec with constant sizes; the last launch is the kernel."""
+    launches = list(re.finditer(r'launch "(\w+)" grid \[([^\]]*)\] block \[([^\]]*)\](?: cluster \[([^\]]*)\])?'
+                                r"(?: shared \[(\d+)\])?( pdl)?", spec))
     maps = [{"buffer": int(m[1]), "dims": numbers(m[2]), "strides": numbers(m[3]), "box": numbers(m[4]),
-             "swizzle": int(m[5])} for m in
-            re.finditer(r"tensormap (\d+) \[([^\]]*)\] strides \[([^\]]*)\] box \[([^\]]*)\] swizzle (\d+)", spec)]
-    return {"function": launch[1], "grid": numbers(launch[2]), "block": numbers(launch[3]),
-            "cluster": numbers(launch[4]) if launch[4] else [1, 1, 1], "shared": int(launch[5] or 0),
-            "pdl": bool(launch[6]), "maps": maps, "config": re.search(r'config "([^"]*)"', spec)[1]}
+             "swizzle": int(m[5]), "corners": [numbers(m[6]), numbers(m[7])] if m[6] else [], "steps": numbers(m[8] or "1,1,1,1,1")}
+            for m in re.finditer(r"tensormap (\d+) \[([^\]]*)\] strides \[([^\]]*)\] box \[([^\]]*)\] swizzle (\d+)"
+                                 r"(?: im2col \[([^\]]*)\] \[([^\]]*)\])?(?: steps \[([^\]]*)\])?", spec)]
+    rows = [{"function": l[1], "grid": numbers(l[2]), "block": numbers(l[3]),
+             "cluster": numbers(l[4]) if l[4] else [1, 1, 1], "shared": int(l[5] or 0), "pdl": bool(l[6])} for l in launches]
+    work = re.search(r"^workspace \[(\d+)\]", spec, re.M)
+    return {**rows[-1], "before": rows[:-1], "workspace": int(work[1]) if work else 0, "maps": maps,
+            "config": re.search(r'config "([^"]*)"', spec)[1]}
 
 
 def prepare_all(cases, one):
@@ -122,8 +125,16 @@ def tensor_map(m, tensor):
     import torch
     raw = C.create_string_buffer(256)
     address = (C.addressof(raw) + 63) // 64 * 64
-    kind = {torch.bfloat16: 9, torch.float16: 6}[tensor.dtype]
+    kind = {torch.bfloat16: 9, torch.float16: 6, torch.float32: 7, torch.int32: 3}.get(tensor.dtype, 0)  # 0: bytes
     rank = len(m["dims"])
+    if m["corners"]:
+        rc = driver().cuTensorMapEncodeIm2col(
+            C.c_void_p(address), kind, rank, C.c_void_p(tensor.data_ptr()), (C.c_uint64 * rank)(*m["dims"]),
+            (C.c_uint64 * (rank - 1))(*m["strides"]), (C.c_int * (rank - 2))(*m["corners"][0]),
+            (C.c_int * (rank - 2))(*m["corners"][1]), *m["box"], (C.c_uint32 * rank)(*m["steps"]), 0,
+            {0: 0, 32: 1, 64: 2, 128: 3}[m["swizzle"]], 3 if m["strides"][0] % 64 == 0 else 2, 0)
+        assert rc == 0, f"cuTensorMapEncodeIm2col: {rc}"
+        return raw, address
     rc = driver().cuTensorMapEncodeTiled(
         C.c_void_p(address), kind, rank, C.c_void_p(tensor.data_ptr()), (C.c_uint64 * rank)(*m["dims"]),
         (C.c_uint64 * max(1, rank - 1))(*m["strides"]), (C.c_uint32 * rank)(*m["box"]),
@@ -136,34 +147,45 @@ def tensor_map(m, tensor):
 def load(row, cubin):
     """bind(tensors in the order of the buffers) -> a function that launches on torch's stream."""
     import torch
-    cu, module, handle = driver(), C.c_void_p(), C.c_void_p()
+    cu, module = driver(), C.c_void_p()
     assert cu.cuModuleLoadData(C.byref(module), cubin) == 0, "cuModuleLoadData"
-    assert cu.cuModuleGetFunction(C.byref(handle), module, row["function"].encode()) == 0, "cuModuleGetFunction"
-    if row["shared"] > 48 << 10:
-        assert cu.cuFuncSetAttribute(handle, 8, row["shared"]) == 0, "shared memory"
+    steps = row.get("before", []) + [row]
+    handles = [C.c_void_p() for _ in steps]
+    for step, handle in zip(steps, handles):
+        assert cu.cuModuleGetFunction(C.byref(handle), module, step["function"].encode()) == 0, "cuModuleGetFunction"
+        if step["shared"] > 48 << 10:
+            assert cu.cuFuncSetAttribute(handle, 8, step["shared"]) == 0, "shared memory"
+        if step["cluster"][0] > 8:
+            assert cu.cuFuncSetAttribute(handle, 14, 1) == 0, "cluster size"
 
     def bind(tensors):
         maps = [tensor_map(m, tensors[m["buffer"]]) for m in row["maps"]]
+        if row.get("workspace"):
+            tensors = [*tensors, torch.full((row["workspace"],), 0xee, device="cuda", dtype=torch.uint8)]
         words = [C.c_uint64(t.data_ptr()) for t in tensors]
         status = C.c_uint64(0)
         addresses = [C.addressof(w) for w in words] + [a for _, a in maps] + [C.addressof(status)]
         pointers = (C.c_void_p * len(addresses))(*addresses)
-        attributes, count = (Attribute * 2)(), 0
-        if row["cluster"] != [1, 1, 1]:
-            attributes[0].id = 4
-            attributes[0].value[0], attributes[0].value[1], attributes[0].value[2] = row["cluster"]
-            count = 1
-        if row["pdl"]:
-            attributes[count].id, attributes[count].value[0] = 6, 1
-            count += 1
-        config = Config((C.c_uint * 3)(*row["grid"]), (C.c_uint * 3)(*row["block"]), row["shared"], None,
-                        C.cast(attributes, C.POINTER(Attribute)), count)
+        launches = []
+        for step, handle in zip(steps, handles):
+            attributes, count = (Attribute * 2)(), 0
+            if step["cluster"] != [1, 1, 1]:
+                attributes[0].id = 4
+                attributes[0].value[0], attributes[0].value[1], attributes[0].value[2] = step["cluster"]
+                count = 1
+            if step["pdl"]:
+                attributes[count].id, attributes[count].value[0] = 6, 1
+                count += 1
+            config = Config((C.c_uint * 3)(*step["grid"]), (C.c_uint * 3)(*step["block"]), step["shared"], None,
+                            C.cast(attributes, C.POINTER(Attribute)), count)
+            launches.append((config, handle, attributes))
 
         def launch():
-            config.stream = torch.cuda.current_stream().cuda_stream
-            rc = cu.cuLaunchKernelEx(C.byref(config), handle, pointers, None)
-            assert rc == 0, f"cuLaunchKernelEx: {rc}"
-        launch.keep = (words, status, maps, pointers, tensors, module, attributes)
+            for config, handle, _ in launches:
+                config.stream = torch.cuda.current_stream().cuda_stream
+                rc = cu.cuLaunchKernelEx(C.byref(config), handle, pointers, None)
+                assert rc == 0, f"cuLaunchKernelEx: {rc}"
+        launch.keep = (words, status, maps, pointers, tensors, module, launches)
         return launch
     return bind
 

@@ -11,6 +11,7 @@ bf16; a name is a part of kind, batch, query heads, key heads, queries, keys, he
 import json
 import math
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -35,7 +36,10 @@ def cases():
     out += [(kind, s, False) for s in ODD for kind in ("causal", "full", "masked")]
     out += [("softcap", (2, 32, 8, 4096, 4096, 128), True), ("alibi", (2, 32, 8, 4096, 4096, 128), True),
             ("document", (2, 32, 8, 4096, 4096, 128), True), ("masked", (1, 16, 16, 4096, 4096, 64), True)]
-    out += [("full", s, True) for s in DECODE] + [("full", (2, 8, 2, 4, 1000, 128), False)]
+    out += [(kind, (2, 4, 2, 1100, 1100, 128), False) for kind in ("document", "padding", "window", "lengths", "alibi", "softcap")]
+    out += [(kind, (2, 4, 4, 1031, 1031, 64), False) for kind in ("document", "padding", "window", "lengths")]
+    out += [("full", s, True) for s in DECODE] + [("full", (2, 8, 2, 4, 1000, 128), False), ("causal", (2, 8, 2, 7, 333, 80), False)]
+    out += [("paged", s, True) for s in DECODE[:4]] + [("paged", (3, 8, 2, 4, 208, 64), False), ("paged", (1, 16, 1, 1, 16, 192), False)]
     return out
 
 
@@ -51,8 +55,24 @@ def graph_of(kind, shape):
     number = lambda n, v, kind=T.BFLOAT16: node("Constant", [], [n], value=helper.make_tensor(n, kind, [], [v]))
     inputs = [value("q", [b, h, s, d]), value("k", [b, g, t, d]), value("v", [b, g, t, d])]
     nodes, mask, attributes = [], [], {}
-    if kind in ("causal", "softcap", "alibi", "document"):
+    if kind in ("causal", "softcap", "alibi", "document", "lengths"):
         attributes["is_causal"] = 1
+    if kind == "paged":  # pages of sixteen tokens, keys and values, as a table names them
+        inputs[1:] = [value("pool", [b * t // 16, 2, g, 16, d]), value("table", [b, t // 16], T.INT32)]
+        nodes += [number("zero", 0, T.INT64), number("one", 1, T.INT64),
+                  node("Constant", [], ["shape"], value=helper.make_tensor("shape", T.INT64, [4], [b, g, t, d]))]
+        for name, half in (("k", "zero"), ("v", "one")):
+            nodes += [node("Gather", ["pool", half], [name + "pool"], axis=1), node("Gather", [name + "pool", "table"], [name + "pages"], axis=0),
+                      node("Transpose", [name + "pages"], [name + "heads"], perm=[0, 2, 1, 3, 4]), node("Reshape", [name + "heads", "shape"], [name])]
+    if kind == "padding":  # some keys of each sequence count
+        inputs.append(value("m", [b, 1, 1, t], T.BOOL))
+        mask = ["m"]
+    if kind == "window":  # the keys around a query
+        inputs.append(value("m", [s, t], T.BOOL))
+        mask = ["m"]
+    if kind == "lengths":  # the first keys of each sequence count
+        inputs.append(value("lengths", [b], T.INT64))
+        mask = ["", "", "", "lengths"]
     if kind == "softcap":
         attributes["softcap"] = SOFTCAP
     outputs = ["y"]
@@ -96,6 +116,12 @@ def reference(kind, shape, q, k, v, extra, heads):
             a = a + extra[head].double() * (columns - rows).bfloat16().double()
         if kind == "document":
             a = a.masked_fill(extra[0][:, None] != extra[0][None], -math.inf)
+        if kind == "padding":
+            a = a.masked_fill(~extra[0, 0], -math.inf)
+        if kind == "window":
+            a = a.masked_fill(~extra, -math.inf)
+        if kind == "lengths":  # queries are the last of those
+            a = a.masked_fill(columns > rows + (extra[0] - s), -math.inf)
         if kind in ("causal", "softcap", "alibi", "document"):
             a = a.masked_fill(columns > rows + (t - s), -math.inf)
         out.append(torch.nan_to_num(torch.softmax(a, -1)) @ v[0, head // (h // g)].double())
@@ -105,6 +131,8 @@ def reference(kind, shape, q, k, v, extra, heads):
 
 def rivals(kind, shape, extra):
     import torch
+    if kind == "paged":
+        return {}
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
     b, h, g, s, t, d = shape
@@ -143,6 +171,14 @@ def extra_of(kind, shape):
         return m.masked_fill(torch.rand(s, t, device="cuda") < 0.3, -math.inf)
     if kind == "alibi":
         return (2.0 ** (-8.0 * (torch.arange(h, device="cuda") + 1) / h))[:, None, None].bfloat16()
+    if kind == "padding":
+        return torch.arange(t, device="cuda")[None, None, None] < torch.tensor([t - 555, t], device="cuda")[:, None, None, None]
+    if kind == "window":
+        return (torch.arange(s, device="cuda")[:, None] - torch.arange(t, device="cuda")[None]).abs() < 200
+    if kind == "lengths":
+        return torch.tensor([t - 200, t][:b], device="cuda")
+    if kind == "paged":
+        return torch.randperm(b * t // 16, device="cuda").int().view(b, t // 16)
     if kind == "document":
         return (torch.arange(s, device="cuda") * 7 // s).int()[None].repeat(b, 1).contiguous()
     return None
@@ -155,7 +191,8 @@ def run(folder, names):
     torch.manual_seed(1)
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "cuDNN", torch.backends.cudnn.version(), flush=True)
     bad = 0
-    for row in json.load(open(os.path.join(folder, "attention.json"))):
+    rows = json.load(open(os.path.join(folder, "attention.json")))
+    for row in rows:
         kind, shape, timed = row["kind"], tuple(row["shape"]), row["timed"]
         if names and not any(n in row["stem"] for n in names):
             continue
@@ -167,11 +204,19 @@ def run(folder, names):
         extra = extra_of(kind, shape)
         outs = [torch.full((b, h, s, d), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
         bind = load(row, open(os.path.join(folder, row["stem"] + ".cubin"), "rb").read())
-        # Queries, keys, values, then whatever the mask is made of, maybe seen in two ways; i64 are positions.
-        more = [p for p in row["parameters"] if p.startswith("const") and " in" in p][3:]
-        given = [torch.arange(t, device="cuda") if "i64" in p else extra for p in more]
-        assert all(tensor is not None for tensor in given), row["parameters"]
-        launches = [bind([*x] + given + [y]) for x, y in zip(data, outs)]
+        # Queries, keys, values, then whatever the mask is made of, maybe seen in two ways.
+        more = [p for p in row["parameters"] if re.search(r"\bin\d+$", p)][3:]
+        # Lengths come as they are, and less the queries.
+        given = [extra, extra - s][:len(more)] if kind == "lengths" else [extra for _ in more]
+        assert kind == "paged" or all(tensor is not None for tensor in given), row["parameters"]
+        if kind == "paged":
+            pools = [torch.empty(b * t // 16, 2, g, 16, d, device="cuda", dtype=torch.bfloat16) for _ in data]
+            for pool, x in zip(pools, data):
+                for half in (0, 1):
+                    pool[extra.view(-1).long(), half] = x[1 + half].view(b, g, t // 16, 16, d).transpose(1, 2).reshape(-1, g, 16, d)
+            launches = [bind([x[0], pool, extra, y]) for x, pool, y in zip(data, pools, outs)]
+        else:
+            launches = [bind([*x] + given + [y]) for x, y in zip(data, outs)]
         launches[0]()
         torch.cuda.synchronize()
         heads = sorted({0, h // 2, h - 1})
@@ -185,6 +230,10 @@ def run(folder, names):
         text = f"{row['stem']:34} {row['config']:28} error {error:.1e}{'' if ok else '  WRONG' if same else '  NOT REPEATABLE'}"
         if timed and ok:
             candidates, keep = {"lathe": launches}, []
+            if kind == "paged":  # against the same keys and values one after another
+                other = next(r for r in rows if r["stem"] == stem_of("full", shape))
+                there = load(other, open(os.path.join(folder, other["stem"] + ".cubin"), "rb").read())
+                candidates["contiguous"] = [there([*x, y]) for x, y in zip(data, outs)]
             for name, rival in rivals(kind, shape, extra).items():
                 try:
                     rival(*data[0])
@@ -206,7 +255,7 @@ def run(folder, names):
 def prepare_folder(folder, names):
     def one(case):
         kind, shape, timed = case
-        return {**prepare(folder, stem_of(kind, shape), graph_of(kind, shape)), "kind": kind, "shape": shape, "timed": timed}
+        return {**prepare(folder, stem_of(kind, shape), graph_of(kind, shape), 24), "kind": kind, "shape": shape, "timed": timed}
     wanted = [c for c in cases() if not names or any(n in stem_of(*c[:2]) for n in names)]
     rows = prepare_all(wanted, one)
     json.dump(rows, open(os.path.join(folder, "attention.json"), "w"), indent=1)

@@ -1,0 +1,189 @@
+//===- SkeletonConvHopper.cpp - convolutions of sm_90a -----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Fills conv_hopper.cuh: a product whose rows are the pixels of all results.
+//
+//===----------------------------------------------------------------------===//
+
+#include "Holes.h"
+#include "Wgmma.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+struct HopperConv {
+  Holes holes;
+  ConvOp op;
+  int64_t spatial, filters; ///< filters of a group
+  int64_t depth = 0;        ///< taps times channels, these filled to whole steps
+  std::vector<DimExpr> results;
+  Type element, stored;
+
+  HopperConv(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
+  LogicalResult build();
+  std::string window(int64_t chunks);
+  std::string sizes() const;
+  void product();
+  void stem();
+  Indices place(Evaluator &e, Value group, Value pixel, const Index &filter);
+};
+
+const char *truth(bool b) { return b ? "true" : "false"; }
+
+LogicalResult HopperConv::build() {
+  op = heartOf<ConvOp>(holes.kernel);
+  if (!op)
+    return failure();
+  results = dimsOf(op.getResult());
+  spatial = op.getStrides().size();
+  element = Evaluator::storageType(elementTypeOf(op.getX()));
+  stored = Evaluator::storageType(
+      elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
+  std::optional<int64_t> all = results.back().constant();
+  if (op.getLayout() != ConvLayout::ChannelsLast || !all || spatial > 3 ||
+      !(element.isF16() || element.isBF16()) || elementTypeOf(op.getW()) != element)
+    return op.emitError("CUDA text: '")
+           << holes.config.family << "' needs images of f16 or bf16 with channels last";
+  filters = *all / int64_t(op.getGroup());
+  holes.line("typedef " + Holes::typeText(element) + " Element;");
+  holes.line("typedef f32 Acc;");
+  holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
+  return success();
+}
+
+/// Dimensions outside of the image's own have one tap.
+std::string HopperConv::window(int64_t chunks) {
+  std::string text =
+      "ImageWindow<" + std::to_string(spatial) + ", " + std::to_string(chunks);
+  for (int64_t d = spatial - 3; d < spatial; ++d) {
+    int64_t axis[4] = {1, 1, 1, 0};
+    if (d >= 0) {
+      axis[0] = *dimOf(op.getW(), 2 + d).constant();
+      axis[1] = op.getStrides()[d];
+      axis[2] = op.getDilations()[d];
+      axis[3] = op.getPads()[d];
+    }
+    text += ", ImageAxis<" + std::to_string(axis[0]) + ", " + std::to_string(axis[1]) + ", " +
+            std::to_string(axis[2]) + ", " + std::to_string(axis[3]) + ">";
+  }
+  return text + ">";
+}
+
+std::string HopperConv::sizes() const {
+  std::string text = "ImageSizes{";
+  for (int64_t d = spatial - 3; d < spatial; ++d)
+    text += (d > spatial - 3 ? ", " : "") +
+            (d < 0 ? std::string("1u") : "(u32)" + holes.dim(results[1 + d]));
+  return text + "}";
+}
+
+Indices HopperConv::place(Evaluator &e, Value group, Value pixel, const Index &filter) {
+  Indices idx = delinearize(e, Index(pixel), ArrayRef(results).drop_back());
+  idx.push_back(op.getGroup() == 1 ? filter : e.ix.add(Index(e.ix.mul(group, filters)), filter));
+  return idx;
+}
+
+/// The holes of a product.
+void HopperConv::product() {
+  const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
+  bool staged = maps.size() == 3, groups = op.getGroup() > 1;
+  holes.line("typedef " + Holes::typeText(stored) + " Result;");
+  holes.line("static constexpr Operand kA = Operand::AlongK, kB = Operand::AlongK;");
+  holes.line(Twine("static constexpr bool kImages = true, kBeside = false, kPair = false, kBatchA = false, kBatchB = ") +
+             truth(groups) + ", kStaged = " + truth(staged) +
+             ", kBatched = " + truth(staged && groups) + ";");
+  int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
+  depth = chunks * 64;
+  for (int64_t d = 0; d < spatial; ++d)
+    depth *= *dimOf(op.getW(), 2 + d).constant();
+  holes.line("typedef " + window(chunks) + " Window;");
+  holes.line("LATHE_METHOD void loadImages(SharedAddr to, const TensorMap &map, SharedAddr bar, u32 group, "
+             "u32 pixel, u32 step) const {");
+  holes.line("  loadWindows<Window>(to, map, bar, " + sizes() + ", group, pixel, step);");
+  holes.line("}");
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
+                                      .element = element.isF16() ? "f16" : "bf16"}));
+  bool split = holes.config.family == "conv.split";
+  int64_t lanes = staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
+  Type f32 = Float32Type::get(op.getContext());
+  if (staged) {
+    holes.method(
+        "value", {"b", "m", "pair", "acc"}, VectorType::get({2}, stored), 2,
+        [&](Evaluator &e, ValueRange p) {
+          Index filter(e.ix.mul(p[2], 2), 1);
+          return Holes::resultValue(e, op.getResult(), place(e, p[0], p[1], filter), p[3]);
+        },
+        f32);
+    return;
+  }
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  holes.method(
+      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
+      [&](Evaluator &e, ValueRange p) {
+        Index filter(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
+        Holes::storeResult(e, op.getResult(), place(e, p[0], p[1], filter), p[3]);
+        return Value();
+      },
+      f32);
+  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
+  holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<f32, kLanes> &sums) const { "
+             "write(b, m, n / kLanes, " + sums + "); }");
+}
+
+/// The holes of the first layer.
+void HopperConv::stem() {
+  holes.line("typedef " + Holes::typeText(stored) + " Result;");
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
+                                      .element = element.isF16() ? "f16" : "bf16",
+                                      .aInRegisters = true}));
+  auto weight = cast<BlockArgument>(op.getW());
+  holes.line("LATHE_METHOD const u32 *weights() const { return reinterpret_cast<const u32 *>(in" +
+             Twine(weight.getArgNumber()) + "); }");
+  holes.method(
+      "value", {"n", "k", "y", "x", "acc"}, stored, 1,
+      [&](Evaluator &e, ValueRange p) {
+        return Holes::resultValue(e, op.getResult(), {Index(p[0]), Index(p[2]), Index(p[3]), Index(p[1])},
+                                  p[4]);
+      },
+      Float32Type::get(op.getContext()));
+}
+
+} // namespace
+
+FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelConfig &config) {
+  HopperConv conv(kernel, config);
+  if (failed(conv.build()))
+    return failure();
+  Holes &holes = conv.holes;
+  if (config.family == "conv.stem") {
+    conv.stem();
+    std::string tile = std::to_string(*dimOf(conv.op.getW(), 1).constant());
+    for (int64_t v : {config.tileM, config.tileN, config.stages})
+      tile += ", " + std::to_string(v);
+    return holes.text({"gemm_hopper", "conv_hopper"},
+                      "convStem<StemTile<" + tile + ", " + conv.window(1) + ">>(h, map0, map1, " +
+                          holes.dim(conv.results[0]) + ", " + conv.sizes() + ", " +
+                          std::to_string(conv.filters) + "u);");
+  }
+  conv.product();
+  DimExpr pixels = lathe::product({conv.results.begin(), conv.results.end() - 1});
+  std::string tile, sizes = holes.dim(pixels) + ", " + std::to_string(conv.filters) + "ll, " +
+                            std::to_string(conv.depth) + "ll);";
+  if (config.family == "conv.split") {
+    for (int64_t v : {config.tileN, config.stages, config.rows > 1 ? config.rows : 64, config.cluster})
+      tile += std::to_string(v) + ", ";
+    return holes.text({"gemm_split", "conv_hopper"},
+                      "gemmSplit<SplitTile<" + tile + "Holes>>(h, map0, map1, " + sizes);
+  }
+  for (int64_t v : {config.tileM, config.tileN, config.stages, config.tileM})
+    tile += std::to_string(v) + ", ";
+  std::string result = kernel.spec->tensorMaps.size() == 3 ? "map2" : "map0";
+  return holes.text({"gemm_hopper", "conv_hopper"},
+                    "gemmWgmma<WgmmaTile<" + tile + truth(config.family == "conv.pingpong") +
+                        ", Holes>>(h, map0, map1, " + result + ", " + result + ", " +
+                        std::to_string(conv.op.getGroup()) + "ll, " + sizes);
+}
+
+} // namespace lathe::codegen

@@ -1,0 +1,73 @@
+//===- attention_blocks.cuh - which keys a tile of queries sees ---------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A kernel that runs before attention: of each tile of queries it lists the tiles of keys in which
+// the mask lets anything through, in order, so that the others are neither read nor computed.
+// A list is its length and then, for each tile, twice its number, plus one where some query does
+// not see some key. Masks that are the same for all heads are looked at once. Holes:
+//
+//   static constexpr int kMaskLanes;   1, or a number of keys that the mask is read for at once
+//   Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece);   of keys piece * kMaskLanes on
+//   i64 keyEnd(i64 b, i64 h, i64 q);   keys from here on are not seen
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_ATTENTION_BLOCKS
+#define LATHE_DEVICE_ATTENTION_BLOCKS
+
+/// Entries of a list, its length among them.
+LATHE_DEV i64 attentionListSize(i64 keys, int tile) { return (keys + tile - 1) / tile + 1; }
+
+/// The grid is tiles of queries, heads and batches of the mask; shared memory: a byte for each tile
+/// of keys.
+template <int QUERIES, int KEYS, int THREADS, class H>
+LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
+  constexpr int LANES = H::kMaskLanes, ACROSS = KEYS / LANES, STEPS = (QUERIES * ACROSS + 31) / 32;
+  static_assert(KEYS % LANES == 0, "whole pieces of the mask");
+  LATHE_DYNAMIC_SHARED(shared);
+  u8 *const kinds = shared; // 0: nothing is seen, 1: something, 2: everything
+  const i64 q0 = (i64)blockIdx.x * QUERIES, head = blockIdx.y, b = blockIdx.z;
+  const int rows = (int)minIndex(queries - q0, QUERIES), lane = threadIdx.x % 32;
+  const i64 end = maxIndex(0, minIndex(keys, h.keyEnd(b, head, q0 + rows - 1)));
+  const int tiles = (int)((end + KEYS - 1) / KEYS);
+  for (int tile = threadIdx.x / 32; tile < tiles; tile += THREADS / 32) {
+    const i64 k0 = (i64)tile * KEYS;
+    u32 found = 0; // 1: a key that is seen, 2: one that is not
+    for (int step = 0; step < STEPS && found != 3; step += 8) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        // Rows and pieces behind the last are looked at as those, so that all is read at once.
+        const int unit = (step + i) * 32 + lane, row = unit / ACROSS < rows ? unit / ACROSS : rows - 1, column = unit % ACROSS * LANES;
+        const int left = (int)(minIndex(keys, h.keyEnd(b, head, q0 + row)) - k0) - column;
+        const Vec<bool, LANES> seen = h.through(b, head, q0 + row, minIndex(k0 + column, keys - 1) / LANES);
+        bool some = false, all = true;
+#pragma unroll
+        for (int e = 0; e < LANES; ++e) {
+          const bool one = seen.v[e] && e < left;
+          some |= one;
+          all &= one;
+        }
+        found |= (some ? 1 : 0) | (all ? 0 : 2);
+      }
+      found = warpReduce<OrOp>(found);
+    }
+    if (lane == 0) kinds[tile] = (u8)(found == 3 ? 1 : found == 1 ? 2 : 0);
+  }
+  __syncthreads();
+  if (threadIdx.x >= 32) return;
+  u16 *const list = lists + (((i64)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x) * attentionListSize(keys, KEYS);
+  u32 count = 0;
+  for (int first = 0; first < tiles; first += 32) {
+    const int tile = first + lane, kind = tile < tiles ? kinds[tile] : 0;
+    u32 place = kind != 0; // of this lane and those before it
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const u32 before = shuffleFrom32(place, lane >= d ? lane - d : 0);
+      place += lane >= d ? before : 0;
+    }
+    if (kind != 0) list[count + place] = (u16)(2 * tile + (kind == 1));
+    count += shuffleFrom32(place, 31);
+  }
+  if (lane == 0) list[0] = (u16)count;
+}
+
+#endif // LATHE_DEVICE_ATTENTION_BLOCKS

@@ -1,0 +1,55 @@
+//===- HopperConv.h - convolutions of sm_90a --------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_CODEGEN_SELECT_HOPPERCONV_H
+#define LATHE_CODEGEN_SELECT_HOPPERCONV_H
+
+#include "Choose.h"
+
+#include <optional>
+
+namespace lathe::select {
+
+/// A convolution that conv_hopper.cuh can compute as a product whose rows the copy engine
+/// makes from images: channels last, 16-bit, constant weights.
+class HopperConv {
+public:
+  /// Nothing where the target, the types, the places of the operands or the limits of tensor
+  /// maps forbid it.
+  static std::optional<HopperConv> of(const KernelDesc &desc, const Target &target);
+
+  /// The tile for numbers of pixels between `from` and `to`, at least 1.
+  KernelConfig choose(int64_t from, int64_t to) const;
+  /// Threads, depth and as many stages as shared memory holds.
+  KernelConfig complete(KernelConfig c) const;
+  KernelSpec spec(const KernelConfig &config) const;
+
+  DimExpr pixels; ///< of all results
+
+private:
+  HopperConv(const KernelDesc &desc, const Target &target) : desc(desc), target(target) {}
+  double modelTime(const KernelConfig &c, double pixelCount) const;
+  TensorMapArg imageMap(int64_t rows) const;
+
+  const KernelDesc &desc;
+  const Target &target;
+  int64_t filters = 0; ///< of a group
+  int64_t depth = 0;   ///< taps times channels of a group, these filled to a stage
+  int64_t taps = 1;
+  bool staged = false; ///< results go through the copy engine
+};
+
+/// The first layer of a network: up to four channels given as planes, every second pixel.
+class HopperStem {
+public:
+  static std::optional<HopperStem> of(const KernelDesc &desc, const Target &target);
+  KernelSpec spec() const;
+
+private:
+  HopperStem(const KernelDesc &desc, const Target &target) : desc(desc), target(target) {}
+  const KernelDesc &desc;
+  const Target &target;
+};
+
+} // namespace lathe::select
+
+#endif // LATHE_CODEGEN_SELECT_HOPPERCONV_H

@@ -1,0 +1,137 @@
+//===- ConvProducts.cpp - convolutions that are products ------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// For the matrix units of sm_90a: a window of one pixel is a product of pixels
+// and filters; windows side by side (patches) are one after pixels of a patch
+// were brought together, which pays where channels are too few for the copy
+// engine.
+//
+//   %y = conv %x, %w {1 x 1}     =>   %t = transpose {0, 2, 3, 1} %x
+//                                     %m = matmul %t, reshape %w {transpose_b}
+//                                     %y = transpose {0, 3, 1, 2} %m
+//
+//===----------------------------------------------------------------------===//
+#include "ConvProducts.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+SmallVector<int64_t> channelsToLast(int64_t rank) {
+  SmallVector<int64_t> perm = {0};
+  for (int64_t d = 2; d < rank; ++d)
+    perm.push_back(d);
+  perm.push_back(1);
+  return perm;
+}
+
+SmallVector<int64_t> inversePermutation(ArrayRef<int64_t> perm) {
+  SmallVector<int64_t> result(perm.size());
+  for (auto [d, source] : llvm::enumerate(perm))
+    result[source] = d;
+  return result;
+}
+
+namespace {
+
+constexpr int64_t kPiece = 8;        ///< 16-bit elements that the copy engine moves at least
+constexpr int64_t kFewChannels = 4;  ///< that the first layer's kernel takes
+
+bool isHalf(Value value) {
+  Type type = elementTypeOf(value);
+  return type.isF16() || type.isBF16();
+}
+bool all(ArrayRef<int64_t> values, int64_t is) {
+  return llvm::all_of(values, [&](int64_t v) { return v == is; });
+}
+/// Whether the channels are known and their number is a multiple of `of`.
+bool isMultiple(const DimExpr &channels, int64_t of) {
+  std::optional<int64_t> count = channels.constant();
+  return count && *count > 0 && *count % of == 0;
+}
+
+Value matmulLast(PatternRewriter &b, ConvOp op, Value x, const DimExpr &depth) {
+  std::vector<DimExpr> dims = dimsOf(x);
+  DimExpr filters = dimOf(op.getW(), 0);
+  Type element = elementTypeOf(op.getY());
+  Value w = ReshapeOp::create(b, op.getLoc(), tensorType(elementTypeOf(op.getW()), {filters, depth}),
+                              op.getW());
+  dims.back() = filters;
+  Value y = MatmulOp::create(b, op.getLoc(), tensorType(element, dims), x, w,
+                             /*transpose_a=*/false, /*transpose_b=*/true);
+  return TransposeOp::create(b, op.getLoc(), y, inversePermutation(channelsToLast(dims.size())));
+}
+
+/// Channels first, one group, nothing added at the borders, windows side by side.
+bool isTiling(ConvOp op) {
+  ArrayRef<int64_t> strides = op.getStrides();
+  for (size_t d = 0; d < strides.size(); ++d)
+    if (dimOf(op.getW(), 2 + d) != DimExpr(strides[d]))
+      return false;
+  return op.getLayout() == ConvLayout::ChannelsFirst && op.getGroup() == 1 &&
+         all(op.getPads(), 0) && isHalf(op.getX()) &&
+         elementTypeOf(op.getX()) == elementTypeOf(op.getW());
+}
+
+struct PointsToMatmul : OpRewritePattern<ConvOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ConvOp op, PatternRewriter &rewriter) const override {
+    if (!isTiling(op) || !all(op.getStrides(), 1))
+      return rewriter.notifyMatchFailure(op, "the window is not one pixel");
+    int64_t rank = dimsOf(op.getX()).size();
+    Value x = TransposeOp::create(rewriter, op.getLoc(), op.getX(), channelsToLast(rank));
+    rewriter.replaceOp(op, matmulLast(rewriter, op, x, dimOf(op.getX(), 1)));
+    return success();
+  }
+};
+
+struct PatchesToMatmul : OpRewritePattern<ConvOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ConvOp op, PatternRewriter &rewriter) const override {
+    std::vector<DimExpr> x = dimsOf(op.getX()), y = dimsOf(op.getY());
+    if (!isTiling(op) || all(op.getStrides(), 1) || !all(op.getDilations(), 1) ||
+        isMultiple(x[1], kPiece))
+      return rewriter.notifyMatchFailure(op, "windows of few channels do not lie side by side");
+    // [n, c, (p r), (q s)] -> [n, p, q, c, r, s]
+    std::vector<DimExpr> split = {x[0], x[1]}, patches = {x[0]};
+    SmallVector<int64_t> perm = {0}, inside = {1};
+    DimExpr depth = x[1];
+    for (auto [d, stride] : llvm::enumerate(op.getStrides())) {
+      if (x[2 + d] != y[2 + d] * DimExpr(stride))
+        return rewriter.notifyMatchFailure(op, "pixels are left over");
+      split.insert(split.end(), {y[2 + d], DimExpr(stride)});
+      perm.push_back(2 + 2 * d);
+      inside.push_back(3 + 2 * d);
+      patches.push_back(y[2 + d]);
+      depth = depth * DimExpr(stride);
+    }
+    perm.append(inside);
+    patches.push_back(depth);
+    Type element = elementTypeOf(op.getX());
+    Value parts = ReshapeOp::create(rewriter, op.getLoc(), tensorType(element, split), op.getX());
+    Value moved = TransposeOp::create(rewriter, op.getLoc(), parts, perm);
+    Value rows = ReshapeOp::create(rewriter, op.getLoc(), tensorType(element, patches), moved);
+    rewriter.replaceOp(op, matmulLast(rewriter, op, rows, depth));
+    return success();
+  }
+};
+
+} // namespace
+
+void populateConvProductPatterns(RewritePatternSet &patterns) {
+  patterns.add<PointsToMatmul, PatchesToMatmul>(patterns.getContext(), /*benefit=*/2);
+}
+
+bool wantsChannelsLast(ConvOp op) {
+  DimExpr channels = dimOf(op.getX(), 1);
+  bool few = llvm::any_of(llvm::seq<int64_t>(1, kFewChannels + 1),
+                          [&](int64_t n) { return channels == DimExpr(n); });
+  return isHalf(op.getX()) && (few || isMultiple(channels, kPiece)) &&
+         dimOf(op.getW(), 0).isConstant();
+}
+
+bool wantsChannelsLast(PoolOp op) {
+  return isHalf(op.getX()) && isMultiple(dimOf(op.getX(), 1), kPiece);
+}
+
+} // namespace lathe

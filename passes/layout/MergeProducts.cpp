@@ -1,0 +1,274 @@
+//===- MergeProducts.cpp - products of one value by several weights -------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Queries, keys and values are products of the same rows by three weights. On a GPU one product by
+// all three fills more of the machine and reads the rows once. The weights stay where they are
+// until the engine is written (#lathe.joined); what the three became are views of the one result,
+// heads outermost, so that nothing is copied. Results that a model itself splits are views alike.
+//
+//   %q = transpose (reshape (add (matmul %x, %wq), %bq))       %y = add (matmul %x, joined), joined
+//   %k = transpose (reshape (add (matmul %x, %wk), %bk))  =>   %t = transpose (reshape %y)
+//                                                              %q = slice %t heads 0.. {lathe.view}
+//                                                              %k = slice %t heads h.. {lathe.view}
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+Operation *onlyUser(Value value) { return value.hasOneUse() ? *value.user_begin() : nullptr; }
+
+/// One of the results: columns of a product, split into heads.
+struct Branch {
+  Value columns;        ///< [.., heads * size]
+  ReshapeOp split;      ///< [.., heads, size]
+  TransposeOp turned;   ///< heads elsewhere; may be null
+  int64_t heads = 0, size = 0;
+  int64_t axis = 0;     ///< of the heads in the split columns
+  MatmulOp matmul;      ///< null where a slice made the columns
+  Attribute bias;       ///< null without
+  int64_t first = 0;    ///< column of the product, where a slice made them
+
+  Value result() { return turned ? turned.getY() : split.getY(); }
+};
+
+bool matchHeads(Branch &branch) {
+  branch.split = dyn_cast_or_null<ReshapeOp>(onlyUser(branch.columns));
+  if (!branch.split)
+    return false;
+  std::vector<DimExpr> from = dimsOf(branch.columns), to = dimsOf(branch.split.getY());
+  auto isOne = [](const DimExpr &dim) { return dim == DimExpr(1); };
+  branch.axis = int64_t(to.size()) - 2;
+  if (branch.axis < 0)
+    return false;
+  // Of a single row, the heads may stand anywhere among sizes of 1.
+  if (std::all_of(from.begin(), from.end() - 1, isOne)) {
+    branch.axis = std::find_if_not(to.begin(), to.end() - 1, isOne) - to.begin();
+    if (branch.axis + 1 >= int64_t(to.size()) ||
+        !std::all_of(to.begin() + branch.axis + 1, to.end() - 1, isOne))
+      return false;
+  } else if (to.size() != from.size() + 1 ||
+             !std::equal(from.begin(), from.end() - 1, to.begin())) {
+    return false;
+  }
+  auto heads = to[branch.axis].constant(), size = to.back().constant();
+  auto element = elementTypeOf(branch.columns);
+  // Views begin at multiples of 64 bytes, as kernels assume of what they read.
+  if (!heads || !size || *size * element.getIntOrFloatBitWidth() % 512)
+    return false;
+  branch.heads = *heads;
+  branch.size = *size;
+  branch.turned = dyn_cast_or_null<TransposeOp>(onlyUser(branch.split.getY()));
+  return true;
+}
+
+Attribute constantOf(Value value, int64_t rank) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  if (!constant || cast<TensorType>(value.getType()).getRank() != rank ||
+      isa<JoinedAttr>(constant.getValue()))
+    return {};
+  return constant.getValue();
+}
+
+std::optional<Branch> matchProduct(MatmulOp matmul) {
+  Branch branch;
+  if (matmul.getTransposeA() || !constantOf(matmul.getB(), 2))
+    return std::nullopt;
+  branch.matmul = matmul;
+  branch.columns = matmul.getY();
+  if (auto add = dyn_cast_or_null<AddOp>(onlyUser(matmul.getY()))) {
+    Value other = add.getA() == matmul.getY() ? add.getB() : add.getA();
+    branch.bias = constantOf(other, 1);
+    if (!branch.bias || dimsOf(other).back() != dimsOf(matmul.getY()).back())
+      return std::nullopt;
+    branch.columns = add.getY();
+  }
+  return matchHeads(branch) ? std::optional(branch) : std::nullopt;
+}
+
+/// The users of `value`, if all of them are slices of its columns that are split into heads.
+std::vector<Branch> matchSlices(Value value) {
+  std::vector<Branch> found;
+  std::vector<DimExpr> dims = dimsOf(value);
+  for (Operation *user : value.getUsers()) {
+    auto slice = dyn_cast<SliceOp>(user);
+    if (!slice || dims.empty())
+      return {};
+    Branch branch;
+    branch.columns = slice.getY();
+    std::vector<DimExpr> part = dimsOf(slice.getY());
+    for (auto [d, start] : llvm::enumerate(slice.getStarts())) {
+      auto first = cast<DimAttr>(start).expr().constant();
+      bool last = d + 1 == dims.size();
+      if (!first || slice.getSteps()[d] != 1 || (!last && part[d] != dims[d]))
+        return {};
+      branch.first = *first;
+    }
+    if (!matchHeads(branch) || branch.first % branch.size)
+      return {};
+    found.push_back(branch);
+  }
+  return found;
+}
+
+bool alike(Branch &a, Branch &b) {
+  return a.size == b.size && a.axis == b.axis && !a.turned == !b.turned &&
+         dimsOf(a.split.getY()).size() == dimsOf(b.split.getY()).size() &&
+         (!a.turned || a.turned.getPerm() == b.turned.getPerm());
+}
+
+/// Kernels read views, the caller of an entry does not. Strided ones are for those alone whose
+/// results do not take over how their operands lie in memory.
+bool mayBeView(Value value, bool dense) {
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    return isa<StateAppendOp>(user) || isClass(user, OpClass::Attention) ||
+           (dense && classOf(user) && !isView(user));
+  });
+}
+
+struct MergeProductsPass : ModulePass<MergeProductsPass> {
+  static constexpr llvm::StringLiteral kName = "lathe-merge-products";
+  static constexpr llvm::StringLiteral kSummary = "One product for several weights of one value";
+
+  void runOnOperation() override {
+    for (ModuleOp module : targetModules(getOperation())) {
+      FailureOr<Target> target = targetOf(module);
+      if (failed(target))
+        return signalPassFailure();
+      if (target->isCuda())
+        for (func::FuncOp func : module.getOps<func::FuncOp>())
+          if (!func.isExternal())
+            run(func);
+    }
+  }
+
+  void run(func::FuncOp func) {
+    Block &block = func.getBody().front();
+    llvm::MapVector<Value, std::vector<Branch>> byInput;
+    for (MatmulOp matmul : block.getOps<MatmulOp>())
+      if (std::optional<Branch> branch = matchProduct(matmul))
+        byInput[matmul.getA()].push_back(*branch);
+    for (auto &[input, branches] : byInput)
+      while (!branches.empty()) {
+        std::vector<Branch> group = {branches.front()}, rest;
+        for (Branch &branch : llvm::drop_begin(branches))
+          (fits(group.front(), branch) ? group : rest).push_back(branch);
+        if (group.size() > 1)
+          merge(group);
+        branches = std::move(rest);
+      }
+    SmallVector<Value> sliced(block.getArguments());
+    for (Operation &op : block)
+      if (op.getNumResults() == 1)
+        sliced.push_back(op.getResult(0));
+    for (Value value : sliced)
+      if (std::vector<Branch> branches = matchSlices(value);
+          branches.size() > 1 && llvm::all_of(branches, [&](Branch &b) {
+            return alike(b, branches.front()) && mayBeView(b.result(), true);
+          }))
+        divide(value, branches);
+    IRRewriter rewriter(&getContext());
+    (void)runRegionDCE(rewriter, func->getRegions());
+  }
+
+  static bool fits(Branch &a, Branch &b) {
+    auto depth = [](MatmulOp op) {
+      std::vector<DimExpr> dims = dimsOf(op.getB());
+      return dims[op.getTransposeB() ? 1 : 0];
+    };
+    return alike(a, b) && !a.bias == !b.bias && depth(a.matmul) == depth(b.matmul) &&
+           a.matmul.getTransposeB() == b.matmul.getTransposeB() &&
+           elementTypeOf(a.matmul.getB()) == elementTypeOf(b.matmul.getB()) &&
+           elementTypeOf(a.matmul.getY()) == elementTypeOf(b.matmul.getY()) &&
+           mayBeView(a.result(), true) && mayBeView(b.result(), true);
+  }
+
+  /// One constant of the parts side by side.
+  static Value join(OpBuilder &b, Location loc, ArrayRef<Attribute> parts, int64_t axis) {
+    auto first = cast<RankedTensorType>(cast<TypedAttr>(parts.front()).getType());
+    SmallVector<int64_t> shape(first.getShape());
+    shape[axis] = 0;
+    for (Attribute part : parts)
+      shape[axis] += cast<RankedTensorType>(cast<TypedAttr>(part).getType()).getDimSize(axis);
+    auto type = RankedTensorType::get(shape, first.getElementType());
+    auto joined = JoinedAttr::get(b.getContext(), axis, b.getArrayAttr(parts), type);
+    return ConstantOp::create(b, loc, cast<TypedAttr>(Attribute(joined)));
+  }
+
+  void merge(std::vector<Branch> &group) {
+    llvm::sort(group, [](Branch &a, Branch &b) { return a.matmul->isBeforeInBlock(b.matmul); });
+    MatmulOp first = group.front().matmul;
+    OpBuilder b(first);
+    SmallVector<Location> places;
+    SmallVector<Attribute> weights, biases;
+    int64_t columns = 0;
+    for (Branch &branch : group) {
+      places.push_back(branch.matmul.getLoc());
+      weights.push_back(constantOf(branch.matmul.getB(), 2));
+      biases.push_back(branch.bias);
+      branch.first = columns;
+      columns += branch.heads * branch.size;
+    }
+    Location loc = b.getFusedLoc(places);
+    bool turned = first.getTransposeB();
+    std::vector<DimExpr> dims = dimsOf(first.getY());
+    dims.back() = columns;
+    Value y = MatmulOp::create(b, loc, tensorType(elementTypeOf(first.getY()), dims), first.getA(),
+                               join(b, loc, weights, turned ? 0 : 1), UnitAttr(),
+                               turned ? b.getUnitAttr() : UnitAttr());
+    if (group.front().bias)
+      y = AddOp::create(b, loc, y.getType(), y, join(b, loc, biases, 0));
+    passedRemark(loc, "MergeProducts") << "one product by all weights of this value";
+    divide(y, group);
+  }
+
+  /// Replaces the branches by views of `y` split into heads.
+  static void divide(Value y, std::vector<Branch> &branches) {
+    OpBuilder b(y.getContext());
+    b.setInsertionPointAfterValue(y);
+    Location loc = y.getLoc();
+    Branch &front = branches.front();
+    std::vector<DimExpr> dims = dimsOf(front.split.getY());
+    int64_t axis = front.axis;
+    dims[axis] = *dimsOf(y).back().constant() / front.size;
+    Value whole = ReshapeOp::create(b, loc, tensorType(elementTypeOf(y), dims), y);
+    if (front.turned) {
+      SmallVector<int64_t> perm(front.turned.getPerm());
+      axis = llvm::find(perm, axis) - perm.begin();
+      whole = TransposeOp::create(b, loc, whole, perm);
+    }
+    std::vector<DimExpr> memory = dimsOf(whole);
+    bool dense = std::all_of(memory.begin(), memory.begin() + axis,
+                             [](const DimExpr &dim) { return dim == DimExpr(1); });
+    SmallVector<DimAttr> physical;
+    for (const DimExpr &dim : memory)
+      physical.push_back(DimAttr::get(b.getContext(), dim));
+    for (Branch &branch : branches) {
+      std::vector<DimExpr> part = memory;
+      part[axis] = branch.heads;
+      SmallVector<Attribute> starts(memory.size(), DimAttr::get(b.getContext(), DimExpr(0)));
+      starts[axis] = DimAttr::get(b.getContext(), DimExpr(branch.first / front.size));
+      bool view = mayBeView(branch.result(), dense);
+      auto type = tensorType(
+          elementTypeOf(y), part,
+          dense || !view ? PhysAttr() : PhysAttr::get(b.getContext(), physical));
+      auto slice = SliceOp::create(b, branch.columns.getLoc(), type, whole, b.getArrayAttr(starts),
+                                   SmallVector<int64_t>(memory.size(), 1));
+      if (view)
+        slice->setAttr(kViewAttr, b.getUnitAttr());
+      branch.result().replaceAllUsesWith(slice.getY());
+    }
+  }
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createMergeProductsPass() { return std::make_unique<MergeProductsPass>(); }
+
+} // namespace lathe

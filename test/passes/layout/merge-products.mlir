@@ -1,0 +1,62 @@
+// RUN: %lathe-opt --lathe-merge-products %s | FileCheck %s
+
+// Queries and keys of one value: one product, and views of it, heads outermost. With a batch the
+// views are strided.
+// CHECK-LABEL: module @cuda
+// CHECK-DAG: %[[W:.*]] = lathe.constant #lathe.joined<1, [dense<1.000000e+00> : tensor<64x128xf16>, dense<2.000000e+00> : tensor<64x64xf16>]> : tensor<64x192xf16>
+// CHECK-DAG: %[[B:.*]] = lathe.constant #lathe.joined<0, [dense<3.000000e+00> : tensor<128xf16>, dense<4.000000e+00> : tensor<64xf16>]> : tensor<192xf16>
+// CHECK: %[[M:.*]] = lathe.matmul %arg0, %[[W]]
+// CHECK: %[[A:.*]] = lathe.add %[[M]], %[[B]]
+// CHECK: %[[R:.*]] = lathe.reshape %[[A]] : (tensor<2x5x192xf16>) -> tensor<2x5x6x32xf16>
+// CHECK: %[[T:.*]] = lathe.transpose %[[R]] {perm = array<i64: 0, 2, 1, 3>}
+// CHECK: lathe.slice %[[T]] {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>
+// CHECK-SAME: tensor<2x4x5x32xf16, #lathe.t<[2, 4, 5, 32], layout = #lathe.phys<[2, 6, 5, 32]>>>
+// CHECK: lathe.slice %[[T]] {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<4>
+// CHECK-NOT: lathe.matmul
+module @cuda attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x5x64xf16>) -> tensor<2x4x5x32xf16> {
+    %wq = lathe.constant dense<1.0> : tensor<64x128xf16>
+    %wk = lathe.constant dense<2.0> : tensor<64x64xf16>
+    %bq = lathe.constant dense<3.0> : tensor<128xf16>
+    %bk = lathe.constant dense<4.0> : tensor<64xf16>
+    %0 = lathe.matmul %x, %wq : (tensor<2x5x64xf16>, tensor<64x128xf16>) -> tensor<2x5x128xf16>
+    %1 = lathe.add %0, %bq : (tensor<2x5x128xf16>, tensor<128xf16>) -> tensor<2x5x128xf16>
+    %2 = lathe.reshape %1 : (tensor<2x5x128xf16>) -> tensor<2x5x4x32xf16>
+    %3 = lathe.transpose %2 {perm = array<i64: 0, 2, 1, 3>} : (tensor<2x5x4x32xf16>) -> tensor<2x4x5x32xf16>
+    %4 = lathe.matmul %x, %wk : (tensor<2x5x64xf16>, tensor<64x64xf16>) -> tensor<2x5x64xf16>
+    %5 = lathe.add %4, %bk : (tensor<2x5x64xf16>, tensor<64xf16>) -> tensor<2x5x64xf16>
+    %6 = lathe.reshape %5 : (tensor<2x5x64xf16>) -> tensor<2x5x2x32xf16>
+    %7 = lathe.transpose %6 {perm = array<i64: 0, 2, 1, 3>} : (tensor<2x5x2x32xf16>) -> tensor<2x2x5x32xf16>
+    %8 = lathe.attention %3, %7, %7 {scale = 1.0 : f64} : (tensor<2x4x5x32xf16>, tensor<2x2x5x32xf16>, tensor<2x2x5x32xf16>) -> tensor<2x4x5x32xf16>
+    return %8 : tensor<2x4x5x32xf16>
+  }
+}
+
+// Slices that a model cuts are views too; a caller gets no view.
+// CHECK-LABEL: module @split
+// CHECK: lathe.transpose %arg0
+// CHECK: lathe.slice {{.*}}lathe.view
+// CHECK: lathe.slice {{.*}}lathe.view
+// CHECK-LABEL: @caller
+// CHECK-NOT: lathe.view
+// CHECK: return
+module @split attributes {lathe.target = "sm_90a"} {
+  func.func @main(%y: tensor<1x5x128xf16>) -> (tensor<1x2x5x32xf16>, tensor<1x2x5x32xf16>) {
+    %0 = lathe.slice %y {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1>} : (tensor<1x5x128xf16>) -> tensor<1x5x64xf16>
+    %1 = lathe.slice %y {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<64>], steps = array<i64: 1, 1, 1>} : (tensor<1x5x128xf16>) -> tensor<1x5x64xf16>
+    %2 = lathe.reshape %0 : (tensor<1x5x64xf16>) -> tensor<1x5x2x32xf16>
+    %3 = lathe.reshape %1 : (tensor<1x5x64xf16>) -> tensor<1x5x2x32xf16>
+    %4 = lathe.transpose %2 {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x5x2x32xf16>) -> tensor<1x2x5x32xf16>
+    %5 = lathe.transpose %3 {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x5x2x32xf16>) -> tensor<1x2x5x32xf16>
+    %6 = lathe.neg %4 : (tensor<1x2x5x32xf16>) -> tensor<1x2x5x32xf16>
+    %7 = lathe.neg %5 : (tensor<1x2x5x32xf16>) -> tensor<1x2x5x32xf16>
+    return %6, %7 : tensor<1x2x5x32xf16>, tensor<1x2x5x32xf16>
+  }
+  func.func @caller(%y: tensor<1x5x128xf16>) -> (tensor<1x5x2x32xf16>, tensor<1x5x2x32xf16>) {
+    %0 = lathe.slice %y {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1>} : (tensor<1x5x128xf16>) -> tensor<1x5x64xf16>
+    %1 = lathe.slice %y {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<64>], steps = array<i64: 1, 1, 1>} : (tensor<1x5x128xf16>) -> tensor<1x5x64xf16>
+    %2 = lathe.reshape %0 : (tensor<1x5x64xf16>) -> tensor<1x5x2x32xf16>
+    %3 = lathe.reshape %1 : (tensor<1x5x64xf16>) -> tensor<1x5x2x32xf16>
+    return %2, %3 : tensor<1x5x2x32xf16>, tensor<1x5x2x32xf16>
+  }
+}

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races generated convolutions against cuDNN (torch, channels_last, benchmark mode).
+
+    race_conv.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
+    race_conv.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
+                                             candidates in turn, as CUDA-graph replays over rotating buffers
+
+f16, pixels with channels last on both sides; the first layer takes planes and is raced against cuDNN with 3, 4 and
+8 channels. Groups: b64 and b1, the layers of ResNet-50 with their epilogues; odd: other sizes, windows, strides,
+dilations, groups, one and three dimensions (correctness and 600 repeats). `prepare --config=CONFIG` asks for
+another configuration. The tables and bars are those printed at the end: rival's time over lathe's.
+"""
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+from generated import LATHE, TARGET, compile_cubin, launch_of, load, prepare_all, race, relative_error
+from race_gemm import unescape
+
+BARS = {"b64": (1.12, 0.97), "b1": (1.40, 1.00)}
+# (channels, filters, window, stride, pixels a side, epilogue), each once
+LAYERS = [
+    (3, 64, 7, 2, 224, "relu"), (64, 64, 1, 1, 56, "relu"), (64, 64, 3, 1, 56, "relu"), (64, 256, 1, 1, 56, ""),
+    (64, 256, 1, 1, 56, "residual+relu"), (256, 64, 1, 1, 56, "relu"), (256, 128, 1, 1, 56, "relu"),
+    (128, 128, 3, 2, 56, "relu"), (256, 512, 1, 2, 56, ""), (128, 512, 1, 1, 28, "residual+relu"),
+    (512, 128, 1, 1, 28, "relu"), (128, 128, 3, 1, 28, "relu"), (512, 256, 1, 1, 28, "relu"),
+    (256, 256, 3, 2, 28, "relu"), (512, 1024, 1, 2, 28, ""), (256, 1024, 1, 1, 14, "residual+relu"),
+    (1024, 256, 1, 1, 14, "relu"), (256, 256, 3, 1, 14, "relu"), (1024, 512, 1, 1, 14, "relu"),
+    (512, 512, 3, 2, 14, "relu"), (1024, 2048, 1, 2, 14, ""), (512, 2048, 1, 1, 7, "residual+relu"),
+    (2048, 512, 1, 1, 7, "relu"), (512, 512, 3, 1, 7, "relu")]
+
+
+class Case:
+    """pads and dilations are those of each dimension, low and high alike unless `pads` has both."""
+
+    def __init__(self, group, images, channels, filters, window, stride, size, epilogue, pads=None, dilation=1, groups=1,
+                 dtype="f16", config=""):
+        self.group, self.images, self.channels, self.filters = group, images, channels, filters
+        self.size = list(size) if isinstance(size, (list, tuple)) else [size, size]
+        n = len(self.size)
+        self.window = list(window) if isinstance(window, (list, tuple)) else [window] * n
+        self.stride = list(stride) if isinstance(stride, (list, tuple)) else [stride] * n
+        self.dilation, self.groups, self.epilogue, self.dtype = [dilation] * n, groups, epilogue, dtype
+        self.pads = pads or [w // 2 for w in self.window] * 2
+        self.out = [(h + self.pads[i] + self.pads[n + i] - self.dilation[i] * (self.window[i] - 1) - 1) // self.stride[i] + 1
+                    for i, h in enumerate(self.size)]
+        self.planes, self.config = channels <= 4 and n == 2, config
+        text = lambda v: "x".join(map(str, v))
+        self.name = f"{images}_{channels}to{filters}_w{text(self.window)}_s{text(self.stride)}_at{text(self.size)}" + \
+            (f"_d{dilation}" if dilation > 1 else "") + (f"_g{groups}" if groups > 1 else "") + \
+            (f"_p{text(self.pads)}" if pads else "") + ("_" + epilogue.replace("+", "_") if epilogue else "") + \
+            ("_bf16" if dtype == "bf16" else "") + ("_" + config.replace(".", "_") if config else "")
+
+    def bytes(self):
+        area = lambda sides: math.prod(sides)
+        inside = min(1, math.prod(self.window) / math.prod(self.stride))
+        return 2 * (self.images * (self.channels * area(self.size) * inside + self.filters * area(self.out) *
+                                   (2 if "residual" in self.epilogue else 1)) +
+                    self.filters * self.channels // self.groups * area(self.window))
+
+    def flops(self):
+        return 2 * self.images * math.prod(self.out) * self.filters * self.channels // self.groups * math.prod(self.window)
+
+
+def cases():
+    out = {group: [Case(group, n, *layer) for layer in LAYERS] for group, n in (("b64", 64), ("b1", 1))}
+    odd = []
+    for n, c, k, w, s, h, e, more in [
+            (3, 64, 64, 3, 1, (13, 17), "relu", {}), (2, 72, 40, 3, 1, (11, 11), "residual+relu", {}), (5, 64, 24, 5, 1, 9, "", {}),
+            (2, 128, 128, 3, 1, (31, 7), "relu", {"dilation": 2, "pads": [2, 2, 2, 2]}), (1, 64, 128, 3, 3, (29, 23), "", {"pads": [0, 1, 2, 0]}),
+            (2, 128, 256, 3, 1, 14, "relu", {"groups": 2}), (3, 256, 128, 3, 2, 15, "residual+relu", {"groups": 4}),
+            (4, 96, 96, 3, 1, 1, "relu", {}), (7, 64, 64, [1, 7], 1, (12, 19), "", {}), (2, 64, 64, [7, 1], [1, 2], (12, 19), "", {}),
+            (2, 192, 80, 2, 2, (10, 8), "relu", {"pads": [0, 0, 0, 0]}), (2, 64, 64, [3], 1, [101], "relu", {}), (3, 128, 200, [5], [2], [64], "residual+relu", {}),
+            (2, 64, 64, 3, 1, (5, 9, 7), "relu", {}), (1, 64, 96, [3, 1, 3], [1, 2, 2], (4, 9, 8), "", {}), (2, 64, 64, 3, 1, 13, "relu", {"dtype": "bf16"}),
+            (2, 3, 64, 7, 2, (64, 48), "relu", {}), (3, 3, 32, 3, 2, (33, 40), "", {}), (2, 1, 96, 5, 2, (20, 72), "residual+relu", {}), (1, 4, 24, 4, 2, (18, 264), "relu", {}),
+            (2, 3, 64, 7, 2, (40, 48), "relu", {"dtype": "bf16"}), (2, 64, 64, 1, 2, (9, 9), "relu", {}), (2, 32, 32, 3, 1, 14, "relu", {"groups": 32}),
+            (3, 40, 40, 5, 2, (15, 13), "relu", {"groups": 40})]:
+        odd.append(Case("odd", n, c, k, w, s, h, e, **more))
+    for i, config in enumerate(["pingpong.m64.n128", "pingpong.m128.n128", "pingpong.m192.n64", "pingpong.m64.n256", "pingpong.m128.n96", "cooperative.m128.n128",
+                                "cooperative.m256.n64", "cooperative.m128.n256", "cooperative.m256.n128"] +
+                               [f"split.m64.n{n}.c{c}" for n in (16, 32, 64) for c in (1, 2, 4, 8)]):
+        n, c, k, w, s, h, e, more = [(9, 136, 152, 3, 1, (29, 23), "residual+relu", {}), (11, 192, 60, 3, 2, (37, 21), "relu", {}),
+                                     (5, 128, 320, [3], [1], [301], "", {}), (3, 256, 272, 3, 1, (13, 31), "relu", {"groups": 2})][i % 4]
+        odd.append(Case("odd", n, c, k, w, s, h, e, config="conv." + config, **more))
+    out["odd"] = odd
+    return out
+
+
+# ---- Without a GPU ------------------------------------------------------------------------------
+
+def save_model(path, case):
+    """Weights are constants whose values do not matter here; the results of the pixels' order are transposed back."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper
+    kind = TensorProto.FLOAT16 if case.dtype == "f16" else TensorProto.BFLOAT16
+    value = lambda name, dims: helper.make_tensor_value_info(name, kind, dims)
+    node, n = helper.make_node, len(case.size)
+    shape = [case.filters, case.channels // case.groups, *case.window]
+    # Different from each other: the compiler would see that they are all alike.
+    raw = (np.arange(math.prod(shape)) % 997 + 0x2000).astype(np.uint16)
+    weight = onnx.TensorProto(name="w", data_type=kind, dims=shape, raw_data=raw.tobytes())
+    first, last = [0, n + 1, *range(1, n + 1)], [0, *range(2, n + 2), 1]
+    x = [case.images, case.channels, *case.size] if case.planes else [case.images, *case.size, case.channels]
+    y = [case.images, *case.out, case.filters]
+    inputs, nodes = [value("x", x), value("bias", [case.filters])], []
+    if not case.planes:
+        nodes.append(node("Transpose", ["x"], ["x0"], perm=first))
+    nodes.append(node("Conv", ["x" if case.planes else "x0", "w"], ["y0"], strides=case.stride, pads=case.pads,
+                      dilations=case.dilation, group=case.groups))
+    nodes += [node("Transpose", ["y0"], ["y1"], perm=last), node("Add", ["y1", "bias"], [end := "y2"])]
+    if "residual" in case.epilogue:
+        inputs.append(value("r", y))
+        nodes.append(node("Add", [end, "r"], [end := "y3"]))
+    if "relu" in case.epilogue:
+        nodes.append(node("Relu", [end], [end := "y4"]))
+    graph = helper.make_graph(nodes, "g", inputs, [value(end, y)], [weight])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+
+
+def read_plan(text):
+    """The one kernel of a text of phase codegen: its source; its launch, and what each of its buffers is."""
+    string = r'"((?:[^"\\]|\\.)*)"'
+    source, spec = (unescape(re.search(key + " = " + string, text)[1]) for key in ("source", "spec"))
+    buffers = {}
+    for name, label, of, kind in re.findall(r'(%\w+) = exec\.buffer "(\w*)"(?: of (%\w+))?.*kind = #exec\.kind<(\w+)>', text):
+        buffers[name] = {"weight": "w", "output": "y", "view": buffers.get(of)}.get(kind, label)
+    arguments = re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1]
+    packing = re.search(r'packing "(\w+)"', spec)
+    return source, {**launch_of(spec), "buffers": [buffers[b.strip()] for b in arguments.split(",")],
+                    "packing": packing[1] if packing else ""}
+
+
+def prepare(folder, groups, config):
+    os.makedirs(folder, exist_ok=True)
+
+    def one(case):
+        stem = os.path.join(folder, case.name)
+        os.makedirs(stem, exist_ok=True)
+        model, plan = os.path.join(stem, "model.onnx"), os.path.join(stem, "plan.mlir")
+        save_model(model, case)
+        command = [LATHE, "compile", model, f"--target={TARGET}", "--stop-after=codegen", "-o", plan]
+        if config or case.config:
+            kernel = "conv_add" + "_add" * ("residual" in case.epilogue) + "_max" * ("relu" in case.epilogue) + "_0"
+            command += ["--config", f"{kernel}={config or case.config}"]
+        made = subprocess.run(command, capture_output=True, text=True)
+        if made.returncode:
+            sys.exit(f"{case.name}: {made.stderr}")
+        text = open(plan).read()
+        shutil.rmtree(stem)
+        kernels = len(re.findall(r"exec\.launch @", text))
+        if kernels != 1:
+            sys.exit(f"{case.name}: {kernels} kernels instead of one")
+        source, row = read_plan(text)
+        cubin, log = compile_cubin(source, case.name + ".cu")
+        with open(stem + ".cubin", "wb") as f:
+            f.write(cubin)
+        if found := re.findall(r"C75\d\d|[1-9]\d* bytes spill stores", log):
+            print(f"{case.name}: {found}")
+        row.update(name=case.name, group=case.group)
+        print(f"{case.name:44} {row['config']}{' pdl' if row['pdl'] else ''}", flush=True)
+        return row
+    table = prepare_all([c for g in groups for c in cases()[g]], one)
+    json.dump(table, open(os.path.join(folder, "race_conv.json"), "w"), indent=1)
+    return 0
+
+
+# ---- On a GPU -----------------------------------------------------------------------------------
+
+def packed(weight, recipe):
+    """The weight as the engine would hold it (Packing.h)."""
+    import torch
+    if not recipe:
+        return weight.contiguous()
+    kind, step = re.match(r"([a-z]+)(\d*)", recipe).groups()
+    if kind == "taps":
+        return weight.flatten(1).t().contiguous()
+    assert kind == "rows"
+    rows = weight.flatten(2).transpose(1, 2)
+    return torch.nn.functional.pad(rows, (0, -rows.shape[2] % int(step))).contiguous()
+
+
+def make_set(case, row):
+    import torch
+    dtype = torch.float16 if case.dtype == "f16" else torch.bfloat16
+    make = lambda *dims: torch.randn(*dims, device="cuda", dtype=dtype)
+    depth = case.channels // case.groups * math.prod(case.window)
+    t = {"x": make(case.images, case.channels, *case.size) if case.planes else make(case.images, *case.size, case.channels),
+         "weight": (make(case.filters, case.channels // case.groups, *case.window) / math.sqrt(depth)),
+         "bias": make(case.filters)}
+    t["w"] = packed(t["weight"], row["packing"])
+    rows = case.images * math.prod(case.out)
+    if "residual" in case.epilogue:
+        t["r"] = make(case.images, *case.out, case.filters)
+    # The rows before and behind the result must stay as they are.
+    t["padded"] = torch.full((rows + 16, case.filters), float("nan"), device="cuda", dtype=dtype)
+    t["y"] = t["padded"][8:-8]
+    return t
+
+
+def first(t, case):
+    """With channels in the second place, as torch has them; no copy."""
+    return t if case.planes else t.movedim(-1, 1)
+
+
+def reference(case, t):
+    import torch
+    import torch.nn.functional as F
+    n = len(case.size)
+    conv = [F.conv1d, F.conv2d, F.conv3d][n - 1]
+    out = []
+    for i in range(0, case.images, 8):  # in pieces: float64 needs much memory
+        x = first(t["x"][i:i + 8], case).double()
+        pads = [p for d in reversed(range(n)) for p in (case.pads[d], case.pads[n + d])]
+        y = conv(F.pad(x, pads), t["weight"].double(), t["bias"].double(), case.stride, 0, case.dilation, case.groups)
+        if "residual" in case.epilogue:
+            y = y + t["r"][i:i + 8].movedim(-1, 1).double()
+        out.append(y.relu() if "relu" in case.epilogue else y)
+    return torch.cat(out).movedim(1, -1).reshape(-1, case.filters)
+
+
+def ordered(row, t):
+    """In the order of the kernel's buffers."""
+    return [t[b] for b in row["buffers"]]
+
+
+def check(case, row, bind):
+    """Relative error in the norm; infinite when something else was written or a repeat differs."""
+    import torch
+    t = make_set(case, row)
+    launch = bind(ordered(row, t))
+    launch()
+    torch.cuda.synchronize()
+    error = relative_error(t["y"], reference(case, t))
+    outside = t["padded"][:8].isnan().all() and t["padded"][-8:].isnan().all()
+    if not (error < (1e-3 if case.dtype == "f16" else 6e-3) and outside):
+        print(f"{case.name}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
+        return math.inf
+    once = t["y"].clone()
+    for _ in range(600 if case.group == "odd" else 20):
+        t["y"].fill_(float("nan"))
+        launch()
+        if case.group != "odd":
+            continue
+        if not torch.equal(once, t["y"]):
+            return math.inf
+    torch.cuda.synchronize()
+    return error if torch.equal(once, t["y"]) else math.inf
+
+
+def rivals(case, sets):
+    import torch
+    import torch.nn.functional as F
+    out, last, keep = {}, torch.channels_last, []
+
+    def launches(name, make, padded=0):
+        try:
+            many = []
+            for t in sets:
+                x, w = first(t["x"], case), t["weight"]
+                if padded:
+                    x, w = (F.pad(v, (0, 0, 0, 0, 0, padded - case.channels)) for v in (x, w))
+                x, w = x.contiguous(memory_format=last), w.contiguous(memory_format=last)
+                r = t["r"].movedim(-1, 1) if "r" in t else None
+                many.append(lambda x=x, w=w, r=r, b=t["bias"]: keep.append(make(x, w, b, r)) or keep.__delitem__(slice(0, -len(sets))))
+            many[0]()
+            out[name] = many
+        except RuntimeError as e:
+            print(f"{case.name}: {name}: {str(e).splitlines()[0][:90]}")
+    s, p, d = case.stride, case.pads[:2], case.dilation
+
+    def separate(x, w, b, r):
+        y = F.conv2d(x, w, b, s, p, d, case.groups)
+        y = y if r is None else y.add_(r)
+        return y.relu_() if "relu" in case.epilogue else y
+    widths = (0, 4, 8) if case.planes else (0,)
+    for width in widths:
+        tail = f"_{width}" if width else ""
+        launches("conv" + tail, separate, width)
+        if not case.epilogue:
+            launches("bare" + tail, lambda x, w, b, r: F.conv2d(x, w, None, s, p, d, case.groups), width)
+        if case.epilogue in ("", "relu"):  # the nearest that cuDNN has for a bias alone
+            launches("fused" + tail, lambda x, w, b, r: torch.cudnn_convolution_relu(x, w, b, s, p, d, case.groups), width)
+        if case.epilogue == "residual+relu":
+            launches("fused" + tail, lambda x, w, b, r: torch.cudnn_convolution_add_relu(x, w, r, 1.0, b, s, p, d, case.groups), width)
+    return out
+
+
+def run(folder, groups):
+    import torch
+    torch.manual_seed(1)
+    torch.backends.cudnn.benchmark = True
+    torch.zeros(1, device="cuda")
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, "cuDNN",
+          torch.backends.cudnn.version(), flush=True)
+    bad, ratios, results = 0, {}, []
+    for row in json.load(open(os.path.join(folder, "race_conv.json"))):
+        if groups and row["group"] not in groups:
+            continue
+        case = next(c for c in cases()[row["group"]] if c.name == row["name"])
+        bind = load(row, open(os.path.join(folder, case.name + ".cubin"), "rb").read())
+        error = check(case, row, bind)
+        if error == math.inf:
+            print(f"{case.name:44} {row['config']} WRONG", flush=True)
+            bad += 1
+            continue
+        if case.group == "odd":
+            print(f"{case.name:44} {row['config']:44} error {error:.1e}, the same bits 600 times", flush=True)
+            continue
+        sets = [make_set(case, row) for _ in range(max(3, min(60, math.ceil(200e6 / case.bytes()))))]
+        times = race({"lathe": [bind(ordered(row, t)) for t in sets], **rivals(case, sets)}, 15 if case.images == 1 else 11)
+        mine = times.pop("lathe")
+        rival = min(times, key=times.get)
+        ratios.setdefault(case.group, {})[case.name] = times[rival] / mine
+        results.append(dict(name=case.name, config=row["config"], us=mine, rivals=times, error=error))
+        print(f"{case.name:44} {row['config']:40} {mine:7.2f} us {case.flops() / mine / 1e6:4.0f} TF {case.bytes() / mine / 1e3:5.0f} GB/s  "
+              f"{times[rival] / mine:.3f} x {rival}  error {error:.1e}", flush=True)
+        del sets
+    for group, values in ratios.items():
+        mean, least = math.exp(sum(map(math.log, values.values())) / len(values)), min(values, key=values.get)
+        below = mean < BARS[group][0] or values[least] < BARS[group][1]
+        bad += below
+        print(f"{group:4} against cuDNN mean {mean:.3f}, least {values[least]:.3f} ({least}); bars {BARS[group][0]:.2f}, "
+              f"{BARS[group][1]:.2f}" + ("  BELOW" if below else ""))
+    json.dump(results, open(os.path.join(folder, "results_conv.json"), "w"), indent=1)
+    return bad
+
+
+if __name__ == "__main__":
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    config = "".join(w[9:] for w in sys.argv[1:] if w.startswith("--config="))
+    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
+        sys.exit(__doc__)
+    sys.exit(prepare(words[1], words[2:] or list(cases()), config) if words[0] == "prepare"
+             else int(run(words[1], words[2:]) > 0))
