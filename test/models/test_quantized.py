@@ -13,13 +13,13 @@ ROWS = (1, 5, 33, 300)
 SIZES = {"small": (64, 96), "large": (512, 384), "ragged": (72, 50)}  # the last is not widened to 16 bytes
 
 
-def engine_of(folder, nodes, inputs, output, constants):
+def engine_of(folder, nodes, inputs, output, constants, *options, dims=("M", None)):
     tensors = [v if hasattr(v, "data_type") else numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
     graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(*i) for i in inputs],
-                              [helper.make_tensor_value_info("y", output, ["M", None])], tensors)
+                              [helper.make_tensor_value_info("y", output, dims)], tensors)
     model = str(folder / "m.onnx")
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), model)
-    return lathe_cli.compile_model(model, folder / "m.lathe")
+    return lathe_cli.compile_model(model, folder / "m.lathe", *options)
 
 
 def node(op, operands, result, **attributes):
@@ -131,7 +131,8 @@ def test_quantized_matmul(tmp_path, size):
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_float8(tmp_path, size, positive):
-    """e4m3 with a scale of the activations and one a column; where all terms have one sign, short sums would show."""
+    """e4m3 with a scale of the activations and one a column. A GPU adds 128 products in about 14 bits; where all terms
+    have one sign, longer sums in so few would show."""
     k, n = SIZES[size]
     rng = np.random.default_rng(6)
     sign = np.abs if positive else lambda v: v
@@ -146,4 +147,43 @@ def test_float8(tmp_path, size, positive):
         x = sign(rng.normal(size=(m, k))).astype(np.float32)
         q = (x / np.float32(0.0625)).astype(ml_dtypes.float8_e4m3fn).astype(np.float64)
         want = (q * 0.0625) @ (w.astype(np.float64) * sw[:, None]).T
-        check(engine, tmp_path / str(m), {"x": x}, want, 3e-4)
+        check(engine, tmp_path / str(m), {"x": x}, want, 1e-6 if lathe_cli.DEVICE == "cpu" else 1e-3)
+
+
+def test_batches(tmp_path):
+    """A product of two stacks of matrices, the right ones across k."""
+    rng = np.random.default_rng(7)
+    engine = engine_of(tmp_path, [node("MatMulInteger", "x w", "y")],
+                       [("x", INT8, ["B", "M", 64]), ("w", INT8, ["B", 64, 48])], TensorProto.INT32, {}, dims=("B", "M", 48))
+    for b, m in ((1, 3), (3, 70)):
+        x, w = bytes_of(rng, b, m, 64), bytes_of(rng, b, 64, 48)
+        check(engine, tmp_path / f"{b}x{m}", {"x": x, "w": w}, (x.astype(np.int64) @ w.astype(np.int64)).astype(np.int32), 0)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_tf32(tmp_path, transposed):
+    """Allowed to, a GPU cuts f32 operands to 10 bits behind the point; a CPU does not."""
+    k, n = SIZES["large"]
+    rng = np.random.default_rng(8)
+    w, bias = rng.normal(size=(n, k) if transposed else (k, n)).astype(np.float32), rng.normal(size=n).astype(np.float32)
+    engine = engine_of(tmp_path, [node("Gemm", "x w b", "y", transB=transposed)], [("x", FLOAT, ["M", k])], FLOAT,
+                       {"w": w, "b": bias}, "--allow=tf32")
+    for m in ROWS:
+        x = rng.normal(size=(m, k)).astype(np.float32)
+        want = x.astype(np.float64) @ (w.T if transposed else w).astype(np.float64) + bias
+        check(engine, tmp_path / str(m), {"x": x}, want, 1e-6 if lathe_cli.DEVICE == "cpu" else 1.5e-3)
+
+
+def test_reduced_sums(tmp_path):
+    """e5m2 by e4m3, sums in the matrix units alone."""
+    k, n = SIZES["large"]
+    rng = np.random.default_rng(9)
+    w = rng.normal(size=(n, k)).astype(ml_dtypes.float8_e4m3fn)
+    engine = engine_of(tmp_path, [
+        node("Cast", "x", "q", to=TensorProto.FLOAT8E5M2), node("Cast", "q", "xd", to=FLOAT),
+        node("DequantizeLinear", "w s", "wd"), node("Gemm", "xd wd", "y", transB=1)], [("x", FLOAT, ["M", k])], FLOAT,
+        {"w": float8("w", w), "s": np.float32(0.5)}, "--allow=reduced-sums")
+    for m in ROWS:
+        x = rng.normal(size=(m, k)).astype(np.float32)
+        want = x.astype(ml_dtypes.float8_e5m2).astype(np.float64) @ w.astype(np.float64).T * 0.5
+        check(engine, tmp_path / str(m), {"x": x}, want, 1e-6 if lathe_cli.DEVICE == "cpu" else 4e-3)
