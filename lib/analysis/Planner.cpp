@@ -38,11 +38,12 @@ void improve(const Problem &problem, const std::vector<Item> &items, PlanOptions
              int64_t enough, ItemPlan &plan) {
   const int64_t greedy = plan.height;
   auto wanted = [&] { return plan.height > std::max(enough, plan.lowerBound); };
+  const bool many = items.size() >= kManyItems;
   auto named = [&](int64_t before, const char *name) {
     if (plan.height < before)
       plan.method += std::string(", ") + name;
   };
-  if (wanted() && items.size() >= kManyItems) {
+  if (wanted() && options.rules.windows && many) {
     int64_t before = plan.height;
     if (improveWindows(problem, items, options, plan))
       options.nodes = (options.nodes + 1) / 2;
@@ -58,7 +59,7 @@ void improve(const Problem &problem, const std::vector<Item> &items, PlanOptions
   }
   if (wanted())
     improvePeaks(problem, items, options, plan);
-  if (wanted() && items.size() < kManyItems) {
+  if (wanted() && options.rules.windows && !many) {
     int64_t before = plan.height;
     improveWindows(problem, items, options, plan);
     named(before, "windows");

@@ -11,7 +11,9 @@
 #include "lathe/analysis/PlanValidator.h"
 
 #include <cstdlib>
+#include <functional>
 #include <gtest/gtest.h>
+#include <numeric>
 
 using namespace lathe;
 using namespace lathe::analysis;
@@ -151,6 +153,93 @@ TEST(PlannerRandom, ConflictingSets) {
   EXPECT_LE(open, count / 100);
 }
 
+/// Endpoints of intervals in every order: up to six buffers need no more than what is alive
+/// together, which smallest conflicting sets rely on.
+TEST(PlannerRandom, SixLifetimesNeedWhatIsAliveTogether) {
+  Random random(17);
+  std::vector<std::pair<int, int>> steps;
+  int64_t problems = 0;
+  std::function<void(std::vector<int>)> pairUp = [&](std::vector<int> free) {
+    if (!free.empty()) {
+      for (size_t k = 1; k < free.size(); ++k) {
+        std::vector<int> rest(free.begin() + 1, free.end());
+        rest.erase(rest.begin() + static_cast<int64_t>(k) - 1);
+        steps.emplace_back(free[0], free[k]);
+        pairUp(rest);
+        steps.pop_back();
+      }
+      return;
+    }
+    Problem p;
+    for (auto [begin, end] : steps)
+      p.buffers.push_back(buffer(1 + random.below(40), begin, end));
+    Result<Solution> s = planMemory(p);
+    ASSERT_TRUE(s.ok());
+    ASSERT_EQ(s->height, heightLowerBound(p));
+    ++problems;
+  };
+  for (int n = 1; n <= 6; ++n) {
+    std::vector<int> ends(2 * n);
+    std::iota(ends.begin(), ends.end(), 0);
+    pairUp(ends);
+  }
+  EXPECT_EQ(problems, 1 + 3 + 15 + 105 + 945 + 10395);
+}
+
+/// A smallest set against all sets of fewer buffers.
+TEST(PlannerRandom, SmallestConflictingSets) {
+  Random random(16);
+  int64_t count = std::clamp<int64_t>(problemCount() / 50, 1, 2000), compared = 0, several = 0, open = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    Problem p = random.problem(8, false);
+    if (i % 2 == 0) { // lifetimes alone
+      p.conflicts.reset();
+      for (Buffer &b : p.buffers)
+        b = buffer(b.size, b.begin, b.end);
+    }
+    int64_t height = LeastHeight(p).run(INT64_MAX);
+    if (height < 2)
+      continue;
+    p.capacity = height - 1 - random.below(height / 2);
+    Result<std::optional<ConflictingSet>> set = findConflictingSet(p);
+    ASSERT_TRUE(set.ok()) << i;
+    size_t n = p.buffers.size(), least = n + 1;
+    for (unsigned mask = 0; mask < 1u << n; ++mask) {
+      size_t members = static_cast<size_t>(__builtin_popcount(mask));
+      if (members >= least)
+        continue;
+      Problem part = p;
+      for (size_t b = 0; b < n; ++b)
+        if (!(mask >> b & 1))
+          part.buffers[b].size = 0, part.buffers[b].offset.reset();
+      bool fits = true;
+      for (int space = 0; space < spaceCount(p) && fits; ++space) {
+        Problem own = part;
+        for (Buffer &b : own.buffers)
+          if (b.space != space)
+            b.size = 0, b.offset.reset();
+        fits = LeastHeight(own).run(INT64_MAX) <= p.capacity;
+      }
+      if (!fits)
+        least = members;
+    }
+    if (!*set) {
+      ASSERT_EQ(least, n + 1) << i;
+      continue;
+    }
+    ASSERT_LE(least, (*set)->buffers.size()) << i;
+    if ((*set)->smallest)
+      ASSERT_EQ((*set)->buffers.size(), least) << i;
+    open += !(*set)->smallest;
+    ++compared;
+    several += least > 2;
+  }
+  RecordProperty("compared", std::to_string(compared));
+  EXPECT_GT(compared, count / 2);
+  EXPECT_GT(several, count / 20);
+  EXPECT_LE(open, count / 100);
+}
+
 /// Each rule cuts nothing that decides: proved heights agree.
 TEST(PlannerRandom, RulesDoNotChangeTheOptimum) {
   using Rule = bool SearchRules::*;
@@ -158,7 +247,8 @@ TEST(PlannerRandom, RulesDoNotChangeTheOptimum) {
                         &SearchRules::propagation, &SearchRules::stackBound,
                         &SearchRules::dominance,  &SearchRules::hatless,
                         &SearchRules::symmetry,   &SearchRules::memo,
-                        &SearchRules::restarts,   &SearchRules::learning};
+                        &SearchRules::restarts,   &SearchRules::learning,
+                        &SearchRules::windows};
   Random random(13);
   int64_t count = problemCount() / 20, compared = 0;
   for (int64_t i = 0; i < count; ++i) {

@@ -18,6 +18,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 
 namespace lathe::cli {
 namespace {
@@ -59,13 +60,17 @@ Status explain(const Status &status, const analysis::CsvProblem &source,
   return Status(status.code(),
                 status.message() + "; these " + std::to_string(names.size()) + " buffers of " +
                     std::to_string(sum) + " bytes do not fit together" +
-                    ((*set)->minimal ? " (any of them left out, the others do)" : "") + ": " +
-                    joined(names, 200),
+                    ((*set)->smallest  ? ", and no fewer do not"
+                     : (*set)->minimal ? " (any of them left out, the others do; whether there "
+                                         "is a set of fewer is open)"
+                                       : "") +
+                    ": " + joined(names, 200),
                 status.location());
 }
 
 std::string asJson(const std::string &path, const analysis::CsvProblem &source,
-                   const analysis::Solution &solution, double milliseconds) {
+                   const analysis::Solution &solution, double milliseconds,
+                   double cpuMilliseconds) {
   json::Array buffers;
   for (size_t i = 0; i < source.ids.size(); ++i)
     buffers.push_back(json::Object{{"id", json::fixUTF8(source.ids[i])},
@@ -78,6 +83,7 @@ std::string asJson(const std::string &path, const analysis::CsvProblem &source,
                       {"method", solution.method},
                       {"nodes", solution.nodes},
                       {"milliseconds", milliseconds},
+                      {"cpu_milliseconds", cpuMilliseconds},
                       {"buffers", std::move(buffers)}};
   return llvm::formatv("{0:2}\n", json::Value(std::move(result))).str();
 }
@@ -104,17 +110,20 @@ Status execute(PlanVerbOptions options, const std::string &path) {
   if (!source)
     return source.status();
   source->problem.capacity = options.capacity;
+  std::clock_t cpuBegin = std::clock();
   auto begin = std::chrono::steady_clock::now();
   Result<analysis::Solution> solution = analysis::planMemory(source->problem, options.plan);
   double milliseconds =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+  double cpuMilliseconds = 1e3 * double(std::clock() - cpuBegin) / CLOCKS_PER_SEC;
   if (!solution)
     return explain(solution.status(), *source, options.plan);
   if (Status valid = analysis::validatePlan(source->problem, *solution); !valid.ok())
     return internalError("the plan is wrong: " + valid.message(), valid.location());
   if (!options.svg.empty())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.svg, asSvg(path, *source, *solution)));
-  std::string out = options.asJson ? asJson(path, *source, *solution, milliseconds)
+  std::string out = options.asJson ? asJson(path, *source, *solution, milliseconds,
+                                            cpuMilliseconds)
                                    : analysis::solutionCsv(*source, *solution);
   std::fwrite(out.data(), 1, out.size(), stdout);
   if (std::fflush(stdout) != 0)

@@ -68,8 +68,8 @@ struct Solution {
   bool optimal() const { return height == lowerBound; }
 };
 
-/// Rules of the exact search; each cuts nothing but what cannot hold a better plan,
-/// so switching one off changes time alone. `lib/analysis/README.md` explains them.
+/// Rules of the exact search; each but the last cuts nothing but what cannot hold a better
+/// plan, so switching one off changes time alone. `lib/analysis/README.md` explains them.
 struct SearchRules {
   bool sections = true;      ///< drop sections whose buffers all stand in another one
   bool decomposition = true; ///< split where no unplaced buffer crosses
@@ -81,6 +81,7 @@ struct SearchRules {
   bool memo = true;          ///< remember states without a solution
   bool restarts = true;      ///< growing node budgets over several orders
   bool learning = true;      ///< buffers of failed sections come earlier after a restart
+  bool windows = true;       ///< long problems are packed a window of time at a time
 };
 
 struct PlanOptions {
@@ -112,6 +113,8 @@ struct ConflictingSet {
   std::vector<int> buffers; ///< rising
   /// No buffer can be left out; otherwise the node budget ended before that was shown.
   bool minimal = false;
+  /// No set of fewer buffers fails to fit; otherwise the search for one did not close.
+  bool smallest = false;
 };
 
 /// Why a problem does not fit: nothing when it fits, or when neither was shown within
