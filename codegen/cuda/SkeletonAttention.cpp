@@ -52,7 +52,7 @@ struct Attention {
 };
 
 /// Whether an i64 made of positions, small numbers and their sums fits into 32 bits: lengths do.
-bool fitsWord(Value v, int depth = 4) {
+bool fitsWord(Value v, int depth = 8) {
   if (isa<BlockArgument>(v))
     return v.getType().isIndex();
   Operation *op = v.getDefiningOp();
@@ -61,6 +61,10 @@ bool fitsWord(Value v, int depth = 4) {
   APInt number;
   if (matchPattern(v, m_ConstantInt(&number)))
     return number.abs().ult(1 << 24);
+  DenseIntElementsAttr numbers;
+  if (matchPattern(v, m_Constant(&numbers)))
+    return llvm::all_of(numbers.getValues<APInt>(),
+                        [](const APInt &n) { return n.abs().ult(1 << 24); });
   if (!isa<arith::IndexCastOp, arith::AddIOp, arith::SubIOp, vector::BroadcastOp, vector::StepOp>(
           op) &&
       !(isa<arith::MulIOp>(op) && llvm::any_of(op->getOperands(), [](Value factor) {
@@ -267,6 +271,9 @@ LogicalResult Attention::tileHoles() {
   holes.line(Twine("static constexpr bool kPlainScore = ") + (isPlain() ? "true" : "false") +
              ", kMaskOnly = " + (isMaskOnly() ? "true" : "false") +
              ", kCausal = " + (op.getCausal() || parts.perQuery() ? "true" : "false") + ";");
+  bool wholeTiles = holes.config.tileN > 0 &&
+                    dimOf(op.getK(), 2).exactDiv(DimExpr(holes.config.tileN)).has_value();
+  holes.line(Twine("static constexpr bool kWholeTiles = ") + (wholeTiles ? "true" : "false") + ";");
   std::string number;
   llvm::raw_string_ostream(number) << llvm::format("%.9g", scale);
   holes.line("static constexpr f32 kScale = (f32)" + number + ";");

@@ -19,6 +19,7 @@
 //   static constexpr bool kPairs;       also for two keys, the first of them even, and none beyond an even end:
 //   Vec<bool, 2> seenPair(i64 b, i64 h, i64 q, i64 pair);
 //   Vec<f32, 2> scorePair(i64 b, i64 h, i64 q, i64 pair, Vec<f32, 2> dots);
+//   static constexpr bool kWholeTiles;  all tiles of keys are full
 //   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
 //   static constexpr bool kCausal;      it does grow
 //   static constexpr bool kZeroMasked;  a query that sees no key gives zeros, else NaN
@@ -77,46 +78,39 @@ LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i32
   // Keys of the tile that a row sees; without a test for each where that is all of them, so that
   // what scores read is under way together.
   int last0 = 2 * N, last1 = 2 * N;
-  // `guard`: what a key behind the last reads may not be there.
-  auto score = [&](int i, bool test, bool guard) {
+  auto score = [&](int i, bool test) {
     const int k = i / 4 * 8 + column + (i & 1), last = (i & 2) ? last1 : last0;
     const i32 q = (i & 2) ? q1 : q0;
+    // What keys behind the last would read may not be there.
+    auto place = [&](i32 most) { return !H::kWholeTiles && test && k0 + k > most ? most : k0 + k; };
     if constexpr (H::kPlainScore) {
       s[i] = k < last ? s[i] : hidden;
     } else if constexpr (H::kPairs && H::kMaskOnly) {
       if (i & 1) return;
-      Vec<bool, 2> two{{false, false}};
-      if (!guard || k < last) two = h.seenPair(at.b, at.head, q, (k0 + k) >> 1);
+      const Vec<bool, 2> two = h.seenPair(at.b, at.head, q, place(keys - 2) >> 1);
       s[i] = two.v[0] && (!test || k < last) ? s[i] : hidden;
       s[i + 1] = two.v[1] && (!test || k + 1 < last) ? s[i + 1] : hidden;
     } else if constexpr (H::kMaskOnly) {
-      const bool seen = (!guard || k < last) && h.seen(at.b, at.head, q, k0 + k);
-      s[i] = seen && (!test || k < last) ? s[i] : hidden;
+      s[i] = h.seen(at.b, at.head, q, place(keys - 1)) && (!test || k < last) ? s[i] : hidden;
     } else if constexpr (H::kPairs) {
       if (i & 1) return;
-      Vec<f32, 2> two{{hidden, hidden}};
-      if (!guard || k < last) two = h.scorePair(at.b, at.head, q, (k0 + k) >> 1, Vec<f32, 2>{{s[i], s[i + 1]}});
+      const Vec<f32, 2> two = h.scorePair(at.b, at.head, q, place(keys - 2) >> 1, Vec<f32, 2>{{s[i], s[i + 1]}});
       s[i] = !test || k < last ? two.v[0] : hidden;
       s[i + 1] = !test || k + 1 < last ? two.v[1] : hidden;
     } else {
-      const f32 kept = !guard || k < last ? h.score(at.b, at.head, q, k0 + k, s[i]) : hidden;
+      const f32 kept = h.score(at.b, at.head, q, place(keys - 1), s[i]);
       s[i] = !test || k < last ? kept : hidden;
     }
   };
   if (!KeepsProducts<H>::value && whole) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) score(i, false, false);
+    for (int i = 0; i < N; ++i) score(i, false);
     return;
   }
   last0 = (i32)minIndex(keys, h.keyEnd(at.b, at.head, q0)) - k0;
   last1 = H::kCausal ? (i32)minIndex(keys, h.keyEnd(at.b, at.head, q1)) - k0 : last0;
-  if (H::kPlainScore || k0 + 2 * N <= keys) {
 #pragma unroll
-    for (int i = 0; i < N; ++i) score(i, true, false);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < N; ++i) score(i, true, true);
+  for (int i = 0; i < N; ++i) score(i, true);
 }
 
 /// The running maximum (as kept) and sum of two rows; lanes of a row hold parts of the sum.

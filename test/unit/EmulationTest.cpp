@@ -109,6 +109,28 @@ TEST(Emulation, StatusKeepsTheFirstBadIndex) {
   EXPECT_EQ(status.detail, 7ull | 3ull << 32);
 }
 
+void lateKernel(const f32 *x, f32 *y) {
+  dependenciesWait();
+  y[threadIdx.x] = x[threadIdx.x];
+}
+void earlyKernel(const f32 *x, f32 *y) {
+  f32 value = x[threadIdx.x];
+  dependenciesWait();
+  y[threadIdx.x] = value;
+}
+
+TEST(Emulation, WhatTheKernelAheadWritesIsThereAfterTheWait) {
+  float x[32] = {}, y[32];
+  auto finish = [&] { std::fill_n(x, 32, 1.0f); };
+  lathe_emu::ahead = finish;
+  EXPECT_EQ(run_emulated(lateKernel, 1, 32, 0, x, y), "");
+  EXPECT_EQ(std::count(y, y + 32, 1.0f), 32);
+  std::fill_n(x, 32, 0.0f);
+  lathe_emu::ahead = finish;
+  EXPECT_EQ(run_emulated(earlyKernel, 1, 32, 0, x, y), "");
+  EXPECT_EQ(std::count(y, y + 32, 0.0f), 32) << "reading before the wait is seen";
+}
+
 void divergentKernel(int *x) {
   if (threadIdx.x < 16)
     __syncthreads();
@@ -451,7 +473,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   static constexpr bool kPaged = GROUP % 4 == 0; // looked up by a lane each, or not
   static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
   static constexpr bool kRowsQ = false, kRowsK = DQ % 8 == 0, kRowsV = DV % 8 == 0;
-  static constexpr bool kPlainScore = PLAIN, kMaskOnly = FLAGS, kPairs = false, kCausal = CAUSAL, kZeroMasked = true;
+  static constexpr bool kPlainScore = PLAIN, kMaskOnly = FLAGS, kPairs = false, kWholeTiles = false, kCausal = CAUSAL, kZeroMasked = true;
   static constexpr f32 kScale = 0.3f;
   const T *q, *k, *v;
   f32 *o;
