@@ -263,7 +263,7 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   SmallVector<Value> accs(per * sets, zero);
   int64_t parts = p.stretches, length = K ? *K / parts : 0;
   // A long chain of sums in f32 loses digits: sums of parts, then the sum of these.
-  bool chained = parts == 1 && K && *K >= 2 * kChain && p.accumulator.isF32();
+  bool chained = parts == 1 && K && *K >= 2 * kChain && p.accumulator.isF32() && !p.panelOffset;
   if (chained)
     length = kChain, parts = *K / kChain;
   Value all = ix.div(K ? ix.cst(*K) : depth, ix.cst(kBlock));

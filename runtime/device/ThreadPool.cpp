@@ -12,7 +12,6 @@ namespace lathe::runtime {
 namespace {
 
 constexpr int kSpins = 4000;            // some 50 microseconds
-constexpr int64_t kShare = 2; // a claim is a worker's part of what is left, divided by this
 constexpr uint64_t kLoop = uint64_t(1) << 32;
 
 bool isOpen(uint64_t gate) { return gate & kLoop; }
@@ -69,7 +68,7 @@ void ThreadPool::claim(int worker) {
   // Claims shrink towards the end, so that all workers finish together.
   int64_t begin = next.load(std::memory_order_relaxed);
   while (begin < total) {
-    int64_t end = begin + std::max<int64_t>(1, (total - begin) / (size() * kShare));
+    int64_t end = begin + claimOf(total - begin, size());
     if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed))
       continue;
     body(context, worker, begin, end);

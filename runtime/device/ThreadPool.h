@@ -27,6 +27,11 @@ public:
   /// Calls `body` for disjoint ranges that cover [0, total), and waits for all.
   void run(int64_t total, Body body, void *context);
 
+  /// What a worker of so many claims of what is left: half its part, at least 1.
+  static int64_t claimOf(int64_t left, int workers) {
+    return left / (2 * int64_t(workers)) > 0 ? left / (2 * int64_t(workers)) : 1;
+  }
+
 private:
   void workerMain(int index);
   void claim(int worker);
