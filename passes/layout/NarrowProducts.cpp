@@ -146,14 +146,14 @@ private:
   int64_t rank, k;
 };
 
-/// Rows of a matrix become columns; `width` bytes an element.
-void transposeBytes(const std::byte *from, std::byte *to, int64_t rows, int64_t columns, int64_t width) {
-  constexpr int64_t kBlock = 32; // both sides stay in the first-level cache
+/// Rows of a matrix of T become columns.
+template <typename T> void transposeMatrix(const std::byte *from, std::byte *to, int64_t rows, int64_t columns) {
+  constexpr int64_t kBlock = 64; // both sides stay in the first-level cache
   for (int64_t i = 0; i < rows; i += kBlock)
     for (int64_t j = 0; j < columns; j += kBlock)
-      for (int64_t r = i; r < std::min(rows, i + kBlock); ++r)
-        for (int64_t c = j; c < std::min(columns, j + kBlock); ++c)
-          std::memcpy(to + (c * rows + r) * width, from + (r * columns + c) * width, width);
+      for (int64_t c = j; c < std::min(columns, j + kBlock); ++c)
+        for (int64_t r = i; r < std::min(rows, i + kBlock); ++r)
+          std::memcpy(to + (c * rows + r) * sizeof(T), from + (r * columns + c) * sizeof(T), sizeof(T));
 }
 
 class Narrower {
@@ -225,7 +225,7 @@ Value Narrower::transposed(OpBuilder &b, Location loc, Value v) {
   int64_t width = type.getElementTypeBitWidth() / 8;
   std::vector<std::byte> out(bytes->size());
   for (int64_t at = 0; at < int64_t(out.size()); at += rows * columns * width)
-    transposeBytes(bytes->data() + at, out.data() + at, rows, columns, width);
+    (width == 1 ? transposeMatrix<uint8_t> : transposeMatrix<uint32_t>)(bytes->data() + at, out.data() + at, rows, columns);
   std::vector<DimExpr> dims = dimsOf(v);
   std::swap(dims[rank - 1], dims[rank - 2]);
   OpBuilder::InsertionGuard guard(b);

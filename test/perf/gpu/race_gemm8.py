@@ -130,6 +130,8 @@ def prepare(folder, groups):
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         table = list(pool.map(lambda c: prepare_one(folder, *c), [(g, *c) for g in groups for c in cases()[g]]))
     json.dump(table, open(os.path.join(folder, "race_gemm8.json"), "w"), indent=1)
+    if os.path.exists(weights := os.path.join(folder, "weights.bin")):
+        os.remove(weights)
     return 0
 
 
