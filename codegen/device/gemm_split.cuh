@@ -86,7 +86,6 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
       }
     }
     __syncwarp();
-    __syncthreads();
   } else {
     constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
     constexpr u32 B_CHUNK = Tile::B_WIDE * BK * 2;
@@ -139,7 +138,7 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
       if (++slot == STAGES) { slot = 0; parity ^= 1; }
     } while (++step < end);
     wgmmaWait<0>();
-    __syncthreads(); // nobody reads the stages any more
+    namedBarrierSync(1, 128); // nobody reads the stages any more
     const u32 row0 = threadIdx.x / 32 * 16 + lane / 4;
     Acc *sums = (Acc *)(shared + (base - sharedAddr(shared)));
 #pragma unroll

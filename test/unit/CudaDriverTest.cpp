@@ -246,17 +246,18 @@ TEST(CudaDriver, EncodesMapsOfImages) {
   Plan p = emptyPlan();
   int32_t x = addInput(p, "x", DType::F16, {DimExpr::symbol("N"), 9, 8, 64});
   int32_t y = addOutput(p, "y", DType::F32, {4});
-  Kernel k = makeKernel("image", 2);
+  Kernel k = makeKernel("tma", 2);
   k.symbols = {"n"};
   KernelVariant &v = k.variants[0];
   v.tensorMaps.push_back({0, {64, 8, 9, DimExpr::symbol("n")}, {128, 1024, 9216}, {32, 100}, 64,
                           true, {-1, -2}, {-3, 0}, {1, 2, 2, 1}, 0});
-  v.launches[0].args = {{KernelArg::Kind::Buffer, 1}, {KernelArg::Kind::TensorMap, 0}};
+  v.launches[0].args = {{KernelArg::Kind::Buffer, 1}, {KernelArg::Kind::TensorMap, 0},
+                           {KernelArg::Kind::Symbol, 0}};
   p.kernels.push_back(k);
   p.blocks[0].push_back(Step{LaunchStep{0, {x, y}, {DimExpr::symbol("N")}}, {"Conv_0"}});
   Gpu gpu({onGpu(p)}, false);
   runtime::cuda::CUtensorMap map{};
-  fakeGpu().kernels["image"] = [&](const FakeLaunch &, void **params) {
+  fakeGpu().kernels["tma"] = [&](const FakeLaunch &, void **params) {
     std::memcpy(&map, params[1], sizeof map);
   };
   std::vector<uint16_t> data(3 * 9 * 8 * 64);

@@ -295,6 +295,8 @@ Status executeKernel(BenchOptions options) {
                   ("lathe-kernel-" + std::to_string(::getpid()) + ".onnxtxt");
   LATHE_RETURN_IF_ERROR(writeFileAtomically(path.string(), *text));
   options.profile = true;
+  if (options.kernel.starts_with("conv:"))
+    LATHE_RETURN_IF_ERROR(addCompileOption(options.compile, "random-weights", "1"));
   if (options.kernel.find("dtype=tf32") != std::string::npos)
     LATHE_RETURN_IF_ERROR(addCompileOption(options.compile, "allow", "tf32"));
   Status status = execute(options, path.string());
@@ -329,7 +331,8 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.add("kernel", "KIND:NAME=VALUE,...",
              "Measure one kernel, made for it: gemm (m, n, k, batch, dtype=bf16|f16|f32, "
-             "weights=nk|kn, epilogue of bias, gelu, relu, silu, residual) or attention (b, h, kv, "
+             "weights=nk|kn, epilogue of bias, gelu, relu, silu, residual), conv (n, c, k, h, w, r, "
+             "stride, pad, dilation, groups, dtype, epilogue of bias, relu, residual) or attention (b, h, kv, "
              "s, t, d, dtype, mask=none|causal)",
              options.kernel);
   parser.example("lathe bench model.lathe");

@@ -163,6 +163,62 @@ Result<std::string> gemm(Parameters &p) {
   return model(inputs, value(m, n), nodes + "  y = Identity(" + last + ")\n");
 }
 
+/// Pixels have their channels last, but for the few channels of a first layer. The weight is a
+/// constant without values: the caller compiles with weights made from a seed.
+Result<std::string> conv(Parameters &p) {
+  std::string n = p.size("n", 1), c = p.size("c"), k = p.size("k"), h = p.size("h"),
+              w = p.text("w", h), r = p.size("r", 3), stride = p.size("stride", 1),
+              dilation = p.size("dilation", 1), groups = p.size("groups", 1), type = p.dtype();
+  std::string pad = p.text("pad", ""), epilogue = p.text("epilogue", "");
+  LATHE_RETURN_IF_ERROR(p.finish());
+  auto number = [](const std::string &text) { return std::atoll(text.c_str()); };
+  int64_t reach = number(dilation) * (number(r) - 1), border = pad.empty() ? reach / 2 : number(pad);
+  auto results = [&](const std::string &size) {
+    return std::to_string((number(size) + 2 * border - reach - 1) / number(stride) + 1);
+  };
+  if (number(c) % number(groups) || number(h) + 2 * border <= reach || number(w) + 2 * border <= reach)
+    return usageError("groups divide the channels, and windows fit into the image", kWhere);
+  constexpr int64_t kPlanes = 4;
+  bool planes = number(c) <= kPlanes;
+  auto last = [&](const std::string &height, const std::string &width, const std::string &channels) {
+    return type + "[" + n + ", " + height + ", " + width + ", " + channels + "]";
+  };
+  int64_t depth = number(c) / number(groups) * number(r) * number(r);
+  std::string y = last(results(h), results(w), k), area = r + ", " + r;
+  std::string inputs = planes ? type + "[" + n + ", " + c + ", " + h + ", " + w + "] x" : last(h, w, c) + " x";
+  auto both = [](const std::string &v) { return "[" + v + ", " + v + "]"; };
+  std::string edge = std::to_string(border), nodes;
+  if (!planes)
+    nodes = "  planes = Transpose <perm = [0, 3, 1, 2]> (x)\n";
+  nodes += "  maps = Conv <strides = " + both(stride) + ", dilations = " + both(dilation) +
+           ", group = " + groups + ", pads = [" + edge + ", " + edge + ", " + edge + ", " + edge +
+           "]> (" + (planes ? "x" : "planes") + ", w)\n  t0 = Transpose <perm = [0, 2, 3, 1]> (maps)\n";
+  std::string value = "t0";
+  int count = 0;
+  for (const std::string &part : split(epilogue, '+')) {
+    std::string next = "t" + std::to_string(++count);
+    if (part == "bias") {
+      inputs += ", " + type + "[" + k + "] bias";
+      nodes += "  " + next + " = Add(" + value + ", bias)\n";
+    } else if (part == "residual") {
+      inputs += ", " + y + " r";
+      nodes += "  " + next + " = Add(" + value + ", r)\n";
+    } else if (part == "relu") {
+      nodes += "  " + next + " = Relu(" + value + ")\n";
+    } else {
+      return usageError("epilogues of a convolution are bias, relu and residual, joined by +; not '" +
+                            part + "'",
+                        kWhere);
+    }
+    value = next;
+  }
+  int64_t bytes = number(k) * depth * (type == "float" ? 4 : 2);
+  return "<ir_version: 10, opset_import: [\"\": 23]>\nkernel (" + inputs + ") => (" + y + " y)\n<" +
+         type + "[" + k + ", " + std::to_string(number(c) / number(groups)) + ", " + area +
+         "] w = [\"location\": \"absent.bin\", \"length\": \"" + std::to_string(bytes) +
+         "\"]>\n{\n" + nodes + "  y = Identity(" + value + ")\n}\n";
+}
+
 Result<std::string> attention(Parameters &p) {
   std::string b = p.size("b", 1), h = p.size("h"), kv = p.text("kv", h), s = p.size("s"),
               t = p.text("t", s), d = p.size("d", 128), type = p.dtype();
@@ -188,7 +244,9 @@ Result<std::string> kernelModel(std::string_view what) {
     return gemm(*p);
   if (kind == "attention")
     return attention(*p);
-  return usageError("kernels are gemm and attention, not '" + std::string(kind) + "'", kWhere);
+  if (kind == "conv")
+    return conv(*p);
+  return usageError("kernels are gemm, attention and conv, not '" + std::string(kind) + "'", kWhere);
 }
 
 } // namespace lathe::cli

@@ -14,6 +14,7 @@ namespace lathe::cli {
 ///
 ///   gemm:m=8192,n=8192,k=8192,dtype=bf16,epilogue=bias+gelu
 ///   gemm:m=2048,n=4096,k=4096,dtype=e4m3      (also int8, tf32)
+///   conv:n=64,c=128,k=128,h=28,r=3,dtype=f16,epilogue=bias+residual+relu
 ///   attention:b=1,h=32,kv=8,s=4096,d=128,dtype=f16,mask=causal
 ///
 /// Usage error that names what is wrong and what there is.
