@@ -11,6 +11,9 @@
 //                                                              %q = slice %t heads 0.. {lathe.view}
 //                                                              %k = slice %t heads h.. {lathe.view}
 //
+// Two products of several rows that meet point by point (a gate and what it gates) become one whose
+// halves meet inside one kernel.
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
@@ -144,11 +147,11 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
       if (target->isCuda())
         for (func::FuncOp func : module.getOps<func::FuncOp>())
           if (!func.isExternal())
-            run(func);
+            run(func, *target);
     }
   }
 
-  void run(func::FuncOp func) {
+  void run(func::FuncOp func, const Target &target) {
     Block &block = func.getBody().front();
     llvm::MapVector<Value, std::vector<Branch>> byInput;
     for (MatmulOp matmul : block.getOps<MatmulOp>())
@@ -163,6 +166,8 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
           merge(group);
         branches = std::move(rest);
       }
+    if (target.smVersion == 90 && target.archSpecific)
+      pairGates(block);
     SmallVector<Value> sliced(block.getArguments());
     for (Operation &op : block)
       if (op.getNumResults() == 1)
@@ -175,6 +180,73 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
         divide(value, branches);
     IRRewriter rewriter(&getContext());
     (void)runRegionDCE(rewriter, func->getRegions());
+  }
+
+  /// Whether every way from the value leads through pointwise ops of its sizes into one product of
+  /// `values`, and there is one.
+  static bool meets(Value value, Value other) {
+    if (!value.hasOneUse() && !other.hasOneUse())
+      return false;
+    Value single = other.hasOneUse() ? other : value, rest = single == other ? value : other;
+    Operation *meeting = *single.user_begin();
+    if (!isClass(meeting, OpClass::Pointwise) || dimsOf(meeting->getResult(0)) != dimsOf(value))
+      return false;
+    llvm::SetVector<Operation *> path;
+    path.insert(rest.user_begin(), rest.user_end());
+    for (size_t i = 0; i < path.size(); ++i) {
+      Operation *op = path[i];
+      if (op == meeting)
+        continue;
+      if (!isClass(op, OpClass::Pointwise) || dimsOf(op->getResult(0)) != dimsOf(value))
+        return false;
+      path.insert(op->user_begin(), op->user_end());
+    }
+    return path.contains(meeting);
+  }
+
+  void pairGates(Block &block) {
+    llvm::MapVector<Value, SmallVector<MatmulOp>> byInput;
+    for (MatmulOp matmul : block.getOps<MatmulOp>())
+      if (!matmul.getTransposeA() && constantOf(matmul.getB(), 2) && !matmul.getY().use_empty() &&
+          hasHalves(matmul))
+        byInput[matmul.getA()].push_back(matmul);
+    for (auto &[input, matmuls] : byInput) {
+      if (matmuls.size() != 2)
+        continue;
+      MatmulOp a = matmuls[0], b = matmuls[1];
+      if (a.getY().getType() != b.getY().getType() || a.getB().getType() != b.getB().getType() ||
+          a.getTransposeB() != b.getTransposeB() || !meets(a.getY(), b.getY()))
+        continue;
+      OpBuilder builder(a);
+      Location loc = builder.getFusedLoc({a.getLoc(), b.getLoc()});
+      Attribute weights[] = {constantOf(a.getB(), 2), constantOf(b.getB(), 2)};
+      std::vector<DimExpr> dims = dimsOf(a.getY());
+      DimExpr half = dims.back();
+      dims.back() = half + half;
+      Value y = MatmulOp::create(builder, loc, tensorType(elementTypeOf(a.getY()), dims), input,
+                                 join(builder, loc, weights, a.getTransposeB() ? 0 : 1),
+                                 UnitAttr(), a.getTransposeBAttr());
+      SmallVector<Attribute> starts(dims.size(), DimAttr::get(&getContext(), DimExpr(0)));
+      for (MatmulOp matmul : {a, b}) {
+        auto slice = SliceOp::create(builder, matmul.getLoc(), matmul.getY().getType(), y,
+                                     builder.getArrayAttr(starts),
+                                     SmallVector<int64_t>(dims.size(), 1));
+        starts.back() = DimAttr::get(&getContext(), half);
+        matmul.getY().replaceAllUsesWith(slice.getY());
+      }
+      passedRemark(loc, "MergeProducts") << "a gate and what it gates are one product";
+    }
+  }
+
+  /// Kernels of a few rows have no form with two halves; others want whole pieces of 16 bits.
+  static bool hasHalves(MatmulOp matmul) {
+    constexpr int64_t kManyRows = 17, kPiece = 8;
+    std::vector<DimExpr> dims = dimsOf(matmul.getY());
+    auto rows = product({dims.begin(), dims.end() - 1}).constant(), columns = dims.back().constant();
+    auto depth = dimsOf(matmul.getA()).back().constant();
+    Type element = elementTypeOf(matmul.getY());
+    return rows && *rows >= kManyRows && columns && *columns % kPiece == 0 && depth &&
+           *depth % kPiece == 0 && (element.isF16() || element.isBF16());
   }
 
   static bool fits(Branch &a, Branch &b) {

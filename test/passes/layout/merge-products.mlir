@@ -3,9 +3,9 @@
 // Queries and keys of one value: one product, and views of it, heads outermost. With a batch the
 // views are strided.
 // CHECK-LABEL: module @cuda
-// CHECK-DAG: %[[W:.*]] = lathe.constant #lathe.joined<1, [dense<1.000000e+00> : tensor<64x128xf16>, dense<2.000000e+00> : tensor<64x64xf16>]> : tensor<64x192xf16>
-// CHECK-DAG: %[[B:.*]] = lathe.constant #lathe.joined<0, [dense<3.000000e+00> : tensor<128xf16>, dense<4.000000e+00> : tensor<64xf16>]> : tensor<192xf16>
+// CHECK: %[[W:.*]] = lathe.constant #lathe.joined<1, [dense<1.000000e+00> : tensor<64x128xf16>, dense<2.000000e+00> : tensor<64x64xf16>]> : tensor<64x192xf16>
 // CHECK: %[[M:.*]] = lathe.matmul %arg0, %[[W]]
+// CHECK: %[[B:.*]] = lathe.constant #lathe.joined<0, [dense<3.000000e+00> : tensor<128xf16>, dense<4.000000e+00> : tensor<64xf16>]> : tensor<192xf16>
 // CHECK: %[[A:.*]] = lathe.add %[[M]], %[[B]]
 // CHECK: %[[R:.*]] = lathe.reshape %[[A]] : (tensor<2x5x192xf16>) -> tensor<2x5x6x32xf16>
 // CHECK: %[[T:.*]] = lathe.transpose %[[R]] {perm = array<i64: 0, 2, 1, 3>}
@@ -34,7 +34,8 @@ module @cuda attributes {lathe.target = "sm_90a"} {
 
 // Slices that a model cuts are views too; a caller gets no view.
 // CHECK-LABEL: module @split
-// CHECK: lathe.transpose %arg0
+// CHECK: lathe.reshape %arg0
+// CHECK-NEXT: lathe.transpose
 // CHECK: lathe.slice {{.*}}lathe.view
 // CHECK: lathe.slice {{.*}}lathe.view
 // CHECK-LABEL: @caller
@@ -58,5 +59,35 @@ module @split attributes {lathe.target = "sm_90a"} {
     %2 = lathe.reshape %0 : (tensor<1x5x64xf16>) -> tensor<1x5x2x32xf16>
     %3 = lathe.reshape %1 : (tensor<1x5x64xf16>) -> tensor<1x5x2x32xf16>
     return %2, %3 : tensor<1x5x2x32xf16>, tensor<1x5x2x32xf16>
+  }
+}
+
+// A gate and what it gates: halves of one product, where there are many rows.
+// CHECK-LABEL: module @gated
+// CHECK: %[[J:.*]] = lathe.constant #lathe.joined<0, [dense<1.000000e+00> : tensor<32x64xf16>, dense<2.000000e+00> : tensor<32x64xf16>]> : tensor<64x64xf16>
+// CHECK: %[[P:.*]] = lathe.matmul %arg0, %[[J]] {transpose_b} : (tensor<1x40x64xf16>, tensor<64x64xf16>) -> tensor<1x40x64xf16>
+// CHECK-DAG: lathe.slice %[[P]] {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>]
+// CHECK-DAG: lathe.slice %[[P]] {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>]
+// CHECK-LABEL: @row
+// CHECK-COUNT-2: lathe.matmul
+module @gated attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<1x40x64xf16>) -> tensor<1x40x32xf16> {
+    %wg = lathe.constant dense<1.0> : tensor<32x64xf16>
+    %wu = lathe.constant dense<2.0> : tensor<32x64xf16>
+    %0 = lathe.matmul %x, %wg {transpose_b} : (tensor<1x40x64xf16>, tensor<32x64xf16>) -> tensor<1x40x32xf16>
+    %1 = lathe.sigmoid %0 : (tensor<1x40x32xf16>) -> tensor<1x40x32xf16>
+    %2 = lathe.mul %0, %1 : (tensor<1x40x32xf16>, tensor<1x40x32xf16>) -> tensor<1x40x32xf16>
+    %3 = lathe.matmul %x, %wu {transpose_b} : (tensor<1x40x64xf16>, tensor<32x64xf16>) -> tensor<1x40x32xf16>
+    %4 = lathe.mul %2, %3 : (tensor<1x40x32xf16>, tensor<1x40x32xf16>) -> tensor<1x40x32xf16>
+    return %4 : tensor<1x40x32xf16>
+  }
+  func.func @row(%x: tensor<1x1x64xf16>) -> tensor<1x1x32xf16> {
+    %wg = lathe.constant dense<1.0> : tensor<32x64xf16>
+    %wu = lathe.constant dense<2.0> : tensor<32x64xf16>
+    %0 = lathe.matmul %x, %wg {transpose_b} : (tensor<1x1x64xf16>, tensor<32x64xf16>) -> tensor<1x1x32xf16>
+    %1 = lathe.sigmoid %0 : (tensor<1x1x32xf16>) -> tensor<1x1x32xf16>
+    %2 = lathe.matmul %x, %wu {transpose_b} : (tensor<1x1x64xf16>, tensor<32x64xf16>) -> tensor<1x1x32xf16>
+    %3 = lathe.mul %1, %2 : (tensor<1x1x32xf16>, tensor<1x1x32xf16>) -> tensor<1x1x32xf16>
+    return %3 : tensor<1x1x32xf16>
   }
 }

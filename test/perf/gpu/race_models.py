@@ -149,10 +149,16 @@ def error(got, want):
     return ((got.float() - want.float()).norm() / want.float().norm()).item()
 
 
+def modes(quick):
+    if quick == "alone":
+        return ()
+    return ("default",) if quick else ("default", "max-autotune-no-cudagraphs")
+
+
 def rivals(module, call, quick):
     """Replays of the module by mode, with the seconds that compiling took."""
     found = {}
-    for mode in ("default",) if quick else ("default", "max-autotune-no-cudagraphs"):
+    for mode in modes(quick):
         torch._dynamo.reset()
         begin = time.time()
         fast = torch.compile(module, mode=mode)
@@ -175,6 +181,9 @@ def race(name, ours, theirs, rounds):
         for mode, one in theirs.items():
             times[mode].append(one.once())
     medians = {k: statistics.median(v) for k, v in times.items()}
+    if not theirs:
+        print(f"{name:20} lathe {medians['lathe']:8.4f} ms", flush=True)
+        return None
     best = min(theirs, key=lambda mode: medians[mode])
     ratio = medians[best] / medians["lathe"]
     spread = statistics.quantiles(times["lathe"], n=10)
@@ -210,7 +219,7 @@ def network(case, graphs, quick, rounds, overlap):
 class FastLlama:
     """Merged weights, a cache written in place: the form that torch.compile is fastest with."""
 
-    def __init__(self, found, sizes, tokens):
+    def __init__(self, found, sizes):
         self.s, s = sizes, sizes
         get = lambda i, name: found[f"layers.{i}.{name}"]
         join = lambda i, names: torch.cat([get(i, f"{n}.weight") for n in names])
@@ -277,7 +286,7 @@ def llama_parts(graphs):
     del exact, present
     torch.cuda.empty_cache()
     LLAMA_STATE.update(engine=lathe.load(engine), seconds=seconds, ids=ids, wants=(first, second),
-                       fast=FastLlama(found, s, 512), states=[f"{p}{i}" for i in range(s.layers)
+                       fast=FastLlama(found, s), states=[f"{p}{i}" for i in range(s.layers)
                                                               for p in "kv"])
     return LLAMA_STATE
 
@@ -306,23 +315,54 @@ def llama(case, graphs, quick, rounds, overlap):
     return race(case, ours, rivals(fast, lambda f: f(*theirs), quick), rounds), bad
 
 
+def warm(case, quick):
+    """What rivals compile for a case, with weights of any values."""
+    name, which = case.split(":")
+    base = name.split(".")[0]
+    if base == "llama":
+        s, count = models.LlamaSizes, 1 if which == "step" else 512
+        with torch.device("meta"):
+            shapes = {k: v.shape for k, v in models.Llama().state_dict().items()}
+        call = FastLlama({k: torch.empty(v, device="cuda", dtype=torch.bfloat16)
+                          for k, v in shapes.items()}, s)
+        given = (torch.zeros(1, count, device="cuda", dtype=torch.int64),
+                 torch.arange(512, 513, device="cuda") if count == 1 else
+                 torch.arange(512, device="cuda"))
+    else:
+        call, given = models.network(base).cuda().eval(), (models.example(base, int(which), "cuda"),)
+        if base == "resnet50":
+            last = dict(memory_format=torch.channels_last)
+            call, given = call.to(**last), (given[0].to(**last),)
+    for mode in modes(quick):
+        torch.compile(call, mode=mode)(*given)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("graphs")
     parser.add_argument("cases", nargs="*", default=CASES + LLAMA)
     parser.add_argument("--quick", action="store_true", help="the default mode of torch.compile alone")
+    parser.add_argument("--warm", action="store_true",
+                        help="only fill the caches of torch.compile: several may run side by side")
+    parser.add_argument("--alone", action="store_true", help="no rival: results and times of lathe")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--no-overlap", action="store_true")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
+    if options.warm:
+        for case in options.cases:
+            warm(case, options.quick)
+        return 0
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
     ratios, bad = {}, False
     for case in options.cases:
         try:
             run = llama if case.startswith("llama") else network
-            ratios[case], wrong = run(case, options.graphs, options.quick, options.rounds,
-                                      not options.no_overlap)
+            quick = "alone" if options.alone else options.quick
+            ratio, wrong = run(case, options.graphs, quick, options.rounds, not options.no_overlap)
             bad |= wrong
+            if ratio:
+                ratios[case] = ratio
         except Exception as problem:
             print(f"{case}: FAILED {str(problem)[:600]}", flush=True)
             bad = True
