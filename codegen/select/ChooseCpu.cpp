@@ -237,6 +237,36 @@ int64_t rowsOfBlock(const ConvGeometry &g, int64_t images, const KernelConfig &c
   return g.out[0].constant() ? (height + blocks - 1) / blocks : rows;
 }
 
+/// Groups of several channels: panels of two vectors of filters or one, as they fit to the groups.
+/// False when none does, and for groups of one channel, most of whose panels would be zeros.
+bool convGroups(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant> &out) {
+  if (desc.group < 2 || desc.groupChannels == 1)
+    return false;
+  for (int64_t width : {c.tileN, c.lanes}) {
+    c.tileN = width;
+    std::string recipe = "groups" + std::to_string(width) + "x" + std::to_string(desc.group);
+    KernelSpec spec = specFor(desc, c, DimExpr(1));
+    packWeight(spec, desc.operands[1], recipe);
+    const BufferArg &weight = spec.buffers[desc.operands[1].buffer];
+    if (weight.packing.empty())
+      continue;
+    std::vector<int64_t> dims;
+    for (const DimExpr &d : weight.dims)
+      dims.push_back(*d.constant());
+    Result<PanelLayout> layout = PanelLayout::of(recipe, dims);
+    c.rows = rowsInScratch(layout->depth, c);
+    DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
+    KernelSpec chosen = specFor(desc, c, DimExpr(layout->panels()) *
+                                             DimExpr::ceilDiv(pixels, DimExpr(c.rows)));
+    int64_t bytes = std::max<int64_t>(4, bitWidth(desc.operands[0].dtype) / 8);
+    chosen.scratchBytes = DimExpr(layout->depth * c.rows * bytes);
+    packWeight(chosen, desc.operands[1], recipe);
+    addVariant(out, {}, std::move(chosen));
+    return true;
+  }
+  return false;
+}
+
 Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &variants) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
@@ -289,6 +319,8 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     addVariant(variants, {}, std::move(spec));
     return okStatus();
   }
+  if (desc.channelsLast && w.isWeight && w.buffer >= 0 && convGroups(desc, c, variants))
+    return okStatus();
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(pixels * filters, DimExpr(kBlockElements)));
   if (desc.channelsLast && desc.group > 1 && desc.groupChannels == 1)
     packWeight(spec, w, "taps"); // rows of pixels are dealt out, whatever the number of blocks

@@ -40,8 +40,9 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool taps = !matrix && !filters && starts("taps");
   bool points = !matrix && !filters && !taps && starts("winograd");
   bool rows = !matrix && !filters && !taps && !points && starts("rows");
+  bool groups = !matrix && !filters && !taps && !points && !rows && starts("groups");
   size_t rank = dims.size();
-  if ((!matrix && !filters && !taps && !points && !rows) || rank < 2)
+  if ((!matrix && !filters && !taps && !points && !rows && !groups) || rank < 2)
     return internalError("no such packing for a weight of rank " + std::to_string(rank), where);
   if (!taps) {
     auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.panel);
@@ -52,6 +53,12 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool transposed = matrix && starts("t");
   if (points && starts("f4"))
     layout.tile = 4;
+  if (groups && starts("x")) {
+    auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.groups);
+    if (ec != std::errc() || layout.groups < 1)
+      return internalError("the number of groups must be positive", where);
+    rest.remove_prefix(end - rest.data());
+  }
   if (!rest.empty())
     return internalError("trailing text", where);
   if (matrix) {
@@ -64,6 +71,7 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
     layout.order = filters  ? Order::Filters
                    : points ? Order::Winograd
                    : rows   ? Order::Rows
+                   : groups ? Order::Groups
                             : Order::Taps;
     layout.columns = dims[0];
     layout.channels = dims[1];
@@ -73,6 +81,14 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
       if (rank != 4 || dims[2] != 3 || dims[3] != 3)
         return internalError("Winograd takes filters of 3 x 3", where);
       layout.taps = winograd::Form{layout.tile}.points();
+    }
+    if (groups) {
+      int64_t each = layout.columns / layout.groups;
+      bool whole = each > 0 && layout.panel % each == 0, part = each % layout.panel == 0;
+      if (layout.columns % layout.groups || layout.columns % layout.panel || !(whole || part))
+        return internalError("a panel must lie in one group or be of whole groups", where);
+      layout.groupChannels = dims[1];
+      layout.channels = dims[1] * (whole ? layout.panel / each : 1);
     }
     layout.depth = layout.taps * layout.channels;
     if (taps) {
@@ -137,6 +153,25 @@ static Result<PackedWeight> packGates(std::string_view recipe, std::span<const s
   return out;
 }
 
+/// groups<NR>x<G>.
+static Result<PackedWeight> packGroups(const PanelLayout &l, std::span<const std::byte> bytes,
+                                       int64_t size) {
+  if (static_cast<int64_t>(bytes.size()) != l.columns * l.groupChannels * l.taps * size)
+    return internalError("the weight has other sizes than its packing");
+  PackedWeight out;
+  out.dims = {l.elements()};
+  out.bytes.resize(l.elements() * size);
+  int64_t each = l.columns / l.groups; // filters of a group
+  for (int64_t n = 0; n < l.columns; ++n) {
+    int64_t first = (n / each - n / l.panel * l.panel / each) * l.groupChannels; // in the panel
+    for (int64_t c = 0; c < l.groupChannels; ++c)
+      for (int64_t t = 0; t < l.taps; ++t)
+        std::memcpy(out.bytes.data() + l.offset(0, t * l.channels + first + c, n) * size,
+                    bytes.data() + ((n * l.groupChannels + c) * l.taps + t) * size, size);
+  }
+  return out;
+}
+
 Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
                                 DType dtype, const std::vector<int64_t> &dims) {
   if (recipe.starts_with("gates"))
@@ -153,6 +188,8 @@ Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::by
   bool points = l.order == Order::Winograd;
   if (points && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
+  if (l.order == Order::Groups)
+    return packGroups(l, bytes, size);
   int64_t depth = points ? 9 * l.channels : l.depth;
   if (static_cast<int64_t>(bytes.size()) != l.batch * depth * l.columns * size)
     return internalError("the weight has " + std::to_string(bytes.size()) + " bytes, not those of its sizes",
@@ -176,6 +213,7 @@ Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::by
           from = (b * l.columns + n) * l.depth + k;
           break;
         case Order::Filters:
+        case Order::Groups:
         case Order::Rows:
         case Order::Taps:
         case Order::Winograd:

@@ -21,7 +21,9 @@ struct WindowCopy {
   ConvOp op;
   Type accumulator;
   Value scratch;
-  bool together; ///< neighbouring pixels of x lie together in memory
+  bool together;       ///< what is copied of neighbouring pixels lies together in memory
+  DimExpr channels;    ///< to copy of each pixel,
+  Value firstChannel;  ///< from this one on; null: from 0
 
   void put(Value from, const Indices &idx, const Index &c, Value to) {
     Value v = from ? e.eval(from, idx) : e.constant(accumulator, 0);
@@ -35,7 +37,6 @@ struct WindowCopy {
     using P = arith::CmpIPredicate;
     Value x = op.getX();
     int64_t spatial = op.getStrides().size(), inner = spatial - 1;
-    DimExpr channels = dimOf(x, spatial + 1);
     std::vector<DimExpr> window = dimsOf(op.getW());
     window.erase(window.begin(), window.begin() + 2);
     int64_t taps = *window[inner].constant();
@@ -71,7 +72,7 @@ struct WindowCopy {
           idx[1 + inner] = Index(p);
           auto copy = [&](bool real) {
             e.overRow(channels, [&](const Index &c) {
-              idx[spatial + 1] = c;
+              idx[spatial + 1] = firstChannel ? e.ix.add(Index(firstChannel), c) : c;
               put(real ? x : Value(), idx, c, place);
             });
           };
@@ -114,6 +115,41 @@ bool isOnePixel(ConvOp op) {
   return all(op.getStrides(), 1) && all(op.getPads(), 0);
 }
 
+/// Groups of channels: a panel's filters belong to one group or to whole groups, whose channels
+/// are its depth, with zeros for those of other groups. A product for each panel.
+void scheduleGroups(Evaluator &e, const KernelConfig &config, ConvOp op, const PanelLayout &layout,
+                    Epilogue &epilogue) {
+  IndexMath &ix = e.ix;
+  Value y = op.getResult();
+  std::vector<DimExpr> yd = dimsOf(y);
+  std::vector<DimExpr> pixels(yd.begin(), yd.end() - 1);
+  unsigned weight = cast<BlockArgument>(op.getW()).getArgNumber();
+  Product p{e, config, y, Evaluator::computeType(elementTypeOf(y))};
+  p.batches = DimExpr(layout.panels());
+  p.rows = lathe::product(pixels);
+  p.columns = DimExpr(layout.panel);
+  p.depth = DimExpr(layout.depth);
+  p.columnBuffer = e.buffer(weight);
+  p.columnElement = elementTypeOf(op.getW());
+  p.packed = layout;
+  p.packed->columns = layout.panel;
+  p.columnOffset = [&](Value panel) { return ix.mul(panel, layout.depth * layout.panel); };
+  p.resultIndex = [&](Value panel, Value row, const Index &column) {
+    Indices idx = delinearize(e, Index(row), pixels);
+    idx.push_back(ix.add(Index(ix.mul(panel, layout.panel)), column));
+    return idx;
+  };
+  p.fillRow = [&](Value panel, Value row, Value scratch, Value at) {
+    Value group = ix.div(ix.mul(panel, layout.panel), ix.cst(layout.columns / layout.groups));
+    Value first = ix.mul(group, layout.groupChannels);
+    WindowCopy{e, op, p.accumulator, scratch, false, DimExpr(layout.channels), first}.run(
+        delinearize(e, Index(row), pixels), at);
+  };
+  p.consume = [&](const Indices &idx, Value v) { epilogue.emit(idx, v); };
+  if (layout.panel != config.tileN || !p.emit())
+    e.fail(op, "cannot run in groups, for which its filters are arranged");
+}
+
 } // namespace
 
 void scheduleConv(Evaluator &e, const KernelConfig &config) {
@@ -139,6 +175,8 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     return scheduleDepthwise(e, config);
   if (layout->order == PanelLayout::Order::Winograd)
     return scheduleWinograd(e, config);
+  if (layout->order == PanelLayout::Order::Groups)
+    return scheduleGroups(e, config, op, *layout, epilogue);
   if (op.getGroup() != 1 || layout->panel != config.tileN)
     return schedulePointwise(e, config);
   if (scheduleDirectConv(e, config))
@@ -175,8 +213,10 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     p.rowBuffer = e.buffer(xArg.getArgNumber());
     p.rowOffset = [&ix, depth = p.depth](Value, Value row) { return ix.mul(row, ix.dim(depth)); };
   } else {
-    p.fillRow = [&e, op, pixels, dense, &p](Value, Value row, Value scratch, Value at) {
-      WindowCopy{e, op, p.accumulator, scratch, dense}.run(delinearize(e, Index(row), pixels), at);
+    DimExpr channels = dimsOf(x).back();
+    p.fillRow = [&e, op, pixels, dense, channels, &p](Value, Value row, Value scratch, Value at) {
+      WindowCopy{e, op, p.accumulator, scratch, dense, channels, {}}.run(
+          delinearize(e, Index(row), pixels), at);
     };
   }
   p.consume = [&](const Indices &idx, Value v) { epilogue.emit(idx, v); };

@@ -285,6 +285,24 @@ TEST_P(CpuConv, WithBiasAndRelu) {
       ASSERT_EQ(kernel.error, "");
       expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target);
     }
+  if (c.group != 1 && c.channelsLast)
+    for (const Machine &machine : machines())
+      for (int64_t width : {2 * machine.lanes, machine.lanes}) {
+        std::string recipe = "groups" + s(width) + "x" + s(c.group);
+        auto layout = PanelLayout::of(recipe, {c.o, cg, c.k, c.k});
+        if (!layout.ok())
+          continue;
+        std::string config = "conv.v" + s(machine.lanes) + ".r" + s(2 * machine.rows + 1) + ".m" +
+                             s(machine.rows) + ".n" + s(width) + ".k1";
+        CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
+          spec.buffers[1].packing = recipe;
+          spec.scratchBytes = DimExpr(4 * layout->depth * (2 * machine.rows + 1));
+        });
+        ASSERT_EQ(kernel.error, "");
+        auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, cg, c.k, c.k}), bytesOf(bias)});
+        ASSERT_EQ(kernel.error, "");
+        expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " in " + recipe);
+      }
   if (c.group != 1 || !c.channelsLast)
     return;
   // Blocks of two rows, copied with zeros around them.
@@ -328,7 +346,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Conv{1, 7, 9, 24, 40, 1, 1, 0, 1, true}, Conv{2, 9, 11, 16, 32, 3, 1, 1, 1, true},
                     Conv{1, 12, 10, 20, 72, 3, 2, 1, 1, true}, Conv{1, 16, 18, 3, 32, 3, 2, 1, 1, true},
                     Conv{1, 9, 20, 40, 40, 3, 1, 1, 40, true}, Conv{2, 11, 13, 24, 24, 5, 2, 2, 24, true},
-                    Conv{1, 6, 6, 8, 12, 3, 1, 1, 2, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
+                    Conv{1, 6, 6, 8, 12, 3, 1, 1, 2, true}, Conv{1, 7, 9, 32, 32, 3, 1, 1, 8, true},
+                    Conv{2, 6, 5, 48, 96, 3, 2, 1, 3, true}, Conv{1, 5, 6, 8, 32, 3, 1, 1, 8, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
                     Conv{1, 5, 5, 64, 16, 1, 2, 0, 1, true}, Conv{1, 3, 2, 8, 8, 3, 1, 1, 1, true},
                     Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false},
                     Conv{1, 20, 40, 1, 24, 9, 2, 1, 1, true}, Conv{3, 14, 13, 19, 70, 3, 1, 1, 1, true},

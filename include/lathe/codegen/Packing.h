@@ -9,6 +9,9 @@
 //   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
 //   winograd<NR>  [N, C, 3, 3]       -> [panel][point][C][NR], f32, transformed for tiles of 2 x 2
 //                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4
+//   groups<NR>x<G> [N, C/G, taps..]  -> [panel][tap][channels of the panel's groups][NR], zero for those
+//                                       of other groups than the column's; N a multiple of NR, and a
+//                                       panel in one group or of whole groups
 //   taps          [N, 1, taps..]     -> [tap][N]
 //   gates<G>x<W>  [G * H, K]         -> [panel of W][K][G][W]: W rows of each of G gates
 //   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
@@ -34,11 +37,12 @@ namespace lathe {
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups };
   Order order = Order::Matrix;
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR; Rows: P
+  int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel
   int64_t tile = 2;               ///< Winograd: results along a side of a tile
 
   int64_t lanes() const { return panel / 2; }
