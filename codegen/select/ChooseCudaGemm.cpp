@@ -207,7 +207,9 @@ Status GemmChooser::addWanted() {
   bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative" ||
                config->family == "gemm.promoted" || config->family == "gemm.split" ||
                config->family == "gemm.split.promoted";
-  if (!hopper || !tiles)
+  if (hopper && config->rows == 1)
+    config->rows = hopper->rowsLoaded(config->tileM, rows.hi);
+  if (!hopper || !tiles || !hopper->allows(*config))
     return usageError("this product cannot run as '" + desc.wanted + "'",
                       "--config, kernel " + desc.name);
   if (add(hopper->spec(hopper->complete(*config), rows.hi), DimRange::kUnbounded, hopper->conditions))

@@ -160,7 +160,7 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
                  int64_t elementBytes, bool bAlongK, int64_t rowAlignment,
                  const Target &target) {
   constexpr double kMultiply = 3242, kLatency = 1122, kStart = 2661, kRound = 377;
-  constexpr double kEpilogue = 124, kMemory = 5228, kAhead = 9216, kTogether = 500;
+  constexpr double kEpilogue = 124, kShown = 60, kMemory = 5228, kAhead = 9216, kTogether = 500;
   // Rows that begin between the lines of the cache, or even its sectors, take more of them.
   const double feed = rowAlignment >= 64 ? 110.7 : rowAlignment == 32 ? 73 : 50;
   auto over = [](int64_t a, int64_t b) { return static_cast<double>((a + b - 1) / b); };
@@ -196,7 +196,7 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
     step *= 0.93;
   // Ping-pong hides all epilogues but the last.
   double busy = rounds * (steps * step + kRound) +
-                results / kEpilogue * (inTurns(c) ? 1 : rounds > 1 ? rounds : 0.5);
+                (inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5));
   if (c.cluster > 1)
     busy += kTogether + 100 * static_cast<double>(c.cluster);
   double depth = static_cast<double>(k), height = static_cast<double>(m);
@@ -249,6 +249,14 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
   if (resultMatrix(desc, sizes))
     g.resultBytes = bytesOf(desc.buffers[desc.numInputs].dtype);
   return g;
+}
+
+bool HopperGemm::allows(const KernelConfig &c) const {
+  int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32);
+  int64_t rows = inTurns(c) || isSplit(c) ? 64 : 128;
+  return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
+         c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
+         c.cluster <= 8 && (isSplit(c) || c.cluster == 1);
 }
 
 KernelConfig HopperGemm::complete(KernelConfig c) const {
@@ -322,15 +330,14 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to) const {
   auto consider = [&](const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
                       int64_t cluster = 1) {
     for (int64_t tileN : columns) {
-      if (tileN % ((desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32)) != 0)
-        continue;
       KernelConfig c;
       c.family = family;
       c.tileM = tileM;
       c.tileN = tileN;
       c.cluster = cluster;
-      if (aAlongK && to < tileM)
-        c.rows = (to + 7) / 8 * 8;
+      c.rows = rowsLoaded(tileM, to);
+      if (!allows(c))
+        continue;
       c = complete(c);
       // A range is judged by four of its sizes: rounds that are full for one are not for another.
       double time = 0;

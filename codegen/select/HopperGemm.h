@@ -32,6 +32,12 @@ public:
   KernelConfig choose(int64_t from, int64_t to) const;
   /// Threads, depth and as many stages as shared memory holds.
   KernelConfig complete(KernelConfig c) const;
+  /// Whether a configuration of the families above is a tile of this product.
+  bool allows(const KernelConfig &c) const;
+  /// How many rows of A a tile loads when there are never more than `upTo`.
+  int64_t rowsLoaded(int64_t tileM, int64_t upTo) const {
+    return aAlongK && upTo < tileM ? (upTo + 7) / 8 * 8 : 1;
+  }
   /// For numbers of rows up to `upTo`.
   KernelSpec spec(const KernelConfig &config, int64_t upTo) const;
 

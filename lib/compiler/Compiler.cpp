@@ -1,6 +1,7 @@
 //===- Compiler.cpp - a model in, an engine out ---------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/compiler/Compiler.h"
+#include "lathe/compiler/Lock.h"
 
 #include "EngineCache.h"
 
@@ -58,9 +59,10 @@ Status writeOutput(const std::string &path, const std::string &bytes, bool &regu
   return writeFileAtomically(path, bytes, FileSync::None);
 }
 
-Result<CompileResult> compileWith(const std::string &model, const CompileOptions &options,
+Result<CompileResult> compileWith(const std::string &model, CompileOptions options,
                                   std::unique_ptr<Compilation> &compilation) {
   auto begin = std::chrono::steady_clock::now();
+  LATHE_RETURN_IF_ERROR(applyLock(model, options));
   CompileResult result;
   Result<std::unique_ptr<Compilation>> opened = Compilation::open(model, options);
   if (!opened)
@@ -122,6 +124,8 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     LATHE_RETURN_IF_ERROR(addPair(options.replace, name, value, '=', "KERNEL=FILE.cu"));
   } else if (name == "config") {
     LATHE_RETURN_IF_ERROR(addPair(options.configs, name, value, '=', "KERNEL=CONFIGURATION"));
+  } else if (name == "lock") {
+    options.lock = value;
   } else if (name == "winograd-tolerance") {
     double tolerance = 0;
     if (llvm::StringRef(value).getAsDouble(tolerance) || !(tolerance > 0 && tolerance < 1))

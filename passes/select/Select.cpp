@@ -21,6 +21,7 @@ struct SelectPass : ModulePass<SelectPass> {
   static constexpr llvm::StringLiteral kSummary = "Choose guarded variants for every kernel";
 
   void runOnOperation() override {
+    std::set<std::string> named;
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
       if (failed(target))
@@ -30,6 +31,7 @@ struct SelectPass : ModulePass<SelectPass> {
       double tolerance = winogradTolerance();
       WalkResult walked = module.walk([&](KernelOp kernel) {
         ArrayAttr &variants = chosen[kernel.getName().str()];
+        named.insert(kernel.getName().str());
         if (!variants && failed(select(kernel, *target, ranges, wanted(kernel), tolerance, variants)))
           return WalkResult::interrupt();
         kernel.setVariantsAttr(variants);
@@ -38,15 +40,26 @@ struct SelectPass : ModulePass<SelectPass> {
       if (walked.wasInterrupted())
         return signalPassFailure();
     }
+    for (NamedAttribute config : configs())
+      if (config.getName() != "*" && !named.count(config.getName().str())) {
+        getOperation()->emitError("no kernel is called '")
+            << config.getName().getValue() << "', for which --config or a lockfile has a configuration";
+        return signalPassFailure();
+      }
+  }
+
+  /// Configurations by kernel that the user asked for.
+  DictionaryAttr configs() {
+    auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
+    auto configs = options ? options.getAs<DictionaryAttr>("configs") : DictionaryAttr();
+    return configs ? configs : DictionaryAttr::get(&getContext());
   }
 
   /// The configuration that the user asked for, or "".
   StringRef wanted(KernelOp kernel) {
-    auto options = getOperation()->getAttrOfType<DictionaryAttr>(kOptionsAttr);
-    auto configs = options ? options.getAs<DictionaryAttr>("configs") : DictionaryAttr();
-    auto config = configs ? configs.getAs<StringAttr>(kernel.getName()) : StringAttr();
-    if (!config && configs && kernel.getKind() == RegionKind::Gemm)
-      config = configs.getAs<StringAttr>("*");
+    auto config = configs().getAs<StringAttr>(kernel.getName());
+    if (!config && kernel.getKind() == RegionKind::Gemm)
+      config = configs().getAs<StringAttr>("*");
     return config ? config.getValue() : StringRef();
   }
 

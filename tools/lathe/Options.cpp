@@ -220,6 +220,7 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "Let a GPU be less exact: tf32 (products of f32 lose all but 10 bits of their operands' "
              "fractions), reduced-sums (sums of 8-bit floats keep about 14 bits)",
              compile("allow"));
+  parser.add("lock", "FILE", "Use the configurations that `lathe tune` has measured", compile("lock"));
   parser.add("config", "KERNEL=CONFIGURATION",
              "Run a GPU's matrix product (* for all) in this configuration, as `inspect --kernels` "
              "names them",

@@ -18,6 +18,7 @@ Status benchVerb(const std::vector<std::string> &arguments);
 Status inspectVerb(const std::vector<std::string> &arguments);
 Status compareVerb(const std::vector<std::string> &arguments);
 Status planVerb(const std::vector<std::string> &arguments);
+Status tuneVerb(const std::vector<std::string> &arguments);
 
 /// Parses, or prints the help text. `done` is set when there is nothing left to do.
 Result<std::vector<std::string>> parseOrHelp(const Parser &parser,

@@ -18,6 +18,7 @@ constexpr Verb kVerbs[] = {
     {"compile", "make an engine of a model, or stop after a phase and write its IR", cli::compileVerb},
     {"run", "run a model or an engine on files or random inputs, and check the results", cli::runVerb},
     {"bench", "measure latency, throughput and memory, kernel by kernel if wanted", cli::benchVerb},
+    {"tune", "measure which tiles a model's matrix products should take on a GPU", cli::tuneVerb},
     {"inspect", "show entries, plan, memory, kernels and their source", cli::inspectVerb},
     {"compare", "find the first kernel whose results are wrong", cli::compareVerb},
     {"plan", "pack buffers with known lifetimes into the smallest arena", cli::planVerb},

@@ -26,6 +26,7 @@ struct CompileOptions {
   std::vector<std::string> donate;  ///< "present.0=past.0", output first, or input first
   std::vector<std::string> replace; ///< "KERNEL=FILE.cu"
   std::vector<std::string> configs; ///< "KERNEL=CONFIGURATION", in place of what select chooses
+  std::string lock; ///< a file that `lathe tune` wrote: more of them (Lock.h); empty: none
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.
   std::vector<std::string> constants;

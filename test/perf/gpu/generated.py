@@ -164,7 +164,9 @@ def load(row, cubin):
             tensors = [*tensors, torch.full((row["workspace"],), 0xee, device="cuda", dtype=torch.uint8)]
         words = [C.c_uint64(t.data_ptr()) for t in tensors]
         status = C.c_uint64(0)
+        sizes = [C.c_int64(v) for v in row.get("sizes", [])]  # parameters of kernels that a program has changed
         addresses = [C.addressof(w) for w in words] + [a for _, a in maps] + [C.addressof(status)]
+        addresses += [C.addressof(v) for v in sizes]
         pointers = (C.c_void_p * len(addresses))(*addresses)
         launches = []
         for step, handle in zip(steps, handles):
@@ -185,7 +187,7 @@ def load(row, cubin):
                 config.stream = torch.cuda.current_stream().cuda_stream
                 rc = cu.cuLaunchKernelEx(C.byref(config), handle, pointers, None)
                 assert rc == 0, f"cuLaunchKernelEx: {rc}"
-        launch.keep = (words, status, maps, pointers, tensors, module, launches)
+        launch.keep = (words, sizes, status, maps, pointers, tensors, module, launches)
         return launch
     return bind
 

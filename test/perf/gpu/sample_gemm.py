@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the choice of tiles without tuning loses, over sampled sizes.
+
+    sample_gemm.py prepare FOLDER   without a GPU: a kernel for each tile, and what select takes for each sampled size
+    sample_gemm.py run FOLDER       on a GPU with torch: all tiles of each size, in turn; the choice against the best
+
+bf16 products with weights as [N, K], 9 to 8192 rows, N and K any multiples of 8: 220 sizes from a fixed seed, none of
+them one that the model's constants were fitted to. Exit code 1 when the choice loses more than 8 % in the mean.
+"""
+import json
+import math
+import os
+import random
+import re
+import subprocess
+import sys
+
+from generated import LATHE, TARGET, compile_cubin, load, prepare_all, race
+from race_gemm import read_plan, save_model
+
+SMS, SHARED, COUNT, BAR = 132, 232448, 220, 1.08
+TILES = [("pingpong", 128, n, 1) for n in (64, 96, 112, 128, 160, 192)] + \
+        [("cooperative", 128, n, 1) for n in (64, 96, 112, 128, 192, 224, 256)] + \
+        [("pingpong", 64, n, 1) for n in (32, 48, 64, 96, 128, 192, 224)] + \
+        [("split", 64, n, c) for n in (32, 48, 64, 96, 128, 192, 224, 256) for c in (1, 2, 4, 8)]
+
+
+def over(a, b):
+    return -(-a // b)
+
+
+def sizes():
+    """[(m, n, k)], the logarithms even."""
+    rng, out = random.Random(20261122), []
+    while len(out) < COUNT:
+        m = int(math.exp(rng.uniform(math.log(9), math.log(8192))))
+        n, k = (8 * int(math.exp(rng.uniform(math.log(8), math.log(2048)))) for _ in range(2))
+        if 2 * m * n * k < 4e11 and 2 * (m * k + n * k + m * n) < 300e6:
+            out.append((m, n, k))
+    return out
+
+
+def rows_of(tile, m):
+    return min(tile[1], over(m, 8) * 8)
+
+
+def shared(tile, stages, rows):
+    family, m, n, _ = tile
+    wide = 64 if n % 64 == 0 else 32 if n % 32 == 0 else 16
+    if family == "split":
+        return max(stages * (rows + n) * 128, rows * (n + 8) * 4) + 16 * stages + 1024
+    return stages * (m + n) * 128 + 4 * 64 * wide * 2 + 16 * stages + 32 + 1024
+
+
+def config_of(tile, rows):
+    """The name that select gives it, its stages."""
+    family, m, n, c = tile
+    stages = 12
+    while stages > 2 and shared(tile, stages, rows) > SHARED:
+        stages -= 1
+    name = f"gemm.{family}.t{160 if family == 'split' else 384}" + (f".r{rows}" if rows < m else "") + \
+           f".m{m}.n{n}.k64.s{stages}" + (f".c{c}" if c > 1 else "")
+    return name, stages
+
+
+def candidates(m, n, k):
+    """[(tile, rows)] that are no waste on sight."""
+    out = []
+    for tile in TILES:
+        family, tm, tn, c = tile
+        blocks = over(m, tm) * over(n, tn) * c
+        if tm > 64 and m <= 64 or tn > 32 and tn >= 2 * n or c > k // 64 and c > 1:
+            continue
+        if family == "split" and blocks > SMS or blocks * tm * tn > 64 * SMS * 128 * 128:
+            continue
+        out.append((tile, rows_of(tile, m)))
+    return out
+
+
+# ---- Without a GPU ------------------------------------------------------------------------------
+
+def plan(stem, m, n, k, *options):
+    save_model(stem + ".onnx", m, n, k, "", True, constant=False)
+    subprocess.run([LATHE, "compile", stem + ".onnx", f"--target={TARGET}", "--stop-after=codegen", "-o", stem + ".mlir",
+                    *options], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    answer = read_plan(open(stem + ".mlir").read())
+    for end in (".onnx", ".mlir"):
+        os.remove(stem + end)
+    return answer
+
+
+def prepare(folder):
+    os.makedirs(folder, exist_ok=True)
+    base = {}
+
+    def text_of(tile):
+        family, m, n, c = tile
+        config = f"gemm.{family}.m{m}.n{n}" + (f".c{c}" if c > 1 else "")
+        return tile, plan(os.path.join(folder, config), 1024, 1024, 1024, "--config", "matmul_0=" + config)[0]
+    base = dict(prepare_all(TILES, text_of))
+    table = sizes()
+    chosen = prepare_all(list(enumerate(table)), lambda s: plan(os.path.join(folder, f"s{s[0]}"), *s[1])[1])
+    wanted = {c for size in table for c in candidates(*size)}
+
+    def cubin(item):
+        # The sizes become parameters; the rows that are loaded of A stand in the tile.
+        tile, rows = item
+        name, stages = config_of(tile, rows)
+        text = base[tile].replace("StatusWord *status) {", "StatusWord *status, i64 sizeM, i64 sizeN, i64 sizeK) {")
+        if tile[0] == "split":
+            shape = f"SplitTile<{tile[2]}, {stages}, {rows}, {tile[3]}, Holes>"
+            text = re.sub(r"SplitTile<[^>]*Holes>", shape, text)
+        else:
+            text = re.sub(r"WgmmaTile<\d+, \d+, \d+, \d+,", f"WgmmaTile<{tile[1]}, {tile[2]}, {stages}, {rows},", text)
+        text = re.sub(r"1024ll, 1024ll, 1024ll\);", "sizeM, sizeN, sizeK);", text)
+        image, log = compile_cubin(text, name + ".cu")
+        open(os.path.join(folder, name + ".cubin"), "wb").write(image)
+        return name, re.search(r"(\w+)\(const bf16", text)[1]
+    names = dict(prepare_all(sorted(wanted), cubin))
+    rows = [{"size": s, "choice": c["config"], "pdl": c["pdl"]} for s, c in zip(table, chosen)]
+    json.dump({"functions": names, "sizes": rows}, open(os.path.join(folder, "sample_gemm.json"), "w"), indent=1)
+    print(f"{len(names)} kernels, {len(rows)} sizes")
+    return 0
+
+
+# ---- On a GPU -----------------------------------------------------------------------------------
+
+def launch_row(tile, rows, function, m, n, k):
+    family, tm, tn, c = tile
+    _, stages = config_of(tile, rows)
+    tiles, wide = over(m, tm) * over(n, tn), 64 if tn % 64 == 0 else 32 if tn % 32 == 0 else 16
+    one = {"steps": [1] * 5, "corners": []}
+    maps = [{"buffer": 0, "dims": [k, m], "strides": [2 * k], "box": [64, rows], "swizzle": 128, **one},
+            {"buffer": 1, "dims": [k, n], "strides": [2 * k], "box": [64, tn], "swizzle": 128, **one}]
+    if family != "split":
+        maps.append({"buffer": 2, "dims": [n, m], "strides": [2 * n], "box": [wide, 64], "swizzle": 2 * wide, **one})
+    return {"function": function, "grid": [tiles * c if family == "split" else min(tiles, SMS), 1, 1],
+            "block": [160 if family == "split" else 384, 1, 1], "cluster": [c, 1, 1], "pdl": False, "before": [],
+            "workspace": 0, "shared": shared(tile, stages, rows), "maps": maps, "sizes": [m, n, k]}
+
+
+def run(folder):
+    import torch
+    torch.manual_seed(1)
+    torch.zeros(1, device="cuda")
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    table = json.load(open(os.path.join(folder, "sample_gemm.json")))
+    images = {name: open(os.path.join(folder, name + ".cubin"), "rb").read() for name in table["functions"]}
+    losses, against, skipped = [], [], 0
+    for row in table["sizes"]:
+        m, n, k = row["size"]
+        moved = 2 * (m * k + n * k + m * n)
+        make = lambda *s: torch.randn(*s, device="cuda", dtype=torch.bfloat16)
+        sets = [(make(m, k), make(n, k), make(m, n)) for _ in range(max(2, min(6, over(int(150e6), moved))))]
+        want = sets[0][0].float() @ sets[0][1].float().t()
+        racers = {"torch": [lambda s=s: torch.mm(s[0], s[1].t(), out=s[2]) for s in sets]}
+        for tile, rows in candidates(m, n, k):
+            name, _ = config_of(tile, rows)
+            bind = load(launch_row(tile, rows, table["functions"][name], m, n, k), images[name])
+            racers[name] = [bind(list(s)) for s in sets]
+            sets[0][2].fill_(float("nan"))
+            racers[name][0]()
+            error = float((sets[0][2].float() - want).norm() / want.norm())
+            if not error < 4e-3:
+                print(f"{m}x{n}x{k} {name} WRONG {error}")
+                return 1
+        times = race(racers, 7)
+        library = times.pop("torch")
+        best = min(times, key=times.get)
+        if row["choice"] not in times:
+            skipped += 1
+            print(f"{m:5}x{n:5}x{k:5} {row['choice']} is not among the tiles", flush=True)
+            continue
+        losses.append(times[row["choice"]] / times[best])
+        against.append(library / times[row["choice"]])
+        print(f"{m:5}x{n:5}x{k:5} {row['choice']:40} {times[row['choice']]:8.2f} us, best {best:40} {times[best]:8.2f} us, "
+              f"lost {losses[-1]:.3f}, {against[-1]:.3f} x torch", flush=True)
+    mean = lambda v: math.exp(sum(map(math.log, v)) / len(v))
+    losses.sort()
+    print(f"{len(losses)} sizes ({skipped} left out): the choice takes {mean(losses):.4f} x the best tile's time in the geometric "
+          f"mean, {losses[int(len(losses) * 0.95)]:.3f} at 95 %, {losses[-1]:.3f} at most; {mean(against):.3f} x torch; bar {BAR}")
+    return int(mean(losses) > BAR or skipped > len(table["sizes"]) // 10)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 3 or sys.argv[1] not in ("prepare", "run"):
+        sys.exit(__doc__)
+    sys.exit(prepare(sys.argv[2]) if sys.argv[1] == "prepare" else run(sys.argv[2]))
