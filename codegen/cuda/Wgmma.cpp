@@ -16,8 +16,8 @@ std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
   std::string sums, outputs, a, inputs;
   for (int i = 0; i < count; ++i) {
     sums += (i ? ",%" : "%") + number(i);
-    outputs += std::string(i ? (i % 8 ? ", " : ",\n          ") : "") + (integers ? "\"+r\"(d[" : "\"+f\"(d[") +
-               number(i) + "])";
+    outputs += std::string(i ? (i % 8 ? ", " : ",\n          ") : "") +
+               (integers ? "\"+r\"(d[" : "\"+f\"(d[") + number(i) + "])";
   }
   int next = count;
   if (s.aInRegisters) {
@@ -34,12 +34,14 @@ std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
   // Signs of the operands, which integers have none of, then whether they lie across k.
   std::string flags = integers ? "" : ", 1, 1";
   if (halves)
-    flags += std::string(s.aInRegisters ? "" : s.aAcrossK ? ", 1" : ", 0") + (s.bAcrossK ? ", 1" : ", 0");
+    flags += std::string(s.aInRegisters ? ""
+                         : s.aAcrossK   ? ", 1"
+                                        : ", 0") +
+             (s.bAcrossK ? ", 1" : ", 0");
   return "static LATHE_METHOD void " + std::string(name) + (integers ? "(i32" : "(f32") + " (&d)[" +
-         number(count) + "], " +
-         (s.aInRegisters ? "const u32 (&a)[4]" : "u64 a") + ", u64 b, u32 add) {\n" +
-         "    asm volatile(\"{ .reg .pred p; setp.ne.b32 p, " + add + ", 0;\\n\"\n" +
-         "        \"wgmma.mma_async.sync.aligned.m64n" + number(s.n) + depth +
+         number(count) + "], " + (s.aInRegisters ? "const u32 (&a)[4]" : "u64 a") +
+         ", u64 b, u32 add) {\n" + "    asm volatile(\"{ .reg .pred p; setp.ne.b32 p, " + add +
+         ", 0;\\n\"\n" + "        \"wgmma.mma_async.sync.aligned.m64n" + number(s.n) + depth +
          (integers ? ".s32." : ".f32.") + element + "." + elementB + "\\n\"\n        \"{" + sums +
          "},\\n\"\n        \"" + a + ", " + b + ", p" + flags + "; }\"\n        : " + outputs +
          "\n        : " + inputs + "\"l\"(b), \"r\"(add));\n  }";

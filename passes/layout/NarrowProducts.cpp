@@ -44,8 +44,8 @@ bool isNarrow(Type t) { return isNarrowInt(t) || isNarrowFloat(t); }
 /// An operand taken apart: views of (data - zero) * scales.
 struct Narrow {
   Value data;
-  Value zero;                 ///< integers, or null
-  SmallVector<Value> scales;  ///< floats, outermost first
+  Value zero;                     ///< integers, or null
+  SmallVector<Value> scales;      ///< floats, outermost first
   SmallVector<Operation *> views; ///< reshapes and transposes between, outermost first
 };
 
@@ -133,7 +133,8 @@ private:
         return false;
       zeros = integers = true;
       for (int64_t i = 0, n = host->count(); i < n; ++i) {
-        double v = isa<FloatType>(elementTypeOf(found.zero)) ? host->real(i) : double(host->integer(i));
+        double v =
+            isa<FloatType>(elementTypeOf(found.zero)) ? host->real(i) : double(host->integer(i));
         zeros &= v == 0;
         integers &= v == std::floor(v) && std::abs(v) <= 255;
       }
@@ -147,18 +148,21 @@ private:
 };
 
 /// Rows of a matrix of T become columns.
-template <typename T> void transposeMatrix(const std::byte *from, std::byte *to, int64_t rows, int64_t columns) {
+template <typename T>
+void transposeMatrix(const std::byte *from, std::byte *to, int64_t rows, int64_t columns) {
   constexpr int64_t kBlock = 64; // both sides stay in the first-level cache
   for (int64_t i = 0; i < rows; i += kBlock)
     for (int64_t j = 0; j < columns; j += kBlock)
       for (int64_t c = j; c < std::min(columns, j + kBlock); ++c)
         for (int64_t r = i; r < std::min(rows, i + kBlock); ++r)
-          std::memcpy(to + (c * rows + r) * sizeof(T), from + (r * columns + c) * sizeof(T), sizeof(T));
+          std::memcpy(to + (c * rows + r) * sizeof(T), from + (r * columns + c) * sizeof(T),
+                      sizeof(T));
 }
 
 class Narrower {
 public:
-  Narrower(ModuleOp module) : weights(module.getContext()->getLoadedDialect<LatheDialect>()->weights()) {}
+  Narrower(ModuleOp module)
+      : weights(module.getContext()->getLoadedDialect<LatheDialect>()->weights()) {}
 
   void rewrite(MatmulOp op);
   /// f32 operands, of which the units read the upper 19 bits.
@@ -225,12 +229,14 @@ Value Narrower::transposed(OpBuilder &b, Location loc, Value v) {
   int64_t width = type.getElementTypeBitWidth() / 8;
   std::vector<std::byte> out(bytes->size());
   for (int64_t at = 0; at < int64_t(out.size()); at += rows * columns * width)
-    (width == 1 ? transposeMatrix<uint8_t> : transposeMatrix<uint32_t>)(bytes->data() + at, out.data() + at, rows, columns);
+    (width == 1 ? transposeMatrix<uint8_t>
+                : transposeMatrix<uint32_t>)(bytes->data() + at, out.data() + at, rows, columns);
   std::vector<DimExpr> dims = dimsOf(v);
   std::swap(dims[rank - 1], dims[rank - 2]);
   OpBuilder::InsertionGuard guard(b);
   b.setInsertionPointAfterValue(v);
-  made = ConstantOp::create(b, v.getLoc(), constantAttr(tensorType(type.getElementType(), dims), out, weights));
+  made = ConstantOp::create(b, v.getLoc(),
+                            constantAttr(tensorType(type.getElementType(), dims), out, weights));
   return made;
 }
 
@@ -250,7 +256,8 @@ Value Narrower::sumsAlongK(OpBuilder &b, Location loc, Value v, bool asRow) {
         auto code = std::to_integer<uint8_t>((*bytes)[row * depth + k]);
         sums[row] += element.isUnsignedInteger() ? int32_t(code) : int32_t(int8_t(code));
       }
-    return ConstantOp::create(b, loc, constantAttr(tensorType(i32, out), std::as_bytes(std::span(sums)), weights));
+    return ConstantOp::create(
+        b, loc, constantAttr(tensorType(i32, out), std::as_bytes(std::span(sums)), weights));
   }
   Value wide = CastOp::create(b, loc, tensorType(i32, dims), v, true);
   Value sums = ReduceOp::create(b, loc, wide, ReduceKind::Sum, ArrayRef<int64_t>{rank - 1}, true);
@@ -321,7 +328,8 @@ LogicalResult Narrower::tryRewrite(MatmulOp op, const Narrow &a, const Narrow &b
   };
   Value x = lay(a, !op.getTransposeA()), w = lay(b, op.getTransposeB());
   Type sumType = ints ? Type(builder.getI32Type()) : Type(builder.getF32Type());
-  Value y = MatmulOp::create(builder, loc, withElementType(op.getY().getType(), sumType), x, w, false, true);
+  Value y = MatmulOp::create(builder, loc, withElementType(op.getY().getType(), sumType), x, w,
+                             false, true);
 
   // (x - zx)(w - zw) = x w - zx (sums of w - K zw) - zw (sums of x)
   Value zx = a.zero ? forResult(builder, loc, a.zero, sumType, op.getTransposeA()) : Value();
@@ -330,14 +338,17 @@ LogicalResult Narrower::tryRewrite(MatmulOp op, const Narrow &a, const Narrow &b
     Value columns = sumsAlongK(builder, loc, w, true);
     if (zw) {
       int32_t count = static_cast<int32_t>(*k);
-      Value depthValue = ConstantOp::create(
-          builder, loc, constantAttr(tensorType(sumType, ArrayRef<int64_t>()), std::as_bytes(std::span(&count, 1)), weights));
+      Value depthValue =
+          ConstantOp::create(builder, loc,
+                             constantAttr(tensorType(sumType, ArrayRef<int64_t>()),
+                                          std::as_bytes(std::span(&count, 1)), weights));
       columns = SubOp::create(builder, loc, columns, MulOp::create(builder, loc, zw, depthValue));
     }
     y = SubOp::create(builder, loc, y, MulOp::create(builder, loc, columns, zx));
   }
   if (zw)
-    y = SubOp::create(builder, loc, y, MulOp::create(builder, loc, sumsAlongK(builder, loc, x, false), zw));
+    y = SubOp::create(builder, loc, y,
+                      MulOp::create(builder, loc, sumsAlongK(builder, loc, x, false), zw));
 
   if (real) {
     Type f32 = builder.getF32Type();
@@ -371,7 +382,8 @@ void Narrower::layOutForTf32(MatmulOp op) {
   if (!elementTypeOf(op.getA()).isF32() || !elementTypeOf(op.getB()).isF32() || op.getTransposeB())
     return;
   if (!bytesOf(op.getB())) {
-    missedRemark(op.getLoc(), "Tf32") << "computed in f32: the right operand is no weight and has contiguous n";
+    missedRemark(op.getLoc(), "Tf32")
+        << "computed in f32: the right operand is no weight and has contiguous n";
     return;
   }
   OpBuilder builder(op);
@@ -382,7 +394,8 @@ void Narrower::layOutForTf32(MatmulOp op) {
 
 struct NarrowProductsPass : ModulePass<NarrowProductsPass> {
   static constexpr llvm::StringLiteral kName = "lathe-narrow-products";
-  static constexpr llvm::StringLiteral kSummary = "Multiply 8-bit operands as they are where matrix units can";
+  static constexpr llvm::StringLiteral kSummary =
+      "Multiply 8-bit operands as they are where matrix units can";
 
   void runOnOperation() override {
     bool tf32 = llvm::is_contained(optionStrings(getOperation(), "allow"), "tf32");
