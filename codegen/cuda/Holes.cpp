@@ -252,7 +252,7 @@ Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value va
   SmallVector<Value> chain = outputChain(output, heart);
   Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
   if (dimsOf(inside) != dimsOf(heart) ||
-      llvm::any_of(chain, [](Value v) { return !v.getDefiningOp<ReshapeOp>(); }))
+      llvm::any_of(chain, [](Value v) { return !isa<ReshapeOp, TransposeOp>(v.getDefiningOp()); }))
     return e.fail(heart.getDefiningOp(), "has a result that does not lie as its sums do");
   Value v = e.eval(inside, at);
   return e.toStorage(e.width > 1 ? e.splat(v) : v, elementTypeOf(output));

@@ -46,8 +46,8 @@ public:
 
   /// Stores `value`, the heart's result at `idx`, through the epilogue into the output.
   static void storeResult(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value);
-  /// What the only output, which has the heart's elements in the same order, holds there; `value`
-  /// is the heart's result at `idx`.
+  /// What the only output, which has the heart's elements in the same order or turned, holds in
+  /// their place; `value` is the heart's result at `idx`.
   static mlir::Value resultValue(Evaluator &e, mlir::Value heart, const Indices &idx,
                                  mlir::Value value);
   /// Where the result at `idx` lies in the output, given that isPlainResult.

@@ -88,12 +88,12 @@ Indices HopperConv::place(Evaluator &e, Value group, Value pixel, const Index &f
 /// The holes of a product.
 void HopperConv::product() {
   const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
-  bool staged = maps.size() == 3, groups = op.getGroup() > 1;
+  bool staged = maps.size() >= 3, beside = maps.size() == 4, groups = op.getGroup() > 1;
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   holes.line("static constexpr Operand kA = Operand::AlongK, kB = Operand::AlongK;");
-  holes.line(Twine("static constexpr bool kImages = true, kBeside = false, kPair = false, kBatchA = false, kBatchB = ") +
-             truth(groups) + ", kStaged = " + truth(staged) +
-             ", kBatched = " + truth(staged && groups) + ";");
+  holes.line(Twine("static constexpr bool kImages = true, kPair = false, kBatchA = false, kBeside = ") +
+             truth(beside) + ", kBatchB = " + truth(groups) + ", kStaged = " + truth(staged) +
+             ", kBatched = " + truth(staged && groups) + ", kTurned = false;");
   int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
   depth = chunks * 64;
   for (int64_t d = 0; d < spatial; ++d)
@@ -109,13 +109,21 @@ void HopperConv::product() {
   int64_t lanes = staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
   Type f32 = Float32Type::get(op.getContext());
   if (staged) {
+    std::vector<std::string> params = {"b", "m", "pair"};
+    Value other = beside ? holes.kernel.body->getArgument(maps[3].buffer) : Value();
+    if (beside)
+      params.push_back("beside");
+    params.push_back("acc");
     holes.method(
-        "value", {"b", "m", "pair", "acc"}, VectorType::get({2}, stored), 2,
+        "value", params, VectorType::get({2}, stored), 2,
         [&](Evaluator &e, ValueRange p) {
           Index filter(e.ix.mul(p[2], 2), 1);
-          return Holes::resultValue(e, op.getResult(), place(e, p[0], p[1], filter), p[3]);
+          Indices at = place(e, p[0], p[1], filter);
+          if (beside)
+            e.bind(other, at, e.fromStorage(p[3], elementTypeOf(other)));
+          return Holes::resultValue(e, op.getResult(), at, p.back());
         },
-        f32);
+        f32, beside ? Evaluator::storageType(elementTypeOf(other)) : Type());
     return;
   }
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
@@ -179,10 +187,11 @@ FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelCo
   }
   for (int64_t v : {config.tileM, config.tileN, config.stages, config.tileM})
     tile += std::to_string(v) + ", ";
-  std::string result = kernel.spec->tensorMaps.size() == 3 ? "map2" : "map0";
+  size_t maps = kernel.spec->tensorMaps.size();
+  std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 ? "map3" : result;
   return holes.text({"gemm_hopper", "conv_hopper"},
                     "gemmWgmma<WgmmaTile<" + tile + truth(config.family == "conv.pingpong") +
-                        ", Holes>>(h, map0, map1, " + result + ", " + result + ", " +
+                        ", Holes>>(h, map0, map1, " + result + ", " + beside + ", " +
                         std::to_string(conv.op.getGroup()) + "ll, " + sizes);
 }
 

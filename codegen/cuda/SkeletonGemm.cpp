@@ -251,7 +251,12 @@ LogicalResult Gemm::buildWgmma() {
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
   holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[0].dims.size() == 3) +
              ", kBatchB = " + truth(maps[1].dims.size() == 3) + ", kStaged = " + truth(staged) +
-             ", kBatched = " + truth(staged && maps[2].dims.size() == 3) + ";");
+             ", kBatched = " + truth(staged && maps[2].dims.size() == 3) +
+             ", kTurned = " + truth(staged && maps[2].dims.size() == 4) + ";");
+  if (staged && maps[2].dims.size() == 4)
+    holes.line("static constexpr u32 kHead = " + holes.dim(maps[2].dims[0]) +
+               ";\n  LATHE_METHOD u32 tokens() const { return (u32)(" +
+               holes.dim(maps[2].dims[1]) + "); }");
   holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN / (half ? 2 : 1)),
                                       .element = nameA,
                                       .aAcrossK = !a.alongK(),

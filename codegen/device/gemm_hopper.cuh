@@ -25,6 +25,10 @@
 //   static constexpr bool kBeside;       `value` takes Vec<Result, 2> before the sums: two elements at
 //                                        the result's place of a tensor that map D brings
 //   static constexpr bool kBatched;      maps C and D have a dimension of batches
+//   static constexpr bool kTurned;       map C is {size of a head, tokens, heads, batches}: rows are the tokens of
+//                                        all batches, columns the heads, of
+//   static constexpr u32 kHead;          elements, a multiple of 64
+//   u32 tokens() const;                  of a batch
 //   static constexpr int kLanes;         else: 2 or 1, divides N
 //   void epilogue(i64 b, i64 m, i64 n, Vec<Acc, kLanes> sums);   stores the results
 //
@@ -215,8 +219,15 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
     asyncFence();
     namedBarrierSync(1 + s.group, 128);
     if (leader) {
-      if constexpr (H::kBatched) tensorStore(mapC, buffer, column0, row0, t.batch);
-      else tensorStore(mapC, buffer, column0, row0);
+      if constexpr (H::kTurned) { // of each batch that the rows touch, what is outside is clipped
+        const u32 tokens = h.tokens(), end = row0 + 64 < M ? row0 + 64 : M;
+        for (u32 b = row0 / tokens; b * tokens < end; ++b)
+          tensorStore(mapC, buffer, (i32)(column0 % H::kHead), (i32)row0 - (i32)(b * tokens), (i32)(column0 / H::kHead), (i32)b);
+      } else if constexpr (H::kBatched) {
+        tensorStore(mapC, buffer, column0, row0, t.batch);
+      } else {
+        tensorStore(mapC, buffer, column0, row0);
+      }
       storeCommit();
       if constexpr (H::kBeside)
         if (piece > 0 && piece + 1 < Tile::MI * PIECES) { // into the buffer of the piece before

@@ -15,7 +15,7 @@ namespace lathe {
 /// Whether a kernel takes so long that reading through the cache of constants, which a kernel that
 /// starts early may not do, is worth more than the start.
 static bool isLong(const KernelDesc &desc) {
-  constexpr int64_t kLongBytes = 32 << 20;
+  constexpr int64_t kLongBytes = 48 << 20; // about 12 us of an H200's memory
   int64_t bytes = 0;
   for (const BufferArg &b : desc.buffers)
     bytes += select::rangeOf(product(b.dims), desc).hi < kLongBytes

@@ -142,6 +142,24 @@ std::optional<Matrix> resultMatrix(const KernelDesc &desc, const GemmSizes &size
   return matrixOfResults(desc, sizes, desc.numInputs);
 }
 
+/// The result as heads of tokens, when it can go through the copy engine: box and swizzle are the
+/// caller's.
+std::optional<TensorMapArg> headsMap(const KernelDesc &desc, const GemmSizes &sizes) {
+  if (desc.resultHeads.empty() || !(sizes.folded || sizes.batch == DimExpr(1)))
+    return {};
+  const BufferArg &b = desc.buffers[desc.numInputs];
+  int64_t bits = bitWidth(b.dtype);
+  if ((bits != 16 && bits != 32) || b.alignment % 16 != 0 || !divides(64, desc.resultHeads[2]))
+    return {};
+  TensorMapArg map;
+  map.buffer = desc.numInputs;
+  map.dims = {b.dims[3], b.dims[2], b.dims[1], b.dims[0]};
+  DimExpr stride = bits / 8;
+  for (size_t d = 3; d > 0; --d)
+    map.strides.push_back(stride = stride * b.physical[d]);
+  return map;
+}
+
 /// What the copy engine brings to the place of each result.
 std::optional<Matrix> besideMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
   if (desc.beside < 0 || desc.resultPair ||
@@ -246,7 +264,7 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
   }
   g.aAlongK = !a.transposed;
   g.bAlongK = b.transposed;
-  if (resultMatrix(desc, sizes))
+  if (resultMatrix(desc, sizes) || headsMap(desc, sizes))
     g.resultBytes = bytesOf(desc.buffers[desc.numInputs].dtype);
   return g;
 }
@@ -298,6 +316,13 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   if (resultBytes && !isSplit(c)) {
     int64_t wide = wgmmaStagedColumns(columns, resultBytes), bytes = wide * resultBytes;
     int swizzle = bytes < 32 ? 0 : static_cast<int>(bytes);
+    if (!resultMatrix(desc, sizes)) {
+      std::optional<TensorMapArg> heads = headsMap(desc, sizes);
+      heads->box = {wide, 64, 1, 1};
+      heads->swizzleBytes = swizzle;
+      spec.tensorMaps.push_back(std::move(*heads));
+      return spec;
+    }
     spec.tensorMaps.push_back(mapOf(*resultMatrix(desc, sizes), wide, 64, swizzle));
     if (std::optional<Matrix> beside = besideMatrix(desc, sizes))
       spec.tensorMaps.push_back(mapOf(*beside, wide, 64, swizzle));

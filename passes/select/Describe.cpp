@@ -110,6 +110,19 @@ bool isInPlace(KernelOp kernel, const std::vector<DimExpr> &space) {
   return true;
 }
 
+/// KernelDesc::resultHeads.
+std::vector<DimExpr> headsOf(KernelOp kernel, const std::vector<DimExpr> &space) {
+  auto turn = kernel.getBodyBlock().getTerminator()->getOperand(0).getDefiningOp<TransposeOp>();
+  auto split = turn ? turn.getX().getDefiningOp<ReshapeOp>() : ReshapeOp();
+  if (!split || kernel.getNumResults() != 1 || space.size() != 3 || dimsOf(split.getX()) != space ||
+      turn.getPerm() != ArrayRef<int64_t>({0, 2, 1, 3}))
+    return {};
+  std::vector<DimExpr> dims = dimsOf(split.getY());
+  if (dims[0] != space[0] || dims[1] != space[1])
+    return {};
+  return {dims[1], dims[2], dims[3]};
+}
+
 /// Whether results are the heart's elements, moved or rounded.
 bool isBare(KernelOp kernel, Operation *heart) {
   for (Value v : kernel.getBodyBlock().getTerminator()->getOperands()) {
@@ -181,9 +194,12 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       desc.resultPair = true;
       desc.parallel.back() = *half;
     }
-    desc.beside = besideOf(kernel, heart);
   }
+  if (isa<MatmulOp, ConvOp>(heart))
+    desc.beside = besideOf(kernel, heart);
   desc.resultInPlace = isInPlace(kernel, desc.resultPair ? desc.parallel : dimsOf(heart->getResult(0)));
+  if (isa<MatmulOp>(heart) && !desc.resultPair)
+    desc.resultHeads = headsOf(kernel, dimsOf(heart->getResult(0)));
   desc.resultBare = isBare(kernel, heart);
   auto gemm = dyn_cast<MatmulOp>(heart);
   for (auto [i, operand] : llvm::enumerate(heart->getOperands())) {

@@ -181,6 +181,53 @@ TEST(Choose, PairsOfColumnsAreOneProduct) {
   EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_89")).ok());
 }
 
+TEST(Choose, HeadsOfTokensAreStoredByAMap) {
+  KernelDesc d = linear("B*T", "2304", "768");
+  d.parallel = {dim("B"), dim("T"), 2304};
+  d.buffers[0].dims = d.buffers[0].physical = {dim("B"), dim("T"), 768};
+  d.buffers[2].dims = d.buffers[2].physical = {dim("B"), 36, dim("T"), 64};
+  d.operands[1].isWeight = true;
+  d.resultInPlace = false;
+  d.resultHeads = {dim("T"), 36, 64};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelSpec &s = pick(*all, {{"B", 64}, {"T", 197}}).spec;
+  ASSERT_EQ(s.tensorMaps.size(), 3u);
+  EXPECT_EQ(s.tensorMaps[2].dims, (std::vector<DimExpr>{64, dim("T"), 36, dim("B")}));
+  EXPECT_EQ(s.tensorMaps[2].strides,
+            (std::vector<DimExpr>{128, dim("128*T"), dim("4608*T")}));
+  EXPECT_EQ(s.tensorMaps[2].box.size(), 4u);
+  // Pieces of 64 columns would belong to two heads.
+  d.buffers[2].dims = d.buffers[2].physical = {dim("B"), 48, dim("T"), 48};
+  d.resultHeads = {dim("T"), 48, 48};
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(pick(*all, {{"B", 64}, {"T", 197}}).spec.tensorMaps.size(), 2u);
+}
+
+TEST(Choose, GeneratedKernelsStartEarly) {
+  KernelDesc d;
+  d.kind = KernelDesc::Kind::Pointwise;
+  d.name = "add";
+  d.numInputs = d.numOutputs = 1;
+  d.buffers.resize(2);
+  for (BufferArg &b : d.buffers) {
+    b.dtype = DType::F16;
+    b.dims = b.physical = {64, 1024};
+  }
+  d.parallel = {64, 1024};
+  auto early = [&](const char *target) {
+    auto all = chooseVariants(d, *Target::parse(target));
+    return all.ok() && all->back().spec.launches[0].programmaticDependent;
+  };
+  EXPECT_TRUE(early("sm_90a"));
+  EXPECT_FALSE(early("sm_80"));
+  for (BufferArg &b : d.buffers)
+    b.dims = b.physical = {65536, 1024}; // long enough to be worth the cache of constants
+  d.parallel = {65536, 1024};
+  EXPECT_FALSE(early("sm_90a"));
+}
+
 TEST(Choose, WhatLiesBesideResultsComesByAMap) {
   KernelDesc d = linear("M", "4096", "4096");
   d.buffers.insert(d.buffers.begin() + 2, d.buffers[2]);

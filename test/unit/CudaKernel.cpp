@@ -40,6 +40,7 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   launch.grid[2] = *DimExpr::parse(c.grid[2]);
   launch.block[0] = KernelConfig::parse(c.config)->threads;
   launch.sharedBytes = *DimExpr::parse(c.shared);
+  launch.programmaticDependent = c.early && target.smVersion >= 90;
   spec->tensorMaps.resize(c.maps);
   if (c.maps == 4) // what lies beside the results
     spec->tensorMaps[3].buffer = spec->numInputs - 1;
@@ -90,6 +91,8 @@ std::string CudaBatch::build() {
   std::string text = "#define LATHE_EMULATE\n#include \"" LATHE_EMULATE_HEADER "\"\n";
   for (std::string_view m : deviceModules())
     text += deviceModule(m);
+  text += "extern \"C\" void finishLater(void (*finish)(void *), void *what) {\n"
+          "  lathe_emu::ahead = [=] { finish(what); };\n}\n";
   for (const auto &[name, kernel] : kernels)
     text +=
         "namespace kernel_" + name + " {\n" + ownPart(kernel.source) +
@@ -138,8 +141,6 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Byt
     size_t whole = (bytes + kGuard + 255) / 256 * 256;
     memory.emplace_back(static_cast<unsigned char *>(std::aligned_alloc(256, whole)), std::free);
     std::fill_n(memory.back().get(), whole, 0xA5);
-    if (i < inputs.size())
-      std::memcpy(memory.back().get(), inputs[i].data(), std::min(bytes, inputs[i].size()));
     sizes.push_back(bytes);
     words.push_back(reinterpret_cast<uintptr_t>(memory.back().get()));
   }
@@ -151,6 +152,17 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Byt
   unsigned grid[3];
   for (int i = 0; i < 3; ++i)
     grid[i] = static_cast<unsigned>(*launch.grid[i].evaluate(symbols));
+  // The kernels ahead write the inputs: before the launch, or while a programmatic one waits.
+  std::function<void()> finish = [&] {
+    for (size_t i = 0; i < inputs.size() && i < memory.size(); ++i)
+      std::memcpy(memory[i].get(), inputs[i].data(), std::min(sizes[i], inputs[i].size()));
+  };
+  using Later = void (*)(void (*)(void *), void *);
+  if (launch.programmaticDependent)
+    reinterpret_cast<Later>(dlsym(image, "finishLater"))(
+        [](void *what) { (*static_cast<std::function<void()> *>(what))(); }, &finish);
+  else
+    finish();
   error = run(grid, static_cast<unsigned>(launch.block[0]), *launch.sharedBytes.evaluate(symbols),
               words.data());
   std::vector<Bytes> outputs;

@@ -19,6 +19,8 @@ struct CudaCase {
   std::string grid[3] = {"1", "1", "1"};
   std::string shared = "0"; ///< bytes
   int maps = 0;             ///< tensor maps; such a kernel is not emulated
+  /// A programmatic launch: in the emulation its inputs are there when it waits, not before.
+  bool early = false;
 };
 
 /// One kernel: its text and spec.

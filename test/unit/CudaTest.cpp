@@ -271,6 +271,10 @@ std::vector<Case> makeCases() {
   return %0 : tensor<3x8xf32>)"),
                      "pointwise.t128.v4", {"1"}})
       .fails = true;
+  // As select has it: generated kernels start while the one ahead still writes their inputs.
+  for (Case &c : all)
+    for (const char *family : {"pointwise", "row", "columns", "transpose", "attention"})
+      c.cuda.early |= c.cuda.config.rfind(family, 0) == 0;
   return all;
 }
 
@@ -383,7 +387,7 @@ TEST_P(Cuda, CompilesWithNvrtc) {
   for (const char *target : {"sm_80", "sm_90a"}) {
     nvrtc::CompileJob job;
     job.name = c.name + ".cu";
-    job.source = shared().batch.find(c.name)->source;
+    job.source = shared().batch.generate(c.cuda, target).source;
     job.target = target;
     jobs.push_back(job);
   }
@@ -401,15 +405,16 @@ TEST(CudaText, HopperAttentionCompiles) {
     GTEST_SKIP() << compiler.status().str();
   CudaBatch batch;
   std::vector<nvrtc::CompileJob> jobs;
-  for (auto [head, keys, more] : {std::tuple{64, 128, ", causal"}, {128, 128, ", causal"}, {128, 128, ", softcap = 30.0 : f64"},
-                                  {96, 128, ""}, {256, 80, ", causal"}}) {
+  for (auto [head, threads, keys, more] :
+       {std::tuple{64, 384, 128, ", causal"}, {64, 512, 128, ", causal"}, {128, 384, 128, ", causal"},
+        {128, 384, 128, ", softcap = 30.0 : f64"}, {96, 384, 128, ""}, {256, 384, 80, ", causal"}}) {
     std::string name = "wgmma" + std::to_string(jobs.size()), d = std::to_string(head),
                 q = "tensor<?x8x?x" + d + "xbf16, #lathe.t<[B, 8, S, " + d + "]>>",
                 k = "tensor<?x2x?x" + d + "xbf16, #lathe.t<[B, 2, T, " + d + "]>>";
     CudaCase c{fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ") -> " + q,
                   "  %0 = lathe.attention %q, %k, %v {scale = 0.125 : f64" + std::string(more) + "} : (" + q + ", " + k +
                       ", " + k + ") -> " + q + "\n  return %0 : " + q),
-               "attention.wgmma.t384.n" + std::to_string(keys)};
+               "attention.wgmma.t" + std::to_string(threads) + ".n" + std::to_string(keys)};
     c.maps = 3;
     CudaKernel kernel = batch.generate(c);
     ASSERT_EQ(kernel.error, "");

@@ -67,6 +67,9 @@ struct KernelDesc {
 
   /// Gemm: the only result has the heart's elements in their order, perhaps in another shape.
   bool resultInPlace = false;
+  /// Gemm: tokens, heads, size where the only result is [B, heads, tokens, size] and its rows are
+  /// [B, tokens], its columns [heads, size]; else empty.
+  std::vector<DimExpr> resultHeads;
   /// Gemm: nothing is computed of the heart's elements before they are stored.
   bool resultBare = false;
   /// Gemm: B is two matrices side by side, and a result follows from a sum of each; `parallel` has

@@ -8,11 +8,14 @@ torch in float32 before anything is timed; replays alternate. Exit code 1 when a
 a bar is missed.
 """
 import argparse
+import contextlib
+import fcntl
 import os
 import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 import torch
@@ -199,7 +202,7 @@ def network(case, graphs, quick, rounds, overlap):
     x = models.example(base, batch, "cuda")
     first = "ids" if base == "bert_base" else "x"
     seconds = compiled(graph, engine, [f"--shape={first}={'x'.join(map(str, x.shape))}"])
-    found = weights(graph, 1, "/tmp")
+    found = weights(graph, 1, tempfile.mkdtemp())
     module = load(models.network(base).cuda().eval(), found)
     want = load(models.network(base).cuda().eval().float(), found)(
         x if base == "bert_base" else x.float())
@@ -213,7 +216,8 @@ def network(case, graphs, quick, rounds, overlap):
     if base == "resnet50":
         module, x = module.to(memory_format=torch.channels_last), x.to(
             memory_format=torch.channels_last)
-    return race(case, ours, rivals(module, lambda m: m(x), quick), rounds), bad
+    theirs = rivals(module, lambda m: m(x), quick)
+    return lambda: race(case, ours, theirs, rounds), bad
 
 
 class FastLlama:
@@ -273,7 +277,7 @@ def llama_parts(graphs):
                "--entry=step:S=1"]
     options += [f"--donate={p}{i}_out={p}{i}" for i in range(s.layers) for p in "kv"]
     seconds = compiled(graph, engine, options)
-    found = weights(graph, 1, "/tmp")
+    found = weights(graph, 1, tempfile.mkdtemp())
     torch.manual_seed(1)
     ids = torch.randint(0, s.words, (1, 513), device="cuda")
     with torch.device("meta"):
@@ -312,7 +316,8 @@ def llama(case, graphs, quick, rounds, overlap):
     print(f"{case}: compiled in {parts['seconds']:.1f} s, "
           f"{ours.context.counters['launches'] - launches} kernels, error {mine:.2e}, torch's "
           f"{half:.2e}{'  WRONG' if bad else ''}", flush=True)
-    return race(case, ours, rivals(fast, lambda f: f(*theirs), quick), rounds), bad
+    found = rivals(fast, lambda f: f(*theirs), quick)
+    return lambda: race(case, ours, found, rounds), bad
 
 
 def warm(case, quick):
@@ -337,6 +342,20 @@ def warm(case, quick):
         torch.compile(call, mode=mode)(*given)
 
 
+@contextlib.contextmanager
+def turn(path):
+    """A time in which no other program that was given this file times anything."""
+    if not path:
+        yield
+        return
+    torch.cuda.synchronize()
+    while not os.path.exists(path):
+        time.sleep(0.05)
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("graphs")
@@ -344,6 +363,8 @@ def main():
     parser.add_argument("--quick", action="store_true", help="the default mode of torch.compile alone")
     parser.add_argument("--warm", action="store_true",
                         help="only fill the caches of torch.compile: several may run side by side")
+    parser.add_argument("--go", help="prepare, wait for this file, and time while holding its lock: "
+                        "several programs prepare side by side and take turns")
     parser.add_argument("--alone", action="store_true", help="no rival: results and times of lathe")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--no-overlap", action="store_true")
@@ -354,19 +375,22 @@ def main():
             warm(case, options.quick)
         return 0
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
-    ratios, bad = {}, False
+    prepared, ratios, bad = {}, {}, False
+    quick = "alone" if options.alone else options.quick
     for case in options.cases:
         try:
             run = llama if case.startswith("llama") else network
-            quick = "alone" if options.alone else options.quick
-            ratio, wrong = run(case, options.graphs, quick, options.rounds, not options.no_overlap)
+            prepared[case], wrong = run(case, options.graphs, quick, options.rounds,
+                                        not options.no_overlap)
             bad |= wrong
-            if ratio:
-                ratios[case] = ratio
         except Exception as problem:
             print(f"{case}: FAILED {str(problem)[:600]}", flush=True)
             bad = True
-        torch.cuda.empty_cache()
+    with turn(options.go):
+        for case, measure in prepared.items():
+            ratio = measure()
+            if ratio:
+                ratios[case] = ratio
     for is_llama, (mean, least) in BARS.items():
         group = [r for c, r in ratios.items() if c.startswith("llama") == is_llama]
         if group:
