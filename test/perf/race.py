@@ -96,7 +96,7 @@ def workplace(name):
 
 def options_of(entry, inputs, folder, args):
     """Options of `lathe compile` for these sizes."""
-    options = [f"--target={args.target}", *sizes_of(inputs)]
+    options = [f"--target={args.target}", *sizes_of(inputs), *(f"--{o}" for o in args.option)]
     for n in entry.const:
         np.save(os.path.join(folder, f"{n}.npy"), inputs[n])
         options.append(f"--const={n}={folder}/{n}.npy")
@@ -339,6 +339,8 @@ def main():
     parser.add_argument("--symbolic", action="store_true", help="one engine for a range of sizes")
     parser.add_argument("--report", metavar="FILE", help="write all tables there")
     parser.add_argument("--target", default="native")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
+                        help="of lathe compile, as winograd-tolerance=1e-5")
     parser.add_argument("--peers", default="ort,ov")
     parser.add_argument("--out")
     parser.add_argument("--json")
