@@ -147,9 +147,17 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   };
   matrix(desc.operands[1].buffer, depth, filters, depth * kElementBytes,
          filters * depth * kElementBytes, {kChannels, c.tileN});
-  if (staged && !isSplit(c))
-    matrix(desc.numInputs, filters, pixels, filters * desc.group * kElementBytes,
-           filters * kElementBytes, {wgmmaStagedColumns(c.tileN, kElementBytes), 64});
+  auto results = [&](int buffer) {
+    matrix(buffer, filters, pixels, filters * desc.group * kElementBytes, filters * kElementBytes,
+           {wgmmaStagedColumns(c.tileN, kElementBytes), 64});
+  };
+  if (staged && !isSplit(c)) {
+    results(desc.numInputs);
+    // What lies beside the results, a residual, comes while the products run.
+    if (desc.beside >= 0 && desc.buffers[desc.beside].dtype == desc.buffers[desc.numInputs].dtype &&
+        dense(desc.buffers[desc.beside], 1) && desc.buffers[desc.beside].alignment % 16 == 0)
+      results(desc.beside);
+  }
   return spec;
 }
 

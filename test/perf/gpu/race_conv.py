@@ -7,7 +7,8 @@
 
 f16, pixels with channels last on both sides; the first layer takes planes and is raced against cuDNN with 3, 4 and
 8 channels. Groups: b64 and b1, the layers of ResNet-50 with their epilogues; odd: other sizes, windows, strides,
-dilations, groups, one and three dimensions (correctness and 600 repeats). `prepare --config=CONFIG` asks for
+dilations, groups, one and three dimensions; forms: each kind of kernel and tile (both: correctness and 600 repeats).
+`prepare --config=CONFIG` asks for
 another configuration. `run --repeats=N`: instead of 600, for compute-sanitizer. The tables and bars are those printed at the end: rival's time over lathe's.
 """
 import json
@@ -69,25 +70,24 @@ class Case:
 
 def cases():
     out = {group: [Case(group, n, *layer) for layer in LAYERS] for group, n in (("b64", 64), ("b1", 1))}
-    odd = []
-    for n, c, k, w, s, h, e, more in [
-            (3, 64, 64, 3, 1, (13, 17), "relu", {}), (2, 72, 40, 3, 1, (11, 11), "residual+relu", {}), (5, 64, 24, 5, 1, 9, "", {}),
-            (2, 128, 128, 3, 1, (31, 7), "relu", {"dilation": 2, "pads": [2, 2, 2, 2]}), (1, 64, 128, 3, 3, (29, 23), "", {"pads": [0, 1, 2, 0]}),
-            (2, 128, 256, 3, 1, 14, "relu", {"groups": 2}), (3, 256, 128, 3, 2, 15, "residual+relu", {"groups": 4}),
-            (4, 96, 96, 3, 1, 1, "relu", {}), (7, 64, 64, [1, 7], 1, (12, 19), "", {}), (2, 64, 64, [7, 1], [1, 2], (12, 19), "", {}),
-            (2, 192, 80, 2, 2, (10, 8), "relu", {"pads": [0, 0, 0, 0]}), (2, 64, 64, [3], 1, [101], "relu", {}), (3, 128, 200, [5], [2], [64], "residual+relu", {}),
-            (2, 64, 64, 3, 1, (5, 9, 7), "relu", {}), (1, 64, 96, [3, 1, 3], [1, 2, 2], (4, 9, 8), "", {}), (2, 64, 64, 3, 1, 13, "relu", {"dtype": "bf16"}),
-            (2, 3, 64, 7, 2, (64, 48), "relu", {}), (3, 3, 32, 3, 2, (33, 40), "", {}), (2, 1, 96, 5, 2, (20, 72), "residual+relu", {}), (1, 4, 24, 4, 2, (18, 264), "relu", {}),
-            (2, 3, 64, 7, 2, (40, 48), "relu", {"dtype": "bf16"}), (2, 64, 64, 1, 2, (9, 9), "relu", {}), (2, 32, 32, 3, 1, 14, "relu", {"groups": 32}),
-            (3, 40, 40, 5, 2, (15, 13), "relu", {"groups": 40})]:
-        odd.append(Case("odd", n, c, k, w, s, h, e, **more))
-    for i, config in enumerate(["pingpong.m64.n128", "pingpong.m128.n128", "pingpong.m192.n64", "pingpong.m64.n256", "pingpong.m128.n96", "cooperative.m128.n128",
-                                "cooperative.m256.n64", "cooperative.m128.n256", "cooperative.m256.n128"] +
-                               [f"split.m64.n{n}.c{c}" for n in (16, 32, 64) for c in (1, 2, 4, 8)]):
-        n, c, k, w, s, h, e, more = [(9, 136, 152, 3, 1, (29, 23), "residual+relu", {}), (11, 192, 60, 3, 2, (37, 21), "relu", {}),
-                                     (5, 128, 320, [3], [1], [301], "", {}), (3, 256, 272, 3, 1, (13, 31), "relu", {"groups": 2})][i % 4]
-        odd.append(Case("odd", n, c, k, w, s, h, e, config="conv." + config, **more))
-    out["odd"] = odd
+    make = lambda group, rows: [Case(group, n, c, k, w, s, h, e, **more) for n, c, k, w, s, h, e, more in rows]
+    out["odd"] = make("odd", [
+        (3, 64, 64, 3, 1, (13, 17), "relu", {}), (2, 72, 40, 3, 1, (11, 11), "residual+relu", {}), (5, 64, 24, 5, 1, 9, "", {}),
+        (2, 128, 128, 3, 1, (31, 7), "relu", {"dilation": 2, "pads": [2, 2, 2, 2]}), (1, 64, 128, 3, 3, (29, 23), "", {"pads": [0, 1, 2, 0]}),
+        (2, 128, 256, 3, 1, 14, "relu", {"groups": 2}), (3, 256, 128, 3, 2, 15, "residual+relu", {"groups": 4}), (1, 64, 7, 3, 1, 10, "", {}),
+        (4, 96, 96, 3, 1, 1, "relu", {}), (7, 64, 64, [1, 7], 1, (12, 19), "", {}), (2, 64, 64, [7, 1], [1, 2], (12, 19), "", {}),
+        (2, 192, 80, 2, 2, (10, 8), "relu", {"pads": [0, 0, 0, 0]}), (2, 64, 64, [3], 1, [101], "relu", {}), (3, 128, 200, [5], [2], [64], "residual+relu", {}),
+        (2, 64, 64, 3, 1, (5, 9, 7), "relu", {}), (1, 64, 96, [3, 1, 3], [1, 2, 2], (4, 9, 8), "", {}), (2, 64, 64, 3, 1, 13, "relu", {"dtype": "bf16"}),
+        (2, 64, 64, 1, 2, (9, 9), "relu", {}), (2, 1, 96, 5, 2, (20, 72), "residual+relu", {})])
+    out["forms"] = make("forms", [
+        (2, 3, 64, 7, 2, (64, 48), "relu", {}), (3, 3, 32, 3, 2, (33, 40), "", {}), (1, 4, 24, 4, 2, (18, 264), "relu", {}),
+        (2, 3, 136, 7, 2, (40, 48), "relu", {"dtype": "bf16"}), (2, 32, 32, 3, 1, 14, "relu", {"groups": 32}), (3, 40, 40, 5, 2, (15, 13), "relu", {"groups": 40})])
+    tiles = ["pingpong.m64.n128", "pingpong.m128.n128", "pingpong.m192.n64", "pingpong.m64.n256", "pingpong.m128.n96", "cooperative.m128.n128",
+             "cooperative.m256.n64", "cooperative.m128.n256", "cooperative.m256.n128"] + [f"split.m64.n{n}.c{c}" for n in (16, 32, 64) for c in (1, 2, 4, 8)]
+    for i, tile in enumerate(tiles):
+        *size, more = [(9, 136, 152, 3, 1, (29, 23), "residual+relu", {}), (11, 192, 60, 3, 2, (37, 21), "relu", {}),
+                       (5, 128, 320, [3], [1], [301], "", {}), (3, 256, 272, 3, 1, (13, 31), "residual", {"groups": 2})][i % 4]
+        out["forms"].append(Case("forms", *size, config="conv." + tile, **more))
     return out
 
 
@@ -243,7 +243,7 @@ def check(case, row, bind):
         return math.inf
     once = t["y"].clone()
     same = torch.ones((), device="cuda", dtype=torch.bool)
-    for _ in range(REPEATS if case.group == "odd" else 20):
+    for _ in range(20 if case.group in BARS else REPEATS):
         t["y"].fill_(float("nan"))
         launch()
         same &= (t["y"] == once).all()
@@ -306,7 +306,7 @@ def run(folder, groups):
             print(f"{case.name:44} {row['config']} WRONG", flush=True)
             bad += 1
             continue
-        if case.group == "odd":
+        if case.group not in BARS:
             print(f"{case.name:44} {row['config']:44} error {error:.1e}, the same bits {REPEATS} times", flush=True)
             continue
         sets = [make_set(case, row) for _ in range(max(3, min(60, math.ceil(200e6 / case.bytes()))))]
