@@ -272,6 +272,9 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
 bool HopperGemm::allows(const KernelConfig &c) const {
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32);
   int64_t rows = inTurns(c) || isSplit(c) ? 64 : 128;
+  // Sums of 8-bit floats are f32 unless the user allows less.
+  if (c.family.ends_with("promoted") != promoted || (promoted && isSplit(c) && c.tileN > 128))
+    return false;
   return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
          c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
          c.cluster <= 8 && (isSplit(c) || c.cluster == 1);

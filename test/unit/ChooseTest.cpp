@@ -277,6 +277,9 @@ TEST(Choose, NarrowOperandsOnHopper) {
   KernelDesc floats = linearOf(DType::F8E4M3FN, DType::F8E5M2, DType::BF16);
   for (int64_t m : {1, 64, 300, 4096})
     EXPECT_TRUE(KernelConfig::parse(chosen(floats, m).config)->family.ends_with("promoted"));
+  floats.wanted = "gemm.pingpong.m128.n128"; // sums would lose digits
+  EXPECT_FALSE(chooseVariants(floats, hopper).ok());
+  floats.wanted.clear();
   floats.allowReducedSums = true;
   EXPECT_EQ(KernelConfig::parse(chosen(floats, 4096).config)->family, "gemm.pingpong");
 
