@@ -349,6 +349,7 @@ def turn(path):
         yield
         return
     torch.cuda.synchronize()
+    open(f"{path}.{os.getpid()}", "w").close()  # ready
     while not os.path.exists(path):
         time.sleep(0.05)
     with open(path) as file:
