@@ -2,7 +2,8 @@
 """What the choice of tiles without tuning loses, over sampled sizes.
 
     sample_gemm.py prepare FOLDER   without a GPU: a kernel for each tile, and what select takes for each sampled size
-    sample_gemm.py run FOLDER       on a GPU with torch: all tiles of each size, in turn; the choice against the best
+    sample_gemm.py run FOLDER [S]   on a GPU with torch: all tiles of each size, in turn; the choice against the best;
+                                    begins no size after S seconds
 
 bf16 products with weights as [N, K], 9 to 8192 rows, N and K any multiples of 8: 220 sizes from a fixed seed, none of
 them one that the model's constants were fitted to. Exit code 1 when the choice loses more than 8 % in the mean.
@@ -14,6 +15,7 @@ import random
 import re
 import subprocess
 import sys
+import time
 
 from generated import LATHE, TARGET, compile_cubin, load, prepare_all, race
 from race_gemm import read_plan, save_model
@@ -139,19 +141,21 @@ def launch_row(tile, rows, function, m, n, k):
             "workspace": 0, "shared": shared(tile, stages, rows), "maps": maps, "sizes": [m, n, k]}
 
 
-def run(folder):
+def run(folder, seconds):
     import torch
     torch.manual_seed(1)
     torch.zeros(1, device="cuda")
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
     table = json.load(open(os.path.join(folder, "sample_gemm.json")))
     images = {name: open(os.path.join(folder, name + ".cubin"), "rb").read() for name in table["functions"]}
-    losses, against, skipped = [], [], 0
+    losses, against, skipped, begin = [], [], 0, time.time()
     for row in table["sizes"]:
+        if time.time() - begin > seconds:
+            break
         m, n, k = row["size"]
         moved = 2 * (m * k + n * k + m * n)
         make = lambda *s: torch.randn(*s, device="cuda", dtype=torch.bfloat16)
-        sets = [(make(m, k), make(n, k), make(m, n)) for _ in range(max(2, min(6, over(int(150e6), moved))))]
+        sets = [(make(m, k), make(n, k), make(m, n)) for _ in range(max(2, min(4, over(int(80e6), moved))))]
         want = sets[0][0].float() @ sets[0][1].float().t()
         racers = {"torch": [lambda s=s: torch.mm(s[0], s[1].t(), out=s[2]) for s in sets]}
         for tile, rows in candidates(m, n, k):
@@ -164,7 +168,7 @@ def run(folder):
             if not error < 4e-3:
                 print(f"{m}x{n}x{k} {name} WRONG {error}")
                 return 1
-        times = race(racers, 7)
+        times = race(racers, 5)
         library = times.pop("torch")
         best = min(times, key=times.get)
         if row["choice"] not in times:
@@ -183,6 +187,6 @@ def run(folder):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3 or sys.argv[1] not in ("prepare", "run"):
+    if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("prepare", "run"):
         sys.exit(__doc__)
-    sys.exit(prepare(sys.argv[2]) if sys.argv[1] == "prepare" else run(sys.argv[2]))
+    sys.exit(prepare(sys.argv[2]) if sys.argv[1] == "prepare" else run(sys.argv[2], float((sys.argv + ["1e9"])[3])))
