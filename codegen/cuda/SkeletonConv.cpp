@@ -121,10 +121,14 @@ LogicalResult Conv::build() {
   };
   if (depthwise) {
     auto vector = VectorType::get({lanes}, element);
-    auto channels = [&](Evaluator &e, Value piece) { return Index(e.ix.mul(piece, lanes), lanes > 1 ? 1 : 0); };
-    holes.method("loadPixels", {"n", "piece", "y", "x"}, vector, lanes, [&](Evaluator &e, ValueRange p) {
-      return e.splat(convertTo(e, e.eval(op.getX(), place(p[0], channels(e, p[1]), p[2], p[3])), xt));
-    });
+    auto channels = [&](Evaluator &e, Value piece) {
+      return Index(e.ix.mul(piece, lanes), lanes > 1 ? 1 : 0);
+    };
+    holes.method("loadPixels", {"n", "piece", "y", "x"}, vector, lanes,
+                 [&](Evaluator &e, ValueRange p) {
+                   Indices idx = place(p[0], channels(e, p[1]), p[2], p[3]);
+                   return e.splat(convertTo(e, e.eval(op.getX(), idx), xt));
+                 });
     holes.method("loadTaps", {"piece", "r", "s"}, vector, lanes, [&](Evaluator &e, ValueRange p) {
       Indices idx{channels(e, p[0]), Index(e.ix.cst(0))};
       if (spatial == 2)
@@ -169,10 +173,13 @@ FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &
     return failure();
   StringRef family = config.family;
   bool mma = family == "conv.mma";
-  std::string call = family == "conv.depthwise" ? "convDepthwise<" + conv.window + ", " + std::to_string(config.rows)
-                     : family == "conv.direct" ? "convDirect<" + conv.window
-                                             : std::string(mma ? "convMma<" : "convSimt<") +
-                                                   tileText(config, mma) + ", " + conv.window;
+  std::string call = mma ? "convMma<" : "convSimt<";
+  if (family == "conv.depthwise")
+    call = "convDepthwise<" + conv.window + ", " + std::to_string(config.rows);
+  else if (family == "conv.direct")
+    call = "convDirect<" + conv.window;
+  else
+    call += tileText(config, mma) + ", " + conv.window;
   return conv.holes.text({"conv"}, call + ">(h, " + conv.sizes + ");");
 }
 

@@ -39,8 +39,7 @@ LogicalResult HopperConv::build() {
   results = dimsOf(op.getResult());
   spatial = op.getStrides().size();
   element = Evaluator::storageType(elementTypeOf(op.getX()));
-  stored = Evaluator::storageType(
-      elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
+  stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
   std::optional<int64_t> all = results.back().constant();
   if (op.getLayout() != ConvLayout::ChannelsLast || !all || spatial > 3 ||
       !(element.isF16() || element.isBF16()) || elementTypeOf(op.getW()) != element)
@@ -55,8 +54,7 @@ LogicalResult HopperConv::build() {
 
 /// Dimensions outside of the image's own have one tap.
 std::string HopperConv::window(int64_t chunks) {
-  std::string text =
-      "ImageWindow<" + std::to_string(spatial) + ", " + std::to_string(chunks);
+  std::string text = "ImageWindow<" + std::to_string(spatial) + ", " + std::to_string(chunks);
   for (int64_t d = spatial - 3; d < spatial; ++d) {
     int64_t axis[4] = {1, 1, 1, 0};
     if (d >= 0) {
@@ -91,22 +89,25 @@ void HopperConv::product() {
   bool staged = maps.size() >= 3, beside = maps.size() == 4, groups = op.getGroup() > 1;
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   holes.line("static constexpr Operand kA = Operand::AlongK, kB = Operand::AlongK;");
-  holes.line(Twine("static constexpr bool kImages = true, kPair = false, kBatchA = false, kBeside = ") +
-             truth(beside) + ", kBatchB = " + truth(groups) + ", kStaged = " + truth(staged) +
-             ", kBatched = " + truth(staged && groups) + ", kTurned = false;");
+  holes.line(
+      Twine("static constexpr bool kImages = true, kPair = false, kBatchA = false, kBeside = ") +
+      truth(beside) + ", kBatchB = " + truth(groups) + ", kStaged = " + truth(staged) +
+      ", kBatched = " + truth(staged && groups) + ", kTurned = false;");
   int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
   depth = chunks * 64;
   for (int64_t d = 0; d < spatial; ++d)
     depth *= *dimOf(op.getW(), 2 + d).constant();
   holes.line("typedef " + window(chunks) + " Window;");
-  holes.line("LATHE_METHOD void loadImages(SharedAddr to, const TensorMap &map, SharedAddr bar, u32 group, "
+  holes.line("LATHE_METHOD void loadImages(SharedAddr to, const TensorMap &map, SharedAddr bar, "
+             "u32 group, "
              "u32 pixel, u32 step) const {");
   holes.line("  loadWindows<Window>(to, map, bar, " + sizes() + ", group, pixel, step);");
   holes.line("}");
   holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
                                       .element = element.isF16() ? "f16" : "bf16"}));
   bool split = holes.config.family == "conv.split";
-  int64_t lanes = staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
+  int64_t lanes =
+      staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
   Type f32 = Float32Type::get(op.getContext());
   if (staged) {
     std::vector<std::string> params = {"b", "m", "pair"};
@@ -136,8 +137,10 @@ void HopperConv::product() {
       },
       f32);
   std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
-  holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<f32, kLanes> &sums) const { "
-             "write(b, m, n / kLanes, " + sums + "); }");
+  holes.line(
+      "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<f32, kLanes> &sums) const { "
+      "write(b, m, n / kLanes, " +
+      sums + "); }");
 }
 
 /// The holes of the first layer.
@@ -152,8 +155,8 @@ void HopperConv::stem() {
   holes.method(
       "value", {"n", "k", "y", "x", "acc"}, stored, 1,
       [&](Evaluator &e, ValueRange p) {
-        return Holes::resultValue(e, op.getResult(), {Index(p[0]), Index(p[2]), Index(p[3]), Index(p[1])},
-                                  p[4]);
+        return Holes::resultValue(e, op.getResult(),
+                                  {Index(p[0]), Index(p[2]), Index(p[3]), Index(p[1])}, p[4]);
       },
       Float32Type::get(op.getContext()));
 }
@@ -180,7 +183,8 @@ FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelCo
   std::string tile, sizes = holes.dim(pixels) + ", " + std::to_string(conv.filters) + "ll, " +
                             std::to_string(conv.depth) + "ll);";
   if (config.family == "conv.split") {
-    for (int64_t v : {config.tileN, config.stages, config.rows > 1 ? config.rows : 64, config.cluster})
+    for (int64_t v :
+         {config.tileN, config.stages, config.rows > 1 ? config.rows : 64, config.cluster})
       tile += std::to_string(v) + ", ";
     return holes.text({"gemm_split", "conv_hopper"},
                       "gemmSplit<SplitTile<" + tile + "Holes>>(h, map0, map1, " + sizes);

@@ -47,9 +47,9 @@ bool isSplit(const KernelConfig &c) { return c.family == "conv.split"; }
 std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &target) {
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   size_t rank = desc.parallel.size(), spatial = rank - 2;
-  if (!isHopper(target) || !desc.channelsLast || spatial < 1 || spatial > 3 ||
-      x.dtype != w.dtype || (x.dtype != DType::F16 && x.dtype != DType::BF16) || x.buffer < 0 ||
-      w.buffer < 0 || !w.isWeight)
+  if (!isHopper(target) || !desc.channelsLast || spatial < 1 || spatial > 3 || x.dtype != w.dtype ||
+      (x.dtype != DType::F16 && x.dtype != DType::BF16) || x.buffer < 0 || w.buffer < 0 ||
+      !w.isWeight)
     return {};
   const BufferArg &images = desc.buffers[x.buffer];
   std::optional<int64_t> filters = desc.parallel.back().constant();
@@ -73,8 +73,7 @@ std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &t
   c.depth = c.taps * ((desc.groupChannels + kChannels - 1) / kChannels * kChannels);
   const BufferArg &results = desc.buffers[desc.numInputs];
   c.staged = desc.numOutputs == 1 && desc.resultInPlace && results.dims == desc.parallel &&
-             dense(results, 1) &&
-             (results.dtype == DType::F16 || results.dtype == DType::BF16) &&
+             dense(results, 1) && (results.dtype == DType::F16 || results.dtype == DType::BF16) &&
              results.alignment % 16 == 0 && c.filters % kPiece == 0;
   return c;
 }
@@ -119,8 +118,9 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   DimExpr groups(desc.group);
   DimExpr tiles = groups * DimExpr::ceilDiv(pixels, DimExpr(c.tileM)) *
                   DimExpr((filters + c.tileN - 1) / c.tileN);
-  KernelSpec spec = specFor(desc, c, isSplit(c) ? tiles * DimExpr(c.cluster)
-                                                : DimExpr::min(tiles, DimExpr(target.smCount)));
+  KernelSpec spec = specFor(desc, c,
+                            isSplit(c) ? tiles * DimExpr(c.cluster)
+                                       : DimExpr::min(tiles, DimExpr(target.smCount)));
   LaunchSpec &launch = spec.launches[0];
   launch.cluster[0] = c.cluster;
   launch.sharedBytes =
@@ -130,8 +130,8 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   spec.tensorMaps.push_back(imageMap(c.rows > 1 ? c.rows : c.tileM));
 
   // Weights and results are matrices, one for each group.
-  auto matrix = [&](int buffer, int64_t columns, DimExpr rows, int64_t rowBytes,
-                    int64_t groupBytes, std::vector<int64_t> box) {
+  auto matrix = [&](int buffer, int64_t columns, DimExpr rows, int64_t rowBytes, int64_t groupBytes,
+                    std::vector<int64_t> box) {
     TensorMapArg map;
     map.buffer = buffer;
     map.dims = {columns, std::move(rows)};
@@ -174,7 +174,8 @@ double HopperConv::modelTime(const KernelConfig &c, double m) const {
   if (isSplit(c)) {
     // Windows come as fast as the copy engine makes rows; a block more costs its part of the sums.
     constexpr double kSplitStart = 2450, kStep = 105, kPart = 60;
-    double steps = std::ceil(static_cast<double>(depth / kChannels) / static_cast<double>(c.cluster));
+    double steps =
+        std::ceil(static_cast<double>(depth / kChannels) / static_cast<double>(c.cluster));
     return rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128) +
            kPart * static_cast<double>(c.cluster) + kSplitStart;
   }
@@ -217,8 +218,9 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to) const {
       // A range is judged by four of its sizes: rounds that are full for one are not for another.
       double time = 0;
       for (int i = 0; i < 4; ++i) {
-        double at = std::round(static_cast<double>(from) *
-                               std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0));
+        double at =
+            std::round(static_cast<double>(from) *
+                       std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0));
         time += modelTime(c, at) / at;
       }
       if (best.family.empty() || time < bestTime) {
@@ -254,7 +256,9 @@ struct StemWindow {
       : shift(desc.pads[1] % 2), steps((desc.window[1] + shift + 3) / 4),
         lead((8 - (desc.pads[1] + shift) % 8) % 8) {}
   /// Pixels that a row of `results` needs.
-  int64_t columns(int64_t results) const { return (lead + 2 * results + 4 * steps - 2 + 7) / 8 * 8; }
+  int64_t columns(int64_t results) const {
+    return (lead + 2 * results + 4 * steps - 2 + 7) / 8 * 8;
+  }
 };
 
 } // namespace
@@ -297,8 +301,7 @@ KernelSpec HopperStem::spec() const {
   DimRange rows = rangeOf(desc.parallel[0] * desc.parallel[1] * across, desc);
   c.tileM = rows.hi < 4 * 2 * target.smCount ? 2 : 4;
   int64_t columns = window.columns(c.tileN);
-  int64_t lines =
-      (c.tileM - 1) * desc.strides[0] + (desc.window[0] - 1) * desc.dilations[0] + 1;
+  int64_t lines = (c.tileM - 1) * desc.strides[0] + (desc.window[0] - 1) * desc.dilations[0] + 1;
   auto shared = [&](int64_t stages) {
     int64_t raw = (desc.groupChannels * lines * columns * 2 + 127) / 128 * 128;
     int64_t in = (lines * columns * 8 + 127) / 128 * 128;

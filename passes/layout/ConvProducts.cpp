@@ -34,8 +34,8 @@ SmallVector<int64_t> inversePermutation(ArrayRef<int64_t> perm) {
 
 namespace {
 
-constexpr int64_t kPiece = 8;        ///< 16-bit elements that the copy engine moves at least
-constexpr int64_t kFewChannels = 4;  ///< that the first layer's kernel takes
+constexpr int64_t kPiece = 8;       ///< 16-bit elements that the copy engine moves at least
+constexpr int64_t kFewChannels = 4; ///< that the first layer's kernel takes
 
 bool isHalf(Value value) {
   Type type = elementTypeOf(value);
@@ -54,8 +54,8 @@ Value matmulLast(PatternRewriter &b, ConvOp op, Value x, const DimExpr &depth) {
   std::vector<DimExpr> dims = dimsOf(x);
   DimExpr filters = dimOf(op.getW(), 0);
   Type element = elementTypeOf(op.getY());
-  Value w = ReshapeOp::create(b, op.getLoc(), tensorType(elementTypeOf(op.getW()), {filters, depth}),
-                              op.getW());
+  Value w = ReshapeOp::create(b, op.getLoc(),
+                              tensorType(elementTypeOf(op.getW()), {filters, depth}), op.getW());
   dims.back() = filters;
   Value y = MatmulOp::create(b, op.getLoc(), tensorType(element, dims), x, w,
                              /*transpose_a=*/false, /*transpose_b=*/true);
