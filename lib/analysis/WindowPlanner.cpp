@@ -18,7 +18,6 @@ namespace {
 constexpr int kWindow = 64;     ///< items
 constexpr int kTries = 5;       ///< each begins earlier than the one before
 constexpr int64_t kNodes = 1000; ///< of the first try; doubles
-constexpr int64_t kNodesPerItem = 20; ///< of all windows
 constexpr int64_t kManyNodes = 200'000;
 constexpr size_t kLong = 5000; ///< items of a problem that is searched in windows alone
 constexpr int64_t kSetUp = 32; ///< nodes that take as long as to set up a search
@@ -27,13 +26,18 @@ constexpr int kStride = 64; ///< items between two lists of the living
 /// Items alive together on the average, above which windows have too many obstacles.
 constexpr int64_t kMostAlive = 64;
 
+/// Of all windows: a tenth of a second, and as much as windows that are easy need.
+int64_t nodesFor(int64_t items) {
+  return std::max<int64_t>(20 * items, std::min<int64_t>(60 * items, 60'000));
+}
+
 class Windows {
 public:
   Windows(const Problem &problem, const std::vector<Item> &items, const PlanOptions &options,
           ItemPlan &plan)
       : problem(problem), items(items), options(options), plan(plan),
         enough(options.firstFit ? std::max(plan.lowerBound, problem.capacity) : plan.lowerBound),
-        nodesLeft(kNodesPerItem * static_cast<int64_t>(items.size())) {
+        nodesLeft(nodesFor(static_cast<int64_t>(items.size()))) {
     if (items.size() > kLong)
       nodesLeft = std::max(nodesLeft, options.nodes);
     this->options.firstFit = true;

@@ -23,6 +23,8 @@ ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..")
 LATHE = os.path.join(os.environ.get("LATHE_BUILD", os.path.join(ROOT, "build")), "bin", "lathe")
 MODELS = os.path.join(ROOT, "build", "models")
 LLAMA = "llama/dynamo18_sdpa/model.onnx"
+# Graphs of known networks, without their weights, that come with the onnx package.
+LIGHT = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "light")
 # name: file, sizes of named dimensions, or the shape of the first input under ""
 CASES = {
     "magika": ("magika.onnx", {"": [1, 2048]}),
@@ -44,6 +46,11 @@ CASES = {
     "gpt2, step at 128": ("perf/gpt2_step.onnx", {"N": 1, "S": 1, "P": 128}),
     "ppocr_det 640": ("perf/ppocr_det.onnx", {"": [1, 3, 640, 640]}),
     "ppocr_rec 48 x 320": ("perf/ppocr_rec.onnx", {"": [1, 3, 48, 320]}),
+    "inception_v1": (f"{LIGHT}/light_inception_v1.onnx", {}),
+    "inception_v2": (f"{LIGHT}/light_inception_v2.onnx", {}),
+    "densenet121": (f"{LIGHT}/light_densenet121.onnx", {}),
+    "shufflenet": (f"{LIGHT}/light_shufflenet.onnx", {}),
+    "squeezenet": (f"{LIGHT}/light_squeezenet.onnx", {}),
 }
 
 
