@@ -327,6 +327,8 @@ TEST_P(CpuConv, WithBiasAndRelu) {
     return;
   for (const Machine &machine : machines())
     for (winograd::Form form : {winograd::Form{2}, winograd::Form{4}}) {
+      if (form.out == 4 && machine.lanes != machines().front().lanes)
+        continue; // the wider one is ErrorOfWinogradIsAsExpected's
       int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
       std::string recipe = "winograd" + s(panel) + (form.out == 4 ? "f4" : "");
       std::string config = "conv.winograd" + s(form.out) + ".v" + s(machine.lanes) + ".r" + s(tiles) +
