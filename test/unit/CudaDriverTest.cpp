@@ -79,12 +79,13 @@ Plan onGpu(Plan p) {
 struct Gpu {
   rt::Engine engine;
   rt::Context context;
-  explicit Gpu(const std::vector<Plan> &plans, bool graphs = true) {
+  explicit Gpu(const std::vector<Plan> &plans, bool graphs = true, bool overlap = true) {
     installKernels();
     engine = openEngine(makeEngine(plans, fakeImages()));
     lathe_options o{};
     o.size = sizeof o;
     o.no_graphs = !graphs;
+    o.no_overlap = !overlap;
     rt::Error e = context.create(engine, "fake:0", o);
     EXPECT_FALSE(e) << e.message();
   }
@@ -216,8 +217,8 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
   l.programmaticDependent = true;
   p.kernels.push_back(k);
   p.blocks[0].push_back(Step{LaunchStep{0, {x, y}, {DimExpr::symbol("M")}}, {"MatMul_0"}});
-  for (bool graphs : {true, false}) {
-    Gpu gpu({onGpu(p)}, graphs);
+  for (auto [graphs, overlap] : {std::pair(true, true), {false, true}, {true, false}}) {
+    Gpu gpu({onGpu(p)}, graphs, overlap);
     uint64_t address = 0, rows = 0;
     int type = -1;
     fakeGpu().kernels["tma"] = [&](const FakeLaunch &, void **params) {
@@ -238,7 +239,7 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
     EXPECT_EQ(launch.cluster[0], 2u);
     EXPECT_EQ(launch.block[0], 128u);
     EXPECT_EQ(launch.sharedBytes, 100000u);
-    EXPECT_TRUE(launch.programmatic);
+    EXPECT_EQ(launch.programmatic, overlap);
   }
 }
 
