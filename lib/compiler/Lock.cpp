@@ -82,7 +82,7 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
   Sha256 hash;
   hash.field(*bytes);
   for (const auto *list :
-       {&options.dims, &options.shapes, &options.entries, &options.donate, &options.allow}) {
+       {&options.dims, &options.entries, &options.donate, &options.allow}) {
     hash.field(std::to_string(list->size()));
     for (const std::string &text : *list)
       hash.field(text);
