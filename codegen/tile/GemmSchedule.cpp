@@ -107,8 +107,13 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
     };
   }
 
-  auto bArg = dyn_cast<BlockArgument>(b);
-  p.columnElement = elementTypeOf(b);
+  Value stored = b; // 16-bit weights are widened as they are read
+  if (auto cast = b.getDefiningOp<CastOp>())
+    if (elementTypeOf(cast.getX()).isF16() || elementTypeOf(cast.getX()).isBF16())
+      if (isa<BlockArgument>(cast.getX()) && p.accumulator.isF32())
+        stored = cast.getX();
+  auto bArg = dyn_cast<BlockArgument>(stored);
+  p.columnElement = elementTypeOf(stored);
   auto bBatch = [&e, &ix, fold, outer, bd](Value batch) {
     std::vector<DimExpr> dims = leading(bd);
     if (fold)

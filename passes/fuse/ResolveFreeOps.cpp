@@ -51,7 +51,7 @@ private:
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
         if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use) &&
-            !maskParts.contains(op) && !isPageWay(op, use))
+            !isWidenedWeight(op, use) && !maskParts.contains(op) && !isPageWay(op, use))
           readers.memory = true;
         else
           readers.groups.insert(group);
@@ -81,6 +81,16 @@ private:
       return false;
     auto channels = dimsOf(op->getResult(0)).back().constant();
     return channels && *channels <= kMaxStemChannels;
+  }
+
+  /// Weights kept in 16 bits that a CPU's product widens as it reads its panels.
+  bool isWidenedWeight(Operation *op, OpOperand &use) const {
+    auto cast = dyn_cast<CastOp>(op);
+    if (computeMasks || !cast || !isClass(use.getOwner(), OpClass::Gemm) ||
+        use.getOperandNumber() != 1 || !cast.getX().getDefiningOp<ConstantOp>())
+      return false;
+    Type narrow = elementTypeOf(cast.getX());
+    return (narrow.isF16() || narrow.isBF16()) && elementTypeOf(cast.getY()).isF32();
   }
 
   /// Keys and values in pages that a table names are read where they lie by an attention of few

@@ -202,10 +202,17 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
     desc.resultHeads = headsOf(kernel, dimsOf(heart->getResult(0)));
   desc.resultBare = isBare(kernel, heart);
   auto gemm = dyn_cast<MatmulOp>(heart);
+  FailureOr<Target> target = targetOf(kernel->getParentOfType<ModuleOp>());
+  bool cuda = failed(target) || target->isCuda();
   for (auto [i, operand] : llvm::enumerate(heart->getOperands())) {
     ContractionOperand described;
     described.dtype = dtypeOf(elementTypeOf(operand)).value_or(DType::F32);
-    if (auto argument = dyn_cast<BlockArgument>(operand)) {
+    Value read = operand;
+    if (auto cast = operand.getDefiningOp<CastOp>(); cast && gemm && i == 1 && !cuda) {
+      read = cast.getX(); // the product widens what it reads
+      described.dtype = dtypeOf(elementTypeOf(read)).value_or(DType::F32);
+    }
+    if (auto argument = dyn_cast<BlockArgument>(read)) {
       described.buffer = argument.getArgNumber();
       described.isWeight =
           isa_and_nonnull<ConstantOp>(kernel.getInputs()[described.buffer].getDefiningOp());
