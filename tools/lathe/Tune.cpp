@@ -119,26 +119,31 @@ Status tune(TuneOptions options, const std::string &path) {
   for (const auto &[name, measured] : *plain)
     if (isTile(measured.config))
       best[name] = measured;
-  std::fprintf(stderr, "%zu of %zu kernels have tiles to choose from\n", best.size(), plain->size());
-  for (const std::string &candidate : candidates()) {
+  std::fprintf(stderr, "%zu of %zu kernels have tiles to choose from\n", best.size(),
+               plain->size());
+  for (const std::string &candidate : best.empty() ? std::vector<std::string>() : candidates()) {
     CompileOptions compile = options.compile;
     for (const auto &[name, measured] : best)
       compile.configs.push_back(name + "=" + candidate);
-    Result<Model> tried = best.empty() ? Result<Model>(internalError("")) : Model::open(path, compile, options.session.device);
+    Result<Model> tried = Model::open(path, compile, options.session.device);
     if (!tried)
       continue; // some kernel cannot run so
     Result<std::map<std::string, Measured>> times = measure(options, *tried);
     if (!times)
       return times.status();
-    for (auto &[name, measured] : best)
-      if (auto it = times->find(name); it != times->end() && it->second.microseconds < measured.microseconds)
+    for (auto &[name, measured] : best) {
+      auto it = times->find(name);
+      if (it != times->end() && it->second.microseconds < measured.microseconds)
         measured = it->second;
+    }
   }
   for (const auto &[name, measured] : best) {
     const Measured &before = plain->at(name);
-    lock.kernels.push_back({name, measured.config, measured.microseconds, before.config, before.microseconds});
-    std::printf("%-32s %-44s %9.2f us, by itself %-44s %9.2f us\n", name.c_str(), measured.config.c_str(),
-                measured.microseconds, before.config.c_str(), before.microseconds);
+    lock.kernels.push_back({name, measured.config, measured.microseconds, before.config,
+                            before.microseconds});
+    std::printf("%-32s %-44s %9.2f us, by itself %-44s %9.2f us\n", name.c_str(),
+                measured.config.c_str(), measured.microseconds, before.config.c_str(),
+                before.microseconds);
   }
   return writeFileAtomically(options.output, lock.str());
 }
@@ -147,9 +152,9 @@ Status tune(TuneOptions options, const std::string &path) {
 
 Status tuneVerb(const std::vector<std::string> &arguments) {
   Parser parser("tune", "MODEL -o FILE.lock --device cuda:0 [OPTIONS]",
-                "Measures on a GPU which tile is the fastest for each matrix product of MODEL, at the "
-                "sizes of one run, and writes FILE.lock for `lathe compile --lock`: the same file "
-                "gives the same engine everywhere.");
+                "Measures on a GPU which tile is the fastest for each matrix product of MODEL, at "
+                "the sizes of one run, and writes FILE.lock for `lathe compile --lock`: the same "
+                "file gives the same engine everywhere.");
   TuneOptions options;
   options.session.device = "cuda:0";
   parser.add("o", "FILE", "The lockfile", options.output);
