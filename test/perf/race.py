@@ -3,6 +3,7 @@
 
     race.py [--threads 1,2] [--rounds 3] [--seconds 1] [--batch 1] [--peers ort,ov] [MODEL...]
     race.py --symbolic [MODEL...]      one engine for all sizes against engines of one size
+    race.py --cells                    LSTM and GRU by themselves
     race.py --report FILE.md           all tables of results/cpu.md, with the bars they are held to
 
 Each runtime runs in a process of its own, because the idle threads of one spin and slow another;
@@ -24,6 +25,7 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.path.insert(0, os.path.join(HERE, "..", "models"))
+import race_cells  # noqa: E402
 import race_costs  # noqa: E402
 import race_reference  # noqa: E402
 from race_models import RACE, SYMBOLIC  # noqa: E402
@@ -325,6 +327,8 @@ def report(args, say):
         result[f"batch {batch}"] = speed_table(["resnet50", "bert_base"], args, say)
     say("\n## One engine for all sizes against engines of one size (one thread)\n")
     result["symbolic"] = symbolic_table(SYMBOLIC, args, say)
+    say(f"\n## LSTM and GRU, {race_cells.STEPS} steps\n")
+    result["cells"] = race_cells.table(args, say, workplace, lathe_ms)
     return result
 
 
@@ -337,6 +341,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--costs", action="store_true", help="errors, compile time, memory, roof too")
     parser.add_argument("--symbolic", action="store_true", help="one engine for a range of sizes")
+    parser.add_argument("--cells", action="store_true", help="LSTM and GRU by themselves")
     parser.add_argument("--report", metavar="FILE", help="write all tables there")
     parser.add_argument("--target", default="native")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
@@ -360,6 +365,8 @@ def main():
 
     if args.report:
         rows = report(args, say)
+    elif args.cells:
+        rows = race_cells.table(args, say, workplace, lathe_ms)
     elif args.symbolic:
         rows = symbolic_table(args.models or SYMBOLIC, args, say)
     else:
