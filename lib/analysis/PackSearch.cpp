@@ -68,17 +68,11 @@ PackSearch::Key PackSearch::keyOfRange(int low, int high) const {
 
 /// The sections of an item have changed.
 void PackSearch::touch(int item) {
-  int begin = cellBegin[item], end = cellBegin[item + 1];
-  if (begin == end)
-    return;
-  int low = cellSection[begin], high = cellSection[end - 1] + 1;
-  if (high - low == end - begin)
-    std::fill(isChanged.begin() + low, isChanged.begin() + high, 1);
-  else
-    for (int c = begin; c < end; ++c)
-      isChanged[cellSection[c]] = 1;
-  firstChanged = std::min(firstChanged, low);
-  lastChanged = std::max(lastChanged, high);
+  for (int c = cellBegin[item]; c < cellBegin[item + 1]; ++c)
+    if (int s = cellSection[c]; !isChanged[s]) {
+      isChanged[s] = 1;
+      changed.push_back(s);
+    }
 }
 
 void PackSearch::raise(int item, int32_t to) {
@@ -200,9 +194,7 @@ int32_t PackSearch::stackTop(int section, int32_t lowestMinimum, int32_t highest
 /// Updates changed sections. False when one cannot hold its items any more.
 bool PackSearch::settle() {
   int failed = -1;
-  for (int s = firstChanged; s < lastChanged; ++s) {
-    if (!isChanged[s])
-      continue;
+  for (int s : changed) {
     isChanged[s] = 0;
     if (failed >= 0 || count[s] == 0)
       continue;
@@ -231,8 +223,7 @@ bool PackSearch::settle() {
       lowest[s] = equal;
     }
   }
-  firstChanged = numSections;
-  lastChanged = 0;
+  changed.clear();
   if (failed >= 0 && rules.learning)
     for (int k = slotBegin[failed]; k < slotBegin[failed] + count[failed]; ++k)
       weights[slotItem[k]] += 1;

@@ -122,8 +122,8 @@ private:
   std::vector<int> stack;
 
   std::vector<Undo> trail;
-  std::vector<char> isChanged; ///< sections that settle has to look at
-  int firstChanged = 0, lastChanged = 0;
+  std::vector<int> changed; ///< sections that settle has to look at, the first failure decides
+  std::vector<char> isChanged;
   std::vector<Frame> frames;
   std::vector<int> candidates;
   std::vector<std::pair<int, int>> parts;

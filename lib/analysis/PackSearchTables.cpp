@@ -76,8 +76,8 @@ PackSearch::PackSearch(const PackProblem &problem, int32_t capacity, const Searc
   for (int s = 0; s < numSections; ++s) {
     hopeless |= load[s] > capacity + mostPadding[s];
     isChanged[s] = 1;
+    changed.push_back(s);
   }
-  lastChanged = numSections;
   hopeless |= !settle();
   trail.clear();
 }
