@@ -149,7 +149,10 @@ std::optional<TensorMapArg> headsMap(const KernelDesc &desc, const GemmSizes &si
     return {};
   const BufferArg &b = desc.buffers[desc.numInputs];
   int64_t bits = bitWidth(b.dtype);
-  if ((bits != 16 && bits != 32) || b.alignment % 16 != 0 || !divides(64, desc.resultHeads[2]))
+  // A piece of 64 rows belongs to one batch: stores that begin before a batch's first token have
+  // been seen to fail.
+  if ((bits != 16 && bits != 32) || b.alignment % 16 != 0 || !divides(64, desc.resultHeads[2]) ||
+      !divides(64, desc.resultHeads[0]))
     return {};
   TensorMapArg map;
   map.buffer = desc.numInputs;

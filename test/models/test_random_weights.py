@@ -94,5 +94,6 @@ def test_absent_weights_need_the_option(tmp_path):
     model = make_model(tmp_path / "m.onnx", "f32")
     text = lathe_cli.lathe("compile", model, "-o", tmp_path / "m.lathe", code=3)
     assert "--random-weights=SEED" in text and "'w'" in text
-    text = lathe_cli.lathe("compile", model, "-o", tmp_path / "m.lathe", "--random-weights=1")
+    text = lathe_cli.lathe("compile", model, "-o", tmp_path / "m.lathe", "--random-weights=1",
+                           f"--target={lathe_cli.TARGET}")
     assert f"{(96 * 200 + 200 + 200 * 7) * 4} bytes of weights are absent" in text

@@ -182,27 +182,30 @@ TEST(Choose, PairsOfColumnsAreOneProduct) {
 }
 
 TEST(Choose, HeadsOfTokensAreStoredByAMap) {
-  KernelDesc d = linear("B*T", "2304", "768");
-  d.parallel = {dim("B"), dim("T"), 2304};
-  d.buffers[0].dims = d.buffers[0].physical = {dim("B"), dim("T"), 768};
-  d.buffers[2].dims = d.buffers[2].physical = {dim("B"), 36, dim("T"), 64};
+  KernelDesc d = linear("B*128", "2304", "768");
+  d.parallel = {dim("B"), 128, 2304};
+  d.buffers[0].dims = d.buffers[0].physical = {dim("B"), 128, 768};
+  d.buffers[2].dims = d.buffers[2].physical = {dim("B"), 36, 128, 64};
   d.operands[1].isWeight = true;
   d.resultInPlace = false;
-  d.resultHeads = {dim("T"), 36, 64};
+  d.resultHeads = {128, 36, 64};
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
-  const KernelSpec &s = pick(*all, {{"B", 64}, {"T", 197}}).spec;
+  const KernelSpec &s = pick(*all, {{"B", 64}}).spec;
   ASSERT_EQ(s.tensorMaps.size(), 3u);
-  EXPECT_EQ(s.tensorMaps[2].dims, (std::vector<DimExpr>{64, dim("T"), 36, dim("B")}));
+  EXPECT_EQ(s.tensorMaps[2].dims, (std::vector<DimExpr>{64, 128, 36, dim("B")}));
   EXPECT_EQ(s.tensorMaps[2].strides,
-            (std::vector<DimExpr>{128, dim("128*T"), dim("4608*T")}));
+            (std::vector<DimExpr>{128, 16384, 589824}));
   EXPECT_EQ(s.tensorMaps[2].box.size(), 4u);
-  // Pieces of 64 columns would belong to two heads.
-  d.buffers[2].dims = d.buffers[2].physical = {dim("B"), 48, dim("T"), 48};
-  d.resultHeads = {dim("T"), 48, 48};
-  all = chooseVariants(d, *Target::parse("sm_90a"));
-  ASSERT_TRUE(all.ok());
-  EXPECT_EQ(pick(*all, {{"B", 64}, {"T", 197}}).spec.tensorMaps.size(), 2u);
+  // Pieces of 64 columns would belong to two heads, or of 64 rows to two batches.
+  for (std::vector<DimExpr> heads : {std::vector<DimExpr>{128, 48, 48}, {197, 36, 64}}) {
+    d.parallel[1] = d.buffers[0].dims[1] = d.buffers[0].physical[1] = heads[0];
+    d.buffers[2].dims = d.buffers[2].physical = {dim("B"), heads[1], heads[0], heads[2]};
+    d.resultHeads = heads;
+    all = chooseVariants(d, *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(pick(*all, {{"B", 64}}).spec.tensorMaps.size(), 2u);
+  }
 }
 
 TEST(Choose, GeneratedKernelsStartEarly) {
