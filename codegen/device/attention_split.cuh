@@ -73,6 +73,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   typedef typename Tile::LayoutV LayoutV;
   constexpr int DQ = Tile::DQ, DV = Tile::DV, TILES = Tile::TILES, WARPS = Tile::WARPS, STAGES = Tile::STAGES, G = H::kGroup;
   static_assert(H::kHeadQK % 8 == 0 && H::kHeadV % 8 == 0, "whole pieces of keys and values");
+  static_assert(H::kHeadV >= 2 * Tile::CLUSTER, "a thread of each column for each block that it tells its sums");
   LATHE_DYNAMIC_SHARED(raw);
   const f32 hidden = bitsToF32(0xff800000u), factor = scoreFactor<H>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;

@@ -134,10 +134,9 @@ KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, in
   c.family = "attention.split";
   c.rows = cluster;
   c.tileN = columns;
-  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps;
-  // where there is little to read, more warps that copy less far ahead.
+  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps.
   c.stages = alone ? 1 : 2;
-  c.threads = cluster > 1 ? 384 : alone ? 256 : 128;
+  c.threads = alone ? 256 : 128;
   c.tileK = 1;
   constexpr int64_t kSharedBytes = 227 << 10, kPerBlock = 1 << 10;
   while (c.tileK < 8) {
@@ -156,12 +155,14 @@ KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, in
   return spec;
 }
 
-/// Whether keys and values lie in whole pieces of 16 bytes, sixteen of them together.
+/// Whether keys and values lie in whole pieces of 16 bytes, sixteen of them together; a column of
+/// results has two for each block of a cluster, which tells them its sums.
 bool splitTakes(const KernelDesc &desc, const Target &target, const Heads &heads) {
   auto together = [&](size_t operand) {
     return inPieces(desc, operand) || desc.operands[operand].sixteens;
   };
   return heads.half && target.smVersion >= 90 && heads.qk % 8 == 0 && heads.v % 8 == 0 &&
+         heads.v >= 16 &&
          desc.headGroup <= 16 && together(1) && together(2);
 }
 
