@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <tuple>
 #include <unistd.h>
@@ -24,6 +25,22 @@ std::array<uint8_t, 32> digestOf(std::string_view bytes) {
 }
 
 uint64_t roundUp(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
+
+/// Appends the bytes piece by piece and gives their pages back meanwhile: the weights of a large
+/// model are never there twice.
+void moveInto(std::string &file, std::string &bytes) {
+  constexpr size_t kPiece = 16 << 20;
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  for (size_t at = 0; at < bytes.size(); at += kPiece) {
+    size_t count = std::min(kPiece, bytes.size() - at);
+    file.append(bytes, at, count);
+    uintptr_t begin = roundUp(reinterpret_cast<uintptr_t>(bytes.data()) + at, page);
+    uintptr_t end = (reinterpret_cast<uintptr_t>(bytes.data()) + at + count) / page * page;
+    if (begin < end)
+      (void)madvise(reinterpret_cast<void *>(begin), end - begin, MADV_DONTNEED);
+  }
+  std::string().swap(bytes);
+}
 
 } // namespace
 
@@ -68,8 +85,15 @@ Result<uint64_t> EngineWriter::addWeight(const std::string &name, std::string_vi
     LATHE_RETURN_IF_ERROR(add({SectionType::Weights, name, "", "", ""}));
     section = sections.end() - 1;
   }
-  section->bytes.resize(roundUp(section->bytes.size(), 64));
-  it->second = section->bytes.size();
+  uint64_t begin = roundUp(section->bytes.size(), 64), needed = begin + bytes.size();
+  if (needed > section->bytes.capacity()) {
+    std::string larger;
+    larger.reserve(std::max<uint64_t>(needed, 2 * section->bytes.capacity()));
+    moveInto(larger, section->bytes);
+    section->bytes = std::move(larger);
+  }
+  section->bytes.resize(begin);
+  it->second = begin;
   section->bytes += bytes;
   return it->second;
 }
@@ -129,12 +153,15 @@ Result<std::string> EngineWriter::str() {
   std::array<uint8_t, 32> digest = hash.digest();
   std::memcpy(h.digest, digest.data(), 32);
 
-  std::string file(end, '\0');
-  std::memcpy(file.data(), &h, sizeof h);
-  if (!table.empty())
-    std::memcpy(file.data() + sizeof h, table.data(), table.size() * sizeof(SectionEntry));
-  for (size_t i = 0; i < table.size(); ++i)
-    std::memcpy(file.data() + table[i].offset, sections[i].bytes.data(), table[i].length);
+  std::string file;
+  file.reserve(end);
+  file.append(reinterpret_cast<const char *>(&h), sizeof h);
+  file.append(reinterpret_cast<const char *>(table.data()), table.size() * sizeof(SectionEntry));
+  for (size_t i = 0; i < table.size(); ++i) {
+    file.resize(table[i].offset);
+    moveInto(file, sections[i].bytes);
+  }
+  sections.clear();
   return file;
 }
 

@@ -71,7 +71,7 @@ public:
   Status addDebug(std::string name, std::string target, std::string bytes);
   Status addMetadata(std::string name, std::string json);
 
-  /// The whole file.
+  /// The whole file; the writer is empty afterwards.
   Result<std::string> str();
   /// Writes to a temporary file beside `path` and renames it.
   Status write(const std::string &path);
