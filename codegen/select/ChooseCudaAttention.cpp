@@ -259,17 +259,22 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
         }
       }
       if (takesThreeTeams(desc, heads) && range.lo >= 1) {
-        // Three tiles of queries a multiprocessor, and no remainder that leaves many idle.
-        DimExpr tiles = DimExpr::ceilDiv(queries, DimExpr(192)) * desc.parallel[1] * desc.parallel[0];
+        // Three tiles a multiprocessor, and queries enough that the last tile of a head, which they
+        // may fill with a single one, is a fifth of all at most.
+        constexpr int64_t kTile = 192, kQueries = 4 * kTile;
+        DimExpr tiles = DimExpr::ceilDiv(queries, DimExpr(kTile)) * desc.parallel[1] * desc.parallel[0];
         DimExpr enough(3 * target.smCount);
-        KernelSpec spec = wgmma(desc, target, heads, false, false, 3);
-        DimRange have = rangeOf(tiles, desc);
-        if (have.lo >= 3 * target.smCount) {
-          addVariant(out, {}, std::move(spec));
-          return okStatus();
+        DimRange have = rangeOf(tiles, desc), asked = rangeOf(queries, desc);
+        std::vector<DimCondition> guard;
+        if (have.lo < 3 * target.smCount)
+          guard.push_back({Kind::LessEqual, enough, tiles});
+        if (asked.lo < kQueries)
+          guard.push_back({Kind::LessEqual, DimExpr(kQueries), queries});
+        if (have.hi >= 3 * target.smCount && asked.hi >= kQueries) {
+          addVariant(out, guard, wgmma(desc, target, heads, false, false, 3));
+          if (guard.empty())
+            return okStatus();
         }
-        if (have.hi >= 3 * target.smCount)
-          addVariant(out, {{Kind::LessEqual, enough, tiles}}, std::move(spec));
       }
       // A map has no dimension of size 0.
       bool always = range.lo >= 1;

@@ -491,6 +491,24 @@ TEST(Choose, HalfAttentionTakesTheMatrixUnits) {
   EXPECT_EQ(familyOf(pick(*all, {{"B", 1}, {"S", 100}})), "attention.mma");
 }
 
+TEST(Choose, ThreeTeamsNeedQueriesThatFillThem) {
+  KernelDesc d = desc(KernelDesc::Kind::Attention, DType::BF16, {dim("B"), 12, dim("S"), 64}, {dim("S + 1"), 64});
+  d.operands.resize(3);
+  d.plainScores = true;
+  for (ContractionOperand &o : d.operands) {
+    o.dtype = DType::BF16;
+    o.buffer = 0;
+  }
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  auto config = [&](int64_t batch, int64_t queries) {
+    return pick(*all, {{"B", batch}, {"S", queries}}).spec.config;
+  };
+  EXPECT_EQ(config(8, 1024), "attention.wgmma.t512.n128");
+  EXPECT_EQ(config(1, 1024), "attention.wgmma.t384.n128"); // too few tiles
+  EXPECT_EQ(config(64, 197), "attention.wgmma.t384.n128"); // 5 queries in every second tile
+}
+
 TEST(Choose, SumsDownColumnsSplitTheRows) {
   KernelDesc d = desc(KernelDesc::Kind::Reduction, DType::BF16, {8192}, {8192});
   d.rowsContiguous = false;
