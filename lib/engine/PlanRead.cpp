@@ -93,12 +93,14 @@ private:
     return out;
   }
 
+  /// By memcpy, as numbers are.
   static std::vector<RandomPart> randomParts(const fb::Weight &w) {
     std::vector<RandomPart> out;
     for (size_t i = 0; w.random() && i < w.random()->size(); ++i) {
-      const fb::RandomPart *p = w.random()->Get(i);
-      out.push_back({{p->stream(), p->center(), p->reach()}, p->rows(), p->columns(), p->first(),
-                     p->pitch()});
+      fb::RandomPart p;
+      std::memcpy(&p, w.random()->Data() + i * sizeof(p), sizeof(p));
+      out.push_back({{p.stream(), p.center(), p.reach()}, p.rows(), p.columns(), p.first(),
+                     p.pitch()});
     }
     return out;
   }
