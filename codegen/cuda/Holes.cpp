@@ -246,6 +246,23 @@ void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value val
   }
 }
 
+void Holes::storeColumns(
+    Value heart, int64_t lanes, Type accumulator,
+    llvm::function_ref<Indices(Evaluator &, Value, Value, const Index &)> place) {
+  method(
+      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
+      [&](Evaluator &e, ValueRange p) {
+        Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
+        storeResult(e, heart, place(e, p[0], p[1], column), p[3]);
+        return Value();
+      },
+      accumulator);
+  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
+  line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
+       "write(b, m, n / kLanes, " +
+       sums + "); }");
+}
+
 Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value value) {
   Indices at = bindResult(e, heart, idx, value);
   Value output = e.outputValue(0);

@@ -46,6 +46,14 @@ public:
 
   /// Stores `value`, the heart's result at `idx`, through the epilogue into the output.
   static void storeResult(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value);
+  /// The methods `epilogue(batch, row, column, sums)` and `write`, which it calls: `lanes`
+  /// neighbouring sums of type `accumulator` (Acc in the text), whose place in the heart's result
+  /// `place` tells, go through the epilogue into the output.
+  void storeColumns(
+      mlir::Value heart, int64_t lanes, mlir::Type accumulator,
+      llvm::function_ref<Indices(Evaluator &, mlir::Value batch, mlir::Value row,
+                                 const Index &column)>
+          place);
   /// What the only output, which has the heart's elements in the same order or turned, holds in
   /// their place; `value` is the heart's result at `idx`.
   static mlir::Value resultValue(Evaluator &e, mlir::Value heart, const Indices &idx,

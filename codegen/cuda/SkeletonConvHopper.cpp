@@ -128,19 +128,10 @@ void HopperConv::product() {
     return;
   }
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-  holes.method(
-      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
-      [&](Evaluator &e, ValueRange p) {
-        Index filter(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
-        Holes::storeResult(e, op.getResult(), place(e, p[0], p[1], filter), p[3]);
-        return Value();
-      },
-      f32);
-  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
-  holes.line(
-      "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<f32, kLanes> &sums) const { "
-      "write(b, m, n / kLanes, " +
-      sums + "); }");
+  holes.storeColumns(op.getResult(), lanes, f32,
+                     [&](Evaluator &e, Value group, Value pixel, const Index &filter) {
+                       return place(e, group, pixel, filter);
+                     });
 }
 
 /// The holes of the first layer.

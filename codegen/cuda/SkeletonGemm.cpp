@@ -217,19 +217,10 @@ void Gemm::write(int64_t lanes) {
                of + "); }");
     return;
   }
-  holes.method(
-      "write", {"b", "m", "piece", "acc"}, Type(), lanes,
-      [&](Evaluator &e, ValueRange p) {
-        Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
-        Holes::storeResult(e, op.getResult(), resultIndex(e, p[0], p[1], column), p[3]);
-        return Value();
-      },
-      accumulator);
-  std::string sums = lanes > 1 ? "sums" : "sums.v[0]";
-  holes.line(
-      "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
-      "write(b, m, n / kLanes, " +
-      sums + "); }");
+  holes.storeColumns(op.getResult(), lanes, accumulator,
+                     [&](Evaluator &e, Value batch, Value row, const Index &column) {
+                       return resultIndex(e, batch, row, column);
+                     });
 }
 
 /// The holes of gemm_hopper.cuh. The spec's maps say what select has found: two for the

@@ -73,6 +73,12 @@ template <class Tile> LATHE_DEV TilePlace placeOfTile(u32 id, u32 tilesM, u32 ti
 
 // ---- Loading ---------------------------------------------------------------------------
 
+/// Of a stage's B, for its products; with k across, chunks of B_WIDE lie one after another.
+template <class Tile> LATHE_DEV u64 descriptorB(SharedAddr tile) {
+  constexpr u32 CHUNK = Tile::B_WIDE * Tile::BK * 2;
+  return Tile::B_ALONG ? wgmmaAlongK(tile) : Tile::B_WIDE == 64 ? wgmmaAcrossK(tile, CHUNK) : wgmmaAcrossK32(tile, CHUNK);
+}
+
 /// A stage's tile of an operand: ROWS of m or n from `row` on, k from `k` on.
 template <bool ALONG, bool BATCHED, int ROWS, int WIDE>
 LATHE_DEV void loadStage(SharedAddr to, const TensorMap &map, SharedAddr bar, u32 batch, u32 row, u32 k) {
@@ -342,7 +348,6 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
     // Bytes to this group's rows, to the next 64 rows, to the next 32 bytes of k (in 16 bytes).
     constexpr u32 A_ROWS64 = 64 * 128;
     constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
-    constexpr u32 B_CHUNK = Tile::B_WIDE * BK * 2;
     const SharedAddr mine = base + firstRow / 64 * A_ROWS64;
     Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, arrived + me * 16, me, 0};
     typename H::Acc acc[MI][BN / 2];
@@ -366,9 +371,7 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
         barrierWait(full + 8 * slot, parity);
         const SharedAddr tileA = mine + slot * Tile::A_BYTES, tileB = base + Tile::B_AT + slot * Tile::B_BYTES;
         const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
-        const u64 b = Tile::B_ALONG        ? wgmmaAlongK(tileB)
-                      : Tile::B_WIDE == 64 ? wgmmaAcrossK(tileB, B_CHUNK)
-                                           : wgmmaAcrossK32(tileB, B_CHUNK);
+        const u64 b = descriptorB<Tile>(tileB);
         wgmmaFence();
 #pragma unroll
         for (int k = 0; k < 4; ++k)

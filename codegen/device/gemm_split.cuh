@@ -88,7 +88,6 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
     __syncwarp();
   } else {
     constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
-    constexpr u32 B_CHUNK = Tile::B_WIDE * BK * 2;
     const u32 lane = threadIdx.x % 32;
     Acc acc[BN / 2];
     u32 slot = 0, parity = 0, last = 0, step = begin;
@@ -122,9 +121,7 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
       barrierWait(full + 8 * slot, parity);
       const SharedAddr tileA = base + slot * Tile::A_BYTES, tileB = toB + slot * Tile::B_BYTES;
       const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, 64 * 128);
-      const u64 b = Tile::B_ALONG        ? wgmmaAlongK(tileB)
-                    : Tile::B_WIDE == 64 ? wgmmaAcrossK(tileB, B_CHUNK)
-                                         : wgmmaAcrossK32(tileB, B_CHUNK);
+      const u64 b = descriptorB<Tile>(tileB);
       wgmmaFence();
 #pragma unroll
       for (int k = 0; k < 4; ++k)

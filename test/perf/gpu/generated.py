@@ -6,6 +6,7 @@
 import ctypes as C
 import glob
 import json
+import math
 import os
 import re
 import subprocess
@@ -223,6 +224,22 @@ def race(candidates, repeats=15):
         for k, a, b in marks:
             times[k].append(a.elapsed_time(b) * 1e3 / len(candidates[k]))
     return {k: sorted(v)[len(v) // 2] for k, v in times.items()}
+
+
+def judge(ratios, bars):
+    """Prints the geometric mean and the least of {group: {rival: {case: rival's time / ours}}};
+    `bars` are {group: {rival: (mean, least)}}. Returns how many are below theirs."""
+    bad = 0
+    for group, by in ratios.items():
+        for rival, values in by.items():
+            mean = math.exp(sum(map(math.log, values.values())) / len(values))
+            least = min(values, key=values.get)
+            bar = bars.get(group, {}).get(rival)
+            below = bar and (mean < bar[0] or values[least] < bar[1])
+            bad += bool(below)
+            print(f"{group:8} against {rival:8} mean {mean:.3f}, least {values[least]:.3f} ({least})" +
+                  (f"; bars {bar[0]:.2f}, {bar[1]:.2f}" if bar else "") + ("  BELOW" if below else ""))
+    return bad
 
 
 def relative_error(got, want):

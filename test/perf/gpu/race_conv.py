@@ -19,11 +19,11 @@ import shutil
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, launch_of, load, prepare_all, race, relative_error
+from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, prepare_all, race, relative_error
 from race_gemm import unescape
 
 REPEATS = int("".join(w[10:] for w in sys.argv if w.startswith("--repeats=")) or 600)
-BARS = {"b64": (1.12, 0.97), "b1": (1.40, 1.00)}
+BARS = {"b64": {"cuDNN": (1.12, 0.97)}, "b1": {"cuDNN": (1.40, 1.00)}}
 # (channels, filters, window, stride, pixels a side, epilogue), each once
 LAYERS = [
     (3, 64, 7, 2, 224, "relu"), (64, 64, 1, 1, 56, "relu"), (64, 64, 3, 1, 56, "relu"), (64, 256, 1, 1, 56, ""),
@@ -313,17 +313,12 @@ def run(folder, groups):
         times = race({"lathe": [bind(ordered(row, t)) for t in sets], **rivals(case, sets)}, 15 if case.images == 1 else 11)
         mine = times.pop("lathe")
         rival = min(times, key=times.get)
-        ratios.setdefault(case.group, {})[case.name] = times[rival] / mine
+        ratios.setdefault(case.group, {}).setdefault("cuDNN", {})[case.name] = times[rival] / mine
         results.append(dict(name=case.name, config=row["config"], us=mine, rivals=times, error=error))
         print(f"{case.name:44} {row['config']:40} {mine:7.2f} us {case.flops() / mine / 1e6:4.0f} TF {case.bytes() / mine / 1e3:5.0f} GB/s  "
               f"{times[rival] / mine:.3f} x {rival}  error {error:.1e}", flush=True)
         del sets
-    for group, values in ratios.items():
-        mean, least = math.exp(sum(map(math.log, values.values())) / len(values)), min(values, key=values.get)
-        below = mean < BARS[group][0] or values[least] < BARS[group][1]
-        bad += below
-        print(f"{group:4} against cuDNN mean {mean:.3f}, least {values[least]:.3f} ({least}); bars {BARS[group][0]:.2f}, "
-              f"{BARS[group][1]:.2f}" + ("  BELOW" if below else ""))
+    bad += judge(ratios, BARS)
     json.dump(results, open(os.path.join(folder, "results_conv.json"), "w"), indent=1)
     return bad
 

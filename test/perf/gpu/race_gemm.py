@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, launch_of, load, race, relative_error
+from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, race, relative_error
 
 LLAMA = {"qkv": (6144, 4096), "o": (4096, 4096), "gateup": (28672, 4096), "down": (4096, 14336)}
 #         group: rival -> (least geometric mean, least ratio)
@@ -320,15 +320,7 @@ def run(folder, groups):
         print(f"{name:24} {row['config']:44} {mine:8.2f} us {2 * m * n * k / mine / 1e6:5.0f} TF {moved / mine / 1e3:5.0f} GB/s  " +
               "  ".join(f"{t / mine:.3f} x {rival}" for rival, t in best.items()) + f"  error {error:.1e}", flush=True)
         del sets, candidates
-    for group, by in ratios.items():
-        for rival, values in by.items():
-            mean = math.exp(sum(map(math.log, values.values())) / len(values))
-            least = min(values, key=values.get)
-            bar = BARS.get(group, {}).get(rival)
-            below = bar and (mean < bar[0] or values[least] < bar[1])
-            bad += bool(below)
-            print(f"{group:8} against {rival:8} mean {mean:.3f}, least {values[least]:.3f} ({least})" +
-                  (f"; bars {bar[0]:.2f}, {bar[1]:.2f}" if bar else "") + ("  BELOW" if below else ""))
+    bad += judge(ratios, BARS)
     json.dump(results, open(os.path.join(folder, "results_gemm.json"), "w"), indent=1)
     return bad
 
