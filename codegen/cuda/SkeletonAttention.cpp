@@ -207,7 +207,8 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
   auto at = [&](Evaluator &e, ValueRange p, const Index &d) {
     return Indices{Index(p[0]), isKey ? keyHead(e, p[1]) : Index(p[1]), Index(p[2]), d};
   };
-  auto argument = dyn_cast<BlockArgument>(v);
+  Value turned = tokensFirst(v);
+  auto argument = dyn_cast<BlockArgument>(turned ? turned : v);
   const BufferArg *buffer =
       argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
   bool rows = buffer && buffer->packing.empty() && buffer->alignment % 16 == 0 &&
@@ -216,7 +217,10 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
   if (rows)
     holes.method(("place" + name).str(), {"b", "h", "i"}, IndexType::get(context), 1,
                  [&](Evaluator &e, ValueRange p) {
-                   return e.offset(buffer->physical, at(e, p, Index(e.ix.cst(0)))).base;
+                   Indices row = at(e, p, Index(e.ix.cst(0)));
+                   if (turned)
+                     std::swap(row[1], row[2]);
+                   return e.offset(buffer->physical, row).base;
                  });
   std::string row = "nullptr";
   if (rows)

@@ -45,13 +45,12 @@ TensorMapArg mapOf(const KernelDesc &desc, const ContractionOperand &operand, in
   const BufferArg &buffer = desc.buffers[operand.buffer];
   TensorMapArg map;
   map.buffer = operand.buffer;
-  DimExpr stride = 2;
-  for (size_t d = 4; d-- > 0;) {
-    map.dims.push_back(buffer.dims[d]);
-    stride = stride * buffer.physical[d];
-    if (d > 0)
-      map.strides.push_back(stride);
-  }
+  DimExpr strides[4] = {2, 2, 2, 2}; // bytes from one index to the next
+  for (size_t d = 3; d-- > 0;)
+    strides[d] = strides[d + 1] * buffer.physical[d + 1];
+  const size_t tokens = operand.tokensFirst ? 1 : 2, heads = 3 - tokens;
+  map.dims = {buffer.dims[3], buffer.dims[tokens], buffer.dims[heads], buffer.dims[0]};
+  map.strides = {strides[tokens], strides[heads], strides[0]};
   map.box = {64, rows, 1, 1};
   map.swizzleBytes = 128;
   return map;
@@ -159,7 +158,8 @@ KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, in
 /// results has two for each block of a cluster, which tells them its sums.
 bool splitTakes(const KernelDesc &desc, const Target &target, const Heads &heads) {
   auto together = [&](size_t operand) {
-    return inPieces(desc, operand) || desc.operands[operand].sixteens;
+    return (inPieces(desc, operand) && !desc.operands[operand].tokensFirst) ||
+           desc.operands[operand].sixteens;
   };
   return heads.half && target.smVersion >= 90 && heads.qk % 8 == 0 && heads.v % 8 == 0 &&
          heads.v >= 16 &&

@@ -62,6 +62,11 @@ std::optional<RowsInMemory> rowsInMemory(Value rows) {
   return found;
 }
 
+Value tokensFirst(Value operand) {
+  auto turn = operand.getDefiningOp<TransposeOp>();
+  return turn && turn.getPerm() == ArrayRef<int64_t>(kTokensFirst) ? turn.getX() : Value();
+}
+
 /// Numbers that are the same for all keys and do not shrink from a query to the next.
 static bool growsWithQuery(Value v, int64_t rank) {
   std::vector<DimExpr> dims = dimsOf(v);

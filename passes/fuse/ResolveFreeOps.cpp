@@ -51,14 +51,15 @@ private:
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
         if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use) &&
-            !isWidenedWeight(op, use) && !maskParts.contains(op) && !isPageWay(op, use))
+            !isWidenedWeight(op, use) && !maskParts.contains(op) && !isPageWay(op, use) &&
+            !isTurnedView(op, use))
           readers.memory = true;
         else
           readers.groups.insert(group);
         continue;
       }
       auto inlined = result.inlined.find(user);
-      if (inlined == result.inlined.end())
+      if (inlined == result.inlined.end() || turnedViews.contains(user))
         readers.memory = true;
       else
         readers.groups.insert(inlined->second.begin(), inlined->second.end());
@@ -114,6 +115,14 @@ private:
            isStored(values->memory);
   }
 
+  /// Attention reads rows of tokens as they lie (MergeProducts).
+  bool isTurnedView(Operation *op, OpOperand &use) const {
+    Value view = computeMasks && isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() < 3
+                     ? tokensFirst(op->getResult(0))
+                     : Value();
+    return view && view.getDefiningOp<SliceOp>() && isView(view.getDefiningOp());
+  }
+
   /// Whether an op is worth computing for each score of an attention instead of being read: a few
   /// operations on at most one operand of about its size, for masks and biases alone.
   bool isMaskPart(Operation *op) const {
@@ -147,6 +156,8 @@ private:
     OpClass kind = *classOf(op);
     if (!isa<ConstantOp>(op) && !(isView(op) && isStored(op->getOperand(0))) && isMaskPart(op))
       maskParts.insert(op);
+    if (llvm::all_of(op->getUses(), [&](OpOperand &use) { return isTurnedView(op, use); }))
+      turnedViews.insert(op);
     Readers readers = readersOf(op);
     if (isa<ConstantOp>(op))
       return; // numbers go into the text of kernels, other constants stay weights
@@ -252,6 +263,7 @@ private:
   FusionGraph &graph;
   const bool computeMasks;
   llvm::DenseSet<Operation *> maskParts; ///< computed score by score
+  llvm::DenseSet<Operation *> turnedViews; ///< read through strides
   Resolution result;
 };
 

@@ -4,18 +4,21 @@
 // Queries, keys and values are products of the same rows by three weights. On a GPU one product by
 // all three fills more of the machine and reads the rows once. The weights stay where they are
 // until the engine is written (#lathe.joined); what the three became are views of the one result,
-// heads outermost, so that nothing is copied. Results that a model itself splits are views alike.
+// which attention reads as it lies, so that nothing is copied. Results that a model itself splits
+// are views alike.
 //
 //   %q = transpose (reshape (add (matmul %x, %wq), %bq))       %y = add (matmul %x, joined), joined
-//   %k = transpose (reshape (add (matmul %x, %wk), %bk))  =>   %t = transpose (reshape %y)
-//                                                              %q = slice %t heads 0.. {lathe.view}
-//                                                              %k = slice %t heads h.. {lathe.view}
+//   %k = transpose (reshape (add (matmul %x, %wk), %bk))  =>   %t = reshape %y
+//                                                  %q = transpose (slice %t heads 0.. {lathe.view})
+//                                                  %k = transpose (slice %t heads h.. {lathe.view})
 //
 // Two products of several rows that meet point by point (a gate and what it gates) become one whose
 // halves meet inside one kernel.
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
+
+#include "lathe/ir/AttentionOperands.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -132,6 +135,13 @@ bool mayBeView(Value value, bool dense) {
   return llvm::all_of(value.getUsers(), [&](Operation *user) {
     return isa<StateAppendOp>(user) || isClass(user, OpClass::Attention) ||
            (dense && classOf(user) && !isView(user));
+  });
+}
+
+/// Whether attention alone reads the value, which it can from rows of tokens.
+bool readsTokensFirst(Value value) {
+  return llvm::all_of(value.getUses(), [](OpOperand &use) {
+    return isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() < 3;
   });
 }
 
@@ -300,7 +310,8 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
     divide(y, group);
   }
 
-  /// Replaces the branches by views of `y` split into heads.
+  /// Replaces the branches by views of `y` split into heads; where heads go before tokens, by
+  /// transposes of views, for attention takes tokens before heads (lathe/ir/AttentionOperands.h).
   static void divide(Value y, std::vector<Branch> &branches) {
     OpBuilder b(y.getContext());
     b.setInsertionPointAfterValue(y);
@@ -310,7 +321,10 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
     int64_t axis = front.axis;
     dims[axis] = *dimsOf(y).back().constant() / front.size;
     Value whole = ReshapeOp::create(b, loc, tensorType(elementTypeOf(y), dims), y);
-    if (front.turned) {
+    bool turnsLater =
+        front.turned && front.turned.getPerm() == ArrayRef<int64_t>(kTokensFirst) &&
+        llvm::any_of(branches, [](Branch &branch) { return readsTokensFirst(branch.result()); });
+    if (front.turned && !turnsLater) {
       SmallVector<int64_t> perm(front.turned.getPerm());
       axis = llvm::find(perm, axis) - perm.begin();
       whole = TransposeOp::create(b, loc, whole, perm);
@@ -326,7 +340,7 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
       part[axis] = branch.heads;
       SmallVector<Attribute> starts(memory.size(), DimAttr::get(b.getContext(), DimExpr(0)));
       starts[axis] = DimAttr::get(b.getContext(), DimExpr(branch.first / front.size));
-      bool view = mayBeView(branch.result(), dense);
+      bool view = turnsLater ? readsTokensFirst(branch.result()) : mayBeView(branch.result(), dense);
       auto type = tensorType(
           elementTypeOf(y), part,
           dense || !view ? PhysAttr() : PhysAttr::get(b.getContext(), physical));
@@ -334,7 +348,10 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
                                    SmallVector<int64_t>(memory.size(), 1));
       if (view)
         slice->setAttr(kViewAttr, b.getUnitAttr());
-      branch.result().replaceAllUsesWith(slice.getY());
+      Value result = slice.getY();
+      if (turnsLater)
+        result = TransposeOp::create(b, branch.columns.getLoc(), result, kTokensFirst);
+      branch.result().replaceAllUsesWith(result);
     }
   }
 };

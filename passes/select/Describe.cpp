@@ -208,6 +208,10 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
     ContractionOperand described;
     described.dtype = dtypeOf(elementTypeOf(operand)).value_or(DType::F32);
     Value read = operand;
+    if (Value rows = tokensFirst(operand); rows && isa<AttentionOp>(heart) && i < 3) {
+      read = rows;
+      described.tokensFirst = true;
+    }
     if (auto cast = operand.getDefiningOp<CastOp>(); cast && gemm && i == 1 && !cuda) {
       read = cast.getX(); // the product widens what it reads
       described.dtype = dtypeOf(elementTypeOf(read)).value_or(DType::F32);

@@ -219,6 +219,31 @@ net (float[N,3,9,8] x, float[4,3,3,3] w, float[4] b, float[288,12] d, float[12] 
   check(model, {{{"N", 1}}, {{"N", 5}}, {{"N", 67}}}, 1e-5);
 }
 
+/// Attention reads what a product left behind, tokens before heads, by strides.
+TEST_F(EmulatedEngine, AttentionOfPackedHeads) {
+  fs::path model = folder / "packed.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 24]>
+packed (float[2,21,24] x, float[24,96] w) => (float[2,21,32] y)
+<int64[4] heads = {2, 21, 2, 16}, int64[3] flat = {2, 21, 32}>
+{
+  m = MatMul(x, w)
+  a, b, c = Split<axis = 2, num_outputs = 3>(m)
+  ar = Reshape(a, heads)
+  br = Reshape(b, heads)
+  cr = Reshape(c, heads)
+  q = Transpose<perm = [0,2,1,3]>(ar)
+  k = Transpose<perm = [0,2,1,3]>(br)
+  v = Transpose<perm = [0,2,1,3]>(cr)
+  o = Attention(q, k, v)
+  t = Transpose<perm = [0,2,1,3]>(o)
+  y = Reshape(t, flat)
+}
+)";
+  check(model, {{}}, 1e-5);
+  // No kernel but the product and the attention: nothing was copied.
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
+}
+
 TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))

@@ -26,6 +26,7 @@ struct ContractionOperand {
   bool transposed = false;  ///< the last two dimensions are stored swapped
   bool sixteens = false;    ///< attention: sixteen rows lie a stride apart, in whole pieces of 16
                             ///< bytes, maybe in pages that a table names (RowsInMemory.h)
+  bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
   DType dtype = DType::F32;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.

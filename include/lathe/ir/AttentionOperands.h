@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What fusion, select and code generation must agree on about the operands of
-// attention: keys and values in pages that a table names, and masks that only
-// say where a query's keys end.
+// attention: keys and values in pages that a table names, operands whose tokens
+// lie before their heads, and masks that only say where a query's keys end.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_IR_ATTENTIONOPERANDS_H
@@ -23,6 +23,12 @@ struct RowsInMemory {
 };
 /// None when the rows do not lie so.
 std::optional<RowsInMemory> rowsInMemory(mlir::Value rows);
+
+/// From [B, tokens, heads, size] to what attention takes, [B, heads, tokens, size].
+inline constexpr int64_t kTokensFirst[] = {0, 2, 1, 3};
+/// The value in memory whose tokens lie before its heads, where `operand` is that one turned, and
+/// nothing else; else null.
+mlir::Value tokensFirst(mlir::Value operand);
 
 /// A part of a mask that hides the keys from a number on, which may grow with the query:
 /// key < `end`, or key <= end when `inclusive`. `end` broadcasts to [B, H, S, 1].

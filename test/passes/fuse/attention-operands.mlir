@@ -36,6 +36,23 @@ module attributes {lathe.target = "sm_90a"} {
     return %3 : tensor<2x8x5x64xf16>
   }
 
+  // Heads of rows of tokens stay where a product left them: the maps have its strides.
+  // CHECK-LABEL: @tokens_first
+  // CHECK: lathe.kernel "attention_{{[0-9]+}}" attention
+  // CHECK-SAME: tensormap 0 [64, 197, 2, 3] strides [768, 128, 151296]
+  // CHECK: lathe.transpose
+  // CHECK: lathe.attention
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  func.func @tokens_first(%y: tensor<3x197x6x64xf16>) -> tensor<3x2x197x64xf16> {
+    %0 = lathe.slice %y {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<3x197x6x64xf16>) -> tensor<3x197x2x64xf16, #lathe.t<[3, 197, 2, 64], layout = #lathe.phys<[3, 197, 6, 64]>>>
+    %1 = lathe.slice %y {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<2>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<3x197x6x64xf16>) -> tensor<3x197x2x64xf16, #lathe.t<[3, 197, 2, 64], layout = #lathe.phys<[3, 197, 6, 64]>>>
+    %q = lathe.transpose %0 {perm = array<i64: 0, 2, 1, 3>} : (tensor<3x197x2x64xf16, #lathe.t<[3, 197, 2, 64], layout = #lathe.phys<[3, 197, 6, 64]>>>) -> tensor<3x2x197x64xf16>
+    %k = lathe.transpose %1 {perm = array<i64: 0, 2, 1, 3>} : (tensor<3x197x2x64xf16, #lathe.t<[3, 197, 2, 64], layout = #lathe.phys<[3, 197, 6, 64]>>>) -> tensor<3x2x197x64xf16>
+    %3 = lathe.attention %q, %k, %k {scale = 0.125 : f64} : (tensor<3x2x197x64xf16>, tensor<3x2x197x64xf16>, tensor<3x2x197x64xf16>) -> tensor<3x2x197x64xf16>
+    return %3 : tensor<3x2x197x64xf16>
+  }
+
   // A bias of positions reads nothing but its slopes; a constant that counts is an index.
   // CHECK-LABEL: @positions
   // CHECK: lathe.kernel "{{.*}}" attention (%{{[^,]*}}, %{{[^,]*}}, %{{[^,]*}} : tensor<8x1x1xbf16>)

@@ -1,17 +1,17 @@
 // RUN: %lathe-opt --lathe-merge-products %s | FileCheck %s
 
-// Queries and keys of one value: one product, and views of it, heads outermost. With a batch the
-// views are strided.
+// Queries and keys of one value: one product, and strided views of it, turned by attention alone.
 // CHECK-LABEL: module @cuda
 // CHECK: %[[W:.*]] = lathe.constant #lathe.joined<1, [dense<1.000000e+00> : tensor<64x128xf16>, dense<2.000000e+00> : tensor<64x64xf16>]> : tensor<64x192xf16>
 // CHECK: %[[M:.*]] = lathe.matmul %arg0, %[[W]]
 // CHECK: %[[B:.*]] = lathe.constant #lathe.joined<0, [dense<3.000000e+00> : tensor<128xf16>, dense<4.000000e+00> : tensor<64xf16>]> : tensor<192xf16>
 // CHECK: %[[A:.*]] = lathe.add %[[M]], %[[B]]
 // CHECK: %[[R:.*]] = lathe.reshape %[[A]] : (tensor<2x5x192xf16>) -> tensor<2x5x6x32xf16>
-// CHECK: %[[T:.*]] = lathe.transpose %[[R]] {perm = array<i64: 0, 2, 1, 3>}
-// CHECK: lathe.slice %[[T]] {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>
-// CHECK-SAME: tensor<2x4x5x32xf16, #lathe.t<[2, 4, 5, 32], layout = #lathe.phys<[2, 6, 5, 32]>>>
-// CHECK: lathe.slice %[[T]] {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<4>
+// CHECK: %[[Q:.*]] = lathe.slice %[[R]] {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>
+// CHECK-SAME: tensor<2x5x4x32xf16, #lathe.t<[2, 5, 4, 32], layout = #lathe.phys<[2, 5, 6, 32]>>>
+// CHECK: lathe.transpose %[[Q]] {perm = array<i64: 0, 2, 1, 3>}
+// CHECK: %[[K:.*]] = lathe.slice %[[R]] {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<4>
+// CHECK: lathe.transpose %[[K]] {perm = array<i64: 0, 2, 1, 3>}
 // CHECK-NOT: lathe.matmul
 module @cuda attributes {lathe.target = "sm_90a"} {
   func.func @main(%x: tensor<2x5x64xf16>) -> tensor<2x4x5x32xf16> {

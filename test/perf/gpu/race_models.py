@@ -33,6 +33,7 @@ LLAMA = ["llama.dynamo:step", "llama.dynamo:prefill"]
 BARS = {True: (1.09, 1.05), False: (1.15, 1.08)}  # by whether it is Llama: mean, each
 DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 MASK = (1 << 64) - 1
+FOLDER = tempfile.mkdtemp()
 
 
 def signed(x):
@@ -175,8 +176,12 @@ def rivals(module, call, quick):
     return found
 
 
-def race(name, ours, theirs, rounds):
+def race(name, ours, theirs, rounds, by_kernel=False):
     """Median times and the ratio to the fastest rival, in alternating rounds."""
+    if by_kernel:
+        for side, one in {"lathe": ours, **theirs}.items():
+            kernels(name, side, one)
+        return None
     for one in (ours, *theirs.values()):
         one.once()
     times = {"lathe": [], **{mode: [] for mode in theirs}}
@@ -196,14 +201,38 @@ def race(name, ours, theirs, rounds):
     return ratio
 
 
+def kernels(name, side, one, calls=5):
+    """Prints what each kernel of a replay takes, and the time in which none runs."""
+    from torch.profiler import ProfilerActivity, profile
+    one.once()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(calls):
+            one.once()
+        torch.cuda.synchronize()
+    spans = [(e.time_range.start, e.time_range.end, e.name) for e in profiler.events()
+             if e.device_type == torch.autograd.DeviceType.CUDA]
+    found, busy, last = {}, 0.0, 0.0
+    for begin, end, kernel in sorted(spans):
+        times = found.setdefault(kernel, [])
+        times.append(end - begin)
+        busy += max(0.0, end - max(begin, last))
+        last = max(last, end)
+    print(f"{name} {side}: {len(spans) / calls:.0f} kernels, busy {busy / calls:.1f} us")
+    for kernel, times in sorted(found.items(), key=lambda item: -sum(item[1])):
+        print(f"  {sum(times) / calls:9.1f} us {len(times) / calls:5.0f} x "
+              f"{statistics.median(times):8.2f}  {kernel[:110]}")
+    sys.stdout.flush()
+
+
 def network(case, graphs, quick, rounds, overlap):
     name, batch = case.split(":")
     base, batch = name.split(".")[0], int(batch)
-    graph, engine = os.path.join(graphs, f"{name}.onnx"), f"/tmp/{name}.{batch}.lathe"
+    graph = os.path.join(graphs, f"{name}.onnx")
+    engine = os.path.join(FOLDER, f"{name}.{batch}.lathe")
     x = models.example(base, batch, "cuda")
     first = "ids" if base == "bert_base" else "x"
     seconds = compiled(graph, engine, [f"--shape={first}={'x'.join(map(str, x.shape))}"])
-    found = weights(graph, 1, tempfile.mkdtemp())
+    found = weights(graph, 1, FOLDER)
     module = load(models.network(base).cuda().eval(), found)
     want = load(models.network(base).cuda().eval().float(), found)(
         x if base == "bert_base" else x.float())
@@ -218,7 +247,7 @@ def network(case, graphs, quick, rounds, overlap):
         module, x = module.to(memory_format=torch.channels_last), x.to(
             memory_format=torch.channels_last)
     theirs = rivals(module, lambda m: m(x), quick)
-    return lambda: race(case, ours, theirs, rounds), bad
+    return lambda **more: race(case, ours, theirs, rounds, **more), bad
 
 
 class FastLlama:
@@ -273,12 +302,13 @@ def llama_parts(graphs):
     """What both entries share: engine, weights, tokens, logits in float32, the rival."""
     if LLAMA_STATE:
         return LLAMA_STATE
-    s, graph, engine = models.LlamaSizes, os.path.join(graphs, "llama.dynamo.onnx"), "/tmp/llama.lathe"
+    s, graph = models.LlamaSizes, os.path.join(graphs, "llama.dynamo.onnx")
+    engine = os.path.join(FOLDER, "llama.lathe")
     options = [f"--dim=S=1:512:512", f"--dim=P=0:512:{s.capacity}", "--entry=prefill:S=512,P=0",
                "--entry=step:S=1"]
     options += [f"--donate={p}{i}_out={p}{i}" for i in range(s.layers) for p in "kv"]
     seconds = compiled(graph, engine, options)
-    found = weights(graph, 1, tempfile.mkdtemp())
+    found = weights(graph, 1, FOLDER)
     torch.manual_seed(1)
     ids = torch.randint(0, s.words, (1, 513), device="cuda")
     with torch.device("meta"):
@@ -318,7 +348,7 @@ def llama(case, graphs, quick, rounds, overlap):
           f"{ours.context.counters['launches'] - launches} kernels, error {mine:.2e}, torch's "
           f"{half:.2e}{'  WRONG' if bad else ''}", flush=True)
     found = rivals(fast, lambda f: f(*theirs), quick)
-    return lambda: race(case, ours, found, rounds), bad
+    return lambda **more: race(case, ours, found, rounds, **more), bad
 
 
 def warm(case, quick):
@@ -370,6 +400,8 @@ def main():
     parser.add_argument("--alone", action="store_true", help="no rival: results and times of lathe")
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--no-overlap", action="store_true")
+    parser.add_argument("--kernels", action="store_true",
+                        help="also what each kernel takes, under the profiler, after the race")
     options = parser.parse_args()
     torch.set_grad_enabled(False)
     torch._dynamo.config.cache_size_limit = 64
@@ -394,6 +426,9 @@ def main():
             ratio = measure()
             if ratio:
                 ratios[case] = ratio
+        if options.kernels:
+            for measure in prepared.values():
+                measure(by_kernel=True)
     for is_llama, (mean, least) in BARS.items():
         group = [r for c, r in ratios.items() if c.startswith("llama") == is_llama]
         if group:
