@@ -36,9 +36,16 @@ std::vector<int> allowedCores() {
 } // namespace
 
 ThreadPool::ThreadPool(int threads, bool pin) {
-  std::vector<int> cores = allowedCores();
+  std::vector<int> allowed = allowedCores();
   if (threads <= 0)
-    threads = std::max<int>(1, static_cast<int>(cores.size()));
+    threads = std::max<int>(1, static_cast<int>(allowed.size()));
+  // More workers than cores share freely.
+  if (pin && static_cast<size_t>(threads) <= allowed.size()) {
+    auto here = std::find(allowed.begin(), allowed.end(), sched_getcpu());
+    if (here != allowed.end())
+      std::iter_swap(allowed.begin(), here);
+    cores = std::move(allowed);
+  }
   for (int i = 1; i < threads; ++i) {
     // The one call here that can throw; fewer workers are enough.
     try {
@@ -46,14 +53,30 @@ ThreadPool::ThreadPool(int threads, bool pin) {
     } catch (const std::system_error &) {
       break;
     }
-    // More workers than cores share freely. The caller's own thread is not ours to bind.
-    if (pin && static_cast<size_t>(threads) <= cores.size()) {
-      cpu_set_t set;
-      CPU_ZERO(&set);
-      CPU_SET(cores[static_cast<size_t>(i)], &set);
-      pthread_setaffinity_np(workers.back().native_handle(), sizeof set, &set);
-    }
+    if (!cores.empty())
+      bind(static_cast<size_t>(i));
   }
+  cores.resize(std::min(cores.size(), workers.size() + 1));
+}
+
+void ThreadPool::bind(size_t worker) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cores[worker], &set);
+  pthread_setaffinity_np(workers[worker - 1].native_handle(), sizeof set, &set);
+}
+
+/// The caller's own thread is not ours to bind. Where the system has moved it to a worker's core, both
+/// would take turns: the worker goes to the core that the caller has left.
+void ThreadPool::makeRoom() {
+  int here = sched_getcpu();
+  if (cores.empty() || here == cores.front())
+    return;
+  auto taken = std::find(cores.begin(), cores.end(), here);
+  if (taken == cores.end())
+    return;
+  std::iter_swap(cores.begin(), taken);
+  bind(static_cast<size_t>(taken - cores.begin()));
 }
 
 ThreadPool::~ThreadPool() {
@@ -81,6 +104,7 @@ void ThreadPool::run(int64_t count, Body function, void *data) {
     return;
   if (workers.empty() || count == 1)
     return function(data, 0, 0, count);
+  makeRoom();
   body = function;
   context = data;
   total = count;

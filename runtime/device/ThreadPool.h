@@ -35,8 +35,13 @@ public:
 private:
   void workerMain(int index);
   void claim(int worker);
+  void makeRoom();
+  void bind(size_t worker);
 
   std::vector<std::thread> workers;
+  /// Of pinned workers, by number; the first is the one that is left to the caller. Empty: none is
+  /// pinned.
+  std::vector<int> cores;
   /// High half: number of the loop, odd while it is open. Low half: workers inside.
   alignas(64) std::atomic<uint64_t> gate{0};
   std::atomic<uint32_t> wake{0}; ///< raised for each loop and for the end; sleepers wait on it

@@ -8,7 +8,9 @@
 #include "RuntimeFixture.h"
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <sched.h>
 
 using namespace lathe;
 using namespace lathe::runtime;
@@ -37,6 +39,38 @@ TEST(ThreadPool, CoversEachIndexOnce) {
           ASSERT_EQ(hits[static_cast<size_t>(i)].exchange(0), i < total) << i;
       }
   }
+}
+
+// Where the caller moves to the core of a pinned worker, the worker makes room.
+TEST(ThreadPool, LeavesTheCallerItsCore) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  std::vector<int> cores;
+  for (int i = 0; i < CPU_SETSIZE && cores.size() < 2; ++i)
+    if (CPU_ISSET(i, &all))
+      cores.push_back(i);
+  if (cores.size() < 2)
+    GTEST_SKIP() << "one core";
+  ThreadPool pool(2, true);
+  for (int round = 0; round < 6; ++round) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cores[round % 2], &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    std::atomic<int> seen = -1; // the worker's core
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (seen < 0 && std::chrono::steady_clock::now() < end)
+      pool.run(
+          1000,
+          [](void *context, int worker, int64_t, int64_t) {
+            if (worker == 1)
+              static_cast<std::atomic<int> *>(context)->store(sched_getcpu());
+          },
+          &seen);
+    EXPECT_GE(seen, 0) << "the worker took no part";
+    EXPECT_NE(seen, cores[round % 2]);
+  }
+  sched_setaffinity(0, sizeof all, &all);
 }
 
 TEST(CpuImage, LoadsSeveralAtOnce) {
