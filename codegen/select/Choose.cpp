@@ -83,11 +83,22 @@ KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const Dim
   return spec;
 }
 
-void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard, KernelSpec spec) {
-  if (!to.empty())
-    for (LaunchSpec &l : spec.launches)
+void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard, KernelSpec spec,
+                std::vector<KernelSpec> otherwise) {
+  std::erase_if(otherwise, [&](const KernelSpec &other) {
+    return other.buffers != spec.buffers || other.workspaceBytes != spec.workspaceBytes ||
+           other.launches.size() != spec.launches.size() || other.config == spec.config;
+  });
+  auto number = [&](KernelSpec &s) {
+    for (LaunchSpec &l : s.launches)
       l.function += "_v" + std::to_string(to.size());
-  to.push_back({std::move(guard), std::move(spec)});
+  };
+  if (!to.empty()) {
+    number(spec);
+    for (KernelSpec &other : otherwise)
+      number(other);
+  }
+  to.push_back({std::move(guard), std::move(spec), std::move(otherwise)});
 }
 
 bool divides(int64_t d, const DimExpr &e) { return e.exactDiv(DimExpr(d)).has_value(); }

@@ -16,8 +16,10 @@ Variants chooseCuda(const KernelDesc &desc, const Target &target);
 /// with this grid on axis 0.
 KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const DimExpr &grid);
 
-/// Adds a variant; function names get the variant's number from the second on.
-void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard, KernelSpec spec);
+/// Adds a variant; function names get the variant's number from the second on. Of `otherwise`
+/// (KernelVariant) those that need the same buffers and workspace are kept.
+void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard, KernelSpec spec,
+                std::vector<KernelSpec> otherwise = {});
 
 /// Whether `e` is a multiple of `d` whatever the symbols are.
 bool divides(int64_t d, const DimExpr &e);

@@ -30,7 +30,8 @@ public:
 
 private:
   /// A variant for up to `upTo` rows, or for all. Whether sizes are left to care for.
-  bool add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard = {});
+  bool add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard = {},
+           std::vector<KernelSpec> otherwise = {});
   bool addSkinny();
   bool addColumns();
   bool addGemv();
@@ -49,13 +50,14 @@ private:
   int64_t covered = 0; ///< numbers of rows up to here have a variant
 };
 
-bool GemmChooser::add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard) {
+bool GemmChooser::add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard,
+                      std::vector<KernelSpec> otherwise) {
   if (rows.lo > upTo)
     return true;
   bool conditional = !guard.empty(), all = rows.hi <= upTo;
   if (!all)
     guard.push_back({Kind::LessEqual, sizes.m, DimExpr(upTo)});
-  addVariant(out, std::move(guard), std::move(spec));
+  addVariant(out, std::move(guard), std::move(spec), std::move(otherwise));
   if (!conditional)
     covered = upTo;
   return conditional || !all;
@@ -175,6 +177,7 @@ bool GemmChooser::addHopper() {
   struct Range {
     int64_t upTo;
     KernelConfig config;
+    std::vector<KernelConfig> smaller; ///< next best ones
   };
   std::vector<Range> ranges;
   int64_t from = std::max<int64_t>({1, rows.lo, covered + 1});
@@ -188,31 +191,55 @@ bool GemmChooser::addHopper() {
     if (!ranges.empty() && ranges.back().config == config)
       ranges.back().upTo = upTo;
     else
-      ranges.push_back({upTo, config});
+      ranges.push_back({upTo, config, {}});
+    std::vector<KernelConfig> &smaller = ranges.back().smaller;
+    smaller.clear(); // those of fewer rows may load too few
+    constexpr size_t kOthers = 2;
+    while (smaller.size() < kOthers) {
+      const KernelConfig &last = smaller.empty() ? config : smaller.back();
+      KernelConfig next = hopper->choose(from, to, HopperGemm::sumsOf(last));
+      if (next.family.empty())
+        break;
+      smaller.push_back(next);
+    }
     if (rows.hi <= upTo)
       break;
     from = upTo + 1;
   }
   bool more = true;
-  for (const Range &r : ranges)
-    more = add(hopper->spec(r.config, std::min(r.upTo, rows.hi)), r.upTo, hopper->conditions);
+  for (const Range &r : ranges) {
+    int64_t upTo = std::min(r.upTo, rows.hi);
+    std::vector<KernelSpec> otherwise;
+    for (const KernelConfig &c : r.smaller)
+      otherwise.push_back(hopper->spec(c, upTo));
+    more = add(hopper->spec(r.config, upTo), r.upTo, hopper->conditions, std::move(otherwise));
+  }
   return more;
 }
 
-/// The configuration that was asked for.
+/// The configuration that was asked for; of several, the first that is possible, and then those
+/// behind it.
 Status GemmChooser::addWanted() {
-  Result<KernelConfig> config = KernelConfig::parse(desc.wanted);
-  if (!config)
-    return config.status();
-  bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative" ||
-               config->family == "gemm.promoted" || config->family == "gemm.split" ||
-               config->family == "gemm.split.promoted";
-  if (hopper && config->rows == 1)
-    config->rows = hopper->rowsLoaded(config->tileM, rows.hi);
-  if (!hopper || !tiles || !hopper->allows(*config))
+  std::vector<KernelSpec> specs;
+  for (size_t at = 0; at <= desc.wanted.size();) {
+    size_t end = std::min(desc.wanted.find(',', at), desc.wanted.size());
+    Result<KernelConfig> config = KernelConfig::parse(desc.wanted.substr(at, end - at));
+    if (!config)
+      return config.status();
+    at = end + 1;
+    bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative" ||
+                 config->family == "gemm.promoted" || config->family == "gemm.split" ||
+                 config->family == "gemm.split.promoted";
+    if (hopper && config->rows == 1)
+      config->rows = hopper->rowsLoaded(config->tileM, rows.hi);
+    if (hopper && tiles && hopper->allows(*config))
+      specs.push_back(hopper->spec(hopper->complete(*config), rows.hi));
+  }
+  if (specs.empty())
     return usageError("this product cannot run as '" + desc.wanted + "'",
                       "--config, kernel " + desc.name);
-  if (add(hopper->spec(hopper->complete(*config), rows.hi), DimRange::kUnbounded, hopper->conditions))
+  std::vector<KernelSpec> otherwise(specs.begin() + 1, specs.end());
+  if (add(std::move(specs.front()), DimRange::kUnbounded, hopper->conditions, std::move(otherwise)))
     addTiles();
   return okStatus();
 }

@@ -350,7 +350,11 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
                    elementBytes, bAlongK, rowAlignment, target);
 }
 
-KernelConfig HopperGemm::choose(int64_t from, int64_t to) const {
+int64_t HopperGemm::sumsOf(const KernelConfig &c) {
+  return c.tileM * c.tileN / (inTurns(c) || isSplit(c) ? 128 : 256);
+}
+
+KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
   constexpr int64_t kUnknown = 4096;
   int64_t n = sizes.n.constant().value_or(kUnknown), k = sizes.k.constant().value_or(kUnknown);
   int64_t batch = sizes.batch.constant().value_or(1);
@@ -367,7 +371,7 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to) const {
       c.tileN = tileN;
       c.cluster = cluster;
       c.rows = rowsLoaded(tileM, to);
-      if (!allows(c))
+      if (!allows(c) || sumsOf(c) >= sums)
         continue;
       c = complete(c);
       // A range is judged by four of its sizes: rounds that are full for one are not for another.

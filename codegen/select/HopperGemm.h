@@ -28,8 +28,12 @@ public:
 
   /// What sizes must fulfil besides; empty: nothing.
   std::vector<DimCondition> conditions;
-  /// The tile for numbers of rows between `from` and `to`, at least 1.
-  KernelConfig choose(int64_t from, int64_t to) const;
+  /// The tile for numbers of rows between `from` and `to`, at least 1, whose threads hold fewer
+  /// than `sums` sums; no family where there is none.
+  KernelConfig choose(int64_t from, int64_t to, int64_t sums = kAnySums) const;
+  static constexpr int64_t kAnySums = 1 << 20;
+  /// What a thread of a tile holds.
+  static int64_t sumsOf(const KernelConfig &c);
   /// Threads, depth and as many stages as shared memory holds.
   KernelConfig complete(KernelConfig c) const;
   /// Whether a configuration of the families above is a tile of this product.

@@ -314,8 +314,14 @@ Result<std::string> Compilation::engine() {
     return internalError("an engine is made of a module of phase codegen");
   if (options.onPhase)
     options.onPhase(Phase::Engine);
+  if (remarks)
+    remarks->setPhase(Phase::Engine);
   DiagnosticLog log(mlirContext.get());
-  return emitEngine(*top);
+  Result<std::string> engine = emitEngine(*top);
+  warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
+  if (remarks && engine.ok())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(options.remarksFile, remarks->json()));
+  return engine;
 }
 
 std::string Compilation::text() {

@@ -76,6 +76,7 @@ Result<CompileResult> compileWith(const std::string &model, CompileOptions optio
   bool wholeEngine = last == Phase::Engine && options.dumpDir.empty() &&
                      options.remarksFile.empty() && options.cache;
   std::string key = wholeEngine ? engineCacheKey(compilation->text()) : "";
+  size_t warnings = compilation->warnings().size();
   if (std::optional<std::string> cached = readCachedEngine(key)) {
     result.bytes = std::move(*cached);
     result.fromCache = true;
@@ -87,7 +88,9 @@ Result<CompileResult> compileWith(const std::string &model, CompileOptions optio
       if (!engine)
         return engine.status();
       result.bytes = std::move(*engine);
-      writeCachedEngine(key, result.bytes);
+      // Who compiles again is to be warned again.
+      if (compilation->warnings().size() == warnings)
+        writeCachedEngine(key, result.bytes);
     } else {
       result.bytes = compilation->text();
     }

@@ -19,6 +19,7 @@
 #include "lathe/support/Sha256.h"
 
 #include "mlir/IR/AttrTypeSubElements.h"
+#include "mlir/IR/Remarks.h"
 
 #include <atomic>
 #include <filesystem>
@@ -32,16 +33,19 @@ namespace {
 
 struct Source {
   std::string name, text;
+  exec::KernelOp kernel = {}; ///< none: of no kernel of the program
+  size_t variant = 0;
+  int64_t id = 0; ///< KernelSource::stepId
 };
 
 Result<std::vector<Source>> sourcesOf(ModuleOp module) {
   std::vector<Source> sources;
-  for (exec::KernelOp kernel : module.getOps<exec::KernelOp>())
+  for (auto [id, kernel] : llvm::enumerate(module.getOps<exec::KernelOp>()))
     for (auto [i, attr] : llvm::enumerate(kernel.getVariants())) {
       auto text = cast<DictionaryAttr>(attr).getAs<StringAttr>("source");
       if (!text)
         return internalError("kernel " + kernel.getSymName().str() + " has no source");
-      sources.push_back({variantName(kernel, i), text.str()});
+      sources.push_back({variantName(kernel, i), text.str(), kernel, i, int64_t(id)});
     }
   return sources;
 }
@@ -123,21 +127,69 @@ Status addCpuKernels(const std::vector<Source> &sources, const Target &target,
   return writer.addKernels(target.name, std::move(*image));
 }
 
-/// What ptxas finds costs speed, never the result: a warning, so that a model whose kernel spills
-/// still gets its engine.
-Status addCudaKernels(ModuleOp variant, const std::vector<Source> &sources, const Target &target,
+nvrtc::CompileJob jobOf(const Source &source, const Target &target) {
+  return {source.name + ".cu", source.text, target.name, {}, /*tolerateFindings=*/true};
+}
+
+/// Puts the first of a variant's other specs that ptxas finds nothing wrong with in its place.
+/// Nothing where there is none.
+std::optional<nvrtc::Cubin> takeOther(Source &source, const nvrtc::Finding &finding,
+                                      const Target &target, const nvrtc::Compiler &compiler) {
+  if (!source.kernel)
+    return std::nullopt;
+  auto variants = llvm::to_vector(source.kernel.getVariants());
+  auto variant = cast<DictionaryAttr>(variants[source.variant]);
+  auto others = variant.getAs<ArrayAttr>("otherwise");
+  auto first = KernelSpec::parse(variant.getAs<StringAttr>("spec").getValue().str());
+  if (!others || !first.ok())
+    return std::nullopt;
+  for (auto text : others.getAsRange<StringAttr>()) {
+    auto spec = KernelSpec::parse(text.getValue().str());
+    if (!spec.ok())
+      continue;
+    FailureOr<std::string> code = codegen::cudaText(
+        {source.kernel.getSymName(), &source.kernel.getBody().front(), &*spec, &target, source.id});
+    if (failed(code))
+      continue;
+    Source other = source;
+    other.text = *code;
+    Result<nvrtc::Cubin> cubin = compiler.compile(jobOf(other, target));
+    if (!cubin.ok() || !cubin->report.findings.empty())
+      continue;
+    remark::passed(source.kernel.getLoc(), remark::RemarkOpts::name("Otherwise").category("lathe"))
+        << (source.name + ": " + spec->config + " instead of " + first->config + ", " +
+            toString(finding.kind) + ": " + finding.text);
+    MLIRContext *context = source.kernel.getContext();
+    NamedAttrList entries(variant);
+    entries.erase("otherwise");
+    entries.set("spec", text);
+    entries.set("source", StringAttr::get(context, other.text));
+    variants[source.variant] = entries.getDictionary(context);
+    source.kernel.setVariantsAttr(ArrayAttr::get(context, variants));
+    source.text = std::move(other.text);
+    return std::move(*cubin);
+  }
+  return std::nullopt;
+}
+
+/// What ptxas finds costs speed, never the result: another configuration where there is one that is
+/// better off, else a warning, so that a model whose kernel spills still gets its engine.
+Status addCudaKernels(ModuleOp variant, std::vector<Source> &sources, const Target &target,
                       engine::EngineWriter &writer) {
   auto compiler = nvrtc::Compiler::open();
   if (!compiler.ok())
     return compiler.status();
   std::vector<nvrtc::CompileJob> jobs;
   for (const Source &source : sources)
-    jobs.push_back({source.name + ".cu", source.text, target.name, {}, /*tolerateFindings=*/true});
+    jobs.push_back(jobOf(source, target));
   std::map<std::string, std::string> cubins;
   std::vector<Result<nvrtc::Cubin>> results = (*compiler)->compileAll(jobs);
   for (size_t i = 0; i < sources.size(); ++i) {
     if (!results[i].ok())
       return results[i].status();
+    if (!results[i]->report.findings.empty())
+      if (auto other = takeOther(sources[i], results[i]->report.findings.front(), target, **compiler))
+        results[i] = std::move(*other);
     for (const nvrtc::Finding &finding : results[i]->report.findings)
       emitWarning(variant.getLoc()) << "kernel " << sources[i].name << " for " << target.name
                                     << " may be slow, " << toString(finding.kind) << ": "

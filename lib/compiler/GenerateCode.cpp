@@ -60,15 +60,17 @@ struct GenerateCodePass : PassWrapper<GenerateCodePass, OperationPass<ModuleOp>>
         return kernel.emitError(spec.status().message());
       codegen::KernelSource source{kernel.getSymName(), &kernel.getBody().front(), &*spec, &target, id};
       FailureOr<std::string> text = failure();
-      if (auto given = replacement(kernel, target))
+      NamedAttrList entries(variant);
+      if (auto given = replacement(kernel, target)) {
         text = given.str();
-      else if (auto users = userText(kernel))
+        entries.erase("otherwise"); // what was given is kept whatever becomes of it
+      } else if (auto users = userText(kernel)) {
         text = users.str();
-      else
+      } else {
         text = target.isCuda() ? codegen::cudaText(source) : cpuText(source);
+      }
       if (failed(text))
         return kernel.emitError("no code for the configuration '") << spec->config << "'";
-      NamedAttrList entries(variant);
       entries.set("source", builder.getStringAttr(*text));
       variants.push_back(entries.getDictionary(kernel.getContext()));
     }

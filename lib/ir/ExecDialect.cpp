@@ -37,6 +37,18 @@ LogicalResult KernelOp::verifyRegions() {
   if (block.empty() || !isa<YieldOp>(block.back()))
     return emitOpError("exec_kernel_c1: the body must end in lathe.yield");
   unsigned outputs = block.back().getNumOperands();
+  auto verifySpec = [&](StringAttr text) -> LogicalResult {
+    if (!text)
+      return emitOpError("exec_kernel_c2: 'otherwise' lists texts");
+    auto parsed = KernelSpec::parse(text.getValue());
+    if (!parsed.ok())
+      return emitOpError("exec_kernel_c3: ") << parsed.status().message();
+    if (parsed->numInputs != int(block.getNumArguments()) || parsed->numOutputs != int(outputs))
+      return emitOpError("exec_kernel_c3: the spec has ")
+             << parsed->numInputs << " inputs and " << parsed->numOutputs << " outputs, the region "
+             << block.getNumArguments() << " and " << outputs;
+    return success();
+  };
   if (getVariants().empty())
     return emitOpError("exec_kernel_c2: a kernel needs a variant");
   for (auto [i, attr] : llvm::enumerate(getVariants())) {
@@ -47,13 +59,12 @@ LogicalResult KernelOp::verifyRegions() {
       return emitOpError("exec_kernel_c2: a variant has the texts 'guard' and 'spec'");
     if (i + 1 == getVariants().size() && !guard.empty())
       return emitOpError("exec_kernel_c2: the last guard must be empty");
-    auto parsed = KernelSpec::parse(spec.getValue());
-    if (!parsed.ok())
-      return emitOpError("exec_kernel_c3: ") << parsed.status().message();
-    if (parsed->numInputs != int(block.getNumArguments()) || parsed->numOutputs != int(outputs))
-      return emitOpError("exec_kernel_c3: the spec has ")
-             << parsed->numInputs << " inputs and " << parsed->numOutputs << " outputs, the region "
-             << block.getNumArguments() << " and " << outputs;
+    if (failed(verifySpec(spec)))
+      return failure();
+    if (auto others = variant.getAs<ArrayAttr>("otherwise"))
+      for (Attribute other : others)
+        if (failed(verifySpec(dyn_cast<StringAttr>(other))))
+          return failure();
   }
   return success();
 }

@@ -139,9 +139,16 @@ struct SelectPass : ModulePass<SelectPass> {
     SmallVector<Attribute> list;
     for (const KernelVariant &variant : *answer) {
       std::string guard = variant.guard.empty() ? "" : str(variant.guard);
-      list.push_back(builder.getDictionaryAttr(
-          {builder.getNamedAttr("guard", builder.getStringAttr(guard)),
-           builder.getNamedAttr("spec", builder.getStringAttr(variant.spec.str()))}));
+      NamedAttrList entries;
+      entries.set("guard", builder.getStringAttr(guard));
+      if (!variant.otherwise.empty()) {
+        SmallVector<Attribute> others;
+        for (const KernelSpec &other : variant.otherwise)
+          others.push_back(builder.getStringAttr(other.str()));
+        entries.set("otherwise", builder.getArrayAttr(others));
+      }
+      entries.set("spec", builder.getStringAttr(variant.spec.str()));
+      list.push_back(entries.getDictionary(kernel.getContext()));
       passedRemark(kernel.getLoc(), "Select")
           << (kernel.getName().str() + ": " + variant.spec.config +
               (guard.empty() ? "" : " when " + guard));

@@ -14,7 +14,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 namespace lathe::cli {
 namespace {
@@ -33,72 +37,176 @@ struct Measured {
   double microseconds = 0;
 };
 
-/// Families whose tiles are interchangeable.
-bool isTile(const std::string &config) {
-  for (const char *family : {"gemm.pingpong.", "gemm.cooperative.", "gemm.split."})
-    if (config.starts_with(family) && config.find("promoted") == std::string::npos)
-      return true;
-  return false;
-}
+using Times = std::map<std::string, Measured>;
 
-std::vector<std::string> candidates() {
+/// Names of tiles that a kernel of this configuration could have as well; empty: there are none.
+std::vector<std::string> tilesFor(const std::string &config) {
   std::vector<std::string> names;
   auto add = [&](const std::string &family, int rows, std::initializer_list<int> columns,
                  const std::string &more = "") {
     for (int n : columns)
-      names.push_back("gemm." + family + ".m" + std::to_string(rows) + ".n" + std::to_string(n) +
-                      more);
+      names.push_back(family + ".m" + std::to_string(rows) + ".n" + std::to_string(n) + more);
   };
-  add("pingpong", 128, {64, 96, 112, 128, 160, 192});
-  add("cooperative", 128, {64, 96, 112, 128, 192, 224, 256});
-  add("pingpong", 64, {32, 48, 64, 96, 128, 192, 224});
-  add("split", 64, {32, 64, 96, 128, 224});
-  for (const char *cluster : {".c2", ".c4", ".c8"})
-    add("split", 64, {32, 48, 64, 96, 128, 224}, cluster);
+  auto is = [&](const char *family) { return config.starts_with(family); };
+  if (is("gemm.promoted.")) {
+    add("gemm.promoted", 128, {32, 48, 64, 96, 112, 128, 160, 176, 192});
+  } else if (is("gemm.pingpong.") || is("gemm.cooperative.") ||
+             (is("gemm.split.") && !is("gemm.split.promoted."))) {
+    add("gemm.pingpong", 128, {64, 96, 112, 128, 160, 192});
+    add("gemm.cooperative", 128, {64, 96, 112, 128, 192, 224, 256});
+    add("gemm.pingpong", 64, {32, 48, 64, 96, 128, 192, 224});
+    add("gemm.split", 64, {32, 64, 96, 128, 224});
+    for (const char *cluster : {".c2", ".c4", ".c8"})
+      add("gemm.split", 64, {32, 48, 64, 96, 128, 224}, cluster);
+  }
   return names;
 }
 
+/// Compiles on all cores, in order, no more ahead than there are cores: engines of large models
+/// take memory.
+class Compiler {
+public:
+  Compiler(const std::string &path, std::vector<CompileOptions> wanted)
+      : path(path), wanted(std::move(wanted)), ready(this->wanted.size()) {
+    ahead = std::max<size_t>(2, std::thread::hardware_concurrency());
+    for (size_t t = 0; t < std::min(ahead, this->wanted.size()); ++t)
+      threads.emplace_back([this] { work(); });
+  }
+  ~Compiler() {
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      next = wanted.size();
+    }
+    changed.notify_all();
+    for (std::thread &thread : threads)
+      thread.join();
+  }
+  /// Waits for the one of this number; each once, in order.
+  Result<std::string> take(size_t i) {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return ready[i].has_value(); });
+    Result<std::string> bytes = std::move(*ready[i]);
+    ready[i] = Result<std::string>(std::string());
+    taken = i + 1;
+    lock.unlock();
+    changed.notify_all();
+    return bytes;
+  }
+
+private:
+  void work() {
+    std::unique_lock<std::mutex> lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return next >= wanted.size() || next < taken + ahead; });
+      if (next >= wanted.size())
+        return;
+      size_t i = next++;
+      lock.unlock();
+      Result<CompileResult> made = compileModel(path, wanted[i]);
+      lock.lock();
+      ready[i] = made ? Result<std::string>(std::move(made->bytes)) : made.status();
+      changed.notify_all();
+    }
+  }
+
+  std::string path;
+  std::vector<CompileOptions> wanted;
+  std::vector<std::optional<Result<std::string>>> ready;
+  std::vector<std::thread> threads;
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t next = 0, taken = 0, ahead = 2;
+};
+
 /// One run after another for some time, with a row a kernel.
-Result<std::map<std::string, Measured>> measure(const TuneOptions &options, const Model &model) {
-  Result<Session> session = Session::open(model, options.session);
-  if (!session)
-    return session.status();
+Result<Times> measure(const TuneOptions &options, const Model &model, const Session &session) {
   std::vector<std::string> wanted;
   if (!options.entry.empty())
     wanted.push_back(options.entry);
   Result<std::vector<std::string>> entries = expandEntries(wanted, model);
   if (!entries)
     return entries.status();
-  Result<EntryRun> run = prepareRun(options.inputs, model, *session, entries->front(), 0);
+  Result<EntryRun> run = prepareRun(options.inputs, model, session, entries->front(), 0);
   if (!run)
     return run.status();
-  std::map<std::string, int64_t> starts = session->stateLengths(*run->plan);
+  std::map<std::string, int64_t> starts = session.stateLengths(*run->plan);
   auto once = [&]() -> Status {
     std::vector<lathe_tensor> outputs;
-    LATHE_RETURN_IF_ERROR(session->run(*run->plan, run->inputs, outputs));
+    LATHE_RETURN_IF_ERROR(session.run(*run->plan, run->inputs, outputs));
     for (const auto &[name, length] : starts)
       LATHE_RETURN_IF_ERROR(
-          toStatus(lathe_state_truncate(session->context(), name.c_str(), length)));
+          toStatus(lathe_state_truncate(session.context(), name.c_str(), length)));
     return okStatus();
   };
   for (int i = 0; i < 3; ++i)
     LATHE_RETURN_IF_ERROR(once());
-  lathe_context_profile(session->context(), 1);
+  lathe_context_profile(session.context(), 1);
   auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 10 || std::chrono::steady_clock::now() - begin <
                                 std::chrono::duration<double>(options.seconds);
        ++i)
     LATHE_RETURN_IF_ERROR(once());
   size_t count = 0;
-  const lathe_profile_row *rows = lathe_context_profile_rows(session->context(), &count);
-  std::map<std::string, Measured> times;
+  const lathe_profile_row *rows = lathe_context_profile_rows(session.context(), &count);
+  Times times;
   for (size_t i = 0; i < count; ++i)
     if (rows[i].calls && rows[i].kernel && rows[i].config)
       times[rows[i].kernel] = {rows[i].config, rows[i].seconds / double(rows[i].calls) * 1e6};
+  lathe_context_profile(session.context(), 0);
   return times;
 }
 
+Status write(Lock &lock, const TuneOptions &options, const Times &plain, const Times &best) {
+  lock.kernels.clear();
+  for (const auto &[name, measured] : best) {
+    const Measured &before = plain.at(name);
+    lock.kernels.push_back(
+        {name, measured.config, measured.microseconds, before.config, before.microseconds});
+  }
+  return writeFileAtomically(options.output, lock.str());
+}
+
+/// The fastest of all tiles by one measurement each are measured once more, in turn with the first
+/// choices: the least of many is partly luck.
+Status confirm(const TuneOptions &options, const std::string &path, const Model &model,
+               const Session &session, const Times &plain, Times &best) {
+  CompileOptions compile = options.compile;
+  for (const auto &[name, measured] : best)
+    compile.configs.push_back(name + "=" + measured.config);
+  compile.cache = false;
+  Result<CompileResult> compiled = compileModel(path, compile);
+  if (!compiled)
+    return compiled.status();
+  Result<Model> tried = Model::fromBytes(path, std::move(compiled->bytes));
+  if (!tried)
+    return tried.status();
+  Result<Session> other = Session::open(*tried, options.session);
+  if (!other)
+    return other.status();
+  for (int round = 0; round < 2; ++round) {
+    Result<Times> before = measure(options, model, session);
+    if (!before)
+      return before.status();
+    Result<Times> after = measure(options, *tried, *other);
+    if (!after)
+      return after.status();
+    for (auto &[name, measured] : best) {
+      auto was = before->find(name), is = after->find(name);
+      if (was != before->end() && is != after->end() &&
+          is->second.microseconds >= was->second.microseconds)
+        measured = plain.at(name);
+    }
+  }
+  return okStatus();
+}
+
 Status tune(TuneOptions options, const std::string &path) {
+  auto begin = std::chrono::steady_clock::now();
+  auto say = [&](const std::string &text) {
+    double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::fprintf(stderr, "%6.1f s  %s\n", seconds, text.c_str());
+  };
   LATHE_RETURN_IF_ERROR(completeTarget(options.compile, options.session.device));
   if (options.compile.targets.size() != 1)
     return usageError("measures for one target at a time", "--target");
@@ -112,40 +220,72 @@ Status tune(TuneOptions options, const std::string &path) {
   Result<Model> model = Model::open(path, options.compile, options.session.device);
   if (!model)
     return model.status();
-  Result<std::map<std::string, Measured>> plain = measure(options, *model);
+  // Open until the end, so that the device is.
+  Result<Session> session = Session::open(*model, options.session);
+  if (!session)
+    return session.status();
+  Result<Times> plain = measure(options, *model, *session);
   if (!plain)
     return plain.status();
-  std::map<std::string, Measured> best;
+  Times best;
+  std::map<std::string, std::vector<std::string>> tiles;
+  size_t count = 0;
   for (const auto &[name, measured] : *plain)
-    if (isTile(measured.config))
+    if (std::vector<std::string> names = tilesFor(measured.config); !names.empty()) {
       best[name] = measured;
-  std::fprintf(stderr, "%zu of %zu kernels have tiles to choose from\n", best.size(),
-               plain->size());
-  for (const std::string &candidate : best.empty() ? std::vector<std::string>() : candidates()) {
+      count = std::max(count, names.size());
+      tiles[name] = std::move(names);
+    }
+  LATHE_RETURN_IF_ERROR(write(lock, options, *plain, best));
+  say(std::to_string(best.size()) + " of " + std::to_string(plain->size()) +
+      " kernels have tiles to choose from, " + std::to_string(count) + " at most");
+  std::vector<CompileOptions> wanted;
+  for (size_t i = 0; i < count; ++i) {
     CompileOptions compile = options.compile;
-    for (const auto &[name, measured] : best)
-      compile.configs.push_back(name + "=" + candidate);
-    Result<Model> tried = Model::open(path, compile, options.session.device);
+    compile.cache = false;
+    compile.onPhase = nullptr;
+    // One that cannot run so stays as it is.
+    for (const auto &[name, names] : tiles)
+      compile.configs.push_back(name + "=" + (i < names.size() ? names[i] + "," : "") +
+                                best[name].config);
+    wanted.push_back(std::move(compile));
+  }
+  Compiler compiler(path, std::move(wanted));
+  for (size_t i = 0; i < count; ++i) {
+    Result<std::string> bytes = compiler.take(i);
+    if (!bytes)
+      return bytes.status();
+    Result<Model> tried = Model::fromBytes(path, std::move(*bytes));
     if (!tried)
-      continue; // some kernel cannot run so
-    Result<std::map<std::string, Measured>> times = measure(options, *tried);
+      return tried.status();
+    Result<Session> other = Session::open(*tried, options.session);
+    if (!other)
+      return other.status();
+    Result<Times> times = measure(options, *tried, *other);
     if (!times)
       return times.status();
+    std::string news;
     for (auto &[name, measured] : best) {
       auto it = times->find(name);
-      if (it != times->end() && it->second.microseconds < measured.microseconds)
-        measured = it->second;
+      if (it == times->end() || it->second.microseconds >= measured.microseconds)
+        continue;
+      if (it->second.config != measured.config)
+        news += " " + name + " " + it->second.config;
+      measured = it->second;
     }
+    say(std::to_string(i + 1) + " of " + std::to_string(count) +
+        (news.empty() ? ": nothing faster" : ": faster:" + news));
+    // Who ends it early has what was found so far.
+    if (!news.empty())
+      LATHE_RETURN_IF_ERROR(write(lock, options, *plain, best));
   }
-  for (const auto &[name, measured] : best) {
-    const Measured &before = plain->at(name);
-    lock.kernels.push_back({name, measured.config, measured.microseconds, before.config,
-                            before.microseconds});
-    std::printf("%-32s %-44s %9.2f us, by itself %-44s %9.2f us\n", name.c_str(),
-                measured.config.c_str(), measured.microseconds, before.config.c_str(),
-                before.microseconds);
-  }
-  return writeFileAtomically(options.output, lock.str());
+  if (count)
+    LATHE_RETURN_IF_ERROR(confirm(options, path, *model, *session, *plain, best));
+  LATHE_RETURN_IF_ERROR(write(lock, options, *plain, best));
+  for (const LockedKernel &k : lock.kernels)
+    std::printf("%-32s %-44s %9.2f us, by itself %-44s %9.2f us\n", k.name.c_str(),
+                k.config.c_str(), k.microseconds, k.otherwise.c_str(), k.otherwiseMicroseconds);
+  return okStatus();
 }
 
 } // namespace

@@ -78,7 +78,8 @@ struct KernelDesc {
   bool resultPair = false;
   /// Gemm: an input of 16-bit floats that is read at the result's place alone, or -1.
   int beside = -1;
-  /// A configuration that was asked for, or "": the choice is free.
+  /// A configuration that was asked for, or several with commas between them, the most wanted first;
+  /// "": the choice is free.
   std::string wanted;
   /// What the user gave up: f32 operands may lose all but 10 bits behind the point; sums of
   /// 8-bit floats may be kept in fewer bits than f32 has.

@@ -90,6 +90,9 @@ struct KernelSpec {
 struct KernelVariant {
   std::vector<DimCondition> guard; ///< all must hold; empty: always
   KernelSpec spec;
+  /// What takes the place of `spec` when its code does not fit into the registers, in this order.
+  /// Same buffers, workspace and functions; needs fewer registers each time.
+  std::vector<KernelSpec> otherwise = {};
   bool operator==(const KernelVariant &) const = default;
 };
 

@@ -4,6 +4,7 @@
 `prepare` needs lathe and NVRTC; `load`, `race` and `worst` need a GPU and torch.
 """
 import ctypes as C
+import functools
 import glob
 import json
 import math
@@ -118,6 +119,7 @@ class Config(C.Structure):
                 ("attributes", C.POINTER(Attribute)), ("count", C.c_uint)]
 
 
+@functools.lru_cache(None)
 def driver():
     return C.CDLL("libcuda.so.1")
 
@@ -145,11 +147,17 @@ def tensor_map(m, tensor):
     return raw, address
 
 
+@functools.lru_cache(None)
+def module_of(cubin):
+    module = C.c_void_p()
+    assert driver().cuModuleLoadData(C.byref(module), cubin) == 0, "cuModuleLoadData"
+    return module
+
+
 def load(row, cubin):
     """bind(tensors in the order of the buffers) -> a function that launches on torch's stream."""
     import torch
-    cu, module = driver(), C.c_void_p()
-    assert cu.cuModuleLoadData(C.byref(module), cubin) == 0, "cuModuleLoadData"
+    cu, module = driver(), module_of(cubin)
     steps = row.get("before", []) + [row]
     handles = [C.c_void_p() for _ in steps]
     for step, handle in zip(steps, handles):
@@ -188,7 +196,7 @@ def load(row, cubin):
                 config.stream = torch.cuda.current_stream().cuda_stream
                 rc = cu.cuLaunchKernelEx(C.byref(config), handle, pointers, None)
                 assert rc == 0, f"cuLaunchKernelEx: {rc}"
-        launch.keep = (words, sizes, status, maps, pointers, tensors, module, launches)
+        launch.keep = (words, sizes, status, maps, pointers, tensors, launches)
         return launch
     return bind
 
