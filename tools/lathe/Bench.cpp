@@ -14,8 +14,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cmath>
 #include <filesystem>
+#include <memory>
 #include <unistd.h>
 
 namespace lathe::cli {
@@ -44,8 +46,17 @@ class Bench {
 public:
   Bench(const Session &session, const engine::Plan &plan, const std::vector<HostTensor> &inputs)
       : session(session), plan(plan), starts(session.stateLengths(plan)) {
-    for (const HostTensor &input : inputs)
+    for (const HostTensor &input : inputs) {
       views.push_back(viewOf(input));
+      // Aligned as a program would that wants no copy of its inputs.
+      size_t rounded = (input.data.size() + kAlignment - 1) / kAlignment * kAlignment;
+      aligned.emplace_back(std::aligned_alloc(kAlignment, std::max(rounded, kAlignment)));
+      if (!aligned.back())
+        continue;
+      std::copy(input.data.begin(), input.data.end(),
+                static_cast<std::byte *>(aligned.back().get()));
+      views.back().data = aligned.back().get();
+    }
     outputs.resize(plan.outputs.size());
   }
 
@@ -69,7 +80,12 @@ public:
 private:
   const Session &session;
   const engine::Plan &plan;
+  struct Free {
+    void operator()(void *memory) const { std::free(memory); }
+  };
+  static constexpr size_t kAlignment = 256;
   std::map<std::string, int64_t> starts;
+  std::vector<std::unique_ptr<void, Free>> aligned;
   std::vector<lathe_tensor> views, outputs;
 };
 
@@ -90,14 +106,21 @@ struct Latency {
 };
 
 Result<Latency> measure(Bench &bench, double seconds) {
-  // Warm-up: a tenth of the time, three runs at least.
+  // Warm-up: a tenth of the time and three runs, fewer where these take all of it.
   auto begin = Clock::now();
-  for (int i = 0; i < 3 || secondsSince(begin) < seconds * 0.1; ++i)
+  for (int i = 0;; ++i) {
     if (Result<double> run = bench.once(); !run)
       return run.status();
+    double spent = secondsSince(begin);
+    if (spent >= seconds || (i >= 2 && spent >= seconds * 0.1))
+      break;
+  }
+  // Five runs and all of the time; fewer where five take thrice the time.
   Latency latency;
   begin = Clock::now();
-  while (latency.ms.size() < 5 || secondsSince(begin) < seconds) {
+  for (double spent = 0;
+       latency.ms.empty() || (spent < 3 * seconds && (latency.ms.size() < 5 || spent < seconds));
+       spent = secondsSince(begin)) {
     Result<double> run = bench.once();
     if (!run)
       return run.status();
