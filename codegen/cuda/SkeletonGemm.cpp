@@ -1,7 +1,8 @@
 //===- SkeletonGemm.cpp - matrix products ------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills gemm.cuh, gemv.cuh, skinny.cuh, gemm_hopper.cuh, gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
+// Fills gemm.cuh, gemv.cuh, skinny.cuh, gemm_hopper.cuh and its neighbours gemm_shares.cuh,
+// gemm_halves.cuh, gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
 // 16-byte pieces are read from there; others are computed element by element.
 //
 //===----------------------------------------------------------------------===//
@@ -64,8 +65,10 @@ bool isSkinny(const KernelConfig &config) {
 bool isSplit(const KernelConfig &config) {
   return config.family == "gemm.split" || config.family == "gemm.split.promoted";
 }
+bool inTurns(const KernelConfig &config) { return config.family.starts_with("gemm.pingpong"); }
+bool isShared(const KernelConfig &config) { return config.family.ends_with(".shared"); }
 bool isWgmma(const KernelConfig &config) {
-  return config.family == "gemm.pingpong" || config.family == "gemm.cooperative" ||
+  return inTurns(config) || config.family.starts_with("gemm.cooperative") ||
          config.family == "gemm.promoted" || isSplit(config);
 }
 
@@ -253,6 +256,11 @@ LogicalResult Gemm::buildWgmma() {
                                       .aAcrossK = !a.alongK(),
                                       .bAcrossK = !b.alongK(),
                                       .elementB = nameB}));
+  if (isShared(holes.config)) {
+    if (holes.kernel.spec->workspaceBytes == DimExpr(0))
+      return op.emitError("CUDA text: '") << holes.config.family << "' needs a workspace";
+    holes.line("LATHE_METHOD u8 *work() const { return (u8 *)work0; }");
+  }
   Type stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   if (staged) {
@@ -431,10 +439,12 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
                                                  (family.ends_with("promoted") ? "Holes>, true" : "Holes>") +
                                                  ">(h, map0, map1" + sizes.substr(1));
     }
-    return gemm.holes.text({promoted ? "gemm_narrow" : "gemm_hopper"},
-                           (promoted ? "gemmPromoted<WgmmaTile<" : "gemmWgmma<WgmmaTile<") + tile +
-                               (family == "gemm.pingpong" ? "true" : "false") +
-                               ", Holes>>(h, map0, map1, " + result + ", " + beside + ", " +
+    bool halves = family == "gemm.cooperative" && config.cluster == 2;
+    const char *function = promoted ? "gemmPromoted" : halves ? "gemmHalves" : "gemmWgmma";
+    return gemm.holes.text({promoted ? "gemm_narrow" : halves ? "gemm_halves" : "gemm_hopper"},
+                           function + ("<WgmmaTile<" + tile) + (inTurns(config) ? "true" : "false") +
+                               ", Holes" + (isShared(config) ? ", true" : "") +
+                               ">>(h, map0, map1, " + result + ", " + beside + ", " +
                                gemm.holes.dim(batches) + sizes.substr(1));
   }
   bool mma = family == "gemm.mma";

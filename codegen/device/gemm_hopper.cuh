@@ -39,10 +39,11 @@
 
 /// BM x BN a tile; ROWS of A are loaded, fewer than BM where M is small: rows beyond a tensor
 /// are slow to load, and what is left unloaded spoils only rows that are not stored.
-template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H> struct WgmmaTile {
+/// SHARED: what is left after whole rounds of tiles is shared evenly by all blocks.
+template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool SHARED_ = false> struct WgmmaTile {
   static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, ROWS = ROWS_;
   static constexpr int BK = 128 / sizeof(typename H::Element); // rows of 128 bytes
-  static constexpr bool TURNS = TURNS_;
+  static constexpr bool TURNS = TURNS_, SHARED = SHARED_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
   static constexpr int MI = TURNS ? BM / 64 : BM / 128; // products of 64 rows by a group
   static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
@@ -307,23 +308,61 @@ LATHE_DEV void loadTiles(const H &h, const TensorMap &mapA, const TensorMap &map
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, toB = base + Tile::B_AT;
   u32 slot = 0, parity = 1; // waiting for a slot that was never used passes at once
   u32 early = 0;            // stages of the first tile whose weights are under way
-  if constexpr (H::kProgrammatic) {
-    const TilePlace t = placeOfTile<Tile>(blockIdx.x, tilesM, tilesN);
-    for (; early < STAGES && early < steps; ++early) {
-      barrierExpect(full + 8 * early, Tile::LOADED);
-      loadStageB<Tile, H>(toB + early * Tile::B_BYTES, mapB, full + 8 * early, t, early * Tile::BK, N);
+  Share s;
+  if constexpr (H::kProgrammatic)
+    if (shareOf<Tile>(0, tiles, steps, s)) {
+      const TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
+      for (; early < STAGES && early < s.end - s.begin; ++early) {
+        barrierExpect(full + 8 * early, Tile::LOADED);
+        loadStageB<Tile, H>(toB + early * Tile::B_BYTES, mapB, full + 8 * early, t, (s.begin + early) * Tile::BK, N);
+      }
     }
-  }
   dependenciesWait();
-  for (u32 id = blockIdx.x; id < tiles; id += gridDim.x) {
-    const TilePlace t = placeOfTile<Tile>(id, tilesM, tilesN);
-    for (u32 step = 0; step < steps; ++step) {
+  for (u32 index = 0; shareOf<Tile>(index, tiles, steps, s); ++index) {
+    const TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
+    for (u32 step = s.begin; step < s.end; ++step) {
       barrierWait(empty + 8 * slot, parity);
       loadStages<Tile>(h, mapA, mapB, base + slot * Tile::A_BYTES, toB + slot * Tile::B_BYTES, full + 8 * slot, t, step,
-                       N, id == blockIdx.x && step < early);
+                       N, index == 0 && step < s.begin + early);
       if (++slot == STAGES) { slot = 0; parity ^= 1; }
     }
   }
+}
+
+/// By a group: `count` steps of the ring, whose first is `before`. Its rows begin at `mine`.
+template <class Tile, class H>
+LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], SharedAddr base, SharedAddr mine, u32 before,
+                             u32 count, u32 next) {
+  constexpr u32 STAGES = Tile::STAGES;
+  // Bytes to the next 64 rows, to the next 32 bytes of k (in 16 bytes).
+  constexpr u32 A_ROWS64 = 64 * 128;
+  constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
+  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES;
+  const u32 lane = threadIdx.x % 32;
+  u32 slot = before % STAGES, parity = before / STAGES & 1, last = 0;
+  u32 step = 0;
+  do {
+    barrierWait(full + 8 * slot, parity);
+    const SharedAddr tileA = mine + slot * Tile::A_BYTES, tileB = base + Tile::B_AT + slot * Tile::B_BYTES;
+    const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
+    const u64 b = descriptorB<Tile>(tileB);
+    wgmmaFence();
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+#pragma unroll
+      for (int i = 0; i < Tile::MI; ++i)
+        H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k * A_NEXT, b + k * B_NEXT, k > 0 ? 1u : (u32)(step > 0));
+    wgmmaCommit();
+    if (step > 0) { // the products of the step before are done: its slot is free
+      wgmmaWait<1>();
+      if (lane == 0) barrierArrive(empty + 8 * last);
+    }
+    last = slot;
+    if (++slot == STAGES) { slot = 0; parity ^= 1; }
+  } while (++step < count);
+  if (Tile::TURNS) namedBarrierArrive(next, 256);
+  wgmmaWait<0>();
+  if (lane == 0) barrierArrive(empty + 8 * last);
 }
 
 template <class Tile, class H>
@@ -332,7 +371,7 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
   constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, STAGES = Tile::STAGES, MI = Tile::MI;
   LATHE_DYNAMIC_SHARED(shared);
   const SharedAddr base = (sharedAddr(shared) + 1023) & ~1023u; // the swizzle counts from there
-  const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, arrived = empty + 8 * STAGES;
+  const SharedAddr arrived = base + Tile::BARRIERS_AT + 16 * STAGES;
   const u32 M = (u32)M64, N = (u32)N64, K = (u32)K64, group = threadIdx.x / 128;
   const u32 tilesM = (M + BM - 1) / BM, tilesN = (N + Tile::OUT - 1) / Tile::OUT;
   const u32 tiles = (u32)batches * tilesM * tilesN, steps = (K + BK - 1) / BK;
@@ -343,54 +382,34 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
     if (threadIdx.x == 0) loadTiles<Tile>(h, mapA, mapB, base, tiles, tilesM, tilesN, steps, N);
   } else {
     registersRaise<Tile::REGISTERS>();
-    const u32 me = group - 1, lane = threadIdx.x % 32;
+    const u32 me = group - 1;
     const u32 firstRow = Tile::TURNS ? 0 : me * (BM / 2);
-    // Bytes to this group's rows, to the next 64 rows, to the next 32 bytes of k (in 16 bytes).
-    constexpr u32 A_ROWS64 = 64 * 128;
-    constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
-    const SharedAddr mine = base + firstRow / 64 * A_ROWS64;
+    const SharedAddr mine = base + firstRow * 128;
     Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, arrived + me * 16, me, 0};
     typename H::Acc acc[MI][BN / 2];
-    u32 round = 0;
     // The order barriers (4 and 5) let one group at a time multiply. They are more than a
     // matter of speed: a group two rounds ahead would take an old phase for the one it needs.
     if (Tile::TURNS && me == 1) namedBarrierArrive(4, 256);
-    for (u32 id = blockIdx.x; id < tiles; id += gridDim.x, ++round) {
-      if (Tile::TURNS && (round & 1) != me) continue;
-      TilePlace t = placeOfTile<Tile>(id, tilesM, tilesN);
+    Share s;
+    u32 before = 0;
+    for (u32 index = 0; shareOf<Tile>(index, tiles, steps, s); before += s.end - s.begin, ++index) {
+      if (Tile::TURNS && (index & 1) != me) continue;
+      TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
       t.m += firstRow;
+      const bool gives = Tile::SHARED && s.end < steps;
       if constexpr (H::kBeside)
-        if (threadIdx.x % 128 == 0) {
+        if (threadIdx.x % 128 == 0 && !gives) {
           dependenciesWait();
           loadFirstBeside<Tile, H>(mapD, staging, t);
         }
-      const u32 before = round * steps;
-      u32 slot = before % STAGES, parity = before / STAGES & 1, last = 0;
       if (Tile::TURNS) namedBarrierSync(4 + me, 256);
-      for (u32 step = 0; step < steps; ++step) {
-        barrierWait(full + 8 * slot, parity);
-        const SharedAddr tileA = mine + slot * Tile::A_BYTES, tileB = base + Tile::B_AT + slot * Tile::B_BYTES;
-        const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
-        const u64 b = descriptorB<Tile>(tileB);
-        wgmmaFence();
-#pragma unroll
-        for (int k = 0; k < 4; ++k)
-#pragma unroll
-          for (int i = 0; i < MI; ++i)
-            H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k * A_NEXT, b + k * B_NEXT, k > 0 ? 1u : (u32)(step > 0));
-        wgmmaCommit();
-        if (step > 0) { // the products of the step before are done: its slot is free
-          wgmmaWait<1>();
-          if (lane == 0) barrierArrive(empty + 8 * last);
-        }
-        last = slot;
-        if (++slot == STAGES) { slot = 0; parity ^= 1; }
-      }
-      if (Tile::TURNS) namedBarrierArrive(4 + (me ^ 1), 256);
-      wgmmaWait<0>();
-      if (lane == 0) barrierArrive(empty + 8 * last);
+      multiplySteps<Tile, H>(acc, base, mine, before, s.end - s.begin, 4 + (me ^ 1));
       dependenciesWait(); // over long since, but by this thread, which may read what they wrote
-      storeTile<Tile>(h, mapC, mapD, acc, t, M, N, staging);
+      if constexpr (Tile::SHARED) {
+        if (gives) givePart<Tile>(h, acc, me);
+        else if (s.begin > 0) takeParts<Tile>(h, acc, s, tiles, steps, me);
+      }
+      if (!gives) storeTile<Tile>(h, mapC, mapD, acc, t, M, N, staging);
     }
     if (H::kStaged && threadIdx.x % 128 == 0) storeWaitAll();
   }

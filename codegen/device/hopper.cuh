@@ -151,6 +151,11 @@ LATHE_DEV void storeMatrix4(SharedAddr row, const u32 (&r)[4]) {
 LATHE_DEV void storeShared8(SharedAddr at, u32 low, u32 high) {
   asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(low), "r"(high) : "memory");
 }
+LATHE_DEV Vec<u32, 4> loadShared16(SharedAddr at) {
+  Vec<u32, 4> r;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3]) : "r"(at) : "memory");
+  return r;
+}
 LATHE_DEV void storeShared2(SharedAddr at, u16 v) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(v) : "memory"); }
 
 // ---- Roles, clusters, launches -----------------------------------------------------------
@@ -164,6 +169,17 @@ template <int R> LATHE_DEV void registersLower() { asm volatile("setmaxnreg.dec.
 LATHE_DEV i32 unknownNumber(i32 n) {
   asm volatile("" : "+r"(n));
   return n;
+}
+
+/// Between blocks, through global memory: what a thread and those that a barrier has put before it
+/// wrote is there for who loads the value, and for those behind its barrier.
+LATHE_DEV void storeRelease(u64 *to, u64 value) {
+  asm volatile("fence.acq_rel.gpu; st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
+}
+LATHE_DEV u64 loadAcquire(const u64 *from) {
+  u64 v;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(from) : "memory");
+  return v;
 }
 
 LATHE_DEV u32 clusterRank() { u32 r; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(r)); return r; }
@@ -191,6 +207,10 @@ template <class T> LATHE_DEV T loadFromCluster(SharedAddr address, u32 rank) {
 LATHE_DEV void storeToCluster(SharedAddr address, u32 rank, f32 value) {
   asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }"
                ::"r"(address), "r"(rank), "f"(value) : "memory");
+}
+LATHE_DEV void storeToCluster4(SharedAddr address, u32 rank, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.v4.u32 [a], {%2,%3,%4,%5}; }"
+               ::"r"(address), "r"(rank), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 /// clusterSync in two parts.
 LATHE_DEV void clusterArrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }

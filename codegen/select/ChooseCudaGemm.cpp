@@ -227,12 +227,9 @@ Status GemmChooser::addWanted() {
     if (!config)
       return config.status();
     at = end + 1;
-    bool tiles = config->family == "gemm.pingpong" || config->family == "gemm.cooperative" ||
-                 config->family == "gemm.promoted" || config->family == "gemm.split" ||
-                 config->family == "gemm.split.promoted";
     if (hopper && config->rows == 1)
       config->rows = hopper->rowsLoaded(config->tileM, rows.hi);
-    if (hopper && tiles && hopper->allows(*config))
+    if (hopper && hopper->allows(*config))
       specs.push_back(hopper->spec(hopper->complete(*config), rows.hi));
   }
   if (specs.empty())
@@ -260,6 +257,29 @@ void GemmChooser::addTiles() {
   };
   if (rows.lo > enough || add(spec(small), enough))
     add(spec(large), DimRange::kUnbounded);
+}
+
+/// A kernel has one list of buffers: where one variant needs memory to work in, all are given it.
+void giveWorkspace(std::vector<KernelVariant> &variants) {
+  const KernelSpec *largest = nullptr;
+  for (const KernelVariant &v : variants)
+    if (v.spec.workspaceBytes != DimExpr(0) &&
+        (!largest || *v.spec.workspaceBytes.constant() > *largest->workspaceBytes.constant()))
+      largest = &v.spec;
+  if (!largest)
+    return;
+  BufferArg work = largest->buffers.back();
+  auto give = [&](KernelSpec &spec) {
+    if (spec.workspaceBytes != DimExpr(0))
+      spec.buffers.pop_back();
+    spec.workspaceBytes = work.dims[0];
+    spec.buffers.push_back(work);
+  };
+  for (KernelVariant &v : variants) {
+    give(v.spec);
+    for (KernelSpec &other : v.otherwise)
+      give(other);
+  }
 }
 
 Status GemmChooser::choose() {
@@ -293,7 +313,9 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     sizes.batch = 1;
     sizes.folded = true;
   }
-  return GemmChooser(desc, target, sizes, out).choose();
+  Status status = GemmChooser(desc, target, sizes, out).choose();
+  giveWorkspace(out);
+  return status;
 }
 
 } // namespace lathe::select

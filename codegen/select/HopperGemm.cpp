@@ -172,7 +172,10 @@ std::optional<Matrix> besideMatrix(const KernelDesc &desc, const GemmSizes &size
   return matrixOfResults(desc, sizes, desc.beside);
 }
 
-bool inTurns(const KernelConfig &c) { return c.family == "gemm.pingpong"; }
+bool inTurns(const KernelConfig &c) { return c.family.starts_with("gemm.pingpong"); }
+bool isShared(const KernelConfig &c) { return c.family.ends_with(".shared"); }
+/// Two blocks of a cluster have half of K each.
+bool isHalved(const KernelConfig &c) { return c.family == "gemm.cooperative" && c.cluster == 2; }
 bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split"); }
 
 /// What ranks tiles: a time in units of its own. The constants are a fit to sweeps on the H200
@@ -275,12 +278,17 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
 bool HopperGemm::allows(const KernelConfig &c) const {
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32);
   int64_t rows = inTurns(c) || isSplit(c) ? 64 : 128;
+  constexpr std::string_view kFamilies[] = {
+      "gemm.pingpong",        "gemm.cooperative",        "gemm.promoted",      "gemm.split",
+      "gemm.pingpong.shared", "gemm.cooperative.shared", "gemm.split.promoted"};
+  if (std::find(std::begin(kFamilies), std::end(kFamilies), c.family) == std::end(kFamilies))
+    return false;
   // Sums of 8-bit floats are f32 unless the user allows less.
   if (c.family.ends_with("promoted") != promoted || (promoted && isSplit(c) && c.tileN > 128))
     return false;
   return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
          c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
-         c.cluster <= 8 && (isSplit(c) || c.cluster == 1);
+         c.cluster <= 8 && (isSplit(c) || isHalved(c) || c.cluster == 1);
 }
 
 KernelConfig HopperGemm::complete(KernelConfig c) const {
@@ -295,12 +303,27 @@ KernelConfig HopperGemm::complete(KernelConfig c) const {
   return c;
 }
 
+/// What a kernel writes and reads while it runs.
+static void addWorkspace(KernelSpec &spec, int64_t bytes) {
+  BufferArg work;
+  work.dtype = DType::UI8;
+  work.access = BufferArg::Access::ReadWrite;
+  work.dims = work.physical = {spec.workspaceBytes = DimExpr(bytes)};
+  spec.buffers.push_back(work);
+}
+
 KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN; // of results
   DimExpr tiles = sizes.batch * DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM)) *
                   DimExpr::ceilDiv(sizes.n, DimExpr(columns));
-  KernelSpec spec = specFor(desc, c, isSplit(c) ? tiles * DimExpr(c.cluster)
-                                                : DimExpr::min(tiles, DimExpr(target.smCount)));
+  DimExpr blocks = DimExpr(target.smCount);
+  if (isSplit(c) || isHalved(c))
+    blocks = tiles * DimExpr(c.cluster);
+  else if (!isShared(c))
+    blocks = DimExpr::min(tiles, blocks);
+  KernelSpec spec = specFor(desc, c, blocks);
+  if (isShared(c))
+    addWorkspace(spec, target.smCount * (16 + c.tileM * c.tileN * 4));
   LaunchSpec &launch = spec.launches[0];
   launch.cluster[0] = c.cluster;
   launch.sharedBytes =

@@ -420,6 +420,22 @@ TEST(Choose, AsksForAConfiguration) {
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->front().spec.config, "gemm.cooperative.t384.m128.n256.k64.s4");
   EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_80")).ok());
+  // Two blocks a tile; as many blocks as there are multiprocessors, which need memory for sums.
+  d.wanted = "gemm.cooperative.m128.n128.c2";
+  auto halves = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(halves.ok());
+  EXPECT_EQ(halves->front().spec.launches[0].cluster[0], 2);
+  EXPECT_EQ(halves->front().spec.launches[0].grid[0], DimExpr(2 * 4 * 32));
+  d.wanted = "gemm.pingpong.shared.m128.n128";
+  auto shared = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(shared.ok());
+  const KernelSpec &spec = shared->front().spec;
+  EXPECT_EQ(spec.launches[0].grid[0], DimExpr(132));
+  EXPECT_EQ(spec.workspaceBytes, DimExpr(132 * (16 + 128 * 128 * 4)));
+  EXPECT_EQ(spec.buffers.size(), 4u);
+  EXPECT_EQ(spec.buffers.back().access, BufferArg::Access::ReadWrite);
+  d.wanted = "gemm.pingpong.other.m128.n128";
+  EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_90a")).ok());
 }
 
 TEST(Choose, GridCoversTheOutput) {

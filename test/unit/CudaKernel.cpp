@@ -44,6 +44,13 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   spec->tensorMaps.resize(c.maps);
   if (c.maps == 4) // what lies beside the results
     spec->tensorMaps[3].buffer = spec->numInputs - 1;
+  if (c.workspace != "0") {
+    BufferArg work;
+    work.dtype = DType::UI8;
+    work.access = BufferArg::Access::ReadWrite;
+    work.dims = work.physical = {spec->workspaceBytes = *DimExpr::parse(c.workspace)};
+    spec->buffers.push_back(work);
+  }
   codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7};
   FailureOr<std::string> text = codegen::cudaText(source);
   out.spec = *spec;

@@ -21,6 +21,7 @@ struct CudaCase {
   int maps = 0;             ///< tensor maps; such a kernel is not emulated
   /// A programmatic launch: in the emulation its inputs are there when it waits, not before.
   bool early = false;
+  std::string workspace = "0"; ///< bytes
 };
 
 /// One kernel: its text and spec.

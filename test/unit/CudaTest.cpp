@@ -484,7 +484,9 @@ TEST(CudaText, HopperEpiloguesCompile) {
                         Form{"gemm.pingpong.t384.m128.n192.k64.s5", 3, true, true},
                         Form{"gemm.cooperative.t384.m128.n128.k64.s6", 3, true, false},
                         Form{"gemm.pingpong.t384.m128.n160.k64.s5", 4, false, true},
-                        Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false}}) {
+                        Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false},
+                        Form{"gemm.pingpong.shared.t384.m128.n128.k64.s6", 4, false, true},
+                        Form{"gemm.cooperative.t384.m128.n128.k64.s6.c2", 3, true, false}}) {
     std::string name = "epilogue" + std::to_string(jobs.size());
     auto rows = [](int columns) {
       return "tensor<?x" + std::to_string(columns) + "xbf16, #lathe.t<[M, " + std::to_string(columns) + "]>>";
@@ -553,6 +555,8 @@ TEST(CudaText, HopperConvolutionsCompile) {
                       y + "\n  %1 = lathe.tanh %0 : (" + y + ") -> " + y + "\n  return %1 : " + y),
                f.config};
     c.maps = f.maps;
+    if (std::string_view(f.config).find(".shared.") != std::string_view::npos)
+      c.workspace = "9000000";
     CudaKernel kernel = batch.generate(c);
     ASSERT_EQ(kernel.error, "") << f.config;
     jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});

@@ -132,7 +132,8 @@ def read_plan(text):
         buffers[name] = {"weight": "w", "output": "y", "view": buffers.get(of)}.get(kind, label)
     arguments = re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1]
     packing = re.search(r'packing "(\w+)"', spec)
-    return source, {**launch_of(spec), "buffers": [buffers[b.strip()] for b in arguments.split(",")],
+    arguments = [b.strip() for b in arguments.split(",")]  # memory to work in is `load`'s matter
+    return source, {**launch_of(spec), "buffers": [buffers[b] for b in arguments if b in buffers],
                     "packing": packing[1] if packing else ""}
 
 

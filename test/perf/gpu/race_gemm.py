@@ -6,7 +6,7 @@
                                              candidates in turn, as CUDA-graph replays over rotating buffers
 
 bf16, weights as [N, K] like torch's Linear. Groups: large, few, skinny, one, across (weights as [K, N]), fused,
-odd (correctness only). `prepare --config=CONFIG` takes another configuration for the large tiles. The tables and
+odd and forms (correctness only). `prepare --config=CONFIG` takes another configuration where it is possible. The tables and
 the bars are those printed at the end: rival's time over lathe's, geometric mean and least.
 """
 import ctypes as C
@@ -31,7 +31,7 @@ def projections(*rows):
 
 
 def cases():
-    """group -> [(name, m, n, k, epilogue, weights along k)]"""
+    """group -> [(name, m, n, k, epilogue, weights along k[, configuration])]"""
     out = {"large": [("square_4096", 4096, 4096, 4096, "", True), ("square_8192", 8192, 8192, 8192, "", True)] +
                     projections(256, 2048, 8192),
            "one": projections(1), "skinny": projections(4, 8, 16), "few": projections(32, 64), "odd": []}
@@ -45,6 +45,12 @@ def cases():
                     (1000, 776, 200), (1021, 1024, 1016), (2, 4096, 4096), (100, 4098, 264), (129, 129, 64)]:
         out["odd"] += [(f"odd_{m}x{n}x{k}{e}{t}", m, n, k, e, t) for e in ("", "bias+gelu", "residual", "swiglu")
                        for t in (True, False) if (t or n % 8 == 0) and (e != "swiglu" or n % 16 == 0 and n * k > 4096)]
+    # Tiles that are shared by blocks, however many there are.
+    out["forms"] = [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
+                    for form in ("gemm.pingpong.shared.m128.n128", "gemm.cooperative.shared.m128.n256",
+                                 "gemm.pingpong.shared.m64.n128", "gemm.cooperative.m128.n128.c2", "gemm.cooperative.m128.n192.c2")
+                    for m, n, k, e, t in ((257, 509, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
+                                          (3136, 2048, 512, "residual", False), (2500, 1552, 4104, "swiglu", True), (129, 4096, 128, "", False))]
     return out
 
 
@@ -103,22 +109,24 @@ def read_plan(text):
     """The one kernel of a text of phase codegen: its source; its launch, and the names of its buffers."""
     string = r'"((?:[^"\\]|\\.)*)"'
     source, spec = (unescape(re.search(key + " = " + string, text)[1]) for key in ("source", "spec"))
-    names = dict(re.findall(r"(%\w+) = exec\.buffer \"(\w+)\"", text))
-    buffers = re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1]
-    return source, {**launch_of(spec), "buffers": [names[b.strip()] for b in buffers.split(",")]}
+    names = dict(re.findall(r"(%\w+) = exec\.buffer \"([\w.]+)\"", text))
+    buffers = [names[b.strip()] for b in re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1].split(",")]
+    # Memory to work in is `load`'s matter.
+    return source, {**launch_of(spec), "buffers": [b for b in buffers if not b.endswith(".workspace")]}
 
 
 def prepare(folder, groups, config):
     os.makedirs(folder, exist_ok=True)
     table = []
     for group in groups:
-        for name, m, n, k, epilogue, along in cases()[group]:
+        for name, m, n, k, epilogue, along, *form in cases()[group]:
             stem = os.path.join(folder, name)
             save_model(stem + ".onnx", m, n, k, epilogue, along)
             command = [LATHE, "compile", stem + ".onnx", f"--target={TARGET}", "--stop-after=codegen", "-o", stem + ".mlir"]
-            if config:
-                command += ["--config", "matmul_0=" + config]
             made = subprocess.run(command, capture_output=True, text=True)
+            if made.returncode == 0 and (config or form):
+                kernel = re.search(r"exec\.launch @(\w+)", open(stem + ".mlir").read())[1]
+                made = subprocess.run(command + ["--config", f"{kernel}={config or form[0]}"], capture_output=True, text=True)
             if made.returncode:
                 sys.exit(f"{name}: {made.stderr}")
             source, row = read_plan(open(stem + ".mlir").read())
@@ -257,7 +265,7 @@ def check(row, bind):
         return math.inf
     bits = lambda: t["y"].view(torch.uint8 if row["epilogue"] == "quantize" else torch.int16)
     first = bits().clone()
-    for _ in range(600 if row["group"] == "odd" else 20):
+    for _ in range(600 if row["group"] in ("odd", "forms") else 20):
         launch()
     torch.cuda.synchronize()
     return error if torch.equal(first, bits()) else math.inf
@@ -295,7 +303,7 @@ def run(folder, groups):
             print(f"{name:24} {row['config']} WRONG", flush=True)
             bad += 1
             continue
-        if row["group"] == "odd":
+        if row["group"] in ("odd", "forms"):
             print(f"{name:32} {row['config']:44} error {error:.1e}, the same bits 600 times", flush=True)
             continue
         moved = 2 * (m * k + n * k + m * n)
