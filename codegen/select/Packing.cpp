@@ -5,6 +5,9 @@
 
 #include "lathe/codegen/Winograd.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <charconv>
 #include <cstring>
 #include <string>
@@ -102,17 +105,74 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   return layout;
 }
 
-/// All filters transformed, G g G^T, in double precision.
-static void packWinograd(const PanelLayout &l, std::span<const std::byte> bytes,
-                         std::span<std::byte> out) {
+//===- Pieces -------------------------------------------------------------------===//
+
+namespace {
+
+/// Reads and writes elements of a type that need not be aligned: weights lie in a model file.
+template <typename T> struct Elements {
+  const std::byte *from;
+  std::byte *to;
+  void move(int64_t toIndex, int64_t fromIndex) const {
+    std::memcpy(to + toIndex * int64_t(sizeof(T)), from + fromIndex * int64_t(sizeof(T)), sizeof(T));
+  }
+};
+
+/// One panel of a matrix or of filters, `b` and `p` its batch and number; what no column fills is
+/// zero already.
+template <typename T>
+void packPanel(const PanelLayout &l, int64_t b, int64_t p, const Elements<T> &e) {
+  int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
+  int64_t columns = std::min(l.panel, l.columns - first);
+  if (l.order == PanelLayout::Order::Matrix) {
+    for (int64_t k = 0; k < l.depth; ++k)
+      std::memcpy(e.to + k * width * int64_t(sizeof(T)),
+                  e.from + ((b * l.depth + k) * l.columns + first) * int64_t(sizeof(T)),
+                  columns * sizeof(T));
+    return;
+  }
+  if (l.order == PanelLayout::Order::MatrixTransposed) {
+    constexpr int64_t kStrip = 64 / sizeof(T); // a line of the cache in each column
+    for (int64_t strip = 0; strip < l.depth; strip += kStrip)
+      for (int64_t n = 0; n < columns; ++n)
+        for (int64_t k = strip; k < std::min(l.depth, strip + kStrip); ++k)
+          e.move(k * width + n, (b * l.columns + first + n) * l.depth + k);
+    return;
+  }
+  for (int64_t c = 0; c < l.channels; ++c)
+    for (int64_t n = 0; n < columns; ++n)
+      for (int64_t t = 0; t < l.taps; ++t)
+        e.move((t * l.channels + c) * width + n, ((first + n) * l.channels + c) * l.taps + t);
+}
+
+template <typename T> void packRow(const PanelLayout &l, int64_t n, const Elements<T> &e) {
+  for (int64_t c = 0; c < l.channels; ++c)
+    for (int64_t t = 0; t < l.taps; ++t)
+      e.move(t * l.paddedChannels() + c, (n * l.channels + c) * l.taps + t);
+}
+
+template <typename T> void packGroups(const PanelLayout &l, int64_t p, const Elements<T> &e) {
+  int64_t each = l.columns / l.groups; // filters of a group
+  for (int64_t n = p * l.panel; n < (p + 1) * l.panel; ++n) {
+    int64_t first = (n / each - p * l.panel / each) * l.groupChannels; // in the panel
+    for (int64_t c = 0; c < l.groupChannels; ++c)
+      for (int64_t t = 0; t < l.taps; ++t)
+        e.move((t * l.channels + first + c) * l.panel + n - p * l.panel,
+               (n * l.groupChannels + c) * l.taps + t);
+  }
+}
+
+/// One panel of filters transformed, G g G^T, in double precision.
+void packWinograd(const PanelLayout &l, int64_t p, const std::byte *from, std::byte *to) {
   const winograd::Form form{l.tile};
   std::array<double, 3> rows[winograd::kMaxIn];
   for (int64_t i = 0; i < form.in(); ++i)
     rows[i] = form.filterRow(i);
-  for (int64_t n = 0; n < l.columns; ++n)
+  int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
+  for (int64_t n = 0; n < std::min(l.panel, l.columns - first); ++n)
     for (int64_t c = 0; c < l.channels; ++c) {
       float g[9];
-      std::memcpy(g, bytes.data() + (n * l.channels + c) * sizeof g, sizeof g);
+      std::memcpy(g, from + ((first + n) * l.channels + c) * int64_t(sizeof g), sizeof g);
       for (int64_t i = 0; i < form.in(); ++i) {
         double half[3];
         for (int s = 0; s < 3; ++s)
@@ -120,109 +180,125 @@ static void packWinograd(const PanelLayout &l, std::span<const std::byte> bytes,
         for (int64_t j = 0; j < form.in(); ++j) {
           auto v = static_cast<float>(half[0] * rows[j][0] + half[1] * rows[j][1] + half[2] * rows[j][2]);
           int64_t point = i * form.in() + j;
-          std::memcpy(out.data() + l.offset(0, point * l.channels + c, n) * sizeof v, &v, sizeof v);
+          std::memcpy(to + ((point * l.channels + c) * width + n) * int64_t(sizeof v), &v, sizeof v);
         }
       }
     }
 }
 
-/// gates<G>x<W>.
-static Result<PackedWeight> packGates(std::string_view recipe, std::span<const std::byte> bytes,
-                                      DType dtype, const std::vector<int64_t> &dims) {
-  std::string where = "packing " + std::string(recipe);
-  int64_t gates = 0, lanes = 0, size = bitWidth(dtype) / 8;
-  const char *end = recipe.data() + recipe.size();
-  auto first = std::from_chars(recipe.data() + sizeof "gates" - 1, end, gates);
-  if (first.ec == std::errc() && first.ptr != end && *first.ptr == 'x')
-    first = std::from_chars(first.ptr + 1, end, lanes);
-  if (first.ptr != end || gates < 1 || lanes < 1 || dims.size() != 2 || dims[0] < 1 ||
-      dims[1] < 1 || dims[0] % gates || bitWidth(dtype) % 8 || size == 0 ||
-      static_cast<int64_t>(bytes.size()) != dims[0] * dims[1] * size)
-    return internalError("no such packing for this weight", where);
-  int64_t hidden = dims[0] / gates, depth = dims[1], panels = (hidden + lanes - 1) / lanes;
-  PackedWeight out;
-  out.dims = {panels * depth * gates * lanes};
-  out.bytes.resize(out.dims[0] * size);
+/// W rows of each of G gates.
+template <typename T>
+void packGates(const PanelLayout &l, int64_t p, const Elements<T> &e) {
+  int64_t hidden = l.columns, gates = l.groups, lanes = l.panel;
   for (int64_t g = 0; g < gates; ++g)
-    for (int64_t j = 0; j < hidden; ++j)
-      for (int64_t k = 0; k < depth; ++k) {
-        int64_t to = ((j / lanes * depth + k) * gates + g) * lanes + j % lanes;
-        std::memcpy(out.bytes.data() + to * size, bytes.data() + ((g * hidden + j) * depth + k) * size,
-                    size);
-      }
-  return out;
+    for (int64_t j = p * lanes; j < std::min(hidden, (p + 1) * lanes); ++j)
+      for (int64_t k = 0; k < l.depth; ++k)
+        e.move((k * gates + g) * lanes + j % lanes, (g * hidden + j) * l.depth + k);
 }
 
-/// groups<NR>x<G>.
-static Result<PackedWeight> packGroups(const PanelLayout &l, std::span<const std::byte> bytes,
-                                       int64_t size) {
-  if (static_cast<int64_t>(bytes.size()) != l.columns * l.groupChannels * l.taps * size)
-    return internalError("the weight has other sizes than its packing");
-  PackedWeight out;
-  out.dims = {l.elements()};
-  out.bytes.resize(l.elements() * size);
-  int64_t each = l.columns / l.groups; // filters of a group
-  for (int64_t n = 0; n < l.columns; ++n) {
-    int64_t first = (n / each - n / l.panel * l.panel / each) * l.groupChannels; // in the panel
-    for (int64_t c = 0; c < l.groupChannels; ++c)
-      for (int64_t t = 0; t < l.taps; ++t)
-        std::memcpy(out.bytes.data() + l.offset(0, t * l.channels + first + c, n) * size,
-                    bytes.data() + ((n * l.groupChannels + c) * l.taps + t) * size, size);
-  }
-  return out;
+/// gates<G>x<W>.
+Result<PanelLayout> gatesLayout(std::string_view recipe, const std::vector<int64_t> &dims) {
+  PanelLayout l;
+  l.order = PanelLayout::Order::Gates;
+  const char *end = recipe.data() + recipe.size();
+  auto read = std::from_chars(recipe.data() + sizeof "gates" - 1, end, l.groups);
+  if (read.ec == std::errc() && read.ptr != end && *read.ptr == 'x')
+    read = std::from_chars(read.ptr + 1, end, l.panel);
+  if (read.ptr != end || l.groups < 1 || l.panel < 1 || dims.size() != 2 || dims[0] < 1 ||
+      dims[1] < 1 || dims[0] % l.groups)
+    return internalError("no such packing for this weight", "packing " + std::string(recipe));
+  l.columns = dims[0] / l.groups;
+  l.depth = dims[1];
+  return l;
 }
 
-Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
-                                DType dtype, const std::vector<int64_t> &dims) {
-  if (recipe.starts_with("gates"))
-    return packGates(recipe, bytes, dtype, dims);
-  Result<PanelLayout> made = PanelLayout::of(recipe, dims);
+} // namespace
+
+Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
+                                      const std::vector<int64_t> &dims) {
+  Result<PanelLayout> made =
+      recipe.starts_with("gates") ? gatesLayout(recipe, dims) : PanelLayout::of(recipe, dims);
   if (!made)
     return made.status();
-  const PanelLayout &l = *made;
-  int64_t size = bitWidth(dtype) / 8;
+  WeightPacker packer;
+  packer.layout = *made;
+  packer.size = bitWidth(dtype) / 8;
   std::string where = "packing " + std::string(recipe);
-  if (bitWidth(dtype) % 8 != 0 || size == 0)
+  if (bitWidth(dtype) % 8 != 0 || !std::has_single_bit(uint64_t(packer.size)) || packer.size > 8)
     return internalError("elements smaller than a byte are not packed", where);
+  const PanelLayout &l = packer.layout;
   using Order = PanelLayout::Order;
-  bool points = l.order == Order::Winograd;
-  if (points && dtype != DType::F32)
+  if (l.order == Order::Winograd && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
-  if (l.order == Order::Groups)
-    return packGroups(l, bytes, size);
-  int64_t depth = points ? 9 * l.channels : l.depth;
-  if (static_cast<int64_t>(bytes.size()) != l.batch * depth * l.columns * size)
-    return internalError("the weight has " + std::to_string(bytes.size()) + " bytes, not those of its sizes",
-                         where);
-  PackedWeight out;
-  out.dims = {l.elements()};
-  out.bytes.resize(l.elements() * size);
-  if (points) {
-    packWinograd(l, bytes, out.bytes);
-    return out;
+  packer.source = packer.size;
+  for (int64_t dim : dims)
+    packer.source *= dim;
+  return packer;
+}
+
+int64_t WeightPacker::pieces() const {
+  using Order = PanelLayout::Order;
+  return layout.order == Order::Rows ? layout.columns : layout.batch * layout.panels();
+}
+
+uint64_t WeightPacker::begin(int64_t piece) const {
+  using Order = PanelLayout::Order;
+  const PanelLayout &l = layout;
+  if (l.order == Order::Rows)
+    return uint64_t(piece * l.taps * l.paddedChannels() * size);
+  if (l.order == Order::Gates)
+    return uint64_t(piece * l.depth * l.groups * l.panel * size);
+  int64_t b = piece / l.panels(), p = piece % l.panels();
+  return uint64_t((b * l.depth * l.paddedColumns() + p * l.depth * l.panel) * size);
+}
+
+template <typename T>
+void WeightPacker::make(int64_t piece, const std::byte *from, std::byte *to) const {
+  using Order = PanelLayout::Order;
+  const PanelLayout &l = layout;
+  Elements<T> e{from, to};
+  switch (l.order) {
+  case Order::Rows:
+    return packRow(l, piece, e);
+  case Order::Groups:
+    return packGroups(l, piece, e);
+  case Order::Winograd:
+    return packWinograd(l, piece, from, to);
+  case Order::Gates:
+    return packGates(l, piece, e);
+  case Order::Matrix:
+  case Order::MatrixTransposed:
+  case Order::Filters:
+  case Order::Taps:
+    return packPanel(l, piece / l.panels(), piece % l.panels(), e);
   }
-  for (int64_t b = 0; b < l.batch; ++b)
-    for (int64_t k = 0; k < l.depth; ++k)
-      for (int64_t n = 0; n < l.columns; ++n) {
-        int64_t from = 0;
-        switch (l.order) {
-        case Order::Matrix:
-          from = (b * l.depth + k) * l.columns + n;
-          break;
-        case Order::MatrixTransposed:
-          from = (b * l.columns + n) * l.depth + k;
-          break;
-        case Order::Filters:
-        case Order::Groups:
-        case Order::Rows:
-        case Order::Taps:
-        case Order::Winograd:
-          from = (n * l.channels + k % l.channels) * l.taps + k / l.channels;
-          break;
-        }
-        std::memcpy(out.bytes.data() + l.offset(b, k, n) * size, bytes.data() + from * size, size);
-      }
-  return out;
+}
+
+void WeightPacker::pack(std::span<const std::byte> from, uint64_t at,
+                        std::span<std::byte> out) const {
+  // The piece that the first byte is in: all but the last of a batch are equally large.
+  int64_t piece = 0;
+  for (int64_t past = pieces(); past - piece > 1;) {
+    int64_t middle = piece + (past - piece) / 2;
+    (begin(middle) <= at ? piece : past) = middle;
+  }
+  std::vector<std::byte> whole;
+  for (uint64_t end = at + out.size(); at < end; ++piece) {
+    uint64_t first = begin(piece), last = begin(piece + 1), stop = std::min(last, end);
+    bool inPlace = first == at && stop == last;
+    if (!inPlace)
+      whole.resize(last - first);
+    std::byte *to = inPlace ? out.data() : whole.data();
+    std::memset(to, 0, last - first);
+    size == 1   ? make<uint8_t>(piece, from.data(), to)
+    : size == 2 ? make<uint16_t>(piece, from.data(), to)
+    : size == 4 ? make<uint32_t>(piece, from.data(), to)
+                : make<uint64_t>(piece, from.data(), to);
+    if (!inPlace)
+      std::memcpy(out.data(), to + (at - first), stop - at);
+    out = out.subspan(stop - at);
+    at = stop;
+  }
 }
 
 } // namespace lathe

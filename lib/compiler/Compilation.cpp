@@ -310,6 +310,12 @@ Status Compilation::runTo(Phase last) {
 }
 
 Result<std::string> Compilation::engine() {
+  StringSink file;
+  Result<uint64_t> size = writeEngine(file);
+  return size ? Result<std::string>(std::move(file.bytes)) : Result<std::string>(size.status());
+}
+
+Result<uint64_t> Compilation::writeEngine(ByteSink &sink) {
   if (phase() != Phase::Codegen)
     return internalError("an engine is made of a module of phase codegen");
   if (options.onPhase)
@@ -317,11 +323,12 @@ Result<std::string> Compilation::engine() {
   if (remarks)
     remarks->setPhase(Phase::Engine);
   DiagnosticLog log(mlirContext.get());
-  Result<std::string> engine = emitEngine(*top);
+  Result<engine::EngineWriter> writer = emitEngine(*top);
+  Result<uint64_t> size = writer ? writer->write(sink) : Result<uint64_t>(writer.status());
   warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
-  if (remarks && engine.ok())
+  if (remarks && size.ok())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.remarksFile, remarks->json()));
-  return engine;
+  return size;
 }
 
 std::string Compilation::text() {

@@ -36,30 +36,33 @@ Status addPair(std::vector<std::string> &into, const std::string &name, const st
   return okStatus();
 }
 
-/// Writes to files by renaming, to everything else ("-", devices, pipes) as it is.
-Status writeOutput(const std::string &path, const std::string &bytes, bool &regular) {
-  regular = false;
+/// Whether `path` is, or will be, a file that can be replaced by renaming: not "-", a device, a pipe.
+Result<bool> isReplaceable(const std::string &path) {
+  if (path == "-")
+    return false;
+  std::error_code error;
+  fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status))
+    return usageError("is a folder; -o wants a file", path);
+  return !fs::exists(status) || fs::is_regular_file(status);
+}
+
+/// Writes to standard output or into what is there already.
+Status writeAsItIs(const std::string &path, const std::string &bytes) {
   if (path == "-") {
     if (fwrite(bytes.data(), 1, bytes.size(), stdout) != bytes.size() || fflush(stdout))
       return runtimeError("cannot be written", "standard output");
     return okStatus();
   }
-  std::error_code error;
-  fs::file_status status = fs::status(path, error);
-  if (fs::exists(status) && !fs::is_regular_file(status)) {
-    if (fs::is_directory(status))
-      return usageError("is a folder; -o wants a file", path);
-    std::ofstream out(path, std::ios::binary);
-    out << bytes;
-    if (!out.flush())
-      return runtimeError("cannot be written", path);
-    return okStatus();
-  }
-  regular = true;
-  return writeFileAtomically(path, bytes, FileSync::None);
+  std::ofstream out(path, std::ios::binary);
+  out << bytes;
+  if (!out.flush())
+    return runtimeError("cannot be written", path);
+  return okStatus();
 }
 
-Result<CompileResult> compileWith(const std::string &model, CompileOptions options,
+/// An engine goes to `sink`; the text of a phase into the result.
+Result<CompileResult> compileWith(const std::string &model, CompileOptions options, ByteSink &sink,
                                   std::unique_ptr<Compilation> &compilation) {
   auto begin = std::chrono::steady_clock::now();
   LATHE_RETURN_IF_ERROR(applyLock(model, options));
@@ -73,26 +76,31 @@ Result<CompileResult> compileWith(const std::string &model, CompileOptions optio
     return usageError("the text is of phase '" + std::string(toString(compilation->phase())) +
                           "', which comes later",
                       "--stop-after=" + std::string(toString(last)));
-  bool wholeEngine = last == Phase::Engine && options.dumpDir.empty() &&
-                     options.remarksFile.empty() && options.cache;
-  std::string key = wholeEngine ? engineCacheKey(compilation->text()) : "";
+  result.isEngine = last == Phase::Engine;
+  bool keeps = result.isEngine && options.dumpDir.empty() && options.remarksFile.empty() &&
+               options.cache;
+  std::string key = keeps ? engineCacheKey(compilation->text()) : "";
   size_t warnings = compilation->warnings().size();
-  if (std::optional<std::string> cached = readCachedEngine(key)) {
-    result.bytes = std::move(*cached);
+  Result<std::optional<uint64_t>> cached = copyCachedEngine(key, sink);
+  if (!cached)
+    return cached.status();
+  if (*cached) {
+    result.size = **cached;
     result.fromCache = true;
   } else {
     LATHE_RETURN_IF_ERROR(compilation->runTo(std::min(last, Phase::Codegen)));
-    result.isEngine = last == Phase::Engine;
     if (result.isEngine) {
-      Result<std::string> engine = compilation->engine();
-      if (!engine)
-        return engine.status();
-      result.bytes = std::move(*engine);
+      CachingSink both(sink, key);
+      Result<uint64_t> size = compilation->writeEngine(both);
+      if (!size)
+        return size.status();
       // Who compiles again is to be warned again.
       if (compilation->warnings().size() == warnings)
-        writeCachedEngine(key, result.bytes);
+        both.keep();
+      result.size = *size;
     } else {
       result.bytes = compilation->text();
+      result.size = result.bytes.size();
     }
   }
   result.phase = last;
@@ -170,20 +178,34 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
 
 Result<CompileResult> compileModel(const std::string &model, const CompileOptions &options) {
   std::unique_ptr<Compilation> compilation;
-  return compileWith(model, options, compilation);
+  StringSink engine;
+  Result<CompileResult> result = compileWith(model, options, engine, compilation);
+  if (result && result->isEngine)
+    result->bytes = std::move(engine.bytes);
+  return result;
 }
 
 Result<CompileResult> compileToFile(const std::string &model, const CompileOptions &options,
                                     const std::string &output) {
+  Result<bool> replaceable = isReplaceable(output);
+  if (!replaceable)
+    return replaceable.status();
   std::unique_ptr<Compilation> compilation;
-  Result<CompileResult> result = compileWith(model, options, compilation);
+  StringSink memory;
+  FileSink file(output);
+  ByteSink &sink = *replaceable ? static_cast<ByteSink &>(file) : memory;
+  Result<CompileResult> result = compileWith(model, options, sink, compilation);
   if (!result)
     return result;
-  bool regular = false;
-  LATHE_RETURN_IF_ERROR(writeOutput(output, result->bytes, regular));
-  if (!result->isEngine && regular)
+  if (!*replaceable) {
+    LATHE_RETURN_IF_ERROR(writeAsItIs(output, result->isEngine ? memory.bytes : result->bytes));
+  } else if (result->isEngine) {
+    LATHE_RETURN_IF_ERROR(file.commit(FileSync::None));
+  } else {
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(output, result->bytes, FileSync::None));
     LATHE_RETURN_IF_ERROR(
         compilation->writeWeights((fs::path(output).parent_path() / "weights.bin").string()));
+  }
   return result;
 }
 

@@ -16,15 +16,14 @@
 #include "lathe/ir/WeightStore.h"
 #include "lathe/passes/Passes.h"
 #include "lathe/support/Files.h"
+#include "lathe/support/Parallel.h"
 #include "lathe/support/Sha256.h"
 
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Remarks.h"
 
-#include <atomic>
 #include <filesystem>
 #include <set>
-#include <thread>
 
 using namespace mlir;
 
@@ -48,22 +47,6 @@ Result<std::vector<Source>> sourcesOf(ModuleOp module) {
       sources.push_back({variantName(kernel, i), text.str(), kernel, i, int64_t(id)});
     }
   return sources;
-}
-
-/// Runs `work(i)` for all i on up to `threads` threads.
-void inParallel(size_t count, const std::function<void(size_t)> &work) {
-  std::atomic<size_t> next = 0;
-  auto run = [&] {
-    for (size_t i = next++; i < count; i = next++)
-      work(i);
-  };
-  std::vector<std::thread> helpers;
-  size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
-  for (size_t t = 1; t < threads; ++t)
-    helpers.emplace_back(run);
-  run();
-  for (std::thread &helper : helpers)
-    helper.join();
 }
 
 std::string digestOf(std::string_view content) {
@@ -233,7 +216,7 @@ std::string optionsJson(ModuleOp module) {
 
 } // namespace
 
-Result<std::string> emitEngine(ModuleOp module) {
+Result<engine::EngineWriter> emitEngine(ModuleOp module) {
   engine::EngineWriter writer(compilerVersion());
   auto &weights = module.getContext()->getOrLoadDialect<LatheDialect>()->weights();
   for (ModuleOp variant : module.getOps<ModuleOp>()) {
@@ -263,7 +246,7 @@ Result<std::string> emitEngine(ModuleOp module) {
     }
   }
   LATHE_RETURN_IF_ERROR(writer.addMetadata("options", optionsJson(module)));
-  return writer.str();
+  return writer;
 }
 
 } // namespace lathe

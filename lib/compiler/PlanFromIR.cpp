@@ -281,26 +281,50 @@ private:
       plan.weights.push_back(std::move(weight));
       return okStatus();
     }
-    auto bytes = constantBytes(*op.getValue(), store);
-    if (!bytes.ok())
-      return bytes.status();
+    // The bytes stay where they are until the engine is written.
+    std::span<const std::byte> bytes;
+    std::shared_ptr<const std::vector<std::byte>> owner;
+    if (auto known = dyn_cast<WeightAttr>(*op.getValue())) {
+      auto found = store.get(known);
+      if (!found.ok())
+        return found.status();
+      bytes = *found;
+    } else {
+      auto made = constantBytes(*op.getValue(), store);
+      if (!made.ok())
+        return made.status();
+      owner = std::make_shared<const std::vector<std::byte>>(std::move(*made));
+      bytes = *owner;
+    }
+    engine::WeightBytes source{bytes.size(), 1,
+                               [bytes, owner](uint64_t at, std::span<std::byte> out) {
+                                 std::memcpy(out.data(), bytes.data() + at, out.size());
+                               }};
+    std::string key;
+    llvm::raw_string_ostream(key) << *op.getValue() << packing;
     if (!packing.empty()) {
-      auto packed = packWeight(packing, *bytes, weight.dtype, weight.dims);
-      if (!packed.ok())
-        return packed.status();
-      *bytes = std::move(packed->bytes);
-      weight.dims = std::move(packed->dims);
+      auto packer = WeightPacker::of(packing, weight.dtype, weight.dims);
+      if (!packer.ok())
+        return packer.status();
+      if (packer->sourceBytes() != bytes.size())
+        return internalError("the weight has " + std::to_string(bytes.size()) +
+                                 " bytes, not those of its sizes",
+                             "packing " + packing);
+      source = {packer->bytes(), packer->pieceBytes(),
+                [bytes, owner, packer = *packer](uint64_t at, std::span<std::byte> out) {
+                  packer.pack(bytes, at, out);
+                }};
+      weight.dims = {packer->elements()};
       weight.packing = packing;
       buffer.dims.assign(weight.dims.begin(), weight.dims.end());
       buffer.physical = buffer.dims;
       buffer.bytes = bytesOf(buffer);
     }
-    std::string_view view(reinterpret_cast<const char *>(bytes->data()), bytes->size());
-    auto offset = writer.addWeight(weight.section, view);
+    weight.bytes = source.bytes;
+    auto offset = writer.addWeight(weight.section, key, std::move(source));
     if (!offset.ok())
       return offset.status();
     weight.offset = *offset;
-    weight.bytes = bytes->size();
     plan.weights.push_back(std::move(weight));
     return okStatus();
   }

@@ -3,44 +3,22 @@
 
 #include "FileLayout.h"
 #include "lathe/engine/EngineFile.h"
+#include "lathe/support/Parallel.h"
 #include "lathe/support/Sha256.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
+#include <condition_variable>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
+#include <mutex>
 #include <tuple>
-#include <unistd.h>
 
 namespace lathe::engine {
 namespace {
 
-std::array<uint8_t, 32> digestOf(std::string_view bytes) {
-  Sha256 hash;
-  hash.update(bytes);
-  return hash.digest();
-}
-
 uint64_t roundUp(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
 
-/// Appends the bytes piece by piece and gives their pages back meanwhile: the weights of a large
-/// model are never there twice.
-void moveInto(std::string &file, std::string &bytes) {
-  constexpr size_t kPiece = 16 << 20;
-  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  for (size_t at = 0; at < bytes.size(); at += kPiece) {
-    size_t count = std::min(kPiece, bytes.size() - at);
-    file.append(bytes, at, count);
-    uintptr_t begin = roundUp(reinterpret_cast<uintptr_t>(bytes.data()) + at, page);
-    uintptr_t end = (reinterpret_cast<uintptr_t>(bytes.data()) + at + count) / page * page;
-    if (begin < end)
-      (void)madvise(reinterpret_cast<void *>(begin), end - begin, MADV_DONTNEED);
-  }
-  std::string().swap(bytes);
-}
+/// Weights are made, hashed and written in blocks of about this size, which a core's cache holds.
+constexpr uint64_t kBlockBytes = 2 << 20;
 
 } // namespace
 
@@ -64,38 +42,43 @@ Status EngineWriter::addPlan(const Plan &plan) {
   Result<std::string> bytes = serialize(plan);
   if (!bytes)
     return bytes.status();
-  return add({SectionType::Plan, "", plan.entry, plan.target, std::move(*bytes)});
+  return add({SectionType::Plan, "", plan.entry, plan.target, std::move(*bytes), 0, {}, 0});
 }
 
 Status EngineWriter::addKernels(std::string target, std::string bytes) {
-  return add({SectionType::Kernels, "", "", std::move(target), std::move(bytes)});
+  return add({SectionType::Kernels, "", "", std::move(target), std::move(bytes), 0, {}, 0});
 }
 
-Result<uint64_t> EngineWriter::addWeight(const std::string &name, std::string_view bytes) {
-  Sha256 hash;
-  hash.update(bytes);
-  auto &known = weightOffsets[name];
-  auto [it, isNew] = known.try_emplace(hash.hex(), 0);
+Result<uint64_t> EngineWriter::addWeight(const std::string &name, const std::string &key,
+                                         WeightBytes weight) {
+  auto [it, isNew] = weightOffsets[name].try_emplace(key, 0);
   if (!isNew)
     return it->second;
   auto section = std::find_if(sections.begin(), sections.end(), [&](const Section &s) {
     return s.type == SectionType::Weights && s.name == name;
   });
   if (section == sections.end()) {
-    LATHE_RETURN_IF_ERROR(add({SectionType::Weights, name, "", "", ""}));
+    Section fresh{};
+    fresh.type = SectionType::Weights;
+    fresh.name = name;
+    LATHE_RETURN_IF_ERROR(add(std::move(fresh)));
     section = sections.end() - 1;
   }
-  uint64_t begin = roundUp(section->bytes.size(), 64), needed = begin + bytes.size();
-  if (needed > section->bytes.capacity()) {
-    std::string larger;
-    larger.reserve(std::max<uint64_t>(needed, 2 * section->bytes.capacity()));
-    moveInto(larger, section->bytes);
-    section->bytes = std::move(larger);
-  }
-  section->bytes.resize(begin);
-  it->second = begin;
-  section->bytes += bytes;
+  it->second = roundUp(section->length, 64);
+  section->length = it->second + weight.bytes;
+  if (weight.bytes)
+    section->weights[it->second] = std::move(weight);
   return it->second;
+}
+
+Result<uint64_t> EngineWriter::addWeight(const std::string &name, std::string_view bytes) {
+  Sha256 hash;
+  hash.update(bytes);
+  auto copy = std::make_shared<const std::string>(bytes);
+  return addWeight(name, hash.hex(),
+                   {bytes.size(), 1, [copy](uint64_t at, std::span<std::byte> out) {
+                      std::memcpy(out.data(), copy->data() + at, out.size());
+                    }});
 }
 
 uint64_t EngineWriter::addRandomWeight(DType type, const std::vector<RandomPart> &parts,
@@ -111,14 +94,52 @@ uint64_t EngineWriter::addRandomWeight(DType type, const std::vector<RandomPart>
 }
 
 Status EngineWriter::addDebug(std::string name, std::string target, std::string bytes) {
-  return add({SectionType::Debug, std::move(name), "", std::move(target), std::move(bytes)});
+  return add({SectionType::Debug, std::move(name), "", std::move(target), std::move(bytes), 0, {}, 0});
 }
 
 Status EngineWriter::addMetadata(std::string name, std::string json) {
-  return add({SectionType::Metadata, std::move(name), "", "", std::move(json)});
+  return add({SectionType::Metadata, std::move(name), "", "", std::move(json), 0, {}, 0});
 }
 
-Result<std::string> EngineWriter::str() {
+/// Bytes of a Weights section that are made together.
+struct EngineWriter::Block {
+  Section *section = nullptr;
+  uint64_t begin = 0, end = 0; ///< in the section
+  uint64_t offset = 0;         ///< of `begin` in the file
+  size_t index = 0;            ///< of the section
+};
+
+std::vector<EngineWriter::Block> EngineWriter::cutBlocks(Section &section, uint64_t offset) {
+  std::vector<Block> blocks;
+  for (uint64_t at = 0; at < section.length;) {
+    uint64_t end = at + kBlockBytes;
+    if (auto next = section.weights.upper_bound(end); end < section.length) {
+      // The last good place in the weight that `end` is in, or else the next one.
+      const auto &[first, weight] = *std::prev(next);
+      uint64_t good = first + (end - first) / weight.cut * weight.cut;
+      end = good > at ? good : good + weight.cut;
+      end = std::min(end, next == section.weights.end() ? section.length : next->first);
+    }
+    end = std::min(end, section.length);
+    blocks.push_back({&section, at, end, offset + at, 0});
+    at = end;
+  }
+  return blocks;
+}
+
+void EngineWriter::fill(const Block &block, std::span<std::byte> out) {
+  std::memset(out.data(), 0, out.size());
+  const auto &weights = block.section->weights;
+  for (auto it = std::prev(weights.upper_bound(block.begin));
+       it != weights.end() && it->first < block.end; ++it) {
+    const auto &[first, weight] = *it;
+    uint64_t from = std::max(block.begin, first), to = std::min(block.end, first + weight.bytes);
+    if (from < to)
+      weight.make(from - first, out.subspan(from - block.begin, to - from));
+  }
+}
+
+Result<uint64_t> EngineWriter::write(ByteSink &sink) {
   using namespace layout;
   if (sections.size() > kMaxSections || buildId.size() > 31)
     return usageError("too many sections, or the build id is too long");
@@ -127,73 +148,80 @@ Result<std::string> EngineWriter::str() {
            std::tie(b.type, b.order, b.name, b.target);
   });
   std::vector<SectionEntry> table;
+  std::vector<Block> blocks;
   uint64_t end = sizeof(Header) + sections.size() * sizeof(SectionEntry);
-  for (const Section &s : sections) {
+  for (Section &s : sections) {
     SectionEntry e{};
     e.type = static_cast<uint32_t>(s.type);
     e.offset = roundUp(end, kSectionAlignment);
-    e.length = s.bytes.size();
+    e.length = s.bytes.size() + s.length;
     end = e.offset + e.length;
-    std::array<uint8_t, 32> digest = digestOf(s.bytes);
-    std::memcpy(e.digest, digest.data(), 32);
     std::memcpy(e.name, s.name.data(), s.name.size());
     std::memcpy(e.entry, s.entry.data(), s.entry.size());
     std::memcpy(e.target, s.target.data(), s.target.size());
+    for (Block block : cutBlocks(s, e.offset)) {
+      block.index = table.size();
+      blocks.push_back(block);
+    }
     table.push_back(e);
   }
+  LATHE_RETURN_IF_ERROR(sink.begin(end));
+
+  std::vector<Sha256> digests(sections.size());
+  for (size_t i = 0; i < sections.size(); ++i) {
+    digests[i].update(sections[i].bytes);
+    LATHE_RETURN_IF_ERROR(sink.put(table[i].offset, sections[i].bytes));
+  }
+  std::mutex mutex;
+  std::condition_variable turned;
+  size_t turn = 0; // blocks are hashed in their order
+  Status status;
+  BufferPool buffers;
+  inParallel(blocks.size(), [&](size_t i) {
+    const Block &block = blocks[i];
+    std::vector<std::byte> buffer = buffers.take(block.end - block.begin);
+    std::span<std::byte> bytes(buffer.data(), block.end - block.begin);
+    fill(block, bytes);
+    std::string_view text(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+    Status written = sink.put(block.offset, text);
+    std::unique_lock lock(mutex);
+    turned.wait(lock, [&] { return turn == i; });
+    lock.unlock();
+    digests[block.index].update(text);
+    lock.lock();
+    ++turn;
+    if (status.ok())
+      status = written;
+    turned.notify_all();
+    lock.unlock();
+    buffers.give(std::move(buffer));
+  });
+  LATHE_RETURN_IF_ERROR(status);
+
   Header h{};
   std::memcpy(h.magic, kMagic, 8);
   h.version = kFormatVersion;
   h.sectionCount = static_cast<uint32_t>(sections.size());
   h.totalBytes = end;
   std::memcpy(h.buildId, buildId.data(), buildId.size());
+  for (size_t i = 0; i < table.size(); ++i)
+    std::memcpy(table[i].digest, digests[i].digest().data(), 32);
   Sha256 hash;
   hash.update(&h, sizeof h);
   hash.update(table.data(), table.size() * sizeof(SectionEntry));
-  std::array<uint8_t, 32> digest = hash.digest();
-  std::memcpy(h.digest, digest.data(), 32);
-
-  std::string file;
-  file.reserve(end);
-  file.append(reinterpret_cast<const char *>(&h), sizeof h);
-  file.append(reinterpret_cast<const char *>(table.data()), table.size() * sizeof(SectionEntry));
-  for (size_t i = 0; i < table.size(); ++i) {
-    file.resize(table[i].offset);
-    moveInto(file, sections[i].bytes);
-  }
+  std::memcpy(h.digest, hash.digest().data(), 32);
+  std::string head(reinterpret_cast<const char *>(&h), sizeof h);
+  head.append(reinterpret_cast<const char *>(table.data()), table.size() * sizeof(SectionEntry));
+  LATHE_RETURN_IF_ERROR(sink.put(0, head));
   sections.clear();
-  return file;
+  weightOffsets.clear();
+  return end;
 }
 
-Status EngineWriter::write(const std::string &path) {
-  Result<std::string> file = str();
-  if (!file)
-    return file.status();
-  std::string temporary = path + ".XXXXXX";
-  int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  auto failed = [&](const char *what) {
-    std::string reason = std::strerror(errno);
-    if (fd >= 0) {
-      close(fd);
-      unlink(temporary.c_str());
-    }
-    return runtimeError(std::string(what) + ": " + reason, path);
-  };
-  if (fd < 0)
-    return failed("cannot create the file");
-  std::string_view rest = *file;
-  while (!rest.empty()) {
-    ssize_t n = ::write(fd, rest.data(), rest.size());
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n < 0)
-      return failed("cannot write");
-    rest.remove_prefix(static_cast<size_t>(n));
-  }
-  if (fchmod(fd, 0644) != 0 || fsync(fd) != 0 || rename(temporary.c_str(), path.c_str()) != 0)
-    return failed("cannot write");
-  close(fd);
-  return okStatus();
+Result<std::string> EngineWriter::str() {
+  StringSink file;
+  Result<uint64_t> size = write(file);
+  return size ? Result<std::string>(std::move(file.bytes)) : Result<std::string>(size.status());
 }
 
 } // namespace lathe::engine

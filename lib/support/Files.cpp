@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "lathe/support/Files.h"
 
+#include "lathe/support/ByteSink.h"
+
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -71,37 +73,16 @@ Result<std::string> readFile(const std::string &path) {
 
 Status writeFileAtomically(const std::string &path, std::span<const std::string_view> parts,
                            FileSync sync) {
-  Descriptor file;
-  std::string temporary;
-  // A name of this process that nobody has: a left-over or another thread's is skipped.
-  for (int i = 0; file.fd < 0 && i < 1000; ++i) {
-    temporary = path + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(i);
-    file.fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file.fd < 0 && errno != EEXIST)
-      break;
-  }
-  if (file.fd < 0)
-    return runtimeError(systemMessage("cannot create"), temporary);
-  auto fail = [&](const char *what) {
-    Status status = runtimeError(systemMessage(what), path);
-    ::unlink(temporary.c_str());
-    return status;
-  };
+  FileSink file(path);
+  uint64_t size = 0, at = 0;
+  for (std::string_view part : parts)
+    size += part.size();
+  LATHE_RETURN_IF_ERROR(file.begin(size));
   for (std::string_view part : parts) {
-    while (!part.empty()) {
-      ssize_t n = ::write(file.fd, part.data(), part.size());
-      if (n < 0 && errno == EINTR)
-        continue;
-      if (n < 0)
-        return fail("cannot write");
-      part.remove_prefix(static_cast<size_t>(n));
-    }
+    LATHE_RETURN_IF_ERROR(file.put(at, part));
+    at += part.size();
   }
-  if (sync == FileSync::Wait && ::fsync(file.fd) != 0)
-    return fail("cannot sync");
-  if (::rename(temporary.c_str(), path.c_str()) != 0)
-    return fail("cannot rename into place");
-  return okStatus();
+  return file.commit(sync);
 }
 
 MappedFile::MappedFile(MappedFile &&other) noexcept

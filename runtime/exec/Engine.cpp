@@ -3,11 +3,10 @@
 
 #include "Engine.h"
 #include "../device/CpuFeatures.h"
+#include "lathe/support/Parallel.h"
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <thread>
 
 namespace lathe::runtime {
 
@@ -95,19 +94,10 @@ void fillOnHost(void *memory, const Weight &weight) {
   for (const RandomPart &part : weight.random)
     for (uint64_t at = 0, count = part.rows * part.columns; at < count; at += kChunk)
       pieces.push_back({&part, at, std::min(count, at + kChunk)});
-  std::atomic<size_t> next = 0;
-  auto work = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++)
-      fillRandom(static_cast<std::byte *>(memory), weight.dtype, *pieces[i].part, pieces[i].from,
-                 pieces[i].to);
-  };
-  std::vector<std::thread> helpers;
-  size_t threads = std::min<size_t>(pieces.size(), std::thread::hardware_concurrency());
-  for (size_t t = 1; t < threads; ++t)
-    helpers.emplace_back(work);
-  work();
-  for (std::thread &helper : helpers)
-    helper.join();
+  inParallel(pieces.size(), [&](size_t i) {
+    fillRandom(static_cast<std::byte *>(memory), weight.dtype, *pieces[i].part, pieces[i].from,
+               pieces[i].to);
+  });
 }
 
 } // namespace

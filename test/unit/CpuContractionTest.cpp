@@ -58,11 +58,22 @@ void expectNear(const std::vector<float> &got, const std::vector<float> &want, f
     ASSERT_NEAR(got[i], want[i], tolerance) << what << " at " << i;
 }
 
+Bytes packed(const std::string &recipe, const Bytes &raw, DType dtype,
+             const std::vector<int64_t> &dims) {
+  auto packer = WeightPacker::of(recipe, dtype, dims);
+  EXPECT_TRUE(packer.ok());
+  EXPECT_EQ(packer->sourceBytes(), raw.size());
+  Bytes whole(packer->bytes()), pieces(packer->bytes(), std::byte(0xff));
+  packer->pack(raw, 0, whole);
+  // Cut anywhere it is the same.
+  size_t step = pieces.size() / 7 + 1;
+  for (size_t at = 0; at < pieces.size(); at += step)
+    packer->pack(raw, at, std::span(pieces).subspan(at, std::min(step, pieces.size() - at)));
+  EXPECT_TRUE(whole == pieces) << recipe;
+  return whole;
+}
 Bytes packed(const std::string &recipe, const std::vector<float> &w, const std::vector<int64_t> &dims) {
-  Bytes raw = bytesOf(w);
-  auto result = packWeight(recipe, raw, DType::F32, dims);
-  EXPECT_TRUE(result.ok());
-  return result->bytes;
+  return packed(recipe, bytesOf(w), DType::F32, dims);
 }
 
 //===- Matrix products --------------------------------------------------------===//
@@ -485,9 +496,8 @@ TEST(CpuProduct, HalfPrecisionAccumulatesInSingle) {
         spec.scratchBytes = DimExpr(4 * 70 * 8 * machine.rows);
       });
       ASSERT_EQ(kernel.error, "");
-      auto weight = packWeight(recipe, bytesOf(w), half ? DType::F16 : DType::BF16, {70, 24});
-      ASSERT_TRUE(weight.ok());
-      auto got = valuesOf<uint16_t>(kernel.run({bytesOf(a), weight->bytes})[0]);
+      Bytes weight = packed(recipe, bytesOf(w), half ? DType::F16 : DType::BF16, {70, 24});
+      auto got = valuesOf<uint16_t>(kernel.run({bytesOf(a), weight})[0]);
       ASSERT_EQ(kernel.error, "");
       for (int i = 0; i < 11; ++i)
         for (int j = 0; j < 24; ++j) {
@@ -531,30 +541,34 @@ func.func @f(%a: tensor<3x1x5x17xf32>, %b: tensor<1x2x17x21xf32>) -> tensor<3x2x
 
 TEST(CpuAttention, CausalWithGroupsMasksAndLongKeys) {
   for (auto [s, t, mask] : std::vector<std::tuple<int64_t, int64_t, bool>>{
-           {1, 1, false}, {5, 5, false}, {1, 40, false}, {4, 70, true}, {17, 17, true}}) {
+           {1, 1, false}, {5, 5, false}, {1, 40, false}, {4, 70, true}, {17, 17, true}})
+    for (bool sink : {false, true}) { // in the last column of the mask
+    if (sink && !mask)
+      continue;
     const int64_t heads = 4, keyHeads = 2, d = 24;
     std::string text = std::string(R"(
 !q = tensor<2x4x?x24xf32, #lathe.t<[2, 4, S, 24]>>
 !k = tensor<2x2x?x24xf32, #lathe.t<[2, 2, T, 24]>>
-!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T]>>
+)") + (sink ? "!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T + 1]>>" : "!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T]>>") + R"(
 func.func @f(%q: !q, %k: !k, %v: !k, %m: !m) -> !q {
-)") + (mask ? "  %0 = lathe.attention %q, %k, %v, %m {scale = 0.2 : f64, causal} : (!q, !k, !k, !m) -> !q"
+)" + (mask ? "  %0 = lathe.attention %q, %k, %v, %m {scale = 0.2 : f64, causal} : (!q, !k, !k, !m) -> !q"
             : "  %0 = lathe.attention %q, %k, %v {scale = 0.2 : f64, causal} : (!q, !k, !k) -> !q") +
                        "\n  return %0 : !q\n}";
     auto q = noise(2 * heads * s * d, 1), k = noise(2 * keyHeads * t * d, 2), v = noise(2 * keyHeads * t * d, 3),
-         m = noise(2 * s * t, 4);
+         m = noise(2 * s * (t + sink), 4);
     std::vector<float> want(q.size());
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < s; ++i) {
           int64_t g = h / 2;
           std::vector<double> p(t, 0);
-          double sum = 0;
+          const float *row = mask ? m.data() + (b * s + i) * (t + sink) : nullptr;
+          double sum = sink ? std::exp(row[t]) : 0;
           for (int64_t j = 0; j <= i + t - s; ++j) {
             double dot = 0;
             for (int64_t e = 0; e < d; ++e)
               dot += double(q[((b * heads + h) * s + i) * d + e]) * k[((b * keyHeads + g) * t + j) * d + e];
-            p[j] = std::exp(0.2 * dot + (mask ? m[(b * s + i) * t + j] : 0));
+            p[j] = std::exp(0.2 * dot + (mask ? row[j] : 0));
             sum += p[j];
           }
           for (int64_t e = 0; e < d; ++e) {

@@ -234,7 +234,9 @@ TEST(EngineFile, OpensFilesAndMapsWeights) {
   ASSERT_TRUE(w.addWeight("weights", std::string(100, 'w')).ok());
   EXPECT_EQ(*w.addWeight("weights", std::string(10, 'v')), 128u);
   EXPECT_EQ(*w.addWeight("weights", std::string(100, 'w')), 0u) << "equal bytes are stored once";
-  ASSERT_TRUE(w.write(path).ok());
+  FileSink file(path);
+  ASSERT_TRUE(w.write(file).ok());
+  ASSERT_TRUE(file.commit(FileSync::None).ok());
   auto reader = EngineReader::open(path);
   ASSERT_TRUE(reader.ok()) << reader.status().str();
   std::string_view bytes = (*reader)->find(SectionType::Weights, "weights")->bytes;

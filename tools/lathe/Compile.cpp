@@ -87,7 +87,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
     std::fprintf(stderr, "warning: %s\n", warning.c_str());
   if (result->isEngine)
     std::fprintf(stderr, "%s: %.1f MB, compiled in %.2f s%s\n", output.c_str(),
-                 double(result->bytes.size()) / 1e6, result->seconds,
+                 double(result->size) / 1e6, result->seconds,
                  result->fromCache ? " (from the cache)" : "");
   return okStatus();
 }

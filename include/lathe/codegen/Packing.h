@@ -37,12 +37,12 @@ namespace lathe {
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Gates };
   Order order = Order::Matrix;
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
-  int64_t panel = 0;              ///< NR; Rows: P
-  int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel
+  int64_t panel = 0;              ///< NR; Rows: P; Gates: W
+  int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G
   int64_t tile = 2;               ///< Winograd: results along a side of a tile
 
   int64_t lanes() const { return panel / 2; }
@@ -60,13 +60,33 @@ struct PanelLayout {
   static Result<PanelLayout> of(std::string_view recipe, const std::vector<int64_t> &dims);
 };
 
-struct PackedWeight {
-  std::vector<std::byte> bytes;
-  std::vector<int64_t> dims; ///< one: the number of elements
+/// Packs one weight in pieces (panels, or rows), any of them at any time: an engine is written
+/// without holding its weights twice.
+class WeightPacker {
+public:
+  /// For a dense tensor of `dims`. Errors as PanelLayout::of; and for types that the recipe does not
+  /// take.
+  static Result<WeightPacker> of(std::string_view recipe, DType dtype,
+                                 const std::vector<int64_t> &dims);
+
+  uint64_t sourceBytes() const { return source; } ///< of the dense tensor
+  uint64_t bytes() const { return begin(pieces()); }
+  int64_t elements() const { return int64_t(bytes()) / size; }
+  /// Bytes of the first piece: the best distance of cuts.
+  uint64_t pieceBytes() const { return begin(1); }
+  /// Bytes [at, at + out.size()) of the packed weight; a piece that they have a part of is made
+  /// whole. `from` holds sourceBytes(), aligned in no way. Any number of threads may call it.
+  void pack(std::span<const std::byte> from, uint64_t at, std::span<std::byte> out) const;
+
+private:
+  int64_t pieces() const;
+  uint64_t begin(int64_t piece) const;
+  template <typename T> void make(int64_t piece, const std::byte *from, std::byte *to) const;
+
+  PanelLayout layout;
+  int64_t size = 0; ///< of an element, bytes
+  uint64_t source = 0;
 };
-/// `bytes` holds a dense tensor of `dims`.
-Result<PackedWeight> packWeight(std::string_view recipe, std::span<const std::byte> bytes,
-                                DType dtype, const std::vector<int64_t> &dims);
 
 } // namespace lathe
 

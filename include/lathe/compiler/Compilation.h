@@ -9,6 +9,7 @@
 #define LATHE_COMPILER_COMPILATION_H
 
 #include "lathe/compiler/Compiler.h"
+#include "lathe/engine/EngineFile.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
@@ -35,7 +36,8 @@ public:
 
   /// Runs the phases after the present one up to `last`, Codegen at most.
   Status runTo(Phase last);
-  /// The engine file, after Codegen.
+  /// The engine file, after Codegen, and its size.
+  Result<uint64_t> writeEngine(ByteSink &sink);
   Result<std::string> engine();
 
   /// The module as text that `open` reads back; names no path of this machine.
@@ -64,8 +66,9 @@ private:
   bool fromText = false;
 };
 
-/// Serialises a module of phase Codegen: plans, images, weights, sources.
-Result<std::string> emitEngine(mlir::ModuleOp module);
+/// What a module of phase Codegen becomes: plans, images, weights, sources. The weights are packed
+/// when it is written: the module's context must live until then.
+Result<engine::EngineWriter> emitEngine(mlir::ModuleOp module);
 
 } // namespace lathe
 

@@ -11,6 +11,7 @@
 #include "lathe/compiler/Phase.h"
 #include "lathe/support/Status.h"
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -49,7 +50,8 @@ struct CompileOptions {
 
 struct CompileResult {
   bool isEngine = true;
-  std::string bytes;                 ///< the engine, or the text of a phase
+  std::string bytes; ///< the engine, or the text of a phase; not an engine that went to a file
+  uint64_t size = 0; ///< of the engine or text
   Phase phase = Phase::Engine;       ///< the last that ran
   std::vector<std::string> warnings;
   bool fromCache = false;

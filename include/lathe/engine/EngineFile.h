@@ -19,11 +19,15 @@
 #define LATHE_ENGINE_ENGINEFILE_H
 
 #include "lathe/engine/Plan.h"
+#include "lathe/support/ByteSink.h"
 #include "lathe/support/Status.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -53,6 +57,14 @@ std::string packArchive(const std::map<std::string, std::string> &items);
 /// Views into `bytes`; Invalid for anything that packArchive does not write.
 Result<Archive> parseArchive(std::string_view bytes, const std::string &where = {});
 
+/// A weight whose bytes are made when the file is written.
+struct WeightBytes {
+  uint64_t bytes = 0;
+  uint64_t cut = 1; ///< multiples of it are the best places to begin and end
+  /// Bytes [at, at + out.size()); called from several threads at once, and not after write().
+  std::function<void(uint64_t at, std::span<std::byte> out)> make;
+};
+
 /// Collects sections and writes the file.
 class EngineWriter {
 public:
@@ -62,8 +74,11 @@ public:
   Status addPlan(const Plan &plan);
   /// CPU: the bytes of the ELF image. CUDA: packArchive() of cubins.
   Status addKernels(std::string target, std::string bytes);
-  /// Appends to the Weights section `section`; returns the offset, a multiple of 64.
-  /// Equal bytes are stored once.
+  /// Appends to the Weights section `section`; returns the offset, a multiple of 64. What has the
+  /// same `key` is stored once.
+  Result<uint64_t> addWeight(const std::string &section, const std::string &key,
+                             WeightBytes weight);
+  /// A copy of `bytes`; the key is their digest.
   Result<uint64_t> addWeight(const std::string &section, std::string_view bytes);
   /// A place of its own in kRandomSection for a weight that is made when the engine is loaded;
   /// equal parts share one. The offset is a multiple of 256.
@@ -71,22 +86,27 @@ public:
   Status addDebug(std::string name, std::string target, std::string bytes);
   Status addMetadata(std::string name, std::string json);
 
-  /// The whole file; the writer is empty afterwards.
+  /// Writes the file on all cores, with a few blocks of it in memory at a time, and returns its size;
+  /// the writer is empty afterwards. Fails as the sink does.
+  Result<uint64_t> write(ByteSink &sink);
   Result<std::string> str();
-  /// Writes to a temporary file beside `path` and renames it.
-  Status write(const std::string &path);
 
 private:
   struct Section {
     SectionType type;
-    std::string name, entry, target, bytes;
+    std::string name, entry, target, bytes; ///< bytes: of all but Weights
     size_t order = 0; ///< of plans: the first entry is the default
+    std::map<uint64_t, WeightBytes> weights; ///< by offset
+    uint64_t length = 0;                     ///< of Weights
   };
+  struct Block;
   Status add(Section section);
+  static std::vector<Block> cutBlocks(Section &section, uint64_t offset);
+  static void fill(const Block &block, std::span<std::byte> out);
 
   std::string buildId;
   std::vector<Section> sections;
-  std::map<std::string, std::map<std::string, uint64_t>> weightOffsets; ///< by section, digest
+  std::map<std::string, std::map<std::string, uint64_t>> weightOffsets; ///< by section, key
   std::map<std::string, uint64_t> randomOffsets;                            ///< by parts
   uint64_t randomEnd = 0;
 };
