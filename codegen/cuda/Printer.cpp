@@ -361,8 +361,10 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
       written.insert(s.getBuffer());
     scratch |= isa<tile::ScratchOp>(o);
   });
-  os << "extern \"C\" __global__ void __launch_bounds__(" << options.threads << ")\n"
-     << fn.getName() << "(";
+  os << "extern \"C\" __global__ void __launch_bounds__(" << options.threads;
+  if (auto resident = fn->getAttrOfType<IntegerAttr>("tile.resident"))
+    os << ", " << resident.getInt();
+  os << ")\n" << fn.getName() << "(";
   for (auto [i, arg] : llvm::enumerate(fn.getArguments())) {
     const std::string &name = args.names[i];
     if (auto memref = dyn_cast<MemRefType>(arg.getType())) {

@@ -109,11 +109,15 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
     team = config.threads / config.rows;
   if (team != config.threads)
     fn->setAttr("tile.team", b.getDenseI64ArrayAttr({team, cluster}));
+  if (config.family == "row" && config.stages > 0)
+    fn->setAttr("tile.resident", b.getI64IntegerAttr(config.stages));
   Evaluator e(b, fn, kernel, config.lanes, team);
   schedule(e, config);
   if (e.failed)
     return failure();
   tidy(into);
+  if (kernel.target->isCuda() && spec.launches[0].programmaticDependent && shared.empty())
+    hoistLoads(fn);
   if (failed(verify(into)))
     return reject("made IR that does not verify");
   return success();

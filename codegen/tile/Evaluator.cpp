@@ -232,7 +232,12 @@ void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at
 }
 
 void Evaluator::store(Value value, Value result, unsigned output, const Indices &idx) {
-  storeAt(value, elementTypeOf(result), buffer(output), offset(bufferArg(output).physical, idx));
+  Index at = offset(bufferArg(output).physical, idx);
+  auto put = [&] { storeAt(value, elementTypeOf(result), buffer(output), at); };
+  if (storeGuard)
+    ifThen(storeGuard, put);
+  else
+    put();
 }
 
 Value Evaluator::headOp(llvm::function_ref<Value()> make) {
@@ -406,10 +411,22 @@ struct RowCut {
   bool vectors, tail;
   int64_t unrolled = 0; ///< chunks of a thread, when the row is cut at compile time
   int64_t rest = 0;     ///< lanes of a last, partial vector, when that is known
+  Value last;           ///< where the last whole vector begins, when some threads have a chunk fewer
+
+  /// Where chunk `c` of a thread begins. Threads that have none take the last vector of the row, so
+  /// that what they load needs no branch and stays in registers; `inside` says who has one.
+  Value chunk(Evaluator &e, int64_t c, int64_t team, Value &inside) const {
+    IndexMath &ix = e.ix;
+    Value at = ix.add(ix.mul(tid, e.width), c * e.width * team);
+    if (!last || c + 1 < unrolled)
+      return at;
+    inside = ix.cmp(arith::CmpIPredicate::sle, at, last);
+    return ix.min(at, last);
+  }
 };
 } // namespace
 
-static constexpr int64_t kMaxUnrolledChunks = 8;
+static constexpr int64_t kMaxUnrolledChunks = 8, kMaxUnrolledElements = 16;
 
 static RowCut cutRow(Evaluator &e, const DimExpr &n) {
   IndexMath &ix = e.ix;
@@ -426,9 +443,16 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
       cut.rest = *c % e.width;
       cut.tail = false;
     }
-    if (cut.vectors && (one || *c % (e.width * threads) == 0) &&
-        *c / (e.width * threads) <= kMaxUnrolledChunks)
-      cut.unrolled = *c / (e.width * threads);
+    int64_t round = e.width * threads;
+    if (threads == 1 && cut.vectors && (one || *c % e.width == 0) && *c / round <= kMaxUnrolledChunks)
+      cut.unrolled = *c / round;
+    if (threads > 1 && *c > 0 && *c % e.width == 0 &&
+        (*c + round - 1) / round <= (e.width > 1 ? kMaxUnrolledChunks : kMaxUnrolledElements)) {
+      cut.unrolled = (*c + round - 1) / round;
+      cut.tail = false;
+      if (*c % round != 0)
+        cut.last = ix.cst(*c - e.width);
+    }
   } else {
     cut.main = ix.mul(ix.div(cut.end, ix.cst(e.width)), e.width);
     cut.vectors = e.width > 1;
@@ -468,17 +492,21 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
       n = make<arith::SelectOp>(mask, n, old);
     return next;
   };
-  if (cut.vectors) {
+  auto wide = [&](Value v) { return width > 1 ? splat(v) : v; };
+  if (cut.vectors || cut.unrolled) {
     SmallVector<Value> sums;
     for (const Accumulator &acc : accs)
-      sums.push_back(splat(neutral(acc.kind, acc.type, acc.isUnsigned)));
+      sums.push_back(wide(neutral(acc.kind, acc.type, acc.isUnsigned)));
     if (cut.unrolled) {
       for (int64_t c = 0; c < cut.unrolled; ++c) {
-        Index at(ix.add(ix.mul(cut.tid, width), c * width * team), 1);
-        sums = c == 0 ? body(at) : accumulate(sums, at, true);
-        if (c == 0)
-          for (Value &v : sums)
-            v = splat(v);
+        Value inside, from = cut.chunk(*this, c, team, inside);
+        SmallVector<Value> values = body(Index(from, width > 1 ? 1 : 0));
+        for (auto [i, acc] : llvm::enumerate(accs)) {
+          Value v = wide(values[i]);
+          if (inside)
+            v = make<arith::SelectOp>(inside, v, wide(neutral(acc.kind, acc.type, acc.isUnsigned)));
+          sums[i] = c == 0 ? v : combine(acc.kind, sums[i], v, acc.isUnsigned);
+        }
       }
     } else {
       sums = loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team), sums,
@@ -517,8 +545,12 @@ void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)
   bool outer = cooperative;
   cooperative = false;
   if (cut.unrolled) {
-    for (int64_t c = 0; c < cut.unrolled; ++c)
-      body(Index(ix.add(ix.mul(cut.tid, width), c * width * team), 1));
+    for (int64_t c = 0; c < cut.unrolled; ++c) {
+      Value inside, from = cut.chunk(*this, c, team, inside);
+      storeGuard = inside;
+      body(Index(from, width > 1 ? 1 : 0));
+      storeGuard = {};
+    }
   } else if (cut.vectors) {
     loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team),
          [&](Value iv) { body(Index(iv, 1)); });

@@ -79,6 +79,8 @@ public:
   /// Reads element(s) at an offset of a buffer, in the compute type of `element`.
   mlir::Value load(mlir::Value buffer, mlir::Type element, const Index &at);
   void storeAt(mlir::Value value, mlir::Type element, mlir::Value buffer, const Index &at);
+  /// While set, results are stored only where it is true.
+  mlir::Value storeGuard;
   mlir::Value buffer(unsigned arg) { return fn.getArgument(arg); }
   const BufferArg &bufferArg(unsigned n) { return kernel.spec->buffers[n]; }
   unsigned outputArg(unsigned n) { return kernel.spec->numInputs + n; }

@@ -32,6 +32,9 @@ void scheduleDepthwise(Evaluator &, const KernelConfig &);
 void scheduleAttention(Evaluator &, const KernelConfig &);
 void scheduleRecurrent(Evaluator &, const KernelConfig &);
 
+/// Moves loads that no reduction feeds ahead of the first reduction of their block.
+void hoistLoads(mlir::func::FuncOp fn);
+
 /// Number of blocks of the (only) launch, or of its clusters.
 DimExpr gridSize(const KernelSource &kernel);
 /// Calls `body` for the part of [0, n) that belongs to this block: a contiguous
