@@ -14,25 +14,30 @@
 #ifndef LATHE_DEVICE_SKINNY
 #define LATHE_DEVICE_SKINNY
 
-/// One row, ROWS columns of C a block; SPLIT warps, UNROLL pieces of each column a round.
-template <int ROWS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
+/// One row, COLUMNS columns of C a block; SPLIT warps, UNROLL pieces of each column a round. With
+/// H::kPair a result is made of two columns, N apart. With H::kNormalized all of K is one round, and
+/// the row is made of what `rowParts` adds up to:
+///
+///   Vec<f32, V> rowParts(i64 piece); Vec<Element, V> normalized(i64 piece, Vec<f32, V> sum);
+template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
   typedef typename H::Element T;
-  constexpr int V = 16 / sizeof(T), STEP = 32 * SPLIT * V;
+  constexpr int V = 16 / sizeof(T), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1);
   __shared__ f32 part[SPLIT][ROWS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const i64 n0 = (i64)blockIdx.x * ROWS;
+  const i64 n0 = (i64)blockIdx.x * COLUMNS;
   const T *rows[ROWS];
   f32 sums[ROWS];
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
-    rows[r] = h.baseB(0) + (n0 + r < N ? n0 + r : N - 1) * h.strideB();
+    const i64 n = n0 + r % COLUMNS;
+    rows[r] = h.baseB(0) + ((n < N ? n : N - 1) + r / COLUMNS * N) * h.strideB();
     sums[r] = 0.0f;
   }
   H::start();
   bool waited = false;
-  // Neighbouring warps take neighbouring pieces; K is whole pieces.
+  // Neighbouring warps take neighbouring pieces; K is whole pieces. To a norm all threads come.
 #pragma unroll 1
-  for (i64 k0 = (i64)threadIdx.x * V; k0 < K; k0 += UNROLL * STEP) {
+  for (i64 k0 = (i64)threadIdx.x * V; k0 < K || (H::kNormalized && !waited); k0 += UNROLL * STEP) {
     Bits16 weights[UNROLL][ROWS];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u)
@@ -41,12 +46,35 @@ template <int ROWS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const
         if (k0 + u * STEP < K) weights[u][r] = loadGlobal16Streaming(rows[r] + k0 + u * STEP);
     pinLoads();
     if (!waited) { H::wait(); waited = true; }
+    [[maybe_unused]] Vec<f32, V> total;
+    if constexpr (H::kNormalized) {
+      __shared__ f32 totals[SPLIT];
+      f32 mine = 0.0f;
+#pragma unroll
+      for (int u = 0; u < UNROLL; ++u) {
+        const i64 k = k0 + u * STEP;
+        if (k >= K) break;
+        const Vec<f32, V> parts = h.rowParts(k / V);
+#pragma unroll
+        for (int i = 0; i < V; ++i) mine += parts.v[i];
+      }
+      mine = warpReduce<SumOp>(mine);
+      if (lane == 0) totals[warp] = mine;
+      __syncthreads();
+      f32 sum = totals[0];
+#pragma unroll
+      for (int w = 1; w < SPLIT; ++w) sum += totals[w];
+#pragma unroll
+      for (int i = 0; i < V; ++i) total.v[i] = sum;
+    }
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const i64 k = k0 + u * STEP;
       if (k >= K) break;
       Vec<T, V> x;
-      if constexpr (inMemory(H::kA)) {
+      if constexpr (H::kNormalized) {
+        x = h.normalized(k / V, total);
+      } else if constexpr (inMemory(H::kA)) {
         x = loadVec<T, V>(h.baseA(0) + k);
       } else {
 #pragma unroll
@@ -69,11 +97,18 @@ template <int ROWS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const
     if (lane == 0) part[warp][r] = sums[r];
   }
   __syncthreads();
-  if (threadIdx.x < ROWS && n0 + threadIdx.x < N) {
-    f32 sum = part[0][threadIdx.x];
+  if (threadIdx.x < COLUMNS && n0 + threadIdx.x < N) {
+    Vec<f32, 1> sum{{part[0][threadIdx.x]}};
 #pragma unroll
-    for (int w = 1; w < SPLIT; ++w) sum += part[w][threadIdx.x];
-    h.epilogue(0, 0, n0 + threadIdx.x, Vec<f32, 1>{{sum}});
+    for (int w = 1; w < SPLIT; ++w) sum.v[0] += part[w][threadIdx.x];
+    if constexpr (H::kPair) {
+      Vec<f32, 1> second{{part[0][COLUMNS + threadIdx.x]}};
+#pragma unroll
+      for (int w = 1; w < SPLIT; ++w) second.v[0] += part[w][COLUMNS + threadIdx.x];
+      h.epilogue(0, 0, n0 + threadIdx.x, sum, second);
+    } else {
+      h.epilogue(0, 0, n0 + threadIdx.x, sum);
+    }
   }
 }
 

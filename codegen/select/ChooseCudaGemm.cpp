@@ -86,7 +86,7 @@ bool GemmChooser::addSkinny() {
     while (warps < 8 && 2 * warps <= pieces)
       warps *= 2;
     c.threads = 32 * warps;
-    c.tileN = k <= kMany ? 2 : 1;
+    c.tileN = k <= kMany && !desc.resultPair ? 2 : 1;
     c.stages = std::min<int64_t>(2, over(pieces, warps));
     if (!add(spec(c), 1))
       return false;
@@ -285,6 +285,13 @@ void giveWorkspace(std::vector<KernelVariant> &variants) {
 Status GemmChooser::choose() {
   if (!desc.wanted.empty())
     return addWanted();
+  // Fusion has seen to it that one row takes it all.
+  if (a.normalized || (desc.resultPair && rows.hi <= 1 && b.transposed)) {
+    if (addSkinny())
+      return internalError("no form for a row with a norm, or for two products of it",
+                           "kernel " + desc.name);
+    return okStatus();
+  }
   if (desc.resultPair) {
     if (!hopper || !hopper->conditions.empty())
       return internalError("no form for two products at a time", "kernel " + desc.name);

@@ -248,14 +248,16 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
     }
   }
 
-  /// Kernels of a few rows have no form with two halves; others want whole pieces of 16 bits.
+  /// Kernels of a few rows, but for one, have no form with two halves; others want whole pieces of
+  /// 16 bits.
   static bool hasHalves(MatmulOp matmul) {
     constexpr int64_t kManyRows = 17, kPiece = 8;
     std::vector<DimExpr> dims = dimsOf(matmul.getY());
     auto rows = product({dims.begin(), dims.end() - 1}).constant(), columns = dims.back().constant();
     auto depth = dimsOf(matmul.getA()).back().constant();
     Type element = elementTypeOf(matmul.getY());
-    return rows && *rows >= kManyRows && columns && *columns % kPiece == 0 && depth &&
+    bool form = rows && (*rows >= kManyRows || (*rows == 1 && matmul.getTransposeB()));
+    return form && columns && *columns % kPiece == 0 && depth &&
            *depth % kPiece == 0 && (element.isF16() || element.isBF16());
   }
 

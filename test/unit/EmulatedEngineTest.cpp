@@ -244,6 +244,47 @@ packed (float[2,21,24] x, float[24,96] w) => (float[2,21,32] y)
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
 }
 
+/// Numbers that look random, as the text of an initializer.
+std::string numbers(size_t count, unsigned seed, double middle) {
+  std::mt19937 gen(seed);
+  std::uniform_real_distribution<double> uniform(middle - 1, middle + 1);
+  std::string out;
+  for (size_t i = 0; i < count; ++i)
+    out += (i ? ", " : "") + std::to_string(uniform(gen));
+  return "{" + out + "}";
+}
+
+/// Products of one row make its norm themselves, one for the gate and what it gates, one without.
+TEST_F(EmulatedEngine, NormsInsideProductsOfOneRow) {
+  fs::path model = folder / "row.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 23]>
+row (float[1,600] x) => (float[1,44] y, float[1,600] s)
+<float[600] g = )" << numbers(600, 1, 1)
+                       << ", float[44,600] a = " << numbers(44 * 600, 2, 0)
+                       << ", float[44,600] b = " << numbers(44 * 600, 3, 0)
+                       << ", float[44,44] c = " << numbers(44 * 44, 4, 0) << R"(>
+{
+  xh = Cast<to = 10>(x)
+  gh = Cast<to = 10>(g)
+  ah = Cast<to = 10>(a)
+  bh = Cast<to = 10>(b)
+  ch = Cast<to = 10>(c)
+  xx = Add(xh, xh)
+  n = RMSNormalization<axis = -1, epsilon = 0.001>(xx, gh)
+  p = Gemm<transB = 1>(n, ah)
+  q = Gemm<transB = 1>(n, bh)
+  ps = Sigmoid(p)
+  pq = Mul(ps, q)
+  r = Gemm<transB = 1>(pq, ch)
+  y = Cast<to = 1>(r)
+  s = Cast<to = 1>(xx)
+}
+)";
+  check(model, {{}}, 2e-3);
+  // Rounding and doubling the row, its copy in f32, the products of both gates, the third.
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 4u);
+}
+
 TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))

@@ -27,6 +27,7 @@ struct ContractionOperand {
   bool sixteens = false;    ///< attention: sixteen rows lie a stride apart, in whole pieces of 16
                             ///< bytes, maybe in pages that a table names (RowsInMemory.h)
   bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
+  bool normalized = false;  ///< gemm: made of a row and of one sum over it, in the kernel
   DType dtype = DType::F32;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.

@@ -62,13 +62,16 @@ module @split attributes {lathe.target = "sm_90a"} {
   }
 }
 
-// A gate and what it gates: halves of one product, where there are many rows.
+// A gate and what it gates: halves of one product, where there are many rows or one.
 // CHECK-LABEL: module @gated
 // CHECK: %[[J:.*]] = lathe.constant #lathe.joined<0, [dense<1.000000e+00> : tensor<32x64xf16>, dense<2.000000e+00> : tensor<32x64xf16>]> : tensor<64x64xf16>
 // CHECK: %[[P:.*]] = lathe.matmul %arg0, %[[J]] {transpose_b} : (tensor<1x40x64xf16>, tensor<64x64xf16>) -> tensor<1x40x64xf16>
 // CHECK-DAG: lathe.slice %[[P]] {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>]
 // CHECK-DAG: lathe.slice %[[P]] {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>]
 // CHECK-LABEL: @row
+// CHECK: lathe.matmul {{.*}} -> tensor<1x1x64xf16>
+// CHECK-NOT: lathe.matmul
+// CHECK-LABEL: @rows
 // CHECK-COUNT-2: lathe.matmul
 module @gated attributes {lathe.target = "sm_90a"} {
   func.func @main(%x: tensor<1x40x64xf16>) -> tensor<1x40x32xf16> {
@@ -89,5 +92,14 @@ module @gated attributes {lathe.target = "sm_90a"} {
     %2 = lathe.matmul %x, %wu {transpose_b} : (tensor<1x1x64xf16>, tensor<32x64xf16>) -> tensor<1x1x32xf16>
     %3 = lathe.mul %1, %2 : (tensor<1x1x32xf16>, tensor<1x1x32xf16>) -> tensor<1x1x32xf16>
     return %3 : tensor<1x1x32xf16>
+  }
+  func.func @rows(%x: tensor<1x2x64xf16>) -> tensor<1x2x32xf16> {
+    %wg = lathe.constant dense<1.0> : tensor<32x64xf16>
+    %wu = lathe.constant dense<2.0> : tensor<32x64xf16>
+    %0 = lathe.matmul %x, %wg {transpose_b} : (tensor<1x2x64xf16>, tensor<32x64xf16>) -> tensor<1x2x32xf16>
+    %1 = lathe.sigmoid %0 : (tensor<1x2x32xf16>) -> tensor<1x2x32xf16>
+    %2 = lathe.matmul %x, %wu {transpose_b} : (tensor<1x2x64xf16>, tensor<32x64xf16>) -> tensor<1x2x32xf16>
+    %3 = lathe.mul %1, %2 : (tensor<1x2x32xf16>, tensor<1x2x32xf16>) -> tensor<1x2x32xf16>
+    return %3 : tensor<1x2x32xf16>
   }
 }

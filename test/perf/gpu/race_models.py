@@ -154,26 +154,38 @@ def error(got, want):
     return ((got.float() - want.float()).norm() / want.float().norm()).item()
 
 
-def modes(quick):
-    if quick == "alone":
-        return ()
-    return ("default",) if quick else ("default", "max-autotune-no-cudagraphs")
+DEFAULT, TUNED = "default", "max-autotune-no-cudagraphs"
 
 
-def rivals(module, call, quick):
-    """Replays of the module by mode, with the seconds that compiling took."""
-    found = {}
-    for mode in modes(quick):
+class Rivals(dict):
+    """Replays of a module by the mode it was compiled in."""
+
+    def __init__(self, module, call):
+        super().__init__()
+        self.module, self.call = module, call
+
+    def add(self, mode):
         begin = time.time()
         # Graphs of earlier cases run compiled code: nothing is reset. Each size has its own code.
-        fast = torch.compile(module, mode=mode, dynamic=False)
+        fast = torch.compile(self.module, mode=mode, dynamic=False)
         try:
-            found[mode] = Replays(lambda fast=fast: call(fast))
+            self[mode] = Replays(lambda: self.call(fast))
         except Exception as problem:  # a mode that cannot is no rival
             print(f"  {mode}: {str(problem)[:200]}")
-            continue
+            return
         print(f"  torch.compile {mode}: {time.time() - begin:.1f} s", flush=True)
-    return found
+
+
+RIVALS = {}
+
+
+def rivals(key, module, call, modes):
+    """Those of a module and its sizes, whatever exporter made lathe's graph of it."""
+    if key not in RIVALS:
+        RIVALS[key] = Rivals(module, call)
+        for mode in modes:
+            RIVALS[key].add(mode)
+    return RIVALS[key]
 
 
 def race(name, ours, theirs, rounds, by_kernel=False):
@@ -224,7 +236,7 @@ def kernels(name, side, one, calls=5):
     sys.stdout.flush()
 
 
-def network(case, graphs, quick, rounds, overlap):
+def network(case, graphs, modes, rounds, overlap):
     name, batch = case.split(":")
     base, batch = name.split(".")[0], int(batch)
     graph = os.path.join(graphs, f"{name}.onnx")
@@ -246,7 +258,7 @@ def network(case, graphs, quick, rounds, overlap):
     if base == "resnet50":
         module, x = module.to(memory_format=torch.channels_last), x.to(
             memory_format=torch.channels_last)
-    theirs = rivals(module, lambda m: m(x), quick)
+    theirs = rivals((base, batch), module, lambda m: m(x), modes)
     return lambda **more: race(case, ours, theirs, rounds, **more), bad
 
 
@@ -326,7 +338,7 @@ def llama_parts(graphs):
     return LLAMA_STATE
 
 
-def llama(case, graphs, quick, rounds, overlap):
+def llama(case, graphs, modes, rounds, overlap):
     parts = llama_parts(graphs)
     step, ids, fast = case.endswith("step"), parts["ids"], parts["fast"]
     names = parts["engine"].states
@@ -347,11 +359,11 @@ def llama(case, graphs, quick, rounds, overlap):
     print(f"{case}: compiled in {parts['seconds']:.1f} s, "
           f"{ours.context.counters['launches'] - launches} kernels, error {mine:.2e}, torch's "
           f"{half:.2e}{'  WRONG' if bad else ''}", flush=True)
-    found = rivals(fast, lambda f: f(*theirs), quick)
+    found = rivals(case, fast, lambda f: f(*theirs), modes)
     return lambda **more: race(case, ours, found, rounds, **more), bad
 
 
-def warm(case, quick):
+def warm(case, modes):
     """What rivals compile for a case, with weights of any values."""
     name, which = case.split(":")
     base = name.split(".")[0]
@@ -369,20 +381,33 @@ def warm(case, quick):
         if base == "resnet50":
             last = dict(memory_format=torch.channels_last)
             call, given = call.to(**last), (given[0].to(**last),)
-    for mode in modes(quick):
+    for mode in modes:
         torch.compile(call, mode=mode, dynamic=False)(*given)
 
 
+def name_of(key):
+    """bert_base:32, llama.dynamo:step."""
+    return key if isinstance(key, str) else f"{key[0]}:{key[1]}"
+
+
 @contextlib.contextmanager
-def turn(path):
-    """A time in which no other program that was given this file times anything."""
+def turn(path, warmed):
+    """A time in which no other program that was given this file times anything. Until it exists,
+    rivals are compiled for which there is a file WARMEDname_of(key)."""
     if not path:
         yield
         return
     torch.cuda.synchronize()
+    wanted = {case: one for case, one in RIVALS.items() if TUNED not in one} if warmed else {}
     open(f"{path}.{os.getpid()}", "w").close()  # ready
     while not os.path.exists(path):
         time.sleep(0.05)
+        for key in [k for k in wanted if os.path.exists(warmed + name_of(k))]:
+            busy = f"{path}-busy.{os.getpid()}"
+            open(busy, "w").close()
+            wanted.pop(key).add(TUNED)
+            torch.cuda.synchronize()
+            os.remove(busy)
     with open(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -393,8 +418,10 @@ def main():
     parser.add_argument("graphs")
     parser.add_argument("cases", nargs="*", default=CASES + LLAMA)
     parser.add_argument("--quick", action="store_true", help="the default mode of torch.compile alone")
-    parser.add_argument("--warm", action="store_true",
-                        help="only fill the caches of torch.compile: several may run side by side")
+    parser.add_argument("--warm", metavar="PREFIX",
+                        help="only fill the cache of max-autotune and say so in PREFIXname:size")
+    parser.add_argument("--warmed", metavar="PREFIX", help="with --go: also max-autotune for cases "
+                        "that another program has filled the cache for")
     parser.add_argument("--go", help="prepare, wait for this file, and time while holding its lock: "
                         "several programs prepare side by side and take turns")
     parser.add_argument("--alone", action="store_true", help="no rival: results and times of lathe")
@@ -407,21 +434,24 @@ def main():
     torch._dynamo.config.cache_size_limit = 64
     if options.warm:
         for case in options.cases:
-            warm(case, options.quick)
+            warm(case, [TUNED])
+            name, size = case.split(":")
+            key = case if name.startswith("llama") else (name.split(".")[0], size)
+            open(options.warm + name_of(key), "w").close()
         return 0
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
     prepared, ratios, bad = {}, {}, False
-    quick = "alone" if options.alone else options.quick
+    modes = [] if options.alone else [DEFAULT] if options.quick or options.warmed else [DEFAULT, TUNED]
     for case in options.cases:
         try:
             run = llama if case.startswith("llama") else network
-            prepared[case], wrong = run(case, options.graphs, quick, options.rounds,
+            prepared[case], wrong = run(case, options.graphs, modes, options.rounds,
                                         not options.no_overlap)
             bad |= wrong
         except Exception as problem:
             print(f"{case}: FAILED {str(problem)[:600]}", flush=True)
             bad = True
-    with turn(options.go):
+    with turn(options.go, options.warmed):
         for case, measure in prepared.items():
             ratio = measure()
             if ratio:
