@@ -4,11 +4,13 @@
 // When tensor maps can describe the operands of a product, their maps, and the
 // tile. The choice of the tile is a model of waves: blocks walk over tiles one
 // after another, so the time is that of the block with most of them, and never
-// less than the memory's. What it was fitted to: test/perf/gpu/results.
+// less than the memory's. Its constants: HopperGemmFit.h.
 //
 //===----------------------------------------------------------------------===//
 
 #include "HopperGemm.h"
+
+#include "HopperGemmFit.h"
 
 #include <algorithm>
 #include <cmath>
@@ -178,15 +180,14 @@ bool isShared(const KernelConfig &c) { return c.family.ends_with(".shared"); }
 bool isHalved(const KernelConfig &c) { return c.family == "gemm.cooperative" && c.cluster == 2; }
 bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split"); }
 
-/// What ranks tiles: a time in units of its own. The constants are a fit to sweeps on the H200
-/// (over 190 cases the choice loses 0.8 % in the mean); they are no rates of the machine.
+/// What ranks tiles: a time in units of its own. fit_select.py (test/perf/gpu) has the same in
+/// Python, to fit the constants.
 double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t batch,
                  int64_t elementBytes, bool bAlongK, int64_t rowAlignment,
                  const Target &target) {
-  constexpr double kMultiply = 3242, kLatency = 1122, kStart = 2661, kRound = 377;
-  constexpr double kEpilogue = 124, kShown = 60, kMemory = 5228, kAhead = 9216, kTogether = 500;
+  using namespace fit;
   // Rows that begin between the lines of the cache, or even its sectors, take more of them.
-  const double feed = rowAlignment >= 64 ? 110.7 : rowAlignment == 32 ? 73 : 50;
+  const double feed = rowAlignment >= 64 ? kFeed : rowAlignment == 32 ? kFeedSectors : kFeedBetween;
   auto over = [](int64_t a, int64_t b) { return static_cast<double>((a + b - 1) / b); };
   double blocks = over(m, c.tileM) * over(n, c.tileN) * static_cast<double>(batch * c.cluster);
   double rounds = std::ceil(blocks / target.smCount);
@@ -198,31 +199,32 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
                           kLatency / static_cast<double>(c.stages)});
   // Sums of 8-bit floats are taken out of the units once or twice a step.
   if (c.family == "gemm.promoted" || c.family == "gemm.split.promoted")
-    step = std::max(step * (c.tileN > 128 ? 1.03 : 1), 100 + 1.13 * static_cast<double>(c.tileN));
+    step = std::max(step * (c.tileN > 128 ? kPromotedWide : 1),
+                    kPromotedStep + kPromotedColumn * static_cast<double>(c.tileN));
   if (!bAlongK && c.tileN % 64 != 0)
-    step *= 1.48; // chunks of 32 columns are read more slowly
+    step *= kAcross; // chunks of 32 columns are read more slowly
   if (c.tileN % 32 != 0)
-    step *= 1.066; // results are staged 16 columns at a time
+    step *= kNarrow; // results are staged 16 columns at a time
   if (!inTurns(c) && rounds > 1)
-    step *= 1.01;
+    step *= kCooperative;
   // One round of large tiles: nothing is hidden behind anything.
   if (!inTurns(c) && rounds == 1 && c.tileM * c.tileN > 128 * 224)
-    step *= 1.12;
+    step *= kLarge;
   // Rows beyond a tensor are slow to load, and the last block of a round is waited for.
   if (n % c.tileN != 0)
-    step *= 1 + 0.35 / rounds;
+    step *= 1 + kOverhang / rounds;
   if (c.cluster > 1 && m > c.tileM)
-    step *= 1.5;
+    step *= kSplitRows;
   // Bytes are multiplied in half the time, and results take as long as ever.
   if (c.family == "gemm.cooperative" && elementBytes == 1)
-    step *= 1.04;
+    step *= kBytesShown;
   if (c.tileM == 64 && c.rows == 1)
-    step *= 0.93;
+    step *= kHalfRows;
   // Ping-pong hides all epilogues but the last.
   double busy = rounds * (steps * step + kRound) +
                 (inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5));
   if (c.cluster > 1)
-    busy += kTogether + 100 * static_cast<double>(c.cluster);
+    busy += kTogether + kTogetherEach * static_cast<double>(c.cluster);
   double depth = static_cast<double>(k), height = static_cast<double>(m);
   double bytes = static_cast<double>(batch * elementBytes) *
                  (height * depth + static_cast<double>(n) * (depth + height));
@@ -235,7 +237,6 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   if (c.cluster > 1)
     moved += kTogether;
   // Among equals the one that is less busy; a lone group of warps starts later.
-  constexpr double kAlone = 250, kBusy = 0.03;
   return std::max(busy, moved) + kBusy * busy + kStart +
          (isSplit(c) && c.cluster == 1 ? kAlone : 0);
 }

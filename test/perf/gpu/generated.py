@@ -93,7 +93,7 @@ def prepare(folder, stem, graph, opset=23):
     selected = open(os.path.join(path + ".dump", "09-select.mlir")).read()
     line = next(l for l in selected.splitlines() if f'lathe.kernel "{heavy}"' in l)
     # Sizes are constants here: the first variant whose guard has no sizes left is the one.
-    specs = re.findall(r'guard = "([^"]*)", spec = "([^"]*)"', line)
+    specs = re.findall(r'guard = "([^"]*)", (?:otherwise = \[(?:"[^"]*"(?:, )?)*\], )?spec = "([^"]*)"', line)
     spec = specs[0][1].replace("\\22", '"').replace("\\0A", "\n")
     row = launch_of(spec)
     source = open(os.path.join(path + ".dump", "kernels", TARGET, row["function"] + ".cu")).read()

@@ -45,12 +45,13 @@ def sizes(seed):
 
 
 def rows_of(tile, m):
-    return min(tile[1], over(m, 8) * 8)
+    """How many rows of A are loaded; 0: all."""
+    return over(m, 8) * 8 if m < tile[1] else 0
 
 
 def shared(tile, stages, rows):
     family, m, n, _ = tile
-    wide = 64 if n % 64 == 0 else 32 if n % 32 == 0 else 16
+    rows, wide = rows or m, 64 if n % 64 == 0 else 32 if n % 32 == 0 else 16
     if family == "split":
         return max(stages * (rows + n) * 128, rows * (n + 8) * 4) + 16 * stages + 1024
     return stages * (m + n) * 128 + 4 * 64 * wide * 2 + 16 * stages + 32 + 1024
@@ -62,7 +63,7 @@ def config_of(tile, rows):
     stages = 12
     while stages > 2 and shared(tile, stages, rows) > SHARED:
         stages -= 1
-    name = f"gemm.{family}.t{160 if family == 'split' else 384}" + (f".r{rows}" if rows < m else "") + \
+    name = f"gemm.{family}.t{160 if family == 'split' else 384}" + (f".r{rows}" if rows else "") + \
            f".m{m}.n{n}.k64.s{stages}" + (f".c{c}" if c > 1 else "")
     return name, stages
 
@@ -116,10 +117,10 @@ def prepare(folder, seed):
         name, stages = config_of(tile, rows)
         text = base[tile].replace("StatusWord *status) {", "StatusWord *status, i64 sizeM, i64 sizeN, i64 sizeK) {")
         if tile[0] == "split":
-            shape = f"SplitTile<{tile[2]}, {stages}, {rows}, {tile[3]}, Holes>"
+            shape = f"SplitTile<{tile[2]}, {stages}, {rows or 64}, {tile[3]}, Holes>"
             text = re.sub(r"SplitTile<[^>]*Holes>", shape, text)
         else:
-            text = re.sub(r"WgmmaTile<\d+, \d+, \d+, \d+,", f"WgmmaTile<{tile[1]}, {tile[2]}, {stages}, {rows},", text)
+            text = re.sub(r"WgmmaTile<\d+, \d+, \d+, \d+,", f"WgmmaTile<{tile[1]}, {tile[2]}, {stages}, {rows or tile[1]},", text)
         text = re.sub(r"1024ll, 1024ll, 1024ll\);", "sizeM, sizeN, sizeK);", text)
         # Where results are stored at once, the distance of their rows stands in the method.
         text = text.replace("StatusWord *status;\n", "StatusWord *status;\n  i64 sizeN;\n", 1)
@@ -143,7 +144,7 @@ def launch_row(tile, rows, function, m, n, k):
     _, stages = config_of(tile, rows)
     tiles, wide = over(m, tm) * over(n, tn), 64 if tn % 64 == 0 else 32 if tn % 32 == 0 else 16
     one = {"steps": [1] * 5, "corners": []}
-    maps = [{"buffer": 0, "dims": [k, m], "strides": [2 * k], "box": [64, rows], "swizzle": 128, **one},
+    maps = [{"buffer": 0, "dims": [k, m], "strides": [2 * k], "box": [64, rows or tm], "swizzle": 128, **one},
             {"buffer": 1, "dims": [k, n], "strides": [2 * k], "box": [64, tn], "swizzle": 128, **one}]
     if family != "split":
         maps.append({"buffer": 2, "dims": [n, m], "strides": [2 * n], "box": [wide, 64], "swizzle": 2 * wide, **one})

@@ -1,0 +1,397 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""compute-sanitizer over every family of kernels.
+
+    sanitize.py prepare FOLDER      without a GPU: a small engine for each form; fails when a family that
+                                    include/lathe/codegen/Config.h names has none
+    sanitize.py run FOLDER [N]      on a GPU: memcheck, synccheck, initcheck and racecheck over all of them, N processes
+                                    side by side (12); fails on anything that FALSE does not explain
+
+No torch is needed: inputs are random bits and results stay on the device. That every byte of a result is written, and
+rightly, is what the race programs check: they fill results with NaN before.
+"""
+import ctypes as C
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from generated import LATHE, SOURCE, TARGET, compile_cubin, prepare_all
+
+TOOLS = ("memcheck", "synccheck", "initcheck", "racecheck")
+# (tool, group, pattern of a report's first line): why it is no fault. One by one; nothing else is left out.
+FALSE = {
+    ("initcheck", "control.bulk", r"ninitialized"):
+        "initcheck does not see what bulk copies write: a kernel that stores a constant with cp.async.bulk is reported when "
+        "the host reads it, though all words arrive; the same with plain stores is not. So engines' results, which the "
+        "copy engine may have written, are not read by the host here",
+}
+
+# ---- What is run --------------------------------------------------------------------------------
+
+
+def gemms():
+    from race_gemm import save_model
+    force = lambda tile: ["--config", "*=gemm." + tile]
+    form = lambda *case, more=(): (lambda path: save_model(path, *case, constant=case[1] * case[2] > 4096), list(more))
+    return {
+        "gemm": {
+            "pingpong_residual": form(300, 520, 520, "residual", True, more=force("pingpong.m128.n128")),
+            "pingpong_gelu": form(100, 264, 264, "bias+gelu", True, more=force("pingpong.m64.n64")),
+            "cooperative": form(300, 520, 520, "", True, more=force("cooperative.m128.n256")),
+            "across": form(300, 520, 520, "", False, more=force("pingpong.m128.n128")),
+            "quantize": form(300, 512, 512, "quantize", True, more=force("pingpong.m128.n64")),
+            "odd_result": form(129, 129, 64, "bias+gelu", True)},
+        "gemm.few": {
+            "split": form(70, 264, 520, "", True, more=force("split.m64.n32")),
+            "split_cluster": form(16, 776, 1032, "residual", True, more=force("split.m64.n64.c4")),
+            "pair": form(70, 736, 512, "swiglu", True), "pair_few": form(7, 736, 512, "swiglu", True),
+            "skinny": form(7, 776, 1032, "", True), "row": form(1, 776, 1032, "bias+gelu", True),
+            "columns": form(1, 776, 1032, "", False)},
+        "gemm.portable": {
+            "along": form(2, 1000, 4101, "", True), "across": form(2, 77, 1001, "", False), "mma": form(100, 77, 45, "", False),
+            "mma_residual": form(257, 509, 1033, "residual", True), "heads": (heads, []), "batched": (batched, []),
+            "simt": (lambda path: matmul(path, [70, 45], [45, 33], "FLOAT"), []),
+            "random": (random_weights, ["--random-weights=1"])}}
+
+
+def narrow():
+    from race_gemm8 import save_model
+    form = lambda *case: (lambda path: save_model(path, *case), ["--allow=tf32"] if case[3] == "tf32" else
+                          ["--allow=reduced-sums"] if "fast" in case[3] else [])
+    return {"gemm8": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((300, 1000, 784),) for kind in (
+        "e4m3", "e4m3fast", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32")},
+        "gemm8.few": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((16, 512, 8192), (1, 256, 272)) for kind in (
+            "e4m3", "e4m3fast", "int8")}}
+
+
+def convolutions():
+    from race_conv import Case, save_model
+
+    def form(*size, config="", **more):
+        case = Case("forms", *size, **more)
+        kernel = "conv_add" + "_add" * ("residual" in case.epilogue) + "_max" * ("relu" in case.epilogue) + "_0"
+        return lambda path: save_model(path, case), ["--config", f"{kernel}=conv.{config}"] if config else []
+    return {
+        "conv": {
+            "pingpong": form(9, 136, 152, 3, 1, (29, 23), "residual+relu", config="pingpong.m128.n128"),
+            "cooperative": form(3, 192, 60, 3, 2, (37, 21), "relu", config="cooperative.m256.n64"),
+            "split": form(5, 128, 320, [3], [1], [301], "", config="split.m64.n32.c4"),
+            "dilated": form(2, 128, 128, 3, 1, (31, 7), "relu", dilation=2, pads=[2, 2, 2, 2]),
+            "volume": form(2, 64, 64, 3, 1, (5, 9, 7), "relu"), "groups": form(3, 256, 128, 3, 2, 15, "residual+relu", groups=4)},
+        "conv.other": {
+            "stem": form(2, 3, 64, 7, 2, (64, 48), "relu"), "mma": form(2, 1, 96, 5, 2, (20, 72), "residual+relu"),
+            "depthwise": form(2, 32, 32, 3, 1, 14, "relu", groups=32),
+            "simt": (lambda path: convolution(path, 3, 17, 1), []), "direct": (lambda path: convolution(path, 6, 6, 6), [])}}
+
+
+def attentions():
+    import onnx
+    from onnx import helper
+    from race_attention import graph_of
+
+    def form(kind, *shape):
+        def save(path):
+            onnx.save(helper.make_model(graph_of(kind, shape), opset_imports=[helper.make_opsetid("", 24)], ir_version=10), path)
+        return save, []
+    return {
+        "attention": {
+            "causal": form("causal", 1, 4, 2, 333, 333, 128), "full": form("full", 3, 4, 2, 197, 197, 96),
+            "masked": form("masked", 1, 2, 2, 300, 300, 192), "softcap": form("softcap", 1, 2, 1, 260, 260, 128),
+            "alibi": form("alibi", 1, 2, 1, 260, 260, 64), "wide": form("causal", 1, 2, 1, 65, 65, 256),
+            "teams": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20)},
+        "attention.blocks": {
+            "document": form("document", 1, 2, 1, 1100, 1100, 128), "window": form("window", 1, 2, 2, 1031, 1031, 64),
+            "lengths": form("lengths", 2, 2, 1, 1100, 1100, 128), "padding": form("padding", 2, 2, 2, 1031, 1031, 64)},
+        "attention.few": {
+            "decode": form("full", 2, 8, 2, 1, 1000, 128), "decode4": form("full", 2, 8, 2, 4, 1000, 128),
+            "cached": form("causal", 2, 8, 2, 7, 333, 80), "paged": form("paged", 3, 8, 2, 4, 208, 64),
+            "many": form("full", 70, 8, 2, 1, 200, 128), "thin": form("full", 1, 2, 2, 1, 77, 8),
+            "float": (lambda path: attention32(path, 40), []), "float1": (lambda path: attention32(path, 1), [])}}
+
+
+def memory_forms():
+    import onnx
+    from onnx import TensorProto, helper
+    from race import models
+
+    def form(name, rows, columns, width=2):
+        def save(path):
+            nodes, inputs, outputs, _ = models(rows, columns, width)[name]
+            kind = TensorProto.BFLOAT16 if width == 2 else TensorProto.FLOAT
+            values = lambda v: [helper.make_tensor_value_info(n, kind, s) for n, s in v.items()]
+            save_graph(path, nodes, values(inputs), values(outputs))
+        return save, []
+    names = ("gelu", "chain", "residual", "rmsnorm", "layernorm", "softmax", "transpose", "colsum")
+    return {"memory": {f"{name}": form(name, 68, 4096) for name in names},
+            "memory.odd": {f"{name}": form(name, 33, 1237, 4) for name in names},
+            "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
+                               for rows, columns, width in ((3, 262144, 2), (9, 65536, 4), (300, 512, 2))},
+                            "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path), [])}}
+
+
+def all_cases():
+    return {**gemms(), **narrow(), **convolutions(), **attentions(), **memory_forms()}
+
+
+def save_graph(path, nodes, inputs, outputs, constants=()):
+    import onnx
+    from onnx import helper
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(constants))
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+
+
+def value(name, dims, kind="BFLOAT16"):
+    from onnx import TensorProto, helper
+    return helper.make_tensor_value_info(name, getattr(TensorProto, kind), dims)
+
+
+def matmul(path, a, b, kind):
+    from onnx import helper
+    save_graph(path, [helper.make_node("MatMul", ["a", "b"], ["y"])], [value("a", a, kind), value("b", b, kind)],
+               [value("y", [*a[:-1], b[-1]], kind)])
+
+
+def batched(path):
+    matmul(path, [3, 100, 64], [3, 64, 72], "BFLOAT16")
+
+
+def heads(path):
+    """Rows are stored as heads of tokens."""
+    from onnx import TensorProto, helper
+    node = helper.make_node
+    shape = helper.make_tensor("s", TensorProto.INT64, [4], [2, 128, 4, 64])
+    save_graph(path, [node("MatMul", ["a", "w"], ["p"]), node("Reshape", ["p", "s"], ["r"]),
+                      node("Transpose", ["r"], ["y"], perm=[0, 2, 1, 3])],
+               [value("a", [2, 128, 512]), value("w", [512, 256])], [value("y", [2, 4, 128, 64])], [shape])
+
+
+def random_weights(path):
+    """The weight's file is absent: it is made on the device."""
+    import onnx
+    from onnx import TensorProto, helper
+    weight = onnx.TensorProto(name="w", data_type=TensorProto.BFLOAT16, dims=[512, 520], data_location=TensorProto.EXTERNAL)
+    weight.external_data.add(key="location", value="absent.bin")
+    weight.external_data.add(key="length", value=str(2 * 512 * 520))
+    save_graph(path, [helper.make_node("MatMul", ["a", "w"], ["y"])], [value("a", [100, 512])], [value("y", [100, 520])], [weight])
+
+
+def convolution(path, channels, filters, groups):
+    from onnx import helper
+    save_graph(path, [helper.make_node("Conv", ["x", "w"], ["y"], group=groups, pads=[1] * 4)],
+               [value("x", [2, channels, 19, 23], "FLOAT"), value("w", [filters, channels // groups, 3, 3], "FLOAT")],
+               [value("y", [2, filters, 19, 23], "FLOAT")])
+
+
+def attention32(path, queries):
+    from onnx import helper
+    save_graph(path, [helper.make_node("Attention", ["q", "k", "v"], ["y"])],
+               [value(n, [2, 3, t, 40], "FLOAT") for n, t in (("q", queries), ("k", 77), ("v", 77))],
+               [value("y", [2, 3, queries, 40], "FLOAT")])
+
+
+def scan(path):
+    from onnx import TensorProto, helper
+    save_graph(path, [helper.make_node("CumSum", ["x", "axis"], ["y"])], [value("x", [33, 257], "FLOAT")],
+               [value("y", [33, 257], "FLOAT")], [helper.make_tensor("axis", TensorProto.INT64, [], [1])])
+
+
+def scatter(path):
+    from onnx import helper
+    save_graph(path, [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0)],
+               [value("x", [33, 65], "FLOAT"), value("i", [7, 65], "INT64"), value("u", [7, 65], "FLOAT")],
+               [value("y", [33, 65], "FLOAT")])
+
+
+# ---- Without a GPU ------------------------------------------------------------------------------
+
+CONTROL = """extern "C" __global__ void plain(unsigned *p) { p[threadIdx.x] = 7; }
+extern "C" __global__ void bulk(unsigned *p) {
+  __shared__ __align__(128) unsigned words[256];
+  words[threadIdx.x] = 7;
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  __syncthreads();
+  if (threadIdx.x == 0)
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], 1024;\\n"
+                 "cp.async.bulk.commit_group;\\ncp.async.bulk.wait_group 0;" ::
+                 "l"(p), "r"((unsigned)__cvta_generic_to_shared(words)) : "memory");
+}
+"""
+
+
+def families():
+    """The families of GPU kernels that Config.h explains."""
+    text = open(os.path.join(SOURCE, "include", "lathe", "codegen", "Config.h")).read()
+    rows = text[text.index("//   family "):text.index("// t threads of a block")].splitlines()[1:]
+    found, cpu = set(), set()
+    for row in rows:
+        m = re.match(r"//   ((?:[a-z][\w.]{2,} ?)+)\s+(.*)", row)
+        if m:
+            (cpu if "CPU:" in m[2] else found).update(m[1].split())
+    return found - cpu | {"random"}
+
+
+def prepare(folder):
+    os.makedirs(folder, exist_ok=True)
+    cases = [(group, name, *case) for group, forms in all_cases().items() for name, case in forms.items()]
+
+    def one(case):
+        group, name, save, options = case
+        stem = os.path.join(folder, f"{group}.{name}".replace("+", "_"))
+        save(stem + ".onnx")
+        made = subprocess.run([LATHE, "compile", stem + ".onnx", f"--target={TARGET}", "-o", stem + ".lathe", *options],
+                              capture_output=True, text=True)
+        for end in (".onnx", ".onnx.bin"):
+            if os.path.exists(stem + end):
+                os.remove(stem + end)
+        if made.returncode:
+            return {"group": group, "name": name, "error": made.stderr.strip()}
+        plan = json.loads(subprocess.run([LATHE, "inspect", stem + ".lathe", "--kernels", "--json"], check=True,
+                                         capture_output=True).stdout)["plans"][0]
+        configs = [v["config"] for k in plan["kernels"] for v in k["variants"]]
+        return {"group": group, "name": name, "file": os.path.basename(stem) + ".lathe", "configs": configs}
+    rows = prepare_all(cases, one)
+    bad = [r for r in rows if "error" in r]
+    for row in rows:
+        print(f"{row['group']:18} {row['name']:20} {row.get('error') or ' '.join(row['configs'])}")
+    covered = {re.split(r"\.[a-z]+\d", config)[0] for r in rows for config in r.get("configs", [])}
+    covered |= {"random"} if any(r["name"] == "random" and "error" not in r for r in rows) else set()
+    missing = sorted(families() - covered)
+    open(os.path.join(folder, "control.cubin"), "wb").write(compile_cubin(CONTROL, "control.cu")[0])
+    json.dump(rows, open(os.path.join(folder, "sanitize.json"), "w"), indent=1)
+    print(f"{len(rows)} engines, {len(covered)} families" + (f"; NONE OF: {' '.join(missing)}" if missing else ""))
+    return bool(bad or missing)
+
+
+# ---- On a GPU -----------------------------------------------------------------------------------
+
+def operand(port, rng):
+    """Random bits that are small numbers, and places that exist."""
+    import numpy as np
+    dims = [int(d) for d in port.dims]
+    if port.dtype == "bool":
+        return rng.integers(0, 2, dims).astype(bool)
+    if port.name == "table":
+        return rng.permutation(int(np.prod(dims))).reshape(dims).astype(np.int32)
+    if port.name == "lengths":
+        return np.full(dims, 900, np.int64)
+    if port.name in ("ids", "i"):
+        return np.sort(rng.integers(0, 7, dims), axis=-1).astype(np.int64 if port.dtype == "i64" else np.int32)
+    if port.dtype in ("f32", "f16"):
+        return np.asarray(rng.standard_normal(dims), np.float32 if port.dtype == "f32" else np.float16)
+    if port.dtype == "bf16":
+        return (np.asarray(rng.standard_normal(dims), np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if port.dtype.startswith("f8"):  # of size below 2
+        return rng.integers(0, 256, dims).astype(np.uint8) & np.uint8(0xbf)
+    return rng.integers(-100, 100, dims).astype({"i8": np.int8, "ui8": np.uint8, "i32": np.int32, "i64": np.int64}[port.dtype])
+
+
+def run_engines(files):
+    """What the sanitizer watches: each engine runs twice, the second time as a captured graph."""
+    sys.path.insert(0, os.path.join(SOURCE, "python-frontend"))
+    import lathe
+    import numpy as np
+    from lathe import _abi
+    from lathe._tensor import input_tensor
+    for file in files:
+        rng = np.random.default_rng(1)
+        engine = lathe.load(file)
+        context = engine.context("cuda:0")
+        made = [input_tensor(operand(p, rng), p.dtype, p.name)[0:2] for p in engine.inputs()]
+        tensors = (_abi.CTensor * len(made))(*(tensor for tensor, _ in made))
+        for _ in range(2):
+            outputs = (_abi.CTensor * len(engine.outputs()))()
+            for output in outputs:  # of any type: DLPack does not know all
+                output.memory = _abi.DEVICE
+            context._library.lathe_run(context._handle, engine.entries[0].encode(), tensors, len(made), outputs, len(outputs))
+        print("RAN", os.path.basename(file), flush=True)
+        del context, engine
+    return 0
+
+
+def run_control(file, name):
+    cu, n = C.CDLL("libcuda.so.1"), 256
+    device, context, module, function, memory = C.c_int(), C.c_void_p(), C.c_void_p(), C.c_void_p(), C.c_uint64()
+
+    def call(what, *arguments):
+        rc = getattr(cu, what)(*arguments)
+        if rc:
+            sys.exit(f"{what}: {rc}")
+    call("cuInit", 0)
+    call("cuDeviceGet", C.byref(device), 0)
+    call("cuDevicePrimaryCtxRetain", C.byref(context), device)
+    call("cuCtxSetCurrent", context)
+    call("cuModuleLoadData", C.byref(module), open(file, "rb").read())
+    call("cuModuleGetFunction", C.byref(function), module, name.encode())
+    call("cuMemAlloc_v2", C.byref(memory), C.c_size_t(4 * n))
+    arguments = (C.c_void_p * 1)(C.addressof(memory))
+    call("cuLaunchKernel", function, 1, 1, 1, n, 1, 1, 0, None, arguments, None)
+    call("cuCtxSynchronize")
+    words = (C.c_uint32 * n)()
+    call("cuMemcpyDtoH_v2", words, memory, C.c_size_t(4 * n))
+    if list(words) != [7] * n:
+        sys.exit("the words are not what was stored")
+    print("RAN", name, flush=True)
+    return 0
+
+
+def reports(text):
+    """First lines of what the sanitizer found."""
+    lines = [l[len("========="):].strip() for l in text.splitlines() if l.startswith("=========")]
+    starts = [l for l in lines if re.match(r"(Invalid|Unininitialized|Uninitialized|Host API|Error|Warning|Race|Barrier|Divergent|"
+                                           r"Potential|Program hit|Internal|Fatal|Misaligned|Address)", l)]
+    return starts
+
+
+def run(folder, processes):
+    rows = json.load(open(os.path.join(folder, "sanitize.json")))
+    jobs = []
+    for tool in TOOLS:
+        for group in dict.fromkeys(r["group"] for r in rows):
+            jobs.append((tool, group, [r["file"] for r in rows if r["group"] == group]))
+    # The slowest tools first.
+    jobs.sort(key=lambda j: (TOOLS.index(j[0]) not in (2, 3), -len(j[2])))
+    jobs += [("initcheck", "control." + name, [name]) for name in ("plain", "bulk")]
+    begin = time.time()
+
+    def one(job):
+        tool, group, files = job
+        command = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--print-limit", "20", sys.executable,
+                   os.path.abspath(__file__)]
+        command += ["control", os.path.join(folder, "control.cubin"), files[0]] if group.startswith("control.") else \
+            ["engines", *(os.path.join(folder, f) for f in files)]
+        start = time.time()
+        made = subprocess.run(command, capture_output=True, text=True)
+        return job, made, time.time() - start
+    bad, explained = 0, 0
+    with ThreadPoolExecutor(processes) as pool:
+        for (tool, group, files), made, seconds in pool.map(one, jobs):
+            text = made.stdout + made.stderr
+            ran = len(re.findall(r"^RAN ", text, re.M))
+            counts = [int(n) for n in re.findall(r"(?:ERROR SUMMARY: |SUMMARY: \d+ hazards? displayed \()(\d+) error", text)]
+            found = reports(text)
+            why = [reason for (t, g, pattern), reason in FALSE.items() if t == tool and g == group and sum(counts) > 0 and
+                   all(re.search(pattern, f) for f in found)]
+            ok = ran == len(files) and len(counts) == 1 and (counts == [0] or why) and made.returncode == 0
+            explained += bool(ok and why)
+            bad += not ok
+            print(f"{tool:10} {group:18} {ran} of {len(files)} ran, {sum(counts)} errors, {seconds:.0f} s" +
+                  ("; no fault: " + why[0] if ok and why else "") + ("" if ok else "  FAULT"), flush=True)
+            if not ok:
+                print("\n".join(text.splitlines()[:60]), flush=True)
+    print(f"{len(jobs)} runs over {len(rows)} engines in {time.time() - begin:.0f} s: {bad} with faults, {explained} with known "
+          f"false reports")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    if len(words) < 2 or words[0] not in ("prepare", "run", "engines", "control"):
+        sys.exit(__doc__)
+    if words[0] == "engines":
+        sys.exit(run_engines(words[1:]))
+    if words[0] == "control":
+        sys.exit(run_control(words[1], words[2]))
+    sys.exit(prepare(words[1]) if words[0] == "prepare" else run(words[1], int((words + ["12"])[2])))
