@@ -6,7 +6,8 @@
                                       waited for after each instruction
     compile_cost.py model MODEL.onnx [OPTION...]   ONNX to engine, cold and from the caches; bars 8 and 1.5 s
 
-Run it on a machine that does nothing else. Times are the least of three, in one thread.
+Times of kernels are the processor's, the least of three in one thread; a model's are the wall's: run it on a machine that
+does nothing else.
 """
 import os
 import re
@@ -69,9 +70,9 @@ def kernels(graphs):
         alike.add(text)
         times = []
         for _ in range(3):
-            begin = time.perf_counter()
+            begin = time.process_time()
             _, log = compile_cubin(text, "k.cu")
-            times.append((time.perf_counter() - begin) * 1e3)
+            times.append((time.process_time() - begin) * 1e3)
             if times[0] < BAR_MS / 2:
                 break
         spilled = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log) if int(n) > 64]

@@ -3,8 +3,9 @@
 
     sanitize.py prepare FOLDER      without a GPU: a small engine for each form; fails when a family that
                                     include/lathe/codegen/Config.h names has none
-    sanitize.py run FOLDER [N]      on a GPU: memcheck, synccheck, initcheck and racecheck over all of them, N processes
-                                    side by side (12); fails on anything that FALSE does not explain
+    sanitize.py run FOLDER [N] [S]  on a GPU: memcheck, synccheck, initcheck and racecheck over all of them, N processes
+                                    side by side (12), none of them after S seconds; fails on anything that FALSE does not
+                                    explain, and on what did not run
 
 No torch is needed: inputs are random bits and results stay on the device. That every byte of a result is written, and
 rightly, is what the race programs check: they fill results with NaN before.
@@ -16,7 +17,7 @@ import re
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from generated import LATHE, SOURCE, TARGET, compile_cubin, prepare_all
 
@@ -345,7 +346,7 @@ def reports(text):
     return starts
 
 
-def run(folder, processes):
+def run(folder, processes, seconds):
     rows = json.load(open(os.path.join(folder, "sanitize.json")))
     jobs = []
     for tool in TOOLS:
@@ -363,11 +364,16 @@ def run(folder, processes):
         command += ["control", os.path.join(folder, "control.cubin"), files[0]] if group.startswith("control.") else \
             ["engines", *(os.path.join(folder, f) for f in files)]
         start = time.time()
-        made = subprocess.run(command, capture_output=True, text=True)
+        left = seconds - (start - begin)
+        try:
+            made = subprocess.run(command, capture_output=True, text=True, timeout=max(left, 0.01))
+        except subprocess.TimeoutExpired:
+            made = subprocess.CompletedProcess(command, 124, "", "out of time")
         return job, made, time.time() - start
     bad, explained = 0, 0
     with ThreadPoolExecutor(processes) as pool:
-        for (tool, group, files), made, seconds in pool.map(one, jobs):
+        for done in as_completed([pool.submit(one, job) for job in jobs]):
+            (tool, group, files), made, took = done.result()
             text = made.stdout + made.stderr
             ran = len(re.findall(r"^RAN ", text, re.M))
             counts = [int(n) for n in re.findall(r"(?:ERROR SUMMARY: |SUMMARY: \d+ hazards? displayed \()(\d+) error", text)]
@@ -377,7 +383,7 @@ def run(folder, processes):
             ok = ran == len(files) and len(counts) == 1 and (counts == [0] or why) and made.returncode == 0
             explained += bool(ok and why)
             bad += not ok
-            print(f"{tool:10} {group:18} {ran} of {len(files)} ran, {sum(counts)} errors, {seconds:.0f} s" +
+            print(f"{tool:10} {group:18} {ran} of {len(files)} ran, {sum(counts)} errors, {took:.0f} s" +
                   ("; no fault: " + why[0] if ok and why else "") + ("" if ok else "  FAULT"), flush=True)
             if not ok:
                 print("\n".join(text.splitlines()[:60]), flush=True)
@@ -394,4 +400,6 @@ if __name__ == "__main__":
         sys.exit(run_engines(words[1:]))
     if words[0] == "control":
         sys.exit(run_control(words[1], words[2]))
-    sys.exit(prepare(words[1]) if words[0] == "prepare" else run(words[1], int((words + ["12"])[2])))
+    if words[0] == "prepare":
+        sys.exit(prepare(words[1]))
+    sys.exit(run(words[1], int(words[2]) if len(words) > 2 else 12, float(words[3]) if len(words) > 3 else 1e9))
