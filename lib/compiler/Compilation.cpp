@@ -309,13 +309,7 @@ Status Compilation::runTo(Phase last) {
   return status;
 }
 
-Result<std::string> Compilation::engine() {
-  StringSink file;
-  Result<uint64_t> size = writeEngine(file);
-  return size ? Result<std::string>(std::move(file.bytes)) : Result<std::string>(size.status());
-}
-
-Result<uint64_t> Compilation::writeEngine(ByteSink &sink) {
+Result<engine::EngineWriter> Compilation::engine() {
   if (phase() != Phase::Codegen)
     return internalError("an engine is made of a module of phase codegen");
   if (options.onPhase)
@@ -324,11 +318,10 @@ Result<uint64_t> Compilation::writeEngine(ByteSink &sink) {
     remarks->setPhase(Phase::Engine);
   DiagnosticLog log(mlirContext.get());
   Result<engine::EngineWriter> writer = emitEngine(*top);
-  Result<uint64_t> size = writer ? writer->write(sink) : Result<uint64_t>(writer.status());
   warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
-  if (remarks && size.ok())
+  if (remarks && writer.ok())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.remarksFile, remarks->json()));
-  return size;
+  return writer;
 }
 
 std::string Compilation::text() {

@@ -61,8 +61,44 @@ Status writeAsItIs(const std::string &path, const std::string &bytes) {
   return okStatus();
 }
 
-/// An engine goes to `sink`; the text of a phase into the result.
-Result<CompileResult> compileWith(const std::string &model, CompileOptions options, ByteSink &sink,
+/// Where an engine goes: to `path`, by sharing the cache's file, or else to `sink`.
+struct EngineOutput {
+  ByteSink &sink;
+  std::string path; ///< empty: to the sink in any case
+  bool shared = false;
+};
+
+/// The engine of the cache.
+Result<std::optional<uint64_t>> takeCached(const std::string &key, EngineOutput &output) {
+  if (!output.path.empty())
+    if (std::optional<uint64_t> size = shareCachedEngine(key, output.path)) {
+      output.shared = true;
+      return size;
+    }
+  return copyCachedEngine(key, output.sink);
+}
+
+/// Writes the engine and keeps it under `key`.
+Result<uint64_t> writeEngine(engine::EngineWriter &writer, const std::string &key,
+                             EngineOutput &output) {
+  bool share = !output.path.empty() && canShareEngine(key, output.path);
+  CachingSink cache(share ? nullptr : &output.sink, key);
+  Result<uint64_t> size = writer.write(cache);
+  if (!size)
+    return size;
+  Status kept = cache.keep();
+  if (!share)
+    return size; // what is not kept will be compiled again, no more
+  LATHE_RETURN_IF_ERROR(kept);
+  Result<std::optional<uint64_t>> taken = takeCached(key, output);
+  if (taken && !*taken)
+    return runtimeError("the engine that was written is not there any more", "the cache");
+  return taken ? size : Result<uint64_t>(taken.status());
+}
+
+/// An engine goes to `output`; the text of a phase into the result.
+Result<CompileResult> compileWith(const std::string &model, CompileOptions options,
+                                  EngineOutput &output,
                                   std::unique_ptr<Compilation> &compilation) {
   auto begin = std::chrono::steady_clock::now();
   LATHE_RETURN_IF_ERROR(applyLock(model, options));
@@ -81,7 +117,7 @@ Result<CompileResult> compileWith(const std::string &model, CompileOptions optio
                options.cache;
   std::string key = keeps ? engineCacheKey(compilation->text()) : "";
   size_t warnings = compilation->warnings().size();
-  Result<std::optional<uint64_t>> cached = copyCachedEngine(key, sink);
+  Result<std::optional<uint64_t>> cached = takeCached(key, output);
   if (!cached)
     return cached.status();
   if (*cached) {
@@ -90,13 +126,14 @@ Result<CompileResult> compileWith(const std::string &model, CompileOptions optio
   } else {
     LATHE_RETURN_IF_ERROR(compilation->runTo(std::min(last, Phase::Codegen)));
     if (result.isEngine) {
-      CachingSink both(sink, key);
-      Result<uint64_t> size = compilation->writeEngine(both);
+      Result<engine::EngineWriter> writer = compilation->engine();
+      if (!writer)
+        return writer.status();
+      // Who compiles again is to be warned again.
+      bool warned = compilation->warnings().size() != warnings;
+      Result<uint64_t> size = writeEngine(*writer, warned ? "" : key, output);
       if (!size)
         return size.status();
-      // Who compiles again is to be warned again.
-      if (compilation->warnings().size() == warnings)
-        both.keep();
       result.size = *size;
     } else {
       result.bytes = compilation->text();
@@ -179,7 +216,8 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
 Result<CompileResult> compileModel(const std::string &model, const CompileOptions &options) {
   std::unique_ptr<Compilation> compilation;
   StringSink engine;
-  Result<CompileResult> result = compileWith(model, options, engine, compilation);
+  EngineOutput output{engine, ""};
+  Result<CompileResult> result = compileWith(model, options, output, compilation);
   if (result && result->isEngine)
     result->bytes = std::move(engine.bytes);
   return result;
@@ -193,14 +231,15 @@ Result<CompileResult> compileToFile(const std::string &model, const CompileOptio
   std::unique_ptr<Compilation> compilation;
   StringSink memory;
   FileSink file(output);
-  ByteSink &sink = *replaceable ? static_cast<ByteSink &>(file) : memory;
-  Result<CompileResult> result = compileWith(model, options, sink, compilation);
+  EngineOutput engine{*replaceable ? static_cast<ByteSink &>(file) : memory,
+                      *replaceable ? output : ""};
+  Result<CompileResult> result = compileWith(model, options, engine, compilation);
   if (!result)
     return result;
   if (!*replaceable) {
     LATHE_RETURN_IF_ERROR(writeAsItIs(output, result->isEngine ? memory.bytes : result->bytes));
   } else if (result->isEngine) {
-    LATHE_RETURN_IF_ERROR(file.commit(FileSync::None));
+    LATHE_RETURN_IF_ERROR(engine.shared ? okStatus() : file.commit(FileSync::None));
   } else {
     LATHE_RETURN_IF_ERROR(writeFileAtomically(output, result->bytes, FileSync::None));
     LATHE_RETURN_IF_ERROR(

@@ -1,9 +1,9 @@
 //===- EngineCache.cpp - finished engines on disk -------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An entry is an engine, a list of its pieces with their digests, and a seal over the list and the
+// An entry is an engine and, beside it, its seal: the digests of its pieces, and one of these and the
 // key. The engine's own SHA-256 of hundreds of megabytes of weights, one thread's work, would take
-// most of the time that a cached compilation has.
+// most of the time that a cached compilation has, and it does not say whose engine it is.
 //
 //===----------------------------------------------------------------------===//
 #include "EngineCache.h"
@@ -81,10 +81,10 @@ Digest digestOf(std::string_view bytes) {
   return hash.final();
 }
 
-/// The end of an entry.
+/// What the seal begins with; the pieces follow.
 struct Seal {
   uint64_t size = 0, pieces = 0;
-  Digest digest = {}; ///< of key, sizes and list
+  Digest digest = {}; ///< of key, sizes and pieces
 
   void sign(const std::string &key, const std::vector<Piece> &list) {
     llvm::BLAKE3 hash;
@@ -96,23 +96,101 @@ struct Seal {
 };
 static_assert(sizeof(Seal) == 48 && std::is_trivially_copyable_v<Seal>, "kept as it is");
 
-/// A file that is read at any place by several threads.
-struct Entry {
-  int fd = -1;
-  uint64_t size = 0;
+fs::path fileOf(const std::string &key) {
+  return fs::path(nvrtc::cacheDirectory()) / "engine" / key.substr(0, 2) / (key + ".lathe");
+}
 
-  explicit Entry(const fs::path &path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    struct stat info;
-    if (fd >= 0 && ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
-      size = static_cast<uint64_t>(info.st_size);
+fs::path sealOf(const std::string &key) { return fileOf(key).replace_extension(".seal"); }
+
+/// An engine in the cache, read at any place by several threads.
+class Entry {
+public:
+  /// Closed when there is none that has a seal.
+  explicit Entry(const std::string &key) : path(fileOf(key)) {
+    std::error_code error;
+    Result<std::string> seal =
+        fs::exists(sealOf(key), error) ? readFile(sealOf(key)) : Result<std::string>("");
+    if (!seal || seal->size() < sizeof(Seal))
+      return;
+    Seal head, expected;
+    std::memcpy(&head, seal->data(), sizeof head);
+    if ((seal->size() - sizeof head) / sizeof(Piece) != head.pieces ||
+        (seal->size() - sizeof head) % sizeof(Piece) != 0)
+      return;
+    pieces.resize(head.pieces);
+    if (head.pieces)
+      std::memcpy(pieces.data(), seal->data() + sizeof head, head.pieces * sizeof(Piece));
+    expected = head;
+    expected.sign(key, pieces);
+    if (expected.digest != head.digest)
+      return;
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) ||
+                    static_cast<uint64_t>(info.st_size) != head.size)) {
+      ::close(fd);
+      fd = -1;
+    }
   }
   ~Entry() {
     if (fd >= 0)
       ::close(fd);
   }
+  Entry(const Entry &) = delete;
+  Entry &operator=(const Entry &) = delete;
+
+  explicit operator bool() const { return fd >= 0; }
+  uint64_t size() const { return static_cast<uint64_t>(info.st_size); }
+
+  /// Checks the pieces and hands them on; false when one is damaged, or bytes that none has are not
+  /// zero, as the sink makes them.
+  Result<bool> read(ByteSink *sink) const {
+    std::atomic<bool> damaged = false;
+    if (sink)
+      LATHE_RETURN_IF_ERROR(sink->begin(size()));
+    else
+      damaged = !gapsAreZero();
+    std::mutex mutex;
+    Status status;
+    BufferPool buffers;
+    inParallel(pieces.size(), [&](size_t i) {
+      const Piece &piece = pieces[i];
+      if (damaged)
+        return;
+      std::vector<std::byte> buffer = buffers.take(piece.bytes);
+      std::string_view bytes(reinterpret_cast<const char *>(buffer.data()), piece.bytes);
+      if (!read(piece.offset, buffer.data(), piece.bytes) || digestOf(bytes) != piece.digest) {
+        damaged = true;
+        return;
+      }
+      if (Status put = sink ? sink->put(piece.offset, bytes) : okStatus(); !put.ok()) {
+        std::lock_guard lock(mutex);
+        status = put;
+      }
+      buffers.give(std::move(buffer));
+    });
+    LATHE_RETURN_IF_ERROR(status);
+    return !damaged;
+  }
+
+  const fs::path path;
+  struct stat info = {};
+
+private:
+  bool gapsAreZero() const {
+    uint64_t end = 0;
+    std::string gap;
+    auto isZero = [&](uint64_t next) {
+      gap.resize(next > end ? next - end : 0);
+      return read(end, gap.data(), gap.size()) && gap.find_first_not_of('\0') == gap.npos;
+    };
+    for (const Piece &piece : pieces) {
+      if (!isZero(piece.offset))
+        return false;
+      end = piece.offset + piece.bytes;
+    }
+    return isZero(size());
+  }
   bool read(uint64_t offset, void *to, uint64_t bytes) const {
-    if (offset > size || bytes > size - offset)
-      return false;
     auto *at = static_cast<char *>(to);
     while (bytes) {
       ssize_t n = ::pread(fd, at, bytes, static_cast<off_t>(offset));
@@ -123,26 +201,10 @@ struct Entry {
     }
     return true;
   }
-  /// The pieces, if the list is whole and of this key.
-  std::optional<std::vector<Piece>> pieces(const std::string &key, Seal &seal) const {
-    if (size < sizeof(Seal) || !read(size - sizeof(Seal), &seal, sizeof(Seal)) ||
-        seal.pieces > size / sizeof(Piece) ||
-        seal.size != size - sizeof(Seal) - seal.pieces * sizeof(Piece))
-      return std::nullopt;
-    std::vector<Piece> list(seal.pieces);
-    Seal expected = seal;
-    if (!read(seal.size, list.data(), list.size() * sizeof(Piece)))
-      return std::nullopt;
-    expected.sign(key, list);
-    if (expected.digest != seal.digest)
-      return std::nullopt;
-    return list;
-  }
-};
 
-fs::path fileOf(const std::string &key) {
-  return fs::path(nvrtc::cacheDirectory()) / "engine" / key.substr(0, 2) / (key + ".lathe");
-}
+  int fd = -1;
+  std::vector<Piece> pieces;
+};
 
 } // namespace
 
@@ -167,39 +229,58 @@ std::string engineCacheKey(const std::string &moduleText) {
 }
 
 Result<std::optional<uint64_t>> copyCachedEngine(const std::string &key, ByteSink &sink) {
+  std::optional<uint64_t> size;
   if (key.empty())
-    return std::optional<uint64_t>();
-  Entry entry(fileOf(key));
-  Seal seal;
-  std::optional<std::vector<Piece>> pieces = entry.pieces(key, seal);
-  if (!pieces)
-    return std::optional<uint64_t>();
-  LATHE_RETURN_IF_ERROR(sink.begin(seal.size));
-  std::atomic<bool> damaged = false;
-  std::mutex mutex;
-  Status status;
-  BufferPool buffers;
-  inParallel(pieces->size(), [&](size_t i) {
-    const Piece &piece = (*pieces)[i];
-    if (damaged)
-      return;
-    std::vector<std::byte> buffer = buffers.take(piece.bytes);
-    std::string_view bytes(reinterpret_cast<const char *>(buffer.data()), piece.bytes);
-    if (!entry.read(piece.offset, buffer.data(), piece.bytes) || digestOf(bytes) != piece.digest) {
-      damaged = true;
-      return;
-    }
-    if (Status put = sink.put(piece.offset, bytes); !put.ok()) {
-      std::lock_guard lock(mutex);
-      status = put;
-    }
-    buffers.give(std::move(buffer));
-  });
-  LATHE_RETURN_IF_ERROR(status);
-  return damaged ? std::optional<uint64_t>() : std::optional<uint64_t>(seal.size);
+    return size;
+  Entry entry(key);
+  if (!entry)
+    return size;
+  Result<bool> whole = entry.read(&sink);
+  if (!whole)
+    return whole.status();
+  if (*whole)
+    size = entry.size();
+  return size;
 }
 
-CachingSink::CachingSink(ByteSink &next, std::string key) : next(next), key(std::move(key)) {}
+std::optional<uint64_t> shareCachedEngine(const std::string &key, const std::string &path) {
+  if (key.empty())
+    return std::nullopt;
+  Entry entry(key);
+  struct stat there = {};
+  bool same = entry && ::stat(path.c_str(), &there) == 0 && there.st_dev == entry.info.st_dev &&
+              there.st_ino == entry.info.st_ino;
+  if (!entry || entry.info.st_uid != ::geteuid() || entry.info.st_nlink != (same ? 2 : 1))
+    return std::nullopt;
+  if (Result<bool> whole = entry.read(nullptr); !whole || !*whole)
+    return std::nullopt;
+  if (!same) {
+    std::string temporary = path + ".tmp." + std::to_string(::getpid());
+    if (::link(entry.path.c_str(), temporary.c_str()) != 0)
+      return std::nullopt;
+    // Another process may have linked it meanwhile, or put another in its place.
+    if (::stat(temporary.c_str(), &there) != 0 || there.st_ino != entry.info.st_ino ||
+        there.st_nlink != 2 || ::rename(temporary.c_str(), path.c_str()) != 0) {
+      ::unlink(temporary.c_str());
+      return std::nullopt;
+    }
+  }
+  (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); // made now, for those who compare times
+  return entry.size();
+}
+
+bool canShareEngine(const std::string &key, const std::string &path) {
+  if (key.empty())
+    return false;
+  std::error_code error;
+  fs::path folder = fs::path(path).parent_path(), kept = fileOf(key).parent_path();
+  fs::create_directories(kept, error);
+  struct stat here, there;
+  return ::stat(folder.empty() ? "." : folder.c_str(), &here) == 0 &&
+         ::stat(kept.c_str(), &there) == 0 && here.st_dev == there.st_dev;
+}
+
+CachingSink::CachingSink(ByteSink *next, std::string key) : next(next), key(std::move(key)) {}
 
 Status CachingSink::begin(uint64_t bytes) {
   size = bytes;
@@ -209,38 +290,45 @@ Status CachingSink::begin(uint64_t bytes) {
     fs::path path = fileOf(key);
     fs::create_directories(path.parent_path(), error);
     file.emplace(path.string());
-    if (error || !file->begin(bytes).ok())
+    Status begun = file->begin(bytes);
+    if (!begun.ok())
       file.reset();
+    if (!begun.ok() && !next)
+      return begun;
   }
-  return next.begin(bytes);
+  return next ? next->begin(bytes) : okStatus();
 }
 
 Status CachingSink::put(uint64_t offset, std::string_view bytes) {
   if (file) {
     Piece piece{offset, bytes.size(), digestOf(bytes)};
-    bool kept = file->put(offset, bytes).ok();
+    Status kept = file->put(offset, bytes);
     std::lock_guard lock(mutex);
     pieces.push_back(piece);
-    if (!kept)
+    if (!kept.ok()) {
       size = 0;
+      if (!next)
+        return kept;
+    }
   }
-  return next.put(offset, bytes);
+  return next ? next->put(offset, bytes) : okStatus();
 }
 
-void CachingSink::keep() {
+Status CachingSink::keep() {
   if (!file || !size)
-    return;
+    return okStatus();
   std::sort(pieces.begin(), pieces.end(),
             [](const Piece &a, const Piece &b) { return a.offset < b.offset; });
   Seal seal{size, pieces.size(), {}};
   seal.sign(key, pieces);
-  uint64_t listBytes = pieces.size() * sizeof(Piece);
   auto text = [](const void *data, uint64_t bytes) {
     return std::string_view(static_cast<const char *>(data), bytes);
   };
-  if (file->put(size, text(pieces.data(), listBytes)).ok() &&
-      file->put(size + listBytes, text(&seal, sizeof seal)).ok())
-    (void)file->commit(FileSync::None); // a damaged entry is found by its digests
+  const std::string_view parts[] = {text(&seal, sizeof seal),
+                                    text(pieces.data(), pieces.size() * sizeof(Piece))};
+  // Neither waits for the disk: a damaged entry is found by its digests.
+  LATHE_RETURN_IF_ERROR(file->commit(FileSync::None));
+  return writeFileAtomically(sealOf(key).string(), parts, FileSync::None);
 }
 
 } // namespace lathe

@@ -29,15 +29,24 @@ std::string engineCacheKey(const std::string &moduleText);
 /// has then is worthless). Fails as the sink does.
 Result<std::optional<uint64_t>> copyCachedEngine(const std::string &key, ByteSink &sink);
 
-/// Passes a new engine on to another sink and keeps it. That it cannot be kept only means that it
-/// will be compiled again.
+/// Checks the engine of `key` and makes its file also that of `path`, by a second link, which takes
+/// no copy. At most one path shares it: who changes the file there in place damages the cache, which
+/// is found, and no other engine. Nothing, and `path` as it was, when the cache holds no such engine
+/// that is whole or when it cannot be shared (another file system, owner or path).
+std::optional<uint64_t> shareCachedEngine(const std::string &key, const std::string &path);
+/// Whether a new engine of this key could be shared with `path`.
+bool canShareEngine(const std::string &key, const std::string &path);
+
+/// Keeps a new engine, and passes it on.
 class CachingSink final : public ByteSink {
 public:
-  CachingSink(ByteSink &next, std::string key);
+  /// `next`: null when the engine will be shared; then what fails here is the caller's failure. Else
+  /// an engine that cannot be kept will be compiled again, no more.
+  CachingSink(ByteSink *next, std::string key);
   Status begin(uint64_t size) override;
   Status put(uint64_t offset, std::string_view bytes) override;
   /// After the last piece.
-  void keep();
+  Status keep();
 
   using Digest = std::array<uint8_t, 32>;
   /// A piece as it was put, with the digest that it must have when it is read again.
@@ -47,7 +56,7 @@ public:
   };
 
 private:
-  ByteSink &next;
+  ByteSink *next;
   std::string key;
   std::optional<FileSink> file; ///< nothing when the engine is not kept
   std::mutex mutex;

@@ -23,12 +23,12 @@ protected:
   /// Three pieces out of order, and a gap of zeros.
   std::string keep(const std::string &key) {
     StringSink out;
-    CachingSink both(out, key);
+    CachingSink both(&out, key);
     EXPECT_TRUE(both.begin(1000).ok());
     EXPECT_TRUE(both.put(300, std::string(700, 'c')).ok());
     EXPECT_TRUE(both.put(0, "head").ok());
     EXPECT_TRUE(both.put(100, std::string(100, 'b')).ok());
-    both.keep();
+    EXPECT_TRUE(both.keep().ok());
     return out.bytes;
   }
   /// What the cache gives; empty for nothing.
@@ -41,13 +41,18 @@ protected:
     EXPECT_EQ(**size, out.bytes.size());
     return out.bytes;
   }
-  fs::path onlyEntry() const {
+  /// The one file of an ending; there are no left-overs.
+  fs::path only(const std::string &ending) const {
     fs::path entry;
-    for (const auto &item : fs::recursive_directory_iterator(folder))
-      if (item.is_regular_file()) {
-        EXPECT_TRUE(entry.empty()) << "one file an entry, and no left-overs";
+    for (const auto &item : fs::recursive_directory_iterator(folder)) {
+      if (!item.is_regular_file())
+        continue;
+      EXPECT_TRUE(item.path().extension() == ".lathe" || item.path().extension() == ".seal");
+      if (item.path().extension() == ending) {
+        EXPECT_TRUE(entry.empty());
         entry = item.path();
       }
+    }
     return entry;
   }
   static std::string contentOf(const fs::path &path) {
@@ -70,43 +75,66 @@ TEST_F(EngineCache, GivesBackWhatItKept) {
   EXPECT_EQ(found(other), "");
   EXPECT_EQ(found(""), "");
   keep("");
-  onlyEntry();
+  EXPECT_EQ(contentOf(only(".lathe")), engine);
 }
 
 TEST_F(EngineCache, GivesNothingDamaged) {
   std::string engine = keep(key);
-  fs::path entry = onlyEntry();
-  std::string whole = contentOf(entry);
-  for (size_t bit = 0; bit < whole.size() * 8; bit += 41) {
-    std::string file = whole;
-    file[bit / 8] ^= static_cast<char>(1 << bit % 8);
-    write(entry, file);
-    std::string got = found(key);
-    // Gaps are zero whatever the entry has there.
-    ASSERT_TRUE(got.empty() || got == engine) << bit;
-    size_t at = bit / 8;
-    bool gap = (at >= 4 && at < 100) || (at >= 200 && at < 300);
-    ASSERT_EQ(got.empty(), !gap) << bit;
+  std::string path = folder / "out";
+  for (const char *ending : {".lathe", ".seal"}) {
+    fs::path entry = only(ending);
+    std::string whole = contentOf(entry);
+    for (size_t bit = 0; bit < whole.size() * 8; bit += 41) {
+      std::string file = whole;
+      file[bit / 8] ^= static_cast<char>(1 << bit % 8);
+      write(entry, file);
+      ASSERT_FALSE(shareCachedEngine(key, path)) << ending << " " << bit;
+      std::string got = found(key);
+      // A copy's gaps are zero whatever the entry has there.
+      size_t at = bit / 8;
+      bool gap = entry.extension() == ".lathe" && ((at >= 4 && at < 100) || (at >= 200 && at < 300));
+      ASSERT_EQ(got, gap ? engine : "") << ending << " " << bit;
+    }
+    for (size_t size = 0; size < whole.size(); size += 17) {
+      write(entry, whole.substr(0, size));
+      ASSERT_EQ(found(key), "") << size;
+      ASSERT_FALSE(shareCachedEngine(key, path)) << size;
+    }
+    write(entry, whole);
+    EXPECT_EQ(found(key), engine);
   }
-  for (size_t size = 0; size < whole.size(); size += 17) {
-    write(entry, whole.substr(0, size));
-    ASSERT_EQ(found(key), "") << size;
-  }
-  write(entry, whole);
-  EXPECT_EQ(found(key), engine);
 }
 
 /// Somebody's copy of one entry over another must not become another model's engine.
 TEST_F(EngineCache, KnowsWhoseEngineItIs) {
   keep(key);
-  fs::path entry = onlyEntry();
-  std::string whole = contentOf(entry);
-  keep(other);
-  for (const auto &item : fs::recursive_directory_iterator(folder))
-    if (item.is_regular_file())
-      write(item.path(), whole);
+  fs::path entry = only(".lathe"), seal = only(".seal");
+  fs::path folderOfOther = entry.parent_path().parent_path() / "22";
+  fs::create_directories(folderOfOther);
+  fs::copy_file(entry, folderOfOther / (other + ".lathe"));
+  fs::copy_file(seal, folderOfOther / (other + ".seal"));
   EXPECT_NE(found(key), "");
   EXPECT_EQ(found(other), "");
+}
+
+TEST_F(EngineCache, SharesAFileWithOnePath) {
+  std::string engine = keep(key);
+  std::string first = folder / "first", second = folder / "second";
+  EXPECT_TRUE(canShareEngine(key, first));
+  EXPECT_FALSE(canShareEngine("", first));
+  ASSERT_EQ(shareCachedEngine(key, first), engine.size());
+  EXPECT_EQ(contentOf(first), engine);
+  EXPECT_EQ(shareCachedEngine(key, first), engine.size()) << "it is there already";
+  EXPECT_FALSE(shareCachedEngine(key, second)) << "a change of one would be a change of the other";
+  EXPECT_FALSE(fs::exists(second));
+  fs::remove(first);
+  write(second, "old");
+  ASSERT_EQ(shareCachedEngine(key, second), engine.size());
+  EXPECT_EQ(contentOf(second), engine);
+  // Changed in place: the cache has lost its entry, and says so.
+  std::fstream(second, std::ios::in | std::ios::out | std::ios::binary) << "other";
+  EXPECT_FALSE(shareCachedEngine(key, second));
+  EXPECT_EQ(found(key), "");
 }
 
 } // namespace

@@ -282,7 +282,10 @@ Status execute(const CompareOptions &options, const std::string &path) {
   if (!options.fault.empty())
     LATHE_RETURN_IF_ERROR(injectFault((*compilation)->module(), options.fault));
   LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Codegen));
-  Result<std::string> bytes = (*compilation)->engine();
+  Result<engine::EngineWriter> writer = (*compilation)->engine();
+  if (!writer)
+    return writer.status();
+  Result<std::string> bytes = writer->str();
   if (!bytes)
     return bytes.status();
   Result<Model> model = Model::fromBytes(path, std::move(*bytes));

@@ -36,9 +36,8 @@ public:
 
   /// Runs the phases after the present one up to `last`, Codegen at most.
   Status runTo(Phase last);
-  /// The engine file, after Codegen, and its size.
-  Result<uint64_t> writeEngine(ByteSink &sink);
-  Result<std::string> engine();
+  /// The engine, after Codegen. Its weights are packed when it is written: this must live until then.
+  Result<engine::EngineWriter> engine();
 
   /// The module as text that `open` reads back; names no path of this machine.
   std::string text();
