@@ -75,6 +75,7 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createOutlineCustomPass());
     passes.addPass(createPlaceStatesPass());
     passes.addPass(createPlaceConcatsPass());
+    passes.addPass(createStackKernelsPass());
     passes.addPass(createNameKernelsPass());
     passes.addPass(createVerifyFusedPass());
     break;
@@ -126,6 +127,7 @@ void registerLathePasses() {
   registerPass(createOutlineRecurrentPass);
   registerPass(createPlaceStatesPass);
   registerPass(createPlaceConcatsPass);
+  registerPass(createStackKernelsPass);
   registerPass(createNameKernelsPass);
   registerPass(createSelectPass);
   registerPass(createPlanPass);

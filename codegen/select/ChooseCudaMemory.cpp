@@ -63,8 +63,19 @@ void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
   c.family = "pointwise";
   c.threads = 128;
   c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.parallel));
-  DimExpr vectors = DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.lanes));
-  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
+  // Results of other sizes have blocks of their own (codegen/tile/PointwiseSchedule.cpp).
+  std::vector<std::vector<DimExpr>> shapes;
+  for (int i = desc.numInputs; i < desc.numInputs + desc.numOutputs; ++i)
+    if (std::find(shapes.begin(), shapes.end(), desc.buffers[i].dims) == shapes.end()) {
+      shapes.push_back(desc.buffers[i].dims);
+      c.lanes = lanesFor(c.lanes, lastOf(shapes.back()));
+    }
+  DimExpr blocks = 0;
+  for (const std::vector<DimExpr> &shape : shapes) {
+    DimExpr vectors = DimExpr::ceilDiv(product(shape), DimExpr(c.lanes));
+    blocks = blocks + DimExpr::ceilDiv(vectors, DimExpr(c.threads));
+  }
+  addVariant(out, {}, specFor(desc, c, blocks));
 }
 
 static int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {

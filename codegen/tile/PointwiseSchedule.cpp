@@ -46,12 +46,19 @@ void overBlockShare(Evaluator &e, const DimExpr &n, llvm::function_ref<void(Valu
   e.loop(id, end, ix.dim(gridSize(e.kernel)), body);
 }
 
-/// Units of one thread on CUDA: unit u = (row, chunk).
+static DimExpr unitsOf(const Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner) {
+  return lathe::product(std::vector<DimExpr>(outer.begin(), outer.end())) *
+         DimExpr::ceilDiv(inner, DimExpr(e.width));
+}
+
+/// Units of one thread on CUDA: unit u = (row, chunk). `from`: the first of the blocks that these
+/// units have for themselves; without, all blocks take them in turn.
 static void overThreadUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr &inner,
-                            llvm::function_ref<void(const Indices &, const Index &)> body) {
+                            llvm::function_ref<void(const Indices &, const Index &)> body,
+                            std::optional<DimExpr> from = {}) {
   IndexMath &ix = e.ix;
   DimExpr chunks = DimExpr::ceilDiv(inner, DimExpr(e.width));
-  DimExpr units = lathe::product(std::vector<DimExpr>(outer.begin(), outer.end())) * chunks;
+  DimExpr units = unitsOf(e, outer, inner);
   auto c = inner.constant();
   bool tail = !c || *c % e.width != 0;
   auto unit = [&](Value u) {
@@ -71,6 +78,14 @@ static void overThreadUnits(Evaluator &e, ArrayRef<DimExpr> outer, const DimExpr
     });
   };
   Value thread = e.threadId(), block = e.blockId();
+  if (from) {
+    Value own = ix.sub(block, ix.dim(*from));
+    Value first = ix.add(ix.mul(own, e.threads), thread);
+    e.ifThen(ix.cmp(arith::CmpIPredicate::sge, own, ix.cst(0)), [&] {
+      e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, ix.dim(units)), [&] { unit(first); });
+    });
+    return;
+  }
   Value first = ix.add(ix.mul(block, e.threads), thread);
   if (gridSize(e.kernel) == DimExpr::ceilDiv(units, DimExpr(e.threads))) {
     e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, ix.dim(units)), [&] { unit(first); });
@@ -158,11 +173,49 @@ static void storeBytes(Evaluator &e, unsigned output) {
   e.loop(first, bytes, ix.dim(gridSize(e.kernel) * DimExpr(e.threads)), byte);
 }
 
+namespace {
+
+/// Outputs of one shape, which share a loop over dimensions up to `first` and all behind it.
+struct Shape {
+  std::vector<DimExpr> dims;
+  SmallVector<unsigned> outputs;
+  int64_t first = 0;
+  DimExpr inner = 1;
+
+  ArrayRef<DimExpr> outer() const { return ArrayRef<DimExpr>(dims).take_front(first); }
+};
+
+} // namespace
+
+/// Merges the dimensions that every access walks densely.
+static Shape mergeDims(Evaluator &e, std::vector<DimExpr> dims, SmallVector<unsigned> outputs) {
+  Shape shape{std::move(dims), std::move(outputs)};
+  int64_t rank = shape.dims.size();
+  auto flat = [&](int64_t from) {
+    for (unsigned o : shape.outputs) {
+      const BufferArg &out = e.bufferArg(e.outputArg(o));
+      for (int64_t d = from + 1; d < rank; ++d)
+        if (!(out.physical[d] == shape.dims[d]))
+          return false;
+      if (!flatDims(e, e.outputValue(o), from, rank - 1))
+        return false;
+    }
+    return true;
+  };
+  shape.first = rank - 1;
+  while (shape.first > 0 && flat(shape.first - 1))
+    --shape.first;
+  shape.first = std::max<int64_t>(shape.first, 0);
+  for (int64_t d = shape.first; d < rank; ++d)
+    shape.inner = shape.inner * shape.dims[d];
+  return shape;
+}
+
 void schedulePointwise(Evaluator &e, const KernelConfig &) {
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
   std::vector<bool> done(outputs, false);
-  // Outputs of one shape share a loop.
+  SmallVector<Shape> shapes;
   for (unsigned lead = 0; lead < outputs && !e.failed; ++lead) {
     if (done[lead])
       continue;
@@ -178,35 +231,32 @@ void schedulePointwise(Evaluator &e, const KernelConfig &) {
         group.push_back(o);
         done[o] = true;
       }
-    int64_t rank = dims.size(), first = rank - 1;
-    auto flat = [&](int64_t from) {
-      for (unsigned o : group) {
-        const BufferArg &out = e.bufferArg(e.outputArg(o));
-        for (int64_t d = from + 1; d < rank; ++d)
-          if (!(out.physical[d] == dims[d]))
-            return false;
-        if (!flatDims(e, yield->getOperand(o), from, rank - 1))
-          return false;
+    shapes.push_back(mergeDims(e, std::move(dims), std::move(group)));
+  }
+  // Where the launch has blocks for all shapes side by side, each takes its own.
+  DimExpr blocks = 0;
+  for (const Shape &shape : shapes)
+    blocks = blocks + DimExpr::ceilDiv(unitsOf(e, shape.outer(), shape.inner), DimExpr(e.threads));
+  bool apart = shapes.size() > 1 && e.kernel.target->isCuda() && gridSize(e.kernel) == blocks;
+  DimExpr from = 0;
+  for (const Shape &shape : shapes) {
+    int64_t rank = shape.dims.size();
+    auto body = [&](const Indices &outer, const Index &at) {
+      Indices idx(rank, Index(e.ix.cst(0)));
+      std::copy(outer.begin(), outer.end(), idx.begin());
+      if (rank > 0)
+        idx[flatPlace(shape.dims, shape.first, rank - 1)] = at;
+      for (unsigned o : shape.outputs) {
+        Value v = yield->getOperand(o);
+        e.store(e.eval(v, idx), v, e.outputArg(o), idx);
       }
-      return true;
     };
-    while (first > 0 && flat(first - 1))
-      --first;
-    first = std::max<int64_t>(first, 0);
-    DimExpr inner(1);
-    for (int64_t d = first; d < rank; ++d)
-      inner = inner * dims[d];
-    overUnits(e, ArrayRef<DimExpr>(dims).take_front(first), inner,
-              [&](const Indices &outer, const Index &at) {
-                Indices idx(rank, Index(e.ix.cst(0)));
-                std::copy(outer.begin(), outer.end(), idx.begin());
-                if (rank > 0)
-                  idx[flatPlace(dims, first, rank - 1)] = at;
-                for (unsigned o : group) {
-                  Value v = yield->getOperand(o);
-                  e.store(e.eval(v, idx), v, e.outputArg(o), idx);
-                }
-              });
+    if (!apart) {
+      overUnits(e, shape.outer(), shape.inner, body);
+      continue;
+    }
+    overThreadUnits(e, shape.outer(), shape.inner, body, from);
+    from = from + DimExpr::ceilDiv(unitsOf(e, shape.outer(), shape.inner), DimExpr(e.threads));
   }
 }
 

@@ -285,6 +285,27 @@ row (float[1,600] x) => (float[1,44] y, float[1,600] s)
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 4u);
 }
 
+/// Results of several sizes of one kernel have blocks of their own.
+TEST_F(EmulatedEngine, SmallKernelsOverOneValueAreOne) {
+  fs::path model = folder / "stacked.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+stacked (float[N,24] x, float[24,48] w) => (float[N,20] a, float[N,7] b, float[48,N] c)
+<int64[1] zero = {0}, int64[1] five = {5}, int64[1] twelve = {12}, int64[1] twentyfive = {25}, int64[1] one = {1}>
+{
+  m = MatMul(x, w)
+  p = Slice(m, five, twentyfive, one)
+  q = Slice(m, five, twelve, one)
+  a = Exp(p)
+  b = Neg(q)
+  t = Transpose<perm = [1,0]>(m)
+  c = Abs(t)
+}
+)";
+  check(model, {{{"N", 1}}, {{"N", 5}}, {{"N", 300}}}, 1e-5);
+  // The product, its two slices together, the turned one by tiles.
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 3 * 3u);
+}
+
 TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))

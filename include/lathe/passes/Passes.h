@@ -54,6 +54,7 @@ std::unique_ptr<mlir::Pass> createFusePass();
 std::unique_ptr<mlir::Pass> createOutlineCustomPass();
 std::unique_ptr<mlir::Pass> createOutlineRecurrentPass();
 std::unique_ptr<mlir::Pass> createPlaceStatesPass();
+std::unique_ptr<mlir::Pass> createStackKernelsPass();
 std::unique_ptr<mlir::Pass> createPlaceConcatsPass();
 std::unique_ptr<mlir::Pass> createNameKernelsPass();
 // select
