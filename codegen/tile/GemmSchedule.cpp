@@ -52,7 +52,9 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
   p.depth = ta ? ad[ad.size() - 2] : ad.back();
   bool fold = lathe::product(leading(bd)) == DimExpr(1) && leading(ad) == outer;
   p.batches = fold ? DimExpr(1) : lathe::product(outer);
-  p.rows = fold ? lathe::product(outer) * yd[rank - 2] : yd[rank - 2];
+  // The variant for one row: its guard says that there is no other.
+  bool single = config.tileM == 1 && config.rows == 1;
+  p.rows = single ? DimExpr(1) : fold ? lathe::product(outer) * yd[rank - 2] : yd[rank - 2];
   bool flat = fold && epilogue.flat(0, rank - 2);
 
   // Leading indices and the row's, of the result.

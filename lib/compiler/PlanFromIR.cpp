@@ -4,6 +4,7 @@
 
 #include "lathe/codegen/KernelSpec.h"
 #include "lathe/codegen/Packing.h"
+#include "lathe/ir/Loops.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -95,13 +96,14 @@ private:
           return step(tap, engine::TapStep{indexOf(tap.getBuffer()), tap.getName().str()});
         })
         .Case([&](exec::CallOp call) { return addCall(call); })
+        .Case([&](exec::LoopOp loop) { return beginLoop(loop); })
         .Case([&](exec::IfOp branch) { return beginIf(branch); })
         .Case([&](exec::ElseOp) {
           block = newBlock();
           ifStep(open.back()).elseBlock = block;
           return okStatus();
         })
-        .Case([&](exec::EndIfOp) {
+        .Case<exec::EndIfOp, exec::EndLoopOp>([&](Operation *) {
           block = open.pop_back_val().first;
           return okStatus();
         })
@@ -127,6 +129,27 @@ private:
     open.push_back({block, plan.blocks[block].size() - 1});
     block = newBlock();
     ifStep(open.back()).thenBlock = block;
+    return okStatus();
+  }
+
+  /// Steps go to the body from here on.
+  Status beginLoop(exec::LoopOp loop) {
+    engine::LoopStep made;
+    for (auto [memory, index] : {std::pair(loop.getTrips(), &made.tripCount),
+                                 std::pair(loop.getCondition(), &made.condition)})
+      if (memory) {
+        *index = indexOf(memory);
+        plan.buffers[*index].onHost = true;
+      }
+    if (auto name = loop.getIteration()) {
+      if (!sizes.count(name->str()))
+        return invalidError("no size is called '" + name->str() + "'");
+      made.iteration = sizes[name->str()];
+    }
+    made.body = newBlock();
+    LATHE_RETURN_IF_ERROR(step(loop, made));
+    open.push_back({block, plan.blocks[block].size() - 1});
+    block = made.body;
     return okStatus();
   }
 

@@ -1,6 +1,6 @@
 //===- ExecDialect.cpp - the exec dialect ---------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "lathe/ir/Exec.h"
+#include "lathe/ir/Loops.h"
 
 #include "lathe/codegen/KernelSpec.h"
 
@@ -19,6 +19,10 @@ using namespace mlir;
 #define GET_OP_CLASSES
 #include "lathe/ir/ExecOps.cpp.inc"
 
+namespace lathe {
+void registerLoopOps(exec::ExecDialect &dialect);
+} // namespace lathe
+
 namespace lathe::exec {
 
 void ExecDialect::initialize() {
@@ -30,6 +34,7 @@ void ExecDialect::initialize() {
 #define GET_OP_LIST
 #include "lathe/ir/ExecOps.cpp.inc"
       >();
+  registerLoopOps(*this);
 }
 
 LogicalResult KernelOp::verifyRegions() {
@@ -69,21 +74,24 @@ LogicalResult KernelOp::verifyRegions() {
   return success();
 }
 
-/// if, else and end_if stand in this order, nested.
+/// if, else and end_if, and loop and end_loop, stand in this order, nested.
 static LogicalResult verifyBranches(Block &block) {
-  SmallVector<Operation *> open; // an if, or the else that followed it
+  SmallVector<Operation *> open; // a loop, an if, or the else that followed it
   for (Operation &op : block) {
-    if (isa<IfOp>(op)) {
+    if (isa<IfOp, LoopOp>(op)) {
       open.push_back(&op);
+    } else if (isa<EndLoopOp>(op)) {
+      if (open.empty() || !isa<LoopOp>(open.pop_back_val()))
+        return op.emitOpError("has no exec.loop that waits for it");
     } else if (isa<ElseOp, EndIfOp>(op)) {
-      if (open.empty() || isa<ElseOp>(open.back()) == isa<ElseOp>(op))
+      if (open.empty() || isa<LoopOp>(open.back()) || isa<ElseOp>(open.back()) == isa<ElseOp>(op))
         return op.emitOpError("has no exec.if that waits for it");
       open.back() = &op;
       if (isa<EndIfOp>(op))
         open.pop_back();
     }
   }
-  return open.empty() ? success() : open.back()->emitOpError("has no exec.end_if");
+  return open.empty() ? success() : open.back()->emitOpError("has no end");
 }
 
 LogicalResult ProgramOp::verifyRegions() {

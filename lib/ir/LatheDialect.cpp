@@ -13,6 +13,7 @@ void registerElementwiseOps(LatheDialect &dialect);
 void registerMovementOps(LatheDialect &dialect);
 void registerContractionOps(LatheDialect &dialect);
 void registerStructureOps(LatheDialect &dialect);
+void registerLoopOps(LatheDialect &dialect);
 
 void LatheDialect::initialize() {
   weightStore = std::make_shared<WeightStore>();
@@ -21,6 +22,7 @@ void LatheDialect::initialize() {
   registerMovementOps(*this);
   registerContractionOps(*this);
   registerStructureOps(*this);
+  registerLoopOps(*this);
 }
 
 WeightStore &LatheDialect::weights() { return *weightStore; }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "FusionGraph.h"
 
+#include "lathe/ir/Loops.h"
+
 #include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
@@ -14,6 +16,7 @@ FusionGraph::FusionGraph(func::FuncOp func, std::map<std::string, int64_t> optim
     order[&op] = program.size();
     program.push_back(&op);
   }
+  loops = loopsAround(func.getBody().front());
 }
 
 Group &FusionGraph::create(Operation *heart, RegionKind kind) {
@@ -38,6 +41,9 @@ void FusionGraph::release(Operation *op, Group &group) {
 }
 
 bool FusionGraph::mayOwn(Operation *op, const Group &group) const {
+  // A kernel runs in a loop or beside it.
+  if (loops.lookup(op) != loops.lookup(group.heart))
+    return false;
   llvm::DenseSet<Operation *> inside(group.members.begin(), group.members.end());
   inside.insert(op);
   unsigned first = order.at(op);

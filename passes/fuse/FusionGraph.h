@@ -64,6 +64,7 @@ private:
   llvm::DenseMap<mlir::Operation *, unsigned> order;
   llvm::DenseMap<mlir::Operation *, Group *> owners;
   std::vector<std::unique_ptr<Group>> all;
+  llvm::DenseMap<mlir::Operation *, llvm::SetVector<mlir::Operation *>> loops; ///< around ops
   std::map<std::string, int64_t> optima;
 };
 

@@ -108,11 +108,6 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
   }
   SmallVector<Value> thens, elses;
   SmallVector<OpResult> chosen;
-  auto dataOf = [&](Tracked &tracked) {
-    if (!tracked.data && tracked.host)
-      tracked.data = e.dimTensor(tracked.host->values, tracked.host->shape, tracked.host->element);
-    return tracked.data;
-  };
   for (auto [result, a, b] : llvm::zip(node.op->getResults(), *sides[1], *sides[0])) {
     bool same = a.host && b.host && a.host->values == b.host->values && a.host->shape == b.host->shape;
     if (same) {
@@ -187,27 +182,24 @@ bool Legalizer::finishScans(Node &node, unsigned first, std::vector<std::vector<
   return true;
 }
 
+/// Few iterations of a number that is known stand one after another; others are a loop of the run.
 bool Legalizer::unrollLoop(Node &node) {
-  std::optional<Ints> trips = node.has(0) ? node.ints(0) : Ints{kMaxTrips + 1};
-  std::optional<Ints> condition = node.has(1) ? node.ints(1) : Ints{1};
   if (node.op->getNumRegions() != 1 || node.numInputs() < 2)
     return false;
   unsigned states = node.numInputs() - 2;
-  if (!trips || trips->size() != 1 || !condition || node.numOutputs() < states) {
-    (void)node.unknown({0, 1}, "a trip count or condition");
+  if (node.numOutputs() < states)
     return false;
-  }
+  std::optional<Ints> trips = node.has(0) ? node.ints(0) : std::nullopt;
+  std::optional<Ints> condition = node.has(1) ? node.ints(1) : Ints{1};
+  if (!trips || trips->size() != 1 || (*trips)[0] > kMaxTrips || !condition ||
+      condition->size() != 1)
+    return runLoop(node);
   std::vector<Tracked> carried;
   for (unsigned i = 0; i < states; ++i)
     carried.push_back(track(node.op->getOperand(2 + i)));
   std::vector<std::vector<Value>> scans(node.numOutputs() - states);
   bool go = (*condition)[0];
   for (int64_t i = 0; go && i < (*trips)[0]; ++i) {
-    if (i == kMaxTrips) {
-      (void)node.fail("op", "Loop of more than 64 iterations, or of a number that is not known",
-                      "a constant trip count up to 64");
-      return false;
-    }
     Tracked index, flag;
     index.host = HostValue{e.b.getI64Type(), {}, {DimExpr(i)}};
     flag.host = HostValue{e.b.getI1Type(), {}, {DimExpr(1)}};
@@ -225,21 +217,15 @@ bool Legalizer::unrollLoop(Node &node) {
       again = host(data);
     }
     std::optional<Ints> known = again ? again->constants() : std::nullopt;
-    if (!known || known->size() != 1) {
-      (void)node.fail("op", "Loop whose condition depends on data",
-                      "a constant trip count up to 64");
-      return false;
-    }
+    if (!known || known->size() != 1)
+      return runLoop(node);
     go = (*known)[0];
     for (unsigned s = 0; s < states; ++s)
       carried[s] = (*results)[1 + s];
     for (auto [s, parts] : llvm::enumerate(scans)) {
-      Tracked &row = (*results)[1 + states + s];
-      if (!row.data && row.host)
-        row.data = e.dimTensor(row.host->values, row.host->shape, row.host->element);
-      if (!row.data)
+      parts.push_back(dataOf((*results)[1 + states + s]));
+      if (!parts.back())
         return false;
-      parts.push_back(row.data);
     }
   }
   for (unsigned s = 0; s < states; ++s)
@@ -304,12 +290,9 @@ bool Legalizer::unrollScan(Node &node) {
     for (unsigned s = 0; s < states; ++s)
       carried[s] = (*results)[s];
     for (auto [s, parts] : llvm::enumerate(scans)) {
-      Tracked &row = (*results)[states + s];
-      if (!row.data && row.host)
-        row.data = e.dimTensor(row.host->values, row.host->shape, row.host->element);
-      if (!row.data)
+      parts.push_back(dataOf((*results)[states + s]));
+      if (!parts.back())
         return false;
-      parts.push_back(row.data);
     }
   }
   for (unsigned s = 0; s < states; ++s)

@@ -53,6 +53,9 @@ private:
   std::optional<DimExpr> conditionAsSize(Node &node);
   bool chooseBranch(Node &node, mlir::ArrayAttr names);
   bool unrollLoop(Node &node);
+  // Loops.cpp
+  bool runLoop(Node &node);
+  mlir::Value dataOf(Tracked &tracked);
   bool unrollScan(Node &node);
   bool finishScans(Node &node, unsigned first, std::vector<std::vector<mlir::Value>> &scans);
   void applyStated(mlir::Operation *op);

@@ -21,7 +21,8 @@ DimExpr bytesOf(Type type) {
 
 bool isStep(Operation *op) {
   return isa<exec::LaunchOp, exec::CopyOp, exec::BindOp, exec::AdvanceOp, exec::TapOp,
-             exec::CallOp, exec::IfOp, exec::ElseOp, exec::EndIfOp>(op);
+             exec::CallOp, exec::IfOp, exec::ElseOp, exec::EndIfOp, exec::LoopOp,
+             exec::EndLoopOp>(op);
 }
 
 /// The buffer whose memory this is.
@@ -64,6 +65,9 @@ LogicalResult assignOffsets(exec::ProgramOp program, ModuleOp module, int64_t al
   analysis::SymbolicProblem problem;
   int64_t step = 0;
   Operation *firstBuffer = nullptr;
+  // Loops that are open: their first step, and the buffers that they touch.
+  SmallVector<std::pair<int64_t, llvm::SetVector<unsigned>>> loops;
+  SmallVector<std::tuple<int64_t, int64_t, llvm::SetVector<unsigned>>> closed;
   for (Operation &op : program.getBody().front()) {
     if (auto buffer = dyn_cast<exec::BufferOp>(op)) {
       if (!firstBuffer)
@@ -82,15 +86,32 @@ LogicalResult assignOffsets(exec::ProgramOp program, ModuleOp module, int64_t al
     }
     if (!isStep(&op))
       continue;
+    if (isa<exec::LoopOp>(op))
+      loops.push_back({step, {}});
     for (Value operand : op.getOperands())
       if (exec::BufferOp root = rootOf(operand))
         if (auto found = number.find(root); found != number.end()) {
           analysis::SymbolicBuffer &item = problem.buffers[found->second];
           item.begin = std::min(item.begin, step);
           item.end = step + 1;
+          for (auto &[first, touched] : loops)
+            touched.insert(found->second);
         }
     ++step;
+    if (isa<exec::EndLoopOp>(op)) {
+      auto [first, touched] = loops.pop_back_val();
+      closed.push_back({first, step, touched});
+    }
   }
+  // What lives beyond a loop lives in all of its iterations; inner loops come first.
+  for (const auto &[first, end, touched] : closed)
+    for (unsigned index : touched) {
+      analysis::SymbolicBuffer &item = problem.buffers[index];
+      if (item.begin < first || item.end > end) {
+        item.begin = std::min(item.begin, first);
+        item.end = std::max(item.end, end);
+      }
+    }
   for (analysis::SymbolicBuffer &item : problem.buffers)
     item.begin = std::min(item.begin, item.end);
   if (placed.empty())

@@ -35,13 +35,16 @@ public:
       return failure();
     cuda = target->isCuda();
     int64_t alignment = cuda ? 256 : 64;
-    homes = plan::findBranches(func);
-    if (cuda && !homes.chooses.empty())
-      return homes.chooses.front()->emitError(
-          "unsupported: a GPU runs no If whose condition only the run knows; give the input that "
-          "decides it with --const");
-    // Steps of branches stay in the order in which they are written.
-    if (homes.chooses.empty() &&
+    FailureOr<plan::Homes> found = plan::findBranches(func);
+    if (failed(found))
+      return failure();
+    homes = std::move(*found);
+    if (cuda && !homes.owners.empty())
+      return homes.owners.front()->emitError(
+          "unsupported: a GPU runs no If or Loop whose condition or trips only the run knows; give "
+          "the input that decides it with --const");
+    // Steps of branches and loops stay in the order in which they are written.
+    if (homes.owners.empty() &&
         failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
       return failure();
     auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
@@ -124,7 +127,8 @@ private:
       Value made = value;
       while (made.getDefiningOp() && isView(made.getDefiningOp()))
         made = made.getDefiningOp()->getOperand(0);
-      if (isa_and_nonnull<KernelOp, ChooseOp>(made.getDefiningOp()) && !buffers.count(made))
+      if (isa_and_nonnull<KernelOp, ChooseOp, LoopEndOp>(made.getDefiningOp()) &&
+          !buffers.count(made))
         buffers[made] = made.getType() == value.getType()
                             ? output
                             : buffer(made.getLoc(), made.getType(), nameOf(made), BufferKind::View,
@@ -200,17 +204,19 @@ private:
     return success();
   }
 
-  /// Memory that the host reads a condition from, a line each in an arena of its own.
-  Value conditionOnHost(ChooseOp choose) {
+  /// Memory that the host reads a condition or a number of trips from, a line each in an arena of
+  /// its own.
+  Value onHost(Value value) {
     Value memory = exec::BufferOp::create(
-                       builder, choose.getLoc(), choose.getCondition().getType(), Value(),
-                       builder.getStringAttr(nameOf(choose.getCondition())),
+                       builder, value.getLoc(), value.getType(), Value(),
+                       builder.getStringAttr(nameOf(value)),
                        exec::BufferKindAttr::get(builder.getContext(), BufferKind::Host),
                        builder.getI64IntegerAttr(0),
                        DimAttr::get(builder.getContext(), DimExpr(64 * int64_t(conditions.size()))),
                        TypedAttr(), StringAttr(), DenseI64ArrayAttr(), builder.getUnitAttr())
                        .getMemory();
     conditions.push_back(memory);
+    exec::CopyOp::create(*stepBuilder, value.getLoc(), buffers.lookup(value), memory);
     return memory;
   }
 
@@ -230,8 +236,7 @@ private:
     Location loc = choose.getLoc();
     for (OpResult y : choose->getResults())
       buffers[y] = resultBuffer(y);
-    Value condition = conditionOnHost(choose);
-    exec::CopyOp::create(*stepBuilder, loc, buffers.lookup(choose.getCondition()), condition);
+    Value condition = onHost(choose.getCondition());
     exec::IfOp::create(*stepBuilder, loc, condition);
     for (bool then : {true, false}) {
       plan::Home side = homes.of(choose);
@@ -254,9 +259,67 @@ private:
     return success();
   }
 
+  /// What the loop carries lies in the memory of its results: it is brought there before the
+  /// first iteration, and at the end of each.
+  LogicalResult emitLoop(LoopEndOp end) {
+    Location loc = end.getLoc();
+    LoopBeginOp begin = end.getBegin();
+    size_t count = begin.getCarried().size();
+    ResultRange ys = end->getResults();
+    for (Value y : ys)
+      buffers[y] = resultBuffer(cast<OpResult>(y));
+    for (auto [init, carried, y] : llvm::zip(begin.getInits(), begin.getCarried(), ys)) {
+      buffers[carried] = buffers[y];
+      if (buffers.lookup(init) != buffers[y])
+        exec::CopyOp::create(*stepBuilder, loc, buffers.lookup(init), buffers[y]);
+    }
+    Value trips = end.getTrips() ? onHost(end.getTrips()) : Value(),
+          condition = end.getCondition() ? onHost(end.getCondition()) : Value();
+    exec::LoopOp::create(*stepBuilder, loc, trips, condition, end.getIterationAttr());
+    plan::Home body = homes.of(end);
+    body.push_back({end, true});
+    if (failed(emitBlock(body)))
+      return failure();
+    for (auto [row, y] : llvm::zip(end.getRows(), ys.drop_front(count))) {
+      DimExpr at = DimExpr::symbol(end.getIteration()->str()) * plan::bytesOf(row.getType());
+      Value place = buffer(loc, row.getType(), nameOf(y), BufferKind::View, 0, buffers[y], at);
+      exec::CopyOp::create(*stepBuilder, loc, buffers.lookup(row), place);
+    }
+    // A value that is carried on may be another that was carried: these are saved first.
+    SmallVector<std::pair<Value, Value>> moves;
+    for (auto [next, y] : llvm::zip(end.getNexts(), ys)) {
+      Value from = buffers.lookup(next);
+      if (from == buffers[y])
+        continue;
+      if (llvm::is_contained(begin.getCarried(), rootValue(next))) {
+        Value saved = buffer(loc, next.getType(), nameOf(next), BufferKind::Arena, 0);
+        exec::CopyOp::create(*stepBuilder, loc, from, saved);
+        from = saved;
+      }
+      moves.push_back({from, buffers[y]});
+    }
+    for (auto [from, to] : moves)
+      exec::CopyOp::create(*stepBuilder, loc, from, to);
+    if (end.getAgain())
+      exec::CopyOp::create(*stepBuilder, loc, buffers.lookup(end.getAgain()), condition);
+    exec::EndLoopOp::create(*stepBuilder, loc);
+    return success();
+  }
+
+  /// The value whose memory a view is of.
+  static Value rootValue(Value value) {
+    while (value.getDefiningOp() && isView(value.getDefiningOp()))
+      value = value.getDefiningOp()->getOperand(0);
+    return value;
+  }
+
   LogicalResult emitStep(Operation &op) {
     if (auto kernel = dyn_cast<KernelOp>(op))
       return emitLaunch(kernel);
+    if (auto end = dyn_cast<LoopEndOp>(op))
+      return emitLoop(end);
+    if (isa<LoopBeginOp>(op))
+      return success(); // its end does all
     if (auto choose = dyn_cast<ChooseOp>(op))
       return emitChoose(choose);
     if (auto constant = dyn_cast<ConstantOp>(op)) {

@@ -5,7 +5,7 @@
 
 #include "../Common.h"
 
-#include "lathe/ir/Exec.h"
+#include "lathe/ir/Loops.h"
 
 namespace lathe::plan {
 
@@ -34,15 +34,17 @@ mlir::LogicalResult orderForMemory(mlir::func::FuncOp func,
                                    const std::map<std::string, int64_t> &point, int64_t alignment,
                                    llvm::DenseMap<mlir::Value, mlir::Value> &inPlace);
 
-/// The branches that an op is in, the outermost first: a choice, and whether its then-side.
+/// The blocks that an op is in, the outermost first: a choice, and whether its then-side; or the
+/// end of a loop, and true.
 using Home = llvm::SmallVector<std::pair<mlir::Operation *, bool>, 1>;
 struct Homes {
-  llvm::SmallVector<ChooseOp> chooses;
-  llvm::DenseMap<mlir::Operation *, Home> inside; ///< of ops that only one side needs
+  llvm::SmallVector<mlir::Operation *> owners; ///< all choices and ends of loops
+  llvm::DenseMap<mlir::Operation *, Home> inside; ///< of ops that are not always run once
   Home of(mlir::Operation *op) const { return inside.lookup(op); }
 };
-/// Which side of which choice alone needs the value of each kernel, call and choice.
-Homes findBranches(mlir::func::FuncOp func);
+/// Which side of which choice alone needs the value of each kernel, call and choice, and which of
+/// them run in a loop. An error names a kernel that is needed within a loop and behind it.
+mlir::FailureOr<Homes> findBranches(mlir::func::FuncOp func);
 
 /// Values of all symbols that memory is planned for: upper bounds, or the optimum.
 std::map<std::string, int64_t> planningPoint(mlir::ModuleOp module);

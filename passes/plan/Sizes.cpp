@@ -43,8 +43,13 @@ LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
     for (auto [axis, dim] : llvm::enumerate(dimsOf(argument)))
       if (auto name = dim.symbolName())
         inputs.try_emplace(*name, argument.getArgNumber(), int64_t(axis));
-  std::set<std::string> bound = boundSymbols(func), used = symbols;
+  std::set<std::string> bound = boundSymbols(func), used = symbols, counts;
   used.insert(bound.begin(), bound.end());
+  func.walk([&](LoopEndOp loop) {
+    if (auto name = loop.getIteration())
+      counts.insert(name->str());
+  });
+  used.insert(counts.begin(), counts.end());
   // A derived size is there when a step needs it, or what it is made of is known: its bounds
   // may be a check. Those that it is made of stand before it.
   SmallVector<SymbolOp> all(module.getOps<SymbolOp>());
@@ -76,6 +81,8 @@ LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
       index = state - states.begin();
     } else if (bound.count(name)) {
       origin = exec::Origin::Bound;
+    } else if (counts.count(name)) {
+      origin = exec::Origin::Iteration;
     } else if (symbol.getValue()) {
       origin = exec::Origin::Derived;
     } else if (symbol.getMin() != symbol.getMax()) {

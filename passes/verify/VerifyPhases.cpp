@@ -13,7 +13,7 @@
 #include "../Common.h"
 
 #include "lathe/codegen/KernelSpec.h"
-#include "lathe/ir/Exec.h"
+#include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
 
 using namespace mlir;
@@ -75,7 +75,7 @@ struct VerifyFusedPass : ModulePass<VerifyFusedPass> {
       for (func::FuncOp func : module.getOps<func::FuncOp>())
         for (Operation &op : func.getBody().front().without_terminator())
           if (!isa<KernelOp, ConstantOp, StateReadOp, StateAppendOp, BindDimsOp, DimFromOp,
-                   CustomCallOp, ChooseOp>(op) &&
+                   CustomCallOp, ChooseOp, LoopBeginOp, LoopEndOp>(op) &&
               !isView(&op)) {
             op.emitError("stands between kernels after fuse");
             return signalPassFailure();

@@ -1,0 +1,143 @@
+//===- Loops.cpp - loops whose trips only the run knows ---------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The body is legalized once, over what lathe.loop_begin carries; lathe.loop_end
+// takes what goes on. What is carried keeps its sizes. Rows that each iteration
+// gives need a number of iterations that follows from sizes or elements of
+// inputs, since it is a size of the result.
+//
+//===----------------------------------------------------------------------===//
+#include "Legalizer.h"
+
+#include "lathe/ir/Loops.h"
+
+using namespace mlir;
+
+namespace lathe::legal {
+
+/// The value as data, which is null for what is no tensor.
+Value Legalizer::dataOf(Tracked &tracked) {
+  if (!tracked.data && tracked.host)
+    tracked.data = e.dimTensor(tracked.host->values, tracked.host->shape, tracked.host->element);
+  return tracked.data;
+}
+
+bool Legalizer::runLoop(Node &node) {
+  unsigned states = node.numInputs() - 2, scans = node.numOutputs() - states;
+  Region &body = node.op->getRegion(0);
+  if (body.empty() || body.front().getNumArguments() != 2 + states)
+    return false;
+
+  // How often, and while what.
+  Value trips, condition, again;
+  std::optional<DimExpr> count;
+  if (node.has(0)) {
+    std::optional<HostValue> known = bindHost(node.op->getOperand(0), std::nullopt);
+    if (known && known->values.size() == 1) {
+      count = node.derive("trips", e.clampAtZero(known->values[0]), {0, DimRange::kUnbounded});
+      trips = e.dimScalar(*count, e.b.getI64Type());
+    } else if (Value given = node.in(0); given && isInt(elementTypeOf(given))) {
+      trips = e.reshape(e.cast(given, e.b.getI64Type()), {});
+    }
+    if (!trips)
+      return false;
+  }
+  std::optional<Ints> begins = node.has(1) ? node.ints(1) : Ints{1};
+  if (!begins || begins->size() != 1 || !(*begins)[0]) {
+    Value given = node.in(1);
+    condition = given && elementTypeOf(given).isInteger(1) ? e.reshape(given, {}) : Value();
+    if (!condition)
+      return false;
+  }
+
+  // What it carries: the number of the iteration first.
+  SmallVector<Value> inits = {e.scalar(0, e.b.getI64Type())};
+  for (unsigned s = 0; s < states; ++s) {
+    inits.push_back(data(node.op->getOperand(2 + s)));
+    if (!inits.back()) {
+      (void)node.fail("dtype", "a loop that carries a value that is no tensor",
+                      "tensors of numbers or bool");
+      return false;
+    }
+  }
+  auto begin = LoopBeginOp::create(e.b, e.loc, ValueRange(inits).getTypes(), inits);
+  Tracked index, flag;
+  Value counter = begin->getResult(0);
+  auto indexType = dyn_cast<RankedTensorType>(body.front().getArgument(0).getType());
+  index.data = indexType && indexType.getRank() == 1 ? e.reshape(counter, {1}) : counter;
+  flag.host = HostValue{e.b.getI1Type(), {}, {DimExpr(1)}}; // or the body would not run
+  std::vector<Tracked> arguments = {index, flag};
+  for (Value carried : begin.getCarried().drop_front()) {
+    arguments.emplace_back();
+    arguments.back().data = carried;
+  }
+  std::optional<std::vector<Tracked>> results = inlineBody(node, body, arguments);
+  node.reported |= !results;
+  if (!results || results->size() != 1 + node.numOutputs())
+    return false;
+
+  Tracked &goes = (*results)[0];
+  std::optional<HostValue> known = goes.host;
+  if (Value value = goes.data; !known && value)
+    known = host(value);
+  std::optional<Ints> always = known ? known->constants() : std::nullopt;
+  if (!always || always->size() != 1 || !(*always)[0]) {
+    again = dataOf(goes) ? e.reshape(dataOf(goes), {}) : Value();
+    if (!condition)
+      condition = e.scalar(1, e.b.getI1Type());
+    if (!again)
+      return false;
+  }
+  if (!trips && !condition) {
+    (void)node.invalid("op", "a loop without end");
+    return false;
+  }
+
+  SmallVector<Value> nexts = {e.add(counter, e.scalar(1, e.b.getI64Type()))}, rows;
+  SmallVector<Type> types = {counter.getType()};
+  for (unsigned s = 0; s < states; ++s) {
+    Value next = dataOf((*results)[1 + s]), carried = begin.getCarried()[1 + s];
+    bool fits = next && elementTypeOf(next) == elementTypeOf(carried) &&
+                rankOf(next) == rankOf(carried);
+    for (int64_t d = 0; fits && d < rankOf(next); ++d)
+      fits = node.unify(dimOf(next, d), dimOf(carried, d));
+    if (!fits || next.getType() != carried.getType()) {
+      std::string is;
+      if (next)
+        llvm::raw_string_ostream(is) << ": " << carried.getType() << " and then "
+                                     << next.getType();
+      (void)node.fail("shape", "a loop of a number of iterations that only the run knows, which "
+                               "carries a value of changing sizes" + is,
+                      "values of one size, or a constant trip count up to 64",
+                      "make the trip count known: --const for the input that decides it");
+      return false;
+    }
+    nexts.push_back(next);
+    types.push_back(next.getType());
+  }
+  if (scans && (!count || condition || again)) {
+    (void)node.fail("shape", "a loop that collects rows, whose number depends on data that is "
+                             "computed in the run",
+                    "a trip count that follows from sizes or elements of inputs, and no condition",
+                    "make the trip count known: --const for the input that decides it");
+    return false;
+  }
+  StringAttr iteration;
+  if (scans)
+    iteration = declare("iteration", 0, -1, 0, "iteration", DimAttr()).getSymNameAttr();
+  for (unsigned s = 0; s < scans; ++s) {
+    rows.push_back(dataOf((*results)[1 + states + s]));
+    if (!rows.back())
+      return false;
+    Dims dims = dimsOf(rows.back());
+    dims.insert(dims.begin(), *count);
+    types.push_back(tensorType(elementTypeOf(rows.back()), dims));
+  }
+  auto end = LoopEndOp::create(e.b, e.loc, types, counter, trips, condition, again, nexts, rows,
+                               iteration);
+  for (auto [result, y] : llvm::zip(node.op->getResults(), end.getYs().drop_front()))
+    values[result].data = y;
+  return true;
+}
+
+} // namespace lathe::legal

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Loops whose trips only the run knows, against onnxruntime."""
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lathe_cli
+
+node = helper.make_node
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def value(name, dims, element=FLOAT):
+    return helper.make_tensor_value_info(name, element, dims)
+
+
+def constant(name, array):
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def model(nodes, inputs, outputs, initial=()):
+    graph = helper.make_graph(nodes, "loops", inputs, outputs, list(initial))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def loop(body, inputs, outputs):
+    return node("Loop", inputs, outputs, body=body)
+
+
+def body_of(nodes, carried, given, rows=(), initial=(), dims=(2, 4)):
+    """A body that carries `carried` as `given`."""
+    inputs = [value("i", [], INT64), value("go", [], BOOL)]
+    inputs += [value(c, dims) for c in carried]
+    outputs = [value("on", [], BOOL)] + [value(g, dims) for g in [*given, *rows]]
+    return helper.make_graph(nodes, "body", inputs, outputs, list(initial))
+
+
+def counted(rows=True, trips="n"):
+    """x = relu(x w) + i, n times; p = (x0 w) is used within and behind the loop."""
+    nodes = [node("Identity", ["go"], ["on"]), node("MatMul", ["x", "w"], ["a"]),
+             node("Relu", ["a"], ["b"]), node("Cast", ["i"], ["f"], to=FLOAT),
+             node("Add", ["b", "f"], ["c"]), node("Add", ["c", "p"], ["y"]),
+             node("Neg", ["y"], ["row"])]
+    body = body_of(nodes, ["x"], ["y"], ["row"] if rows else [])
+    w = constant("w", np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32) * 0.3)
+    outer = [node("MatMul", ["x0", "w"], ["p"]),
+             loop(body, [trips, "", "x0"], ["last"] + (["rows"] if rows else [])),
+             node("Add", ["last", "p"], ["z"])]
+    outputs = [value("z", [2, 4])] + ([value("rows", [None, 2, 4])] if rows else [])
+    return model(outer, [value("x0", [2, 4]), value("n", [], INT64)], outputs, [w])
+
+
+def compare(tmp_path, proto, feeds, *options):
+    onnx.save(proto, tmp_path / "model.onnx")
+    engine = lathe_cli.compile_model(tmp_path / "model.onnx", tmp_path / "model.lathe", *options,
+                                     target="x86-64-v3")
+    session = lathe_cli.session(str(tmp_path / "model.onnx"))
+    for feed in feeds:
+        got = lathe_cli.run(engine, tmp_path / "out", inputs=feed)
+        for output, want in zip(session.get_outputs(), session.run(None, feed)):
+            assert got[output.name].shape == want.shape, (output.name, feed)
+            assert want.size == 0 or lathe_cli.relative_error(got[output.name], want) < 1e-5
+    return engine
+
+
+def start():
+    return np.random.default_rng(1).standard_normal((2, 4)).astype(np.float32)
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_trips_of_a_run(tmp_path, rows):
+    engine = compare(tmp_path, counted(rows), [{"x0": start(), "n": np.array(n)}
+                                               for n in (5, 0, 1, 100, 3)])
+    plan = lathe_cli.plans(engine)[0]
+    assert lathe_cli.launches(plan) < 12  # the body stands there once
+
+
+def test_many_constant_trips(tmp_path):
+    proto = counted()
+    del proto.graph.input[1]
+    proto.graph.initializer.append(constant("n", np.int64(200)))
+    engine = compare(tmp_path, proto, [{"x0": start()}])
+    assert lathe_cli.launches(lathe_cli.plans(engine)[0]) < 12
+
+
+def test_while_data_says_so(tmp_path):
+    """Fibonacci's numbers, a swap, until the sum is above a limit."""
+    nodes = [node("Identity", ["b"], ["a1"]), node("Add", ["a", "b"], ["b1"]),
+             node("ReduceSum", ["b1"], ["s"], keepdims=0), node("Less", ["s", "limit"], ["on"])]
+    body = body_of(nodes, ["a", "b"], ["a1", "b1"], dims=(2, 4))
+    outer = [loop(body, ["", "start", "x0", "x1"], ["a9", "b9"])]
+    proto = model(outer, [value("x0", [2, 4]), value("x1", [2, 4]), value("limit", []),
+                          value("start", [], BOOL)], [value("a9", [2, 4]), value("b9", [2, 4])])
+    ones = np.ones((2, 4), np.float32)
+    compare(tmp_path, proto, [{"x0": ones, "x1": 2 * ones, "limit": np.array(limit, np.float32),
+                               "start": np.array(begin)}
+                              for limit, begin in ((1000, True), (3, True), (1e6, False))])
+
+
+def test_trips_and_condition(tmp_path):
+    nodes = [node("Mul", ["x", "x"], ["y"]), node("ReduceMax", ["y"], ["m"], keepdims=0),
+             node("Less", ["m", "limit"], ["on"])]
+    outer = [loop(body_of(nodes, ["x"], ["y"]), ["n", "", "x0"], ["z"])]
+    proto = model(outer, [value("x0", [2, 4]), value("limit", []), value("n", [1], INT64)],
+                  [value("z", [2, 4])])
+    compare(tmp_path, proto, [{"x0": 1 + abs(start()), "limit": np.array(limit, np.float32),
+                               "n": np.array([n])} for limit, n in ((100, 50), (1e30, 2), (1, 7))])
+
+
+def test_loop_in_loop_and_branch(tmp_path):
+    inner = body_of([node("Identity", ["go"], ["on"]), node("Add", ["x", "outer"], ["y"])],
+                    ["x"], ["y"])
+    then = helper.make_graph([node("Neg", ["u"], ["t"])], "then", [], [value("t", [2, 4])])
+    other = helper.make_graph([node("MatMul", ["u", "w"], ["e"])], "else", [], [value("e", [2, 4])])
+    middle = helper.make_graph(
+        [node("Identity", ["go2"], ["on2"]), node("Mul", ["v", "half"], ["outer"]),
+         loop(inner, ["m", "", "outer"], ["u"]), node("Equal", ["j", "two"], ["is"]),
+         node("If", ["is"], ["v1"], then_branch=then, else_branch=other)], "middle",
+        [value("j", [], INT64), value("go2", [], BOOL), value("v", [2, 4])],
+        [value("on2", [], BOOL), value("v1", [2, 4])])
+    w = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32) * 0.3
+    proto = model([loop(middle, ["n", "", "x0"], ["z"])],
+                  [value("x0", [2, 4]), value("n", [], INT64), value("m", [], INT64)],
+                  [value("z", [2, 4])],
+                  [constant("w", w), constant("half", np.float32(0.5)), constant("two", np.int64(2))])
+    compare(tmp_path, proto, [{"x0": start(), "n": np.array(n), "m": np.array(m)}
+                              for n, m in ((5, 3), (0, 2), (4, 0))])
+
+
+def test_rows_of_unknown_number_are_refused(tmp_path):
+    nodes = [node("Mul", ["x", "x"], ["y"]), node("ReduceMax", ["y"], ["m"], keepdims=0),
+             node("Less", ["m", "limit"], ["on"]), node("Neg", ["y"], ["row"])]
+    outer = [loop(body_of(nodes, ["x"], ["y"], ["row"]), ["n", "", "x0"], ["z", "rows"])]
+    onnx.save(model(outer, [value("x0", [2, 4]), value("limit", []), value("n", [], INT64)],
+                    [value("z", [2, 4]), value("rows", [None, 2, 4])]), tmp_path / "model.onnx")
+    text = lathe_cli.lathe("compile", tmp_path / "model.onnx", "-o", tmp_path / "m.lathe", code=4)
+    assert "a loop that collects rows" in text and "--const" in text
+
+
+def test_changing_sizes_are_refused(tmp_path):
+    body = body_of([node("Identity", ["go"], ["on"]), node("Concat", ["x", "x"], ["y"], axis=0)],
+                   ["x"], ["y"], dims=(None, 4))
+    onnx.save(model([loop(body, ["n", "", "x0"], ["z"])],
+                    [value("x0", [2, 4]), value("n", [], INT64)], [value("z", [None, 4])]),
+              tmp_path / "model.onnx")
+    text = lathe_cli.lathe("compile", tmp_path / "model.onnx", "-o", tmp_path / "m.lathe", code=4)
+    assert "changing sizes" in text and "--const" in text
