@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Fills gemm.cuh, gemv.cuh, skinny.cuh, gemm_hopper.cuh and its neighbours gemm_shares.cuh,
-// gemm_halves.cuh, gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
+// gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
 // 16-byte pieces are read from there; others are computed element by element.
 //
 //===----------------------------------------------------------------------===//
@@ -467,10 +467,9 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
                                                  (family.ends_with("promoted") ? "Holes>, true" : "Holes>") +
                                                  ">(h, map0, map1" + sizes.substr(1));
     }
-    bool halves = family == "gemm.cooperative" && config.cluster == 2;
-    const char *function = promoted ? "gemmPromoted" : halves ? "gemmHalves" : "gemmWgmma";
-    return gemm.holes.text({promoted ? "gemm_narrow" : halves ? "gemm_halves" : "gemm_hopper"},
-                           function + ("<WgmmaTile<" + tile) + (inTurns(config) ? "true" : "false") +
+    return gemm.holes.text({promoted ? "gemm_narrow" : "gemm_hopper"},
+                           (promoted ? "gemmPromoted<WgmmaTile<" : "gemmWgmma<WgmmaTile<") + tile +
+                               (inTurns(config) ? "true" : "false") +
                                ", Holes" + (isShared(config) ? ", true" : "") +
                                ">>(h, map0, map1, " + result + ", " + beside + ", " +
                                gemm.holes.dim(batches) + sizes.substr(1));

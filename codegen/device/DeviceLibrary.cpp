@@ -22,7 +22,7 @@ constexpr Dependence kDependences[] = {
     {"math", "base"}, {"random", "base"}, {"hopper", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
     {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"}, {"conv_hopper", "gemm_hopper"},      {"attention", "reduce"},
     {"gemv", "gemm"},     {"transpose", "math"}, {"gemm_hopper", "hopper"}, {"gemm_shares", "hopper"},
-    {"gemm_hopper", "gemm_shares"}, {"gemm_halves", "gemm_hopper"},
+    {"gemm_hopper", "gemm_shares"},
     {"gemm_hopper", "gemm"}, {"gemm_narrow", "gemm_hopper"}, {"gemm_split", "gemm_hopper"}, {"skinny", "gemm"}, {"skinny", "reduce"}, {"skinny", "hopper"}, {"columns", "reduce"}, {"cluster", "reduce"}, {"cluster", "hopper"}, {"columns", "hopper"},
     {"attention_tile", "reduce"}, {"attention_mma", "attention_tile"}, {"attention_mma", "mma"},
     {"attention_blocks", "reduce"}, {"attention_wgmma", "attention_tile"}, {"attention_wgmma", "hopper"},

@@ -204,13 +204,14 @@ template <class T> LATHE_DEV T loadFromCluster(SharedAddr address, u32 rank) {
   return r;
 }
 /// Stores to what `address` of this block is in block `rank`, which has begun to run.
-LATHE_DEV void storeToCluster(SharedAddr address, u32 rank, f32 value) {
-  asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.f32 [a], %2; }"
-               ::"r"(address), "r"(rank), "f"(value) : "memory");
-}
-LATHE_DEV void storeToCluster4(SharedAddr address, u32 rank, u32 a, u32 b, u32 c, u32 d) {
-  asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.v4.u32 [a], {%2,%3,%4,%5}; }"
-               ::"r"(address), "r"(rank), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+template <class T> LATHE_DEV void storeToCluster(SharedAddr address, u32 rank, T value) {
+  static_assert(sizeof(T) % 4 == 0, "whole words");
+  u32 w[sizeof(T) / 4];
+  memcpy(w, &value, sizeof value);
+#pragma unroll
+  for (int i = 0; i < (int)(sizeof(T) / 4); ++i)
+    asm volatile("{ .reg .u32 a; mapa.shared::cluster.u32 a, %0, %1; st.shared::cluster.u32 [a], %2; }"
+                 ::"r"(address + 4 * i), "r"(rank), "r"(w[i]) : "memory");
 }
 /// clusterSync in two parts.
 LATHE_DEV void clusterArrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }

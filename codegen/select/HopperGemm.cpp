@@ -176,14 +176,12 @@ std::optional<Matrix> besideMatrix(const KernelDesc &desc, const GemmSizes &size
 
 bool inTurns(const KernelConfig &c) { return c.family.starts_with("gemm.pingpong"); }
 bool isShared(const KernelConfig &c) { return c.family.ends_with(".shared"); }
-/// Two blocks of a cluster have half of K each.
-bool isHalved(const KernelConfig &c) { return c.family == "gemm.cooperative" && c.cluster == 2; }
 bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split"); }
 
 /// What ranks tiles: a time in units of its own. fit_select.py (test/perf/gpu) has the same in
 /// Python, to fit the constants.
 double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t batch,
-                 int64_t elementBytes, bool bAlongK, int64_t rowAlignment,
+                 int64_t elementBytes, bool bAlongK, bool beside, int64_t rowAlignment,
                  const Target &target) {
   using namespace fit;
   // Rows that begin between the lines of the cache, or even its sectors, take more of them.
@@ -210,34 +208,46 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   // One round of large tiles: nothing is hidden behind anything.
   if (!inTurns(c) && rounds == 1 && c.tileM * c.tileN > 128 * 224)
     step *= kLarge;
+  if (inTurns(c) && rounds == 1 && c.tileM == 128 && c.tileN > 64)
+    step *= kTurnAlone;
   // Rows beyond a tensor are slow to load, and the last block of a round is waited for.
   if (n % c.tileN != 0)
     step *= 1 + kOverhang / rounds;
   if (c.cluster > 1 && m > c.tileM)
     step *= kSplitRows;
   // Bytes are multiplied in half the time, and results take as long as ever.
-  if (c.family == "gemm.cooperative" && elementBytes == 1)
+  if (c.family == "gemm.cooperative" && elementBytes == 1 && rounds > 1)
     step *= kBytesShown;
   if (c.tileM == 64 && c.rows == 1)
     step *= kHalfRows;
   // Ping-pong hides all epilogues but the last.
-  double busy = rounds * (steps * step + kRound) +
-                (inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5));
+  double epilogue =
+      inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5);
+  double busy = rounds * (steps * step + kRound) + epilogue;
+  // What lies beside the results may take longer than the products of the tile between.
+  if (beside && inTurns(c))
+    busy = std::max(busy, std::ceil(rounds / 2) * (steps * step + kRound + results / kBeside));
+  double idle = rounds * target.smCount / blocks, whole = std::floor(blocks / target.smCount);
+  if (isShared(c) && whole < rounds) {
+    double left = blocks - whole * target.smCount;
+    busy = whole * (steps * step + kRound) + left * steps / target.smCount * step + kShare + epilogue;
+    idle = 1;
+  }
   if (c.cluster > 1)
     busy += kTogether + kTogetherEach * static_cast<double>(c.cluster);
   double depth = static_cast<double>(k), height = static_cast<double>(m);
   double bytes = static_cast<double>(batch * elementBytes) *
-                 (height * depth + static_cast<double>(n) * (depth + height));
+                 (height * depth + static_cast<double>(n) * (depth + (beside ? 2 : 1) * height));
   // Memory is as fast as loads are under way.
   double ahead = std::min<double>(blocks, target.smCount) *
-                 std::min<double>(steps, c.stages) *
-                 static_cast<double>(std::min(c.tileN, n) * kRowBytes);
-  double idle = rounds * target.smCount / blocks;
+                 std::min<double>(steps * rounds, c.stages) *
+                 (static_cast<double>(std::min(c.tileN, n)) + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
   double moved = bytes / kMemory * (1 + kAhead * target.smCount / ahead) * std::sqrt(idle);
   if (c.cluster > 1)
     moved += kTogether;
   // Among equals the one that is less busy; a lone group of warps starts later.
-  return std::max(busy, moved) + kBusy * busy + kStart +
+  double wide = beside && HopperGemm::sumsOf(c) > 64 ? kBesideWide : 1;
+  return std::max(busy, moved) * wide + kBusy * busy + kStart +
          (isSplit(c) && c.cluster == 1 ? kAlone : 0);
 }
 
@@ -289,7 +299,7 @@ bool HopperGemm::allows(const KernelConfig &c) const {
     return false;
   return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
          c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
-         c.cluster <= 8 && (isSplit(c) || isHalved(c) || c.cluster == 1);
+         c.cluster <= 8 && (isSplit(c) || c.cluster == 1);
 }
 
 KernelConfig HopperGemm::complete(KernelConfig c) const {
@@ -318,7 +328,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   DimExpr tiles = sizes.batch * DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM)) *
                   DimExpr::ceilDiv(sizes.n, DimExpr(columns));
   DimExpr blocks = DimExpr(target.smCount);
-  if (isSplit(c) || isHalved(c))
+  if (isSplit(c))
     blocks = tiles * DimExpr(c.cluster);
   else if (!isShared(c))
     blocks = DimExpr::min(tiles, blocks);
@@ -371,7 +381,7 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
     rowAlignment = std::min(rowAlignment, row * elementBytes & -(row * elementBytes));
   }
   return modelTime(c, std::min<int64_t>(m, 1 << 20), desc.resultPair ? 2 * n : n, k, batch,
-                   elementBytes, bAlongK, rowAlignment, target);
+                   elementBytes, bAlongK, besideMatrix(desc, sizes).has_value(), rowAlignment, target);
 }
 
 int64_t HopperGemm::sumsOf(const KernelConfig &c) {
@@ -426,6 +436,10 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
       consider("gemm.pingpong", 128, {160});
     consider("gemm.pingpong", 128, {112, 96, 64});
     consider("gemm.cooperative", 128, {256, 224, 192, 128, 112, 96, 64});
+    // Handing over sums takes as long as it saves where rounds are few.
+    constexpr int64_t kManyRounds = 8;
+    if ((from + 127) / 128 * ((n + 127) / 128) * batch > kManyRounds * target.smCount && elementBytes == 2)
+      consider("gemm.pingpong.shared", 128, {128});
   }
   if (!promoted)
     consider("gemm.pingpong", 64, {224, 192, 128, 96, 64, 48, 32});

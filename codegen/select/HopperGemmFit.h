@@ -3,7 +3,7 @@
 //
 // Written by test/perf/gpu/fit_select.py; what they were fitted to is listed there
 // in results/README.md. Units of their own, no rates of the machine. Over the
-// 50 sizes of the fit the choice takes 1.0278 times the best tile's time.
+// 265 sizes of the fit the choice takes 1.0242 times the best tile's time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_SELECT_HOPPERGEMMFIT_H
@@ -18,33 +18,41 @@ constexpr double kFeed = 110.7;
 /// the same, rows that begin at multiples of 32 bytes
 constexpr double kFeedSectors = 73;
 /// the same, of 16 bytes
-constexpr double kFeedBetween = 50;
+constexpr double kFeedBetween = 78.12;
 /// a load, until it is there
-constexpr double kLatency = 1122;
+constexpr double kLatency = 1525;
 /// a launch
 constexpr double kStart = 2661;
 /// between a tile and the next
-constexpr double kRound = 377;
+constexpr double kRound = 421.5;
 /// results a unit of time, the last ones of ping-pong
 constexpr double kEpilogue = 124;
 /// results a unit of time that nothing hides
-constexpr double kShown = 60;
+constexpr double kShown = 62.56;
 /// bytes of memory a unit of time
 constexpr double kMemory = 5228;
 /// bytes under way a multiprocessor that memory wants
-constexpr double kAhead = 9216;
+constexpr double kAhead = 6973;
 /// adding up over a cluster
 constexpr double kTogether = 500;
 /// the same, a block
-constexpr double kTogetherEach = 100;
+constexpr double kTogetherEach = 154.1;
 /// factor of a step: clusters with several rows of tiles
-constexpr double kSplitRows = 1.5;
+constexpr double kSplitRows = 1.305;
 /// factor of a step: columns staged by sixteens
-constexpr double kNarrow = 1.066;
+constexpr double kNarrow = 1.192;
 /// factor of a step: later rounds that do not take turns
 constexpr double kCooperative = 1.01;
 /// factor of a step: one round of the largest tiles that do not take turns
 constexpr double kLarge = 1.12;
+/// factor of a step: one round of tiles of 128 rows that take turns
+constexpr double kTurnAlone = 1.02;
+/// results a unit of time, with others read beside them
+constexpr double kBeside = 4;
+/// factor of all, the same, more than 64 sums a thread
+constexpr double kBesideWide = 1.06;
+/// handing over sums of tiles that blocks share
+constexpr double kShare = 6500;
 /// share of a step more, a round: columns beyond the tensor
 constexpr double kOverhang = 0.35;
 /// factor of a step: tiles of 64 rows, all of them loaded

@@ -420,12 +420,7 @@ TEST(Choose, AsksForAConfiguration) {
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->front().spec.config, "gemm.cooperative.t384.m128.n256.k64.s4");
   EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_80")).ok());
-  // Two blocks a tile; as many blocks as there are multiprocessors, which need memory for sums.
-  d.wanted = "gemm.cooperative.m128.n128.c2";
-  auto halves = chooseVariants(d, *Target::parse("sm_90a"));
-  ASSERT_TRUE(halves.ok());
-  EXPECT_EQ(halves->front().spec.launches[0].cluster[0], 2);
-  EXPECT_EQ(halves->front().spec.launches[0].grid[0], DimExpr(2 * 4 * 32));
+  // As many blocks as there are multiprocessors, which need memory for sums.
   d.wanted = "gemm.pingpong.shared.m128.n128";
   auto shared = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(shared.ok());
@@ -532,9 +527,9 @@ TEST(Choose, SumsDownColumnsSplitTheRows) {
   d.numReductions = 1;
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
-  EXPECT_EQ(all->front().spec.config, "columns.t256.v8.r8");
+  EXPECT_EQ(all->front().spec.config, "columns.t256.v4.r8");
   EXPECT_EQ(all->front().spec.launches[0].cluster[0], 8);
-  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(32 * 8));
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(64 * 8));
   all = chooseVariants(d, *Target::parse("sm_80"));
   EXPECT_EQ(all->front().spec.launches[0].cluster[0], 1);
   d.columnDims = 0;

@@ -21,7 +21,7 @@ from race_gemm import LLAMA
 
 HEADER = os.path.join(SOURCE, "codegen", "select", "HopperGemmFit.h")
 SMS, SHARED = 132, 232448
-# name: what it is. Those with a star are fitted.
+# name: what it is. Those with a star are fitted; the others decide sizes and forms of which the logs have too few.
 CONSTANTS = {
     "kMultiply": "* products of a tile a unit of time, over 64 of k",
     "kFeed": "* bytes that a multiprocessor loads a unit of time",
@@ -30,16 +30,20 @@ CONSTANTS = {
     "kLatency": "* a load, until it is there",
     "kStart": "* a launch",
     "kRound": "* between a tile and the next",
-    "kEpilogue": "* results a unit of time, the last ones of ping-pong",
+    "kEpilogue": "  results a unit of time, the last ones of ping-pong",
     "kShown": "* results a unit of time that nothing hides",
-    "kMemory": "* bytes of memory a unit of time",
+    "kMemory": "  bytes of memory a unit of time",
     "kAhead": "* bytes under way a multiprocessor that memory wants",
     "kTogether": "* adding up over a cluster",
     "kTogetherEach": "* the same, a block",
     "kSplitRows": "* factor of a step: clusters with several rows of tiles",
     "kNarrow": "* factor of a step: columns staged by sixteens",
-    "kCooperative": "* factor of a step: later rounds that do not take turns",
-    "kLarge": "* factor of a step: one round of the largest tiles that do not take turns",
+    "kCooperative": "  factor of a step: later rounds that do not take turns",
+    "kLarge": "  factor of a step: one round of the largest tiles that do not take turns",
+    "kTurnAlone": "* factor of a step: one round of tiles of 128 rows that take turns",
+    "kBeside": "  results a unit of time, with others read beside them",
+    "kBesideWide": "  factor of all, the same, more than 64 sums a thread",
+    "kShare": "  handing over sums of tiles that blocks share",
     "kOverhang": "* share of a step more, a round: columns beyond the tensor",
     "kHalfRows": "* factor of a step: tiles of 64 rows, all of them loaded",
     "kAlone": "* a lone group of warps starts later",
@@ -90,7 +94,7 @@ def read_logs(paths):
         for line in open(path):
             if m := re.match(r"(\d+)x(\d+)x(\d+) chose (\S+) .*?: (.*)", line):
                 words = m[5].split()
-                times = {tile_of(t): float(us) for t, us in zip(words[::2], words[1::2])}
+                times = {tile_of(t): float(us) for t, us in zip(words[::2], words[1::2]) if tile_of(t)}
                 out.append((path, tuple(map(int, m.groups()[:3])), times, tile_of(m[4])))
             elif m := re.match(r"(\S+) torch [\d.]+ lt [\d.]+: (.*)", line):
                 if size := old_size(m[1]):
@@ -104,8 +108,9 @@ def read_logs(paths):
 
 
 def tile_of(text):
-    m = re.match(r"([pcs])(\d+)x(\d+)(?:c(\d+))?$", text)
-    return m[1], int(m[2]), int(m[3]), int(m[4] or 1)
+    """Nothing for forms that this model does not know."""
+    m = re.match(r"([ps]|c(?!.*c))(\d+)x(\d+)(?:c(\d+))?$", text)
+    return m and (m[1], int(m[2]), int(m[3]), int(m[4] or 1))
 
 
 def old_size(name):
@@ -183,9 +188,10 @@ class Table:
         step = step * np.where(~turns & (rounds == 1) & (results > 128 * 224), p["kLarge"], 1)
         step = step * np.where(n % tn != 0, 1 + p["kOverhang"] / rounds, 1) * np.where((c > 1) & (m > tm), p["kSplitRows"], 1)
         step = step * np.where((tm == 64) & (few == 0), p["kHalfRows"], 1)
+        step = step * np.where(turns & (rounds == 1) & (tm == 128) & (tn > 64), p["kTurnAlone"], 1)
         shown = np.where(turns, results / p["kEpilogue"], results / p["kShown"] * np.where(rounds > 1, rounds, 0.5))
         busy = rounds * (steps * step + p["kRound"]) + shown + (c > 1) * (p["kTogether"] + p["kTogetherEach"] * c)
-        ahead = np.minimum(blocks, SMS) * np.minimum(steps, stages) * np.minimum(tn, n) * 128
+        ahead = np.minimum(blocks, SMS) * np.minimum(steps * rounds, stages) * (np.minimum(tn, n) + (rounds > 1) * rows) * 128
         moved = 2 * (m * k + n * (k + m)) / p["kMemory"] * (1 + p["kAhead"] * SMS / ahead) * np.sqrt(rounds * SMS / blocks)
         moved = moved + (c > 1) * p["kTogether"]
         return np.maximum(busy, moved) + p["kBusy"] * busy + p["kStart"] + alone * p["kAlone"]
@@ -228,7 +234,8 @@ def fit(table, p):
 def main(verb, paths):
     cases, p, bad = read_logs(paths), read_header(), 0
     if verb == "fit":
-        table = Table(cases)
+        # Sweeps are of whole models' sizes: they count three times.
+        table = Table([c for c in cases for _ in range(1 if c[3] else 3)])
         print(f"before: {mean(table.losses(p)):.4f} over {len(cases)} sizes")
         p = fit(table, p)
         write_header(p, len(cases), mean(table.losses(p)))

@@ -48,7 +48,7 @@ def cases():
     # Tiles that are shared by blocks, however many there are.
     out["forms"] = [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
                     for form in ("gemm.pingpong.shared.m128.n128", "gemm.cooperative.shared.m128.n256",
-                                 "gemm.pingpong.shared.m64.n128", "gemm.cooperative.m128.n128.c2", "gemm.cooperative.m128.n192.c2")
+                                 "gemm.pingpong.shared.m64.n128")
                     for m, n, k, e, t in ((257, 509, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
                                           (3136, 2048, 512, "residual", False), (2500, 1552, 4104, "swiglu", True), (129, 4096, 128, "", False))]
     return out
