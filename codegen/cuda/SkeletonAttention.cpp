@@ -38,15 +38,19 @@ struct Attention {
   Value score(Evaluator &e, const Indices &at, Value dot);
   Value maskAt(Evaluator &e, const Indices &at);
   void listHoles();
+  bool inPages(Value v) {
+    std::optional<RowsInMemory> rows = rowsInMemory(v);
+    return rows && rows->gathered;
+  }
   void sixteenHoles(StringRef name, Value v);
   /// Something beyond the ends of keys.
-  bool hasMask() { return op.getMask() && !parts.onlyEnds; }
+  bool hasMask() { return parts.mask && !parts.onlyEnds; }
   bool isPlain() {
     return !hasMask() && !op.getSoftcap() && op.getScale().convertToDouble() > 0;
   }
   /// Scores are products that a boolean mask lets through.
   bool isMaskOnly() {
-    return hasMask() && elementTypeOf(op.getMask()).isInteger(1) && !op.getSoftcap() &&
+    return hasMask() && elementTypeOf(parts.mask).isInteger(1) && !op.getSoftcap() &&
            op.getScale().convertToDouble() > 0;
   }
 };
@@ -129,9 +133,7 @@ Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
 
 /// What the mask has for a score.
 Value Attention::maskAt(Evaluator &e, const Indices &at) {
-  std::vector<DimExpr> full = dimsOf(op.getResult());
-  full[3] = dimOf(op.getK(), 2);
-  Value m = e.eval(op.getMask(), batchIndex(e, dimsOf(op.getMask()), full, at));
+  Value m = attentionMask(e, op, at);
   narrowPositions(e.fn);
   return m;
 }
@@ -160,6 +162,14 @@ LogicalResult Attention::common() {
         return score(e, {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])}, p[4]);
       },
       f32);
+  bool sink = parts.sink || parts.sinkInMask;
+  holes.line(Twine("static constexpr bool kSink = ") + (sink ? "true" : "false") + ";");
+  if (sink)
+    holes.method("sink", {"b", "h", "q"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+      return attentionSink(e, op, Index(p[0]), Index(p[1]), Index(p[2]));
+    });
+  else
+    holes.line("static LATHE_METHOD f32 sink(i64, i64, i64) { return 0.0f; }");
   holes.method("keyEnd", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
                [&](Evaluator &e, ValueRange p) -> Value {
                  Value keys = e.ix.dim(dimOf(op.getK(), 2)), end = keys;
@@ -283,7 +293,8 @@ LogicalResult Attention::tileHoles() {
   holes.line("static constexpr f32 kScale = (f32)" + number + ";");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   // Masks of even rows are read for two keys at a time.
-  bool pairs = hasMask() && !op.getSoftcap() && dimOf(op.getK(), 2).exactDiv(DimExpr(2));
+  bool pairs = hasMask() && !op.getSoftcap() && !parts.sinkInMask &&
+               dimOf(op.getK(), 2).exactDiv(DimExpr(2));
   holes.line(Twine("static constexpr bool kPairs = ") + (pairs ? "true" : "false") + ";");
   auto pair = [&](Evaluator &e, ValueRange p) {
     return Indices{Index(p[0]), Index(p[1]), Index(p[2]), Index(e.ix.mul(p[3], 2), 1)};
@@ -359,7 +370,7 @@ void Attention::listHoles() {
              Twine(lanes > 1 ? "throughPiece(b, h, q, piece)" : "{{throughPiece(b, h, q, piece)}}") +
              "; }");
   // Masks that are the same for all heads or batches have one list for all.
-  std::vector<DimExpr> mask = dimsOf(op.getMask());
+  std::vector<DimExpr> mask = dimsOf(parts.mask);
   auto same = [&](size_t fromBack) {
     return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
   };
@@ -384,24 +395,34 @@ LogicalResult Attention::build() {
   if (family == "attention.split") {
     sixteenHoles("K", op.getK());
     sixteenHoles("V", op.getV());
-    bool paged = llvm::any_of(ArrayRef<Value>{op.getK(), op.getV()}, [](Value v) {
-      std::optional<RowsInMemory> rows = rowsInMemory(v);
-      return rows && rows->gathered;
-    });
+    bool paged = inPages(op.getK()) || inPages(op.getV());
     holes.line(Twine("static constexpr bool kPaged = ") + (paged ? "true" : "false") + ";");
   }
   if (family != "attention.mma")
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
   if (family == "attention.wgmma") {
     resultRows();
+    bool pages = holes.kernel.spec->tensorMaps[1].box.size() == 2;
+    holes.line(Twine("static constexpr bool kPages = ") + (pages ? "true" : "false") + ";");
+    if (pages) {
+      sixteenHoles("K", op.getK());
+      sixteenHoles("V", op.getV());
+    }
     bool listed = holes.kernel.spec->launches.size() > 1;
     holes.line(Twine("static constexpr bool kListed = ") + (listed ? "true" : "false") + ";");
     if (listed)
       listHoles();
     std::string_view element = elementTypeOf(op.getQ()).isBF16() ? "bf16" : "f16";
     int headV = *dimOf(op.getResult(), 3).constant(), keys = holes.config.tileN;
-    holes.line(wgmmaMethod("productQK", {keys, element}));
-    holes.line(wgmmaMethod("productPV", {headV, element, true, false, true}));
+    int headQK = *dimOf(op.getQ(), 3).constant();
+    // Four steps of sixteen columns a chunk of 64 queries or all keys; of sixteen keys for values.
+    WgmmaShape scores{keys, element}, results{headV, element, true, false, true};
+    for (int i = 0; i < (headQK + 15) / 16; ++i)
+      scores.steps.push_back({i / 4 * (64 * 8) + i % 4 * 2, i / 4 * (keys * 8) + i % 4 * 2});
+    for (int i = 0; i < keys / 16; ++i)
+      results.steps.push_back({0, 128 * i});
+    holes.line(wgmmaMethod("productQK", scores));
+    holes.line(wgmmaMethod("productPV", results));
     holes.line("static LATHE_METHOD i32 keyHead(i32 h) { return h / " + Twine(group()) + "; }");
   }
   return success();

@@ -3,6 +3,8 @@
 
 #include "Wgmma.h"
 
+#include <algorithm>
+
 namespace lathe::codegen {
 
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
@@ -20,12 +22,18 @@ std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
                (integers ? "\"+r\"(d[" : "\"+f\"(d[") + number(i) + "])";
   }
   int next = count;
+  const size_t steps = std::max<size_t>(s.steps.size(), 1);
+  std::vector<std::string> inRegisters; // of each step
   if (s.aInRegisters) {
-    for (int i = 0; i < 4; ++i) {
-      a += (i ? ",%" : "{%") + number(next++);
-      inputs += "\"r\"(a[" + number(i) + "]), ";
+    for (size_t step = 0; step < steps; ++step) {
+      a = "{";
+      for (int i = 0; i < 4; ++i) {
+        a += (i ? ",%" : "%") + number(next++);
+        inputs += "\"r\"(a" + (s.steps.empty() ? "" : "[" + number(step) + "]") + "[" + number(i) + "]), ";
+      }
+      inRegisters.push_back(a += "}");
     }
-    a += "}";
+    a = inRegisters[0];
   } else {
     a = "%" + number(next++);
     inputs = "\"l\"(a), ";
@@ -38,12 +46,25 @@ std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
                          : s.aAcrossK   ? ", 1"
                                         : ", 0") +
              (s.bAcrossK ? ", 1" : ", 0");
+  std::string product = "\"wgmma.mma_async.sync.aligned.m64n" + number(s.n) + depth +
+                        (integers ? ".s32." : ".f32.") + element + "." + elementB +
+                        "\\n\"\n        \"{" + sums + "},\\n\"\n        \"";
+  std::string text = product + a + ", " + b + ", p" + flags;
+  for (size_t step = 1; step < s.steps.size(); ++step) {
+    text += ";\\n\"\n        \"";
+    if (step == 1)
+      text += "setp.eq.b32 p, 0, 0; ";
+    if (!s.aInRegisters)
+      text += "add.s64 x, " + a + ", " + number(s.steps[step].first) + "; ";
+    text += "add.s64 y, " + b + ", " + number(s.steps[step].second) + ";\\n\"\n        " + product +
+            (s.aInRegisters ? inRegisters[step] : "x") + ", y, p" + flags;
+  }
+  std::string registers = s.steps.size() > 1 ? " .reg .b64 x, y;" : "";
+  std::string words = s.steps.empty() ? "[4]" : "[" + number(steps) + "][4]";
   return "static LATHE_METHOD void " + std::string(name) + (integers ? "(i32" : "(f32") + " (&d)[" +
-         number(count) + "], " + (s.aInRegisters ? "const u32 (&a)[4]" : "u64 a") +
-         ", u64 b, u32 add) {\n" + "    asm volatile(\"{ .reg .pred p; setp.ne.b32 p, " + add +
-         ", 0;\\n\"\n" + "        \"wgmma.mma_async.sync.aligned.m64n" + number(s.n) + depth +
-         (integers ? ".s32." : ".f32.") + element + "." + elementB + "\\n\"\n        \"{" + sums +
-         "},\\n\"\n        \"" + a + ", " + b + ", p" + flags + "; }\"\n        : " + outputs +
+         number(count) + "], " + (s.aInRegisters ? "const u32 (&a)" + words : "u64 a") +
+         ", u64 b, u32 add) {\n" + "    asm volatile(\"{ .reg .pred p;" + registers + " setp.ne.b32 p, " + add +
+         ", 0;\\n\"\n        " + text + "; }\"\n        : " + outputs +
          "\n        : " + inputs + "\"l\"(b), \"r\"(add));\n  }";
 }
 

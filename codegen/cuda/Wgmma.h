@@ -11,6 +11,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace lathe::codegen {
 
@@ -23,13 +25,17 @@ struct WgmmaShape {
   bool aAcrossK = false;           ///< by descriptor: m is contiguous, not k
   bool bAcrossK = false;           ///< n is contiguous, not k
   std::string_view elementB = {};  ///< of b where it differs: another of 8 bits
+  /// Products of several steps of k, one after another in one instruction text, which is read faster
+  /// than one for each: what is added to the descriptors of a and b. Empty: one product.
+  std::vector<std::pair<int, int>> steps = {};
 };
 
 /// A method of a struct of holes:
 ///
 ///   static void NAME(f32 (&d)[n / 2], u64 a, u64 b, u32 add)
 ///
-/// (`i32 (&d)[n / 2]` for integers, `const u32 (&a)[4]` in registers). Without `add` the old contents of d do not count.
+/// (`i32 (&d)[n / 2]` for integers; `const u32 (&a)[4]` in registers, of steps `const u32 (&a)[steps][4]`).
+/// Without `add` the old contents of d do not count.
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &shape);
 
 } // namespace lathe::codegen

@@ -13,6 +13,8 @@
 //   void store(i64 b, i64 h, i64 q, i64 d, f32 value);
 //   static constexpr bool kZeroMasked;              a query that sees no key gives zeros;
 //                                                   else NaN, as softmax of -inf does
+//   static constexpr bool kSink;                    a score without a key takes part in the sum:
+//   f32 sink(i64 b, i64 h, i64 q);
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION
@@ -53,8 +55,9 @@ template <class Tile, class H> LATHE_DEV void attentionSimt(const H &h, i64 quer
   f32 largest[PER_WARP], total[PER_WARP], out[PER_WARP][COLS];
 #pragma unroll
   for (int i = 0; i < PER_WARP; ++i) {
-    largest[i] = -infinity;
-    total[i] = 0.0f;
+    const i64 q = minIndex(q0 + myQ + i, queries - 1);
+    largest[i] = H::kSink ? h.sink(b, head, q) : -infinity;
+    total[i] = H::kSink ? 1.0f : 0.0f;
 #pragma unroll
     for (int c = 0; c < COLS; ++c) out[i][c] = 0.0f;
   }
@@ -125,6 +128,10 @@ template <int WARPS, class H> LATHE_DEV void attentionDecode(const H &h, i64 key
   const i64 q = blockIdx.x, head = blockIdx.y, b = blockIdx.z;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   f32 qv[QCOLS], out[VCOLS], largest = -infinity, total = 0.0f;
+  if (H::kSink && warp == 0) {
+    largest = h.sink(b, head, q);
+    total = 1.0f;
+  }
 #pragma unroll
   for (int c = 0; c < QCOLS; ++c) qv[c] = c * 32 + lane < DQ ? h.loadQ(b, head, q, c * 32 + lane) : 0.0f;
 #pragma unroll

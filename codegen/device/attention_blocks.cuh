@@ -4,7 +4,7 @@
 // A kernel that runs before attention: of each tile of queries it lists the tiles of keys in which
 // the mask lets anything through, in order, so that the others are neither read nor computed.
 // A list is its length and then, for each tile, twice its number, plus one where some query does
-// not see some key. Masks that are the same for all heads are looked at once. Holes:
+// not see some key. Where nothing is seen, the first tile stands for that. Masks that are the same for all heads are looked at once. Holes:
 //
 //   static constexpr int kMaskLanes;   1, or a number of keys that the mask is read for at once
 //   Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece);   of keys piece * kMaskLanes on
@@ -67,7 +67,9 @@ LATHE_DEV void attentionBlocks(const H &h, i64 queries, i64 keys, u16 *lists) {
     if (kind != 0) list[count + place] = (u16)(2 * tile + (kind == 1));
     count += shuffleFrom32(place, 31);
   }
-  if (lane == 0) list[0] = (u16)count;
+  if (lane != 0) return;
+  list[0] = (u16)(count > 0 ? count : 1);
+  if (count == 0) list[1] = 1;
 }
 
 #endif // LATHE_DEVICE_ATTENTION_BLOCKS

@@ -75,7 +75,7 @@ template <class Tile, class H> LATHE_DEV void attentionMma(const H &h, i64 queri
   if (end > 0) loadKeys(0);
   cpAsyncCommit();
 
-  SoftmaxState state = softmaxStart();
+  SoftmaxState state = softmaxStart(h, at);
   const f32 factor = scoreFactor<H>();
   f32 o[DV / 2];
 #pragma unroll

@@ -155,6 +155,14 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   for (int n = 0; n < TILES; ++n) {
     most[n][0] = most[n][1] = hidden;
     total[n][0] = total[n][1] = 0.0f;
+    if (H::kSink && warp == 0 && blockIdx.x == 0) // once for all parts
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int column = n * 8 + 2 * t + c;
+        if (column >= columns) continue;
+        most[n][c] = keptSink(h, b, head0 + column % G, column / G);
+        total[n][c] = g == 0 ? 1.0f : 0.0f;
+      }
 #pragma unroll
     for (int m = 0; m < DV / 16; ++m)
 #pragma unroll

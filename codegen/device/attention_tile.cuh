@@ -23,6 +23,8 @@
 //   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
 //   static constexpr bool kCausal;      it does grow
 //   static constexpr bool kZeroMasked;  a query that sees no key gives zeros, else NaN
+//   static constexpr bool kSink;        a score without a key takes part in the sum of each row:
+//   f32 sink(i64 b, i64 h, i64 q);
 //   static constexpr int kLanes;        8, or 1 when kHeadV is no multiple of 8
 //   void store(i64 b, i64 h, i64 q, i64 d, Vec<Element, kLanes>);   rounded, as the graph has them
 //
@@ -42,6 +44,11 @@ template <class H> struct KeepsProducts { static constexpr bool value = H::kPlai
 template <class H> LATHE_DEV f32 scoreFactor() {
   if constexpr (KeepsProducts<H>::value) return H::kScale * kLog2e;
   else return kLog2e;
+}
+/// The sink of a row, as scores are kept.
+template <class H> LATHE_DEV f32 keptSink(const H &h, i64 b, i64 head, i64 q) {
+  const f32 score = h.sink(b, head, q);
+  return KeepsProducts<H>::value ? score / H::kScale : score;
 }
 LATHE_DEV f32 quadMax(f32 v) { v = fmaxf(v, shuffleXor(v, 1)); return fmaxf(v, shuffleXor(v, 2)); }
 LATHE_DEV f32 quadSum(f32 v) { v += shuffleXor(v, 1); return v + shuffleXor(v, 2); }
@@ -115,9 +122,17 @@ LATHE_DEV void keepScores(const H &h, const AttentionPlace &at, f32 (&s)[N], i32
 
 /// The running maximum (as kept) and sum of two rows; lanes of a row hold parts of the sum.
 struct SoftmaxState { f32 most[2], total[2]; };
-LATHE_DEV SoftmaxState softmaxStart() {
+template <class H> LATHE_DEV SoftmaxState softmaxStart(const H &h, const AttentionPlace &at) {
   const f32 hidden = bitsToF32(0xff800000u);
-  return SoftmaxState{{hidden, hidden}, {0.0f, 0.0f}};
+  SoftmaxState state{{hidden, hidden}, {0.0f, 0.0f}};
+  if constexpr (H::kSink)
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const i32 q = at.q + 8 * r;
+      state.most[r] = keptSink(h, at.b, at.head, q < at.queries ? q : at.queries - 1);
+      state.total[r] = threadIdx.x % 4 == 0 ? 1.0f : 0.0f;
+    }
+  return state;
 }
 /// 2^x for x <= 0 in ordinary instructions, within 8e-5 of its value: the special functions are
 /// the slowest part of a softmax, and weights are rounded to 16 bits. Below 2^-126 it is that.

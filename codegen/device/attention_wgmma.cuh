@@ -6,22 +6,27 @@
 // the next keys, then the one with these values, and makes the softmax of the next while the second
 // runs; named barriers give the next team the matrix units meanwhile. Keys are walked from last to
 // first, so that the ones that not all queries see come first; where attention_blocks.cuh has listed
-// what is seen, only those. The block takes one tile of queries after another, where later queries
-// see more keys the long ones first.
+// what is seen, only those. The block takes one tile of queries after another; the first scores of
+// the next are under way while the results of this one are stored. Where later queries see more keys
+// the long ones come first, and every other round goes back through the blocks, which evens out what
+// they have to do.
 //
 // Holes beside those of attention_tile.cuh:
 //
 //   static constexpr bool kListed;     there are lists, u16 of:
 //   const u16 *list(i32 head, i32 batch, u32 row, u32 rows, i64 keys, int tile);   of tile `row` of queries
-//   static void productQK(f32 (&s)[KEYS / 2], u64 q, u64 k, u32 add);            wgmmaMethod
-//   static void productPV(f32 (&o)[kHeadV / 2], const u32 (&p)[4], u64 v, u32 add);
+//   static void productQK(f32 (&s)[KEYS / 2], u64 q, u64 k, u32 add);            wgmmaMethod, of
+//   static void productPV(f32 (&o)[kHeadV / 2], const u32 (&p)[KEYS / 16][4], u64 v, u32 add);   all steps
 //   static constexpr int kGroup;       query heads of a key head
 //   i32 keyHead(i32 h);
+//   static constexpr bool kPages;      keys and values lie in pages of sixteen rows:
+//   i64 sixteenPlaceK(i64 b, i64 h, i64 n);   the first element of keys 16 n on; the same of V
+//   i64 strideK();                     elements from a row to the next
 //   static constexpr bool kRowsO;      rows of results lie in memory in whole pieces of 16 bytes:
 //   Element *rowO(i64 b, i64 h, i64 q);
 //
-// Tensor maps: [head size, length, heads, batch], boxes of 64 x (QUERIES or KEYS) x 1 x 1
-// with the 128-byte swizzle.
+// Tensor maps: [head size, length, heads, batch], boxes of 64 x (64 queries or KEYS) x 1 x 1, of pages
+// [stride, rows], boxes of 64 x 16; with the 128-byte swizzle.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION_WGMMA
@@ -33,13 +38,13 @@ template <int KEYS_, int HEAD_QK, int HEAD_V, int TEAMS_ = 2, int SHARE_ = 0> st
   static constexpr int KEYS = KEYS_, TEAMS = TEAMS_, QUERIES = 64 * TEAMS, STAGES = 2, THREADS = 128 * (TEAMS + 1), SHARE = SHARE_;
   static constexpr int LOADING = TEAMS == 2 ? 24 : 32, COMPUTING = TEAMS == 2 ? 240 : 160; // registers
   static constexpr int CHUNKS_QK = (HEAD_QK + 63) / 64, CHUNKS_V = (HEAD_V + 63) / 64; // of 64 columns
-  static constexpr int STEPS_QK = (HEAD_QK + 15) / 16;
-  static constexpr u32 Q_CHUNK = QUERIES * 128, KV_CHUNK = KEYS * 128;
+  static constexpr u32 Q_CHUNK = 64 * 128, KV_CHUNK = KEYS * 128;
+  /// Of a team's queries; of a tile's keys and values.
   static constexpr u32 Q_BYTES = CHUNKS_QK * Q_CHUNK, K_BYTES = CHUNKS_QK * KV_CHUNK, V_BYTES = CHUNKS_V * KV_CHUNK;
-  static constexpr u32 K_AT = Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, O_AT = V_AT + STAGES * V_BYTES;
+  static constexpr u32 K_AT = TEAMS * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, O_AT = V_AT + STAGES * V_BYTES;
   /// Where there is room for a warp's results, with rows apart by 16 bytes more than they are long,
   /// the copy engine stores them.
-  static constexpr u32 O_ROW = HEAD_V * 2 + 16, BARRIER_BYTES = 8 * (2 + 4 * STAGES), MOST = 232448;
+  static constexpr u32 O_ROW = HEAD_V * 2 + 16, BARRIER_BYTES = 8 * (2 * TEAMS + 4 * STAGES), MOST = 232448;
   static constexpr bool STAGED = 1024 + O_AT + QUERIES * O_ROW + BARRIER_BYTES <= MOST;
   static constexpr u32 BARRIERS_AT = O_AT + (STAGED ? QUERIES * O_ROW : 0);
   static constexpr u32 SHARED_BYTES = 1024 + BARRIERS_AT + BARRIER_BYTES;
@@ -69,8 +74,14 @@ template <class Tile, class H> LATHE_DEV AttentionPlan attentionPlan(i64 heads, 
   return p;
 }
 
-/// One tile of queries: where it begins, and how many tiles of keys it sees. An entry is twice the
-/// number of a tile, plus one where not all is seen.
+/// The tile of queries that this block takes in a round.
+template <class H> LATHE_DEV u32 attentionTile(u32 round) {
+  const bool back = H::kCausal && (round & 1);
+  return round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+}
+
+/// One tile of queries: where it begins, and how many tiles of keys it sees; one where it sees
+/// nothing. An entry is twice the number of a tile, plus one where not all is seen.
 struct AttentionWork {
   i32 q0, head, batch, blocks;
   const u16 *entries;
@@ -106,9 +117,28 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
   }
   const i64 end = minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1));
   // One or two blocks that are known would be a text of their own, with spills.
-  w.blocks = unknownNumber(end <= 0 ? 0 : (i32)(((u32)end + Tile::KEYS - 1) / Tile::KEYS));
+  w.blocks = unknownNumber(end <= 0 ? 1 : (i32)(((u32)end + Tile::KEYS - 1) / Tile::KEYS));
   return w;
 }
+
+/// A tile of keys or values from pages of sixteen rows: `place(n)` is where the first element of page
+/// n lies in its memory, whose map has rows of `stride` elements and boxes of 64 x 16.
+template <class Tile, int CHUNKS, class Place>
+LATHE_DEV void loadPages(SharedAddr to, const TensorMap &map, SharedAddr bar, i64 stride, i32 k0, i32 last, Place place) {
+  constexpr int PAGES = Tile::KEYS / 16;
+  i64 at[PAGES]; // looked up together
+#pragma unroll
+  for (int i = 0; i < PAGES; ++i) at[i] = place(k0 / 16 + i < last ? k0 / 16 + i : last);
+#pragma unroll
+  for (int i = 0; i < PAGES; ++i) {
+    const i32 row = (i32)(at[i] / stride), column = (i32)(at[i] - row * stride);
+    for (int c = 0; c < CHUNKS; ++c) tensorLoad(to + c * Tile::KV_CHUNK + i * 16 * 128, map, bar, column + 64 * c, row);
+  }
+}
+
+/// A number that all lanes of a warp have, told so to the compiler: loops over it keep what names
+/// operands of products in registers that a warp has once, instead of moving it there for each.
+template <class N> LATHE_DEV N sameInWarp(N n) { return (N)shuffleFrom32((u32)n, 0); }
 
 /// Stores a warp's 16 rows through its `stage` in shared memory. The stores before must have read it
 /// (the lanes that issued them have waited), and still read it when this returns.
@@ -139,17 +169,21 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES, TEAMS = Tile::TEAMS;
   LATHE_DYNAMIC_SHARED(raw);
   const SharedAddr base = (sharedAddr(raw) + 1023) & ~1023u, bars = base + Tile::BARRIERS_AT;
-  const SharedAddr fullQ = bars, emptyQ = bars + 8, fullK = bars + 16, emptyK = fullK + 8 * STAGES;
+  const SharedAddr fullQ = bars, emptyQ = fullQ + 8 * TEAMS, fullK = emptyQ + 8 * TEAMS, emptyK = fullK + 8 * STAGES;
   const SharedAddr fullV = emptyK + 8 * STAGES, emptyV = fullV + 8 * STAGES;
-  const u32 team = threadIdx.x / 128;
+  constexpr bool UNMASKED = H::kPlainScore && !H::kListed; // a loop of its own for tiles that all see
+  constexpr bool SKIPS = TEAMS > 2 && H::kCausal && !H::kListed;
+  const u32 team = sameInWarp(threadIdx.x / 128);
   const AttentionPlan plan = attentionPlan<Tile, H>(heads, batches, queries, keys);
   const u32 tiles = plan.tiles;
   if (threadIdx.x == 0) {
     tensorMapPrefetch(mapQ);
     tensorMapPrefetch(mapK);
     tensorMapPrefetch(mapV);
-    barrierInit(fullQ, 1);
-    barrierInit(emptyQ, 4 * TEAMS); // a lane of each consuming warp
+    for (int t = 0; t < TEAMS; ++t) {
+      barrierInit(fullQ + 8 * t, 1);
+      barrierInit(emptyQ + 8 * t, 4); // a lane of each consuming warp
+    }
     for (int s = 0; s < STAGES; ++s) {
       barrierInit(fullK + 8 * s, 1);
       barrierInit(emptyK + 8 * s, 4 * TEAMS);
@@ -165,31 +199,46 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     if (threadIdx.x != 0) return;
     AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
     AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
-    for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    for (u32 round = 0, tile = blockIdx.x; tile < tiles;) {
       const AttentionWork w = next;
-      if (w.blocks == 0) next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys);
-      if (w.blocks == 0) continue;
+      const u32 nextTile = attentionTile<H>(++round);
+      tile = nextTile;
       const i32 keyHead = h.keyHead(w.head);
-      barrierWait(emptyQ, q.parity);
-      q.advance<1>();
-      barrierExpect(fullQ, Tile::Q_BYTES);
-      for (int c = 0; c < Tile::CHUNKS_QK; ++c) tensorLoad(base + c * Tile::Q_CHUNK, mapQ, fullQ, 64 * c, w.q0, w.head, w.batch);
+      // Pages behind the last key that a query sees may be named by no table.
+      const i32 last = H::kPages ? (i32)((maxIndex(1, minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1))) + 15) / 16) - 1 : 0;
       i32 before = 0;
       for (i32 n = w.blocks - 1; n >= -1; --n) { // values follow their keys one tile later
         const i32 k0 = n >= 0 ? (i32)(w.entry<H>(n) >> 1) * KEYS : 0;
         if (n >= 0) {
           barrierWait(emptyK + 8 * k.slot, k.parity);
           barrierExpect(fullK + 8 * k.slot, Tile::K_BYTES);
-          for (int c = 0; c < Tile::CHUNKS_QK; ++c)
-            tensorLoad(base + Tile::K_AT + k.slot * Tile::K_BYTES + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, k0, keyHead, w.batch);
+          const SharedAddr to = base + Tile::K_AT + k.slot * Tile::K_BYTES;
+          if constexpr (H::kPages) {
+            loadPages<Tile, Tile::CHUNKS_QK>(to, mapK, fullK + 8 * k.slot, h.strideK(), k0, last, [&](i32 n) { return h.sixteenPlaceK(w.batch, w.head, n); });
+          } else {
+            for (int c = 0; c < Tile::CHUNKS_QK; ++c) tensorLoad(to + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, k0, keyHead, w.batch);
+          }
           k.advance<STAGES>();
         }
-        if (n == w.blocks - 1) next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys); // meanwhile
+        if (n == w.blocks - 1) {
+          for (int t = 0; t < TEAMS; ++t) {
+            barrierWait(emptyQ + 8 * t, q.parity);
+            barrierExpect(fullQ + 8 * t, Tile::Q_BYTES);
+            for (int c = 0; c < Tile::CHUNKS_QK; ++c)
+              tensorLoad(base + t * Tile::Q_BYTES + c * Tile::Q_CHUNK, mapQ, fullQ + 8 * t, 64 * c, w.q0 + 64 * t, w.head, w.batch);
+          }
+          q.advance<1>();
+          next = attentionWork<Tile>(h, nextTile, plan, queries, keys); // meanwhile
+        }
         if (n < w.blocks - 1) {
           barrierWait(emptyV + 8 * v.slot, v.parity);
           barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
-          for (int c = 0; c < Tile::CHUNKS_V; ++c)
-            tensorLoad(base + Tile::V_AT + v.slot * Tile::V_BYTES + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, before, keyHead, w.batch);
+          const SharedAddr to = base + Tile::V_AT + v.slot * Tile::V_BYTES;
+          if constexpr (H::kPages) {
+            loadPages<Tile, Tile::CHUNKS_V>(to, mapV, fullV + 8 * v.slot, h.strideV(), before, last, [&](i32 n) { return h.sixteenPlaceV(w.batch, w.head, n); });
+          } else {
+            for (int c = 0; c < Tile::CHUNKS_V; ++c) tensorLoad(to + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, before, keyHead, w.batch);
+          }
           v.advance<STAGES>();
         }
         before = k0;
@@ -202,23 +251,18 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   const u32 mine = team - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const u32 myTurn = 1 + mine, otherTurn = mine == TEAMS - 1 ? 1 : 2 + mine; // named barriers
   const f32 factor = scoreFactor<H>();
-  const u64 descQ = wgmmaAlongK(base + mine * 64 * 128);
+  const u64 descQ = wgmmaAlongK(base + mine * Tile::Q_BYTES);
   AttentionRing k{0, 0}, v{0, 0}, q{0, 0};
   f32 s[KEYS / 2], o[H::kHeadV / 2], keep[2], inverse[2];
   u32 p[KEYS / 16][4];
   if (mine == TEAMS - 1) namedBarrierArrive(otherTurn, 256); // the first team has the first turn
 
   auto issueScores = [&] {
-    const u64 descK = wgmmaAlongK(base + Tile::K_AT + k.slot * Tile::K_BYTES);
-#pragma unroll
-    for (int i = 0; i < Tile::STEPS_QK; ++i)
-      H::productQK(s, descQ + i / 4 * (Tile::Q_CHUNK >> 4) + 2 * (i % 4), descK + i / 4 * (Tile::KV_CHUNK >> 4) + 2 * (i % 4), i > 0);
+    H::productQK(s, descQ, wgmmaAlongK(base + Tile::K_AT + k.slot * Tile::K_BYTES), 0);
     wgmmaCommit();
   };
   auto issueResults = [&] {
-    const u64 descV = wgmmaAcrossK(base + Tile::V_AT + v.slot * Tile::V_BYTES, Tile::KV_CHUNK);
-#pragma unroll
-    for (int i = 0; i < KEYS / 16; ++i) H::productPV(o, p[i], descV + 128 * i, 1);
+    H::productPV(o, p, wgmmaAcrossK(base + Tile::V_AT + v.slot * Tile::V_BYTES, Tile::KV_CHUNK), 1);
     wgmmaCommit();
   };
   auto release = [&](SharedAddr empty, AttentionRing &ring) {
@@ -226,7 +270,22 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     ring.advance<STAGES>();
   };
 
-  // One tile of keys: the scores of the next are under way, then the results of this one.
+  auto releaseQ = [&] {
+    if (lane == 0) barrierArrive(emptyQ + 8 * mine);
+  };
+  // This team's queries of a tile, and its first keys.
+  auto waitForFirst = [&] {
+    barrierWait(fullQ + 8 * mine, q.parity);
+    q.advance<1>();
+    barrierWait(fullK + 8 * k.slot, k.parity);
+    namedBarrierSync(myTurn, 256);
+  };
+  // Keys from here on no query of this team sees.
+  auto endOf = [&](const AttentionWork &w) {
+    const i32 last = w.q0 + (i32)mine * 64 + 63;
+    return sameInWarp((i32)h.keyEnd(w.batch, w.head, last < (i32)queries ? last : (i32)queries - 1));
+  };
+  // The scores of the next keys, then the results of these are under way; the scores are awaited.
   auto issueNext = [&] {
     barrierWait(fullK + 8 * k.slot, k.parity);
     namedBarrierSync(myTurn, 256);
@@ -239,34 +298,49 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     wgmmaWait<1>();
     release(emptyK, k);
   };
+  // Scores become weights, while the results of the keys before them, if any, are awaited.
   SoftmaxState state;
-  auto finishStep = [&](i32 n) {
-    if (n == 0 && lane == 0) barrierArrive(emptyQ);
+  auto weigh = [&](bool first) {
     softmaxStep<Tile::SHARE, !KeepsProducts<H>::value>(state, s, factor, keep);
     wgmmaWait<0>();
-    release(emptyV, v);
+    if (!first) release(emptyV, v);
 #pragma unroll
     for (int i = 0; i < H::kHeadV / 2; ++i) o[i] *= keep[i >> 1 & 1];
     packWeights<T>(s, p);
   };
 
-  AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
-  for (u32 tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+  auto workOf = [&](u32 tile) {
+    AttentionWork w = attentionWork<Tile>(h, tile, plan, queries, keys);
+    w.blocks = sameInWarp(w.blocks);
+    return w;
+  };
+  AttentionWork next = workOf(blockIdx.x);
+  bool begun = false; // the scores of the first tile of keys are there
+  for (u32 round = 0, tile = blockIdx.x; tile < tiles;) {
     const AttentionWork w = next;
     const i32 q0 = w.q0 + mine * 64;
     const AttentionPlace at{w.batch, w.head, (i32)(q0 + warp * 16 + lane / 4), (i32)queries};
     // Keys before the ends of all queries of this team.
-    const i32 full = (i32)minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(q0, queries - 1)));
-    state = softmaxStart();
+    const i32 full = sameInWarp((i32)minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(q0, queries - 1))));
+    state = softmaxStart(h, at);
+    tile = attentionTile<H>(++round);
+    auto storeAll = [&] {
+      softmaxEnd<H>(state, inverse);
+      if constexpr (Tile::STAGED && H::kRowsO) {
+        storeWaitRead<0>();
+        __syncwarp();
+        stageResults<Tile>(h, w, q0 + warp * 16, (i32)queries, base + Tile::O_AT + (mine * 4 + warp) * 16 * Tile::O_ROW, o, inverse);
+      } else {
+        storeResults(h, at, o, inverse);
+      }
+    };
 #pragma unroll
     for (int i = 0; i < H::kHeadV / 2; ++i) o[i] = 0.0f;
-    if (w.blocks > 0) {
-      barrierWait(fullQ, q.parity);
-      q.advance<1>();
-      i32 n = w.blocks - 1;
+    i32 n = w.blocks - 1;
+    if (!begun) {
       // Tiles behind the ends of all queries of this team, but not of the others: only the turns.
-      if constexpr (TEAMS > 2 && H::kCausal && !H::kListed) {
-        const i32 last = q0 + 63 < (i32)queries ? q0 + 63 : (i32)queries - 1, end = (i32)h.keyEnd(w.batch, w.head, last);
+      if constexpr (SKIPS) {
+        const i32 end = endOf(w);
 #pragma unroll 1
         for (; n > 0 && n * KEYS >= end; --n) {
           barrierWait(fullK + 8 * k.slot, k.parity);
@@ -277,55 +351,60 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
           release(emptyV, v);
         }
       }
-      barrierWait(fullK + 8 * k.slot, k.parity);
-      namedBarrierSync(myTurn, 256);
+      waitForFirst();
       wgmmaFence();
       issueScores();
       namedBarrierArrive(otherTurn, 256);
       wgmmaWait<0>();
       release(emptyK, k);
-      if (n == 0 && lane == 0) barrierArrive(emptyQ);
-      auto keepTile = [&](u32 entry) {
-        const i32 k0 = (i32)(entry >> 1) * KEYS;
-        keepScores(h, at, s, k0, (i32)keys, k0 + KEYS <= full, H::kListed && entry % 2 == 0);
-      };
-      keepTile(w.entry<H>(n));
-      softmaxStep<Tile::SHARE, !KeepsProducts<H>::value>(state, s, factor, keep);
-      packWeights<T>(s, p);
-      --n;
-      // Tiles that not all queries see, then those without a mask.
-      if constexpr (!H::kPlainScore || H::kCausal || H::kListed)
+    }
+    // Tiles that not all queries see, the first among them, then those without a mask.
+    bool first = true;
 #pragma unroll 1
-        for (; n >= 0 && (!H::kPlainScore || H::kListed || (n + 1) * KEYS > full); --n) {
-          const u32 entry = w.entry<H>(n);
-          issueNext();
-          keepTile(entry);
-          finishStep(n);
-        }
-      if constexpr (H::kPlainScore && !H::kListed)
+    for (;;) {
+      if (n == 0) releaseQ();
+      const u32 entry = w.entry<H>(n);
+      const i32 k0 = (i32)(entry >> 1) * KEYS;
+      keepScores(h, at, s, k0, (i32)keys, k0 + KEYS <= full, H::kListed && entry % 2 == 0);
+      weigh(first);
+      first = false;
+      if (--n < 0) break;
+      issueNext();
+      if (UNMASKED && (n + 1) * KEYS <= full) break;
+    }
+    if constexpr (UNMASKED)
+      if (n >= 0) {
 #pragma unroll 1
-        for (; n >= 0; --n) {
+        for (;;) {
+          if (n == 0) releaseQ();
+          weigh(false);
+          if (--n < 0) break;
           issueNext();
-          finishStep(n);
         }
-      barrierWait(fullV + 8 * v.slot, v.parity);
+      }
+    next = workOf(tile);
+    begun = tile < tiles;
+    if constexpr (SKIPS) begun = begun && (next.blocks == 1 || (next.blocks - 1) * KEYS < endOf(next));
+    barrierWait(fullV + 8 * v.slot, v.parity);
+    if (SKIPS && !begun) {
       wgmmaFence();
       issueResults();
-      next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys);
-      softmaxEnd<H>(state, inverse);
       wgmmaWait<0>();
       release(emptyV, v);
-    } else {
-      next = attentionWork<Tile>(h, tile + gridDim.x, plan, queries, keys);
-      softmaxEnd<H>(state, inverse);
+      storeAll();
+      continue;
     }
-    if constexpr (Tile::STAGED && H::kRowsO) {
-      storeWaitRead<0>();
-      __syncwarp();
-      stageResults<Tile>(h, w, q0 + warp * 16, (i32)queries, base + Tile::O_AT + (mine * 4 + warp) * 16 * Tile::O_ROW, o, inverse);
-    } else {
-      storeResults(h, at, o, inverse);
-    }
+    // Behind the last tile the scores are of no use; an end of its own would double the text.
+    if (begun) waitForFirst();
+    wgmmaFence();
+    issueResults();
+    issueScores();
+    if (begun) namedBarrierArrive(otherTurn, 256);
+    wgmmaWait<1>();
+    release(emptyV, v);
+    storeAll();
+    wgmmaWait<0>();
+    if (begun) release(emptyK, k);
   }
   if (Tile::STAGED && H::kRowsO) storeWaitAll();
 }

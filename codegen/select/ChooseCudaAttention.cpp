@@ -40,8 +40,18 @@ KernelSpec mma(const KernelDesc &desc, const Heads &heads) {
   return spec;
 }
 
-/// The map of an operand [B, H, length, head], boxes of 64 columns and `rows` rows.
+/// The map of an operand [B, H, length, head], boxes of 64 columns and `rows` rows; or of the memory
+/// of its pages, boxes of one page.
 TensorMapArg mapOf(const KernelDesc &desc, const ContractionOperand &operand, int64_t rows) {
+  if (operand.buffer < 0) {
+    TensorMapArg map;
+    map.buffer = operand.pages;
+    map.dims = {operand.pageStride, operand.pageRows};
+    map.strides = {operand.pageStride * DimExpr(2)};
+    map.box = {64, 16};
+    map.swizzleBytes = 128;
+    return map;
+  }
   const BufferArg &buffer = desc.buffers[operand.buffer];
   TensorMapArg map;
   map.buffer = operand.buffer;
@@ -65,9 +75,18 @@ bool inPieces(const KernelDesc &desc, size_t operand) {
          b.packing.empty() && divides(8, b.physical[3]) && divides(8, b.dims[3]);
 }
 
+/// Whether an operand lies in pages of sixteen rows that a map of their memory has. What is beside
+/// the columns of a head is read with them, so these are whole steps of the products.
+bool inPages(const KernelDesc &desc, size_t operand, int64_t columns) {
+  const ContractionOperand &o = desc.operands[operand];
+  return o.sixteens && o.pages >= 0 && columns % 16 == 0 && o.pageStride.isConstant() &&
+         divides(8, o.pageStride);
+}
+
 /// Whether the copy engine can take the operands as they lie.
-bool mapsTake(const KernelDesc &desc) {
-  return inPieces(desc, 0) && inPieces(desc, 1) && inPieces(desc, 2);
+bool mapsTake(const KernelDesc &desc, const Heads &heads) {
+  return inPieces(desc, 0) && ((inPieces(desc, 1) && inPieces(desc, 2)) ||
+                               (inPages(desc, 1, heads.qk) && inPages(desc, 2, heads.v)));
 }
 
 /// Whether exponentials take as long as products and masks leave registers: three teams of four
@@ -82,6 +101,8 @@ int64_t keysOfTile(const KernelDesc &desc, const Heads &heads, bool many) {
   int64_t widest = std::max(heads.qk, heads.v);
   if (!desc.plainScores && widest > 128) // masks need registers too
     return widest <= 192 ? 96 : 64;
+  if (!desc.maskDims.empty() && !divides(2, desc.reduction[0])) // and are read one by one
+    return 96;
   if (many && widest == 128)
     return 176;
   return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
@@ -116,7 +137,7 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
   DimExpr tiles =
       DimExpr::ceilDiv(desc.parallel[2], DimExpr(64 * teams)) * desc.parallel[1] * desc.parallel[0];
   KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
-  spec.tensorMaps = {mapOf(desc, desc.operands[0], 64 * teams), mapOf(desc, desc.operands[1], c.tileN),
+  spec.tensorMaps = {mapOf(desc, desc.operands[0], 64), mapOf(desc, desc.operands[1], c.tileN),
                      mapOf(desc, desc.operands[2], c.tileN)};
   spec.launches[0].sharedBytes = attentionWgmmaSharedBytes(c, heads.qk, heads.v);
   if (listed)
@@ -242,7 +263,7 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
       return okStatus();
   }
   if (heads.half && target.hasTensorCores()) {
-    if (target.smVersion == 90 && target.archSpecific && mapsTake(desc)) {
+    if (target.smVersion == 90 && target.archSpecific && mapsTake(desc, heads)) {
       // From so many keys on, larger tiles; or only those that the mask lets through.
       constexpr int64_t kMany = 6144, kListed = 1024;
       DimRange range = rangeOf(keys, desc);

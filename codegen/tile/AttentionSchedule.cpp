@@ -118,11 +118,7 @@ struct Attention {
       Value cap = like(op.getSoftcap()->convertToDouble());
       v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
     }
-    if (Value mask = op.getMask()) {
-      std::vector<DimExpr> full = dimsOf(op.getResult());
-      full[3] = keys;
-      Indices at{batch, query, s, t};
-      Value m = e.eval(mask, batchIndex(e, dimsOf(mask), full, at));
+    if (Value m = attentionMask(e, op, {batch, query, s, t})) {
       if (e.scalarType(m).isInteger(1)) {
         v = e.select(m, v, hidden);
       } else {
@@ -149,7 +145,8 @@ struct Attention {
       e.storeAt(v, f32, scratch, at);
       return SmallVector<Value>{e.make<arith::MaximumFOp>(acc, v)};
     };
-    Value lanes = e.loop(ix.cst(0), whole, ix.cst(W), ValueRange{e.splat(lowest)},
+    Value sink = attentionSink(e, op, batch, query, s);
+    Value lanes = e.loop(ix.cst(0), whole, ix.cst(W), ValueRange{e.splat(sink ? sink : lowest)},
                          [&](Value t, ValueRange a) { return visit(Index(t, 1), a[0]); })[0];
     Value top = e.horizontal(ReduceKind::Max, lanes, false);
     top = e.loop(whole, seen, ix.cst(1), ValueRange{top},
@@ -168,6 +165,10 @@ struct Attention {
       return SmallVector<Value>{e.make<arith::AddFOp>(a[0], p)};
     })[0];
     Value total = e.horizontal(ReduceKind::Sum, sum, false);
+    if (sink)
+      total = e.make<arith::AddFOp>(
+          total, e.make<math::ExpOp>(e.make<arith::SubFOp>(
+                     sink, e.select(none, e.constant(f32, 0), top))));
     if (op.getZeroMaskedRows())
       total = e.select(none, e.constant(f32, 1), total);
     Value inverse = e.make<arith::DivFOp>(e.constant(f32, 1), total);

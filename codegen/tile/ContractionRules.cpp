@@ -9,6 +9,8 @@
 
 #include "Rules.h"
 
+#include "lathe/ir/AttentionOperands.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -104,6 +106,35 @@ Value convRule(Evaluator &e, OpResult r, const Indices &idx) {
 
 //===- Attention --------------------------------------------------------------===//
 
+} // namespace
+
+static Value maskColumn(Evaluator &e, AttentionOp op, Value mask, bool withSink, const Indices &at) {
+  std::vector<DimExpr> full = dimsOf(op.getResult());
+  full[3] = dimOf(op.getK(), 2);
+  if (withSink)
+    full[3] = full[3] + DimExpr(1);
+  return e.eval(mask, batchIndex(e, dimsOf(mask), full, at));
+}
+
+Value attentionMask(Evaluator &e, AttentionOp op, const Indices &at) {
+  MaskParts parts = maskParts(op);
+  return parts.mask ? maskColumn(e, op, parts.mask, parts.sinkInMask, at) : Value();
+}
+
+Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const Index &h, const Index &s) {
+  MaskParts parts = maskParts(op);
+  if (!parts.sink && !parts.sinkInMask)
+    return {};
+  if (parts.sinkInMask)
+    return maskColumn(e, op, parts.mask, true, {b, h, s, Index(e.ix.dim(dimOf(op.getK(), 2)))});
+  std::vector<DimExpr> full = dimsOf(op.getResult());
+  full[3] = 1;
+  return e.eval(parts.sink,
+                batchIndex(e, dimsOf(parts.sink), full, Indices{b, h, s, Index(e.ix.cst(0))}));
+}
+
+namespace {
+
 /// One score: scale * q.k, soft cap, mask; -inf where nothing may be seen.
 Value score(Evaluator &e, AttentionOp op, const Index &b, const Index &h, const Index &g,
             const Index &s, const Index &t) {
@@ -118,12 +149,7 @@ Value score(Evaluator &e, AttentionOp op, const Index &b, const Index &h, const 
     Value cap = e.constant(f, op.getSoftcap()->convertToDouble());
     v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
   }
-  if (Value mask = op.getMask()) {
-    std::vector<DimExpr> full = dimsOf(op.getResult());
-    full[3] = dimOf(op.getK(), 2);
-    std::vector<DimExpr> md = dimsOf(mask);
-    Indices at{b, h, s, t};
-    Value m = e.eval(mask, batchIndex(e, md, full, at));
+  if (Value m = attentionMask(e, op, {b, h, s, t})) {
     if (e.scalarType(m).isInteger(1))
       v = e.select(m, v, e.constant(f, -std::numeric_limits<double>::infinity()));
     else
@@ -152,10 +178,13 @@ Value attentionRule(Evaluator &e, OpResult r, const Indices &idx) {
   double inf = std::numeric_limits<double>::infinity();
   Value lowest = e.constant(f, -inf), zero = e.constant(f, 0);
   Value start = idx[3].uniform() ? zero : e.splat(zero);
+  // A sink is a score that was seen before all others.
+  Value sink = attentionSink(e, op, idx[0], idx[1], idx[2]);
+  Value first = sink ? sink : lowest, one = sink ? e.constant(f, 1) : zero;
   bool outer = e.cooperative;
   e.cooperative = false;
   auto out = e.loop(
-      ix.cst(0), end, ix.cst(1), ValueRange{lowest, zero, start}, [&](Value t, ValueRange args) {
+      ix.cst(0), end, ix.cst(1), ValueRange{first, one, start}, [&](Value t, ValueRange args) {
         Value s = score(e, op, idx[0], idx[1], group, idx[2], Index(t));
         Value m = e.make<arith::MaximumFOp>(args[0], s);
         // Nothing seen yet: any finite reference will do.

@@ -27,6 +27,11 @@ Indices operandIndex(Evaluator &e, mlir::Value operand, mlir::Value result, cons
 /// The same for the leading `count` dimensions of both, for batched ops.
 Indices batchIndex(Evaluator &e, llvm::ArrayRef<DimExpr> operand, llvm::ArrayRef<DimExpr> result,
                    llvm::ArrayRef<Index> idx);
+/// What the mask has for the score at [b, h, s, t], the sink left out; null without a mask.
+mlir::Value attentionMask(Evaluator &e, AttentionOp op, const Indices &at);
+/// The sink of the row at [b, h, s], a score of its own in the type that scores have; null without.
+mlir::Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const Index &h,
+                          const Index &s);
 /// Value of x where every index is inside x, else `otherwise` (scalar).
 mlir::Value evalInside(Evaluator &e, mlir::Value x, const Indices &idx, mlir::Value otherwise);
 /// Index in a tensor of sizes `to` of what index `idx` of sizes `from` names in row-major order.

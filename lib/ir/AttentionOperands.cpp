@@ -126,11 +126,43 @@ static void collect(Value mask, const DimExpr &keys, MaskParts &parts) {
   parts.ends.push_back({end, predicate == Predicate::Le, perQuery});
 }
 
+bool hasSink(AttentionOp op) {
+  if (!op.getMask())
+    return false;
+  std::vector<DimExpr> dims = dimsOf(op.getMask());
+  return !dims.empty() && dims.back() != DimExpr(1) &&
+         dims.back() == dimOf(op.getK(), 2) + DimExpr(1);
+}
+
+static Value stripBroadcast(Value v) {
+  while (auto broadcast = v.getDefiningOp<BroadcastToOp>())
+    v = broadcast.getX();
+  return v;
+}
+
+static bool isZero(Value v) {
+  auto constant = v.getDefiningOp<ConstantOp>();
+  auto dense = constant ? dyn_cast<DenseFPElementsAttr>(constant.getValue()) : DenseFPElementsAttr();
+  return dense && dense.isSplat() && dense.getSplatValue<APFloat>().isZero();
+}
+
 MaskParts maskParts(AttentionOp op) {
   MaskParts parts;
-  if (Value mask = op.getMask()) {
-    if (elementTypeOf(mask).isInteger(1))
-      collect(mask, dimOf(op.getK(), 2), parts);
+  parts.mask = op.getMask();
+  if (hasSink(op)) {
+    auto joined = parts.mask.getDefiningOp<ConcatOp>();
+    parts.sinkInMask = !joined || joined.getInputs().size() != 2 ||
+                       dimsOf(joined.getInputs()[1]).back() != DimExpr(1);
+    if (!parts.sinkInMask) {
+      parts.sink = stripBroadcast(joined.getInputs()[1]);
+      parts.mask = stripBroadcast(joined.getInputs()[0]);
+      if (isZero(parts.mask))
+        parts.mask = {};
+    }
+  }
+  if (parts.mask) {
+    if (elementTypeOf(parts.mask).isInteger(1))
+      collect(parts.mask, dimOf(op.getK(), 2), parts);
     else
       parts.onlyEnds = false;
   }

@@ -1,6 +1,6 @@
 //===- ContractionOps.cpp - reductions, contractions ----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "lathe/ir/Lathe.h"
+#include "lathe/ir/AttentionOperands.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringSwitch.h"
@@ -426,7 +426,9 @@ Maps AttentionOp::getAccessMaps() {
   auto map = [&](ArrayRef<AffineExpr> index) { return AffineMap::get(6, 0, index, getContext()); };
   Maps maps = {map({dim(0), dim(1), dim(2), dim(5)}), map({dim(0), keyHead, dim(4), dim(5)}),
                map({dim(0), keyHead, dim(4), dim(3)})};
-  if (getMask()) {
+  if (getMask() && hasSink(*this)) {
+    maps.push_back(AffineMap()); // has one column more
+  } else if (getMask()) {
     auto type = llvm::cast<TensorType>(getMask().getType());
     AffineExpr space[4] = {dim(0), dim(1), dim(2), dim(4)};
     SmallVector<AffineExpr> index;

@@ -83,7 +83,10 @@ void attention(Call &call) {
                    y.dims == std::vector<int64_t>{batch, heads, queries, width},
                "sizes do not fit");
   call.require(groups > 0 ? heads % groups == 0 : heads == 0, "heads are not divisible");
-  std::vector<int64_t> scoreDims{batch, heads, queries, keys};
+  // A mask of one column more has the sink there, a score without a key and a value.
+  bool sink = call.hasInput(3) && call.in(3).rank() > 0 && keys > 0 &&
+              call.in(3).dims.back() == keys + 1;
+  std::vector<int64_t> scoreDims{batch, heads, queries, keys + sink};
   if (call.hasInput(3))
     call.require(broadcastsTo(call.in(3).dims, scoreDims), "mask does not broadcast");
   if (!call.ok())
@@ -118,12 +121,19 @@ void attention(Call &call) {
       scores[j] = s;
       max = combine(Combine::Max, max, s);
     }
+    double sinkScore = hidden;
+    if (sink)
+      sinkScore = call.in(3).real(
+          broadcastPosition(call.in(3).dims, {index[0], index[1], i, keys}));
+    max = combine(Combine::Max, max, sinkScore);
     if (zeroMasked && max == hidden)
       return; // results start as zeros
     for (double &s : scores) {
       s = std::exp(s - max);
       sum += s;
     }
+    if (sink)
+      sum += std::exp(sinkScore - max);
     for (int64_t e = 0; e < width; ++e) {
       double total = 0;
       for (int64_t j = 0; j < keys; ++j)

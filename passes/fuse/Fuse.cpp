@@ -41,7 +41,7 @@ struct FusePass : ModulePass<FusePass> {
         fuse::growContractions(graph, *target);
         fuse::growReductions(graph);
         fuse::growWindows(graph);
-        fuse::Resolution resolution = fuse::resolveFreeOps(graph, target->isCuda());
+        fuse::Resolution resolution = fuse::resolveFreeOps(graph, *target);
         fuse::outline(func, graph, resolution);
       }
     }

@@ -88,9 +88,9 @@ struct Resolution {
   /// Computed again inside these groups; no kernel or memory of its own.
   llvm::DenseMap<mlir::Operation *, llvm::SetVector<Group *>> inlined;
 };
-/// Decides for every free op: inside its readers, a member of one, or a kernel. `computeMasks`:
-/// what attention adds to its scores is made there where that is cheap, score by score.
-Resolution resolveFreeOps(FusionGraph &graph, bool computeMasks);
+/// Decides for every free op: inside its readers, a member of one, or a kernel. On CUDA what
+/// attention adds to its scores is made there where that is cheap, score by score.
+Resolution resolveFreeOps(FusionGraph &graph, const Target &target);
 
 /// Replaces the groups by lathe.kernel ops.
 void outline(mlir::func::FuncOp func, FusionGraph &graph, const Resolution &resolution);

@@ -29,7 +29,8 @@ constexpr double kFreeWork = 64 << 10;
 
 class Resolver {
 public:
-  Resolver(FusionGraph &graph, bool computeMasks) : graph(graph), computeMasks(computeMasks) {}
+  Resolver(FusionGraph &graph, const Target &target)
+      : graph(graph), target(target), computeMasks(target.isCuda()) {}
 
   Resolution run() {
     for (Operation *op : llvm::reverse(graph.ops()))
@@ -94,8 +95,9 @@ private:
     return (narrow.isF16() || narrow.isBF16()) && elementTypeOf(cast.getY()).isF32();
   }
 
-  /// Keys and values in pages that a table names are read where they lie by an attention of few
-  /// queries: at most sixteen columns of queries and heads that share keys, operands of 16 bits.
+  /// Keys and values in pages that a table names are read where they lie, operands of 16 bits: by an
+  /// attention of few queries, at most sixteen columns of queries and heads that share keys, or by
+  /// the copy engine.
   bool isPageWay(Operation *op, OpOperand &use) const {
     auto attention = dyn_cast<AttentionOp>(use.getOwner());
     if (!computeMasks || !attention || use.getOperandNumber() < 1 || use.getOperandNumber() > 2)
@@ -105,9 +107,13 @@ private:
     auto queries = q[2].constant(), heads = q[1].constant(), keyHeads = k[1].constant();
     auto depth = q[3].constant(), width = dimOf(attention.getV(), 3).constant();
     Type element = elementTypeOf(use.get());
-    if (!queries || !heads || !keyHeads || *keyHeads == 0 || !depth || !width ||
-        *queries * (*heads / *keyHeads) > kColumns || *depth % 8 || *width % 8 ||
+    if (!heads || !keyHeads || *keyHeads == 0 || !depth || !width || *depth % 8 || *width % 8 ||
         !(element.isF16() || element.isBF16()) || elementTypeOf(attention.getQ()) != element)
+      return false;
+    bool few = queries && *queries * (*heads / *keyHeads) <= kColumns;
+    bool engine = target.smVersion == 90 && target.archSpecific && *depth % 16 == 0 &&
+                  *width % 16 == 0 && std::max(*depth, *width) <= 256;
+    if (!few && !engine)
       return false;
     std::optional<RowsInMemory> keys = rowsInMemory(attention.getK()),
                                 values = rowsInMemory(attention.getV());
@@ -121,6 +127,19 @@ private:
                      ? tokensFirst(op->getResult(0))
                      : Value();
     return view && view.getDefiningOp<SliceOp>() && isView(view.getDefiningOp());
+  }
+
+  /// A sink joined to a mask, or what widens them for that: attention takes them apart again.
+  bool isSinkPart(Operation *op) const {
+    constexpr unsigned kMaskOperand = 3;
+    if (!isa<ConcatOp, BroadcastToOp>(op))
+      return false;
+    return llvm::all_of(op->getUses(), [&](OpOperand &use) {
+      auto attention = dyn_cast<AttentionOp>(use.getOwner());
+      return isa<ConcatOp>(op)
+                 ? attention && use.getOperandNumber() == kMaskOperand && hasSink(attention)
+                 : isa<ConcatOp>(use.getOwner()) && isSinkPart(use.getOwner());
+    });
   }
 
   /// Whether an op is worth computing for each score of an attention instead of being read: a few
@@ -154,7 +173,8 @@ private:
 
   void resolve(Operation *op) {
     OpClass kind = *classOf(op);
-    if (!isa<ConstantOp>(op) && !(isView(op) && isStored(op->getOperand(0))) && isMaskPart(op))
+    if (!isa<ConstantOp>(op) && !(isView(op) && isStored(op->getOperand(0))) &&
+        (isSinkPart(op) || isMaskPart(op)))
       maskParts.insert(op);
     if (llvm::all_of(op->getUses(), [&](OpOperand &use) { return isTurnedView(op, use); }))
       turnedViews.insert(op);
@@ -261,6 +281,7 @@ private:
   }
 
   FusionGraph &graph;
+  const Target &target;
   const bool computeMasks;
   llvm::DenseSet<Operation *> maskParts; ///< computed score by score
   llvm::DenseSet<Operation *> turnedViews; ///< read through strides
@@ -269,8 +290,8 @@ private:
 
 } // namespace
 
-Resolution resolveFreeOps(FusionGraph &graph, bool computeMasks) {
-  return Resolver(graph, computeMasks).run();
+Resolution resolveFreeOps(FusionGraph &graph, const Target &target) {
+  return Resolver(graph, target).run();
 }
 
 } // namespace lathe::fuse

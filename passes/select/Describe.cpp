@@ -251,11 +251,11 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
     desc.headGroup = *heads / std::max<int64_t>(1, *groups);
     MaskParts parts = maskParts(attention);
     desc.plainScores = parts.onlyEnds && !attention.getSoftcap();
-    if (Value mask = attention.getMask(); mask && !parts.onlyEnds) {
+    if (Value mask = parts.mask; mask && !parts.onlyEnds) {
       desc.maskDims = dimsOf(mask);
       while (desc.maskDims.size() < 4)
         desc.maskDims.insert(desc.maskDims.begin(), DimExpr(1));
-      desc.maskHides = hidesKeys(mask, *heads);
+      desc.maskHides = !parts.sinkInMask && hidesKeys(mask, *heads);
     }
     for (size_t i : {1, 2}) {
       std::optional<RowsInMemory> rows = rowsInMemory(attention->getOperand(i));
@@ -263,8 +263,13 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       if (!argument || !rows->gathered)
         continue;
       const BufferArg &memory = desc.buffers[argument.getArgNumber()];
-      desc.operands[i].sixteens = memory.packing.empty() && memory.alignment % 16 == 0 &&
-                                  memory.physical.back().exactDiv(DimExpr(8));
+      ContractionOperand &operand = desc.operands[i];
+      operand.sixteens = memory.packing.empty() && memory.alignment % 16 == 0 &&
+                         memory.physical.back().exactDiv(DimExpr(8));
+      operand.pages = argument.getArgNumber();
+      ArrayRef<DimExpr> physical(memory.physical);
+      operand.pageStride = product(physical.drop_front(rows->dim + 1).vec());
+      operand.pageRows = product(physical.take_front(rows->dim + 1).vec());
     }
   }
 }

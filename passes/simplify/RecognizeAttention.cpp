@@ -11,6 +11,9 @@
 //   %p = softmax %m                      =>   %y = attention %q, %k, %v, %mask {scale = c}
 //   %y = matmul %p, %v
 //
+// A sink, a score that is joined to those of the keys and cut off behind the softmax, becomes the
+// last column of the mask (lathe/ir/AttentionOperands.h).
+//
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
 
@@ -95,6 +98,9 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
       return rewriter.notifyMatchFailure(op, "is no product of weights and values of rank 4");
     Value p = stripCasts(op.getA());
     bool zeroMaskedRows = false;
+    auto cut = p.getDefiningOp<SliceOp>();
+    if (cut)
+      p = stripCasts(cut.getX());
     // select(isnan(p), 0, p): rows with nothing to see give zeros.
     if (auto select = p.getDefiningOp<SelectOp>()) {
       auto test = select.getCondition().getDefiningOp<IsNanOp>();
@@ -107,7 +113,13 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
     if (!softmax || softmax.getLog() || softmax.getAxis() != 3)
       return rewriter.notifyMatchFailure(op, "the weights are no softmax over keys");
 
-    Value scores = stripCasts(softmax.getX()), mask;
+    Value scores = stripCasts(stripLargest(stripCasts(softmax.getX()))), mask, sink;
+    if (cut) {
+      sink = sinkOf(scores, cut);
+      if (!sink)
+        return missed(op, "a part of the weights that is not all but a sink", rewriter);
+      scores = stripCasts(scores.getDefiningOp<ConcatOp>().getInputs()[0]);
+    }
     double scale = 1;
     auto matmul = scores.getDefiningOp<MatmulOp>();
     if (!matmul) {
@@ -143,9 +155,16 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
     Type element = elementTypeOf(op.getY());
     if (elementTypeOf(q) != element || elementTypeOf(k) != element || elementTypeOf(v) != element)
       return missed(op, "queries, keys, values and result differ in type", rewriter);
-    if (mask && elementTypeOf(mask) != elementTypeOf(q))
-      mask = CastOp::create(rewriter, op.getLoc(), withElementType(mask.getType(), elementTypeOf(q)),
-                            mask, true);
+    auto asQueries = [&](Value v) -> Value {
+      if (!v || elementTypeOf(v) == element)
+        return v;
+      return CastOp::create(rewriter, op.getLoc(), withElementType(v.getType(), element), v, true);
+    };
+    mask = asQueries(mask);
+    if (sink)
+      mask = withSink(mask, asQueries(sink), kd[2], rewriter);
+    if (sink && !mask)
+      return missed(op, "the sink does not fit the scores", rewriter);
     Location loc = rewriter.getFusedLoc({matmul.getLoc(), softmax.getLoc(), op.getLoc()});
     auto unit = zeroMaskedRows ? rewriter.getUnitAttr() : UnitAttr();
     rewriter.replaceOpWithNewOp<AttentionOp>(op, op.getY().getType(), q, k, v, mask,
@@ -165,6 +184,66 @@ private:
       value = cast.getX();
     }
     return value;
+  }
+  /// x less its largest element along the last dimension, which a softmax does by itself.
+  static Value stripLargest(Value x) {
+    auto sub = x.getDefiningOp<SubOp>();
+    if (!sub)
+      return x;
+    Value most = sub.getB();
+    while (isa_and_nonnull<ReshapeOp, BroadcastToOp>(most.getDefiningOp()))
+      most = most.getDefiningOp()->getOperand(0);
+    auto reduce = most.getDefiningOp<ReduceOp>();
+    bool row = reduce && reduce.getKind() == ReduceKind::Max && reduce.getX() == sub.getA() &&
+               reduce.getAxes() == ArrayRef<int64_t>{3};
+    return row ? sub.getA() : x;
+  }
+  /// What is joined to the scores as one column that `cut` leaves out; null when that is not so.
+  static Value sinkOf(Value scores, SliceOp cut) {
+    auto joined = scores.getDefiningOp<ConcatOp>();
+    if (!joined || joined.getAxis() != 3 || joined.getInputs().size() != 2)
+      return {};
+    std::vector<DimExpr> all = dimsOf(scores), keys = dimsOf(joined.getInputs()[0]);
+    bool starts = llvm::all_of(cut.getStarts(), [](Attribute start) {
+      return cast<DimAttr>(start).expr() == DimExpr(0);
+    });
+    bool steps = llvm::all_of(cut.getSteps(), [](int64_t step) { return step == 1; });
+    bool one = dimsOf(joined.getInputs()[1]).back() == DimExpr(1);
+    return starts && steps && one && dimsOf(cut.getY()) == keys && dimsOf(cut.getX()) == all
+               ? joined.getInputs()[1]
+               : Value();
+  }
+  /// The mask with the sink as its last column; null where one is wider than the other.
+  static Value withSink(Value mask, Value sink, const DimExpr &keys, PatternRewriter &rewriter) {
+    Location loc = sink.getLoc();
+    while (auto broadcast = sink.getDefiningOp<BroadcastToOp>())
+      sink = broadcast.getX();
+    std::vector<DimExpr> dims(4, DimExpr(1)), mine = dimsOf(sink);
+    if (mine.size() > 4 || mine.empty() || mine.back() != DimExpr(1))
+      return {};
+    if (!mask) {
+      Type element = elementTypeOf(sink);
+      auto zero = DenseElementsAttr::get(RankedTensorType::get({}, element),
+                                         rewriter.getFloatAttr(element, 0));
+      mask = ConstantOp::create(rewriter, loc, zero);
+    } else if (dimsOf(mask).empty() || dimsOf(mask).back() != keys) {
+      return {};
+    }
+    for (Value v : {mask, sink}) {
+      std::vector<DimExpr> d = dimsOf(v);
+      for (size_t i = 0; i + 1 < d.size() && !d.empty(); ++i) {
+        DimExpr &wide = dims[4 - d.size() + i];
+        if (wide != DimExpr(1) && d[i] != DimExpr(1) && wide != d[i])
+          return {};
+        wide = wide == DimExpr(1) ? d[i] : wide;
+      }
+    }
+    auto widened = [&](Value v, const DimExpr &last) -> Value {
+      std::vector<DimExpr> to = dims;
+      to[3] = last;
+      return BroadcastToOp::create(rewriter, loc, tensorType(elementTypeOf(v), to), v);
+    };
+    return ConcatOp::create(rewriter, loc, ValueRange{widened(mask, keys), widened(sink, 1)}, 3);
   }
   static LogicalResult missed(Operation *op, StringRef reason, PatternRewriter &rewriter) {
     missedRemark(op->getLoc(), "Attention") << ("not recognised as attention: " + reason).str();

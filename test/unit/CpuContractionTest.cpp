@@ -284,7 +284,8 @@ TEST_P(CpuConv, WithBiasAndRelu) {
         }
   for (const Machine &machine : machines())
     for (const char *grid : {"1", "4"}) {
-      std::string recipe = c.group == 1 ? "filters" + s(2 * machine.lanes) : cg == 1 ? "taps" : "";
+      bool taps = cg == 1 || groupsFitLanes(cg, c.o / c.group, machine.lanes);
+      std::string recipe = c.group == 1 ? "filters" + s(2 * machine.lanes) : taps ? "taps" : "";
       CpuKernel kernel(text, tile("conv", machine), machine.target, grid,
                        [&](KernelSpec &spec) {
                          spec.buffers[1].packing = recipe;
@@ -313,6 +314,23 @@ TEST_P(CpuConv, WithBiasAndRelu) {
         auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, cg, c.k, c.k}), bytesOf(bias)});
         ASSERT_EQ(kernel.error, "");
         expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " in " + recipe);
+        if (layout->channels != cg)
+          continue;
+        // The same in blocks of two rows, of each group its channels.
+        std::vector<DimExpr> size{c.h, c.w}, rows{oh, ow};
+        std::vector<int64_t> window(2, c.k), stride(2, c.stride), pads(4, c.pad), dilation(2, 1);
+        auto geometry = ConvGeometry::of(size, rows, window, stride, pads, dilation, cg);
+        ASSERT_TRUE(geometry);
+        CpuKernel blocks(text, "conv.v" + s(machine.lanes) + ".m" + s(machine.rows) + ".n" + s(width) +
+                                   ".k" + s(layout->panels() / c.group) + ".s2",
+                         machine.target, "3", [&](KernelSpec &spec) {
+                           spec.buffers[1].packing = recipe;
+                           spec.scratchBytes = geometry->scratchElements(2) * DimExpr(4);
+                         });
+        ASSERT_EQ(blocks.error, "");
+        out = blocks.run({bytesOf(xv), packed(recipe, wv, {c.o, cg, c.k, c.k}), bytesOf(bias)});
+        ASSERT_EQ(blocks.error, "");
+        expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " in blocks and " + recipe);
       }
   if (c.group != 1 || !c.channelsLast)
     return;
@@ -360,7 +378,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Conv{1, 12, 10, 20, 72, 3, 2, 1, 1, true}, Conv{1, 16, 18, 3, 32, 3, 2, 1, 1, true},
                     Conv{1, 9, 20, 40, 40, 3, 1, 1, 40, true}, Conv{2, 11, 13, 24, 24, 5, 2, 2, 24, true},
                     Conv{1, 6, 6, 8, 12, 3, 1, 1, 2, true}, Conv{1, 7, 9, 32, 32, 3, 1, 1, 8, true},
-                    Conv{2, 6, 5, 48, 96, 3, 2, 1, 3, true}, Conv{1, 5, 6, 8, 32, 3, 1, 1, 8, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
+                    Conv{2, 6, 5, 48, 96, 3, 2, 1, 3, true}, Conv{1, 5, 6, 8, 32, 3, 1, 1, 8, true},
+                    Conv{1, 7, 11, 20, 20, 3, 1, 1, 10, true}, Conv{2, 5, 13, 12, 24, 3, 2, 1, 6, true}, Conv{1, 8, 19, 3, 5, 3, 1, 1, 1, false},
                     Conv{1, 5, 5, 64, 16, 1, 2, 0, 1, true}, Conv{1, 3, 2, 8, 8, 3, 1, 1, 1, true},
                     Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false},
                     Conv{1, 20, 40, 1, 24, 9, 2, 1, 1, true}, Conv{3, 14, 13, 19, 70, 3, 1, 1, 1, true},

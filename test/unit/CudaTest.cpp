@@ -261,6 +261,25 @@ std::vector<Case> makeCases() {
                "attention.mma.t64.n32", {"2", "4", "2"}, std::to_string(2 * 96 * 16)})
         .tolerance = 1e-2;
   }
+  // A sink: in the last column of a mask that lies in memory, and one for each head beside a mask, or alone.
+  for (const char *how : {"column", "heads", "alone"}) {
+    std::string q = "tensor<2x4x35x16xbf16>", k = "tensor<2x2x70x16xbf16>", m = "tensor<35x70xbf16>", s = "tensor<1x4x1x1xbf16>",
+                wide = "tensor<1x4x35x70xbf16>", one = "tensor<1x4x35x1xbf16>", joined = "tensor<1x4x35x71xbf16>", column = "tensor<35x71xbf16>";
+    bool inMask = *how == 'c', alone = *how == 'a';
+    std::string body = inMask ? "" :
+        std::string(alone ? "  %zero = lathe.constant dense<0.0> : tensor<bf16>\n" : "") + "  %w = lathe.broadcast_to " +
+        (alone ? "%zero : (tensor<bf16>" : "%m : (" + m) + ") -> " + wide + "\n  %o = lathe.broadcast_to %s : (" + s + ") -> " + one +
+        "\n  %c = lathe.concat %w, %o {axis = 3 : i64} : (" + wide + ", " + one + ") -> " + joined + "\n";
+    for (const char *config : {"attention.mma.t64.n32", "attention.stream.t128.r4"}) {
+      bool tiles = config[10] == 'm';
+      std::string name = std::string("sink_") + how + (tiles ? "_tiles" : "_stream");
+      add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + (inMask ? column : m) + ", %s: " + s + ") -> " + q,
+                    body + "  %0 = lathe.attention %q, %k, %v, " + (inMask ? "%m" : "%c") + " {scale = 0.25 : f64, causal} : (" + q + ", " + k +
+                        ", " + k + ", " + (inMask ? column : joined) + ") -> " + q + "\n  return %0 : " + q),
+                 config, {tiles ? "2" : "3", "4", "2"}, std::to_string(tiles ? 2 * 96 * 16 : 4 * (64 * 17 + 16 * 16 + 16 * 32))})
+          .tolerance = 1e-2;
+    }
+  }
   // ---- Indices from data ----
   add("gather", {fn("gather", "(%x: tensor<5x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
   %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>

@@ -244,6 +244,33 @@ packed (float[2,21,24] x, float[24,96] w) => (float[2,21,32] y)
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
 }
 
+/// A sink of each head, joined to the scores and cut off the weights: one kernel, nothing stored.
+TEST_F(EmulatedEngine, AttentionWithSinks) {
+  fs::path model = folder / "sinks.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+sinks (float[2,4,37,16] q, float[2,4,70,16] k, float[2,4,70,16] v, float[1,1,37,70] mask, float[4] sinks)
+  => (float[2,4,37,16] y)
+<float quarter = {0.25}, int64[4] heads = {1, 4, 1, 1}, int64[4] wide = {2, 4, 37, 1},
+ int64[1] zero = {0}, int64[1] minus = {-1}, int64[1] last = {3}>
+{
+  kt = Transpose<perm = [0,1,3,2]>(k)
+  s = MatMul(q, kt)
+  c = Mul(s, quarter)
+  m = Add(c, mask)
+  r = Reshape(sinks, heads)
+  e = Expand(r, wide)
+  j = Concat<axis = 3>(m, e)
+  most = ReduceMax<keepdims = 1>(j, last)
+  d = Sub(j, most)
+  w = Softmax<axis = -1>(d)
+  p = Slice(w, zero, minus, last)
+  y = MatMul(p, v)
+}
+)";
+  check(model, {{}}, 1e-5);
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 1u);
+}
+
 /// Numbers that look random, as the text of an initializer.
 std::string numbers(size_t count, unsigned seed, double middle) {
   std::mt19937 gen(seed);

@@ -403,7 +403,9 @@ TEST(Emulation, WindowsOfAProduct) {
 
 // ---- Attention -------------------------------------------------------------------------
 
-template <int DQ, int DV> struct Attention {
+template <int DQ, int DV, bool SINK = false> struct Attention {
+  static constexpr bool kSink = SINK;
+  f32 sink(i64 b, i64 h, i64 i) const { return 0.5f * (f32)((b + h + i) % 4); }
   static constexpr int kHeadQK = DQ, kHeadV = DV;
   static constexpr bool kZeroMasked = false;
   const f32 *q, *k, *v;
@@ -423,8 +425,8 @@ typedef AttentionTile<4, 2> SmallAttention;
 template <class H> void attentionKernel(H h) { attentionSimt<SmallAttention>(h, h.S, h.T); }
 template <class H> void decodeKernel(H h) { attentionDecode<4>(h, h.T); }
 
-template <int DQ, int DV> void checkAttention(bool decode, i64 batch, i64 heads, i64 group, i64 S, i64 T, bool causal) {
-  typedef Attention<DQ, DV> H;
+template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i64 batch, i64 heads, i64 group, i64 S, i64 T, bool causal) {
+  typedef Attention<DQ, DV, SINK> H;
   Buffer<f32> q(batch * heads * S * DQ), k(batch * heads / group * T * DQ), v(batch * heads / group * T * DV);
   Buffer<f32> o(batch * heads * S * DV);
   q.random(5);
@@ -448,8 +450,12 @@ template <int DQ, int DV> void checkAttention(bool decode, i64 batch, i64 heads,
           p[j] = j < h.keyEnd(b, head, i) ? h.score(b, head, i, j, (float)dot) : -INFINITY;
           most = std::max(most, p[j]);
         }
+        if (SINK)
+          most = std::max(most, (double)h.sink(b, head, i));
         for (double &w : p)
           total += w = std::exp(w - most);
+        if (SINK)
+          total += std::exp(h.sink(b, head, i) - most);
         for (int d = 0; d < DV; ++d) {
           double sum = 0;
           for (i64 j = 0; j < T; ++j)
@@ -465,10 +471,14 @@ TEST(Emulation, Attention) {
   checkAttention<16, 16>(false, 1, 1, 1, 1, 1, true);
   checkAttention<32, 16>(true, 2, 4, 4, 1, 70, true);
   checkAttention<80, 80>(true, 1, 2, 1, 3, 33, true);
+  checkAttention<16, 16, true>(false, 1, 2, 1, 9, 7, true);
+  checkAttention<32, 16, true>(true, 2, 4, 4, 1, 3, true);
 }
 
 /// Operands of 16 bits on the matrix units; keys and values in memory, queries by a function.
-template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool FLAGS = false> struct AttentionTiles {
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool FLAGS = false, bool SINK = false> struct AttentionTiles {
+  static constexpr bool kSink = SINK;
+  f32 sink(i64 b, i64 h, i64 i) const { return 0.5f * (f32)((b + h + i) % 4); }
   typedef T Element;
   static constexpr bool kPaged = GROUP % 4 == 0; // looked up by a lane each, or not
   static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
@@ -506,9 +516,9 @@ template <class Tile, class H> void tilesKernel(H h) { attentionMma<Tile>(h, h.S
 template <class Tile, class H> void splitKernel(H h) { attentionSplit<Tile>(h, h.S, h.T_); }
 
 /// SPLIT: the form for few queries, whose tiles of eight columns are so many; 0: the other form.
-template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1, bool FLAGS = false>
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1, bool FLAGS = false, bool SINK = false>
 void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
-  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP, FLAGS> H;
+  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP, FLAGS, SINK> H;
   Buffer<T> q(batch * heads * S * DQ), k(batch * heads / group * keys * DQ), v(batch * heads / group * keys * DV);
   Buffer<f32> o(batch * heads * S * DV);
   q.random(5);
@@ -536,8 +546,12 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
           p[j] = j < h.keyEnd(b, head, i) ? h.score(b, head, i, j, (float)dot) : -INFINITY;
           most = std::max(most, p[j]);
         }
+        if (SINK)
+          most = std::max(most, (double)h.sink(b, head, i));
         for (double &w : p)
           total += w = most == -INFINITY ? 0 : std::exp(w - most);
+        if (SINK)
+          total += std::exp(h.sink(b, head, i) - most);
         for (int d = 0; d < DV; ++d) {
           double sum = 0;
           for (i64 j = 0; j < keys; ++j)
@@ -554,6 +568,8 @@ TEST(Emulation, AttentionOnMatrixUnits) {
   checkAttentionTiles<f16, 20, 20, false, true>(1, 2, 1, 40, 33); // the first queries see nothing
   checkAttentionTiles<f16, 144, 136, false, false>(1, 1, 1, 5, 64);
   checkAttentionTiles<bf16, 32, 32, false, true, 0, 1, true>(1, 2, 1, 35, 70);
+  checkAttentionTiles<bf16, 32, 32, true, true, 0, 1, false, true>(2, 2, 1, 35, 30); // some see the sink alone
+  checkAttentionTiles<f16, 24, 32, false, false, 0, 1, false, true>(1, 2, 1, 20, 50);
 }
 
 TEST(Emulation, AttentionOfFewQueries) {
@@ -564,6 +580,8 @@ TEST(Emulation, AttentionOfFewQueries) {
   checkAttentionTiles<bf16, 64, 64, false, true, 1, 2, true>(1, 2, 2, 3, 50);
   checkAttentionTiles<f16, 80, 72, true, false, 1, 4>(1, 4, 4, 2, 130); // heads that no tile has
   checkAttentionTiles<bf16, 64, 192, true, false, 2, 8>(1, 8, 8, 2, 33);
+  checkAttentionTiles<bf16, 64, 64, true, true, 1, 2, false, true>(2, 4, 2, 4, 75);
+  checkAttentionTiles<f16, 32, 32, false, false, 1, 4, true, true>(1, 4, 4, 2, 20); // a warp without keys
 }
 
 /// A mask whose keys [from, to) of a query are seen.
@@ -603,6 +621,8 @@ template <int LANES> void checkLists(i64 queries, i64 keys, i64 shift, bool caus
       if (any)
         want.push_back((int)(2 * tile + !all));
     }
+    if (want.empty())
+      want.push_back(1); // the first stands for nothing
     EXPECT_EQ(std::vector<int>(list + 1, list + 1 + list[0]), want) << "list " << i;
   }
 }

@@ -283,6 +283,11 @@ std::vector<Case> contractionCases() {
       {"attention", {{"scale", 1.0}, {"zero_masked_rows", num(1)}}, {q, k, v, hideAll},
        {F32, {1, 2, 1, 1}}, {0, 0}},
       {"attention", {{"scale", 1.0}}, {q, k, v, hideAll}, {F32, {1, 2, 1, 1}}, {kNan, kNan}},
+      // The last column is the sink.
+      {"attention", {{"scale", 1.0}}, {q, k, v, tensor(F32, {3}, {-kInf, -kInf, 0})},
+       {F32, {1, 2, 1, 1}}, {0, 0}},
+      {"attention", {{"scale", 1.0}}, {q, k, v, tensor(F32, {3}, {0, -kInf, -kInf})},
+       {F32, {1, 2, 1, 1}}, {10, 10}},
       {"attention", {{"scale", 3.0}, {"causal", num(1)}, {"softcap", 2.0}},
        {tensor(F32, {1, 1, 2, 1}, {1, 0}), k, v}, {F32, {1, 1, 2, 1}}, {10, 15}},
   };

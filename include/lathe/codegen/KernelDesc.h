@@ -25,7 +25,9 @@ struct ContractionOperand {
   bool isWeight = false;    ///< the buffer is a constant: it can be packed at compile time
   bool transposed = false;  ///< the last two dimensions are stored swapped
   bool sixteens = false;    ///< attention: sixteen rows lie a stride apart, in whole pieces of 16
-                            ///< bytes, maybe in pages that a table names (RowsInMemory.h)
+                            ///< bytes, maybe in pages that a table names (RowsInMemory.h):
+  int pages = -1;           ///< ... of this input buffer; else -1
+  DimExpr pageStride, pageRows; ///< elements from a row of pages to the next, and how many there are
   bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
   bool normalized = false;  ///< gemm: made of a row and of one sum over it, in the kernel
   DType dtype = DType::F32;

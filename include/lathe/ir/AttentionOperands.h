@@ -37,13 +37,20 @@ struct KeyEnd {
   bool inclusive = false;
   bool perQuery = false;
 };
+///
+/// A mask of one column more than there are keys, [.., T + 1], has the sink there: a score of a key
+/// that has no value, which only takes weight from the others.
 struct MaskParts {
   llvm::SmallVector<KeyEnd, 2> ends;
-  bool onlyEnds = true; ///< nothing else is in the mask
+  bool onlyEnds = true; ///< nothing else is in `mask`
+  mlir::Value mask;     ///< what comes to the scores; null: nothing
+  mlir::Value sink;     ///< broadcasts to [B, H, S, 1]; null: none, or the last column of `mask`
+  bool sinkInMask = false;
   bool perQuery() const {
     return llvm::any_of(ends, [](const KeyEnd &e) { return e.perQuery; });
   }
 };
+bool hasSink(AttentionOp op);
 /// The ends in the attention's boolean mask; without a mask, none.
 MaskParts maskParts(AttentionOp op);
 

@@ -104,7 +104,8 @@ def Lathe_AttentionOp : Lathe_InferredOp<"attention"> {
   let summary = "y = softmax(scale * q k^T + mask) v for each batch and head";
   let description = [{
     q [B, H, S, D], k [B, G, T, D], v [B, G, T, E], y [B, H, S, E]; query head h reads key head
-    h / (H / G). mask broadcasts to [B, H, S, T]: i1 (true = attend) or added. `causal` lets query
+    h / (H / G). mask broadcasts to [B, H, S, T]: i1 (true = attend) or added; to [B, H, S, T + 1]: the
+    last column is a sink, a score without a key that takes part in the softmax. `causal` lets query
     i see keys up to i + T - S. A row with nothing to see gives zeros (ONNX) when
     `zero_masked_rows`, else what the softmax gives. attention_c1: ranks 4; attention_c2: heads
     divisible; attention_c3: depth of q and k equal; attention_c4: k and v lengths equal.

@@ -24,16 +24,32 @@ module attributes {lathe.target = "sm_90a"} {
     return %8 : tensor<2x8x1x64xf16>
   }
 
-  // More queries than that: the keys are gathered first.
+  // More queries than that: the copy engine takes pages of sixteen rows by a map of all rows.
   // CHECK-LABEL: @many_queries
-  // CHECK: lathe.kernel "{{.*}}gather{{.*}}" {{pointwise|copy}}
   // CHECK: lathe.kernel "attention{{.*}}" attention
+  // CHECK-SAME: attention.wgmma.
+  // CHECK-SAME: tensormap 1 [64, 1280] strides [128] box [64, 16] swizzle 128
+  // CHECK: lathe.gather
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
   func.func @many_queries(%q: tensor<2x8x5x64xf16>, %k: tensor<40x2x16x64xf16>, %table: tensor<2x6xi32>) -> tensor<2x8x5x64xf16> {
     %0 = lathe.gather %k, %table {axis = 0 : i64} : (tensor<40x2x16x64xf16>, tensor<2x6xi32>) -> tensor<2x6x2x16x64xf16>
     %1 = lathe.transpose %0 {perm = array<i64: 0, 2, 1, 3, 4>} : (tensor<2x6x2x16x64xf16>) -> tensor<2x2x6x16x64xf16>
     %2 = lathe.reshape %1 : (tensor<2x2x6x16x64xf16>) -> tensor<2x2x96x64xf16>
     %3 = lathe.attention %q, %2, %2 {scale = 0.125 : f64} : (tensor<2x8x5x64xf16>, tensor<2x2x96x64xf16>, tensor<2x2x96x64xf16>) -> tensor<2x8x5x64xf16>
     return %3 : tensor<2x8x5x64xf16>
+  }
+
+  // Columns beside a head would count: the keys are gathered first.
+  // CHECK-LABEL: @odd_heads
+  // CHECK: lathe.kernel "{{.*}}gather{{.*}}" {{pointwise|copy}}
+  // CHECK: lathe.kernel "attention{{.*}}" attention
+  func.func @odd_heads(%q: tensor<2x8x5x72xf16>, %k: tensor<40x2x16x72xf16>, %table: tensor<2x6xi32>) -> tensor<2x8x5x72xf16> {
+    %0 = lathe.gather %k, %table {axis = 0 : i64} : (tensor<40x2x16x72xf16>, tensor<2x6xi32>) -> tensor<2x6x2x16x72xf16>
+    %1 = lathe.transpose %0 {perm = array<i64: 0, 2, 1, 3, 4>} : (tensor<2x6x2x16x72xf16>) -> tensor<2x2x6x16x72xf16>
+    %2 = lathe.reshape %1 : (tensor<2x2x6x16x72xf16>) -> tensor<2x2x96x72xf16>
+    %3 = lathe.attention %q, %2, %2 {scale = 0.125 : f64} : (tensor<2x8x5x72xf16>, tensor<2x2x96x72xf16>, tensor<2x2x96x72xf16>) -> tensor<2x8x5x72xf16>
+    return %3 : tensor<2x8x5x72xf16>
   }
 
   // Heads of rows of tokens stay where a product left them: the maps have its strides.

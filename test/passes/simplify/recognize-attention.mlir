@@ -62,3 +62,35 @@ func.func @repeated(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tens
   %y = lathe.attention %q, %k2, %v2 {scale = 0.25 : f64} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
   return %y : tensor<2x8x4x16xf32>
 }
+
+// A sink of each head beside the mask, the largest score taken off, the sink cut off the weights.
+// CHECK-LABEL: @sink
+// CHECK: %[[M:.*]] = lathe.broadcast_to %arg3 {{.*}} -> tensor<2x8x4x6xf32>
+// CHECK: %[[S:.*]] = lathe.broadcast_to %{{.*}} -> tensor<2x8x4x1xf32>
+// CHECK: %[[C:.*]] = lathe.concat %[[M]], %[[S]] {axis = 3 : i64}
+// CHECK: lathe.attention %arg0, %arg1, %arg2, %[[C]] {scale = 2.500000e-01 : f64}
+func.func @sink(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>, %mask: tensor<2x1x4x6xf32>, %sinks: tensor<1x8x1x1xf32>) -> tensor<2x8x4x16xf32> {
+  %s = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %c = lathe.constant dense<0.25> : tensor<f32>
+  %m = lathe.mul %s, %c : (tensor<2x8x4x6xf32>, tensor<f32>) -> tensor<2x8x4x6xf32>
+  %a = lathe.add %m, %mask : (tensor<2x8x4x6xf32>, tensor<2x1x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %b = lathe.broadcast_to %sinks : (tensor<1x8x1x1xf32>) -> tensor<2x8x4x1xf32>
+  %j = lathe.concat %a, %b {axis = 3 : i64} : (tensor<2x8x4x6xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x7xf32>
+  %l = lathe.reduce %j {kind = #lathe.reduce_kind<max>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x7xf32>) -> tensor<2x8x4x1xf32>
+  %d = lathe.sub %j, %l : (tensor<2x8x4x7xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x7xf32>
+  %p = lathe.softmax %d {axis = 3 : i64} : (tensor<2x8x4x7xf32>) -> tensor<2x8x4x7xf32>
+  %w = lathe.slice %p {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<2x8x4x7xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %w, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+
+// Weights of which more than a sink is cut off.
+// CHECK-LABEL: @no_sink
+// CHECK-NOT: lathe.attention
+func.func @no_sink(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x5x16xf32>) -> tensor<2x8x4x16xf32> {
+  %s = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %p = lathe.softmax %s {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %w = lathe.slice %p {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x5xf32>
+  %y = lathe.matmul %w, %v : (tensor<2x8x4x5xf32>, tensor<2x8x5x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}

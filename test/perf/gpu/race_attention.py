@@ -5,6 +5,7 @@
     race_attention.py run FOLDER [NAME...]      on a GPU with torch: every kernel is checked against float64 over several
                                               heads first, then all are timed as CUDA-graph replays over rotating
                                               buffers, in turn; medians. Exit code 1 when a result is wrong.
+    race_attention.py check FOLDER [NAME...]    the same without the timing
 
 bf16; a name is a part of kind, batch, query heads, key heads, queries, keys, head size: "causal_2x64x8x8192x8192x128".
 """
@@ -41,7 +42,22 @@ def cases():
     out += [(kind, (2, 4, 4, 1031, 1031, 64), False) for kind in ("document", "padding", "window", "lengths")]
     out += [("full", s, True) for s in DECODE] + [("full", (2, 8, 2, 4, 1000, 128), False), ("causal", (2, 8, 2, 7, 333, 80), False)]
     out += [("paged", s, True) for s in DECODE[:4]] + [("paged", (3, 8, 2, 4, 208, 64), False), ("paged", (1, 16, 1, 1, 16, 192), False)]
+    # Prefill against pages, and few tokens of large groups.
+    out += [("paged", (8, 32, 8, 1024, 1024, 128), True), ("pagedcausal", (4, 32, 8, 4096, 4096, 128), True),
+            ("pagedcausal", (2, 4, 2, 336, 336, 80), False), ("pagedcausal", (1, 2, 1, 48, 48, 192), False),
+            ("paged", (2, 8, 2, 16, 1008, 64), False), ("paged", (1, 16, 4, 7, 2000, 128), False)]
+    # Values of another size than queries and keys.
+    out += [("value128", (2, 16, 16, 4096, 4096, 192), True), ("value128", (1, 4, 2, 333, 333, 192), False), ("value256", (1, 2, 1, 100, 257, 64), False),
+            ("value64", (2, 8, 2, 1, 1000, 128), False)]
+    # A sink of each head, joined to the scores as exporters write it.
+    out += [("sink", (1, 64, 8, 4096, 4096, 64), True)] + [("sink", s, False) for s in (
+        (2, 8, 2, 333, 333, 64), (2, 8, 8, 1, 500, 64), (1, 4, 2, 130, 1000, 128), (3, 4, 1, 5, 77, 72))]
     return out
+
+
+def value_size(kind, shape):
+    """Columns of values: "value128" says so."""
+    return int(kind[5:]) if kind.startswith("value") else shape[5]
 
 
 def stem_of(kind, shape):
@@ -56,9 +72,12 @@ def graph_of(kind, shape):
     number = lambda n, v, kind=T.BFLOAT16: node("Constant", [], [n], value=helper.make_tensor(n, kind, [], [v]))
     inputs = [value("q", [b, h, s, d]), value("k", [b, g, t, d]), value("v", [b, g, t, d])]
     nodes, mask, attributes = [], [], {}
-    if kind in ("causal", "softcap", "alibi", "document", "lengths"):
+    inputs[2] = value("v", [b, g, t, value_size(kind, shape)])
+    if kind in ("causal", "softcap", "alibi", "document", "lengths", "pagedcausal") or (kind.startswith("value") and s == t):
         attributes["is_causal"] = 1
-    if kind == "paged":  # pages of sixteen tokens, keys and values, as a table names them
+    if kind == "sink":
+        return sink_graph(shape)
+    if kind.startswith("paged"):  # pages of sixteen tokens, keys and values, as a table names them
         inputs[1:] = [value("pool", [b * t // 16, 2, g, 16, d]), value("table", [b, t // 16], T.INT32)]
         nodes += [number("zero", 0, T.INT64), number("one", 1, T.INT64),
                   node("Constant", [], ["shape"], value=helper.make_tensor("shape", T.INT64, [4], [b, g, t, d]))]
@@ -97,8 +116,28 @@ def graph_of(kind, shape):
                   node("Unsqueeze", ["same", "one"], ["same4"])]
         mask = ["same4"]
     nodes.append(node("Attention", ["q", "k", "v"] + mask, outputs, **attributes))
-    sizes = {"y": [b, h, s, d], "nk": [b, g, t, d], "nv": [b, g, t, d]}
+    sizes = {"y": [b, h, s, value_size(kind, shape)], "nk": [b, g, t, d], "nv": [b, g, t, d]}
     return helper.make_graph(nodes, kind, inputs, [value(n, sizes[n]) for n in outputs])
+
+
+def sink_graph(shape):
+    """Attention of a mask and a sink of each head, from its parts."""
+    from onnx import TensorProto as T, helper
+    b, h, g, s, t, d = shape
+    value = lambda n, dims: helper.make_tensor_value_info(n, T.BFLOAT16, dims)
+    node = helper.make_node
+    ints = lambda n, v: node("Constant", [], [n], value=helper.make_tensor(n, T.INT64, [len(v)], v))
+    nodes = [ints("split", [b, g, 1, t, d]), ints("repeat", [b, g, h // g, t, d]), ints("merge", [b, h, t, d]), ints("each", [1, h, 1, 1]),
+             ints("wide", [b, h, s, 1]), ints("zero", [0]), ints("minus", [-1]), ints("last", [3]),
+             node("Constant", [], ["scale"], value=helper.make_tensor("scale", T.BFLOAT16, [], [1 / math.sqrt(d)]))]
+    for x in "kv":  # heads of a group share them
+        nodes += [node("Reshape", [x, "split"], [x + "s"]), node("Expand", [x + "s", "repeat"], [x + "r"]), node("Reshape", [x + "r", "merge"], [x + "h"])]
+    nodes += [node("Transpose", ["kh"], ["kt"], perm=[0, 1, 3, 2]), node("MatMul", ["q", "kt"], ["dots"]), node("Mul", ["dots", "scale"], ["scaled"]),
+              node("Add", ["scaled", "m"], ["masked"]), node("Reshape", ["sinks", "each"], ["sinks4"]), node("Expand", ["sinks4", "wide"], ["column"]),
+              node("Concat", ["masked", "column"], ["joined"], axis=3), node("ReduceMax", ["joined", "last"], ["most"]), node("Sub", ["joined", "most"], ["less"]),
+              node("Softmax", ["less"], ["weights"], axis=-1), node("Slice", ["weights", "zero", "minus", "last"], ["cut"]), node("MatMul", ["cut", "vh"], ["y"])]
+    inputs = [value("q", [b, h, s, d]), value("k", [b, g, t, d]), value("v", [b, g, t, d]), value("m", [1, 1, s, t]), value("sinks", [h])]
+    return helper.make_graph(nodes, "sink", inputs, [value("y", [b, h, s, d])])
 
 
 def reference(kind, shape, q, k, v, extra, heads):
@@ -113,6 +152,8 @@ def reference(kind, shape, q, k, v, extra, heads):
         rows, columns = torch.arange(s, device="cuda")[:, None], torch.arange(t, device="cuda")[None]
         if kind == "masked":
             a = a + extra.double()
+        if kind == "sink":
+            a = torch.cat([a + extra[0][0, 0].double(), extra[1][head].double().expand(s, 1)], 1)
         if kind == "alibi":
             a = a + extra[head].double() * (columns - rows).bfloat16().double()
         if kind == "document":
@@ -123,24 +164,24 @@ def reference(kind, shape, q, k, v, extra, heads):
             a = a.masked_fill(~extra, -math.inf)
         if kind == "lengths":  # queries are the last of those
             a = a.masked_fill(columns > rows + (extra[0] - s), -math.inf)
-        if kind in ("causal", "softcap", "alibi", "document"):
+        if kind in ("causal", "softcap", "alibi", "document", "pagedcausal") or (kind.startswith("value") and s == t):
             a = a.masked_fill(columns > rows + (t - s), -math.inf)
-        out.append(torch.nan_to_num(torch.softmax(a, -1)) @ v[0, head // (h // g)].double())
+        out.append(torch.nan_to_num(torch.softmax(a, -1))[:, :t] @ v[0, head // (h // g)].double())
         del a
     return torch.stack(out)
 
 
 def rivals(kind, shape, extra):
     import torch
-    if kind == "paged":
+    if kind.startswith("paged") or kind == "sink":
         return {}
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
     b, h, g, s, t, d = shape
     out = {}
-    if kind in ("causal", "full", "masked"):
+    if kind in ("causal", "full", "masked") or kind.startswith("value"):
         # One query sees all keys, whatever the mask's corner.
-        causal = kind == "causal" and s > 1
+        causal = kind == "causal" and s > 1 or (kind.startswith("value") and s == t)
         for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
             if kind == "masked" and name == "flash":
                 continue
@@ -170,6 +211,9 @@ def extra_of(kind, shape):
     if kind == "masked":
         m = torch.randn(s, t, device="cuda", dtype=torch.bfloat16)
         return m.masked_fill(torch.rand(s, t, device="cuda") < 0.3, -math.inf)
+    if kind == "sink":
+        seen = torch.arange(t, device="cuda")[None] <= torch.arange(s, device="cuda")[:, None] + t - s
+        return [torch.where(seen, 0.0, -math.inf).bfloat16()[None, None].contiguous(), torch.randn(h, device="cuda", dtype=torch.bfloat16)]
     if kind == "alibi":
         return (2.0 ** (-8.0 * (torch.arange(h, device="cuda") + 1) / h))[:, None, None].bfloat16()
     if kind == "padding":
@@ -178,14 +222,14 @@ def extra_of(kind, shape):
         return (torch.arange(s, device="cuda")[:, None] - torch.arange(t, device="cuda")[None]).abs() < 200
     if kind == "lengths":
         return torch.tensor([t - 200, t][:b], device="cuda")
-    if kind == "paged":
+    if kind.startswith("paged"):
         return torch.randperm(b * t // 16, device="cuda").int().view(b, t // 16)
     if kind == "document":
         return (torch.arange(s, device="cuda") * 7 // s).int()[None].repeat(b, 1).contiguous()
     return None
 
 
-def run(folder, names):
+def run(folder, names, timing=True):
     import torch
     torch.cuda.init()
     torch.zeros(1, device="cuda")
@@ -194,23 +238,26 @@ def run(folder, names):
     bad = 0
     rows = json.load(open(os.path.join(folder, "attention.json")))
     for row in rows:
-        kind, shape, timed = row["kind"], tuple(row["shape"]), row["timed"]
+        kind, shape, timed = row["kind"], tuple(row["shape"]), row["timed"] and timing
         if names and not any(n in row["stem"] for n in names):
             continue
         b, h, g, s, t, d = shape
         make = lambda *dims: torch.randn(*dims, device="cuda", dtype=torch.bfloat16)
-        size = 2 * b * d * (2 * h * s + 2 * g * t)
+        dv = value_size(kind, shape)
+        size = 2 * b * (d + dv) * (h * s + g * t)
         sets = min(12, max(2, int(300e6 // size) + 1)) if timed else 1
-        data = [(make(b, h, s, d), make(b, g, t, d), make(b, g, t, d)) for _ in range(sets)]
+        data = [(make(b, h, s, d), make(b, g, t, d), make(b, g, t, dv)) for _ in range(sets)]
         extra = extra_of(kind, shape)
-        outs = [torch.full((b, h, s, d), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
+        outs = [torch.full((b, h, s, dv), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
         bind = load(row, open(os.path.join(folder, row["stem"] + ".cubin"), "rb").read())
         # Queries, keys, values, then whatever the mask is made of, maybe seen in two ways.
         more = [p for p in row["parameters"] if re.search(r"\bin\d+$", p)][3:]
         # Lengths come as they are, and less the queries.
         given = [extra, extra - s][:len(more)] if kind == "lengths" else [extra for _ in more]
-        assert kind == "paged" or all(tensor is not None for tensor in given), row["parameters"]
-        if kind == "paged":
+        if kind == "sink":
+            given = extra
+        assert kind.startswith("paged") or all(tensor is not None for tensor in given), row["parameters"]
+        if kind.startswith("paged"):
             pools = [torch.empty(b * t // 16, 2, g, 16, d, device="cuda", dtype=torch.bfloat16) for _ in data]
             for pool, x in zip(pools, data):
                 for half in (0, 1):
@@ -223,7 +270,7 @@ def run(folder, names):
         heads = sorted({0, h // 2, h - 1})
         error = relative_error(outs[0][0, heads], reference(kind, shape, *data[0], extra, heads))
         first, differ = outs[0].clone(), torch.zeros((), device="cuda", dtype=torch.int64)
-        for _ in range(2 if timed else REPEATS):
+        for _ in range(2 if row["timed"] else REPEATS):
             launches[0]()
             differ += (outs[0].view(torch.int16) != first.view(torch.int16)).any()
         same = int(differ) == 0
@@ -232,8 +279,8 @@ def run(folder, names):
         text = f"{row['stem']:34} {row['config']:28} error {error:.1e}{'' if ok else '  WRONG' if same else '  NOT REPEATABLE'}"
         if timed and ok:
             candidates, keep = {"lathe": launches}, []
-            if kind == "paged":  # against the same keys and values one after another
-                other = next(r for r in rows if r["stem"] == stem_of("full", shape))
+            if kind.startswith("paged"):  # against the same keys and values one after another
+                other = next(r for r in rows if r["stem"] == stem_of("causal" if kind == "pagedcausal" else "full", shape))
                 there = load(other, open(os.path.join(folder, other["stem"] + ".cubin"), "rb").read())
                 candidates["contiguous"] = [there([*x, y]) for x, y in zip(data, outs)]
             for name, rival in rivals(kind, shape, extra).items():
@@ -243,7 +290,7 @@ def run(folder, names):
                 except RuntimeError as e:
                     print(f"  {name}: {str(e).splitlines()[0][:90]}")
             times = race(candidates, 7 if s > 4096 else 11)
-            flops = 4 * b * h * s * t * d / (1 if kind in ("full", "masked") else 2)
+            flops = 2 * b * h * s * t * (d + dv) / (1 if kind in ("full", "masked", "paged") else 2)
             rate = f"{flops / times['lathe'] / 1e6:5.0f} TF" if s > 8 else f"{size / times['lathe'] / 1e6:5.2f} TB/s"
             text += f" {times['lathe']:9.1f} us {rate} " + " ".join(
                 f" {n} {v:.1f} us x{v / times['lathe']:.3f}" for n, v in times.items() if n != "lathe")
@@ -264,6 +311,7 @@ def prepare_folder(folder, names):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("prepare", "run"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("prepare", "run", "check"):
         sys.exit(__doc__)
-    sys.exit(prepare_folder(sys.argv[2], sys.argv[3:]) if sys.argv[1] == "prepare" else int(run(sys.argv[2], sys.argv[3:]) > 0))
+    sys.exit(prepare_folder(sys.argv[2], sys.argv[3:]) if sys.argv[1] == "prepare" else
+             int(run(sys.argv[2], sys.argv[3:], sys.argv[1] == "run") > 0))
