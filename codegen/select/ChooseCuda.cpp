@@ -62,7 +62,7 @@ Status hopperConv(const KernelDesc &desc, const HopperConv &conv, std::vector<Ke
   DimRange pixels = rangeOf(conv.pixels, desc);
   struct Range {
     int64_t upTo;
-    KernelConfig config;
+    KernelConfig config, smaller; ///< smaller: the next best one, if there is one
   };
   std::vector<Range> ranges;
   int64_t from = std::max<int64_t>(1, pixels.lo);
@@ -71,11 +71,14 @@ Status hopperConv(const KernelDesc &desc, const HopperConv &conv, std::vector<Ke
     if (from > upTo)
       continue;
     constexpr int64_t kMany = 1 << 18;
-    KernelConfig config = conv.choose(from, std::max(from, std::min({upTo, pixels.hi, kMany})));
+    int64_t to = std::max(from, std::min({upTo, pixels.hi, kMany}));
+    KernelConfig config = conv.choose(from, to);
+    KernelConfig smaller = conv.choose(from, to, HopperConv::sumsOf(config));
     if (!ranges.empty() && ranges.back().config == config)
       ranges.back().upTo = upTo;
     else
-      ranges.push_back({upTo, config});
+      ranges.push_back({upTo, config, {}});
+    ranges.back().smaller = smaller; // one for fewer pixels may load too few
     if (pixels.hi <= upTo)
       break;
     from = upTo + 1;
@@ -84,7 +87,10 @@ Status hopperConv(const KernelDesc &desc, const HopperConv &conv, std::vector<Ke
     std::vector<DimCondition> guard;
     if (&r != &ranges.back())
       guard.push_back({DimCondition::Kind::LessEqual, conv.pixels, DimExpr(r.upTo)});
-    addVariant(out, std::move(guard), conv.spec(r.config));
+    std::vector<KernelSpec> otherwise;
+    if (!r.smaller.family.empty())
+      otherwise.push_back(conv.spec(r.smaller));
+    addVariant(out, std::move(guard), conv.spec(r.config), std::move(otherwise));
   }
   return okStatus();
 }

@@ -198,7 +198,11 @@ double HopperConv::modelTime(const KernelConfig &c, double m) const {
   return std::max(busy, bytes / kMemory) + kStart;
 }
 
-KernelConfig HopperConv::choose(int64_t from, int64_t to) const {
+int64_t HopperConv::sumsOf(const KernelConfig &c) {
+  return c.tileM * c.tileN / (inTurns(c) || isSplit(c) ? 128 : 256);
+}
+
+KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
   KernelConfig best;
   double bestTime = 0;
   auto consider = [&](const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
@@ -214,6 +218,8 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to) const {
       c.cluster = cluster;
       if (isSplit(c) && to < tileM)
         c.rows = (to + 7) / 8 * 8;
+      if (sumsOf(c) >= sums)
+        continue;
       c = complete(c);
       // A range is judged by four of its sizes: rounds that are full for one are not for another.
       double time = 0;

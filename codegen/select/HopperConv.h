@@ -17,8 +17,11 @@ public:
   /// maps forbid it.
   static std::optional<HopperConv> of(const KernelDesc &desc, const Target &target);
 
-  /// The tile for numbers of pixels between `from` and `to`, at least 1.
-  KernelConfig choose(int64_t from, int64_t to) const;
+  /// The tile for numbers of pixels between `from` and `to`, at least 1, whose threads hold fewer
+  /// than `sums` sums; no family where there is none.
+  KernelConfig choose(int64_t from, int64_t to, int64_t sums = 1 << 20) const;
+  /// What a thread of a tile holds.
+  static int64_t sumsOf(const KernelConfig &c);
   /// Threads, depth and as many stages as shared memory holds.
   KernelConfig complete(KernelConfig c) const;
   KernelSpec spec(const KernelConfig &config) const;

@@ -223,7 +223,7 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
   parser.add("lock", "FILE", "Use the configurations that `lathe tune` has measured", compile("lock"));
   parser.add("config", "KERNEL=CONFIGURATION",
              "Run a GPU's matrix product (* for all) in this configuration, as `inspect --kernels` "
-             "names them",
+             "names them; of several with commas between, the first that can be and that does not spill",
              compile("config"));
 }
 
