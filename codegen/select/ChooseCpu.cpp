@@ -242,7 +242,10 @@ int64_t rowsOfBlock(const ConvGeometry &g, int64_t images, const KernelConfig &c
 bool convGroups(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant> &out) {
   if (desc.group < 2 || desc.groupChannels == 1)
     return false;
-  for (int64_t width : {c.tileN, c.lanes}) {
+  // Panels that lie in one group hold no zeros.
+  int64_t filters = desc.parallel.back().constant().value_or(0) / desc.group;
+  int64_t first = filters % c.tileN && filters % c.lanes == 0 ? c.lanes : c.tileN;
+  for (int64_t width : {first, c.lanes}) {
     c.tileN = width;
     std::string recipe = "groups" + std::to_string(width) + "x" + std::to_string(desc.group);
     KernelSpec spec = specFor(desc, c, DimExpr(1));
@@ -254,12 +257,25 @@ bool convGroups(const KernelDesc &desc, KernelConfig c, std::vector<KernelVarian
     for (const DimExpr &d : weight.dims)
       dims.push_back(*d.constant());
     Result<PanelLayout> layout = PanelLayout::of(recipe, dims);
-    c.rows = rowsInScratch(layout->depth, c);
-    DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
-    KernelSpec chosen = specFor(desc, c, DimExpr(layout->panels()) *
-                                             DimExpr::ceilDiv(pixels, DimExpr(c.rows)));
     int64_t bytes = std::max<int64_t>(4, bitWidth(desc.operands[0].dtype) / 8);
-    chosen.scratchBytes = DimExpr(layout->depth * c.rows * bytes);
+    std::vector<DimExpr> sizes(desc.parallel.begin() + 1, desc.parallel.end() - 1);
+    std::optional<ConvGeometry> g = ConvGeometry::of(
+        sizes, sizes, desc.window, desc.strides, desc.pads, desc.dilations, desc.groupChannels);
+    DimExpr units, scratch;
+    if (g && layout->channels == desc.groupChannels) {
+      // A group's channels of a block of rows are copied, for all its panels.
+      c.stages = rowsOfBlock(*g, desc.parallel[0].constant().value_or(1) * desc.group, c);
+      c.tileK = layout->panels() / desc.group;
+      units = desc.parallel[0] * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages)) * DimExpr(desc.group);
+      scratch = g->scratchElements(c.stages) * DimExpr(bytes);
+    } else {
+      c.rows = rowsInScratch(layout->depth, c);
+      DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
+      units = DimExpr(layout->panels()) * DimExpr::ceilDiv(pixels, DimExpr(c.rows));
+      scratch = DimExpr(layout->depth * c.rows * bytes);
+    }
+    KernelSpec chosen = specFor(desc, c, units);
+    chosen.scratchBytes = scratch;
     packWeight(chosen, desc.operands[1], recipe);
     addVariant(out, {}, std::move(chosen));
     return true;
@@ -319,10 +335,13 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     addVariant(variants, {}, std::move(spec));
     return okStatus();
   }
-  if (desc.channelsLast && w.isWeight && w.buffer >= 0 && convGroups(desc, c, variants))
+  int64_t filtersOfGroup = filters.constant().value_or(0) / std::max<int64_t>(1, desc.group);
+  bool inLanes = desc.channelsLast && desc.group > 1 && desc.window.size() == 2 && filtersOfGroup > 0 &&
+                 groupsFitLanes(desc.groupChannels, filtersOfGroup, c.lanes);
+  if (!inLanes && desc.channelsLast && w.isWeight && w.buffer >= 0 && convGroups(desc, c, variants))
     return okStatus();
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(pixels * filters, DimExpr(kBlockElements)));
-  if (desc.channelsLast && desc.group > 1 && desc.groupChannels == 1)
+  if (inLanes)
     packWeight(spec, w, "taps"); // rows of pixels are dealt out, whatever the number of blocks
   addVariant(variants, {}, std::move(spec));
   return okStatus();

@@ -94,11 +94,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
       layout.channels = dims[1] * (whole ? layout.panel / each : 1);
     }
     layout.depth = layout.taps * layout.channels;
-    if (taps) {
-      if (dims[1] != 1)
-        return internalError("a depthwise filter has one channel", where);
+    if (taps)
       layout.panel = layout.columns;
-    }
   }
   if (layout.columns <= 0 || layout.depth <= 0 || layout.batch <= 0)
     return internalError("an empty weight is not packed", where);

@@ -175,8 +175,11 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     return scheduleDepthwise(e, config);
   if (layout->order == PanelLayout::Order::Winograd)
     return scheduleWinograd(e, config);
-  if (layout->order == PanelLayout::Order::Groups)
-    return scheduleGroups(e, config, op, *layout, epilogue);
+  if (layout->order == PanelLayout::Order::Groups) {
+    if (config.stages == 0 || !scheduleDirectConv(e, config))
+      scheduleGroups(e, config, op, *layout, epilogue);
+    return;
+  }
   if (op.getGroup() != 1 || layout->panel != config.tileN)
     return schedulePointwise(e, config);
   if (scheduleDirectConv(e, config))

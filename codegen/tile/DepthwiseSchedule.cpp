@@ -6,9 +6,15 @@
 // above and below the image are left out by the loop's bounds. The pixels
 // whose windows cross the left or right border are done one by one.
 //
+// Groups of a few channels are the same: a vector of results belongs to whole groups,
+// whose channels one load brings, and a shuffle gives each lane the channel it needs.
+// Neighbouring pixels and the taps of a row share the shuffles.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
+
+#include "lathe/codegen/DirectConv.h"
 
 using namespace mlir;
 
@@ -24,20 +30,34 @@ struct Depthwise {
   ConvOp op;
   Type accumulator;
   int64_t rows, columns;   ///< of the window
+  int64_t channels, filters; ///< of a group
   Value height, width;     ///< of the image
 
   Value image, y;          ///< of the output row in work
   Value top, firstTap, endTap;
+
+  /// Of each filter of a vector, channel `j` of its group.
+  Value channel(Value row, Value column, const Index &c, int64_t j) {
+    if (channels == 1 && filters == 1)
+      return e.splat(e.eval(op.getX(), {Index(image), Index(row), Index(column), c}));
+    Index first(ix.mul(ix.div(c.base, ix.cst(filters)), channels), 1);
+    Evaluator::ActiveLanes some(e, e.active / filters * channels);
+    Value all = e.splat(e.eval(op.getX(), {Index(image), Index(row), Index(column), first}));
+    SmallVector<int64_t> lanes(e.width);
+    for (int64_t l = 0; l < e.width; ++l)
+      lanes[l] = l / filters * channels + j;
+    return e.make<vector::ShuffleOp>(all, all, lanes);
+  }
 
   /// Accumulators of `count` pixels from column `at` on, taps [k0, k1) of a row,
   /// those of a run-time range one after another.
   void pixels(int64_t count, Value at, const Index &c, Value k0, Value k1) {
     Value left = ix.add(ix.mul(at, op.getStrides()[1]), -op.getPads()[1]);
     int64_t step = op.getStrides()[1], spread = op.getDilations()[1];
-    auto fma = [&](Value acc, Value row, Value tapRow, Value tap, int64_t i) {
+    auto fma = [&](Value acc, Value row, Value tapRow, Value tap, int64_t i, int64_t j) {
       Value column = ix.add(ix.add(left, i * step), ix.mul(tap, spread));
-      Value x = e.splat(e.eval(op.getX(), {Index(image), Index(row), Index(column), c}));
-      Value w = e.splat(e.eval(op.getW(), {c, Index(ix.cst(0)), Index(tapRow), Index(tap)}));
+      Value x = channel(row, column, c, j);
+      Value w = e.splat(e.eval(op.getW(), {c, Index(ix.cst(j)), Index(tapRow), Index(tap)}));
       return e.make<math::FmaOp>(x, w, acc);
     };
     SmallVector<Value> accs(count, e.splat(e.constant(accumulator, 0)));
@@ -46,15 +66,17 @@ struct Depthwise {
       SmallVector<Value> sums(args);
       Value row = ix.add(top, ix.mul(tapRow, op.getDilations()[0]));
       if (whole) {
-        for (int64_t t = 0; t < columns; ++t)
-          for (int64_t i = 0; i < count; ++i)
-            sums[i] = fma(sums[i], row, tapRow, ix.cst(t), i);
+        for (int64_t j = 0; j < channels; ++j)
+          for (int64_t t = 0; t < columns; ++t)
+            for (int64_t i = 0; i < count; ++i)
+              sums[i] = fma(sums[i], row, tapRow, ix.cst(t), i, j);
         return sums;
       }
       return e.loop(k0, k1, ix.cst(1), sums, [&](Value tap, ValueRange args) {
         SmallVector<Value> next(args);
-        for (int64_t i = 0; i < count; ++i)
-          next[i] = fma(next[i], row, tapRow, tap, i);
+        for (int64_t j = 0; j < channels; ++j)
+          for (int64_t i = 0; i < count; ++i)
+            next[i] = fma(next[i], row, tapRow, tap, i, j);
         return next;
       });
     });
@@ -62,14 +84,14 @@ struct Depthwise {
       epilogue.emit({Index(image), Index(y), Index(ix.add(at, i)), c}, accs[i]);
   }
 
-  /// All vectors of channels.
+  /// All vectors of filters.
   void overChannels(llvm::function_ref<void(const Index &)> body) {
-    int64_t channels = *dimOf(op.getW(), 0).constant(), W = e.width;
-    if (channels >= W)
-      e.loop(ix.cst(0), ix.cst(channels / W * W), ix.cst(W), [&](Value c) { body(Index(c, 1)); });
-    if (channels % W) {
-      Evaluator::ActiveLanes some(e, channels % W);
-      body(Index(ix.cst(channels / W * W), 1));
+    int64_t all = *dimOf(op.getW(), 0).constant(), W = e.width;
+    if (all >= W)
+      e.loop(ix.cst(0), ix.cst(all / W * W), ix.cst(W), [&](Value c) { body(Index(c, 1)); });
+    if (all % W) {
+      Evaluator::ActiveLanes some(e, all % W);
+      body(Index(ix.cst(all / W * W), 1));
     }
   }
 
@@ -123,14 +145,15 @@ void scheduleDepthwise(Evaluator &e, const KernelConfig &config) {
   Value y = op.getResult();
   Epilogue epilogue(e, y);
   Type accumulator = Evaluator::computeType(elementTypeOf(y));
-  DimExpr filters = dimOf(op.getW(), 0);
-  bool fits = op.getStrides().size() == 2 && filters == dimOf(op.getX(), 3) &&
-              filters == DimExpr(op.getGroup()) && isa<FloatType>(accumulator) && e.width > 1;
+  int64_t filters = *dimOf(op.getW(), 0).constant() / op.getGroup();
+  int64_t channels = *dimOf(op.getW(), 1).constant();
+  bool fits = op.getStrides().size() == 2 && isa<FloatType>(accumulator) && e.width > 1 &&
+              groupsFitLanes(channels, filters, e.width);
   if (!fits || !epilogue.supported())
     return schedulePointwise(e, config);
   IndexMath &ix = e.ix;
   Depthwise d{e, ix, epilogue, op, accumulator, *dimOf(op.getW(), 2).constant(),
-              *dimOf(op.getW(), 3).constant(), ix.dim(dimOf(op.getX(), 1)),
+              *dimOf(op.getW(), 3).constant(), channels, filters, ix.dim(dimOf(op.getX(), 1)),
               ix.dim(dimOf(op.getX(), 2))};
   std::vector<DimExpr> outer{dimOf(y, 0), dimOf(y, 1)};
   overBlockShare(e, outer[0] * outer[1], [&](Value r) {

@@ -6,7 +6,8 @@
 // image that it reads are copied to scratch once, with zeros around them, so the
 // product never meets a border and no tap is copied twice. An image without
 // pads is read in place. Units of one block follow each other, so a worker
-// copies it once for all panels that it takes.
+// copies it once for all panels that it takes. Of a group of channels the unit has
+// all panels, and the copy holds its channels alone.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,6 +31,7 @@ struct DirectConv {
   ConvGeometry g;
   bool dense; ///< the image's pixels lie together in memory
   Value scratch;
+  Value firstChannel; ///< of the group in work; null: all channels
 
   int64_t rank() { return dimsOf(op.getX()).size(); }
 
@@ -49,6 +51,49 @@ struct DirectConv {
     e.overRow(count, [&](const Index &c) { put({}, c, ix.add(Index(to), c)); });
   }
 
+  void copyPixel(const Index &image, Value row, Value column, Value at) {
+    Value place = ix.add(at, ix.mul(column, g.channels));
+    e.overRow(DimExpr(g.channels), [&](const Index &c) {
+      Index channel = firstChannel ? ix.add(Index(firstChannel), c) : c;
+      put(e.eval(op.getX(), pixel(image, row, Index(column), channel)), c, ix.add(Index(place), c));
+    });
+  }
+
+  /// Few channels that lie plane after plane: lanes run along the pixels, and shuffles bring the
+  /// channels of a pixel together.
+  void copyPlanes(const Index &image, Value row, Value count, Value at) {
+    int64_t W = e.width, C = g.channels;
+    Value whole = ix.mul(ix.div(count, ix.cst(W)), W);
+    e.loop(ix.cst(0), whole, ix.cst(W), [&](Value column) {
+      SmallVector<Value> planes;
+      for (int64_t c = 0; c < C; ++c) {
+        Value v = e.eval(op.getX(), pixel(image, row, Index(column, 1), Index(ix.cst(c))));
+        planes.push_back(e.splat(widen(e, v, element, accumulator)));
+      }
+      Value place = ix.add(at, ix.mul(column, C));
+      for (int64_t v = 0; v < C; ++v) {
+        Value mixed = planes[0];
+        for (int64_t c = 1; c < C; ++c) {
+          SmallVector<int64_t> lanes(W);
+          for (int64_t l = 0; l < W; ++l) {
+            int64_t of = (v * W + l) % C, from = (v * W + l) / C;
+            lanes[l] = of == c ? W + from : of == 0 && c == 1 ? from : l;
+          }
+          mixed = e.make<vector::ShuffleOp>(mixed, planes[c], lanes);
+        }
+        e.storeAt(mixed, accumulator, scratch, Index(ix.add(place, v * W), 1));
+      }
+    });
+    e.loop(whole, count, ix.cst(1), [&](Value column) { copyPixel(image, row, column, at); });
+  }
+
+  /// Whether the image is turned into channels last on its way into the kernel.
+  bool isTurned() {
+    return llvm::any_of(e.kernel.body->getOps<TransposeOp>(), [&](TransposeOp t) {
+      return dimsOf(t.getResult()) == dimsOf(op.getX());
+    });
+  }
+
   /// One padded row of the image to scratch.
   void copyRow(const Index &image, Value row, Value to) {
     DimExpr channels(g.channels), left(g.pad[1]);
@@ -56,20 +101,18 @@ struct DirectConv {
     auto inside = [&] {
       zeros(left * channels, to);
       Value at = ix.add(to, ix.dim(left * channels)), x = op.getX();
-      if (dense)
+      if (dense && !firstChannel)
         e.overRow(real * channels, [&](const Index &c) {
           // All pixels of a row as one long one; of a single channel as pixels.
           Index none(ix.cst(0));
           Indices idx = g.channels == 1 ? pixel(image, row, c, none) : pixel(image, row, none, c);
           put(e.eval(x, idx), c, ix.add(Index(at), c));
         });
+      else if (e.width > 1 && !firstChannel && g.channels >= 2 && g.channels <= 4 && isTurned())
+        copyPlanes(image, row, ix.dim(real), at);
       else
-        e.loop(ix.cst(0), ix.dim(real), ix.cst(1), [&](Value column) {
-          Value place = ix.add(at, ix.mul(column, g.channels));
-          e.overRow(channels, [&](const Index &c) {
-            put(e.eval(x, pixel(image, row, Index(column), c)), c, ix.add(Index(place), c));
-          });
-        });
+        e.loop(ix.cst(0), ix.dim(real), ix.cst(1),
+               [&](Value column) { copyPixel(image, row, column, at); });
       zeros((g.paddedWidth() - left - real) * channels, ix.add(at, ix.dim(real * channels)));
     };
     Value ok = ix.cmp(arith::CmpIPredicate::ult, row, ix.dim(g.size[0]));
@@ -156,7 +199,9 @@ struct DirectConv {
       auto copy = [&] { copyBlock(at[0], firstRow, count); };
       Value first = ix.cmp(P::eq, at[2].base, ix.cst(0));
       Value isNew = e.make<arith::OrIOp>(first, ix.cmp(P::eq, u, begin));
-      groups == DimExpr(1) ? copy() : e.ifThen(isNew, copy);
+      if (op.getGroup() != 1)
+        firstChannel = ix.mul(at[2].base, g.channels);
+      groups == DimExpr(1) || firstChannel ? copy() : e.ifThen(isNew, copy);
 
       Product p = product(g.paddedWidth());
       p.rowBuffer = scratch;
@@ -196,13 +241,17 @@ bool scheduleDirectConv(Evaluator &e, const KernelConfig &config) {
       ConvGeometry::of({xd.begin() + 1, xd.end() - 1}, {yd.begin() + 1, yd.end() - 1},
                        {dims.begin() + 2, dims.end()}, op.getStrides(), op.getPads(),
                        op.getDilations(), layout.channels);
-  if (!g || !epilogue.supported())
+  int64_t panels = layout.panels() / op.getGroup(); // of a group
+  bool inGroups = layout.order == PanelLayout::Order::Groups;
+  if (!g || !epilogue.supported() ||
+      (inGroups && (layout.channels != layout.groupChannels || config.stages == 0 ||
+                    config.tileK != panels || layout.panel != config.tileN)))
     return false;
   Type accumulator = Evaluator::computeType(elementTypeOf(y)), element = elementTypeOf(x);
   auto arg = dyn_cast<BlockArgument>(x);
   const BufferArg *image = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
   bool dense = image && image->physical == image->dims;
-  DirectConv direct{e, e.ix, config, epilogue, op, layout, accumulator, element, *g, dense, {}};
+  DirectConv direct{e, e.ix, config, epilogue, op, layout, accumulator, element, *g, dense, {}, {}};
   if (config.stages == 0)
     return dense && element == accumulator && g->unpadded() && direct.inPlace();
   DimExpr need = g->scratchElements(config.stages) *

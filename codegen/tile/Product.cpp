@@ -12,6 +12,8 @@
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 
+#include <numeric>
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -156,6 +158,7 @@ struct TileEmitter {
     Index stride;        ///< from one k to the next
     int64_t vectors, active; ///< vectors across, lanes of the last one
     bool wide = true;    ///< memory has whole vectors everywhere
+    bool half = false;   ///< half of the last vector is enough
     Value next;          ///< offset where the next panel starts, to prefetch; or null
   };
 
@@ -181,6 +184,11 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
   SmallVector<Value> b;
   Value at = ix.add(panel.base, ix.mul(k, panel.stride.base));
   for (int64_t v = 0; v < panel.vectors; ++v) {
+    if (panel.half && v + 1 == panel.vectors) {
+      b.push_back(e.make<tile::LoadOp>(VectorType::get({W / 2}, panel.element), panel.buffer,
+                                       ix.add(at, v * W), nullptr));
+      continue;
+    }
     Evaluator::ActiveLanes some(e, panel.wide || v + 1 < panel.vectors ? W : panel.active);
     Value x = e.load(panel.buffer, panel.element, Index(ix.add(at, v * W), 1));
     b.push_back(widen(e, x, panel.element, p.accumulator));
@@ -189,11 +197,13 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
   int64_t count = rows.size() * panel.vectors;
   for (auto [i, row] : llvm::enumerate(rows)) {
     Value a = e.load(rowBuffer, rowElement, Index(ix.add(row, k)));
-    a = e.splat(widen(e, a, rowElement, p.accumulator));
+    a = widen(e, a, rowElement, p.accumulator);
+    Value all = e.splat(a);
     for (int64_t v = 0; v < panel.vectors; ++v) {
       Value &acc = accs[set * count + i * panel.vectors + v];
-      acc = isFloat ? e.make<math::FmaOp>(a, b[v], acc)
-                    : e.make<arith::AddIOp>(acc, e.make<arith::MulIOp>(a, b[v]));
+      Value x = acc.getType() == all.getType() ? all : e.make<vector::BroadcastOp>(acc.getType(), a);
+      acc = isFloat ? e.make<math::FmaOp>(x, b[v], acc)
+                    : e.make<arith::AddIOp>(acc, e.make<arith::MulIOp>(x, b[v]));
     }
   }
   return accs;
@@ -261,6 +271,12 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   int64_t sets = K && *K / p.stretches < 8 ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
   Value zero = e.splat(e.constant(p.accumulator, 0));
   SmallVector<Value> accs(per * sets, zero);
+  if (panel.half) {
+    Value less = e.constant(p.accumulator, 0);
+    less = e.make<vector::BroadcastOp>(VectorType::get({W / 2}, p.accumulator), less);
+    for (int64_t i = panel.vectors - 1; i < per * sets; i += panel.vectors)
+      accs[i] = less;
+  }
   int64_t parts = p.stretches, length = K ? *K / parts : 0;
   // A long chain of sums in f32 loses digits: sums of parts, then the sum of these.
   bool chained = parts == 1 && K && *K >= 2 * kChain && p.accumulator.isF32() && !p.panelOffset;
@@ -301,6 +317,12 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
     for (int64_t i = 0; i < s * per; ++i)
       accs[i] = e.combine(ReduceKind::Sum, accs[i], accs[s * per + i], false);
   accs.resize(per);
+  if (panel.half) {
+    SmallVector<int64_t> lanes(W, vector::ShuffleOp::kPoisonIndex); // nobody looks at the others
+    std::iota(lanes.begin(), lanes.begin() + W / 2, 0);
+    for (int64_t i = panel.vectors - 1; i < per; i += panel.vectors)
+      accs[i] = e.make<vector::ShuffleOp>(accs[i], accs[i], lanes);
+  }
   return accs;
 }
 
@@ -398,6 +420,8 @@ TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column
     int64_t width = vectors * W == l.panel ? l.panel : l.lastWidth();
     panel.base = first;
     panel.stride = Index(ix.cst(width));
+    // Where multipliers are 256 bits wide, half a register of 512 takes half the time.
+    panel.half = W >= 16 && active <= W / 2 && p.accumulator.isF32() && panel.element.isF32();
     panel.next = ix.add(first, ix.mul(depth, width));
   } else if (p.columnBuffer) {
     panel.base = ix.add(p.columnOffset(batch), column);

@@ -12,7 +12,7 @@
 //   groups<NR>x<G> [N, C/G, taps..]  -> [panel][tap][channels of the panel's groups][NR], zero for those
 //                                       of other groups than the column's; N a multiple of NR, and a
 //                                       panel in one group or of whole groups
-//   taps          [N, 1, taps..]     -> [tap][N]
+//   taps          [N, C, taps..]     -> [tap][C][N]
 //   gates<G>x<W>  [G * H, K]         -> [panel of W][K][G][W]: W rows of each of G gates
 //   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
 //
@@ -72,8 +72,6 @@ public:
   uint64_t sourceBytes() const { return source; } ///< of the dense tensor
   uint64_t bytes() const { return begin(pieces()); }
   int64_t elements() const { return int64_t(bytes()) / size; }
-  /// Bytes of the first piece: the best distance of cuts.
-  uint64_t pieceBytes() const { return begin(1); }
   /// Bytes [at, at + out.size()) of the packed weight; a piece that they have a part of is made
   /// whole. `from` holds sourceBytes(), aligned in no way. Any number of threads may call it.
   void pack(std::span<const std::byte> from, uint64_t at, std::span<std::byte> out) const;
