@@ -111,8 +111,16 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   bool folded = b.buffer >= 0 && product({desc.buffers[b.buffer].dims.begin(),
                                           desc.buffers[b.buffer].dims.end() - 2}) == DimExpr(1);
   DimExpr rows = folded ? batch * m : m, batches = folded ? DimExpr(1) : batch;
-  int64_t units = std::max<int64_t>(1, (batches * rows).constant().value_or(1) / c.rows);
-  c.tileK = panelsOfUnit(depth, n.constant().value_or(c.tileN), units, c);
+  int64_t all = (batches * rows).constant().value_or(1), wide = n.constant().value_or(c.tileN);
+  int64_t units = std::max<int64_t>(1, all / c.rows);
+  c.tileK = panelsOfUnit(depth, wide, units, c);
+  // Rows so long that a unit's do not stay in the second-level cache, and so many that all of them
+  // do not stay in the cache behind it: fewer at a time, for several panels.
+  constexpr int64_t kOwn = 512 << 10, kShared = 8 << 20;
+  if (!rowsCopied && c.rows * depth * 4 > kOwn && all * depth * 4 > kShared) {
+    c.rows = std::max(c.tileM, kOwn / (depth * 4) / c.tileM * c.tileM);
+    c.tileK = std::min<int64_t>(8, (wide + c.tileN - 1) / c.tileN);
+  }
   KernelSpec spec = specFor(desc, c, batches * DimExpr::ceilDiv(rows, DimExpr(c.rows)) *
                                          DimExpr::ceilDiv(n, DimExpr(c.tileN * c.tileK)));
   int64_t bytes = 4;
