@@ -319,10 +319,11 @@ private:
       owner = std::make_shared<const std::vector<std::byte>>(std::move(*made));
       bytes = *owner;
     }
-    engine::WeightBytes source{bytes.size(), 1,
-                               [bytes, owner](uint64_t at, std::span<std::byte> out) {
-                                 std::memcpy(out.data(), bytes.data() + at, out.size());
-                               }};
+    engine::WeightBytes source;
+    source.bytes = bytes.size();
+    source.make = [bytes, owner](uint64_t at, std::span<std::byte> out) {
+      std::memcpy(out.data(), bytes.data() + at, out.size());
+    };
     std::string key;
     llvm::raw_string_ostream(key) << *op.getValue() << packing;
     if (!packing.empty()) {
@@ -333,10 +334,10 @@ private:
         return internalError("the weight has " + std::to_string(bytes.size()) +
                                  " bytes, not those of its sizes",
                              "packing " + packing);
-      source = {packer->bytes(), packer->pieceBytes(),
-                [bytes, owner, packer = *packer](uint64_t at, std::span<std::byte> out) {
-                  packer.pack(bytes, at, out);
-                }};
+      source.bytes = packer->bytes();
+      source.make = [bytes, owner, packer = *packer](uint64_t at, std::span<std::byte> out) {
+        packer.pack(bytes, at, out);
+      };
       weight.dims = {packer->elements()};
       weight.packing = packing;
       buffer.dims.assign(weight.dims.begin(), weight.dims.end());

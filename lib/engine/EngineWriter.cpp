@@ -17,8 +17,10 @@ namespace {
 
 uint64_t roundUp(uint64_t v, uint64_t to) { return (v + to - 1) / to * to; }
 
-/// Weights are made, hashed and written in blocks of about this size, which a core's cache holds.
-constexpr uint64_t kBlockBytes = 2 << 20;
+/// Weights are made, hashed and written in blocks that end at multiples of this in the file: the
+/// system keeps what is written so in huge pages, and maps them when the engine runs. Larger ones cut
+/// fewer panels in two, which then are packed twice.
+constexpr uint64_t kBlockBytes = 4 << 20;
 
 } // namespace
 
@@ -76,7 +78,7 @@ Result<uint64_t> EngineWriter::addWeight(const std::string &name, std::string_vi
   hash.update(bytes);
   auto copy = std::make_shared<const std::string>(bytes);
   return addWeight(name, hash.hex(),
-                   {bytes.size(), 1, [copy](uint64_t at, std::span<std::byte> out) {
+                   {bytes.size(), [copy](uint64_t at, std::span<std::byte> out) {
                       std::memcpy(out.data(), copy->data() + at, out.size());
                     }});
 }
@@ -112,15 +114,7 @@ struct EngineWriter::Block {
 std::vector<EngineWriter::Block> EngineWriter::cutBlocks(Section &section, uint64_t offset) {
   std::vector<Block> blocks;
   for (uint64_t at = 0; at < section.length;) {
-    uint64_t end = at + kBlockBytes;
-    if (auto next = section.weights.upper_bound(end); end < section.length) {
-      // The last good place in the weight that `end` is in, or else the next one.
-      const auto &[first, weight] = *std::prev(next);
-      uint64_t good = first + (end - first) / weight.cut * weight.cut;
-      end = good > at ? good : good + weight.cut;
-      end = std::min(end, next == section.weights.end() ? section.length : next->first);
-    }
-    end = std::min(end, section.length);
+    uint64_t end = std::min(section.length, at + kBlockBytes - (offset + at) % kBlockBytes);
     blocks.push_back({&section, at, end, offset + at, 0});
     at = end;
   }

@@ -60,7 +60,6 @@ Result<Archive> parseArchive(std::string_view bytes, const std::string &where = 
 /// A weight whose bytes are made when the file is written.
 struct WeightBytes {
   uint64_t bytes = 0;
-  uint64_t cut = 1; ///< multiples of it are the best places to begin and end
   /// Bytes [at, at + out.size()); called from several threads at once, and not after write().
   std::function<void(uint64_t at, std::span<std::byte> out)> make;
 };
