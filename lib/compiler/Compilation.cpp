@@ -178,7 +178,11 @@ Result<ImportOptions> Compilation::importOptions() const {
 
 std::vector<std::string> Compilation::inputNames() {
   std::vector<std::string> names;
-  if (auto main = (*top).lookupSymbol<func::FuncOp>("main"))
+  auto main = (*top).lookupSymbol<func::FuncOp>("main");
+  for (ModuleOp target : (*top).getOps<ModuleOp>()) // from layout on
+    if (!main)
+      main = target.lookupSymbol<func::FuncOp>("main");
+  if (main)
     for (unsigned i = 0; i < main.getNumArguments(); ++i) {
       auto name = main.getArgAttrOfType<StringAttr>(i, "lathe.name");
       names.push_back(name ? name.str() : "");

@@ -16,6 +16,8 @@
 
 #include "lathe/codegen/KernelSpec.h"
 
+#include "llvm/Support/JSON.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -39,10 +41,12 @@ public:
     if (failed(found))
       return failure();
     homes = std::move(*found);
-    if (cuda && !homes.owners.empty())
+    if (cuda && !homes.owners.empty()) {
+      noteDeciders();
       return homes.owners.front()->emitError(
           "unsupported: a GPU runs no If or Loop whose condition or trips only the run knows; give "
           "the input that decides it with --const");
+    }
     // Steps of branches and loops stay in the order in which they are written.
     if (homes.owners.empty() &&
         failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
@@ -63,6 +67,27 @@ public:
   }
 
 private:
+  /// Says in the module which inputs the conditions follow from, as the report of legalize does.
+  void noteDeciders() {
+    llvm::SetVector<Value> work;
+    for (Operation *owner : homes.owners)
+      if (auto choose = dyn_cast<ChooseOp>(owner))
+        work.insert(choose.getCondition());
+    llvm::json::Array names;
+    for (size_t i = 0; i < work.size(); ++i) {
+      auto argument = dyn_cast<BlockArgument>(work[i]);
+      if (argument && argument.getOwner() == &func.getBody().front())
+        names.push_back(inputName(func, argument.getArgNumber()));
+      else if (Operation *producer = work[i].getDefiningOp())
+        work.insert(producer->operand_begin(), producer->operand_end());
+    }
+    std::string report;
+    llvm::raw_string_ostream(report)
+        << llvm::json::Value(llvm::json::Array{llvm::json::Object{{"needs", std::move(names)}}});
+    if (auto top = module->getParentOfType<ModuleOp>())
+      top->setAttr("lathe.unsupported", StringAttr::get(func.getContext(), report));
+  }
+
   void collectStates() {
     std::set<StringRef> used;
     func.walk([&](Operation *op) {

@@ -135,7 +135,10 @@ Result<Compiled> compileTest(const Options &options, const std::string &folder) 
     Compilation &compilation = **opened;
     Status status = compilation.runTo(Phase::Codegen);
     if (status.ok()) {
-      Result<std::string> bytes = compilation.engine();
+      Result<engine::EngineWriter> writer = compilation.engine();
+      if (!writer)
+        return writer.status();
+      Result<std::string> bytes = writer->str();
       if (!bytes)
         return bytes.status();
       result.bytes = std::move(*bytes);

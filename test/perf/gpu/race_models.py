@@ -208,8 +208,9 @@ def race(name, ours, theirs, rounds, by_kernel=False):
     best = min(theirs, key=lambda mode: medians[mode])
     ratio = medians[best] / medians["lathe"]
     spread = statistics.quantiles(times["lathe"], n=10)
+    others = ", ".join(f"{mode} {medians[mode]:.4f}" for mode in theirs)
     print(f"{name:20} lathe {medians['lathe']:8.4f} ms ({spread[0]:.4f} to {spread[-1]:.4f})  torch "
-          f"{medians[best]:8.4f} ms ({best})  {ratio:.3f} x", flush=True)
+          f"{medians[best]:8.4f} ms ({others})  {ratio:.3f} x", flush=True)
     return ratio
 
 
