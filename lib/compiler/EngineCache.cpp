@@ -277,7 +277,8 @@ bool canShareEngine(const std::string &key, const std::string &path) {
   fs::create_directories(kept, error);
   struct stat here, there;
   return ::stat(folder.empty() ? "." : folder.c_str(), &here) == 0 &&
-         ::stat(kept.c_str(), &there) == 0 && here.st_dev == there.st_dev;
+         ::stat(kept.c_str(), &there) == 0 && here.st_dev == there.st_dev &&
+         ::access(kept.c_str(), W_OK) == 0;
 }
 
 CachingSink::CachingSink(ByteSink *next, std::string key) : next(next), key(std::move(key)) {}
