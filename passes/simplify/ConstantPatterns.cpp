@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What depends on constants alone is computed by the reference, up to 64 K
-// elements a value. Reshaping a weight renames it; its bytes stay in the model.
+// elements a value; filters that are turned for a transposed convolution, which packs
+// what is constant only, up to 16 M. Reshaping a weight renames it; its bytes stay in the model.
 //
 //   %c = constant, %d = constant
 //   %e = mul %c, %d               =>   %e = constant
@@ -18,7 +19,7 @@ using namespace mlir;
 namespace lathe {
 namespace {
 
-constexpr int64_t kMaxFoldedElements = 64 << 10;
+constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxFilterElements = 16 << 20;
 
 /// Whether a matmul reads the value, perhaps scaled, moved or transposed before.
 bool reachesProduct(Value value, int depth = 0) {
@@ -26,6 +27,17 @@ bool reachesProduct(Value value, int depth = 0) {
   return depth < kMaxDepth && llvm::any_of(value.getUsers(), [&](Operation *user) {
     return isa<MatmulOp>(user) || (isa<CastOp, SubOp, MulOp, ReshapeOp, TransposeOp>(user) &&
                                    reachesProduct(user->getResult(0), depth + 1));
+  });
+}
+
+/// Whether an op turns or cuts filters, on their way to convolutions alone.
+bool movesFilters(Operation *op) {
+  if (!isa<TransposeOp, SliceOp, ReshapeOp>(op) || op->getResult(0).use_empty())
+    return false;
+  return llvm::all_of(op->getResult(0).getUses(), [](OpOperand &use) {
+    auto conv = dyn_cast<ConvOp>(use.getOwner());
+    return conv ? conv.getW() == use.get() && conv.getX() != use.get()
+                : movesFilters(use.getOwner());
   });
 }
 
@@ -47,14 +59,15 @@ struct FoldThroughReference : RewritePattern {
     if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions())
       return rewriter.notifyMatchFailure(op, "no op of tensors with one result");
     auto type = cast<TensorType>(op->getResult(0).getType());
-    if (!type.hasStaticShape() || type.getNumElements() > kMaxFoldedElements)
+    int64_t most = movesFilters(op) ? kMaxFilterElements : kMaxFoldedElements;
+    if (!type.hasStaticShape() || type.getNumElements() > most)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
     if (keepNarrow && widensForProduct(op))
       return rewriter.notifyMatchFailure(op, "a product may take the 8-bit matrix as it is");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
-      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxFoldedElements)
+      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > most)
         return rewriter.notifyMatchFailure(op, "an operand is no small constant");
       auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
       if (!value.ok())

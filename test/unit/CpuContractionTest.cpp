@@ -441,6 +441,49 @@ TEST(CpuConvolution, ErrorOfWinogradIsAsExpected) {
   }
 }
 
+// Planes of a picture are turned into pixels on their way into a block, sixteen pixels at once.
+TEST(CpuConvolution, TurnsPlanesOfFewChannels) {
+  auto s = [](int64_t v) { return std::to_string(v); };
+  constexpr int64_t h = 5, width = 37, o = 24;
+  for (int64_t c : {2, 3, 4}) {
+    std::string planes = "tensor<2x" + s(c) + "x5x37xf32>", x = "tensor<2x5x37x" + s(c) + "xf32>";
+    std::string w = "tensor<24x" + s(c) + "x3x3xf32>", y = "tensor<2x5x37x24xf32>";
+    std::string text = "func.func @conv(%p: " + planes + ", %w: " + w + ") -> " + y +
+                       " {\n %x = lathe.transpose %p {perm = array<i64: 0, 2, 3, 1>} : (" + planes + ") -> " + x +
+                       "\n %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, " +
+                       "dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" + x +
+                       ", " + w + ") -> " + y + "\n return %0 : " + y + "\n}";
+    auto xv = noise(2 * c * h * width, 1), wv = noise(o * c * 9, 2);
+    std::vector<float> want;
+    for (int64_t n = 0; n < 2; ++n)
+      for (int64_t p = 0; p < h; ++p)
+        for (int64_t q = 0; q < width; ++q)
+          for (int64_t f = 0; f < o; ++f) {
+            double sum = 0;
+            for (int64_t i = 0; i < c; ++i)
+              for (int64_t r = std::max<int64_t>(0, 1 - p); r < std::min<int64_t>(3, h + 1 - p); ++r)
+                for (int64_t t = std::max<int64_t>(0, 1 - q); t < std::min<int64_t>(3, width + 1 - q); ++t)
+                  sum += double(xv[((n * c + i) * h + p + r - 1) * width + q + t - 1]) *
+                         wv[((f * c + i) * 3 + r) * 3 + t];
+            want.push_back(static_cast<float>(sum));
+          }
+    std::vector<DimExpr> size{h, width};
+    std::vector<int64_t> threes{3, 3}, ones{1, 1}, pads(4, 1);
+    auto geometry = ConvGeometry::of(size, size, threes, ones, pads, ones, c);
+    for (const Machine &machine : machines()) {
+      std::string recipe = "filters" + s(2 * machine.lanes);
+      CpuKernel kernel(text, tile("conv", machine) + ".s2", machine.target, "3", [&](KernelSpec &spec) {
+        spec.buffers[1].packing = recipe;
+        spec.scratchBytes = geometry->scratchElements(2) * DimExpr(4);
+      });
+      ASSERT_EQ(kernel.error, "");
+      auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {o, c, 3, 3})});
+      ASSERT_EQ(kernel.error, "");
+      expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " of planes " + s(c));
+    }
+  }
+}
+
 TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
   // 3x2 windows, strides 1 and 2, dilations 2 and 3, pads 2 1 | 0 3, dense and depthwise.
   // The same with columns side by side, in blocks of rows.

@@ -117,3 +117,25 @@ func.func @add_zero(%x: tensor<4xf32>) -> tensor<4xf32> {
   %0 = lathe.add %x, %zero : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
+
+// Filters are turned when the engine is built, however many they are; other constants only up to 64 K.
+// CHECK-LABEL: @turned_filters
+// CHECK-NOT: lathe.transpose
+// CHECK: %[[W:.*]] = lathe.constant {{.*}} : tensor<64x128x4x4xf32>
+// CHECK-NOT: lathe.slice
+// CHECK: lathe.conv %{{.*}}, %[[W]]
+func.func @turned_filters(%x: tensor<1x128x9x9xf32>) -> tensor<1x64x6x6xf32> {
+  %w = lathe.constant dense<0.5> : tensor<128x64x4x4xf32>
+  %0 = lathe.transpose %w {perm = array<i64: 1, 0, 2, 3>} : (tensor<128x64x4x4xf32>) -> tensor<64x128x4x4xf32>
+  %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<3>, #lathe.dim<3>], steps = array<i64: 1, 1, -1, -1>} : (tensor<64x128x4x4xf32>) -> tensor<64x128x4x4xf32>
+  %2 = lathe.conv %x, %1 {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x9x9xf32>, tensor<64x128x4x4xf32>) -> tensor<1x64x6x6xf32>
+  return %2 : tensor<1x64x6x6xf32>
+}
+
+// CHECK-LABEL: @turned_table
+// CHECK: lathe.transpose
+func.func @turned_table() -> tensor<128x1024xf32> {
+  %w = lathe.constant dense<0.5> : tensor<1024x128xf32>
+  %0 = lathe.transpose %w {perm = array<i64: 1, 0>} : (tensor<1024x128xf32>) -> tensor<128x1024xf32>
+  return %0 : tensor<128x1024xf32>
+}
