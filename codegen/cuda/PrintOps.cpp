@@ -322,7 +322,7 @@ bool Printer::castOp(Operation &o) {
       return true;
     }
   Type from = o.getOperand(0).getType(), to = result.getType();
-  std::string x = use(o, 0), target = type(getElementTypeOrSelf(to), o.getLoc());
+  std::string x = use(o, 0), again = o.hasAttr("tile.again") ? "again(" + x + ")" : x, target = type(getElementTypeOrSelf(to), o.getLoc());
   if (form == Form::Bits) {
     define(result, "bitCast<" + type(to, o.getLoc()) + ">(" + x + ")");
   } else if (isBool(from)) {
@@ -336,7 +336,7 @@ bool Printer::castOp(Operation &o) {
   } else if (form == Form::ToUnsigned) {
     define(result, "asSigned(convert<u" + target.substr(1) + ">(" + x + "))");
   } else {
-    define(result, "convert<" + target + ">(" + x + ")");
+    define(result, "convert<" + target + ">(" + again + ")");
   }
   return true;
 }

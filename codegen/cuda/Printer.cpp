@@ -12,6 +12,7 @@
 
 #include "lathe/codegen/Codegen.h"
 
+#include "mlir/Interfaces/LoopLikeInterface.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -301,8 +302,11 @@ bool Printer::structureOp(Operation &o) {
     bool cluster = options.cluster > 1;
     std::string call = std::string(cluster ? "clusterReduce<" : "blockReduce<") +
                        kinds[static_cast<int>(op.getKind())] + ", " +
-                       std::to_string(cluster ? options.threads : options.team) +
-                       (cluster ? ", " + std::to_string(options.cluster) : "") + ">(";
+                       std::to_string(cluster ? options.threads : options.team);
+    if (cluster)
+      call += ", " + std::to_string(options.cluster) + ", " + std::to_string(reductions++) +
+              (reductionsLoop ? ", true" : ", false");
+    call += ">(";
     if (op.getIsUnsigned())
       define(op.getResult(), "asSigned(" + call + "asUnsigned(" + use(op.getValue()) + ")))");
     else
@@ -355,11 +359,15 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
   if (auto step = fn->getAttrOfType<IntegerAttr>("tile.step"))
     options.step = step.getInt();
   llvm::DenseSet<Value> written;
-  bool scratch = false;
+  bool scratch = false, reduces = false;
   fn.walk([&](Operation *o) {
     if (auto s = dyn_cast<tile::StoreOp>(o))
       written.insert(s.getBuffer());
     scratch |= isa<tile::ScratchOp>(o);
+    if (isa<tile::BlockReduceOp>(o)) {
+      reduces = true;
+      reductionsLoop |= o->getParentOfType<LoopLikeOpInterface>() != nullptr;
+    }
   });
   os << "extern \"C\" __global__ void __launch_bounds__(" << options.threads;
   if (auto resident = fn->getAttrOfType<IntegerAttr>("tile.resident"))
@@ -382,6 +390,8 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
     line() << "LATHE_DYNAMIC_SHARED(shared);\n";
   if (options.programmatic)
     line() << "dependentsMayStart();\n  dependenciesWait();\n";
+  if (options.cluster > 1 && reduces && !reductionsLoop)
+    line() << "clusterArrive();\n";
   body(fn.front());
   os << "}\n";
   return failure(failed);

@@ -94,6 +94,8 @@ private:
   llvm::DenseMap<mlir::Value, std::string> names;
   llvm::StringSet<> constants; ///< buffers that nothing writes while the kernel runs
   int next = 0, depth = 0;
+  int reductions = 0;          ///< printed so far
+  bool reductionsLoop = false; ///< one of them is in a loop
   bool failed = false;
 };
 

@@ -377,6 +377,45 @@ template <class T, int N> LATHE_DEV Vec<T, N> loadVecConst(const T *p) {
   }
   return r;
 }
+/// 4, 8 or 16 bytes, aligned, that are read once and not kept in the first-level cache. `CONSTANT`:
+/// nothing writes them while the kernel runs, and it does not start before those ahead of it end.
+template <bool CONSTANT, class T, int N> LATHE_DEV Vec<T, N> loadVecStreaming(const T *p) {
+#ifdef LATHE_EMULATE
+  return loadVec<T, N>(p);
+#else
+  constexpr int BYTES = sizeof(T) * N;
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16, "one load");
+  u32 w[4];
+  Vec<T, N> r;
+#define LATHE_STREAM(how)                                                                         \
+  if constexpr (BYTES == 16)                                                                      \
+    asm volatile("ld.global" how ".L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"                   \
+                 : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(p) : "memory");           \
+  else if constexpr (BYTES == 8)                                                                  \
+    asm volatile("ld.global" how ".L1::no_allocate.v2.u32 {%0,%1}, [%2];"                         \
+                 : "=r"(w[0]), "=r"(w[1]) : "l"(p) : "memory");                                   \
+  else                                                                                            \
+    asm volatile("ld.global" how ".L1::no_allocate.u32 %0, [%1];" : "=r"(w[0]) : "l"(p) : "memory");
+  if constexpr (CONSTANT) { LATHE_STREAM(".nc") } else { LATHE_STREAM("") }
+#undef LATHE_STREAM
+  memcpy(&r, w, sizeof r);
+  return r;
+#endif
+}
+/// The same values, of which the compiler does not know that it has converted them before: what is
+/// kept over a reduction are the 16 bits of an element, not the 32 it was computed with.
+template <class T, int N> LATHE_DEV Vec<T, N> again(Vec<T, N> x) {
+#ifndef LATHE_EMULATE
+  if constexpr (sizeof x % 4 == 0) {
+    u32 w[sizeof x / 4];
+    memcpy(w, &x, sizeof x);
+#pragma unroll
+    for (int i = 0; i < (int)(sizeof x / 4); ++i) asm volatile("" : "+r"(w[i]));
+    memcpy(&x, w, sizeof x);
+  }
+#endif
+  return x;
+}
 /// By the instruction: written as an assignment, elements of 16 bits sometimes become stores of
 /// 16 bits each.
 template <class T, int N> LATHE_DEV void storeVec(T *p, const Vec<T, N> &v) {

@@ -9,7 +9,6 @@
 #include "ChooseCuda.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace lathe::select {
 
@@ -128,28 +127,18 @@ static void columns(const KernelDesc &desc, const Target &target, std::vector<Ke
   KernelConfig c;
   c.family = "columns";
   c.threads = 256;
-  int64_t widest = lanesFor(vectorLanes(desc), lastOf(inner));
+  c.lanes = lanesFor(vectorLanes(desc), lastOf(inner));
+  // Pieces of eight bytes leave enough blocks that all multiprocessors read all the time, also at
+  // the end (an H200, 8192 x 8192 and 4096 x 5120).
+  if (c.lanes == 8)
+    c.lanes = 4;
   auto strips = [&] { return outer * DimExpr::ceilDiv(width, DimExpr(32 * c.lanes)); };
-  // The blocks shall be whole rounds of the multiprocessors; narrow strips cost a little.
+  auto blocks = [&] { return strips().constant().value_or(target.smCount) * c.rows; };
   bool clusters = target.smVersion >= 90 && combinesWords(desc);
-  double best = 0;
-  KernelConfig chosen = c;
-  for (c.lanes = widest; c.lanes >= std::min<int64_t>(widest, 2); c.lanes /= 2)
-    for (c.rows = 1; c.rows <= (clusters ? 8 : 1); ++c.rows) {
-      if (c.rows > 1 && rows < 32 * c.rows)
-        break;
-      double blocks = double(strips().constant().value_or(target.smCount) * c.rows);
-      double rounds = std::max(1.0, std::ceil(blocks / target.smCount));
-      double full = blocks / (rounds * target.smCount);
-      double busy = std::min(1.0, rounds / 2); // two blocks a multiprocessor hide the latency
-      double narrow = c.lanes == widest ? 1.0 : c.lanes * 2 == widest ? 0.98 : 0.95;
-      double value = full * (0.7 + 0.3 * busy) * narrow;
-      if (value > best * 1.01) {
-        best = value;
-        chosen = c;
-      }
-    }
-  c = chosen;
+  while (clusters && c.rows < 8 && blocks() < 2 * target.smCount && rows >= 64 * c.rows)
+    c.rows *= 2;
+  while (c.lanes > 2 && blocks() < target.smCount)
+    c.lanes /= 2;
   KernelSpec spec = specFor(desc, c, strips() * DimExpr(c.rows));
   spec.launches[0].cluster[0] = c.rows;
   addVariant(out, {}, std::move(spec));

@@ -59,7 +59,11 @@ Value Evaluator::eval(Value v, const Indices &idx) {
   if (const Value *known = lookup(v, norm))
     return *known;
   Value result;
-  if (auto it = spilled.find(v.getAsOpaquePointer()); it != spilled.end()) {
+  if (auto it = packed.find(key(v, norm)); it != packed.end()) {
+    // The printer hides from the CUDA compiler that it has seen this conversion before.
+    result = make<arith::ExtFOp>(vectorOf(computeType(elementTypeOf(v))), it->second);
+    result.getDefiningOp()->setAttr("tile.again", b.getI64IntegerAttr(timesPacked));
+  } else if (auto it = spilled.find(v.getAsOpaquePointer()); it != spilled.end()) {
     result = load(it->second.buffer, elementTypeOf(v), it->second.offset(norm));
   } else if (auto arg = dyn_cast<BlockArgument>(v)) {
     result = loadArgument(arg, norm);
@@ -82,6 +86,21 @@ Value Evaluator::fail(Operation *op, const Twine &why) {
   if (!type.isIntOrFloat())
     type = b.getF32Type();
   return constant(type, 0);
+}
+
+void Evaluator::keepPacked() {
+  ++timesPacked;
+  std::map<MemoKey, Value> kept;
+  for (auto &[k, v] : memo.back()) {
+    auto wide = v.getDefiningOp<arith::ExtFOp>();
+    bool loaded = (wide ? wide.getIn() : v).getDefiningOp<tile::LoadOp>() != nullptr;
+    if (!isVector(v) || (loaded && !wide))
+      kept[k] = v;
+    else if (loaded)
+      packed[k] = wide.getIn();
+  }
+  memo.back() = std::move(kept);
+  packedScope = memo.size();
 }
 
 //===- Memory ---------------------------------------------------------------===//
@@ -284,6 +303,8 @@ void Evaluator::pushScope() {
 }
 void Evaluator::popScope() {
   memo.pop_back();
+  if (memo.size() < packedScope)
+    packed.clear();
   ix.popScope();
 }
 
@@ -426,7 +447,7 @@ struct RowCut {
 };
 } // namespace
 
-static constexpr int64_t kMaxUnrolledChunks = 8, kMaxUnrolledElements = 16;
+static constexpr int64_t kMaxUnrolledElements = 16;
 
 static RowCut cutRow(Evaluator &e, const DimExpr &n) {
   IndexMath &ix = e.ix;
@@ -444,10 +465,10 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
       cut.tail = false;
     }
     int64_t round = e.width * threads;
-    if (threads == 1 && cut.vectors && (one || *c % e.width == 0) && *c / round <= kMaxUnrolledChunks)
+    if (threads == 1 && cut.vectors && (one || *c % e.width == 0) && *c / round <= e.unrolledChunks)
       cut.unrolled = *c / round;
     if (threads > 1 && *c > 0 && *c % e.width == 0 &&
-        (*c + round - 1) / round <= (e.width > 1 ? kMaxUnrolledChunks : kMaxUnrolledElements)) {
+        (*c + round - 1) / round <= (e.width > 1 ? e.unrolledChunks : kMaxUnrolledElements)) {
       cut.unrolled = (*c + round - 1) / round;
       cut.tail = false;
       if (*c % round != 0)

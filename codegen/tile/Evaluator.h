@@ -164,6 +164,12 @@ public:
   void overRow(const DimExpr &n, llvm::function_ref<void(const Index &)> body);
   /// Set by the row schedule while control flow is uniform over the block.
   bool cooperative = false;
+  /// Vectors of a row that a thread may have in registers.
+  int64_t unrolledChunks = 8;
+
+  /// What was computed from vectors of 16-bit floats of this scope is computed from them again when it
+  /// is asked for: over a reduction a thread keeps 16 bits of an element instead of 32.
+  void keepPacked();
 
   /// Made once, at the head: equal indices must look equal everywhere. The threads are those that
   /// work together: of a block, of one of its `teams()`, or of the blocks of a cluster.
@@ -177,7 +183,7 @@ public:
 
 private:
   mlir::Value headOp(llvm::function_ref<mlir::Value()> make);
-  int64_t blockThreads;
+  int64_t blockThreads, timesPacked = 0;
   mlir::Value thread, block, team;
   struct MemoKey {
     void *value;
@@ -193,6 +199,9 @@ private:
   mlir::Value loadArgument(mlir::BlockArgument arg, const Indices &idx);
 
   std::vector<std::map<MemoKey, mlir::Value>> memo;
+  /// Loaded vectors of 16-bit floats, of the scope of this number, that keepPacked() has seen.
+  std::map<MemoKey, mlir::Value> packed;
+  size_t packedScope = 0;
 };
 
 } // namespace lathe::codegen

@@ -61,7 +61,7 @@ struct RowEmitter {
   Rows rows;
   SmallVector<Operation *> reductions;
   SmallVector<unsigned> fullOutputs, rowOutputs;
-  bool flat = false;
+  bool flat = false, packed = false;
 
   /// Index of the whole with the reduced part open, from that of the row.
   Indices open(const Indices &row) {
@@ -136,6 +136,8 @@ void RowEmitter::emitRow(const Indices &row, bool cooperative) {
   for (Operation *op : reductions) {
     Indices at = keeps(op) ? open(row) : row;
     e.eval(op->getResult(0), at);
+    if (packed)
+      e.keepPacked();
   }
   auto outputs = [&](const Index &i) {
     Indices idx = element(row, i);
@@ -172,8 +174,11 @@ void RowEmitter::emitRow(const Indices &row, bool cooperative) {
 
 } // namespace
 
-void scheduleRow(Evaluator &e, const KernelConfig &) {
+void scheduleRow(Evaluator &e, const KernelConfig &config) {
   RowEmitter emitter{e};
+  emitter.packed = e.kernel.target->isCuda() && config.stages > 0;
+  if (emitter.packed)
+    e.unrolledChunks *= 2;
   if (failed(emitter.classify())) {
     e.failed = true;
     return;

@@ -37,6 +37,22 @@ Value poolRule(Evaluator &e, OpResult r, const Indices &idx) {
   }
   using P = arith::CmpIPredicate;
 
+  // Threads of a GPU read something inside for a tap outside, and drop it: with a branch around
+  // each tap, each would wait for the one before it.
+  bool withoutBranch = e.kernel.target->isCuda() && taps <= kMaxUnrolledTaps;
+  for (int64_t d = firstDim; d < firstDim + spatial; ++d)
+    withoutBranch &= idx[d].uniform() && dimOf(x, d).constant().value_or(0) > 0;
+  auto clamped = [&](Indices in) {
+    Value inside;
+    for (int64_t d = firstDim; d < firstDim + spatial; ++d) {
+      int64_t size = *dimOf(x, d).constant();
+      Value ok = ix.cmp(P::ult, in[d].base, ix.cst(size));
+      inside = inside ? e.make<arith::AndIOp>(inside, ok) : ok;
+      in[d] = Index(ix.min(ix.max(in[d].base, ix.cst(0)), ix.cst(size - 1)));
+    }
+    return e.select(inside, e.eval(x, in), none);
+  };
+
   // One tap: its value, and 1 where it counts for the average's divisor.
   auto tap = [&](ArrayRef<Index> at) -> SmallVector<Value> {
     Indices in = idx;
@@ -59,7 +75,7 @@ Value poolRule(Evaluator &e, OpResult r, const Indices &idx) {
         e.unify(counted, ok);
       counted = counted ? e.make<arith::AndIOp>(counted, ok) : ok;
     }
-    Value v = evalInside(e, x, in, none);
+    Value v = withoutBranch ? clamped(in) : evalInside(e, x, in, none);
     if (lp) {
       Value a = e.make<math::AbsFOp>(v);
       if (op.getP() == 1)

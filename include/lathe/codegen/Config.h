@@ -7,8 +7,9 @@
 //
 //   family              a block of the grid (axis 0 unless said) computes
 //   pointwise  t v      a share of the output's vectors, one a thread when the grid is that large
-//   row        t v r    a share of the outer indices: reductions, then what depends on them; with r,
-//                       r warps with an index each; with a cluster in the launch, one index for all of it
+//   row        t v r s  a share of the outer indices: reductions, then what depends on them; with r,
+//                       r warps with an index each; with a cluster in the launch, one index for all of it;
+//                       with s, s blocks share a multiprocessor, and 16-bit elements are kept as such
 //   columns    t v r      32*v columns of the reduced rows that fall to one of r blocks of a cluster
 //   scan       t v      a share of what lies beside the scanned axis
 //   scatter    t v      everything, in order

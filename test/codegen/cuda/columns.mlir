@@ -10,7 +10,7 @@
 // CHECK: typedef bf16 Element;
 // CHECK: void store(i64 outer, i64 column, f32 value) const {
 // CHECK: = value * 0.001953125f;
-// CHECK: Vec<Element, kLanes> load(i64 outer, i64 row, i64 column) const { const Bits16 raw = loadGlobal16Streaming(in0 +
+// CHECK: Vec<Element, kLanes> load(i64 outer, i64 row, i64 column) const { return loadVecStreaming<true, Element, kLanes>(in0 +
 // CHECK: reduceColumns<8, 1>(h, 512ll, 1024ll);
 func.func @mean(%x: !x) -> !y {
   %c = lathe.constant dense<0.001953125> : tensor<bf16>
