@@ -5,7 +5,7 @@
 // element is slower than memory. Activations that exporters write in parts have
 // forms of half as many that also keep the digits of the negative tail:
 //
-//   mulf (mulf %x, 0.5), (addf (erf (mulf %x, 0.7071)), 1)   =>   fastGelu(x)
+//   mulf (mulf %x, 0.5), (addf (erf (mulf %x, 0.7071)), 1)   =>   fastGelu(x), fastGeluF16(x)
 //   mulf (mulf %x, 0.5), (addf (tanh %u), 1)                 =>   x * fastSigmoid(2 u)
 //
 //===----------------------------------------------------------------------===//
@@ -70,7 +70,23 @@ bool isScaled(Value v, Value x) {
   return div && div.getLhs() == x && isNear(div.getRhs(), 1.41421356);
 }
 
-void rewrite(arith::MulFOp op) {
+/// Whether all values of 16 bits are f16.
+bool hasF16Alone(func::FuncOp fn) {
+  bool some = false, others = false;
+  auto look = [&](TypeRange types) {
+    for (Type type : types) {
+      some |= getElementTypeOrSelf(type).isF16();
+      others |= getElementTypeOrSelf(type).isBF16();
+    }
+  };
+  fn.walk([&](Operation *op) {
+    look(op->getResultTypes());
+    look(op->getOperandTypes());
+  });
+  return some && !others;
+}
+
+void rewrite(arith::MulFOp op, bool f16) {
   // Three factors: the number 0.5, 1 + something, and x.
   SmallVector<Value> factors;
   factorsOf(op, factors);
@@ -99,7 +115,7 @@ void rewrite(arith::MulFOp op) {
   if (auto erf = something.getDefiningOp<math::ErfOp>()) {
     if (!isScaled(erf.getOperand(), x))
       return;
-    result = call("fastGelu", x);
+    result = call(f16 ? "fastGeluF16" : "fastGelu", x);
   } else {
     Value u = something.getDefiningOp<math::TanhOp>().getOperand();
     Value twice = arith::AddFOp::create(b, op.getLoc(), u, u);
@@ -116,8 +132,9 @@ void useFastForms(func::FuncOp fn) {
     if (getElementTypeOrSelf(op.getType()).isF32())
       products.push_back(op);
   });
+  const bool f16 = hasF16Alone(fn);
   for (arith::MulFOp op : products)
-    rewrite(op);
+    rewrite(op, f16);
   // What only the old form needed; uses come behind definitions.
   SmallVector<Operation *> ops;
   fn.walk([&](Operation *op) { ops.push_back(op); });

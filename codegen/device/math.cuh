@@ -200,6 +200,19 @@ LATHE_DEV f32 fastGelu(f32 x) {
   p = fmaf(t, p, 0.15122513875845842f);
   return fmaf(-a * e, p * t, maximum(x, 0.0f)); // NaN by the maximum
 }
+/// The same for results of f16: the logarithm of q is a polynomial, with one special function and ten
+/// instructions. q is within 3e-5 of its value up to |x| = 5.5; from there on x q is below two of the
+/// least numbers of f16, and off by a hundredth of one at most.
+LATHE_DEV f32 fastGeluF16(f32 x) {
+  const f32 a = fminf(fabsf(x), 15.0f);
+  f32 p = fmaf(a, 2.6153747967327945e-05f, -0.000660981226246804f);
+  p = fmaf(a, p, 0.00748831033706665f);
+  p = fmaf(a, p, -0.051970407366752625f);
+  p = fmaf(a, p, -0.46032947301864624f);
+  p = fmaf(a, p, -1.1505839824676514f);
+  p = fmaf(a, p, -1.0000361204147339f);
+  return fmaf(-a, fastExp2(p), maximum(x, 0.0f));
+}
 LATHE_DEV f32 fastDivide(f32 a, f32 b) { return a * fastReciprocal(b); }
 LATHE_BINARY_VECTOR(fastDivide)
 /// All by one divisor: its reciprocal is made once.
@@ -215,6 +228,7 @@ LATHE_UNARY_VECTOR(fastSigmoid)
 LATHE_UNARY_VECTOR(fastTanh)
 LATHE_UNARY_VECTOR(fastErf)
 LATHE_UNARY_VECTOR(fastGelu)
+LATHE_UNARY_VECTOR(fastGeluF16)
 
 #undef LATHE_UNARY_VECTOR
 #undef LATHE_UNARY_FLOAT

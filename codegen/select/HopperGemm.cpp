@@ -246,8 +246,12 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   if (c.cluster > 1)
     moved += kTogether;
   // Among equals the one that is less busy; a lone group of warps starts later.
-  double wide = beside && HopperGemm::sumsOf(c) > 64 ? kBesideWide : 1;
-  return std::max(busy, moved) * wide + kBusy * busy + kStart +
+  if (beside && HopperGemm::sumsOf(c) > 64) {
+    constexpr double kFewSteps = 8; // too few to hide what lies beside the results
+    moved *= kBesideWide;
+    busy *= steps <= kFewSteps ? kBesideWide : 1;
+  }
+  return std::max(busy, moved) + kBusy * busy + kStart +
          (isSplit(c) && c.cluster == 1 ? kAlone : 0);
 }
 
@@ -436,9 +440,9 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
       consider("gemm.pingpong", 128, {160});
     consider("gemm.pingpong", 128, {112, 96, 64});
     consider("gemm.cooperative", 128, {256, 224, 192, 128, 112, 96, 64});
-    // Handing over sums takes as long as it saves where rounds are few.
+    // Handing over sums takes as long as it saves where rounds are few, or results take long.
     constexpr int64_t kManyRounds = 8;
-    if ((from + 127) / 128 * ((n + 127) / 128) * batch > kManyRounds * target.smCount && elementBytes == 2)
+    if ((from + 127) / 128 * ((n + 127) / 128) * batch > kManyRounds * target.smCount && elementBytes == 2 && desc.resultBare)
       consider("gemm.pingpong.shared", 128, {128});
   }
   if (!promoted)

@@ -49,7 +49,7 @@ constexpr double kLarge = 1.12;
 constexpr double kTurnAlone = 1.02;
 /// results a unit of time, with others read beside them
 constexpr double kBeside = 4;
-/// factor of all, the same, more than 64 sums a thread
+/// factor of memory, the same, more than 64 sums a thread
 constexpr double kBesideWide = 1.06;
 /// handing over sums of tiles that blocks share
 constexpr double kShare = 6500;

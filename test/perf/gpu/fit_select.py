@@ -42,7 +42,7 @@ CONSTANTS = {
     "kLarge": "  factor of a step: one round of the largest tiles that do not take turns",
     "kTurnAlone": "* factor of a step: one round of tiles of 128 rows that take turns",
     "kBeside": "  results a unit of time, with others read beside them",
-    "kBesideWide": "  factor of all, the same, more than 64 sums a thread",
+    "kBesideWide": "  factor of memory, the same, more than 64 sums a thread",
     "kShare": "  handing over sums of tiles that blocks share",
     "kOverhang": "* share of a step more, a round: columns beyond the tensor",
     "kHalfRows": "* factor of a step: tiles of 64 rows, all of them loaded",
