@@ -121,19 +121,21 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
   return w;
 }
 
-/// A tile of keys or values from pages of sixteen rows: `place(n)` is where the first element of page
-/// n lies in its memory, whose map has rows of `stride` elements and boxes of 64 x 16.
+/// A box of 64 x 16 of a tile of keys or values in pages of sixteen rows, one for each lane: where it
+/// lies in their memory, whose map has rows of `stride` elements.
+struct AttentionPage { i32 column, row; };
 template <class Tile, int CHUNKS, class Place>
-LATHE_DEV void loadPages(SharedAddr to, const TensorMap &map, SharedAddr bar, i64 stride, i32 k0, i32 last, Place place) {
-  constexpr int PAGES = Tile::KEYS / 16;
-  i64 at[PAGES]; // looked up together
-#pragma unroll
-  for (int i = 0; i < PAGES; ++i) at[i] = place(k0 / 16 + i < last ? k0 / 16 + i : last);
-#pragma unroll
-  for (int i = 0; i < PAGES; ++i) {
-    const i32 row = (i32)(at[i] / stride), column = (i32)(at[i] - row * stride);
-    for (int c = 0; c < CHUNKS; ++c) tensorLoad(to + c * Tile::KV_CHUNK + i * 16 * 128, map, bar, column + 64 * c, row);
-  }
+LATHE_DEV AttentionPage pageOf(i32 k0, i32 last, i64 stride, Place place) {
+  static_assert(Tile::KEYS / 16 * CHUNKS <= 32, "a lane for each box");
+  const i32 lane = threadIdx.x, n = k0 / 16 + lane / CHUNKS;
+  const i64 at = place(n < last ? n : last);
+  const i32 row = (i32)(at / stride);
+  return AttentionPage{(i32)(at - row * stride) + lane % CHUNKS * 64, row};
+}
+template <class Tile, int CHUNKS> LATHE_DEV void loadPage(SharedAddr to, const TensorMap &map, SharedAddr bar, const AttentionPage &page) {
+  const i32 lane = threadIdx.x;
+  if (lane < Tile::KEYS / 16 * CHUNKS)
+    tensorLoad(to + lane % CHUNKS * Tile::KV_CHUNK + lane / CHUNKS * 16 * 128, map, bar, page.column, page.row);
 }
 
 /// A number that all lanes of a warp have, told so to the compiler: loops over it keep what names
@@ -171,7 +173,9 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   const SharedAddr base = (sharedAddr(raw) + 1023) & ~1023u, bars = base + Tile::BARRIERS_AT;
   const SharedAddr fullQ = bars, emptyQ = fullQ + 8 * TEAMS, fullK = emptyQ + 8 * TEAMS, emptyK = fullK + 8 * STAGES;
   const SharedAddr fullV = emptyK + 8 * STAGES, emptyV = fullV + 8 * STAGES;
-  constexpr bool UNMASKED = H::kPlainScore && !H::kListed; // a loop of its own for tiles that all see
+  // A loop of its own for tiles that all queries see; not for the largest heads, whose text would
+  // take too long to compile.
+  constexpr bool UNMASKED = H::kPlainScore && !H::kListed && H::kHeadV <= 192;
   constexpr bool SKIPS = TEAMS > 2 && H::kCausal && !H::kListed;
   const u32 team = sameInWarp(threadIdx.x / 128);
   const AttentionPlan plan = attentionPlan<Tile, H>(heads, batches, queries, keys);
@@ -196,7 +200,9 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
 
   if (team == 0) {
     registersLower<Tile::LOADING>();
-    if (threadIdx.x != 0) return;
+    // One lane copies; a lane for each page where there are any.
+    if (threadIdx.x >= (H::kPages ? 32 : 1)) return;
+    const bool one = threadIdx.x == 0;
     AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
     AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
     for (u32 round = 0, tile = blockIdx.x; tile < tiles;) {
@@ -207,14 +213,19 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       // Pages behind the last key that a query sees may be named by no table.
       const i32 last = H::kPages ? (i32)((maxIndex(1, minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1))) + 15) / 16) - 1 : 0;
       i32 before = 0;
+      AttentionPage pageK{}, pageV{}, pageBefore{};
       for (i32 n = w.blocks - 1; n >= -1; --n) { // values follow their keys one tile later
         const i32 k0 = n >= 0 ? (i32)(w.entry<H>(n) >> 1) * KEYS : 0;
+        if constexpr (H::kPages) { // looked up before the room for them is there
+          pageK = pageOf<Tile, Tile::CHUNKS_QK>(k0, last, h.strideK(), [&](i32 i) { return h.sixteenPlaceK(w.batch, w.head, i); });
+          pageV = pageOf<Tile, Tile::CHUNKS_V>(k0, last, h.strideV(), [&](i32 i) { return h.sixteenPlaceV(w.batch, w.head, i); });
+        }
         if (n >= 0) {
           barrierWait(emptyK + 8 * k.slot, k.parity);
-          barrierExpect(fullK + 8 * k.slot, Tile::K_BYTES);
+          if (one) barrierExpect(fullK + 8 * k.slot, Tile::K_BYTES);
           const SharedAddr to = base + Tile::K_AT + k.slot * Tile::K_BYTES;
           if constexpr (H::kPages) {
-            loadPages<Tile, Tile::CHUNKS_QK>(to, mapK, fullK + 8 * k.slot, h.strideK(), k0, last, [&](i32 n) { return h.sixteenPlaceK(w.batch, w.head, n); });
+            loadPage<Tile, Tile::CHUNKS_QK>(to, mapK, fullK + 8 * k.slot, pageK);
           } else {
             for (int c = 0; c < Tile::CHUNKS_QK; ++c) tensorLoad(to + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, k0, keyHead, w.batch);
           }
@@ -223,6 +234,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         if (n == w.blocks - 1) {
           for (int t = 0; t < TEAMS; ++t) {
             barrierWait(emptyQ + 8 * t, q.parity);
+            if (!one) continue;
             barrierExpect(fullQ + 8 * t, Tile::Q_BYTES);
             for (int c = 0; c < Tile::CHUNKS_QK; ++c)
               tensorLoad(base + t * Tile::Q_BYTES + c * Tile::Q_CHUNK, mapQ, fullQ + 8 * t, 64 * c, w.q0 + 64 * t, w.head, w.batch);
@@ -232,16 +244,17 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         }
         if (n < w.blocks - 1) {
           barrierWait(emptyV + 8 * v.slot, v.parity);
-          barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
+          if (one) barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
           const SharedAddr to = base + Tile::V_AT + v.slot * Tile::V_BYTES;
           if constexpr (H::kPages) {
-            loadPages<Tile, Tile::CHUNKS_V>(to, mapV, fullV + 8 * v.slot, h.strideV(), before, last, [&](i32 n) { return h.sixteenPlaceV(w.batch, w.head, n); });
+            loadPage<Tile, Tile::CHUNKS_V>(to, mapV, fullV + 8 * v.slot, pageBefore);
           } else {
             for (int c = 0; c < Tile::CHUNKS_V; ++c) tensorLoad(to + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, before, keyHead, w.batch);
           }
           v.advance<STAGES>();
         }
         before = k0;
+        pageBefore = pageV;
       }
     }
     return;
