@@ -141,17 +141,34 @@ Result<Times> measure(const TuneOptions &options, const Model &model, const Sess
   for (int i = 0; i < 3; ++i)
     LATHE_RETURN_IF_ERROR(once());
   lathe_context_profile(session.context(), 1);
-  auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 10 || std::chrono::steady_clock::now() - begin <
-                                std::chrono::duration<double>(options.seconds);
-       ++i)
-    LATHE_RETURN_IF_ERROR(once());
-  size_t count = 0;
-  const lathe_profile_row *rows = lathe_context_profile_rows(session.context(), &count);
+  // The least of several parts: another program on the device slows some of them down.
+  constexpr int kParts = 5, kRuns = 4;
   Times times;
-  for (size_t i = 0; i < count; ++i)
-    if (rows[i].calls && rows[i].kernel && rows[i].config)
-      times[rows[i].kernel] = {rows[i].config, rows[i].seconds / double(rows[i].calls) * 1e6};
+  std::map<std::string, std::pair<double, uint64_t>> before;
+  for (int part = 0; part < kParts; ++part) {
+    auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kRuns || std::chrono::steady_clock::now() - begin <
+                                     std::chrono::duration<double>(options.seconds / kParts);
+         ++i)
+      LATHE_RETURN_IF_ERROR(once());
+    size_t count = 0;
+    const lathe_profile_row *rows = lathe_context_profile_rows(session.context(), &count);
+    std::map<std::string, std::pair<double, uint64_t>> now; // seconds and calls since the beginning
+    std::map<std::string, std::string> configs;
+    for (size_t i = 0; i < count; ++i)
+      if (rows[i].calls && rows[i].kernel && rows[i].config) {
+        now[rows[i].kernel].first += rows[i].seconds;
+        now[rows[i].kernel].second += rows[i].calls;
+        configs[rows[i].kernel] = rows[i].config;
+      }
+    for (const auto &[name, sum] : now) {
+      auto &[seconds, calls] = before[name];
+      double mean = (sum.first - seconds) / double(sum.second - calls) * 1e6;
+      auto [it, isNew] = times.try_emplace(name, Measured{configs[name], mean});
+      it->second.microseconds = std::min(it->second.microseconds, mean);
+    }
+    before = std::move(now);
+  }
   lathe_context_profile(session.context(), 0);
   return times;
 }

@@ -4,8 +4,8 @@
     sanitize.py prepare FOLDER      without a GPU: a small engine for each form; fails when a family that
                                     include/lathe/codegen/Config.h names has none
     sanitize.py run FOLDER [N] [S]  on a GPU: memcheck, synccheck, initcheck and racecheck over all of them, N processes
-                                    side by side (12), none of them after S seconds; fails on anything that FALSE does not
-                                    explain, and on what did not run
+                                    for each tool side by side (4), none of them after S seconds; fails on anything that
+                                    FALSE does not explain, and on what did not run
 
 No torch is needed: inputs are random bits and results stay on the device. That every byte of a result is written, and
 rightly, is what the race programs check: they fill results with NaN before.
@@ -14,6 +14,7 @@ import ctypes as C
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -22,13 +23,17 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from generated import LATHE, SOURCE, TARGET, compile_cubin, prepare_all
 
 TOOLS = ("memcheck", "synccheck", "initcheck", "racecheck")
-# (tool, group, pattern of a report's first line): why it is no fault. One by one; nothing else is left out.
+# (tool, part, pattern of a report's first line): why it is no fault. One by one; nothing else is left out.
 FALSE = {
     ("initcheck", "control.bulk", r"ninitialized"):
         "initcheck does not see what bulk copies write: a kernel that stores a constant with cp.async.bulk is reported when "
         "the host reads it, though all words arrive; the same with plain stores is not. So engines' results, which the "
         "copy engine may have written, are not read by the host here",
 }
+
+# (tool, engine): why it is left out there.
+LEFT_OUT = {("racecheck", "attention.teams"): "three teams run from some 400 tiles of queries on, which takes racecheck minutes; "
+                                              "their text is that of two teams (attention.causal, attention.full), with another number"}
 
 # ---- What is run --------------------------------------------------------------------------------
 
@@ -52,8 +57,8 @@ def gemms():
             "skinny": form(7, 776, 1032, "", True), "row": form(1, 776, 1032, "bias+gelu", True),
             "columns": form(1, 776, 1032, "", False)},
         "gemm.portable": {
-            "along": form(2, 1000, 4101, "", True), "across": form(2, 77, 1001, "", False), "mma": form(100, 77, 45, "", False),
-            "mma_residual": form(257, 509, 1033, "residual", True), "heads": (heads, []), "batched": (batched, []),
+            "along": form(2, 200, 1029, "", True), "across": form(2, 77, 301, "", False), "mma": form(100, 77, 45, "", False),
+            "mma_residual": form(130, 77, 261, "residual", True), "heads": (heads, []), "batched": (batched, []),
             "simt": (lambda path: matmul(path, [70, 45], [45, 33], "FLOAT"), []),
             "random": (random_weights, ["--random-weights=1"])}}
 
@@ -62,7 +67,7 @@ def narrow():
     from race_gemm8 import save_model
     form = lambda *case: (lambda path: save_model(path, *case), ["--allow=tf32"] if case[3] == "tf32" else
                           ["--allow=reduced-sums"] if "fast" in case[3] else [])
-    return {"gemm8": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((300, 1000, 784),) for kind in (
+    return {"gemm8": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((150, 264, 272),) for kind in (
         "e4m3", "e4m3fast", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32")},
         "gemm8.few": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((16, 512, 8192), (1, 256, 272)) for kind in (
             "e4m3", "e4m3fast", "int8")}}
@@ -77,11 +82,11 @@ def convolutions():
         return lambda path: save_model(path, case), ["--config", f"{kernel}=conv.{config}"] if config else []
     return {
         "conv": {
-            "pingpong": form(9, 136, 152, 3, 1, (29, 23), "residual+relu", config="pingpong.m128.n128"),
-            "cooperative": form(3, 192, 60, 3, 2, (37, 21), "relu", config="cooperative.m256.n64"),
+            "pingpong": form(2, 136, 152, 3, 1, (13, 11), "residual+relu", config="pingpong.m128.n128"),
+            "cooperative": form(2, 192, 60, 3, 2, (37, 21), "relu", config="cooperative.m256.n64"),
             "split": form(5, 128, 320, [3], [1], [301], "", config="split.m64.n32.c4"),
             "dilated": form(2, 128, 128, 3, 1, (31, 7), "relu", dilation=2, pads=[2, 2, 2, 2]),
-            "volume": form(2, 64, 64, 3, 1, (5, 9, 7), "relu"), "groups": form(3, 256, 128, 3, 2, 15, "residual+relu", groups=4)},
+            "volume": form(2, 64, 64, 3, 1, (5, 9, 7), "relu"), "groups": form(1, 256, 128, 3, 2, 15, "residual+relu", groups=4)},
         "conv.other": {
             "stem": form(2, 3, 64, 7, 2, (64, 48), "relu"), "mma": form(2, 1, 96, 5, 2, (20, 72), "residual+relu"),
             "depthwise": form(2, 32, 32, 3, 1, 14, "relu", groups=32),
@@ -99,15 +104,15 @@ def attentions():
         return save, []
     return {
         "attention": {
-            "causal": form("causal", 1, 4, 2, 333, 333, 128), "full": form("full", 3, 4, 2, 197, 197, 96),
-            "masked": form("masked", 1, 2, 2, 300, 300, 192), "softcap": form("softcap", 1, 2, 1, 260, 260, 128),
-            "alibi": form("alibi", 1, 2, 1, 260, 260, 64), "wide": form("causal", 1, 2, 1, 65, 65, 256),
+            "causal": form("causal", 1, 2, 1, 333, 333, 128), "full": form("full", 2, 2, 1, 197, 197, 96),
+            "masked": form("masked", 1, 1, 1, 200, 200, 192), "softcap": form("softcap", 1, 1, 1, 200, 200, 128),
+            "alibi": form("alibi", 1, 1, 1, 200, 200, 64), "wide": form("causal", 1, 2, 1, 65, 65, 256),
             "teams": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20)},
         "attention.blocks": {
-            "document": form("document", 1, 2, 1, 1100, 1100, 128), "window": form("window", 1, 2, 2, 1031, 1031, 64),
-            "lengths": form("lengths", 2, 2, 1, 1100, 1100, 128), "padding": form("padding", 2, 2, 2, 1031, 1031, 64)},
+            "document": form("document", 1, 1, 1, 1100, 1100, 128), "window": form("window", 1, 1, 1, 1031, 1031, 64),
+            "lengths": form("lengths", 1, 1, 1, 1100, 1100, 128), "padding": form("padding", 1, 1, 1, 1031, 1031, 64)},
         "attention.few": {
-            "decode": form("full", 2, 8, 2, 1, 1000, 128), "decode4": form("full", 2, 8, 2, 4, 1000, 128),
+            "decode": form("full", 1, 8, 2, 1, 500, 128), "decode4": form("full", 1, 8, 2, 4, 500, 128),
             "cached": form("causal", 2, 8, 2, 7, 333, 80), "paged": form("paged", 3, 8, 2, 4, 208, 64),
             "many": form("full", 70, 8, 2, 1, 200, 128), "thin": form("full", 1, 2, 2, 1, 77, 8),
             "float": (lambda path: attention32(path, 40), []), "float1": (lambda path: attention32(path, 1), [])}}
@@ -126,10 +131,10 @@ def memory_forms():
             save_graph(path, nodes, values(inputs), values(outputs))
         return save, []
     names = ("gelu", "chain", "residual", "rmsnorm", "layernorm", "softmax", "transpose", "colsum")
-    return {"memory": {f"{name}": form(name, 68, 4096) for name in names},
+    return {"memory": {f"{name}": form(name, 20, 4096) for name in names},
             "memory.odd": {f"{name}": form(name, 33, 1237, 4) for name in names},
             "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
-                               for rows, columns, width in ((3, 262144, 2), (9, 65536, 4), (300, 512, 2))},
+                               for rows, columns, width in ((1, 262144, 2), (2, 65536, 4), (30, 512, 2))},
                             "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path), [])}}
 
 
@@ -348,47 +353,46 @@ def reports(text):
 
 def run(folder, processes, seconds):
     rows = json.load(open(os.path.join(folder, "sanitize.json")))
-    jobs = []
+    jobs, begin = [], time.time()
     for tool in TOOLS:
-        for group in dict.fromkeys(r["group"] for r in rows):
-            jobs.append((tool, group, [r["file"] for r in rows if r["group"] == group]))
-    # The slowest tools first.
-    jobs.sort(key=lambda j: (TOOLS.index(j[0]) not in (2, 3), -len(j[2])))
+        files = [r["file"] for r in rows if (tool, r["file"][:-len(".lathe")]) not in LEFT_OUT]
+        jobs += [(tool, f"{i + 1} of {processes}", files[i::processes]) for i in range(processes)]
     jobs += [("initcheck", "control." + name, [name]) for name in ("plain", "bulk")]
-    begin = time.time()
 
     def one(job):
-        tool, group, files = job
+        tool, part, files = job
         command = ["compute-sanitizer", "--tool", tool, "--report-api-errors", "no", "--print-limit", "20", sys.executable,
                    os.path.abspath(__file__)]
-        command += ["control", os.path.join(folder, "control.cubin"), files[0]] if group.startswith("control.") else \
+        command += ["control", os.path.join(folder, "control.cubin"), files[0]] if part.startswith("control.") else \
             ["engines", *(os.path.join(folder, f) for f in files)]
-        start = time.time()
-        left = seconds - (start - begin)
+        made = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
         try:
-            made = subprocess.run(command, capture_output=True, text=True, timeout=max(left, 0.01))
+            text = made.communicate(timeout=max(1, seconds - (time.time() - begin)))[0]
         except subprocess.TimeoutExpired:
-            made = subprocess.CompletedProcess(command, 124, "", "out of time")
-        return job, made, time.time() - start
+            os.killpg(made.pid, signal.SIGKILL)
+            text = made.communicate()[0] + "\nout of time"
+        return job, made.returncode, text
     bad, explained = 0, 0
-    with ThreadPoolExecutor(processes) as pool:
+    with ThreadPoolExecutor(len(jobs)) as pool:
         for done in as_completed([pool.submit(one, job) for job in jobs]):
-            (tool, group, files), made, took = done.result()
-            text = made.stdout + made.stderr
+            (tool, part, files), status, text = done.result()
             ran = len(re.findall(r"^RAN ", text, re.M))
             counts = [int(n) for n in re.findall(r"(?:ERROR SUMMARY: |SUMMARY: \d+ hazards? displayed \()(\d+) error", text)]
             found = reports(text)
-            why = [reason for (t, g, pattern), reason in FALSE.items() if t == tool and g == group and sum(counts) > 0 and
+            why = [reason for (t, p, pattern), reason in FALSE.items() if t == tool and p == part and sum(counts) > 0 and
                    all(re.search(pattern, f) for f in found)]
-            ok = ran == len(files) and len(counts) == 1 and (counts == [0] or why) and made.returncode == 0
-            explained += bool(ok and why)
+            ok = ran == len(files) and len(counts) == 1 and (counts == [0] or bool(why)) and status == 0
+            explained += ok and bool(why)
             bad += not ok
-            print(f"{tool:10} {group:18} {ran} of {len(files)} ran, {sum(counts)} errors, {took:.0f} s" +
-                  ("; no fault: " + why[0] if ok and why else "") + ("" if ok else "  FAULT"), flush=True)
+            print(f"{tool:10} {part:14} {ran:2} of {len(files):2} ran, {sum(counts)} errors, at {time.time() - begin:.0f} s" +
+                  (f"; no fault: {why[0]}: {found[0] if found else ''}" if ok and why else "") + ("" if ok else "  FAULT"), flush=True)
             if not ok:
-                print("\n".join(text.splitlines()[:60]), flush=True)
-    print(f"{len(jobs)} runs over {len(rows)} engines in {time.time() - begin:.0f} s: {bad} with faults, {explained} with known "
-          f"false reports")
+                lines = text.splitlines()
+                print("\n".join(lines[:40] + ["..."] + lines[-12:] if len(lines) > 52 else lines), flush=True)
+    for (tool, name), reason in LEFT_OUT.items():
+        print(f"{tool} without {name}: {reason}")
+    print(f"{len(TOOLS)} tools over {len(rows)} engines in {time.time() - begin:.0f} s: {bad} parts with faults, {explained} with "
+          f"known false reports")
     return int(bad > 0)
 
 
@@ -402,4 +406,4 @@ if __name__ == "__main__":
         sys.exit(run_control(words[1], words[2]))
     if words[0] == "prepare":
         sys.exit(prepare(words[1]))
-    sys.exit(run(words[1], int(words[2]) if len(words) > 2 else 12, float(words[3]) if len(words) > 3 else 1e9))
+    sys.exit(run(words[1], int(words[2]) if len(words) > 2 else 4, float(words[3]) if len(words) > 3 else 1e9))
