@@ -181,7 +181,7 @@ bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split");
 /// What ranks tiles: a time in units of its own. fit_select.py (test/perf/gpu) has the same in
 /// Python, to fit the constants.
 double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t batch,
-                 int64_t elementBytes, bool bAlongK, bool beside, int64_t rowAlignment,
+                 int64_t elementBytes, bool bAlongK, bool bare, bool beside, int64_t rowAlignment,
                  const Target &target) {
   using namespace fit;
   // Rows that begin between the lines of the cache, or even its sectors, take more of them.
@@ -223,6 +223,9 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   // Ping-pong hides all epilogues but the last.
   double epilogue =
       inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5);
+  // What nothing hides takes as long as it is: activations much longer than stores.
+  if (!inTurns(c) && !bare && rounds > 1)
+    epilogue *= kActivation;
   double busy = rounds * (steps * step + kRound) + epilogue;
   // What lies beside the results may take longer than the products of the tile between.
   if (beside && inTurns(c))
@@ -385,7 +388,8 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
     rowAlignment = std::min(rowAlignment, row * elementBytes & -(row * elementBytes));
   }
   return modelTime(c, std::min<int64_t>(m, 1 << 20), desc.resultPair ? 2 * n : n, k, batch,
-                   elementBytes, bAlongK, besideMatrix(desc, sizes).has_value(), rowAlignment, target);
+                   elementBytes, bAlongK, desc.resultBare, besideMatrix(desc, sizes).has_value(), rowAlignment,
+                   target);
 }
 
 int64_t HopperGemm::sumsOf(const KernelConfig &c) {

@@ -47,6 +47,8 @@ constexpr double kCooperative = 1.01;
 constexpr double kLarge = 1.12;
 /// factor of a step: one round of tiles of 128 rows that take turns
 constexpr double kTurnAlone = 1.02;
+/// factor of that time where results are more than the sums
+constexpr double kActivation = 3;
 /// results a unit of time, with others read beside them
 constexpr double kBeside = 4;
 /// factor of memory, the same, more than 64 sums a thread

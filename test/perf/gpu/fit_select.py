@@ -41,6 +41,7 @@ CONSTANTS = {
     "kCooperative": "  factor of a step: later rounds that do not take turns",
     "kLarge": "  factor of a step: one round of the largest tiles that do not take turns",
     "kTurnAlone": "* factor of a step: one round of tiles of 128 rows that take turns",
+    "kActivation": "  factor of that time where results are more than the sums",
     "kBeside": "  results a unit of time, with others read beside them",
     "kBesideWide": "  factor of memory, the same, more than 64 sums a thread",
     "kShare": "  handing over sums of tiles that blocks share",
