@@ -224,7 +224,7 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   double epilogue =
       inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5);
   // What nothing hides takes as long as it is: activations much longer than stores.
-  if (!inTurns(c) && !bare && rounds > 1)
+  if (!inTurns(c) && !bare && !beside && rounds > 1)
     epilogue *= kActivation;
   double busy = rounds * (steps * step + kRound) + epilogue;
   // What lies beside the results may take longer than the products of the tile between.
