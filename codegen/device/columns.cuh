@@ -66,8 +66,16 @@ template <int WARPS, int CLUSTER, class H> LATHE_DEV void reduceColumns(const H 
 #pragma unroll
       for (int i = 0; i < AHEAD; ++i) combine(v[i]);
     }
-#pragma unroll 1
-    for (; r < rows; r += STEP) combine(h.load(outer, r, column));
+    if (r < rows) { // fewer than AHEAD rows are left, and all of them are under way together too
+      Vec<typename H::Element, L> v[AHEAD];
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (r + i * STEP < rows) v[i] = h.load(outer, r + i * STEP, column);
+      pinLoads();
+#pragma unroll
+      for (int i = 0; i < AHEAD; ++i)
+        if (r + i * STEP < rows) combine(v[i]);
+    }
   }
   parts[warp][lane] = acc;
   __syncthreads();

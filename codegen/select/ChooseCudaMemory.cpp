@@ -99,22 +99,37 @@ static bool combinesWords(const KernelDesc &desc) {
   });
 }
 
-/// A row of known length that one block cannot hold in registers beside others is held by a
-/// cluster, four or eight vectors a thread: its blocks, and the threads of each in `c`. 1: none.
+/// A row of known length that one block cannot hold in registers is held by a cluster, 64 elements
+/// a thread: its blocks, and the threads of each in `c`. 1: none.
 static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64_t vectors,
                              KernelConfig &c) {
-  constexpr int64_t kLong = 8192, kMost = 8;
-  if (target.smVersion < 90 || c.lanes < 4 || vectors < kLong || !combinesWords(desc) ||
+  constexpr int64_t kLong = 65536, kElements = 64, kMost = 8;
+  if (target.smVersion < 90 || c.lanes < 4 || vectors * c.lanes < kLong || !combinesWords(desc) ||
       desc.dataIndices)
     return 1;
-  for (int64_t each : {4, 8})
-    for (int64_t threads : {256, 512})
-      for (int64_t cluster = 2; cluster <= kMost; cluster *= 2)
-        if (vectors == each * threads * cluster) {
-          c.threads = threads;
-          return cluster;
-        }
+  for (int64_t threads : {256, 512})
+    for (int64_t cluster = 2; cluster <= kMost; cluster *= 2)
+      if (vectors * c.lanes == kElements * threads * cluster) {
+        c.threads = threads;
+        return cluster;
+      }
   return 1;
+}
+
+/// Blocks that shall share a multiprocessor, so that one loads while another waits for its
+/// reductions, where a thread keeps 64 elements of 16 bits; 0 leaves it to the CUDA compiler. Of two
+/// inputs of the row's size a thread cannot keep so many.
+static int64_t residentBlocks(const KernelDesc &desc, int64_t vectors, int64_t cluster,
+                              const KernelConfig &c) {
+  constexpr int64_t kThreads = 1024, kLeast = 256;
+  DimExpr all = product(desc.parallel) * product(desc.reduction);
+  int whole = 0;
+  for (int i = 0; i < desc.numInputs; ++i)
+    whole += product(desc.buffers[i].dims) == all;
+  return c.lanes == 8 && whole == 1 && vectors == 8 * c.threads * cluster &&
+                 (cluster > 1 || c.threads > kLeast)
+             ? kThreads / c.threads
+             : 0;
 }
 
 /// Down columns: a strip for each warp's width, its rows split among the warps of a block and,
@@ -152,7 +167,9 @@ void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelV
     c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.reduction));
     c.threads = threadsForRow(desc, c.lanes);
     int64_t vectors = product(desc.reduction).constant().value_or(0) / c.lanes;
-    if (int64_t cluster = clusterForRow(desc, target, vectors, c); cluster > 1) {
+    int64_t cluster = clusterForRow(desc, target, vectors, c);
+    c.stages = residentBlocks(desc, vectors, cluster, c);
+    if (cluster > 1) {
       KernelSpec spec = specFor(desc, c, outer * DimExpr(cluster));
       spec.launches[0].cluster[0] = cluster;
       addVariant(out, {}, std::move(spec));

@@ -177,8 +177,9 @@ void RowEmitter::emitRow(const Indices &row, bool cooperative) {
 void scheduleRow(Evaluator &e, const KernelConfig &config) {
   RowEmitter emitter{e};
   emitter.packed = e.kernel.target->isCuda() && config.stages > 0;
-  if (emitter.packed)
-    e.unrolledChunks *= 2;
+  // 64 elements of a row, in registers of 32 bits.
+  if (e.kernel.target->isCuda() && e.width > 1)
+    e.unrolledChunks = std::max<int64_t>(8, 64 / e.width);
   if (failed(emitter.classify())) {
     e.failed = true;
     return;

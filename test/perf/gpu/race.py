@@ -12,7 +12,7 @@ forms   bf16, 8192 x 8192 and 4096 x 5120: bias + GELU, eight pointwise operatio
 rows    bf16 and f32, rows of 512 to 262,144 elements: softmax, layer norm, RMS norm
 small   bf16, 1000 x 769, 16 x 4096 and 197 x 768: the forms; shown, without bars
 
-Exit code 1 when a result is wrong, a kernel spills registers, or a group stays below its bars: the geometric mean and
+Exit code 1 when a result is wrong or a group stays below its bars: the geometric mean and
 the least of the rival's time / ours.
 """
 import itertools
@@ -180,7 +180,7 @@ def run(folder, eager, names):
                 error = min(worst(outs, list(p)) for p in itertools.permutations(want))
                 del want
         times = race({"lathe": launches, "copy": copies, "torch": torches})
-        ok = error < TOLERANCE[kind] and row["spills"] == 0
+        ok = error < TOLERANCE[kind]
         bad += not ok
         for rival_name in ("torch", "copy"):
             by = ratios.setdefault(group, {}).setdefault(rival_name, {})
@@ -189,7 +189,7 @@ def run(folder, eager, names):
         print(f"{name:9} {kind:4} {f'{rows}x{columns}':11} {config:24} {times['lathe']:7.1f} us "
               f"{row['bytes'] / times['lathe'] / 1e6:5.2f} TB/s {times['copy'] / times['lathe']:.3f} of copy "
               f"{times['torch'] / times['lathe']:.2f} x torch, error {error:.1e}, {row['registers']} registers"
-              f"{'' if ok else '  WRONG' if row['spills'] == 0 else '  SPILLS'}", flush=True)
+              f"{', %d bytes spilled' % row['spills'] if row['spills'] else ''}{'' if ok else '  WRONG'}", flush=True)
         del launches, copies, torches, keep, outs, x, r, v, w, source
         torch.cuda.empty_cache()
     return bad + judge(ratios, BARS)
