@@ -15,6 +15,7 @@
 #include "Legalizer.h"
 
 #include "lathe/import/Import.h"
+#include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
 #include "lathe/ir/WeightStore.h"
 
@@ -210,7 +211,8 @@ void Legalizer::inputsBehind(Value value, std::vector<std::string> &names) {
   for (size_t i = 0; i < work.size() && i < 256; ++i) {
     auto argument = dyn_cast<BlockArgument>(work[i]);
     if (!argument) {
-      if (Operation *producer = work[i].getDefiningOp())
+      // What a loop carries is known when its trips are.
+      if (Operation *producer = work[i].getDefiningOp(); producer && !isa<LoopBeginOp>(producer))
         work.insert(producer->operand_begin(), producer->operand_end());
     } else if (argument.getOwner() == &func.getBody().front()) {
       auto name = func.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "lathe.name");

@@ -71,7 +71,26 @@ bool Legalizer::runLoop(Node &node) {
     arguments.emplace_back();
     arguments.back().data = carried;
   }
+  // Reports the loop, and the inputs that would make its iterations known.
+  auto refuse = [&](const std::string &message, const std::string &nearest) {
+    UnsupportedNode &entry =
+        report(node, "shape", message, nearest,
+               "make the trip count known: --const for the input that decides it", false);
+    for (unsigned i : {0, 1})
+      if (node.has(i))
+        inputsBehind(node.op->getOperand(i), entry.needs);
+    node.reported = true;
+    return false;
+  };
+  size_t failures = found.nodes.size();
   std::optional<std::vector<Tracked>> results = inlineBody(node, body, arguments);
+  bool needsMore = std::any_of(found.nodes.begin() + failures, found.nodes.end(), [](auto &entry) {
+    return StringRef(entry.message).ends_with("known at run time only");
+  });
+  if (!results && needsMore)
+    return refuse("a trip count or condition known at run time only, in a loop whose body has "
+                  "sizes that follow from the iteration",
+                  "a constant trip count up to 64");
   node.reported |= !results;
   if (!results || results->size() != 1 + node.numOutputs())
     return false;
@@ -106,22 +125,17 @@ bool Legalizer::runLoop(Node &node) {
       if (next)
         llvm::raw_string_ostream(is) << ": " << carried.getType() << " and then "
                                      << next.getType();
-      (void)node.fail("shape", "a loop of a number of iterations that only the run knows, which "
-                               "carries a value of changing sizes" + is,
-                      "values of one size, or a constant trip count up to 64",
-                      "make the trip count known: --const for the input that decides it");
-      return false;
+      return refuse("a loop of a number of iterations that only the run knows, which carries a "
+                    "value of changing sizes" + is,
+                    "values of one size, or a constant trip count up to 64");
     }
     nexts.push_back(next);
     types.push_back(next.getType());
   }
-  if (scans && (!count || condition || again)) {
-    (void)node.fail("shape", "a loop that collects rows, whose number depends on data that is "
-                             "computed in the run",
-                    "a trip count that follows from sizes or elements of inputs, and no condition",
-                    "make the trip count known: --const for the input that decides it");
-    return false;
-  }
+  if (scans && (!count || condition || again))
+    return refuse("a loop that collects rows, whose number depends on data that is computed in the "
+                  "run",
+                  "a trip count that follows from sizes or elements of inputs, and no condition");
   StringAttr iteration;
   if (scans)
     iteration = declare("iteration", 0, -1, 0, "iteration", DimAttr()).getSymNameAttr();

@@ -67,11 +67,12 @@ def ort_run(path, inputs, threads):
 
 def ov_run(path, inputs, threads):
     import openvino
-    model = openvino.Core().read_model(path)
+    core = openvino.Core()
+    model = core.read_model(path)
     names = {i.any_name for i in model.inputs}
     sizes = {n: list(a.shape) for n, a in inputs.items() if n in names}
     model.reshape({n: openvino.PartialShape(size) for n, size in sizes.items()})
-    request = openvino.Core().compile_model(model, "CPU", {
+    request = core.compile_model(model, "CPU", {
         "INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
     for name, array in inputs.items():
@@ -171,7 +172,8 @@ def race(folder, file, inputs, threads, peers, rounds, seconds):
 
 def main():
     _, peer, file, inputs, threads = sys.argv
-    run = {"ort": ort_run, "ov": ov_run}[peer](file, dict(np.load(inputs)), int(threads))
+    arrays = dict(np.load(inputs))  # the runtimes read them where they lie
+    run = {"ort": ort_run, "ov": ov_run}[peer](file, arrays, int(threads))
     print("race ready", flush=True)
     for line in sys.stdin:
         print("race", median_ms(run, float(line)), flush=True)
