@@ -49,6 +49,7 @@ def gemms():
             "cooperative": form(300, 520, 520, "", True, more=force("cooperative.m128.n256")),
             "across": form(300, 520, 520, "", False, more=force("pingpong.m128.n128")),
             "quantize": form(300, 512, 512, "quantize", True, more=force("pingpong.m128.n64")),
+            "shared": form(1500, 1920, 264, "", True, more=force("pingpong.shared.m128.n128")),
             "odd_result": form(129, 129, 64, "bias+gelu", True)},
         "gemm.few": {
             "split": form(70, 264, 520, "", True, more=force("split.m64.n32")),
@@ -133,6 +134,9 @@ def memory_forms():
     names = ("gelu", "chain", "residual", "rmsnorm", "layernorm", "softmax", "transpose", "colsum")
     return {"memory": {f"{name}": form(name, 20, 4096) for name in names},
             "memory.odd": {f"{name}": form(name, 33, 1237, 4) for name in names},
+            "memory.more": {f"{name}_{rows}x{columns}": form(name, rows, columns) for name, rows, columns in (
+                ("colsum", 1000, 769), ("colsum", 1024, 512), ("softmax", 40, 77), ("layernorm", 9, 769), ("rmsnorm", 5, 1000),
+                ("softmax", 2, 32768), ("rmsnorm", 2, 65536), ("transpose", 77, 136), ("residual", 1, 131072))},
             "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
                                for rows, columns, width in ((1, 262144, 2), (2, 65536, 4), (30, 512, 2))},
                             "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path), [])}}
