@@ -537,6 +537,25 @@ TEST(Choose, SumsDownColumnsSplitTheRows) {
   EXPECT_EQ(familyOf(all->front()), "row");
 }
 
+TEST(Choose, LongRowsAreHeldInRegisters) {
+  auto chosen = [](DType type, int64_t length, int inputs, const char *target) {
+    KernelDesc d = desc(KernelDesc::Kind::Reduction, type, {1024}, {length});
+    BufferArg whole = d.buffers[0];
+    whole.dims = whole.physical = {1024, length};
+    d.buffers.assign(inputs + 1, whole);
+    d.numInputs = inputs;
+    KernelSpec spec = chooseVariants(d, *Target::parse(target))->front().spec;
+    return spec.config + " x " + std::to_string(spec.launches[0].cluster[0]);
+  };
+  EXPECT_EQ(chosen(DType::BF16, 8192, 1, "sm_90a"), "row.t128.v8 x 1");
+  EXPECT_EQ(chosen(DType::BF16, 32768, 1, "sm_90a"), "row.t512.v8.s2 x 1");
+  EXPECT_EQ(chosen(DType::BF16, 32768, 2, "sm_90a"), "row.t512.v8 x 1"); // a thread keeps two of each
+  EXPECT_EQ(chosen(DType::F32, 32768, 1, "sm_90a"), "row.t512.v4 x 1");
+  EXPECT_EQ(chosen(DType::BF16, 65536, 1, "sm_90a"), "row.t256.v8.s4 x 4");
+  EXPECT_EQ(chosen(DType::F32, 262144, 1, "sm_90a"), "row.t512.v4 x 8");
+  EXPECT_EQ(chosen(DType::BF16, 65536, 1, "sm_80"), "row.t512.v8 x 1");
+}
+
 TEST(Choose, RowsOfAllBatchesAreOneMatrix) {
   KernelDesc d = gemm(DType::F32, "S", 4096, 4096);
   d.parallel.insert(d.parallel.begin(), dim("B"));
