@@ -228,7 +228,7 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
     epilogue *= kActivation;
   double busy = rounds * (steps * step + kRound) + epilogue;
   // What lies beside the results may take longer than the products of the tile between.
-  if (beside && inTurns(c))
+  if (beside && inTurns(c) && rounds > 2)
     busy = std::max(busy, std::ceil(rounds / 2) * (steps * step + kRound + results / kBeside));
   double idle = rounds * target.smCount / blocks, whole = std::floor(blocks / target.smCount);
   if (isShared(c) && whole < rounds) {
