@@ -85,9 +85,15 @@ class Rival:
     """A process with one model in one runtime; `usable` is false if it did not take the file."""
 
     def __init__(self, peer, file, inputs, threads):
+        self.command = [sys.executable, os.path.abspath(__file__), peer, file, inputs, str(threads)]
+        self.starts = 0
+        self.start()
+
+    def start(self):
+        self.starts += 1
         self.process = subprocess.Popen(
-            [sys.executable, os.path.abspath(__file__), peer, file, inputs, str(threads)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True)
         self.usable = self.answer() is not None
         if self.usable:
             self.process.send_signal(signal.SIGSTOP)
@@ -99,22 +105,33 @@ class Rival:
         return None
 
     def burst(self, seconds):
+        if not self.usable and self.starts < 3:
+            self.close()
+            self.start()
         if not self.usable:
             return math.nan
         self.process.send_signal(signal.SIGCONT)
-        print(seconds, file=self.process.stdin, flush=True)
+        try:
+            print(seconds, file=self.process.stdin, flush=True)
+        except BrokenPipeError:
+            pass
         ms = self.answer()
-        self.usable = ms is not None
-        if self.usable:
-            self.process.send_signal(signal.SIGSTOP)
-        return float(ms) if ms else math.nan
+        if ms is None:  # it died: the round is lost, the next one has a new process
+            self.close()
+            self.start()
+            return math.nan
+        self.process.send_signal(signal.SIGSTOP)
+        return float(ms)
 
     def close(self):
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            try:
+                pipe.close()
+            except BrokenPipeError:
+                pass
 
 
 def bench(folder, threads, seconds, *options):
@@ -144,13 +161,16 @@ def measure(bursts, rounds, seconds):
         for i in range(len(peers)):
             peer = peers[(i + done) % len(peers)]
             found[peer].append(bursts[peer](seconds))
-        ms = {peer: float(np.median(values)) for peer, values in found.items()}
+        ms = {peer: float(np.median([v for v in values if not math.isnan(v)] or [math.nan]))
+              for peer, values in found.items()}
         rivals = [p for p in peers[1:] if not math.isnan(ms[p])]
         if not rivals:
-            raise RuntimeError("no rival runs this file")
+            if done + 1 >= rounds:
+                raise RuntimeError("no rival runs this file")
+            continue
         best = min(rivals, key=ms.get)
         ratios = np.array(found[peers[0]]) / np.array(found[best])
-        low, ratio, high = np.percentile(ratios, (25, 50, 75))
+        low, ratio, high = np.nanpercentile(ratios, (25, 50, 75))
         spread = float((high - low) / ratio)
         wanted = min(rounds, 3) if max(ms[p] for p in (peers[0], best)) > LONG_MS else rounds
         if done + 1 >= wanted and (spread <= SPREAD or done + 1 >= MORE * wanted):
