@@ -52,7 +52,6 @@ struct Gemm {
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
   void write(int64_t lanes);
   void findHalves();
-  void normalized(Type element);
   Value pairValue(Evaluator &e, const Indices &at, Value first, Value second);
   Value besideValue(Evaluator &e, const Indices &at, Value beside, Value sums);
   LogicalResult buildWgmma();
@@ -159,29 +158,6 @@ void Gemm::operand(const Side &s, Type element) {
       return e.toStorage(v, element);
     return widen(e, v, elementTypeOf(s.value), element);
   });
-}
-
-/// A is made of a row and the sum over it (KernelDesc: normalized).
-void Gemm::normalized(Type element) {
-  ReduceOp sum = *holes.kernel.body->getOps<ReduceOp>().begin();
-  int64_t lanes = 128 / element.getIntOrFloatBitWidth();
-  auto at = [&](Evaluator &e, Value of, Value piece) {
-    Indices idx(dimsOf(of).size(), Index(e.ix.cst(0)));
-    idx.back() = Index(e.ix.mul(piece, lanes), 1);
-    return idx;
-  };
-  holes.method("rowParts", {"piece"}, VectorType::get({lanes}, accumulator), lanes,
-               [&](Evaluator &e, ValueRange p) {
-                 return e.splat(e.eval(sum.getX(), at(e, sum.getX(), p[0])));
-               });
-  holes.method(
-      "normalized", {"piece", "sum"}, VectorType::get({lanes}, element), lanes,
-      [&](Evaluator &e, ValueRange p) {
-        Indices one(dimsOf(sum.getResult()).size(), Index(e.ix.cst(0)));
-        e.bind(sum.getResult(), one, e.lane(p[1], 0));
-        return e.toStorage(e.splat(e.eval(op.getA(), at(e, op.getA(), p[0]))), elementTypeOf(op.getA()));
-      },
-      accumulator);
 }
 
 Indices Gemm::resultIndex(Evaluator &e, Value b, Value row, const Index &column) {
@@ -388,11 +364,9 @@ LogicalResult Gemm::build() {
   if (wgmma)
     return buildWgmma();
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-  bool norm = !holes.kernel.body->getOps<ReduceOp>().empty();
   if (holes.config.family == "gemv.row")
-    holes.line(Twine("static constexpr bool kPair = ") + (halves[0].empty() ? "false" : "true") +
-               ", kNormalized = " + (norm ? "true" : "false") + ";");
-  norm ? normalized(element) : operand(a, element);
+    holes.line(Twine("static constexpr bool kPair = ") + (halves[0].empty() ? "false" : "true") + ";");
+  operand(a, element);
   operand(b, element);
   write(lanes);
   return success();

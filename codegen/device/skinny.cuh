@@ -15,10 +15,7 @@
 #define LATHE_DEVICE_SKINNY
 
 /// One row, COLUMNS columns of C a block; SPLIT warps, UNROLL pieces of each column a round. With
-/// H::kPair a result is made of two columns, N apart. With H::kNormalized all of K is one round, and
-/// the row is made of what `rowParts` adds up to:
-///
-///   Vec<f32, V> rowParts(i64 piece); Vec<Element, V> normalized(i64 piece, Vec<f32, V> sum);
+/// H::kPair a result is made of two columns, N apart.
 template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
   typedef typename H::Element T;
   constexpr int V = 16 / sizeof(T), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1);
@@ -35,9 +32,9 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
   }
   H::start();
   bool waited = false;
-  // Neighbouring warps take neighbouring pieces; K is whole pieces. To a norm all threads come.
+  // Neighbouring warps take neighbouring pieces; K is whole pieces.
 #pragma unroll 1
-  for (i64 k0 = (i64)threadIdx.x * V; k0 < K || (H::kNormalized && !waited); k0 += UNROLL * STEP) {
+  for (i64 k0 = (i64)threadIdx.x * V; k0 < K; k0 += UNROLL * STEP) {
     Bits16 weights[UNROLL][ROWS];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u)
@@ -46,35 +43,12 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
         if (k0 + u * STEP < K) weights[u][r] = loadGlobal16Streaming(rows[r] + k0 + u * STEP);
     pinLoads();
     if (!waited) { H::wait(); waited = true; }
-    [[maybe_unused]] Vec<f32, V> total;
-    if constexpr (H::kNormalized) {
-      __shared__ f32 totals[SPLIT];
-      f32 mine = 0.0f;
-#pragma unroll
-      for (int u = 0; u < UNROLL; ++u) {
-        const i64 k = k0 + u * STEP;
-        if (k >= K) break;
-        const Vec<f32, V> parts = h.rowParts(k / V);
-#pragma unroll
-        for (int i = 0; i < V; ++i) mine += parts.v[i];
-      }
-      mine = warpReduce<SumOp>(mine);
-      if (lane == 0) totals[warp] = mine;
-      __syncthreads();
-      f32 sum = totals[0];
-#pragma unroll
-      for (int w = 1; w < SPLIT; ++w) sum += totals[w];
-#pragma unroll
-      for (int i = 0; i < V; ++i) total.v[i] = sum;
-    }
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const i64 k = k0 + u * STEP;
       if (k >= K) break;
       Vec<T, V> x;
-      if constexpr (H::kNormalized) {
-        x = h.normalized(k / V, total);
-      } else if constexpr (inMemory(H::kA)) {
+      if constexpr (inMemory(H::kA)) {
         x = loadVec<T, V>(h.baseA(0) + k);
       } else {
 #pragma unroll

@@ -286,9 +286,9 @@ Status GemmChooser::choose() {
   if (!desc.wanted.empty())
     return addWanted();
   // Fusion has seen to it that one row takes it all.
-  if (a.normalized || (desc.resultPair && rows.hi <= 1 && b.transposed)) {
+  if (desc.resultPair && rows.hi <= 1 && b.transposed) {
     if (addSkinny())
-      return internalError("no form for a row with a norm, or for two products of it",
+      return internalError("no form for two products of one row",
                            "kernel " + desc.name);
     return okStatus();
   }

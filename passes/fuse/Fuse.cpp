@@ -34,8 +34,6 @@ struct FusePass : ModulePass<FusePass> {
         IRRewriter rewriter(&getContext());
         if (target->isCuda())
           fuse::restorePositions(func);
-        if (target->isCuda() && target->hasTensorCores())
-          fuse::cloneRowPrologues(func);
         (void)runRegionDCE(rewriter, func->getRegions());
         fuse::FusionGraph graph(func, symbolOptima(module));
         fuse::growContractions(graph, *target);

@@ -71,10 +71,6 @@ private:
 /// Contractions take what follows them, point by point, and the re-indexing of
 /// what they store.
 void growContractions(FusionGraph &graph, const Target &target);
-/// Norms of single rows that several products read: each gets its own.
-void cloneRowPrologues(mlir::func::FuncOp func);
-/// The norm that makes the row of a product belongs to it, if nothing else reads it.
-void ownRowPrologue(FusionGraph &graph, Group &group);
 /// Reductions gather the ops over the same rows.
 void growReductions(FusionGraph &graph);
 /// Window ops, scans and scatters with what follows them point by point.

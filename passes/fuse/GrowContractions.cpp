@@ -192,9 +192,6 @@ void growContractions(FusionGraph &graph, const Target &target) {
   for (Operation *op : graph.ops())
     if (std::optional<RegionKind> kind = contractionKind(op))
       groups.push_back(&graph.create(op, *kind));
-  if (target.isCuda() && target.hasTensorCores())
-    for (Group *group : groups)
-      ownRowPrologue(graph, *group);
   for (Group *group : groups) {
     growEpilogue(graph, *group, takeHalves(graph, *group, target));
     growOutputMap(graph, *group);

@@ -225,7 +225,6 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       if (auto planes = dyn_cast<BlockArgument>(turned.getX()))
         if (turned.getPerm().back() == 1 && llvm::is_sorted(turned.getPerm().drop_back()))
           described.planes = planes.getArgNumber();
-    described.normalized = gemm && i == 0 && desc.numReductions > 0;
     if (gemm)
       described.transposed = i == 0 ? gemm.getTransposeA() : gemm.getTransposeB();
     desc.operands.push_back(described);

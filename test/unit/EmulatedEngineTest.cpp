@@ -281,8 +281,8 @@ std::string numbers(size_t count, unsigned seed, double middle) {
   return "{" + out + "}";
 }
 
-/// Products of one row make its norm themselves, one for the gate and what it gates, one without.
-TEST_F(EmulatedEngine, NormsInsideProductsOfOneRow) {
+/// One product of a row for the gate and what it gates.
+TEST_F(EmulatedEngine, GatesOfOneRow) {
   fs::path model = folder / "row.onnxtxt";
   std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 23]>
 row (float[1,600] x) => (float[1,44] y, float[1,600] s)
@@ -308,7 +308,7 @@ row (float[1,600] x) => (float[1,44] y, float[1,600] s)
 }
 )";
   check(model, {{}}, 2e-3);
-  // Rounding and doubling the row, its copy in f32, the products of both gates, the third.
+  // The norm of the doubled row, the row in f32, the products of both gates, the third.
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 4u);
 }
 

@@ -29,7 +29,6 @@ struct ContractionOperand {
   int pages = -1;           ///< ... of this input buffer; else -1
   DimExpr pageStride, pageRows; ///< elements from a row of pages to the next, and how many there are
   bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
-  bool normalized = false;  ///< gemm: made of a row and of one sum over it, in the kernel
   DType dtype = DType::F32;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
