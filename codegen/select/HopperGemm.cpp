@@ -241,10 +241,10 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   double depth = static_cast<double>(k), height = static_cast<double>(m);
   double bytes = static_cast<double>(batch * elementBytes) *
                  (height * depth + static_cast<double>(n) * (depth + (beside ? 2 : 1) * height));
-  // Memory is as fast as loads are under way.
+  // Memory is as fast as loads are under way; columns beyond the tensor are none.
   double ahead = std::min<double>(blocks, target.smCount) *
                  std::min<double>(steps * rounds, c.stages) *
-                 (static_cast<double>(std::min(c.tileN, n)) + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
+                 (static_cast<double>(n) / over(n, c.tileN) + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
   double moved = bytes / kMemory * (1 + kAhead * target.smCount / ahead) * std::sqrt(idle);
   if (c.cluster > 1)
     moved += kTogether;

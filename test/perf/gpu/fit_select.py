@@ -192,7 +192,7 @@ class Table:
         step = step * np.where(turns & (rounds == 1) & (tm == 128) & (tn > 64), p["kTurnAlone"], 1)
         shown = np.where(turns, results / p["kEpilogue"], results / p["kShown"] * np.where(rounds > 1, rounds, 0.5))
         busy = rounds * (steps * step + p["kRound"]) + shown + (c > 1) * (p["kTogether"] + p["kTogetherEach"] * c)
-        ahead = np.minimum(blocks, SMS) * np.minimum(steps * rounds, stages) * (np.minimum(tn, n) + (rounds > 1) * rows) * 128
+        ahead = np.minimum(blocks, SMS) * np.minimum(steps * rounds, stages) * (n / np.ceil(n / tn) + (rounds > 1) * rows) * 128
         moved = 2 * (m * k + n * (k + m)) / p["kMemory"] * (1 + p["kAhead"] * SMS / ahead) * np.sqrt(rounds * SMS / blocks)
         moved = moved + (c > 1) * p["kTogether"]
         return np.maximum(busy, moved) + p["kBusy"] * busy + p["kStart"] + alone * p["kAlone"]
