@@ -25,10 +25,13 @@ from generated import LATHE, SOURCE, TARGET, compile_cubin, prepare_all
 TOOLS = ("memcheck", "synccheck", "initcheck", "racecheck")
 # (tool, part, pattern of a report's first line): why it is no fault. One by one; nothing else is left out.
 FALSE = {
-    ("initcheck", "control.bulk", r"ninitialized"):
+    ("initcheck", "control.bulk", r"^Host API memory access error"):
         "initcheck does not see what bulk copies write: a kernel that stores a constant with cp.async.bulk is reported when "
         "the host reads it, though all words arrive; the same with plain stores is not. So engines' results, which the "
         "copy engine may have written, are not read by the host here",
+    ("initcheck", "gemm.shared", r"^Uninitialized __global__ memory read of size 8 bytes$"):
+        "the words by which blocks say that their sums are there (gemm_shares.cuh): whatever they were before, they were not the "
+        "one of 2^64 values that is waited for, and who has seen that one clears it",
 }
 
 # (tool, engine): why it is left out there.
@@ -359,7 +362,10 @@ def run(folder, processes, seconds):
     rows = json.load(open(os.path.join(folder, "sanitize.json")))
     jobs, begin = [], time.time()
     for tool in TOOLS:
-        files = [r["file"] for r in rows if (tool, r["file"][:-len(".lathe")]) not in LEFT_OUT]
+        names = [r["file"][:-len(".lathe")] for r in rows if (tool, r["file"][:-len(".lathe")]) not in LEFT_OUT]
+        known = [n for n in names if any(t == tool and n == p for t, p, _ in FALSE)]  # by themselves
+        files = [n + ".lathe" for n in names if n not in known]
+        jobs += [(tool, n, [n + ".lathe"]) for n in known]
         jobs += [(tool, f"{i + 1} of {processes}", files[i::processes]) for i in range(processes)]
     jobs += [("initcheck", "control." + name, [name]) for name in ("plain", "bulk")]
 
@@ -381,7 +387,7 @@ def run(folder, processes, seconds):
         for done in as_completed([pool.submit(one, job) for job in jobs]):
             (tool, part, files), status, text = done.result()
             ran = len(re.findall(r"^RAN ", text, re.M))
-            counts = [int(n) for n in re.findall(r"(?:ERROR SUMMARY: |SUMMARY: \d+ hazards? displayed \()(\d+) error", text)]
+            counts = [int(n) for n in re.findall(r"(?:ERROR SUMMARY: |SUMMARY: \d+ hazards? displayed \()(\d+) errors?(?! were not printed)\b", text)]
             found = reports(text)
             why = [reason for (t, p, pattern), reason in FALSE.items() if t == tool and p == part and sum(counts) > 0 and
                    all(re.search(pattern, f) for f in found)]
