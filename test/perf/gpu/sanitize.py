@@ -351,8 +351,8 @@ def run_control(file, name):
 
 
 def reports(text):
-    """First lines of what the sanitizer found."""
-    lines = [l[len("========="):].strip() for l in text.splitlines() if l.startswith("=========")]
+    """First lines of what the sanitizer found; what belongs to them is indented."""
+    lines = re.findall(r"^========= (\S.*)$", text, re.M)
     starts = [l for l in lines if re.match(r"(Invalid|Unininitialized|Uninitialized|Host API|Error|Warning|Race|Barrier|Divergent|"
                                            r"Potential|Program hit|Internal|Fatal|Misaligned|Address)", l)]
     return starts
