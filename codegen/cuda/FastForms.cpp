@@ -5,7 +5,7 @@
 // element is slower than memory. Activations that exporters write in parts have
 // forms of half as many that also keep the digits of the negative tail:
 //
-//   mulf (mulf %x, 0.5), (addf (erf (mulf %x, 0.7071)), 1)   =>   fastGelu(x), fastGeluF16(x)
+//   mulf (mulf %x, 0.5), (addf (erf (mulf %x, 0.7071)), 1)   =>   fastGelu(x), or that of a type
 //   mulf (mulf %x, 0.5), (addf (tanh %u), 1)                 =>   x * fastSigmoid(2 u)
 //
 //===----------------------------------------------------------------------===//
@@ -70,23 +70,23 @@ bool isScaled(Value v, Value x) {
   return div && div.getLhs() == x && isNear(div.getRhs(), 1.41421356);
 }
 
-/// Whether all values of 16 bits are f16.
-bool hasF16Alone(func::FuncOp fn) {
-  bool some = false, others = false;
+/// The GELU that suits the values of 16 bits: one of their type, where there is but one.
+StringRef geluOf(func::FuncOp fn) {
+  bool f16 = false, bf16 = false;
   auto look = [&](TypeRange types) {
     for (Type type : types) {
-      some |= getElementTypeOrSelf(type).isF16();
-      others |= getElementTypeOrSelf(type).isBF16();
+      f16 |= getElementTypeOrSelf(type).isF16();
+      bf16 |= getElementTypeOrSelf(type).isBF16();
     }
   };
   fn.walk([&](Operation *op) {
     look(op->getResultTypes());
     look(op->getOperandTypes());
   });
-  return some && !others;
+  return f16 == bf16 ? "fastGelu" : f16 ? "fastGeluF16" : "fastGeluBF16";
 }
 
-void rewrite(arith::MulFOp op, bool f16) {
+void rewrite(arith::MulFOp op, StringRef gelu) {
   // Three factors: the number 0.5, 1 + something, and x.
   SmallVector<Value> factors;
   factorsOf(op, factors);
@@ -115,7 +115,7 @@ void rewrite(arith::MulFOp op, bool f16) {
   if (auto erf = something.getDefiningOp<math::ErfOp>()) {
     if (!isScaled(erf.getOperand(), x))
       return;
-    result = call(f16 ? "fastGeluF16" : "fastGelu", x);
+    result = call(gelu, x);
   } else {
     Value u = something.getDefiningOp<math::TanhOp>().getOperand();
     Value twice = arith::AddFOp::create(b, op.getLoc(), u, u);
@@ -132,9 +132,9 @@ void useFastForms(func::FuncOp fn) {
     if (getElementTypeOrSelf(op.getType()).isF32())
       products.push_back(op);
   });
-  const bool f16 = hasF16Alone(fn);
+  const StringRef gelu = geluOf(fn);
   for (arith::MulFOp op : products)
-    rewrite(op, f16);
+    rewrite(op, gelu);
   // What only the old form needed; uses come behind definitions.
   SmallVector<Operation *> ops;
   fn.walk([&](Operation *op) { ops.push_back(op); });

@@ -213,6 +213,17 @@ LATHE_DEV f32 fastGeluF16(f32 x) {
   p = fmaf(a, p, -1.0000361204147339f);
   return fmaf(-a, fastExp2(p), maximum(x, 0.0f));
 }
+/// The same for results of bf16, in eight instructions: beside a product each of them takes a quarter of a percent
+/// of the time. q is within 8e-4 of its value (a fifth of an ULP of bf16) up to |x| = 4.4; from there on x q is off by
+/// 1.6e-8 at most, less than 1 + erf(x) in f32.
+LATHE_DEV f32 fastGeluBF16(f32 x) {
+  const f32 a = fminf(fabsf(x), 15.0f);
+  f32 p = fmaf(a, 0.00225756903f, -0.0343692392f);
+  p = fmaf(a, p, -0.485999946f);
+  p = fmaf(a, p, -1.13718891f);
+  p = fmaf(a, p, -1.00115879f);
+  return fmaf(-a, fastExp2(p), maximum(x, 0.0f));
+}
 LATHE_DEV f32 fastDivide(f32 a, f32 b) { return a * fastReciprocal(b); }
 LATHE_BINARY_VECTOR(fastDivide)
 /// All by one divisor: its reciprocal is made once.
@@ -229,6 +240,7 @@ LATHE_UNARY_VECTOR(fastTanh)
 LATHE_UNARY_VECTOR(fastErf)
 LATHE_UNARY_VECTOR(fastGelu)
 LATHE_UNARY_VECTOR(fastGeluF16)
+LATHE_UNARY_VECTOR(fastGeluBF16)
 
 #undef LATHE_UNARY_VECTOR
 #undef LATHE_UNARY_FLOAT

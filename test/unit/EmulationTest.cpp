@@ -195,6 +195,7 @@ TEST(Emulation, FastFunctionsSuit16Bits) {
     const double gelu = 0.5 * x * std::erfc(-x * std::sqrt(0.5));
     EXPECT_NEAR(fastGelu(x), gelu, 4e-5 * std::fabs(gelu)) << x;
     EXPECT_NEAR(fastGeluF16(x), gelu, 4e-5 * std::fabs(gelu) + 6e-10) << x; // 6e-8 is the least number
+    EXPECT_NEAR(fastGeluBF16(x), gelu, 8.2e-4 * std::fabs(gelu) + 1.7e-8) << x;
   }
   EXPECT_EQ(scoreTanh(-200.0f), -1.0f);
   EXPECT_EQ(scoreTanh(200.0f), 1.0f);
@@ -202,6 +203,9 @@ TEST(Emulation, FastFunctionsSuit16Bits) {
   EXPECT_EQ(fastGeluF16(INFINITY), INFINITY);
   EXPECT_NEAR(fastGeluF16(-1e30f), 0.0f, 1e-30f);
   EXPECT_TRUE(std::isnan(fastGeluF16(NAN)));
+  EXPECT_EQ(fastGeluBF16(INFINITY), INFINITY);
+  EXPECT_NEAR(fastGeluBF16(-1e30f), 0.0f, 1e-30f);
+  EXPECT_TRUE(std::isnan(fastGeluBF16(NAN)));
   EXPECT_EQ(fastGelu(INFINITY), INFINITY);
   EXPECT_EQ(fastGelu(-1e30f), 0.0f);
   EXPECT_TRUE(std::isnan(fastGelu(NAN)));
