@@ -19,13 +19,6 @@ const char *originName(SymbolOrigin origin) {
   return names[size_t(origin)];
 }
 
-std::string joined(const std::vector<std::string> &names, const char *separator = ", ") {
-  std::string out;
-  for (const std::string &name : names)
-    out += (out.empty() ? "" : separator) + name;
-  return out;
-}
-
 std::string bufferText(const Plan &plan, int32_t index) {
   const Buffer &buffer = plan.buffers[size_t(index)];
   return buffer.name + " " + std::string(name(buffer.dtype)) + describeDims(buffer.dims);
@@ -199,6 +192,7 @@ void printPlan(const Plan &plan) {
 }
 
 void printKernels(const Plan &plan) {
+  constexpr size_t kNodes = 4; // a layer's kernel has nodes of all layers; JSON has them
   std::vector<KernelUse> uses = kernelUses(plan);
   int64_t launches = 0;
   for (const KernelUse &use : uses)
@@ -213,7 +207,7 @@ void printKernels(const Plan &plan) {
       const KernelVariant &variant = kernel.variants[v];
       std::string rest = kernel.variants.size() > 1 ? describeGuard(variant.guard) : "";
       if (v == 0)
-        rest += (rest.empty() ? "" : "; ") + joined(uses[i].nodes);
+        rest += (rest.empty() ? "" : "; ") + joined(uses[i].nodes, kNodes);
       std::string times = v == 0 ? std::to_string(uses[i].launches) : "";
       std::printf("  %-24s %5s  %-24s %-28s %s\n", v == 0 ? kernel.name.c_str() : "",
                   times.c_str(), variant.config.c_str(), gridText(variant).c_str(), rest.c_str());

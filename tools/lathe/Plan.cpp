@@ -5,6 +5,7 @@
 // before all of it has worked.
 //
 //===----------------------------------------------------------------------===//
+#include "Results.h"
 #include "Verbs.h"
 
 #include "lathe/analysis/MemoryDrawing.h"
@@ -31,16 +32,6 @@ struct PlanVerbOptions {
   analysis::PlanOptions plan;
   bool asJson = false;
 };
-
-/// At most `most` names, and how many more there are.
-std::string joined(const std::vector<std::string> &names, size_t most) {
-  std::string out;
-  for (size_t i = 0; i < std::min(names.size(), most); ++i)
-    out += (i ? ", " : "") + names[i];
-  if (names.size() > most)
-    out += " and " + std::to_string(names.size() - most) + " more";
-  return out;
-}
 
 /// The planner's error, with the names of buffers that do not fit together.
 Status explain(const Status &status, const analysis::CsvProblem &source,

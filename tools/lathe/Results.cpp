@@ -8,6 +8,7 @@
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -51,6 +52,15 @@ std::string fileName(const std::string &name, std::set<std::string> &taken) {
 }
 
 } // namespace
+
+std::string joined(const std::vector<std::string> &names, size_t most) {
+  std::string out;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i)
+    out += (i ? ", " : "") + names[i];
+  if (names.size() > most)
+    out += " and " + std::to_string(names.size() - most) + " more";
+  return out;
+}
 
 Comparison compareTensors(const HostTensor &got, const HostTensor &want, Tolerance tolerance) {
   Comparison result;

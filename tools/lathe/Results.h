@@ -6,10 +6,14 @@
 #include "lathe/support/HostTensor.h"
 #include "lathe/support/Ulp.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace lathe::cli {
+
+/// At most `most` names with commas between, and how many more there are.
+std::string joined(const std::vector<std::string> &names, size_t most = SIZE_MAX);
 
 /// Bounds of |got - want| <= atol + rtol * |want|.
 struct Tolerance {

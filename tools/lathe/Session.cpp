@@ -3,6 +3,7 @@
 #include "Session.h"
 
 #include "Progress.h"
+#include "Results.h"
 
 #include <algorithm>
 #include <chrono>
@@ -20,13 +21,6 @@ double secondsSince(Clock::time_point begin) {
 void addOnce(std::vector<std::string> &names, const std::string &name) {
   if (std::find(names.begin(), names.end(), name) == names.end())
     names.push_back(name);
-}
-
-std::string joined(const std::vector<std::string> &names) {
-  std::string out;
-  for (const std::string &name : names)
-    out += (out.empty() ? "" : ", ") + name;
-  return out;
 }
 
 bool looksLikeEngine(const std::string &path) {

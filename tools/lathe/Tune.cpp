@@ -55,9 +55,24 @@ std::vector<std::string> tilesFor(const std::string &config) {
     add("gemm.pingpong", 128, {64, 96, 112, 128, 160, 192});
     add("gemm.cooperative", 128, {64, 96, 112, 128, 192, 224, 256});
     add("gemm.pingpong", 64, {32, 48, 64, 96, 128, 192, 224});
+    add("gemm.pingpong.shared", 128, {128, 192});
+    add("gemm.cooperative.shared", 128, {256});
+    add("gemm.cooperative.swapped", 96, {128, 256});
+    add("gemm.cooperative.swapped", 160, {128});
+    add("gemm.cooperative.swapped", 192, {128});
     add("gemm.split", 64, {32, 64, 96, 128, 224});
     for (const char *cluster : {".c2", ".c4", ".c8"})
       add("gemm.split", 64, {32, 48, 64, 96, 128, 224}, cluster);
+  } else if (is("conv.pingpong.") || is("conv.cooperative.") || is("conv.split.")) {
+    add("conv.pingpong", 128, {32, 64, 96, 128});
+    add("conv.pingpong", 192, {32, 64});
+    add("conv.pingpong", 64, {32, 64, 96, 128, 256});
+    add("conv.cooperative", 128, {64, 128, 256});
+    add("conv.cooperative", 256, {64, 128});
+    for (int rows : {96, 160, 192})
+      add("conv.cooperative.swapped", rows, {128});
+    for (const char *cluster : {".c2", ".c4", ".c8"})
+      add("conv.split", 64, {16, 32, 64}, cluster);
   }
   return names;
 }

@@ -21,8 +21,13 @@
 //   conv.winograd2 conv.winograd4  v m n r k  CPU: the same by Winograd's F(2,3) and F(4,3), r tiles
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
 //   gemm.pingpong gemm.cooperative  t m n k s r  sm_90a: every so many tiles (m x n, r rows of A loaded)
+//   gemm.pingpong.shared gemm.cooperative.shared  t m n k s r  the same; tiles beyond whole rounds are shared by
+//                       all blocks, which add up their sums through a work buffer
+//   gemm.pingpong.swapped gemm.cooperative.swapped  t m n k s  the same with the columns of B as rows of the
+//                       instruction: m any multiple of 16, n of 64 or 128
 //   gemm.promoted       t m n k s r the same for 8-bit floats; sums over more than 128 of k in f32 registers
 //   gemm.split gemm.split.promoted  t n k s r c   sm_90a: one tile of 64 x n for c blocks of a cluster, which split K
+//   gemm.widened  t m n s c  sm_90a: one tile of m x n for c blocks of a cluster, which split K; weights of 8 bits
 //   gemv.row            t n s       n columns of C for one row, K split among the warps, s pieces a round
 //   gemv.columns        t n k s     the same for weights with contiguous n; k blocks of a cluster split K
 //   gemm.skinny         t n r s     n columns of C for up to r rows, the same
@@ -30,6 +35,7 @@
 //   gemv.across         t v r       32*v columns of C, K split among the warps, up to r rows
 //   conv.mma conv.simt  t m n k s   one tile of (filters x pixels) or, channels last, (pixels x filters)
 //   conv.pingpong conv.cooperative conv.split  as gemm.*, sm_90a: rows are pixels of all results, columns filters
+//   conv.pingpong.swapped conv.cooperative.swapped  the same
 //   conv.stem           t m n s     sm_90a: every so many tiles of m rows of n results, 64 filters
 //   conv.direct         t v         t*v outputs, a thread each v
 //   conv.depthwise      t v r       t*v*r outputs, channels last: a thread has v channels of r neighbours
@@ -89,15 +95,21 @@ int64_t mmaSharedBytes(const KernelConfig &config);
 int64_t wgmmaSharedBytes(const KernelConfig &config, int64_t resultBytes, bool pair = false);
 /// The same of a `gemm.split` block (gemm_split.cuh).
 int64_t splitSharedBytes(const KernelConfig &config);
+/// The same of a `gemm.widened` block (gemm_widened.cuh).
+int64_t widenedSharedBytes(const KernelConfig &config);
 /// Columns of results that such a block stages together.
 int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes);
+/// The same where operands are swapped: rows of 64 columns.
+int64_t wgmmaStagedRows(int64_t tileM);
 /// Dynamic shared memory of an `attention.stream` block, as attention.cuh has it.
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
 
-/// The same for `attention.mma`, `.split` and `.wgmma` (attention_mma.cuh and so on).
+/// The same for `attention.mma`, `.split` and `.wgmma` (attention_mma.cuh and so on); `mask`: tiles of a
+/// mask are copied.
 int64_t attentionMmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
 int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
-int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV);
+int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV,
+                                  bool mask = false);
 
 /// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a
 /// head size: queries, one panel of keys and one of values, scores, sums.
