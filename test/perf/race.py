@@ -81,19 +81,23 @@ class Prepared:
         return lathe_cli.run(self.engine, os.path.join(self.folder, "outputs"), inputs=self.ours)
 
 
-def speed_row(name, batch, args):
-    """{"error": largest difference from onnxruntime, "threads": by count, see race_measure.race}."""
+def speed_case(name, batch, args):
+    """The engine, and what measures it: {"error": largest difference from onnxruntime, "threads": by
+    count, see race_measure.race}."""
     import lathe_cli
     model = Prepared(name, batch, args)
     lathe_cli.lathe("compile", model.entry.file, "-o", model.engine, *model.options)
-    got = model.run()
-    row = {"threads": {}, "error": max(lathe_cli.relative_error(got[n], w)
-                                       for n, w in wanted(model.entry, model.inputs).items())}
-    for t in map(int, args.threads.split(",")):
-        row["threads"][str(t)] = race_measure.race(
-            model.folder, model.entry.file, model.rival_inputs, t, args.peers.split(","),
-            args.rounds, args.seconds)
-    return row
+
+    def measure():
+        got = model.run()
+        row = {"threads": {}, "error": max(lathe_cli.relative_error(got[n], w)
+                                           for n, w in wanted(model.entry, model.inputs).items())}
+        for t in map(int, args.threads.split(",")):
+            row["threads"][str(t)] = race_measure.race(
+                model.folder, model.entry.file, model.rival_inputs, t, args.peers.split(","),
+                args.rounds, args.seconds)
+        return row
+    return [model.engine], measure
 
 
 def errors64(model):
@@ -129,37 +133,45 @@ def cost_row(name, args):
     return row
 
 
-def symbolic_row(name, case, args):
-    """One engine for a range of sizes against an engine for this one, on one thread."""
+def symbolic_case(name, case, args):
+    """One engine for a range of sizes and an engine for this one; they race on one thread."""
     import lathe_cli
     entry, inputs = RACE[name], RACE[name].inputs(**SYMBOLIC[name][case])
     folders = {"any": workplace(f"{name}_any"), "one": workplace(f"{name}_{case.replace(' ', '')}")}
-    outputs = {}
+    engines = {which: os.path.join(folder, "model.lathe") for which, folder in folders.items()}
     for which, folder in folders.items():
-        engine = os.path.join(folder, "model.lathe")
         options = ([f"--target={args.target}", *entry.dims] if which == "any"
                    else options_of(entry, inputs, folder, args))
-        lathe_cli.lathe("compile", entry.file, "-o", engine, *options)
-        np.savez(os.path.join(folder, "ours.npz"), **inputs)
-        outputs[which] = lathe_cli.run(engine, os.path.join(folder, "outputs"), inputs=inputs)
-    apart = max(lathe_cli.relative_error(outputs["any"][n], v) for n, v in outputs["one"].items())
-    assert apart <= TOLERANCE, f"the engines differ by {apart}"
-    return race_measure.measure(
-        {which: lambda s, folder=folder: race_measure.lathe_ms(folder, 1, s)
-         for which, folder in folders.items()}, args.rounds, args.seconds)
+        lathe_cli.lathe("compile", entry.file, "-o", engines[which], *options)
+
+    def measure():
+        outputs = {}
+        for which, folder in folders.items():
+            np.savez(os.path.join(folder, "ours.npz"), **inputs)
+            outputs[which] = lathe_cli.run(engines[which], os.path.join(folder, "outputs"),
+                                           inputs=inputs)
+        apart = max(lathe_cli.relative_error(outputs["any"][n], v)
+                    for n, v in outputs["one"].items())
+        assert apart <= TOLERANCE, f"the engines differ by {apart}"
+        return race_measure.measure(
+            {which: lambda s, folder=folder: race_measure.lathe_ms(folder, 1, s)
+             for which, folder in folders.items()}, args.rounds, args.seconds)
+    return list(engines.values()), measure
 
 
-def measure_unit(part, name, args):
-    """A row of the report."""
+def case_of(part, name, args):
+    """What a row of the report measures: the files that it depends on beside the runtime, and a
+    function that gives the row. Compiling is over when this returns, but for costs."""
+    import lathe_cli
     print_options, args.option = args.option, [race_report.F43] if part == "f43" else args.option
     try:
         if part == "costs":
-            return cost_row(name, args)
+            return [lathe_cli.LATHE], lambda: cost_row(name, args)
         if part == "cells":
-            return race_cells.measure(name, args, workplace)
+            return race_cells.case(name, args, workplace)
         if part == "symbolic":
-            return symbolic_row(*name.split(", ", 1), args)
-        return speed_row(name, int(part.split()[1]) if part.startswith("batch") else 1, args)
+            return symbolic_case(*name.split(", ", 1), args)
+        return speed_case(name, int(part.split()[1]) if part.startswith("batch") else 1, args)
     finally:
         args.option = print_options
 
@@ -180,7 +192,7 @@ def table(part, names, args, say):
     rows = {}
     for name in names:
         try:
-            rows[name] = measure_unit(part, name, args)
+            rows[name] = case_of(part, name, args)[1]()
         except (AssertionError, KeyError, RuntimeError, subprocess.SubprocessError) as problem:
             rows[name] = {"problem": " ".join(str(problem).split())[:300]}
         print(f"{part}: {name}: {rows[name]}", file=sys.stderr, flush=True)
@@ -222,9 +234,9 @@ def main():
     args = parser.parse_args()
     if args.report:
         import lathe_cli
-        files = [lathe_cli.LATHE, os.path.join(lathe_cli.BUILD, "lib", "liblathe_runtime.so")]
-        held = race_report.report(args, lambda part, name: measure_unit(part, name, args),
-                                  machine(args), workplace("report"), files)
+        runtime = os.path.join(lathe_cli.BUILD, "lib", "liblathe_runtime.so")
+        held = race_report.report(args, lambda part, name: case_of(part, name, args),
+                                  machine(args), workplace("report"), runtime)
         return 0 if held else 1
     part = ("cells" if args.cells else "symbolic" if args.symbolic else "costs" if args.costs
             else f"batch {args.batch}")

@@ -14,8 +14,9 @@ def names():
     return [f"{kind} {width}, {rows} row{'s' * (rows > 1)}" for kind, width, rows in CELLS]
 
 
-def measure(name, args, workplace):
-    """One row: what race_measure.race gives, by threads; "error" is from onnxruntime."""
+def case(name, args, workplace):
+    """The engine, and what measures it: what race_measure.race gives, by threads; "error" is from
+    onnxruntime."""
     import lathe_cli
     import onnx
     import test_recurrent
@@ -33,12 +34,15 @@ def measure(name, args, workplace):
     engine = os.path.join(folder, "model.lathe")
     lathe_cli.lathe("compile", file, "-o", engine, f"--target={args.target}",
                     f"--dim=S=1:{STEPS}:1000", f"--dim=B=1:{batch}:64")
-    got = lathe_cli.run(engine, os.path.join(folder, "outputs"), inputs={"x": x})
-    session = race_measure.ort_session(file, 1)
-    want = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x})))
-    row = {"threads": {}, "error": max(lathe_cli.relative_error(got[n], w)
-                                       for n, w in want.items())}
-    for t in map(int, args.threads.split(",")):
-        row["threads"][str(t)] = race_measure.race(folder, file, inputs, t, args.peers.split(","),
-                                                   args.rounds, args.seconds)
-    return row
+
+    def measure():
+        got = lathe_cli.run(engine, os.path.join(folder, "outputs"), inputs={"x": x})
+        session = race_measure.ort_session(file, 1)
+        want = dict(zip([o.name for o in session.get_outputs()], session.run(None, {"x": x})))
+        row = {"threads": {}, "error": max(lathe_cli.relative_error(got[n], w)
+                                           for n, w in want.items())}
+        for t in map(int, args.threads.split(",")):
+            row["threads"][str(t)] = race_measure.race(
+                folder, file, inputs, t, args.peers.split(","), args.rounds, args.seconds)
+        return row
+    return [engine], measure

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """results/cpu.md: every table of the CPU race, part by part, and the bars.
 
-A row that is measured is kept in build/race-cpu/report, under what was measured with: the bytes of
-`lathe` and of the runtime, and the settings. So a report that was cut off goes on where it was.
+A row that is measured is kept in build/race-cpu/report, under the settings, with a digest of what
+was measured: the bytes of the runtime and of the engine (for costs of `lathe` itself). So a report
+that was cut off goes on where it was, and a change measures again what it changes.
 """
 import hashlib
 import json
 import math
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -24,21 +26,27 @@ GUESS = {"batch 1": 30, "f43": 20, "batch 8": 60, "batch 32": 150, "costs": 20, 
 
 
 def geometric(values):
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+    return statistics.geometric_mean(values) if values else math.nan
+
+
+def digest_of(*names):
+    """Of the bytes of files."""
+    digest = hashlib.sha256()
+    for name in names:
+        with open(name, "rb") as f:
+            digest.update(hashlib.file_digest(f, "sha256").digest())
+    return digest.hexdigest()[:16]
 
 
 class Store:
-    """Rows by (part, name), in a file that is written after each."""
+    """Rows by (part, name), in a file that is written after each. A row's "of" is its digest."""
 
-    def __init__(self, folder, args, files):
+    def __init__(self, folder, args):
         os.makedirs(folder, exist_ok=True)
-        digest = hashlib.sha256(json.dumps(
-            [args.rounds, args.seconds, args.threads, args.peers, args.target]).encode())
-        for name in files:
-            with open(name, "rb") as f:
-                digest.update(hashlib.file_digest(f, "sha256").digest())
-        self.key = digest.hexdigest()[:12]
-        self.path = os.path.join(folder, f"{self.key}.json")
+        settings = json.dumps([args.rounds, args.seconds, args.threads, args.peers, args.target,
+                               args.option])
+        key = hashlib.sha256(settings.encode()).hexdigest()[:12]
+        self.path = os.path.join(folder, f"{key}.json")
         self.durations = os.path.join(folder, "seconds.json")
         self.rows, self.took = self.load(self.path), self.load(self.durations)
 
@@ -275,34 +283,43 @@ def minutes(seconds):
     return f"{seconds / 60:.1f} min"
 
 
-def report(args, measure_unit, machine, folder, files):
-    """Measures what is not there yet and writes args.report after each row. `measure_unit(part,
-    name)` gives a row. Returns whether every bar holds."""
-    store = Store(folder, args, files)
+def report(args, case_of, machine, folder, runtime):
+    """Measures what is not there yet and writes args.report after each row. `case_of(part, name)`
+    gives the files that a row depends on beside `runtime`, and a function that measures it. Returns
+    whether every bar holds."""
+    store = Store(folder, args)
     wanted = args.parts.split(",") if args.parts else list(GUESS)
-    todo = [u for u in units(args.models) if u[0] in wanted
-            and (args.again or u[1] not in store.rows.get(u[0], {}))]
-    begin, ok = time.time(), False
+    chosen = {u for u in units(args.models) if u[0] in wanted}
+    todo = units(None)
+    begin, ok, current = time.time(), False, {}
 
     def write():
+        """With the rows whose digests have been seen to be today's."""
         lines = []
-        held = render(store.rows, args, machine, lines.append)
+        held = render(current, args, machine, lines.append)
         with open(args.report, "w") as f:
             f.write("\n".join(lines) + "\n")
         return held
 
     ok = write()
     for i, (part, name) in enumerate(todo):
-        left = sum(store.guess(*unit) for unit in todo[i:])
+        left = sum(store.guess(*unit) for unit in todo[i:] if unit in chosen)
         print(f"[{i + 1}/{len(todo)}] {part}: {name} ({minutes(time.time() - begin)} gone, about "
               f"{minutes(left)} left)", file=sys.stderr, flush=True)
-        start = time.time()
+        start, of = time.time(), None
         try:
-            row = measure_unit(part, name)
+            files, measure = case_of(part, name)
+            of = digest_of(runtime, *files)
+            row = store.rows.get(part, {}).get(name, {})
+            if (part, name) in chosen and (args.again or row.get("of") != of):
+                row = {**measure(), "of": of}
+                store.keep(part, name, row, time.time() - start)
+            elif row.get("of") != of:
+                row = {"problem": "not measured"}
         except (AssertionError, KeyError, RuntimeError, OSError, subprocess.SubprocessError) as problem:
             row = {"problem": " ".join(str(problem).split())[:300].replace("|", "/")}
             print(f"  {row['problem']}", file=sys.stderr)
-        store.keep(part, name, row, time.time() - start)
+        current.setdefault(part, {})[name] = row
         ok = write()
     with open(args.report) as f:
         print(f.read())
