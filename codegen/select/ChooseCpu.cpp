@@ -23,9 +23,26 @@ constexpr int64_t kBlockElements = 4096;
 
 int64_t lanesFor(const Target &target) { return target.lanes(DType::F32); }
 
+/// Whether all that is read is one input whose neighbours lie apart in the result, along sides long
+/// enough for squares of vectors.
+bool isTurned(const KernelDesc &desc, int64_t lanes) {
+  if (desc.inputContiguous < 0 || bitWidth(desc.inputContiguousType) < 8 ||
+      desc.inputContiguousType == DType::Bool)
+    return false;
+  int large = 0;
+  for (int i = 0; i < desc.numInputs; ++i)
+    large += !(product(desc.buffers[i].dims) == DimExpr(1));
+  auto size = [&](const DimExpr &d) { return d.constant().value_or(lanes); };
+  DimExpr behind = 1; // the result's neighbours: what follows the input's
+  for (size_t d = desc.inputContiguous + 1; d < desc.parallel.size(); ++d)
+    behind = behind * desc.parallel[d];
+  DimExpr before = product({desc.parallel.begin(), desc.parallel.begin() + desc.inputContiguous + 1});
+  return large == 1 && size(before) >= lanes && size(behind) >= lanes;
+}
+
 void pointwise(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   KernelConfig c;
-  c.family = "pointwise";
+  c.family = isTurned(desc, lanesFor(target)) ? "transpose" : "pointwise";
   c.lanes = lanesFor(target);
   addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(kBlockElements))));
 }
@@ -230,7 +247,7 @@ int64_t rowsOfBlock(const ConvGeometry &g, int64_t images, const KernelConfig &c
   int64_t width = g.out[1].constant().value_or(64), height = g.out[0].constant().value_or(1 << 20);
   int64_t rows = 1;
   auto bytes = [&](int64_t rows) {
-    int64_t high = (rows - 1) * g.stride[0] + g.reach(0);
+    int64_t high = g.rowsOfLayer(rows) * g.layer.window;
     return high * ((width - 1) * g.stride[1] + g.reach(1)) * g.channels * 4;
   };
   while (rows < height && rows * width < 4096 &&
@@ -238,6 +255,7 @@ int64_t rowsOfBlock(const ConvGeometry &g, int64_t images, const KernelConfig &c
     ++rows;
   // Small images: some blocks for every worker, as long as tiles stay full.
   constexpr int64_t kEnough = 4;
+  images *= g.layer.out.constant().value_or(1);
   bool few = g.out[0].constant() && images * ((height + rows - 1) / rows) < kEnough;
   if (few && width >= 4 * c.tileM)
     rows = std::max<int64_t>(1, std::min(rows, height * images / kEnough));
@@ -274,7 +292,8 @@ bool convGroups(const KernelDesc &desc, KernelConfig c, std::vector<KernelVarian
       // A group's channels of a block of rows are copied, for all its panels.
       c.stages = rowsOfBlock(*g, desc.parallel[0].constant().value_or(1) * desc.group, c);
       c.tileK = layout->panels() / desc.group;
-      units = desc.parallel[0] * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages)) * DimExpr(desc.group);
+      units = desc.parallel[0] * g->layer.out * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages)) *
+              DimExpr(desc.group);
       scratch = g->scratchElements(c.stages) * DimExpr(bytes);
     } else {
       c.rows = rowsInScratch(layout->depth, c);
@@ -291,6 +310,47 @@ bool convGroups(const KernelDesc &desc, KernelConfig c, std::vector<KernelVarian
   return false;
 }
 
+/// Filters in parts: panels of two vectors or one, as they fit to the parts.
+bool convParts(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant> &out) {
+  if (desc.parts.empty())
+    return false;
+  const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
+  std::vector<DimExpr> sizes(desc.parallel.begin() + 1, desc.parallel.end() - 1);
+  std::optional<ConvGeometry> g = ConvGeometry::of(
+      sizes, sizes, desc.window, desc.strides, desc.pads, desc.dilations, desc.groupChannels);
+  std::vector<int64_t> dims;
+  for (const DimExpr &d : desc.buffers[w.buffer].dims)
+    dims.push_back(d.constant().value_or(0));
+  // A panel of one vector loads each pixel for half as many products.
+  constexpr double kOneVector = 1.15;
+  std::string recipe;
+  int64_t panels = 0;
+  double least = 0;
+  for (int64_t width : {2 * c.lanes, c.lanes}) {
+    std::string wanted = partsRecipe(width, desc.parts, desc.window.size());
+    Result<PanelLayout> layout = PanelLayout::of(wanted, dims);
+    if (!g || !layout || (width == c.lanes && layout->columns % width))
+      continue;
+    double cost = double(layout->elements()) * (width == c.lanes ? kOneVector : 1);
+    if (!recipe.empty() && cost >= least)
+      continue;
+    recipe = wanted, least = cost, panels = layout->panels(), c.tileN = width;
+  }
+  if (recipe.empty())
+    return false;
+  c.stages = rowsOfBlock(*g, desc.parallel[0].constant().value_or(1), c);
+  DimExpr blocks = desc.parallel[0] * g->layer.out * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages));
+  c.tileK = panelsForWorkers(panels, blocks.constant().value_or(8), 8);
+  KernelSpec spec = specFor(desc, c, blocks * DimExpr((panels + c.tileK - 1) / c.tileK));
+  spec.scratchBytes =
+      g->scratchElements(c.stages) * DimExpr(std::max<int64_t>(4, bitWidth(x.dtype) / 8));
+  packWeight(spec, w, recipe);
+  if (spec.buffers[w.buffer].packing.empty())
+    return false;
+  addVariant(out, {}, std::move(spec));
+  return true;
+}
+
 Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &variants) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
@@ -304,6 +364,8 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     taps *= size;
   int64_t depth = taps * desc.groupChannels;
   bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
+  if (skeleton && convParts(desc, c, variants))
+    return okStatus();
   if (std::optional<winograd::Form> form; skeleton && (form = winogradForm(desc))) {
     convWinograd(desc, *form, c, variants);
     return okStatus();
@@ -326,7 +388,8 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     } else if (g) {
       int64_t images = desc.parallel[0].constant().value_or(1);
       c.stages = rowsOfBlock(*g, images, c);
-      DimExpr blocks = desc.parallel[0] * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages));
+      DimExpr blocks =
+          desc.parallel[0] * g->layer.out * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages));
       c.tileK = panelsForWorkers(panels, blocks.constant().value_or(8), 8);
       scratch = g->scratchElements(c.stages) * DimExpr(std::max<int64_t>(4, bitWidth(x.dtype) / 8));
       units = blocks;
@@ -344,7 +407,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     return okStatus();
   }
   int64_t filtersOfGroup = filters.constant().value_or(0) / std::max<int64_t>(1, desc.group);
-  bool inLanes = desc.channelsLast && desc.group > 1 && desc.window.size() == 2 && filtersOfGroup > 0 &&
+  bool inLanes = desc.channelsLast && desc.group > 1 && desc.window.size() <= 2 && filtersOfGroup > 0 &&
                  groupsFitLanes(desc.groupChannels, filtersOfGroup, c.lanes);
   if (!inLanes && desc.channelsLast && w.isWeight && w.buffer >= 0 && convGroups(desc, c, variants))
     return okStatus();

@@ -29,6 +29,92 @@ int64_t PanelLayout::offset(int64_t b, int64_t k, int64_t n) const {
   return b * depth * paddedColumns() + p * depth * panel + k * width + n % panel;
 }
 
+int64_t PanelLayout::Box::taps() const {
+  int64_t all = 1;
+  for (int64_t n : count)
+    all *= n;
+  return all;
+}
+
+std::string partsRecipe(int64_t panel, const std::vector<int64_t> &taps, size_t dimensions) {
+  std::string text = "parts" + std::to_string(panel) + "x";
+  for (size_t i = 0; i + 1 < taps.size(); i += 2) {
+    if (i > 0)
+      text += i / 2 % dimensions == 0 ? "," : ".";
+    text += std::to_string(taps[i]) + "+" + std::to_string(taps[i + 1]);
+  }
+  return text;
+}
+
+namespace {
+
+/// Boxes of the parts, from what follows the x of `parts<NR>x`; empty when the text is none or a box
+/// is no part of the window.
+std::vector<PanelLayout::Box> parseBoxes(std::string_view text, const std::vector<int64_t> &window) {
+  std::vector<PanelLayout::Box> boxes;
+  const char *at = text.data(), *end = at + text.size();
+  auto number = [&](int64_t &value) {
+    auto read = std::from_chars(at, end, value);
+    at = read.ptr;
+    return read.ec == std::errc();
+  };
+  auto accept = [&](char c) { return at != end && *at == c && ++at; };
+  do {
+    PanelLayout::Box box;
+    for (size_t d = 0; d < window.size(); ++d) {
+      int64_t first = 0, count = 0;
+      if ((d > 0 && !accept('.')) || !number(first) || !accept('+') || !number(count) || first < 0 ||
+          count < 1 || first > window[d] - count)
+        return {};
+      box.first.push_back(first);
+      box.count.push_back(count);
+    }
+    boxes.push_back(std::move(box));
+  } while (accept(','));
+  return at == end ? boxes : std::vector<PanelLayout::Box>();
+}
+
+/// The smallest box around both.
+PanelLayout::Box around(const PanelLayout::Box &a, const PanelLayout::Box &b) {
+  PanelLayout::Box box;
+  for (size_t d = 0; d < a.first.size(); ++d) {
+    box.first.push_back(std::min(a.first[d], b.first[d]));
+    box.count.push_back(std::max(a.first[d] + a.count[d], b.first[d] + b.count[d]) - box.first[d]);
+  }
+  return box;
+}
+
+/// Panels of filters in parts. Distinct sizes of boxes need code of their own: beyond a few,
+/// every panel has the whole window.
+bool layParts(PanelLayout &l, const std::vector<PanelLayout::Box> &parts) {
+  constexpr size_t kMaxSizes = 6;
+  int64_t count = int64_t(parts.size());
+  if (count == 0 || l.columns % count)
+    return false;
+  int64_t each = l.columns / count;
+  std::vector<std::vector<int64_t>> sizes;
+  for (int64_t p = 0; p < l.panels(); ++p) {
+    int64_t first = p * l.panel, last = std::min(l.columns, first + l.panel) - 1;
+    PanelLayout::Box box = parts[first / each];
+    for (int64_t part = first / each + 1; part <= last / each; ++part)
+      box = around(box, parts[part]);
+    if (std::find(sizes.begin(), sizes.end(), box.count) == sizes.end())
+      sizes.push_back(box.count);
+    l.boxes.push_back(std::move(box));
+  }
+  if (sizes.size() > kMaxSizes)
+    for (PanelLayout::Box &box : l.boxes)
+      box = {std::vector<int64_t>(l.window.size(), 0), l.window};
+  l.begins.push_back(0);
+  for (int64_t p = 0; p < l.panels(); ++p) {
+    int64_t width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
+    l.begins.push_back(l.begins.back() + l.boxes[p].taps() * l.channels * width);
+  }
+  return true;
+}
+
+} // namespace
+
 Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<int64_t> &dims) {
   std::string where = "packing " + std::string(recipe);
   PanelLayout layout;
@@ -44,8 +130,9 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool points = !matrix && !filters && !taps && starts("winograd");
   bool rows = !matrix && !filters && !taps && !points && starts("rows");
   bool groups = !matrix && !filters && !taps && !points && !rows && starts("groups");
+  bool parts = !matrix && !filters && !taps && !points && !rows && !groups && starts("parts");
   size_t rank = dims.size();
-  if ((!matrix && !filters && !taps && !points && !rows && !groups) || rank < 2)
+  if ((!matrix && !filters && !taps && !points && !rows && !groups && !parts) || rank < 2)
     return internalError("no such packing for a weight of rank " + std::to_string(rank), where);
   if (!taps) {
     auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.panel);
@@ -62,6 +149,12 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
       return internalError("the number of groups must be positive", where);
     rest.remove_prefix(end - rest.data());
   }
+  std::vector<Box> boxes;
+  if (parts && starts("x")) {
+    layout.window.assign(dims.begin() + 2, dims.end());
+    boxes = parseBoxes(rest, layout.window);
+    rest = {};
+  }
   if (!rest.empty())
     return internalError("trailing text", where);
   if (matrix) {
@@ -75,6 +168,7 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
                    : points ? Order::Winograd
                    : rows   ? Order::Rows
                    : groups ? Order::Groups
+                   : parts  ? Order::Parts
                             : Order::Taps;
     layout.columns = dims[0];
     layout.channels = dims[1];
@@ -99,6 +193,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   }
   if (layout.columns <= 0 || layout.depth <= 0 || layout.batch <= 0)
     return internalError("an empty weight is not packed", where);
+  if (parts && !layParts(layout, boxes))
+    return internalError("parts are equal, and each has a box of taps", where);
   return layout;
 }
 
@@ -156,6 +252,23 @@ template <typename T> void packGroups(const PanelLayout &l, int64_t p, const Ele
       for (int64_t t = 0; t < l.taps; ++t)
         e.move((t * l.channels + first + c) * l.panel + n - p * l.panel,
                (n * l.groupChannels + c) * l.taps + t);
+  }
+}
+
+/// One panel of filters in parts: the taps of its box.
+template <typename T> void packPart(const PanelLayout &l, int64_t p, const Elements<T> &e) {
+  const PanelLayout::Box &box = l.boxes[p];
+  int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
+  for (int64_t t = 0, taps = box.taps(); t < taps; ++t) {
+    int64_t whole = 0, rest = t, inner = taps; // the tap in the window
+    for (size_t d = 0; d < l.window.size(); ++d) {
+      inner /= box.count[d];
+      whole = whole * l.window[d] + box.first[d] + rest / inner;
+      rest %= inner;
+    }
+    for (int64_t c = 0; c < l.channels; ++c)
+      for (int64_t n = first; n < std::min(l.columns, first + l.panel); ++n)
+        e.move((t * l.channels + c) * width + n - first, (n * l.channels + c) * l.taps + whole);
   }
 }
 
@@ -245,6 +358,8 @@ uint64_t WeightPacker::begin(int64_t piece) const {
     return uint64_t(piece * l.taps * l.paddedChannels() * size);
   if (l.order == Order::Gates)
     return uint64_t(piece * l.depth * l.groups * l.panel * size);
+  if (l.order == Order::Parts)
+    return uint64_t(l.begins[piece] * size);
   int64_t b = piece / l.panels(), p = piece % l.panels();
   return uint64_t((b * l.depth * l.paddedColumns() + p * l.depth * l.panel) * size);
 }
@@ -259,6 +374,8 @@ void WeightPacker::make(int64_t piece, const std::byte *from, std::byte *to) con
     return packRow(l, piece, e);
   case Order::Groups:
     return packGroups(l, piece, e);
+  case Order::Parts:
+    return packPart(l, piece, e);
   case Order::Winograd:
     return packWinograd(l, piece, from, to);
   case Order::Gates:

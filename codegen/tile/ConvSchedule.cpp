@@ -184,6 +184,10 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     return schedulePointwise(e, config);
   if (scheduleDirectConv(e, config))
     return;
+  if (layout->order == PanelLayout::Order::Parts) {
+    e.fail(op, "cannot run in blocks, for which its filters are arranged");
+    return;
+  }
 
   IndexMath &ix = e.ix;
   std::vector<DimExpr> yd = dimsOf(y);

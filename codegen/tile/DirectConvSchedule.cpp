@@ -7,7 +7,11 @@
 // product never meets a border and no tap is copied twice. An image without
 // pads is read in place. Units of one block follow each other, so a worker
 // copies it once for all panels that it takes. Of a group of channels the unit has
-// all panels, and the copy holds its channels alone.
+// all panels, and the copy holds its channels alone. In a volume a block belongs to
+// one layer of results, and the layers that its windows meet lie one after another.
+//
+// Filters in parts (Packing.h), as sub-pixels of a transposed convolution have, are
+// multiplied with the taps of their box alone: each size of boxes has code of its own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,13 +36,17 @@ struct DirectConv {
   bool dense; ///< the image's pixels lie together in memory
   Value scratch;
   Value firstChannel; ///< of the group in work; null: all channels
+  Value layer;        ///< of a volume, in work
 
   int64_t rank() { return dimsOf(op.getX()).size(); }
+  bool isVolume() { return rank() == 5; }
 
   /// Index of an element of the image; a line is an image of one row.
   Indices pixel(const Index &image, Value row, const Index &column, const Index &channel) {
     if (rank() == 3)
       return {image, column, channel};
+    if (isVolume())
+      return {image, Index(layer), Index(row), column, channel};
     return {image, Index(row), column, channel};
   }
 
@@ -116,24 +124,54 @@ struct DirectConv {
       zeros((g.paddedWidth() - left - real) * channels, ix.add(at, ix.dim(real * channels)));
     };
     Value ok = ix.cmp(arith::CmpIPredicate::ult, row, ix.dim(g.size[0]));
+    if (isVolume())
+      ok = e.make<arith::AndIOp>(
+          ok, ix.cmp(arith::CmpIPredicate::ult, layer, ix.dim(g.layer.size)));
     e.ifThen(ok, inside, [&] { zeros(g.paddedWidth() * channels, to); });
   }
 
-  void copyBlock(const Index &image, Value firstRow, Value rows) {
+  void copyBlock(const Index &image, Value outLayer, Value firstRow, Value rows) {
     Value begin = ix.add(ix.mul(firstRow, g.stride[0]), -g.pad[0]);
     Value count = ix.add(ix.mul(ix.sub(rows, ix.cst(1)), g.stride[0]), g.reach(0));
-    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
-      copyRow(image, ix.add(begin, r), ix.mul(r, ix.dim(g.paddedWidth() * DimExpr(g.channels))));
+    DimExpr line = g.paddedWidth() * DimExpr(g.channels);
+    auto copyLayer = [&](Value to) {
+      e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
+        copyRow(image, ix.add(begin, r), ix.add(ix.mul(r, ix.dim(line)), to));
+      });
+    };
+    if (!isVolume())
+      return copyLayer(ix.cst(0));
+    Value first = ix.add(ix.mul(outLayer, g.layer.stride), -g.layer.pad);
+    e.loop(ix.cst(0), ix.cst(g.layer.window), ix.cst(1), [&](Value l) {
+      layer = ix.add(first, ix.mul(l, g.layer.dilation));
+      copyLayer(ix.mul(l, layerPitch()));
     });
   }
 
-  Product product(const DimExpr &width) {
+  /// Elements of a layer of a block.
+  Value layerPitch() {
+    return ix.dim(g.paddedWidth() * DimExpr(g.rowsOfLayer(config.stages) * g.channels));
+  }
+
+  /// What a window has by dimension: layers, rows, columns.
+  using Window = std::array<int64_t, 3>;
+  Window wholeWindow() { return {g.layer.window, g.window[0], g.window[1]}; }
+
+  /// The product with the taps of a window (or of a box in it), over lines `width` pixels long and
+  /// layers `pitch` elements apart.
+  Product product(const DimExpr &width, const Window &window, Value pitch) {
     Product p{e, config, op.getResult(), accumulator};
-    p.rows = dimOf(op.getResult(), 0) * g.out[0] * g.out[1];
+    p.rows = dimOf(op.getResult(), 0) * g.layer.out * g.out[0] * g.out[1];
     p.columns = DimExpr(layout.columns);
-    p.depth = DimExpr(layout.depth);
-    p.stretches = g.window[0];
-    p.stretchStride = ix.mul(ix.dim(width), g.dilation[0] * g.channels);
+    p.depth = DimExpr(window[0] * window[1] * window[2] * g.channels);
+    p.stretches = window[0] * window[1];
+    Value line = ix.mul(ix.dim(width), g.dilation[0] * g.channels);
+    p.stretchAt = [this, line, pitch, window](Value s) {
+      if (window[0] == 1)
+        return ix.mul(s, line);
+      Value inner = ix.cst(window[1]);
+      return ix.add(ix.mul(ix.div(s, inner), pitch), ix.mul(ix.rem(s, inner), line));
+    };
     p.columnBuffer = e.buffer(cast<BlockArgument>(op.getW()).getArgNumber());
     p.columnElement = elementTypeOf(op.getW());
     p.packed = layout;
@@ -149,15 +187,21 @@ struct DirectConv {
     return ix.mul(ix.add(line, ix.mul(column, g.stride[1])), g.channels);
   }
 
-  Indices resultAt(Value image, Value row, Value column, const Index &filter) {
+  Indices resultAt(Value image, Value outLayer, Value row, Value column, const Index &filter) {
     if (rank() == 3)
       return {Index(image), Index(column), filter};
+    if (isVolume())
+      return {Index(image), Index(outLayer), Index(row), Index(column), filter};
     return {Index(image), Index(row), Index(column), filter};
   }
 
   bool inPlace() {
-    Product p = product(g.size[1]);
+    DimExpr layerSize = g.size[0] * g.size[1] * DimExpr(g.channels);
+    Value pitch = isVolume() ? ix.mul(ix.dim(layerSize), g.layer.dilation) : Value();
+    Product p = product(g.size[1], wholeWindow(), pitch);
     std::vector<DimExpr> pixels{dimOf(op.getResult(), 0), g.out[0], g.out[1]};
+    if (isVolume())
+      pixels.insert(pixels.begin() + 1, g.layer.out);
     int64_t last = rank() - 2;
     bool flat = epilogue.flat(0, last), every = g.everyPixel();
     p.rowBuffer = e.buffer(cast<BlockArgument>(op.getX()).getArgNumber());
@@ -166,15 +210,19 @@ struct DirectConv {
       if (every)
         return ix.mul(row, g.channels);
       Indices at = delinearize(e, Index(row), pixels);
-      Value image = ix.mul(ix.dim(g.size[0] * g.size[1] * DimExpr(g.channels)), at[0].base);
-      return ix.add(image, windowAt(at[1].base, at[2].base, g.size[1]));
+      Value image = ix.mul(ix.dim(g.layer.size * layerSize), at[0].base);
+      if (isVolume())
+        image = ix.add(image, ix.mul(ix.mul(at[1].base, g.layer.stride), ix.dim(layerSize)));
+      size_t d = pixels.size() - 2;
+      return ix.add(image, windowAt(at[d].base, at[d + 1].base, g.size[1]));
     };
     p.resultIndex = [=, this](Value, Value row, const Index &column) {
       std::vector<DimExpr> dims = dimsOf(op.getResult());
       dims.pop_back();
       if (!flat) {
         Indices at = delinearize(e, Index(row), pixels);
-        return resultAt(at[0].base, at[1].base, at[2].base, column);
+        size_t d = pixels.size() - 2;
+        return resultAt(at[0].base, at[1].base, at[d].base, at[d + 1].base, column);
       }
       Indices idx(last + 1, Index(ix.cst(0)));
       idx[flatPlace(dims, 0, last)] = Index(row);
@@ -184,44 +232,122 @@ struct DirectConv {
     return p.emit();
   }
 
+  /// Blocks of rows of results, of each layer of each image.
   void inBlocks() {
     scratch = e.make<tile::ScratchOp>(MemRefType::get({ShapedType::kDynamic}, accumulator), 0);
     int64_t rows = config.stages, group = std::max<int64_t>(1, config.tileK);
     DimExpr images = dimOf(op.getResult(), 0), blocks = DimExpr::ceilDiv(g.out[0], DimExpr(rows));
     DimExpr groups((layout.panels() + group - 1) / group);
-    auto [lo, hi] = blockRange(e, ix.dim(images * blocks * groups));
+    std::vector<DimExpr> units{images, blocks, groups};
+    if (isVolume())
+      units.insert(units.begin() + 1, g.layer.out);
+    auto [lo, hi] = blockRange(e, ix.dim(lathe::product(units)));
     Value begin = lo, one = ix.cst(1);
     e.loop(lo, hi, one, [&](Value u) {
-      Indices at = delinearize(e, Index(u), {images, blocks, groups});
-      Value image = at[0].base, firstRow = ix.mul(at[1].base, rows);
+      Indices at = delinearize(e, Index(u), units);
+      size_t d = units.size() - 2; // of the block
+      Value outLayer = at[1].base, firstRow = ix.mul(at[d].base, rows), part = at[d + 1].base;
       Value count = ix.min(ix.sub(ix.dim(g.out[0]), firstRow), ix.cst(rows));
       using P = arith::CmpIPredicate;
-      auto copy = [&] { copyBlock(at[0], firstRow, count); };
-      Value first = ix.cmp(P::eq, at[2].base, ix.cst(0));
+      auto copy = [&] { copyBlock(at[0], outLayer, firstRow, count); };
+      Value first = ix.cmp(P::eq, part, ix.cst(0));
       Value isNew = e.make<arith::OrIOp>(first, ix.cmp(P::eq, u, begin));
       if (op.getGroup() != 1)
-        firstChannel = ix.mul(at[2].base, g.channels);
+        firstChannel = ix.mul(part, g.channels);
       groups == DimExpr(1) || firstChannel ? copy() : e.ifThen(isNew, copy);
 
-      Product p = product(g.paddedWidth());
-      p.rowBuffer = scratch;
-      p.rowElement = accumulator;
       auto split = [&](Value row) { return ix.divRem(Index(row), g.out[1]); };
-      p.rowOffset = [&](Value, Value row) {
-        auto [r, c] = split(row);
-        return windowAt(r.base, c.base, g.paddedWidth());
+      auto blockProduct = [&](const Window &window, Value from) {
+        Product p = product(g.paddedWidth(), window, isVolume() ? layerPitch() : Value());
+        p.rowBuffer = scratch;
+        p.rowElement = accumulator;
+        p.rowOffset = [&, from](Value, Value row) {
+          auto [r, c] = split(row);
+          Value window = windowAt(r.base, c.base, g.paddedWidth());
+          return from ? ix.add(window, from) : window;
+        };
+        p.resultIndex = [&](Value, Value row, const Index &column) {
+          auto [r, c] = split(row);
+          return resultAt(at[0].base, outLayer, ix.add(firstRow, r.base), c.base, column);
+        };
+        auto height = g.out[0].constant(), width = g.out[1].constant();
+        if (height && width)
+          p.counts = {std::min(rows, *height) * *width, *height % rows * *width};
+        return p;
       };
-      p.resultIndex = [&](Value, Value row, const Index &column) {
-        auto [r, c] = split(row);
-        return resultAt(image, ix.add(firstRow, r.base), c.base, column);
-      };
-      auto height = g.out[0].constant(), width = g.out[1].constant();
-      if (height && width)
-        p.counts = {std::min(rows, *height) * *width, *height % rows * *width};
-      Value pixels = ix.mul(count, ix.dim(g.out[1])), from = ix.mul(at[2].base, group);
-      e.loop(from, ix.min(ix.add(from, group), ix.cst(layout.panels())), one,
+      Value pixels = ix.mul(count, ix.dim(g.out[1])), from = ix.mul(part, group);
+      Value end = ix.min(ix.add(from, group), ix.cst(layout.panels()));
+      if (layout.order == PanelLayout::Order::Parts)
+        return e.loop(from, end, one, [&](Value panel) { partPanel(panel, pixels, blockProduct); });
+      Product p = blockProduct(wholeWindow(), {});
+      e.loop(from, end, one,
              [&](Value panel) { p.emitPanel(ix.cst(0), ix.cst(0), pixels, panel); });
     });
+  }
+
+  /// Neighbouring panels with one box.
+  struct Run {
+    int64_t first, end;
+  };
+
+  /// A panel of filters in parts against the rows of a block.
+  void partPanel(Value panel, Value pixels,
+                 llvm::function_ref<Product(const Window &, Value from)> blockProduct) {
+    using P = arith::CmpIPredicate;
+    SmallVector<std::pair<std::vector<int64_t>, SmallVector<Run>>> sizes;
+    for (int64_t p = 0; p < layout.panels(); ++p) {
+      const PanelLayout::Box &box = layout.boxes[p];
+      auto same = llvm::find_if(sizes, [&](auto &size) { return size.first == box.count; });
+      if (same == sizes.end())
+        same = &sizes.emplace_back(box.count, SmallVector<Run>());
+      SmallVector<Run> &runs = same->second;
+      if (!runs.empty() && runs.back().end == p && layout.boxes[p - 1] == box)
+        ++runs.back().end;
+      else
+        runs.push_back({p, p + 1});
+    }
+    for (auto &[count, runs] : sizes) {
+      Window window{1, 1, 1};
+      std::copy(count.begin(), count.end(), window.end() - count.size());
+      // Where its box begins in the block, and its weights in the buffer.
+      auto pick = [&](llvm::function_ref<Value(const Run &)> of) {
+        Value v = of(runs.back());
+        for (const Run &run : llvm::drop_begin(llvm::reverse(runs)))
+          v = ix.select(ix.cmp(P::slt, panel, ix.cst(run.end)), of(run), v);
+        return v;
+      };
+      auto emit = [&] {
+        Value from = pick([&](const Run &run) { return boxAt(layout.boxes[run.first].first); });
+        Product p = blockProduct(window, from);
+        int64_t step = *p.depth.constant() * layout.panel;
+        Value weights = pick([&](const Run &run) {
+          return ix.add(ix.mul(ix.sub(panel, ix.cst(run.first)), step), layout.begins[run.first]);
+        });
+        p.packed->depth = *p.depth.constant();
+        p.panelOffset = [weights](Value, Value) { return weights; };
+        p.emitPanel(ix.cst(0), ix.cst(0), pixels, panel);
+      };
+      if (sizes.size() == 1) {
+        emit();
+        continue;
+      }
+      Value in;
+      for (const Run &run : runs) {
+        Value here = e.make<arith::AndIOp>(ix.cmp(P::sge, panel, ix.cst(run.first)),
+                                           ix.cmp(P::slt, panel, ix.cst(run.end)));
+        in = in ? e.make<arith::OrIOp>(in, here) : here;
+      }
+      e.ifThen(in, emit);
+    }
+  }
+
+  /// Elements of a block from a window's first tap to a box's.
+  Value boxAt(const std::vector<int64_t> &first) {
+    size_t rank = first.size();
+    Value at = ix.cst(first[rank - 1] * g.channels);
+    if (rank > 1)
+      at = ix.add(at, ix.mul(ix.dim(g.paddedWidth()), first[rank - 2] * g.dilation[0] * g.channels));
+    return rank > 2 ? ix.add(at, ix.mul(layerPitch(), first[0])) : at;
   }
 };
 
@@ -243,7 +369,8 @@ bool scheduleDirectConv(Evaluator &e, const KernelConfig &config) {
                        op.getDilations(), layout.channels);
   int64_t panels = layout.panels() / op.getGroup(); // of a group
   bool inGroups = layout.order == PanelLayout::Order::Groups;
-  if (!g || !epilogue.supported() ||
+  bool inParts = layout.order == PanelLayout::Order::Parts;
+  if (!g || (inParts && config.stages == 0) || !epilogue.supported() ||
       (inGroups && (layout.channels != layout.groupChannels || config.stages == 0 ||
                     config.tileK != panels || layout.panel != config.tileN)))
     return false;
@@ -251,7 +378,7 @@ bool scheduleDirectConv(Evaluator &e, const KernelConfig &config) {
   auto arg = dyn_cast<BlockArgument>(x);
   const BufferArg *image = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
   bool dense = image && image->physical == image->dims;
-  DirectConv direct{e, e.ix, config, epilogue, op, layout, accumulator, element, *g, dense, {}, {}};
+  DirectConv direct{e, e.ix, config, epilogue, op, layout, accumulator, element, *g, dense, {}, {}, {}};
   if (config.stages == 0)
     return dense && element == accumulator && g->unpadded() && direct.inPlace();
   DimExpr need = g->scratchElements(config.stages) *

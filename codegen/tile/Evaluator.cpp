@@ -133,6 +133,12 @@ Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
     return Index(ix.cst(0));
   }
   using Order = PanelLayout::Order;
+  if (layout->order == Order::Parts) { // its one schedule reads panels alone
+    if (!failed)
+      mlir::emitError(loc, "code generation: no element of filters in parts can be read by itself");
+    failed = true;
+    return Index(ix.cst(0));
+  }
   size_t rank = idx.size();
   Index batch(ix.cst(0)), k, n;
   if (layout->order == Order::Matrix || layout->order == Order::MatrixTransposed) {

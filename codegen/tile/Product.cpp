@@ -38,6 +38,9 @@ Epilogue::Epilogue(Evaluator &e, Value root) : e(e), root(root) {
     auto structured = dyn_cast<StructuredOpInterface>(&op);
     if (isa<ReshapeOp, TransposeOp>(op)) {
       moves = true;
+    } else if (auto slice = dyn_cast<SliceOp>(op)) {
+      moves = true;
+      ok &= llvm::all_of(slice.getSteps(), [](int64_t step) { return step == 1; });
     } else if (structured && structured.getOpClass() == OpClass::Pointwise &&
                op.getNumResults() == 1) {
       for (Value v : from)
@@ -86,7 +89,30 @@ Indices Epilogue::moved(Operation *op, Value x, const Indices &from) {
   if (auto t = dyn_cast<TransposeOp>(op))
     for (auto [d, p] : llvm::enumerate(t.getPerm()))
       to[d] = from[p];
+  if (auto slice = dyn_cast<SliceOp>(op))
+    for (auto [d, start] : llvm::enumerate(slice.getStarts()))
+      to[d] = ix().add(from[d], Index(ix().sub(ix().cst(0), ix().dim(cast<DimAttr>(start).expr()))));
   return to;
+}
+
+/// Whether all lanes of an index of a slice are at one place in the dimensions that it cuts.
+static bool uniformWhereCut(SliceOp slice, const Indices &to) {
+  for (auto [d, size] : llvm::enumerate(dimsOf(slice.getY())))
+    if (!to[d].uniform() && size != dimOf(slice.getX(), d))
+      return false;
+  return true;
+}
+
+/// Whether an index of a slice, the same for all lanes where it cuts, lies in it. Null: always.
+Value Epilogue::inside(SliceOp slice, const Indices &to) {
+  Value all;
+  for (auto [d, size] : llvm::enumerate(dimsOf(slice.getY()))) {
+    if (size == dimOf(slice.getX(), d))
+      continue;
+    Value ok = ix().cmp(arith::CmpIPredicate::ult, to[d].base, ix().dim(size));
+    all = all ? e.make<arith::AndIOp>(all, ok) : ok;
+  }
+  return all;
 }
 
 void Epilogue::prefetch(const Indices &idx) {
@@ -109,6 +135,7 @@ void Epilogue::prefetch(const Indices &idx) {
 
 void Epilogue::emit(const Indices &idx, Value value) {
   std::map<void *, Indices> at;
+  Value in; // whether the element is in all slices
   at[root.getAsOpaquePointer()] = idx;
   e.bind(root, idx, value);
   for (Operation *op : path) {
@@ -119,9 +146,28 @@ void Epilogue::emit(const Indices &idx, Value value) {
         x = v;
     Indices from = at[x.getAsOpaquePointer()], to = moved(op, x, from);
     at[r.getAsOpaquePointer()] = to;
-    if (isa<ReshapeOp, TransposeOp>(op))
+    auto slice = dyn_cast<SliceOp>(op);
+    if (slice && !uniformWhereCut(slice, to)) {
+      // The lanes lie inside and outside: one by one.
+      for (int64_t l = 0, lanes = e.active; l < lanes; ++l) {
+        Indices one;
+        for (const Index &i : idx)
+          one.push_back(Index(ix().lane(i, l)));
+        emit(one, e.isVector(value) ? e.lane(value, l) : value);
+      }
+      return;
+    }
+    if (Value here = slice ? inside(slice, to) : Value())
+      in = in ? e.make<arith::AndIOp>(in, here) : here;
+    if (isa<ReshapeOp, TransposeOp, SliceOp>(op))
       e.bind(r, to, e.eval(x, from));
   }
+  auto store = [&] { storeAll(at); };
+  in ? e.ifThen(in, store) : store();
+}
+
+/// Stores the outputs, whose indices `at` has.
+void Epilogue::storeAll(std::map<void *, Indices> &at) {
   for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
     const Indices &to = at[v.getAsOpaquePointer()];
     e.store(e.eval(v, to), v, e.outputArg(o), to);
@@ -286,7 +332,7 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   auto part = [&](SmallVector<Value> sums, Value k, Value before, std::optional<int64_t> count) {
     SmallVector<Value> at;
     for (Value row : rows)
-      at.push_back(ix.add(row, p.stretches == 1 ? k : ix.mul(k, p.stretchStride)));
+      at.push_back(ix.add(row, p.stretches == 1 ? k : p.stretchAt(k)));
     Panel from = panel;
     Value depthBefore = p.stretches == 1 ? k : ix.mul(k, length);
     from.base = ix.add(panel.base, ix.mul(depthBefore, panel.stride.base));

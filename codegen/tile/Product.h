@@ -18,7 +18,7 @@
 namespace lathe::codegen {
 
 /// What follows a contraction in its kernel: pushed forward from the
-/// accumulator, through pointwise ops, reshapes and transposes, to the stores.
+/// accumulator, through pointwise ops, reshapes, transposes and slices, to the stores.
 class Epilogue {
 public:
   Epilogue(Evaluator &e, mlir::Value root);
@@ -35,6 +35,9 @@ public:
 
 private:
   Indices moved(mlir::Operation *op, mlir::Value x, const Indices &from);
+  mlir::Value inside(SliceOp slice, const Indices &to);
+  void storeAll(std::map<void *, Indices> &at);
+  IndexMath &ix() { return e.ix; }
   Evaluator &e;
   mlir::Value root;
   llvm::SmallVector<mlir::Operation *> path; ///< dependents of the root, in order
@@ -54,10 +57,10 @@ struct Product {
   mlir::Value rowBuffer;       ///< null when rows are computed
   mlir::Type rowElement;
   std::function<mlir::Value(mlir::Value batch, mlir::Value row)> rowOffset;
-  /// A row may lie in several stretches, each `depth` / `stretches` elements long and
-  /// beginning `stretchStride` elements after the one before.
+  /// A row may lie in several stretches, each `depth` / `stretches` elements long, which begin
+  /// `stretchAt` elements after the row does.
   int64_t stretches = 1;
-  mlir::Value stretchStride;
+  std::function<mlir::Value(mlir::Value stretch)> stretchAt;
   /// ... or computed: writes a row's elements to scratch from an offset on.
   std::function<void(mlir::Value batch, mlir::Value row, mlir::Value scratch, mlir::Value at)> fillRow;
 

@@ -21,6 +21,7 @@ namespace lathe::codegen {
 using Schedule = void (*)(Evaluator &, const KernelConfig &);
 void schedulePointwise(Evaluator &, const KernelConfig &);
 void scheduleRow(Evaluator &, const KernelConfig &);
+void scheduleTranspose(Evaluator &, const KernelConfig &);
 void scheduleScan(Evaluator &, const KernelConfig &);
 void scheduleScatter(Evaluator &, const KernelConfig &);
 void scheduleGemm(Evaluator &, const KernelConfig &);

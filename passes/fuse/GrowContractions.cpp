@@ -146,9 +146,26 @@ static bool onlySplits(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
   return product(std::vector<DimExpr>(to.begin() + t, to.end())) == DimExpr(1);
 }
 
+/// Whether neighbours stay neighbours: a permutation, or a slice from the first element on, that leaves
+/// the last dimension alone.
+static bool keepsRows(Operation *op) {
+  if (op->getNumOperands() != 1 || op->hasAttr(kViewAttr) ||
+      dimsOf(op->getOperand(0)).back() != dimsOf(op->getResult(0)).back())
+    return false;
+  if (auto slice = dyn_cast<SliceOp>(op))
+    return llvm::all_of(slice.getSteps(), [](int64_t step) { return step == 1; }) &&
+           llvm::all_of(slice.getStarts(), [](Attribute start) {
+             return cast<DimAttr>(start).expr() == DimExpr(0);
+           });
+  auto turn = dyn_cast<TransposeOp>(op);
+  return turn && turn.getPerm().back() + 1 == int64_t(turn.getPerm().size());
+}
+
 /// The chain of views and permutations behind the group's one output, up to the last
 /// that changes how the result lies in memory. Results of halves stay in their order.
-static void growOutputMap(FusionGraph &graph, Group &group) {
+/// A CPU's convolution stores rows of channels `anywhere`, or leaves them out; what takes them apart is
+/// better done for many at a time, by a kernel of its own.
+static void growOutputMap(FusionGraph &graph, Group &group, bool anywhere) {
   if (group.kind == RegionKind::Gemm && group.space != dimsOf(group.heart->getResult(0)))
     return;
   SmallVector<Value> outputs = graph.outputs(group);
@@ -160,13 +177,14 @@ static void growOutputMap(FusionGraph &graph, Group &group) {
     Operation *next = *value.user_begin();
     if (!graph.isFree(next))
       break;
-    bool view = isView(next) && onlySplits(dimsOf(value), dimsOf(next->getResult(0)));
-    if (!view && !isPermutation(next))
+    bool view = isView(next) &&
+                (anywhere || onlySplits(dimsOf(value), dimsOf(next->getResult(0))));
+    if (!view && !(anywhere ? keepsRows(next) : isPermutation(next)))
       break;
     value = next->getResult(0);
     chain.push_back(next);
     bool appended = value.hasOneUse() && isa<StateAppendOp>(*value.user_begin());
-    if (appended || (!view && wantsMemory(value)))
+    if (appended || (!view && (anywhere || wantsMemory(value))))
       taken = chain.size();
   }
   for (Operation *op : ArrayRef(chain).take_front(taken)) {
@@ -194,7 +212,7 @@ void growContractions(FusionGraph &graph, const Target &target) {
       groups.push_back(&graph.create(op, *kind));
   for (Group *group : groups) {
     growEpilogue(graph, *group, takeHalves(graph, *group, target));
-    growOutputMap(graph, *group);
+    growOutputMap(graph, *group, group->kind == RegionKind::Conv && !target.isCuda());
   }
 }
 

@@ -16,6 +16,7 @@
 #include "../Common.h"
 #include "../simplify/Patterns.h"
 #include "ConvProducts.h"
+#include "SpreadConvs.h"
 
 #include "lathe/passes/Rewrite.h"
 
@@ -293,6 +294,8 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
       module.walk([&](Operation *op) { images |= isa<ConvOp, PoolOp>(op); });
       if (target->isCuda() && !(hopper && images))
         continue;
+      if (!target->isCuda())
+        rewriteSpreadConvs(module);
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>>(&getContext(), hopper);
       patterns.add<SinkThroughPointwise, SqueezeAboveTranspose, SinkThroughReshape,

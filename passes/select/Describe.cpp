@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Describe.h"
 
+#include "../layout/SpreadConvs.h"
+
 #include "lathe/ir/AttentionOperands.h"
 
 using namespace mlir;
@@ -229,6 +231,10 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       described.transposed = i == 0 ? gemm.getTransposeA() : gemm.getTransposeB();
     desc.operands.push_back(described);
   }
+  if (isa<AttentionOp>(heart))
+    desc.keysFromOutside = llvm::all_of(heart->getOperands().drop_front(), [&](Value operand) {
+      return !operand || isFromOutside(kernel, operand);
+    });
   if (auto conv = dyn_cast<ConvOp>(heart)) {
     std::vector<DimExpr> w = dimsOf(conv.getW());
     for (size_t d = 2; d < w.size(); ++d)
@@ -239,6 +245,8 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
     desc.group = conv.getGroup();
     desc.groupChannels = w[1].constant().value_or(0);
     desc.channelsLast = conv.getLayout() == ConvLayout::ChannelsLast;
+    if (auto parts = conv->getAttrOfType<DenseI64ArrayAttr>(kPartsAttr))
+      desc.parts.assign(parts.asArrayRef().begin(), parts.asArrayRef().end());
     // Channels go last whatever the layout of memory.
     if (!desc.channelsLast) {
       DimExpr channels = desc.parallel[1];

@@ -13,7 +13,8 @@
 //   columns    t v r      32*v columns of the reduced rows that fall to one of r blocks of a cluster
 //   scan       t v      a share of what lies beside the scanned axis
 //   scatter    t v      everything, in order
-//   transpose  t v m    an m x m tile of the last dimension and the one contiguous in the input
+//   transpose  t v m    an m x m tile of the last dimension and the one contiguous in the input; CPU: a share
+//                       of its squares of v x v
 //   gemm       v m n r k  CPU: a share of the units: batch x groups of k panels (n columns) x chunks of r
 //                       rows, in register tiles of m rows
 //   conv       v m n r k s  CPU: the same; rows are pixels, columns filters. With s, blocks of s rows of
@@ -46,6 +47,7 @@
 //   attention.split     t n k r s   up to n queries and heads of a key head (axis 1) and batch (axis 2); keys
 //                       split among the r blocks of a cluster, s of which fit into a multiprocessor; each
 //                       warp copies k times 16 keys ahead
+//   attention.split.early  the same; keys and values are copied before the kernels ahead are over
 //   attention.decode    t           one query of head (axis 1) and batch (axis 2)
 //   attention  v m n r    CPU: a share of the chunks of r queries of one head; scores and panels of n keys
 //                       in scratch memory

@@ -92,10 +92,16 @@ struct KernelDesc {
   std::vector<int64_t> window, strides, pads, dilations;
   int64_t group = 1, groupChannels = 0; ///< channels / group
   bool channelsLast = false;
+  /// Filters are equal parts, one after another, each with weights other than zero in a box of taps
+  /// alone: first and count by dimension, part after part. Empty: nothing is known.
+  std::vector<int64_t> parts;
   double winogradTolerance = 0; ///< largest relative error that F(4,3) may be expected to make
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
   bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys
+  /// Keys, values and all that says how many count are inputs of the program or constants: no kernel
+  /// ahead of this one in a run writes them.
+  bool keysFromOutside = false;
   std::vector<DimExpr> maskDims; ///< B, H, S, T, each maybe 1; empty without a mask
   bool maskHides = false;   ///< the mask hides keys: whole tiles of them may not be seen
 };

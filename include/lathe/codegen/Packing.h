@@ -12,6 +12,10 @@
 //   groups<NR>x<G> [N, C/G, taps..]  -> [panel][tap][channels of the panel's groups][NR], zero for those
 //                                       of other groups than the column's; N a multiple of NR, and a
 //                                       panel in one group or of whole groups
+//   parts<NR>x<B>,<B>.. [N, C, taps..] -> [panel][tap of its box][C][NR]: filters are so many equal
+//                                       parts, each with weights other than zero in a box of taps alone:
+//                                       B is <first>+<count> by dimension, as 0+2.1+2. A panel's box is
+//                                       around those of its filters
 //   taps          [N, C, taps..]     -> [tap][C][N]
 //   gates<G>x<W>  [G * H, K]         -> [panel of W][K][G][W]: W rows of each of G gates
 //   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
@@ -29,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -37,13 +42,22 @@ namespace lathe {
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Gates };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates };
+  /// Taps of a window by dimension: [first, first + count) of each.
+  struct Box {
+    std::vector<int64_t> first, count;
+    int64_t taps() const;
+    bool operator==(const Box &) const = default;
+  };
   Order order = Order::Matrix;
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR; Rows: P; Gates: W
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G
   int64_t tile = 2;               ///< Winograd: results along a side of a tile
+  std::vector<int64_t> window;    ///< Parts: sizes of the whole window
+  std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window
+  std::vector<int64_t> begins;    ///< Parts: element offset of each panel, and of the end
 
   int64_t lanes() const { return panel / 2; }
   int64_t panels() const { return (columns + panel - 1) / panel; }
@@ -51,14 +65,19 @@ struct PanelLayout {
   int64_t paddedChannels() const { return (channels + panel - 1) / panel * panel; } ///< Rows
   int64_t paddedColumns() const { return (panels() - 1) * panel + lastWidth(); }
   int64_t elements() const {
-    return order == Order::Rows ? columns * taps * paddedChannels() : batch * depth * paddedColumns();
+    return order == Order::Parts  ? begins.back()
+           : order == Order::Rows ? columns * taps * paddedChannels()
+                                  : batch * depth * paddedColumns();
   }
-  /// Element offset of column n at depth k.
+  /// Element offset of column n at depth k; not of Parts.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 
   /// An error for an unknown recipe, sizes that it cannot take, or 4-bit elements.
   static Result<PanelLayout> of(std::string_view recipe, const std::vector<int64_t> &dims);
 };
+
+/// The recipe of filters in parts: `taps` has first and count of each dimension of each part.
+std::string partsRecipe(int64_t panel, const std::vector<int64_t> &taps, size_t dimensions);
 
 /// Packs one weight in pieces (panels, or rows), any of them at any time: an engine is written
 /// without holding its weights twice.
