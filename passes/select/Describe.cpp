@@ -231,10 +231,6 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       described.transposed = i == 0 ? gemm.getTransposeA() : gemm.getTransposeB();
     desc.operands.push_back(described);
   }
-  if (isa<AttentionOp>(heart))
-    desc.keysFromOutside = llvm::all_of(heart->getOperands().drop_front(), [&](Value operand) {
-      return !operand || isFromOutside(kernel, operand);
-    });
   if (auto conv = dyn_cast<ConvOp>(heart)) {
     std::vector<DimExpr> w = dimsOf(conv.getW());
     for (size_t d = 2; d < w.size(); ++d)
