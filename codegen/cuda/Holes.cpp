@@ -223,9 +223,26 @@ static Indices bindResult(Evaluator &e, Value heart, const Indices &idx, Value v
   return at;
 }
 
+/// Whether a value is another result of the heart's op.
+static bool isBeside(Value v, Value heart) { return v != heart && v.getDefiningOp() == heart.getDefiningOp(); }
+
+std::optional<unsigned> Holes::outputOf(const KernelSource &kernel, Value heart) {
+  std::optional<unsigned> found;
+  for (auto [n, output] : llvm::enumerate(kernel.body->getTerminator()->getOperands())) {
+    if (isBeside(output, heart))
+      continue;
+    if (found)
+      return std::nullopt;
+    found = n;
+  }
+  return found;
+}
+
 void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
   Indices at = bindResult(e, heart, idx, value);
   for (auto [n, output] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
+    if (isBeside(output, heart))
+      continue;
     SmallVector<Value> chain = outputChain(output, heart);
     Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
     if (dimsOf(inside) != dimsOf(heart)) {
@@ -276,10 +293,10 @@ Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value va
 }
 
 bool Holes::isPlainResult(const KernelSource &kernel, Value heart) {
-  Operation *yield = kernel.body->getTerminator();
-  if (yield->getNumOperands() != 1)
+  std::optional<unsigned> place = outputOf(kernel, heart);
+  if (!place)
     return false;
-  Value output = yield->getOperand(0);
+  Value output = kernel.body->getTerminator()->getOperand(*place);
   if (output == heart)
     return true;
   SmallVector<Value> chain = outputChain(output, heart);
@@ -295,7 +312,8 @@ bool Holes::isPlainResult(const KernelSource &kernel, Value heart) {
 
 Value Holes::resultPlace(Evaluator &e, Value heart, const Indices &idx) {
   Indices to = idx;
-  Value output = e.outputValue(0);
+  const unsigned place = outputOf(e.kernel, heart).value_or(0);
+  Value output = e.outputValue(place);
   if (output != heart)
     for (Value step : outputChain(output, heart)) {
       FailureOr<Indices> next = forward(e, step.getDefiningOp(), to);
@@ -305,7 +323,7 @@ Value Holes::resultPlace(Evaluator &e, Value heart, const Indices &idx) {
       }
       to = *next;
     }
-  return e.offset(e.bufferArg(e.outputArg(0)).physical, to).base;
+  return e.offset(e.bufferArg(e.outputArg(place)).physical, to).base;
 }
 
 int64_t Holes::epilogueLanes(Value heart, const DimExpr &last, int64_t atMost) {

@@ -32,12 +32,15 @@ struct Attention {
   LogicalResult tileHoles();
   void operandHoles(StringRef name, Value v, bool isKey);
   void resultRows();
+  void logSumExpHole();
   Index keyHead(Evaluator &e, Value head);
   /// Query heads of a key head.
   int64_t group() { return *dimOf(op.getQ(), 1).constant() / *dimOf(op.getK(), 1).constant(); }
+  Value cappedScore(Evaluator &e, Value dot);
   Value score(Evaluator &e, const Indices &at, Value dot);
   Value maskAt(Evaluator &e, const Indices &at);
   void listHoles();
+  void maskHoles();
   bool inPages(Value v) {
     std::optional<RowsInMemory> rows = rowsInMemory(v);
     return rows && rows->gathered;
@@ -100,8 +103,8 @@ Index Attention::keyHead(Evaluator &e, Value head) {
   return e.ix.divRem(Index(head), DimExpr::floorDiv(heads, keyHeads)).first;
 }
 
-/// The score at `at` of a product; of two neighbouring keys where the evaluator has lanes.
-Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
+/// The score of a product before a mask.
+Value Attention::cappedScore(Evaluator &e, Value dot) {
   Type f = e.b.getF32Type();
   auto like = [&](double number) {
     Value c = e.constant(f, number);
@@ -120,11 +123,17 @@ Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
       t = e.make<math::TanhOp>(x);
     v = e.make<arith::MulFOp>(t, cap);
   }
+  return v;
+}
+
+/// The score at `at` of a product; of two neighbouring keys where the evaluator has lanes.
+Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
+  Value v = cappedScore(e, dot);
   if (!hasMask())
     return v;
   Value m = maskAt(e, at);
   if (e.scalarType(m).isInteger(1)) {
-    Value hidden = e.constant(f, -std::numeric_limits<double>::infinity());
+    Value hidden = e.constant(e.scalarType(v), -std::numeric_limits<double>::infinity());
     return e.select(m, v, e.isVector(v) ? e.splat(hidden) : hidden);
   }
   e.unify(v, m);
@@ -144,7 +153,7 @@ LogicalResult Attention::common() {
   if (!op)
     return failure();
   parts = maskParts(op);
-  std::vector<DimExpr> qd = dimsOf(op.getQ()), yd = dimsOf(op.getResult());
+  std::vector<DimExpr> qd = dimsOf(op.getQ()), yd = dimsOf(op.getY());
   auto headQK = qd[3].constant(), headV = yd[3].constant();
   Type f32 = Float32Type::get(op.getContext());
   if (!headQK || !headV)
@@ -185,7 +194,29 @@ LogicalResult Attention::common() {
                  }
                  return end == keys ? keys : e.ix.max(end, e.ix.cst(0));
                });
+  logSumExpHole();
   return success();
+}
+
+/// Where the second result goes, if there is one.
+void Attention::logSumExpHole() {
+  Value lse = op.getLse();
+  bool stored = lse && llvm::is_contained(holes.kernel.body->getTerminator()->getOperands(), lse);
+  holes.line(Twine("static constexpr bool kLogSumExp = ") + (stored ? "true" : "false") + ";");
+  if (!stored) {
+    holes.line("static LATHE_METHOD void storeLogSumExp(i64, i64, i64, f32) {}");
+    return;
+  }
+  holes.method(
+      "storeLogSumExp", {"b", "h", "q", "value"}, Type(), 1,
+      [&](Evaluator &e, ValueRange p) {
+        Indices at{Index(p[0]), Index(p[1]), Index(p[2])};
+        for (auto [n, output] : llvm::enumerate(holes.kernel.body->getTerminator()->getOperands()))
+          if (output == lse)
+            e.store(p[3], lse, e.outputArg(n), at);
+        return Value();
+      },
+      Float32Type::get(op.getContext()));
 }
 
 /// Operands and results element by element.
@@ -203,7 +234,7 @@ void Attention::scalarHoles() {
   holes.method(
       "store", {"b", "h", "q", "d", "value"}, Type(), 1,
       [&](Evaluator &e, ValueRange p) {
-        Holes::storeResult(e, op.getResult(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])},
+        Holes::storeResult(e, op.getY(), {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])},
                            p[4]);
         return Value();
       },
@@ -280,7 +311,7 @@ LogicalResult Attention::tileHoles() {
       elementTypeOf(op.getV()) != element)
     return op.emitError("CUDA text: matrix units take operands of f16 or bf16");
   double scale = op.getScale().convertToDouble();
-  int64_t lanes = dimOf(op.getResult(), 3).exactDiv(DimExpr(8)) ? 8 : 1;
+  int64_t lanes = dimOf(op.getY(), 3).exactDiv(DimExpr(8)) ? 8 : 1;
   holes.line("typedef " + Holes::typeText(Evaluator::storageType(element)) + " Element;");
   holes.line(Twine("static constexpr bool kPlainScore = ") + (isPlain() ? "true" : "false") +
              ", kMaskOnly = " + (isMaskOnly() ? "true" : "false") +
@@ -319,7 +350,7 @@ LogicalResult Attention::tileHoles() {
       "put", {"b", "h", "q", "piece", "value"}, Type(), lanes,
       [&](Evaluator &e, ValueRange p) {
         Index d(e.ix.mul(p[3], lanes), lanes > 1 ? 1 : 0);
-        Holes::storeResult(e, op.getResult(), {Index(p[0]), Index(p[1]), Index(p[2]), d},
+        Holes::storeResult(e, op.getY(), {Index(p[0]), Index(p[1]), Index(p[2]), d},
                            e.fromStorage(p[4], element));
         return Value();
       },
@@ -332,20 +363,38 @@ LogicalResult Attention::tileHoles() {
 
 /// Rows of results where they lie.
 void Attention::resultRows() {
-  const BufferArg &buffer = holes.kernel.spec->buffers[holes.kernel.spec->numInputs];
-  bool rows = Holes::isPlainResult(holes.kernel, op.getResult()) && buffer.alignment % 16 == 0 &&
+  std::optional<unsigned> output = Holes::outputOf(holes.kernel, op.getY());
+  const BufferArg &buffer = holes.kernel.spec->buffers[holes.kernel.spec->numInputs + output.value_or(0)];
+  bool rows = Holes::isPlainResult(holes.kernel, op.getY()) && buffer.alignment % 16 == 0 &&
               buffer.physical.back().exactDiv(DimExpr(8)) &&
-              dimOf(op.getResult(), 3).exactDiv(DimExpr(8));
+              dimOf(op.getY(), 3).exactDiv(DimExpr(8));
   holes.line(Twine("static constexpr bool kRowsO = ") + (rows ? "true" : "false") + ";");
   if (rows)
     holes.method("placeO", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
                  [&](Evaluator &e, ValueRange p) {
                    return Holes::resultPlace(
-                       e, op.getResult(),
+                       e, op.getY(),
                        {Index(p[0]), Index(p[1]), Index(p[2]), Index(e.ix.cst(0))});
                  });
   holes.line(Twine("LATHE_METHOD Element *rowO(i64 b, i64 h, i64 q) const { return ") +
-             (rows ? "out0 + placeO(b, h, q)" : "nullptr") + "; }");
+             (rows ? "out" + std::to_string(*output) + " + placeO(b, h, q)" : "nullptr") + "; }");
+}
+
+/// Scores of a mask that is copied by tiles.
+void Attention::maskHoles() {
+  Type f32 = Float32Type::get(op.getContext());
+  holes.method(
+      "scoreWith", {"added", "dot"}, f32, 1,
+      [&](Evaluator &e, ValueRange p) {
+        return e.make<arith::AddFOp>(cappedScore(e, p[1]), p[0]);
+      },
+      f32, f32);
+  std::vector<DimExpr> mask = dimsOf(parts.mask);
+  auto same = [&](size_t fromBack) {
+    return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
+  };
+  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") + (same(3) ? "0" : "h") + "; }");
+  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") + (same(4) ? "0" : "b") + "; }");
 }
 
 /// The holes of attention_blocks.cuh, and where the lists lie that it makes.
@@ -402,8 +451,11 @@ LogicalResult Attention::build() {
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
   if (family == "attention.wgmma") {
     resultRows();
-    bool pages = holes.kernel.spec->tensorMaps[1].box.size() == 2;
+    const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
+    const bool pages = maps[1].box.size() == 2;
     holes.line(Twine("static constexpr bool kPages = ") + (pages ? "true" : "false") + ";");
+    if (maps.size() > 3)
+      maskHoles();
     if (pages) {
       sixteenHoles("K", op.getK());
       sixteenHoles("V", op.getV());
@@ -413,7 +465,7 @@ LogicalResult Attention::build() {
     if (listed)
       listHoles();
     std::string_view element = elementTypeOf(op.getQ()).isBF16() ? "bf16" : "f16";
-    int headV = *dimOf(op.getResult(), 3).constant(), keys = holes.config.tileN;
+    int headV = *dimOf(op.getY(), 3).constant(), keys = holes.config.tileN;
     int headQK = *dimOf(op.getQ(), 3).constant();
     // Four steps of sixteen columns a chunk of 64 queries or all keys; of sixteen keys for values.
     WgmmaShape scores{keys, element}, results{headV, element, true, false, true};
@@ -452,19 +504,23 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
                       config.stages);
   if (config.family == "attention.wgmma") {
     int64_t teams = config.threads / 128 - 1;
+    const bool mask = kernel.spec->tensorMaps.size() > 3;
     // Two teams with small heads: the special functions would be the slowest part.
     std::string call = "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
                        ", Holes::kHeadQK, Holes::kHeadV, " + std::to_string(teams) +
-                       (teams == 2 ? ", Holes::kHeadV <= 64 ? 4 : 0" : "") +
-                       ">>(h, map0, map1, map2, " +
+                       (teams == 2 ? ", Holes::kHeadV <= 64 ? 4 : 0" : ", 0") +
+                       (mask ? ", true" : "") + ">>(h, map0, map1, map2, " +
+                       (mask ? "map3, " : "map2, ") +
                        holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
                        ", " + queries + ", " + keys + ");";
     if (kernel.spec->launches.size() == 1)
-      return holes.text({"attention_wgmma"}, call);
+      return mask ? holes.text({"mma", "attention_wgmma"}, call)
+                  : holes.text({"attention_wgmma"}, call);
     std::string lists = "attentionBlocks<" + std::to_string(64 * teams) + ", " + keysOfTile + ", " +
                         std::to_string(kernel.spec->launches[0].block[0]) + ">(h, " + queries +
                         ", " + keys + ", (u16 *)work0);";
-    return holes.text({"attention_blocks", "attention_wgmma"}, call, 0, lists);
+    return mask ? holes.text({"mma", "attention_blocks", "attention_wgmma"}, call, 0, lists)
+                : holes.text({"attention_blocks", "attention_wgmma"}, call, 0, lists);
   }
   std::string call = config.family == "attention.decode"
                          ? "attentionDecode<" + warps + ">(h, " + keys + ");"

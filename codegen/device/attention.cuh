@@ -15,6 +15,8 @@
 //                                                   else NaN, as softmax of -inf does
 //   static constexpr bool kSink;                    a score without a key takes part in the sum:
 //   f32 sink(i64 b, i64 h, i64 q);
+//   static constexpr bool kLogSumExp;               the logarithm of a row's sum of exponentials is a
+//   void storeLogSumExp(i64 b, i64 h, i64 q, f32 value);   result too; -inf where nothing is seen
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION
@@ -111,6 +113,7 @@ template <class Tile, class H> LATHE_DEV void attentionSimt(const H &h, i64 quer
 #pragma unroll
   for (int i = 0; i < PER_WARP; ++i) {
     const i64 q = q0 + myQ + i;
+    if (H::kLogSumExp && q < queries && lane == 0) h.storeLogSumExp(b, head, q, largest[i] + logf(total[i]));
     if (q < queries)
 #pragma unroll
       for (int c = 0; c < COLS; ++c)
@@ -171,6 +174,7 @@ template <int WARPS, class H> LATHE_DEV void attentionDecode(const H &h, i64 key
       all = fmaf(sharedTotal[w], keep, all);
     }
     h.store(b, head, q, d, H::kZeroMasked && all == 0.0f ? 0.0f : sum / all);
+    if (H::kLogSumExp && d == 0) h.storeLogSumExp(b, head, q, most + logf(all));
   }
 }
 

@@ -135,6 +135,7 @@ template <class Tile, class H> LATHE_DEV void attentionMma(const H &h, i64 queri
   cpAsyncWait<0>();
   f32 inverse[2];
   softmaxEnd<H>(state, inverse);
+  storeLogSums(h, at, state);
   storeResults(h, at, o, inverse);
 }
 

@@ -254,12 +254,13 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       }
     }
   __syncthreads();
-  auto finish = [&](int column, int d, const f32 (&sum)[8], f32 all) {
+  auto finish = [&](int column, int d, const f32 (&sum)[8], f32 most, f32 all) {
     const f32 inverse = H::kZeroMasked && all == 0.0f ? 0.0f : 1.0f / all;
     Vec<f32, 8> out;
 #pragma unroll
     for (int e = 0; e < 8; ++e) out.v[e] = sum[e] * inverse;
     h.store(b, head0 + column % G, column / G, d, convert<T>(out));
+    if (H::kLogSumExp && d == 0) h.storeLogSumExp(b, head0 + column % G, column / G, logSumExp<H>(most, all));
   };
   f32 largest, all;
   if constexpr (Tile::CLUSTER == 1) {
@@ -269,7 +270,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * NEXT + MOST + column]; },
                        [&](int p) { return parts[p * NEXT + TOTAL + column]; },
                        [&](int p, int e) { return parts[p * NEXT + column * Tile::STRIDE + d + e]; });
-      finish(column, d, sum, all);
+      finish(column, d, sum, largest, all);
     }
   }
 #ifndef LATHE_EMULATE
@@ -308,7 +309,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       f32 eight[8];
 #pragma unroll
       for (int e = 0; e < 8; ++e) eight[e] = bitsToF32(shuffleFrom32(f32ToBits(sum[0]), (lane & 24) + e));
-      if (piece < pieces && lane % 8 == 0) finish(column, piece % (D / 8) * 8, eight, all);
+      if (piece < pieces && lane % 8 == 0) finish(column, piece % (D / 8) * 8, eight, largest, all);
     }
   }
 #endif

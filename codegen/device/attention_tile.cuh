@@ -25,6 +25,8 @@
 //   static constexpr bool kZeroMasked;  a query that sees no key gives zeros, else NaN
 //   static constexpr bool kSink;        a score without a key takes part in the sum of each row:
 //   f32 sink(i64 b, i64 h, i64 q);
+//   static constexpr bool kLogSumExp;   the logarithm of a row's sum of exponentials is a result too:
+//   void storeLogSumExp(i64 b, i64 h, i64 q, f32 value);
 //   static constexpr int kLanes;        8, or 1 when kHeadV is no multiple of 8
 //   void store(i64 b, i64 h, i64 q, i64 d, Vec<Element, kLanes>);   rounded, as the graph has them
 //
@@ -191,6 +193,19 @@ template <class H> LATHE_DEV void softmaxEnd(SoftmaxState &state, f32 (&inverse)
     const bool none = state.most[r] == bitsToF32(0xff800000u); // 0 / 0 where that is asked for
     inverse[r] = none ? (H::kZeroMasked ? 0.0f : bitsToF32(0x7fc00000u)) : fastReciprocal(state.total[r]);
   }
+}
+/// The logarithm of a row's sum of exponentials, of its largest kept score and what the others sum up
+/// to beside it; -inf where nothing is seen.
+template <class H> LATHE_DEV f32 logSumExp(f32 most, f32 total) {
+  return (KeepsProducts<H>::value ? most * H::kScale : most) + logf(total);
+}
+/// Stores those of a warp's rows, behind softmaxEnd.
+template <class H> LATHE_DEV void storeLogSums(const H &h, const AttentionPlace &at, const SoftmaxState &state) {
+  if constexpr (H::kLogSumExp)
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      if (threadIdx.x % 4 == 0 && at.q + 8 * r < at.queries)
+        h.storeLogSumExp(at.b, at.head, at.q + 8 * r, logSumExp<H>(state.most[r], state.total[r]));
 }
 /// Weights as the left operand of the next product: 16 keys are 8 values of each lane.
 template <class T, int N> LATHE_DEV void packWeights(const f32 (&s)[N], u32 (&p)[N / 8][4]) {

@@ -1,8 +1,8 @@
 //===- attention_wgmma.cuh - attention on Hopper -----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Streaming softmax of sm_90a. One thread copies tiles of queries, keys and values by tensor maps;
-// two or three teams of four warps each own 64 of a block's queries. A team issues the product with
+// Streaming softmax of sm_90a. A warp copies tiles of queries and keys by tensor maps, one those of
+// values, one those of a mask; two or three teams of four warps each own 64 of a block's queries. A team issues the product with
 // the next keys, then the one with these values, and makes the softmax of the next while the second
 // runs; named barriers give the next team the matrix units meanwhile. Keys are walked from last to
 // first, so that the ones that not all queries see come first; where attention_blocks.cuh has listed
@@ -22,29 +22,36 @@
 //   static constexpr bool kPages;      keys and values lie in pages of sixteen rows:
 //   i64 sixteenPlaceK(i64 b, i64 h, i64 n);   the first element of keys 16 n on; the same of V
 //   i64 strideK();                     elements from a row to the next
+//   static constexpr bool kMaskTiles;  what comes to the scores lies in memory, in rows of keys, as Element:
+//   i32 maskHead(i32 h), maskBatch(i32 b);
+//   f32 scoreWith(f32 added, f32 dot); instead of the score of attention_tile.cuh
 //   static constexpr bool kRowsO;      rows of results lie in memory in whole pieces of 16 bytes:
 //   Element *rowO(i64 b, i64 h, i64 q);
 //
-// Tensor maps: [head size, length, heads, batch], boxes of 64 x (64 queries or KEYS) x 1 x 1, of pages
-// [stride, rows], boxes of 64 x 16; with the 128-byte swizzle.
+// Tensor maps of queries, keys, values and a mask: [head size, length, heads, batch], boxes of 64 x (64
+// queries or KEYS) x 1 x 1; of pages [stride, rows], boxes of 64 x 16; of masks [keys, queries, heads,
+// batch], boxes of 64 x 64 x 1 x 1. With the 128-byte swizzle.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_ATTENTION_WGMMA
 #define LATHE_DEVICE_ATTENTION_WGMMA
 #ifndef LATHE_EMULATE
 
-/// SHARE: of softmaxStep.
-template <int KEYS_, int HEAD_QK, int HEAD_V, int TEAMS_ = 2, int SHARE_ = 0> struct AttentionWgmmaTile {
+/// SHARE: of softmaxStep. MASK: tiles of a mask are copied too.
+template <int KEYS_, int HEAD_QK, int HEAD_V, int TEAMS_ = 2, int SHARE_ = 0, bool MASK_ = false> struct AttentionWgmmaTile {
   static constexpr int KEYS = KEYS_, TEAMS = TEAMS_, QUERIES = 64 * TEAMS, STAGES = 2, THREADS = 128 * (TEAMS + 1), SHARE = SHARE_;
-  static constexpr int LOADING = TEAMS == 2 ? 24 : 32, COMPUTING = TEAMS == 2 ? 240 : 160; // registers
   static constexpr int CHUNKS_QK = (HEAD_QK + 63) / 64, CHUNKS_V = (HEAD_V + 63) / 64; // of 64 columns
   static constexpr u32 Q_CHUNK = 64 * 128, KV_CHUNK = KEYS * 128;
   /// Of a team's queries; of a tile's keys and values.
   static constexpr u32 Q_BYTES = CHUNKS_QK * Q_CHUNK, K_BYTES = CHUNKS_QK * KV_CHUNK, V_BYTES = CHUNKS_V * KV_CHUNK;
-  static constexpr u32 K_AT = TEAMS * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, O_AT = V_AT + STAGES * V_BYTES;
+  /// Of a team's mask: 64 rows, 64 columns a chunk.
+  static constexpr bool MASK = MASK_;
+  static constexpr u32 M_CHUNK = 64 * 128, M_BYTES = MASK ? (KEYS + 63) / 64 * M_CHUNK : 0;
+  static constexpr u32 K_AT = TEAMS * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, M_AT = V_AT + STAGES * V_BYTES;
+  static constexpr u32 O_AT = M_AT + TEAMS * M_BYTES;
   /// Where there is room for a warp's results, with rows apart by 16 bytes more than they are long,
   /// the copy engine stores them.
-  static constexpr u32 O_ROW = HEAD_V * 2 + 16, BARRIER_BYTES = 8 * (2 * TEAMS + 4 * STAGES), MOST = 232448;
+  static constexpr u32 O_ROW = HEAD_V * 2 + 16, BARRIER_BYTES = 8 * ((MASK ? 4 : 2) * TEAMS + 4 * STAGES), MOST = 232448;
   static constexpr bool STAGED = 1024 + O_AT + QUERIES * O_ROW + BARRIER_BYTES <= MOST;
   static constexpr u32 BARRIERS_AT = O_AT + (STAGED ? QUERIES * O_ROW : 0);
   static constexpr u32 SHARED_BYTES = 1024 + BARRIERS_AT + BARRIER_BYTES;
@@ -121,21 +128,60 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
   return w;
 }
 
-/// A box of 64 x 16 of a tile of keys or values in pages of sixteen rows, one for each lane: where it
-/// lies in their memory, whose map has rows of `stride` elements.
-struct AttentionPage { i32 column, row; };
-template <class Tile, int CHUNKS, class Place>
-LATHE_DEV AttentionPage pageOf(i32 k0, i32 last, i64 stride, Place place) {
-  static_assert(Tile::KEYS / 16 * CHUNKS <= 32, "a lane for each box");
-  const i32 lane = threadIdx.x, n = k0 / 16 + lane / CHUNKS;
-  const i64 at = place(n < last ? n : last);
-  const i32 row = (i32)(at / stride);
-  return AttentionPage{(i32)(at - row * stride) + lane % CHUNKS * 64, row};
-}
-template <class Tile, int CHUNKS> LATHE_DEV void loadPage(SharedAddr to, const TensorMap &map, SharedAddr bar, const AttentionPage &page) {
-  const i32 lane = threadIdx.x;
-  if (lane < Tile::KEYS / 16 * CHUNKS)
-    tensorLoad(to + lane % CHUNKS * Tile::KV_CHUNK + lane / CHUNKS * 16 * 128, map, bar, page.column, page.row);
+/// A ring of tiles of keys, or of values, and the warp that fills it: one lane of it, or one for each box
+/// where they lie in pages of sixteen rows.
+template <class Tile, class H, bool VALUES> struct AttentionCopies {
+  static constexpr i32 CHUNKS = VALUES ? Tile::CHUNKS_V : Tile::CHUNKS_QK, PAGES = Tile::KEYS / 16;
+  static constexpr u32 BYTES = VALUES ? Tile::V_BYTES : Tile::K_BYTES;
+  SharedAddr tiles, full; ///< the empty ones' barriers lie behind the full ones'
+  AttentionRing ring;
+  i32 known, column, row; ///< each lane: where the sixteen rows number `known` + lane lie, if known >= 0
+
+  /// Keys or values from k0 on. `last`: the last sixteen of them that a query sees, behind which no page
+  /// may be named.
+  LATHE_METHOD void copy(const H &h, const TensorMap &map, const AttentionWork &w, i32 k0, i32 last) {
+    const i32 lane = threadIdx.x % 32, first = k0 / 16;
+    if constexpr (H::kPages) { // looked up before the room for them is there, as many as there are lanes
+      static_assert(PAGES * CHUNKS <= 32, "a lane for each box");
+      if (known < 0 || first < known) {
+        known = first + PAGES > 32 ? first + PAGES - 32 : 0;
+        const i32 n = known + lane < last ? known + lane : last;
+        const i64 at = VALUES ? h.sixteenPlaceV(w.batch, w.head, n) : h.sixteenPlaceK(w.batch, w.head, n);
+        const i64 stride = VALUES ? h.strideV() : h.strideK();
+        row = (i32)(at / stride);
+        column = (i32)(at - row * stride);
+      }
+    }
+    const SharedAddr to = tiles + ring.slot * BYTES, bar = full + 8 * ring.slot;
+    barrierWait(bar + 8 * Tile::STAGES, ring.parity);
+    if (lane == 0) barrierExpect(bar, BYTES);
+    if constexpr (H::kPages) {
+      const i32 from = (first - known + lane / CHUNKS) & 31, x = shuffleFrom32(column, from), y = shuffleFrom32(row, from);
+      if (lane < PAGES * CHUNKS)
+        tensorLoad(to + lane % CHUNKS * Tile::KV_CHUNK + lane / CHUNKS * 16 * 128, map, bar, x + lane % CHUNKS * 64, y);
+    } else {
+      for (i32 c = 0; c < CHUNKS; ++c) tensorLoad(to + c * Tile::KV_CHUNK, map, bar, 64 * c, k0, h.keyHead(w.head), w.batch);
+    }
+    ring.template advance<Tile::STAGES>();
+  }
+};
+
+/// All tiles of keys of all tiles of queries that this block takes, in order: `copy(w, k0, first)`; `first`
+/// of their tile of queries. Where registers allow it the next of those is known ahead.
+template <class Tile, class H, class Copy>
+LATHE_DEV void overAttentionTiles(const H &h, const AttentionPlan &plan, i64 queries, i64 keys, Copy copy) {
+  constexpr bool AHEAD = !H::kPages && !H::kListed && H::kHeadV <= 192;
+  auto workOf = [&](u32 tile) { return attentionWork<Tile>(h, tile, plan, queries, keys); };
+  AttentionWork next{};
+  if constexpr (AHEAD) next = workOf(blockIdx.x);
+  for (u32 round = 0, tile = blockIdx.x; tile < plan.tiles;) {
+    const AttentionWork w = AHEAD ? next : workOf(tile);
+    tile = attentionTile<H>(++round);
+    for (i32 n = w.blocks - 1; n >= 0; --n) {
+      copy(w, (i32)(w.entry<H>(n) >> 1) * Tile::KEYS, n == w.blocks - 1);
+      if (AHEAD && n == w.blocks - 1) next = workOf(tile);
+    }
+  }
 }
 
 /// A number that all lanes of a warp have, told so to the compiler: loops over it keep what names
@@ -165,18 +211,48 @@ LATHE_DEV void stageResults(const H &h, const AttentionWork &w, i32 q0, i32 quer
   storeCommit();
 }
 
+/// Turns a team's products with a tile of keys into kept scores, with what its tile of the mask adds.
+/// Keys of the tile from `last` of a row on are not seen.
+template <class Tile, class H, int N>
+LATHE_DEV void addMask(const H &h, f32 (&s)[N], SharedAddr tile, const i32 (&last)[2]) {
+  typedef typename H::Element T;
+  const int lane = threadIdx.x % 32, column = lane % 4 * 2, row = threadIdx.x / 32 % 4 * 16 + (lane & 15);
+#pragma unroll
+  for (int k = 0; k < 2 * N; k += 16) { // each lane tells the address of a row of one of four matrices
+    const int piece = k % 64 / 8 + (lane >> 4);
+    u32 words[4];
+    loadMatrix4(words, tile + k / 64 * Tile::M_CHUNK + row * 128 + ((piece ^ (row & 7)) << 4));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      Vec<T, 2> two;
+      memcpy(&two, &words[i], 4);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        f32 &score = s[k / 2 + i * 2 + e];
+        const f32 kept = h.scoreWith(toF32(two.v[e]), score);
+        score = k + i / 2 * 8 + column + e < last[i & 1] ? kept : bitsToF32(0xff800000u);
+      }
+    }
+  }
+}
+
 template <class Tile, class H>
-LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap &mapK, const TensorMap &mapV, i64 heads, i64 batches, i64 queries, i64 keys) {
+LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap &mapK, const TensorMap &mapV, const TensorMap &mapM, i64 heads, i64 batches, i64 queries, i64 keys) {
   typedef typename H::Element T;
   constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES, TEAMS = Tile::TEAMS;
   LATHE_DYNAMIC_SHARED(raw);
   const SharedAddr base = (sharedAddr(raw) + 1023) & ~1023u, bars = base + Tile::BARRIERS_AT;
   const SharedAddr fullQ = bars, emptyQ = fullQ + 8 * TEAMS, fullK = emptyQ + 8 * TEAMS, emptyK = fullK + 8 * STAGES;
   const SharedAddr fullV = emptyK + 8 * STAGES, emptyV = fullV + 8 * STAGES;
+  const SharedAddr fullM = emptyV + 8 * STAGES, emptyM = fullM + 8 * TEAMS;
   // A loop of its own for tiles that all queries see; not for the largest heads, whose text would
   // take too long to compile.
   constexpr bool UNMASKED = H::kPlainScore && !H::kListed && H::kHeadV <= 192;
   constexpr bool SKIPS = TEAMS > 2 && H::kCausal && !H::kListed;
+  static_assert(!SKIPS || !Tile::MASK, "a team that skips a tile leaves its mask");
+  // Registers of a thread that copies, and of one that computes: 168 or 128 are there for each.
+  constexpr int LOADING = TEAMS > 2 ? 32 : H::kHeadV > 192 && !H::kPages ? 24 : 40;
+  constexpr int COMPUTING = ((TEAMS > 2 ? 128 : 168) * (TEAMS + 1) - LOADING) / TEAMS;
   const u32 team = sameInWarp(threadIdx.x / 128);
   const AttentionPlan plan = attentionPlan<Tile, H>(heads, batches, queries, keys);
   const u32 tiles = plan.tiles;
@@ -184,9 +260,14 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     tensorMapPrefetch(mapQ);
     tensorMapPrefetch(mapK);
     tensorMapPrefetch(mapV);
+    if constexpr (Tile::MASK) tensorMapPrefetch(mapM);
     for (int t = 0; t < TEAMS; ++t) {
       barrierInit(fullQ + 8 * t, 1);
       barrierInit(emptyQ + 8 * t, 4); // a lane of each consuming warp
+      if constexpr (Tile::MASK) {
+        barrierInit(fullM + 8 * t, 1);
+        barrierInit(emptyM + 8 * t, 4);
+      }
     }
     for (int s = 0; s < STAGES; ++s) {
       barrierInit(fullK + 8 * s, 1);
@@ -199,68 +280,59 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   __syncthreads();
 
   if (team == 0) {
-    registersLower<Tile::LOADING>();
-    // One lane copies; a lane for each page where there are any.
-    if (threadIdx.x >= (H::kPages ? 32 : 1)) return;
-    const bool one = threadIdx.x == 0;
-    AttentionRing k{0, 1}, v{0, 1}, q{0, 1};
-    AttentionWork next = attentionWork<Tile>(h, blockIdx.x, plan, queries, keys);
-    for (u32 round = 0, tile = blockIdx.x; tile < tiles;) {
-      const AttentionWork w = next;
-      const u32 nextTile = attentionTile<H>(++round);
-      tile = nextTile;
-      const i32 keyHead = h.keyHead(w.head);
-      // Pages behind the last key that a query sees may be named by no table.
-      const i32 last = H::kPages ? (i32)((maxIndex(1, minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1))) + 15) / 16) - 1 : 0;
-      i32 before = 0;
-      AttentionPage pageK{}, pageV{}, pageBefore{};
-      for (i32 n = w.blocks - 1; n >= -1; --n) { // values follow their keys one tile later
-        const i32 k0 = n >= 0 ? (i32)(w.entry<H>(n) >> 1) * KEYS : 0;
-        if constexpr (H::kPages) { // looked up before the room for them is there
-          pageK = pageOf<Tile, Tile::CHUNKS_QK>(k0, last, h.strideK(), [&](i32 i) { return h.sixteenPlaceK(w.batch, w.head, i); });
-          pageV = pageOf<Tile, Tile::CHUNKS_V>(k0, last, h.strideV(), [&](i32 i) { return h.sixteenPlaceV(w.batch, w.head, i); });
+    registersLower<LOADING>();
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (warp > (Tile::MASK ? 2 : 1) || lane >= (H::kPages && warp < 2 ? 32 : 1)) return;
+    // The last sixteen rows that a query of the tile sees, behind which no page may be named.
+    i32 last = 0;
+    auto lastOf = [&](const AttentionWork &w) {
+      if constexpr (H::kPages)
+        last = (i32)((maxIndex(1, minIndex(keys, h.keyEnd(w.batch, w.head, minIndex(w.q0 + Tile::QUERIES, queries) - 1))) + 15) / 16) - 1;
+    };
+    u32 parity = 1; // of what each tile of queries or of the mask waits for
+    if (warp == 0) {
+      AttentionCopies<Tile, H, false> copies{base + Tile::K_AT, fullK, AttentionRing{0, 1}, -1, 0, 0};
+      overAttentionTiles<Tile>(h, plan, queries, keys, [&](const AttentionWork &w, i32 k0, bool first) {
+        if (first) {
+          lastOf(w);
+          copies.known = -1;
         }
-        if (n >= 0) {
-          barrierWait(emptyK + 8 * k.slot, k.parity);
-          if (one) barrierExpect(fullK + 8 * k.slot, Tile::K_BYTES);
-          const SharedAddr to = base + Tile::K_AT + k.slot * Tile::K_BYTES;
-          if constexpr (H::kPages) {
-            loadPage<Tile, Tile::CHUNKS_QK>(to, mapK, fullK + 8 * k.slot, pageK);
-          } else {
-            for (int c = 0; c < Tile::CHUNKS_QK; ++c) tensorLoad(to + c * Tile::KV_CHUNK, mapK, fullK + 8 * k.slot, 64 * c, k0, keyHead, w.batch);
-          }
-          k.advance<STAGES>();
+        copies.copy(h, mapK, w, k0, last);
+        if (!first) return;
+        for (u32 t = 0; t < TEAMS; ++t) {
+          barrierWait(emptyQ + 8 * t, parity);
+          if (lane != 0) continue;
+          barrierExpect(fullQ + 8 * t, Tile::Q_BYTES);
+          for (u32 c = 0; c < Tile::CHUNKS_QK; ++c)
+            tensorLoad(base + t * Tile::Q_BYTES + c * Tile::Q_CHUNK, mapQ, fullQ + 8 * t, 64 * c, w.q0 + 64 * t, w.head, w.batch);
         }
-        if (n == w.blocks - 1) {
-          for (int t = 0; t < TEAMS; ++t) {
-            barrierWait(emptyQ + 8 * t, q.parity);
-            if (!one) continue;
-            barrierExpect(fullQ + 8 * t, Tile::Q_BYTES);
-            for (int c = 0; c < Tile::CHUNKS_QK; ++c)
-              tensorLoad(base + t * Tile::Q_BYTES + c * Tile::Q_CHUNK, mapQ, fullQ + 8 * t, 64 * c, w.q0 + 64 * t, w.head, w.batch);
-          }
-          q.advance<1>();
-          next = attentionWork<Tile>(h, nextTile, plan, queries, keys); // meanwhile
+        parity ^= 1;
+      });
+    } else if (warp == 1) {
+      AttentionCopies<Tile, H, true> copies{base + Tile::V_AT, fullV, AttentionRing{0, 1}, -1, 0, 0};
+      overAttentionTiles<Tile>(h, plan, queries, keys, [&](const AttentionWork &w, i32 k0, bool first) {
+        if (first) {
+          lastOf(w);
+          copies.known = -1;
         }
-        if (n < w.blocks - 1) {
-          barrierWait(emptyV + 8 * v.slot, v.parity);
-          if (one) barrierExpect(fullV + 8 * v.slot, Tile::V_BYTES);
-          const SharedAddr to = base + Tile::V_AT + v.slot * Tile::V_BYTES;
-          if constexpr (H::kPages) {
-            loadPage<Tile, Tile::CHUNKS_V>(to, mapV, fullV + 8 * v.slot, pageBefore);
-          } else {
-            for (int c = 0; c < Tile::CHUNKS_V; ++c) tensorLoad(to + c * Tile::KV_CHUNK, mapV, fullV + 8 * v.slot, 64 * c, before, keyHead, w.batch);
-          }
-          v.advance<STAGES>();
+        copies.copy(h, mapV, w, k0, last);
+      });
+    } else if constexpr (Tile::MASK) {
+      overAttentionTiles<Tile>(h, plan, queries, keys, [&](const AttentionWork &w, i32 k0, bool) {
+        for (u32 t = 0; t < TEAMS; ++t) {
+          const SharedAddr bar = fullM + 8 * t;
+          barrierWait(emptyM + 8 * t, parity);
+          barrierExpect(bar, Tile::M_BYTES);
+          for (u32 c = 0; c < Tile::M_BYTES / Tile::M_CHUNK; ++c)
+            tensorLoad(base + Tile::M_AT + t * Tile::M_BYTES + c * Tile::M_CHUNK, mapM, bar, k0 + 64 * c, w.q0 + 64 * t, h.maskHead(w.head), h.maskBatch(w.batch));
         }
-        before = k0;
-        pageBefore = pageV;
-      }
+        parity ^= 1;
+      });
     }
     return;
   }
 
-  registersRaise<Tile::COMPUTING>();
+  registersRaise<COMPUTING>();
   const u32 mine = team - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const u32 myTurn = 1 + mine, otherTurn = mine == TEAMS - 1 ? 1 : 2 + mine; // named barriers
   const f32 factor = scoreFactor<H>();
@@ -283,6 +355,26 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     ring.advance<STAGES>();
   };
 
+  // Products with the tile of keys from k0 on become scores. `full`: keys that all queries of the team see;
+  // `open`: a boolean mask hides none of the tile.
+  u32 parityM = 0;
+  auto toScores = [&](const AttentionPlace &at, i32 k0, i32 full, bool open) {
+    if constexpr (Tile::MASK) {
+      i32 last[2] = {KEYS, KEYS};
+      if (k0 + KEYS > full)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+          const i32 q = at.q + 8 * r < at.queries ? at.q + 8 * r : at.queries - 1;
+          last[r] = (i32)minIndex(keys, h.keyEnd(at.b, at.head, q)) - k0;
+        }
+      barrierWait(fullM + 8 * mine, parityM);
+      parityM ^= 1;
+      addMask<Tile>(h, s, base + Tile::M_AT + mine * Tile::M_BYTES, last);
+      if (lane == 0) barrierArrive(emptyM + 8 * mine);
+    } else {
+      keepScores(h, at, s, k0, (i32)keys, k0 + KEYS <= full, open);
+    }
+  };
   auto releaseQ = [&] {
     if (lane == 0) barrierArrive(emptyQ + 8 * mine);
   };
@@ -339,6 +431,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     tile = attentionTile<H>(++round);
     auto storeAll = [&] {
       softmaxEnd<H>(state, inverse);
+      storeLogSums(h, at, state);
       if constexpr (Tile::STAGED && H::kRowsO) {
         storeWaitRead<0>();
         __syncwarp();
@@ -378,7 +471,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       if (n == 0) releaseQ();
       const u32 entry = w.entry<H>(n);
       const i32 k0 = (i32)(entry >> 1) * KEYS;
-      keepScores(h, at, s, k0, (i32)keys, k0 + KEYS <= full, H::kListed && entry % 2 == 0);
+      toScores(at, k0, full, H::kListed && entry % 2 == 0);
       weigh(first);
       first = false;
       if (--n < 0) break;

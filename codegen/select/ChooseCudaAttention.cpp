@@ -83,6 +83,41 @@ bool inPages(const KernelDesc &desc, size_t operand, int64_t columns) {
          divides(8, o.pageStride);
 }
 
+/// Whether what comes to the scores lies in memory in rows of keys, of the operands' type, so that
+/// the copy engine can bring tiles of it.
+bool maskInRows(const KernelDesc &desc) {
+  if (desc.maskDims.empty() || desc.operands.size() < 4 || desc.operands[3].buffer < 0)
+    return false;
+  const BufferArg &b = desc.buffers[desc.operands[3].buffer];
+  if (b.dtype != desc.operands[0].dtype || b.dims.size() < 2 || b.alignment % 16 != 0 ||
+      !b.packing.empty() || !divides(8, b.physical.back()))
+    return false;
+  auto isOr1 = [&](size_t d) {
+    return desc.maskDims[d] == DimExpr(1) || desc.maskDims[d] == desc.parallel[d];
+  };
+  return isOr1(0) && isOr1(1) && desc.maskDims[2] == desc.parallel[2] &&
+         desc.maskDims[3] == desc.reduction[0];
+}
+
+/// The map of such a mask, boxes of 64 queries and 64 keys.
+TensorMapArg maskMap(const KernelDesc &desc) {
+  const BufferArg &b = desc.buffers[desc.operands[3].buffer];
+  TensorMapArg map;
+  map.buffer = desc.operands[3].buffer;
+  DimExpr stride = 2;
+  for (size_t d = 0; d < 4; ++d) {
+    const bool there = d < b.dims.size();
+    map.dims.push_back(there ? b.dims[b.dims.size() - 1 - d] : DimExpr(1));
+    if (there)
+      stride = stride * b.physical[b.dims.size() - 1 - d];
+    if (d < 3)
+      map.strides.push_back(stride);
+  }
+  map.box = {64, 64, 1, 1};
+  map.swizzleBytes = 128;
+  return map;
+}
+
 /// Whether the copy engine can take the operands as they lie.
 bool mapsTake(const KernelDesc &desc, const Heads &heads) {
   return inPieces(desc, 0) && ((inPieces(desc, 1) && inPieces(desc, 2)) ||
@@ -101,7 +136,7 @@ int64_t keysOfTile(const KernelDesc &desc, const Heads &heads) {
   int64_t widest = std::max(heads.qk, heads.v);
   if (!desc.plainScores && widest > 128) // masks need registers too
     return widest <= 192 ? 96 : 64;
-  if (!desc.maskDims.empty() && !divides(2, desc.reduction[0])) // and are read one by one
+  if (!desc.maskDims.empty() && !divides(2, desc.reduction[0])) // and may be read one by one
     return 96;
   return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
 }
@@ -135,9 +170,12 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
   DimExpr tiles =
       DimExpr::ceilDiv(desc.parallel[2], DimExpr(64 * teams)) * desc.parallel[1] * desc.parallel[0];
   KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
+  const bool mask = maskInRows(desc);
   spec.tensorMaps = {mapOf(desc, desc.operands[0], 64), mapOf(desc, desc.operands[1], c.tileN),
                      mapOf(desc, desc.operands[2], c.tileN)};
-  spec.launches[0].sharedBytes = attentionWgmmaSharedBytes(c, heads.qk, heads.v);
+  if (mask)
+    spec.tensorMaps.push_back(maskMap(desc));
+  spec.launches[0].sharedBytes = attentionWgmmaSharedBytes(c, heads.qk, heads.v, mask);
   if (listed)
     addLists(desc, 64 * teams, c.tileN, spec);
   return spec;

@@ -127,14 +127,16 @@ int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t headQK, in
   return config.threads / 32 * warp + sent;
 }
 
-int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
+int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV,
+                                  bool mask) {
   constexpr int64_t kStages = 2, kRowBytes = 128, kAlignment = 1024;
   const int64_t teams = config.threads / 128 - 1, queries = teams * 64;
   auto chunks = [](int64_t head) { return (head + 63) / 64; };
   int64_t rows = (queries + kStages * config.tileN) * chunks(headQK) +
-                 kStages * config.tileN * chunks(headV);
+                 kStages * config.tileN * chunks(headV) +
+                 (mask ? queries * chunks(config.tileN) : 0);
   constexpr int64_t kMost = 232448; // of a block of sm_90
-  int64_t bytes = kAlignment + kRowBytes * rows + 8 * (2 * teams + 4 * kStages);
+  int64_t bytes = kAlignment + kRowBytes * rows + 8 * ((mask ? 4 : 2) * teams + 4 * kStages);
   int64_t staged = queries * (2 * headV + 16);
   return bytes + staged <= kMost ? bytes + staged : bytes;
 }

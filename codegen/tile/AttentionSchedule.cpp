@@ -24,6 +24,7 @@ struct Attention {
   Epilogue &epilogue;
   Type f32;
   DimExpr head, valueHead, keys, padded;
+  std::optional<unsigned> lseOutput = {}; ///< where the log-sum-exp goes, if anywhere
   Value scratch, queries, keyPanel, scores, sums, valuePanel; ///< offsets in scratch
 
   // The unit in work.
@@ -83,8 +84,8 @@ struct Attention {
   }
 
   Product part(const DimExpr &columns, const DimExpr &depth) {
-    Product p{e, config, op.getResult(), f32};
-    p.rows = dimOf(op.getResult(), 2);
+    Product p{e, config, op.getY(), f32};
+    p.rows = dimOf(op.getY(), 2);
     p.columns = columns;
     p.depth = depth;
     p.rowBuffer = scratch;
@@ -169,6 +170,9 @@ struct Attention {
       total = e.make<arith::AddFOp>(
           total, e.make<math::ExpOp>(e.make<arith::SubFOp>(
                      sink, e.select(none, e.constant(f32, 0), top))));
+    if (lseOutput) // of a row with nothing to see: -inf
+      e.store(e.make<arith::AddFOp>(top, e.make<math::LogOp>(e.select(none, e.constant(f32, 1), total))),
+              op.getLse(), *lseOutput, {batch, query, s});
     if (op.getZeroMaskedRows())
       total = e.select(none, e.constant(f32, 1), total);
     Value inverse = e.make<arith::DivFOp>(e.constant(f32, 1), total);
@@ -238,7 +242,7 @@ void scheduleAttention(Evaluator &e, const KernelConfig &config) {
     op = candidate;
   if (!op)
     return schedulePointwise(e, config);
-  Value y = op.getResult();
+  Value y = op.getY();
   Epilogue epilogue(e, y);
   DimExpr head = dimOf(op.getQ(), 3), valueHead = dimOf(op.getV(), 3), keys = dimOf(op.getK(), 2);
   DimExpr need = attentionScratchBytes(config, keys, head);
@@ -252,6 +256,10 @@ void scheduleAttention(Evaluator &e, const KernelConfig &config) {
   IndexMath &ix = e.ix;
   DimExpr n(config.tileN);
   Attention a{e, ix, op, config, epilogue, f32, head, valueHead, keys, DimExpr::ceilDiv(keys, n) * n};
+  if (op.getLse())
+    for (auto [n, output] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands()))
+      if (output == op.getLse())
+        a.lseOutput = e.outputArg(n);
   a.placeScratch();
   std::vector<DimExpr> yd = dimsOf(y);
   DimExpr perGroup = DimExpr::floorDiv(yd[1], dimOf(op.getK(), 1));

@@ -109,7 +109,7 @@ Value convRule(Evaluator &e, OpResult r, const Indices &idx) {
 } // namespace
 
 static Value maskColumn(Evaluator &e, AttentionOp op, Value mask, bool withSink, const Indices &at) {
-  std::vector<DimExpr> full = dimsOf(op.getResult());
+  std::vector<DimExpr> full = dimsOf(op.getY());
   full[3] = dimOf(op.getK(), 2);
   if (withSink)
     full[3] = full[3] + DimExpr(1);
@@ -127,7 +127,7 @@ Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const Index &h
     return {};
   if (parts.sinkInMask)
     return maskColumn(e, op, parts.mask, true, {b, h, s, Index(e.ix.dim(dimOf(op.getK(), 2)))});
-  std::vector<DimExpr> full = dimsOf(op.getResult());
+  std::vector<DimExpr> full = dimsOf(op.getY());
   full[3] = 1;
   return e.eval(parts.sink,
                 batchIndex(e, dimsOf(parts.sink), full, Indices{b, h, s, Index(e.ix.cst(0))}));
@@ -158,11 +158,15 @@ Value score(Evaluator &e, AttentionOp op, const Index &b, const Index &h, const 
   return v;
 }
 
-/// Online softmax: running maximum, running sum, running result.
+/// Online softmax: running maximum, running sum, and running result unless only the log-sum-exp
+/// is asked for.
 Value attentionRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<AttentionOp>(r.getOwner());
   IndexMath &ix = e.ix;
-  Type f = Evaluator::computeType(elementTypeOf(r));
+  const bool sums = r == op.getLse();
+  Type f = Evaluator::computeType(elementTypeOf(op.getY()));
+  if (sums && !uniform(idx))
+    return e.lanewise(f, idx, [&](const Indices &one) { return attentionRule(e, r, one); });
   for (int d = 0; d < 3; ++d)
     if (!idx[d].uniform())
       return e.fail(op, "is vectorised along its last dimension only");
@@ -177,14 +181,17 @@ Value attentionRule(Evaluator &e, OpResult r, const Indices &idx) {
   }
   double inf = std::numeric_limits<double>::infinity();
   Value lowest = e.constant(f, -inf), zero = e.constant(f, 0);
-  Value start = idx[3].uniform() ? zero : e.splat(zero);
+  SmallVector<Value> starts;
+  if (!sums)
+    starts.push_back(idx[3].uniform() ? zero : e.splat(zero));
   // A sink is a score that was seen before all others.
   Value sink = attentionSink(e, op, idx[0], idx[1], idx[2]);
   Value first = sink ? sink : lowest, one = sink ? e.constant(f, 1) : zero;
   bool outer = e.cooperative;
   e.cooperative = false;
+  starts.insert(starts.begin(), {first, one});
   auto out = e.loop(
-      ix.cst(0), end, ix.cst(1), ValueRange{first, one, start}, [&](Value t, ValueRange args) {
+      ix.cst(0), end, ix.cst(1), starts, [&](Value t, ValueRange args) {
         Value s = score(e, op, idx[0], idx[1], group, idx[2], Index(t));
         Value m = e.make<arith::MaximumFOp>(args[0], s);
         // Nothing seen yet: any finite reference will do.
@@ -192,13 +199,18 @@ Value attentionRule(Evaluator &e, OpResult r, const Indices &idx) {
         Value keep = e.make<math::ExpOp>(e.make<arith::SubFOp>(args[0], ref));
         Value p = e.make<math::ExpOp>(e.make<arith::SubFOp>(s, ref));
         Value sum = e.make<arith::AddFOp>(e.make<arith::MulFOp>(args[1], keep), p);
+        if (sums)
+          return SmallVector<Value>{m, sum};
         Value v = e.eval(op.getV(), {idx[0], group, Index(t), idx[3]});
         Value scaled = product(e, args[2], keep), add = product(e, v, p);
         e.unify(scaled, add);
         return SmallVector<Value>{m, sum, e.make<arith::AddFOp>(scaled, add)};
       });
   e.cooperative = outer;
-  Value sum = out[1], y = out[2];
+  Value sum = out[1];
+  if (sums) // of nothing: -inf + log(0)
+    return e.make<arith::AddFOp>(out[0], e.make<math::LogOp>(sum));
+  Value y = out[2];
   if (op.getZeroMaskedRows()) {
     Value empty = e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, sum, zero);
     sum = e.select(empty, e.constant(f, 1), sum);

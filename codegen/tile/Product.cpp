@@ -25,7 +25,7 @@ Epilogue::Epilogue(Evaluator &e, Value root) : e(e), root(root) {
   for (Operation &op : *e.kernel.body) {
     if (op.hasTrait<OpTrait::IsTerminator>()) {
       for (Value v : op.getOperands())
-        ok &= dependent.contains(v);
+        ok &= dependent.contains(v) || isBeside(v);
       continue;
     }
     SmallVector<Value> from;
@@ -57,6 +57,8 @@ bool Epilogue::flat(int64_t first, int64_t last) const {
   if (moves || !ok)
     return false;
   for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
+    if (isBeside(v))
+      continue;
     const BufferArg &out = e.bufferArg(e.outputArg(o));
     std::vector<DimExpr> dims = dimsOf(v);
     for (int64_t d = first + 1; d <= last; ++d)
@@ -129,8 +131,9 @@ void Epilogue::prefetch(const Indices &idx) {
     for (Value v : op->getOperands())
       if (auto arg = dyn_cast<BlockArgument>(v); arg && dimsOf(v) == dimsOf(root))
         fetch(arg.getArgNumber(), false);
-  for (unsigned o = 0; o < e.kernel.body->getTerminator()->getNumOperands(); ++o)
-    fetch(e.outputArg(o), true);
+  for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands()))
+    if (!isBeside(v))
+      fetch(e.outputArg(o), true);
 }
 
 void Epilogue::emit(const Indices &idx, Value value) {
@@ -169,6 +172,8 @@ void Epilogue::emit(const Indices &idx, Value value) {
 /// Stores the outputs, whose indices `at` has.
 void Epilogue::storeAll(std::map<void *, Indices> &at) {
   for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
+    if (isBeside(v))
+      continue;
     const Indices &to = at[v.getAsOpaquePointer()];
     e.store(e.eval(v, to), v, e.outputArg(o), to);
   }

@@ -38,6 +38,10 @@ private:
   mlir::Value inside(SliceOp slice, const Indices &to);
   void storeAll(std::map<void *, Indices> &at);
   IndexMath &ix() { return e.ix; }
+  /// Another result of the root's op, which its schedule stores by itself.
+  bool isBeside(mlir::Value v) const {
+    return v != root && v.getDefiningOp() && v.getDefiningOp() == root.getDefiningOp();
+  }
   Evaluator &e;
   mlir::Value root;
   llvm::SmallVector<mlir::Operation *> path; ///< dependents of the root, in order

@@ -411,7 +411,12 @@ LogicalResult AttentionOp::inferReturnTypes(MLIRContext *, std::optional<Locatio
     return emitOptionalError(loc, "attention_c3: depth ", q[3].str(), " against ", k[3].str());
   if (k[2] != v[2])
     return emitOptionalError(loc, "attention_c4: lengths of k and v differ");
-  types.push_back(tensorType(elementTypeOf(adaptor.getQ()), {q[0], q[1], q[2], v[3]}));
+  Type element = elementTypeOf(adaptor.getQ());
+  types.push_back(tensorType(element, {q[0], q[1], q[2], v[3]}));
+  if (adaptor.getLogSumExp()) {
+    Type sums = element.isF64() ? element : Float32Type::get(element.getContext());
+    types.push_back(tensorType(sums, {q[0], q[1], q[2]}));
+  }
   return success();
 }
 OpClass AttentionOp::getOpClass() { return OpClass::Attention; }
@@ -438,6 +443,8 @@ Maps AttentionOp::getAccessMaps() {
     maps.push_back(map(index));
   }
   maps.push_back(identityMap(getY(), 6));
+  if (getLse())
+    maps.push_back(map({dim(0), dim(1), dim(2)}));
   return maps;
 }
 

@@ -56,10 +56,11 @@ bool Call::require(bool condition, std::string_view message) {
   return ok();
 }
 
-bool Call::expectInputs(size_t low, size_t high) {
+bool Call::expectInputs(size_t low, size_t high, size_t mostResults) {
   require(inputs.size() >= low && inputs.size() <= high,
           "has " + std::to_string(inputs.size()) + " operands");
-  return require(results.size() == 1, "needs one result type");
+  return require(!results.empty() && results.size() <= mostResults,
+                 mostResults == 1 ? "needs one result type" : "has too many result types");
 }
 
 void forEachIndex(const std::vector<int64_t> &dims,

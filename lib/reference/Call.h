@@ -40,8 +40,8 @@ public:
   std::vector<int64_t> integers(std::string_view name, size_t size);
   std::vector<int64_t> integers(std::string_view name);
 
-  /// Between `low` and `high` operands and exactly one result.
-  bool expectInputs(size_t low, size_t high);
+  /// Between `low` and `high` operands and one result, or up to `mostResults`.
+  bool expectInputs(size_t low, size_t high, size_t mostResults = 1);
   /// Records an Invalid error unless `condition`. Returns ok().
   bool require(bool condition, std::string_view message);
   void fail(Status status) {

@@ -68,7 +68,7 @@ void matmul(Call &call) {
 void attention(Call &call) {
   double scale = call.real("scale"), softcap = call.has("softcap") ? call.real("softcap") : 0;
   bool causal = call.integerOr("causal", 0), zeroMasked = call.integerOr("zero_masked_rows", 0);
-  if (!call.expectInputs(3, 4))
+  if (!call.expectInputs(3, 4, 2))
     return;
   const Tensor &q = call.in(0), &k = call.in(1), &v = call.in(2);
   Tensor &y = call.out();
@@ -82,6 +82,10 @@ void attention(Call &call) {
                    v.dims == std::vector<int64_t>{batch, groups, keys, width} &&
                    y.dims == std::vector<int64_t>{batch, heads, queries, width},
                "sizes do not fit");
+  Tensor *sums = call.results.size() > 1 ? &call.results[1] : nullptr;
+  if (sums)
+    call.require(sums->dims == std::vector<int64_t>{batch, heads, queries} && isFloat(sums->dtype),
+                 "log-sum-exp has other sizes");
   call.require(groups > 0 ? heads % groups == 0 : heads == 0, "heads are not divisible");
   // A mask of one column more has the sink there, a score without a key and a value.
   bool sink = call.hasInput(3) && call.in(3).rank() > 0 && keys > 0 &&
@@ -126,6 +130,8 @@ void attention(Call &call) {
       sinkScore = call.in(3).real(
           broadcastPosition(call.in(3).dims, {index[0], index[1], i, keys}));
     max = combine(Combine::Max, max, sinkScore);
+    if (sums && max == hidden)
+      sums->setReal(row, hidden);
     if (zeroMasked && max == hidden)
       return; // results start as zeros
     for (double &s : scores) {
@@ -134,6 +140,8 @@ void attention(Call &call) {
     }
     if (sink)
       sum += std::exp(sinkScore - max);
+    if (sums && max != hidden)
+      sums->setReal(row, max + std::log(sum));
     for (int64_t e = 0; e < width; ++e) {
       double total = 0;
       for (int64_t j = 0; j < keys; ++j)

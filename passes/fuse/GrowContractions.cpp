@@ -71,6 +71,15 @@ static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, con
   return slices;
 }
 
+/// What leaves the group, without what the heart gives beside its first result: that is stored as it is.
+static SmallVector<Value> mainOutputs(const FusionGraph &graph, const Group &group) {
+  SmallVector<Value> outputs = graph.outputs(group);
+  llvm::erase_if(outputs, [&](Value v) {
+    return v.getDefiningOp() == group.heart && v != group.heart->getResult(0);
+  });
+  return outputs;
+}
+
 /// Adds the pointwise ops after the heart, as long as one value leaves the group.
 /// `taken`: slices of halves that the group has taken already.
 static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}) {
@@ -102,7 +111,7 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
     taken.push_back(op);
   }
   // One store per point: the longest prefix after which a single value is left.
-  while (!taken.empty() && graph.outputs(group).size() != 1) {
+  while (!taken.empty() && mainOutputs(graph, group).size() != 1) {
     missedRemark(taken.back()->getLoc(), "Epilogue")
         << "not fused into the contraction before it: more than one value would leave the kernel";
     graph.release(taken.pop_back_val(), group);
@@ -168,7 +177,7 @@ static bool keepsRows(Operation *op) {
 static void growOutputMap(FusionGraph &graph, Group &group, bool anywhere) {
   if (group.kind == RegionKind::Gemm && group.space != dimsOf(group.heart->getResult(0)))
     return;
-  SmallVector<Value> outputs = graph.outputs(group);
+  SmallVector<Value> outputs = mainOutputs(graph, group);
   if (outputs.size() != 1)
     return;
   SmallVector<Operation *> chain;

@@ -29,6 +29,10 @@ public:
       return found != resolution.inlined.end() && found->second.size() == 1 &&
              found->second.front() == &group;
     });
+    // What follows from the heart's first result comes first, then what it gives beside that.
+    std::stable_partition(outputs.begin(), outputs.end(), [&](Value v) {
+      return v.getDefiningOp() != group.heart || v == group.heart->getResult(0);
+    });
     SmallVector<Type> types;
     SmallVector<Location> locations;
     for (Value output : outputs)

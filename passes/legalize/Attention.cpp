@@ -138,7 +138,7 @@ LogicalResult attention(Node &n) {
   }
   double softcap = n.floatAttr("softcap", 0);
   OperationState state(e.loc, AttentionOp::getOperationName());
-  AttentionOp::build(e.b, state, q.getType(), q, k, v, mask, llvm::APFloat(scale), aligned,
+  AttentionOp::build(e.b, state, q.getType(), /*lse=*/Type(), q, k, v, mask, llvm::APFloat(scale), aligned,
                      /*zero_masked_rows=*/true,
                      softcap != 0 ? e.b.getF64FloatAttr(softcap) : FloatAttr());
   Value y = e.create<AttentionOp>(state);

@@ -214,6 +214,9 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       read = rows;
       described.tokensFirst = true;
     }
+    if (auto attention = dyn_cast<AttentionOp>(heart); attention && i == 3)
+      if (Value mask = maskParts(attention).mask) // without a sink beside it
+        read = mask;
     if (auto cast = operand.getDefiningOp<CastOp>(); cast && gemm && i == 1 && !cuda) {
       read = cast.getX(); // the product widens what it reads
       described.dtype = dtypeOf(elementTypeOf(read)).value_or(DType::F32);

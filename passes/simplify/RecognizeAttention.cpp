@@ -12,11 +12,16 @@
 //   %y = matmul %p, %v
 //
 // A sink, a score that is joined to those of the keys and cut off behind the softmax, becomes the
-// last column of the mask (lathe/ir/AttentionOperands.h).
+// last column of the mask (lathe/ir/AttentionOperands.h). What the graph makes of log(sum(e^score))
+// beside the softmax, or instead of it, is the attention's second result:
+//
+//   %l = max %m + log(sum(exp(%m - max %m)))
+//   %p = softmax %m, or exp(%m - %l)     =>   %y, %l = attention ... {log_sum_exp}
 //
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
 
+#include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
 using namespace mlir;
@@ -90,6 +95,102 @@ Value keysOf(MatmulOp scores, double &scale, PatternRewriter &rewriter) {
   return TransposeOp::create(rewriter, k.getLoc(), stripRepeat(k), ArrayRef<int64_t>{0, 1, 3, 2});
 }
 
+/// Casts between floats around the softmax change nothing: attention accumulates in f32 anyway.
+Value stripCasts(Value value) {
+  while (auto cast = value.getDefiningOp<CastOp>()) {
+    if (!isa<FloatType>(elementTypeOf(cast.getX())) || !isa<FloatType>(elementTypeOf(cast.getY())))
+      break;
+    value = cast.getX();
+  }
+  return value;
+}
+/// A number for each row, however it is widened.
+Value stripShape(Value value) {
+  while (isa_and_nonnull<ReshapeOp, BroadcastToOp, CastOp>(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  return value;
+}
+/// Who reads the value, through reshapes and casts between floats.
+SmallVector<Operation *> readersOf(Value value) {
+  SmallVector<Operation *> readers;
+  for (Operation *user : value.getUsers()) {
+    bool same = isa<ReshapeOp>(user) || (isa<CastOp>(user) && stripCasts(user->getResult(0)) !=
+                                                                  user->getResult(0));
+    if (same)
+      llvm::append_range(readers, readersOf(user->getResult(0)));
+    else
+      readers.push_back(user);
+  }
+  return readers;
+}
+bool reducesKeys(ReduceOp op, ReduceKind kind) {
+  return op && op.getKind() == kind && op.getAxes() == ArrayRef<int64_t>{3};
+}
+/// The largest score of each row, or 0 where that is infinite.
+bool isLargest(Value value, Value scores) {
+  value = stripShape(value);
+  if (auto select = value.getDefiningOp<SelectOp>()) {
+    auto test = select.getCondition().getDefiningOp<IsInfOp>();
+    return test && stripShape(test.getX()) == stripShape(select.getB()) &&
+           numberOf(select.getA()) == 0.0 && isLargest(select.getB(), scores);
+  }
+  auto reduce = value.getDefiningOp<ReduceOp>();
+  return reducesKeys(reduce, ReduceKind::Max) && stripCasts(reduce.getX()) == scores;
+}
+/// Values of the graph that are log(sum(e^score)) of each row, [B, H, S] or [B, H, S, 1].
+SmallVector<Value> logSumsOf(Value scores) {
+  SmallVector<Value> found;
+  std::vector<DimExpr> rows = dimsOf(scores);
+  rows.pop_back();
+  auto add = [&](Operation *op) {
+    std::vector<DimExpr> dims = dimsOf(op->getResult(0));
+    if (dims.size() == 4 && dims[3] == DimExpr(1))
+      dims.pop_back();
+    if (dims == rows)
+      found.push_back(op->getResult(0));
+  };
+  auto ofSums = [&](Operation *exp, Value shift) {
+    for (Operation *sum : readersOf(exp->getResult(0))) {
+      if (!reducesKeys(dyn_cast<ReduceOp>(sum), ReduceKind::Sum))
+        continue;
+      for (Operation *log : readersOf(sum->getResult(0))) {
+        if (!isa<LogOp>(log))
+          continue;
+        if (!shift)
+          add(log);
+        else
+          for (Operation *back : readersOf(log->getResult(0)))
+            if (isa<AddOp>(back) && (stripShape(back->getOperand(0)) == stripShape(shift) ||
+                                     stripShape(back->getOperand(1)) == stripShape(shift)))
+              add(back);
+      }
+    }
+  };
+  for (Operation *user : readersOf(scores)) {
+    if (isa<ExpOp>(user))
+      ofSums(user, {});
+    auto less = dyn_cast<SubOp>(user);
+    if (less && stripCasts(less.getA()) == scores && isLargest(less.getB(), scores))
+      for (Operation *exp : readersOf(less.getResult()))
+        if (isa<ExpOp>(exp))
+          ofSums(exp, less.getB());
+  }
+  return found;
+}
+/// Whether the value follows from `source`.
+bool followsFrom(Value value, Value source) {
+  SmallVector<Value> work{value};
+  llvm::DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (v == source)
+      return true;
+    if (Operation *op = v.getDefiningOp(); op && seen.insert(v).second)
+      llvm::append_range(work, op->getOperands());
+  }
+  return false;
+}
+
 struct FormAttention : OpRewritePattern<MatmulOp> {
   using OpRewritePattern::OpRewritePattern;
 
@@ -109,11 +210,11 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
       p = select.getB();
       zeroMaskedRows = true;
     }
-    auto softmax = stripCasts(p).getDefiningOp<SoftmaxOp>();
-    if (!softmax || softmax.getLog() || softmax.getAxis() != 3)
+    Operation *weigh = stripCasts(p).getDefiningOp();
+    Value scores = weighedBy(weigh), mask, sink;
+    if (!scores)
       return rewriter.notifyMatchFailure(op, "the weights are no softmax over keys");
-
-    Value scores = stripCasts(stripLargest(stripCasts(softmax.getX()))), mask, sink;
+    const SmallVector<Value> sums = logSumsOf(scores);
     if (cut) {
       sink = sinkOf(scores, cut);
       if (!sink)
@@ -165,25 +266,49 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
       mask = withSink(mask, asQueries(sink), kd[2], rewriter);
     if (sink && !mask)
       return missed(op, "the sink does not fit the scores", rewriter);
-    Location loc = rewriter.getFusedLoc({matmul.getLoc(), softmax.getLoc(), op.getLoc()});
-    auto unit = zeroMaskedRows ? rewriter.getUnitAttr() : UnitAttr();
-    rewriter.replaceOpWithNewOp<AttentionOp>(op, op.getY().getType(), q, k, v, mask,
-                                             rewriter.getF64FloatAttr(scale), UnitAttr(), unit,
-                                             FloatAttr())
-        ->setLoc(loc);
-    passedRemark(loc, "Attention") << "matmul, softmax and matmul are one attention";
+    Location loc = rewriter.getFusedLoc({matmul.getLoc(), weigh->getLoc(), op.getLoc()});
+    auto flag = [&](bool set) { return set ? rewriter.getUnitAttr() : UnitAttr(); };
+    SmallVector<Value> wanted;
+    for (Value sum : sums)
+      if (sum.getParentBlock() == op->getBlock() && !sum.use_empty() && !followsFrom(v, sum))
+        wanted.push_back(sum);
+    Type wide = element.isF64() ? element : rewriter.getF32Type(), lse;
+    if (!wanted.empty())
+      lse = tensorType(wide, {qd[0], qd[1], qd[2]});
+    auto attention = AttentionOp::create(rewriter, loc, op.getY().getType(), lse, q, k, v, mask,
+                                         rewriter.getF64FloatAttr(scale), UnitAttr(),
+                                         flag(zeroMaskedRows), FloatAttr(), flag(!wanted.empty()));
+    rewriter.replaceOp(op, attention.getY());
+    for (Value sum : wanted) {
+      Value is = attention.getLse();
+      if (dimsOf(sum) != dimsOf(is))
+        is = ReshapeOp::create(rewriter, loc, tensorType(wide, dimsOf(sum)), is);
+      if (elementTypeOf(sum) != wide)
+        is = CastOp::create(rewriter, loc, sum.getType(), is, true);
+      rewriter.replaceAllUsesWith(sum, is);
+    }
+    passedRemark(loc, "Attention") << (lse ? "matmul, softmax, log-sum-exp and matmul are one attention"
+                                           : "matmul, softmax and matmul are one attention");
     return success();
   }
 
 private:
-  /// Casts around the softmax change nothing: attention accumulates in f32 anyway.
-  static Value stripCasts(Value value) {
-    while (auto cast = value.getDefiningOp<CastOp>()) {
-      if (!isa<FloatType>(elementTypeOf(cast.getX())) || !isa<FloatType>(elementTypeOf(cast.getY())))
-        break;
-      value = cast.getX();
+  /// The scores whose softmax over keys the weights are; null when they are none.
+  static Value weighedBy(Operation *weigh) {
+    if (auto softmax = dyn_cast_or_null<SoftmaxOp>(weigh)) {
+      bool overKeys = !softmax.getLog() && softmax.getAxis() == 3;
+      return overKeys ? stripCasts(stripLargest(stripCasts(softmax.getX()))) : Value();
     }
-    return value;
+    // e^(score - log(sum(e^score)))
+    auto exp = dyn_cast_or_null<ExpOp>(weigh);
+    auto less = exp ? stripCasts(exp.getX()).getDefiningOp<SubOp>() : SubOp();
+    if (!less || dimsOf(less.getA()).size() != 4 || dimsOf(less.getB()).size() != 4)
+      return {};
+    Value scores = stripCasts(less.getA()), sum = less.getB();
+    for (Value known : logSumsOf(scores))
+      if (stripShape(sum) == stripShape(known))
+        return scores;
+    return {};
   }
   /// x less its largest element along the last dimension, which a softmax does by itself.
   static Value stripLargest(Value x) {
@@ -275,6 +400,11 @@ struct RecognizeAttentionPass : ModulePass<RecognizeAttentionPass> {
     RewritePatternSet patterns(&getContext());
     patterns.add<FormAttention, DropRepeatedHeads>(&getContext());
     walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(patterns)));
+    // The log-sum-exp may have been read before the product with the values.
+    getOperation().walk([](AttentionOp op) {
+      if (op.getLse())
+        sortTopologically(op->getBlock());
+    });
   }
 };
 

@@ -177,3 +177,30 @@ func.func @attention_c4(%q: tensor<1x8x4x32xf32>, %v: tensor<1x8x5x32xf32>) {
   %0 = lathe.attention %q, %q, %v {scale = 1.0 : f64} : (tensor<1x8x4x32xf32>, tensor<1x8x4x32xf32>, tensor<1x8x5x32xf32>) -> tensor<1x8x4x32xf32>
   return
 }
+
+// -----
+
+func.func @attention_sums_unasked(%q: tensor<1x8x4x32xf32>) {
+  // expected-error @+2 {{inferred type(s)}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0, %1 = lathe.attention %q, %q, %q {scale = 1.0 : f64} : (tensor<1x8x4x32xf32>, tensor<1x8x4x32xf32>, tensor<1x8x4x32xf32>) -> (tensor<1x8x4x32xf32>, tensor<1x8x4xf32>)
+  return
+}
+
+// -----
+
+func.func @attention_sums_missing(%q: tensor<1x8x4x32xf32>) {
+  // expected-error @+2 {{inferred type(s)}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0 = lathe.attention %q, %q, %q {scale = 1.0 : f64, log_sum_exp} : (tensor<1x8x4x32xf32>, tensor<1x8x4x32xf32>, tensor<1x8x4x32xf32>) -> tensor<1x8x4x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_sums_narrow(%q: tensor<1x8x4x32xbf16>) {
+  // expected-error @+2 {{inferred type(s)}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0, %1 = lathe.attention %q, %q, %q {scale = 1.0 : f64, log_sum_exp} : (tensor<1x8x4x32xbf16>, tensor<1x8x4x32xbf16>, tensor<1x8x4x32xbf16>) -> (tensor<1x8x4x32xbf16>, tensor<1x8x4xbf16>)
+  return
+}

@@ -52,3 +52,13 @@ func.func @attention(%q: tensor<?x8x?x32xf32, #lathe.t<[B, 8, S, 32]>>, %k: tens
   %0 = lathe.attention %q, %k, %v, %m {scale = 0.125 : f64, causal} : (tensor<?x8x?x32xf32, #lathe.t<[B, 8, S, 32]>>, tensor<?x2x?x32xf32, #lathe.t<[B, 2, T, 32]>>, tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>, tensor<?x1x?x?xi1, #lathe.t<[B, 1, S, T]>>) -> tensor<?x8x?x16xf32, #lathe.t<[B, 8, S, 16]>>
   return
 }
+
+// The log-sum-exp of each row as a second result; of bfloat16 it is f32, of f64 f64.
+// CHECK-LABEL: func.func @attention_sums
+func.func @attention_sums(%q: tensor<?x8x?x32xbf16, #lathe.t<[B, 8, S, 32]>>, %k: tensor<?x2x?x32xbf16, #lathe.t<[B, 2, T, 32]>>, %v: tensor<?x2x?x16xbf16, #lathe.t<[B, 2, T, 16]>>, %d: tensor<1x2x3x4xf64>) {
+  // CHECK: %{{.*}}, %{{.*}} = lathe.attention %{{.*}} {causal, log_sum_exp, scale = 1.250000e-01 : f64} : {{.*}} -> (tensor<?x8x?x16xbf16, #lathe.t<[B, 8, S, 16]>>, tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>)
+  %0, %1 = lathe.attention %q, %k, %v {scale = 0.125 : f64, causal, log_sum_exp} : (tensor<?x8x?x32xbf16, #lathe.t<[B, 8, S, 32]>>, tensor<?x2x?x32xbf16, #lathe.t<[B, 2, T, 32]>>, tensor<?x2x?x16xbf16, #lathe.t<[B, 2, T, 16]>>) -> (tensor<?x8x?x16xbf16, #lathe.t<[B, 8, S, 16]>>, tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>)
+  // CHECK: lathe.attention {{.*}} -> (tensor<1x2x3x4xf64>, tensor<1x2x3xf64>)
+  %2, %3 = lathe.attention %d, %d, %d {scale = 1.0 : f64, log_sum_exp} : (tensor<1x2x3x4xf64>, tensor<1x2x3x4xf64>, tensor<1x2x3x4xf64>) -> (tensor<1x2x3x4xf64>, tensor<1x2x3xf64>)
+  return
+}

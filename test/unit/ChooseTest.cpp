@@ -502,6 +502,43 @@ TEST(Choose, HalfAttentionTakesTheMatrixUnits) {
   EXPECT_EQ(familyOf(pick(*all, {{"B", 1}, {"S", 100}})), "attention.mma");
 }
 
+/// A mask in memory comes by tiles where its rows are whole pieces of 16 bytes of the operands' type.
+TEST(Choose, MasksOfAttentionComeByTiles) {
+  KernelDesc d = desc(KernelDesc::Kind::Attention, DType::BF16, {dim("B"), 8, dim("S"), 128}, {1008, 128});
+  d.operands.resize(4);
+  for (ContractionOperand &o : d.operands) {
+    o.dtype = DType::BF16;
+    o.buffer = 0;
+  }
+  BufferArg mask = d.buffers[0];
+  mask.dims = mask.physical = {dim("S"), 1008};
+  d.buffers.insert(d.buffers.begin() + 1, mask);
+  d.numInputs = 2;
+  d.operands[3].buffer = 1;
+  d.maskDims = {1, 1, dim("S"), 1008};
+  auto specOf = [&] {
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    EXPECT_TRUE(all.ok());
+    return pick(*all, {{"B", 1}, {"S", 100}}).spec;
+  };
+  KernelSpec spec = specOf();
+  EXPECT_EQ(spec.config, "attention.wgmma.t384.n128");
+  ASSERT_EQ(spec.tensorMaps.size(), 4u);
+  const TensorMapArg &map = spec.tensorMaps[3];
+  EXPECT_EQ(map.buffer, 1);
+  EXPECT_EQ(map.dims, (std::vector<DimExpr>{1008, dim("S"), 1, 1}));
+  EXPECT_EQ(map.strides[0], DimExpr(2016));
+  EXPECT_EQ(map.box, (std::vector<int64_t>{64, 64, 1, 1}));
+  const DimExpr shared = spec.launches[0].sharedBytes;
+  d.buffers[1].dtype = DType::Bool; // read one by one
+  EXPECT_EQ(specOf().tensorMaps.size(), 3u);
+  EXPECT_NE(specOf().launches[0].sharedBytes, shared);
+  d.buffers[1].dtype = DType::BF16;
+  d.buffers[1].dims = d.buffers[1].physical = {1, 1008}; // the same for all queries
+  d.maskDims[2] = 1;
+  EXPECT_EQ(specOf().tensorMaps.size(), 3u);
+}
+
 TEST(Choose, ThreeTeamsNeedQueriesThatFillThem) {
   KernelDesc d = desc(KernelDesc::Kind::Attention, DType::BF16, {dim("B"), 12, dim("S"), 64}, {dim("S + 1"), 64});
   d.operands.resize(3);

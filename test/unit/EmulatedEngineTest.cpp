@@ -271,6 +271,51 @@ sinks (float[2,4,37,16] q, float[2,4,70,16] k, float[2,4,70,16] v, float[1,1,37,
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 1u);
 }
 
+/// Attention of two parts of the keys, joined by their log-sum-exp: each is one kernel with two results.
+TEST_F(EmulatedEngine, AttentionOfPartsJoinedByLogSums) {
+  fs::path model = folder / "parts.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+parts (float[2,4,37,16] q, float[2,4,70,16] a, float[2,4,34,16] c) => (float[2,4,37,16] y, float[2,4,37] l)
+<float quarter = {0.25}, int64[1] last = {3}>
+{
+  ta = Transpose<perm = [0,1,3,2]>(a)
+  tc = Transpose<perm = [0,1,3,2]>(c)
+  da = MatMul(q, ta)
+  dc = MatMul(q, tc)
+  sa = Mul(da, quarter)
+  sc = Mul(dc, quarter)
+  wa = Softmax<axis = -1>(sa)
+  wc = Softmax<axis = -1>(sc)
+  oa = MatMul(wa, a)
+  oc = MatMul(wc, c)
+  la = ReduceLogSumExp<keepdims = 1>(sa, last)
+  m = ReduceMax<keepdims = 1>(sc, last)
+  less = Sub(sc, m)
+  e = Exp(less)
+  n = ReduceSum<keepdims = 1>(e, last)
+  g = Log(n)
+  lc = Add(g, m)
+  ea = Exp(la)
+  ec = Exp(lc)
+  both = Add(ea, ec)
+  joined = Log(both)
+  pa = Sub(la, joined)
+  pc = Sub(lc, joined)
+  fa = Exp(pa)
+  fc = Exp(pc)
+  ya = Mul(oa, fa)
+  yc = Mul(oc, fc)
+  y = Add(ya, yc)
+  l = Squeeze(joined, last)
+}
+)";
+  check(model, {{}}, 1e-5);
+  unsigned attentions = 0;
+  for (const auto &launch : runtime::cuda::fakeGpu().launches)
+    attentions += launch.function.find("attention") != std::string::npos;
+  EXPECT_EQ(attentions, 2u);
+}
+
 /// Numbers that look random, as the text of an initializer.
 std::string numbers(size_t count, unsigned seed, double middle) {
   std::mt19937 gen(seed);

@@ -420,6 +420,9 @@ template <int DQ, int DV, bool SINK = false> struct Attention {
   f32 *o;
   i64 heads, group, S, T;
   bool causal;
+  f32 *sums;
+  static constexpr bool kLogSumExp = true;
+  void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * heads + h) * S + i] = value; }
   f32 loadQ(i64 b, i64 h, i64 i, i64 d) const { return q[((b * heads + h) * S + i) * DQ + d]; }
   f32 loadK(i64 b, i64 h, i64 i, i64 d) const { return k[((b * heads / group + h / group) * T + i) * DQ + d]; }
   f32 loadV(i64 b, i64 h, i64 i, i64 d) const { return v[((b * heads / group + h / group) * T + i) * DV + d]; }
@@ -440,7 +443,8 @@ template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i6
   q.random(5);
   k.random(6);
   v.random(7);
-  H h{q.data, k.data, v.data, o.data, heads, group, S, T, causal};
+  Buffer<f32> sums(batch * heads * S);
+  H h{q.data, k.data, v.data, o.data, heads, group, S, T, causal, sums.data};
   dim3 grid(decode ? S : (S + SmallAttention::QUERIES - 1) / SmallAttention::QUERIES, heads, batch);
   std::string error =
       decode ? run_emulated(decodeKernel<H>, grid, 128, 0, h)
@@ -464,6 +468,7 @@ template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i6
           total += w = std::exp(w - most);
         if (SINK)
           total += std::exp(h.sink(b, head, i) - most);
+        ASSERT_NEAR(sums[(b * heads + head) * S + i], most + std::log(total), 1e-5);
         for (int d = 0; d < DV; ++d) {
           double sum = 0;
           for (i64 j = 0; j < T; ++j)
@@ -496,6 +501,9 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   const T *q, *k, *v;
   f32 *o;
   i64 heads, group, S, T_;
+  f32 *sums;
+  static constexpr bool kLogSumExp = true;
+  void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * heads + h) * S + i] = value; }
   const T *rowQ(i64, i64, i64) const { return nullptr; }
   const T *rowK(i64 b, i64 h, i64 i) const { return k + ((b * heads / group + h / group) * T_ + i) * DQ; }
   const T *rowV(i64 b, i64 h, i64 i) const { return v + ((b * heads / group + h / group) * T_ + i) * DV; }
@@ -532,7 +540,8 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
   q.random(5);
   k.random(6);
   v.random(7);
-  H h{q.data, k.data, v.data, o.data, heads, group, S, keys};
+  Buffer<f32> sums(batch * heads * S);
+  H h{q.data, k.data, v.data, o.data, heads, group, S, keys, sums.data};
   const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
   if constexpr (SPLIT > 0) {
     typedef AttentionSplitTile<2, 1, SPLIT, 2, DQ, DV> Tile;
@@ -560,6 +569,11 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
           total += w = most == -INFINITY ? 0 : std::exp(w - most);
         if (SINK)
           total += std::exp(h.sink(b, head, i) - most);
+        const f32 logSum = sums[(b * heads + head) * S + i];
+        if (most == -INFINITY || most < -1e38) // nothing is seen, or the least bfloat16 beside it
+          ASSERT_EQ(logSum, (f32)most);
+        else
+          ASSERT_NEAR(logSum, most + std::log(total), tolerance) << "query " << i;
         for (int d = 0; d < DV; ++d) {
           double sum = 0;
           for (i64 j = 0; j < keys; ++j)

@@ -293,6 +293,28 @@ std::vector<Case> contractionCases() {
   };
 }
 
+/// The second result of attention, of rows that see all, a part, nothing, and nothing but a sink.
+TEST(Reference, AttentionGivesLogSums) {
+  Tensor q = tensor(F32, {1, 1, 3, 1}, {1, 0, 2}), k = tensor(F32, {1, 1, 2, 1}, {1, 2}), v = k,
+         mask = tensor(F32, {1, 1, 3, 3}, {0, 0, -kInf, 0, -kInf, -kInf, -kInf, -kInf, -kInf}),
+         sink = tensor(F32, {1, 1, 3, 3}, {0, 0, 1, 0, 0, -kInf, -kInf, -kInf, 3});
+  TensorType types[] = {{F32, {1, 1, 3, 1}}, {F32, {1, 1, 3}}};
+  Attributes attributes{{"scale", 1.0}, {"zero_masked_rows", num(1)}, {"log_sum_exp", num(1)}};
+  for (bool withSink : {false, true}) {
+    std::vector<Tensor> in{q, k, v, withSink ? sink : mask};
+    Result<std::vector<Tensor>> r = evaluate("attention", attributes, in, types);
+    ASSERT_TRUE(r.ok()) << r.status().str();
+    const double e1 = std::exp(1.0), e2 = std::exp(2.0);
+    std::vector<double> want = withSink ? std::vector<double>{std::log(e1 + e2 + e1), std::log(2.0), 3}
+                                        : std::vector<double>{std::log(e1 + e2), 0, -kInf};
+    for (int64_t i = 0; i < 3; ++i)
+      if (std::isinf(want[i]))
+        EXPECT_EQ((*r)[1].real(i), want[i]);
+      else
+        EXPECT_NEAR((*r)[1].real(i), want[i], 1e-6);
+  }
+}
+
 std::vector<Case> allCases() {
   std::vector<Case> all;
   for (auto family : {elementwiseCases, movementCases, reductionCases, contractionCases})

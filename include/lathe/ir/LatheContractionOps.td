@@ -107,12 +107,20 @@ def Lathe_AttentionOp : Lathe_InferredOp<"attention"> {
     h / (H / G). mask broadcasts to [B, H, S, T]: i1 (true = attend) or added; to [B, H, S, T + 1]: the
     last column is a sink, a score without a key that takes part in the softmax. `causal` lets query
     i see keys up to i + T - S. A row with nothing to see gives zeros (ONNX) when
-    `zero_masked_rows`, else what the softmax gives. attention_c1: ranks 4; attention_c2: heads
-    divisible; attention_c3: depth of q and k equal; attention_c4: k and v lengths equal.
+    `zero_masked_rows`, else what the softmax gives.
+
+    `log_sum_exp`: a second result lse [B, H, S] of f32 (f64 of f64), the natural logarithm of the sum
+    of e^score over what a row sees, its scores scaled, capped and masked, its sink among them; -inf for
+    a row with nothing to see, whatever y has there. Parts of the keys combine by it, as sequences that
+    are split among devices or a prefix that is cached need: with l = log(e^l1 + e^l2),
+    y = y1 e^(l1 - l) + y2 e^(l2 - l), where a part with l = -inf counts nothing.
+
+    attention_c1: ranks 4; attention_c2: heads divisible; attention_c3: depth of q and k equal;
+    attention_c4: k and v lengths equal.
   }];
   let arguments = (ins Lathe_Tensor:$q, Lathe_Tensor:$k, Lathe_Tensor:$v, Optional<Lathe_Tensor>:$mask,
                        F64Attr:$scale, UnitAttr:$causal, UnitAttr:$zero_masked_rows,
-                       OptionalAttr<F64Attr>:$softcap);
-  let results = (outs Lathe_Tensor:$y);
+                       OptionalAttr<F64Attr>:$softcap, UnitAttr:$log_sum_exp);
+  let results = (outs Lathe_Tensor:$y, Optional<Lathe_Tensor>:$lse);
   let extraClassDefinition = latheCompatibleTypes;
 }

@@ -57,6 +57,19 @@ module attributes {lathe.target = "x86-64-v3"} {
     return %3 : tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>
   }
 
+  // What follows from attention's first result is fused into it; its log-sum-exp is stored beside that.
+  // CHECK-LABEL: @attention_sums
+  // CHECK: %[[A:.*]]:2 = lathe.kernel "attention_add_{{[0-9]+}}" attention {{.*}} -> (tensor<2x4x8x16xf32>, tensor<2x8x4xf32>)
+  // CHECK: %[[Y:.*]], %[[L:.*]] = lathe.attention
+  // CHECK: lathe.yield %{{.*}}, %[[L]]
+  // CHECK: return %[[A]]#1, %[[A]]#0
+  func.func @attention_sums(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>) -> (tensor<2x8x4xf32>, tensor<2x4x8x16xf32>) {
+    %y, %l = lathe.attention %q, %k, %k {scale = 0.25 : f64, log_sum_exp} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> (tensor<2x8x4x16xf32>, tensor<2x8x4xf32>)
+    %r = lathe.add %y, %q : (tensor<2x8x4x16xf32>, tensor<2x8x4x16xf32>) -> tensor<2x8x4x16xf32>
+    %t = lathe.transpose %r {perm = array<i64: 0, 2, 1, 3>} : (tensor<2x8x4x16xf32>) -> tensor<2x4x8x16xf32>
+    return %l, %t : tensor<2x8x4xf32>, tensor<2x4x8x16xf32>
+  }
+
   // Rows: softmax is one kernel; the sum that feeds it is stored on the way.
   // CHECK-LABEL: @rows
   // CHECK: %{{.*}}:2 = lathe.kernel "reduce_{{.*}}" reduction

@@ -94,3 +94,90 @@ func.func @no_sink(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tenso
   %y = lathe.matmul %w, %v : (tensor<2x8x4x5xf32>, tensor<2x8x5x16xf32>) -> tensor<2x8x4x16xf32>
   return %y : tensor<2x8x4x16xf32>
 }
+
+// The log-sum-exp of the scores is a second result, also for what reads it before the values do.
+// CHECK-LABEL: @sums
+// CHECK: %[[Y:.*]], %[[L:.*]] = lathe.attention %arg0, %arg1, %arg2, %arg3 {log_sum_exp, scale = 2.500000e-01 : f64}
+// CHECK: %[[R:.*]] = lathe.reshape %[[L]]
+// CHECK: %[[M:.*]] = lathe.reshape %[[R]]
+// CHECK: %[[N:.*]] = lathe.neg %[[R]]
+// CHECK: return %[[M]], %[[Y]], %[[N]]
+// REMARK: matmul, softmax, log-sum-exp and matmul are one attention
+func.func @sums(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>, %mask: tensor<2x1x4x6xf32>) -> (tensor<2x8x4xf32>, tensor<2x8x4x16xf32>, tensor<2x8x4x1xf32>) {
+  %s = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %c = lathe.constant dense<0.25> : tensor<f32>
+  %m = lathe.mul %s, %c : (tensor<2x8x4x6xf32>, tensor<f32>) -> tensor<2x8x4x6xf32>
+  %a = lathe.add %m, %mask : (tensor<2x8x4x6xf32>, tensor<2x1x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %top = lathe.reduce %a {kind = #lathe.reduce_kind<max>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %d = lathe.sub %a, %top : (tensor<2x8x4x6xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x6xf32>
+  %e = lathe.exp %d : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %n = lathe.reduce %e {kind = #lathe.reduce_kind<sum>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %g = lathe.log %n : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %l = lathe.add %top, %g : (tensor<2x8x4x1xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %r = lathe.reshape %l : (tensor<2x8x4x1xf32>) -> tensor<2x8x4xf32>
+  %neg = lathe.neg %l : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %p = lathe.softmax %a {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %r, %y, %neg : tensor<2x8x4xf32>, tensor<2x8x4x16xf32>, tensor<2x8x4x1xf32>
+}
+
+// Weights that are e^(score - log(sum(e^score))), without the largest score taken off.
+// CHECK-LABEL: @weights
+// CHECK: %[[Y:.*]], %[[L:.*]] = lathe.attention %arg0, %arg1, %arg2 {log_sum_exp, scale = 1.000000e+00 : f64}
+// CHECK: %[[R:.*]] = lathe.reshape %[[L]]
+// CHECK: return %[[R]], %[[Y]]
+func.func @weights(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>) -> (tensor<2x8x4x1xf32>, tensor<2x8x4x16xf32>) {
+  %a = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %e = lathe.exp %a : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %n = lathe.reduce %e {kind = #lathe.reduce_kind<sum>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %l = lathe.log %n : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %d = lathe.sub %a, %l : (tensor<2x8x4x6xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x6xf32>
+  %p = lathe.exp %d : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %l, %y : tensor<2x8x4x1xf32>, tensor<2x8x4x16xf32>
+}
+
+// As ReduceLogSumExp comes: an infinite largest score is left out of the shift; of scores that are wider.
+// CHECK-LABEL: @guarded
+// CHECK: %[[Y:.*]], %[[L:.*]] = lathe.attention %arg0, %arg1, %arg2 {log_sum_exp, scale = 1.000000e+00 : f64}
+// CHECK: %[[R:.*]] = lathe.reshape %[[L]] : (tensor<2x8x4xf32>) -> tensor<2x8x4x1xf32>
+// CHECK: %[[M:.*]] = lathe.reshape %[[R]]
+// CHECK: return %[[M]], %[[Y]]
+func.func @guarded(%q: tensor<2x8x4x16xf16>, %k: tensor<2x8x6x16xf16>, %v: tensor<2x8x6x16xf16>) -> (tensor<2x8x4xf32>, tensor<2x8x4x16xf16>) {
+  %a = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf16>, tensor<2x8x6x16xf16>) -> tensor<2x8x4x6xf16>
+  %w = lathe.cast %a : (tensor<2x8x4x6xf16>) -> tensor<2x8x4x6xf32>
+  %top = lathe.reduce %w {kind = #lathe.reduce_kind<max>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %i = lathe.is_inf %top : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xi1>
+  %zero = lathe.constant dense<0.0> : tensor<f32>
+  %shift = lathe.select %i, %zero, %top : (tensor<2x8x4x1xi1>, tensor<f32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %d = lathe.sub %w, %shift : (tensor<2x8x4x6xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x6xf32>
+  %e = lathe.exp %d : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %n = lathe.reduce %e {kind = #lathe.reduce_kind<sum>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %g = lathe.log %n : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %l = lathe.add %g, %shift : (tensor<2x8x4x1xf32>, tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %r = lathe.reshape %l : (tensor<2x8x4x1xf32>) -> tensor<2x8x4xf32>
+  %p = lathe.softmax %a {axis = 3 : i64} : (tensor<2x8x4x6xf16>) -> tensor<2x8x4x6xf16>
+  %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf16>, tensor<2x8x6x16xf16>) -> tensor<2x8x4x16xf16>
+  return %r, %y : tensor<2x8x4xf32>, tensor<2x8x4x16xf16>
+}
+
+// Values that follow from the sum, and the sum of other scores: no second result.
+// CHECK-LABEL: @other_sums
+// CHECK: %[[Y:.*]] = lathe.attention %arg0, %arg1, %{{.*}} {scale = 1.000000e+00 : f64}
+// CHECK-NOT: log_sum_exp
+// CHECK: return
+func.func @other_sums(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>) -> (tensor<2x8x4x1xf32>, tensor<2x8x4x16xf32>) {
+  %a = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
+  %e = lathe.exp %a : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %n = lathe.reduce %e {kind = #lathe.reduce_kind<sum>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %l = lathe.log %n : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %all = lathe.reduce %l {kind = #lathe.reduce_kind<max>, axes = array<i64: 2>, keepdims = true} : (tensor<2x8x4x1xf32>) -> tensor<2x8x1x1xf32>
+  %v0 = lathe.mul %v, %all : (tensor<2x8x6x16xf32>, tensor<2x8x1x1xf32>) -> tensor<2x8x6x16xf32>
+  %twice = lathe.add %a, %a : (tensor<2x8x4x6xf32>, tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %e2 = lathe.exp %twice : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %n2 = lathe.reduce %e2 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 3>, keepdims = true} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x1xf32>
+  %l2 = lathe.log %n2 : (tensor<2x8x4x1xf32>) -> tensor<2x8x4x1xf32>
+  %p = lathe.softmax %a {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v0 : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %l2, %y : tensor<2x8x4x1xf32>, tensor<2x8x4x16xf32>
+}

@@ -19,6 +19,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from generated import load, prepare, prepare_all, race, relative_error  # noqa: E402
 
 BAR = 5e-3  # relative error: that of bf16 weights is 2e-3
+LOG_BAR = 1e-3  # of log-sum-exp, absolute
 SOFTCAP = 20.0
 REPEATS = int(os.environ.get("REPEATS", "600"))  # of what is checked only: the same bits each time
 PREFILL = [(1, 64, 8, 16384, 16384, 128), (2, 64, 8, 8192, 8192, 128), (4, 32, 8, 4096, 4096, 128),
@@ -52,6 +53,12 @@ def cases():
     # A sink of each head, joined to the scores as exporters write it.
     out += [("sink", (1, 64, 8, 4096, 4096, 64), True)] + [("sink", s, False) for s in (
         (2, 8, 2, 333, 333, 64), (2, 8, 8, 1, 500, 64), (1, 4, 2, 130, 1000, 128), (3, 4, 1, 5, 77, 72))]
+    # The log-sum-exp as a second result: all forms; timed against the same without.
+    out += [("sums", s, True) for s in ((4, 32, 8, 4096, 4096, 128), (4, 32, 8, 2048, 2048, 64), (16, 32, 8, 1, 4096, 128))]
+    out += [("sums", s, False) for s in ((2, 4, 2, 333, 333, 128), (8, 16, 8, 1040, 1040, 64), (1, 2, 1, 65, 65, 256), (1, 2, 1, 100, 100, 20),
+                                         (1, 8, 2, 1, 77, 64), (2, 8, 2, 4, 1000, 128), (80, 8, 2, 1, 300, 64))]
+    out += [("maskedsums", (2, 4, 2, 1100, 1104, 128), False), ("maskedsums", (1, 4, 4, 333, 333, 64), False), ("maskedsums", (1, 4, 2, 3, 500, 64), False),
+            ("pagedsums", (2, 8, 8, 1, 1008, 64), False), ("pagedsums", (2, 4, 4, 336, 336, 128), False)]
     return out
 
 
@@ -77,6 +84,8 @@ def graph_of(kind, shape):
         attributes["is_causal"] = 1
     if kind == "sink":
         return sink_graph(shape)
+    if kind.endswith("sums"):
+        return sums_graph(kind, shape)
     if kind.startswith("paged"):  # pages of sixteen tokens, keys and values, as a table names them
         inputs[1:] = [value("pool", [b * t // 16, 2, g, 16, d]), value("table", [b, t // 16], T.INT32)]
         nodes += [number("zero", 0, T.INT64), number("one", 1, T.INT64),
@@ -140,8 +149,39 @@ def sink_graph(shape):
     return helper.make_graph(nodes, "sink", inputs, [value("y", [b, h, s, d])])
 
 
-def reference(kind, shape, q, k, v, extra, heads):
-    """float64, of the first batch entry and some heads."""
+def sums_graph(kind, shape):
+    """Attention from its parts, and log(sum(e^score)) beside it."""
+    from onnx import TensorProto as T, helper
+    b, h, g, s, t, d = shape
+    value = lambda n, dims, kind=T.BFLOAT16: helper.make_tensor_value_info(n, kind, dims)
+    node = helper.make_node
+    ints = lambda n, v: node("Constant", [], [n], value=helper.make_tensor(n, T.INT64, [len(v)], v))
+    number = lambda n, v: node("Constant", [], [n], value=helper.make_tensor(n, T.INT64, [], [v]))
+    nodes = [ints("last", [3]), node("Constant", [], ["scale"], value=helper.make_tensor("scale", T.BFLOAT16, [], [1 / math.sqrt(d)]))]
+    inputs, scores = [value("q", [b, h, s, d])], "scaled"
+    if kind.startswith("paged"):
+        inputs += [value("pool", [b * t // 16, 2, g, 16, d]), value("table", [b, t // 16], T.INT32)]
+        nodes += [number("zero", 0), number("one", 1), ints("shape", [b, g, t, d])]
+        for name, half in (("k", "zero"), ("v", "one")):
+            nodes += [node("Gather", ["pool", half], [name + "pool"], axis=1), node("Gather", [name + "pool", "table"], [name + "pages"], axis=0),
+                      node("Transpose", [name + "pages"], [name + "heads"], perm=[0, 2, 1, 3, 4]), node("Reshape", [name + "heads", "shape"], [name + "h"])]
+    else:
+        inputs += [value(x, [b, g, t, d]) for x in "kv"]
+        nodes += [ints("split", [b, g, 1, t, d]), ints("repeat", [b, g, h // g, t, d]), ints("merge", [b, h, t, d])]
+        for x in "kv":
+            nodes += [node("Reshape", [x, "split"], [x + "s"]), node("Expand", [x + "s", "repeat"], [x + "r"]), node("Reshape", [x + "r", "merge"], [x + "h"])]
+    nodes += [node("Transpose", ["kh"], ["kt"], perm=[0, 1, 3, 2]), node("MatMul", ["q", "kt"], ["dots"]), node("Mul", ["dots", "scale"], ["scaled"])]
+    if kind == "maskedsums":
+        inputs.append(value("m", [s, t]))
+        nodes.append(node("Add", ["scaled", "m"], ["masked"]))
+        scores = "masked"
+    nodes += [node("Softmax", [scores], ["weights"], axis=-1), node("MatMul", ["weights", "vh"], ["y"]),
+              node("Cast", [scores], ["wide"], to=T.FLOAT), node("ReduceLogSumExp", ["wide", "last"], ["l"], keepdims=0)]
+    return helper.make_graph(nodes, kind, inputs, [value("y", [b, h, s, d]), value("l", [b, h, s], T.FLOAT)])
+
+
+def reference(kind, shape, q, k, v, extra, heads, sums=None):
+    """float64, of the first batch entry and some heads; log(sum(e^score)) is added to the list `sums`."""
     import torch
     b, h, g, s, t, d = shape
     out = []
@@ -150,7 +190,7 @@ def reference(kind, shape, q, k, v, extra, heads):
         if kind == "softcap":
             a = SOFTCAP * torch.tanh(a / SOFTCAP)
         rows, columns = torch.arange(s, device="cuda")[:, None], torch.arange(t, device="cuda")[None]
-        if kind == "masked":
+        if kind.startswith("masked"):
             a = a + extra.double()
         if kind == "sink":
             a = torch.cat([a + extra[0][0, 0].double(), extra[1][head].double().expand(s, 1)], 1)
@@ -167,13 +207,15 @@ def reference(kind, shape, q, k, v, extra, heads):
         if kind in ("causal", "softcap", "alibi", "document", "pagedcausal") or (kind.startswith("value") and s == t):
             a = a.masked_fill(columns > rows + (t - s), -math.inf)
         out.append(torch.nan_to_num(torch.softmax(a, -1))[:, :t] @ v[0, head // (h // g)].double())
+        if sums is not None:
+            sums.append(torch.logsumexp(a, -1))
         del a
     return torch.stack(out)
 
 
 def rivals(kind, shape, extra):
     import torch
-    if kind.startswith("paged") or kind == "sink":
+    if kind.startswith("paged") or kind.endswith("sums") or kind == "sink":
         return {}
     import torch.nn.functional as F
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -208,7 +250,7 @@ def rivals(kind, shape, extra):
 def extra_of(kind, shape):
     import torch
     b, h, g, s, t, d = shape
-    if kind == "masked":
+    if kind.startswith("masked"):
         m = torch.randn(s, t, device="cuda", dtype=torch.bfloat16)
         return m.masked_fill(torch.rand(s, t, device="cuda") < 0.3, -math.inf)
     if kind == "sink":
@@ -248,6 +290,7 @@ def run(folder, names, timing=True):
         sets = min(12, max(2, int(300e6 // size) + 1)) if timed else 1
         data = [(make(b, h, s, d), make(b, g, t, d), make(b, g, t, dv)) for _ in range(sets)]
         extra = extra_of(kind, shape)
+        sums = [torch.full((b, h, s), float("nan"), device="cuda")] if kind.endswith("sums") else []
         outs = [torch.full((b, h, s, dv), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
         bind = load(row, open(os.path.join(folder, row["stem"] + ".cubin"), "rb").read())
         # Queries, keys, values, then whatever the mask is made of, maybe seen in two ways.
@@ -262,27 +305,29 @@ def run(folder, names, timing=True):
             for pool, x in zip(pools, data):
                 for half in (0, 1):
                     pool[extra.view(-1).long(), half] = x[1 + half].view(b, g, t // 16, 16, d).transpose(1, 2).reshape(-1, g, 16, d)
-            launches = [bind([x[0], pool, extra, y]) for x, pool, y in zip(data, pools, outs)]
+            launches = [bind([x[0], pool, extra, y] + sums) for x, pool, y in zip(data, pools, outs)]
         else:
-            launches = [bind([*x] + given + [y]) for x, y in zip(data, outs)]
+            launches = [bind([*x] + given + [y] + sums) for x, y in zip(data, outs)]
         launches[0]()
         torch.cuda.synchronize()
         heads = sorted({0, h // 2, h - 1})
-        error = relative_error(outs[0][0, heads], reference(kind, shape, *data[0], extra, heads))
+        logs = []
+        error = relative_error(outs[0][0, heads], reference(kind, shape, *data[0], extra, heads, logs))
+        off = (sums[0][0, heads].double() - torch.stack(logs)).abs().nan_to_num(nan=math.inf).max().item() if sums else 0.0
         first, differ = outs[0].clone(), torch.zeros((), device="cuda", dtype=torch.int64)
         for _ in range(2 if row["timed"] else REPEATS):
             launches[0]()
             differ += (outs[0].view(torch.int16) != first.view(torch.int16)).any()
         same = int(differ) == 0
-        ok = error < BAR and same
+        ok = error < BAR and off < LOG_BAR and same
         bad += not ok
-        text = f"{row['stem']:34} {row['config']:28} error {error:.1e}{'' if ok else '  WRONG' if same else '  NOT REPEATABLE'}"
+        text = f"{row['stem']:34} {row['config']:28} error {error:.1e}{f' log {off:.1e}' if sums else ''}{'' if ok else '  WRONG' if same else '  NOT REPEATABLE'}"
         if timed and ok:
             candidates, keep = {"lathe": launches}, []
-            if kind.startswith("paged"):  # against the same keys and values one after another
+            if kind.startswith("paged") or sums:  # against the same keys and values one after another, or without sums
                 other = next(r for r in rows if r["stem"] == stem_of("causal" if kind == "pagedcausal" else "full", shape))
                 there = load(other, open(os.path.join(folder, other["stem"] + ".cubin"), "rb").read())
-                candidates["contiguous"] = [there([*x, y]) for x, y in zip(data, outs)]
+                candidates["without" if sums else "contiguous"] = [there([*x, y]) for x, y in zip(data, outs)]
             for name, rival in rivals(kind, shape, extra).items():
                 try:
                     rival(*data[0])
@@ -290,7 +335,7 @@ def run(folder, names, timing=True):
                 except RuntimeError as e:
                     print(f"  {name}: {str(e).splitlines()[0][:90]}")
             times = race(candidates, 7 if s > 4096 else 11)
-            flops = 2 * b * h * s * t * (d + dv) / (1 if kind in ("full", "masked", "paged") else 2)
+            flops = 2 * b * h * s * t * (d + dv) / (1 if kind in ("full", "masked", "paged", "sums") else 2)
             rate = f"{flops / times['lathe'] / 1e6:5.0f} TF" if s > 8 else f"{size / times['lathe'] / 1e6:5.2f} TB/s"
             text += f" {times['lathe']:9.1f} us {rate} " + " ".join(
                 f" {n} {v:.1f} us x{v / times['lathe']:.3f}" for n, v in times.items() if n != "lathe")
