@@ -219,6 +219,24 @@ net (float[N,3,9,8] x, float[4,3,3,3] w, float[4] b, float[288,12] d, float[12] 
   check(model, {{{"N", 1}}, {{"N", 5}}, {{"N", 67}}}, 1e-5);
 }
 
+/// Volumes are pictures of the planes of their results; a maximum of 16-bit elements is taken as they lie.
+TEST_F(EmulatedEngine, VolumesAndMaxima) {
+  fs::path model = folder / "volumes.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+volumes (float[N,4,6,9,8] x, float[6,2,3,2,3] w, float[6] b, float[N,6,5,7,6] v, float[6,1,3,3,3] d, float16[2,9,11,16] h)
+  => (float[N,6,3,9,8] y, float[N,6,5,7,6] z, float16[2,5,6,16] p)
+{
+  c = Conv<group = 2, pads = [1,0,1,1,1,1], strides = [2,1,1]>(x, w, b)
+  y = Relu(c)
+  z = Conv<group = 6, pads = [2,1,1,2,1,1], dilations = [2,1,1]>(v, d)
+  first = Transpose<perm = [0,3,1,2]>(h)
+  m = MaxPool<kernel_shape = [3,3], strides = [2,2], pads = [1,1,1,1]>(first)
+  p = Transpose<perm = [0,2,3,1]>(m)
+}
+)";
+  check(model, {{{"N", 1}}, {{"N", 3}}}, 1e-5);
+}
+
 /// Attention reads what a product left behind, tokens before heads, by strides.
 TEST_F(EmulatedEngine, AttentionOfPackedHeads) {
   fs::path model = folder / "packed.onnxtxt";
@@ -244,76 +262,51 @@ packed (float[2,21,24] x, float[24,96] w) => (float[2,21,32] y)
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
 }
 
-/// A sink of each head, joined to the scores and cut off the weights: one kernel, nothing stored.
-TEST_F(EmulatedEngine, AttentionWithSinks) {
-  fs::path model = folder / "sinks.onnxtxt";
-  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
-sinks (float[2,4,37,16] q, float[2,4,70,16] k, float[2,4,70,16] v, float[1,1,37,70] mask, float[4] sinks)
-  => (float[2,4,37,16] y)
-<float quarter = {0.25}, int64[4] heads = {1, 4, 1, 1}, int64[4] wide = {2, 4, 37, 1},
- int64[1] zero = {0}, int64[1] minus = {-1}, int64[1] last = {3}>
+/// Scores of all kinds, each attention one kernel that stores no score: a sink of each head, joined to the
+/// scores and cut off the weights, with the log-sum-exp of all; ALiBi; a window; documents; a soft cap.
+TEST_F(EmulatedEngine, AttentionOfManyScores) {
+  fs::path model = folder / "scores.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 24]>
+scores (float[2,4,37,16] q, float[2,4,70,16] k, float[2,4,70,16] v, float[1,1,37,70] mask, float[4] sinks,
+        float[4,1,1] slopes, int32[2,37] mine, int32[2,70] theirs)
+  => (float[2,4,37,16] y, float[2,4,37] l, float[2,4,37,16] a, float[2,4,37,16] w, float[2,4,37,16] d, float[2,4,37,16] c)
+<float quarter = {0.25}, int64[4] heads = {1, 4, 1, 1}, int64[4] wide = {2, 4, 37, 1}, int64[1] zeros = {0},
+ int64[1] ones = {1}, int64[1] twos = {2}, int64[1] minus = {-1}, int64[1] last = {3},
+ int64 zero = {0}, int64 one = {1}, int64 queries = {37}, int64 keys = {70}, int64 reach = {9}>
 {
   kt = Transpose<perm = [0,1,3,2]>(k)
   s = MatMul(q, kt)
-  c = Mul(s, quarter)
-  m = Add(c, mask)
+  scaled = Mul(s, quarter)
+  m = Add(scaled, mask)
   r = Reshape(sinks, heads)
   e = Expand(r, wide)
   j = Concat<axis = 3>(m, e)
   most = ReduceMax<keepdims = 1>(j, last)
-  d = Sub(j, most)
-  w = Softmax<axis = -1>(d)
-  p = Slice(w, zero, minus, last)
+  less = Sub(j, most)
+  weights = Softmax<axis = -1>(less)
+  p = Slice(weights, zeros, minus, last)
   y = MatMul(p, v)
+  l = ReduceLogSumExp<keepdims = 0>(j, last)
+  rows = Range(zero, queries, one)
+  columns = Range(zero, keys, one)
+  row = Unsqueeze(rows, ones)
+  distance = Sub(columns, row)
+  real = Cast<to = 1>(distance)
+  bias = Mul(slopes, real)
+  a = Attention(q, k, v, bias)
+  far = Abs(distance)
+  near = Less(far, reach)
+  w = Attention(q, k, v, near)
+  mine1 = Unsqueeze(mine, twos)
+  theirs1 = Unsqueeze(theirs, ones)
+  same = Equal(mine1, theirs1)
+  document = Unsqueeze(same, ones)
+  d = Attention(q, k, v, document)
+  c = Attention<softcap = 2.0, is_causal = 1>(q, k, v)
 }
 )";
   check(model, {{}}, 1e-5);
-  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 1u);
-}
-
-/// Attention of two parts of the keys, joined by their log-sum-exp: each is one kernel with two results.
-TEST_F(EmulatedEngine, AttentionOfPartsJoinedByLogSums) {
-  fs::path model = folder / "parts.onnxtxt";
-  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
-parts (float[2,4,37,16] q, float[2,4,70,16] a, float[2,4,34,16] c) => (float[2,4,37,16] y, float[2,4,37] l)
-<float quarter = {0.25}, int64[1] last = {3}>
-{
-  ta = Transpose<perm = [0,1,3,2]>(a)
-  tc = Transpose<perm = [0,1,3,2]>(c)
-  da = MatMul(q, ta)
-  dc = MatMul(q, tc)
-  sa = Mul(da, quarter)
-  sc = Mul(dc, quarter)
-  wa = Softmax<axis = -1>(sa)
-  wc = Softmax<axis = -1>(sc)
-  oa = MatMul(wa, a)
-  oc = MatMul(wc, c)
-  la = ReduceLogSumExp<keepdims = 1>(sa, last)
-  m = ReduceMax<keepdims = 1>(sc, last)
-  less = Sub(sc, m)
-  e = Exp(less)
-  n = ReduceSum<keepdims = 1>(e, last)
-  g = Log(n)
-  lc = Add(g, m)
-  ea = Exp(la)
-  ec = Exp(lc)
-  both = Add(ea, ec)
-  joined = Log(both)
-  pa = Sub(la, joined)
-  pc = Sub(lc, joined)
-  fa = Exp(pa)
-  fc = Exp(pc)
-  ya = Mul(oa, fa)
-  yc = Mul(oc, fc)
-  y = Add(ya, yc)
-  l = Squeeze(joined, last)
-}
-)";
-  check(model, {{}}, 1e-5);
-  unsigned attentions = 0;
-  for (const auto &launch : runtime::cuda::fakeGpu().launches)
-    attentions += launch.function.find("attention") != std::string::npos;
-  EXPECT_EQ(attentions, 2u);
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 5u);
 }
 
 /// Numbers that look random, as the text of an initializer.
