@@ -3,12 +3,16 @@
 //
 // Fills gemm.cuh, gemv.cuh, skinny.cuh, gemm_hopper.cuh and its neighbours gemm_shares.cuh,
 // gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
-// 16-byte pieces are read from there; others are computed element by element.
+// 16-byte pieces are read from there; others are computed element by element. Weights of 8 bits
+// that become 16 are read as they lie by the forms of few rows, which then ask for a piece of them
+// as the product takes it.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Holes.h"
 #include "Wgmma.h"
+
+#include "lathe/ir/NarrowWeights.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -25,6 +29,7 @@ struct Side {
   const BufferArg *buffer = nullptr; ///< of a block argument
   unsigned argument = 0;
   bool plain = false; ///< may be read from memory in pieces
+  bool narrow = false; ///< the buffer has 8 bits of each element (lathe/ir/NarrowWeights.h)
   Type storage;
 
   /// k is contiguous in memory (or would be).
@@ -49,12 +54,17 @@ struct Gemm {
   Indices operandIndex(Evaluator &e, const Side &s, Value batchIndex, const Index &row,
                        const Index &depth);
   void operand(const Side &s, Type element);
+  void widening(const Side &s);
+  /// The weights as the product takes them. `scale`: what all of a column are multiplied by, which
+  /// is left to the sums; null: nothing.
+  Value multiplied(const Side &s, Value &scale) const;
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
   void write(int64_t lanes);
   void findHalves();
   Value pairValue(Evaluator &e, const Indices &at, Value first, Value second);
   Value besideValue(Evaluator &e, const Indices &at, Value beside, Value sums);
   LogicalResult buildWgmma();
+  LogicalResult buildWidened();
   void writeStaged(Type stored);
 };
 
@@ -65,6 +75,7 @@ bool isSkinny(const KernelConfig &config) {
 bool isSplit(const KernelConfig &config) {
   return config.family == "gemm.split" || config.family == "gemm.split.promoted";
 }
+bool isWidened(const KernelConfig &config) { return config.family == "gemm.widened"; }
 bool inTurns(const KernelConfig &config) { return config.family.starts_with("gemm.pingpong"); }
 bool isShared(const KernelConfig &config) { return config.family.ends_with(".shared"); }
 bool isWgmma(const KernelConfig &config) {
@@ -89,13 +100,18 @@ void Gemm::describe(Side &s, Value v, bool isA, bool transposed, Type element) {
   s.value = v;
   s.isA = isA;
   s.transposed = transposed;
-  s.storage = Evaluator::storageType(elementTypeOf(v));
   auto arg = dyn_cast<BlockArgument>(v);
+  if (Value data = !isA && (isSkinny(holes.config) || isWidened(holes.config)) ? narrowWeights(v) : Value()) {
+    arg = dyn_cast<BlockArgument>(data);
+    s.narrow = true;
+  }
+  s.storage = Evaluator::storageType(elementTypeOf(s.narrow && arg ? arg : v));
   if (!arg)
     return;
   s.argument = arg.getArgNumber();
   s.buffer = &holes.kernel.spec->buffers[s.argument];
-  if (!s.buffer->packing.empty() || s.storage != element || s.buffer->alignment % 16 != 0)
+  if (!s.buffer->packing.empty() || (s.storage != element && !s.narrow) ||
+      s.buffer->alignment % 16 != 0)
     return;
   std::vector<DimExpr> dims = dimsOf(v);
   // Folded rows need one distance between all rows.
@@ -103,7 +119,7 @@ void Gemm::describe(Side &s, Value v, bool isA, bool transposed, Type element) {
     for (size_t d = 1; d + 1 < dims.size(); ++d)
       if (s.buffer->physical[d] != dims[d])
         return;
-  int64_t piece = 128 / element.getIntOrFloatBitWidth();
+  int64_t piece = 128 / s.storage.getIntOrFloatBitWidth();
   s.plain = s.buffer->physical.back().exactDiv(DimExpr(piece)).has_value();
 }
 
@@ -158,6 +174,51 @@ void Gemm::operand(const Side &s, Type element) {
       return e.toStorage(v, element);
     return widen(e, v, elementTypeOf(s.value), element);
   });
+}
+
+Value Gemm::multiplied(const Side &s, Value &scale) const {
+  scale = {};
+  auto rounded = s.value.getDefiningOp<CastOp>();
+  Value wide = rounded ? rounded.getX() : s.value;
+  // A zero point may be anything: with it numbers stay in f16's range by their scale alone.
+  auto mul = wide.getDefiningOp<MulOp>();
+  Value inner = mul ? narrowOperand(mul) : Value();
+  if (inner && (inner.getDefiningOp<CastOp>() || !elementTypeOf(s.value).isF16())) {
+    Value parameter = mul.getA() == inner ? mul.getB() : mul.getA();
+    std::vector<DimExpr> dims = dimsOf(parameter);
+    if (product(dims) == DimExpr(1) || (dims.size() == 2 && dims[1] == DimExpr(1))) {
+      scale = parameter;
+      wide = inner;
+    }
+  }
+  return wide;
+}
+
+/// The method that makes a piece of weights of 8 bits what the product multiplies: rounded to its
+/// element type, or f32 where it multiplies in f32.
+void Gemm::widening(const Side &s) {
+  constexpr int64_t kPiece = 16;
+  Value data = narrowWeights(s.value);
+  Value scale, wide = multiplied(s, scale);
+  Type element = elementTypeOf(s.value);
+  if (holes.config.family == "gemv.row")
+    element = Float32Type::get(element.getContext());
+  // Codes alone are exact in either type.
+  if (auto codes = wide.getDefiningOp<CastOp>(); codes && codes.getX() == data) {
+    StringRef how = elementTypeOf(data).isUnsignedInteger() ? "widenUnsigned" : "widenCodes";
+    std::string type = Holes::typeText(element);
+    holes.line("static LATHE_METHOD Vec<" + type + ", 16> widened(i64, i64, const Vec<Weight, 16> &codes) { return " + how +
+               "<" + type + ">(codes); }");
+    return;
+  }
+  holes.method(
+      "widened", {"n", "piece", "codes"}, VectorType::get({kPiece}, element), kPiece,
+      [&](Evaluator &e, ValueRange p) {
+        Indices at = {Index(p[0]), Index(e.ix.mul(p[1], kPiece), 1)};
+        e.bind(data, at, e.fromStorage(p[2], elementTypeOf(data)));
+        return e.toStorage(e.splat(e.eval(wide, at)), element);
+      },
+      s.storage);
 }
 
 Indices Gemm::resultIndex(Evaluator &e, Value b, Value row, const Index &column) {
@@ -220,6 +281,28 @@ void Gemm::write(int64_t lanes) {
                of + "); }");
     return;
   }
+  Value scale;
+  if (b.narrow)
+    multiplied(b, scale);
+  if (scale) {
+    holes.method(
+        "write", {"b", "m", "piece", "acc"}, Type(), lanes,
+        [&](Evaluator &e, ValueRange p) {
+          Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0), zero(e.ix.cst(0));
+          Indices of(dimsOf(scale).size(), zero);
+          if (of.size() == 2)
+            of[0] = column;
+          Value sums = p[3], factor = e.eval(scale, of);
+          e.unify(sums, factor);
+          Holes::storeResult(e, op.getResult(), resultIndex(e, p[0], p[1], column),
+                             e.make<arith::MulFOp>(sums, factor));
+          return Value();
+        },
+        accumulator);
+    holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
+               "write(b, m, n / kLanes, sums" + std::string(lanes > 1 ? "" : ".v[0]") + "); }");
+    return;
+  }
   holes.storeColumns(op.getResult(), lanes, accumulator,
                      [&](Evaluator &e, Value batch, Value row, const Index &column) {
                        return resultIndex(e, batch, row, column);
@@ -273,6 +356,26 @@ LogicalResult Gemm::buildWgmma() {
   return success();
 }
 
+/// The holes of gemm_widened.cuh.
+LogicalResult Gemm::buildWidened() {
+  StringRef element = multipliedName(elementTypeOf(op.getA()));
+  if (!a.plain || !a.alongK() || !b.plain || !b.narrow || !b.alongK() ||
+      holes.kernel.spec->tensorMaps.size() != 2 || (element != "bf16" && element != "f16"))
+    return op.emitError("CUDA text: '") << holes.config.family
+           << "' needs weights of 8 bits that become 16, with contiguous k and tensor maps";
+  holes.line(Twine("static constexpr bool kProgrammatic = ") +
+             (holes.programmatic() ? "true;" : "false;"));
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileM),
+                                      .element = element,
+                                      .aInRegisters = true,
+                                      .steps = {{0, 0}, {0, 2}, {0, 4}, {0, 6}}}));
+  widening(b);
+  int64_t lanes = Holes::epilogueLanes(op.getResult(), n, 4);
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  write(lanes);
+  return success();
+}
+
 /// What lies beside the result is not read from its buffer but comes in `beside`.
 Value Gemm::besideValue(Evaluator &e, const Indices &at, Value beside, Value sums) {
   Value argument = holes.kernel.body->getArgument(holes.kernel.spec->tensorMaps[3].buffer);
@@ -316,7 +419,8 @@ LogicalResult Gemm::build() {
   k = op.getTransposeA() ? ad[ad.size() - 2] : ad.back();
   // The same rule as in select: rows of all batches are one matrix when the other
   // operand is one matrix in memory.
-  auto weight = dyn_cast<BlockArgument>(op.getB());
+  Value narrow = narrowWeights(op.getB());
+  auto weight = dyn_cast<BlockArgument>(narrow ? narrow : op.getB());
   folded = !batch.empty() && weight && dimsOf(op.getB()).size() == 2 && !op.getTransposeA();
   accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
 
@@ -359,15 +463,21 @@ LogicalResult Gemm::build() {
     b.plain = false; // columns are neighbours there
 
   holes.line("typedef " + Holes::typeText(element) + " Element;");
+  if (skinny || isWidened(holes.config))
+    holes.line("typedef " + Holes::typeText(b.storage) + " Weight;");
   holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
   holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ", kB = " + kindText(b) + ";");
   if (wgmma)
     return buildWgmma();
+  if (isWidened(holes.config))
+    return buildWidened();
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   if (holes.config.family == "gemv.row")
     holes.line(Twine("static constexpr bool kPair = ") + (halves[0].empty() ? "false" : "true") + ";");
   operand(a, element);
   operand(b, element);
+  if (b.narrow)
+    widening(b);
   write(lanes);
   return success();
 }
@@ -414,10 +524,18 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
              std::to_string(config.tileK) + ", " + std::to_string(config.stages) + ">(h, " + n +
              ", " + k + ");";
     if (family == "gemm.skinny") {
-      bool whole = gemm.k.exactDiv(DimExpr(config.threads * config.stages)).has_value();
+      int64_t piece = 128 / gemm.b.storage.getIntOrFloatBitWidth();
+      bool whole = gemm.k.exactDiv(DimExpr(config.threads / 8 * piece * config.stages)).has_value();
       call = "gemmSkinny<" + shape + (whole ? ", true" : ", false") + ">(" + sizes;
     }
     return gemm.holes.text({"skinny"}, call);
+  }
+  if (isWidened(config)) {
+    std::string tile;
+    for (int64_t v : {config.tileM, config.tileN, config.stages, config.cluster})
+      tile += (tile.empty() ? "" : ", ") + std::to_string(v);
+    return gemm.holes.text({"gemm_widened"},
+                           "gemmWidened<WidenedTile<" + tile + ">>(h, map0, map1" + sizes.substr(1));
   }
   if (family == "gemv.along")
     return gemm.holes.text({"gemv"}, "gemvAlongK<" + r + ", " + warps + ">(" + sizes);

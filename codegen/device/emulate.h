@@ -368,6 +368,25 @@ inline unsigned turnMatrix(unsigned a) {
   });
   return r;
 }
+inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+  unsigned long long both = a | (unsigned long long)b << 32;
+  unsigned r = 0;
+  for (unsigned i = 0; i < 4; ++i)
+    r |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 0xff) << 8 * i;
+  return r;
+}
+inline unsigned bf16Difference(unsigned a, unsigned b) {
+  unsigned r = 0;
+  for (unsigned i = 0; i < 32; i += 16)
+    r |= (unsigned)bf16Bits(lathe_emu::bf16Value((unsigned short)(a >> i)) - lathe_emu::bf16Value((unsigned short)(b >> i))) << i;
+  return r;
+}
+inline unsigned f16Difference(unsigned a, unsigned b) {
+  unsigned r = 0;
+  for (unsigned i = 0; i < 32; i += 16)
+    r |= (unsigned)f16Bits(f16Value((unsigned short)(a >> i)) - f16Value((unsigned short)(b >> i))) << i;
+  return r;
+}
 inline void mmaBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   lathe_emu::mma16816<lathe_emu::bf16Value>(d, a, b);
 }

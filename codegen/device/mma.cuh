@@ -38,6 +38,13 @@ LATHE_DEV void mmaF16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/// a - b of two 16-bit floats to a word.
+LATHE_DEV u32 bf16Difference(u32 a, u32 b) {
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x3f803f80u), "r"(b ^ 0x80008000u)); // a * 1 - b
+  return r;
+}
+LATHE_DEV u32 f16Difference(u32 a, u32 b) { u32 r; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
 /// An 8x8 matrix of 16-bit elements, two neighbours of row l / 4 in lane l, transposed.
 LATHE_DEV u32 turnMatrix(u32 a) {
   u32 d;

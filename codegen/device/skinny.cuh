@@ -7,27 +7,43 @@
 // take weights with contiguous k, gemvColumns those with contiguous n. Holes as in gemm.cuh
 // (Element, kA, kB, kLanes, baseA .. epilogue) without batches, and
 //
+//   typedef .. Weight;     of which baseB is made: Element, or 8 bits
 //   static void start();   let the next kernel start, in a programmatic launch
 //   static void wait();    wait for the kernels before; weights alone are read before it
+//   Vec<Element, 16> widened(i64 n, i64 piece, Vec<Weight, 16> codes);
+//                          elements 16 piece .. of column n, where weights have 8 bits; for gemvRow f32
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_SKINNY
 #define LATHE_DEVICE_SKINNY
 
+/// 16 bytes of the weights of column n, from k on, as the product takes them.
+template <class H> LATHE_DEV auto pieceOf(const H &h, i64 n, i64 k, const Bits16 &raw) {
+  constexpr int V = 16 / sizeof(typename H::Weight);
+  Vec<typename H::Weight, V> codes;
+  memcpy(&codes, &raw, 16);
+  if constexpr (IsSame<typename H::Weight, typename H::Element>::value) return codes;
+  else return h.widened(n, k / V, codes);
+}
+
 /// One row, COLUMNS columns of C a block; SPLIT warps, UNROLL pieces of each column a round. With
 /// H::kPair a result is made of two columns, N apart.
 template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
   typedef typename H::Element T;
-  constexpr int V = 16 / sizeof(T), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1);
+  typedef typename H::Weight W;
+  constexpr int V = 16 / sizeof(W), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1);
   __shared__ f32 part[SPLIT][ROWS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const i64 n0 = (i64)blockIdx.x * COLUMNS;
-  const T *rows[ROWS];
+  const W *rows[ROWS];
   f32 sums[ROWS];
+  auto columnOf = [&](int r) {
+    const i64 n = n0 + r % COLUMNS;
+    return (n < N ? n : N - 1) + r / COLUMNS * N;
+  };
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
-    const i64 n = n0 + r % COLUMNS;
-    rows[r] = h.baseB(0) + ((n < N ? n : N - 1) + r / COLUMNS * N) * h.strideB();
+    rows[r] = h.baseB(0) + columnOf(r) * h.strideB();
     sums[r] = 0.0f;
   }
   H::start();
@@ -56,9 +72,7 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
       }
 #pragma unroll
       for (int r = 0; r < ROWS; ++r) {
-        Vec<T, V> w;
-        memcpy(&w, &weights[u][r], 16);
-        const Vec<f32, V> wf = convert<f32>(w), xf = convert<f32>(x);
+        const Vec<f32, V> wf = convert<f32>(pieceOf(h, columnOf(r), k, weights[u][r])), xf = convert<f32>(x);
 #pragma unroll
         for (int i = 0; i < V; ++i) sums[r] = fmaf(wf.v[i], xf.v[i], sums[r]);
       }
@@ -179,26 +193,29 @@ template <int COLUMNS, int WARPS, int CLUSTER, int UNROLL, class H> LATHE_DEV vo
 }
 
 /// Up to 8 NT rows, 16 MT columns of C a block. The weights are the 16-row operand of the
-/// product. A piece is 8 neighbouring k of one row and serves two products: k may stand in any
-/// order as long as both operands have the same one, so nothing is moved between lanes. EXACT:
-/// K is whole rounds of all warps.
+/// product. A piece is 8 or 16 neighbouring k of one row and serves two or four products: k may
+/// stand in any order as long as both operands have the same one, so nothing is moved between
+/// lanes. EXACT: K is whole rounds of all warps.
 template <int MT, int NT, int SPLIT, int UNROLL, bool EXACT, class H>
 LATHE_DEV void gemmSkinny(const H &h, i64 M, i64 N, i64 K) {
   typedef typename H::Element T;
-  constexpr int STEP = 32; // of k, by a warp
+  typedef typename H::Weight W;
+  constexpr int V = 16 / sizeof(W), STEP = 4 * V, PARTS = V / 8; // of k, by a warp; of x in a piece
   __shared__ f32 part[SPLIT][MT * NT * 4][33];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
   const i64 n0 = (i64)blockIdx.x * (16 * MT);
-  const i64 each = (K + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP, begin = warp * each + lane % 4 * 8;
+  const i64 each = (K + STEP * SPLIT - 1) / (STEP * SPLIT) * STEP, begin = warp * each + lane % 4 * V;
   const i64 end = EXACT ? K : (warp + 1) * each < K ? (warp + 1) * each : K;
-  const T *rows[MT][2], *xs[NT];
+  const W *rows[MT][2];
+  const T *xs[NT];
+  auto columnOf = [&](int a, int i) {
+    const i64 n = n0 + a * 16 + i * 8 + g;
+    return n < N ? n : N - 1;
+  };
 #pragma unroll
   for (int a = 0; a < MT; ++a)
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const i64 n = n0 + a * 16 + i * 8 + g;
-      rows[a][i] = h.baseB(0) + (n < N ? n : N - 1) * h.strideB() + begin;
-    }
+    for (int i = 0; i < 2; ++i) rows[a][i] = h.baseB(0) + columnOf(a, i) * h.strideB() + begin;
 #pragma unroll
   for (int b = 0; b < NT; ++b) xs[b] = h.baseA(0) + (b * 8 + g < M ? b * 8 + g : 0) * h.strideA() + begin;
   f32 acc[MT][NT][4];
@@ -212,7 +229,7 @@ LATHE_DEV void gemmSkinny(const H &h, i64 M, i64 N, i64 K) {
   bool waited = false;
 #pragma unroll 1
   for (i64 k0 = 0; k0 < each; k0 += UNROLL * STEP) {
-    Bits16 w[UNROLL][MT][2], x[UNROLL][NT];
+    Bits16 w[UNROLL][MT][2], x[UNROLL][NT][PARTS];
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const i64 k = k0 + u * STEP;
@@ -230,23 +247,35 @@ LATHE_DEV void gemmSkinny(const H &h, i64 M, i64 N, i64 K) {
     for (int u = 0; u < UNROLL; ++u) {
       const i64 k = k0 + u * STEP;
 #pragma unroll
-      for (int b = 0; b < NT; ++b) {
-        if (EXACT || begin + k < end) x[u][b] = loadGlobal16(xs[b] + k);
-        else x[u][b] = Bits16{};
-      }
+      for (int b = 0; b < NT; ++b)
+#pragma unroll
+        for (int p = 0; p < PARTS; ++p) {
+          if (EXACT || begin + k < end) x[u][b][p] = loadGlobal16(xs[b] + k + 8 * p);
+          else x[u][b][p] = Bits16{};
+        }
     }
 #pragma unroll
-    for (int u = 0; u < UNROLL; ++u)
+    for (int u = 0; u < UNROLL; ++u) {
+      const i64 k = k0 + u * STEP;
 #pragma unroll
-      for (int a = 0; a < MT; ++a)
+      for (int a = 0; a < MT; ++a) {
+        u32 words[2][V / 2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          Vec<T, V> piece{};
+          if (EXACT || begin + k < end) piece = pieceOf(h, columnOf(a, i), begin + k, w[u][a][i]);
+          memcpy(words[i], &piece, sizeof piece);
+        }
 #pragma unroll
         for (int b = 0; b < NT; ++b)
 #pragma unroll
-          for (int i = 0; i < 4; i += 2) {
-            const u32 left[4] = {w[u][a][0].w[i], w[u][a][1].w[i], w[u][a][0].w[i + 1], w[u][a][1].w[i + 1]};
-            const u32 right[2] = {x[u][b].w[i], x[u][b].w[i + 1]};
+          for (int i = 0; i < V / 2; i += 2) {
+            const u32 left[4] = {words[0][i], words[1][i], words[0][i + 1], words[1][i + 1]};
+            const u32 right[2] = {x[u][b][i / 4].w[i % 4], x[u][b][i / 4].w[i % 4 + 1]};
             mma(acc[a][b], left, right, T{});
           }
+      }
+    }
   }
 #pragma unroll
   for (int a = 0; a < MT; ++a)

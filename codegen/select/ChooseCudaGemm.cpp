@@ -22,9 +22,14 @@ public:
   GemmChooser(const KernelDesc &desc, const Target &target, const GemmSizes &sizes,
               std::vector<KernelVariant> &out)
       : desc(desc), target(target), sizes(sizes), out(out), a(desc.operands[0]),
-        b(desc.operands[1]), rows(rangeOf(sizes.m, desc)),
+        b(desc.operands[1]), stored(b), rows(rangeOf(sizes.m, desc)),
         hopper(HopperGemm::of(desc, sizes, target)),
-        mma(target.hasTensorCores() && isHalf(a.dtype) && a.dtype == b.dtype) {}
+        mma(target.hasTensorCores() && isHalf(a.dtype) && a.dtype == b.dtype) {
+    if (b.narrow >= 0) {
+      stored.buffer = b.narrow;
+      stored.dtype = desc.buffers[b.narrow].dtype;
+    }
+  }
 
   Status choose();
 
@@ -33,6 +38,7 @@ private:
   bool add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard = {},
            std::vector<KernelSpec> otherwise = {});
   bool addSkinny();
+  bool addWidened();
   bool addColumns();
   bool addGemv();
   bool addHopper();
@@ -44,6 +50,7 @@ private:
   const GemmSizes &sizes;
   std::vector<KernelVariant> &out;
   const ContractionOperand &a, &b;
+  ContractionOperand stored; ///< b, or the 8 bits that it is made of
   DimRange rows;
   std::optional<HopperGemm> hopper;
   bool mma;
@@ -63,14 +70,15 @@ bool GemmChooser::add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> g
   return conditional || !all;
 }
 
-/// 16-bit weights with contiguous k. Figures: test/perf/gpu/results.
+/// Weights with contiguous k, of 16 bits or widened from 8. Figures: test/perf/gpu/results.
 bool GemmChooser::addSkinny() {
   constexpr int64_t kMany = 8192;
   bool alone = sizes.batch == DimExpr(1) && mma && b.transposed &&
-               readsInPieces(desc, b, sizes, false);
+               readsInPieces(desc, stored, sizes, false);
   if (!alone || rows.lo > 16)
     return true;
   int64_t k = sizes.k.constant().value_or(4096);
+  const int64_t piece = 128 / bitWidth(stored.dtype);
   bool programmatic = b.isWeight && target.smVersion >= 90;
   auto spec = [&](const KernelConfig &c) {
     KernelSpec s = specFor(desc, c, DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN)));
@@ -79,23 +87,25 @@ bool GemmChooser::addSkinny() {
   };
   auto over = [](int64_t x, int64_t y) { return (x + y - 1) / y; };
   {
-    // Warps of a block take 256 elements of each column a piece.
+    // Warps of a block take 32 pieces of each column at a time.
     KernelConfig c;
     c.family = "gemv.row";
-    int64_t pieces = over(k, 256), warps = 1;
+    int64_t pieces = over(k, 32 * piece), warps = 1;
     while (warps < 8 && 2 * warps <= pieces)
       warps *= 2;
+    if (b.narrow >= 0)
+      warps = std::min<int64_t>(warps, 4);
     c.threads = 32 * warps;
-    c.tileN = k <= kMany && !desc.resultPair ? 2 : 1;
-    c.stages = std::min<int64_t>(2, over(pieces, warps));
+    c.tileN = b.narrow >= 0 ? 4 : k <= kMany && !desc.resultPair ? 2 : 1;
+    c.stages = b.narrow >= 0 ? 1 : std::min<int64_t>(2, over(pieces, warps));
     if (!add(spec(c), 1))
       return false;
   }
   if (!readsInPieces(desc, a, sizes, sizes.folded) || a.transposed)
     return true;
-  // Warps take 32 elements of 16 columns a piece.
+  // Warps take four pieces of 16 columns at a time.
   // Many columns are left to tensor maps; columns for one block a multiprocessor take large ones.
-  int64_t steps = over(k, 32), n = sizes.n.constant().value_or(kMany);
+  int64_t steps = over(k, 4 * piece), n = sizes.n.constant().value_or(kMany);
   constexpr int64_t kWide = 16384;
   if (hopper && hopper->conditions.empty() && n >= kWide)
     return true;
@@ -106,16 +116,72 @@ bool GemmChooser::addSkinny() {
   c.tileN = one ? 32 : 16;
   c.rows = 8;
   c.stages = 4;
-  while (c.stages > 1 && c.threads * c.stages > k)
+  auto round = [&] { return c.threads / 8 * piece * c.stages; }; // of k
+  if (b.narrow >= 0) { // widening takes what registers more columns would
+    c.tileN = 16;
+    c.threads = 32 * (steps >= 32 ? 16 : steps >= 16 ? 8 : 4);
+    if (k % round() != 0)
+      c.stages = 2;
+  }
+  while (c.stages > 1 && round() > k)
     c.stages /= 2;
   if (!add(spec(c), 8))
     return false;
+  if (rows.hi > 8 && b.narrow >= 0) {
+    c.rows = 16;
+    if (n >= kWide) {
+      c.threads = std::min<int64_t>(c.threads, 128);
+      c.stages = std::min<int64_t>(c.stages, 2);
+    }
+    return add(spec(c), 16);
+  }
   if (rows.hi > 8 && !hopper) { // tensor maps are faster from nine rows on
     c.threads = std::min<int64_t>(c.threads, 256);
     c.tileN = 32;
     c.rows = 16;
     c.stages = 4;
     return add(spec(c), 16);
+  }
+  return true;
+}
+
+/// Weights of 8 bits for more rows: tiles as high as the product while threads can hold the sums, so
+/// that weights are widened once, and clusters where tiles are few. Figures: test/perf/gpu/results.
+bool GemmChooser::addWidened() {
+  bool alone = sizes.batch == DimExpr(1) && mma && b.narrow >= 0 && b.transposed && !a.transposed &&
+               target.smVersion == 90 && target.archSpecific && !desc.resultPair;
+  if (!alone || !operandMap(desc, stored, sizes, false, 64, 64, 64) ||
+      !operandMap(desc, a, sizes, sizes.folded, 64, 64, 128))
+    return true;
+  constexpr int64_t kTileN = 64, kDepth = 64, kUnknown = 4096;
+  int64_t n = sizes.n.constant().value_or(kUnknown), k = sizes.k.constant().value_or(kUnknown);
+  for (int64_t upTo : {int64_t(32), int64_t(96), int64_t(128), DimRange::kUnbounded}) {
+    if (rows.lo > upTo || covered >= upTo)
+      continue;
+    KernelConfig c;
+    c.family = "gemm.widened";
+    c.threads = 2 * kTileN + 32;
+    c.tileM = std::min<int64_t>(upTo, 256);
+    c.tileN = kTileN;
+    int64_t most = std::min<int64_t>({upTo, rows.hi, kUnknown});
+    int64_t tiles = (most + c.tileM - 1) / c.tileM * ((n + kTileN - 1) / kTileN);
+    int64_t blocks = c.tileM <= 32 ? 2 * target.smCount : target.smCount; // small ones share
+    while (c.cluster < 8 && 2 * c.cluster * tiles <= blocks && 8 * c.cluster * kDepth <= k)
+      c.cluster *= 2;
+    c.stages = tiles > target.smCount ? 4 : 8; // blocks share a multiprocessor
+    while (c.stages > 2 && widenedSharedBytes(c) > target.sharedPerBlock)
+      --c.stages;
+    KernelSpec spec = specFor(desc, c,
+                              DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM)) *
+                                  DimExpr::ceilDiv(sizes.n, DimExpr(kTileN)) * DimExpr(c.cluster));
+    LaunchSpec &launch = spec.launches[0];
+    launch.cluster[0] = c.cluster;
+    launch.sharedBytes = widenedSharedBytes(c);
+    launch.programmaticDependent = b.isWeight && upTo <= 128;
+    spec.tensorMaps.push_back(*operandMap(desc, a, sizes, sizes.folded, kDepth, c.tileM, 128));
+    spec.tensorMaps.push_back(*operandMap(desc, stored, sizes, false, kDepth, kTileN, 64));
+    if (!add(std::move(spec), upTo))
+      return false;
   }
   return true;
 }
@@ -298,7 +364,7 @@ Status GemmChooser::choose() {
     addHopper();
     return okStatus();
   }
-  if (addSkinny() && addColumns() && addGemv() && (!hopper || addHopper()))
+  if (addSkinny() && addWidened() && addColumns() && addGemv() && (!hopper || addHopper()))
     addTiles();
   return okStatus();
 }
@@ -314,7 +380,8 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   // Rows of all batches are one matrix when the other operand is one matrix in memory; the
   // skeleton (codegen/cuda/SkeletonGemm.cpp) goes by the same rule.
   const ContractionOperand &b = desc.operands[1];
-  if (rank > 2 && b.buffer >= 0 && desc.buffers[b.buffer].dims.size() == 2 &&
+  int weights = b.narrow >= 0 ? b.narrow : b.buffer;
+  if (rank > 2 && weights >= 0 && desc.buffers[weights].dims.size() == 2 &&
       !desc.operands[0].transposed) {
     sizes.m = sizes.m * sizes.batch;
     sizes.batch = 1;

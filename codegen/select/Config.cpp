@@ -99,6 +99,11 @@ int64_t splitSharedBytes(const KernelConfig &c) {
          1024;
 }
 
+int64_t widenedSharedBytes(const KernelConfig &c) {
+  return std::max(c.stages * (c.tileM * 128 + c.tileN * 64), c.tileM * (c.tileN + 4) * 4) +
+         16 * c.stages + 1024;
+}
+
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
   int64_t queries = config.threads / 32 * config.rows, keys = 32;
   int64_t stride = std::max(headQK, headV) + 1;

@@ -266,6 +266,16 @@ bool readsInPieces(const KernelDesc &desc, const ContractionOperand &operand,
   return operandMatrix(desc, operand, sizes, folded, conditions) && conditions.empty();
 }
 
+std::optional<TensorMapArg> operandMap(const KernelDesc &desc, const ContractionOperand &operand,
+                                       const GemmSizes &sizes, bool folded, int64_t boxColumns,
+                                       int64_t boxRows, int swizzle) {
+  std::vector<DimCondition> conditions;
+  std::optional<Matrix> m = operandMatrix(desc, operand, sizes, folded, conditions);
+  if (!m || !conditions.empty())
+    return {};
+  return mapOf(*m, boxColumns, boxRows, swizzle);
+}
+
 std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes &sizes,
                                          const Target &target) {
   const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];

@@ -19,6 +19,12 @@ struct GemmSizes {
 bool readsInPieces(const KernelDesc &desc, const ContractionOperand &operand,
                    const GemmSizes &sizes, bool folded);
 
+/// The map of an operand that lies in whole pieces of 16 bytes; nothing where there is none.
+/// `folded`: rows of all batches are one matrix. The box is columns x rows, `swizzle` in bytes.
+std::optional<TensorMapArg> operandMap(const KernelDesc &desc, const ContractionOperand &operand,
+                                       const GemmSizes &sizes, bool folded, int64_t boxColumns,
+                                       int64_t boxRows, int swizzle);
+
 /// A product that gemm_hopper.cuh can compute.
 class HopperGemm {
 public:

@@ -39,7 +39,7 @@ struct FusePass : ModulePass<FusePass> {
         fuse::growContractions(graph, *target);
         fuse::growReductions(graph);
         fuse::growWindows(graph);
-        fuse::Resolution resolution = fuse::resolveFreeOps(graph, *target);
+        fuse::Resolution resolution = fuse::resolveFreeOps(graph, *target, module);
         fuse::outline(func, graph, resolution);
       }
     }

@@ -85,8 +85,9 @@ struct Resolution {
   llvm::DenseMap<mlir::Operation *, llvm::SetVector<Group *>> inlined;
 };
 /// Decides for every free op: inside its readers, a member of one, or a kernel. On CUDA what
-/// attention adds to its scores is made there where that is cheap, score by score.
-Resolution resolveFreeOps(FusionGraph &graph, const Target &target);
+/// attention adds to its scores is made there where that is cheap, score by score. `module` has the
+/// symbols.
+Resolution resolveFreeOps(FusionGraph &graph, const Target &target, mlir::ModuleOp module);
 
 /// Replaces the groups by lathe.kernel ops.
 void outline(mlir::func::FuncOp func, FusionGraph &graph, const Resolution &resolution);

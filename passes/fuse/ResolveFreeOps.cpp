@@ -14,6 +14,7 @@
 #include "FusionGraph.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/NarrowWeights.h"
 
 using namespace mlir;
 
@@ -29,8 +30,9 @@ constexpr double kFreeWork = 64 << 10;
 
 class Resolver {
 public:
-  Resolver(FusionGraph &graph, const Target &target)
-      : graph(graph), target(target), computeMasks(target.isCuda()) {}
+  Resolver(FusionGraph &graph, const Target &target, ModuleOp module)
+      : graph(graph), target(target), symbols(symbolRanges(module)), optima(symbolOptima(module)),
+        computeMasks(target.isCuda()) {}
 
   Resolution run() {
     for (Operation *op : llvm::reverse(graph.ops()))
@@ -52,7 +54,7 @@ private:
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
         if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use) &&
-            !isWidenedWeight(op, use) && !maskParts.contains(op) && !isPageWay(op, use) &&
+            !isWidenedWeight(op, use) && !isNarrowWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
             !isTurnedView(op, use))
           readers.memory = true;
         else
@@ -93,6 +95,13 @@ private:
       return false;
     Type narrow = elementTypeOf(cast.getX());
     return (narrow.isF16() || narrow.isBF16()) && elementTypeOf(cast.getY()).isF32();
+  }
+
+  /// Weights of 8 bits that a GPU's product dequantizes in registers.
+  bool isNarrowWeight(OpOperand &use) const {
+    auto matmul = dyn_cast<MatmulOp>(use.getOwner());
+    return matmul && use.getOperandNumber() == 1 &&
+           takesNarrowWeights(matmul, target, symbols, optima);
   }
 
   /// Keys and values in pages that a table names are read where they lie, operands of 16 bits: by an
@@ -282,6 +291,8 @@ private:
 
   FusionGraph &graph;
   const Target &target;
+  const std::map<std::string, DimRange> symbols;
+  const std::map<std::string, int64_t> optima;
   const bool computeMasks;
   llvm::DenseSet<Operation *> maskParts; ///< computed score by score
   llvm::DenseSet<Operation *> turnedViews; ///< read through strides
@@ -290,8 +301,8 @@ private:
 
 } // namespace
 
-Resolution resolveFreeOps(FusionGraph &graph, const Target &target) {
-  return Resolver(graph, target).run();
+Resolution resolveFreeOps(FusionGraph &graph, const Target &target, ModuleOp module) {
+  return Resolver(graph, target, module).run();
 }
 
 } // namespace lathe::fuse

@@ -16,10 +16,14 @@
 // their sums f32 as the kernel's configuration says. Both operands are laid out with
 // contiguous k, which the units need: weights when compiling, others by a transpose.
 //
+// Weights of 8 bits beside activations of 16 are dequantized in the registers of the product
+// (lathe/ir/NarrowWeights.h). Here they, their scales and zero points only get contiguous k.
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 #include "../simplify/Patterns.h"
 
+#include "lathe/ir/NarrowWeights.h"
 #include "lathe/ir/WeightStore.h"
 #include "lathe/passes/EvaluateOp.h"
 #include "lathe/passes/Rewrite.h"
@@ -167,6 +171,10 @@ public:
   void rewrite(MatmulOp op);
   /// f32 operands, of which the units read the upper 19 bits.
   void layOutForTf32(MatmulOp op);
+  /// 8-bit weights that a product dequantizes as it reads them.
+  void layOutNarrowWeights(MatmulOp op, const Target &target,
+                           const std::map<std::string, DimRange> &symbols,
+                           const std::map<std::string, int64_t> &optima);
 
 private:
   struct Side {
@@ -176,6 +184,8 @@ private:
   };
   Value transposed(OpBuilder &b, Location loc, Value v);
   Value swapLastTwo(OpBuilder &b, Location loc, Value v);
+  Value turnedWeights(OpBuilder &b, Value v);
+  Value turnedParameter(OpBuilder &b, Value p, ArrayRef<DimExpr> dims);
   Value sumsAlongK(OpBuilder &b, Location loc, Value rowsOfK, bool asRow);
   std::optional<std::vector<std::byte>> bytesOf(Value v);
   static LogicalResult missed(Operation *op, const Twine &reason) {
@@ -229,8 +239,9 @@ Value Narrower::transposed(OpBuilder &b, Location loc, Value v) {
   int64_t width = type.getElementTypeBitWidth() / 8;
   std::vector<std::byte> out(bytes->size());
   for (int64_t at = 0; at < int64_t(out.size()); at += rows * columns * width)
-    (width == 1 ? transposeMatrix<uint8_t>
-                : transposeMatrix<uint32_t>)(bytes->data() + at, out.data() + at, rows, columns);
+    (width == 1   ? transposeMatrix<uint8_t>
+     : width == 2 ? transposeMatrix<uint16_t>
+                  : transposeMatrix<uint32_t>)(bytes->data() + at, out.data() + at, rows, columns);
   std::vector<DimExpr> dims = dimsOf(v);
   std::swap(dims[rank - 1], dims[rank - 2]);
   OpBuilder::InsertionGuard guard(b);
@@ -378,6 +389,110 @@ LogicalResult Narrower::tryRewrite(MatmulOp op, const Narrow &a, const Narrow &b
   return success();
 }
 
+/// A scale or zero point of weights [K, N] for the same as [N, K]. Null where it is none of: one
+/// number, one a row or column, one a block of k.
+Value Narrower::turnedParameter(OpBuilder &b, Value p, ArrayRef<DimExpr> dims) {
+  std::vector<DimExpr> of = dimsOf(p);
+  Location loc = p.getLoc();
+  Type element = elementTypeOf(p);
+  if (product(of) == DimExpr(1))
+    return ReshapeOp::create(b, loc, tensorType(element, ArrayRef<int64_t>()), p);
+  std::vector<DimExpr> matrix = of;
+  if (matrix.size() == 1)
+    matrix.insert(matrix.begin(), DimExpr(1));
+  if (matrix.size() != 2)
+    return {};
+  std::swap(matrix[0], matrix[1]);
+  if (matrix[0] == DimExpr(1) || matrix[1] == DimExpr(1))
+    return ReshapeOp::create(b, loc, tensorType(element, matrix), p);
+  // slice (reshape (broadcast_to %blocks : [G, 1, N] -> [G, size, N]))
+  Value v = p;
+  if (auto slice = v.getDefiningOp<SliceOp>()) {
+    for (Attribute start : slice.getStarts())
+      if (cast<DimAttr>(start).expr() != DimExpr(0))
+        return {};
+    if (llvm::any_of(slice.getSteps(), [](int64_t step) { return step != 1; }))
+      return {};
+    v = slice.getX();
+  }
+  auto joined = v.getDefiningOp<ReshapeOp>();
+  auto wide = joined ? joined.getX().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
+  if (!wide)
+    return {};
+  std::vector<DimExpr> blocks = dimsOf(wide.getY()), one = dimsOf(wide.getX());
+  if (blocks.size() != 3 || one != std::vector<DimExpr>{blocks[0], 1, blocks[2]} ||
+      blocks[2] != dims[1] ||
+      dimsOf(joined.getY()) != std::vector<DimExpr>{blocks[0] * blocks[1], blocks[2]})
+    return {};
+  // Seen through what only widens or reshapes it, the constant is turned.
+  Value base = wide.getX();
+  while (Operation *op = base.getDefiningOp()) {
+    if (!isa<CastOp, ReshapeOp>(op))
+      break;
+    base = op->getOperand(0);
+  }
+  std::optional<std::vector<std::byte>> bytes = bytesOf(base);
+  if (!bytes || product(dimsOf(base)) != blocks[0] * blocks[2])
+    return {};
+  Type inner = elementTypeOf(base);
+  Value turned = ConstantOp::create(
+      b, loc,
+      constantAttr(tensorType(inner, std::vector<DimExpr>{blocks[0], blocks[2]}), *bytes, weights));
+  turned = transposed(b, loc, turned);
+  if (inner != element)
+    turned = CastOp::create(b, loc, tensorType(element, dimsOf(turned)), turned, true);
+  auto to = [&](DimExpr x, DimExpr y, DimExpr z) {
+    return tensorType(element, std::vector<DimExpr>{x, y, z});
+  };
+  Value split = ReshapeOp::create(b, loc, to(blocks[2], blocks[0], 1), turned);
+  Value repeated = BroadcastToOp::create(b, loc, to(blocks[2], blocks[0], blocks[1]), split);
+  DimExpr depth = blocks[0] * blocks[1];
+  Value rows = ReshapeOp::create(b, loc,
+                                 tensorType(element, std::vector<DimExpr>{blocks[2], depth}), repeated);
+  if (depth == dims[0])
+    return rows;
+  Attribute none = DimAttr::get(b.getContext(), DimExpr(0));
+  return SliceOp::create(b, loc, tensorType(element, std::vector<DimExpr>{blocks[2], dims[0]}), rows,
+                         b.getArrayAttr({none, none}), b.getDenseI64ArrayAttr({1, 1}));
+}
+
+/// The chain of narrowWeights(v) over [N, K]; null where a parameter cannot be turned.
+Value Narrower::turnedWeights(OpBuilder &b, Value v) {
+  if (isNarrow(elementTypeOf(v)))
+    return transposed(b, v.getLoc(), v);
+  Operation *op = v.getDefiningOp();
+  Value inner = narrowOperand(op), turned = turnedWeights(b, inner);
+  if (!turned)
+    return {};
+  std::vector<DimExpr> dims = dimsOf(turned);
+  if (auto cast = dyn_cast<CastOp>(op))
+    return CastOp::create(b, op->getLoc(), tensorType(elementTypeOf(v), dims), turned,
+                          cast.getSaturate());
+  Value parameter = op->getOperand(op->getOperand(0) == inner ? 1 : 0);
+  parameter = turnedParameter(b, parameter, dimsOf(v));
+  if (!parameter)
+    return {};
+  if (isa<SubOp>(op))
+    return SubOp::create(b, op->getLoc(), turned, parameter);
+  return MulOp::create(b, op->getLoc(), turned, parameter);
+}
+
+void Narrower::layOutNarrowWeights(MatmulOp op, const Target &target,
+                                   const std::map<std::string, DimRange> &symbols,
+                                   const std::map<std::string, int64_t> &optima) {
+  if (op.getTransposeB() || !takesNarrowWeights(op, target, symbols, optima, /*turned=*/true) ||
+      !bytesOf(narrowWeights(op.getB())))
+    return;
+  OpBuilder builder(op);
+  Value turned = turnedWeights(builder, op.getB());
+  if (!turned) {
+    (void)missed(op, "a scale or zero point is none of the whole, of a row, of a column or of a block");
+    return;
+  }
+  op.getBMutable().assign(turned);
+  op.setTransposeB(true);
+}
+
 void Narrower::layOutForTf32(MatmulOp op) {
   if (!elementTypeOf(op.getA()).isF32() || !elementTypeOf(op.getB()).isF32() || op.getTransposeB())
     return;
@@ -408,9 +523,12 @@ struct NarrowProductsPass : ModulePass<NarrowProductsPass> {
       SmallVector<MatmulOp> products;
       module.walk([&](MatmulOp op) { products.push_back(op); });
       Narrower narrower(module);
+      std::map<std::string, DimRange> symbols = symbolRanges(module);
+      std::map<std::string, int64_t> optima = symbolOptima(module);
       for (MatmulOp op : products) {
         if (tf32)
           narrower.layOutForTf32(op);
+        narrower.layOutNarrowWeights(op, *target, symbols, optima);
         narrower.rewrite(op);
       }
       IRRewriter rewriter(&getContext());

@@ -5,6 +5,7 @@
 #include "../layout/SpreadConvs.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/NarrowWeights.h"
 
 using namespace mlir;
 
@@ -190,6 +191,24 @@ int besideOf(KernelOp kernel, Operation *heart) {
   return -1;
 }
 
+/// Whether weights, their scales and zero points (narrowWeights) are all constants.
+bool isKnownChain(KernelOp kernel, Value weights) {
+  SmallVector<Value> todo{weights};
+  while (!todo.empty()) {
+    Value v = todo.pop_back_val();
+    if (auto argument = dyn_cast<BlockArgument>(v)) {
+      v = kernel.getInputs()[argument.getArgNumber()];
+      while (v.getDefiningOp() && isView(v.getDefiningOp()))
+        v = v.getDefiningOp()->getOperand(0);
+      if (!v.getDefiningOp<ConstantOp>())
+        return false;
+    } else {
+      llvm::append_range(todo, v.getDefiningOp()->getOperands());
+    }
+  }
+  return true;
+}
+
 void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   if (auto matmul = dyn_cast<MatmulOp>(heart)) {
     if (std::optional<DimExpr> half = halfColumns(matmul)) {
@@ -225,6 +244,11 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       described.buffer = argument.getArgNumber();
       described.isWeight =
           isa_and_nonnull<ConstantOp>(kernel.getInputs()[described.buffer].getDefiningOp());
+    }
+    if (auto data = dyn_cast_or_null<BlockArgument>(gemm && i == 1 && cuda ? narrowWeights(operand)
+                                                                            : Value())) {
+      described.narrow = data.getArgNumber();
+      described.isWeight = isKnownChain(kernel, operand);
     }
     if (auto turned = operand.getDefiningOp<TransposeOp>(); turned && isa<ConvOp>(heart) && i == 0)
       if (auto planes = dyn_cast<BlockArgument>(turned.getX()))

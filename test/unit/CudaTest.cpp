@@ -80,6 +80,14 @@ std::vector<Case> makeCases() {
   return %8 : tensor<6x48xbf16>)"),
                      "pointwise.t128.v8", {"1"}})
       .tolerance = 8e-3;
+  // Rows of an odd length: vectors run over their ends, into a tail of two elements.
+  add("over_rows", {fn("over_rows", "(%x: tensor<2x5x77xbf16>, %b: tensor<77xbf16>, %s: tensor<5x1xbf16>) -> tensor<2x5x77xbf16>", R"(
+  %0 = lathe.add %x, %b : (tensor<2x5x77xbf16>, tensor<77xbf16>) -> tensor<2x5x77xbf16>
+  %1 = lathe.mul %0, %s : (tensor<2x5x77xbf16>, tensor<5x1xbf16>) -> tensor<2x5x77xbf16>
+  %2 = lathe.add %1, %x : (tensor<2x5x77xbf16>, tensor<2x5x77xbf16>) -> tensor<2x5x77xbf16>
+  return %2 : tensor<2x5x77xbf16>)"),
+                    "pointwise.t64.v8", {"2"}})
+      .tolerance = 8e-3;
   add("transposed", {fn("transposed", "(%x: tensor<5x6x7xf32>) -> tensor<7x5x6xf32>", R"(
   %0 = lathe.transpose %x {perm = array<i64: 2, 0, 1>} : (tensor<5x6x7xf32>) -> tensor<7x5x6xf32>
   %1 = lathe.neg %0 : (tensor<7x5x6xf32>) -> tensor<7x5x6xf32>
@@ -200,6 +208,36 @@ std::vector<Case> makeCases() {
   matmul("skinny_whole", "tensor<13x256xf16>", "tensor<48x256xf16>", "tensor<13x48xf16>", "{transpose_b} ",
          "gemm.skinny.t128.r16.n16.s2", "3")
       .tolerance = 2e-3;
+  // Weights of 8 bits: scales of columns or of blocks of k, zero points.
+  auto widened = [&](std::string name, std::string x, std::string narrow, std::string y, std::string half,
+                     bool blocks, std::string config, std::string grid) -> Case & {
+    size_t columns = narrow.find('x') + 1, depth = std::stoul(narrow.substr(columns));
+    std::string n = narrow.substr(0, columns - 1), k = std::to_string(depth), g = std::to_string(depth / 48);
+    auto tensor = [](std::string dims, std::string element) { return "tensor<" + dims + "x" + element + ">"; };
+    std::string element = narrow.substr(narrow.rfind('x') + 1), q = tensor(n + "x" + k, element),
+                f = tensor(n + "x" + k, "f32"), w = tensor(n + "x" + k, half),
+                s = tensor(n + "x" + (blocks ? g : "1"), "f32"), z = tensor(n + "x1", element),
+                zf = tensor(n + "x1", "f32"), body = "  %0 = lathe.cast %q : (" + q + ") -> " + f + "\n";
+    if (blocks) {
+      std::string apart = tensor(n + "x" + g + "x1", "f32"), wide = tensor(n + "x" + g + "x48", "f32");
+      body += "  %1 = lathe.cast %z : (" + z + ") -> " + zf + "\n  %2 = lathe.sub %0, %1 : (" + f + ", " + zf + ") -> " + f +
+              "\n  %3 = lathe.reshape %s : (" + s + ") -> " + apart + "\n  %4 = lathe.broadcast_to %3 : (" + apart + ") -> " +
+              wide + "\n  %5 = lathe.reshape %4 : (" + wide + ") -> " + f + "\n";
+    }
+    body += "  %6 = lathe.mul " + std::string(blocks ? "%2, %5" : "%0, %s") + " : (" + f + ", " + (blocks ? f : s) + ") -> " + f +
+            "\n  %7 = lathe.cast %6 : (" + f + ") -> " + w + "\n  %8 = lathe.matmul %x, %7 {transpose_b} : (" + x + ", " + w +
+            ") -> " + y + "\n  return %8 : " + y;
+    Case &c = add(name, {fn(name, "(%x: " + x + ", %q: " + q + ", %s: " + s + (blocks ? ", %z: " + z : "") + ") -> " + y, body),
+                         config, {grid}});
+    c.tolerance = half == "f16" ? 2e-3 : 8e-3;
+    return c;
+  };
+  widened("widened_row", "tensor<1x528xbf16>", "45x528xi8", "tensor<1x45xbf16>", "bf16", false, "gemv.row.t64.n2.s1", "23");
+  widened("widened_blocks", "tensor<?x528xbf16, #lathe.t<[M, 528]>>", "45x528xui8", "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "bf16",
+          true, "gemm.skinny.t128.r8.n32.s2", "2")
+      .symbols = {{{"M", 1}}, {{"M", 7}}};
+  widened("widened_floats", "tensor<13x1024xf16>", "48x1024xf8E4M3FN", "tensor<13x48xf16>", "f16", false,
+          "gemm.skinny.t128.r16.n16.s2", "3");
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
@@ -362,6 +400,9 @@ Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &sy
     else if (arg.dtype == DType::I64) {
       int64_t v = (i * 2 + 1) % 5 - (i == 1 ? 5 : 0);
       std::memcpy(&out[8 * i], &v, 8);
+    } else if (bitWidth(arg.dtype) == 8) {
+      uint32_t code = isFloat(arg.dtype) ? static_cast<uint32_t>(encodeFloat(arg.dtype, f)) : gen() & 0xff;
+      out[i] = static_cast<std::byte>(code);
     } else {
       uint16_t h = arg.dtype == DType::F16 ? static_cast<uint16_t>(encodeFloat(DType::F16, f)) : floatToBf16(f);
       std::memcpy(&out[2 * i], &h, 2);
@@ -642,6 +683,37 @@ TEST(CudaText, NarrowProductsCompile) {
     c.maps = f.maps;
     CudaKernel kernel = batch.generate(c);
     ASSERT_EQ(kernel.error, "") << f.config << " " << f.a;
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
+}
+
+/// Weights of 8 bits that become the operand in registers.
+TEST(CudaText, WidenedProductsCompile) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  struct Form {
+    const char *config, *narrow, *half;
+  };
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const Form &f : {Form{"gemm.widened.t160.m32.n64.s8.c8", "i8", "bf16"},
+                        Form{"gemm.widened.t288.m128.n128.s8", "ui8", "f16"},
+                        Form{"gemm.widened.t160.m256.n64.s6", "i8", "bf16"},
+                        Form{"gemm.widened.t160.m256.n64.s4", "f8E4M3FN", "bf16"}}) {
+    std::string name = "widened" + std::to_string(jobs.size()), half = f.half, narrow = f.narrow,
+                x = "tensor<?x512x" + half + ", #lathe.t<[M, 512]>>", q = "tensor<384x512x" + narrow + ">",
+                wide = "tensor<384x512xf32>", w = "tensor<384x512x" + half + ">", s = "tensor<384x1xf32>",
+                y = "tensor<?x384x" + half + ", #lathe.t<[M, 384]>>";
+    CudaCase c{fn(name, "(%x: " + x + ", %q: " + q + ", %s: " + s + ") -> " + y,
+                  "  %0 = lathe.cast %q : (" + q + ") -> " + wide + "\n  %1 = lathe.mul %0, %s : (" + wide + ", " + s + ") -> " +
+                      wide + "\n  %2 = lathe.cast %1 : (" + wide + ") -> " + w + "\n  %3 = lathe.matmul %x, %2 {transpose_b} : (" +
+                      x + ", " + w + ") -> " + y + "\n  return %3 : " + y),
+               f.config};
+    c.maps = 2;
+    CudaKernel kernel = batch.generate(c);
+    ASSERT_EQ(kernel.error, "") << f.config;
     jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
   }
   expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);

@@ -30,6 +30,9 @@ struct ContractionOperand {
   DimExpr pageStride, pageRows; ///< elements from a row of pages to the next, and how many there are
   bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
   DType dtype = DType::F32;
+  /// Gemm, weights: the input buffer of 8-bit elements of the operand's sizes that it is made of,
+  /// element by element (lathe/ir/NarrowWeights.h); -1: not so.
+  int narrow = -1;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;

@@ -77,6 +77,14 @@ def narrow():
             "e4m3", "e4m3fast", "int8")}}
 
 
+def widened():
+    from race_weights import save_model
+    form = lambda *case: (lambda path: save_model(path, *case), [])
+    return {"gemm.widened": {
+        "row": form(1, 776, 1040, "u8", 16, True), "skinny": form(7, 776, 1040, "e4m3", 0, False),
+        "cluster": form(70, 264, 1040, "i8", 48, False), "high": form(300, 776, 528, "i8", 0, False)}}
+
+
 def convolutions():
     from race_conv import Case, save_model
 
@@ -146,7 +154,7 @@ def memory_forms():
 
 
 def all_cases():
-    return {**gemms(), **narrow(), **convolutions(), **attentions(), **memory_forms()}
+    return {**gemms(), **narrow(), **widened(), **convolutions(), **attentions(), **memory_forms()}
 
 
 def save_graph(path, nodes, inputs, outputs, constants=()):
