@@ -44,8 +44,8 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
   StringRef family = config->family;
   if (family.starts_with("gemm.") || family.starts_with("gemv."))
     return gemmText(kernel, *config);
-  if (family == "conv.pingpong" || family == "conv.cooperative" || family == "conv.split" ||
-      family == "conv.stem")
+  if (family.starts_with("conv.pingpong") || family.starts_with("conv.cooperative") ||
+      family == "conv.split" || family == "conv.stem")
     return convHopperText(kernel, *config);
   if (family.starts_with("conv."))
     return convText(kernel, *config);

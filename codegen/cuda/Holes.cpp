@@ -163,7 +163,7 @@ FailureOr<std::string> Holes::text(std::initializer_list<std::string_view> modul
   // lets the next kernel start when it has read its keys.
   StringRef family = config.family;
   bool waitsItself = family.starts_with("gem") || family.starts_with("conv") ||
-                     family == "attention.split";
+                     family.starts_with("attention.split");
   const char *wait =
       programmatic() && !waitsItself ? "dependentsMayStart();\n  dependenciesWait();\n  " : "";
   // Registers move between warps where one block has a multiprocessor for itself.
@@ -280,7 +280,7 @@ void Holes::storeColumns(
        sums + "); }");
 }
 
-Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value value) {
+Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value value, bool stored) {
   Indices at = bindResult(e, heart, idx, value);
   Value output = e.outputValue(0);
   SmallVector<Value> chain = outputChain(output, heart);
@@ -289,6 +289,8 @@ Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value va
       llvm::any_of(chain, [](Value v) { return !isa<ReshapeOp, TransposeOp>(v.getDefiningOp()); }))
     return e.fail(heart.getDefiningOp(), "has a result that does not lie as its sums do");
   Value v = e.eval(inside, at);
+  if (!stored)
+    return v;
   return e.toStorage(e.width > 1 ? e.splat(v) : v, elementTypeOf(output));
 }
 

@@ -55,12 +55,15 @@ public:
                                  const Index &column)>
           place);
   /// What the only output, which has the heart's elements in the same order or turned, holds in
-  /// their place; `value` is the heart's result at `idx`.
+  /// their place; `value` is the heart's result at `idx`. As it is stored, or in its compute type.
   static mlir::Value resultValue(Evaluator &e, mlir::Value heart, const Indices &idx,
-                                 mlir::Value value);
+                                 mlir::Value value, bool stored = true);
   /// Where the result at `idx` lies in the output, given that isPlainResult.
   static mlir::Value resultPlace(Evaluator &e, mlir::Value heart, const Indices &idx);
-  /// Whether the only output holds the heart's results as they are, their last dimension last.
+  /// The output that follows from this result of the heart, when one alone does: others may be what the
+  /// heart gives beside it.
+  static std::optional<unsigned> outputOf(const KernelSource &kernel, mlir::Value heart);
+  /// Whether that output holds the heart's results as they are, their last dimension last.
   static bool isPlainResult(const KernelSource &kernel, mlir::Value heart);
   /// Whether the last dimension of the heart's result may be asked in vectors of
   /// `lanes` when its index is a multiple of them.

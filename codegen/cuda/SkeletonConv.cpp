@@ -1,7 +1,8 @@
 //===- SkeletonConv.cpp - convolutions ---------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills conv.cuh. One spatial dimension is a picture of one row.
+// Fills conv.cuh. One spatial dimension is a picture of one row. A volume is a picture for each plane
+// of its results, whose channels are those of the volume in each plane of the window.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,24 +22,56 @@ struct Conv {
   std::string window, sizes;
 
   Conv(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
+  DimExpr planes = 1;   ///< of results
+  int64_t tapPlanes = 1; ///< of the window
+
   LogicalResult build();
-  /// The index of x or y from image, channel, row and column.
-  Indices place(const Index &n, const Index &c, const Index &y, const Index &x) const;
+  /// The index of x or y from image, channel, plane, row and column.
+  Indices place(const Index &n, const Index &c, const Index &z, const Index &y,
+                const Index &x) const;
+  /// Image and plane of a picture of the results.
+  std::pair<Index, Index> picture(Evaluator &e, Value n) const {
+    return spatial == 3 ? e.ix.divRem(Index(n), planes)
+                        : std::pair<Index, Index>(Index(n), Index(e.ix.cst(0)));
+  }
+  Value pixel(Evaluator &e, Value n, Value c, Value y, Value x);
+  /// Of the last two dimensions; `otherwise` where there is only the last.
   template <typename T> T at(ArrayRef<T> values, int64_t axis, T otherwise) const {
-    return spatial == 2 ? values[axis] : axis == 1 ? values[0] : otherwise;
+    int64_t d = axis + spatial - 2;
+    return d >= 0 ? values[d] : otherwise;
   }
 };
 
-Indices Conv::place(const Index &n, const Index &c, const Index &y, const Index &x) const {
+Indices Conv::place(const Index &n, const Index &c, const Index &z, const Index &y,
+                    const Index &x) const {
   Indices idx{n};
   if (!channelsLast)
     idx.push_back(c);
-  if (spatial == 2)
+  if (spatial == 3)
+    idx.push_back(z);
+  if (spatial >= 2)
     idx.push_back(y);
   idx.push_back(x);
   if (channelsLast)
     idx.push_back(c);
   return idx;
+}
+
+/// An element of a picture's channel, in its compute type; planes outside of the volume are zero.
+Value Conv::pixel(Evaluator &e, Value n, Value c, Value y, Value x) {
+  auto [image, z] = picture(e, n);
+  if (spatial < 3)
+    return e.eval(op.getX(), place(image, Index(c), z, Index(y), Index(x)));
+  IndexMath &ix = e.ix;
+  auto [channel, tap] = ix.divRem(Index(c), DimExpr(tapPlanes));
+  Index plane = ix.add(ix.mul(z, op.getStrides()[0]), ix.mul(tap, op.getDilations()[0]));
+  plane = ix.add(plane, Index(ix.cst(-op.getPads()[0])));
+  Value inside = ix.cmp(arith::CmpIPredicate::ult, plane,
+                        ix.dim(dimOf(op.getX(), channelsLast ? 1 : 2))); // below 0 is large
+  return e.ifElse(
+      inside,
+      [&] { return e.eval(op.getX(), place(image, channel, plane, Index(y), Index(x))); },
+      [&] { return e.constant(Evaluator::computeType(elementTypeOf(op.getX())), 0); });
 }
 
 LogicalResult Conv::build() {
@@ -47,8 +80,8 @@ LogicalResult Conv::build() {
     return failure();
   spatial = op.getStrides().size();
   channelsLast = op.getLayout() == ConvLayout::ChannelsLast;
-  if (spatial != 1 && spatial != 2)
-    return op.emitError("CUDA text: the convolution skeletons have one or two spatial dimensions");
+  if (spatial < 1 || spatial > 3)
+    return op.emitError("CUDA text: the convolution skeletons have up to three spatial dimensions");
   std::vector<DimExpr> xd = dimsOf(op.getX()), wd = dimsOf(op.getW()), yd = dimsOf(op.getResult());
   Type xt = elementTypeOf(op.getX()), wt = elementTypeOf(op.getW());
   accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
@@ -62,7 +95,7 @@ LogicalResult Conv::build() {
   int64_t first = channelsLast ? 1 : 2, channel = channelsLast ? spatial + 1 : 1;
   DimExpr one(1);
   auto size = [&](const std::vector<DimExpr> &d, int64_t axis) {
-    return spatial == 2 ? d[first + axis] : axis == 1 ? d[first] : one;
+    return at<DimExpr>(ArrayRef(d).drop_front(first), axis, one);
   };
   auto number = [&](ArrayRef<int64_t> v, int64_t axis, int64_t otherwise) {
     return std::to_string(at<int64_t>(v, axis, otherwise));
@@ -70,15 +103,22 @@ LogicalResult Conv::build() {
   std::vector<DimExpr> filter(wd.begin() + 2, wd.end());
   std::string filterSizes[2];
   for (int64_t axis : {0, 1}) {
-    DimExpr extent = spatial == 2 ? filter[axis] : axis == 1 ? filter[0] : one;
+    DimExpr extent = at<DimExpr>(filter, axis, one);
     if (!extent.constant())
       return op.emitError("CUDA text: the filter's size must be known");
     filterSizes[axis] = std::to_string(*extent.constant());
   }
+  if (spatial == 3) {
+    if (!filter[0].constant() || depthwise)
+      return op.emitError("CUDA text: '") << holes.config.family << "' cannot take this volume";
+    planes = yd[first];
+    tapPlanes = *filter[0].constant();
+  }
   window = "ConvWindow<" + filterSizes[0] + ", " + filterSizes[1] + ", " +
            number(op.getStrides(), 0, 1) + ", " + number(op.getStrides(), 1, 1) + ", " +
            number(op.getDilations(), 0, 1) + ", " + number(op.getDilations(), 1, 1) + ">";
-  sizes = "ConvSizes{" + holes.dim(xd[0]) + ", " + holes.dim(xd[channel]) + ", " +
+  sizes = "ConvSizes{" + holes.dim(xd[0] * planes) + ", " +
+          holes.dim(xd[channel] * DimExpr(tapPlanes)) + ", " +
           holes.dim(size(xd, 0)) + ", " + holes.dim(size(xd, 1)) + ", " + holes.dim(yd[channel]) +
           ", " + std::to_string(op.getGroup()) + "ll, " + holes.dim(size(yd, 0)) + ", " +
           holes.dim(size(yd, 1)) + ", " + number(op.getPads(), 0, 0) + "ll, " +
@@ -126,7 +166,7 @@ LogicalResult Conv::build() {
     };
     holes.method("loadPixels", {"n", "piece", "y", "x"}, vector, lanes,
                  [&](Evaluator &e, ValueRange p) {
-                   Indices idx = place(p[0], channels(e, p[1]), p[2], p[3]);
+                   Indices idx = place(p[0], channels(e, p[1]), Index(), p[2], p[3]);
                    return e.splat(convertTo(e, e.eval(op.getX(), idx), xt));
                  });
     holes.method("loadTaps", {"piece", "r", "s"}, vector, lanes, [&](Evaluator &e, ValueRange p) {
@@ -138,11 +178,17 @@ LogicalResult Conv::build() {
     });
   }
   holes.method("loadX", {"n", "c", "y", "x"}, element, 1, [&](Evaluator &e, ValueRange p) {
-    return convertTo(e, e.eval(op.getX(), place(p[0], p[1], p[2], p[3])), xt);
+    return convertTo(e, pixel(e, p[0], p[1], p[2], p[3]), xt);
   });
   holes.method("loadW", {"k", "c", "r", "s"}, element, 1, [&](Evaluator &e, ValueRange p) {
-    Indices idx{Index(p[0]), Index(p[1])};
-    if (spatial == 2)
+    Indices idx{Index(p[0])};
+    if (spatial == 3) {
+      auto [c, tap] = e.ix.divRem(Index(p[1]), DimExpr(tapPlanes));
+      idx.append({c, tap});
+    } else {
+      idx.push_back(Index(p[1]));
+    }
+    if (spatial >= 2)
       idx.push_back(Index(p[2]));
     idx.push_back(Index(p[3]));
     return convertTo(e, e.eval(op.getW(), idx), wt);
@@ -154,7 +200,8 @@ LogicalResult Conv::build() {
         Index k(p[1]), x(p[3]);
         Index &along = channelsLast ? k : x;
         along = Index(e.ix.mul(along.base, lanes), lanes > 1 ? 1 : 0);
-        Holes::storeResult(e, op.getResult(), place(p[0], k, p[2], x), p[4]);
+        auto [n, z] = picture(e, p[0]);
+        Holes::storeResult(e, op.getResult(), place(n, k, z, p[2], x), p[4]);
         return Value();
       },
       accumulator);

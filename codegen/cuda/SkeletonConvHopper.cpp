@@ -31,6 +31,8 @@ struct HopperConv {
 };
 
 const char *truth(bool b) { return b ? "true" : "false"; }
+bool isSwapped(const KernelConfig &config) { return config.family.ends_with(".swapped"); }
+bool inTurns(const KernelConfig &config) { return config.family.starts_with("conv.pingpong"); }
 
 LogicalResult HopperConv::build() {
   op = heartOf<ConvOp>(holes.kernel);
@@ -87,11 +89,13 @@ Indices HopperConv::place(Evaluator &e, Value group, Value pixel, const Index &f
 void HopperConv::product() {
   const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
   bool staged = maps.size() >= 3, beside = maps.size() == 4, groups = op.getGroup() > 1;
+  bool swapped = isSwapped(holes.config); // filters are the rows of the instruction
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   holes.line("static constexpr Operand kA = Operand::AlongK, kB = Operand::AlongK;");
   holes.line(
-      Twine("static constexpr bool kImages = true, kPair = false, kBatchA = false, kBeside = ") +
-      truth(beside) + ", kBatchB = " + truth(groups) + ", kStaged = " + truth(staged) +
+      Twine("static constexpr bool kImages = true, kPair = false, kSwapped = ") + truth(swapped) +
+      ", kBatchA = " + truth(swapped && groups) + ", kBeside = " + truth(beside) +
+      ", kBatchB = " + truth(!swapped && groups) + ", kStaged = " + truth(staged) +
       ", kBatched = " + truth(staged && groups) + ", kTurned = false;");
   int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
   depth = chunks * 64;
@@ -103,26 +107,28 @@ void HopperConv::product() {
              "u32 pixel, u32 step) const {");
   holes.line("  loadWindows<Window>(to, map, bar, " + sizes() + ", group, pixel, step);");
   holes.line("}");
-  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
-                                      .element = element.isF16() ? "f16" : "bf16"}));
+  holes.line(wgmmaMethod(
+      "multiply", {.n = static_cast<int>(swapped ? holes.config.tileM : holes.config.tileN),
+                   .element = element.isF16() ? "f16" : "bf16"}));
   bool split = holes.config.family == "conv.split";
   int64_t lanes =
       staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
   Type f32 = Float32Type::get(op.getContext());
   if (staged) {
-    std::vector<std::string> params = {"b", "m", "pair"};
+    std::vector<std::string> params = {"b", "m", swapped ? "n" : "pair"};
     Value other = beside ? holes.kernel.body->getArgument(maps[3].buffer) : Value();
     if (beside)
       params.push_back("beside");
     params.push_back("acc");
+    // Neighbouring sums of a thread are two filters of a pixel, or of two pixels.
     holes.method(
-        "value", params, VectorType::get({2}, stored), 2,
+        "value", params, swapped ? f32 : Type(VectorType::get({2}, stored)), swapped ? 1 : 2,
         [&](Evaluator &e, ValueRange p) {
-          Index filter(e.ix.mul(p[2], 2), 1);
+          Index filter = swapped ? Index(p[2]) : Index(e.ix.mul(p[2], 2), 1);
           Indices at = place(e, p[0], p[1], filter);
           if (beside)
             e.bind(other, at, e.fromStorage(p[3], elementTypeOf(other)));
-          return Holes::resultValue(e, op.getResult(), at, p.back());
+          return Holes::resultValue(e, op.getResult(), at, p.back(), /*stored=*/!swapped);
         },
         f32, beside ? Evaluator::storageType(elementTypeOf(other)) : Type());
     return;
@@ -180,14 +186,19 @@ FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelCo
     return holes.text({"gemm_split", "conv_hopper"},
                       "gemmSplit<SplitTile<" + tile + "Holes>>(h, map0, map1, " + sizes);
   }
-  for (int64_t v : {config.tileM, config.tileN, config.stages, config.tileM})
+  bool swapped = isSwapped(config);
+  int64_t first = swapped ? config.tileN : config.tileM, second = swapped ? config.tileM : config.tileN;
+  for (int64_t v : {first, second, config.stages, first})
     tile += std::to_string(v) + ", ";
+  if (swapped)
+    sizes = std::to_string(conv.filters) + "ll, " + holes.dim(pixels) + ", " +
+            std::to_string(conv.depth) + "ll);";
   size_t maps = kernel.spec->tensorMaps.size();
   std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 ? "map3" : result;
   return holes.text({"gemm_hopper", "conv_hopper"},
-                    "gemmWgmma<WgmmaTile<" + tile + truth(config.family == "conv.pingpong") +
-                        ", Holes>>(h, map0, map1, " + result + ", " + beside + ", " +
-                        std::to_string(conv.op.getGroup()) + "ll, " + sizes);
+                    "gemmWgmma<WgmmaTile<" + tile + truth(inTurns(config)) + ", Holes>>(h, " +
+                        (swapped ? "map1, map0, " : "map0, map1, ") + result + ", " + beside +
+                        ", " + std::to_string(conv.op.getGroup()) + "ll, " + sizes);
 }
 
 } // namespace lathe::codegen

@@ -62,7 +62,7 @@ struct Gemm {
   void write(int64_t lanes);
   void findHalves();
   Value pairValue(Evaluator &e, const Indices &at, Value first, Value second);
-  Value besideValue(Evaluator &e, const Indices &at, Value beside, Value sums);
+  Value besideValue(Evaluator &e, const Indices &at, Value beside, Value sums, bool stored = true);
   LogicalResult buildWgmma();
   LogicalResult buildWidened();
   void writeStaged(Type stored);
@@ -78,6 +78,7 @@ bool isSplit(const KernelConfig &config) {
 bool isWidened(const KernelConfig &config) { return config.family == "gemm.widened"; }
 bool inTurns(const KernelConfig &config) { return config.family.starts_with("gemm.pingpong"); }
 bool isShared(const KernelConfig &config) { return config.family.ends_with(".shared"); }
+bool isSwapped(const KernelConfig &config) { return config.family.ends_with(".swapped"); }
 bool isWgmma(const KernelConfig &config) {
   return inTurns(config) || config.family.starts_with("gemm.cooperative") ||
          config.family == "gemm.promoted" || isSplit(config);
@@ -321,23 +322,29 @@ LogicalResult Gemm::buildWgmma() {
     return op.emitError("CUDA text: '")
            << holes.config.family << "' needs two operands that matrix units multiply, with tensor maps";
   auto truth = [](bool b) { return b ? "true" : "false"; };
-  bool split = isSplit(holes.config), staged = maps.size() >= 3;
+  bool split = isSplit(holes.config), staged = maps.size() >= 3, swapped = isSwapped(holes.config);
+  // The operands in the order of the instruction.
+  const Side &first = swapped ? b : a, &second = swapped ? a : b;
+  if (swapped && (!staged || narrow || maps[2].dims.size() == 4 || !halves[0].empty()))
+    return op.emitError("CUDA text: '")
+           << holes.config.family << "' needs 16-bit results that the copy engine stores as they lie";
   bool half = holes.config.family == "gemm.promoted" && holes.config.tileN > 128; // of a tile's columns at a time
   holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(!halves[0].empty()) +
-             ", kBeside = " + truth(maps.size() == 4) + ";");
+             ", kBeside = " + truth(maps.size() == 4) + ", kSwapped = " + truth(swapped) + ";");
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
-  holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[0].dims.size() == 3) +
-             ", kBatchB = " + truth(maps[1].dims.size() == 3) + ", kStaged = " + truth(staged) +
+  holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[swapped].dims.size() == 3) +
+             ", kBatchB = " + truth(maps[!swapped].dims.size() == 3) + ", kStaged = " + truth(staged) +
              ", kBatched = " + truth(staged && maps[2].dims.size() == 3) +
              ", kTurned = " + truth(staged && maps[2].dims.size() == 4) + ";");
   if (staged && maps[2].dims.size() == 4)
     holes.line("static constexpr u32 kHead = " + holes.dim(maps[2].dims[0]) +
                ";\n  LATHE_METHOD u32 tokens() const { return (u32)(" +
                holes.dim(maps[2].dims[1]) + "); }");
-  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN / (half ? 2 : 1)),
+  int64_t columns = swapped ? holes.config.tileM : holes.config.tileN / (half ? 2 : 1);
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(columns),
                                       .element = nameA,
-                                      .aAcrossK = !a.alongK(),
-                                      .bAcrossK = !b.alongK(),
+                                      .aAcrossK = !first.alongK(),
+                                      .bAcrossK = !second.alongK(),
                                       .elementB = nameB}));
   if (isShared(holes.config)) {
     if (holes.kernel.spec->workspaceBytes == DimExpr(0))
@@ -377,13 +384,14 @@ LogicalResult Gemm::buildWidened() {
 }
 
 /// What lies beside the result is not read from its buffer but comes in `beside`.
-Value Gemm::besideValue(Evaluator &e, const Indices &at, Value beside, Value sums) {
+Value Gemm::besideValue(Evaluator &e, const Indices &at, Value beside, Value sums, bool stored) {
   Value argument = holes.kernel.body->getArgument(holes.kernel.spec->tensorMaps[3].buffer);
   e.bind(argument, at, e.fromStorage(beside, elementTypeOf(argument)));
-  return Holes::resultValue(e, op.getResult(), at, sums);
+  return Holes::resultValue(e, op.getResult(), at, sums, stored);
 }
 
-/// The method that gives two neighbouring results.
+/// The method that gives two neighbouring results, or one before it is rounded where operands are
+/// swapped: a thread's neighbouring sums lie in two rows there.
 void Gemm::writeStaged(Type stored) {
   const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
   bool pair = !halves[0].empty(), beside = maps.size() == 4;
@@ -394,6 +402,18 @@ void Gemm::writeStaged(Type stored) {
   Type before = pair ? accumulator : Type();
   if (beside)
     before = Evaluator::storageType(elementTypeOf(holes.kernel.body->getArgument(maps[3].buffer)));
+  if (isSwapped(holes.config)) {
+    params[2] = "n";
+    holes.method(
+        "value", params, accumulator, 1,
+        [&](Evaluator &e, ValueRange p) {
+          Indices at = resultIndex(e, p[0], p[1], Index(p[2]));
+          return beside ? besideValue(e, at, p[3], p[4], /*stored=*/false)
+                        : Holes::resultValue(e, op.getResult(), at, p[3], /*stored=*/false);
+        },
+        accumulator, before);
+    return;
+  }
   holes.method(
       "value", params, VectorType::get({2}, stored), 2,
       [&](Evaluator &e, ValueRange p) {
@@ -466,7 +486,9 @@ LogicalResult Gemm::build() {
   if (skinny || isWidened(holes.config))
     holes.line("typedef " + Holes::typeText(b.storage) + " Weight;");
   holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
-  holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ", kB = " + kindText(b) + ";");
+  bool swapped = wgmma && isSwapped(holes.config);
+  holes.line(Twine("static constexpr Operand kA = ") + kindText(swapped ? b : a) +
+             ", kB = " + kindText(swapped ? a : b) + ";");
   if (wgmma)
     return buildWgmma();
   if (isWidened(holes.config))
@@ -551,6 +573,16 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
     size_t maps = kernel.spec->tensorMaps.size();
     std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 ? "map3" : result;
     bool promoted = family == "gemm.promoted";
+    if (isSwapped(config)) {
+      tile.clear();
+      for (int64_t v : {config.tileN, config.tileM, config.stages, config.tileN})
+        tile += std::to_string(v) + ", ";
+      return gemm.holes.text({"gemm_hopper"},
+                             "gemmWgmma<WgmmaTile<" + tile + (inTurns(config) ? "true" : "false") +
+                                 ", Holes>>(h, map1, map0, " + result + ", " + beside + ", " +
+                                 gemm.holes.dim(batches) + ", " + gemm.holes.dim(gemm.n) + ", " +
+                                 gemm.holes.dim(gemm.m) + ", " + gemm.holes.dim(gemm.k) + ");");
+    }
     if (isSplit(config)) {
       tile.clear();
       for (int64_t v : {config.tileN, config.stages, rowsLoaded, config.cluster})

@@ -110,11 +110,6 @@ template <int CHANNELS_, int ROWS_, int PIXELS_, int STAGES_, class W> struct St
 LATHE_DEV u64 wgmmaWindows(SharedAddr first) {
   return (u64)((first & 0x3ffff) >> 4) | 1ull << 16 | 8ull << 32;
 }
-/// The same as storeMatrix4 with each matrix transposed.
-LATHE_DEV void storeMatrix4Transposed(SharedAddr row, const u32 (&r)[4]) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};"
-               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
-}
 LATHE_DEV u32 sharedWord(SharedAddr at) {
   u32 w;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(w) : "r"(at) : "memory");

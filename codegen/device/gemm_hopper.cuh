@@ -15,6 +15,9 @@
 //   typedef ... Element, Acc, Result;  static constexpr Operand kA, kB;   AlongK or AcrossK
 //   static constexpr bool kBatchA, kBatchB;   the operand's map has a dimension of batches
 //   static constexpr bool kImages;       A is loaded by h.loadImages (conv_hopper.cuh)
+//   static constexpr bool kSwapped;      A and B have changed places: rows m below are the columns of the
+//                                        results, which are of 16 bits and staged
+//   f32 value(i64 b, i64 m, i64 n, f32 sum);   then: one result, m its row, n its column, not yet rounded
 //   static constexpr bool kProgrammatic; launched while the kernel before still runs; B is constant
 //   static constexpr bool kPair;         B has two matrices of N columns side by side, and a result
 //                                        follows from a sum of each: the half tiles of both are one
@@ -53,7 +56,10 @@ template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool S
   static constexpr u32 LOADED = (A_ALONG ? ROWS * 128 : A_BYTES) + B_BYTES; // of a stage
   // Results of 64 rows are staged in two buffers a group.
   static constexpr int RESULT = sizeof(typename H::Result);
-  static constexpr int STAGED = OUT % 64 == 0 && RESULT <= 2 ? 64 : OUT % 32 == 0 ? 32 : 16; // columns
+  static constexpr int STAGED = OUT % 64 == 0 && RESULT <= 2           ? 64
+                                : H::kSwapped && OUT % 48 == 0 ? 48
+                                : OUT % 32 == 0                        ? 32
+                                                                       : 16; // columns
   static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT : 0;
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
   static constexpr int SUMS = MI * BN / 2;
@@ -62,9 +68,11 @@ template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool S
 };
 
 struct TilePlace { u32 batch, m, n; };
-/// Groups of tile rows: tiles that run at a time share rows and columns in the cache.
+/// Groups of tile rows, as even as they can be: tiles that run at a time share rows and columns in the cache, and
+/// load the least of both together where there are as many of each.
 template <class Tile> LATHE_DEV TilePlace placeOfTile(u32 id, u32 tilesM, u32 tilesN) {
-  constexpr u32 group = Tile::OUT < 128 ? 8 : 16;
+  constexpr u32 MOST = Tile::OUT < 128 ? 8 : Tile::OUT == 128 ? 12 : 16;
+  const u32 groups = (tilesM + MOST - 1) / MOST, group = (tilesM + groups - 1) / groups;
   const u32 perBatch = tilesM * tilesN, batch = id / perBatch;
   id -= batch * perBatch;
   const u32 first = id / (group * tilesN) * group, inside = id - first * tilesN;
@@ -95,23 +103,39 @@ LATHE_DEV void loadStage(SharedAddr to, const TensorMap &map, SharedAddr bar, u3
   }
 }
 
+template <class Tile, class H>
+LATHE_DEV void loadStageA(const H &h, SharedAddr to, const TensorMap &map, SharedAddr bar, TilePlace t, u32 step) {
+  if constexpr (H::kImages && !H::kSwapped) h.loadImages(to, map, bar, t.batch, t.m, step);
+  else loadStage<Tile::A_ALONG, H::kBatchA, Tile::BM, Tile::A_WIDE>(to, map, bar, t.batch, t.m, step * Tile::BK);
+}
 /// The same of B; of a pair its two halves. Columns of a second half lie N behind the first.
 template <class Tile, class H>
-LATHE_DEV void loadStageB(SharedAddr to, const TensorMap &map, SharedAddr bar, TilePlace t, u32 k, u32 N) {
+LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, SharedAddr bar, TilePlace t, u32 step, u32 N) {
+  if constexpr (H::kImages && H::kSwapped) {
+    h.loadImages(to, map, bar, t.batch, t.n, step);
+  } else {
 #pragma unroll
-  for (u32 half = 0; half < (H::kPair ? 2 : 1); ++half)
-    loadStage<Tile::B_ALONG, H::kBatchB, Tile::OUT, Tile::B_WIDE>(to + half * Tile::OUT * 128, map, bar, t.batch,
-                                                                  t.n + half * N, k);
+    for (u32 half = 0; half < (H::kPair ? 2 : 1); ++half)
+      loadStage<Tile::B_ALONG, H::kBatchB, Tile::OUT, Tile::B_WIDE>(to + half * Tile::OUT * 128, map, bar, t.batch,
+                                                                    t.n + half * N, step * Tile::BK);
+  }
 }
 
-/// A stage's A and B; with `begun` B is under way.
+/// Of a stage the operand that is constant.
+template <class Tile, class H>
+LATHE_DEV void loadStageEarly(const H &h, const TensorMap &mapA, const TensorMap &mapB, SharedAddr toA, SharedAddr toB,
+                              SharedAddr bar, TilePlace t, u32 step, u32 N) {
+  barrierExpect(bar, Tile::LOADED);
+  if constexpr (H::kSwapped) loadStageA<Tile>(h, toA, mapA, bar, t, step);
+  else loadStageB<Tile>(h, toB, mapB, bar, t, step, N);
+}
+/// A stage's A and B; with `begun` the constant one is under way.
 template <class Tile, class H>
 LATHE_DEV void loadStages(const H &h, const TensorMap &mapA, const TensorMap &mapB, SharedAddr toA, SharedAddr toB,
                           SharedAddr bar, TilePlace t, u32 step, u32 N, bool begun) {
   if (!begun) barrierExpect(bar, Tile::LOADED);
-  if constexpr (H::kImages) h.loadImages(toA, mapA, bar, t.batch, t.m, step);
-  else loadStage<Tile::A_ALONG, H::kBatchA, Tile::BM, Tile::A_WIDE>(toA, mapA, bar, t.batch, t.m, step * Tile::BK);
-  if (!begun) loadStageB<Tile, H>(toB, mapB, bar, t, step * Tile::BK, N);
+  if (!H::kSwapped || !begun) loadStageA<Tile>(h, toA, mapA, bar, t, step);
+  if (H::kSwapped || !begun) loadStageB<Tile>(h, toB, mapB, bar, t, step, N);
 }
 
 // ---- Results ---------------------------------------------------------------------------
@@ -144,7 +168,12 @@ LATHE_DEV void loadBeside(const TensorMap &mapD, const Staging &s, TilePlace t, 
   const u32 buffer = s.stored + ahead & 1;
   const SharedAddr bar = s.arrived + 8 * buffer;
   barrierExpect(bar, Tile::C_BYTES);
-  const u32 n = t.n + piece % PIECES * Tile::STAGED, m = t.m + piece / PIECES * 64;
+  u32 n = t.n + piece % PIECES * Tile::STAGED, m = t.m + piece / PIECES * 64;
+  if constexpr (H::kSwapped) {
+    const u32 column = m;
+    m = n;
+    n = column;
+  }
   if constexpr (H::kBatched) tensorLoad(s.buffers + buffer * Tile::C_BYTES, mapD, bar, n, m, t.batch);
   else tensorLoad(s.buffers + buffer * Tile::C_BYTES, mapD, bar, n, m);
 }
@@ -245,6 +274,75 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
   }
 }
 
+/// The same of products whose operands have changed places: t.m is the first column of the results,
+/// t.n their first row. A thread's sums of 64 columns: of each 8 rows two neighbours in column lane / 4
+/// of its warp's 16 columns, and two in the column 8 further.
+template <class Tile, class H>
+LATHE_DEV void storeSwapped(const H &h, const TensorMap &mapC, const TensorMap &mapD,
+                            const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 columns, u32 rows,
+                            Staging &s) {
+  typedef typename H::Result Result;
+  static_assert(H::kStaged && sizeof(Result) == 2 && !H::kPair && !H::kTurned, "results of 16 bits by the copy engine");
+  constexpr int ROWS = Tile::STAGED, PIECES = Tile::OUT / ROWS;
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int piece = 0; piece < Tile::MI * PIECES; ++piece, ++s.stored) {
+    const int i = piece / PIECES, c = piece % PIECES;
+    const SharedAddr buffer = s.buffers + (s.stored & 1) * Tile::C_BYTES;
+    const u32 column0 = t.m + i * 64, row0 = t.n + c * ROWS;
+    i64 column[2];
+#pragma unroll
+    for (u32 k = 0; k < 2; ++k) {
+      const u32 n = column0 + warp * 16 + lane / 4 + 8 * k;
+      // Outside of the tensor the last column and rows are asked for again.
+      column[k] = columns % Tile::BM != 0 && n >= columns ? columns - 1 : n;
+    }
+    if constexpr (H::kBeside) barrierWait(s.arrived + 8 * (s.stored & 1), s.stored >> 1 & 1);
+    u32 words[ROWS / 16][4];
+    SharedAddr places[ROWS / 16];
+#pragma unroll
+    for (int j = 0; j < ROWS / 16; ++j) {
+      const u32 r = j * 16 + (lane >> 4) * 8 + (lane & 7), at = warp * 2 + (lane >> 3 & 1); // whose address this lane gives
+      places[j] = buffer + r * 128 + ((at ^ (r & 7)) << 4);
+      u32 beside[4] = {0, 0, 0, 0};
+      if constexpr (H::kBeside) loadMatrix4Transposed(beside, places[j]);
+#pragma unroll
+      for (int q = 0; q < 4; ++q) { // columns 0 and 8 of 8 rows, then of the next 8
+        const int sum = (c * (ROWS / 8) + 2 * j + q / 2) * 4 + 2 * (q & 1);
+        const u32 first = row0 + (2 * j + q / 2) * 8 + 2 * (lane % 4);
+        const Vec<Result, 2> other = bitCast<Vec<Result, 2>>(beside[q]);
+        Vec<f32, 2> pair;
+#pragma unroll
+        for (u32 e = 0; e < 2; ++e) {
+          const i64 row = rows % Tile::BN != 0 && first + e >= rows ? rows - 1 : first + e, b = t.batch;
+          if constexpr (H::kBeside) pair.v[e] = h.value(b, row, column[q & 1], other.v[e], acc[i][sum + e]);
+          else pair.v[e] = h.value(b, row, column[q & 1], acc[i][sum + e]);
+        }
+        words[j][q] = bitCast<u32>(convert<Result>(pair));
+      }
+    }
+    if constexpr (!H::kBeside) {
+      if (leader) storeWaitRead<1>();
+      namedBarrierSync(1 + s.group, 128);
+    }
+#pragma unroll
+    for (int j = 0; j < ROWS / 16; ++j) storeMatrix4Transposed(places[j], words[j]);
+    asyncFence();
+    namedBarrierSync(1 + s.group, 128);
+    if (leader) {
+      if constexpr (H::kBatched) tensorStore(mapC, buffer, column0, row0, t.batch);
+      else tensorStore(mapC, buffer, column0, row0);
+      storeCommit();
+      if constexpr (H::kBeside)
+        if (piece > 0 && piece + 1 < Tile::MI * PIECES) { // into the buffer of the piece before
+          storeWaitRead<1>();
+          loadBeside<Tile, H>(mapD, s, t, piece + 1, 1);
+        }
+    }
+  }
+}
+
 template <class Tile, class H>
 LATHE_DEV void storeDirect(const H &h, const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N) {
   typedef typename H::Acc Acc;
@@ -271,7 +369,8 @@ LATHE_DEV void storeDirect(const H &h, const typename H::Acc (&acc)[Tile::MI][Ti
 template <class Tile, class H>
 LATHE_DEV void storeTile(const H &h, const TensorMap &mapC, const TensorMap &mapD,
                          const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N, Staging &s) {
-  if constexpr (H::kStaged) storeStaged<Tile>(h, mapC, mapD, acc, t, M, N, s);
+  if constexpr (H::kSwapped) storeSwapped<Tile>(h, mapC, mapD, acc, t, M, N, s);
+  else if constexpr (H::kStaged) storeStaged<Tile>(h, mapC, mapD, acc, t, M, N, s);
   else storeDirect<Tile>(h, acc, t, M, N);
 }
 
@@ -312,10 +411,9 @@ LATHE_DEV void loadTiles(const H &h, const TensorMap &mapA, const TensorMap &map
   if constexpr (H::kProgrammatic)
     if (shareOf<Tile>(0, tiles, steps, s)) {
       const TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
-      for (; early < STAGES && early < s.end - s.begin; ++early) {
-        barrierExpect(full + 8 * early, Tile::LOADED);
-        loadStageB<Tile, H>(toB + early * Tile::B_BYTES, mapB, full + 8 * early, t, (s.begin + early) * Tile::BK, N);
-      }
+      for (; early < STAGES && early < s.end - s.begin; ++early)
+        loadStageEarly<Tile>(h, mapA, mapB, base + early * Tile::A_BYTES, toB + early * Tile::B_BYTES, full + 8 * early, t,
+                             s.begin + early, N);
     }
   dependenciesWait();
   for (u32 index = 0; shareOf<Tile>(index, tiles, steps, s); ++index) {

@@ -73,7 +73,7 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
         for (; early < begin + STAGES && early < end; ++early) {
           const u32 slot = early - begin;
           barrierExpect(full + 8 * slot, Tile::LOADED);
-          loadStageB<Tile, H>(toB + slot * Tile::B_BYTES, mapB, full + 8 * slot, t, early * BK, N);
+          loadStageB<Tile>(h, toB + slot * Tile::B_BYTES, mapB, full + 8 * slot, t, early, N);
         }
       dependenciesWait();
       u32 slot = 0, parity = 1;

@@ -147,6 +147,11 @@ LATHE_DEV void storeMatrix4(SharedAddr row, const u32 (&r)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
                ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
+/// The same with each matrix transposed.
+LATHE_DEV void storeMatrix4Transposed(SharedAddr row, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};"
+               ::"r"(row), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
 
 LATHE_DEV void storeShared8(SharedAddr at, u32 low, u32 high) {
   asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(low), "r"(high) : "memory");

@@ -110,6 +110,36 @@ LATHE_DEV f32 minimum(f32 a, f32 b) {
   return r;
 }
 #endif
+/// Elements of 16 bits as they are, of a vector two at a time.
+#ifdef LATHE_EMULATE
+#define LATHE_MINMAX_16(name, op, type)                                                       \
+  LATHE_DEV type name(type a, type b) {                                                       \
+    const f32 x = toF32(a), y = toF32(b);                                                     \
+    return isNan(a) || (!isNan(b) && name(x, y) == x) ? a : b;                                \
+  }
+#else
+#define LATHE_MINMAX_16(name, op, type)                                                       \
+  LATHE_DEV type name(type a, type b) {                                                       \
+    type r;                                                                                   \
+    asm(op ".NaN." #type " %0, %1, %2;" : "=h"(r.bits) : "h"(a.bits), "h"(b.bits));           \
+    return r;                                                                                 \
+  }                                                                                           \
+  template <int N> LATHE_DEV Vec<type, N> name(Vec<type, N> a, Vec<type, N> b) {              \
+    static_assert(N % 2 == 0, "whole words");                                                 \
+    u32 x[N / 2], y[N / 2];                                                                   \
+    memcpy(x, &a, sizeof x);                                                                  \
+    memcpy(y, &b, sizeof y);                                                                  \
+    _Pragma("unroll") for (int i = 0; i < N / 2; ++i)                                         \
+      asm(op ".NaN." #type "x2 %0, %1, %2;" : "=r"(x[i]) : "r"(x[i]), "r"(y[i]));             \
+    memcpy(&a, x, sizeof x);                                                                  \
+    return a;                                                                                 \
+  }
+#endif
+LATHE_MINMAX_16(maximum, "max", f16)
+LATHE_MINMAX_16(maximum, "max", bf16)
+LATHE_MINMAX_16(minimum, "min", f16)
+LATHE_MINMAX_16(minimum, "min", bf16)
+#undef LATHE_MINMAX_16
 template <class T> LATHE_DEV T maxNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b > a ? b : a; }
 template <class T> LATHE_DEV T minNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b < a ? b : a; }
 #define LATHE_MINMAX_VECTOR(name)                                                            \

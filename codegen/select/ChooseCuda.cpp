@@ -44,19 +44,36 @@ KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &b
   return spec;
 }
 
+Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc) {
+  std::vector<KernelConfig> configs;
+  for (size_t at = 0; at <= desc.wanted.size();) {
+    size_t end = std::min(desc.wanted.find(',', at), desc.wanted.size());
+    Result<KernelConfig> config = KernelConfig::parse(desc.wanted.substr(at, end - at));
+    if (!config)
+      return config.status();
+    configs.push_back(*config);
+    at = end + 1;
+  }
+  return configs;
+}
+
 namespace {
 
 /// Tiles for ever more pixels; neighbours that are the same are one variant.
 Status hopperConv(const KernelDesc &desc, const HopperConv &conv, std::vector<KernelVariant> &out) {
   if (!desc.wanted.empty()) {
-    Result<KernelConfig> config = KernelConfig::parse(desc.wanted);
-    if (!config)
-      return config.status();
-    if (config->family != "conv.pingpong" && config->family != "conv.cooperative" &&
-        config->family != "conv.split")
+    Result<std::vector<KernelConfig>> wanted = wantedConfigs(desc);
+    if (!wanted)
+      return wanted.status();
+    std::vector<KernelSpec> specs;
+    for (const KernelConfig &c : *wanted)
+      if (conv.allows(c))
+        specs.push_back(conv.spec(conv.complete(c)));
+    if (specs.empty())
       return usageError("this convolution cannot run as '" + desc.wanted + "'",
                         "--config, kernel " + desc.name);
-    addVariant(out, {}, conv.spec(conv.complete(*config)));
+    std::vector<KernelSpec> otherwise(specs.begin() + 1, specs.end());
+    addVariant(out, {}, std::move(specs.front()), std::move(otherwise));
     return okStatus();
   }
   DimRange pixels = rangeOf(conv.pixels, desc);
@@ -108,7 +125,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     return okStatus();
   }
   std::optional<int64_t> filterCount = filters.constant();
-  if (!filterCount || rank > 4) { // the skeletons have one or two spatial dimensions
+  if (!filterCount || rank > 5) { // the skeletons have up to three spatial dimensions
     KernelConfig c;
     c.family = "pointwise";
     c.threads = 128;
@@ -116,12 +133,16 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
                specFor(desc, c, DimExpr::ceilDiv(images * pixels * filters, DimExpr(c.threads))));
     return okStatus();
   }
+  if (rank == 5) { // a picture for each plane of the results
+    images = images * desc.parallel[1];
+    pixels = product({desc.parallel.begin() + 2, desc.parallel.end() - 1});
+  }
   int64_t groupFilters = *filterCount / std::max<int64_t>(desc.group, 1);
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   int64_t lanes = 128 / std::max<int64_t>(8, bitWidth(x.dtype));
   while (lanes > 1 && *filterCount % lanes != 0)
     lanes /= 2;
-  if (desc.channelsLast && desc.groupChannels == 1 && groupFilters == 1 && desc.group > 1 &&
+  if (rank < 5 && desc.channelsLast && desc.groupChannels == 1 && groupFilters == 1 && desc.group > 1 &&
       lanes >= 2 && isFloat(x.dtype) && x.buffer >= 0 && w.buffer >= 0 && w.isWeight) {
     KernelConfig c;
     c.family = "conv.depthwise";

@@ -20,6 +20,9 @@ KernelConfig simtTile(const char *family, int64_t m, int64_t n, int64_t threads)
 KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &batch,
                  const DimExpr &m, const DimExpr &n);
 
+/// The configurations that `desc.wanted`, which is not empty, names.
+Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc);
+
 inline bool isHalf(DType t) { return t == DType::F16 || t == DType::BF16; }
 
 } // namespace lathe::select

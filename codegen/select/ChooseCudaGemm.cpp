@@ -287,16 +287,14 @@ bool GemmChooser::addHopper() {
 /// behind it.
 Status GemmChooser::addWanted() {
   std::vector<KernelSpec> specs;
-  for (size_t at = 0; at <= desc.wanted.size();) {
-    size_t end = std::min(desc.wanted.find(',', at), desc.wanted.size());
-    Result<KernelConfig> config = KernelConfig::parse(desc.wanted.substr(at, end - at));
-    if (!config)
-      return config.status();
-    at = end + 1;
-    if (hopper && config->rows == 1)
-      config->rows = hopper->rowsLoaded(config->tileM, rows.hi);
-    if (hopper && hopper->allows(*config))
-      specs.push_back(hopper->spec(hopper->complete(*config), rows.hi));
+  Result<std::vector<KernelConfig>> wanted = wantedConfigs(desc);
+  if (!wanted)
+    return wanted.status();
+  for (KernelConfig &c : *wanted) {
+    if (hopper && c.rows == 1)
+      c.rows = hopper->rowsLoaded(c.tileM, rows.hi);
+    if (hopper && hopper->allows(c))
+      specs.push_back(hopper->spec(hopper->complete(c), rows.hi));
   }
   if (specs.empty())
     return usageError("this product cannot run as '" + desc.wanted + "'",

@@ -87,8 +87,17 @@ int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes) {
   return tileN % 32 == 0 ? 32 : 16;
 }
 
+int64_t wgmmaStagedRows(int64_t tileM) {
+  for (int64_t rows : {64, 48, 32})
+    if (tileM % rows == 0)
+      return rows;
+  return 16;
+}
+
 int64_t wgmmaSharedBytes(const KernelConfig &c, int64_t resultBytes, bool pair) {
-  int64_t columns = wgmmaStagedColumns(pair ? c.tileN / 2 : c.tileN, resultBytes);
+  int64_t columns = c.family.ends_with(".swapped")
+                        ? wgmmaStagedRows(c.tileM)
+                        : wgmmaStagedColumns(pair ? c.tileN / 2 : c.tileN, resultBytes);
   return c.stages * (c.tileM + c.tileN) * 128 + 4 * 64 * columns * resultBytes + 16 * c.stages +
          4 * 8 + 1024;
 }

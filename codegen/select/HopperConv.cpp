@@ -39,7 +39,8 @@ std::vector<DimExpr> stridesOf(const BufferArg &b) {
   return strides;
 }
 
-bool inTurns(const KernelConfig &c) { return c.family == "conv.pingpong"; }
+bool inTurns(const KernelConfig &c) { return c.family.starts_with("conv.pingpong"); }
+bool isSwapped(const KernelConfig &c) { return c.family.ends_with(".swapped"); }
 bool isSplit(const KernelConfig &c) { return c.family == "conv.split"; }
 
 } // namespace
@@ -76,6 +77,13 @@ std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &t
              dense(results, 1) && (results.dtype == DType::F16 || results.dtype == DType::BF16) &&
              results.alignment % 16 == 0 && c.filters % kPiece == 0;
   return c;
+}
+
+bool HopperConv::allows(const KernelConfig &c) const {
+  if (c.family == "conv.pingpong.swapped" || c.family == "conv.cooperative.swapped")
+    return staged && c.tileM > 0 && c.tileM <= 256 && c.tileM % 16 == 0 && c.tileN > 0 &&
+           c.tileN % (inTurns(c) ? 64 : 128) == 0 && c.tileN <= 256 && sumsOf(c) <= 128;
+  return c.family == "conv.pingpong" || c.family == "conv.cooperative" || c.family == "conv.split";
 }
 
 KernelConfig HopperConv::complete(KernelConfig c) const {
@@ -148,8 +156,11 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   matrix(desc.operands[1].buffer, depth, filters, depth * kElementBytes,
          filters * depth * kElementBytes, {kChannels, c.tileN});
   auto results = [&](int buffer) {
+    std::vector<int64_t> box{wgmmaStagedColumns(c.tileN, kElementBytes), 64};
+    if (isSwapped(c))
+      box = {64, wgmmaStagedRows(c.tileM)};
     matrix(buffer, filters, pixels, filters * desc.group * kElementBytes, filters * kElementBytes,
-           {wgmmaStagedColumns(c.tileN, kElementBytes), 64});
+           std::move(box));
   };
   if (staged && !isSplit(c)) {
     results(desc.numInputs);
@@ -179,12 +190,14 @@ double HopperConv::modelTime(const KernelConfig &c, double m) const {
     return rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128) +
            kPart * static_cast<double>(c.cluster) + kSplitStart;
   }
-  double step = std::max({results * 64 / kMultiply * (c.tileN % 64 ? 1.335 : 1),
+  double step = std::max({results * 64 / kMultiply * (c.tileN % 64 && !isSwapped(c) ? 1.335 : 1),
                           static_cast<double>(c.tileM + c.tileN) * 128 / kFeed,
                           kLatency / static_cast<double>(c.stages)});
   if (!inTurns(c))
-    step *= 0.985;
-  if (c.tileM == 64)
+    step *= isSwapped(c) && rounds > 1 ? 1.03 : 0.985;
+  if (isSwapped(c)) // results by filter take fewer instructions; odd rows are stored in small pieces
+    step *= c.tileM % 64 ? 0.96 : 0.93;
+  else if (c.tileM == 64)
     step = std::max(step * 0.814, kRows);
   // Ping-pong hides all epilogues but the last.
   double busy = rounds * (static_cast<double>(depth / kChannels) * step + kRound) +
@@ -195,7 +208,8 @@ double HopperConv::modelTime(const KernelConfig &c, double m) const {
   double channels = static_cast<double>(desc.groupChannels * desc.group);
   double all = static_cast<double>(filters * desc.group);
   double bytes = kElementBytes * (m * (used * channels + all) + all * static_cast<double>(depth));
-  return std::max(busy, bytes / kMemory) + kStart;
+  constexpr double kBusy = 0.02; // what decides among those that memory makes equal
+  return std::max(busy, bytes / kMemory) + kBusy * busy + kStart;
 }
 
 int64_t HopperConv::sumsOf(const KernelConfig &c) {
@@ -218,7 +232,7 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
       c.cluster = cluster;
       if (isSplit(c) && to < tileM)
         c.rows = (to + 7) / 8 * 8;
-      if (sumsOf(c) >= sums)
+      if (!allows(c) || sumsOf(c) >= sums)
         continue;
       c = complete(c);
       // A range is judged by four of its sizes: rounds that are full for one are not for another.
@@ -243,6 +257,15 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
     consider("conv.cooperative", 256, {128, 64});
   }
   consider("conv.pingpong", 64, {128, 64, 256, 96, 48, 32, 16});
+  // Filters as rows of the instruction, where there is work for half of the multiprocessors.
+  if (to * filters * desc.group >= 128 * 128 * target.smCount / 2) {
+    for (int64_t tileM : {96, 128, 160, 192})
+      consider("conv.cooperative.swapped", tileM, {128});
+    for (int64_t tileM : {96, 128})
+      consider("conv.pingpong.swapped", tileM, {128});
+    for (int64_t tileM : {128, 192})
+      consider("conv.pingpong.swapped", tileM, {64});
+  }
   for (int64_t cluster : {2, 4, 8})
     if (depth / kChannels >= 2 * cluster)
       consider("conv.split", 64, {64, 32, 16}, cluster);

@@ -22,6 +22,8 @@ public:
   KernelConfig choose(int64_t from, int64_t to, int64_t sums = 1 << 20) const;
   /// What a thread of a tile holds.
   static int64_t sumsOf(const KernelConfig &c);
+  /// Whether a configuration of the families conv.pingpong to conv.split is one of this convolution.
+  bool allows(const KernelConfig &c) const;
   /// Threads, depth and as many stages as shared memory holds.
   KernelConfig complete(KernelConfig c) const;
   KernelSpec spec(const KernelConfig &config) const;

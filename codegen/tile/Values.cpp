@@ -110,8 +110,12 @@ Value Evaluator::toStorage(Value v, Type element) {
     return v;
   if (compute.isInteger(1))
     return make<arith::ExtUIOp>(like(v, stored), v);
-  if (isa<FloatType>(stored))
+  if (isa<FloatType>(stored)) {
+    auto wide = v.getDefiningOp<arith::ExtFOp>(); // what it was made from is as good
+    if (wide && getElementTypeOrSelf(wide.getIn().getType()) == stored)
+      return wide.getIn();
     return make<arith::TruncFOp>(like(v, stored), v);
+  }
   return v;
 }
 

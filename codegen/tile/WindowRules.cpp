@@ -42,15 +42,33 @@ Value poolRule(Evaluator &e, OpResult r, const Indices &idx) {
   bool withoutBranch = e.kernel.target->isCuda() && taps <= kMaxUnrolledTaps;
   for (int64_t d = firstDim; d < firstDim + spatial; ++d)
     withoutBranch &= idx[d].uniform() && dimOf(x, d).constant().value_or(0) > 0;
-  auto clamped = [&](Indices in) {
+  // A maximum may take an element twice: the nearest place inside is one of the window's own where
+  // windows have no holes and all touch the image.
+  bool repeats = op.getKind() == PoolKind::Max;
+  for (int64_t d = 0; d < spatial && withoutBranch; ++d) {
+    int64_t last = dimOf(r, firstDim + d).constant().value_or(int64_t(1) << 40) - 1;
+    repeats &= op.getDilations()[d] == 1 && op.getPads()[d] < kernel[d] &&
+               last * op.getStrides()[d] - op.getPads()[d] < *dimOf(x, firstDim + d).constant();
+  }
+  auto clamped = [&](Indices in) -> Value {
     Value inside;
     for (int64_t d = firstDim; d < firstDim + spatial; ++d) {
       int64_t size = *dimOf(x, d).constant();
-      Value ok = ix.cmp(P::ult, in[d].base, ix.cst(size));
-      inside = inside ? e.make<arith::AndIOp>(inside, ok) : ok;
+      if (!repeats) {
+        Value ok = ix.cmp(P::ult, in[d].base, ix.cst(size));
+        inside = inside ? e.make<arith::AndIOp>(inside, ok) : ok;
+      }
       in[d] = Index(ix.min(ix.max(in[d].base, ix.cst(0)), ix.cst(size - 1)));
     }
-    return e.select(inside, e.eval(x, in), none);
+    Value v = e.eval(x, in);
+    if (!repeats)
+      return e.select(inside, v, none);
+    // Of elements of 16 bits that were only widened, two are compared at a time.
+    auto wide = v.getDefiningOp<arith::ExtFOp>();
+    return wide && getElementTypeOrSelf(wide.getIn().getType()).getIntOrFloatBitWidth() == 16 &&
+                   e.isVector(v)
+               ? wide.getIn()
+               : v;
   };
 
   // One tap: its value, and 1 where it counts for the average's divisor.
@@ -129,6 +147,8 @@ Value poolRule(Evaluator &e, OpResult r, const Indices &idx) {
     Value p = e.constant(compute, 1.0 / static_cast<double>(op.getP()));
     return e.make<math::PowFOp>(total[0], e.isVector(total[0]) ? e.splat(p) : p);
   }
+  if (Type kept = e.scalarType(total[0]); kept != compute)
+    return e.make<arith::ExtFOp>(e.like(total[0], compute), total[0]);
   return total[0];
 }
 

@@ -525,6 +525,8 @@ TEST(CudaText, HopperProductsCompile) {
        {std::tuple{"gemm.pingpong.t384.m128.n160.k64.s5", 3, "", "bf16"},
         {"gemm.cooperative.t384.m128.n256.k64.s4", 3, "{transpose_b} ", "f16"},
         {"gemm.pingpong.t384.r16.m64.n32.k64.s12", 2, "{transpose_b} ", "bf16"},
+        {"gemm.cooperative.swapped.t384.m96.n128.k64.s7", 3, "{transpose_b} ", "f16"},
+        {"gemm.pingpong.swapped.t384.m112.n64.k64.s8", 3, "", "bf16"},
         {"gemm.pingpong.t384.m128.n96.k64.s6", 2, "{transpose_a} ", "f16"}}) {
     std::string e = element, name = "product" + std::to_string(jobs.size());
     bool ta = transposed[0] && transposed[11] == 'a', tb = transposed[0] && !ta;
@@ -568,6 +570,7 @@ TEST(CudaText, HopperEpiloguesCompile) {
                         Form{"gemm.pingpong.t384.m128.n160.k64.s5", 4, false, true},
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false},
                         Form{"gemm.pingpong.shared.t384.m128.n128.k64.s6", 4, false, true},
+                        Form{"gemm.cooperative.swapped.t384.m192.n128.k64.s4", 4, false, true},
                         Form{"gemm.cooperative.shared.t384.m128.n192.k64.s4", 3, true, true}}) {
     std::string name = "epilogue" + std::to_string(jobs.size());
     auto rows = [](int columns) {
@@ -612,6 +615,7 @@ TEST(CudaText, HopperConvolutionsCompile) {
            {"conv.pingpong.t384.m192.n64.k64.s6", 3, 2, "f16", "?x28x28x64", "64x64x3x3", "?x28x28x64", "1"},
            {"conv.cooperative.t384.m128.n128.k64.s6", 3, 3, "bf16", "?x5x6x7x96", "128x96x3x3x3", "?x5x6x7x128", "1"},
            {"conv.pingpong.t384.m64.n32.k64.s12", 2, 1, "f16", "?x100x64", "30x64x3", "?x100x30", "1"},
+           {"conv.cooperative.swapped.t384.m192.n128.k64.s4", 3, 2, "f16", "?x14x14x256", "256x128x3x3", "?x14x14x256", "2"},
            {"conv.split.t160.r56.m64.n32.k64.s8.c8", 2, 2, "f16", "?x7x7x128", "64x64x3x3", "?x7x7x64", "2"},
            {"conv.stem.t384.m4.n112.s3", 2, 2, "f16", "?x224x224x3", "64x3x7x7", "?x112x112x64", "1"}}) {
     bool stem = std::string(f.config).find("stem") != std::string::npos;

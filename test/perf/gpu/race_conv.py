@@ -83,9 +83,11 @@ def cases():
         (2, 3, 64, 7, 2, (64, 48), "relu", {}), (3, 3, 32, 3, 2, (33, 40), "", {}), (1, 4, 24, 4, 2, (18, 264), "relu", {}),
         (2, 3, 136, 7, 2, (40, 48), "relu", {"dtype": "bf16"}), (2, 32, 32, 3, 1, 14, "relu", {"groups": 32}), (3, 40, 40, 5, 2, (15, 13), "relu", {"groups": 40})])
     tiles = ["pingpong.m64.n128", "pingpong.m128.n128", "pingpong.m192.n64", "pingpong.m64.n256", "pingpong.m128.n96", "cooperative.m128.n128",
-             "cooperative.m256.n64", "cooperative.m128.n256", "cooperative.m256.n128"] + [f"split.m64.n{n}.c{c}" for n in (16, 32, 64) for c in (1, 2, 4, 8)]
+             "cooperative.m256.n64", "cooperative.m128.n256", "cooperative.m256.n128", "cooperative.swapped.m96.n128",
+             "cooperative.swapped.m192.n128", "pingpong.swapped.m112.n64", "cooperative.swapped.m48.n256",
+             "pingpong.swapped.m64.n128", "pingpong.swapped.m176.n64"] + [f"split.m64.n{n}.c{c}" for n in (16, 32, 64) for c in (1, 2, 4, 8)]
     for i, tile in enumerate(tiles):
-        *size, more = [(9, 136, 152, 3, 1, (29, 23), "residual+relu", {}), (11, 192, 60, 3, 2, (37, 21), "relu", {}),
+        *size, more = [(9, 136, 152, 3, 1, (29, 23), "residual+relu", {}), (11, 192, 72 if "swapped" in tile else 60, 3, 2, (37, 21), "relu", {}),
                        (5, 128, 320, [3], [1], [301], "", {}), (3, 256, 272, 3, 1, (13, 31), "residual", {"groups": 2})][i % 4]
         out["forms"].append(Case("forms", *size, config="conv." + tile, **more))
     return out
