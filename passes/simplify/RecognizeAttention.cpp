@@ -54,7 +54,8 @@ Value stripScale(Value value, double &scale) {
   return value;
 }
 
-/// Key or value heads that were repeated: [B, G, T, D] -> [B, G, n, T, D] -> [B, G*n, T, D].
+/// Key or value heads that were repeated: [B, G, T, D] -> [B, G, n, T, D] -> [B, G*n, T, D], wherever
+/// sizes of 1 stand beside.
 Value stripRepeat(Value value) {
   auto merge = value.getDefiningOp<ReshapeOp>();
   auto repeat = merge ? merge.getX().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
@@ -63,12 +64,22 @@ Value stripRepeat(Value value) {
     return value;
   std::vector<DimExpr> out = dimsOf(value), wide = dimsOf(repeat.getY()),
                        narrow = dimsOf(repeat.getX()), in = dimsOf(split.getX());
-  if (out.size() != 4 || wide.size() != 5 || narrow.size() != 5 || in.size() != 4)
+  if (out.size() != 4 || in.size() != 4 || wide.size() != narrow.size())
     return value;
-  bool isRepeat = narrow[2] == DimExpr(1) && out[0] == wide[0] && out[1] == wide[1] * wide[2] &&
-                  out[2] == wide[3] && out[3] == wide[4] && in[0] == narrow[0] &&
-                  in[1] == narrow[1] && in[2] == narrow[3] && in[3] == narrow[4] &&
-                  in[0] == wide[0] && in[1] == wide[1] && in[2] == wide[3] && in[3] == wide[4];
+  size_t at = 0; // of the one dimension that is repeated
+  while (at < wide.size() && wide[at] == narrow[at])
+    ++at;
+  if (at == wide.size() || narrow[at] != DimExpr(1))
+    return value;
+  auto same = [](ArrayRef<DimExpr> x, ArrayRef<DimExpr> y) {
+    auto large = [](const DimExpr &d) { return d != DimExpr(1); };
+    return llvm::equal(llvm::make_filter_range(x, large), llvm::make_filter_range(y, large));
+  };
+  ArrayRef<DimExpr> sizes(wide), heads(in);
+  bool isRepeat = same(sizes.take_front(at), heads.take_front(2)) &&
+                  same(sizes.drop_front(at + 1), heads.drop_front(2)) &&
+                  same(ArrayRef(narrow).drop_front(at + 1), heads.drop_front(2)) &&
+                  out[0] == in[0] && out[1] == in[1] * wide[at] && out[2] == in[2] && out[3] == in[3];
   return isRepeat ? split.getX() : value;
 }
 

@@ -604,6 +604,8 @@ TEST(Emulation, AttentionOfFewQueries) {
   checkAttentionTiles<bf16, 64, 192, true, false, 2, 8>(1, 8, 8, 2, 33);
   checkAttentionTiles<bf16, 64, 64, true, true, 1, 2, false, true>(2, 4, 2, 4, 75);
   checkAttentionTiles<f16, 32, 32, false, false, 1, 4, true, true>(1, 4, 4, 2, 20); // a warp without keys
+  checkAttentionTiles<bf16, 96, 96, true, true, 2, 1>(2, 2, 1, 16, 100); // sixteen queries, each head by itself
+  checkAttentionTiles<bf16, 256, 256, true, false, 1, 8>(1, 8, 8, 1, 45); // the largest heads
 }
 
 /// A mask whose keys [from, to) of a query are seen.

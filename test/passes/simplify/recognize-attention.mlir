@@ -63,6 +63,26 @@ func.func @repeated(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tens
   return %y : tensor<2x8x4x16xf32>
 }
 
+// The same as repeat_interleave writes it, with one more size of 1; tiled instead, they stay.
+// CHECK-LABEL: @interleaved
+// CHECK: %[[T:.*]] = lathe.reshape %{{.*}} : (tensor<2x4x2x6x16xf32>) -> tensor<2x8x6x16xf32>
+// CHECK: lathe.attention %arg0, %arg1, %arg2 {
+// CHECK: lathe.attention %arg0, %[[T]], %[[T]] {
+func.func @interleaved(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x16xf32>) -> (tensor<2x8x4x16xf32>, tensor<2x8x4x16xf32>) {
+  %k0 = lathe.reshape %k : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x1x6x16xf32>
+  %k1 = lathe.broadcast_to %k0 : (tensor<2x2x1x1x6x16xf32>) -> tensor<2x2x4x1x6x16xf32>
+  %k2 = lathe.reshape %k1 : (tensor<2x2x4x1x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %v0 = lathe.reshape %v : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x1x6x16xf32>
+  %v1 = lathe.broadcast_to %v0 : (tensor<2x2x1x1x6x16xf32>) -> tensor<2x2x4x1x6x16xf32>
+  %v2 = lathe.reshape %v1 : (tensor<2x2x4x1x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %t0 = lathe.reshape %k : (tensor<2x2x6x16xf32>) -> tensor<2x1x2x6x16xf32>
+  %t1 = lathe.broadcast_to %t0 : (tensor<2x1x2x6x16xf32>) -> tensor<2x4x2x6x16xf32>
+  %t2 = lathe.reshape %t1 : (tensor<2x4x2x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %y = lathe.attention %q, %k2, %v2 {scale = 0.25 : f64} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  %z = lathe.attention %q, %t2, %t2 {scale = 0.25 : f64} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y, %z : tensor<2x8x4x16xf32>, tensor<2x8x4x16xf32>
+}
+
 // A sink of each head beside the mask, the largest score taken off, the sink cut off the weights.
 // CHECK-LABEL: @sink
 // CHECK: %[[M:.*]] = lathe.broadcast_to %arg3 {{.*}} -> tensor<2x8x4x6xf32>

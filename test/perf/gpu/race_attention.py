@@ -42,6 +42,9 @@ def cases():
     out += [(kind, (2, 4, 2, 1100, 1100, 128), False) for kind in ("document", "padding", "window", "lengths", "alibi", "softcap")]
     out += [(kind, (2, 4, 4, 1031, 1031, 64), False) for kind in ("document", "padding", "window", "lengths")]
     out += [("full", s, True) for s in DECODE] + [("full", (2, 8, 2, 4, 1000, 128), False), ("causal", (2, 8, 2, 7, 333, 80), False)]
+    # Sixteen queries, heads of all sizes, one head of keys for all.
+    out += [("causal", (2, 8, 8, 16, 1000, 128), False), ("causal", (1, 16, 1, 300, 300, 64), False)]
+    out += [("full", (2, 8, 2, 1, 700, d), False) for d in (80, 96, 192, 256)]
     out += [("paged", s, True) for s in DECODE[:4]] + [("paged", (3, 8, 2, 4, 208, 64), False), ("paged", (1, 16, 1, 1, 16, 192), False)]
     # Prefill against pages, and few tokens of large groups.
     out += [("paged", (8, 32, 8, 1024, 1024, 128), True), ("pagedcausal", (4, 32, 8, 4096, 4096, 128), True),
