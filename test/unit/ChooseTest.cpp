@@ -121,6 +121,32 @@ KernelDesc linear(const char *m, const char *n, const char *k) {
   return d;
 }
 
+TEST(Choose, WeightsOfEightBitsAreReadAsTheyLie) {
+  KernelDesc d = linear("M", "4096", "4096");
+  d.operands[1].buffer = -1;
+  d.operands[1].narrow = 1;
+  d.buffers[1].dtype = DType::I8;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), "gemv.row");
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 16}})), "gemm.skinny");
+  for (int64_t m : {17, 96, 128, 200, 5000}) {
+    const KernelSpec &s = pick(*all, {{"M", m}}).spec;
+    KernelConfig c = *KernelConfig::parse(s.config);
+    ASSERT_EQ(c.family, "gemm.widened") << m;
+    EXPECT_EQ(s.tensorMaps[0].box, (std::vector<int64_t>{64, c.tileM}));
+    EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{64, c.tileN}));
+    EXPECT_EQ(s.tensorMaps[1].swizzleBytes, 64);
+    EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", m}}),
+              (m + c.tileM - 1) / c.tileM * (4096 / c.tileN) * c.cluster);
+    EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
+  }
+  all = chooseVariants(d, *Target::parse("sm_80")); // any number of rows, if slowly
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 16}})), "gemm.skinny");
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 500}})), "gemm.mma");
+}
+
 TEST(Choose, HopperProductsHaveTensorMaps) {
   auto all = chooseVariants(linear("M", "4096", "4096"), *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
