@@ -441,8 +441,7 @@ LogicalResult Attention::build() {
   }
   if (failed(tileHoles()))
     return failure();
-  if (family.starts_with("attention.split")) {
-    holes.line(Twine("static constexpr bool kEarly = ") + (family.ends_with(".early") ? "true" : "false") + ";");
+  if (family == "attention.split") {
     sixteenHoles("K", op.getK());
     sixteenHoles("V", op.getV());
     bool paged = inPages(op.getK()) || inPages(op.getV());
@@ -496,7 +495,7 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
     return holes.text({"attention_mma"}, "attentionMma<AttentionMmaTile<" + warps + ", " +
                                              keysOfTile + ", Holes::kHeadQK, Holes::kHeadV>>(h, " +
                                              queries + ", " + keys + ");");
-  if (config.family.starts_with("attention.split"))
+  if (config.family == "attention.split")
     return holes.text({"attention_split"},
                       "attentionSplit<AttentionSplitTile<" + warps + ", " +
                           std::to_string(config.rows) + ", " + std::to_string(config.tileN / 8) +
