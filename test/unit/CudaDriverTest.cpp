@@ -216,7 +216,8 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
   l.sharedBytes = 100000;
   l.programmaticDependent = true;
   p.kernels.push_back(k);
-  p.blocks[0].push_back(Step{LaunchStep{0, {x, y}, {DimExpr::symbol("M")}}, {"MatMul_0"}});
+  for (int i = 0; i < 2; ++i)
+    p.blocks[0].push_back(Step{LaunchStep{0, {x, y}, {DimExpr::symbol("M")}}, {"MatMul_0"}});
   for (auto [graphs, overlap] : {std::pair(true, true), {false, true}, {true, false}}) {
     Gpu gpu({onGpu(p)}, graphs, overlap);
     uint64_t address = 0, rows = 0;
@@ -240,6 +241,8 @@ TEST(CudaDriver, EncodesTensorMapsAndLaunchAttributes) {
     EXPECT_EQ(launch.block[0], 128u);
     EXPECT_EQ(launch.sharedBytes, 100000u);
     EXPECT_EQ(launch.programmatic, overlap);
+    // The first of a run waits for what is ahead of the run.
+    EXPECT_FALSE(fakeGpu().launches[fakeGpu().launches.size() - 2].programmatic);
   }
 }
 
