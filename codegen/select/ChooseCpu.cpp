@@ -23,15 +23,16 @@ constexpr int64_t kBlockElements = 4096;
 
 int64_t lanesFor(const Target &target) { return target.lanes(DType::F32); }
 
-/// Whether all that is read is one input whose neighbours lie apart in the result, along sides long
-/// enough for squares of vectors.
+/// Whether what is read is one input whose neighbours lie apart in the result, along sides long enough
+/// for squares of vectors, and single rows.
 bool isTurned(const KernelDesc &desc, int64_t lanes) {
   if (desc.inputContiguous < 0 || bitWidth(desc.inputContiguousType) < 8 ||
       desc.inputContiguousType == DType::Bool)
     return false;
   int large = 0;
   for (int i = 0; i < desc.numInputs; ++i)
-    large += !(product(desc.buffers[i].dims) == DimExpr(1));
+    large += std::count_if(desc.buffers[i].dims.begin(), desc.buffers[i].dims.end(),
+                           [](const DimExpr &d) { return !(d == DimExpr(1)); }) > 1;
   auto size = [&](const DimExpr &d) { return d.constant().value_or(lanes); };
   DimExpr behind = 1; // the result's neighbours: what follows the input's
   for (size_t d = desc.inputContiguous + 1; d < desc.parallel.size(); ++d)

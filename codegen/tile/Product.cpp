@@ -86,8 +86,16 @@ bool Epilogue::flat(int64_t first, int64_t last) const {
 /// The index of an op's result that its operand's index becomes.
 Indices Epilogue::moved(Operation *op, Value x, const Indices &from) {
   Indices to = from;
-  if (isa<ReshapeOp>(op))
-    return reshapeIndex(e, dimsOf(x), dimsOf(op->getResult(0)), from);
+  if (isa<ReshapeOp>(op)) {
+    std::vector<DimExpr> before = dimsOf(x), after = dimsOf(op->getResult(0));
+    if (lanes != Lanes::Together || !from.back().stride || before.back() == after.back())
+      return reshapeIndex(e, before, after, from);
+    Indices first = from; // of lane 0; the others follow it in the last dimension
+    first.back().stride = 0;
+    to = reshapeIndex(e, before, after, first);
+    to.back().stride = from.back().stride;
+    return to;
+  }
   if (auto t = dyn_cast<TransposeOp>(op))
     for (auto [d, p] : llvm::enumerate(t.getPerm()))
       to[d] = from[p];
@@ -136,7 +144,53 @@ void Epilogue::prefetch(const Indices &idx) {
       fetch(e.outputArg(o), true);
 }
 
+/// The last dimension of what the root becomes where a reshape splits its own, whose parts vectors
+/// need not keep to; 0 when there is none.
+int64_t Epilogue::splitInto() {
+  for (Operation *op : path) {
+    auto reshape = dyn_cast<ReshapeOp>(op);
+    if (!reshape)
+      continue;
+    auto from = dimsOf(reshape.getX()).back().constant(), to = dimsOf(reshape.getY()).back().constant();
+    return from && to && *to > 1 && *to < *from && *from % *to == 0 && *to % e.width ? *to : 0;
+  }
+  return 0;
+}
+
+/// One lane after another from the first op on that moves them; all together before that.
+void Epilogue::emitLanes(const Indices &idx, Value value) {
+  Value still = root;
+  for (Operation *op : llvm::reverse(path))
+    if (isa<ReshapeOp, TransposeOp, SliceOp>(op))
+      still = op->getOperand(0);
+  e.bind(root, idx, value);
+  Value all = e.eval(still, idx), end = ix().cst(e.active);
+  e.loop(ix().cst(0), end, ix().cst(1), [&](Value l) {
+    auto lane = [&](Value v) { return e.isVector(v) ? e.make<vector::ExtractOp>(v, l) : v; };
+    Indices one;
+    for (const Index &i : idx)
+      one.push_back(Index(ix().add(i.base, ix().mul(l, i.stride))));
+    e.bind(still, one, lane(all));
+    emit(one, lane(value));
+  });
+}
+
 void Epilogue::emit(const Indices &idx, Value value) {
+  const Index &last = idx.back();
+  if (int64_t size = lanes != Lanes::Anywhere || !last.stride ? 0 : splitInto()) {
+    // Vectors that lie in one part are stored as such.
+    Value end = ix().add(ix().rem(last.base, ix().cst(size)), e.active);
+    auto as = [&](Lanes where) {
+      return [&, where] {
+        lanes = where;
+        emit(idx, value);
+        lanes = Lanes::Anywhere;
+      };
+    };
+    e.ifThen(ix().cmp(arith::CmpIPredicate::sle, end, ix().cst(size)), as(Lanes::Together),
+             as(Lanes::Apart));
+    return;
+  }
   std::map<void *, Indices> at;
   Value in; // whether the element is in all slices
   at[root.getAsOpaquePointer()] = idx;
@@ -150,16 +204,8 @@ void Epilogue::emit(const Indices &idx, Value value) {
     Indices from = at[x.getAsOpaquePointer()], to = moved(op, x, from);
     at[r.getAsOpaquePointer()] = to;
     auto slice = dyn_cast<SliceOp>(op);
-    if (slice && !uniformWhereCut(slice, to)) {
-      // The lanes lie inside and outside: one by one.
-      for (int64_t l = 0, lanes = e.active; l < lanes; ++l) {
-        Indices one;
-        for (const Index &i : idx)
-          one.push_back(Index(ix().lane(i, l)));
-        emit(one, e.isVector(value) ? e.lane(value, l) : value);
-      }
-      return;
-    }
+    if (slice && !uniformWhereCut(slice, to))
+      return emitLanes(idx, value); // some lie inside, some outside
     if (Value here = slice ? inside(slice, to) : Value())
       in = in ? e.make<arith::AndIOp>(in, here) : here;
     if (isa<ReshapeOp, TransposeOp, SliceOp>(op))

@@ -36,6 +36,8 @@ public:
 private:
   Indices moved(mlir::Operation *op, mlir::Value x, const Indices &from);
   mlir::Value inside(SliceOp slice, const Indices &to);
+  int64_t splitInto();
+  void emitLanes(const Indices &idx, mlir::Value value);
   void storeAll(std::map<void *, Indices> &at);
   IndexMath &ix() { return e.ix; }
   /// Another result of the root's op, which its schedule stores by itself.
@@ -46,6 +48,8 @@ private:
   mlir::Value root;
   llvm::SmallVector<mlir::Operation *> path; ///< dependents of the root, in order
   bool ok = true, moves = false;
+  /// Whether the lanes in work lie in one part of a dimension that is split.
+  enum class Lanes { Anywhere, Together, Apart } lanes = Lanes::Anywhere;
 };
 
 struct Product {

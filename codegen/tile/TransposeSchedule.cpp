@@ -31,7 +31,7 @@ struct Turn {
   std::vector<DimExpr> dims;
   Side down, along; ///< neighbours in the input, in the result
   SmallVector<int64_t> outer;
-  Indices at;       ///< of the outer dimensions in work
+  Indices at; ///< of the outer dimensions in work
 
   Indices index(const Index &row, const Index &column) {
     Indices idx = at;
@@ -85,7 +85,7 @@ struct Turn {
   void block(Value row, Value column) {
     whole(down, row, [&](int64_t rows) {
       whole(along, column, [&](int64_t columns) {
-        rows && columns ? square(row, column, rows, columns) : edge(row, column);
+        rows &&columns ? square(row, column, rows, columns) : edge(row, column);
       });
     });
   }

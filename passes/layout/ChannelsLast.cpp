@@ -295,7 +295,7 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
       if (target->isCuda() && !(hopper && images))
         continue;
       if (!target->isCuda())
-        rewriteSpreadConvs(module);
+        rewriteSpreadConvs(module, target->lanes(DType::F32) / 2);
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>>(&getContext(), hopper);
       patterns.add<SinkThroughPointwise, SqueezeAboveTranspose, SinkThroughReshape,

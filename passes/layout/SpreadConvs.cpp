@@ -16,7 +16,8 @@
 //                                              %y = transpose %d to channels first
 //
 // Pointwise ops behind the convolution, whose other operands have one value a
-// channel, are computed before the change of order.
+// channel, are computed before the change of order. Windows that do not overlap
+// come as such a convolution already, but with these ops behind.
 //
 //===----------------------------------------------------------------------===//
 #include "SpreadConvs.h"
@@ -43,7 +44,8 @@ struct Axis {
 
   int64_t lowest(int64_t phase) const { return ceilDiv(phase + pad - kernel + 1, stride); }
   int64_t highest(int64_t phase) const { return floorDiv(phase + pad, stride); }
-  /// Pixels that results of this phase meet, from that of the result on; none when lowest > highest.
+  /// Pixels that results of this phase meet, from that of the result on; none when lowest >
+  /// highest.
   bool isEmpty(int64_t phase) const { return lowest(phase) > highest(phase); }
 
   int64_t first = 0, window = 1; ///< of all phases together
@@ -69,6 +71,9 @@ struct Axis {
 
 struct Spread {
   Value x;
+  Value result;     ///< the model's, channels first
+  Value filters;    ///< with one for each phase already; or null
+  int64_t each = 0; ///< filters of the model in a group
   SmallVector<Axis> axes;
   int64_t phases() const {
     int64_t all = 1;
@@ -91,8 +96,9 @@ std::optional<SmallVector<int64_t>> constants(ArrayAttr dims) {
 
 /// Known amounts of zeros around a value.
 bool padsWithZeros(PadOp pad) {
-  return pad.getMode() == PadMode::Constant && (!pad.getValue() || numberOf(pad.getValue()) == 0.0) &&
-         constants(pad.getLow()) && constants(pad.getHigh());
+  return pad.getMode() == PadMode::Constant &&
+         (!pad.getValue() || numberOf(pad.getValue()) == 0.0) && constants(pad.getLow()) &&
+         constants(pad.getHigh());
 }
 
 bool all(ArrayRef<int64_t> values, int64_t is) {
@@ -122,9 +128,10 @@ std::optional<Spread> spreadOf(ConvOp op) {
   auto apart = zeros ? zeros.getX().getDefiningOp<ReshapeOp>() : ReshapeOp();
   if (!apart || !padsWithZeros(zeros) || low[0] || low[1] || high[0] || high[1])
     return std::nullopt;
-  Spread spread{apart.getX(), {}};
+  Spread spread{apart.getX(), op.getY(), {}, weights.getDimSize(0) / int64_t(op.getGroup()), {}};
   std::vector<DimExpr> image = dimsOf(spread.x), pixels = dimsOf(apart.getY()), all{image};
-  if (int64_t(image.size()) != rank || int64_t(pixels.size()) != rank + count || !::lathe::all(*constants(zeros.getLow()), 0))
+  if (int64_t(image.size()) != rank || int64_t(pixels.size()) != rank + count ||
+      !::lathe::all(*constants(zeros.getLow()), 0))
     return std::nullopt;
   SmallVector<int64_t> behind = *constants(zeros.getHigh());
   if (pixels[0] != image[0] || pixels[1] != image[1] || behind[0] || behind[1])
@@ -144,6 +151,52 @@ std::optional<Spread> spreadOf(ConvOp op) {
     spread.axes.push_back(axis);
   }
   if (dimsOf(joined.getY()) != all || spread.phases() == 1)
+    return std::nullopt;
+  return spread;
+}
+
+template <typename OpTy> OpTy onlyUser(Value v) {
+  return v.hasOneUse() ? dyn_cast<OpTy>(*v.user_begin()) : OpTy();
+}
+
+/// What the legalizer made of windows that do not overlap: one pixel's filters for each tap, and
+/// their order.
+std::optional<Spread> tilesOf(ConvOp op) {
+  std::vector<DimExpr> dims = dimsOf(op.getY());
+  int64_t rank = dims.size(), count = rank - 2;
+  for (int64_t d = 0; d < count; ++d)
+    if (dimOf(op.getW(), 2 + d) != DimExpr(1))
+      return std::nullopt;
+  if (op.getLayout() != ConvLayout::ChannelsFirst || op.getGroup() != 1 ||
+      !all(op.getStrides(), 1) || !all(op.getPads(), 0))
+    return std::nullopt;
+  auto last = onlyUser<TransposeOp>(op.getY());
+  auto split = last ? onlyUser<ReshapeOp>(last.getY()) : ReshapeOp();
+  auto order = split ? onlyUser<TransposeOp>(split.getY()) : TransposeOp();
+  auto merged = order ? onlyUser<ReshapeOp>(order.getY()) : ReshapeOp();
+  auto first = merged ? onlyUser<TransposeOp>(merged.getY()) : TransposeOp();
+  if (!first || last.getPerm() != ArrayRef(channelsToLast(rank)) ||
+      first.getPerm() != ArrayRef(inversePermutation(channelsToLast(rank))))
+    return std::nullopt;
+  std::vector<DimExpr> parts = dimsOf(split.getY()), whole = dimsOf(merged.getY());
+  if (int64_t(parts.size()) != rank + count || int64_t(whole.size()) != rank ||
+      !parts.back().isConstant())
+    return std::nullopt;
+  Spread spread{op.getX(), first.getY(), op.getW(), *parts.back().constant(), {}};
+  SmallVector<int64_t> perm{0};
+  bool same = parts[0] == dims[0] && whole[0] == dims[0] && whole.back() == parts.back();
+  for (int64_t d = 0; d < count; ++d) {
+    auto size = parts[1 + count + d].constant();
+    same &= size && parts[1 + d] == dims[2 + d] &&
+            whole[1 + d] == dims[2 + d] * DimExpr(size.value_or(0));
+    perm.append({1 + d, 1 + count + d});
+    Axis axis;
+    axis.stride = axis.kernel = size.value_or(1);
+    spread.axes.push_back(axis);
+  }
+  perm.push_back(1 + 2 * count);
+  if (!same || order.getPerm() != ArrayRef(perm) ||
+      dims[1] != DimExpr(spread.phases() * spread.each))
     return std::nullopt;
   return spread;
 }
@@ -168,11 +221,12 @@ struct Rewriter {
   int64_t groups, each, channels; ///< filters of the model and channels of a group
   SmallVector<int64_t> phases, window;
 
-  Rewriter(ConvOp op, Spread s) : op(op), spread(std::move(s)), b(op) {
-    auto weights = cast<TensorType>(op.getW().getType());
+  int64_t lanes;
+
+  Rewriter(ConvOp op, Spread s, int64_t lanes) : op(op), spread(std::move(s)), b(op), lanes(lanes) {
     groups = op.getGroup();
-    each = weights.getDimSize(0) / groups;
-    channels = weights.getDimSize(1);
+    each = spread.each;
+    channels = cast<TensorType>(op.getW().getType()).getDimSize(1);
     for (const Axis &a : spread.axes) {
       phases.push_back(a.stride);
       window.push_back(a.window);
@@ -241,44 +295,49 @@ struct Rewriter {
     conv->setAttr(kPartsAttr, b.getDenseI64ArrayAttr(boxes));
   }
 
-  /// An operand of a pointwise op over the model's result for that over all phases: one value, or
-  /// one a channel. Null when it is another.
-  Value perPhase(Value operand) {
+  /// Whether an operand of a pointwise op over the model's result has one value, or one a channel.
+  bool isPerChannel(Value operand) {
     std::vector<DimExpr> dims = dimsOf(operand);
     int64_t rank = spread.axes.size() + 2, shift = rank - int64_t(dims.size());
-    if (shift < 0)
-      return {};
-    bool single = true;
-    for (auto [d, dim] : llvm::enumerate(dims)) {
-      if (dim == DimExpr(1))
-        continue;
-      if (int64_t(d) + shift != 1 || dim != DimExpr(groups * each))
-        return {};
-      single = false;
-    }
-    if (single)
+    for (auto [d, dim] : llvm::enumerate(dims))
+      if (shift < 0 ||
+          (dim != DimExpr(1) && (int64_t(d) + shift != 1 || dim != DimExpr(groups * each))))
+        return false;
+    return true;
+  }
+
+  /// Such an operand for the same over all phases.
+  Value perPhase(Value operand) {
+    std::vector<DimExpr> dims = dimsOf(operand);
+    if (product(dims) == DimExpr(1))
       return dims.empty() ? operand : reshape(operand, {DimExpr(1)});
     DimExpr g(groups), of(spread.phases()), m(each);
     Value apart = reshape(operand, {g, DimExpr(1), m});
-    Value wide = BroadcastToOp::create(b, loc(), tensorType(elementTypeOf(operand), {g, of, m}), apart);
+    Value wide =
+        BroadcastToOp::create(b, loc(), tensorType(elementTypeOf(operand), {g, of, m}), apart);
     return reshape(wide, {g * of * m});
   }
 
-  /// Clones pointwise ops that follow the convolution alone behind `y`, and gives what is behind
-  /// them; `last` is the model's value there.
+  /// The op behind one of the model's values that is computed before the change of order, if any.
+  Operation *pointwiseBehind(Value last) {
+    // Vectors that are filled in part would do more work.
+    if (!last.hasOneUse() || groups * spread.phases() * each < lanes)
+      return nullptr;
+    Operation *user = *last.user_begin();
+    bool fits =
+        isClass(user, OpClass::Pointwise) && user->getNumResults() == 1 &&
+        dimsOf(user->getResult(0)) == dimsOf(spread.result) &&
+        llvm::all_of(user->getOperands(), [&](Value v) { return v == last || isPerChannel(v); });
+    return fits ? user : nullptr;
+  }
+
+  /// Clones these ops behind `y`, and gives what is behind them; `last` is the model's value there.
   Value pointwise(Value y, Value &last) {
-    std::vector<DimExpr> dims = dimsOf(last);
-    while (last.hasOneUse()) {
-      Operation *user = *last.user_begin();
-      if (!isClass(user, OpClass::Pointwise) || user->getNumResults() != 1 ||
-          dimsOf(user->getResult(0)) != dims)
-        break;
+    while (Operation *user = pointwiseBehind(last)) {
       b.setInsertionPoint(user);
       SmallVector<Value> operands;
       for (Value operand : user->getOperands())
         operands.push_back(operand == last ? y : perPhase(operand));
-      if (llvm::is_contained(operands, Value()))
-        break;
       Operation *clone = b.clone(*user);
       clone->setOperands(operands);
       last = user->getResult(0);
@@ -324,7 +383,7 @@ struct Rewriter {
   }
 
   void run() {
-    Value w = filters();
+    Value w = spread.filters ? spread.filters : filters();
     if (!w)
       return;
     int64_t rank = spread.axes.size() + 2;
@@ -334,24 +393,34 @@ struct Rewriter {
     for (const Axis &a : spread.axes)
       pads.push_back(a.highPad());
     Value x = TransposeOp::create(b, loc(), spread.x, channelsToLast(rank));
-    auto conv = ConvOp::create(b, loc(), x, w, ones, pads, ones, uint64_t(groups), ConvLayout::ChannelsLast);
-    markParts(conv);
-    Value last = op.getY(), y = pointwise(conv.getY(), last);
+    auto conv = ConvOp::create(b, loc(), x, w, ones, pads, ones, uint64_t(groups),
+                               ConvLayout::ChannelsLast);
+    if (!spread.filters)
+      markParts(conv);
+    Value last = spread.result, y = pointwise(conv.getY(), last);
     b.setInsertionPointAfterValue(last);
-    y = TransposeOp::create(b, loc(), inOrder(y, dimsOf(last)), inversePermutation(channelsToLast(rank)));
+    y = TransposeOp::create(b, loc(), inOrder(y, dimsOf(last)),
+                            inversePermutation(channelsToLast(rank)));
     last.replaceAllUsesWith(y);
-    passedRemark(loc(), "SpreadConvs") << ("one convolution for " + std::to_string(spread.phases()) + " phases of the result");
+    passedRemark(loc(), "SpreadConvs")
+        << ("one convolution for " + std::to_string(spread.phases()) + " phases of the result");
   }
 };
 
 } // namespace
 
-void rewriteSpreadConvs(ModuleOp module) {
+void rewriteSpreadConvs(ModuleOp module, int64_t lanes) {
   SmallVector<ConvOp> convs;
   module.walk([&](ConvOp op) { convs.push_back(op); });
-  for (ConvOp op : convs)
-    if (std::optional<Spread> spread = spreadOf(op))
-      Rewriter(op, std::move(*spread)).run();
+  for (ConvOp op : convs) {
+    if (std::optional<Spread> spread = spreadOf(op)) {
+      Rewriter(op, std::move(*spread), lanes).run();
+    } else if (std::optional<Spread> tiles = tilesOf(op)) {
+      Rewriter rewriter(op, std::move(*tiles), lanes);
+      if (rewriter.pointwiseBehind(rewriter.spread.result))
+        rewriter.run();
+    }
+  }
 }
 
 } // namespace lathe

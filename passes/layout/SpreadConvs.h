@@ -13,8 +13,9 @@ inline constexpr const char *kPartsAttr = "lathe.parts";
 
 /// Convolutions with constant filters of images that are spread out with zeros (transposed
 /// convolutions with a stride) become convolutions of the images as they are, with one filter for
-/// each phase of the result, as far as they stand in `module`.
-void rewriteSpreadConvs(mlir::ModuleOp module);
+/// each phase of the result. Pointwise ops behind them go before the change of order of the phases
+/// where they have `lanes` channels or more.
+void rewriteSpreadConvs(mlir::ModuleOp module, int64_t lanes);
 
 } // namespace lathe
 

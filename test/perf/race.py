@@ -4,6 +4,7 @@
     race.py [--threads 1,2] [--rounds 5] [--seconds 0.4] [--batch 1] [--peers ort,ov] [MODEL...]
     race.py --symbolic [MODEL...]      one engine for all sizes against engines of one size
     race.py --cells                    LSTM and GRU by themselves
+    race.py --forms [FORM...]          forms of convolutions by themselves: names, or parts of them
     race.py --report FILE.md           all tables of results/cpu.md and the bars; goes on where an
                                        earlier one was cut off; --parts "batch 1,costs": these alone
 
@@ -26,6 +27,7 @@ for path in (HERE, os.path.join(HERE, "..", "models")):
     sys.path.insert(0, path)
 import race_cells  # noqa: E402
 import race_costs  # noqa: E402
+import race_forms  # noqa: E402
 import race_measure  # noqa: E402
 import race_reference  # noqa: E402
 import race_report  # noqa: E402
@@ -169,6 +171,8 @@ def case_of(part, name, args):
             return [lathe_cli.LATHE], lambda: cost_row(name, args)
         if part == "cells":
             return race_cells.case(name, args, workplace)
+        if part == "forms":
+            return race_forms.case(name, args, workplace)
         if part == "symbolic":
             return symbolic_case(*name.split(", ", 1), args)
         return speed_case(name, int(part.split()[1]) if part.startswith("batch") else 1, args)
@@ -204,7 +208,7 @@ def table(part, names, args, say):
         race_report.symbolic_table(rows, names, say)
     else:
         race_report.speed_table(rows, names, threads, say, math.inf)
-        if part != "cells":
+        if part not in ("cells", "forms"):
             for t in threads:
                 ratios = race_report.groups_of(rows, t)
                 say(f"\n{t} thread{'s' * (t > 1)}: geometric mean of the ratios to the better rival "
@@ -223,6 +227,7 @@ def main():
     parser.add_argument("--costs", action="store_true", help="errors, compile time, memory, roof")
     parser.add_argument("--symbolic", action="store_true", help="one engine for a range of sizes")
     parser.add_argument("--cells", action="store_true", help="LSTM and GRU by themselves")
+    parser.add_argument("--forms", action="store_true", help="forms of convolutions by themselves")
     parser.add_argument("--report", metavar="FILE", help="write all tables and bars there")
     parser.add_argument("--parts", help="of the report: " + ", ".join(race_report.GUESS))
     parser.add_argument("--again", action="store_true", help="measure rows that are there, too")
@@ -238,9 +243,11 @@ def main():
         held = race_report.report(args, lambda part, name: case_of(part, name, args),
                                   machine(args), workplace("report"), runtime)
         return 0 if held else 1
-    part = ("cells" if args.cells else "symbolic" if args.symbolic else "costs" if args.costs
-            else f"batch {args.batch}")
-    names = [u[1] for u in race_report.units(args.models) if u[0] == part] or args.models or list(RACE)
+    part = ("cells" if args.cells else "forms" if args.forms else "symbolic" if args.symbolic
+            else "costs" if args.costs else f"batch {args.batch}")
+    names = ([n for n in race_forms.names() if not args.models or any(m in n for m in args.models)]
+             if args.forms else
+             [u[1] for u in race_report.units(args.models) if u[0] == part] or args.models or list(RACE))
     rows = table(part, names, args, print)
     if args.json:
         with open(args.json, "w") as f:

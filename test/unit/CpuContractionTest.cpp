@@ -6,7 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "CpuKernel.h"
+#include "CpuSkeleton.h"
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DirectConv.h"
@@ -24,57 +24,6 @@ using namespace lathe;
 using namespace lathe::test;
 
 namespace {
-
-struct Machine {
-  std::string target;
-  int64_t lanes, rows;
-};
-std::vector<Machine> machines() {
-  std::vector<Machine> all;
-  if (Target::parse("x86-64-v3")->supportedByHostCpu().ok())
-    all.push_back({"x86-64-v3", 8, 6});
-  if (Target::parse("x86-64-v4")->supportedByHostCpu().ok())
-    all.push_back({"x86-64-v4", 16, 8});
-  return all;
-}
-std::string tile(const std::string &family, const Machine &m) {
-  return family + ".v" + std::to_string(m.lanes) + ".r" + std::to_string(8 * m.rows) + ".m" +
-         std::to_string(m.rows) + ".n" + std::to_string(2 * m.lanes);
-}
-
-std::vector<float> noise(size_t n, unsigned seed = 1) {
-  std::mt19937 gen(seed);
-  std::uniform_real_distribution<float> d(-1, 1);
-  std::vector<float> v(n);
-  for (float &x : v)
-    x = d(gen);
-  return v;
-}
-
-void expectNear(const std::vector<float> &got, const std::vector<float> &want, float tolerance,
-                const std::string &what) {
-  ASSERT_EQ(got.size(), want.size()) << what;
-  for (size_t i = 0; i < got.size(); ++i)
-    ASSERT_NEAR(got[i], want[i], tolerance) << what << " at " << i;
-}
-
-Bytes packed(const std::string &recipe, const Bytes &raw, DType dtype,
-             const std::vector<int64_t> &dims) {
-  auto packer = WeightPacker::of(recipe, dtype, dims);
-  EXPECT_TRUE(packer.ok());
-  EXPECT_EQ(packer->sourceBytes(), raw.size());
-  Bytes whole(packer->bytes()), pieces(packer->bytes(), std::byte(0xff));
-  packer->pack(raw, 0, whole);
-  // Cut anywhere it is the same.
-  size_t step = pieces.size() / 7 + 1;
-  for (size_t at = 0; at < pieces.size(); at += step)
-    packer->pack(raw, at, std::span(pieces).subspan(at, std::min(step, pieces.size() - at)));
-  EXPECT_TRUE(whole == pieces) << recipe;
-  return whole;
-}
-Bytes packed(const std::string &recipe, const std::vector<float> &w, const std::vector<int64_t> &dims) {
-  return packed(recipe, bytesOf(w), DType::F32, dims);
-}
 
 //===- Matrix products --------------------------------------------------------===//
 
@@ -112,7 +61,7 @@ TEST_P(CpuGemm, WithBiasResidualAndRelu) {
   for (const Machine &machine : machines())
     for (const char *grid : {"1", "5"}) {
       std::string recipe = "panels" + s(2 * machine.lanes) + (transposed ? "t" : "");
-      CpuKernel kernel(text, tile("gemm", machine), machine.target, grid, [&](KernelSpec &spec) {
+      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, grid, [&](KernelSpec &spec) {
         if (packing)
           spec.buffers[1].packing = recipe;
         spec.scratchBytes = DimExpr(4 * k * (2 * machine.lanes + machine.rows));
@@ -155,7 +104,7 @@ func.func @f(%a: !a, %b: !b) -> !y {
           want[(h * m + i) * n + j] = static_cast<float>(sum);
         }
     for (const Machine &machine : machines()) {
-      CpuKernel kernel(text, tile("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
+      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
         spec.scratchBytes = DimExpr(4 * std::max<int64_t>(k, 1) * (2 * machine.lanes + machine.rows));
       });
       ASSERT_EQ(kernel.error, "");
@@ -184,7 +133,7 @@ func.func @f(%a: tensor<5x19xui8>, %b: tensor<19x21xi8>) -> tensor<5x21xi32> {
       for (int q = 0; q < 19; ++q)
         want[i * 21 + j] += a[i * 19 + q] * b[q * 21 + j];
   for (const Machine &machine : machines()) {
-    CpuKernel kernel(text, tile("gemm", machine), machine.target, "1", [&](KernelSpec &spec) {
+    CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "1", [&](KernelSpec &spec) {
       spec.scratchBytes = DimExpr(4 * 19 * (2 * machine.lanes + machine.rows));
     });
     ASSERT_EQ(kernel.error, "");
@@ -219,7 +168,7 @@ func.func @f(%x: !x, %g: tensor<24xf32>, %w: tensor<24x64xf32>) -> !y {
         }
     for (const Machine &machine : machines()) {
       std::string recipe = "panels" + std::to_string(2 * machine.lanes);
-      CpuKernel kernel(text, tile("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
+      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "3", [&](KernelSpec &spec) {
         spec.buffers[2].packing = recipe;
         spec.scratchBytes = DimExpr(4 * 24 * (2 * machine.lanes + 8 * machine.rows));
       });
@@ -286,7 +235,7 @@ TEST_P(CpuConv, WithBiasAndRelu) {
     for (const char *grid : {"1", "4"}) {
       bool taps = cg == 1 || groupsFitLanes(cg, c.o / c.group, machine.lanes);
       std::string recipe = c.group == 1 ? "filters" + s(2 * machine.lanes) : taps ? "taps" : "";
-      CpuKernel kernel(text, tile("conv", machine), machine.target, grid,
+      CpuKernel kernel(text, tileConfig("conv", machine), machine.target, grid,
                        [&](KernelSpec &spec) {
                          spec.buffers[1].packing = recipe;
                          spec.scratchBytes = DimExpr(4 * cg * c.k * c.k * 8 * machine.rows);
@@ -361,7 +310,8 @@ TEST_P(CpuConv, WithBiasAndRelu) {
       int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
       std::string recipe = "winograd" + s(panel) + (form.out == 4 ? "f4" : "");
       std::string config = "conv.winograd" + s(form.out) + ".v" + s(machine.lanes) + ".r" + s(tiles) +
-                           ".m" + s(machine.rows) + ".n" + s(panel) + ".k1";
+                           ".m" + s(machine.rows) + ".n" + s(panel) + ".k" + s(together) +
+                           (together > 1 ? ".s" + s(together) : "");
       CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
         spec.buffers[1].packing = recipe;
         spec.scratchBytes = DimExpr(form.scratchBytes(tiles, c.c, panel));
@@ -472,7 +422,7 @@ TEST(CpuConvolution, TurnsPlanesOfFewChannels) {
     auto geometry = ConvGeometry::of(size, size, threes, ones, pads, ones, c);
     for (const Machine &machine : machines()) {
       std::string recipe = "filters" + s(2 * machine.lanes);
-      CpuKernel kernel(text, tile("conv", machine) + ".s2", machine.target, "3", [&](KernelSpec &spec) {
+      CpuKernel kernel(text, tileConfig("conv", machine) + ".s2", machine.target, "3", [&](KernelSpec &spec) {
         spec.buffers[1].packing = recipe;
         spec.scratchBytes = geometry->scratchElements(2) * DimExpr(4);
       });
@@ -518,7 +468,7 @@ TEST(CpuConvolution, DilatedWithUnevenPadsAndSymbolicImages) {
             }
       for (const Machine &machine : machines()) {
         std::string recipe = depthwise ? "taps" : "filters" + std::to_string(2 * machine.lanes);
-        std::string config = tile("conv", machine) + (blocks ? ".s3" : "");
+        std::string config = tileConfig("conv", machine) + (blocks ? ".s3" : "");
         CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
           spec.buffers[1].packing = recipe;
           spec.scratchBytes = DimExpr(4 * cg * kh * kw * 8 * machine.rows);
@@ -553,7 +503,7 @@ TEST(CpuProduct, HalfPrecisionAccumulatesInSingle) {
       w.push_back(to(v));
     for (const Machine &machine : machines()) {
       std::string recipe = "panels" + std::to_string(2 * machine.lanes);
-      CpuKernel kernel(text, tile("gemm", machine), machine.target, "2", [&](KernelSpec &spec) {
+      CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "2", [&](KernelSpec &spec) {
         spec.buffers[1].packing = recipe;
         spec.scratchBytes = DimExpr(4 * 70 * 8 * machine.rows);
       });
@@ -592,7 +542,7 @@ func.func @f(%a: tensor<3x1x5x17xf32>, %b: tensor<1x2x17x21xf32>) -> tensor<3x2x
           want[((p * 2 + q) * 5 + i) * 21 + j] = static_cast<float>(sum);
         }
   for (const Machine &machine : machines()) {
-    CpuKernel kernel(text, tile("gemm", machine), machine.target, "4");
+    CpuKernel kernel(text, tileConfig("gemm", machine), machine.target, "4");
     ASSERT_EQ(kernel.error, "");
     expectNear(valuesOf<float>(kernel.run({bytesOf(a), bytesOf(b)})[0]), want, 1e-4f, machine.target);
     ASSERT_EQ(kernel.error, "");
@@ -644,7 +594,7 @@ func.func @f(%q: !q, %k: !k, %v: !k, %m: !m) -> )" + (sums ? "(!l, !q)" : "!q") 
           }
         }
     for (const Machine &machine : machines()) {
-      std::string config = tile("attention", machine);
+      std::string config = tileConfig("attention", machine);
       CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
         spec.scratchBytes = attentionScratchBytes(*KernelConfig::parse(config), DimExpr::symbol("T"), DimExpr(d));
       });

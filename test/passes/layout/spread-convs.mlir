@@ -75,3 +75,23 @@ module @unknown attributes {lathe.target = "x86-64-v3"} {
     return %3 : tensor<1x4x8xf32>
   }
 }
+
+// Windows side by side are filters of one pixel already: what follows goes before their change of order.
+// CHECK-LABEL: module @tiles
+// CHECK: %[[Y:.*]] = lathe.conv {{.*}} -> tensor<1x4x5x32xf32>
+// CHECK: %[[B:.*]] = lathe.broadcast_to {{.*}} -> tensor<1x4x8xf32>
+// CHECK: %[[V:.*]] = lathe.reshape %[[B]] : (tensor<1x4x8xf32>) -> tensor<32xf32>
+// CHECK: %[[A:.*]] = lathe.add %[[Y]], %[[V]]
+// CHECK: lathe.reshape %[[A]] : (tensor<1x4x5x32xf32>) -> tensor<1x4x5x2x2x8xf32>
+module @tiles attributes {lathe.target = "x86-64-v3"} {
+  func.func @main(%x: tensor<1x8x4x5xf32>, %w: tensor<32x8x1x1xf32>, %b: tensor<8x1x1xf32>) -> tensor<1x8x8x10xf32> {
+    %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x8x4x5xf32>, tensor<32x8x1x1xf32>) -> tensor<1x32x4x5xf32>
+    %1 = lathe.transpose %0 {perm = array<i64: 0, 2, 3, 1>} : (tensor<1x32x4x5xf32>) -> tensor<1x4x5x32xf32>
+    %2 = lathe.reshape %1 : (tensor<1x4x5x32xf32>) -> tensor<1x4x5x2x2x8xf32>
+    %3 = lathe.transpose %2 {perm = array<i64: 0, 1, 3, 2, 4, 5>} : (tensor<1x4x5x2x2x8xf32>) -> tensor<1x4x2x5x2x8xf32>
+    %4 = lathe.reshape %3 : (tensor<1x4x2x5x2x8xf32>) -> tensor<1x8x10x8xf32>
+    %5 = lathe.transpose %4 {perm = array<i64: 0, 3, 1, 2>} : (tensor<1x8x10x8xf32>) -> tensor<1x8x8x10xf32>
+    %6 = lathe.add %5, %b : (tensor<1x8x8x10xf32>, tensor<8x1x1xf32>) -> tensor<1x8x8x10xf32>
+    return %6 : tensor<1x8x8x10xf32>
+  }
+}
