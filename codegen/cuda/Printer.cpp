@@ -257,6 +257,7 @@ void Printer::load(tile::LoadOp op) {
                        std::to_string(vec.getDimSize(0)) + ">(" + buffer + " + " + at + ")";
   const char *form = !op.getAligned()             ? "loadVecUnaligned"
                      : isShared(op.getBuffer())   ? "loadShared"
+                     : op->hasAttr("tile.once")   ? "loadVecOnce"
                      : constants.contains(buffer) ? "loadVecConst"
                                                   : "loadVec";
   define(op.getValue(), form + params);

@@ -441,7 +441,8 @@ LogicalResult Attention::build() {
   }
   if (failed(tileHoles()))
     return failure();
-  if (family == "attention.split") {
+  if (family.starts_with("attention.split")) {
+    holes.line(Twine("static constexpr bool kEarly = ") + (family.ends_with(".early") ? "true" : "false") + ";");
     sixteenHoles("K", op.getK());
     sixteenHoles("V", op.getV());
     bool paged = inPages(op.getK()) || inPages(op.getV());
@@ -495,7 +496,7 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
     return holes.text({"attention_mma"}, "attentionMma<AttentionMmaTile<" + warps + ", " +
                                              keysOfTile + ", Holes::kHeadQK, Holes::kHeadV>>(h, " +
                                              queries + ", " + keys + ");");
-  if (config.family == "attention.split")
+  if (config.family.starts_with("attention.split"))
     return holes.text({"attention_split"},
                       "attentionSplit<AttentionSplitTile<" + warps + ", " +
                           std::to_string(config.rows) + ", " + std::to_string(config.tileN / 8) +

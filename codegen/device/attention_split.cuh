@@ -17,6 +17,7 @@
 //   static constexpr int kGroup;       query heads of a key head
 //   const Element *sixteenK(i64 b, i64 h, i64 n);   the keys from 16 n on, h the query head
 //   i64 strideK();                     elements from one of them to the next; the same of V
+//   static constexpr bool kEarly;      no kernel ahead in the run writes keys, values or what says how many
 //   static constexpr bool kPaged;      where they lie is read from memory: each lane looks up one of the
 //                                      next 32 of its warp
 //
@@ -80,7 +81,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   const SharedAddr ring = sharedAddr(raw) + warp * Tile::WARP_BYTES;
   const i64 b = blockIdx.z, head0 = (i64)blockIdx.y * G;
   const int columns = (int)queries * G; // column = query * G + head of the group
-  dependenciesWait();
+  if constexpr (!H::kEarly) dependenciesWait();
 #ifndef LATHE_EMULATE
   if constexpr (Tile::CLUSTER > 1) clusterArrive(); // waited for before the first store to another block
 #endif
@@ -133,6 +134,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   int ahead = STAGES; // number of the step of `next`
   Rows next = rowsOf(ahead);
 
+  if constexpr (H::kEarly) dependenciesWait();
   u32 q[TILES][DQ / 16][2];
 #pragma unroll
   for (int n = 0; n < TILES; ++n)
@@ -176,18 +178,23 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
     const SharedAddr keysAt = ring + slot * Tile::STEP_BYTES, valuesAt = keysAt + Tile::K_BYTES;
     cpAsyncWait<STAGES - 1>();
     __syncwarp();
-    f32 s[TILES][4];
+    // In turn into two sums: half as long a chain of products, each of which waits for the one before.
+    f32 s[TILES][4], odd[TILES][4];
 #pragma unroll
     for (int n = 0; n < TILES; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = 0.0f;
+      for (int e = 0; e < 4; ++e) s[n][e] = odd[n][e] = 0.0f;
 #pragma unroll
     for (int i = 0; i < DQ / 16; ++i) {
       u32 a[4];
       loadMatrix4(a, keysAt + LayoutQK::offset(lane & 15, 16 * i + (lane >> 4) * 8));
 #pragma unroll
-      for (int n = 0; n < TILES; ++n) mma(s[n], a, q[n][i], T{});
+      for (int n = 0; n < TILES; ++n) mma(i % 2 ? odd[n] : s[n], a, q[n][i], T{});
     }
+#pragma unroll
+    for (int n = 0; n < TILES; ++n)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[n][e] += odd[n][e];
     u32 p[TILES][2];
 #pragma unroll
     for (int n = 0; n < TILES; ++n) {

@@ -187,12 +187,14 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
 KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, int64_t cluster,
                  bool alone) {
   KernelConfig c;
-  c.family = "attention.split";
+  c.family = desc.keysFromOutside ? "attention.split.early" : "attention.split";
   c.rows = cluster;
   c.tileN = columns;
-  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps.
-  c.stages = alone ? 1 : 2;
-  c.threads = alone ? 256 : 128;
+  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps: as
+  // clusters, those of the next kernel are there already when the last of this one are not over yet.
+  bool whole = alone && cluster == 1;
+  c.stages = whole ? 1 : 2;
+  c.threads = whole ? 256 : 128;
   c.tileK = 1;
   constexpr int64_t kSharedBytes = 227 << 10, kPerBlock = 1 << 10;
   while (c.tileK < 8) {

@@ -55,6 +55,28 @@ static void transpose(const KernelDesc &desc, std::vector<KernelVariant> &out) {
                          DimExpr::ceilDiv(columns, DimExpr(c.tileM))));
 }
 
+/// Whether results of one known shape lie densely, and what is read has their shape or is spread
+/// over it: vectors may run over the ends of rows then (codegen/tile/PointwiseSchedule.cpp).
+static bool runsOverRows(const KernelDesc &desc, int64_t lanes) {
+  const std::vector<DimExpr> &dims = desc.buffers[desc.numInputs].dims;
+  if (dims.size() < 2 || !product(dims).isConstant() || dims.back().constant().value_or(0) < lanes)
+    return false;
+  bool any = false;
+  for (int i = 0; i < desc.numInputs + desc.numOutputs; ++i) {
+    const BufferArg &b = desc.buffers[i];
+    bool whole = b.dims == dims && b.physical == dims && b.packing.empty();
+    if (i >= desc.numInputs && !whole)
+      return false;
+    any |= whole && i < desc.numInputs;
+    bool spread = b.dims.size() <= dims.size();
+    for (size_t d = 0; spread && d < b.dims.size(); ++d)
+      spread = b.dims[d] == DimExpr(1) || b.dims[d] == dims[dims.size() - b.dims.size() + d];
+    if (!spread)
+      return false;
+  }
+  return any;
+}
+
 void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
   if (desc.inputContiguous >= 0 && bitWidth(desc.inputContiguousType) >= 8)
     return transpose(desc, out);
@@ -69,6 +91,8 @@ void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
       shapes.push_back(desc.buffers[i].dims);
       c.lanes = lanesFor(c.lanes, lastOf(shapes.back()));
     }
+  if (int64_t lanes = vectorLanes(desc); c.lanes < lanes && runsOverRows(desc, lanes))
+    c.lanes = lanes;
   DimExpr blocks = 0;
   for (const std::vector<DimExpr> &shape : shapes) {
     DimExpr vectors = DimExpr::ceilDiv(product(shape), DimExpr(c.lanes));
@@ -118,11 +142,16 @@ static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64
 
 /// Blocks that shall share a multiprocessor, so that one loads while another waits for its
 /// reductions, where a thread keeps 64 elements of 16 bits; 0 leaves it to the CUDA compiler. Of two
-/// inputs of the row's size a thread cannot keep so many.
+/// inputs of the row's size a thread cannot keep so many. With large blocks of f32 that compiler would
+/// save registers, by loads one after another, for blocks that do not come: told of one, it does not.
 static int64_t residentBlocks(const KernelDesc &desc, int64_t vectors, int64_t cluster,
                               const KernelConfig &c) {
   constexpr int64_t kThreads = 1024, kLeast = 256;
   DimExpr all = product(desc.parallel) * product(desc.reduction);
+  constexpr int64_t kVectors = 8;
+  bool few = vectors <= kVectors * c.threads || desc.numInputs <= 2; // of what registers hold
+  if (vectorLanes(desc) == 4 && c.lanes == 4 && c.threads >= kLeast && cluster == 1 && few)
+    return 1;
   int whole = 0;
   for (int i = 0; i < desc.numInputs; ++i)
     whole += product(desc.buffers[i].dims) == all;

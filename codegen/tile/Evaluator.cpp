@@ -105,7 +105,18 @@ void Evaluator::keepPacked() {
 
 //===- Memory ---------------------------------------------------------------===//
 
+/// Whether two indices are written alike where there is more than one element.
+static bool sameIndices(const std::vector<DimExpr> &dims, const Indices &a, const Indices &b) {
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (!(dims[d] == DimExpr(1)) &&
+        (a[d].base != b[d].base || a[d].stride != b[d].stride || a[d].lanes != b[d].lanes))
+      return false;
+  return true;
+}
+
 Index Evaluator::offset(const std::vector<DimExpr> &physical, const Indices &idx) {
+  if (dense && physical == dense->dims && sameIndices(physical, idx, dense->idx))
+    return dense->at;
   Index at(ix.cst(0));
   DimExpr stride = 1;
   for (size_t d = physical.size(); d-- > 0;) {

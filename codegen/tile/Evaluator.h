@@ -70,6 +70,15 @@ public:
   };
   std::map<void *, Spill> spilled;
 
+  /// While set: elements that lie one after another without regard to the ends of rows. In a dense
+  /// buffer of `dims` the index `idx` (of a vector of lanes) is at `at`.
+  struct Dense {
+    std::vector<DimExpr> dims;
+    Indices idx;
+    Index at;
+  };
+  std::optional<Dense> dense;
+
   /// Stores a value of compute type into an output (argument number of `fn`).
   void store(mlir::Value value, mlir::Value result, unsigned output, const Indices &idx);
   /// Element offset of an index in a tensor with these allocated sizes.

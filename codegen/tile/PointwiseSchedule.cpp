@@ -211,6 +211,31 @@ static Shape mergeDims(Evaluator &e, std::vector<DimExpr> dims, SmallVector<unsi
   return shape;
 }
 
+/// Whether vectors run over the ends of rows: rows hold no whole number of vectors, and results
+/// lie densely.
+static bool runsOver(Evaluator &e, const Shape &shape) {
+  auto inner = shape.inner.constant();
+  bool all = e.kernel.target->isCuda() && e.width > 1 && shape.first > 0 && inner &&
+             *inner % e.width != 0 && *inner >= e.width;
+  for (unsigned o : shape.outputs)
+    all = all && e.bufferArg(e.outputArg(o)).physical == shape.dims;
+  return all;
+}
+
+/// Row and place in the row, of `inner` elements, of the lanes from element `at` on; a vector has
+/// the end of one row at most.
+static std::pair<Index, Index> overRowEnds(Evaluator &e, const Index &at, int64_t inner) {
+  IndexMath &ix = e.ix;
+  Value row = ix.div(at.base, ix.cst(inner)), column = ix.rem(at.base, ix.cst(inner));
+  if (at.uniform())
+    return {Index(row), Index(column)};
+  Value places = ix.lanesOf(Index(column, 1)), size = ix.splat(ix.cst(inner));
+  Value next = e.make<arith::CmpIOp>(arith::CmpIPredicate::sge, places, size);
+  Value rows = e.make<arith::SelectOp>(next, ix.splat(ix.add(row, 1)), ix.splat(row));
+  places = e.make<arith::SelectOp>(next, e.make<arith::SubIOp>(places, size), places);
+  return {Index::ofLanes(rows), Index::ofLanes(places)};
+}
+
 void schedulePointwise(Evaluator &e, const KernelConfig &) {
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
@@ -234,29 +259,47 @@ void schedulePointwise(Evaluator &e, const KernelConfig &) {
     shapes.push_back(mergeDims(e, std::move(dims), std::move(group)));
   }
   // Where the launch has blocks for all shapes side by side, each takes its own.
+  auto units = [&](const Shape &shape) {
+    return runsOver(e, shape) ? unitsOf(e, {}, lathe::product(shape.dims))
+                              : unitsOf(e, shape.outer(), shape.inner);
+  };
   DimExpr blocks = 0;
   for (const Shape &shape : shapes)
-    blocks = blocks + DimExpr::ceilDiv(unitsOf(e, shape.outer(), shape.inner), DimExpr(e.threads));
+    blocks = blocks + DimExpr::ceilDiv(units(shape), DimExpr(e.threads));
   bool apart = shapes.size() > 1 && e.kernel.target->isCuda() && gridSize(e.kernel) == blocks;
   DimExpr from = 0;
   for (const Shape &shape : shapes) {
     int64_t rank = shape.dims.size();
+    bool over = runsOver(e, shape);
     auto body = [&](const Indices &outer, const Index &at) {
       Indices idx(rank, Index(e.ix.cst(0)));
-      std::copy(outer.begin(), outer.end(), idx.begin());
+      Index inner = at;
+      if (over) {
+        auto [row, column] = overRowEnds(e, at, *shape.inner.constant());
+        Indices before = delinearize(e, row, shape.outer());
+        std::copy(before.begin(), before.end(), idx.begin());
+        inner = column;
+      } else {
+        std::copy(outer.begin(), outer.end(), idx.begin());
+      }
       if (rank > 0)
-        idx[flatPlace(shape.dims, shape.first, rank - 1)] = at;
+        idx[flatPlace(shape.dims, shape.first, rank - 1)] = inner;
+      if (over && !at.uniform())
+        e.dense = Evaluator::Dense{shape.dims, idx, at};
       for (unsigned o : shape.outputs) {
         Value v = yield->getOperand(o);
         e.store(e.eval(v, idx), v, e.outputArg(o), idx);
       }
+      e.dense.reset();
     };
+    ArrayRef<DimExpr> outer = over ? ArrayRef<DimExpr>() : shape.outer();
+    DimExpr inner = over ? lathe::product(shape.dims) : shape.inner;
     if (!apart) {
-      overUnits(e, shape.outer(), shape.inner, body);
+      overUnits(e, outer, inner, body);
       continue;
     }
-    overThreadUnits(e, shape.outer(), shape.inner, body, from);
-    from = from + DimExpr::ceilDiv(unitsOf(e, shape.outer(), shape.inner), DimExpr(e.threads));
+    overThreadUnits(e, outer, inner, body, from);
+    from = from + DimExpr::ceilDiv(units(shape), DimExpr(e.threads));
   }
 }
 

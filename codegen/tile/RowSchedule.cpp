@@ -13,6 +13,8 @@
 
 #include "Schedule.h"
 
+#include "mlir/Interfaces/LoopLikeInterface.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -174,6 +176,28 @@ void RowEmitter::emitRow(const Indices &row, bool cooperative) {
 
 } // namespace
 
+/// Says of loads of the data ("tile.once") that nobody reads it again, where it and the results are
+/// far more than a second-level cache holds.
+static void markStreams(Evaluator &e, const Rows &rows) {
+  constexpr int64_t kFar = 128 << 20, kLoad = 128;
+  const KernelSpec &spec = *e.kernel.spec;
+  DimExpr all = lathe::product(rows.full);
+  int64_t bytes = 0;
+  for (const BufferArg &b : spec.buffers)
+    bytes += lathe::product(b.dims).constant().value_or(0) * bitWidth(b.dtype) / 8;
+  if (!e.kernel.target->isCuda() || e.kernel.target->smVersion < 80 || bytes < kFar)
+    return;
+  e.fn.walk([&](tile::LoadOp load) {
+    auto argument = dyn_cast<BlockArgument>(load.getBuffer());
+    auto vector = dyn_cast<VectorType>(load.getValue().getType());
+    bool data = argument && argument.getArgNumber() < static_cast<unsigned>(spec.numInputs) &&
+                lathe::product(spec.buffers[argument.getArgNumber()].dims) == all;
+    if (data && vector && load.getAligned() && !load->getParentOfType<LoopLikeOpInterface>() &&
+        vector.getNumElements() * vector.getElementTypeBitWidth() == kLoad)
+      load->setAttr("tile.once", UnitAttr::get(load.getContext()));
+  });
+}
+
 void scheduleRow(Evaluator &e, const KernelConfig &config) {
   RowEmitter emitter{e};
   emitter.packed = e.kernel.target->isCuda() && config.stages > 0;
@@ -189,8 +213,10 @@ void scheduleRow(Evaluator &e, const KernelConfig &config) {
   bool trailing = rows.axes.back() == rank - 1;
   if (trailing || rows.kept.empty()) {
     auto row = [&](Value r) { emitter.emitRow(delinearize(e, Index(r), rows.outer), true); };
-    if (e.teams() == 1)
-      return overBlockShare(e, rows.count, row);
+    if (e.teams() == 1) {
+      overBlockShare(e, rows.count, row);
+      return markStreams(e, rows);
+    }
     // Several rows a block, a warp each.
     IndexMath &ix = e.ix;
     Value first = ix.add(ix.mul(e.blockId(), e.teams()), e.teamId()), end = ix.dim(rows.count);
@@ -199,7 +225,7 @@ void scheduleRow(Evaluator &e, const KernelConfig &config) {
       e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, end), [&] { row(first); });
     else
       e.loop(first, end, ix.dim(together), row);
-    return;
+    return markStreams(e, rows);
   }
   // Lanes along the last kept dimension.
   ArrayRef<DimExpr> outer(rows.outer);

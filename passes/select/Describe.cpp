@@ -209,6 +209,27 @@ bool isKnownChain(KernelOp kernel, Value weights) {
   return true;
 }
 
+/// Whether all that an operand is made of, beside constants, are inputs of the program.
+bool isFromOutside(KernelOp kernel, Value operand) {
+  SmallVector<Value> todo{operand};
+  while (!todo.empty()) {
+    Value v = todo.pop_back_val();
+    auto argument = dyn_cast<BlockArgument>(v);
+    if (!argument) {
+      llvm::append_range(todo, v.getDefiningOp()->getOperands());
+      continue;
+    }
+    v = kernel.getInputs()[argument.getArgNumber()];
+    while (v.getDefiningOp() && isView(v.getDefiningOp()))
+      v = v.getDefiningOp()->getOperand(0);
+    auto input = dyn_cast<BlockArgument>(v);
+    auto program = input ? dyn_cast<func::FuncOp>(input.getOwner()->getParentOp()) : func::FuncOp();
+    if (!v.getDefiningOp<ConstantOp>() && !(program && program.isPublic()))
+      return false;
+  }
+  return true;
+}
+
 void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   if (auto matmul = dyn_cast<MatmulOp>(heart)) {
     if (std::optional<DimExpr> half = halfColumns(matmul)) {
@@ -258,6 +279,10 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       described.transposed = i == 0 ? gemm.getTransposeA() : gemm.getTransposeB();
     desc.operands.push_back(described);
   }
+  if (isa<AttentionOp>(heart))
+    desc.keysFromOutside = llvm::all_of(heart->getOperands().drop_front(), [&](Value operand) {
+      return !operand || isFromOutside(kernel, operand);
+    });
   if (auto conv = dyn_cast<ConvOp>(heart)) {
     std::vector<DimExpr> w = dimsOf(conv.getW());
     for (size_t d = 2; d < w.size(); ++d)

@@ -286,6 +286,13 @@ Status Run::placeMemory() {
     if (layout->arenaBytes[i] >= 0)
       LATHE_RETURN_IF_ERROR(
           block.reserve(static_cast<size_t>(layout->arenaBytes[i]), moved, !program.isStatic));
+    // Blocks that wait for each other read the words of a workspace before anybody has written them.
+    for (size_t b = 0; moved && b < plan.buffers.size(); ++b)
+      if (plan.buffers[b].kind == BufferKind::Workspace &&
+          plan.buffers[b].index == static_cast<int32_t>(i) && layout->places[b].known())
+        LATHE_RETURN_IF_ERROR(
+            device.zero(static_cast<char *>(block.data()) + layout->places[b].offset,
+                        static_cast<size_t>(layout->places[b].bytes)));
   }
   for (std::vector<Block> *list : {&context.arenas, &context.hostArenas})
     for (const Block &b : *list)

@@ -278,7 +278,9 @@ Status Run::launch(const CompiledStep &step) {
     LATHE_RETURN_IF_ERROR(device.beginTiming());
   LaunchCommand command;
   command.variant = &variant;
-  command.mayOverlap = context.overlapWanted;
+  // What a run reads of its inputs may still be written by what is ahead of the run; a kernel that
+  // reads them before those ahead of it are over relies on the first having waited.
+  command.mayOverlap = context.overlapWanted && launches > 0;
   command.scratchBytes = where->scratchBytes;
   command.buffers = buffers;
   command.dtypes = site.dtypes;

@@ -613,7 +613,7 @@ TEST(Choose, LongRowsAreHeldInRegisters) {
   EXPECT_EQ(chosen(DType::BF16, 8192, 1, "sm_90a"), "row.t128.v8 x 1");
   EXPECT_EQ(chosen(DType::BF16, 32768, 1, "sm_90a"), "row.t512.v8.s2 x 1");
   EXPECT_EQ(chosen(DType::BF16, 32768, 2, "sm_90a"), "row.t512.v8 x 1"); // a thread keeps two of each
-  EXPECT_EQ(chosen(DType::F32, 32768, 1, "sm_90a"), "row.t512.v4 x 1");
+  EXPECT_EQ(chosen(DType::F32, 32768, 1, "sm_90a"), "row.t512.v4.s1 x 1");
   EXPECT_EQ(chosen(DType::BF16, 65536, 1, "sm_90a"), "row.t256.v8.s4 x 4");
   EXPECT_EQ(chosen(DType::F32, 262144, 1, "sm_90a"), "row.t512.v4 x 8");
   EXPECT_EQ(chosen(DType::BF16, 65536, 1, "sm_80"), "row.t512.v8 x 1");
@@ -654,10 +654,10 @@ TEST(Choose, CpuPacksConstantWeights) {
   EXPECT_EQ(all->back().spec.buffers[0].packing, "");
 }
 
-// 3 x 3 filters of stride 1 run by Winograd's F(2,3), and by F(4,3) where the error that is
-// expected of it is allowed and the image has enough tiles to share its larger filters.
+// 3 x 3 filters of stride 1 and 2 run by Winograd's F(2,3), those of stride 1 by F(4,3) where the
+// error that is expected of it is allowed and the image has enough tiles to share its filters.
 TEST(ChooseCpu, WinogradByTolerance) {
-  auto config = [](int64_t size, int64_t channels, double tolerance) {
+  auto config = [](int64_t size, int64_t channels, double tolerance, int64_t stride = 1) {
     KernelDesc d = desc(KernelDesc::Kind::Conv, DType::F32, {1, size, size, channels}, {3, 3, channels});
     d.buffers[1].dims = d.buffers[1].physical = {channels, channels, 3, 3};
     ContractionOperand x, w;
@@ -667,7 +667,8 @@ TEST(ChooseCpu, WinogradByTolerance) {
     d.operands = {x, w};
     d.numInputs = 2;
     d.window = {3, 3};
-    d.strides = d.dilations = {1, 1};
+    d.strides = {stride, stride};
+    d.dilations = {1, 1};
     d.pads = {1, 1, 1, 1};
     d.groupChannels = channels;
     d.channelsLast = true;
@@ -682,7 +683,13 @@ TEST(ChooseCpu, WinogradByTolerance) {
   EXPECT_EQ(config(56, 64, 1e-7), "conv.winograd2 winograd16");
   EXPECT_EQ(config(28, 512, 1e-6), "conv.winograd2 winograd16");
   EXPECT_EQ(config(28, 512, 1e-5), "conv.winograd4 winograd16f4");
+  // Where few tiles share them, 36 filters come from memory more slowly than 16 are multiplied.
+  EXPECT_EQ(config(14, 256, 1e-5), "conv.winograd4 winograd16f4");
   EXPECT_EQ(config(7, 512, 1e-5), "conv.winograd2 winograd16");
+  EXPECT_EQ(config(1, 512, 1e-5), "conv filters16");
+  // A form of its own has stride 2, no stride more.
+  EXPECT_EQ(config(28, 128, 1e-5, 2), "conv.winograd2 winograd16s2");
+  EXPECT_EQ(config(28, 128, 0, 3), "conv filters16");
 }
 
 } // namespace

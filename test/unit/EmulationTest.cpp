@@ -13,6 +13,7 @@
 #include "../../codegen/device/math.cuh"
 #include "../../codegen/device/reduce.cuh"
 #include "../../codegen/device/mma.cuh"
+#include "../../codegen/device/widen.cuh"
 #include "../../codegen/device/gemm.cuh"
 #include "../../codegen/device/gemv.cuh"
 #include "../../codegen/device/conv.cuh"
@@ -494,6 +495,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   f32 sink(i64 b, i64 h, i64 i) const { return 0.5f * (f32)((b + h + i) % 4); }
   typedef T Element;
   static constexpr bool kPaged = GROUP % 4 == 0; // looked up by a lane each, or not
+  static constexpr bool kEarly = CAUSAL;
   static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
   static constexpr bool kRowsQ = false, kRowsK = DQ % 8 == 0, kRowsV = DV % 8 == 0;
   static constexpr bool kPlainScore = PLAIN, kMaskOnly = FLAGS, kPairs = false, kWholeTiles = false, kCausal = CAUSAL, kZeroMasked = true;
@@ -656,6 +658,34 @@ TEST(Emulation, ListsOfTilesThatAMaskLetsThrough) {
   checkLists<2>(33, 1358, 0, false); // more tiles than lanes
   checkLists<1>(37, 211, 5, true);
   checkLists<4>(16, 32, -20, true); // nothing is seen
+}
+
+/// Every code of 8 bits in every place of a vector.
+TEST(Emulation, CodesOfEightBitsWidenExactly) {
+  for (int first = 0; first < 256; ++first) {
+    Vec<i8, 16> codes;
+    for (int i = 0; i < 16; ++i)
+      codes.v[i] = static_cast<i8>(first + 37 * i);
+    Vec<f8e4m3fn, 16> floats;
+    memcpy(&floats, &codes, sizeof floats);
+    auto expect = [&](const auto &got, const auto &want) {
+      for (int i = 0; i < 16; ++i) {
+        f32 w = static_cast<f32>(want(i)), g = toF32(got.v[i]);
+        EXPECT_TRUE(g == w || (g != g && w != w)) << first << " at " << i << ": " << g << ", not " << w;
+      }
+    };
+    auto number = [&](int i) { return codes.v[i]; };
+    auto positive = [&](int i) { return static_cast<u8>(codes.v[i]); };
+    auto real = [&](int i) { return toF32(floats.v[i]); };
+    expect(widenCodes<bf16>(codes), number);
+    expect(widenCodes<f16>(codes), number);
+    expect(widenCodes<f32>(codes), number);
+    expect(widenUnsigned<bf16>(codes), positive);
+    expect(widenUnsigned<f16>(codes), positive);
+    expect(widenUnsigned<f32>(codes), positive);
+    expect(widenCodes<bf16>(floats), real);
+    expect(widenCodes<f16>(floats), real);
+  }
 }
 
 } // namespace

@@ -102,6 +102,9 @@ struct KernelDesc {
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
   bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys
+  /// Keys, values and all that says how many count are inputs of the program or constants: no kernel
+  /// ahead of this one in a run writes them.
+  bool keysFromOutside = false;
   std::vector<DimExpr> maskDims; ///< B, H, S, T, each maybe 1; empty without a mask
   bool maskHides = false;   ///< the mask hides keys: whole tiles of them may not be seen
 };
