@@ -29,7 +29,7 @@ namespace {
 struct TileLowering {
   func::FuncOp fn;
   OpBuilder b;
-  Value helpers, status, scratch, block;
+  Value helpers, status, scratch, firstBlock, block;
   LLVM::LLVMPointerType ptr;
   int64_t step;
 
@@ -151,6 +151,7 @@ LogicalResult TileLowering::run() {
   helpers = entry.addArgument(ptr, fn.getLoc());
   status = entry.addArgument(ptr, fn.getLoc());
   scratch = entry.addArgument(ptr, fn.getLoc());
+  firstBlock = entry.addArgument(b.getIndexType(), fn.getLoc());
   block = entry.addArgument(b.getIndexType(), fn.getLoc());
 
   SmallVector<Operation *> ops;
@@ -178,6 +179,8 @@ LogicalResult TileLowering::run() {
       result = o.getValue();
     else if (auto o = dyn_cast<tile::BlockIdOp>(op))
       result = o.getAxis() == 0 ? block : arith::ConstantIndexOp::create(b, op->getLoc(), 0);
+    else if (isa<tile::FirstBlockOp>(op))
+      result = firstBlock;
     else if (isa<tile::ThreadIdOp>(op))
       result = arith::ConstantIndexOp::create(b, op->getLoc(), 0);
     else if (!isa<tile::ScratchOp, tile::BarrierOp>(op))

@@ -15,6 +15,7 @@
 #include "lathe/codegen/Winograd.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace lathe::select {
 namespace {
@@ -177,35 +178,64 @@ DimExpr winogradTiles(const KernelDesc &desc, const winograd::Form &form) {
   return tiles;
 }
 
-/// The form of Winograd's algorithm that applies and saves work, if any: padding odd sizes to
-/// whole tiles must not eat the gain, and the transforms need channels to spread over.
+/// Time of a 3 x 3 convolution in products of one row, all channels and all filters: a core's
+/// sums, or the memory that filters stream from, if that is slower. `form`: null for the direct sum.
+double convCost(const KernelDesc &desc, const winograd::Form *form) {
+  size_t rank = desc.parallel.size();
+  // Unknown sizes stand for large ones.
+  auto size = [&](size_t d) {
+    return double(desc.parallel[d].constant().value_or(d == 0 ? 1 : 56));
+  };
+  double images = size(0), high = size(rank - 3), wide = size(rank - 2);
+  // Sums that a core makes in the time in which a weight comes from memory.
+  constexpr double kStream = 14;
+  if (!form)
+    return std::max(9 * images * high * wide, 9 * kStream);
+  double rows = 0, columns = 0, out = double(form->out), tiles = images;
+  for (double length : {high, wide})
+    tiles *= std::ceil(length / out);
+  for (int64_t i = 0; i < form->in(); ++i) {
+    auto have = [&](double length) {
+      return form->isForLast(i) ? std::floor(length / out) : std::ceil(length / out);
+    };
+    rows += have(high);
+    columns += have(wide);
+  }
+  // A transform of a tile's vector of channels or filters takes some cycles a point.
+  constexpr double kForward = 6, kBack = 4;
+  double transforms = tiles * double(form->points()) *
+                      (kForward / double(*desc.parallel[rank - 1].constant()) +
+                       kBack / double(desc.groupChannels));
+  return std::max(images * rows * columns, kStream * double(form->filters())) + transforms;
+}
+
+/// The form of Winograd's algorithm that applies and saves time, if any.
 std::optional<winograd::Form> winogradForm(const KernelDesc &desc) {
   auto all = [](const std::vector<int64_t> &values, int64_t is) {
     return std::all_of(values.begin(), values.end(), [&](int64_t v) { return v == is; });
   };
   size_t rank = desc.parallel.size();
   int64_t filters = desc.parallel[rank - 1].constant().value_or(0);
-  if (desc.window.size() != 2 || !all(desc.window, 3) || !all(desc.strides, 1) ||
+  bool one = all(desc.strides, 1), two = all(desc.strides, 2);
+  if (desc.window.size() != 2 || !all(desc.window, 3) || !(one || two) ||
       !all(desc.dilations, 1) || desc.groupChannels < 16 || filters < 16)
     return std::nullopt;
   for (const ContractionOperand &o : desc.operands)
     if (o.dtype != DType::F32)
       return std::nullopt;
-  // F(4,3) by leave only. With few tiles it would wait for its weights, which are four times as many.
-  constexpr int64_t kTiles = 32;
-  winograd::Form four{4}, two{2};
-  if (winograd::expectedError(desc.groupChannels) <= desc.winogradTolerance &&
-      winogradTiles(desc, four).constant().value_or(kTiles) >= kTiles)
-    return four;
-  int64_t direct = 9, tiled = two.points(); // multiplications per channel and filter
-  for (size_t d : {rank - 3, rank - 2})
-    if (auto size = desc.parallel[d].constant()) {
-      direct *= *size;
-      tiled *= (*size + two.out - 1) / two.out;
-    } else {
-      direct *= two.out;
+  std::optional<winograd::Form> best;
+  double least = 0.9 * convCost(desc, nullptr);
+  auto consider = [&](const winograd::Form &form) {
+    if (double cost = convCost(desc, &form); cost < least) {
+      least = cost;
+      best = form;
     }
-  return direct * 4 >= tiled * 5 ? std::optional(two) : std::nullopt;
+  };
+  consider({2, two ? 2 : 1});
+  // F(4,3) by leave only.
+  if (one && winograd::expectedError(desc.groupChannels) <= desc.winogradTolerance)
+    consider({4});
+  return best;
 }
 
 void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConfig c,
@@ -213,11 +243,15 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
   size_t rank = desc.parallel.size();
   c.family = form.out == 4 ? "conv.winograd4" : "conv.winograd2";
   DimExpr tiles = winogradTiles(desc, form);
-  // As many tiles share the panels that stream by as the second-level cache takes. Points of F(4,3)
-  // lie so far apart that they need room beside the filters.
-  const int64_t cache = (form.out == 4 ? 400 : 640) << 10;
+  int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
+  // Tiles whose inputs and products stay in the second-level cache while one panel streams by.
+  // Where all filters do not stay in the cache behind it, as many tiles as sensible share them, and
+  // each point's inputs are read once for several panels.
+  constexpr int64_t kCache = 896 << 10, kBehind = 2 << 20, kMost = 64;
   int64_t each = form.scratchBytes(1, desc.groupChannels, c.tileN);
-  c.rows = std::clamp<int64_t>(cache / each / c.tileM * c.tileM, c.tileM, 128);
+  int64_t panel = form.filters() * desc.groupChannels * c.tileN * 4;
+  bool stream = panels * panel > kBehind;
+  c.rows = stream ? kMost : std::clamp<int64_t>((kCache - panel) / each, c.tileM, 2 * kMost);
   constexpr int64_t kEnough = 4; // units: each group of panels transforms the inputs anew
   int64_t chunks = kEnough;
   if (auto count = tiles.constant(); count && *count > 0) {
@@ -225,13 +259,16 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
     chunks += chunks > 2 && chunks % 2 ? 1 : 0; // two workers finish together
     c.rows = std::max(c.tileM, (*count + chunks - 1) / chunks);
   }
-  int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
   c.tileK = panelsForWorkers(panels, chunks, kEnough);
+  if (stream)
+    c.stages = c.tileK;
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(tiles, DimExpr(c.rows)) *
                                          DimExpr((panels + c.tileK - 1) / c.tileK));
-  spec.scratchBytes = DimExpr(form.scratchBytes(c.rows, desc.groupChannels, c.tileN));
+  spec.scratchBytes = DimExpr(form.scratchBytes(c.rows, desc.groupChannels,
+                                                std::max<int64_t>(1, c.stages) * c.tileN));
   packWeight(spec, desc.operands[1],
-             "winograd" + std::to_string(c.tileN) + (form.out == 4 ? "f4" : ""));
+             "winograd" + std::to_string(c.tileN) +
+                 (form.out == 4 ? "f4" : form.stride == 2 ? "s2" : ""));
   addVariant(out, {}, std::move(spec));
 }
 

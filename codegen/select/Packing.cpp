@@ -143,6 +143,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool transposed = matrix && starts("t");
   if (points && starts("f4"))
     layout.tile = 4;
+  else if (points && starts("s2"))
+    layout.stride = 2;
   if (groups && starts("x")) {
     auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.groups);
     if (ec != std::errc() || layout.groups < 1)
@@ -177,7 +179,7 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
     if (points) {
       if (rank != 4 || dims[2] != 3 || dims[3] != 3)
         return internalError("Winograd takes filters of 3 x 3", where);
-      layout.taps = winograd::Form{layout.tile}.points();
+      layout.taps = winograd::Form{layout.tile, layout.stride}.filters();
     }
     if (groups) {
       int64_t each = layout.columns / layout.groups;
@@ -274,23 +276,24 @@ template <typename T> void packPart(const PanelLayout &l, int64_t p, const Eleme
 
 /// One panel of filters transformed, G g G^T, in double precision.
 void packWinograd(const PanelLayout &l, int64_t p, const std::byte *from, std::byte *to) {
-  const winograd::Form form{l.tile};
+  const winograd::Form form{l.tile, l.stride};
+  const int64_t side = form.filterSide();
   std::array<double, 3> rows[winograd::kMaxIn];
-  for (int64_t i = 0; i < form.in(); ++i)
+  for (int64_t i = 0; i < side; ++i)
     rows[i] = form.filterRow(i);
   int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
   for (int64_t n = 0; n < std::min(l.panel, l.columns - first); ++n)
     for (int64_t c = 0; c < l.channels; ++c) {
       float g[9];
       std::memcpy(g, from + ((first + n) * l.channels + c) * int64_t(sizeof g), sizeof g);
-      for (int64_t i = 0; i < form.in(); ++i) {
+      for (int64_t i = 0; i < side; ++i) {
         double half[3];
         for (int s = 0; s < 3; ++s)
           half[s] = rows[i][0] * g[s] + rows[i][1] * g[3 + s] + rows[i][2] * g[6 + s];
-        for (int64_t j = 0; j < form.in(); ++j) {
+        for (int64_t j = 0; j < side; ++j) {
           auto v = static_cast<float>(half[0] * rows[j][0] + half[1] * rows[j][1] + half[2] * rows[j][2]);
-          int64_t point = i * form.in() + j;
-          std::memcpy(to + ((point * l.channels + c) * width + n) * int64_t(sizeof v), &v, sizeof v);
+          int64_t filter = form.filter(i, j);
+          std::memcpy(to + ((filter * l.channels + c) * width + n) * int64_t(sizeof v), &v, sizeof v);
         }
       }
     }

@@ -242,7 +242,7 @@ struct DirectConv {
     if (isVolume())
       units.insert(units.begin() + 1, g.layer.out);
     auto [lo, hi] = blockRange(e, ix.dim(lathe::product(units)));
-    Value begin = lo, one = ix.cst(1);
+    Value begin = claimBegin(e, ix.dim(lathe::product(units))), one = ix.cst(1);
     e.loop(lo, hi, one, [&](Value u) {
       Indices at = delinearize(e, Index(u), units);
       size_t d = units.size() - 2; // of the block

@@ -306,6 +306,10 @@ Value Evaluator::blockId() {
   });
 }
 
+Value Evaluator::firstBlock() {
+  return claim ? claim : claim = headOp([&]() -> Value { return make<tile::FirstBlockOp>(); });
+}
+
 Value Evaluator::teamId() {
   return team ? team : team = headOp([&]() -> Value {
     return make<arith::DivUIOp>(make<tile::ThreadIdOp>(), make<arith::ConstantIndexOp>(threads));

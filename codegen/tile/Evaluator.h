@@ -184,6 +184,7 @@ public:
   /// work together: of a block, of one of its `teams()`, or of the blocks of a cluster.
   mlir::Value threadId();
   mlir::Value blockId(); ///< or cluster
+  mlir::Value firstBlock(); ///< of those that this worker claimed together
   mlir::Value teamId();  ///< in the block
   int64_t teams() const { return std::max<int64_t>(1, blockThreads / threads); }
 
@@ -193,7 +194,7 @@ public:
 private:
   mlir::Value headOp(llvm::function_ref<mlir::Value()> make);
   int64_t blockThreads, timesPacked = 0;
-  mlir::Value thread, block, team;
+  mlir::Value thread, block, claim, team;
   struct MemoKey {
     void *value;
     llvm::SmallVector<std::tuple<void *, int64_t, void *>, 4> idx;

@@ -30,6 +30,12 @@ std::pair<Value, Value> blockRange(Evaluator &e, Value n) {
   return {ix.div(ix.mul(n, id), blocks), ix.div(ix.mul(n, ix.add(id, ix.cst(1))), blocks)};
 }
 
+Value claimBegin(Evaluator &e, Value n) {
+  IndexMath &ix = e.ix;
+  Value blocks = ix.dim(gridSize(e.kernel));
+  return ix.div(ix.mul(n, e.firstBlock()), blocks);
+}
+
 void overBlockShare(Evaluator &e, const DimExpr &n, llvm::function_ref<void(Value)> body) {
   IndexMath &ix = e.ix;
   Value end = ix.dim(n);

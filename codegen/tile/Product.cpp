@@ -268,6 +268,8 @@ struct TileEmitter {
                                 const Panel &panel, Value tile, Value tiles);
   void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
             const Panel &panel, Value tile, Value tiles);
+  std::vector<int64_t> rowCounts() const;
+  bool passesCore() const;
   void panelRows(Value batch, Value firstRow, Value count, Value column, const Panel &panel);
   void columnsOneByOne(Value batch, Value firstRow, Value count, Value from);
   Panel makePanel(Value batch, Value index, Value column, int64_t vectors, int64_t active);
@@ -340,9 +342,11 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
         Value start = streams ? ix.add(here, 4096 / bytes)
                               : ix.add(panel.next, ix.mul(first, 64 / bytes));
         Value count = streams ? ix.cst(kBlock * n * bytes / 64) : lines;
+        int64_t locality = passesCore() ? 2 : 3;
         e.loop(ix.cst(0), count, ix.cst(1), [&](Value l) {
           Value at = ix.add(start, ix.mul(l, 64 / bytes));
-          memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, 3, true);
+          memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, locality,
+                                     true);
         });
       }
       Value from = ix.mul(block, kBlock);
@@ -444,14 +448,29 @@ void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Val
     }
 }
 
+/// Numbers of rows that chunks can have; empty when they are not known.
+std::vector<int64_t> TileEmitter::rowCounts() const {
+  if (auto R = p.rows.constant(); R && p.counts.empty())
+    return {std::min(chunk, *R), *R % chunk};
+  return p.counts;
+}
+
+/// Whether panels stream by faster than the first-level cache can have their lines under way,
+/// beside those that the products ask for: few tiles share one, and it would not stay there. The
+/// next one is then fetched into the second-level cache.
+bool TileEmitter::passesCore() const {
+  std::vector<int64_t> counts = rowCounts();
+  int64_t most = counts.empty() ? chunk : *llvm::max_element(counts);
+  int64_t bytes = p.depth.constant().value_or(0) * n * p.accumulator.getIntOrFloatBitWidth() / 8;
+  return most > 1 && most <= 2 * m && bytes >= 16 << 10;
+}
+
 /// All rows of a chunk against one panel. A known number of rows is cut into
 /// ceil(count / m) tiles of nearly equal size; an unknown one into tiles of m and
 /// then of 4, 2 and 1, because every size is code of its own.
 void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value column,
                             const Panel &panel) {
-  std::vector<int64_t> counts = p.counts;
-  if (auto R = p.rows.constant(); R && counts.empty())
-    counts = {std::min(chunk, *R), *R % chunk};
+  std::vector<int64_t> counts = rowCounts();
   auto emitAt = [&](int64_t s, Value local, Value t, Value tiles) {
     tile(s, batch, ix.add(firstRow, local), local, column, panel, t, tiles);
   };
@@ -519,7 +538,7 @@ TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column
     panel.stride = Index(ix.cst(width));
     // Where multipliers are 256 bits wide, half a register of 512 takes half the time.
     panel.half = W >= 16 && active <= W / 2 && p.accumulator.isF32() && panel.element.isF32();
-    panel.next = ix.add(first, ix.mul(depth, width));
+    panel.next = p.nextPanel ? p.nextPanel(batch, index) : ix.add(first, ix.mul(depth, width));
   } else if (p.columnBuffer) {
     panel.base = ix.add(p.columnOffset(batch), column);
     panel.stride = Index(ix.dim(p.columns));

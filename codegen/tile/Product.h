@@ -79,6 +79,9 @@ struct Product {
   std::function<mlir::Value(mlir::Value batch)> columnOffset; ///< of the batch's first element
   /// ... whose panels begin where the layout says, or elsewhere: element offset.
   std::function<mlir::Value(mlir::Value batch, mlir::Value panel)> panelOffset;
+  /// The element offset of the panel that comes after one, to fetch ahead; without, they follow
+  /// each other.
+  std::function<mlir::Value(mlir::Value batch, mlir::Value panel)> nextPanel;
   /// ... or computed: value at (k, column), lanes along k.
   std::function<mlir::Value(mlir::Value batch, const Index &k, mlir::Value column)> columnAt;
   /// ... or a whole panel at once: [depth][n] elements into scratch from `at` on.

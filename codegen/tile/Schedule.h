@@ -43,6 +43,9 @@ DimExpr gridSize(const KernelSource &kernel);
 void overBlockShare(Evaluator &e, const DimExpr &n, llvm::function_ref<void(mlir::Value)> body);
 /// [begin, end) of [0, n) for this block, contiguous.
 std::pair<mlir::Value, mlir::Value> blockRange(Evaluator &e, mlir::Value n);
+/// Where the blocks that a worker has claimed together begin in [0, n): it has done what lies
+/// between there and its block. CPU only.
+mlir::Value claimBegin(Evaluator &e, mlir::Value n);
 /// Rows of `outer` sizes, cut into chunks of lanes along `inner`: calls `body`
 /// with the outer index and the inner one, for the share of this block and
 /// thread. Without lanes at the tail.

@@ -35,10 +35,57 @@ std::vector<int> allowedCores() {
 
 } // namespace
 
-ThreadPool::ThreadPool(int threads, bool pin) {
+void Shares::deal(int64_t count) {
+  total = count;
+  grain = (count >> 31) + 1;
+  auto grains = static_cast<uint64_t>((count + grain - 1) / grain), workers = uint64_t(shares.size());
+  uint64_t each = grains / workers, more = grains % workers, begin = 0;
+  for (Share &share : shares) {
+    uint64_t end = begin + each + (more > 0 ? 1 : 0);
+    more -= more > 0 ? 1 : 0;
+    share.ends.store(end << 32 | begin, std::memory_order_relaxed);
+    begin = end;
+  }
+}
+
+bool Shares::claim(int worker, int64_t &begin, int64_t &end) {
+  auto left = [](uint64_t ends) { return (ends >> 32) - (ends & UINT32_MAX); };
+  auto take = [&](uint64_t first, uint64_t last) {
+    begin = static_cast<int64_t>(first) * grain;
+    end = std::min(total, static_cast<int64_t>(last) * grain);
+    return true;
+  };
+  // Most of what is left: a kernel prepares much once a claim.
+  std::atomic<uint64_t> &own = shares[static_cast<size_t>(worker)].ends;
+  uint64_t ends = own.load(std::memory_order_relaxed);
+  while (left(ends) > 0) {
+    uint64_t first = ends & UINT32_MAX, last = first + (3 * left(ends) + 3) / 4;
+    if (own.compare_exchange_weak(ends, (ends & ~uint64_t(UINT32_MAX)) | last,
+                                  std::memory_order_relaxed))
+      return take(first, last);
+  }
+  while (true) {
+    Share *most = nullptr;
+    for (Share &share : shares)
+      if (uint64_t now = share.ends.load(std::memory_order_relaxed);
+          left(now) > 0 && (!most || left(now) > left(ends)))
+        most = &share, ends = now;
+    if (!most)
+      return false;
+    uint64_t last = ends >> 32, first = last - (left(ends) + 1) / 2;
+    if (most->ends.compare_exchange_weak(ends, first << 32 | (ends & UINT32_MAX),
+                                         std::memory_order_relaxed))
+      return take(first, last);
+  }
+}
+
+static int numberOfWorkers(int threads) {
+  return threads > 0 ? threads : std::max<int>(1, static_cast<int>(allowedCores().size()));
+}
+
+ThreadPool::ThreadPool(int threads, bool pin) : shares(numberOfWorkers(threads)) {
   std::vector<int> allowed = allowedCores();
-  if (threads <= 0)
-    threads = std::max<int>(1, static_cast<int>(allowed.size()));
+  threads = numberOfWorkers(threads);
   // More workers than cores share freely.
   if (pin && static_cast<size_t>(threads) <= allowed.size()) {
     auto here = std::find(allowed.begin(), allowed.end(), sched_getcpu());
@@ -88,15 +135,8 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::claim(int worker) {
-  // Claims shrink towards the end, so that all workers finish together.
-  int64_t begin = next.load(std::memory_order_relaxed);
-  while (begin < total) {
-    int64_t end = begin + claimOf(total - begin, size());
-    if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed))
-      continue;
+  for (int64_t begin, end; shares.claim(worker, begin, end);)
     body(context, worker, begin, end);
-    begin = next.load(std::memory_order_relaxed);
-  }
 }
 
 void ThreadPool::run(int64_t count, Body function, void *data) {
@@ -107,8 +147,7 @@ void ThreadPool::run(int64_t count, Body function, void *data) {
   makeRoom();
   body = function;
   context = data;
-  total = count;
-  next.store(0, std::memory_order_relaxed);
+  shares.deal(count);
   gate.fetch_add(kLoop, std::memory_order_release); // opens
   wake.fetch_add(1, std::memory_order_release);
   wake.notify_all();

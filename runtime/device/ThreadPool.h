@@ -10,10 +10,29 @@
 
 namespace lathe::runtime {
 
-/// Workers that run one parallel loop at a time. Ranges are claimed from a counter, so
-/// that a worker whose core is busy elsewhere takes fewer, and the caller waits only for
-/// workers that have joined the loop, not for sleepers. Between loops workers spin for
-/// some microseconds, then sleep.
+/// What is left of a loop's range, dealt out to workers: each has a share of neighbours, the same
+/// one in each loop of that length, so that it meets its own data again, and claims it in ever
+/// smaller pieces from the front. Whose share is used up takes half of the largest that is left,
+/// from its end: a worker whose core is busy elsewhere keeps less.
+class Shares {
+public:
+  explicit Shares(int workers) : shares(static_cast<size_t>(workers)) {}
+  /// Nobody may claim meanwhile.
+  void deal(int64_t total);
+  /// False when nothing is left for `worker`.
+  bool claim(int worker, int64_t &begin, int64_t &end);
+
+private:
+  /// Both ends in grains, the first in the low half.
+  struct alignas(64) Share {
+    std::atomic<uint64_t> ends{0};
+  };
+  std::vector<Share> shares;
+  int64_t total = 0, grain = 1;
+};
+
+/// Workers that run one parallel loop at a time. The caller waits only for workers that have joined
+/// the loop, not for sleepers. Between loops workers spin for some microseconds, then sleep.
 class ThreadPool {
 public:
   /// The caller is worker 0; `threads` - 1 threads are started (fewer when the system
@@ -26,11 +45,6 @@ public:
   using Body = void (*)(void *context, int worker, int64_t begin, int64_t end);
   /// Calls `body` for disjoint ranges that cover [0, total), and waits for all.
   void run(int64_t total, Body body, void *context);
-
-  /// What a worker of so many claims of what is left: half its part, at least 1.
-  static int64_t claimOf(int64_t left, int workers) {
-    return left / (2 * int64_t(workers)) > 0 ? left / (2 * int64_t(workers)) : 1;
-  }
 
 private:
   void workerMain(int index);
@@ -49,8 +63,7 @@ private:
   // The open loop; written while it is closed and nobody is inside.
   Body body = nullptr;
   void *context = nullptr;
-  int64_t total = 0;
-  alignas(64) std::atomic<int64_t> next{0};
+  Shares shares;
 };
 
 } // namespace lathe::runtime

@@ -5,6 +5,8 @@
 func.func @row_sum(%x: memref<?xf32>, %i: memref<?xi64>, %y: memref<?xf32>, %S: index) attributes {tile.kernel = #tile.launch<threads = 128, target = "sm_90a">} {
   // CHECK: tile.block_id
   %row = tile.block_id
+  // CHECK: tile.first_block
+  %first = tile.first_block
   %thread = tile.thread_id
   // CHECK: tile.load %{{.*}}[%{{.*}}] {aligned} : memref<?xf32> -> vector<4xf32>
   %v = tile.load %x[%thread] {aligned} : memref<?xf32> -> vector<4xf32>

@@ -301,20 +301,22 @@ TEST_P(CpuConv, WithBiasAndRelu) {
     ASSERT_EQ(kernel.error, "");
     expectNear(valuesOf<float>(out[0]), want, 1e-4f, machine.target + " in blocks");
   }
-  if (c.k != 3 || c.stride != 1)
+  if (c.k != 3)
     return;
   for (const Machine &machine : machines())
     for (winograd::Form form : {winograd::Form{2}, winograd::Form{4}}) {
       if (form.out == 4 && machine.lanes != machines().front().lanes)
         continue; // the wider one is ErrorOfWinogradIsAsExpected's
-      int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3;
-      std::string recipe = "winograd" + s(panel) + (form.out == 4 ? "f4" : "");
+      // Panels one by one with stride 1, else two together.
+      int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3, together = c.stride;
+      std::string recipe =
+          "winograd" + s(panel) + (form.out == 4 ? "f4" : form.stride == 2 ? "s2" : "");
       std::string config = "conv.winograd" + s(form.out) + ".v" + s(machine.lanes) + ".r" + s(tiles) +
                            ".m" + s(machine.rows) + ".n" + s(panel) + ".k" + s(together) +
                            (together > 1 ? ".s" + s(together) : "");
       CpuKernel kernel(text, config, machine.target, "3", [&](KernelSpec &spec) {
         spec.buffers[1].packing = recipe;
-        spec.scratchBytes = DimExpr(form.scratchBytes(tiles, c.c, panel));
+        spec.scratchBytes = DimExpr(form.scratchBytes(tiles, c.c, together * panel));
       });
       ASSERT_EQ(kernel.error, "");
       auto out = kernel.run({bytesOf(xv), packed(recipe, wv, {c.o, c.c, 3, 3}), bytesOf(bias)});
@@ -333,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Conv{1, 5, 5, 64, 16, 1, 2, 0, 1, true}, Conv{1, 3, 2, 8, 8, 3, 1, 1, 1, true},
                     Conv{1, 1, 1, 16, 32, 1, 1, 0, 1, true}, Conv{1, 6, 8, 4, 4, 3, 1, 1, 4, false},
                     Conv{1, 20, 40, 1, 24, 9, 2, 1, 1, true}, Conv{3, 14, 13, 19, 70, 3, 1, 1, 1, true},
-                    Conv{1, 12, 12, 32, 64, 3, 1, 0, 1, true}, Conv{1, 1, 33, 16, 20, 3, 1, 1, 1, true}));
+                    Conv{1, 12, 12, 32, 64, 3, 1, 0, 1, true}, Conv{2, 13, 14, 16, 72, 3, 2, 1, 1, true}, Conv{1, 1, 33, 16, 20, 3, 1, 1, 1, true}));
 
 // The bound of --winograd-tolerance is what F(4,3) does on noise, and F(2,3) is better than it.
 TEST(CpuConvolution, ErrorOfWinogradIsAsExpected) {

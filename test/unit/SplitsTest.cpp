@@ -15,7 +15,7 @@
 #include <algorithm>
 
 using namespace lathe;
-using runtime::ThreadPool;
+using runtime::Shares;
 
 namespace {
 
@@ -27,12 +27,12 @@ struct Split {
 /// The worker that is done first claims next.
 Split deal(int64_t blocks, int workers) {
   std::vector<int64_t> load(workers);
-  for (int64_t begin = 0; begin < blocks;) {
-    auto next = std::min_element(load.begin(), load.end());
-    int64_t claimed = std::min(blocks - begin, ThreadPool::claimOf(blocks - begin, workers));
-    *next += claimed;
-    begin += claimed;
-  }
+  Shares shares(workers);
+  shares.deal(blocks);
+  int64_t begin, end;
+  for (auto next = load.begin(); shares.claim(int(next - load.begin()), begin, end);
+       next = std::min_element(load.begin(), load.end()))
+    *next += end - begin;
   Split split;
   for (int64_t l : load) {
     split.longest = std::max(split.longest, l);
@@ -115,6 +115,29 @@ TEST(Splits, EveryBlockOnceAndNobodyIdle) {
       EXPECT_EQ(split.busy, std::min<int64_t>(blocks, workers)) << blocks << " on " << workers;
       EXPECT_LE(split.longest, (blocks + workers - 1) / workers + 1) << blocks << " on " << workers;
     }
+}
+
+// A worker whose core is busy elsewhere keeps only what it has begun; ranges too long for 32 bits
+// are dealt out in grains.
+TEST(Splits, OthersTakeWhatAWorkerLeaves) {
+  for (int64_t blocks : {int64_t(1), int64_t(1000), int64_t(1) << 40}) {
+    Shares shares(4);
+    shares.deal(blocks);
+    std::vector<std::pair<int64_t, int64_t>> taken;
+    int64_t begin, end;
+    while (shares.claim(2, begin, end))
+      taken.push_back({begin, end});
+    EXPECT_FALSE(shares.claim(0, begin, end));
+    std::sort(taken.begin(), taken.end());
+    int64_t at = 0;
+    for (auto [first, last] : taken) {
+      EXPECT_EQ(first, at);
+      EXPECT_LT(first, last);
+      at = last;
+    }
+    EXPECT_EQ(at, blocks);
+    EXPECT_LE(taken.size(), 4 * 42u);
+  }
 }
 
 /// Work that a block may hold at least: some ten microseconds of a core.

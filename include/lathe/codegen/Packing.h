@@ -7,8 +7,9 @@
 //   panels<NR>    [batch.., K, N]    -> [batch][panel][K][NR]
 //   panels<NR>t   [batch.., N, K]    -> the same
 //   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
-//   winograd<NR>  [N, C, 3, 3]       -> [panel][point][C][NR], f32, transformed for tiles of 2 x 2
-//                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4
+//   winograd<NR>  [N, C, 3, 3]       -> [panel][filter][C][NR], f32, transformed for tiles of 2 x 2
+//                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4;
+//                                       `winograd<NR>s2`: of 2 x 2 with stride 2
 //   groups<NR>x<G> [N, C/G, taps..]  -> [panel][tap][channels of the panel's groups][NR], zero for those
 //                                       of other groups than the column's; N a multiple of NR, and a
 //                                       panel in one group or of whole groups
@@ -54,7 +55,7 @@ struct PanelLayout {
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR; Rows: P; Gates: W
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G
-  int64_t tile = 2;               ///< Winograd: results along a side of a tile
+  int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
   std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window
   std::vector<int64_t> begins;    ///< Parts: element offset of each panel, and of the end

@@ -11,6 +11,11 @@
 // al., "Winograd Convolution for Deep Neural Networks: Efficient Point
 // Selection", 2022), and what multiplies inputs and results is exact.
 //
+// With stride 2 a side of the window is one of two taps over the even inputs and one
+// of one tap over the odd: two results are three products (F(2,2), points 0, 1 and
+// infinity, whose transforms only add) and two, 25 for a tile of 2x2 results instead of
+// 36. The two products over odd inputs share their filter.
+//
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_WINOGRAD_H
 #define LATHE_CODEGEN_WINOGRAD_H
@@ -29,18 +34,44 @@ constexpr double kNear = 0.75, kFar = 1.5; ///< points of F(4,3)
 inline int64_t rowStride(int64_t channels) { return (channels + 15) / 16 * 16 + 16; }
 
 struct Form {
-  int64_t out = 2; ///< results along a side of a tile: 2 or 4
-  constexpr int64_t in() const { return out + 2; }
+  int64_t out = 2;    ///< results along a side of a tile: 2 or 4
+  int64_t stride = 1; ///< 1, or 2 with tiles of 2
+
+  constexpr int64_t in() const { return stride * (out - 1) + 3; } ///< inputs, and points, along a side
   constexpr int64_t points() const { return in() * in(); }
+  constexpr int64_t filterSide() const { return stride == 1 ? in() : 4; }
+  constexpr int64_t filters() const { return filterSide() * filterSide(); } ///< transformed ones
+
+  /// Points are numbered so that those of one filter follow each other.
+  constexpr int64_t point(int64_t i, int64_t j) const {
+    if (stride == 1)
+      return i * in() + j;
+    if (i < 3 && j < 3)
+      return i * 3 + j;
+    return i < 3 ? 9 + i * 2 + j - 3 : j < 3 ? 15 + j * 2 + i - 3 : 21 + (i - 3) * 2 + j - 3;
+  }
+  constexpr int64_t filter(int64_t i, int64_t j) const {
+    if (stride == 1)
+      return i * in() + j;
+    return i < 3 && j < 3 ? i * 3 + j : i < 3 ? 9 + i : j < 3 ? 12 + j : 15;
+  }
+  /// Whether no result but a side's last ones (of F(4,3): the last) needs this point of it: tiles
+  /// that reach beyond the image go without.
+  constexpr bool isForLast(int64_t i) const {
+    return i + 1 == in() || (stride == 2 && i == 2);
+  }
 
   /// Scratch memory of a worker in bytes: transformed inputs [point][tile][channel]
-  /// and products [point][tile][column] of one panel.
-  int64_t scratchBytes(int64_t tiles, int64_t channels, int64_t panel) const {
-    return 4 * points() * tiles * (rowStride(channels) + panel);
+  /// and products [point][tile][column] of so many columns.
+  int64_t scratchBytes(int64_t tiles, int64_t channels, int64_t columns) const {
+    return 4 * points() * tiles * (rowStride(channels) + productStride(columns));
   }
+  static int64_t productStride(int64_t columns) { return columns + 16; }
   /// Row of the matrix that transforms filters: it gives point i of three taps.
   std::array<double, 3> filterRow(int64_t i) const {
     constexpr double a = kNear * kNear, b = kFar * kFar;
+    if (stride == 2)
+      return {i < 2 ? 1. : 0., i == 3 ? 1. : 0., i == 1 || i == 2 ? 1. : 0.};
     if (i + 1 == in())
       return {0, 0, 1};
     if (out == 2)

@@ -53,6 +53,11 @@ def Tile_BlockIdOp : Tile_Op<"block_id", [Pure]> {
   let results = (outs Index:$id);
   let assemblyFormat = "attr-dict";
 }
+def Tile_FirstBlockOp : Tile_Op<"first_block", [Pure]> {
+  let summary = "CPU: number of the first of the blocks, this one the last, that a worker runs one after another";
+  let results = (outs Index:$id);
+  let assemblyFormat = "attr-dict";
+}
 def Tile_ThreadIdOp : Tile_Op<"thread_id", [Pure]> {
   let summary = "Number of this thread in its block; 0 on the CPU";
   let results = (outs Index:$id);
