@@ -10,9 +10,11 @@
 
 #include "HopperGemm.h"
 
+#include "ChooseCuda.h"
 #include "HopperGemmFit.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace lathe::select {
@@ -177,85 +179,161 @@ std::optional<Matrix> besideMatrix(const KernelDesc &desc, const GemmSizes &size
 bool inTurns(const KernelConfig &c) { return c.family.starts_with("gemm.pingpong"); }
 bool isShared(const KernelConfig &c) { return c.family.ends_with(".shared"); }
 bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split"); }
+bool isSwapped(const KernelConfig &c) { return c.family.ends_with(".swapped"); }
 
-/// What ranks tiles: a time in units of its own. fit_select.py (test/perf/gpu) has the same in
-/// Python, to fit the constants.
+/// What ranks tiles: a time in ns. fit_select.py (test/perf/gpu) has the same in Python, to fit the
+/// constants.
 double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t batch,
                  int64_t elementBytes, bool bAlongK, bool bare, bool beside, int64_t rowAlignment,
                  const Target &target) {
   using namespace fit;
-  // Rows that begin between the lines of the cache, or even its sectors, take more of them.
-  const double feed = rowAlignment >= 64 ? kFeed : rowAlignment == 32 ? kFeedSectors : kFeedBetween;
   auto over = [](int64_t a, int64_t b) { return static_cast<double>((a + b - 1) / b); };
-  double blocks = over(m, c.tileM) * over(n, c.tileN) * static_cast<double>(batch * c.cluster);
-  double rounds = std::ceil(blocks / target.smCount);
+  // Of several that run side by side the longest counts, and the others a little.
+  auto blend = [](double sharp, std::initializer_list<double> parts) {
+    double longest = std::max(parts), sum = 0;
+    for (double part : parts)
+      sum += std::pow(part / longest, sharp);
+    return longest * std::pow(sum, 1 / sharp);
+  };
+  const double sms = static_cast<double>(target.smCount);
+  double down = over(m, c.tileM), across = over(n, c.tileN);
+  double blocks = down * across * static_cast<double>(batch * c.cluster);
+  double rounds = std::ceil(blocks / sms), whole = std::floor(blocks / sms);
   double steps = std::ceil(over(k, c.tileK) / static_cast<double>(c.cluster));
   double rowsLoaded = static_cast<double>(c.rows > 1 ? c.rows : c.tileM);
+  double columns = static_cast<double>(c.tileN), depth = static_cast<double>(k);
+  double height = static_cast<double>(m), width = static_cast<double>(n);
   double results = static_cast<double>(c.tileM * c.tileN);
-  double step = std::max({results * 64 / kMultiply,
-                          (rowsLoaded + static_cast<double>(c.tileN)) * 128 / feed,
-                          kLatency / static_cast<double>(c.stages)});
-  // Sums of 8-bit floats are taken out of the units once or twice a step.
-  if (c.family == "gemm.promoted" || c.family == "gemm.split.promoted")
-    step = std::max(step * (c.tileN > 128 ? kPromotedWide : 1),
-                    kPromotedStep + kPromotedColumn * static_cast<double>(c.tileN));
-  if (!bAlongK && c.tileN % 64 != 0)
-    step *= kAcross; // chunks of 32 columns are read more slowly
-  if (c.tileN % 32 != 0)
-    step *= kNarrow; // results are staged 16 columns at a time
+  // Rows that begin between the lines of the cache, or even its sectors, take more of them; all
+  // multiprocessors together load less than each of them could. Rows beyond a tensor are slow.
+  int at = rowAlignment >= 128 ? 0 : rowAlignment == 64 ? 1 : rowAlignment == 32 ? 2 : 3;
+  double feed = std::array{kFeed, kFeedLines, kFeedSectors, kFeedBetween}[at];
+  double feedAll = std::array{kAll, kAllLines, kAllSectors, kAllBetween}[at] * feed;
+  double below = c.rows > 1 ? 0 : down * static_cast<double>(c.tileM) - height;
+  double right = across * columns - width, mean = below / down + right / across;
+  double load = rowsLoaded + columns + kOutside * (rounds == 1 ? below + right : mean);
+  double loadAll = rowsLoaded + columns + kOutsideAll * mean;
+  double factor = 1;
   if (!inTurns(c) && rounds > 1)
-    step *= kCooperative;
+    factor *= kCooperative;
   // One round of large tiles: nothing is hidden behind anything.
-  if (!inTurns(c) && rounds == 1 && c.tileM * c.tileN > 128 * 224)
-    step *= kLarge;
+  if (!inTurns(c) && rounds == 1 && results > 128 * 224)
+    factor *= kLarge;
   if (inTurns(c) && rounds == 1 && c.tileM == 128 && c.tileN > 64)
-    step *= kTurnAlone;
-  // Rows beyond a tensor are slow to load, and the last block of a round is waited for.
-  if (n % c.tileN != 0)
-    step *= 1 + kOverhang / rounds;
+    factor *= kTurnAlone;
+  if (c.tileM == 64 && c.rows == 1)
+    factor *= kHalfRows;
   if (c.cluster > 1 && m > c.tileM)
-    step *= kSplitRows;
+    factor *= kSplitRows;
+  if (!bAlongK && c.tileN % 64 != 0)
+    factor *= kAcross; // chunks of 32 columns are read more slowly
   // Bytes are multiplied in half the time, and results take as long as ever.
   if (c.family == "gemm.cooperative" && elementBytes == 1 && rounds > 1)
-    step *= kBytesShown;
-  if (c.tileM == 64 && c.rows == 1)
-    step *= kHalfRows;
+    factor *= kBytesShown;
+  constexpr double kHot = 3e10; // products, from about which on power sets the clock
+  double products = height * width * depth * static_cast<double>(batch);
+  double large = products / (products + kHot), multiply = kMultiply / (1 + kHeat * large);
+  feedAll *= 1 + kReuse * large; // most of it is in the cache
+  bool promoted = c.family == "gemm.promoted" || c.family == "gemm.split.promoted";
+  // A step, when so many blocks run.
+  auto stepOf = [&](double active) {
+    double step = factor * blend(kBlendStep, {results * 64 / multiply, load * kRowBytes / feed,
+                                               loadAll * kRowBytes / feedAll * active / sms,
+                                               kLatency / static_cast<double>(c.stages)});
+    // Sums of 8-bit floats are taken out of the units once or twice a step.
+    if (promoted)
+      step = std::max(step * (c.tileN > 128 ? kPromotedWide : 1),
+                      kPromotedStep + kPromotedColumn * columns);
+    return step;
+  };
+  double left = blocks - whole * sms, step = stepOf(whole > 0 ? sms : left);
+  double busy = whole * (steps * step + kRound), idle = rounds * sms / blocks;
+  if (isShared(c) && left > 0) {
+    busy += left * steps / sms * step + kShare;
+    idle = 1;
+  } else if (left > 0) {
+    busy += steps * stepOf(left) + kRound;
+  }
   // Ping-pong hides all epilogues but the last.
-  double epilogue =
-      inTurns(c) ? results / kEpilogue : results / kShown * (rounds > 1 ? rounds : 0.5);
+  double staged = results * (c.tileN % 32 != 0 ? kNarrow : c.tileN % 64 != 0 ? kMiddle : 1);
+  double epilogue = staged * (inTurns(c) ? kEpilogue : kShown * (rounds > 1 ? rounds : 0.5));
   // What nothing hides takes as long as it is: activations much longer than stores.
   if (!inTurns(c) && !bare && !beside && rounds > 1)
     epilogue *= kActivation;
-  double busy = rounds * (steps * step + kRound) + epilogue;
+  busy += epilogue;
   // What lies beside the results may take longer than the products of the tile between.
   if (beside && inTurns(c) && rounds > 2)
     busy = std::max(busy, std::ceil(rounds / 2) * (steps * step + kRound + results / kBeside));
-  double idle = rounds * target.smCount / blocks, whole = std::floor(blocks / target.smCount);
-  if (isShared(c) && whole < rounds) {
-    double left = blocks - whole * target.smCount;
-    busy = whole * (steps * step + kRound) + left * steps / target.smCount * step + kShare + epilogue;
-    idle = 1;
+  if (c.cluster > 1) {
+    double parts = static_cast<double>(c.cluster);
+    busy += kTogether + kTogetherEach * parts +
+            kTogetherSums * rowsLoaded * columns * std::sqrt(parts);
   }
-  if (c.cluster > 1)
-    busy += kTogether + kTogetherEach * static_cast<double>(c.cluster);
-  double depth = static_cast<double>(k), height = static_cast<double>(m);
   double bytes = static_cast<double>(batch * elementBytes) *
-                 (height * depth + static_cast<double>(n) * (depth + (beside ? 2 : 1) * height));
+                 (height * depth + width * (depth + (beside ? 2 : 1) * height));
   // Memory is as fast as loads are under way; columns beyond the tensor are none.
-  double ahead = std::min<double>(blocks, target.smCount) *
-                 std::min<double>(steps * rounds, c.stages) *
-                 (static_cast<double>(n) / over(n, c.tileN) + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
-  double moved = bytes / kMemory * (1 + kAhead * target.smCount / ahead) * std::sqrt(idle);
+  double ahead = std::min(blocks, sms) *
+                 std::min(steps * rounds, static_cast<double>(c.stages)) *
+                 (width / across + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
+  double moved = bytes / kMemory * (1 + kAhead / ahead) * std::pow(idle, kIdle);
   if (c.cluster > 1)
-    moved += kTogether;
-  // Among equals the one that is less busy; a lone group of warps starts later.
+    moved += kTogetherMoved;
   if (beside && HopperGemm::sumsOf(c) > 64) {
     constexpr double kFewSteps = 8; // too few to hide what lies beside the results
     moved *= kBesideWide;
     busy *= steps <= kFewSteps ? kBesideWide : 1;
   }
-  return std::max(busy, moved) + kBusy * busy + kStart +
-         (isSplit(c) && c.cluster == 1 ? kAlone : 0);
+  // A lone group of warps starts later.
+  return blend(kBlend, {busy, moved}) + kStart + (isSplit(c) && c.cluster == 1 ? kAlone : 0);
+}
+
+/// What says whether a tile with swapped operands is better than a plain one where results are more
+/// than bare sums: ns, by constants of a sweep over the products of ResNet-50, a batch of 64, on an
+/// H200.
+double swappedTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t batch,
+                   bool beside, const Target &target) {
+  constexpr double kMultiply = 3650, kFeed = 124, kLatency = 1335, kRound = 300, kStart = 1740;
+  constexpr double kEpilogue = 0.07, kShown = 0.0963, kMemory = 4400, kAhead = 10400, kIdle = 0.45;
+  constexpr double kFewSteps = 8; // too few to hide results behind
+  const double sms = static_cast<double>(target.smCount);
+  auto over = [](int64_t a, int64_t b) { return static_cast<double>((a + b - 1) / b); };
+  auto blend = [](double sharp, double x, double y, double z = 0) {
+    return std::pow(std::pow(x, sharp) + std::pow(y, sharp) + std::pow(z, sharp), 1 / sharp);
+  };
+  double blocks = over(m, c.tileM) * over(n, c.tileN) * static_cast<double>(batch);
+  double rounds = std::ceil(blocks / sms), steps = over(k, c.tileK);
+  double results = static_cast<double>(c.tileM * c.tileN), rows = static_cast<double>(c.tileM);
+  double columns = static_cast<double>(c.tileN), depth = static_cast<double>(k);
+  double height = static_cast<double>(m), width = static_cast<double>(n);
+  double step = blend(6, results * 64 / kMultiply, (rows + columns) * kRowBytes / kFeed,
+                      kLatency / static_cast<double>(c.stages));
+  double busy = rounds * (steps * step + kRound) +
+                results * (inTurns(c) ? kEpilogue : kShown * (rounds > 1 ? rounds : 0.5));
+  double bytes = static_cast<double>(2 * batch) *
+                 (height * depth + width * (depth + (beside ? 2 : 1) * height));
+  double ahead = std::min(blocks, sms) *
+                 std::min(steps * rounds, static_cast<double>(c.stages)) *
+                 (rows + (rounds > 1 ? columns : 0)) * kRowBytes;
+  double moved =
+      bytes / kMemory * (1 + kAhead / ahead) * std::pow(rounds * sms / blocks, kIdle);
+  double factor = 1;
+  if (isSwapped(c)) {
+    // What is made of sums by their column takes fewer instructions, which shows where there are few
+    // products for each, and not where products take most of the time. Results are stored in pieces
+    // of 64 rows or of fewer.
+    constexpr double kMost = 0.07, kEachStep = 0.5, kOddRows = 1.05, kMostly = 0.7;
+    factor = (1 - std::min(kMost, kEachStep / steps)) * (c.tileM % 64 ? kOddRows : 1);
+    if (moved < kMostly * busy && !(beside && steps <= kFewSteps))
+      factor *= rounds > 1 ? 1.1 : 1.05;
+  } else if (beside && inTurns(c) && steps <= kFewSteps) {
+    factor = 1.25; // groups that take turns wait for what lies beside their results
+  }
+  if (beside && HopperGemm::sumsOf(c) > 64) {
+    constexpr double kBesideWide = 1.06;
+    moved *= kBesideWide;
+    busy *= steps <= kFewSteps ? kBesideWide : 1;
+  }
+  return (blend(3, busy, moved) + kStart) * factor;
 }
 
 } // namespace
@@ -304,6 +382,11 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
 }
 
 bool HopperGemm::allows(const KernelConfig &c) const {
+  if (c.family == "gemm.pingpong.swapped" || c.family == "gemm.cooperative.swapped")
+    return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
+           aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
+           c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (inTurns(c) ? 64 : 128) == 0 &&
+           c.tileN <= 256 && sumsOf(c) <= 128 && c.cluster == 1;
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32);
   int64_t rows = inTurns(c) || isSplit(c) ? 64 : 128;
   constexpr std::string_view kFamilies[] = {
@@ -322,6 +405,8 @@ bool HopperGemm::allows(const KernelConfig &c) const {
 KernelConfig HopperGemm::complete(KernelConfig c) const {
   c.threads = isSplit(c) ? 160 : 384;
   c.tileK = kRowBytes / elementBytes;
+  if (isSwapped(c))
+    c.rows = 1;
   c.stages = 12;
   auto bytes = [&] {
     return isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair);
@@ -359,9 +444,10 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   // Weights are fetched while the kernel before still runs. Where time goes by multiplying, that
   // is a loss.
   constexpr int64_t kFewRows = 128;
-  constexpr double kShort = 9000;
+  constexpr double kShort = 8000, kShortSwapped = 13000; // ns
   launch.programmaticDependent =
-      desc.operands[1].isWeight && (upTo <= kFewRows || timeOf(c, upTo) < kShort);
+      desc.operands[1].isWeight &&
+      (upTo <= kFewRows || timeOf(c, upTo) < (isSwapped(c) ? kShortSwapped : kShort));
   std::vector<DimCondition> ignored;
   Matrix a = *operandMatrix(desc, desc.operands[0], sizes, sizes.folded, ignored);
   Matrix b = *operandMatrix(desc, desc.operands[1], sizes, false, ignored);
@@ -380,9 +466,15 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
       spec.tensorMaps.push_back(std::move(*heads));
       return spec;
     }
-    spec.tensorMaps.push_back(mapOf(*resultMatrix(desc, sizes), wide, 64, swizzle));
+    int64_t high = 64; // rows of results that are stored together
+    if (isSwapped(c)) {
+      wide = 64;
+      high = wgmmaStagedRows(c.tileM);
+      swizzle = 128;
+    }
+    spec.tensorMaps.push_back(mapOf(*resultMatrix(desc, sizes), wide, high, swizzle));
     if (std::optional<Matrix> beside = besideMatrix(desc, sizes))
-      spec.tensorMaps.push_back(mapOf(*beside, wide, 64, swizzle));
+      spec.tensorMaps.push_back(mapOf(*beside, wide, high, swizzle));
   }
   return spec;
 }
@@ -397,13 +489,23 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
     int64_t row = desc.buffers[operand->buffer].physical.back().constant().value_or(kUnknown);
     rowAlignment = std::min(rowAlignment, row * elementBytes & -(row * elementBytes));
   }
-  return modelTime(c, std::min<int64_t>(m, 1 << 20), desc.resultPair ? 2 * n : n, k, batch,
-                   elementBytes, bAlongK, desc.resultBare, besideMatrix(desc, sizes).has_value(), rowAlignment,
-                   target);
+  m = std::min<int64_t>(m, 1 << 20);
+  bool beside = besideMatrix(desc, sizes).has_value();
+  if (isSwapped(c))
+    return timeBesideSwapped(c, m);
+  return modelTime(c, m, desc.resultPair ? 2 * n : n, k, batch, elementBytes, bAlongK,
+                   desc.resultBare, beside, rowAlignment, target);
 }
 
 int64_t HopperGemm::sumsOf(const KernelConfig &c) {
   return c.tileM * c.tileN / (inTurns(c) || isSplit(c) ? 128 : 256);
+}
+
+double HopperGemm::timeBesideSwapped(const KernelConfig &c, int64_t m) const {
+  constexpr int64_t kUnknown = 4096;
+  return swappedTime(c, std::min<int64_t>(m, 1 << 20), sizes.n.constant().value_or(kUnknown),
+                     sizes.k.constant().value_or(kUnknown), sizes.batch.constant().value_or(1),
+                     besideMatrix(desc, sizes).has_value(), target);
 }
 
 KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
@@ -475,6 +577,54 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
         consider(promoted ? "gemm.split.promoted" : "gemm.split", 64, {columns}, cluster);
     }
   }
+  return swappedInstead(best, from, to, sums);
+}
+
+KernelConfig HopperGemm::swappedInstead(const KernelConfig &plain, int64_t from, int64_t to,
+                                        int64_t sums) const {
+  constexpr int64_t kUnknown = 4096;
+  int64_t n = sizes.n.constant().value_or(kUnknown), batch = sizes.batch.constant().value_or(1);
+  // Where there is work for half of the multiprocessors, and more to do with sums than to store them.
+  bool known = plain.family == "gemm.pingpong" || plain.family == "gemm.cooperative";
+  if (!known || !bAlongK || desc.resultBare || to * n * batch < 128 * 128 * target.smCount / 2)
+    return plain;
+  bool beside = besideMatrix(desc, sizes).has_value();
+  auto timeOfRange = [&](const KernelConfig &c) {
+    double time = 0;
+    for (int i = 0; i < 4; ++i) {
+      double at = static_cast<double>(from) *
+                  std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0);
+      time += timeBesideSwapped(c, static_cast<int64_t>(at + 0.5)) / at;
+    }
+    return time;
+  };
+  KernelConfig best = plain;
+  double bestTime = timeOfRange(plain);
+  auto consider = [&](const char *family, int64_t tileM, int64_t tileN) {
+    KernelConfig c;
+    c.family = family;
+    c.tileM = tileM;
+    c.tileN = tileN;
+    if (!allows(c) || sumsOf(c) >= sums)
+      return;
+    c = complete(c);
+    if (double time = timeOfRange(c); time < bestTime) {
+      best = c;
+      bestTime = time;
+    }
+  };
+  for (int64_t tileM : {96, 128, 160, 192})
+    consider("gemm.cooperative.swapped", tileM, 128);
+  // Both groups shall have their part of a lone round, and no group waits for what lies beside.
+  auto inTurnsToo = [&](int64_t tileM, int64_t tileN) {
+    int64_t tiles = (to + tileM - 1) / tileM * ((n + tileN - 1) / tileN) * batch;
+    if (!beside && tiles > target.smCount)
+      consider("gemm.pingpong.swapped", tileM, tileN);
+  };
+  for (int64_t tileM : {96, 128})
+    inTurnsToo(tileM, 128);
+  for (int64_t tileM : {64, 128, 192})
+    inTurnsToo(tileM, 64);
   return best;
 }
 

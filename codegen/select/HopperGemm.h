@@ -54,6 +54,11 @@ public:
 private:
   /// What the model says of a configuration for m rows.
   double timeOf(const KernelConfig &config, int64_t m) const;
+  /// What decides between tiles with swapped operands and plain ones.
+  double timeBesideSwapped(const KernelConfig &config, int64_t m) const;
+  /// A tile with swapped operands where that is better than `plain`.
+  KernelConfig swappedInstead(const KernelConfig &plain, int64_t from, int64_t to,
+                              int64_t sums) const;
   HopperGemm(const KernelDesc &desc, const GemmSizes &sizes, const Target &target)
       : desc(desc), sizes(sizes), target(target) {}
   const KernelDesc &desc;

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Written by test/perf/gpu/fit_select.py; what they were fitted to is listed there
-// in results/README.md. Units of their own, no rates of the machine. Over the
-// 265 sizes of the fit the choice takes 1.0242 times the best tile's time.
+// in results/README.md. Times in ns, which rank tiles and are no promise. Over the
+// 727 sizes of the fit the choice takes 1.0251 times the best tile's time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_SELECT_HOPPERGEMMFIT_H
@@ -11,58 +11,80 @@
 
 namespace lathe::select::fit {
 
-/// products of a tile a unit of time, over 64 of k
-constexpr double kMultiply = 3242;
-/// bytes that a multiprocessor loads a unit of time
-constexpr double kFeed = 110.7;
-/// the same, rows that begin at multiples of 32 bytes
-constexpr double kFeedSectors = 73;
+/// products of a tile a ns, over 64 of k
+constexpr double kMultiply = 3811;
+/// bytes that a multiprocessor loads a ns
+constexpr double kFeed = 107.4;
+/// the same, rows that begin at multiples of 64 bytes
+constexpr double kFeedLines = 111.1;
+/// the same, of 32 bytes
+constexpr double kFeedSectors = 103.4;
 /// the same, of 16 bytes
-constexpr double kFeedBetween = 78.12;
+constexpr double kFeedBetween = 80.88;
+/// share of that which all multiprocessors load at a time
+constexpr double kAll = 0.8912;
+/// the same, rows that begin at multiples of 64 bytes
+constexpr double kAllLines = 0.7721;
+/// the same, of 32 bytes
+constexpr double kAllSectors = 0.7047;
+/// the same, of 16 bytes
+constexpr double kAllBetween = 0.6926;
+/// rows that one beyond a tensor counts for, where one block waits for it
+constexpr double kOutside = 0.1018;
+/// the same, where all blocks load
+constexpr double kOutsideAll = 3.28;
 /// a load, until it is there
-constexpr double kLatency = 1525;
+constexpr double kLatency = 1889;
+/// how sharp the longest part of a step hides the others
+constexpr double kBlendStep = 32.38;
+/// the same, of what multiprocessors and memory do
+constexpr double kBlend = 6.977;
 /// a launch
-constexpr double kStart = 2661;
+constexpr double kStart = 1303;
 /// between a tile and the next
-constexpr double kRound = 421.5;
-/// results a unit of time, the last ones of ping-pong
-constexpr double kEpilogue = 124;
-/// results a unit of time that nothing hides
-constexpr double kShown = 62.56;
-/// bytes of memory a unit of time
-constexpr double kMemory = 5228;
-/// bytes under way a multiprocessor that memory wants
-constexpr double kAhead = 6973;
+constexpr double kRound = 597.7;
+/// ns a result, the last ones of ping-pong
+constexpr double kEpilogue = 0.05546;
+/// ns a result that nothing hides
+constexpr double kShown = 0.1574;
+/// factor of that, results staged by 16 columns
+constexpr double kNarrow = 2.971;
+/// the same, by 32
+constexpr double kMiddle = 1.307;
+/// bytes of memory a ns
+constexpr double kMemory = 4400;
+/// bytes under way that halve that
+constexpr double kAhead = 21130;
+/// how memory suffers from blocks that are over (exponent)
+constexpr double kIdle = 0.5339;
 /// adding up over a cluster
-constexpr double kTogether = 500;
+constexpr double kTogether = 745.7;
 /// the same, a block
-constexpr double kTogetherEach = 154.1;
+constexpr double kTogetherEach = 7.292;
+/// the same, a sum and the root of the blocks
+constexpr double kTogetherSums = 0.03671;
+/// the same, where memory is slower
+constexpr double kTogetherMoved = 198.3;
 /// factor of a step: clusters with several rows of tiles
-constexpr double kSplitRows = 1.305;
-/// factor of a step: columns staged by sixteens
-constexpr double kNarrow = 1.192;
+constexpr double kSplitRows = 1.272;
 /// factor of a step: later rounds that do not take turns
-constexpr double kCooperative = 1.01;
+constexpr double kCooperative = 1.003;
 /// factor of a step: one round of the largest tiles that do not take turns
-constexpr double kLarge = 1.12;
+constexpr double kLarge = 1.239;
 /// factor of a step: one round of tiles of 128 rows that take turns
-constexpr double kTurnAlone = 1.02;
-/// factor of that time where results are more than the sums
+constexpr double kTurnAlone = 1.002;
+/// factor of a step: tiles of 64 rows, all of them loaded
+constexpr double kHalfRows = 0.9416;
+/// a lone group of warps starts later
+constexpr double kAlone = 517.4;
+/// factor of results that nothing hides, where they are more than the sums
 constexpr double kActivation = 3;
-/// results a unit of time, with others read beside them
+/// results a ns, with others read beside them
 constexpr double kBeside = 4;
 /// factor of memory, the same, more than 64 sums a thread
 constexpr double kBesideWide = 1.06;
 /// handing over sums of tiles that blocks share
-constexpr double kShare = 6500;
-/// share of a step more, a round: columns beyond the tensor
-constexpr double kOverhang = 0.35;
-/// factor of a step: tiles of 64 rows, all of them loaded
-constexpr double kHalfRows = 0.93;
-/// a lone group of warps starts later
-constexpr double kAlone = 250;
-/// share of the busy time that breaks ties
-constexpr double kBusy = 0.03;
+constexpr double kShare = 1048;
 /// factor of a step: B across k in chunks of 32 columns
 constexpr double kAcross = 1.48;
 /// factor of a step: operands of one byte whose results nothing hides
@@ -73,6 +95,10 @@ constexpr double kPromotedWide = 1.03;
 constexpr double kPromotedStep = 100;
 /// the same, a column
 constexpr double kPromotedColumn = 1.13;
+/// how much slower, in products so large that power sets the clock
+constexpr double kHeat = 0;
+/// how much faster all load there, from the cache instead of memory
+constexpr double kReuse = 0;
 
 } // namespace lathe::select::fit
 

@@ -111,7 +111,7 @@ KernelDesc linear(const char *m, const char *n, const char *k) {
   d.buffers[2].dims = d.buffers[2].physical = d.parallel;
   d.operands[1].buffer = 1;
   d.operands[1].transposed = true;
-  d.resultInPlace = true;
+  d.resultInPlace = d.resultBare = true;
   for (const char *text : {m, n, k}) {
     std::set<std::string> names;
     dim(text).collectSymbols(names);
@@ -456,6 +456,32 @@ TEST(Choose, AsksForAConfiguration) {
   EXPECT_EQ(spec.buffers.size(), 4u);
   EXPECT_EQ(spec.buffers.back().access, BufferArg::Access::ReadWrite);
   d.wanted = "gemm.pingpong.other.m128.n128";
+  EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_90a")).ok());
+}
+
+/// Tiles of a multiple of 16 rows fill the card where those of 64 or 128 do not: the columns of the
+/// weights are the instruction's rows.
+TEST(Choose, SwapsOperands) {
+  KernelDesc d = linear("3136", "512", "2048");
+  auto swaps = [&] {
+    return familyOf(chooseVariants(d, *Target::parse("sm_90a"))->front()).ends_with(".swapped");
+  };
+  EXPECT_FALSE(swaps());
+  d.resultBare = false; // a bias, say
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelSpec &s = all->front().spec;
+  EXPECT_EQ(s.config, "gemm.cooperative.swapped.t384.m96.n128.k64.s7");
+  EXPECT_EQ(s.launches[0].grid[0], DimExpr(132));
+  ASSERT_EQ(s.tensorMaps.size(), 3u);
+  EXPECT_EQ(s.tensorMaps[0].box, (std::vector<int64_t>{64, 96}));
+  EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{64, 128}));
+  EXPECT_EQ(s.tensorMaps[2].box, (std::vector<int64_t>{64, 48}));
+  EXPECT_EQ(s.tensorMaps[2].swizzleBytes, 128);
+  // Results of 32 bits, or of columns that are no whole pieces, go another way.
+  d.buffers[2].dtype = DType::F32;
+  EXPECT_FALSE(swaps());
+  d.wanted = "gemm.cooperative.swapped.m96.n128";
   EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_90a")).ok());
 }
 

@@ -2,13 +2,16 @@
 """The constants of the model by which select chooses the tiles of matrix products.
 
     fit_select.py show LOG...   how good the choice is with the constants that are compiled, log by log
-    fit_select.py fit LOG...    fits them to logs, and writes codegen/select/HopperGemmFit.h; build after it
+    fit_select.py fit LOG...    fits them to logs, and writes codegen/select/HopperGemmFit.h; build after it (needs torch)
+    fit_select.py try LOG... -- LOG...   fits them to the first logs, shows all, and writes nothing
 
 A log is what sample_gemm.py printed, or a sweep as in results/gemm-h200.log. The model is modelTime of
 codegen/select/HopperGemm.cpp, here over all tiles of all sizes at once; `show` exits with 1 where the two choose
-differently for sizes of sample_gemm.py whose choice the log names. What is fitted is the geometric mean of what the choice
-loses against the best tile, by going along one constant after the other; constants of forms that no log has stay.
+differently for sizes of sample_gemm.py whose choice the log names. What is fitted are the times of tiles, the more the
+nearer to the best of their size, and what the choice loses, softened so that it has a slope; constants of forms that no
+log has stay.
 """
+import functools
 import math
 import os
 import re
@@ -23,38 +26,52 @@ HEADER = os.path.join(SOURCE, "codegen", "select", "HopperGemmFit.h")
 SMS, SHARED = 132, 232448
 # name: what it is. Those with a star are fitted; the others decide sizes and forms of which the logs have too few.
 CONSTANTS = {
-    "kMultiply": "* products of a tile a unit of time, over 64 of k",
-    "kFeed": "* bytes that a multiprocessor loads a unit of time",
-    "kFeedSectors": "  the same, rows that begin at multiples of 32 bytes",
+    "kMultiply": "* products of a tile a ns, over 64 of k",
+    "kHeat": "* how much slower, in products so large that power sets the clock",
+    "kReuse": "* how much faster all load there, from the cache instead of memory",
+    "kFeed": "* bytes that a multiprocessor loads a ns",
+    "kFeedLines": "* the same, rows that begin at multiples of 64 bytes",
+    "kFeedSectors": "* the same, of 32 bytes",
     "kFeedBetween": "* the same, of 16 bytes",
+    "kAll": "* share of that which all multiprocessors load at a time",
+    "kAllLines": "* the same, rows that begin at multiples of 64 bytes",
+    "kAllSectors": "* the same, of 32 bytes",
+    "kAllBetween": "* the same, of 16 bytes",
+    "kOutside": "* rows that one beyond a tensor counts for, where one block waits for it",
+    "kOutsideAll": "* the same, where all blocks load",
     "kLatency": "* a load, until it is there",
+    "kBlendStep": "* how sharp the longest part of a step hides the others",
+    "kBlend": "* the same, of what multiprocessors and memory do",
     "kStart": "* a launch",
     "kRound": "* between a tile and the next",
-    "kEpilogue": "  results a unit of time, the last ones of ping-pong",
-    "kShown": "* results a unit of time that nothing hides",
-    "kMemory": "  bytes of memory a unit of time",
-    "kAhead": "* bytes under way a multiprocessor that memory wants",
+    "kEpilogue": "* ns a result, the last ones of ping-pong",
+    "kShown": "* ns a result that nothing hides",
+    "kNarrow": "* factor of that, results staged by 16 columns",
+    "kMiddle": "* the same, by 32",
+    "kMemory": "  bytes of memory a ns",
+    "kAhead": "* bytes under way that halve that",
+    "kIdle": "* how memory suffers from blocks that are over (exponent)",
     "kTogether": "* adding up over a cluster",
     "kTogetherEach": "* the same, a block",
+    "kTogetherSums": "* the same, a sum and the root of the blocks",
+    "kTogetherMoved": "* the same, where memory is slower",
     "kSplitRows": "* factor of a step: clusters with several rows of tiles",
-    "kNarrow": "* factor of a step: columns staged by sixteens",
-    "kCooperative": "  factor of a step: later rounds that do not take turns",
-    "kLarge": "  factor of a step: one round of the largest tiles that do not take turns",
+    "kCooperative": "* factor of a step: later rounds that do not take turns",
+    "kLarge": "* factor of a step: one round of the largest tiles that do not take turns",
     "kTurnAlone": "* factor of a step: one round of tiles of 128 rows that take turns",
-    "kActivation": "  factor of that time where results are more than the sums",
-    "kBeside": "  results a unit of time, with others read beside them",
-    "kBesideWide": "  factor of memory, the same, more than 64 sums a thread",
-    "kShare": "  handing over sums of tiles that blocks share",
-    "kOverhang": "* share of a step more, a round: columns beyond the tensor",
     "kHalfRows": "* factor of a step: tiles of 64 rows, all of them loaded",
     "kAlone": "* a lone group of warps starts later",
-    "kBusy": "* share of the busy time that breaks ties",
+    "kActivation": "  factor of results that nothing hides, where they are more than the sums",
+    "kBeside": "  results a ns, with others read beside them",
+    "kBesideWide": "  factor of memory, the same, more than 64 sums a thread",
+    "kShare": "* handing over sums of tiles that blocks share",
     "kAcross": "  factor of a step: B across k in chunks of 32 columns",
     "kBytesShown": "  factor of a step: operands of one byte whose results nothing hides",
     "kPromotedWide": "  factor of a step: sums of 8-bit floats taken out, more than 128 columns",
     "kPromotedStep": "  least step with such sums",
     "kPromotedColumn": "  the same, a column",
 }
+AT_LEAST_ONE = ("kSplitRows", "kCooperative", "kLarge", "kTurnAlone")
 
 
 def read_header():
@@ -69,7 +86,7 @@ def write_header(values, logs, loss):
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Written by test/perf/gpu/fit_select.py; what they were fitted to is listed there
-// in results/README.md. Units of their own, no rates of the machine. Over the
+// in results/README.md. Times in ns, which rank tiles and are no promise. Over the
 // {logs} sizes of the fit the choice takes {loss:.4f} times the best tile's time.
 //
 //===----------------------------------------------------------------------===//
@@ -103,9 +120,10 @@ def read_logs(paths):
                     for entry in re.findall(r"\[([^\]]*)\]", m[2]):
                         if (tile := old_tile(entry)) and tile[1]:
                             times[tile[0]] = min(times.get(tile[0], 1e9), tile[1])
-                    if len(times) > 3:
+                    if sum(t in TILES for t in times) > 2:
                         out.append((path, size, times, None))
-    return out
+    # Tiles that select never takes were tried, too.
+    return [(path, size, {t: us for t, us in times.items() if t in TILES}, chosen) for path, size, times, chosen in out]
 
 
 def tile_of(text):
@@ -126,20 +144,21 @@ def old_size(name):
 
 def old_tile(entry):
     words = entry.split()
-    if words[0] not in ("ping", "coop", "split") or {"g4", "g32"} & set(words) or "per" in entry:
+    if words[0] not in ("ping", "sping", "coop", "split") or {"g4", "g32", "across", "shift"} & set(words) or "per" in entry:
         return None
     rows, columns = map(int, words[1].split("x"))
     cluster = next((int(w[1:]) for w in words[3:-2] if re.match(r"c\d$", w)), 1)
     if (cluster > 1 and words[0] != "split") or (words[0] == "split" and rows == 128):
         return None
-    return (words[0][0], rows, columns, cluster), float(words[-2])
+    return ("S" if words[0] == "sping" else words[0][0], rows, columns, cluster), float(words[-2])
 
 
 # ---- The model ----------------------------------------------------------------------------------
 
 TILES = [("p", 128, n, 1) for n in (128, 192, 160, 112, 96, 64)] + [("c", 128, n, 1) for n in (256, 224, 192, 128, 112, 96, 64)] + \
         [("p", 64, n, 1) for n in (224, 192, 128, 96, 64, 48, 32)] + \
-        [("s", 64, n, c) for c in (1, 2, 4, 8) for n in (256, 224, 192, 128, 96, 64, 48, 32)]
+        [("s", 64, n, c) for c in (1, 2, 4, 8) for n in (256, 224, 192, 128, 96, 64, 48, 32)] + [("S", 128, 128, 1)]
+MANY_ROUNDS = 8  # from which on tiles are shared
 
 
 def over(a, b):
@@ -160,7 +179,7 @@ class Table:
     """All tiles of all sizes, a column each; `times` is what was measured, else what is worse than that."""
 
     def __init__(self, cases):
-        columns, self.firsts, times = [], [], []
+        columns, self.firsts, times, self.known = [], [], [], []
         for _, (m, n, k), measured, _ in cases:
             self.firsts.append(len(columns))
             for tile in TILES:
@@ -168,34 +187,62 @@ class Table:
                 blocks = over(m, 64) * over(n, tn) * c
                 if tm > 64 and m <= 64 or family == "s" and (blocks > SMS * {8: 96, 4: 112}.get(c, 132) // 132 or k // 64 < c):
                     continue
+                if family == "S" and (over(m, tm) * over(n, tn) <= MANY_ROUNDS * SMS or tile not in measured):
+                    continue
                 rows = min(tm, over(m, 8) * 8)
                 align = min(128, 2 * k & -(2 * k))
-                columns.append((m, n, k, "pcs".index(family), tm, tn, c, rows, m < tm, stages_of(tile, rows), align,
+                columns.append((m, n, k, "pcsS".index(family), tm, tn, c, rows, m < tm, stages_of(tile, rows), align,
                                 TILES.index(tile)))
                 times.append(measured.get(tile, 1.1 * max(measured.values())))
+                self.known.append(tile in measured)
         self.v = np.array(columns, float).T
-        self.times, self.firsts = np.array(times), np.array(self.firsts)
+        self.times, self.firsts, self.known = np.array(times), np.array(self.firsts), np.array(self.known)
         self.best = np.array([min(c[2].values()) for c in cases])
+        # Sweeps are of whole models' sizes; products of many rounds are rare among the others.
+        self.weight = np.array([1.0 if c[3] else 20.0 if math.prod(c[1]) > 3e10 else 3.0 for c in cases])
 
-    def model(self, p):
-        m, n, k, family, tm, tn, c, rows, few, stages, align, _ = self.v
-        turns, alone = family == 0, (family == 2) & (c == 1)
-        up = lambda a, b: np.ceil(a / b)
-        blocks = up(m, tm) * up(n, tn) * c
-        rounds, steps, results = up(blocks, SMS), up(up(k, 64), c), tm * tn
-        feed = np.where(align >= 64, p["kFeed"], np.where(align == 32, p["kFeedSectors"], p["kFeedBetween"]))
-        step = np.maximum(np.maximum(results * 64 / p["kMultiply"], (rows + tn) * 128 / feed), p["kLatency"] / stages)
-        step = step * np.where(tn % 32 != 0, p["kNarrow"], 1) * np.where(~turns & (rounds > 1), p["kCooperative"], 1)
-        step = step * np.where(~turns & (rounds == 1) & (results > 128 * 224), p["kLarge"], 1)
-        step = step * np.where(n % tn != 0, 1 + p["kOverhang"] / rounds, 1) * np.where((c > 1) & (m > tm), p["kSplitRows"], 1)
-        step = step * np.where((tm == 64) & (few == 0), p["kHalfRows"], 1)
-        step = step * np.where(turns & (rounds == 1) & (tm == 128) & (tn > 64), p["kTurnAlone"], 1)
-        shown = np.where(turns, results / p["kEpilogue"], results / p["kShown"] * np.where(rounds > 1, rounds, 0.5))
-        busy = rounds * (steps * step + p["kRound"]) + shown + (c > 1) * (p["kTogether"] + p["kTogetherEach"] * c)
-        ahead = np.minimum(blocks, SMS) * np.minimum(steps * rounds, stages) * (n / np.ceil(n / tn) + (rounds > 1) * rows) * 128
-        moved = 2 * (m * k + n * (k + m)) / p["kMemory"] * (1 + p["kAhead"] * SMS / ahead) * np.sqrt(rounds * SMS / blocks)
-        moved = moved + (c > 1) * p["kTogether"]
-        return np.maximum(busy, moved) + p["kBusy"] * busy + p["kStart"] + alone * p["kAlone"]
+    def model(self, p, lib=np):
+        """In ns; `p` are numbers, or with lib=torch tensors, then so is the result."""
+        columns = [lib.tensor(x) if lib is not np else x for x in self.v]
+        m, n, k, family, tm, tn, c, rows, few, stages, align, _ = columns
+        one, zero = m * 0 + 1, m * 0
+        turns, alone, shared = (family == 0) | (family == 3), (family == 2) & (c == 1), family == 3
+        up, least = lambda a, b: lib.ceil(a / b), lib.minimum
+        where = lambda condition, a, b=1.0: lib.where(condition, one * a, one * b)
+
+        def blend(sharp, *parts):
+            longest = functools.reduce(lib.maximum, parts)
+            return longest * sum((x / longest) ** sharp for x in parts) ** (1 / sharp)
+        aligned = lambda a, b, c, d: where(align >= 128, p[a], where(align == 64, p[b], where(align == 32, p[c], p[d])))
+        down, across = up(m, tm), up(n, tn)
+        blocks = down * across * c
+        rounds, whole = up(blocks, SMS), lib.floor(blocks / SMS)
+        steps, results = up(up(k, 64), c), tm * tn
+        feed = aligned("kFeed", "kFeedLines", "kFeedSectors", "kFeedBetween")
+        all_ = aligned("kAll", "kAllLines", "kAllSectors", "kAllBetween") * feed
+        below, beside = where(few > 0, 0, down * tm - m), across * tn - n
+        mean = below / down + beside / across
+        load = (rows + tn + p["kOutside"] * where(rounds == 1, below + beside, mean)) * 128 / feed
+        load_all = (rows + tn + p["kOutsideAll"] * mean) * 128 / all_
+        factor = where(~turns & (rounds > 1), p["kCooperative"]) * \
+            where(~turns & (rounds == 1) & (results > 128 * 224), p["kLarge"]) * \
+            where(turns & (rounds == 1) & (tm == 128) & (tn > 64), p["kTurnAlone"]) * \
+            where((tm == 64) & (few == 0), p["kHalfRows"]) * where((c > 1) & (m > tm), p["kSplitRows"])
+        large = m * n * k / (m * n * k + 3e10)
+        heat, load_all = 1 + p["kHeat"] * large, load_all / (1 + p["kReuse"] * large)
+        step = lambda active: factor * blend(p["kBlendStep"], results * 64 / p["kMultiply"] * heat, load, load_all * active / SMS,
+                                             p["kLatency"] / stages * one)
+        rest = blocks - whole * SMS
+        full, last = steps * step(one * SMS), where(shared, rest * steps / SMS * step(one * SMS) + p["kShare"], steps * step(rest) + p["kRound"])
+        busy, idle = whole * (full + p["kRound"]) + where(rest > 0, last, 0), where(shared, 1, rounds * SMS / blocks)
+        staged = results * where(tn % 32 != 0, p["kNarrow"], where(tn % 64 != 0, p["kMiddle"]))
+        busy = busy + staged * where(turns, p["kEpilogue"], p["kShown"] * where(rounds > 1, rounds, 0.5))
+        sums = p["kTogether"] + p["kTogetherEach"] * c + p["kTogetherSums"] * rows * tn * c ** 0.5
+        busy = busy + where(c > 1, sums, 0)
+        ahead = least(blocks, one * SMS) * least(steps * rounds, stages) * (n / across + where(rounds > 1, rows, 0)) * 128
+        moved = 2 * (m * k + n * (k + m)) / p["kMemory"] * (1 + p["kAhead"] / ahead) * idle ** p["kIdle"]
+        moved = moved + where(c > 1, p["kTogetherMoved"], 0)
+        return blend(p["kBlend"], busy, moved) + p["kStart"] + where(alone, p["kAlone"], 0)
 
     def choices(self, p):
         times = self.model(p)
@@ -206,41 +253,53 @@ class Table:
         return self.times[self.choices(p)] / self.best
 
 
-def mean(losses):
-    return math.exp(np.log(losses).mean())
+def mean(losses, weight=1):
+    return math.exp(np.average(np.log(losses), weights=np.ones(len(losses)) * weight))
 
 
-def fit(table, p):
-    """Goes along one constant after the other; what is far from where it was must gain more."""
-    start = dict(p)
+def fit(table, p, turns=400):
+    import torch
     names = [n for n, what in CONSTANTS.items() if what.startswith("*")]
-
-    def cost(p):
-        away = sum(abs(math.log(p[n] / start[n])) for n in names)
-        return np.log(table.losses(p)).mean() + 0.0002 * away
-    best, factor = cost(p), 1.25
-    while factor > 1.01:
-        before = best
-        for name in names:
-            for f in (factor, 1 / factor):
-                q = {**p, name: p[name] * f}
-                # A factor of a step slows it down or does nothing.
-                if (value := cost(q)) < best - 1e-6:
-                    best, p = value, q
-        if before - best < 1e-5:
-            factor = math.sqrt(factor)
-    return {n: float(f"{v:.4g}") for n, v in p.items()}
+    of = lambda name, x: 1 + torch.exp(x) if name in AT_LEAST_ONE else torch.exp(x)
+    start = lambda name: math.log(max(p[name] - 1, 0.01) if name in AT_LEAST_ONE else p[name])
+    raw = {name: torch.tensor(start(name), dtype=torch.float64, requires_grad=True) for name in names}
+    fixed = {name: torch.tensor(v, dtype=torch.float64) for name, v in p.items() if name not in raw}
+    size = torch.tensor(np.repeat(np.arange(len(table.best)), np.diff([*table.firsts, len(table.times)])))
+    weight, known = torch.tensor(table.weight), torch.tensor(table.known)
+    times = torch.tensor(table.times)
+    worse = times / torch.tensor(table.best)[size] - 1
+    near = torch.where(known, torch.exp(-3 * worse), 0.0) * weight[size]
+    sum_of = lambda x: torch.zeros(len(weight), dtype=torch.float64).index_add(0, size, x)
+    steps = torch.optim.Adam(raw.values(), lr=0.02)
+    for turn in range(turns):
+        if turn in (turns // 2, turns * 3 // 4):
+            steps.param_groups[0]["lr"] *= 0.4
+        t = torch.log(table.model({**fixed, **{name: of(name, x) for name, x in raw.items()}}, torch) / 1000)
+        error = torch.nn.functional.huber_loss(t, torch.log(times), reduction="none", delta=0.1)
+        # What the choice loses, were it made with odds that fall with the time.
+        z = -t / (0.06 if turn < turns // 2 else 0.03)
+        odds = torch.exp(z - torch.full((len(weight),), -1e30, dtype=torch.float64).scatter_reduce(0, size, z, "amax").detach()[size])
+        lost = sum_of(odds / sum_of(odds)[size] * torch.clamp(worse, max=1.0))
+        cost = 4 * (error * near).sum() / near.sum() + ((lost + 4 * torch.relu(lost - 0.06)) * weight).sum() / weight.sum()
+        steps.zero_grad()
+        cost.backward()
+        steps.step()
+    return {**p, **{name: float(f"{float(of(name, x.detach())):.4g}") for name, x in raw.items()}}
 
 
 def main(verb, paths):
+    trained = paths[:paths.index("--")] if "--" in paths else paths
+    paths = [p for p in paths if p != "--"]
     cases, p, bad = read_logs(paths), read_header(), 0
-    if verb == "fit":
-        # Sweeps are of whole models' sizes: they count three times.
-        table = Table([c for c in cases for _ in range(1 if c[3] else 3)])
-        print(f"before: {mean(table.losses(p)):.4f} over {len(cases)} sizes")
+    if verb in ("fit", "try"):
+        known = [c for c in cases if c[0] in trained]
+        table = Table(known)
+        print(f"before: {mean(table.losses(p), table.weight):.4f} over {len(known)} sizes")
         p = fit(table, p)
-        write_header(p, len(cases), mean(table.losses(p)))
-        print(open(HEADER).read())
+        loss = mean(table.losses(p), table.weight)
+        print(f"after: {loss:.4f}\n" + ", ".join(f"{name} {v:.6g}" for name, v in p.items()))
+        if verb == "fit":
+            write_header(p, len(known), loss)
     for path in paths:
         mine = [c for c in cases if c[0] == path]
         if not mine:
@@ -257,6 +316,6 @@ def main(verb, paths):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 3 or sys.argv[1] not in ("show", "fit"):
+    if len(sys.argv) < 3 or sys.argv[1] not in ("show", "fit", "try"):
         sys.exit(__doc__)
     sys.exit(int(main(sys.argv[1], sys.argv[2:]) > 0))
