@@ -304,8 +304,8 @@ TEST_P(CpuConv, WithBiasAndRelu) {
   if (c.k != 3)
     return;
   for (const Machine &machine : machines())
-    for (winograd::Form form : {winograd::Form{2}, winograd::Form{4}}) {
-      if (form.out == 4 && machine.lanes != machines().front().lanes)
+    for (winograd::Form form : {winograd::Form{2, c.stride}, winograd::Form{4}}) {
+      if (form.stride != c.stride || (form.out == 4 && machine.lanes != machines().front().lanes))
         continue; // the wider one is ErrorOfWinogradIsAsExpected's
       // Panels one by one with stride 1, else two together.
       int64_t panel = 2 * machine.lanes, tiles = machine.rows + 3, together = c.stride;
