@@ -119,14 +119,15 @@ def attentions():
             "causal": form("causal", 1, 2, 1, 333, 333, 128), "full": form("full", 2, 2, 1, 197, 197, 96),
             "masked": form("masked", 1, 1, 1, 200, 200, 192), "softcap": form("softcap", 1, 1, 1, 200, 200, 128),
             "alibi": form("alibi", 1, 1, 1, 200, 200, 64), "wide": form("causal", 1, 2, 1, 65, 65, 256),
-            "teams": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20)},
+            "teams": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20),
+            "pages": form("pagedcausal", 1, 2, 1, 208, 208, 128), "sums": form("maskedsums", 1, 2, 1, 200, 208, 128)},
         "attention.blocks": {
             "document": form("document", 1, 1, 1, 1100, 1100, 128), "window": form("window", 1, 1, 1, 1031, 1031, 64),
             "lengths": form("lengths", 1, 1, 1, 1100, 1100, 128), "padding": form("padding", 1, 1, 1, 1031, 1031, 64)},
         "attention.few": {
             "decode": form("full", 1, 8, 2, 1, 500, 128), "decode4": form("full", 1, 8, 2, 4, 500, 128),
             "cached": form("causal", 2, 8, 2, 7, 333, 80), "paged": form("paged", 3, 8, 2, 4, 208, 64),
-            "many": form("full", 70, 8, 2, 1, 200, 128), "thin": form("full", 1, 2, 2, 1, 77, 8),
+            "many": form("full", 70, 8, 2, 1, 200, 128), "sums": form("sums", 1, 8, 2, 1, 500, 128), "thin": form("full", 1, 2, 2, 1, 77, 8),
             "float": (lambda path: attention32(path, 40), []), "float1": (lambda path: attention32(path, 1), [])}}
 
 
