@@ -187,9 +187,11 @@ def reference(kind, shape, q, k, v, extra, heads, sums=None):
     """float64, of the first batch entry and some heads; log(sum(e^score)) is added to the list `sums`."""
     import torch
     b, h, g, s, t, d = shape
-    out = []
+    out, scale = [], 1 / math.sqrt(d)
+    if kind == "sink" or kind.endswith("sums"):  # a number of the graph there
+        scale = float(torch.tensor(scale).bfloat16())
     for head in heads:
-        a = q[0, head].double() @ k[0, head // (h // g)].double().t() / math.sqrt(d)
+        a = q[0, head].double() @ k[0, head // (h // g)].double().t() * scale
         if kind == "softcap":
             a = SOFTCAP * torch.tanh(a / SOFTCAP)
         rows, columns = torch.arange(s, device="cuda")[:, None], torch.arange(t, device="cuda")[None]
