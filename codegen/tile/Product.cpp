@@ -269,7 +269,7 @@ struct TileEmitter {
   void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
             const Panel &panel, Value tile, Value tiles);
   std::vector<int64_t> rowCounts() const;
-  bool passesCore() const;
+  Value passesCore(Value tiles);
   void panelRows(Value batch, Value firstRow, Value count, Value column, const Panel &panel);
   void columnsOneByOne(Value batch, Value firstRow, Value count, Value from);
   Panel makePanel(Value batch, Value index, Value column, int64_t vectors, int64_t active);
@@ -342,12 +342,18 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
         Value start = streams ? ix.add(here, 4096 / bytes)
                               : ix.add(panel.next, ix.mul(first, 64 / bytes));
         Value count = streams ? ix.cst(kBlock * n * bytes / 64) : lines;
-        int64_t locality = passesCore() ? 2 : 3;
-        e.loop(ix.cst(0), count, ix.cst(1), [&](Value l) {
-          Value at = ix.add(start, ix.mul(l, 64 / bytes));
-          memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, locality,
-                                     true);
-        });
+        auto fetch = [&](int64_t locality) {
+          e.loop(ix.cst(0), count, ix.cst(1), [&](Value l) {
+            Value at = ix.add(start, ix.mul(l, 64 / bytes));
+            memref::PrefetchOp::create(e.b, e.loc, panel.buffer, ValueRange{at}, false, locality,
+                                       true);
+          });
+        };
+        Value passes = streams ? ix.constant(e.b.getBoolAttr(false)) : passesCore(tiles);
+        if (std::optional<int64_t> known = IndexMath::constantOf(passes))
+          fetch(*known ? 2 : 3);
+        else
+          e.ifThen(passes, [&] { fetch(2); }, [&] { fetch(3); });
       }
       Value from = ix.mul(block, kBlock);
       return unrolled(SmallVector<Value>(args), from, ix.add(from, kBlock));
@@ -458,11 +464,17 @@ std::vector<int64_t> TileEmitter::rowCounts() const {
 /// Whether panels stream by faster than the first-level cache can have their lines under way,
 /// beside those that the products ask for: few tiles share one, and it would not stay there. The
 /// next one is then fetched into the second-level cache.
-bool TileEmitter::passesCore() const {
+Value TileEmitter::passesCore(Value tiles) {
+  constexpr int64_t kFew = 2, kStays = 16 << 10; // tiles; bytes
   std::vector<int64_t> counts = rowCounts();
-  int64_t most = counts.empty() ? chunk : *llvm::max_element(counts);
+  auto given = [&](bool is) { return ix.constant(e.b.getBoolAttr(is)); };
   int64_t bytes = p.depth.constant().value_or(0) * n * p.accumulator.getIntOrFloatBitWidth() / 8;
-  return most > 1 && most <= 2 * m && bytes >= 16 << 10;
+  if (bytes < kStays)
+    return given(false);
+  if (counts.empty())
+    return ix.cmp(arith::CmpIPredicate::sle, tiles, ix.cst(kFew));
+  int64_t most = *llvm::max_element(counts);
+  return given(most > 1 && most <= kFew * m);
 }
 
 /// All rows of a chunk against one panel. A known number of rows is cut into
