@@ -224,7 +224,9 @@ static Indices bindResult(Evaluator &e, Value heart, const Indices &idx, Value v
 }
 
 /// Whether a value is another result of the heart's op.
-static bool isBeside(Value v, Value heart) { return v != heart && v.getDefiningOp() == heart.getDefiningOp(); }
+static bool isBeside(Value v, Value heart) {
+  return v != heart && v.getDefiningOp() == heart.getDefiningOp();
+}
 
 std::optional<unsigned> Holes::outputOf(const KernelSource &kernel, Value heart) {
   std::optional<unsigned> found;

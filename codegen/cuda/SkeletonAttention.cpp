@@ -364,7 +364,8 @@ LogicalResult Attention::tileHoles() {
 /// Rows of results where they lie.
 void Attention::resultRows() {
   std::optional<unsigned> output = Holes::outputOf(holes.kernel, op.getY());
-  const BufferArg &buffer = holes.kernel.spec->buffers[holes.kernel.spec->numInputs + output.value_or(0)];
+  const KernelSpec &spec = *holes.kernel.spec;
+  const BufferArg &buffer = spec.buffers[spec.numInputs + output.value_or(0)];
   bool rows = Holes::isPlainResult(holes.kernel, op.getY()) && buffer.alignment % 16 == 0 &&
               buffer.physical.back().exactDiv(DimExpr(8)) &&
               dimOf(op.getY(), 3).exactDiv(DimExpr(8));
@@ -393,8 +394,10 @@ void Attention::maskHoles() {
   auto same = [&](size_t fromBack) {
     return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
   };
-  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") + (same(3) ? "0" : "h") + "; }");
-  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") + (same(4) ? "0" : "b") + "; }");
+  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") + (same(3) ? "0" : "h") +
+             "; }");
+  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") + (same(4) ? "0" : "b") +
+             "; }");
 }
 
 /// The holes of attention_blocks.cuh, and where the lists lie that it makes.

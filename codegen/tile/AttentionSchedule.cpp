@@ -170,9 +170,10 @@ struct Attention {
       total = e.make<arith::AddFOp>(
           total, e.make<math::ExpOp>(e.make<arith::SubFOp>(
                      sink, e.select(none, e.constant(f32, 0), top))));
-    if (lseOutput) // of a row with nothing to see: -inf
-      e.store(e.make<arith::AddFOp>(top, e.make<math::LogOp>(e.select(none, e.constant(f32, 1), total))),
-              op.getLse(), *lseOutput, {batch, query, s});
+    if (lseOutput) { // of a row with nothing to see: -inf
+      Value log = e.make<math::LogOp>(e.select(none, e.constant(f32, 1), total));
+      e.store(e.make<arith::AddFOp>(top, log), op.getLse(), *lseOutput, {batch, query, s});
+    }
     if (op.getZeroMaskedRows())
       total = e.select(none, e.constant(f32, 1), total);
     Value inverse = e.make<arith::DivFOp>(e.constant(f32, 1), total);

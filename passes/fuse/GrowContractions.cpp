@@ -71,7 +71,8 @@ static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, con
   return slices;
 }
 
-/// What leaves the group, without what the heart gives beside its first result: that is stored as it is.
+/// What leaves the group, without what the heart gives beside its first result: that is stored as
+/// it is.
 static SmallVector<Value> mainOutputs(const FusionGraph &graph, const Group &group) {
   SmallVector<Value> outputs = graph.outputs(group);
   llvm::erase_if(outputs, [&](Value v) {

@@ -298,8 +298,9 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
         is = CastOp::create(rewriter, loc, sum.getType(), is, true);
       rewriter.replaceAllUsesWith(sum, is);
     }
-    passedRemark(loc, "Attention") << (lse ? "matmul, softmax, log-sum-exp and matmul are one attention"
-                                           : "matmul, softmax and matmul are one attention");
+    passedRemark(loc, "Attention")
+        << (lse ? "matmul, softmax, log-sum-exp and matmul are one attention"
+                : "matmul, softmax and matmul are one attention");
     return success();
   }
 
