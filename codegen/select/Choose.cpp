@@ -24,6 +24,22 @@ static bool isLong(const KernelDesc &desc) {
   return bytes >= kLongBytes;
 }
 
+/// Whether a long kernel of rows has so few blocks that its start counts, and registers left for what
+/// it loads ahead.
+static bool isShortOfBlocks(const KernelDesc &desc, const KernelSpec &spec) {
+  constexpr int64_t kBlocks = 4096, kLeast = 128, kMost = 256, kBytes = 4 * 96;
+  Result<KernelConfig> config = KernelConfig::parse(spec.config);
+  const LaunchSpec &launch = spec.launches[0];
+  int64_t length = product(desc.reduction).constant().value_or(0), bytes = 0;
+  for (int i = 0; i < desc.numInputs; ++i)
+    if (product(desc.buffers[i].dims).constant().value_or(length) >= length)
+      bytes += length * bitWidth(desc.buffers[i].dtype) / 8;
+  return config.ok() && config->family == "row" && config->stages == 0 && launch.cluster[0] == 1 &&
+         config->threads >= kLeast && config->threads <= kMost &&
+         bytes <= kBytes * config->threads &&
+         launch.grid[0].constant().value_or(kBlocks + 1) <= kBlocks;
+}
+
 /// Kernels of one launch start while the one before them ends (programmatic dependent launch) and
 /// wait for it before they touch anything; products decide for themselves, since they load weights
 /// before.
@@ -33,7 +49,7 @@ static void startEarly(const KernelDesc &desc, std::vector<KernelVariant> &varia
     bool generated = false;
     for (std::string_view family : {"pointwise", "row", "columns", "transpose", "attention"})
       generated |= config.starts_with(family);
-    bool fits = config.starts_with("attention") || !isLong(desc);
+    bool fits = config.starts_with("attention") || !isLong(desc) || isShortOfBlocks(desc, variant.spec);
     if (generated && fits && variant.spec.launches.size() == 1)
       variant.spec.launches[0].programmaticDependent = true;
   }

@@ -91,8 +91,12 @@ void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
       shapes.push_back(desc.buffers[i].dims);
       c.lanes = lanesFor(c.lanes, lastOf(shapes.back()));
     }
-  if (int64_t lanes = vectorLanes(desc); c.lanes < lanes && runsOverRows(desc, lanes))
+  // Four elements: what is spread over rows is read one by one.
+  if (int64_t lanes = std::min<int64_t>(4, vectorLanes(desc));
+      c.lanes < lanes && runsOverRows(desc, lanes)) {
     c.lanes = lanes;
+    c.threads = 256;
+  }
   DimExpr blocks = 0;
   for (const std::vector<DimExpr> &shape : shapes) {
     DimExpr vectors = DimExpr::ceilDiv(product(shape), DimExpr(c.lanes));
@@ -148,9 +152,9 @@ static int64_t residentBlocks(const KernelDesc &desc, int64_t vectors, int64_t c
                               const KernelConfig &c) {
   constexpr int64_t kThreads = 1024, kLeast = 256;
   DimExpr all = product(desc.parallel) * product(desc.reduction);
-  constexpr int64_t kVectors = 8;
-  bool few = vectors <= kVectors * c.threads || desc.numInputs <= 2; // of what registers hold
-  if (vectorLanes(desc) == 4 && c.lanes == 4 && c.threads >= kLeast && cluster == 1 && few)
+  const int64_t usual = 8 * c.threads; // of vectors
+  bool apart = vectors < usual || (vectors > usual && desc.numInputs <= 2);
+  if (vectorLanes(desc) == 4 && c.lanes == 4 && c.threads >= kLeast && cluster == 1 && apart)
     return 1;
   int whole = 0;
   for (int i = 0; i < desc.numInputs; ++i)

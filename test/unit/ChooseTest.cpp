@@ -255,6 +255,15 @@ TEST(Choose, GeneratedKernelsStartEarly) {
     b.dims = b.physical = {65536, 1024}; // long enough to be worth the cache of constants
   d.parallel = {65536, 1024};
   EXPECT_FALSE(early("sm_90a"));
+  d.kind = KernelDesc::Kind::Reduction; // rows: few blocks, and registers for what is loaded ahead
+  for (auto [rows, length, expected] : {std::tuple<int64_t, int64_t, bool>{4096, 8192, true},
+                                        {16384, 2048, false}, {1024, 65536, false}}) {
+    for (BufferArg &b : d.buffers)
+      b.dims = b.physical = {rows, length};
+    d.parallel = {rows};
+    d.reduction = {length};
+    EXPECT_EQ(early("sm_90a"), expected) << rows;
+  }
 }
 
 TEST(Choose, WhatLiesBesideResultsComesByAMap) {
