@@ -19,7 +19,8 @@
 //                       rows, in register tiles of m rows
 //   conv       v m n r k s  CPU: the same; rows are pixels, columns filters. With s, blocks of s rows of
 //                       results, whose images are copied with zeros around
-//   conv.winograd2 conv.winograd4  v m n r k  CPU: the same by Winograd's F(2,3) and F(4,3), r tiles
+//   conv.winograd2 conv.winograd4  v m n r k s  CPU: the same by Winograd's F(2,3), of stride 1 or 2, and
+//                       F(4,3), r tiles; with s, s panels of a point follow each other
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
 //   gemm.pingpong gemm.cooperative  t m n k s r  sm_90a: every so many tiles (m x n, r rows of A loaded)
 //   gemm.pingpong.shared gemm.cooperative.shared  t m n k s r  the same; tiles beyond whole rounds are shared by
