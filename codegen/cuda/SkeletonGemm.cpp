@@ -55,9 +55,6 @@ struct Gemm {
                        const Index &depth);
   void operand(const Side &s, Type element);
   void widening(const Side &s);
-  /// The weights as the product takes them. `scale`: what all of a column are multiplied by, which
-  /// is left to the sums; null: nothing.
-  Value multiplied(const Side &s, Value &scale) const;
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
   void write(int64_t lanes);
   void findHalves();
@@ -177,35 +174,17 @@ void Gemm::operand(const Side &s, Type element) {
   });
 }
 
-Value Gemm::multiplied(const Side &s, Value &scale) const {
-  scale = {};
-  auto rounded = s.value.getDefiningOp<CastOp>();
-  Value wide = rounded ? rounded.getX() : s.value;
-  // A zero point may be anything: with it numbers stay in f16's range by their scale alone.
-  auto mul = wide.getDefiningOp<MulOp>();
-  Value inner = mul ? narrowOperand(mul) : Value();
-  if (inner && (inner.getDefiningOp<CastOp>() || !elementTypeOf(s.value).isF16())) {
-    Value parameter = mul.getA() == inner ? mul.getB() : mul.getA();
-    std::vector<DimExpr> dims = dimsOf(parameter);
-    if (product(dims) == DimExpr(1) || (dims.size() == 2 && dims[1] == DimExpr(1))) {
-      scale = parameter;
-      wide = inner;
-    }
-  }
-  return wide;
-}
-
 /// The method that makes a piece of weights of 8 bits what the product multiplies: rounded to its
 /// element type, or f32 where it multiplies in f32.
 void Gemm::widening(const Side &s) {
   constexpr int64_t kPiece = 16;
   Value data = narrowWeights(s.value);
-  Value scale, wide = multiplied(s, scale);
+  NarrowFactors factors = narrowFactors(s.value);
   Type element = elementTypeOf(s.value);
   if (holes.config.family == "gemv.row")
     element = Float32Type::get(element.getContext());
   // Codes alone are exact in either type.
-  if (auto codes = wide.getDefiningOp<CastOp>(); codes && codes.getX() == data) {
+  if (factors.bare) {
     StringRef how = elementTypeOf(data).isUnsignedInteger() ? "widenUnsigned" : "widenCodes";
     std::string type = Holes::typeText(element);
     holes.line("static LATHE_METHOD Vec<" + type + ", 16> widened(i64, i64, const Vec<Weight, 16> &codes) { return " + how +
@@ -217,7 +196,7 @@ void Gemm::widening(const Side &s) {
       [&](Evaluator &e, ValueRange p) {
         Indices at = {Index(p[0]), Index(e.ix.mul(p[1], kPiece), 1)};
         e.bind(data, at, e.fromStorage(p[2], elementTypeOf(data)));
-        return e.toStorage(e.splat(e.eval(wide, at)), element);
+        return e.toStorage(e.splat(e.eval(factors.multiplied, at)), element);
       },
       s.storage);
 }
@@ -282,10 +261,7 @@ void Gemm::write(int64_t lanes) {
                of + "); }");
     return;
   }
-  Value scale;
-  if (b.narrow)
-    multiplied(b, scale);
-  if (scale) {
+  if (Value scale = b.narrow ? narrowFactors(b.value).scale : Value()) {
     holes.method(
         "write", {"b", "m", "piece", "acc"}, Type(), lanes,
         [&](Evaluator &e, ValueRange p) {

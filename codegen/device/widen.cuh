@@ -10,6 +10,18 @@
 #ifndef LATHE_DEVICE_WIDEN
 #define LATHE_DEVICE_WIDEN
 
+/// Bytes, some of their bits turned, behind the exponent of 2^23, less `much`. (The conversion of
+/// the machine takes a quarter longer in a product of one row.)
+LATHE_DEV Vec<f32, 16> widenBytes(const Vec<i8, 16> &codes, u32 turned, f32 much) {
+  u32 words[4];
+  memcpy(words, &codes, sizeof codes);
+  Vec<f32, 16> r;
+#pragma unroll
+  for (int i = 0; i < 16; ++i)
+    r.v[i] = bitsToF32(__byte_perm(words[i / 4] ^ turned, 0x4b000000u, 0x7540 | i % 4)) - much;
+  return r;
+}
+
 /// Integers between -128 and 127.
 template <class T> LATHE_DEV Vec<T, 16> widenCodes(const Vec<i8, 16> &codes) {
   if constexpr (IsHalf<T>::value) {
@@ -28,7 +40,7 @@ template <class T> LATHE_DEV Vec<T, 16> widenCodes(const Vec<i8, 16> &codes) {
     memcpy(&r, out, sizeof r);
     return r;
   } else {
-    return convert<T>(codes);
+    return convert<T>(widenBytes(codes, 0x80808080u, 8388736.0f));
   }
 }
 
@@ -53,7 +65,7 @@ template <class T> LATHE_DEV Vec<T, 16> widenUnsigned(const Vec<i8, 16> &codes) 
     memcpy(&r, out, sizeof r);
     return r;
   } else {
-    return convert<T>(asUnsigned(codes));
+    return convert<T>(widenBytes(codes, 0, 8388608.0f));
   }
 }
 

@@ -93,10 +93,10 @@ bool GemmChooser::addSkinny() {
     int64_t pieces = over(k, 32 * piece), warps = 1;
     while (warps < 8 && 2 * warps <= pieces)
       warps *= 2;
-    if (b.narrow >= 0)
+    if (b.narrowBare)
       warps = std::min<int64_t>(warps, 4);
     c.threads = 32 * warps;
-    c.tileN = b.narrow >= 0 ? 4 : k <= kMany && !desc.resultPair ? 2 : 1;
+    c.tileN = b.narrowBare ? 4 : b.narrow >= 0 ? 2 : k <= kMany && !desc.resultPair ? 2 : 1;
     c.stages = b.narrow >= 0 ? 1 : std::min<int64_t>(2, over(pieces, warps));
     if (!add(spec(c), 1))
       return false;
@@ -153,18 +153,20 @@ bool GemmChooser::addWidened() {
   if (!alone || !operandMap(desc, stored, sizes, false, 64, 64, 64) ||
       !operandMap(desc, a, sizes, sizes.folded, 64, 64, 128))
     return true;
-  constexpr int64_t kTileN = 64, kDepth = 64, kUnknown = 4096;
+  constexpr int64_t kDepth = 64, kUnknown = 4096;
   int64_t n = sizes.n.constant().value_or(kUnknown), k = sizes.k.constant().value_or(kUnknown);
-  for (int64_t upTo : {int64_t(32), int64_t(96), int64_t(128), DimRange::kUnbounded}) {
+  for (int64_t upTo : {int64_t(32), int64_t(64), int64_t(96), int64_t(128), DimRange::kUnbounded}) {
     if (rows.lo > upTo || covered >= upTo)
       continue;
     KernelConfig c;
     c.family = "gemm.widened";
-    c.threads = 2 * kTileN + 32;
-    c.tileM = std::min<int64_t>(upTo, 256);
-    c.tileN = kTileN;
+    // Tiles for several rounds of 64 rows are wider; for one round higher ones take less time.
+    bool wide = upTo == 64 && n > 64 * target.smCount;
+    c.tileM = upTo == 64 && !wide ? 96 : std::min<int64_t>(upTo, 256);
+    c.tileN = wide ? 128 : 64;
+    c.threads = 2 * c.tileN + 32;
     int64_t most = std::min<int64_t>({upTo, rows.hi, kUnknown});
-    int64_t tiles = (most + c.tileM - 1) / c.tileM * ((n + kTileN - 1) / kTileN);
+    int64_t tiles = (most + c.tileM - 1) / c.tileM * ((n + c.tileN - 1) / c.tileN);
     int64_t blocks = c.tileM <= 32 ? 2 * target.smCount : target.smCount; // small ones share
     while (c.cluster < 8 && 2 * c.cluster * tiles <= blocks && 8 * c.cluster * kDepth <= k)
       c.cluster *= 2;
@@ -173,13 +175,13 @@ bool GemmChooser::addWidened() {
       --c.stages;
     KernelSpec spec = specFor(desc, c,
                               DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM)) *
-                                  DimExpr::ceilDiv(sizes.n, DimExpr(kTileN)) * DimExpr(c.cluster));
+                                  DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN)) * DimExpr(c.cluster));
     LaunchSpec &launch = spec.launches[0];
     launch.cluster[0] = c.cluster;
     launch.sharedBytes = widenedSharedBytes(c);
     launch.programmaticDependent = b.isWeight && upTo <= 128;
     spec.tensorMaps.push_back(*operandMap(desc, a, sizes, sizes.folded, kDepth, c.tileM, 128));
-    spec.tensorMaps.push_back(*operandMap(desc, stored, sizes, false, kDepth, kTileN, 64));
+    spec.tensorMaps.push_back(*operandMap(desc, stored, sizes, false, kDepth, c.tileN, 64));
     if (!add(std::move(spec), upTo))
       return false;
   }

@@ -81,6 +81,28 @@ Value narrowWeights(Value weights) {
   return stored && dimsOf(v) == dims ? v : Value();
 }
 
+NarrowFactors narrowFactors(Value weights, bool turned) {
+  NarrowFactors found;
+  auto rounded = weights.getDefiningOp<CastOp>();
+  found.multiplied = rounded ? rounded.getX() : weights;
+  // A zero point may be anything: with it numbers stay in f16's range by their scale alone.
+  auto mul = found.multiplied.getDefiningOp<MulOp>();
+  Value inner = mul ? narrowOperand(mul) : Value();
+  if (inner && (inner.getDefiningOp<CastOp>() || !elementTypeOf(weights).isF16())) {
+    Value parameter = mul.getA() == inner ? mul.getB() : mul.getA();
+    std::vector<DimExpr> dims = dimsOf(parameter);
+    bool columns = turned ? dims.size() == 1 || (dims.size() == 2 && dims[0] == DimExpr(1))
+                          : dims.size() == 2 && dims[1] == DimExpr(1);
+    if (product(dims) == DimExpr(1) || columns) {
+      found.scale = parameter;
+      found.multiplied = inner;
+    }
+  }
+  auto codes = found.multiplied.getDefiningOp<CastOp>();
+  found.bare = codes && isNarrow(elementTypeOf(codes.getX()));
+  return found;
+}
+
 bool takesNarrowWeights(MatmulOp op, const Target &target,
                         const std::map<std::string, DimRange> &symbols,
                         const std::map<std::string, int64_t> &optima, bool turned) {
@@ -103,13 +125,15 @@ bool takesNarrowWeights(MatmulOp op, const Target &target,
   a.pop_back();
   if (!depth || *depth <= 0 || *depth % kPiece != 0)
     return false;
-  // With more rows a copy of 16 bits, made by a kernel of its own, is faster.
-  constexpr int64_t kFew = 16, kMost = 512;
+  // With more rows a copy of 16 bits, made by a kernel of its own in each run, is faster
+  // (test/perf/gpu/results): widening takes longest where more than a scale a column comes to it.
+  constexpr int64_t kFew = 16;
+  const int64_t most = narrowFactors(op.getB(), turned).bare ? 512 : 128;
   DimExpr rows = product(a);
   if (rows.range(symbols).hi <= kFew)
     return true;
   auto best = rows.evaluate(optima);
-  return target.smVersion == 90 && target.archSpecific && best.ok() && *best <= kMost;
+  return target.smVersion == 90 && target.archSpecific && best.ok() && *best <= most;
 }
 
 } // namespace lathe

@@ -269,6 +269,7 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
     if (auto data = dyn_cast_or_null<BlockArgument>(gemm && i == 1 && cuda ? narrowWeights(operand)
                                                                             : Value())) {
       described.narrow = data.getArgNumber();
+      described.narrowBare = narrowFactors(operand).bare;
       described.isWeight = isKnownChain(kernel, operand);
     }
     if (auto turned = operand.getDefiningOp<TransposeOp>(); turned && isa<ConvOp>(heart) && i == 0)

@@ -33,6 +33,7 @@ struct ContractionOperand {
   /// Gemm, weights: the input buffer of 8-bit elements of the operand's sizes that it is made of,
   /// element by element (lathe/ir/NarrowWeights.h); -1: not so.
   int narrow = -1;
+  bool narrowBare = false; ///< a scale a column is all that comes to those elements
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;
