@@ -557,7 +557,7 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
                              "gemmWgmma<WgmmaTile<" + tile + (inTurns(config) ? "true" : "false") +
                                  ", Holes>>(h, map1, map0, " + result + ", " + beside + ", " +
                                  gemm.holes.dim(batches) + ", " + gemm.holes.dim(gemm.n) + ", " +
-                                 gemm.holes.dim(gemm.m) + ", " + gemm.holes.dim(gemm.k) + ");");
+                                 gemm.holes.dim(rows) + ", " + gemm.holes.dim(gemm.k) + ");");
     }
     if (isSplit(config)) {
       tile.clear();

@@ -550,6 +550,19 @@ TEST(CudaText, HopperProductsCompile) {
   expectCompiles(**compiler, jobs);
 }
 
+/// Columns first, then the rows of all batches.
+TEST(CudaText, SwappedOperandsTakeRowsOfAllBatches) {
+  CudaBatch batch;
+  std::string a = "tensor<4x56x64xf16>", b = "tensor<128x64xf16>", y = "tensor<4x56x128xf16>";
+  CudaCase c{fn("folded", "(%a: " + a + ", %b: " + b + ") -> " + y,
+                "  %0 = lathe.matmul %a, %b {transpose_b} : (" + a + ", " + b + ") -> " + y + "\n  return %0 : " + y),
+             "gemm.cooperative.swapped.t384.m96.n128.k64.s7"};
+  c.maps = 3;
+  CudaKernel kernel = batch.generate(c);
+  ASSERT_EQ(kernel.error, "");
+  EXPECT_NE(kernel.source.find("1ll, 128ll, 224ll, 64ll)"), std::string::npos);
+}
+
 /// Few tiles that split K, results of two columns of sums, a residual that a map brings.
 TEST(CudaText, HopperEpiloguesCompile) {
   Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
