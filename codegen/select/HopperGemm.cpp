@@ -213,9 +213,14 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   double right = across * columns - width, mean = below / down + right / across;
   double load = rowsLoaded + columns + kOutside * (rounds == 1 ? below + right : mean);
   double loadAll = rowsLoaded + columns + kOutsideAll * mean;
+  // In large products power sets the clock, and most of what is loaded is in the cache.
+  constexpr double kManyProducts = 3e10;
+  double products = height * width * depth * static_cast<double>(batch);
+  double large = products / (products + kManyProducts), reuse = 1 + kReuse * large;
+  double multiply = kMultiply / (1 + kHeat * large);
   double factor = 1;
   if (!inTurns(c) && rounds > 1)
-    factor *= kCooperative;
+    factor *= kCooperative + kCooperativeLarge * large;
   // One round of large tiles: nothing is hidden behind anything.
   if (!inTurns(c) && rounds == 1 && results > 128 * 224)
     factor *= kLarge;
@@ -230,16 +235,13 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   // Bytes are multiplied in half the time, and results take as long as ever.
   if (c.family == "gemm.cooperative" && elementBytes == 1 && rounds > 1)
     factor *= kBytesShown;
-  constexpr double kHot = 3e10; // products, from about which on power sets the clock
-  double products = height * width * depth * static_cast<double>(batch);
-  double large = products / (products + kHot), multiply = kMultiply / (1 + kHeat * large);
-  feedAll *= 1 + kReuse * large; // most of it is in the cache
   bool promoted = c.family == "gemm.promoted" || c.family == "gemm.split.promoted";
   // A step, when so many blocks run.
   auto stepOf = [&](double active) {
-    double step = factor * blend(kBlendStep, {results * 64 / multiply, load * kRowBytes / feed,
-                                               loadAll * kRowBytes / feedAll * active / sms,
-                                               kLatency / static_cast<double>(c.stages)});
+    double step = factor * blend(kBlendStep, {results * 64 / multiply,
+                                              load * kRowBytes / feed / reuse,
+                                              loadAll * kRowBytes / feedAll / reuse * active / sms,
+                                              kLatency / static_cast<double>(c.stages) / reuse});
     // Sums of 8-bit floats are taken out of the units once or twice a step.
     if (promoted)
       step = std::max(step * (c.tileN > 128 ? kPromotedWide : 1),

@@ -27,8 +27,8 @@ SMS, SHARED = 132, 232448
 # name: what it is. Those with a star are fitted; the others decide sizes and forms of which the logs have too few.
 CONSTANTS = {
     "kMultiply": "* products of a tile a ns, over 64 of k",
-    "kHeat": "* how much slower, in products so large that power sets the clock",
-    "kReuse": "* how much faster all load there, from the cache instead of memory",
+    "kHeat": "  how much slower, in products so large that power sets the clock",
+    "kReuse": "  how much faster all load there, from the cache instead of memory",
     "kFeed": "* bytes that a multiprocessor loads a ns",
     "kFeedLines": "* the same, rows that begin at multiples of 64 bytes",
     "kFeedSectors": "* the same, of 32 bytes",
@@ -57,6 +57,7 @@ CONSTANTS = {
     "kTogetherMoved": "* the same, where memory is slower",
     "kSplitRows": "* factor of a step: clusters with several rows of tiles",
     "kCooperative": "* factor of a step: later rounds that do not take turns",
+    "kCooperativeLarge": "  how much more than that, of large products",
     "kLarge": "* factor of a step: one round of the largest tiles that do not take turns",
     "kTurnAlone": "* factor of a step: one round of tiles of 128 rows that take turns",
     "kHalfRows": "* factor of a step: tiles of 64 rows, all of them loaded",
@@ -224,14 +225,15 @@ class Table:
         mean = below / down + beside / across
         load = (rows + tn + p["kOutside"] * where(rounds == 1, below + beside, mean)) * 128 / feed
         load_all = (rows + tn + p["kOutsideAll"] * mean) * 128 / all_
-        factor = where(~turns & (rounds > 1), p["kCooperative"]) * \
+        large = m * n * k / (m * n * k + 3e10)
+        factor = where(~turns & (rounds > 1), p["kCooperative"] + p["kCooperativeLarge"] * large) * \
             where(~turns & (rounds == 1) & (results > 128 * 224), p["kLarge"]) * \
             where(turns & (rounds == 1) & (tm == 128) & (tn > 64), p["kTurnAlone"]) * \
             where((tm == 64) & (few == 0), p["kHalfRows"]) * where((c > 1) & (m > tm), p["kSplitRows"])
-        large = m * n * k / (m * n * k + 3e10)
-        heat, load_all = 1 + p["kHeat"] * large, load_all / (1 + p["kReuse"] * large)
-        step = lambda active: factor * blend(p["kBlendStep"], results * 64 / p["kMultiply"] * heat, load, load_all * active / SMS,
-                                             p["kLatency"] / stages * one)
+        heat, reuse = 1 + p["kHeat"] * large, 1 + p["kReuse"] * large
+        step = lambda active: factor * blend(p["kBlendStep"], results * 64 / p["kMultiply"] * heat, load / reuse,
+                                             load_all / reuse * active / SMS,
+                                             p["kLatency"] / stages / reuse)
         rest = blocks - whole * SMS
         full, last = steps * step(one * SMS), where(shared, rest * steps / SMS * step(one * SMS) + p["kShare"], steps * step(rest) + p["kRound"])
         busy, idle = whole * (full + p["kRound"]) + where(rest > 0, last, 0), where(shared, 1, rounds * SMS / blocks)

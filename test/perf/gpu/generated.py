@@ -9,6 +9,7 @@ import glob
 import json
 import math
 import os
+import random
 import re
 import subprocess
 import sys
@@ -232,6 +233,44 @@ def race(candidates, repeats=15):
         for k, a, b in marks:
             times[k].append(a.elapsed_time(b) * 1e3 / len(candidates[k]))
     return {k: sorted(v)[len(v) // 2] for k, v in times.items()}
+
+
+def race_rounds(candidates, rounds):
+    """{name: [launches over rotating buffers]} -> {name: [microseconds a launch in each round]}; graph replays. Every
+    round has another order, and no round waits for the one before: where power limits the clock, each candidate
+    finds the clock that all of them leave behind, and none stands behind the same neighbour each time."""
+    import torch
+    graphs, marks, shuffle = {}, {k: [] for k in candidates}, random.Random(1).shuffle
+    for k, launches in candidates.items():
+        for go in launches:
+            go()
+        torch.cuda.synchronize()
+        graphs[k] = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graphs[k]):
+            for go in launches:
+                go()
+    order = list(graphs)
+    for i in range(rounds + 2):  # the first two warm up
+        shuffle(order)
+        for k in order:
+            a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            a.record()
+            graphs[k].replay()
+            b.record()
+            if i >= 2:
+                marks[k].append((a, b))
+    torch.cuda.synchronize()
+    return {k: [a.elapsed_time(b) * 1e3 / len(candidates[k]) for a, b in v] for k, v in marks.items()}
+
+
+def median(values):
+    values = sorted(values)
+    return (values[len(values) // 2] + values[(len(values) - 1) // 2]) / 2
+
+
+def ratio(rounds, rival, mine="lathe"):
+    """The median over the rounds of what the rival took in a round over what we took in the same."""
+    return median([a / b for a, b in zip(rounds[rival], rounds[mine])])
 
 
 def judge(ratios, bars):

@@ -3,10 +3,11 @@
 
     race_gemm.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
     race_gemm.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
-                                             candidates in turn, as CUDA-graph replays over rotating buffers
+                                             candidates in rounds, as CUDA-graph replays over rotating buffers
 
 bf16, weights as [N, K] like torch's Linear. Groups: large, few, skinny, one, across (weights as [K, N]), fused,
-odd and forms (correctness only). `prepare --config=CONFIG` takes another configuration where it is possible. The tables and
+odd and forms (correctness only). Ratios are taken within a round, each of which has another order; of the algorithms the
+two fastest of five rounds take part, and the better one counts. `prepare --config=CONFIG` takes another configuration where it is possible. The tables and
 the bars are those printed at the end: rival's time over lathe's, geometric mean and least.
 """
 import ctypes as C
@@ -17,13 +18,14 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, race, relative_error
+from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, median, race_rounds, ratio, relative_error
 
 LLAMA = {"qkv": (6144, 4096), "o": (4096, 4096), "gateup": (28672, 4096), "down": (4096, 14336)}
 #         group: rival -> (least geometric mean, least ratio)
 BARS = {"large": {"torch": (1.05, 1.00), "lt": (1.01, 0.97)}, "one": {"torch": (1.20, 1.05)},
         "skinny": {"torch": (1.06, 1.00)}, "few": {"torch": (1.02, 0.97)},
         "fused": {"bare": (0.97, 0.93), "compile": (1.10, 1.05)}}
+ROUNDS = 41
 
 
 def projections(*rows):
@@ -51,6 +53,12 @@ def cases():
                                  "gemm.pingpong.shared.m64.n128")
                     for m, n, k, e, t in ((257, 509, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
                                           (3136, 2048, 512, "residual", False), (2500, 1552, 4104, "swiglu", True), (129, 4096, 128, "", False))]
+    # Columns of the weights as rows of the instruction.
+    out["forms"] += [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
+                     for form in ("gemm.cooperative.swapped.m96.n128", "gemm.pingpong.swapped.m192.n64",
+                                  "gemm.cooperative.swapped.m112.n256", "gemm.pingpong.swapped.m16.n128")
+                     for m, n, k, e, t in ((257, 520, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
+                                           (3136, 2048, 512, "residual", False), (129, 4096, 128, "", False))]
     return out
 
 
@@ -293,7 +301,6 @@ def run(folder, groups):
     torch.zeros(1, device="cuda")
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, flush=True)
     lt, bad, ratios, results = CublasLt(), 0, {}, []
-    bare = {}
     table = [r for r in json.load(open(os.path.join(folder, "race_gemm.json"))) if not groups or r["group"] in groups]
     kernels = {r["name"]: load(r, open(os.path.join(folder, r["name"] + ".cubin"), "rb").read()) for r in table}
     for row in table:
@@ -313,20 +320,22 @@ def run(folder, groups):
                       (r["m"], r["n"], r["k"]) == (m, n, k)), None)
         if plain:
             candidates["bare"] = [kernels[plain["name"]](ordered(plain, make_set(plain))) for _ in sets]
-        times = race(candidates, 15 if m < 2048 else 9)
-        mine = times["lathe"]
-        best = {"torch": times["torch"]}
-        algorithms = [v for c, v in times.items() if c.startswith("lt")]
-        if algorithms:
-            best["lt"] = min(algorithms)
-        for other in ("compile", "bare"):
-            if other in times:
-                best[other] = times[other]
-        for rival, t in best.items():
-            ratios.setdefault(row["group"], {}).setdefault(rival, {})[name] = t / mine
+        algorithms = {c: v for c, v in candidates.items() if c.startswith("lt")}
+        first = {c: median(v) for c, v in race_rounds(algorithms, 5).items()} if algorithms else {}
+        for slower in sorted(first, key=first.get)[2:]:
+            del candidates[slower]
+        rounds = race_rounds(candidates, ROUNDS)
+        times = {c: median(v) for c, v in rounds.items()}
+        mine, best = times["lathe"], {}
+        for c in times:
+            if c != "lathe":
+                rival = "lt" if c.startswith("lt") else c
+                best[rival] = min(best.get(rival, math.inf), ratio(rounds, c))
+        for rival, r in best.items():
+            ratios.setdefault(row["group"], {}).setdefault(rival, {})[name] = r
         results.append({**{c: row[c] for c in ("name", "group", "m", "n", "k", "config", "pdl")}, "us": times, "error": error})
         print(f"{name:24} {row['config']:44} {mine:8.2f} us {2 * m * n * k / mine / 1e6:5.0f} TF {moved / mine / 1e3:5.0f} GB/s  " +
-              "  ".join(f"{t / mine:.3f} x {rival}" for rival, t in best.items()) + f"  error {error:.1e}", flush=True)
+              "  ".join(f"{r:.3f} x {rival}" for rival, r in best.items()) + f"  error {error:.1e}", flush=True)
         del sets, candidates
     bad += judge(ratios, BARS)
     json.dump(results, open(os.path.join(folder, "results_gemm.json"), "w"), indent=1)

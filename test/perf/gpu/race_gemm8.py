@@ -3,7 +3,7 @@
 
     race_gemm8.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
     race_gemm8.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64 (integers: exactly), then
-                                              times all candidates in turn, as CUDA-graph replays over rotating buffers
+                                              times all candidates in rounds, as race_gemm.py does
 
 Groups: accurate (e4m3, sums in f32, against torch._scaled_mm without fast accumulation), fast (--allow=reduced-sums,
 against it with fast accumulation), rows (scales of rows and columns, accurate), int8 (MatMulInteger, against
@@ -17,8 +17,8 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, judge, load, race, relative_error
-from race_gemm import LLAMA, read_plan
+from generated import LATHE, TARGET, compile_cubin, judge, load, median, race_rounds, ratio, relative_error
+from race_gemm import LLAMA, ROUNDS, read_plan
 
 #         group: rival -> (least geometric mean, least ratio)
 BARS = {"accurate": {"torch": (1.00, 0.93)}, "fast": {"torch": (1.05, 1.00)}, "int8": {"torch": (1.80, 1.60),
@@ -255,13 +255,14 @@ def run(folder, groups):
         if other:
             floats = [make_set(other) for _ in sets]
             candidates["e4m3"] = [kernels[other["name"]](ordered(other, t)) for t in floats]
-        times = race(candidates, 15)
+        rounds = race_rounds(candidates, ROUNDS)
+        times, others = {c: median(v) for c, v in rounds.items()}, {c: ratio(rounds, c) for c in rounds if c != "lathe"}
         mine = times["lathe"]
-        for rival in [c for c in times if c != "lathe"]:
-            ratios.setdefault(row["group"], {}).setdefault(rival, {})[name] = times[rival] / mine
+        for rival, r in others.items():
+            ratios.setdefault(row["group"], {}).setdefault(rival, {})[name] = r
         results.append({**{c: row[c] for c in ("name", "group", "m", "n", "k", "form", "config", "pdl")}, "us": times, "error": error})
         print(f"{name:24} {row['config']:44} {mine:8.2f} us {2 * m * n * k / mine / 1e6:5.0f} TF {moved / mine / 1e3:5.0f} GB/s  " +
-              "  ".join(f"{t / mine:.3f} x {r}" for r, t in times.items() if r != "lathe") + f"  error {error:.1e}", flush=True)
+              "  ".join(f"{r:.3f} x {rival}" for rival, r in others.items()) + f"  error {error:.1e}", flush=True)
         del sets, candidates
     bad += judge(ratios, BARS)
     json.dump(results, open(os.path.join(folder, "results_gemm8.json"), "w"), indent=1)
