@@ -35,7 +35,8 @@ def cases():
     out["many"].append((128, *LLAMA["o"], "i8", 32, False))
     out["odd"] = [(m, n, k, t, b, z) for m, n, k in ((1, 1021, 272), (5, 777, 4112), (13, 4098, 528), (17, 264, 1040), (31, 1000, 400),
                                                      (129, 509, 1040), (300, 1552, 272), (509, 640, 2064))
-                  for t, b, z in (("i8", 0, False), ("u8", 16, True), ("e4m3", 0, False), ("i8", 48, False))]
+                  for t, b, z in (("i8", 0, False), ("u8", 16, True), ("e4m3", 0, False), ("i8", 48, False))
+                  if m <= 128 or not b]  # else the weights are made 16 bits wide by a kernel ahead
     return out
 
 
