@@ -142,7 +142,8 @@ def make_set(row, wide=False):
 def ordered(row, t):
     """In the order of the kernel's buffers. Scales and zero points have names of the compiler: zero points, of 8 bits
     or f32, come first."""
-    numbers = ([t["z"].float() if row["types"][2] == "f32" else t["z"]] if row["case"][5] else []) + [t["s"]]
+    types = [kind for b, kind in zip(row["buffers"], row["types"]) if b not in ("x", "w", "y")]
+    numbers = ([t["z"].float() if types[0] == "f32" else t["z"]] if row["case"][5] else []) + [t["s"]]
     return [t[b] if b in ("x", "w", "y") else numbers.pop(0) for b in row["buffers"]]
 
 
