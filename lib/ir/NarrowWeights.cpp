@@ -128,7 +128,7 @@ bool takesNarrowWeights(MatmulOp op, const Target &target,
   // With more rows a copy of 16 bits, made by a kernel of its own in each run, is faster
   // (test/perf/gpu/results): widening takes longest where more than a scale a column comes to it.
   constexpr int64_t kFew = 16;
-  const int64_t most = narrowFactors(op.getB(), turned).bare ? 512 : 128;
+  const int64_t most = narrowFactors(op.getB(), turned).bare ? 512 : 64;
   DimExpr rows = product(a);
   if (rows.range(symbols).hi <= kFew)
     return true;

@@ -33,7 +33,7 @@ module attributes {lathe.target = "TARGET"} {
 // FEW: lathe.kernel {{.*}} pointwise
 // FEW: lathe.kernel {{.*}} gemm (
 module attributes {lathe.target = "TARGET"} {
-  func.func @blocks(%x: tensor<100x64xf16>, %q: tensor<96x64xui8>, %z: tensor<96x1xf32>, %s: tensor<96x2xf32>) -> tensor<100x96xf16> {
+  func.func @blocks(%x: tensor<60x64xf16>, %q: tensor<96x64xui8>, %z: tensor<96x1xf32>, %s: tensor<96x2xf32>) -> tensor<60x96xf16> {
     %0 = lathe.cast %q : (tensor<96x64xui8>) -> tensor<96x64xf32>
     %1 = lathe.sub %0, %z : (tensor<96x64xf32>, tensor<96x1xf32>) -> tensor<96x64xf32>
     %2 = lathe.reshape %s : (tensor<96x2xf32>) -> tensor<96x2x1xf32>
@@ -41,8 +41,8 @@ module attributes {lathe.target = "TARGET"} {
     %4 = lathe.reshape %3 : (tensor<96x2x32xf32>) -> tensor<96x64xf32>
     %5 = lathe.mul %1, %4 : (tensor<96x64xf32>, tensor<96x64xf32>) -> tensor<96x64xf32>
     %6 = lathe.cast %5 : (tensor<96x64xf32>) -> tensor<96x64xf16>
-    %7 = lathe.matmul %x, %6 {transpose_b} : (tensor<100x64xf16>, tensor<96x64xf16>) -> tensor<100x96xf16>
-    return %7 : tensor<100x96xf16>
+    %7 = lathe.matmul %x, %6 {transpose_b} : (tensor<60x64xf16>, tensor<96x64xf16>) -> tensor<60x96xf16>
+    return %7 : tensor<60x96xf16>
   }
 }
 
