@@ -221,6 +221,8 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
   double factor = 1;
   if (!inTurns(c) && rounds > 1)
     factor *= kCooperative + kCooperativeLarge * large;
+  if (c.tileN % 64 != 0)
+    factor *= 1 + kUneven * large;
   // One round of large tiles: nothing is hidden behind anything.
   if (!inTurns(c) && rounds == 1 && results > 128 * 224)
     factor *= kLarge;
@@ -285,8 +287,9 @@ double modelTime(const KernelConfig &c, int64_t m, int64_t n, int64_t k, int64_t
     moved *= kBesideWide;
     busy *= steps <= kFewSteps ? kBesideWide : 1;
   }
-  // A lone group of warps starts later.
-  return blend(kBlend, {busy, moved}) + kStart + (isSplit(c) && c.cluster == 1 ? kAlone : 0);
+  if (isSplit(c) && c.cluster == 1)
+    busy += kAlone; // a lone group of warps starts later
+  return blend(kBlend, {busy, moved}) + kStart;
 }
 
 /// What says whether a tile with swapped operands is better than a plain one where results are more

@@ -75,6 +75,8 @@ constexpr double kSplitRows = 1.253;
 constexpr double kCooperative = 1.007;
 /// how much more than that, of large products
 constexpr double kCooperativeLarge = 0.09;
+/// how much slower, in large products, columns that are no multiple of 64
+constexpr double kUneven = 0.02;
 /// factor of a step: one round of the largest tiles that do not take turns
 constexpr double kLarge = 1.099;
 /// factor of a step: one round of tiles of 128 rows that take turns

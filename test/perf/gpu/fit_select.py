@@ -58,6 +58,7 @@ CONSTANTS = {
     "kSplitRows": "* factor of a step: clusters with several rows of tiles",
     "kCooperative": "* factor of a step: later rounds that do not take turns",
     "kCooperativeLarge": "  how much more than that, of large products",
+    "kUneven": "  how much slower, in large products, columns that are no multiple of 64",
     "kLarge": "* factor of a step: one round of the largest tiles that do not take turns",
     "kTurnAlone": "* factor of a step: one round of tiles of 128 rows that take turns",
     "kHalfRows": "* factor of a step: tiles of 64 rows, all of them loaded",
@@ -229,7 +230,7 @@ class Table:
         factor = where(~turns & (rounds > 1), p["kCooperative"] + p["kCooperativeLarge"] * large) * \
             where(~turns & (rounds == 1) & (results > 128 * 224), p["kLarge"]) * \
             where(turns & (rounds == 1) & (tm == 128) & (tn > 64), p["kTurnAlone"]) * \
-            where((tm == 64) & (few == 0), p["kHalfRows"]) * where((c > 1) & (m > tm), p["kSplitRows"])
+            where(tn % 64 != 0, 1 + p["kUneven"] * large) * where((tm == 64) & (few == 0), p["kHalfRows"]) * where((c > 1) & (m > tm), p["kSplitRows"])
         heat, reuse = 1 + p["kHeat"] * large, 1 + p["kReuse"] * large
         step = lambda active: factor * blend(p["kBlendStep"], results * 64 / p["kMultiply"] * heat, load / reuse,
                                              load_all / reuse * active / SMS,
@@ -244,7 +245,8 @@ class Table:
         ahead = least(blocks, one * SMS) * least(steps * rounds, stages) * (n / across + where(rounds > 1, rows, 0)) * 128
         moved = 2 * (m * k + n * (k + m)) / p["kMemory"] * (1 + p["kAhead"] / ahead) * idle ** p["kIdle"]
         moved = moved + where(c > 1, p["kTogetherMoved"], 0)
-        return blend(p["kBlend"], busy, moved) + p["kStart"] + where(alone, p["kAlone"], 0)
+        busy = busy + where(alone, p["kAlone"], 0)
+        return blend(p["kBlend"], busy, moved) + p["kStart"]
 
     def choices(self, p):
         times = self.model(p)
