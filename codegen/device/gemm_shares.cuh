@@ -19,6 +19,14 @@
 /// Steps [begin, end) of a tile.
 struct Share { u32 tile, begin, end; };
 
+/// What a block of a cluster of SPLIT does of a tile: where nothing is left for it, a step beyond the
+/// last one, of zeros.
+template <int SPLIT> LATHE_DEV Share shareOfRank(u32 tile, u32 rank, u32 steps) {
+  Share s{tile, rank * steps / SPLIT, (rank + 1) * steps / SPLIT};
+  if (SPLIT > 1 && s.begin == s.end) s = {tile, steps, steps + 1};
+  return s;
+}
+
 /// How blocks share `left` tiles, the last ones.
 template <class Tile> struct Shares {
   u32 first, left, steps, workers;

@@ -45,20 +45,11 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, toB = base + Tile::B_AT;
   const u32 M = (u32)M64, N = (u32)N64, K = (u32)K64;
   const u32 rank = SPLIT > 1 ? clusterRank() : 0;
-  const TilePlace t = placeOfTile<Tile>(blockIdx.x / SPLIT, (M + BM - 1) / BM, (N + Tile::OUT - 1) / Tile::OUT);
   const u32 steps = (K + BK - 1) / BK;
-  u32 begin = rank * steps / SPLIT, end = (rank + 1) * steps / SPLIT;
-  if (SPLIT > 1 && begin == end) { // nothing left for this block: it adds a step of zeros
-    begin = steps;
-    end = steps + 1;
-  }
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      barrierInit(full + 8 * s, 1);
-      barrierInit(empty + 8 * s, 4); // a warp each
-    }
-    barrierInitFence();
-  }
+  const Share mine = shareOfRank<SPLIT>(blockIdx.x / SPLIT, rank, steps);
+  const u32 begin = mine.begin, end = mine.end;
+  const TilePlace t = placeOfTile<Tile>(mine.tile, (M + BM - 1) / BM, (N + Tile::OUT - 1) / Tile::OUT);
+  if (threadIdx.x == 0) ringInit<STAGES>(full, empty, 4); // a warp each
   if (threadIdx.x == 128) {
     tensorMapPrefetch(mapA);
     tensorMapPrefetch(mapB);
@@ -153,15 +144,7 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
   dependenciesWait(); // over long since, but by this thread, which may read what they wrote
   constexpr u32 L = H::kLanes, ACROSS = Tile::OUT / L;
   auto total = [&](u32 row, u32 column) {
-    const SharedAddr at = base + (row * Tile::PITCH + column) * 4;
-    Vec<Acc, L> parts[SPLIT];
-#pragma unroll
-    for (int s = 0; s < SPLIT; ++s) parts[s] = loadFromCluster<Vec<Acc, L>>(at, s);
-#pragma unroll
-    for (int s = 1; s < SPLIT; ++s)
-#pragma unroll
-      for (u32 l = 0; l < L; ++l) parts[0].v[l] += parts[s].v[l];
-    return parts[0];
+    return addOverCluster<SPLIT, Acc, L>(base + (row * Tile::PITCH + column) * 4);
   };
   const u32 rows = M - t.m < (u32)Tile::ROWS ? M - t.m : (u32)Tile::ROWS;
 #pragma unroll 2

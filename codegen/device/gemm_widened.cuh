@@ -69,20 +69,11 @@ LATHE_DEV void gemmWidened(const H &h, const TensorMap &mapX, const TensorMap &m
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, toW = base + Tile::W_AT;
   const u32 M = (u32)M64, N = (u32)N64, K = (u32)K64;
   const u32 rank = SPLIT > 1 ? clusterRank() : 0;
-  const TilePlace t = placeOfTile<Tile>(blockIdx.x / SPLIT, (M + BM - 1) / BM, (N + BN - 1) / BN);
   const u32 steps = (K + 63) / 64;
-  u32 begin = rank * steps / SPLIT, end = (rank + 1) * steps / SPLIT;
-  if (SPLIT > 1 && begin == end) { // nothing left for this block: it adds a step of zeros
-    begin = steps;
-    end = steps + 1;
-  }
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < STAGES; ++s) {
-      barrierInit(full + 8 * s, 1);
-      barrierInit(empty + 8 * s, CONSUMERS / 32); // a warp each
-    }
-    barrierInitFence();
-  }
+  const Share mine = shareOfRank<SPLIT>(blockIdx.x / SPLIT, rank, steps);
+  const u32 begin = mine.begin, end = mine.end;
+  const TilePlace t = placeOfTile<Tile>(mine.tile, (M + BM - 1) / BM, (N + BN - 1) / BN);
+  if (threadIdx.x == 0) ringInit<STAGES>(full, empty, CONSUMERS / 32); // a warp each
   if (threadIdx.x == CONSUMERS) {
     tensorMapPrefetch(mapX);
     tensorMapPrefetch(mapW);
@@ -153,15 +144,8 @@ LATHE_DEV void gemmWidened(const H &h, const TensorMap &mapX, const TensorMap &m
   for (u32 i = rank * THREADS + threadIdx.x; i < rows * ACROSS; i += SPLIT * THREADS) {
     const u32 r = i / ACROSS, column = i % ACROSS * L;
     if (t.n + column >= N) continue;
-    const SharedAddr at = base + (r * Tile::PITCH + column) * 4;
-    Vec<Acc, L> parts[SPLIT];
-#pragma unroll
-    for (int s = 0; s < SPLIT; ++s) parts[s] = loadFromCluster<Vec<Acc, L>>(at, s);
-#pragma unroll
-    for (int s = 1; s < SPLIT; ++s)
-#pragma unroll
-      for (u32 l = 0; l < L; ++l) parts[0].v[l] += parts[s].v[l];
-    h.epilogue(0, (i64)t.m + r, (i64)t.n + column, parts[0]);
+    const auto sums = addOverCluster<SPLIT, Acc, L>(base + (r * Tile::PITCH + column) * 4);
+    h.epilogue(0, (i64)t.m + r, (i64)t.n + column, sums);
   }
   __syncwarp();
   if constexpr (SPLIT > 1) clusterSync(); // nobody leaves while others read its sums

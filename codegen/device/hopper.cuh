@@ -49,6 +49,15 @@ LATHE_DEV bool barrierTry(SharedAddr bar, u32 parity) {
 LATHE_DEV void barrierWait(SharedAddr bar, u32 parity) {
   while (!barrierTry(bar, parity)) {}
 }
+/// The barriers of a ring of STAGES: one thread arrives on those of full stages, `readers` on those of
+/// empty ones. By one thread, before a barrier of the block.
+template <int STAGES> LATHE_DEV void ringInit(SharedAddr full, SharedAddr empty, u32 readers) {
+  for (int s = 0; s < STAGES; ++s) {
+    barrierInit(full + 8 * s, 1);
+    barrierInit(empty + 8 * s, readers);
+  }
+  barrierInitFence();
+}
 /// Barriers 1 to 15 of the block among `threads` of it; 0 is __syncthreads.
 LATHE_DEV void namedBarrierSync(u32 id, u32 threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -207,6 +216,17 @@ template <class T> LATHE_DEV T loadFromCluster(SharedAddr address, u32 rank) {
   T r;
   memcpy(&r, w, sizeof r);
   return r;
+}
+/// The sums of what `address` is in each of BLOCKS blocks, in the order of their ranks.
+template <int BLOCKS, class T, int L> LATHE_DEV Vec<T, L> addOverCluster(SharedAddr address) {
+  Vec<T, L> parts[BLOCKS];
+#pragma unroll
+  for (int b = 0; b < BLOCKS; ++b) parts[b] = loadFromCluster<Vec<T, L>>(address, b);
+#pragma unroll
+  for (int b = 1; b < BLOCKS; ++b)
+#pragma unroll
+    for (int l = 0; l < L; ++l) parts[0].v[l] += parts[b].v[l];
+  return parts[0];
 }
 /// Stores to what `address` of this block is in block `rank`, which has begun to run.
 template <class T> LATHE_DEV void storeToCluster(SharedAddr address, u32 rank, T value) {
