@@ -29,7 +29,7 @@ namespace {
 struct TileLowering {
   func::FuncOp fn;
   OpBuilder b;
-  Value helpers, status, scratch, firstBlock, block;
+  Value helpers, status, scratch, team, firstBlock, block;
   LLVM::LLVMPointerType ptr;
   int64_t step;
 
@@ -120,6 +120,27 @@ struct TileLowering {
     return arith::SelectOp::create(b, loc, bad, zero, at);
   }
 
+  Value inTeam(Location loc, size_t byte, Type type) {
+    Value at = LLVM::GEPOp::create(b, loc, ptr, b.getI8Type(), team,
+                                   ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(byte)});
+    return LLVM::LoadOp::create(b, loc, type, at, 8);
+  }
+
+  /// Memory that others may write is scratch memory, which no `noalias` pointer hides from a call.
+  void meet(tile::MeetOp op) {
+    Value function = inTeam(op.getLoc(), offsetof(LatheCpuTeam, meet), ptr);
+    auto type = LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()), {ptr});
+    LLVM::CallOp::create(b, op.getLoc(), type, ValueRange{function, team});
+  }
+
+  void member(tile::MemberOp op) {
+    size_t bytes[] = {offsetof(LatheCpuTeam, member), offsetof(LatheCpuTeam, members)};
+    for (auto [result, byte] : llvm::zip(op.getResults(), bytes)) {
+      Value v = inTeam(op.getLoc(), byte, b.getI64Type());
+      result.replaceAllUsesWith(arith::IndexCastOp::create(b, op.getLoc(), b.getIndexType(), v));
+    }
+  }
+
   LogicalResult run();
   std::map<void *, Value> pointers; ///< memref value -> pointer
 };
@@ -151,6 +172,7 @@ LogicalResult TileLowering::run() {
   helpers = entry.addArgument(ptr, fn.getLoc());
   status = entry.addArgument(ptr, fn.getLoc());
   scratch = entry.addArgument(ptr, fn.getLoc());
+  team = entry.addArgument(ptr, fn.getLoc());
   firstBlock = entry.addArgument(b.getIndexType(), fn.getLoc());
   block = entry.addArgument(b.getIndexType(), fn.getLoc());
 
@@ -183,6 +205,10 @@ LogicalResult TileLowering::run() {
       result = firstBlock;
     else if (isa<tile::ThreadIdOp>(op))
       result = arith::ConstantIndexOp::create(b, op->getLoc(), 0);
+    else if (auto o = dyn_cast<tile::MemberOp>(op))
+      member(o);
+    else if (auto o = dyn_cast<tile::MeetOp>(op))
+      meet(o);
     else if (!isa<tile::ScratchOp, tile::BarrierOp>(op))
       return op->emitError("is not known to the CPU lowering");
     if (result)

@@ -9,7 +9,7 @@
 namespace lathe::codegen {
 
 /// Arguments that a kernel's body gets behind its buffers and symbols.
-enum BodyArgument { kHelpers, kStatus, kScratch, kFirstBlock, kBlock, kNumBodyArguments };
+enum BodyArgument { kHelpers, kStatus, kScratch, kTeam, kFirstBlock, kBlock, kNumBodyArguments };
 
 /// Replaces tile ops by LLVM dialect loads and stores; memref arguments become
 /// pointers and the arguments above are appended. Functions become private,

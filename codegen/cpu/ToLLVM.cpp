@@ -70,6 +70,7 @@ void makeEntry(LLVM::LLVMFuncOp body, int64_t buffers) {
   operands.push_back(field(args, offsetof(LatheCpuArgs, helpers), ptr));
   operands.push_back(field(args, offsetof(LatheCpuArgs, status), ptr));
   operands.push_back(field(args, offsetof(LatheCpuArgs, scratch), ptr));
+  operands.push_back(field(args, offsetof(LatheCpuArgs, team), ptr));
   operands.push_back(begin);
 
   Block *head = fn.addBlock(), *loop = fn.addBlock(), *exit = fn.addBlock();

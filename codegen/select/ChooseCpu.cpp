@@ -482,6 +482,16 @@ Status recurrence(const KernelDesc &desc, const Target &target, std::vector<Kern
   c.rows = target.vectorRegisters >= 32 ? 4 : 2;
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(desc.parallel[0], DimExpr(c.rows)));
   int64_t padded = (*hidden + c.lanes - 1) / c.lanes * c.lanes;
+  // Threads that are too many for the rows share the panels of a step, where each has a
+  // microsecond's work in it, and some fifty in all of them.
+  constexpr int64_t kStepShare = 1 << 16, kShare = 1 << 22;
+  int64_t work = 2 * *hidden * weights.dims[0].constant().value_or(0);
+  int64_t members = std::min({int64_t(16), padded / c.lanes, work / kStepShare});
+  DimExpr busy = DimExpr::min(members, DimExpr::floorDiv(desc.reduction[0] * DimExpr(work), kShare));
+  if (members > 1 && !(busy.constant() && *busy.constant() <= 1)) {
+    spec.launches[0].grid[1] = DimExpr::max(1, busy);
+    spec.launches[0].cluster[1] = members;
+  }
   // The hidden state before and after a step, and the cell or what is reset.
   spec.scratchBytes = DimExpr(3 * c.rows * padded * 4);
   spec.buffers[desc.operands[1].buffer].packing =

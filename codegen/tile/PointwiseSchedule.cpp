@@ -17,6 +17,8 @@ namespace lathe::codegen {
 
 DimExpr gridSize(const KernelSource &kernel) {
   const LaunchSpec &launch = kernel.spec->launches[0];
+  if (launch.cluster[1] > 1) // CPU: the second axis counts threads that take a block together
+    return launch.grid[0];
   DimExpr blocks = launch.grid[0] * launch.grid[1] * launch.grid[2];
   return launch.cluster[0] == 1 ? blocks : DimExpr::floorDiv(blocks, DimExpr(launch.cluster[0]));
 }

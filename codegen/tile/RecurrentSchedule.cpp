@@ -5,6 +5,8 @@
 // cell stay in scratch memory, and the weights, packed so that a panel holds the
 // gates of W hidden units side by side, are read once a step for all rows. What
 // a step adds to the accumulators is turned into the new state in registers.
+// Where a launch lets several threads take a block together, each has panels of
+// its own in every step, states are in common, and all meet after a step.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,6 +24,8 @@ struct Recurrence {
   int64_t W, H, gates, unitRows;
   Type f32;
   Value weights, scratch;
+  bool together;            ///< with other threads:
+  Value firstPanel, panels; ///< this one's, from and to
 
   int64_t padded() const { return (H + W - 1) / W * W; }
   int64_t stateSize() const { return unitRows * padded(); }
@@ -144,15 +148,34 @@ struct Recurrence {
     }
   }
 
+  void split() {
+    int64_t all = padded() / W;
+    firstPanel = ix.cst(0), panels = ix.cst(all);
+    if (!together)
+      return;
+    auto split = tile::MemberOp::create(e.b, e.loc);
+    Value member = split.getMember(), members = split.getMembers();
+    firstPanel = ix.div(ix.mul(member, all), members);
+    panels = ix.div(ix.mul(ix.add(member, 1), all), members);
+  }
+  void meet() {
+    if (together)
+      tile::MeetOp::create(e.b, e.loc);
+  }
+
   void overPanels(llvm::function_ref<void(Value panel, Value column)> body) {
     int64_t whole = H / W;
     if (whole)
-      e.loop(ix.cst(0), ix.cst(whole), ix.cst(1),
+      e.loop(firstPanel, ix.min(panels, ix.cst(whole)), ix.cst(1),
              [&](Value panel) { body(panel, ix.mul(panel, W)); });
-    if (H % W) {
+    auto last = [&] {
       Evaluator::ActiveLanes some(e, H % W);
       body(ix.cst(whole), ix.cst(whole * W));
-    }
+    };
+    if (H % W && together)
+      e.ifThen(ix.cmp(arith::CmpIPredicate::sgt, panels, ix.cst(whole)), last);
+    else if (H % W)
+      last();
   }
 
   void unit(int64_t count, Value first) {
@@ -168,6 +191,7 @@ struct Recurrence {
     load(op.getH(), ix.cst(0));
     if (lstm())
       load(op.getC(), third);
+    meet();
     Value steps = ix.dim(dimOf(op.getX(), 0));
     e.loop(ix.cst(0), steps, ix.cst(1), [&](Value i) {
       step = Index(op.getReverse() ? ix.sub(ix.sub(steps, ix.cst(1)), i) : i);
@@ -180,8 +204,10 @@ struct Recurrence {
         overPanels([&](Value panel, Value column) { gruPanel(panel, column); });
       } else {
         overPanels([&](Value panel, Value column) { gruGates(panel, column); });
+        meet();
         overPanels([&](Value panel, Value column) { gruValues(panel, column); });
       }
+      meet();
     });
     if (lstm())
       overPanels([&](Value, Value column) {
@@ -209,6 +235,8 @@ void scheduleRecurrent(Evaluator &e, const KernelConfig &config) {
   }
   Recurrence all{e, ix, op, e.width, *hidden, gates, std::max<int64_t>(1, config.rows),
                  e.b.getF32Type(), e.buffer(r.getArgNumber())};
+  all.together = e.kernel.spec->launches[0].cluster[1] > 1;
+  all.split();
   all.scratch = e.make<tile::ScratchOp>(MemRefType::get({ShapedType::kDynamic}, all.f32), 0);
   DimExpr batch = dimOf(op.getH(), 0), rows(all.unitRows);
   auto known = batch.constant();

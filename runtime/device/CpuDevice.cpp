@@ -45,9 +45,25 @@ private:
   std::map<std::string, CpuFunction> functions;
 };
 
+/// One thread's place in a team.
+struct Seat : LatheCpuTeam {
+  MeetingPoint *point;
+};
+
+const LatheCpuTeam kAlone = {0, 1, [](const LatheCpuTeam *) {}};
+
 } // namespace
 
-CpuDevice::CpuDevice(int threads, bool pin) : pool(threads, pin), scratch(pool.size()) {}
+struct CpuDevice::Call {
+  LatheCpuKernel entry;
+  LatheCpuArgs args;
+  Scratch *scratch;
+  // In teams.
+  int64_t blocks = 0;
+  MeetingPoint *meetings = nullptr;
+};
+
+CpuDevice::CpuDevice(int threads, bool pin) : pool(threads, pin), scratch(pool.size()), meetings(pool.size()) {}
 
 CpuDevice::~CpuDevice() {
   for (Scratch &s : scratch)
@@ -107,9 +123,38 @@ Status CpuDevice::reserveScratch(size_t bytes) {
   return okStatus();
 }
 
+/// Blocks that are fewer than the workers: each team, of neighbours in number, takes every so many.
+void CpuDevice::runInTeams(Call &call, int64_t blocks, int64_t members) {
+  call.blocks = blocks;
+  call.meetings = meetings.data();
+  for (MeetingPoint &m : meetings)
+    m.reset();
+  runTogether(
+      pool, static_cast<int>(std::min<int64_t>(pool.size(), blocks * members)),
+      [](void *context, int seat, int seats) {
+        const Call &call = *static_cast<Call *>(context);
+        int64_t teams = std::min<int64_t>(call.blocks, seats), team = seat % teams;
+        Seat place{{seat / teams, (seats - team + teams - 1) / teams,
+                    [](const LatheCpuTeam *t) {
+                      static_cast<const Seat *>(t)->point->wait(static_cast<uint64_t>(t->members));
+                    }},
+                   &call.meetings[team]};
+        LatheCpuArgs args = call.args;
+        args.scratch = call.scratch[team].memory;
+        args.team = place.members > 1 ? &place : &kAlone;
+        for (int64_t block = team; block < call.blocks; block += teams)
+          call.entry(&args, block, block + 1);
+      },
+      &call);
+}
+
 Status CpuDevice::launch(const LaunchCommand &c) {
-  int64_t blocks = 1;
-  for (int64_t g : c.grid)
+  int64_t blocks = 1, members = 1, grid[3] = {c.grid[0], c.grid[1], c.grid[2]};
+  if (c.spec->cluster[1] > 1) {
+    members = std::clamp<int64_t>(grid[1], 1, c.spec->cluster[1]);
+    grid[1] = 1;
+  }
+  for (int64_t g : grid)
     if (g < 0 || __builtin_mul_overflow(blocks, g, &blocks) || blocks > kMaxGrid)
       return runtimeError("the grid of a kernel is out of range");
   if (blocks == 0)
@@ -117,11 +162,7 @@ Status CpuDevice::launch(const LaunchCommand &c) {
   if (c.scratchBytes > 0)
     LATHE_RETURN_IF_ERROR(reserveScratch(static_cast<size_t>(c.scratchBytes)));
 
-  struct Call {
-    LatheCpuKernel entry;
-    LatheCpuArgs args;
-    Scratch *scratch;
-  } call;
+  Call call;
   buffers.clear();
   symbols.clear();
   for (const engine::KernelArg &a : c.spec->args) {
@@ -131,8 +172,12 @@ Status CpuDevice::launch(const LaunchCommand &c) {
       symbols.push_back(c.symbols[a.index]);
   }
   call.entry = static_cast<CpuFunction *>(c.function)->entry;
-  call.args = {buffers.data(), symbols.data(), &helperTable(), c.status, nullptr};
+  call.args = {buffers.data(), symbols.data(), &helperTable(), c.status, nullptr, &kAlone};
   call.scratch = scratch.data();
+  if (members > 1 && blocks < pool.size()) {
+    runInTeams(call, blocks, members);
+    return okStatus();
+  }
   pool.run(
       blocks,
       [](void *context, int worker, int64_t begin, int64_t end) {

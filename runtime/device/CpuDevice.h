@@ -4,7 +4,7 @@
 #define LATHE_RUNTIME_DEVICE_CPUDEVICE_H
 
 #include "Device.h"
-#include "ThreadPool.h"
+#include "Team.h"
 
 #include <chrono>
 #include <map>
@@ -40,9 +40,12 @@ private:
     size_t bytes = 0;
   };
   Status reserveScratch(size_t bytes);
+  struct Call;
+  void runInTeams(Call &call, int64_t blocks, int64_t members);
 
   ThreadPool pool;
   std::vector<Scratch> scratch; ///< one per worker
+  std::vector<MeetingPoint> meetings; ///< one per team
   std::vector<void *> buffers;  ///< arguments of the current launch
   std::vector<int64_t> symbols;
   std::chrono::steady_clock::time_point start;

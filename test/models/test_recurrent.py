@@ -68,6 +68,31 @@ def test_any_length(tmp_path, case):
     assert sum(k.startswith(kind.lower()) for k in kernels) in (1, ways), kernels
 
 
+@pytest.mark.parametrize("kind, hidden, batch", [("LSTM", 168, 1), ("GRU", 168, 2)])
+def test_any_number_of_threads(tmp_path, kind, hidden, batch):
+    """Threads share the steps of few rows; how many there are changes no bit."""
+    model = tmp_path / "model.onnx"
+    made = cell(kind, 8, hidden, "reverse", 0, 1, 0, 0)
+    for tensor in made.graph.initializer:
+        # Weights so small that steps forget: rounding would grow from step to step otherwise.
+        values = numpy_helper.to_array(tensor) / np.float32(np.sqrt(hidden))
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    onnx.save(made, model)
+    x = np.random.default_rng(2).standard_normal((90, batch, 8)).astype(np.float32)
+    engine = lathe_cli.compile_model(model, tmp_path / "model.lathe", "--dim=S=1:90:100",
+                                     "--dim=B=1:1:64", target="x86-64-v3")
+    alone, *others = (lathe_cli.run(engine, tmp_path / "out", f"--threads={n}", inputs={"x": x})
+                      for n in (1, 2, 3, 4))
+    session = lathe_cli.session(str(model))
+    for output, want in zip(session.get_outputs(), session.run(None, {"x": x})):
+        assert lathe_cli.relative_error(alone[output.name], want) < 2e-6, output.name
+        for other in others:
+            assert np.array_equal(other[output.name], alone[output.name]), output.name
+    grids = [v["grid"] for k in lathe_cli.plans(engine)[0]["kernels"] for v in k["variants"]
+             if "recurrent" in v["config"]]
+    assert len(grids) == 1 and " x max(1, " in grids[0], grids
+
+
 def branches():
     """y = cond ? (x w) w : x - 1, and z = cond ? x : w-free constant."""
     w = numpy_helper.from_array(np.full((4, 4), 0.5, np.float32), "w")

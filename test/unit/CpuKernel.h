@@ -47,6 +47,7 @@ public:
   LatheStatusWord status = {0, 0};
   double seconds = 0; ///< of the fastest of `repeat` runs
   int repeat = 1;
+  int members = 1; ///< threads that take each block together, where the launch lets them
 
   /// Outputs of the sizes that the symbols give; runs every block.
   std::vector<Bytes> run(const std::vector<Bytes> &inputs,

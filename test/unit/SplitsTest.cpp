@@ -164,4 +164,22 @@ TEST(Splits, KernelsKeepWorkersBusy) {
   }
 }
 
+// One row has one block: threads share its steps, as many as have a microsecond's work in each.
+TEST(Splits, ThreadsShareTheStepsOfARow) {
+  struct Row {
+    int64_t steps, hidden, members;
+  };
+  for (Row row : {Row{100, 512, 16}, Row{100, 256, 8}, Row{20, 512, 10}, Row{1, 512, 1},
+                  Row{100, 32, 1}}) {
+    int64_t gates = 4 * row.hidden;
+    KernelDesc d = describe(KernelDesc::Kind::Scan, {1}, {row.steps, row.hidden},
+                            {{row.steps, 1, gates}, {gates, row.hidden}});
+    auto variants = chooseVariants(d, *Target::parse("x86-64-v4"));
+    ASSERT_TRUE(variants.ok());
+    const LaunchSpec &l = variants->back().spec.launches[0];
+    EXPECT_EQ(std::min(l.cluster[1], l.grid[1].constant().value_or(0)), row.members)
+        << row.steps << " x " << row.hidden;
+  }
+}
+
 } // namespace

@@ -32,12 +32,23 @@ typedef struct LatheStatusWord {
   uint64_t detail; /* low 32 bits: id of the plan step; high: the offending value, truncated */
 } LatheStatusWord;
 
+/* The threads that take a block together. A launch whose cluster has more than one along the grid's
+ * second axis has grid[0] blocks; up to min(grid[1], cluster[1]) threads run a block at the same
+ * time, fewer when there are no more. A kernel splits its work by these numbers; with one member
+ * meeting costs nothing. */
+typedef struct LatheCpuTeam {
+  int64_t member, members; /* 0 <= member < members */
+  /* Waits for the others; what all of them wrote before is seen after. */
+  void (*meet)(const struct LatheCpuTeam *team);
+} LatheCpuTeam;
+
 typedef struct LatheCpuArgs {
   void *const *buffers;    /* KernelSpec buffer arguments in order */
   const int64_t *symbols;  /* KernelSpec symbol arguments in order */
   const LatheHelpers *helpers;
   LatheStatusWord *status;
-  void *scratch;           /* KernelSpec.scratchBytes of this worker, 64-byte aligned */
+  void *scratch;           /* KernelSpec.scratchBytes of this worker or team, 64-byte aligned */
+  const LatheCpuTeam *team;
 } LatheCpuArgs;
 
 /* Runs block ids [begin, end) of the launch grid. */

@@ -58,6 +58,16 @@ def Tile_FirstBlockOp : Tile_Op<"first_block", [Pure]> {
   let results = (outs Index:$id);
   let assemblyFormat = "attr-dict";
 }
+def Tile_MemberOp : Tile_Op<"member", [Pure]> {
+  let summary = "CPU: which of the threads that take this block together this one is, and how many they are";
+  let results = (outs Index:$member, Index:$members);
+  let assemblyFormat = "attr-dict";
+}
+def Tile_MeetOp : Tile_Op<"meet", [MemoryEffects<[MemWrite, MemRead]>]> {
+  let summary = "CPU: waits for all threads that take this block together";
+  let description = "What they wrote to scratch memory before is seen after. All must reach it.";
+  let assemblyFormat = "attr-dict";
+}
 def Tile_ThreadIdOp : Tile_Op<"thread_id", [Pure]> {
   let summary = "Number of this thread in its block; 0 on the CPU";
   let results = (outs Index:$id);

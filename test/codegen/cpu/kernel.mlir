@@ -5,7 +5,7 @@
 
 // CHECK: define void @k(ptr %0, i64 %1, i64 %2) #[[ENTRY:[0-9]+]]
 // CHECK: call void @k.body(
-// CHECK: define internal void @k.body(ptr noalias %0, ptr noalias %1, ptr noalias %2, ptr %3, ptr %4, ptr %5, i64 %6, i64 %7) #[[BODY:[0-9]+]]
+// CHECK: define internal void @k.body(ptr noalias %0, ptr noalias %1, ptr noalias %2, ptr %3, ptr %4, ptr %5, ptr %6, i64 %7, i64 %8) #[[BODY:[0-9]+]]
 // CHECK: cmpxchg ptr %4, i64 0, i64 1 monotonic monotonic
 // CHECK: [[SIN:%.*]] = load ptr, ptr %3
 // CHECK: call double [[SIN]](double
