@@ -202,11 +202,10 @@ def load(row, cubin):
     return bind
 
 
-def race(candidates, repeats=15):
-    """{name: [launches over rotating buffers]} -> {name: median microseconds a launch}; graph
-    replays, all candidates in turn."""
+def capture(candidates):
+    """{name: [launches]} -> {name: CUDA graph of them}; everything has run once."""
     import torch
-    graphs, times = {}, {k: [] for k in candidates}
+    graphs = {}
     for k, launches in candidates.items():
         for go in launches:
             go()
@@ -215,20 +214,33 @@ def race(candidates, repeats=15):
         with torch.cuda.graph(graphs[k]):
             for go in launches:
                 go()
-        graphs[k].replay()
+    return graphs
+
+
+def timed(graph):
+    """Replays a graph between two events."""
+    import torch
+    before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    before.record()
+    graph.replay()
+    after.record()
+    return before, after
+
+
+def race(candidates, repeats=15):
+    """{name: [launches over rotating buffers]} -> {name: median microseconds a launch}; graph
+    replays, all candidates in turn."""
+    import torch
+    graphs, times = capture(candidates), {k: [] for k in candidates}
+    for graph in graphs.values():
+        graph.replay()
     torch.cuda.synchronize()
     order = list(graphs.items())
-    for i in range(repeats):
-        marks = []
+    for _ in range(repeats):
         # The first after a pause is slower, whichever it is: one is run before, and the order turns.
         order.append(order.pop(0))
         order[-1][1].replay()
-        for k, g in order:
-            a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            a.record()
-            g.replay()
-            b.record()
-            marks.append((k, a, b))
+        marks = [(k, *timed(graph)) for k, graph in order]
         torch.cuda.synchronize()
         for k, a, b in marks:
             times[k].append(a.elapsed_time(b) * 1e3 / len(candidates[k]))
@@ -240,25 +252,14 @@ def race_rounds(candidates, rounds):
     round has another order, and no round waits for the one before: where power limits the clock, each candidate
     finds the clock that all of them leave behind, and none stands behind the same neighbour each time."""
     import torch
-    graphs, marks, shuffle = {}, {k: [] for k in candidates}, random.Random(1).shuffle
-    for k, launches in candidates.items():
-        for go in launches:
-            go()
-        torch.cuda.synchronize()
-        graphs[k] = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graphs[k]):
-            for go in launches:
-                go()
+    graphs, marks, shuffle = capture(candidates), {k: [] for k in candidates}, random.Random(1).shuffle
     order = list(graphs)
     for i in range(rounds + 2):  # the first two warm up
         shuffle(order)
         for k in order:
-            a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            a.record()
-            graphs[k].replay()
-            b.record()
+            mark = timed(graphs[k])
             if i >= 2:
-                marks[k].append((a, b))
+                marks[k].append(mark)
     torch.cuda.synchronize()
     return {k: [a.elapsed_time(b) * 1e3 / len(candidates[k]) for a, b in v] for k, v in marks.items()}
 
