@@ -169,10 +169,34 @@ int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
   return (panels + groups - 1) / groups;
 }
 
-/// Winograd's tiles: images, rows and columns of them.
+/// About as many panels a unit as wanted, such that all units have the same and two workers the same
+/// number of units: who claims more work than others would be waited for.
+int64_t evenPanels(int64_t wanted, int64_t panels, int64_t chunks) {
+  int64_t best = wanted;
+  double least = 0;
+  int64_t most = std::min(panels, wanted * 4 / 3);
+  for (int64_t each = std::max<int64_t>(1, wanted / 2); each <= most; ++each) {
+    int64_t groups = (panels + each - 1) / each, units = groups * chunks;
+    double odd = units % 2 ? 1 + 1 / double(units) : 1;
+    double longest = double(groups * each) / double(panels) * odd;
+    if (least == 0 || longest <= least)
+      best = each, least = longest;
+  }
+  return best;
+}
+
+/// The largest divisor of a number in [least, most], if any.
+std::optional<int64_t> divisorWithin(int64_t all, int64_t least, int64_t most) {
+  for (int64_t d = std::min(all, most); d >= std::max<int64_t>(1, least); --d)
+    if (all % d == 0)
+      return d;
+  return std::nullopt;
+}
+
+/// Winograd's tiles of an image: rows and columns of them.
 DimExpr winogradTiles(const KernelDesc &desc, const winograd::Form &form) {
   size_t rank = desc.parallel.size();
-  DimExpr tiles = desc.parallel[0];
+  DimExpr tiles = 1;
   for (size_t d : {rank - 3, rank - 2})
     tiles = tiles * DimExpr::ceilDiv(desc.parallel[d], DimExpr(form.out));
   return tiles;
@@ -242,7 +266,7 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
                   std::vector<KernelVariant> &out) {
   size_t rank = desc.parallel.size();
   c.family = form.out == 4 ? "conv.winograd4" : "conv.winograd2";
-  DimExpr tiles = winogradTiles(desc, form);
+  DimExpr ofImage = winogradTiles(desc, form), tiles = desc.parallel[0] * ofImage;
   int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
   // Tiles whose inputs and products stay in the second-level cache while one panel streams by.
   // Where all filters do not stay in the cache behind it, as many tiles as sensible share them, and
@@ -256,8 +280,17 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
   int64_t chunks = kEnough;
   if (auto count = tiles.constant(); count && *count > 0) {
     chunks = (*count + c.rows - 1) / c.rows;
-    chunks += chunks > 2 && chunks % 2 ? 1 : 0; // two workers finish together
+    // Two workers finish together; they transform half of the inputs each where tiles still are many
+    // and the filters, which both read, not much larger than the cache behind.
+    bool halves = *count >= 6 * c.tileM && panels * panel <= kBehind + kBehind / 2;
+    chunks += chunks % 2 && (chunks > 2 || halves) ? 1 : 0;
     c.rows = std::max(c.tileM, (*count + chunks - 1) / chunks);
+  } else if (auto image = ofImage.constant(); image && *image > 0) {
+    // Any number of images: whole ones or equal parts, so that the numbers of tiles are known.
+    int64_t most = c.rows;
+    c.rows = *image <= most ? most / *image * *image
+                            : divisorWithin(*image, most / 2, most).value_or(most);
+    chunks = (*image + c.rows - 1) / c.rows; // of one
   }
   c.tileK = panelsForWorkers(panels, chunks, kEnough);
   if (stream)
@@ -272,10 +305,14 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
   addVariant(out, {}, std::move(spec));
 }
 
-/// At most `most` rows a chunk, all chunks nearly the same: a short last one would stream
-/// the weights for little.
-int64_t evenRows(const DimExpr &rows, int64_t most) {
-  int64_t all = rows.constant().value_or(0), chunks = (all + most - 1) / most;
+/// At most `most` of the pixels a chunk, all chunks nearly the same: a short last one would stream
+/// the weights for little. Of any number of images all have the same number where one divides.
+int64_t evenRows(const KernelDesc &desc, int64_t most) {
+  DimExpr pixels = product({desc.parallel.begin() + 1, desc.parallel.end() - 1});
+  int64_t image = pixels.constant().value_or(0);
+  if (!desc.parallel[0].isConstant() && image)
+    return divisorWithin(image, most * 3 / 4, most).value_or(most);
+  int64_t all = desc.parallel[0].constant().value_or(0) * image, chunks = (all + most - 1) / most;
   return chunks ? (all + chunks - 1) / chunks : most;
 }
 
@@ -419,10 +456,10 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     DimExpr units;
     DimExpr scratch = 0;
     if (g && wide && g->unpadded()) {
-      c.rows = evenRows(pixels, 8 * c.tileM);
-      DimExpr chunks = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
-      c.tileK = panelsOfUnit(depth, panels * c.tileN, chunks.constant().value_or(8), c);
-      units = chunks;
+      c.rows = evenRows(desc, 8 * c.tileM);
+      units = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
+      int64_t chunks = units.constant().value_or(8);
+      c.tileK = evenPanels(panelsOfUnit(depth, panels * c.tileN, chunks, c), panels, chunks);
     } else if (g) {
       int64_t images = desc.parallel[0].constant().value_or(1);
       c.stages = rowsOfBlock(*g, images, c);

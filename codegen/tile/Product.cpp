@@ -471,10 +471,14 @@ Value TileEmitter::passesCore(Value tiles) {
   int64_t bytes = p.depth.constant().value_or(0) * n * p.accumulator.getIntOrFloatBitWidth() / 8;
   if (bytes < kStays)
     return given(false);
-  if (counts.empty())
-    return ix.cmp(arith::CmpIPredicate::sle, tiles, ix.cst(kFew));
-  int64_t most = *llvm::max_element(counts);
-  return given(most > 1 && most <= kFew * m);
+  bool allMany = !counts.empty() &&
+                 llvm::all_of(counts, [&](int64_t c) { return c == 0 || c > kFew * m; });
+  int64_t most = counts.empty() ? 0 : *llvm::max_element(counts);
+  if (allMany || most == 1)
+    return given(false);
+  if (most && most <= kFew * m)
+    return given(true);
+  return ix.cmp(arith::CmpIPredicate::sle, tiles, ix.cst(kFew));
 }
 
 /// All rows of a chunk against one panel. A known number of rows is cut into
@@ -671,6 +675,8 @@ bool Product::emit() {
     t.panelScratch = ix.dim(rowElements);
   }
   DimExpr chunks = DimExpr::ceilDiv(rows, DimExpr(t.chunk));
+  if (!rows.isConstant() && counts.empty() && rows.exactDiv(DimExpr(t.chunk)))
+    counts = {t.chunk}; // any number of whole chunks
   DimExpr groups = DimExpr::ceilDiv(columns, DimExpr(t.n * t.group));
   Value units = ix.mul(ix.mul(ix.dim(batches), ix.dim(chunks)), ix.dim(groups));
   auto [lo, hi] = blockRange(e, units);

@@ -222,6 +222,8 @@ struct Winograd {
     Product p{e, config, op.getResult(), f32};
     p.rows = all;
     p.counts = possible;
+    if (possible.empty() && !all.isConstant() && all.exactDiv(DimExpr(config.rows)))
+      p.counts = {config.rows}; // any number of whole chunks
     p.columns = DimExpr(layout.columns);
     p.depth = DimExpr(layout.channels);
     p.rowBuffer = scratch;
@@ -343,13 +345,14 @@ struct Winograd {
 
   /// Points are skipped where that saves enough for the code of more tile sizes.
   void chooseSkips() {
-    int64_t all = 1;
-    for (const DimExpr &d : tiles)
-      all *= d.constant().value_or(0);
-    if (all == 0)
+    int64_t image = tiles[1].constant().value_or(0) * tiles[2].constant().value_or(0);
+    std::optional<int64_t> images = tiles[0].constant();
+    // Of any number of images chunks are whole ones or equal parts, or their tiles are not known.
+    bool wholeImages = image && config.rows % image == 0;
+    if (image == 0 || images == 0 || (!images && !wholeImages && image % config.rows != 0))
       return;
     std::array<int64_t, 2> have;
-    int64_t needed = 0, pairs = kPoints * *tiles[1].constant() * *tiles[2].constant();
+    int64_t needed = 0, pairs = kPoints * image;
     for (int64_t d = 0; d < 2; ++d)
       have[d] = *dimOf(op.getResult(), 1 + d).constant() / kOut;
     for (int64_t i = 0; i < kIn; ++i)
@@ -364,19 +367,27 @@ struct Winograd {
     // Numbers of tiles of a point, of each chunk and class.
     auto before = [&](int64_t t, bool rows, bool columns) {
       int64_t high = *tiles[1].constant(), wide = *tiles[2].constant();
-      int64_t image = t / (high * wide), row = t / wide % high, column = t % wide;
+      int64_t at = t / image, row = t / wide % high, column = t % wide;
       int64_t haveRows = rows ? have[0] : high, haveColumns = columns ? have[1] : wide;
-      return (image * haveRows + std::min(row, haveRows)) * haveColumns +
+      return (at * haveRows + std::min(row, haveRows)) * haveColumns +
              (row < haveRows ? std::min(column, haveColumns) : 0);
     };
-    for (int64_t first = 0; first < all; first += config.rows)
+    auto add = [&](int64_t first, int64_t last) {
       for (bool rows : {false, skips(0)})
         for (bool columns : {false, skips(1)}) {
-          int64_t last = std::min(all, first + config.rows);
           int64_t count = before(last, rows, columns) - before(first, rows, columns);
           if (!llvm::is_contained(possible, count))
             possible.push_back(count);
         }
+    };
+    if (!images && wholeImages) {
+      for (int64_t last = image; last <= config.rows; last += image)
+        add(0, last);
+      return;
+    }
+    int64_t all = images.value_or(1) * image;
+    for (int64_t first = 0; first < all; first += config.rows)
+      add(first, std::min(all, first + config.rows));
   }
 
   void emit() {

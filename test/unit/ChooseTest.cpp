@@ -147,6 +147,42 @@ TEST(Choose, WeightsOfEightBitsAreReadAsTheyLie) {
   EXPECT_EQ(familyOf(pick(*all, {{"M", 500}})), "gemm.mma");
 }
 
+TEST(Choose, FewRowsOfManyColumnsStreamTheirWeights) {
+  Target hopper = *Target::parse("sm_90a");
+  auto familyAt = [&](const KernelDesc &d, int64_t m) {
+    auto all = chooseVariants(d, hopper);
+    return all.ok() ? familyOf(pick(*all, {{"M", m}})) : "none";
+  };
+  KernelDesc wide = linear("M", "28672", "4096");
+  auto all = chooseVariants(wide, hopper);
+  ASSERT_TRUE(all.ok());
+  for (int64_t m : {2, 8, 9, 16}) {
+    const KernelSpec &s = pick(*all, {{"M", m}}).spec;
+    KernelConfig c = *KernelConfig::parse(s.config);
+    ASSERT_EQ(c.family, "gemm.stream") << m;
+    EXPECT_EQ(c.rows, m <= 8 ? 8 : 16);
+    EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", m}}), hopper.smCount);
+    EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
+  }
+  EXPECT_EQ(familyAt(wide, 1), "gemv.row");
+  EXPECT_EQ(familyAt(wide, 17), "gemm.split");
+  // Registers hold what weights are multiplied with, and warps split the depth.
+  EXPECT_EQ(familyAt(linear("M", "28672", "8192"), 8), "gemm.stream");
+  EXPECT_NE(familyAt(linear("M", "28672", "8192"), 16), "gemm.stream");
+  EXPECT_NE(familyAt(linear("M", "28672", "14336"), 8), "gemm.stream");
+  EXPECT_NE(familyAt(linear("M", "28672", "512"), 8), "gemm.stream");
+  EXPECT_NE(familyAt(linear("M", "2048", "4096"), 8), "gemm.stream");
+  // A configuration that was asked for.
+  KernelDesc d = linear("13", "776", "1032");
+  d.wanted = "gemm.stream.t128.s3";
+  auto wanted = chooseVariants(d, hopper);
+  ASSERT_FALSE(wanted.ok()); // too deep for four warps
+  d.wanted = "gemm.stream.t256.s3";
+  wanted = chooseVariants(d, *Target::parse("sm_80"));
+  ASSERT_TRUE(wanted.ok());
+  EXPECT_EQ(wanted->front().spec.config, "gemm.stream.t256.r16.n16.s3");
+}
+
 TEST(Choose, HopperProductsHaveTensorMaps) {
   auto all = chooseVariants(linear("M", "4096", "4096"), *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
@@ -598,6 +634,28 @@ TEST(Choose, MasksOfAttentionComeByTiles) {
   d.buffers[1].dims = d.buffers[1].physical = {1, 1008}; // the same for all queries
   d.maskDims[2] = 1;
   EXPECT_EQ(specOf().tensorMaps.size(), 3u);
+  d.keyMask = true; // a row for all of them
+  EXPECT_EQ(specOf().tensorMaps.size(), 3u);
+  EXPECT_EQ(specOf().config, "attention.wgmma.keymask.t384.n128");
+  d.reduction[0] = 1024; // from there on lists say what is seen, and flags say nothing more where all is
+  d.maskHides = d.maskFlags = true;
+  EXPECT_EQ(specOf().config, "attention.wgmma.t384.n128");
+  d.maskFlags = false;
+  EXPECT_EQ(specOf().config, "attention.wgmma.keymask.t384.n128");
+  EXPECT_EQ(specOf().launches.size(), 2u);
+}
+
+/// Shared memory of Hopper's attention: queries, two stages of keys and values, what the mask takes, results and
+/// barriers; the next queries too where there is room.
+TEST(Choose, SharedMemoryOfAttention) {
+  auto bytes = [](const char *config, int64_t qk, int64_t v, bool mask) {
+    return attentionWgmmaSharedBytes(*KernelConfig::parse(config), qk, v, mask);
+  };
+  const int64_t q = 128 * 256, kv = 4 * 128 * 256, results = 128 * 272;
+  EXPECT_EQ(bytes("attention.wgmma.t384.n128", 128, 128, false), 2 * q + kv + results + 16 * 8);
+  EXPECT_EQ(bytes("attention.wgmma.keymask.t384.n128", 128, 128, false), 2 * q + kv + results + 2 * 512 + 16 * 10);
+  EXPECT_EQ(bytes("attention.wgmma.t384.n128", 128, 128, true), q + kv + 2 * 2 * 8192 + results + 16 * 8);
+  EXPECT_EQ(bytes("attention.wgmma.t512.n128", 64, 64, false), 192 * 128 + kv / 2 + 192 * 144 + 16 * 7);
 }
 
 TEST(Choose, ThreeTeamsNeedQueriesThatFillThem) {
@@ -725,6 +783,45 @@ TEST(ChooseCpu, WinogradByTolerance) {
   // A form of its own has stride 2, no stride more.
   EXPECT_EQ(config(28, 128, 1e-5, 2), "conv.winograd2 winograd16s2");
   EXPECT_EQ(config(28, 128, 0, 3), "conv filters16");
+}
+
+// Units of a convolution have the same work, an even number of them; of any number of images all
+// chunks have the same pixels or tiles, and one image has some units.
+TEST(ChooseCpu, ConvolutionsInEvenUnits) {
+  auto spec = [](DimExpr images, int64_t size, int64_t channels, int64_t filters, int64_t window) {
+    std::vector<DimExpr> result{images, size, size, filters};
+    KernelDesc d = desc(KernelDesc::Kind::Conv, DType::F32, result, {window, window, channels});
+    d.buffers[0].dims = d.buffers[0].physical = {images, size, size, channels};
+    d.buffers[1].dims = d.buffers[1].physical = {filters, channels, window, window};
+    ContractionOperand x, w;
+    x.buffer = 0;
+    w.buffer = 1;
+    w.isWeight = true;
+    d.operands = {x, w};
+    d.numInputs = 2;
+    d.window = {window, window};
+    d.strides = d.dilations = {1, 1};
+    d.pads.assign(4, window / 2);
+    d.groupChannels = channels;
+    d.channelsLast = true;
+    auto variants = chooseVariants(d, *Target::parse("x86-64-v4"));
+    EXPECT_TRUE(variants.ok());
+    return variants->back().spec;
+  };
+  auto config = [&](auto... sizes) { return *KernelConfig::parse(spec(sizes...).config); };
+  DimExpr n = DimExpr::symbol("N");
+  for (auto [size, channels, filters] : {std::array{56, 64, 256}, {56, 256, 128}, {28, 128, 512}}) {
+    KernelSpec one = spec(1, size, channels, filters, 1);
+    EXPECT_EQ(filters / 32 % KernelConfig::parse(one.config)->tileK, 0) << one.config;
+    EXPECT_EQ(*one.launches[0].grid[0].constant() % 2, 0) << one.config;
+  }
+  EXPECT_EQ(config(n, 7, 512, 2048, 1).rows, 49);
+  EXPECT_EQ(config(n, 28, 128, 512, 1).rows, 56);
+  EXPECT_EQ(config(n, 13, 128, 512, 1).rows, 64); // nothing near it divides 169
+  EXPECT_EQ(config(n, 28, 128, 128, 3).rows, 49);
+  EXPECT_EQ(config(n, 7, 512, 512, 3).rows, 64); // four images of sixteen tiles
+  KernelSpec last = spec(n, 7, 512, 512, 3);
+  EXPECT_GE(*last.launches[0].grid[0].evaluate(std::map<std::string, int64_t>{{"N", 1}}), 4);
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 #include "CpuSkeleton.h"
 
 #include "lathe/codegen/DirectConv.h"
+#include "lathe/codegen/Winograd.h"
 
 #include <array>
 #include <map>
@@ -93,6 +94,68 @@ TEST(CpuForms, VolumesInPlaceInBlocksAndInGroups) {
         expectNear(valuesOf<float>(got[0]), want, 1e-4f,
                    machine.target + (blocks ? " in blocks" : " in place"));
       }
+  }
+}
+
+// A chunk holds whole images or an equal part of one, so its numbers of tiles are known for any
+// number of images, and points that only the last rows and columns need are left out of all of them.
+TEST(CpuForms, WinogradOfAnyNumberOfImages) {
+  auto s = [](int64_t v) { return std::to_string(v); };
+  constexpr int64_t c = 16, o = 40;
+  struct Case {
+    int64_t size, stride, rows; ///< rows: tiles of a chunk
+  };
+  for (const Case &v : {Case{7, 1, 32}, Case{7, 1, 8}, Case{5, 2, 27}, Case{8, 1, 16}, Case{7, 1, 10}}) {
+    int64_t in = v.stride * (v.size - 1) + 1, tiles = (v.size + 1) / 2 * ((v.size + 1) / 2);
+    auto sides = [&](int64_t size, int64_t channels) {
+      std::string all = s(size) + "x" + s(size) + "x" + s(channels);
+      return "tensor<?x" + all + "xf32, #lathe.t<[N, " + s(size) + ", " + s(size) + ", " +
+             s(channels) + "]>>";
+    };
+    std::string x = sides(in, c), y = sides(v.size, o), w = "tensor<40x16x3x3xf32>";
+    std::string strides = s(v.stride) + ", " + s(v.stride);
+    std::string text = "func.func @conv(%x: " + x + ", %w: " + w + ") -> " + y +
+                       " {\n %0 = lathe.conv %x, %w {strides = array<i64: " + strides +
+                       ">, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : "
+                       "i64, layout = #lathe.conv_layout<nhwc>} : (" +
+                       x + ", " + w + ") -> " + y + "\n return %0 : " + y + "\n}";
+    auto wv = noise(o * c * 9, 2);
+    winograd::Form form{2, v.stride};
+    for (const Machine &machine : machines()) {
+      int64_t panel = 2 * machine.lanes;
+      std::string recipe = "winograd" + s(panel) + (v.stride == 2 ? "s2" : "");
+      CpuKernel kernel(text,
+                       "conv.winograd2.v" + s(machine.lanes) + ".r" + s(v.rows) + ".m" +
+                           s(machine.rows) + ".n" + s(panel) + ".k2.s2",
+                       machine.target,
+                       "ceildiv(" + s(tiles) + "*N, " + s(v.rows) + ")*" + s((o + 2 * panel - 1) / (2 * panel)),
+                       [&](KernelSpec &spec) {
+                         spec.buffers[1].packing = recipe;
+                         spec.scratchBytes = DimExpr(form.scratchBytes(v.rows, c, 2 * panel));
+                       });
+      ASSERT_EQ(kernel.error, "");
+      Bytes weight = packed(recipe, wv, {o, c, 3, 3});
+      for (int64_t n : {1, 2, 3, 5}) {
+        auto xv = noise(n * in * in * c, 1);
+        std::vector<float> want;
+        for (int64_t p = 0; p < n * v.size * v.size; ++p)
+          for (int64_t f = 0; f < o; ++f) {
+            int64_t image = p / (v.size * v.size), row = p / v.size % v.size * v.stride - 1,
+                    column = p % v.size * v.stride - 1;
+            double sum = 0;
+            for (int64_t t = 0; t < 9; ++t) {
+              int64_t i = row + t / 3, j = column + t % 3;
+              for (int64_t k = 0; i >= 0 && i < in && j >= 0 && j < in && k < c; ++k)
+                sum += double(xv[((image * in + i) * in + j) * c + k]) * wv[(f * c + k) * 9 + t];
+            }
+            want.push_back(static_cast<float>(sum));
+          }
+        auto got = kernel.run({bytesOf(xv), weight}, {{"N", n}});
+        ASSERT_EQ(kernel.error, "");
+        expectNear(valuesOf<float>(got[0]), want, 1e-4f,
+                   machine.target + " " + s(v.size) + " in chunks of " + s(v.rows) + ", " + s(n));
+      }
+    }
   }
 }
 
