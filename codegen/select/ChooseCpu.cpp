@@ -102,6 +102,12 @@ int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const Kernel
   return std::clamp<int64_t>(std::min(fit, share), 1, panels);
 }
 
+/// Panels of a unit whose panels stream by: all, but `enough` units for the workers.
+int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
+  int64_t groups = std::min(panels, (enough + blocks - 1) / std::max<int64_t>(1, blocks));
+  return (panels + groups - 1) / groups;
+}
+
 /// Rows of a unit whose rows are computed into scratch memory.
 int64_t rowsInScratch(int64_t depth, const KernelConfig &c) {
   int64_t rows = kResident / std::max<int64_t>(1, depth * 4) / c.tileM * c.tileM;
@@ -133,12 +139,13 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   int64_t all = (batches * rows).constant().value_or(1), wide = n.constant().value_or(c.tileN);
   int64_t units = std::max<int64_t>(1, all / c.rows);
   c.tileK = panelsOfUnit(depth, wide, units, c);
-  // Rows so long that a unit's do not stay in the second-level cache, and so many that all of them
-  // do not stay in the cache behind it: fewer at a time, for several panels.
-  constexpr int64_t kOwn = 512 << 10, kShared = 8 << 20;
-  if (!rowsCopied && c.rows * depth * 4 > kOwn && all * depth * 4 > kShared) {
-    c.rows = std::max(c.tileM, kOwn / (depth * 4) / c.tileM * c.tileM);
-    c.tileK = std::min<int64_t>(8, (wide + c.tileN - 1) / c.tileN);
+  // So many rows that all of them do not stay in the cache that is shared: what the second-level
+  // cache takes of them stays there while panels stream by, many for the same rows.
+  constexpr int64_t kOwn = 512 << 10, kShared = 8 << 20, kMost = 24, kEnough = 32;
+  if (!rowsCopied && batches == DimExpr(1) && all * depth * 4 > kShared) {
+    c.rows = std::clamp(kOwn / (depth * 4) / c.tileM * c.tileM, c.tileM, 16 * c.tileM);
+    int64_t panels = (wide + c.tileN - 1) / c.tileN, chunks = (all + c.rows - 1) / c.rows;
+    c.tileK = std::min(kMost, panelsForWorkers(panels, chunks, kEnough));
   }
   KernelSpec spec = specFor(desc, c, batches * DimExpr::ceilDiv(rows, DimExpr(c.rows)) *
                                          DimExpr::ceilDiv(n, DimExpr(c.tileN * c.tileK)));
@@ -161,12 +168,6 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   }
   addVariant(out, {}, std::move(spec));
   return okStatus();
-}
-
-/// Panels of a unit whose panels stream by: all, but `enough` units for the workers.
-int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
-  int64_t groups = std::min(panels, (enough + blocks - 1) / std::max<int64_t>(1, blocks));
-  return (panels + groups - 1) / groups;
 }
 
 /// About as many panels a unit as wanted, such that all units have the same and two workers the same
@@ -306,10 +307,9 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
 }
 
 /// At most `most` of the pixels a chunk, all chunks nearly the same: a short last one would stream
-/// the weights for little. Of any number of images all have the same number where one divides.
-int64_t evenRows(const KernelDesc &desc, int64_t most) {
-  DimExpr pixels = product({desc.parallel.begin() + 1, desc.parallel.end() - 1});
-  int64_t image = pixels.constant().value_or(0);
+/// the weights for little. Of any number of images all have the same number where one, of `image`
+/// pixels, divides; 0: the run knows how many.
+int64_t evenRows(const KernelDesc &desc, int64_t image, int64_t most) {
   if (!desc.parallel[0].isConstant() && image)
     return divisorWithin(image, most * 3 / 4, most).value_or(most);
   int64_t all = desc.parallel[0].constant().value_or(0) * image, chunks = (all + most - 1) / most;
@@ -456,9 +456,10 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     DimExpr units;
     DimExpr scratch = 0;
     if (g && wide && g->unpadded()) {
-      c.rows = evenRows(desc, 8 * c.tileM);
+      int64_t image = product({desc.parallel.begin() + 1, desc.parallel.end() - 1}).constant().value_or(0);
+      c.rows = evenRows(desc, image, 8 * c.tileM);
       units = DimExpr::ceilDiv(pixels, DimExpr(c.rows));
-      int64_t chunks = units.constant().value_or(8);
+      int64_t chunks = units.constant().value_or(std::max<int64_t>(8, image / c.rows));
       c.tileK = evenPanels(panelsOfUnit(depth, panels * c.tileN, chunks, c), panels, chunks);
     } else if (g) {
       int64_t images = desc.parallel[0].constant().value_or(1);
