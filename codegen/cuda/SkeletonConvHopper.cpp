@@ -96,7 +96,7 @@ void HopperConv::product() {
       Twine("static constexpr bool kImages = true, kPair = false, kSwapped = ") + truth(swapped) +
       ", kBatchA = " + truth(swapped && groups) + ", kBeside = " + truth(beside) +
       ", kBatchB = " + truth(!swapped && groups) + ", kStaged = " + truth(staged) +
-      ", kBatched = " + truth(staged && groups) + ", kTurned = false;");
+      ", kBatched = " + truth(staged && groups) + ", kTurned = false;\n  static constexpr int kPairHead = 0;");
   int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
   depth = chunks * 64;
   for (int64_t d = 0; d < spatial; ++d)

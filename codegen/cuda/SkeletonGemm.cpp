@@ -12,6 +12,7 @@
 #include "Holes.h"
 #include "Wgmma.h"
 
+#include "lathe/ir/HeadPairs.h"
 #include "lathe/ir/NarrowWeights.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -46,6 +47,8 @@ struct Gemm {
   bool folded = false; ///< batch and M are one dimension of rows
   /// Halves of the columns, of which results are made in pairs (KernelDesc::resultPair).
   SmallVector<SliceOp> halves[2];
+  /// Or the columns as heads, whose halves make the pairs (KernelDesc::pairHead).
+  std::optional<HeadPairs> heads;
   Type accumulator;
 
   Gemm(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
@@ -58,6 +61,21 @@ struct Gemm {
   Indices resultIndex(Evaluator &e, Value batchIndex, Value row, const Index &column);
   void write(int64_t lanes);
   void findHalves();
+  bool inPairs() const { return heads || !halves[0].empty(); }
+  /// Where pairs go; see bindHeads.
+  struct HeadPlaces {
+    int64_t half = 0;
+    Value inside;
+    SmallVector<Indices> places;
+    SmallVector<Value> has; ///< whether the output has this head
+    Index last(IndexMath &ix, int64_t h, int64_t lanes) const {
+      return Index(ix.add(inside, h * half), lanes > 1 ? 1 : 0);
+    }
+  };
+  HeadPlaces bindHeads(Evaluator &e, ValueRange p, int64_t lanes);
+  void storeHeads(Evaluator &e, ValueRange p, int64_t lanes);
+  void writeHeads(Type stored);
+  void aheadOfHeads();
   Value pairValue(Evaluator &e, const Indices &at, Value first, Value second);
   Value besideValue(Evaluator &e, const Indices &at, Value beside, Value sums, bool stored = true);
   LogicalResult buildWgmma();
@@ -224,6 +242,10 @@ const char *kindText(const Side &s) {
 void Gemm::findHalves() {
   DimExpr columns = dimsOf(op.getResult()).back();
   for (Operation *user : op.getResult().getUsers()) {
+  if ((heads = headPairs(op))) {
+    n = DimExpr(heads->heads * heads->size / 2);
+    return;
+  }
     auto slice = dyn_cast<SliceOp>(user);
     if (!slice || dimsOf(slice.getY()).back() == columns)
       return;
@@ -244,12 +266,140 @@ Value Gemm::pairValue(Evaluator &e, const Indices &at, Value first, Value second
 }
 
 /// The method that stores `lanes` neighbouring results.
+/// Says what the product's columns are where the pairs `first`, `second` of row m are, p being {b, m,
+/// piece, first, second}, and where each output has them: but for the last index, which is that of `inside` or
+/// half a head further.
+Gemm::HeadPlaces Gemm::bindHeads(Evaluator &e, ValueRange p, int64_t lanes) {
+  IndexMath &ix = e.ix;
+  HeadPlaces found;
+  found.half = heads->size / 2;
+  Value pair = ix.mul(p[2], lanes), head = ix.div(pair, ix.cst(found.half));
+  found.inside = ix.rem(pair, ix.cst(found.half));
+  ix.limit(found.inside, found.half - lanes + 1);
+  Indices at = resultIndex(e, p[0], p[1], Index(ix.cst(0)));
+  const std::vector<DimExpr> split = dimsOf(heads->split.getY());
+  at.resize(split.size() - 2, Index(ix.cst(0))); // of a single row there may be more sizes of 1
+  at.insert(at.begin() + heads->axis, Index(head));
+  for (auto [index, size] : llvm::zip(at, split))
+    if (size == DimExpr(1))
+      index = Index(ix.cst(0));
+  at.push_back(Index());
+  for (int64_t h : {0, 1}) {
+    at.back() = found.last(ix, h, lanes);
+    e.bind(op.getResult(), reshapeIndex(e, split, dimsOf(op.getResult()), at), p[3 + h]);
+  }
+  for (Value output : holes.kernel.body->getTerminator()->getOperands()) {
+    std::optional<HeadPlace> place = headPlace(output, *heads);
+    if (!place) {
+      e.fail(op, "has heads that an output does not keep");
+      break;
+    }
+    Indices to;
+    for (int64_t d : place->dims)
+      to.push_back(at[d]);
+    Index &mine = to[llvm::find(place->dims, heads->axis) - place->dims.begin()];
+    mine = Index(ix.sub(head, ix.cst(place->first)));
+    // Heads below the first wrap around.
+    found.has.push_back(ix.cmp(arith::CmpIPredicate::ult, mine.base, ix.cst(place->count)));
+    found.places.push_back(to);
+  }
+  return found;
+}
+
+/// Stores what follows from pairs, each in the output that has their head.
+void Gemm::storeHeads(Evaluator &e, ValueRange p, int64_t lanes) {
+  HeadPlaces found = bindHeads(e, p, lanes);
+  for (auto [n, has] : llvm::enumerate(found.has))
+    e.ifThen(has, [&, n = n] {
+      for (int64_t h : {0, 1}) {
+        Indices to = found.places[n];
+        to.back() = found.last(e.ix, h, lanes);
+        Value output = e.outputValue(n);
+        e.store(e.eval(output, to), output, e.outputArg(n), to);
+      }
+    });
+}
+
+/// The method that reads what `write` will read for a pair.
+void Gemm::aheadOfHeads() {
+  holes.method("beside", {"b", "m", "piece"}, accumulator, 1, [&](Evaluator &e, ValueRange p) {
+    Value none = e.constant(accumulator, 0);
+    HeadPlaces found = bindHeads(e, {p[0], p[1], p[2], none, none}, 1);
+    std::function<Value(size_t)> sum = [&](size_t n) -> Value {
+      if (n == found.places.size())
+        return none;
+      auto both = [&] {
+        Value parts[2];
+        for (int64_t h : {0, 1}) {
+          found.places[n].back() = found.last(e.ix, h, 1);
+          parts[h] = e.eval(e.outputValue(n), found.places[n]);
+        }
+        return e.make<arith::AddFOp>(parts[0], parts[1]);
+      };
+      return e.ifElse(found.has[n], both, [&] { return sum(n + 1); });
+    };
+    return sum(0);
+  });
+  holes.line("LATHE_METHOD void ahead(i64 n) const { needValue(beside(0, 0, n)); }");
+}
+
+/// The methods that give two neighbouring results and those half a head further, one for each output, which
+/// heads that has, and how the copy engine stores 32 columns of 64 rows of both halves.
+void Gemm::writeHeads(Type stored) {
+  constexpr int64_t kLanes = 2;
+  const std::string half = std::to_string(heads->size / 2);
+  std::string stores, pairs, has;
+  size_t n = 0, outputs = holes.kernel.spec->numOutputs;
+  for (Value output : holes.kernel.body->getTerminator()->getOperands()) {
+    const std::string number = std::to_string(n);
+    holes.method(
+        "pairs" + number, {"b", "m", "pair", "first", "second"}, VectorType::get({2 * kLanes}, stored), kLanes,
+        [&](Evaluator &e, ValueRange p) {
+          HeadPlaces found = bindHeads(e, p, kLanes);
+          if (e.failed)
+            return e.constant(VectorType::get({2 * kLanes}, stored), 0);
+          SmallVector<Value> both;
+          for (int64_t h : {0, 1}) {
+            found.places[n].back() = found.last(e.ix, h, kLanes);
+            both.push_back(e.toStorage(e.splat(e.eval(output, found.places[n])), elementTypeOf(output)));
+          }
+          return e.make<vector::ShuffleOp>(both[0], both[1], ArrayRef<int64_t>{0, 1, 2, 3});
+        },
+        accumulator, accumulator);
+    std::optional<HeadPlace> place = headPlace(output, *heads);
+    if (!place)
+      return;
+    std::string mine = "pair / " + half + " - " + std::to_string(place->first) + "u";
+    std::string test = "    if constexpr (S == " + number + ") return ";
+    pairs += test + "pairs" + number + "(b, m, pair, first, second);\n";
+    has += test + mine + " < " + std::to_string(place->count) + "u;\n";
+    const TensorMapArg &map = holes.kernel.spec->tensorMaps[2 + n];
+    std::string tokens = "(u32)(" + holes.dim(map.dims[1]) + ")", head = "(i32)(" + mine + ")";
+    bool one = map.dims[3] == DimExpr(1); // batch
+    std::string where = one ? ", (i32)row, " + head + ", 0);"
+                            : ", (i32)(row % " + tokens + "), " + head + ", (i32)(row / " + tokens + "));";
+    stores += "    if (isIn<" + number + ">(pair)) {\n      tensorStore(*maps[" + number + "], one, column" + where +
+              "\n      tensorStore(*maps[" + number + "], other, column + " + half + where + "\n    }\n";
+    ++n;
+  }
+  holes.line("static constexpr int kOutputs = " + Twine(outputs) + ";\n  const TensorMap *maps[kOutputs];");
+  holes.line("template <int S> LATHE_METHOD bool isIn(u32 pair) const {\n" + has + "  }");
+  holes.line("template <int S> LATHE_METHOD auto pairs(i64 b, i64 m, i64 pair, const Vec<Acc, 2> &first, const "
+             "Vec<Acc, 2> &second) const {\n" + pairs + "  }");
+  holes.line("LATHE_METHOD void storePairs(SharedAddr one, SharedAddr other, u32 row, u32 pair) const {\n"
+             "    const i32 column = pair % " + half + ";\n" + stores + "  }");
+}
+
 void Gemm::write(int64_t lanes) {
-  if (!halves[0].empty()) {
+  if (inPairs()) {
     holes.method(
         "write", {"b", "m", "piece", "first", "second"}, Type(), lanes,
         [&](Evaluator &e, ValueRange p) {
           Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
+          if (heads) {
+            storeHeads(e, p, lanes);
+            return Value();
+          }
           Indices at = resultIndex(e, p[0], p[1], column);
           e.store(pairValue(e, at, p[3], p[4]), e.outputValue(0), e.outputArg(0), at);
           return Value();
@@ -300,19 +450,21 @@ LogicalResult Gemm::buildWgmma() {
   auto truth = [](bool b) { return b ? "true" : "false"; };
   bool split = isSplit(holes.config), staged = maps.size() >= 3, swapped = isSwapped(holes.config);
   // The operands in the order of the instruction.
+  bool turned = staged && !heads && maps[2].dims.size() == 4;
   const Side &first = swapped ? b : a, &second = swapped ? a : b;
-  if (swapped && (!staged || narrow || maps[2].dims.size() == 4 || !halves[0].empty()))
+  if (swapped && (!staged || narrow || turned || inPairs()))
     return op.emitError("CUDA text: '")
            << holes.config.family << "' needs 16-bit results that the copy engine stores as they lie";
   bool half = holes.config.family == "gemm.promoted" && holes.config.tileN > 128; // of a tile's columns at a time
-  holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(!halves[0].empty()) +
-             ", kBeside = " + truth(maps.size() == 4) + ", kSwapped = " + truth(swapped) + ";");
+  holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(inPairs()) +
+             ", kBeside = " + truth(maps.size() == 4 && !heads) + ", kSwapped = " + truth(swapped) + ";");
+  holes.line("static constexpr int kPairHead = " + Twine(heads ? heads->size : 0) + ";");
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
   holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[swapped].dims.size() == 3) +
              ", kBatchB = " + truth(maps[!swapped].dims.size() == 3) + ", kStaged = " + truth(staged) +
              ", kBatched = " + truth(staged && maps[2].dims.size() == 3) +
-             ", kTurned = " + truth(staged && maps[2].dims.size() == 4) + ";");
-  if (staged && maps[2].dims.size() == 4)
+             ", kTurned = " + truth(turned) + ";");
+  if (turned)
     holes.line("static constexpr u32 kHead = " + holes.dim(maps[2].dims[0]) +
                ";\n  LATHE_METHOD u32 tokens() const { return (u32)(" +
                holes.dim(maps[2].dims[1]) + "); }");
@@ -330,7 +482,10 @@ LogicalResult Gemm::buildWgmma() {
   Type stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   if (staged) {
-    writeStaged(stored);
+    if (heads)
+      writeHeads(stored);
+    else
+      writeStaged(stored);
     return success();
   }
   int64_t lanes = Holes::epilogueLanes(op.getResult(), n, split ? 4 : 2);
@@ -436,7 +591,8 @@ LogicalResult Gemm::build() {
   if (gemv && (!skinny || !a.alongK()))
     a.plain = false; // few rows: read by element, from the first-level cache
   bool columns = holes.config.family == "gemv.columns";
-  int64_t atMost = holes.config.family == "gemm.skinny" ? 2
+  bool stream = isStream(holes.config), skinnyRows = holes.config.family == "gemm.skinny";
+  int64_t atMost = skinnyRows ? 2
                    : along || skinny                    ? 1
                    : gemv                               ? holes.config.lanes
                    : mma                                ? 8
@@ -470,8 +626,12 @@ LogicalResult Gemm::build() {
   if (isWidened(holes.config))
     return buildWidened();
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-  if (holes.config.family == "gemv.row")
-    holes.line(Twine("static constexpr bool kPair = ") + (halves[0].empty() ? "false" : "true") + ";");
+  if (holes.config.family == "gemv.row") {
+    holes.line(Twine("static constexpr bool kPair = ") + (inPairs() ? "true" : "false") + ";");
+    holes.line("static constexpr int kPairHead = " + Twine(heads ? heads->size : 0) + ";");
+    if (heads)
+      aheadOfHeads();
+  }
   operand(a, element);
   operand(b, element);
   if (b.narrow)
@@ -547,7 +707,15 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
       tile += std::to_string(v) + ", ";
     DimExpr batches = gemm.folded ? DimExpr(1) : lathe::product(gemm.batch);
     size_t maps = kernel.spec->tensorMaps.size();
-    std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 ? "map3" : result;
+    std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 && !gemm.heads ? "map3" : result;
+    std::string holes = "h", given;
+    if (gemm.heads && maps >= 3) {
+      holes = "pairs";
+      given = "Holes pairs = h;\n";
+      for (size_t n = 2; n < maps; ++n)
+        given += "  pairs.maps[" + std::to_string(n - 2) + "] = &map" + std::to_string(n) + ";\n";
+      given += "  ";
+    }
     bool promoted = family == "gemm.promoted";
     if (isSwapped(config)) {
       tile.clear();
@@ -568,10 +736,10 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
                                                  ">(h, map0, map1" + sizes.substr(1));
     }
     return gemm.holes.text({promoted ? "gemm_narrow" : "gemm_hopper"},
-                           (promoted ? "gemmPromoted<WgmmaTile<" : "gemmWgmma<WgmmaTile<") + tile +
+                           given + (promoted ? "gemmPromoted<WgmmaTile<" : "gemmWgmma<WgmmaTile<") + tile +
                                (inTurns(config) ? "true" : "false") +
                                ", Holes" + (isShared(config) ? ", true" : "") +
-                               ">>(h, map0, map1, " + result + ", " + beside + ", " +
+                               ">>(" + holes + ", map0, map1, " + result + ", " + beside + ", " +
                                gemm.holes.dim(batches) + sizes.substr(1));
   }
   bool mma = family == "gemm.mma";

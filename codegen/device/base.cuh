@@ -92,6 +92,8 @@ LATHE_DEV void pinLoads() {
   asm volatile("mov.u32 %0, %%nctaid.z;" : "=r"(z));
   if (z == 0) asm volatile("nanosleep.u32 1;" ::: "memory");
 }
+/// The value is needed here: loads that it follows from are over, and what they read is cached.
+LATHE_DEV void needValue(f32 x) { asm volatile("" ::"f"(x)); }
 #endif // LATHE_EMULATE
 
 // ---- Conversions ---------------------------------------------------------------
@@ -224,6 +226,12 @@ template <class T, int N> struct alignas(vecAlignment(sizeof(T) * N)) Vec {
   LATHE_METHOD T &operator[](int i) { return v[i]; }
   LATHE_METHOD const T &operator[](int i) const { return v[i]; }
 };
+
+/// Where the columns of pair n stand in their matrix: `half` 0 or 1, N apart, or half a head of HEAD.
+template <int HEAD> LATHE_DEV i64 pairColumn(i64 n, i64 half, i64 N) {
+  if constexpr (HEAD == 0) return n + half * N;
+  else return n / (HEAD / 2) * HEAD + n % (HEAD / 2) + half * (HEAD / 2);
+}
 
 template <int N, class T> LATHE_DEV Vec<T, N> splat(T x) {
   Vec<T, N> r;

@@ -298,6 +298,7 @@ inline void storeGlobal16(void *p, const Bits16 &v) {
 }
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 inline void pinLoads() {}
+inline void needValue(float) {}
 
 // ---- What mma.cuh writes in PTX ---------------------------------------------------
 

@@ -21,10 +21,16 @@
 //   static constexpr bool kProgrammatic; launched while the kernel before still runs; B is constant
 //   static constexpr bool kPair;         B has two matrices of N columns side by side, and a result
 //                                        follows from a sum of each: the half tiles of both are one
+//   static constexpr int kPairHead;      0; with kPair else, they are the halves of heads of so many columns
 //   static void multiply(Acc (&d)[BN / 2], u64 a, u64 b, u32 add);   the instruction
 //   static constexpr bool kStaged;       results go through shared memory and map C: there is
 //   Vec<Result, 2> value(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums);  two neighbours, N even
 //     with kPair                  (..., Vec<Acc, 2> sums, Vec<Acc, 2> seconds)
+//     with kPairHead, instead: of each of kOutputs outputs S whether it has the head of a pair, two results
+//     and the two half a head further; how a part of 64 rows and 32 columns of each half is stored
+//   bool isIn<S>(u32 pair);
+//   Vec<Result, 4> pairs<S>(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums, Vec<Acc, 2> seconds);
+//   void storePairs(SharedAddr one, SharedAddr other, u32 row, u32 pair);
 //   static constexpr bool kBeside;       `value` takes Vec<Result, 2> before the sums: two elements at
 //                                        the result's place of a tensor that map D brings
 //   static constexpr bool kBatched;      maps C and D have a dimension of batches
@@ -56,11 +62,11 @@ template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool S
   static constexpr u32 LOADED = (A_ALONG ? ROWS * 128 : A_BYTES) + B_BYTES; // of a stage
   // Results of 64 rows are staged in two buffers a group.
   static constexpr int RESULT = sizeof(typename H::Result);
-  static constexpr int STAGED = OUT % 64 == 0 && RESULT <= 2           ? 64
+  static constexpr int STAGED = H::kPairHead > 0 ? 32 : OUT % 64 == 0 && RESULT <= 2           ? 64
                                 : H::kSwapped && OUT % 48 == 0 ? 48
                                 : OUT % 32 == 0                        ? 32
                                                                        : 16; // columns
-  static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT : 0;
+  static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT * (H::kPairHead > 0 ? 2 : 1) : 0;
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
   static constexpr int SUMS = MI * BN / 2;
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
@@ -113,6 +119,15 @@ LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, Share
   if constexpr (H::kImages && H::kSwapped) {
     h.loadImages(to, map, bar, t.batch, t.n, step);
   } else {
+    if constexpr (H::kPairHead > 0) {
+      constexpr u32 CHUNK = 32;
+#pragma unroll
+      for (u32 at = 0; at < 2 * Tile::OUT; at += CHUNK)
+        loadStage<Tile::B_ALONG, H::kBatchB, CHUNK, Tile::B_WIDE>(
+            to + at * 128, map, bar, t.batch, (u32)pairColumn<H::kPairHead>(t.n + at % Tile::OUT, at / Tile::OUT, N),
+            step * Tile::BK);
+      return;
+    }
 #pragma unroll
     for (u32 half = 0; half < (H::kPair ? 2 : 1); ++half)
       loadStage<Tile::B_ALONG, H::kBatchB, Tile::OUT, Tile::B_WIDE>(to + half * Tile::OUT * 128, map, bar, t.batch,
@@ -342,6 +357,71 @@ LATHE_DEV void storeSwapped(const H &h, const TensorMap &mapC, const TensorMap &
   }
 }
 
+/// Results of both halves of the heads of output S: of rows[0] and rows[1], 32 columns from pair0 on. All that
+/// they need of memory is asked for at once, which a choice of the output inside would prevent.
+template <int S, class Tile, class H>
+LATHE_DEV void headPairs(const H &h, const typename H::Acc (&acc)[Tile::BN / 2], int c, u32 batch, const i64 (&rows)[2],
+                         u32 pair0, u32 N, u32 (&words)[2][2][4]) {
+  typedef Vec<typename H::Acc, 2> Sums;
+  constexpr int OTHER = Tile::OUT / 2;
+  if constexpr (S + 1 < H::kOutputs)
+    if (!h.template isIn<S>(pair0)) return headPairs<S + 1, Tile>(h, acc, c, batch, rows, pair0, N, words);
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+#pragma unroll
+    for (int q = 0; q < 4; ++q) { // rows 0 and 8 of 8 columns, then of the next 8
+      const int sum = (c * 4 + 2 * j + q / 2) * 4 + 2 * (q & 1);
+      u32 n = pair0 + (2 * j + q / 2) * 8 + 2 * (threadIdx.x % 4);
+      if (N % Tile::OUT != 0 && n >= N) n = N - 2;
+      const auto both = h.template pairs<S>((i64)batch, rows[q & 1], (i64)(n / 2), Sums{{acc[sum], acc[sum + 1]}},
+                                            Sums{{acc[sum + OTHER], acc[sum + OTHER + 1]}});
+      u32 halves[2];
+      memcpy(halves, &both, sizeof halves);
+      words[0][j][q] = halves[0];
+      words[1][j][q] = halves[1];
+    }
+}
+
+/// The same as storeStaged of pairs half a head apart: results of both halves of 64 rows and 32 columns are
+/// staged together.
+template <class Tile, class H>
+LATHE_DEV void storeHeads(const H &h, const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N,
+                          Staging &s) {
+  constexpr int COLS = Tile::STAGED, PIECES = Tile::OUT / COLS;
+  constexpr u32 PART = Tile::C_BYTES / 2;
+  static_assert(COLS == 32 && sizeof(typename H::Result) == 2, "rows of 64 bytes");
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const bool leader = threadIdx.x % 128 == 0;
+#pragma unroll
+  for (int piece = 0; piece < Tile::MI * PIECES; ++piece, ++s.stored) {
+    const int i = piece / PIECES, c = piece % PIECES;
+    const SharedAddr buffer = s.buffers + (s.stored & 1) * Tile::C_BYTES;
+    const u32 row0 = t.m + i * 64, pair0 = t.n + c * COLS, r = warp * 16 + (lane & 15);
+    i64 rows[2];
+#pragma unroll
+    for (u32 k = 0; k < 2; ++k) {
+      const u32 m = row0 + warp * 16 + lane / 4 + 8 * k;
+      rows[k] = M % Tile::BM != 0 && m >= M ? M - 1 : m; // outside of the tensor the last row again
+    }
+    u32 words[2][2][4];
+    headPairs<0, Tile>(h, acc[i], c, t.batch, rows, pair0, N, words);
+    if (leader) storeWaitRead<1>();
+    namedBarrierSync(1 + s.group, 128);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const SharedAddr place = buffer + r * (COLS * 2) + ((2 * j + (lane >> 4) ^ (r >> 1 & 3)) << 4);
+      storeMatrix4(place, words[0][j]);
+      storeMatrix4(place + PART, words[1][j]);
+    }
+    asyncFence();
+    namedBarrierSync(1 + s.group, 128);
+    if (leader) {
+      h.storePairs(buffer, buffer + PART, row0, pair0);
+      storeCommit();
+    }
+  }
+}
+
 template <class Tile, class H>
 LATHE_DEV void storeDirect(const H &h, const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N) {
   typedef typename H::Acc Acc;
@@ -351,10 +431,14 @@ LATHE_DEV void storeDirect(const H &h, const typename H::Acc (&acc)[Tile::MI][Ti
     const u32 m = t.m + warp * 16 + lane / 4 + 8 * (i % 2) + 64 * (i / 2);
     if (m >= M) continue;
 #pragma unroll
-    for (int j = 0; j < Tile::BN / 8; ++j) {
-      const u32 n = t.n + j * 8 + 2 * (lane % 4);
-      const Acc first = acc[i / 2][4 * j + 2 * (i % 2)], second = acc[i / 2][4 * j + 2 * (i % 2) + 1];
-      if constexpr (H::kLanes == 2) {
+    for (int j = 0; j < Tile::OUT / 8; ++j) {
+      const u32 n = t.n + j * 8 + 2 * (lane % 4), sum = 4 * j + 2 * (i % 2);
+      const Acc first = acc[i / 2][sum], second = acc[i / 2][sum + 1];
+      if constexpr (H::kPair) {
+        static_assert(H::kLanes == 2, "neighbouring pairs");
+        const Vec<Acc, 2> seconds{{acc[i / 2][sum + Tile::OUT / 2], acc[i / 2][sum + Tile::OUT / 2 + 1]}};
+        if (n < N) h.epilogue((i64)t.batch, (i64)m, (i64)n, Vec<Acc, 2>{{first, second}}, seconds);
+      } else if constexpr (H::kLanes == 2) {
         if (n < N) h.epilogue((i64)t.batch, (i64)m, (i64)n, Vec<Acc, 2>{{first, second}});
       } else {
         if (n < N) h.epilogue((i64)t.batch, (i64)m, (i64)n, Vec<Acc, 1>{{first}});
@@ -369,6 +453,7 @@ template <class Tile, class H>
 LATHE_DEV void storeTile(const H &h, const TensorMap &mapC, const TensorMap &mapD,
                          const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N, Staging &s) {
   if constexpr (H::kSwapped) storeSwapped<Tile>(h, mapC, mapD, acc, t, M, N, s);
+  else if constexpr (H::kStaged && H::kPairHead > 0) storeHeads<Tile>(h, acc, t, M, N, s);
   else if constexpr (H::kStaged) storeStaged<Tile>(h, mapC, mapD, acc, t, M, N, s);
   else storeDirect<Tile>(h, acc, t, M, N);
 }

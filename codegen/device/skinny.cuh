@@ -10,6 +10,7 @@
 //   typedef .. Weight;     of which baseB is made: Element, or 8 bits
 //   static void start();   let the next kernel start, in a programmatic launch
 //   static void wait();    wait for the kernels before; weights alone are read before it
+//   void ahead(i64 n);     with kPairHead: reads what the epilogue of pair n will read beside the sums
 //   Vec<Element, 16> widened(i64 n, i64 piece, Vec<Weight, 16> codes);
 //                          elements 16 piece .. of column n, where weights have 8 bits; for gemvRow f32
 //
@@ -27,7 +28,7 @@ template <class H> LATHE_DEV auto pieceOf(const H &h, i64 n, i64 k, const Bits16
 }
 
 /// One row, COLUMNS columns of C a block; SPLIT warps, UNROLL pieces of each column a round. With
-/// H::kPair a result is made of two columns, N apart.
+/// H::kPair a result is made of two columns, N apart; with H::kPairHead other than 0 half a head of so many.
 template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
   typedef typename H::Element T;
   typedef typename H::Weight W;
@@ -39,7 +40,7 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
   f32 sums[ROWS];
   auto columnOf = [&](int r) {
     const i64 n = n0 + r % COLUMNS;
-    return (n < N ? n : N - 1) + r / COLUMNS * N;
+    return pairColumn<H::kPairHead>(n < N ? n : N - 1, r / COLUMNS, N);
   };
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
@@ -58,7 +59,12 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
       for (int r = 0; r < ROWS; ++r)
         if (k0 + u * STEP < K) weights[u][r] = loadGlobal16Streaming(rows[r] + k0 + u * STEP);
     pinLoads();
-    if (!waited) { H::wait(); waited = true; }
+    if (!waited) {
+      H::wait();
+      waited = true;
+      if constexpr (H::kPairHead > 0)
+        if (threadIdx.x < COLUMNS && n0 + threadIdx.x < N) h.ahead(n0 + threadIdx.x);
+    }
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
       const i64 k = k0 + u * STEP;

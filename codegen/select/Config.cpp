@@ -94,8 +94,9 @@ int64_t wgmmaStagedRows(int64_t tileM) {
   return 16;
 }
 
-int64_t wgmmaSharedBytes(const KernelConfig &c, int64_t resultBytes, bool pair) {
-  int64_t columns = c.family.ends_with(".swapped")
+int64_t wgmmaSharedBytes(const KernelConfig &c, int64_t resultBytes, bool pair, bool heads) {
+  constexpr int64_t kHeadColumns = 2 * 32; // of both halves
+  int64_t columns = heads ? kHeadColumns : c.family.ends_with(".swapped")
                         ? wgmmaStagedRows(c.tileM)
                         : wgmmaStagedColumns(pair ? c.tileN / 2 : c.tileN, resultBytes);
   return c.stages * (c.tileM + c.tileN) * 128 + 4 * 64 * columns * resultBytes + 16 * c.stages +

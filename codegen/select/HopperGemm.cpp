@@ -23,6 +23,7 @@ namespace {
 using Kind = DimCondition::Kind;
 
 constexpr int64_t kRowBytes = 128; ///< of k in a stage: what the swizzle spans
+constexpr int64_t kPairChunk = 32; ///< columns of half a head that are loaded together
 
 int64_t bytesOf(DType type) { return bitWidth(type) / 8; }
 int64_t pieceOf(DType type) { return 16 / bytesOf(type); } ///< elements in 16 bytes
@@ -165,6 +166,34 @@ std::optional<TensorMapArg> headsMap(const KernelDesc &desc, const GemmSizes &si
   for (size_t d = 3; d > 0; --d)
     map.strides.push_back(stride = stride * b.physical[d]);
   return map;
+}
+
+/// The heads of each output as the copy engine stores them, 32 columns of a half of a head at a time;
+/// empty where it cannot.
+std::vector<TensorMapArg> headMaps(const KernelDesc &desc, const GemmSizes &sizes) {
+  constexpr int64_t kRows = 64; // that are stored together, of one batch
+  std::vector<TensorMapArg> maps;
+  if (!desc.pairHead || !(sizes.folded || sizes.batch == DimExpr(1)))
+    return {};
+  for (size_t i = 0; i < desc.headResults.size(); ++i) {
+    const KernelDesc::HeadResult &r = desc.headResults[i];
+    TensorMapArg map;
+    map.buffer = desc.numInputs + static_cast<int>(i);
+    const BufferArg &b = desc.buffers[map.buffer];
+    if (bitWidth(b.dtype) != 16 || b.dtype != desc.buffers[desc.numInputs].dtype || b.alignment % 16 != 0 ||
+        b.physical.back() != DimExpr(desc.pairHead) ||
+        !(b.dims[r.batches] == DimExpr(1) || divides(kRows, b.dims[r.tokens])))
+      return {};
+    map.dims = {b.dims.back()};
+    for (size_t d : {r.tokens, r.heads, r.batches}) {
+      map.dims.push_back(b.dims[d]);
+      map.strides.push_back(DimExpr(bytesOf(b.dtype)) * product({b.physical.begin() + d + 1, b.physical.end()}));
+    }
+    map.box = {kPairChunk, kRows, 1, 1};
+    map.swizzleBytes = static_cast<int>(kPairChunk * bytesOf(b.dtype));
+    maps.push_back(std::move(map));
+  }
+  return maps;
 }
 
 /// What the copy engine brings to the place of each result.
@@ -381,7 +410,7 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
   }
   g.aAlongK = !a.transposed;
   g.bAlongK = b.transposed;
-  if (resultMatrix(desc, sizes) || headsMap(desc, sizes))
+  if (resultMatrix(desc, sizes) || headsMap(desc, sizes) || !headMaps(desc, sizes).empty())
     g.resultBytes = bytesOf(desc.buffers[desc.numInputs].dtype);
   return g;
 }
@@ -392,7 +421,7 @@ bool HopperGemm::allows(const KernelConfig &c) const {
            aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
            c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (inTurns(c) ? 64 : 128) == 0 &&
            c.tileN <= 256 && sumsOf(c) <= 128 && c.cluster == 1;
-  int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK ? 16 : 32);
+  int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK && !desc.pairHead ? 16 : 32);
   int64_t rows = inTurns(c) || isSplit(c) ? 64 : 128;
   constexpr std::string_view kFamilies[] = {
       "gemm.pingpong",        "gemm.cooperative",        "gemm.promoted",      "gemm.split",
@@ -414,7 +443,7 @@ KernelConfig HopperGemm::complete(KernelConfig c) const {
     c.rows = 1;
   c.stages = 12;
   auto bytes = [&] {
-    return isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair);
+    return isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair, desc.pairHead > 0);
   };
   while (c.stages > 2 && bytes() > target.sharedPerBlock)
     --c.stages;
@@ -445,7 +474,8 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   LaunchSpec &launch = spec.launches[0];
   launch.cluster[0] = c.cluster;
   launch.sharedBytes =
-      isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair);
+      isSplit(c) ? splitSharedBytes(c)
+                 : wgmmaSharedBytes(c, resultBytes, desc.resultPair, desc.pairHead > 0);
   // Weights are fetched while the kernel before still runs. Where time goes by multiplying, that
   // is a loss.
   constexpr int64_t kFewRows = 128;
@@ -460,7 +490,13 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   spec.tensorMaps.push_back(mapOf(a, kRowBytes / elementBytes, aAlongK ? rows : 64, kRowBytes));
   int64_t bBytes = bAlongK || columns % 64 == 0 ? kRowBytes : kRowBytes / 2;
   spec.tensorMaps.push_back(
-      mapOf(b, bBytes / elementBytes, bAlongK ? columns : 64, static_cast<int>(bBytes)));
+      mapOf(b, bBytes / elementBytes, desc.pairHead ? kPairChunk : bAlongK ? columns : 64,
+            static_cast<int>(bBytes)));
+  if (desc.pairHead && resultBytes && !isSplit(c)) {
+    for (TensorMapArg &map : headMaps(desc, sizes))
+      spec.tensorMaps.push_back(std::move(map));
+    return spec;
+  }
   if (resultBytes && !isSplit(c)) {
     int64_t wide = wgmmaStagedColumns(columns, resultBytes), bytes = wide * resultBytes;
     int swizzle = bytes < 32 ? 0 : static_cast<int>(bytes);

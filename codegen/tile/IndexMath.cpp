@@ -143,10 +143,28 @@ Value IndexMath::max(Value x, Value y) {
 
 Value IndexMath::cmp(arith::CmpIPredicate p, Value x, Value y) {
   auto cx = constantOf(x), cy = constantOf(y);
+  auto holds = [&](int64_t at) {
+    return arith::applyCmpPredicate(p, APInt(64, at, true), APInt(64, *cy, true));
+  };
   if (cx && cy)
-    return constant(b.getBoolAttr(arith::applyCmpPredicate(p, APInt(64, *cx, true), APInt(64, *cy, true))));
+    return constant(b.getBoolAttr(holds(*cx)));
+  bool ordered = p != arith::CmpIPredicate::eq && p != arith::CmpIPredicate::ne;
+  if (auto range = cy && ordered ? rangeOf(x) : std::nullopt; range && range->first >= 0)
+    if (bool first = holds(range->first); first == holds(range->second))
+      return constant(b.getBoolAttr(first));
   return shared(kCmp + static_cast<int>(p), x, y, {},
                 [&] { return arith::CmpIOp::create(b, fn.getLoc(), p, x, y); });
+}
+
+std::optional<std::pair<int64_t, int64_t>> IndexMath::rangeOf(Value v) const {
+  if (auto it = limits.find(v.getAsOpaquePointer()); it != limits.end())
+    return std::pair(int64_t(0), it->second - 1);
+  auto sum = v.getDefiningOp<arith::AddIOp>();
+  auto more = sum ? constantOf(sum.getRhs()) : std::nullopt;
+  auto inner = more ? rangeOf(sum.getLhs()) : std::nullopt;
+  if (!inner)
+    return std::nullopt;
+  return std::pair(inner->first + *more, inner->second + *more);
 }
 
 Value IndexMath::select(Value c, Value x, Value y) {

@@ -75,6 +75,8 @@ public:
   mlir::Value mul(mlir::Value x, int64_t y) { return mul(x, cst(y)); }
   /// The value of an expression, computed at the head of the function.
   mlir::Value dim(const DimExpr &e);
+  /// Says that a value is never negative and stays below `below`: comparisons with constants fold.
+  void limit(mlir::Value v, int64_t below) { limits[v.getAsOpaquePointer()] = below; }
   /// A number that is known to divide the value (0 divides everything: the constant 0).
   int64_t divisor(mlir::Value v);
 
@@ -101,10 +103,13 @@ private:
   mlir::Value shared(int op, mlir::Value x, mlir::Value y, mlir::Value z,
                      llvm::function_ref<mlir::Value()> make);
   mlir::Value dimHere(const DimExpr &e);
+  /// First and last number that a value may be, where both are known.
+  std::optional<std::pair<int64_t, int64_t>> rangeOf(mlir::Value v) const;
 
   mlir::func::FuncOp fn;
   std::map<std::string, mlir::Value> symbols;
   std::map<void *, mlir::Value> constants;   ///< by attribute
+  std::map<void *, int64_t> limits;
   std::map<std::string, mlir::Value> dims;
   std::vector<std::map<Key, mlir::Value>> scopes;
   mlir::Operation *lastConstant = nullptr;

@@ -71,6 +71,18 @@ private:
 /// Contractions take what follows them, point by point, and the re-indexing of
 /// what they store.
 void growContractions(FusionGraph &graph, const Target &target);
+/// Whether a tile of the product can have pairs of columns far from each other: operands of 16 bits that
+/// tensor maps describe whatever the number of rows is, weights that are constant.
+bool hasPairs(MatmulOp matmul, const Target &target);
+/// A product whose columns are heads takes what follows them, head by head, with a result for each
+/// slice of heads: where some are rotated by their positions, or appended to a state. Whether it did.
+bool takeHeads(FusionGraph &graph, Group &group, const Target &target);
+/// A cast of 16-bit floats to wider ones that kernels alone read.
+bool isWidening(mlir::Operation *op);
+/// A group for a depthwise convolution together with the convolution of pixels behind it, which is
+/// the heart; if they cannot be one after all, for the latter alone. Null where there is none or it
+/// is not worth it.
+Group *pairConvs(FusionGraph &graph, mlir::Operation *op, const Target &target);
 /// Reductions gather the ops over the same rows.
 void growReductions(FusionGraph &graph);
 /// Window ops, scans and scatters with what follows them point by point.

@@ -18,8 +18,7 @@ using namespace mlir;
 
 namespace lathe::fuse {
 
-/// A cast of 16-bit floats to wider ones that kernels alone read.
-static bool isWidening(Operation *op) {
+bool isWidening(Operation *op) {
   auto cast = dyn_cast<CastOp>(op);
   if (!cast || !isa<FloatType>(elementTypeOf(cast.getX())) ||
       !isa<FloatType>(elementTypeOf(cast.getY())))
@@ -29,22 +28,28 @@ static bool isWidening(Operation *op) {
          llvm::all_of(op->getUsers(), [](Operation *user) { return classOf(user) && !isView(user); });
 }
 
+bool hasPairs(MatmulOp matmul, const Target &target) {
+  if (target.smVersion != 90 || !target.archSpecific || matmul.getTransposeA())
+    return false;
+  constexpr int64_t kPiece = 8; // elements in 16 bytes
+  Type element = elementTypeOf(matmul.getResult());
+  auto columns = dimsOf(matmul.getResult()).back().constant(), depth = dimsOf(matmul.getA()).back().constant();
+  bool halves = element.isF16() || element.isBF16();
+  for (Value operand : {matmul.getA(), matmul.getB()})
+    halves &= elementTypeOf(operand) == element;
+  return halves && columns && depth && *columns % (2 * kPiece) == 0 && *depth % kPiece == 0 && *depth > 0 &&
+         dimsOf(matmul.getB()).size() == 2 && matmul.getB().getDefiningOp<ConstantOp>() &&
+         !isNumber(matmul.getB().getDefiningOp());
+}
+
 /// Takes slices of the two halves of a product's columns if nothing else reads it and tensor maps
 /// will serve whatever the number of rows is (codegen/select/HopperGemm.cpp).
 static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, const Target &target) {
   auto matmul = dyn_cast<MatmulOp>(group.heart);
-  if (!matmul || target.smVersion != 90 || !target.archSpecific || matmul.getTransposeA())
+  if (!matmul || !hasPairs(matmul, target))
     return {};
-  constexpr int64_t kPiece = 8; // elements in 16 bytes
-  Type element = elementTypeOf(matmul.getResult());
   std::vector<DimExpr> dims = dimsOf(matmul.getResult());
-  auto columns = dims.back().constant(), depth = dimsOf(matmul.getA()).back().constant();
-  bool halves = element.isF16() || element.isBF16();
-  for (Value operand : {matmul.getA(), matmul.getB()})
-    halves &= elementTypeOf(operand) == element;
-  if (!halves || !columns || !depth || *columns % (2 * kPiece) || *depth % kPiece || *depth == 0 ||
-      dimsOf(matmul.getB()).size() != 2 || !matmul.getB().getDefiningOp<ConstantOp>())
-    return {};
+  auto columns = dims.back().constant();
   bool seen[2] = {};
   SmallVector<Operation *> slices;
   for (Operation *user : matmul.getResult().getUsers()) {
@@ -217,10 +222,18 @@ static std::optional<RegionKind> contractionKind(Operation *op) {
 void growContractions(FusionGraph &graph, const Target &target) {
   // All hearts first: an epilogue may then see which operands other kernels make.
   SmallVector<Group *> groups;
-  for (Operation *op : graph.ops())
-    if (std::optional<RegionKind> kind = contractionKind(op))
+  for (Operation *op : graph.ops()) {
+    std::optional<RegionKind> kind = contractionKind(op);
+    if (!kind || !graph.isFree(op))
+      continue;
+    if (Group *pair = pairConvs(graph, op, target))
+      groups.push_back(pair);
+    if (graph.isFree(op))
       groups.push_back(&graph.create(op, *kind));
+  }
   for (Group *group : groups) {
+    if (takeHeads(graph, *group, target))
+      continue;
     growEpilogue(graph, *group, takeHalves(graph, *group, target));
     growOutputMap(graph, *group, group->kind == RegionKind::Conv && !target.isCuda());
   }

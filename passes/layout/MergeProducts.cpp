@@ -19,6 +19,7 @@
 #include "../Common.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/HeadPairs.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -48,21 +49,11 @@ bool matchHeads(Branch &branch) {
   branch.split = dyn_cast_or_null<ReshapeOp>(onlyUser(branch.columns));
   if (!branch.split)
     return false;
-  std::vector<DimExpr> from = dimsOf(branch.columns), to = dimsOf(branch.split.getY());
-  auto isOne = [](const DimExpr &dim) { return dim == DimExpr(1); };
-  branch.axis = int64_t(to.size()) - 2;
-  if (branch.axis < 0)
+  std::vector<DimExpr> to = dimsOf(branch.split.getY());
+  std::optional<int64_t> axis = headsAxis(dimsOf(branch.columns), to);
+  if (!axis)
     return false;
-  // Of a single row, the heads may stand anywhere among sizes of 1.
-  if (std::all_of(from.begin(), from.end() - 1, isOne)) {
-    branch.axis = std::find_if_not(to.begin(), to.end() - 1, isOne) - to.begin();
-    if (branch.axis + 1 >= int64_t(to.size()) ||
-        !std::all_of(to.begin() + branch.axis + 1, to.end() - 1, isOne))
-      return false;
-  } else if (to.size() != from.size() + 1 ||
-             !std::equal(from.begin(), from.end() - 1, to.begin())) {
-    return false;
-  }
+  branch.axis = *axis;
   auto heads = to[branch.axis].constant(), size = to.back().constant();
   auto element = elementTypeOf(branch.columns);
   // Views begin at multiples of 64 bytes, as kernels assume of what they read.

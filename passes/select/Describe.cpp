@@ -5,6 +5,7 @@
 #include "../layout/SpreadConvs.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/HeadPairs.h"
 #include "lathe/ir/NarrowWeights.h"
 
 using namespace mlir;
@@ -234,12 +235,33 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   if (auto matmul = dyn_cast<MatmulOp>(heart)) {
     if (std::optional<DimExpr> half = halfColumns(matmul)) {
       desc.resultPair = true;
+/// KernelDesc::headResults.
+void describeHeads(KernelOp kernel, HeadPairs &heads, KernelDesc &desc) {
+  if (dimsOf(heads.split.getY()).size() != 4 || heads.axis != 2)
+    return;
+  for (Value output : kernel.getBodyBlock().getTerminator()->getOperands()) {
+    std::optional<HeadPlace> place = headPlace(output, heads);
+    if (!place) {
+      desc.headResults.clear();
+      return;
+    }
+    auto dimOfSplit = [&](int64_t d) -> size_t { return llvm::find(place->dims, d) - place->dims.begin(); };
+    desc.headResults.push_back({place->first, place->count, dimOfSplit(0), dimOfSplit(1), dimOfSplit(2)});
+  }
+}
+
       desc.parallel.back() = *half;
     }
   }
   if (isa<MatmulOp, ConvOp>(heart))
     desc.beside = besideOf(kernel, heart);
   desc.resultInPlace = isInPlace(kernel, desc.resultPair ? desc.parallel : dimsOf(heart->getResult(0)));
+    if (std::optional<HeadPairs> heads = headPairs(matmul)) {
+      desc.resultPair = true;
+      desc.pairHead = heads->size;
+      desc.parallel.back() = DimExpr(heads->heads * heads->size / 2);
+      describeHeads(kernel, *heads, desc);
+    }
   if (isa<MatmulOp>(heart) && !desc.resultPair)
     desc.resultHeads = headsOf(kernel, dimsOf(heart->getResult(0)));
   desc.resultBare = isBare(kernel, heart);

@@ -350,6 +350,54 @@ row (float[1,600] x) => (float[1,44] y, float[1,600] s)
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 4u);
 }
 
+/// Queries and keys of one row, rotated by their positions, and values: results of one product.
+TEST_F(EmulatedEngine, HeadsOfOneRow) {
+  fs::path model = folder / "heads.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+heads (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64] v)
+<float[192,256] a = )" << numbers(192 * 256, 1, 0)
+                       << ", float[128,256] b = " << numbers(128 * 256, 2, 0)
+                       << ", float[128,256] c = " << numbers(128 * 256, 3, 0)
+                       << ", float[1,64] s = " << numbers(64, 4, 0)
+                       << ", float[1,64] t = " << numbers(64, 5, 0) << R"(,
+ int64[4] three = {1,3,1,64}, int64[4] two = {1,2,1,64}, int64[1] none = {0}, int64[1] half = {32}, int64[1] all = {64}, int64[1] last = {3}>
+{
+  xh = Cast<to = 10>(x)
+  ah = Cast<to = 10>(a)
+  bh = Cast<to = 10>(b)
+  ch = Cast<to = 10>(c)
+  sh = Cast<to = 10>(s)
+  th = Cast<to = 10>(t)
+  ya = Gemm<transB = 1>(xh, ah)
+  yb = Gemm<transB = 1>(xh, bh)
+  yc = Gemm<transB = 1>(xh, ch)
+  ra = Reshape(ya, three)
+  rb = Reshape(yb, two)
+  rc = Reshape(yc, two)
+  qs = Mul(ra, sh)
+  qlow = Slice(ra, none, half, last)
+  qhigh = Slice(ra, half, all, last)
+  qminus = Neg(qhigh)
+  qturned = Concat<axis = 3>(qminus, qlow)
+  qt = Mul(qturned, th)
+  qh = Add(qs, qt)
+  ks = Mul(rb, sh)
+  klow = Slice(rb, none, half, last)
+  khigh = Slice(rb, half, all, last)
+  kminus = Neg(khigh)
+  kturned = Concat<axis = 3>(kminus, klow)
+  kt = Mul(kturned, th)
+  kh = Add(ks, kt)
+  q = Cast<to = 1>(qh)
+  k = Cast<to = 1>(kh)
+  v = Cast<to = 1>(rc)
+}
+)";
+  check(model, {{}}, 2e-3);
+  // The row in 16 bits, and the product.
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
+}
+
 /// Results of several sizes of one kernel have blocks of their own.
 TEST_F(EmulatedEngine, SmallKernelsOverOneValueAreOne) {
   fs::path model = folder / "stacked.onnxtxt";

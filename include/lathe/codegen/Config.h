@@ -94,8 +94,9 @@ MmaWarps mmaWarps(const KernelConfig &config);
 int64_t mmaSharedBytes(const KernelConfig &config);
 /// The same of a `gemm.pingpong`, `gemm.cooperative` or `gemm.promoted` block, as gemm_hopper.cuh
 /// has it. `resultBytes`: of an element that goes through shared memory, 0 when none does.
-/// `pair`: a result is made of two columns of sums.
-int64_t wgmmaSharedBytes(const KernelConfig &config, int64_t resultBytes, bool pair = false);
+/// `pair`: a result is made of two columns of sums; `heads`: two results are, half a head apart.
+int64_t wgmmaSharedBytes(const KernelConfig &config, int64_t resultBytes, bool pair = false,
+                         bool heads = false);
 /// The same of a `gemm.split` block (gemm_split.cuh).
 int64_t splitSharedBytes(const KernelConfig &config);
 /// The same of a `gemm.widened` block (gemm_widened.cuh).

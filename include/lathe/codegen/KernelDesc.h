@@ -82,6 +82,16 @@ struct KernelDesc {
   /// Gemm: B is two matrices side by side, and a result follows from a sum of each; `parallel` has
   /// the columns of one.
   bool resultPair = false;
+  /// Gemm, with resultPair: the matrices are the halves of each head of so many columns, and a pair of
+  /// sums makes a result for each of the two, in the output that its head belongs to; 0: not so.
+  int64_t pairHead = 0;
+  /// With pairHead, of each output: which heads it has, and which of its dimensions are batches, tokens
+  /// and heads; empty where there are others.
+  struct HeadResult {
+    int64_t first = 0, count = 0;
+    size_t batches = 0, tokens = 1, heads = 2;
+  };
+  std::vector<HeadResult> headResults;
   /// Gemm: an input of 16-bit floats that is read at the result's place alone, or -1.
   int beside = -1;
   /// A configuration that was asked for, or several with commas between them, the most wanted first;

@@ -17,7 +17,7 @@
 // APART: lathe.kernel {{.*}} pointwise
 module attributes {lathe.target = "TARGET"} {
   func.func @gate(%a: tensor<64x256xbf16>) -> tensor<64x384xbf16> {
-    %w = lathe.constant dense<1.0> : tensor<768x256xbf16>
+    %w = lathe.constant #lathe.weight<"random", 0, 393216, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<768x256xbf16>
     %0 = lathe.matmul %a, %w {transpose_b} : (tensor<64x256xbf16>, tensor<768x256xbf16>) -> tensor<64x768xbf16>
     %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1>} : (tensor<64x768xbf16>) -> tensor<64x384xbf16>
     %2 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<384>], steps = array<i64: 1, 1>} : (tensor<64x768xbf16>) -> tensor<64x384xbf16>

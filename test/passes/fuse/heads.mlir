@@ -1,0 +1,103 @@
+// RUN: sed s/TARGET/sm_90a/ %s | %lathe-opt --lathe-fuse --lathe-place-states --lathe-name-kernels --lathe-select --mlir-print-local-scope | FileCheck %s
+// RUN: sed s/TARGET/sm_80/ %s | %lathe-opt --lathe-fuse --lathe-place-states --lathe-name-kernels | FileCheck %s --check-prefix=APART
+
+// Queries and keys that are rotated by their positions and values that are appended to a state are results
+// of the product itself: of one row, and of many, which the copy engine stores head by head.
+// CHECK-LABEL: func.func @step
+// CHECK: %[[ALL:.*]]:3 = lathe.kernel {{.*}} gemm
+// CHECK-SAME: gemv.row
+// CHECK: lathe.matmul
+// CHECK: lathe.concat
+// CHECK: lathe.concat
+// CHECK-NOT: lathe.kernel
+// CHECK: lathe.state_append @k, %[[ALL]]#
+// CHECK: lathe.state_append @v, %[[ALL]]#
+// CHECK: return
+// APART-LABEL: func.func @step
+// APART: lathe.kernel {{.*}} gemm
+// APART: lathe.kernel {{.*}} pointwise
+
+// CHECK-LABEL: func.func @prefill
+// CHECK: :3 = lathe.kernel {{.*}} gemm
+// CHECK-SAME: tensormap 1 [256, 256] strides [512] box [64, 32] swizzle 128
+// CHECK-SAME: tensormap 6 [64, 64, 2, 1] strides [128, 8192, 16384] box [32, 64, 1, 1] swizzle 64
+// CHECK-NOT: lathe.kernel
+// CHECK: return
+
+// What nobody rotates or keeps stays one result, of which attention reads views.
+// CHECK-LABEL: func.func @plain
+// CHECK: = lathe.kernel {{.*}} gemm {{.*}} -> (tensor<1x64x64x64xbf16>)
+// CHECK: lathe.slice
+
+// A rotation that somebody else interrupts is a kernel of its own.
+// CHECK-LABEL: func.func @interrupted
+// CHECK: = lathe.kernel {{.*}} gemm
+// CHECK: lathe.kernel {{.*}} pointwise
+module attributes {lathe.target = "TARGET"} {
+  lathe.symbol @P {min = 0, max = 128, opt = 8, multiple_of = 1, origin = "past[2]"}
+  lathe.state @k {type = tensor<1x1x129x64xbf16>, axis = 2 : i64, length = "P", input = "past", output = "k"}
+  lathe.state @v {type = tensor<1x1x129x64xbf16>, axis = 2 : i64, length = "P", input = "past", output = "v"}
+  func.func @step(%x: tensor<1x1x256xbf16>, %cos: tensor<1x64xbf16>, %sin: tensor<1x64xbf16>) -> tensor<1x2x1x64xbf16> {
+    %w = lathe.constant #lathe.weight<"random", 0, 131072, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<256x256xbf16>
+    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<1x1x256xbf16>, tensor<256x256xbf16>) -> tensor<1x1x256xbf16>
+    %1 = lathe.reshape %0 : (tensor<1x1x256xbf16>) -> tensor<1x4x1x64xbf16>
+    %q = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x1x64xbf16>) -> tensor<1x2x1x64xbf16>
+    %k = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<2>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x1x64xbf16>) -> tensor<1x1x1x64xbf16>
+    %v = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<3>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x1x64xbf16>) -> tensor<1x1x1x64xbf16>
+    %2 = lathe.mul %q, %cos : (tensor<1x2x1x64xbf16>, tensor<1x64xbf16>) -> tensor<1x2x1x64xbf16>
+    %3 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x1x64xbf16>) -> tensor<1x2x1x32xbf16>
+    %4 = lathe.neg %3 : (tensor<1x2x1x32xbf16>) -> tensor<1x2x1x32xbf16>
+    %5 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x1x64xbf16>) -> tensor<1x2x1x32xbf16>
+    %6 = lathe.concat %4, %5 {axis = 3 : i64} : (tensor<1x2x1x32xbf16>, tensor<1x2x1x32xbf16>) -> tensor<1x2x1x64xbf16>
+    %7 = lathe.mul %6, %sin : (tensor<1x2x1x64xbf16>, tensor<1x64xbf16>) -> tensor<1x2x1x64xbf16>
+    %8 = lathe.add %2, %7 : (tensor<1x2x1x64xbf16>, tensor<1x2x1x64xbf16>) -> tensor<1x2x1x64xbf16>
+    %9 = lathe.mul %k, %cos : (tensor<1x1x1x64xbf16>, tensor<1x64xbf16>) -> tensor<1x1x1x64xbf16>
+    %10 = lathe.slice %k {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x1x1x64xbf16>) -> tensor<1x1x1x32xbf16>
+    %11 = lathe.neg %10 : (tensor<1x1x1x32xbf16>) -> tensor<1x1x1x32xbf16>
+    %12 = lathe.slice %k {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x1x1x64xbf16>) -> tensor<1x1x1x32xbf16>
+    %13 = lathe.concat %11, %12 {axis = 3 : i64} : (tensor<1x1x1x32xbf16>, tensor<1x1x1x32xbf16>) -> tensor<1x1x1x64xbf16>
+    %14 = lathe.mul %13, %sin : (tensor<1x1x1x64xbf16>, tensor<1x64xbf16>) -> tensor<1x1x1x64xbf16>
+    %15 = lathe.add %9, %14 : (tensor<1x1x1x64xbf16>, tensor<1x1x1x64xbf16>) -> tensor<1x1x1x64xbf16>
+    %16 = lathe.state_append @k, %15 : (tensor<1x1x1x64xbf16>) -> tensor<1x1x?x64xbf16, #lathe.t<[1, 1, P + 1, 64], layout = #lathe.phys<[1, 1, 129, 64]>>>
+    %17 = lathe.state_append @v, %v : (tensor<1x1x1x64xbf16>) -> tensor<1x1x?x64xbf16, #lathe.t<[1, 1, P + 1, 64], layout = #lathe.phys<[1, 1, 129, 64]>>>
+    return %8 : tensor<1x2x1x64xbf16>
+  }
+  func.func @prefill(%x: tensor<1x64x256xbf16>, %cos: tensor<64x64xbf16>, %sin: tensor<64x64xbf16>) -> (tensor<1x2x64x64xbf16>, tensor<1x1x64x64xbf16>, tensor<1x1x64x64xbf16>) {
+    %w = lathe.constant #lathe.weight<"random", 0, 131072, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<256x256xbf16>
+    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<1x64x256xbf16>, tensor<256x256xbf16>) -> tensor<1x64x256xbf16>
+    %r = lathe.reshape %0 : (tensor<1x64x256xbf16>) -> tensor<1x64x4x64xbf16>
+    %1 = lathe.transpose %r {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x64x4x64xbf16>) -> tensor<1x4x64x64xbf16>
+    %q = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x2x64x64xbf16>
+    %k = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<2>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x1x64x64xbf16>
+    %v = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<3>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x1x64x64xbf16>
+    %2 = lathe.mul %q, %cos : (tensor<1x2x64x64xbf16>, tensor<64x64xbf16>) -> tensor<1x2x64x64xbf16>
+    %3 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x64x64xbf16>) -> tensor<1x2x64x32xbf16>
+    %4 = lathe.neg %3 : (tensor<1x2x64x32xbf16>) -> tensor<1x2x64x32xbf16>
+    %5 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x64x64xbf16>) -> tensor<1x2x64x32xbf16>
+    %6 = lathe.concat %4, %5 {axis = 3 : i64} : (tensor<1x2x64x32xbf16>, tensor<1x2x64x32xbf16>) -> tensor<1x2x64x64xbf16>
+    %7 = lathe.mul %6, %sin : (tensor<1x2x64x64xbf16>, tensor<64x64xbf16>) -> tensor<1x2x64x64xbf16>
+    %8 = lathe.add %2, %7 : (tensor<1x2x64x64xbf16>, tensor<1x2x64x64xbf16>) -> tensor<1x2x64x64xbf16>
+    return %8, %k, %v : tensor<1x2x64x64xbf16>, tensor<1x1x64x64xbf16>, tensor<1x1x64x64xbf16>
+  }
+  func.func @plain(%x: tensor<1x64x4096xbf16>) -> (tensor<1x32x64x64xbf16>, tensor<1x32x64x64xbf16>) {
+    %w = lathe.constant #lathe.weight<"random", 0, 33554432, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<4096x4096xbf16>
+    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<1x64x4096xbf16>, tensor<4096x4096xbf16>) -> tensor<1x64x4096xbf16>
+    %r = lathe.reshape %0 : (tensor<1x64x4096xbf16>) -> tensor<1x64x64x64xbf16>
+    %1 = lathe.transpose %r {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x64x64x64xbf16>) -> tensor<1x64x64x64xbf16>
+    %q = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x64x64x64xbf16>) -> tensor<1x32x64x64xbf16>
+    %k = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<32>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x64x64x64xbf16>) -> tensor<1x32x64x64xbf16>
+    return %q, %k : tensor<1x32x64x64xbf16>, tensor<1x32x64x64xbf16>
+  }
+  func.func @interrupted(%x: tensor<1x64x256xbf16>, %sin: tensor<64x64xbf16>) -> (tensor<1x4x64x64xbf16>, tensor<1x4x64x32xbf16>) {
+    %w = lathe.constant #lathe.weight<"random", 0, 131072, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<256x256xbf16>
+    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<1x64x256xbf16>, tensor<256x256xbf16>) -> tensor<1x64x256xbf16>
+    %r = lathe.reshape %0 : (tensor<1x64x256xbf16>) -> tensor<1x64x4x64xbf16>
+    %1 = lathe.transpose %r {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x64x4x64xbf16>) -> tensor<1x4x64x64xbf16>
+    %3 = lathe.slice %1 {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x4x64x32xbf16>
+    %4 = lathe.neg %3 : (tensor<1x4x64x32xbf16>) -> tensor<1x4x64x32xbf16>
+    %5 = lathe.slice %1 {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x4x64x32xbf16>
+    %6 = lathe.concat %4, %5 {axis = 3 : i64} : (tensor<1x4x64x32xbf16>, tensor<1x4x64x32xbf16>) -> tensor<1x4x64x64xbf16>
+    %7 = lathe.mul %6, %sin : (tensor<1x4x64x64xbf16>, tensor<64x64xbf16>) -> tensor<1x4x64x64xbf16>
+    return %7, %4 : tensor<1x4x64x64xbf16>, tensor<1x4x64x32xbf16>
+  }
+}
