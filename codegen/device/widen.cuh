@@ -22,51 +22,42 @@ LATHE_DEV Vec<f32, 16> widenBytes(const Vec<i8, 16> &codes, u32 turned, f32 much
   return r;
 }
 
+/// Bytes, some of their bits turned, two to a word behind the exponents of 2^7 (bf16) or 2^10 (f16);
+/// less(word) takes away what the two numbers have too much.
+template <class T, class Less>
+LATHE_DEV Vec<T, 16> widenPairs(const Vec<i8, 16> &codes, u32 turned, Less less) {
+  u32 words[4], out[8];
+  memcpy(words, &codes, sizeof codes);
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    out[i] = less(__byte_perm(words[i / 2] ^ turned, IsSame<T, bf16>::value ? 0x43434343u : 0x64646464u,
+                              i % 2 ? 0x4342 : 0x4140));
+  Vec<T, 16> r;
+  memcpy(&r, out, sizeof r);
+  return r;
+}
+
 /// Integers between -128 and 127.
 template <class T> LATHE_DEV Vec<T, 16> widenCodes(const Vec<i8, 16> &codes) {
-  if constexpr (IsHalf<T>::value) {
-    u32 words[4], out[8];
-    memcpy(words, &codes, sizeof codes);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const u32 word = IsSame<T, bf16>::value ? words[i / 2] : words[i / 2] ^ 0x80808080u;
-      const u32 high = IsSame<T, bf16>::value ? 0x43434343u : 0x64646464u;
-      const u32 pair = __byte_perm(word, high, i % 2 ? 0x4342 : 0x4140);
-      // bf16: 128 + the low seven bits, less 128, or less 256 where the eighth is set.
-      if constexpr (IsSame<T, bf16>::value) out[i] = bf16Difference(pair & 0xff7fff7fu, pair & 0xff80ff80u);
-      else out[i] = f16Difference(pair, 0x64806480u); // 1024 + 128 + the code
-    }
-    Vec<T, 16> r;
-    memcpy(&r, out, sizeof r);
-    return r;
-  } else {
+  if constexpr (IsSame<T, bf16>::value) // 128 + the low seven bits, less 128, or less 256 where the eighth is set
+    return widenPairs<T>(codes, 0, [](u32 pair) { return bf16Difference(pair & 0xff7fff7fu, pair & 0xff80ff80u); });
+  else if constexpr (IsSame<T, f16>::value) // 1024 + 128 + the code
+    return widenPairs<T>(codes, 0x80808080u, [](u32 pair) { return f16Difference(pair, 0x64806480u); });
+  else
     return convert<T>(widenBytes(codes, 0x80808080u, 8388736.0f));
-  }
 }
 
 /// Integers between 0 and 255.
 template <class T> LATHE_DEV Vec<T, 16> widenUnsigned(const Vec<i8, 16> &codes) {
-  if constexpr (IsHalf<T>::value) {
-    u32 words[4], out[8];
-    memcpy(words, &codes, sizeof codes);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const u32 high = IsSame<T, bf16>::value ? 0x43434343u : 0x64646464u;
-      const u32 pair = __byte_perm(words[i / 2], high, i % 2 ? 0x4342 : 0x4140);
-      // bf16: 128 + the low seven bits, less 128, or nothing where the eighth is set (256 - 256).
-      if constexpr (IsSame<T, bf16>::value) {
-        const u32 eighth = pair & 0x00800080u;
-        out[i] = bf16Difference(pair & 0xff7fff7fu, 0x43004300u - eighth * 0x86u);
-      } else {
-        out[i] = f16Difference(pair, 0x64006400u);
-      }
-    }
-    Vec<T, 16> r;
-    memcpy(&r, out, sizeof r);
-    return r;
-  } else {
+  if constexpr (IsSame<T, bf16>::value) // 128 + the low seven bits, less 128, or nothing where the eighth is set
+    return widenPairs<T>(codes, 0, [](u32 pair) {
+      const u32 eighth = pair & 0x00800080u;
+      return bf16Difference(pair & 0xff7fff7fu, 0x43004300u - eighth * 0x86u);
+    });
+  else if constexpr (IsSame<T, f16>::value) // 1024 + the code
+    return widenPairs<T>(codes, 0, [](u32 pair) { return f16Difference(pair, 0x64006400u); });
+  else
     return convert<T>(widenBytes(codes, 0, 8388608.0f));
-  }
 }
 
 /// Floats.
