@@ -83,9 +83,10 @@ struct Gemm {
   void writeStaged(Type stored);
 };
 
+bool isStream(const KernelConfig &config) { return config.family == "gemm.stream"; }
 bool isSkinny(const KernelConfig &config) {
   return config.family == "gemv.row" || config.family == "gemv.columns" ||
-         config.family == "gemm.skinny";
+         config.family == "gemm.skinny" || isStream(config);
 }
 bool isSplit(const KernelConfig &config) {
   return config.family == "gemm.split" || config.family == "gemm.split.promoted";
@@ -241,11 +242,11 @@ const char *kindText(const Side &s) {
 
 void Gemm::findHalves() {
   DimExpr columns = dimsOf(op.getResult()).back();
-  for (Operation *user : op.getResult().getUsers()) {
   if ((heads = headPairs(op))) {
     n = DimExpr(heads->heads * heads->size / 2);
     return;
   }
+  for (Operation *user : op.getResult().getUsers()) {
     auto slice = dyn_cast<SliceOp>(user);
     if (!slice || dimsOf(slice.getY()).back() == columns)
       return;
@@ -265,7 +266,6 @@ Value Gemm::pairValue(Evaluator &e, const Indices &at, Value first, Value second
   return e.eval(e.outputValue(0), at);
 }
 
-/// The method that stores `lanes` neighbouring results.
 /// Says what the product's columns are where the pairs `first`, `second` of row m are, p being {b, m,
 /// piece, first, second}, and where each output has them: but for the last index, which is that of `inside` or
 /// half a head further.
@@ -390,16 +390,17 @@ void Gemm::writeHeads(Type stored) {
              "    const i32 column = pair % " + half + ";\n" + stores + "  }");
 }
 
+/// The method that stores `lanes` neighbouring results.
 void Gemm::write(int64_t lanes) {
   if (inPairs()) {
     holes.method(
         "write", {"b", "m", "piece", "first", "second"}, Type(), lanes,
         [&](Evaluator &e, ValueRange p) {
-          Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
           if (heads) {
             storeHeads(e, p, lanes);
             return Value();
           }
+          Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
           Indices at = resultIndex(e, p[0], p[1], column);
           e.store(pairValue(e, at, p[3], p[4]), e.outputValue(0), e.outputArg(0), at);
           return Value();
@@ -449,8 +450,8 @@ LogicalResult Gemm::buildWgmma() {
            << holes.config.family << "' needs two operands that matrix units multiply, with tensor maps";
   auto truth = [](bool b) { return b ? "true" : "false"; };
   bool split = isSplit(holes.config), staged = maps.size() >= 3, swapped = isSwapped(holes.config);
-  // The operands in the order of the instruction.
   bool turned = staged && !heads && maps[2].dims.size() == 4;
+  // The operands in the order of the instruction.
   const Side &first = swapped ? b : a, &second = swapped ? a : b;
   if (swapped && (!staged || narrow || turned || inPairs()))
     return op.emitError("CUDA text: '")
@@ -591,7 +592,7 @@ LogicalResult Gemm::build() {
   if (gemv && (!skinny || !a.alongK()))
     a.plain = false; // few rows: read by element, from the first-level cache
   bool columns = holes.config.family == "gemv.columns";
-  bool stream = isStream(holes.config), skinnyRows = holes.config.family == "gemm.skinny";
+  bool stream = isStream(holes.config), skinnyRows = stream || holes.config.family == "gemm.skinny";
   int64_t atMost = skinnyRows ? 2
                    : along || skinny                    ? 1
                    : gemv                               ? holes.config.lanes
@@ -601,7 +602,7 @@ LogicalResult Gemm::build() {
   if (skinny) {
     // Where a row begins tells where the matrix does: there are no batches.
     if (!b.plain || b.alongK() == columns || !(element.isF16() || element.isBF16()) ||
-        (holes.config.family == "gemm.skinny" && !(a.plain && a.alongK())))
+        (skinnyRows && !(a.plain && a.alongK())) || (stream && b.narrow))
       return op.emitError("CUDA text: '")
              << holes.config.family << "' needs 16-bit weights with contiguous "
              << (columns ? "n" : "k");
@@ -626,7 +627,7 @@ LogicalResult Gemm::build() {
   if (isWidened(holes.config))
     return buildWidened();
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-  if (holes.config.family == "gemv.row") {
+  if (stream || holes.config.family == "gemv.row") {
     holes.line(Twine("static constexpr bool kPair = ") + (inPairs() ? "true" : "false") + ";");
     holes.line("static constexpr int kPairHead = " + Twine(heads ? heads->size : 0) + ";");
     if (heads)
@@ -670,6 +671,16 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
   std::string sizes = "h, " + gemm.holes.dim(rows) + ", " + gemm.holes.dim(gemm.n) + ", " +
                       gemm.holes.dim(gemm.k) + ");";
   std::string r = std::to_string(config.rows), warps = std::to_string(config.threads / 32);
+  if (isStream(config)) {
+    std::optional<int64_t> depth = gemm.k.constant();
+    if (!depth)
+      return gemm.op.emitError("CUDA text: 'gemm.stream' needs a depth that is known");
+    int64_t share = streamDepth(config), steps = (*depth + share - 1) / share;
+    std::string tile = warps;
+    for (int64_t v : {config.rows / 8, steps, config.stages})
+      tile += ", " + std::to_string(v);
+    return gemm.holes.text({"stream"}, "gemmStream<" + tile + (*depth == share * steps ? ", true>(" : ", false>(") + sizes);
+  }
   if (isSkinny(config)) {
     std::string shape = family == "gemv.row" ? std::to_string(config.tileN)
                                              : std::to_string(config.tileN / 16) + ", " +

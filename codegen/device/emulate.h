@@ -306,6 +306,9 @@ inline void cpAsync16(SharedAddr to, const void *from, int bytes) {
   std::memset(reinterpret_cast<void *>(to), 0, 16);
   std::memcpy(reinterpret_cast<void *>(to), from, static_cast<size_t>(bytes));
 }
+inline void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
+  cpAsync16(to, from, bytes);
+}
 inline void cpAsyncCommit() {}
 template <int N> inline void cpAsyncWait() {}
 

@@ -14,6 +14,13 @@
 LATHE_DEV void cpAsync16(SharedAddr to, const void *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+/// The same of what is read once: it leaves the second-level cache first.
+LATHE_DEV void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;"
+               ::"r"(to), "l"(from), "r"(bytes), "l"(policy) : "memory");
+}
 LATHE_DEV void cpAsyncCommit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 /// Until at most N groups of this thread are under way.
 template <int N> LATHE_DEV void cpAsyncWait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }

@@ -38,6 +38,8 @@ private:
   bool add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard = {},
            std::vector<KernelSpec> otherwise = {});
   bool addSkinny();
+  std::optional<KernelSpec> stream(KernelConfig config) const;
+  bool addStreams();
   bool addWidened();
   bool addColumns();
   bool addGemv();
@@ -103,6 +105,10 @@ bool GemmChooser::addSkinny() {
   }
   if (!readsInPieces(desc, a, sizes, sizes.folded) || a.transposed)
     return true;
+  if (!addStreams())
+    return false;
+  if (rows.lo > 16 || covered >= 16)
+    return true;
   // Warps take four pieces of 16 columns at a time.
   // Many columns are left to tensor maps; columns for one block a multiprocessor take large ones.
   int64_t steps = over(k, 4 * piece), n = sizes.n.constant().value_or(kMany);
@@ -125,7 +131,7 @@ bool GemmChooser::addSkinny() {
   }
   while (c.stages > 1 && round() > k)
     c.stages /= 2;
-  if (!add(spec(c), 8))
+  if (covered < 8 && !add(spec(c), 8))
     return false;
   if (rows.hi > 8 && b.narrow >= 0) {
     c.rows = 16;
@@ -141,6 +147,54 @@ bool GemmChooser::addSkinny() {
     c.rows = 16;
     c.stages = 4;
     return add(spec(c), 16);
+  }
+  return true;
+}
+
+/// gemm.stream as `config` has it, with threads, columns and stages filled in where they are left out;
+/// nothing where this product cannot run so. What weights are multiplied with stands in registers.
+std::optional<KernelSpec> GemmChooser::stream(KernelConfig c) const {
+  std::optional<int64_t> k = sizes.k.constant();
+  constexpr int64_t kSteps = 8, kLeastStages = 3; // of 64 of k and 8 rows a warp
+  if (!k || sizes.batch != DimExpr(1) || !mma || b.narrow >= 0 || !b.transposed || a.transposed ||
+      !readsInPieces(desc, b, sizes, false) || !readsInPieces(desc, a, sizes, sizes.folded))
+    return {};
+  c.family = "gemm.stream";
+  c.rows = c.rows <= 8 ? 8 : 16;
+  c.tileN = desc.resultPair ? 8 : 16;
+  if (c.threads == 1)
+    c.threads = 512;
+  if (c.threads % 32 != 0 || c.threads < 128 || c.threads > 512 ||
+      (*k + streamDepth(c) - 1) / streamDepth(c) * (c.rows / 8) > kSteps)
+    return {};
+  if (c.stages == 0)
+    for (c.stages = 6; c.stages > kLeastStages && streamSharedBytes(c) > target.sharedPerBlock;)
+      --c.stages;
+  if (c.stages < kLeastStages || streamSharedBytes(c) > target.sharedPerBlock)
+    return {};
+  DimExpr tiles = DimExpr::ceilDiv(sizes.n, DimExpr(c.tileN));
+  KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
+  spec.launches[0].sharedBytes = streamSharedBytes(c);
+  spec.launches[0].programmaticDependent = b.isWeight && target.smVersion >= 90;
+  return spec;
+}
+
+/// Many columns for up to 16 rows: tiles for two rounds and more.
+bool GemmChooser::addStreams() {
+  constexpr int64_t kLeastDepth = 1024, kUnknown = 4096;
+  if (sizes.n.constant().value_or(0) < 2 * 16 * target.smCount || target.smVersion != 90 ||
+      sizes.k.constant().value_or(kUnknown) < kLeastDepth)
+    return true;
+  for (int64_t upTo : {int64_t(8), int64_t(16)}) {
+    if (rows.lo > upTo || covered >= upTo)
+      continue;
+    KernelConfig c;
+    c.rows = upTo;
+    std::optional<KernelSpec> spec = stream(c);
+    if (!spec)
+      return true;
+    if (!add(std::move(*spec), upTo))
+      return false;
   }
   return true;
 }
@@ -293,6 +347,14 @@ Status GemmChooser::addWanted() {
   if (!wanted)
     return wanted.status();
   for (KernelConfig &c : *wanted) {
+    if (c.family == "gemm.stream") {
+      if (c.rows == 1)
+        c.rows = rows.hi;
+      std::optional<KernelSpec> spec = rows.hi <= 16 ? stream(c) : std::nullopt;
+      if (spec)
+        specs.push_back(std::move(*spec));
+      continue;
+    }
     if (hopper && c.rows == 1)
       c.rows = hopper->rowsLoaded(c.tileM, rows.hi);
     if (hopper && hopper->allows(c))
@@ -302,7 +364,8 @@ Status GemmChooser::addWanted() {
     return usageError("this product cannot run as '" + desc.wanted + "'",
                       "--config, kernel " + desc.name);
   std::vector<KernelSpec> otherwise(specs.begin() + 1, specs.end());
-  if (add(std::move(specs.front()), DimRange::kUnbounded, hopper->conditions, std::move(otherwise)))
+  if (add(std::move(specs.front()), DimRange::kUnbounded,
+          hopper ? hopper->conditions : std::vector<DimCondition>(), std::move(otherwise)))
     addTiles();
   return okStatus();
 }
@@ -361,7 +424,8 @@ Status GemmChooser::choose() {
   if (desc.resultPair) {
     if (!hopper || !hopper->conditions.empty())
       return internalError("no form for two products at a time", "kernel " + desc.name);
-    addHopper();
+    if (addStreams())
+      addHopper();
     return okStatus();
   }
   if (addSkinny() && addWidened() && addColumns() && addGemv() && (!hopper || addHopper()))

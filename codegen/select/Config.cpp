@@ -114,6 +114,13 @@ int64_t widenedSharedBytes(const KernelConfig &c) {
          16 * c.stages + 1024;
 }
 
+int64_t streamDepth(const KernelConfig &c) { return c.threads / 32 * 64; }
+
+int64_t streamSharedBytes(const KernelConfig &c) {
+  constexpr int64_t kStage = 16 * 64 * 2, kSums = 4 * 33 * 4; // of a warp; of 16 x 8 sums
+  return c.threads / 32 * (c.stages * kStage + 2 * (c.rows / 8) * kSums);
+}
+
 int64_t attentionSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV) {
   int64_t queries = config.threads / 32 * config.rows, keys = 32;
   int64_t stride = std::max(headQK, headV) + 1;

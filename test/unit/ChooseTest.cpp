@@ -238,7 +238,12 @@ TEST(Choose, PairsOfColumnsAreOneProduct) {
   EXPECT_EQ(s.tensorMaps[1].box[1], tile.tileN / 2); // a half tile of each matrix
   EXPECT_EQ(s.tensorMaps[1].dims[1], DimExpr(28672));
   EXPECT_EQ(s.tensorMaps[2].dims[0], DimExpr(14336));
-  for (int64_t m : {1, 7, 16, 300})
+  for (int64_t m : {1, 7, 16}) {
+    KernelConfig few = *KernelConfig::parse(pick(*all, {{"M", m}}).spec.config);
+    EXPECT_EQ(few.family, "gemm.stream");
+    EXPECT_EQ(few.tileN, 8); // of each matrix
+  }
+  for (int64_t m : {17, 300})
     EXPECT_NE(pick(*all, {{"M", m}}).spec.tensorMaps.size(), 0u);
   EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_89")).ok());
 }

@@ -208,6 +208,17 @@ std::vector<Case> makeCases() {
   matmul("skinny_whole", "tensor<13x256xf16>", "tensor<48x256xf16>", "tensor<13x48xf16>", "{transpose_b} ",
          "gemm.skinny.t128.r16.n16.s2", "3")
       .tolerance = 2e-3;
+  // More tiles than blocks; rows, columns and depths that fill none; the last warps have nothing to do.
+  matmul("few_rows", "tensor<?x520xbf16, #lathe.t<[M, 520]>>", weights, "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "{transpose_b} ",
+         "gemm.stream.t128.r8.n16.s3", "2", "28800")
+      .symbols = {{{"M", 1}}, {{"M", 7}}};
+  all.back().tolerance = 8e-3;
+  matmul("few_rows_whole", "tensor<13x512xf16>", "tensor<96x512xf16>", "tensor<13x96xf16>", "{transpose_b} ",
+         "gemm.stream.t128.r16.n16.s4", "2", "41216")
+      .tolerance = 2e-3;
+  matmul("few_rows_short", "tensor<16x72xf16>", "tensor<50x72xf16>", "tensor<16x50xf16>", "{transpose_b} ",
+         "gemm.stream.t128.r16.n16.s6", "1", "57600")
+      .tolerance = 2e-3;
   // Weights of 8 bits: scales of columns or of blocks of k, zero points.
   auto widened = [&](std::string name, std::string x, std::string narrow, std::string y, std::string half,
                      bool blocks, std::string config, std::string grid) -> Case & {

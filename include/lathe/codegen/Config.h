@@ -33,6 +33,8 @@
 //   gemv.row            t n s       n columns of C for one row, K split among the warps, s pieces a round
 //   gemv.columns        t n k s     the same for weights with contiguous n; k blocks of a cluster split K
 //   gemm.skinny         t n r s     n columns of C for up to r rows, the same
+//   gemm.stream         t n r s     every so many tiles of n (16, of pairs 8) columns of C for up to r rows, K
+//                       split among the warps, each with a ring of s stages
 //   gemv.along          t r         one column of C, K split among the threads, up to r rows
 //   gemv.across         t v r       32*v columns of C, K split among the warps, up to r rows
 //   conv.mma conv.simt  t m n k s   one tile of (filters x pixels) or, channels last, (pixels x filters)
@@ -101,6 +103,9 @@ int64_t wgmmaSharedBytes(const KernelConfig &config, int64_t resultBytes, bool p
 int64_t splitSharedBytes(const KernelConfig &config);
 /// The same of a `gemm.widened` block (gemm_widened.cuh).
 int64_t widenedSharedBytes(const KernelConfig &config);
+/// The same of a `gemm.stream` block (stream.cuh), and how much of k its warps take in a step together.
+int64_t streamSharedBytes(const KernelConfig &config);
+int64_t streamDepth(const KernelConfig &config);
 /// Columns of results that such a block stages together.
 int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes);
 /// The same where operands are swapped: rows of 64 columns.

@@ -59,6 +59,11 @@ def cases():
                                   "gemm.cooperative.swapped.m112.n256", "gemm.pingpong.swapped.m16.n128")
                      for m, n, k, e, t in ((257, 520, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
                                            (3136, 2048, 512, "residual", False), (129, 4096, 128, "", False))]
+    # Weights through rings of warps.
+    out["forms"] += [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
+                     for form in ("gemm.stream.t512", "gemm.stream.t256.s3")
+                     for m, n, k, e, t in ((1, 97, 72, "", True), (7, 4093, 1032, "bias+gelu", True), (13, 1000, 776, "residual", True),
+                                           (16, 5008, 2048, "swiglu", True), (5, 8192, 1544, "swiglu", True))]
     return out
 
 

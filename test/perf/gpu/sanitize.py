@@ -58,7 +58,8 @@ def gemms():
             "split": form(70, 264, 520, "", True, more=force("split.m64.n32")),
             "split_cluster": form(16, 776, 1032, "residual", True, more=force("split.m64.n64.c4")),
             "pair": form(70, 736, 512, "swiglu", True), "pair_few": form(7, 736, 512, "swiglu", True),
-            "skinny": form(7, 776, 1032, "", True), "row": form(1, 776, 1032, "bias+gelu", True),
+            "skinny": form(7, 776, 1032, "", True), "stream": form(7, 3000, 1032, "residual", True, more=force("stream")),
+            "stream_pair": form(13, 1520, 1032, "swiglu", True, more=force("stream.t384.s3")), "row": form(1, 776, 1032, "bias+gelu", True),
             "columns": form(1, 776, 1032, "", False)},
         "gemm.portable": {
             "along": form(2, 200, 1029, "", True), "across": form(2, 77, 301, "", False), "mma": form(100, 77, 45, "", False),
