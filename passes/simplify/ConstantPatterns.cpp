@@ -3,7 +3,8 @@
 //
 // What depends on constants alone is computed by the reference, up to 64 K
 // elements a value; filters that are turned for a transposed convolution, which packs
-// what is constant only, up to 16 M. Reshaping a weight renames it; its bytes stay in the model.
+// what is constant only, up to 16 M. Reshaping a weight renames it, and cutting one into pieces of
+// neighbouring bytes names these; they stay in the model.
 //
 //   %c = constant, %d = constant
 //   %e = mul %c, %d               =>   %e = constant
@@ -103,6 +104,57 @@ struct RetypeWeight : OpRewritePattern<ReshapeOp> {
   }
 };
 
+/// Where the elements of a slice begin in a tensor that has them one after another; none where
+/// others lie between them.
+std::optional<int64_t> placeOfPiece(SliceOp op) {
+  auto from = cast<TensorType>(op.getX().getType()), to = cast<TensorType>(op.getY().getType());
+  if (!from.hasStaticShape() || !to.hasStaticShape())
+    return std::nullopt;
+  int64_t at = 0;
+  bool several = false; // rows of what is cut next lie apart
+  for (int64_t d = 0; d < from.getRank(); ++d) {
+    int64_t size = from.getDimSize(d), kept = to.getDimSize(d);
+    auto start = cast<DimAttr>(op.getStarts()[d]).expr().constant();
+    bool turned = kept > 1 && op.getSteps()[d] != 1;
+    if (!start || turned || (several && kept != size))
+      return std::nullopt;
+    at = at * size + *start;
+    several |= kept > 1;
+  }
+  return at;
+}
+
+/// slice(weight) is a piece of the weight, where nothing uses the whole: the weights of each
+/// direction of an LSTM.
+struct SliceWeight : OpRewritePattern<SliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SliceOp op, PatternRewriter &rewriter) const override {
+    auto constant = op.getX().getDefiningOp<ConstantOp>();
+    auto weight = constant ? dyn_cast<WeightAttr>(constant.getValue()) : WeightAttr();
+    auto type = cast<TensorType>(op.getY().getType());
+    if (!weight || WeightStore::spreadOf(weight))
+      return rewriter.notifyMatchFailure(op, "no weight with bytes");
+    if (!llvm::all_of(constant->getUsers(), [](Operation *user) { return isa<SliceOp>(user); }))
+      return rewriter.notifyMatchFailure(op, "the whole weight is used, too");
+    std::optional<int64_t> place = placeOfPiece(op);
+    auto dtype = dtypeOf(type.getElementType());
+    if (!place || !dtype || bitWidth(*dtype) < 8)
+      return rewriter.notifyMatchFailure(op, "no piece of whole bytes");
+    auto &weights = getContext()->getLoadedDialect<LatheDialect>()->weights();
+    auto bytes = weights.get(weight);
+    uint64_t begin = byteSize(*dtype, *place), size = byteSize(*dtype, type.getNumElements());
+    if (!bytes.ok() || begin > bytes->size() || size > bytes->size() - begin)
+      return rewriter.notifyMatchFailure(op, "the archive lacks the weight's bytes");
+    auto piece = bytes->subspan(begin, size);
+    // The store holds the whole weight's bytes as long as it lives.
+    rewriter.replaceOpWithNewOp<ConstantOp>(
+        op, type.getNumElements() <= kMaxFoldedElements
+                ? constantAttr(type, piece, weights)
+                : cast<TypedAttr>(Attribute(weights.add(type, piece, nullptr))));
+    return success();
+  }
+};
+
 /// Sizes that have become numbers are constants.
 struct FoldDimValue : OpRewritePattern<DimValueOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -132,7 +184,7 @@ struct FoldDimValue : OpRewritePattern<DimValueOp> {
 
 void populateConstantPatterns(RewritePatternSet &patterns, bool keepNarrow) {
   patterns.add<FoldThroughReference>(patterns.getContext(), keepNarrow);
-  patterns.add<RetypeWeight, FoldDimValue>(patterns.getContext());
+  patterns.add<RetypeWeight, SliceWeight, FoldDimValue>(patterns.getContext());
 }
 
 } // namespace lathe
