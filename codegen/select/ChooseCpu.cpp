@@ -139,10 +139,10 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   int64_t all = (batches * rows).constant().value_or(1), wide = n.constant().value_or(c.tileN);
   int64_t units = std::max<int64_t>(1, all / c.rows);
   c.tileK = panelsOfUnit(depth, wide, units, c);
-  // So many rows that all of them do not stay in the cache that is shared: what the second-level
-  // cache takes of them stays there while panels stream by, many for the same rows.
-  constexpr int64_t kOwn = 512 << 10, kShared = 8 << 20, kMost = 24, kEnough = 32;
-  if (!rowsCopied && batches == DimExpr(1) && all * depth * 4 > kShared) {
+  // So many rows that the second-level cache has no room for all of them: what it takes stays there
+  // while panels stream by, many for the same rows.
+  constexpr int64_t kOwn = 512 << 10, kWhole = 2 << 20, kMost = 24, kEnough = 32;
+  if (!rowsCopied && batches == DimExpr(1) && all * depth * 4 > kWhole) {
     c.rows = std::clamp(kOwn / (depth * 4) / c.tileM * c.tileM, c.tileM, 16 * c.tileM);
     int64_t panels = (wide + c.tileN - 1) / c.tileN, chunks = (all + c.rows - 1) / c.rows;
     c.tileK = std::min(kMost, panelsForWorkers(panels, chunks, kEnough));
@@ -426,6 +426,25 @@ bool convParts(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant
   return true;
 }
 
+/// Pixels behind a depthwise convolution: blocks of rows, whose channels stay in cache for all filters.
+void convPair(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant> &out) {
+  auto size = [&](size_t d, int64_t unknown) {
+    return std::max<int64_t>(1, desc.parallel[d].constant().value_or(unknown));
+  };
+  int64_t channels = desc.groupChannels, height = size(1, 64), width = size(2, 64);
+  int64_t fit = std::max<int64_t>(1, kResident / (4 * channels * width));
+  constexpr int64_t kEnough = 4; // blocks, for the workers
+  int64_t blocks = std::max((height + fit - 1) / fit, std::min(height, kEnough / size(0, 1)));
+  c.stages = (height + blocks - 1) / blocks;
+  c.tileK = (desc.parallel[3].constant().value_or(c.tileN) + c.tileN - 1) / c.tileN;
+  KernelSpec spec = specFor(desc, c, desc.parallel[0] *
+                                         DimExpr::ceilDiv(desc.parallel[1], DimExpr(c.stages)));
+  spec.scratchBytes = desc.parallel[2] * DimExpr(4 * c.stages * channels);
+  packWeight(spec, desc.operands[1], "filters" + std::to_string(c.tileN));
+  packWeight(spec, desc.operands[2], "taps");
+  addVariant(out, {}, std::move(spec));
+}
+
 Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &variants) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
@@ -438,6 +457,10 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   for (int64_t size : desc.window)
     taps *= size;
   int64_t depth = taps * desc.groupChannels;
+  if (desc.operands.size() > 2) {
+    convPair(desc, c, variants);
+    return okStatus();
+  }
   bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
   if (skeleton && convParts(desc, c, variants))
     return okStatus();

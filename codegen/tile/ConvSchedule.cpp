@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Depthwise.h"
 #include "Product.h"
 
 using namespace mlir;
@@ -153,6 +154,8 @@ void scheduleGroups(Evaluator &e, const KernelConfig &config, ConvOp op, const P
 } // namespace
 
 void scheduleConv(Evaluator &e, const KernelConfig &config) {
+  if (scheduleDepthwiseProduct(e, config))
+    return;
   ConvOp op;
   for (auto candidate : e.kernel.body->getOps<ConvOp>())
     if (!op)

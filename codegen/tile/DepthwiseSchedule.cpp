@@ -13,6 +13,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Depthwise.h"
 #include "Product.h"
 
 #include "lathe/codegen/DirectConv.h"
@@ -26,10 +27,12 @@ constexpr int64_t kPixels = 8;
 constexpr int64_t kPart = 32;       ///< results of a line that are a unit
 constexpr int64_t kMaxUnrolled = 32; ///< taps of a row that are written out
 
+using Consume = std::function<void(const Indices &, Value)>;
+
 struct Depthwise {
   Evaluator &e;
   IndexMath &ix;
-  Epilogue &epilogue;
+  Consume consume;
   ConvOp op;
   Type accumulator;
   int64_t rows, columns;   ///< of the window
@@ -99,7 +102,7 @@ struct Depthwise {
       });
     });
     for (int64_t i = 0; i < count; ++i)
-      epilogue.emit(pixel(Index(y), Index(ix.add(at, i)), c), accs[i]);
+      consume(pixel(Index(y), Index(ix.add(at, i)), c), accs[i]);
   }
 
   /// All vectors of filters.
@@ -193,8 +196,9 @@ void scheduleDepthwise(Evaluator &e, const KernelConfig &config) {
   if (!fits || !epilogue.supported())
     return schedulePointwise(e, config);
   IndexMath &ix = e.ix;
+  Consume consume = [&](const Indices &at, Value v) { epilogue.emit(at, v); };
   if (rank == 1) {
-    Depthwise d{e, ix, epilogue, op, accumulator, 1, *dimOf(op.getW(), 2).constant(),
+    Depthwise d{e, ix, consume, op, accumulator, 1, *dimOf(op.getW(), 2).constant(),
                 channels, filters, ix.cst(1), ix.dim(dimOf(op.getX(), 1))};
     std::vector<DimExpr> parts{dimOf(y, 0), DimExpr::ceilDiv(dimOf(y, 1), DimExpr(kPart))};
     overBlockShare(e, parts[0] * parts[1], [&](Value u) {
@@ -204,14 +208,20 @@ void scheduleDepthwise(Evaluator &e, const KernelConfig &config) {
     });
     return;
   }
-  Depthwise d{e, ix, epilogue, op, accumulator, *dimOf(op.getW(), 2).constant(),
-              *dimOf(op.getW(), 3).constant(), channels, filters, ix.dim(dimOf(op.getX(), 1)),
-              ix.dim(dimOf(op.getX(), 2))};
   std::vector<DimExpr> outer{dimOf(y, 0), dimOf(y, 1)};
   overBlockShare(e, outer[0] * outer[1], [&](Value r) {
     Indices at = delinearize(e, Index(r), outer);
-    d.row(at[0].base, at[1].base);
+    depthwiseRow(e, op, at[0].base, at[1].base, consume);
   });
+}
+
+void depthwiseRow(Evaluator &e, ConvOp op, Value image, Value row, Consume consume) {
+  IndexMath &ix = e.ix;
+  auto ofWeight = [&](unsigned d) { return *dimOf(op.getW(), d).constant(); };
+  Depthwise d{e, ix, std::move(consume), op, Evaluator::computeType(elementTypeOf(op.getResult())),
+              ofWeight(2), ofWeight(3), ofWeight(1), ofWeight(0) / int64_t(op.getGroup()),
+              ix.dim(dimOf(op.getX(), 1)), ix.dim(dimOf(op.getX(), 2))};
+  d.row(image, row);
 }
 
 } // namespace lathe::codegen

@@ -53,7 +53,8 @@ private:
     for (OpOperand &use : op->getUses()) {
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
-        if (group->heart == user && needsMemory(*group) && !isStemPrologue(op, use) &&
+        bool contracts = group->heart == user || isClass(user, OpClass::Conv);
+        if (contracts && needsMemory(*group) && !isStemPrologue(op, use) &&
             !isWidenedWeight(op, use) && !isNarrowWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
             !isTurnedView(op, use))
           readers.memory = true;

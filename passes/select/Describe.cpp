@@ -86,8 +86,12 @@ Operation *heartOf(KernelOp kernel) {
   switch (kernel.getKind()) {
   case RegionKind::Gemm:
     return find(OpClass::Gemm);
-  case RegionKind::Conv:
-    return find(OpClass::Conv);
+  case RegionKind::Conv: { // behind a depthwise one, if there are two
+    Operation *last = nullptr;
+    for (Operation &op : kernel.getBodyBlock())
+      last = isClass(&op, OpClass::Conv) ? &op : last;
+    return last;
+  }
   case RegionKind::Attention:
     return find(OpClass::Attention);
   case RegionKind::Reduction:
@@ -316,6 +320,14 @@ void describeHeads(KernelOp kernel, HeadPairs &heads, KernelDesc &desc) {
     desc.group = conv.getGroup();
     desc.groupChannels = w[1].constant().value_or(0);
     desc.channelsLast = conv.getLayout() == ConvLayout::ChannelsLast;
+    for (ConvOp before : kernel.getBodyBlock().getOps<ConvOp>())
+      if (auto filters = dyn_cast<BlockArgument>(before.getW()); filters && before != conv) {
+        ContractionOperand depthwise;
+        depthwise.dtype = dtypeOf(elementTypeOf(filters)).value_or(DType::F32);
+        depthwise.buffer = filters.getArgNumber();
+        depthwise.isWeight = true;
+        desc.operands.push_back(depthwise);
+      }
     if (auto parts = conv->getAttrOfType<DenseI64ArrayAttr>(kPartsAttr))
       desc.parts.assign(parts.asArrayRef().begin(), parts.asArrayRef().end());
     // Channels go last whatever the layout of memory.

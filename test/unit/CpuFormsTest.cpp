@@ -235,6 +235,70 @@ TEST(CpuForms, FiltersInPartsStoreSubPixels) {
   EXPECT_FALSE(PanelLayout::of("parts16x0+1.0+1,0+1.0+1,0+1.0+1", {32, 6, 3, 3}).ok()); // 32 / 3
 }
 
+// A depthwise convolution of stride 1 and 2, relu, and a convolution of pixels with a residual, in
+// blocks of rows, the last one short; channels that are no whole vectors, known and unknown images.
+TEST(CpuForms, DepthwiseThenPixels) {
+  auto s = [](int64_t v) { return std::to_string(v); };
+  constexpr int64_t n = 2, h = 7, width = 11, c = 20, filters = 40, rows = 3;
+  for (int64_t stride : {1, 2})
+    for (bool known : {true, false}) {
+      const int64_t oh = (h - 1) / stride + 1, ow = (width - 1) / stride + 1;
+      auto xv = noise(n * h * width * c, 1), dv = noise(c * 9, 2), wv = noise(filters * c, 3),
+           rv = noise(n * oh * ow * filters, 4);
+      std::vector<float> want;
+      for (int64_t p = 0; p < n * oh * ow; ++p) {
+        int64_t b = p / (oh * ow), y = p / ow % oh * stride - 1, x = p % ow * stride - 1;
+        double middle[c] = {};
+        for (int64_t t = 0; t < 9; ++t)
+          for (int64_t i = 0; i < c; ++i)
+            if (int64_t yy = y + t / 3, xx = x + t % 3; yy >= 0 && yy < h && xx >= 0 && xx < width)
+              middle[i] += double(xv[((b * h + yy) * width + xx) * c + i]) * dv[i * 9 + t];
+        for (int64_t f = 0; f < filters; ++f) {
+          double sum = rv[p * filters + f];
+          for (int64_t i = 0; i < c; ++i)
+            sum += std::max(middle[i], 0.0) * wv[f * c + i];
+          want.push_back(static_cast<float>(sum));
+        }
+      }
+      auto type = [&](int64_t high, int64_t wide, const std::string &highName,
+                      const std::string &wideName, int64_t channels) {
+        return known ? "tensor<2x" + s(high) + "x" + s(wide) + "x" + s(channels) + "xf32>"
+                     : "tensor<?x?x?x" + s(channels) + "xf32, #lathe.t<[N, " + highName + ", " +
+                           wideName + ", " + s(channels) + "]>>";
+      };
+      auto after = [&](const std::string &size) {
+        return stride == 1 ? size : "floordiv(" + size + " - 1, 2) + 1";
+      };
+      std::string x = type(h, width, "H", "W", c), d = "tensor<20x1x3x3xf32>",
+                  w = "tensor<40x20x1x1xf32>", m = type(oh, ow, after("H"), after("W"), c),
+                  y = type(oh, ow, after("H"), after("W"), filters);
+      std::string last = "dilations = array<i64: 1, 1>, layout = #lathe.conv_layout<nhwc>, group = ";
+      std::string text =
+          "func.func @conv(%x: " + x + ", %d: " + d + ", %w: " + w + ", %r: " + y + ") -> " + y +
+          " {\n %z = lathe.constant dense<0.0> : tensor<f32>\n %0 = lathe.conv %x, %d {strides = "
+          "array<i64: " + s(stride) + ", " + s(stride) + ">, pads = array<i64: 1, 1, 1, 1>, " + last +
+          "20 : i64} : (" + x + ", " + d + ") -> " + m + "\n %1 = lathe.max %0, %z : (" + m +
+          ", tensor<f32>) -> " + m + "\n %2 = lathe.conv %1, %w {strides = array<i64: 1, 1>, pads = "
+          "array<i64: 0, 0, 0, 0>, " + last + "1 : i64} : (" + m + ", " + w + ") -> " + y +
+          "\n %3 = lathe.add %2, %r : (" + y + ", " + y + ") -> " + y + "\n return %3 : " + y + "\n}";
+      for (const Machine &machine : machines()) {
+        std::string recipe = "filters" + s(2 * machine.lanes);
+        CpuKernel kernel(text, tileConfig("conv", machine) + ".s" + s(rows), machine.target, "3",
+                         [&](KernelSpec &spec) {
+                           spec.buffers[1].packing = "taps";
+                           spec.buffers[2].packing = recipe;
+                           spec.scratchBytes = DimExpr(4 * rows * ow * c);
+                         });
+        ASSERT_EQ(kernel.error, "");
+        auto got = kernel.run({bytesOf(xv), packed("taps", dv, {c, 1, 3, 3}),
+                               packed(recipe, wv, {filters, c, 1, 1}), bytesOf(rv)},
+                              {{"N", n}, {"H", h}, {"W", width}});
+        ASSERT_EQ(kernel.error, "");
+        expectNear(valuesOf<float>(got[0]), want, 1e-4f, machine.target + " of stride " + s(stride));
+      }
+    }
+}
+
 TEST(CpuForms, DepthwiseLines) {
   auto s = [](int64_t v) { return std::to_string(v); };
   for (auto [channels, k, stride, low, high, dilation] :
