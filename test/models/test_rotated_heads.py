@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Queries and keys that are rotated by their positions beside values, as decoders have them, against numpy in double.
 On sm_90a all of it is one product that stores each head in its place."""
+import importlib.util
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -59,7 +61,7 @@ CASES = [("bf16", 1, 1, (4, 2, 2), 128, 512, False, True), ("f16", 1, 1, (3, 2, 
 
 
 @pytest.mark.parametrize("half, batch, tokens, heads, size, width, biased, turned",
-                         CASES[:2] if lathe_cli.DEVICE == "cpu" else CASES)
+                         CASES[1:3] if lathe_cli.DEVICE == "cpu" else CASES)
 def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, turned):
     code, dtype, tolerance = HALVES[half]
     rng = np.random.default_rng(5)
@@ -82,3 +84,17 @@ def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, turn
             other = np.concatenate([-want[..., size // 2:], want[..., :size // 2]], -1)
             want = want * cos.astype(np.float64) + other * sin.astype(np.float64)
         assert lathe_cli.relative_error(got[name].astype(np.float64), want) < tolerance, name
+
+
+@pytest.mark.skipif(not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cu13")),
+                    reason="kernels are compiled by NVRTC")
+@pytest.mark.parametrize("case, family", [(2, "gemm.pingpong"), (8, "gemm.split")])
+def test_one_kernel(tmp_path, case, family):
+    """Tiles that the copy engine stores, and clusters that split the depth: one launch."""
+    half, *sizes = CASES[case]
+    code, dtype, _ = HALVES[half]
+    save(model(code, dtype, *sizes, np.random.default_rng(5))[0], tmp_path / "m.onnx")
+    engine = lathe_cli.compile_model(tmp_path / "m.onnx", tmp_path / "m.lathe", target="sm_90a")
+    kernels = lathe_cli.plans(engine)[0]["kernels"]
+    assert [k["launches"] for k in kernels] == [1]
+    assert kernels[0]["variants"][0]["config"].startswith(family)
