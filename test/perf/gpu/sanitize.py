@@ -61,6 +61,9 @@ def gemms():
             "skinny": form(7, 776, 1032, "", True), "stream": form(7, 3000, 1032, "residual", True, more=force("stream")),
             "stream_pair": form(13, 1520, 1032, "swiglu", True, more=force("stream.t384.s3")), "row": form(1, 776, 1032, "bias+gelu", True),
             "columns": form(1, 776, 1032, "", False)},
+        "gemm.heads": {
+            "row": rotated(1, 1, 128, 1032), "split": rotated(1, 24, 64, 2048), "tiles": rotated(2, 192, 64, 264),
+            "ragged": rotated(1, 301, 128, 264), "direct": rotated(3, 65, 128, 264)},
         "gemm.portable": {
             "along": form(2, 200, 1029, "", True), "across": form(2, 77, 301, "", False), "mma": form(100, 77, 45, "", False),
             "mma_residual": form(130, 77, 261, "residual", True), "heads": (heads, []), "batched": (batched, []),
@@ -191,6 +194,31 @@ def heads(path):
     save_graph(path, [node("MatMul", ["a", "w"], ["p"]), node("Reshape", ["p", "s"], ["r"]),
                       node("Transpose", ["r"], ["y"], perm=[0, 2, 1, 3])],
                [value("a", [2, 128, 512]), value("w", [512, 256])], [value("y", [2, 4, 128, 64])], [shape])
+
+
+def rotated(batch, tokens, size, width):
+    """Three heads that are rotated by their positions, and two beside them."""
+    def save(path):
+        import onnx
+        from onnx import TensorProto, helper
+        node = helper.make_node
+        numbers = {"shape": [batch, tokens, 5, size], "zero": [0], "three": [3], "five": [5], "half": [size // 2],
+                   "whole": [size], "heads": [1], "last": [3]}
+        weight = onnx.TensorProto(name="w", data_type=TensorProto.BFLOAT16, dims=[5 * size, width],
+                                  data_location=TensorProto.EXTERNAL)
+        weight.external_data.add(key="location", value="absent.bin")
+        weight.external_data.add(key="length", value=str(2 * 5 * size * width))
+        save_graph(path, [
+            node("Transpose", ["w"], ["t"], perm=[1, 0]), node("MatMul", ["a", "t"], ["m"]),
+            node("Reshape", ["m", "shape"], ["r"]), node("Transpose", ["r"], ["p"], perm=[0, 2, 1, 3]),
+            node("Slice", ["p", "zero", "three", "heads"], ["q"]), node("Slice", ["p", "three", "five", "heads"], ["o"]),
+            node("Slice", ["q", "zero", "half", "last"], ["l"]), node("Slice", ["q", "half", "whole", "last"], ["u"]),
+            node("Neg", ["u"], ["n"]), node("Concat", ["n", "l"], ["c"], axis=3), node("Mul", ["c", "sin"], ["d"]),
+            node("Mul", ["q", "cos"], ["e"]), node("Add", ["e", "d"], ["y"]), node("Neg", ["o"], ["v"])],
+            [value("a", [batch, tokens, width]), value("cos", [tokens, size]), value("sin", [tokens, size])],
+            [value("y", [batch, 3, tokens, size]), value("v", [batch, 2, tokens, size])],
+            [helper.make_tensor(n, TensorProto.INT64, [len(v)], v) for n, v in numbers.items()] + [weight])
+    return save, ["--random-weights=1"]
 
 
 def random_weights(path):
