@@ -26,6 +26,7 @@ struct Recurrence {
   Value weights, scratch;
   bool together;            ///< with other threads:
   Value firstPanel, panels; ///< this one's, from and to
+  Value backwards; ///< one row, every other step: begins with panels that are still in the cache
 
   int64_t padded() const { return (H + W - 1) / W * W; }
   int64_t stateSize() const { return unitRows * padded(); }
@@ -165,9 +166,14 @@ struct Recurrence {
 
   void overPanels(llvm::function_ref<void(Value panel, Value column)> body) {
     int64_t whole = H / W;
+    Value end = ix.min(panels, ix.cst(whole));
     if (whole)
-      e.loop(firstPanel, ix.min(panels, ix.cst(whole)), ix.cst(1),
-             [&](Value panel) { body(panel, ix.mul(panel, W)); });
+      e.loop(firstPanel, end, ix.cst(1), [&](Value i) {
+        Value panel = i;
+        if (backwards)
+          panel = ix.select(backwards, ix.sub(ix.sub(ix.add(end, firstPanel), ix.cst(1)), i), i);
+        body(panel, ix.mul(panel, W));
+      });
     auto last = [&] {
       Evaluator::ActiveLanes some(e, H % W);
       body(ix.cst(whole), ix.cst(whole * W));
@@ -196,6 +202,8 @@ struct Recurrence {
     e.loop(ix.cst(0), steps, ix.cst(1), [&](Value i) {
       step = Index(op.getReverse() ? ix.sub(ix.sub(steps, ix.cst(1)), i) : i);
       Value odd = ix.sub(i, ix.mul(ix.div(i, ix.cst(2)), 2));
+      if (rows == 1) // several are bound by arithmetic, and were 7 % slower so
+        backwards = ix.cmp(arith::CmpIPredicate::ne, odd, ix.cst(0));
       before = ix.mul(odd, stateSize());
       after = ix.sub(ix.cst(stateSize()), before);
       if (lstm()) {
@@ -209,6 +217,7 @@ struct Recurrence {
       }
       meet();
     });
+    backwards = {};
     if (lstm())
       overPanels([&](Value, Value column) {
         for (int64_t r = 0; r < rows; ++r)
