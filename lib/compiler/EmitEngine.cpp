@@ -76,7 +76,9 @@ Result<std::string> compileCached(const Source &source, const Target &target) {
     key.field(compilerBuild());
     key.field(target.name);
     key.field(source.text);
-    path = directory + "/" + key.hex() + ".o";
+    std::string name = key.hex();
+    directory += "/object/" + name.substr(0, 2);
+    path = directory + "/" + name + ".o";
     if (std::filesystem::exists(path))
       if (auto found = readFile(path); found.ok())
         if (std::optional<std::string> object = unsealed(*found))

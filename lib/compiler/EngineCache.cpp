@@ -17,6 +17,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
+#include <cstdlib>
 #include <cstring>
 #include <elf.h>
 #include <fcntl.h>
@@ -101,6 +103,67 @@ fs::path fileOf(const std::string &key) {
 }
 
 fs::path sealOf(const std::string &key) { return fileOf(key).replace_extension(".seal"); }
+
+/// The time of a seal says when its engine was used last.
+void noteUse(const std::string &key) {
+  (void)::utimensat(AT_FDCWD, sealOf(key).c_str(), nullptr, 0);
+}
+
+/// Bytes that all engines may take: LATHE_CACHE_LIMIT in GB (10^9 bytes), 10 when that is no number.
+uint64_t limitOfEngines() {
+  double gigabytes = 10;
+  if (const char *text = std::getenv("LATHE_CACHE_LIMIT")) {
+    const char *end = text + std::strlen(text);
+    double given = 0;
+    if (auto [at, error] = std::from_chars(text, end, given);
+        error == std::errc() && at == end && given >= 0 && given <= 1e9)
+      gigabytes = given;
+  }
+  return static_cast<uint64_t>(gigabytes * 1e9);
+}
+
+/// Removes the engines that were not used for the longest until all fit the limit. `newest` stays,
+/// whatever it takes. Others may remove or write entries at the same time: an entry whose half is
+/// gone counts as absent.
+void removeOldEngines(const std::string &newest) {
+  struct Kept {
+    fs::file_time_type used;
+    uint64_t bytes;
+    fs::path engine, seal;
+  };
+  std::vector<Kept> all;
+  uint64_t total = 0;
+  std::error_code error;
+  fs::path folder = fs::path(nvrtc::cacheDirectory()) / "engine";
+  for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    fs::path engine = it->path(), seal = engine;
+    seal.replace_extension(".seal");
+    struct stat info;
+    if (engine.extension() == ".seal" || ::stat(engine.c_str(), &info) != 0 ||
+        !S_ISREG(info.st_mode))
+      continue;
+    std::error_code none;
+    fs::file_time_type used = fs::last_write_time(seal, none);
+    // Being written, or left by a writer that was stopped.
+    if (none)
+      used = fs::last_write_time(engine, none);
+    all.push_back({used, static_cast<uint64_t>(info.st_blocks) * 512, engine, seal});
+    total += all.back().bytes;
+  }
+  std::sort(all.begin(), all.end(),
+            [](const Kept &a, const Kept &b) { return a.used < b.used; });
+  const uint64_t limit = limitOfEngines();
+  for (const Kept &entry : all) {
+    if (total <= limit)
+      return;
+    if (entry.engine == fileOf(newest))
+      continue;
+    fs::remove(entry.seal, error);
+    fs::remove(entry.engine, error);
+    total -= entry.bytes;
+  }
+}
 
 /// An engine in the cache, read at any place by several threads.
 class Entry {
@@ -238,8 +301,10 @@ Result<std::optional<uint64_t>> copyCachedEngine(const std::string &key, ByteSin
   Result<bool> whole = entry.read(&sink);
   if (!whole)
     return whole.status();
-  if (*whole)
+  if (*whole) {
     size = entry.size();
+    noteUse(key);
+  }
   return size;
 }
 
@@ -266,6 +331,7 @@ std::optional<uint64_t> shareCachedEngine(const std::string &key, const std::str
     }
   }
   (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); // made now, for those who compare times
+  noteUse(key);
   return entry.size();
 }
 
@@ -329,7 +395,9 @@ Status CachingSink::keep() {
                                     text(pieces.data(), pieces.size() * sizeof(Piece))};
   // Neither waits for the disk: a damaged entry is found by its digests.
   LATHE_RETURN_IF_ERROR(file->commit(FileSync::None));
-  return writeFileAtomically(sealOf(key).string(), parts, FileSync::None);
+  LATHE_RETURN_IF_ERROR(writeFileAtomically(sealOf(key).string(), parts, FileSync::None));
+  removeOldEngines(key);
+  return okStatus();
 }
 
 } // namespace lathe

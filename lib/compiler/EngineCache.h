@@ -45,7 +45,8 @@ public:
   CachingSink(ByteSink *next, std::string key);
   Status begin(uint64_t size) override;
   Status put(uint64_t offset, std::string_view bytes) override;
-  /// After the last piece.
+  /// After the last piece. Engines that were not used for the longest make room when all together
+  /// take more than LATHE_CACHE_LIMIT.
   Status keep();
 
   using Digest = std::array<uint8_t, 32>;

@@ -137,4 +137,29 @@ TEST_F(EngineCache, SharesAFileWithOnePath) {
   EXPECT_EQ(found(key), "");
 }
 
+TEST_F(EngineCache, RemovesWhatWasNotUsedForTheLongest) {
+  auto keyOf = [](char c) { return std::string(64, c); };
+  // Each entry takes a few kilobytes of the disk.
+  setenv("LATHE_CACHE_LIMIT", "1", 1);
+  for (char c : {'a', 'b', 'c'})
+    keep(keyOf(c));
+  auto used = [&](char c, int hours) {
+    fs::path seal = folder / "engine" / std::string(2, c) / (keyOf(c) + ".seal");
+    fs::last_write_time(seal, fs::file_time_type::clock::now() - std::chrono::hours(hours));
+  };
+  used('a', 3), used('b', 2), used('c', 1);
+  EXPECT_NE(found(keyOf('a')), "") << "used now";
+  setenv("LATHE_CACHE_LIMIT", "0.00001", 1); // 10 kB: two entries
+  keep(keyOf('d'));
+  EXPECT_NE(found(keyOf('a')), "");
+  EXPECT_EQ(found(keyOf('b')), "");
+  EXPECT_EQ(found(keyOf('c')), "");
+  EXPECT_NE(found(keyOf('d')), "");
+  setenv("LATHE_CACHE_LIMIT", "0", 1);
+  keep(keyOf('e'));
+  EXPECT_EQ(found(keyOf('a')), "");
+  EXPECT_NE(found(keyOf('e')), "") << "the newest is what was asked for";
+  unsetenv("LATHE_CACHE_LIMIT");
+}
+
 } // namespace
