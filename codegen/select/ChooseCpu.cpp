@@ -435,6 +435,7 @@ void convPair(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant>
   int64_t fit = std::max<int64_t>(1, kResident / (4 * channels * width));
   constexpr int64_t kEnough = 4; // blocks, for the workers
   int64_t blocks = std::max((height + fit - 1) / fit, std::min(height, kEnough / size(0, 1)));
+  blocks += blocks > 1 && blocks * size(0, 1) % 2; // two workers finish together
   c.stages = (height + blocks - 1) / blocks;
   c.tileK = (desc.parallel[3].constant().value_or(c.tileN) + c.tileN - 1) / c.tileN;
   KernelSpec spec = specFor(desc, c, desc.parallel[0] *
