@@ -179,15 +179,18 @@ std::optional<KernelSpec> GemmChooser::stream(KernelConfig c) const {
   return spec;
 }
 
-/// Many columns for up to 16 rows: tiles for two rounds and more.
+/// Many columns for up to 16 rows. All of what weights are multiplied with goes to each block, which
+/// pays where it has four columns and more for each row. Figures: test/perf/gpu/results.
 bool GemmChooser::addStreams() {
-  constexpr int64_t kLeastDepth = 1024, kUnknown = 4096;
-  if (sizes.n.constant().value_or(0) < 2 * 16 * target.smCount || target.smVersion != 90 ||
-      sizes.k.constant().value_or(kUnknown) < kLeastDepth)
+  constexpr int64_t kLeastDepth = 1024, kColumns = 4;
+  int64_t columns = sizes.n.constant().value_or(0) * (desc.resultPair ? 2 : 1);
+  if (target.smVersion != 90 || sizes.k.constant().value_or(0) < kLeastDepth)
     return true;
   for (int64_t upTo : {int64_t(8), int64_t(16)}) {
     if (rows.lo > upTo || covered >= upTo)
       continue;
+    if (columns < kColumns * upTo * target.smCount)
+      return true;
     KernelConfig c;
     c.rows = upTo;
     std::optional<KernelSpec> spec = stream(c);
