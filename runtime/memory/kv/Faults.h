@@ -68,6 +68,9 @@ inline bool planted(Fault fault) { return plantedFault == fault; }
 /// Counts down; the allocation at which it reaches 0 fails. Negative: none does.
 inline long failAfter = -1;
 inline bool injectedFailure() { return failAfter >= 0 && failAfter-- == 0; }
+
+/// What is left of a hash; few bits force collisions.
+inline int hashBits = 128;
 #else
 constexpr bool planted(Fault) { return false; }
 constexpr bool injectedFailure() { return false; }
