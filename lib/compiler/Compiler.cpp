@@ -36,6 +36,15 @@ Status addPair(std::vector<std::string> &into, const std::string &name, const st
   return okStatus();
 }
 
+/// Known before anything is compiled.
+Status folderIsThere(const std::string &path) {
+  fs::path folder = fs::path(path).parent_path();
+  std::error_code error;
+  if (folder.empty() || fs::is_directory(folder, error))
+    return okStatus();
+  return usageError("there is no folder '" + folder.string() + "'", path);
+}
+
 /// Whether `path` is, or will be, a file that can be replaced by renaming: not "-", a device, a pipe.
 Result<bool> isReplaceable(const std::string &path) {
   if (path == "-")
@@ -44,6 +53,7 @@ Result<bool> isReplaceable(const std::string &path) {
   fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status))
     return usageError("is a folder; -o wants a file", path);
+  LATHE_RETURN_IF_ERROR(folderIsThere(path));
   return !fs::exists(status) || fs::is_regular_file(status);
 }
 
@@ -101,6 +111,7 @@ Result<CompileResult> compileWith(const std::string &model, CompileOptions optio
                                   EngineOutput &output,
                                   std::unique_ptr<Compilation> &compilation) {
   auto begin = std::chrono::steady_clock::now();
+  LATHE_RETURN_IF_ERROR(folderIsThere(options.remarksFile));
   LATHE_RETURN_IF_ERROR(applyLock(model, options));
   CompileResult result;
   Result<std::unique_ptr<Compilation>> opened = Compilation::open(model, options);

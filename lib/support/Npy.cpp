@@ -145,7 +145,8 @@ std::optional<DType> typeOf(std::string_view descr, std::optional<DType> as, std
   if (candidates == 0)
     error = "element type '" + std::string(descr) + "' is not supported";
   else if (as)
-    error = "holds '" + std::string(descr) + "', expected " + std::string(name(*as));
+    error = "holds " + (candidates == 1 ? std::string(name(*only)) : "'" + std::string(descr) + "'") +
+            ", expected " + std::string(name(*as));
   else if (candidates > 1)
     error = "'" + std::string(descr) + "' may be any narrow type; name the one that is meant";
   else

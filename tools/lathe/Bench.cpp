@@ -231,9 +231,10 @@ Status execute(const BenchOptions &options, const std::string &path) {
   double median = latency->quantile(0.5);
   int64_t rows = !inputs.empty() && !inputs[0].dims.empty() ? inputs[0].dims[0] : 1;
 
-  std::printf("%s: entry %s, target %s, device %s, %d threads\n", path.c_str(),
-              plan->entry.c_str(), session->target().c_str(), options.session.device.c_str(),
-              options.session.threads);
+  int threads = options.session.threads;
+  std::printf("%s: entry %s, target %s, device %s, %s\n", path.c_str(), plan->entry.c_str(),
+              session->target().c_str(), options.session.device.c_str(),
+              threads ? (std::to_string(threads) + " threads").c_str() : "all cores");
   json::Array inputList;
   for (size_t i = 0; i < inputs.size(); ++i) {
     std::printf("  %s %s\n", plan->inputs[i].name.c_str(), describeType(inputs[i]).c_str());

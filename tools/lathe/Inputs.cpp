@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Inputs.h"
 
+#include "Results.h"
+
 #include "lathe/import/TensorFile.h"
 #include "lathe/support/Npy.h"
 
 #include <filesystem>
+#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -76,6 +79,8 @@ void fill(HostTensor &tensor, uint64_t seed) {
   }
 }
 
+double physicalMemory() { return double(sysconf(_SC_PHYS_PAGES)) * double(sysconf(_SC_PAGESIZE)); }
+
 uint64_t hashOf(const std::string &text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (unsigned char c : text)
@@ -90,6 +95,8 @@ Status readDataFolder(const InputOptions &options, const engine::Plan &plan, Inp
   auto path = [&](const char *prefix, size_t i) {
     return (fs::path(options.dataFolder) / (prefix + std::to_string(i) + ".pb")).string();
   };
+  if (!fs::exists(path("input_", 0), error) && !fs::exists(path("output_", 0), error))
+    return usageError("has neither input_0.pb nor output_0.pb", options.dataFolder);
   for (size_t i = 0; fs::exists(path("input_", i), error); ++i) {
     if (options.skip.count(i))
       continue;
@@ -175,7 +182,8 @@ Result<InputFiles> readInputs(const InputOptions &options, const engine::Plan &p
     Result<HostTensor> tensor = readTensor(text.substr(equals + 1),
                                            port ? std::optional<DType>(port->dtype) : std::nullopt);
     if (!tensor)
-      return tensor.status();
+      return Status(tensor.status().code(), tensor.status().message(),
+                    "input '" + name + "': " + tensor.status().location());
     files.named[name] = std::move(*tensor);
   }
   for (const std::string &text : options.shapes) {
@@ -230,8 +238,12 @@ Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const In
         dims.push_back(*size);
       }
     }
-    if (Result<int64_t> count = checkedElementCount(dims); !count)
+    Result<int64_t> count = checkedElementCount(dims);
+    if (!count)
       return Status(ErrorCode::Usage, count.status().message(), "input '" + port.name + "'");
+    if (double bytes = double(*count) * bitWidth(port.dtype) / 8; bytes > physicalMemory())
+      return usageError(describeBytes(bytes) + " are more than this machine has",
+                        "input '" + port.name + "'");
     inputs[i] = HostTensor(port.dtype, dims);
     fill(inputs[i], hashOf(plan.entry + "/" + port.name) + uint64_t(options.seed) * 1000003 +
                         uint64_t(round) * 7919);
@@ -271,14 +283,16 @@ Result<EntryRun> prepareRun(const InputOptions &options, const Model &model,
     return files.status();
   run.files = std::move(*files);
   // A name that no entry of the chain has is a slip of the pen.
-  for (const auto &[name, tensor] : run.files.named) {
-    bool known = false;
-    for (const engine::Plan &other : model.plans)
-      for (const engine::Port &port : other.inputs)
-        known |= port.name == name;
-    if (!known)
+  std::set<std::string> known;
+  for (const engine::Plan &other : model.plans)
+    for (const engine::Port &port : other.inputs)
+      known.insert(port.name);
+  for (const auto &[name, tensor] : run.files.named)
+    if (!known.count(name))
       return usageError("the model has no such input", "input '" + name + "'");
-  }
+  for (const auto &[name, sizes] : run.files.shapes)
+    if (!known.count(name))
+      return usageError("the model has no such input", "--shape " + name);
   Result<std::vector<HostTensor>> inputs =
       makeInputs(options, run.files, **plan, session.stateLengths(**plan), int(round));
   if (!inputs)

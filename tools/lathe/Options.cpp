@@ -50,6 +50,17 @@ size_t distance(const std::string &a, const std::string &b) {
 
 } // namespace
 
+std::string nearest(const std::string &word, const std::vector<std::string> &known) {
+  std::string best;
+  size_t least = 3;
+  for (const std::string &other : known)
+    if (size_t d = distance(other, word); d < least) {
+      best = other;
+      least = d;
+    }
+  return best;
+}
+
 void Parser::add(std::string name, std::string value, std::string help, Setter set) {
   options.push_back({std::move(name), std::move(value), std::move(help), std::move(set)});
 }
@@ -132,16 +143,14 @@ Result<std::vector<std::string>> Parser::parse(const std::vector<std::string> &a
     std::string name = argument.substr(begin, equals == std::string::npos ? equals : equals - begin);
     const Option *option = find(name);
     if (!option) {
-      const Option *nearest = nullptr;
-      size_t least = 3;
+      std::vector<std::string> known;
       for (const Option &other : options)
-        if (size_t d = distance(other.name, name); !other.isHidden && d < least) {
-          nearest = &other;
-          least = d;
-        }
+        if (!other.isHidden)
+          known.push_back(other.name);
+      std::string meant = nearest(name, known);
       return usageError("unknown option" +
-                            (nearest ? "; did you mean --" + nearest->name + "?"
-                                     : "; `lathe " + verb + " --help` lists them"),
+                            (meant.empty() ? "; `lathe " + verb + " --help` lists them"
+                                           : "; did you mean --" + meant + "?"),
                         argument);
     }
     std::string value;

@@ -17,6 +17,9 @@
 
 namespace lathe::cli {
 
+/// What was meant by a word with a slip or two; empty when nothing is near.
+std::string nearest(const std::string &word, const std::vector<std::string> &known);
+
 class Parser {
 public:
   /// `synopsis`: what follows "lathe VERB"; `about`: a sentence or two.

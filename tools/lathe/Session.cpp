@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <dlfcn.h>
+#include <filesystem>
 
 namespace lathe::cli {
 namespace {
@@ -63,6 +64,8 @@ Result<Model> Model::fromBytes(const std::string &path, std::string bytes) {
 
 Result<Model> Model::open(const std::string &path, CompileOptions options,
                           const std::string &device) {
+  if (std::error_code error; !std::filesystem::exists(path, error))
+    return usageError("no such file", path);
   if (looksLikeEngine(path)) {
     Model model;
     model.path = path;

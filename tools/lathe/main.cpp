@@ -74,8 +74,14 @@ int main(int argc, char **argv) {
     return 0;
   }
   cli::reproducer().command.assign(argv, argv + argc);
-  for (const Verb &verb : kVerbs)
+  std::vector<std::string> verbs;
+  for (const Verb &verb : kVerbs) {
     if (name == verb.name)
       return finish(verb.run({argv + 2, argv + argc}));
-  return finish(usageError("is no verb; `lathe --help` lists them", "'" + name + "'"));
+    verbs.push_back(verb.name);
+  }
+  std::string meant = cli::nearest(name, verbs);
+  return finish(usageError("is no verb; " + (meant.empty() ? "`lathe --help` lists them"
+                                                           : "did you mean " + meant + "?"),
+                           "'" + name + "'"));
 }
