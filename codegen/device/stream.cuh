@@ -23,8 +23,6 @@
 template <int WARPS, int NT, int STEPS, int STAGES, bool EXACT, class H>
 LATHE_DEV void gemmStream(const H &h, i64 M, i64 N, i64 K) {
   typedef typename H::Element T;
-  // Of the ring before what may have to be waited for; the rest is asked for behind it.
-  constexpr int EARLY = STAGES - 1 < 3 ? STAGES - 1 : 3;
   constexpr int TILE = 16, OUT = H::kPair ? 8 : 16, STEP = 64;
   constexpr u32 STAGE = TILE * STEP * 2;
   LATHE_DYNAMIC_SHARED(shared);
@@ -63,7 +61,7 @@ LATHE_DEV void gemmStream(const H &h, i64 M, i64 N, i64 K) {
     cpAsyncCommit();
   };
 #pragma unroll
-  for (int i = 0; i < EARLY; ++i) copy();
+  for (int i = 0; i < STAGES - 1; ++i) copy();
   H::wait();
   Bits16 x[NT][STEPS][2];
 #pragma unroll
@@ -76,8 +74,6 @@ LATHE_DEV void gemmStream(const H &h, i64 M, i64 N, i64 K) {
         x[b][s][i] = Bits16{};
         if (EXACT || k < K) x[b][s][i] = loadGlobal16(h.baseA(0) + (b * 8 + g < M ? b * 8 + g : 0) * h.strideA() + k);
       }
-#pragma unroll
-  for (int i = EARLY; i < STAGES - 1; ++i) copy();
   // Rows g and g + 8 of a stage: the lane's pieces lane % 4 and 4 more, at places that even and odd rows
   // have exchanged.
   const u32 mine = g * 128 + ((lane % 4 ^ (g & 1) << 2) << 4);

@@ -180,9 +180,9 @@ std::optional<KernelSpec> GemmChooser::stream(KernelConfig c) const {
 }
 
 /// Many columns for up to 16 rows. All of what weights are multiplied with goes to each block, which
-/// pays where it has four columns and more for each row. Figures: test/perf/gpu/results.
+/// pays where it has three columns and more for each row. Figures: test/perf/gpu/results.
 bool GemmChooser::addStreams() {
-  constexpr int64_t kLeastDepth = 1024, kColumns = 4;
+  constexpr int64_t kLeastDepth = 1024, kColumns = 3;
   int64_t columns = sizes.n.constant().value_or(0) * (desc.resultPair ? 2 : 1);
   if (target.smVersion != 90 || sizes.k.constant().value_or(0) < kLeastDepth)
     return true;

@@ -187,7 +187,7 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
   auto all = chooseVariants(linear("M", "4096", "4096"), *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), "gemv.row");
-  EXPECT_EQ(familyOf(pick(*all, {{"M", 8}})), "gemm.skinny");
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 8}})), "gemm.stream");
   const KernelSpec &s = pick(*all, {{"M", 2048}}).spec;
   KernelConfig tile = *KernelConfig::parse(s.config);
   EXPECT_EQ(tile.family, "gemm.pingpong");
@@ -196,9 +196,13 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
   EXPECT_EQ(s.tensorMaps[0].dims, (std::vector<DimExpr>{4096, dim("M")}));
   EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{64, tile.tileN}));
   EXPECT_EQ(s.tensorMaps[2].buffer, 2);
-  // Weights are fetched early where few rows wait for them.
-  EXPECT_FALSE(s.launches[0].programmaticDependent);
+  // Weights are fetched early where few rows wait for them; long products start before those ahead
+  // are over, too, but not those that share their last tiles.
+  EXPECT_TRUE(wgmmaStartsLate(tile, 4096));
+  EXPECT_TRUE(s.launches[0].programmaticDependent);
   EXPECT_TRUE(pick(*all, {{"M", 32}}).spec.launches[0].programmaticDependent);
+  tile.family = "gemm.pingpong.shared";
+  EXPECT_FALSE(wgmmaStartsLate(tile, 4096));
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 128}}), (4096 + tile.tileN - 1) / tile.tileN);
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 8192}}), 132);
   EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
@@ -208,6 +212,23 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
     if (c.tileM && c.rows > 1)
       EXPECT_GE(c.rows, m);
   }
+}
+
+TEST(Choose, RowsBetweenLinesTakePairsOfBlocks) {
+  auto all = chooseVariants(linear("M", "1152", "5896"), *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  const KernelSpec &s = pick(*all, {{"M", 5484}}).spec;
+  KernelConfig tile = *KernelConfig::parse(s.config);
+  EXPECT_EQ(tile.cluster, 2);
+  EXPECT_EQ(s.launches[0].cluster[0], 2);
+  EXPECT_EQ(s.tensorMaps[0].box[1], tile.tileM);
+  EXPECT_EQ(s.tensorMaps[1].box[1], tile.tileN / 2); // each block loads half of the columns
+  EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 5484}}) % 2, 0);
+  EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 129}}) % 2, 0);
+  // Rows that begin with lines of the cache gain nothing.
+  all = chooseVariants(linear("M", "1152", "5888"), *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(KernelConfig::parse(pick(*all, {{"M", 5484}}).spec.config)->cluster, 1);
 }
 
 TEST(Choose, FewTilesSplitTheDepth) {
@@ -592,7 +613,7 @@ TEST(Choose, HalfAttentionTakesTheMatrixUnits) {
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
   const KernelVariant &hopper = pick(*all, {{"B", 1}, {"S", 100}});
-  EXPECT_EQ(hopper.spec.config, "attention.wgmma.t384.n128");
+  EXPECT_EQ(hopper.spec.config, "attention.wgmma.t384.n128.s2");
   ASSERT_EQ(hopper.spec.tensorMaps.size(), 3u);
   EXPECT_EQ(hopper.spec.tensorMaps[1].box, (std::vector<int64_t>{64, 128, 1, 1}));
   EXPECT_EQ(hopper.spec.tensorMaps[0].strides[1], dim("S") * DimExpr(128));
@@ -631,10 +652,8 @@ TEST(Choose, MasksOfAttentionComeByTiles) {
   EXPECT_EQ(map.dims, (std::vector<DimExpr>{1008, dim("S"), 1, 1}));
   EXPECT_EQ(map.strides[0], DimExpr(2016));
   EXPECT_EQ(map.box, (std::vector<int64_t>{64, 64, 1, 1}));
-  const DimExpr shared = spec.launches[0].sharedBytes;
   d.buffers[1].dtype = DType::Bool; // read one by one
   EXPECT_EQ(specOf().tensorMaps.size(), 3u);
-  EXPECT_NE(specOf().launches[0].sharedBytes, shared);
   d.buffers[1].dtype = DType::BF16;
   d.buffers[1].dims = d.buffers[1].physical = {1, 1008}; // the same for all queries
   d.maskDims[2] = 1;
@@ -644,7 +663,7 @@ TEST(Choose, MasksOfAttentionComeByTiles) {
   EXPECT_EQ(specOf().config, "attention.wgmma.keymask.t384.n128");
   d.reduction[0] = 1024; // from there on lists say what is seen, and flags say nothing more where all is
   d.maskHides = d.maskFlags = true;
-  EXPECT_EQ(specOf().config, "attention.wgmma.t384.n128");
+  EXPECT_EQ(specOf().config, "attention.wgmma.t384.n128.s2");
   d.maskFlags = false;
   EXPECT_EQ(specOf().config, "attention.wgmma.keymask.t384.n128");
   EXPECT_EQ(specOf().launches.size(), 2u);
@@ -657,8 +676,8 @@ TEST(Choose, SharedMemoryOfAttention) {
     return attentionWgmmaSharedBytes(*KernelConfig::parse(config), qk, v, mask);
   };
   const int64_t q = 128 * 256, kv = 4 * 128 * 256, results = 128 * 272;
-  EXPECT_EQ(bytes("attention.wgmma.t384.n128", 128, 128, false), 2 * q + kv + results + 16 * 8);
-  EXPECT_EQ(bytes("attention.wgmma.keymask.t384.n128", 128, 128, false), 2 * q + kv + results + 2 * 512 + 16 * 10);
+  EXPECT_EQ(bytes("attention.wgmma.t384.n128.s2", 128, 128, false), 2 * q + kv + results + 16 * 8);
+  EXPECT_EQ(bytes("attention.wgmma.keymask.t384.n128", 128, 128, false), q + kv + results + 2 * 512 + 16 * 8);
   EXPECT_EQ(bytes("attention.wgmma.t384.n128", 128, 128, true), q + kv + 2 * 2 * 8192 + results + 16 * 8);
   EXPECT_EQ(bytes("attention.wgmma.t512.n128", 64, 64, false), 192 * 128 + kv / 2 + 192 * 144 + 16 * 7);
 }
@@ -677,8 +696,8 @@ TEST(Choose, ThreeTeamsNeedQueriesThatFillThem) {
     return pick(*all, {{"B", batch}, {"S", queries}}).spec.config;
   };
   EXPECT_EQ(config(8, 1024), "attention.wgmma.t512.n128");
-  EXPECT_EQ(config(1, 1024), "attention.wgmma.t384.n128"); // too few tiles
-  EXPECT_EQ(config(64, 197), "attention.wgmma.t384.n128"); // 5 queries in every second tile
+  EXPECT_EQ(config(1, 1024), "attention.wgmma.t384.n128.s2"); // too few tiles
+  EXPECT_EQ(config(64, 197), "attention.wgmma.t384.n128.s2"); // 5 queries in every second tile
 }
 
 TEST(Choose, SumsDownColumnsSplitTheRows) {
