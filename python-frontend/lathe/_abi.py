@@ -141,7 +141,7 @@ def open_library(variable, name):
         return ctypes.CDLL(path)
     except OSError as problem:
         raise Error(Code.UNSUPPORTED, f"{problem}; build lathe with tools/setup, or set "
-                                      f"{variable} to {name}", name) from None
+                                      f"LATHE_BUILD to its build folder or {variable} to {name}", name) from None
 
 
 def bind(library, functions, raise_error):
