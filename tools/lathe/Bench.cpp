@@ -354,10 +354,10 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   options.inputs.addTo(parser);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.add("kernel", "KIND:NAME=VALUE,...",
-             "Measure one kernel, made for it: gemm (m, n, k, batch, dtype=bf16|f16|f32, "
-             "weights=nk|kn, epilogue of bias, gelu, relu, silu, residual), conv (n, c, k, h, w, r, "
-             "stride, pad, dilation, groups, dtype, epilogue of bias, relu, residual) or attention (b, h, kv, "
-             "s, t, d, dtype, mask=none|causal)",
+             "Measure one kernel, made for it: gemm (m, n, k, batch, "
+             "dtype=bf16|f16|f32|tf32|e4m3|int8, weights=nk|kn, epilogue of bias, gelu, relu, silu, "
+             "residual), conv (n, c, k, h, w, r, stride, pad, dilation, groups, dtype, epilogue of "
+             "bias, relu, residual) or attention (b, h, kv, s, t, d, dtype, mask=none|causal)",
              options.kernel);
   parser.example("lathe bench model.lathe");
   parser.example("lathe bench --device cuda:0 "

@@ -28,6 +28,21 @@ bool looksLikeEngine(const std::string &path) {
   return isEngineFile(path) || (path.size() > 6 && path.substr(path.size() - 6) == ".lathe");
 }
 
+/// An engine is compiled already: what could only change the compilation is a mistake.
+Status noCompileOptions(const CompileOptions &options) {
+  const std::pair<const char *, bool> given[] = {
+      {"--dim", !options.dims.empty()},       {"--entry", !options.entries.empty()},
+      {"--donate", !options.donate.empty()},  {"--const", !options.constants.empty()},
+      {"--replace", !options.replace.empty()}, {"--config", !options.configs.empty()},
+      {"--lock", !options.lock.empty()},      {"--allow", !options.allow.empty()},
+      {"--shape", !options.shapes.empty()},   {"--random-weights", options.randomWeights.has_value()},
+      {"--winograd-tolerance", !options.winogradTolerance.empty()}};
+  for (const auto &[name, isGiven] : given)
+    if (isGiven)
+      return usageError("has no effect on an engine, which is compiled already", name);
+  return okStatus();
+}
+
 } // namespace
 
 Status toStatus(lathe_error *error) {
@@ -67,6 +82,7 @@ Result<Model> Model::open(const std::string &path, CompileOptions options,
   if (std::error_code error; !std::filesystem::exists(path, error))
     return usageError("no such file", path);
   if (looksLikeEngine(path)) {
+    LATHE_RETURN_IF_ERROR(noCompileOptions(options));
     Model model;
     model.path = path;
     auto file = engine::EngineReader::open(path);
