@@ -1,7 +1,7 @@
 //===- SkeletonGemm.cpp - matrix products ------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills gemm.cuh, gemv.cuh, skinny.cuh, gemm_hopper.cuh and its neighbours gemm_shares.cuh,
+// Fills gemm.cuh, gemv.cuh, skinny.cuh, stream.cuh, gemm_hopper.cuh and its neighbours gemm_shares.cuh,
 // gemm_narrow.cuh and gemm_split.cuh. Operands that lie in memory in rows of whole
 // 16-byte pieces are read from there; others are computed element by element. Weights of 8 bits
 // that become 16 are read as they lie by the forms of few rows, which then ask for a piece of them
