@@ -98,12 +98,6 @@ void buildPipeline(OpPassManager &passes, Phase from, Phase to) {
     addPhase(passes, *phase);
 }
 
-LogicalResult runPhase(ModuleOp module, Phase phase) {
-  PassManager passes(module.getContext(), ModuleOp::getOperationName());
-  addPhase(passes, phase);
-  return passes.run(module);
-}
-
 Phase phaseOf(ModuleOp module) {
   if (auto name = module->getAttrOfType<StringAttr>(kPhaseAttr))
     if (auto phase = parsePhase(std::string_view(name.data(), name.size())))

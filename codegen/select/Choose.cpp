@@ -121,12 +121,5 @@ bool divides(int64_t d, const DimExpr &e) { return e.exactDiv(DimExpr(d)).has_va
 
 DimRange rangeOf(const DimExpr &e, const KernelDesc &desc) { return e.range(desc.symbols); }
 
-int64_t widestBits(const KernelDesc &desc) {
-  int64_t bits = 8;
-  for (const BufferArg &b : desc.buffers)
-    bits = std::max<int64_t>(bits, bitWidth(b.dtype));
-  return bits;
-}
-
 } // namespace select
 } // namespace lathe

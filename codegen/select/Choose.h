@@ -24,8 +24,6 @@ void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard,
 /// Whether `e` is a multiple of `d` whatever the symbols are.
 bool divides(int64_t d, const DimExpr &e);
 DimRange rangeOf(const DimExpr &e, const KernelDesc &desc);
-/// Bits of the widest element type among the buffers.
-int64_t widestBits(const KernelDesc &desc);
 
 } // namespace lathe::select
 

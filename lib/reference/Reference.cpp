@@ -49,8 +49,6 @@ Status checkType(DType dtype, const std::vector<int64_t> &dims, const std::strin
 
 } // namespace
 
-bool isKnown(std::string_view op) { return find(op) != nullptr; }
-
 std::vector<std::string_view> knownOps() {
   std::vector<std::string_view> names;
   for (const Entry &e : entries())

@@ -76,9 +76,6 @@ void addPhase(mlir::OpPassManager &passes, Phase phase);
 /// note in `lathe.phase`.
 void buildPipeline(mlir::OpPassManager &passes, Phase from, Phase to);
 
-/// Runs one phase's passes. Diagnostics go to the context.
-mlir::LogicalResult runPhase(mlir::ModuleOp module, Phase phase);
-
 /// The phase that `lathe.phase` names; import when there is none.
 Phase phaseOf(mlir::ModuleOp module);
 

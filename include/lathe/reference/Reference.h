@@ -37,9 +37,7 @@ using Attribute =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>>;
 using Attributes = std::map<std::string, Attribute, std::less<>>;
 
-/// Whether evaluate knows `op`, a mnemonic without the dialect: "add", "conv".
-bool isKnown(std::string_view op);
-/// All of them, sorted.
+/// The ops that evaluate knows, mnemonics without the dialect ("add", "conv"), sorted.
 std::vector<std::string_view> knownOps();
 
 /// Evaluates one op. Optional operands that are absent are left out (they are the
