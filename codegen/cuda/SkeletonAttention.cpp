@@ -3,148 +3,25 @@
 //
 // Fills attention.cuh, and for 16-bit operands attention_mma.cuh,
 // attention_split.cuh and attention_wgmma.cuh with the lists of
-// attention_blocks.cuh. Scale, soft cap and mask are the score hole; causality
-// is the end of the keys that a query sees.
+// attention_blocks.cuh. Scale, soft cap and mask are the score hole
+// (AttentionScores.cpp); causality is the end of the keys that a query sees.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Holes.h"
+#include "AttentionHoles.h"
 #include "Wgmma.h"
-
-#include "lathe/ir/AttentionOperands.h"
 
 #include "llvm/Support/Format.h"
 
 using namespace mlir;
 
 namespace lathe::codegen {
-namespace {
-
-struct Attention {
-  Holes holes;
-  AttentionOp op;
-  MaskParts parts;
-
-  Attention(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
-  LogicalResult build();
-  LogicalResult common();
-  void scalarHoles();
-  LogicalResult tileHoles();
-  void operandHoles(StringRef name, Value v, bool isKey);
-  void resultRows();
-  void logSumExpHole();
-  Index keyHead(Evaluator &e, Value head);
-  /// Query heads of a key head.
-  int64_t group() { return *dimOf(op.getQ(), 1).constant() / *dimOf(op.getK(), 1).constant(); }
-  Value cappedScore(Evaluator &e, Value dot);
-  Value score(Evaluator &e, const Indices &at, Value dot);
-  Value maskAt(Evaluator &e, const Indices &at);
-  void listHoles();
-  void maskHoles();
-  bool inPages(Value v) {
-    std::optional<RowsInMemory> rows = rowsInMemory(v);
-    return rows && rows->gathered;
-  }
-  void sixteenHoles(StringRef name, Value v);
-  /// Something beyond the ends of keys.
-  bool hasMask() { return parts.mask && !parts.onlyEnds; }
-  bool isPlain() {
-    return !hasMask() && !op.getSoftcap() && op.getScale().convertToDouble() > 0;
-  }
-  /// Scores are products that a boolean mask lets through.
-  bool isMaskOnly() {
-    return hasMask() && elementTypeOf(parts.mask).isInteger(1) && !op.getSoftcap() &&
-           op.getScale().convertToDouble() > 0;
-  }
-};
-
-/// Whether an i64 made of positions, small numbers and their sums fits into 32 bits: lengths do.
-bool fitsWord(Value v, int depth = 8) {
-  if (isa<BlockArgument>(v))
-    return v.getType().isIndex();
-  Operation *op = v.getDefiningOp();
-  if (!op || depth == 0)
-    return false;
-  APInt number;
-  if (matchPattern(v, m_ConstantInt(&number)))
-    return number.abs().ult(1 << 24);
-  DenseIntElementsAttr numbers;
-  if (matchPattern(v, m_Constant(&numbers)))
-    return llvm::all_of(numbers.getValues<APInt>(),
-                        [](const APInt &n) { return n.abs().ult(1 << 24); });
-  if (!isa<arith::IndexCastOp, arith::AddIOp, arith::SubIOp, vector::BroadcastOp, vector::StepOp>(
-          op) &&
-      !(isa<arith::MulIOp>(op) && llvm::any_of(op->getOperands(), [](Value factor) {
-          APInt number;
-          return matchPattern(factor, m_ConstantInt(&number)) && number.abs().ule(16);
-        })))
-    return false;
-  return llvm::all_of(op->getOperands(), [&](Value x) { return fitsWord(x, depth - 1); });
-}
-
-/// Positions become numbers from 32 bits, which takes one instruction.
-void narrowPositions(func::FuncOp fn) {
-  fn.walk([&](arith::SIToFPOp op) {
-    Value x = op.getIn();
-    if (!getElementTypeOrSelf(x.getType()).isInteger(64) || !fitsWord(x))
-      return;
-    OpBuilder b(op);
-    Type word = b.getI32Type();
-    if (auto vector = dyn_cast<VectorType>(x.getType()))
-      word = vector.clone(word);
-    op.getInMutable().assign(arith::TruncIOp::create(b, op.getLoc(), word, x));
-  });
-}
 
 Index Attention::keyHead(Evaluator &e, Value head) {
   DimExpr heads = dimOf(op.getQ(), 1), keyHeads = dimOf(op.getK(), 1);
   if (heads == keyHeads)
     return Index(head);
   return e.ix.divRem(Index(head), DimExpr::floorDiv(heads, keyHeads)).first;
-}
-
-/// The score of a product before a mask.
-Value Attention::cappedScore(Evaluator &e, Value dot) {
-  Type f = e.b.getF32Type();
-  auto like = [&](double number) {
-    Value c = e.constant(f, number);
-    return e.isVector(dot) ? e.splat(c) : c;
-  };
-  Value v = e.make<arith::MulFOp>(dot, like(op.getScale().convertToDouble()));
-  if (op.getSoftcap()) {
-    Value cap = like(op.getSoftcap()->convertToDouble());
-    Value x = e.make<arith::DivFOp>(v, cap), t;
-    // An exponential of it follows: its absolute error is what counts (scoreTanh).
-    bool tiles = !StringRef(holes.config.family).ends_with("stream") &&
-                 !StringRef(holes.config.family).ends_with("decode");
-    if (tiles)
-      t = func::CallOp::create(e.b, e.loc, "scoreTanh", TypeRange(f), ValueRange(x)).getResult(0);
-    else
-      t = e.make<math::TanhOp>(x);
-    v = e.make<arith::MulFOp>(t, cap);
-  }
-  return v;
-}
-
-/// The score at `at` of a product; of two neighbouring keys where the evaluator has lanes.
-Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
-  Value v = cappedScore(e, dot);
-  if (!hasMask())
-    return v;
-  Value m = maskAt(e, at);
-  if (e.scalarType(m).isInteger(1)) {
-    Value hidden = e.constant(e.scalarType(v), -std::numeric_limits<double>::infinity());
-    return e.select(m, v, e.isVector(v) ? e.splat(hidden) : hidden);
-  }
-  e.unify(v, m);
-  return e.make<arith::AddFOp>(v, m);
-}
-
-/// What the mask has for a score.
-Value Attention::maskAt(Evaluator &e, const Indices &at) {
-  Value m = attentionMask(e, op, at);
-  narrowPositions(e.fn);
-  return m;
 }
 
 /// What all skeletons share.
@@ -310,6 +187,8 @@ LogicalResult Attention::tileHoles() {
   if (!(element.isF16() || element.isBF16()) || elementTypeOf(op.getK()) != element ||
       elementTypeOf(op.getV()) != element)
     return op.emitError("CUDA text: matrix units take operands of f16 or bf16");
+  if (hasKeyMask() && !isKeyMask(op, parts))
+    return op.emitError("CUDA text: the mask is not the same for all queries");
   double scale = op.getScale().convertToDouble();
   int64_t lanes = dimOf(op.getY(), 3).exactDiv(DimExpr(8)) ? 8 : 1;
   holes.line("typedef " + Holes::typeText(Evaluator::storageType(element)) + " Element;");
@@ -318,6 +197,7 @@ LogicalResult Attention::tileHoles() {
              ", kCausal = " + (op.getCausal() || parts.perQuery() ? "true" : "false") + ";");
   bool wholeTiles = holes.config.tileN > 0 &&
                     dimOf(op.getK(), 2).exactDiv(DimExpr(holes.config.tileN)).has_value();
+  holes.line(Twine("static constexpr bool kKeyMask = ") + (hasKeyMask() ? "true" : "false") + ";");
   holes.line(Twine("static constexpr bool kWholeTiles = ") + (wholeTiles ? "true" : "false") + ";");
   std::string number;
   llvm::raw_string_ostream(number) << llvm::format("%.9g", scale);
@@ -381,57 +261,36 @@ void Attention::resultRows() {
              (rows ? "out" + std::to_string(*output) + " + placeO(b, h, q)" : "nullptr") + "; }");
 }
 
-/// Scores of a mask that is copied by tiles.
-void Attention::maskHoles() {
-  Type f32 = Float32Type::get(op.getContext());
-  holes.method(
-      "scoreWith", {"added", "dot"}, f32, 1,
-      [&](Evaluator &e, ValueRange p) {
-        return e.make<arith::AddFOp>(cappedScore(e, p[1]), p[0]);
-      },
-      f32, f32);
-  std::vector<DimExpr> mask = dimsOf(parts.mask);
-  auto same = [&](size_t fromBack) {
-    return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
-  };
-  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") + (same(3) ? "0" : "h") +
-             "; }");
-  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") + (same(4) ? "0" : "b") +
-             "; }");
-}
-
-/// The holes of attention_blocks.cuh, and where the lists lie that it makes.
-void Attention::listHoles() {
-  Type flag = IntegerType::get(op.getContext(), 1);
-  int64_t lanes = Holes::epilogueLanes(op.getK(), dimOf(op.getK(), 2), 8);
-  holes.line("static constexpr int kMaskLanes = " + Twine(lanes) + ";");
-  Type result = lanes > 1 ? Type(VectorType::get({lanes}, flag)) : flag;
-  holes.method("throughPiece", {"b", "h", "q", "piece"}, result, lanes,
-               [&](Evaluator &e, ValueRange p) -> Value {
-                 Index k = lanes > 1 ? Index(e.ix.mul(p[3], lanes), 1) : Index(p[3]);
-                 Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), k});
-                 if (!e.scalarType(m).isInteger(1)) {
-                   Value hidden = e.constant(e.scalarType(m), -std::numeric_limits<double>::infinity());
-                   if (e.isVector(m))
-                     hidden = e.splat(hidden);
-                   m = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, m, hidden);
-                 }
-                 return lanes > 1 ? e.splat(m) : m;
-               });
-  holes.line("LATHE_METHOD Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece) const { return " +
-             Twine(lanes > 1 ? "throughPiece(b, h, q, piece)" : "{{throughPiece(b, h, q, piece)}}") +
-             "; }");
-  // Masks that are the same for all heads or batches have one list for all.
-  std::vector<DimExpr> mask = dimsOf(parts.mask);
-  auto same = [&](size_t fromBack) {
-    return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
-  };
-  std::string heads = same(3) ? "0" : "head", batch = same(4) ? "0" : "batch";
-  std::string count = same(3) ? "1" : holes.dim(dimOf(op.getQ(), 1));
-  holes.line("LATHE_METHOD const u16 *list(i64 head, i64 batch, u32 row, u32 rows, i64 keys, int tile) const {");
-  holes.line("  return (const u16 *)work0 + ((" + batch + " * " + count + " + " + heads +
-             ") * rows + row) * attentionListSize(keys, tile);");
-  holes.line("}");
+/// The holes of attention_wgmma.cuh.
+void Attention::wgmmaHoles() {
+  resultRows();
+  const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
+  const bool pages = maps[1].box.size() == 2;
+  holes.line(Twine("static constexpr bool kPages = ") + (pages ? "true" : "false") + ";");
+  if (maps.size() > 3)
+    maskHoles();
+  if (hasKeyMask())
+    keyMaskHole();
+  if (pages) {
+    sixteenHoles("K", op.getK());
+    sixteenHoles("V", op.getV());
+  }
+  bool listed = holes.kernel.spec->launches.size() > 1;
+  holes.line(Twine("static constexpr bool kListed = ") + (listed ? "true" : "false") + ";");
+  if (listed)
+    listHoles();
+  std::string_view element = elementTypeOf(op.getQ()).isBF16() ? "bf16" : "f16";
+  int headV = *dimOf(op.getY(), 3).constant(), keys = holes.config.tileN;
+  int headQK = *dimOf(op.getQ(), 3).constant();
+  // Four steps of sixteen columns a chunk of 64 queries or all keys; of sixteen keys for values.
+  WgmmaShape scores{keys, element}, results{headV, element, true, false, true};
+  for (int i = 0; i < (headQK + 15) / 16; ++i)
+    scores.steps.push_back({i / 4 * (64 * 8) + i % 4 * 2, i / 4 * (keys * 8) + i % 4 * 2});
+  for (int i = 0; i < keys / 16; ++i)
+    results.steps.push_back({0, 128 * i});
+  holes.line(wgmmaMethod("productQK", scores));
+  holes.line(wgmmaMethod("productPV", results));
+  holes.line("static LATHE_METHOD i32 keyHead(i32 h) { return h / " + Twine(group()) + "; }");
 }
 
 LogicalResult Attention::build() {
@@ -453,38 +312,10 @@ LogicalResult Attention::build() {
   }
   if (family != "attention.mma")
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
-  if (family == "attention.wgmma") {
-    resultRows();
-    const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
-    const bool pages = maps[1].box.size() == 2;
-    holes.line(Twine("static constexpr bool kPages = ") + (pages ? "true" : "false") + ";");
-    if (maps.size() > 3)
-      maskHoles();
-    if (pages) {
-      sixteenHoles("K", op.getK());
-      sixteenHoles("V", op.getV());
-    }
-    bool listed = holes.kernel.spec->launches.size() > 1;
-    holes.line(Twine("static constexpr bool kListed = ") + (listed ? "true" : "false") + ";");
-    if (listed)
-      listHoles();
-    std::string_view element = elementTypeOf(op.getQ()).isBF16() ? "bf16" : "f16";
-    int headV = *dimOf(op.getY(), 3).constant(), keys = holes.config.tileN;
-    int headQK = *dimOf(op.getQ(), 3).constant();
-    // Four steps of sixteen columns a chunk of 64 queries or all keys; of sixteen keys for values.
-    WgmmaShape scores{keys, element}, results{headV, element, true, false, true};
-    for (int i = 0; i < (headQK + 15) / 16; ++i)
-      scores.steps.push_back({i / 4 * (64 * 8) + i % 4 * 2, i / 4 * (keys * 8) + i % 4 * 2});
-    for (int i = 0; i < keys / 16; ++i)
-      results.steps.push_back({0, 128 * i});
-    holes.line(wgmmaMethod("productQK", scores));
-    holes.line(wgmmaMethod("productPV", results));
-    holes.line("static LATHE_METHOD i32 keyHead(i32 h) { return h / " + Twine(group()) + "; }");
-  }
+  if (family.starts_with("attention.wgmma"))
+    wgmmaHoles();
   return success();
 }
-
-} // namespace
 
 FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config) {
   Attention attention(kernel, config);
@@ -506,25 +337,27 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
                           ", " + std::to_string(config.tileK) +
                           ", Holes::kHeadQK, Holes::kHeadV>>(h, " + queries + ", " + keys + ");",
                       config.stages);
-  if (config.family == "attention.wgmma") {
+  if (config.family.starts_with("attention.wgmma")) {
     int64_t teams = config.threads / 128 - 1;
-    const bool mask = kernel.spec->tensorMaps.size() > 3;
+    const bool tiles = kernel.spec->tensorMaps.size() > 3;
+    std::string mask = tiles ? ", MASK_TILES" : attention.hasKeyMask() ? ", MASK_ROW" : ", NO_MASK";
+    if (config.stages > 1)
+      mask += ", " + std::to_string(config.stages);
     // Two teams with small heads: the special functions would be the slowest part.
     std::string call = "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
                        ", Holes::kHeadQK, Holes::kHeadV, " + std::to_string(teams) +
-                       (teams == 2 ? ", Holes::kHeadV <= 64 ? 4 : 0" : ", 0") +
-                       (mask ? ", true" : "") + ">>(h, map0, map1, map2, " +
-                       (mask ? "map3, " : "map2, ") +
+                       (teams == 2 ? ", Holes::kHeadV <= 64 ? 4 : 0" : ", 0") + mask +
+                       ">>(h, map0, map1, map2, " + (tiles ? "map3, " : "map2, ") +
                        holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
                        ", " + queries + ", " + keys + ");";
     if (kernel.spec->launches.size() == 1)
-      return mask ? holes.text({"mma", "attention_wgmma"}, call)
-                  : holes.text({"attention_wgmma"}, call);
+      return tiles ? holes.text({"mma", "attention_wgmma"}, call)
+                   : holes.text({"attention_wgmma"}, call);
     std::string lists = "attentionBlocks<" + std::to_string(64 * teams) + ", " + keysOfTile + ", " +
                         std::to_string(kernel.spec->launches[0].block[0]) + ">(h, " + queries +
                         ", " + keys + ", (u16 *)work0);";
-    return mask ? holes.text({"mma", "attention_blocks", "attention_wgmma"}, call, 0, lists)
-                : holes.text({"attention_blocks", "attention_wgmma"}, call, 0, lists);
+    return tiles ? holes.text({"mma", "attention_blocks", "attention_wgmma"}, call, 0, lists)
+                 : holes.text({"attention_blocks", "attention_wgmma"}, call, 0, lists);
   }
   std::string call = config.family == "attention.decode"
                          ? "attentionDecode<" + warps + ">(h, " + keys + ");"

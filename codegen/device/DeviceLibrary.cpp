@@ -25,7 +25,8 @@ constexpr Dependence kDependences[] = {
     {"gemm_hopper", "gemm_shares"},
     {"gemm_hopper", "gemm"}, {"gemm_narrow", "gemm_hopper"}, {"gemm_split", "gemm_hopper"}, {"gemm_widened", "gemm_hopper"}, {"gemm_widened", "widen"}, {"skinny", "widen"}, {"stream", "gemm"}, {"stream", "hopper"}, {"widen", "mma"}, {"skinny", "gemm"}, {"skinny", "reduce"}, {"skinny", "hopper"}, {"columns", "reduce"}, {"cluster", "reduce"}, {"cluster", "hopper"}, {"columns", "hopper"},
     {"attention_tile", "reduce"}, {"attention_mma", "attention_tile"}, {"attention_mma", "mma"},
-    {"attention_blocks", "reduce"}, {"attention_wgmma", "attention_tile"}, {"attention_wgmma", "hopper"},
+    {"attention_blocks", "reduce"}, {"attention_wgmma", "attention_copies"},
+    {"attention_copies", "attention_tile"}, {"attention_copies", "hopper"},
     {"attention_split", "attention_tile"}, {"attention_split", "mma"}, {"attention_split", "hopper"},
 };
 

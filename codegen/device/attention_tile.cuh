@@ -19,6 +19,10 @@
 //   static constexpr bool kPairs;       also for two keys, the first of them even, and none beyond an even end:
 //   Vec<bool, 2> seenPair(i64 b, i64 h, i64 q, i64 pair);
 //   Vec<f32, 2> scorePair(i64 b, i64 h, i64 q, i64 pair, Vec<f32, 2> dots);
+//   static constexpr bool kKeyMask;     the mask is the same for all queries, and nothing but a scale > 0 comes to
+//                                      the scores beside it; -inf: not seen
+//                                      (not with a log-sum-exp)
+//   f32 keyMask(i64 b, i64 h, i64 k);
 //   static constexpr bool kWholeTiles;  all tiles of keys are full
 //   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
 //   static constexpr bool kCausal;      it does grow
@@ -41,16 +45,25 @@ constexpr int powerFrom(int n) { return n <= 16 ? 16 : 2 * powerFrom((n + 1) / 2
 /// Whether products are kept as they are and scaled with the exponential. Other scores are kept in
 /// their own unit: a finite one stays finite then, whatever masks of the least bfloat16 or float
 /// add; a query that sees nothing else must weigh all keys alike, as in the graph.
-template <class H> struct KeepsProducts { static constexpr bool value = H::kPlainScore || H::kMaskOnly; };
+template <class H> struct KeepsProducts { static constexpr bool value = (H::kPlainScore || H::kMaskOnly) && !H::kKeyMask; };
+/// With a mask for all queries scores are kept as exponents of two: what a product takes to become one is one
+/// instruction, and the mask has been made one before.
+template <class H> struct KeepsExponents { static constexpr bool value = H::kKeyMask; };
 /// What multiplies a kept score to make it an exponent of two.
 template <class H> LATHE_DEV f32 scoreFactor() {
   if constexpr (KeepsProducts<H>::value) return H::kScale * kLog2e;
-  else return kLog2e;
+  else return KeepsExponents<H>::value ? 1.0f : kLog2e;
 }
 /// The sink of a row, as scores are kept.
 template <class H> LATHE_DEV f32 keptSink(const H &h, i64 b, i64 head, i64 q) {
   const f32 score = h.sink(b, head, q);
-  return KeepsProducts<H>::value ? score / H::kScale : score;
+  return KeepsProducts<H>::value ? score / H::kScale : KeepsExponents<H>::value ? score * kLog2e : score;
+}
+/// What a mask adds, as an exponent of two. A finite number stays finite, so that a query that sees nothing
+/// else weighs all keys alike.
+LATHE_DEV f32 keyExponent(f32 added) {
+  const f32 most = bitsToF32(0x7f7fffffu), exponent = added * kLog2e;
+  return fabsf(added) <= most && fabsf(exponent) > most ? (added < 0.0f ? -most : most) : exponent;
 }
 LATHE_DEV f32 quadMax(f32 v) { v = fmaxf(v, shuffleXor(v, 1)); return fmaxf(v, shuffleXor(v, 2)); }
 LATHE_DEV f32 quadSum(f32 v) { v += shuffleXor(v, 1); return v + shuffleXor(v, 2); }
@@ -149,9 +162,10 @@ LATHE_DEV f32 polynomialExp2(f32 x) {
 
 /// Scores become weights; what was summed before is to be multiplied by `keep`. Of each 4 SHARE
 /// weights four are made by polynomialExp2; none for 0. SAFE: scores may be as large as numbers
-/// get, and differ before they are scaled.
-template <int SHARE, bool SAFE, int N>
-LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&keep)[2]) {
+/// get, and differ before they are scaled. `between` is called when 4 `first` of the weights have been
+/// made, or behind all of them if that is less than 0.
+template <int SHARE, bool SAFE, int N, class Between>
+LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&keep)[2], int first, Between between) {
   const f32 hidden = bitsToF32(0xff800000u);
   f32 base[2] = {0.0f, 0.0f}, sum[2], most[4];
 #pragma unroll
@@ -174,6 +188,7 @@ LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&k
   }
 #pragma unroll
   for (int i = 0; i < N; i += 4) {
+    if (i == first * 4) between();
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       const f32 x = exponent(s[i + e], e >> 1);
@@ -182,8 +197,13 @@ LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&k
     sum[0] += s[i] + s[i + 1];
     sum[1] += s[i + 2] + s[i + 3];
   }
+  if (first * 4 >= N || first < 0) between();
   state.total[0] = fmaf(state.total[0], keep[0], sum[0]);
   state.total[1] = fmaf(state.total[1], keep[1], sum[1]);
+}
+template <int SHARE, bool SAFE, int N>
+LATHE_DEV void softmaxStep(SoftmaxState &state, f32 (&s)[N], f32 factor, f32 (&keep)[2]) {
+  softmaxStep<SHARE, SAFE>(state, s, factor, keep, -1, [] {});
 }
 /// 1 / sum of each row.
 template <class H> LATHE_DEV void softmaxEnd(SoftmaxState &state, f32 (&inverse)[2]) {

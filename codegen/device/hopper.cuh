@@ -165,6 +165,12 @@ LATHE_DEV void storeMatrix4Transposed(SharedAddr row, const u32 (&r)[4]) {
 LATHE_DEV void storeShared8(SharedAddr at, u32 low, u32 high) {
   asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(low), "r"(high) : "memory");
 }
+LATHE_DEV void storeShared4(SharedAddr at, f32 v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory"); }
+LATHE_DEV Vec<f32, 2> loadShared8(SharedAddr at) {
+  Vec<f32, 2> r;
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(r.v[0]), "=f"(r.v[1]) : "r"(at) : "memory");
+  return r;
+}
 LATHE_DEV Vec<u32, 4> loadShared16(SharedAddr at) {
   Vec<u32, 4> r;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.v[0]), "=r"(r.v[1]), "=r"(r.v[2]), "=r"(r.v[3]) : "r"(at) : "memory");

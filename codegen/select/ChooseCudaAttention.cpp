@@ -132,11 +132,12 @@ bool takesThreeTeams(const KernelDesc &desc, const Heads &heads) {
 
 /// Keys of a tile: what two stages of keys and values and the registers of a team hold. 176 are 3 %
 /// faster with heads of 128 and 4096 keys or more, but take 0.3 s more to compile.
-int64_t keysOfTile(const KernelDesc &desc, const Heads &heads) {
+int64_t keysOfTile(const KernelDesc &desc, const Heads &heads, bool keyMask) {
   int64_t widest = std::max(heads.qk, heads.v);
-  if (!desc.plainScores && widest > 128) // masks need registers too
+  const bool plain = desc.plainScores || keyMask;
+  if (!plain && widest > 128) // masks need registers too
     return widest <= 192 ? 96 : 64;
-  if (!desc.maskDims.empty() && !divides(2, desc.reduction[0])) // and may be read one by one
+  if (!plain && !desc.maskDims.empty() && !divides(2, desc.reduction[0])) // and may be read one by one
     return 96;
   return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
 }
@@ -164,13 +165,23 @@ void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, KernelSpec 
 KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &heads, bool listed,
                  int64_t teams = 2) {
   KernelConfig c;
-  c.family = "attention.wgmma";
+  // Of tiles in a list most have no key that is not seen, and flags cost nothing there.
+  const bool keyMask = desc.keyMask && !(listed && desc.maskFlags);
+  c.family = keyMask ? "attention.wgmma.keymask" : "attention.wgmma";
   c.threads = 128 * (teams + 1);
-  c.tileN = keysOfTile(desc, heads);
+  c.tileN = keysOfTile(desc, heads, keyMask);
   DimExpr tiles =
       DimExpr::ceilDiv(desc.parallel[2], DimExpr(64 * teams)) * desc.parallel[1] * desc.parallel[0];
+  const bool mask = !keyMask && maskInRows(desc);
+  // The next queries are copied ahead where blocks take several tiles of them and there is room, and
+  // registers of the warps that copy.
+  if (teams == 2 && heads.v <= 192 && tiles.constant().value_or(target.smCount + 1) > target.smCount) {
+    constexpr int64_t kSharedBytes = 227 << 10;
+    c.stages = 2;
+    if (attentionWgmmaSharedBytes(c, heads.qk, heads.v, mask) > kSharedBytes)
+      c.stages = 0;
+  }
   KernelSpec spec = specFor(desc, c, DimExpr::min(tiles, DimExpr(target.smCount)));
-  const bool mask = maskInRows(desc);
   spec.tensorMaps = {mapOf(desc, desc.operands[0], 64), mapOf(desc, desc.operands[1], c.tileN),
                      mapOf(desc, desc.operands[2], c.tileN)};
   if (mask)

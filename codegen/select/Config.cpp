@@ -151,16 +151,20 @@ int64_t attentionSplitSharedBytes(const KernelConfig &config, int64_t headQK, in
 
 int64_t attentionWgmmaSharedBytes(const KernelConfig &config, int64_t headQK, int64_t headV,
                                   bool mask) {
-  constexpr int64_t kStages = 2, kRowBytes = 128, kAlignment = 1024;
+  constexpr int64_t kStages = 2, kRowBytes = 128, kMost = 232448; // of a block of sm_90
   const int64_t teams = config.threads / 128 - 1, queries = teams * 64;
+  const bool row = config.family.ends_with(".keymask");
   auto chunks = [](int64_t head) { return (head + 63) / 64; };
-  int64_t rows = (queries + kStages * config.tileN) * chunks(headQK) +
-                 kStages * config.tileN * chunks(headV) +
-                 (mask ? queries * chunks(config.tileN) : 0);
-  constexpr int64_t kMost = 232448; // of a block of sm_90
-  int64_t bytes = kAlignment + kRowBytes * rows + 8 * ((mask ? 4 : 2) * teams + 4 * kStages);
-  int64_t staged = queries * (2 * headV + 16);
-  return bytes + staged <= kMost ? bytes + staged : bytes;
+  const int64_t masks = mask ? teams : row ? kStages : 0;
+  const int64_t maskBytes = mask ? 64 * kRowBytes * chunks(config.tileN) : 4 * config.tileN;
+  const int64_t results = queries * (2 * headV + 16);
+  auto bytes = [&](int64_t copies) { // of the queries
+    return kRowBytes * (copies * queries * chunks(headQK) +
+                        kStages * config.tileN * (chunks(headQK) + chunks(headV))) +
+           masks * maskBytes + 16 * (copies * teams + masks + 2 * kStages);
+  };
+  const int64_t staged = bytes(1) + results <= kMost ? results : 0;
+  return staged + bytes(std::max<int64_t>(config.stages, 1));
 }
 
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys,

@@ -146,6 +146,14 @@ static bool isZero(Value v) {
   return dense && dense.isSplat() && dense.getSplatValue<APFloat>().isZero();
 }
 
+bool isKeyMask(AttentionOp op, const MaskParts &parts) {
+  if (!parts.mask || parts.onlyEnds || parts.sinkInMask || op.getSoftcap() || op.getLse() ||
+      op.getScale().convertToDouble() <= 0)
+    return false;
+  std::vector<DimExpr> dims = dimsOf(parts.mask);
+  return dims.size() < 2 || dims[dims.size() - 2] == DimExpr(1);
+}
+
 MaskParts maskParts(AttentionOp op) {
   MaskParts parts;
   parts.mask = op.getMask();

@@ -346,6 +346,8 @@ void describeHeads(KernelOp kernel, HeadPairs &heads, KernelDesc &desc) {
       while (desc.maskDims.size() < 4)
         desc.maskDims.insert(desc.maskDims.begin(), DimExpr(1));
       desc.maskHides = !parts.sinkInMask && hidesKeys(mask, *heads);
+      desc.maskFlags = elementTypeOf(mask).isInteger(1);
+      desc.keyMask = isKeyMask(attention, parts);
     }
     for (size_t i : {1, 2}) {
       std::optional<RowsInMemory> rows = rowsInMemory(attention->getOperand(i));

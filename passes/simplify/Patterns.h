@@ -12,6 +12,8 @@ namespace lathe {
 /// Chains of transposes, reshapes, broadcasts, slices and casts; broadcasts that
 /// their readers do themselves.
 void populateMovementPatterns(mlir::RewritePatternSet &patterns);
+/// Masks of attention that are the same for all queries.
+void populateMaskPatterns(mlir::RewritePatternSet &patterns);
 /// Identities of arithmetic.
 void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// Ops on constants alone, through the reference; constants under other sizes;

@@ -412,6 +412,9 @@ struct RecognizeAttentionPass : ModulePass<RecognizeAttentionPass> {
     RewritePatternSet patterns(&getContext());
     patterns.add<FormAttention, DropRepeatedHeads>(&getContext());
     walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(patterns)));
+    RewritePatternSet masks(&getContext());
+    populateMaskPatterns(masks);
+    walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(masks)));
     // The log-sum-exp may have been read before the product with the values.
     getOperation().walk([](AttentionOp op) {
       if (op.getLse())

@@ -505,19 +505,22 @@ TEST(CudaText, HopperAttentionCompiles) {
        {std::tuple{64, 384, 128, ", causal", 3}, {64, 512, 128, ", causal", 3}, {128, 384, 128, ", causal", 3},
         {128, 384, 128, ", softcap = 30.0 : f64", 3}, {96, 384, 128, "", 3}, {256, 384, 80, ", causal", 3},
         {64, 512, 128, ", causal, log_sum_exp", 3}, {128, 384, 128, ", causal, log_sum_exp", 4},
-        {192, 384, 96, ", softcap = 30.0 : f64", 4}, {256, 384, 64, "", 4}}) { // the fourth: tiles of a mask
+        {192, 384, 96, ", softcap = 30.0 : f64", 4}, {256, 384, 64, "", 4}, // the fourth: tiles of a mask
+        {64, 384, 128, "", 0}, {128, 384, 128, ", causal", 0}, {256, 384, 80, "", 0}}) { // none: a row for all queries
+    const bool row = maps == 0, mask = row || maps > 3;
     std::string name = "wgmma" + std::to_string(jobs.size()), d = std::to_string(head),
                 q = "tensor<?x8x?x" + d + "xbf16, #lathe.t<[B, 8, S, " + d + "]>>",
                 k = "tensor<?x2x?x" + d + "xbf16, #lathe.t<[B, 2, T, " + d + "]>>",
-                m = maps > 3 ? ", tensor<?x?xbf16, #lathe.t<[S, T]>>" : "", l = "tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>";
+                m = row ? ", tensor<?x1x1x?xi1, #lathe.t<[B, 1, 1, T]>>" : mask ? ", tensor<?x?xbf16, #lathe.t<[S, T]>>" : "", l = "tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>";
     const bool sums = std::string(more).find("log_sum_exp") != std::string::npos;
     const std::string results = sums ? "(" + q + ", " + l + ")" : q;
-    CudaCase c{fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + (maps > 3 ? ", %m: " + m.substr(2) : "") + ") -> " + results,
-                  std::string(sums ? "  %0, %1" : "  %0") + " = lathe.attention %q, %k, %v" + (maps > 3 ? ", %m" : "") +
+    CudaCase c{fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + (mask ? ", %m: " + m.substr(2) : "") + ") -> " + results,
+                  std::string(sums ? "  %0, %1" : "  %0") + " = lathe.attention %q, %k, %v" + (mask ? ", %m" : "") +
                       " {scale = 0.125 : f64" + std::string(more) + "} : (" + q + ", " + k + ", " + k + m + ") -> " + results +
                       "\n  return %0" + (sums ? ", %1 : " + q + ", " + l : " : " + q)),
-               "attention.wgmma.t" + std::to_string(threads) + ".n" + std::to_string(keys)};
-    c.maps = maps;
+               std::string(row ? "attention.wgmma.keymask.t" : "attention.wgmma.t") + std::to_string(threads) + ".n" +
+                   std::to_string(keys) + (threads == 384 && head <= 128 && maps == 3 ? ".s2" : "")};
+    c.maps = row ? 3 : maps;
     CudaKernel kernel = batch.generate(c);
     ASSERT_EQ(kernel.error, "");
     jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});

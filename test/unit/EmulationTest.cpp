@@ -490,8 +490,9 @@ TEST(Emulation, Attention) {
 }
 
 /// Operands of 16 bits on the matrix units; keys and values in memory, queries by a function.
-template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool FLAGS = false, bool SINK = false> struct AttentionTiles {
-  static constexpr bool kSink = SINK;
+/// KEYS: the mask is the same for all queries, and scores are kept as exponents.
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool FLAGS = false, bool SINK = false, bool KEYS = false> struct AttentionTiles {
+  static constexpr bool kSink = SINK, kKeyMask = KEYS;
   f32 sink(i64 b, i64 h, i64 i) const { return 0.5f * (f32)((b + h + i) % 4); }
   typedef T Element;
   static constexpr bool kPaged = GROUP % 4 == 0; // looked up by a lane each, or not
@@ -504,7 +505,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   f32 *o;
   i64 heads, group, S, T_;
   f32 *sums;
-  static constexpr bool kLogSumExp = true;
+  static constexpr bool kLogSumExp = !KEYS;
   void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * heads + h) * S + i] = value; }
   const T *rowQ(i64, i64, i64) const { return nullptr; }
   const T *rowK(i64 b, i64 h, i64 i) const { return k + ((b * heads / group + h / group) * T_ + i) * DQ; }
@@ -517,7 +518,13 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   T elementK(i64 b, i64 h, i64 i, i64 d) const { return rowK(b, h, i)[d]; }
   T elementV(i64 b, i64 h, i64 i, i64 d) const { return rowV(b, h, i)[d]; }
   bool seen(i64, i64, i64 i, i64 j) const { return (i * 3 + j) % 7 < 4; }
+  f32 keyMask(i64 b, i64, i64 j) const { return b > 0 ? -3.4028235e38f : j % 5 == 4 ? -INFINITY : (f32)(j % 3); }
   f32 score(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
+    if (KEYS) return fmaf(dot, kScale * kLog2e, keyExponent(keyMask(b, h, j)));
+    return truth(b, h, i, j, dot);
+  }
+  f32 truth(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
+    if (KEYS) return dot * kScale + keyMask(b, h, j);
     if (PLAIN) return dot * kScale;
     if (FLAGS) return seen(0, 0, i, j) ? dot * kScale : -INFINITY;
     // Keys not seen; a row of the mask that is the least bfloat16 throughout: all keys weigh alike.
@@ -534,9 +541,9 @@ template <class Tile, class H> void tilesKernel(H h) { attentionMma<Tile>(h, h.S
 template <class Tile, class H> void splitKernel(H h) { attentionSplit<Tile>(h, h.S, h.T_); }
 
 /// SPLIT: the form for few queries, whose tiles of eight columns are so many; 0: the other form.
-template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1, bool FLAGS = false, bool SINK = false>
+template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1, bool FLAGS = false, bool SINK = false, bool KEYS = false>
 void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
-  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP, FLAGS, SINK> H;
+  typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP, FLAGS, SINK, KEYS> H;
   Buffer<T> q(batch * heads * S * DQ), k(batch * heads / group * keys * DQ), v(batch * heads / group * keys * DV);
   Buffer<f32> o(batch * heads * S * DV);
   q.random(5);
@@ -562,7 +569,7 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
           double dot = 0;
           for (int d = 0; d < DQ; ++d)
             dot += (double)toF32(h.elementQ(b, head, i, d)) * toF32(h.elementK(b, head, j, d));
-          p[j] = j < h.keyEnd(b, head, i) ? h.score(b, head, i, j, (float)dot) : -INFINITY;
+          p[j] = j < h.keyEnd(b, head, i) ? h.truth(b, head, i, j, (float)dot) : -INFINITY;
           most = std::max(most, p[j]);
         }
         if (SINK)
@@ -572,7 +579,8 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
         if (SINK)
           total += std::exp(h.sink(b, head, i) - most);
         const f32 logSum = sums[(b * heads + head) * S + i];
-        if (most == -INFINITY || most < -1e38) // nothing is seen, or the least bfloat16 beside it
+        if (KEYS) { // not asked for
+        } else if (most == -INFINITY || most < -1e38) // nothing is seen, or the least bfloat16 beside it
           ASSERT_EQ(logSum, (f32)most);
         else
           ASSERT_NEAR(logSum, most + std::log(total), tolerance) << "query " << i;
@@ -594,6 +602,8 @@ TEST(Emulation, AttentionOnMatrixUnits) {
   checkAttentionTiles<bf16, 32, 32, false, true, 0, 1, true>(1, 2, 1, 35, 70);
   checkAttentionTiles<bf16, 32, 32, true, true, 0, 1, false, true>(2, 2, 1, 35, 30); // some see the sink alone
   checkAttentionTiles<f16, 24, 32, false, false, 0, 1, false, true>(1, 2, 1, 20, 50);
+  checkAttentionTiles<bf16, 32, 32, false, true, 0, 1, false, false, true>(2, 2, 1, 35, 70); // a row for all queries
+  checkAttentionTiles<f16, 24, 32, false, false, 0, 1, false, true, true>(2, 2, 1, 20, 50);
 }
 
 TEST(Emulation, AttentionOfFewQueries) {

@@ -45,8 +45,10 @@
 //   conv.depthwise      t v r       t*v*r outputs, channels last: a thread has v channels of r neighbours
 //   attention.stream    t r         t/32*r queries of head (axis 1) and batch (axis 2)
 //   attention.mma       t n         t/2 queries of head (axis 1) and batch (axis 2), keys in tiles of n
-//   attention.wgmma     t n         t/2-64 queries of one head and batch, tiles after tiles; with two launches,
-//                       the first of which lists the tiles of keys that the mask lets through, only those
+//   attention.wgmma     t n s       t/2-64 queries of one head and batch, tiles after tiles, s of them in shared
+//                       memory; with two launches, the first of which lists the tiles of keys that the mask
+//                       lets through, only those
+//   attention.wgmma.keymask  the same; a mask that is the same for all queries is read once for a tile
 //   attention.split     t n k r s   up to n queries and heads of a key head (axis 1) and batch (axis 2); keys
 //                       split among the r blocks of a cluster, s of which fit into a multiprocessor; each
 //                       warp copies k times 16 keys ahead

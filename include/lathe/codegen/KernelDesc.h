@@ -118,6 +118,8 @@ struct KernelDesc {
   bool keysFromOutside = false;
   std::vector<DimExpr> maskDims; ///< B, H, S, T, each maybe 1; empty without a mask
   bool maskHides = false;   ///< the mask hides keys: whole tiles of them may not be seen
+  bool maskFlags = false;   ///< the mask lets keys through or not; else it is added
+  bool keyMask = false;     ///< the mask is the same for all queries; nothing else but a scale comes to the scores
 };
 
 /// The ordered variants for a target; the last guard is empty. An error when

@@ -53,6 +53,9 @@ struct MaskParts {
 bool hasSink(AttentionOp op);
 /// The ends in the attention's boolean mask; without a mask, none.
 MaskParts maskParts(AttentionOp op);
+/// Whether the mask is the same for all queries (padding of keys), nothing but a scale > 0 comes to the
+/// scores beside it, and no log-sum-exp is asked for.
+bool isKeyMask(AttentionOp op, const MaskParts &parts);
 
 } // namespace lathe
 

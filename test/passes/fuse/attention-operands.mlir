@@ -83,6 +83,15 @@ module attributes {lathe.target = "sm_90a"} {
     return %3 : tensor<1x8x2048x64xbf16>
   }
 
+  // Padded keys: a row of the mask for all queries.
+  // CHECK-LABEL: @padding
+  // CHECK: lathe.kernel "{{.*}}" attention
+  // CHECK-SAME: attention.wgmma.keymask.
+  func.func @padding(%q: tensor<2x8x100x64xbf16>, %m: tensor<2x1x1x100xbf16>) -> tensor<2x8x100x64xbf16> {
+    %0 = lathe.attention %q, %q, %q, %m {scale = 0.125 : f64} : (tensor<2x8x100x64xbf16>, tensor<2x8x100x64xbf16>, tensor<2x8x100x64xbf16>, tensor<2x1x1x100xbf16>) -> tensor<2x8x100x64xbf16>
+    return %0 : tensor<2x8x100x64xbf16>
+  }
+
   // Documents: a launch ahead lists the tiles of keys that a tile of queries sees.
   // CHECK-LABEL: @documents
   // CHECK: buffer work readwrite ui8 [1088]

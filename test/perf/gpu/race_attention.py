@@ -39,6 +39,9 @@ def cases():
     out += [(kind, s, False) for s in ODD for kind in ("causal", "full", "masked")]
     out += [("softcap", (2, 32, 8, 4096, 4096, 128), True), ("alibi", (2, 32, 8, 4096, 4096, 128), True),
             ("document", (2, 32, 8, 4096, 4096, 128), True), ("masked", (1, 16, 16, 4096, 4096, 64), True)]
+    # Masks that are the same for all queries, as of padded sequences.
+    out += [(kind, s, True) for kind in ("padding", "padded") for s in ((32, 12, 12, 128, 128, 64), (16, 12, 12, 512, 512, 64), (8, 32, 8, 2048, 2048, 128))]
+    out += [("padded", s, False) for s in ((2, 4, 2, 1100, 1100, 128), (2, 4, 4, 1031, 1031, 64), (2, 2, 1, 65, 333, 256), (3, 4, 4, 197, 197, 96))]
     out += [(kind, (2, 4, 2, 1100, 1100, 128), False) for kind in ("document", "padding", "window", "lengths", "alibi", "softcap")]
     out += [(kind, (2, 4, 4, 1031, 1031, 64), False) for kind in ("document", "padding", "window", "lengths")]
     out += [("full", s, True) for s in DECODE] + [("full", (2, 8, 2, 4, 1000, 128), False), ("causal", (2, 8, 2, 7, 333, 80), False)]
@@ -96,8 +99,8 @@ def graph_of(kind, shape):
         for name, half in (("k", "zero"), ("v", "one")):
             nodes += [node("Gather", ["pool", half], [name + "pool"], axis=1), node("Gather", [name + "pool", "table"], [name + "pages"], axis=0),
                       node("Transpose", [name + "pages"], [name + "heads"], perm=[0, 2, 1, 3, 4]), node("Reshape", [name + "heads", "shape"], [name])]
-    if kind == "padding":  # some keys of each sequence count
-        inputs.append(value("m", [b, 1, 1, t], T.BOOL))
+    if kind in ("padding", "padded"):  # some keys of each sequence count: flags, or what is added
+        inputs.append(value("m", [b, 1, 1, t], T.BOOL if kind == "padding" else T.BFLOAT16))
         mask = ["m"]
     if kind == "window":  # the keys around a query
         inputs.append(value("m", [s, t], T.BOOL))
@@ -205,6 +208,8 @@ def reference(kind, shape, q, k, v, extra, heads, sums=None):
             a = a.masked_fill(extra[0][:, None] != extra[0][None], -math.inf)
         if kind == "padding":
             a = a.masked_fill(~extra[0, 0], -math.inf)
+        if kind == "padded":
+            a = a + extra[0, 0].double()
         if kind == "window":
             a = a.masked_fill(~extra, -math.inf)
         if kind == "lengths":  # queries are the last of those
@@ -226,17 +231,16 @@ def rivals(kind, shape, extra):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     b, h, g, s, t, d = shape
     out = {}
-    if kind in ("causal", "full", "masked") or kind.startswith("value"):
+    if kind in ("causal", "full", "masked", "padding", "padded") or kind.startswith("value"):
         # One query sees all keys, whatever the mask's corner.
         causal = kind == "causal" and s > 1 or (kind.startswith("value") and s == t)
-        for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
-            if kind == "masked" and name == "flash":
-                continue
+        mask = extra if kind == "masked" else extra.expand(b, h, s, t) if kind.startswith("padd") else None
+        for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION),
+                              ("flash", SDPBackend.FLASH_ATTENTION) if mask is None else ("efficient", SDPBackend.EFFICIENT_ATTENTION)):
 
             def sdpa(q, k, v, backend=backend):
                 with sdpa_kernel(backend):
-                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != g,
-                                                          attn_mask=extra if kind == "masked" else None)
+                    return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=h != g, attn_mask=mask)
             out[name] = sdpa
         return out
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -263,8 +267,9 @@ def extra_of(kind, shape):
         return [torch.where(seen, 0.0, -math.inf).bfloat16()[None, None].contiguous(), torch.randn(h, device="cuda", dtype=torch.bfloat16)]
     if kind == "alibi":
         return (2.0 ** (-8.0 * (torch.arange(h, device="cuda") + 1) / h))[:, None, None].bfloat16()
-    if kind == "padding":
-        return torch.arange(t, device="cuda")[None, None, None] < torch.tensor([t - 555, t], device="cuda")[:, None, None, None]
+    if kind in ("padding", "padded"):  # half of the keys of the first, all of the last
+        seen = torch.arange(t, device="cuda")[None, None, None] < torch.linspace(t // 2, t, b, device="cuda").long()[:, None, None, None]
+        return seen if kind == "padding" else torch.where(seen, 0.0, torch.finfo(torch.bfloat16).min).bfloat16()
     if kind == "window":
         return (torch.arange(s, device="cuda")[:, None] - torch.arange(t, device="cuda")[None]).abs() < 200
     if kind == "lengths":
@@ -340,7 +345,7 @@ def run(folder, names, timing=True):
                 except RuntimeError as e:
                     print(f"  {name}: {str(e).splitlines()[0][:90]}")
             times = race(candidates, 7 if s > 4096 else 11)
-            flops = 2 * b * h * s * t * (d + dv) / (1 if kind in ("full", "masked", "paged", "sums") else 2)
+            flops = 2 * b * h * s * t * (d + dv) / (1 if kind in ("full", "masked", "paged", "sums", "padding", "padded") else 2)
             rate = f"{flops / times['lathe'] / 1e6:5.0f} TF" if s > 8 else f"{size / times['lathe'] / 1e6:5.2f} TB/s"
             text += f" {times['lathe']:9.1f} us {rate} " + " ".join(
                 f" {n} {v:.1f} us x{v / times['lathe']:.3f}" for n, v in times.items() if n != "lathe")

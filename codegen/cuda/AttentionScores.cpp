@@ -1,0 +1,159 @@
+//===- AttentionScores.cpp - what becomes of products with keys --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The holes of attention that have to do with scores: scale, soft cap and mask, as one function, or the
+// mask by itself where a skeleton reads it in another way: by tiles, as a row for all queries, or ahead,
+// to list the keys that it lets through.
+//
+//===----------------------------------------------------------------------===//
+
+#include "AttentionHoles.h"
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+/// Whether an i64 made of positions, small numbers and their sums fits into 32 bits: lengths do.
+bool fitsWord(Value v, int depth = 8) {
+  if (isa<BlockArgument>(v))
+    return v.getType().isIndex();
+  Operation *op = v.getDefiningOp();
+  if (!op || depth == 0)
+    return false;
+  APInt number;
+  if (matchPattern(v, m_ConstantInt(&number)))
+    return number.abs().ult(1 << 24);
+  DenseIntElementsAttr numbers;
+  if (matchPattern(v, m_Constant(&numbers)))
+    return llvm::all_of(numbers.getValues<APInt>(),
+                        [](const APInt &n) { return n.abs().ult(1 << 24); });
+  if (!isa<arith::IndexCastOp, arith::AddIOp, arith::SubIOp, vector::BroadcastOp, vector::StepOp>(
+          op) &&
+      !(isa<arith::MulIOp>(op) && llvm::any_of(op->getOperands(), [](Value factor) {
+          APInt number;
+          return matchPattern(factor, m_ConstantInt(&number)) && number.abs().ule(16);
+        })))
+    return false;
+  return llvm::all_of(op->getOperands(), [&](Value x) { return fitsWord(x, depth - 1); });
+}
+
+/// Positions become numbers from 32 bits, which takes one instruction.
+void narrowPositions(func::FuncOp fn) {
+  fn.walk([&](arith::SIToFPOp op) {
+    Value x = op.getIn();
+    if (!getElementTypeOrSelf(x.getType()).isInteger(64) || !fitsWord(x))
+      return;
+    OpBuilder b(op);
+    Type word = b.getI32Type();
+    if (auto vector = dyn_cast<VectorType>(x.getType()))
+      word = vector.clone(word);
+    op.getInMutable().assign(arith::TruncIOp::create(b, op.getLoc(), word, x));
+  });
+}
+
+} // namespace
+
+/// The score of a product before a mask.
+Value Attention::cappedScore(Evaluator &e, Value dot) {
+  Type f = e.b.getF32Type();
+  auto like = [&](double number) {
+    Value c = e.constant(f, number);
+    return e.isVector(dot) ? e.splat(c) : c;
+  };
+  Value v = e.make<arith::MulFOp>(dot, like(op.getScale().convertToDouble()));
+  if (op.getSoftcap()) {
+    Value cap = like(op.getSoftcap()->convertToDouble());
+    Value x = e.make<arith::DivFOp>(v, cap), t;
+    // An exponential of it follows: its absolute error is what counts (scoreTanh).
+    bool tiles = !StringRef(holes.config.family).ends_with("stream") &&
+                 !StringRef(holes.config.family).ends_with("decode");
+    if (tiles)
+      t = func::CallOp::create(e.b, e.loc, "scoreTanh", TypeRange(f), ValueRange(x)).getResult(0);
+    else
+      t = e.make<math::TanhOp>(x);
+    v = e.make<arith::MulFOp>(t, cap);
+  }
+  return v;
+}
+
+/// The score at `at` of a product; of two neighbouring keys where the evaluator has lanes.
+Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
+  Value v = cappedScore(e, dot);
+  if (!hasMask())
+    return v;
+  Value m = maskAt(e, at);
+  if (e.scalarType(m).isInteger(1)) {
+    Value hidden = e.constant(e.scalarType(v), -std::numeric_limits<double>::infinity());
+    return e.select(m, v, e.isVector(v) ? e.splat(hidden) : hidden);
+  }
+  e.unify(v, m);
+  return e.make<arith::AddFOp>(v, m);
+}
+
+/// What the mask has for a score.
+Value Attention::maskAt(Evaluator &e, const Indices &at) {
+  Value m = attentionMask(e, op, at);
+  narrowPositions(e.fn);
+  return m;
+}
+
+/// Scores of a mask that is copied by tiles.
+void Attention::maskHoles() {
+  Type f32 = Float32Type::get(op.getContext());
+  holes.method(
+      "scoreWith", {"added", "dot"}, f32, 1,
+      [&](Evaluator &e, ValueRange p) {
+        return e.make<arith::AddFOp>(cappedScore(e, p[1]), p[0]);
+      },
+      f32, f32);
+  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") + (sameAlong(3) ? "0" : "h") +
+             "; }");
+  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") + (sameAlong(4) ? "0" : "b") +
+             "; }");
+}
+
+/// The holes of attention_blocks.cuh, and where the lists lie that it makes.
+void Attention::listHoles() {
+  Type flag = IntegerType::get(op.getContext(), 1);
+  int64_t lanes = Holes::epilogueLanes(op.getK(), dimOf(op.getK(), 2), 8);
+  holes.line("static constexpr int kMaskLanes = " + Twine(lanes) + ";");
+  Type result = lanes > 1 ? Type(VectorType::get({lanes}, flag)) : flag;
+  holes.method("throughPiece", {"b", "h", "q", "piece"}, result, lanes,
+               [&](Evaluator &e, ValueRange p) -> Value {
+                 Index k = lanes > 1 ? Index(e.ix.mul(p[3], lanes), 1) : Index(p[3]);
+                 Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), k});
+                 if (!e.scalarType(m).isInteger(1)) {
+                   Value hidden = e.constant(e.scalarType(m), -std::numeric_limits<double>::infinity());
+                   if (e.isVector(m))
+                     hidden = e.splat(hidden);
+                   m = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, m, hidden);
+                 }
+                 return lanes > 1 ? e.splat(m) : m;
+               });
+  holes.line("LATHE_METHOD Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece) const { return " +
+             Twine(lanes > 1 ? "throughPiece(b, h, q, piece)" : "{{throughPiece(b, h, q, piece)}}") +
+             "; }");
+  // Masks that are the same for all heads or batches have one list for all.
+  std::string heads = sameAlong(3) ? "0" : "head", batch = sameAlong(4) ? "0" : "batch";
+  std::string count = sameAlong(3) ? "1" : holes.dim(dimOf(op.getQ(), 1));
+  holes.line("LATHE_METHOD const u16 *list(i64 head, i64 batch, u32 row, u32 rows, i64 keys, int tile) const {");
+  holes.line("  return (const u16 *)work0 + ((" + batch + " * " + count + " + " + heads +
+             ") * rows + row) * attentionListSize(keys, tile);");
+  holes.line("}");
+}
+
+/// What a mask that is the same for all queries adds to the scores of a key.
+void Attention::keyMaskHole() {
+  Type f32 = Float32Type::get(op.getContext());
+  holes.method("keyMask", {"b", "h", "k"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+    Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(e.ix.cst(0)), Index(p[2])});
+    if (!e.scalarType(m).isInteger(1))
+      return m;
+    Type f = e.b.getF32Type();
+    return e.select(m, e.constant(f, 0.0),
+                    e.constant(f, -std::numeric_limits<double>::infinity()));
+  });
+}
+
+} // namespace lathe::codegen
