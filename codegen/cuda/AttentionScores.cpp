@@ -1,9 +1,9 @@
 //===- AttentionScores.cpp - what becomes of products with keys --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The holes of attention that have to do with scores: scale, soft cap and mask, as one function, or the
-// mask by itself where a skeleton reads it in another way: by tiles, as a row for all queries, or ahead,
-// to list the keys that it lets through.
+// The holes of attention that have to do with scores: scale, soft cap and mask, as one function, or
+// the mask by itself where a skeleton reads it in another way: by tiles, as a row for all queries,
+// or ahead, to list the keys that it lets through.
 //
 //===----------------------------------------------------------------------===//
 
@@ -107,10 +107,10 @@ void Attention::maskHoles() {
         return e.make<arith::AddFOp>(cappedScore(e, p[1]), p[0]);
       },
       f32, f32);
-  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") + (sameAlong(3) ? "0" : "h") +
-             "; }");
-  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") + (sameAlong(4) ? "0" : "b") +
-             "; }");
+  holes.line(Twine("static LATHE_METHOD i32 maskHead(i32 h) { return ") +
+             (sameAlong(3) ? "0" : "h") + "; }");
+  holes.line(Twine("static LATHE_METHOD i32 maskBatch(i32 b) { return ") +
+             (sameAlong(4) ? "0" : "b") + "; }");
 }
 
 /// The holes of attention_blocks.cuh, and where the lists lie that it makes.
@@ -124,20 +124,23 @@ void Attention::listHoles() {
                  Index k = lanes > 1 ? Index(e.ix.mul(p[3], lanes), 1) : Index(p[3]);
                  Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), k});
                  if (!e.scalarType(m).isInteger(1)) {
-                   Value hidden = e.constant(e.scalarType(m), -std::numeric_limits<double>::infinity());
+                   Value hidden =
+                       e.constant(e.scalarType(m), -std::numeric_limits<double>::infinity());
                    if (e.isVector(m))
                      hidden = e.splat(hidden);
                    m = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, m, hidden);
                  }
                  return lanes > 1 ? e.splat(m) : m;
                });
-  holes.line("LATHE_METHOD Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece) const { return " +
-             Twine(lanes > 1 ? "throughPiece(b, h, q, piece)" : "{{throughPiece(b, h, q, piece)}}") +
-             "; }");
+  holes.line(
+      "LATHE_METHOD Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece) const { return " +
+      Twine(lanes > 1 ? "throughPiece(b, h, q, piece)" : "{{throughPiece(b, h, q, piece)}}") +
+      "; }");
   // Masks that are the same for all heads or batches have one list for all.
   std::string heads = sameAlong(3) ? "0" : "head", batch = sameAlong(4) ? "0" : "batch";
   std::string count = sameAlong(3) ? "1" : holes.dim(dimOf(op.getQ(), 1));
-  holes.line("LATHE_METHOD const u16 *list(i64 head, i64 batch, u32 row, u32 rows, i64 keys, int tile) const {");
+  holes.line("LATHE_METHOD const u16 *list(i64 head, i64 batch, u32 row, u32 rows, i64 keys, int "
+             "tile) const {");
   holes.line("  return (const u16 *)work0 + ((" + batch + " * " + count + " + " + heads +
              ") * rows + row) * attentionListSize(keys, tile);");
   holes.line("}");

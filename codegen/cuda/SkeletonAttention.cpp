@@ -173,8 +173,9 @@ void Attention::sixteenHoles(StringRef name, Value v) {
                  return cast<tile::LoadOp>(load).getOffset();
                });
   std::string at = "in" + std::to_string(argument.getArgNumber());
-  holes.line("LATHE_METHOD const Element *sixteen" + name + "(i64 b, i64 h, i64 n) const { return " +
-             at + " + sixteenPlace" + name + "(b, h, n); }");
+  holes.line("LATHE_METHOD const Element *sixteen" + name +
+             "(i64 b, i64 h, i64 n) const { return " + at + " + sixteenPlace" + name +
+             "(b, h, n); }");
   DimExpr stride = 1;
   for (size_t d = rows->dim + 1; d < buffer.physical.size(); ++d)
     stride = stride * buffer.physical[d];
@@ -304,7 +305,8 @@ LogicalResult Attention::build() {
   if (failed(tileHoles()))
     return failure();
   if (family.starts_with("attention.split")) {
-    holes.line(Twine("static constexpr bool kEarly = ") + (family.ends_with(".early") ? "true" : "false") + ";");
+    holes.line(Twine("static constexpr bool kEarly = ") +
+               (family.ends_with(".early") ? "true" : "false") + ";");
     sixteenHoles("K", op.getK());
     sixteenHoles("V", op.getV());
     bool paged = inPages(op.getK()) || inPages(op.getV());

@@ -40,8 +40,8 @@ KernelSpec mma(const KernelDesc &desc, const Heads &heads) {
   return spec;
 }
 
-/// The map of an operand [B, H, length, head], boxes of 64 columns and `rows` rows; or of the memory
-/// of its pages, boxes of one page.
+/// The map of an operand [B, H, length, head], boxes of 64 columns and `rows` rows; or of the
+/// memory of its pages, boxes of one page.
 TensorMapArg mapOf(const KernelDesc &desc, const ContractionOperand &operand, int64_t rows) {
   if (operand.buffer < 0) {
     TensorMapArg map;
@@ -137,12 +137,14 @@ int64_t keysOfTile(const KernelDesc &desc, const Heads &heads, bool keyMask) {
   const bool plain = desc.plainScores || keyMask;
   if (!plain && widest > 128) // masks need registers too
     return widest <= 192 ? 96 : 64;
-  if (!plain && !desc.maskDims.empty() && !divides(2, desc.reduction[0])) // and may be read one by one
+  if (!plain && !desc.maskDims.empty() &&
+      !divides(2, desc.reduction[0])) // and may be read one by one
     return 96;
   return widest <= 128 ? 128 : widest <= 192 ? 112 : 80;
 }
 
-/// The launch ahead that lists the tiles of keys which the mask lets through (attention_blocks.cuh).
+/// The launch ahead that lists the tiles of keys which the mask lets through
+/// (attention_blocks.cuh).
 void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, KernelSpec &spec) {
   DimExpr rows = DimExpr::ceilDiv(desc.parallel[2], DimExpr(queries)),
           tiles = DimExpr::ceilDiv(desc.reduction[0], DimExpr(keys));
@@ -157,7 +159,8 @@ void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, KernelSpec 
   BufferArg work;
   work.dtype = DType::UI8;
   work.access = BufferArg::Access::ReadWrite;
-  spec.workspaceBytes = DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1));
+  spec.workspaceBytes =
+      DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1));
   work.dims = work.physical = {spec.workspaceBytes};
   spec.buffers.push_back(work);
 }
@@ -173,9 +176,10 @@ KernelSpec wgmma(const KernelDesc &desc, const Target &target, const Heads &head
   DimExpr tiles =
       DimExpr::ceilDiv(desc.parallel[2], DimExpr(64 * teams)) * desc.parallel[1] * desc.parallel[0];
   const bool mask = !keyMask && maskInRows(desc);
-  // The next queries are copied ahead where blocks take several tiles of them and there is room, and
-  // registers of the warps that copy.
-  if (teams == 2 && heads.v <= 192 && tiles.constant().value_or(target.smCount + 1) > target.smCount) {
+  // The next queries are copied ahead where blocks take several tiles of them and there is room,
+  // and registers of the warps that copy.
+  if (teams == 2 && heads.v <= 192 &&
+      tiles.constant().value_or(target.smCount + 1) > target.smCount) {
     constexpr int64_t kSharedBytes = 227 << 10;
     c.stages = 2;
     if (attentionWgmmaSharedBytes(c, heads.qk, heads.v, mask) > kSharedBytes)
@@ -201,8 +205,9 @@ KernelSpec split(const KernelDesc &desc, const Heads &heads, int64_t columns, in
   c.family = desc.keysFromOutside ? "attention.split.early" : "attention.split";
   c.rows = cluster;
   c.tileN = columns;
-  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps: as
-  // clusters, those of the next kernel are there already when the last of this one are not over yet.
+  // Rings fill the shared memory of a multiprocessor, with one block or two of half as many warps:
+  // as clusters, those of the next kernel are there already when the last of this one are not over
+  // yet.
   bool whole = alone && cluster == 1;
   c.stages = whole ? 1 : 2;
   c.threads = whole ? 256 : 128;
@@ -329,7 +334,8 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
         // Three tiles a multiprocessor, and queries enough that the last tile of a head, which they
         // may fill with a single one, is a fifth of all at most.
         constexpr int64_t kTile = 192, kQueries = 4 * kTile;
-        DimExpr tiles = DimExpr::ceilDiv(queries, DimExpr(kTile)) * desc.parallel[1] * desc.parallel[0];
+        DimExpr tiles =
+            DimExpr::ceilDiv(queries, DimExpr(kTile)) * desc.parallel[1] * desc.parallel[0];
         DimExpr enough(3 * target.smCount);
         DimRange have = rangeOf(tiles, desc), asked = rangeOf(queries, desc);
         std::vector<DimCondition> guard;

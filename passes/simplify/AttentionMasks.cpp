@@ -38,8 +38,8 @@ bool isAlwaysTrue(CompareOp compare) {
          (compare.getPredicate() == Predicate::Gt && *number < 0);
 }
 
-/// `v` with one element for all queries where each has the same, maybe of fewer dimensions; null where
-/// that is not seen. Nothing is made unless `builder` is given.
+/// `v` with one element for all queries where each has the same, maybe of fewer dimensions; null
+/// where that is not seen. Nothing is made unless `builder` is given.
 Value forOneQuery(Value v, OpBuilder *builder) {
   if (!hasQueries(v))
     return v;
@@ -83,7 +83,8 @@ struct MaskForOneQuery : OpRewritePattern<AttentionOp> {
     if (dims.empty() || dims.back() != keys) { // the same for all keys too
       dims.resize(std::max<size_t>(dims.size(), 1), keys);
       dims.back() = keys;
-      mask = BroadcastToOp::create(rewriter, op.getLoc(), tensorType(elementTypeOf(mask), dims), mask);
+      mask =
+          BroadcastToOp::create(rewriter, op.getLoc(), tensorType(elementTypeOf(mask), dims), mask);
     }
     rewriter.modifyOpInPlace(op, [&] { op.getMaskMutable().assign(mask); });
     passedRemark(op.getLoc(), "Attention") << "the mask is the same for all queries";
