@@ -199,8 +199,9 @@ bool takeHeads(FusionGraph &graph, Group &group, const Target &target) {
   auto matmul = dyn_cast<MatmulOp>(group.heart);
   if (!matmul || !hasPairs(matmul, target))
     return false;
-  // One row, or so many that tiles of both halves are as good as any.
-  constexpr int64_t kManyRows = 17;
+  // One row, or so many that one tile's results are made while others multiply: between the two a kernel behind
+  // the product is faster (test/perf/gpu/race_heads.py).
+  constexpr int64_t kManyRows = 2048;
   std::vector<DimExpr> dims = dimsOf(matmul.getResult());
   auto rows = product({dims.begin(), dims.end() - 1}).constant();
   if (!matmul.getTransposeB() || !rows || (*rows != 1 && *rows < kManyRows))

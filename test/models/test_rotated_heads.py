@@ -54,9 +54,9 @@ def model(code, dtype, batch, tokens, heads, size, width, biased, turned, rng):
 
 
 CASES = [("bf16", 1, 1, (4, 2, 2), 128, 512, False, True), ("f16", 1, 1, (3, 2, 2), 64, 264, True, False),
-         ("bf16", 1, 40, (4, 2, 2), 128, 328, False, True), ("bf16", 2, 192, (6, 2, 2), 64, 256, True, True),
-         ("f16", 1, 517, (9, 3, 3), 128, 264, False, True), ("bf16", 3, 65, (2, 2, 2), 256, 328, False, True),
-         ("bf16", 1, 2000, (32, 8, 8), 128, 136, True, False), ("bf16", 2, 64, (5, 2, 2), 192, 256, False, False),
+         ("bf16", 1, 40, (4, 2, 2), 128, 328, False, True), ("bf16", 2, 1088, (6, 2, 2), 64, 256, True, True),
+         ("f16", 1, 2117, (9, 3, 3), 128, 264, False, True), ("bf16", 3, 705, (2, 2, 2), 256, 328, False, True),
+         ("bf16", 1, 2048, (32, 8, 8), 128, 136, True, False), ("bf16", 2, 1024, (5, 2, 2), 192, 256, False, False),
          ("f16", 1, 24, (2, 2, 2), 64, 2048, True, True)]
 
 
@@ -69,7 +69,8 @@ def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, turn
     save(graph, tmp_path / "m.onnx")
     engine = lathe_cli.compile_model(tmp_path / "m.onnx", tmp_path / "m.lathe")
     if lathe_cli.DEVICE != "cpu":
-        assert lathe_cli.launches(lathe_cli.plans(engine)[0]) == 1
+        inside = batch * tokens == 1 or batch * tokens >= 2048  # else a kernel behind the product is faster
+        assert lathe_cli.launches(lathe_cli.plans(engine)[0]) == (1 if inside else 2)
     x = rng.standard_normal((batch, tokens, width)).astype(dtype)
     cos, sin = (rng.uniform(-1, 1, angles).astype(dtype) for _ in range(2))
     got = lathe_cli.run(engine, tmp_path / "o", inputs={"x": x, "cos": cos, "sin": sin})
@@ -88,9 +89,9 @@ def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, turn
 
 @pytest.mark.skipif(not (importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.cu13")),
                     reason="kernels are compiled by NVRTC")
-@pytest.mark.parametrize("case, family", [(2, "gemm.pingpong"), (8, "gemm.split")])
+@pytest.mark.parametrize("case, family", [(0, "gemv.row"), (5, "gemm.cooperative")])
 def test_one_kernel(tmp_path, case, family):
-    """Tiles that the copy engine stores, and clusters that split the depth: one launch."""
+    """One row, and tiles whose heads are stored one by one: one launch."""
     half, *sizes = CASES[case]
     code, dtype, _ = HALVES[half]
     save(model(code, dtype, *sizes, np.random.default_rng(5))[0], tmp_path / "m.onnx")

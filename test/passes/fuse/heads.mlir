@@ -20,7 +20,7 @@
 // CHECK-LABEL: func.func @prefill
 // CHECK: :3 = lathe.kernel {{.*}} gemm
 // CHECK-SAME: tensormap 1 [256, 256] strides [512] box [64, 32] swizzle 128
-// CHECK-SAME: tensormap 6 [64, 64, 2, 1] strides [128, 8192, 16384] box [32, 64, 1, 1] swizzle 64
+// CHECK-SAME: tensormap 6 [64, 2048, 2, 1] strides [128, 262144, 524288] box [32, 64, 1, 1] swizzle 64
 // CHECK-NOT: lathe.kernel
 // CHECK: return
 
@@ -62,22 +62,22 @@ module attributes {lathe.target = "TARGET"} {
     %17 = lathe.state_append @v, %v : (tensor<1x1x1x64xbf16>) -> tensor<1x1x?x64xbf16, #lathe.t<[1, 1, P + 1, 64], layout = #lathe.phys<[1, 1, 129, 64]>>>
     return %8 : tensor<1x2x1x64xbf16>
   }
-  func.func @prefill(%x: tensor<1x64x256xbf16>, %cos: tensor<64x64xbf16>, %sin: tensor<64x64xbf16>) -> (tensor<1x2x64x64xbf16>, tensor<1x1x64x64xbf16>, tensor<1x1x64x64xbf16>) {
+  func.func @prefill(%x: tensor<1x2048x256xbf16>, %cos: tensor<2048x64xbf16>, %sin: tensor<2048x64xbf16>) -> (tensor<1x2x2048x64xbf16>, tensor<1x1x2048x64xbf16>, tensor<1x1x2048x64xbf16>) {
     %w = lathe.constant #lathe.weight<"random", 0, 131072, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<256x256xbf16>
-    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<1x64x256xbf16>, tensor<256x256xbf16>) -> tensor<1x64x256xbf16>
-    %r = lathe.reshape %0 : (tensor<1x64x256xbf16>) -> tensor<1x64x4x64xbf16>
-    %1 = lathe.transpose %r {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x64x4x64xbf16>) -> tensor<1x4x64x64xbf16>
-    %q = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x2x64x64xbf16>
-    %k = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<2>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x1x64x64xbf16>
-    %v = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<3>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x64x64xbf16>) -> tensor<1x1x64x64xbf16>
-    %2 = lathe.mul %q, %cos : (tensor<1x2x64x64xbf16>, tensor<64x64xbf16>) -> tensor<1x2x64x64xbf16>
-    %3 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x64x64xbf16>) -> tensor<1x2x64x32xbf16>
-    %4 = lathe.neg %3 : (tensor<1x2x64x32xbf16>) -> tensor<1x2x64x32xbf16>
-    %5 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x64x64xbf16>) -> tensor<1x2x64x32xbf16>
-    %6 = lathe.concat %4, %5 {axis = 3 : i64} : (tensor<1x2x64x32xbf16>, tensor<1x2x64x32xbf16>) -> tensor<1x2x64x64xbf16>
-    %7 = lathe.mul %6, %sin : (tensor<1x2x64x64xbf16>, tensor<64x64xbf16>) -> tensor<1x2x64x64xbf16>
-    %8 = lathe.add %2, %7 : (tensor<1x2x64x64xbf16>, tensor<1x2x64x64xbf16>) -> tensor<1x2x64x64xbf16>
-    return %8, %k, %v : tensor<1x2x64x64xbf16>, tensor<1x1x64x64xbf16>, tensor<1x1x64x64xbf16>
+    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<1x2048x256xbf16>, tensor<256x256xbf16>) -> tensor<1x2048x256xbf16>
+    %r = lathe.reshape %0 : (tensor<1x2048x256xbf16>) -> tensor<1x2048x4x64xbf16>
+    %1 = lathe.transpose %r {perm = array<i64: 0, 2, 1, 3>} : (tensor<1x2048x4x64xbf16>) -> tensor<1x4x2048x64xbf16>
+    %q = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x2048x64xbf16>) -> tensor<1x2x2048x64xbf16>
+    %k = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<2>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x2048x64xbf16>) -> tensor<1x1x2048x64xbf16>
+    %v = lathe.slice %1 {lathe.view, starts = [#lathe.dim<0>, #lathe.dim<3>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x4x2048x64xbf16>) -> tensor<1x1x2048x64xbf16>
+    %2 = lathe.mul %q, %cos : (tensor<1x2x2048x64xbf16>, tensor<2048x64xbf16>) -> tensor<1x2x2048x64xbf16>
+    %3 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x2048x64xbf16>) -> tensor<1x2x2048x32xbf16>
+    %4 = lathe.neg %3 : (tensor<1x2x2048x32xbf16>) -> tensor<1x2x2048x32xbf16>
+    %5 = lathe.slice %q {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x2x2048x64xbf16>) -> tensor<1x2x2048x32xbf16>
+    %6 = lathe.concat %4, %5 {axis = 3 : i64} : (tensor<1x2x2048x32xbf16>, tensor<1x2x2048x32xbf16>) -> tensor<1x2x2048x64xbf16>
+    %7 = lathe.mul %6, %sin : (tensor<1x2x2048x64xbf16>, tensor<2048x64xbf16>) -> tensor<1x2x2048x64xbf16>
+    %8 = lathe.add %2, %7 : (tensor<1x2x2048x64xbf16>, tensor<1x2x2048x64xbf16>) -> tensor<1x2x2048x64xbf16>
+    return %8, %k, %v : tensor<1x2x2048x64xbf16>, tensor<1x1x2048x64xbf16>, tensor<1x1x2048x64xbf16>
   }
   func.func @plain(%x: tensor<1x64x4096xbf16>) -> (tensor<1x32x64x64xbf16>, tensor<1x32x64x64xbf16>) {
     %w = lathe.constant #lathe.weight<"random", 0, 33554432, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<4096x4096xbf16>

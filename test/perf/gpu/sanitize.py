@@ -51,6 +51,8 @@ def gemms():
             "quantize": form(300, 512, 512, "quantize", True, more=force("pingpong.m128.n64")),
             "swapped": form(300, 520, 520, "residual", True, more=force("pingpong.swapped.m96.n128")),
             "swapped_cooperative": form(300, 520, 520, "residual", True, more=force("cooperative.swapped.m96.n128")),
+            "paired": form(1500, 1920, 264, "", True, more=force("pingpong.m128.n128.c2")),
+            "paired_cooperative": form(300, 520, 520, "residual", True, more=force("cooperative.m128.n256.c2")),
             "shared": form(1500, 1920, 264, "", True, more=force("pingpong.shared.m128.n128")),
             "shared_cooperative": form(1500, 1920, 264, "", True, more=force("cooperative.shared.m128.n128")),
             "odd_result": form(129, 129, 64, "bias+gelu", True)},
@@ -62,8 +64,8 @@ def gemms():
             "stream_pair": form(13, 1520, 1032, "swiglu", True, more=force("stream.t384.s3")), "row": form(1, 776, 1032, "bias+gelu", True),
             "columns": form(1, 776, 1032, "", False)},
         "gemm.heads": {
-            "row": rotated(1, 1, 128, 1032), "split": rotated(1, 24, 64, 2048), "tiles": rotated(2, 192, 64, 264),
-            "ragged": rotated(1, 301, 128, 264), "direct": rotated(3, 65, 128, 264)},
+            "row": rotated(1, 1, 128, 1032), "tiles": rotated(2, 1088, 64, 264),
+            "ragged": rotated(1, 2101, 128, 264), "direct": rotated(3, 705, 128, 264)},
         "gemm.portable": {
             "along": form(2, 200, 1029, "", True), "across": form(2, 77, 301, "", False), "mma": form(100, 77, 45, "", False),
             "mma_residual": form(130, 77, 261, "residual", True), "heads": (heads, []), "batched": (batched, []),
