@@ -50,7 +50,7 @@ LogicalResult HopperConv::build() {
   filters = *all / int64_t(op.getGroup());
   holes.line("typedef " + Holes::typeText(element) + " Element;");
   holes.line("typedef f32 Acc;");
-  holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
+  holes.line(Twine("static constexpr bool kLate = false, kProgrammatic = ") + truth(holes.programmatic()) + ";");
   return success();
 }
 

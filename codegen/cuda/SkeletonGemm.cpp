@@ -460,7 +460,9 @@ LogicalResult Gemm::buildWgmma() {
   holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(inPairs()) +
              ", kBeside = " + truth(maps.size() == 4 && !heads) + ", kSwapped = " + truth(swapped) + ";");
   holes.line("static constexpr int kPairHead = " + Twine(heads ? heads->size : 0) + ";");
-  holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic()) + ";");
+  bool late = wgmmaStartsLate(holes.config, k.constant().value_or(0));
+  holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic() && !late) +
+             ", kLate = " + truth(holes.programmatic() && late) + ";");
   holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[swapped].dims.size() == 3) +
              ", kBatchB = " + truth(maps[!swapped].dims.size() == 3) + ", kStaged = " + truth(staged) +
              ", kBatched = " + truth(staged && maps[2].dims.size() == 3) +
@@ -749,7 +751,9 @@ FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &
     return gemm.holes.text({promoted ? "gemm_narrow" : "gemm_hopper"},
                            given + (promoted ? "gemmPromoted<WgmmaTile<" : "gemmWgmma<WgmmaTile<") + tile +
                                (inTurns(config) ? "true" : "false") +
-                               ", Holes" + (isShared(config) ? ", true" : "") +
+                               ", Holes" + (isShared(config)         ? ", true"
+                                             : config.cluster > 1 ? ", false, 2"
+                                                                  : "") +
                                ">>(" + holes + ", map0, map1, " + result + ", " + beside + ", " +
                                gemm.holes.dim(batches) + sizes.substr(1));
   }

@@ -19,6 +19,7 @@
 //                                        results, which are of 16 bits and staged
 //   f32 value(i64 b, i64 m, i64 n, f32 sum);   then: one result, m its row, n its column, not yet rounded
 //   static constexpr bool kProgrammatic; launched while the kernel before still runs; B is constant
+//   static constexpr bool kLate;         the next kernel may start once the last loads are under way, not at once
 //   static constexpr bool kPair;         B has two matrices of N columns side by side, and a result
 //                                        follows from a sum of each: the half tiles of both are one
 //   static constexpr int kPairHead;      0; with kPair else, they are the halves of heads of so many columns
@@ -49,10 +50,14 @@
 /// BM x BN a tile; ROWS of A are loaded, fewer than BM where M is small: rows beyond a tensor
 /// are slow to load, and what is left unloaded spoils only rows that are not stored.
 /// SHARED: what is left after whole rounds of tiles is shared evenly by all blocks.
-template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool SHARED_ = false> struct WgmmaTile {
+/// PAIR: 2 where the two blocks of a cluster have tiles one below the other, and each loads half of
+/// their columns for both: rows that begin between the lines of the cache take twice as many requests.
+template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool SHARED_ = false, int PAIR_ = 1>
+struct WgmmaTile {
   static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, ROWS = ROWS_;
   static constexpr int BK = 128 / sizeof(typename H::Element); // rows of 128 bytes
   static constexpr bool TURNS = TURNS_, SHARED = SHARED_;
+  static constexpr u32 PAIR = PAIR_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
   static constexpr int MI = TURNS ? BM / 64 : BM / 128; // products of 64 rows by a group
   static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
@@ -71,6 +76,7 @@ template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool S
   static constexpr int SUMS = MI * BN / 2;
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
   static_assert(BM % (TURNS ? 64 : 128) == 0 && OUT % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM), "tile shape");
+  static_assert(PAIR == 1 || (PAIR == 2 && !SHARED && B_ALONG && !H::kPair && !H::kImages && !H::kSwapped), "pairs of blocks");
 };
 
 struct TilePlace { u32 batch, m, n; };
@@ -83,6 +89,14 @@ template <class Tile> LATHE_DEV TilePlace placeOfTile(u32 id, u32 tilesM, u32 ti
   const u32 first = id / (group * tilesN) * group, inside = id - first * tilesN;
   const u32 rows = tilesM - first < group ? tilesM - first : group;
   return {batch, (first + inside % rows) * Tile::BM, inside / rows * Tile::OUT};
+}
+
+/// Of what a cluster has under the number `id`, this block's.
+template <class Tile> LATHE_DEV TilePlace placeOfBlock(u32 id, u32 tilesM, u32 tilesN) {
+  if constexpr (Tile::PAIR == 1) return placeOfTile<Tile>(id, tilesM, tilesN);
+  TilePlace t = placeOfTile<Tile>(id, (tilesM + 1) / 2, tilesN);
+  t.m = t.m * 2 + clusterRank() * Tile::BM;
+  return t;
 }
 
 // ---- Loading ---------------------------------------------------------------------------
@@ -113,11 +127,16 @@ LATHE_DEV void loadStageA(const H &h, SharedAddr to, const TensorMap &map, Share
   if constexpr (H::kImages && !H::kSwapped) h.loadImages(to, map, bar, t.batch, t.m, step);
   else loadStage<Tile::A_ALONG, H::kBatchA, Tile::BM, Tile::A_WIDE>(to, map, bar, t.batch, t.m, step * Tile::BK);
 }
-/// The same of B; of a pair its two halves. Columns of a second half lie N behind the first.
-template <class Tile, class H>
+/// The same of B; of a pair its two halves. Columns of a second half lie N behind the first. With
+/// PAIR blocks each loads its part of the columns for all.
+template <class Tile, u32 PAIR = 1, class H>
 LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, SharedAddr bar, TilePlace t, u32 step, u32 N) {
   if constexpr (H::kImages && H::kSwapped) {
     h.loadImages(to, map, bar, t.batch, t.n, step);
+  } else if constexpr (PAIR > 1) {
+    const u32 first = clusterRank() * (Tile::OUT / PAIR), k = step * Tile::BK;
+    if constexpr (H::kBatchB) tensorLoadCluster(to + first * 128, map, bar, (1 << PAIR) - 1, k, t.n + first, t.batch);
+    else tensorLoadCluster(to + first * 128, map, bar, (1 << PAIR) - 1, k, t.n + first);
   } else {
     if constexpr (H::kPairHead > 0) {
       constexpr u32 CHUNK = 32;
@@ -136,20 +155,20 @@ LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, Share
 }
 
 /// Of a stage the operand that is constant.
-template <class Tile, class H>
+template <class Tile, u32 PAIR = 1, class H>
 LATHE_DEV void loadStageEarly(const H &h, const TensorMap &mapA, const TensorMap &mapB, SharedAddr toA, SharedAddr toB,
                               SharedAddr bar, TilePlace t, u32 step, u32 N) {
   barrierExpect(bar, Tile::LOADED);
   if constexpr (H::kSwapped) loadStageA<Tile>(h, toA, mapA, bar, t, step);
-  else loadStageB<Tile>(h, toB, mapB, bar, t, step, N);
+  else loadStageB<Tile, PAIR>(h, toB, mapB, bar, t, step, N);
 }
 /// A stage's A and B; with `begun` the constant one is under way.
-template <class Tile, class H>
+template <class Tile, u32 PAIR = 1, class H>
 LATHE_DEV void loadStages(const H &h, const TensorMap &mapA, const TensorMap &mapB, SharedAddr toA, SharedAddr toB,
                           SharedAddr bar, TilePlace t, u32 step, u32 N, bool begun) {
   if (!begun) barrierExpect(bar, Tile::LOADED);
   if (!H::kSwapped || !begun) loadStageA<Tile>(h, toA, mapA, bar, t, step);
-  if (H::kSwapped || !begun) loadStageB<Tile>(h, toB, mapB, bar, t, step, N);
+  if (H::kSwapped || !begun) loadStageB<Tile, PAIR>(h, toB, mapB, bar, t, step, N);
 }
 
 // ---- Results ---------------------------------------------------------------------------
@@ -475,12 +494,23 @@ LATHE_DEV void startRing(const TensorMap &mapA, const TensorMap &mapB, const Ten
     }
     for (int s = 0; s < Tile::STAGES; ++s) {
       barrierInit(full + 8 * s, 1);
-      barrierInit(empty + 8 * s, Tile::TURNS ? 4 : 8); // a warp each
+      barrierInit(empty + 8 * s, (Tile::TURNS ? 4 : 8) * Tile::PAIR); // a warp each
     }
     barrierInitFence();
   }
-  __syncthreads();
-  dependentsMayStart();
+  if constexpr (Tile::PAIR > 1) clusterSync();
+  else __syncthreads();
+  if constexpr (!H::kLate) dependentsMayStart();
+}
+
+/// By a warp that has read a slot: blocks whose loads come there may use it.
+template <class Tile> LATHE_DEV void slotIsFree(SharedAddr bar) {
+  const u32 lane = threadIdx.x % 32;
+  if constexpr (Tile::PAIR == 1) {
+    if (lane == 0) barrierArrive(bar);
+  } else {
+    if (lane < Tile::PAIR) barrierArriveRemote(bar, lane);
+  }
 }
 
 /// By one thread: fills the ring with the stages of all tiles of this block.
@@ -494,21 +524,22 @@ LATHE_DEV void loadTiles(const H &h, const TensorMap &mapA, const TensorMap &map
   Share s;
   if constexpr (H::kProgrammatic)
     if (shareOf<Tile>(0, tiles, steps, s)) {
-      const TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
+      const TilePlace t = placeOfBlock<Tile>(s.tile, tilesM, tilesN);
       for (; early < STAGES && early < s.end - s.begin; ++early)
-        loadStageEarly<Tile>(h, mapA, mapB, base + early * Tile::A_BYTES, toB + early * Tile::B_BYTES, full + 8 * early, t,
+        loadStageEarly<Tile, Tile::PAIR>(h, mapA, mapB, base + early * Tile::A_BYTES, toB + early * Tile::B_BYTES, full + 8 * early, t,
                              s.begin + early, N);
     }
   dependenciesWait();
   for (u32 index = 0; shareOf<Tile>(index, tiles, steps, s); ++index) {
-    const TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
+    const TilePlace t = placeOfBlock<Tile>(s.tile, tilesM, tilesN);
     for (u32 step = s.begin; step < s.end; ++step) {
-      barrierWait(empty + 8 * slot, parity);
-      loadStages<Tile>(h, mapA, mapB, base + slot * Tile::A_BYTES, toB + slot * Tile::B_BYTES, full + 8 * slot, t, step,
+      barrierSleep(empty + 8 * slot, parity);
+      loadStages<Tile, Tile::PAIR>(h, mapA, mapB, base + slot * Tile::A_BYTES, toB + slot * Tile::B_BYTES, full + 8 * slot, t, step,
                        N, index == 0 && step < s.begin + early);
       if (++slot == STAGES) { slot = 0; parity ^= 1; }
     }
   }
+  if constexpr (H::kLate) dependentsMayStart();
 }
 
 /// By a group: `count` steps of the ring, whose first is `before`. Its rows begin at `mine`.
@@ -520,11 +551,10 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
   constexpr u32 A_ROWS64 = 64 * 128;
   constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES;
-  const u32 lane = threadIdx.x % 32;
   u32 slot = before % STAGES, parity = before / STAGES & 1, last = 0;
   u32 step = 0;
   do {
-    barrierWait(full + 8 * slot, parity);
+    barrierSleep(full + 8 * slot, parity);
     const SharedAddr tileA = mine + slot * Tile::A_BYTES, tileB = base + Tile::B_AT + slot * Tile::B_BYTES;
     const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
     const u64 b = descriptorB<Tile>(tileB);
@@ -537,14 +567,14 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
     wgmmaCommit();
     if (step > 0) { // the products of the step before are done: its slot is free
       wgmmaWait<1>();
-      if (lane == 0) barrierArrive(empty + 8 * last);
+      slotIsFree<Tile>(empty + 8 * last);
     }
     last = slot;
     if (++slot == STAGES) { slot = 0; parity ^= 1; }
   } while (++step < count);
   if (Tile::TURNS) namedBarrierArrive(next, 256);
   wgmmaWait<0>();
-  if (lane == 0) barrierArrive(empty + 8 * last);
+  slotIsFree<Tile>(empty + 8 * last);
 }
 
 template <class Tile, class H>
@@ -556,7 +586,7 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
   const SharedAddr arrived = base + Tile::BARRIERS_AT + 16 * STAGES;
   const u32 M = (u32)M64, N = (u32)N64, K = (u32)K64, group = threadIdx.x / 128;
   const u32 tilesM = (M + BM - 1) / BM, tilesN = (N + Tile::OUT - 1) / Tile::OUT;
-  const u32 tiles = (u32)batches * tilesM * tilesN, steps = (K + BK - 1) / BK;
+  const u32 tiles = (u32)batches * ((tilesM + Tile::PAIR - 1) / Tile::PAIR) * tilesN, steps = (K + BK - 1) / BK;
   startRing<Tile, H>(mapA, mapB, mapC, mapD, base);
 
   if (group == 0) {
@@ -576,7 +606,7 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
     u32 before = 0;
     for (u32 index = 0; shareOf<Tile>(index, tiles, steps, s); before += s.end - s.begin, ++index) {
       if (Tile::TURNS && (index & 1) != me) continue;
-      TilePlace t = placeOfTile<Tile>(s.tile, tilesM, tilesN);
+      TilePlace t = placeOfBlock<Tile>(s.tile, tilesM, tilesN);
       t.m += firstRow;
       const bool gives = Tile::SHARED && s.end < steps;
       if constexpr (H::kBeside)
@@ -594,6 +624,10 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
       if (!gives) storeTile<Tile>(h, mapC, mapD, acc, t, M, N, staging);
     }
     if (H::kStaged && threadIdx.x % 128 == 0) storeWaitAll();
+  }
+  if constexpr (Tile::PAIR > 1) { // the other block may still write here
+    __syncwarp();
+    clusterSync();
   }
 }
 

@@ -41,7 +41,7 @@ template <class Tile> struct Shares {
 
 /// The block's piece of work of a number; false when there are fewer.
 template <class Tile> LATHE_DEV bool shareOf(u32 index, u32 tiles, u32 steps, Share &s) {
-  s = {blockIdx.x + index * gridDim.x, 0, steps};
+  s = {blockIdx.x / Tile::PAIR + index * (gridDim.x / Tile::PAIR), 0, steps};
   bool some = s.tile < tiles;
   if constexpr (Tile::SHARED) {
     const u32 rounds = tiles / gridDim.x;

@@ -49,6 +49,14 @@ LATHE_DEV bool barrierTry(SharedAddr bar, u32 parity) {
 LATHE_DEV void barrierWait(SharedAddr bar, u32 parity) {
   while (!barrierTry(bar, parity)) {}
 }
+/// The same where the wait may be long: the hardware lets the thread sleep for up to ten ms.
+LATHE_DEV void barrierSleep(SharedAddr bar, u32 parity) {
+  u32 over;
+  do {
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2, 10000000; selp.u32 %0, 1, 0, p; }"
+                 : "=r"(over) : "r"(bar), "r"(parity) : "memory");
+  } while (over == 0);
+}
 /// The barriers of a ring of STAGES: one thread arrives on those of full stages, `readers` on those of
 /// empty ones. By one thread, before a barrier of the block.
 template <int STAGES> LATHE_DEV void ringInit(SharedAddr full, SharedAddr empty, u32 readers) {
@@ -84,6 +92,18 @@ LATHE_DEV void tensorLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i
 LATHE_DEV void tensorLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i32 x, i32 y, i32 z, i32 w) {
   asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];"
                ::"r"(to), "l"(&map), "r"(bar), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+/// The same to the same place of all blocks of the cluster whose bits are set in `ranks`, each of
+/// which counts the bytes on the barrier at `bar`'s place.
+LATHE_DEV void tensorLoadCluster(SharedAddr to, const TensorMap &map, SharedAddr bar, u16 ranks, i32 x, i32 y) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%4, %5}], [%2], %3;"
+               ::"r"(to), "l"(&map), "r"(bar), "h"(ranks), "r"(x), "r"(y) : "memory");
+}
+LATHE_DEV void tensorLoadCluster(SharedAddr to, const TensorMap &map, SharedAddr bar, u16 ranks, i32 x, i32 y, i32 z) {
+  asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+               "[%0], [%1, {%4, %5, %6}], [%2], %3;"
+               ::"r"(to), "l"(&map), "r"(bar), "h"(ranks), "r"(x), "r"(y), "r"(z) : "memory");
 }
 /// Pixels of images with channels `c` and more of each: the first window begins at (x), (x, y) or
 /// (x, y, z) of image n, and of each the pixel (i, j, k) further is taken.

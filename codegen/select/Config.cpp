@@ -81,6 +81,12 @@ int64_t mmaSharedBytes(const KernelConfig &config) {
   return std::max(pipeline, epilogue);
 }
 
+bool wgmmaStartsLate(const KernelConfig &c, int64_t k) {
+  constexpr int64_t kLong = 2048;
+  return (c.family == "gemm.pingpong" || c.family == "gemm.cooperative") && c.tileM == 128 &&
+         c.rows == 1 && k >= kLong;
+}
+
 int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes) {
   if (tileN % 64 == 0 && resultBytes <= 2)
     return 64;

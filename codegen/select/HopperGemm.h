@@ -38,6 +38,7 @@ public:
   /// than `sums` sums; no family where there is none.
   KernelConfig choose(int64_t from, int64_t to, int64_t sums = kAnySums) const;
   static constexpr int64_t kAnySums = 1 << 20;
+  static constexpr int64_t kStepBytes = 128; ///< of k in a stage: what the swizzle spans
   /// What a thread of a tile holds.
   static int64_t sumsOf(const KernelConfig &c);
   /// Threads, depth and as many stages as shared memory holds.
@@ -51,14 +52,14 @@ public:
   /// For numbers of rows up to `upTo`.
   KernelSpec spec(const KernelConfig &config, int64_t upTo) const;
 
-private:
-  /// What the model says of a configuration for m rows.
+  /// What the model says of a configuration for m rows: ns.
   double timeOf(const KernelConfig &config, int64_t m) const;
-  /// What decides between tiles with swapped operands and plain ones.
-  double timeBesideSwapped(const KernelConfig &config, int64_t m) const;
-  /// A tile with swapped operands where that is better than `plain`.
-  KernelConfig swappedInstead(const KernelConfig &plain, int64_t from, int64_t to,
-                              int64_t sums) const;
+
+private:
+  /// The largest power of two, to 128, that divides the rows of both operands, in bytes.
+  int64_t rowAlignment() const;
+  /// Whether the copy engine brings a tensor of the results' shape.
+  bool hasBeside() const;
   HopperGemm(const KernelDesc &desc, const GemmSizes &sizes, const Target &target)
       : desc(desc), sizes(sizes), target(target) {}
   const KernelDesc &desc;

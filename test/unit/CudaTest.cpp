@@ -597,6 +597,7 @@ TEST(CudaText, HopperEpiloguesCompile) {
                         Form{"gemm.pingpong.t384.m128.n160.k64.s5", 4, false, true},
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false},
                         Form{"gemm.pingpong.shared.t384.m128.n128.k64.s6", 4, false, true},
+                        Form{"gemm.cooperative.t384.m128.n256.k64.s4.c2", 4, false, true},
                         Form{"gemm.cooperative.swapped.t384.m192.n128.k64.s4", 4, false, true},
                         Form{"gemm.cooperative.shared.t384.m128.n192.k64.s4", 3, true, true}}) {
     std::string name = "epilogue" + std::to_string(jobs.size());

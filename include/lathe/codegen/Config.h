@@ -22,7 +22,8 @@
 //   conv.winograd2 conv.winograd4  v m n r k s  CPU: the same by Winograd's F(2,3), of stride 1 or 2, and
 //                       F(4,3), r tiles; with s, s panels of a point follow each other
 //   gemm.mma gemm.simt  t m n k s   one m x n tile, tiles of one batch after another
-//   gemm.pingpong gemm.cooperative  t m n k s r  sm_90a: every so many tiles (m x n, r rows of A loaded)
+//   gemm.pingpong gemm.cooperative  t m n k s r c  sm_90a: every so many tiles (m x n, r rows of A loaded); with
+//                       c = 2 the two blocks of a cluster load columns for each other
 //   gemm.pingpong.shared gemm.cooperative.shared  t m n k s r  the same; tiles beyond whole rounds are shared by
 //                       all blocks, which add up their sums through a work buffer
 //   gemm.pingpong.swapped gemm.cooperative.swapped  t m n k s  the same with the columns of B as rows of the
@@ -108,6 +109,10 @@ int64_t widenedSharedBytes(const KernelConfig &config);
 /// The same of a `gemm.stream` block (stream.cuh), and how much of k its warps take in a step together.
 int64_t streamSharedBytes(const KernelConfig &config);
 int64_t streamDepth(const KernelConfig &config);
+/// Whether a tile of gemm.pingpong or gemm.cooperative takes so long, for so much of k, that weights
+/// which come early gain nothing: the kernel waits for those ahead of it, and lets the next one start
+/// when its last loads are under way.
+bool wgmmaStartsLate(const KernelConfig &config, int64_t k);
 /// Columns of results that such a block stages together.
 int64_t wgmmaStagedColumns(int64_t tileN, int64_t resultBytes);
 /// The same where operands are swapped: rows of 64 columns.

@@ -53,6 +53,11 @@ def cases():
                                  "gemm.pingpong.shared.m64.n128")
                     for m, n, k, e, t in ((257, 509, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
                                           (3136, 2048, 512, "residual", False), (2500, 1552, 4104, "swiglu", True), (129, 4096, 128, "", False))]
+    # Blocks that load columns for each other.
+    out["forms"] += [(f"form_{m}x{n}x{k}{e}_{'_'.join(form[5:].split('.'))}", m, n, k, e, True, form)
+                     for form in ("gemm.pingpong.m128.n128.c2", "gemm.cooperative.m128.n256.c2", "gemm.pingpong.m64.n192.c2")
+                     for m, n, k, e in ((257, 509, 1032, ""), (1021, 1024, 1016, "residual"), (1, 776, 200, "bias+gelu"),
+                                        (3136, 2048, 520, "residual"), (129, 4096, 128, ""))]
     # Columns of the weights as rows of the instruction.
     out["forms"] += [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
                      for form in ("gemm.cooperative.swapped.m96.n128", "gemm.pingpong.swapped.m192.n64",

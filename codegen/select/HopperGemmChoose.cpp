@@ -1,0 +1,147 @@
+//===- HopperGemmChoose.cpp - tiles of products of sm_90a --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The tiles that are worth a look, ranked by what HopperGemmTime.cpp says of them.
+//
+//===----------------------------------------------------------------------===//
+
+#include "HopperGemm.h"
+#include "HopperGemmFit.h"
+#include "HopperGemmTime.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lathe::select {
+namespace {
+
+constexpr int64_t kLineBytes = 128; ///< of the cache
+constexpr int64_t kUnknown = 4096; ///< what a size is taken for that only a run knows
+
+/// The fastest tile for a range of rows, of those that are considered; ties go to the earlier one.
+class Search {
+public:
+  Search(const HopperGemm &gemm, int64_t from, int64_t to, int64_t sums)
+      : gemm(gemm), from(from), to(to), sums(sums) {}
+
+  void consider(const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
+                int64_t cluster = 1);
+  KernelConfig best;
+
+private:
+  const HopperGemm &gemm;
+  int64_t from, to, sums;
+  double bestTime = 0;
+};
+
+void Search::consider(const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
+                      int64_t cluster) {
+  for (int64_t tileN : columns) {
+    KernelConfig c;
+    c.family = family;
+    c.tileM = tileM;
+    c.tileN = tileN;
+    c.cluster = cluster;
+    c.rows = gemm.rowsLoaded(tileM, to);
+    if (!gemm.allows(c) || sumsOfThread(c) >= sums)
+      continue;
+    c = gemm.complete(c);
+    // A range is judged by four of its sizes: rounds that are full for one are not for another.
+    double time = 0;
+    for (int i = 0; i < 4; ++i) {
+      double at = static_cast<double>(from) *
+                  std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0);
+      time += gemm.timeOf(c, static_cast<int64_t>(at + 0.5)) / at;
+    }
+    if (best.family.empty() || time < bestTime) {
+      best = c;
+      bestTime = time;
+    }
+  }
+}
+
+} // namespace
+
+int64_t HopperGemm::rowAlignment() const {
+  int64_t bytes = kLineBytes;
+  for (const ContractionOperand *operand : {&desc.operands[0], &desc.operands[1]}) {
+    int64_t row = desc.buffers[operand->buffer].physical.back().constant().value_or(kUnknown);
+    bytes = std::min(bytes, row * elementBytes & -(row * elementBytes));
+  }
+  return bytes;
+}
+
+double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
+  return timeOfTile(c, {.m = std::min<int64_t>(m, 1 << 20),
+                        .n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1),
+                        .k = sizes.k.constant().value_or(kUnknown),
+                        .batch = sizes.batch.constant().value_or(1),
+                        .smCount = target.smCount,
+                        .elementBytes = elementBytes,
+                        .rowAlignment = rowAlignment(),
+                        .bAlongK = bAlongK,
+                        .bare = desc.resultBare,
+                        .beside = hasBeside()});
+}
+
+KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
+  int64_t n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1);
+  int64_t k = sizes.k.constant().value_or(kUnknown), batch = sizes.batch.constant().value_or(1);
+  auto tilesOf = [&](int64_t rows, int64_t tileM, int64_t tileN) {
+    return (rows + tileM - 1) / tileM * ((n + tileN - 1) / tileN) * batch;
+  };
+  Search search(*this, from, to, sums);
+  if (promoted) {
+    search.consider("gemm.promoted", 128, {128, 192, 176, 160, 112, 96, 64, 48, 32});
+  } else {
+    if (to > 64) {
+      search.consider("gemm.pingpong", 128, {128});
+      // The more sums a thread holds, the fewer registers are left for what becomes of them.
+      bool few = desc.resultBare || desc.resultPair || elementBytes == 1 ||
+                 (desc.numInputs <= 3 && hasBeside());
+      if (few)
+        search.consider("gemm.pingpong", 128, {192});
+      if (few || desc.numInputs <= 3)
+        search.consider("gemm.pingpong", 128, {160});
+      search.consider("gemm.pingpong", 128, {112, 96, 64});
+      search.consider("gemm.cooperative", 128, {256, 224, 192, 128, 112, 96, 64});
+      // Handing over sums takes as long as it saves where rounds are few, or results take long.
+      constexpr int64_t kManyRounds = 8;
+      if (tilesOf(from, 128, 128) > kManyRounds * target.smCount && elementBytes == 2 &&
+          desc.resultBare)
+        search.consider("gemm.pingpong.shared", 128, {128});
+    }
+    search.consider("gemm.pingpong", 64, {224, 192, 128, 96, 64, 48, 32});
+    // Rows between the lines of the cache take twice as many requests: blocks share them.
+    if (to > 128 && rowAlignment() < kLineBytes && elementBytes == 2) {
+      search.consider("gemm.pingpong", 128, {128, 192}, 2);
+      search.consider("gemm.cooperative", 128, {256, 224, 192, 128}, 2);
+    }
+  }
+  // Of bytes there are half as many steps to share.
+  if (elementBytes == 1 && to > 64)
+    return search.best;
+  // Blocks of a cluster lie close together: not all multiprocessors can have one of a large one.
+  for (int64_t cluster : {1, 2, 4, 8}) {
+    int64_t most = target.smCount * (cluster == 8 ? 96 : cluster == 4 ? 112 : 132) / 132;
+    for (int64_t columns : {256, 224, 192, 128, 96, 64, 48, 32})
+      if (!(promoted && columns > 128) && tilesOf(to, 64, columns) * cluster <= most &&
+          k / (kStepBytes / elementBytes) >= cluster)
+        search.consider(promoted ? "gemm.split.promoted" : "gemm.split", 64, {columns}, cluster);
+  }
+  // Where there is work for half of the multiprocessors, and more to do with sums than store them.
+  if (bAlongK && !desc.resultBare && to * n * batch >= 128 * 128 * target.smCount / 2) {
+    for (int64_t tileM : {96, 128, 160, 192})
+      search.consider("gemm.cooperative.swapped", tileM, {128});
+    // Both groups shall have their part, and products to hide behind what lies beside results.
+    constexpr int64_t kFewSteps = 8;
+    bool many = !hasBeside() || k > kFewSteps * kStepBytes / elementBytes;
+    for (auto [tileM, tileN] : {std::pair<int64_t, int64_t>{96, 128}, {128, 128}, {64, 64},
+                                {128, 64}, {192, 64}})
+      if (many && tilesOf(to, tileM, tileN) > target.smCount)
+        search.consider("gemm.pingpong.swapped", tileM, {tileN});
+  }
+  return search.best;
+}
+
+} // namespace lathe::select
