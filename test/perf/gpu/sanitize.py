@@ -128,6 +128,7 @@ def attentions():
             "masked": form("masked", 1, 1, 1, 200, 200, 192), "softcap": form("softcap", 1, 1, 1, 200, 200, 128),
             "alibi": form("alibi", 1, 1, 1, 200, 200, 64), "wide": form("causal", 1, 2, 1, 65, 65, 256),
             "teams": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20),
+            "padded": form("padded", 7, 16, 16, 300, 300, 64), "padding": form("padding", 2, 4, 2, 197, 197, 96),
             "pages": form("pagedcausal", 1, 2, 1, 208, 208, 128), "sums": form("maskedsums", 1, 2, 1, 200, 208, 128)},
         "attention.blocks": {
             "document": form("document", 1, 1, 1, 1100, 1100, 128), "window": form("window", 1, 1, 1, 1031, 1031, 64),
