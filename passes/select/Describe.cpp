@@ -235,10 +235,6 @@ bool isFromOutside(KernelOp kernel, Value operand) {
   return true;
 }
 
-void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
-  if (auto matmul = dyn_cast<MatmulOp>(heart)) {
-    if (std::optional<DimExpr> half = halfColumns(matmul)) {
-      desc.resultPair = true;
 /// KernelDesc::headResults.
 void describeHeads(KernelOp kernel, HeadPairs &heads, KernelDesc &desc) {
   if (dimsOf(heads.split.getY()).size() != 4 || heads.axis != 2)
@@ -254,18 +250,22 @@ void describeHeads(KernelOp kernel, HeadPairs &heads, KernelDesc &desc) {
   }
 }
 
+void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
+  if (auto matmul = dyn_cast<MatmulOp>(heart)) {
+    if (std::optional<DimExpr> half = halfColumns(matmul)) {
+      desc.resultPair = true;
       desc.parallel.back() = *half;
     }
-  }
-  if (isa<MatmulOp, ConvOp>(heart))
-    desc.beside = besideOf(kernel, heart);
-  desc.resultInPlace = isInPlace(kernel, desc.resultPair ? desc.parallel : dimsOf(heart->getResult(0)));
     if (std::optional<HeadPairs> heads = headPairs(matmul)) {
       desc.resultPair = true;
       desc.pairHead = heads->size;
       desc.parallel.back() = DimExpr(heads->heads * heads->size / 2);
       describeHeads(kernel, *heads, desc);
     }
+  }
+  if (isa<MatmulOp, ConvOp>(heart))
+    desc.beside = besideOf(kernel, heart);
+  desc.resultInPlace = isInPlace(kernel, desc.resultPair ? desc.parallel : dimsOf(heart->getResult(0)));
   if (isa<MatmulOp>(heart) && !desc.resultPair)
     desc.resultHeads = headsOf(kernel, dimsOf(heart->getResult(0)));
   desc.resultBare = isBare(kernel, heart);
