@@ -313,9 +313,10 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
       isSplit(c) ? splitSharedBytes(c)
                  : wgmmaSharedBytes(c, resultBytes, desc.resultPair, desc.pairHead > 0);
   // Weights are fetched while the kernel before still runs. Where time goes by multiplying, that
-  // is a loss.
-  constexpr int64_t kFewRows = 128;
-  bool late = desc.resultBare && !isPaired(c) && wgmmaStartsLate(c, sizes.k.constant().value_or(0));
+  // is a loss; of several rounds of tiles the next launch is hidden behind the last.
+  constexpr int64_t kFewRows = 128, kOneRound = 256;
+  bool late = desc.resultBare && upTo > kOneRound && !isPaired(c) &&
+              wgmmaStartsLate(c, sizes.k.constant().value_or(0));
   launch.programmaticDependent =
       late || (desc.operands[1].isWeight &&
                (upTo <= kFewRows ||

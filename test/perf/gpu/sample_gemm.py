@@ -85,7 +85,7 @@ def candidates(m, n, k):
     for tile in TILES:
         family, tm, tn, c = tile
         blocks = blocks_of(tile, m, n)
-        if tm > 64 and m <= 64 or tn > 32 and tn >= 2 * n or c > k // 64 and c > 1:
+        if tm > 64 and m <= 64 or tn > 32 and tn >= 2 * n or family == "split" and c > k // 64 and c > 1:
             continue
         if family != "split" and c > 1 and (m <= tm or 2 * k % 128 == 0):
             continue  # rows that begin with lines of the cache gain nothing
