@@ -32,7 +32,6 @@ def cases():
     out["few"] += [(m, *s, "i8", 0, False) for m in (16, 32, 64) for s in LLAMA.values()]
     out["many"] += [(m, *LLAMA[s], "i8", 0, False) for m in (128, 256, 512) for s in ("o", "gateup", "down")]
     out["few"].append((32, *LLAMA["o"], "i8", 32, False))
-    out["many"].append((128, *LLAMA["o"], "i8", 32, False))
     out["odd"] = [(m, n, k, t, b, z) for m, n, k in ((1, 1021, 272), (5, 777, 4112), (13, 4098, 528), (17, 264, 1040), (31, 1000, 400),
                                                      (129, 509, 1040), (300, 1552, 272), (509, 640, 2064))
                   for t, b, z in (("i8", 0, False), ("u8", 16, True), ("e4m3", 0, False), ("i8", 48, False))
