@@ -87,12 +87,17 @@ struct FoldThroughReference : RewritePattern {
   const bool keepNarrow;
 };
 
+/// What a constant has in a file of weights; null for other values.
+WeightAttr weightOf(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  return constant ? dyn_cast<WeightAttr>(constant.getValue()) : WeightAttr();
+}
+
 /// reshape(weight) is the weight under another type.
 struct RetypeWeight : OpRewritePattern<ReshapeOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(ReshapeOp op, PatternRewriter &rewriter) const override {
-    auto constant = op.getX().getDefiningOp<ConstantOp>();
-    auto weight = constant ? dyn_cast<WeightAttr>(constant.getValue()) : WeightAttr();
+    WeightAttr weight = weightOf(op.getX());
     auto type = cast<TensorType>(op.getY().getType());
     if (!weight || !type.hasStaticShape())
       return rewriter.notifyMatchFailure(op, "no weight of static sizes");
@@ -129,12 +134,11 @@ std::optional<int64_t> placeOfPiece(SliceOp op) {
 struct SliceWeight : OpRewritePattern<SliceOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(SliceOp op, PatternRewriter &rewriter) const override {
-    auto constant = op.getX().getDefiningOp<ConstantOp>();
-    auto weight = constant ? dyn_cast<WeightAttr>(constant.getValue()) : WeightAttr();
+    WeightAttr weight = weightOf(op.getX());
     auto type = cast<TensorType>(op.getY().getType());
     if (!weight || WeightStore::spreadOf(weight))
       return rewriter.notifyMatchFailure(op, "no weight with bytes");
-    if (!llvm::all_of(constant->getUsers(), [](Operation *user) { return isa<SliceOp>(user); }))
+    if (!llvm::all_of(op.getX().getUsers(), [](Operation *user) { return isa<SliceOp>(user); }))
       return rewriter.notifyMatchFailure(op, "the whole weight is used, too");
     std::optional<int64_t> place = placeOfPiece(op);
     auto dtype = dtypeOf(type.getElementType());
