@@ -282,6 +282,10 @@ void Holes::storeColumns(
        sums + "); }");
 }
 
+Value Holes::valueAt(Evaluator &e, Value heart, const Indices &idx, Value value, Value wanted) {
+  return e.eval(wanted, bindResult(e, heart, idx, value));
+}
+
 Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value value, bool stored) {
   Indices at = bindResult(e, heart, idx, value);
   Value output = e.outputValue(0);

@@ -58,6 +58,9 @@ public:
   /// their place; `value` is the heart's result at `idx`. As it is stored, or in its compute type.
   static mlir::Value resultValue(Evaluator &e, mlir::Value heart, const Indices &idx,
                                  mlir::Value value, bool stored = true);
+  /// What `wanted`, a value of the heart's sizes that follows from its result point by point, is at `idx`
+  /// where the heart's result is `value`.
+  static mlir::Value valueAt(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value, mlir::Value wanted);
   /// Where the result at `idx` lies in the output, given that isPlainResult.
   static mlir::Value resultPlace(Evaluator &e, mlir::Value heart, const Indices &idx);
   /// The output that follows from this result of the heart, when one alone does: others may be what the

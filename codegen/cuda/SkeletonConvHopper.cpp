@@ -31,8 +31,6 @@ struct HopperConv {
 };
 
 const char *truth(bool b) { return b ? "true" : "false"; }
-bool isSwapped(const KernelConfig &config) { return config.family.ends_with(".swapped"); }
-bool inTurns(const KernelConfig &config) { return config.family.starts_with("conv.pingpong"); }
 
 LogicalResult HopperConv::build() {
   op = heartOf<ConvOp>(holes.kernel);
@@ -93,7 +91,7 @@ void HopperConv::product() {
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   holes.line("static constexpr Operand kA = Operand::AlongK, kB = Operand::AlongK;");
   holes.line(
-      Twine("static constexpr bool kImages = true, kPair = false, kSwapped = ") + truth(swapped) +
+      Twine("static constexpr bool kImages = true, kPair = false, kExtremes = false, kSwapped = ") + truth(swapped) +
       ", kBatchA = " + truth(swapped && groups) + ", kBeside = " + truth(beside) +
       ", kBatchB = " + truth(!swapped && groups) + ", kStaged = " + truth(staged) +
       ", kBatched = " + truth(staged && groups) + ", kTurned = false;\n  static constexpr int kPairHead = 0;");

@@ -34,6 +34,9 @@
 //   void storePairs(SharedAddr one, SharedAddr other, u32 row, u32 pair);
 //   static constexpr bool kBeside;       `value` takes Vec<Result, 2> before the sums: two elements at
 //                                        the result's place of a tensor that map D brings
+//   static constexpr bool kExtremes;     with kStaged: of each block of 16 rows and 64 columns the greatest (or
+//                                        least) of what `extreme`, called as `value` is, gives is stored
+//   f32 extreme(..);  static f32 further(f32, f32);  void storeExtreme(i64 row, i64 column, f32);   of blocks
 //   static constexpr bool kBatched;      maps C and D have a dimension of batches
 //   static constexpr bool kTurned;       map C is {size of a head, tokens, heads, batches}: rows are the tokens of
 //                                        all batches, columns the heads, of
@@ -218,6 +221,11 @@ template <class Tile, class H> LATHE_DEV void loadFirstBeside(const TensorMap &m
   if constexpr (Tile::MI * Tile::OUT / Tile::STAGED > 1) loadBeside<Tile, H>(mapD, s, t, 1, 1);
 }
 
+/// The further of what was found `before` and one more value; of none before it, that value.
+template <class H> LATHE_DEV f32 furtherOf(const H &, int before, f32 extreme, f32 value) {
+  return before == 0 ? value : H::further(extreme, value);
+}
+
 /// All results of a group's tile, whose first row is t.m.
 template <class Tile, class H>
 LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &mapD,
@@ -245,6 +253,7 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
     // What the values need of memory is asked for before the first store, all at a time.
     Pair pairs[COLS / 16][4];
     u32 places[COLS / 16];
+    f32 extreme = 0.0f;
 #pragma unroll
     for (int j = 0; j < COLS / 16; ++j) {
       const u32 at = 2 * j + (lane >> 4);
@@ -262,12 +271,23 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
         if constexpr (H::kPair) {
           const Sums seconds{{acc[i][sum + Tile::OUT / 2], acc[i][sum + Tile::OUT / 2 + 1]}};
           pairs[j][q] = h.value(b, rows[q & 1], pair, sums, seconds);
+          if constexpr (H::kExtremes) extreme = furtherOf(h, j + q, extreme, h.extreme(b, rows[q & 1], pair, sums, seconds));
         } else if constexpr (H::kBeside) {
           pairs[j][q] = h.value(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums);
+          if constexpr (H::kExtremes)
+            extreme = furtherOf(h, j + q, extreme, h.extreme(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums));
         } else {
           pairs[j][q] = h.value(b, rows[q & 1], pair, sums);
+          if constexpr (H::kExtremes) extreme = furtherOf(h, j + q, extreme, h.extreme(b, rows[q & 1], pair, sums));
         }
       }
+    }
+    if constexpr (H::kExtremes) { // the warp's rows of this piece are a block
+      static_assert(COLS == 64, "columns of a block");
+#pragma unroll
+      for (int d = 16; d > 0; d /= 2) extreme = H::further(extreme, bitsToF32(shuffleXor32(f32ToBits(extreme), d)));
+      const u32 row = row0 + warp * 16;
+      if (lane == 0 && row < M && column0 < N) h.storeExtreme((i64)(row / 16), (i64)(column0 / 64), extreme);
     }
     if constexpr (!H::kBeside) {
       if (leader) storeWaitRead<1>();

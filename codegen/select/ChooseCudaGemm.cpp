@@ -424,10 +424,10 @@ Status GemmChooser::choose() {
                            "kernel " + desc.name);
     return okStatus();
   }
-  if (desc.resultPair) {
+  if (desc.resultPair || desc.resultExtremes) {
     if (!hopper || !hopper->conditions.empty())
-      return internalError("no form for two products at a time", "kernel " + desc.name);
-    if (addStreams())
+      return internalError("no form for two products at a time, or for extremes", "kernel " + desc.name);
+    if (desc.resultExtremes || addStreams())
       addHopper();
     return okStatus();
   }

@@ -39,10 +39,6 @@ std::vector<DimExpr> stridesOf(const BufferArg &b) {
   return strides;
 }
 
-bool inTurns(const KernelConfig &c) { return c.family.starts_with("conv.pingpong"); }
-bool isSwapped(const KernelConfig &c) { return c.family.ends_with(".swapped"); }
-bool isSplit(const KernelConfig &c) { return c.family == "conv.split"; }
-
 } // namespace
 
 std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &target) {

@@ -139,7 +139,7 @@ std::optional<Matrix> matrixOfResults(const KernelDesc &desc, const GemmSizes &s
 
 /// The result, when it can go through the copy engine.
 std::optional<Matrix> resultMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
-  if (desc.numOutputs != 1 || !desc.resultInPlace)
+  if (desc.numOutputs != 1 + desc.resultExtremes || !desc.resultInPlace)
     return {};
   return matrixOfResults(desc, sizes, desc.numInputs);
 }
@@ -248,6 +248,8 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
 }
 
 bool HopperGemm::allows(const KernelConfig &c) const {
+  if (desc.resultExtremes && !findsExtremes(c))
+    return false;
   if (c.family == "gemm.pingpong.swapped" || c.family == "gemm.cooperative.swapped")
     return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
            aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
@@ -269,6 +271,13 @@ bool HopperGemm::allows(const KernelConfig &c) const {
          (isSplit(c) || c.cluster == 1 ||
           (isPaired(c) && bAlongK && !desc.resultPair &&
            (c.family == "gemm.pingpong" || c.family == "gemm.cooperative")));
+}
+
+/// Whether warps stage results in the blocks of lathe/ir/BlockExtremes.h.
+bool HopperGemm::findsExtremes(const KernelConfig &c) const {
+  constexpr int64_t kBlockColumns = 64;
+  int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN;
+  return resultBytes && !isSplit(c) && !isSwapped(c) && wgmmaStagedColumns(columns, resultBytes) == kBlockColumns;
 }
 
 KernelConfig HopperGemm::complete(KernelConfig c) const {

@@ -56,6 +56,7 @@ public:
   double timeOf(const KernelConfig &config, int64_t m) const;
 
 private:
+  bool findsExtremes(const KernelConfig &config) const;
   /// The largest power of two, to 128, that divides the rows of both operands, in bytes.
   int64_t rowAlignment() const;
   /// Whether the copy engine brings a tensor of the results' shape.

@@ -7,15 +7,7 @@
 
 namespace lathe::select {
 
-/// Families of gemm_hopper.cuh and gemm_split.cuh.
-inline bool inTurns(const KernelConfig &c) { return c.family.starts_with("gemm.pingpong"); }
-inline bool isShared(const KernelConfig &c) { return c.family.ends_with(".shared"); }
-inline bool isSplit(const KernelConfig &c) { return c.family.starts_with("gemm.split"); }
-/// Two blocks of a cluster have tiles one below the other, and load columns for each other.
-inline bool isPaired(const KernelConfig &c) { return !isSplit(c) && c.cluster == 2; }
-inline bool isSwapped(const KernelConfig &c) { return c.family.ends_with(".swapped"); }
-
-/// What a thread of such a tile holds.
+/// What a thread of a tile of gemm_hopper.cuh or gemm_split.cuh holds.
 int64_t sumsOfThread(const KernelConfig &c);
 
 /// A product as the time of its tiles sees it.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "FusionGraph.h"
 
+#include "lathe/ir/BlockExtremes.h"
 #include "lathe/ir/Loops.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -11,12 +12,18 @@ using namespace mlir;
 namespace lathe::fuse {
 
 FusionGraph::FusionGraph(func::FuncOp func, std::map<std::string, int64_t> optima)
-    : optima(std::move(optima)) {
-  for (Operation &op : func.getBody().front()) {
+    : block(func.getBody().front()), optima(std::move(optima)) {
+  readProgram();
+}
+
+void FusionGraph::readProgram() {
+  program.clear();
+  order.clear();
+  for (Operation &op : block) {
     order[&op] = program.size();
     program.push_back(&op);
   }
-  loops = loopsAround(func.getBody().front());
+  loops = loopsAround(block);
 }
 
 Group &FusionGraph::create(Operation *heart, RegionKind kind) {
@@ -38,6 +45,14 @@ void FusionGraph::own(Operation *op, Group &group) {
 void FusionGraph::release(Operation *op, Group &group) {
   owners.erase(op);
   llvm::erase(group.members, op);
+}
+
+void FusionGraph::splitExtreme(ReduceOp extreme, Group &group) {
+  release(extreme, group);
+  ReduceOp blocks = lathe::splitExtreme(extreme);
+  readProgram();
+  own(blocks.getX().getDefiningOp(), group);
+  own(blocks, group);
 }
 
 bool FusionGraph::mayOwn(Operation *op, const Group &group) const {

@@ -47,6 +47,8 @@ public:
   void own(mlir::Operation *op, Group &group);
   /// Gives up the ownership of a member that is not the heart.
   void release(mlir::Operation *op, Group &group);
+  /// Puts the extremes of blocks into the group in the place of `extreme`, a member; what is left to reduce is free.
+  void splitExtreme(ReduceOp extreme, Group &group);
 
   /// Results of members that something outside reads. `inside` tells ops that are
   /// computed again within the group alone.
@@ -60,6 +62,9 @@ public:
   double workOfElement(mlir::Operation *op) const;
 
 private:
+  void readProgram();
+
+  mlir::Block &block;
   std::vector<mlir::Operation *> program;
   llvm::DenseMap<mlir::Operation *, unsigned> order;
   llvm::DenseMap<mlir::Operation *, Group *> owners;

@@ -7,12 +7,16 @@
 // columns that meet point by point (a gate and what it lets through) are one
 // result where the kernel can compute tiles of both at a time.
 //
+// The greatest element of a result, by which it will be quantized, is found tile by tile on the way.
+//
 //   %m = matmul %x, %w                       kernel gemm {
 //   %a = add %m, %residual              =>     matmul, add, reshape, transpose
 //   %t = transpose (reshape %a)              }
 //
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
+
+#include "lathe/ir/BlockExtremes.h"
 
 using namespace mlir;
 
@@ -28,18 +32,39 @@ bool isWidening(Operation *op) {
          llvm::all_of(op->getUsers(), [](Operation *user) { return classOf(user) && !isView(user); });
 }
 
-bool hasPairs(MatmulOp matmul, const Target &target) {
+/// Bytes of an element of both operands where matrix units multiply them and tensor maps describe them
+/// whatever the number of rows is (codegen/select/HopperGemm.cpp): weights are constant. Else 0.
+static int64_t mappedBytes(MatmulOp matmul, const Target &target) {
   if (target.smVersion != 90 || !target.archSpecific || matmul.getTransposeA())
-    return false;
-  constexpr int64_t kPiece = 8; // elements in 16 bytes
-  Type element = elementTypeOf(matmul.getResult());
+    return 0;
+  Type a = elementTypeOf(matmul.getA()), b = elementTypeOf(matmul.getB());
+  int64_t bytes = a.getIntOrFloatBitWidth() / 8;
+  bool halves = a == b && (a.isF16() || a.isBF16());
+  bool bytesEach = bytes == 1 && b.getIntOrFloatBitWidth() == 8 && isa<FloatType>(a) == isa<FloatType>(b) && matmul.getTransposeB();
   auto columns = dimsOf(matmul.getResult()).back().constant(), depth = dimsOf(matmul.getA()).back().constant();
-  bool halves = element.isF16() || element.isBF16();
-  for (Value operand : {matmul.getA(), matmul.getB()})
-    halves &= elementTypeOf(operand) == element;
-  return halves && columns && depth && *columns % (2 * kPiece) == 0 && *depth % kPiece == 0 && *depth > 0 &&
-         dimsOf(matmul.getB()).size() == 2 && matmul.getB().getDefiningOp<ConstantOp>() &&
-         !isNumber(matmul.getB().getDefiningOp());
+  if (!(halves || bytesEach) || !columns || !depth || *depth == 0)
+    return 0;
+  const int64_t piece = 16 / bytes; // elements
+  bool mapped = *depth % piece == 0 && *columns % piece == 0 && dimsOf(matmul.getB()).size() == 2 &&
+                matmul.getB().getDefiningOp<ConstantOp>() && !isNumber(matmul.getB().getDefiningOp());
+  return mapped ? bytes : 0;
+}
+
+bool hasPairs(MatmulOp matmul, const Target &target) {
+  constexpr int64_t kPiece = 8; // elements in 16 bytes
+  return mappedBytes(matmul, target) == 2 && elementTypeOf(matmul.getResult()) == elementTypeOf(matmul.getA()) &&
+         *dimsOf(matmul.getResult()).back().constant() % (2 * kPiece) == 0;
+}
+
+/// Whether the kernel can find the greatest element of blocks of the group's results beside them: they make up
+/// whole blocks, and are so many that a kernel behind takes its time.
+static bool mayHaveExtremes(const Group &group, const Target &target) {
+  constexpr int64_t kManyRows = 256;
+  auto matmul = dyn_cast<MatmulOp>(group.heart);
+  if (!matmul || !mappedBytes(matmul, target))
+    return false;
+  auto rows = product({group.space.begin(), group.space.end() - 1}).constant(), columns = group.space.back().constant();
+  return rows && columns && *rows >= kManyRows && *rows % kExtremeRows == 0 && *columns % kExtremeColumns == 0;
 }
 
 /// Takes slices of the two halves of a product's columns if nothing else reads it and tensor maps
@@ -76,19 +101,38 @@ static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, con
   return slices;
 }
 
-/// What leaves the group, without what the heart gives beside its first result: that is stored as
-/// it is.
+/// What leaves the group, without what the heart gives beside its first result, which is stored as
+/// it is, and extremes.
 static SmallVector<Value> mainOutputs(const FusionGraph &graph, const Group &group) {
   SmallVector<Value> outputs = graph.outputs(group);
   llvm::erase_if(outputs, [&](Value v) {
-    return v.getDefiningOp() == group.heart && v != group.heart->getResult(0);
+    return (v.getDefiningOp() == group.heart && v != group.heart->getResult(0)) ||
+           isClass(v.getDefiningOp(), OpClass::Reduction);
   });
   return outputs;
 }
 
-/// Adds the pointwise ops after the heart, as long as one value leaves the group.
+/// The member that finds an extreme, if there is one.
+static ReduceOp extremeOf(const Group &group) {
+  for (Operation *op : group.members)
+    if (isExtreme(op))
+      return cast<ReduceOp>(op);
+  return {};
+}
+
+/// Whether the one value that leaves beside an extreme goes through the copy engine in pieces of
+/// 64 columns.
+static bool storesBlocks(const FusionGraph &graph, const Group &group) {
+  Value result = mainOutputs(graph, group)[0];
+  return hasDims(result, group.space) && elementTypeOf(result).getIntOrFloatBitWidth() <= 16 &&
+         elementTypeOf(result).getIntOrFloatBitWidth() >= 8 && !elementTypeOf(result).isInteger(1);
+}
+
+/// Adds the pointwise ops after the heart, as long as one value leaves the group, and with `extremes`
+/// the reduction that finds the greatest element of one of them.
 /// `taken`: slices of halves that the group has taken already.
-static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}) {
+static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}, bool extremes = false) {
+  const SmallVector<Operation *> before = taken;
   const size_t slices = taken.size();
   bool started = false;
   for (Operation *op : graph.ops()) {
@@ -96,18 +140,23 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
       started = true;
       continue;
     }
-    if (!started || !graph.isFree(op) || !isClass(op, OpClass::Pointwise) ||
+    bool extreme = extremes && isExtreme(op) && hasDims(op->getOperand(0), group.space) && !extremeOf(group);
+    if (!started || !graph.isFree(op) || !(extreme || isClass(op, OpClass::Pointwise)) ||
         llvm::none_of(op->getOperands(), [&](Value operand) {
           Operation *producer = operand.getDefiningOp();
           return producer && graph.ownerOf(producer) == &group;
         }))
       continue;
-    if (!hasDims(op->getResult(0), group.space)) {
+    if (!extreme && !hasDims(op->getResult(0), group.space)) {
       missedRemark(op->getLoc(), "Epilogue")
           << "not fused into the contraction before it: its result has other sizes";
       continue;
     }
-    if (!graph.mayOwn(op, group)) {
+    // What the whole of an extreme is needed for is another kernel's.
+    bool needsExtreme = llvm::any_of(op->getOperands(), [&](Value operand) {
+      return operand.getDefiningOp() && operand.getDefiningOp() == extremeOf(group);
+    });
+    if (needsExtreme || !graph.mayOwn(op, group)) {
       missedRemark(op->getLoc(), "Epilogue")
           << "not fused into the contraction before it: an operand depends on its result "
              "through another kernel";
@@ -130,8 +179,18 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
   // Who reads the result widens it at no cost; storing it wide moves twice the bytes.
   while (!taken.empty() && isWidening(taken.back()))
     graph.release(taken.pop_back_val(), group);
+  ReduceOp extreme = extremeOf(group);
+  if (extreme && !storesBlocks(graph, group)) {
+    missedRemark(extreme.getLoc(), "Epilogue") << "not found by the product before it: its results do not go through the copy engine";
+    while (taken.size() > before.size())
+      graph.release(taken.pop_back_val(), group);
+    growEpilogue(graph, group, before);
+    return;
+  }
   for (Operation *op : taken)
     passedRemark(op->getLoc(), "Epilogue") << "fused into the contraction before it";
+  if (extreme)
+    graph.splitExtreme(extreme, group);
 }
 
 /// Whether every reader needs the value in memory as it is.
@@ -184,7 +243,8 @@ static void growOutputMap(FusionGraph &graph, Group &group, bool anywhere) {
   if (group.kind == RegionKind::Gemm && group.space != dimsOf(group.heart->getResult(0)))
     return;
   SmallVector<Value> outputs = mainOutputs(graph, group);
-  if (outputs.size() != 1)
+  bool extremes = llvm::any_of(group.members, [](Operation *op) { return isClass(op, OpClass::Reduction); });
+  if (outputs.size() != 1 || extremes)
     return;
   SmallVector<Operation *> chain;
   size_t taken = 0;
@@ -234,7 +294,8 @@ void growContractions(FusionGraph &graph, const Target &target) {
   for (Group *group : groups) {
     if (takeHeads(graph, *group, target))
       continue;
-    growEpilogue(graph, *group, takeHalves(graph, *group, target));
+    SmallVector<Operation *> halves = takeHalves(graph, *group, target);
+    growEpilogue(graph, *group, halves, mayHaveExtremes(*group, target));
     growOutputMap(graph, *group, group->kind == RegionKind::Conv && !target.isCuda());
   }
 }

@@ -9,6 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
 
+#include "lathe/ir/BlockExtremes.h"
+
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/IR/IRMapping.h"
 
@@ -29,9 +31,10 @@ public:
       return found != resolution.inlined.end() && found->second.size() == 1 &&
              found->second.front() == &group;
     });
-    // What follows from the heart's first result comes first, then what it gives beside that.
+    // What follows from the heart's first result comes first, then what it gives beside that, or extremes.
     std::stable_partition(outputs.begin(), outputs.end(), [&](Value v) {
-      return v.getDefiningOp() != group.heart || v == group.heart->getResult(0);
+      bool beside = v.getDefiningOp() == group.heart && v != group.heart->getResult(0);
+      return !beside && !(group.isContraction() && blockExtremes(v));
     });
     SmallVector<Type> types;
     SmallVector<Location> locations;

@@ -5,6 +5,7 @@
 #include "../layout/SpreadConvs.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/BlockExtremes.h"
 #include "lathe/ir/HeadPairs.h"
 #include "lathe/ir/NarrowWeights.h"
 
@@ -103,10 +104,15 @@ Operation *heartOf(KernelOp kernel) {
   }
 }
 
-/// Whether the only result has the heart's elements in their order: it follows from a value of
-/// these sizes by reshapes alone.
+/// KernelDesc::resultExtremes.
+bool hasExtremes(KernelOp kernel) {
+  return kernel.getNumResults() == 2 && blockExtremes(kernel.getBodyBlock().getTerminator()->getOperand(1));
+}
+
+/// Whether the only result, extremes aside, has the heart's elements in their order: it follows from a
+/// value of these sizes by reshapes alone.
 bool isInPlace(KernelOp kernel, const std::vector<DimExpr> &space) {
-  if (kernel.getNumResults() != 1)
+  if (kernel.getNumResults() != 1 && !hasExtremes(kernel))
     return false;
   Value v = kernel.getBodyBlock().getTerminator()->getOperand(0);
   while (dimsOf(v) != space) {
@@ -265,6 +271,7 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
   }
   if (isa<MatmulOp, ConvOp>(heart))
     desc.beside = besideOf(kernel, heart);
+  desc.resultExtremes = isa<MatmulOp>(heart) && hasExtremes(kernel);
   desc.resultInPlace = isInPlace(kernel, desc.resultPair ? desc.parallel : dimsOf(heart->getResult(0)));
   if (isa<MatmulOp>(heart) && !desc.resultPair)
     desc.resultHeads = headsOf(kernel, dimsOf(heart->getResult(0)));

@@ -231,6 +231,8 @@ def main():
     parser.add_argument("--report", metavar="FILE", help="write all tables and bars there")
     parser.add_argument("--parts", help="of the report: " + ", ".join(race_report.GUESS))
     parser.add_argument("--again", action="store_true", help="measure rows that are there, too")
+    parser.add_argument("--calmer", action="store_true",
+                        help="measure those again whose rounds spread widely; the calmer measurement counts")
     parser.add_argument("--target", default="native")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
                         help="of lathe compile, as winograd-tolerance=1e-5")

@@ -3,7 +3,8 @@
 
 A row that is measured is kept in build/race-cpu/report, under the settings, with a digest of what
 was measured: the bytes of the runtime and of the engine (for costs of `lathe` itself). So a report
-that was cut off goes on where it was, and a change measures again what it changes.
+that was cut off goes on where it was, and a change measures again what it changes. With --calmer rows
+whose rounds spread widely are measured again, too.
 """
 import hashlib
 import json
@@ -23,6 +24,7 @@ F43 = "winograd-tolerance=1e-5"
 # Seconds that a row takes, where no earlier report says it.
 GUESS = {"batch 1": 30, "f43": 20, "batch 8": 60, "batch 32": 150, "costs": 20, "symbolic": 40,
          "cells": 15}
+NOISY = 0.10  # more spread than this is worth another measurement
 
 
 def geometric(values):
@@ -36,6 +38,23 @@ def digest_of(*names):
         with open(name, "rb") as f:
             digest.update(hashlib.file_digest(f, "sha256").digest())
     return digest.hexdigest()[:16]
+
+
+def measurements(row):
+    """What a row has rounds of: by number of threads, or the row itself; costs have none."""
+    return row.get("threads") or ({"": row} if "spread" in row else {})
+
+
+def is_noisy(row):
+    return any(m["spread"] > NOISY for m in measurements(row).values())
+
+
+def calmer(one, other):
+    """Of two measurements of a row, for each number of threads that whose rounds spread less."""
+    if "threads" not in one:
+        return min(one, other, key=lambda row: row["spread"])
+    threads = {t: min(m, other["threads"][t], key=lambda m: m["spread"]) for t, m in one["threads"].items()}
+    return {**one, "threads": threads}
 
 
 class Store:
@@ -229,6 +248,8 @@ def render(stored, args, machine, say):
     part = lambda name: stored.get(name, {})  # noqa: E731
     say(f"# CPU race, {time.strftime('%Y-%m-%d')}\n\nWritten by `race.py --report`. {machine}.\n"
         f"ms: medians. A ratio is to the better rival; nan: OpenVINO does not take the file.\n{RULE}.\n"
+        f"Rows that spread by more than {100 * NOISY:.0f} % even so may be measured again (`--calmer`); of two "
+        "measurements that counts whose rounds spread less, whatever its ratio.\n"
         "Bold: above the bar.\n")
     say("## Bars\n\n| what | bar | measured | |\n|---|---|---|---|")
     checks = bars(stored, threads)
@@ -313,6 +334,9 @@ def report(args, case_of, machine, folder, runtime):
             row = store.rows.get(part, {}).get(name, {})
             if (part, name) in chosen and (args.again or row.get("of") != of):
                 row = {**measure(), "of": of}
+                store.keep(part, name, row, time.time() - start)
+            elif (part, name) in chosen and args.calmer and is_noisy(row):
+                row = {**calmer(row, measure()), "of": of}
                 store.keep(part, name, row, time.time() - start)
             elif row.get("of") != of:
                 row = {"problem": "not measured"}

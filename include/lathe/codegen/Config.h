@@ -109,6 +109,13 @@ int64_t widenedSharedBytes(const KernelConfig &config);
 /// The same of a `gemm.stream` block (stream.cuh), and how much of k its warps take in a step together.
 int64_t streamSharedBytes(const KernelConfig &config);
 int64_t streamDepth(const KernelConfig &config);
+/// Families of gemm_hopper.cuh, gemm_split.cuh and conv_hopper.cuh.
+inline bool inTurns(const KernelConfig &c) { return c.family.find(".pingpong") != std::string::npos; }
+inline bool isShared(const KernelConfig &c) { return c.family.ends_with(".shared"); }
+inline bool isSplit(const KernelConfig &c) { return c.family.find(".split") != std::string::npos; }
+inline bool isSwapped(const KernelConfig &c) { return c.family.ends_with(".swapped"); }
+/// Two blocks of a cluster have tiles one below the other, and load columns for each other.
+inline bool isPaired(const KernelConfig &c) { return !isSplit(c) && c.cluster == 2; }
 /// Whether a tile of gemm.pingpong or gemm.cooperative takes so long, for so much of k, that weights
 /// which come early gain nothing: the kernel waits for those ahead of it, and lets the next one start
 /// when its last loads are under way.

@@ -79,6 +79,8 @@ struct KernelDesc {
   std::vector<DimExpr> resultHeads;
   /// Gemm: nothing is computed of the heart's elements before they are stored.
   bool resultBare = false;
+  /// Gemm: behind the only result come the greatest (or least) elements of its blocks (lathe/ir/BlockExtremes.h).
+  bool resultExtremes = false;
   /// Gemm: B is two matrices side by side, and a result follows from a sum of each; `parallel` has
   /// the columns of one.
   bool resultPair = false;

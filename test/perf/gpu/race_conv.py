@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, prepare_all, race, relative_error
-from race_gemm import unescape
+from plans import unescape
 
 REPEATS = int("".join(w[10:] for w in sys.argv if w.startswith("--repeats=")) or 600)
 BARS = {"b64": {"cuDNN": (1.12, 0.97)}, "b1": {"cuDNN": (1.40, 1.00)}}

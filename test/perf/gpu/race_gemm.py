@@ -5,7 +5,7 @@
     race_gemm.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
                                              candidates in rounds, as CUDA-graph replays over rotating buffers
 
-bf16, weights as [N, K] like torch's Linear. Groups: large, few, skinny, one, across (weights as [K, N]), fused,
+bf16, weights as [N, K] like torch's Linear. Groups: large, few, skinny, one, across (weights as [K, N]), fused, amax,
 odd and forms (correctness only). Ratios are taken within a round, each of which has another order; of the algorithms the
 two fastest of five rounds take part, and the better one counts. `prepare --config=CONFIG` takes another configuration where it is possible. The tables and
 the bars are those printed at the end: rival's time over lathe's, geometric mean and least.
@@ -18,7 +18,8 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, median, race_rounds, ratio, relative_error
+from generated import LATHE, TARGET, judge, median, race_rounds, ratio, relative_error
+from plans import keep_kernels, load_kernels, make_between
 
 LLAMA = {"qkv": (6144, 4096), "o": (4096, 4096), "gateup": (28672, 4096), "down": (4096, 14336)}
 #         group: rival -> (least geometric mean, least ratio)
@@ -43,10 +44,15 @@ def cases():
                     for m in (4096, 8192) for e in ("bias+gelu", "swiglu", "residual", "quantize")]
     # What epilogues are measured against, and a gate whose other half was computed before.
     out["fused"] += [("plain_8192", 8192, 4096, 4096, "", True), ("gate_4096", 4096, 4096, 4096, "silu", True)]
+    # The kernel that has the rest of the greatest element to find counts, too.
+    out["amax"] = [(f"{e.replace('+', '_') or 'bare'}_{m}", m, 4096, 4096, e, True) for m in (4096, 8192) for e in ("", "quantize+amax", "swiglu+amax")]
     for m, n, k in [(1, 8, 8), (1, 1000, 4104), (7, 13, 8), (16, 4096, 72), (13, 1000, 776), (31, 97, 40), (257, 509, 1032),
                     (1000, 776, 200), (1021, 1024, 1016), (2, 4096, 4096), (100, 4098, 264), (129, 129, 64)]:
         out["odd"] += [(f"odd_{m}x{n}x{k}{e}{t}", m, n, k, e, t) for e in ("", "bias+gelu", "residual", "swiglu")
                        for t in (True, False) if (t or n % 8 == 0) and (e != "swiglu" or n % 16 == 0 and n * k > 4096)]
+    # The greatest element of the result beside it.
+    out["odd"] += [(f"odd_{m}x{n}x{k}{e}", m, n, k, e, True) for e in ("quantize+amax", "bias+gelu+amax", "residual+amax", "swiglu+amax")
+                   for m, n, k in ((256, 128, 72), (272, 896, 1032), (1040, 1664, 264), (4096, 4096, 520))]
     # Tiles that are shared by blocks, however many there are.
     out["forms"] = [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
                     for form in ("gemm.pingpong.shared.m128.n128", "gemm.cooperative.shared.m128.n256",
@@ -101,11 +107,12 @@ def save_model(path, m, n, k, epilogue, along, constant=True):
         inputs.append(value("r", [m, n]))
         nodes.append(node("Add", [last, "r"], [last := "y3"]))
     dtype, width = TensorProto.BFLOAT16, n
-    if epilogue == "swiglu":  # gate and what it lets through are the halves of one weight's columns
+    if "swiglu" in epilogue:  # gate and what it lets through are the halves of one weight's columns
         width = n // 2
         nodes += [node("Split", [last], ["g", "u"], axis=-1, num_outputs=2), node("Sigmoid", ["g"], ["s"]),
                   node("Mul", ["g", "s"], ["t"]), node("Mul", ["t", "u"], [last := "y5"])]
-    if epilogue == "quantize":  # to 8-bit floats by a scale that is an input
+    value_of_amax = last
+    if "quantize" in epilogue:  # to 8-bit floats by a scale that is an input
         inputs.append(value("scale", []))
         dtype = TensorProto.FLOAT8E4M3FN
         nodes += [node("Div", [last, "scale"], ["q"]), node("Cast", ["q"], [last := "y6"], to=dtype, saturate=1)]
@@ -113,24 +120,12 @@ def save_model(path, m, n, k, epilogue, along, constant=True):
         inputs.append(value("r", [m, n]))
         nodes += [node("Sigmoid", [last], ["s"]), node("Mul", [last, "s"], ["t"]), node("Mul", ["t", "r"], ["y4"])]
         last = "y4"
-    result = helper.make_tensor_value_info(last, dtype, [m, width])
-    graph = helper.make_graph(nodes, "g", inputs, [result], constants)
+    results = [helper.make_tensor_value_info(last, dtype, [m, width])]
+    if "amax" in epilogue:
+        results.append(value("amax", []))
+        nodes += [node("Abs", [value_of_amax], ["magnitude"]), node("ReduceMax", ["magnitude"], ["amax"], keepdims=0)]
+    graph = helper.make_graph(nodes, "g", inputs, results, constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
-
-
-def unescape(text):
-    return re.sub(r"\\([0-9A-Fa-f]{2}|.)", lambda m: chr(int(m[1], 16)) if len(m[1]) == 2 else
-                  {"n": "\n", "t": "\t"}.get(m[1], m[1]), text)
-
-
-def read_plan(text):
-    """The one kernel of a text of phase codegen: its source; its launch, and the names of its buffers."""
-    string = r'"((?:[^"\\]|\\.)*)"'
-    source, spec = (unescape(re.search(key + " = " + string, text)[1]) for key in ("source", "spec"))
-    names = dict(re.findall(r"(%\w+) = exec\.buffer \"([\w.]+)\"", text))
-    buffers = [names[b.strip()] for b in re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1].split(",")]
-    # Memory to work in is `load`'s matter.
-    return source, {**launch_of(spec), "buffers": [b for b in buffers if not b.endswith(".workspace")]}
 
 
 def prepare(folder, groups, config):
@@ -147,15 +142,10 @@ def prepare(folder, groups, config):
                 made = subprocess.run(command + ["--config", f"{kernel}={config or form[0]}"], capture_output=True, text=True)
             if made.returncode:
                 sys.exit(f"{name}: {made.stderr}")
-            source, row = read_plan(open(stem + ".mlir").read())
-            cubin, log = compile_cubin(source, name + ".cu")
-            with open(stem + ".cubin", "wb") as f:
-                f.write(cubin)
+            row = keep_kernels(folder, name, open(stem + ".mlir").read())
             for end in (".onnx", ".onnx.bin", ".mlir"):
                 if os.path.exists(stem + end):
                     os.remove(stem + end)
-            if found := re.findall(r"C75\d\d|[1-9]\d* bytes spill stores", log):
-                print(f"{name}: {found}")
             row.update(name=name, group=group, m=m, n=n, k=k, epilogue=epilogue, along=along)
             table.append(row)
             print(f"{name:24} {row['config']}{' pdl' if row['pdl'] else ''}", flush=True)
@@ -216,7 +206,7 @@ class CublasLt:
 
 
 def width_of(row):
-    return row["n"] // 2 if row["epilogue"] == "swiglu" else row["n"]
+    return row["n"] // 2 if "swiglu" in row["epilogue"] else row["n"]
 
 
 def reference(row, t):
@@ -232,9 +222,9 @@ def reference(row, t):
             y += t["bias"].double()
         if "gelu" in row["epilogue"]:
             y = F.gelu(y)
-        if row["epilogue"] == "swiglu":
+        if "swiglu" in row["epilogue"]:
             y = F.silu(y[:, :row["n"] // 2]) * y[:, row["n"] // 2:]
-        if row["epilogue"] == "quantize":  # rounded once, as the kernel rounds
+        if "quantize" in row["epilogue"]:  # rounded once, as the kernel rounds
             y = (y / t["scale"].double()).float().to(torch.float8_e4m3fn)
         if "silu" in row["epilogue"]:
             y = F.silu(y) * t["r"][i:i + 1024].double()
@@ -253,12 +243,15 @@ def make_set(row):
         t["bias"] = make(n)
     if "silu" in row["epilogue"] or "residual" in row["epilogue"]:
         t["r"] = make(m, n)
-    if row["epilogue"] == "quantize":
+    if "quantize" in row["epilogue"]:
         t["scale"] = torch.full((), 2.0, device="cuda", dtype=torch.bfloat16)
     # The rows before and behind the result must stay as they are.
-    kind = torch.float8_e4m3fn if row["epilogue"] == "quantize" else torch.bfloat16
+    kind = torch.float8_e4m3fn if "quantize" in row["epilogue"] else torch.bfloat16
     t["padded"] = torch.full((m + 16, width_of(row)), float("nan"), device="cuda").to(kind)
     t["y"] = t["padded"][8:-8]
+    if "amax" in row["epilogue"]:
+        t["amax"] = make(1)
+    t.update(make_between(row))
     return t
 
 
@@ -267,21 +260,34 @@ def ordered(row, t):
     return [t.get(b, t["y"]) for b in row["buffers"]]
 
 
+def amax_of(row, t, want):
+    """The greatest magnitude of the result, before it is quantized."""
+    if "quantize" not in row["epilogue"]:
+        return float(want.abs().max())
+    w = t["w"].t() if row["along"] else t["w"]
+    return max(float((t["a"][i:i + 1024].double() @ w.double()).abs().max()) for i in range(0, row["m"], 1024))
+
+
 def check(row, bind):
     """Relative error in the norm; infinite when something else was written."""
     import torch
     t = make_set(row)
-    launch = bind(ordered(row, t))
+    launch = bind(t)
     launch()
     torch.cuda.synchronize()
     want = reference(row, t)
     error = relative_error(t["y"], want)
     outside = t["padded"][:8].float().isnan().all() and t["padded"][-8:].float().isnan().all()
     # A sum that lies between two numbers of 8 bits may go to either.
-    if not (error < (1e-2 if row["epilogue"] == "quantize" else 4e-3) and outside):
+    if not (error < (1e-2 if "quantize" in row["epilogue"] else 4e-3) and outside):
         print(f"{row['name']}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
         return math.inf
-    bits = lambda: t["y"].view(torch.uint8 if row["epilogue"] == "quantize" else torch.int16)
+    if "amax" in row["epilogue"]:
+        greatest = amax_of(row, t, want)
+        if not abs(float(t["amax"]) - greatest) <= 2**-8 * greatest:
+            print(f"{row['name']}: the greatest element is {float(t['amax'])} instead of {greatest}")
+            return math.inf
+    bits = lambda: t["y"].view(torch.uint8 if "quantize" in row["epilogue"] else torch.int16)
     first = bits().clone()
     for _ in range(600 if row["group"] in ("odd", "forms") else 20):
         launch()
@@ -299,6 +305,12 @@ def rivals(row, sets, lt):
     if not row["epilogue"] and row["along"]:
         for i, launches in enumerate(lt.launches(row["m"], row["n"], row["k"], [(t["a"], t["w"], t["y"]) for t in sets])):
             out[f"lt{i}"] = launches
+    if row["epilogue"] == "quantize+amax":
+        def quantize(a, w, scale):
+            y = F.linear(a, w)
+            return (y / scale).clamp(-448, 448).to(torch.float8_e4m3fn), y.abs().max()
+        q = torch.compile(quantize, dynamic=False)
+        out["compile"] = [lambda t=t: q(t["a"], t["w"], t["scale"]) for t in sets]
     if row["epilogue"] == "bias+gelu":
         f = torch.compile(lambda a, w, b: F.gelu(F.linear(a, w, b)), dynamic=False)
         out["compile"] = [lambda t=t: f(t["a"], t["w"], t["bias"]) for t in sets]
@@ -312,7 +324,7 @@ def run(folder, groups):
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, flush=True)
     lt, bad, ratios, results = CublasLt(), 0, {}, []
     table = [r for r in json.load(open(os.path.join(folder, "race_gemm.json"))) if not groups or r["group"] in groups]
-    kernels = {r["name"]: load(r, open(os.path.join(folder, r["name"] + ".cubin"), "rb").read()) for r in table}
+    kernels = {r["name"]: load_kernels(folder, r, ordered) for r in table}
     for row in table:
         name, m, n, k = row["name"], row["m"], row["n"], row["k"]
         error = check(row, kernels[name])
@@ -325,11 +337,11 @@ def run(folder, groups):
             continue
         moved = 2 * (m * k + n * k + m * n)
         sets = [make_set(row) for _ in range(max(2, min(16, math.ceil(300e6 / moved))))]
-        candidates = {"lathe": [kernels[name](ordered(row, t)) for t in sets], **rivals(row, sets, lt)}
+        candidates = {"lathe": [kernels[name](t) for t in sets], **rivals(row, sets, lt)}
         plain = next((r for r in table if row["epilogue"] and not r["epilogue"] and r["along"] and
                       (r["m"], r["n"], r["k"]) == (m, n, k)), None)
         if plain:
-            candidates["bare"] = [kernels[plain["name"]](ordered(plain, make_set(plain))) for _ in sets]
+            candidates["bare"] = [kernels[plain["name"]](make_set(plain)) for _ in sets]
         algorithms = {c: v for c, v in candidates.items() if c.startswith("lt")}
         first = {c: median(v) for c, v in race_rounds(algorithms, 5).items()} if algorithms else {}
         for slower in sorted(first, key=first.get)[2:]:

@@ -17,8 +17,9 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, judge, load, median, race_rounds, ratio, relative_error
-from race_gemm import LLAMA, ROUNDS, read_plan
+from generated import LATHE, TARGET, judge, median, race_rounds, ratio, relative_error
+from plans import keep_kernels, load_kernels, make_between
+from race_gemm import LLAMA, ROUNDS
 
 #         group: rival -> (least geometric mean, least ratio)
 BARS = {"accurate": {"torch": (1.00, 0.93)}, "fast": {"torch": (1.05, 1.00)}, "int8": {"torch": (1.80, 1.60),
@@ -43,6 +44,8 @@ def cases():
     for m, n, k in ODD:
         for form in ("e4m3", "e4m3fast", "e4m3+rows", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32"):
             out["odd"].append((f"odd_{m}x{n}x{k}_{form.replace('+', '_')}", m, n, k, form))
+    out["odd"] += [(f"odd_{m}x{n}x{k}_{form.replace('+', '_')}", m, n, k, form) for m, n, k in ((256, 1024, 80), (1040, 832, 1040))
+                   for form in ("e4m3+quantize+amax", "e4m3fast+quantize+amax", "int8+quantize+amax")]
     return out
 
 
@@ -94,7 +97,11 @@ def save_model(path, m, n, k, form):
         nodes.append(node("Cast", ["t"], ["y"], to=T.BFLOAT16))
         last, result = "y", "bf16"
     out = {"bf16": T.BFLOAT16, "f32": T.FLOAT, "i32": T.INT32, "i8": T.INT8, "e4m3": T.FLOAT8E4M3FN, "e5m2": T.FLOAT8E5M2}
-    graph = helper.make_graph(nodes, "g", inputs, [value(last, out[result], [m, n])], constants)
+    results = [value(last, out[result], [m, n])]
+    if "amax" in form:
+        results.append(value("amax", T.FLOAT, []))
+        nodes += [node("Abs", ["t"], ["magnitude"]), node("ReduceMax", ["magnitude"], ["amax"], keepdims=0)]
+    graph = helper.make_graph(nodes, "g", inputs, results, constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     return result
 
@@ -108,17 +115,12 @@ def prepare_one(folder, group, name, m, n, k, form):
     if made.returncode:
         sys.exit(f"{name}: {made.stderr}")
     text = open(stem + ".mlir").read()
-    if text.count("exec.kernel @") != 1:
-        sys.exit(f"{name}: not one kernel")
-    source, row = read_plan(text)
-    cubin, log = compile_cubin(source, name + ".cu")
-    with open(stem + ".cubin", "wb") as f:
-        f.write(cubin)
+    if text.count("exec.kernel @") != 1 + ("amax" in form):
+        sys.exit(f"{name}: not one kernel, and one behind it for the greatest element")
+    row = keep_kernels(folder, name, text)
     for end in (".onnx", ".onnx.bin", ".mlir"):
         if os.path.exists(stem + end):
             os.remove(stem + end)
-    if found := re.findall(r"C75\d\d|[1-9]\d* bytes spill stores", log):
-        print(f"{name}: {found}")
     row.update(name=name, group=group, m=m, n=n, k=k, form=form, result=result)
     print(f"{name:32} {row['config']}{' pdl' if row['pdl'] else ''}", flush=True)
     return row
@@ -162,6 +164,8 @@ def make_set(row):
         t.update(sa=number(0.5), sw=number(0.25), s=number(20 / (5476 * k ** 0.5)))
     t["padded"] = torch.full((m + 2, n), 77, device="cuda").to(torch_type(row["result"]))
     t["y"] = t["padded"][1:-1]
+    t["amax"] = torch.full((), math.nan, device="cuda")
+    t.update(make_between(row))
     return t
 
 
@@ -170,7 +174,8 @@ def ordered(row, t):
     return [t.get(b, t["y"]) for b in row["buffers"]]
 
 
-def reference(row, t):
+def reference(row, t, rounded=True):
+    """In float64; `rounded` to integers where the result is quantized to them."""
     import torch
     form, kind = row["form"], element(row["form"])
     out = torch.empty(row["m"], row["n"], device="cuda", dtype=torch.float64)
@@ -180,7 +185,7 @@ def reference(row, t):
     if kind == "int8":
         if "+" in form:
             out = (out.float() * t["s"]).double()
-        if "quantize" in form:
+        if "quantize" in form and rounded:
             out = out.round().clamp(-128, 127)
     elif kind != "tf32":
         out = out * t["sa"].double() * t["sw"].double()
@@ -188,7 +193,7 @@ def reference(row, t):
 
 
 # Relative errors in the norm: half a step of bf16 or of 8 bits at random is most of it.
-LIMITS = {"e4m3": 1.8e-3, "e4m3fast": 4e-3, "e4m3+rows": 1.8e-3, "e4m3+quantize": 3e-2, "e5m2": 1.8e-3, "int8": 0, "int8+scale": 1.8e-3,
+LIMITS = {"e4m3": 1.8e-3, "e4m3fast": 4e-3, "e4m3+rows": 1.8e-3, "e4m3+quantize": 3e-2, "e4m3fast+quantize": 3e-2, "e5m2": 1.8e-3, "int8": 0, "int8+scale": 1.8e-3,
           "int8+quantize": 0, "tf32": 1e-3}
 
 
@@ -196,7 +201,7 @@ def check(row, bind, times):
     """Relative error in the norm; infinite when it is too large, or something else was written."""
     import torch
     t = make_set(row)
-    launch = bind(ordered(row, t))
+    launch = bind(t)
     launch()
     torch.cuda.synchronize()
     want = reference(row, t)
@@ -206,9 +211,14 @@ def check(row, bind, times):
     mark = byte(torch.full((1, row["n"]), 77, device="cuda").to(torch_type(row["result"])))
     outside = torch.equal(byte(t["padded"][:1]), mark) and torch.equal(byte(t["padded"][-1:]), mark)
     few = row["m"] * row["n"] < 1024  # whose rounding is no average
-    if not (error <= LIMITS[row["form"]] * (2 if few else 1) and outside):
+    if not (error <= LIMITS[row["form"].replace("+amax", "")] * (2 if few else 1) and outside):
         print(f"{row['name']}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
         return math.inf
+    if "amax" in row["form"]:
+        greatest = float(reference(row, t, rounded=False).abs().max())
+        if not abs(float(t["amax"]) - greatest) <= LIMITS[element(row["form"])] * greatest + 1e-6 * greatest:
+            print(f"{row['name']}: the greatest element is {float(t['amax'])} instead of {greatest}")
+            return math.inf
     first = t["y"].clone()
     for _ in range(times):
         launch()
@@ -235,7 +245,7 @@ def run(folder, groups):
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, flush=True)
     bad, ratios, results = 0, {}, []
     table = [r for r in json.load(open(os.path.join(folder, "race_gemm8.json"))) if not groups or r["group"] in groups]
-    kernels = {r["name"]: load(r, open(os.path.join(folder, r["name"] + ".cubin"), "rb").read()) for r in table}
+    kernels = {r["name"]: load_kernels(folder, r, ordered) for r in table}
     rows = {r["name"]: r for r in table}
     for row in table:
         name, m, n, k = row["name"], row["m"], row["n"], row["k"]
@@ -250,11 +260,11 @@ def run(folder, groups):
         width = 4 if row["form"] == "tf32" else 1
         moved = width * (m * k + n * k) + m * n * {"bf16": 2, "i8": 1, "e4m3": 1}.get(row["result"], 4)
         sets = [make_set(row) for _ in range(max(2, min(16, math.ceil(300e6 / moved))))]
-        candidates = {"lathe": [kernels[name](ordered(row, t)) for t in sets], **rivals(row, sets)}
+        candidates = {"lathe": [kernels[name](t) for t in sets], **rivals(row, sets)}
         other = rows.get(name.replace("int8", "e4m3fast")) if row["group"] == "int8" else None
         if other:
             floats = [make_set(other) for _ in sets]
-            candidates["e4m3"] = [kernels[other["name"]](ordered(other, t)) for t in floats]
+            candidates["e4m3"] = [kernels[other["name"]](t) for t in floats]
         rounds = race_rounds(candidates, ROUNDS)
         times, others = {c: median(v) for c, v in rounds.items()}, {c: ratio(rounds, c) for c in rounds if c != "lathe"}
         mine = times["lathe"]

@@ -18,7 +18,8 @@ import subprocess
 import sys
 
 from generated import LATHE, TARGET, compile_cubin, judge, load, median, race_rounds, ratio, relative_error
-from race_gemm import LLAMA, read_plan
+from plans import read_plan
+from race_gemm import LLAMA
 
 BARS = {"one": {"bf16": (1.40, 1.20), "torch": (1.70, 1.30)}, "few": {"apart": (1.50, 1.20)}, "many": {"apart": (1.10, 0.95)}}
 ROUNDS = 25

@@ -20,7 +20,8 @@ import sys
 import time
 
 from generated import LATHE, TARGET, compile_cubin, load, median, prepare_all, race_rounds
-from race_gemm import read_plan, save_model
+from plans import read_plan
+from race_gemm import save_model
 
 SMS, SHARED, COUNT, BAR, SEED = 132, 232448, 220, 1.08, 20261123
 TILES = [("pingpong", 128, n, 1) for n in (64, 96, 112, 128, 160, 192)] + \

@@ -49,6 +49,7 @@ def gemms():
             "cooperative": form(300, 520, 520, "", True, more=force("cooperative.m128.n256")),
             "across": form(300, 520, 520, "", False, more=force("pingpong.m128.n128")),
             "quantize": form(300, 512, 512, "quantize", True, more=force("pingpong.m128.n64")),
+            "quantize_amax": form(304, 512, 520, "quantize+amax", True), "swiglu_amax": form(304, 640, 520, "swiglu+amax", True),
             "swapped": form(300, 520, 520, "residual", True, more=force("pingpong.swapped.m96.n128")),
             "swapped_cooperative": form(300, 520, 520, "residual", True, more=force("cooperative.swapped.m96.n128")),
             "paired": form(1500, 1920, 264, "", True, more=force("pingpong.m128.n128.c2")),
@@ -78,7 +79,8 @@ def narrow():
     form = lambda *case: (lambda path: save_model(path, *case), ["--allow=tf32"] if case[3] == "tf32" else
                           ["--allow=reduced-sums"] if "fast" in case[3] else [])
     return {"gemm8": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((150, 264, 272),) for kind in (
-        "e4m3", "e4m3fast", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32")},
+        "e4m3", "e4m3fast", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32")} |
+        {"304_e4m3_amax": form(304, 256, 272, "e4m3+quantize+amax")},
         "gemm8.few": {f"{m}_{kind}": form(m, n, k, kind) for m, n, k in ((16, 512, 8192), (1, 256, 272)) for kind in (
             "e4m3", "e4m3fast", "int8")}}
 
