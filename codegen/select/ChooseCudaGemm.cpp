@@ -88,7 +88,12 @@ bool GemmChooser::addSkinny() {
     return s;
   };
   auto over = [](int64_t x, int64_t y) { return (x + y - 1) / y; };
-  {
+  const bool inPieces = readsInPieces(desc, a, sizes, sizes.folded) && !a.transposed;
+  // Of one row, too, where K is long enough for rings and columns do not take many rounds of them.
+  constexpr int64_t kLong = 3072, kFewColumns = 32768;
+  if (inPieces && k >= kLong && sizes.n.constant().value_or(kMany) <= kFewColumns && !addStreams())
+    return false;
+  if (covered < 1) {
     // Warps of a block take 32 pieces of each column at a time.
     KernelConfig c;
     c.family = "gemv.row";
@@ -103,7 +108,7 @@ bool GemmChooser::addSkinny() {
     if (!add(spec(c), 1))
       return false;
   }
-  if (!readsInPieces(desc, a, sizes, sizes.folded) || a.transposed)
+  if (!inPieces)
     return true;
   if (!addStreams())
     return false;
@@ -179,8 +184,8 @@ std::optional<KernelSpec> GemmChooser::stream(KernelConfig c) const {
   return spec;
 }
 
-/// Many columns for up to 16 rows. All of what weights are multiplied with goes to each block, which
-/// pays where it has three columns and more for each row. Figures: test/perf/gpu/results.
+/// Many columns for up to 16 rows. All of what weights are multiplied with goes to each block,
+/// which pays where it has three columns and more for each row. Figures: test/perf/gpu/results.
 bool GemmChooser::addStreams() {
   constexpr int64_t kLeastDepth = 1024, kColumns = 3;
   int64_t columns = sizes.n.constant().value_or(0) * (desc.resultPair ? 2 : 1);

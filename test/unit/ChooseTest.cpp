@@ -164,8 +164,11 @@ TEST(Choose, FewRowsOfManyColumnsStreamTheirWeights) {
     EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", m}}), hopper.smCount);
     EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
   }
-  EXPECT_EQ(familyAt(wide, 1), "gemv.row");
   EXPECT_EQ(familyAt(wide, 17), "gemm.split");
+  // One row streams weights of long rows; of many columns or short rows it does not keep anything.
+  EXPECT_EQ(familyAt(wide, 1), "gemm.stream");
+  EXPECT_EQ(familyAt(linear("M", "128256", "4096"), 1), "gemv.row");
+  EXPECT_EQ(familyAt(linear("M", "8192", "1024"), 1), "gemv.row");
   // Registers hold what weights are multiplied with, and warps split the depth.
   EXPECT_EQ(familyAt(linear("M", "28672", "8192"), 8), "gemm.stream");
   EXPECT_NE(familyAt(linear("M", "28672", "8192"), 16), "gemm.stream");
@@ -186,7 +189,7 @@ TEST(Choose, FewRowsOfManyColumnsStreamTheirWeights) {
 TEST(Choose, HopperProductsHaveTensorMaps) {
   auto all = chooseVariants(linear("M", "4096", "4096"), *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
-  EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), "gemv.row");
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), "gemm.stream");
   EXPECT_EQ(familyOf(pick(*all, {{"M", 8}})), "gemm.stream");
   const KernelSpec &s = pick(*all, {{"M", 2048}}).spec;
   KernelConfig tile = *KernelConfig::parse(s.config);
