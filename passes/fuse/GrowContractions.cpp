@@ -40,9 +40,10 @@ static int64_t mappedBytes(MatmulOp matmul, const Target &target) {
   Type a = elementTypeOf(matmul.getA()), b = elementTypeOf(matmul.getB());
   int64_t bytes = a.getIntOrFloatBitWidth() / 8;
   bool halves = a == b && (a.isF16() || a.isBF16());
-  bool bytesEach = bytes == 1 && b.getIntOrFloatBitWidth() == 8 && isa<FloatType>(a) == isa<FloatType>(b) && matmul.getTransposeB();
+  bool eights = bytes == 1 && b.getIntOrFloatBitWidth() == 8 && isa<FloatType>(a) == isa<FloatType>(b) &&
+                matmul.getTransposeB();
   auto columns = dimsOf(matmul.getResult()).back().constant(), depth = dimsOf(matmul.getA()).back().constant();
-  if (!(halves || bytesEach) || !columns || !depth || *depth == 0)
+  if (!(halves || eights) || !columns || !depth || *depth == 0)
     return 0;
   const int64_t piece = 16 / bytes; // elements
   bool mapped = *depth % piece == 0 && *columns % piece == 0 && dimsOf(matmul.getB()).size() == 2 &&
@@ -63,7 +64,8 @@ static bool mayHaveExtremes(const Group &group, const Target &target) {
   auto matmul = dyn_cast<MatmulOp>(group.heart);
   if (!matmul || !mappedBytes(matmul, target))
     return false;
-  auto rows = product({group.space.begin(), group.space.end() - 1}).constant(), columns = group.space.back().constant();
+  auto rows = product({group.space.begin(), group.space.end() - 1}).constant();
+  auto columns = group.space.back().constant();
   return rows && columns && *rows >= kManyRows && *rows % kExtremeRows == 0 && *columns % kExtremeColumns == 0;
 }
 
@@ -124,8 +126,8 @@ static ReduceOp extremeOf(const Group &group) {
 /// 64 columns.
 static bool storesBlocks(const FusionGraph &graph, const Group &group) {
   Value result = mainOutputs(graph, group)[0];
-  return hasDims(result, group.space) && elementTypeOf(result).getIntOrFloatBitWidth() <= 16 &&
-         elementTypeOf(result).getIntOrFloatBitWidth() >= 8 && !elementTypeOf(result).isInteger(1);
+  unsigned bits = elementTypeOf(result).getIntOrFloatBitWidth();
+  return hasDims(result, group.space) && (bits == 8 || bits == 16);
 }
 
 /// Adds the pointwise ops after the heart, as long as one value leaves the group, and with `extremes`
@@ -181,7 +183,8 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
     graph.release(taken.pop_back_val(), group);
   ReduceOp extreme = extremeOf(group);
   if (extreme && !storesBlocks(graph, group)) {
-    missedRemark(extreme.getLoc(), "Epilogue") << "not found by the product before it: its results do not go through the copy engine";
+    missedRemark(extreme.getLoc(), "Epilogue")
+        << "not found by the contraction before it: its results do not go through the copy engine";
     while (taken.size() > before.size())
       graph.release(taken.pop_back_val(), group);
     growEpilogue(graph, group, before);
