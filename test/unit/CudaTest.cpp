@@ -627,6 +627,48 @@ TEST(CudaText, HopperEpiloguesCompile) {
   expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
 }
 
+/// The greatest element of each block beside a result, of sums, of halves, and with a residual that a map brings.
+TEST(CudaText, ProductsWithExtremesCompile) {
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
+  if (!compiler)
+    GTEST_SKIP() << compiler.status().str();
+  struct Form {
+    const char *config;
+    int columns; ///< of results
+    const char *kind;
+    bool residual;
+  };
+  CudaBatch batch;
+  std::vector<nvrtc::CompileJob> jobs;
+  for (const Form &f : {Form{"gemm.pingpong.t384.m128.n128.k64.s6", 768, "max", false},
+                        Form{"gemm.cooperative.t384.m128.n256.k64.s4", 384, "max", false},
+                        Form{"gemm.pingpong.t384.m64.n64.k64.s8", 768, "min", true}}) {
+    auto type = [](const std::string &dims) { return "tensor<" + dims + "xbf16>"; };
+    std::string name = "extremes" + std::to_string(jobs.size()), n = std::to_string(f.columns), blocks = std::to_string(f.columns / 64);
+    std::string a = type("512x512"), b = type("768x512"), sums = type("512x768"), y = type("512x" + n),
+                parts = type("32x16x" + blocks + "x64"), e = type("32x" + blocks), results = "(" + y + ", " + e + ")";
+    std::string body = "  %0 = lathe.matmul %a, %b {transpose_b} : (" + a + ", " + b + ") -> " + sums + "\n";
+    if (f.columns < 768)
+      for (auto [value, first] : {std::pair{"%1", "0"}, {"%2", "384"}})
+        body += std::string("  ") + value + " = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<" + first +
+                ">], steps = array<i64: 1, 1>} : (" + sums + ") -> " + y + "\n";
+    body += f.columns < 768 ? "  %3 = lathe.mul %1, %2 : (" + y + ", " + y + ") -> " + y + "\n"
+            : f.residual    ? "  %3 = lathe.add %0, %r : (" + y + ", " + y + ") -> " + y + "\n"
+                            : "  %3 = lathe.tanh %0 : (" + y + ") -> " + y + "\n";
+    body += "  %4 = lathe.abs %3 : (" + y + ") -> " + y + "\n  %5 = lathe.reshape %4 : (" + y + ") -> " + parts +
+            "\n  %6 = lathe.reduce %5 {axes = array<i64: 1, 3>, keepdims = false, kind = #lathe.reduce_kind<" + f.kind +
+            ">} : (" + parts + ") -> " + e + "\n  return %3, %6 : " + y + ", " + e;
+    CudaCase c{fn(name, "(%a: " + a + ", %b: " + b + (f.residual ? ", %r: " + y : "") + ") -> " + results, body), f.config};
+    c.maps = f.residual ? 4 : 3;
+    CudaKernel kernel = batch.generate(c);
+    ASSERT_EQ(kernel.error, "") << f.config;
+    EXPECT_NE(kernel.source.find(f.kind == std::string("max") ? "return maximum(a, b)" : "return minimum(a, b)"), std::string::npos);
+    EXPECT_NE(kernel.source.find("void storeExtreme(i64 row, i64 column, f32 value)"), std::string::npos);
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+  }
+  expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
+}
+
 /// Convolutions as products of windows, and the first layer.
 TEST(CudaText, HopperConvolutionsCompile) {
   Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
