@@ -10,6 +10,8 @@
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
@@ -183,6 +185,19 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Byt
       outputs.emplace_back(p, p + sizes[i]);
   }
   return outputs;
+}
+
+std::string fn(const std::string &name, const std::string &signature, const std::string &body) {
+  return "func.func @" + name + signature + " {\n" + body + "\n}\n";
+}
+
+void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJob> &jobs,
+                    bool harmlessSpills) {
+  for (const Result<nvrtc::Cubin> &cubin : compiler.compileAll(jobs)) {
+    EXPECT_TRUE(cubin.ok()) << cubin.status().str();
+    if (cubin.ok() && !harmlessSpills)
+      EXPECT_EQ(cubin->report.kernels[0].spillStoreBytes, 0);
+  }
 }
 
 } // namespace lathe::test

@@ -11,6 +11,8 @@
 
 #include "CpuKernel.h"
 
+#include "lathe/codegen/Nvrtc.h"
+
 namespace lathe::test {
 
 struct CudaCase {
@@ -23,6 +25,9 @@ struct CudaCase {
   bool early = false;
   std::string workspace = "0"; ///< bytes
 };
+
+/// A function of this signature, "(%x: tensor<..>) -> ..", and body as text.
+std::string fn(const std::string &name, const std::string &signature, const std::string &body);
 
 /// One kernel: its text and spec.
 struct CudaKernel {
@@ -57,6 +62,10 @@ private:
   std::map<std::string, CudaKernel> kernels;
   void *image = nullptr;
 };
+
+/// A finding of ptxas fails a job that does not tolerate it; a few bytes of spills are none.
+void expectCompiles(nvrtc::Compiler &compiler, const std::vector<nvrtc::CompileJob> &jobs,
+                    bool harmlessSpills = true);
 
 } // namespace lathe::test
 
