@@ -134,8 +134,7 @@ static bool storesBlocks(const FusionGraph &graph, const Group &group) {
 /// the reduction that finds the greatest element of one of them.
 /// `taken`: slices of halves that the group has taken already.
 static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}, bool extremes = false) {
-  const SmallVector<Operation *> before = taken;
-  const size_t slices = taken.size();
+  const SmallVector<Operation *> slices = taken;
   bool started = false;
   for (Operation *op : graph.ops()) {
     if (op == group.heart) {
@@ -173,7 +172,7 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
         << "not fused into the contraction before it: more than one value would leave the kernel";
     graph.release(taken.pop_back_val(), group);
   }
-  if (slices > 0 && taken.size() <= slices) { // the halves do not meet
+  if (!slices.empty() && taken.size() <= slices.size()) { // the halves do not meet
     while (!taken.empty())
       graph.release(taken.pop_back_val(), group);
     group.space = dimsOf(group.heart->getResult(0));
@@ -185,9 +184,9 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
   if (extreme && !storesBlocks(graph, group)) {
     missedRemark(extreme.getLoc(), "Epilogue")
         << "not found by the contraction before it: its results do not go through the copy engine";
-    while (taken.size() > before.size())
+    while (taken.size() > slices.size())
       graph.release(taken.pop_back_val(), group);
-    growEpilogue(graph, group, before);
+    growEpilogue(graph, group, slices);
     return;
   }
   for (Operation *op : taken)

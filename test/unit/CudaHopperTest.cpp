@@ -15,13 +15,32 @@ using namespace lathe::test;
 
 namespace {
 
-/// Registers and matrix units of Hopper: no spills and no product that waits for the one before.
-TEST(CudaText, HopperAttentionCompiles) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
+/// Kernels that are generated and then compiled together.
+class CudaHopper : public ::testing::Test {
+protected:
+  void SetUp() override {
+    if (!compiler)
+      GTEST_SKIP() << compiler.status().str();
+  }
+  /// Of the next kernel.
+  std::string nameOf(const std::string &form) const { return form + std::to_string(jobs.size()); }
+  CudaKernel add(const std::string &name, const CudaCase &c) {
+    CudaKernel kernel = batch.generate(c);
+    EXPECT_EQ(kernel.error, "") << c.config;
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    return kernel;
+  }
+  void compile(bool harmlessSpills = true) { expectCompiles(**compiler, jobs, harmlessSpills); }
+
   CudaBatch batch;
+
+private:
+  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
   std::vector<nvrtc::CompileJob> jobs;
+};
+
+/// Registers and matrix units of Hopper: no spills and no product that waits for the one before.
+TEST_F(CudaHopper, AttentionCompiles) {
   for (auto [head, threads, keys, more, maps] :
        {std::tuple{64, 384, 128, ", causal", 3}, {64, 512, 128, ", causal", 3}, {128, 384, 128, ", causal", 3},
         {128, 384, 128, ", softcap = 30.0 : f64", 3}, {96, 384, 128, "", 3}, {256, 384, 80, ", causal", 3},
@@ -29,7 +48,7 @@ TEST(CudaText, HopperAttentionCompiles) {
         {192, 384, 96, ", softcap = 30.0 : f64", 4}, {256, 384, 64, "", 4}, // the fourth: tiles of a mask
         {64, 384, 128, "", 0}, {128, 384, 128, ", causal", 0}, {256, 384, 80, "", 0}}) { // none: a row for all queries
     const bool row = maps == 0, mask = row || maps > 3;
-    std::string name = "wgmma" + std::to_string(jobs.size()), d = std::to_string(head),
+    std::string name = nameOf("wgmma"), d = std::to_string(head),
                 q = "tensor<?x8x?x" + d + "xbf16, #lathe.t<[B, 8, S, " + d + "]>>",
                 k = "tensor<?x2x?x" + d + "xbf16, #lathe.t<[B, 2, T, " + d + "]>>",
                 m = row ? ", tensor<?x1x1x?xi1, #lathe.t<[B, 1, 1, T]>>" : mask ? ", tensor<?x?xbf16, #lathe.t<[S, T]>>" : "", l = "tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>";
@@ -42,20 +61,13 @@ TEST(CudaText, HopperAttentionCompiles) {
                std::string(row ? "attention.wgmma.keymask.t" : "attention.wgmma.t") + std::to_string(threads) + ".n" +
                    std::to_string(keys) + (threads == 384 && head <= 128 && maps == 3 ? ".s2" : "")};
     c.maps = row ? 3 : maps;
-    CudaKernel kernel = batch.generate(c);
-    ASSERT_EQ(kernel.error, "");
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    add(name, c);
   }
-  expectCompiles(**compiler, jobs);
+  compile();
 }
 
 /// The same of products: operands along and across k, results staged and stored directly.
-TEST(CudaText, HopperProductsCompile) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
-  CudaBatch batch;
-  std::vector<nvrtc::CompileJob> jobs;
+TEST_F(CudaHopper, ProductsCompile) {
   for (auto [config, maps, transposed, element] :
        {std::tuple{"gemm.pingpong.t384.m128.n160.k64.s5", 3, "", "bf16"},
         {"gemm.cooperative.t384.m128.n256.k64.s4", 3, "{transpose_b} ", "f16"},
@@ -63,7 +75,7 @@ TEST(CudaText, HopperProductsCompile) {
         {"gemm.cooperative.swapped.t384.m96.n128.k64.s7", 3, "{transpose_b} ", "f16"},
         {"gemm.pingpong.swapped.t384.m112.n64.k64.s8", 3, "", "bf16"},
         {"gemm.pingpong.t384.m128.n96.k64.s6", 2, "{transpose_a} ", "f16"}}) {
-    std::string e = element, name = "product" + std::to_string(jobs.size());
+    std::string e = element, name = nameOf("product");
     bool ta = transposed[0] && transposed[11] == 'a', tb = transposed[0] && !ta;
     std::string at = ta ? "tensor<512x?x" + e + ", #lathe.t<[512, M]>>" : "tensor<?x512x" + e + ", #lathe.t<[M, 512]>>",
                 bt = tb ? "tensor<320x512x" + e + ">" : "tensor<512x320x" + e + ">",
@@ -74,15 +86,12 @@ TEST(CudaText, HopperProductsCompile) {
                       y + ") -> " + y + "\n  return %2 : " + y),
                config};
     c.maps = maps;
-    CudaKernel kernel = batch.generate(c);
-    if (ta) { // rows of A are M elements: they are not whole pieces for all M
-      EXPECT_NE(kernel.error.find("tensor maps"), std::string::npos);
-      continue;
-    }
-    ASSERT_EQ(kernel.error, "");
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    if (ta) // rows of A are M elements: they are not whole pieces for all M
+      EXPECT_NE(batch.generate(c).error.find("tensor maps"), std::string::npos);
+    else
+      add(name, c);
   }
-  expectCompiles(**compiler, jobs);
+  compile();
 }
 
 /// Columns first, then the rows of all batches.
@@ -99,17 +108,12 @@ TEST(CudaText, SwappedOperandsTakeRowsOfAllBatches) {
 }
 
 /// Few tiles that split K, results of two columns of sums, a residual that a map brings.
-TEST(CudaText, HopperEpiloguesCompile) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
+TEST_F(CudaHopper, EpiloguesCompile) {
   struct Form {
     const char *config;
     int maps;
     bool pair, along;
   };
-  CudaBatch batch;
-  std::vector<nvrtc::CompileJob> jobs;
   for (const Form &f : {Form{"gemm.split.t160.r16.m64.n64.k64.s12.c2", 2, false, true},
                         Form{"gemm.split.t160.m64.n96.k64.s8.c8", 2, false, false},
                         Form{"gemm.split.t160.r8.m64.n192.k64.s8", 2, true, false},
@@ -121,7 +125,7 @@ TEST(CudaText, HopperEpiloguesCompile) {
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4.c2", 4, false, true},
                         Form{"gemm.cooperative.swapped.t384.m192.n128.k64.s4", 4, false, true},
                         Form{"gemm.cooperative.shared.t384.m128.n192.k64.s4", 3, true, true}}) {
-    std::string name = "epilogue" + std::to_string(jobs.size());
+    std::string name = nameOf("epilogue");
     auto rows = [](int columns) {
       return "tensor<?x" + std::to_string(columns) + "xbf16, #lathe.t<[M, " + std::to_string(columns) + "]>>";
     };
@@ -141,31 +145,24 @@ TEST(CudaText, HopperEpiloguesCompile) {
     c.maps = f.maps;
     if (std::string_view(f.config).find(".shared.") != std::string_view::npos)
       c.workspace = "9000000";
-    CudaKernel kernel = batch.generate(c);
-    ASSERT_EQ(kernel.error, "") << f.config;
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    add(name, c);
   }
-  expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
+  compile(/*harmlessSpills=*/false);
 }
 
 /// The greatest element of each block beside a result, of sums, of halves, and with a residual that a map brings.
-TEST(CudaText, ProductsWithExtremesCompile) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
+TEST_F(CudaHopper, ProductsWithExtremesCompile) {
   struct Form {
     const char *config;
     int columns; ///< of results
     const char *kind;
     bool residual;
   };
-  CudaBatch batch;
-  std::vector<nvrtc::CompileJob> jobs;
   for (const Form &f : {Form{"gemm.pingpong.t384.m128.n128.k64.s6", 768, "max", false},
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4", 384, "max", false},
                         Form{"gemm.pingpong.t384.m64.n64.k64.s8", 768, "min", true}}) {
     auto type = [](const std::string &dims) { return "tensor<" + dims + "xbf16>"; };
-    std::string name = "extremes" + std::to_string(jobs.size()), n = std::to_string(f.columns), blocks = std::to_string(f.columns / 64);
+    std::string name = nameOf("extremes"), n = std::to_string(f.columns), blocks = std::to_string(f.columns / 64);
     std::string a = type("512x512"), b = type("768x512"), sums = type("512x768"), y = type("512x" + n),
                 parts = type("32x16x" + blocks + "x64"), e = type("32x" + blocks), results = "(" + y + ", " + e + ")";
     std::string body = "  %0 = lathe.matmul %a, %b {transpose_b} : (" + a + ", " + b + ") -> " + sums + "\n";
@@ -181,27 +178,20 @@ TEST(CudaText, ProductsWithExtremesCompile) {
             ">} : (" + parts + ") -> " + e + "\n  return %3, %6 : " + y + ", " + e;
     CudaCase c{fn(name, "(%a: " + a + ", %b: " + b + (f.residual ? ", %r: " + y : "") + ") -> " + results, body), f.config};
     c.maps = f.residual ? 4 : 3;
-    CudaKernel kernel = batch.generate(c);
-    ASSERT_EQ(kernel.error, "") << f.config;
+    CudaKernel kernel = add(name, c);
     EXPECT_NE(kernel.source.find(f.kind == std::string("max") ? "return maximum(a, b)" : "return minimum(a, b)"), std::string::npos);
     EXPECT_NE(kernel.source.find("void storeExtreme(i64 row, i64 column, f32 value)"), std::string::npos);
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
   }
-  expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
+  compile(/*harmlessSpills=*/false);
 }
 
 /// Convolutions as products of windows, and the first layer.
-TEST(CudaText, HopperConvolutionsCompile) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
+TEST_F(CudaHopper, ConvolutionsCompile) {
   struct Form {
     const char *config;
     int maps, spatial;
     const char *element, *x, *w, *y, *group;
   };
-  CudaBatch batch;
-  std::vector<nvrtc::CompileJob> jobs;
   for (const Form &f : std::initializer_list<Form>{
            {"conv.pingpong.t384.m192.n64.k64.s6", 3, 2, "f16", "?x28x28x64", "64x64x3x3", "?x28x28x64", "1"},
            {"conv.cooperative.t384.m128.n128.k64.s6", 3, 3, "bf16", "?x5x6x7x96", "128x96x3x3x3", "?x5x6x7x128", "1"},
@@ -224,7 +214,7 @@ TEST(CudaText, HopperConvolutionsCompile) {
         out += (i ? ", " : "") + std::to_string(value);
       return "array<i64: " + out + ">";
     };
-    std::string name = "window" + std::to_string(jobs.size()), x = type(f.x), y = type(f.y),
+    std::string name = nameOf("window"), x = type(f.x), y = type(f.y),
                 w = "tensor<" + std::string(f.w) + "x" + f.element + ">", given = stem ? type("?x3x224x224") : x;
     CudaCase c{fn(name, "(%a: " + given + ", %w: " + w + ") -> " + y,
                   (stem ? "  %x = lathe.transpose %a {perm = array<i64: 0, 2, 3, 1>} : (" + given + ") -> " + x + "\n" : "") +
@@ -234,25 +224,18 @@ TEST(CudaText, HopperConvolutionsCompile) {
                       y + "\n  %1 = lathe.tanh %0 : (" + y + ") -> " + y + "\n  return %1 : " + y),
                f.config};
     c.maps = f.maps;
-    CudaKernel kernel = batch.generate(c);
-    ASSERT_EQ(kernel.error, "") << f.config;
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    add(name, c);
   }
-  expectCompiles(**compiler, jobs);
+  compile();
 }
 
 /// 8-bit operands and tf32: sums of i32 and f32, results of 8, 16 and 32 bits.
-TEST(CudaText, NarrowProductsCompile) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
+TEST_F(CudaHopper, NarrowProductsCompile) {
   struct Form {
     const char *config;
     int maps;
     const char *a, *b, *sum, *result;
   };
-  CudaBatch batch;
-  std::vector<nvrtc::CompileJob> jobs;
   for (const Form &f : {Form{"gemm.pingpong.t384.m128.n128.k128.s5", 3, "i8", "ui8", "i32", "i32"},
                         Form{"gemm.pingpong.t384.r16.m64.n48.k128.s8", 3, "i8", "i8", "i32", "i8"},
                         Form{"gemm.cooperative.t384.m128.n256.k128.s4", 3, "ui8", "i8", "i32", "bf16"},
@@ -263,7 +246,7 @@ TEST(CudaText, NarrowProductsCompile) {
                         Form{"gemm.promoted.t384.m128.n160.k128.s4", 3, "f8E4M3FN", "f8E4M3FN", "f32", "f8E4M3FN"},
                         Form{"gemm.pingpong.t384.m128.n192.k128.s4", 3, "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
                         Form{"gemm.pingpong.t384.m128.n128.k32.s5", 3, "f32", "f32", "f32", "f32"}}) {
-    std::string name = "narrow" + std::to_string(jobs.size());
+    std::string name = nameOf("narrow");
     auto matrix = [](const char *e) { return "tensor<?x384x" + std::string(e) + ", #lathe.t<[M, 384]>>"; };
     std::string at = "tensor<?x512x" + std::string(f.a) + ", #lathe.t<[M, 512]>>",
                 bt = "tensor<384x512x" + std::string(f.b) + ">", y = matrix(f.sum), z = matrix(f.result),
@@ -276,28 +259,21 @@ TEST(CudaText, NarrowProductsCompile) {
                                                             "\n  return %2 : " + z)),
                f.config};
     c.maps = f.maps;
-    CudaKernel kernel = batch.generate(c);
-    ASSERT_EQ(kernel.error, "") << f.config << " " << f.a;
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    add(name, c);
   }
-  expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
+  compile(/*harmlessSpills=*/false);
 }
 
 /// Weights of 8 bits that become the operand in registers.
-TEST(CudaText, WidenedProductsCompile) {
-  Result<std::shared_ptr<nvrtc::Compiler>> compiler = nvrtc::Compiler::open();
-  if (!compiler)
-    GTEST_SKIP() << compiler.status().str();
+TEST_F(CudaHopper, WidenedProductsCompile) {
   struct Form {
     const char *config, *narrow, *half;
   };
-  CudaBatch batch;
-  std::vector<nvrtc::CompileJob> jobs;
   for (const Form &f : {Form{"gemm.widened.t160.m32.n64.s8.c8", "i8", "bf16"},
                         Form{"gemm.widened.t288.m128.n128.s8", "ui8", "f16"},
                         Form{"gemm.widened.t160.m256.n64.s6", "i8", "bf16"},
                         Form{"gemm.widened.t160.m256.n64.s4", "f8E4M3FN", "bf16"}}) {
-    std::string name = "widened" + std::to_string(jobs.size()), half = f.half, narrow = f.narrow,
+    std::string name = nameOf("widened"), half = f.half, narrow = f.narrow,
                 x = "tensor<?x512x" + half + ", #lathe.t<[M, 512]>>", q = "tensor<384x512x" + narrow + ">",
                 wide = "tensor<384x512xf32>", w = "tensor<384x512x" + half + ">", s = "tensor<384x1xf32>",
                 y = "tensor<?x384x" + half + ", #lathe.t<[M, 384]>>";
@@ -307,11 +283,9 @@ TEST(CudaText, WidenedProductsCompile) {
                       x + ", " + w + ") -> " + y + "\n  return %3 : " + y),
                f.config};
     c.maps = 2;
-    CudaKernel kernel = batch.generate(c);
-    ASSERT_EQ(kernel.error, "") << f.config;
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    add(name, c);
   }
-  expectCompiles(**compiler, jobs, /*harmlessSpills=*/false);
+  compile(/*harmlessSpills=*/false);
 }
 
 } // namespace

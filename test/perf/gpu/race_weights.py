@@ -17,8 +17,8 @@ import re
 import subprocess
 import sys
 
-from generated import LATHE, TARGET, compile_cubin, judge, load, median, race_rounds, ratio, relative_error
-from plans import read_plan
+from generated import LATHE, TARGET, judge, load, median, race_rounds, ratio, relative_error
+from plans import keep_kernels
 from race_gemm import LLAMA
 
 BARS = {"one": {"bf16": (1.40, 1.20), "torch": (1.70, 1.30)}, "few": {"apart": (1.50, 1.20)}, "many": {"apart": (1.10, 0.95)}}
@@ -85,16 +85,11 @@ def prepare_one(folder, stem, case):
     if made.returncode:
         sys.exit(f"{stem}: {made.stderr}")
     text = open(path + ".mlir").read()
-    source, row = read_plan(text)
+    row = keep_kernels(folder, stem, text)
     # A zero point and a scale of the same sizes differ in their types.
     row["types"] = [re.search(rf'exec\.buffer "{re.escape(b)}" .*: tensor<(?:\d+x)*(\w+)>', text)[1] for b in row["buffers"]]
-    cubin, log = compile_cubin(source, stem + ".cu")
-    with open(path + ".cubin", "wb") as f:
-        f.write(cubin)
     for end in (".onnx", ".onnx.bin", ".mlir"):
         os.remove(path + end)
-    if found := re.findall(r"C75\d\d|[1-9]\d* bytes spill stores", log):
-        print(f"{stem}: {found}")
     print(f"{stem:28} {row['config']}{' pdl' if row['pdl'] else ''}", flush=True)
     return row
 
