@@ -112,6 +112,7 @@ struct AttentionWork {
 };
 template <class Tile, class H>
 LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
+  tile = tile < p.tiles ? tile : p.tiles - 1; // one is looked up ahead, also behind the last
   u32 row, pair;
   if constexpr (H::kCausal) { // of the heads together the long rows first
     if (p.pairs <= p.together) {
@@ -129,7 +130,6 @@ LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan 
   }
   AttentionWork w{(i32)(row * Tile::QUERIES), (i32)(pair % p.heads), (i32)(pair / p.heads), 0, nullptr};
   if constexpr (H::kListed) {
-    if (tile >= p.tiles) return w;
     const u16 *list = h.list(w.head, w.batch, row, p.rows, keys, Tile::KEYS);
     w.blocks = unknownNumber(list[0]);
     w.entries = list + 1;

@@ -120,17 +120,25 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   extern __shared__ __align__(1024) u8 attentionTiles[];
   const SharedAddr base = sharedAddr(attentionTiles);
   const AttentionBarriers<Tile> bars{base + Tile::BARRIERS_AT};
-  // A loop of its own for tiles that all queries see; not for the largest heads, whose text would
-  // take too long to compile.
-  constexpr bool UNMASKED = H::kPlainScore && !H::kListed && H::kHeadV <= 192;
+  // What has a text of its own, where that is faster and as far as the time to compile it allows
+  // (test/perf/gpu/compile_cost.py). A loop for tiles that all queries see, behind the one for the others:
+  // heads of 128 are as fast without, of 192 they lose 2 %.
+  constexpr bool UNMASKED = H::kPlainScore && !H::kListed && H::kHeadQK + H::kHeadV < 256;
   // The last results of a tile are made behind the first scores of the next and stored behind their softmax,
   // as in every other step; three teams, and masks, do not have the registers for that.
   constexpr bool LATER = TEAMS <= 2 && H::kPlainScore;
-  // Whether the first tile of keys has a text of its own; masks that are much text do not gain from it.
-  constexpr bool APART = LATER || Tile::MASK == MASK_ROW || (H::kListed && Tile::MASK == NO_MASK);
+  // Whether the first tile of keys has a text of its own; masks that are much text gain at most 3 % from it.
+  constexpr bool APART = LATER || Tile::MASK == MASK_ROW;
+  // Whether a tile of keys behind the first can have ends: where all queries have the same one, only the first.
+  // The largest heads are faster when it is looked for nevertheless.
+  constexpr bool ENDS = !APART || !H::kPlainScore || H::kCausal || H::kHeadV > 192;
+  // The very last results of a block are made in the loop too, beside scores of whatever lies in shared memory;
+  // a text of their own would take the largest heads, and masks with lists, over what compiling may.
+  constexpr bool ONE_TEXT = H::kHeadQK > 128 || H::kHeadV > 128 || H::kListed;
   // How many of the weights, in fours, are made before the results of the keys before them are awaited. Left
   // alone (-1) the compiler waits earlier, where something stands between at once; as measured.
-  constexpr int STEP = (H::kHeadV == 64 || H::kHeadV == 128) && (APART || H::kPlainScore) ? KEYS / 16 : -1;
+  constexpr bool STEPS = H::kHeadV == 64 || H::kHeadV == 128 || (H::kHeadV == 192 && H::kCausal);
+  constexpr int STEP = STEPS && (APART || H::kPlainScore) ? KEYS / 16 : -1;
   constexpr bool SKIPS = TEAMS > 2 && H::kCausal && !H::kListed;
   static_assert(!SKIPS || Tile::MASK == NO_MASK, "a team that skips a tile leaves its mask");
   // Registers of a thread that copies, and of one that computes: 168 or 128 are there for each.
@@ -254,12 +262,13 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   SoftmaxState state;
   AttentionWork w{(i32)queries, 0, 0, 0, nullptr}, next = workOf(blockIdx.x);
   bool ends = false; // the last weights of a tile `w` are in p, their products with values still to be made
-  for (u32 tile = blockIdx.x; tile < plan.tiles;) {
+  for (u32 tile = blockIdx.x; tile < plan.tiles || (ONE_TEXT && ends);) {
+    const bool more = !ONE_TEXT || tile < plan.tiles;
     i32 n = next.blocks - 1;
     // Tiles behind the ends of all queries of this team, but not of the others: only the turns.
     if constexpr (SKIPS) {
       const i32 end = endOf(next);
-      if (n > 0 && n * KEYS >= end) {
+      if (more && n > 0 && n * KEYS >= end) {
         if (ends) finish(w, state);
         ends = false;
 #pragma unroll 1
@@ -276,7 +285,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     // The first scores of a tile of queries, while the last results of the one before are made.
     const i32 q0 = next.q0 + mine * 64;
     const AttentionPlace at{next.batch, next.head, (i32)(q0 + warp * 16 + lane / 4), (i32)queries};
-    waitForFirst();
+    if (more) waitForFirst();
     auto awaitValues = [&] {
       if (ends) barrierWait(bars.fullV() + 8 * v.slot, v.parity);
       wgmmaFence();
@@ -296,7 +305,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       issueResults();
       issueScores();
     }
-    namedBarrierArrive(otherTurn, 256);
+    if (more) namedBarrierArrive(otherTurn, 256);
     wgmmaWait<1>();
     if constexpr (!LATER) {
       if (ends) {
@@ -304,8 +313,9 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         storeAll(w, state);
       }
       wgmmaWait<0>();
+      if (!more) break;
     }
-    release(bars.emptyK(), k);
+    if (more) release(bars.emptyK(), k);
     // Keys before the ends of all queries of this team.
     const i32 full = sameInWarp((i32)minIndex(keys, h.keyEnd(next.batch, next.head, minIndex(q0, queries - 1))));
     auto scoresOf = [&](const AttentionWork &work) {
@@ -339,7 +349,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     };
     SoftmaxState begun = softmaxStart(h, at);
     if constexpr (APART) {
-      if (n == 0) releaseQ();
+      if (more && n == 0) releaseQ();
       scoresOf(next);
       softmaxStep<Tile::SHARE, !KeepsProducts<H>::value>(begun, s, factor, keep, -1, [&] {
         if constexpr (LATER) {
@@ -349,7 +359,10 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         }
       });
       packWeights<T>(s, p);
-      if constexpr (LATER) storeAll(w, state);
+      if constexpr (LATER) {
+        storeAll(w, state);
+        if (!more) break;
+      }
     }
 #pragma unroll
     for (int i = 0; i < H::kHeadV / 2; ++i) o[i] = 0.0f;
@@ -367,7 +380,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         if (n == 0 || (UNMASKED && n * KEYS <= full)) break;
         issueNext();
       }
-    } else if constexpr (!H::kPlainScore || H::kCausal || !H::kWholeTiles) {
+    } else if constexpr (ENDS) {
 #pragma unroll 1
       while (n > 0 && !(UNMASKED && n * KEYS <= full)) {
         issueNext();
@@ -376,7 +389,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
         weigh(false);
       }
     }
-    if constexpr (UNMASKED || LATER) {
+    if constexpr (UNMASKED || !ENDS) {
 #pragma unroll 1
       while (n > 0) {
         issueNext();
@@ -387,7 +400,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     tile = attentionTile<H>(++round);
     next = workOf(tile);
   }
-  if (ends) finish(w, state);
+  if (!ONE_TEXT && ends) finish(w, state);
   if (Tile::STAGED && H::kRowsO) storeWaitAll();
 }
 
