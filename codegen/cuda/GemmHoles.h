@@ -42,7 +42,7 @@ struct Gemm {
   bool folded = false; ///< batch and M are one dimension of rows
   /// Halves of the columns, of which results are made in pairs (KernelDesc::resultPair).
   llvm::SmallVector<SliceOp> halves[2];
-  /// Or the columns as heads, whose halves make the pairs (KernelDesc::pairHead).
+  /// Or the columns as heads, whose halves or neighbours make the pairs (KernelDesc::pairHead).
   std::optional<HeadPairs> heads;
   mlir::Type accumulator;
 
@@ -56,10 +56,11 @@ struct Gemm {
   Indices resultIndex(Evaluator &e, mlir::Value batchIndex, mlir::Value row, const Index &column);
   void write(int64_t lanes);
   void findHalves();
-  bool inPairs() const { return heads || !halves[0].empty(); }
+  bool inPairs() const { return heads ? !heads->neighbours : !halves[0].empty(); }
+  bool hasNeighbours() const { return heads && heads->neighbours; }
   /// Where pairs go; see bindHeads.
   struct HeadPlaces {
-    int64_t half = 0;
+    int64_t half = 0; ///< from one to the other; of neighbours, which are two lanes, 0
     mlir::Value inside;
     llvm::SmallVector<Indices> places;
     llvm::SmallVector<mlir::Value> has; ///< whether the output has this head
@@ -68,6 +69,8 @@ struct Gemm {
     }
   };
   HeadPlaces bindHeads(Evaluator &e, mlir::ValueRange p, int64_t lanes);
+  void bindNeighbours(Evaluator &e, const std::vector<DimExpr> &split, Indices at,
+                      mlir::Value sums);
   void storeHeads(Evaluator &e, mlir::ValueRange p, int64_t lanes);
   void writeHeads(mlir::Type stored);
   void aheadOfHeads();

@@ -146,7 +146,8 @@ static const char *kindText(const GemmOperand &s) {
 void Gemm::findHalves() {
   DimExpr columns = dimsOf(op.getResult()).back();
   if ((heads = headPairs(op))) {
-    n = DimExpr(heads->heads * heads->size / 2);
+    if (!heads->neighbours)
+      n = DimExpr(heads->heads * heads->size / 2);
     return;
   }
   for (Operation *user : op.getResult().getUsers()) {
@@ -194,6 +195,19 @@ void Gemm::write(int64_t lanes) {
     holes.line("LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &first, const "
                "Vec<Acc, kLanes> &second) const { write(b, m, n / kLanes, first" + of + ", second" +
                of + "); }");
+    return;
+  }
+  if (hasNeighbours()) {
+    holes.method(
+        "write", {"b", "m", "piece", "sums"}, Type(), lanes,
+        [&](Evaluator &e, ValueRange p) {
+          storeHeads(e, p, lanes);
+          return Value();
+        },
+        accumulator);
+    holes.line(
+        "LATHE_METHOD void epilogue(i64 b, i64 m, i64 n, const Vec<Acc, kLanes> &sums) const { "
+        "write(b, m, n / kLanes, sums); }");
     return;
   }
   if (Value scale = b.narrow ? narrowFactors(b.value).scale : Value()) {
@@ -260,7 +274,7 @@ LogicalResult Gemm::build() {
                    : gemv                               ? holes.config.lanes
                    : mma                                ? 8
                                                         : 4;
-  int64_t lanes = Holes::epilogueLanes(op.getResult(), n, atMost);
+  int64_t lanes = hasNeighbours() ? 2 : Holes::epilogueLanes(op.getResult(), n, atMost);
   if (skinny) {
     // Where a row begins tells where the matrix does: there are no batches.
     if (!b.plain || b.alongK() == columns || !(element.isF16() || element.isBF16()) ||

@@ -85,7 +85,7 @@ LogicalResult Gemm::buildWgmma() {
       writeStaged(stored);
     return success();
   }
-  int64_t lanes = Holes::epilogueLanes(op.getResult(), n, split ? 4 : 2);
+  int64_t lanes = Holes::epilogueLanes(op.getResult(), n, split && !hasNeighbours() ? 4 : 2);
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   write(lanes);
   return success();

@@ -22,16 +22,20 @@
 //   static constexpr bool kLate;         the next kernel may start once the last loads are under way, not at once
 //   static constexpr bool kPair;         B has two matrices of N columns side by side, and a result
 //                                        follows from a sum of each: the half tiles of both are one
-//   static constexpr int kPairHead;      0; with kPair else, they are the halves of heads of so many columns
+//   static constexpr int kPairHead;      0; else columns are heads of so many, and with kPair the matrices their halves
 //   static void multiply(Acc (&d)[BN / 2], u64 a, u64 b, u32 add);   the instruction
 //   static constexpr bool kStaged;       results go through shared memory and map C: there is
 //   Vec<Result, 2> value(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums);  two neighbours, N even
 //     with kPair                  (..., Vec<Acc, 2> sums, Vec<Acc, 2> seconds)
-//     with kPairHead, instead: of each of kOutputs outputs S whether it has the head of a pair, two results
-//     and the two half a head further; how a part of 64 rows and 32 columns of each half is stored
+//     with kPair and kPairHead, instead: of each of kOutputs outputs S whether it has the head of a pair, two
+//     results and the two half a head further; how a part of 64 rows and 32 columns of each half is stored
 //   bool isIn<S>(u32 pair);
 //   Vec<Result, 4> pairs<S>(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums, Vec<Acc, 2> seconds);
 //   void storePairs(SharedAddr one, SharedAddr other, u32 row, u32 pair);
+//     with kPairHead alone: the same of columns, two neighbours, and a part of 64 rows in one head
+//   bool isIn<S>(u32 column);
+//   Vec<Result, 2> pairs<S>(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums);
+//   void storeHead(SharedAddr part, u32 row, u32 column);
 //   static constexpr bool kBeside;       `value` takes Vec<Result, 2> before the sums: two elements at
 //                                        the result's place of a tensor that map D brings
 //   static constexpr bool kExtremes;     with kStaged: of each block of 16 rows and 64 columns the greatest (or
@@ -64,6 +68,7 @@ struct WgmmaTile {
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
   static constexpr int MI = TURNS ? BM / 64 : BM / 128; // products of 64 rows by a group
   static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
+  static constexpr bool HALVES = H::kPair && H::kPairHead > 0; // of heads
   // With k across, chunks of m or n that lie together: as many elements as a swizzle spans.
   static constexpr int A_WIDE = 64, B_WIDE = OUT % 64 == 0 ? 64 : 32;
   static constexpr u32 A_BYTES = BM * 128, B_BYTES = BN * 128;
@@ -74,7 +79,7 @@ struct WgmmaTile {
                                 : H::kSwapped && OUT % 48 == 0 ? 48
                                 : OUT % 32 == 0                        ? 32
                                                                        : 16; // columns
-  static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT * (H::kPairHead > 0 ? 2 : 1) : 0;
+  static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT * (HALVES ? 2 : 1) : 0;
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
   static constexpr int SUMS = MI * BN / 2;
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
@@ -141,7 +146,7 @@ LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, Share
     if constexpr (H::kBatchB) tensorLoadCluster(to + first * 128, map, bar, (1 << PAIR) - 1, k, t.n + first, t.batch);
     else tensorLoadCluster(to + first * 128, map, bar, (1 << PAIR) - 1, k, t.n + first);
   } else {
-    if constexpr (H::kPairHead > 0) {
+    if constexpr (H::kPair && H::kPairHead > 0) {
       constexpr u32 CHUNK = 32;
 #pragma unroll
       for (u32 at = 0; at < 2 * Tile::OUT; at += CHUNK)
@@ -396,66 +401,73 @@ LATHE_DEV void storeSwapped(const H &h, const TensorMap &mapC, const TensorMap &
   }
 }
 
-/// Results of both halves of the heads of output S: of rows[0] and rows[1], 32 columns from pair0 on. All that
-/// they need of memory is asked for at once, which a choice of the output inside would prevent.
+/// Results of the heads of output S: of rows[0] and rows[1], the piece's columns from `column0` on, or the same of
+/// both halves. All that they need of memory is asked for at once, which a choice of the output inside would prevent.
 template <int S, class Tile, class H>
 LATHE_DEV void headPairs(const H &h, const typename H::Acc (&acc)[Tile::BN / 2], int c, u32 batch, const i64 (&rows)[2],
-                         u32 pair0, u32 N, u32 (&words)[2][2][4]) {
+                         u32 column0, u32 N, u32 (&words)[Tile::HALVES ? 2 : 1][Tile::STAGED / 16][4]) {
   typedef Vec<typename H::Acc, 2> Sums;
-  constexpr int OTHER = Tile::OUT / 2;
+  constexpr int COLS = Tile::STAGED, OTHER = Tile::OUT / 2;
   if constexpr (S + 1 < H::kOutputs)
-    if (!h.template isIn<S>(pair0)) return headPairs<S + 1, Tile>(h, acc, c, batch, rows, pair0, N, words);
+    if (!h.template isIn<S>(column0)) return headPairs<S + 1, Tile>(h, acc, c, batch, rows, column0, N, words);
 #pragma unroll
-  for (int j = 0; j < 2; ++j)
+  for (int j = 0; j < COLS / 16; ++j)
 #pragma unroll
     for (int q = 0; q < 4; ++q) { // rows 0 and 8 of 8 columns, then of the next 8
-      const int sum = (c * 4 + 2 * j + q / 2) * 4 + 2 * (q & 1);
-      u32 n = pair0 + (2 * j + q / 2) * 8 + 2 * (threadIdx.x % 4);
+      const int sum = (c * (COLS / 8) + 2 * j + q / 2) * 4 + 2 * (q & 1);
+      u32 n = column0 + (2 * j + q / 2) * 8 + 2 * (threadIdx.x % 4);
       if (N % Tile::OUT != 0 && n >= N) n = N - 2;
-      const auto both = h.template pairs<S>((i64)batch, rows[q & 1], (i64)(n / 2), Sums{{acc[sum], acc[sum + 1]}},
-                                            Sums{{acc[sum + OTHER], acc[sum + OTHER + 1]}});
-      u32 halves[2];
-      memcpy(halves, &both, sizeof halves);
-      words[0][j][q] = halves[0];
-      words[1][j][q] = halves[1];
+      const Sums sums{{acc[sum], acc[sum + 1]}};
+      if constexpr (Tile::HALVES) {
+        const auto both = h.template pairs<S>((i64)batch, rows[q & 1], (i64)(n / 2), sums,
+                                              Sums{{acc[sum + OTHER], acc[sum + OTHER + 1]}});
+        u32 halves[2];
+        memcpy(halves, &both, sizeof halves);
+        words[0][j][q] = halves[0];
+        words[1][j][q] = halves[1];
+      } else {
+        words[0][j][q] = bitCast<u32>(h.template pairs<S>((i64)batch, rows[q & 1], (i64)(n / 2), sums));
+      }
     }
 }
 
-/// The same as storeStaged of pairs half a head apart: results of both halves of 64 rows and 32 columns are
-/// staged together.
+/// The same as storeStaged of heads that go to several outputs; where their halves meet, results of both are staged
+/// together.
 template <class Tile, class H>
 LATHE_DEV void storeHeads(const H &h, const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 M, u32 N,
                           Staging &s) {
   constexpr int COLS = Tile::STAGED, PIECES = Tile::OUT / COLS;
   constexpr u32 PART = Tile::C_BYTES / 2;
-  static_assert(COLS == 32 && sizeof(typename H::Result) == 2, "rows of 64 bytes");
+  static_assert(sizeof(typename H::Result) == 2, "results of 16 bits");
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const bool leader = threadIdx.x % 128 == 0;
 #pragma unroll
   for (int piece = 0; piece < Tile::MI * PIECES; ++piece, ++s.stored) {
     const int i = piece / PIECES, c = piece % PIECES;
     const SharedAddr buffer = s.buffers + (s.stored & 1) * Tile::C_BYTES;
-    const u32 row0 = t.m + i * 64, pair0 = t.n + c * COLS, r = warp * 16 + (lane & 15);
+    const u32 row0 = t.m + i * 64, column0 = t.n + c * COLS, r = warp * 16 + (lane & 15);
     i64 rows[2];
 #pragma unroll
     for (u32 k = 0; k < 2; ++k) {
       const u32 m = row0 + warp * 16 + lane / 4 + 8 * k;
       rows[k] = M % Tile::BM != 0 && m >= M ? M - 1 : m; // outside of the tensor the last row again
     }
-    u32 words[2][2][4];
-    headPairs<0, Tile>(h, acc[i], c, t.batch, rows, pair0, N, words);
+    u32 words[Tile::HALVES ? 2 : 1][COLS / 16][4];
+    headPairs<0, Tile>(h, acc[i], c, t.batch, rows, column0, N, words);
     if (leader) storeWaitRead<1>();
     namedBarrierSync(1 + s.group, 128);
 #pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const SharedAddr place = buffer + r * (COLS * 2) + ((2 * j + (lane >> 4) ^ (r >> 1 & 3)) << 4);
+    for (int j = 0; j < COLS / 16; ++j) {
+      const u32 turn = COLS == 64 ? r & 7 : COLS == 32 ? r >> 1 & 3 : r >> 2 & 1;
+      const SharedAddr place = buffer + r * (COLS * 2) + ((2 * j + (lane >> 4) ^ turn) << 4);
       storeMatrix4(place, words[0][j]);
-      storeMatrix4(place + PART, words[1][j]);
+      if constexpr (Tile::HALVES) storeMatrix4(place + PART, words[1][j]);
     }
     asyncFence();
     namedBarrierSync(1 + s.group, 128);
     if (leader) {
-      h.storePairs(buffer, buffer + PART, row0, pair0);
+      if constexpr (Tile::HALVES) h.storePairs(buffer, buffer + PART, row0, column0);
+      else h.storeHead(buffer, row0, column0);
       storeCommit();
     }
   }

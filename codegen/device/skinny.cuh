@@ -10,7 +10,7 @@
 //   typedef .. Weight;     of which baseB is made: Element, or 8 bits
 //   static void start();   let the next kernel start, in a programmatic launch
 //   static void wait();    wait for the kernels before; weights alone are read before it
-//   void ahead(i64 n);     with kPairHead: reads what the epilogue of pair n will read beside the sums
+//   void ahead(i64 n);     with kPairHead: reads what the epilogue of column or pair n will read beside the sums
 //   Vec<Element, 16> widened(i64 n, i64 piece, Vec<Weight, 16> codes);
 //                          elements 16 piece .. of column n, where weights have 8 bits; for gemvRow f32
 //
@@ -29,10 +29,11 @@ template <class H> LATHE_DEV auto pieceOf(const H &h, i64 n, i64 k, const Bits16
 
 /// One row, COLUMNS columns of C a block; SPLIT warps, UNROLL pieces of each column a round. With
 /// H::kPair a result is made of two columns, N apart; with H::kPairHead other than 0 half a head of so many.
+/// A thread has kLanes results.
 template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
   typedef typename H::Element T;
   typedef typename H::Weight W;
-  constexpr int V = 16 / sizeof(W), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1);
+  constexpr int V = 16 / sizeof(W), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1), L = H::kLanes;
   __shared__ f32 part[SPLIT][ROWS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const i64 n0 = (i64)blockIdx.x * COLUMNS;
@@ -40,7 +41,7 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
   f32 sums[ROWS];
   auto columnOf = [&](int r) {
     const i64 n = n0 + r % COLUMNS;
-    return pairColumn<H::kPairHead>(n < N ? n : N - 1, r / COLUMNS, N);
+    return pairColumn<H::kPair ? H::kPairHead : 0>(n < N ? n : N - 1, r / COLUMNS, N);
   };
 #pragma unroll
   for (int r = 0; r < ROWS; ++r) {
@@ -63,7 +64,7 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
       H::wait();
       waited = true;
       if constexpr (H::kPairHead > 0)
-        if (threadIdx.x < COLUMNS && n0 + threadIdx.x < N) h.ahead(n0 + threadIdx.x);
+        if (threadIdx.x * L < COLUMNS && n0 + threadIdx.x * L < N) h.ahead(n0 + threadIdx.x * L);
     }
 #pragma unroll
     for (int u = 0; u < UNROLL; ++u) {
@@ -91,18 +92,20 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
     if (lane == 0) part[warp][r] = sums[r];
   }
   __syncthreads();
-  if (threadIdx.x < COLUMNS && n0 + threadIdx.x < N) {
-    Vec<f32, 1> sum{{part[0][threadIdx.x]}};
+  if (threadIdx.x * L < COLUMNS && n0 + threadIdx.x * L < N) {
+    auto total = [&](u32 first) {
+      Vec<f32, L> sums;
 #pragma unroll
-    for (int w = 1; w < SPLIT; ++w) sum.v[0] += part[w][threadIdx.x];
-    if constexpr (H::kPair) {
-      Vec<f32, 1> second{{part[0][COLUMNS + threadIdx.x]}};
+      for (u32 l = 0; l < L; ++l) {
+        sums.v[l] = part[0][first + l];
 #pragma unroll
-      for (int w = 1; w < SPLIT; ++w) second.v[0] += part[w][COLUMNS + threadIdx.x];
-      h.epilogue(0, 0, n0 + threadIdx.x, sum, second);
-    } else {
-      h.epilogue(0, 0, n0 + threadIdx.x, sum);
-    }
+        for (int w = 1; w < SPLIT; ++w) sums.v[l] += part[w][first + l];
+      }
+      return sums;
+    };
+    const u32 mine = threadIdx.x * L;
+    if constexpr (H::kPair) h.epilogue(0, 0, n0 + mine, total(mine), total(COLUMNS + mine));
+    else h.epilogue(0, 0, n0 + mine, total(mine));
   }
 }
 

@@ -103,7 +103,11 @@ bool GemmChooser::addSkinny() {
     if (b.narrowBare)
       warps = std::min<int64_t>(warps, 4);
     c.threads = 32 * warps;
-    c.tileN = b.narrowBare ? 4 : b.narrow >= 0 ? 2 : k <= kMany && !desc.resultPair ? 2 : 1;
+    c.tileN = b.narrowBare                  ? 4
+              : b.narrow >= 0               ? 2
+              : desc.resultPair             ? 1
+              : k <= kMany || desc.pairHead ? 2
+                                            : 1;
     c.stages = b.narrow >= 0 ? 1 : std::min<int64_t>(2, over(pieces, warps));
     if (!add(spec(c), 1))
       return false;
@@ -423,13 +427,14 @@ Status GemmChooser::choose() {
   if (!desc.wanted.empty())
     return addWanted();
   // Fusion has seen to it that one row takes it all.
-  if (desc.resultPair && rows.hi <= 1 && b.transposed) {
+  const bool pairs = desc.resultPair || desc.pairHead;
+  if (pairs && rows.hi <= 1 && b.transposed) {
     if (addSkinny())
       return internalError("no form for two products of one row",
                            "kernel " + desc.name);
     return okStatus();
   }
-  if (desc.resultPair || desc.resultExtremes) {
+  if (pairs || desc.resultExtremes) {
     if (!hopper || !hopper->conditions.empty())
       return internalError("no form for two products at a time, or for extremes", "kernel " + desc.name);
     if (desc.resultExtremes || addStreams())

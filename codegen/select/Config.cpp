@@ -101,8 +101,9 @@ int64_t wgmmaStagedRows(int64_t tileM) {
 }
 
 int64_t wgmmaSharedBytes(const KernelConfig &c, int64_t resultBytes, bool pair, bool heads) {
-  constexpr int64_t kHeadColumns = 2 * 32; // of both halves
-  int64_t columns = heads ? kHeadColumns : c.family.ends_with(".swapped")
+  constexpr int64_t kHeadColumns = 32;
+  int64_t columns = heads ? kHeadColumns * (pair ? 2 : 1)
+                    : c.family.ends_with(".swapped")
                         ? wgmmaStagedRows(c.tileM)
                         : wgmmaStagedColumns(pair ? c.tileN / 2 : c.tileN, resultBytes);
   return c.stages * (c.tileM + c.tileN) * 128 + 4 * 64 * columns * resultBytes + 16 * c.stages +

@@ -22,6 +22,9 @@ using Kind = DimCondition::Kind;
 constexpr int64_t kRowBytes = HopperGemm::kStepBytes;
 constexpr int64_t kPairChunk = 32; ///< columns of half a head that are loaded together
 
+/// Whether tiles have both halves of heads.
+bool hasHalves(const KernelDesc &desc) { return desc.pairHead && desc.resultPair; }
+
 int64_t bytesOf(DType type) { return bitWidth(type) / 8; }
 int64_t pieceOf(DType type) { return 16 / bytesOf(type); } ///< elements in 16 bytes
 
@@ -165,8 +168,8 @@ std::optional<TensorMapArg> headsMap(const KernelDesc &desc, const GemmSizes &si
   return map;
 }
 
-/// The heads of each output as the copy engine stores them, 32 columns of a half of a head at a time;
-/// empty where it cannot.
+/// The heads of each output as the copy engine stores them, 32 columns of a head (or of a half of
+/// it) at a time; empty where it cannot.
 std::vector<TensorMapArg> headMaps(const KernelDesc &desc, const GemmSizes &sizes) {
   constexpr int64_t kRows = 64; // that are stored together, of one batch
   std::vector<TensorMapArg> maps;
@@ -336,9 +339,11 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   int64_t rows = c.rows > 1 ? c.rows : c.tileM;
   spec.tensorMaps.push_back(mapOf(a, kRowBytes / elementBytes, aAlongK ? rows : 64, kRowBytes));
   int64_t bBytes = bAlongK || columns % 64 == 0 ? kRowBytes : kRowBytes / 2;
-  spec.tensorMaps.push_back(
-      mapOf(b, bBytes / elementBytes, desc.pairHead ? kPairChunk : bAlongK ? columns / pair : 64,
-            static_cast<int>(bBytes)));
+  spec.tensorMaps.push_back(mapOf(b, bBytes / elementBytes,
+                                  hasHalves(desc) ? kPairChunk
+                                  : bAlongK       ? columns / pair
+                                                  : 64,
+                                  static_cast<int>(bBytes)));
   if (desc.pairHead && resultBytes && !isSplit(c)) {
     for (TensorMapArg &map : headMaps(desc, sizes))
       spec.tensorMaps.push_back(std::move(map));

@@ -97,7 +97,7 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
     if (to > 64) {
       search.consider("gemm.pingpong", 128, {128});
       // The more sums a thread holds, the fewer registers are left for what becomes of them.
-      bool few = desc.resultBare || desc.resultPair || elementBytes == 1 ||
+      bool few = desc.resultBare || desc.resultPair || desc.pairHead || elementBytes == 1 ||
                  (desc.numInputs <= 3 && hasBeside());
       if (few)
         search.consider("gemm.pingpong", 128, {192});

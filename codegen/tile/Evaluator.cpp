@@ -70,6 +70,8 @@ Value Evaluator::eval(Value v, const Indices &idx) {
   } else {
     Operation *op = v.getDefiningOp();
     const Rule *rule = findRule(op);
+    if (op == boundAlone)
+      return fail(op, "is asked for where its sums are not known");
     if (!rule)
       return fail(op, "has no rule to be evaluated inside a kernel");
     result = (*rule)(*this, cast<OpResult>(v), norm);

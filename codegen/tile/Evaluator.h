@@ -61,6 +61,8 @@ public:
   };
   /// Says what `v` is at `idx`: accumulators of a contraction, state of a scan.
   void bind(mlir::Value v, const Indices &idx, mlir::Value is);
+  /// While set: an op whose results are known where they were bound alone, and made nowhere else.
+  mlir::Operation *boundAlone = nullptr;
   bool known(mlir::Value v, const Indices &idx) { return lookup(v, idx) != nullptr; }
   /// While set, a value is read from (or was put into) memory of its own: the
   /// element offset follows from the index.

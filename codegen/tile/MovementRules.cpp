@@ -204,6 +204,20 @@ Value concatRule(Evaluator &e, OpResult r, const Indices &idx) {
   };
   if (along.lanes || along.stride < 0)
     return slow();
+  // Few that are stacked: which piece a lane lies in is known.
+  constexpr int64_t kFew = 4;
+  if (e.width <= kFew && IndexMath::constantOf(along.base) && ends.back() == DimExpr(e.width) &&
+      along.stride == 1) {
+    SmallVector<Value> lanes;
+    for (int64_t l = 0; l < e.active; ++l) {
+      Indices one;
+      for (const Index &i : idx)
+        one.push_back(Index(ix.lane(i, l)));
+      lanes.push_back(e.lane(scalarChain(one, 0), 0));
+    }
+    lanes.resize(e.width, lanes.front());
+    return e.fromLanes(lanes);
+  }
   // A vector either lies in one piece or straddles a border.
   bool straddles = along.stride != 1 || ix.divisor(along.base) % e.width != 0;
   for (const DimExpr &border : ends)

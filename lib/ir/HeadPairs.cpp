@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/ir/HeadPairs.h"
 
+#include "lathe/ir/UnitDims.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -47,18 +49,26 @@ std::optional<HeadPairs> headPairs(MatmulOp product) {
   if (auto turned = dyn_cast_or_null<TransposeOp>(onlyUser(found.split.getY())))
     if (turned.getPerm().back() + 1 == int64_t(to.size()))
       found.turned = turned;
+  if (!isa<func::FuncOp>(product->getParentOp()))
+    found.neighbours = llvm::any_of(product->getBlock()->getOps<SliceOp>(), takesEverySecond);
   bool sliced = llvm::any_of(found.result().getUsers(), [](Operation *user) { return isa<SliceOp>(user); });
   return sliced ? std::optional(found) : std::nullopt;
 }
 
-/// The ops from the split columns to a result that tell where a head goes: all but the last dimension
-/// follow from them.
-static SmallVector<Operation *> wayOf(Value result, Value split) {
+bool takesEverySecond(SliceOp slice) {
+  return !slice.getSteps().empty() && slice.getSteps().back() == 2;
+}
+
+/// The ops from the split columns to a result that tell where a head goes: all but the columns
+/// follow from them. Operands in `seen` do not lead there.
+static SmallVector<Operation *> wayOf(Value result, Value split,
+                                      llvm::SmallPtrSetImpl<Operation *> &seen) {
   Operation *op = result.getDefiningOp();
-  if (!op || result == split)
+  if (!op || result == split || op->getBlock() != split.getParentBlock() ||
+      op->isBeforeInBlock(split.getDefiningOp()) || !seen.insert(op).second)
     return {};
   for (Value operand : op->getOperands()) {
-    SmallVector<Operation *> way = wayOf(operand, split);
+    SmallVector<Operation *> way = wayOf(operand, split, seen);
     if (way.empty() && operand != split)
       continue;
     way.push_back(op);
@@ -67,25 +77,52 @@ static SmallVector<Operation *> wayOf(Value result, Value split) {
   return {};
 }
 
+/// The dimensions of a head's columns once `reshape` has them in its operand's last `inner` ones: a
+/// size of 1 behind those of every second column comes or goes, or two that are stacked become one.
+static size_t innerAfter(ReshapeOp reshape, size_t inner) {
+  DimExpr from = dimsOf(reshape.getX()).back(), to = dimsOf(reshape.getY()).back();
+  return to == DimExpr(1) || (inner == 2 && from == to) ? 2 : 1;
+}
+
 std::optional<HeadPlace> headPlace(Value result, HeadPairs &heads) {
   HeadPlace place;
   std::vector<DimExpr> dims = dimsOf(result);
-  for (size_t d = 0; d < dimsOf(heads.split.getY()).size(); ++d)
+  // All but the columns, which the last `inner` dimensions are.
+  const size_t rank = dimsOf(heads.split.getY()).size();
+  for (size_t d = 0; d + 1 < rank; ++d)
     place.dims.push_back(d);
-  size_t axis = heads.axis;
-  for (Operation *step : wayOf(result, heads.split.getY())) {
+  size_t axis = heads.axis, inner = 1;
+  llvm::SmallPtrSet<Operation *, 16> seen;
+  for (Operation *step : wayOf(result, heads.split.getY(), seen)) {
     if (auto turn = dyn_cast<TransposeOp>(step)) {
+      if (inner != 1 || turn.getPerm().back() + 1 != int64_t(turn.getPerm().size()))
+        return std::nullopt;
       SmallVector<int64_t> turned;
-      for (int64_t d : turn.getPerm())
+      for (int64_t d : turn.getPerm().drop_back())
         turned.push_back(place.dims[d]);
       place.dims = turned;
-      axis = llvm::find(turned, heads.axis) - turned.begin();
+    } else if (auto reshape = dyn_cast<ReshapeOp>(step)) {
+      std::vector<DimExpr> from = dimsOf(reshape.getX()), to = dimsOf(reshape.getY());
+      size_t after = innerAfter(reshape, inner);
+      if (to.size() < after)
+        return std::nullopt;
+      auto map = unitMap(ArrayRef(from).drop_back(inner), ArrayRef(to).drop_back(after));
+      if (!map)
+        return std::nullopt;
+      for (int64_t &d : *map)
+        d = d < 0 ? -1 : place.dims[d];
+      place.dims = *map;
+      inner = after;
     } else if (auto slice = dyn_cast<SliceOp>(step)) {
       place.first += cast<DimAttr>(slice.getStarts()[axis]).expr().constant().value_or(0);
     }
+    axis = llvm::find(place.dims, heads.axis) - place.dims.begin();
+    if (axis == place.dims.size())
+      return std::nullopt;
   }
-  if (dims.size() != place.dims.size() || place.dims.back() + 1 != int64_t(dims.size()) ||
-      dims.back() != DimExpr(heads.size) || !dims[axis].constant())
+  place.dims.push_back(rank - 1);
+  if (inner != 1 || dims.size() != place.dims.size() || dims.back() != DimExpr(heads.size) ||
+      !dims[axis].constant())
     return std::nullopt;
   place.count = *dims[axis].constant();
   return place;

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A product of queries, keys and values has columns that go to different places: queries, turned by
-// their positions, to attention, keys and values into states. Its kernel holds a column of a head and
-// the one half a head further in one thread, so that it turns them and stores each where it belongs:
-// nothing is written to be read by a kernel of copies.
+// their positions, to attention, keys and values into states. Its kernel holds a column of a head
+// and the one half a head further in one thread, so that it turns them and stores each where it
+// belongs: nothing is written to be read by a kernel of copies. Where neighbours are turned
+// together, it holds the two of them as it is; that may be a part of a head, with another part that
+// stays.
 //
 //   %y = matmul %x, %w                          %q, %k, %v = kernel gemm {
 //   %h = transpose (reshape %y)                   matmul, reshape, transpose,
@@ -12,10 +14,16 @@
 //   %k = rotated (slice %h heads 32..)          }
 //   %v = slice %h heads 40..
 //
+// Rotated: slices of halves, pointwise ops and a concat; or of neighbours
+//
+//   %a = slice %q [0.. step 2]   %b = slice %q [1.. step 2]
+//   reshape (concat (%a * cos - %b * sin), (%a * sin + %b * cos)) of [.., D/2, 1] each
+//
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
 
 #include "lathe/ir/HeadPairs.h"
+#include "lathe/ir/UnitDims.h"
 
 using namespace mlir;
 
@@ -55,6 +63,107 @@ bool takesHalf(SliceOp slice) {
   return true;
 }
 
+/// Columns of a head that a value has an element or two for: from `first` on, in this form.
+struct Columns {
+  int64_t first = 0, count = 0;
+  enum Form {
+    Each,
+    OfTwo,
+    Stacked
+  } form = Each; ///< sizes: count; count / 2, perhaps by 1; count / 2 by 2
+
+  bool operator==(const Columns &) const = default;
+  size_t dims(ArrayRef<DimExpr> of) const {
+    return form == Stacked || (form == OfTwo && of.back() == DimExpr(1)) ? 2 : 1;
+  }
+};
+using ColumnsOf = llvm::DenseMap<Value, Columns>;
+
+/// Which columns a slice of whole columns has; of each two neighbours both or one.
+std::optional<Columns> columnsOfSlice(SliceOp slice, Columns in) {
+  std::vector<DimExpr> from = dimsOf(slice.getX()), to = dimsOf(slice.getY());
+  for (size_t d = 0; d + 1 < from.size(); ++d)
+    if (slice.getSteps()[d] != 1 || from[d] != to[d])
+      return std::nullopt;
+  auto first = cast<DimAttr>(slice.getStarts()[from.size() - 1]).expr().constant();
+  auto count = to.back().constant();
+  if (in.form != Columns::Each || !first || !count)
+    return std::nullopt;
+  if (takesEverySecond(slice))
+    return *first < 2 && 2 * *count == in.count
+               ? std::optional(Columns{in.first, in.count, Columns::OfTwo})
+               : std::nullopt;
+  constexpr int64_t kLeast = 4; // what is less might be two that are stacked
+  if (slice.getSteps().back() != 1 || *first % 2 || *count % 2 || *count < kLeast)
+    return std::nullopt;
+  return Columns{in.first + *first, *count, Columns::Each};
+}
+
+/// Sizes of 1 may come and go, and two that are stacked become columns.
+std::optional<Columns> columnsOfReshape(ReshapeOp reshape, Columns in) {
+  std::vector<DimExpr> from = dimsOf(reshape.getX()), to = dimsOf(reshape.getY());
+  Columns out = in;
+  if (in.form == Columns::Stacked && to.back() == DimExpr(in.count))
+    out.form = Columns::Each;
+  const size_t before = in.dims(from), after = out.dims(to);
+  int64_t inner = 1;
+  if (to.size() < after)
+    return std::nullopt;
+  for (const DimExpr &dim : ArrayRef(to).take_back(after))
+    inner *= dim.constant().value_or(0);
+  bool same = inner == (out.form == Columns::OfTwo ? out.count / 2 : out.count) &&
+              unitMap(ArrayRef(from).drop_back(before), ArrayRef(to).drop_back(after));
+  return same ? std::optional(out) : std::nullopt;
+}
+
+/// Those of neighbours that are stacked, or of parts of a head, in order.
+std::optional<Columns> columnsOfConcat(ConcatOp concat, const ColumnsOf &inside) {
+  std::optional<Columns> out;
+  bool ones = dimsOf(concat.getInputs().front()).back() == DimExpr(1);
+  if (int64_t(concat.getAxis()) + 1 != int64_t(dimsOf(concat.getResult()).size()) ||
+      (ones && concat.getInputs().size() != 2))
+    return std::nullopt;
+  for (Value v : concat.getInputs()) {
+    auto it = inside.find(v);
+    if (it == inside.end() || it->second.form != (ones ? Columns::OfTwo : Columns::Each))
+      return std::nullopt;
+    if (!out)
+      out = it->second;
+    else if (ones ? *out != it->second : out->first + out->count != it->second.first)
+      return std::nullopt;
+    else if (!ones)
+      out->count += it->second.count;
+  }
+  if (ones)
+    out->form = Columns::Stacked;
+  return out;
+}
+
+/// The columns that an op has an element or two for, if those follow from the same neighbours.
+std::optional<Columns> columnsOf(Operation *op, const ColumnsOf &inside) {
+  Columns in;
+  for (Value v : op->getOperands())
+    if (auto it = inside.find(v); it != inside.end())
+      in = it->second;
+  if (auto slice = dyn_cast<SliceOp>(op))
+    return columnsOfSlice(slice, in);
+  if (auto reshape = dyn_cast<ReshapeOp>(op))
+    return columnsOfReshape(reshape, in);
+  if (auto concat = dyn_cast<ConcatOp>(op))
+    return columnsOfConcat(concat, inside);
+  if (auto turn = dyn_cast<TransposeOp>(op))
+    return turn.getPerm().back() + 1 == int64_t(turn.getPerm().size()) &&
+                   in.dims(dimsOf(turn.getX())) == 1
+               ? std::optional(in)
+               : std::nullopt;
+  bool together =
+      isClass(op, OpClass::Pointwise) && llvm::all_of(op->getOperands(), [&](Value v) {
+        auto it = inside.find(v);
+        return it == inside.end() || (it->second == in && dimsOf(v) == dimsOf(op->getResult(0)));
+      });
+  return together ? std::optional(in) : std::nullopt;
+}
+
 class HeadGrower {
 public:
   HeadGrower(FusionGraph &graph, Group &group) : graph(graph), group(group) {}
@@ -67,15 +176,23 @@ public:
       return false;
     heads = *found;
     size = heads.size;
+    auto rotated = [](Branch &b) { return b.rotated; };
     if (!matchBranches())
       return false;
-    bool worth = llvm::any_of(branches, [](Branch &b) { return b.rotated || b.appended; });
-    return worth && take();
+    if (llvm::any_of(branches, rotated))
+      return take();
+    SmallVector<Branch> plain = std::move(branches);
+    neighbours = true;
+    if (matchBranches() && llvm::any_of(branches, rotated))
+      return take();
+    branches = std::move(plain);
+    return llvm::any_of(branches, [](Branch &b) { return b.appended; }) && take();
   }
 
 private:
   bool matchBranches() {
     int64_t axis = heads.axis;
+    branches.clear();
     if (heads.turned)
       axis = llvm::find(heads.turned.getPerm(), axis) - heads.turned.getPerm().begin();
     for (Operation *user : heads.result().getUsers()) {
@@ -91,10 +208,8 @@ private:
   }
 
   /// Whether an op that reads a head element by element, or its halves, can follow in the kernel.
-  bool follows(Operation *op, const llvm::DenseSet<Value> &inside) const {
+  bool follows(Operation *op, const ColumnsOf &inside) const {
     std::optional<OpClass> kind = classOf(op);
-    if (!kind || !graph.isFree(op) || op->getNumResults() != 1)
-      return false;
     if (auto slice = dyn_cast<SliceOp>(op))
       return dimsOf(slice.getX()).back() == DimExpr(size) && takesHalf(slice);
     if (auto turn = dyn_cast<TransposeOp>(op))
@@ -130,24 +245,35 @@ private:
   }
 
   void follow(Branch &branch) {
-    llvm::DenseSet<Value> inside{branch.start};
+    ColumnsOf inside{{branch.start, {0, size}}};
     bool started = false;
     for (Operation *op : graph.ops()) {
       started |= op == branch.start.getDefiningOp();
       if (!started || op == branch.start.getDefiningOp() ||
           llvm::none_of(op->getOperands(), [&](Value v) { return inside.contains(v); }) ||
-          !follows(op, inside))
+          !graph.isFree(op) || op->getNumResults() != 1)
+        continue;
+      Columns columns;
+      if (std::optional<Columns> more = neighbours ? columnsOf(op, inside) : std::nullopt)
+        columns = *more;
+      else if (neighbours || !follows(op, inside))
         continue;
       branch.ops.push_back(op);
-      inside.insert(op->getResult(0));
+      inside[op->getResult(0)] = columns;
     }
-    auto whole = [&](Value v) { return v && dimsOf(v).back() == DimExpr(size); };
+    auto whole = [&](Value v) {
+      return v && dimsOf(v).back() == DimExpr(size) &&
+             (!neighbours || (inside[v] == Columns{0, size} && headPlace(v, heads)));
+    };
     branch.end = leaving(branch.start, branch.ops);
     while (!branch.ops.empty() && (!whole(branch.end) || isWidening(branch.ops.back()))) {
       branch.ops.pop_back();
       branch.end = leaving(branch.start, branch.ops);
     }
-    branch.rotated = llvm::any_of(branch.ops, [](Operation *op) { return isa<SliceOp>(op); });
+    branch.rotated = llvm::any_of(branch.ops, [&](Operation *op) {
+      auto slice = dyn_cast<SliceOp>(op);
+      return slice && (!neighbours || takesEverySecond(slice));
+    });
     branch.appended = branch.end.hasOneUse() && isa<StateAppendOp>(*branch.end.user_begin());
   }
 
@@ -190,6 +316,7 @@ private:
   Group &group;
   HeadPairs heads;
   int64_t size = 0;
+  bool neighbours = false; ///< are turned together, not halves
   SmallVector<Branch> branches;
 };
 

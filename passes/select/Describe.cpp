@@ -252,7 +252,13 @@ void describeHeads(KernelOp kernel, HeadPairs &heads, KernelDesc &desc) {
       return;
     }
     auto dimOfSplit = [&](int64_t d) -> size_t { return llvm::find(place->dims, d) - place->dims.begin(); };
-    desc.headResults.push_back({place->first, place->count, dimOfSplit(0), dimOfSplit(1), dimOfSplit(2)});
+    KernelDesc::HeadResult found{place->first, place->count, dimOfSplit(0), dimOfSplit(1),
+                                 dimOfSplit(2)};
+    if (place->dims.size() != 4 || std::max({found.batches, found.tokens, found.heads}) > 2) {
+      desc.headResults.clear();
+      return;
+    }
+    desc.headResults.push_back(found);
   }
 }
 
@@ -263,9 +269,10 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       desc.parallel.back() = *half;
     }
     if (std::optional<HeadPairs> heads = headPairs(matmul)) {
-      desc.resultPair = true;
+      desc.resultPair = !heads->neighbours;
       desc.pairHead = heads->size;
-      desc.parallel.back() = DimExpr(heads->heads * heads->size / 2);
+      if (desc.resultPair)
+        desc.parallel.back() = DimExpr(heads->heads * heads->size / 2);
       describeHeads(kernel, *heads, desc);
     }
   }

@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
 
+#include "lathe/ir/UnitDims.h"
+
 #include <numeric>
 
 using namespace mlir;
@@ -78,29 +80,6 @@ struct ReshapeAboveSwap : OpRewritePattern<ReshapeOp> {
     return rank >= 2 && perm[rank - 1] == rank - 2;
   }
 };
-
-/// Where each dimension of `to` is in `from` when only sizes of 1 come and go; -1 for a new
-/// one. None when data moves.
-std::optional<SmallVector<int64_t>> unitMap(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
-  SmallVector<int64_t> map;
-  size_t f = 0;
-  for (const DimExpr &dim : to) {
-    if (dim == DimExpr(1)) {
-      bool kept = f < from.size() && from[f] == DimExpr(1);
-      map.push_back(kept ? int64_t(f++) : -1);
-      continue;
-    }
-    while (f < from.size() && from[f] == DimExpr(1) && from[f] != dim)
-      ++f;
-    if (f == from.size() || from[f] != dim)
-      return std::nullopt;
-    map.push_back(f++);
-  }
-  for (; f < from.size(); ++f)
-    if (from[f] != DimExpr(1))
-      return std::nullopt;
-  return map;
-}
 
 /// A pointwise op behind a contraction whose result only lost or got dimensions of 1: the
 /// reshape goes behind it, so that the op can be an epilogue.
@@ -293,6 +272,36 @@ struct SliceOfConcat : OpRewritePattern<SliceOp> {
   }
 };
 
+/// One of each two neighbours that a reshape has put into a dimension of their own: every second
+/// one.
+struct SliceOfNeighbours : OpRewritePattern<SliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SliceOp op, PatternRewriter &rewriter) const override {
+    auto split = op.getX().getDefiningOp<ReshapeOp>();
+    if (!split)
+      return rewriter.notifyMatchFailure(op, "no reshape above");
+    std::vector<DimExpr> whole = dimsOf(split.getX()), pairs = dimsOf(split.getY()),
+                         one = dimsOf(op.getY());
+    if (whole.empty() || pairs.size() != whole.size() + 1 || pairs.back() != DimExpr(2) ||
+        one.back() != DimExpr(1) || !std::equal(whole.begin(), whole.end() - 1, pairs.begin()) ||
+        !std::equal(one.begin(), one.end() - 1, pairs.begin()))
+      return rewriter.notifyMatchFailure(op, "takes no neighbour from each two");
+    for (size_t d = 0; d < whole.size(); ++d)
+      if (op.getSteps()[d] != 1 || cast<DimAttr>(op.getStarts()[d]).expr() != DimExpr(0))
+        return rewriter.notifyMatchFailure(op, "slices another dimension");
+    SmallVector<Attribute> starts(op.getStarts().begin(), op.getStarts().end());
+    SmallVector<int64_t> steps(whole.size(), 1);
+    starts.erase(starts.end() - 2);
+    steps.back() = 2;
+    whole.back() = pairs[pairs.size() - 2];
+    Value every =
+        SliceOp::create(rewriter, op.getLoc(), tensorType(elementTypeOf(op.getY()), whole),
+                        split.getX(), rewriter.getArrayAttr(starts), steps);
+    rewriter.replaceOpWithNewOp<ReshapeOp>(op, op.getY().getType(), every);
+    return success();
+  }
+};
+
 /// cast(cast(x)) back to the type of x where the first loses nothing.
 struct CastBack : OpRewritePattern<CastOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -320,9 +329,9 @@ struct CastBack : OpRewritePattern<CastOp> {
 } // namespace
 
 void populateMovementPatterns(RewritePatternSet &patterns) {
-  patterns.add<ComposeTransposes, TransposeOfOnes, ReshapeAboveSwap, SinkUnitReshape, TransposeIntoMatmul, DropBroadcast,
-               SimplifyBroadcast, ReduceOfOnes, DropEmptyInputs, SliceOfConcat, CastBack>(
-      patterns.getContext());
+  patterns.add<ComposeTransposes, TransposeOfOnes, ReshapeAboveSwap, SinkUnitReshape,
+               TransposeIntoMatmul, DropBroadcast, SimplifyBroadcast, ReduceOfOnes, DropEmptyInputs,
+               SliceOfConcat, SliceOfNeighbours, CastBack>(patterns.getContext());
 }
 
 } // namespace lathe

@@ -99,7 +99,8 @@ MmaWarps mmaWarps(const KernelConfig &config);
 int64_t mmaSharedBytes(const KernelConfig &config);
 /// The same of a `gemm.pingpong`, `gemm.cooperative` or `gemm.promoted` block, as gemm_hopper.cuh
 /// has it. `resultBytes`: of an element that goes through shared memory, 0 when none does.
-/// `pair`: a result is made of two columns of sums; `heads`: two results are, half a head apart.
+/// `pair`: a result is made of two columns of sums; `heads`: results are stored head by head, with
+/// `pair` those of both halves together.
 int64_t wgmmaSharedBytes(const KernelConfig &config, int64_t resultBytes, bool pair = false,
                          bool heads = false);
 /// The same of a `gemm.split` block (gemm_split.cuh).

@@ -84,8 +84,9 @@ struct KernelDesc {
   /// Gemm: B is two matrices side by side, and a result follows from a sum of each; `parallel` has
   /// the columns of one.
   bool resultPair = false;
-  /// Gemm, with resultPair: the matrices are the halves of each head of so many columns, and a pair of
-  /// sums makes a result for each of the two, in the output that its head belongs to; 0: not so.
+  /// Gemm: the columns are heads of so many, each in the output that it belongs to; 0: not so. With
+  /// resultPair the matrices are the halves of each head, and a pair of sums makes a result for
+  /// each of the two; without it two neighbours do.
   int64_t pairHead = 0;
   /// With pairHead, of each output: which heads it has, and which of its dimensions are batches, tokens
   /// and heads; empty where there are others.

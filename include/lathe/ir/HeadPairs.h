@@ -1,14 +1,18 @@
 //===- HeadPairs.h - columns of a product that meet inside heads -*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What fusion, select and code generation must agree on about products whose columns are heads, where
-// a result follows from a column and the one half a head further (rotary embedding), and slices of
-// heads go to places of their own (queries, and keys and values of a state).
+// What fusion, select and code generation must agree on about products whose columns are heads,
+// where a result follows from a column and the one half a head further (rotary embedding), or from
+// two neighbours, and slices of heads go to places of their own (queries, and keys and values of a
+// state).
 //
 //   %y = matmul %x, %w                    [.., S, H * D]
 //   %h = transpose (reshape %y)           [.., H, S, D]
 //   %q = slice %h heads 0..               rotated: %q * cos + concat(-%q[D/2..], %q[..D/2]) * sin
 //   %v = slice %h heads h..               as it is
+//
+// Neighbours: slices of every second column, and results that are stacked, [.., D/2, 2], and
+// reshaped.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_IR_HEADPAIRS_H
@@ -25,6 +29,7 @@ struct HeadPairs {
   TransposeOp turned;   ///< of those, sizes last; null without
   int64_t axis = 0;     ///< of the heads in the split columns
   int64_t heads = 0, size = 0;
+  bool neighbours = false; ///< results follow from two neighbours; set in a kernel
 
   mlir::Value result() { return turned ? turned.getY() : split.getY(); }
 };
@@ -39,8 +44,12 @@ std::optional<HeadPairs> headPairs(MatmulOp product);
 /// Some of those heads as a result of their kernel.
 struct HeadPlace {
   int64_t first = 0, count = 0;      ///< which ones
-  llvm::SmallVector<int64_t> dims;   ///< of each dimension of the result the one of the split columns
+  llvm::SmallVector<int64_t>
+      dims; ///< of each dimension of the result the one of the split columns, or -1 of size 1
 };
+
+/// Whether a slice takes every second element of the last dimension.
+bool takesEverySecond(SliceOp slice);
 
 /// Nothing where the result is not made of slices of heads whose sizes stay last.
 std::optional<HeadPlace> headPlace(mlir::Value result, HeadPairs &heads);
