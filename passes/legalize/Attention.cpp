@@ -3,7 +3,8 @@
 //
 // Attention keeps its own op. Past keys and values are concatenated in front;
 // windows, lengths and unaligned causal masks become one boolean mask.
-// RotaryEmbedding is expanded by its function body.
+// RotaryEmbedding turns heads before tokens, as attention takes them; what is not of known sizes is
+// left to its function body, which turns tokens before heads.
 //
 //===----------------------------------------------------------------------===//
 #include "Node.h"
@@ -149,8 +150,62 @@ LogicalResult attention(Node &n) {
   return n.done(y);
 }
 
+LogicalResult rotaryEmbedding(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), cos = n.in(1), sin = n.in(2), positions = n.has(3) ? n.in(3) : Value();
+  if (!x || !cos || !sin || (n.has(3) && !positions))
+    return failure();
+  const int64_t heads = n.intAttr("num_heads", 0), angles = positions ? 2 : 3;
+  const bool flat = rankOf(x) == 3, neighbours = n.intAttr("interleaved", 0);
+  std::optional<DimExpr> width = flat && heads > 0 ? dimOf(x, 2).exactDiv(heads)
+                                 : rankOf(x) == 4  ? std::optional(dimOf(x, 3))
+                                                   : std::nullopt;
+  std::optional<int64_t> size = width ? width->constant() : std::nullopt;
+  const int64_t turned = n.intAttr("rotary_embedding_dim", 0) > 0
+                             ? n.intAttr("rotary_embedding_dim", 0)
+                             : size.value_or(0);
+  auto fits = [&](Value v) {
+    return rankOf(v) == angles && dimOf(v, angles - 1) == DimExpr(turned / 2);
+  };
+  if (!size || turned < 2 || turned % 2 || turned > *size || !fits(cos) || !fits(sin) ||
+      (positions && rankOf(positions) != 2)) {
+    n.useBody = true;
+    return failure();
+  }
+  if (flat)
+    x = splitHeads(n, x, heads);
+  auto angle = [&](Value v) {
+    return e.unsqueeze(positions ? e.infer<GatherOp>(v, positions, uint64_t(0)) : v, {1});
+  };
+  cos = angle(cos);
+  sin = angle(sin);
+  Value part = turned < *size ? e.sliceAxis(x, 3, 0, turned) : x;
+  if (!part)
+    return failure();
+  Dims whole = dimsOf(part), half = whole;
+  half.back() = turned / 2;
+  auto take = [&](int64_t which) {
+    return neighbours ? e.slice(part, {0, 0, 0, which}, half, {1, 1, 1, 2})
+                      : e.sliceAxis(part, 3, which * (turned / 2), turned / 2);
+  };
+  Value a = take(0), b = take(1);
+  Value first = e.sub(e.mul(cos, a), e.mul(sin, b)), second = e.add(e.mul(sin, a), e.mul(cos, b));
+  Value y = neighbours ? e.reshape(e.concat({e.unsqueeze(first, {4}), e.unsqueeze(second, {4})}, 4), whole)
+                       : e.concat({first, second}, 3);
+  if (turned < *size)
+    y = e.concat({y, e.sliceAxis(x, 3, turned, *size - turned)}, 3);
+  if (y && flat) {
+    Dims d = dimsOf(y);
+    y = e.reshape(e.transpose(y, {0, 2, 1, 3}), {d[0], d[2], d[1] * d[3]});
+  }
+  return n.done(y);
+}
+
 } // namespace
 
-void addAttention(Handlers &h) { h["Attention"] = attention; }
+void addAttention(Handlers &h) {
+  h["Attention"] = attention;
+  h["RotaryEmbedding"] = rotaryEmbedding;
+}
 
 } // namespace lathe::legal

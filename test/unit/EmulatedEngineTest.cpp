@@ -398,6 +398,55 @@ heads (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64]
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
 }
 
+/// The same where neighbours are turned together: of the op, and of half of each head alone by slices with steps.
+TEST_F(EmulatedEngine, NeighboursOfOneRow) {
+  fs::path model = folder / "neighbours.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 11, opset_import: ["" : 23]>
+neighbours (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64] v)
+<float[192,256] a = )" << numbers(192 * 256, 1, 0)
+                       << ", float[128,256] b = " << numbers(128 * 256, 2, 0)
+                       << ", float[128,256] c = " << numbers(128 * 256, 3, 0)
+                       << ", float[1,1,32] s = " << numbers(32, 4, 0)
+                       << ", float[1,1,32] t = " << numbers(32, 5, 0) << R"(,
+ int64[4] three = {1,3,1,64}, int64[4] two = {1,2,1,64}, int64[4] part = {1,2,1,32}, int64[1] none = {0}, int64[1] one = {1},
+ int64[1] step = {2}, int64[1] half = {32}, int64[1] all = {64}, int64[1] last = {3}, int64[1] end = {4}>
+{
+  xh = Cast<to = 10>(x)
+  ah = Cast<to = 10>(a)
+  bh = Cast<to = 10>(b)
+  ch = Cast<to = 10>(c)
+  sh = Cast<to = 10>(s)
+  th = Cast<to = 10>(t)
+  ya = Gemm<transB = 1>(xh, ah)
+  yb = Gemm<transB = 1>(xh, bh)
+  yc = Gemm<transB = 1>(xh, ch)
+  ra = Reshape(ya, three)
+  rb = Reshape(yb, two)
+  rc = Reshape(yc, two)
+  qh = RotaryEmbedding<interleaved = 1>(ra, sh, th)
+  turned = Slice(rb, none, half, last)
+  rest = Slice(rb, half, all, last)
+  even = Slice(turned, none, half, last, step)
+  odd = Slice(turned, one, half, last, step)
+  minus = Neg(odd)
+  minusend = Unsqueeze(minus, end)
+  evenend = Unsqueeze(even, end)
+  pairs = Concat<axis = 4>(minusend, evenend)
+  other = Reshape(pairs, part)
+  os = Mul(other, th)
+  ts = Mul(turned, sh)
+  kt = Add(ts, os)
+  kh = Concat<axis = 3>(kt, rest)
+  q = Cast<to = 1>(qh)
+  k = Cast<to = 1>(kh)
+  v = Cast<to = 1>(rc)
+}
+)";
+  check(model, {{}}, 2e-3);
+  // The row in 16 bits, and the product.
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
+}
+
 /// Results of several sizes of one kernel have blocks of their own.
 TEST_F(EmulatedEngine, SmallKernelsOverOneValueAreOne) {
   fs::path model = folder / "stacked.onnxtxt";
