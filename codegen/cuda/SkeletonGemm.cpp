@@ -145,7 +145,7 @@ static const char *kindText(const GemmOperand &s) {
 
 void Gemm::findHalves() {
   DimExpr columns = dimsOf(op.getResult()).back();
-  if ((heads = headPairs(op))) {
+  if ((heads = headPairs(op, /*inKernel=*/true))) {
     if (!heads->neighbours)
       n = DimExpr(heads->heads * heads->size / 2);
     return;

@@ -50,20 +50,25 @@ Gemm::HeadPlaces Gemm::bindHeads(Evaluator &e, ValueRange p, int64_t lanes) {
     if (size == DimExpr(1))
       index = Index(ix.cst(0));
   at.push_back(Index(found.inside));
-  if (heads->neighbours) {
-    bindNeighbours(e, split, at, p[3]);
-  } else {
+  auto bindAt = [&](Value head) {
+    Indices of = at;
+    of[heads->axis] = Index(head);
+    if (heads->neighbours)
+      return bindNeighbours(e, split, of, p[3]);
     for (int64_t h : {0, 1}) {
-      at.back() = found.last(ix, h, lanes);
-      e.bind(op.getResult(), reshapeIndex(e, split, dimsOf(op.getResult()), at), p[3 + h]);
+      of.back() = found.last(ix, h, lanes);
+      e.bind(op.getResult(), reshapeIndex(e, split, dimsOf(op.getResult()), of), p[3 + h]);
     }
-  }
+  };
+  bindAt(at[heads->axis].base);
   for (Value output : holes.kernel.body->getTerminator()->getOperands()) {
     std::optional<HeadPlace> place = headPlace(output, *heads);
     if (!place) {
       e.fail(op, "has heads that an output does not keep");
       break;
     }
+    if (place->count == 1) // the one head is at 0 there, which is known before it is compared
+      bindAt(ix.cst(place->first));
     Indices to;
     for (int64_t d : place->dims)
       to.push_back(d < 0 ? Index(ix.cst(0)) : at[d]);

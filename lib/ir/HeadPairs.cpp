@@ -27,7 +27,29 @@ std::optional<int64_t> headsAxis(const std::vector<DimExpr> &columns, const std:
   return int64_t(split.size()) - 2;
 }
 
-std::optional<HeadPairs> headPairs(MatmulOp product) {
+bool takesEverySecond(SliceOp slice) {
+  return !slice.getSteps().empty() && slice.getSteps().back() == 2;
+}
+
+/// The ops from the split columns to a result that tell where a head goes: all but the columns
+/// follow from them. Operands in `seen` do not lead there.
+static SmallVector<Operation *> wayOf(Value result, Value split,
+                                      llvm::SmallPtrSetImpl<Operation *> &seen) {
+  Operation *op = result.getDefiningOp();
+  if (!op || result == split || op->getBlock() != split.getParentBlock() ||
+      op->isBeforeInBlock(split.getDefiningOp()) || !seen.insert(op).second)
+    return {};
+  for (Value operand : op->getOperands()) {
+    SmallVector<Operation *> way = wayOf(operand, split, seen);
+    if (way.empty() && operand != split)
+      continue;
+    way.push_back(op);
+    return way;
+  }
+  return {};
+}
+
+std::optional<HeadPairs> headPairs(MatmulOp product, bool inKernel) {
   HeadPairs found;
   found.columns = product.getResult();
   if (auto add = dyn_cast_or_null<AddOp>(onlyUser(found.columns));
@@ -49,32 +71,13 @@ std::optional<HeadPairs> headPairs(MatmulOp product) {
   if (auto turned = dyn_cast_or_null<TransposeOp>(onlyUser(found.split.getY())))
     if (turned.getPerm().back() + 1 == int64_t(to.size()))
       found.turned = turned;
-  if (!isa<func::FuncOp>(product->getParentOp()))
-    found.neighbours = llvm::any_of(product->getBlock()->getOps<SliceOp>(), takesEverySecond);
+  found.neighbours =
+      inKernel && llvm::any_of(product->getBlock()->getOps<SliceOp>(), [&](SliceOp slice) {
+        llvm::SmallPtrSet<Operation *, 16> seen;
+        return takesEverySecond(slice) && !wayOf(slice.getY(), found.split.getY(), seen).empty();
+      });
   bool sliced = llvm::any_of(found.result().getUsers(), [](Operation *user) { return isa<SliceOp>(user); });
   return sliced ? std::optional(found) : std::nullopt;
-}
-
-bool takesEverySecond(SliceOp slice) {
-  return !slice.getSteps().empty() && slice.getSteps().back() == 2;
-}
-
-/// The ops from the split columns to a result that tell where a head goes: all but the columns
-/// follow from them. Operands in `seen` do not lead there.
-static SmallVector<Operation *> wayOf(Value result, Value split,
-                                      llvm::SmallPtrSetImpl<Operation *> &seen) {
-  Operation *op = result.getDefiningOp();
-  if (!op || result == split || op->getBlock() != split.getParentBlock() ||
-      op->isBeforeInBlock(split.getDefiningOp()) || !seen.insert(op).second)
-    return {};
-  for (Value operand : op->getOperands()) {
-    SmallVector<Operation *> way = wayOf(operand, split, seen);
-    if (way.empty() && operand != split)
-      continue;
-    way.push_back(op);
-    return way;
-  }
-  return {};
 }
 
 /// The dimensions of a head's columns once `reshape` has them in its operand's last `inner` ones: a

@@ -268,7 +268,7 @@ void describeContraction(KernelOp kernel, Operation *heart, KernelDesc &desc) {
       desc.resultPair = true;
       desc.parallel.back() = *half;
     }
-    if (std::optional<HeadPairs> heads = headPairs(matmul)) {
+    if (std::optional<HeadPairs> heads = headPairs(matmul, /*inKernel=*/true)) {
       desc.resultPair = !heads->neighbours;
       desc.pairHead = heads->size;
       if (desc.resultPair)

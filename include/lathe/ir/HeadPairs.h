@@ -29,7 +29,7 @@ struct HeadPairs {
   TransposeOp turned;   ///< of those, sizes last; null without
   int64_t axis = 0;     ///< of the heads in the split columns
   int64_t heads = 0, size = 0;
-  bool neighbours = false; ///< results follow from two neighbours; set in a kernel
+  bool neighbours = false; ///< results follow from two neighbours; of a kernel
 
   mlir::Value result() { return turned ? turned.getY() : split.getY(); }
 };
@@ -38,8 +38,9 @@ struct HeadPairs {
 /// the heads may stand anywhere among sizes of 1.
 std::optional<int64_t> headsAxis(const std::vector<DimExpr> &columns, const std::vector<DimExpr> &split);
 
-/// Nothing else reads the product's columns, and slices read the heads.
-std::optional<HeadPairs> headPairs(MatmulOp product);
+/// Nothing else reads the product's columns, and slices read the heads. `inKernel`: what follows
+/// from them stands in the product's block.
+std::optional<HeadPairs> headPairs(MatmulOp product, bool inKernel = false);
 
 /// Some of those heads as a result of their kernel.
 struct HeadPlace {

@@ -139,3 +139,25 @@ func.func @turned_table() -> tensor<128x1024xf32> {
   %0 = lathe.transpose %w {perm = array<i64: 1, 0>} : (tensor<1024x128xf32>) -> tensor<128x1024xf32>
   return %0 : tensor<128x1024xf32>
 }
+
+// One of each two neighbours is every second one, whoever splits them.
+// CHECK-LABEL: @neighbours
+// CHECK-NEXT: %[[ODD:.*]] = lathe.slice %arg0 {starts = [#lathe.dim<0>, #lathe.dim<1>], steps = array<i64: 1, 2>} : (tensor<3x8xf32>) -> tensor<3x4xf32>
+// CHECK-NEXT: return %[[ODD]]
+func.func @neighbours(%x: tensor<3x8xf32>) -> tensor<3x4xf32> {
+  %0 = lathe.reshape %x : (tensor<3x8xf32>) -> tensor<3x4x2xf32>
+  %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<1>], steps = array<i64: 1, 1, 1>} : (tensor<3x4x2xf32>) -> tensor<3x4x1xf32>
+  %2 = lathe.reshape %1 : (tensor<3x4x1xf32>) -> tensor<3x4xf32>
+  return %2 : tensor<3x4xf32>
+}
+
+// Not where another dimension is sliced, too, or the neighbours are turned around.
+// CHECK-LABEL: @not_neighbours
+// CHECK-COUNT-2: lathe.slice {{.*}} -> tensor<3x
+// CHECK-SAME: x1xf32>
+func.func @not_neighbours(%x: tensor<3x8xf32>) -> (tensor<3x2x1xf32>, tensor<3x4x1xf32>) {
+  %0 = lathe.reshape %x : (tensor<3x8xf32>) -> tensor<3x4x2xf32>
+  %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<2>, #lathe.dim<1>], steps = array<i64: 1, 1, 1>} : (tensor<3x4x2xf32>) -> tensor<3x2x1xf32>
+  %2 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<3>, #lathe.dim<1>], steps = array<i64: 1, -1, 1>} : (tensor<3x4x2xf32>) -> tensor<3x4x1xf32>
+  return %1, %2 : tensor<3x2x1xf32>, tensor<3x4x1xf32>
+}
