@@ -66,7 +66,9 @@ def gemms():
             "columns": form(1, 776, 1032, "", False)},
         "gemm.heads": {
             "row": rotated(1, 1, 128, 1032), "tiles": rotated(2, 1088, 64, 264),
-            "ragged": rotated(1, 2101, 128, 264), "direct": rotated(3, 705, 128, 264)},
+            "ragged": rotated(1, 2101, 128, 264), "direct": rotated(3, 705, 128, 264),
+            "row_neighbours": rotated(1, 1, 128, 1032, True), "neighbours": rotated(1, 2101, 128, 264, True),
+            "direct_neighbours": rotated(3, 705, 128, 264, True)},
         "gemm.portable": {
             "along": form(2, 200, 1029, "", True), "across": form(2, 77, 301, "", False), "mma": form(100, 77, 45, "", False),
             "mma_residual": form(130, 77, 261, "residual", True), "heads": (heads, []), "batched": (batched, []),
@@ -201,24 +203,30 @@ def heads(path):
                [value("a", [2, 128, 512]), value("w", [512, 256])], [value("y", [2, 4, 128, 64])], [shape])
 
 
-def rotated(batch, tokens, size, width):
-    """Three heads that are rotated by their positions, and two beside them."""
+def rotated(batch, tokens, size, width, neighbours=False):
+    """Three heads that are rotated by their positions, halves or neighbours together, and two beside them."""
     def save(path):
         import onnx
         from onnx import TensorProto, helper
         node = helper.make_node
         numbers = {"shape": [batch, tokens, 5, size], "zero": [0], "three": [3], "five": [5], "half": [size // 2],
-                   "whole": [size], "heads": [1], "last": [3]}
+                   "whole": [size], "heads": [1], "last": [3], "two": [2], "end": [4], "back": [batch, 3, tokens, size]}
         weight = onnx.TensorProto(name="w", data_type=TensorProto.BFLOAT16, dims=[5 * size, width],
                                   data_location=TensorProto.EXTERNAL)
         weight.external_data.add(key="location", value="absent.bin")
         weight.external_data.add(key="length", value=str(2 * 5 * size * width))
+        turned = [node("Slice", ["q", "zero", "half", "last"], ["l"]), node("Slice", ["q", "half", "whole", "last"], ["u"]),
+                  node("Neg", ["u"], ["n"]), node("Concat", ["n", "l"], ["c"], axis=3)]
+        if neighbours:
+            turned = [node("Slice", ["q", "zero", "whole", "last", "two"], ["l"]),
+                      node("Slice", ["q", "heads", "whole", "last", "two"], ["u"]), node("Neg", ["u"], ["n"]),
+                      node("Unsqueeze", ["n", "end"], ["n1"]), node("Unsqueeze", ["l", "end"], ["l1"]),
+                      node("Concat", ["n1", "l1"], ["c5"], axis=4), node("Reshape", ["c5", "back"], ["c"])]
         save_graph(path, [
             node("Transpose", ["w"], ["t"], perm=[1, 0]), node("MatMul", ["a", "t"], ["m"]),
             node("Reshape", ["m", "shape"], ["r"]), node("Transpose", ["r"], ["p"], perm=[0, 2, 1, 3]),
             node("Slice", ["p", "zero", "three", "heads"], ["q"]), node("Slice", ["p", "three", "five", "heads"], ["o"]),
-            node("Slice", ["q", "zero", "half", "last"], ["l"]), node("Slice", ["q", "half", "whole", "last"], ["u"]),
-            node("Neg", ["u"], ["n"]), node("Concat", ["n", "l"], ["c"], axis=3), node("Mul", ["c", "sin"], ["d"]),
+            *turned, node("Mul", ["c", "sin"], ["d"]),
             node("Mul", ["q", "cos"], ["e"]), node("Add", ["e", "d"], ["y"]), node("Neg", ["o"], ["v"])],
             [value("a", [batch, tokens, width]), value("cos", [tokens, size]), value("sin", [tokens, size])],
             [value("y", [batch, 3, tokens, size]), value("v", [batch, 2, tokens, size])],
