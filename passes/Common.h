@@ -59,6 +59,9 @@ bool isView(mlir::Operation *op);
 /// another along this axis.
 inline constexpr const char *kPlacedAttr = "lathe.placed";
 
+/// On an argument of an entry: the name of the output that is to lie in its memory.
+inline constexpr const char *kDonatedToAttr = "lathe.donated_to";
+
 /// Name of an input or output as in the ONNX graph.
 std::string inputName(mlir::func::FuncOp func, unsigned index);
 std::string outputName(mlir::func::FuncOp func, unsigned index);

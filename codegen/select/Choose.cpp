@@ -72,7 +72,7 @@ namespace select {
 /// thread that stores it, and reads what lies there before that. Reductions and products of
 /// several threads are left out: one may store while another still reads.
 static bool readsBeforeWriting(const KernelConfig &config) {
-  if (config.family == "pointwise")
+  if (config.family == "pointwise" || config.family.starts_with("scatter"))
     return true;
   return config.threads == 1 &&
          (config.family == "row" || config.family == "gemm" ||

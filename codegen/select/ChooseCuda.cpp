@@ -182,10 +182,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
 Variants chooseCuda(const KernelDesc &desc, const Target &target) {
   std::vector<KernelVariant> out;
   if (desc.serial) {
-    KernelConfig c;
-    c.family = "scatter";
-    c.threads = 256;
-    addVariant(out, {}, specFor(desc, c, DimExpr(1)));
+    scatter(desc, out);
     return out;
   }
   switch (desc.kind) {

@@ -9,6 +9,7 @@ namespace lathe::select {
 
 // Each adds the ordered variants of a kernel of its kind.
 void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out);
+void scatter(const KernelDesc &desc, std::vector<KernelVariant> &out);
 void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 Status attention(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 

@@ -105,6 +105,20 @@ void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out) {
   addVariant(out, {}, specFor(desc, c, blocks));
 }
 
+void scatter(const KernelDesc &desc, std::vector<KernelVariant> &out) {
+  KernelConfig c;
+  c.family = "scatter";
+  c.threads = 256;
+  if (desc.updates.empty())
+    return addVariant(out, {}, specFor(desc, c, DimExpr(1)));
+  c.family = "scatter.unordered";
+  c.threads = 128;
+  if (desc.updatesInRows)
+    c.lanes = lanesFor(128 / bitWidth(desc.buffers[desc.numInputs].dtype), desc.updates.back());
+  DimExpr vectors = DimExpr::ceilDiv(product(desc.updates), DimExpr(c.lanes));
+  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
+}
+
 static int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
   DimExpr length = product(desc.reduction);
   int64_t vectors = length.constant().value_or(4096) / lanes;

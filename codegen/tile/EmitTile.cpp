@@ -43,6 +43,7 @@ static Schedule findSchedule(StringRef name) {
       .Case("row", scheduleRow)
       .Case("scan", scheduleScan)
       .Case("scatter", scheduleScatter)
+      .Case("scatter.unordered", scheduleUnorderedScatter)
       .Case("transpose", scheduleTranspose)
       .Default(nullptr);
 }

@@ -24,6 +24,7 @@ void scheduleRow(Evaluator &, const KernelConfig &);
 void scheduleTranspose(Evaluator &, const KernelConfig &);
 void scheduleScan(Evaluator &, const KernelConfig &);
 void scheduleScatter(Evaluator &, const KernelConfig &);
+void scheduleUnorderedScatter(Evaluator &, const KernelConfig &);
 void scheduleGemm(Evaluator &, const KernelConfig &);
 void scheduleConv(Evaluator &, const KernelConfig &);
 void scheduleWinograd(Evaluator &, const KernelConfig &);

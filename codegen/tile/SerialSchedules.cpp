@@ -3,7 +3,8 @@
 //
 // Kernels whose elements depend on an order. A scan walks its axis with
 // accumulators; everything beside the axis runs in parallel. A scatter copies
-// its operand and then applies the updates in index order.
+// its operand, unless the result begins as that, and then applies the updates:
+// in index order, or all at once where no two may go to one place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -96,18 +97,44 @@ Index checked(Evaluator &e, Value indices, const Indices &at, const DimExpr &siz
   return e.checkedIndex(v, e.ix.dim(size));
 }
 
+/// The first coordinates of what an update at `idx` of the indices goes to; none when code for them
+/// cannot be made.
+std::optional<Indices> placeOf(Evaluator &e, ScatterNdOp nd, const Indices &idx) {
+  auto type = cast<RankedTensorType>(nd.getIndices().getType());
+  int64_t last = type.getRank() - 1;
+  if (type.isDynamicDim(last)) {
+    e.fail(nd, "needs a static depth of its indices");
+    return std::nullopt;
+  }
+  std::vector<DimExpr> dims = dimsOf(nd.getResult());
+  Indices at;
+  for (int64_t k = 0; k < type.getDimSize(last); ++k) {
+    Indices one = idx;
+    one.push_back(Index(e.ix.cst(k)));
+    at.push_back(checked(e, nd.getIndices(), one, dims[k]));
+  }
+  return at;
+}
+
+/// The scatter that a kernel yields and nothing else; null after an error.
+Operation *yieldedScatter(Evaluator &e) {
+  Operation *yield = e.kernel.body->getTerminator();
+  Operation *op = yield->getOperand(0).getDefiningOp();
+  if (yield->getNumOperands() == 1 && op && isa<ScatterElementsOp, ScatterNdOp>(op))
+    return op;
+  yield->emitError("code generation: a scatter kernel yields its scatter and nothing else");
+  e.failed = true;
+  return nullptr;
+}
+
 } // namespace
 
 void scheduleScatter(Evaluator &e, const KernelConfig &) {
   IndexMath &ix = e.ix;
-  Operation *yield = e.kernel.body->getTerminator();
-  Value y = yield->getOperand(0);
-  Operation *op = y.getDefiningOp();
-  if (yield->getNumOperands() != 1 || !op || !isa<ScatterElementsOp, ScatterNdOp>(op)) {
-    yield->emitError("code generation: a scatter kernel yields its scatter and nothing else");
-    e.failed = true;
+  Operation *op = yieldedScatter(e);
+  if (!op)
     return;
-  }
+  Value y = op->getResult(0);
   unsigned output = e.outputArg(0);
   std::vector<DimExpr> dims = dimsOf(y);
   Value thread = e.threadId();
@@ -141,24 +168,15 @@ void scheduleScatter(Evaluator &e, const KernelConfig &) {
       return;
     }
     auto nd = cast<ScatterNdOp>(op);
-    auto type = cast<RankedTensorType>(nd.getIndices().getType());
-    int64_t outer = type.getRank() - 1;
-    if (type.isDynamicDim(outer)) {
-      e.fail(op, "needs a static depth of its indices");
-      return;
-    }
-    int64_t depth = type.getDimSize(outer);
     std::vector<DimExpr> id = dimsOf(nd.getIndices()), ud = dimsOf(nd.getUpdates());
-    std::vector<DimExpr> od(id.begin(), id.end() - 1), sd(ud.begin() + outer, ud.end());
+    std::vector<DimExpr> od(id.begin(), id.end() - 1), sd(ud.begin() + od.size(), ud.end());
     e.loop(ix.cst(0), ix.dim(lathe::product(od)), ix.cst(1), [&](Value i) {
-      Indices idx = delinearize(e, Index(i), od), at;
-      for (int64_t k = 0; k < depth; ++k) {
-        Indices one = idx;
-        one.push_back(Index(ix.cst(k)));
-        at.push_back(checked(e, nd.getIndices(), one, dims[k]));
-      }
+      Indices idx = delinearize(e, Index(i), od);
+      std::optional<Indices> at = placeOf(e, nd, idx);
+      if (!at)
+        return;
       e.overRow(lathe::product(sd), [&](const Index &j) {
-        Indices slice = delinearize(e, j, sd), from = idx, to = at;
+        Indices slice = delinearize(e, j, sd), from = idx, to = *at;
         from.append(slice.begin(), slice.end());
         to.append(slice.begin(), slice.end());
         update(e, y, output, nd.getReduction(), to, e.eval(nd.getUpdates(), from));
@@ -169,6 +187,36 @@ void scheduleScatter(Evaluator &e, const KernelConfig &) {
     e.ifThen(ix.cmp(arith::CmpIPredicate::eq, thread, ix.cst(0)), serial);
   else
     serial();
+}
+
+void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
+  Operation *op = yieldedScatter(e);
+  if (!op)
+    return;
+  Value y = op->getResult(0), updates = op->getOperand(2);
+  std::vector<DimExpr> outer = dimsOf(updates), dims = dimsOf(y);
+  DimExpr inner = outer.empty() ? DimExpr(1) : outer.back();
+  if (!outer.empty())
+    outer.pop_back();
+  overUnits(e, outer, inner, [&](const Indices &row, const Index &at) {
+    Indices from = row;
+    if (from.size() < dimsOf(updates).size())
+      from.push_back(at);
+    Indices to = from;
+    if (auto elements = dyn_cast<ScatterElementsOp>(op)) {
+      int64_t axis = elements.getAxis();
+      to[axis] = checked(e, elements.getIndices(), from, dims[axis]);
+    } else {
+      auto nd = cast<ScatterNdOp>(op);
+      auto slice = from.begin() + (dimsOf(nd.getIndices()).size() - 1);
+      std::optional<Indices> place = placeOf(e, nd, Indices(from.begin(), slice));
+      if (!place)
+        return;
+      to = *place;
+      to.append(slice, from.end());
+    }
+    e.store(e.eval(updates, from), y, e.outputArg(0), to);
+  });
 }
 
 } // namespace lathe::codegen

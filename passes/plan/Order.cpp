@@ -28,16 +28,6 @@ bool isAttached(Operation *op) {
          op->hasAttr(kPlacedAttr);
 }
 
-/// The value whose memory this is.
-Value rootOf(Value value) {
-  while (Operation *op = value.getDefiningOp()) {
-    if (!isView(op) && !isa<BindDimsOp, DimFromOp>(op))
-      break;
-    value = op->getOperand(0);
-  }
-  return value;
-}
-
 /// What an op waits for: its operands and, through attached ops, theirs.
 void collectReads(Operation *op, llvm::SetVector<Value> &reads) {
   for (Value operand : op->getOperands()) {
@@ -62,9 +52,14 @@ std::set<std::string> symbolsIn(Operation *op) {
 
 class EntryGraph {
 public:
-  EntryGraph(func::FuncOp func, const std::map<std::string, int64_t> &point, int64_t alignment)
-      : func(func), block(func.getBody().front()), point(point) {
+  EntryGraph(func::FuncOp func, const Updates &updates, const std::map<std::string, int64_t> &point,
+             int64_t alignment)
+      : func(func), block(func.getBody().front()), updates(updates), point(point) {
     graph.alignment = alignment;
+    for (const auto &[op, readers] : updates.before)
+      overwritten.insert(readers.begin(), readers.end());
+    for (const auto &[value, output] : updates.memory)
+      writtenElsewhere.insert(value);
   }
 
   LogicalResult build() {
@@ -91,6 +86,10 @@ public:
         graph.values.push_back({elsewhere ? 0 : bytesAt(bytesOf(result.getType())),
                                 returned.contains(result)});
       }
+      numbers[&op] = number;
+      if (auto it = updates.before.find(&op); it != updates.before.end())
+        for (Operation *reader : it->second)
+          step.after.push_back(numbers.lookup(reader));
       for (const std::string &name : symbolsIn(&op))
         if (auto it = bound.find(name); it != bound.end())
           step.after.push_back(it->second);
@@ -148,7 +147,7 @@ private:
       Operation *maker = made.getDefiningOp<KernelOp>();
       bool copied = !maker || !writtenElsewhere.insert(made).second;
       if (copied)
-        returned.insert(rootOf(value));
+        returned.insert(memoryOf(value));
       if (maker && maker->hasAttr(kPlacedAttr)) // its inputs lie in the same memory
         (copied ? returned : writtenElsewhere).insert(maker->operand_begin(), maker->operand_end());
     }
@@ -159,7 +158,8 @@ private:
 
   LogicalResult describe(KernelOp kernel, analysis::ScheduleStep &step) {
     step.cheap = (kernel.getKind() == RegionKind::Pointwise || kernel.getKind() == RegionKind::Copy) &&
-                 kernel.getNumResults() == 1 && !isPlaced(kernel->getResult(0));
+                 kernel.getNumResults() == 1 && !isPlaced(kernel->getResult(0)) &&
+                 !updatedInput(kernel->getResult(0)) && !overwritten.contains(kernel);
     for (TypeRange types : {TypeRange(kernel.getInputs().getTypes()), TypeRange(kernel.getResultTypes())})
       for (Type type : types)
         step.traffic += bytesAt(bytesOf(type));
@@ -178,7 +178,7 @@ private:
     for (auto [i, from] : llvm::enumerate(shared))
       if (from >= 0 && mayShare(kernel, i, from))
         step.inPlace.push_back({values.lookup(kernel->getResult(i)),
-                                values.lookup(rootOf(kernel.getInputs()[from]))});
+                                values.lookup(memoryOf(kernel.getInputs()[from]))});
     return success();
   }
 
@@ -190,14 +190,14 @@ private:
   /// All variants read each element of the input before they write it; here: the memory is a
   /// kernel's result of the same size for all sizes, and no other input is in it.
   bool mayShare(KernelOp kernel, unsigned result, unsigned input) {
-    Value made = kernel->getResult(result), root = rootOf(kernel.getInputs()[input]);
+    Value made = kernel->getResult(result), root = memoryOf(kernel.getInputs()[input]);
     if (!root.getDefiningOp<KernelOp>() || !values.count(root) || isPlaced(root) ||
         isPlaced(made) || graph.values[values.lookup(root)].bytes == 0 ||
         graph.values[values.lookup(made)].bytes == 0 ||
         !(bytesOf(root.getType()) == bytesOf(made.getType())))
       return false;
     for (auto [i, other] : llvm::enumerate(kernel.getInputs()))
-      if (i != input && rootOf(other) == root)
+      if (i != input && memoryOf(other) == root)
         return false;
     return true;
   }
@@ -238,19 +238,23 @@ private:
 
   func::FuncOp func;
   Block &block;
+  const Updates &updates;
   const std::map<std::string, int64_t> &point;
   SmallVector<Operation *> steps;
   SmallVector<Value> valueOf;
   llvm::DenseMap<Value, int> values;
+  llvm::DenseMap<Operation *, int> numbers; ///< of steps
   llvm::DenseSet<Value> writtenElsewhere, returned;
+  llvm::DenseSet<Operation *> overwritten; ///< readers of what is overwritten later
   llvm::DenseSet<Operation *> placed;
 };
 
 } // namespace
 
-LogicalResult orderForMemory(func::FuncOp func, const std::map<std::string, int64_t> &point,
-                             int64_t alignment, llvm::DenseMap<Value, Value> &inPlace) {
-  EntryGraph entry(func, point, alignment);
+LogicalResult orderForMemory(func::FuncOp func, const Updates &updates,
+                             const std::map<std::string, int64_t> &point, int64_t alignment,
+                             llvm::DenseMap<Value, Value> &inPlace) {
+  EntryGraph entry(func, updates, point, alignment);
   if (failed(entry.build()))
     return failure();
   auto plan = analysis::planSchedule(entry.graph);

@@ -48,9 +48,12 @@ public:
           "the input that decides it with --const");
     }
     // Steps of branches and loops stay in the order in which they are written.
-    if (homes.owners.empty() &&
-        failed(plan::orderForMemory(func, plan::planningPoint(module), alignment, inPlace)))
-      return failure();
+    if (homes.owners.empty()) {
+      updates = plan::findUpdates(func);
+      if (failed(plan::orderForMemory(func, updates, plan::planningPoint(module), alignment,
+                                      inPlace)))
+        return failure();
+    }
     auto program = exec::ProgramOp::create(builder, func.getLoc(), func.getSymName());
     builder.createBlock(&program.getBody());
     if (failed(plan::emitSizes(func, states, symbols(), builder)))
@@ -134,7 +137,9 @@ private:
       std::string name = inputName(func, argument.getArgNumber());
       Value input = buffer(argument.getLoc(), argument.getType(), name, BufferKind::Input,
                            argument.getArgNumber());
-      exec::InputOp::create(builder, argument.getLoc(), name, input, -1);
+      auto donated = updates.donated.find(argument);
+      exec::InputOp::create(builder, argument.getLoc(), name, input,
+                            donated == updates.donated.end() ? -1 : int64_t(donated->second));
       buffers[argument] = input;
       if (llvm::any_of(argument.getUsers(), llvm::IsaPred<DimFromOp>))
         placeOnHost(argument);
@@ -143,11 +148,18 @@ private:
       stateBuffers[state.getSymName()] =
           buffer(state.getLoc(), state.getType(), state.getSymName(), BufferKind::State,
                  stateBuffers.size());
+    llvm::DenseMap<unsigned, Value> outputs;
+    for (auto [argument, output] : updates.donated)
+      outputs[output] = buffers[argument];
     // Outputs: the kernel that makes a value writes it into the caller's memory.
     Operation *end = func.getBody().front().getTerminator();
     for (auto [i, value] : llvm::enumerate(end->getOperands())) {
       std::string name = outputName(func, i);
-      Value output = buffer(value.getLoc(), value.getType(), name, BufferKind::Output, i);
+      Value input = outputs.lookup(i);
+      Value output = input ? buffer(value.getLoc(), value.getType(), name, BufferKind::View, 0,
+                                    input)
+                           : buffer(value.getLoc(), value.getType(), name, BufferKind::Output, i);
+      outputs[i] = output;
       exec::OutputOp::create(builder, value.getLoc(), name, output);
       Value made = value;
       while (made.getDefiningOp() && isView(made.getDefiningOp()))
@@ -161,6 +173,9 @@ private:
       else
         copies.push_back({value, output});
     }
+    for (auto [value, output] : updates.memory)
+      buffers[value] = buffer(value.getLoc(), value.getType(), nameOf(value), BufferKind::View, 0,
+                              outputs[output]);
     return success();
   }
 
@@ -431,6 +446,14 @@ private:
     return buffer(result.getLoc(), result.getType(), nameOf(result), BufferKind::Arena, 0);
   }
 
+  /// The buffer that a view from its beginning is of.
+  static Value placeOf(Value memory) {
+    auto op = memory.getDefiningOp<exec::BufferOp>();
+    while (op.getBase() && (!op.getOffset() || op.getOffset()->expr() == DimExpr(0)))
+      op = op.getBase().getDefiningOp<exec::BufferOp>();
+    return op.getMemory();
+  }
+
   /// The place of one input in the memory of a placed kernel's result.
   Value sliceOf(KernelOp whole, OpResult input) {
     Value memory = resultBuffer(whole->getResult(0));
@@ -483,6 +506,11 @@ private:
     for (OpResult result : kernel->getResults()) {
       buffers[result] = resultBuffer(result);
       operands.push_back(buffers[result]);
+      if (auto input = plan::updatedInput(result)) {
+        if (placeOf(operands[*input]) != placeOf(buffers[result]))
+          exec::CopyOp::create(*stepBuilder, kernel.getLoc(), operands[*input], buffers[result]);
+        operands[*input] = buffers[result];
+      }
     }
     if (workspace != DimExpr(0))
       operands.push_back(buffer(kernel.getLoc(), tensorType(builder.getI8Type(), {workspace}),
@@ -542,6 +570,7 @@ private:
   ModuleOp module;
   SmallVector<StateOp> states;
   plan::Homes homes;
+  plan::Updates updates;
   SmallVector<Value> conditions;
   llvm::DenseMap<Value, Value> buffers, inPlace;
   llvm::DenseMap<Value, Value> hostInputs; ///< inputs on the host that kernels read a copy of

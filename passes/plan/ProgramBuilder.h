@@ -7,6 +7,8 @@
 
 #include "lathe/ir/Loops.h"
 
+#include "llvm/ADT/MapVector.h"
+
 namespace lathe::plan {
 
 /// Sizes and where they come from: `exec.size` ops for every symbol that the entry
@@ -28,9 +30,26 @@ std::set<std::string> lateSymbols(mlir::func::FuncOp func);
 mlir::LogicalResult assignOffsets(exec::ProgramOp program, mlir::ModuleOp module,
                                   int64_t alignment);
 
+/// The value whose memory this is.
+mlir::Value memoryOf(mlir::Value value);
+
+/// The input of its kernel that a result is, but for what the kernel changes.
+std::optional<unsigned> updatedInput(mlir::OpResult result);
+
+/// Results that lie in an output's memory because the output is an update of them, and inputs whose
+/// memory an output has.
+struct Updates {
+  llvm::MapVector<mlir::Value, unsigned> memory;          ///< result of a kernel: output
+  llvm::MapVector<mlir::BlockArgument, unsigned> donated; ///< input: output
+  /// What must run before an op beyond what it reads: the readers of what it overwrites.
+  llvm::DenseMap<mlir::Operation *, llvm::SmallVector<mlir::Operation *>> before;
+};
+/// Reorders the entry's ops where an update has to wait for readers.
+Updates findUpdates(mlir::func::FuncOp func);
+
 /// Reorders the entry's ops, and clones cheap kernels, where that lowers the arena at these
 /// sizes. `inPlace`: results that take the memory of another kernel's result.
-mlir::LogicalResult orderForMemory(mlir::func::FuncOp func,
+mlir::LogicalResult orderForMemory(mlir::func::FuncOp func, const Updates &updates,
                                    const std::map<std::string, int64_t> &point, int64_t alignment,
                                    llvm::DenseMap<mlir::Value, mlir::Value> &inPlace);
 

@@ -10,6 +10,9 @@
 //   %y = matmul %a, %w        %r may lie where %x lies, and not where %a lies:
 //   %r = add %y, %x           other elements of %r still need it
 //
+// A scatter changes elements of an input and keeps the others: its result does lie there, plan sees
+// to it.
+//
 //===----------------------------------------------------------------------===//
 #include "Describe.h"
 
@@ -80,7 +83,31 @@ bool mayLieIn(KernelOp kernel, BlockArgument argument) {
 
 } // namespace
 
+/// The scatter that yields the result is all that reads the input it changes, as it lies in memory.
+static bool describeScatter(KernelOp kernel, KernelDesc &desc) {
+  Operation *scatter = kernel.getBodyBlock().getTerminator()->getOperand(0).getDefiningOp();
+  if (desc.numOutputs != 1 || !scatter || !isClass(scatter, OpClass::Scatter))
+    return false;
+  auto changed = dyn_cast<BlockArgument>(scatter->getOperand(0));
+  if (!changed || !changed.hasOneUse())
+    return true;
+  unsigned input = changed.getArgNumber();
+  BufferArg &out = desc.buffers[desc.numInputs];
+  if (desc.buffers[input].physical != out.physical || bitWidth(out.dtype) < 8)
+    return true;
+  out.aliases = input;
+  out.access = BufferArg::Access::ReadWrite;
+  if (!scatter->hasAttr("reduction"))
+    desc.updates = dimsOf(scatter->getOperand(2));
+  desc.updatesInRows =
+      isa<ScatterNdOp>(scatter) &&
+      dimsOf(scatter->getOperand(2)).size() >= dimsOf(scatter->getOperand(1)).size();
+  return true;
+}
+
 void describeInPlace(KernelOp kernel, KernelDesc &desc) {
+  if (describeScatter(kernel, desc))
+    return;
   if (desc.numOutputs != 1 || (desc.kind != KernelDesc::Kind::Pointwise &&
                                desc.kind != KernelDesc::Kind::Reduction &&
                                desc.kind != KernelDesc::Kind::Gemm &&

@@ -1,5 +1,7 @@
-//===- Donate.cpp - past and present become a state -----------------------===//
+//===- Donate.cpp - inputs that the entries give back ---------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Past and present become a state:
 //
 // An input that a graph only extends and gives back lives in the context
 // instead: nothing is copied from call to call. The extended dimension is the
@@ -9,6 +11,11 @@
 //     %p = concat(%past, %new) {axis = 2}   =>  func @main(...)
 //     return %p, ...                              %p = state_append @past, %new
 //                                                 return ...
+//
+// An input of the output's sizes (a pool of pages) stays the caller's, who may give the same memory
+// for both: the output is to lie where the input lies, and plan sees whether it can.
+//
+//   func @main(%pool)               =>          func @main(%pool {lathe.donated_to = "next"})
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
@@ -28,7 +35,7 @@ struct DonatePass : ModulePass<DonatePass> {
       auto [input, output] = StringRef(pair).split('=');
       if (isOutputFirst(module, input, output))
         std::swap(input, output);
-      if (module.lookupSymbol<StateOp>(stateName(input)))
+      if (module.lookupSymbol<StateOp>(stateName(input)) || isMarked(module, input))
         continue; // text that has been through here
       if (failed(donate(module, input, output)))
         return signalPassFailure();
@@ -41,6 +48,13 @@ private:
   static bool isOutputFirst(ModuleOp module, StringRef first, StringRef second) {
     return llvm::any_of(module.getOps<func::FuncOp>(), [&](func::FuncOp func) {
       return !findInput(func, first) && findInput(func, second) && findOutput(func, first);
+    });
+  }
+
+  static bool isMarked(ModuleOp module, StringRef input) {
+    return llvm::any_of(module.getOps<func::FuncOp>(), [&](func::FuncOp func) {
+      auto in = findInput(func, input);
+      return in && func.getArgAttr(*in, kDonatedToAttr);
     });
   }
 
@@ -60,6 +74,7 @@ private:
   static LogicalResult donate(ModuleOp module, StringRef input, StringRef output) {
     // The entry that leaves the length open tells axis and symbol.
     StateOp state;
+    bool sameSizes = true;
     SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
     for (func::FuncOp func : entries) {
       auto in = findInput(func, input);
@@ -72,16 +87,23 @@ private:
       auto past_ = dimsOf(past), present = dimsOf(func.getResultTypes()[*out]);
       if (past_.size() != present.size())
         return func.emitError("usage: donation ") << input << "=" << output << ": ranks differ";
+      sameSizes &= func.getArgumentTypes()[*in] == func.getResultTypes()[*out];
       for (size_t axis = 0; axis < past_.size() && !state; ++axis)
         if (past_[axis] != present[axis])
           if (auto length = past_[axis].symbolName())
             if (failed(declare(module, func, *in, *out, axis, *length, state)))
               return failure();
     }
+    if (!state && sameSizes) {
+      for (func::FuncOp func : entries)
+        func.setArgAttr(*findInput(func, input), kDonatedToAttr,
+                        StringAttr::get(module.getContext(), output));
+      return success();
+    }
     if (!state)
       return module.emitError("usage: donation ")
              << input << "=" << output
-             << ": no entry has a symbolic dimension that the output extends";
+             << ": types differ, and no entry has a symbolic dimension that the output extends";
     for (func::FuncOp func : entries)
       if (failed(replace(func, state, *findInput(func, input), *findOutput(func, output))))
         return failure();

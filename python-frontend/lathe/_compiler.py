@@ -62,7 +62,8 @@ def compile(model, output=None, *, target="native", dims=None, shapes=None, entr
     dims     {"N": (1, 8, 64)} or {"N": 8}: bounds and optimum of symbolic sizes, or fixed ones
     shapes   {"x": (1, 3, 224, 224)}
     entries  {"prefill": "P=0", "decode": "S=1"}: named entries of one graph
-    donate   {"k0": "pk0"}: inputs that become outputs; the pair is a state
+    donate   {"k0": "pk0"}: inputs that become outputs; the pair is a state, or of equal sizes one
+             memory of the caller's
     options  further (name, value) pairs of `lathe compile`, e.g. ("remarks", "remarks.json")
     """
     library = _library()

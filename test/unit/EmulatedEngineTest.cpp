@@ -20,10 +20,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <random>
 #include <regex>
 #include <unistd.h>
@@ -510,6 +512,33 @@ std::vector<Half> noise(size_t count, unsigned seed) {
   return out;
 }
 
+/// One query of each sequence over the tokens that its row of the table names.
+void expectAttention(const Half *y, const std::vector<Half> &q, const Half *pool,
+                     const std::vector<int32_t> &table, const std::vector<int64_t> &lengths) {
+  for (int64_t s = 0; s < int64_t(lengths.size()); ++s)
+    for (int64_t h = 0; h < kHeads; ++h) {
+      auto at = [&](int64_t token, int64_t part, int64_t d) {
+        int64_t block = table[s * kStride + token / 16];
+        return double(pool[(((block * 2 + part) * kKeyHeads + h / 2) * 16 + token % 16) * kHead + d].value());
+      };
+      std::vector<double> weights(lengths[s]);
+      double most = -INFINITY, total = 0;
+      for (int64_t t = 0; t < lengths[s]; ++t) {
+        for (int64_t d = 0; d < kHead; ++d)
+          weights[t] += q[(s * kHeads + h) * kHead + d].value() * at(t, 0, d) / 4;
+        most = std::max(most, weights[t]);
+      }
+      for (double &w : weights)
+        total += w = std::exp(w - most);
+      for (int64_t d = 0; d < kHead; ++d) {
+        double want = 0;
+        for (int64_t t = 0; t < lengths[s]; ++t)
+          want += weights[t] / total * at(t, 1, d);
+        ASSERT_NEAR(y[(s * kHeads + h) * kHead + d].value(), want, 2e-3) << "sequence " << s << " head " << h;
+      }
+    }
+}
+
 /// Keys and values lie where runtime/memory/kv put them: its TableWriter makes the tables, whose
 /// entries beyond a sequence's length are as they happened to be.
 TEST_F(EmulatedEngine, DecodingReadsTheBlocksOfTheCache) {
@@ -585,28 +614,107 @@ TEST_F(EmulatedEngine, DecodingReadsTheBlocksOfTheCache) {
   lathe_error *e = lathe_run(context, nullptr, in, 4, &out, 1);
   ASSERT_EQ(e, nullptr) << lathe_error_message(e);
   const auto *y = static_cast<const Half *>(out.data);
+  expectAttention(y, q, pool.data(), table, lengths);
+  lathe_context_destroy(context);
+  lathe_engine_close(engine);
+}
+
+/// Two steps that store keys and values into the pages that the attention then reads, in the memory
+/// of the caller: nothing else of the pool is touched, and nothing is copied.
+TEST_F(EmulatedEngine, DecodingWritesTheBlocksInPlace) {
+  constexpr int64_t kSteps = 2;
+  fs::path model = folder / "step.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 24]>
+step (float16[17,16,1,16] q, float16[17,8,16] k, float16[17,8,16] v, float16[160,2,8,16,16] pool,
+      int32[17,6] table, int64[17] positions) => (float16[17,16,1,16] y, float16[160,2,8,16,16] next)
+<int64 zero = {0}, int64 one = {1}, int64 page = {16}, int64[1] last = {1}, int64[1] third = {2},
+ int64[2] behind = {1, 2}, int64[4] flat = {17, 8, 96, 16}, int64[4] first = {1, 0, 0, 0}, int64[4] fourth = {0, 0, 0, 1},
+ int64[1,8,4] keys = {0,0,0,0, 0,0,1,0, 0,0,2,0, 0,0,3,0, 0,0,4,0, 0,0,5,0, 0,0,6,0, 0,0,7,0},
+ int64[4] values = {0, 1, 0, 0}>
+{
+  ordinal = Div(positions, page)
+  column = Unsqueeze(ordinal, last)
+  block32 = GatherElements<axis = 1>(table, column)
+  block = Cast<to = 7>(block32)
+  block3 = Unsqueeze(block, third)
+  slot = Mod(positions, page)
+  slot3 = Unsqueeze(slot, behind)
+  b = Mul(block3, first)
+  s = Mul(slot3, fourth)
+  place = Add(b, s)
+  kplace = Add(place, keys)
+  vplace = Add(kplace, values)
+  pool1 = ScatterND(pool, kplace, k)
+  next = ScatterND(pool1, vplace, v)
+  kp = Gather<axis = 1>(next, zero)
+  vp = Gather<axis = 1>(next, one)
+  kg = Gather<axis = 0>(kp, table)
+  vg = Gather<axis = 0>(vp, table)
+  kt = Transpose<perm = [0,2,1,3,4]>(kg)
+  vt = Transpose<perm = [0,2,1,3,4]>(vg)
+  ka = Reshape(kt, flat)
+  va = Reshape(vt, flat)
+  lengths = Add(positions, one)
+  y = Attention(q, ka, va, , , , lengths)
+}
+)";
+  CompileOptions options;
+  options.targets = {"sm_90a"};
+  options.donate = {"pool=next"};
+  options.dumpDir = folder / "dump";
+  Result<CompileResult> compiled = compileModel(model, options);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().str();
+  ASSERT_EQ(installKernels(folder / "dump", folder), "");
+  lathe_engine *engine = nullptr;
+  ASSERT_EQ(lathe_engine_open_memory(compiled->bytes.data(), compiled->bytes.size(), &engine), nullptr);
+  EXPECT_EQ(lathe_engine_input(engine, nullptr, 3)->donated_to, 1);
+  lathe_options run{};
+  run.size = sizeof run;
+  run.no_graphs = 1;
+  lathe_context *context = nullptr;
+  ASSERT_EQ(lathe_context_create(engine, "fake:0", &run, &context), nullptr);
+
+  constexpr size_t kPool = kBlocks * 2 * kKeyHeads * 16 * kHead, kRow = kSequences * kKeyHeads * kHead;
+  std::vector<Half> want = noise(kPool, 2);
+  std::unique_ptr<Half, decltype(&std::free)> pool(
+      static_cast<Half *>(std::aligned_alloc(256, kPool * sizeof(Half))), std::free);
+  std::copy(want.begin(), want.end(), pool.get());
+  std::vector<int32_t> table(kSequences * kStride);
+  for (size_t i = 0; i < table.size(); ++i)
+    table[i] = static_cast<int32_t>(i * 37 % kBlocks);
+  std::vector<int64_t> positions(kSequences); // pages end and begin between the steps
   for (int64_t s = 0; s < kSequences; ++s)
-    for (int64_t h = 0; h < kHeads; ++h) {
-      auto at = [&](int64_t token, int64_t part, int64_t d) {
-        int64_t block = table[s * kStride + token / 16];
-        return double(pool[(((block * 2 + part) * kKeyHeads + h / 2) * 16 + token % 16) * kHead + d].value());
-      };
-      std::vector<double> weights(lengths[s]);
-      double most = -INFINITY, total = 0;
-      for (int64_t t = 0; t < lengths[s]; ++t) {
+    positions[s] = s * 47 % 95;
+  positions[0] = 15;
+  const int64_t qd[] = {kSequences, kHeads, 1, kHead}, kd[] = {kSequences, kKeyHeads, kHead},
+                pd[] = {kBlocks, 2, kKeyHeads, 16, kHead}, td[] = {kSequences, kStride}, ld[] = {kSequences};
+  for (int64_t step = 0; step < kSteps; ++step) {
+    std::vector<Half> q = noise(kSequences * kHeads * kHead, 3 + 3 * step), k = noise(kRow, 4 + 3 * step),
+                      v = noise(kRow, 5 + 3 * step);
+    lathe_tensor caller{pool.get(), kPool * sizeof(Half), LATHE_F16, LATHE_DEVICE, 5, pd, nullptr};
+    lathe_tensor in[] = {{q.data(), q.size() * 2, LATHE_F16, LATHE_HOST, 4, qd, nullptr},
+                         {k.data(), k.size() * 2, LATHE_F16, LATHE_HOST, 3, kd, nullptr},
+                         {v.data(), v.size() * 2, LATHE_F16, LATHE_HOST, 3, kd, nullptr},
+                         caller,
+                         {table.data(), table.size() * 4, LATHE_I32, LATHE_HOST, 2, td, nullptr},
+                         {positions.data(), positions.size() * 8, LATHE_I64, LATHE_HOST, 1, ld, nullptr}};
+    lathe_tensor out[] = {{}, caller};
+    lathe_error *e = lathe_run(context, nullptr, in, 6, out, 2);
+    ASSERT_EQ(e, nullptr) << lathe_error_message(e);
+    EXPECT_EQ(out[1].data, pool.get());
+    std::vector<int64_t> lengths;
+    for (int64_t s = 0; s < kSequences; ++s) {
+      int64_t block = table[s * kStride + positions[s] / 16];
+      for (int64_t h = 0; h < kKeyHeads; ++h)
         for (int64_t d = 0; d < kHead; ++d)
-          weights[t] += q[(s * kHeads + h) * kHead + d].value() * at(t, 0, d) / 4;
-        most = std::max(most, weights[t]);
-      }
-      for (double &w : weights)
-        total += w = std::exp(w - most);
-      for (int64_t d = 0; d < kHead; ++d) {
-        double want = 0;
-        for (int64_t t = 0; t < lengths[s]; ++t)
-          want += weights[t] / total * at(t, 1, d);
-        ASSERT_NEAR(y[(s * kHeads + h) * kHead + d].value(), want, 2e-3) << "sequence " << s << " head " << h;
-      }
+          for (int64_t part : {0, 1})
+            want[(((block * 2 + part) * kKeyHeads + h) * 16 + positions[s] % 16) * kHead + d] =
+                (part ? v : k)[(s * kKeyHeads + h) * kHead + d];
+      lengths.push_back(++positions[s]);
     }
+    EXPECT_EQ(std::memcmp(want.data(), pool.get(), kPool * sizeof(Half)), 0) << "step " << step;
+    expectAttention(static_cast<const Half *>(out[0].data), q, pool.get(), table, lengths);
+  }
   lathe_context_destroy(context);
   lathe_engine_close(engine);
 }

@@ -212,8 +212,9 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "know when it compiles",
              compile("const"));
   parser.add("donate", "INPUT=OUTPUT",
-             "The output takes over the input's memory and lives across runs as a state; "
-             "the dimension that grows needs an upper bound",
+             "The output takes over the input's memory: where a dimension grows, the pair lives "
+             "across runs as a state, and that dimension needs an upper bound; of equal sizes (a "
+             "pool of pages), the caller gives one memory for both and scatters write into it",
              compile("donate"));
   parser.add("random-weights", "SEED",
              "Make external weights whose file is absent from a seed, where the engine is loaded: a "

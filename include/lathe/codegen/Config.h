@@ -13,6 +13,7 @@
 //   columns    t v r      32*v columns of the reduced rows that fall to one of r blocks of a cluster
 //   scan       t v      a share of what lies beside the scanned axis
 //   scatter    t v      everything, in order
+//   scatter.unordered t v  a share of the updates, which go into the operand's memory
 //   transpose  t v m    an m x m tile of the last dimension and the one contiguous in the input; CPU: a share
 //                       of its squares of v x v
 //   gemm       v m n r k  CPU: a share of the units: batch x groups of k panels (n columns) x chunks of r

@@ -71,6 +71,10 @@ struct KernelDesc {
   int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2)
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
   bool serial = false;      ///< cannot be split among threads (scatter with an order)
+  /// Scatter in place whose updates have no order: their sizes; else empty. Whether neighbours in
+  /// the last dimension are written side by side.
+  std::vector<DimExpr> updates;
+  bool updatesInRows = false;
 
   /// Gemm: the only result has the heart's elements in their order, perhaps in another shape.
   bool resultInPlace = false;

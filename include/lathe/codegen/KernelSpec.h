@@ -35,7 +35,9 @@ struct BufferArg {
   std::vector<DimExpr> dims;     ///< logical sizes
   std::vector<DimExpr> physical; ///< allocated sizes, same rank; strides are their suffix products
   int64_t alignment = 64;        ///< bytes; what codegen may assume of the base address
-  int aliases = -1;              ///< an output may share the memory of this input argument, or -1
+  /// An output may share the memory of this input argument, or -1; one of Access::ReadWrite does
+  /// share it: it holds what the input holds when the kernel starts.
+  int aliases = -1;
   /// Weight packing: the recipe's name ("panels32", ...), empty when the weight is
   /// read as stored. Arguments of the recipe are in the config text.
   std::string packing;

@@ -133,6 +133,7 @@ def Lathe_GatherNdOp : Lathe_InferredOp<"gather_nd"> {
 }
 def Lathe_ScatterElementsOp : Lathe_InferredOp<"scatter_elements"> {
   let summary = "y = x with y[.. indices[i..] ..] = (reduction of) updates[i..] along axis, in index order";
+  let description = "Without a reduction no two indices may name one place: a GPU writes all at once.";
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$indices, Lathe_Tensor:$updates, I64Attr:$axis,
                        OptionalAttr<Lathe_ReduceKindAttr>:$reduction);
   let results = (outs Lathe_Tensor:$y);
@@ -140,6 +141,7 @@ def Lathe_ScatterElementsOp : Lathe_InferredOp<"scatter_elements"> {
 }
 def Lathe_ScatterNdOp : Lathe_InferredOp<"scatter_nd"> {
   let summary = "y = x with slices y[indices[i.., :]] = (reduction of) updates[i..], in index order";
+  let description = "Without a reduction no two indices may name one place: a GPU writes all at once.";
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$indices, Lathe_Tensor:$updates,
                        OptionalAttr<Lathe_ReduceKindAttr>:$reduction);
   let results = (outs Lathe_Tensor:$y);

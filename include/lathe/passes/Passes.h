@@ -5,7 +5,7 @@
 // attribute of that module: `lathe.options`, a dictionary with
 //   targets = ["x86-64-v4", "sm_90a"]   canonical names, in order
 //   entries = ["prefill:P=0", "decode:S=1"]   named entries with bound dimensions
-//   donate  = ["k0=pk0"]                inputs that become outputs: states
+//   donate  = ["k0=pk0"]                inputs that become outputs: states, or one memory
 //   allow   = ["tf32"]                what may be less exact: tf32, reduced-sums
 //   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones

@@ -121,7 +121,8 @@ typedef struct lathe_port {
   lathe_dtype dtype;
   int32_t rank;
   const char *const *dims; /* formulas over named symbols: "B", "P + S", "768" */
-  int32_t donated_to;      /* inputs: output that may reuse the memory, or -1 */
+  int32_t donated_to;      /* inputs: output that lies in the memory, in place when both are given
+                              the same; or -1 */
 } lathe_port;
 LATHE_API size_t lathe_engine_input_count(const lathe_engine *, const char *entry);
 LATHE_API size_t lathe_engine_output_count(const lathe_engine *, const char *entry);

@@ -48,3 +48,26 @@ module attributes {lathe.options = {donate = ["past=nothing"]}} {
     return %past : tensor<2xf32>
   }
 }
+
+// -----
+
+// An input of the output's sizes stays the caller's.
+// CHECK: donate = ["pool=next"]
+// CHECK-NOT: lathe.state
+// CHECK: func.func @main(%arg0: tensor<8x4xf32> {lathe.donated_to = "next", lathe.name = "pool"}, %arg1
+module attributes {lathe.options = {donate = ["pool=next"]}} {
+  func.func @main(%pool: tensor<8x4xf32> {lathe.name = "pool"}, %i: tensor<2x1xi64> {lathe.name = "i"}, %u: tensor<2x4xf32> {lathe.name = "u"}) -> (tensor<8x4xf32> {lathe.name = "next"}) {
+    %0 = lathe.scatter_nd %pool, %i, %u : (tensor<8x4xf32>, tensor<2x1xi64>, tensor<2x4xf32>) -> tensor<8x4xf32>
+    return %0 : tensor<8x4xf32>
+  }
+}
+
+// -----
+
+// expected-error @below {{types differ, and no entry has a symbolic dimension that the output extends}}
+module attributes {lathe.options = {donate = ["pool=next"]}} {
+  func.func @main(%pool: tensor<8x4xf32> {lathe.name = "pool"}) -> (tensor<8x4xf16> {lathe.name = "next"}) {
+    %0 = lathe.cast %pool : (tensor<8x4xf32>) -> tensor<8x4xf16>
+    return %0 : tensor<8x4xf16>
+  }
+}
