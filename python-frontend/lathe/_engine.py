@@ -4,13 +4,16 @@ import os
 from collections import namedtuple
 from ctypes import addressof, byref, c_int64, c_void_p, create_string_buffer, sizeof
 
+import numpy as np
+
 from . import _abi
 from ._abi import CCounters, COptions, CTensor, text
 from ._errors import Code, Error
-from ._tensor import borrowed_array, input_tensor, take_output
+from ._tensor import Tensor, borrowed_array, input_tensor, take_output
 
-Port = namedtuple("Port", "name dtype dims")
-"""An input or output: `dims` are formulas over named symbols, "B" or "P + S" or "768"."""
+Port = namedtuple("Port", "name dtype dims donated_to", defaults=[-1])
+"""An input or output: `dims` are formulas over named symbols, "B" or "P + S" or "768"; `donated_to`
+is the number of the output that may lie in an input's memory, or -1."""
 Symbol = namedtuple("Symbol", "name min max opt multiple_of")
 
 
@@ -70,7 +73,8 @@ class Engine:
         for i in range(count):
             port = get(self._handle, _name(entry), i).contents
             ports.append(Port(text(port.name), _abi.DTYPES[port.dtype],
-                              tuple(text(port.dims[d]) for d in range(port.rank))))
+                              tuple(text(port.dims[d]) for d in range(port.rank)),
+                              port.donated_to))
         return ports
 
     def inputs(self, entry=None):
@@ -122,11 +126,12 @@ class Context:
         if handle:
             self._library.lathe_context_destroy(handle)
 
-    def run(self, inputs, entry=None, *, memory="host"):
+    def run(self, inputs, entry=None, *, memory="host", donate=()):
         """Runs an entry and waits; returns {output name: Tensor}, in the entry's order.
 
         `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
-        the outputs on the context's device.
+        the outputs on the context's device. `donate` names inputs whose memory the run may write
+        (`Port.donated_to`): what was given is then the output too.
         """
         entry = self._first if entry is None else entry
         if entry not in self._ports:
@@ -140,9 +145,30 @@ class Context:
         place = _abi.DEVICE if memory == "device" else _abi.HOST
         for output in outputs:
             output.memory = place
+        donated = self._donate(donate, ports, given, tensors, outputs)
         self._library.lathe_run(self._handle, entry.encode(), tensors, len(made), outputs,
                                 len(results))
-        return {p.name: take_output(self._handle, o) for p, o in zip(results, outputs)}
+        return {p.name: donated[i] if i in donated else take_output(self._handle, o)
+                for i, (p, o) in enumerate(zip(results, outputs))}
+
+    @staticmethod
+    def _donate(names, ports, given, tensors, outputs):
+        donated = {}
+        for name in names:
+            at = next((i for i, p in enumerate(ports) if p.name == name), None)
+            if at is None or ports[at].donated_to < 0:
+                raise Error(Code.USAGE, "no output lies in its memory; compile with donate",
+                            f"input '{name}'")
+            value, tensor = given[at], tensors[at]
+            if isinstance(value, np.ndarray):
+                own = value.flags.writeable and value.ctypes.data == tensor.data
+            else:
+                own = hasattr(value, "__dlpack__") and not isinstance(value, Tensor)
+            if not own:
+                raise Error(Code.USAGE, "its memory cannot be written", f"input '{name}'")
+            outputs[ports[at].donated_to] = tensor
+            donated[ports[at].donated_to] = value
+        return donated
 
     @staticmethod
     def _in_order(inputs, ports):
