@@ -47,7 +47,8 @@ static void startEarly(const KernelDesc &desc, std::vector<KernelVariant> &varia
   for (KernelVariant &variant : variants) {
     std::string_view config = variant.spec.config;
     bool generated = false;
-    for (std::string_view family : {"pointwise", "row", "columns", "transpose", "attention"})
+    for (std::string_view family : {"pointwise", "row", "columns", "transpose", "attention",
+                                    "scatter.unordered"})
       generated |= config.starts_with(family);
     bool fits = config.starts_with("attention") || !isLong(desc) || isShortOfBlocks(desc, variant.spec);
     if (generated && fits && variant.spec.launches.size() == 1)

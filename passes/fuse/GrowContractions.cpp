@@ -312,7 +312,7 @@ void growWindows(FusionGraph &graph) {
     else if (kind == OpClass::Scan)
       graph.create(op, RegionKind::Scan);
     else if (kind == OpClass::Scatter)
-      graph.create(op, RegionKind::Copy);
+      graph.create(op, RegionKind::Copy).space = dimsOf(op->getOperand(2)); // of the updates
   }
 }
 

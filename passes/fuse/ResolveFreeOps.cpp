@@ -56,7 +56,7 @@ private:
         bool contracts = group->heart == user || isClass(user, OpClass::Conv);
         if (contracts && needsMemory(*group) && !isStemPrologue(op, use) &&
             !isWidenedWeight(op, use) && !isNarrowWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
-            !isTurnedView(op, use))
+            !isTurnedView(op, use) && !isUpdate(use))
           readers.memory = true;
         else
           readers.groups.insert(group);
@@ -129,6 +129,12 @@ private:
                                 values = rowsInMemory(attention.getV());
     return keys && keys->gathered && isStored(keys->memory) && values && values->gathered &&
            isStored(values->memory);
+  }
+
+  /// Updates without an order, and where they go: a thread of a GPU that writes some computes them.
+  bool isUpdate(OpOperand &use) const {
+    return computeMasks && isClass(use.getOwner(), OpClass::Scatter) && use.getOperandNumber() > 0 &&
+           !use.getOwner()->hasAttr("reduction");
   }
 
   /// Attention reads rows of tokens as they lie (MergeProducts).

@@ -761,6 +761,22 @@ TEST(Choose, SerialIsOneBlock) {
   }
 }
 
+TEST(Choose, UpdatesWithoutAnOrderHaveBlocks) {
+  KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F16, {40, 128});
+  d.serial = d.dataIndices = d.updatesInRows = true;
+  d.updates = {DimExpr::symbol("M"), 8, 128};
+  d.symbols["M"] = DimRange{0, 64};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "scatter.unordered.t128.v8");
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr::symbol("M"));
+  EXPECT_TRUE(all->front().spec.launches[0].programmaticDependent);
+  d.updatesInRows = false;
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "scatter.unordered.t128");
+}
+
 TEST(Choose, CpuPacksConstantWeights) {
   KernelDesc d = gemm(DType::F32, "M", 100, 64);
   d.buffers[0].dims = d.buffers[0].physical = {64, 100};

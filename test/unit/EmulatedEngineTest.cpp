@@ -470,6 +470,25 @@ stacked (float[N,24] x, float[24,48] w) => (float[N,20] a, float[N,7] b, float[4
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 3 * 3u);
 }
 
+/// Rows that vectors do not divide, single elements, indices that count from the end, updates and
+/// indices that are computed where they are written.
+TEST_F(EmulatedEngine, ScattersWriteAllUpdatesAtOnce) {
+  fs::path model = folder / "scatters.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+scatters (float[9,7] x, float[N,7] u, float[2,7] v, float[3] e) => (float[9,7] a, float[9,7] b, float[9,7] c)
+<int64[3,1] rows = {4, 0, 7}, int64[2,7] places = {0,1,2,3,4,5,6, -1,2,1,0,-2,8,3}, int64[3,2] at = {0,6, 8,-1, -9,0}, int64 one = {1}>
+{
+  n = Neg(u)
+  shifted = Add(rows, one)
+  a = ScatterND(x, shifted, n)
+  w = Exp(v)
+  b = ScatterElements<axis = 0>(x, places, w)
+  c = ScatterND(x, at, e)
+}
+)";
+  check(model, {{{"N", 3}}}, 1e-6, {"N=3"});
+}
+
 TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))
