@@ -3,7 +3,7 @@
 against the same graph whose pool is an input and an output apart. One product of 6144 columns makes queries, keys and values
 (32 heads and 8 of 128), the pool has pages of 16 tokens.
 
-`race_pages.py prepare FOLDER` with a build of lathe, `race_pages.py run FOLDER [small]` on a GPU with torch and lathe's runtime.
+`race_pages.py prepare FOLDER` with a build of lathe, `race_pages.py run FOLDER [small [ROUNDS]]` on a GPU with torch and lathe's runtime.
 Pools and results are compared with torch's. Exit code 1 when they differ.
 """
 import os
@@ -81,6 +81,7 @@ def expected(s, x, w, pool, table, positions):
 
 
 def run(folder, kind="big", rounds=20):
+    rounds = int(rounds)
     import torch
     import lathe
     s, bad = SIZES[kind], False
