@@ -164,7 +164,7 @@ def memory_forms():
                 ("softmax", 2, 32768), ("rmsnorm", 2, 65536), ("transpose", 77, 136), ("residual", 1, 131072))},
             "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
                                for rows, columns, width in ((1, 262144, 2), (2, 65536, 4), (30, 512, 2))},
-                            "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path), [])}}
+                            "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path, "none"), []), "scatter_add": (lambda path: scatter(path, "add"), [])}}
 
 
 def all_cases():
@@ -272,11 +272,12 @@ def scan(path):
                [value("y", [33, 257], "FLOAT")], [helper.make_tensor("axis", TensorProto.INT64, [], [1])])
 
 
-def scatter(path):
-    from onnx import helper
-    save_graph(path, [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0)],
-               [value("x", [33, 65], "FLOAT"), value("i", [7, 65], "INT64"), value("u", [7, 65], "FLOAT")],
-               [value("y", [33, 65], "FLOAT")])
+def scatter(path, reduction):
+    from onnx import TensorProto, helper
+    places = [(row * 65 + column) % 33 for row in range(7) for column in range(65)]  # no two of a column are the same
+    save_graph(path, [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0, reduction=reduction)],
+               [value("x", [33, 65], "FLOAT"), value("u", [7, 65], "FLOAT")], [value("y", [33, 65], "FLOAT")],
+               [helper.make_tensor("i", TensorProto.INT64, [7, 65], places)])
 
 
 # ---- Without a GPU ------------------------------------------------------------------------------
