@@ -112,7 +112,12 @@ struct AttentionWork {
 };
 template <class Tile, class H>
 LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
-  tile = tile < p.tiles ? tile : p.tiles - 1; // one is looked up ahead, also behind the last
+  // One is looked up ahead, also behind the last.
+  if constexpr (H::kListed) {
+    if (tile >= p.tiles) return AttentionWork{(i32)queries, 0, 0, 1, nullptr};
+  } else {
+    tile = tile < p.tiles ? tile : p.tiles - 1;
+  }
   u32 row, pair;
   if constexpr (H::kCausal) { // of the heads together the long rows first
     if (p.pairs <= p.together) {
