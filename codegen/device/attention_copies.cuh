@@ -112,8 +112,9 @@ struct AttentionWork {
 };
 template <class Tile, class H>
 LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
-  // One is looked up ahead, also behind the last.
-  if constexpr (H::kListed) {
+  // One is looked up ahead, also behind the last. Both ways are right: kernels that copy masks are up to 20 % faster
+  // with the first, those that compute theirs 6 % with the second.
+  if constexpr (Tile::MASK == MASK_TILES) {
     if (tile >= p.tiles) return AttentionWork{(i32)queries, 0, 0, 1, nullptr};
   } else {
     tile = tile < p.tiles ? tile : p.tiles - 1;
