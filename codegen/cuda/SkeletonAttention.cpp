@@ -289,14 +289,15 @@ void Attention::wgmmaHoles() {
     scores.steps.push_back({i / 4 * (64 * 8) + i % 4 * 2, i / 4 * (keys * 8) + i % 4 * 2});
   for (int i = 0; i < keys / 16; ++i)
     results.steps.push_back({0, 128 * i});
-  // Of the largest heads a loop over the chunks: the text of all steps, three times, is what NVRTC would take longest
-  // over (test/perf/gpu/compile_cost.py), and the loop costs them less than a percent.
+  // Of the largest heads a loop over the chunks: NVRTC would take too long over the text of all
+  // steps, three times (test/perf/gpu/compile_cost.py), and the loop costs them about a percent.
   if (headQK > 192 && headQK % 64 == 0) {
     scores.steps.resize(4);
     holes.line(wgmmaMethod("chunkQK", scores));
-    holes.line("static LATHE_METHOD void productQK(f32 (&d)[" + Twine(keys / 2) + "], u64 a, u64 b, u32 add) {\n" +
-               "#pragma unroll 1\n    for (u32 c = 0; c < " + Twine(headQK / 64) + "; ++c) chunkQK(d, a + c * 512, b + c * " +
-               Twine(keys * 8) + ", add | c);\n  }");
+    holes.line("static LATHE_METHOD void productQK(f32 (&d)[" + Twine(keys / 2) +
+               "], u64 a, u64 b, u32 add) {\n#pragma unroll 1\n    for (u32 c = 0; c < " +
+               Twine(headQK / 64) + "; ++c) chunkQK(d, a + c * 512, b + c * " + Twine(keys * 8) +
+               ", add | c);\n  }");
   } else {
     holes.line(wgmmaMethod("productQK", scores));
   }

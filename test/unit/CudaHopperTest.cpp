@@ -44,6 +44,7 @@ TEST_F(CudaHopper, AttentionCompiles) {
   for (auto [head, threads, keys, more, maps] :
        {std::tuple{64, 384, 128, ", causal", 3}, {64, 512, 128, ", causal", 3}, {128, 384, 128, ", causal", 3},
         {128, 384, 128, ", softcap = 30.0 : f64", 3}, {96, 384, 128, "", 3}, {256, 384, 80, ", causal", 3},
+        {192, 384, 112, ", causal", 3},
         {64, 512, 128, ", causal, log_sum_exp", 3}, {128, 384, 128, ", causal, log_sum_exp", 4},
         {192, 384, 96, ", softcap = 30.0 : f64", 4}, {256, 384, 64, "", 4}, // the fourth: tiles of a mask
         {64, 384, 128, "", 0}, {128, 384, 128, ", causal", 0}, {256, 384, 80, "", 0}}) { // none: a row for all queries
