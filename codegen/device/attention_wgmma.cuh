@@ -262,8 +262,9 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   SoftmaxState state;
   AttentionWork w{(i32)queries, 0, 0, 0, nullptr}, next = workOf(blockIdx.x);
   bool ends = false; // the last weights of a tile `w` are in p, their products with values still to be made
-  for (u32 tile = blockIdx.x; tile < plan.tiles || (ONE_TEXT && ends);) {
-    const bool more = !ONE_TEXT || tile < plan.tiles;
+  for (u32 tile = blockIdx.x; ONE_TEXT || tile < plan.tiles;) {
+    const bool more = !ONE_TEXT || tile < plan.tiles; // else this is the last turn, which ends with the results
+    if constexpr (ONE_TEXT && !SKIPS) ends = round > 0;
     i32 n = next.blocks - 1;
     // Tiles behind the ends of all queries of this team, but not of the others: only the turns.
     if constexpr (SKIPS) {

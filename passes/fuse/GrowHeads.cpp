@@ -253,13 +253,13 @@ private:
           llvm::none_of(op->getOperands(), [&](Value v) { return inside.contains(v); }) ||
           !graph.isFree(op) || op->getNumResults() != 1)
         continue;
-      Columns columns;
-      if (std::optional<Columns> more = neighbours ? columnsOf(op, inside) : std::nullopt)
-        columns = *more;
-      else if (neighbours || !follows(op, inside))
+      std::optional<Columns> columns = neighbours            ? columnsOf(op, inside)
+                                       : follows(op, inside) ? std::optional(Columns())
+                                                             : std::nullopt;
+      if (!columns)
         continue;
       branch.ops.push_back(op);
-      inside[op->getResult(0)] = columns;
+      inside[op->getResult(0)] = *columns;
     }
     auto whole = [&](Value v) {
       return v && dimsOf(v).back() == DimExpr(size) &&

@@ -161,6 +161,9 @@ protected:
       fs::remove_all(folder);
   }
 
+  void checkHeadsOfOneRow(const std::string &angles, int64_t count, const std::string &sizes,
+                          const std::string &rotations);
+
   /// Both devices agree within `tolerance` of the largest value, for each of the sizes.
   void check(const std::string &model, const std::vector<std::map<std::string, int64_t>> &sizes,
              double tolerance, std::vector<std::string> dims = {}) {
@@ -352,17 +355,20 @@ row (float[1,600] x) => (float[1,44] y, float[1,600] s)
   EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 4u);
 }
 
-/// Queries and keys of one row, rotated by their positions, and values: results of one product.
-TEST_F(EmulatedEngine, HeadsOfOneRow) {
+/// Queries and keys of one row, rotated by their positions, and values: results of one product. `rotations` makes qh and
+/// kh of their heads ra and rb by s and t, of `angles` each.
+void EmulatedEngine::checkHeadsOfOneRow(const std::string &angles, int64_t count, const std::string &sizes,
+                                        const std::string &rotations) {
   fs::path model = folder / "heads.onnxtxt";
-  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+  std::ofstream(model) << R"(<ir_version: 11, opset_import: ["" : 23]>
 heads (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64] v)
 <float[192,256] a = )" << numbers(192 * 256, 1, 0)
                        << ", float[128,256] b = " << numbers(128 * 256, 2, 0)
-                       << ", float[128,256] c = " << numbers(128 * 256, 3, 0)
-                       << ", float[1,64] s = " << numbers(64, 4, 0)
-                       << ", float[1,64] t = " << numbers(64, 5, 0) << R"(,
- int64[4] three = {1,3,1,64}, int64[4] two = {1,2,1,64}, int64[1] none = {0}, int64[1] half = {32}, int64[1] all = {64}, int64[1] last = {3}>
+                       << ", float[128,256] c = " << numbers(128 * 256, 3, 0) << ", float[" << angles
+                       << "] s = " << numbers(count, 4, 0) << ", float[" << angles
+                       << "] t = " << numbers(count, 5, 0) << R"(,
+ int64[4] three = {1,3,1,64}, int64[4] two = {1,2,1,64}, int64[1] none = {0}, int64[1] half = {32}, int64[1] all = {64}, int64[1] last = {3})"
+                       << sizes << R"(>
 {
   xh = Cast<to = 10>(x)
   ah = Cast<to = 10>(a)
@@ -376,7 +382,19 @@ heads (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64]
   ra = Reshape(ya, three)
   rb = Reshape(yb, two)
   rc = Reshape(yc, two)
-  qs = Mul(ra, sh)
+)" << rotations << R"(
+  q = Cast<to = 1>(qh)
+  k = Cast<to = 1>(kh)
+  v = Cast<to = 1>(rc)
+}
+)";
+  check(model, {{}}, 2e-3);
+  // The row in 16 bits, and the product.
+  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
+}
+
+TEST_F(EmulatedEngine, HeadsOfOneRow) {
+  checkHeadsOfOneRow("1,64", 64, "", R"(  qs = Mul(ra, sh)
   qlow = Slice(ra, none, half, last)
   qhigh = Slice(ra, half, all, last)
   qminus = Neg(qhigh)
@@ -389,43 +407,12 @@ heads (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64]
   kminus = Neg(khigh)
   kturned = Concat<axis = 3>(kminus, klow)
   kt = Mul(kturned, th)
-  kh = Add(ks, kt)
-  q = Cast<to = 1>(qh)
-  k = Cast<to = 1>(kh)
-  v = Cast<to = 1>(rc)
-}
-)";
-  check(model, {{}}, 2e-3);
-  // The row in 16 bits, and the product.
-  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
+  kh = Add(ks, kt))");
 }
 
-/// The same where neighbours are turned together: of the op, and of half of each head alone by slices with steps.
+/// Neighbours that are turned together: of the op, and of half of each head alone by slices with steps.
 TEST_F(EmulatedEngine, NeighboursOfOneRow) {
-  fs::path model = folder / "neighbours.onnxtxt";
-  std::ofstream(model) << R"(<ir_version: 11, opset_import: ["" : 23]>
-neighbours (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,1,64] v)
-<float[192,256] a = )" << numbers(192 * 256, 1, 0)
-                       << ", float[128,256] b = " << numbers(128 * 256, 2, 0)
-                       << ", float[128,256] c = " << numbers(128 * 256, 3, 0)
-                       << ", float[1,1,32] s = " << numbers(32, 4, 0)
-                       << ", float[1,1,32] t = " << numbers(32, 5, 0) << R"(,
- int64[4] three = {1,3,1,64}, int64[4] two = {1,2,1,64}, int64[4] part = {1,2,1,32}, int64[1] none = {0}, int64[1] one = {1},
- int64[1] step = {2}, int64[1] half = {32}, int64[1] all = {64}, int64[1] last = {3}, int64[1] end = {4}>
-{
-  xh = Cast<to = 10>(x)
-  ah = Cast<to = 10>(a)
-  bh = Cast<to = 10>(b)
-  ch = Cast<to = 10>(c)
-  sh = Cast<to = 10>(s)
-  th = Cast<to = 10>(t)
-  ya = Gemm<transB = 1>(xh, ah)
-  yb = Gemm<transB = 1>(xh, bh)
-  yc = Gemm<transB = 1>(xh, ch)
-  ra = Reshape(ya, three)
-  rb = Reshape(yb, two)
-  rc = Reshape(yc, two)
-  qh = RotaryEmbedding<interleaved = 1>(ra, sh, th)
+  checkHeadsOfOneRow("1,1,32", 32, R"(, int64[4] part = {1,2,1,32}, int64[1] one = {1}, int64[1] step = {2}, int64[1] end = {4})", R"(  qh = RotaryEmbedding<interleaved = 1>(ra, sh, th)
   turned = Slice(rb, none, half, last)
   rest = Slice(rb, half, all, last)
   even = Slice(turned, none, half, last, step)
@@ -438,15 +425,7 @@ neighbours (float[1,256] x) => (float[1,3,1,64] q, float[1,2,1,64] k, float[1,2,
   os = Mul(other, th)
   ts = Mul(turned, sh)
   kt = Add(ts, os)
-  kh = Concat<axis = 3>(kt, rest)
-  q = Cast<to = 1>(qh)
-  k = Cast<to = 1>(kh)
-  v = Cast<to = 1>(rc)
-}
-)";
-  check(model, {{}}, 2e-3);
-  // The row in 16 bits, and the product.
-  EXPECT_EQ(runtime::cuda::fakeGpu().launches.size(), 2u);
+  kh = Concat<axis = 3>(kt, rest))");
 }
 
 /// Results of several sizes of one kernel have blocks of their own.

@@ -74,7 +74,7 @@ def kernels(graphs):
                 best[name] = min(best.get(name, 1e9), (time.process_time() - begin) * 1e3)
     rows = []
     for name, log in reports.items():
-        spilled = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log) if int(n) > 64]
+        spilled = [int(n) for n in re.findall(r"(\d+) bytes spill (?:stores|loads)", log) if int(n)]
         found = re.findall(r"C75\d\d", log) + ([f"{max(spilled)} bytes spilled"] if spilled else [])
         rows.append((best[name], name, found))
         if found:

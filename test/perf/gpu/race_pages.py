@@ -21,9 +21,8 @@ SIDES = ("donated", "apart")
 
 
 def save_model(path, s, batch):
-    import onnx
     from onnx import TensorProto, helper
-    from sanitize import value
+    from sanitize import save_graph, value
     node, total = helper.make_node, s["heads"] + 2 * s["keys"]
     numbers = {"zero": ([], [0]), "one": ([], [1]), "page": ([], [16]), "second": ([1], [1]), "third": ([1], [2]),
                "behind": ([2], [1, 2]), "split": ([3], [batch, total, s["size"]]), "parts": ([3], [s["heads"], s["keys"], s["keys"]]),
@@ -44,12 +43,11 @@ def save_model(path, s, batch):
                   node("Transpose", [name + "g"], [name + "t"], perm=[0, 2, 1, 3, 4]), node("Reshape", [name + "t", "flat"], [name + "a"])]
     nodes += [node("Add", ["positions", "one"], ["lengths"]), node("Attention", ["q", "ka", "va", "", "", "", "lengths"], ["y"])]
     pool = [s["pages"], 2, s["keys"], 16, s["size"]]
-    graph = helper.make_graph(
-        nodes, "step", [value("x", [batch, s["width"]]), value("w", [s["width"], total * s["size"]]), value("pool", pool),
-                        value("table", [batch, s["columns"]], "INT64"), value("positions", [batch], "INT64")],
-        [value("y", [batch, s["heads"], 1, s["size"]]), value("next", pool)],
-        [helper.make_tensor(n, TensorProto.INT64, dims, v) for n, (dims, v) in numbers.items()])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10), path)
+    save_graph(path, nodes,
+               [value("x", [batch, s["width"]]), value("w", [s["width"], total * s["size"]]), value("pool", pool),
+                value("table", [batch, s["columns"]], "INT64"), value("positions", [batch], "INT64")],
+               [value("y", [batch, s["heads"], 1, s["size"]]), value("next", pool)],
+               [helper.make_tensor(n, TensorProto.INT64, dims, v) for n, (dims, v) in numbers.items()], opset=24)
 
 
 def prepare(folder):

@@ -164,18 +164,19 @@ def memory_forms():
                 ("softmax", 2, 32768), ("rmsnorm", 2, 65536), ("transpose", 77, 136), ("residual", 1, 131072))},
             "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
                                for rows, columns, width in ((1, 262144, 2), (2, 65536, 4), (30, 512, 2))},
-                            "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path, "none"), []), "scatter_add": (lambda path: scatter(path, "add"), [])}}
+                            "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path, "none"), []),
+                            "scatter_add": (lambda path: scatter(path, "add"), [])}}
 
 
 def all_cases():
     return {**gemms(), **narrow(), **widened(), **convolutions(), **attentions(), **memory_forms()}
 
 
-def save_graph(path, nodes, inputs, outputs, constants=()):
+def save_graph(path, nodes, inputs, outputs, constants=(), opset=23):
     import onnx
     from onnx import helper
     graph = helper.make_graph(nodes, "g", inputs, outputs, list(constants))
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10), path)
 
 
 def value(name, dims, kind="BFLOAT16"):
