@@ -18,14 +18,6 @@
 
 namespace lathe {
 
-/// A pass on the top module with a name and a sentence.
-template <typename Derived> class ModulePass
-    : public mlir::PassWrapper<Derived, mlir::OperationPass<mlir::ModuleOp>> {
-public:
-  llvm::StringRef getArgument() const final { return Derived::kName; }
-  llvm::StringRef getDescription() const final { return Derived::kSummary; }
-};
-
 /// The module of each target, in order; the module itself when it is one.
 llvm::SmallVector<mlir::ModuleOp> targetModules(mlir::ModuleOp top);
 /// The target of a target module; a diagnostic and failure otherwise.

@@ -16,17 +16,17 @@ using namespace mlir;
 
 namespace lathe {
 
+#define GEN_PASS_DEF_NOTEPHASEPASS
+#define GEN_PASS_REGISTRATION
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-/// Notes that a phase has run.
-struct NotePhasePass : ModulePass<NotePhasePass> {
-  static constexpr llvm::StringLiteral kName = "lathe-note-phase";
-  static constexpr llvm::StringLiteral kSummary = "Note in the module which phase ran last";
-  NotePhasePass(Phase phase) : phase(phase) {}
+struct NotePhasePass : impl::NotePhasePassBase<NotePhasePass> {
+  using NotePhasePassBase::NotePhasePassBase;
   void runOnOperation() override {
-    getOperation()->setAttr(kPhaseAttr, StringAttr::get(&getContext(), StringRef(toString(phase))));
+    getOperation()->setAttr(kPhaseAttr, StringAttr::get(&getContext(), phase.getValue()));
   }
-  Phase phase;
 };
 
 struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
@@ -43,18 +43,33 @@ void addPhase(OpPassManager &passes, Phase phase) {
   case Phase::Engine:
     return;
   case Phase::Legalize:
-    // Each onnx op becomes lathe ops; whatever has no lowering is reported at once.
+    // First of all: nothing behind it knows an ONNX op. What has no lowering is reported at once.
     passes.addPass(createLegalizePass());
+    // A dump may come from outside: what is left of onnx is an error here, not a crash further on.
     passes.addPass(createVerifyLegalizedPass());
     break;
   case Phase::Simplify:
-    // Entries first: bound sizes make more constants.
+    // Ahead of folding: the sizes that an entry binds make more constants.
     passes.addPass(createEntriesPass());
+    // Ahead of donating: what stands between an input and the output that extends it may fold.
     passes.addPass(createSimplifyPass());
-    // States before attention: its keys are then views of states.
+    // Ahead of dequantizing: codes are then of a type, and no longer parts of bytes.
+    passes.addPass(createRecognizePackedCodesPass());
+    // Behind folding, which leaves parameters as constants; the second round folds what no product
+    // reads.
+    passes.addPass(createRecognizeDequantizePass());
+    // Behind folding, which leaves fewer spellings of a rotation.
+    passes.addPass(createRecognizeRopePass());
+    // Ahead of attention: its keys and values are then views of states.
     passes.addPass(createDonatePass());
+    // Behind folding, which leaves one spelling of scales and transposes to recognise.
     passes.addPass(createRecognizeAttentionPass());
+    // Behind attention: what hides keys becomes operands of it.
+    passes.addPass(createRecognizeMasksPass());
+    // Again: what attention took the place of leaves casts and reshapes behind.
     passes.addPass(createSimplifyPass());
+    // Last: it proves what the others have raised, and refuses what they have not.
+    passes.addPass(createPageStatesPass());
     break;
   case Phase::Quantize:
   case Phase::Sparsify:
@@ -62,35 +77,65 @@ void addPhase(OpPassManager &passes, Phase phase) {
     // Run when `lathe.options` asks for them.
     break;
   case Phase::Layout:
+    // First: from here on, what is best depends on the target.
     passes.addPass(createSplitTargetsPass());
+    // Ahead of products: a convolution of pixels may become one.
     passes.addPass(createChannelsLastPass());
+    // Ahead of the order of weights: merged weights are ordered once.
     passes.addPass(createMergeProductsPass());
-    passes.addPass(createNarrowProductsPass());
+    // Behind the others, which may change element type and order of what is multiplied: it settles both.
+    passes.addPass(createQuantizedProductsPass());
+    // Behind quantized products: weights that these multiply as they are have their order.
+    passes.addPass(createOrderWeightsPass());
+    // Last: it is known now which products read codes, whose blocks stay.
+    passes.addPass(createExpandBlocksPass());
     break;
   case Phase::Fuse:
+    // Ahead of the rest: where a recurrence becomes steps, they fuse like any other op.
     passes.addPass(createOutlineRecurrentPass());
+    // Ahead of fusion, which reads pages where they lie by the gathers that name them.
+    passes.addPass(createExpandPagesPass());
+    // Reductions fuse with their neighbours; softmax and norms as a whole would not.
     passes.addPass(createDecomposeCompositesPass());
+    // What two decompositions have in common is computed once.
     passes.addPass(createCSEPass());
     passes.addPass(createFusePass());
+    // Behind fuse, which must not look into a kernel that the user wrote.
     passes.addPass(createOutlineCustomPass());
+    // As soon as there are kernels: a result that goes to a state has no other place.
     passes.addPass(createPlaceStatesPass());
+    // Behind states, for that reason.
     passes.addPass(createPlaceConcatsPass());
-    passes.addPass(createStackKernelsPass());
+    // Behind states: the copies into them are small kernels too.
+    passes.addPass(createHorizontalFusionPass());
+    // Behind all that changes a kernel; select and code generation go by what it writes.
+    passes.addPass(createAssignRolesPass());
+    // Behind roles, which tell kernels apart: equal text, equal name.
     passes.addPass(createNameKernelsPass());
+    // select takes what stands between kernels for granted.
     passes.addPass(createVerifyFusedPass());
     break;
   case Phase::Select:
+    // One pass: a kernel's variants depend on nothing but the kernel, its target and the lock.
     passes.addPass(createSelectPass());
     break;
   case Phase::Plan:
+    // Buffers need each variant's workspace and packing, so that all variants are known here.
     passes.addPass(createPlanPass());
+    // Behind the order of steps, which streams keep.
+    passes.addPass(createStreamsPass());
+    // Behind streams: what runs beside each other shares no memory.
+    passes.addPass(createOffsetsPass());
+    // Launches and kernels were paired by name; runtime does not look at kernels again.
     passes.addPass(createVerifyPlannedPass());
     break;
   case Phase::Codegen:
+    // Kernels are now shared by layers and entries: each is written once.
     passes.addPass(createGenerateCodePass());
     break;
   }
-  passes.addPass(std::make_unique<NotePhasePass>(phase));
+  // A dump says where to go on from.
+  passes.addPass(createNotePhasePass({std::string(toString(phase))}));
 }
 
 void buildPipeline(OpPassManager &passes, Phase from, Phase to) {
@@ -106,29 +151,7 @@ Phase phaseOf(ModuleOp module) {
 }
 
 void registerLathePasses() {
-  registerPass(createLegalizePass);
-  registerPass(createEntriesPass);
-  registerPass(createSimplifyPass);
-  registerPass(createRecognizeAttentionPass);
-  registerPass(createDonatePass);
-  registerPass(createSplitTargetsPass);
-  registerPass(createChannelsLastPass);
-  registerPass(createMergeProductsPass);
-  registerPass(createNarrowProductsPass);
-  registerPass(createDecomposeCompositesPass);
-  registerPass(createFusePass);
-  registerPass(createOutlineCustomPass);
-  registerPass(createOutlineRecurrentPass);
-  registerPass(createPlaceStatesPass);
-  registerPass(createPlaceConcatsPass);
-  registerPass(createStackKernelsPass);
-  registerPass(createNameKernelsPass);
-  registerPass(createSelectPass);
-  registerPass(createPlanPass);
-  registerPass(createGenerateCodePass);
-  registerPass(createVerifyLegalizedPass);
-  registerPass(createVerifyFusedPass);
-  registerPass(createVerifyPlannedPass);
+  registerPhasePasses();
   PassPipelineRegistration<PipelineOptions>(
       "lathe-pipeline", "The phases after `from` up to `to`",
       [](OpPassManager &passes, const PipelineOptions &options) {

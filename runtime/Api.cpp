@@ -6,13 +6,13 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "Handles.h"
 #include "exec/Context.h"
+#include "exec/Group.h"
 #include "exec/Layout.h"
 #include "lathe/runtime/lathe.h"
 
 #include <cstring>
-#include <exception>
-#include <new>
 
 using namespace lathe;
 using namespace lathe::runtime;
@@ -20,10 +20,8 @@ using namespace lathe::runtime;
 static_assert(static_cast<int>(DType::C128) == LATHE_C128 &&
               static_cast<int>(DType::F8E8M0) == LATHE_F8E8M0 &&
               static_cast<int>(DType::F32) == LATHE_F32);
-
-struct lathe_error {
-  Status status;
-};
+static_assert(static_cast<int>(ErrorCode::Deadline) == LATHE_DEADLINE &&
+              static_cast<int>(ErrorCode::Cancelled) == LATHE_CANCELLED);
 
 namespace {
 
@@ -37,23 +35,6 @@ struct EntryInfo {
   PortList inputs, outputs;
   std::vector<lathe_symbol> symbols;
 };
-
-lathe_error *give(Status status) {
-  if (status.ok())
-    return nullptr;
-  return new (std::nothrow) lathe_error{std::move(status)};
-}
-
-/// Runs `body`, which returns a Status, behind a barrier for exceptions.
-template <typename F> lathe_error *guarded(F body) {
-  try {
-    return give(body());
-  } catch (const std::bad_alloc &) {
-    return give(runtimeError("out of memory"));
-  } catch (const std::exception &e) {
-    return give(internalError(e.what()));
-  }
-}
 
 PortList describe(const std::vector<engine::Port> &ports) {
   PortList out;
@@ -88,8 +69,18 @@ struct lathe_engine {
   }
 };
 
+std::shared_ptr<const Engine> lathe::runtime::engineOf(const lathe_engine *handle) { return handle->engine; }
+
 struct lathe_context {
-  std::unique_ptr<Context> context;
+  std::shared_ptr<Context> context;
+  bool owned = true; ///< by its maker; otherwise by a group
+};
+
+const std::shared_ptr<Context> &lathe::runtime::contextOf(const lathe_context *handle) { return handle->context; }
+
+struct lathe_group {
+  std::unique_ptr<Group> group;
+  std::vector<std::unique_ptr<lathe_context>> members;
 };
 
 namespace {
@@ -154,20 +145,56 @@ const char *lathe_dtype_name(lathe_dtype dtype) {
   return name(static_cast<DType>(dtype)).data(); // names are literals
 }
 
+namespace {
+/// Calls `open` with what the options say.
+template <typename F> Status openWith(const lathe_open_options *options, F &&open) {
+  lathe_open_options o{};
+  if (options) {
+    if (options->size < offsetof(lathe_open_options, key_ring) + sizeof o.key_ring)
+      return usageError("lathe_open_options: size is not set");
+    std::memcpy(&o, options, std::min<size_t>(options->size, sizeof o));
+  }
+  engine::EngineReader::Options wanted;
+  engine::KeyRing ring;
+  if (o.key_ring) {
+    Result<engine::KeyRing> found = engine::KeyRing::read(o.key_ring);
+    if (!found)
+      return found.status();
+    ring = std::move(*found);
+    wanted.trusted = &ring;
+  }
+  return open(wanted);
+}
+} // namespace
+
 lathe_error *lathe_engine_open(const char *path, lathe_engine **out) {
-  return guarded([&] {
-    if (!path || !out)
-      return usageError("lathe_engine_open: a pointer is NULL");
-    return openEngine(engine::EngineReader::open(path), out);
-  });
+  return lathe_engine_open_with(path, nullptr, out);
 }
 
 lathe_error *lathe_engine_open_memory(const void *bytes, size_t size, lathe_engine **out) {
+  return lathe_engine_open_memory_with(bytes, size, nullptr, out);
+}
+
+lathe_error *lathe_engine_open_with(const char *path, const lathe_open_options *options,
+                                    lathe_engine **out) {
+  return guarded([&] {
+    if (!path || !out)
+      return usageError("lathe_engine_open: a pointer is NULL");
+    return openWith(options, [&](const engine::EngineReader::Options &wanted) {
+      return openEngine(engine::EngineReader::open(path, wanted), out);
+    });
+  });
+}
+
+lathe_error *lathe_engine_open_memory_with(const void *bytes, size_t size,
+                                           const lathe_open_options *options, lathe_engine **out) {
   return guarded([&] {
     if (!bytes || !out)
       return usageError("lathe_engine_open_memory: a pointer is NULL");
-    return openEngine(engine::EngineReader::fromMemory({static_cast<const char *>(bytes), size}),
-                      out);
+    std::string_view content(static_cast<const char *>(bytes), size);
+    return openWith(options, [&](const engine::EngineReader::Options &wanted) {
+      return openEngine(engine::EngineReader::fromMemory(content, wanted), out);
+    });
   });
 }
 
@@ -213,25 +240,44 @@ const lathe_symbol *lathe_engine_symbol(const lathe_engine *e, const char *entry
   return at(info ? &info->symbols : nullptr, i);
 }
 
+namespace {
+Status readOptions(const lathe_options *options, Context::Options &wanted) {
+  lathe_options o{};
+  if (options) {
+    if (options->size < offsetof(lathe_options, threads) + sizeof o.threads)
+      return usageError("lathe_options: size is not set");
+    std::memcpy(&o, options, std::min<size_t>(options->size, sizeof o));
+  }
+  if (o.max_graphs < 0)
+    return usageError("lathe_options: max_graphs is negative");
+  wanted.device.threads = o.threads;
+  wanted.device.pinThreads = !o.no_pinning;
+  wanted.device.stream = o.stream;
+  wanted.device.prefault = o.prefault;
+  wanted.target = text(o.target);
+  wanted.graphs = !o.no_graphs;
+  wanted.overlap = !o.no_overlap;
+  if (o.max_graphs)
+    wanted.limits.graphs = static_cast<uint64_t>(o.max_graphs);
+  if (o.max_graph_bytes)
+    wanted.limits.bytes = o.max_graph_bytes;
+  constexpr int64_t kMillisecond = 1000000;
+  if (o.deadline_ms < 0 || o.deadline_ms > INT64_MAX / kMillisecond)
+    wanted.patience = -1;
+  else if (o.deadline_ms)
+    wanted.patience = o.deadline_ms * kMillisecond;
+  return okStatus();
+}
+} // namespace
+
 lathe_error *lathe_context_create(const lathe_engine *e, const char *device,
                                   const lathe_options *options, lathe_context **out) {
   return guarded([&]() -> Status {
     if (!e || !out)
       return usageError("lathe_context_create: a pointer is NULL");
-    lathe_options o{};
-    if (options) {
-      if (options->size < offsetof(lathe_options, threads) + sizeof o.threads)
-        return usageError("lathe_options: size is not set");
-      std::memcpy(&o, options, std::min<size_t>(options->size, sizeof o));
-    }
     Context::Options wanted;
-    wanted.device.threads = o.threads;
-    wanted.device.pinThreads = !o.no_pinning;
-    wanted.device.stream = o.stream;
-    wanted.target = text(o.target);
-    wanted.graphs = !o.no_graphs;
-    wanted.overlap = !o.no_overlap;
-    Result<std::unique_ptr<Context>> made =
+    LATHE_RETURN_IF_ERROR(readOptions(options, wanted));
+    Result<std::shared_ptr<Context>> made =
         Context::create(e->engine, device ? device : "cpu", wanted);
     if (!made)
       return made.status();
@@ -240,7 +286,12 @@ lathe_error *lathe_context_create(const lathe_engine *e, const char *device,
   });
 }
 
-void lathe_context_destroy(lathe_context *c) { delete c; }
+void lathe_context_destroy(lathe_context *c) {
+  if (!c || !c->owned)
+    return;
+  Context::close(std::move(c->context));
+  delete c;
+}
 
 const char *lathe_context_target(const lathe_context *c) { return c->context->target().c_str(); }
 
@@ -252,6 +303,111 @@ lathe_error *lathe_run(lathe_context *c, const char *entry, const lathe_tensor *
     return c->context->run(text(entry), {inputs, inputCount}, {outputs, outputCount});
   });
 }
+
+lathe_error *lathe_submit(lathe_context *c, const char *entry, const lathe_tensor *inputs,
+                          size_t inputCount, lathe_tensor *outputs, size_t outputCount,
+                          const lathe_submit_options *options, uint64_t *step) {
+  return guarded([&]() -> Status {
+    if (!c || !step || (!inputs && inputCount) || (!outputs && outputCount))
+      return usageError("lathe_submit: a pointer is NULL");
+    lathe_submit_options o{};
+    if (options) {
+      if (options->size < sizeof o.size)
+        return usageError("lathe_submit_options: size is not set");
+      std::memcpy(&o, options, std::min<size_t>(options->size, sizeof o));
+      if (o.wait_count && !o.wait_events)
+        return usageError("lathe_submit_options: wait_events is NULL");
+    }
+    Result<uint64_t> made =
+        c->context->submit(text(entry), {inputs, inputCount}, {outputs, outputCount},
+                           {{o.wait_events, o.wait_count}, o.record_event});
+    if (made)
+      *step = *made;
+    return made.status();
+  });
+}
+
+lathe_error *lathe_wait(lathe_context *c, uint64_t step, int64_t nanoseconds) {
+  return guarded([&] { return c->context->wait(step, nanoseconds); });
+}
+
+lathe_error *lathe_poll(lathe_context *c, uint64_t step, int *ended) {
+  return guarded([&] {
+    Result<bool> now = c->context->ended(step);
+    if (now)
+      *ended = *now;
+    return now.status();
+  });
+}
+
+void lathe_cancel(lathe_context *c, uint64_t step) { c->context->cancel(step); }
+
+lathe_error *lathe_warm(lathe_context *c, const char *entry, const lathe_tensor *inputs,
+                        size_t inputCount, const lathe_tensor *outputs, size_t outputCount) {
+  return guarded([&] {
+    if (!c || (!inputs && inputCount) || (!outputs && outputCount))
+      return usageError("lathe_warm: a pointer is NULL");
+    return c->context->warm(text(entry), {inputs, inputCount}, {outputs, outputCount});
+  });
+}
+
+lathe_error *lathe_group_create(const lathe_engine *e, const char *const *devices, size_t count,
+                                const lathe_options *options, lathe_group **out) {
+  return guarded([&]() -> Status {
+    if (!e || !out || (!devices && count))
+      return usageError("lathe_group_create: a pointer is NULL");
+    Context::Options wanted;
+    LATHE_RETURN_IF_ERROR(readOptions(options, wanted));
+    std::vector<std::string> names;
+    for (size_t i = 0; i < count; ++i)
+      names.push_back(text(devices[i]));
+    Result<std::unique_ptr<Group>> made = Group::create(e->engine, names, wanted);
+    if (!made)
+      return made.status();
+    auto group = std::make_unique<lathe_group>();
+    group->group = std::move(*made);
+    for (size_t i = 0; i < count; ++i) {
+      group->members.push_back(std::make_unique<lathe_context>());
+      *group->members.back() = {group->group->member(i), false};
+    }
+    *out = group.release();
+    return okStatus();
+  });
+}
+
+void lathe_group_destroy(lathe_group *g) {
+  if (!g)
+    return;
+  g->members.clear();
+  delete g;
+}
+
+size_t lathe_group_size(const lathe_group *g) { return g->members.size(); }
+
+lathe_context *lathe_group_member(lathe_group *g, size_t i) {
+  return i < g->members.size() ? g->members[i].get() : nullptr;
+}
+
+lathe_error *lathe_group_submit(lathe_group *g, const char *entry, const lathe_tensor *inputs,
+                                size_t inputCount, lathe_tensor *outputs, size_t outputCount,
+                                uint64_t *step) {
+  return guarded([&]() -> Status {
+    if (!g || !step || (!inputs && inputCount) || (!outputs && outputCount))
+      return usageError("lathe_group_submit: a pointer is NULL");
+    size_t n = g->group->size();
+    Result<uint64_t> made =
+        g->group->submit(text(entry), {inputs, inputCount * n}, {outputs, outputCount * n});
+    if (made)
+      *step = *made;
+    return made.status();
+  });
+}
+
+lathe_error *lathe_group_wait(lathe_group *g, uint64_t step, int64_t nanoseconds) {
+  return guarded([&] { return g->group->wait(step, nanoseconds); });
+}
+
+void lathe_group_cancel(lathe_group *g, uint64_t step) { g->group->cancel(step); }
 
 lathe_error *lathe_state_length(lathe_context *c, const char *state, int64_t *out) {
   return guarded([&]() -> Status {

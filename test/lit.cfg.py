@@ -2,8 +2,8 @@
 """lit suites of lathe: `lit build/test` for a build, `lit test` for the one in build/.
 
 Substitutions: %lathe, %lathe-opt, %lathe-translate, %lathe-reduce, %lathe-conformance, %python
-(the virtual environment's), %models (exported models), %source (the top folder). FileCheck, not and split-file
-come from LLVM 22. Features: nvrtc, torch, models, and x86-64-v4 where the processor has it.
+(the virtual environment's), %models (exported models), %source (the top folder), %build (the build
+tree). FileCheck, not and split-file come from LLVM 22. Features: nvrtc, torch, models, and x86-64-v4 where the processor has it.
 """
 import glob
 import os
@@ -14,7 +14,7 @@ import lit.formats
 config.name = "lathe"
 config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir", ".test"]
-config.excludes = ["conformance", "unit", "fuzz", "models", "perf", "Inputs"]
+config.excludes = ["conformance", "docs", "unit", "fuzz", "models", "perf", "Inputs"]
 config.test_source_root = os.path.dirname(__file__)
 source = os.path.dirname(config.test_source_root)
 build = getattr(config, "lathe_build", os.path.join(source, "build"))
@@ -33,6 +33,7 @@ config.substitutions.append((r"%lathe(?![-\w])", os.path.join(bin_dir, "lathe"))
 config.substitutions.append(("%python", python))
 config.substitutions.append(("%models", models))
 config.substitutions.append(("%source", source))
+config.substitutions.append(("%build", build))
 config.environment["PATH"] = os.pathsep.join(
     [bin_dir, "/usr/lib/llvm-22/bin", os.environ.get("PATH", "")])
 for variable in ("HOME", "LATHE_NVRTC", "LATHE_CACHE_DIR", "ASAN_OPTIONS", "UBSAN_OPTIONS"):

@@ -8,6 +8,9 @@
 2. No source file over 800 lines.
 3. A README.md in each folder, of 80 lines or less below the top.
 4. A lit test of the same name for each pass, and a line of a lit test for each op of a dialect.
+5. One place for each of these: the version of a target, what its name says, reading KernelSpec's text (ONLY_IN); what
+   compares families of kernels (check_families).
+6. Generic passes ask StructuredOpInterface: how often they name a tensor op in a cast (OP_NAMES).
 """
 import functools
 import os
@@ -18,19 +21,24 @@ import sys
 LLVM = {"mlir", "llvm"}
 # Longest matching prefix wins. Words: the areas of include/lathe; of codegen's headers `kernelspec`
 # (KERNEL_SPEC) and `select` (what codegen/select includes); `phase`, the list of phases; `mlir`,
-# `llvm`, `onnx`, `flatbuffers`, `system` (POSIX). The standard library and the folder itself are
+# `llvm`, `onnx`, `flatbuffers`, `sodium`, `system` (POSIX). The standard library and the folder itself are
 # always allowed.
 ALLOWED = {
     "lib/support": {"support"},
     # Mapping a file and replacing one atomically have no form in the standard library.
     "lib/support/Files.cpp": {"support", "system"},
     "lib/support/ByteSink.cpp": {"support", "system"},
+    "lib/support/OlderGlibc.cpp": {"system"},
     "lib/reference": {"support", "reference"},
     "lib/analysis": {"support", "analysis", "engine"},
     "lib/engine": {"support", "engine", "flatbuffers", "system"},
+    # Ed25519, in the two files that verify and sign.
+    "lib/engine/Signature.cpp": {"support", "engine", "sodium"},
+    "lib/engine/SignEngine.cpp": {"support", "engine", "sodium"},
     "runtime": {"support", "engine", "runtime", "system"},
     "lib/ir": {"support", "analysis", "ir", "kernelspec", *LLVM},
-    "lib/import": {"support", "ir", "import", "onnx", "system", *LLVM},
+    "lib/quantize": {"support", "quantize", "llvm"},
+    "lib/import": {"support", "ir", "import", "quantize", "onnx", "system", *LLVM},
     "passes": {"support", "reference", "analysis", "engine", "ir", "passes", "phase", "kernelspec",
                *LLVM},
     # An op without a lowering of its own is expanded by the function body of its ONNX schema.
@@ -39,20 +47,20 @@ ALLOWED = {
     "codegen": {"support", "engine", "ir", "codegen", "kernelspec", "select", "system", *LLVM},
     "codegen/select": {"support", "engine", "kernelspec", "select"},
     "codegen/nvrtc": {"support", "codegen", "kernelspec", "system"},
-    "codegen/device": {"support", "codegen", "system"},
+    "codegen/device": {"support", "codegen", "kernelspec", "select", "system"},
     "lib/compiler": {"support", "reference", "analysis", "engine", "ir", "import", "passes",
                      "phase", "codegen", "kernelspec", "select", "runtime", "compiler", "system",
                      *LLVM},
 }
 # Headers of an area obey the rule of the folder that implements it.
 HEADERS = {area: f"lib/{area}" for area in
-           ("support", "reference", "analysis", "engine", "ir", "import", "compiler")}
+           ("support", "reference", "analysis", "engine", "ir", "quantize", "import", "compiler")}
 HEADERS.update(runtime="runtime", passes="passes", codegen="codegen")
 # Not one header on the way may be MLIR's or LLVM's.
 MLIR_FREE = ("lib/support", "lib/reference", "lib/engine", "lib/analysis", "runtime",
              "codegen/select", "codegen/nvrtc", "codegen/device")
-# What passes and codegen share: what a kernel is, and for which target.
-KERNEL_SPEC = {"KernelSpec.h", "Target.h"}
+# What passes and codegen share: what a kernel is, what it is for, and for which target.
+KERNEL_SPEC = {"KernelPolicy.h", "KernelSpec.h", "Target.h", "TargetRates.h"}
 
 STANDARD = set("""
 algorithm any array atomic barrier bit bitset cassert cctype cerrno cfenv cfloat charconv chrono
@@ -70,7 +78,15 @@ stdlib.h string.h time.h immintrin.h""".split())
 SOURCE = (".cpp", ".h", ".c", ".cuh", ".cu", ".td", ".fbs", ".py")
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 MAX_LINES, MAX_README = 800, 80
-PASS = re.compile(r"^(struct|class)\b.*: (public )?\w*Pass(Wrapper)?<")
+PASS = re.compile(r"^(struct|class)\b.*: (public )?(impl::)?\w*Pass(Base|Wrapper)?<")
+
+# How often a folder's casts name tensor ops. What an op is to these passes, the structured-op
+# interface says: the numbers may only fall, and fall here when they do.
+OP_NAMES = {"passes/fuse": 15, "passes/plan": 1, "passes/select": 7}
+OP_DEFINITION = re.compile(r"^def Lathe_(\w+Op)\s*:\s*Lathe_(?:Structured|Inferred|Unary|Binary)Op\b",
+                           re.M)
+OP_CAST = re.compile(r"\b(?:isa|isa_and_nonnull|isa_and_present|cast|cast_or_null|dyn_cast|dyn_cast_or_null|"
+                     r"dyn_cast_if_present|getDefiningOp|getOps|opAt)<([^<>]*)>")
 
 
 def tracked(root):
@@ -139,8 +155,8 @@ def kind_of(root, file, quoted, path):
         return ("mlir" if first == "mlir" else "llvm"), None
     if first == "onnx" or path.startswith("google/protobuf"):
         return "onnx", None
-    if first == "flatbuffers":
-        return "flatbuffers", None
+    if first in ("flatbuffers", "sodium"):
+        return first, None
     if path in STANDARD:
         return "std", None
     if quoted:
@@ -253,9 +269,87 @@ def check_tests(root, files):
                     yield file, number, f"no lit test names the op {name}"
 
 
+# What only these files may say, and what to do elsewhere.
+ONLY_IN = [
+    (re.compile(r"\b(smVersion|archSpecific)\b"),
+     {"include/lathe/codegen/Target.h", "codegen/select/Target.cpp"},
+     "asks a target for its version: ask for a capability (lathe/codegen/Target.h)"),
+    # The runtime and NVRTC know targets by their names alone.
+    (re.compile(r'\b(?:rfind|find|starts_with|substr)\([^)]*"sm_|[!=]= *"sm_'),
+     {"codegen/select/Target.cpp", "codegen/nvrtc/Compiler.cpp", "runtime/device/CudaDevice.cpp",
+      "lib/compiler/EngineCache.cpp", "test/unit/ChooseTest.cpp", "test/unit/KernelSpecTest.cpp"},
+     "goes by the name of a target: ask for a capability (lathe/codegen/Target.h)"),
+    (re.compile(r"KernelSpec::parse|\bparseGuard\b"),
+     {"include/lathe/codegen/KernelSpec.h", "codegen/select/KernelSpecParse.cpp",
+      "lib/ir/KernelVariants.cpp", "test/unit/KernelSpecTest.cpp"},
+     "reads the text of variants: take them from variantsOf (lathe/ir/KernelVariants.h)"),
+]
+
+
+def check_places(root, files):
+    for file in files:
+        if not file.endswith((".cpp", ".h", ".td")):
+            continue
+        rules = [(pattern, message) for pattern, places, message in ONLY_IN if file not in places]
+        for number, line in enumerate(lines_of(root, file), 1):
+            for pattern, message in rules:
+                if pattern.search(line):
+                    yield file, number, message
+
+
+DESCRIPTOR = re.compile(r'const Skeleton (k\w+) = \{\s*\.family = "([^"]+)"', re.S)
+FAMILIES_IN = "codegen/select/Skeletons.cpp"
+SEARCHES = re.compile(r'(?:starts_with|ends_with|find|rfind|contains|consume_front|Case|Cases)\(\{?"([^"]{3,})"')
+
+
+def check_families(root, files):
+    """Families of kernels are compared in one file; everyone else asks their descriptors."""
+    named = {}
+    for file in files:
+        if file.startswith("codegen/") and file.endswith(".cpp"):
+            named.update(DESCRIPTOR.findall("\n".join(lines_of(root, file))))
+    dotted = [family for family in named.values() if "." in family]
+    order = "|".join(sorted(map(re.escape, dotted), key=len, reverse=True))
+    plain = "|".join(sorted(map(re.escape, set(named.values()) - set(dotted))))
+    pointers = "|".join(sorted(named))
+    if not named:
+        return
+    compared = re.compile(rf'[!=]=\s*&(?:{pointers})\b|[!=]=\s*"(?:{order})"|"(?:{order})"\s*[!=]='
+                          rf'|\bfamily(?:\(\))?\s*[!=]=|(?:family|config)\S*\s*[!=]=\s*"(?:{plain})"'
+                          r'|\bfamily(?:\(\))?\.(?:starts_with|ends_with|find|rfind|substr|contains)\(')
+    for file in files:
+        if not file.endswith((".cpp", ".h")) or file.startswith("test/") or file == FAMILIES_IN:
+            continue
+        for number, line in enumerate(lines_of(root, file), 1):
+            part = SEARCHES.search(line)
+            in_family = part and any(part[1] in f and ("." in part[1] or "famil" in line or "config" in line)
+                                     for f in dotted)
+            if compared.search(line) or in_family:
+                yield file, number, (f"compares families of kernels, as {FAMILIES_IN} alone does: ask the "
+                                     "descriptor (lathe/codegen/Skeleton.h)")
+
+
+def check_op_names(root, files):
+    ops = {name for file in files if file.startswith("include/lathe/ir/") and file.endswith(".td")
+           for name in OP_DEFINITION.findall("\n".join(lines_of(root, file)))}
+    for folder, limit in OP_NAMES.items():
+        places = [(file, number, name.strip().split("::")[-1])
+                  for file in files if os.path.dirname(file) == folder
+                  for number, line in enumerate(lines_of(root, file), 1)
+                  for cast in OP_CAST.findall(line)
+                  for name in cast.split(",") if name.strip().split("::")[-1] in ops]
+        if len(places) > limit:
+            file, number, name = places[-1]
+            yield file, number, (f"{folder} names {len(places)} tensor ops in casts, {limit} at most: ask "
+                                 f"StructuredOpInterface what {name} is")
+        elif 0 < len(places) < limit:
+            yield "tools/layering.py", 1, f"{folder} names {len(places)} tensor ops: say so in OP_NAMES"
+
+
 def violations(root):
     files = tracked(root)
-    for check in (check_includes, check_sizes, check_readmes, check_tests):
+    for check in (check_includes, check_sizes, check_readmes, check_tests, check_places,
+                  check_families, check_op_names):
         yield from check(root, files)
 
 

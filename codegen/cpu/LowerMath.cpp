@@ -4,12 +4,14 @@
 // exp, log, tanh and erf of f32 become polynomials (within 5 ULP, subnormal
 // operands and results included); sqrt, fma,
 // abs and rounding are instructions; the rest is called through the helper
-// table in f64, lane by lane. No libm symbol is ever left.
+// table in f64, lane by lane, which the function's attribute kLibraryCallsAttr lists.
+// No libm symbol is ever left.
 //
 //===----------------------------------------------------------------------===//
 
 #include "Lowering.h"
 
+#include "lathe/codegen/Codegen.h"
 #include "lathe/engine/KernelAbi.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -20,6 +22,8 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 
 #include <cstddef>
@@ -260,6 +264,15 @@ LogicalResult lowerMath(ModuleOp module) {
       if ((unarySlot(name) >= 0 && !isInstruction(name)) || binarySlot(name) >= 0)
         calls.push_back(op);
     });
+    llvm::SetVector<StringRef> names;
+    for (Operation *op : calls)
+      names.insert(op->getName().stripDialect());
+    if (!names.empty()) {
+      Builder b(fn.getContext());
+      Attribute pair[] = {b.getStringAttr(kLibraryCallsAttr),
+                          b.getStringAttr(llvm::join(names, ","))};
+      fn->setAttr("passthrough", b.getArrayAttr(b.getArrayAttr(pair)));
+    }
     for (Operation *op : calls) {
       StringRef name = op->getName().getStringRef();
       if (int slot = binarySlot(name); slot >= 0)

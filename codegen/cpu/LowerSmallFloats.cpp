@@ -1,7 +1,8 @@
 //===- LowerSmallFloats.cpp - 8-bit floats by integer arithmetic --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Conversions between f32 and the four 8-bit formats. Widening is exact;
+// Conversions between f32 and the four 8-bit formats, and of the 8-bit exponents to f32, whose
+// least one is a subnormal. Widening is exact;
 // narrowing rounds to nearest even. Values beyond the range become infinity
 // where the format has one, else NaN (saturation happens before, by clamping).
 //
@@ -96,6 +97,18 @@ Value widen(Arith &a, Value bits, const Format &m) {
   return a.op<arith::BitcastOp>(a.f32(), a.op<arith::OrIOp>(abs, sign));
 }
 
+bool widensExponent(Operation *op) {
+  return isa<Float8E8M0FNUType>(getElementTypeOrSelf(op->getOperand(0)));
+}
+
+/// 2^(x - 127), and NaN of 255.
+Value widenExponent(Arith &a, Value bits) {
+  Value x = a.op<arith::ExtUIOp>(a.i32(), bits);
+  Value result = a.select(a.eq(x, a.c(0)), a.c(0x00400000), a.op<arith::ShLIOp>(x, a.c(23)));
+  result = a.select(a.eq(x, a.c(0xff)), a.c(0x7fc00000), result);
+  return a.op<arith::BitcastOp>(a.f32(), result);
+}
+
 Value narrow(Arith &a, Value v, const Format &m) {
   using P = arith::CmpIPredicate;
   Value x = a.op<arith::BitcastOp>(a.i32(), v);
@@ -136,7 +149,8 @@ Value narrow(Arith &a, Value v, const Format &m) {
 LogicalResult lowerSmallFloats(ModuleOp module) {
   SmallVector<Operation *> ops;
   module.walk([&](Operation *op) {
-    if (isa<arith::ExtFOp>(op) && formatOf(getElementTypeOrSelf(op->getOperand(0))))
+    if (isa<arith::ExtFOp>(op) &&
+        (formatOf(getElementTypeOrSelf(op->getOperand(0))) || widensExponent(op)))
       ops.push_back(op);
     if (isa<arith::TruncFOp>(op) && formatOf(getElementTypeOrSelf(op->getResult(0))))
       ops.push_back(op);
@@ -150,7 +164,8 @@ LogicalResult lowerSmallFloats(ModuleOp module) {
       if (!getElementTypeOrSelf(out).isF32())
         return op->emitError("8-bit floats widen to f32 only");
       Value bits = a.op<arith::BitcastOp>(a.as(a.b.getI8Type()), in);
-      result = widen(a, bits, *formatOf(getElementTypeOrSelf(in)));
+      result = widensExponent(op) ? widenExponent(a, bits)
+                                  : widen(a, bits, *formatOf(getElementTypeOrSelf(in)));
     } else {
       if (!getElementTypeOrSelf(in).isF32())
         return op->emitError("8-bit floats narrow from f32 only");

@@ -13,6 +13,7 @@
 
 #include "Lowering.h"
 
+#include "lathe/codegen/Target.h"
 #include "lathe/engine/KernelAbi.h"
 #include "lathe/ir/Tile.h"
 
@@ -32,6 +33,7 @@ struct TileLowering {
   Value helpers, status, scratch, team, firstBlock, block;
   LLVM::LLVMPointerType ptr;
   int64_t step;
+  bool pairProducts = false; ///< of the target
 
   Value i64(Location loc, Value index) {
     return arith::IndexCastOp::create(b, loc, b.getI64Type(), index);
@@ -120,6 +122,38 @@ struct TileLowering {
     return arith::SelectOp::create(b, loc, bad, zero, at);
   }
 
+  /// Of 16-bit lanes, x86 has an instruction.
+  Value dot(tile::DotOp op) {
+    Location loc = op.getLoc();
+    VectorType sums = op.getAcc().getType(), parts = op.getA().getType();
+    Value products;
+    const char *name = "";
+    if (pairProducts && parts.getElementTypeBitWidth() == 16)
+      switch (sums.getNumElements()) {
+      case 4: name = "llvm.x86.sse2.pmadd.wd"; break;
+      case 8: name = "llvm.x86.avx2.pmadd.wd"; break;
+      case 16: name = "llvm.x86.avx512.pmaddw.d.512"; break;
+      default: break;
+      }
+    if (*name)
+      products = LLVM::CallIntrinsicOp::create(b, loc, sums, b.getStringAttr(name),
+                                               ValueRange{op.getA(), op.getB()})
+                     .getResults();
+    int64_t each = parts.getNumElements() / sums.getNumElements();
+    for (int64_t j = 0; j < each && !*name; ++j) {
+      SmallVector<int64_t> lanes;
+      for (int64_t i = 0; i < sums.getNumElements(); ++i)
+        lanes.push_back(i * each + j);
+      auto one = [&](Value v) -> Value {
+        Value some = vector::ShuffleOp::create(b, loc, v, v, lanes);
+        return arith::ExtSIOp::create(b, loc, sums, some);
+      };
+      Value product = arith::MulIOp::create(b, loc, one(op.getA()), one(op.getB()));
+      products = products ? arith::AddIOp::create(b, loc, products, product) : product;
+    }
+    return arith::AddIOp::create(b, loc, op.getAcc(), products);
+  }
+
   Value inTeam(Location loc, size_t byte, Type type) {
     Value at = LLVM::GEPOp::create(b, loc, ptr, b.getI8Type(), team,
                                    ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(byte)});
@@ -150,6 +184,10 @@ LogicalResult TileLowering::run() {
   ptr = LLVM::LLVMPointerType::get(context);
   auto stepAttr = fn->getAttrOfType<IntegerAttr>("tile.step");
   step = stepAttr ? stepAttr.getInt() : 0;
+  if (auto launch = fn->getAttrOfType<tile::LaunchAttr>("tile.kernel")) {
+    Result<Target> target = Target::parse(std::string_view(launch.getTarget()));
+    pairProducts = target.ok() && target->hasPairProducts();
+  }
   Block &entry = fn.front();
   unsigned count = entry.getNumArguments();
   SmallVector<Type> types;
@@ -197,6 +235,8 @@ LogicalResult TileLowering::run() {
       store(o);
     else if (auto o = dyn_cast<tile::CheckIndexOp>(op))
       result = check(o);
+    else if (auto o = dyn_cast<tile::DotOp>(op))
+      result = dot(o);
     else if (auto o = dyn_cast<tile::BlockReduceOp>(op))
       result = o.getValue();
     else if (auto o = dyn_cast<tile::BlockIdOp>(op))

@@ -10,6 +10,7 @@
 #include "Lowering.h"
 
 #include "lathe/codegen/Codegen.h"
+#include "lathe/codegen/Uncontracted.h"
 #include "lathe/engine/KernelAbi.h"
 
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
@@ -27,6 +28,7 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/IR/Operator.h"
@@ -102,14 +104,19 @@ void decorate(llvm::Module &module, const Target &target) {
     f.addFnAttr("no-builtins");
     f.addFnAttr("prefer-vector-width", bits);
     f.addFnAttr("min-legal-vector-width", bits);
-    for (llvm::BasicBlock &block : f)
-      for (llvm::Instruction &i : block) {
-        unsigned op = i.getOpcode();
-        if (op == llvm::Instruction::FAdd || op == llvm::Instruction::FSub ||
-            op == llvm::Instruction::FMul)
-          i.setHasAllowContract(true);
-      }
   }
+}
+
+/// Sums may take products in as fused multiply-adds, but where an op says otherwise.
+void allowContraction(ModuleOp module) {
+  auto allow = [](auto op) {
+    op.setFastmathFlags(op.getFastmathFlags() | LLVM::FastmathFlags::contract);
+  };
+  module.walk([&](Operation *op) {
+    if (op->hasAttr(kUncontracted))
+      return;
+    llvm::TypeSwitch<Operation *>(op).Case<LLVM::FAddOp, LLVM::FSubOp, LLVM::FMulOp>(allow);
+  });
 }
 
 } // namespace
@@ -130,6 +137,7 @@ LogicalResult lowerToLLVMDialect(ModuleOp module) {
   pm.addPass(createReconcileUnrealizedCastsPass());
   if (failed(pm.run(module)))
     return failure();
+  allowContraction(module);
   for (auto fn : llvm::make_early_inc_range(module.getOps<LLVM::LLVMFuncOp>()))
     if (auto buffers = fn->getAttrOfType<IntegerAttr>("lathe.buffers"))
       makeEntry(fn, buffers.getInt());

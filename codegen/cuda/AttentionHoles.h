@@ -9,22 +9,21 @@
 
 #include "Holes.h"
 
-#include "lathe/ir/AttentionOperands.h"
-
 namespace lathe::codegen {
 
 /// The struct of holes of one attention.
 struct Attention {
   Holes holes;
+  const AttentionForm &form;
   AttentionOp op;
-  MaskParts parts;
 
-  Attention(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
+  Attention(const KernelSource &kernel, const KernelConfig &config)
+      : holes(kernel, config), form(config.form->attention) {}
   mlir::LogicalResult build();
   mlir::LogicalResult common();
   void scalarHoles();
   mlir::LogicalResult tileHoles();
-  void operandHoles(llvm::StringRef name, mlir::Value v, bool isKey);
+  void operandHoles(llvm::StringRef name, unsigned operand);
   void resultRows();
   void logSumExpHole();
   Index keyHead(Evaluator &e, mlir::Value head);
@@ -32,31 +31,27 @@ struct Attention {
   int64_t group() { return *dimOf(op.getQ(), 1).constant() / *dimOf(op.getK(), 1).constant(); }
   mlir::Value cappedScore(Evaluator &e, mlir::Value dot);
   mlir::Value score(Evaluator &e, const Indices &at, mlir::Value dot);
-  mlir::Value maskAt(Evaluator &e, const Indices &at);
+  mlir::Value seenAt(Evaluator &e, const Indices &at);
+  mlir::Value addedAt(Evaluator &e, const Indices &at);
+  mlir::Value throughAt(Evaluator &e, const Indices &at);
   void listHoles();
   void maskHoles();
   void keyMaskHole();
-  /// Whether the mask has one element for all of a dimension that is so far from its last.
-  bool sameAlong(size_t fromBack) {
-    std::vector<DimExpr> mask = dimsOf(parts.mask);
-    return mask.size() < fromBack || mask[mask.size() - fromBack] == DimExpr(1);
-  }
-  bool inPages(mlir::Value v) {
-    std::optional<RowsInMemory> rows = rowsInMemory(v);
-    return rows && rows->gathered;
-  }
-  void sixteenHoles(llvm::StringRef name, mlir::Value v);
+  /// Whether what comes to the scores is the same for all of a dimension that is so far from the last.
+  bool sameAlong(size_t fromBack) { return op.scoreDims()[4 - fromBack] == DimExpr(1); }
+  bool inPages(unsigned operand) { return holes.kernel.roles.operands[operand].pages >= 0; }
+  void sixteenHoles(llvm::StringRef name, unsigned operand);
   void wgmmaHoles();
+  /// Whether TMA brings tiles of the mask.
+  bool hasMaskTiles() const { return holes.kernel.spec->mapOf(TensorMapArg::Role::Mask); }
   /// Whether the mask is read as a row for all queries.
-  bool hasKeyMask() { return llvm::StringRef(holes.config.family).ends_with(".keymask"); }
-  /// Something beyond the ends of keys.
-  bool hasMask() { return parts.mask && !parts.onlyEnds; }
+  bool hasKeyMask() { return form.keyMask; }
   bool isPlain() {
-    return !hasMask() && !op.getSoftcap() && op.getScale().convertToDouble() > 0;
+    return !op.hasScoreOperands() && !op.getSoftcap() && op.getScale().convertToDouble() > 0;
   }
-  /// Scores are products that a boolean mask lets through.
+  /// Scores are products of keys that are seen or not.
   bool isMaskOnly() {
-    return hasMask() && elementTypeOf(parts.mask).isInteger(1) && !op.getSoftcap() &&
+    return op.hidesKeysInside() && !op.getBias() && !op.getSoftcap() &&
            op.getScale().convertToDouble() > 0;
   }
 };

@@ -66,9 +66,7 @@ Value Attention::cappedScore(Evaluator &e, Value dot) {
     Value cap = like(op.getSoftcap()->convertToDouble());
     Value x = e.make<arith::DivFOp>(v, cap), t;
     // An exponential of it follows: its absolute error is what counts (scoreTanh).
-    bool tiles = !StringRef(holes.config.family).ends_with("stream") &&
-                 !StringRef(holes.config.family).ends_with("decode");
-    if (tiles)
+    if (form.tiles)
       t = func::CallOp::create(e.b, e.loc, "scoreTanh", TypeRange(f), ValueRange(x)).getResult(0);
     else
       t = e.make<math::TanhOp>(x);
@@ -79,26 +77,31 @@ Value Attention::cappedScore(Evaluator &e, Value dot) {
 
 /// The score at `at` of a product; of two neighbouring keys where the evaluator has lanes.
 Value Attention::score(Evaluator &e, const Indices &at, Value dot) {
-  Value v = cappedScore(e, dot);
-  if (!hasMask())
-    return v;
-  Value m = maskAt(e, at);
-  if (e.scalarType(m).isInteger(1)) {
-    Value hidden = e.constant(e.scalarType(v), -std::numeric_limits<double>::infinity());
-    return e.select(m, v, e.isVector(v) ? e.splat(hidden) : hidden);
-  }
-  e.unify(v, m);
-  return e.make<arith::AddFOp>(v, m);
-}
-
-/// What the mask has for a score.
-Value Attention::maskAt(Evaluator &e, const Indices &at) {
-  Value m = attentionMask(e, op, at);
+  Value v = biasedScore(e, op, at, cappedScore(e, dot));
   narrowPositions(e.fn);
-  return m;
+  return v;
 }
 
-/// Scores of a mask that is copied by tiles.
+/// Whether the query of a score sees its key, which hidesKeysInside() says something about.
+Value Attention::seenAt(Evaluator &e, const Indices &at) {
+  Value seen = attentionSeen(e, op, at);
+  narrowPositions(e.fn);
+  return seen;
+}
+
+/// The bias of a score, -inf where its key is hidden.
+Value Attention::addedAt(Evaluator &e, const Indices &at) {
+  Type f = e.b.getF32Type();
+  Value added = attentionBias(e, op, at), seen = attentionSeen(e, op, at);
+  if (!added)
+    added = e.constant(f, 0.0);
+  if (seen)
+    added = e.select(seen, added, e.constant(f, -std::numeric_limits<double>::infinity()));
+  narrowPositions(e.fn);
+  return added;
+}
+
+/// Scores of a bias that is copied by tiles.
 void Attention::maskHoles() {
   Type f32 = Float32Type::get(op.getContext());
   holes.method(
@@ -113,6 +116,22 @@ void Attention::maskHoles() {
              (sameAlong(4) ? "0" : "b") + "; }");
 }
 
+/// Whether a key is seen and its bias is not -inf.
+Value Attention::throughAt(Evaluator &e, const Indices &at) {
+  Value through = attentionSeen(e, op, at);
+  if (Value bias = attentionBias(e, op, at)) {
+    Value hidden = e.constant(e.scalarType(bias), -std::numeric_limits<double>::infinity());
+    if (e.isVector(bias))
+      hidden = e.splat(hidden);
+    Value finite = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, bias, hidden);
+    if (through)
+      e.unify(through, finite);
+    through = through ? Value(e.make<arith::AndIOp>(through, finite)) : finite;
+  }
+  narrowPositions(e.fn);
+  return through;
+}
+
 /// The holes of attention_blocks.cuh, and where the lists lie that it makes.
 void Attention::listHoles() {
   Type flag = IntegerType::get(op.getContext(), 1);
@@ -122,15 +141,8 @@ void Attention::listHoles() {
   holes.method("throughPiece", {"b", "h", "q", "piece"}, result, lanes,
                [&](Evaluator &e, ValueRange p) -> Value {
                  Index k = lanes > 1 ? Index(e.ix.mul(p[3], lanes), 1) : Index(p[3]);
-                 Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), k});
-                 if (!e.scalarType(m).isInteger(1)) {
-                   Value hidden =
-                       e.constant(e.scalarType(m), -std::numeric_limits<double>::infinity());
-                   if (e.isVector(m))
-                     hidden = e.splat(hidden);
-                   m = e.make<arith::CmpFOp>(arith::CmpFPredicate::UNE, m, hidden);
-                 }
-                 return lanes > 1 ? e.splat(m) : m;
+                 Value through = throughAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), k});
+                 return lanes > 1 ? e.splat(through) : through;
                });
   holes.line(
       "LATHE_METHOD Vec<bool, kMaskLanes> through(i64 b, i64 h, i64 q, i64 piece) const { return " +
@@ -146,16 +158,11 @@ void Attention::listHoles() {
   holes.line("}");
 }
 
-/// What a mask that is the same for all queries adds to the scores of a key.
+/// What comes to the scores of a key where that is the same for all queries.
 void Attention::keyMaskHole() {
   Type f32 = Float32Type::get(op.getContext());
   holes.method("keyMask", {"b", "h", "k"}, f32, 1, [&](Evaluator &e, ValueRange p) {
-    Value m = maskAt(e, {Index(p[0]), Index(p[1]), Index(e.ix.cst(0)), Index(p[2])});
-    if (!e.scalarType(m).isInteger(1))
-      return m;
-    Type f = e.b.getF32Type();
-    return e.select(m, e.constant(f, 0.0),
-                    e.constant(f, -std::numeric_limits<double>::infinity()));
+    return addedAt(e, {Index(p[0]), Index(p[1]), Index(e.ix.cst(0)), Index(p[2])});
   });
 }
 

@@ -41,21 +41,26 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
   Result<KernelConfig> config = KernelConfig::parse(kernel.spec->config);
   if (!config)
     return mlir::emitError(kernel.body->getTerminator()->getLoc()) << config.status().str();
-  StringRef family = config->family;
-  if (family.starts_with("gemm.") || family.starts_with("gemv."))
+  switch (config->form->code) {
+  case Skeleton::Code::Product:
     return gemmText(kernel, *config);
-  if (family.starts_with("conv.pingpong") || family.starts_with("conv.cooperative") ||
-      family == "conv.split" || family == "conv.stem")
+  case Skeleton::Code::ImageProduct:
     return convHopperText(kernel, *config);
-  if (family.starts_with("conv."))
+  case Skeleton::Code::Conv:
     return convText(kernel, *config);
-  if (family.starts_with("attention."))
+  case Skeleton::Code::Attention:
     return attentionText(kernel, *config);
-  if (family == "columns")
+  case Skeleton::Code::Columns:
     return columnsText(kernel, *config);
-  if (family == "transpose")
+  case Skeleton::Code::Transpose:
     return transposeText(kernel, *config);
-  return tileText(kernel);
+  case Skeleton::Code::TopK:
+    return topKText(kernel, *config);
+  case Skeleton::Code::Nonzero:
+    return nonzeroText(kernel, *config);
+  default:
+    return tileText(kernel);
+  }
 }
 
 } // namespace lathe::codegen

@@ -8,12 +8,18 @@
 //   mulf (mulf %x, 0.5), (addf (erf (mulf %x, 0.7071)), 1)   =>   fastGelu(x), or that of a type
 //   mulf (mulf %x, 0.5), (addf (tanh %u), 1)                 =>   x * fastSigmoid(2 u)
 //
+// A number that is merely near the one of the formula is another function: it stays. What was taken is a
+// remark.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Printer.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/Remarks.h"
+
+#include <cmath>
 
 using namespace mlir;
 
@@ -35,11 +41,39 @@ std::optional<double> numberOf(Value v) {
   return std::nullopt;
 }
 
-/// Constants of 16-bit graphs are themselves rounded.
-bool isNear(Value v, double number) {
-  std::optional<double> n = numberOf(v);
-  return n && std::abs(*n - number) <= 4e-3 * number;
-}
+/// The floats of 16 bits that a kernel reads, computes or stores.
+struct Halves {
+  bool f16 = false, bf16 = false;
+
+  explicit Halves(func::FuncOp fn) {
+    auto look = [&](TypeRange types) {
+      for (Type type : types) {
+        f16 |= getElementTypeOrSelf(type).isF16();
+        bf16 |= getElementTypeOrSelf(type).isBF16();
+      }
+    };
+    fn.walk([&](Operation *op) {
+      look(op->getResultTypes());
+      look(op->getOperandTypes());
+    });
+  }
+
+  /// The GELU that suits the values: one of their type, where there is but one.
+  StringRef gelu() const { return f16 == bf16 ? "fastGelu" : f16 ? "fastGeluF16" : "fastGeluBF16"; }
+
+  /// Whether the value is the number as the graph's types have it, and not one beside it.
+  bool isRounded(Value v, double number) const {
+    std::optional<double> n = numberOf(v);
+    auto in = [&](const llvm::fltSemantics &type) {
+      APFloat rounded(number);
+      bool exact;
+      rounded.convert(type, APFloat::rmNearestTiesToEven, &exact);
+      return n == rounded.convertToDouble();
+    };
+    return n && (in(APFloat::IEEEsingle()) || (f16 && in(APFloat::IEEEhalf())) ||
+                 (bf16 && in(APFloat::BFloat())));
+  }
+};
 
 void factorsOf(Value v, SmallVectorImpl<Value> &factors) {
   auto mul = v.getDefiningOp<arith::MulFOp>();
@@ -62,31 +96,19 @@ Value besideOne(Value v) {
 }
 
 /// Whether `v` is x / sqrt(2).
-bool isScaled(Value v, Value x) {
+bool isScaled(Value v, Value x, const Halves &halves) {
   if (auto mul = v.getDefiningOp<arith::MulFOp>())
-    return (mul.getLhs() == x && isNear(mul.getRhs(), 0.70710678)) ||
-           (mul.getRhs() == x && isNear(mul.getLhs(), 0.70710678));
+    return (mul.getLhs() == x && halves.isRounded(mul.getRhs(), M_SQRT1_2)) ||
+           (mul.getRhs() == x && halves.isRounded(mul.getLhs(), M_SQRT1_2));
   auto div = v.getDefiningOp<arith::DivFOp>();
-  return div && div.getLhs() == x && isNear(div.getRhs(), 1.41421356);
+  return div && div.getLhs() == x && halves.isRounded(div.getRhs(), M_SQRT2);
 }
 
-/// The GELU that suits the values of 16 bits: one of their type, where there is but one.
-StringRef geluOf(func::FuncOp fn) {
-  bool f16 = false, bf16 = false;
-  auto look = [&](TypeRange types) {
-    for (Type type : types) {
-      f16 |= getElementTypeOrSelf(type).isF16();
-      bf16 |= getElementTypeOrSelf(type).isBF16();
-    }
-  };
-  fn.walk([&](Operation *op) {
-    look(op->getResultTypes());
-    look(op->getOperandTypes());
-  });
-  return f16 == bf16 ? "fastGelu" : f16 ? "fastGeluF16" : "fastGeluBF16";
+void recognised(Operation *op, StringRef what) {
+  remark::passed(op->getLoc(), remark::RemarkOpts::name("FastForm").category("lathe")) << what;
 }
 
-void rewrite(arith::MulFOp op, StringRef gelu) {
+void rewrite(arith::MulFOp op, const Halves &halves) {
   // Three factors: the number 0.5, 1 + something, and x.
   SmallVector<Value> factors;
   factorsOf(op, factors);
@@ -113,13 +135,15 @@ void rewrite(arith::MulFOp op, StringRef gelu) {
   };
   Value result;
   if (auto erf = something.getDefiningOp<math::ErfOp>()) {
-    if (!isScaled(erf.getOperand(), x))
+    if (!isScaled(erf.getOperand(), x, halves))
       return;
-    result = call(gelu, x);
+    result = call(halves.gelu(), x);
+    recognised(op, ("x / 2 * (1 + erf(x / sqrt 2)) is computed as GELU by " + halves.gelu()).str());
   } else {
     Value u = something.getDefiningOp<math::TanhOp>().getOperand();
     Value twice = arith::AddFOp::create(b, op.getLoc(), u, u);
     result = arith::MulFOp::create(b, op.getLoc(), x, call("fastSigmoid", twice));
+    recognised(op, "x / 2 * (1 + tanh(u)) is computed as x * sigmoid(2 u) by fastSigmoid");
   }
   op.replaceAllUsesWith(result);
 }
@@ -132,9 +156,9 @@ void useFastForms(func::FuncOp fn) {
     if (getElementTypeOrSelf(op.getType()).isF32())
       products.push_back(op);
   });
-  const StringRef gelu = geluOf(fn);
+  const Halves halves(fn);
   for (arith::MulFOp op : products)
-    rewrite(op, gelu);
+    rewrite(op, halves);
   // What only the old form needed; uses come behind definitions.
   SmallVector<Operation *> ops;
   fn.walk([&](Operation *op) { ops.push_back(op); });

@@ -9,7 +9,7 @@
 
 #include "Holes.h"
 
-#include "lathe/ir/HeadPairs.h"
+#include "lathe/ir/StorageOperand.h"
 
 #include <optional>
 #include <vector>
@@ -24,7 +24,8 @@ struct GemmOperand {
   const BufferArg *buffer = nullptr; ///< of a block argument
   unsigned argument = 0;
   bool plain = false; ///< may be read from memory in pieces
-  bool narrow = false; ///< the buffer has 8 bits of each element (lathe/ir/NarrowWeights.h)
+  std::optional<StorageOperand> stored; ///< the buffer has the codes of these elements
+  int64_t codes = 1; ///< elements in one of the buffer's
   mlir::Type storage;
 
   /// k is contiguous in memory (or would be).
@@ -35,29 +36,36 @@ struct GemmOperand {
 /// The struct of holes of one product.
 struct Gemm {
   Holes holes;
+  const ProductForm &form;
+  const KernelRoles &roles;
   MatmulOp op;
   GemmOperand a, b;
   std::vector<DimExpr> batch; ///< of the result
   DimExpr m, n, k;
-  bool folded = false; ///< batch and M are one dimension of rows
-  /// Halves of the columns, of which results are made in pairs (KernelDesc::resultPair).
+  bool folded = false; ///< batch and M are one dimension of rows (KernelRoles::foldedRows)
+  /// Slices of the halves of the columns that a gate pair is made of.
   llvm::SmallVector<SliceOp> halves[2];
-  /// Or the columns as heads, whose halves or neighbours make the pairs (KernelDesc::pairHead).
-  std::optional<HeadPairs> heads;
   mlir::Type accumulator;
 
-  Gemm(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
+  Gemm(const KernelSource &kernel, const KernelConfig &config)
+      : holes(kernel, config), form(config.form->product), roles(kernel.roles) {}
   mlir::LogicalResult build();
   void describe(GemmOperand &s, mlir::Value v, bool isA, bool transposed, mlir::Type element);
   Indices operandIndex(Evaluator &e, const GemmOperand &s, mlir::Value batchIndex, const Index &row,
                        const Index &depth);
   void operand(const GemmOperand &s, mlir::Type element);
-  void widening(const GemmOperand &s);
+  void dequantizing(GemmOperand &s);
   Indices resultIndex(Evaluator &e, mlir::Value batchIndex, mlir::Value row, const Index &column);
   void write(int64_t lanes);
-  void findHalves();
-  bool inPairs() const { return heads ? !heads->neighbours : !halves[0].empty(); }
-  bool hasNeighbours() const { return heads && heads->neighbours; }
+  void findPairs();
+  /// Two sums that lie far apart make a result.
+  bool inPairs() const {
+    return roles.pair == KernelRoles::Pair::Halves || roles.pair == KernelRoles::Pair::HeadHalves;
+  }
+  bool hasNeighbours() const { return roles.pair == KernelRoles::Pair::Neighbours; }
+  bool hasHeads() const { return roles.hasHeads(); }
+  /// The columns as heads: the result of the reshape that splits them.
+  mlir::Value splitColumns() { return opAt(*holes.kernel.body, roles.split)->getResult(0); }
   /// Where pairs go; see bindHeads.
   struct HeadPlaces {
     int64_t half = 0; ///< from one to the other; of neighbours, which are two lanes, 0
@@ -75,26 +83,19 @@ struct Gemm {
   void writeHeads(mlir::Type stored);
   void aheadOfHeads();
   void bindHalves(Evaluator &e, const Indices &at, mlir::Value first, mlir::Value second);
-  void bindBeside(Evaluator &e, const Indices &at, mlir::Value beside);
+  /// The map of the residual that TMA brings to the place of results; null where none is brought.
+  const TensorMapArg *residualMap() const {
+    return holes.kernel.spec->mapOf(TensorMapArg::Role::Residual);
+  }
+  void bindResidual(Evaluator &e, const Indices &at, mlir::Value residual);
   mlir::Value pairValue(Evaluator &e, const Indices &at, mlir::Value first, mlir::Value second);
-  mlir::Value besideValue(Evaluator &e, const Indices &at, mlir::Value beside, mlir::Value sums, bool stored = true);
+  mlir::Value withResidual(Evaluator &e, const Indices &at, mlir::Value residual, mlir::Value sums,
+                           bool stored = true);
   mlir::LogicalResult buildWgmma();
-  mlir::LogicalResult buildWidened();
+  mlir::LogicalResult buildMixed();
   void writeStaged(mlir::Type stored);
-  void writeExtremes(ReduceOp extremes, llvm::ArrayRef<std::string> params, mlir::Type before);
+  void writeAmax(llvm::ArrayRef<std::string> params, mlir::Type before);
 };
-
-// Families of configurations; more are in lathe/codegen/Config.h.
-inline bool isStream(const KernelConfig &config) { return config.family == "gemm.stream"; }
-inline bool isSkinny(const KernelConfig &config) {
-  return config.family == "gemv.row" || config.family == "gemv.columns" ||
-         config.family == "gemm.skinny" || isStream(config);
-}
-inline bool isWidened(const KernelConfig &config) { return config.family == "gemm.widened"; }
-inline bool isWgmma(const KernelConfig &config) {
-  return inTurns(config) || config.family.starts_with("gemm.cooperative") ||
-         config.family == "gemm.promoted" || isSplit(config);
-}
 
 } // namespace lathe::codegen
 

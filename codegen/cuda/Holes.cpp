@@ -154,38 +154,40 @@ std::string Holes::function(const LaunchSpec &launch, const std::string &call,
          call + "\n}\n";
 }
 
-FailureOr<std::string> Holes::text(std::initializer_list<std::string_view> modules,
-                                   const std::string &call, int64_t minBlocks,
-                                   const std::string &before) {
+FailureOr<std::string> Holes::text(const Instance &instance) {
   if (failed)
     return failure();
   // Products and convolutions wait where they read what others write, weights before that; decoding
   // lets the next kernel start when it has read its keys.
-  StringRef family = config.family;
-  bool waitsItself = family.starts_with("gem") || family.starts_with("conv") ||
-                     family.starts_with("attention.split");
-  const char *wait =
-      programmatic() && !waitsItself ? "dependentsMayStart();\n  dependenciesWait();\n  " : "";
+  const char *wait = programmatic() && !config.form->waitsItself
+                         ? "dependentsMayStart();\n  dependenciesWait();\n  "
+                         : "";
   // Registers move between warps where one block has a multiprocessor for itself.
+  int64_t minBlocks = instance.minBlocks;
   if (!kernel.spec->tensorMaps.empty() && minBlocks == 0)
     minBlocks = 1;
   std::string fields = arguments(true, false);
   for (size_t at = 0; (at = fields.find(", ", at)) != std::string::npos;)
     fields.replace(at, 2, ";\n  ");
   const std::vector<LaunchSpec> &launches = kernel.spec->launches;
-  return devicePrelude(modules) + "\n// Kernel " + kernel.name.str() + ", configuration " +
-         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members + "};\n" +
-         (before.empty() ? "" : function(launches.front(), before, 0)) +
-         function(launches.back(), wait + call, minBlocks);
+  std::string check;
+  if (std::optional<int64_t> given = launches.back().sharedBytes.constant();
+      given && !instance.tile.empty())
+    check = "static_assert(" + instance.tile + "::SHARED_BYTES == " + std::to_string(*given) +
+            ", \"shared memory of a block\");\n";
+  return devicePrelude(instance.modules) + "\n// Kernel " + kernel.name.str() + ", configuration " +
+         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members + "};\n" + check +
+         (instance.before.empty() ? "" : function(launches.front(), instance.before, 0)) +
+         function(launches.back(), wait + instance.given + instance.call, minBlocks);
 }
 
 //===- Epilogues --------------------------------------------------------------===//
 
-/// The values from the heart's result to the output that only split and permute
+/// The values from the anchor's result to the output that only split and permute
 /// it, output last.
-static SmallVector<Value> outputChain(Value output, Value heart) {
+static SmallVector<Value> outputChain(Value output, Value anchor) {
   SmallVector<Value> chain;
-  std::vector<DimExpr> space = dimsOf(heart);
+  std::vector<DimExpr> space = dimsOf(anchor);
   for (Value v = output; dimsOf(v) != space || v == output;) {
     if (dimsOf(v) == space)
       break;
@@ -213,25 +215,25 @@ static FailureOr<Indices> forward(Evaluator &e, Operation *op, const Indices &id
   return failure();
 }
 
-/// Says what the heart's result is at `idx`; the evaluator asks with index 0 where a size is 1.
-static Indices bindResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
+/// Says what the anchor's result is at `idx`; the evaluator asks with index 0 where a size is 1.
+static Indices bindResult(Evaluator &e, Value anchor, const Indices &idx, Value value) {
   Indices at = idx;
-  for (auto [d, size] : llvm::enumerate(dimsOf(heart)))
+  for (auto [d, size] : llvm::enumerate(dimsOf(anchor)))
     if (size == DimExpr(1))
       at[d] = Index(e.ix.cst(0));
-  e.bind(heart, at, value);
+  e.bind(anchor, at, value);
   return at;
 }
 
-/// Whether a value is another result of the heart's op.
-static bool isBeside(Value v, Value heart) {
-  return v != heart && v.getDefiningOp() == heart.getDefiningOp();
+/// Whether a value is another result of the anchor's op.
+static bool isBeside(Value v, Value anchor) {
+  return v != anchor && v.getDefiningOp() == anchor.getDefiningOp();
 }
 
-std::optional<unsigned> Holes::outputOf(const KernelSource &kernel, Value heart) {
+std::optional<unsigned> Holes::outputOf(const KernelSource &kernel, Value anchor) {
   std::optional<unsigned> found;
   for (auto [n, output] : llvm::enumerate(kernel.body->getTerminator()->getOperands())) {
-    if (isBeside(output, heart))
+    if (isBeside(output, anchor))
       continue;
     if (found)
       return std::nullopt;
@@ -240,15 +242,15 @@ std::optional<unsigned> Holes::outputOf(const KernelSource &kernel, Value heart)
   return found;
 }
 
-void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value value) {
-  Indices at = bindResult(e, heart, idx, value);
+void Holes::storeResult(Evaluator &e, Value anchor, const Indices &idx, Value value) {
+  Indices at = bindResult(e, anchor, idx, value);
   for (auto [n, output] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
-    if (isBeside(output, heart))
+    if (isBeside(output, anchor))
       continue;
-    SmallVector<Value> chain = outputChain(output, heart);
+    SmallVector<Value> chain = outputChain(output, anchor);
     Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
-    if (dimsOf(inside) != dimsOf(heart)) {
-      e.fail(heart.getDefiningOp(), "has an epilogue that does not keep its sizes");
+    if (dimsOf(inside) != dimsOf(anchor)) {
+      e.fail(anchor.getDefiningOp(), "has an epilogue that does not keep its sizes");
       return;
     }
     Value v = e.eval(inside, at);
@@ -266,13 +268,13 @@ void Holes::storeResult(Evaluator &e, Value heart, const Indices &idx, Value val
 }
 
 void Holes::storeColumns(
-    Value heart, int64_t lanes, Type accumulator,
+    Value anchor, int64_t lanes, Type accumulator,
     llvm::function_ref<Indices(Evaluator &, Value, Value, const Index &)> place) {
   method(
       "write", {"b", "m", "piece", "acc"}, Type(), lanes,
       [&](Evaluator &e, ValueRange p) {
         Index column(e.ix.mul(p[2], lanes), lanes > 1 ? 1 : 0);
-        storeResult(e, heart, place(e, p[0], p[1], column), p[3]);
+        storeResult(e, anchor, place(e, p[0], p[1], column), p[3]);
         return Value();
       },
       accumulator);
@@ -282,35 +284,35 @@ void Holes::storeColumns(
        sums + "); }");
 }
 
-Value Holes::valueAt(Evaluator &e, Value heart, const Indices &idx, Value value, Value wanted) {
-  return e.eval(wanted, bindResult(e, heart, idx, value));
+Value Holes::valueAt(Evaluator &e, Value anchor, const Indices &idx, Value value, Value wanted) {
+  return e.eval(wanted, bindResult(e, anchor, idx, value));
 }
 
-Value Holes::resultValue(Evaluator &e, Value heart, const Indices &idx, Value value, bool stored) {
-  Indices at = bindResult(e, heart, idx, value);
+Value Holes::resultValue(Evaluator &e, Value anchor, const Indices &idx, Value value, bool stored) {
+  Indices at = bindResult(e, anchor, idx, value);
   Value output = e.outputValue(0);
-  SmallVector<Value> chain = outputChain(output, heart);
+  SmallVector<Value> chain = outputChain(output, anchor);
   Value inside = chain.empty() ? output : chain.front().getDefiningOp()->getOperand(0);
-  if (dimsOf(inside) != dimsOf(heart) ||
+  if (dimsOf(inside) != dimsOf(anchor) ||
       llvm::any_of(chain, [](Value v) { return !isa<ReshapeOp, TransposeOp>(v.getDefiningOp()); }))
-    return e.fail(heart.getDefiningOp(), "has a result that does not lie as its sums do");
+    return e.fail(anchor.getDefiningOp(), "has a result that does not lie as its sums do");
   Value v = e.eval(inside, at);
   if (!stored)
     return v;
   return e.toStorage(e.width > 1 ? e.splat(v) : v, elementTypeOf(output));
 }
 
-bool Holes::isPlainResult(const KernelSource &kernel, Value heart) {
-  std::optional<unsigned> place = outputOf(kernel, heart);
+bool Holes::isPlainResult(const KernelSource &kernel, Value anchor) {
+  std::optional<unsigned> place = outputOf(kernel, anchor);
   if (!place)
     return false;
   Value output = kernel.body->getTerminator()->getOperand(*place);
-  if (output == heart)
+  if (output == anchor)
     return true;
-  SmallVector<Value> chain = outputChain(output, heart);
-  if (chain.empty() || chain.front().getDefiningOp()->getOperand(0) != heart)
+  SmallVector<Value> chain = outputChain(output, anchor);
+  if (chain.empty() || chain.front().getDefiningOp()->getOperand(0) != anchor)
     return false;
-  DimExpr last = dimsOf(heart).back();
+  DimExpr last = dimsOf(anchor).back();
   return llvm::all_of(chain, [&](Value v) {
     auto transpose = v.getDefiningOp<TransposeOp>();
     int64_t rank = dimsOf(v).size();
@@ -318,12 +320,12 @@ bool Holes::isPlainResult(const KernelSource &kernel, Value heart) {
   });
 }
 
-Value Holes::resultPlace(Evaluator &e, Value heart, const Indices &idx) {
+Value Holes::resultPlace(Evaluator &e, Value anchor, const Indices &idx) {
   Indices to = idx;
-  const unsigned place = outputOf(e.kernel, heart).value_or(0);
+  const unsigned place = outputOf(e.kernel, anchor).value_or(0);
   Value output = e.outputValue(place);
-  if (output != heart)
-    for (Value step : outputChain(output, heart)) {
+  if (output != anchor)
+    for (Value step : outputChain(output, anchor)) {
       FailureOr<Indices> next = forward(e, step.getDefiningOp(), to);
       if (mlir::failed(next)) {
         e.fail(step.getDefiningOp(), "cannot be the way of a result to its place");
@@ -334,11 +336,19 @@ Value Holes::resultPlace(Evaluator &e, Value heart, const Indices &idx) {
   return e.offset(e.bufferArg(e.outputArg(place)).physical, to).base;
 }
 
-int64_t Holes::epilogueLanes(Value heart, const DimExpr &last, int64_t atMost) {
+int64_t Holes::epilogueLanes(Value anchor, const DimExpr &last, int64_t atMost) {
   int64_t lanes = atMost;
   while (lanes > 1 && !last.exactDiv(DimExpr(lanes)))
     lanes /= 2;
   return lanes;
+}
+
+StoredByTma storedByTma(const KernelSpec &spec, bool byHead) {
+  StoredByTma stored{.results = spec.mapsOf(TensorMapArg::Role::Result)};
+  stored.byHead = byHead && !stored.results.empty();
+  if (std::vector<int> residual = spec.mapsOf(TensorMapArg::Role::Residual); !residual.empty())
+    stored.residual = residual.front();
+  return stored;
 }
 
 } // namespace lathe::codegen

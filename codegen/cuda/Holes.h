@@ -13,7 +13,7 @@
 #include "../tile/Rules.h"
 #include "Printer.h"
 
-#include "lathe/codegen/Config.h"
+#include "lathe/codegen/Skeleton.h"
 
 namespace lathe::codegen {
 
@@ -33,44 +33,41 @@ public:
   bool programmatic() const;
   /// Whether every result is stored in 16 bits: fast functions suffice.
   static bool halfResults(const KernelSource &kernel);
-  /// The whole kernel: prelude, struct, `call` inside the kernel function. `minBlocks` of it shall
-  /// fit into a multiprocessor at once; 0: whatever its registers give. `before`: what the launch
-  /// ahead of it calls, where there are two.
-  mlir::FailureOr<std::string> text(std::initializer_list<std::string_view> modules,
-                                    const std::string &call, int64_t minBlocks = 0,
-                                    const std::string &before = "");
+  /// The whole kernel: prelude, struct, and the instantiation inside the kernel function. That the
+  /// device code counts as much shared memory as the launch gives it is asserted in the text.
+  mlir::FailureOr<std::string> text(const Instance &instance);
   /// A size as C++ over the members.
   std::string dim(const DimExpr &e) const;
   /// C++ name of a storage type.
   static std::string typeText(mlir::Type storage);
 
-  /// Stores `value`, the heart's result at `idx`, through the epilogue into the output.
-  static void storeResult(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value);
+  /// Stores `value`, the anchor's result at `idx`, through the epilogue into the output.
+  static void storeResult(Evaluator &e, mlir::Value anchor, const Indices &idx, mlir::Value value);
   /// The methods `epilogue(batch, row, column, sums)` and `write`, which it calls: `lanes`
-  /// neighbouring sums of type `accumulator` (Acc in the text), whose place in the heart's result
+  /// neighbouring sums of type `accumulator` (Acc in the text), whose place in the anchor's result
   /// `place` tells, go through the epilogue into the output.
   void storeColumns(
-      mlir::Value heart, int64_t lanes, mlir::Type accumulator,
+      mlir::Value anchor, int64_t lanes, mlir::Type accumulator,
       llvm::function_ref<Indices(Evaluator &, mlir::Value batch, mlir::Value row,
                                  const Index &column)>
           place);
-  /// What the only output, which has the heart's elements in the same order or turned, holds in
-  /// their place; `value` is the heart's result at `idx`. As it is stored, or in its compute type.
-  static mlir::Value resultValue(Evaluator &e, mlir::Value heart, const Indices &idx,
+  /// What the only output, which has the anchor's elements in the same order or transposed, holds in
+  /// their place; `value` is the anchor's result at `idx`. As it is stored, or in its compute type.
+  static mlir::Value resultValue(Evaluator &e, mlir::Value anchor, const Indices &idx,
                                  mlir::Value value, bool stored = true);
-  /// What `wanted`, a value of the heart's sizes that follows from its result point by point, is at `idx`
-  /// where the heart's result is `value`.
-  static mlir::Value valueAt(Evaluator &e, mlir::Value heart, const Indices &idx, mlir::Value value, mlir::Value wanted);
+  /// What `wanted`, a value of the anchor's sizes that follows from its result point by point, is at `idx`
+  /// where the anchor's result is `value`.
+  static mlir::Value valueAt(Evaluator &e, mlir::Value anchor, const Indices &idx, mlir::Value value, mlir::Value wanted);
   /// Where the result at `idx` lies in the output, given that isPlainResult.
-  static mlir::Value resultPlace(Evaluator &e, mlir::Value heart, const Indices &idx);
-  /// The output that follows from this result of the heart, when one alone does: others may be what the
-  /// heart gives beside it.
-  static std::optional<unsigned> outputOf(const KernelSource &kernel, mlir::Value heart);
-  /// Whether that output holds the heart's results as they are, their last dimension last.
-  static bool isPlainResult(const KernelSource &kernel, mlir::Value heart);
-  /// Whether the last dimension of the heart's result may be asked in vectors of
+  static mlir::Value resultPlace(Evaluator &e, mlir::Value anchor, const Indices &idx);
+  /// The output that follows from this result of the anchor, when one alone does: others may be what the
+  /// anchor gives beside it.
+  static std::optional<unsigned> outputOf(const KernelSource &kernel, mlir::Value anchor);
+  /// Whether that output holds the anchor's results as they are, their last dimension last.
+  static bool isPlainResult(const KernelSource &kernel, mlir::Value anchor);
+  /// Whether the last dimension of the anchor's result may be asked in vectors of
   /// `lanes` when its index is a multiple of them.
-  static int64_t epilogueLanes(mlir::Value heart, const DimExpr &last, int64_t atMost);
+  static int64_t epilogueLanes(mlir::Value anchor, const DimExpr &last, int64_t atMost);
 
   const KernelSource &kernel;
   const KernelConfig config;
@@ -86,24 +83,17 @@ private:
   bool failed = false;
 };
 
-/// The op of the region that the skeleton is built around; null with an error when there is none.
-template <typename OpTy> OpTy heartOf(const KernelSource &kernel) {
-  for (OpTy op : kernel.body->getOps<OpTy>())
-    return op;
-  mlir::emitError(kernel.body->getTerminator()->getLoc())
-      << "CUDA text: configuration '" << kernel.spec->config << "' needs a '"
-      << OpTy::getOperationName() << "' in kernel '" << kernel.name << "'";
-  return {};
-}
+/// The tensor maps of results as descriptors name them. `byHead`: each output has heads of its own.
+StoredByTma storedByTma(const KernelSpec &spec, bool byHead = false);
 
 mlir::FailureOr<std::string> gemmText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> topKText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelConfig &config);
-/// "MmaTile<64, 64, 32, 2, 2, 4>" or "SimtTile<...>".
-std::string tileText(const KernelConfig &config, bool mma);
 
 /// A dimension expression as C++; `name` gives the text of a symbol.
 std::string dimText(const DimExpr &e, llvm::function_ref<std::string(const std::string &)> name);

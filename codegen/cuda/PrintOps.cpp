@@ -8,6 +8,8 @@
 
 #include "Printer.h"
 
+#include "lathe/codegen/Uncontracted.h"
+
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSwitch.h"
 
@@ -124,6 +126,10 @@ std::string list(ArrayRef<std::string> items) {
 
 bool Printer::arithmeticOp(Operation &o) {
   StringRef name = o.getName().getStringRef();
+  if (isa<arith::MulFOp>(o) && o.hasAttr(kUncontracted)) { // no sum takes this function in
+    define(o.getResult(0), "mulRounded(" + use(o, 0) + ", " + use(o, 1) + ")");
+    return true;
+  }
   if (auto it = infixTable().find(name); it != infixTable().end()) {
     std::string text = use(o, 0) + " " + it->second.text + " " + use(o, 1);
     if (isBool(o.getResult(0).getType()) && !isa<VectorType>(o.getResult(0).getType()))
@@ -135,7 +141,7 @@ bool Printer::arithmeticOp(Operation &o) {
     std::vector<std::string> operands;
     for (Value v : o.getOperands())
       operands.push_back(use(v));
-    bool fast = options.fastMath && it->second.fast &&
+    bool fast = options.fastMath && it->second.fast && !o.hasAttr("tile.exact") &&
                 getElementTypeOrSelf(o.getResult(0).getType()).isF32();
     // One divisor for all lanes.
     if (fast && isa<arith::DivFOp>(o))

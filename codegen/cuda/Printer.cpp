@@ -303,7 +303,7 @@ bool Printer::structureOp(Operation &o) {
     bool cluster = options.cluster > 1;
     std::string call = std::string(cluster ? "clusterReduce<" : "blockReduce<") +
                        kinds[static_cast<int>(op.getKind())] + ", " +
-                       std::to_string(cluster ? options.threads : options.team);
+                       std::to_string(cluster ? options.threads : options.group);
     if (cluster)
       call += ", " + std::to_string(options.cluster) + ", " + std::to_string(reductions++) +
               (reductionsLoop ? ", true" : ", false");
@@ -352,10 +352,10 @@ LogicalResult Printer::kernel(func::FuncOp fn, const ArgumentNames &args) {
     return fn.emitError("CUDA text: not a tile kernel of this spec");
   if (options.fastMath)
     useFastForms(fn);
-  options.threads = options.team = launch.getThreads();
-  if (auto team = fn->getAttrOfType<DenseI64ArrayAttr>("tile.team")) {
-    options.team = team[0];
-    options.cluster = team[1];
+  options.threads = options.group = launch.getThreads();
+  if (auto group = fn->getAttrOfType<DenseI64ArrayAttr>("tile.group")) {
+    options.group = group[0];
+    options.cluster = group[1];
   }
   if (auto step = fn->getAttrOfType<IntegerAttr>("tile.step"))
     options.step = step.getInt();

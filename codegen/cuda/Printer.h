@@ -42,7 +42,7 @@ public:
     /// Results are rounded to 16 bits: the fast forms of functions suffice.
     bool fastMath = false;
     int64_t threads = 1; ///< of a block
-    int64_t team = 1, cluster = 1; ///< threads and blocks that reduce together
+    int64_t group = 1, cluster = 1; ///< threads and blocks that reduce together
     int64_t step = 0;    ///< reported with a bad index
     bool programmatic = false; ///< starts before those ahead of it are over, and waits
   };

@@ -26,10 +26,9 @@ Index Attention::keyHead(Evaluator &e, Value head) {
 
 /// What all skeletons share.
 LogicalResult Attention::common() {
-  op = heartOf<AttentionOp>(holes.kernel);
+  op = anchorOf<AttentionOp>(holes.kernel);
   if (!op)
     return failure();
-  parts = maskParts(op);
   std::vector<DimExpr> qd = dimsOf(op.getQ()), yd = dimsOf(op.getY());
   auto headQK = qd[3].constant(), headV = yd[3].constant();
   Type f32 = Float32Type::get(op.getContext());
@@ -48,9 +47,8 @@ LogicalResult Attention::common() {
         return score(e, {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])}, p[4]);
       },
       f32);
-  bool sink = parts.sink || parts.sinkInMask;
-  holes.line(Twine("static constexpr bool kSink = ") + (sink ? "true" : "false") + ";");
-  if (sink)
+  holes.line(Twine("static constexpr bool kSink = ") + (op.getSink() ? "true" : "false") + ";");
+  if (op.getSink())
     holes.method("sink", {"b", "h", "q"}, f32, 1, [&](Evaluator &e, ValueRange p) {
       return attentionSink(e, op, Index(p[0]), Index(p[1]), Index(p[2]));
     });
@@ -58,18 +56,7 @@ LogicalResult Attention::common() {
     holes.line("static LATHE_METHOD f32 sink(i64, i64, i64) { return 0.0f; }");
   holes.method("keyEnd", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
                [&](Evaluator &e, ValueRange p) -> Value {
-                 Value keys = e.ix.dim(dimOf(op.getK(), 2)), end = keys;
-                 if (op.getCausal())
-                   end = e.ix.min(keys, e.ix.add(e.ix.sub(keys, e.ix.dim(qd[2])),
-                                                 e.ix.add(p[2], e.ix.cst(1))));
-                 std::vector<DimExpr> full = {qd[0], qd[1], qd[2], dimOf(op.getK(), 2)};
-                 Indices at{Index(p[0]), Index(p[1]), Index(p[2]), Index(e.ix.cst(0))};
-                 for (const KeyEnd &part : parts.ends) {
-                   Value v = e.eval(part.end, batchIndex(e, dimsOf(part.end), full, at));
-                   Value index = e.toIndex(v, false);
-                   end = e.ix.min(end, part.inclusive ? e.ix.add(index, e.ix.cst(1)) : index);
-                 }
-                 return end == keys ? keys : e.ix.max(end, e.ix.cst(0));
+                 return attentionEnd(e, op, Index(p[0]), p[2]);
                });
   logSumExpHole();
   return success();
@@ -119,16 +106,17 @@ void Attention::scalarHoles() {
 }
 
 /// Rows of an operand where they lie, and its elements by themselves.
-void Attention::operandHoles(StringRef name, Value v, bool isKey) {
+void Attention::operandHoles(StringRef name, unsigned operand) {
   MLIRContext *context = op.getContext();
+  const OperandRole &role = holes.kernel.roles.operands[operand];
+  Value v = op->getOperand(operand);
+  const bool isKey = operand > 0;
   Type element = Evaluator::storageType(elementTypeOf(v));
   auto at = [&](Evaluator &e, ValueRange p, const Index &d) {
     return Indices{Index(p[0]), isKey ? keyHead(e, p[1]) : Index(p[1]), Index(p[2]), d};
   };
-  Value turned = tokensFirst(v);
-  auto argument = dyn_cast<BlockArgument>(turned ? turned : v);
-  const BufferArg *buffer =
-      argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
+  const bool tokensFirst = role.storage == OperandRole::Storage::TokensFirst;
+  const BufferArg *buffer = role.input >= 0 ? &holes.kernel.spec->buffers[role.input] : nullptr;
   bool rows = buffer && buffer->packing.empty() && buffer->alignment % 16 == 0 &&
               buffer->physical.back().exactDiv(DimExpr(8)) && dimOf(v, 3).exactDiv(DimExpr(8));
   holes.line("static constexpr bool kRows" + name + " = " + (rows ? "true" : "false") + ";");
@@ -136,13 +124,13 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
     holes.method(("place" + name).str(), {"b", "h", "i"}, IndexType::get(context), 1,
                  [&](Evaluator &e, ValueRange p) {
                    Indices row = at(e, p, Index(e.ix.cst(0)));
-                   if (turned)
+                   if (tokensFirst)
                      std::swap(row[1], row[2]);
                    return e.offset(buffer->physical, row).base;
                  });
   std::string row = "nullptr";
   if (rows)
-    row = "in" + std::to_string(argument.getArgNumber()) + " + place" + name.str() + "(b, h, i)";
+    row = "in" + std::to_string(role.input) + " + place" + name.str() + "(b, h, i)";
   holes.line("LATHE_METHOD const Element *row" + name + "(i64 b, i64 h, i64 i) const { return " +
              row + "; }");
   holes.method(("element" + name).str(), {"b", "h", "i", "d"}, element, 1,
@@ -152,14 +140,19 @@ void Attention::operandHoles(StringRef name, Value v, bool isKey) {
 }
 
 /// Sixteen rows of keys or values that lie a stride apart, maybe in pages.
-void Attention::sixteenHoles(StringRef name, Value v) {
-  std::optional<RowsInMemory> rows = rowsInMemory(v);
-  auto argument = rows ? dyn_cast<BlockArgument>(rows->memory) : BlockArgument();
-  if (!argument) {
+void Attention::sixteenHoles(StringRef name, unsigned operand) {
+  const OperandRole &role = holes.kernel.roles.operands[operand];
+  const int64_t input = role.pages >= 0 ? role.pages : role.input;
+  if (input < 0) {
     op.emitError("CUDA text: keys and values do not lie in rows");
     return;
   }
-  const BufferArg &buffer = holes.kernel.spec->buffers[argument.getArgNumber()];
+  Value v = op->getOperand(operand);
+  // The dimension whose neighbours are the rows.
+  const int64_t rows = role.pages >= 0                                        ? role.pagesDim
+                       : role.storage == OperandRole::Storage::TokensFirst ? 1
+                                                                              : 2;
+  const BufferArg &buffer = holes.kernel.spec->buffers[input];
   holes.method(("sixteenPlace" + name).str(), {"b", "h", "n"}, IndexType::get(op.getContext()), 1,
                [&](Evaluator &e, ValueRange p) -> Value {
                  Value first = e.eval(v, {Index(p[0]), keyHead(e, p[1]),
@@ -172,12 +165,12 @@ void Attention::sixteenHoles(StringRef name, Value v) {
                    return e.fail(op, "has rows of keys that are not loaded");
                  return cast<tile::LoadOp>(load).getOffset();
                });
-  std::string at = "in" + std::to_string(argument.getArgNumber());
+  std::string at = "in" + std::to_string(input);
   holes.line("LATHE_METHOD const Element *sixteen" + name +
              "(i64 b, i64 h, i64 n) const { return " + at + " + sixteenPlace" + name +
              "(b, h, n); }");
   DimExpr stride = 1;
-  for (size_t d = rows->dim + 1; d < buffer.physical.size(); ++d)
+  for (size_t d = rows + 1; d < buffer.physical.size(); ++d)
     stride = stride * buffer.physical[d];
   holes.line("LATHE_METHOD i64 stride" + name + "() const { return " + holes.dim(stride) + "; }");
 }
@@ -187,15 +180,15 @@ LogicalResult Attention::tileHoles() {
   Type f32 = Float32Type::get(op.getContext()), element = elementTypeOf(op.getQ());
   if (!(element.isF16() || element.isBF16()) || elementTypeOf(op.getK()) != element ||
       elementTypeOf(op.getV()) != element)
-    return op.emitError("CUDA text: matrix units take operands of f16 or bf16");
-  if (hasKeyMask() && !isKeyMask(op, parts))
+    return op.emitError("CUDA text: tensor cores take operands of f16 or bf16");
+  if (hasKeyMask() && !holes.kernel.roles.keyMask)
     return op.emitError("CUDA text: the mask is not the same for all queries");
   double scale = op.getScale().convertToDouble();
   int64_t lanes = dimOf(op.getY(), 3).exactDiv(DimExpr(8)) ? 8 : 1;
   holes.line("typedef " + Holes::typeText(Evaluator::storageType(element)) + " Element;");
   holes.line(Twine("static constexpr bool kPlainScore = ") + (isPlain() ? "true" : "false") +
              ", kMaskOnly = " + (isMaskOnly() ? "true" : "false") +
-             ", kCausal = " + (op.getCausal() || parts.perQuery() ? "true" : "false") + ";");
+             ", kCausal = " + (op.endsPerQuery() ? "true" : "false") + ";");
   bool wholeTiles = holes.config.tileN > 0 &&
                     dimOf(op.getK(), 2).exactDiv(DimExpr(holes.config.tileN)).has_value();
   holes.line(Twine("static constexpr bool kKeyMask = ") + (hasKeyMask() ? "true" : "false") + ";");
@@ -205,7 +198,7 @@ LogicalResult Attention::tileHoles() {
   holes.line("static constexpr f32 kScale = (f32)" + number + ";");
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
   // Masks of even rows are read for two keys at a time.
-  bool pairs = hasMask() && !op.getSoftcap() && !parts.sinkInMask &&
+  bool pairs = op.hasScoreOperands() && !op.getSoftcap() &&
                dimOf(op.getK(), 2).exactDiv(DimExpr(2));
   holes.line(Twine("static constexpr bool kPairs = ") + (pairs ? "true" : "false") + ";");
   auto pair = [&](Evaluator &e, ValueRange p) {
@@ -214,19 +207,19 @@ LogicalResult Attention::tileHoles() {
   Type flag = IntegerType::get(op.getContext(), 1);
   if (isMaskOnly()) {
     holes.method("seen", {"b", "h", "q", "k"}, flag, 1, [&](Evaluator &e, ValueRange p) {
-      return maskAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])});
+      return seenAt(e, {Index(p[0]), Index(p[1]), Index(p[2]), Index(p[3])});
     });
     if (pairs)
       holes.method("seenPair", {"b", "h", "q", "pair"}, VectorType::get({2}, flag), 2,
-                   [&](Evaluator &e, ValueRange p) { return e.splat(maskAt(e, pair(e, p))); });
+                   [&](Evaluator &e, ValueRange p) { return e.splat(seenAt(e, pair(e, p))); });
   } else if (pairs) {
     holes.method(
         "scorePair", {"b", "h", "q", "pair", "dots"}, VectorType::get({2}, f32), 2,
         [&](Evaluator &e, ValueRange p) { return e.splat(score(e, pair(e, p), p[4])); }, f32);
   }
-  operandHoles("Q", op.getQ(), false);
-  operandHoles("K", op.getK(), true);
-  operandHoles("V", op.getV(), true);
+  operandHoles("Q", 0);
+  operandHoles("K", 1);
+  operandHoles("V", 2);
   holes.method(
       "put", {"b", "h", "q", "piece", "value"}, Type(), lanes,
       [&](Evaluator &e, ValueRange p) {
@@ -265,16 +258,15 @@ void Attention::resultRows() {
 /// The holes of attention_wgmma.cuh.
 void Attention::wgmmaHoles() {
   resultRows();
-  const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
-  const bool pages = maps[1].box.size() == 2;
+  const bool pages = inPages(1);
   holes.line(Twine("static constexpr bool kPages = ") + (pages ? "true" : "false") + ";");
-  if (maps.size() > 3)
+  if (hasMaskTiles())
     maskHoles();
   if (hasKeyMask())
     keyMaskHole();
   if (pages) {
-    sixteenHoles("K", op.getK());
-    sixteenHoles("V", op.getV());
+    sixteenHoles("K", 1);
+    sixteenHoles("V", 2);
   }
   bool listed = holes.kernel.spec->launches.size() > 1;
   holes.line(Twine("static constexpr bool kListed = ") + (listed ? "true" : "false") + ";");
@@ -306,26 +298,24 @@ void Attention::wgmmaHoles() {
 }
 
 LogicalResult Attention::build() {
-  StringRef family = holes.config.family;
   if (failed(common()))
     return failure();
-  if (family == "attention.stream" || family == "attention.decode") {
+  if (!form.tiles) {
     scalarHoles();
     return success();
   }
   if (failed(tileHoles()))
     return failure();
-  if (family.starts_with("attention.split")) {
-    holes.line(Twine("static constexpr bool kEarly = ") +
-               (family.ends_with(".early") ? "true" : "false") + ";");
-    sixteenHoles("K", op.getK());
-    sixteenHoles("V", op.getV());
-    bool paged = inPages(op.getK()) || inPages(op.getV());
+  if (form.split) {
+    holes.line(Twine("static constexpr bool kEarly = ") + (form.early ? "true" : "false") + ";");
+    sixteenHoles("K", 1);
+    sixteenHoles("V", 2);
+    bool paged = inPages(1) || inPages(2);
     holes.line(Twine("static constexpr bool kPaged = ") + (paged ? "true" : "false") + ";");
   }
-  if (family != "attention.mma")
+  if (form.groups)
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");
-  if (family.starts_with("attention.wgmma"))
+  if (form.maps)
     wgmmaHoles();
   return success();
 }
@@ -336,48 +326,15 @@ FailureOr<std::string> attentionText(const KernelSource &kernel, const KernelCon
     return failure();
   AttentionOp op = attention.op;
   Holes &holes = attention.holes;
-  std::string warps = std::to_string(config.threads / 32),
-              keysOfTile = std::to_string(config.tileN);
-  std::string queries = holes.dim(dimOf(op.getQ(), 2)), keys = holes.dim(dimOf(op.getK(), 2));
-  if (config.family == "attention.mma")
-    return holes.text({"attention_mma"}, "attentionMma<AttentionMmaTile<" + warps + ", " +
-                                             keysOfTile + ", Holes::kHeadQK, Holes::kHeadV>>(h, " +
-                                             queries + ", " + keys + ");");
-  if (config.family.starts_with("attention.split"))
-    return holes.text({"attention_split"},
-                      "attentionSplit<AttentionSplitTile<" + warps + ", " +
-                          std::to_string(config.rows) + ", " + std::to_string(config.tileN / 8) +
-                          ", " + std::to_string(config.tileK) +
-                          ", Holes::kHeadQK, Holes::kHeadV>>(h, " + queries + ", " + keys + ");",
-                      config.stages);
-  if (config.family.starts_with("attention.wgmma")) {
-    int64_t teams = config.threads / 128 - 1;
-    const bool tiles = kernel.spec->tensorMaps.size() > 3;
-    std::string mask = tiles ? ", MASK_TILES" : attention.hasKeyMask() ? ", MASK_ROW" : ", NO_MASK";
-    if (config.stages > 1)
-      mask += ", " + std::to_string(config.stages);
-    // Two teams with small heads: the special functions would be the slowest part.
-    std::string call = "attentionWgmma<AttentionWgmmaTile<" + keysOfTile +
-                       ", Holes::kHeadQK, Holes::kHeadV, " + std::to_string(teams) +
-                       (teams == 2 ? ", Holes::kHeadV <= 64 ? 4 : 0" : ", 0") + mask +
-                       ">>(h, map0, map1, map2, " + (tiles ? "map3, " : "map2, ") +
-                       holes.dim(dimOf(op.getQ(), 1)) + ", " + holes.dim(dimOf(op.getQ(), 0)) +
-                       ", " + queries + ", " + keys + ");";
-    if (kernel.spec->launches.size() == 1)
-      return tiles ? holes.text({"mma", "attention_wgmma"}, call)
-                   : holes.text({"attention_wgmma"}, call);
-    std::string lists = "attentionBlocks<" + std::to_string(64 * teams) + ", " + keysOfTile + ", " +
-                        std::to_string(kernel.spec->launches[0].block[0]) + ">(h, " + queries +
-                        ", " + keys + ", (u16 *)work0);";
-    return tiles ? holes.text({"mma", "attention_blocks", "attention_wgmma"}, call, 0, lists)
-                 : holes.text({"attention_blocks", "attention_wgmma"}, call, 0, lists);
-  }
-  std::string call = config.family == "attention.decode"
-                         ? "attentionDecode<" + warps + ">(h, " + keys + ");"
-                         : "attentionSimt<AttentionTile<" + warps + ", " +
-                               std::to_string(config.rows) + ">>(h, " + queries + ", " + keys +
-                               ");";
-  return holes.text({"attention"}, call);
+  const std::vector<LaunchSpec> &launches = kernel.spec->launches;
+  AttentionText text{.batch = holes.dim(dimOf(op.getQ(), 0)),
+                     .heads = holes.dim(dimOf(op.getQ(), 1)),
+                     .queries = holes.dim(dimOf(op.getQ(), 2)),
+                     .keys = holes.dim(dimOf(op.getK(), 2)),
+                     .maskTiles = attention.hasMaskTiles(),
+                     .launches = launches.size(),
+                     .listThreads = launches.front().block[0]};
+  return holes.text(config.form->attention.text(config, text));
 }
 
 } // namespace lathe::codegen

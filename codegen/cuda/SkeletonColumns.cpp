@@ -14,7 +14,7 @@ namespace lathe::codegen {
 
 FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfig &config) {
   Holes holes(kernel, config);
-  ReduceOp op = heartOf<ReduceOp>(kernel);
+  ReduceOp op = anchorOf<ReduceOp>(kernel);
   if (!op)
     return failure();
   ArrayRef<int64_t> axes = op.getAxes();
@@ -101,10 +101,8 @@ FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfi
                      : "return Vec<Element, 1>{{read(outer, row, column)}};";
   holes.line("LATHE_METHOD Vec<Element, kLanes> load(i64 outer, i64 row, i64 column) const { " +
              body + " }");
-  return holes.text({"columns"}, "reduceColumns<" + std::to_string(config.threads / 32) + ", " +
-                                     std::to_string(config.rows) + ">(h, " +
-                                     holes.dim(lathe::product(reduced)) + ", " +
-                                     holes.dim(lathe::product(inner)) + ");");
+  return holes.text(config.form->memory.text(
+      config, {holes.dim(lathe::product(reduced)), holes.dim(lathe::product(inner))}));
 }
 
 } // namespace lathe::codegen

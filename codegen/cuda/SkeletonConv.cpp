@@ -75,7 +75,7 @@ Value Conv::pixel(Evaluator &e, Value n, Value c, Value y, Value x) {
 }
 
 LogicalResult Conv::build() {
-  op = heartOf<ConvOp>(holes.kernel);
+  op = anchorOf<ConvOp>(holes.kernel);
   if (!op)
     return failure();
   spatial = op.getStrides().size();
@@ -86,11 +86,10 @@ LogicalResult Conv::build() {
   Type xt = elementTypeOf(op.getX()), wt = elementTypeOf(op.getW());
   accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
   element = xt == wt && isa<FloatType>(xt) ? Evaluator::storageType(xt) : accumulator;
-  bool mma = llvm::StringRef(holes.config.family) == "conv.mma";
-  bool depthwise = llvm::StringRef(holes.config.family) == "conv.depthwise";
-  bool direct = depthwise || llvm::StringRef(holes.config.family) == "conv.direct";
+  const ConvForm &form = holes.config.form->conv;
+  bool mma = form.tensorCores, depthwise = form.depthwise, direct = form.direct;
   if (mma && !element.isF16() && !element.isBF16())
-    return op.emitError("CUDA text: matrix units take two operands of f16 or bf16");
+    return op.emitError("CUDA text: tensor cores take two operands of f16 or bf16");
 
   int64_t first = channelsLast ? 1 : 2, channel = channelsLast ? spatial + 1 : 1;
   DimExpr one(1);
@@ -110,7 +109,7 @@ LogicalResult Conv::build() {
   }
   if (spatial == 3) {
     if (!filter[0].constant() || depthwise)
-      return op.emitError("CUDA text: '") << holes.config.family << "' cannot take this volume";
+      return op.emitError("CUDA text: '") << holes.config.family() << "' cannot take this volume";
     planes = yd[first];
     tapPlanes = *filter[0].constant();
   }
@@ -218,16 +217,10 @@ FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &
   Conv conv(kernel, config);
   if (failed(conv.build()))
     return failure();
-  StringRef family = config.family;
-  bool mma = family == "conv.mma";
-  std::string call = mma ? "convMma<" : "convSimt<";
-  if (family == "conv.depthwise")
-    call = "convDepthwise<" + conv.window + ", " + std::to_string(config.rows);
-  else if (family == "conv.direct")
-    call = "convDirect<" + conv.window;
-  else
-    call += tileText(config, mma) + ", " + conv.window;
-  return conv.holes.text({"conv"}, call + ">(h, " + conv.sizes + ");");
+  ConvText text;
+  text.window = conv.window;
+  text.sizes = conv.sizes;
+  return conv.holes.text(config.form->conv.text(config, text));
 }
 
 } // namespace lathe::codegen

@@ -33,7 +33,7 @@ struct HopperConv {
 const char *truth(bool b) { return b ? "true" : "false"; }
 
 LogicalResult HopperConv::build() {
-  op = heartOf<ConvOp>(holes.kernel);
+  op = anchorOf<ConvOp>(holes.kernel);
   if (!op)
     return failure();
   results = dimsOf(op.getResult());
@@ -44,7 +44,7 @@ LogicalResult HopperConv::build() {
   if (op.getLayout() != ConvLayout::ChannelsLast || !all || spatial > 3 ||
       !(element.isF16() || element.isBF16()) || elementTypeOf(op.getW()) != element)
     return op.emitError("CUDA text: '")
-           << holes.config.family << "' needs images of f16 or bf16 with channels last";
+           << holes.config.family() << "' needs images of f16 or bf16 with channels last";
   filters = *all / int64_t(op.getGroup());
   holes.line("typedef " + Holes::typeText(element) + " Element;");
   holes.line("typedef f32 Acc;");
@@ -85,16 +85,16 @@ Indices HopperConv::place(Evaluator &e, Value group, Value pixel, const Index &f
 
 /// The holes of a product.
 void HopperConv::product() {
-  const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
-  bool staged = maps.size() >= 3, beside = maps.size() == 4, groups = op.getGroup() > 1;
+  const TensorMapArg *residual = holes.kernel.spec->mapOf(TensorMapArg::Role::Residual);
+  bool staged = holes.kernel.spec->mapOf(TensorMapArg::Role::Result), groups = op.getGroup() > 1;
   bool swapped = isSwapped(holes.config); // filters are the rows of the instruction
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   holes.line("static constexpr Operand kA = Operand::AlongK, kB = Operand::AlongK;");
   holes.line(
-      Twine("static constexpr bool kImages = true, kPair = false, kExtremes = false, kSwapped = ") + truth(swapped) +
-      ", kBatchA = " + truth(swapped && groups) + ", kBeside = " + truth(beside) +
+      Twine("static constexpr bool kImages = true, kPair = false, kAmax = false, kSwapped = ") + truth(swapped) +
+      ", kBatchA = " + truth(swapped && groups) + ", kBeside = " + truth(residual) +
       ", kBatchB = " + truth(!swapped && groups) + ", kStaged = " + truth(staged) +
-      ", kBatched = " + truth(staged && groups) + ", kTurned = false;\n  static constexpr int kPairHead = 0;");
+      ", kBatched = " + truth(staged && groups) + ", kHeadRows = false;\n  static constexpr int kPairHead = 0;");
   int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
   depth = chunks * 64;
   for (int64_t d = 0; d < spatial; ++d)
@@ -108,14 +108,14 @@ void HopperConv::product() {
   holes.line(wgmmaMethod(
       "multiply", {.n = static_cast<int>(swapped ? holes.config.tileM : holes.config.tileN),
                    .element = element.isF16() ? "f16" : "bf16"}));
-  bool split = holes.config.family == "conv.split";
+  bool split = isSplit(holes.config);
   int64_t lanes =
       staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
   Type f32 = Float32Type::get(op.getContext());
   if (staged) {
     std::vector<std::string> params = {"b", "m", swapped ? "n" : "pair"};
-    Value other = beside ? holes.kernel.body->getArgument(maps[3].buffer) : Value();
-    if (beside)
+    Value other = residual ? holes.kernel.body->getArgument(residual->buffer) : Value();
+    if (residual)
       params.push_back("beside");
     params.push_back("acc");
     // Neighbouring sums of a thread are two filters of a pixel, or of two pixels.
@@ -124,11 +124,11 @@ void HopperConv::product() {
         [&](Evaluator &e, ValueRange p) {
           Index filter = swapped ? Index(p[2]) : Index(e.ix.mul(p[2], 2), 1);
           Indices at = place(e, p[0], p[1], filter);
-          if (beside)
+          if (residual)
             e.bind(other, at, e.fromStorage(p[3], elementTypeOf(other)));
           return Holes::resultValue(e, op.getResult(), at, p.back(), /*stored=*/!swapped);
         },
-        f32, beside ? Evaluator::storageType(elementTypeOf(other)) : Type());
+        f32, residual ? Evaluator::storageType(elementTypeOf(other)) : Type());
     return;
   }
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
@@ -163,40 +163,23 @@ FailureOr<std::string> convHopperText(const KernelSource &kernel, const KernelCo
   if (failed(conv.build()))
     return failure();
   Holes &holes = conv.holes;
-  if (config.family == "conv.stem") {
+  ConvText text;
+  text.tma = storedByTma(*kernel.spec);
+  if (config.form->conv.stem) {
     conv.stem();
-    std::string tile = std::to_string(*dimOf(conv.op.getW(), 1).constant());
-    for (int64_t v : {config.tileM, config.tileN, config.stages})
-      tile += ", " + std::to_string(v);
-    return holes.text({"gemm_hopper", "conv_hopper"},
-                      "convStem<StemTile<" + tile + ", " + conv.window(1) + ">>(h, map0, map1, " +
-                          holes.dim(conv.results[0]) + ", " + conv.sizes() + ", " +
-                          std::to_string(conv.filters) + "u);");
+    text.channels = *dimOf(conv.op.getW(), 1).constant();
+    text.window = conv.window(1);
+    text.images = holes.dim(conv.results[0]);
+    text.sizes = conv.sizes();
+    text.filters = std::to_string(conv.filters) + "u";
+  } else {
+    conv.product();
+    text.groups = std::to_string(conv.op.getGroup()) + "ll";
+    text.pixels = holes.dim(lathe::product({conv.results.begin(), conv.results.end() - 1}));
+    text.filters = std::to_string(conv.filters) + "ll";
+    text.depth = std::to_string(conv.depth) + "ll";
   }
-  conv.product();
-  DimExpr pixels = lathe::product({conv.results.begin(), conv.results.end() - 1});
-  std::string tile, sizes = holes.dim(pixels) + ", " + std::to_string(conv.filters) + "ll, " +
-                            std::to_string(conv.depth) + "ll);";
-  if (config.family == "conv.split") {
-    for (int64_t v :
-         {config.tileN, config.stages, config.rows > 1 ? config.rows : 64, config.cluster})
-      tile += std::to_string(v) + ", ";
-    return holes.text({"gemm_split", "conv_hopper"},
-                      "gemmSplit<SplitTile<" + tile + "Holes>>(h, map0, map1, " + sizes);
-  }
-  bool swapped = isSwapped(config);
-  int64_t first = swapped ? config.tileN : config.tileM, second = swapped ? config.tileM : config.tileN;
-  for (int64_t v : {first, second, config.stages, first})
-    tile += std::to_string(v) + ", ";
-  if (swapped)
-    sizes = std::to_string(conv.filters) + "ll, " + holes.dim(pixels) + ", " +
-            std::to_string(conv.depth) + "ll);";
-  size_t maps = kernel.spec->tensorMaps.size();
-  std::string result = maps >= 3 ? "map2" : "map0", beside = maps == 4 ? "map3" : result;
-  return holes.text({"gemm_hopper", "conv_hopper"},
-                    "gemmWgmma<WgmmaTile<" + tile + truth(inTurns(config)) + ", Holes>>(h, " +
-                        (swapped ? "map1, map0, " : "map0, map1, ") + result + ", " + beside +
-                        ", " + std::to_string(conv.op.getGroup()) + "ll, " + sizes);
+  return holes.text(config.form->conv.text(config, text));
 }
 
 } // namespace lathe::codegen

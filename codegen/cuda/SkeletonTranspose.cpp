@@ -11,24 +11,9 @@
 using namespace mlir;
 
 namespace lathe::codegen {
-namespace {
-
-/// The transpose of the output's sizes that moves the last dimension.
-TransposeOp findTranspose(const KernelSource &kernel) {
-  std::vector<DimExpr> dims = dimsOf(kernel.body->getTerminator()->getOperand(0));
-  for (TransposeOp op : kernel.body->getOps<TransposeOp>()) {
-    int64_t rank = op.getPerm().size();
-    if (rank >= 2 && op.getPerm()[rank - 1] != rank - 1 && dimsOf(op.getResult()) == dims)
-      return op;
-  }
-  return {};
-}
-
-} // namespace
-
 FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelConfig &config) {
   Holes holes(kernel, config);
-  TransposeOp op = findTranspose(kernel);
+  auto op = opAt<TransposeOp>(*kernel.body, kernel.roles.transpose);
   if (!op)
     return mlir::emitError(kernel.body->getTerminator()->getLoc())
            << "CUDA text: configuration '" << kernel.spec->config
@@ -79,9 +64,8 @@ FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelCon
              "&v) const { "
              "put(outer, row, column / kLanes, " +
              Twine(lanes > 1 ? "v" : "v.v[0]") + "); }");
-  return holes.text({"transpose", "math"},
-                    std::string(lanes > 1 ? "transposeBlocks" : "transposeElements") + "(h, " +
-                        holes.dim(dims[rowDim]) + ", " + holes.dim(dims[rank - 1]) + ");");
+  return holes.text(
+      config.form->memory.text(config, {holes.dim(dims[rowDim]), holes.dim(dims[rank - 1])}));
 }
 
 } // namespace lathe::codegen

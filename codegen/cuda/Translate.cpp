@@ -45,7 +45,7 @@ LogicalResult translate(ModuleOp module, const Options &options, llvm::raw_ostre
     if (failed(spec))
       return failure();
     spec->launches[0].block[0] = config->threads;
-    KernelSource source{fn.getName(), &fn.front(), &*spec, &*target, 0};
+    KernelSource source{fn.getName(), &fn.front(), &*spec, &*target, 0, rolesOfFunction(fn)};
     FailureOr<std::string> text = cudaText(source);
     if (failed(text))
       return failure();

@@ -1,5 +1,10 @@
 //===- DeviceLibrary.cpp - the embedded device library -----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Each module says in a line of its head what it needs ("// Needs: mma, math"); it
+// comes behind that, in the order in which it is named there.
+//
+//===----------------------------------------------------------------------===//
 
 #include "lathe/codegen/DeviceLibrary.h"
 
@@ -15,28 +20,22 @@ constexpr Module kModules[] = {
 #include "DeviceSources.inc"
 };
 
-struct Dependence {
-  std::string_view module, needs;
-};
-constexpr Dependence kDependences[] = {
-    {"math", "base"}, {"random", "base"}, {"hopper", "base"}, {"reduce", "math"}, {"mma", "base"},       {"gemm", "mma"},
-    {"gemm", "math"}, {"gemv", "reduce"}, {"conv", "gemm"}, {"conv_hopper", "gemm_hopper"},      {"attention", "reduce"},
-    {"gemv", "gemm"},     {"transpose", "math"}, {"gemm_hopper", "hopper"}, {"gemm_shares", "hopper"},
-    {"gemm_hopper", "gemm_shares"},
-    {"gemm_hopper", "gemm"}, {"gemm_narrow", "gemm_hopper"}, {"gemm_split", "gemm_hopper"}, {"gemm_widened", "gemm_hopper"}, {"gemm_widened", "widen"}, {"skinny", "widen"}, {"stream", "gemm"}, {"stream", "hopper"}, {"widen", "mma"}, {"skinny", "gemm"}, {"skinny", "reduce"}, {"skinny", "hopper"}, {"columns", "reduce"}, {"cluster", "reduce"}, {"cluster", "hopper"}, {"columns", "hopper"},
-    {"attention_tile", "reduce"}, {"attention_mma", "attention_tile"}, {"attention_mma", "mma"},
-    {"attention_blocks", "reduce"}, {"attention_wgmma", "attention_copies"},
-    {"attention_copies", "attention_tile"}, {"attention_copies", "hopper"},
-    {"attention_split", "attention_tile"}, {"attention_split", "mma"}, {"attention_split", "hopper"},
-};
-
-void require(std::string_view name, std::vector<std::string_view> &set) {
-  if (std::find(set.begin(), set.end(), name) != set.end())
+/// Adds what a module needs, then the module, unless it is there.
+void require(std::string_view name, std::vector<std::string_view> &order) {
+  if (std::find(order.begin(), order.end(), name) != order.end())
     return;
-  set.push_back(name);
-  for (const Dependence &d : kDependences)
-    if (d.module == name)
-      require(d.needs, set);
+  constexpr std::string_view kNeeds = "\n// Needs: ";
+  std::string_view text = deviceModule(name);
+  if (size_t at = text.find(kNeeds); at != std::string_view::npos) {
+    std::string_view line = text.substr(at + kNeeds.size());
+    line = line.substr(0, line.find('\n'));
+    while (!line.empty()) {
+      size_t comma = line.find(", ");
+      require(line.substr(0, comma), order);
+      line.remove_prefix(comma == std::string_view::npos ? line.size() : comma + 2);
+    }
+  }
+  order.push_back(name);
 }
 
 } // namespace
@@ -49,20 +48,19 @@ std::string_view deviceModule(std::string_view name) {
 }
 
 std::vector<std::string_view> deviceModules() {
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> order;
   for (const Module &m : kModules)
-    names.push_back(m.name);
-  return names;
+    require(m.name, order);
+  return order;
 }
 
-std::string devicePrelude(std::initializer_list<std::string_view> modules) {
-  std::vector<std::string_view> needed;
+std::string devicePrelude(const std::vector<std::string_view> &modules) {
+  std::vector<std::string_view> order;
   for (std::string_view m : modules)
-    require(m, needed);
+    require(m, order);
   std::string text;
-  for (const Module &m : kModules)
-    if (std::find(needed.begin(), needed.end(), m.name) != needed.end())
-      text += m.text;
+  for (std::string_view m : order)
+    text += deviceModule(m);
   return text;
 }
 

@@ -1,9 +1,10 @@
 //===- attention.cuh - softmax(score(q k)) v in one pass --------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce
 //
-// Streaming softmax over tiles of 32 keys: a lane owns a key while scores are
-// made and HEAD / 32 columns of the result while values are summed. Sums and
-// exponentials in f32. Grouped heads are the business of the holes:
+// Online softmax over tiles of 32 keys: a lane has one key while scores are computed
+// and HEAD / 32 columns of the result while values are summed. Sums and exponentials
+// are f32. The holes map query heads to key heads:
 //
 //   f32 loadQ(i64 b, i64 h, i64 q, i64 d);          d < H::kHeadQK
 //   f32 loadK(i64 b, i64 h, i64 k, i64 d);          h is the query head
@@ -35,7 +36,7 @@ template <class Tile, int HEAD_QK, int HEAD_V> struct AttentionShared {
   static constexpr int KV_STRIDE = COLUMNS + 1; // odd: lanes of one column hit different banks
   static constexpr int KV = Tile::KEYS * KV_STRIDE, Q = Tile::QUERIES * HEAD_QK;
   static constexpr int P = Tile::QUERIES * Tile::KEYS;
-  static constexpr int BYTES = (2 * KV + Q + P) * 4;
+  static constexpr int SHARED_BYTES = (2 * KV + Q + P) * 4;
 };
 
 /// The grid is ceil(queries / Tile::QUERIES), heads, batch.

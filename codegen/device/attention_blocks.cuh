@@ -1,5 +1,6 @@
 //===- attention_blocks.cuh - which keys a tile of queries sees ---------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce
 //
 // A kernel that runs before attention: of each tile of queries it lists the tiles of keys in which
 // the mask lets anything through, in order, so that the others are neither read nor computed.

@@ -1,15 +1,15 @@
 //===- attention_copies.cuh - what attention on Hopper copies ----------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, hopper, attention_tile
 //
-// The side of attention_wgmma.cuh that fills shared memory, and what both sides agree on: the order of
-// tiles of queries, the tiles of keys that each of them sees, and the barriers. A warp copies tiles of
-// queries and keys by tensor maps, one those of values, one what a mask adds: tiles, or a row that it
-// computes.
+// The producer side of attention_wgmma.cuh, and what producers and consumers agree on: the order of
+// tiles of queries, the tiles of keys that each of them sees, and the barriers. One warp loads queries
+// and keys by TMA, one values, and one what a mask adds: tiles by TMA, or a row that it computes.
 //
-// Keys are walked from last to first, so that the ones that not all queries see come first; where
-// attention_blocks.cuh has listed what is seen, only those. A block takes one tile of queries after another.
-// Where later queries see more keys the long ones come first, and every other round goes back through the
-// blocks, which evens out what they have to do.
+// Keys are walked from last to first, so that tiles that only some queries see come first. Where
+// attention_blocks.cuh has listed the tiles that are seen, only those are walked. A block takes one tile
+// of queries after another. With a causal mask the tiles with most keys come first, and every other round
+// goes through the blocks in reverse, which balances their work.
 //
 // Holes beside those of attention_tile.cuh:
 //
@@ -48,9 +48,9 @@ struct AttentionRing {
   }
 };
 
-/// Barriers in shared memory: of the queries of each team, of keys, values, and what comes to the scores.
+/// Barriers in shared memory: of the queries of each warpgroup, of keys, values, and what comes to the scores.
 template <class Tile> struct AttentionBarriers {
-  static constexpr u32 Q = Tile::TEAMS * Tile::Q_STAGES, M = Tile::MASKS;
+  static constexpr u32 Q = Tile::WARPGROUPS * Tile::Q_STAGES, M = Tile::MASKS;
   SharedAddr first;
   LATHE_METHOD SharedAddr fullQ() const { return first; }
   LATHE_METHOD SharedAddr emptyQ() const { return first + 8 * Q; }
@@ -69,11 +69,11 @@ template <class Tile> struct AttentionBarriers {
     each(fullQ(), Q, 1);
     each(emptyQ(), Q, 4);
     each(fullK(), Tile::STAGES, 1);
-    each(emptyK(), Tile::STAGES, 4 * Tile::TEAMS);
+    each(emptyK(), Tile::STAGES, 4 * Tile::WARPGROUPS);
     each(fullV(), Tile::STAGES, 1);
-    each(emptyV(), Tile::STAGES, 4 * Tile::TEAMS);
+    each(emptyV(), Tile::STAGES, 4 * Tile::WARPGROUPS);
     each(fullM(), M, Tile::MASK == MASK_ROW ? 32 : 1);
-    each(emptyM(), M, Tile::MASK == MASK_ROW ? 128 * Tile::TEAMS : 4);
+    each(emptyM(), M, Tile::MASK == MASK_ROW ? 128 * Tile::WARPGROUPS : 4);
     barrierInitFence();
   }
 };
@@ -112,8 +112,8 @@ struct AttentionWork {
 };
 template <class Tile, class H>
 LATHE_DEV AttentionWork attentionWork(const H &h, u32 tile, const AttentionPlan &p, i64 queries, i64 keys) {
-  // One is looked up ahead, also behind the last. Both ways are right: kernels that copy masks are up to 20 % faster
-  // with the first, those that compute theirs 6 % with the second.
+  // The next entry is looked up ahead, even behind the last. Both orders are right: kernels that copy masks are up to
+  // 20 % faster with the first, those that compute theirs 6 % with the second.
   if constexpr (Tile::MASK == MASK_TILES) {
     if (tile >= p.tiles) return AttentionWork{(i32)queries, 0, 0, 1, nullptr};
   } else {
@@ -212,7 +212,7 @@ LATHE_DEV void overAttentionTiles(const H &h, const AttentionPlan &plan, i64 que
 template <class Tile, class H>
 LATHE_DEV void copyAttention(const H &h, const TensorMap &mapQ, const TensorMap &mapK, const TensorMap &mapV, const TensorMap &mapM, SharedAddr base, const AttentionPlan &plan, i64 queries, i64 keys) {
   typedef AttentionBarriers<Tile> Bars;
-  constexpr u32 TEAMS = Tile::TEAMS;
+  constexpr u32 WARPGROUPS = Tile::WARPGROUPS;
   const Bars bars{base + Tile::BARRIERS_AT};
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const bool whole = warp < 2 ? H::kPages : warp == 2 && Tile::MASK == MASK_ROW;
@@ -221,7 +221,7 @@ LATHE_DEV void copyAttention(const H &h, const TensorMap &mapQ, const TensorMap 
   if (warp == 0) {
     AttentionCopies<Tile, H, false> copies{base + Tile::K_AT, bars.fullK(), AttentionRing{0, 1}, -1, 0, 0, 0};
     auto copyQueries = [&](const AttentionWork &w) {
-      for (u32 t = 0; t < TEAMS; ++t) {
+      for (u32 t = 0; t < WARPGROUPS; ++t) {
         const u32 n = t * Tile::Q_STAGES + ring.slot;
         const SharedAddr bar = bars.fullQ() + 8 * n;
         barrierWait(bars.emptyQ() + 8 * n, ring.parity);
@@ -234,7 +234,7 @@ LATHE_DEV void copyAttention(const H &h, const TensorMap &mapQ, const TensorMap 
     };
     bool begins = true;
     overAttentionTiles<Tile>(h, plan, queries, keys, [&](const AttentionWork &w, i32 k0, bool first) {
-      // The queries are needed with these keys, but may have to wait for what is done with the ones before.
+      // The queries are needed together with these keys, but their slot may still be read for the tile before.
       const bool ahead = Tile::Q_STAGES > 1 && !begins;
       if (first && ahead) copyQueries(w);
       copies.copy(h, mapK, w, k0, first, queries, keys);
@@ -246,7 +246,7 @@ LATHE_DEV void copyAttention(const H &h, const TensorMap &mapQ, const TensorMap 
     overAttentionTiles<Tile>(h, plan, queries, keys, [&](const AttentionWork &w, i32 k0, bool first) { copies.copy(h, mapV, w, k0, first, queries, keys); });
   } else if constexpr (Tile::MASK == MASK_TILES) {
     overAttentionTiles<Tile>(h, plan, queries, keys, [&](const AttentionWork &w, i32 k0, bool) {
-      for (u32 t = 0; t < TEAMS; ++t) {
+      for (u32 t = 0; t < WARPGROUPS; ++t) {
         const SharedAddr bar = bars.fullM() + 8 * t;
         barrierWait(bars.emptyM() + 8 * t, ring.parity);
         barrierExpect(bar, Tile::M_BYTES);

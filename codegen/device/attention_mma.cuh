@@ -1,7 +1,8 @@
 //===- attention_mma.cuh - attention by mma.sync -----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, mma, attention_tile
 //
-// Streaming softmax on the matrix units of sm_80 and later, 16-bit operands of any head size up
+// Online softmax on the tensor cores of sm_80 and later, 16-bit operands of any head size up
 // to 256. A warp has 16 queries, a block 16 WARPS; keys come in tiles of KEYS. Values are copied
 // while scores are made, the next keys while values are summed. Holes: attention_tile.cuh.
 //

@@ -1,17 +1,19 @@
 //===- attention_split.cuh - few queries over many keys ----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, mma, hopper, attention_tile
 //
-// One to a few query tokens, 16-bit operands: reading keys and values is all the time there is.
-// Each warp copies sixteen keys and their values at a time to a ring of its own in shared memory,
-// as far ahead as the ring goes, each once for all query heads that share them. The queries of a
-// key head, 8 TILES of them at most, are the columns of two transposed products:
+// Decoding: one to a few query tokens, 16-bit operands. The time is that of reading keys and values,
+// which are read once for all query heads that share them (grouped-query attention). Each warp copies
+// sixteen keys and their values at a time into a ring of its own in shared memory, as far ahead as the
+// ring is long. The queries of a key head, at most 8 TILES, are the columns of two transposed products:
 //
 //   S'[16 keys x 8] = K Q'
-//   O'[16 x 8] += V' P'       P' is turned by movmatrix
+//   O'[16 x 8] += V' P'       P' is transposed by movmatrix
 //
 // Keys are split among the warps of a block and the blocks of a cluster. A block adds the parts of
-// its warps and sends each block of the cluster its share of the columns, which that one adds in
-// order of rank. Sixteen keys lie together: keys and values may be pages of as many tokens. Holes:
+// its warps and sends each block of the cluster its share of the columns, which that block adds in
+// order of rank. Sixteen keys are contiguous, so that keys and values may lie in pages of sixteen
+// tokens. Holes:
 // attention_tile.cuh and
 //
 //   static constexpr int kGroup;       query heads of a key head

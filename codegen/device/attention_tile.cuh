@@ -1,8 +1,9 @@
-//===- attention_tile.cuh - attention on matrix units: the shared parts -----===//
+//===- attention_tile.cuh - attention on tensor cores: the shared parts -----===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce
 //
 // What the skeletons of attention with 16-bit operands have in common. A warp holds 16 queries;
-// tiles of scores and of results lie as the matrix units leave them: lane l has rows l / 4 and
+// tiles of scores and of results lie as the tensor cores leave them: lane l has rows l / 4 and
 // l / 4 + 8 and of each 8 columns those at 2 (l % 4), as v[4 j + 2 (row half) + (column & 1)].
 // Holes:
 //
@@ -38,7 +39,7 @@
 #ifndef LATHE_DEVICE_ATTENTION_TILE
 #define LATHE_DEVICE_ATTENTION_TILE
 
-// Masks compute with pairs by the hundred; over a loop for each NVRTC would take a fifth of its time.
+// Written out, because masks use hundreds of these, and NVRTC would spend a fifth of its time on loops.
 #define LATHE_PAIR(op)                                                                           \
   template <class T> LATHE_DEV Vec<T, 2> operator op(const Vec<T, 2> &a, const Vec<T, 2> &b) {   \
     return {{(T)(a.v[0] op b.v[0]), (T)(a.v[1] op b.v[1])}};                                     \
@@ -56,9 +57,9 @@ constexpr f32 kLog2e = 1.4426950408889634f;
 constexpr int roundedUp(int n, int to) { return (n + to - 1) / to * to; }
 constexpr int powerFrom(int n) { return n <= 16 ? 16 : 2 * powerFrom((n + 1) / 2); }
 
-/// Whether products are kept as they are and scaled with the exponential. Other scores are kept in
-/// their own unit: a finite one stays finite then, whatever masks of the least bfloat16 or float
-/// add; a query that sees nothing else must weigh all keys alike, as in the graph.
+/// Whether products are kept unscaled, the scale being applied in the exponential. Other scores are kept
+/// scaled: a mask may add the lowest bfloat16 or float, and a finite score must stay finite then, because a
+/// query that sees nothing else weighs all keys alike, as in the graph.
 template <class H> struct KeepsProducts { static constexpr bool value = (H::kPlainScore || H::kMaskOnly) && !H::kKeyMask; };
 /// With a mask for all queries scores are kept as exponents of two: what a product takes to become one is one
 /// instruction, and the mask has been made one before.

@@ -1,11 +1,12 @@
 //===- attention_wgmma.cuh - attention on Hopper -----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: attention_copies
 //
-// Streaming softmax of sm_90a. Warps of their own copy (attention_copies.cuh); two or three teams of four
-// warps each own 64 of a block's queries. A team issues the product with the next keys, then the one with
-// these values, and makes the softmax of the next while the second runs; named barriers give the next team
-// the matrix units meanwhile. From the last keys of a tile of queries to the first of the next it is the
-// same.
+// Attention with an online softmax on sm_90a, warp-specialized: producer warps load (attention_copies.cuh),
+// and two or three warpgroups each compute 64 of a block's queries. A warpgroup issues the product of its
+// queries with the next tile of keys, then that of its weights with the current tile of values, and
+// computes the softmax of the former while the latter runs; named barriers let another warpgroup use the
+// tensor cores meanwhile. This pipeline also runs across the end of a tile of queries.
 //
 // Holes beside those of attention_tile.cuh and attention_copies.cuh:
 //
@@ -21,31 +22,31 @@
 #ifndef LATHE_EMULATE
 
 /// SHARE: of softmaxStep. Q_STAGES: 2 where the next queries are copied ahead.
-template <int KEYS_, int HEAD_QK, int HEAD_V, int TEAMS_ = 2, int SHARE_ = 0, AttentionMask MASK_ = NO_MASK, int Q_STAGES_ = 1> struct AttentionWgmmaTile {
-  static constexpr int KEYS = KEYS_, TEAMS = TEAMS_, QUERIES = 64 * TEAMS, STAGES = 2, THREADS = 128 * (TEAMS + 1), SHARE = SHARE_;
+template <int KEYS_, int HEAD_QK, int HEAD_V, int WARPGROUPS_ = 2, int SHARE_ = 0, AttentionMask MASK_ = NO_MASK, int Q_STAGES_ = 1> struct AttentionWgmmaTile {
+  static constexpr int KEYS = KEYS_, WARPGROUPS = WARPGROUPS_, QUERIES = 64 * WARPGROUPS, STAGES = 2, THREADS = 128 * (WARPGROUPS + 1), SHARE = SHARE_;
   static constexpr int CHUNKS_QK = (HEAD_QK + 63) / 64, CHUNKS_V = (HEAD_V + 63) / 64; // of 64 columns
   static constexpr u32 Q_CHUNK = 64 * 128, KV_CHUNK = KEYS * 128;
-  /// Of a team's queries; of a tile's keys and values.
+  /// Of a warpgroup's queries; of a tile's keys and values.
   static constexpr u32 Q_BYTES = CHUNKS_QK * Q_CHUNK, K_BYTES = CHUNKS_QK * KV_CHUNK, V_BYTES = CHUNKS_V * KV_CHUNK;
-  /// Of a team's mask: 64 rows, 64 columns a chunk. Of a row for all: a number for each key.
+  /// Of a warpgroup's mask: 64 rows, 64 columns a chunk. Of a row for all: a number for each key.
   static constexpr AttentionMask MASK = MASK_;
   static constexpr u32 M_CHUNK = 64 * 128, M_BYTES = MASK == MASK_TILES ? (KEYS + 63) / 64 * M_CHUNK : KEYS * 4;
-  static constexpr int MASKS = MASK == MASK_TILES ? TEAMS : MASK == MASK_ROW ? STAGES : 0;
+  static constexpr int MASKS = MASK == MASK_TILES ? WARPGROUPS : MASK == MASK_ROW ? STAGES : 0;
   /// Where there is room for a warp's results, with rows apart by 16 bytes more than they are long,
-  /// the copy engine stores them.
+  /// TMA stores them.
   static constexpr u32 O_ROW = HEAD_V * 2 + 16, MOST = 232448;
-  static constexpr u32 barrierBytes(int qStages) { return 8 * 2 * (qStages * TEAMS + MASKS + 2 * STAGES); }
-  static constexpr u32 tileBytes(int qStages) { return qStages * TEAMS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + MASKS * M_BYTES; }
+  static constexpr u32 barrierBytes(int qStages) { return 8 * 2 * (qStages * WARPGROUPS + MASKS + 2 * STAGES); }
+  static constexpr u32 tileBytes(int qStages) { return qStages * WARPGROUPS * Q_BYTES + STAGES * (K_BYTES + V_BYTES) + MASKS * M_BYTES; }
   static constexpr bool STAGED = tileBytes(1) + QUERIES * O_ROW + barrierBytes(1) <= MOST;
   static constexpr u32 O_BYTES = STAGED ? QUERIES * O_ROW : 0;
   static constexpr int Q_STAGES = Q_STAGES_;
-  static constexpr u32 K_AT = Q_STAGES * TEAMS * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, M_AT = V_AT + STAGES * V_BYTES;
+  static constexpr u32 K_AT = Q_STAGES * WARPGROUPS * Q_BYTES, V_AT = K_AT + STAGES * K_BYTES, M_AT = V_AT + STAGES * V_BYTES;
   static constexpr u32 O_AT = M_AT + MASKS * M_BYTES, BARRIERS_AT = O_AT + O_BYTES;
   static constexpr u32 SHARED_BYTES = BARRIERS_AT + barrierBytes(Q_STAGES);
 };
 
-/// A number that all lanes of a warp have, told so to the compiler: loops over it keep what names
-/// operands of products in registers that a warp has once, instead of moving it there for each.
+/// Tells the compiler that a number is the same in all lanes of a warp. Loops over it then keep the
+/// descriptors of products in uniform registers, instead of moving them there for each product.
 template <class N> LATHE_DEV N sameInWarp(N n) { return (N)shuffleFrom32((u32)n, 0); }
 
 /// Stores a warp's 16 rows through its `stage` in shared memory. The stores before must have read it
@@ -71,7 +72,7 @@ LATHE_DEV void stageResults(const H &h, const AttentionWork &w, i32 q0, i32 quer
   storeCommit();
 }
 
-/// Turns a team's products with a tile of keys into kept scores, with what its tile of the mask adds.
+/// Turns a warpgroup's products with a tile of keys into kept scores, with what its tile of the mask adds.
 /// Keys of the tile from `last` of a row on are not seen.
 template <class Tile, class H, int N>
 LATHE_DEV void addMask(const H &h, f32 (&s)[N], SharedAddr tile, const i32 (&last)[2]) {
@@ -115,36 +116,37 @@ LATHE_DEV void addRow(f32 (&s)[N], SharedAddr row, const i32 (&last)[2]) {
 template <class Tile, class H>
 LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap &mapK, const TensorMap &mapV, const TensorMap &mapM, i64 heads, i64 batches, i64 queries, i64 keys) {
   typedef typename H::Element T;
-  constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES, TEAMS = Tile::TEAMS;
+  constexpr int KEYS = Tile::KEYS, STAGES = Tile::STAGES, WARPGROUPS = Tile::WARPGROUPS;
   // The swizzle wants tiles at multiples of 1024 bytes, and there is no room to look for one.
   extern __shared__ __align__(1024) u8 attentionTiles[];
   const SharedAddr base = sharedAddr(attentionTiles);
   const AttentionBarriers<Tile> bars{base + Tile::BARRIERS_AT};
-  // What has a text of its own, where that is faster and as far as the time to compile it allows
-  // (test/perf/gpu/compile_cost.py). A loop for tiles that all queries see, behind the one for the others:
-  // heads of 128 are as fast without, of 192 they lose 2 %.
+  // Which cases are compiled separately: where that is faster, and as far as compile time allows
+  // (test/perf/gpu/compile_cost.py). A second loop for tiles that all queries see: heads of 128 are as fast
+  // without it, heads of 192 lose 2 %.
   constexpr bool UNMASKED = H::kPlainScore && !H::kListed && H::kHeadQK + H::kHeadV < 256;
-  // The last results of a tile are made behind the first scores of the next and stored behind their softmax,
-  // as in every other step; three teams, and masks, do not have the registers for that.
-  constexpr bool LATER = TEAMS <= 2 && H::kPlainScore;
-  // Whether the first tile of keys has a text of its own; masks that are much text gain at most 3 % from it.
+  // Whether the pipeline runs across the end of a tile of queries: its last results are computed behind the
+  // first scores of the next tile, and stored behind their softmax. With three warpgroups, or masks, there are
+  // no registers for that.
+  constexpr bool LATER = WARPGROUPS <= 2 && H::kPlainScore;
+  // Whether the first tile of keys is compiled separately; long masks gain at most 3 % from it.
   constexpr bool APART = LATER || Tile::MASK == MASK_ROW;
   // Whether a tile of keys behind the first can have ends: where all queries have the same one, only the first.
   // The largest heads are faster when it is looked for nevertheless.
   constexpr bool ENDS = !APART || !H::kPlainScore || H::kCausal || H::kHeadV > 192;
-  // The very last results of a block are made in the loop too, beside scores of whatever lies in shared memory;
-  // a text of their own would take the largest heads, and masks with lists, over what compiling may.
+  // The last results of a block are computed in the loop too, beside scores of stale shared memory that nobody
+  // uses: compiled separately, the largest heads, and masks with lists, would take too long to compile.
   constexpr bool ONE_TEXT = H::kHeadQK > 128 || H::kHeadV > 128 || H::kListed;
-  // How many of the weights, in fours, are made before the results of the keys before them are awaited. Left
-  // alone (-1) the compiler waits earlier, where something stands between at once; as measured.
+  // How many groups of four weights are computed before waiting for the results of the previous keys. With -1
+  // the compiler places the wait, earlier. Values as measured.
   constexpr bool STEPS = H::kHeadV == 64 || H::kHeadV == 128 || (H::kHeadV == 192 && H::kCausal);
   constexpr int STEP = STEPS && (APART || H::kPlainScore) ? KEYS / 16 : -1;
-  constexpr bool SKIPS = TEAMS > 2 && H::kCausal && !H::kListed;
-  static_assert(!SKIPS || Tile::MASK == NO_MASK, "a team that skips a tile leaves its mask");
+  constexpr bool SKIPS = WARPGROUPS > 2 && H::kCausal && !H::kListed;
+  static_assert(!SKIPS || Tile::MASK == NO_MASK, "a warpgroup that skips a tile leaves its mask");
   // Registers of a thread that copies, and of one that computes: 168 or 128 are there for each.
-  constexpr int LOADING = TEAMS > 2 ? 32 : H::kHeadV > 192 && !H::kPages ? 24 : 40;
-  constexpr int COMPUTING = ((TEAMS > 2 ? 128 : 168) * (TEAMS + 1) - LOADING) / TEAMS;
-  const u32 team = sameInWarp(threadIdx.x / 128);
+  constexpr int LOADING = WARPGROUPS > 2 ? 32 : H::kHeadV > 192 && !H::kPages ? 24 : 40;
+  constexpr int COMPUTING = ((WARPGROUPS > 2 ? 128 : 168) * (WARPGROUPS + 1) - LOADING) / WARPGROUPS;
+  const u32 warpgroup = sameInWarp(threadIdx.x / 128);
   const AttentionPlan plan = attentionPlan<Tile, H>(heads, batches, queries, keys);
   if (threadIdx.x == 0) {
     tensorMapPrefetch(mapQ);
@@ -155,20 +157,20 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
   }
   __syncthreads();
 
-  if (team == 0) {
+  if (warpgroup == 0) {
     registersLower<LOADING>();
     copyAttention<Tile>(h, mapQ, mapK, mapV, mapM, base, plan, queries, keys);
     return;
   }
 
   registersRaise<COMPUTING>();
-  const u32 mine = team - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-  const u32 myTurn = 1 + mine, otherTurn = mine == TEAMS - 1 ? 1 : 2 + mine; // named barriers
+  const u32 mine = warpgroup - 1, lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const u32 myTurn = 1 + mine, otherTurn = mine == WARPGROUPS - 1 ? 1 : 2 + mine; // named barriers
   const f32 factor = scoreFactor<H>();
   AttentionRing k{0, 0}, v{0, 0}, m{0, 0};
   f32 s[KEYS / 2], o[H::kHeadV / 2] = {}, keep[2];
   u32 p[KEYS / 16][4] = {};
-  if (mine == TEAMS - 1) namedBarrierArrive(otherTurn, 256); // the first team has the first turn
+  if (mine == WARPGROUPS - 1) namedBarrierArrive(otherTurn, 256); // the first warpgroup has the first turn
 
   u32 round = 0; // of tiles of queries
   auto issueScores = [&] {
@@ -187,7 +189,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     if (lane == 0) barrierArrive(bars.emptyQ() + 8 * (mine * Tile::Q_STAGES + round % Tile::Q_STAGES));
   };
 
-  // Products with the tile of keys from k0 on become scores. `full`: keys that all queries of the team see;
+  // Products with the tile of keys from k0 on become scores. `full`: keys that all queries of the warpgroup see;
   // `open`: a boolean mask hides none of the tile.
   auto toScores = [&](const AttentionPlace &at, i32 k0, i32 full, bool open) {
     if constexpr (Tile::MASK == NO_MASK) {
@@ -216,13 +218,13 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       }
     }
   };
-  // This team's queries of a tile, and its first keys.
+  // This warpgroup's queries of a tile, and its first keys.
   auto waitForFirst = [&] {
     barrierWait(bars.fullQ() + 8 * (mine * Tile::Q_STAGES + round % Tile::Q_STAGES), round / Tile::Q_STAGES % 2);
     barrierWait(bars.fullK() + 8 * k.slot, k.parity);
     namedBarrierSync(myTurn, 256);
   };
-  // Keys from here on no query of this team sees.
+  // Keys from here on no query of this warpgroup sees.
   auto endOf = [&](const AttentionWork &w) {
     const i32 last = w.q0 + (i32)mine * 64 + 63;
     return sameInWarp((i32)h.keyEnd(w.batch, w.head, last < (i32)queries ? last : (i32)queries - 1));
@@ -266,7 +268,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
     const bool more = !ONE_TEXT || tile < plan.tiles; // else this is the last turn, which ends with the results
     if constexpr (ONE_TEXT && !SKIPS) ends = round > 0;
     i32 n = next.blocks - 1;
-    // Tiles behind the ends of all queries of this team, but not of the others: only the turns.
+    // Tiles behind the ends of all queries of this warpgroup, but not of the others: only the turns.
     if constexpr (SKIPS) {
       const i32 end = endOf(next);
       if (more && n > 0 && n * KEYS >= end) {
@@ -295,7 +297,8 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       if (lane == 0 && ends) barrierArrive(bars.emptyV() + 8 * v.slot);
       v.advance<STAGES>(ends);
     };
-    // Results that there are none of yet are of no use; a way around them would be a text of its own.
+    // In the first step there are no previous results: the product is computed nevertheless, because a branch
+    // around it would double the code.
     if constexpr (LATER) {
       wgmmaFence();
       issueScores();
@@ -317,7 +320,7 @@ LATHE_DEV void attentionWgmma(const H &h, const TensorMap &mapQ, const TensorMap
       if (!more) break;
     }
     if (more) release(bars.emptyK(), k);
-    // Keys before the ends of all queries of this team.
+    // Keys before the ends of all queries of this warpgroup.
     const i32 full = sameInWarp((i32)minIndex(keys, h.keyEnd(next.batch, next.head, minIndex(q0, queries - 1))));
     auto scoresOf = [&](const AttentionWork &work) {
       const u32 entry = work.entry<H>(n);

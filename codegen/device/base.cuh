@@ -97,8 +97,8 @@ LATHE_DEV void needValue(f32 x) { asm volatile("" ::"f"(x)); }
 #endif // LATHE_EMULATE
 
 // ---- Conversions ---------------------------------------------------------------
-// convert<To>(x) is the conversion of the ONNX Cast operator: floats to integers
-// truncate and saturate at the ends of 32 and 64 bits, to bool compare with zero.
+// convert<To>(x): floats to integers truncate, to bool compare with zero. What an integer does not hold is
+// open here: generated code decides it with comparisons, as all targets do.
 
 LATHE_DEV f32 toF32(f32 x) { return x; }
 LATHE_DEV f32 toF32(bf16 x) { return bitsToF32((u32)x.bits << 16); }

@@ -1,5 +1,6 @@
 //===- cluster.cuh - reductions over clusters ---------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, hopper
 //
 // A row that is too long for the registers of one block is held by the blocks of a cluster, which
 // write their parts to each other and combine them in order of rank.

@@ -1,10 +1,11 @@
 //===- columns.cuh - reductions down columns ---------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, hopper
 //
 // y[outer, column] = the combination of x[outer, row, column] over all rows, where columns are
-// neighbours in memory. A warp takes 32 * kLanes columns of every so many rows, several rows at a
-// time; warps meet in shared memory, the blocks of a cluster in that of each other, always in
-// the same order. Holes:
+// contiguous in memory. A warp takes 32 * kLanes columns of every n-th row, several rows at a time;
+// warps combine through shared memory, the blocks of a cluster through distributed shared memory,
+// always in the same order. Holes:
 //
 //   typedef ... Acc; typedef SumOp Op;  what is combined, and how
 //   typedef ... Element;                what is loaded: what lies in memory, or Acc

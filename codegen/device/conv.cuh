@@ -1,5 +1,6 @@
 //===- conv.cuh - convolution skeletons ------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: gemm
 //
 // Two dimensions; one dimension is a picture of one row. Holes:
 //

@@ -1,9 +1,10 @@
 //===- conv_hopper.cuh - convolutions of sm_90a -----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: gemm_hopper
 //
 // A convolution is a product (gemm_hopper.cuh): its rows are the pixels of all results, its
 // columns the filters, its depth the taps of the window with 64 channels of each at a time.
-// The copy engine makes the rows from images with channels last as it loads them; outside of
+// TMA makes the rows from images with channels last as it loads them; outside of
 // an image it loads zeros. What the compiler's H has besides the holes of a product:
 //
 //   static constexpr bool kImages = true;
@@ -102,6 +103,7 @@ template <int CHANNELS_, int ROWS_, int PIXELS_, int STAGES_, class W> struct St
   static constexpr u32 PITCH = COLUMNS * 8, IN_BYTES = (LINES * PITCH + 127) / 128 * 128;
   static constexpr u32 OUT_BYTES = PIXELS * 128;
   static constexpr u32 RAW_AT = 4 * OUT_BYTES, IN_AT = RAW_AT + 2 * RAW_BYTES, BARRIERS_AT = IN_AT + STAGES * IN_BYTES;
+  static constexpr u32 SHARED_BYTES = BARRIERS_AT + 8 * (2 * STAGES + 2) + 1024; // where the swizzle begins
   static_assert(ROWS >= 2 && ROWS % 2 == 0, "each group has rows of a tile");
   static_assert(X::STRIDE == 2 && X::DILATION == 1 && PIXELS % 16 == 0 && COLUMNS <= 256 && CHANNELS <= 4, "stem shape");
 };

@@ -1,5 +1,6 @@
 //===- gemm.cuh - matrix product skeletons ---------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: math, mma
 //
 // C[b,m,n] = sum over k of A[b,m,k] * B[b,k,n] for any sizes. What is multiplied
 // and what becomes of the sums is in the holes, a struct H made by the compiler:
@@ -42,7 +43,7 @@ template <int BM, int BN> LATHE_DEV TileIndex tileOfBlock(i64 M, i64 N) {
   return {(i64)batch, (i64)(first + inside % rows) * BM, (i64)(inside / rows) * BN};
 }
 
-// ---- 16-bit operands on the matrix units -------------------------------------------
+// ---- 16-bit operands on the tensor cores -------------------------------------------
 
 template <int BM_, int BN_, int BK_, int WARPS_M_, int WARPS_N_, int STAGES_> struct MmaTile {
   static constexpr int BM = BM_, BN = BN_, BK = BK_, WARPS_M = WARPS_M_, WARPS_N = WARPS_N_;

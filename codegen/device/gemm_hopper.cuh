@@ -1,28 +1,30 @@
 //===- gemm_hopper.cuh - matrix products of sm_90a --------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: math, mma, hopper, gemm, gemm_streamk
 //
 // C[b,m,n] = sum over k of A[b,m,k] * B[b,k,n] for operands that tensor maps can describe:
-// rows of a multiple of 16 bytes; k lies together where elements have no 16 bits. One block a multiprocessor walks over tiles. Of
-// its three groups of four warps the first lets the copy engine fill a ring of stages, the
-// other two multiply:
+// their rows are multiples of 16 bytes, and k is the contiguous dimension unless elements have 16
+// bits, the only ones that wgmma reads either way. One persistent block a multiprocessor walks over
+// tiles. The first of its three warpgroups issues the TMA loads of a ring of stages; the other two
+// multiply:
 //
-//   together   (cooperative) each has half of the rows of the same tile
-//   in turns   (ping-pong) each has every second tile: one's epilogue runs while the other
-//              multiplies
+//   cooperative   each has half of the rows of the same tile
+//   ping-pong     each has every second tile: the epilogue of one runs while the other multiplies
 //
 // The holes, a struct H made by the compiler:
 //
 //   typedef ... Element, Acc, Result;  static constexpr Operand kA, kB;   AlongK or AcrossK
 //   static constexpr bool kBatchA, kBatchB;   the operand's map has a dimension of batches
 //   static constexpr bool kImages;       A is loaded by h.loadImages (conv_hopper.cuh)
-//   static constexpr bool kSwapped;      A and B have changed places: rows m below are the columns of the
-//                                        results, which are of 16 bits and staged
+//   static constexpr bool kSwapped;      A and B are exchanged, so that C is computed transposed: rows m
+//                                        below are columns of the results, which are of 16 bits and staged
 //   f32 value(i64 b, i64 m, i64 n, f32 sum);   then: one result, m its row, n its column, not yet rounded
 //   static constexpr bool kProgrammatic; launched while the kernel before still runs; B is constant
-//   static constexpr bool kLate;         the next kernel may start once the last loads are under way, not at once
-//   static constexpr bool kPair;         B has two matrices of N columns side by side, and a result
-//                                        follows from a sum of each: the half tiles of both are one
-//   static constexpr int kPairHead;      0; else columns are heads of so many, and with kPair the matrices their halves
+//   static constexpr bool kLate;         the next kernel may start only when the last loads have been issued
+//   static constexpr bool kPair;         B holds two matrices of N columns, side by side, and each result is made
+//                                        of a sum of both (a gate pair): a tile has half its columns of each
+//   static constexpr int kPairHead;      0, or the size of the heads that the columns are; with kPair the two matrices
+//                                        are the halves of the heads
 //   static void multiply(Acc (&d)[BN / 2], u64 a, u64 b, u32 add);   the instruction
 //   static constexpr bool kStaged;       results go through shared memory and map C: there is
 //   Vec<Result, 2> value(i64 b, i64 m, i64 pair, Vec<Acc, 2> sums);  two neighbours, N even
@@ -38,11 +40,11 @@
 //   void storeHead(SharedAddr part, u32 row, u32 column);
 //   static constexpr bool kBeside;       `value` takes Vec<Result, 2> before the sums: two elements at
 //                                        the result's place of a tensor that map D brings
-//   static constexpr bool kExtremes;     with kStaged: of each block of 16 rows and 64 columns the greatest (or
-//                                        least) of what `extreme`, called as `value` is, gives is stored
-//   f32 extreme(..);  static f32 further(f32, f32);  void storeExtreme(i64 row, i64 column, f32);   of blocks
+//   static constexpr bool kAmax;         with kStaged: the maximum (or minimum) of `amax`, which is called as `value` is,
+//                                        over each block of 16 rows and 64 columns is stored
+//   f32 amax(..);  static f32 further(f32, f32);  void storeAmax(i64 row, i64 column, f32);   of blocks
 //   static constexpr bool kBatched;      maps C and D have a dimension of batches
-//   static constexpr bool kTurned;       map C is {size of a head, tokens, heads, batches}: rows are the tokens of
+//   static constexpr bool kHeadRows;     map C is {size of a head, tokens, heads, batches}: rows are the tokens of
 //                                        all batches, columns the heads, of
 //   static constexpr u32 kHead;          elements, a multiple of 64
 //   u32 tokens() const;                  of a batch
@@ -54,22 +56,22 @@
 #define LATHE_DEVICE_GEMM_HOPPER
 #ifndef LATHE_EMULATE
 
-/// BM x BN a tile; ROWS of A are loaded, fewer than BM where M is small: rows beyond a tensor
-/// are slow to load, and what is left unloaded spoils only rows that are not stored.
-/// SHARED: what is left after whole rounds of tiles is shared evenly by all blocks.
-/// PAIR: 2 where the two blocks of a cluster have tiles one below the other, and each loads half of
-/// their columns for both: rows that begin between the lines of the cache take twice as many requests.
-template <int BM_, int BN_, int STAGES_, int ROWS_, bool TURNS_, class H, bool SHARED_ = false, int PAIR_ = 1>
+/// A tile has BM x BN results. ROWS of A are loaded: fewer than BM where M is small, because rows beyond
+/// the end of a tensor are slow to load, and rows that are not loaded give only results that are not
+/// stored. STREAM_K: the tiles left after whole rounds are cut along k into equal shares for all blocks.
+/// PAIR: 2 where the blocks of a cluster have tiles one below the other and each loads half of the
+/// columns of B for both; it pays where rows do not begin at a cache line, which doubles the requests.
+template <int BM_, int BN_, int STAGES_, int ROWS_, bool PINGPONG_, class H, bool STREAM_K_ = false, int PAIR_ = 1>
 struct WgmmaTile {
   static constexpr int BM = BM_, BN = BN_, STAGES = STAGES_, ROWS = ROWS_;
   static constexpr int BK = 128 / sizeof(typename H::Element); // rows of 128 bytes
-  static constexpr bool TURNS = TURNS_, SHARED = SHARED_;
+  static constexpr bool PINGPONG = PINGPONG_, STREAM_K = STREAM_K_;
   static constexpr u32 PAIR = PAIR_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
-  static constexpr int MI = TURNS ? BM / 64 : BM / 128; // products of 64 rows by a group
+  static constexpr int MI = PINGPONG ? BM / 64 : BM / 128; // products of 64 rows by a group
   static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
   static constexpr bool HALVES = H::kPair && H::kPairHead > 0; // of heads
-  // With k across, chunks of m or n that lie together: as many elements as a swizzle spans.
+  // Where m or n is contiguous, it is loaded in chunks of as many elements as the swizzle spans.
   static constexpr int A_WIDE = 64, B_WIDE = OUT % 64 == 0 ? 64 : 32;
   static constexpr u32 A_BYTES = BM * 128, B_BYTES = BN * 128;
   static constexpr u32 LOADED = (A_ALONG ? ROWS * 128 : A_BYTES) + B_BYTES; // of a stage
@@ -81,15 +83,18 @@ struct WgmmaTile {
                                                                        : 16; // columns
   static constexpr u32 C_BYTES = H::kStaged ? 64 * STAGED * RESULT * (HALVES ? 2 : 1) : 0;
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, BARRIERS_AT = C_AT + 4 * C_BYTES;
+  /// A barrier for each stage that is full or empty, and for each buffer; 1024: where the swizzle begins.
+  static constexpr u32 SHARED_BYTES = BARRIERS_AT + 16 * STAGES + 4 * 8 + 1024;
   static constexpr int SUMS = MI * BN / 2;
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
-  static_assert(BM % (TURNS ? 64 : 128) == 0 && OUT % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM), "tile shape");
-  static_assert(PAIR == 1 || (PAIR == 2 && !SHARED && B_ALONG && !H::kPair && !H::kImages && !H::kSwapped), "pairs of blocks");
+  static_assert(BM % (PINGPONG ? 64 : 128) == 0 && OUT % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM), "tile shape");
+  static_assert(PAIR == 1 || (PAIR == 2 && !STREAM_K && B_ALONG && !H::kPair && !H::kImages && !H::kSwapped), "pairs of blocks");
 };
 
 struct TilePlace { u32 batch, m, n; };
-/// Groups of tile rows: tiles that run at a time share rows and columns in the cache. Groups of 12 with columns of 128
-/// read a third less of memory, and take as long; a second group reads all columns again.
+/// Tiles are walked in groups of tile rows, so that tiles that run at the same time share rows and columns
+/// in the cache. With tiles of 128 columns, groups of 12 read a third less from memory, but take as long:
+/// each further group reads all columns again.
 template <class Tile> LATHE_DEV TilePlace placeOfTile(u32 id, u32 tilesM, u32 tilesN) {
   constexpr u32 group = Tile::OUT < 128 ? 8 : 16;
   const u32 perBatch = tilesM * tilesN, batch = id / perBatch;
@@ -227,8 +232,8 @@ template <class Tile, class H> LATHE_DEV void loadFirstBeside(const TensorMap &m
 }
 
 /// The further of what was found `before` and one more value; of none before it, that value.
-template <class H> LATHE_DEV f32 furtherOf(const H &, int before, f32 extreme, f32 value) {
-  return before == 0 ? value : H::further(extreme, value);
+template <class H> LATHE_DEV f32 furtherOf(const H &, int before, f32 amax, f32 value) {
+  return before == 0 ? value : H::further(amax, value);
 }
 
 /// All results of a group's tile, whose first row is t.m.
@@ -258,12 +263,12 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
     // What the values need of memory is asked for before the first store, all at a time.
     Pair pairs[COLS / 16][4];
     u32 places[COLS / 16];
-    f32 extreme = 0.0f;
+    f32 amax = 0.0f;
 #pragma unroll
     for (int j = 0; j < COLS / 16; ++j) {
       const u32 at = 2 * j + (lane >> 4);
-      const u32 turned = COLS == 64 ? at ^ (r & 7) : COLS == 32 ? at ^ (r >> 1 & 3) : at ^ (r >> 2 & 1);
-      places[j] = buffer + r * (COLS * 2) + turned * 16;
+      const u32 swizzled = COLS == 64 ? at ^ (r & 7) : COLS == 32 ? at ^ (r >> 1 & 3) : at ^ (r >> 2 & 1);
+      places[j] = buffer + r * (COLS * 2) + swizzled * 16;
       u32 beside[4] = {0, 0, 0, 0};
       if constexpr (H::kBeside) loadMatrix4(beside, places[j]);
 #pragma unroll
@@ -276,23 +281,23 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
         if constexpr (H::kPair) {
           const Sums seconds{{acc[i][sum + Tile::OUT / 2], acc[i][sum + Tile::OUT / 2 + 1]}};
           pairs[j][q] = h.value(b, rows[q & 1], pair, sums, seconds);
-          if constexpr (H::kExtremes) extreme = furtherOf(h, j + q, extreme, h.extreme(b, rows[q & 1], pair, sums, seconds));
+          if constexpr (H::kAmax) amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, sums, seconds));
         } else if constexpr (H::kBeside) {
           pairs[j][q] = h.value(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums);
-          if constexpr (H::kExtremes)
-            extreme = furtherOf(h, j + q, extreme, h.extreme(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums));
+          if constexpr (H::kAmax)
+            amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, bitCast<Pair>(beside[q]), sums));
         } else {
           pairs[j][q] = h.value(b, rows[q & 1], pair, sums);
-          if constexpr (H::kExtremes) extreme = furtherOf(h, j + q, extreme, h.extreme(b, rows[q & 1], pair, sums));
+          if constexpr (H::kAmax) amax = furtherOf(h, j + q, amax, h.amax(b, rows[q & 1], pair, sums));
         }
       }
     }
-    if constexpr (H::kExtremes) { // the warp's rows of this piece are a block
+    if constexpr (H::kAmax) { // the warp's rows of this piece are a block
       static_assert(COLS == 64, "columns of a block");
 #pragma unroll
-      for (int d = 16; d > 0; d /= 2) extreme = H::further(extreme, bitsToF32(shuffleXor32(f32ToBits(extreme), d)));
+      for (int d = 16; d > 0; d /= 2) amax = H::further(amax, bitsToF32(shuffleXor32(f32ToBits(amax), d)));
       const u32 row = row0 + warp * 16;
-      if (lane == 0 && row < M && column0 < N) h.storeExtreme((i64)(row / 16), (i64)(column0 / 64), extreme);
+      if (lane == 0 && row < M && column0 < N) h.storeAmax((i64)(row / 16), (i64)(column0 / 64), amax);
     }
     if constexpr (!H::kBeside) {
       if (leader) storeWaitRead<1>();
@@ -313,7 +318,7 @@ LATHE_DEV void storeStaged(const H &h, const TensorMap &mapC, const TensorMap &m
     asyncFence();
     namedBarrierSync(1 + s.group, 128);
     if (leader) {
-      if constexpr (H::kTurned) { // of each batch that the rows touch, what is outside is clipped
+      if constexpr (H::kHeadRows) { // of each batch that the rows touch, what is outside is clipped
         const u32 tokens = h.tokens(), end = row0 + 64 < M ? row0 + 64 : M;
         for (u32 b = row0 / tokens; b * tokens < end; ++b)
           tensorStore(mapC, buffer, (i32)(column0 % H::kHead), (i32)row0 - (i32)(b * tokens), (i32)(column0 / H::kHead), (i32)b);
@@ -340,7 +345,7 @@ LATHE_DEV void storeSwapped(const H &h, const TensorMap &mapC, const TensorMap &
                             const typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], TilePlace t, u32 columns, u32 rows,
                             Staging &s) {
   typedef typename H::Result Result;
-  static_assert(H::kStaged && sizeof(Result) == 2 && !H::kPair && !H::kTurned, "results of 16 bits by the copy engine");
+  static_assert(H::kStaged && sizeof(Result) == 2 && !H::kPair && !H::kHeadRows, "results of 16 bits by TMA");
   constexpr int ROWS = Tile::STAGED, PIECES = Tile::OUT / ROWS;
   const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const bool leader = threadIdx.x % 128 == 0;
@@ -526,7 +531,7 @@ LATHE_DEV void startRing(const TensorMap &mapA, const TensorMap &mapB, const Ten
     }
     for (int s = 0; s < Tile::STAGES; ++s) {
       barrierInit(full + 8 * s, 1);
-      barrierInit(empty + 8 * s, (Tile::TURNS ? 4 : 8) * Tile::PAIR); // a warp each
+      barrierInit(empty + 8 * s, (Tile::PINGPONG ? 4 : 8) * Tile::PAIR); // a warp each
     }
     barrierInitFence();
   }
@@ -604,7 +609,7 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
     last = slot;
     if (++slot == STAGES) { slot = 0; parity ^= 1; }
   } while (++step < count);
-  if (Tile::TURNS) namedBarrierArrive(next, 256);
+  if (Tile::PINGPONG) namedBarrierArrive(next, 256);
   wgmmaWait<0>();
   slotIsFree<Tile>(empty + 8 * last);
 }
@@ -627,29 +632,29 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
   } else {
     registersRaise<Tile::REGISTERS>();
     const u32 me = group - 1;
-    const u32 firstRow = Tile::TURNS ? 0 : me * (BM / 2);
+    const u32 firstRow = Tile::PINGPONG ? 0 : me * (BM / 2);
     const SharedAddr mine = base + firstRow * 128;
     Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, arrived + me * 16, me, 0};
     typename H::Acc acc[MI][BN / 2];
     // The order barriers (4 and 5) let one group at a time multiply. They are more than a
     // matter of speed: a group two rounds ahead would take an old phase for the one it needs.
-    if (Tile::TURNS && me == 1) namedBarrierArrive(4, 256);
+    if (Tile::PINGPONG && me == 1) namedBarrierArrive(4, 256);
     Share s;
     u32 before = 0;
     for (u32 index = 0; shareOf<Tile>(index, tiles, steps, s); before += s.end - s.begin, ++index) {
-      if (Tile::TURNS && (index & 1) != me) continue;
+      if (Tile::PINGPONG && (index & 1) != me) continue;
       TilePlace t = placeOfBlock<Tile>(s.tile, tilesM, tilesN);
       t.m += firstRow;
-      const bool gives = Tile::SHARED && s.end < steps;
+      const bool gives = Tile::STREAM_K && s.end < steps;
       if constexpr (H::kBeside)
         if (threadIdx.x % 128 == 0 && !gives) {
           dependenciesWait();
           loadFirstBeside<Tile, H>(mapD, staging, t);
         }
-      if (Tile::TURNS) namedBarrierSync(4 + me, 256);
+      if (Tile::PINGPONG) namedBarrierSync(4 + me, 256);
       multiplySteps<Tile, H>(acc, base, mine, before, s.end - s.begin, 4 + (me ^ 1));
       dependenciesWait(); // over long since, but by this thread, which may read what they wrote
-      if constexpr (Tile::SHARED) {
+      if constexpr (Tile::STREAM_K) {
         if (gives) givePart<Tile>(h, acc, me);
         else if (s.begin > 0) takeParts<Tile>(h, acc, s, tiles, steps, me);
       }

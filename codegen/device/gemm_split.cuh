@@ -1,10 +1,12 @@
 //===- gemm_split.cuh - products of few tiles on sm_90a -----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: gemm_hopper
 //
-// Where tiles are too few to fill the card, the blocks of a cluster split K and add up through
-// distributed shared memory, in the order of their ranks: the same bits every time. One tile a
-// cluster; four warps multiply its 64 rows, a fifth loads. Rings may be small, so
-// that several blocks share a multiprocessor and one's loads run while another adds up.
+// Split-K within a cluster, for products with too few tiles to fill the GPU: a cluster has one tile,
+// its blocks split K and add their sums through distributed shared memory, in the order of their ranks,
+// so that results are the same bits every time. One warpgroup multiplies the tile's 64 rows, a fifth
+// warp loads. The ring may be small: then several blocks share a multiprocessor, and one's loads run
+// while another adds up.
 //
 // Holes as in gemm_hopper.cuh, of the results only
 //
@@ -29,11 +31,12 @@ template <int BN_, int STAGES_, int ROWS_, int SPLIT_, class H> struct SplitTile
   // The sums take the place of the stages; rows are spread over the banks.
   static constexpr int PITCH = BN + 8;
   static constexpr u32 RING = STAGES * LOADED, SUMS = ROWS * PITCH * 4, BARRIERS_AT = RING > SUMS ? RING : SUMS;
+  static constexpr u32 SHARED_BYTES = BARRIERS_AT + 16 * STAGES + 1024; // barriers; where the swizzle begins
   static_assert(OUT % (B_ALONG ? 16 : 32) == 0 && (A_ALONG || ROWS == BM) && ROWS % 8 == 0, "tile shape");
   static_assert(STAGES * B_BYTES >= (u32)(BM - ROWS) * 128, "the last stage is read beyond its rows");
 };
 
-/// PROMOTED: sums of 8-bit floats over more than 128 of k in registers, as in gemm_narrow.cuh; two
+/// PROMOTED: sums of 8-bit floats over more than 128 of k in registers, as in gemm_promoted.cuh; two
 /// steps at a time.
 template <class Tile, bool PROMOTED = false, class H>
 LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &mapB, i64 M64, i64 N64, i64 K64) {

@@ -1,5 +1,6 @@
 //===- gemv.cuh - products with few rows -----------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, mma, gemm
 //
 // C[b,m,n] for M <= ROWS (1 to 8): the weights B are read once and streamed, so
 // the time is that of their bytes. Holes as in gemm.cuh (Element, Acc, kA, kB,

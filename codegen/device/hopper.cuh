@@ -1,10 +1,10 @@
 //===- hopper.cuh - tensor maps, mbarriers, wgmma, clusters ----------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: base
 //
-// What sm_90a has beyond mma.cuh: the copy engine that moves boxes of tensors, barriers in
-// shared memory that count its bytes, matrix products of four warps, registers that move
-// between warps, clusters and programmatic launches. Thin names for instructions; the order
-// in which they may stand is the skeletons' matter. Nothing of it is emulated on the host.
+// What sm_90a has beyond mma.cuh: TMA, mbarriers that count its bytes, wgmma, setmaxnreg,
+// clusters and programmatic launches. Thin names for instructions; the skeletons see to the
+// order in which they may be issued. Nothing of it is emulated on the host.
 //
 // The product instruction itself is printed where it is needed: wgmmaMethod of
 // codegen/cuda/Wgmma.h.
@@ -26,7 +26,7 @@ struct alignas(64) TensorMap { u64 opaque[16]; };
 LATHE_DEV void barrierInit(SharedAddr bar, u32 count) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
-/// After the inits, before a barrier of the block: the copy engine and the cluster see them.
+/// After the inits, before a barrier of the block: TMA and the cluster see them.
 LATHE_DEV void barrierInitFence() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 LATHE_DEV void barrierExpect(SharedAddr bar, u32 bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes) : "memory");
@@ -74,7 +74,7 @@ LATHE_DEV void namedBarrierArrive(u32 id, u32 threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- The copy engine -----------------------------------------------------------------
+// ---- TMA ------------------------------------------------------------------------------
 // Loads complete on a barrier, with the bytes of the whole box whatever was outside of the
 // tensor and reads as zero. Stores leave out what is outside; they are committed in groups.
 
@@ -144,7 +144,7 @@ LATHE_DEV void storeCommit() { asm volatile("cp.async.bulk.commit_group;" ::: "m
 /// Until at most N groups of this thread still read shared memory; or until all are written.
 template <int N> LATHE_DEV void storeWaitRead() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory"); }
 LATHE_DEV void storeWaitAll() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-/// By each thread that wrote shared memory, before the barrier behind which the copy engine or
+/// By each thread that wrote shared memory, before the barrier behind which TMA or
 /// a matrix product reads it.
 LATHE_DEV void asyncFence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

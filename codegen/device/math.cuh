@@ -1,5 +1,6 @@
 //===- math.cuh - scalar and vector functions ------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: base
 //
 // f32 functions are within 5 ULP: they are the compiler's own (at most 2 ULP,
 // pow 4). 16-bit types compute in f32 and round once. The `fast` forms use the
@@ -88,6 +89,21 @@ LATHE_DEV Vec<T, N> mathFma(const Vec<T, N> &a, const Vec<T, N> &b, const Vec<T,
   return r;
 }
 
+/// a * b, which no sum takes in as a fused multiply-add.
+#ifdef LATHE_EMULATE
+LATHE_DEV f32 mulRounded(f32 a, f32 b) { return a * b; }
+LATHE_DEV f64 mulRounded(f64 a, f64 b) { return a * b; }
+#else
+LATHE_DEV f32 mulRounded(f32 a, f32 b) { return __fmul_rn(a, b); }
+LATHE_DEV f64 mulRounded(f64 a, f64 b) { return __dmul_rn(a, b); }
+#endif
+template <class T, int N> LATHE_DEV Vec<T, N> mulRounded(const Vec<T, N> &a, const Vec<T, N> &b) {
+  Vec<T, N> r;
+#pragma unroll
+  for (int i = 0; i < N; ++i) r.v[i] = mulRounded(a.v[i], b.v[i]);
+  return r;
+}
+
 LATHE_DEV bool isNan(f32 x) { return x != x; }
 LATHE_DEV bool isNan(f64 x) { return x != x; }
 LATHE_DEV bool isNan(f16 x) { return (x.bits & 0x7fff) > 0x7c00; }
@@ -159,10 +175,10 @@ template <class T> LATHE_DEV T integerAbs(T x) { return x < 0 ? (T)(0 - x) : x; 
 LATHE_UNARY_VECTOR(integerAbs)
 /// Quotient towards zero; by 0 it is 0 and the smallest by -1 wraps, never a trap.
 template <class T> LATHE_DEV T safeDiv(T a, T b) {
-  return b == 0 ? (T)0 : b == (T)-1 ? (T)(0 - a) : (T)(a / b);
+  return b == 0 ? (T)0 : (T)-1 < (T)0 && b == (T)-1 ? (T)(0 - a) : (T)(a / b);
 }
 template <class T> LATHE_DEV T safeRem(T a, T b) {
-  return b == 0 || b == (T)-1 ? (T)0 : (T)(a % b);
+  return b == 0 || ((T)-1 < (T)0 && b == (T)-1) ? (T)0 : (T)(a % b);
 }
 template <class T> LATHE_DEV T safeFloorDiv(T a, T b) {
   T q = safeDiv(a, b);

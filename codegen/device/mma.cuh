@@ -1,5 +1,6 @@
 //===- mma.cuh - asynchronous copies and matrix instructions ---------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: base
 //
 // The portable set: cp.async, ldmatrix, mma.sync with 16-bit operands and f32
 // accumulation. sm_80 and later.

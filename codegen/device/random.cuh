@@ -1,5 +1,6 @@
 //===- random.cuh - absent weights, made where they are used --------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: base
 //
 // The same elements as lib/support/RandomWeights.cpp. `kind` is the DType's number; `spread` holds
 // the bits of center (low) and reach (high).

@@ -1,5 +1,6 @@
 //===- reduce.cuh - warp and block reductions ------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: math
 //
 // Reductions over the threads of a block. The order of combination depends on
 // the block shape alone, so results are the same in every run. All threads of

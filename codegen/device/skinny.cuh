@@ -1,18 +1,20 @@
 //===- skinny.cuh - products of few rows with long rows of weights ----------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, mma, hopper, gemm, widen
 //
-// C[m,n] for M up to 16: the weights go from global memory into
-// registers once, in 16-byte pieces, all loads of a round before their first use. Warps of a
+// C[m,n] for M up to 16, bound by the bytes of the weights: each goes from global memory into
+// registers once, in 16-byte pieces, and all loads of a round are issued before the first use. Warps of a
 // block split K and add up in shared memory, in the order of the warps. gemvRow and gemmSkinny
 // take weights with contiguous k, gemvColumns those with contiguous n. Holes as in gemm.cuh
 // (Element, kA, kB, kLanes, baseA .. epilogue) without batches, and
 //
-//   typedef .. Weight;     of which baseB is made: Element, or 8 bits
+//   typedef .. Weight;     of which baseB is made: Element, or 8 bits; strideB counts them
+//   kCodes                 weights in a Weight: 2 where they have 4 bits
 //   static void start();   let the next kernel start, in a programmatic launch
 //   static void wait();    wait for the kernels before; weights alone are read before it
 //   void ahead(i64 n);     with kPairHead: reads what the epilogue of column or pair n will read beside the sums
-//   Vec<Element, 16> widened(i64 n, i64 piece, Vec<Weight, 16> codes);
-//                          elements 16 piece .. of column n, where weights have 8 bits; for gemvRow f32
+//   Vec<Element, 16 kCodes> widened(i64 n, i64 piece, Vec<Weight, 16> codes);
+//                          elements 16 kCodes piece .. of column n, where weights are codes; for gemvRow f32
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_SKINNY
@@ -24,7 +26,7 @@ template <class H> LATHE_DEV auto pieceOf(const H &h, i64 n, i64 k, const Bits16
   Vec<typename H::Weight, V> codes;
   memcpy(&codes, &raw, 16);
   if constexpr (IsSame<typename H::Weight, typename H::Element>::value) return codes;
-  else return h.widened(n, k / V, codes);
+  else return h.widened(n, k / (V * H::kCodes), codes);
 }
 
 /// One row, COLUMNS columns of C a block; SPLIT warps, UNROLL pieces of each column a round. With
@@ -33,7 +35,7 @@ template <class H> LATHE_DEV auto pieceOf(const H &h, i64 n, i64 k, const Bits16
 template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(const H &h, i64 N, i64 K) {
   typedef typename H::Element T;
   typedef typename H::Weight W;
-  constexpr int V = 16 / sizeof(W), STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1), L = H::kLanes;
+  constexpr int V = 16 / sizeof(W) * H::kCodes, STEP = 32 * SPLIT * V, ROWS = COLUMNS * (H::kPair ? 2 : 1), L = H::kLanes;
   __shared__ f32 part[SPLIT][ROWS];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const i64 n0 = (i64)blockIdx.x * COLUMNS;
@@ -58,7 +60,7 @@ template <int COLUMNS, int SPLIT, int UNROLL, class H> LATHE_DEV void gemvRow(co
     for (int u = 0; u < UNROLL; ++u)
 #pragma unroll
       for (int r = 0; r < ROWS; ++r)
-        if (k0 + u * STEP < K) weights[u][r] = loadGlobal16Streaming(rows[r] + k0 + u * STEP);
+        if (k0 + u * STEP < K) weights[u][r] = loadGlobal16Streaming(rows[r] + (k0 + u * STEP) / H::kCodes);
     pinLoads();
     if (!waited) {
       H::wait();
@@ -209,7 +211,7 @@ template <int MT, int NT, int SPLIT, int UNROLL, bool EXACT, class H>
 LATHE_DEV void gemmSkinny(const H &h, i64 M, i64 N, i64 K) {
   typedef typename H::Element T;
   typedef typename H::Weight W;
-  constexpr int V = 16 / sizeof(W), STEP = 4 * V, PARTS = V / 8; // of k, by a warp; of x in a piece
+  constexpr int V = 16 / sizeof(W) * H::kCodes, STEP = 4 * V, PARTS = V / 8; // of k, by a warp; of x in a piece
   __shared__ f32 part[SPLIT][MT * NT * 4][33];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
   const i64 n0 = (i64)blockIdx.x * (16 * MT);
@@ -224,7 +226,7 @@ LATHE_DEV void gemmSkinny(const H &h, i64 M, i64 N, i64 K) {
 #pragma unroll
   for (int a = 0; a < MT; ++a)
 #pragma unroll
-    for (int i = 0; i < 2; ++i) rows[a][i] = h.baseB(0) + columnOf(a, i) * h.strideB() + begin;
+    for (int i = 0; i < 2; ++i) rows[a][i] = h.baseB(0) + columnOf(a, i) * h.strideB() + begin / H::kCodes;
 #pragma unroll
   for (int b = 0; b < NT; ++b) xs[b] = h.baseA(0) + (b * 8 + g < M ? b * 8 + g : 0) * h.strideA() + begin;
   f32 acc[MT][NT][4];
@@ -246,7 +248,7 @@ LATHE_DEV void gemmSkinny(const H &h, i64 M, i64 N, i64 K) {
       for (int a = 0; a < MT; ++a)
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          if (EXACT || begin + k < end) w[u][a][i] = loadGlobal16Streaming(rows[a][i] + k);
+          if (EXACT || begin + k < end) w[u][a][i] = loadGlobal16Streaming(rows[a][i] + k / H::kCodes);
           else w[u][a][i] = Bits16{};
         }
     }

@@ -1,12 +1,13 @@
 //===- stream.cuh - products of few rows with weights through a ring ---------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: math, mma, hopper, gemm
 //
-// C[m,n] for M up to 16, weights of 16 bits with contiguous k. One block a multiprocessor walks
-// over tiles of 16 columns; its warps split K. What a warp multiplies the weights with stays in
-// its registers from the first tile to the last; weights come through a ring in shared memory
-// that belongs to the warp alone, whole lines of the cache at a time, and the next tile's are
-// under way while the sums of this one are added up, in the order of the warps. Pieces of weights
-// are multiplied as in skinny.cuh: k stands in the order in which lanes find it.
+// C[m,n] for M up to 16, weights of 16 bits with contiguous k. One persistent block a multiprocessor
+// walks over tiles of 16 columns; its warps split K. A warp keeps its part of A in registers from the
+// first tile to the last. Weights come through a ring in shared memory of the warp's own, whole cache
+// lines at a time, and the loads of the next tile run while the sums of this one are added up, in the
+// order of the warps. Pieces of weights are multiplied as in skinny.cuh: k is in the order in which
+// lanes read it, the same for both operands.
 //
 // Holes as in skinny.cuh (Element, kLanes, baseA, strideA, baseB, strideB, start, wait), and
 //
@@ -18,17 +19,25 @@
 #ifndef LATHE_DEVICE_STREAM
 #define LATHE_DEVICE_STREAM
 
-/// 8 NT rows; of k a warp has STEPS times 64. EXACT: K is just that. Shared memory: STAGES steps of
-/// each warp, then the sums of two tiles.
+/// Shared memory: STAGES steps of each warp, then the sums of two tiles.
+template <int WARPS, int NT, int STAGES> struct StreamTile {
+  static constexpr int COLUMNS = 16, STEP = 64;
+  static constexpr u32 STAGE_BYTES = COLUMNS * STEP * 2, SUMS_AT = WARPS * STAGES * STAGE_BYTES;
+  typedef f32 Parts[WARPS][NT * 4][33];
+  static constexpr u32 SHARED_BYTES = SUMS_AT + 2 * sizeof(Parts);
+};
+
+/// 8 NT rows; of k a warp has STEPS times 64. EXACT: K is just that.
 template <int WARPS, int NT, int STEPS, int STAGES, bool EXACT, class H>
 LATHE_DEV void gemmStream(const H &h, i64 M, i64 N, i64 K) {
   typedef typename H::Element T;
-  constexpr int TILE = 16, OUT = H::kPair ? 8 : 16, STEP = 64;
-  constexpr u32 STAGE = TILE * STEP * 2;
+  typedef StreamTile<WARPS, NT, STAGES> Tile;
+  constexpr int OUT = H::kPair ? 8 : 16, STEP = Tile::STEP;
+  constexpr u32 STAGE = Tile::STAGE_BYTES;
   LATHE_DYNAMIC_SHARED(shared);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4;
   const u8 *ring = shared + warp * STAGES * STAGE;
-  f32(*parts)[WARPS][NT * 4][33] = (f32(*)[WARPS][NT * 4][33])(shared + WARPS * STAGES * STAGE);
+  auto *parts = (typename Tile::Parts *)(shared + Tile::SUMS_AT);
   const i64 tiles = (N + OUT - 1) / OUT, begin = (i64)warp * STEPS * STEP;
   H::start();
 

@@ -1,5 +1,6 @@
-//===- transpose.cuh - tiles turned in shared memory -------------------------===//
+//===- transpose.cuh - tiles transposed in shared memory ---------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: math
 //
 // For results whose neighbours are far apart in the input: `row` is the
 // dimension that is contiguous in the input, `column` the one that is
@@ -16,7 +17,7 @@
 #ifndef LATHE_DEVICE_TRANSPOSE
 #define LATHE_DEVICE_TRANSPOSE
 
-/// Tiles of 16 x 16 blocks of V x V: a block is turned in registers, its pieces of
+/// Tiles of 16 x 16 blocks of V x V: a block is transposed in registers, its pieces of
 /// 16 bytes are exchanged through shared memory.
 template <class H> LATHE_DEV void transposeBlocks(const H &h, i64 rows, i64 columns) {
   typedef typename H::Element T;

@@ -1,36 +1,57 @@
 //===- widen.cuh - weights of 8 bits as 16 or 32 ------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: mma
 //
-// Sixteen codes of 8 bits as the floats that they stand for, exactly; none has more than 8 bits
-// of mantissa. Two to a word: the byte becomes the mantissa of a number whose exponent makes its
-// last bit 1, and what that number has too much is subtracted. That takes 1 to 2 instructions a
-// code, half of what the conversion through f32 does.
+// Conversion of codes in registers: of 4 bits to bytes, and of sixteen codes of 8 bits to the floats
+// that they stand for, which is exact because none has more than 8 bits of mantissa. Two floats of 16
+// bits are made in one word: the byte is put into the mantissa of a number whose unit in the last place
+// is 1, and the excess of that number is subtracted. That takes 1 to 2 instructions a code, half of
+// those of a conversion through f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_WIDEN
 #define LATHE_DEVICE_WIDEN
 
-/// Bytes, some of their bits turned, behind the exponent of 2^23, less `much`. (The conversion of
+/// The 16 codes of 4 bits in one half of 16 bytes, a byte each, the lower ones first.
+LATHE_DEV Vec<i8, 16> nibbles(const Vec<i8, 16> &packed, int half) {
+  Vec<i8, 16> r;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) r.v[i] = (i8)((u8)packed.v[half * 8 + i / 2] >> i % 2 * 4 & 15);
+  return r;
+}
+
+/// Two halves one behind the other.
+template <class T> LATHE_DEV Vec<T, 32> joined(const Vec<T, 16> &first, const Vec<T, 16> &second) {
+  Vec<T, 32> r;
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    r.v[i] = first.v[i];
+    r.v[16 + i] = second.v[i];
+  }
+  return r;
+}
+
+/// Bytes, some of their bits flipped, behind the exponent of 2^23, less `much`. (The conversion of
 /// the machine takes a quarter longer in a product of one row.)
-LATHE_DEV Vec<f32, 16> widenBytes(const Vec<i8, 16> &codes, u32 turned, f32 much) {
+LATHE_DEV Vec<f32, 16> widenBytes(const Vec<i8, 16> &codes, u32 flipped, f32 much) {
   u32 words[4];
   memcpy(words, &codes, sizeof codes);
   Vec<f32, 16> r;
 #pragma unroll
   for (int i = 0; i < 16; ++i)
-    r.v[i] = bitsToF32(__byte_perm(words[i / 4] ^ turned, 0x4b000000u, 0x7540 | i % 4)) - much;
+    r.v[i] = bitsToF32(__byte_perm(words[i / 4] ^ flipped, 0x4b000000u, 0x7540 | i % 4)) - much;
   return r;
 }
 
-/// Bytes, some of their bits turned, two to a word behind the exponents of 2^7 (bf16) or 2^10 (f16);
+/// Bytes, some of their bits flipped, two to a word behind the exponents of 2^7 (bf16) or 2^10 (f16);
 /// less(word) takes away what the two numbers have too much.
 template <class T, class Less>
-LATHE_DEV Vec<T, 16> widenPairs(const Vec<i8, 16> &codes, u32 turned, Less less) {
+LATHE_DEV Vec<T, 16> widenPairs(const Vec<i8, 16> &codes, u32 flipped, Less less) {
   u32 words[4], out[8];
   memcpy(words, &codes, sizeof codes);
 #pragma unroll
   for (int i = 0; i < 8; ++i)
-    out[i] = less(__byte_perm(words[i / 2] ^ turned, IsSame<T, bf16>::value ? 0x43434343u : 0x64646464u,
+    out[i] = less(__byte_perm(words[i / 2] ^ flipped, IsSame<T, bf16>::value ? 0x43434343u : 0x64646464u,
                               i % 2 ? 0x4342 : 0x4140));
   Vec<T, 16> r;
   memcpy(&r, out, sizeof r);

@@ -82,7 +82,7 @@ void writeCache(const std::string &key, const CacheEntry &entry) {
   static std::atomic<unsigned> serial{0};
   fs::path target = fileOf(directory, key);
   fs::path mine = target;
-  mine += "." + std::to_string(getpid()) + "." + std::to_string(serial++);
+  mine += ".tmp." + std::to_string(getpid()) + "." + std::to_string(serial++);
   std::error_code ec;
   fs::create_directories(target.parent_path(), ec);
   std::string body = entry.log + entry.image;

@@ -106,13 +106,34 @@ std::vector<std::string> baseOptions(const std::string &target) {
           "-diag-suppress=177"};
 }
 
-/// "name(12): error: ..." -> "name:12"; the name alone when no line is given.
-std::string placeOf(const std::string &name, const std::string &log) {
-  size_t at = log.find(name + "(");
+constexpr int kCompilationFailed = 6; // NVRTC_ERROR_COMPILATION
+
+/// "name(12): error: ..." -> "name:12", the first error's; the name alone when no line is given.
+std::string placeOf(const std::string &name, std::string_view log) {
+  size_t error = log.find("): error");
+  size_t at = log.substr(0, error).rfind(name + "(");
   if (at == std::string::npos)
     return name;
-  size_t open = at + name.size();
-  return name + ":" + log.substr(open + 1, log.find(')', open) - open - 1);
+  std::string_view line = log.substr(at + name.size() + 1);
+  return name + ":" + std::string(line.substr(0, line.find(')')));
+}
+
+/// The log with `file` in the place of `name` wherever that stands for a file.
+std::string renamed(std::string_view log, const std::string &name, const std::string &file) {
+  std::string out;
+  for (size_t at; (at = log.find(name + "(")) != std::string_view::npos;
+       log.remove_prefix(at + name.size()))
+    out.append(log.substr(0, at)).append(file);
+  return out.append(log);
+}
+
+/// What NVRTC refused: a defect of the generator, or of the text that a person wrote.
+Status refusal(const CompileJob &job, const char *error, const std::string &log) {
+  if (job.writtenIn.empty())
+    return internalError(std::string("NVRTC: ") + error + "\n" + log, placeOf(job.name, log));
+  std::string text = renamed(log, job.name, job.writtenIn);
+  return usageError("does not compile for " + job.target + "\n" + text,
+                    placeOf(job.writtenIn, text));
 }
 
 } // namespace
@@ -212,9 +233,10 @@ Result<Cubin> Compiler::compile(const CompileJob &job) const {
     rc = l.cubin(program, out.image.data());
   }
   l.destroy(&program);
+  if (rc == kCompilationFailed)
+    return refusal(job, l.errorString(rc), out.log);
   if (rc != 0)
-    return internalError(std::string("NVRTC: ") + l.errorString(rc) + "\n" + out.log,
-                         placeOf(job.name, out.log));
+    return internalError(std::string("NVRTC: ") + l.errorString(rc) + "\n" + out.log, job.name);
   if (out.image.empty())
     return internalError("NVRTC made no cubin for " + job.target, job.name);
   out.milliseconds =

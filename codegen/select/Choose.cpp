@@ -12,8 +12,8 @@
 
 namespace lathe {
 
-/// Whether a kernel takes so long that reading through the cache of constants, which a kernel that
-/// starts early may not do, is worth more than the start.
+/// Whether a kernel takes so long that loads through the read-only cache, which are forbidden in a
+/// kernel that starts early, gain more than the early start.
 static bool isLong(const KernelDesc &desc) {
   constexpr int64_t kLongBytes = 48 << 20; // about 12 us of an H200's memory
   int64_t bytes = 0;
@@ -24,19 +24,17 @@ static bool isLong(const KernelDesc &desc) {
   return bytes >= kLongBytes;
 }
 
-/// Whether a long kernel of rows has so few blocks that its start counts, and registers left for what
-/// it loads ahead.
-static bool isShortOfBlocks(const KernelDesc &desc, const KernelSpec &spec) {
+/// Whether a long kernel of rows has so few blocks that an early start pays nevertheless, and registers
+/// for what it loads ahead.
+static bool isShortOfBlocks(const KernelDesc &desc, const KernelSpec &spec, const KernelConfig &config) {
   constexpr int64_t kBlocks = 4096, kLeast = 128, kMost = 256, kBytes = 4 * 96;
-  Result<KernelConfig> config = KernelConfig::parse(spec.config);
   const LaunchSpec &launch = spec.launches[0];
   int64_t length = product(desc.reduction).constant().value_or(0), bytes = 0;
   for (int i = 0; i < desc.numInputs; ++i)
     if (product(desc.buffers[i].dims).constant().value_or(length) >= length)
       bytes += length * bitWidth(desc.buffers[i].dtype) / 8;
-  return config.ok() && config->family == "row" && config->stages == 0 && launch.cluster[0] == 1 &&
-         config->threads >= kLeast && config->threads <= kMost &&
-         bytes <= kBytes * config->threads &&
+  return config.form->reducesRows && config.stages == 0 && launch.cluster[0] == 1 &&
+         config.threads >= kLeast && config.threads <= kMost && bytes <= kBytes * config.threads &&
          launch.grid[0].constant().value_or(kBlocks + 1) <= kBlocks;
 }
 
@@ -45,13 +43,14 @@ static bool isShortOfBlocks(const KernelDesc &desc, const KernelSpec &spec) {
 /// before.
 static void startEarly(const KernelDesc &desc, std::vector<KernelVariant> &variants) {
   for (KernelVariant &variant : variants) {
-    std::string_view config = variant.spec.config;
-    bool generated = false;
-    for (std::string_view family : {"pointwise", "row", "columns", "transpose", "attention",
-                                    "scatter.unordered"})
-      generated |= config.starts_with(family);
-    bool fits = config.starts_with("attention") || !isLong(desc) || isShortOfBlocks(desc, variant.spec);
-    if (generated && fits && variant.spec.launches.size() == 1)
+    Result<KernelConfig> config = KernelConfig::parse(variant.spec.config);
+    if (!config || variant.spec.launches.size() != 1)
+      continue;
+    using Early = Skeleton::Early;
+    const Early early = config->form->early;
+    if (early == Early::Always ||
+        (early == Early::UnlessLong &&
+         (!isLong(desc) || isShortOfBlocks(desc, variant.spec, *config))))
       variant.spec.launches[0].programmaticDependent = true;
   }
 }
@@ -62,7 +61,7 @@ Result<std::vector<KernelVariant>> chooseVariants(const KernelDesc &desc, const 
   if (!target.isCuda())
     return select::chooseCpu(desc, target);
   auto variants = select::chooseCuda(desc, target);
-  if (variants.ok() && target.smVersion >= 90)
+  if (variants.ok() && target.hasProgrammaticLaunch())
     startEarly(desc, *variants);
   return variants;
 }
@@ -73,11 +72,9 @@ namespace select {
 /// thread that stores it, and reads what lies there before that. Reductions and products of
 /// several threads are left out: one may store while another still reads.
 static bool readsBeforeWriting(const KernelConfig &config) {
-  if (config.family == "pointwise" || config.family.starts_with("scatter"))
-    return true;
-  return config.threads == 1 &&
-         (config.family == "row" || config.family == "gemm" ||
-          config.family.starts_with("conv"));
+  using InPlace = Skeleton::InPlace;
+  return config.form->inPlace == InPlace::Always ||
+         (config.form->inPlace == InPlace::OneThread && config.threads == 1);
 }
 
 KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const DimExpr &grid) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block is what a worker claims at once: some thousands of elements, so that
-// claiming costs little and a busy neighbour is made up for. Vectors are full
+// claiming costs little and other workers make up for a slow one. Vectors are full
 // registers of f32; constant weights of products are packed into panels in the
 // order in which they are read.
 //
@@ -24,9 +24,8 @@ constexpr int64_t kBlockElements = 4096;
 
 int64_t lanesFor(const Target &target) { return target.lanes(DType::F32); }
 
-/// Whether what is read is one input whose neighbours lie apart in the result, along sides long enough
-/// for squares of vectors, and single rows.
-bool isTurned(const KernelDesc &desc, int64_t lanes) {
+/// Whether a kernel reads one input and transposes it, with both sides long enough for squares of vectors.
+bool isTransposed(const KernelDesc &desc, int64_t lanes) {
   if (desc.inputContiguous < 0 || bitWidth(desc.inputContiguousType) < 8 ||
       desc.inputContiguousType == DType::Bool)
     return false;
@@ -44,7 +43,7 @@ bool isTurned(const KernelDesc &desc, int64_t lanes) {
 
 void pointwise(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   KernelConfig c;
-  c.family = isTurned(desc, lanesFor(target)) ? "transpose" : "pointwise";
+  c.form = isTransposed(desc, lanesFor(target)) ? &kTranspose : &kPointwise;
   c.lanes = lanesFor(target);
   addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(kBlockElements))));
 }
@@ -54,37 +53,38 @@ void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelV
   c.lanes = lanesFor(target);
   DimExpr outer = product(desc.parallel);
   if (desc.rowsContiguous) {
-    c.family = "row";
+    c.form = &kRow;
     int64_t length = std::max<int64_t>(1, product(desc.reduction).constant().value_or(512));
     c.rows = std::clamp<int64_t>(kBlockElements / length, 1, 64);
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.rows))));
   } else {
-    c.family = "row";
+    c.form = &kRow;
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.lanes))));
   }
 }
 
 /// Register tile: rows by two registers of columns, accumulators below the
 /// register count with room for operands.
-KernelConfig productTile(const char *family, const Target &target) {
+KernelConfig productTile(const Skeleton &form, const Target &target) {
   KernelConfig c;
-  c.family = family;
+  c.form = &form;
   c.lanes = lanesFor(target);
   c.tileM = target.vectorRegisters >= 32 ? 8 : 6;
   c.tileN = 2 * c.lanes;
   return c;
 }
 
-/// Lets a constant operand be packed, where the recipe takes it: static sizes
-/// that are not 0, whole bytes.
+/// Lets a constant operand be packed, or the codes that it is made of, where the recipe takes it:
+/// static sizes that are not 0; numbers of whole bytes.
 void packWeight(KernelSpec &spec, const ContractionOperand &w, const std::string &recipe) {
-  if (w.buffer < 0 || !w.isWeight)
+  int buffer = w.codes >= 0 ? w.codes : w.buffer, least = w.codes >= 0 ? 4 : 8;
+  if (buffer < 0 || !w.isWeight)
     return;
-  BufferArg &arg = spec.buffers[w.buffer];
+  BufferArg &arg = spec.buffers[buffer];
   std::vector<int64_t> dims;
   for (const DimExpr &d : arg.dims)
     dims.push_back(d.constant().value_or(0));
-  if (arg.physical == arg.dims && bitWidth(arg.dtype) >= 8 && PanelLayout::of(recipe, dims).ok())
+  if (arg.physical == arg.dims && int(bitWidth(arg.dtype)) >= least && PanelLayout::of(recipe, dims).ok())
     arg.packing = recipe;
 }
 
@@ -102,7 +102,7 @@ int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const Kernel
   return std::clamp<int64_t>(std::min(fit, share), 1, panels);
 }
 
-/// Panels of a unit whose panels stream by: all, but `enough` units for the workers.
+/// Panels of a unit that streams them from memory: all, as long as there are `enough` units for the workers.
 int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
   int64_t groups = std::min(panels, (enough + blocks - 1) / std::max<int64_t>(1, blocks));
   return (panels + groups - 1) / groups;
@@ -114,6 +114,51 @@ int64_t rowsInScratch(int64_t depth, const KernelConfig &c) {
   return std::clamp<int64_t>(rows, c.tileM, 8 * c.tileM);
 }
 
+bool isByte(DType type) { return type == DType::I8 || type == DType::UI8; }
+
+/// Whether a product is one of 8-bit integers whose right ones are packed, neighbours of K together.
+bool multipliesPairs(const KernelDesc &desc, const Target &target) {
+  const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];
+  if (!target.hasPairProducts() || !isByte(a.dtype) || !isByte(b.dtype) || b.buffer < 0 || !b.isWeight)
+    return false;
+  const BufferArg &weight = desc.buffers[b.buffer];
+  return weight.physical == weight.dims && product(weight.dims).constant().value_or(0) > 0;
+}
+
+/// The product of multipliesPairs: rows are widened into scratch memory, once for all panels of a unit.
+void gemmPairs(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  KernelConfig c = productTile(kCpuGemmPairs, target);
+  const int64_t interleave = c.form->product.interleave;
+  const ContractionOperand &b = desc.operands[1];
+  size_t rank = desc.parallel.size();
+  DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1];
+  DimExpr batch = product({desc.parallel.begin(), desc.parallel.end() - 2});
+  const std::vector<DimExpr> &w = desc.buffers[b.buffer].dims;
+  bool folded = product({w.begin(), w.end() - 2}) == DimExpr(1);
+  DimExpr rows = folded ? batch * m : m, batches = folded ? DimExpr(1) : batch;
+  int64_t depth = *desc.reduction[0].constant(), groups = (depth + interleave - 1) / interleave;
+  std::string recipe = "panels" + std::to_string(c.tileN) + "x" + std::to_string(interleave) +
+                       (b.transposed ? "t" : "");
+  auto variant = [&](KernelConfig config, std::vector<DimCondition> guard) {
+    KernelSpec spec = specFor(desc, config, batches * DimExpr::ceilDiv(rows, DimExpr(config.rows)) *
+                                                DimExpr::ceilDiv(n, DimExpr(config.tileN * config.tileK)));
+    spec.scratchBytes = spec.scratchBytes + DimExpr(groups * config.rows * 4);
+    packWeight(spec, b, recipe);
+    addVariant(out, std::move(guard), std::move(spec));
+  };
+  KernelConfig one = c;
+  one.tileM = one.rows = 1;
+  one.tileK = 4; // panels that share the widened row
+  if (rows == DimExpr(1))
+    return variant(one, {});
+  if (!rows.isConstant() && rows.range(desc.symbols).lo <= 1)
+    variant(one, {{DimCondition::Kind::Equal, rows, DimExpr(1)}});
+  c.rows = rowsInScratch(groups, c);
+  int64_t all = (batches * rows).constant().value_or(1), wide = n.constant().value_or(c.tileN);
+  c.tileK = panelsOfUnit((depth + 3) / 4, wide, std::max<int64_t>(1, all / c.rows), c); // bytes, not floats
+  variant(c, {});
+}
+
 bool isWide(DType type) { return !isFloat(type) || bitWidth(type) >= 32; }
 
 Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
@@ -122,7 +167,11 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   size_t rank = desc.parallel.size();
   DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1], k = desc.reduction[0];
   DimExpr batch = product({desc.parallel.begin(), desc.parallel.end() - 2});
-  KernelConfig c = productTile("gemm", target);
+  if (multipliesPairs(desc, target)) {
+    gemmPairs(desc, target, out);
+    return okStatus();
+  }
+  KernelConfig c = productTile(kCpuGemm, target);
   c.rows = 8 * c.tileM; // eight register tiles share a panel in cache
   const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];
   int64_t depth = k.constant().value_or(256);
@@ -133,14 +182,19 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   if (rowsCopied)
     c.rows = rowsInScratch(depth, c);
   // Without batches in the right operand the rows of all batches are one.
-  bool folded = b.buffer >= 0 && product({desc.buffers[b.buffer].dims.begin(),
-                                          desc.buffers[b.buffer].dims.end() - 2}) == DimExpr(1);
+  bool stored = b.codes >= 0;
+  bool folded = stored || (b.buffer >= 0 && product({desc.buffers[b.buffer].dims.begin(),
+                                                     desc.buffers[b.buffer].dims.end() - 2}) == DimExpr(1));
   DimExpr rows = folded ? batch * m : m, batches = folded ? DimExpr(1) : batch;
+  // One row dequantizes what it streams in registers; more of them share a panel of numbers.
+  bool single = stored && !rowsCopied && rows == DimExpr(1);
+  if (single)
+    c.tileM = c.rows = 1, panelsCopied = false;
   int64_t all = (batches * rows).constant().value_or(1), wide = n.constant().value_or(c.tileN);
   int64_t units = std::max<int64_t>(1, all / c.rows);
-  c.tileK = panelsOfUnit(depth, wide, units, c);
-  // So many rows that the second-level cache has no room for all of them: what it takes stays there
-  // while panels stream by, many for the same rows.
+  c.tileK = single ? 1 : panelsOfUnit(depth, wide, units, c);
+  // More rows than the second-level cache holds: as many as it holds stay there while many panels are
+  // streamed for them.
   constexpr int64_t kOwn = 512 << 10, kWhole = 2 << 20, kMost = 24, kEnough = 32;
   if (!rowsCopied && batches == DimExpr(1) && all * depth * 4 > kWhole) {
     c.rows = std::clamp(kOwn / (depth * 4) / c.tileM * c.tileM, c.tileM, 16 * c.tileM);
@@ -159,7 +213,8 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   std::string recipe = "panels" + std::to_string(c.tileN) + (b.transposed ? "t" : "");
   packWeight(spec, b, recipe);
   // One row streams the panels: a kernel of its own, with as many units as there are panels.
-  if (!rowsCopied && !panelsCopied && !rows.isConstant() && rows.range(desc.symbols).lo <= 1) {
+  if (!rowsCopied && (!panelsCopied || stored) && !rows.isConstant() &&
+      rows.range(desc.symbols).lo <= 1) {
     KernelConfig one = c;
     one.tileM = one.rows = one.tileK = 1;
     KernelSpec row = specFor(desc, one, batches * DimExpr::ceilDiv(n, DimExpr(one.tileN)));
@@ -170,8 +225,8 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   return okStatus();
 }
 
-/// About as many panels a unit as wanted, such that all units have the same and two workers the same
-/// number of units: who claims more work than others would be waited for.
+/// About as many panels a unit as wanted, such that all units have equally many, and two workers equally
+/// many units: otherwise all would wait for the worker with more.
 int64_t evenPanels(int64_t wanted, int64_t panels, int64_t chunks) {
   int64_t best = wanted;
   double least = 0;
@@ -203,37 +258,6 @@ DimExpr winogradTiles(const KernelDesc &desc, const winograd::Form &form) {
   return tiles;
 }
 
-/// Time of a 3 x 3 convolution in products of one row, all channels and all filters: a core's
-/// sums, or the memory that filters stream from, if that is slower. `form`: null for the direct sum.
-double convCost(const KernelDesc &desc, const winograd::Form *form) {
-  size_t rank = desc.parallel.size();
-  // Unknown sizes stand for large ones.
-  auto size = [&](size_t d) {
-    return double(desc.parallel[d].constant().value_or(d == 0 ? 1 : 56));
-  };
-  double images = size(0), high = size(rank - 3), wide = size(rank - 2);
-  // Sums that a core makes in the time in which a weight comes from memory.
-  constexpr double kStream = 14;
-  if (!form)
-    return std::max(9 * images * high * wide, 9 * kStream);
-  double rows = 0, columns = 0, out = double(form->out), tiles = images;
-  for (double length : {high, wide})
-    tiles *= std::ceil(length / out);
-  for (int64_t i = 0; i < form->in(); ++i) {
-    auto have = [&](double length) {
-      return form->isForLast(i) ? std::floor(length / out) : std::ceil(length / out);
-    };
-    rows += have(high);
-    columns += have(wide);
-  }
-  // A transform of a tile's vector of channels or filters takes some cycles a point.
-  constexpr double kForward = 6, kBack = 4;
-  double transforms = tiles * double(form->points()) *
-                      (kForward / double(*desc.parallel[rank - 1].constant()) +
-                       kBack / double(desc.groupChannels));
-  return std::max(images * rows * columns, kStream * double(form->filters())) + transforms;
-}
-
 /// The form of Winograd's algorithm that applies and saves time, if any.
 std::optional<winograd::Form> winogradForm(const KernelDesc &desc) {
   auto all = [](const std::vector<int64_t> &values, int64_t is) {
@@ -249,29 +273,29 @@ std::optional<winograd::Form> winogradForm(const KernelDesc &desc) {
     if (o.dtype != DType::F32)
       return std::nullopt;
   std::optional<winograd::Form> best;
-  double least = 0.9 * convCost(desc, nullptr);
-  auto consider = [&](const winograd::Form &form) {
-    if (double cost = convCost(desc, &form); cost < least) {
+  double least = 0.9 * kCpuConv.conv.products(desc);
+  auto consider = [&](const Skeleton &family, const winograd::Form &form) {
+    if (double cost = family.conv.products(desc); cost < least) {
       least = cost;
       best = form;
     }
   };
-  consider({2, two ? 2 : 1});
-  // F(4,3) by leave only.
+  consider(kCpuConvWinograd2, {2, two ? 2 : 1});
+  // F(4,3) only where the user allows its error.
   if (one && winograd::expectedError(desc.groupChannels) <= desc.winogradTolerance)
-    consider({4});
+    consider(kCpuConvWinograd4, {4});
   return best;
 }
 
 void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConfig c,
                   std::vector<KernelVariant> &out) {
   size_t rank = desc.parallel.size();
-  c.family = form.out == 4 ? "conv.winograd4" : "conv.winograd2";
+  c.form = form.out == 4 ? &kCpuConvWinograd4 : &kCpuConvWinograd2;
   DimExpr ofImage = winogradTiles(desc, form), tiles = desc.parallel[0] * ofImage;
   int64_t panels = (*desc.parallel[rank - 1].constant() + c.tileN - 1) / c.tileN;
   // Tiles whose inputs and products stay in the second-level cache while one panel streams by.
-  // Where all filters do not stay in the cache behind it, as many tiles as sensible share them, and
-  // each point's inputs are read once for several panels.
+  // Where the third-level cache does not hold all filters, more tiles share them, and each point's inputs
+  // are read once for several panels.
   constexpr int64_t kCache = 896 << 10, kBehind = 2 << 20, kMost = 64;
   int64_t each = form.scratchBytes(1, desc.groupChannels, c.tileN);
   int64_t panel = form.filters() * desc.groupChannels * c.tileN * 4;
@@ -281,8 +305,8 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
   int64_t chunks = kEnough;
   if (auto count = tiles.constant(); count && *count > 0) {
     chunks = (*count + c.rows - 1) / c.rows;
-    // Two workers finish together; they transform half of the inputs each where tiles still are many
-    // and the filters, which both read, not much larger than the cache behind.
+    // For two workers that finish together: each transforms half of the inputs, where that leaves many tiles
+    // and the third-level cache nearly holds the filters, which both read.
     bool halves = *count >= 6 * c.tileM && panels * panel <= kBehind + kBehind / 2;
     chunks += chunks % 2 && (chunks > 2 || halves) ? 1 : 0;
     c.rows = std::max(c.tileM, (*count + chunks - 1) / chunks);
@@ -306,9 +330,9 @@ void convWinograd(const KernelDesc &desc, const winograd::Form &form, KernelConf
   addVariant(out, {}, std::move(spec));
 }
 
-/// At most `most` of the pixels a chunk, all chunks nearly the same: a short last one would stream
-/// the weights for little. Of any number of images all have the same number where one, of `image`
-/// pixels, divides; 0: the run knows how many.
+/// At most `most` of the pixels a chunk, and chunks of nearly equal size: a short last one would stream
+/// the weights for few pixels. Where the number of images is not known, chunks have a size that divides an
+/// image of `image` pixels, if there is one (0: the run knows how many).
 int64_t evenRows(const KernelDesc &desc, int64_t image, int64_t most) {
   if (!desc.parallel[0].isConstant() && image)
     return divisorWithin(image, most * 3 / 4, most).value_or(most);
@@ -442,7 +466,7 @@ void convPair(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant>
                                          DimExpr::ceilDiv(desc.parallel[1], DimExpr(c.stages)));
   spec.scratchBytes = desc.parallel[2] * DimExpr(4 * c.stages * channels);
   packWeight(spec, desc.operands[1], "filters" + std::to_string(c.tileN));
-  packWeight(spec, desc.operands[2], "taps");
+  packWeight(spec, *desc.depthwise, "taps");
   addVariant(out, {}, std::move(spec));
 }
 
@@ -452,13 +476,13 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     return internalError("a convolution needs images, pixels, channels", "kernel " + desc.name);
   DimExpr filters = desc.parallel[rank - 1];
   DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
-  KernelConfig c = productTile("conv", target);
+  KernelConfig c = productTile(kCpuConv, target);
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   int64_t taps = 1;
   for (int64_t size : desc.window)
     taps *= size;
   int64_t depth = taps * desc.groupChannels;
-  if (desc.operands.size() > 2) {
+  if (desc.depthwise) {
     convPair(desc, c, variants);
     return okStatus();
   }
@@ -521,7 +545,7 @@ Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVari
 Status attention(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   if (desc.parallel.size() != 4)
     return internalError("attention needs B, H, S, E", "kernel " + desc.name);
-  KernelConfig c = productTile("attention", target);
+  KernelConfig c = productTile(kCpuAttention, target);
   // Rows of queries that share transposed keys; their scores stay in scratch memory.
   c.rows = 4 * c.tileM;
   KernelSpec spec = specFor(desc, c, desc.parallel[0] * desc.parallel[1] *
@@ -539,13 +563,13 @@ Status recurrence(const KernelDesc &desc, const Target &target, std::vector<Kern
   if (!hidden || *hidden < 1)
     return internalError("a recurrence needs a known width", "kernel " + desc.name);
   KernelConfig c;
-  c.family = "recurrent";
+  c.form = &kCpuRecurrent;
   c.lanes = lanesFor(target);
   c.rows = target.vectorRegisters >= 32 ? 4 : 2;
   KernelSpec spec = specFor(desc, c, DimExpr::ceilDiv(desc.parallel[0], DimExpr(c.rows)));
   int64_t padded = (*hidden + c.lanes - 1) / c.lanes * c.lanes;
-  // Threads that are too many for the rows share the panels of a step, where each has a
-  // microsecond's work in it, and some fifty in all of them.
+  // Where there are more threads than rows, several share the panels of a step, provided that each has at
+  // least a microsecond of work in a step, and some fifty in all steps.
   constexpr int64_t kStepShare = 1 << 16, kShare = 1 << 22;
   int64_t work = 2 * *hidden * weights.dims[0].constant().value_or(0);
   int64_t members = std::min({int64_t(16), padded / c.lanes, work / kStepShare});
@@ -562,13 +586,45 @@ Status recurrence(const KernelDesc &desc, const Target &target, std::vector<Kern
   return okStatus();
 }
 
+/// Few places: the best so far are kept in order, and most elements are no better than the last of
+/// them. Many: rows are sorted.
+void topK(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  constexpr int64_t kFew = 48;
+  const KernelDesc::Selection &s = *desc.selection;
+  const DimExpr keyBytes = s.keyBits / 8, placeBytes = 8, slack = 64;
+  auto spec = [&](const Skeleton &form, const DimExpr &entries) {
+    KernelConfig c;
+    c.form = &form;
+    c.lanes = lanesFor(target);
+    KernelSpec result = specFor(desc, c, s.rows);
+    result.scratchBytes = entries * (placeBytes + keyBytes) + slack;
+    return result;
+  };
+  DimRange count = rangeOf(s.count, desc);
+  DimCondition few{DimCondition::Kind::LessEqual, s.count, DimExpr(kFew)};
+  if (count.lo <= kFew)
+    addVariant(out, count.hi <= kFew ? std::vector<DimCondition>() : std::vector{few},
+               spec(kCpuTopKInsert, s.count));
+  if (count.hi > kFew)
+    addVariant(out, {}, spec(kCpuTopKMerge, s.length * DimExpr(2)));
+}
+
+void selection(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  using Kind = KernelDesc::Selection::Kind;
+  if (desc.selection->kind == Kind::TopK)
+    return topK(desc, target, out);
+  bool nms = desc.selection->kind == Kind::Nms;
+  KernelConfig c{nms ? &kNms : &kCpuNonzero};
+  addVariant(out, {}, specFor(desc, c, nms ? desc.selection->rows : DimExpr(1)));
+}
+
 } // namespace
 
 Variants chooseCpu(const KernelDesc &desc, const Target &target) {
   std::vector<KernelVariant> out;
   if (desc.serial) {
     KernelConfig c;
-    c.family = "scatter";
+    c.form = &kScatter;
     c.lanes = lanesFor(target);
     addVariant(out, {}, specFor(desc, c, DimExpr(1)));
     return out;
@@ -578,12 +634,16 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target) {
     reduction(desc, target, out);
     break;
   case KernelDesc::Kind::Scan: {
+    if (desc.selection) {
+      selection(desc, target, out);
+      break;
+    }
     if (!desc.operands.empty()) {
       LATHE_RETURN_IF_ERROR(recurrence(desc, target, out));
       break;
     }
     KernelConfig c;
-    c.family = "scan";
+    c.form = &kScan;
     c.lanes = lanesFor(target);
     addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.lanes))));
     break;

@@ -7,24 +7,13 @@
 
 namespace lathe::select {
 
-// Each adds the ordered variants of a kernel of its kind.
-void pointwise(const KernelDesc &desc, std::vector<KernelVariant> &out);
-void scatter(const KernelDesc &desc, std::vector<KernelVariant> &out);
-void reduction(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
-Status attention(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
-
+/// Adds the ordered variants; false where no skeleton takes such heads.
+Result<bool> attention(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
+/// Adds the ordered variants.
 Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
-
-// Tiles of the portable skeletons for products and convolutions, and the spec of one.
-KernelConfig mmaTile(const char *family, int64_t tile, int64_t threads, int64_t stages);
-KernelConfig simtTile(const char *family, int64_t m, int64_t n, int64_t threads);
-KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &batch,
-                 const DimExpr &m, const DimExpr &n);
 
 /// The configurations that `desc.wanted`, which is not empty, names.
 Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc);
-
-inline bool isHalf(DType t) { return t == DType::F16 || t == DType::BF16; }
 
 } // namespace lathe::select
 

@@ -1,14 +1,17 @@
 //===- HopperConv.cpp - convolutions of sm_90a -------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// When tensor maps can turn images into the rows of a product, the maps, and
-// the tile. An im2col map walks over the first pixels of all windows: from
-// `lowerCorner`, where the window of the first result begins, to `upperCorner`
-// before the end of the image, where that of the last one does.
+// Implicit GEMM by TMA's im2col maps: when they apply, the maps, and the tile.
+// An im2col map walks over the first pixels of all windows: from `lowerCorner`,
+// where the window of the first result begins, to `upperCorner`, counted from the
+// end of the image, where the window of the last result begins.
 //
 //===----------------------------------------------------------------------===//
 
 #include "HopperConv.h"
+
+#include "ChooseCuda.h"
+#include "HopperGemmTime.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,8 +22,6 @@ namespace {
 constexpr int64_t kElementBytes = 2;
 constexpr int64_t kChannels = 64; ///< of a stage: 128 bytes, what the swizzle spans
 constexpr int64_t kPiece = 16 / kElementBytes;
-
-bool isHopper(const Target &target) { return target.smVersion == 90 && target.archSpecific; }
 
 /// Without padding behind dimensions `from`..: what lies inside is one block of memory.
 bool dense(const BufferArg &b, size_t from) {
@@ -44,7 +45,7 @@ std::vector<DimExpr> stridesOf(const BufferArg &b) {
 std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &target) {
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   size_t rank = desc.parallel.size(), spatial = rank - 2;
-  if (!isHopper(target) || !desc.channelsLast || spatial < 1 || spatial > 3 || x.dtype != w.dtype ||
+  if (!target.hasWgmma() || !desc.channelsLast || spatial < 1 || spatial > 3 || x.dtype != w.dtype ||
       (x.dtype != DType::F16 && x.dtype != DType::BF16) || x.buffer < 0 || w.buffer < 0 ||
       !w.isWeight)
     return {};
@@ -76,27 +77,22 @@ std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &t
 }
 
 bool HopperConv::allows(const KernelConfig &c) const {
-  if (c.family == "conv.pingpong.swapped" || c.family == "conv.cooperative.swapped")
+  if (!c.form->conv.windows)
+    return false;
+  if (isSwapped(c))
     return staged && c.tileM > 0 && c.tileM <= 256 && c.tileM % 16 == 0 && c.tileN > 0 &&
-           c.tileN % (inTurns(c) ? 64 : 128) == 0 && c.tileN <= 256 && sumsOf(c) <= 128;
-  return c.family == "conv.pingpong" || c.family == "conv.cooperative" || c.family == "conv.split";
+           c.tileN % (isPingPong(c) ? 64 : 128) == 0 && c.tileN <= 256 && sumsOfThread(c) <= 128;
+  return true;
+}
+
+TileFacts HopperConv::facts() const {
+  return {.elementBytes = kElementBytes,
+          .steps = depth / kChannels,
+          .resultBytes = staged ? kElementBytes : 0};
 }
 
 KernelConfig HopperConv::complete(KernelConfig c) const {
-  c.threads = isSplit(c) ? 160 : 384;
-  c.tileK = kChannels;
-  c.stages = 12;
-  if (isSplit(c)) {
-    // No more than the steps of a block; two blocks fit into a multiprocessor.
-    int64_t steps = (depth / kChannels + c.cluster - 1) / c.cluster;
-    c.stages = std::clamp<int64_t>(steps, 2, c.stages);
-    while (c.stages > 2 && 2 * (splitSharedBytes(c) + 1024) > target.sharedPerBlock)
-      --c.stages;
-    return c;
-  }
-  while (c.stages > 2 && wgmmaSharedBytes(c, staged ? kElementBytes : 0) > target.sharedPerBlock)
-    --c.stages;
-  return c;
+  return c.form->complete(c, facts(), target);
 }
 
 TensorMapArg HopperConv::imageMap(int64_t rows) const {
@@ -127,8 +123,7 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
                                        : DimExpr::min(tiles, DimExpr(target.smCount)));
   LaunchSpec &launch = spec.launches[0];
   launch.cluster[0] = c.cluster;
-  launch.sharedBytes =
-      isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, staged ? kElementBytes : 0);
+  launch.sharedBytes = c.form->sharedBytes(c, facts());
   launch.programmaticDependent = true; // weights are constants
   spec.buffers[desc.operands[1].buffer].packing = "rows" + std::to_string(kChannels);
   spec.tensorMaps.push_back(imageMap(c.rows > 1 ? c.rows : c.tileM));
@@ -151,84 +146,55 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   };
   matrix(desc.operands[1].buffer, depth, filters, depth * kElementBytes,
          filters * depth * kElementBytes, {kChannels, c.tileN});
-  auto results = [&](int buffer) {
+  auto results = [&](int buffer, TensorMapArg::Role role) {
     std::vector<int64_t> box{wgmmaStagedColumns(c.tileN, kElementBytes), 64};
     if (isSwapped(c))
       box = {64, wgmmaStagedRows(c.tileM)};
     matrix(buffer, filters, pixels, filters * desc.group * kElementBytes, filters * kElementBytes,
            std::move(box));
+    spec.tensorMaps.back().role = role;
   };
   if (staged && !isSplit(c)) {
-    results(desc.numInputs);
-    // What lies beside the results, a residual, comes while the products run.
-    if (desc.beside >= 0 && desc.buffers[desc.beside].dtype == desc.buffers[desc.numInputs].dtype &&
-        dense(desc.buffers[desc.beside], 1) && desc.buffers[desc.beside].alignment % 16 == 0)
-      results(desc.beside);
+    results(desc.numInputs, TensorMapArg::Role::Result);
+    // A residual comes while the products run.
+    if (desc.residual >= 0 && desc.buffers[desc.residual].dtype == desc.buffers[desc.numInputs].dtype &&
+        dense(desc.buffers[desc.residual], 1) && desc.buffers[desc.residual].alignment % 16 == 0)
+      results(desc.residual, TensorMapArg::Role::Residual);
   }
   return spec;
 }
 
-/// What ranks tiles: a time in units of its own. The constants are a fit to a sweep over the
-/// windows of ResNet-50 on the H200; they are no rates of the machine.
-double HopperConv::modelTime(const KernelConfig &c, double m) const {
-  constexpr double kMultiply = 4222, kFeed = 126, kLatency = 1006, kStart = 1500, kRound = 308;
-  constexpr double kEpilogue = 37, kMemory = 3939, kRows = 90;
-  double results = static_cast<double>(c.tileM * c.tileN);
-  double across = std::ceil(static_cast<double>(filters) / static_cast<double>(c.tileN));
-  double blocks = std::ceil(m / static_cast<double>(c.tileM)) * across *
-                  static_cast<double>(desc.group * c.cluster);
-  double rounds = std::ceil(blocks / target.smCount);
-  if (isSplit(c)) {
-    // Windows come as fast as the copy engine makes rows; a block more costs its part of the sums.
-    constexpr double kSplitStart = 2450, kStep = 105, kPart = 60;
-    double steps =
-        std::ceil(static_cast<double>(depth / kChannels) / static_cast<double>(c.cluster));
-    return rounds * steps * kStep * std::max(1.0, static_cast<double>(64 + c.tileN) / 128) +
-           kPart * static_cast<double>(c.cluster) + kSplitStart;
-  }
-  double step = std::max({results * 64 / kMultiply * (c.tileN % 64 && !isSwapped(c) ? 1.335 : 1),
-                          static_cast<double>(c.tileM + c.tileN) * 128 / kFeed,
-                          kLatency / static_cast<double>(c.stages)});
-  if (!inTurns(c))
-    step *= isSwapped(c) && rounds > 1 ? 1.03 : 0.985;
-  if (isSwapped(c)) // results by filter take fewer instructions; odd rows are stored in small pieces
-    step *= c.tileM % 64 ? 0.96 : 0.93;
-  else if (c.tileM == 64)
-    step = std::max(step * 0.814, kRows);
-  // Ping-pong hides all epilogues but the last.
-  double busy = rounds * (static_cast<double>(depth / kChannels) * step + kRound) +
-                results / kEpilogue * (inTurns(c) ? 1 : rounds);
-  double used = 1; // pixels of the images for one of the results
+double HopperConv::timeOf(const KernelConfig &c, double pixelCount) const {
+  double used = 1;
   for (size_t d = 0; d < desc.window.size(); ++d)
     used *= static_cast<double>(std::min(desc.window[d], desc.strides[d]));
-  double channels = static_cast<double>(desc.groupChannels * desc.group);
-  double all = static_cast<double>(filters * desc.group);
-  double bytes = kElementBytes * (m * (used * channels + all) + all * static_cast<double>(depth));
-  constexpr double kBusy = 0.02; // what decides among those that memory makes equal
-  return std::max(busy, bytes / kMemory) + kBusy * busy + kStart;
-}
-
-int64_t HopperConv::sumsOf(const KernelConfig &c) {
-  return c.tileM * c.tileN / (inTurns(c) || isSplit(c) ? 128 : 256);
+  return c.form->conv.time(c, {.pixels = pixelCount,
+                               .pixelsRead = used,
+                               .filters = filters,
+                               .groups = desc.group,
+                               .groupChannels = desc.groupChannels,
+                               .depth = depth,
+                               .steps = depth / kChannels,
+                               .smCount = target.smCount});
 }
 
 KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
   KernelConfig best;
   double bestTime = 0;
-  auto consider = [&](const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
+  auto consider = [&](const Skeleton &form, int64_t tileM, std::initializer_list<int64_t> columns,
                       int64_t cluster = 1) {
     for (int64_t tileN : columns) {
       // A tile wider than the filters is chosen only when no narrower one holds them.
       if (tileN > 16 && tileN / 2 >= filters)
         continue;
       KernelConfig c;
-      c.family = family;
+      c.form = &form;
       c.tileM = tileM;
       c.tileN = tileN;
       c.cluster = cluster;
       if (isSplit(c) && to < tileM)
         c.rows = (to + 7) / 8 * 8;
-      if (!allows(c) || sumsOf(c) >= sums)
+      if (!allows(c) || sumsOfThread(c) >= sums)
         continue;
       c = complete(c);
       // A range is judged by four of its sizes: rounds that are full for one are not for another.
@@ -237,9 +203,9 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
         double at =
             std::round(static_cast<double>(from) *
                        std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0));
-        time += modelTime(c, at) / at;
+        time += timeOf(c, at) / at;
       }
-      if (best.family.empty() || time < bestTime) {
+      if (!best.form || time < bestTime) {
         best = c;
         bestTime = time;
       }
@@ -247,24 +213,24 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
   };
   // Ties go to the earlier one.
   if (to > 64) {
-    consider("conv.pingpong", 128, {128, 64, 96, 48, 32, 16});
-    consider("conv.pingpong", 192, {64, 32});
-    consider("conv.cooperative", 128, {128, 256, 64});
-    consider("conv.cooperative", 256, {128, 64});
+    consider(kConvPingpong, 128, {128, 64, 96, 48, 32, 16});
+    consider(kConvPingpong, 192, {64, 32});
+    consider(kConvCooperative, 128, {128, 256, 64});
+    consider(kConvCooperative, 256, {128, 64});
   }
-  consider("conv.pingpong", 64, {128, 64, 256, 96, 48, 32, 16});
+  consider(kConvPingpong, 64, {128, 64, 256, 96, 48, 32, 16});
   // Filters as rows of the instruction, where there is work for half of the multiprocessors.
   if (to * filters * desc.group >= 128 * 128 * target.smCount / 2) {
     for (int64_t tileM : {96, 128, 160, 192})
-      consider("conv.cooperative.swapped", tileM, {128});
+      consider(kConvCooperativeSwapped, tileM, {128});
     for (int64_t tileM : {96, 128})
-      consider("conv.pingpong.swapped", tileM, {128});
+      consider(kConvPingpongSwapped, tileM, {128});
     for (int64_t tileM : {128, 192})
-      consider("conv.pingpong.swapped", tileM, {64});
+      consider(kConvPingpongSwapped, tileM, {64});
   }
   for (int64_t cluster : {2, 4, 8})
     if (depth / kChannels >= 2 * cluster)
-      consider("conv.split", 64, {64, 32, 16}, cluster);
+      consider(kConvSplit, 64, {64, 32, 16}, cluster);
   return best;
 }
 
@@ -290,7 +256,7 @@ struct StemWindow {
 
 std::optional<HopperStem> HopperStem::of(const KernelDesc &desc, const Target &target) {
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
-  if (!isHopper(target) || !desc.channelsLast || desc.parallel.size() != 4 || desc.group != 1 ||
+  if (!target.hasWgmma() || !desc.channelsLast || desc.parallel.size() != 4 || desc.group != 1 ||
       desc.groupChannels < 1 || desc.groupChannels > kFewChannels || x.planes < 0 ||
       x.dtype != w.dtype || (x.dtype != DType::F16 && x.dtype != DType::BF16) || w.buffer < 0 ||
       !w.isWeight || desc.strides[1] != 2 || desc.dilations[1] != 1 || desc.pads[1] < 0)
@@ -313,8 +279,7 @@ std::optional<HopperStem> HopperStem::of(const KernelDesc &desc, const Target &t
 KernelSpec HopperStem::spec() const {
   const ContractionOperand &x = desc.operands[0];
   const StemWindow window(desc);
-  KernelConfig c;
-  c.family = "conv.stem";
+  KernelConfig c{&kConvStem};
   c.threads = 384;
   // The box of a row has at most 256 pixels; the fewest results beyond the end of a row win.
   int64_t width = desc.parallel[2].constant().value_or(112);
@@ -327,19 +292,18 @@ KernelSpec HopperStem::spec() const {
   c.tileM = rows.hi < 4 * 2 * target.smCount ? 2 : 4;
   int64_t columns = window.columns(c.tileN);
   int64_t lines = (c.tileM - 1) * desc.strides[0] + (desc.window[0] - 1) * desc.dilations[0] + 1;
-  auto shared = [&](int64_t stages) {
-    int64_t raw = (desc.groupChannels * lines * columns * 2 + 127) / 128 * 128;
-    int64_t in = (lines * columns * 8 + 127) / 128 * 128;
-    return 4 * c.tileN * 128 + 2 * raw + stages * in + 8 * (2 * stages + 2) + 1024;
+  auto shared = [&] {
+    return c.form->sharedBytes(
+        c, {.channels = desc.groupChannels, .lines = lines, .columns = columns});
   };
   c.stages = 4;
-  while (c.stages > 1 && shared(c.stages) > target.sharedPerBlock)
+  while (c.stages > 1 && shared() > target.sharedPerBlock)
     --c.stages;
   int64_t chunks = (*desc.parallel.back().constant() + kFilters - 1) / kFilters;
   DimExpr tiles = desc.parallel[0] * DimExpr::ceilDiv(desc.parallel[1], DimExpr(c.tileM)) * across;
   KernelSpec spec =
       specFor(desc, c, DimExpr(chunks) * DimExpr::min(tiles, DimExpr(target.smCount / chunks)));
-  spec.launches[0].sharedBytes = shared(c.stages);
+  spec.launches[0].sharedBytes = shared();
   spec.launches[0].programmaticDependent = true;
   spec.buffers[desc.operands[1].buffer].packing = "rows" + std::to_string(kFewChannels);
   auto map = [&](int buffer, std::vector<int64_t> box, int swizzle) {
@@ -354,7 +318,76 @@ KernelSpec HopperStem::spec() const {
   };
   map(x.planes, {columns, lines, desc.groupChannels, 1}, 0);
   map(desc.numInputs, {kFilters, c.tileN, 1, 1}, 128);
+  spec.tensorMaps.back().role = TensorMapArg::Role::Result;
   return spec;
+}
+
+// ---- Choosing ------------------------------------------------------------------------------
+
+/// Tiles for ever more pixels; neighbours that are the same are one variant.
+Result<bool> offerWindows(const KernelDesc &desc, const Target &target,
+                          std::vector<KernelVariant> &out) {
+  std::optional<HopperConv> made = HopperConv::of(desc, target);
+  if (!made)
+    return false;
+  const HopperConv &conv = *made;
+  if (!desc.wanted.empty()) {
+    Result<std::vector<KernelConfig>> wanted = wantedConfigs(desc);
+    if (!wanted)
+      return wanted.status();
+    std::vector<KernelSpec> specs;
+    for (const KernelConfig &c : *wanted)
+      if (conv.allows(c))
+        specs.push_back(conv.spec(conv.complete(c)));
+    if (specs.empty())
+      return usageError("this convolution cannot run as '" + desc.wanted + "'",
+                        "--config, kernel " + desc.name);
+    std::vector<KernelSpec> otherwise(specs.begin() + 1, specs.end());
+    addVariant(out, {}, std::move(specs.front()), std::move(otherwise));
+    return true;
+  }
+  DimRange pixels = rangeOf(conv.pixels, desc);
+  struct Range {
+    int64_t upTo;
+    KernelConfig config, smaller; ///< smaller: the next best one, if there is one
+  };
+  std::vector<Range> ranges;
+  int64_t from = std::max<int64_t>(1, pixels.lo);
+  for (int64_t upTo : {int64_t(64), int64_t(512), int64_t(4096), int64_t(16384), int64_t(65536),
+                       DimRange::kUnbounded}) {
+    if (from > upTo)
+      continue;
+    constexpr int64_t kMany = 1 << 18;
+    int64_t to = std::max(from, std::min({upTo, pixels.hi, kMany}));
+    KernelConfig config = conv.choose(from, to);
+    KernelConfig smaller = conv.choose(from, to, sumsOfThread(config));
+    if (!ranges.empty() && ranges.back().config == config)
+      ranges.back().upTo = upTo;
+    else
+      ranges.push_back({upTo, config, {}});
+    ranges.back().smaller = smaller; // one for fewer pixels may load too few
+    if (pixels.hi <= upTo)
+      break;
+    from = upTo + 1;
+  }
+  for (const Range &r : ranges) {
+    std::vector<DimCondition> guard;
+    if (&r != &ranges.back())
+      guard.push_back({DimCondition::Kind::LessEqual, conv.pixels, DimExpr(r.upTo)});
+    std::vector<KernelSpec> otherwise;
+    if (r.smaller.form)
+      otherwise.push_back(conv.spec(r.smaller));
+    addVariant(out, std::move(guard), conv.spec(r.config), std::move(otherwise));
+  }
+  return true;
+}
+
+Result<bool> offerStem(const KernelDesc &desc, const Target &target,
+                       std::vector<KernelVariant> &out) {
+  std::optional<HopperStem> stem = HopperStem::of(desc, target);
+  if (stem)
+    addVariant(out, {}, stem->spec());
+  return stem.has_value();
 }
 
 } // namespace lathe::select

@@ -9,7 +9,7 @@
 
 namespace lathe::select {
 
-/// A convolution that conv_hopper.cuh can compute as a product whose rows the copy engine
+/// A convolution that conv_hopper.cuh can compute as a product whose rows TMA
 /// makes from images: channels last, 16-bit, constant weights.
 class HopperConv {
 public:
@@ -20,8 +20,6 @@ public:
   /// The tile for numbers of pixels between `from` and `to`, at least 1, whose threads hold fewer
   /// than `sums` sums; no family where there is none.
   KernelConfig choose(int64_t from, int64_t to, int64_t sums = 1 << 20) const;
-  /// What a thread of a tile holds.
-  static int64_t sumsOf(const KernelConfig &c);
   /// Whether a configuration of the families conv.pingpong to conv.split is one of this convolution.
   bool allows(const KernelConfig &c) const;
   /// Threads, depth and as many stages as shared memory holds.
@@ -32,7 +30,9 @@ public:
 
 private:
   HopperConv(const KernelDesc &desc, const Target &target) : desc(desc), target(target) {}
-  double modelTime(const KernelConfig &c, double pixelCount) const;
+  TileFacts facts() const;
+  /// What the descriptor's model says of a configuration for so many pixels of results.
+  double timeOf(const KernelConfig &c, double pixelCount) const;
   TensorMapArg imageMap(int64_t rows) const;
 
   const KernelDesc &desc;
@@ -40,7 +40,7 @@ private:
   int64_t filters = 0; ///< of a group
   int64_t depth = 0;   ///< taps times channels of a group, these filled to a stage
   int64_t taps = 1;
-  bool staged = false; ///< results go through the copy engine
+  bool staged = false; ///< results go through TMA
 };
 
 /// The first layer of a network: up to four channels given as planes, every second pixel.

@@ -26,9 +26,9 @@ constexpr int64_t kPairChunk = 32; ///< columns of half a head that are loaded t
 bool hasHalves(const KernelDesc &desc) { return desc.pairHead && desc.resultPair; }
 
 int64_t bytesOf(DType type) { return bitWidth(type) / 8; }
-int64_t pieceOf(DType type) { return 16 / bytesOf(type); } ///< elements in 16 bytes
+int64_t pieceOf(DType type) { return 128 / bitWidth(type); } ///< elements in 16 bytes
 
-/// Bytes of the operands' elements when the matrix units multiply these types; else 0.
+/// Bytes of the operands' elements when the tensor cores multiply these types; else 0.
 int64_t multipliedBytes(const KernelDesc &desc) {
   DType a = desc.operands[0].dtype, b = desc.operands[1].dtype;
   auto isByte = [](DType t) { return t == DType::I8 || t == DType::UI8; };
@@ -115,7 +115,7 @@ std::optional<Matrix> operandMatrix(const KernelDesc &desc, const ContractionOpe
   return m;
 }
 
-/// A buffer that has an element for each result, in their order, when the copy engine can move it.
+/// A buffer that has an element for each result, in their order, when TMA can move it.
 std::optional<Matrix> matrixOfResults(const KernelDesc &desc, const GemmSizes &sizes, int buffer) {
   const BufferArg &b = desc.buffers[buffer];
   size_t rank = b.dims.size(), sumsRank = desc.parallel.size();
@@ -140,14 +140,14 @@ std::optional<Matrix> matrixOfResults(const KernelDesc &desc, const GemmSizes &s
   return m;
 }
 
-/// The result, when it can go through the copy engine.
+/// The result, when it can go through TMA.
 std::optional<Matrix> resultMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
-  if (desc.numOutputs != 1 + desc.resultExtremes || !desc.resultInPlace)
+  if (desc.numOutputs != 1 + desc.resultAmax || !desc.resultInPlace)
     return {};
   return matrixOfResults(desc, sizes, desc.numInputs);
 }
 
-/// The result as heads of tokens, when it can go through the copy engine: box and swizzle are the
+/// The result as heads of tokens, when it can go through TMA: box and swizzle are the
 /// caller's.
 std::optional<TensorMapArg> headsMap(const KernelDesc &desc, const GemmSizes &sizes) {
   if (desc.resultHeads.empty() || !(sizes.folded || sizes.batch == DimExpr(1)))
@@ -168,7 +168,7 @@ std::optional<TensorMapArg> headsMap(const KernelDesc &desc, const GemmSizes &si
   return map;
 }
 
-/// The heads of each output as the copy engine stores them, 32 columns of a head (or of a half of
+/// The heads of each output as TMA stores them, 32 columns of a head (or of a half of
 /// it) at a time; empty where it cannot.
 std::vector<TensorMapArg> headMaps(const KernelDesc &desc, const GemmSizes &sizes) {
   constexpr int64_t kRows = 64; // that are stored together, of one batch
@@ -184,6 +184,7 @@ std::vector<TensorMapArg> headMaps(const KernelDesc &desc, const GemmSizes &size
         b.physical.back() != DimExpr(desc.pairHead) ||
         !(b.dims[r.batches] == DimExpr(1) || divides(kRows, b.dims[r.tokens])))
       return {};
+    map.role = TensorMapArg::Role::Result;
     map.dims = {b.dims.back()};
     for (size_t d : {r.tokens, r.heads, r.batches}) {
       map.dims.push_back(b.dims[d]);
@@ -196,13 +197,13 @@ std::vector<TensorMapArg> headMaps(const KernelDesc &desc, const GemmSizes &size
   return maps;
 }
 
-/// What the copy engine brings to the place of each result.
-std::optional<Matrix> besideMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
-  if (desc.beside < 0 || desc.resultPair ||
-      desc.buffers[desc.beside].dtype != desc.buffers[desc.numInputs].dtype ||
+/// What comes to each result at its own place, where TMA can bring it.
+std::optional<Matrix> residualMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
+  if (desc.residual < 0 || desc.resultPair ||
+      desc.buffers[desc.residual].dtype != desc.buffers[desc.numInputs].dtype ||
       !resultMatrix(desc, sizes))
     return {};
-  return matrixOfResults(desc, sizes, desc.beside);
+  return matrixOfResults(desc, sizes, desc.residual);
 }
 
 } // namespace
@@ -217,6 +218,8 @@ std::optional<TensorMapArg> operandMap(const KernelDesc &desc, const Contraction
                                        const GemmSizes &sizes, bool folded, int64_t boxColumns,
                                        int64_t boxRows, int swizzle) {
   std::vector<DimCondition> conditions;
+  if (bitWidth(operand.dtype) < 8) // rows of codes are read in pieces alone
+    return {};
   std::optional<Matrix> m = operandMatrix(desc, operand, sizes, folded, conditions);
   if (!m || !conditions.empty())
     return {};
@@ -229,7 +232,7 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
   HopperGemm g(desc, sizes, target);
   g.elementBytes = multipliedBytes(desc);
   // Only 16-bit operands may lie across k.
-  if (target.smVersion != 90 || !target.archSpecific || g.elementBytes == 0 ||
+  if (!target.hasWgmma() || g.elementBytes == 0 ||
       (g.elementBytes != 2 && (a.transposed || !b.transposed)))
     return {};
   g.promoted = isFloat(a.dtype) && g.elementBytes == 1 && !desc.allowReducedSums;
@@ -251,50 +254,43 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
 }
 
 bool HopperGemm::allows(const KernelConfig &c) const {
-  if (desc.resultExtremes && !findsExtremes(c))
+  if (c.form->product.units != ProductForm::Units::Wgmma)
     return false;
-  if (c.family == "gemm.pingpong.swapped" || c.family == "gemm.cooperative.swapped")
+  if (desc.resultAmax && !findsAmax(c))
+    return false;
+  if (isSwapped(c))
     return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
            aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
-           c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (inTurns(c) ? 64 : 128) == 0 &&
+           c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (isPingPong(c) ? 64 : 128) == 0 &&
            c.tileN <= 256 && sumsOf(c) <= 128 && c.cluster == 1;
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK && !desc.pairHead ? 16 : 32);
-  int64_t rows = inTurns(c) || isSplit(c) ? 64 : 128;
-  constexpr std::string_view kFamilies[] = {
-      "gemm.pingpong",        "gemm.cooperative",        "gemm.promoted",      "gemm.split",
-      "gemm.pingpong.shared", "gemm.cooperative.shared", "gemm.split.promoted"};
-  if (std::find(std::begin(kFamilies), std::end(kFamilies), c.family) == std::end(kFamilies))
-    return false;
+  int64_t rows = isPingPong(c) || isSplit(c) ? 64 : 128;
   // Sums of 8-bit floats are f32 unless the user allows less.
-  if (c.family.ends_with("promoted") != promoted || (promoted && isSplit(c) && c.tileN > 128))
+  if (c.form->wgmma.promoted != promoted || (promoted && isSplit(c) && c.tileN > 128))
     return false;
   return c.tileN > 0 && c.tileN <= 256 && c.tileN % columns == 0 && c.tileM > 0 &&
          c.tileM % rows == 0 && c.tileM <= (isSplit(c) ? 64 : 128) && c.cluster >= 1 &&
          c.cluster <= 8 &&
          (isSplit(c) || c.cluster == 1 ||
-          (isPaired(c) && bAlongK && !desc.resultPair &&
-           (c.family == "gemm.pingpong" || c.family == "gemm.cooperative")));
+          (isPaired(c) && bAlongK && !desc.resultPair && c.form->wgmma.plain()));
 }
 
-/// Whether warps stage results in the blocks of lathe/ir/BlockExtremes.h.
-bool HopperGemm::findsExtremes(const KernelConfig &c) const {
+/// Whether warps stage results in the blocks of lathe/ir/BlockAmax.h.
+bool HopperGemm::findsAmax(const KernelConfig &c) const {
   constexpr int64_t kBlockColumns = 64;
   int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN;
   return resultBytes && !isSplit(c) && !isSwapped(c) && wgmmaStagedColumns(columns, resultBytes) == kBlockColumns;
 }
 
+TileFacts HopperGemm::facts() const {
+  return {.elementBytes = elementBytes,
+          .resultBytes = resultBytes,
+          .pair = desc.resultPair,
+          .heads = desc.pairHead > 0};
+}
+
 KernelConfig HopperGemm::complete(KernelConfig c) const {
-  c.threads = isSplit(c) ? 160 : 384;
-  c.tileK = kRowBytes / elementBytes;
-  if (isSwapped(c))
-    c.rows = 1;
-  c.stages = 12;
-  auto bytes = [&] {
-    return isSplit(c) ? splitSharedBytes(c) : wgmmaSharedBytes(c, resultBytes, desc.resultPair, desc.pairHead > 0);
-  };
-  while (c.stages > 2 && bytes() > target.sharedPerBlock)
-    --c.stages;
-  return c;
+  return c.form->complete(c, facts(), target);
 }
 
 /// What a kernel writes and reads while it runs.
@@ -314,16 +310,14 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   DimExpr blocks = DimExpr(target.smCount / pair * pair);
   if (isSplit(c))
     blocks = tiles * DimExpr(c.cluster);
-  else if (!isShared(c))
+  else if (!isStreamK(c))
     blocks = DimExpr::min(tiles, blocks);
   KernelSpec spec = specFor(desc, c, blocks);
-  if (isShared(c))
+  if (isStreamK(c))
     addWorkspace(spec, target.smCount * (16 + c.tileM * c.tileN * 4));
   LaunchSpec &launch = spec.launches[0];
   launch.cluster[0] = c.cluster;
-  launch.sharedBytes =
-      isSplit(c) ? splitSharedBytes(c)
-                 : wgmmaSharedBytes(c, resultBytes, desc.resultPair, desc.pairHead > 0);
+  launch.sharedBytes = c.form->sharedBytes(c, facts());
   // Weights are fetched while the kernel before still runs. Where time goes by multiplying, that
   // is a loss; of several rounds of tiles the next launch is hidden behind the last.
   constexpr int64_t kFewRows = 128, kOneRound = 256;
@@ -356,6 +350,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
       std::optional<TensorMapArg> heads = headsMap(desc, sizes);
       heads->box = {wide, 64, 1, 1};
       heads->swizzleBytes = swizzle;
+      heads->role = TensorMapArg::Role::Result;
       spec.tensorMaps.push_back(std::move(*heads));
       return spec;
     }
@@ -365,14 +360,18 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
       high = wgmmaStagedRows(c.tileM);
       swizzle = 128;
     }
-    spec.tensorMaps.push_back(mapOf(*resultMatrix(desc, sizes), wide, high, swizzle));
-    if (std::optional<Matrix> beside = besideMatrix(desc, sizes))
-      spec.tensorMaps.push_back(mapOf(*beside, wide, high, swizzle));
+    auto stored = [&](const Matrix &matrix, TensorMapArg::Role role) {
+      spec.tensorMaps.push_back(mapOf(matrix, wide, high, swizzle));
+      spec.tensorMaps.back().role = role;
+    };
+    stored(*resultMatrix(desc, sizes), TensorMapArg::Role::Result);
+    if (std::optional<Matrix> residual = residualMatrix(desc, sizes))
+      stored(*residual, TensorMapArg::Role::Residual);
   }
   return spec;
 }
 
-bool HopperGemm::hasBeside() const { return besideMatrix(desc, sizes).has_value(); }
+bool HopperGemm::hasResidual() const { return residualMatrix(desc, sizes).has_value(); }
 
 int64_t HopperGemm::sumsOf(const KernelConfig &c) { return sumsOfThread(c); }
 

@@ -9,12 +9,6 @@
 
 namespace lathe::select {
 
-/// Sizes of a product. Folded: the rows of all batches are one matrix.
-struct GemmSizes {
-  DimExpr batch = 1, m, n, k;
-  bool folded = false;
-};
-
 /// Whether an operand's rows can be read in pieces of 16 bytes whatever the sizes are.
 bool readsInPieces(const KernelDesc &desc, const ContractionOperand &operand,
                    const GemmSizes &sizes, bool folded);
@@ -56,11 +50,12 @@ public:
   double timeOf(const KernelConfig &config, int64_t m) const;
 
 private:
-  bool findsExtremes(const KernelConfig &config) const;
+  TileFacts facts() const;
+  bool findsAmax(const KernelConfig &config) const;
   /// The largest power of two, to 128, that divides the rows of both operands, in bytes.
   int64_t rowAlignment() const;
-  /// Whether the copy engine brings a tensor of the results' shape.
-  bool hasBeside() const;
+  /// Whether TMA brings a tensor of the results' shape.
+  bool hasResidual() const;
   HopperGemm(const KernelDesc &desc, const GemmSizes &sizes, const Target &target)
       : desc(desc), sizes(sizes), target(target) {}
   const KernelDesc &desc;
@@ -68,7 +63,7 @@ private:
   const Target &target;
   bool aAlongK = true, bAlongK = true, promoted = false;
   int64_t elementBytes = 2; ///< of the operands
-  int64_t resultBytes = 0;  ///< of results that go through the copy engine; else 0
+  int64_t resultBytes = 0;  ///< of results that go through TMA; else 0
 };
 
 } // namespace lathe::select

@@ -1,7 +1,7 @@
 //===- HopperGemmChoose.cpp - tiles of products of sm_90a --------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The tiles that are worth a look, ranked by what HopperGemmTime.cpp says of them.
+// The tiles that are worth a look, ranked by the time that their descriptors say (HopperGemmTime.cpp).
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,7 @@ public:
   Search(const HopperGemm &gemm, int64_t from, int64_t to, int64_t sums)
       : gemm(gemm), from(from), to(to), sums(sums) {}
 
-  void consider(const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
+  void consider(const Skeleton &form, int64_t tileM, std::initializer_list<int64_t> columns,
                 int64_t cluster = 1);
   KernelConfig best;
 
@@ -34,11 +34,11 @@ private:
   double bestTime = 0;
 };
 
-void Search::consider(const char *family, int64_t tileM, std::initializer_list<int64_t> columns,
+void Search::consider(const Skeleton &form, int64_t tileM, std::initializer_list<int64_t> columns,
                       int64_t cluster) {
   for (int64_t tileN : columns) {
     KernelConfig c;
-    c.family = family;
+    c.form = &form;
     c.tileM = tileM;
     c.tileN = tileN;
     c.cluster = cluster;
@@ -53,7 +53,7 @@ void Search::consider(const char *family, int64_t tileM, std::initializer_list<i
                   std::pow(static_cast<double>(to) / static_cast<double>(from), i / 3.0);
       time += gemm.timeOf(c, static_cast<int64_t>(at + 0.5)) / at;
     }
-    if (best.family.empty() || time < bestTime) {
+    if (!best.form || time < bestTime) {
       best = c;
       bestTime = time;
     }
@@ -72,16 +72,17 @@ int64_t HopperGemm::rowAlignment() const {
 }
 
 double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
-  return timeOfTile(c, {.m = std::min<int64_t>(m, 1 << 20),
-                        .n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1),
-                        .k = sizes.k.constant().value_or(kUnknown),
-                        .batch = sizes.batch.constant().value_or(1),
-                        .smCount = target.smCount,
-                        .elementBytes = elementBytes,
-                        .rowAlignment = rowAlignment(),
-                        .bAlongK = bAlongK,
-                        .bare = desc.resultBare,
-                        .beside = hasBeside()});
+  return c.form->product.time(c,
+                              {.m = std::min<int64_t>(m, 1 << 20),
+                               .n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1),
+                               .k = sizes.k.constant().value_or(kUnknown),
+                               .batch = sizes.batch.constant().value_or(1),
+                               .smCount = target.smCount,
+                               .elementBytes = elementBytes,
+                               .rowAlignment = rowAlignment(),
+                               .bAlongK = bAlongK,
+                               .bare = desc.resultBare,
+                               .residual = hasResidual()});
 }
 
 KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
@@ -92,54 +93,54 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
   };
   Search search(*this, from, to, sums);
   if (promoted) {
-    search.consider("gemm.promoted", 128, {128, 192, 176, 160, 112, 96, 64, 48, 32});
+    search.consider(kGemmPromoted, 128, {128, 192, 176, 160, 112, 96, 64, 48, 32});
   } else {
     if (to > 64) {
-      search.consider("gemm.pingpong", 128, {128});
-      // The more sums a thread holds, the fewer registers are left for what becomes of them.
+      search.consider(kGemmPingpong, 128, {128});
+      // The more accumulators a thread holds, the fewer registers are left for the epilogue.
       bool few = desc.resultBare || desc.resultPair || desc.pairHead || elementBytes == 1 ||
-                 (desc.numInputs <= 3 && hasBeside());
+                 (desc.numInputs <= 3 && hasResidual());
       if (few)
-        search.consider("gemm.pingpong", 128, {192});
+        search.consider(kGemmPingpong, 128, {192});
       if (few || desc.numInputs <= 3)
-        search.consider("gemm.pingpong", 128, {160});
-      search.consider("gemm.pingpong", 128, {112, 96, 64});
-      search.consider("gemm.cooperative", 128, {256, 224, 192, 128, 112, 96, 64});
-      // Handing over sums takes as long as it saves where rounds are few, or results take long.
+        search.consider(kGemmPingpong, 128, {160});
+      search.consider(kGemmPingpong, 128, {112, 96, 64});
+      search.consider(kGemmCooperative, 128, {256, 224, 192, 128, 112, 96, 64});
+      // Stream-K's exchange of sums costs what it saves where rounds are few, or epilogues long.
       constexpr int64_t kManyRounds = 8;
       if (tilesOf(from, 128, 128) > kManyRounds * target.smCount && elementBytes == 2 &&
           desc.resultBare)
-        search.consider("gemm.pingpong.shared", 128, {128});
+        search.consider(kGemmPingpongStreamK, 128, {128});
     }
-    search.consider("gemm.pingpong", 64, {224, 192, 128, 96, 64, 48, 32});
-    // Rows between the lines of the cache take twice as many requests: blocks share them.
+    search.consider(kGemmPingpong, 64, {224, 192, 128, 96, 64, 48, 32});
+    // Rows that do not begin at a cache line take twice as many requests: pairs of blocks share them.
     if (to > 128 && rowAlignment() < kLineBytes && elementBytes == 2) {
-      search.consider("gemm.pingpong", 128, {128, 192}, 2);
-      search.consider("gemm.cooperative", 128, {256, 224, 192, 128}, 2);
+      search.consider(kGemmPingpong, 128, {128, 192}, 2);
+      search.consider(kGemmCooperative, 128, {256, 224, 192, 128}, 2);
     }
   }
-  // Of bytes there are half as many steps to share.
+  // With elements of 8 bits there are half as many steps to split.
   if (elementBytes == 1 && to > 64)
     return search.best;
-  // Blocks of a cluster lie close together: not all multiprocessors can have one of a large one.
+  // The blocks of a cluster must be in one GPC: large clusters cannot use all multiprocessors.
   for (int64_t cluster : {1, 2, 4, 8}) {
     int64_t most = target.smCount * (cluster == 8 ? 96 : cluster == 4 ? 112 : 132) / 132;
     for (int64_t columns : {256, 224, 192, 128, 96, 64, 48, 32})
       if (!(promoted && columns > 128) && tilesOf(to, 64, columns) * cluster <= most &&
           k / (kStepBytes / elementBytes) >= cluster)
-        search.consider(promoted ? "gemm.split.promoted" : "gemm.split", 64, {columns}, cluster);
+        search.consider(promoted ? kGemmSplitPromoted : kGemmSplit, 64, {columns}, cluster);
   }
   // Where there is work for half of the multiprocessors, and more to do with sums than store them.
   if (bAlongK && !desc.resultBare && to * n * batch >= 128 * 128 * target.smCount / 2) {
     for (int64_t tileM : {96, 128, 160, 192})
-      search.consider("gemm.cooperative.swapped", tileM, {128});
-    // Both groups shall have their part, and products to hide behind what lies beside results.
+      search.consider(kGemmCooperativeSwapped, tileM, {128});
+    // Both warpgroups shall have work, and products that hide the loads of a residual.
     constexpr int64_t kFewSteps = 8;
-    bool many = !hasBeside() || k > kFewSteps * kStepBytes / elementBytes;
+    bool many = !hasResidual() || k > kFewSteps * kStepBytes / elementBytes;
     for (auto [tileM, tileN] : {std::pair<int64_t, int64_t>{96, 128}, {128, 128}, {64, 64},
                                 {128, 64}, {192, 64}})
       if (many && tilesOf(to, tileM, tileN) > target.smCount)
-        search.consider("gemm.pingpong.swapped", tileM, {tileN});
+        search.consider(kGemmPingpongSwapped, tileM, {tileN});
   }
   return search.best;
 }

@@ -9,9 +9,9 @@
 //   store   what the results of a tile take, where no product hides it
 //   memory  all bytes, slower where few loads are under way or blocks are over
 //
-// Everything is said in the roles of the instruction: `high` rows by `wide`
-// columns. With swapped operands its rows are columns of the results, and the
-// same formulas hold for the mirrored product but for the stores.
+// Sizes are those of the instruction: `high` rows by `wide` columns. With swapped
+// operands its rows are columns of the results; the formulas are the same, except
+// for the stores.
 //
 // fit_select.py (test/perf/gpu) has the same in Python, to fit the constants of
 // HopperGemmFit.h.
@@ -21,6 +21,8 @@
 #include "HopperGemmTime.h"
 
 #include "HopperGemmFit.h"
+
+#include "lathe/codegen/ProductChoice.h"
 
 #include <algorithm>
 #include <array>
@@ -74,7 +76,7 @@ private:
 };
 
 TileTime::TileTime(const KernelConfig &c, const ProductSizes &sizes)
-    : c(c), sizes(sizes), turns(inTurns(c)), swapped(isSwapped(c)),
+    : c(c), sizes(sizes), turns(isPingPong(c)), swapped(isSwapped(c)),
       alone(isSplit(c) && c.cluster == 1),
       parts(isSplit(c) ? static_cast<double>(c.cluster) : 1), sms(static_cast<double>(sizes.smCount)) {
   auto number = [](int64_t v) { return static_cast<double>(v); };
@@ -101,7 +103,7 @@ TileTime::TileTime(const KernelConfig &c, const ProductSizes &sizes)
   stores = results * (std::fmod(wide, 32) != 0 ? kNarrow : std::fmod(wide, 64) != 0 ? kMiddle : 1);
   finishes = stores;
   if (!sizes.bare)
-    finishes *= (swapped ? kFinishSwapped : kFinish) + (sizes.beside ? kFinishBeside : 0);
+    finishes *= (swapped ? kFinishSwapped : kFinish) + (sizes.residual ? kFinishBeside : 0);
 }
 
 /// What makes all steps of a form slower.
@@ -122,8 +124,8 @@ double TileTime::factorOfSteps() const {
     factor *= kSplitRows;
   if (!sizes.bAlongK && std::fmod(wide, 64) != 0)
     factor *= kAcross; // chunks of 32 columns are read more slowly
-  // Bytes are multiplied in half the time, and results take as long as ever.
-  if (c.family == "gemm.cooperative" && sizes.elementBytes == 1 && rounds > 1)
+  // Products of 8-bit elements take half the time, their results as long as those of 16 bits.
+  if (!turns && c.form->wgmma.plain() && sizes.elementBytes == 1 && rounds > 1)
     factor *= kBytesShown;
   return factor;
 }
@@ -146,23 +148,23 @@ double TileTime::step(double active) const {
                                    load * kRowBytes / feed / reuse,
                                    loadAll * kRowBytes / feedAll / reuse * active / sms,
                                    kLatency / static_cast<double>(c.stages) / reuse});
-  // Sums of 8-bit floats are taken out of the units once or twice a step.
-  if (c.family.ends_with("promoted"))
+  // Sums of 8-bit floats are promoted to f32 registers once or twice a step.
+  if (c.form->wgmma.promoted)
     time = std::max(time * (wide > 128 ? kPromotedWide : 1), kPromotedStep + kPromotedColumn * wide);
   return time;
 }
 
-/// A block's tile, from one to the next. Of groups that take turns one stores while the other
-/// multiplies, and multiplies no sooner than it has stored.
+/// The time of one tile of a block. With ping-pong one warpgroup stores while the other multiplies, and
+/// starts to multiply only when it has stored.
 double TileTime::tile(double active) const {
-  constexpr double kFewSteps = 8; // too few to wait for what lies beside the results
-  double waits = turns && sizes.beside && steps <= kFewSteps ? kBesideFew : 1;
+  constexpr double kFewSteps = 8; // too few to wait for a residual
+  double waits = turns && sizes.residual && steps <= kFewSteps ? kBesideFew : 1;
   double turn = kRound * (swapped && rounds > 1 ? kSwapped : 1);
   double products = waits * steps * step(active) + turn;
   return turns && rounds > 1 ? std::max(products, (products + finishes * kEpilogue) / 2) : products;
 }
 
-/// What no product hides: of groups that take turns the last results.
+/// The part of the stores that no product hides: with ping-pong only those of the last tile.
 double TileTime::shown() const {
   return turns ? stores * kEpilogue : kShown * (rounds > 1 ? rounds * finishes : 0.5 * stores);
 }
@@ -170,11 +172,12 @@ double TileTime::shown() const {
 /// The block with most tiles.
 double TileTime::busy() const {
   double time = whole * tile(sms) + shown();
-  if (isShared(c) && left > 0)
+  if (isStreamK(c) && left > 0)
     time += left * steps / sms * step(sms) + kShare;
   else if (left > 0)
     time += tile(left);
-  if (parts > 1)
+  // Blocks of a cluster begin and wait together, those of a pair too, which add nothing up.
+  if (c.cluster > 1)
     time += kTogether + kTogetherEach * parts + kTogetherSums * rowsLoaded * wide * std::sqrt(parts);
   return time + (alone ? kAlone : 0); // a lone group of warps starts later
 }
@@ -183,15 +186,15 @@ double TileTime::busy() const {
 double TileTime::memory() const {
   double k = static_cast<double>(sizes.k);
   double bytes = static_cast<double>(sizes.batch * sizes.elementBytes) *
-                 (m * k + n * (k + (sizes.beside ? 2 : 1) * m));
+                 (m * k + n * (k + (sizes.residual ? 2 : 1) * m));
   double ahead = std::min(blocks, sms) *
                  std::min(steps * rounds, static_cast<double>(c.stages)) *
                  (n / across + (rounds > 1 ? rowsLoaded : 0)) * kRowBytes;
-  double idle = isShared(c) && left > 0 ? 1 : rounds * sms / blocks;
+  double idle = isStreamK(c) && left > 0 ? 1 : rounds * sms / blocks;
   double time = bytes / kMemory * (1 + kAhead / ahead) * std::pow(idle, kIdle);
-  if (parts > 1)
+  if (c.cluster > 1)
     time += kTogetherMoved;
-  return time * (sizes.beside && sumsOfThread(c) > 64 ? kBesideWide : 1);
+  return time * (sizes.residual && sumsOfThread(c) > 64 ? kBesideWide : 1);
 }
 
 double TileTime::total() const { return blend(kBlend, {busy(), memory()}) + kStart; }
@@ -199,7 +202,7 @@ double TileTime::total() const { return blend(kBlend, {busy(), memory()}) + kSta
 } // namespace
 
 int64_t sumsOfThread(const KernelConfig &c) {
-  return c.tileM * c.tileN / (inTurns(c) || isSplit(c) ? 128 : 256);
+  return c.tileM * c.tileN / (isPingPong(c) || isSplit(c) ? 128 : 256);
 }
 
 double timeOfTile(const KernelConfig &c, const ProductSizes &sizes) {

@@ -8,6 +8,7 @@
 //   buffer in read f32 [B, 768] align 64
 //   buffer out write f32 [B, 768] align 64 alias 0
 //   symbol "B"
+//   tensormap 0 [768, B] strides [1536] box [64, 128] swizzle 128 result
 //   launch "k3" grid [ceildiv(B, 4), 1, 1] block [128, 1, 1] shared [4*B]
 //
 //===----------------------------------------------------------------------===//
@@ -51,6 +52,9 @@ const char *role(const KernelSpec &spec, size_t index) {
   return "work";
 }
 
+/// As the parser has them (KernelSpecParse.cpp).
+constexpr const char *kTensorMapRoles[] = {"operand", "result", "residual", "mask"};
+
 const char *access(BufferArg::Access a) {
   switch (a) {
   case BufferArg::Access::Read:
@@ -76,6 +80,19 @@ std::string operand(const DimExpr &e) {
 }
 
 } // namespace
+
+std::vector<int> KernelSpec::mapsOf(TensorMapArg::Role role) const {
+  std::vector<int> places;
+  for (size_t i = 0; i < tensorMaps.size(); ++i)
+    if (tensorMaps[i].role == role)
+      places.push_back(static_cast<int>(i));
+  return places;
+}
+
+const TensorMapArg *KernelSpec::mapOf(TensorMapArg::Role role) const {
+  std::vector<int> places = mapsOf(role);
+  return places.empty() ? nullptr : &tensorMaps[places.front()];
+}
 
 std::string KernelSpec::str() const {
   std::string out = "config " + quoted(config) + "\n";
@@ -103,6 +120,8 @@ std::string KernelSpec::str() const {
       out += " steps " + list(m.steps);
     if (m.elementBytes)
       out += " bytes " + text(m.elementBytes);
+    if (m.role != TensorMapArg::Role::Operand)
+      out += std::string(" ") + kTensorMapRoles[static_cast<int>(m.role)];
     out += "\n";
   }
   for (const LaunchSpec &l : launches) {

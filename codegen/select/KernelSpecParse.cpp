@@ -212,6 +212,11 @@ void parseTensorMap(LineReader &in, KernelSpec &spec) {
     m.steps = in.integers();
   if (in.accept("bytes"))
     m.elementBytes = static_cast<int>(in.integer());
+  for (auto [word, role] : {std::pair{"result", TensorMapArg::Role::Result},
+                            {"residual", TensorMapArg::Role::Residual},
+                            {"mask", TensorMapArg::Role::Mask}})
+    if (in.accept(word))
+      m.role = role;
   spec.tensorMaps.push_back(std::move(m));
 }
 

@@ -26,7 +26,8 @@ int64_t PanelLayout::offset(int64_t b, int64_t k, int64_t n) const {
     return (n * taps + k / channels) * paddedChannels() + k % channels;
   int64_t p = n / panel;
   int64_t width = p == panels() - 1 ? lastWidth() : panel;
-  return b * depth * paddedColumns() + p * depth * panel + k * width + n % panel;
+  int64_t row = k / interleave * width + n % panel; // of neighbours in k
+  return (b * paddedColumns() + p * panel) * paddedDepth() + row * interleave + k % interleave;
 }
 
 int64_t PanelLayout::Box::taps() const {
@@ -140,6 +141,12 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
       return internalError("the width of a panel must be an even number", where);
     rest.remove_prefix(end - rest.data());
   }
+  if (matrix && starts("x")) {
+    auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.interleave);
+    if (ec != std::errc() || layout.interleave < 2 || layout.interleave > 64)
+      return internalError("2 to 64 neighbours lie side by side", where);
+    rest.remove_prefix(end - rest.data());
+  }
   bool transposed = matrix && starts("t");
   if (points && starts("f4"))
     layout.tile = 4;
@@ -219,6 +226,15 @@ template <typename T>
 void packPanel(const PanelLayout &l, int64_t b, int64_t p, const Elements<T> &e) {
   int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
   int64_t columns = std::min(l.panel, l.columns - first);
+  if (l.interleave > 1) {
+    bool transposed = l.order == PanelLayout::Order::MatrixTransposed;
+    for (int64_t n = 0; n < columns; ++n)
+      for (int64_t k = 0; k < l.depth; ++k)
+        e.move((k / l.interleave * width + n) * l.interleave + k % l.interleave,
+               transposed ? (b * l.columns + first + n) * l.depth + k
+                          : (b * l.depth + k) * l.columns + first + n);
+    return;
+  }
   if (l.order == PanelLayout::Order::Matrix) {
     for (int64_t k = 0; k < l.depth; ++k)
       std::memcpy(e.to + k * width * int64_t(sizeof(T)),
@@ -238,6 +254,22 @@ void packPanel(const PanelLayout &l, int64_t b, int64_t p, const Elements<T> &e)
     for (int64_t n = 0; n < columns; ++n)
       for (int64_t t = 0; t < l.taps; ++t)
         e.move((t * l.channels + c) * width + n, ((first + n) * l.channels + c) * l.taps + t);
+}
+
+/// The same of a matrix of codes below a byte.
+void packCodes(const PanelLayout &l, int64_t b, int64_t p, int64_t bits, const std::byte *from,
+               std::byte *to) {
+  const int64_t each = 8 / bits;
+  const auto mask = std::byte((1 << bits) - 1);
+  int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
+  bool transposed = l.order == PanelLayout::Order::MatrixTransposed;
+  for (int64_t n = 0; n < std::min(l.panel, l.columns - first); ++n)
+    for (int64_t k = 0; k < l.depth; ++k) {
+      int64_t at = transposed ? (b * l.columns + first + n) * l.depth + k
+                              : (b * l.depth + k) * l.columns + first + n;
+      int64_t put = k * width + n;
+      to[put / each] |= (from[at / each] >> (at % each * bits) & mask) << (put % each * bits);
+    }
 }
 
 template <typename T> void packRow(const PanelLayout &l, int64_t n, const Elements<T> &e) {
@@ -335,17 +367,20 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
     return made.status();
   WeightPacker packer;
   packer.layout = *made;
-  packer.size = bitWidth(dtype) / 8;
+  packer.bits = bitWidth(dtype);
   std::string where = "packing " + std::string(recipe);
-  if (bitWidth(dtype) % 8 != 0 || !std::has_single_bit(uint64_t(packer.size)) || packer.size > 8)
-    return internalError("elements smaller than a byte are not packed", where);
   const PanelLayout &l = packer.layout;
   using Order = PanelLayout::Order;
+  bool matrix = l.order == Order::Matrix || l.order == Order::MatrixTransposed;
+  if (!std::has_single_bit(uint64_t(packer.bits)) || packer.bits > 64 ||
+      (packer.bits < 8 && !(matrix && l.interleave == 1 && l.lanes() * packer.bits % 8 == 0)))
+    return internalError("elements of this width are not packed so", where);
   if (l.order == Order::Winograd && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
-  packer.source = packer.size;
+  int64_t count = 1;
   for (int64_t dim : dims)
-    packer.source *= dim;
+    count *= dim;
+  packer.source = byteSize(dtype, count);
   return packer;
 }
 
@@ -358,13 +393,13 @@ uint64_t WeightPacker::begin(int64_t piece) const {
   using Order = PanelLayout::Order;
   const PanelLayout &l = layout;
   if (l.order == Order::Rows)
-    return uint64_t(piece * l.taps * l.paddedChannels() * size);
+    return uint64_t(piece * l.taps * l.paddedChannels() * bits / 8);
   if (l.order == Order::Gates)
-    return uint64_t(piece * l.depth * l.groups * l.panel * size);
+    return uint64_t(piece * l.depth * l.groups * l.panel * bits / 8);
   if (l.order == Order::Parts)
-    return uint64_t(l.begins[piece] * size);
+    return uint64_t(l.begins[piece] * bits / 8);
   int64_t b = piece / l.panels(), p = piece % l.panels();
-  return uint64_t((b * l.depth * l.paddedColumns() + p * l.depth * l.panel) * size);
+  return uint64_t((b * l.paddedColumns() + p * l.panel) * l.paddedDepth() * bits / 8);
 }
 
 template <typename T>
@@ -407,10 +442,11 @@ void WeightPacker::pack(std::span<const std::byte> from, uint64_t at,
       whole.resize(last - first);
     std::byte *to = inPlace ? out.data() : whole.data();
     std::memset(to, 0, last - first);
-    size == 1   ? make<uint8_t>(piece, from.data(), to)
-    : size == 2 ? make<uint16_t>(piece, from.data(), to)
-    : size == 4 ? make<uint32_t>(piece, from.data(), to)
-                : make<uint64_t>(piece, from.data(), to);
+    bits < 8     ? packCodes(layout, piece / layout.panels(), piece % layout.panels(), bits, from.data(), to)
+    : bits == 8  ? make<uint8_t>(piece, from.data(), to)
+    : bits == 16 ? make<uint16_t>(piece, from.data(), to)
+    : bits == 32 ? make<uint32_t>(piece, from.data(), to)
+                 : make<uint64_t>(piece, from.data(), to);
     if (!inPlace)
       std::memcpy(out.data(), to + (at - first), stop - at);
     out = out.subspan(stop - at);

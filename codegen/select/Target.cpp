@@ -1,13 +1,13 @@
 //===- Target.cpp - facts of CPU levels and GPU architectures ----*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One table row a target. The figures of a GPU are those of its data-centre
-// card (A100, L40, H100 and H200, B200); a run on another card of the same
-// architecture is right, only its tile choice may not be the best.
+// One table row a target. The figures of a GPU are those of one card; a run on
+// another card of the same architecture is right, only its tile choice may not be
+// the best.
 //
 //===----------------------------------------------------------------------===//
 
-#include "lathe/codegen/Target.h"
+#include "lathe/codegen/TargetRates.h"
 
 #include <algorithm>
 #include <array>
@@ -32,14 +32,17 @@ struct GpuRow {
   int smCount;
   int64_t sharedPerBlock, sharedPerSm;
   int maxThreadsPerSm;
+  double bytesPerSecond, fmaFlops, tensorCoreFlops;
+  const char *card;
 };
 constexpr std::array<GpuRow, 5> kGpus{{
-    {"sm_80", 80, false, 108, 163 << 10, 164 << 10, 2048},
-    {"sm_86", 86, false, 84, 99 << 10, 100 << 10, 1536},
-    {"sm_89", 89, false, 142, 99 << 10, 100 << 10, 1536},
-    {"sm_90a", 90, true, 132, 227 << 10, 228 << 10, 2048},
-    {"sm_100a", 100, true, 148, 227 << 10, 228 << 10, 2048},
+    {"sm_80", 80, false, 108, 163 << 10, 164 << 10, 2048, 2.039e12, 19.5e12, 312e12, "A100"},
+    {"sm_86", 86, false, 84, 99 << 10, 100 << 10, 1536, 0.768e12, 38.7e12, 155e12, "A6000"},
+    {"sm_89", 89, false, 142, 99 << 10, 100 << 10, 1536, 0.864e12, 90.5e12, 181e12, "L40"},
+    {"sm_90a", 90, true, 132, 227 << 10, 228 << 10, 2048, 4.8e12, 67e12, 989e12, "H200"},
+    {"sm_100a", 100, true, 148, 227 << 10, 228 << 10, 2048, 8e12, 75e12, 2250e12, "B200"},
 }};
+constexpr double kEventSeconds = 1.664e-6;
 
 bool hostHasV3() {
 #if defined(__x86_64__)
@@ -72,6 +75,17 @@ int Target::lanes(DType type) const {
   int64_t width = isCuda() ? 128 : vectorBits;
   return bits < 8 || bits > width ? 1 : static_cast<int>(width / bits);
 }
+
+bool Target::hasPairProducts() const { return triple.starts_with("x86_64"); }
+bool Target::hasTensorCores() const { return smVersion >= 80; }
+bool Target::hasAsyncCopy() const { return smVersion >= 80; }
+bool Target::hasClusters() const { return smVersion >= 90; }
+bool Target::hasProgrammaticLaunch() const { return smVersion >= 90; }
+// What the `a` stands for is in no later architecture; sm_100a's TMA has no skeleton here yet.
+bool Target::hasTma() const { return smVersion == 90 && archSpecific; }
+bool Target::hasWgmma() const { return smVersion == 90 && archSpecific; }
+bool Target::hasFp8TensorCores() const { return hasWgmma(); }
+bool Target::paysToStreamWeights() const { return smVersion == 90; }
 
 Result<Target> Target::parse(std::string_view text) {
   std::string wanted(trim(text));
@@ -116,6 +130,21 @@ Result<Target> Target::parse(std::string_view text) {
   for (const std::string &name : knownNames())
     known += (known.empty() ? "" : ", ") + name;
   return usageError("unknown target '" + wanted + "'; known: " + known, "--target");
+}
+
+TargetRates ratesOf(const Target &target) {
+  for (const GpuRow &row : kGpus)
+    if (target.name == row.name)
+      return {row.bytesPerSecond, row.fmaFlops, row.tensorCoreFlops, kEventSeconds, row.card};
+  return {};
+}
+
+Target Target::forGpu(int major, int minor) {
+  const GpuRow *found = &kGpus.front();
+  for (const GpuRow &row : kGpus) // in ascending order
+    if (row.version <= 10 * major + minor)
+      found = &row;
+  return *parse(found->name);
 }
 
 Result<std::vector<Target>> Target::parseList(std::string_view names) {

@@ -108,29 +108,21 @@ struct Attention {
     p.emitChunk(ix.cst(0), ix.cst(0), count, ix.ceilDiv(seen, config.tileN));
   }
 
-  /// Soft cap, mask and causal limit of one score (or lanes of them).
-  Value adjust(Value v, const Index &s, const Index &t) {
+  /// Soft cap, bias and what is hidden of one score (or lanes of them) of a row that sees keys up to
+  /// `end`.
+  Value adjust(Value v, const Index &s, const Index &t, Value end) {
     auto like = [&](double c) {
       Value k = e.constant(f32, c);
       return e.isVector(v) ? e.splat(k) : k;
     };
-    Value hidden = like(-std::numeric_limits<double>::infinity());
     if (op.getSoftcap()) {
       Value cap = like(op.getSoftcap()->convertToDouble());
       v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
     }
-    if (Value m = attentionMask(e, op, {batch, query, s, t})) {
-      if (e.scalarType(m).isInteger(1)) {
-        v = e.select(m, v, hidden);
-      } else {
-        e.unify(v, m);
-        v = e.make<arith::AddFOp>(v, m);
-      }
-    }
-    if (op.getCausal()) {
-      Value limit = ix.add(s.base, ix.sub(length(), ix.dim(dimOf(op.getQ(), 2))));
-      v = e.select(ix.cmp(arith::CmpIPredicate::sle, t, limit), v, hidden);
-    }
+    v = biasedScore(e, op, {batch, query, s, t}, v);
+    if (op.endsPerQuery())
+      v = e.select(ix.cmp(arith::CmpIPredicate::slt, t, end), v,
+                   like(-std::numeric_limits<double>::infinity()));
     return v;
   }
 
@@ -138,11 +130,12 @@ struct Attention {
   void softmaxRow(Value r) {
     Value base = row(scores, r, padded), lowest = e.constant(f32, -std::numeric_limits<double>::infinity());
     Index s(ix.add(firstRow, r));
+    Value rowEnd = op.endsPerQuery() ? attentionEnd(e, op, batch, s.base) : seen;
     int64_t W = e.width;
     Value whole = ix.mul(ix.div(seen, ix.cst(W)), W), end = ix.mul(ix.ceilDiv(seen, W), W);
     auto visit = [&](const Index &t, Value acc) {
       Index at = ix.add(Index(base), t);
-      Value v = adjust(e.load(scratch, f32, at), s, t);
+      Value v = adjust(e.load(scratch, f32, at), s, t, rowEnd);
       e.storeAt(v, f32, scratch, at);
       return SmallVector<Value>{e.make<arith::MaximumFOp>(acc, v)};
     };
@@ -182,7 +175,8 @@ struct Attention {
 
   void emitValues() {
     Product p = part(valueHead, keys);
-    p.depthEnd = seen;
+    if (seen != length())
+      p.depthEnd = seen;
     p.rowOffset = [&](Value, Value r) { return row(scores, r, padded); };
     Value v = op.getV();
     p.columnElement = elementTypeOf(v);
@@ -195,8 +189,15 @@ struct Attention {
       };
     } else {
       p.panelPlace = valuePanel;
-      p.fillPanel = [&](Value, Value column, Value at) {
+      const bool whole = valueHead.exactDiv(DimExpr(config.tileN)).has_value();
+      p.fillPanel = [&, whole](Value, Value column, Value at) {
         e.loop(ix.cst(0), seen, ix.cst(1), [&](Value t) {
+          for (int64_t c = 0; whole && c < config.tileN; c += e.width) {
+            Value x = e.splat(e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c), 1)}));
+            e.storeAt(x, f32, scratch, Index(ix.add(ix.add(at, ix.mul(t, config.tileN)), c), 1));
+          }
+          if (whole)
+            return;
           Value end = ix.min(ix.sub(ix.dim(valueHead), column), ix.cst(config.tileN));
           e.loop(ix.cst(0), end, ix.cst(1), [&](Value c) {
             Value x = e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c))});
@@ -223,11 +224,8 @@ struct Attention {
     firstRow = ix.mul(at[2].base, config.rows);
     Value rows = ix.dim(dimOf(op.getQ(), 2));
     count = ix.min(ix.sub(rows, firstRow), ix.cst(config.rows));
-    seen = length();
-    if (op.getCausal()) {
-      Value end = ix.add(ix.add(firstRow, count), ix.sub(length(), rows));
-      seen = ix.max(ix.min(seen, end), ix.cst(0));
-    }
+    // Ends grow with the row.
+    seen = attentionEnd(e, op, batch, ix.sub(ix.add(firstRow, count), ix.cst(1)));
     copyQueries();
     emitScores();
     e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) { softmaxRow(r); });
@@ -238,11 +236,9 @@ struct Attention {
 } // namespace
 
 void scheduleAttention(Evaluator &e, const KernelConfig &config) {
-  AttentionOp op;
-  for (auto candidate : e.kernel.body->getOps<AttentionOp>())
-    op = candidate;
+  auto op = e.anchor<AttentionOp>();
   if (!op)
-    return schedulePointwise(e, config);
+    return;
   Value y = op.getY();
   Epilogue epilogue(e, y);
   DimExpr head = dimOf(op.getQ(), 3), valueHead = dimOf(op.getV(), 3), keys = dimOf(op.getK(), 2);

@@ -1,4 +1,4 @@
-//===- ContractionRules.cpp - matmul, conv, attention by element -*- C++ -*-===//
+//===- ContractionRules.cpp - matmul and convolution by element -*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The general form of contractions: a loop over the contracted elements for
@@ -8,8 +8,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "Rules.h"
-
-#include "lathe/ir/AttentionOperands.h"
 
 using namespace mlir;
 
@@ -104,127 +102,11 @@ Value convRule(Evaluator &e, OpResult r, const Indices &idx) {
                 })[0];
 }
 
-//===- Attention --------------------------------------------------------------===//
-
-} // namespace
-
-static Value maskColumn(Evaluator &e, AttentionOp op, Value mask, bool withSink, const Indices &at) {
-  std::vector<DimExpr> full = dimsOf(op.getY());
-  full[3] = dimOf(op.getK(), 2);
-  if (withSink)
-    full[3] = full[3] + DimExpr(1);
-  return e.eval(mask, batchIndex(e, dimsOf(mask), full, at));
-}
-
-Value attentionMask(Evaluator &e, AttentionOp op, const Indices &at) {
-  MaskParts parts = maskParts(op);
-  return parts.mask ? maskColumn(e, op, parts.mask, parts.sinkInMask, at) : Value();
-}
-
-Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const Index &h, const Index &s) {
-  MaskParts parts = maskParts(op);
-  if (!parts.sink && !parts.sinkInMask)
-    return {};
-  if (parts.sinkInMask)
-    return maskColumn(e, op, parts.mask, true, {b, h, s, Index(e.ix.dim(dimOf(op.getK(), 2)))});
-  std::vector<DimExpr> full = dimsOf(op.getY());
-  full[3] = 1;
-  return e.eval(parts.sink,
-                batchIndex(e, dimsOf(parts.sink), full, Indices{b, h, s, Index(e.ix.cst(0))}));
-}
-
-namespace {
-
-/// One score: scale * q.k, soft cap, mask; -inf where nothing may be seen.
-Value score(Evaluator &e, AttentionOp op, const Index &b, const Index &h, const Index &g,
-            const Index &s, const Index &t) {
-  Type f = Evaluator::computeType(elementTypeOf(op.getQ()));
-  Evaluator::Accumulator sum{ReduceKind::Sum, f, false};
-  Value v = e.reduceRow(dimOf(op.getQ(), 3), sum, [&](const Index &d) {
-    return SmallVector<Value>{
-        product(e, e.eval(op.getQ(), {b, h, s, d}), e.eval(op.getK(), {b, g, t, d}))};
-  })[0];
-  v = e.make<arith::MulFOp>(v, e.constant(f, op.getScale().convertToDouble()));
-  if (op.getSoftcap()) {
-    Value cap = e.constant(f, op.getSoftcap()->convertToDouble());
-    v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
-  }
-  if (Value m = attentionMask(e, op, {b, h, s, t})) {
-    if (e.scalarType(m).isInteger(1))
-      v = e.select(m, v, e.constant(f, -std::numeric_limits<double>::infinity()));
-    else
-      v = e.make<arith::AddFOp>(v, m);
-  }
-  return v;
-}
-
-/// Online softmax: running maximum, running sum, and running result unless only the log-sum-exp
-/// is asked for.
-Value attentionRule(Evaluator &e, OpResult r, const Indices &idx) {
-  auto op = cast<AttentionOp>(r.getOwner());
-  IndexMath &ix = e.ix;
-  const bool sums = r == op.getLse();
-  Type f = Evaluator::computeType(elementTypeOf(op.getY()));
-  if (sums && !uniform(idx))
-    return e.lanewise(f, idx, [&](const Indices &one) { return attentionRule(e, r, one); });
-  for (int d = 0; d < 3; ++d)
-    if (!idx[d].uniform())
-      return e.fail(op, "is vectorised along its last dimension only");
-  DimExpr heads = dimOf(r, 1), keyHeads = dimOf(op.getK(), 1);
-  Index group = idx[1];
-  if (!(heads == keyHeads))
-    group = ix.divRem(idx[1], DimExpr::floorDiv(heads, keyHeads)).first;
-  Value length = ix.dim(dimOf(op.getK(), 2)), end = length;
-  if (op.getCausal()) {
-    Value seen = ix.add(ix.add(idx[2].base, ix.sub(length, ix.dim(dimOf(op.getQ(), 2)))), ix.cst(1));
-    end = ix.max(ix.min(length, seen), ix.cst(0));
-  }
-  double inf = std::numeric_limits<double>::infinity();
-  Value lowest = e.constant(f, -inf), zero = e.constant(f, 0);
-  SmallVector<Value> starts;
-  if (!sums)
-    starts.push_back(idx[3].uniform() ? zero : e.splat(zero));
-  // A sink is a score that was seen before all others.
-  Value sink = attentionSink(e, op, idx[0], idx[1], idx[2]);
-  Value first = sink ? sink : lowest, one = sink ? e.constant(f, 1) : zero;
-  bool outer = e.cooperative;
-  e.cooperative = false;
-  starts.insert(starts.begin(), {first, one});
-  auto out = e.loop(
-      ix.cst(0), end, ix.cst(1), starts, [&](Value t, ValueRange args) {
-        Value s = score(e, op, idx[0], idx[1], group, idx[2], Index(t));
-        Value m = e.make<arith::MaximumFOp>(args[0], s);
-        // Nothing seen yet: any finite reference will do.
-        Value ref = e.select(e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, m, lowest), zero, m);
-        Value keep = e.make<math::ExpOp>(e.make<arith::SubFOp>(args[0], ref));
-        Value p = e.make<math::ExpOp>(e.make<arith::SubFOp>(s, ref));
-        Value sum = e.make<arith::AddFOp>(e.make<arith::MulFOp>(args[1], keep), p);
-        if (sums)
-          return SmallVector<Value>{m, sum};
-        Value v = e.eval(op.getV(), {idx[0], group, Index(t), idx[3]});
-        Value scaled = product(e, args[2], keep), add = product(e, v, p);
-        e.unify(scaled, add);
-        return SmallVector<Value>{m, sum, e.make<arith::AddFOp>(scaled, add)};
-      });
-  e.cooperative = outer;
-  Value sum = out[1];
-  if (sums) // of nothing: -inf + log(0)
-    return e.make<arith::AddFOp>(out[0], e.make<math::LogOp>(sum));
-  Value y = out[2];
-  if (op.getZeroMaskedRows()) {
-    Value empty = e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, sum, zero);
-    sum = e.select(empty, e.constant(f, 1), sum);
-  }
-  e.unify(y, sum);
-  return e.make<arith::DivFOp>(y, sum);
-}
-
 } // namespace
 
 void addContractionRules(RuleTable &t) {
   t["lathe.matmul"] = matmulRule;
   t["lathe.conv"] = convRule;
-  t["lathe.attention"] = attentionRule;
 }
 
 const Rule *findRule(Operation *op) {
@@ -234,8 +116,11 @@ const Rule *findRule(Operation *op) {
     addMovementRules(t);
     addGatherRules(t);
     addReductionRules(t);
+    addSamplingRules(t);
     addWindowRules(t);
     addContractionRules(t);
+    addQuantizeRules(t);
+    addAttentionRules(t);
     return t;
   }();
   auto it = table.find(op->getName().getStringRef());

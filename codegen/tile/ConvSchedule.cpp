@@ -3,8 +3,8 @@
 //
 // A convolution over channels-last images is a product of pixels and filters.
 // A window of one pixel is read where it lies; other windows are copied to
-// scratch, tap after tap, with zeros for what is outside the image: one copy
-// serves all filters of the unit, and the product never meets a border.
+// scratch, tap after tap, with zeros for what is outside the image (im2col): one
+// copy serves all filters of the unit, and the product needs no border cases.
 //
 //===----------------------------------------------------------------------===//
 
@@ -156,11 +156,10 @@ void scheduleGroups(Evaluator &e, const KernelConfig &config, ConvOp op, const P
 void scheduleConv(Evaluator &e, const KernelConfig &config) {
   if (scheduleDepthwiseProduct(e, config))
     return;
-  ConvOp op;
-  for (auto candidate : e.kernel.body->getOps<ConvOp>())
-    if (!op)
-      op = candidate;
-  auto wArg = op ? dyn_cast<BlockArgument>(op.getW()) : BlockArgument();
+  auto op = e.anchor<ConvOp>();
+  if (!op)
+    return;
+  auto wArg = dyn_cast<BlockArgument>(op.getW());
   if (!wArg || op.getLayout() != ConvLayout::ChannelsLast)
     return schedulePointwise(e, config);
   Value y = op.getResult(), x = op.getX();

@@ -16,10 +16,10 @@ using namespace mlir;
 namespace lathe::codegen {
 
 bool scheduleDepthwiseProduct(Evaluator &e, const KernelConfig &config) {
-  SmallVector<ConvOp> convs(e.kernel.body->getOps<ConvOp>());
-  if (convs.size() != 2)
+  auto depthwise = opAt<ConvOp>(*e.kernel.body, e.kernel.roles.depthwise);
+  if (!depthwise)
     return false;
-  ConvOp depthwise = convs.front(), points = convs.back();
+  auto points = e.anchor<ConvOp>();
   Value x = points.getX(), y = points.getResult();
   auto filters = dyn_cast<BlockArgument>(points.getW());
   Epilogue epilogue(e, y);

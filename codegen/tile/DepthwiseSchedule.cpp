@@ -7,9 +7,9 @@
 // whose windows cross the left or right border are done one by one. A line is an
 // image of one row; a unit is a part of it.
 //
-// Groups of a few channels are the same: a vector of results belongs to whole groups,
-// whose channels one load brings, and a shuffle gives each lane the channel it needs.
-// Neighbouring pixels and the taps of a row share the shuffles.
+// Groups of a few channels work alike: a vector of results covers whole groups, one
+// load brings their channels, and a shuffle gives each lane the channel it needs.
+// Neighbouring pixels, and the taps of a row, share the shuffles.
 //
 //===----------------------------------------------------------------------===//
 
@@ -184,7 +184,7 @@ struct Depthwise {
 } // namespace
 
 void scheduleDepthwise(Evaluator &e, const KernelConfig &config) {
-  ConvOp op = *e.kernel.body->getOps<ConvOp>().begin();
+  auto op = e.anchor<ConvOp>();
   Value y = op.getResult();
   Epilogue epilogue(e, y);
   Type accumulator = Evaluator::computeType(elementTypeOf(y));

@@ -3,15 +3,17 @@
 //
 // In a channels-last image each row of a window is one stretch of memory. A unit
 // is a block of s rows of results times k panels of filters: the rows of the
-// image that it reads are copied to scratch once, with zeros around them, so the
-// product never meets a border and no tap is copied twice. An image without
-// pads is read in place. Units of one block follow each other, so a worker
-// copies it once for all panels that it takes. Of a group of channels the unit has
-// all panels, and the copy holds its channels alone. In a volume a block belongs to
-// one layer of results, and the layers that its windows meet lie one after another.
+// image that it reads are copied to scratch once, with zeros around them, so that
+// the product needs no border cases and no tap is copied twice. An image without
+// pads is read in place. Units of one block are consecutive, so that a worker
+// copies the rows once for all panels that it takes. With groups of channels a unit
+// has all panels of its group, and the copy holds the group's channels only. In a
+// volume a block belongs to one layer of results; the layers that its windows cover
+// are copied one after another.
 //
-// Filters in parts (Packing.h), as sub-pixels of a transposed convolution have, are
-// multiplied with the taps of their box alone: each size of boxes has code of its own.
+// Filters in parts (Packing.h), which the sub-pixels of a transposed convolution
+// have, are multiplied with the taps of their box only: each size of boxes is
+// compiled separately.
 //
 //===----------------------------------------------------------------------===//
 
@@ -95,8 +97,8 @@ struct DirectConv {
     e.loop(whole, count, ix.cst(1), [&](Value column) { copyPixel(image, row, column, at); });
   }
 
-  /// Whether the image is turned into channels last on its way into the kernel.
-  bool isTurned() {
+  /// Whether the image is transposed to channels last on its way into the kernel.
+  bool isTransposed() {
     return llvm::any_of(e.kernel.body->getOps<TransposeOp>(), [&](TransposeOp t) {
       return dimsOf(t.getResult()) == dimsOf(op.getX());
     });
@@ -116,7 +118,7 @@ struct DirectConv {
           Indices idx = g.channels == 1 ? pixel(image, row, c, none) : pixel(image, row, none, c);
           put(e.eval(x, idx), c, ix.add(Index(at), c));
         });
-      else if (e.width > 1 && !firstChannel && g.channels >= 2 && g.channels <= 4 && isTurned())
+      else if (e.width > 1 && !firstChannel && g.channels >= 2 && g.channels <= 4 && isTransposed())
         copyPlanes(image, row, ix.dim(real), at);
       else
         e.loop(ix.cst(0), ix.dim(real), ix.cst(1),
@@ -354,7 +356,7 @@ struct DirectConv {
 } // namespace
 
 bool scheduleDirectConv(Evaluator &e, const KernelConfig &config) {
-  ConvOp op = *e.kernel.body->getOps<ConvOp>().begin();
+  auto op = e.anchor<ConvOp>();
   Value y = op.getResult(), x = op.getX();
   Epilogue epilogue(e, y);
   const BufferArg &weight = e.bufferArg(cast<BlockArgument>(op.getW()).getArgNumber());

@@ -128,7 +128,9 @@ Value recipRule(Evaluator &e, OpResult r, const Indices &idx) {
 
 Value sigmoidRule(Evaluator &e, OpResult r, const Indices &idx) {
   Value x = e.eval(r.getOwner()->getOperand(0), idx);
-  if (e.kernel.target->isCuda()) {
+  Type element = elementTypeOf(r);
+  if (e.kernel.target->isCuda() && !element.isF32() && !element.isF64()) {
+    // In 16 bits what is far to the left is 0 before e^-x overflows, or nearly.
     Value one = scalarLike(e, x, 1);
     Value d = e.make<arith::AddFOp>(one, e.make<math::ExpOp>(e.make<arith::NegFOp>(x)));
     return e.make<arith::DivFOp>(one, d);
@@ -137,6 +139,23 @@ Value sigmoidRule(Evaluator &e, OpResult r, const Indices &idx) {
   Value one = scalarLike(e, x, 1);
   Value z = e.make<math::ExpOp>(e.make<arith::NegFOp>(e.make<math::AbsFOp>(x)));
   Value top = e.select(cmpf(e, arith::CmpFPredicate::OLT, x, scalarLike(e, x, 0)), z, one);
+  return e.make<arith::DivFOp>(top, e.make<arith::AddFOp>(one, z));
+}
+
+/// x e^-|t| / (1 + e^-|t|) to the left, x / (1 + e^-|t|) to the right, of t = alpha x: nothing overflows
+/// on the way, so that an infinity comes out as one or as -0.
+Value quickGeluRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<QuickGeluOp>(r.getOwner());
+  Value x = e.eval(op.getX(), idx);
+  double alpha = op.getAlpha().convertToDouble();
+  Value zero = scalarLike(e, x, 0), one = scalarLike(e, x, 1);
+  Value t = e.make<arith::MulFOp>(x, scalarLike(e, x, alpha));
+  Value z = e.make<math::ExpOp>(e.make<arith::NegFOp>(e.make<math::AbsFOp>(t)));
+  Value left = cmpf(e, arith::CmpFPredicate::OLT, t, zero);
+  // Where z is 0, x may be infinite: the product of the two is left out.
+  Value least = e.select(cmpf(e, arith::CmpFPredicate::OEQ, z, zero), scalarLike(e, x, -0.0),
+                         e.make<arith::MulFOp>(x, z));
+  Value top = e.select(left, least, x);
   return e.make<arith::DivFOp>(top, e.make<arith::AddFOp>(one, z));
 }
 
@@ -198,9 +217,13 @@ Value divideInts(Evaluator &e, Value x, Value y, bool uns, bool remainder) {
 
 Value divRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto [x, y] = operands(e, r, idx);
-  if (isFloat(e, x))
-    return e.make<arith::DivFOp>(x, y);
-  return divideInts(e, x, y, Evaluator::isUnsigned(r), false);
+  if (!isFloat(e, x))
+    return divideInts(e, x, y, Evaluator::isUnsigned(r), false);
+  auto quotient = e.make<arith::DivFOp>(x, y);
+  // bf16 has the denormals of f32, which the special function unit takes for 0.
+  if (elementTypeOf(r).isBF16() && !splatOf(r.getOwner()->getOperand(1)))
+    quotient.getDefiningOp()->setAttr("tile.exact", e.b.getUnitAttr());
+  return quotient;
 }
 
 Value modRule(Evaluator &e, OpResult r, const Indices &idx) {
@@ -211,6 +234,8 @@ Value modRule(Evaluator &e, OpResult r, const Indices &idx) {
     Value m = e.make<arith::RemFOp>(x, y);
     if (sameSignAsX)
       return m;
+    // Nothing left has the sign of y, too.
+    m = e.select(cmpf(e, arith::CmpFPredicate::OEQ, m, zero), e.make<math::CopySignOp>(zero, y), m);
     Value differ = e.make<arith::XOrIOp>(cmpf(e, arith::CmpFPredicate::OLT, m, zero),
                                          cmpf(e, arith::CmpFPredicate::OLT, y, zero));
     Value fix = e.make<arith::AndIOp>(differ, cmpf(e, arith::CmpFPredicate::UNE, m, zero));
@@ -226,6 +251,39 @@ Value modRule(Evaluator &e, OpResult r, const Indices &idx) {
   return e.select(fix, e.make<arith::AddIOp>(m, y), m);
 }
 
+/// x^1/2, which is +0 of -0 and infinity of -infinity, as no square root is.
+Value rootRule(Evaluator &e, Value x) {
+  double inf = std::numeric_limits<double>::infinity();
+  Value root = e.make<math::SqrtOp>(e.make<arith::AddFOp>(x, scalarLike(e, x, 0)));
+  Value least = cmpf(e, arith::CmpFPredicate::OEQ, x, scalarLike(e, x, -inf));
+  return e.select(least, scalarLike(e, x, inf), root);
+}
+
+/// x^y of integers, bit by bit of y: exact, and wraps. 1 / x^-y where y is negative, which is 0 unless x is
+/// 1 or -1.
+Value integerPower(Evaluator &e, Value x, Value y, bool unsignedBase, bool unsignedExponent) {
+  unsigned bits = e.scalarType(y).getIntOrFloatBitWidth();
+  Value one = scalarLike(e, x, 1), odd = scalarLike(e, y, 1), none = scalarLike(e, y, 0);
+  SmallVector<Value> start{one, x, y};
+  Value power = e.loop(e.ix.cst(0), e.ix.cst(bits), e.ix.cst(1), ValueRange(start),
+                       [&](Value, ValueRange now) {
+                         Value set = cmpi(e, arith::CmpIPredicate::ne,
+                                          e.make<arith::AndIOp>(now[2], odd), none);
+                         Value times = e.make<arith::MulIOp>(now[0], now[1]);
+                         return SmallVector<Value>{e.select(set, times, now[0]),
+                                                   e.make<arith::MulIOp>(now[1], now[1]),
+                                                   e.make<arith::ShRUIOp>(now[2], odd)};
+                       })[0];
+  if (unsignedExponent)
+    return power;
+  Value zero = scalarLike(e, x, 0), minus = scalarLike(e, x, unsignedBase ? 1 : -1);
+  Value isOne = cmpi(e, arith::CmpIPredicate::eq, x, one);
+  Value isMinus = cmpi(e, arith::CmpIPredicate::eq, x, minus);
+  // The powers of -1 are what the loop gives.
+  Value quotient = e.select(isOne, one, e.select(isMinus, power, zero));
+  return e.select(cmpi(e, arith::CmpIPredicate::slt, y, none), quotient, power);
+}
+
 Value powRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<PowOp>(r.getOwner());
   Value x = e.eval(op.getA(), operandIndex(e, op.getA(), r, idx));
@@ -237,33 +295,55 @@ Value powRule(Evaluator &e, OpResult r, const Indices &idx) {
     if (*c == 3.0)
       return e.make<arith::MulFOp>(e.make<arith::MulFOp>(x, x), x);
     if (*c == 0.5)
-      return e.make<math::SqrtOp>(x);
+      return rootRule(e, x);
     if (*c == -1.0)
       return e.make<arith::DivFOp>(scalarLike(e, x, 1), x);
     if (*c == -0.5)
-      return e.make<arith::DivFOp>(scalarLike(e, x, 1), e.make<math::SqrtOp>(x));
+      return e.make<arith::DivFOp>(scalarLike(e, x, 1), rootRule(e, x));
   }
   Value y = e.eval(op.getB(), operandIndex(e, op.getB(), r, idx));
   e.unify(x, y);
   Type ta = elementTypeOf(op.getA()), tb = elementTypeOf(op.getB());
-  if (isFloat(e, x))
-    return e.make<math::PowFOp>(x, e.cast(y, tb, e.scalarType(x), false));
-  Type f64 = e.b.getF64Type();
-  Value p = e.make<math::PowFOp>(e.cast(x, ta, f64, false), e.cast(y, tb, f64, false));
-  return e.cast(p, f64, ta, false);
+  // An f32 has no room for every integer of 32 bits, not even for whether it is odd, nor for every f64.
+  Type f64 = e.b.getF64Type(), compute = e.scalarType(x);
+  bool wide = isFloat(e, x) && compute != f64 &&
+              ((isa<IntegerType>(tb) && tb.getIntOrFloatBitWidth() >= 32) || tb.isF64());
+  if (isFloat(e, x) && !wide)
+    return e.make<math::PowFOp>(x, e.cast(y, tb, compute, false));
+  if (!isFloat(e, x) && !isFloat(e, y))
+    return integerPower(e, x, y, ta.isUnsignedInteger(), tb.isUnsignedInteger() || tb.isInteger(1));
+  Value p = e.make<math::PowFOp>(e.cast(x, wide ? compute : ta, f64, false), e.cast(y, tb, f64, false));
+  if (!isFloat(e, x)) {
+    // As lib/reference has it: a library's 3^1 may be the number before 3.
+    Value whole = e.make<math::RoundEvenOp>(p);
+    Value off = e.make<math::AbsFOp>(e.make<arith::SubFOp>(p, whole));
+    Value reach = e.make<arith::MulFOp>(e.make<math::AbsFOp>(whole), scalarLike(e, p, 0x1p-50));
+    p = e.select(cmpf(e, arith::CmpFPredicate::OLE, off, reach), whole, p);
+  }
+  return e.cast(p, f64, wide ? compute : ta, false);
 }
+
+} // namespace
+
+Value bounded(Evaluator &e, Value v, double bound, bool isMax) {
+  Value k = e.constant(e.scalarType(v), bound);
+  e.unify(v, k);
+  if (e.kernel.target->isCuda())
+    return e.combine(isMax ? ReduceKind::Max : ReduceKind::Min, v, k, false);
+  // One x86 instruction does it: it gives its second operand when the first is not comparable, so
+  // NaN comes through.
+  return e.select(cmpf(e, isMax ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT, k, v), k, v);
+}
+
+namespace {
 
 template <bool isMax> Value extremeRule(Evaluator &e, OpResult r, const Indices &idx) {
   Operation *op = r.getOwner();
   auto [x, y] = operands(e, r, idx);
   if (isFloat(e, x) && !e.kernel.target->isCuda()) {
-    // Against a constant one x86 instruction does it: it gives its second
-    // operand when the first is not comparable, so NaN comes through.
     for (int side : {0, 1})
       if (auto c = splatOf(op->getOperand(side)); c && !std::isnan(*c)) {
-        Value k = side == 0 ? x : y, v = side == 0 ? y : x;
-        return e.select(
-            cmpf(e, isMax ? arith::CmpFPredicate::OGT : arith::CmpFPredicate::OLT, k, v), k, v);
+        return bounded(e, side == 0 ? y : x, *c, isMax);
       }
   }
   return e.combine(isMax ? ReduceKind::Max : ReduceKind::Min, x, y, Evaluator::isUnsigned(r));
@@ -352,6 +432,7 @@ void addElementwiseRules(RuleTable &t) {
   t["lathe.atanh"] = mathRule<math::AtanhOp>;
   t["lathe.erf"] = mathRule<math::ErfOp>;
   t["lathe.sigmoid"] = sigmoidRule;
+  t["lathe.quick_gelu"] = quickGeluRule;
   t["lathe.not"] = notRule;
   t["lathe.is_nan"] = isNanRule;
   t["lathe.is_inf"] = isInfRule;

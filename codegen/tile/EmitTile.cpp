@@ -18,7 +18,6 @@
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
-#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
@@ -33,19 +32,39 @@ static void tidy(ModuleOp module) {
   module.walk([](LoopLikeOpInterface loop) { moveLoopInvariantCode(loop); });
 }
 
-static Schedule findSchedule(StringRef name) {
-  return llvm::StringSwitch<Schedule>(name)
-      .Case("pointwise", schedulePointwise)
-      .Case("attention", scheduleAttention)
-      .Cases({"conv", "conv.winograd2", "conv.winograd4"}, scheduleConv)
-      .Case("gemm", scheduleGemm)
-      .Case("recurrent", scheduleRecurrent)
-      .Case("row", scheduleRow)
-      .Case("scan", scheduleScan)
-      .Case("scatter", scheduleScatter)
-      .Case("scatter.unordered", scheduleUnorderedScatter)
-      .Case("transpose", scheduleTranspose)
-      .Default(nullptr);
+static Schedule scheduleOf(Skeleton::Code code) {
+  switch (code) {
+  case Skeleton::Code::Pointwise:
+    return schedulePointwise;
+  case Skeleton::Code::Row:
+    return scheduleRow;
+  case Skeleton::Code::Scan:
+    return scheduleScan;
+  case Skeleton::Code::Scatter:
+    return scheduleScatter;
+  case Skeleton::Code::UnorderedScatter:
+    return scheduleUnorderedScatter;
+  case Skeleton::Code::Transpose:
+    return scheduleTranspose;
+  case Skeleton::Code::CpuProduct:
+    return scheduleGemm;
+  case Skeleton::Code::CpuConv:
+    return scheduleConv;
+  case Skeleton::Code::CpuAttention:
+    return scheduleAttention;
+  case Skeleton::Code::Recurrent:
+    return scheduleRecurrent;
+  case Skeleton::Code::InsertTopK:
+    return scheduleInsertTopK;
+  case Skeleton::Code::MergeTopK:
+    return scheduleMergeTopK;
+  case Skeleton::Code::CpuNonzero:
+    return scheduleNonzero;
+  case Skeleton::Code::Nms:
+    return scheduleNms;
+  default:
+    return nullptr; // a skeleton of CUDA text
+  }
 }
 
 LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
@@ -59,9 +78,9 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   if (!parsed)
     return reject(parsed.status().str());
   const KernelConfig &config = *parsed;
-  Schedule schedule = findSchedule(config.family);
+  Schedule schedule = scheduleOf(config.form->code);
   if (!schedule)
-    return reject("no schedule is named '" + config.family + "' (config '" + spec.config + "')");
+    return reject("no schedule makes the code of configuration '" + spec.config + "'");
   if (spec.launches.size() != 1)
     return reject("a tile schedule has exactly one launch");
   size_t named = spec.numInputs + spec.numOutputs;
@@ -104,16 +123,16 @@ LogicalResult emitTile(const KernelSource &kernel, ModuleOp into) {
   func::ReturnOp::create(b, loc);
   b.setInsertionPoint(fn.front().getTerminator());
 
-  // Who reduces together: a block, one of its teams, or a cluster. (On a CPU, `rows` is how
+  // Who reduces together: a block, one of its thread groups, or a cluster. (On a CPU, `rows` is how
   // many rows a block takes one after the other.)
-  int64_t cluster = spec.launches[0].cluster[0], team = config.threads * cluster;
-  if (kernel.target->isCuda() && config.family == "row" && config.rows > 1)
-    team = config.threads / config.rows;
-  if (team != config.threads)
-    fn->setAttr("tile.team", b.getDenseI64ArrayAttr({team, cluster}));
-  if (config.family == "row" && config.stages > 0)
+  int64_t cluster = spec.launches[0].cluster[0], group = config.threads * cluster;
+  if (kernel.target->isCuda() && config.form->reducesRows && config.rows > 1)
+    group = config.threads / config.rows;
+  if (group != config.threads)
+    fn->setAttr("tile.group", b.getDenseI64ArrayAttr({group, cluster}));
+  if (config.form->reducesRows && config.stages > 0)
     fn->setAttr("tile.resident", b.getI64IntegerAttr(config.stages));
-  Evaluator e(b, fn, kernel, config.lanes, team);
+  Evaluator e(b, fn, kernel, config.lanes, group);
   schedule(e, config);
   if (e.failed)
     return failure();

@@ -62,6 +62,11 @@ FailureOr<KernelSpec> specOfFunction(func::FuncOp fn, StringRef config, const Di
   return spec;
 }
 
+KernelRoles rolesOfFunction(func::FuncOp fn) {
+  auto roles = fn->getAttrOfType<RolesAttr>(kRolesAttr);
+  return roles ? roles.getRoles() : KernelRoles();
+}
+
 namespace {
 
 struct EmitTilePass : PassWrapper<EmitTilePass, OperationPass<ModuleOp>> {
@@ -97,7 +102,7 @@ struct EmitTilePass : PassWrapper<EmitTilePass, OperationPass<ModuleOp>> {
       FailureOr<KernelSpec> spec = specOfFunction(fn, config, *blocks);
       if (failed(spec))
         return signalPassFailure();
-      KernelSource source{fn.getName(), &fn.front(), &*spec, &*target, 0};
+      KernelSource source{fn.getName(), &fn.front(), &*spec, &*target, 0, rolesOfFunction(fn)};
       if (failed(emitTile(source, *made)))
         return signalPassFailure();
     }

@@ -174,8 +174,14 @@ Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
   if (layout->order == Order::Taps)
     return ix.add(ix.mul(k, layout->columns), n);
   auto [panel, column] = ix.divRem(n, DimExpr(layout->panel));
-  Index at = ix.add(ix.mul(batch, layout->depth * layout->paddedColumns()),
-                    ix.mul(panel, layout->depth * layout->panel));
+  Index at = ix.add(ix.mul(batch, layout->paddedDepth() * layout->paddedColumns()),
+                    ix.mul(panel, layout->paddedDepth() * layout->panel));
+  if (int64_t each = layout->interleave; each > 1) {
+    auto [rows, beside] = ix.divRem(k, DimExpr(each));
+    at = ix.add(at, beside);
+    k = ix.mul(rows, each);
+    column = ix.mul(column, each);
+  }
   Index row = ix.mul(k, layout->panel);
   if (layout->lastWidth() != layout->panel) {
     // The last panel is narrower.
@@ -201,6 +207,24 @@ Value Evaluator::load(Value buffer, Type element, const Index &at) {
     };
     if (at.uniform())
       return fromCode(make<arith::AndIOp>(one(at.base), constantInt(b.getI8Type(), (1 << bits) - 1)), element);
+    if (!at.lanes && at.stride == 1 && active == width && width % each == 0 &&
+        ix.divisor(at.base) % each == 0 && !kernel.target->isCuda()) {
+      // Whole bytes: each goes to the lanes of its codes, which shift it by their place.
+      Value bytes = make<tile::LoadOp>(VectorType::get({width / each}, b.getI8Type()), buffer,
+                                       ix.div(at.base, ix.cst(each)), nullptr);
+      SmallVector<int64_t> from;
+      SmallVector<int8_t> places;
+      for (int64_t l = 0; l < width; ++l) {
+        from.push_back(l / each);
+        places.push_back(int8_t(l % each * bits));
+      }
+      Value spread = make<vector::ShuffleOp>(bytes, bytes, from);
+      Value shifted = make<arith::ShRUIOp>(
+          spread, ix.constant(DenseElementsAttr::get(cast<VectorType>(vectorOf(b.getI8Type())),
+                                                     ArrayRef<int8_t>(places))));
+      Value mask = splat(constantInt(b.getI8Type(), (1 << bits) - 1));
+      return fromCode(make<arith::AndIOp>(shifted, mask), element);
+    }
     SmallVector<Value> lanes;
     for (int64_t l = 0; l < active; ++l)
       lanes.push_back(one(ix.lane(at, l)));
@@ -228,11 +252,15 @@ Value Evaluator::load(Value buffer, Type element, const Index &at) {
     op.setAligned(aligned);
     return fromStorage(op, element);
   }
+  // LLVM makes a vector of single bf16 by calls for which kernels have no function.
+  bool widened = stored.isBF16() && !kernel.target->isCuda();
   SmallVector<Value> lanes;
-  for (int64_t l = 0; l < active; ++l)
-    lanes.push_back(scalar(ix.lane(at, l)));
+  for (int64_t l = 0; l < active; ++l) {
+    Value one = scalar(ix.lane(at, l));
+    lanes.push_back(widened ? fromStorage(one, element) : one);
+  }
   lanes.resize(width, lanes.front());
-  return fromStorage(fromLanes(lanes), element);
+  return widened ? fromLanes(lanes) : fromStorage(fromLanes(lanes), element);
 }
 
 void Evaluator::storeAt(Value value, Type element, Value buffer, const Index &at) {
@@ -290,7 +318,7 @@ Value Evaluator::threadId() {
   int64_t cluster = kernel.spec->launches[0].cluster[0];
   return thread ? thread : thread = headOp([&]() -> Value {
     Value id = make<tile::ThreadIdOp>();
-    if (teams() > 1)
+    if (groups() > 1)
       return make<arith::RemUIOp>(id, count(threads));
     if (cluster == 1)
       return id;
@@ -312,8 +340,8 @@ Value Evaluator::firstBlock() {
   return claim ? claim : claim = headOp([&]() -> Value { return make<tile::FirstBlockOp>(); });
 }
 
-Value Evaluator::teamId() {
-  return team ? team : team = headOp([&]() -> Value {
+Value Evaluator::groupId() {
+  return group ? group : group = headOp([&]() -> Value {
     return make<arith::DivUIOp>(make<tile::ThreadIdOp>(), make<arith::ConstantIndexOp>(threads));
   });
 }
@@ -459,9 +487,9 @@ struct RowCut {
 
   /// Where chunk `c` of a thread begins. Threads that have none take the last vector of the row, so
   /// that what they load needs no branch and stays in registers; `inside` says who has one.
-  Value chunk(Evaluator &e, int64_t c, int64_t team, Value &inside) const {
+  Value chunk(Evaluator &e, int64_t c, int64_t together, Value &inside) const {
     IndexMath &ix = e.ix;
-    Value at = ix.add(ix.mul(tid, e.width), c * e.width * team);
+    Value at = ix.add(ix.mul(tid, e.width), c * e.width * together);
     if (!last || c + 1 < unrolled)
       return at;
     inside = ix.cmp(arith::CmpIPredicate::sle, at, last);
@@ -510,7 +538,7 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
 SmallVector<Value>
 Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
                      llvm::function_ref<SmallVector<Value>(const Index &)> body) {
-  int64_t team = cooperative ? threads : 1;
+  int64_t together = cooperative ? threads : 1;
   RowCut cut = cutRow(*this, n);
   ActiveLanes all(*this, width); // these lanes run along the row
   SmallVector<Value> totals(accs.size());
@@ -543,7 +571,7 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
       sums.push_back(wide(neutral(acc.kind, acc.type, acc.isUnsigned)));
     if (cut.unrolled) {
       for (int64_t c = 0; c < cut.unrolled; ++c) {
-        Value inside, from = cut.chunk(*this, c, team, inside);
+        Value inside, from = cut.chunk(*this, c, together, inside);
         SmallVector<Value> values = body(Index(from, width > 1 ? 1 : 0));
         for (auto [i, acc] : llvm::enumerate(accs)) {
           Value v = wide(values[i]);
@@ -553,7 +581,7 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
         }
       }
     } else {
-      sums = loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team), sums,
+      sums = loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * together), sums,
                   [&](Value iv, ValueRange args) { return accumulate(args, Index(iv, 1), true); });
     }
     if (cut.rest)
@@ -572,31 +600,31 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
     SmallVector<Value> init;
     for (auto [i, acc] : llvm::enumerate(accs))
       init.push_back(totals[i] ? totals[i] : neutral(acc.kind, acc.type, acc.isUnsigned));
-    totals = loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(team), init,
+    totals = loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(together), init,
                   [&](Value iv, ValueRange args) { return accumulate(args, Index(iv), false); });
   }
   cooperative = outer;
-  if (team > 1)
+  if (together > 1)
     for (auto [i, acc] : llvm::enumerate(accs))
       totals[i] = blockReduce(acc.kind, totals[i], acc.isUnsigned);
   return totals;
 }
 
 void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)> body) {
-  int64_t team = cooperative ? threads : 1;
+  int64_t together = cooperative ? threads : 1;
   RowCut cut = cutRow(*this, n);
   ActiveLanes all(*this, width); // these lanes run along the row
   bool outer = cooperative;
   cooperative = false;
   if (cut.unrolled) {
     for (int64_t c = 0; c < cut.unrolled; ++c) {
-      Value inside, from = cut.chunk(*this, c, team, inside);
+      Value inside, from = cut.chunk(*this, c, together, inside);
       storeGuard = inside;
       body(Index(from, width > 1 ? 1 : 0));
       storeGuard = {};
     }
   } else if (cut.vectors) {
-    loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * team),
+    loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * together),
          [&](Value iv) { body(Index(iv, 1)); });
   }
   if (cut.rest) {
@@ -604,7 +632,7 @@ void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)
     body(Index(cut.main, 1));
   }
   if (cut.tail)
-    loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(team), [&](Value iv) { body(Index(iv)); });
+    loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(together), [&](Value iv) { body(Index(iv)); });
   cooperative = outer;
 }
 

@@ -1,11 +1,11 @@
 //===- Evaluator.h - values of a kernel region on demand --------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The heart of code generation: "give me the value of %v at index (i0, i1, ..)",
+// The core of code generation: "give me the value of %v at index (i0, i1, ..)",
 // where the indices may stand for W consecutive lanes. Each lathe op has a rule
 // that asks for its operands in turn; block arguments are loads. So fusion
 // needs no code of its own: any graph of pointwise, movement and gather ops is
-// one expression, and equal questions get the same answer (memo).
+// one expression, and equal requests give the same SSA value (memo).
 //
 // Values come in their *compute type*: f16, bf16 and the 8-bit floats as f32,
 // i1 as i1, unsigned and 4-bit integers as signless. A value that is the same
@@ -43,6 +43,12 @@ public:
   const int64_t width, threads;
   mlir::Location loc;
 
+  /// The op that the kernel is built around; null, with an error, where the roles name none such.
+  template <typename OpTy> OpTy anchor() {
+    auto op = anchorOf<OpTy>(kernel);
+    failed |= !op;
+    return op;
+  }
   /// The value at an index of the tensor's rank; never null. After an error
   /// (reported at the op) it is some constant and `failed` is set.
   mlir::Value eval(mlir::Value v, const Indices &idx);
@@ -122,6 +128,10 @@ public:
   mlir::Value constantInt(mlir::Type type, int64_t v);
   mlir::Value zero(mlir::Value v) { return constant(scalarType(v), 0); }
   mlir::Value cast(mlir::Value v, mlir::Type from, mlir::Type to, bool saturate);
+  /// A float as an i32 or i64; `isUnsigned`: the i64 has the bits of a u64.
+  mlir::Value truncate(mlir::Value v, mlir::Type to, bool isUnsigned);
+  /// The bits of a power of two without sign (f8E8M0FNU).
+  mlir::Value toExponent(mlir::Value v, bool saturate);
   /// To and from what memory holds.
   mlir::Value toStorage(mlir::Value v, mlir::Type element);
   mlir::Value fromStorage(mlir::Value v, mlir::Type element);
@@ -178,17 +188,17 @@ public:
   /// Vectors of a row that a thread may have in registers.
   int64_t unrolledChunks = 8;
 
-  /// What was computed from vectors of 16-bit floats of this scope is computed from them again when it
-  /// is asked for: over a reduction a thread keeps 16 bits of an element instead of 32.
+  /// Across a reduction keeps only the vectors of 16-bit floats of this scope, and computes what follows
+  /// from them again: a thread then holds 16 bits of each element instead of 32.
   void keepPacked();
 
   /// Made once, at the head: equal indices must look equal everywhere. The threads are those that
-  /// work together: of a block, of one of its `teams()`, or of the blocks of a cluster.
+  /// work together: of a block, of one of its thread `groups()`, or of the blocks of a cluster.
   mlir::Value threadId();
   mlir::Value blockId(); ///< or cluster
   mlir::Value firstBlock(); ///< of those that this worker claimed together
-  mlir::Value teamId();  ///< in the block
-  int64_t teams() const { return std::max<int64_t>(1, blockThreads / threads); }
+  mlir::Value groupId();  ///< in the block
+  int64_t groups() const { return std::max<int64_t>(1, blockThreads / threads); }
 
   void pushScope();
   void popScope();
@@ -196,7 +206,7 @@ public:
 private:
   mlir::Value headOp(llvm::function_ref<mlir::Value()> make);
   int64_t blockThreads, timesPacked = 0;
-  mlir::Value thread, block, claim, team;
+  mlir::Value thread, block, claim, group;
   struct MemoKey {
     void *value;
     llvm::SmallVector<std::tuple<void *, int64_t, void *>, 4> idx;

@@ -9,6 +9,8 @@
 
 #include "Product.h"
 
+#include "lathe/ir/StorageOperand.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -28,15 +30,76 @@ bool readsDirectly(Type element) {
   return element.isIntOrIndex() && element.getIntOrFloatBitWidth() >= 8;
 }
 
+/// Bits of an integer's type; of other elements 0.
+unsigned bitWidthOf(Value v) {
+  auto integer = dyn_cast<IntegerType>(elementTypeOf(v));
+  return integer ? integer.getWidth() : 0;
+}
+
+/// A row of `count` 8-bit integers as groups of p.interleave neighbours, filled with zeros behind the
+/// last: elements from `at` on. The row lies in memory from `offset` on, or `element` computes it.
+struct RowInGroups {
+  Evaluator &e;
+  const Product &p;
+  int64_t count;
+  Type from;
+  std::function<Value(const Index &k)> element;
+  Value memory, offset;
+
+  void write(Value scratch, Value at) {
+    const int64_t each = p.interleave, whole = count / each;
+    IndexMath &ix = e.ix;
+    int64_t done = memory ? whole / e.width * e.width : 0;
+    if (done)
+      e.loop(ix.cst(0), ix.cst(done), ix.cst(e.width), [&](Value i) {
+        Evaluator::ActiveLanes all(e, e.width);
+        Value codes = e.make<tile::LoadOp>(VectorType::get({e.width * each}, e.b.getI8Type()), memory,
+                                           ix.add(offset, ix.mul(i, each)), nullptr);
+        Value wide = widen(e, codes, from, part());
+        e.storeAt(e.make<vector::BitCastOp>(e.vectorOf(p.accumulator), wide), p.accumulator, scratch,
+                  Index(ix.add(at, i), 1));
+      });
+    auto put = [&](const Index &i, int64_t members) {
+      e.storeAt(group(ix.mul(i, each), members), p.accumulator, scratch, ix.add(Index(at), i));
+    };
+    if (memory)
+      e.loop(ix.cst(done), ix.cst(whole), ix.cst(1), [&](Value i) { put(Index(i), each); });
+    else
+      e.overRow(DimExpr(whole), [&](const Index &i) { put(i, each); });
+    if (count % each)
+      put(Index(ix.cst(whole)), count % each);
+  }
+
+private:
+  Type part() { return e.b.getIntegerType(p.accumulator.getIntOrFloatBitWidth() / p.interleave); }
+
+  /// The group whose first members begin at k, in the bits of one accumulator.
+  Value group(const Index &k, int64_t members) {
+    int64_t bits = part().getIntOrFloatBitWidth();
+    auto number = [&](Value like, int64_t v) {
+      Value c = e.constantInt(p.accumulator, v);
+      return e.isVector(like) ? e.splat(c) : c;
+    };
+    Value all;
+    for (int64_t j = 0; j < members; ++j) {
+      Value v = widen(e, element(e.ix.add(k, Index(e.ix.cst(j)))), from, p.accumulator);
+      v = e.make<arith::AndIOp>(v, number(v, (int64_t(1) << bits) - 1));
+      if (j)
+        v = e.make<arith::ShLIOp>(v, number(v, j * bits));
+      if (all)
+        e.unify(all, v);
+      all = all ? Value(e.make<arith::OrIOp>(all, v)) : v;
+    }
+    return all;
+  }
+};
+
 } // namespace
 
 void scheduleGemm(Evaluator &e, const KernelConfig &config) {
-  MatmulOp op;
-  for (auto candidate : e.kernel.body->getOps<MatmulOp>())
-    if (!op)
-      op = candidate;
+  auto op = e.anchor<MatmulOp>();
   if (!op)
-    return schedulePointwise(e, config);
+    return;
   Value y = op.getResult(), a = op.getA(), b = op.getB();
   Epilogue epilogue(e, y);
   if (!epilogue.supported())
@@ -49,13 +112,18 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
 
   Product p{e, config, y, Evaluator::computeType(elementTypeOf(y))};
   p.columns = yd.back();
-  p.depth = ta ? ad[ad.size() - 2] : ad.back();
+  const DimExpr depth = ta ? ad[ad.size() - 2] : ad.back();
+  p.interleave = config.form->product.interleave;
+  p.depth = p.interleave > 1 ? DimExpr::ceilDiv(depth, DimExpr(p.interleave)) : depth;
   bool fold = lathe::product(leading(bd)) == DimExpr(1) && leading(ad) == outer;
   p.batches = fold ? DimExpr(1) : lathe::product(outer);
   // The variant for one row: its guard says that there is no other.
   bool single = config.tileM == 1 && config.rows == 1;
   p.rows = single ? DimExpr(1) : fold ? lathe::product(outer) * yd[rank - 2] : yd[rank - 2];
-  bool flat = fold && epilogue.flat(0, rank - 2);
+  bool flatRows = fold && !ta && flatDims(e, a, 0, rank - 2);
+  // What is left of an unknown number of columns is evaluated at the result's indices, which A must
+  // then be able to take as one row number too.
+  bool flat = fold && epilogue.flat(0, rank - 2) && (flatRows || p.columns.isConstant());
 
   // Leading indices and the row's, of the result.
   std::vector<DimExpr> rowDims = outer;
@@ -81,7 +149,6 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
 
   auto aArg = dyn_cast<BlockArgument>(a);
   p.rowElement = elementTypeOf(a);
-  bool flatRows = fold && !ta && flatDims(e, a, 0, rank - 2);
   auto aIndex = [&e, place, ad, yd, ta, rank, flatRows](Value batch, Value row, const Index &k) {
     Indices y = place(batch, row, flatRows);
     Indices idx = batchIndex(e, leading(ad), leading(yd), ArrayRef<Index>(y).take_front(rank - 2));
@@ -90,16 +157,27 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
     idx.push_back(ta ? m : k);
     return idx;
   };
-  if (aArg && !ta && readsDirectly(p.rowElement) && e.bufferArg(aArg.getArgNumber()).packing.empty()) {
+  bool inMemory = aArg && !ta && readsDirectly(p.rowElement) && e.bufferArg(aArg.getArgNumber()).packing.empty();
+  if (inMemory) {
     const BufferArg &arg = e.bufferArg(aArg.getArgNumber());
     p.rowBuffer = e.buffer(aArg.getArgNumber());
     bool rowsTogether = fold && dense(arg);
-    p.rowOffset = [&e, &ix, &arg, aIndex, rowsTogether, depth = p.depth](Value batch, Value row) {
+    p.rowOffset = [&e, &ix, &arg, aIndex, rowsTogether, depth](Value batch, Value row) {
       if (rowsTogether)
         return ix.mul(row, ix.dim(depth));
       return e.offset(arg.physical, aIndex(batch, row, Index(ix.cst(0)))).base;
     };
-  } else {
+  }
+  if (p.interleave > 1) {
+    Value memory = p.rowBuffer;
+    p.rowBuffer = {};
+    p.fillRow = [&e, &p, a, aIndex, memory, depth](Value batch, Value row, Value scratch, Value at) {
+      auto element = [&](const Index &k) { return e.eval(a, aIndex(batch, row, k)); };
+      RowInGroups{e, p, depth.constant().value_or(0), p.rowElement, element, memory,
+                  memory ? p.rowOffset(batch, row) : Value()}
+          .write(scratch, at);
+    };
+  } else if (!inMemory) {
     p.fillRow = [&e, &ix, a, aIndex, &p](Value batch, Value row, Value scratch, Value at) {
       e.overRow(p.depth, [&](const Index &k) {
         Value v = e.eval(a, aIndex(batch, row, k));
@@ -110,10 +188,12 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
   }
 
   Value stored = b; // 16-bit weights are widened as they are read
-  if (auto cast = b.getDefiningOp<CastOp>())
-    if (elementTypeOf(cast.getX()).isF16() || elementTypeOf(cast.getX()).isBF16())
-      if (isa<BlockArgument>(cast.getX()) && p.accumulator.isF32())
-        stored = cast.getX();
+  std::optional<StorageOperand> codes; // packed, with their scales beside
+  const OperandRole &role = e.kernel.roles.operands[1];
+  if (role.storage == OperandRole::Storage::Half)
+    stored = e.kernel.body->getArgument(role.input);
+  if (role.storage == OperandRole::Storage::Codes && (codes = storageOperand(b)))
+    stored = codes->data();
   auto bArg = dyn_cast<BlockArgument>(stored);
   p.columnElement = elementTypeOf(stored);
   auto bBatch = [&e, &ix, fold, outer, bd](Value batch) {
@@ -122,24 +202,33 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
       return Indices(dims.size(), Index(ix.cst(0)));
     return batchIndex(e, dims, outer, delinearize(e, Index(batch), outer));
   };
-  if (bArg && p.columnElement.getIntOrFloatBitWidth() >= 8) {
+  if (bArg && (codes || p.columnElement.getIntOrFloatBitWidth() >= 8)) {
     const BufferArg &arg = e.bufferArg(bArg.getArgNumber());
     if (!arg.packing.empty()) {
       std::vector<int64_t> dims;
       for (const DimExpr &d : arg.dims)
         dims.push_back(d.constant().value_or(0));
       Result<PanelLayout> layout = PanelLayout::of(arg.packing, dims);
-      if (layout && layout->panel == config.tileN) {
+      if (layout && layout->panel == config.tileN && layout->interleave == p.interleave) {
         p.packed = *layout;
         p.columnBuffer = e.buffer(bArg.getArgNumber());
+        if (codes)
+          p.columnValue = [&e, b, stored, tb, to = p.accumulator](Value k, const Index &column,
+                                                                  Value lanes) {
+            Indices at{Index(k), column};
+            if (tb)
+              std::swap(at[0], at[1]);
+            e.bind(stored, at, lanes);
+            return widen(e, e.eval(b, at), elementTypeOf(b), to);
+          };
         p.columnOffset = [&ix, bBatch, bd, layout = *layout](Value batch) {
           Index flat(ix.cst(0));
           for (auto [d, i] : llvm::enumerate(bBatch(batch)))
             flat = ix.add(ix.mul(flat, bd[d]), i);
-          return ix.mul(flat.base, layout.depth * layout.paddedColumns());
+          return ix.mul(flat.base, layout.paddedDepth() * layout.paddedColumns());
         };
       }
-    } else if (!tb && arg.physical[arg.physical.size() - 1] == arg.dims.back()) {
+    } else if (!codes && !tb && arg.physical[arg.physical.size() - 1] == arg.dims.back()) {
       p.columnBuffer = e.buffer(bArg.getArgNumber());
       p.columnOffset = [&e, &ix, &arg, bBatch](Value batch) {
         Indices idx = bBatch(batch);
@@ -149,6 +238,11 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
       };
     }
   }
+  bool bytes = bitWidthOf(a) == 8 && bitWidthOf(b) == 8 && p.accumulator.isInteger(32);
+  if (p.interleave > 1 && !(bytes && p.packed && depth.isConstant()))
+    return schedulePointwise(e, config);
+  if (!p.columnBuffer)
+    p.columnElement = elementTypeOf(b);
   if (!p.columnBuffer)
     p.columnAt = [&e, b, bBatch, tb](Value batch, const Index &k, Value column) {
       Indices idx = bBatch(batch);

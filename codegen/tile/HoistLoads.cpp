@@ -1,11 +1,10 @@
 //===- HoistLoads.cpp - operands of results ahead of reductions --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a row's results need beside the row itself (weights, biases) does not depend on its
-// reductions. In a kernel that starts before the one ahead of it is over, loads are instructions
-// that stay in order with its stores: written where they are needed, each would wait for the store
-// before it, one trip to memory after the other. They move ahead of the first reduction, where all
-// of them are under way together.
+// Weights and biases that a row's results need do not depend on the row's reductions. In a kernel
+// that starts before the previous one has ended (programmatic launch), loads are volatile and keep
+// their order with the stores: left where they are used, each would wait for the store before it, and
+// their latencies would add up. They move ahead of the first reduction, where their latencies overlap.
 //
 //===----------------------------------------------------------------------===//
 

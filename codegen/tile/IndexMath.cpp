@@ -1,9 +1,8 @@
 //===- IndexMath.cpp - index arithmetic with folding -------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The head of a function holds constants first, then dimension expressions;
-// both dominate everything, so they are made there whatever the builder's
-// place is.
+// Constants and then dimension expressions are created at the head of the
+// function, wherever the builder stands, so that they dominate all uses.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,8 +3,8 @@
 //
 // A unit of work is (batch, chunk of r rows, k panels of n columns): rows that
 // are not in memory go to scratch, then for each panel the chunk's rows in
-// tiles of up to m. Every tile size has code of its own, so no mask exists; the
-// last panel's code knows its width. While a tile runs it prefetches its share of the next panel.
+// tiles of up to m. Each tile size, and the width of the last panel, is compiled
+// separately, so that no masks are needed. A tile prefetches its share of the next panel.
 //
 //===----------------------------------------------------------------------===//
 
@@ -257,7 +257,12 @@ struct TileEmitter {
     bool wide = true;    ///< memory has whole vectors everywhere
     bool half = false;   ///< half of the last vector is enough
     Value next;          ///< offset where the next panel starts, to prefetch; or null
+    Value column;        ///< of codes: the first one's column,
+    Value depth;         ///< and the k of depth 0
   };
+  /// What a group of neighbours is made of.
+  Type groupType() { return e.b.getIntegerType(p.accumulator.getIntOrFloatBitWidth() / p.interleave); }
+  Value numbers(const Panel &panel, Value at, Value k, int64_t v);
 
   SmallVector<Value> step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                           Type rowElement, const Panel &panel, Value k, int64_t set);
@@ -277,6 +282,26 @@ struct TileEmitter {
   void unit(Value batch, Value chunkIndex, Value groupIndex);
 };
 
+/// Vector `v` of a panel's row k, which begins at `at`, in the accumulator's type.
+Value TileEmitter::numbers(const Panel &panel, Value at, Value k, int64_t v) {
+  bool last = v + 1 == panel.vectors;
+  if (p.interleave > 1) {
+    int64_t lanes = W * p.interleave;
+    Value x = e.make<tile::LoadOp>(VectorType::get({lanes}, e.b.getI8Type()), panel.buffer,
+                                   ix.add(at, v * lanes), nullptr);
+    return widen(e, x, panel.element, groupType());
+  }
+  Value x;
+  {
+    Evaluator::ActiveLanes some(e, panel.wide || !last ? W : panel.active);
+    x = e.load(panel.buffer, panel.element, Index(ix.add(at, v * W), 1));
+  }
+  if (!panel.column)
+    return widen(e, x, panel.element, p.accumulator);
+  Evaluator::ActiveLanes some(e, last ? panel.active : W); // parameters of no more columns
+  return e.splat(p.columnValue(ix.add(panel.depth, k), Index(ix.add(panel.column, v * W), 1), x));
+}
+
 /// One k: a vector of the panel at a time, times each row's element.
 SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                                      Type rowElement, const Panel &panel, Value k, int64_t set) {
@@ -288,9 +313,7 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
                                        ix.add(at, v * W), nullptr));
       continue;
     }
-    Evaluator::ActiveLanes some(e, panel.wide || v + 1 < panel.vectors ? W : panel.active);
-    Value x = e.load(panel.buffer, panel.element, Index(ix.add(at, v * W), 1));
-    b.push_back(widen(e, x, panel.element, p.accumulator));
+    b.push_back(numbers(panel, at, k, v));
   }
   bool isFloat = isa<FloatType>(p.accumulator);
   int64_t count = rows.size() * panel.vectors;
@@ -298,8 +321,14 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
     Value a = e.load(rowBuffer, rowElement, Index(ix.add(row, k)));
     a = widen(e, a, rowElement, p.accumulator);
     Value all = e.splat(a);
+    if (p.interleave > 1)
+      all = e.make<vector::BitCastOp>(VectorType::get({W * p.interleave}, groupType()), all);
     for (int64_t v = 0; v < panel.vectors; ++v) {
       Value &acc = accs[set * count + i * panel.vectors + v];
+      if (p.interleave > 1) {
+        acc = e.make<tile::DotOp>(acc, all, b[v]);
+        continue;
+      }
       Value x = acc.getType() == all.getType() ? all : e.make<vector::BroadcastOp>(acc.getType(), a);
       acc = isFloat ? e.make<math::FmaOp>(x, b[v], acc)
                     : e.make<arith::AddIOp>(acc, e.make<arith::MulIOp>(x, b[v]));
@@ -314,34 +343,37 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
                                         Value rowBuffer, Type rowElement, const Panel &panel,
                                         Value tile, Value tiles, Value before, Value all,
                                         std::optional<int64_t> K, int64_t sets) {
+  // LLVM reorders the integer sums of several steps, and many would no longer fit into the registers.
+  const int64_t unroll = p.interleave > 1 && rows.size() > 2 ? 1 : kUnroll;
   auto steps = [&](SmallVector<Value> accs, Value k0, int64_t count) {
     for (int64_t u = 0; u < count; ++u)
       accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(k0, u), u % sets);
     return accs;
   };
   auto unrolled = [&](SmallVector<Value> accs, Value from, Value to) {
-    return e.loop(from, to, ix.cst(kUnroll), accs, [&](Value k, ValueRange args) {
-      return steps(SmallVector<Value>(args), k, kUnroll);
+    return e.loop(from, to, ix.cst(unroll), accs, [&](Value k, ValueRange args) {
+      return steps(SmallVector<Value>(args), k, unroll);
     });
   };
-  if (K && *K <= kUnroll)
+  if (K && *K <= unroll)
     return steps(accs, ix.cst(0), *K);
   Value length = K ? ix.cst(*K) : depth;
   Value blocks = ix.div(length, ix.cst(kBlock)), done = ix.mul(blocks, kBlock);
   Value lines; // to prefetch per block, so that all tiles together cover the next panel
   int64_t bytes = std::max(8u, panel.element.getIntOrFloatBitWidth()) / 8;
+  const int64_t block = kBlock * n * p.interleave; // elements
   if (panel.next)
-    lines = ix.add(ix.div(ix.cst(kBlock * n * bytes / 64), ix.max(tiles, ix.cst(1))), 1);
+    lines = ix.add(ix.div(ix.cst(block * bytes / 64), ix.max(tiles, ix.cst(1))), 1);
   if (!K || *K >= kBlock)
-    accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value block, ValueRange args) {
+    accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value number, ValueRange args) {
       if (panel.next) {
         // One row only streams: 4 KB ahead in the same panel.
         bool streams = rows.size() == 1;
-        Value first = ix.mul(ix.add(ix.mul(tile, all), ix.add(before, block)), lines);
-        Value here = ix.add(panel.base, ix.mul(block, kBlock * n));
+        Value first = ix.mul(ix.add(ix.mul(tile, all), ix.add(before, number)), lines);
+        Value here = ix.add(panel.base, ix.mul(number, block));
         Value start = streams ? ix.add(here, 4096 / bytes)
                               : ix.add(panel.next, ix.mul(first, 64 / bytes));
-        Value count = streams ? ix.cst(kBlock * n * bytes / 64) : lines;
+        Value count = streams ? ix.cst(block * bytes / 64) : lines;
         auto fetch = [&](int64_t locality) {
           e.loop(ix.cst(0), count, ix.cst(1), [&](Value l) {
             Value at = ix.add(start, ix.mul(l, 64 / bytes));
@@ -355,15 +387,15 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
         else
           e.ifThen(passes, [&] { fetch(2); }, [&] { fetch(3); });
       }
-      Value from = ix.mul(block, kBlock);
+      Value from = ix.mul(number, kBlock);
       return unrolled(SmallVector<Value>(args), from, ix.add(from, kBlock));
     });
   if (!K)
     return e.loop(done, length, ix.cst(1), accs, [&](Value k, ValueRange args) {
       return steps(SmallVector<Value>(args), k, 1);
     });
-  int64_t from = *K / kBlock * kBlock, to = *K / kUnroll * kUnroll;
-  if (to - from > kUnroll)
+  int64_t from = *K / kBlock * kBlock, to = *K / unroll * unroll;
+  if (to - from > unroll)
     accs = unrolled(accs, ix.cst(from), ix.cst(to));
   else
     accs = steps(accs, ix.cst(from), to - from);
@@ -372,10 +404,10 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
 
 SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
                                            const Panel &panel, Value tile, Value tiles) {
-  auto K = p.depth.constant();
+  auto K = p.depthEnd ? std::nullopt : p.depth.constant();
   // Few accumulators would wait for each other: several sums over k.
   int64_t per = rows.size() * panel.vectors;
-  int64_t sets = K && *K / p.stretches < 8 ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
+  int64_t sets = p.interleave > 1 || (K && *K / p.stretches < 8) ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
   Value zero = e.splat(e.constant(p.accumulator, 0));
   SmallVector<Value> accs(per * sets, zero);
   if (panel.half) {
@@ -397,6 +429,8 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
     Panel from = panel;
     Value depthBefore = p.stretches == 1 ? k : ix.mul(k, length);
     from.base = ix.add(panel.base, ix.mul(depthBefore, panel.stride.base));
+    if (panel.column)
+      from.depth = ix.add(panel.depth, depthBefore);
     return stretch(sums, at, rowBuffer, rowElement, from, tile, tiles, before, all, count, sets);
   };
   auto plus = [&](ArrayRef<Value> x, ArrayRef<Value> y) {
@@ -468,7 +502,8 @@ Value TileEmitter::passesCore(Value tiles) {
   constexpr int64_t kFew = 2, kStays = 16 << 10; // tiles; bytes
   std::vector<int64_t> counts = rowCounts();
   auto given = [&](bool is) { return ix.constant(e.b.getBoolAttr(is)); };
-  int64_t bytes = p.depth.constant().value_or(0) * n * p.accumulator.getIntOrFloatBitWidth() / 8;
+  int64_t bits = p.interleave > 1 ? 8 * p.interleave : p.accumulator.getIntOrFloatBitWidth();
+  int64_t bytes = p.depth.constant().value_or(0) * n * bits / 8;
   if (bytes < kStays)
     return given(false);
   bool allMany = !counts.empty() &&
@@ -548,13 +583,26 @@ TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column
   if (p.columnBuffer && p.packed) {
     const PanelLayout &l = *p.packed;
     Value first = p.panelOffset ? p.panelOffset(batch, index)
-                                : ix.add(p.columnOffset(batch), ix.mul(index, l.depth * l.panel));
+                                : ix.add(p.columnOffset(batch), ix.mul(index, l.paddedDepth() * l.panel));
     int64_t width = vectors * W == l.panel ? l.panel : l.lastWidth();
     panel.base = first;
-    panel.stride = Index(ix.cst(width));
+    panel.stride = Index(ix.cst(width * p.interleave));
     // Where multipliers are 256 bits wide, half a register of 512 takes half the time.
     panel.half = W >= 16 && active <= W / 2 && p.accumulator.isF32() && panel.element.isF32();
-    panel.next = p.nextPanel ? p.nextPanel(batch, index) : ix.add(first, ix.mul(depth, width));
+    panel.next = p.nextPanel ? p.nextPanel(batch, index) : ix.add(first, ix.mul(depth, width * p.interleave));
+    if (p.columnValue) {
+      panel.column = column;
+      panel.depth = ix.cst(0);
+      panel.next = {};
+    }
+    if (p.columnValue && p.panelsInScratch()) {
+      e.loop(ix.cst(0), depth, ix.cst(1), [&](Value k) {
+        Value at = ix.add(panel.base, ix.mul(k, width)), to = ix.add(panelScratch, ix.mul(k, n));
+        for (int64_t v = 0; v < vectors; ++v)
+          e.storeAt(numbers(panel, at, k, v), p.accumulator, scratch, Index(ix.add(to, v * W), 1));
+      });
+      return {scratch, p.accumulator, panelScratch, Index(ix.cst(n)), vectors, active};
+    }
   } else if (p.columnBuffer) {
     panel.base = ix.add(p.columnOffset(batch), column);
     panel.stride = Index(ix.dim(p.columns));
@@ -664,10 +712,10 @@ bool Product::emit() {
   IndexMath &ix = e.ix;
   if (config.tileM < 1 || config.tileN < e.width || config.tileN % e.width)
     return false;
-  if (!rowBuffer || !columnBuffer) {
+  if (!rowBuffer || panelsInScratch()) {
     int64_t bytes = accumulator.getIntOrFloatBitWidth() / 8;
     DimExpr rowElements = rowBuffer ? DimExpr(0) : depth * DimExpr(t.chunk);
-    DimExpr need = (rowElements + (columnBuffer ? DimExpr(0) : depth * DimExpr(t.n))) * DimExpr(bytes);
+    DimExpr need = (rowElements + (panelsInScratch() ? depth * DimExpr(t.n) : DimExpr(0))) * DimExpr(bytes);
     const DimExpr &have = e.kernel.spec->scratchBytes;
     if (!(have == need) && (have - need).range().lo < 0)
       return false;

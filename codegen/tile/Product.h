@@ -58,6 +58,10 @@ struct Product {
   mlir::Value result;          ///< of the contraction
   mlir::Type accumulator;      ///< f32, f64 or an integer
   DimExpr batches = 1, rows, columns, depth;
+  /// Neighbours of K that are multiplied and added at once (tile.dot), of which `depth` counts the
+  /// groups: of integers of 8 bits. An element of a row is then one group, widened to fill the accumulator's
+  /// bits, in scratch memory; `fillRow` writes it. Panels are packed so, of bytes.
+  int64_t interleave = 1;
   /// Index of the result's element.
   std::function<Indices(mlir::Value batch, mlir::Value row, const Index &column)> resultIndex;
 
@@ -77,6 +81,9 @@ struct Product {
   mlir::Type columnElement;
   std::optional<PanelLayout> packed; ///< else rows of `columns` elements
   std::function<mlir::Value(mlir::Value batch)> columnOffset; ///< of the batch's first element
+  /// ... of codes, lanes of which at (k, column) are these numbers. A tile of one row asks in
+  /// registers; others have a whole panel of numbers made in scratch memory first.
+  std::function<mlir::Value(mlir::Value k, const Index &column, mlir::Value codes)> columnValue;
   /// ... whose panels begin where the layout says, or elsewhere: element offset.
   std::function<mlir::Value(mlir::Value batch, mlir::Value panel)> panelOffset;
   /// The element offset of the panel that comes after one, to fetch ahead; without, they follow
@@ -86,6 +93,8 @@ struct Product {
   std::function<mlir::Value(mlir::Value batch, const Index &k, mlir::Value column)> columnAt;
   /// ... or a whole panel at once: [depth][n] elements into scratch from `at` on.
   std::function<void(mlir::Value batch, mlir::Value column, mlir::Value at)> fillPanel;
+
+  bool panelsInScratch() const { return !columnBuffer || (columnValue && config.tileM > 1); }
 
   /// Takes what lies at an index of the result.
   std::function<void(const Indices &, mlir::Value)> consume;

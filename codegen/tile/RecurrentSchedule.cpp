@@ -230,7 +230,9 @@ struct Recurrence {
 } // namespace
 
 void scheduleRecurrent(Evaluator &e, const KernelConfig &config) {
-  RecurrentOp op = *e.kernel.body->getOps<RecurrentOp>().begin();
+  auto op = e.anchor<RecurrentOp>();
+  if (!op)
+    return;
   IndexMath &ix = e.ix;
   auto hidden = dimOf(op.getH(), 1).constant();
   auto r = dyn_cast<BlockArgument>(op.getR());

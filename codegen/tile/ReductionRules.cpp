@@ -1,9 +1,9 @@
 //===- ReductionRules.cpp - reduce, arg_reduce -------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reductions become loops with accumulators. When the question has lanes (a
-// kept dimension is vectorised) every lane has its own accumulator; else the
-// lanes run along the reduced elements.
+// Reductions become loops with accumulators. When the index that is asked for has
+// lanes (a kept dimension is vectorised), each lane has its own accumulator;
+// otherwise lanes run along the reduced elements.
 //
 //===----------------------------------------------------------------------===//
 
@@ -165,6 +165,13 @@ Value reduceRule(Evaluator &e, OpResult r, const Indices &idx) {
   })[0];
 }
 
+/// Whether an element is the extreme of its row. One that is NaN is, and then so is the extreme: no other
+/// element equals it.
+Value isExtreme(Evaluator &e, Value v, Value extreme) {
+  Value equal = e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, v, extreme);
+  return e.make<arith::OrIOp>(equal, e.make<arith::CmpFOp>(arith::CmpFPredicate::UNO, v, v));
+}
+
 /// The extreme value first, then the least (or, for `last`, greatest) index
 /// that has it: two reductions, so lanes and threads share the work.
 Value argReduceRule(Evaluator &e, OpResult r, const Indices &idx) {
@@ -181,19 +188,14 @@ Value argReduceRule(Evaluator &e, OpResult r, const Indices &idx) {
   ReduceKind pick = op.getLast() ? ReduceKind::Max : ReduceKind::Min;
   Value never = e.neutral(pick, i64, false);
   Evaluator::Accumulator place{pick, i64, false};
-  Value found = reduceOver(e, lanes, open.n, place, [&](const Index &at) {
+  return reduceOver(e, lanes, open.n, place, [&](const Index &at) {
     Value v = e.eval(x, elementOf(e, open, x, at)), m = extreme;
     e.unify(v, m);
     Value equal = isa<FloatType>(compute)
-                      ? e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, v, m)
+                      ? isExtreme(e, v, m)
                       : e.make<arith::CmpIOp>(arith::CmpIPredicate::eq, v, m);
     return SmallVector<Value>{e.select(equal, e.indexToValue(at, i64), never)};
   })[0];
-  // A row with NaN has no element that equals its extreme: index 0.
-  Value none = never;
-  e.unify(found, none);
-  Value missing = e.make<arith::CmpIOp>(arith::CmpIPredicate::eq, found, none);
-  return e.select(missing, e.constantInt(i64, 0), found);
 }
 
 } // namespace

@@ -1,10 +1,11 @@
 //===- RowSchedule.cpp - reductions over rows ---------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Rows are the elements that are reduced together. A block takes a row (or a
-// warp, or a cluster, as the configuration says): first every reduction over it, in order (lanes and threads along the row), then
-// the outputs of the row's size. Values that several passes need are computed
-// again, or stay in registers where the row is short and static.
+// A row is a set of elements that are reduced together. A block takes a row, or a
+// warp or a cluster does, as the configuration says: first all reductions over it, in
+// order, with lanes and threads along the row, then the outputs of the row's size.
+// Values that several passes need are computed again, or stay in registers where
+// the row is short and its length known.
 //
 // When the reduced dimensions are not the last ones, lanes run along the last
 // kept dimension, and a thread walks the reduced elements one by one.
@@ -185,7 +186,7 @@ static void markStreams(Evaluator &e, const Rows &rows) {
   int64_t bytes = 0;
   for (const BufferArg &b : spec.buffers)
     bytes += lathe::product(b.dims).constant().value_or(0) * bitWidth(b.dtype) / 8;
-  if (!e.kernel.target->isCuda() || e.kernel.target->smVersion < 80 || bytes < kFar)
+  if (!e.kernel.target->hasAsyncCopy() || bytes < kFar)
     return;
   e.fn.walk([&](tile::LoadOp load) {
     auto argument = dyn_cast<BlockArgument>(load.getBuffer());
@@ -213,15 +214,15 @@ void scheduleRow(Evaluator &e, const KernelConfig &config) {
   bool trailing = rows.axes.back() == rank - 1;
   if (trailing || rows.kept.empty()) {
     auto row = [&](Value r) { emitter.emitRow(delinearize(e, Index(r), rows.outer), true); };
-    if (e.teams() == 1) {
+    if (e.groups() == 1) {
       overBlockShare(e, rows.count, row);
       return markStreams(e, rows);
     }
     // Several rows a block, a warp each.
     IndexMath &ix = e.ix;
-    Value first = ix.add(ix.mul(e.blockId(), e.teams()), e.teamId()), end = ix.dim(rows.count);
-    DimExpr together = gridSize(e.kernel) * DimExpr(e.teams());
-    if (gridSize(e.kernel) == DimExpr::ceilDiv(rows.count, DimExpr(e.teams())))
+    Value first = ix.add(ix.mul(e.blockId(), e.groups()), e.groupId()), end = ix.dim(rows.count);
+    DimExpr together = gridSize(e.kernel) * DimExpr(e.groups());
+    if (gridSize(e.kernel) == DimExpr::ceilDiv(rows.count, DimExpr(e.groups())))
       e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, end), [&] { row(first); });
     else
       e.loop(first, end, ix.dim(together), row);

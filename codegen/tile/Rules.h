@@ -19,16 +19,32 @@ void addElementwiseRules(RuleTable &);
 void addMovementRules(RuleTable &);
 void addGatherRules(RuleTable &);
 void addReductionRules(RuleTable &);
+void addSamplingRules(RuleTable &);
 void addWindowRules(RuleTable &);
 void addContractionRules(RuleTable &);
+void addAttentionRules(RuleTable &);
+void addQuantizeRules(RuleTable &);
+
+/// What a dequantize makes of the data at an index of its result before it rounds: in
+/// `dequantizedType`, without those of its scales that are left to someone else.
+mlir::Value dequantizedAt(Evaluator &e, DequantizeOp op, const Indices &idx,
+                          llvm::ArrayRef<mlir::Value> without);
+mlir::Type dequantizedType(DequantizeOp op);
 
 /// Index of an operand that broadcasts to a result (aligned at the last dimension).
 Indices operandIndex(Evaluator &e, mlir::Value operand, mlir::Value result, const Indices &idx);
 /// The same for the leading `count` dimensions of both, for batched ops.
 Indices batchIndex(Evaluator &e, llvm::ArrayRef<DimExpr> operand, llvm::ArrayRef<DimExpr> result,
                    llvm::ArrayRef<Index> idx);
-/// What the mask has for the score at [b, h, s, t], the sink left out; null without a mask.
-mlir::Value attentionMask(Evaluator &e, AttentionOp op, const Indices &at);
+/// What is added to the score at [b, h, s, t]; null without a bias.
+mlir::Value attentionBias(Evaluator &e, AttentionOp op, const Indices &at);
+/// Whether the query of a score sees its key, ends of keys (attentionEnd) aside; null where all are seen.
+mlir::Value attentionSeen(Evaluator &e, AttentionOp op, const Indices &at);
+/// The score at `at` with both, scaled and capped before; -inf where the key is not seen.
+mlir::Value biasedScore(Evaluator &e, AttentionOp op, const Indices &at, mlir::Value score);
+/// Index behind the last key that query `s` may see: by lengths, causality and the window's right. It
+/// does not shrink from a query to the next.
+mlir::Value attentionEnd(Evaluator &e, AttentionOp op, const Index &b, mlir::Value s);
 /// The sink of the row at [b, h, s], a score of its own in the type that scores have; null without.
 mlir::Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const Index &h,
                           const Index &s);
@@ -51,6 +67,8 @@ reduceOver(Evaluator &e, bool hasLanes, const DimExpr &n,
            llvm::function_ref<llvm::SmallVector<mlir::Value>(const Index &)> body);
 /// Integer operands of a contraction in the accumulator's type.
 mlir::Value widen(Evaluator &e, mlir::Value v, mlir::Type from, mlir::Type accumulator);
+/// The larger (`isMax`) or smaller of floats and a number that is none; NaN stays.
+mlir::Value bounded(Evaluator &e, mlir::Value v, double bound, bool isMax);
 /// Splat value of a constant, as a double.
 std::optional<double> splatOf(mlir::Value v);
 

@@ -14,7 +14,7 @@
 #include "Evaluator.h"
 #include "Rules.h"
 
-#include "lathe/codegen/Config.h"
+#include "lathe/codegen/Skeleton.h"
 
 namespace lathe::codegen {
 
@@ -33,6 +33,18 @@ bool scheduleDirectConv(Evaluator &, const KernelConfig &);
 void scheduleDepthwise(Evaluator &, const KernelConfig &);
 void scheduleAttention(Evaluator &, const KernelConfig &);
 void scheduleRecurrent(Evaluator &, const KernelConfig &);
+void scheduleInsertTopK(Evaluator &, const KernelConfig &);
+void scheduleMergeTopK(Evaluator &, const KernelConfig &);
+void scheduleNonzero(Evaluator &, const KernelConfig &);
+void scheduleNms(Evaluator &, const KernelConfig &);
+
+/// The element of x at `idx` as a signed integer, i32 or i64, that is greater the earlier the element
+/// comes in the order of lathe.topk: of NaN the greatest, or with `smallest` the least.
+mlir::Value orderedKey(Evaluator &e, mlir::Value x, const Indices &idx, bool smallest);
+/// Of what type it is.
+mlir::Type orderedKeyType(mlir::Value x);
+/// The index of place `at` along `axis` of a row, which counts all other dimensions of `dims`.
+Indices rowIndex(Evaluator &e, llvm::ArrayRef<DimExpr> dims, int64_t axis, mlir::Value row, const Index &at);
 
 /// Moves loads that no reduction feeds ahead of the first reduction of their block.
 void hoistLoads(mlir::func::FuncOp fn);

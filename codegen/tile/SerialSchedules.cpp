@@ -3,8 +3,8 @@
 //
 // Kernels whose elements depend on an order. A scan walks its axis with
 // accumulators; everything beside the axis runs in parallel. A scatter copies
-// its operand, unless the result begins as that, and then applies the updates:
-// in index order, or all at once where no two may go to one place.
+// its operand, unless the result's memory already holds it, and then applies the
+// updates: in index order, or in parallel where no two may go to one place.
 //
 //===----------------------------------------------------------------------===//
 

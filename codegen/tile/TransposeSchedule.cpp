@@ -1,10 +1,10 @@
 //===- TransposeSchedule.cpp - rows into columns on a CPU ----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Results whose neighbours lie apart in the input (channels first to channels last
-// and back): W vectors of W neighbours in the input are a square, which shuffles turn
-// into W vectors of W neighbours in the result. Squares follow each other along the
-// longer side, some at a time, so that both sides meet few lines of memory at once.
+// Transposes, as between channels first and channels last: W vectors of W contiguous
+// elements of the input are a square, which shuffles transpose into W vectors of W
+// contiguous elements of the result. Squares are walked along the longer side, several
+// at a time, so that few cache lines of input and result are in use at once.
 //
 //===----------------------------------------------------------------------===//
 
@@ -122,13 +122,10 @@ struct Turn {
 void scheduleTranspose(Evaluator &e, const KernelConfig &config) {
   Value result = e.outputValue(0);
   std::vector<DimExpr> dims = dimsOf(result);
-  TransposeOp op;
-  for (auto candidate : e.kernel.body->getOps<TransposeOp>())
-    if (!op && dimsOf(candidate.getResult()) == dims)
-      op = candidate;
+  auto op = opAt<TransposeOp>(*e.kernel.body, e.kernel.roles.transpose);
   int64_t rank = dims.size();
   Type compute = Evaluator::computeType(elementTypeOf(result));
-  if (!op || rank < 2 || op.getPerm().back() == rank - 1 || e.width < 2 ||
+  if (!op || e.width < 2 ||
       compute.getIntOrFloatBitWidth() < 8 || Evaluator::bitsBelowByte(elementTypeOf(result)))
     return schedulePointwise(e, config);
   ArrayRef<int64_t> perm = op.getPerm();

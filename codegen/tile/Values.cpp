@@ -8,6 +8,8 @@
 
 #include "Evaluator.h"
 
+#include <cmath>
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -27,7 +29,7 @@ unsigned Evaluator::bitsBelowByte(Type element) {
 }
 
 Type Evaluator::storageType(Type element) {
-  if (bitsBelowByte(element))
+  if (bitsBelowByte(element) || isa<Float8E8M0FNUType>(element))
     return IntegerType::get(element.getContext(), 8);
   if (auto i = dyn_cast<IntegerType>(element))
     return IntegerType::get(element.getContext(), std::max(8u, i.getWidth()));
@@ -98,6 +100,20 @@ Value Evaluator::fromStorage(Value v, Type element) {
     Value zero = ix.constant(b.getZeroAttr(v.getType()));
     return make<arith::CmpIOp>(arith::CmpIPredicate::ne, v, zero);
   }
+  if (isa<Float8E8M0FNUType>(element)) {
+    // The exponent of an f32; 0 is half of its least normal number, 255 no number.
+    Type i32 = b.getI32Type();
+    auto all = [&](int64_t k) {
+      Value c = constantInt(i32, k);
+      return isVector(v) ? make<vector::BroadcastOp>(like(v, i32), c) : c;
+    };
+    Value code = make<arith::ExtUIOp>(like(v, i32), v), bits = make<arith::ShLIOp>(code, all(23));
+    auto is = [&](int64_t k) {
+      return make<arith::CmpIOp>(arith::CmpIPredicate::eq, code, all(k));
+    };
+    bits = select(is(0), all(0x00400000), select(is(255), all(0x7fc00000), bits));
+    return make<arith::BitcastOp>(like(v, b.getF32Type()), bits);
+  }
   Type compute = computeType(element);
   if (compute != stored && isa<FloatType>(stored))
     return make<arith::ExtFOp>(like(v, compute), v);
@@ -110,6 +126,8 @@ Value Evaluator::toStorage(Value v, Type element) {
     return v;
   if (compute.isInteger(1))
     return make<arith::ExtUIOp>(like(v, stored), v);
+  if (isa<Float8E8M0FNUType>(element))
+    return toExponent(v, /*saturate=*/false);
   if (isa<FloatType>(stored)) {
     auto wide = v.getDefiningOp<arith::ExtFOp>(); // what it was made from is as good
     if (wide && getElementTypeOrSelf(wide.getIn().getType()) == stored)
@@ -119,9 +137,51 @@ Value Evaluator::toStorage(Value v, Type element) {
   return v;
 }
 
+/// The exponent of the nearest power of two, of ties the larger; what is not above 0 is no number.
+Value Evaluator::toExponent(Value v, bool saturate) {
+  using P = arith::CmpIPredicate;
+  Type i32 = b.getI32Type();
+  auto all = [&](Value c) -> Value {
+    return isVector(v) ? make<vector::BroadcastOp>(like(v, c.getType()), c) : c;
+  };
+  auto number = [&](int64_t c) { return all(constantInt(i32, c)); };
+  Value bits = make<arith::BitcastOp>(like(v, i32), v);
+  Value normal = make<arith::ShRUIOp>(make<arith::AddIOp>(bits, number(0x00400000)), number(23));
+  // 0 is half of f32's least normal number, and 1 that one.
+  Value small = make<arith::ExtUIOp>(like(v, i32), make<arith::CmpIOp>(P::sge, bits, number(0x00600000)));
+  Value code = select(make<arith::CmpIOp>(P::slt, bits, number(0x00800000)), small, normal);
+  code = make<arith::MinSIOp>(code, number(saturate ? 254 : 255));
+  Value positive = make<arith::CmpFOp>(arith::CmpFPredicate::OGT, v, all(constant(b.getF32Type(), 0)));
+  return make<arith::TruncIOp>(like(v, b.getI8Type()), select(positive, code, number(255)));
+}
+
 /// Largest finite value of an 8-bit float type.
 static double maxFinite(Type type) {
   return APFloat::getLargest(cast<FloatType>(type).getFloatSemantics()).convertToDouble();
+}
+
+/// Integers.h has the rule. Said with comparisons: LLVM leaves open what does not fit, and a GPU's
+/// conversion saturates.
+Value Evaluator::truncate(Value v, Type to, bool isUnsigned) {
+  unsigned bits = to.getIntOrFloatBitWidth();
+  Type source = scalarType(v);
+  auto all = [&](Value c) -> Value {
+    return isVector(v) ? make<vector::BroadcastOp>(like(v, c.getType()), c) : c;
+  };
+  auto number = [&](double c) { return all(constant(source, c)); };
+  auto integer = [&](int64_t c) { return all(constantInt(to, c)); };
+  const double end = std::ldexp(1.0, bits - 1);
+  const int64_t least = bits == 64 ? INT64_MIN : INT32_MIN;
+  Value upper; // a u64 that an i64 has no number for: its highest bit is set
+  if (isUnsigned) {
+    Value above = make<arith::CmpFOp>(arith::CmpFPredicate::OGE, v, number(end));
+    Value below = make<arith::CmpFOp>(arith::CmpFPredicate::OLT, v, number(2 * end));
+    upper = make<arith::AndIOp>(above, below);
+    v = select(upper, make<arith::SubFOp>(v, number(end)), v);
+  }
+  Value fits = make<arith::CmpFOp>(arith::CmpFPredicate::OLT, make<math::AbsFOp>(v), number(end));
+  Value whole = select(fits, make<arith::FPToSIOp>(like(v, to), v), integer(least));
+  return upper ? make<arith::XOrIOp>(whole, select(upper, integer(least), integer(0))) : whole;
 }
 
 Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
@@ -138,6 +198,12 @@ Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
   }
   Type like = this->like(v, target);
   if (fromFloat && toFloat) {
+    if (isa<Float8E8M0FNUType>(to) && source.isF64()) { // what is less than all f32 counts, too
+      auto all = [&](double c) { return isVector(v) ? splat(constant(source, c)) : constant(source, c); };
+      Value small = make<arith::AndIOp>(make<arith::CmpFOp>(arith::CmpFPredicate::OGT, v, all(0)),
+                                        make<arith::CmpFOp>(arith::CmpFPredicate::OLT, v, all(0x1p-127)));
+      v = select(small, all(0x1p-127), v);
+    }
     if (source != target)
       v = source.getIntOrFloatBitWidth() < target.getIntOrFloatBitWidth()
               ? make<arith::ExtFOp>(like, v)
@@ -155,6 +221,8 @@ Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
     }
     if (bitsBelowByte(to))
       return fromCode(toCode(v, to), to);
+    if (isa<Float8E8M0FNUType>(to))
+      return fromStorage(toExponent(v, saturate), to);
     Value rounded = make<arith::TruncFOp>(this->like(v, to), v);
     return make<arith::ExtFOp>(like, rounded);
   }
@@ -164,13 +232,9 @@ Value Evaluator::cast(Value v, Type from, Type to, bool saturate) {
   }
   unsigned bits = target.getIntOrFloatBitWidth();
   if (fromFloat) {
-    // Through a wider integer, so that what does not fit wraps as in C on this machine.
     bool wide = bits == 64 || (bits == 32 && to.isUnsignedInteger());
-    if (bits == 64 && to.isUnsignedInteger())
-      return make<arith::FPToUIOp>(like, v);
-    Type via = wide ? b.getI64Type() : b.getI32Type();
-    v = make<arith::FPToSIOp>(this->like(v, via), v);
-    source = via;
+    source = wide ? b.getI64Type() : b.getI32Type();
+    v = truncate(v, source, bits == 64 && to.isUnsignedInteger());
     fromUnsigned = false;
   }
   unsigned sourceBits = source.getIntOrFloatBitWidth();

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Pooling: the window's taps are unrolled when few, else a loop; taps outside
-// the image give the neutral element.
+// the image give the neutral element. Sums of windows loop.
 //
 //===----------------------------------------------------------------------===//
 
@@ -152,8 +152,54 @@ Value poolRule(Evaluator &e, OpResult r, const Indices &idx) {
   return total[0];
 }
 
+/// For each tap, the place of the window that lays it over the pixel, if there is one.
+Value overlapAddRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<OverlapAddOp>(r.getOwner());
+  Type compute = Evaluator::computeType(elementTypeOf(r));
+  if (!uniform(idx))
+    return e.lanewise(compute, idx, [&](const Indices &one) { return overlapAddRule(e, r, one); });
+  IndexMath &ix = e.ix;
+  using P = arith::CmpIPredicate;
+  ArrayRef<int64_t> window = op.getWindow(), strides = op.getStrides(), pads = op.getPads(),
+                    dilations = op.getDilations();
+  std::vector<DimExpr> dims = dimsOf(op.getY());
+  std::vector<DimExpr> places =
+      OverlapAddOp::places(ArrayRef(dims).drop_front(2), window, strides, pads, dilations);
+  SmallVector<DimExpr> sizes;
+  int64_t taps = 1;
+  for (int64_t size : window) {
+    sizes.push_back(DimExpr(size));
+    taps *= size;
+  }
+  Value sum = e.constant(compute, 0);
+  return e.loop(ix.cst(0), ix.cst(taps), ix.cst(1), ValueRange{sum}, [&](Value tap, ValueRange args) {
+    Indices at = delinearize(e, Index(tap), sizes);
+    Value inside = e.constantInt(e.b.getI1Type(), 1), column = ix.cst(0);
+    for (size_t d = 0; d < window.size(); ++d) {
+      // place * stride + tap * dilation = pixel + pad. So many strides more keep the left side from
+      // being negative; a place before the first is then a large unsigned number.
+      int64_t spare = (dilations[d] * (window[d] - 1) + strides[d] - 1) / strides[d];
+      Value way = ix.sub(ix.add(idx[2 + d].base, pads[d] + spare * strides[d]),
+                         ix.mul(at[d].base, dilations[d]));
+      Value place = ix.sub(ix.div(way, ix.cst(strides[d])), ix.cst(spare));
+      Value whole = ix.cmp(P::eq, ix.rem(way, ix.cst(strides[d])), ix.cst(0));
+      Value count = ix.dim(places[d]);
+      inside = e.make<arith::AndIOp>(inside, e.make<arith::AndIOp>(whole, ix.cmp(P::ult, place, count)));
+      column = ix.add(ix.mul(column, count), place);
+    }
+    Value row = ix.add(ix.mul(idx[1].base, taps), tap);
+    Value part = e.ifElse(
+        inside, [&] { return e.eval(op.getX(), {idx[0], Index(row), Index(column)}); },
+        [&] { return e.constant(compute, 0); });
+    return SmallVector<Value>{e.combine(ReduceKind::Sum, args[0], part, false)};
+  })[0];
+}
+
 } // namespace
 
-void addWindowRules(RuleTable &t) { t["lathe.pool"] = poolRule; }
+void addWindowRules(RuleTable &t) {
+  t["lathe.pool"] = poolRule;
+  t["lathe.overlap_add"] = overlapAddRule;
+}
 
 } // namespace lathe::codegen

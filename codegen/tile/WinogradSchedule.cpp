@@ -7,9 +7,9 @@
 // transformed back on their way to the epilogue. With one panel at a time inputs and
 // products stay in cache while filters stream by; with several each point's inputs are
 // read once for all of them. Units of one chunk follow each other, so a worker
-// transforms a chunk once for all panels that it takes. Tiles that reach beyond the
-// image have no results for which some points alone are there: those points have
-// fewer tiles, which lie together.
+// transforms a chunk once for all panels that it takes. Where tiles reach beyond the
+// image, some points contribute to results outside it alone: these points are
+// computed for fewer tiles, which are stored contiguously.
 //
 //===----------------------------------------------------------------------===//
 
@@ -432,7 +432,7 @@ struct Winograd {
 } // namespace
 
 void scheduleWinograd(Evaluator &e, const KernelConfig &config) {
-  ConvOp op = *e.kernel.body->getOps<ConvOp>().begin();
+  auto op = e.anchor<ConvOp>();
   Value y = op.getResult();
   Epilogue epilogue(e, y);
   const BufferArg &weight = e.bufferArg(cast<BlockArgument>(op.getW()).getArgNumber());

@@ -4,12 +4,15 @@
 
 #include "Diagnostics.h"
 #include "DumpMemory.h"
+#include "PlanFromIR.h"
+#include "VariantNames.h"
 #include "Remarks.h"
 
 #include "lathe/codegen/Target.h"
 #include "lathe/import/Import.h"
 #include "lathe/import/TensorFile.h"
 #include "lathe/ir/Exec.h"
+#include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Register.h"
 #include "lathe/ir/WeightStore.h"
 #include "lathe/passes/Passes.h"
@@ -236,9 +239,13 @@ Status Compilation::setOptions() {
   LATHE_RETURN_IF_ERROR(set("targets", "--target", names));
   LATHE_RETURN_IF_ERROR(set("entries", "--entry", options.entries));
   LATHE_RETURN_IF_ERROR(set("donate", "--donate", options.donate));
+  if (options.paged)
+    LATHE_RETURN_IF_ERROR(set(kPagedOption, "--paged", {std::to_string(kPageTokens)}));
   if (!options.winogradTolerance.empty())
     LATHE_RETURN_IF_ERROR(
         set(kWinogradToleranceOption, "--winograd-tolerance", {options.winogradTolerance}));
+  if (options.streams)
+    LATHE_RETURN_IF_ERROR(set(kStreamsOption, "--streams", {std::to_string(options.streams)}));
   if (!options.allow.empty())
     LATHE_RETURN_IF_ERROR(set("allow", "--allow", options.allow));
   if (options.randomWeights)
@@ -260,7 +267,7 @@ Status Compilation::setOptions() {
     Result<DictionaryAttr> texts = readReplacements(mlirContext.get(), options.replace);
     if (!texts)
       return texts.status();
-    attrs.set("replace", *texts);
+    attrs.set(kReplaceOption, *texts);
   }
   (*top)->setAttr(kOptionsAttr, attrs.getDictionary(mlirContext.get()));
   return okStatus();
@@ -321,7 +328,12 @@ Result<engine::EngineWriter> Compilation::engine() {
   if (remarks)
     remarks->setPhase(Phase::Engine);
   DiagnosticLog log(mlirContext.get());
-  Result<engine::EngineWriter> writer = emitEngine(*top);
+  std::map<std::string, std::string> files;
+  for (const std::string &pair : options.replace) {
+    size_t at = pair.find('=');
+    files[pair.substr(0, at)] = pair.substr(at + 1);
+  }
+  Result<engine::EngineWriter> writer = emitEngine(*top, files);
   warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
   if (remarks && writer.ok())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.remarksFile, remarks->json()));
@@ -342,6 +354,11 @@ Status Compilation::writeWeights(const std::string &path) {
   return mlirContext->getOrLoadDialect<LatheDialect>()->weights().write(path);
 }
 
+static bool isCuda(StringAttr name) {
+  Result<Target> target = name ? Target::parse(std::string_view(name.getValue())) : Target();
+  return target && target->isCuda();
+}
+
 /// The text of the present phase; after codegen, also the source of each kernel.
 Status Compilation::dump() {
   char number[4];
@@ -357,7 +374,7 @@ Status Compilation::dump() {
     (*top)->walk([&](exec::ProgramOp program) {
       auto target = program->getParentOfType<ModuleOp>()->getAttrOfType<StringAttr>(kTargetAttr);
       std::string name = target ? target.str() + "." : "";
-      Result<std::string> csv = memoryProblem(program, name.rfind("sm_", 0) == 0 ? 256 : 64);
+      Result<std::string> csv = memoryProblem(program, isCuda(target) ? 256 : 64);
       fs::path file = folder / "memory" / (name + program.getSymName().str() + ".csv");
       if (status.ok())
         status = csv ? writeFileAtomically(file.string(), *csv) : csv.status();
@@ -371,15 +388,14 @@ Status Compilation::dump() {
     fs::path place = folder / "kernels" / (target ? target.str() : "");
     std::error_code error;
     fs::create_directories(place, error);
-    for (auto [i, variant] : llvm::enumerate(kernel.getVariants().getAsRange<DictionaryAttr>())) {
-      auto source = variant.getAs<StringAttr>("source");
+    for (auto [i, variant] : llvm::enumerate(kernel.getVariants())) {
+      StringAttr source = sourceOf(variant);
       if (!source || !status.ok())
         continue;
-      bool cuda = target && target.getValue().starts_with("sm_");
       std::string file = kernel.getSymName().str();
       if (kernel.getVariants().size() > 1)
         file += "." + std::to_string(i);
-      status = writeFileAtomically((place / (file + (cuda ? ".cu" : ".ll"))).string(),
+      status = writeFileAtomically((place / (file + (isCuda(target) ? ".cu" : ".ll"))).string(),
                                    source.getValue());
     }
   });

@@ -179,6 +179,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     LATHE_RETURN_IF_ERROR(addPair(options.entries, name, value, ':', "NAME:DIM=SIZE"));
   } else if (name == "donate") {
     LATHE_RETURN_IF_ERROR(addPair(options.donate, name, value, '=', "INPUT=OUTPUT"));
+  } else if (name == "paged") {
+    if (value != "" && value != "1")
+      return usageError("takes no value, not '" + value + "'", "--paged");
+    options.paged = true;
   } else if (name == "replace") {
     LATHE_RETURN_IF_ERROR(addPair(options.replace, name, value, '=', "KERNEL=FILE.cu"));
   } else if (name == "config") {
@@ -191,6 +195,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
       return usageError("wants a number between 0 and 1, as 1e-5, not '" + value + "'",
                         "--winograd-tolerance");
     options.winogradTolerance = value;
+  } else if (name == "streams") {
+    if (llvm::StringRef(value).getAsInteger(10, options.streams) || options.streams < 1 ||
+        options.streams > 16)
+      return usageError("wants a number from 1 to 16, not '" + value + "'", "--streams");
   } else if (name == "allow") {
     addList(options.allow, value);
     for (const std::string &what : options.allow)

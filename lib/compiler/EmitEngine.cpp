@@ -8,11 +8,14 @@
 //===----------------------------------------------------------------------===//
 #include "EngineCache.h"
 #include "PlanFromIR.h"
+#include "VariantNames.h"
 
 #include "lathe/codegen/Codegen.h"
 #include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Nvrtc.h"
 #include "lathe/compiler/Compilation.h"
+#include "lathe/engine/Llm.h"
+#include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/WeightStore.h"
 #include "lathe/passes/Passes.h"
 #include "lathe/support/Files.h"
@@ -35,18 +38,35 @@ struct Source {
   exec::KernelOp kernel = {}; ///< none: of no kernel of the program
   size_t variant = 0;
   int64_t id = 0; ///< KernelSource::stepId
+  std::string writtenIn = {}; ///< the file of a person who wrote the text; empty: it is generated
 };
 
 Result<std::vector<Source>> sourcesOf(ModuleOp module) {
   std::vector<Source> sources;
   for (auto [id, kernel] : llvm::enumerate(module.getOps<exec::KernelOp>()))
     for (auto [i, attr] : llvm::enumerate(kernel.getVariants())) {
-      auto text = cast<DictionaryAttr>(attr).getAs<StringAttr>("source");
+      StringAttr text = sourceOf(attr);
       if (!text)
         return internalError("kernel " + kernel.getSymName().str() + " has no source");
       sources.push_back({variantName(kernel, i), text.str(), kernel, i, int64_t(id)});
     }
   return sources;
+}
+
+/// Says of each text that a person gave where it was read.
+void nameWriters(ModuleOp top, const std::map<std::string, std::string> &files,
+                 std::vector<Source> &sources) {
+  auto options = top->getAttrOfType<DictionaryAttr>(kOptionsAttr);
+  auto texts = options ? options.getAs<DictionaryAttr>(kReplaceOption) : DictionaryAttr();
+  for (Source &source : sources) {
+    auto given = texts ? replacementOf(texts, source.kernel, source.variant) : std::nullopt;
+    if (given) {
+      auto file = files.find(given->getName().str());
+      source.writtenIn = file == files.end() ? given->getName().str() + ".cu" : file->second;
+    } else if (!source.kernel.getBody().front().getOps<CustomCallOp>().empty()) {
+      source.writtenIn = source.name + ".cu";
+    }
+  }
 }
 
 std::string digestOf(std::string_view content) {
@@ -113,7 +133,25 @@ Status addCpuKernels(const std::vector<Source> &sources, const Target &target,
 }
 
 nvrtc::CompileJob jobOf(const Source &source, const Target &target) {
-  return {source.name + ".cu", source.text, target.name, {}, /*tolerateFindings=*/true};
+  return {source.name + ".cu", source.text, target.name,
+          source.writtenIn, {}, /*tolerateFindings=*/true};
+}
+
+/// What a person wrote must have the functions that the plan launches.
+Status checkFunctions(Source &source, const nvrtc::Cubin &cubin) {
+  if (source.writtenIn.empty())
+    return okStatus();
+  Result<KernelVariant> variant = parseVariant(source.kernel.getVariants()[source.variant]);
+  if (!variant.ok())
+    return variant.status();
+  for (const LaunchSpec &launch : variant->spec.launches)
+    if (llvm::none_of(cubin.report.kernels, [&](const nvrtc::KernelResources &k) {
+          return k.name == launch.function;
+        }))
+      return usageError("has no kernel function '" + launch.function +
+                            "' (extern \"C\" __global__), which is launched for " + source.name,
+                        source.writtenIn);
+  return okStatus();
 }
 
 /// Puts the first of a variant's other specs that ptxas finds nothing wrong with in its place.
@@ -123,17 +161,14 @@ std::optional<nvrtc::Cubin> takeOther(Source &source, const nvrtc::Finding &find
   if (!source.kernel)
     return std::nullopt;
   auto variants = llvm::to_vector(source.kernel.getVariants());
-  auto variant = cast<DictionaryAttr>(variants[source.variant]);
-  auto others = variant.getAs<ArrayAttr>("otherwise");
-  auto first = KernelSpec::parse(variant.getAs<StringAttr>("spec").getValue().str());
-  if (!others || !first.ok())
+  Result<KernelVariant> variant = parseVariant(variants[source.variant]);
+  if (!variant.ok())
     return std::nullopt;
-  for (auto text : others.getAsRange<StringAttr>()) {
-    auto spec = KernelSpec::parse(text.getValue().str());
-    if (!spec.ok())
-      continue;
-    FailureOr<std::string> code = codegen::cudaText(
-        {source.kernel.getSymName(), &source.kernel.getBody().front(), &*spec, &target, source.id});
+  for (const KernelSpec &spec : variant->otherwise) {
+    RolesAttr roles = source.kernel.getRolesAttr();
+    FailureOr<std::string> code =
+        codegen::cudaText({source.kernel.getSymName(), &source.kernel.getBody().front(), &spec,
+                           &target, source.id, roles ? roles.getRoles() : KernelRoles()});
     if (failed(code))
       continue;
     Source other = source;
@@ -142,14 +177,10 @@ std::optional<nvrtc::Cubin> takeOther(Source &source, const nvrtc::Finding &find
     if (!cubin.ok() || !cubin->report.findings.empty())
       continue;
     remark::passed(source.kernel.getLoc(), remark::RemarkOpts::name("Otherwise").category("lathe"))
-        << (source.name + ": " + spec->config + " instead of " + first->config + ", " +
+        << (source.name + ": " + spec.config + " instead of " + variant->spec.config + ", " +
             toString(finding.kind) + ": " + finding.text);
     MLIRContext *context = source.kernel.getContext();
-    NamedAttrList entries(variant);
-    entries.erase("otherwise");
-    entries.set("spec", text);
-    entries.set("source", StringAttr::get(context, other.text));
-    variants[source.variant] = entries.getDictionary(context);
+    variants[source.variant] = withSource(attrOf(context, {variant->guard, spec}), other.text);
     source.kernel.setVariantsAttr(ArrayAttr::get(context, variants));
     source.text = std::move(other.text);
     return std::move(*cubin);
@@ -172,6 +203,7 @@ Status addCudaKernels(ModuleOp variant, std::vector<Source> &sources, const Targ
   for (size_t i = 0; i < sources.size(); ++i) {
     if (!results[i].ok())
       return results[i].status();
+    LATHE_RETURN_IF_ERROR(checkFunctions(sources[i], *results[i]));
     if (!results[i]->report.findings.empty())
       if (auto other = takeOther(sources[i], results[i]->report.findings.front(), target, **compiler))
         results[i] = std::move(*other);
@@ -216,9 +248,42 @@ std::string optionsJson(ModuleOp module) {
   return text;
 }
 
+/// What page-states wrote down of a decoder.
+Result<engine::LlmInfo> llmInfo(DictionaryAttr facts) {
+  engine::LlmInfo info;
+  auto number = [&](StringRef name) {
+    auto value = facts.getAs<IntegerAttr>(name);
+    return value ? value.getInt() : 0;
+  };
+  auto texts = [&](StringRef name, std::vector<std::string> &into) {
+    for (Attribute text : facts.getAs<ArrayAttr>(name) ? facts.getAs<ArrayAttr>(name) : ArrayAttr::get(facts.getContext(), {}))
+      if (auto string = dyn_cast<StringAttr>(text))
+        into.push_back(string.str());
+  };
+  auto dtype = facts.getAs<StringAttr>("dtype");
+  std::optional<DType> type = dtype ? parseDType(std::string_view(dtype.getValue())) : std::nullopt;
+  engine::KvGroup group;
+  group.layers = uint32_t(number("layers"));
+  group.layout.dtype = type.value_or(DType::F32);
+  group.layout.blockTokens = uint32_t(number("page_tokens"));
+  group.layout.heads = uint32_t(number("heads"));
+  group.layout.headSizeK = group.layout.headSizeV = uint32_t(number("head_size"));
+  group.layout.order = engine::KvOrder::TokenHeadDim;
+  group.layout.alignment = engine::kPoolAlignment;
+  info.groups = {group};
+  info.entry = "step";
+  info.vocabulary = uint32_t(number("vocabulary"));
+  texts("proofs", info.proofs);
+  texts("assumptions", info.assumptions);
+  if (Status valid = engine::validate(info.groups); !type || !valid.ok())
+    return unsupportedError("keys and values cannot lie in pages: " + (type ? valid.message() : "of no known type"));
+  return info;
+}
+
 } // namespace
 
-Result<engine::EngineWriter> emitEngine(ModuleOp module) {
+Result<engine::EngineWriter> emitEngine(ModuleOp module,
+                                        const std::map<std::string, std::string> &files) {
   engine::EngineWriter writer(compilerVersion());
   auto &weights = module.getContext()->getOrLoadDialect<LatheDialect>()->weights();
   for (ModuleOp variant : module.getOps<ModuleOp>()) {
@@ -231,6 +296,8 @@ Result<engine::EngineWriter> emitEngine(ModuleOp module) {
     auto sources = sourcesOf(variant);
     if (!sources.ok())
       return sources.status();
+    if (target->isCuda())
+      nameWriters(module, files, *sources);
     if (target->isCuda() && hasRandomWeights(variant))
       sources->push_back({engine::kRandomKernel, devicePrelude({"random"})});
     if (!sources->empty())
@@ -246,6 +313,12 @@ Result<engine::EngineWriter> emitEngine(ModuleOp module) {
         return plan.status();
       LATHE_RETURN_IF_ERROR(writer.addPlan(*plan));
     }
+  }
+  if (auto facts = module->getAttrOfType<DictionaryAttr>(kLlmAttr)) {
+    Result<engine::LlmInfo> info = llmInfo(facts);
+    if (!info.ok())
+      return info.status();
+    LATHE_RETURN_IF_ERROR(writer.addLlm(engine::packLlm(*info)));
   }
   LATHE_RETURN_IF_ERROR(writer.addMetadata("options", optionsJson(module)));
   return writer;

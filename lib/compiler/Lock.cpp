@@ -13,7 +13,7 @@
 namespace lathe {
 namespace {
 
-constexpr llvm::StringLiteral kHead = "lathe-lock 1";
+constexpr llvm::StringLiteral kHead = "lathe-lock 2";
 
 } // namespace
 
@@ -37,6 +37,9 @@ Result<Lock> Lock::parse(std::string_view text, const std::string &where) {
       return invalidError(why, where + ":" + std::to_string(number + 1));
     };
     if (number == 0) {
+      if (line.starts_with("lathe-lock ") && line != kHead)
+        return wrong("has version " + line.drop_front(11).str() + ", this lathe reads version 2: names of configurations "
+                     "have changed, tune again");
       if (line != kHead)
         return wrong("is no lockfile: it should begin with '" + kHead.str() + "'");
       continue;
@@ -82,11 +85,13 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
   Sha256 hash;
   hash.field(*bytes);
   for (const auto *list :
-       {&options.dims, &options.entries, &options.donate, &options.allow}) {
+       {&options.dims, &options.shapes, &options.entries, &options.donate, &options.allow}) {
     hash.field(std::to_string(list->size()));
     for (const std::string &text : *list)
       hash.field(text);
   }
+  if (options.paged)
+    hash.field("paged");
   return hash.hex();
 }
 

@@ -1,10 +1,12 @@
 //===- PlanFromIR.cpp - exec.program as engine::Plan ----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "PlanFromIR.h"
+#include "VariantNames.h"
 
-#include "lathe/codegen/KernelSpec.h"
 #include "lathe/codegen/Packing.h"
+#include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
+#include "lathe/ir/Streams.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -12,11 +14,6 @@
 using namespace mlir;
 
 namespace lathe {
-
-std::string variantName(exec::KernelOp kernel, size_t variant) {
-  std::string name = kernel.getSymName().str();
-  return kernel.getVariants().size() == 1 ? name : name + "." + std::to_string(variant);
-}
 
 namespace {
 
@@ -81,10 +78,12 @@ private:
         .Case([&](exec::BindOp bind) {
           if (!sizes.count(bind.getSymbol().str()))
             return invalidError("no size is called '" + bind.getSymbol().str() + "'");
+          int32_t symbol = sizes[bind.getSymbol().str()];
+          if (bind.getValue())
+            return step(bind, engine::BindStep{symbol, -1, 0, bind.getValue()->expr()});
           int32_t buffer = indexOf(bind.getBuffer());
           plan.buffers[buffer].onHost = true;
-          return step(bind, engine::BindStep{sizes[bind.getSymbol().str()], buffer,
-                                             int64_t(bind.getElement())});
+          return step(bind, engine::BindStep{symbol, buffer, int64_t(*bind.getElement())});
         })
         .Case([&](exec::AdvanceOp advance) {
           if (!states.count(advance.getState().str()))
@@ -162,6 +161,13 @@ private:
     else
       for (StringRef name : nodeNames(op->getLoc()))
         made.nodes.push_back(name.str());
+    StreamPlace place = streamPlaceOf(op);
+    made.stream = place.stream;
+    made.waits.assign(place.waits.begin(), place.waits.end());
+    made.signal = place.signal;
+    engine::Resources &resources = plan.resources;
+    resources.streams.resize(std::max<size_t>(resources.streams.size(), place.stream + 1), 0);
+    resources.events = std::max<int32_t>(resources.events, place.signal + 1);
     plan.blocks[block].push_back(std::move(made));
     return okStatus();
   }
@@ -184,14 +190,14 @@ private:
   }
 
   Status addGuard(exec::GuardOp op) {
-    auto conditions = parseGuard(std::string_view(op.getCondition()));
-    if (!conditions.ok())
-      return conditions.status();
-    engine::Guard guard{convert(conditions->front()), op.getMessage().str(), op.getWhere().str()};
+    Result<DimCondition> condition = parseComparison(op.getCondition());
+    if (!condition.ok())
+      return condition.status();
+    engine::Guard guard{convert(*condition), op.getMessage().str(), op.getWhere().str()};
     if (plan.blocks[0].empty())
       plan.guards.push_back(std::move(guard));
     else
-      plan.blocks[0].push_back({engine::GuardStep{std::move(guard)}, {}});
+      plan.blocks[block].push_back({engine::GuardStep{std::move(guard)}, {}});
     return okStatus();
   }
 
@@ -391,24 +397,23 @@ private:
     kernel.numBuffers = launch.getBuffers().size();
     for (NamedAttribute symbol : launch.getSymbols())
       kernel.symbols.push_back(symbol.getName().str());
-    for (auto [i, attr] : llvm::enumerate(op.getVariants())) {
-      auto variant = cast<DictionaryAttr>(attr);
-      auto spec = KernelSpec::parse(std::string_view(variant.getAs<StringAttr>("spec").getValue()));
-      StringRef guardText = variant.getAs<StringAttr>("guard").getValue();
-      auto guard = parseGuard(guardText.empty() ? "true" : std::string_view(guardText));
-      if (!spec.ok())
-        return spec.status();
-      if (!guard.ok())
-        return guard.status();
+    FailureOr<std::vector<KernelVariant>> variants = variantsOf(op);
+    if (failed(variants))
+      return internalError("kernel " + kernel.name + " has variants that cannot be read");
+    std::vector<OwnPacking> own = ownPackings(*variants);
+    const int32_t shared = kernel.numBuffers - int32_t(own.size()); // of all variants
+    for (auto [i, variant] : llvm::enumerate(*variants)) {
+      const KernelSpec *spec = &variant.spec;
       engine::KernelVariant made;
-      for (const DimCondition &condition : *guard)
+      for (const DimCondition &condition : variant.guard)
         made.guard.push_back(convert(condition));
-      LATHE_RETURN_IF_ERROR(addVariant(*spec, kernel, made));
+      auto place = [&](int b) { return int32_t(operandOf(variant, b, own, *variants, shared)); };
+      LATHE_RETURN_IF_ERROR(addVariant(*spec, kernel, place, made));
       if (target.isCuda())
         made.image = variantName(op, i);
       if (i == 0) {
         for (int32_t b = 0; b < kernel.numBuffers; ++b)
-          kernel.writes.push_back(b >= spec->numInputs);
+          kernel.writes.push_back(b >= spec->numInputs && b < shared);
         kernel.aliases.assign(kernel.numBuffers, -1);
         for (int32_t b = spec->numInputs; b < spec->numInputs + spec->numOutputs; ++b)
           kernel.aliases[b] = spec->buffers[b].aliases;
@@ -422,14 +427,15 @@ private:
     return okStatus();
   }
 
+  /// `place`: which operand of the launch a buffer of the spec is.
   Status addVariant(const KernelSpec &spec, const engine::Kernel &kernel,
-                    engine::KernelVariant &made) {
+                    llvm::function_ref<int32_t(int)> place, engine::KernelVariant &made) {
     made.config = spec.config;
     made.workspaceBytes = spec.workspaceBytes;
     made.scratchBytes = spec.scratchBytes;
     made.status = spec.status;
     for (const TensorMapArg &map : spec.tensorMaps)
-      made.tensorMaps.push_back({map.buffer, map.dims, map.strides, map.box, map.swizzleBytes,
+      made.tensorMaps.push_back({place(map.buffer), map.dims, map.strides, map.box, map.swizzleBytes,
                                  map.im2col, map.lowerCorner, map.upperCorner, map.steps,
                                  map.elementBytes});
     for (const LaunchSpec &launch : spec.launches) {
@@ -446,10 +452,10 @@ private:
       if (launch.buffers.empty()) {
         int32_t count = spec.buffers.size();
         for (int32_t b = 0; b < count; ++b)
-          out.args.push_back({Kind::Buffer, b});
+          out.args.push_back({Kind::Buffer, place(b)});
       } else {
         for (int b : launch.buffers)
-          out.args.push_back({Kind::Buffer, b});
+          out.args.push_back({Kind::Buffer, place(b)});
       }
       for (int32_t m = 0; m < int32_t(spec.tensorMaps.size()); ++m)
         out.args.push_back({Kind::TensorMap, m});

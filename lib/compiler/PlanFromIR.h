@@ -11,9 +11,6 @@
 
 namespace lathe {
 
-/// Name of a kernel variant: of its cubin, its source, its functions.
-std::string variantName(exec::KernelOp kernel, size_t variant);
-
 /// The plan of one entry. Weights are packed as their recipes say and added to the
 /// writer. Errors: Internal for IR that no pass makes, Invalid for missing weights.
 Result<engine::Plan> planFromIR(exec::ProgramOp program, const Target &target, WeightStore &weights,

@@ -134,7 +134,7 @@ EngineLoader::loadSection(const layout::SectionEntry &e) {
       return runtimeError("out of memory", at(e.offset));
     LATHE_RETURN_IF_ERROR(read(e.offset, mapping->base, e.length));
   }
-  if (isWeights && !options.checkWeights)
+  if (isWeights && !options.checkWeights && !options.trusted)
     return mapping;
   Sha256 hash;
   hash.update(mapping->base, e.length);
@@ -156,7 +156,8 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
                                          ", this runtime reads " + std::to_string(kFormatVersion) +
                                          ": compile the model again",
                                      where);
-  if (h.sectionCount > kMaxSections || h.totalBytes != size)
+  bool hasSignature = h.totalBytes <= size && size - h.totalBytes == kSignatureBytes;
+  if (h.sectionCount > kMaxSections || (h.totalBytes != size && !hasSignature))
     return versionMatches
                ? invalidError("the file has " + std::to_string(size) + " bytes, its header says " +
                                   std::to_string(h.totalBytes) + ": truncated or damaged",
@@ -179,6 +180,19 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
     return invalidError("the build id is malformed", where);
 
   std::shared_ptr<EngineReader> reader(new EngineReader());
+  std::memcpy(reader->headerDigest.data(), h.digest, 32);
+  if (hasSignature) {
+    std::string block(kSignatureBytes, 0);
+    LATHE_RETURN_IF_ERROR(read(h.totalBytes, block.data(), block.size()));
+    Result<Signature> signature = Signature::parse(block, at(h.totalBytes));
+    if (!signature)
+      return signature.status();
+    reader->signedBy = *signature;
+  }
+  if (options.trusted)
+    LATHE_RETURN_IF_ERROR(
+        checkSignature(*options.trusted, reader->signature(), reader->headerDigest, where));
+  const uint64_t sectionsEnd = h.totalBytes;
   reader->where = where;
   reader->build = h.buildId;
   reader->totalBytes = size;
@@ -186,11 +200,11 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
   for (size_t i = 0; i < table.size(); ++i) {
     const SectionEntry &e = table[i];
     uint64_t place = sizeof h + i * sizeof(SectionEntry);
-    if (e.type < 1 || e.type > static_cast<uint32_t>(SectionType::Debug) || e.reserved != 0)
+    if (e.type < 1 || e.type > static_cast<uint32_t>(SectionType::Llm) || e.reserved != 0)
       return invalidError("unknown type of section", at(place));
     // One order of sections, no overlap, no gap of a page or more.
-    if (e.offset % kSectionAlignment != 0 || e.offset < end || e.offset > size ||
-        e.offset - end >= kSectionAlignment || e.length > size - e.offset)
+    if (e.offset % kSectionAlignment != 0 || e.offset < end || e.offset > sectionsEnd ||
+        e.offset - end >= kSectionAlignment || e.length > sectionsEnd - e.offset)
       return invalidError("a section lies outside the file or over another", at(place));
     LATHE_RETURN_IF_ERROR(checkZero(end, e.offset));
     end = e.offset + e.length;
@@ -212,7 +226,7 @@ Result<std::shared_ptr<const EngineReader>> EngineLoader::load() {
     reader->mappings.push_back(std::move(*mapping));
     reader->list.push_back(std::move(section));
   }
-  if (end != size)
+  if (end != sectionsEnd)
     return invalidError("bytes behind the last section", at(end));
   return std::shared_ptr<const EngineReader>(std::move(reader));
 }
@@ -224,8 +238,9 @@ Result<std::shared_ptr<const EngineReader>> EngineReader::open(const std::string
   return loader.load();
 }
 
-Result<std::shared_ptr<const EngineReader>> EngineReader::fromMemory(std::string_view bytes) {
-  EngineLoader loader("engine in memory", Options());
+Result<std::shared_ptr<const EngineReader>> EngineReader::fromMemory(std::string_view bytes,
+                                                                     const Options &options) {
+  EngineLoader loader("engine in memory", options);
   loader.useMemory(bytes);
   return loader.load();
 }

@@ -3,6 +3,7 @@
 
 #include "FileLayout.h"
 #include "lathe/engine/EngineFile.h"
+#include "lathe/engine/Llm.h"
 #include "lathe/support/Parallel.h"
 #include "lathe/support/Sha256.h"
 
@@ -101,6 +102,10 @@ Status EngineWriter::addDebug(std::string name, std::string target, std::string 
 
 Status EngineWriter::addMetadata(std::string name, std::string json) {
   return add({SectionType::Metadata, std::move(name), "", "", std::move(json), 0, {}, 0});
+}
+
+Status EngineWriter::addLlm(std::string bytes) {
+  return add({SectionType::Llm, kLlmSection, "", "", std::move(bytes), 0, {}, 0});
 }
 
 /// Bytes of a Weights section that are made together.

@@ -190,7 +190,7 @@ Step Reader::step(const fb::Step &s) {
   }
   case fb::StepOp::BindStep: {
     const auto *o = s.op_as_BindStep();
-    out.op = BindStep{o->symbol(), o->buffer(), o->element()};
+    out.op = BindStep{o->symbol(), o->buffer(), o->element(), formula(o->value())};
     break;
   }
   case fb::StepOp::GuardStep:
@@ -222,9 +222,19 @@ Step Reader::step(const fb::Step &s) {
     out.op = LoopStep{o->trip_count(), o->condition(), o->iteration(), o->body()};
     break;
   }
+  case fb::StepOp::CollectiveStep: {
+    const auto *o = s.op_as_CollectiveStep();
+    out.op = CollectiveStep{text(o->name()), o->order(), numbers(o->inputs()),
+                            numbers(o->outputs())};
+    break;
+  }
   default:
     fail("unknown kind of step");
   }
+  out.stream = s.stream();
+  if (s.waits())
+    out.waits = numbers(s.waits());
+  out.signal = s.signal();
   return out;
 }
 
@@ -246,6 +256,9 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.target = text(p.target());
   out.cuda = p.cuda();
   out.cpuFeatures = texts(p.cpu_features());
+  out.resources.devices = p.devices();
+  out.resources.streams = numbers(p.streams());
+  out.resources.events = p.events();
   out.symbols = tables<Symbol>(p.symbols(), [&](const fb::Symbol &s) {
     auto origin = enumeration(s.origin(), SymbolOrigin::Derived, "symbol origin");
     return Symbol{text(s.name()), s.min(),   s.max(),  s.opt(),
@@ -256,7 +269,7 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.outputs = tables<Port>(p.outputs(), [&](const fb::Port &v) { return port(v); });
   out.guards = tables<Guard>(p.guards(), [&](const fb::Guard &g) { return guard(g); });
   out.arenas = tables<Arena>(p.arenas(), [&](const fb::Arena &a) {
-    return Arena{formula(a.bytes()), a.on_host()};
+    return Arena{formula(a.bytes()), a.on_host(), a.device()};
   });
   out.buffers = tables<Buffer>(p.buffers(), [&](const fb::Buffer &v) {
     return Buffer{text(v.name()),

@@ -31,6 +31,7 @@ private:
   Status status;
   std::vector<std::string> names; ///< of the plan's symbols
   std::vector<int> blockUses;
+  int32_t lastCollective = -1;
 
   /// Records the first failure; `at` says which item. Returns the condition.
   bool check(bool condition, const std::string &message, const std::string &at) {
@@ -165,8 +166,10 @@ void Verifier::ports() {
 }
 
 void Verifier::storage() {
-  for (const Arena &a : p.arenas)
+  for (const Arena &a : p.arenas) {
     formula(a.bytes, names, "arena");
+    check(a.device >= 0 && a.device < p.resources.devices, "an arena of no device", "arena");
+  }
   for (const Weight &w : p.weights) {
     std::string at = "weight '" + w.name + "'";
     storable(w.dtype, at);
@@ -402,7 +405,10 @@ void Verifier::step(const Step &s, int32_t blockIndex, int depth, const std::str
               "buffer number out of range", at))
       writable(o->target, at);
   } else if (const auto *o = std::get_if<BindStep>(&s.op)) {
-    hostScalar(o->buffer, {DType::I64, DType::I32, DType::Bool}, at);
+    if (o->buffer == -1)
+      formula(o->value, names, at);
+    else
+      hostScalar(o->buffer, {DType::I64, DType::I32, DType::Bool}, at);
     check(inRange(o->symbol, p.symbols) && p.symbols[o->symbol].origin == SymbolOrigin::Bound &&
               o->element >= 0,
           "a bind step needs a Bound symbol", at);
@@ -419,6 +425,15 @@ void Verifier::step(const Step &s, int32_t blockIndex, int depth, const std::str
     for (int32_t child : {o->thenBlock, o->elseBlock})
       if (child != -1 && status.ok())
         childBlock(child, blockIndex, depth, at);
+  } else if (const auto *o = std::get_if<CollectiveStep>(&s.op)) {
+    check(!o->name.empty() && blockIndex == 0, "a collective has a name and its place is the program",
+          at);
+    check(o->order > lastCollective, "collectives are out of order", at);
+    lastCollective = o->order;
+    for (const std::vector<int32_t> *list : {&o->inputs, &o->outputs})
+      for (int32_t b : *list)
+        if (check(inRange(b, p.buffers), "buffer number out of range", at) && list == &o->outputs)
+          writable(b, at);
   } else if (const auto *o = std::get_if<LoopStep>(&s.op)) {
     check(o->tripCount != -1 || o->condition != -1, "a loop without end", at);
     if (o->tripCount != -1)
@@ -460,7 +475,7 @@ Status Verifier::run() {
   block(0, 0);
   for (size_t i = 1; i < p.blocks.size(); ++i)
     check(blockUses[i] == 1, "a block is not used", "block " + std::to_string(i));
-  return status;
+  return status.ok() ? checkStreams(p, where) : status;
 }
 
 } // namespace

@@ -164,7 +164,8 @@ private:
     return {fb::StepOp::CopyStep, fb::CreateCopyStep(b, s.source, s.target).Union()};
   }
   Op operator()(const BindStep &s) {
-    return {fb::StepOp::BindStep, fb::CreateBindStep(b, s.symbol, s.buffer, s.element).Union()};
+    return {fb::StepOp::BindStep,
+            fb::CreateBindStep(b, s.symbol, s.buffer, s.element, formula(s.value)).Union()};
   }
   Op operator()(const GuardStep &s) {
     return {fb::StepOp::GuardStep, fb::CreateGuardStep(b, guard(s.guard)).Union()};
@@ -190,10 +191,18 @@ private:
     return {fb::StepOp::LoopStep,
             fb::CreateLoopStep(b, s.tripCount, s.condition, s.iteration, s.body).Union()};
   }
+  Op operator()(const CollectiveStep &s) {
+    auto name = text(s.name);
+    auto in = b.CreateVector(s.inputs), out = b.CreateVector(s.outputs);
+    return {fb::StepOp::CollectiveStep,
+            fb::CreateCollectiveStep(b, name, s.order, in, out).Union()};
+  }
   Offset<fb::Block> block(const Block &steps) {
     auto list = tables(steps, [&](const Step &s) {
       auto [type, op] = std::visit([&](const auto &o) { return (*this)(o); }, s.op);
-      return fb::CreateStep(b, type, op, texts(s.nodes));
+      auto nodes = texts(s.nodes);
+      auto waits = s.waits.empty() ? 0 : b.CreateVector(s.waits);
+      return fb::CreateStep(b, type, op, nodes, s.stream, waits, s.signal);
     });
     return fb::CreateBlock(b, list);
   }
@@ -208,17 +217,19 @@ std::string Writer::write(const Plan &p) {
   auto guards = tables(p.guards, [&](const Guard &g) { return guard(g); });
   std::vector<fb::Arena> arenaList;
   for (const Arena &a : p.arenas)
-    arenaList.emplace_back(formula(a.bytes), a.onHost);
+    arenaList.emplace_back(formula(a.bytes), a.onHost, a.device);
   auto arenas = b.CreateVectorOfStructs(arenaList);
   auto buffers = tables(p.buffers, [&](const Buffer &v) { return buffer(v); });
   auto weights = tables(p.weights, [&](const Weight &w) { return weight(w); });
   auto states = tables(p.states, [&](const State &s) { return state(s); });
   auto kernels = tables(p.kernels, [&](const Kernel &k) { return kernel(k); });
   auto blocks = tables(p.blocks, [&](const Block &s) { return block(s); });
+  auto streams = b.CreateVector(p.resources.streams);
   auto formulaTexts = texts(formulas); // last: all formulas are known now
   fb::FinishPlanBuffer(b, fb::CreatePlan(b, entry, target, p.cuda, features, formulaTexts, symbols,
                                          inputs, outputs, guards, arenas, buffers, weights, states,
-                                         kernels, blocks));
+                                         kernels, blocks, p.resources.devices, streams,
+                                         p.resources.events));
   return {reinterpret_cast<const char *>(b.GetBufferPointer()), b.GetSize()};
 }
 

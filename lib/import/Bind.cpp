@@ -83,8 +83,22 @@ Status parseDimOption(StringRef text, ImportOptions &options) {
   return okStatus();
 }
 
+/// Of a sequence.
+static constexpr int64_t kMaxTensors = 1024;
+
 Status parseShapeOption(StringRef text, ImportOptions &options) {
   auto [name, sizes] = text.rsplit('=');
+  if (StringRef count = sizes; !name.empty() && (sizes == "none" || count.consume_front("["))) {
+    int64_t tensors = 0;
+    if (sizes == "none")
+      options.lengths[name.str()] = std::nullopt;
+    else if (!count.consume_back("]") || !parseSize(count, tensors) || tensors > kMaxTensors)
+      return usageError("expected INPUT=[3], up to " + std::to_string(kMaxTensors) + " tensors",
+                        "--shape " + text.str());
+    else
+      options.lengths[name.str()] = tensors;
+    return okStatus();
+  }
   std::vector<int64_t> shape;
   SmallVector<StringRef> parts;
   if (!sizes.empty())

@@ -105,7 +105,44 @@ Status applyConstants(Graph &graph, const ImportOptions &options) {
   return okStatus();
 }
 
-Status buildModule(ModuleOp module, const Model &model) {
+/// A graph input as inputs of the entry: itself, or the tensors of a sequence or an optional, which
+/// `op` makes of them.
+struct EntryInputs {
+  std::vector<ValueInfo> tensors;
+  StringRef op;
+};
+
+Result<EntryInputs> entryInputs(const ValueInfo &input, const ImportOptions &options) {
+  const ValueInfo *type = &input;
+  bool isOptional = input.other == "optional" && input.inside;
+  if (isOptional)
+    type = input.inside.get();
+  bool isSequence = type->other == "sequence" && type->inside;
+  auto length = options.lengths.find(input.name);
+  if (length == options.lengths.end()) {
+    if (isOptional && !isSequence && options.shapes.count(input.name))
+      return EntryInputs{{*type}, "onnx.Optional"};
+    return EntryInputs{{input}, ""};
+  }
+  if (!length->second) {
+    if (!isOptional)
+      return usageError("the input is no optional", "--shape " + input.name);
+    return EntryInputs{{}, "onnx.Optional"};
+  }
+  if (!isSequence)
+    return usageError("the input is no sequence", "--shape " + input.name);
+  EntryInputs result{{}, "onnx.SequenceConstruct"};
+  for (int64_t i = 0; i < *length->second; ++i) {
+    result.tensors.push_back(*type->inside);
+    result.tensors.back().name = input.name + "[" + std::to_string(i) + "]";
+    // One name for a size of all elements says nothing: each has its own.
+    for (Dim &dim : result.tensors.back().dims)
+      dim.param.clear();
+  }
+  return result;
+}
+
+Status buildModule(ModuleOp module, const Model &model, const ImportOptions &options) {
   MLIRContext *context = module.getContext();
   OpBuilder b(context);
   b.setInsertionPointToEnd(module.getBody());
@@ -116,16 +153,33 @@ Status buildModule(ModuleOp module, const Model &model) {
   module->setAttr("onnx.opset", b.getI64IntegerAttr(version));
   if (model.sourceOpset != version && model.sourceOpset)
     module->setAttr("onnx.source_opset", b.getI64IntegerAttr(model.sourceOpset));
+  NamedAttrList domains;
+  for (const auto &[domain, imported] : model.opsets)
+    if (!domain.empty())
+      domains.set(domain, b.getI64IntegerAttr(imported));
+  if (!domains.empty())
+    module->setAttr("onnx.domain_opsets", domains.getDictionary(context));
   if (!model.notes.empty())
     module->setAttr("onnx.notes", b.getStrArrayAttr(SmallVector<StringRef>(model.notes.begin(),
                                                                            model.notes.end())));
 
   Symbols symbols(b, module.getLoc());
-  for (const ValueInfo &input : graph.inputs)
+  std::vector<EntryInputs> given;
+  std::vector<ValueInfo> inputs;
+  for (const ValueInfo &input : graph.inputs) {
     symbols.reserve(input);
+    Result<EntryInputs> one = entryInputs(input, options);
+    if (!one)
+      return one.status();
+    inputs.insert(inputs.end(), one->tensors.begin(), one->tensors.end());
+    given.push_back(std::move(*one));
+  }
+  for (const auto &[name, length] : options.lengths)
+    if (llvm::none_of(graph.inputs, [&](const ValueInfo &input) { return input.name == name; }))
+      return usageError("the model has no input of this name", "--shape " + name);
   SmallVector<Type> arguments;
   SmallVector<DictionaryAttr> argumentAttrs;
-  for (const ValueInfo &input : graph.inputs) {
+  for (const ValueInfo &input : inputs) {
     Type element = input.other.empty() ? typeOf(context, input.dtype) : Type();
     NamedAttrList attrs;
     attrs.set("lathe.name", b.getStringAttr(input.name));
@@ -154,9 +208,22 @@ Status buildModule(ModuleOp module, const Model &model) {
   importer.opset = version;
   ImportScope scope;
   importer.declareTypes(graph, scope);
-  for (auto [input, argument] : llvm::zip(graph.inputs, entry->getArguments()))
-    if (!scope.values.try_emplace(input.name, argument).second)
+  unsigned next = 0;
+  for (auto [input, one] : llvm::zip(graph.inputs, given)) {
+    ValueRange tensors = ValueRange(entry->getArguments()).slice(next, one.tensors.size());
+    next += one.tensors.size();
+    Value value;
+    if (one.op.empty()) {
+      value = tensors.front();
+    } else {
+      OperationState state(importer.nameLoc(input.name), one.op);
+      state.addOperands(tensors);
+      state.addTypes(unknownTensor(context));
+      value = b.create(state)->getResult(0);
+    }
+    if (!scope.values.try_emplace(input.name, value).second)
       return invalidError("two inputs have this name", "input '" + input.name + "'");
+  }
   std::set<std::string> used;
   std::function<void(const Graph &)> collect = [&](const Graph &g) {
     for (const Node &node : g.nodes) {
@@ -215,7 +282,7 @@ Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path,
     mlir::emitWarning(NameLoc::get(StringAttr::get(&context, file)))
         << randomBytes << " bytes of weights are absent and made from seed "
         << *options.randomWeights;
-  if (Status built = buildModule(*module, *model); !built.ok())
+  if (Status built = buildModule(*module, *model, options); !built.ok())
     return Status(built.code(), built.message(), file + ": " + built.location());
   LATHE_RETURN_IF_ERROR(bindDims(*module, options));
   if (failed(verify(*module)))
@@ -228,13 +295,8 @@ expandFunctionBody(Operation *op, ArrayRef<Type> operandTypes, OpBuilder &builde
   using Values = std::optional<std::vector<Value>>;
   if (op->getNumRegions() != 0)
     return Values(); // graphs as attributes are not carried back
-  int64_t opset = kImportOpset;
-  if (auto module = op->getParentOfType<ModuleOp>())
-    if (auto attr = module->getAttrOfType<IntegerAttr>("onnx.opset"))
-      opset = attr.getInt();
-  int64_t moduleOpset = opset;
-  if (auto attr = op->getAttrOfType<IntegerAttr>("onnx_opset"))
-    opset = attr.getInt();
+  auto module = op->getParentOfType<ModuleOp>();
+  int64_t opset = onnxOpset(op, module), moduleOpset = onnxOpset(module, "");
   Node node;
   node.opType = op->getName().stripDialect().str();
   if (auto domain = op->getAttrOfType<StringAttr>("onnx_domain"))
@@ -317,6 +379,23 @@ expandFunctionBody(Operation *op, ArrayRef<Type> operandTypes, OpBuilder &builde
   for (const std::string &output : node.outputs)
     results.push_back(scope.lookup(output));
   return Values(std::move(results));
+}
+
+int64_t onnxOpset(ModuleOp module, StringRef domain) {
+  IntegerAttr opset;
+  if (module && domain.empty())
+    opset = module->getAttrOfType<IntegerAttr>("onnx.opset");
+  else if (auto domains =
+               module ? module->getAttrOfType<DictionaryAttr>("onnx.domain_opsets") : nullptr)
+    opset = domains.getAs<IntegerAttr>(domain);
+  return opset ? opset.getInt() : kImportOpset;
+}
+
+int64_t onnxOpset(Operation *op, ModuleOp module) {
+  if (auto own = op->getAttrOfType<IntegerAttr>("onnx_opset"))
+    return own.getInt();
+  auto domain = op->getAttrOfType<StringAttr>("onnx_domain");
+  return onnxOpset(module, domain ? domain.getValue() : StringRef());
 }
 
 std::optional<int64_t> onnxSchemaVersion(StringRef opType, StringRef domain, int64_t opset) {

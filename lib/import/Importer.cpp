@@ -112,6 +112,25 @@ Status Importer::nodes(const std::vector<Node> &nodes, ImportScope &scope) {
   return okStatus();
 }
 
+/// The tensor that a Gradient node differentiates, which an attribute names alone; null for other nodes,
+/// and where its operands are not the tensors that xs and zs name.
+static Value differentiated(const Node &node, const ImportScope &scope) {
+  if (node.opType != "Gradient" || node.domain != "ai.onnx.preview.training")
+    return {};
+  std::string y;
+  std::vector<std::string> at, fixed;
+  for (const onnxmodel::NodeAttr &attr : node.attributes) {
+    if (attr.name == "y" && !attr.strings.empty())
+      y = attr.strings.front();
+    else if (attr.name == "xs")
+      at = attr.strings;
+    else if (attr.name == "zs")
+      fixed = attr.strings;
+  }
+  at.insert(at.end(), fixed.begin(), fixed.end());
+  return at == node.inputs ? scope.lookup(y) : Value();
+}
+
 Status Importer::node(const Node &node, size_t index, ImportScope &scope) {
   std::string label = node.name.empty() ? node.opType + "_" + std::to_string(index) : node.name;
   OperationState state(nameLoc(label), "onnx." + node.opType);
@@ -121,6 +140,8 @@ Status Importer::node(const Node &node, size_t index, ImportScope &scope) {
       return invalidError("the input '" + input + "' has no value", "node '" + label + "'");
     state.addOperands(value);
   }
+  if (Value y = differentiated(node, scope))
+    state.addOperands(y);
   for (const std::string &output : node.outputs) {
     auto known = scope.types.find(output);
     state.addTypes(!output.empty() && known != scope.types.end() ? known->second

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "OnnxLoad.h"
+#include "DefaultDomain.h"
 #include "Proto.h"
 
 #include "onnx/checker.h"
@@ -31,6 +32,8 @@ namespace {
 constexpr int kMaxNesting = 64;
 constexpr uint64_t kMaxTextBytes = uint64_t(256) << 20;
 constexpr uint64_t kMaxProtoBytes = (uint64_t(1) << 31) - 1;
+/// Nodes of the graph when the bodies of all function calls are in it.
+constexpr uint64_t kMaxExpandedNodes = uint64_t(1) << 20;
 
 [[noreturn]] void raise(std::string message, std::string where) {
   throw ImportError{invalidError(std::move(message), std::move(where))};
@@ -173,6 +176,101 @@ int64_t opsetOf(const onnx::ModelProto &model, std::string_view domain) {
   return 0;
 }
 
+/// Counts the nodes that inlining would make, before it does: forty functions of two calls each are
+/// three kilobytes of model and 2^39 nodes. Also finds functions that call themselves.
+class ExpansionCount {
+public:
+  explicit ExpansionCount(const onnx::ModelProto &model) {
+    for (const auto &function : model.functions())
+      functions[key(function.domain(), function.name(), function.overload())] = {&function};
+  }
+
+  /// Raises at the first node of the graph that takes the sum beyond kMaxExpandedNodes.
+  void check(const onnx::GraphProto &graph) {
+    uint64_t total = 0;
+    for (const auto &node : graph.node()) {
+      total = sum(total, count(node));
+      if (total > kMaxExpandedNodes)
+        raise("function bodies expand to more than " + std::to_string(kMaxExpandedNodes) +
+                  " nodes here; functions that call functions multiply: inline the model, or write "
+                  "the repetition as a Loop",
+              "node '" + node.name() + "' (" + node.op_type() + ")");
+    }
+  }
+
+private:
+  struct Entry {
+    const onnx::FunctionProto *function = nullptr;
+    std::optional<uint64_t> nodes = {};
+    bool isOpen = false; ///< being counted: a call of it is a cycle
+  };
+  static std::string key(const std::string &domain, const std::string &name,
+                         const std::string &overload) {
+    return (domain == "ai.onnx" ? "" : domain) + "\n" + name + "\n" + overload;
+  }
+  /// Stops growing far beyond the limit.
+  static uint64_t sum(uint64_t a, uint64_t b) { return std::min(a + b, 2 * kMaxExpandedNodes); }
+
+  uint64_t count(const onnx::NodeProto &node) {
+    uint64_t nodes = 1;
+    for (const auto &attribute : node.attribute()) {
+      if (attribute.has_g())
+        nodes = sum(nodes, count(attribute.g()));
+      for (const auto &graph : attribute.graphs())
+        nodes = sum(nodes, count(graph));
+    }
+    auto callee = functions.find(key(node.domain(), node.op_type(), node.overload()));
+    return callee == functions.end() ? nodes : sum(nodes, count(callee->second));
+  }
+  uint64_t count(const onnx::GraphProto &graph) {
+    uint64_t nodes = 0;
+    for (const auto &node : graph.node())
+      nodes = sum(nodes, count(node));
+    return nodes;
+  }
+  uint64_t count(Entry &entry) {
+    if (entry.nodes)
+      return *entry.nodes;
+    std::string where = "function '" + entry.function->name() + "'";
+    if (entry.isOpen)
+      raise("calls itself", where);
+    if (depth == kMaxCalls)
+      raise("functions call one another deeper than " + std::to_string(kMaxCalls), where);
+    entry.isOpen = true;
+    ++depth;
+    uint64_t nodes = 0;
+    for (const auto &node : entry.function->node())
+      nodes = sum(nodes, count(node));
+    --depth;
+    entry.isOpen = false;
+    entry.nodes = nodes;
+    return nodes;
+  }
+
+  static constexpr int kMaxCalls = 256; ///< the inliner's recursion is as deep
+  std::map<std::string, Entry> functions;
+  int depth = 0;
+};
+
+/// The checker wants a shape of each input and output, which ONNX leaves to the model. Those without one
+/// claim rank 0 until they have been checked and converted.
+std::set<std::string> claimShapes(onnx::GraphProto &graph) {
+  std::set<std::string> names;
+  for (auto *values : {graph.mutable_input(), graph.mutable_output()})
+    for (auto &value : *values)
+      if (value.type().has_tensor_type() && !value.type().tensor_type().has_shape()) {
+        value.mutable_type()->mutable_tensor_type()->mutable_shape();
+        names.insert(value.name());
+      }
+  return names;
+}
+void dropShapes(onnx::GraphProto &graph, const std::set<std::string> &names) {
+  for (auto *values : {graph.mutable_input(), graph.mutable_output()})
+    for (auto &value : *values)
+      if (names.count(value.name()))
+        value.mutable_type()->mutable_tensor_type()->clear_shape();
+}
+
 /// What the checker lets pass, or refuses without naming the place.
 void checkHeader(const onnx::ModelProto &model) {
   for (const auto *values : {&model.graph().input(), &model.graph().output()})
@@ -286,6 +384,9 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool
     for (auto &node : *function.mutable_node())
       inlineBytes(node, source);
   checkHeader(proto);
+  nameMicrosoftOps(proto, model.notes);
+  ExpansionCount(proto).check(proto.graph());
+  std::set<std::string> unranked = claimShapes(*proto.mutable_graph());
   onnx::checker::check_model(proto);
   if (proto.functions_size() > 0) {
     onnx::inliner::InlineLocalFunctions(proto, /*convert_version=*/true);
@@ -293,6 +394,7 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool
   }
   model.sourceOpset = opsetOf(proto, "");
   convert(proto, targetOpset, model.notes);
+  dropShapes(*proto.mutable_graph(), unranked);
   for (const auto &import : proto.opset_import())
     model.opsets[import.domain() == "ai.onnx" ? "" : import.domain()] = import.version();
   inferTypes(proto);

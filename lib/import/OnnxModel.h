@@ -59,13 +59,15 @@ struct Dim {
   std::string param;  ///< as in the file
 };
 
-/// A graph input or output. `other` describes types that are no tensors.
+/// A graph input or output. `other` describes types that are no tensors; of a sequence and an optional
+/// `inside` says what they hold.
 struct ValueInfo {
   std::string name;
   DType dtype = DType::F32;
   std::string other;
   bool ranked = false;
   std::vector<Dim> dims;
+  std::shared_ptr<ValueInfo> inside;
 };
 
 struct Graph {

@@ -259,16 +259,19 @@ Node toNode(const onnx::NodeProto &proto, const DataSource &source) {
   return node;
 }
 
-ValueInfo toValueInfo(const onnx::ValueInfoProto &proto) {
+static ValueInfo toValueInfo(const std::string &name, const onnx::TypeProto &type) {
   ValueInfo info;
-  info.name = proto.name();
-  const auto &type = proto.type();
+  info.name = name;
   if (!type.has_tensor_type()) {
     info.other = type.has_sequence_type()        ? "sequence"
                  : type.has_optional_type()      ? "optional"
                  : type.has_map_type()           ? "map"
                  : type.has_sparse_tensor_type() ? "sparse tensor"
                                                  : "unknown type";
+    if (type.has_sequence_type())
+      info.inside = std::make_shared<ValueInfo>(toValueInfo(name, type.sequence_type().elem_type()));
+    else if (type.has_optional_type())
+      info.inside = std::make_shared<ValueInfo>(toValueInfo(name, type.optional_type().elem_type()));
     return info;
   }
   const auto &tensor = type.tensor_type();
@@ -286,6 +289,10 @@ ValueInfo toValueInfo(const onnx::ValueInfoProto &proto) {
     info.dims.push_back(std::move(out));
   }
   return info;
+}
+
+ValueInfo toValueInfo(const onnx::ValueInfoProto &proto) {
+  return toValueInfo(proto.name(), proto.type());
 }
 
 Graph toGraph(const onnx::GraphProto &proto, const DataSource &source) {

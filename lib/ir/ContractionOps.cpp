@@ -1,9 +1,8 @@
 //===- ContractionOps.cpp - reductions, contractions ----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/Lathe.h"
 
 #include "mlir/IR/Builders.h"
-#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
@@ -42,18 +41,6 @@ static Iterators iterators(unsigned parallel, unsigned reduction) {
 // Cost: the iteration space times the work of one point
 //===----------------------------------------------------------------------===//
 
-/// Operations that a computed element costs, an addition being 1: polynomials and
-/// divisions keep a core busy for longer.
-static int64_t workOfElement(Operation *op) {
-  return llvm::StringSwitch<int64_t>(op->getName().stripDialect())
-      .Cases({"sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-              "atanh", "pow"},
-             32)
-      .Cases({"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid"}, 16)
-      .Cases({"div", "mod", "sqrt", "rsqrt", "recip"}, 4)
-      .Default(1);
-}
-
 DimExpr defaultFlops(Operation *op) {
   auto structured = llvm::cast<StructuredOpInterface>(op);
   Iterators kinds = structured.getIterators();
@@ -76,7 +63,7 @@ DimExpr defaultFlops(Operation *op) {
   bool contraction = kind == OpClass::Gemm || kind == OpClass::Conv || kind == OpClass::Attention;
   if (kind == OpClass::Movement || kind == OpClass::Gather || kind == OpClass::Source)
     return 0;
-  DimExpr flops = contraction ? 2 : workOfElement(op);
+  DimExpr flops = contraction ? 2 : structured.getWork();
   if (kind == OpClass::Attention) {
     // b, h, s, e; t, d: a product over d and a product over t for each query.
     auto at = [&](size_t i) { return extents[i].value_or(DimExpr(1)); };
@@ -170,6 +157,7 @@ LogicalResult ScanOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
 OpClass ScanOp::getOpClass() { return OpClass::Scan; }
 Iterators ScanOp::getIterators() { return iterators(rankOf(getY()), 0); }
 Maps ScanOp::getAccessMaps() { return {AffineMap(), identityMap(getY(), rankOf(getY()))}; }
+OperandAccess ScanOp::getAccess(unsigned) { return OperandAccess::rows({int64_t(getAxis())}); }
 
 //===----------------------------------------------------------------------===//
 // Composites: expanded into reductions and pointwise ops before fusion
@@ -198,6 +186,17 @@ static Maps compositeMaps(Operation *op) {
   OpClass OP::getOpClass() { return OpClass::Composite; }                                          \
   Iterators OP::getIterators() { return iterators(rankOf(getY()), 0); }                            \
   Maps OP::getAccessMaps() { return compositeMaps(*this); }
+/// Dimensions of x from `axis` on; the parameters of a norm are read whole.
+static OperandAccess rowsFrom(Operation *op, unsigned operand, int64_t axis) {
+  SmallVector<int64_t> dims;
+  for (int64_t d = axis; d < rankOf(op->getOperand(0)); ++d)
+    dims.push_back(d);
+  return operand == 0 ? OperandAccess::rows(dims) : OperandAccess();
+}
+OperandAccess SoftmaxOp::getAccess(unsigned) { return OperandAccess::rows({int64_t(getAxis())}); }
+OperandAccess LayerNormOp::getAccess(unsigned operand) { return rowsFrom(*this, operand, getAxis()); }
+OperandAccess RmsNormOp::getAccess(unsigned operand) { return rowsFrom(*this, operand, getAxis()); }
+
 LATHE_COMPOSITE(SoftmaxOp, "softmax_c1")
 LATHE_COMPOSITE(LayerNormOp, "layer_norm_c1")
 LATHE_COMPOSITE(RmsNormOp, "rms_norm_c1")
@@ -367,6 +366,28 @@ Maps ConvOp::getAccessMaps() {
   return maps;
 }
 
+/// The window lies inside the padded image, and a pooled image is not empty: onnxruntime runs neither
+/// otherwise.
+template <typename WindowOp>
+static void windowRules(WindowOp op, ArrayRef<int64_t> kernel, SmallVectorImpl<SizeRule> &rules) {
+  constexpr bool pooled = std::is_same_v<WindowOp, PoolOp>;
+  size_t first = op.getLayout() == ConvLayout::ChannelsLast ? 1 : 2;
+  for (auto [i, size] : llvm::enumerate(kernel)) {
+    int64_t needed = (size - 1) * op.getDilations()[i] + 1 - op.getPads()[i] -
+                     op.getPads()[kernel.size() + i];
+    if (needed > 1) // a window of one element may slide over an empty image
+      rules.push_back({SizeRule::Kind::LessEqual, pooled ? 1 : needed, dimOf(op.getX(), first + i),
+                       pooled ? "the pooled image is empty" : "the window is larger than the image"});
+  }
+}
+void ConvOp::getSizeRules(SmallVectorImpl<SizeRule> &rules) {
+  windowRules(*this, llvm::cast<TensorType>(getW().getType()).getShape().drop_front(2), rules);
+}
+void PoolOp::getSizeRules(SmallVectorImpl<SizeRule> &rules) { windowRules(*this, getKernel(), rules); }
+std::optional<ReduceKind> PoolOp::getCombiner() {
+  return getKind() == PoolKind::Max ? ReduceKind::Max : ReduceKind::Sum;
+}
+
 LogicalResult PoolOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
                                        SmallVectorImpl<Type> &types) {
   std::vector<DimExpr> dims = dimsOf(adaptor.getX());
@@ -394,63 +415,69 @@ Maps PoolOp::getAccessMaps() {
   return windowMaps(*this, getLayout(), getStrides(), getPads(), getDilations(), false);
 }
 
-//===----------------------------------------------------------------------===//
-// Attention
-//===----------------------------------------------------------------------===//
-
-LogicalResult AttentionOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
-                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
-  std::vector<DimExpr> q = dimsOf(adaptor.getQ()), k = dimsOf(adaptor.getK()),
-                       v = dimsOf(adaptor.getV());
-  if (q.size() != 4 || k.size() != 4 || v.size() != 4)
-    return emitOptionalError(loc, "attention_c1: q, k and v have rank 4");
-  std::optional<int64_t> heads = q[1].constant(), groups = k[1].constant();
-  if (!heads || !groups || *groups < 1 || *heads % *groups || k[1] != v[1])
-    return emitOptionalError(loc, "attention_c2: query heads are not a multiple of key heads");
-  if (q[3].isConstant() && k[3].isConstant() && q[3] != k[3])
-    return emitOptionalError(loc, "attention_c3: depth ", q[3].str(), " against ", k[3].str());
-  if (k[2] != v[2])
-    return emitOptionalError(loc, "attention_c4: lengths of k and v differ");
-  Type element = elementTypeOf(adaptor.getQ());
-  types.push_back(tensorType(element, {q[0], q[1], q[2], v[3]}));
-  if (adaptor.getLogSumExp()) {
-    Type sums = element.isF64() ? element : Float32Type::get(element.getContext());
-    types.push_back(tensorType(sums, {q[0], q[1], q[2]}));
+std::vector<DimExpr> OverlapAddOp::places(ArrayRef<DimExpr> image, ArrayRef<int64_t> window,
+                                          ArrayRef<int64_t> strides, ArrayRef<int64_t> pads,
+                                          ArrayRef<int64_t> dilations) {
+  std::vector<DimExpr> counts;
+  for (size_t d = 0; d < image.size(); ++d) {
+    DimExpr room = image[d] + DimExpr(pads[d] + pads[image.size() + d] - dilations[d] * (window[d] - 1) - 1);
+    counts.push_back(DimExpr::max(DimExpr::floorDiv(room, strides[d]) + DimExpr(1), 0));
   }
+  return counts;
+}
+
+LogicalResult OverlapAddOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                             Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> x = dimsOf(adaptor.getX()), image;
+  if (x.size() != 3)
+    return emitOptionalError(loc, "overlap_add_c1: the operand has rank ", x.size());
+  for (Attribute dim : adaptor.getImage())
+    image.push_back(llvm::cast<DimAttr>(dim).expr());
+  ArrayRef<int64_t> window = adaptor.getWindow(), strides = adaptor.getStrides(),
+                    pads = adaptor.getPads(), dilations = adaptor.getDilations();
+  if (window.size() != image.size() || strides.size() != image.size() ||
+      dilations.size() != image.size() || pads.size() != 2 * image.size())
+    return emitOptionalError(loc, "overlap_add_c2: attributes do not match ", image.size(),
+                             " dimensions of the image");
+  DimExpr taps = 1;
+  for (size_t d = 0; d < image.size(); ++d) {
+    if (window[d] < 1 || strides[d] < 1 || dilations[d] < 1 || pads[d] < 0 ||
+        pads[image.size() + d] < 0)
+      return emitOptionalError(loc, "overlap_add_c3: window, strides and dilations are positive, "
+                                    "pads not negative");
+    taps = taps * DimExpr(window[d]);
+  }
+  std::optional<DimExpr> channels = x[1].exactDiv(taps);
+  if (!channels)
+    return emitOptionalError(loc, "overlap_add_c4: ", x[1].str(), " rows are no multiple of ",
+                             taps.str(), " window elements");
+  DimExpr columns = product(places(image, window, strides, pads, dilations));
+  if (columns.isConstant() && x[2].isConstant() && columns != x[2])
+    return emitOptionalError(loc, "overlap_add_c5: ", x[2].str(), " columns for ", columns.str(),
+                             " places of the window");
+  image.insert(image.begin(), {x[0], *channels});
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), image));
   return success();
 }
-OpClass AttentionOp::getOpClass() { return OpClass::Attention; }
-Iterators AttentionOp::getIterators() { return iterators(4, 2); }
-Maps AttentionOp::getAccessMaps() {
-  // Iterators: b, h, s, e; t, d. Keys are read at h / (H / G).
-  auto dim = [&](unsigned d) { return getAffineDimExpr(d, getContext()); };
-  int64_t headGroup =
-      llvm::cast<TensorType>(getQ().getType()).getDimSize(1) /
-      std::max<int64_t>(1, llvm::cast<TensorType>(getK().getType()).getDimSize(1));
-  AffineExpr keyHead = dim(1).floorDiv(std::max<int64_t>(1, headGroup));
-  auto map = [&](ArrayRef<AffineExpr> index) { return AffineMap::get(6, 0, index, getContext()); };
-  Maps maps = {map({dim(0), dim(1), dim(2), dim(5)}), map({dim(0), keyHead, dim(4), dim(5)}),
-               map({dim(0), keyHead, dim(4), dim(3)})};
-  if (getMask() && hasSink(*this)) {
-    maps.push_back(AffineMap()); // has one column more
-  } else if (getMask()) {
-    auto type = llvm::cast<TensorType>(getMask().getType());
-    AffineExpr space[4] = {dim(0), dim(1), dim(2), dim(4)};
-    SmallVector<AffineExpr> index;
-    for (int64_t d = 0; d < type.getRank(); ++d)
-      index.push_back(type.getDimSize(d) == 1 ? getAffineConstantExpr(0, getContext())
-                                              : space[4 - type.getRank() + d]);
-    maps.push_back(map(index));
-  }
-  maps.push_back(identityMap(getY(), 6));
-  if (getLse())
-    maps.push_back(map({dim(0), dim(1), dim(2)}));
-  return maps;
-}
+OpClass OverlapAddOp::getOpClass() { return OpClass::Window; }
+Iterators OverlapAddOp::getIterators() { return iterators(rankOf(getY()), getWindow().size()); }
+Maps OverlapAddOp::getAccessMaps() { return {AffineMap(), identityMap(getY(), getIterators().size())}; }
 
 //===----------------------------------------------------------------------===//
 // Recurrent
 //===----------------------------------------------------------------------===//
+
+// All is read step after step: nothing finer than Whole is promised.
+OpClass RecurrentOp::getOpClass() { return OpClass::Scan; }
+Iterators RecurrentOp::getIterators() { return iterators(rankOf(getOutputs()[0]), 0); }
+Maps RecurrentOp::getAccessMaps() {
+  Maps maps(getNumOperands() + getNumResults(), AffineMap());
+  maps[getNumOperands()] = identityMap(getOutputs()[0], rankOf(getOutputs()[0]));
+  return maps;
+}
+DimExpr RecurrentOp::getFlops() { // a product with r for each step and row
+  return DimExpr(2) * dimOf(getX(), 0) * dimOf(getX(), 1) * numElements(getR().getType());
+}
 
 LogicalResult RecurrentOp::verify() {
   std::vector<DimExpr> x = dimsOf(getX()), r = dimsOf(getR()), h = dimsOf(getH());

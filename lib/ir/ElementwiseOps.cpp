@@ -165,6 +165,11 @@ OpFoldResult AddOp::fold(FoldAdaptor) {
 }
 
 OpFoldResult SubOp::fold(FoldAdaptor) {
+  // -0.0 less -0.0 is +0.0; less +0.0 everything is itself.
+  DenseElementsAttr elements;
+  if (matchPattern(getB(), m_Constant(&elements)) && elements.isSplat() &&
+      llvm::isa<FloatType>(elements.getElementType()) && elements.getSplatValue<APFloat>().isNegZero())
+    return {};
   return isSplat(getB(), 0) ? keep(getA(), *this) : OpFoldResult();
 }
 

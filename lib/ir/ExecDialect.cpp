@@ -1,8 +1,9 @@
 //===- ExecDialect.cpp - the exec dialect ---------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
-
-#include "lathe/codegen/KernelSpec.h"
+#include "lathe/ir/Roles.h"
+#include "lathe/ir/Streams.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/DialectImplementation.h"
@@ -42,35 +43,29 @@ LogicalResult KernelOp::verifyRegions() {
   if (block.empty() || !isa<YieldOp>(block.back()))
     return emitOpError("exec_kernel_c1: the body must end in lathe.yield");
   unsigned outputs = block.back().getNumOperands();
-  auto verifySpec = [&](StringAttr text) -> LogicalResult {
-    if (!text)
-      return emitOpError("exec_kernel_c2: 'otherwise' lists texts");
-    auto parsed = KernelSpec::parse(text.getValue());
-    if (!parsed.ok())
-      return emitOpError("exec_kernel_c3: ") << parsed.status().message();
-    if (parsed->numInputs != int(block.getNumArguments()) || parsed->numOutputs != int(outputs))
+  auto verifySpec = [&](const KernelSpec &spec) -> LogicalResult {
+    if (spec.numInputs != int(block.getNumArguments()) || spec.numOutputs != int(outputs))
       return emitOpError("exec_kernel_c3: the spec has ")
-             << parsed->numInputs << " inputs and " << parsed->numOutputs << " outputs, the region "
+             << spec.numInputs << " inputs and " << spec.numOutputs << " outputs, the region "
              << block.getNumArguments() << " and " << outputs;
     return success();
   };
   if (getVariants().empty())
     return emitOpError("exec_kernel_c2: a kernel needs a variant");
   for (auto [i, attr] : llvm::enumerate(getVariants())) {
-    auto variant = dyn_cast<DictionaryAttr>(attr);
-    auto guard = variant ? variant.getAs<StringAttr>("guard") : StringAttr();
-    auto spec = variant ? variant.getAs<StringAttr>("spec") : StringAttr();
-    if (!guard || !spec)
-      return emitOpError("exec_kernel_c2: a variant has the texts 'guard' and 'spec'");
-    if (i + 1 == getVariants().size() && !guard.empty())
+    Result<KernelVariant> variant = parseVariant(attr);
+    if (!variant.ok())
+      return emitOpError("exec_kernel_c2: ") << variant.status().message();
+    if (i + 1 == getVariants().size() && !variant->guard.empty())
       return emitOpError("exec_kernel_c2: the last guard must be empty");
-    if (failed(verifySpec(spec)))
+    if (failed(verifySpec(variant->spec)))
       return failure();
-    if (auto others = variant.getAs<ArrayAttr>("otherwise"))
-      for (Attribute other : others)
-        if (failed(verifySpec(dyn_cast<StringAttr>(other))))
-          return failure();
+    for (const KernelSpec &other : variant->otherwise)
+      if (failed(verifySpec(other)))
+        return failure();
   }
+  if (RolesAttr roles = getRolesAttr())
+    return verifyRoles(*this, block, roles.getRoles());
   return success();
 }
 
@@ -94,18 +89,51 @@ static LogicalResult verifyBranches(Block &block) {
   return open.empty() ? success() : open.back()->emitOpError("has no end");
 }
 
+/// Events are signalled once and before they are waited for; where there are several streams, all is
+/// enqueued at once.
+static LogicalResult verifyStreams(ProgramOp program) {
+  bool several = hasStreams(program);
+  llvm::SmallDenseSet<int64_t> signalled;
+  for (Operation &op : program.getBody().front()) {
+    for (const char *name : {kStreamAttr, kSignalAttr})
+      if (Attribute attr = op.getAttr(name)) {
+        auto number = dyn_cast<IntegerAttr>(attr);
+        if (!number || !number.getType().isInteger(64) || number.getInt() < 0)
+          return op.emitOpError("'") << name << "' must be an i64 that is not negative";
+      }
+    if (Attribute attr = op.getAttr(kWaitsAttr); attr && !isa<DenseI64ArrayAttr>(attr))
+      return op.emitOpError("'") << kWaitsAttr << "' must be an array<i64>";
+    if (several && isa<BindOp, CallOp, IfOp, LoopOp>(op))
+      return op.emitOpError("the host takes part in a program of several streams");
+    StreamPlace place = streamPlaceOf(&op);
+    for (int64_t event : place.waits)
+      if (!signalled.contains(event))
+        return op.emitOpError("waits for event ") << event << ", which no earlier step signals";
+    if (place.signal >= 0 && !signalled.insert(place.signal).second)
+      return op.emitOpError("signals event ") << place.signal << " again";
+  }
+  return success();
+}
+
 LogicalResult ProgramOp::verifyRegions() {
   if (getBody().front().getNumArguments())
     return emitOpError("a program has no arguments: exec.buffer makes its values");
   for (Operation &op : getBody().front())
     if (!isa<ExecDialect>(op.getDialect()))
       return op.emitOpError("is no part of a program");
+  if (failed(verifyStreams(*this)))
+    return failure();
   return verifyBranches(getBody().front());
 }
 
+LogicalResult BindOp::verify() {
+  if (bool(getBuffer()) == bool(getValue()) || bool(getBuffer()) != bool(getElement()))
+    return emitOpError("exec_bind_c1: it needs a buffer and an element, or a value");
+  return success();
+}
+
 LogicalResult GuardOp::verify() {
-  auto parsed = parseGuard(getCondition());
-  if (!parsed.ok() || parsed->size() != 1)
+  if (!parseComparison(getCondition()).ok())
     return emitOpError("the condition must be one comparison of sizes, not '")
            << getCondition() << "'";
   return success();
@@ -120,3 +148,23 @@ LogicalResult BufferOp::verify() {
 }
 
 } // namespace lathe::exec
+
+namespace lathe {
+
+StreamPlace streamPlaceOf(Operation *step) {
+  StreamPlace place;
+  if (auto stream = step->getAttrOfType<IntegerAttr>(kStreamAttr))
+    place.stream = stream.getInt();
+  if (auto waits = step->getAttrOfType<DenseI64ArrayAttr>(kWaitsAttr))
+    place.waits.assign(waits.asArrayRef().begin(), waits.asArrayRef().end());
+  if (auto signal = step->getAttrOfType<IntegerAttr>(kSignalAttr))
+    place.signal = signal.getInt();
+  return place;
+}
+
+bool hasStreams(exec::ProgramOp program) {
+  return llvm::any_of(program.getBody().front(),
+                      [](Operation &op) { return streamPlaceOf(&op).stream > 0; });
+}
+
+} // namespace lathe

@@ -27,10 +27,6 @@ std::optional<int64_t> headsAxis(const std::vector<DimExpr> &columns, const std:
   return int64_t(split.size()) - 2;
 }
 
-bool takesEverySecond(SliceOp slice) {
-  return !slice.getSteps().empty() && slice.getSteps().back() == 2;
-}
-
 /// The ops from the split columns to a result that tell where a head goes: all but the columns
 /// follow from them. Operands in `seen` do not lead there.
 static SmallVector<Operation *> wayOf(Value result, Value split,
@@ -68,54 +64,42 @@ std::optional<HeadPairs> headPairs(MatmulOp product, bool inKernel) {
     return std::nullopt;
   found.heads = *heads;
   found.size = *size;
-  if (auto turned = dyn_cast_or_null<TransposeOp>(onlyUser(found.split.getY())))
-    if (turned.getPerm().back() + 1 == int64_t(to.size()))
-      found.turned = turned;
-  found.neighbours =
-      inKernel && llvm::any_of(product->getBlock()->getOps<SliceOp>(), [&](SliceOp slice) {
-        llvm::SmallPtrSet<Operation *, 16> seen;
-        return takesEverySecond(slice) && !wayOf(slice.getY(), found.split.getY(), seen).empty();
-      });
+  if (auto transposed = dyn_cast_or_null<TransposeOp>(onlyUser(found.split.getY())))
+    if (transposed.getPerm().back() + 1 == int64_t(to.size()))
+      found.transposed = transposed;
+  found.neighbours = inKernel && llvm::any_of(product->getBlock()->getOps<RopeOp>(),
+                                              [](RopeOp rope) { return rope.getInterleaved(); });
   bool sliced = llvm::any_of(found.result().getUsers(), [](Operation *user) { return isa<SliceOp>(user); });
   return sliced ? std::optional(found) : std::nullopt;
-}
-
-/// The dimensions of a head's columns once `reshape` has them in its operand's last `inner` ones: a
-/// size of 1 behind those of every second column comes or goes, or two that are stacked become one.
-static size_t innerAfter(ReshapeOp reshape, size_t inner) {
-  DimExpr from = dimsOf(reshape.getX()).back(), to = dimsOf(reshape.getY()).back();
-  return to == DimExpr(1) || (inner == 2 && from == to) ? 2 : 1;
 }
 
 std::optional<HeadPlace> headPlace(Value result, HeadPairs &heads) {
   HeadPlace place;
   std::vector<DimExpr> dims = dimsOf(result);
-  // All but the columns, which the last `inner` dimensions are.
+  // All but the columns.
   const size_t rank = dimsOf(heads.split.getY()).size();
   for (size_t d = 0; d + 1 < rank; ++d)
     place.dims.push_back(d);
-  size_t axis = heads.axis, inner = 1;
+  size_t axis = heads.axis;
   llvm::SmallPtrSet<Operation *, 16> seen;
   for (Operation *step : wayOf(result, heads.split.getY(), seen)) {
-    if (auto turn = dyn_cast<TransposeOp>(step)) {
-      if (inner != 1 || turn.getPerm().back() + 1 != int64_t(turn.getPerm().size()))
+    if (auto transpose = dyn_cast<TransposeOp>(step)) {
+      if (transpose.getPerm().back() + 1 != int64_t(transpose.getPerm().size()))
         return std::nullopt;
-      SmallVector<int64_t> turned;
-      for (int64_t d : turn.getPerm().drop_back())
-        turned.push_back(place.dims[d]);
-      place.dims = turned;
+      SmallVector<int64_t> permuted;
+      for (int64_t d : transpose.getPerm().drop_back())
+        permuted.push_back(place.dims[d]);
+      place.dims = permuted;
     } else if (auto reshape = dyn_cast<ReshapeOp>(step)) {
       std::vector<DimExpr> from = dimsOf(reshape.getX()), to = dimsOf(reshape.getY());
-      size_t after = innerAfter(reshape, inner);
-      if (to.size() < after)
+      if (to.empty() || to.back() != from.back())
         return std::nullopt;
-      auto map = unitMap(ArrayRef(from).drop_back(inner), ArrayRef(to).drop_back(after));
+      auto map = unitMap(ArrayRef(from).drop_back(), ArrayRef(to).drop_back());
       if (!map)
         return std::nullopt;
       for (int64_t &d : *map)
         d = d < 0 ? -1 : place.dims[d];
       place.dims = *map;
-      inner = after;
     } else if (auto slice = dyn_cast<SliceOp>(step)) {
       place.first += cast<DimAttr>(slice.getStarts()[axis]).expr().constant().value_or(0);
     }
@@ -124,7 +108,7 @@ std::optional<HeadPlace> headPlace(Value result, HeadPairs &heads) {
       return std::nullopt;
   }
   place.dims.push_back(rank - 1);
-  if (inner != 1 || dims.size() != place.dims.size() || dims.back() != DimExpr(heads.size) ||
+  if (dims.size() != place.dims.size() || dims.back() != DimExpr(heads.size) ||
       !dims[axis].constant())
     return std::nullopt;
   place.count = *dims[axis].constant();

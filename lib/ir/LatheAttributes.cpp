@@ -184,28 +184,24 @@ void PhysAttr::print(AsmPrinter &printer) const {
 
 Attribute TensorAttr::parse(AsmParser &parser, Type) {
   SmallVector<DimAttr> dims;
-  Attribute layout, sparsity, shard;
+  Attribute layout;
   if (parser.parseLess() || parseDimList(parser, dims))
     return {};
-  while (succeeded(parser.parseOptionalComma())) {
+  if (succeeded(parser.parseOptionalComma())) {
     SMLoc at = parser.getCurrentLocation();
     StringRef key;
     if (parser.parseKeyword(&key) || parser.parseEqual())
       return {};
-    Attribute *part = key == "layout"     ? &layout
-                      : key == "sparsity" ? &sparsity
-                      : key == "shard"    ? &shard
-                                          : nullptr;
-    if (!part) {
+    if (key != "layout") {
       parser.emitError(at) << "unknown part '" << key << "' of #lathe.t";
       return {};
     }
-    if (parser.parseAttribute(*part))
+    if (parser.parseAttribute(layout))
       return {};
   }
   if (parser.parseGreater())
     return {};
-  return parser.getChecked<TensorAttr>(parser.getContext(), dims, layout, sparsity, shard);
+  return parser.getChecked<TensorAttr>(parser.getContext(), dims, layout);
 }
 
 void TensorAttr::print(AsmPrinter &printer) const {
@@ -213,15 +209,11 @@ void TensorAttr::print(AsmPrinter &printer) const {
   printDimList(printer, getDims());
   if (getLayout())
     printer << ", layout = " << getLayout();
-  if (getSparsity())
-    printer << ", sparsity = " << getSparsity();
-  if (getShard())
-    printer << ", shard = " << getShard();
   printer << ">";
 }
 
 LogicalResult TensorAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                 ArrayRef<DimAttr> dims, Attribute layout, Attribute, Attribute) {
+                                 ArrayRef<DimAttr> dims, Attribute layout) {
   if (auto phys = llvm::dyn_cast_or_null<PhysAttr>(layout)) {
     if (phys.getDims().size() != dims.size())
       return emitError() << "layout has " << phys.getDims().size() << " sizes for a tensor of rank "

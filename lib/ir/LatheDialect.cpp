@@ -12,8 +12,13 @@ namespace lathe {
 void registerElementwiseOps(LatheDialect &dialect);
 void registerMovementOps(LatheDialect &dialect);
 void registerContractionOps(LatheDialect &dialect);
+void registerQuantizeOps(LatheDialect &dialect);
+void registerAttentionOps(LatheDialect &dialect);
 void registerStructureOps(LatheDialect &dialect);
 void registerLoopOps(LatheDialect &dialect);
+void registerPagedOps(LatheDialect &dialect);
+void registerSamplingOps(LatheDialect &dialect);
+void registerSelectionOps(LatheDialect &dialect);
 
 void LatheDialect::initialize() {
   weightStore = std::make_shared<WeightStore>();
@@ -21,8 +26,13 @@ void LatheDialect::initialize() {
   registerElementwiseOps(*this);
   registerMovementOps(*this);
   registerContractionOps(*this);
+  registerQuantizeOps(*this);
+  registerAttentionOps(*this);
   registerStructureOps(*this);
   registerLoopOps(*this);
+  registerPagedOps(*this);
+  registerSamplingOps(*this);
+  registerSelectionOps(*this);
 }
 
 WeightStore &LatheDialect::weights() { return *weightStore; }

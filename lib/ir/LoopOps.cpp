@@ -1,6 +1,7 @@
 //===- LoopOps.cpp - loops of a run, in the graph and in the plan ---------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/ir/Loops.h"
+#include "lathe/ir/SizeSources.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -63,12 +64,14 @@ LogicalResult LoopEndOp::verify() {
 
 DenseMap<Operation *, SetVector<Operation *>> loopsAround(Block &block) {
   DenseMap<Operation *, SetVector<Operation *>> around;
+  SizeSources sizes(block);
   for (Operation &op : block) {
     SetVector<Operation *> loops;
-    for (Value operand : op.getOperands()) {
-      Operation *producer = operand.getDefiningOp();
-      if (!producer)
-        continue;
+    SmallVector<Operation *> producers(sizes.of(&op));
+    for (Value operand : op.getOperands())
+      if (Operation *producer = operand.getDefiningOp())
+        producers.push_back(producer);
+    for (Operation *producer : producers) {
       if (auto found = around.find(producer); found != around.end())
         loops.insert(found->second.begin(), found->second.end());
       if (isa<LoopBeginOp>(producer))

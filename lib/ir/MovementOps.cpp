@@ -147,6 +147,15 @@ OpFoldResult ReshapeOp::fold(FoldAdaptor adaptor) {
 OpClass ReshapeOp::getOpClass() { return OpClass::Movement; }
 Iterators ReshapeOp::getIterators() { return parallelIterators(*this); }
 Maps ReshapeOp::getAccessMaps() { return {AffineMap(), identityMap(getY())}; }
+OperandAccess ReshapeOp::getAccess(unsigned) {
+  OperandAccess access;
+  access.kind = OperandAccess::Kind::InOrder;
+  return access;
+}
+void ReshapeOp::getSizeRules(SmallVectorImpl<SizeRule> &rules) {
+  rules.push_back({SizeRule::Kind::Equal, numElements(getX().getType()), numElements(getY().getType()),
+                   "reshape changes the number of elements"});
+}
 
 LogicalResult BroadcastToOp::verify() {
   std::vector<DimExpr> from = dimsOf(getX()), to = dimsOf(getY());
@@ -240,6 +249,21 @@ Maps ConcatOp::getAccessMaps() {
   return maps;
 }
 
+OperandAccess ConcatOp::getAccess(unsigned operand) {
+  OperandAccess access;
+  access.kind = OperandAccess::Kind::Piece;
+  access.starts.assign(rankOf(getY()), DimExpr(0));
+  for (Value before : getInputs().take_front(operand))
+    access.starts[getAxis()] = access.starts[getAxis()] + dimOf(before, getAxis());
+  return access;
+}
+void ConcatOp::getSizeRules(SmallVectorImpl<SizeRule> &rules) {
+  for (Value input : getInputs())
+    for (auto [d, dim] : llvm::enumerate(dimsOf(input)))
+      if (int64_t(d) != int64_t(getAxis()))
+        rules.push_back({SizeRule::Kind::Equal, dim, dimOf(getY(), d), "concatenated sizes differ"});
+}
+
 LogicalResult PadOp::verify() {
   std::vector<DimExpr> from = dimsOf(getX()), to = dimsOf(getY());
   if (getLow().size() != from.size() || getHigh().size() != from.size() ||
@@ -266,6 +290,16 @@ Maps PadOp::getAccessMaps() {
                              getContext());
   maps.push_back(identityMap(getY()));
   return maps;
+}
+
+OperandAccess PadOp::getAccess(unsigned operand) {
+  OperandAccess access = defaultAccess(*this, operand);
+  if (operand > 0 || getMode() != PadMode::Constant)
+    return access; // other modes read the border's elements again
+  access.kind = OperandAccess::Kind::Piece;
+  for (Attribute low : getLow())
+    access.starts.push_back(llvm::cast<DimAttr>(low).expr());
+  return access;
 }
 
 //===----------------------------------------------------------------------===//

@@ -1,6 +1,7 @@
 //===- StructureOps.cpp - symbols, states, kernels ------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "lathe/ir/Lathe.h"
+#include "lathe/ir/KernelVariants.h"
+#include "lathe/ir/Roles.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -44,8 +45,25 @@ LogicalResult StateOp::verify() {
 LogicalResult ChooseOp::verify() {
   if (getThens().size() != getYs().size() || getElses().size() != getYs().size())
     return emitOpError("choose_c1: both sides need a value for each result");
+  size_t count = getSymbols() ? getSymbols()->size() : 0;
+  if ((getThenSizes() ? getThenSizes()->size() : 0) != count || (getElseSizes() ? getElseSizes()->size() : 0) != count)
+    return emitOpError("choose_c3: a size of either side for each of ") << count << " symbols";
+  std::map<std::string, DimExpr> thenSizes, elseSizes;
+  for (size_t i = 0; i < count; ++i) {
+    std::string name = llvm::cast<StringAttr>((*getSymbols())[i]).str();
+    thenSizes.emplace(name, llvm::cast<DimAttr>((*getThenSizes())[i]).expr());
+    elseSizes.emplace(name, llvm::cast<DimAttr>((*getElseSizes())[i]).expr());
+  }
+  auto fits = [&](Value y, Value side, const std::map<std::string, DimExpr> &sizes) {
+    if (y.getType() == side.getType())
+      return true;
+    std::vector<DimExpr> dims = dimsOf(y);
+    for (DimExpr &dim : dims)
+      dim = dim.substitute(sizes);
+    return elementTypeOf(y) == elementTypeOf(side) && dims == dimsOf(side);
+  };
   for (auto [y, a, b] : llvm::zip(getYs(), getThens(), getElses()))
-    if (y.getType() != a.getType() || y.getType() != b.getType())
+    if (!fits(y, a, thenSizes) || !fits(y, b, elseSizes))
       return emitOpError("choose_c1: sides of ") << a.getType() << " and " << b.getType()
                                                  << " for a result of " << y.getType();
   auto type = llvm::cast<TensorType>(getCondition().getType());
@@ -73,12 +91,15 @@ LogicalResult KernelOp::verify() {
       return emitOpError("kernel_c2: yields ") << value.getType() << " for a result of "
                                                << result.getType();
   if (ArrayAttr variants = getVariantsAttr()) {
-    auto last = variants.empty() ? DictionaryAttr()
-                                 : llvm::dyn_cast<DictionaryAttr>(variants.getValue().back());
-    auto guard = last ? last.getAs<StringAttr>("guard") : StringAttr();
-    if (!guard || !guard.empty())
+    Result<KernelVariant> last =
+        variants.empty() ? invalidError("there is none") : parseVariant(variants.getValue().back());
+    if (!last.ok())
+      return emitOpError("kernel_c3: the last variant: ") << last.status().message();
+    if (!last->guard.empty())
       return emitOpError("kernel_c3: the last variant's guard is not empty");
   }
+  if (RolesAttr roles = getRolesAttr())
+    return verifyRoles(*this, block, roles.getRoles());
   return success();
 }
 
@@ -132,6 +153,5 @@ ParseResult KernelOp::parse(OpAsmParser &parser, OperationState &state) {
     return failure();
   return parser.parseRegion(*state.addRegion(), arguments);
 }
-
 
 } // namespace lathe

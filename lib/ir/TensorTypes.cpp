@@ -25,7 +25,7 @@ TensorType tensorType(Type element, ArrayRef<DimExpr> dims, Attribute layout) {
   if (!dynamic && !layout)
     return TensorType::get(shape, element);
   return TensorType::get(shape, element,
-                         TensorAttr::get(element.getContext(), attrs, layout, {}, {}));
+                         TensorAttr::get(element.getContext(), attrs, layout));
 }
 
 TensorType tensorType(Type element, ArrayRef<int64_t> dims) {

@@ -46,4 +46,11 @@ LogicalResult StoreOp::verify() {
   return verifyElements(*this, getValue().getType(), getBuffer().getType(), "store_c1");
 }
 
+LogicalResult DotOp::verify() {
+  VectorType sums = getAcc().getType(), parts = getA().getType();
+  if (parts.getNumElements() * parts.getElementTypeBitWidth() != sums.getNumElements() * 32)
+    return emitOpError() << "dot_c1: " << parts << " does not fill the lanes of " << sums;
+  return success();
+}
+
 } // namespace lathe::tile

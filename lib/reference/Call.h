@@ -66,8 +66,13 @@ std::span<const Entry> elementwiseOps();
 std::span<const Entry> movementOps();
 std::span<const Entry> gatherOps();
 std::span<const Entry> reductionOps();
+std::span<const Entry> samplingOps();
+std::span<const Entry> selectionOps();
 std::span<const Entry> contractionOps();
+std::span<const Entry> attentionOps();
+std::span<const Entry> pagedOps();
 std::span<const Entry> windowOps();
+std::span<const Entry> quantizeOps();
 
 /// Calls `body` with each index of an array of these sizes, in row-major order.
 void forEachIndex(const std::vector<int64_t> &dims,

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Call.h"
 
+#include "lathe/support/Integers.h"
+
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -38,6 +40,11 @@ struct Unary {
 
 int64_t same(int64_t x) { return x; }
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+/// Through e^-|x|, which never overflows.
+double sigmoid(double x) {
+  double z = std::exp(-std::fabs(x));
+  return (x < 0 ? z : 1) / (1 + z);
+}
 
 constexpr Unary kUnary[] = {
     {"neg", [](double x) { return -x; },
@@ -66,10 +73,10 @@ constexpr Unary kUnary[] = {
     {"cosh", [](double x) { return std::cosh(x); }, nullptr},
     {"tanh", [](double x) { return std::tanh(x); }, nullptr},
     {"asinh", [](double x) { return std::asinh(x); }, nullptr},
-    {"acosh", [](double x) { return std::acosh(x); }, nullptr},
+    {"acosh", [](double x) { return x < 1 ? std::nan("") : std::acosh(x); }, nullptr}, // musl's takes -3
     {"atanh", [](double x) { return std::atanh(x); }, nullptr},
     {"erf", [](double x) { return std::erf(x); }, nullptr},
-    {"sigmoid", [](double x) { return 1 / (1 + std::exp(-x)); }, nullptr},
+    {"sigmoid", sigmoid, nullptr},
 };
 
 void unary(Call &call) {
@@ -93,6 +100,22 @@ void unary(Call &call) {
       else
         y.setReal(i, u.real(x.real(i)));
     }
+  }
+}
+
+void quickGelu(Call &call) {
+  double alpha = call.real("alpha");
+  if (!call.expectInputs(1, 1))
+    return;
+  const Tensor &x = call.in(0);
+  Tensor &y = call.out();
+  call.require(x.dims == y.dims && x.dtype == y.dtype, "operand and result types differ");
+  if (!call.require(isFloat(x.dtype), "needs floating-point numbers"))
+    return;
+  for (int64_t i = 0, n = y.count(); i < n; ++i) {
+    // Through e^-|alpha x|, which never overflows.
+    double t = alpha * x.real(i), z = std::exp(-std::fabs(t));
+    y.setReal(i, t < 0 ? z == 0 ? -0.0 : x.real(i) * (z / (1 + z)) : x.real(i) / (1 + z));
   }
 }
 
@@ -180,19 +203,11 @@ int64_t integerBinary(Call &call, bool fmod, DType type, int64_t a, int64_t b) {
       return isSigned && a < 0 ? -1 : 0;
     return isSigned ? a >> y : static_cast<int64_t>(x >> y);
   }
-  // div, mod
-  if (b == 0) {
-    call.fail(runtimeError("integer division by zero", "lathe." + std::string(op)));
-    return 0;
-  }
-  if (!isSigned)
-    return static_cast<int64_t>(op == "div" ? x / y : x % y);
-  if (b == -1)
-    return op == "div" ? static_cast<int64_t>(0 - x) : 0;
   if (op == "div")
-    return a / b;
-  int64_t r = a % b;
-  return !fmod && r != 0 && (r < 0) != (b < 0) ? r + b : r;
+    return divideIntegers(a, b, isSigned);
+  // mod
+  int64_t r = remainderOfIntegers(a, b, isSigned);
+  return isSigned && !fmod && r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
 void binary(Call &call) {
@@ -217,8 +232,9 @@ void binary(Call &call) {
   });
 }
 
-int64_t integerPower(int64_t base, int64_t exponent) {
-  if (exponent < 0)
+/// Exact, and wraps. A negative exponent gives the quotient 1 / base^-exponent, 0 where the base is 0.
+int64_t integerPower(int64_t base, int64_t exponent, bool isSigned) {
+  if (isSigned && exponent < 0)
     return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
   uint64_t result = 1, square = static_cast<uint64_t>(base);
   for (uint64_t e = static_cast<uint64_t>(exponent); e; e >>= 1) {
@@ -227,6 +243,13 @@ int64_t integerPower(int64_t base, int64_t exponent) {
     square *= square;
   }
   return static_cast<int64_t>(result);
+}
+
+/// Where an integer is wanted, the whole number next to x if that is nearer than libraries' pow is exact:
+/// 3^1 may come out as the number before 3.
+double wholeIfNear(double x, bool wanted) {
+  double whole = std::nearbyint(x);
+  return wanted && std::fabs(x - whole) <= std::fabs(whole) * 0x1p-50 ? whole : x;
 }
 
 void pow(Call &call) {
@@ -241,9 +264,9 @@ void pow(Call &call) {
   forEachIndex(y.dims, [&](const Index &index, int64_t i) {
     int64_t p = broadcastPosition(a.dims, index), q = broadcastPosition(b.dims, index);
     if (!isFloat(a.dtype) && !isFloat(b.dtype))
-      y.setInteger(i, integerPower(a.integer(p), b.integer(q)));
+      y.setInteger(i, integerPower(a.integer(p), b.integer(q), !isUnsigned(b.dtype)));
     else
-      y.setReal(i, std::pow(a.real(p), b.real(q)));
+      y.setReal(i, wholeIfNear(std::pow(a.real(p), b.real(q)), !isFloat(y.dtype)));
   });
 }
 
@@ -354,23 +377,28 @@ void bitcast(Call &call) {
   y.data = x.data;
 }
 
+/// Those of kUnary, and these.
 constexpr Entry kOps[] = {
-    {"neg", unary},     {"abs", unary},      {"sign", unary},      {"floor", unary},
-    {"ceil", unary},    {"round", unary},    {"trunc", unary},     {"exp", unary},
-    {"expm1", unary},   {"log", unary},      {"log1p", unary},     {"sqrt", unary},
-    {"rsqrt", unary},   {"recip", unary},    {"sin", unary},       {"cos", unary},
-    {"tan", unary},     {"asin", unary},     {"acos", unary},      {"atan", unary},
-    {"sinh", unary},    {"cosh", unary},     {"tanh", unary},      {"asinh", unary},
-    {"acosh", unary},   {"atanh", unary},    {"erf", unary},       {"sigmoid", unary},
-    {"not", logicalNot}, {"is_nan", isNan},  {"is_inf", isInf},    {"add", binary},
-    {"sub", binary},    {"mul", binary},     {"div", binary},      {"mod", binary},
-    {"max", binary},    {"min", binary},     {"and", binary},      {"or", binary},
-    {"xor", binary},    {"shl", binary},     {"shr", binary},      {"pow", pow},
-    {"compare", compare}, {"select", select}, {"cast", cast},      {"bitcast", bitcast},
+    {"quick_gelu", quickGelu},
+    {"not", logicalNot}, {"is_nan", isNan},  {"is_inf", isInf},  {"add", binary},
+    {"sub", binary},     {"mul", binary},    {"div", binary},    {"mod", binary},
+    {"max", binary},     {"min", binary},    {"and", binary},    {"or", binary},
+    {"xor", binary},     {"shl", binary},    {"shr", binary},    {"pow", pow},
+    {"compare", compare}, {"select", select}, {"cast", cast},    {"bitcast", bitcast},
 };
+
+std::vector<Entry> allOps() {
+  std::vector<Entry> all(std::begin(kOps), std::end(kOps));
+  for (const Unary &u : kUnary)
+    all.push_back({u.op, unary});
+  return all;
+}
 
 } // namespace
 
-std::span<const Entry> elementwiseOps() { return kOps; }
+std::span<const Entry> elementwiseOps() {
+  static const std::vector<Entry> all = allOps();
+  return all;
+}
 
 } // namespace lathe::reference

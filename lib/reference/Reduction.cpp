@@ -198,9 +198,11 @@ void norm(Call &call) {
   std::vector<double> mean(rows, 0), power(rows, 0);
   for (int64_t r = 0; r < rows; ++r) {
     double n = static_cast<double>(width);
-    if (layer)
+    if (layer) {
       for (int64_t k = 0; k < width; ++k)
-        mean[r] += x.real(r * width + k) / n;
+        mean[r] += x.real(r * width + k);
+      mean[r] /= n; // exact where all are equal
+    }
     for (int64_t k = 0; k < width; ++k) {
       double d = x.real(r * width + k) - mean[r];
       power[r] += d * d / n;

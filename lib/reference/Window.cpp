@@ -173,7 +173,54 @@ void pool(Call &call) {
       });
 }
 
-constexpr Entry kOps[] = {{"conv", conv}, {"pool", pool}};
+void overlapAdd(Call &call) {
+  std::vector<int64_t> image = call.integers("image"), window = call.integers("window", image.size());
+  if (!call.expectInputs(1, 1))
+    return;
+  Windows windows = readWindows(call, window);
+  const Tensor &x = call.in(0);
+  Tensor &y = call.out();
+  call.require(x.rank() == 3 && y.rank() == int64_t(image.size()) + 2 && x.dtype == y.dtype && !isComplex(x.dtype),
+               "result type does not fit");
+  if (!call.ok())
+    return;
+  size_t rank = image.size();
+  int64_t taps = countBetween(window, 0, rank), batch = y.dims[0], channels = y.dims[1];
+  std::vector<int64_t> places(rank);
+  for (size_t d = 0; d < rank; ++d) {
+    int64_t room = image[d] + windows.pads[d] + windows.pads[rank + d] -
+                   windows.dilations[d] * (window[d] - 1) - 1;
+    places[d] = room < 0 ? 0 : room / windows.strides[d] + 1;
+  }
+  int64_t columns = countBetween(places, 0, rank), pixels = countBetween(image, 0, rank);
+  if (!call.require(x.dims[0] == batch && x.dims[1] == channels * taps && x.dims[2] == columns,
+                    "columns do not fit the image"))
+    return;
+  std::vector<double> sums(y.count());
+  std::vector<uint64_t> integerSums(y.count());
+  Index where(rank);
+  for (int64_t n = 0; n < batch; ++n)
+    for (int64_t c = 0; c < channels; ++c)
+      forEachIndex(window, [&](const Index &tap, int64_t t) {
+        forEachIndex(places, [&](const Index &place, int64_t column) {
+          if (!windows.locate(place, tap, image, where))
+            return;
+          int64_t from = (n * channels * taps + c * taps + t) * columns + column;
+          int64_t to = (n * channels + c) * pixels + position(image, where);
+          if (isFloat(x.dtype))
+            sums[to] += x.real(from);
+          else
+            integerSums[to] += static_cast<uint64_t>(x.integer(from));
+        });
+      });
+  for (int64_t i = 0; i < y.count(); ++i)
+    if (isFloat(x.dtype))
+      y.setReal(i, sums[i]);
+    else
+      y.setInteger(i, static_cast<int64_t>(integerSums[i]));
+}
+
+constexpr Entry kOps[] = {{"conv", conv}, {"pool", pool}, {"overlap_add", overlapAdd}};
 
 } // namespace
 

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "lathe/support/HostTensor.h"
 
+#include "lathe/support/Integers.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -76,11 +78,7 @@ Result<int64_t> checkedElementCount(std::span<const int64_t> dims) {
 
 int64_t loadInteger(DType type, const std::byte *data, int64_t index) {
   if (isFloat(type) || isComplex(type)) {
-    double v = loadReal(type, data, index);
-    return std::isnan(v) ? 0
-           : v >= 0x1p63 ? INT64_MAX
-           : v < -0x1p63 ? INT64_MIN
-                         : static_cast<int64_t>(v);
+    return truncateToInteger(DType::I64, loadReal(type, data, index));
   }
   return extend(type, loadBits(bitWidth(type), data, index));
 }
@@ -118,21 +116,7 @@ void storeReal(DType type, std::byte *data, int64_t index, double value, Overflo
     return storeInteger(type, data, index, value != 0);
   if (type == DType::String)
     return;
-  unsigned bits = bitWidth(type);
-  bool isSigned = !isUnsigned(type);
-  double low = isSigned ? -std::ldexp(1.0, static_cast<int>(bits) - 1) : 0;
-  double end = std::ldexp(1.0, static_cast<int>(bits) - (isSigned ? 1 : 0));
-  uint64_t stored;
-  if (std::isnan(value))
-    stored = 0;
-  else if (value <= low)
-    stored = isSigned ? uint64_t(1) << (bits - 1) : 0;
-  else if (value >= end)
-    stored = isSigned ? (uint64_t(1) << (bits - 1)) - 1 : ~uint64_t(0);
-  else
-    stored = value < 0 ? static_cast<uint64_t>(static_cast<int64_t>(value))
-                       : static_cast<uint64_t>(value);
-  storeBits(bits, data, index, stored);
+  storeInteger(type, data, index, truncateToInteger(type, value));
 }
 
 void copyElement(const HostTensor &from, int64_t i, HostTensor &to, int64_t j) {

@@ -24,6 +24,10 @@ const char *toString(ErrorCode code) {
     return "runtime error";
   case ErrorCode::Internal:
     return "internal error";
+  case ErrorCode::Deadline:
+    return "deadline passed";
+  case ErrorCode::Cancelled:
+    return "cancelled";
   }
   return "unknown error";
 }

@@ -62,6 +62,15 @@ void precision(DType type, int &mantissa, int &minExponent) {
   }
 }
 
+/// The exponent of the distance between neighbours at a finite value.
+int spacingExponent(DType type, double value) {
+  int mantissa, minExponent, exponent = 0;
+  precision(type, mantissa, minExponent);
+  if (value != 0)
+    std::frexp(value, &exponent);
+  return std::max(value == 0 ? minExponent : exponent - 1, minExponent) - mantissa;
+}
+
 /// One part (a real element, or half a complex one) of the comparison.
 class Accumulator {
 public:
@@ -84,6 +93,14 @@ public:
     update(stats.maxAbs, stats.worstAbs, difference, index);
     update(stats.maxRel, stats.worstRel, relative, index);
     update(stats.maxUlp, stats.worstUlp, ulp, index);
+    if (std::isfinite(expected))
+      largest = std::max(largest, std::fabs(expected));
+  }
+
+  void finish(DType part) {
+    stats.scaledUlp = !isFloat(part) || !std::isfinite(stats.maxAbs)
+                          ? stats.maxAbs
+                          : std::ldexp(stats.maxAbs, -spacingExponent(part, largest));
   }
 
 private:
@@ -94,6 +111,7 @@ private:
     }
   }
   ErrorStats &stats;
+  double largest = 0;
 };
 
 /// The type that is compared: complex buffers are buffers of their parts.
@@ -142,12 +160,7 @@ double ulpError(DType type, double got, double truth) {
     return 0;
   if (std::isinf(got) || std::isinf(truth))
     return kInfinity;
-  int mantissa, minExponent, exponent = 0;
-  precision(type, mantissa, minExponent);
-  if (truth != 0)
-    std::frexp(truth, &exponent);
-  int step = std::max(truth == 0 ? minExponent : exponent - 1, minExponent) - mantissa;
-  return std::ldexp(std::fabs(got - truth), -step);
+  return std::ldexp(std::fabs(got - truth), -spacingExponent(type, truth));
 }
 
 std::string ErrorStats::str() const {
@@ -186,6 +199,7 @@ Result<ErrorStats> compareBuffers(DType type, std::span<const std::byte> got,
     }
     accumulator.add(i / perElement, x, y, difference, ulp);
   }
+  accumulator.finish(part);
   return stats;
 }
 
@@ -217,6 +231,7 @@ Result<ErrorStats> compareToTruth(DType type, std::span<const std::byte> got,
       accumulator.add(i / perElement, x, y, std::fabs(x - y), std::fabs(x - y));
     }
   }
+  accumulator.finish(part);
   return stats;
 }
 

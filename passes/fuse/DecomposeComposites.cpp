@@ -19,6 +19,10 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_DECOMPOSECOMPOSITESPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
 /// Builds in the type that accumulates, f32 for narrower floats.
@@ -124,10 +128,7 @@ struct DecomposeRmsNorm : OpRewritePattern<RmsNormOp> {
   }
 };
 
-struct DecomposeCompositesPass : ModulePass<DecomposeCompositesPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-decompose-composites";
-  static constexpr llvm::StringLiteral kSummary = "Expand softmax and norms into reductions";
-
+struct DecomposeCompositesPass : impl::DecomposeCompositesPassBase<DecomposeCompositesPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<DecomposeSoftmax, DecomposeLayerNorm, DecomposeRmsNorm>(&getContext());
@@ -138,9 +139,5 @@ struct DecomposeCompositesPass : ModulePass<DecomposeCompositesPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createDecomposeCompositesPass() {
-  return std::make_unique<DecomposeCompositesPass>();
-}
 
 } // namespace lathe

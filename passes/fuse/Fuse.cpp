@@ -17,12 +17,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_FUSEPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct FusePass : ModulePass<FusePass> {
-  static constexpr llvm::StringLiteral kName = "lathe-fuse";
-  static constexpr llvm::StringLiteral kSummary = "Gather graph ops into kernels";
-
+struct FusePass : impl::FusePassBase<FusePass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
@@ -47,7 +48,5 @@ struct FusePass : ModulePass<FusePass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createFusePass() { return std::make_unique<FusePass>(); }
 
 } // namespace lathe

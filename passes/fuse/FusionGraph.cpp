@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "FusionGraph.h"
 
-#include "lathe/ir/BlockExtremes.h"
+#include "lathe/ir/BlockAmax.h"
 #include "lathe/ir/Loops.h"
 
 #include "llvm/ADT/DenseSet.h"
@@ -24,15 +24,16 @@ void FusionGraph::readProgram() {
     program.push_back(&op);
   }
   loops = loopsAround(block);
+  sizes.emplace(block);
 }
 
-Group &FusionGraph::create(Operation *heart, RegionKind kind) {
+Group &FusionGraph::create(Operation *anchor, RegionKind kind) {
   all.push_back(std::make_unique<Group>());
   Group &group = *all.back();
   group.kind = kind;
-  group.heart = heart;
-  group.space = dimsOf(heart->getResult(0));
-  own(heart, group);
+  group.anchor = anchor;
+  group.space = dimsOf(anchor->getResult(0));
+  own(anchor, group);
   return group;
 }
 
@@ -47,9 +48,9 @@ void FusionGraph::release(Operation *op, Group &group) {
   llvm::erase(group.members, op);
 }
 
-void FusionGraph::splitExtreme(ReduceOp extreme, Group &group) {
-  release(extreme, group);
-  ReduceOp blocks = lathe::splitExtreme(extreme);
+void FusionGraph::splitAmax(Operation *amax, Group &group) {
+  release(amax, group);
+  ReduceOp blocks = lathe::splitAmax(amax);
   readProgram();
   own(blocks.getX().getDefiningOp(), group);
   own(blocks, group);
@@ -57,7 +58,7 @@ void FusionGraph::splitExtreme(ReduceOp extreme, Group &group) {
 
 bool FusionGraph::mayOwn(Operation *op, const Group &group) const {
   // A kernel runs in a loop or beside it.
-  if (loops.lookup(op) != loops.lookup(group.heart))
+  if (loops.lookup(op) != loops.lookup(group.anchor))
     return false;
   llvm::DenseSet<Operation *> inside(group.members.begin(), group.members.end());
   inside.insert(op);
@@ -69,6 +70,7 @@ bool FusionGraph::mayOwn(Operation *op, const Group &group) const {
   llvm::DenseSet<const void *> seen;
   SmallVector<Operation *> stack;
   auto pushProducers = [&](Operation *reader, bool readerInside) {
+    llvm::append_range(stack, sizes->of(reader));
     for (Value operand : reader->getOperands())
       if (Operation *producer = operand.getDefiningOp())
         if (!readerInside || !inside.contains(producer))
@@ -115,14 +117,6 @@ double FusionGraph::count(ArrayRef<DimExpr> dims) const {
     elements *= value.ok() ? double(*value) : 128.0;
   }
   return elements;
-}
-
-bool isPermutation(Operation *op) {
-  auto structured = dyn_cast<StructuredOpInterface>(op);
-  if (!structured || structured.getOpClass() != OpClass::Movement || op->getNumOperands() != 1)
-    return false;
-  AffineMap map = structured.getAccessMaps().front();
-  return map && map.isPermutation();
 }
 
 double FusionGraph::workOfElement(Operation *op) const {

@@ -12,6 +12,8 @@
 
 #include "../Common.h"
 
+#include "lathe/ir/SizeSources.h"
+
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -19,7 +21,7 @@ namespace lathe::fuse {
 
 struct Group {
   RegionKind kind = RegionKind::Pointwise;
-  mlir::Operation *heart = nullptr;
+  mlir::Operation *anchor = nullptr;
   llvm::SmallVector<mlir::Operation *> members; ///< in program order
   /// Sizes over which members iterate: of the result, or for a reduction of its operand.
   std::vector<DimExpr> space;
@@ -40,15 +42,15 @@ public:
   bool isFree(mlir::Operation *op) const { return classOf(op) && !owners.count(op); }
   const std::vector<std::unique_ptr<Group>> &groups() const { return all; }
 
-  /// A new group around `heart`.
-  Group &create(mlir::Operation *heart, RegionKind kind);
+  /// A new group around `anchor`.
+  Group &create(mlir::Operation *anchor, RegionKind kind);
   /// Whether the group may own the op too: no value would have to leave and come back.
   bool mayOwn(mlir::Operation *op, const Group &group) const;
   void own(mlir::Operation *op, Group &group);
-  /// Gives up the ownership of a member that is not the heart.
+  /// Gives up the ownership of a member that is not the anchor.
   void release(mlir::Operation *op, Group &group);
-  /// Puts the extremes of blocks into the group in the place of `extreme`, a member; what is left to reduce is free.
-  void splitExtreme(ReduceOp extreme, Group &group);
+  /// Puts the amax of blocks into the group in the place of `amax`, a member; what is left to reduce is free.
+  void splitAmax(mlir::Operation *amax, Group &group);
 
   /// Results of members that something outside reads. `inside` tells ops that are
   /// computed again within the group alone.
@@ -70,6 +72,7 @@ private:
   llvm::DenseMap<mlir::Operation *, Group *> owners;
   std::vector<std::unique_ptr<Group>> all;
   llvm::DenseMap<mlir::Operation *, llvm::SetVector<mlir::Operation *>> loops; ///< around ops
+  std::optional<SizeSources> sizes; ///< that come in the middle of a run
   std::map<std::string, int64_t> optima;
 };
 
@@ -78,14 +81,14 @@ private:
 void growContractions(FusionGraph &graph, const Target &target);
 /// Whether a tile of the product can have pairs of columns far from each other: operands of 16 bits that
 /// tensor maps describe whatever the number of rows is, weights that are constant.
-bool hasPairs(MatmulOp matmul, const Target &target);
+bool hasPairs(mlir::Operation *product, const Target &target);
 /// A product whose columns are heads takes what follows them, head by head, with a result for each
 /// slice of heads: where some are rotated by their positions, or appended to a state. Whether it did.
 bool takeHeads(FusionGraph &graph, Group &group, const Target &target);
-/// A cast of 16-bit floats to wider ones that kernels alone read.
-bool isWidening(mlir::Operation *op);
+/// A cast of 16-bit floats to f32 or f64 that kernels alone read.
+bool isUpcast(mlir::Operation *op);
 /// A group for a depthwise convolution together with the convolution of pixels behind it, which is
-/// the heart; if they cannot be one after all, for the latter alone. Null where there is none or it
+/// the anchor; if they cannot be one after all, for the latter alone. Null where there is none or it
 /// is not worth it.
 Group *pairConvs(FusionGraph &graph, mlir::Operation *op, const Target &target);
 /// Reductions gather the ops over the same rows.
@@ -108,9 +111,6 @@ Resolution resolveFreeOps(FusionGraph &graph, const Target &target, mlir::Module
 
 /// Replaces the groups by lathe.kernel ops.
 void outline(mlir::func::FuncOp func, FusionGraph &graph, const Resolution &resolution);
-
-/// Movement of one operand that permutes its dimensions.
-bool isPermutation(mlir::Operation *op);
 
 /// Same sizes, dimension by dimension.
 inline bool hasDims(mlir::Value value, const std::vector<DimExpr> &dims) {

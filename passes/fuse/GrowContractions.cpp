@@ -16,82 +16,89 @@
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
 
-#include "lathe/ir/BlockExtremes.h"
+#include "lathe/ir/BlockAmax.h"
 
 using namespace mlir;
 
 namespace lathe::fuse {
 
-bool isWidening(Operation *op) {
-  auto cast = dyn_cast<CastOp>(op);
-  if (!cast || !isa<FloatType>(elementTypeOf(cast.getX())) ||
-      !isa<FloatType>(elementTypeOf(cast.getY())))
+bool isUpcast(Operation *op) {
+  if (!isConversion(op))
     return false;
-  unsigned from = elementTypeOf(cast.getX()).getIntOrFloatBitWidth();
-  return from == 16 && from < elementTypeOf(cast.getY()).getIntOrFloatBitWidth() &&
+  Type from = elementTypeOf(op->getOperand(0)), to = elementTypeOf(op->getResult(0));
+  return isa<FloatType>(from) && isa<FloatType>(to) && from.getIntOrFloatBitWidth() == 16 &&
+         to.getIntOrFloatBitWidth() > 16 &&
          llvm::all_of(op->getUsers(), [](Operation *user) { return classOf(user) && !isView(user); });
 }
 
-/// Bytes of an element of both operands where matrix units multiply them and tensor maps describe them
+/// Whether the depth of a product is the last dimension of an operand.
+static bool isContractedLast(Operation *product, unsigned operand) {
+  auto structured = cast<StructuredOpInterface>(product);
+  AffineMap map = structured.getAccess(operand).map;
+  auto last = map ? dyn_cast<AffineDimExpr>(map.getResults().back()) : AffineDimExpr(nullptr);
+  return last && structured.getIterators()[last.getPosition()] == utils::IteratorType::reduction;
+}
+
+/// Bytes of an element of both operands where tensor cores multiply them and tensor maps describe them
 /// whatever the number of rows is (codegen/select/HopperGemm.cpp): weights are constant. Else 0.
-static int64_t mappedBytes(MatmulOp matmul, const Target &target) {
-  if (target.smVersion != 90 || !target.archSpecific || matmul.getTransposeA())
+static int64_t mappedBytes(Operation *product, const Target &target) {
+  if (!isClass(product, OpClass::Gemm) || !target.hasWgmma() || !isContractedLast(product, 0))
     return 0;
-  Type a = elementTypeOf(matmul.getA()), b = elementTypeOf(matmul.getB());
+  Value left = product->getOperand(0), right = product->getOperand(1);
+  Type a = elementTypeOf(left), b = elementTypeOf(right);
   int64_t bytes = a.getIntOrFloatBitWidth() / 8;
   bool halves = a == b && (a.isF16() || a.isBF16());
   bool eights = bytes == 1 && b.getIntOrFloatBitWidth() == 8 && isa<FloatType>(a) == isa<FloatType>(b) &&
-                matmul.getTransposeB();
-  auto columns = dimsOf(matmul.getResult()).back().constant(), depth = dimsOf(matmul.getA()).back().constant();
+                isContractedLast(product, 1);
+  auto columns = dimsOf(product->getResult(0)).back().constant(), depth = dimsOf(left).back().constant();
   if (!(halves || eights) || !columns || !depth || *depth == 0)
     return 0;
   const int64_t piece = 16 / bytes; // elements
-  bool mapped = *depth % piece == 0 && *columns % piece == 0 && dimsOf(matmul.getB()).size() == 2 &&
-                matmul.getB().getDefiningOp<ConstantOp>() && !isNumber(matmul.getB().getDefiningOp());
+  bool mapped = *depth % piece == 0 && *columns % piece == 0 && dimsOf(right).size() == 2 &&
+                right.getDefiningOp<ConstantOp>() && !isNumber(right.getDefiningOp());
   return mapped ? bytes : 0;
 }
 
-bool hasPairs(MatmulOp matmul, const Target &target) {
+bool hasPairs(Operation *product, const Target &target) {
   constexpr int64_t kPiece = 8; // elements in 16 bytes
-  return mappedBytes(matmul, target) == 2 && elementTypeOf(matmul.getResult()) == elementTypeOf(matmul.getA()) &&
-         *dimsOf(matmul.getResult()).back().constant() % (2 * kPiece) == 0;
+  return mappedBytes(product, target) == 2 &&
+         elementTypeOf(product->getResult(0)) == elementTypeOf(product->getOperand(0)) &&
+         *dimsOf(product->getResult(0)).back().constant() % (2 * kPiece) == 0;
 }
 
 /// Whether the kernel can find the greatest element of blocks of the group's results beside them: they make up
 /// whole blocks, and are so many that a kernel behind takes its time.
-static bool mayHaveExtremes(const Group &group, const Target &target) {
+static bool mayHaveAmax(const Group &group, const Target &target) {
   constexpr int64_t kManyRows = 256;
-  auto matmul = dyn_cast<MatmulOp>(group.heart);
-  if (!matmul || !mappedBytes(matmul, target))
+  if (!mappedBytes(group.anchor, target))
     return false;
   auto rows = product({group.space.begin(), group.space.end() - 1}).constant();
   auto columns = group.space.back().constant();
-  return rows && columns && *rows >= kManyRows && *rows % kExtremeRows == 0 && *columns % kExtremeColumns == 0;
+  return rows && columns && *rows >= kManyRows && *rows % kAmaxRows == 0 && *columns % kAmaxColumns == 0;
 }
 
 /// Takes slices of the two halves of a product's columns if nothing else reads it and tensor maps
 /// will serve whatever the number of rows is (codegen/select/HopperGemm.cpp).
 static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, const Target &target) {
-  auto matmul = dyn_cast<MatmulOp>(group.heart);
-  if (!matmul || !hasPairs(matmul, target))
+  if (!hasPairs(group.anchor, target))
     return {};
-  std::vector<DimExpr> dims = dimsOf(matmul.getResult());
+  Value sums = group.anchor->getResult(0);
+  std::vector<DimExpr> dims = dimsOf(sums);
   auto columns = dims.back().constant();
   bool seen[2] = {};
   SmallVector<Operation *> slices;
-  for (Operation *user : matmul.getResult().getUsers()) {
-    auto slice = dyn_cast<SliceOp>(user);
-    if (!slice || !graph.isFree(user))
+  for (Operation *user : sums.getUsers()) {
+    std::optional<Box> box = boxOf(user);
+    if (!box || !graph.isFree(user))
       return {};
-    std::vector<DimExpr> part = dimsOf(slice.getY());
-    for (auto [d, start] : llvm::enumerate(slice.getStarts())) {
-      std::optional<int64_t> first = cast<DimAttr>(start).expr().constant();
+    std::vector<DimExpr> part = dimsOf(user->getResult(0));
+    for (auto [d, first] : llvm::enumerate(box->starts)) {
       bool last = d + 1 == dims.size();
-      if (!first || slice.getSteps()[d] != 1 || (last ? *first % (*columns / 2) : *first) ||
+      if (box->steps[d] != 1 || (last ? first % (*columns / 2) : first) ||
           part[d] != (last ? DimExpr(*columns / 2) : dims[d]))
         return {};
       if (last)
-        seen[*first > 0] = true;
+        seen[first > 0] = true;
     }
     slices.push_back(user);
   }
@@ -103,61 +110,58 @@ static SmallVector<Operation *> takeHalves(FusionGraph &graph, Group &group, con
   return slices;
 }
 
-/// What leaves the group, without what the heart gives beside its first result, which is stored as
-/// it is, and extremes.
+/// What leaves the group, without what the anchor gives beside its first result, which is stored as
+/// it is, and amax.
 static SmallVector<Value> mainOutputs(const FusionGraph &graph, const Group &group) {
   SmallVector<Value> outputs = graph.outputs(group);
   llvm::erase_if(outputs, [&](Value v) {
-    return (v.getDefiningOp() == group.heart && v != group.heart->getResult(0)) ||
+    return (v.getDefiningOp() == group.anchor && v != group.anchor->getResult(0)) ||
            isClass(v.getDefiningOp(), OpClass::Reduction);
   });
   return outputs;
 }
 
-/// The member that finds an extreme, if there is one.
-static ReduceOp extremeOf(const Group &group) {
-  for (Operation *op : group.members)
-    if (isExtreme(op))
-      return cast<ReduceOp>(op);
-  return {};
+/// The member that finds an amax, if there is one.
+static Operation *amaxOf(const Group &group) {
+  const auto *found = llvm::find_if(group.members, isAmax);
+  return found == group.members.end() ? nullptr : *found;
 }
 
-/// Whether the one value that leaves beside an extreme goes through the copy engine in pieces of
-/// 64 columns.
+/// Whether the one value that leaves beside an amax is stored by TMA in pieces of 64 columns.
 static bool storesBlocks(const FusionGraph &graph, const Group &group) {
   Value result = mainOutputs(graph, group)[0];
   unsigned bits = elementTypeOf(result).getIntOrFloatBitWidth();
   return hasDims(result, group.space) && (bits == 8 || bits == 16);
 }
 
-/// Adds the pointwise ops after the heart, as long as one value leaves the group, and with `extremes`
+/// Adds the pointwise ops after the anchor, as long as one value leaves the group, and `withAmax`
 /// the reduction that finds the greatest element of one of them.
 /// `taken`: slices of halves that the group has taken already.
-static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}, bool extremes = false) {
+static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation *> taken = {}, bool withAmax = false) {
   const SmallVector<Operation *> slices = taken;
   bool started = false;
   for (Operation *op : graph.ops()) {
-    if (op == group.heart) {
+    if (op == group.anchor) {
       started = true;
       continue;
     }
-    bool extreme = extremes && isExtreme(op) && hasDims(op->getOperand(0), group.space) && !extremeOf(group);
-    if (!started || !graph.isFree(op) || !(extreme || isClass(op, OpClass::Pointwise)) ||
+    bool amax = withAmax && isAmax(op) && hasDims(op->getOperand(0), group.space) && !amaxOf(group);
+    if (!started || !graph.isFree(op) || !(amax || isClass(op, OpClass::Pointwise)) ||
         llvm::none_of(op->getOperands(), [&](Value operand) {
           Operation *producer = operand.getDefiningOp();
           return producer && graph.ownerOf(producer) == &group;
         }))
       continue;
-    if (!extreme && !hasDims(op->getResult(0), group.space)) {
+    if (!amax && !hasDims(op->getResult(0), group.space)) {
       missedRemark(op->getLoc(), "Epilogue")
           << "not fused into the contraction before it: its result has other sizes";
       continue;
     }
-    // What the whole of an extreme is needed for is another kernel's.
-    bool needsExtreme = llvm::any_of(op->getOperands(), [&](Value operand) {
-      return operand.getDefiningOp() && operand.getDefiningOp() == extremeOf(group);
+    // What the whole of an amax is needed for is another kernel's.
+    bool needsAmax = llvm::any_of(op->getOperands(), [&](Value operand) {
+      return operand.getDefiningOp() && operand.getDefiningOp() == amaxOf(group);
     });
-    if (needsExtreme || !graph.mayOwn(op, group)) {
+    if (needsAmax || !graph.mayOwn(op, group)) {
       missedRemark(op->getLoc(), "Epilogue")
           << "not fused into the contraction before it: an operand depends on its result "
              "through another kernel";
@@ -175,15 +179,15 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
   if (!slices.empty() && taken.size() <= slices.size()) { // the halves do not meet
     while (!taken.empty())
       graph.release(taken.pop_back_val(), group);
-    group.space = dimsOf(group.heart->getResult(0));
+    group.space = dimsOf(group.anchor->getResult(0));
   }
-  // Who reads the result widens it at no cost; storing it wide moves twice the bytes.
-  while (!taken.empty() && isWidening(taken.back()))
+  // Readers upcast the result at no cost; storing the upcast moves twice the bytes.
+  while (!taken.empty() && isUpcast(taken.back()))
     graph.release(taken.pop_back_val(), group);
-  ReduceOp extreme = extremeOf(group);
-  if (extreme && !storesBlocks(graph, group)) {
-    missedRemark(extreme.getLoc(), "Epilogue")
-        << "not found by the contraction before it: its results do not go through the copy engine";
+  Operation *amax = amaxOf(group);
+  if (amax && !storesBlocks(graph, group)) {
+    missedRemark(amax->getLoc(), "Epilogue")
+        << "not found by the contraction before it: its results are not stored by TMA";
     while (taken.size() > slices.size())
       graph.release(taken.pop_back_val(), group);
     growEpilogue(graph, group, slices);
@@ -191,8 +195,8 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
   }
   for (Operation *op : taken)
     passedRemark(op->getLoc(), "Epilogue") << "fused into the contraction before it";
-  if (extreme)
-    graph.splitExtreme(extreme, group);
+  if (amax)
+    graph.splitAmax(amax, group);
 }
 
 /// Whether every reader needs the value in memory as it is.
@@ -228,25 +232,25 @@ static bool keepsRows(Operation *op) {
   if (op->getNumOperands() != 1 || op->hasAttr(kViewAttr) ||
       dimsOf(op->getOperand(0)).back() != dimsOf(op->getResult(0)).back())
     return false;
-  if (auto slice = dyn_cast<SliceOp>(op))
-    return llvm::all_of(slice.getSteps(), [](int64_t step) { return step == 1; }) &&
-           llvm::all_of(slice.getStarts(), [](Attribute start) {
-             return cast<DimAttr>(start).expr() == DimExpr(0);
-           });
-  auto turn = dyn_cast<TransposeOp>(op);
-  return turn && turn.getPerm().back() + 1 == int64_t(turn.getPerm().size());
+  if (std::optional<Box> box = boxOf(op))
+    return llvm::all_of(box->steps, [](int64_t step) { return step == 1; }) &&
+           llvm::all_of(box->starts, [](int64_t start) { return start == 0; });
+  auto permutation = permutationOf(op);
+  return permutation && keepsLastDim(*permutation);
 }
 
 /// The chain of views and permutations behind the group's one output, up to the last
 /// that changes how the result lies in memory. Results of halves stay in their order.
 /// A CPU's convolution stores rows of channels `anywhere`, or leaves them out; what takes them apart is
 /// better done for many at a time, by a kernel of its own.
-static void growOutputMap(FusionGraph &graph, Group &group, bool anywhere) {
-  if (group.kind == RegionKind::Gemm && group.space != dimsOf(group.heart->getResult(0)))
+/// A GPU's kernel stores each of its results: a view of a part of them is one kernel's behind it.
+static void growOutputMap(FusionGraph &graph, Group &group, const Target &target) {
+  const bool anywhere = group.kind == RegionKind::Conv && !target.isCuda();
+  if (group.kind == RegionKind::Gemm && group.space != dimsOf(group.anchor->getResult(0)))
     return;
   SmallVector<Value> outputs = mainOutputs(graph, group);
-  bool extremes = llvm::any_of(group.members, [](Operation *op) { return isClass(op, OpClass::Reduction); });
-  if (outputs.size() != 1 || extremes)
+  bool hasAmax = llvm::any_of(group.members, [](Operation *op) { return isClass(op, OpClass::Reduction); });
+  if (outputs.size() != 1 || hasAmax)
     return;
   SmallVector<Operation *> chain;
   size_t taken = 0;
@@ -254,9 +258,11 @@ static void growOutputMap(FusionGraph &graph, Group &group, bool anywhere) {
     Operation *next = *value.user_begin();
     if (!graph.isFree(next))
       break;
+    if (target.isCuda() && next->hasAttr(kViewAttr))
+      break;
     bool view = isView(next) &&
                 (anywhere || onlySplits(dimsOf(value), dimsOf(next->getResult(0))));
-    if (!view && !(anywhere ? keepsRows(next) : isPermutation(next)))
+    if (!view && !(anywhere ? keepsRows(next) : permutationOf(next).has_value()))
       break;
     value = next->getResult(0);
     chain.push_back(next);
@@ -282,7 +288,7 @@ static std::optional<RegionKind> contractionKind(Operation *op) {
 }
 
 void growContractions(FusionGraph &graph, const Target &target) {
-  // All hearts first: an epilogue may then see which operands other kernels make.
+  // All anchors first: an epilogue may then see which operands other kernels make.
   SmallVector<Group *> groups;
   for (Operation *op : graph.ops()) {
     std::optional<RegionKind> kind = contractionKind(op);
@@ -297,8 +303,8 @@ void growContractions(FusionGraph &graph, const Target &target) {
     if (takeHeads(graph, *group, target))
       continue;
     SmallVector<Operation *> halves = takeHalves(graph, *group, target);
-    growEpilogue(graph, *group, halves, mayHaveExtremes(*group, target));
-    growOutputMap(graph, *group, group->kind == RegionKind::Conv && !target.isCuda());
+    growEpilogue(graph, *group, halves, mayHaveAmax(*group, target));
+    growOutputMap(graph, *group, target);
   }
 }
 

@@ -95,7 +95,7 @@ static void collectBetween(const FusionGraph &graph, Operation *op, const Group 
 static void grow(FusionGraph &graph, Group &group) {
   bool started = false;
   for (Operation *op : graph.ops()) {
-    started |= op == group.heart;
+    started |= op == group.anchor;
     if (!started || !graph.isFree(op) || !fits(graph, op, group))
       continue;
     if (graph.mayOwn(op, group)) {

@@ -13,12 +13,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_NAMEKERNELSPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct NameKernelsPass : ModulePass<NameKernelsPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-name-kernels";
-  static constexpr llvm::StringLiteral kSummary = "Give equal kernels equal names";
-
+struct NameKernelsPass : impl::NameKernelsPassBase<NameKernelsPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       std::map<std::string, std::string> names;
@@ -36,6 +37,8 @@ struct NameKernelsPass : ModulePass<NameKernelsPass> {
     std::string text;
     llvm::raw_string_ostream stream(text);
     stream << kernel.getName() << stringifyRegionKind(kernel.getKind());
+    if (RolesAttr roles = kernel.getRolesAttr())
+      stream << roles; // some follow from what stands around the kernel
     llvm::DenseMap<Value, unsigned> numbers;
     auto number = [&](Value value) {
       return numbers.try_emplace(value, numbers.size()).first->second;
@@ -56,7 +59,5 @@ struct NameKernelsPass : ModulePass<NameKernelsPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createNameKernelsPass() { return std::make_unique<NameKernelsPass>(); }
 
 } // namespace lathe

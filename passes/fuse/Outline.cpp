@@ -9,9 +9,9 @@
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
 
-#include "lathe/ir/BlockExtremes.h"
+#include "lathe/ir/BlockAmax.h"
+#include "lathe/ir/SizeSources.h"
 
-#include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
@@ -31,10 +31,10 @@ public:
       return found != resolution.inlined.end() && found->second.size() == 1 &&
              found->second.front() == &group;
     });
-    // What follows from the heart's first result comes first, then what it gives beside that, or extremes.
+    // What follows from the anchor's first result comes first, then what it gives beside that, or amax.
     std::stable_partition(outputs.begin(), outputs.end(), [&](Value v) {
-      bool beside = v.getDefiningOp() == group.heart && v != group.heart->getResult(0);
-      return !beside && !(group.isContraction() && blockExtremes(v));
+      bool beside = v.getDefiningOp() == group.anchor && v != group.anchor->getResult(0);
+      return !beside && !(group.isContraction() && blockAmax(v));
     });
     SmallVector<Type> types;
     SmallVector<Location> locations;
@@ -60,7 +60,7 @@ public:
                                    builder.getStringAttr(name()),
                                    RegionKindAttr::get(builder.getContext(), group.kind),
                                    nodes.empty() ? ArrayAttr() : builder.getArrayAttr(nodes),
-                                   /*variants=*/ArrayAttr());
+                                   /*variants=*/ArrayAttr(), /*roles=*/RolesAttr());
     kernel.getBody().push_back(body);
     for (auto [output, kernelResult] : llvm::zip(outputs, kernel.getResults()))
       output.replaceUsesWithIf(kernelResult, [&](OpOperand &use) {
@@ -88,14 +88,14 @@ private:
       inside.clone(*op, mapping);
   }
 
-  /// The ops inside, the heart first: conv_add_max. A C identifier.
+  /// The ops inside, the anchor first: conv_add_max. A C identifier.
   std::string name() {
-    std::string text(group.heart->getName().stripDialect());
+    std::string text(group.anchor->getName().stripDialect());
     unsigned parts = 1;
-    bool sawHeart = false;
+    bool sawAnchor = false;
     for (Operation &op : *body) {
       std::string part(op.getName().stripDialect());
-      if (!sawHeart && part == text && (sawHeart = true))
+      if (!sawAnchor && part == text && (sawAnchor = true))
         continue;
       std::optional<OpClass> kind = classOf(&op);
       if (!kind || *kind == OpClass::Movement || *kind == OpClass::Source)
@@ -124,14 +124,14 @@ void outline(func::FuncOp func, FusionGraph &graph, const Resolution &resolution
   SmallVector<Group *> groups;
   for (const std::unique_ptr<Group> &group : graph.groups())
     groups.push_back(group.get());
-  llvm::sort(groups, [](Group *a, Group *b) { return a->heart->isBeforeInBlock(b->heart); });
+  llvm::sort(groups, [](Group *a, Group *b) { return a->anchor->isBeforeInBlock(b->anchor); });
   for (Group *group : groups)
     Outliner(graph, resolution, *group, block.getTerminator()).run();
   // The originals are dead now, users first.
   for (Operation *op : llvm::reverse(graph.ops()))
     if (classOf(op) && op->use_empty())
       op->erase();
-  sortTopologically(&block);
+  sortBlock(block);
 }
 
 } // namespace lathe::fuse

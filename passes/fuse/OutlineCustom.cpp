@@ -15,12 +15,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_OUTLINECUSTOMPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct OutlineCustomPass : ModulePass<OutlineCustomPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-outline-custom";
-  static constexpr llvm::StringLiteral kSummary = "Make kernels of custom calls with CUDA text";
-
+struct OutlineCustomPass : impl::OutlineCustomPassBase<OutlineCustomPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
@@ -47,7 +48,7 @@ struct OutlineCustomPass : ModulePass<OutlineCustomPass> {
                                    call.getTargetAttr(),
                                    RegionKindAttr::get(call.getContext(), RegionKind::Custom),
                                    nodes.empty() ? ArrayAttr() : builder.getArrayAttr(nodes),
-                                   ArrayAttr());
+                                   /*variants=*/ArrayAttr(), /*roles=*/RolesAttr());
     SmallVector<Location> locations(call.getInputs().size(), call.getLoc());
     Block *body =
         builder.createBlock(&kernel.getBody(), {}, call.getInputs().getTypes(), locations);
@@ -61,7 +62,5 @@ struct OutlineCustomPass : ModulePass<OutlineCustomPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createOutlineCustomPass() { return std::make_unique<OutlineCustomPass>(); }
 
 } // namespace lathe

@@ -2,16 +2,27 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // On a CPU all steps of a recurrence are one kernel. Elsewhere, and where the
-// weights are no constant, a known number of steps is written out.
+// weights are no constant, a small number of steps is written out; a large one, or
+// one that only the run knows, is a loop over one step.
 //
 //   %ys = recurrent %x, %r, %h      =>   %ys = lathe.kernel "gru" scan (...) { recurrent }
+//
+//   %ys = recurrent %x, %r, %h      =>   %t, %s = loop_begin (0, %h)
+//                                        %n = one step of gather %x[%t], %s
+//                                        %ys = loop_end trips S nexts (%t + 1, %n) rows (%n)
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
+#include "lathe/ir/Loops.h"
+
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_OUTLINERECURRENTPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
 /// Steps that are written out at most.
@@ -27,7 +38,7 @@ void outline(RecurrentOp op) {
                                  builder.getStringAttr(op.getC() ? "lstm" : "gru"),
                                  RegionKindAttr::get(op.getContext(), RegionKind::Scan),
                                  nodes.empty() ? ArrayAttr() : builder.getArrayAttr(nodes),
-                                 ArrayAttr());
+                                 /*variants=*/ArrayAttr(), /*roles=*/RolesAttr());
   SmallVector<Location> locations(inputs.size(), op.getLoc());
   Block *body = builder.createBlock(&kernel.getBody(), {}, TypeRange(inputs), locations);
   IRMapping mapping;
@@ -41,11 +52,53 @@ void outline(RecurrentOp op) {
 
 /// The steps of a recurrence as ops.
 struct Unroller {
-  explicit Unroller(RecurrentOp op) : op(op), b(op), loc(op.getLoc()) {}
+  explicit Unroller(RecurrentOp op)
+      : op(op), b(op), loc(op.getLoc()), hidden(dimOf(op.getH(), 1)) {}
+
+  void loop() {
+    std::vector<DimExpr> dims = dimsOf(op.getH());
+    const DimExpr steps = dimOf(op.getX(), 0);
+    Type count = tensorType(b.getI64Type(), ArrayRef<int64_t>{});
+    SmallVector<Value> inits{whole(DimExpr(0)), op.getH()};
+    if (op.getC())
+      inits.push_back(op.getC());
+    auto begin = LoopBeginOp::create(b, loc, ValueRange(inits).getTypes(), inits);
+    Value counter = begin.getCarried()[0], at = counter;
+    if (op.getReverse())
+      at = SubOp::create(b, loc, count, whole(steps - DimExpr(1)), counter);
+    Value row = GatherOp::create(
+        b, loc, tensorType(elementTypeOf(op.getX()), {DimExpr(1), dims[0], dimOf(op.getX(), 2)}),
+        op.getX(), reshape(at, {DimExpr(1)}), 0);
+    Value x = reshape(row, {dims[0], dimOf(op.getX(), 2)}), h = begin.getCarried()[1], c;
+    if (op.getC()) {
+      c = begin.getCarried()[2];
+      h = lstm(x, h, c);
+    } else {
+      h = gru(x, h);
+    }
+    SmallVector<Value> nexts{AddOp::create(b, loc, count, counter, whole(DimExpr(1))), h};
+    if (c)
+      nexts.push_back(c);
+    SmallVector<Type> types(ValueRange(inits).getTypes());
+    types.push_back(op.getOutputs()[0].getType());
+    auto end = LoopEndOp::create(b, loc, types, counter, whole(steps), /*condition=*/Value(),
+                                 /*again=*/Value(), nexts, ValueRange(h), iteration());
+    Value rows = end.getYs().back();
+    if (op.getReverse()) { // the last step came first
+      SmallVector<Attribute> starts(3, DimAttr::get(b.getContext(), DimExpr(0)));
+      starts[0] = DimAttr::get(b.getContext(), steps - DimExpr(1));
+      rows = SliceOp::create(b, loc, rows.getType(), rows, b.getArrayAttr(starts),
+                             ArrayRef<int64_t>{-1, 1, 1});
+    }
+    SmallVector<Value> results{rows};
+    if (c)
+      results.push_back(end.getYs()[2]);
+    op->replaceAllUsesWith(results);
+    op.erase();
+  }
 
   void run(int64_t steps) {
     std::vector<DimExpr> dims = dimsOf(op.getH());
-    hidden = dims[1];
     Value h = op.getH(), c = op.getC();
     SmallVector<Value> rows(steps);
     for (int64_t i = 0; i < steps; ++i) {
@@ -90,6 +143,29 @@ struct Unroller {
     return add(mul(rest, candidate), mul(z, h));
   }
 
+  /// A size as data.
+  Value whole(const DimExpr &size) {
+    Type type = tensorType(b.getI64Type(), ArrayRef<int64_t>{});
+    if (auto known = size.constant())
+      return ConstantOp::create(
+          b, loc, DenseElementsAttr::get(cast<ShapedType>(type), b.getI64IntegerAttr(*known)));
+    Attribute dims[] = {DimAttr::get(b.getContext(), size)};
+    return DimValueOp::create(b, loc, type, b.getArrayAttr(dims));
+  }
+
+  /// The name of a new symbol that counts steps.
+  StringAttr iteration() {
+    auto module = op->getParentOfType<ModuleOp>();
+    std::string name = "step";
+    for (int n = 1; SymbolTable::lookupSymbolIn(module, name); ++n)
+      name = "step_" + std::to_string(n);
+    OpBuilder top = OpBuilder::atBlockBegin(module.getBody());
+    for (SymbolOp symbol : module.getOps<SymbolOp>())
+      top.setInsertionPointAfter(symbol);
+    SymbolOp::create(top, loc, name, 0, -1, 0, 1, "iteration", DimAttr());
+    return b.getStringAttr(name);
+  }
+
   Value part(Value v, int64_t axis, const DimExpr &start, const DimExpr &size) {
     std::vector<DimExpr> dims = dimsOf(v);
     SmallVector<Attribute> starts(dims.size(), DimAttr::get(b.getContext(), DimExpr(0)));
@@ -117,10 +193,7 @@ struct Unroller {
   DimExpr hidden;
 };
 
-struct OutlineRecurrentPass : ModulePass<OutlineRecurrentPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-outline-recurrent";
-  static constexpr llvm::StringLiteral kSummary = "Make kernels of recurrences, or write their steps out";
-
+struct OutlineRecurrentPass : impl::OutlineRecurrentPassBase<OutlineRecurrentPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
@@ -135,22 +208,15 @@ struct OutlineRecurrentPass : ModulePass<OutlineRecurrentPass> {
           continue;
         }
         std::optional<int64_t> steps = dimOf(op.getX(), 0).constant();
-        if (!steps || *steps < 1 || *steps > kMaxSteps) {
-          op.emitError("unsupported: a recurrence of more than 64 steps, or of a number that only "
-                       "the run knows, on target ")
-              << target->name << "; bind the length with --dim";
-          return signalPassFailure();
-        }
-        Unroller(op).run(*steps);
+        if (steps && *steps >= 1 && *steps <= kMaxSteps)
+          Unroller(op).run(*steps);
+        else
+          Unroller(op).loop();
       }
     }
   }
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createOutlineRecurrentPass() {
-  return std::make_unique<OutlineRecurrentPass>();
-}
 
 } // namespace lathe

@@ -17,6 +17,10 @@ using namespace mlir;
 namespace lathe::fuse {
 namespace {
 
+ConvOp asConv(Operation *op) {
+  return isClass(op, OpClass::Conv) ? cast<ConvOp>(op) : ConvOp();
+}
+
 /// Channels last, in f32, two dimensions, constant filters.
 bool isPlain(ConvOp op) {
   return op.getLayout() == ConvLayout::ChannelsLast && op.getStrides().size() == 2 &&
@@ -44,7 +48,7 @@ SmallVector<Operation *> pathToPixels(const FusionGraph &graph, ConvOp depthwise
   for (Value v = depthwise.getY(); v.hasOneUse(); v = path.back()->getResult(0)) {
     Operation *user = *v.user_begin();
     path.push_back(user);
-    if (auto conv = dyn_cast<ConvOp>(user)) {
+    if (ConvOp conv = asConv(user)) {
       if (conv.getX() == v && isOnePixel(conv))
         return path;
       break;
@@ -59,13 +63,13 @@ SmallVector<Operation *> pathToPixels(const FusionGraph &graph, ConvOp depthwise
 } // namespace
 
 Group *pairConvs(FusionGraph &graph, Operation *op, const Target &target) {
-  auto depthwise = dyn_cast<ConvOp>(op);
+  ConvOp depthwise = asConv(op);
   if (target.isCuda() || !depthwise || !isDepthwise(depthwise))
     return nullptr;
   SmallVector<Operation *> path = pathToPixels(graph, depthwise);
   if (path.empty())
     return nullptr;
-  auto pixels = cast<ConvOp>(path.back());
+  ConvOp pixels = asConv(path.back());
   // What stays in the second-level cache anyway gains nothing.
   constexpr double kStays = 384 << 10;
   double bytes = 4 * graph.count(dimsOf(pixels.getX()));

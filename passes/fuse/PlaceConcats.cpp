@@ -16,12 +16,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_PLACECONCATSPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct PlaceConcatsPass : ModulePass<PlaceConcatsPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-place-concats";
-  static constexpr llvm::StringLiteral kSummary = "Let kernels write into slices of concatenations";
-
+struct PlaceConcatsPass : impl::PlaceConcatsPassBase<PlaceConcatsPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
@@ -30,30 +31,47 @@ struct PlaceConcatsPass : ModulePass<PlaceConcatsPass> {
       if (target->isCuda())
         continue;
       module.walk([](KernelOp kernel) {
-        ConcatOp concat = onlyConcat(kernel);
-        if (!concat)
+        std::optional<int64_t> axis = onlyConcat(kernel);
+        if (!axis)
           return;
         if (std::string why = reasonAgainst(kernel); !why.empty())
           missedRemark(kernel.getLoc(), "PlaceConcats") << ("concat copies: " + why);
         else
-          place(kernel, concat);
+          place(kernel, *axis);
       });
     }
   }
 
-  /// The concat that is all a kernel does, its operands being the kernel's inputs in order.
-  static ConcatOp onlyConcat(KernelOp kernel) {
+  /// The dimension along which an op puts its operands one after another; none where it does not.
+  static std::optional<int64_t> joinedDim(StructuredOpInterface op) {
+    if (!op || op->getNumOperands() < 2)
+      return std::nullopt;
+    std::optional<int64_t> joined;
+    for (unsigned i = 0; i < op->getNumOperands(); ++i) {
+      OperandAccess access = op.getAccess(i);
+      if (access.kind != OperandAccess::Kind::Piece)
+        return std::nullopt;
+      for (auto [d, start] : llvm::enumerate(access.starts))
+        if (start != DimExpr(0))
+          joined = d;
+    }
+    return joined;
+  }
+
+  /// That dimension where nothing else is all a kernel does, the operands being its inputs in order.
+  static std::optional<int64_t> onlyConcat(KernelOp kernel) {
     Block &body = kernel.getBodyBlock();
-    auto concat = dyn_cast<ConcatOp>(body.front());
-    if (!concat || &body.back() != concat->getNextNode() || kernel.getNumResults() != 1 ||
-        body.back().getOperand(0) != concat.getResult() ||
-        concat.getInputs().size() != body.getNumArguments() ||
+    Operation &concat = body.front();
+    std::optional<int64_t> joined = joinedDim(dyn_cast<StructuredOpInterface>(concat));
+    if (!joined || &body.back() != concat.getNextNode() || kernel.getNumResults() != 1 ||
+        body.back().getOperand(0) != concat.getResult(0) ||
+        concat.getNumOperands() != body.getNumArguments() ||
         physicalDimsOf(kernel.getResult(0).getType()) != dimsOf(kernel.getResult(0)))
-      return {};
-    for (auto [operand, argument] : llvm::zip(concat.getInputs(), body.getArguments()))
+      return std::nullopt;
+    for (auto [operand, argument] : llvm::zip(concat.getOperands(), body.getArguments()))
       if (operand != argument)
-        return {};
-    return concat;
+        return std::nullopt;
+    return joined;
   }
 
   /// Why an input cannot be written in its place; empty when all can.
@@ -77,7 +95,7 @@ struct PlaceConcatsPass : ModulePass<PlaceConcatsPass> {
     return {};
   }
 
-  static void place(KernelOp kernel, ConcatOp concat) {
+  static void place(KernelOp kernel, int64_t axis) {
     MLIRContext *context = kernel.getContext();
     SmallVector<DimAttr> dims;
     for (const DimExpr &dim : dimsOf(kernel.getResult(0)))
@@ -87,13 +105,11 @@ struct PlaceConcatsPass : ModulePass<PlaceConcatsPass> {
       input.setType(tensorType(elementTypeOf(input), dimsOf(input), PhysAttr::get(context, dims)));
       argument.setType(input.getType());
     }
-    kernel->setAttr(kPlacedAttr, IntegerAttr::get(IntegerType::get(context, 64), concat.getAxis()));
+    kernel->setAttr(kPlacedAttr, IntegerAttr::get(IntegerType::get(context, 64), axis));
     passedRemark(kernel.getLoc(), "PlaceConcats") << "the inputs are written into their slices";
   }
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createPlaceConcatsPass() { return std::make_unique<PlaceConcatsPass>(); }
 
 } // namespace lathe

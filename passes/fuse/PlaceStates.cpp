@@ -15,12 +15,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_PLACESTATESPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct PlaceStatesPass : ModulePass<PlaceStatesPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-place-states";
-  static constexpr llvm::StringLiteral kSummary = "Let kernels write into the memory of states";
-
+struct PlaceStatesPass : impl::PlaceStatesPassBase<PlaceStatesPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       SymbolTable symbols(module);
@@ -61,7 +62,7 @@ struct PlaceStatesPass : ModulePass<PlaceStatesPass> {
     auto type = tensorType(elementTypeOf(x), dimsOf(x));
     auto kernel = KernelOp::create(builder, loc, TypeRange(type), x, builder.getStringAttr("copy"),
                                    RegionKindAttr::get(builder.getContext(), RegionKind::Copy),
-                                   ArrayAttr(), ArrayAttr());
+                                   ArrayAttr(), ArrayAttr(), RolesAttr());
     Block *body = builder.createBlock(&kernel.getBody(), {}, TypeRange(x.getType()), loc);
     YieldOp::create(builder, loc, body->getArguments());
     builder.setInsertionPointAfter(kernel);
@@ -82,7 +83,5 @@ struct PlaceStatesPass : ModulePass<PlaceStatesPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createPlaceStatesPass() { return std::make_unique<PlaceStatesPass>(); }
 
 } // namespace lathe

@@ -13,8 +13,9 @@
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
 
+#include "../MixedInputProducts.h"
+
 #include "lathe/ir/AttentionOperands.h"
-#include "lathe/ir/NarrowWeights.h"
 
 using namespace mlir;
 
@@ -31,7 +32,7 @@ constexpr double kFreeWork = 64 << 10;
 class Resolver {
 public:
   Resolver(FusionGraph &graph, const Target &target, ModuleOp module)
-      : graph(graph), target(target), symbols(symbolRanges(module)), optima(symbolOptima(module)),
+      : graph(graph), target(target), mixed(target, module),
         computeMasks(target.isCuda()) {}
 
   Resolution run() {
@@ -53,17 +54,17 @@ private:
     for (OpOperand &use : op->getUses()) {
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
-        bool contracts = group->heart == user || isClass(user, OpClass::Conv);
+        bool contracts = group->anchor == user || isClass(user, OpClass::Conv);
         if (contracts && needsMemory(*group) && !isStemPrologue(op, use) &&
-            !isWidenedWeight(op, use) && !isNarrowWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
-            !isTurnedView(op, use) && !isUpdate(use))
+            !isUpcastWeight(op, use) && !isStoredWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
+            !isTransposedView(op, use) && !isUpdate(use))
           readers.memory = true;
         else
           readers.groups.insert(group);
         continue;
       }
       auto inlined = result.inlined.find(user);
-      if (inlined == result.inlined.end() || turnedViews.contains(user))
+      if (inlined == result.inlined.end() || transposedViews.contains(user))
         readers.memory = true;
       else
         readers.groups.insert(inlined->second.begin(), inlined->second.end());
@@ -71,10 +72,10 @@ private:
     return readers;
   }
 
-  /// Hearts that read their operands many times or in an order of their own.
+  /// Anchors that read their operands many times or in an order of their own.
   static bool needsMemory(const Group &group) {
     return group.isContraction() || group.kind == RegionKind::Scan ||
-           isClass(group.heart, OpClass::Scatter) || isClass(group.heart, OpClass::Window);
+           isClass(group.anchor, OpClass::Scatter) || isClass(group.anchor, OpClass::Window);
   }
 
   /// An image of few channels is gathered pixel by pixel whatever its layout: the first
@@ -82,35 +83,32 @@ private:
   static bool isStemPrologue(Operation *op, OpOperand &use) {
     constexpr int64_t kMaxStemChannels = 4;
     if (!isClass(use.getOwner(), OpClass::Conv) || use.getOperandNumber() != 0 ||
-        !isPermutation(op))
+        !permutationOf(op))
       return false;
     auto channels = dimsOf(op->getResult(0)).back().constant();
     return channels && *channels <= kMaxStemChannels;
   }
 
-  /// Weights kept in 16 bits that a CPU's product widens as it reads its panels.
-  bool isWidenedWeight(Operation *op, OpOperand &use) const {
-    auto cast = dyn_cast<CastOp>(op);
-    if (computeMasks || !cast || !isClass(use.getOwner(), OpClass::Gemm) ||
-        use.getOperandNumber() != 1 || !cast.getX().getDefiningOp<ConstantOp>())
+  /// Weights kept in 16 bits that a CPU's product upcasts as it reads its panels.
+  bool isUpcastWeight(Operation *op, OpOperand &use) const {
+    if (computeMasks || !isConversion(op) || !isClass(use.getOwner(), OpClass::Gemm) ||
+        use.getOperandNumber() != 1 || !op->getOperand(0).getDefiningOp<ConstantOp>())
       return false;
-    Type narrow = elementTypeOf(cast.getX());
-    return (narrow.isF16() || narrow.isBF16()) && elementTypeOf(cast.getY()).isF32();
+    Type stored = elementTypeOf(op->getOperand(0));
+    return (stored.isF16() || stored.isBF16()) && elementTypeOf(op->getResult(0)).isF32();
   }
 
-  /// Weights of 8 bits that a GPU's product dequantizes in registers.
-  bool isNarrowWeight(OpOperand &use) const {
+  /// Weights that a product reads as they are stored.
+  bool isStoredWeight(OpOperand &use) const {
     auto matmul = dyn_cast<MatmulOp>(use.getOwner());
-    return matmul && use.getOperandNumber() == 1 &&
-           takesNarrowWeights(matmul, target, symbols, optima);
+    return matmul && use.getOperandNumber() == 1 && mixed.takes(matmul);
   }
 
-  /// Keys and values in pages that a table names are read where they lie, operands of 16 bits: by an
-  /// attention of few queries, at most sixteen columns of queries and heads that share keys, or by
-  /// the copy engine.
+  /// Keys and values in pages that a table names are read where they lie: by an attention of few queries, at
+  /// most sixteen columns of queries and heads that share keys, or by TMA. A GPU does so for operands of 16 bits.
   bool isPageWay(Operation *op, OpOperand &use) const {
     auto attention = dyn_cast<AttentionOp>(use.getOwner());
-    if (!computeMasks || !attention || use.getOperandNumber() < 1 || use.getOperandNumber() > 2)
+    if (!attention || use.getOperandNumber() < 1 || use.getOperandNumber() > 2)
       return false;
     constexpr int64_t kColumns = 16;
     std::vector<DimExpr> q = dimsOf(attention.getQ()), k = dimsOf(attention.getK());
@@ -118,10 +116,11 @@ private:
     auto depth = q[3].constant(), width = dimOf(attention.getV(), 3).constant();
     Type element = elementTypeOf(use.get());
     if (!heads || !keyHeads || *keyHeads == 0 || !depth || !width || *depth % 8 || *width % 8 ||
-        !(element.isF16() || element.isBF16()) || elementTypeOf(attention.getQ()) != element)
+        !(element.isF16() || element.isBF16() || (element.isF32() && !computeMasks)) ||
+        elementTypeOf(attention.getQ()) != element)
       return false;
     bool few = queries && *queries * (*heads / *keyHeads) <= kColumns;
-    bool engine = target.smVersion == 90 && target.archSpecific && *depth % 16 == 0 &&
+    bool engine = computeMasks && target.hasWgmma() && *depth % 16 == 0 &&
                   *width % 16 == 0 && std::max(*depth, *width) <= 256;
     if (!few && !engine)
       return false;
@@ -138,37 +137,39 @@ private:
   }
 
   /// Attention reads rows of tokens as they lie (MergeProducts).
-  bool isTurnedView(Operation *op, OpOperand &use) const {
+  bool isTransposedView(Operation *op, OpOperand &use) const {
     Value view = computeMasks && isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() < 3
                      ? tokensFirst(op->getResult(0))
                      : Value();
     return view && view.getDefiningOp<SliceOp>() && isView(view.getDefiningOp());
   }
 
-  /// A sink joined to a mask, or what widens them for that: attention takes them apart again.
-  bool isSinkPart(Operation *op) const {
-    constexpr unsigned kMaskOperand = 3;
-    if (!isa<ConcatOp, BroadcastToOp>(op))
-      return false;
-    return llvm::all_of(op->getUses(), [&](OpOperand &use) {
-      auto attention = dyn_cast<AttentionOp>(use.getOwner());
-      return isa<ConcatOp>(op)
-                 ? attention && use.getOperandNumber() == kMaskOperand && hasSink(attention)
-                 : isa<ConcatOp>(use.getOwner()) && isSinkPart(use.getOwner());
-    });
+  /// A sink, or where the keys of a sequence begin, end and meet the queries: a number for a head or a
+  /// batch that takes no longer to make than to read.
+  bool isPlacePart(Operation *op) const {
+    return isCheapScorePart(op) && llvm::all_of(op->getUses(), [&](OpOperand &use) {
+             auto attention = dyn_cast<AttentionOp>(use.getOwner());
+             Value v = use.get();
+             return placeParts.contains(use.getOwner()) ||
+                    (attention && (v == attention.getStarts() || v == attention.getLengths() ||
+                                   v == attention.getOffset() || v == attention.getSink()));
+           });
+  }
+
+  bool isCheapScorePart(Operation *op) const {
+    constexpr double kMaxWork = 2;
+    OpClass kind = *classOf(op);
+    return kind == OpClass::Source || kind == OpClass::Movement ||
+           (kind == OpClass::Pointwise && graph.workOfElement(op) <= kMaxWork);
   }
 
   /// Whether an op is worth computing for each score of an attention instead of being read: a few
-  /// operations on at most one operand of about its size, for masks and biases alone.
+  /// operations on at most one operand of about its size, for what comes to the scores alone.
   bool isMaskPart(Operation *op) const {
-    constexpr unsigned kMaskOperand = 3;
-    constexpr double kMaxWork = 2, kSmaller = 64;
-    OpClass kind = *classOf(op);
-    bool cheap = kind == OpClass::Source || kind == OpClass::Movement ||
-                 (kind == OpClass::Pointwise && graph.workOfElement(op) <= kMaxWork);
-    if (!computeMasks || !cheap || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
+    constexpr double kSmaller = 64;
+    if (!computeMasks || !isCheapScorePart(op) || !llvm::all_of(op->getUses(), [&](OpOperand &use) {
           return maskParts.contains(use.getOwner()) ||
-                 (isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() == kMaskOperand);
+                 (isa<AttentionOp>(use.getOwner()) && use.getOperandNumber() >= 3);
         }))
       return false;
     double size = graph.count(dimsOf(op->getResult(0)));
@@ -189,11 +190,14 @@ private:
 
   void resolve(Operation *op) {
     OpClass kind = *classOf(op);
-    if (!isa<ConstantOp>(op) && !(isView(op) && isStored(op->getOperand(0))) &&
-        (isSinkPart(op) || isMaskPart(op)))
-      maskParts.insert(op);
-    if (llvm::all_of(op->getUses(), [&](OpOperand &use) { return isTurnedView(op, use); }))
-      turnedViews.insert(op);
+    if (!isa<ConstantOp>(op) && !(isView(op) && isStored(op->getOperand(0)))) {
+      if (isPlacePart(op))
+        placeParts.insert(op);
+      if (placeParts.contains(op) || isMaskPart(op))
+        maskParts.insert(op);
+    }
+    if (llvm::all_of(op->getUses(), [&](OpOperand &use) { return isTransposedView(op, use); }))
+      transposedViews.insert(op);
     Readers readers = readersOf(op);
     if (isa<ConstantOp>(op))
       return; // numbers go into the text of kernels, other constants stay weights
@@ -214,6 +218,15 @@ private:
     store(op, readers, reason);
   }
 
+  /// A cast to a wider type of floats that lie in memory.
+  bool upcastsStored(Operation *op) const {
+    if (!isConversion(op) || !isStored(op->getOperand(0)))
+      return false;
+    Type from = elementTypeOf(op->getOperand(0)), to = elementTypeOf(op->getResult(0));
+    return isa<FloatType>(from) && from.getIntOrFloatBitWidth() >= 16 &&
+           from.getIntOrFloatBitWidth() < to.getIntOrFloatBitWidth();
+  }
+
   bool worthRepeating(Operation *op, OpClass kind, const Readers &readers, std::string &reason) {
     double size = std::max(1.0, graph.count(dimsOf(op->getResult(0))));
     double repeats = 0;
@@ -229,12 +242,8 @@ private:
       reason = "more than " + std::to_string(kMaxMovementReaders) + " kernels read it";
       return false;
     }
-    // The narrower form of a value takes less to read, and widening it is nothing beside that.
-    if (auto cast = dyn_cast<CastOp>(op);
-        cast && isStored(cast.getX()) && isa<FloatType>(elementTypeOf(cast.getX())) &&
-        elementTypeOf(cast.getX()).getIntOrFloatBitWidth() >= 16 &&
-        elementTypeOf(cast.getX()).getIntOrFloatBitWidth() <
-            elementTypeOf(cast.getY()).getIntOrFloatBitWidth())
+    // Reading the type of fewer bits and upcasting again is cheaper than reading the other.
+    if (upcastsStored(op))
       return true;
     // A launch costs more than a little arithmetic, however often it is repeated.
     if (repeats * size * graph.workOfElement(op) <= kFreeWork)
@@ -260,7 +269,7 @@ private:
     for (Operation *user : op->getResult(0).getUsers()) {
       Group *group = graph.ownerOf(user);
       if (!group || group->isContraction() || group->kind == RegionKind::Scan ||
-          group->kind == RegionKind::Copy || isClass(group->heart, OpClass::Window) ||
+          group->kind == RegionKind::Copy || isClass(group->anchor, OpClass::Window) ||
           !isClass(user, OpClass::Pointwise) || !hasDims(op->getResult(0), group->space) ||
           !graph.mayOwn(op, *group))
         continue;
@@ -274,7 +283,7 @@ private:
       return;
     }
     missedRemark(op->getLoc(), "Store") << "stored by a kernel of its own: " + reason;
-    bool computes = isClass(op, OpClass::Pointwise);
+    bool computes = isClass(op, OpClass::Pointwise) || isClass(op, OpClass::Pairwise);
     graph.create(op, computes ? RegionKind::Pointwise : RegionKind::Copy);
   }
 
@@ -288,7 +297,7 @@ private:
       for (Operation *reader : operand.getUsers()) {
         Group *group = graph.ownerOf(reader);
         if (group && group->kind == RegionKind::Pointwise && isClass(reader, OpClass::Pointwise) &&
-            !isClass(group->heart, OpClass::Window) && hasDims(op->getResult(0), group->space) &&
+            !isClass(group->anchor, OpClass::Window) && hasDims(op->getResult(0), group->space) &&
             graph.mayOwn(op, *group))
           return group;
       }
@@ -298,11 +307,11 @@ private:
 
   FusionGraph &graph;
   const Target &target;
-  const std::map<std::string, DimRange> symbols;
-  const std::map<std::string, int64_t> optima;
+  const MixedInputProducts mixed;
   const bool computeMasks;
-  llvm::DenseSet<Operation *> maskParts; ///< computed score by score
-  llvm::DenseSet<Operation *> turnedViews; ///< read through strides
+  llvm::DenseSet<Operation *> maskParts;  ///< computed score by score
+  llvm::DenseSet<Operation *> placeParts; ///< ... or row by row
+  llvm::DenseSet<Operation *> transposedViews; ///< read through strides
   Resolution result;
 };
 

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The CPU's convolution kernels read all channels of a pixel in one go, so
-// images are stored channels last. Every convolution and pool is turned, and
+// images are stored channels last. Every convolution and pool changes its layout, and
 // the transposes around it move through pointwise ops, reductions and concats
 // until they meet their opposites. What is left is paid for at the borders. The
-// same holds for 16-bit images on sm_90a, whose copy engine loads whole pixels.
+// same holds for 16-bit images on sm_90a, whose TMA loads whole pixels.
 //
 //   %y = conv %x {nchw}              %t = transpose {0, 2, 3, 1} %x
 //   %r = max %y, %zero         =>    %y = conv %t {nhwc}
@@ -27,6 +27,10 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_CHANNELSLASTPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
 /// Dimension d of the result is dimension perm[d] of the operand.
@@ -54,14 +58,14 @@ template <typename OpTy> struct TurnWindowOp : OpRewritePattern<OpTy> {
     IRMapping mapping;
     mapping.map(op.getX(), x);
     Operation *clone = rewriter.clone(*op.getOperation(), mapping);
-    auto turned = cast<OpTy>(clone);
-    turned.setLayout(ConvLayout::ChannelsLast);
+    auto nhwc = cast<OpTy>(clone);
+    nhwc.setLayout(ConvLayout::ChannelsLast);
     std::vector<DimExpr> dims;
     std::vector<DimExpr> old = dimsOf(op.getY());
     for (int64_t d : perm)
       dims.push_back(old[d]);
-    turned.getY().setType(tensorType(elementTypeOf(op.getY()), dims));
-    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), turned.getY(), inverse(perm)));
+    nhwc.getY().setType(tensorType(elementTypeOf(op.getY()), dims));
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), nhwc.getY(), inverse(perm)));
     return success();
   }
 };
@@ -72,12 +76,12 @@ Value permuted(PatternRewriter &b, Value operand, ArrayRef<int64_t> perm, int64_
   if (auto before = operand.getDefiningOp<TransposeOp>())
     if (Perm(before.getPerm()) == inverse(perm))
       return before.getX();
-  std::vector<DimExpr> dims = dimsOf(operand), turned;
+  std::vector<DimExpr> dims = dimsOf(operand), to;
   dims.insert(dims.begin(), rank - int64_t(dims.size()), DimExpr(1));
   int64_t last = -1;
   bool scalar = true;
   for (int64_t d : perm) {
-    turned.push_back(dims[d]);
+    to.push_back(dims[d]);
     if (dims[d] == DimExpr(1))
       continue;
     scalar = false;
@@ -87,7 +91,7 @@ Value permuted(PatternRewriter &b, Value operand, ArrayRef<int64_t> perm, int64_
   }
   if (scalar)
     return operand;
-  return ReshapeOp::create(b, operand.getLoc(), tensorType(elementTypeOf(operand), turned), operand);
+  return ReshapeOp::create(b, operand.getLoc(), tensorType(elementTypeOf(operand), to), operand);
 }
 
 /// Pointwise ops below a transpose: pointwise first, transpose behind.
@@ -109,17 +113,17 @@ struct SinkThroughPointwise : RewritePattern {
     Perm perm(above.getPerm()), back = inverse(perm);
     SmallVector<Value> operands;
     for (Value operand : op->getOperands()) {
-      Value turned = permuted(rewriter, operand, back, rank);
-      if (!turned)
+      Value moved = permuted(rewriter, operand, back, rank);
+      if (!moved)
         return rewriter.notifyMatchFailure(op, "an operand would need a transpose of its own");
-      operands.push_back(turned);
+      operands.push_back(moved);
     }
-    std::vector<DimExpr> dims = dimsOf(op->getResult(0)), turned;
+    std::vector<DimExpr> dims = dimsOf(op->getResult(0)), to;
     for (int64_t d : back)
-      turned.push_back(dims[d]);
+      to.push_back(dims[d]);
     Operation *below = rewriter.clone(*op);
     below->setOperands(operands);
-    below->getResult(0).setType(tensorType(elementTypeOf(op->getResult(0)), turned));
+    below->getResult(0).setType(tensorType(elementTypeOf(op->getResult(0)), to));
     rewriter.replaceOp(op, transpose(rewriter, op->getLoc(), below->getResult(0), perm));
     return success();
   }
@@ -281,16 +285,13 @@ struct SinkThroughConcat : OpRewritePattern<ConcatOp> {
   }
 };
 
-struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-channels-last";
-  static constexpr llvm::StringLiteral kSummary = "Store images channels last";
-
+struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
       if (failed(target))
         return signalPassFailure();
-      bool hopper = target->smVersion == 90 && target->archSpecific, images = false;
+      bool hopper = target->hasWgmma(), images = false;
       module.walk([&](Operation *op) { images |= isa<ConvOp, PoolOp>(op); });
       if (target->isCuda() && !(hopper && images))
         continue;
@@ -303,7 +304,7 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
       if (hopper)
         populateConvProductPatterns(patterns);
       populateMovementPatterns(patterns);
-      populateConstantPatterns(patterns, /*keepNarrow=*/true);
+      populateConstantPatterns(patterns, /*keepCodes=*/true);
       if (failed(rewriteToTheEnd(module, std::move(patterns))))
         return signalPassFailure();
     }
@@ -311,7 +312,5 @@ struct ChannelsLastPass : ModulePass<ChannelsLastPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createChannelsLastPass() { return std::make_unique<ChannelsLastPass>(); }
 
 } // namespace lathe

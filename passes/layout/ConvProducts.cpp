@@ -1,10 +1,9 @@
 //===- ConvProducts.cpp - convolutions that are products ------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For the matrix units of sm_90a: a window of one pixel is a product of pixels
-// and filters; windows side by side (patches) are one after pixels of a patch
-// were brought together, which pays where channels are too few for the copy
-// engine.
+// For the tensor cores of sm_90a: a window of one pixel is a product of pixels
+// and filters. Windows side by side (patches) become one when the pixels of a
+// patch are brought together, which pays where channels are too few for TMA.
 //
 //   %y = conv %x, %w {1 x 1}     =>   %t = transpose {0, 2, 3, 1} %x
 //                                     %m = matmul %t, reshape %w {transpose_b}
@@ -34,7 +33,7 @@ SmallVector<int64_t> inversePermutation(ArrayRef<int64_t> perm) {
 
 namespace {
 
-constexpr int64_t kPiece = 8;       ///< 16-bit elements that the copy engine moves at least
+constexpr int64_t kPiece = 8;       ///< 16-bit elements that TMA moves at least
 constexpr int64_t kFewChannels = 4; ///< that the first layer's kernel takes
 
 bool isHalf(Value value) {

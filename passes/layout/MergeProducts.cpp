@@ -27,6 +27,10 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_MERGEPRODUCTSPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
 Operation *onlyUser(Value value) { return value.hasOneUse() ? *value.user_begin() : nullptr; }
@@ -35,14 +39,14 @@ Operation *onlyUser(Value value) { return value.hasOneUse() ? *value.user_begin(
 struct Branch {
   Value columns;        ///< [.., heads * size]
   ReshapeOp split;      ///< [.., heads, size]
-  TransposeOp turned;   ///< heads elsewhere; may be null
+  TransposeOp transposed;   ///< heads elsewhere; may be null
   int64_t heads = 0, size = 0;
   int64_t axis = 0;     ///< of the heads in the split columns
   MatmulOp matmul;      ///< null where a slice made the columns
   Attribute bias;       ///< null without
   int64_t first = 0;    ///< column of the product, where a slice made them
 
-  Value result() { return turned ? turned.getY() : split.getY(); }
+  Value result() { return transposed ? transposed.getY() : split.getY(); }
 };
 
 bool matchHeads(Branch &branch) {
@@ -61,7 +65,7 @@ bool matchHeads(Branch &branch) {
     return false;
   branch.heads = *heads;
   branch.size = *size;
-  branch.turned = dyn_cast_or_null<TransposeOp>(onlyUser(branch.split.getY()));
+  branch.transposed = dyn_cast_or_null<TransposeOp>(onlyUser(branch.split.getY()));
   return true;
 }
 
@@ -115,9 +119,9 @@ std::vector<Branch> matchSlices(Value value) {
 }
 
 bool alike(Branch &a, Branch &b) {
-  return a.size == b.size && a.axis == b.axis && !a.turned == !b.turned &&
+  return a.size == b.size && a.axis == b.axis && !a.transposed == !b.transposed &&
          dimsOf(a.split.getY()).size() == dimsOf(b.split.getY()).size() &&
-         (!a.turned || a.turned.getPerm() == b.turned.getPerm());
+         (!a.transposed || a.transposed.getPerm() == b.transposed.getPerm());
 }
 
 /// Kernels read views, the caller of an entry does not. Strided ones are for those alone whose
@@ -136,10 +140,7 @@ bool readsTokensFirst(Value value) {
   });
 }
 
-struct MergeProductsPass : ModulePass<MergeProductsPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-merge-products";
-  static constexpr llvm::StringLiteral kSummary = "One product for several weights of one value";
-
+struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
@@ -167,7 +168,7 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
           merge(group);
         branches = std::move(rest);
       }
-    if (target.smVersion == 90 && target.archSpecific)
+    if (target.hasWgmma())
       pairGates(block);
     SmallVector<Value> sliced(block.getArguments());
     for (Operation &op : block)
@@ -291,12 +292,12 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
       columns += branch.heads * branch.size;
     }
     Location loc = b.getFusedLoc(places);
-    bool turned = first.getTransposeB();
+    bool transposed = first.getTransposeB();
     std::vector<DimExpr> dims = dimsOf(first.getY());
     dims.back() = columns;
     Value y = MatmulOp::create(b, loc, tensorType(elementTypeOf(first.getY()), dims), first.getA(),
-                               join(b, loc, weights, turned ? 0 : 1), UnitAttr(),
-                               turned ? b.getUnitAttr() : UnitAttr());
+                               join(b, loc, weights, transposed ? 0 : 1), UnitAttr(),
+                               transposed ? b.getUnitAttr() : UnitAttr());
     if (group.front().bias)
       y = AddOp::create(b, loc, y.getType(), y, join(b, loc, biases, 0));
     passedRemark(loc, "MergeProducts") << "one product by all weights of this value";
@@ -314,11 +315,11 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
     int64_t axis = front.axis;
     dims[axis] = *dimsOf(y).back().constant() / front.size;
     Value whole = ReshapeOp::create(b, loc, tensorType(elementTypeOf(y), dims), y);
-    bool turnsLater =
-        front.turned && front.turned.getPerm() == ArrayRef<int64_t>(kTokensFirst) &&
+    bool transposesLater =
+        front.transposed && front.transposed.getPerm() == ArrayRef<int64_t>(kTokensFirst) &&
         llvm::any_of(branches, [](Branch &branch) { return readsTokensFirst(branch.result()); });
-    if (front.turned && !turnsLater) {
-      SmallVector<int64_t> perm(front.turned.getPerm());
+    if (front.transposed && !transposesLater) {
+      SmallVector<int64_t> perm(front.transposed.getPerm());
       axis = llvm::find(perm, axis) - perm.begin();
       whole = TransposeOp::create(b, loc, whole, perm);
     }
@@ -333,7 +334,7 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
       part[axis] = branch.heads;
       SmallVector<Attribute> starts(memory.size(), DimAttr::get(b.getContext(), DimExpr(0)));
       starts[axis] = DimAttr::get(b.getContext(), DimExpr(branch.first / front.size));
-      bool view = turnsLater ? readsTokensFirst(branch.result()) : mayBeView(branch.result(), dense);
+      bool view = transposesLater ? readsTokensFirst(branch.result()) : mayBeView(branch.result(), dense);
       auto type = tensorType(
           elementTypeOf(y), part,
           dense || !view ? PhysAttr() : PhysAttr::get(b.getContext(), physical));
@@ -342,7 +343,7 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
       if (view)
         slice->setAttr(kViewAttr, b.getUnitAttr());
       Value result = slice.getY();
-      if (turnsLater)
+      if (transposesLater)
         result = TransposeOp::create(b, branch.columns.getLoc(), result, kTokensFirst);
       branch.result().replaceAllUsesWith(result);
     }
@@ -350,7 +351,5 @@ struct MergeProductsPass : ModulePass<MergeProductsPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createMergeProductsPass() { return std::make_unique<MergeProductsPass>(); }
 
 } // namespace lathe

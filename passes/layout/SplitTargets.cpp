@@ -14,12 +14,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_SPLITTARGETSPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct SplitTargetsPass : ModulePass<SplitTargetsPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-split-targets";
-  static constexpr llvm::StringLiteral kSummary = "Clone the entries into one module a target";
-
+struct SplitTargetsPass : impl::SplitTargetsPassBase<SplitTargetsPass> {
   void runOnOperation() override {
     ModuleOp top = getOperation();
     if (!targetModules(top).empty())
@@ -56,7 +57,5 @@ struct SplitTargetsPass : ModulePass<SplitTargetsPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createSplitTargetsPass() { return std::make_unique<SplitTargetsPass>(); }
 
 } // namespace lathe

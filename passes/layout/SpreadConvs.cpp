@@ -238,7 +238,7 @@ struct Rewriter {
     return ReshapeOp::create(b, loc(), tensorType(elementTypeOf(v), dims), v);
   }
 
-  /// Filters [group][phase][each] with the common window. Those of the model are turned round.
+  /// Filters [group][phase][each] with the common window. Those of the model are flipped.
   Value filters() {
     auto constant = op.getW().getDefiningOp<ConstantOp>();
     auto from = hostTensorOf(constant.getValue(), constant.getType(), b.getContext());

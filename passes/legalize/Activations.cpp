@@ -5,7 +5,7 @@
 // and the optimizer sees nothing it does not know.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Formulas.h"
 
 #include <cmath>
 
@@ -16,11 +16,11 @@ namespace {
 
 LogicalResult relu(Node &n) { return n.done(n.e.max(n.in(0), 0.0)); }
 
+Value leakyReluOf(Emitter &e, Value x, double alpha) {
+  return e.select(e.compare(x, 0.0, Predicate::Lt), e.mul(x, alpha), x);
+}
 LogicalResult leakyRelu(Node &n) {
-  Value x = n.in(0);
-  Emitter &e = n.e;
-  return n.done(
-      e.select(e.compare(x, 0.0, Predicate::Lt), e.mul(x, n.floatAttr("alpha", 0.01)), x));
+  return n.done(leakyReluOf(n.e, n.in(0), n.floatAttr("alpha", 0.01)));
 }
 
 LogicalResult pRelu(Node &n) {
@@ -55,10 +55,11 @@ LogicalResult celu(Node &n) {
   return n.done(e.add(e.max(x, 0.0), e.min(negative, 0.0)));
 }
 
+Value thresholdedReluOf(Emitter &e, Value x, double alpha) {
+  return e.select(e.compare(x, alpha, Predicate::Gt), x, e.like(x, 0));
+}
 LogicalResult thresholdedRelu(Node &n) {
-  Emitter &e = n.e;
-  Value x = n.in(0);
-  return n.done(e.select(e.compare(x, n.floatAttr("alpha", 1.0), Predicate::Gt), x, e.like(x, 0)));
+  return n.done(thresholdedReluOf(n.e, n.in(0), n.floatAttr("alpha", 1.0)));
 }
 
 Value hardSigmoidOf(Emitter &e, Value x, double alpha, double beta) {
@@ -72,20 +73,10 @@ LogicalResult hardSwish(Node &n) {
   return n.done(n.e.mul(x, hardSigmoidOf(n.e, x, 1.0 / 6.0, 0.5)));
 }
 
-/// ln(1 + e^x), without overflow.
-Value softplusOf(Emitter &e, Value x) {
-  Value decay = e.unary<ExpOp>(e.unary<NegOp>(e.unary<AbsOp>(x)));
-  return e.add(e.max(x, 0.0), e.unary<Log1pOp>(decay));
-}
 LogicalResult softplus(Node &n) { return n.done(softplusOf(n.e, n.in(0))); }
-LogicalResult softsign(Node &n) {
-  Value x = n.in(0);
-  return n.done(n.e.div(x, n.e.add(n.e.unary<AbsOp>(x), 1.0)));
-}
-LogicalResult mish(Node &n) {
-  Value x = n.in(0);
-  return n.done(n.e.mul(x, n.e.unary<TanhOp>(softplusOf(n.e, x))));
-}
+Value softsignOf(Emitter &e, Value x) { return e.div(x, e.add(e.unary<AbsOp>(x), 1.0)); }
+LogicalResult softsign(Node &n) { return n.done(softsignOf(n.e, n.in(0))); }
+LogicalResult mish(Node &n) { return n.done(n.e.mul(n.in(0), n.e.unary<TanhOp>(softplusOf(n.e, n.in(0))))); }
 LogicalResult swish(Node &n) {
   Value x = n.in(0);
   double alpha = n.floatAttr("alpha", 1.0);
@@ -94,15 +85,7 @@ LogicalResult swish(Node &n) {
 }
 
 LogicalResult gelu(Node &n) {
-  Emitter &e = n.e;
-  Value x = n.in(0), inner;
-  if (n.strAttr("approximate", "none") == "tanh") {
-    Value cubic = e.mul(e.mul(e.mul(x, x), x), 0.044715);
-    inner = e.unary<TanhOp>(e.mul(e.add(x, cubic), std::sqrt(2.0 / M_PI)));
-  } else {
-    inner = e.unary<ErfOp>(e.mul(x, M_SQRT1_2));
-  }
-  return n.done(e.mul(e.mul(x, 0.5), e.add(inner, 1.0)));
+  return n.done(geluOf(n.e, n.in(0), n.strAttr("approximate", "none") == "tanh"));
 }
 
 LogicalResult shrink(Node &n) {
@@ -130,6 +113,54 @@ LogicalResult clip(Node &n) {
 }
 
 } // namespace
+
+Value softplusOf(Emitter &e, Value x) {
+  Value decay = e.unary<ExpOp>(e.unary<NegOp>(e.unary<AbsOp>(x)));
+  return e.add(e.max(x, 0.0), e.unary<Log1pOp>(decay));
+}
+
+Value geluOf(Emitter &e, Value x, bool byTanh) {
+  Value inner;
+  if (byTanh) {
+    Value cubic = e.mul(e.mul(e.mul(x, x), x), 0.044715);
+    inner = e.unary<TanhOp>(e.mul(e.add(x, cubic), std::sqrt(2.0 / M_PI)));
+  } else {
+    inner = e.unary<ErfOp>(e.mul(x, M_SQRT1_2));
+  }
+  return e.mul(e.mul(x, 0.5), e.add(inner, 1.0));
+}
+
+Value activationOf(Emitter &e, StringRef name, Value x, std::optional<double> alpha,
+                   std::optional<double> beta) {
+  std::string key = name.lower();
+  if (key == "sigmoid")
+    return e.unary<SigmoidOp>(x);
+  if (key == "tanh")
+    return e.unary<TanhOp>(x);
+  if (key == "relu")
+    return e.max(x, 0.0);
+  if (key == "affine")
+    return e.add(e.mul(x, alpha.value_or(1.0)), beta.value_or(0.0));
+  if (key == "leakyrelu")
+    return leakyReluOf(e, x, alpha.value_or(0.01));
+  if (key == "thresholdedrelu")
+    return thresholdedReluOf(e, x, alpha.value_or(1.0));
+  if (key == "scaledtanh")
+    return e.mul(e.unary<TanhOp>(e.mul(x, beta.value_or(1.0))), alpha.value_or(1.0));
+  if (key == "hardsigmoid")
+    return hardSigmoidOf(e, x, alpha.value_or(0.2), beta.value_or(0.5));
+  if (key == "elu")
+    return eluOf(e, x, alpha.value_or(1.0), 1.0);
+  if (key == "softsign")
+    return softsignOf(e, x);
+  if (key == "softplus")
+    return softplusOf(e, x);
+  if (key == "clip") {
+    x = alpha ? e.max(x, *alpha) : x;
+    return beta ? e.min(x, *beta) : x;
+  }
+  return e.fail("activation '" + llvm::Twine(name) + "'");
+}
 
 void addActivations(Handlers &h) {
   h["Relu"] = relu;

@@ -1,13 +1,13 @@
 //===- Attention.cpp - scaled dot product attention -------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Attention keeps its own op. Past keys and values are concatenated in front;
-// windows, lengths and unaligned causal masks become one boolean mask.
-// RotaryEmbedding turns heads before tokens, as attention takes them; what is not of known sizes is
-// left to its function body, which turns tokens before heads.
+// Attention and RotaryEmbedding keep ops of their own, with what ONNX states as operands: lengths,
+// windows, masks, tables of angles. Past keys and values are concatenated in front. A rotation of
+// heads whose sizes are not known is left to its function body.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Formulas.h"
+#include "Legalizer.h"
 
 #include <cmath>
 #include <limits>
@@ -16,45 +16,6 @@ using namespace mlir;
 
 namespace lathe::legal {
 namespace {
-
-/// [B, S, H*D] -> [B, H, S, D]
-Value splitHeads(Node &n, Value x, int64_t heads) {
-  if (!x || rankOf(x) != 3)
-    return n.e.fail("operands have rank 3 or 4");
-  Dims d = dimsOf(x);
-  std::optional<DimExpr> size = d[2].exactDiv(heads);
-  if (heads < 1 || !size)
-    return n.e.fail("the width " + llvm::Twine(d[2].str()) + " is not a multiple of " +
-                    llvm::Twine(heads) + " heads");
-  return n.e.transpose(n.e.reshape(x, {d[0], d[1], heads, *size}), {0, 2, 1, 3});
-}
-
-/// Which keys a query may see beyond what attn_mask says, as i1 that broadcasts
-/// to [B, H, S, T]; null when all.
-Value visible(Node &n, const DimExpr &s, const DimExpr &t, const DimExpr &past, bool causal) {
-  Emitter &e = n.e;
-  Type index = e.b.getI64Type();
-  int64_t left = n.intAttr("left_window_size", -1), right = n.intAttr("right_window_size", -1);
-  bool lengths = n.has(6);
-  if (!causal && !lengths && left < 0 && right < 0)
-    return {};
-  Value key = e.iota({1, t}, 1, index), query = e.iota({s, 1}, 0, index), all;
-  Value offset = e.dimScalar(past, index);
-  auto also = [&](Value more) { all = all ? e.infer<AndOp>(all, more) : more; };
-  if (lengths) {
-    Value valid = e.unsqueeze(e.cast(n.in(6), index), {1, 2, 3}); // [B, 1, 1, 1]
-    also(e.compare(key, valid, Predicate::Lt));
-    offset = e.sub(valid, e.dimScalar(s, index));
-  }
-  Value place = e.add(query, offset);
-  if (causal)
-    also(e.compare(key, place, Predicate::Le));
-  if (left >= 0)
-    also(e.compare(e.add(key, double(left)), place, Predicate::Ge));
-  if (right >= 0)
-    also(e.compare(key, e.add(place, double(right)), Predicate::Le));
-  return all;
-}
 
 LogicalResult attention(Node &n) {
   Emitter &e = n.e;
@@ -67,9 +28,9 @@ LogicalResult attention(Node &n) {
   }
   bool flat = rankOf(q) == 3;
   if (flat) {
-    q = splitHeads(n, q, n.intAttr("q_num_heads", 0));
-    k = splitHeads(n, k, n.intAttr("kv_num_heads", 0));
-    v = splitHeads(n, v, n.intAttr("kv_num_heads", 0));
+    q = splitHeads(e, q, n.intAttr("q_num_heads", 0));
+    k = splitHeads(e, k, n.intAttr("kv_num_heads", 0));
+    v = splitHeads(e, v, n.intAttr("kv_num_heads", 0));
   }
   if (!q || !k || !v)
     return failure();
@@ -91,23 +52,17 @@ LogicalResult attention(Node &n) {
     return failure();
   if (failed(n.set(1, k)) || failed(n.set(2, v)))
     return failure();
-  DimExpr s = dimOf(q, 2), t = dimOf(k, 2);
-  bool causal = n.intAttr("is_causal", 0);
-  // The op's own causal mask ends at the last key; that is so here when as many
-  // keys as queries are new.
-  bool aligned = causal && !n.has(6) && t - s == past;
-  Value mask;
+  Value bias, mask, lengths, offset;
   if (n.has(3)) {
     mask = n.in(3);
     if (!mask || rankOf(mask) < 1)
       return n.invalid("shape", "attn_mask is a scalar");
-    DimExpr width = dimOf(mask, rankOf(mask) - 1);
+    DimExpr width = dimOf(mask, rankOf(mask) - 1), t = dimOf(k, 2);
     if (width != t && width != DimExpr(1)) {
       if (!width.isConstant() || !t.isConstant())
         n.unify(width, t);
       width = dimOf(mask, rankOf(mask) - 1);
       t = dimOf(k, 2);
-      s = dimOf(q, 2);
     }
     if (width != t && width != DimExpr(1)) {
       // A shorter mask hides the keys behind it.
@@ -117,19 +72,21 @@ LogicalResult attention(Node &n) {
           mask, elementTypeOf(mask).isInteger(1) ? 0 : -std::numeric_limits<double>::infinity());
       mask = e.pad(mask, hidden, low, high, PadMode::Constant);
     }
+    if (mask && !elementTypeOf(mask).isInteger(1)) {
+      bias = e.cast(mask, elementTypeOf(q));
+      mask = {};
+    }
   }
-  if (Value seen = visible(n, s, t, past, causal && !aligned)) {
-    if (!mask)
-      mask = seen;
-    else if (elementTypeOf(mask).isInteger(1))
-      mask = e.infer<AndOp>(mask, seen);
-    else
-      mask = e.select(seen, mask, e.like(mask, -std::numeric_limits<double>::infinity()));
-    if (!mask)
+  const bool causal = n.intAttr("is_causal", 0);
+  const int64_t left = n.intAttr("left_window_size", -1), right = n.intAttr("right_window_size", -1);
+  if (n.has(6)) {
+    lengths = n.in(6);
+    if (!lengths)
       return failure();
+  } else if ((causal || left >= 0 || right >= 0) && dimOf(k, 2) - dimOf(q, 2) != past) {
+    // The op's own places end at the last key, which is so when as many keys as queries are new.
+    offset = e.dimScalar(past, e.b.getI64Type());
   }
-  if (mask && !elementTypeOf(mask).isInteger(1))
-    mask = e.cast(mask, elementTypeOf(q));
   std::optional<int64_t> depth = dimOf(q, 3).constant();
   double scale = n.floatAttr("scale", 0);
   if (scale == 0 && !n.hasAttr("scale")) {
@@ -138,15 +95,16 @@ LogicalResult attention(Node &n) {
     scale = 1 / std::sqrt(double(*depth));
   }
   double softcap = n.floatAttr("softcap", 0);
+  auto window = [&](int64_t size) { return size >= 0 ? e.b.getI64IntegerAttr(size) : IntegerAttr(); };
   OperationState state(e.loc, AttentionOp::getOperationName());
-  AttentionOp::build(e.b, state, q.getType(), /*lse=*/Type(), q, k, v, mask, llvm::APFloat(scale), aligned,
-                     /*zero_masked_rows=*/true,
-                     softcap != 0 ? e.b.getF64FloatAttr(softcap) : FloatAttr());
+  AttentionOp::build(e.b, state, q.getType(), /*lse=*/Type(), q, k, v, bias, mask,
+                     /*starts=*/Value(), lengths, offset, /*query_documents=*/Value(),
+                     /*key_documents=*/Value(), /*sink=*/Value(), llvm::APFloat(scale),
+                     softcap != 0 ? e.b.getF64FloatAttr(softcap) : FloatAttr(), causal, window(left),
+                     window(right), /*zero_masked_rows=*/true);
   Value y = e.create<AttentionOp>(state);
-  if (y && flat) {
-    Dims d = dimsOf(y);
-    y = e.reshape(e.transpose(y, {0, 2, 1, 3}), {d[0], d[2], d[1] * d[3]});
-  }
+  if (flat)
+    y = joinHeads(e, y);
   return n.done(y);
 }
 
@@ -156,54 +114,120 @@ LogicalResult rotaryEmbedding(Node &n) {
   if (!x || !cos || !sin || (n.has(3) && !positions))
     return failure();
   const int64_t heads = n.intAttr("num_heads", 0), angles = positions ? 2 : 3;
-  const bool flat = rankOf(x) == 3, neighbours = n.intAttr("interleaved", 0);
+  const bool flat = rankOf(x) == 3;
   std::optional<DimExpr> width = flat && heads > 0 ? dimOf(x, 2).exactDiv(heads)
                                  : rankOf(x) == 4  ? std::optional(dimOf(x, 3))
                                                    : std::nullopt;
   std::optional<int64_t> size = width ? width->constant() : std::nullopt;
-  const int64_t turned = n.intAttr("rotary_embedding_dim", 0) > 0
+  const int64_t rotary = n.intAttr("rotary_embedding_dim", 0) > 0
                              ? n.intAttr("rotary_embedding_dim", 0)
                              : size.value_or(0);
   auto fits = [&](Value v) {
-    return rankOf(v) == angles && dimOf(v, angles - 1) == DimExpr(turned / 2);
+    return rankOf(v) == angles && dimOf(v, angles - 1) == DimExpr(rotary / 2);
   };
-  if (!size || turned < 2 || turned % 2 || turned > *size || !fits(cos) || !fits(sin) ||
+  if (!size || rotary < 2 || rotary % 2 || rotary > *size || !fits(cos) || !fits(sin) ||
       (positions && rankOf(positions) != 2)) {
     n.useBody = true;
     return failure();
   }
   if (flat)
-    x = splitHeads(n, x, heads);
+    x = splitHeads(e, x, heads);
   auto angle = [&](Value v) {
     return e.unsqueeze(positions ? e.infer<GatherOp>(v, positions, uint64_t(0)) : v, {1});
   };
-  cos = angle(cos);
-  sin = angle(sin);
-  Value part = turned < *size ? e.sliceAxis(x, 3, 0, turned) : x;
-  if (!part)
-    return failure();
-  Dims whole = dimsOf(part), half = whole;
-  half.back() = turned / 2;
-  auto take = [&](int64_t which) {
-    return neighbours ? e.slice(part, {0, 0, 0, which}, half, {1, 1, 1, 2})
-                      : e.sliceAxis(part, 3, which * (turned / 2), turned / 2);
-  };
-  Value a = take(0), b = take(1);
-  Value first = e.sub(e.mul(cos, a), e.mul(sin, b)), second = e.add(e.mul(sin, a), e.mul(cos, b));
-  Value y = neighbours ? e.reshape(e.concat({e.unsqueeze(first, {4}), e.unsqueeze(second, {4})}, 4), whole)
-                       : e.concat({first, second}, 3);
-  if (turned < *size)
-    y = e.concat({y, e.sliceAxis(x, 3, turned, *size - turned)}, 3);
-  if (y && flat) {
-    Dims d = dimsOf(y);
-    y = e.reshape(e.transpose(y, {0, 2, 1, 3}), {d[0], d[2], d[1] * d[3]});
-  }
+  Value y = e.infer<RopeOp>(x, angle(cos), angle(sin), uint64_t(rotary),
+                            bool(n.intAttr("interleaved", 0)));
+  if (flat)
+    y = joinHeads(e, y);
   return n.done(y);
+}
+
+/// A graph of the node over scores or probabilities, if it has one of this name; null after a report.
+Value modified(Node &n, StringRef name, Value x) {
+  auto names = n.op->getAttrOfType<ArrayAttr>("onnx_regions");
+  if (!names || !x)
+    return x;
+  for (auto [attr, region] : llvm::zip(names, n.op->getRegions())) {
+    if (cast<StringAttr>(attr).getValue() != name)
+      continue;
+    Tracked argument;
+    argument.data = x;
+    std::optional<std::vector<Tracked>> results = n.legalizer.inlineBody(n, region, {argument});
+    n.reported |= !results;
+    Value y = results && results->size() == 1 ? n.legalizer.dataOf(results->front()) : Value();
+    if (!y || y.getType() != x.getType()) {
+      (void)n.invalid("shape", llvm::Twine(name) + " gives something of another type than it takes");
+      return {};
+    }
+    return y;
+  }
+  return x;
+}
+
+/// Attention with graphs of the model's own over scores and probabilities. Groups of heads of queries
+/// share a head of keys and values.
+LogicalResult flexAttention(Node &n) {
+  Emitter &e = n.e;
+  Value q = n.in(0), k = n.in(1), v = n.in(2);
+  if (!q || !k || !v || rankOf(q) != 4 || rankOf(k) != 4 || rankOf(v) != 4)
+    return n.invalid("shape", "Q, K and V have rank 4");
+  std::optional<int64_t> heads = dimOf(q, 1).constant(), shared = dimOf(k, 1).constant();
+  if (!heads || !shared)
+    return n.fail("shape", "a symbolic number of heads", "constant numbers of heads");
+  if (*shared < 1 || *heads % *shared || !n.unify(dimOf(v, 1), dimOf(k, 1)) ||
+      !n.unify(dimOf(v, 2), dimOf(k, 2)) || !n.unify(dimOf(q, 3), dimOf(k, 3)) ||
+      !n.unify(dimOf(q, 0), dimOf(k, 0)))
+    return n.invalid("shape", "Q, K and V do not fit together");
+  Type element = elementTypeOf(q), result = elementTypeOf(v), f32 = e.b.getF32Type(),
+       wide = element.isF64() ? element : f32;
+  if (n.hasAttr("softmax_precision"))
+    wide = elementFor(n.op->getContext(), n.intAttr("softmax_precision", 1));
+  if (!isFloat(element) || !wide || !isFloat(wide))
+    return n.fail("dtype", "attention of what are no floats", "floats");
+  DimExpr group = *heads / *shared;
+  if (group != DimExpr(1)) {
+    auto repeat = [&](Value x) {
+      Dims d = dimsOf(x);
+      Value all = e.broadcastTo(e.unsqueeze(x, {2}), {d[0], d[1], group, d[2], d[3]});
+      return e.reshape(all, {d[0], DimExpr(*heads), d[2], d[3]});
+    };
+    k = repeat(k);
+    v = repeat(v);
+  }
+  Value scale = n.hasAttr("scale") ? e.scalar(n.floatAttr("scale", 1), f32)
+                                   : e.unary<RsqrtOp>(e.dimScalar(dimOf(q, 3), f32));
+  // The root of it to either side: products of 16 bits stay in range.
+  Value root = e.cast(e.unary<SqrtOp>(scale), element);
+  Value scores = e.cast(e.matmul(e.mul(q, root), e.mul(k, root), false, true), wide);
+  scores = modified(n, "score_mod", scores);
+  if (!scores)
+    return failure();
+  Value probabilities = modified(n, "prob_mod", e.infer<SoftmaxOp>(scores, int64_t(3), false));
+  return n.done(e.cast(e.matmul(probabilities, e.cast(v, wide)), result));
 }
 
 } // namespace
 
+Value splitHeads(Emitter &e, Value x, int64_t heads) {
+  if (!x || rankOf(x) != 3)
+    return e.fail("operands have rank 3 or 4");
+  Dims d = dimsOf(x);
+  std::optional<DimExpr> size = heads < 1 ? std::nullopt : d[2].exactDiv(heads);
+  if (!size)
+    return e.fail("the width " + llvm::Twine(d[2].str()) + " is not a multiple of " +
+                  llvm::Twine(heads) + " heads");
+  return e.transpose(e.reshape(x, {d[0], d[1], heads, *size}), {0, 2, 1, 3});
+}
+
+Value joinHeads(Emitter &e, Value x) {
+  if (!x)
+    return {};
+  Dims d = dimsOf(x);
+  return e.reshape(e.transpose(x, {0, 2, 1, 3}), {d[0], d[2], d[1] * d[3]});
+}
+
 void addAttention(Handlers &h) {
+  h["ai.onnx.preview.FlexAttention"] = flexAttention;
   h["Attention"] = attention;
   h["RotaryEmbedding"] = rotaryEmbedding;
 }

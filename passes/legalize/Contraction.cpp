@@ -1,67 +1,27 @@
 //===- Contraction.cpp - matrix products ------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Node.h"
+#include "Formulas.h"
 
 using namespace mlir;
 
 namespace lathe::legal {
 namespace {
 
-/// numpy's matmul: vectors become matrices of one row or column, and the added
-/// dimension is dropped from the result.
-Value matmulOf(Node &n, Value a, Value b) {
-  Emitter &e = n.e;
-  if (!a || !b)
-    return {};
-  bool rowVector = rankOf(a) == 1, columnVector = rankOf(b) == 1;
-  if (rankOf(a) == 0 || rankOf(b) == 0)
-    return e.fail("a scalar is no matrix");
-  if (rowVector)
-    a = e.unsqueeze(a, {0});
-  if (columnVector)
-    b = e.unsqueeze(b, {1});
-  n.unify(dimOf(a, rankOf(a) - 1), dimOf(b, rankOf(b) - 2));
-  Value y = e.matmul(a, b);
-  if (!y || (!rowVector && !columnVector))
-    return y;
-  Dims dims = dimsOf(y);
-  if (columnVector)
-    dims.pop_back();
-  if (rowVector)
-    dims.erase(dims.end() - (columnVector ? 1 : 2));
-  return e.reshape(y, dims);
-}
-
 LogicalResult matmul(Node &n) { return n.done(matmulOf(n, n.in(0), n.in(1))); }
 
-LogicalResult gemm(Node &n) {
-  Emitter &e = n.e;
-  Value a = n.in(0), b = n.in(1);
-  if (!a || !b || rankOf(a) != 2 || rankOf(b) != 2)
-    return n.invalid("shape", "Gemm needs matrices");
-  bool transposeA = n.intAttr("transA", 0), transposeB = n.intAttr("transB", 0);
-  n.unify(dimOf(a, transposeA ? 0 : 1), dimOf(b, transposeB ? 1 : 0));
-  Value y = e.matmul(a, b, transposeA, transposeB);
-  double alpha = n.floatAttr("alpha", 1), beta = n.floatAttr("beta", 1);
-  if (alpha != 1)
-    y = e.mul(y, alpha);
-  if (n.has(2) && beta != 0)
-    y = e.add(y, beta == 1 ? n.in(2) : e.mul(n.in(2), beta));
-  return n.done(y);
-}
+LogicalResult gemm(Node &n) { return n.done(gemmOf(n)); }
 
 /// Operand i minus its zero point (operand z), as i32. Zero points of one row or
 /// column get the shape that broadcasts so.
 Value centred(Node &n, unsigned i, unsigned z, bool rows) {
   Emitter &e = n.e;
   Type i32 = e.b.getI32Type();
-  Value x = e.cast(n.in(i), i32);
-  if (!x || !n.has(z))
-    return x;
+  if (!n.has(z))
+    return e.dequantize(n.in(i), {}, {}, i32);
   Value zero = e.cast(n.in(z), i32);
   if (zero && rankOf(zero) == 1 && rows)
     zero = dimOf(zero, 0) == DimExpr(1) ? e.reshape(zero, {}) : e.unsqueeze(zero, {1});
-  return e.sub(x, zero);
+  return zero ? e.dequantize(n.in(i), {}, zero, i32) : Value();
 }
 
 LogicalResult matmulInteger(Node &n) {
@@ -250,9 +210,94 @@ LogicalResult einsum(Node &n) {
   return n.done(permuteTo(e, result, equation->output));
 }
 
+/// Gauss's elimination with the largest pivot of each column: a product of pivots, negative after an
+/// odd number of exchanged rows. A column of zeros has the pivot 0, and changes nothing else.
+LogicalResult determinant(Node &n) {
+  constexpr int64_t kMaxRows = 32; // each makes kernels of its own
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || rankOf(x) < 2)
+    return n.invalid("shape", "Det wants square matrices");
+  int64_t rank = rankOf(x);
+  Type element = elementTypeOf(x), index = e.b.getI64Type();
+  if (!isFloat(element))
+    return n.fail("dtype", "a determinant of what is no float", "floats");
+  std::optional<int64_t> rows = dimOf(x, rank - 2).constant(), columns = dimOf(x, rank - 1).constant();
+  if (rows && columns && *rows != *columns)
+    return n.invalid("shape", "Det wants square matrices, these are " + llvm::Twine(*rows) + " by " +
+                                  llvm::Twine(*columns));
+  if (!rows || !columns || *rows > kMaxRows)
+    return n.fail("shape", "matrices of a symbolic size or above 32 by 32", "constant sizes up to 32");
+  Dims batch = dimsOf(x);
+  batch.resize(rank - 2);
+  DimExpr count = product(batch);
+  Value a = e.reshape(isNarrow(element) ? e.cast(x, e.b.getF32Type()) : x,
+                      {count, DimExpr(*rows), DimExpr(*rows)});
+  Value y = e.broadcastTo(e.like(a, 1), {count, 1, 1});
+  for (int64_t size = *rows; size > 0; --size) {
+    Value column = e.unary<AbsOp>(e.sliceAxis(a, 2, 0, 1));
+    Value at = e.infer<ArgReduceOp>(column, ReduceKind::Max, int64_t(1), true, false);
+    Value row = e.infer<GatherElementsOp>(a, e.broadcastTo(at, {count, DimExpr(1), DimExpr(size)}),
+                                          uint64_t(1));
+    Value pivot = e.sliceAxis(row, 2, 0, 1);
+    Value exchanged = e.compare(at, 0.0, Predicate::Ne);
+    y = e.mul(y, e.select(exchanged, e.unary<NegOp>(pivot), pivot));
+    if (size == 1)
+      break;
+    // The first row takes the place of the pivot's.
+    Value place = e.add(e.iota({1, DimExpr(size - 1), 1}, 1, index), 1.0);
+    Value below = e.select(e.compare(place, at, Predicate::Eq), e.sliceAxis(a, 1, 0, 1),
+                           e.sliceAxis(a, 1, 1, size - 1));
+    Value zero = e.compare(pivot, 0.0, Predicate::Eq);
+    Value factor = e.div(e.sliceAxis(below, 2, 0, 1), e.select(zero, e.like(pivot, 1), pivot));
+    a = e.sub(e.sliceAxis(below, 2, 1, size - 1), e.mul(factor, e.sliceAxis(row, 2, 1, size - 1)));
+  }
+  return n.done(e.cast(e.reshape(y, batch), element));
+}
+
 } // namespace
 
+Value matmulOf(Node &n, Value a, Value b) {
+  Emitter &e = n.e;
+  if (!a || !b)
+    return {};
+  bool rowVector = rankOf(a) == 1, columnVector = rankOf(b) == 1;
+  if (rankOf(a) == 0 || rankOf(b) == 0)
+    return e.fail("a scalar is no matrix");
+  if (rowVector)
+    a = e.unsqueeze(a, {0});
+  if (columnVector)
+    b = e.unsqueeze(b, {1});
+  n.unify(dimOf(a, rankOf(a) - 1), dimOf(b, rankOf(b) - 2));
+  Value y = e.matmul(a, b);
+  if (!y || (!rowVector && !columnVector))
+    return y;
+  Dims dims = dimsOf(y);
+  if (columnVector)
+    dims.pop_back();
+  if (rowVector)
+    dims.erase(dims.end() - (columnVector ? 1 : 2));
+  return e.reshape(y, dims);
+}
+
+Value gemmOf(Node &n) {
+  Emitter &e = n.e;
+  Value a = n.in(0), b = n.in(1);
+  if (!a || !b || rankOf(a) != 2 || rankOf(b) != 2)
+    return e.fail("Gemm needs matrices");
+  bool transposeA = n.intAttr("transA", 0), transposeB = n.intAttr("transB", 0);
+  n.unify(dimOf(a, transposeA ? 0 : 1), dimOf(b, transposeB ? 1 : 0));
+  Value y = e.matmul(a, b, transposeA, transposeB);
+  double alpha = n.floatAttr("alpha", 1), beta = n.floatAttr("beta", 1);
+  if (alpha != 1)
+    y = e.mul(y, alpha);
+  if (n.has(2) && beta != 0)
+    y = e.add(y, beta == 1 ? n.in(2) : e.mul(n.in(2), beta));
+  return y;
+}
+
 void addContractions(Handlers &h) {
+  h["Det"] = determinant;
   h["MatMul"] = matmul;
   h["Gemm"] = gemm;
   h["MatMulInteger"] = matmulInteger;

@@ -10,6 +10,8 @@
 
 #include "mlir/IR/IRMapping.h"
 
+#include <functional>
+
 using namespace mlir;
 
 namespace lathe::legal {
@@ -63,8 +65,25 @@ std::optional<DimExpr> Legalizer::conditionAsSize(Node &node) {
   return equalDims(a->values[0], b->values[0]);
 }
 
-/// Both branches, one after the other, and the choice between what they give. Sizes must not
-/// depend on it.
+/// A symbol for a size of what an If gives, which is `a` or `b`.
+DimExpr Legalizer::chosenSize(Node &node, const DimExpr &a, const DimExpr &b) {
+  std::map<std::string, int64_t> optima;
+  for (SymbolOp symbol : module.getOps<SymbolOp>())
+    optima[symbol.getSymName().str()] = symbol.getOpt();
+  DimRange x = a.range(e.ranges), y = b.range(e.ranges), both{std::max<int64_t>(0, std::min(x.lo, y.lo)), std::max(x.hi, y.hi)};
+  int64_t usual = both.lo;
+  for (const DimExpr &size : {a, b})
+    usual = std::max(usual, size.evaluate(optima).ok() ? *size.evaluate(optima) : 1);
+  usual = std::min(usual, both.hi);
+  SmallVector<StringRef> names = nodeNames(node.op->getLoc());
+  std::string name = names.empty() ? "If" : names.front().str();
+  SymbolOp symbol = declare(name + "_size", both.lo, both.hi == DimRange::kUnbounded ? -1 : both.hi, usual,
+                            SymbolOp::kValueOrigin.str() + "the condition of " + name, DimAttr());
+  return DimExpr::symbol(symbol.getSymName().str());
+}
+
+/// Both branches, one after the other, and the choice between what they give. Sizes that differ
+/// become symbols, which the branch that is taken gives values.
 bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
   Value condition = node.in(0);
   if (!condition || !elementTypeOf(condition).isInteger(1) || node.op->getNumRegions() != 2) {
@@ -107,37 +126,72 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
     return true;
   }
   SmallVector<Value> thens, elses;
-  SmallVector<OpResult> chosen;
-  for (auto [result, a, b] : llvm::zip(node.op->getResults(), *sides[1], *sides[0])) {
+  SmallVector<Tracked *> chosen;
+  SmallVector<Type> types;
+  std::map<std::pair<std::string, std::string>, DimExpr> sizes; // of either side: the result's
+  SmallVector<Attribute> symbols, thenSizes, elseSizes;
+  std::vector<Tracked> outputs(node.numOutputs());
+  // What the two sides give one of is chosen; false after a report.
+  std::function<bool(Tracked &, Tracked &, Tracked &)> pair = [&](Tracked &result, Tracked &a, Tracked &b) {
     bool same = a.host && b.host && a.host->values == b.host->values && a.host->shape == b.host->shape;
-    if (same) {
-      values[result] = a;
-      continue;
+    if (same || (a.isEmpty && b.isEmpty)) {
+      result = a;
+      return true;
+    }
+    if (a.isSequence != b.isSequence || a.isEmpty != b.isEmpty ||
+        a.elements.size() != b.elements.size()) {
+      (void)node.unknown({0}, "a condition that decides how many tensors a sequence or optional has,");
+      return false;
+    }
+    if (a.isSequence) {
+      result = Tracked::sequence(std::vector<Tracked>(a.elements.size()));
+      for (auto [r, x, y] : llvm::zip(result.elements, a.elements, b.elements))
+        if (!pair(r, x, y))
+          return false;
+      return true;
     }
     Value x = dataOf(a), y = dataOf(b);
-    bool fits = x && y && elementTypeOf(x) == elementTypeOf(y) && rankOf(x) == rankOf(y);
-    for (int64_t d = 0; fits && d < rankOf(x); ++d)
-      fits = node.unify(dimOf(x, d), dimOf(y, d));
-    if (!fits) {
-      std::string types;
+    if (!x || !y || elementTypeOf(x) != elementTypeOf(y) || rankOf(x) != rankOf(y)) {
+      std::string given;
       if (x && y)
-        llvm::raw_string_ostream(types) << ": " << x.getType() << " and " << y.getType();
-      (void)node.fail("shape", "branches that give different sizes under a condition that only the "
-                               "run knows" + types,
-                      "branches of equal sizes",
+        llvm::raw_string_ostream(given) << ": " << x.getType() << " and " << y.getType();
+      (void)node.fail("shape", "branches that give different types or ranks under a condition that only "
+                               "the run knows" + given,
+                      "branches of equal types and ranks",
                       "make the condition known: --const for the input that decides it, or --shape");
       return false;
     }
+    Dims dims = dimsOf(x);
+    for (auto [dim, other] : llvm::zip(dims, dimsOf(y))) {
+      if (dim == other)
+        continue;
+      auto [size, isNew] = sizes.try_emplace({dim.str(), other.str()});
+      if (isNew) {
+        size->second = chosenSize(node, dim, other);
+        symbols.push_back(e.b.getStringAttr(*size->second.symbolName()));
+        thenSizes.push_back(DimAttr::get(node.op->getContext(), dim));
+        elseSizes.push_back(DimAttr::get(node.op->getContext(), other));
+      }
+      dim = size->second;
+    }
     thens.push_back(x);
     elses.push_back(y);
-    chosen.push_back(result);
-  }
-  if (chosen.empty())
+    chosen.push_back(&result);
+    types.push_back(dims == dimsOf(x) ? x.getType() : tensorType(elementTypeOf(x), dims));
     return true;
-  auto choose = ChooseOp::create(e.b, e.loc, ValueRange(thens).getTypes(),
-                                 e.reshape(condition, {}), thens, elses);
-  for (auto [result, y] : llvm::zip(chosen, choose.getYs()))
-    values[result].data = y;
+  };
+  for (auto [result, a, b] : llvm::zip(outputs, *sides[1], *sides[0]))
+    if (!pair(result, a, b))
+      return false;
+  if (!chosen.empty()) {
+    auto list = [&](ArrayRef<Attribute> items) { return items.empty() ? ArrayAttr() : e.b.getArrayAttr(items); };
+    auto choose = ChooseOp::create(e.b, e.loc, types, e.reshape(condition, {}), thens, elses, list(symbols),
+                                   list(thenSizes), list(elseSizes));
+    for (auto [result, y] : llvm::zip(chosen, choose.getYs()))
+      result->data = y;
+  }
+  for (auto [result, value] : llvm::zip(node.op->getResults(), outputs))
+    values[result] = value;
   return true;
 }
 
@@ -233,9 +287,84 @@ bool Legalizer::unrollLoop(Node &node) {
   return finishScans(node, states, scans);
 }
 
+/// Scan as opset 8 has it: operands are sequence_lens, then states [batch, ...] and sequences
+/// [batch, length, ...], over which the body goes for each batch.
+bool Legalizer::unrollBatchedScan(Node &node) {
+  int64_t inputs = node.intAttr("num_scan_inputs", 0);
+  if (node.op->getNumRegions() != 1 || inputs < 1 || inputs + 1 > node.numInputs())
+    return false;
+  unsigned states = node.numInputs() - 1 - inputs, outputs = node.numOutputs() - states;
+  Ints back = node.intsAttr("directions").value_or(Ints(inputs, 0));
+  if (node.numOutputs() < states || back.size() != size_t(inputs))
+    return false;
+  if (node.has(0)) {
+    (void)node.fail("attribute", "sequence_lens of a Scan", "sequences of full length");
+    return false;
+  }
+  std::optional<int64_t> batch, trips;
+  for (unsigned i = 1; i < node.numInputs(); ++i) {
+    Value x = node.in(i);
+    bool scanned = i > states;
+    std::optional<int64_t> rows, length;
+    if (x && rankOf(x) >= 1 + int64_t(scanned)) {
+      rows = dimOf(x, 0).constant();
+      length = scanned ? dimOf(x, 1).constant() : trips;
+    }
+    if (!rows || *rows < 1 || (batch && *batch != *rows) || (scanned && (!length || (trips && *trips != *length))) ||
+        *rows * length.value_or(1) > kMaxTrips || length.value_or(1) < 1) {
+      (void)node.fail("shape", "Scan over batches and lengths that are symbolic, differ, are 0 or above 64 in all",
+                      "constant sizes", "bind the sizes with --dim");
+      return false;
+    }
+    batch = rows;
+    trips = length;
+  }
+  auto without = [&](Value x, const DimExpr &at) {
+    Dims dims = dimsOf(x);
+    dims.erase(dims.begin());
+    return e.reshape(e.sliceAxis(x, 0, at, 1), dims);
+  };
+  std::vector<std::vector<Value>> stacked(node.numOutputs());
+  for (int64_t b = 0; b < *batch; ++b) {
+    std::vector<Tracked> carried(states);
+    std::vector<Value> sources;
+    for (unsigned s = 0; s < states; ++s)
+      carried[s].data = without(node.in(1 + s), b);
+    for (int64_t i = 0; i < inputs; ++i)
+      sources.push_back(without(node.in(1 + states + i), b));
+    std::vector<std::vector<Value>> scans(outputs);
+    for (int64_t t = 0; t < *trips; ++t) {
+      std::vector<Tracked> arguments = carried;
+      for (auto [x, reverse] : llvm::zip(sources, back)) {
+        arguments.emplace_back();
+        arguments.back().data = without(x, reverse ? *trips - 1 - t : t);
+      }
+      std::optional<std::vector<Tracked>> results =
+          inlineBody(node, node.op->getRegion(0), arguments);
+      node.reported |= !results;
+      if (!results || results->size() != node.numOutputs())
+        return false;
+      for (unsigned s = 0; s < states; ++s)
+        carried[s] = (*results)[s];
+      for (unsigned s = 0; s < outputs; ++s)
+        scans[s].push_back(e.unsqueeze(dataOf((*results)[states + s]), {0}));
+    }
+    for (unsigned s = 0; s < states; ++s)
+      stacked[s].push_back(e.unsqueeze(dataOf(carried[s]), {0}));
+    for (unsigned s = 0; s < outputs; ++s)
+      stacked[states + s].push_back(e.unsqueeze(e.concat(scans[s], 0), {0}));
+  }
+  for (auto [i, rows] : llvm::enumerate(stacked))
+    if (failed(node.set(i, e.concat(rows, 0))))
+      return false;
+  return true;
+}
+
 bool Legalizer::unrollScan(Node &node) {
   int64_t inputs = node.intAttr("num_scan_inputs", 0);
-  if (node.opset < 9 || node.op->getNumRegions() != 1 || inputs < 1 || inputs > node.numInputs())
+  if (node.opset < 9)
+    return unrollBatchedScan(node);
+  if ( node.op->getNumRegions() != 1 || inputs < 1 || inputs > node.numInputs())
     return false;
   unsigned states = node.numInputs() - inputs;
   if (node.numOutputs() < states)

@@ -1,5 +1,6 @@
 //===- Convolution.cpp - conv and transposed conv ---------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Formulas.h"
 #include "Windows.h"
 
 using namespace mlir;
@@ -31,17 +32,17 @@ LogicalResult conv(Node &n) {
 LogicalResult convInteger(Node &n) {
   Emitter &e = n.e;
   Type i32 = e.b.getI32Type();
-  Value x = e.cast(n.in(0), i32), w = e.cast(n.in(1), i32);
+  Value w = n.in(1), zeroX, zeroW;
   if (n.has(2))
-    x = e.sub(x, e.reshape(e.cast(n.in(2), i32), {}));
+    zeroX = e.reshape(e.cast(n.in(2), i32), {});
   if (w && n.has(3)) {
-    Value zero = e.cast(n.in(3), i32);
+    zeroW = e.cast(n.in(3), i32);
     Dims dims(rankOf(w), DimExpr(1));
-    if (zero && rankOf(zero) == 1)
-      dims[0] = dimOf(zero, 0);
-    w = e.sub(w, e.reshape(zero, dims));
+    if (zeroW && rankOf(zeroW) == 1)
+      dims[0] = dimOf(zeroW, 0);
+    zeroW = e.reshape(zeroW, dims);
   }
-  return n.done(convOf(n, x, w));
+  return n.done(convOf(n, e.dequantize(n.in(0), {}, zeroX, i32), e.dequantize(w, {}, zeroW, i32)));
 }
 
 /// A transposed convolution whose windows do not overlap: every pixel becomes a tile, so it
@@ -80,7 +81,7 @@ Value tiles(Node &n, Value x, Value w, const Ints &kernel) {
 }
 
 /// Transposed convolution is a convolution of the input spread out by the
-/// stride, with the window turned round.
+/// stride, with the window flipped.
 LogicalResult convTranspose(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0), w = n.in(1);
@@ -138,7 +139,7 @@ LogicalResult convTranspose(Node &n) {
     return n.done(y);
   }
 
-  // Weights [C, M/g, k..] -> [M, C/g, k..], turned round in space.
+  // Weights [C, M/g, k..] -> [M, C/g, k..], flipped in space.
   Dims split = {group, *channels / group, *perGroup},
        merged = {group * *perGroup, *channels / group};
   Ints perm = {0, 2, 1};
@@ -198,6 +199,25 @@ Value convOf(Node &n, Value x, Value w) {
   n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
   return n.e.infer<ConvOp>(x, w, window->strides, window->pads, window->dilations, uint64_t(group),
                            ConvLayout::ChannelsFirst);
+}
+
+Value channelsFirst(Emitter &e, Value x) {
+  if (!x)
+    return {};
+  Ints perm = {0, rankOf(x) - 1};
+  for (int64_t d = 1; d + 1 < rankOf(x); ++d)
+    perm.push_back(d);
+  return e.transpose(x, perm);
+}
+
+Value channelsLast(Emitter &e, Value x) {
+  if (!x)
+    return {};
+  Ints perm = {0};
+  for (int64_t d = 2; d < rankOf(x); ++d)
+    perm.push_back(d);
+  perm.push_back(1);
+  return e.transpose(x, perm);
 }
 
 void addConvolutions(Handlers &h) {

@@ -44,7 +44,9 @@ LogicalResult dropout(Node &n) {
   if (n.has(2)) {
     std::optional<Ints> training = n.ints(2);
     std::optional<double> ratio = n.has(1) ? n.number(1) : std::optional(0.5);
-    if (!training || ((*training)[0] && ratio != 0.0))
+    if (!training || ((*training)[0] && !ratio))
+      return n.unknown({1, 2}, "whether it trains, and a ratio");
+    if ((*training)[0] && ratio != 0.0)
       return n.fail("attribute", "Dropout that drops (training_mode)", "training_mode = false",
                     "export the model for inference");
   }
@@ -115,10 +117,22 @@ LogicalResult bitCast(Node &n) {
 }
 
 LogicalResult identity(Node &n) {
+  if (n.tracked(0).isSequence || n.tracked(0).isEmpty)
+    return n.setTracked(0, n.tracked(0));
   Value x = n.in(0);
   if (!x)
     return n.fail("dtype", "Identity of a value that is no tensor", "tensors");
   return n.done(x);
+}
+
+LogicalResult quickGelu(Node &n) {
+  Value x = n.in(0);
+  if (!x)
+    return failure();
+  if (!isFloat(elementTypeOf(x)))
+    return n.fail("dtype", "QuickGelu of numbers that are no floats", "floats");
+  return n.done(QuickGeluOp::create(n.e.b, n.e.loc, x.getType(), x,
+                                    llvm::APFloat(n.floatAttr("alpha", 1.702))));
 }
 
 } // namespace
@@ -181,6 +195,7 @@ void addElementwise(Handlers &h) {
   h["Atanh"] = unary<AtanhOp>;
   h["Erf"] = unary<ErfOp>;
   h["Sigmoid"] = unary<SigmoidOp>;
+  h["com.microsoft.QuickGelu"] = quickGelu;
   h["Add"] = binary<AddOp>;
   h["Sub"] = binary<SubOp>;
   h["Mul"] = binary<MulOp>;

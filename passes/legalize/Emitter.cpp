@@ -103,6 +103,32 @@ Value Emitter::cast(Value x, Type element, bool saturate) {
   return CastOp::create(b, loc, withElementType(x.getType(), element), x, saturate);
 }
 
+/// The sizes of a result whose operands broadcast, those of `x` where parameters come in blocks.
+static std::optional<Dims> codeDims(Value x, Value scale, Value zero, ArrayRef<int64_t> block) {
+  std::vector<Dims> shapes{dimsOf(x)};
+  for (Value p : {scale, zero})
+    if (p && block.empty())
+      shapes.push_back(dimsOf(p));
+  return broadcastDims(shapes);
+}
+
+Value Emitter::dequantize(Value data, Value scale, Value zero, Type element,
+                          ArrayRef<int64_t> block) {
+  std::optional<Dims> dims = data ? codeDims(data, scale, zero, block) : std::nullopt;
+  if (!dims)
+    return data ? fail("scale or zero point do not broadcast to the data") : Value();
+  return DequantizeOp::create(b, loc, tensorType(element, *dims), data, scale, zero, Value(), Value(),
+                              block);
+}
+
+Value Emitter::quantize(Value x, Value scale, Value zero, Type element, bool saturate,
+                        ArrayRef<int64_t> block) {
+  std::optional<Dims> dims = x && scale ? codeDims(x, scale, zero, block) : std::nullopt;
+  if (!dims)
+    return x && scale ? fail("scale or zero point do not broadcast to the data") : Value();
+  return QuantizeOp::create(b, loc, tensorType(element, *dims), x, scale, zero, saturate, block);
+}
+
 Value Emitter::reshape(Value x, const Dims &dims) {
   if (!x)
     return {};

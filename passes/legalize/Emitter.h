@@ -84,6 +84,13 @@ public:
                         mlir::Type element);
 
   mlir::Value cast(mlir::Value x, mlir::Type element, bool saturate = true);
+  /// Codes less their zero point, times their scale; either may be null. The operands broadcast, or
+  /// parameters have an element a block.
+  mlir::Value dequantize(mlir::Value data, mlir::Value scale, mlir::Value zero, mlir::Type element,
+                         llvm::ArrayRef<int64_t> block = {});
+  /// x as codes of a type; `zero` may be null.
+  mlir::Value quantize(mlir::Value x, mlir::Value scale, mlir::Value zero, mlir::Type element,
+                       bool saturate = true, llvm::ArrayRef<int64_t> block = {});
   mlir::Value reshape(mlir::Value x, const Dims &dims);
   mlir::Value broadcastTo(mlir::Value x, const Dims &dims);
   mlir::Value transpose(mlir::Value x, llvm::ArrayRef<int64_t> perm);

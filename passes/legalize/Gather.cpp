@@ -1,6 +1,11 @@
-//===- Gather.cpp - indices that come as data -------------------*- C++ -*-===//
+//===- Gather.cpp - elements by their index ---------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Node.h"
+//
+// Gathers and scatters take indices as data. ReverseSequence and TensorScatter compute them from
+// positions and a length or start of each batch; Compress knows them from its condition.
+//
+//===----------------------------------------------------------------------===//
+#include "Selection.h"
 
 using namespace mlir;
 
@@ -98,6 +103,90 @@ LogicalResult oneHot(Node &n) {
   return n.done(e.select(hit, on, off));
 }
 
+/// Values [size of batch] shaped to broadcast over x along dimension `batch`.
+Value along(Emitter &e, Value v, Value x, int64_t batch) {
+  if (!v || !x || rankOf(v) != 1)
+    return e.fail("one value a batch is needed");
+  Dims dims(rankOf(x), DimExpr(1));
+  dims[batch] = dimOf(v, 0);
+  return e.reshape(v, dims);
+}
+
+Value position(Emitter &e, Value x, int64_t axis) {
+  Dims dims(rankOf(x), DimExpr(1));
+  dims[axis] = dimOf(x, axis);
+  return e.iota(dims, axis, e.b.getI64Type());
+}
+
+/// The first `length` elements in reverse.
+LogicalResult reverseSequence(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  int64_t batch = n.intAttr("batch_axis", 1), time = n.intAttr("time_axis", 0);
+  if (!x || rankOf(x) < 2 || batch == time || batch < 0 || time < 0 || batch > 1 || time > 1)
+    return n.invalid("attribute", "batch_axis and time_axis are 0 and 1, or 1 and 0");
+  Value length = along(e, e.cast(n.in(1), e.b.getI64Type()), x, batch), t = position(e, x, time);
+  if (!length)
+    return failure();
+  Value back = e.sub(e.add(length, -1.0), t);
+  Value source = e.select(e.compare(t, length, Predicate::Lt), back, t);
+  return n.done(e.infer<GatherElementsOp>(x, e.broadcastTo(source, dimsOf(x)), uint64_t(time)));
+}
+
+/// past with `update` written from write_indices on, one start a batch.
+LogicalResult tensorScatter(Node &n) {
+  Emitter &e = n.e;
+  Value past = n.in(0), update = n.in(1);
+  std::optional<int64_t> axis = past ? n.axis(n.intAttr("axis", -2), rankOf(past)) : std::nullopt;
+  if (!axis || !update || rankOf(update) != rankOf(past))
+    return failure();
+  Type index = e.b.getI64Type();
+  Value t = position(e, past, *axis);
+  Value start = n.has(2) ? along(e, e.cast(n.in(2), index), past, 0) : e.scalar(0, index);
+  Value size = e.dimScalar(dimOf(past, *axis), index),
+        count = e.dimScalar(dimOf(update, *axis), index);
+  // Distance behind the start; a circular buffer goes on at its beginning.
+  Value behind = e.sub(t, start);
+  if (n.strAttr("mode", "linear") == "circular")
+    behind = e.infer<ModOp>(e.add(behind, size), size);
+  Value fresh = e.infer<AndOp>(e.compare(behind, 0.0, Predicate::Ge),
+                               e.compare(behind, count, Predicate::Lt));
+  if (!fresh)
+    return failure();
+  Value source = e.broadcastTo(e.select(fresh, behind, e.like(behind, 0)), dimsOf(past));
+  Value picked = e.infer<GatherElementsOp>(update, source, uint64_t(*axis));
+  return n.done(e.select(fresh, picked, past));
+}
+
+LogicalResult compress(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x)
+    return failure();
+  std::optional<Ints> keep = n.ints(1);
+  int64_t axis = 0;
+  if (n.hasAttr("axis")) {
+    std::optional<int64_t> one = n.axis(n.intAttr("axis", 0), rankOf(x));
+    if (!one)
+      return failure();
+    axis = *one;
+  } else {
+    x = e.reshape(x, {numElements(x.getType())});
+  }
+  if (!keep) {
+    Value flags = n.in(1);
+    if (!flags || rankOf(flags) != 1 || !elementTypeOf(flags).isInteger(1))
+      return n.invalid("dtype", "the condition is no vector of bool");
+    return n.done(e.infer<GatherOp>(x, placesOf(n, flags).places, uint64_t(axis)));
+  }
+  Ints indices;
+  for (auto [i, flag] : llvm::enumerate(*keep))
+    if (flag)
+      indices.push_back(i);
+  return n.done(e.infer<GatherOp>(x, e.ints(indices, {int64_t(indices.size())}, e.b.getI64Type()),
+                                  uint64_t(axis)));
+}
+
 } // namespace
 
 void addGathers(Handlers &h) {
@@ -108,6 +197,9 @@ void addGathers(Handlers &h) {
   h["Scatter"] = scatterElements;
   h["ScatterND"] = scatterNd;
   h["OneHot"] = oneHot;
+  h["ReverseSequence"] = reverseSequence;
+  h["TensorScatter"] = tensorScatter;
+  h["Compress"] = compress;
 }
 
 } // namespace lathe::legal

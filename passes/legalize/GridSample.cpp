@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Each place reads a few neighbours: gathers from the flattened image, weighted by
-// the distance along each axis.
+// the distance along each axis. DeformConv reads its windows so, too.
 //
 //===----------------------------------------------------------------------===//
 #include "Node.h"
@@ -154,8 +154,111 @@ LogicalResult gridSample(Node &n) {
   return n.done(e.reshape(y, result));
 }
 
+/// A convolution whose window elements lie where offsets put them: columns of interpolated pixels, as
+/// im2col cuts them, times the weights.
+LogicalResult deformConv(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), w = n.in(1), offset = n.in(2);
+  if (!x || !w || !offset || rankOf(x) < 3 || rankOf(w) != rankOf(x) || rankOf(offset) != rankOf(x))
+    return n.invalid("shape", "input, weights and offsets have one rank of 3 or more");
+  int64_t spatial = rankOf(x) - 2, group = n.intAttr("group", 1), offsetGroup = n.intAttr("offset_group", 1);
+  Ints kernel, strides = n.intsAttr("strides").value_or(Ints(spatial, 1)),
+               pads = n.intsAttr("pads").value_or(Ints(2 * spatial, 0)),
+               dilations = n.intsAttr("dilations").value_or(Ints(spatial, 1));
+  int64_t taps = 1;
+  for (int64_t d = 0; d < spatial; ++d) {
+    std::optional<int64_t> size = dimOf(w, 2 + d).constant();
+    if (!size)
+      return n.fail("shape", "a window of a symbolic size", "weights of constant sizes");
+    kernel.push_back(*size);
+    taps *= *size;
+  }
+  if (std::optional<Ints> stated = n.intsAttr("kernel_shape"); stated && *stated != kernel)
+    return n.invalid("attribute", "kernel_shape is not that of the weights");
+  std::optional<DimExpr> inputs = group > 0 ? dimOf(x, 1).exactDiv(group) : std::nullopt,
+                         outputs = group > 0 ? dimOf(w, 0).exactDiv(group) : std::nullopt,
+                         shared = offsetGroup > 0 ? dimOf(x, 1).exactDiv(offsetGroup) : std::nullopt;
+  if (int64_t(strides.size()) != spatial || int64_t(pads.size()) != 2 * spatial ||
+      int64_t(dilations.size()) != spatial || !inputs || !outputs || !shared || taps < 1)
+    return n.invalid("attribute", "attributes do not match the spatial dimensions, or groups the channels");
+  if (!n.unify(dimOf(w, 1), *inputs) || !n.unify(dimOf(offset, 1), offsetGroup * taps * spatial) ||
+      !n.unify(dimOf(offset, 0), dimOf(x, 0)))
+    return n.invalid("shape", "channels of weights or offsets do not fit those of the input");
+  DimExpr batch = dimOf(x, 0), rows = batch * DimExpr(offsetGroup);
+  auto spatialDims = [](Value v) {
+    Dims dims = dimsOf(v);
+    dims.erase(dims.begin(), dims.begin() + 2);
+    return dims;
+  };
+  Dims places = spatialDims(offset), image = spatialDims(x);
+  for (int64_t d = 0; d < spatial; ++d) {
+    if (strides[d] < 1 || dilations[d] < 1)
+      return n.invalid("attribute", "strides and dilations are positive");
+    DimExpr room = image[d] + DimExpr(pads[d] + pads[spatial + d] - dilations[d] * (kernel[d] - 1) - 1);
+    DimExpr count = DimExpr::floorDiv(room, strides[d]) + DimExpr(1);
+    if (!n.unify(places[d], count))
+      return n.invalid("shape", "offsets for " + llvm::Twine(places[d].str()) + " places, the window has " +
+                                    count.str());
+    if (dimOf(offset, 2 + d) != count)
+      n.demandZero("places" + llvm::Twine(d), dimOf(offset, 2 + d) - count);
+  }
+  places = spatialDims(offset); // some may be expressed by others now
+  Dims sampled = {rows, *shared};
+  sampled.insert(sampled.end(), image.begin(), image.end());
+  Sampler s{n, e, e.reshape(x, sampled), image, DimExpr(taps) * product(places), "zeros", true};
+  // Offsets [rows, taps, spatial, places...].
+  Type f32 = e.b.getF32Type();
+  Dims split = {rows, DimExpr(taps), DimExpr(spatial)};
+  split.insert(split.end(), places.begin(), places.end());
+  Value moved = e.cast(e.reshape(offset, split), f32);
+  std::vector<std::vector<std::pair<Value, Value>>> neighbours;
+  for (int64_t d = 0, below = taps; d < spatial; ++d) {
+    below /= kernel[d];
+    Dims here = split, line(spatial + 1, DimExpr(1));
+    here.erase(here.begin() + 2);
+    line[1 + d] = places[d];
+    Value place = e.mul(e.iota(line, 1 + d, f32), double(strides[d]));
+    std::vector<double> shifts;
+    for (int64_t tap = 0; tap < taps; ++tap)
+      shifts.push_back(double(tap / below % kernel[d] * dilations[d] - pads[d]));
+    Ints column(spatial + 1, 1);
+    column[0] = taps;
+    Value at = e.add(e.add(place, e.floats(shifts, column, f32)), e.reshape(e.sliceAxis(moved, 2, d, 1), here));
+    at = e.reshape(at, {rows, s.points});
+    Value left = e.unary<FloorOp>(at), rest = e.sub(at, left);
+    if (!rest)
+      return failure();
+    neighbours.push_back({{left, e.sub(e.like(rest, 1), rest)}, {e.add(left, 1.0), rest}});
+  }
+  Value columns = s.blend(neighbours); // [rows, channels of an offset group, taps * places]
+  if (n.has(4)) {
+    Value mask = n.in(4);
+    if (!mask || !n.unify(numElements(mask.getType()), rows * s.points))
+      return n.invalid("shape", "the mask has an element for each window element and place");
+    columns = e.mul(columns, e.reshape(mask, {rows, DimExpr(1), s.points}));
+  }
+  DimExpr depth = *inputs * DimExpr(taps), count = product(places);
+  columns = e.reshape(columns, {batch, DimExpr(group), depth, count});
+  Value y = e.matmul(e.reshape(w, {DimExpr(1), DimExpr(group), *outputs, depth}), columns);
+  Dims result = {batch, dimOf(w, 0)};
+  result.insert(result.end(), places.begin(), places.end());
+  y = e.reshape(y, result);
+  if (n.has(3)) {
+    Value bias = n.in(3);
+    if (!bias || rankOf(bias) != 1)
+      return n.invalid("shape", "the bias has one value an output channel");
+    Dims channel(rankOf(x), DimExpr(1));
+    channel[1] = dimOf(bias, 0);
+    y = e.add(y, e.reshape(bias, channel));
+  }
+  return n.done(y);
+}
+
 } // namespace
 
-void addGridSample(Handlers &h) { h["GridSample"] = gridSample; }
+void addGridSample(Handlers &h) {
+  h["DeformConv"] = deformConv;
+  h["GridSample"] = gridSample;
+}
 
 } // namespace lathe::legal

@@ -13,6 +13,9 @@ using namespace mlir;
 
 namespace lathe {
 
+#define GEN_PASS_DEF_LEGALIZEPASS
+#include "lathe/passes/Passes.h.inc"
+
 ErrorCode LegalizeReport::code() const {
   if (nodes.empty())
     return ErrorCode::Ok;
@@ -52,7 +55,7 @@ LogicalResult legalize(ModuleOp module, LegalizeReport &report) {
   for (auto func : module.getOps<func::FuncOp>())
     if (!func.isExternal())
       ok &= succeeded(legal::Legalizer(module, func, report).run());
-  if (ok)
+  if (ok && succeeded(legal::settleOptima(module, report)))
     return success();
   OpBuilder b(module.getContext());
   module->setAttr("lathe.unsupported", b.getStringAttr(report.json()));
@@ -62,15 +65,7 @@ LogicalResult legalize(ModuleOp module, LegalizeReport &report) {
 
 namespace {
 
-struct LegalizePass : PassWrapper<LegalizePass, OperationPass<ModuleOp>> {
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LegalizePass)
-  StringRef getArgument() const final { return "lathe-legalize"; }
-  StringRef getDescription() const final {
-    return "onnx ops to lathe ops with exact symbolic shapes";
-  }
-  void getDependentDialects(DialectRegistry &registry) const final {
-    registry.insert<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
-  }
+struct LegalizePass : impl::LegalizePassBase<LegalizePass> {
   void runOnOperation() final {
     LegalizeReport report;
     if (failed(legalize(getOperation(), report)))
@@ -79,7 +74,5 @@ struct LegalizePass : PassWrapper<LegalizePass, OperationPass<ModuleOp>> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createLegalizePass() { return std::make_unique<LegalizePass>(); }
 
 } // namespace lathe

@@ -22,6 +22,7 @@
 #include "llvm/ADT/SetVector.h"
 
 #include <cstring>
+#include <functional>
 
 using namespace mlir;
 
@@ -38,13 +39,14 @@ static std::string printed(Type type) {
   return text;
 }
 
-static const Handlers &handlers() {
+const Handlers &handlers() {
   static const Handlers all = [] {
     Handlers h;
     addElementwise(h);
     addActivations(h);
     addLogic(h);
     addReductions(h);
+    addSelections(h);
     addMovement(h);
     addSlices(h);
     addShapes(h);
@@ -58,7 +60,13 @@ static const Handlers &handlers() {
     addQuantization(h);
     addRecurrent(h);
     addResize(h);
-    addSequence(h);
+    addFourier(h);
+    addMachineLearning(h);
+    addOptimizers(h);
+    addSequences(h);
+    addGradient(h);
+    addTrees(h);
+    addMicrosoft(h);
     return h;
   }();
   return all;
@@ -66,19 +74,13 @@ static const Handlers &handlers() {
 
 Legalizer::Legalizer(ModuleOp module, func::FuncOp func, LegalizeReport &report)
     : e(module.getContext()), module(module), func(func), found(report) {
-  auto opset = module->getAttrOfType<IntegerAttr>("onnx.opset");
-  moduleOpset = opset ? opset.getInt() : kImportOpset;
   for (SymbolOp symbol : module.getOps<SymbolOp>())
     e.ranges[symbol.getSymName().str()] = {int64_t(symbol.getMin()),
                                            int64_t(symbol.getMax()) < 0 ? DimRange::kUnbounded
                                                                         : int64_t(symbol.getMax())};
 }
 
-int64_t Legalizer::opsetOf(Operation *op) const {
-  if (auto attr = op->getAttrOfType<IntegerAttr>("onnx_opset"))
-    return attr.getInt();
-  return moduleOpset;
-}
+int64_t Legalizer::opsetOf(Operation *op) { return onnxOpset(op, module); }
 
 Tracked &Legalizer::track(Value value) {
   auto [it, fresh] = values.try_emplace(value);
@@ -158,10 +160,15 @@ bool Legalizer::substitute(const std::string &symbol, const DimExpr &by) {
   op->erase();
   std::map<std::string, DimExpr> map = {{symbol, by}};
   substituteSymbols(module, map);
-  for (auto &[value, tracked] : values)
+  std::function<void(Tracked &)> replace = [&](Tracked &tracked) {
     if (tracked.host)
       for (DimExpr &dim : tracked.host->values)
         dim = dim.substitute(map);
+    for (Tracked &element : tracked.elements)
+      replace(element);
+  };
+  for (auto &[value, tracked] : values)
+    replace(tracked);
   return true;
 }
 
@@ -205,6 +212,14 @@ void Legalizer::applyStated(Operation *op) {
     }
 }
 
+StringRef Legalizer::inputKind(Value value) {
+  auto argument = dyn_cast<BlockArgument>(value);
+  if (!argument || argument.getOwner() != &func.getBody().front())
+    return "";
+  auto kind = func.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "lathe.onnx_type");
+  return kind ? kind.getValue() : "";
+}
+
 void Legalizer::inputsBehind(Value value, std::vector<std::string> &names) {
   llvm::SetVector<Value> work;
   work.insert(data(value) ? data(value) : value);
@@ -235,6 +250,8 @@ UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string mess
     Tracked &tracked = track(operand);
     if (isa<NoneType>(operand.getType()))
       text = "absent";
+    else if (tracked.isSequence)
+      text = "sequence of " + std::to_string(tracked.elements.size());
     else if (tracked.data)
       text = printed(tracked.data.getType());
     else if (tracked.host)
@@ -305,7 +322,8 @@ void Legalizer::process(Operation *op) {
     for (Value result : op->getResults())
       values[result].failed = true;
   };
-  auto handler = node.domain.empty() ? handlers().find(node.type) : handlers().end();
+  auto handler = handlers().find(
+      node.domain.empty() ? node.type.str() : (node.domain + "." + node.type).str());
   bool blocked = llvm::any_of(op->getOperands(), [&](Value v) { return track(v).failed; });
   if (blocked) {
     // Its own trouble cannot be seen yet, unless nobody knows the op at all.
@@ -316,13 +334,27 @@ void Legalizer::process(Operation *op) {
   }
   if (succeeded(evaluateOnHost(node)))
     return applyStated(op);
-  for (unsigned i = 0; i < node.numInputs(); ++i)
-    if (node.has(i) && !data(op->getOperand(i)) && op->getNumRegions() == 0) {
+  for (unsigned i = 0; i < node.numInputs(); ++i) {
+    if (!node.has(i) || data(op->getOperand(i)) || op->getNumRegions() != 0)
+      continue;
+    const Tracked &tracked = node.tracked(i);
+    if ((tracked.isSequence || tracked.isEmpty) && node.domain.empty() && takesSequences(node.type))
+      continue;
+    if (tracked.isEmpty)
+      (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is an optional without a value");
+    else if (tracked.isSequence)
+      (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is a sequence");
+    else if (StringRef kind = inputKind(op->getOperand(i)); kind == "sequence" || kind == "optional")
+      (void)node.fail("dtype", "operand " + llvm::Twine(i) + " is an input that is a" +
+                                   (kind == "optional" ? "n " : " ") + kind + " of unknown length",
+                      "as many tensors as --shape says",
+                      "say how many tensors it has: --shape x=[3], or of an optional its sizes or --shape x=none");
+    else
       (void)node.fail("dtype",
                       "operand " + llvm::Twine(i) + " is no ranked tensor of numbers or bool",
                       "tensors of a known rank", "give an unranked input its sizes with --shape");
-      return failAll();
-    }
+    return failAll();
+  }
   if (handler != handlers().end()) {
     if (succeeded(handler->second(node)))
       return applyStated(op);
@@ -335,7 +367,8 @@ void Legalizer::process(Operation *op) {
   if (node.domain.empty() && op->getNumRegions() != 0) {
     bool done = node.type == "If"     ? inlineIf(node)
                 : node.type == "Loop" ? unrollLoop(node)
-                                      : node.type == "Scan" && unrollScan(node);
+                : node.type == "Scan" ? unrollScan(node)
+                                      : node.type == "SequenceMap" && mapSequence(node);
     if (done)
       return applyStated(op);
   }
@@ -352,17 +385,54 @@ void Legalizer::process(Operation *op) {
   failAll();
 }
 
-void Legalizer::finish() {
+/// A tensor is an output under its name, a sequence y one output a tensor: y[0], y[1] and so on; an
+/// optional without a value is none.
+bool Legalizer::addOutputs(Tracked &output, DictionaryAttr attrs, const std::string &name,
+                           SmallVectorImpl<Value> &results, SmallVectorImpl<Attribute> &resultAttrs) {
+  if (output.isSequence) {
+    for (auto [i, element] : llvm::enumerate(output.elements))
+      if (!addOutputs(element, attrs, name + "[" + std::to_string(i) + "]", results, resultAttrs))
+        return false;
+    return true;
+  }
+  if (output.isEmpty)
+    return true;
+  Value value = dataOf(output);
+  if (!value)
+    return false;
+  NamedAttrList list(attrs);
+  list.erase("lathe.stated");
+  if (attrs.get("lathe.name"))
+    list.set("lathe.name", e.b.getStringAttr(name));
+  results.push_back(value);
+  resultAttrs.push_back(list.getDictionary(e.b.getContext()));
+  return true;
+}
+
+bool Legalizer::finish() {
   auto ret = cast<func::ReturnOp>(func.getBody().front().getTerminator());
   e.b.setInsertionPoint(ret);
   SmallVector<Value> results;
-  for (Value operand : ret.getOperands())
-    results.push_back(data(operand));
+  SmallVector<Attribute> resultAttrs;
+  for (auto [i, operand] : llvm::enumerate(ret.getOperands())) {
+    DictionaryAttr attrs = func.getResultAttrDict(unsigned(i));
+    if (!attrs)
+      attrs = e.b.getDictionaryAttr({});
+    auto name = attrs.getAs<StringAttr>("lathe.name");
+    if (!addOutputs(track(operand), attrs, name ? name.str() : "", results, resultAttrs)) {
+      mlir::emitError(func.getLoc()) << "an output has no value of a tensor type";
+      UnsupportedNode entry;
+      entry.node = func.getName().str();
+      entry.cause = "dtype";
+      entry.message = "an output is no tensor that lathe can store";
+      found.nodes.push_back(entry);
+      return false;
+    }
+  }
   ret->setOperands(results);
-  for (unsigned i = 0; i < results.size(); ++i)
-    func.removeResultAttr(i, e.b.getStringAttr("lathe.stated"));
   func.setFunctionType(
       e.b.getFunctionType(func.getArgumentTypes(), ValueRange(results).getTypes()));
+  func.setResAttrsAttr(e.b.getArrayAttr(resultAttrs));
   // Backwards, so that users go first; what only shape arithmetic used goes too.
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(func.getBody().front()))) {
     if (onnxir::OnnxDialect::isOnnx(&op)) {
@@ -372,6 +442,7 @@ void Legalizer::finish() {
       op.erase();
     }
   }
+  return true;
 }
 
 LogicalResult Legalizer::run() {
@@ -383,18 +454,7 @@ LogicalResult Legalizer::run() {
     process(op);
   if (found.nodes.size() != before)
     return failure();
-  for (Value operand : func.getBody().front().getTerminator()->getOperands())
-    if (!data(operand)) {
-      mlir::emitError(func.getLoc()) << "an output has no value of a tensor type";
-      UnsupportedNode entry;
-      entry.node = func.getName().str();
-      entry.cause = "dtype";
-      entry.message = "an output is no tensor that lathe can store";
-      found.nodes.push_back(entry);
-      return failure();
-    }
-  finish();
-  return success();
+  return success(finish());
 }
 
 } // namespace lathe::legal

@@ -20,59 +20,81 @@ public:
   /// The value as data; materialises host values once.
   mlir::Value data(mlir::Value value);
   std::optional<HostValue> host(mlir::Value value);
+  /// The value as data, which is null for what is no tensor.
+  mlir::Value dataOf(Tracked &tracked);
 
   // RunTimeValues.cpp
   /// host(), or symbols that the elements of integer inputs are bound to when a run begins: a
   /// least element, if it is demanded, is checked then. None for what is computed on a device.
-  std::optional<HostValue> bindHost(mlir::Value value, std::optional<int64_t> least);
+  /// `computed`: in the middle of the run too.
+  std::optional<HostValue> bindHost(mlir::Value value, std::optional<int64_t> least, bool computed = false);
+  std::optional<HostValue> bindComputed(mlir::Value value);
   /// A name for a formula; its bounds are checked when a run begins. A constant, and a size
   /// within the bounds that has a name, stay as they are.
   DimExpr derive(llvm::StringRef hint, const DimExpr &formula, DimRange bounds);
+  /// A symbol that gets the value of a computed i64 without dimensions, which is at most `most`, in the
+  /// middle of the run.
+  DimExpr sizeOf(mlir::Value count, llvm::StringRef hint, const std::optional<DimExpr> &most);
   /// Whether elements are in it, so that it may be negative and mean something else then.
   bool isRunTimeValue(const DimExpr &dim);
 
   bool unify(const DimExpr &a, const DimExpr &b);
-  int64_t opsetOf(mlir::Operation *op) const;
+  int64_t opsetOf(mlir::Operation *op);
   UnsupportedNode &report(Node &node, llvm::StringRef cause, std::string message,
                           std::string nearest, std::string remedy, bool invalid);
+  /// What an input of the entry is that is no tensor of numbers: "sequence", "optional" and so on.
+  llvm::StringRef inputKind(mlir::Value value);
   /// Adds the names of the entry's inputs that the value is computed from.
   void inputsBehind(mlir::Value value, std::vector<std::string> &names);
 
   Emitter e;
 
-private:
-  void process(mlir::Operation *op);
-  bool expand(Node &node);
   // ControlFlow.cpp
   std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
                                                  llvm::ArrayRef<Tracked> arguments);
+
+private:
+  void process(mlir::Operation *op);
+  bool expand(Node &node);
   std::optional<HostValue> bindInput(mlir::BlockArgument input);
+  /// A symbol for each integer of `type`, whose names are added to `names`.
+  HostValue symbolsOf(mlir::RankedTensorType type, const std::string &name,
+                      llvm::SmallVectorImpl<mlir::Attribute> &names);
   SymbolOp declare(llvm::StringRef hint, int64_t min, int64_t max, int64_t opt,
                    llvm::StringRef origin, DimAttr value);
   bool inlineIf(Node &node);
   std::optional<DimExpr> conditionAsSize(Node &node);
+  DimExpr chosenSize(Node &node, const DimExpr &a, const DimExpr &b);
   bool chooseBranch(Node &node, mlir::ArrayAttr names);
   bool unrollLoop(Node &node);
   // Loops.cpp
   bool runLoop(Node &node);
-  mlir::Value dataOf(Tracked &tracked);
   bool unrollScan(Node &node);
+  bool unrollBatchedScan(Node &node);
+  // Sequences.cpp
+  bool mapSequence(Node &node);
   bool finishScans(Node &node, unsigned first, std::vector<std::vector<mlir::Value>> &scans);
   void applyStated(mlir::Operation *op);
   void keepBounds(SymbolOp symbol, const DimExpr &by);
   bool substitute(const std::string &symbol, const DimExpr &by);
-  void finish();
+  bool addOutputs(Tracked &output, mlir::DictionaryAttr attrs, const std::string &name,
+                  llvm::SmallVectorImpl<mlir::Value> &results,
+                  llvm::SmallVectorImpl<mlir::Attribute> &resultAttrs);
+  bool finish();
 
   mlir::ModuleOp module;
   mlir::func::FuncOp func;
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
-  int64_t moduleOpset;
   std::map<std::string, DimExpr> derived; ///< by formula and bounds
   int chain = 0;     ///< ops that bindHost is inside of
   int depth = 0;     ///< of function bodies inside each other
   std::string outer; ///< op whose body is being processed, for reports
 };
+
+/// Gives symbols without bounds usual sizes that all sizes of the graph have a value at (Optima.cpp);
+/// fails with a report that names the node where there are none.
+mlir::LogicalResult settleOptima(mlir::ModuleOp module, LegalizeReport &report);
 
 } // namespace lathe::legal
 

@@ -15,7 +15,6 @@ using namespace mlir;
 
 namespace lathe::legal {
 
-/// The value as data, which is null for what is no tensor.
 Value Legalizer::dataOf(Tracked &tracked) {
   if (!tracked.data && tracked.host)
     tracked.data = e.dimTensor(tracked.host->values, tracked.host->shape, tracked.host->element);
@@ -54,6 +53,10 @@ bool Legalizer::runLoop(Node &node) {
   SmallVector<Value> inits = {e.scalar(0, e.b.getI64Type())};
   for (unsigned s = 0; s < states; ++s) {
     inits.push_back(data(node.op->getOperand(2 + s)));
+    if (!inits.back() && (node.tracked(2 + s).isSequence || node.tracked(2 + s).isEmpty)) {
+      (void)node.unknown({0, 1}, "a trip count or condition of a loop that carries a sequence or optional,");
+      return false;
+    }
     if (!inits.back()) {
       (void)node.fail("dtype", "a loop that carries a value that is no tensor",
                       "tensors of numbers or bool");

@@ -118,6 +118,13 @@ LogicalResult squeeze(Node &n) {
     return failure();
   for (size_t d = 0; d < dims.size(); ++d) {
     bool named = llvm::is_contained(*axes, int64_t(d));
+    if (DimRange range = dims[d].range(n.e.ranges);
+        !given && !dims[d].isConstant() && range.lo <= 1 && range.hi >= 1)
+      return n.fail("shape",
+                    "Squeeze without axes of dimension " + llvm::Twine(d) + " of size " + dims[d].str() +
+                        ", which may be 1: the rank of the result would follow from the run",
+                    "axes, or sizes that are never 1",
+                    "name the axes in the model, or bind the size with --dim, to one value or from 2 on");
     if (named && dims[d].isConstant() && dims[d] != DimExpr(1))
       return n.invalid("shape", "dimension " + llvm::Twine(d) + " of size " + dims[d].str() +
                                     " is squeezed");

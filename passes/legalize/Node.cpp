@@ -21,6 +21,13 @@ std::optional<Ints> HostValue::constants() const {
   return out;
 }
 
+Tracked Tracked::sequence(std::vector<Tracked> elements) {
+  Tracked result;
+  result.isSequence = true;
+  result.elements = std::move(elements);
+  return result;
+}
+
 Node::Node(Legalizer &l, Operation *operation)
     : op(operation), legalizer(l), e(l.e), type(operation->getName().stripDialect()),
       opset(l.opsetOf(operation)) {
@@ -123,6 +130,22 @@ LogicalResult Node::setHost(unsigned i, HostValue value) {
   return success();
 }
 
+LogicalResult Node::setTracked(unsigned i, Tracked value) {
+  if (i < numOutputs())
+    legalizer.track(op->getResult(i)) = std::move(value);
+  return success();
+}
+
+const Tracked &Node::tracked(unsigned i) { return legalizer.track(op->getOperand(i)); }
+
+std::optional<std::vector<Tracked>> Node::sequence(unsigned i) {
+  if (has(i) && tracked(i).isSequence)
+    return tracked(i).elements;
+  (void)fail("dtype", "operand " + llvm::Twine(i) + " is no sequence whose length is known",
+             "sequences that the model makes itself");
+  return std::nullopt;
+}
+
 std::optional<int64_t> Node::axis(int64_t value, int64_t rank) {
   int64_t result = value < 0 ? value + rank : value;
   if (result >= 0 && result < rank)
@@ -168,7 +191,10 @@ LogicalResult Node::unknown(ArrayRef<unsigned> operands, llvm::Twine what) {
                        "values that follow from sizes of the inputs or from constants",
                        "make it an initializer, or give its value when compiling", false);
   for (unsigned i : operands)
-    if (has(i) && !host(i))
+    if (std::optional<HostValue> known = host(i);
+        has(i) && (!known || llvm::any_of(known->values, [&](const DimExpr &value) {
+          return legalizer.isRunTimeValue(value);
+        })))
       legalizer.inputsBehind(op->getOperand(i), entry.needs);
   reported = true;
   return failure();

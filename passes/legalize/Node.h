@@ -27,11 +27,15 @@ struct HostValue {
   std::optional<Ints> constants() const;
 };
 
-/// What is known of one ONNX value.
+/// What is known of one ONNX value. An optional that has a value is that value.
 struct Tracked {
   mlir::Value data;
   std::optional<HostValue> host;
-  bool failed = false; ///< its producer could not be legalized
+  bool failed = false;     ///< its producer could not be legalized
+  bool isSequence = false; ///< then it has neither data nor host, but elements
+  bool isEmpty = false;    ///< an optional without a value
+  std::vector<Tracked> elements;
+  static Tracked sequence(std::vector<Tracked> elements);
 };
 
 class Legalizer;
@@ -58,12 +62,14 @@ public:
   int64_t rank(unsigned i);
   mlir::Type element(unsigned i);
   std::optional<HostValue> host(unsigned i);
-  /// host(), or what is bound when a run begins, no less than `least`.
+  /// host(), or what is bound when a run begins or when it has computed that, no less than `least`.
   std::optional<HostValue> bound(unsigned i, std::optional<int64_t> least);
   /// The operand as one whole number of any type, so far as it is known then.
   std::optional<DimExpr> whole(unsigned i);
   /// Legalizer::derive(), named after the node.
   DimExpr derive(llvm::Twine hint, const DimExpr &formula, DimRange bounds = {});
+  /// A size that the run counts: a computed i64 without dimensions, at most `most` where that is known.
+  DimExpr sizeOf(mlir::Value count, const std::optional<DimExpr> &most);
   /// 1 for each dimension that one of the axes names, else 0; negative axes count from the end.
   /// The run fails where an axis is outside the rank or named twice.
   Dims named(llvm::ArrayRef<DimExpr> axes, int64_t rank);
@@ -85,6 +91,12 @@ public:
 
   mlir::LogicalResult set(unsigned i, mlir::Value value);
   mlir::LogicalResult setHost(unsigned i, HostValue value);
+  /// A result that may be a sequence or an optional; always success.
+  mlir::LogicalResult setTracked(unsigned i, Tracked value);
+  /// The elements of an operand that is a sequence; none, with a report, for what is none.
+  std::optional<std::vector<Tracked>> sequence(unsigned i);
+  /// An operand of any kind.
+  const Tracked &tracked(unsigned i);
   /// set(0, value).
   mlir::LogicalResult done(mlir::Value value) { return set(0, value); }
 
@@ -114,11 +126,12 @@ DimExpr equalDims(const DimExpr &a, const DimExpr &b);
 using Handler = mlir::LogicalResult (*)(Node &);
 using Handlers = llvm::StringMap<Handler>;
 
-// Each family adds its handlers, keyed by op name (domain ai.onnx).
+// Each family adds its handlers, keyed by op name, or "domain.name" outside of ai.onnx.
 void addElementwise(Handlers &);
 void addActivations(Handlers &);
 void addLogic(Handlers &);
 void addReductions(Handlers &);
+void addSelections(Handlers &);
 void addMovement(Handlers &);
 void addSlices(Handlers &);
 void addShapes(Handlers &);
@@ -132,7 +145,18 @@ void addGridSample(Handlers &);
 void addQuantization(Handlers &);
 void addRecurrent(Handlers &);
 void addResize(Handlers &);
-void addSequence(Handlers &);
+void addFourier(Handlers &);
+void addMachineLearning(Handlers &);
+void addOptimizers(Handlers &);
+void addSequences(Handlers &);
+void addGradient(Handlers &);
+void addTrees(Handlers &);
+void addMicrosoft(Handlers &);
+/// All of them.
+const Handlers &handlers();
+
+/// Whether an op of ai.onnx takes sequences and optionals.
+bool takesSequences(llvm::StringRef type);
 
 /// The domain of nodes that call the user's own functions.
 inline constexpr const char *kCustomDomain = "lathe.custom";

@@ -1,5 +1,6 @@
 //===- Normalization.cpp - softmax and the norms ----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Formulas.h"
 #include "Windows.h"
 
 #include <cmath>
@@ -9,26 +10,8 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
-/// From opset 13 softmax works along one axis; before, over all dimensions from
-/// axis on, as one row.
 template <bool Log> LogicalResult softmax(Node &n) {
-  Emitter &e = n.e;
-  Value x = n.in(0);
-  if (!x)
-    return failure();
-  int64_t rank = rankOf(x);
-  if (rank == 0)
-    return n.done(e.like(x, Log ? 0 : 1));
-  std::optional<int64_t> axis =
-      n.axis(n.intAttr("axis", n.opset >= 13 ? -1 : 1), rank + (n.opset < 13 ? 1 : 0));
-  if (!axis)
-    return failure();
-  if (n.opset >= 13 || *axis == rank - 1)
-    return n.done(e.infer<SoftmaxOp>(x, uint64_t(*axis), Log));
-  Dims dims = dimsOf(x);
-  Value rows = e.reshape(x, {product(Dims(dims.begin(), dims.begin() + *axis)),
-                             product(Dims(dims.begin() + *axis, dims.end()))});
-  return n.done(e.reshape(e.infer<SoftmaxOp>(rows, uint64_t(1), Log), dims));
+  return n.done(softmaxOf(n, n.in(0), n.intAttr("axis", n.opset >= 13 ? -1 : 1), Log));
 }
 
 /// 1 at the first maximum along the axis, 0 elsewhere.
@@ -52,29 +35,6 @@ LogicalResult hardmax(Node &n) {
   line[along] = dimOf(rows, along);
   Value hit = e.compare(best, e.iota(line, along, e.b.getI64Type()), Predicate::Eq);
   return n.done(e.reshape(e.cast(hit, elementTypeOf(x)), dims));
-}
-
-Ints axesFrom(int64_t first, int64_t rank) {
-  Ints axes;
-  for (int64_t d = first; d < rank; ++d)
-    axes.push_back(d);
-  return axes;
-}
-
-/// (x - mean) / sqrt(variance + epsilon) over axes, and the two statistics.
-struct Normalized {
-  Value y, mean, inverse;
-};
-Normalized normalize(Emitter &e, Value x, ArrayRef<int64_t> axes, double epsilon) {
-  if (Type element = x ? elementTypeOf(x) : Type(); element && isNarrow(element)) {
-    Normalized wide = normalize(e, e.cast(x, e.b.getF32Type()), axes, epsilon);
-    return {e.cast(wide.y, element), e.cast(wide.mean, element), e.cast(wide.inverse, element)};
-  }
-  Value mean = e.mean(x, axes);
-  Value centred = e.sub(x, mean);
-  Value variance = e.mean(e.mul(centred, centred), axes);
-  Value inverse = e.unary<RsqrtOp>(e.add(variance, epsilon));
-  return {e.mul(centred, inverse), mean, inverse};
 }
 
 /// The parameter with the sizes of x from axis on.
@@ -105,13 +65,10 @@ LogicalResult layerNorm(Node &n) {
       return failure();
     return n.numOutputs() > 2 ? n.set(2, r.inverse) : success();
   }
-  scale = overRows(e, scale, x, *axis);
-  Value bias = n.has(2) ? overRows(e, n.in(2), x, *axis) : Value();
-  if (!scale || (n.has(2) && !bias))
+  Value bias = n.has(2) ? n.in(2) : Value();
+  if (n.has(2) && !bias)
     return failure();
-  return n.done(LayerNormOp::create(e.b, e.loc, x.getType(), x, scale, bias, uint64_t(*axis),
-                                    llvm::APFloat(epsilon))
-                    .getResult());
+  return n.done(layerNormOf(e, x, scale, bias, *axis, epsilon));
 }
 
 LogicalResult rmsNorm(Node &n) {
@@ -120,9 +77,7 @@ LogicalResult rmsNorm(Node &n) {
   std::optional<int64_t> axis = x ? n.axis(n.intAttr("axis", -1), rankOf(x)) : std::nullopt;
   if (!axis)
     return failure();
-  Value scale = overRows(e, n.in(1), x, *axis);
-  return n.done(
-      e.infer<RmsNormOp>(x, scale, uint64_t(*axis), llvm::APFloat(n.floatAttr("epsilon", 1e-5))));
+  return n.done(rmsNormOf(e, x, n.in(1), *axis, n.floatAttr("epsilon", 1e-5)));
 }
 
 /// Inference: x * factor + shift, where both follow from the parameters alone,
@@ -236,7 +191,9 @@ LogicalResult lrn(Node &n) {
   }
   Value base =
       e.add(e.mul(sum, n.floatAttr("alpha", 1e-4) / double(size)), n.floatAttr("bias", 1.0));
-  return n.done(e.div(x, e.infer<PowOp>(base, e.like(x, n.floatAttr("beta", 0.75)))));
+  double beta = n.floatAttr("beta", 0.75);
+  Value root = beta == 0.75 ? e.unary<SqrtOp>(base) : Value(); // as nearly all models have it
+  return n.done(e.div(x, root ? e.mul(root, e.unary<SqrtOp>(root)) : e.infer<PowOp>(base, e.like(x, beta))));
 }
 
 LogicalResult meanVariance(Node &n) {
@@ -255,6 +212,57 @@ LogicalResult meanVariance(Node &n) {
 }
 
 } // namespace
+
+Value softmaxOf(Node &n, Value x, int64_t given, bool log) {
+  Emitter &e = n.e;
+  if (!x)
+    return {};
+  int64_t rank = rankOf(x);
+  if (rank == 0)
+    return e.like(x, log ? 0 : 1);
+  std::optional<int64_t> axis = n.axis(given, rank + (n.opset < 13 ? 1 : 0));
+  if (!axis)
+    return {};
+  if (n.opset >= 13 || *axis == rank - 1)
+    return e.infer<SoftmaxOp>(x, uint64_t(*axis), log);
+  Dims dims = dimsOf(x);
+  Value rows = e.reshape(x, {product(Dims(dims.begin(), dims.begin() + *axis)),
+                             product(Dims(dims.begin() + *axis, dims.end()))});
+  return e.reshape(e.infer<SoftmaxOp>(rows, uint64_t(1), log), dims);
+}
+
+Ints axesFrom(int64_t first, int64_t rank) {
+  Ints axes;
+  for (int64_t d = first; d < rank; ++d)
+    axes.push_back(d);
+  return axes;
+}
+
+Normalized normalize(Emitter &e, Value x, ArrayRef<int64_t> axes, double epsilon) {
+  if (Type element = x ? elementTypeOf(x) : Type(); element && isNarrow(element)) {
+    Normalized wide = normalize(e, e.cast(x, e.b.getF32Type()), axes, epsilon);
+    return {e.cast(wide.y, element), e.cast(wide.mean, element), e.cast(wide.inverse, element)};
+  }
+  Value mean = e.mean(x, axes);
+  Value centred = e.sub(x, mean);
+  Value variance = e.mean(e.mul(centred, centred), axes);
+  Value inverse = e.unary<RsqrtOp>(e.add(variance, epsilon));
+  return {e.mul(centred, inverse), mean, inverse};
+}
+
+Value layerNormOf(Emitter &e, Value x, Value scale, Value bias, int64_t axis, double epsilon) {
+  bool hasBias = bool(bias);
+  scale = overRows(e, scale, x, axis);
+  bias = overRows(e, bias, x, axis);
+  if (!x || !scale || bool(bias) != hasBias)
+    return {};
+  return LayerNormOp::create(e.b, e.loc, x.getType(), x, scale, bias, uint64_t(axis),
+                             llvm::APFloat(epsilon));
+}
+
+Value rmsNormOf(Emitter &e, Value x, Value scale, int64_t axis, double epsilon) {
+  return e.infer<RmsNormOp>(x, overRows(e, scale, x, axis), uint64_t(axis), llvm::APFloat(epsilon));
+}
 
 void addNormalizations(Handlers &h) {
   h["Softmax"] = softmax<false>;

@@ -2,27 +2,26 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Windows.h"
 
+#include "lathe/ir/Sampling.h"
+
 using namespace mlir;
 
 namespace lathe::legal {
 namespace {
 
 template <PoolKind K> LogicalResult pool(Node &n) {
-  Value x = n.in(0);
-  if (!x || rankOf(x) < 3)
-    return n.invalid("shape", "pooling needs rank 3 or more");
-  if (n.wants(1))
-    return n.fail("attribute", "the output Indices", "MaxPool with one output");
-  std::optional<Ints> kernel = n.intsAttr("kernel_shape");
-  if (!kernel)
-    return n.invalid("attribute", "kernel_shape is missing");
-  std::optional<Window> w = windowOf(n, x, *kernel);
-  if (!w)
-    return failure();
-  return n.done(n.e.infer<PoolOp>(x, K, w->kernel, w->strides, w->pads, w->dilations,
-                                  bool(n.intAttr("ceil_mode", 0)),
-                                  bool(n.intAttr("count_include_pad", 0)),
-                                  uint64_t(n.intAttr("p", 2)), ConvLayout::ChannelsFirst));
+  Value y = poolOf(n, n.in(0), K);
+  if (y && K == PoolKind::Max && n.wants(1)) {
+    auto op = y.getDefiningOp<PoolOp>();
+    if (!op)
+      return n.fail("attribute", "the output Indices of this MaxPool", "MaxPool with one output");
+    Value places = ArgPoolOp::create(n.e.b, n.e.loc, withElementType(y.getType(), n.e.b.getI64Type()), op.getX(),
+                                     op.getKernel(), op.getStrides(), op.getPads(), op.getDilations(),
+                                     n.intAttr("storage_order", 0) != 0);
+    if (failed(n.set(1, places)))
+      return failure();
+  }
+  return n.done(y);
 }
 
 Ints spatialAxes(Value x) {
@@ -51,12 +50,115 @@ LogicalResult globalLp(Node &n) {
   return n.done(e.infer<PowOp>(sum, e.like(x, 1.0 / p)));
 }
 
+LogicalResult columnsToImage(Node &n) {
+  Value x = n.in(0);
+  if (!x || rankOf(x) != 3)
+    return n.invalid("shape", "Col2Im wants columns of rank 3, [N, C * block, L]");
+  std::optional<Ints> window = n.ints(2);
+  if (!window) // how many taps a pixel has
+    return n.unknown({2}, "block_shape");
+  std::optional<HostValue> image = n.bound(1, 0);
+  if (!image)
+    return n.unknown({1}, "image_shape");
+  size_t rank = image->values.size();
+  Ints strides = n.intsAttr("strides").value_or(Ints(rank, 1)),
+       pads = n.intsAttr("pads").value_or(Ints(2 * rank, 0)),
+       dilations = n.intsAttr("dilations").value_or(Ints(rank, 1));
+  Value y = n.e.infer<OverlapAddOp>(x, n.e.dimArray(image->values), *window, strides, pads, dilations);
+  if (!y)
+    return failure();
+  DimExpr columns = product(OverlapAddOp::places(image->values, *window, strides, pads, dilations));
+  if (columns != dimOf(x, 2))
+    n.demandZero("columns", columns - dimOf(x, 2));
+  return n.done(y);
+}
+
+LogicalResult roiAlign(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), rois = n.in(1), batch = n.in(2);
+  if (!x || !rois || !batch || rankOf(x) != 4 || rankOf(rois) != 2 || rankOf(batch) != 1)
+    return n.invalid("shape", "RoiAlign wants images [N, C, H, W], regions [R, 4] and a batch index for each");
+  if (!n.unify(dimOf(batch, 0), dimOf(rois, 0)) || !n.unify(dimOf(rois, 1), 4))
+    return n.invalid("shape", "regions have four corners and a batch index each");
+  Type element = elementTypeOf(x);
+  if (!isFloat(element))
+    return n.fail("dtype", "RoiAlign of what are no floats", "floats");
+  std::string mode = n.strAttr("mode", "avg"),
+              pixels = n.strAttr("coordinate_transformation_mode", n.opset >= 16 ? "half_pixel" : "output_half_pixel");
+  int64_t rows = n.intAttr("output_height", 1), columns = n.intAttr("output_width", 1),
+          samples = n.intAttr("sampling_ratio", 0);
+  if ((mode != "avg" && mode != "max") || (pixels != "half_pixel" && pixels != "output_half_pixel") || rows < 1 ||
+      columns < 1 || samples < 0 || samples > 1024)
+    return n.invalid("attribute", "mode is avg or max, coordinates half_pixel or output_half_pixel, output sizes "
+                                  "positive, sampling_ratio from 0 to 1024");
+  return n.done(RoiAlignOp::create(e.b, e.loc,
+                                   tensorType(element, {dimOf(rois, 0), dimOf(x, 1), DimExpr(rows), DimExpr(columns)}),
+                                   x, e.cast(rois, element), batch,
+                                   llvm::APFloat(n.floatAttr("spatial_scale", 1)), uint64_t(samples),
+                                   pixels == "half_pixel", mode == "max"));
+}
+
+/// Each value at its index in an image of zeros, whose sizes the window's places give; behind them more
+/// zeros up to a stated shape.
+LogicalResult maxUnpool(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), indices = n.in(1);
+  if (!x || !indices || rankOf(x) < 3 || dimsOf(x) != dimsOf(indices))
+    return n.invalid("shape", "MaxUnpool wants values [N, C, places...] and an index for each");
+  std::optional<Ints> kernel = n.intsAttr("kernel_shape");
+  if (!kernel)
+    return n.invalid("attribute", "kernel_shape is missing");
+  std::optional<Window> w = windowOf(n, x, *kernel);
+  if (!w)
+    return failure();
+  Dims image = {dimOf(x, 0), dimOf(x, 1)};
+  for (size_t d = 0; d < kernel->size(); ++d)
+    image.push_back(e.clampAtZero((dimOf(x, 2 + d) - DimExpr(1)) * DimExpr(w->strides[d]) +
+                                  DimExpr((*kernel)[d] - w->pads[d] - w->pads[kernel->size() + d])));
+  Value zero = e.like(x, 0), zeros = e.broadcastTo(zero, {product(image)});
+  DimExpr count = numElements(x.getType());
+  Value y = e.reshape(e.infer<ScatterElementsOp>(zeros, e.reshape(indices, {count}), e.reshape(x, {count}),
+                                                 uint64_t(0), ReduceKindAttr()),
+                      image);
+  if (!n.has(2))
+    return n.done(y);
+  std::optional<HostValue> shape = n.bound(2, 0);
+  if (!shape)
+    return n.unknown({2}, "an output_shape");
+  if (shape->values.size() != image.size())
+    return n.invalid("shape", "output_shape has another rank than the values");
+  Dims low(image.size(), DimExpr(0)), high;
+  for (auto [to, from] : llvm::zip(shape->values, image))
+    high.push_back(to - from);
+  return n.done(e.bind(e.pad(y, zero, low, high, PadMode::Constant), shape->values));
+}
+
 } // namespace
+
+Value poolOf(Node &n, Value x, PoolKind kind) {
+  if (!x || rankOf(x) < 3)
+    return n.e.fail("pooling needs rank 3 or more");
+  std::optional<Ints> kernel = n.intsAttr("kernel_shape");
+  if (!kernel) {
+    (void)n.invalid("attribute", "kernel_shape is missing");
+    return {};
+  }
+  std::optional<Window> w = windowOf(n, x, *kernel);
+  if (!w)
+    return {};
+  return n.e.infer<PoolOp>(x, kind, w->kernel, w->strides, w->pads, w->dilations,
+                           bool(n.intAttr("ceil_mode", 0)),
+                           bool(n.intAttr("count_include_pad", 0)), uint64_t(n.intAttr("p", 2)),
+                           ConvLayout::ChannelsFirst);
+}
 
 void addPooling(Handlers &h) {
   h["MaxPool"] = pool<PoolKind::Max>;
   h["AveragePool"] = pool<PoolKind::Average>;
   h["LpPool"] = pool<PoolKind::Lp>;
+  h["RoiAlign"] = roiAlign;
+  h["MaxUnpool"] = maxUnpool;
+  h["Col2Im"] = columnsToImage;
   h["GlobalAveragePool"] = globalAverage;
   h["GlobalMaxPool"] = globalMax;
   h["GlobalLpPool"] = globalLp;

@@ -6,7 +6,9 @@
 // length becomes that many steps.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Formulas.h"
+
+#include <functional>
 
 using namespace mlir;
 
@@ -14,6 +16,15 @@ namespace lathe::legal {
 namespace {
 
 constexpr int64_t kMaxSteps = 64;
+
+/// Element d of the leading dimension, dropped.
+Value part(Emitter &e, Value v, int64_t d) {
+  if (!v)
+    return {};
+  Dims dims = dimsOf(v);
+  dims.erase(dims.begin());
+  return e.reshape(e.sliceAxis(v, 0, d, 1), dims);
+}
 
 struct Cell {
   Node &n;
@@ -26,46 +37,23 @@ struct Cell {
   std::vector<double> alpha, beta;
 
   Value activate(size_t i, Value x) {
-    std::string name = StringRef(activations[i]).lower();
-    if (!x)
-      return {};
     if (clip > 0)
       x = e.min(e.max(x, -clip), clip);
-    double a = i < alpha.size()        ? alpha[i]
-               : name == "hardsigmoid" ? 0.2
-               : name == "leakyrelu"   ? 0.01
-                                       : 1.0;
-    double c = i < beta.size() ? beta[i] : name == "hardsigmoid" ? 0.5 : 0.0;
-    if (name == "sigmoid")
-      return e.unary<SigmoidOp>(x);
-    if (name == "tanh")
-      return e.unary<TanhOp>(x);
-    if (name == "relu")
-      return e.max(x, 0.0);
-    if (name == "affine")
-      return e.add(e.mul(x, a), c);
-    if (name == "leakyrelu")
-      return e.select(e.compare(x, 0.0, Predicate::Lt), e.mul(x, a), x);
-    if (name == "hardsigmoid")
-      return e.min(e.max(e.add(e.mul(x, a), c), 0.0), 1.0);
-    return e.fail("activation '" + llvm::Twine(activations[i]) + "'");
+    auto parameter = [&](const std::vector<double> &list) {
+      return i < list.size() ? std::optional(list[i]) : std::nullopt;
+    };
+    return activationOf(e, activations[i], x, parameter(alpha), parameter(beta));
   }
 
   /// Gate g of [B, gates * H].
   Value gate(Value all, int64_t g) { return e.sliceAxis(all, 1, g * hidden, hidden); }
-  /// Element d of the leading dimension, dropped.
-  Value pick(Value v, int64_t d) {
-    if (!v)
-      return {};
-    Dims dims = dimsOf(v);
-    dims.erase(dims.begin());
-    return e.reshape(e.sliceAxis(v, 0, d, 1), dims);
-  }
+  Value pick(Value v, int64_t d) { return part(e, v, d); }
 };
 
 /// Operands of one direction.
 struct Parameters {
-  Value w, r, inputBias, stateBias, h, c, peephole;
+  Value projected; ///< x W^T, [S, B, gates * H]
+  Value r, inputBias, stateBias, h, c, peephole;
 };
 
 struct Outputs {
@@ -91,7 +79,7 @@ bool isUsual(const Cell &cell, Value x) {
 Outputs recur(Cell &cell, const Parameters &p, Value x, bool back) {
   Emitter &e = cell.e;
   int64_t H = cell.hidden;
-  Value projected = e.matmul(x, p.w, false, true); // [S, B, gates * H]
+  Value projected = p.projected;
   bool resetLast = cell.gates == 3 && cell.n.intAttr("linear_before_reset", 0);
   Value last;
   if (p.inputBias) {
@@ -123,7 +111,7 @@ Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
   Emitter &e = cell.e;
   Node &n = cell.n;
   Outputs out{std::vector<Value>(cell.steps), p.h, p.c};
-  Value projected = e.matmul(x, p.w, false, true); // [S, B, gates * H]
+  Value projected = p.projected;
   if (p.inputBias)
     projected = e.add(projected, p.inputBias);
   bool linearFirst = n.intAttr("linear_before_reset", 0), couple = n.intAttr("input_forget", 0);
@@ -169,15 +157,20 @@ Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
   return out;
 }
 
-template <int Gates> LogicalResult recurrent(Node &n) {
+/// The products of one node with its weights, for each direction.
+struct Weights {
+  std::optional<int64_t> hidden;
+  std::function<Value(Value x, int64_t d)> project; ///< x W^T, [S, B, gates * H]
+  std::function<Value(int64_t d)> state;            ///< R, [gates * H, H]
+};
+
+LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weights) {
   Emitter &e = n.e;
-  Value x = n.in(0), w = n.in(1), r = n.in(2);
-  if (!x || !w || !r || rankOf(x) != 3 || rankOf(w) != 3 || rankOf(r) != 3)
-    return n.invalid("shape", "X, W and R have rank 3");
+  const std::optional<int64_t> hidden = weights.hidden;
   bool batchFirst = n.intAttr("layout", 0);
   if (batchFirst)
     x = e.transpose(x, {1, 0, 2});
-  std::optional<int64_t> steps = dimOf(x, 0).constant(), hidden = dimOf(r, 2).constant();
+  std::optional<int64_t> steps = dimOf(x, 0).constant();
   if (!hidden || (steps && *steps < 1))
     return n.fail("shape", "an empty sequence, or a width that is symbolic", "a constant width");
   auto tooLong = [&] {
@@ -192,13 +185,13 @@ template <int Gates> LogicalResult recurrent(Node &n) {
   }
   std::string direction = n.strAttr("direction", "forward");
   int64_t directions = direction == "bidirectional" ? 2 : 1;
-  Cell cell{n, e, Gates, *hidden, steps.value_or(0), n.floatAttr("clip", 0), {}, {}, {}};
-  size_t each = Gates == 1 ? 1 : Gates == 3 ? 2 : 3;
+  Cell cell{n, e, gates, *hidden, steps.value_or(0), n.floatAttr("clip", 0), {}, {}, {}};
+  size_t each = gates == 1 ? 1 : gates == 3 ? 2 : 3;
   if (auto given = n.op->getAttrOfType<ArrayAttr>("activations"))
     for (Attribute name : given)
       cell.activations.push_back(isa<StringAttr>(name) ? cast<StringAttr>(name).str() : "");
   while (cell.activations.size() < each * directions)
-    cell.activations.push_back(Gates != 1 && cell.activations.size() % each == 0 ? "Sigmoid"
+    cell.activations.push_back(gates != 1 && cell.activations.size() % each == 0 ? "Sigmoid"
                                                                                  : "Tanh");
   cell.alpha = n.floatsAttr("activation_alpha").value_or(std::vector<double>());
   cell.beta = n.floatsAttr("activation_beta").value_or(std::vector<double>());
@@ -206,26 +199,38 @@ template <int Gates> LogicalResult recurrent(Node &n) {
   bool usual = isUsual(cell, x);
   if (!usual && (!steps || *steps > kMaxSteps))
     return tooLong();
+  // The states have the batch of x: where the two are written differently, one takes the other's place.
+  for (unsigned i : {5u, 6u})
+    if (Value v = (i == 5 || gates == 4) && n.has(i) ? n.in(i) : Value()) {
+      if (rankOf(v) != 3)
+        return n.invalid("shape", "initial states have rank 3");
+      const DimExpr given = dimOf(v, batchFirst ? 0 : 1);
+      if (!n.unify(given, dimOf(x, 1)))
+        return n.invalid("shape", "an initial state of batch " + given.str() + " beside X of batch " +
+                                      dimOf(x, 1).str());
+    }
   DimExpr batch = dimOf(x, 1);
   // Per-direction parts; states are [directions, B, H], or [B, directions, H].
   auto state = [&](unsigned i, int64_t d) -> Value {
     if (!n.has(i))
       return e.broadcastTo(e.like(x, 0), {batch, *hidden});
     Value v = n.in(i);
-    return cell.pick(batchFirst && v ? e.transpose(v, {1, 0, 2}) : v, d);
+    v = cell.pick(batchFirst && v ? e.transpose(v, {1, 0, 2}) : v, d);
+    const Dims wanted = {batch, *hidden};
+    return v && dimsOf(v) != wanted ? e.reshape(v, wanted) : v; // a guard: the run has equal sizes
   };
   std::vector<Outputs> outputs;
   for (int64_t d = 0; d < directions; ++d) {
     Parameters p;
-    p.w = cell.pick(w, d);
-    p.r = cell.pick(r, d);
+    p.projected = weights.project(x, d);
+    p.r = weights.state(d);
     if (n.has(3)) {
       Value bias = cell.pick(n.in(3), d);
-      p.inputBias = e.sliceAxis(bias, 0, 0, Gates * *hidden);
-      p.stateBias = e.sliceAxis(bias, 0, Gates * *hidden, Gates * *hidden);
+      p.inputBias = e.sliceAxis(bias, 0, 0, gates * *hidden);
+      p.stateBias = e.sliceAxis(bias, 0, gates * *hidden, gates * *hidden);
     }
     p.h = state(5, d);
-    if (Gates == 4) {
+    if (gates == 4) {
       p.c = state(6, d);
       if (n.has(7))
         p.peephole = cell.pick(n.in(7), d);
@@ -257,9 +262,49 @@ template <int Gates> LogicalResult recurrent(Node &n) {
     return failure();
   if (n.numOutputs() > 1 && failed(n.set(1, stacked([](const Outputs &o) { return o.h; }))))
     return failure();
-  if (Gates == 4 && n.numOutputs() > 2)
+  if (gates == 4 && n.numOutputs() > 2)
     return n.set(2, stacked([](const Outputs &o) { return o.c; }));
   return success();
+}
+
+template <int Gates> LogicalResult recurrent(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), w = n.in(1), r = n.in(2);
+  if (!x || !w || !r || rankOf(x) != 3 || rankOf(w) != 3 || rankOf(r) != 3)
+    return n.invalid("shape", "X, W and R have rank 3");
+  return recurrentBy(n, Gates, x,
+                     {dimOf(r, 2).constant(),
+                      [&](Value steps, int64_t d) { return e.matmul(steps, part(e, w, d), false, true); },
+                      [&](int64_t d) { return part(e, r, d); }});
+}
+
+/// onnxruntime's LSTM with W, [directions, I, 4H], and R, [directions, H, 4H], as codes of one scale, or one
+/// a column, a direction. The inputs of all steps are quantized together, and multiplied as integers;
+/// the state stays in f32, which is nearer to the LSTM that was quantized, and R is dequantized.
+LogicalResult dynamicQuantizeLstm(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), w = n.in(1), r = n.in(2);
+  if (!x || !w || !r || rankOf(x) != 3 || rankOf(w) != 3 || rankOf(r) != 3)
+    return n.invalid("shape", "X, W and R have rank 3");
+  Type f32 = e.b.getF32Type(), i32 = e.b.getI32Type();
+  auto parameter = [&](unsigned i, int64_t d, Type element) {
+    Value p = e.cast(n.in(i), element);
+    return p && rankOf(p) > 0 ? part(e, p, d) : p;
+  };
+  emitRemark(n.op->getLoc(), "the state of the LSTM is not quantized: its products with R are of floats");
+  return recurrentBy(
+      n, 4, x,
+      {dimOf(r, 1).constant(),
+       [&](Value steps, int64_t d) {
+         DynamicCodes codes = dynamicCodes(e, steps);
+         Value sums = e.matmul(e.dequantize(codes.codes, {}, e.cast(codes.zero, i32), i32),
+                               e.dequantize(part(e, w, d), {}, parameter(9, d, i32), i32));
+         return e.mul(e.cast(sums, f32), e.mul(codes.scale, parameter(8, d, f32)));
+       },
+       [&](int64_t d) {
+         return e.transpose(
+             e.dequantize(part(e, r, d), parameter(10, d, f32), parameter(11, d, f32), f32), {1, 0});
+       }});
 }
 
 } // namespace
@@ -268,6 +313,7 @@ void addRecurrent(Handlers &h) {
   h["RNN"] = recurrent<1>;
   h["GRU"] = recurrent<3>;
   h["LSTM"] = recurrent<4>;
+  h["com.microsoft.DynamicQuantizeLSTM"] = dynamicQuantizeLstm;
 }
 
 } // namespace lathe::legal

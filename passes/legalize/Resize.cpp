@@ -3,17 +3,23 @@
 //
 // Interpolation is separable and linear: along each axis of constant size it is a
 // product with a matrix of weights that is known when lathe compiles. Nearest
-// neighbours are gathers; whole multiples repeat elements, for any size.
+// neighbours are gathers; whole multiples repeat elements, for any size. Along an
+// axis whose size the run tells, neighbours are gathered at places that follow from
+// the sizes then, by the same formulas.
 //
 //===----------------------------------------------------------------------===//
 #include "Node.h"
 
 #include <cmath>
+#include <tuple>
 
 using namespace mlir;
 
 namespace lathe::legal {
 namespace {
+
+/// Elements of a matrix of weights; beyond, neighbours are gathered.
+constexpr int64_t kMaxPlan = int64_t(1) << 26;
 
 struct Mode {
   std::string interpolation, coordinates, rounding;
@@ -21,29 +27,29 @@ struct Mode {
   bool antialias, excludeOutside;
 };
 
-/// Where output position x lies in the input.
-double sourceOf(const Mode &m, double x, double scale, int64_t in, int64_t out, double roiStart,
-                double roiEnd) {
+/// Where output position x lies in the input. In f32, as onnxruntime and the reference of ONNX compute
+/// it: which neighbour is nearest halfway between two depends on it.
+float sourceOf(const Mode &m, float x, float scale, float in, float out, float roiStart,
+               float roiEnd) {
   const std::string &c = m.coordinates;
   // The exact width; `out` is it rounded down.
-  double width = scale * double(in);
+  float width = scale * in;
   if (c == "asymmetric")
     return x / scale;
   if (c == "align_corners")
-    return out == 1 ? 0 : x * double(in - 1) / (width - 1);
+    return out == 1 ? 0 : x * (in - 1) / (width - 1);
   if (c == "pytorch_half_pixel")
-    return out == 1 ? 0 : (x + 0.5) / scale - 0.5;
+    return out == 1 ? 0 : (x + 0.5f) / scale - 0.5f;
   if (c == "tf_half_pixel_for_nn")
-    return (x + 0.5) / scale;
+    return (x + 0.5f) / scale;
   if (c == "half_pixel_symmetric") {
-    double adjustment = double(out) / (scale * double(in));
-    return double(in) / 2 * (1 - adjustment) + (x + 0.5) / scale - 0.5;
+    float adjustment = out / (scale * in);
+    return in / 2 * (1 - adjustment) + (x + 0.5f) / scale - 0.5f;
   }
   if (c == "tf_crop_and_resize")
-    return out == 1
-               ? 0.5 * (roiStart + roiEnd) * double(in - 1)
-               : roiStart * double(in - 1) + x * (roiEnd - roiStart) * double(in - 1) / (width - 1);
-  return (x + 0.5) / scale - 0.5;
+    return out == 1 ? 0.5f * (roiStart + roiEnd) * (in - 1)
+                    : roiStart * (in - 1) + x * (roiEnd - roiStart) * (in - 1) / (width - 1);
+  return (x + 0.5f) / scale - 0.5f;
 }
 
 double cubicWeight(double x, double a) {
@@ -90,7 +96,7 @@ AxisPlan planAxis(const Mode &m, int64_t in, int64_t out, double scale, double r
                   double roiEnd) {
   AxisPlan plan{std::vector<double>(size_t(in * out)), {}};
   for (int64_t i = 0; i < out; ++i) {
-    double x = sourceOf(m, double(i), scale, in, out, roiStart, roiEnd);
+    double x = sourceOf(m, float(i), float(scale), float(in), float(out), float(roiStart), float(roiEnd));
     plan.outside.push_back(m.coordinates == "tf_crop_and_resize" && (x < 0 || x > double(in - 1)));
     double left = std::ceil(x) - 1;
     int64_t start = 0;
@@ -119,6 +125,24 @@ Value repeat(Emitter &e, Value x, int64_t axis, int64_t times) {
   return e.reshape(e.broadcastTo(e.unsqueeze(x, {axis + 1}), apart), joined);
 }
 
+/// The sums along an axis with the weights of a matrix [out, in].
+Value timesMatrix(Emitter &e, Value x, int64_t axis, Value matrix) {
+  if (!x || !matrix)
+    return {};
+  int64_t rank = rankOf(x);
+  Ints perm, back(rank);
+  for (int64_t d = 0; d < rank; ++d)
+    if (d != axis)
+      perm.push_back(d);
+  perm.push_back(axis);
+  for (int64_t d = 0; d < rank; ++d)
+    back[perm[d]] = d;
+  Value last = e.transpose(x, perm);
+  if (rank == 1)
+    return e.reshape(e.matmul(e.unsqueeze(last, {0}), matrix, false, true), {dimOf(matrix, 0)});
+  return e.transpose(e.matmul(last, matrix, false, true), back);
+}
+
 Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, int64_t out,
                 const AxisPlan &plan) {
   if (m.interpolation == "nearest") {
@@ -131,20 +155,144 @@ Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, in
         }
     return e.infer<GatherOp>(x, e.ints(indices, {out}, e.b.getI64Type()), uint64_t(axis));
   }
-  int64_t rank = rankOf(x);
-  Ints perm, back(rank);
-  for (int64_t d = 0; d < rank; ++d)
-    if (d != axis)
-      perm.push_back(d);
-  perm.push_back(axis);
-  for (int64_t d = 0; d < rank; ++d)
-    back[perm[d]] = d;
-  Value matrix = e.floats(plan.matrix, {out, in}, elementTypeOf(x));
-  Value last = e.transpose(x, perm);
-  if (rank == 1)
-    return e.reshape(e.matmul(e.unsqueeze(last, {0}), matrix, false, true), {out});
-  return e.transpose(e.matmul(last, matrix, false, true), back);
+  return timesMatrix(e, x, axis, e.floats(plan.matrix, {out, in}, elementTypeOf(x)));
 }
+
+/// The simplest fraction that is `scale` as a float: what an exporter rounded, so that floor(10 * 0.7f)
+/// is 7. Continued fractions.
+std::pair<int64_t, int64_t> fractionOf(double scale) {
+  int64_t p0 = 0, q0 = 1, p1 = 1, q1 = 0;
+  double rest = scale;
+  for (int i = 0; i < 40; ++i) {
+    double whole = std::floor(rest);
+    if (whole > 1e9)
+      break;
+    int64_t p = int64_t(whole) * p1 + p0, q = int64_t(whole) * q1 + q0;
+    std::tie(p0, q0, p1, q1) = std::tuple(p1, q1, p, q);
+    if (float(double(p) / double(q)) == float(scale) || rest == whole || q > (1 << 20))
+      break;
+    rest = 1 / (rest - whole);
+  }
+  return {p1, q1};
+}
+
+/// One axis whose sizes the run tells.
+struct RunTimeAxis {
+  Emitter &e;
+  const Mode &m;
+  int64_t axis;
+  DimExpr in, out;
+  std::optional<double> scale; ///< where it is known
+  Value factor;                ///< the scale as data; else out / in
+  Value roiStart, roiEnd;
+
+  /// Of places. What is decided by them, the nearest neighbour or what is outside, is decided in f32 as
+  /// sourceOf does; weights need f64 to be right to the last bits of f32.
+  Type type() {
+    bool decides = m.interpolation == "nearest" || m.coordinates == "tf_crop_and_resize";
+    return decides ? Type(e.b.getF32Type()) : Type(e.b.getF64Type());
+  }
+  Value number(double v) { return e.scalar(v, type()); }
+  Value size(const DimExpr &dim) { return e.dimScalar(dim, type()); }
+
+  /// Where each output position lies in the input, [out]: sourceOf on data.
+  Value source() {
+    const std::string &c = m.coordinates;
+    Value x = e.iota({out}, 0, type()), s = size(in), o = size(out);
+    Value by = scaleValue();
+    Value width = scale || factor ? e.mul(s, by) : o;
+    Value start = e.cast(roiStart, type()), end = e.cast(roiEnd, type());
+    Value last = e.add(s, -1.0), half = e.add(e.div(e.add(x, 0.5), by), -0.5);
+    // A single element has a place of its own.
+    auto single = [&](Value alone, Value otherwise) {
+      return e.select(e.compare(o, 1.0, Predicate::Eq), alone, otherwise);
+    };
+    if (c == "asymmetric")
+      return e.div(x, by);
+    if (c == "align_corners")
+      return single(number(0), e.div(e.mul(x, last), e.add(width, -1.0)));
+    if (c == "pytorch_half_pixel")
+      return single(number(0), half);
+    if (c == "tf_half_pixel_for_nn")
+      return e.add(half, 0.5);
+    if (c == "half_pixel_symmetric")
+      return e.add(e.mul(e.mul(s, 0.5), e.sub(number(1), e.div(o, width))), half);
+    if (c == "tf_crop_and_resize")
+      return single(e.mul(e.mul(e.add(start, end), 0.5), last),
+                    e.add(e.mul(start, last),
+                          e.div(e.mul(e.mul(x, e.sub(end, start)), last), e.add(width, -1.0))));
+    return half;
+  }
+
+  /// Elements of x at whole places, [out], which are put inside.
+  Value at(Value x, Value places) {
+    Value inside = e.max(e.min(places, e.add(size(in), -1.0)), 0.0);
+    return e.infer<GatherOp>(x, e.cast(inside, e.b.getI64Type()), uint64_t(axis));
+  }
+
+  Value nearest(Value x, Value places) {
+    Value at = m.rounding == "floor"               ? e.unary<FloorOp>(places)
+               : m.rounding == "ceil"              ? e.unary<CeilOp>(places)
+               : m.rounding == "round_prefer_ceil" ? e.unary<FloorOp>(e.add(places, 0.5))
+                                                   : e.unary<CeilOp>(e.add(places, -0.5));
+    return this->at(x, at);
+  }
+
+  Value cubic(Value distance) {
+    double a = m.cubic;
+    Value d = e.unary<AbsOp>(distance), square = e.mul(d, d);
+    Value near = e.add(e.mul(e.add(e.mul(d, a + 2), -(a + 3)), square), 1.0);
+    Value far = e.add(e.mul(e.add(e.mul(e.add(e.mul(d, a), -5 * a), d), 8 * a), d), -4 * a);
+    Value zero = number(0);
+    return e.select(e.compare(d, 1.0, Predicate::Le), near,
+                    e.select(e.compare(d, 2.0, Predicate::Lt), far, zero));
+  }
+
+  Value scaleValue() {
+    return scale ? number(*scale) : factor ? e.cast(factor, type()) : e.div(size(out), size(in));
+  }
+
+  /// How much an element counts at a distance from the place, not yet divided by the sum.
+  Value weightAt(Value distance, Value place) {
+    Value weight = m.interpolation == "cubic"
+                       ? cubic(distance)
+                       : e.max(e.sub(number(1), e.unary<AbsOp>(distance)), 0.0);
+    if (!m.excludeOutside)
+      return weight;
+    Value inside = e.infer<AndOp>(e.compare(place, 0.0, Predicate::Ge),
+                                  e.compare(place, size(in), Predicate::Lt));
+    return e.select(inside, weight, number(0));
+  }
+
+  /// Two or four weighted neighbours.
+  Value blend(Value x, Value places) {
+    int64_t start = m.interpolation == "cubic" ? -1 : 0;
+    Value left = e.unary<FloorOp>(places), ratio = e.sub(places, left), sum, total;
+    Dims line(rankOf(x), DimExpr(1));
+    line[axis] = out;
+    Type element = elementTypeOf(x);
+    for (int64_t i = start; i < 2 - start; ++i) {
+      Value place = e.add(left, double(i));
+      Value weight = weightAt(e.sub(number(double(i)), ratio), place);
+      total = total ? e.add(total, weight) : weight;
+      Value part = e.mul(at(x, place), e.cast(e.reshape(weight, line), element));
+      sum = sum ? e.add(sum, part) : part;
+    }
+    return m.excludeOutside ? e.div(sum, e.cast(e.reshape(total, line), element)) : sum;
+  }
+
+  /// Where a smaller image is made, an element counts over more than its neighbours: a product with
+  /// all weights, made of the sizes of the run. x is continued by its edges as far as any scale reaches.
+  Value antialias(Value x, Value places) {
+    DimExpr reach = in * DimExpr(m.interpolation == "cubic" ? 2 : 1), width = in + reach + reach;
+    Value k = e.sub(e.iota({width}, 0, type()), size(reach));
+    Value distance =
+        e.mul(e.sub(k, e.reshape(places, {out, DimExpr(1)})), e.min(scaleValue(), 1.0));
+    Value weight = weightAt(distance, k);
+    weight = e.div(weight, e.reduce(weight, ReduceKind::Sum, {1}));
+    return timesMatrix(e, at(x, k), axis, e.cast(weight, elementTypeOf(x)));
+  }
+};
 
 LogicalResult resize(Node &n) {
   Emitter &e = n.e;
@@ -193,34 +341,76 @@ LogicalResult resize(Node &n) {
       n.has(scalesAt) ? numbers(scalesAt) : n.floatsAttr("scales");
   if (scales && scales->empty())
     scales.reset();
-  std::optional<Ints> sizes = !old && n.has(sizesAt) ? n.ints(sizesAt) : std::nullopt;
+  std::optional<HostValue> given = !old && n.has(sizesAt) ? n.bound(sizesAt, 0) : std::nullopt;
+  std::optional<Dims> sizes = given ? std::optional(given->values) : std::nullopt;
   if ((!scales && !sizes) || (scales && scales->size() != axes.size()) ||
       (sizes && sizes->size() != axes.size()))
     return n.unknown({scalesAt, old ? scalesAt : sizesAt}, "scales or sizes");
-  std::vector<double> roi(2 * axes.size(), 0);
-  std::fill(roi.begin() + axes.size(), roi.end(), 1);
+  // Start and end of each axis; an operand that is no constant leaves them to the run.
+  std::optional<std::vector<double>> roi = std::vector<double>(2 * axes.size(), 0);
+  std::fill(roi->begin() + axes.size(), roi->end(), 1);
   if (m.coordinates == "tf_crop_and_resize") {
-    std::optional<std::vector<double>> given = numbers(roiAt);
-    if (!given || given->size() != roi.size())
-      return n.unknown({roiAt}, "a roi");
-    roi = *given;
+    Value place = n.in(roiAt);
+    if (!place || rankOf(place) != 1)
+      return n.invalid("shape", "a roi is a start and an end of each axis");
+    n.unify(dimOf(place, 0), DimExpr(int64_t(roi->size())));
+    roi = numbers(roiAt);
+    if (roi && roi->size() != 2 * axes.size())
+      return n.invalid("shape", "a roi is a start and an end of each axis");
+  }
+  auto roiValue = [&](size_t i) -> Value {
+    Type f32 = e.b.getF32Type();
+    return roi ? e.scalar((*roi)[i], f32)
+               : e.reshape(e.cast(e.sliceAxis(n.in(roiAt), 0, int64_t(i), 1), f32), {});
+  };
+  // Of an axis: the scale, so far as it is known, and the size of the result.
+  std::vector<std::optional<double>> factors(axes.size());
+  Dims outs(axes.size());
+  for (auto [i, axis] : llvm::enumerate(axes)) {
+    DimExpr size = dimOf(x, axis);
+    if (scales) {
+      if (!((*scales)[i] > 0 && (*scales)[i] < 1e6))
+        return n.invalid("attribute", "a scale is not positive, or above a million");
+      auto [p, q] = fractionOf((*scales)[i]);
+      factors[i] = (*scales)[i];
+      outs[i] = DimExpr::floorDiv(size * DimExpr(p), q);
+      continue;
+    }
+    outs[i] = (*sizes)[i];
+    std::optional<DimExpr> times = size == DimExpr(0) ? std::nullopt : outs[i].exactDiv(size);
+    if (size.isConstant() && outs[i].isConstant())
+      factors[i] = *size.constant() ? double(*outs[i].constant()) / double(*size.constant()) : 0;
+    else if (times && times->isConstant())
+      factors[i] = double(*times->constant());
   }
   // One scale for all axes, where the aspect ratio is kept.
   std::string policy = n.strAttr("keep_aspect_ratio_policy", "stretch");
-  std::vector<double> factors(axes.size());
-  Ints outs(axes.size(), -1);
-  for (auto [i, axis] : llvm::enumerate(axes)) {
-    std::optional<int64_t> size = dimOf(x, axis).constant();
-    factors[i] = scales ? (*scales)[i] : size && *size ? double((*sizes)[i]) / double(*size) : 0;
-    if (size)
-      outs[i] = sizes ? (*sizes)[i] : int64_t(std::floor(double(*size) * factors[i]));
-  }
+  Value common;
   if (sizes && policy != "stretch") {
-    double one = policy == "not_larger" ? *llvm::min_element(factors) : *llvm::max_element(factors);
+    bool least = policy == "not_larger", known = !llvm::is_contained(factors, std::nullopt);
+    Type f32 = e.b.getF32Type();
+    Dims stated = *sizes, ins;
     for (auto [i, axis] : llvm::enumerate(axes)) {
-      factors[i] = one;
-      if (std::optional<int64_t> size = dimOf(x, axis).constant())
-        outs[i] = int64_t(std::floor(one * double(*size) + 0.5));
+      ins.push_back(dimOf(x, axis));
+      Value factor = e.div(e.dimScalar(stated[i], f32), e.dimScalar(ins[i], f32));
+      common = !common ? factor : least ? e.min(common, factor) : e.max(common, factor);
+    }
+    double one = !known ? 0 : least ? **llvm::min_element(factors) : **llvm::max_element(factors);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      factors[i] = known ? std::optional(one) : std::nullopt;
+      if (known && ins[i].isConstant()) {
+        outs[i] = int64_t(std::floor(one * double(*ins[i].constant()) + 0.5));
+        continue;
+      }
+      // The rounded products of the size by each scale: the least or greatest is that of the scale.
+      for (size_t k = 0; k < axes.size(); ++k) {
+        DimExpr rounded = DimExpr::floorDiv(DimExpr(2) * ins[i] * stated[k] + ins[k],
+                                            DimExpr(2) * ins[k]);
+        outs[i] = k == 0 ? rounded
+                  : least ? DimExpr::min(outs[i], rounded)
+                          : DimExpr::max(outs[i], rounded);
+      }
+      outs[i] = n.derive("size" + llvm::Twine(i), outs[i], {0, DimRange::kUnbounded});
     }
   }
   Type element = elementTypeOf(x);
@@ -229,30 +419,44 @@ LogicalResult resize(Node &n) {
     x = e.cast(x, e.b.getF32Type());
   Value outside;
   for (auto [i, axis] : llvm::enumerate(axes)) {
-    double scale = factors[i];
+    std::optional<double> scale = factors[i];
     bool centred = m.coordinates == "half_pixel" || m.coordinates == "pytorch_half_pixel";
     bool plain = (m.coordinates == "asymmetric" && m.rounding == "floor") ||
                  (centred && StringRef(m.rounding).starts_with("round"));
-    if (scale == 1 && m.coordinates != "tf_crop_and_resize")
+    if (scale == 1.0 && m.coordinates != "tf_crop_and_resize")
       continue;
-    if (exact && plain && scale >= 1 && scale == std::floor(scale)) {
-      x = repeat(e, x, axis, int64_t(scale));
+    if (exact && plain && scale && *scale >= 1 && *scale == std::floor(*scale)) {
+      x = repeat(e, x, axis, int64_t(*scale));
       continue;
     }
-    std::optional<int64_t> in = dimOf(x, axis).constant();
-    if (!in || outs[i] < 0)
-      return n.fail("shape", "a symbolic size",
-                    "constant sizes, or nearest neighbours at a whole multiple",
-                    "bind the size with --shape");
-    if (*in == 0 || outs[i] == 0 || *in * outs[i] > (int64_t(1) << 26))
-      return n.fail("shape", "a size of 0, or a product of sizes above 2^26", "smaller images");
-    AxisPlan plan = planAxis(m, *in, outs[i], scale, roi[i], roi[axes.size() + i]);
-    x = alongAxis(e, m, x, axis, *in, outs[i], plan);
+    std::optional<int64_t> in = dimOf(x, axis).constant(), out = outs[i].constant();
+    if (!in || !out || !scale || !roi || *in == 0 || *out == 0 || *in * *out > kMaxPlan) {
+      RunTimeAxis run{e, m, axis, dimOf(x, axis), outs[i], scale, common, roiValue(i),
+                      roiValue(axes.size() + i)};
+      Value places = run.source();
+      if (places && m.coordinates == "tf_crop_and_resize") {
+        Dims line(rank, DimExpr(1));
+        line[axis] = outs[i];
+        Value here = e.infer<OrOp>(
+            e.compare(places, 0.0, Predicate::Lt),
+            e.compare(places, e.add(run.size(run.in), -1.0), Predicate::Gt));
+        here = e.reshape(here, line);
+        outside = outside ? e.infer<OrOp>(outside, here) : here;
+      }
+      x = exact         ? run.nearest(x, places)
+          : m.antialias ? run.antialias(x, places)
+                        : run.blend(x, places);
+      if (!x)
+        return failure();
+      continue;
+    }
+    AxisPlan plan = planAxis(m, *in, *out, *scale, (*roi)[i], (*roi)[axes.size() + i]);
+    x = alongAxis(e, m, x, axis, *in, *out, plan);
     if (!x)
       return failure();
     if (llvm::is_contained(plan.outside, 1)) {
       Ints shape(rank, 1);
-      shape[axis] = outs[i];
+      shape[axis] = *out;
       Value here = e.ints(plan.outside, shape, e.b.getI1Type());
       outside = outside ? e.infer<OrOp>(outside, here) : here;
     }

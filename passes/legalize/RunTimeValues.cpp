@@ -46,6 +46,20 @@ SymbolOp Legalizer::declare(StringRef hint, int64_t min, int64_t max, int64_t op
   return SymbolOp::create(builder, e.loc, name, min, max, opt, 1, origin, value);
 }
 
+HostValue Legalizer::symbolsOf(RankedTensorType type, const std::string &name, SmallVectorImpl<Attribute> &names) {
+  // The least number is what stands for "not known" in the runtime.
+  int64_t least = type.getElementTypeBitWidth() == 64 ? INT64_MIN + 1 : INT32_MIN;
+  HostValue host{type.getElementType(), type.getShape().vec(), {}};
+  for (int64_t i = 0; i < type.getNumElements(); ++i) {
+    std::string at = std::to_string(i);
+    SymbolOp symbol = declare(name + "_" + at, least, -1, 1,
+                              SymbolOp::kValueOrigin.str() + name + "[" + at + "]", DimAttr());
+    names.push_back(symbol.getSymNameAttr());
+    host.values.push_back(DimExpr::symbol(symbol.getSymName().str()));
+  }
+  return host;
+}
+
 std::optional<HostValue> Legalizer::bindInput(BlockArgument input) {
   auto type = dyn_cast<RankedTensorType>(input.getType());
   if (input.getOwner() != &func.getBody().front() || !type || !type.hasStaticShape() ||
@@ -54,17 +68,8 @@ std::optional<HostValue> Legalizer::bindInput(BlockArgument input) {
     return std::nullopt;
   auto attr = func.getArgAttrOfType<StringAttr>(input.getArgNumber(), "lathe.name");
   std::string name = attr ? attr.str() : "input";
-  // The least number is what stands for "not known" in the runtime.
-  int64_t least = type.getElementTypeBitWidth() == 64 ? INT64_MIN + 1 : INT32_MIN;
-  HostValue host{type.getElementType(), type.getShape().vec(), {}};
   SmallVector<Attribute> names;
-  for (int64_t i = 0; i < type.getNumElements(); ++i) {
-    std::string at = std::to_string(i);
-    SymbolOp symbol = declare(name + "_" + at, least, -1, 1,
-                              SymbolOp::kValueOrigin.str() + name + "[" + at + "]", DimAttr());
-    names.push_back(symbol.getSymNameAttr());
-    host.values.push_back(DimExpr::symbol(symbol.getSymName().str()));
-  }
+  HostValue host = symbolsOf(type, name, names);
   if (!names.empty()) {
     OpBuilder builder = OpBuilder::atBlockBegin(&func.getBody().front());
     DimFromOp::create(builder, input.getLoc(), type, input, builder.getArrayAttr(names));
@@ -72,7 +77,25 @@ std::optional<HostValue> Legalizer::bindInput(BlockArgument input) {
   return host;
 }
 
-std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t> least) {
+/// Few integers that the run computes: their values become sizes when they are there.
+std::optional<HostValue> Legalizer::bindComputed(Value value) {
+  constexpr int64_t kMost = 8;
+  Value computed = data(value);
+  auto type = computed ? dyn_cast<RankedTensorType>(computed.getType()) : RankedTensorType();
+  if (!type || !type.hasStaticShape() || type.getRank() > 1 || type.getNumElements() > kMost ||
+      type.getNumElements() < 1 || !computed.getDefiningOp() ||
+      !(type.getElementType().isSignlessInteger(64) || type.getElementType().isSignlessInteger(32)))
+    return std::nullopt;
+  SmallVector<StringRef> nodes = nodeNames(value.getLoc());
+  std::string name = nodes.empty() ? "value" : nodes.front().str();
+  SmallVector<Attribute> names;
+  HostValue host = symbolsOf(type, name, names);
+  DimFromOp::create(e.b, e.loc, type, computed, e.b.getArrayAttr(names));
+  track(value).host = host;
+  return host;
+}
+
+std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t> least, bool computed) {
   std::optional<HostValue> result = host(value);
   if (!result) {
     if (auto input = dyn_cast<BlockArgument>(value)) {
@@ -86,11 +109,14 @@ std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t>
       Node node(*this, producer);
       bool known = true;
       for (unsigned i = 0; i < node.numInputs() && known; ++i)
-        known = !node.has(i) || bindHost(producer->getOperand(i), std::nullopt);
+        known = !node.has(i) || bindHost(producer->getOperand(i), std::nullopt, computed);
       if (known && node.numInputs() && succeeded(evaluateOnHost(node)))
         result = host(value);
       --chain;
     }
+    // Of what a branch or a loop gives nothing is known but the number of elements: too little for shapes.
+    if (Operation *producer = value.getDefiningOp(); !result && computed && producer && !producer->getNumRegions())
+      result = bindComputed(value);
   }
   if (!result || !least)
     return result;
@@ -136,8 +162,26 @@ DimExpr Legalizer::derive(StringRef hint, const DimExpr &formula, DimRange bound
   return derived.emplace(key, DimExpr::symbol(symbol.getSymName().str())).first->second;
 }
 
+DimExpr Legalizer::sizeOf(Value count, StringRef hint, const std::optional<DimExpr> &most) {
+  std::map<std::string, int64_t> optima;
+  for (SymbolOp symbol : module.getOps<SymbolOp>())
+    optima[symbol.getSymName().str()] = symbol.getOpt();
+  int64_t highest = most ? most->range(e.ranges).hi : DimRange::kUnbounded;
+  Result<int64_t> usual = most ? most->evaluate(optima) : Result<int64_t>(128);
+  int64_t opt = std::clamp<int64_t>(usual ? *usual : 1, 0, highest);
+  SymbolOp symbol = declare(hint, 0, highest == DimRange::kUnbounded ? -1 : highest, opt,
+                            SymbolOp::kValueOrigin.str() + hint.str(), DimAttr());
+  DimFromOp::create(e.b, e.loc, count.getType(), count, e.b.getArrayAttr({symbol.getSymNameAttr()}));
+  return DimExpr::symbol(symbol.getSymName().str());
+}
+
+DimExpr Node::sizeOf(Value count, const std::optional<DimExpr> &most) {
+  SmallVector<StringRef> names = nodeNames(op->getLoc());
+  return legalizer.sizeOf(count, ((names.empty() ? type : names.front()) + "_count").str(), most);
+}
+
 std::optional<HostValue> Node::bound(unsigned i, std::optional<int64_t> least) {
-  return has(i) ? legalizer.bindHost(op->getOperand(i), least) : std::nullopt;
+  return has(i) ? legalizer.bindHost(op->getOperand(i), least, /*computed=*/true) : std::nullopt;
 }
 
 std::optional<DimExpr> Node::whole(unsigned i) {

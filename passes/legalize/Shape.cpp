@@ -58,7 +58,9 @@ LogicalResult range(Node &n) {
   Type element = n.element(0);
   if (!element)
     return failure();
-  std::optional<DimExpr> from = n.whole(0), to = n.whole(1), step = n.whole(2);
+  // Only onnxruntime's own Range may leave the step out.
+  std::optional<DimExpr> from = n.whole(0), to = n.whole(1),
+                         step = n.has(2) ? n.whole(2) : DimExpr(1);
   if (from && to && step) {
     std::optional<int64_t> by = step->constant();
     if (by && *by == 0)
@@ -77,9 +79,22 @@ LogicalResult range(Node &n) {
       y = e.add(y, e.dimScalar(*from, element));
     return n.done(y);
   }
-  std::optional<double> start = n.number(0), limit = n.number(1), delta = n.number(2);
-  if (!start || !limit || !delta || *delta == 0)
-    return n.unknown({0, 1, 2}, "limits");
+  std::optional<double> start = n.number(0), limit = n.number(1), delta = n.has(2) ? n.number(2) : 1.0;
+  if (delta && *delta == 0)
+    return n.invalid("attribute", "a step of 0");
+  if (!start || !limit || !delta) {
+    if (!isa<FloatType>(element))
+      return n.unknown({0, 1, 2}, "limits");
+    auto scalar = [&](unsigned i) { return n.has(i) ? e.reshape(n.in(i), {}) : e.scalar(1, element); };
+    Value first = scalar(0), end = scalar(1), by = scalar(2);
+    // What is no number, as of a step of 0, becomes the least integer: no elements.
+    Value steps = e.unary<CeilOp>(e.div(e.sub(end, first), by));
+    Value count = e.max(e.cast(steps, e.b.getI64Type()), 0.0);
+    if (!count)
+      return failure();
+    DimExpr size = n.sizeOf(count, std::nullopt);
+    return n.done(e.add(e.mul(e.iota({size}, 0, element), by), first));
+  }
   int64_t size = std::max<int64_t>(0, int64_t(std::ceil((*limit - *start) / *delta)));
   Value y = e.mul(e.iota({size}, 0, element), e.scalar(*delta, element));
   return n.done(e.add(y, e.scalar(*start, element)));

@@ -70,6 +70,11 @@ inline mlir::Value perChannel(Emitter &e, mlir::Value v, int64_t rank) {
 
 /// The convolution that the node's attributes describe, without bias.
 mlir::Value convOf(Node &n, mlir::Value x, mlir::Value w);
+/// QLinearConv: x, its scale and zero point, w, its scale and zero point (one a channel at most), y's
+/// scale and zero point, and a bias in i32. `last`: the channels of x and y come last.
+mlir::Value qLinearConvOf(Node &n, bool last = false);
+/// The pooling that the node's attributes describe.
+mlir::Value poolOf(Node &n, mlir::Value x, PoolKind kind);
 
 } // namespace lathe::legal
 

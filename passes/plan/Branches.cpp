@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "ProgramBuilder.h"
 
+#include "lathe/ir/SizeSources.h"
+
 using namespace mlir;
 
 namespace lathe::plan {
@@ -35,13 +37,15 @@ FailureOr<Homes> findBranches(func::FuncOp func) {
   if (homes.owners.empty())
     return homes;
   auto loops = loopsAround(block);
+  SizeSources sizes(block);
   for (Operation &op : llvm::reverse(block.without_terminator())) {
     if (isa<LoopBeginOp>(op) && ends.count(&op)) {
       homes.inside[&op] = homes.of(ends[&op]);
       continue;
     }
-    // Sizes and states are for the whole run.
-    if (!isa<KernelOp, CustomCallOp, ChooseOp, LoopEndOp, ConstantOp>(op) && !isView(&op))
+    // States and sizes of inputs are for the whole run.
+    bool late = isa<DimFromOp>(op) && op.getOperand(0).getDefiningOp();
+    if (!isa<KernelOp, CustomCallOp, ChooseOp, LoopEndOp, ConstantOp>(op) && !isView(&op) && !late)
       continue;
     llvm::SetVector<Operation *> around = loops.lookup(&op);
     std::optional<Home> home;
@@ -52,6 +56,9 @@ FailureOr<Homes> findBranches(func::FuncOp func) {
       if (auto end = dyn_cast<LoopEndOp>(use.getOwner()); end && around.contains(end.getBegin()))
         reader.push_back({end, true});
       home = home ? commonPart(*home, reader) : reader;
+    }
+    for (Operation *reader : sizes.readersOf(&op)) {
+      home = home ? commonPart(*home, homes.of(reader)) : homes.of(reader);
     }
     if (!home)
       home.emplace();

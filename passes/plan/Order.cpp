@@ -13,8 +13,10 @@
 //===----------------------------------------------------------------------===//
 #include "ProgramBuilder.h"
 
+#include "lathe/ir/SizeSources.h"
+
 #include "lathe/analysis/Schedule.h"
-#include "lathe/codegen/KernelSpec.h"
+#include "lathe/ir/KernelVariants.h"
 
 using namespace mlir;
 
@@ -65,6 +67,7 @@ public:
   LogicalResult build() {
     findOutputs();
     std::map<std::string, int> bound; // symbols that a step gives a value
+    SizeSources sizes(block);
     int lastCall = -1;
     for (Operation &op : block.without_terminator()) {
       if (isAttached(&op))
@@ -93,6 +96,8 @@ public:
       for (const std::string &name : symbolsIn(&op))
         if (auto it = bound.find(name); it != bound.end())
           step.after.push_back(it->second);
+      for (Operation *source : sizes.of(&op))
+        step.after.push_back(numbers.lookup(source));
       if (auto from = dyn_cast<DimFromOp>(op))
         for (Attribute name : from.getSymbols())
           bound[cast<StringAttr>(name).str()] = number;
@@ -164,14 +169,13 @@ private:
       for (Type type : types)
         step.traffic += bytesAt(bytesOf(type));
     SmallVector<int> shared(kernel.getNumResults(), -2); // -2: no variant was asked yet
-    for (Attribute attr : kernel.getVariantsAttr()) {
-      auto spec = KernelSpec::parse(
-          std::string_view(cast<DictionaryAttr>(attr).getAs<StringAttr>("spec").getValue()));
-      if (!spec.ok())
-        return kernel.emitError(spec.status().message());
-      step.workspace = std::max(step.workspace, bytesAt(spec->workspaceBytes));
+    FailureOr<std::vector<KernelVariant>> variants = variantsOf(kernel);
+    if (failed(variants))
+      return failure();
+    for (const auto &[guard, spec, otherwise] : *variants) {
+      step.workspace = std::max(step.workspace, bytesAt(spec.workspaceBytes));
       for (auto [i, from] : llvm::enumerate(shared)) {
-        int aliases = spec->buffers[spec->numInputs + i].aliases;
+        int aliases = spec.buffers[spec.numInputs + i].aliases;
         from = from == -2 || from == aliases ? aliases : -1;
       }
     }

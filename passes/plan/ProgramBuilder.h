@@ -11,24 +11,24 @@
 
 namespace lathe::plan {
 
+/// An `exec.program` for the entry, ahead of it: sizes, guards, buffers without offsets, and steps.
+/// `taps`: results of kernels are shown to who asks for them. Errors are diagnostics.
+mlir::LogicalResult planEntry(mlir::func::FuncOp func, const Target &target, bool taps);
+
 /// Sizes and where they come from: `exec.size` ops for every symbol that the entry
 /// uses. An error names a symbol that follows from nothing.
 mlir::LogicalResult emitSizes(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,
                               const std::set<std::string> &symbols, mlir::OpBuilder &builder);
 
 /// `exec.guard` ops for what the ops of the entry assume of sizes that are not
-/// equal as formulas, and for the capacities of states. `late`: those over symbols that are
-/// known only when the run has begun, or the others.
-void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states, bool late,
+/// equal as formulas, and for the capacities of states, unless they are among `emitted` already or
+/// need one of the `late` symbols, which get values in a run, that is not `known`.
+void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states, const std::set<std::string> &late,
+                const std::set<std::string> &known, std::set<std::string> &emitted,
                 mlir::OpBuilder &builder);
 
-/// Symbols that dim_from gives values, and what is derived of them.
+/// Symbols that dim_from or a choice gives values, and what is derived of them.
 std::set<std::string> lateSymbols(mlir::func::FuncOp func);
-
-/// Gives arena buffers of the program their offsets and writes the `exec.arena`.
-/// `live` of each buffer is set. Checked by the independent validator.
-mlir::LogicalResult assignOffsets(exec::ProgramOp program, mlir::ModuleOp module,
-                                  int64_t alignment);
 
 /// The value whose memory this is.
 mlir::Value memoryOf(mlir::Value value);
@@ -68,11 +68,19 @@ mlir::FailureOr<Homes> findBranches(mlir::func::FuncOp func);
 /// Values of all symbols that memory is planned for: upper bounds, or the optimum.
 std::map<std::string, int64_t> planningPoint(mlir::ModuleOp module);
 
+/// Bytes to whose multiples buffers of the arena are aligned.
+inline int64_t alignmentOf(const Target &target) { return target.isCuda() ? 256 : 64; }
+/// Bytes apart in which values that the host reads lie.
+inline constexpr int64_t kHostLine = 64;
+
 /// Bytes of a tensor type's memory.
 DimExpr bytesOf(mlir::Type type);
 
-/// Steps of a program: the ops that happen at run time, in order.
+/// Steps of a program that have memory, or mark a block: the ops that happen at run time, in order.
 bool isStep(mlir::Operation *op);
+
+/// The buffer whose memory this is.
+exec::BufferOp rootOf(mlir::Value buffer);
 
 } // namespace lathe::plan
 

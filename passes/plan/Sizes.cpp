@@ -10,12 +10,17 @@ using namespace mlir;
 
 namespace lathe::plan {
 
-/// Symbols that dim_from gives the values of elements.
+/// Symbols that dim_from gives the values of elements, and those of choices between different sizes.
 static std::set<std::string> boundSymbols(func::FuncOp func) {
   std::set<std::string> bound;
-  func.walk([&](DimFromOp op) {
-    for (Attribute name : op.getSymbols())
+  auto add = [&](ArrayAttr names) {
+    for (Attribute name : names)
       bound.insert(cast<StringAttr>(name).str());
+  };
+  func.walk([&](DimFromOp op) { add(op.getSymbols()); });
+  func.walk([&](ChooseOp op) {
+    if (op.getSymbols())
+      add(op.getSymbolsAttr());
   });
   return bound;
 }
@@ -102,8 +107,9 @@ namespace {
 /// Collects each guard once: those over late symbols, or the others.
 class Guards {
 public:
-  Guards(OpBuilder &builder, const std::set<std::string> &late, bool wantLate)
-      : builder(builder), late(late), wantLate(wantLate) {}
+  Guards(OpBuilder &builder, const std::set<std::string> &late, const std::set<std::string> &known,
+         std::set<std::string> &emitted)
+      : builder(builder), late(late), known(known), emitted(emitted) {}
 
   void require(Location loc, DimCondition::Kind kind, const DimExpr &lhs, const DimExpr &rhs,
                const std::string &message) {
@@ -111,10 +117,10 @@ public:
       return;
     std::set<std::string> names = symbolsIn(lhs);
     names.merge(symbolsIn(rhs));
-    if (llvm::any_of(names, [&](auto &name) { return late.count(name); }) != wantLate)
+    if (llvm::any_of(names, [&](auto &name) { return late.count(name) && !known.count(name); }))
       return;
     std::string text = str(std::vector<DimCondition>{{kind, lhs, rhs}});
-    if (!seen.insert(text).second)
+    if (!emitted.insert(text).second)
       return;
     SmallVector<StringRef> nodes = nodeNames(loc);
     exec::GuardOp::create(builder, loc, text, message, nodes.empty() ? StringRef() : nodes.front());
@@ -122,9 +128,8 @@ public:
 
 private:
   OpBuilder &builder;
-  const std::set<std::string> &late;
-  bool wantLate;
-  std::set<std::string> seen;
+  const std::set<std::string> &late, &known;
+  std::set<std::string> &emitted;
 };
 
 /// Sizes that an op reads along one iterator must agree, or broadcast.
@@ -160,30 +165,21 @@ void guardIterators(Operation *op, Guards &guards) {
                          op->getName().stripDialect().str());
     }
   };
-  // Other movements read a part of their operand, or beside it: their verifiers know more.
-  if (kind == OpClass::Movement && !isa<BroadcastToOp>(op))
-    return;
   visit(op->getResult(0), maps[op->getNumOperands()], true);
   for (auto [value, map] : llvm::zip(op->getOperands(), maps))
     visit(value, map, false);
 }
 
-/// The window of a convolution lies inside the padded image, and a pooled image is not
-/// empty: onnxruntime runs neither otherwise.
-template <typename WindowOp>
-void guardWindow(WindowOp op, ArrayRef<int64_t> kernel,
-                 const std::map<std::string, DimRange> &ranges, Guards &guards) {
-  constexpr bool pooled = std::is_same_v<WindowOp, PoolOp>;
-  size_t first = op.getLayout() == ConvLayout::ChannelsLast ? 1 : 2;
-  for (auto [i, size] : llvm::enumerate(kernel)) {
-    int64_t needed = (size - 1) * op.getDilations()[i] + 1 - op.getPads()[i] -
-                     op.getPads()[kernel.size() + i];
-    DimExpr image = dimOf(op.getX(), first + i);
-    // A window of one element may slide over an empty image.
-    if (needed <= 1 || image.range(ranges).lo >= (pooled ? 1 : needed))
-      continue;
-    guards.require(op.getLoc(), DimCondition::Kind::LessEqual, pooled ? 1 : needed, image,
-                   pooled ? "the pooled image is empty" : "the window is larger than the image");
+/// What ops want beside that, if the sizes do not have it anyway.
+void guardRules(StructuredOpInterface op, const std::map<std::string, DimRange> &ranges, Guards &guards) {
+  SmallVector<SizeRule> rules;
+  op.getSizeRules(rules);
+  for (const SizeRule &rule : rules) {
+    bool equal = rule.kind == SizeRule::Kind::Equal;
+    std::optional<int64_t> least = rule.lhs.constant();
+    if (equal || !least || rule.rhs.range(ranges).lo < *least)
+      guards.require(op.getLoc(), equal ? DimCondition::Kind::Equal : DimCondition::Kind::LessEqual,
+                     rule.lhs, rule.rhs, rule.message);
   }
 }
 
@@ -200,33 +196,18 @@ void guardAppend(StateAppendOp append, StateOp state, Guards &guards) {
 
 } // namespace
 
-void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, bool wantLate, OpBuilder &builder) {
-  std::set<std::string> late = lateSymbols(func);
-  if (wantLate && late.empty())
-    return;
-  Guards guards(builder, late, wantLate);
+void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, const std::set<std::string> &late,
+                const std::set<std::string> &known, std::set<std::string> &emitted, OpBuilder &builder) {
+  Guards guards(builder, late, known, emitted);
   std::map<std::string, DimRange> ranges = symbolRanges(func->getParentOfType<ModuleOp>());
   func.walk([&](Operation *op) {
     guardIterators(op, guards);
-    if (auto reshape = dyn_cast<ReshapeOp>(op))
-      guards.require(op->getLoc(), DimCondition::Kind::Equal,
-                     numElements(reshape.getX().getType()), numElements(reshape.getY().getType()),
-                     "reshape changes the number of elements");
-    if (auto conv = dyn_cast<ConvOp>(op))
-      guardWindow(conv, cast<TensorType>(conv.getW().getType()).getShape().drop_front(2), ranges,
-                  guards);
-    if (auto pool = dyn_cast<PoolOp>(op))
-      guardWindow(pool, pool.getKernel(), ranges, guards);
+    if (auto structured = dyn_cast<StructuredOpInterface>(op))
+      guardRules(structured, ranges, guards);
     if (auto bind = dyn_cast<BindDimsOp>(op))
       for (auto [from, to] : llvm::zip(dimsOf(bind.getX()), dimsOf(bind.getY())))
         guards.require(op->getLoc(), DimCondition::Kind::Equal, from, to,
                        "the model claims the size " + to.str());
-    if (auto concat = dyn_cast<ConcatOp>(op))
-      for (Value input : concat.getInputs())
-        for (auto [d, dim] : llvm::enumerate(dimsOf(input)))
-          if (int64_t(d) != int64_t(concat.getAxis()))
-            guards.require(op->getLoc(), DimCondition::Kind::Equal, dim,
-                           dimOf(concat.getY(), d), "concatenated sizes differ");
     if (auto append = dyn_cast<StateAppendOp>(op))
       for (StateOp state : states)
         if (state.getSymName() == append.getState())

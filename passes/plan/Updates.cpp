@@ -15,7 +15,7 @@
 //===----------------------------------------------------------------------===//
 #include "ProgramBuilder.h"
 
-#include "lathe/codegen/KernelSpec.h"
+#include "lathe/ir/KernelVariants.h"
 
 using namespace mlir;
 
@@ -27,11 +27,11 @@ std::optional<unsigned> updatedInput(OpResult result) {
     return std::nullopt;
   int input = -1;
   for (Attribute attr : kernel.getVariantsAttr()) {
-    auto spec = KernelSpec::parse(
-        std::string_view(cast<DictionaryAttr>(attr).getAs<StringAttr>("spec").getValue()));
-    if (!spec.ok())
+    Result<KernelVariant> variant = parseVariant(attr);
+    if (!variant.ok())
       return std::nullopt; // reported where it is launched
-    const BufferArg &out = spec->buffers[spec->numInputs + result.getResultNumber()];
+    const KernelSpec &spec = variant->spec;
+    const BufferArg &out = spec.buffers[spec.numInputs + result.getResultNumber()];
     if (out.access != BufferArg::Access::ReadWrite)
       return std::nullopt;
     input = out.aliases;
@@ -91,7 +91,7 @@ private:
         why[output] = "sizes that a kernel makes keep the order of the steps";
       } else if (argument && donatedTo(argument) != output) {
         why[output] = "the input that it updates is another";
-      } else if (argument ? llvm::any_of(old.getUsers(), llvm::IsaPred<DimFromOp>)
+      } else if (argument ? llvm::any_of(old.getUses(), isHostOperand)
                           : !old.getDefiningOp<KernelOp>() || claimed.contains(old)) {
         why[output] = "what is updated has a memory of its own";
       } else if (!(bytesOf(old.getType()) == bytesOf(made.getType()))) {

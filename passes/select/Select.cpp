@@ -11,15 +11,18 @@
 //===----------------------------------------------------------------------===//
 #include "Describe.h"
 
+#include "lathe/ir/KernelVariants.h"
+
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_SELECTPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct SelectPass : ModulePass<SelectPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-select";
-  static constexpr llvm::StringLiteral kSummary = "Choose guarded variants for every kernel";
-
+struct SelectPass : impl::SelectPassBase<SelectPass> {
   void runOnOperation() override {
     std::set<std::string> named;
     for (ModuleOp module : targetModules(getOperation())) {
@@ -135,31 +138,15 @@ struct SelectPass : ModulePass<SelectPass> {
       return kernel.emitError(answer.status().message()) << " (target " << target.name << ")";
     if (answer->empty() || !answer->back().guard.empty())
       return kernel.emitError("the choices for this kernel do not cover all sizes");
-    Builder builder(kernel.getContext());
-    SmallVector<Attribute> list;
-    for (const KernelVariant &variant : *answer) {
-      std::string guard = variant.guard.empty() ? "" : str(variant.guard);
-      NamedAttrList entries;
-      entries.set("guard", builder.getStringAttr(guard));
-      if (!variant.otherwise.empty()) {
-        SmallVector<Attribute> others;
-        for (const KernelSpec &other : variant.otherwise)
-          others.push_back(builder.getStringAttr(other.str()));
-        entries.set("otherwise", builder.getArrayAttr(others));
-      }
-      entries.set("spec", builder.getStringAttr(variant.spec.str()));
-      list.push_back(entries.getDictionary(kernel.getContext()));
+    for (const KernelVariant &variant : *answer)
       passedRemark(kernel.getLoc(), "Select")
           << (kernel.getName().str() + ": " + variant.spec.config +
-              (guard.empty() ? "" : " when " + guard));
-    }
-    variants = builder.getArrayAttr(list);
+              (variant.guard.empty() ? "" : " when " + str(variant.guard)));
+    variants = attrOf(kernel.getContext(), *answer);
     return success();
   }
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createSelectPass() { return std::make_unique<SelectPass>(); }
 
 } // namespace lathe

@@ -2,10 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Rewrites of single pointwise ops that keep every bit, or replace a function
-// by the products that define it.
+// by the products that define it; and one formula that loses its digits by the one
+// that does not.
 //
 //   %y = pow %x, 2          =>   %y = mul %x, %x
 //   %z = and %c, true       =>   %c
+//   mean(x^2) - mean(x)^2   =>   mean((x - mean(x))^2)
 //
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
@@ -50,10 +52,72 @@ template <typename OpTy, bool neutral> struct DropNeutral : OpRewritePattern<OpT
   }
 };
 
+/// sum(x) / n over some axes.
+struct Mean {
+  ReduceOp sum;
+  Value n;
+};
+std::optional<Mean> meanOf(Value value) {
+  auto quotient = value.getDefiningOp<DivOp>();
+  auto sum = quotient ? quotient.getA().getDefiningOp<ReduceOp>() : ReduceOp();
+  if (!sum || sum.getKind() != ReduceKind::Sum || quotient.getY().getType() != sum.getY().getType())
+    return std::nullopt;
+  return Mean{sum, quotient.getB()};
+}
+
+bool isSquareOf(Value value, Value of) {
+  auto product = value.getDefiningOp<MulOp>();
+  return product && product.getA() == of && product.getB() == of;
+}
+
+/// The variance of rows that are nearly constant is a difference of two large numbers in the first form:
+/// of values around 10^4 an f32 has no digit of it left, and often it is negative.
+struct VarianceOfDifferences : OpRewritePattern<SubOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SubOp op, PatternRewriter &rewriter) const override {
+    auto square = op.getB().getDefiningOp<MulOp>();
+    if (!square || !isSquareOf(square, square.getA()))
+      return rewriter.notifyMatchFailure(op, "subtracts no square");
+    std::optional<Mean> mean = meanOf(square.getA()), squares = meanOf(op.getA());
+    if (!mean || !squares)
+      return rewriter.notifyMatchFailure(op, "not of two means");
+    Value x = mean->sum.getX();
+    bool sameNumber =
+        mean->n == squares->n || (numberOf(mean->n) && numberOf(mean->n) == numberOf(squares->n));
+    if (!isSquareOf(squares->sum.getX(), x) || !llvm::isa<FloatType>(elementTypeOf(x)) || !sameNumber ||
+        mean->sum.getAxes() != squares->sum.getAxes() ||
+        mean->sum.getKeepdims() != squares->sum.getKeepdims())
+      return rewriter.notifyMatchFailure(op, "not of a value and of its square over the same axes");
+    // n must be how many there are, or no formula for the variance is left.
+    DimExpr count = 1;
+    std::vector<DimExpr> dims = dimsOf(x), kept = dims;
+    for (int64_t axis : mean->sum.getAxes()) {
+      count = count * dims[axis];
+      kept[axis] = 1;
+    }
+    auto sizes = mean->n.getDefiningOp<DimValueOp>();
+    bool counts = sizes ? sizes.getDims().size() == 1 && cast<DimAttr>(sizes.getDims()[0]).expr() == count
+                        : count.constant() && numberOf(mean->n) == double(*count.constant());
+    if (!counts)
+      return rewriter.notifyMatchFailure(op, "divides by another number than that of the elements");
+    Location loc = op.getLoc();
+    Value middle = square.getA();
+    if (!mean->sum.getKeepdims())
+      middle = ReshapeOp::create(rewriter, loc, tensorType(elementTypeOf(x), kept), middle);
+    Value centred = SubOp::create(rewriter, loc, x, middle);
+    Value sum = ReduceOp::create(rewriter, loc, MulOp::create(rewriter, loc, centred, centred), ReduceKind::Sum,
+                                 mean->sum.getAxes(), mean->sum.getKeepdims());
+    passedRemark(loc, "Variance") << "the mean of squares less the square of the mean is computed as the mean of "
+                                     "squared differences from it";
+    rewriter.replaceOpWithNewOp<DivOp>(op, sum, mean->n);
+    return success();
+  }
+};
+
 } // namespace
 
 void populateAlgebraPatterns(RewritePatternSet &patterns) {
-  patterns.add<PowToMul, DropNeutral<AndOp, true>, DropNeutral<OrOp, false>,
+  patterns.add<PowToMul, VarianceOfDifferences, DropNeutral<AndOp, true>, DropNeutral<OrOp, false>,
                DropNeutral<XorOp, false>>(patterns.getContext());
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What depends on constants alone is computed by the reference, up to 64 K
-// elements a value; filters that are turned for a transposed convolution, which packs
+// elements a value; filters that are transposed and flipped for a transposed convolution, which packs
 // what is constant only, up to 16 M. Reshaping a weight renames it, and cutting one into pieces of
 // neighbouring bytes names these; they stay in the model.
 //
@@ -22,16 +22,7 @@ namespace {
 
 constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxFilterElements = 16 << 20;
 
-/// Whether a matmul reads the value, perhaps scaled, moved or transposed before.
-bool reachesProduct(Value value, int depth = 0) {
-  constexpr int kMaxDepth = 8;
-  return depth < kMaxDepth && llvm::any_of(value.getUsers(), [&](Operation *user) {
-    return isa<MatmulOp>(user) || (isa<CastOp, SubOp, MulOp, ReshapeOp, TransposeOp>(user) &&
-                                   reachesProduct(user->getResult(0), depth + 1));
-  });
-}
-
-/// Whether an op turns or cuts filters, on their way to convolutions alone.
+/// Whether an op moves or slices filters, on their way to convolutions alone.
 bool movesFilters(Operation *op) {
   if (!isa<TransposeOp, SliceOp, ReshapeOp>(op) || op->getResult(0).use_empty())
     return false;
@@ -42,19 +33,24 @@ bool movesFilters(Operation *op) {
   });
 }
 
-/// A matrix of 8-bit elements that is widened for a product.
-bool widensForProduct(Operation *op) {
+/// A matrix of codes that becomes numbers for a product, or scales that become those of others.
+bool dequantizesForProduct(Operation *op) {
   constexpr int64_t kMinElements = 256;
-  auto cast = dyn_cast<CastOp>(op);
-  auto type = cast ? llvm::cast<TensorType>(cast.getX().getType()) : TensorType();
-  return type && type.getRank() >= 2 && type.getElementType().isIntOrFloat() &&
-         type.getElementTypeBitWidth() == 8 &&
-         type.getNumElements() >= kMinElements && reachesProduct(cast.getY());
+  if (!isa<CastOp, DequantizeOp>(op))
+    return false;
+  auto type = cast<TensorType>(op->getOperand(0).getType());
+  bool scales = isa<DequantizeOp>(op) && llvm::any_of(op->getUsers(), [&](Operation *user) {
+    auto codes = dyn_cast<DequantizeOp>(user);
+    return codes && codes.getScale() == op->getResult(0) && reachesProduct(codes.getY());
+  });
+  return scales || (type.getRank() >= 2 && type.getElementType().isIntOrFloat() &&
+                    type.getElementTypeBitWidth() <= 8 && !type.getElementType().isInteger(1) &&
+                    type.getNumElements() >= kMinElements && reachesProduct(op->getResult(0)));
 }
 
 struct FoldThroughReference : RewritePattern {
-  FoldThroughReference(MLIRContext *context, bool keepNarrow)
-      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context), keepNarrow(keepNarrow) {}
+  FoldThroughReference(MLIRContext *context, bool keepCodes)
+      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context), keepCodes(keepCodes) {}
 
   LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
     if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions())
@@ -63,8 +59,8 @@ struct FoldThroughReference : RewritePattern {
     int64_t most = movesFilters(op) ? kMaxFilterElements : kMaxFoldedElements;
     if (!type.hasStaticShape() || type.getNumElements() > most)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
-    if (keepNarrow && widensForProduct(op))
-      return rewriter.notifyMatchFailure(op, "a product may take the 8-bit matrix as it is");
+    if (keepCodes && dequantizesForProduct(op))
+      return rewriter.notifyMatchFailure(op, "a product may take the codes as they are");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
@@ -84,7 +80,7 @@ struct FoldThroughReference : RewritePattern {
     return success();
   }
 
-  const bool keepNarrow;
+  const bool keepCodes;
 };
 
 /// What a constant has in a file of weights; null for other values.
@@ -120,8 +116,8 @@ std::optional<int64_t> placeOfPiece(SliceOp op) {
   for (int64_t d = 0; d < from.getRank(); ++d) {
     int64_t size = from.getDimSize(d), kept = to.getDimSize(d);
     auto start = cast<DimAttr>(op.getStarts()[d]).expr().constant();
-    bool turned = kept > 1 && op.getSteps()[d] != 1;
-    if (!start || turned || (several && kept != size))
+    bool strided = kept > 1 && op.getSteps()[d] != 1;
+    if (!start || strided || (several && kept != size))
       return std::nullopt;
     at = at * size + *start;
     several |= kept > 1;
@@ -186,8 +182,20 @@ struct FoldDimValue : OpRewritePattern<DimValueOp> {
 
 } // namespace
 
-void populateConstantPatterns(RewritePatternSet &patterns, bool keepNarrow) {
-  patterns.add<FoldThroughReference>(patterns.getContext(), keepNarrow);
+bool isTable(GatherOp op) { return dimsOf(op.getX()).size() == 1 && op.getAxis() == 0; }
+
+bool reachesProduct(Value value, int depth) {
+  constexpr int kMaxDepth = 12;
+  return depth < kMaxDepth && llvm::any_of(value.getUsers(), [&](Operation *user) {
+    auto gather = dyn_cast<GatherOp>(user);
+    bool goesOn = isa<CastOp, SubOp, MulOp, ReshapeOp, TransposeOp, ConcatOp, DequantizeOp>(user) ||
+                  (gather && gather.getIndices() == value && isTable(gather));
+    return isa<MatmulOp>(user) || (goesOn && reachesProduct(user->getResult(0), depth + 1));
+  });
+}
+
+void populateConstantPatterns(RewritePatternSet &patterns, bool keepCodes) {
+  patterns.add<FoldThroughReference>(patterns.getContext(), keepCodes);
   patterns.add<RetypeWeight, SliceWeight, FoldDimValue>(patterns.getContext());
 }
 

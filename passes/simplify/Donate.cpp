@@ -23,12 +23,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_DONATEPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct DonatePass : ModulePass<DonatePass> {
-  static constexpr llvm::StringLiteral kName = "lathe-donate";
-  static constexpr llvm::StringLiteral kSummary = "Turn donated inputs into states";
-
+struct DonatePass : impl::DonatePassBase<DonatePass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     for (const std::string &pair : optionStrings(module, "donate")) {
@@ -199,7 +200,5 @@ private:
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createDonatePass() { return std::make_unique<DonatePass>(); }
 
 } // namespace lathe

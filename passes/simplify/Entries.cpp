@@ -14,12 +14,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_ENTRIESPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct EntriesPass : ModulePass<EntriesPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-entries";
-  static constexpr llvm::StringLiteral kSummary = "Clone the graph into named entries";
-
+struct EntriesPass : impl::EntriesPassBase<EntriesPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SmallVector<std::string> wanted = optionStrings(module, "entries");
@@ -68,7 +69,5 @@ struct EntriesPass : ModulePass<EntriesPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createEntriesPass() { return std::make_unique<EntriesPass>(); }
 
 } // namespace lathe

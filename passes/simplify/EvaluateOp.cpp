@@ -27,6 +27,9 @@ Result<reference::Attribute> convert(Attribute attr, const Symbols &symbols) {
     return reference::Attribute(text.str());
   if (auto list = dyn_cast<DenseI64ArrayAttr>(attr))
     return reference::Attribute(std::vector<int64_t>(list.asArrayRef()));
+  if (auto segments = dyn_cast<DenseI32ArrayAttr>(attr))
+    return reference::Attribute(
+        std::vector<int64_t>(segments.asArrayRef().begin(), segments.asArrayRef().end()));
   if (auto kind = dyn_cast<ReduceKindAttr>(attr))
     return reference::Attribute(stringifyReduceKind(kind.getValue()).str());
   if (auto predicate = dyn_cast<PredicateAttr>(attr))
@@ -37,6 +40,10 @@ Result<reference::Attribute> convert(Attribute attr, const Symbols &symbols) {
     return reference::Attribute(stringifyPadMode(mode.getValue()).str());
   if (auto layout = dyn_cast<ConvLayoutAttr>(attr))
     return reference::Attribute(stringifyConvLayout(layout.getValue()).str());
+  if (auto dim = dyn_cast<DimAttr>(attr)) {
+    auto value = dim.expr().evaluate(symbols);
+    return value.ok() ? Result<reference::Attribute>(reference::Attribute(*value)) : value.status();
+  }
   if (auto list = dyn_cast<ArrayAttr>(attr)) {
     std::vector<int64_t> values;
     for (Attribute item : list) {

@@ -12,14 +12,17 @@ namespace lathe {
 /// Chains of transposes, reshapes, broadcasts, slices and casts; broadcasts that
 /// their readers do themselves.
 void populateMovementPatterns(mlir::RewritePatternSet &patterns);
-/// Masks of attention that are the same for all queries.
-void populateMaskPatterns(mlir::RewritePatternSet &patterns);
 /// Identities of arithmetic.
 void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// Ops on constants alone, through the reference; constants under other sizes;
-/// dim_value arithmetic. `keepNarrow`: 8-bit matrices are not widened on their way to a
-/// product, which some targets take as they are.
-void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepNarrow = true);
+/// dim_value arithmetic. `keepCodes`: codes of at most 8 bits are not made numbers on their way to
+/// a product, which some targets read as they are stored.
+void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepCodes = true);
+
+/// Whether an op reads numbers of a table of one dimension, as a codebook is.
+bool isTable(GatherOp op);
+/// Whether a matmul reads the value, perhaps scaled, moved, converted or looked up before.
+bool reachesProduct(mlir::Value value, int depth = 0);
 
 } // namespace lathe
 

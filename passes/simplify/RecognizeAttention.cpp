@@ -8,12 +8,13 @@
 //
 //   %s = matmul %q, %k^T
 //   %m = add (mul %s, %c), %mask
-//   %p = softmax %m                      =>   %y = attention %q, %k, %v, %mask {scale = c}
+//   %p = softmax %m                      =>   %y = attention %q, %k, %v bias %mask {scale = c}
 //   %y = matmul %p, %v
 //
-// A sink, a score that is joined to those of the keys and cut off behind the softmax, becomes the
-// last column of the mask (lathe/ir/AttentionOperands.h). What the graph makes of log(sum(e^score))
-// beside the softmax, or instead of it, is the attention's second result:
+// What is added to the scores is the bias, a select of -inf a mask (RecognizeMasks says more of them),
+// c * tanh(s / c) a soft cap, a score that is joined to those of the keys and cut off behind the softmax
+// the sink. What the graph makes of log(sum(e^score)) beside the softmax, or instead of it, is the
+// attention's second result:
 //
 //   %l = max %m + log(sum(exp(%m - max %m)))
 //   %p = softmax %m, or exp(%m - %l)     =>   %y, %l = attention ... {log_sum_exp}
@@ -21,12 +22,17 @@
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
 
-#include "mlir/Analysis/TopologicalSortUtils.h"
+#include "lathe/ir/SizeSources.h"
+
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_RECOGNIZEATTENTIONPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
 /// The operand beside a number in a product, and the number.
@@ -202,12 +208,79 @@ bool followsFrom(Value value, Value source) {
   return false;
 }
 
+Value stripBroadcast(Value value) {
+  while (auto broadcast = value.getDefiningOp<BroadcastToOp>())
+    value = broadcast.getX();
+  return value;
+}
+
+/// What comes to the products of queries and keys on their way to the softmax.
+struct Scores {
+  MatmulOp product;
+  double scale = 1;
+  std::optional<double> softcap;
+  SmallVector<Value> biases;
+  SmallVector<std::pair<Value, bool>> masks; ///< of i1, and whether true hides
+
+  /// Why the value is none that attention says; null when it is.
+  const char *from(Value value) {
+    constexpr const char *kNoProduct = "the scores are no product of queries and keys";
+    double factor = 1;
+    Value inner = stripCasts(stripScale(stripCasts(value), factor));
+    if ((product = inner.getDefiningOp<MatmulOp>())) {
+      scale *= factor;
+      return nullptr;
+    }
+    // c * tanh(s / c)
+    if (auto tanh = inner.getDefiningOp<TanhOp>(); tanh && factor > 0 && factor != 1) {
+      double capped = factor;
+      product = stripCasts(stripScale(stripCasts(tanh.getX()), capped)).getDefiningOp<MatmulOp>();
+      softcap = factor;
+      scale *= capped;
+      return product ? nullptr : kNoProduct;
+    }
+    if (factor != 1)
+      return kNoProduct;
+    if (auto select = inner.getDefiningOp<SelectOp>()) {
+      bool hides = numberOf(select.getA()).has_value();
+      std::optional<double> hidden = numberOf(hides ? select.getA() : select.getB());
+      Value rest = hides ? select.getB() : select.getA();
+      if (!hidden || dimsOf(rest) != dimsOf(inner))
+        return kNoProduct;
+      if (*hidden != -std::numeric_limits<double>::infinity())
+        return "scores are hidden by a finite number, of which a row without keys is an average";
+      masks.push_back({select.getCondition(), hides});
+      return from(rest);
+    }
+    auto add = inner.getDefiningOp<AddOp>();
+    const char *reason = kNoProduct;
+    for (bool swap : {false, true}) {
+      Value rest = add ? (swap ? add.getB() : add.getA()) : Value();
+      if (!rest || dimsOf(rest) != dimsOf(inner))
+        continue;
+      Scores way = *this;
+      way.biases.push_back(swap ? add.getA() : add.getB());
+      reason = way.from(rest);
+      if (!reason) {
+        *this = way;
+        return nullptr;
+      }
+    }
+    return reason;
+  }
+};
+
 struct FormAttention : OpRewritePattern<MatmulOp> {
   using OpRewritePattern::OpRewritePattern;
 
   LogicalResult matchAndRewrite(MatmulOp op, PatternRewriter &rewriter) const override {
-    if (op.getTransposeA() || op.getTransposeB() || dimsOf(op.getY()).size() != 4)
-      return rewriter.notifyMatchFailure(op, "is no product of weights and values of rank 4");
+    if (op.getTransposeA() || op.getTransposeB() || dimsOf(op.getY()).size() != 4) {
+      if (!softmaxOf(op.getA()))
+        return rewriter.notifyMatchFailure(op, "is no product of weights and values");
+      return missed(op, op.getTransposeA() || op.getTransposeB() ? "weights or values are transposed"
+                                                                 : "weights and values do not have rank 4",
+                    rewriter);
+    }
     Value p = stripCasts(op.getA());
     bool zeroMaskedRows = false;
     auto cut = p.getDefiningOp<SliceOp>();
@@ -216,15 +289,21 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
     // select(isnan(p), 0, p): rows with nothing to see give zeros.
     if (auto select = p.getDefiningOp<SelectOp>()) {
       auto test = select.getCondition().getDefiningOp<IsNanOp>();
-      if (!test || test.getX() != select.getB() || numberOf(select.getA()) != 0.0)
-        return rewriter.notifyMatchFailure(op, "a select that is no guard against NaN");
+      if (!test || test.getX() != select.getB() || numberOf(select.getA()) != 0.0) {
+        if (!softmaxOf(p))
+          return rewriter.notifyMatchFailure(op, "the weights are no softmax over keys");
+        return missed(op, "a select behind the softmax is no guard against NaN", rewriter);
+      }
       p = select.getB();
       zeroMaskedRows = true;
     }
     Operation *weigh = stripCasts(p).getDefiningOp();
-    Value scores = weighedBy(weigh), mask, sink;
-    if (!scores)
-      return rewriter.notifyMatchFailure(op, "the weights are no softmax over keys");
+    Value scores = weighedBy(weigh), sink;
+    if (!scores) {
+      if (!isa_and_nonnull<SoftmaxOp>(weigh))
+        return rewriter.notifyMatchFailure(op, "the weights are no softmax over keys");
+      return missed(op, "the softmax is not over the keys", rewriter);
+    }
     const SmallVector<Value> sums = logSumsOf(scores);
     if (cut) {
       sink = sinkOf(scores, cut);
@@ -232,28 +311,11 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
         return missed(op, "a part of the weights that is not all but a sink", rewriter);
       scores = stripCasts(scores.getDefiningOp<ConcatOp>().getInputs()[0]);
     }
-    double scale = 1;
-    auto matmul = scores.getDefiningOp<MatmulOp>();
-    if (!matmul) {
-      scores = stripCasts(stripScale(scores, scale));
-      if (auto add = scores.getDefiningOp<AddOp>(); add && scale == 1) {
-        for (bool swap : {false, true}) {
-          Value inner = swap ? add.getB() : add.getA(), other = swap ? add.getA() : add.getB();
-          double innerScale = 1;
-          Value product = stripCasts(stripScale(stripCasts(inner), innerScale));
-          if (product.getDefiningOp<MatmulOp>() && dimsOf(inner) == dimsOf(scores)) {
-            matmul = product.getDefiningOp<MatmulOp>();
-            scale = innerScale;
-            mask = other;
-            break;
-          }
-        }
-      } else {
-        matmul = scores.getDefiningOp<MatmulOp>();
-      }
-    }
-    if (!matmul || matmul.getTransposeA())
-      return missed(op, "the scores are no product of queries and keys", rewriter);
+    Scores read;
+    if (const char *reason = read.from(scores); reason || read.product.getTransposeA())
+      return missed(op, reason ? reason : "the scores are no product of queries and keys", rewriter);
+    MatmulOp matmul = read.product;
+    double scale = read.scale;
     Value q = stripScale(matmul.getA(), scale);
     Value k = keysOf(matmul, scale, rewriter);
     Value v = stripDense(stripRepeat(op.getB()));
@@ -272,11 +334,19 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
         return v;
       return CastOp::create(rewriter, op.getLoc(), withElementType(v.getType(), element), v, true);
     };
-    mask = asQueries(mask);
-    if (sink)
-      mask = withSink(mask, asQueries(sink), kd[2], rewriter);
-    if (sink && !mask)
-      return missed(op, "the sink does not fit the scores", rewriter);
+    if (sink) {
+      sink = stripBroadcast(asQueries(sink));
+      if (!fitsRows(sink, qd))
+        return missed(op, "the sink does not fit the scores", rewriter);
+    }
+    Value bias;
+    for (Value more : read.biases)
+      bias = bias ? AddOp::create(rewriter, op.getLoc(), bias, asQueries(more)).getY() : asQueries(more);
+    Value mask;
+    for (auto [condition, hides] : read.masks) {
+      Value seen = hides ? NotOp::create(rewriter, op.getLoc(), condition).getResult() : condition;
+      mask = mask ? AndOp::create(rewriter, op.getLoc(), mask, seen).getResult() : seen;
+    }
     Location loc = rewriter.getFusedLoc({matmul.getLoc(), weigh->getLoc(), op.getLoc()});
     auto flag = [&](bool set) { return set ? rewriter.getUnitAttr() : UnitAttr(); };
     SmallVector<Value> wanted;
@@ -286,9 +356,13 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
     Type wide = element.isF64() ? element : rewriter.getF32Type(), lse;
     if (!wanted.empty())
       lse = tensorType(wide, {qd[0], qd[1], qd[2]});
-    auto attention = AttentionOp::create(rewriter, loc, op.getY().getType(), lse, q, k, v, mask,
-                                         rewriter.getF64FloatAttr(scale), UnitAttr(),
-                                         flag(zeroMaskedRows), FloatAttr(), flag(!wanted.empty()));
+    auto cap = read.softcap ? rewriter.getF64FloatAttr(*read.softcap) : FloatAttr();
+    auto attention = AttentionOp::create(
+        rewriter, loc, op.getY().getType(), lse, q, k, v, bias, mask, /*starts=*/Value(),
+        /*lengths=*/Value(), /*offset=*/Value(), /*query_documents=*/Value(),
+        /*key_documents=*/Value(), sink, rewriter.getF64FloatAttr(scale), cap, /*causal=*/UnitAttr(),
+        /*window_left=*/IntegerAttr(), /*window_right=*/IntegerAttr(), flag(zeroMaskedRows),
+        flag(!wanted.empty()));
     rewriter.replaceOp(op, attention.getY());
     for (Value sum : wanted) {
       Value is = attention.getLse();
@@ -305,6 +379,15 @@ struct FormAttention : OpRewritePattern<MatmulOp> {
   }
 
 private:
+  /// The softmax that is seen through casts, a slice and a select; what it feeds may be an attention.
+  static SoftmaxOp softmaxOf(Value v) {
+    v = stripCasts(v);
+    if (auto cut = v.getDefiningOp<SliceOp>())
+      v = stripCasts(cut.getX());
+    if (auto select = v.getDefiningOp<SelectOp>())
+      v = stripCasts(stripCasts(select.getA()).getDefiningOp<SoftmaxOp>() ? select.getA() : select.getB());
+    return v.getDefiningOp<SoftmaxOp>();
+  }
   /// The scores whose softmax over keys the weights are; null when they are none.
   static Value weighedBy(Operation *weigh) {
     if (auto softmax = dyn_cast_or_null<SoftmaxOp>(weigh)) {
@@ -350,37 +433,11 @@ private:
                ? joined.getInputs()[1]
                : Value();
   }
-  /// The mask with the sink as its last column; null where one is wider than the other.
-  static Value withSink(Value mask, Value sink, const DimExpr &keys, PatternRewriter &rewriter) {
-    Location loc = sink.getLoc();
-    while (auto broadcast = sink.getDefiningOp<BroadcastToOp>())
-      sink = broadcast.getX();
-    std::vector<DimExpr> dims(4, DimExpr(1)), mine = dimsOf(sink);
-    if (mine.size() > 4 || mine.empty() || mine.back() != DimExpr(1))
-      return {};
-    if (!mask) {
-      Type element = elementTypeOf(sink);
-      auto zero = DenseElementsAttr::get(RankedTensorType::get({}, element),
-                                         rewriter.getFloatAttr(element, 0));
-      mask = ConstantOp::create(rewriter, loc, zero);
-    } else if (dimsOf(mask).empty() || dimsOf(mask).back() != keys) {
-      return {};
-    }
-    for (Value v : {mask, sink}) {
-      std::vector<DimExpr> d = dimsOf(v);
-      for (size_t i = 0; i + 1 < d.size() && !d.empty(); ++i) {
-        DimExpr &wide = dims[4 - d.size() + i];
-        if (wide != DimExpr(1) && d[i] != DimExpr(1) && wide != d[i])
-          return {};
-        wide = wide == DimExpr(1) ? d[i] : wide;
-      }
-    }
-    auto widened = [&](Value v, const DimExpr &last) -> Value {
-      std::vector<DimExpr> to = dims;
-      to[3] = last;
-      return BroadcastToOp::create(rewriter, loc, tensorType(elementTypeOf(v), to), v);
-    };
-    return ConcatOp::create(rewriter, loc, ValueRange{widened(mask, keys), widened(sink, 1)}, 3);
+  /// Whether a value broadcasts to [B, H, S, 1].
+  static bool fitsRows(Value v, std::vector<DimExpr> rows) {
+    std::vector<DimExpr> dims = dimsOf(v);
+    rows.back() = 1;
+    return dims.size() <= 4 && !dims.empty() && dims.back() == DimExpr(1) && broadcastDims({rows, dims}) == rows;
   }
   static LogicalResult missed(Operation *op, StringRef reason, PatternRewriter &rewriter) {
     missedRemark(op->getLoc(), "Attention") << ("not recognised as attention: " + reason).str();
@@ -393,8 +450,13 @@ struct DropRepeatedHeads : OpRewritePattern<AttentionOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
     Value k = stripDense(stripRepeat(op.getK())), v = stripDense(stripRepeat(op.getV()));
-    if (k == op.getK() || v == op.getV() || dimOf(k, 1) != dimOf(v, 1))
-      return rewriter.notifyMatchFailure(op, "keys and values are not repeated alike");
+    if (k == op.getK() && v == op.getV())
+      return rewriter.notifyMatchFailure(op, "nothing is repeated");
+    if (k == op.getK() || v == op.getV() || dimOf(k, 1) != dimOf(v, 1)) {
+      constexpr const char *kUnlike = "keys and values are repeated in memory: not both are, or not alike";
+      missedRemark(op.getLoc(), "Attention") << kUnlike;
+      return rewriter.notifyMatchFailure(op, kUnlike);
+    }
     rewriter.modifyOpInPlace(op, [&] {
       op.getKMutable().assign(k);
       op.getVMutable().assign(v);
@@ -404,29 +466,19 @@ struct DropRepeatedHeads : OpRewritePattern<AttentionOp> {
   }
 };
 
-struct RecognizeAttentionPass : ModulePass<RecognizeAttentionPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-recognize-attention";
-  static constexpr llvm::StringLiteral kSummary = "Form attention from matmuls and softmax";
-
+struct RecognizeAttentionPass : impl::RecognizeAttentionPassBase<RecognizeAttentionPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<FormAttention, DropRepeatedHeads>(&getContext());
     walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(patterns)));
-    RewritePatternSet masks(&getContext());
-    populateMaskPatterns(masks);
-    walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(masks)));
     // The log-sum-exp may have been read before the product with the values.
     getOperation().walk([](AttentionOp op) {
       if (op.getLse())
-        sortTopologically(op->getBlock());
+        sortBlock(*op->getBlock());
     });
   }
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createRecognizeAttentionPass() {
-  return std::make_unique<RecognizeAttentionPass>();
-}
 
 } // namespace lathe

@@ -19,12 +19,13 @@
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_SIMPLIFYPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
-struct SimplifyPass : ModulePass<SimplifyPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-simplify";
-  static constexpr llvm::StringLiteral kSummary = "Fold constants, movement chains and identities";
-
+struct SimplifyPass : impl::SimplifyPassBase<SimplifyPass> {
   void runOnOperation() override {
     MLIRContext *context = &getContext();
     RewritePatternSet patterns(context);
@@ -33,7 +34,7 @@ struct SimplifyPass : ModulePass<SimplifyPass> {
         op.getCanonicalizationPatterns(patterns, context);
     populateMovementPatterns(patterns);
     populateAlgebraPatterns(patterns);
-    populateConstantPatterns(patterns, /*keepNarrow=*/true);
+    populateConstantPatterns(patterns, /*keepCodes=*/true);
     FrozenRewritePatternSet frozen(std::move(patterns));
     OpPassManager cse(ModuleOp::getOperationName());
     cse.addPass(createCSEPass());
@@ -50,7 +51,5 @@ struct SimplifyPass : ModulePass<SimplifyPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createSimplifyPass() { return std::make_unique<SimplifyPass>(); }
 
 } // namespace lathe

@@ -12,13 +12,19 @@
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
-#include "lathe/codegen/KernelSpec.h"
+#include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
 
 using namespace mlir;
 
 namespace lathe {
+
+#define GEN_PASS_DEF_VERIFYLEGALIZEDPASS
+#define GEN_PASS_DEF_VERIFYFUSEDPASS
+#define GEN_PASS_DEF_VERIFYPLANNEDPASS
+#include "lathe/passes/Passes.h.inc"
+
 namespace {
 
 /// Every symbol of a size has a lathe.symbol in the module.
@@ -47,10 +53,7 @@ LogicalResult verifySymbols(ModuleOp module) {
   return success();
 }
 
-struct VerifyLegalizedPass : ModulePass<VerifyLegalizedPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-verify-legalized";
-  static constexpr llvm::StringLiteral kSummary = "Check that no onnx op is left";
-
+struct VerifyLegalizedPass : impl::VerifyLegalizedPassBase<VerifyLegalizedPass> {
   void runOnOperation() override {
     bool ok = succeeded(verifySymbols(getOperation()));
     getOperation().walk([&](Operation *op) {
@@ -64,10 +67,7 @@ struct VerifyLegalizedPass : ModulePass<VerifyLegalizedPass> {
   }
 };
 
-struct VerifyFusedPass : ModulePass<VerifyFusedPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-verify-fused";
-  static constexpr llvm::StringLiteral kSummary = "Check what stands between kernels";
-
+struct VerifyFusedPass : impl::VerifyFusedPassBase<VerifyFusedPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       if (failed(verifySymbols(module)))
@@ -84,10 +84,7 @@ struct VerifyFusedPass : ModulePass<VerifyFusedPass> {
   }
 };
 
-struct VerifyPlannedPass : ModulePass<VerifyPlannedPass> {
-  static constexpr llvm::StringLiteral kName = "lathe-verify-planned";
-  static constexpr llvm::StringLiteral kSummary = "Check that launches fit their kernels";
-
+struct VerifyPlannedPass : impl::VerifyPlannedPassBase<VerifyPlannedPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
       SymbolTable symbols(module);
@@ -122,13 +119,13 @@ struct VerifyPlannedPass : ModulePass<VerifyPlannedPass> {
   }
 
   static LogicalResult verifyLaunch(exec::LaunchOp launch, exec::KernelOp kernel) {
-    for (Attribute attr : kernel.getVariants()) {
-      auto spec =
-          KernelSpec::parse(cast<DictionaryAttr>(attr).getAs<StringAttr>("spec").getValue().str());
-      if (!spec.ok())
-        return kernel.emitError(spec.status().message());
+    FailureOr<std::vector<KernelVariant>> variants = variantsOf(kernel);
+    if (failed(variants))
+      return failure();
+    for (const KernelVariant &variant : *variants) {
+      const KernelSpec *spec = &variant.spec;
       size_t needed = spec->numInputs + spec->numOutputs;
-      size_t given = launch.getBuffers().size();
+      size_t given = launch.getBuffers().size() - ownPackings(*variants).size();
       if (given != needed && given != needed + 1)
         return launch.emitOpError("gives ") << given << " buffers, the kernel takes " << needed;
       for (const std::string &symbol : spec->symbols)
@@ -151,9 +148,5 @@ struct VerifyPlannedPass : ModulePass<VerifyPlannedPass> {
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createVerifyLegalizedPass() { return std::make_unique<VerifyLegalizedPass>(); }
-std::unique_ptr<Pass> createVerifyFusedPass() { return std::make_unique<VerifyFusedPass>(); }
-std::unique_ptr<Pass> createVerifyPlannedPass() { return std::make_unique<VerifyPlannedPass>(); }
 
 } // namespace lathe

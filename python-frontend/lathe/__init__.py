@@ -9,10 +9,20 @@
 
 Inputs are numpy arrays, numbers, or anything that speaks DLPack (torch, cupy, jax); outputs are
 Tensors, which speak DLPack too. Every failure is a lathe.Error with a code and a location.
+
+Programs written for onnxruntime import `lathe.onnxruntime` in its place; models of torch are compiled
+by `lathe.compile(module, args=(x,))` or `torch.compile(module, backend="lathe")`.
 """
+from ._bind import Bound
 from ._compiler import compile  # noqa: A004 (the verb of the command line)
-from ._engine import Context, Engine, Port, Symbol, load
+from ._context import Context, Step
+from ._engine import Engine, Port, Symbol, load
 from ._errors import Code, Error
+from ._group import Group, GroupStep
+from ._report import Memory, Profile, ProfileRow, Remark, Remarks
 from ._tensor import Tensor
 
-__all__ = ["Code", "Context", "Engine", "Error", "Port", "Symbol", "Tensor", "compile", "load"]
+__version__ = "0.1.0"
+__all__ = ["Bound", "Code", "Context", "Engine", "Error", "Group", "GroupStep", "Memory", "Port",
+           "Profile", "ProfileRow", "Remark", "Remarks", "Step", "Symbol", "Tensor", "__version__",
+           "compile", "load"]

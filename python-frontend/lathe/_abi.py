@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """include/lathe/runtime/lathe.h in ctypes: the structs, the functions, and the way to the library."""
+from __future__ import annotations
+
 import ctypes
 import os
+from collections.abc import Mapping
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any, Callable, NoReturn
 
 from ._errors import Code, Error
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 DTYPES = ("bool i8 i16 i32 i64 ui8 ui16 ui32 ui64 f16 bf16 f32 f64 f8e4m3fn f8e4m3fnuz f8e5m2 "
           "f8e5m2fnuz f8e8m0 i4 ui4 f4e2m1 i2 ui2 c64 c128").split()
 HOST, DEVICE = 0, 1
@@ -27,12 +31,27 @@ class DLTensor(ctypes.Structure):
 
 
 class DLManagedTensor(ctypes.Structure):
-    pass
+    dl_tensor: DLTensor
+    manager_ctx: Any
+    deleter: Any
+
+
+class DLManagedTensorVersioned(ctypes.Structure):
+    """DLPack from version 1.0 on."""
+
+    dl_tensor: DLTensor
+    flags: int
+    deleter: Any
 
 
 DELETER = ctypes.CFUNCTYPE(None, POINTER(DLManagedTensor))
 DLManagedTensor._fields_ = [("dl_tensor", DLTensor), ("manager_ctx", c_void_p),
                             ("deleter", DELETER)]
+VERSIONED_DELETER = ctypes.CFUNCTYPE(None, POINTER(DLManagedTensorVersioned))
+DLManagedTensorVersioned._fields_ = [
+    ("major", c_uint32), ("minor", c_uint32), ("manager_ctx", c_void_p),
+    ("deleter", VERSIONED_DELETER), ("flags", c_uint64), ("dl_tensor", DLTensor)]
+READ_ONLY, IS_COPIED = 1, 2  # bits of `flags`
 
 
 class CTensor(ctypes.Structure):
@@ -53,12 +72,22 @@ class CSymbol(ctypes.Structure):
 class COptions(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("threads", c_int32), ("target", c_char_p),
                 ("stream", c_void_p), ("no_graphs", c_int32), ("no_pinning", c_int32),
-                ("no_overlap", c_int32)]
+                ("no_overlap", c_int32), ("max_graphs", c_int32), ("max_graph_bytes", c_uint64),
+                ("deadline_ms", c_int64)]
+
+
+class COpenOptions(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("key_ring", c_char_p)]
+
+
+class CSubmitOptions(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("wait_count", c_uint32), ("wait_events", POINTER(c_void_p)),
+                ("record_event", c_void_p)]
 
 
 COUNTERS = ("runs launches graph_launches graphs_captured host_steps bytes_to_device "
             "bytes_from_device bytes_staged state_bytes_appended state_bytes_copied arena_bytes "
-            "state_bytes weight_bytes graph_seconds").split()
+            "state_bytes weight_bytes graph_seconds graph_nodes_updated graphs graph_bytes").split()
 
 
 class CCounters(ctypes.Structure):
@@ -72,6 +101,12 @@ class CAttribute(ctypes.Structure):
                 ("text", c_char_p)]
 
 
+class CProfileRow(ctypes.Structure):
+    _fields_ = [("entry", c_char_p), ("kernel", c_char_p), ("config", c_char_p),
+                ("nodes", c_char_p), ("calls", c_uint64), ("seconds", ctypes.c_double),
+                ("flops", ctypes.c_double), ("bytes", ctypes.c_double)]
+
+
 class CCall(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("inputs", POINTER(CTensor)), ("input_count", c_size_t),
                 ("outputs", POINTER(CTensor)), ("output_count", c_size_t),
@@ -83,7 +118,7 @@ CALL = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(CCall))
 
 
 # name: result, arguments. A result of `Error` is a lathe_error* that becomes an exception.
-FUNCTIONS = {
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_error_code": (c_int, [c_void_p]),
     "lathe_error_message": (c_char_p, [c_void_p]),
     "lathe_error_location": (c_char_p, [c_void_p]),
@@ -93,6 +128,9 @@ FUNCTIONS = {
                                        POINTER(POINTER(DLManagedTensor))]),
     "lathe_engine_open": (Error, [c_char_p, POINTER(c_void_p)]),
     "lathe_engine_open_memory": (Error, [c_char_p, c_size_t, POINTER(c_void_p)]),
+    "lathe_engine_open_with": (Error, [c_char_p, POINTER(COpenOptions), POINTER(c_void_p)]),
+    "lathe_engine_open_memory_with": (Error, [c_char_p, c_size_t, POINTER(COpenOptions),
+                                              POINTER(c_void_p)]),
     "lathe_engine_close": (None, [c_void_p]),
     "lathe_engine_build_id": (c_char_p, [c_void_p]),
     "lathe_engine_entry_count": (c_size_t, [c_void_p]),
@@ -113,6 +151,21 @@ FUNCTIONS = {
     "lathe_context_register_call": (Error, [c_void_p, c_char_p, CALL, c_void_p]),
     "lathe_run": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),
                           c_size_t]),
+    "lathe_submit": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),
+                             c_size_t, POINTER(CSubmitOptions), POINTER(c_uint64)]),
+    "lathe_wait": (Error, [c_void_p, c_uint64, c_int64]),
+    "lathe_poll": (Error, [c_void_p, c_uint64, POINTER(c_int)]),
+    "lathe_cancel": (None, [c_void_p, c_uint64]),
+    "lathe_warm": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),
+                           c_size_t]),
+    "lathe_group_create": (Error, [c_void_p, POINTER(c_char_p), c_size_t, POINTER(COptions),
+                                   POINTER(c_void_p)]),
+    "lathe_group_destroy": (None, [c_void_p]),
+    "lathe_group_member": (c_void_p, [c_void_p, c_size_t]),
+    "lathe_group_submit": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t,
+                                   POINTER(CTensor), c_size_t, POINTER(c_uint64)]),
+    "lathe_group_wait": (Error, [c_void_p, c_uint64, c_int64]),
+    "lathe_group_cancel": (None, [c_void_p, c_uint64]),
     "lathe_state_length": (Error, [c_void_p, c_char_p, POINTER(c_int64)]),
     "lathe_state_capacity": (Error, [c_void_p, c_char_p, POINTER(c_int64)]),
     "lathe_state_truncate": (Error, [c_void_p, c_char_p, c_int64]),
@@ -120,10 +173,12 @@ FUNCTIONS = {
     "lathe_context_counters": (None, [c_void_p, POINTER(CCounters)]),
     "lathe_context_reset_counters": (None, [c_void_p]),
     "lathe_context_time_graphs": (None, [c_void_p, c_int]),
+    "lathe_context_profile": (None, [c_void_p, c_int]),
+    "lathe_context_profile_rows": (POINTER(CProfileRow), [c_void_p, POINTER(c_size_t)]),
 }
 
 
-def folders():
+def folders() -> list[str]:
     """Where the libraries are looked for: beside the package, then in a build of the source tree."""
     here = os.path.dirname(os.path.abspath(__file__))
     source = os.path.dirname(os.path.dirname(here))
@@ -131,7 +186,7 @@ def folders():
     return [os.path.join(here, "lib"), os.path.join(build, "lib")]
 
 
-def open_library(variable, name):
+def open_library(variable: str, name: str) -> ctypes.CDLL:
     """`variable` of the environment, or `name` in the folders above, or the system's."""
     path = os.environ.get(variable)
     if not path:
@@ -140,11 +195,13 @@ def open_library(variable, name):
     try:
         return ctypes.CDLL(path)
     except OSError as problem:
-        raise Error(Code.UNSUPPORTED, f"{problem}; build lathe with tools/setup, or set "
-                                      f"LATHE_BUILD to its build folder or {variable} to {name}", name) from None
+        raise Error(Code.UNSUPPORTED, f"{problem}; install lathe-compiler, or build lathe with "
+                                      f"tools/setup and set LATHE_BUILD to its build folder, or "
+                                      f"{variable} to {name}", name) from None
 
 
-def bind(library, functions, raise_error):
+def bind(library: ctypes.CDLL, functions: Mapping[str, tuple[Any, list[Any]]],
+         raise_error: Callable[[Any, Any, Any], None]) -> ctypes.CDLL:
     """Gives each function its types; those that return an error raise it."""
     for name, (result, arguments) in functions.items():
         function = getattr(library, name)
@@ -157,23 +214,29 @@ def bind(library, functions, raise_error):
     return library
 
 
-def text(value):
-    return value.decode() if value is not None else None
+def text(value: bytes | None) -> str:
+    """A string of C's; "" for none."""
+    return value.decode() if value is not None else ""
 
 
-def _raise(error, _function, _arguments):
+def raise_error(error: int) -> NoReturn:
+    """Raises a lathe_error, by its address, and frees it."""
+    library = runtime()
+    raised = Error(library.lathe_error_code(error), text(library.lathe_error_message(error)),
+                   text(library.lathe_error_location(error)))
+    library.lathe_error_free(error)
+    raise raised
+
+
+def _check(error: int | None, _function: Any, _arguments: Any) -> None:
     if error:
-        library = runtime()
-        raised = Error(library.lathe_error_code(error), text(library.lathe_error_message(error)),
-                       text(library.lathe_error_location(error)))
-        library.lathe_error_free(error)
-        raise raised
+        raise_error(error)
 
 
-_runtime = None
+_runtime: ctypes.CDLL | None = None
 
 
-def runtime():
+def runtime() -> ctypes.CDLL:
     """The runtime library, opened on the first call."""
     global _runtime
     if _runtime is None:
@@ -182,5 +245,5 @@ def runtime():
             raise Error(Code.UNSUPPORTED, f"the library speaks version "
                         f"{library.lathe_abi_version()} of the interface, this package "
                         f"{ABI_VERSION}", "liblathe_runtime.so")
-        _runtime = bind(library, FUNCTIONS, _raise)
+        _runtime = bind(library, FUNCTIONS, _check)
     return _runtime

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """compile(): include/lathe/compiler/lathe_compiler.h in Python."""
+from __future__ import annotations
+
+import contextlib
+import ctypes
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p, string_at
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
+from typing import Any, Union
 
 from . import _abi
 from ._abi import text
-from ._engine import load
+from ._engine import Engine, load, load_memory
 from ._errors import Code, Error
+from ._report import Remarks
 
 ABI_VERSION = 1
-FUNCTIONS = {
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_compiler_version": (c_char_p, []),
     "lathe_compile_error_code": (c_int, [c_void_p]),
     "lathe_compile_error_message": (c_char_p, [c_void_p]),
@@ -22,12 +30,19 @@ FUNCTIONS = {
     "lathe_compile_to_memory": (Error, [c_char_p, c_void_p, POINTER(c_void_p),
                                         POINTER(c_size_t)]),
     "lathe_compile_free": (None, [c_void_p]),
+    "lathe_command": (c_int, [c_int, POINTER(c_char_p)]),
+    "lathe_opt_command": (c_int, [c_int, POINTER(c_char_p)]),
 }
-_compiler = None
+PathLike = Union[str, "os.PathLike[str]"]
+Bounds = Union[int, str, Sequence[int]]
+_compiler: ctypes.CDLL | None = None
+
+# A ModelProto of more cannot be one message of protobuf.
+_LARGEST_MESSAGE = (1 << 31) - (1 << 20)
 
 
-def _raise(error, _function, _arguments):
-    if error:
+def _check(error: int | None, _function: Any, _arguments: Any) -> None:
+    if error and _compiler is not None:
         raised = Error(_compiler.lathe_compile_error_code(error),
                        text(_compiler.lathe_compile_error_message(error)),
                        text(_compiler.lathe_compile_error_location(error)))
@@ -35,55 +50,124 @@ def _raise(error, _function, _arguments):
         raise raised
 
 
-def _library():
+def library() -> ctypes.CDLL:
+    """The compiler library, opened on the first call."""
     global _compiler
     if _compiler is None:
-        library = _abi.open_library("LATHE_COMPILER_LIBRARY", "liblathe_compiler.so")
-        if library.lathe_compiler_abi_version() != ABI_VERSION:
+        opened = _abi.open_library("LATHE_COMPILER_LIBRARY", "liblathe_compiler.so")
+        if opened.lathe_compiler_abi_version() != ABI_VERSION:
             raise Error(Code.UNSUPPORTED, "the library speaks another version of the interface",
                         "liblathe_compiler.so")
-        _compiler = _abi.bind(library, FUNCTIONS, _raise)
+        _compiler = _abi.bind(opened, FUNCTIONS, _check)
     return _compiler
 
 
-def _bounds(value):
+def _bounds(value: Bounds) -> str:
     """4, (1, 8, 64) for low, optimum, high, or the command line's text."""
     return value if isinstance(value, str) else \
-        ":".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+        str(value) if isinstance(value, int) else ":".join(map(str, value))
 
 
-def compile(model, output=None, *, target="native", dims=None, shapes=None, entries=None,  # noqa: A001
-            donate=None, options=()):
-    """Compiles a model file (.onnx, ONNX text, MLIR of any phase) and returns the Engine.
+@contextlib.contextmanager
+def _model_file(model: Any) -> Iterator[str]:
+    """A path that the compiler can open while inside: of a file, of bytes, of a ModelProto."""
+    if isinstance(model, (str, os.PathLike)):
+        yield os.fspath(model)
+        return
+    if hasattr(model, "SerializeToString") and model.ByteSize() > _LARGEST_MESSAGE:
+        import onnx
+        with tempfile.TemporaryDirectory(prefix="lathe-model") as folder:
+            path = os.path.join(folder, "model.onnx")
+            onnx.save_model(model, path, save_as_external_data=True, location="weights")
+            yield path
+        return
+    data = model.SerializeToString() if hasattr(model, "SerializeToString") else model
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise Error(Code.USAGE, "a model is a path, bytes, an onnx.ModelProto, a torch.nn.Module or "
+                    f"a torch ExportedProgram, not {type(model).__name__}")
+    # A file without a place on a disk.
+    descriptor = os.memfd_create("model.onnx")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        path = f"/proc/self/fd/{descriptor}"
+        try:
+            yield path
+        except Error as error:
+            if path not in str(error):
+                raise
+            raise Error(error.code, error.message.replace(path, "the model"),
+                        error.location.replace(path, "the model")) from None
+    finally:
+        os.close(descriptor)
 
-    With `output` the engine is written there; without, it stays in memory.
 
+def compile(model: Any, output: PathLike | None = None, *, args: Sequence[Any] | None = None,  # noqa: A001
+            kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None,
+            target: str = "native", dims: Mapping[str, Bounds] | None = None,
+            shapes: Mapping[str, Sequence[int]] | None = None,
+            entries: Mapping[str, str] | None = None, donate: Mapping[str, str] | None = None,
+            remarks: bool = False, options: Iterable[tuple[str, Any]] = ()) -> Engine:
+    """Compiles a model and returns the Engine.
+
+    `model` is the path of a file (.onnx, ONNX text, MLIR of any phase), the bytes of a .onnx file,
+    an onnx.ModelProto, a torch.nn.Module with `args`, or torch's ExportedProgram. With `output` the
+    engine is written there; without, it stays in memory.
+
+    args, kwargs, dynamic_shapes   of a module, as torch.onnx.export takes them
     target   "native", "x86-64-v3", "sm_90a", or several with commas
     dims     {"N": (1, 8, 64)} or {"N": 8}: bounds and optimum of symbolic sizes, or fixed ones
     shapes   {"x": (1, 3, 224, 224)}
     entries  {"prefill": "P=0", "decode": "S=1"}: named entries of one graph
     donate   {"k0": "pk0"}: inputs that become outputs; the pair is a state, or of equal sizes one
              memory of the caller's
-    options  further (name, value) pairs of `lathe compile`, e.g. ("remarks", "remarks.json")
+    remarks  whether Engine.remarks is wanted; the compilation is then not taken from the cache
+    options  further (name, value) pairs of `lathe compile`, e.g. ("threads", 2)
     """
-    library = _library()
-    pairs = [("target", target)]
+    from_torch = type(model).__module__.partition(".")[0] == "torch" or hasattr(model, "named_parameters")
+    if from_torch:
+        from . import torch as torch_frontend
+        model = torch_frontend.to_onnx(model, args, kwargs, dynamic_shapes)
+    elif args is not None or kwargs is not None or dynamic_shapes is not None:
+        raise Error(Code.USAGE, "args, kwargs and dynamic_shapes are for models of torch")
+    pairs: list[tuple[str, Any]] = [("target", target)]
     pairs += [("dim", f"{k}={_bounds(v)}") for k, v in (dims or {}).items()]
     pairs += [("shape", f"{k}={'x'.join(map(str, v))}") for k, v in (shapes or {}).items()]
     pairs += [("entry", f"{k}:{v}") for k, v in (entries or {}).items()]
     pairs += [("donate", f"{k}={v}") for k, v in (donate or {}).items()]
-    handle = library.lathe_compile_options_create()
+    pairs += options
+    with contextlib.ExitStack() as stack:
+        remarks_file = None
+        if remarks:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lathe-remarks"))
+            remarks_file = os.path.join(folder, "remarks.json")
+            pairs.append(("remarks", remarks_file))
+        path = stack.enter_context(_model_file(model))
+        try:
+            engine = _compile_file(path, output, pairs)
+        except Error as error:
+            if not from_torch:
+                raise
+            raise torch_frontend.with_source(error, model) from None
+        if remarks_file:
+            engine.remarks = Remarks.read(remarks_file)
+    return engine
+
+
+def _compile_file(model: str, output: PathLike | None, pairs: list[tuple[str, Any]]) -> Engine:
+    compiler = library()
+    handle = compiler.lathe_compile_options_create()
     try:
-        for name, value in [*pairs, *options]:
-            library.lathe_compile_options_add(handle, name.encode(), str(value).encode())
+        for name, value in pairs:
+            compiler.lathe_compile_options_add(handle, name.encode(), os.fsencode(str(value)))
         if output is not None:
-            library.lathe_compile_to_file(os.fsencode(model), handle, os.fsencode(output))
+            compiler.lathe_compile_to_file(os.fsencode(model), handle, os.fsencode(output))
             return load(output)
         data, size = c_void_p(), c_size_t()
-        library.lathe_compile_to_memory(os.fsencode(model), handle, byref(data), byref(size))
+        compiler.lathe_compile_to_memory(os.fsencode(model), handle, byref(data), byref(size))
         try:
-            return load(string_at(data.value, size.value))
+            return load_memory(data, size.value)
         finally:
-            library.lathe_compile_free(data)
+            compiler.lathe_compile_free(data)
     finally:
-        library.lathe_compile_options_destroy(handle)
+        compiler.lathe_compile_options_destroy(handle)

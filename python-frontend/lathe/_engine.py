@@ -1,68 +1,97 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Engines and contexts."""
+"""Engines: what they hold, and contexts of them."""
+from __future__ import annotations
+
+import ctypes
 import os
-from collections import namedtuple
-from ctypes import addressof, byref, c_int64, c_void_p, create_string_buffer, sizeof
+from collections.abc import Iterable
+from ctypes import byref, c_char_p, c_void_p, sizeof
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from . import _abi
-from ._abi import CCounters, COptions, CTensor, text
+from . import _abi, _html
+from ._abi import text
+from ._context import Context, Inputs
 from ._errors import Code, Error
-from ._tensor import Tensor, borrowed_array, input_tensor, take_output
-
-Port = namedtuple("Port", "name dtype dims donated_to", defaults=[-1])
-"""An input or output: `dims` are formulas over named symbols, "B" or "P + S" or "768"; `donated_to`
-is the number of the output that may lie in an input's memory, or -1."""
-Symbol = namedtuple("Symbol", "name min max opt multiple_of")
+from ._group import Group
+from ._report import Remarks
+from ._tensor import Tensor
 
 
-def load(source):
-    """Opens an engine: a path, or the bytes of an engine file (which are copied)."""
+class Port(NamedTuple):
+    """An input or output: `dims` are formulas over named symbols, "B" or "P + S" or "768";
+    `donated_to` is the number of the output that may lie in an input's memory, or -1."""
+
+    name: str
+    dtype: str
+    dims: tuple[str, ...]
+    donated_to: int = -1
+
+
+class Symbol(NamedTuple):
+    """A named size: bounds, the size that the engine is made for, and what it is a multiple of."""
+
+    name: str
+    min: int
+    max: int
+    opt: int
+    multiple_of: int
+
+
+def load(source: str | os.PathLike[str] | bytes | bytearray | memoryview, *,
+         trust: str | os.PathLike[str] | None = None) -> Engine:
+    """Opens an engine: a path, or the bytes of an engine file (which are copied).
+
+    An engine is a program. `trust` is the path of a key ring: only an engine that one of its keys
+    has signed (`lathe sign`) is opened then; others raise an Error with Code.INVALID.
+    """
     library, handle = _abi.runtime(), c_void_p()
+    options = _abi.COpenOptions(sizeof(_abi.COpenOptions),
+                                None if trust is None else os.fsencode(trust))
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = bytes(source)
-        library.lathe_engine_open_memory(data, len(data), byref(handle))
+        library.lathe_engine_open_memory_with(data, len(data), byref(options), byref(handle))
     else:
-        library.lathe_engine_open(os.fsencode(source), byref(handle))
+        library.lathe_engine_open_with(os.fsencode(source), byref(options), byref(handle))
     return Engine(handle)
 
 
-def _name(entry):
+def load_memory(address: c_void_p, size: int) -> Engine:
+    """Opens an engine of `size` bytes at an address; they are copied."""
+    handle = c_void_p()
+    _abi.runtime().lathe_engine_open_memory(ctypes.cast(address, c_char_p), size, byref(handle))
+    return Engine(handle)
+
+
+def _name(entry: str | None) -> bytes | None:
     return entry.encode() if entry is not None else None
-
-
-def _attribute(attribute):
-    ints = tuple(attribute.ints[:attribute.int_count])
-    floats = tuple(attribute.floats[:attribute.float_count])
-    return text(attribute.name), ints or floats or text(attribute.text)
 
 
 class Engine:
     """A compiled model: immutable, shared by any number of contexts."""
 
-    def __init__(self, handle):
-        self._library, self._handle, self._default = _abi.runtime(), handle, None
-        count = self._library.lathe_engine_entry_count(handle)
-        self.entries = [text(self._library.lathe_engine_entry_name(handle, i))
-                        for i in range(count)]
-        count = self._library.lathe_engine_target_count(handle)
-        self.targets = [text(self._library.lathe_engine_target_name(handle, i))
-                        for i in range(count)]
-        count = self._library.lathe_engine_state_count(handle)
-        self.states = [text(self._library.lathe_engine_state_name(handle, i))
-                       for i in range(count)]
-        self.build_id = text(self._library.lathe_engine_build_id(handle))
+    def __init__(self, handle: c_void_p) -> None:
+        self._library, self._handle = _abi.runtime(), handle
+        self._default: Context | None = None
+        library = self._library
+        count = library.lathe_engine_entry_count(handle)
+        self.entries = [text(library.lathe_engine_entry_name(handle, i)) for i in range(count)]
+        count = library.lathe_engine_target_count(handle)
+        self.targets = [text(library.lathe_engine_target_name(handle, i)) for i in range(count)]
+        count = library.lathe_engine_state_count(handle)
+        self.states = [text(library.lathe_engine_state_name(handle, i)) for i in range(count)]
+        self.build_id = text(library.lathe_engine_build_id(handle))
+        self.remarks: Remarks | None = None
+        """What the compiler did and did not do, where `compile` was asked with remarks=True."""
 
-    def __del__(self):
-        handle, self._handle = getattr(self, "_handle", None), None
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), c_void_p()
         if handle:
             self._library.lathe_engine_close(handle)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"lathe.Engine(entries={self.entries}, targets={self.targets})"
 
-    def _ports(self, direction, entry):
+    def _ports(self, direction: str, entry: str | None) -> list[Port]:
         if entry is not None and entry not in self.entries:
             raise Error(Code.USAGE, f"there is no entry '{entry}'; there is "
                         f"{', '.join(self.entries)}")
@@ -77,14 +106,14 @@ class Engine:
                               port.donated_to))
         return ports
 
-    def inputs(self, entry=None):
+    def inputs(self, entry: str | None = None) -> list[Port]:
         """The entry's inputs as Ports; the first entry if none is named."""
         return self._ports("input", entry)
 
-    def outputs(self, entry=None):
+    def outputs(self, entry: str | None = None) -> list[Port]:
         return self._ports("output", entry)
 
-    def symbols(self, entry=None):
+    def symbols(self, entry: str | None = None) -> list[Symbol]:
         """The named sizes of the entry, with their bounds."""
         count = self._library.lathe_engine_symbol_count(self._handle, _name(entry))
         symbols = []
@@ -93,152 +122,36 @@ class Engine:
             symbols.append(Symbol(text(s.name), s.min, s.max, s.opt, s.multiple_of))
         return symbols
 
-    def context(self, device="cpu", *, threads=0, target=None, stream=None, graphs=True,
-                pinning=True, overlap=True):
+    def context(self, device: str = "cpu", *, threads: int = 0, target: str | None = None,
+                stream: int | None = None, graphs: bool = True, pinning: bool = True,
+                overlap: bool = True) -> Context:
         """A context: `device` is "cpu" or "cuda:N"; `threads` 0 means all cores."""
         return Context(self, device, threads, target, stream, graphs, pinning, overlap)
 
-    def run(self, inputs, entry=None):
+    def group(self, devices: Iterable[str], *, threads: int = 0, target: str | None = None,
+              graphs: bool = True, pinning: bool = True, overlap: bool = True,
+              deadline: float | None = None) -> Group:
+        """A `Group` on these devices, in this order; one may occur several times. `deadline`: what
+        a wait takes at most, in seconds (60 if it is not said)."""
+        return Group(self, list(devices), threads, target, graphs, pinning, overlap, deadline)
+
+    def run(self, inputs: Inputs, entry: str | None = None) -> dict[str, Tensor | Any]:
         """Runs an entry in a context of the engine's own, on the CPU; see Context.run."""
         if self._default is None:
             self._default = self.context()
         return self._default.run(inputs, entry)
 
-
-class Context:
-    """Runs an engine on a device; owns states and memory. One thread at a time may use it."""
-
-    def __init__(self, engine, device, threads, target, stream, graphs, pinning, overlap):
-        # The engine's context must not keep the engine: what it needs of it, it keeps itself.
-        self._library, self._handle = engine._library, c_void_p()
-        self._ports = {e: (engine.inputs(e), engine.outputs(e)) for e in engine.entries}
-        self._first = engine.entries[0]
-        self._calls, self._message = {}, None
-        options = COptions(sizeof(COptions), threads, _name(target), stream, not graphs,
-                           not pinning, not overlap)
-        self._library.lathe_context_create(engine._handle, device.encode(), byref(options),
-                                           byref(self._handle))
-        self.device = device
-        self.target = text(self._library.lathe_context_target(self._handle))
-
-    def __del__(self):
-        handle, self._handle = getattr(self, "_handle", None), None
-        if handle:
-            self._library.lathe_context_destroy(handle)
-
-    def run(self, inputs, entry=None, *, memory="host", donate=()):
-        """Runs an entry and waits; returns {output name: Tensor}, in the entry's order.
-
-        `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
-        the outputs on the context's device. `donate` names inputs whose memory the run may write
-        (`Port.donated_to`): what was given is then the output too.
-        """
-        entry = self._first if entry is None else entry
-        if entry not in self._ports:
-            raise Error(Code.USAGE, f"there is no entry '{entry}'; there is "
-                        f"{', '.join(self._ports)}")
-        ports, results = self._ports[entry]
-        given = self._in_order(inputs, ports)
-        made = [input_tensor(v, p.dtype, f"input '{p.name}'") for v, p in zip(given, ports)]
-        tensors = (CTensor * max(len(made), 1))(*(tensor for tensor, _ in made))
-        outputs = (CTensor * max(len(results), 1))()
-        place = _abi.DEVICE if memory == "device" else _abi.HOST
-        for output in outputs:
-            output.memory = place
-        donated = self._donate(donate, ports, given, tensors, outputs)
-        self._library.lathe_run(self._handle, entry.encode(), tensors, len(made), outputs,
-                                len(results))
-        return {p.name: donated[i] if i in donated else take_output(self._handle, o)
-                for i, (p, o) in enumerate(zip(results, outputs))}
-
-    @staticmethod
-    def _donate(names, ports, given, tensors, outputs):
-        donated = {}
-        for name in names:
-            at = next((i for i, p in enumerate(ports) if p.name == name), None)
-            if at is None or ports[at].donated_to < 0:
-                raise Error(Code.USAGE, "no output lies in its memory; compile with donate",
-                            f"input '{name}'")
-            value, tensor = given[at], tensors[at]
-            if isinstance(value, np.ndarray):
-                own = value.flags.writeable and value.ctypes.data == tensor.data
-            else:
-                own = hasattr(value, "__dlpack__") and not isinstance(value, Tensor)
-            if not own:
-                raise Error(Code.USAGE, "its memory cannot be written", f"input '{name}'")
-            outputs[ports[at].donated_to] = tensor
-            donated[ports[at].donated_to] = value
-        return donated
-
-    @staticmethod
-    def _in_order(inputs, ports):
-        names = [p.name for p in ports]
-        if not isinstance(inputs, dict):
-            inputs = list(inputs)
-            if len(inputs) != len(names):
-                raise Error(Code.USAGE, f"{len(inputs)} inputs were given, the entry has "
-                            f"{len(names)}: {', '.join(names)}")
-            return inputs
-        wrong = [n for n in names if n not in inputs] + [n for n in inputs if n not in names]
-        if wrong:
-            raise Error(Code.USAGE, f"the entry's inputs are {', '.join(names)}; "
-                        f"given were {', '.join(inputs)}", f"input '{wrong[0]}'")
-        return [inputs[n] for n in names]
-
-    def register_call(self, name, function):
-        """Makes `function` the custom call `name`, before an entry that uses it runs.
-
-        `function(inputs, outputs, attributes)` gets lists of numpy arrays, which are the run's own
-        memory and not to be kept, and fills the outputs; attributes are texts, or tuples of
-        numbers. What it raises is the run's error.
-        """
-        def call(_user, at):
-            try:
-                made = at.contents
-                inputs = [borrowed_array(made.inputs[i], False) for i in range(made.input_count)]
-                outputs = [borrowed_array(made.outputs[i], True)
-                           for i in range(made.output_count)]
-                function(inputs, outputs, dict(map(_attribute,
-                                                   made.attributes[:made.attribute_count])))
-                return None
-            except BaseException as problem:  # nothing may pass through C
-                self._message = create_string_buffer(
-                    f"{type(problem).__name__}: {problem}".encode())
-                return addressof(self._message)
-
-        self._calls[name] = _abi.CALL(call)  # must live as long as the context
-        self._library.lathe_context_register_call(self._handle, name.encode(),
-                                                  self._calls[name], None)
-
-    @property
-    def counters(self):
-        """Launches, copies and bytes since the context was made or the counters were reset."""
-        counters = CCounters()
-        self._library.lathe_context_counters(self._handle, byref(counters))
-        return {name: getattr(counters, name) for name in _abi.COUNTERS}
-
-    def time_graphs(self, enable=True):
-        """Adds the device time of each graph launch to the counter `graph_seconds`."""
-        self._library.lathe_context_time_graphs(self._handle, enable)
-
-    def reset_counters(self):
-        self._library.lathe_context_reset_counters(self._handle)
-
-    def state_length(self, state):
-        """Current length along the growing axis; 0 before the first run."""
-        length = c_int64()
-        self._library.lathe_state_length(self._handle, state.encode(), byref(length))
-        return length.value
-
-    def state_capacity(self, state):
-        capacity = c_int64()
-        self._library.lathe_state_capacity(self._handle, state.encode(), byref(capacity))
-        return capacity.value
-
-    def truncate_state(self, state, length):
-        """Forgets everything behind `length`."""
-        self._library.lathe_state_truncate(self._handle, state.encode(), length)
-
-    def reset_state(self, state=None):
-        """Back to the start: one state, or all."""
-        self._library.lathe_state_reset(self._handle, _name(state))
+    def _repr_html_(self) -> str:
+        parts = [_html.line(f"<b>lathe engine</b> for {_html.text(', '.join(self.targets))}")]
+        for entry in self.entries:
+            rows = [[way, port.name, port.dtype, " × ".join(port.dims) or "scalar"]
+                    for way, ports in (("in", self.inputs(entry)), ("out", self.outputs(entry)))
+                    for port in ports]
+            parts.append(_html.table(f"entry {entry}", ["", "name", "type", "shape"], rows))
+            sizes = [[s.name, s.min, "any" if s.max >= 2 ** 62 else s.max, s.opt]
+                     for s in self.symbols(entry)]
+            if sizes:
+                parts.append(_html.table("sizes", ["name", "from", "to", "made for"], sizes))
+        if self.states:
+            parts.append(_html.line("states: " + _html.text(", ".join(self.states))))
+        return "".join(parts)

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The one exception of the package."""
+from __future__ import annotations
+
 import enum
+import re
 
 
 class Code(enum.IntEnum):
@@ -11,11 +14,24 @@ class Code(enum.IntEnum):
     UNSUPPORTED = 4
     RUNTIME_FAILURE = 5
     INTERNAL = 6
+    DEADLINE = 7
+    CANCELLED = 8
 
 
 class Error(RuntimeError):
-    """What went wrong (`message`), of what kind (`code`), and where (`location`, may be "")."""
+    """What went wrong (`message`), of what kind (`code`), and where (`location`, may be "").
 
-    def __init__(self, code, message, location=""):
-        self.code, self.message, self.location = Code(code), message, location
-        super().__init__(f"{location}: {message}" if location else message)
+    `node` is the ONNX node, where there is one; `source` the lines of Python that made it, where the
+    model comes from torch.
+    """
+
+    def __init__(self, code: int, message: str, location: str = "", source: str = "") -> None:
+        self.code, self.message, self.location, self.source = Code(code), message, location, source
+        text = f"{location}: {message}" if location else message
+        super().__init__(f"{text}\n{source}" if source else text)
+
+    @property
+    def node(self) -> str | None:
+        """Name of the ONNX node that the error is about."""
+        match = re.match(r"node (\S+)", self.location) or re.search(r"\bnode '?([\w./:]+)", self.message)
+        return match[1] if match else None

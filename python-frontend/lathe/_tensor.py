@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arrays in and out: numpy and DLPack to lathe_tensor and back."""
+from __future__ import annotations
+
+import contextlib
 import ctypes
+import importlib
 from ctypes import POINTER, byref, c_char_p, c_int64, c_void_p, cast, py_object
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from . import _abi
-from ._abi import CTensor, DLManagedTensor
+from ._abi import CTensor, DLManagedTensor, DLManagedTensorVersioned
 from ._errors import Code, Error
 
-try:
-    import ml_dtypes
-except ImportError:
-    ml_dtypes = None
+ml_dtypes: Any = None
+with contextlib.suppress(ImportError):
+    ml_dtypes = importlib.import_module("ml_dtypes")
+
+Array = npt.NDArray[Any]
 
 # Names of numpy types; where ml_dtypes is missing, the second: unsigned integers with the bits.
 NUMPY = {
@@ -29,8 +36,14 @@ PACKED = {"i4": 4, "ui4": 4, "f4e2m1": 4, "i2": 2, "ui2": 2}  # bits; several sh
 BY_NUMPY = {name: dtype for dtype, name in NUMPY.items()}
 BY_NUMPY.update({names[0]: dtype for dtype, names in ML.items()})
 
+# The newest DLPack that is spoken; consumers that ask for none get capsules of before 1.0.
+DLPACK = (1, 0)
+CPU = 1  # device type of DLPack
+
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
+_capsule_valid = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_valid.restype, _capsule_valid.argtypes = ctypes.c_int, [py_object, c_char_p]
 _capsule_new = ctypes.pythonapi.PyCapsule_New
 _capsule_new.restype, _capsule_new.argtypes = py_object, [c_void_p, c_char_p, c_void_p]
 # The destructor runs on an object without references: only its address may be touched.
@@ -40,7 +53,7 @@ _dead_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi))
 
 
-def numpy_dtype(dtype):
+def numpy_dtype(dtype: str) -> np.dtype[Any]:
     """The numpy type of a lathe dtype by name; 4-bit and 2-bit types stay packed bytes."""
     if dtype in NUMPY:
         return np.dtype(NUMPY[dtype])
@@ -50,16 +63,16 @@ def numpy_dtype(dtype):
     return np.dtype("uint8")
 
 
-def input_tensor(value, dtype, where):
+def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any, ...]]:
     """(CTensor, objects that must live as long): from a numpy array, a number or DLPack.
 
     `dtype` is what the entry asks for: numbers and lists take it, bits of the same width pass for
     it; any other type must already be it.
     """
-    if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, Tensor)):
-        return _from_dlpack(value)
     if isinstance(value, Tensor):
-        value = value.numpy()
+        return _from_managed(value)
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
+        return _from_dlpack(value, where)
     if not isinstance(value, (np.ndarray, np.generic)):
         value = np.asarray(value, numpy_dtype(dtype))
     array = np.asarray(value)
@@ -71,29 +84,49 @@ def input_tensor(value, dtype, where):
         given = dtype
     if array.dtype.byteorder == ">" or any(s % array.itemsize for s in array.strides):
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    if any(s < 0 for s in array.strides):
+        array = np.ascontiguousarray(array)
     rank = array.ndim
     dims = (c_int64 * max(rank, 1))(*array.shape)
     strides = (c_int64 * max(rank, 1))(*(s // array.itemsize for s in array.strides))
-    if any(s < 0 for s in array.strides):
-        array = np.ascontiguousarray(array)
-        strides = None
     tensor = CTensor(array.ctypes.data, array.nbytes, _abi.DTYPES.index(given), _abi.HOST, rank,
                      dims, strides)
     return tensor, (array, dims, strides)
 
 
-def _from_dlpack(value):
-    capsule = value.__dlpack__()
+def _from_managed(value: Tensor) -> tuple[CTensor, tuple[Any, ...]]:
     tensor = CTensor()
+    _abi.runtime().lathe_tensor_from_dlpack(value._managed, byref(tensor))
+    return tensor, (value,)
+
+
+def _from_dlpack(value: Any, where: str) -> tuple[CTensor, tuple[Any, ...]]:
+    try:
+        try:
+            capsule = value.__dlpack__(max_version=DLPACK)
+        except TypeError:  # a producer of before version 1.0
+            capsule = value.__dlpack__()
+    except (BufferError, RuntimeError, ValueError) as problem:
+        raise Error(Code.USAGE, f"it gives no DLPack: {problem}", where) from problem
+    tensor = CTensor()
+    if _capsule_valid(capsule, b"dltensor_versioned"):
+        versioned = DLManagedTensorVersioned.from_address(
+            _capsule_pointer(capsule, b"dltensor_versioned"))
+        if versioned.major > DLPACK[0]:
+            raise Error(Code.USAGE, f"it speaks DLPack {versioned.major}, newer than {DLPACK[0]}", where)
+        # The two structs hold the same DLTensor, at different places.
+        plain = DLManagedTensor(versioned.dl_tensor, None, _abi.DELETER())
+        _abi.runtime().lathe_tensor_from_dlpack(byref(plain), byref(tensor))
+        return tensor, (capsule, value, plain)
     _abi.runtime().lathe_tensor_from_dlpack(_capsule_pointer(capsule, b"dltensor"), byref(tensor))
     return tensor, (capsule, value)
 
 
-def borrowed_array(tensor, writable):
+def borrowed_array(tensor: CTensor, writable: bool) -> Array:
     """A numpy view of a row-major host CTensor, for as long as its memory is there."""
     dtype = numpy_dtype(_abi.DTYPES[tensor.dtype])
     if not tensor.bytes:
-        array = np.empty(0, dtype)
+        array: Array = np.empty(0, dtype)
     else:
         memory = (ctypes.c_char * tensor.bytes).from_address(tensor.data)
         array = np.frombuffer(memory, dtype)
@@ -105,34 +138,49 @@ def borrowed_array(tensor, writable):
 class Tensor:
     """A result: row-major, with memory of its own. `numpy()` and DLPack share that memory."""
 
-    def __init__(self, managed, dtype):
+    def __init__(self, managed: Any, dtype: str) -> None:
         self._managed, self.dtype = managed, dtype
         plain = managed.contents.dl_tensor
-        self.shape = tuple(plain.shape[i] for i in range(plain.ndim))
+        self.shape: tuple[int, ...] = tuple(plain.shape[i] for i in range(plain.ndim))
 
-    def __del__(self):
+    def __del__(self) -> None:
         managed, self._managed = getattr(self, "_managed", None), None
         if managed and managed.contents.deleter:
             managed.contents.deleter(managed)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"lathe.Tensor({'x'.join(map(str, self.shape)) or 'scalar'}, {self.dtype})"
 
-    def __dlpack_device__(self):
+    def __dlpack_device__(self) -> tuple[int, int]:
         device = self._managed.contents.dl_tensor.device
         return device.device_type, device.device_id
 
-    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        """A capsule that shares the memory and keeps this tensor alive until it is consumed."""
-        shared = DLManagedTensor(self._managed.contents.dl_tensor, None, _release)
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """A capsule that shares the memory and keeps this tensor alive until it is consumed.
+
+        Of the form of DLPack 1.0 when the consumer asks for that version or a later one. The
+        result is complete: there is no stream to wait for.
+        """
+        if dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on device {self.__dlpack_device__()}, not {dl_device}")
+        if copy:
+            return self.numpy().copy().__dlpack__()
+        plain = self._managed.contents.dl_tensor
+        if max_version is not None and tuple(max_version) >= DLPACK:
+            shared: Any = DLManagedTensorVersioned(*DLPACK, None, _release_versioned, 0, plain)
+            name, drop = b"dltensor_versioned", _drop_unused_versioned
+        else:
+            shared = DLManagedTensor(plain, None, _release)
+            name, drop = b"dltensor", _drop_unused
         address = ctypes.addressof(shared)
         _exported[address] = (shared, self)
-        return _capsule_new(address, b"dltensor", cast(_drop_unused, c_void_p))
+        return _capsule_new(address, name, cast(drop, c_void_p))
 
-    def numpy(self):
+    def numpy(self) -> Array:
         """A view as a numpy array; host memory only."""
         plain = self._managed.contents.dl_tensor
-        if plain.device.device_type != 1:
+        if plain.device.device_type != CPU:
             raise Error(Code.USAGE, "the tensor is on a device: ask for it on the host, or use "
                                     "DLPack")
         dtype = numpy_dtype(self.dtype)
@@ -142,34 +190,47 @@ class Tensor:
         bits = PACKED.get(self.dtype)
         size = (count * bits + 7) // 8 if bits else count * dtype.itemsize
         # A subclass, because its instances can hold the owner: numpy keeps the buffer alive.
-        memory = type("Memory", (ctypes.c_char * size,), {}).from_address(
+        memory: Any = type("Memory", (ctypes.c_char * size,), {}).from_address(  # type: ignore[attr-defined]
             plain.data + plain.byte_offset)
         memory.owner = self
-        array = np.frombuffer(memory, dtype)
+        array: Array = np.frombuffer(memory, dtype)
         return array if bits else array.reshape(self.shape)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         array = self.numpy()
         return array.astype(dtype) if dtype is not None else array.copy() if copy else array
 
 
 # Tensors that were given away, by the address of their struct.
-_exported = {}
+_exported: dict[int, tuple[Any, Tensor]] = {}
 
 
-@_abi.DELETER
-def _release(managed):
+def _forget(managed: Any) -> None:
+    """A consumer has no more use for it."""
     _exported.pop(ctypes.addressof(managed.contents), None)
 
 
-@ctypes.PYFUNCTYPE(None, c_void_p)
-def _drop_unused(capsule):
+def _drop(capsule: Any, name: bytes) -> None:
     """A consumer renames the capsule; what still has its name was never consumed."""
-    if _dead_valid(capsule, b"dltensor"):
-        _exported.pop(_dead_pointer(capsule, b"dltensor"), None)
+    if _dead_valid(capsule, name):
+        _exported.pop(_dead_pointer(capsule, name), None)
 
 
-def take_output(context, tensor):
+def _drop_plain(capsule: Any) -> None:
+    _drop(capsule, b"dltensor")
+
+
+def _drop_versioned(capsule: Any) -> None:
+    _drop(capsule, b"dltensor_versioned")
+
+
+# Functions of C, which must live as long as anything that was given away.
+_release, _release_versioned = _abi.DELETER(_forget), _abi.VERSIONED_DELETER(_forget)
+_DESTRUCTOR = ctypes.PYFUNCTYPE(None, c_void_p)
+_drop_unused, _drop_unused_versioned = _DESTRUCTOR(_drop_plain), _DESTRUCTOR(_drop_versioned)
+
+
+def take_output(context: Any, tensor: CTensor) -> Tensor:
     """A Tensor from what a run left in the context's memory."""
     managed = POINTER(DLManagedTensor)()
     _abi.runtime().lathe_tensor_to_dlpack(context, byref(tensor), byref(managed))

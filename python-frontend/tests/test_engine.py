@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Load, run, compile, numpy and DLPack, and what goes wrong."""
 import gc
+import os
+import subprocess
 import threading
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import lathe
+from lathe import _abi
 
 
 def expect(x, weight, bias):
@@ -41,6 +44,34 @@ def test_load_from_file_and_from_bytes(affine):
     for source in (path, open(path, "rb").read()):
         got = lathe.load(source).context("cpu", threads=1).run([x])["y"].numpy()
         np.testing.assert_allclose(got, expect(x, weight, bias)[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_key_ring_decides_what_is_loaded(affine, tmp_path):
+    """Unsigned, foreign and altered engines are errors where a ring is given; ours is loaded."""
+    _, path, weight, bias = affine
+    command = os.path.join(_abi.folders()[-1], "..", "bin", "lathe")
+    signed = str(tmp_path / "signed.lathe")
+    for name in ("ours", "theirs"):
+        subprocess.run([command, "keygen", tmp_path / name], check=True)
+    subprocess.run([command, "sign", path, "--key", tmp_path / "ours.key", "-o", signed], check=True)
+    x = np.ones((3, 8), np.float32)
+    with open(signed, "rb") as f:
+        data = f.read()
+    for source in (signed, data):
+        got = lathe.load(source, trust=tmp_path / "ours.pub").context("cpu", threads=1).run([x])
+        np.testing.assert_allclose(got["y"].numpy(), expect(x, weight, bias)[0], rtol=1e-5, atol=1e-5)
+    altered = data[:-100] + bytes([data[-100] ^ 1]) + data[-99:]
+    for source, ring, said in ((path, "ours", "is not signed"), (data[:-128], "ours", "is not signed"),
+                               (signed, "theirs", "not in the key ring"), (altered, "ours", "damaged")):
+        with pytest.raises(lathe.Error, match=said) as raised:
+            lathe.load(source, trust=tmp_path / f"{ring}.pub")
+        assert raised.value.code == lathe.Code.INVALID
+
+
+def test_the_runtime_is_small():
+    """With all that is linked into it: what an application ships."""
+    path = os.path.join(_abi.folders()[-1], "liblathe_runtime.so")
+    assert os.path.getsize(path) <= 2_000_000
 
 
 @pytest.mark.parametrize("view", [
@@ -252,3 +283,21 @@ def test_contexts_on_threads(affine):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_steps_that_are_submitted(affine):
+    engine, _, weight, bias = affine
+    context = engine.context()
+    x = np.random.default_rng(9).standard_normal((3, 8)).astype(np.float32)
+    want, steps = [], []
+    for i in range(4):
+        x[0, 0] = i
+        want.append(np.maximum(x @ weight + bias, 0))
+        steps.append(context.submit({"x": x}))
+    x[:] = 0  # the steps have their own copies
+    for step, expected in zip(steps, want):
+        np.testing.assert_allclose(step.wait(timeout=60)["y"].numpy(), expected, rtol=1e-5,
+                                   atol=1e-6)
+        assert step.ended
+    with pytest.raises(lathe.Error, match="sizes|axis|expected"):
+        context.submit({"x": np.zeros((3, 7), np.float32)}).wait()

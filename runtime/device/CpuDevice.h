@@ -14,7 +14,7 @@ namespace lathe::runtime {
 
 class CpuDevice final : public Device {
 public:
-  CpuDevice(int threads, bool pin);
+  CpuDevice(int threads, bool pin, bool prefault = false);
   ~CpuDevice() override;
 
   bool isHost() const override { return true; }
@@ -24,6 +24,10 @@ public:
   void free(void *memory) override;
   Result<void *> allocateHost(size_t bytes) override { return allocate(bytes); }
   void freeHost(void *memory) override { free(memory); }
+  void setPrefault(bool on) override { prefault = on; }
+  Status prepareScratch(int64_t scratchBytes) override {
+    return scratchBytes > 0 ? reserveScratch(static_cast<size_t>(scratchBytes)) : okStatus();
+  }
   Result<std::unique_ptr<Module>> load(std::string_view image) override;
   Status copy(void *to, const void *from, size_t bytes, CopyKind kind) override;
   Status zero(void *memory, size_t bytes) override;
@@ -49,6 +53,7 @@ private:
   std::vector<void *> buffers;  ///< arguments of the current launch
   std::vector<int64_t> symbols;
   std::chrono::steady_clock::time_point start;
+  bool prefault;
 };
 
 } // namespace lathe::runtime

@@ -17,20 +17,25 @@ using engine::KernelArg;
 
 namespace {
 
-/// The driver's notion of a current context is per thread; ours is per call.
+/// The driver's notion of a current context is per thread; ours is per call, or from enter() to
+/// leave().
 class Scope {
 public:
-  Scope(const Driver &driver, CUcontext context) : driver(driver) {
-    driver.cuCtxPushCurrent(context);
+  Scope(const Driver &driver, CUcontext context, bool isCurrent = false)
+      : driver(driver), isCurrent(isCurrent) {
+    if (!isCurrent)
+      driver.cuCtxPushCurrent(context);
   }
   ~Scope() {
     CUcontext popped;
-    driver.cuCtxPopCurrent(&popped);
+    if (!isCurrent)
+      driver.cuCtxPopCurrent(&popped);
   }
   Scope(const Scope &) = delete;
 
 private:
   const Driver &driver;
+  const bool isCurrent;
 };
 
 /// Shared by the contexts of an engine; the mutex guards the two attributes.
@@ -43,9 +48,13 @@ struct CudaFunction : Function {
 
 class CudaModule : public Module {
 public:
-  CudaModule(const Driver &driver, CUcontext context, engine::Archive cubins)
-      : driver(driver), context(context), cubins(std::move(cubins)) {}
+  CudaModule(const Driver &driver, CUcontext context, engine::Archive cubins,
+             std::shared_ptr<std::atomic<bool>> abandoned)
+      : driver(driver), context(context), cubins(std::move(cubins)),
+        abandoned(std::move(abandoned)) {}
   ~CudaModule() override {
+    if (*abandoned)
+      return;
     Scope scope(driver, context);
     for (auto &item : modules)
       driver.cuModuleUnload(item.second);
@@ -123,6 +132,7 @@ private:
   const Driver &driver;
   CUcontext context;
   engine::Archive cubins;
+  std::shared_ptr<std::atomic<bool>> abandoned;
   std::map<std::string, CUmodule> modules;
   std::map<std::string, CudaFunction> functions;
 };
@@ -143,6 +153,14 @@ int tensorMapType(DType type) {
 }
 
 CUdeviceptr address(const void *p) { return reinterpret_cast<CUdeviceptr>(p); }
+
+/// The nodes belong to `graph`, which must live as long as they are updated.
+struct CudaGraph {
+  CUgraph graph = nullptr;
+  CUgraphExec exec = nullptr;
+  std::vector<CUgraphNode> nodes;
+};
+CudaGraph *graphOf(GraphHandle handle) { return static_cast<CudaGraph *>(handle); }
 
 } // namespace
 
@@ -190,20 +208,24 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const Driver &driver, const std
         d->check(driver.cuStreamCreate(&d->stream, kStreamNonBlocking), "cuStreamCreate"));
     d->ownsStream = true;
   }
+  d->streams.push_back(d->stream);
   return std::unique_ptr<Device>(std::move(d));
 }
 
 CudaDevice::~CudaDevice() {
-  if (device < 0)
+  if (device < 0 || *abandoned)
     return;
   {
     Scope scope(driver, context);
-    if (startEvent)
-      driver.cuEventDestroy(startEvent);
-    if (endEvent)
-      driver.cuEventDestroy(endEvent);
-    if (ownsStream)
-      driver.cuStreamDestroy(stream);
+    for (CUevent event : {startEvent, endEvent})
+      if (event)
+        driver.cuEventDestroy(event);
+    for (std::vector<CUevent> *events : {&signals, &ends})
+      for (CUevent event : *events)
+        if (event)
+          driver.cuEventDestroy(event);
+    for (size_t i = ownsStream ? 0 : 1; i < streams.size(); ++i)
+      driver.cuStreamDestroy(streams[i]);
   }
   driver.cuDevicePrimaryCtxRelease(device);
 }
@@ -223,7 +245,7 @@ int CudaDevice::suitability(const engine::Plan &plan) const {
 
 Result<void *> CudaDevice::allocate(size_t bytes) {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   CUdeviceptr p = 0;
   CUresult r = driver.cuMemAlloc(&p, bytes);
   if (r == kOutOfMemory)
@@ -233,15 +255,15 @@ Result<void *> CudaDevice::allocate(size_t bytes) {
 }
 
 void CudaDevice::free(void *p) {
-  if (!p)
+  if (!p || *abandoned)
     return;
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   driver.cuMemFree(address(p));
 }
 
 Result<void *> CudaDevice::allocateHost(size_t bytes) {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   void *p = nullptr;
   CUresult r = driver.cuMemAllocHost(&p, bytes);
   if (r == kOutOfMemory)
@@ -251,9 +273,9 @@ Result<void *> CudaDevice::allocateHost(size_t bytes) {
 }
 
 void CudaDevice::freeHost(void *p) {
-  if (!p)
+  if (!p || *abandoned)
     return;
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   driver.cuMemFreeHost(p);
 }
 
@@ -261,31 +283,43 @@ Result<std::unique_ptr<Module>> CudaDevice::load(std::string_view image) {
   Result<engine::Archive> cubins = engine::parseArchive(image, "kernel images");
   if (!cubins)
     return cubins.status();
-  return std::unique_ptr<Module>(std::make_unique<CudaModule>(driver, context, std::move(*cubins)));
+  return std::unique_ptr<Module>(
+      std::make_unique<CudaModule>(driver, context, std::move(*cubins), abandoned));
+}
+
+size_t CudaDevice::freeBytes() {
+  Scope scope(driver, context, isEntered());
+  size_t free = 0, total = 0;
+  return driver.cuMemGetInfo(&free, &total) == kSuccess ? free : 0;
 }
 
 Status CudaDevice::copy(void *to, const void *from, size_t bytes, CopyKind kind) {
   LATHE_RETURN_IF_ERROR(lost);
   if (bytes == 0)
     return okStatus();
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   switch (kind) {
   case CopyKind::HostToDevice:
-    return check(driver.cuMemcpyHtoDAsync(address(to), from, bytes, stream), "cuMemcpyHtoDAsync");
+    LATHE_RETURN_IF_ERROR(check(driver.cuMemcpyHtoDAsync(address(to), from, bytes, stream),
+                                "cuMemcpyHtoDAsync"));
+    break;
   case CopyKind::DeviceToHost:
-    return check(driver.cuMemcpyDtoHAsync(to, address(from), bytes, stream), "cuMemcpyDtoHAsync");
+    LATHE_RETURN_IF_ERROR(check(driver.cuMemcpyDtoHAsync(to, address(from), bytes, stream),
+                                "cuMemcpyDtoHAsync"));
+    break;
   case CopyKind::DeviceToDevice:
-    return check(driver.cuMemcpyDtoDAsync(address(to), address(from), bytes, stream),
-                 "cuMemcpyDtoDAsync");
+    LATHE_RETURN_IF_ERROR(check(driver.cuMemcpyDtoDAsync(address(to), address(from), bytes, stream),
+                                "cuMemcpyDtoDAsync"));
+    break;
   }
-  return okStatus();
+  return noteNode();
 }
 
 Status CudaDevice::zero(void *p, size_t bytes) {
   LATHE_RETURN_IF_ERROR(lost);
   if (bytes == 0)
     return okStatus();
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   return check(driver.cuMemsetD8Async(address(p), 0, bytes, stream), "cuMemsetD8Async");
 }
 
@@ -333,23 +367,18 @@ Status CudaDevice::encodeTensorMaps(const LaunchCommand &c) {
   return okStatus();
 }
 
-Status CudaDevice::launch(const LaunchCommand &c) {
-  LATHE_RETURN_IF_ERROR(lost);
-  for (int i = 0; i < 3; ++i) {
-    if (c.grid[i] == 0)
-      return okStatus();
+Status CudaDevice::prepareLaunch(const LaunchCommand &c) {
+  for (int i = 0; i < 3; ++i)
     if (c.grid[i] < 0 || c.grid[i] > maxGrid[i])
       return runtimeError("a grid of " + std::to_string(c.grid[i]) +
                           " blocks is beyond the device's limit");
-  }
-  Scope scope(driver, context);
   LATHE_RETURN_IF_ERROR(encodeTensorMaps(c));
   auto *function = static_cast<CudaFunction *>(c.function);
   const engine::Launch &l = *c.spec;
   if (c.sharedBytes < 0 || c.sharedBytes > (1 << 20))
     return runtimeError("shared memory of a kernel is out of range");
   int64_t cluster = l.cluster[0] * l.cluster[1] * l.cluster[2];
-  {
+  if (c.sharedBytes > (48 << 10) || cluster > 8) {
     std::lock_guard lock(function->mutex);
     if (c.sharedBytes > function->sharedLimit) {
       LATHE_RETURN_IF_ERROR(check(driver.cuFuncSetAttribute(function->handle,
@@ -365,11 +394,9 @@ Status CudaDevice::launch(const LaunchCommand &c) {
       function->largeCluster = true;
     }
   }
-
-  // The driver copies what the pointers point to during the call.
-  std::vector<void *> parameters;
-  parameters.reserve(l.args.size());
-  void *status = c.status;
+  // The driver copies what the pointers point to during its call.
+  parameters.clear();
+  statusParameter = c.status;
   for (const KernelArg &a : l.args) {
     const void *p = nullptr;
     switch (a.kind) {
@@ -383,15 +410,25 @@ Status CudaDevice::launch(const LaunchCommand &c) {
       p = &c.symbols[a.index];
       break;
     case KernelArg::Kind::Status:
-      p = &status;
+      p = &statusParameter;
       break;
     }
     parameters.push_back(const_cast<void *>(p));
   }
+  return okStatus();
+}
+
+Status CudaDevice::launch(const LaunchCommand &c) {
+  LATHE_RETURN_IF_ERROR(lost);
+  if (c.grid[0] == 0 || c.grid[1] == 0 || c.grid[2] == 0)
+    return okStatus();
+  Scope scope(driver, context, isEntered());
+  LATHE_RETURN_IF_ERROR(prepareLaunch(c));
+  const engine::Launch &l = *c.spec;
   CUlaunchAttribute attributes[2];
   std::memset(attributes, 0, sizeof attributes);
   unsigned count = 0;
-  if (cluster > 1) {
+  if (l.cluster[0] * l.cluster[1] * l.cluster[2] > 1) {
     attributes[count].id = kAttributeClusterDimension;
     attributes[count++].value.clusterDim = {static_cast<unsigned>(l.cluster[0]),
                                             static_cast<unsigned>(l.cluster[1]),
@@ -411,68 +448,272 @@ Status CudaDevice::launch(const LaunchCommand &c) {
                         stream,
                         attributes,
                         count};
-  return check(driver.cuLaunchKernelEx(&config, function->handle, parameters.data(), nullptr),
-               "cuLaunchKernelEx");
+  LATHE_RETURN_IF_ERROR(check(driver.cuLaunchKernelEx(&config,
+                                                      static_cast<CudaFunction *>(c.function)->handle,
+                                                      parameters.data(), nullptr),
+                              "cuLaunchKernelEx"));
+  return noteNode();
+}
+
+Result<CUevent> CudaDevice::makeEvent() {
+  CUevent event = nullptr;
+  LATHE_RETURN_IF_ERROR(check(driver.cuEventCreate(&event, kEventNoTiming), "cuEventCreate"));
+  return event;
+}
+
+Status CudaDevice::pollEvent(CUevent event, const char *what) {
+  Result<bool> over = pollUntil(Deadline::in(patience), [&]() -> Result<bool> {
+    CUresult r = driver.cuEventQuery(event);
+    if (r == kNotReady)
+      return false;
+    LATHE_RETURN_IF_ERROR(check(r, "cuEventQuery"));
+    return true;
+  });
+  if (!over)
+    return over.status();
+  return *over ? okStatus()
+               : Status(ErrorCode::Deadline, std::string(what) + " did not end within " +
+                                            std::to_string(patience / 1000000) + " ms",
+                        memory);
 }
 
 Status CudaDevice::sync() {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
-  return check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize");
+  Scope scope(driver, context, isEntered());
+  for (size_t i = 0; i < streams.size(); ++i) {
+    if (ends.size() <= i) {
+      Result<CUevent> made = makeEvent();
+      if (!made)
+        return made.status();
+      ends.push_back(*made);
+    }
+    LATHE_RETURN_IF_ERROR(check(driver.cuEventRecord(ends[i], streams[i]), "cuEventRecord"));
+  }
+  for (size_t i = 0; i < streams.size(); ++i)
+    LATHE_RETURN_IF_ERROR(pollEvent(ends[i], "the work on the device"));
+  return okStatus();
+}
+
+Result<MarkHandle> CudaDevice::makeMark() {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  Result<CUevent> made = makeEvent();
+  if (!made)
+    return made.status();
+  return static_cast<MarkHandle>(*made);
+}
+
+void CudaDevice::destroyMark(MarkHandle mark) {
+  if (!mark || *abandoned)
+    return;
+  Scope scope(driver, context, isEntered());
+  driver.cuEventDestroy(static_cast<CUevent>(mark));
+}
+
+Status CudaDevice::setMark(MarkHandle mark) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  return check(driver.cuEventRecord(static_cast<CUevent>(mark), stream), "cuEventRecord");
+}
+
+Result<bool> CudaDevice::reached(MarkHandle mark) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  CUresult r = driver.cuEventQuery(static_cast<CUevent>(mark));
+  if (r == kNotReady)
+    return false;
+  LATHE_RETURN_IF_ERROR(check(r, "cuEventQuery"));
+  return true;
+}
+
+Status CudaDevice::waitForEvent(void *event) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  return check(driver.cuStreamWaitEvent(stream, static_cast<CUevent>(event), 0),
+               "cuStreamWaitEvent");
+}
+
+Status CudaDevice::recordEvent(void *event) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  return check(driver.cuEventRecord(static_cast<CUevent>(event), stream), "cuEventRecord");
+}
+
+void CudaDevice::enter() {
+  driver.cuCtxPushCurrent(context);
+  user.store(std::this_thread::get_id(), std::memory_order_relaxed);
+}
+
+void CudaDevice::leave() {
+  user.store({}, std::memory_order_relaxed);
+  CUcontext popped;
+  driver.cuCtxPopCurrent(&popped);
+}
+
+Status CudaDevice::useStream(int number) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  while (static_cast<size_t>(number) >= streams.size()) {
+    CUstream made = nullptr;
+    LATHE_RETURN_IF_ERROR(check(driver.cuStreamCreate(&made, kStreamNonBlocking), "cuStreamCreate"));
+    streams.push_back(made);
+  }
+  stream = streams[number];
+  return okStatus();
+}
+
+Status CudaDevice::signal(int number) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  while (static_cast<size_t>(number) >= signals.size()) {
+    Result<CUevent> made = makeEvent();
+    if (!made)
+      return made.status();
+    signals.push_back(*made);
+  }
+  return check(driver.cuEventRecord(signals[number], stream), "cuEventRecord");
+}
+
+Status CudaDevice::await(int number) {
+  LATHE_RETURN_IF_ERROR(lost);
+  if (static_cast<size_t>(number) >= signals.size())
+    return internalError("a step waits for a signal that nobody gave");
+  return waitForEvent(signals[number]);
 }
 
 Status CudaDevice::beginCapture() {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
-  return check(driver.cuStreamBeginCapture(stream, kCaptureThreadLocal), "cuStreamBeginCapture");
+  Scope scope(driver, context, isEntered());
+  nodes.clear();
+  LATHE_RETURN_IF_ERROR(
+      check(driver.cuStreamBeginCapture(stream, kCaptureThreadLocal), "cuStreamBeginCapture"));
+  capturing = true;
+  return okStatus();
+}
+
+Status CudaDevice::noteNode() {
+  if (!capturing || !driver.cuStreamGetCaptureInfo)
+    return okStatus();
+  // The node just captured is what the next one of the stream would depend on.
+  int status = 0;
+  uint64_t id = 0;
+  CUgraph graph = nullptr;
+  const CUgraphNode *last = nullptr;
+  const CUgraphEdgeData *edges = nullptr;
+  size_t count = 0;
+  LATHE_RETURN_IF_ERROR(check(
+      driver.cuStreamGetCaptureInfo(stream, &status, &id, &graph, &last, &edges, &count),
+      "cuStreamGetCaptureInfo"));
+  nodes.push_back(count == 1 ? *last : nullptr);
+  return okStatus();
 }
 
 Result<GraphHandle> CudaDevice::endCapture(GraphHandle reuse) {
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
+  capturing = false;
+  stream = streams.front();
+  std::unique_ptr<CudaGraph> made(graphOf(reuse));
+  if (!made)
+    made = std::make_unique<CudaGraph>();
   CUgraph graph = nullptr;
   Status s = check(driver.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-  auto exec = static_cast<CUgraphExec>(reuse);
-  if (s.ok() && exec) {
+  if (s.ok() && made->exec) {
     CUgraphExecUpdateResultInfo info{};
-    if (driver.cuGraphExecUpdate(exec, graph, &info) == kSuccess) {
+    if (driver.cuGraphExecUpdate(made->exec, graph, &info) == kSuccess) {
+      // The executable graph still goes by the nodes of the graph that it was made from.
       driver.cuGraphDestroy(graph);
-      return reuse;
+      return static_cast<GraphHandle>(made.release());
     }
   }
-  if (exec)
-    driver.cuGraphExecDestroy(exec);
-  exec = nullptr;
+  if (made->exec)
+    driver.cuGraphExecDestroy(made->exec);
+  if (made->graph)
+    driver.cuGraphDestroy(made->graph);
+  *made = {graph, nullptr, nodes};
   if (s.ok())
-    s = check(driver.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
-  if (graph)
-    driver.cuGraphDestroy(graph);
-  if (!s.ok())
+    s = check(driver.cuGraphInstantiateWithFlags(&made->exec, graph, 0),
+              "cuGraphInstantiateWithFlags");
+  if (!s.ok()) {
+    destroyGraph(made.release());
     return s;
-  return static_cast<GraphHandle>(exec);
+  }
+  return static_cast<GraphHandle>(made.release());
 }
 
 void CudaDevice::abandonCapture() {
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
+  capturing = false;
+  stream = streams.front();
   CUgraph graph = nullptr;
   if (driver.cuStreamEndCapture(stream, &graph) == kSuccess && graph)
     driver.cuGraphDestroy(graph);
 }
 
-Status CudaDevice::launchGraph(GraphHandle graph) {
+Status CudaDevice::updateLaunch(GraphHandle handle, size_t number, const LaunchCommand &c) {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
-  return check(driver.cuGraphLaunch(static_cast<CUgraphExec>(graph), stream), "cuGraphLaunch");
+  CudaGraph &graph = *graphOf(handle);
+  if (number >= graph.nodes.size() || !graph.nodes[number])
+    return unsupportedError("the driver does not tell the nodes of a graph");
+  Scope scope(driver, context, isEntered());
+  LATHE_RETURN_IF_ERROR(prepareLaunch(c));
+  const engine::Launch &l = *c.spec;
+  CUkernelNodeParams params{static_cast<CudaFunction *>(c.function)->handle,
+                            static_cast<unsigned>(c.grid[0]),
+                            static_cast<unsigned>(c.grid[1]),
+                            static_cast<unsigned>(c.grid[2]),
+                            static_cast<unsigned>(l.block[0]),
+                            static_cast<unsigned>(l.block[1]),
+                            static_cast<unsigned>(l.block[2]),
+                            static_cast<unsigned>(c.sharedBytes),
+                            parameters.data(),
+                            nullptr,
+                            nullptr,
+                            nullptr};
+  return check(driver.cuGraphExecKernelNodeSetParams(graph.exec, graph.nodes[number], &params),
+               "cuGraphExecKernelNodeSetParams");
 }
 
-void CudaDevice::destroyGraph(GraphHandle graph) {
-  Scope scope(driver, context);
-  if (graph)
-    driver.cuGraphExecDestroy(static_cast<CUgraphExec>(graph));
+Status CudaDevice::updateCopy(GraphHandle handle, size_t number, void *to, const void *from,
+                              size_t bytes, CopyKind kind) {
+  LATHE_RETURN_IF_ERROR(lost);
+  CudaGraph &graph = *graphOf(handle);
+  if (number >= graph.nodes.size() || !graph.nodes[number])
+    return unsupportedError("the driver does not tell the nodes of a graph");
+  Scope scope(driver, context, isEntered());
+  auto end = [](const void *p, bool onHost) {
+    CUcopyEnd e{};
+    e.memoryType = onHost ? kMemoryHost : kMemoryDevice;
+    e.host = onHost ? const_cast<void *>(p) : nullptr;
+    e.device = onHost ? 0 : address(p);
+    return e;
+  };
+  CUcopyNodeParams params{end(from, kind == CopyKind::HostToDevice),
+                          end(to, kind == CopyKind::DeviceToHost), bytes, 1, 1};
+  return check(
+      driver.cuGraphExecMemcpyNodeSetParams(graph.exec, graph.nodes[number], &params, context),
+      "cuGraphExecMemcpyNodeSetParams");
+}
+
+Status CudaDevice::launchGraph(GraphHandle graph) {
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  return check(driver.cuGraphLaunch(graphOf(graph)->exec, stream), "cuGraphLaunch");
+}
+
+void CudaDevice::destroyGraph(GraphHandle handle) {
+  std::unique_ptr<CudaGraph> graph(graphOf(handle));
+  if (!graph || *abandoned)
+    return;
+  Scope scope(driver, context, isEntered());
+  if (graph->exec)
+    driver.cuGraphExecDestroy(graph->exec);
+  if (graph->graph)
+    driver.cuGraphDestroy(graph->graph);
 }
 
 Status CudaDevice::beginTiming() {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   for (CUevent *e : {&startEvent, &endEvent})
     if (!*e)
       LATHE_RETURN_IF_ERROR(check(driver.cuEventCreate(e, 0), "cuEventCreate"));
@@ -481,9 +722,9 @@ Status CudaDevice::beginTiming() {
 
 Result<double> CudaDevice::endTiming() {
   LATHE_RETURN_IF_ERROR(lost);
-  Scope scope(driver, context);
+  Scope scope(driver, context, isEntered());
   LATHE_RETURN_IF_ERROR(check(driver.cuEventRecord(endEvent, stream), "cuEventRecord"));
-  LATHE_RETURN_IF_ERROR(check(driver.cuEventSynchronize(endEvent), "cuEventSynchronize"));
+  LATHE_RETURN_IF_ERROR(pollEvent(endEvent, "what is timed"));
   float milliseconds = 0;
   LATHE_RETURN_IF_ERROR(check(driver.cuEventElapsedTime(&milliseconds, startEvent, endEvent),
                               "cuEventElapsedTime"));

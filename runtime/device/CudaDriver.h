@@ -25,6 +25,8 @@ using CUmodule = struct CUmod_st *;
 using CUfunction = struct CUfunc_st *;
 using CUgraph = struct CUgraph_st *;
 using CUgraphExec = struct CUgraphExec_st *;
+using CUgraphNode = struct CUgraphNode_st *;
+struct CUgraphEdgeData; // never looked at
 struct CUgraphExecUpdateResultInfo {
   int result;
   void *errorNode, *errorFromNode;
@@ -54,7 +56,34 @@ struct CUlaunchConfig {
 };
 static_assert(sizeof(CUlaunchConfig) == 56);
 
-inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kNotSupported = 801;
+/// What a kernel node of a graph launches.
+struct CUkernelNodeParams {
+  CUfunction function;
+  unsigned gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
+  void **parameters;
+  void **extra;
+  void *kernel;
+  CUcontext context;
+};
+static_assert(sizeof(CUkernelNodeParams) == 72);
+/// A copy node of a graph: one row here.
+struct CUcopyEnd {
+  size_t xBytes, y, z, lod;
+  int memoryType; ///< kMemoryHost, kMemoryDevice
+  void *host;
+  CUdeviceptr device;
+  void *array, *reserved;
+  size_t pitch, height;
+};
+struct CUcopyNodeParams {
+  CUcopyEnd source, target;
+  size_t widthBytes, height, depth;
+};
+static_assert(sizeof(CUcopyNodeParams) == 200);
+
+inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kNotReady = 600, kNotSupported = 801;
+inline constexpr int kMemoryHost = 1, kMemoryDevice = 2;
+inline constexpr int kEventNoTiming = 2;
 inline constexpr int kAttributeClusterDimension = 4, kAttributeProgrammaticSerialization = 6;
 inline constexpr int kFunctionMaxDynamicShared = 8, kFunctionNonPortableCluster = 14;
 inline constexpr int kDeviceMaxGridX = 5, kDeviceMaxGridY = 6, kDeviceMaxGridZ = 7;

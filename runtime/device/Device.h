@@ -8,6 +8,7 @@
 #ifndef LATHE_RUNTIME_DEVICE_DEVICE_H
 #define LATHE_RUNTIME_DEVICE_DEVICE_H
 
+#include "Deadline.h"
 #include "lathe/engine/KernelAbi.h"
 #include "lathe/engine/Plan.h"
 #include "lathe/support/Status.h"
@@ -54,8 +55,10 @@ struct LaunchCommand {
 
 enum class CopyKind { HostToDevice, DeviceToHost, DeviceToDevice };
 
-/// An executable graph; made and destroyed by its device.
+/// A captured graph; made and destroyed by its device.
 using GraphHandle = void *;
+/// A point in stream order; made and destroyed by its device.
+using MarkHandle = void *;
 
 class Device {
 public:
@@ -71,39 +74,98 @@ public:
   /// `bytes` > 0; aligned to 256 at least. Null is never a result.
   virtual Result<void *> allocate(size_t bytes) = 0;
   virtual void free(void *memory) = 0;
-  /// Host memory that copies well; the same rules.
+  /// Pinned host memory, which kernels may write; the same rules.
   virtual Result<void *> allocateHost(size_t bytes) = 0;
   virtual void freeHost(void *memory) = 0;
+  /// Bytes of device memory that are free; 0 when it does not say.
+  virtual size_t freeBytes() { return 0; }
+  /// Memory that is made from here on has its pages at once, and not when it is first written.
+  virtual void setPrefault(bool) {}
+  /// Makes what launches need beside their buffers: `scratchBytes` a worker.
+  virtual Status prepareScratch(int64_t /*scratchBytes*/) { return okStatus(); }
 
   /// `image` must live as long as the module.
   virtual Result<std::unique_ptr<Module>> load(std::string_view image) = 0;
 
-  // In stream order. Host memory of a copy may be reused after sync().
+  // In the order of the chosen stream. Host memory of a copy may be reused after sync().
   virtual Status copy(void *to, const void *from, size_t bytes, CopyKind kind) = 0;
   virtual Status zero(void *memory, size_t bytes) = 0;
   virtual Status launch(const LaunchCommand &command) = 0;
-  virtual Status sync() = 0;
 
-  // Graphs; only where supportsGraphs().
+  /// Polls until all that was enqueued is over; a deadline error after `patience`.
+  virtual Status sync() = 0;
+  void setPatience(int64_t nanoseconds) { patience = nanoseconds; } ///< negative: endless
+
+  // Marks: polled without blocking. A device that is the host has nothing to wait for.
+  virtual Result<MarkHandle> makeMark() { return MarkHandle(this); }
+  virtual void destroyMark(MarkHandle) {}
+  virtual Status setMark(MarkHandle) { return okStatus(); } ///< behind what is enqueued
+  virtual Result<bool> reached(MarkHandle) { return true; }
+  /// The caller's events (CUevent): what follows waits for it; it is recorded behind all.
+  virtual Status waitForEvent(void *) { return unsupportedError("no events on this device"); }
+  virtual Status recordEvent(void *) { return unsupportedError("no events on this device"); }
+
+  // Streams: 0 is where a step begins and ends; others begin behind a signal of an earlier
+  // one. A signal is a number of the plan.
+  virtual Status useStream(int) { return okStatus(); }
+  virtual Status signal(int) { return okStatus(); }
+  virtual Status await(int) { return okStatus(); }
+
+  // Graphs; only where supportsGraphs(). Launches and copies of a capture are numbered.
   virtual bool supportsGraphs() const { return false; }
   virtual Status beginCapture() { return unsupportedError("no graphs on this device"); }
+  /// Launches and copies captured so far: the number of the next.
+  virtual size_t capturedNodes() const { return 0; }
   /// Ends the capture; `reuse` may be an older graph of the same steps that is updated
   /// in place when possible, and destroyed otherwise.
   virtual Result<GraphHandle> endCapture(GraphHandle) {
     return unsupportedError("no graphs on this device");
   }
   virtual void abandonCapture() {}
+  /// Whether nodes can be changed; where not, a graph is captured again.
+  virtual bool updatesNodes() const { return false; }
+  /// Later launches of the graph do this instead at a node; its kind stays.
+  virtual Status updateLaunch(GraphHandle, size_t, const LaunchCommand &) {
+    return unsupportedError("no graphs on this device");
+  }
+  virtual Status updateCopy(GraphHandle, size_t, void *, const void *, size_t, CopyKind) {
+    return unsupportedError("no graphs on this device");
+  }
   virtual Status launchGraph(GraphHandle) { return unsupportedError("no graphs on this device"); }
   virtual void destroyGraph(GraphHandle) {}
+
+  /// Calls of this thread between them cost less; a thread that has entered leaves before another
+  /// enters.
+  virtual void enter() {}
+  virtual void leave() {}
+
+  /// Work that never ends holds the device: what the driver would block on to free is left
+  /// to the end of the process from here on.
+  virtual void abandon() {}
 
   // Time of what lies between, in stream order; end() waits.
   virtual Status beginTiming() = 0;
   virtual Result<double> endTiming() = 0; ///< seconds
+
+protected:
+  int64_t patience = int64_t(60) * 1000000000; ///< nanoseconds; negative: endless
+};
+
+/// enter() and leave().
+class DeviceUse {
+public:
+  explicit DeviceUse(Device &device) : device(device) { device.enter(); }
+  ~DeviceUse() { device.leave(); }
+  DeviceUse(const DeviceUse &) = delete;
+
+private:
+  Device &device;
 };
 
 struct DeviceOptions {
   int threads = 0;          ///< CPU; 0: all that the process may use
   bool pinThreads = true;   ///< CPU
+  bool prefault = false;    ///< CPU: as setPrefault()
   void *stream = nullptr;   ///< CUDA: the caller's stream
 };
 

@@ -9,7 +9,13 @@
 //
 // A kernel image is any bytes. One that starts with "fake\n" lists its functions, a
 // line each: name and the sizes of the parameters, "scale 8 8 8"; captured launches
-// keep parameters only for those.
+// keep parameters only for those, and so do launches while the device is held.
+//
+// Work is done as it is enqueued, or, while `held`, when the device is released: streams
+// then have something under way, events are not reached, and calls that would wait for the
+// device are counted. With a `seed`, what no event orders is done in an order that follows from it:
+// operations of different streams when the device is released, and nodes of a graph that do
+// not depend on each other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_RUNTIME_DEVICE_FAKEDRIVER_H
@@ -30,10 +36,11 @@ struct FakeLaunch {
   unsigned sharedBytes = 0;
   bool programmatic = false;
   bool fromGraph = false;
+  int stream = 0; ///< number of the stream, by age
 };
 
-/// What tests see and set. Process-wide, like the hardware it stands for; not for use
-/// by several threads at once.
+/// What tests see and set. Process-wide, like the hardware it stands for. Calls of the
+/// driver exclude each other; a test touches this only while no other thread makes any.
 struct FakeGpu {
   using Kernel = std::function<void(const FakeLaunch &, void **parameters)>;
 
@@ -41,14 +48,22 @@ struct FakeGpu {
   std::vector<FakeLaunch> launches;
   int capability = 90;
   uint64_t memoryLimit = uint64_t(4) << 30;
-  uint64_t graphLaunches = 0, graphInstantiations = 0, graphUpdates = 0;
+  uint64_t graphLaunches = 0, graphInstantiations = 0, graphUpdates = 0, nodeUpdates = 0;
+  uint64_t graphNodeBytes = 1024; ///< device memory that a node of an executable graph takes
+  int devices = 2;
+  /// Enqueued work waits until release(), as behind a kernel that does not end.
+  bool held = false;
+  uint64_t seed = 0;         ///< of the order; 0: the order in which it was enqueued
+  bool forgetsWaits = false; ///< a fault: streams do not wait for events
+  uint64_t blockingCalls = 0; ///< calls that a real driver would not return from while held
   /// Calls of this function fail with this result until cleared.
   std::string failingCall;
   CUresult failure = 999;
   int failingAllocation = -1; ///< so many allocations succeed, then one fails
 
   uint64_t allocatedBytes() const;
-  void reset(); ///< settings and records; memory stays
+  void reset();   ///< settings and records; memory stays
+  void release(); ///< not held any more, and all that was enqueued is done
 };
 
 FakeGpu &fakeGpu();

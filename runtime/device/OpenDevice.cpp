@@ -20,7 +20,7 @@ Result<std::unique_ptr<Device>> openDevice(const std::string &name, const Device
   }
   if (wellFormed && kind == "cpu" && ordinal == 0)
     return std::unique_ptr<Device>(
-        std::make_unique<CpuDevice>(options.threads, options.pinThreads));
+        std::make_unique<CpuDevice>(options.threads, options.pinThreads, options.prefault));
   if (wellFormed && kind == "fake")
     return CudaDevice::open(cuda::fakeDriver(), "fake", ordinal, options.stream);
   if (wellFormed && kind == "cuda") {

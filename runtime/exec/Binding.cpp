@@ -5,14 +5,13 @@
 #include "Tensors.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace lathe::runtime {
 
 using namespace engine;
 
 namespace {
-
-constexpr size_t kKeptLayouts = 64;
 
 std::string inputName(const Port &port) { return "input '" + port.name + "'"; }
 
@@ -38,8 +37,96 @@ Status Run::bindSymbol(int32_t symbol, int64_t value, const std::string &what,
   return okStatus();
 }
 
+Status Run::checkCounts() {
+  if (inputs.size() != plan.inputs.size())
+    return usageError("entry '" + plan.entry + "' takes " + std::to_string(plan.inputs.size()) +
+                      " inputs, not " + std::to_string(inputs.size()));
+  if (!outputs.empty() && outputs.size() != plan.outputs.size())
+    return usageError("entry '" + plan.entry + "' gives " + std::to_string(plan.outputs.size()) +
+                      " outputs, not " + std::to_string(outputs.size()));
+  return okStatus();
+}
+
+/// All that the sizes of a step follow from: types and sizes of inputs, lengths of states. False
+/// where a shape cannot be kept, or the inputs are no tensors.
+bool Run::makeKey() {
+  std::vector<int64_t> &key = context.key;
+  key.clear();
+  for (const lathe_tensor &t : inputs) {
+    if (t.rank < 0 || t.rank > LATHE_MAX_RANK || (t.rank > 0 && !t.dims))
+      return false;
+    key.push_back(int64_t(t.dtype) << 8 | t.rank);
+    key.insert(key.end(), t.dims, t.dims + t.rank);
+  }
+  for (const State &s : plan.states) {
+    const StateSlot *slot = context.states->find(s.name);
+    key.push_back(slot ? slot->length : 0);
+  }
+  return program.isStatic;
+}
+
+/// Sizes of everything: found again, or worked out.
+Status Run::bindSizes() {
+  bool keeps = makeKey();
+  if (keeps)
+    shape = entry.shapes.find(context.key);
+  if (shape) {
+    symbols = shape->layout.symbols;
+    inputBytes = shape->inputBytes;
+  } else {
+    LATHE_RETURN_IF_ERROR(bindSymbols());
+    if (keeps) {
+      Result<Shape *> made = makeShape();
+      if (!made)
+        return made.status();
+      shape = *made;
+    }
+  }
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(checkData(i));
+  return lay();
+}
+
+Result<Shape *> Run::makeShape() {
+  auto made = std::make_unique<Shape>();
+  Result<Layout> laid = evaluateLayout(program, symbols);
+  if (!laid)
+    return laid.status();
+  made->layout = std::move(*laid);
+  made->inputBytes = inputBytes;
+  layout = &made->layout;
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    Result<PortShape> output = outputShape(i);
+    if (!output)
+      return output.status();
+    made->outputs.push_back(std::move(*output));
+  }
+  for (size_t i = 0; i < plan.states.size(); ++i) {
+    auto dims = evaluateDims(program.states[i].physical, symbols, plan.states[i].name);
+    if (!dims)
+      return dims.status();
+    made->stateSizes.push_back(std::move(*dims));
+  }
+  // The oldest makes room, with its graphs; none of a step under way.
+  auto &all = entry.shapes.all();
+  if (all.size() >= context.graphs.shapeLimit()) {
+    auto oldest = all.end();
+    for (auto it = all.begin(); it != all.end(); ++it)
+      if (context.isOver(it->second->lastStep) &&
+          (oldest == all.end() || it->second->lastStep < oldest->second->lastStep))
+        oldest = it;
+    if (oldest != all.end()) {
+      for (Graph &graph : oldest->second->graphs)
+        context.dropGraph(graph.handle);
+      all.erase(oldest);
+    }
+  }
+  return entry.shapes.add(context.key, std::move(made));
+}
+
 Status Run::bindSymbols() {
   symbols.assign(plan.symbols.size(), kUnknownSymbol);
+  inputBytes.assign(plan.inputs.size(), 0);
   for (size_t i = 0; i < plan.inputs.size(); ++i) {
     const Port &port = plan.inputs[i];
     const lathe_tensor &t = inputs[i];
@@ -119,33 +206,39 @@ Status Run::checkInput(size_t index) {
   Result<int64_t> bytes = denseBytes(port.dtype, *dims, inputName(port));
   if (!bytes)
     return bytes.status();
-  if (*bytes > 0 && !t.data)
-    return usageError("there is no data", inputName(port));
-  std::vector<int64_t> strides =
-      t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(*dims);
-  bool dense = isDense(*dims, strides);
-  if (dense && t.bytes != 0 && t.bytes < static_cast<uint64_t>(*bytes))
+  inputBytes[index] = *bytes;
+  return okStatus();
+}
+
+namespace {
+bool isRowMajor(const lathe_tensor &t) {
+  if (!t.strides)
+    return true;
+  std::vector<int64_t> dims(t.dims, t.dims + t.rank), strides(t.strides, t.strides + t.rank);
+  return isDense(dims, strides);
+}
+} // namespace
+
+/// The memory of an input whose sizes are known to fit.
+Status Run::checkData(size_t index) {
+  const lathe_tensor &t = inputs[index];
+  int64_t bytes = inputBytes[index];
+  if (bytes > 0 && !t.data)
+    return usageError("there is no data", inputName(plan.inputs[index]));
+  bool dense = isRowMajor(t);
+  if (dense && t.bytes != 0 && t.bytes < static_cast<uint64_t>(bytes))
     return usageError(std::to_string(t.bytes) + " bytes are given, the sizes need " +
-                          std::to_string(*bytes),
-                      inputName(port));
+                          std::to_string(bytes),
+                      inputName(plan.inputs[index]));
   if (!dense && t.memory == LATHE_DEVICE && !device.isHost())
-    return unsupportedError("strides on device memory", inputName(port));
-  callersInputs.emplace_back(static_cast<const char *>(t.data), dense ? *bytes : 0);
+    return unsupportedError("strides on device memory", inputName(plan.inputs[index]));
+  callersInputs.emplace_back(static_cast<const char *>(t.data), dense ? bytes : 0);
   return okStatus();
 }
 
 Status Run::lay() {
-  if (program.isStatic) {
-    auto it = entry.layouts.find(symbols);
-    if (it == entry.layouts.end()) {
-      Result<Layout> made = evaluateLayout(program, symbols);
-      if (!made)
-        return made.status();
-      if (entry.layouts.size() >= kKeptLayouts)
-        entry.layouts.clear();
-      it = entry.layouts.emplace(symbols, std::move(*made)).first;
-    }
-    layout = &it->second;
+  if (shape) {
+    layout = &shape->layout;
     return okStatus();
   }
   Result<Layout> made = evaluateLayout(program, symbols);
@@ -160,33 +253,35 @@ Status Run::checkStates() {
   bool moved = false;
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const State &s = plan.states[i];
-    Result<std::vector<int64_t>> dims =
-        evaluateDims(program.states[i].physical, symbols, s.name);
-    if (!dims)
-      return dims.status();
-    Result<StateSlot *> slot = context.states->prepare(
-        s, *dims, static_cast<size_t>(layout->stateBytes[i]), moved);
+    std::vector<int64_t> own;
+    if (!shape) {
+      Result<std::vector<int64_t>> dims = evaluateDims(program.states[i].physical, symbols, s.name);
+      if (!dims)
+        return dims.status();
+      own = std::move(*dims);
+    }
+    Result<StateSlot *> slot =
+        context.states->prepare(s, shape ? shape->stateSizes[i] : own,
+                                static_cast<size_t>(layout->stateBytes[i]), moved);
     if (!slot)
       return slot.status();
     states.push_back(*slot);
   }
+  context.generation += moved;
   return okStatus();
 }
 
+/// Memory in which the steps find an input: the caller's where that does, else this context's.
+/// Values on the host go to pinned memory now, and from there with the steps.
 Status Run::placeInput(size_t index) {
   const Port &port = plan.inputs[index];
   if (port.buffer < 0)
     return okStatus();
   const lathe_tensor &t = inputs[index];
   const Buffer &buffer = plan.buffers[port.buffer];
-  PortMemory &memory = entry.inputs[index];
-  std::vector<int64_t> dims(t.dims, t.dims + t.rank);
-  std::vector<int64_t> strides =
-      t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(dims);
-  Result<int64_t> bytes = denseBytes(port.dtype, dims, inputName(port));
-  if (!bytes)
-    return bytes.status();
-  if (layout->places[port.buffer].bytes > *bytes)
+  PortMemory &memory = ports.inputs[index];
+  auto bytes = static_cast<size_t>(inputBytes[index]);
+  if (layout->places[port.buffer].bytes > inputBytes[index])
     return invalidError("the plan reads more than the input holds", inputName(port));
   bool wantHost = buffer.onHost || device.isHost();
   bool isHost = device.isHost() || t.memory != LATHE_DEVICE;
@@ -194,48 +289,56 @@ Status Run::placeInput(size_t index) {
   // memory for the output, lets it do so in place.
   bool inPlace = port.donatedTo < 0 || (port.donatedTo < static_cast<int32_t>(outputs.size()) &&
                                         outputs[port.donatedTo].data == t.data);
-  bool dense = isDense(dims, strides);
+  bool dense = isRowMajor(t);
   if (wantHost == isHost && dense && inPlace && t.data && aligned(t.data, buffer.alignment)) {
     inputData[index] = t.data;
+    placement[index] = Callers;
     return okStatus();
   }
   Block &target = wantHost ? memory.host : memory.device;
   bool moved = false;
-  LATHE_RETURN_IF_ERROR(target.reserve(static_cast<size_t>(*bytes), moved));
+  LATHE_RETURN_IF_ERROR(target.reserve(Block::roomFor(bytes, target.bytes()), moved));
+  if (isHost && !wantHost)
+    LATHE_RETURN_IF_ERROR(
+        memory.host.reserve(Block::roomFor(bytes, memory.host.bytes()), moved));
+  context.generation += moved;
   inputData[index] = target.data();
-  if (*bytes == 0)
+  if (bytes == 0)
     return okStatus();
-  const void *source = t.data;
-  if (isHost && !dense && !wantHost) { // gather on the host, then one copy
-    LATHE_RETURN_IF_ERROR(memory.host.reserve(static_cast<size_t>(*bytes), moved));
-    LATHE_RETURN_IF_ERROR(waitForDevice()); // an earlier copy may still read it
-    std::vector<int64_t> plain = denseStrides(dims);
-    if (bitWidth(port.dtype) % 8 != 0)
-      return unsupportedError("strides on a type narrower than a byte", inputName(port));
-    int64_t element = bitWidth(port.dtype) / 8, count = *bytes / element;
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t from = 0;
-      for (size_t a = 0; a < dims.size(); ++a)
-        from += i / plain[a] % dims[a] * strides[a];
-      std::copy_n(static_cast<const char *>(t.data) + from * element, element,
-                  static_cast<char *>(memory.host.data()) + i * element);
-    }
-    source = memory.host.data();
-    strides = plain;
-  }
-  CopyKind kind = wantHost ? (isHost ? CopyKind::HostToDevice : CopyKind::DeviceToHost)
-                           : (isHost ? CopyKind::HostToDevice : CopyKind::DeviceToDevice);
-  lathe_counters &sums = context.sums;
   (wantHost == isHost ? sums.bytes_staged
    : wantHost         ? sums.bytes_from_device
-                      : sums.bytes_to_device) += static_cast<uint64_t>(*bytes);
-  if (wantHost && isHost && !device.isHost()) { // host to host beside a GPU
-    std::copy_n(static_cast<const char *>(source), *bytes, static_cast<char *>(target.data()));
-    return dense ? okStatus()
-                 : unsupportedError("strides on an input that the host reads", inputName(port));
+                      : sums.bytes_to_device) += bytes;
+  if (!device.isHost() && isHost) {
+    if (wantHost && !dense)
+      return unsupportedError("strides on an input that the host reads", inputName(port));
+    if (!wantHost)
+      placement[index] = Staged;
+    if (dense) {
+      std::memcpy(memory.host.data(), t.data, bytes);
+      return okStatus();
+    }
+    std::vector<int64_t> dims(t.dims, t.dims + t.rank), strides(t.strides, t.strides + t.rank);
+    Status s = gatherOnHost(memory.host.data(), t.data, port.dtype, dims, strides);
+    return s.ok() ? s : Status(s.code(), s.message(), inputName(port));
   }
   deviceBusy = true;
-  return copyToDense(device, target.data(), source, port.dtype, dims, strides, kind);
+  std::vector<int64_t> dims(t.dims, t.dims + t.rank);
+  std::vector<int64_t> strides =
+      t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(dims);
+  return copyToDense(device, target.data(), t.data, port.dtype, dims, strides,
+                     wantHost && !isHost ? CopyKind::DeviceToHost : CopyKind::DeviceToDevice);
+}
+
+/// Brings staged inputs to the device.
+Status Run::stageInputs() {
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    if (placement[i] == Staged) {
+      deviceBusy = true;
+      LATHE_RETURN_IF_ERROR(device.copy(inputData[i], ports.inputs[i].host.data(),
+                                        static_cast<size_t>(inputBytes[i]),
+                                        CopyKind::HostToDevice));
+    }
+  return okStatus();
 }
 
 bool Run::overlapsInput(const void *data, size_t bytes) const {
@@ -252,7 +355,7 @@ Status Run::placeOutput(size_t index) {
   if (buffer.kind != BufferKind::Output || !place.known())
     return okStatus();
   auto bytes = static_cast<size_t>(place.bytes);
-  PortMemory &memory = entry.outputs[index];
+  PortMemory &memory = ports.outputs[index];
   bool wantHost = buffer.onHost || device.isHost();
   Block &own = wantHost ? memory.host : memory.device;
   if (outputData[index] && outputData[index] != own.data()) // the caller's, decided before
@@ -266,17 +369,18 @@ Status Run::placeOutput(size_t index) {
     if (t.data && isHost == wantHost && t.bytes >= bytes && aligned(t.data, buffer.alignment) &&
         !overlapsInput(t.data, bytes)) {
       outputData[index] = t.data;
+      placement[plan.inputs.size() + index] = Callers;
       return okStatus();
     }
   }
   bool moved = false;
   LATHE_RETURN_IF_ERROR(own.reserve(bytes, moved, outputData[index] != nullptr));
+  context.generation += moved;
   outputData[index] = own.data();
   return okStatus();
 }
 
-Status Run::placeMemory() {
-  size_t arenaBytes = 0;
+Status Run::placeArenas() {
   for (std::vector<Block> *list : {&context.arenas, &context.hostArenas})
     while (list->size() < plan.arenas.size())
       list->emplace_back(device, list == &context.hostArenas);
@@ -286,6 +390,7 @@ Status Run::placeMemory() {
     if (layout->arenaBytes[i] >= 0)
       LATHE_RETURN_IF_ERROR(
           block.reserve(static_cast<size_t>(layout->arenaBytes[i]), moved, !program.isStatic));
+    context.generation += moved;
     // Blocks that wait for each other read the words of a workspace before anybody has written them.
     for (size_t b = 0; moved && b < plan.buffers.size(); ++b)
       if (plan.buffers[b].kind == BufferKind::Workspace &&
@@ -294,49 +399,58 @@ Status Run::placeMemory() {
             device.zero(static_cast<char *>(block.data()) + layout->places[b].offset,
                         static_cast<size_t>(layout->places[b].bytes)));
   }
-  for (std::vector<Block> *list : {&context.arenas, &context.hostArenas})
-    for (const Block &b : *list)
-      arenaBytes += b.bytes();
-  context.sums.arena_bytes = arenaBytes;
-  for (size_t i = 0; i < plan.outputs.size(); ++i)
-    LATHE_RETURN_IF_ERROR(placeOutput(i));
-  computeAddresses();
   return okStatus();
 }
 
-void Run::computeAddresses() {
-  addresses.assign(plan.buffers.size(), nullptr);
-  for (size_t i = 0; i < plan.buffers.size(); ++i) {
-    if (!layout->places[i].known())
-      continue;
-    const Buffer &root = plan.buffers[program.buffers[i].root];
-    void *base = nullptr;
-    switch (root.kind) {
-    case BufferKind::Arena:
-    case BufferKind::Workspace:
-      base = context.arenas[root.index].data();
-      break;
-    case BufferKind::Host:
-      base = context.hostArenas[root.index].data();
-      break;
-    case BufferKind::Input:
-      base = inputData[root.index];
-      break;
-    case BufferKind::Output:
-      base = outputData[root.index];
-      break;
-    case BufferKind::Weight:
-      base = context.image->weight(plan.weights[root.index], root.onHost);
-      break;
-    case BufferKind::State:
-      base = states[root.index]->memory.data();
-      break;
-    case BufferKind::View: // a root is no view
-      break;
-    }
-    if (base)
-      addresses[i] = static_cast<char *>(base) + layout->places[i].offset;
+Status Run::placeMemory() {
+  if (!shape || !shape->hasArenas)
+    LATHE_RETURN_IF_ERROR(placeArenas());
+  if (shape)
+    shape->hasArenas = true;
+  for (size_t i = 0; i < plan.outputs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(placeOutput(i));
+  // A graph that is found again needs no addresses.
+  addresses.clear();
+  if (!wantsGraph())
+    computeAddresses();
+  return okStatus();
+}
+
+void *Run::addressOf(int32_t buffer) const {
+  if (!layout->places[buffer].known())
+    return nullptr;
+  const Buffer &root = plan.buffers[program.buffers[buffer].root];
+  void *base = nullptr;
+  switch (root.kind) {
+  case BufferKind::Arena:
+  case BufferKind::Workspace:
+    base = context.arenas[root.index].data();
+    break;
+  case BufferKind::Host:
+    base = context.hostArenas[root.index].data();
+    break;
+  case BufferKind::Input:
+    base = inputData[root.index];
+    break;
+  case BufferKind::Output:
+    base = outputData[root.index];
+    break;
+  case BufferKind::Weight:
+    base = context.image->weight(plan.weights[root.index], root.onHost);
+    break;
+  case BufferKind::State:
+    base = states[root.index]->memory.data();
+    break;
+  case BufferKind::View: // a root is no view
+    break;
   }
+  return base ? static_cast<char *>(base) + layout->places[buffer].offset : nullptr;
+}
+
+void Run::computeAddresses() {
+  addresses.resize(plan.buffers.size());
+  for (size_t i = 0; i < plan.buffers.size(); ++i)
+    addresses[i] = addressOf(static_cast<int32_t>(i));
 }
 
 } // namespace lathe::runtime

@@ -95,7 +95,7 @@ Status Run::customCall(const CompiledStep &step) {
       if (!device.isHost() && !plan.buffers[b].onHost) {
         target->copies.emplace_back((*bytes + 7) / 8);
         data = target->copies.back().data();
-        context.sums.bytes_from_device += target == &in ? *bytes : 0;
+        sums.bytes_from_device += target == &in ? *bytes : 0;
         if (target == &in)
           LATHE_RETURN_IF_ERROR(device.copy(data, addresses[b], static_cast<size_t>(*bytes),
                                             CopyKind::DeviceToHost));
@@ -117,7 +117,7 @@ Status Run::customCall(const CompiledStep &step) {
     int32_t b = op.outputs[i];
     if (device.isHost() || plan.buffers[b].onHost)
       continue;
-    context.sums.bytes_to_device += outputList[i].bytes;
+    sums.bytes_to_device += outputList[i].bytes;
     LATHE_RETURN_IF_ERROR(device.copy(addresses[b], outputList[i].data, outputList[i].bytes,
                                       CopyKind::HostToDevice));
   }

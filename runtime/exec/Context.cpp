@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Context.h"
+#include "Exclusive.h"
 #include "Run.h"
 #include "Tensors.h"
 
@@ -9,31 +10,7 @@
 
 namespace lathe::runtime {
 
-namespace {
-
-/// One caller at a time.
-class Exclusive {
-public:
-  explicit Exclusive(std::atomic_flag &flag)
-      : flag(flag), owner(!flag.test_and_set(std::memory_order_acquire)) {}
-  ~Exclusive() {
-    if (owner)
-      flag.clear(std::memory_order_release);
-  }
-  Exclusive(const Exclusive &) = delete;
-  Status status() const {
-    return owner ? okStatus()
-                 : usageError("the context is in use by another thread, or from within a callback");
-  }
-
-private:
-  std::atomic_flag &flag;
-  bool owner;
-};
-
-} // namespace
-
-Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<const Engine> engine,
+Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> engine,
                                                  const std::string &deviceName,
                                                  const Options &options) {
   Result<std::unique_ptr<Device>> device = openDevice(deviceName, options.device);
@@ -51,38 +28,62 @@ Result<std::unique_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   auto image = engine->image(*target, std::move(*owner));
   if (!image)
     return image.status();
-  std::unique_ptr<Context> c(new Context());
+  (*device)->setPatience(options.patience);
+  std::shared_ptr<Context> c(new Context());
   c->engine = std::move(engine);
   c->device = std::move(*device);
   c->image = std::move(*image);
   c->targetName = *target;
   c->graphsWanted = options.graphs;
   c->overlapWanted = options.overlap;
+  c->prefaultWanted = options.device.prefault;
   c->states = std::make_unique<StateStore>(*c->device);
-  c->status = Block(*c->device, false);
-  c->statusOnHost = Block(*c->device, true);
+  c->patience = options.patience;
+  c->graphs.setLimits(options.limits);
   c->sums.weight_bytes = c->image->weightBytes();
   return c;
 }
 
-Context::~Context() {
-  for (auto &item : entries)
-    for (Graph &g : item.second.graphs)
-      device->destroyGraph(g.handle);
+void Context::close(std::shared_ptr<Context> context) {
+  Context &c = *context;
+  c.cancel(0);
+  std::unique_lock lock(c.mutex);
+  c.stopping = true;
+  c.changed.notify_all();
+  if (!c.worker.joinable())
+    return;
+  Deadline deadline = Deadline::in(c.expired ? 0 : c.patience);
+  auto isIdle = [&] { return !c.workerHasWork; };
+  bool idle = deadline.time() == Deadline::Clock::time_point::max()
+                  ? (c.changed.wait(lock, isIdle), true)
+                  : c.changed.wait_until(lock, deadline.time(), isIdle);
+  if (idle) {
+    lock.unlock();
+    c.worker.join();
+    return;
+  }
+  // Code that does not end cannot be stopped: what it works on lives as long as it does.
+  c.worker.detach();
+  c.self = context;
 }
 
-Status Context::run(const std::string &entry, std::span<const lathe_tensor> inputs,
-                    std::span<lathe_tensor> outputs) {
-  Exclusive exclusive(busy);
-  LATHE_RETURN_IF_ERROR(exclusive.status());
-  const Program *program = engine->program(entry, targetName);
-  if (!program) {
-    std::string known;
-    for (const std::string &name : engine->entries())
-      known += (known.empty() ? "" : ", ") + name;
-    return usageError("the engine has no entry '" + entry + "' (it has " + known + ")");
+Context::~Context() {
+  // Freeing waits for the device, and that must not be for ever.
+  device->setPatience(expired ? 1000000 : patience);
+  if (device->sync().code() == ErrorCode::Deadline) {
+    device->abandon();
+    image->abandon();
   }
-  return Run(*this, *program, inputs, outputs).execute();
+  flights.clear();
+  for (auto &item : entries) {
+    for (auto &kept : item.second.shapes.all())
+      for (Graph &graph : kept.second->graphs)
+        dropGraph(graph.handle);
+    for (auto &kept : item.second.segments)
+      dropGraph(kept.second.handle);
+  }
+  for (Slot &slot : slots)
+    device->destroyMark(slot.mark);
 }
 
 namespace {
@@ -94,6 +95,7 @@ Status noState(const std::string &name) {
 Result<int64_t> Context::stateLength(const std::string &name) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
   const auto &names = engine->states();
   if (std::find(names.begin(), names.end(), name) == names.end())
     return noState(name);
@@ -104,6 +106,7 @@ Result<int64_t> Context::stateLength(const std::string &name) {
 Result<int64_t> Context::stateCapacity(const std::string &name) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
   if (const StateSlot *slot = states->find(name))
     return slot->capacity();
   for (const Program *p : engine->programsOf(targetName))
@@ -120,6 +123,7 @@ Result<int64_t> Context::stateCapacity(const std::string &name) {
 Status Context::truncateState(const std::string &name, int64_t length) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
   StateSlot *slot = states->find(name);
   if (!slot)
     return length == 0 ? okStatus() : noState(name);
@@ -136,6 +140,7 @@ Status Context::truncateState(const std::string &name, int64_t length) {
 Status Context::resetStates(const std::string &name) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
   const auto &names = engine->states();
   if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
     return noState(name);
@@ -148,6 +153,7 @@ Status Context::resetStates(const std::string &name) {
 Status Context::registerCall(const std::string &name, CustomCall call) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
   if (!call.function)
     return usageError("no function for custom call '" + name + "'");
   calls[name] = call;
@@ -155,18 +161,26 @@ Status Context::registerCall(const std::string &name, CustomCall call) {
 }
 
 void Context::setTap(lathe_tap_function function, void *user) {
+  (void)drain();
   tap = function;
   tapUser = user;
 }
 
 void Context::setProfiling(bool on) {
+  (void)drain();
   profiling = on;
   for (auto &item : entries)
     if (on)
       item.second.profile.clear();
 }
 
+void Context::timeGraphs(bool on) {
+  (void)drain();
+  timingGraphs = on;
+}
+
 const std::vector<lathe_profile_row> &Context::profileRows() {
+  (void)drain();
   rows.clear();
   for (auto &[program, memory] : entries)
     for (const auto &block : program->blocks)
@@ -181,13 +195,19 @@ const std::vector<lathe_profile_row> &Context::profileRows() {
   return rows;
 }
 
-lathe_counters Context::counters() const { return sums; }
+lathe_counters Context::counters() const {
+  std::lock_guard lock(mutex);
+  return sums;
+}
 
 void Context::resetCounters() {
+  std::lock_guard lock(mutex);
   lathe_counters fresh{};
   fresh.arena_bytes = sums.arena_bytes;
   fresh.state_bytes = sums.state_bytes;
   fresh.weight_bytes = sums.weight_bytes;
+  fresh.graphs = sums.graphs;
+  fresh.graph_bytes = sums.graph_bytes;
   sums = fresh;
 }
 
@@ -195,6 +215,15 @@ Result<void *> Context::copyOut(const lathe_tensor &t, size_t bytes) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());
   bool onHost = device->isHost() || t.memory == LATHE_HOST;
+  // What is on the host beside a GPU is nobody's but the caller's: steps may go on.
+  bool besideDevice = onHost && !device->isHost();
+  bool workerOwns;
+  {
+    std::lock_guard lock(mutex);
+    workerOwns = workerHasWork;
+  }
+  if (!besideDevice || workerOwns)
+    LATHE_RETURN_IF_ERROR(drain());
   if (t.rank < 0 || t.rank > LATHE_MAX_RANK || (t.rank > 0 && !t.dims) || !t.data)
     return usageError("a tensor without data or sizes");
   std::vector<int64_t> dims(t.dims, t.dims + t.rank);
@@ -205,14 +234,14 @@ Result<void *> Context::copyOut(const lathe_tensor &t, size_t bytes) {
   if (!memory)
     return memory;
   Status s;
-  if (onHost && !device->isHost() && isDense(dims, strides))
+  if (besideDevice && isDense(dims, strides))
     std::copy_n(static_cast<const char *>(t.data), bytes, static_cast<char *>(*memory));
-  else if (onHost && !device->isHost())
+  else if (besideDevice)
     s = unsupportedError("strides in host memory beside a GPU");
   else
     s = copyToDense(*device, *memory, t.data, static_cast<DType>(t.dtype), dims, strides,
                     CopyKind::DeviceToDevice);
-  if (s.ok())
+  if (s.ok() && !besideDevice)
     s = device->sync();
   if (!s.ok()) {
     onHost ? device->freeHost(*memory) : device->free(*memory);

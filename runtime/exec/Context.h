@@ -2,21 +2,32 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What lives between runs: device, states, arenas, staging, outputs, kept layouts and
-// graphs, counters. Run.h does one run with it. One thread at a time.
+// graphs, counters. Run.h is one step with it; steps that were submitted stand in
+// `flights`, in order. One caller's thread at a time.
+//
+// Who owns the insides: the caller's thread, or the worker thread from the moment that a
+// step is queued for it until it has nothing left. The mutex guards what both look at.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_RUNTIME_EXEC_CONTEXT_H
 #define LATHE_RUNTIME_EXEC_CONTEXT_H
 
 #include "Engine.h"
+#include "Graphs.h"
 #include "Layout.h"
 #include "lathe/runtime/lathe.h"
 
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <map>
 #include <memory>
+#include <set>
+#include <thread>
 
 namespace lathe::runtime {
+
+class Run;
 
 /// Memory and sizes of one input or output that the context holds for an entry.
 struct PortMemory {
@@ -24,11 +35,61 @@ struct PortMemory {
   std::vector<int64_t> dims, strides; ///< of the last result
 };
 
-struct Graph {
-  std::vector<uint64_t> key; ///< symbols and addresses that are baked in
-  GraphHandle handle = nullptr;
-  uint64_t launches = 0;
-  uint64_t lastUse = 0;
+/// How a result reaches the caller.
+struct Delivery {
+  enum class Way { Sizes, InPlace, Copy } way = Way::Sizes;
+  void *source = nullptr;
+  void *target = nullptr; ///< memory of the context, or the caller's
+  void *caller = nullptr; ///< where the end of the step puts it from `target`
+  CopyKind kind = CopyKind::DeviceToDevice;
+  bool byHost = false;    ///< both are on the host beside a GPU: the end of the step copies
+  bool inGraph = false;
+  const PortShape *shape = nullptr;
+};
+
+/// Lists that a step works with. They are handed on, so that the next need not make them again.
+struct StepLists {
+  std::vector<int64_t> symbols;
+  std::vector<int64_t> inputBytes;
+  std::vector<StateSlot *> states;
+  std::vector<void *> inputData;  ///< where the program reads each input
+  std::vector<void *> outputData; ///< where it writes each output with an Output buffer
+  std::vector<uint8_t> placement; ///< how each port was placed: inputs, then outputs
+  std::vector<uint8_t> wanted;    ///< of a graph
+  std::vector<void *> addresses;     ///< per buffer; null while unknown
+  std::vector<void *> launchBuffers; ///< of the launch at hand
+  std::vector<Delivery> deliveries;
+  std::vector<std::pair<int32_t, int64_t>> advances; ///< states and how far
+  std::vector<std::pair<const char *, size_t>> callersInputs;
+
+  void clear() {
+    symbols.clear();
+    inputBytes.clear();
+    states.clear();
+    inputData.clear();
+    outputData.clear();
+    placement.clear();
+    wanted.clear();
+    addresses.clear();
+    launchBuffers.clear();
+    deliveries.clear();
+    advances.clear();
+    callersInputs.clear();
+  }
+};
+
+/// What a step holds while it is under way: two steps of an entry never share it.
+struct PortMemories {
+  StepLists lists;
+  std::vector<PortMemory> inputs, outputs;
+  std::vector<Block> before; ///< fixed-size states as they were before the step
+};
+
+/// A place for a step under way, from its submission until it has been waited for.
+struct Slot {
+  bool taken = false;
+  MarkHandle mark = nullptr;
+  Block status; ///< pinned: kernels write their errors to the host
 };
 
 struct ProfileEntry {
@@ -39,9 +100,15 @@ struct ProfileEntry {
 
 /// What a context keeps for one entry.
 struct EntryMemory {
-  std::vector<PortMemory> inputs, outputs;
-  std::map<std::vector<int64_t>, Layout> layouts;
-  std::vector<Graph> graphs;
+  std::deque<PortMemories> ports; ///< by slot; its addresses last
+  PortMemories &portsOf(int slot) {
+    while (ports.size() <= static_cast<size_t>(slot))
+      ports.emplace_back();
+    return ports[slot];
+  }
+  ShapeCache shapes;
+  /// By number, slot and values of its symbols.
+  std::unordered_map<std::vector<int64_t>, SegmentGraph, SizesHash> segments;
   std::map<const CompiledStep *, ProfileEntry> profile;
 };
 
@@ -50,21 +117,73 @@ struct CustomCall {
   void *user = nullptr;
 };
 
+/// The caller's events: the step begins behind `waits`, and `record` is recorded behind it.
+struct Events {
+  std::span<void *const> waits;
+  void *record = nullptr;
+};
+
+/// A step that waits for the worker, with what it reads.
+struct QueuedStep {
+  const Program *program = nullptr;
+  std::vector<lathe_tensor> inputs;
+  std::span<lathe_tensor> outputs;
+  std::vector<void *> waits;
+  void *record = nullptr;
+  std::deque<std::vector<int64_t>> sizes;
+  std::deque<std::unique_ptr<void, void (*)(void *)>> data;
+
+  /// Copies sizes, and the values of host memory. `device`: where the step will run.
+  Status keep(std::span<const lathe_tensor> inputs);
+};
+
+/// A step that was submitted and not yet waited for.
+struct Flight {
+  enum class State { Queued, Started, Ended };
+  uint64_t number = 0;
+  int slot = -1;
+  State state = State::Queued;
+  std::unique_ptr<QueuedStep> queued;
+  std::unique_ptr<Run> run; ///< from its start until it is waited for
+  bool decided = false;     ///< `outcome` is known, but those behind it are not over
+  Status outcome;           ///< when ended
+  Status behind;            ///< of a queued step: the failure ahead that its caller was told of since
+};
+
 class Context {
 public:
   struct Options {
     DeviceOptions device;
     std::string target;
     bool graphs = true, overlap = true;
+    GraphLimits limits;
+    int64_t patience = int64_t(60) * 1000000000; ///< nanoseconds; negative: endless
   };
-  static Result<std::unique_ptr<Context>> create(std::shared_ptr<const Engine> engine,
+  static Result<std::shared_ptr<Context>> create(std::shared_ptr<const Engine> engine,
                                                  const std::string &device,
                                                  const Options &options);
   ~Context();
 
-  /// As lathe_run(); `entry` empty: the first.
+  /// Ends the use of a context: what is under way is cancelled and waited for, or abandoned
+  /// when it does not end within the patience.
+  static void close(std::shared_ptr<Context> context);
+
+  // Steps.cpp: as the functions of lathe.h; `entry` empty: the first.
   Status run(const std::string &entry, std::span<const lathe_tensor> inputs,
              std::span<lathe_tensor> outputs);
+  Result<uint64_t> submit(const std::string &entry, std::span<const lathe_tensor> inputs,
+                          std::span<lathe_tensor> outputs, const Events &events);
+  /// `nanoseconds` < 0: the patience of the context.
+  Status wait(uint64_t step, int64_t nanoseconds);
+  Result<bool> ended(uint64_t step);
+  void cancel(uint64_t step);
+  Status warm(const std::string &entry, std::span<const lathe_tensor> inputs,
+              std::span<const lathe_tensor> outputs);
+  // Of a group: wait() in two parts, so that a member's success can be taken back.
+  Status settle(uint64_t step, Deadline deadline);
+  Status outcomeOf(uint64_t step); ///< of one that has been settled
+  Status takeBack(uint64_t step, const Status &why, Deadline deadline);
+  Status release(uint64_t step);
 
   Result<int64_t> stateLength(const std::string &name);
   Result<int64_t> stateCapacity(const std::string &name);
@@ -73,7 +192,7 @@ public:
   Status registerCall(const std::string &name, CustomCall call);
   void setTap(lathe_tap_function function, void *user);
   void setProfiling(bool on);
-  void timeGraphs(bool on) { timingGraphs = on; }
+  void timeGraphs(bool on);
   const std::vector<lathe_profile_row> &profileRows();
   lathe_counters counters() const;
   void resetCounters();
@@ -87,14 +206,48 @@ private:
   Context() = default;
   friend class Run;
 
+  // Steps.cpp
+  Result<const Program *> programOf(const std::string &entry) const;
+  bool streams(const Program &program) const;
+  bool isCancelled(uint64_t step) const { return step >= cancelFrom && step <= cancelTo; }
+  bool isOver(uint64_t step) const;
+  Result<int> takeSlot();
+  void freeSlot(int slot);
+  Slot &slotAt(int slot); ///< stays where it is while others are added
+  Status settleHere(uint64_t step, Deadline deadline);
+  Status releaseHere(uint64_t step);
+  Flight *find(uint64_t step);
+  /// `here`: on this thread where the worker has nothing.
+  Result<uint64_t> admit(const Program &program, std::span<const lathe_tensor> inputs,
+                         std::span<lathe_tensor> outputs, const Events &events, bool here);
+  Status awaitEnd(uint64_t step, Deadline deadline);
+  Status drain();
+  // By the owner of the insides.
+  Status startFlight(Flight &flight, const Program &program, std::span<const lathe_tensor> inputs,
+                     std::span<lathe_tensor> outputs, const Events &events);
+  Result<bool> advanceFlights();
+  Result<bool> cancelBehind(Status outcome);
+  void endFlight(Flight &flight, Status outcome);
+  void count(const lathe_counters &step);
+  void workerMain();
+
+  // CapturedRun.cpp
+  void dropGraph(GraphHandle &handle);
+  /// Of those that were used before this step and by no step under way.
+  GraphHandle takeOldestGraph(uint64_t before);
+
   std::shared_ptr<const Engine> engine;
   std::shared_ptr<Device> device; ///< outlives everything below
   std::shared_ptr<const DeviceImage> image;
   std::string targetName;
-  bool graphsWanted = true, overlapWanted = true;
+  bool graphsWanted = true, overlapWanted = true, prefaultWanted = false;
+  int64_t patience = 0;
   std::unique_ptr<StateStore> states;
   std::vector<Block> arenas, hostArenas; ///< by number of the plan's arena
-  Block status, statusOnHost;
+  std::deque<Slot> slots;
+  GraphStore graphs;
+  /// Raised when memory that a graph may know has moved.
+  uint64_t generation = 1;
   std::map<const Program *, EntryMemory> entries;
   std::map<std::string, CustomCall> calls;
   lathe_tap_function tap = nullptr;
@@ -102,9 +255,24 @@ private:
   bool profiling = false;
   bool timingGraphs = false;
   std::vector<lathe_profile_row> rows;
-  mutable lathe_counters sums{};
-  uint64_t clock = 0; ///< counts runs, for the age of graphs
+  std::vector<int64_t> key; ///< of the shape that is looked for
+
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
+  std::atomic<uint64_t> submitted{0};           ///< number of the last step
+  std::atomic<uint64_t> cancelFrom{UINT64_MAX}, cancelTo{0}; ///< steps that are cancelled
+  std::atomic<bool> expired{false};             ///< a wait has gone beyond its deadline
+  std::map<uint64_t, Status> untold; ///< errors of steps that a later wait went past
+
+  mutable std::mutex mutex; ///< what follows, and the states of flights
+  /// A step failed: those behind it end cancelled until a wait has told the caller. 0: none.
+  uint64_t failedStep = 0;
+  Status failure;
+  std::condition_variable changed;
+  std::deque<std::unique_ptr<Flight>> flights; ///< rising numbers
+  lathe_counters sums{};
+  std::thread worker;
+  bool workerHasWork = false, stopping = false;
+  std::shared_ptr<Context> self; ///< of a context that was given up while its worker runs
 };
 
 } // namespace lathe::runtime

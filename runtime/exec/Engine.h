@@ -25,6 +25,8 @@ public:
   /// Address of a weight in device memory, or in the file for host steps.
   void *weight(const engine::Weight &weight, bool onHost) const;
   size_t weightBytes() const { return bytes; }
+  /// As Device::abandon(): kernels of it run without an end.
+  void abandon() const { device->abandon(); }
 
 private:
   DeviceImage() = default;

@@ -199,6 +199,9 @@ Result<Layout> evaluateLayout(const Program &p, std::vector<int64_t> symbols) {
   }
   for (size_t i = 0; i < p.plan.buffers.size(); ++i)
     LATHE_RETURN_IF_ERROR(placeBuffer(p, layout, i));
+  for (auto [a, b] : p.beside)
+    if (layout.places[a].bytes > 0 && layout.places[b].bytes > 0 && overlap(p, layout, a, b))
+      return bufferOverlap(p.plan, a, b);
   if (p.isStatic)
     for (const LaunchSite &site : p.sites) {
       Result<SiteLaunch> launch = evaluateSite(p, site, layout);

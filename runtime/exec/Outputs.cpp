@@ -1,5 +1,10 @@
-//===- Outputs.cpp - results to the caller, states forward ------*- C++ -*-===//
+//===- Outputs.cpp - results to the caller ----------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What is known when the steps are enqueued is planned then, the copies follow them in
+// stream order, and the caller's tensors are filled in when the step is over.
+//
+//===----------------------------------------------------------------------===//
 
 #include "Run.h"
 #include "Tensors.h"
@@ -8,14 +13,9 @@ namespace lathe::runtime {
 
 using namespace engine;
 
-Status Run::deliver(size_t index) {
+Result<PortShape> Run::outputShape(size_t index) {
   const Port &port = plan.outputs[index];
   const std::string where = "output '" + port.name + "'";
-  lathe_tensor &t = outputs[index];
-  PortMemory &memory = entry.outputs[index];
-  const Buffer &buffer = plan.buffers[port.buffer];
-  BufferKind root = plan.buffers[program.buffers[port.buffer].root].kind;
-
   Result<std::vector<int64_t>> dims = evaluateDims(program.outputDims[index], symbols, where);
   if (!dims)
     return dims.status();
@@ -26,77 +26,125 @@ Status Run::deliver(size_t index) {
   Result<int64_t> bytes = denseBytes(port.dtype, *dims, where);
   if (!bytes)
     return bytes.status();
-  void *source = addresses[port.buffer];
-  if (!source)
-    return invalidError("an output has no memory", where);
-  auto size = static_cast<size_t>(*bytes);
-  if (t.data && t.memory != LATHE_DISCARD && t.bytes < size)
+  std::vector<int64_t> strides = denseStrides(*dims);
+  return PortShape{std::move(*dims), std::move(strides), denseStrides(*physical), *bytes};
+}
+
+Status Run::planDelivery(size_t index) {
+  const Port &port = plan.outputs[index];
+  const lathe_tensor &t = outputs[index];
+  const Buffer &buffer = plan.buffers[port.buffer];
+  PortMemory &memory = ports.outputs[index];
+  if (!shape) {
+    Result<PortShape> own = outputShape(index);
+    if (!own)
+      return own.status();
+    ownOutputs.resize(outputs.size());
+    ownOutputs[index] = std::move(*own);
+  }
+  deliveries.resize(outputs.size());
+  Delivery &d = deliveries[index];
+  d = {};
+  d.shape = shape ? &shape->outputs[index] : &ownOutputs[index];
+  auto size = static_cast<size_t>(d.shape->bytes);
+  auto where = [&] { return "output '" + port.name + "'"; };
+  d.source = addressOf(port.buffer);
+  if (!d.source)
+    return invalidError("an output has no memory", where());
+  if (t.memory == LATHE_DISCARD)
+    return okStatus();
+  if (t.data && t.bytes < size)
     return usageError("the result has " + std::to_string(size) + " bytes, the memory given " +
                           std::to_string(t.bytes),
-                      where);
-  memory.dims = std::move(*dims);
-  memory.strides = denseStrides(memory.dims);
-  std::vector<int64_t> sourceStrides = denseStrides(*physical);
-  t.dtype = static_cast<lathe_dtype>(port.dtype);
-  t.rank = static_cast<int32_t>(memory.dims.size());
-  t.dims = memory.dims.data();
-  t.strides = memory.strides.data();
-  if (t.memory == LATHE_DISCARD) {
-    t.data = nullptr;
-    t.bytes = size;
-    return okStatus();
-  }
+                      where());
   bool onHost = buffer.onHost || device.isHost();
   bool wantHost = t.memory == LATHE_HOST || device.isHost();
-  void *target = t.data;
-  if (!target) {
-    // What nobody else will change needs no copy.
-    bool lasting = root == BufferKind::Output || root == BufferKind::State;
-    if (lasting && onHost == wantHost) {
-      t.data = source;
-      t.bytes = root == BufferKind::State ? static_cast<uint64_t>(layout->places[port.buffer].bytes)
-                                          : size;
-      memory.strides = sourceStrides;
-      t.strides = memory.strides.data();
-      return okStatus();
-    }
+  BufferKind root = plan.buffers[program.buffers[port.buffer].root].kind;
+  // What nobody else will change needs no copy.
+  bool lasting = root == BufferKind::Output || root == BufferKind::State;
+  if (t.data ? t.data == d.source : lasting && onHost == wantHost) {
+    d.way = Delivery::Way::InPlace;
+    return okStatus();
+  }
+  d.way = Delivery::Way::Copy;
+  d.caller = t.data;
+  d.byHost = onHost && wantHost && !device.isHost();
+  d.kind = onHost     ? CopyKind::HostToDevice
+           : wantHost ? CopyKind::DeviceToHost
+                      : CopyKind::DeviceToDevice;
+  // From the device to the host by pinned memory, which a graph may know.
+  bool pinned = d.kind == CopyKind::DeviceToHost && !device.isHost();
+  if (!t.data || pinned) {
     Block &own = wantHost ? memory.host : memory.device;
     bool moved = false;
-    LATHE_RETURN_IF_ERROR(own.reserve(size, moved));
-    target = own.data();
-    t.data = target;
-    t.bytes = size;
+    LATHE_RETURN_IF_ERROR(own.reserve(Block::roomFor(size, own.bytes()), moved));
+    context.generation += moved;
+    d.target = own.data();
+    d.inGraph = !d.byHost;
+  } else {
+    d.target = t.data;
   }
-  if (target == source || size == 0)
-    return okStatus();
-  lathe_counters &sums = context.sums;
   (onHost == wantHost ? sums.bytes_staged
    : wantHost         ? sums.bytes_from_device
                       : sums.bytes_to_device) += size;
   if (root == BufferKind::State)
     sums.state_bytes_copied += size;
-  if (onHost && wantHost && !device.isHost()) {
-    LATHE_RETURN_IF_ERROR(waitForDevice());
-    if (!isDense(memory.dims, sourceStrides))
-      return unsupportedError("a padded output in host memory", where);
-    std::copy_n(static_cast<const char *>(source), size, static_cast<char *>(target));
-    return okStatus();
-  }
-  deviceBusy = true;
-  CopyKind kind = onHost     ? CopyKind::HostToDevice
-                  : wantHost ? CopyKind::DeviceToHost
-                             : CopyKind::DeviceToDevice;
-  return copyToDense(device, target, source, port.dtype, memory.dims, sourceStrides, kind);
+  return okStatus();
 }
 
-Status Run::commitStates() {
-  for (const auto &[index, by] : advances) {
-    StateSlot &slot = *states[index];
-    slot.length += by;
-    context.sums.state_bytes_appended += static_cast<uint64_t>(by * slot.bytesPerStep());
+/// The copies of the results that a graph may hold, or the others.
+Status Run::enqueueDeliveries(bool inGraph) {
+  for (size_t i = 0; i < deliveries.size(); ++i) {
+    const Delivery &d = deliveries[i];
+    if (d.way != Delivery::Way::Copy || d.byHost || d.inGraph != inGraph || d.shape->bytes == 0)
+      continue;
+    deviceBusy = true;
+    LATHE_RETURN_IF_ERROR(copyToDense(device, d.target, d.source, plan.outputs[i].dtype,
+                                      d.shape->dims, d.shape->sourceStrides, d.kind));
   }
-  context.sums.state_bytes = context.states->totalBytes();
-  context.sums.weight_bytes = context.image->weightBytes();
+  return okStatus();
+}
+
+Status Run::finishDelivery(size_t index) {
+  const Port &port = plan.outputs[index];
+  const Delivery &d = deliveries[index];
+  lathe_tensor &t = outputs[index];
+  PortMemory &memory = ports.outputs[index];
+  auto size = static_cast<size_t>(d.shape->bytes);
+  if (d.byHost && size) {
+    if (!isDense(d.shape->dims, d.shape->sourceStrides))
+      return unsupportedError("a padded output in host memory", "output '" + port.name + "'");
+    std::copy_n(static_cast<const char *>(d.source), size, static_cast<char *>(d.target));
+  }
+  if (d.caller && d.caller != d.target && size)
+    std::copy_n(static_cast<const char *>(d.target), size, static_cast<char *>(d.caller));
+  bool asItLies = d.way == Delivery::Way::InPlace && !t.data;
+  memory.dims = d.shape->dims;
+  memory.strides = asItLies ? d.shape->sourceStrides : d.shape->strides;
+  t.dtype = static_cast<lathe_dtype>(port.dtype);
+  t.rank = static_cast<int32_t>(memory.dims.size());
+  t.dims = memory.dims.data();
+  t.strides = memory.strides.data();
+  switch (d.way) {
+  case Delivery::Way::Sizes:
+    t.data = nullptr;
+    t.bytes = size;
+    break;
+  case Delivery::Way::InPlace:
+    if (!t.data) {
+      t.data = d.source;
+      BufferKind root = plan.buffers[program.buffers[port.buffer].root].kind;
+      t.bytes = root == BufferKind::State ? static_cast<uint64_t>(layout->places[port.buffer].bytes)
+                                          : size;
+    }
+    break;
+  case Delivery::Way::Copy:
+    if (!t.data) {
+      t.data = d.target;
+      t.bytes = size;
+    }
+    break;
+  }
   return okStatus();
 }
 

@@ -90,6 +90,9 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
     p->symbolNames.push_back(s.name);
     p->isStatic &= s.origin != SymbolOrigin::Bound && s.origin != SymbolOrigin::Iteration;
   }
+  if (plan.resources.devices != 1)
+    return unsupportedError("a plan for " + std::to_string(plan.resources.devices) +
+                            " devices: this runtime runs those of one");
   Compiler c(p->symbolNames);
   for (const Symbol &s : plan.symbols)
     p->derived.push_back(s.origin == SymbolOrigin::Derived ? std::optional(c.one(s.value))
@@ -119,6 +122,7 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
     LATHE_RETURN_IF_ERROR(kc.status);
     p->kernels.push_back(std::move(out));
   }
+  p->beside = buffersBeside(plan);
   p->capturable = p->isStatic;
   for (size_t block = 0; block < plan.blocks.size(); ++block) {
     std::vector<CompiledStep> steps;
@@ -152,7 +156,11 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
         out.condition = c.condition(o->guard.condition);
       } else if (const auto *o = std::get_if<AdvanceStateStep>(&s.op)) {
         out.by = c.one(o->by);
+      } else if (const auto *o = std::get_if<CollectiveStep>(&s.op)) {
+        return unsupportedError("this runtime has no collective '" + o->name + "'", out.nodes);
       } else if (!std::holds_alternative<TapStep>(s.op)) {
+        if (const auto *o = std::get_if<BindStep>(&s.op))
+          out.by = c.one(o->value);
         p->capturable = false; // binds, custom calls, control flow
       }
       steps.push_back(std::move(out));
@@ -160,7 +168,65 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
     p->blocks.push_back(std::move(steps));
   }
   LATHE_RETURN_IF_ERROR(c.status);
+  p->segments.resize(plan.blocks.size());
+  if (plan.cuda && !p->capturable && plan.resources.streams.size() == 1)
+    p->findSegments();
   return std::unique_ptr<const Program>(std::move(p));
+}
+
+/// What lies between steps of the host, from two launches and copies on: fewer gain nothing.
+void Program::findSegments() {
+  // Memory of the device, or memory of the host that is the context's own and pinned.
+  auto isKept = [&](int32_t b) {
+    const Buffer &root = plan.buffers[buffers[b].root];
+    return !root.onHost || root.kind == BufferKind::Host;
+  };
+  int count = 0;
+  for (size_t block = 0; block < blocks.size(); ++block) {
+    Segment now;
+    std::vector<ExprProgram> formulas;
+    size_t commands = 0;
+    auto close = [&](size_t end) {
+      if (commands > 1) {
+        now.end = end;
+        now.number = count++;
+        for (int32_t b : now.buffers)
+          for (int32_t at = b;; at = plan.buffers[at].index) {
+            formulas.push_back(buffers[at].bytes);
+            formulas.push_back(buffers[at].offset);
+            if (plan.buffers[at].kind != BufferKind::View)
+              break;
+          }
+        for (const ExprProgram &formula : formulas)
+          now.symbols.insert(now.symbols.end(), formula.symbols().begin(),
+                             formula.symbols().end());
+        std::sort(now.symbols.begin(), now.symbols.end());
+        now.symbols.erase(std::unique(now.symbols.begin(), now.symbols.end()), now.symbols.end());
+        segments[block].push_back(std::move(now));
+      }
+      now = {};
+      now.first = end + 1;
+      formulas.clear();
+      commands = 0;
+    };
+    for (size_t i = 0; i < blocks[block].size(); ++i) {
+      const CompiledStep &step = blocks[block][i];
+      if (const auto *launch = std::get_if<LaunchStep>(&step.step->op)) {
+        const LaunchSite &site = sites[step.launch];
+        formulas.insert(formulas.end(), site.symbols.begin(), site.symbols.end());
+        now.buffers.insert(now.buffers.end(), launch->buffers.begin(), launch->buffers.end());
+        ++commands;
+      } else if (const auto *copy = std::get_if<CopyStep>(&step.step->op);
+                 copy && isKept(copy->source) && isKept(copy->target) &&
+                 !(plan.buffers[copy->source].onHost && plan.buffers[copy->target].onHost)) {
+        now.buffers.insert(now.buffers.end(), {copy->source, copy->target});
+        ++commands;
+      } else if (!std::holds_alternative<TapStep>(step.step->op)) {
+        close(i);
+      }
+    }
+    close(blocks[block].size());
+  }
 }
 
 } // namespace lathe::runtime

@@ -65,8 +65,17 @@ struct CompiledStep {
   int launch = -1;             ///< LaunchStep: number of the site
   HostOp hostOp = nullptr;     ///< HostOpStep
   CompiledCondition condition; ///< GuardStep
-  ExprProgram by;              ///< AdvanceStateStep
+  ExprProgram by;              ///< AdvanceStateStep; the value of a BindStep without a buffer
   std::string nodes;
+};
+
+/// Steps of a block that are enqueued without the host: a graph of its own, in a program that is none
+/// as a whole.
+struct Segment {
+  int number = 0;                ///< of the program's
+  size_t first = 0, end = 0;     ///< steps of the block
+  std::vector<uint32_t> symbols; ///< that its sizes and places follow from, rising
+  std::vector<int32_t> buffers;  ///< that it touches
 };
 
 struct CompiledState {
@@ -90,17 +99,21 @@ public:
   std::vector<CompiledKernel> kernels;
   std::vector<std::vector<CompiledStep>> blocks;
   std::vector<LaunchSite> sites;
+  std::vector<std::pair<int32_t, int32_t>> beside; ///< engine::buffersBeside()
   int statusSlots = 0;
   std::vector<int> siteOfSlot;
   /// All symbols are known when the run starts: layouts can be kept.
   bool isStatic = true;
   /// Nothing but launches and copies on the device: a graph can be captured.
   bool capturable = true;
+  /// By block; empty where the program is capturable.
+  std::vector<std::vector<Segment>> segments;
 
   int32_t symbol(const std::string &name) const; ///< number, or -1
 
 private:
   Program() = default;
+  void findSegments();
 };
 
 /// "a, b, c"

@@ -11,59 +11,168 @@ namespace lathe::runtime {
 
 using namespace engine;
 
-namespace {
-constexpr size_t kKeptGraphs = 16;
+Run::Run(Context &context, const Program &program, uint64_t number, int slot)
+    : context(context), program(program), plan(program.plan), device(*context.device),
+      entry(context.entries[&program]), slot(context.slotAt(slot)), ports(entry.portsOf(slot)),
+      number(number), slotNumber(slot) {
+  static_cast<StepLists &>(*this) = std::move(ports.lists);
+  clear();
+  if (ports.inputs.size() == plan.inputs.size() && ports.outputs.size() == plan.outputs.size())
+    return;
+  for (auto [list, count] : {std::pair(&ports.inputs, plan.inputs.size()),
+                             std::pair(&ports.outputs, plan.outputs.size())})
+    for (size_t i = 0; i < count; ++i)
+      list->push_back({Block(device, false), Block(device, true), {}, {}});
 }
 
-Status Run::execute() {
-  if (inputs.size() != plan.inputs.size())
-    return usageError("entry '" + plan.entry + "' takes " + std::to_string(plan.inputs.size()) +
-                      " inputs, not " + std::to_string(inputs.size()));
-  if (!outputs.empty() && outputs.size() != plan.outputs.size())
-    return usageError("entry '" + plan.entry + "' gives " + std::to_string(plan.outputs.size()) +
-                      " outputs, not " + std::to_string(outputs.size()));
-  if (entry.inputs.size() != plan.inputs.size() || entry.outputs.size() != plan.outputs.size())
-    for (auto [list, count] : {std::pair(&entry.inputs, plan.inputs.size()),
-                               std::pair(&entry.outputs, plan.outputs.size())})
-      for (size_t i = 0; i < count; ++i)
-        list->push_back({Block(device, false), Block(device, true), {}, {}});
+Status Run::prepare() {
+  LATHE_RETURN_IF_ERROR(checkCounts());
   inputData.assign(plan.inputs.size(), nullptr);
   outputData.assign(plan.outputs.size(), nullptr);
-  ++context.clock;
+  placement.assign(plan.inputs.size() + plan.outputs.size(), Own);
   for (size_t i = 0; i < outputs.size(); ++i)
     if (outputs[i].data && isContextMemory(i))
-      outputs[i].data = nullptr; // filled by an earlier run and passed again
-
-  Status status = runToEnd();
-  if (!status.ok()) {
-    // Leave nothing in flight that uses the caller's memory.
-    (void)device.sync();
-    return status;
-  }
-  context.sums.runs += 1;
-  context.sums.launches += launches;
+      outputs[i].data = nullptr; // filled by an earlier step and passed again
+  LATHE_RETURN_IF_ERROR(bindSizes());
+  LATHE_RETURN_IF_ERROR(checkStates());
   return okStatus();
 }
 
-Status Run::runToEnd() {
-  LATHE_RETURN_IF_ERROR(bindSymbols());
-  LATHE_RETURN_IF_ERROR(lay());
-  LATHE_RETURN_IF_ERROR(checkStates());
+Status Run::start(std::span<const lathe_tensor> in, std::span<lathe_tensor> out,
+                  const Events &events) {
+  inputs = in;
+  outputs = out;
+  Status status = startAll(events);
+  inputs = {};
+  if (!status.ok()) {
+    // Leave nothing in flight that uses the caller's memory.
+    if (status.code() != ErrorCode::Deadline)
+      (void)device.sync();
+    undo();
+  }
+  return status;
+}
+
+Status Run::startAll(const Events &events) {
+  LATHE_RETURN_IF_ERROR(prepare());
+  for (void *event : events.waits)
+    LATHE_RETURN_IF_ERROR(device.waitForEvent(event));
   for (size_t i = 0; i < plan.inputs.size(); ++i)
     LATHE_RETURN_IF_ERROR(placeInput(i));
   LATHE_RETURN_IF_ERROR(placeMemory());
-  LATHE_RETURN_IF_ERROR(runProgram());
+  LATHE_RETURN_IF_ERROR(startStatus());
+  LATHE_RETURN_IF_ERROR(saveStates());
+  // A kernel that fails half-way may have written: a state without length is not fresh.
+  for (StateSlot *state : states)
+    state->written |= state->axis < 0;
+  if (wantsGraph()) {
+    for (size_t i = 0; i < outputs.size(); ++i)
+      LATHE_RETURN_IF_ERROR(planDelivery(i));
+    LATHE_RETURN_IF_ERROR(runWithGraph(/*launchIt=*/true));
+  } else {
+    LATHE_RETURN_IF_ERROR(stageInputs());
+    LATHE_RETURN_IF_ERROR(runBlock(0));
+    for (size_t i = 0; i < outputs.size(); ++i)
+      LATHE_RETURN_IF_ERROR(planDelivery(i));
+    LATHE_RETURN_IF_ERROR(enqueueDeliveries(/*inGraph=*/true));
+  }
+  LATHE_RETURN_IF_ERROR(enqueueDeliveries(/*inGraph=*/false));
+  LATHE_RETURN_IF_ERROR(device.setMark(slot.mark));
+  if (events.record)
+    LATHE_RETURN_IF_ERROR(device.recordEvent(events.record));
+  for (const auto &[index, by] : advances)
+    states[index]->length += by;
+  advanced = true;
+  if (shape)
+    shape->lastStep = number;
+  return okStatus();
+}
+
+Status Run::warm(std::span<const lathe_tensor> in, std::span<lathe_tensor> out) {
+  inputs = in;
+  outputs = out;
+  if (device.isHost())
+    return prefault();
+  LATHE_RETURN_IF_ERROR(prepare());
+  for (size_t i = 0; i < plan.inputs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(placeInput(i));
+  LATHE_RETURN_IF_ERROR(placeMemory());
+  LATHE_RETURN_IF_ERROR(startStatus());
+  if (!wantsGraph())
+    return okStatus();
   for (size_t i = 0; i < outputs.size(); ++i)
-    LATHE_RETURN_IF_ERROR(deliver(i));
-  LATHE_RETURN_IF_ERROR(device.sync());
-  return commitStates();
+    LATHE_RETURN_IF_ERROR(planDelivery(i));
+  return runWithGraph(/*launchIt=*/false);
+}
+
+/// All memory that a step of these sizes will use, with its pages. Sizes that data decide are not
+/// known before the step.
+Status Run::prefault() {
+  device.setPrefault(true);
+  Status status = prepare();
+  for (size_t i = 0; i < plan.inputs.size() && status.ok(); ++i)
+    status = placeInput(i);
+  if (status.ok())
+    status = placeMemory();
+  if (status.ok())
+    status = startStatus();
+  if (status.ok() && program.isStatic)
+    for (const SiteLaunch &site : layout->sites)
+      if (status.ok())
+        status = device.prepareScratch(site.scratchBytes);
+  device.setPrefault(context.prefaultWanted);
+  return status;
+}
+
+Result<bool> Run::over() { return device.reached(slot.mark); }
+
+Status Run::finish() {
+  LATHE_RETURN_IF_ERROR(checkStatus());
+  for (size_t i = 0; i < outputs.size(); ++i)
+    LATHE_RETURN_IF_ERROR(finishDelivery(i));
+  for (const auto &[index, by] : advances)
+    sums.state_bytes_appended += static_cast<uint64_t>(by * states[index]->bytesPerStep());
+  sums.runs += 1;
+  sums.launches += launches;
+  return okStatus();
+}
+
+Status Run::saveStates() {
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (states[i]->axis >= 0)
+      continue; // what is behind its length is nobody's
+    while (ports.before.size() <= i)
+      ports.before.emplace_back(device, false);
+    bool moved = false;
+    LATHE_RETURN_IF_ERROR(ports.before[i].reserve(states[i]->bytes, moved));
+    LATHE_RETURN_IF_ERROR(device.copy(ports.before[i].data(), states[i]->memory.data(),
+                                      states[i]->bytes, CopyKind::DeviceToDevice));
+    saved.resize(states.size());
+    saved[i] = true;
+  }
+  return okStatus();
+}
+
+void Run::undo() {
+  if (advanced)
+    for (const auto &[index, by] : advances)
+      states[index]->length -= by;
+  advanced = false;
+  for (size_t i = 0; i < saved.size(); ++i)
+    if (saved[i])
+      (void)device.copy(states[i]->memory.data(), ports.before[i].data(), states[i]->bytes,
+                        CopyKind::DeviceToDevice);
+  saved.clear();
+  if (slot.status.data()) // errors of a step that nobody asks for
+    std::memset(slot.status.data(), 0, slot.status.bytes());
 }
 
 bool Run::isContextMemory(size_t output) const {
   const void *data = outputs[output].data;
-  const PortMemory &memory = entry.outputs[output];
-  if (data == memory.host.data() || data == memory.device.data())
-    return true;
+  for (const PortMemories &other : entry.ports)
+    if (output < other.outputs.size() && (data == other.outputs[output].host.data() ||
+                                          data == other.outputs[output].device.data()))
+      return true;
   for (auto &item : context.states->all()) {
     const char *begin = static_cast<const char *>(item.second.memory.data());
     if (data >= begin && data < begin + item.second.memory.bytes())
@@ -72,115 +181,47 @@ bool Run::isContextMemory(size_t output) const {
   return false;
 }
 
-Status Run::runProgram() {
-  // A kernel that fails half-way may have written: a state without length is not fresh.
-  for (StateSlot *slot : states)
-    slot->written |= slot->axis < 0;
-  bool graph = context.graphsWanted && program.capturable && device.supportsGraphs() &&
-               !context.tap && !context.profiling;
-  if (graph) {
-    LATHE_RETURN_IF_ERROR(runWithGraph());
-  } else {
-    LATHE_RETURN_IF_ERROR(startStatus());
-    LATHE_RETURN_IF_ERROR(runBlock(0));
-  }
-  return checkStatus();
+bool Run::wantsGraph() const {
+  return context.graphsWanted && program.capturable && device.supportsGraphs() && !context.tap &&
+         !context.profiling;
 }
 
-/// Captures the steps of a shape once; later runs with the same sizes and addresses are
-/// one graph launch.
-Status Run::runWithGraph() {
-  std::vector<uint64_t> key(symbols.begin(), symbols.end());
-  for (void *p : addresses)
-    key.push_back(reinterpret_cast<uintptr_t>(p));
-  // Nothing may be allocated during the capture.
-  bool moved = false;
-  LATHE_RETURN_IF_ERROR(
-      context.status.reserve(program.statusSlots * sizeof(LatheStatusWord), moved));
-  key.push_back(reinterpret_cast<uintptr_t>(context.status.data()));
-
-  auto found = std::find_if(entry.graphs.begin(), entry.graphs.end(),
-                            [&](const Graph &g) { return g.key == key; });
-  if (found == entry.graphs.end()) {
-    if (entry.graphs.size() < kKeptGraphs) {
-      entry.graphs.emplace_back();
-      found = entry.graphs.end() - 1;
-    } else {
-      found = std::min_element(
-          entry.graphs.begin(), entry.graphs.end(),
-          [](const Graph &a, const Graph &b) { return a.lastUse < b.lastUse; });
-    }
-    GraphHandle old = std::exchange(found->handle, nullptr);
-    found->key.clear();
-    LATHE_RETURN_IF_ERROR(device.beginCapture());
-    launches = 0;
-    Status status = startStatus();
-    if (status.ok())
-      status = runBlock(0);
-    if (!status.ok()) {
-      device.abandonCapture();
-      device.destroyGraph(old);
-      return status;
-    }
-    Result<GraphHandle> made = device.endCapture(old);
-    if (!made)
-      return made.status();
-    found->handle = *made;
-    found->key = std::move(key);
-    found->launches = launches;
-    ++context.sums.graphs_captured;
-  } else {
-    // AdvanceState steps do not run in a graph.
-    for (const CompiledStep &step : program.blocks[0])
-      if (std::holds_alternative<AdvanceStateStep>(step.step->op))
-        LATHE_RETURN_IF_ERROR(runStep(step));
-  }
-  found->lastUse = context.clock;
-  launches = found->launches;
-  ++context.sums.graph_launches;
-  deviceBusy = true;
-  if (!context.timingGraphs)
-    return device.launchGraph(found->handle);
-  LATHE_RETURN_IF_ERROR(device.beginTiming());
-  LATHE_RETURN_IF_ERROR(device.launchGraph(found->handle));
-  Result<double> seconds = device.endTiming();
-  if (seconds)
-    context.sums.graph_seconds += *seconds;
-  return seconds.status();
+bool Run::wantsSegments() const {
+  return context.graphsWanted && !program.capturable && device.supportsGraphs() && !context.tap &&
+         !context.profiling && !context.timingGraphs;
 }
 
+/// Words that kernels write to only when something is wrong, in pinned memory: the host looks
+/// at them when the step is over, and no copy brings them.
 Status Run::startStatus() {
   if (program.statusSlots == 0)
     return okStatus();
-  bool moved = false;
   size_t bytes = program.statusSlots * sizeof(LatheStatusWord);
-  LATHE_RETURN_IF_ERROR(context.status.reserve(bytes, moved));
-  return device.zero(context.status.data(), bytes);
+  bool moved = false;
+  LATHE_RETURN_IF_ERROR(slot.status.reserve(bytes, moved));
+  if (moved) {
+    ++context.generation;
+    std::memset(slot.status.data(), 0, slot.status.bytes());
+  }
+  return okStatus();
 }
 
 Status Run::checkStatus() {
   if (program.statusSlots == 0)
     return okStatus();
-  size_t bytes = program.statusSlots * sizeof(LatheStatusWord);
-  const auto *words = static_cast<const LatheStatusWord *>(context.status.data());
-  if (!device.isHost()) {
-    bool moved = false;
-    LATHE_RETURN_IF_ERROR(context.statusOnHost.reserve(bytes, moved));
-    LATHE_RETURN_IF_ERROR(device.copy(context.statusOnHost.data(), context.status.data(), bytes,
-                                      CopyKind::DeviceToHost));
-    LATHE_RETURN_IF_ERROR(device.sync());
-    words = static_cast<const LatheStatusWord *>(context.statusOnHost.data());
-  }
+  auto *words = static_cast<LatheStatusWord *>(slot.status.data());
   for (int i = 0; i < program.statusSlots; ++i) {
     if (words[i].code == 0)
       continue;
+    LatheStatusWord found = words[i];
+    std::memset(words, 0, slot.status.bytes()); // for the next step in this place
     const LaunchSite &site = program.sites[program.siteOfSlot[i]];
-    auto value = static_cast<int32_t>(words[i].detail >> 32);
-    std::string message = "the kernel reports error " + std::to_string(words[i].code) +
+    auto value = static_cast<int32_t>(found.detail >> 32);
+    std::string message = "the kernel reports error " + std::to_string(found.code) +
                           " with value " + std::to_string(value);
-    if (words[i].code == 1)
+    if (found.code == 1)
       message = "index " + std::to_string(value) + " is out of range";
-    else if (words[i].code == 2)
+    else if (found.code == 2)
       message = "division by zero";
     return runtimeError(message, "node " + site.nodes + " (kernel '" +
                                      plan.kernels[site.step->kernel].name + "')");
@@ -196,39 +237,72 @@ Status Run::waitForDevice() {
 }
 
 Status Run::runBlock(int32_t index) {
-  for (const CompiledStep &step : program.blocks[index])
-    LATHE_RETURN_IF_ERROR(runStep(step));
-  return okStatus();
+  if (index > 0 || plan.resources.streams.size() == 1) {
+    const std::vector<CompiledStep> &steps = program.blocks[index];
+    size_t next = 0;
+    auto runUpTo = [&](size_t end) -> Status {
+      for (; next < end; ++next)
+        LATHE_RETURN_IF_ERROR(runStep(steps[next]));
+      return okStatus();
+    };
+    if (wantsSegments())
+      for (const Segment &segment : program.segments[index]) {
+        LATHE_RETURN_IF_ERROR(runUpTo(segment.first));
+        LATHE_RETURN_IF_ERROR(runSegment(index, segment));
+        next = segment.end;
+      }
+    return runUpTo(steps.size());
+  }
+  // Other streams begin where the first is now, and what follows on that waits for all of them.
+  const int begin = plan.resources.events;
+  std::vector<bool> begun(plan.resources.streams.size());
+  begun[0] = true;
+  LATHE_RETURN_IF_ERROR(device.signal(begin));
+  for (const CompiledStep &step : program.blocks[index]) {
+    const Step &s = *step.step;
+    LATHE_RETURN_IF_ERROR(device.useStream(s.stream));
+    if (!begun[s.stream])
+      LATHE_RETURN_IF_ERROR(device.await(begin));
+    begun[s.stream] = true;
+    for (int32_t event : s.waits)
+      LATHE_RETURN_IF_ERROR(device.await(event));
+    // A kernel may begin before the one ahead on its stream is over, not before what an event says.
+    overlaps = s.stream == stream && s.waits.empty();
+    stream = s.stream;
+    Status status = runStep(step);
+    if (status.ok() && s.signal >= 0)
+      status = device.signal(s.signal);
+    if (!status.ok()) {
+      (void)device.useStream(0);
+      return status;
+    }
+  }
+  for (int k = 1; k < static_cast<int>(begun.size()); ++k) {
+    if (!begun[k])
+      continue;
+    LATHE_RETURN_IF_ERROR(device.useStream(k));
+    LATHE_RETURN_IF_ERROR(device.signal(begin + k));
+    LATHE_RETURN_IF_ERROR(device.useStream(0));
+    LATHE_RETURN_IF_ERROR(device.await(begin + k));
+  }
+  return device.useStream(0);
 }
 
 Status Run::runStep(const CompiledStep &step) {
   const auto &op = step.step->op;
+  if (context.isCancelled(number))
+    return Status(ErrorCode::Cancelled, "cancelled while it ran");
   if (std::holds_alternative<LaunchStep>(op))
     return launch(step);
-  if (const auto *o = std::get_if<CopyStep>(&op)) {
-    Status s = copy(*o);
+  if (std::holds_alternative<CopyStep>(op)) {
+    Status s = copy(step);
     return s.ok() ? s : Status(s.code(), s.message(), "node " + step.nodes);
   }
   if (const auto *o = std::get_if<TapStep>(&op))
     return context.tap ? showTap(LATHE_TAP_VALUE, o->name, step, {&o->buffer, 1}, nullptr)
                        : okStatus();
-  if (const auto *o = std::get_if<AdvanceStateStep>(&op)) {
-    const State &state = plan.states[o->state];
-    Result<int64_t> by = step.by.value(symbols, state.name);
-    if (!by)
-      return by.status();
-    StateSlot &slot = *states[o->state];
-    int64_t length = slot.length;
-    for (const auto &[index, amount] : advances)
-      length += index == o->state ? amount : 0;
-    if (*by < 0 || *by > slot.capacity() - length)
-      return runtimeError("the state is full: " + std::to_string(length) + " of " +
-                              std::to_string(slot.capacity()) + " are used, " +
-                              std::to_string(*by) + " more do not fit",
-                          "state '" + state.name + "'");
-    advances.emplace_back(o->state, *by);
-    return okStatus();
-  }
+  if (std::holds_alternative<AdvanceStateStep>(op))
+    return advance(step);
   if (const auto *o = std::get_if<GuardStep>(&op)) {
     Result<bool> holds = step.condition.holds(symbols, o->guard.location);
     if (!holds && holds.status().code() == ErrorCode::Invalid)
@@ -237,16 +311,68 @@ Status Run::runStep(const CompiledStep &step) {
   }
   // The rest happens on the host and may read what the device has written.
   LATHE_RETURN_IF_ERROR(waitForDevice());
-  ++context.sums.host_steps;
+  ++sums.host_steps;
   if (std::holds_alternative<HostOpStep>(op))
     return hostOp(step);
-  if (const auto *o = std::get_if<BindStep>(&op))
-    return bind(*o, step.nodes);
+  if (std::holds_alternative<BindStep>(op))
+    return bind(step);
   if (std::holds_alternative<CustomCallStep>(op))
     return customCall(step);
   if (const auto *o = std::get_if<IfStep>(&op))
     return branch(*o);
   return loop(std::get<LoopStep>(op), step.nodes);
+}
+
+Status Run::advance(const CompiledStep &step) {
+  const auto &op = std::get<AdvanceStateStep>(step.step->op);
+  const State &state = plan.states[op.state];
+  Result<int64_t> by = step.by.value(symbols, state.name);
+  if (!by)
+    return by.status();
+  StateSlot &slot = *states[op.state];
+  int64_t length = slot.length;
+  for (const auto &[index, amount] : advances)
+    length += index == op.state ? amount : 0;
+  if (*by < 0 || *by > slot.capacity() - length)
+    return runtimeError("the state is full: " + std::to_string(length) + " of " +
+                            std::to_string(slot.capacity()) + " are used, " + std::to_string(*by) +
+                            " more do not fit",
+                        "state '" + state.name + "'");
+  advances.emplace_back(op.state, *by);
+  return okStatus();
+}
+
+/// The addresses of a launch, in the kernel's order.
+Status Run::gatherBuffers(const CompiledStep &step) {
+  const LaunchSite &site = program.sites[step.launch];
+  launchBuffers.clear();
+  for (int32_t b : site.step->buffers) {
+    void *address = addresses.empty() ? addressOf(b) : addresses[b];
+    if (!address)
+      return invalidError("a kernel uses a buffer without memory", "node " + site.nodes);
+    launchBuffers.push_back(address);
+  }
+  return okStatus();
+}
+
+LaunchCommand Run::commandOf(const CompiledStep &step, const SiteLaunch &where, size_t launch) {
+  const LaunchSite &site = program.sites[step.launch];
+  const KernelVariant &variant = plan.kernels[site.step->kernel].variants[where.variant];
+  LaunchCommand command;
+  command.function = context.image->function(program, site.step->kernel, where.variant,
+                                             static_cast<int>(launch));
+  command.spec = &variant.launches[launch];
+  command.variant = &variant;
+  std::copy_n(where.launches[launch].grid, 3, command.grid);
+  command.sharedBytes = where.launches[launch].sharedBytes;
+  command.scratchBytes = where.scratchBytes;
+  command.buffers = launchBuffers;
+  command.dtypes = site.dtypes;
+  command.symbols = where.symbols;
+  command.tensorMapSizes = where.tensorMapSizes;
+  if (variant.status)
+    command.status = static_cast<LatheStatusWord *>(slot.status.data()) + site.statusSlot;
+  return command;
 }
 
 Status Run::launch(const CompiledStep &step) {
@@ -264,40 +390,24 @@ Status Run::launch(const CompiledStep &step) {
   }
   const Kernel &kernel = plan.kernels[site.step->kernel];
   const KernelVariant &variant = kernel.variants[where->variant];
-  std::vector<void *> buffers;
-  buffers.reserve(site.step->buffers.size());
-  for (int32_t b : site.step->buffers) {
-    if (!addresses[b])
-      return invalidError("a kernel uses a buffer without memory", "node " + site.nodes);
-    buffers.push_back(addresses[b]);
-  }
+  LATHE_RETURN_IF_ERROR(gatherBuffers(step));
   if (context.tap)
     LATHE_RETURN_IF_ERROR(
         showTap(LATHE_TAP_BEFORE, kernel.name, step, site.step->buffers, where));
   if (context.profiling)
     LATHE_RETURN_IF_ERROR(device.beginTiming());
-  LaunchCommand command;
-  command.variant = &variant;
   // What a run reads of its inputs may still be written by what is ahead of the run; a kernel that
   // reads them before those ahead of it are over relies on the first having waited.
-  command.mayOverlap = context.overlapWanted && launches > 0;
-  command.scratchBytes = where->scratchBytes;
-  command.buffers = buffers;
-  command.dtypes = site.dtypes;
-  command.symbols = where->symbols;
-  command.tensorMapSizes = where->tensorMapSizes;
-  if (variant.status)
-    command.status = static_cast<LatheStatusWord *>(context.status.data()) + site.statusSlot;
+  bool mayOverlap = context.overlapWanted && launches > 0 && overlaps;
   for (size_t i = 0; i < variant.launches.size(); ++i) {
-    command.function = context.image->function(program, site.step->kernel, where->variant,
-                                               static_cast<int>(i));
-    command.spec = &variant.launches[i];
-    std::copy_n(where->launches[i].grid, 3, command.grid);
-    command.sharedBytes = where->launches[i].sharedBytes;
+    LaunchCommand command = commandOf(step, *where, i);
+    command.mayOverlap = mayOverlap;
+    size_t before = device.capturedNodes();
     Status s = device.launch(command);
     if (!s.ok())
       return Status(s.code(), s.message() + " in kernel '" + kernel.name + "'",
                     "node " + site.nodes);
+    noteNode(before, step, static_cast<int>(i), mayOverlap, site.step->buffers);
     ++launches;
   }
   deviceBusy = true;
@@ -322,7 +432,8 @@ Status Run::launch(const CompiledStep &step) {
   return okStatus();
 }
 
-Status Run::copy(const CopyStep &step) {
+Status Run::copy(const CompiledStep &compiled) {
+  const auto &step = std::get<CopyStep>(compiled.step->op);
   const Place &from = layout->places[step.source], &to = layout->places[step.target];
   void *source = addresses[step.source], *target = addresses[step.target];
   if (!from.known() || !to.known() || from.bytes != to.bytes)
@@ -334,7 +445,7 @@ Status Run::copy(const CopyStep &step) {
   auto bytes = static_cast<size_t>(from.bytes);
   for (int32_t b : {step.source, step.target})
     if (plan.buffers[program.buffers[b].root].kind == BufferKind::State)
-      context.sums.state_bytes_copied += bytes;
+      sums.state_bytes_copied += bytes;
   bool fromHost = plan.buffers[step.source].onHost, toHost = plan.buffers[step.target].onHost;
   if (fromHost && toHost) {
     LATHE_RETURN_IF_ERROR(waitForDevice());
@@ -342,12 +453,16 @@ Status Run::copy(const CopyStep &step) {
     return okStatus();
   }
   if (!device.isHost() && fromHost != toHost)
-    (fromHost ? context.sums.bytes_to_device : context.sums.bytes_from_device) += bytes;
+    (fromHost ? sums.bytes_to_device : sums.bytes_from_device) += bytes;
   deviceBusy = true;
-  return device.copy(target, source, bytes,
-                     fromHost ? CopyKind::HostToDevice
-                     : toHost ? CopyKind::DeviceToHost
-                              : CopyKind::DeviceToDevice);
+  size_t before = device.capturedNodes();
+  LATHE_RETURN_IF_ERROR(device.copy(target, source, bytes,
+                                    fromHost ? CopyKind::HostToDevice
+                                    : toHost ? CopyKind::DeviceToHost
+                                             : CopyKind::DeviceToDevice));
+  const int32_t buffers[] = {step.source, step.target};
+  noteNode(before, compiled, -1, false, buffers);
+  return okStatus();
 }
 
 /// After a symbol has got a value: sizes, memory and addresses that depend on it.
@@ -357,7 +472,13 @@ Status Run::relay() {
   return placeMemory();
 }
 
-Status Run::bind(const BindStep &step, const std::string &nodes) {
+Status Run::bind(const CompiledStep &compiled) {
+  const auto &step = std::get<BindStep>(compiled.step->op);
+  const std::string &nodes = compiled.nodes;
+  if (step.buffer < 0) {
+    Result<int64_t> value = compiled.by.value(symbols, plan.symbols[step.symbol].name);
+    return value ? bindLate(step.symbol, *value, nodes) : value.status();
+  }
   const Buffer &buffer = plan.buffers[step.buffer];
   int64_t size = bitWidth(buffer.dtype) / 8, offset, value = 0;
   const Place &place = layout->places[step.buffer];
@@ -374,8 +495,24 @@ Status Run::bind(const BindStep &step, const std::string &nodes) {
   } else {
     value = *at != 0;
   }
-  LATHE_RETURN_IF_ERROR(bindSymbol(step.symbol, value,
-                                   "the size " + plan.symbols[step.symbol].name, "node " + nodes));
+  return bindLate(step.symbol, value, nodes);
+}
+
+/// A symbol gets a value in the middle of a run, perhaps not for the first time, as in a loop: what is
+/// derived of it follows.
+Status Run::bindLate(int32_t symbol, int64_t value, const std::string &nodes) {
+  LATHE_RETURN_IF_ERROR(
+      bindSymbol(symbol, value, "the size " + plan.symbols[symbol].name, "node " + nodes));
+  std::vector<bool> changed(symbols.size());
+  changed[symbol] = true;
+  for (size_t i = 0; i < symbols.size(); ++i) { // behind what they are derived of
+    if (!program.derived[i])
+      continue;
+    for (uint32_t s : program.derived[i]->symbols())
+      changed[i] = changed[i] || changed[s];
+    if (changed[i])
+      symbols[i] = kUnknownSymbol;
+  }
   LATHE_RETURN_IF_ERROR(deriveSymbols());
   return relay();
 }

@@ -1,8 +1,10 @@
-//===- Run.h - one run of one entry -----------------------------*- C++ -*-===//
+//===- Run.h - one step of one entry ----------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// In order: symbols from the inputs, guards, layout, memory, steps (or a graph), status
-// words, outputs, and at last the lengths of states: an error before that leaves them.
+// start(): sizes from the inputs, guards, layout, memory, then the steps (or a graph) and the
+// copies of the results, as far as possible without waiting. over() polls. finish(): errors of
+// kernels, results to the caller. undo() takes the states back; it is for steps that failed
+// and for those behind them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_RUNTIME_EXEC_RUN_H
@@ -10,48 +12,88 @@
 
 #include "Context.h"
 
+#include <functional>
+
 namespace lathe::runtime {
 
-class Run {
+class Run : StepLists {
 public:
-  Run(Context &context, const Program &program, std::span<const lathe_tensor> inputs,
-      std::span<lathe_tensor> outputs)
-      : context(context), program(program), plan(program.plan), device(*context.device),
-        entry(context.entries[&program]), inputs(inputs), outputs(outputs) {}
-  Status execute();
+  Run(Context &context, const Program &program, uint64_t number, int slot);
+  ~Run() { ports.lists = std::move(static_cast<StepLists &>(*this)); }
+  Run(const Run &) = delete;
+
+  /// Enqueues the step, or does it all where the host takes part. `inputs` and `events` are not
+  /// used later, `outputs` until finish(). After an error nothing is left of it.
+  Status start(std::span<const lathe_tensor> inputs, std::span<lathe_tensor> outputs,
+               const Events &events);
+  /// Captures the graph of these sizes, or on the CPU makes the memory, and does nothing else.
+  Status warm(std::span<const lathe_tensor> inputs, std::span<lathe_tensor> outputs);
+  /// Whether the device has done it all.
+  Result<bool> over();
+  /// Once, when it is over.
+  Status finish();
+  /// Newest step first, when it is over: the states are as before start().
+  void undo();
+
+  lathe_counters sums{}; ///< of this step alone
 
 private:
   // Binding.cpp: before the steps
+  Status checkCounts();
+  bool makeKey();
+  Status bindSizes();
   Status bindSymbols();
   Status bindSymbol(int32_t symbol, int64_t value, const std::string &what,
                     const std::string &where);
   /// Gives derived symbols their values as far as what they are made of is known.
   Status deriveSymbols();
   Status checkInput(size_t index);
+  Status checkData(size_t index);
   Status checkStates();
+  Result<Shape *> makeShape();
   Status lay();
   Status placeInput(size_t index);
+  Status placeArenas();
+  Status stageInputs();
   Status placeMemory();
   Status placeOutput(size_t index);
+  void *addressOf(int32_t buffer) const;
   void computeAddresses();
   bool overlapsInput(const void *data, size_t bytes) const;
 
   // Run.cpp: the steps
-  Status runToEnd();
+  Status prepare();
+  Status prefault();
+  Status startAll(const Events &events);
   bool isContextMemory(size_t output) const;
-  Status runProgram();
-  Status runWithGraph();
+  bool wantsGraph() const;
+  bool wantsSegments() const;
   Status runBlock(int32_t index);
   Status runStep(const CompiledStep &step);
   Status relay();
   Status launch(const CompiledStep &step);
-  Status copy(const engine::CopyStep &step);
-  Status bind(const engine::BindStep &step, const std::string &nodes);
+  LaunchCommand commandOf(const CompiledStep &step, const SiteLaunch &where, size_t launch);
+  Status gatherBuffers(const CompiledStep &step);
+  Status copy(const CompiledStep &step);
+  Status bind(const CompiledStep &compiled);
+  Status bindLate(int32_t symbol, int64_t value, const std::string &nodes);
   Status loop(const engine::LoopStep &step, const std::string &nodes);
   Status branch(const engine::IfStep &step);
   Status waitForDevice();
   Status startStatus();
   Status checkStatus();
+  Status saveStates();
+  Status advance(const CompiledStep &step);
+
+  // CapturedRun.cpp: graphs
+  Status runWithGraph(bool launchIt);
+  Status runSegment(int32_t block, const Segment &segment);
+  void forgetSegments();
+  Status capture(Graph &graph, bool copies);
+  Result<GraphHandle> captured(GraphHandle reuse, const std::function<Status()> &body);
+  Status updateGraph(Graph &graph);
+  void noteNode(size_t before, const CompiledStep &step, int launch, bool mayOverlap,
+                std::span<const int32_t> buffers);
 
   // Calls.cpp: code of others
   Status hostOp(const CompiledStep &step);
@@ -61,29 +103,36 @@ private:
   Result<std::vector<int64_t>> dimsOf(int32_t buffer);
 
   // Outputs.cpp: after the steps
-  Status deliver(size_t index);
-  Status commitStates();
+  Result<PortShape> outputShape(size_t index);
+  Status planDelivery(size_t index);
+  Status enqueueDeliveries(bool inGraph);
+  Status finishDelivery(size_t index);
 
   Context &context;
   const Program &program;
   const engine::Plan &plan;
   Device &device;
   EntryMemory &entry;
-  std::span<const lathe_tensor> inputs;
+  Slot &slot;
+  PortMemories &ports;
+  const uint64_t number;
+  const int slotNumber;
+  std::span<const lathe_tensor> inputs; ///< during start()
   std::span<lathe_tensor> outputs;
 
-  std::vector<int64_t> symbols;
-  const Layout *layout = nullptr; ///< kept by the entry, or `ownLayout`
+  Shape *shape = nullptr;         ///< of a program whose sizes are known at its start
+  const Layout *layout = nullptr; ///< of the shape, or `ownLayout`
   Layout ownLayout;
-  std::vector<StateSlot *> states;
-  std::vector<void *> inputData;  ///< where the program reads each input
-  std::vector<void *> outputData; ///< where it writes each output with an Output buffer
-  std::vector<void *> addresses;  ///< per buffer; null while unknown
-  std::vector<std::pair<int32_t, int64_t>> advances; ///< states and how far
-  std::vector<std::pair<const char *, size_t>> callersInputs;
+  std::vector<PortShape> ownOutputs; ///< of a program without a shape
+  /// Elements of `placement`.
+  enum Placement : uint8_t { Own, Callers, Staged };
+  std::vector<bool> saved;                           ///< states that can be put back
+  bool advanced = false;                             ///< lengths have been raised
+  Graph *capturing = nullptr;
   bool deviceBusy = false; ///< work was enqueued since the last wait
   uint64_t launches = 0;
-  int depth = 0;
+  int stream = 0;       ///< of the step at hand
+  bool overlaps = true; ///< it may begin before the one ahead is over
 };
 
 } // namespace lathe::runtime

@@ -29,6 +29,29 @@ bool isDense(const std::vector<int64_t> &dims, const std::vector<int64_t> &strid
   return true;
 }
 
+Status gatherOnHost(void *to, const void *from, DType dtype, const std::vector<int64_t> &dims,
+                    const std::vector<int64_t> &strides) {
+  int64_t count = 1;
+  for (int64_t d : dims)
+    count *= d;
+  if (isDense(dims, strides)) {
+    std::copy_n(static_cast<const char *>(from), byteSize(dtype, count), static_cast<char *>(to));
+    return okStatus();
+  }
+  if (bitWidth(dtype) % 8 != 0)
+    return unsupportedError("strides on a type narrower than a byte");
+  std::vector<int64_t> plain = denseStrides(dims);
+  int64_t element = bitWidth(dtype) / 8;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = 0;
+    for (size_t a = 0; a < dims.size(); ++a)
+      at += i / plain[a] % dims[a] * strides[a];
+    std::copy_n(static_cast<const char *>(from) + at * element, element,
+                static_cast<char *>(to) + i * element);
+  }
+  return okStatus();
+}
+
 Status copyToDense(Device &device, void *to, const void *from, DType dtype,
                    const std::vector<int64_t> &dims, const std::vector<int64_t> &strides,
                    CopyKind kind) {

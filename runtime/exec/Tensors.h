@@ -14,6 +14,11 @@ std::vector<int64_t> denseStrides(const std::vector<int64_t> &sizes);
 /// Whether a tensor with these strides is row-major without gaps.
 bool isDense(const std::vector<int64_t> &dims, const std::vector<int64_t> &strides);
 
+/// Gathers a strided tensor on the host into dense memory of the host. Unsupported for
+/// strided types narrower than a byte.
+Status gatherOnHost(void *to, const void *from, DType dtype, const std::vector<int64_t> &dims,
+                    const std::vector<int64_t> &strides);
+
 /// Copies a strided tensor to dense memory, in as few pieces as its layout allows.
 /// Unsupported for strided types narrower than a byte.
 Status copyToDense(Device &device, void *to, const void *from, DType dtype,

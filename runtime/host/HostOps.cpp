@@ -7,7 +7,8 @@
 //   gather(x, i) {axis} -> y          ONNX Gather; negative indices count from the end
 //   concat(x...) {axis} -> y
 //   slice(x) {axis, start, step} -> y count is the output's size along the axis
-//   add sub mul div mod min max(x, y) -> z    integers or floats; div and mod round down
+//   add sub mul div mod min max(x, y) -> z    integers or floats; div and mod round down, integers
+//                                     by 0 are 0
 //   equal less and or(x, y) -> z              z is bool
 //   not(x) -> y
 //   select(c, x, y) -> z
@@ -18,6 +19,8 @@
 //===----------------------------------------------------------------------===//
 
 #include "HostOps.h"
+
+#include "lathe/support/Integers.h"
 
 #include <algorithm>
 #include <cmath>
@@ -105,9 +108,7 @@ void storeFloat(const HostView &v, int64_t i, double x) {
     return store(v, i, x);
   if (v.dtype == DType::Bool)
     return store<uint8_t>(v, i, x != 0);
-  // Out of range is undefined in C++, so it saturates here.
-  double clamped = std::isnan(x) ? 0 : std::clamp(x, -9223372036854775808.0, 9223372036854774784.0);
-  storeInt(v, i, static_cast<int64_t>(clamped));
+  storeInt(v, i, truncateToInteger(v.dtype, x));
 }
 
 Status checkTypes(const HostCall &c, size_t inputs) {
@@ -263,7 +264,7 @@ int64_t wrapping(uint64_t v) { return static_cast<int64_t>(v); }
 
 enum class Binary { Add, Sub, Mul, Div, Mod, Min, Max, Equal, Less, And, Or };
 
-Result<int64_t> apply(Binary op, int64_t a, int64_t b) {
+int64_t apply(Binary op, int64_t a, int64_t b) {
   uint64_t ua = static_cast<uint64_t>(a), ub = static_cast<uint64_t>(b);
   switch (op) {
   case Binary::Add:
@@ -274,27 +275,24 @@ Result<int64_t> apply(Binary op, int64_t a, int64_t b) {
     return wrapping(ua * ub);
   case Binary::Div:
   case Binary::Mod: {
-    if (b == 0)
-      return runtimeError("division by zero");
-    if (b == -1)
-      return op == Binary::Div ? wrapping(0 - ua) : int64_t(0);
-    int64_t q = a / b - (a % b != 0 && (a < 0) != (b < 0));
-    return op == Binary::Div ? q : a - q * b;
+    int64_t r = remainderOfIntegers(a, b, /*isSigned=*/true);
+    bool down = r != 0 && (r < 0) != (b < 0);
+    return op == Binary::Div ? divideIntegers(a, b, /*isSigned=*/true) - down : down ? r + b : r;
   }
   case Binary::Min:
     return std::min(a, b);
   case Binary::Max:
     return std::max(a, b);
   case Binary::Equal:
-    return int64_t(a == b);
+    return a == b;
   case Binary::Less:
-    return int64_t(a < b);
+    return a < b;
   case Binary::And:
-    return int64_t(a && b);
+    return a && b;
   case Binary::Or:
-    return int64_t(a || b);
+    return a || b;
   }
-  return int64_t(0);
+  return 0;
 }
 double apply(Binary op, double a, double b) {
   switch (op) {
@@ -333,10 +331,7 @@ template <Binary op> Status binary(const HostCall &c) {
       storeFloat(z, i, apply(op, loadFloat(x, pick(x, i)), loadFloat(y, pick(y, i))));
       continue;
     }
-    Result<int64_t> v = apply(op, loadInt(x, pick(x, i)), loadInt(y, pick(y, i)));
-    if (!v)
-      return v.status();
-    storeInt(z, i, *v);
+    storeInt(z, i, apply(op, loadInt(x, pick(x, i)), loadInt(y, pick(y, i))));
   }
   return okStatus();
 }

@@ -5,6 +5,7 @@
 
 #include "../device/Device.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -24,6 +25,11 @@ public:
   /// `preserve`: the old contents are copied. After an error the block is as it was.
   Status reserve(size_t bytes, bool &moved, bool preserve = false);
   void release();
+  /// What to reserve for `bytes` in a block of `capacity` that staging grows in small steps:
+  /// an eighth more than before at least, so that addresses rarely change.
+  static size_t roomFor(size_t bytes, size_t capacity) {
+    return bytes <= capacity ? bytes : std::max(bytes, capacity + capacity / 8);
+  }
 
   void *data() const { return memory; }
   size_t bytes() const { return capacity; }

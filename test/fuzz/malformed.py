@@ -448,6 +448,43 @@ def function_calls_itself():
                  [value("y", [2])], functions=[function], domains=["own"])
 
 
+def doubling(depth, inside=lambda node: node):
+    """A model of `depth` functions, each of two calls of the next: 2^(depth - 1) nodes of the last."""
+    imports = [helper.make_opsetid("", 22), helper.make_opsetid("own", 1)]
+    functions = [helper.make_function("own", "F0", ["a"], ["b"], [helper.make_node("Relu", ["a"], ["b"])],
+                                      imports)]
+    for i in range(1, depth):
+        calls = [helper.make_node(f"F{i - 1}", ["a"], ["m"], domain="own"),
+                 helper.make_node(f"F{i - 1}", ["m"], ["b"], domain="own")]
+        functions.append(helper.make_function("own", f"F{i}", ["a"], ["b"], calls, imports))
+    call = node(f"F{depth - 1}", ["x"], ["y"], domain="own")
+    return model([inside(call)], [value("c", [], TensorProto.BOOL), value("x", [2])],
+                 [value("y", [2])], functions=functions, domains=["own"])
+
+
+@case(r"bad_node")
+def functions_multiply():
+    return doubling(40)
+
+
+@case(r"bad_node")
+def functions_multiply_in_a_branch():
+    def inside(call):
+        call.name, call.output[0] = "call", "a"
+        then = helper.make_graph([call], "t", [], [value("a", [2])])
+        return node("If", ["c"], ["y"], then_branch=then, else_branch=branch("e", "b"))
+    return doubling(23, inside)
+
+
+@case(r"function 'F\d+'")
+def functions_call_too_deep():
+    made = doubling(1000)
+    for function in made.functions:
+        del function.node[1:]
+        function.node[0].output[0] = "b"
+    return made
+
+
 def field(number, data):
     """A length-delimited field of a protobuf message."""
     size, prefix = len(data), b""

@@ -41,3 +41,13 @@ func.func @offset() {
   %w = lathe.constant #lathe.weight<"model", 4, 16, "0000000000000000000000000000000000000000000000000000000000000000"> : tensor<4xf32>
   return
 }
+
+// -----
+
+// expected-error @+1 {{unknown role 'hero'}}
+module attributes {test.roles = #lathe.roles<anchor = 0, hero = 1>} {}
+
+// -----
+
+// expected-error @+1 {{unknown storage 'moon' of an operand}}
+module attributes {test.roles = #lathe.roles<anchor = 0, operands = [moon 1]>} {}

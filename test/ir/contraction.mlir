@@ -45,20 +45,3 @@ func.func @windows(%x: tensor<?x3x?x?xf32, #lathe.t<[N, 3, H, W]>>, %w: tensor<8
   %4 = lathe.pool %x {kind = #lathe.pool_kind<max>, kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, pads = array<i64: 0, 1, 0, 1>, dilations = array<i64: 1, 1>, ceil_mode = false, count_include_pad = false, layout = #lathe.conv_layout<nchw>} : (tensor<?x3x?x?xf32, #lathe.t<[N, 3, H, W]>>) -> tensor<?x3x?x?xf32, #lathe.t<[N, 3, max(floordiv(H - 1, 2), min(1, floordiv(H, 2))), floordiv(W + 1, 2)]>>
   return
 }
-
-// CHECK-LABEL: func.func @attention
-func.func @attention(%q: tensor<?x8x?x32xf32, #lathe.t<[B, 8, S, 32]>>, %k: tensor<?x2x?x32xf32, #lathe.t<[B, 2, T, 32]>>, %v: tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>, %m: tensor<?x1x?x?xi1, #lathe.t<[B, 1, S, T]>>) {
-  // CHECK: lathe.attention {{.*}} -> tensor<?x8x?x16xf32, #lathe.t<[B, 8, S, 16]>>
-  %0 = lathe.attention %q, %k, %v, %m {scale = 0.125 : f64, causal} : (tensor<?x8x?x32xf32, #lathe.t<[B, 8, S, 32]>>, tensor<?x2x?x32xf32, #lathe.t<[B, 2, T, 32]>>, tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>, tensor<?x1x?x?xi1, #lathe.t<[B, 1, S, T]>>) -> tensor<?x8x?x16xf32, #lathe.t<[B, 8, S, 16]>>
-  return
-}
-
-// The log-sum-exp of each row as a second result; of bfloat16 it is f32, of f64 f64.
-// CHECK-LABEL: func.func @attention_sums
-func.func @attention_sums(%q: tensor<?x8x?x32xbf16, #lathe.t<[B, 8, S, 32]>>, %k: tensor<?x2x?x32xbf16, #lathe.t<[B, 2, T, 32]>>, %v: tensor<?x2x?x16xbf16, #lathe.t<[B, 2, T, 16]>>, %d: tensor<1x2x3x4xf64>) {
-  // CHECK: %{{.*}}, %{{.*}} = lathe.attention %{{.*}} {causal, log_sum_exp, scale = 1.250000e-01 : f64} : {{.*}} -> (tensor<?x8x?x16xbf16, #lathe.t<[B, 8, S, 16]>>, tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>)
-  %0, %1 = lathe.attention %q, %k, %v {scale = 0.125 : f64, causal, log_sum_exp} : (tensor<?x8x?x32xbf16, #lathe.t<[B, 8, S, 32]>>, tensor<?x2x?x32xbf16, #lathe.t<[B, 2, T, 32]>>, tensor<?x2x?x16xbf16, #lathe.t<[B, 2, T, 16]>>) -> (tensor<?x8x?x16xbf16, #lathe.t<[B, 8, S, 16]>>, tensor<?x8x?xf32, #lathe.t<[B, 8, S]>>)
-  // CHECK: lathe.attention {{.*}} -> (tensor<1x2x3x4xf64>, tensor<1x2x3xf64>)
-  %2, %3 = lathe.attention %d, %d, %d {scale = 1.0 : f64, log_sum_exp} : (tensor<1x2x3x4xf64>, tensor<1x2x3x4xf64>, tensor<1x2x3x4xf64>) -> (tensor<1x2x3x4xf64>, tensor<1x2x3xf64>)
-  return
-}

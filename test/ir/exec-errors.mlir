@@ -49,3 +49,53 @@ exec.program @p {
   // expected-error @below {{is no part of a program}}
   %0 = lathe.constant dense<1.0> : tensor<4xf32>
 }
+
+// -----
+
+exec.program @p {
+  %0 = exec.buffer "a" {kind = #exec.kind<arena>} : tensor<4xf32>
+  %1 = exec.buffer "b" {kind = #exec.kind<arena>} : tensor<4xf32>
+  // expected-error @below {{waits for event 0, which no earlier step signals}}
+  exec.copy %0 to %1 {exec.stream = 1 : i64, exec.waits = array<i64: 0>} : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+exec.program @p {
+  %0 = exec.buffer "a" {kind = #exec.kind<arena>} : tensor<4xf32>
+  %1 = exec.buffer "b" {kind = #exec.kind<arena>} : tensor<4xf32>
+  exec.copy %0 to %1 {exec.signal = 0 : i64} : tensor<4xf32>, tensor<4xf32>
+  // expected-error @below {{signals event 0 again}}
+  exec.copy %0 to %1 {exec.signal = 0 : i64} : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+exec.program @p {
+  %0 = exec.buffer "a" {kind = #exec.kind<arena>} : tensor<4xf32>
+  %1 = exec.buffer "b" {kind = #exec.kind<arena>} : tensor<4xf32>
+  // expected-error @below {{'exec.stream' must be an i64 that is not negative}}
+  exec.copy %0 to %1 {exec.stream = "two"} : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+exec.program @p {
+  %0 = exec.buffer "a" {kind = #exec.kind<arena>} : tensor<4xf32>
+  %1 = exec.buffer "b" {kind = #exec.kind<arena>} : tensor<4xf32>
+  // expected-error @below {{'exec.waits' must be an array<i64>}}
+  exec.copy %0 to %1 {exec.waits = 3 : i64} : tensor<4xf32>, tensor<4xf32>
+}
+
+// -----
+
+exec.program @p {
+  %0 = exec.buffer "a" {kind = #exec.kind<arena>} : tensor<4xf32>
+  %1 = exec.buffer "b" {kind = #exec.kind<arena>} : tensor<4xf32>
+  %c = exec.buffer "c" {kind = #exec.kind<host>, on_host} : tensor<i1>
+  exec.copy %0 to %1 {exec.stream = 1 : i64} : tensor<4xf32>, tensor<4xf32>
+  // expected-error @below {{the host takes part in a program of several streams}}
+  exec.if %c : tensor<i1>
+  exec.else
+  exec.end_if
+}

@@ -63,3 +63,57 @@ func.func @kind(%a: tensor<4xf32>) {
   }
   return
 }
+
+// -----
+
+func.func @kernel_c4(%a: tensor<4xf32>) {
+  // expected-error @+1 {{kernel_c4: the anchor is no structured op of the body}}
+  %0 = lathe.kernel "k" gemm (%x = %a : tensor<4xf32>) -> (tensor<4xf32>) attributes {roles = #lathe.roles<anchor = 7>} {
+    lathe.yield %x : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @kernel_c4_operands(%a: tensor<4xf32>) {
+  // expected-error @+1 {{kernel_c4: the anchor has 1 operands, not 2}}
+  %0 = lathe.kernel "k" pointwise (%x = %a : tensor<4xf32>) -> (tensor<4xf32>) attributes {roles = #lathe.roles<anchor = 0, operands = [buffer 0, buffer 0]>} {
+    %1 = lathe.neg %x : (tensor<4xf32>) -> tensor<4xf32>
+    lathe.yield %1 : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @kernel_c4_input(%a: tensor<4xf32>) {
+  // expected-error @+1 {{kernel_c4: an operand has no such input}}
+  %0 = lathe.kernel "k" pointwise (%x = %a : tensor<4xf32>) -> (tensor<4xf32>) attributes {roles = #lathe.roles<anchor = 0, operands = [buffer 1]>} {
+    %1 = lathe.neg %x : (tensor<4xf32>) -> tensor<4xf32>
+    lathe.yield %1 : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @kernel_c4_mask(%a: tensor<4xf32>) {
+  // expected-error @+1 {{kernel_c4: a mask of an anchor that is no attention}}
+  %0 = lathe.kernel "k" pointwise (%x = %a : tensor<4xf32>) -> (tensor<4xf32>) attributes {roles = #lathe.roles<anchor = 0, key_mask>} {
+    %1 = lathe.neg %x : (tensor<4xf32>) -> tensor<4xf32>
+    lathe.yield %1 : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
+func.func @kernel_c4_heads(%a: tensor<4xf32>) {
+  // expected-error @+1 {{kernel_c4: a pair inside heads, or heads without one}}
+  %0 = lathe.kernel "k" pointwise (%x = %a : tensor<4xf32>) -> (tensor<4xf32>) attributes {roles = #lathe.roles<anchor = 0, pair = neighbours>} {
+    %1 = lathe.neg %x : (tensor<4xf32>) -> tensor<4xf32>
+    lathe.yield %1 : tensor<4xf32>
+  }
+  return
+}

@@ -13,3 +13,11 @@ func.func @store_c1(%x: memref<?xf32>, %i: index, %v: i32) {
   tile.store %v, %x[%i] : i32, memref<?xf32>
   return
 }
+
+// -----
+
+func.func @dot_c1(%acc: vector<8xi32>, %a: vector<8xi16>) {
+  // expected-error @+1 {{dot_c1: 'vector<8xi16>' does not fill the lanes of 'vector<8xi32>'}}
+  %v = tile.dot %acc, %a, %a : vector<8xi32>, vector<8xi16>
+  return
+}

@@ -75,18 +75,25 @@ def build(attention):
         max_position_embeddings=CAPACITY)
     config._attn_implementation = attention
     model = LlamaForCausalLM(config).eval()
-    generator = torch.Generator().manual_seed(20)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            draw = torch.randn(parameter.shape, generator=generator)
-            if "norm" in name:
-                parameter.copy_(1 + 0.25 * draw)
-            elif "embed" in name:
-                parameter.copy_(draw)
-            elif "q_proj" in name or "k_proj" in name:
-                parameter.copy_(0.1 * draw)
-            else:
-                parameter.copy_(draw / parameter.shape[1] ** 0.5)
+    return draw_weights(model, 20)
+
+
+@torch.no_grad()
+def draw_weights(model, seed):
+    """The weights anew, with the deviations that the head of this file speaks of."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, parameter in model.named_parameters():
+        draw = torch.randn(parameter.shape, generator=generator)
+        if parameter.dim() == 1 and "bias" in name:
+            parameter.copy_(0.1 * draw)
+        elif "norm" in name or parameter.dim() == 1:
+            parameter.copy_(1 + 0.25 * draw)
+        elif "embed" in name:
+            parameter.copy_(draw)
+        elif "q_proj" in name or "k_proj" in name:
+            parameter.copy_(0.1 * draw)
+        else:
+            parameter.copy_(draw / parameter.shape[1] ** 0.5)
     return model
 
 

@@ -3,7 +3,10 @@
 import os
 import re
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import lathe_cli
 from lathe_cli import MODELS, lathe
@@ -11,8 +14,8 @@ from lathe_cli import MODELS, lathe
 LLAMA = os.path.join(MODELS, "llama", "dynamo18_sdpa")
 # name: model, options, how many faults
 PLANTED = {
-    "magika": (os.path.join(MODELS, "magika.onnx"), ["--shape=bytes=2x2048"], 6),
-    "cls": (os.path.join(MODELS, "ppocr_cls.onnx"), ["--shape=x=1x3x48x97"], 7),
+    "magika": (os.path.join(MODELS, "magika.onnx"), ["--input-shape=bytes=2x2048"], 6),
+    "cls": (os.path.join(MODELS, "ppocr_cls.onnx"), ["--input-shape=x=1x3x48x97"], 7),
     "llama": (os.path.join(LLAMA, "model.onnx"), ["--data", os.path.join(LLAMA, "padded_chunk")],
               7),
 }
@@ -60,3 +63,36 @@ def test_fault_is_found(kernels, name, which):
 def test_against_onnxruntime():
     model, options, _ = PLANTED["cls"]
     assert compare(model, *options, "--against=onnxruntime").strip().endswith("PASSED")
+
+
+def nearly_constant(form):
+    """Layer norm over rows, as the op or as exporters write it: E[x^2] - E[x]^2 for the variance."""
+    node, value = helper.make_node, helper.make_tensor_value_info
+    number = lambda v, name: numpy_helper.from_array(np.array(v, np.float32), name)
+    initial = [number(1e-5, "epsilon"), number(np.ones(768), "ones")]
+    if form == "op":
+        nodes = [node("LayerNormalization", ["x", "ones"], ["y"])]
+    else:
+        nodes = [node("ReduceMean", ["x"], ["mean"], axes=[-1]), node("Mul", ["x", "x"], ["square"]),
+                 node("ReduceMean", ["square"], ["squares"], axes=[-1]), node("Mul", ["mean", "mean"], ["of_mean"]),
+                 node("Sub", ["squares", "of_mean"], ["variance"]), node("Add", ["variance", "epsilon"], ["safe"]),
+                 node("Sqrt", ["safe"], ["deviation"]), node("Sub", ["x", "mean"], ["centred"]),
+                 node("Div", ["centred", "deviation"], ["y"])]
+    graph = helper.make_graph(nodes, "norm", [value("x", TensorProto.FLOAT, ["N", 768])],
+                              [value("y", TensorProto.FLOAT, ["N", 768])], initial)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("form", ["op", "difference"])
+def test_norm_of_nearly_constant_rows(tmp_path, form):
+    """Rows of mean 1e4 and variance 1e-3: nothing to flag, and as near to the truth as the mean's rounding allows."""
+    onnx.save(nearly_constant(form), tmp_path / "norm.onnx")
+    x = (1e4 + np.random.default_rng(4).standard_normal((37, 768)) * 1e-3 ** 0.5).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    assert compare(tmp_path / "norm.onnx", f"--input=x={tmp_path / 'x.npy'}").strip().endswith("PASSED")
+    engine = lathe_cli.compile_model(tmp_path / "norm.onnx", tmp_path / "norm.lathe")
+    got = lathe_cli.run(engine, tmp_path / "out", inputs={"x": x})["y"].astype(np.float64)
+    wide = x.astype(np.float64)
+    want = (wide - wide.mean(-1, keepdims=True)) / np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
+    # Half the spacing of f32 at 1e4 is a sixtieth of the deviation.
+    assert np.abs(got - want).max() < 0.05

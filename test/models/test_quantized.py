@@ -10,7 +10,8 @@ import lathe_cli
 FLOAT, UINT8, INT8 = TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT8
 E4M3 = TensorProto.FLOAT8E4M3FN
 ROWS = (1, 5, 33, 300)
-SIZES = {"small": (64, 96), "large": (512, 384), "ragged": (72, 50)}  # the last is not widened to 16 bytes
+SIZES = {"small": (64, 96), "large": (512, 384), "ragged": (72, 50),  # not widened to 16 bytes,
+         "odd": (37, 19)}  # nor in whole pairs
 
 
 def engine_of(folder, nodes, inputs, output, constants, *options, dims=("M", None)):
@@ -175,7 +176,7 @@ def test_tf32(tmp_path, transposed):
 
 
 def test_reduced_sums(tmp_path):
-    """e5m2 by e4m3, sums in the matrix units alone."""
+    """e5m2 by e4m3, sums in the tensor cores alone."""
     k, n = SIZES["large"]
     rng = np.random.default_rng(9)
     w = rng.normal(size=(n, k)).astype(ml_dtypes.float8_e4m3fn)

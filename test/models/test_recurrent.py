@@ -143,13 +143,35 @@ def test_only_one_side_runs(tmp_path):
     assert launches[True] == launches[False] + 1
 
 
-def test_branches_of_other_sizes_are_refused(tmp_path):
+def other_side(constant):
+    """The model whose else branch gives `constant` in place of its first result."""
     model = branches()
     for attribute in model.graph.node[0].attribute:
         if attribute.name == "else_branch":
             del attribute.g.node[0].input[:]
             attribute.g.node[0].op_type = "Identity"
-            attribute.g.node[0].input.append("w")
+            attribute.g.node[0].input.append(constant)
+            attribute.g.output[0].type.tensor_type.ClearField("shape")
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    return model
+
+
+def test_branches_of_other_sizes(tmp_path):
+    onnx.save(other_side("w"), tmp_path / "if.onnx")
+    engine = lathe_cli.compile_model(tmp_path / "if.onnx", tmp_path / "if.lathe", target="x86-64-v3")
+    session = lathe_cli.session(str(tmp_path / "if.onnx"))
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    for cond in (True, False, True):
+        feeds = {"x": x, "cond": np.array(cond)}
+        got = lathe_cli.run(engine, tmp_path / "out", inputs=feeds)
+        want = session.run(None, feeds)[0]
+        assert want.shape == ((2, 4) if cond else (4, 4)) == got["y"].shape
+        assert lathe_cli.relative_error(got["y"], want) < 1e-6
+
+
+def test_branches_of_other_ranks_are_refused(tmp_path):
+    model = other_side("flat")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(4, np.float32), "flat"))
     onnx.save(model, tmp_path / "if.onnx")
     text = lathe_cli.lathe("compile", tmp_path / "if.onnx", "-o", tmp_path / "if.lathe", code=4)
-    assert "branches that give different sizes" in text and "--const" in text
+    assert "branches" in text and "--const" in text

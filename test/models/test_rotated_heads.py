@@ -18,7 +18,7 @@ def tensor(name, code, values):
 
 
 def rotation(node, form, name, y, shape):
-    """What turns y's halves together, or its neighbours: `slices` with steps (GPT-J), of `part` of each head alone,
+    """What rotates y's halves together, or its neighbours: `slices` with steps (GPT-J), of `part` of each head alone,
     a dimension of `twos` (Meta's Llama), or the `op`."""
     if form == "halves":
         lower = node("Slice", [y, "low", "half", "last"], f"l{name}")
@@ -60,8 +60,8 @@ def rotated(form, want, cos, sin):
     return want * cos + np.stack([-want[..., 1::2], want[..., ::2]], -1).reshape(want.shape) * sin
 
 
-def model(code, dtype, batch, tokens, heads, size, width, biased, turned, form, rng):
-    """The graph, and its constants by name. `turned`: heads go before tokens ahead of the rotation."""
+def model(code, dtype, batch, tokens, heads, size, width, biased, heads_first, form, rng):
+    """The graph, and its constants by name. `heads_first`: heads go before tokens ahead of the rotation."""
     nodes, constants, known = [], [], {}
     outputs = lambda output: output if isinstance(output, list) else [output]
     node = lambda op, inputs, output, **more: nodes.append(helper.make_node(op, inputs, outputs(output), **more)) or output
@@ -80,10 +80,10 @@ def model(code, dtype, batch, tokens, heads, size, width, biased, turned, form, 
         shape = np.array([batch, tokens, count, size], np.int64)
         constants.append(numpy_helper.from_array(shape, f"s{name}"))
         y = node("Reshape", [y, f"s{name}"], f"r{name}")
-        if turned:
+        if heads_first:
             y = node("Transpose", [y], f"p{name}", perm=[0, 2, 1, 3])
         if name != "v":
-            front = [batch, count, tokens] if turned else [batch, tokens, count]
+            front = [batch, count, tokens] if heads_first else [batch, tokens, count]
 
             def shape(kind, front=front, name=name):
                 sizes = {"twos": [size // 2, 2], "half": [size // 2], "whole": [size]}[kind]
@@ -94,10 +94,10 @@ def model(code, dtype, batch, tokens, heads, size, width, biased, turned, form, 
             node("Neg", [y], name)
     value = helper.make_tensor_value_info
     width_of_angles = size if form in ("halves", "slices") else size // 2
-    angles = [tokens, width_of_angles] if turned else [tokens, 1, width_of_angles]
+    angles = [tokens, width_of_angles] if heads_first else [tokens, 1, width_of_angles]
     if form == "op":
         angles = [batch, *angles]
-    shapes = {n: [batch, c, tokens, size] if turned else [batch, tokens, c, size] for n, c in zip("qkv", heads)}
+    shapes = {n: [batch, c, tokens, size] if heads_first else [batch, tokens, c, size] for n, c in zip("qkv", heads)}
     graph = helper.make_graph(
         nodes, "g", [value("x", code, [batch, tokens, width]), value("cos", code, angles), value("sin", code, angles)],
         [value(n, code, shapes[n]) for n in "qkv"], constants)
@@ -116,12 +116,12 @@ CASES = [("bf16", 1, 1, (4, 2, 2), 128, 512, False, True, "halves"), ("f16", 1, 
          ("bf16", 1, 2048, (32, 8, 8), 128, 136, True, False, "part"), ("bf16", 2, 1024, (5, 2, 2), 192, 256, False, False, "twos")]
 
 
-@pytest.mark.parametrize("half, batch, tokens, heads, size, width, biased, turned, form",
+@pytest.mark.parametrize("half, batch, tokens, heads, size, width, biased, heads_first, form",
                          CASES[1:3] + CASES[9:13] if lathe_cli.DEVICE == "cpu" else CASES)
-def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, turned, form):
+def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, heads_first, form):
     code, dtype, tolerance = HALVES[half]
     rng = np.random.default_rng(5)
-    graph, known, angles = model(code, dtype, batch, tokens, heads, size, width, biased, turned, form, rng)
+    graph, known, angles = model(code, dtype, batch, tokens, heads, size, width, biased, heads_first, form, rng)
     save(graph, tmp_path / "m.onnx")
     engine = lathe_cli.compile_model(tmp_path / "m.onnx", tmp_path / "m.lathe")
     if lathe_cli.DEVICE != "cpu":
@@ -133,7 +133,7 @@ def test_rotated(tmp_path, half, batch, tokens, heads, size, width, biased, turn
     for name, count in zip("qkv", heads):
         w, b = known[name].astype(np.float64), known[name + "b"].astype(np.float64)
         want = (x.astype(np.float64) @ w.T + b).reshape(batch, tokens, count, size)
-        if turned:
+        if heads_first:
             want = want.transpose(0, 2, 1, 3)
         if name == "v":
             want = -want

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Shapes, axes, pads and limits that arrive with a run, as elements of inputs."""
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper, save
 
@@ -107,3 +108,44 @@ def test_continue_from_every_phase(tmp_path):
     for text in sorted(dump.glob("*.mlir")):
         lathe_cli.lathe("compile", text, "-o", tmp_path / "again.lathe")
         assert (tmp_path / "again.lathe").read_bytes() == engine.read_bytes(), text.name
+
+
+@pytest.mark.parametrize("columns", [4, 40])
+def test_product_of_turned_stack(tmp_path, columns):
+    """Matrices of a stack, each transposed, by one whose number of columns only the run knows."""
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 3, 2]), helper.make_node("MatMul", ["t", "w"], ["y"])]
+    engine, session = engine_of(tmp_path, nodes, [("x", FLOAT, ["N", 2, "H", "W"]), ("w", FLOAT, ["H", "M"])], 4)
+    rng = np.random.default_rng(1)
+    inputs = {"x": rng.normal(size=(3, 2, 24, 5)).astype(np.float32), "w": rng.normal(size=(24, columns)).astype(np.float32)}
+    got = lathe_cli.run(engine, tmp_path / "run", inputs=inputs)["y"]
+    assert lathe_cli.relative_error(got, session.run(None, inputs)[0]) <= 1e-6
+
+
+def test_usual_size_that_fits(tmp_path):
+    """A table of 64 positions: the usual length 128 of an unbounded axis does not fit; 64 is taken, and longer inputs are refused."""
+    nodes = [helper.make_node("Shape", ["x"], ["s"], start=1, end=2), helper.make_node("Slice", ["t", "zero", "s", "zero"], ["p"]),
+             helper.make_node("Add", ["x", "p"], ["a"], "positions"), helper.make_node("Exp", ["a"], ["e"]),
+             helper.make_node("ReduceSum", ["e", "one"], ["c"]), helper.make_node("MatMul", ["e", "w"], ["d"]),
+             helper.make_node("Add", ["c", "d"], ["y"])]
+    constants = [("t", ramp(64, 8) / 512), ("zero", np.array([0])), ("one", np.array([1])), ("w", ramp(8, 8) / 64)]
+    engine, session = engine_of(tmp_path, nodes, [("x", FLOAT, ["B", "S", 8])], 3, constants)
+    for i, s in enumerate((1, 40, 64)):
+        inputs = {"x": ramp(2, s, 8) / 1024}
+        got = lathe_cli.run(engine, tmp_path / str(i), inputs=inputs)["y"]
+        assert lathe_cli.relative_error(got, session.run(None, inputs)[0]) <= 1e-6
+    np.save(tmp_path / "long.npy", ramp(1, 65, 8))
+    lathe_cli.lathe("run", engine, "--device", lathe_cli.DEVICE, "--input", f"x={tmp_path / 'long.npy'}", code=5)
+    for bounds in ("S=1:64:100", "S=1:100:100"):
+        text = lathe_cli.lathe("compile", tmp_path / "m.onnx", "-o", tmp_path / "no.lathe", "--dim", bounds, code=4)
+        assert "positions" in text and "--dim" in text, text
+
+
+def test_input_without_rank(tmp_path):
+    """It is read, and refused by the first op that needs its rank, unless --shape gives it."""
+    value = lambda name: onnx.ValueInfoProto(name=name, type=helper.make_tensor_type_proto(FLOAT, None))
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [value("x")], [value("y")])
+    model = str(tmp_path / "m.onnx")
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), model)
+    assert "--shape" in lathe_cli.lathe("compile", model, "-o", tmp_path / "m.lathe", code=4)
+    engine = lathe_cli.compile_model(model, tmp_path / "m.lathe", "--shape", "x=2x3")
+    assert lathe_cli.run(engine, tmp_path / "run", inputs={"x": ramp(2, 3)})["y"].shape == (2, 3)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Races lathe against onnxruntime and OpenVINO on the CPU.
 
-    race.py [--threads 1,2] [--rounds 5] [--seconds 0.4] [--batch 1] [--peers ort,ov] [MODEL...]
+    race.py [--threads 1,2] [--rounds 15] [--seconds 0.4] [--batch 1] [--peers ort,ov] [MODEL...]
     race.py --symbolic [MODEL...]      one engine for all sizes against engines of one size
     race.py --cells                    LSTM and GRU by themselves
     race.py --forms [FORM...]          forms of convolutions by themselves: names, or parts of them
@@ -9,9 +9,10 @@
                                        earlier one was cut off; --parts "batch 1,costs": these alone
 
 Each runtime runs in a process of its own, rounds alternate, figures are medians, in ms;
-race_measure.py says how. All get the same inputs, and no runtime copies them. Before the race the
-results of lathe are compared with onnxruntime's. The exit code is 1 when a bar of the report is
-not met.
+race_measure.py says how. All get the same inputs, and no runtime copies them or allocates results.
+Before the race the results of lathe are compared with onnxruntime's. The report has every round beside
+it, FILE-rounds.tsv, with time, load, commit and digest, those that were discarded too. The exit code
+is 1 when a bar of the report is not met.
 """
 import argparse
 import json
@@ -96,8 +97,7 @@ def speed_case(name, batch, args):
                                            for n, w in wanted(model.entry, model.inputs).items())}
         for t in map(int, args.threads.split(",")):
             row["threads"][str(t)] = race_measure.race(
-                model.folder, model.entry.file, model.rival_inputs, t, args.peers.split(","),
-                args.rounds, args.seconds)
+                model.folder, model.entry.file, model.rival_inputs, t, args.peers.split(","), args)
         return row
     return [model.engine], measure
 
@@ -157,7 +157,7 @@ def symbolic_case(name, case, args):
         assert apart <= TOLERANCE, f"the engines differ by {apart}"
         return race_measure.measure(
             {which: lambda s, folder=folder: race_measure.lathe_ms(folder, 1, s)
-             for which, folder in folders.items()}, args.rounds, args.seconds)
+             for which, folder in folders.items()}, args.rounds, args.seconds, any_load=args.any_load)
     return list(engines.values()), measure
 
 
@@ -188,7 +188,7 @@ def machine(args):
     load = " ".join(f"{x:.1f}" for x in os.getloadavg())
     return (f"{len(os.sched_getaffinity(0))} cores of {model}, f32, engines for `{args.target}`, "
             f"commit {commit};\n{args.rounds} alternating rounds of {args.seconds} s or more; load "
-            f"{load} at the start")
+            f"{load} at the start" + ("; rounds count beside other work, too" if args.any_load else ""))
 
 
 def table(part, names, args, say):
@@ -221,7 +221,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("models", nargs="*")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=15, help="that count for each row; fixed")
     parser.add_argument("--seconds", type=float, default=0.4)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--costs", action="store_true", help="errors, compile time, memory, roof")
@@ -231,8 +231,8 @@ def main():
     parser.add_argument("--report", metavar="FILE", help="write all tables and bars there")
     parser.add_argument("--parts", help="of the report: " + ", ".join(race_report.GUESS))
     parser.add_argument("--again", action="store_true", help="measure rows that are there, too")
-    parser.add_argument("--calmer", action="store_true",
-                        help="measure those again whose rounds spread widely; the calmer measurement counts")
+    parser.add_argument("--any-load", action="store_true",
+                        help="rounds count beside other work of the machine, too; the report says so")
     parser.add_argument("--target", default="native")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE",
                         help="of lathe compile, as winograd-tolerance=1e-5")

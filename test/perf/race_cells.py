@@ -43,6 +43,6 @@ def case(name, args, workplace):
                                            for n, w in want.items())}
         for t in map(int, args.threads.split(",")):
             row["threads"][str(t)] = race_measure.race(
-                folder, file, inputs, t, args.peers.split(","), args.rounds, args.seconds)
+                folder, file, inputs, t, args.peers.split(","), args)
         return row
     return [engine], measure

@@ -76,6 +76,6 @@ def case(name, args, workplace):
         row = {"threads": {}, "error": lathe_cli.relative_error(got, want)}
         for t in map(int, args.threads.split(",")):
             row["threads"][str(t)] = race_measure.race(
-                folder, file, inputs, t, args.peers.split(","), args.rounds, args.seconds)
+                folder, file, inputs, t, args.peers.split(","), args)
         return row
     return [engine], measure

@@ -5,9 +5,12 @@
 
 Rivals load a model once and are stopped (SIGSTOP) while another has its turn, so that no idle
 thread of theirs spins. In each round every runtime runs for a burst, the first one rotating; the
-burst's figure is the median of its runs. A ratio is taken within a round, whose bursts are
-seconds apart, and the row's ratio is the median of these. While the middle half of the ratios
-spreads by more than SPREAD, rounds are added, up to MORE times as many: for all rows alike.
+burst's figure is the median of its runs, less what calling the runtime from Python costs. A ratio is
+taken within a round, whose bursts are seconds apart, and the row's ratio is the median over all rounds
+that count: a number that is fixed before the first. A round beside other work of the machine does not
+count; that is decided by the work alone, never by a time, and the round is shown with the others.
+
+Inputs are read, and results written, where they lie: no runtime allocates or copies in a run.
 """
 import json
 import math
@@ -15,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
@@ -22,11 +26,15 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "models"))
 
-SPREAD, MORE = 0.05, 3
-LONG_MS = 1000.0  # runs longer than this get three rounds to begin with
-RULE = (f"A row gets more rounds, up to {MORE} times as many, while the middle half of its rounds' "
-        f"ratios spreads by more than {100 * SPREAD:.0f} % (as `lathe bench`, a burst has five runs "
-        "or more, unless they take thrice its time)")
+BUSY = 0.1  # of the machine's cores, taken by others than the race: more, and a round does not count
+MORE = 2  # rounds that are tried, by those that are wanted
+LONG_MS = 1000.0  # runs longer than this get three rounds
+RULE = (f"A ratio is the median over a number of rounds that is fixed before the first; a round while "
+        f"others took more than {100 * BUSY:.0f} % of the cores is discarded, whatever its figures, and "
+        "all are in the file of rounds (as `lathe bench`, a burst has five runs or more, unless they "
+        "take thrice its time). Of a rival's burst is taken off what a model of one empty node takes in "
+        "the same process: the cost of the call from Python, and what the runtime itself does at the "
+        "start of a run, which favours the rival")
 
 
 def median_ms(run, seconds):
@@ -62,7 +70,17 @@ def ort_run(path, inputs, threads):
         bound.bind_cpu_input(name, array)
     for output in session.get_outputs():
         bound.bind_output(output.name)
-    return lambda: session.run_with_iobinding(bound)
+    session.run_with_iobinding(bound)
+    # Into memory of ours from here on: the sizes are known now.
+    results = {o.name: v for o, v in zip(session.get_outputs(), bound.copy_outputs_to_cpu())
+               if isinstance(v, np.ndarray) and v.dtype.kind in "fiub" and v.size}
+    for name, array in results.items():
+        bound.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
+
+    def run():
+        session.run_with_iobinding(bound)
+    run.results = results  # alive as long as the run
+    return run
 
 
 def ov_run(path, inputs, threads):
@@ -78,7 +96,39 @@ def ov_run(path, inputs, threads):
     for name, array in inputs.items():
         if name in names:
             request.set_tensor(name, openvino.Tensor(array, shared_memory=array.ndim > 0))
-    return request.infer
+    request.infer()
+    results = [np.array(tensor.data) for tensor in request.output_tensors]
+    for i, array in enumerate(results):
+        if array.ndim and array.size:
+            request.set_output_tensor(i, openvino.Tensor(array, shared_memory=True))
+
+    def run():
+        request.infer()
+    run.results = results
+    return run
+
+
+def empty_model(path):
+    """One node that copies one element: what is left of a run when there is nothing to compute."""
+    from onnx import TensorProto, helper, save
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "empty", value[:1],
+                              value[1:])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return {"x": np.ones(1, np.float32)}
+
+
+def call_cost_ms(make, seconds=0.1):
+    """What a run of the empty model takes, by the function that makes runs of this runtime."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "empty.onnx")
+        run = make(path, empty_model(path), 1)
+        return min(median_ms(run, seconds) for _ in range(3))
+
+
+def without_call(ms, call):
+    """No run takes less than a tenth of what was seen, should the empty model be the slower one."""
+    return max(ms - call, 0.1 * ms)
 
 
 class Rival:
@@ -94,7 +144,8 @@ class Rival:
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL, text=True)
-        self.usable = self.answer() is not None
+        self.call_ms = self.answer()  # what a call costs, which bursts are without
+        self.usable = self.call_ms is not None
         if self.usable:
             self.process.send_signal(signal.SIGSTOP)
 
@@ -150,41 +201,81 @@ def lathe_ms(folder, threads, seconds):
     return bench(folder, threads, seconds)["median_ms"]
 
 
-def measure(bursts, rounds, seconds):
+class OtherWork:
+    """What part of the machine's cores others take, from one call to the next: all busy time but that
+    of this process, of those that it has waited for, and of the rivals' processes."""
+
+    def __init__(self, rivals=()):
+        self.rivals = rivals
+        self.last = self.now()
+
+    def now(self):
+        tick = os.sysconf("SC_CLK_TCK")
+        with open("/proc/stat") as f:
+            fields = [int(v) for v in f.readline().split()[1:]]
+        total, idle = sum(fields[:8]), fields[3] + fields[4]
+        own = sum(os.times()[:4]) * tick
+        for rival in self.rivals:
+            try:
+                with open(f"/proc/{rival.process.pid}/stat") as f:
+                    own += sum(map(int, f.read().rsplit(")", 1)[1].split()[11:13]))
+            except OSError:
+                pass  # it has died; its round is lost anyway
+        return total, total - idle, own
+
+    def share(self):
+        before, self.last = self.last, self.now()
+        total, busy, own = (b - a for a, b in zip(before, self.last))
+        return max(0.0, (busy - own) / total) if total > 0 else 0.0
+
+
+def measure(bursts, rounds, seconds, others=None, any_load=False):
     """Runs alternating rounds of `bursts`, {peer: function of seconds giving ms}, whose first peer
-    is compared with the best of the others. {"ms": medians by peer, "ratio", "best", "rounds",
-    "spread": of the middle half of the rounds' ratios}."""
-    peers = list(bursts)
-    found = {peer: [] for peer in peers}
+    is compared with the best of the others. `rounds` rounds count (three where a run is long); those
+    beside `others`' work, an OtherWork, are discarded and tried again, as many times more, unless
+    `any_load`. {"ms": medians by peer, "ratio", "best", "rounds", "discarded", "spread": of the middle
+    half of the rounds' ratios, "raw": every round}."""
+    peers, raw, wanted = list(bursts), [], rounds
+    others = others or OtherWork()
     while True:
-        done = len(found[peers[0]])
+        others.share()
+        ms = {}
         for i in range(len(peers)):
-            peer = peers[(i + done) % len(peers)]
-            found[peer].append(bursts[peer](seconds))
-        ms = {peer: float(np.median([v for v in values if not math.isnan(v)] or [math.nan]))
-              for peer, values in found.items()}
-        rivals = [p for p in peers[1:] if not math.isnan(ms[p])]
-        if not rivals:
-            if done + 1 >= rounds:
-                raise RuntimeError("no rival runs this file")
-            continue
-        best = min(rivals, key=ms.get)
-        ratios = np.array(found[peers[0]]) / np.array(found[best])
-        low, ratio, high = np.nanpercentile(ratios, (25, 50, 75))
-        spread = float((high - low) / ratio)
-        wanted = min(rounds, 3) if max(ms[p] for p in (peers[0], best)) > LONG_MS else rounds
-        if done + 1 >= wanted and (spread <= SPREAD or done + 1 >= MORE * wanted):
-            return {"ms": ms, "ratio": float(ratio), "best": best, "rounds": done + 1,
-                    "spread": spread}
+            peer = peers[(i + len(raw)) % len(peers)]
+            ms[peer] = bursts[peer](seconds)
+        busy = others.share()
+        raw.append({"time": time.strftime("%Y-%m-%dT%H:%M:%S"), "load": os.getloadavg()[0],
+                    "others": round(busy, 3), "counts": any_load or busy <= BUSY, "ms": ms})
+        kept = [r["ms"] for r in raw if r["counts"]]
+        if len(raw) == 1 and max(v for v in ms.values() if not math.isnan(v)) > LONG_MS:
+            wanted = min(rounds, 3)
+        if len(kept) >= wanted:
+            break
+        if len(raw) >= MORE * wanted:
+            raise RuntimeError(f"beside other work in {len(raw) - len(kept)} of {len(raw)} rounds; "
+                               "measure on a quiet machine, or with --any-load")
+    medians = {p: float(np.median([r[p] for r in kept if not math.isnan(r[p])] or [math.nan]))
+               for p in peers}
+    rivals = [p for p in peers[1:] if not math.isnan(medians[p])]
+    if not rivals:
+        raise RuntimeError("no rival runs this file")
+    best = min(rivals, key=medians.get)
+    ratios = np.array([r[peers[0]] / r[best] for r in kept])
+    low, ratio, high = np.nanpercentile(ratios, (25, 50, 75))
+    return {"ms": medians, "ratio": float(ratio), "best": best, "rounds": len(kept),
+            "discarded": len(raw) - len(kept), "spread": float((high - low) / ratio), "raw": raw}
 
 
-def race(folder, file, inputs, threads, peers, rounds, seconds):
+def race(folder, file, inputs, threads, peers, args):
     """lathe's engine in a folder against rivals on a file; see measure()."""
     rivals = {peer: Rival(peer, file, inputs, threads) for peer in peers}
     try:
         bursts = {"lathe": lambda s: lathe_ms(folder, threads, s)}
         bursts.update({peer: rival.burst for peer, rival in rivals.items()})
-        return measure(bursts, rounds, seconds)
+        row = measure(bursts, args.rounds, args.seconds, OtherWork(list(rivals.values())),
+                      args.any_load)
+        row["call_ms"] = {peer: float(rival.call_ms) for peer, rival in rivals.items() if rival.usable}
+        return row
     finally:
         for rival in rivals.values():
             rival.close()
@@ -193,10 +284,11 @@ def race(folder, file, inputs, threads, peers, rounds, seconds):
 def main():
     _, peer, file, inputs, threads = sys.argv
     arrays = dict(np.load(inputs))  # the runtimes read them where they lie
-    run = {"ort": ort_run, "ov": ov_run}[peer](file, arrays, int(threads))
-    print("race ready", flush=True)
+    make = {"ort": ort_run, "ov": ov_run}[peer]
+    run, call = make(file, arrays, int(threads)), call_cost_ms(make)
+    print("race", call, flush=True)
     for line in sys.stdin:
-        print("race", median_ms(run, float(line)), flush=True)
+        print("race", without_call(median_ms(run, float(line)), call), flush=True)
 
 
 if __name__ == "__main__":

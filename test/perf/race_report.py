@@ -3,8 +3,9 @@
 
 A row that is measured is kept in build/race-cpu/report, under the settings, with a digest of what
 was measured: the bytes of the runtime and of the engine (for costs of `lathe` itself). So a report
-that was cut off goes on where it was, and a change measures again what it changes. With --calmer rows
-whose rounds spread widely are measured again, too.
+that was cut off goes on where it was, and a change measures again what it changes. A row is measured
+once: no figure decides whether it is measured again. Every round, those that did not count too, is
+written beside the report.
 """
 import hashlib
 import json
@@ -24,7 +25,6 @@ F43 = "winograd-tolerance=1e-5"
 # Seconds that a row takes, where no earlier report says it.
 GUESS = {"batch 1": 30, "f43": 20, "batch 8": 60, "batch 32": 150, "costs": 20, "symbolic": 40,
          "cells": 15}
-NOISY = 0.10  # more spread than this is worth another measurement
 
 
 def geometric(values):
@@ -45,16 +45,18 @@ def measurements(row):
     return row.get("threads") or ({"": row} if "spread" in row else {})
 
 
-def is_noisy(row):
-    return any(m["spread"] > NOISY for m in measurements(row).values())
-
-
-def calmer(one, other):
-    """Of two measurements of a row, for each number of threads that whose rounds spread less."""
-    if "threads" not in one:
-        return min(one, other, key=lambda row: row["spread"])
-    threads = {t: min(m, other["threads"][t], key=lambda m: m["spread"]) for t, m in one["threads"].items()}
-    return {**one, "threads": threads}
+def rounds_table(stored, commit):
+    """Lines of tab-separated values: every round of every row."""
+    yield "\t".join(("part", "row", "threads", "round", "time", "load", "others", "counts", "commit",
+                     "digest", "ms"))
+    for part, rows in stored.items():
+        for name, row in rows.items():
+            for threads, one in measurements(row).items():
+                for i, r in enumerate(one.get("raw", [])):
+                    times = " ".join(f"{peer} {value:.5g}" for peer, value in r["ms"].items())
+                    yield "\t".join((part, name, threads or "1", str(i), r["time"], f"{r['load']:.2f}",
+                                     f"{r['others']:.3f}", "yes" if r["counts"] else "no",
+                                     row.get("commit", commit), row.get("of", ""), times))
 
 
 class Store:
@@ -63,7 +65,7 @@ class Store:
     def __init__(self, folder, args):
         os.makedirs(folder, exist_ok=True)
         settings = json.dumps([args.rounds, args.seconds, args.threads, args.peers, args.target,
-                               args.option])
+                               args.option, args.any_load])
         key = hashlib.sha256(settings.encode()).hexdigest()[:12]
         self.path = os.path.join(folder, f"{key}.json")
         self.durations = os.path.join(folder, "seconds.json")
@@ -100,6 +102,12 @@ def marked(text, ok):
     return text if ok else f"**{text}**"
 
 
+def rounds_of(one):
+    """"15 and 2 discarded, 3 %": rounds, and how the middle half of their ratios spreads."""
+    discarded = f" and {one['discarded']} discarded" if one.get("discarded") else ""
+    return f"{one['rounds']}{discarded}, {100 * one['spread']:.0f} %"
+
+
 def speed_table(rows, names, threads, say, bar):
     """`bar`: ratios above it are bold."""
     plural = [f"{t} thread{'s' * (t > 1)}" for t in threads]
@@ -116,7 +124,7 @@ def speed_table(rows, names, threads, say, bar):
             one = row["threads"][str(t)]
             cells.append(" / ".join(ms(one["ms"].get(p, math.nan)) for p in ("lathe", "ort", "ov")))
             cells.append(marked(f"{one['ratio']:.3f}", one["ratio"] <= bar))
-            cells.append(f"{one['rounds']}, {100 * one['spread']:.0f} %")
+            cells.append(rounds_of(one))
         cells.append(marked(f"{row['error']:.1e}", row["error"] <= 1e-4))
         say("| " + " | ".join(cells) + " |")
 
@@ -170,7 +178,7 @@ def symbolic_table(rows, names, say):
             continue
         ratio = marked(f"{row['ratio']:.3f}", row["ratio"] <= 1.05)
         say(f"| {name} | {ms(row['ms']['any'])} | {ms(row['ms']['one'])} | {ratio} | "
-            f"{row['rounds']}, {100 * row['spread']:.0f} % |")
+            f"{rounds_of(row)} |")
 
 
 # --- Bars ---
@@ -248,8 +256,6 @@ def render(stored, args, machine, say):
     part = lambda name: stored.get(name, {})  # noqa: E731
     say(f"# CPU race, {time.strftime('%Y-%m-%d')}\n\nWritten by `race.py --report`. {machine}.\n"
         f"ms: medians. A ratio is to the better rival; nan: OpenVINO does not take the file.\n{RULE}.\n"
-        f"Rows that spread by more than {100 * NOISY:.0f} % even so may be measured again (`--calmer`); of two "
-        "measurements that counts whose rounds spread less, whatever its ratio.\n"
         "Bold: above the bar.\n")
     say("## Bars\n\n| what | bar | measured | |\n|---|---|---|---|")
     checks = bars(stored, threads)
@@ -309,6 +315,8 @@ def report(args, case_of, machine, folder, runtime):
     gives the files that a row depends on beside `runtime`, and a function that measures it. Returns
     whether every bar holds."""
     store = Store(folder, args)
+    commit = subprocess.run(["git", "-C", os.path.dirname(os.path.abspath(__file__)), "rev-parse",
+                             "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
     wanted = args.parts.split(",") if args.parts else list(GUESS)
     chosen = {u for u in units(args.models) if u[0] in wanted}
     todo = units(None)
@@ -320,6 +328,8 @@ def report(args, case_of, machine, folder, runtime):
         held = render(current, args, machine, lines.append)
         with open(args.report, "w") as f:
             f.write("\n".join(lines) + "\n")
+        with open(os.path.splitext(args.report)[0] + "-rounds.tsv", "w") as f:
+            f.writelines(line + "\n" for line in rounds_table(current, commit))
         return held
 
     ok = write()
@@ -333,10 +343,7 @@ def report(args, case_of, machine, folder, runtime):
             of = digest_of(runtime, *files)
             row = store.rows.get(part, {}).get(name, {})
             if (part, name) in chosen and (args.again or row.get("of") != of):
-                row = {**measure(), "of": of}
-                store.keep(part, name, row, time.time() - start)
-            elif (part, name) in chosen and args.calmer and is_noisy(row):
-                row = {**calmer(row, measure()), "of": of}
+                row = {**measure(), "of": of, "commit": commit}
                 store.keep(part, name, row, time.time() - start)
             elif row.get("of") != of:
                 row = {"problem": "not measured"}

@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "models"))
 import lathe_cli  # noqa: E402
 
 RATIO, ROUNDS = 1.3, 7
-COLD, CACHED, RUNTIME_BYTES = 8.0, 0.5, 3 << 20
+COLD, CACHED, RUNTIME_BYTES = 8.0, 0.5, 2 << 20
 LLAMA = os.path.join(lathe_cli.MODELS, "llama", "dynamo18_sdpa")
 
 

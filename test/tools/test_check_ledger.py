@@ -8,59 +8,188 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "conformance"))
 import check_ledger  # noqa: E402
 
 NAMES = [f"node/test_{i:04}" for i in range(700)]
+INDEX = [[name, "1e-3", "1e-7", "Exp", "float"] for name in NAMES]
+TABLE = {("Exp", "float"): ("elements", 5.0)}
+COMMIT = "0123456789" * 4
+FREEZE = "given when compiling: axes"
+FRESH, COMPILED, CPU, CUDA = range(4)
 
 
-def rows():
-    return [[name, "passed", "generated", "0.5", ""] for name in NAMES]
+def header(cuda):
+    return {"format": "", "target": "sm_90a" if cuda else "x86-64-v3",
+            "device": "NVIDIA H200" if cuda else "cpu", "driver": "13000" if cuda else "-",
+            "commit": COMMIT}
+
+
+def rows(ulp):
+    return [[name, "passed", "generated", ulp, f"{float(ulp):.2f}", ""] for name in NAMES]
+
+
+def ledgers():
+    compiled = [[name, "compiled", "generated", "-", "-", ""] for name in NAMES]
+    return [(header(False), rows("3")), (header(True), compiled), (header(False), rows("3")),
+            (header(True), rows("2"))]
 
 
 class CheckLedger(unittest.TestCase):
-    def problems(self, change=None, which=0):
-        ledgers = [rows(), rows(), rows()]
+    def problems(self, change=None, which=FRESH, statuses=None, header_change=None):
+        """The messages after `change` to the rows, and `header_change` to the header, of one."""
+        given = ledgers()
         if change:
-            change(ledgers[which])
-        return "\n".join(check_ledger.compare(NAMES, *ledgers)[1])
+            change(given[which][1])
+        if header_change:
+            given[which][0].update(header_change)
+        judge = check_ledger.Judge(INDEX, statuses or {}, TABLE, lambda commit: commit == COMMIT)
+        judge.judge(*given)
+        return "\n".join(judge.problems)
+
+    def put(self, number, *columns):
+        return lambda given: given[number].__setitem__(slice(1, None), columns)
 
     def test_same(self):
         self.assertEqual(self.problems(), "")
 
+    def test_cuda_passes_turned_into_unsupported(self):
+        def fail(given):
+            for row in given[:300]:
+                row[1:] = ["unsupported", "-", "-", "-", "unsupported: no lowering"]
+        found = self.problems(fail, CUDA)
+        self.assertEqual(found.count("statuses.tsv says passed"), 300)
+        self.assertEqual(found.count("compiling it now compiled"), 300)
+        # With the statuses falsified as well, what compiling says now still tells.
+        statuses = {name: ("passed", "unsupported") for name in NAMES[:300]}
+        self.assertEqual(self.problems(fail, CUDA, statuses).count("compiling it now compiled"), 300)
+
+    def test_what_one_device_has_and_the_other_lacks(self):
+        refused = ["unsupported", "-", "-", "-", "unsupported: no lowering"]
+        given = ledgers()
+        statuses = {NAMES[5]: ("passed", "unsupported"), NAMES[6]: ("unsupported", "passed")}
+        for which, number in ((COMPILED, 5), (CUDA, 5), (FRESH, 6), (CPU, 6)):
+            given[which][1][number][1:] = refused
+        judge = check_ledger.Judge(INDEX, statuses, TABLE, lambda commit: True)
+        judge.judge(*given)
+        self.assertEqual(len(judge.problems), 2)
+        for line, number in zip(judge.problems, (5, 6)):
+            self.assertRegex(line, f"devices: {NAMES[number]}: .*no lowering")
+
+    def test_passes_that_statuses_do_not_know(self):
+        statuses = {NAMES[7]: ("unsupported", "passed")}
+        self.assertRegex(self.problems(statuses=statuses), "0007: is passed; .* says unsupported")
+
+    def test_invented_figures(self):
+        for which in (CPU, CUDA):
+            with self.subTest(ledger=which):
+                self.assertRegex(self.problems(self.put(5, "passed", "generated", "6", "6.00", ""),
+                                               which), "6 ULP .elements., 5 are the most")
+        self.assertRegex(self.problems(self.put(5, "passed", "generated", "0", "0.00", ""), CPU),
+                         "ledger has 0 ULP")
+        self.assertRegex(self.problems(self.put(5, "passed", "generated", "3", "9.00", ""), CPU),
+                         "ledger has 9 ULP")
+        self.assertRegex(self.problems(self.put(5, "passed", "generated", "0", "2.00", ""), CUDA),
+                         "no element is off")
+
+    def test_a_unit_of_another_machine_is_no_difference(self):
+        for ulp in ("2", "4", "5"):
+            change = self.put(5, "passed", "generated", ulp, f"{float(ulp):.2f}", "")
+            self.assertEqual(self.problems(change, FRESH), "")
+
+    def test_the_cpus_ledger_given_as_cudas(self):
+        def copy(given):
+            given[:] = rows("3")
+        self.assertRegex(self.problems(copy, CUDA), "its figures are the CPU's")
+        self.assertRegex(self.problems(which=CUDA, header_change=header(False)), "target x86-64-v3")
+
+    def test_headers(self):
+        for field, value, pattern in (("target", "sm_90b", "target"), ("device", "cuda:0", "no GPU"),
+                                      ("device", "cpu", "no GPU"), ("driver", "-", "driver"),
+                                      ("commit", "0" * 40, "none of this history"),
+                                      ("commit", "-", "none of this history")):
+            with self.subTest(field=field, value=value):
+                self.assertRegex(self.problems(which=CUDA, header_change={field: value}), pattern)
+        given = header(True)
+        del given["driver"]
+        self.assertRegex(check_ledger.header_problem(given, True), "lacks driver")
+        self.assertRegex(self.problems(which=COMPILED, header_change={"target": "sm_80"}), "sm_80")
+
+    def test_missing_figures(self):
+        change = self.put(5, "passed", "generated", "3", "?", "")
+        self.assertRegex(self.problems(change, CUDA), "scaled figure is missing")
+        for ulp, scaled in (("-", "-"), ("x", "1.00"), ("1", "")):
+            with self.subTest(ulp=ulp):
+                change = self.put(5, "passed", "generated", ulp, scaled, "")
+                self.assertRegex(self.problems(change, CUDA), "worst ULP")
+
     def test_each_difference(self):
-        for column, value, pattern in ((1, "failed", "this run failed"), (2, "host", "host"),
-                                       (3, "0.6", "0.6"), (4, "why", "why")):
-            with self.subTest(column=column):
-                self.assertRegex(self.problems(lambda r: r[5].__setitem__(column, value)), pattern)
+        for columns, pattern in ((("failed", "generated", "-", "-", "mismatch"), "neither passes nor"),
+                                 (("passed", "host", "3", "3.00", ""), "this run passed host"),
+                                 (("passed", "library", "3", "3.00", ""), "this run passed library"),
+                                 (("frozen", "generated", "3", "3.00", FREEZE), "this run frozen")):
+            with self.subTest(columns=columns):
+                status = {NAMES[5]: (columns[0], "passed")}
+                committed = self.put(5, *columns)
+                self.assertRegex(self.problems(committed, FRESH, status), pattern)
+
+    def test_what_compiles_and_was_not_measured_says_so(self):
+        row = ("unmeasured", "generated", "-", "-", check_ledger.UNMEASURED)
+        statuses = {NAMES[5]: ("passed", "unmeasured")}
+        self.assertEqual(self.problems(self.put(5, *row), CUDA, statuses), "")
+        self.assertRegex(self.problems(self.put(5, *row), CUDA), "statuses.tsv says passed")
+        self.assertRegex(self.problems(self.put(5, *row[:4], "why"), CUDA, statuses), "note 'why'")
+
+        def all_of_them(given):
+            for line in given:
+                line[1:] = row
+        many = {name: ("passed", "unmeasured") for name in NAMES}
+        self.assertRegex(self.problems(all_of_them, CUDA, many), "700 rows are unmeasured")
+
+    def test_mark_unmeasured(self):
+        names = ("a", "b", "c", "d", "e")
+        was = [("passed", "generated"), ("unsupported", "-"), ("frozen", "generated"),
+               ("frozen", "generated"), ("unsupported", "-")]
+        now = ("compiled", "compiled", "compiled", "frozen", "unsupported")
+        rows = [[name, *status, "1", "1.00", ""] for name, status in zip(names, was)]
+        compiled = [[name, status, "generated", "-", "-", ""] for name, status in zip(names, now)]
+        marked = list(check_ledger.mark_unmeasured(rows, compiled))
+        self.assertEqual([row[1] for row in marked],
+                         ["passed", "unmeasured", "unmeasured", "frozen", "unsupported"])
+
+    def test_library_calls_of_cuda(self):
+        change = self.put(5, "passed", "library", "2", "2.00", "")
+        self.assertRegex(self.problems(change, CUDA), "is library, and compiling it now generated")
+
+    def test_frozen_inputs_are_said(self):
+        change = self.put(5, "passed", "generated", "3", "3.00", FREEZE)
+        self.assertRegex(self.problems(change, CUDA), "passed, with the note")
+        change = self.put(5, "frozen", "generated", "3", "3.00", "")
+        self.assertRegex(self.problems(change, CUDA), "frozen, with the note")
 
     def test_a_test_that_is_gone(self):
-        for which in range(3):
+        for which in range(4):
             with self.subTest(ledger=which):
                 self.assertRegex(self.problems(lambda r: r.pop(), which), "missing")
 
     def test_order(self):
-        self.assertRegex(self.problems(lambda r: r.reverse(), 2), "not in the order")
+        self.assertRegex(self.problems(lambda r: r.reverse(), CUDA), "not in the order")
 
     def test_no_reason(self):
-        self.assertRegex(
-            self.problems(lambda r: r.__setitem__(3, [NAMES[3], "failed", "-", "-", ""]), 2),
-            "no reason")
+        self.assertRegex(self.problems(self.put(3, "unsupported", "-", "-", "-", ""), CUDA), "no reason")
 
     def test_wrong_values_and_crashes(self):
         for status, reason in (("failed", "mismatch"), ("error", "internal: crashed")):
             with self.subTest(status=status):
-                row = [NAMES[3], status, "-", "-", reason]
-                self.assertRegex(self.problems(lambda r: r.__setitem__(3, row), 1), "typed error")
+                change = self.put(3, status, "-", "-", "-", reason)
+                self.assertRegex(self.problems(change, CPU), "typed error")
 
     def test_disputed_rows_fail_in_one_way(self):
         name, reason = next(iter(check_ledger.DISPUTED.items()))
-        row = [name, "failed", "generated", "-", reason]
+        row = [name, "failed", "generated", "-", "-", reason]
         self.assertIsNone(check_ledger.malformed(row))
-        row[4] = reason.replace("10 of", "11 of")
+        row[5] = reason.replace("10 of", "11 of")
         self.assertRegex(check_ledger.malformed(row), "typed error")
 
-    def test_bar(self):
-        def fail(ledger):
-            for row in ledger[:300]:
-                row[1:] = ["unsupported", "-", "-", "op"]
-        self.assertRegex(self.problems(fail, 2), "CUDA: 400 tests pass")
+    def test_no_data_set_is_no_pass(self):
+        row = [NAMES[3], "passed", "generated", "-", "-", ""]
+        self.assertRegex(check_ledger.malformed(row), "worst ULP")
 
 
 if __name__ == "__main__":

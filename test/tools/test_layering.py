@@ -94,6 +94,32 @@ class Layering(unittest.TestCase):
         self.expect(r"no lit test test/passes/select/Select.mlir",
                     without=["test/passes/select/select.mlir"])
 
+    def test_name_of_a_target(self):
+        self.expect(r"tools/lathe/A.cpp:2: goes by the name of a target", files={
+            "tools/lathe/A.cpp": 'bool f(const std::string &target) {\n  return target.rfind("sm_9", 0) == 0;\n}\n'})
+
+    def test_version_of_a_target(self):
+        self.expect(r"passes/fuse/A.cpp:2: asks a target for its version", files={
+            "passes/fuse/A.cpp": "bool f(const Target &t) {\n  return t.smVersion >= 90;\n}\n"})
+
+    def test_families_are_compared_in_one_file(self):
+        descriptor = 'const Skeleton kGemmTiny = {\n    .family = "gemm.tiny",\n    .block = "all"};\n'
+        for line in ('if (c.family() == other)', 'if (config == "gemm.tiny")', 'c.form == &kGemmTiny',
+                     'config.starts_with("gemm.")', 'family().ends_with(x)'):
+            self.expect(r"codegen/cuda/A.cpp:1: compares families of kernels", files={
+                "codegen/device/tiny.cpp": descriptor, "codegen/cuda/A.cpp": line + "\n"})
+        self.assertEqual(self.find(files={
+            "codegen/device/tiny.cpp": descriptor, "codegen/cuda/A.cpp": "c.form->wgmma.swapped\n",
+            "codegen/select/Skeletons.cpp": "skeleton->family == family\n"}), [])
+
+    def test_texts_of_specs_are_read_in_one_file(self):
+        self.expect(r"passes/plan/A.cpp:1: reads the text of variants", files={
+            "passes/plan/A.cpp": "auto spec = KernelSpec::parse(text);\n"})
+
+    def test_op_names_in_generic_passes(self):
+        found = self.find(files={"passes/plan/Size.cpp": "if (isa<ConstantOp, lathe::NegOp>(op))\n" * 99})
+        self.assertIn("passes/plan names 99 tensor ops", found[0])
+
     def test_op_without_test(self):
         self.expect(r"no lit test names the op lathe.abs", files={
             "include/lathe/ir/Ops.td": 'def Lathe_AbsOp : Lathe_UnaryOp<"abs", "y = |x|">;\n'})

@@ -53,7 +53,7 @@ TEST(ChooseCpu, WinogradByTolerance) {
     auto variants = chooseVariants(d, *Target::parse("x86-64-v3"));
     EXPECT_TRUE(variants.ok());
     const KernelSpec &spec = variants->back().spec;
-    return KernelConfig::parse(spec.config)->family + " " + spec.buffers[1].packing;
+    return std::string(KernelConfig::parse(spec.config)->family()) + " " + spec.buffers[1].packing;
   };
   EXPECT_EQ(config(56, 64, 0), "conv.winograd2 winograd16");
   EXPECT_EQ(config(56, 64, 1e-6), "conv.winograd4 winograd16f4");

@@ -1,7 +1,7 @@
 //===- ChooseTest.cpp - configurations for kernels ---------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "lathe/codegen/Config.h"
+#include "lathe/codegen/Skeleton.h"
 #include "lathe/codegen/KernelDesc.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ const KernelVariant &pick(const std::vector<KernelVariant> &all, std::map<std::s
   return all.back();
 }
 
-std::string familyOf(const KernelVariant &v) { return KernelConfig::parse(v.spec.config)->family; }
+std::string familyOf(const KernelVariant &v) { return std::string(KernelConfig::parse(v.spec.config)->family()); }
 
 TEST(Config, RoundTrips) {
   for (const char *name : {"pointwise.t128.v8", "gemm.mma.t128.m64.n64.k32.s4", "scatter", "row.t160.v8"}) {
@@ -78,7 +78,7 @@ TEST(Config, MmaWarpsDivideTheTile) {
   MmaWarps w = mmaWarps(c);
   EXPECT_EQ(w.m, 2);
   EXPECT_EQ(w.n, 4);
-  EXPECT_EQ(mmaSharedBytes(c), 128 * 136 * 4);
+  EXPECT_EQ(c.form->sharedBytes(c, {}), 128 * 136 * 4);
 }
 
 TEST(Choose, FewAndManyRowsTakeDifferentKernels) {
@@ -124,7 +124,7 @@ KernelDesc linear(const char *m, const char *n, const char *k) {
 TEST(Choose, WeightsOfEightBitsAreReadAsTheyLie) {
   KernelDesc d = linear("M", "4096", "4096");
   d.operands[1].buffer = -1;
-  d.operands[1].narrow = 1;
+  d.operands[1].codes = 1;
   d.buffers[1].dtype = DType::I8;
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
@@ -133,7 +133,7 @@ TEST(Choose, WeightsOfEightBitsAreReadAsTheyLie) {
   for (int64_t m : {17, 96, 128, 200, 5000}) {
     const KernelSpec &s = pick(*all, {{"M", m}}).spec;
     KernelConfig c = *KernelConfig::parse(s.config);
-    ASSERT_EQ(c.family, "gemm.widened") << m;
+    ASSERT_EQ(c.family(), "gemm.mixed") << m;
     EXPECT_EQ(s.tensorMaps[0].box, (std::vector<int64_t>{64, c.tileM}));
     EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{64, c.tileN}));
     EXPECT_EQ(s.tensorMaps[1].swizzleBytes, 64);
@@ -159,7 +159,7 @@ TEST(Choose, FewRowsOfManyColumnsStreamTheirWeights) {
   for (int64_t m : {2, 8, 9, 16}) {
     const KernelSpec &s = pick(*all, {{"M", m}}).spec;
     KernelConfig c = *KernelConfig::parse(s.config);
-    ASSERT_EQ(c.family, "gemm.stream") << m;
+    ASSERT_EQ(c.family(), "gemm.stream") << m;
     EXPECT_EQ(c.rows, m <= 8 ? 8 : 16);
     EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", m}}), hopper.smCount);
     EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
@@ -193,7 +193,7 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
   EXPECT_EQ(familyOf(pick(*all, {{"M", 8}})), "gemm.stream");
   const KernelSpec &s = pick(*all, {{"M", 2048}}).spec;
   KernelConfig tile = *KernelConfig::parse(s.config);
-  EXPECT_EQ(tile.family, "gemm.pingpong");
+  EXPECT_EQ(tile.family(), "gemm.pingpong");
   EXPECT_EQ(tile.tileM, 128);
   ASSERT_EQ(s.tensorMaps.size(), 3u);
   EXPECT_EQ(s.tensorMaps[0].dims, (std::vector<DimExpr>{4096, dim("M")}));
@@ -204,7 +204,7 @@ TEST(Choose, HopperProductsHaveTensorMaps) {
   EXPECT_TRUE(wgmmaStartsLate(tile, 4096));
   EXPECT_TRUE(s.launches[0].programmaticDependent);
   EXPECT_TRUE(pick(*all, {{"M", 32}}).spec.launches[0].programmaticDependent);
-  tile.family = "gemm.pingpong.shared";
+  tile.form = &kGemmPingpongStreamK;
   EXPECT_FALSE(wgmmaStartsLate(tile, 4096));
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 128}}), (4096 + tile.tileN - 1) / tile.tileN);
   EXPECT_EQ(*s.launches[0].grid[0].evaluate({{"M", 8192}}), 132);
@@ -239,7 +239,7 @@ TEST(Choose, FewTilesSplitTheDepth) {
   ASSERT_TRUE(all.ok());
   const KernelSpec &s = pick(*all, {{"M", 32}}).spec;
   KernelConfig tile = *KernelConfig::parse(s.config);
-  EXPECT_EQ(tile.family, "gemm.split");
+  EXPECT_EQ(tile.family(), "gemm.split");
   EXPECT_GT(tile.cluster, 1);
   EXPECT_EQ(s.launches[0].cluster[0], tile.cluster);
   EXPECT_EQ(s.tensorMaps.size(), 2u); // results are added up in shared memory
@@ -264,7 +264,7 @@ TEST(Choose, PairsOfColumnsAreOneProduct) {
   EXPECT_EQ(s.tensorMaps[2].dims[0], DimExpr(14336));
   for (int64_t m : {1, 7, 16}) {
     KernelConfig few = *KernelConfig::parse(pick(*all, {{"M", m}}).spec.config);
-    EXPECT_EQ(few.family, "gemm.stream");
+    EXPECT_EQ(few.family(), "gemm.stream");
     EXPECT_EQ(few.tileN, 8); // of each matrix
   }
   for (int64_t m : {17, 300})
@@ -331,18 +331,20 @@ TEST(Choose, GeneratedKernelsStartEarly) {
   }
 }
 
-TEST(Choose, WhatLiesBesideResultsComesByAMap) {
+TEST(Choose, AResidualComesByAMap) {
   KernelDesc d = linear("M", "4096", "4096");
   d.buffers.insert(d.buffers.begin() + 2, d.buffers[2]);
   d.numInputs = 3;
-  d.beside = 2;
+  d.residual = 2;
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
   const KernelSpec &s = pick(*all, {{"M", 4096}}).spec;
   ASSERT_EQ(s.tensorMaps.size(), 4u);
-  EXPECT_EQ(s.tensorMaps[2].buffer, 3);
-  EXPECT_EQ(s.tensorMaps[3].buffer, 2);
-  EXPECT_EQ(s.tensorMaps[3].box, s.tensorMaps[2].box);
+  const TensorMapArg *result = s.mapOf(TensorMapArg::Role::Result), *residual = s.mapOf(TensorMapArg::Role::Residual);
+  ASSERT_TRUE(result && residual);
+  EXPECT_EQ(result->buffer, 3);
+  EXPECT_EQ(residual->buffer, 2);
+  EXPECT_EQ(residual->box, result->box);
   d.buffers[2].dtype = DType::F32; // another width than the result: read from memory
   auto wide = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(wide.ok());
@@ -358,7 +360,7 @@ KernelDesc linearOf(DType a, DType b, DType result) {
   return d;
 }
 
-TEST(Choose, NarrowOperandsOnHopper) {
+TEST(Choose, OperandsOfEightBitsOnHopper) {
   Target hopper = *Target::parse("sm_90a");
   auto chosen = [&](const KernelDesc &d, int64_t m) {
     auto all = chooseVariants(d, hopper);
@@ -368,7 +370,7 @@ TEST(Choose, NarrowOperandsOnHopper) {
   KernelDesc bytes = linearOf(DType::UI8, DType::I8, DType::I32);
   KernelSpec s = chosen(bytes, 2048);
   KernelConfig tile = *KernelConfig::parse(s.config);
-  EXPECT_EQ(tile.family, "gemm.pingpong");
+  EXPECT_EQ(tile.family(), "gemm.pingpong");
   EXPECT_EQ(tile.tileK, 128);
   ASSERT_EQ(s.tensorMaps.size(), 3u);
   EXPECT_EQ(s.tensorMaps[1].box, (std::vector<int64_t>{128, tile.tileN}));
@@ -379,22 +381,22 @@ TEST(Choose, NarrowOperandsOnHopper) {
 
   KernelDesc floats = linearOf(DType::F8E4M3FN, DType::F8E5M2, DType::BF16);
   for (int64_t m : {1, 64, 300, 4096})
-    EXPECT_TRUE(KernelConfig::parse(chosen(floats, m).config)->family.ends_with("promoted"));
+    EXPECT_TRUE(KernelConfig::parse(chosen(floats, m).config)->family().ends_with("promoted"));
   floats.wanted = "gemm.pingpong.m128.n128"; // sums would lose digits
   EXPECT_FALSE(chooseVariants(floats, hopper).ok());
   floats.wanted.clear();
   floats.allowReducedSums = true;
-  EXPECT_EQ(KernelConfig::parse(chosen(floats, 4096).config)->family, "gemm.pingpong");
+  EXPECT_EQ(KernelConfig::parse(chosen(floats, 4096).config)->family(), "gemm.pingpong");
 
   KernelDesc single = linearOf(DType::F32, DType::F32, DType::F32);
-  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->family, "gemm.simt");
+  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->family(), "gemm.simt");
   single.allowTf32 = true;
   EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->tileK, 32);
   // Only 16-bit operands may lie across k; integers and floats do not mix.
   single.operands[1].transposed = false;
-  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->family, "gemm.simt");
+  EXPECT_EQ(KernelConfig::parse(chosen(single, 4096).config)->family(), "gemm.simt");
   KernelDesc mixed = linearOf(DType::I8, DType::F8E4M3FN, DType::F32);
-  EXPECT_EQ(KernelConfig::parse(chosen(mixed, 4096).config)->family, "gemm.simt");
+  EXPECT_EQ(KernelConfig::parse(chosen(mixed, 4096).config)->family(), "gemm.simt");
 }
 
 /// y[N, P, Q, K] of x[N, 15, 12, C] by windows of 3 x 3.
@@ -521,7 +523,7 @@ TEST(Choose, AsksForAConfiguration) {
   EXPECT_EQ(all->front().spec.config, "gemm.cooperative.t384.m128.n256.k64.s4");
   EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_80")).ok());
   // As many blocks as there are multiprocessors, which need memory for sums.
-  d.wanted = "gemm.pingpong.shared.m128.n128";
+  d.wanted = "gemm.pingpong.streamk.m128.n128";
   auto shared = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(shared.ok());
   const KernelSpec &spec = shared->front().spec;
@@ -642,6 +644,7 @@ TEST(Choose, MasksOfAttentionComeByTiles) {
   d.numInputs = 2;
   d.operands[3].buffer = 1;
   d.maskDims = {1, 1, dim("S"), 1008};
+  d.biasAlone = true;
   auto specOf = [&] {
     auto all = chooseVariants(d, *Target::parse("sm_90a"));
     EXPECT_TRUE(all.ok());
@@ -676,7 +679,8 @@ TEST(Choose, MasksOfAttentionComeByTiles) {
 /// barriers; the next queries too where there is room.
 TEST(Choose, SharedMemoryOfAttention) {
   auto bytes = [](const char *config, int64_t qk, int64_t v, bool mask) {
-    return attentionWgmmaSharedBytes(*KernelConfig::parse(config), qk, v, mask);
+    KernelConfig c = *KernelConfig::parse(config);
+    return c.form->sharedBytes(c, {.headQK = qk, .headV = v, .mask = mask});
   };
   const int64_t q = 128 * 256, kv = 4 * 128 * 256, results = 128 * 272;
   EXPECT_EQ(bytes("attention.wgmma.t384.n128.s2", 128, 128, false), 2 * q + kv + results + 16 * 8);
@@ -685,7 +689,7 @@ TEST(Choose, SharedMemoryOfAttention) {
   EXPECT_EQ(bytes("attention.wgmma.t512.n128", 64, 64, false), 192 * 128 + kv / 2 + 192 * 144 + 16 * 7);
 }
 
-TEST(Choose, ThreeTeamsNeedQueriesThatFillThem) {
+TEST(Choose, ThreeWarpgroupsNeedQueriesThatFillThem) {
   KernelDesc d = desc(KernelDesc::Kind::Attention, DType::BF16, {dim("B"), 12, dim("S"), 64}, {dim("S + 1"), 64});
   d.operands.resize(3);
   d.plainScores = true;

@@ -556,7 +556,7 @@ func.func @f(%a: tensor<3x1x5x17xf32>, %b: tensor<1x2x17x21xf32>) -> tensor<3x2x
 TEST(CpuAttention, CausalWithGroupsMasksAndLongKeys) {
   for (auto [s, t, mask] : std::vector<std::tuple<int64_t, int64_t, bool>>{
            {1, 1, false}, {5, 5, false}, {1, 40, false}, {4, 70, true}, {17, 17, true}})
-    for (bool sink : {false, true}) { // in the last column of the mask
+    for (bool sink : {false, true}) { // for each row
     if (sink && !mask)
       continue;
     const int64_t heads = 4, keyHeads = 2, d = 24;
@@ -565,21 +565,23 @@ TEST(CpuAttention, CausalWithGroupsMasksAndLongKeys) {
 !q = tensor<2x4x?x24xf32, #lathe.t<[2, 4, S, 24]>>
 !l = tensor<2x4x?xf32, #lathe.t<[2, 4, S]>>
 !k = tensor<2x2x?x24xf32, #lathe.t<[2, 2, T, 24]>>
-)") + (sink ? "!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T + 1]>>" : "!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T]>>") + R"(
-func.func @f(%q: !q, %k: !k, %v: !k, %m: !m) -> )" + (sums ? "(!l, !q)" : "!q") + " {\n  " +
-                       (sums ? "%0, %1" : "%0") + " = lathe.attention %q, %k, %v" + (mask ? ", %m" : "") +
+!m = tensor<2x1x?x?xf32, #lathe.t<[2, 1, S, T]>>
+!s = tensor<2x1x?x1xf32, #lathe.t<[2, 1, S, 1]>>
+func.func @f(%q: !q, %k: !k, %v: !k, %m: !m, %s: !s) -> )") + (sums ? "(!l, !q)" : "!q") + " {\n  " +
+                       (sums ? "%0, %1" : "%0") + " = lathe.attention %q, %k, %v" + (mask ? " bias %m" : "") + (sink ? " sink %s" : "") +
                        " {scale = 0.2 : f64, causal" + (sums ? ", log_sum_exp" : "") + "} : (!q, !k, !k" +
-                       (mask ? ", !m" : "") + ") -> " + (sums ? "(!q, !l)\n  return %1, %0 : !l, !q\n}" : "!q\n  return %0 : !q\n}");
+                       (mask ? ", !m" : "") + (sink ? ", !s" : "") + ") -> " + (sums ? "(!q, !l)\n  return %1, %0 : !l, !q\n}" : "!q\n  return %0 : !q\n}");
     auto q = noise(2 * heads * s * d, 1), k = noise(2 * keyHeads * t * d, 2), v = noise(2 * keyHeads * t * d, 3),
-         m = noise(2 * s * (t + sink), 4);
+         m = noise(2 * s * t, 4),
+         sinks = noise(2 * s, 5);
     std::vector<float> want(q.size()), logSums;
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t i = 0; i < s; ++i) {
           int64_t g = h / 2;
           std::vector<double> p(t, 0);
-          const float *row = mask ? m.data() + (b * s + i) * (t + sink) : nullptr;
-          double sum = sink ? std::exp(row[t]) : 0;
+          const float *row = mask ? m.data() + (b * s + i) * t : nullptr;
+          double sum = sink ? std::exp(sinks[b * s + i]) : 0;
           for (int64_t j = 0; j <= i + t - s; ++j) {
             double dot = 0;
             for (int64_t e = 0; e < d; ++e)
@@ -601,7 +603,7 @@ func.func @f(%q: !q, %k: !k, %v: !k, %m: !m) -> )" + (sums ? "(!l, !q)" : "!q") 
         spec.scratchBytes = attentionScratchBytes(*KernelConfig::parse(config), DimExpr::symbol("T"), DimExpr(d));
       });
       ASSERT_EQ(kernel.error, "");
-      auto out = kernel.run({bytesOf(q), bytesOf(k), bytesOf(v), bytesOf(m)}, {{"S", s}, {"T", t}});
+      auto out = kernel.run({bytesOf(q), bytesOf(k), bytesOf(v), bytesOf(m), bytesOf(sinks)}, {{"S", s}, {"T", t}});
       ASSERT_EQ(kernel.error, "");
       expectNear(valuesOf<float>(out[sums]), want, 1e-5f, machine.target);
       if (sums)

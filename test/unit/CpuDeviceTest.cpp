@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cmath>
 #include <sched.h>
+#include <sys/mman.h>
 
 using namespace lathe;
 using namespace lathe::runtime;
@@ -152,6 +153,30 @@ TEST(CpuDevice, GivesHelpersAndScratch) {
     ASSERT_FLOAT_EQ(v, std::exp(0.5f));
   c.grid[1] = INT64_MAX;
   EXPECT_EQ(device.launch(c).code(), ErrorCode::RuntimeFailure);
+}
+
+size_t pagesThere(void *memory, size_t bytes) {
+  std::vector<unsigned char> there(bytes / 4096);
+  EXPECT_EQ(mincore(memory, bytes, there.data()), 0);
+  size_t count = 0;
+  for (unsigned char page : there)
+    count += page & 1;
+  return count;
+}
+
+/// Memory has its pages when it is made where that is asked for, and else when it is written.
+TEST(CpuDevice, MakesPagesAheadWhereWanted) {
+  constexpr size_t kBytes = size_t(48) << 20, kPages = kBytes / 4096;
+  CpuDevice lazy(1, false), eager(1, false, /*prefault=*/true);
+  Result<void *> later = lazy.allocate(kBytes), now = eager.allocate(kBytes);
+  ASSERT_TRUE(later.ok() && now.ok());
+  EXPECT_LT(pagesThere(*later, kBytes), kPages / 2);
+  EXPECT_EQ(pagesThere(*now, kBytes), kPages);
+  lazy.setPrefault(true);
+  Result<void *> after = lazy.allocate(kBytes);
+  ASSERT_TRUE(after.ok());
+  EXPECT_EQ(pagesThere(*after, kBytes), kPages);
+  lazy.free(*later), lazy.free(*after), eager.free(*now);
 }
 
 TEST(CpuDevice, FailsAllocationsPolitely) {

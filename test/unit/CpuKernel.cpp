@@ -4,9 +4,11 @@
 #include "CpuKernel.h"
 
 #include "lathe/ir/Register.h"
+#include "lathe/passes/Passes.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
 
 #include <barrier>
 #include <chrono>
@@ -84,6 +86,11 @@ CpuKernel::CpuKernel(const std::string &text, const std::string &config,
   auto module = parseSourceString<ModuleOp>(text, &context);
   if (!module)
     return;
+  (*module)->setAttr(kTargetAttr, StringAttr::get(&context, targetName));
+  PassManager passes(&context);
+  passes.addPass(createAssignRolesPass({/*functions=*/true}));
+  if (failed(passes.run(*module)))
+    return;
   Result<Target> target = Target::parse(targetName);
   Result<DimExpr> blocks = DimExpr::parse(grid);
   if (!target || !blocks) {
@@ -97,7 +104,7 @@ CpuKernel::CpuKernel(const std::string &text, const std::string &config,
   spec = *made;
   if (adjust)
     adjust(spec);
-  codegen::KernelSource source{fn.getName(), &fn.front(), &spec, &*target, 7};
+  codegen::KernelSource source{fn.getName(), &fn.front(), &spec, &*target, 7, codegen::rolesOfFunction(fn)};
   OwningOpRef<ModuleOp> tile(ModuleOp::create(UnknownLoc::get(&context)));
   if (failed(codegen::emitTile(source, *tile))) {
     error += "no tile function";

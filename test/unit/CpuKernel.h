@@ -1,7 +1,7 @@
 //===- CpuKernel.h - compile and call one kernel in a test ------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A kernel written as MLIR text goes through emitTile, LLVM, ld.lld and dlopen
+// A kernel written as MLIR text goes through emitTile, LLVM, the linker and dlopen
 // as it does in an engine, and is called through the kernel ABI.
 //
 //===----------------------------------------------------------------------===//

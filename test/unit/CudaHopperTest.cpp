@@ -1,7 +1,7 @@
 //===- CudaHopperTest.cpp - skeletons of sm_90a compile ----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Kernels that the copy engine feeds are not emulated: their text compiles with
+// Kernels that TMA feeds are not emulated: their text compiles with
 // NVRTC, without spills where that is said.
 //
 //===----------------------------------------------------------------------===//
@@ -27,7 +27,7 @@ protected:
   CudaKernel add(const std::string &name, const CudaCase &c) {
     CudaKernel kernel = batch.generate(c);
     EXPECT_EQ(kernel.error, "") << c.config;
-    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, false});
+    jobs.push_back({name + ".cu", kernel.source, "sm_90a", {}, {}, false});
     return kernel;
   }
   void compile(bool harmlessSpills = true) { expectCompiles(**compiler, jobs, harmlessSpills); }
@@ -39,7 +39,7 @@ private:
   std::vector<nvrtc::CompileJob> jobs;
 };
 
-/// Registers and matrix units of Hopper: no spills and no product that waits for the one before.
+/// Registers and tensor cores of Hopper: no spills and no product that waits for the one before.
 TEST_F(CudaHopper, AttentionCompiles) {
   for (auto [head, threads, keys, more, maps] :
        {std::tuple{64, 384, 128, ", causal", 3}, {64, 512, 128, ", causal", 3}, {128, 384, 128, ", causal", 3},
@@ -56,7 +56,7 @@ TEST_F(CudaHopper, AttentionCompiles) {
     const bool sums = std::string(more).find("log_sum_exp") != std::string::npos;
     const std::string results = sums ? "(" + q + ", " + l + ")" : q;
     CudaCase c{fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + (mask ? ", %m: " + m.substr(2) : "") + ") -> " + results,
-                  std::string(sums ? "  %0, %1" : "  %0") + " = lathe.attention %q, %k, %v" + (mask ? ", %m" : "") +
+                  std::string(sums ? "  %0, %1" : "  %0") + " = lathe.attention %q, %k, %v" + (row ? " mask %m" : mask ? " bias %m" : "") +
                       " {scale = 0.125 : f64" + std::string(more) + "} : (" + q + ", " + k + ", " + k + m + ") -> " + results +
                       "\n  return %0" + (sums ? ", %1 : " + q + ", " + l : " : " + q)),
                std::string(row ? "attention.wgmma.keymask.t" : "attention.wgmma.t") + std::to_string(threads) + ".n" +
@@ -122,10 +122,10 @@ TEST_F(CudaHopper, EpiloguesCompile) {
                         Form{"gemm.cooperative.t384.m128.n128.k64.s6", 3, true, false},
                         Form{"gemm.pingpong.t384.m128.n160.k64.s5", 4, false, true},
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4", 4, false, false},
-                        Form{"gemm.pingpong.shared.t384.m128.n128.k64.s6", 4, false, true},
+                        Form{"gemm.pingpong.streamk.t384.m128.n128.k64.s6", 4, false, true},
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4.c2", 4, false, true},
                         Form{"gemm.cooperative.swapped.t384.m192.n128.k64.s4", 4, false, true},
-                        Form{"gemm.cooperative.shared.t384.m128.n192.k64.s4", 3, true, true}}) {
+                        Form{"gemm.cooperative.streamk.t384.m128.n192.k64.s4", 3, true, true}}) {
     std::string name = nameOf("epilogue");
     auto rows = [](int columns) {
       return "tensor<?x" + std::to_string(columns) + "xbf16, #lathe.t<[M, " + std::to_string(columns) + "]>>";
@@ -144,7 +144,7 @@ TEST_F(CudaHopper, EpiloguesCompile) {
     std::string residual = f.pair ? "" : ", %r: " + sums;
     CudaCase c{fn(name, "(%a: " + a + ", %b: " + b + residual + ") -> " + y, body), f.config};
     c.maps = f.maps;
-    if (std::string_view(f.config).find(".shared.") != std::string_view::npos)
+    if (std::string_view(f.config).find(".streamk.") != std::string_view::npos)
       c.workspace = "9000000";
     add(name, c);
   }
@@ -152,7 +152,7 @@ TEST_F(CudaHopper, EpiloguesCompile) {
 }
 
 /// The greatest element of each block beside a result, of sums, of halves, and with a residual that a map brings.
-TEST_F(CudaHopper, ProductsWithExtremesCompile) {
+TEST_F(CudaHopper, ProductsWithAmaxCompile) {
   struct Form {
     const char *config;
     int columns; ///< of results
@@ -163,7 +163,7 @@ TEST_F(CudaHopper, ProductsWithExtremesCompile) {
                         Form{"gemm.cooperative.t384.m128.n256.k64.s4", 384, "max", false},
                         Form{"gemm.pingpong.t384.m64.n64.k64.s8", 768, "min", true}}) {
     auto type = [](const std::string &dims) { return "tensor<" + dims + "xbf16>"; };
-    std::string name = nameOf("extremes"), n = std::to_string(f.columns), blocks = std::to_string(f.columns / 64);
+    std::string name = nameOf("amax"), n = std::to_string(f.columns), blocks = std::to_string(f.columns / 64);
     std::string a = type("512x512"), b = type("768x512"), sums = type("512x768"), y = type("512x" + n),
                 parts = type("32x16x" + blocks + "x64"), e = type("32x" + blocks), results = "(" + y + ", " + e + ")";
     std::string body = "  %0 = lathe.matmul %a, %b {transpose_b} : (" + a + ", " + b + ") -> " + sums + "\n";
@@ -181,7 +181,7 @@ TEST_F(CudaHopper, ProductsWithExtremesCompile) {
     c.maps = f.residual ? 4 : 3;
     CudaKernel kernel = add(name, c);
     EXPECT_NE(kernel.source.find(f.kind == std::string("max") ? "return maximum(a, b)" : "return minimum(a, b)"), std::string::npos);
-    EXPECT_NE(kernel.source.find("void storeExtreme(i64 row, i64 column, f32 value)"), std::string::npos);
+    EXPECT_NE(kernel.source.find("void storeAmax(i64 row, i64 column, f32 value)"), std::string::npos);
   }
   compile(/*harmlessSpills=*/false);
 }
@@ -231,7 +231,7 @@ TEST_F(CudaHopper, ConvolutionsCompile) {
 }
 
 /// 8-bit operands and tf32: sums of i32 and f32, results of 8, 16 and 32 bits.
-TEST_F(CudaHopper, NarrowProductsCompile) {
+TEST_F(CudaHopper, QuantizedProductsCompile) {
   struct Form {
     const char *config;
     int maps;
@@ -247,7 +247,7 @@ TEST_F(CudaHopper, NarrowProductsCompile) {
                         Form{"gemm.promoted.t384.m128.n160.k128.s4", 3, "f8E4M3FN", "f8E4M3FN", "f32", "f8E4M3FN"},
                         Form{"gemm.pingpong.t384.m128.n192.k128.s4", 3, "f8E4M3FN", "f8E4M3FN", "f32", "bf16"},
                         Form{"gemm.pingpong.t384.m128.n128.k32.s5", 3, "f32", "f32", "f32", "f32"}}) {
-    std::string name = nameOf("narrow");
+    std::string name = nameOf("quantized");
     auto matrix = [](const char *e) { return "tensor<?x384x" + std::string(e) + ", #lathe.t<[M, 384]>>"; };
     std::string at = "tensor<?x512x" + std::string(f.a) + ", #lathe.t<[M, 512]>>",
                 bt = "tensor<384x512x" + std::string(f.b) + ">", y = matrix(f.sum), z = matrix(f.result),
@@ -265,23 +265,23 @@ TEST_F(CudaHopper, NarrowProductsCompile) {
   compile(/*harmlessSpills=*/false);
 }
 
-/// Weights of 8 bits that become the operand in registers.
-TEST_F(CudaHopper, WidenedProductsCompile) {
+/// Weights of 8 bits that are dequantized into the operand in registers.
+TEST_F(CudaHopper, MixedInputProductsCompile) {
   struct Form {
-    const char *config, *narrow, *half;
+    const char *config, *codes, *half;
   };
-  for (const Form &f : {Form{"gemm.widened.t160.m32.n64.s8.c8", "i8", "bf16"},
-                        Form{"gemm.widened.t288.m128.n128.s8", "ui8", "f16"},
-                        Form{"gemm.widened.t160.m256.n64.s6", "i8", "bf16"},
-                        Form{"gemm.widened.t160.m256.n64.s4", "f8E4M3FN", "bf16"}}) {
-    std::string name = nameOf("widened"), half = f.half, narrow = f.narrow,
-                x = "tensor<?x512x" + half + ", #lathe.t<[M, 512]>>", q = "tensor<384x512x" + narrow + ">",
-                wide = "tensor<384x512xf32>", w = "tensor<384x512x" + half + ">", s = "tensor<384x1xf32>",
+  for (const Form &f : {Form{"gemm.mixed.t160.m32.n64.s8.c8", "i8", "bf16"},
+                        Form{"gemm.mixed.t288.m128.n128.s8", "ui8", "f16"},
+                        Form{"gemm.mixed.t160.m256.n64.s6", "i8", "bf16"},
+                        Form{"gemm.mixed.t160.m256.n64.s4", "f8E4M3FN", "bf16"}}) {
+    std::string name = nameOf("mixed"), half = f.half, codes = f.codes,
+                x = "tensor<?x512x" + half + ", #lathe.t<[M, 512]>>", q = "tensor<384x512x" + codes + ">",
+                w = "tensor<384x512x" + half + ">", s = "tensor<384x1xf32>",
                 y = "tensor<?x384x" + half + ", #lathe.t<[M, 384]>>";
     CudaCase c{fn(name, "(%x: " + x + ", %q: " + q + ", %s: " + s + ") -> " + y,
-                  "  %0 = lathe.cast %q : (" + q + ") -> " + wide + "\n  %1 = lathe.mul %0, %s : (" + wide + ", " + s + ") -> " +
-                      wide + "\n  %2 = lathe.cast %1 : (" + wide + ") -> " + w + "\n  %3 = lathe.matmul %x, %2 {transpose_b} : (" +
-                      x + ", " + w + ") -> " + y + "\n  return %3 : " + y),
+                  "  %0 = lathe.dequantize %q scale(%s) : (" + q + ", " + s + ") -> " + w +
+                      "\n  %1 = lathe.matmul %x, %0 {transpose_b} : (" + x + ", " + w + ") -> " + y +
+                      "\n  return %1 : " + y),
                f.config};
     c.maps = 2;
     add(name, c);

@@ -6,9 +6,11 @@
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/ir/Register.h"
+#include "lathe/passes/Passes.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
 
 #include <gtest/gtest.h>
 
@@ -32,6 +34,10 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   auto module = parseSourceString<ModuleOp>(c.text, &context);
   if (!module)
     return out;
+  PassManager passes(&context);
+  passes.addPass(createAssignRolesPass({/*functions=*/true}));
+  if (failed(passes.run(*module)))
+    return out;
   Target target = *Target::parse(targetName);
   auto fn = *module->getOps<func::FuncOp>().begin();
   auto spec = codegen::specOfFunction(fn, c.config, *DimExpr::parse(c.grid[0]));
@@ -41,9 +47,17 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   launch.grid[1] = *DimExpr::parse(c.grid[1]);
   launch.grid[2] = *DimExpr::parse(c.grid[2]);
   launch.block[0] = KernelConfig::parse(c.config)->threads;
-  launch.sharedBytes = *DimExpr::parse(c.shared);
-  launch.programmaticDependent = c.early && target.smVersion >= 90;
+  // Kernels with tensor maps are compiled only: no case says what select would give their blocks,
+  // which the text compares where it is a number.
+  launch.sharedBytes = c.maps > 0 ? DimExpr::symbol("shared") : *DimExpr::parse(c.shared);
+  launch.programmaticDependent = c.early && target.hasProgrammaticLaunch();
   spec->tensorMaps.resize(c.maps);
+  // Behind the operands': results; of products without heads and of windows a residual, of attention a mask.
+  using Role = TensorMapArg::Role;
+  const bool attention = !fn.getBody().getOps<AttentionOp>().empty();
+  const bool heads = codegen::rolesOfFunction(fn).hasHeads();
+  for (size_t i = attention ? 3 : 2; i < spec->tensorMaps.size(); ++i)
+    spec->tensorMaps[i].role = attention ? Role::Mask : i == 3 && !heads ? Role::Residual : Role::Result;
   if (c.maps == 4) // what lies beside the results
     spec->tensorMaps[3].buffer = spec->numInputs - 1;
   if (c.workspace != "0") {
@@ -53,7 +67,7 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
     work.dims = work.physical = {spec->workspaceBytes = *DimExpr::parse(c.workspace)};
     spec->buffers.push_back(work);
   }
-  codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7};
+  codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7, codegen::rolesOfFunction(fn)};
   FailureOr<std::string> text = codegen::cudaText(source);
   out.spec = *spec;
   if (succeeded(text))

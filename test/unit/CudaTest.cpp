@@ -95,14 +95,14 @@ std::vector<Case> makeCases() {
   %2 = lathe.sqrt %1 : (tensor<33xf32>) -> tensor<33xf32>
   return %2 : tensor<33xf32>)"),
                    "pointwise.t128.v4", {"1"}});
-  add("turned", {fn("turned", "(%x: tensor<3x40x24xf16>, %b: tensor<40xf16>) -> tensor<24x3x40xf16>", R"(
+  add("transposed_last", {fn("transposed_last", "(%x: tensor<3x40x24xf16>, %b: tensor<40xf16>) -> tensor<24x3x40xf16>", R"(
   %0 = lathe.neg %x : (tensor<3x40x24xf16>) -> tensor<3x40x24xf16>
   %1 = lathe.transpose %0 {perm = array<i64: 2, 0, 1>} : (tensor<3x40x24xf16>) -> tensor<24x3x40xf16>
   %2 = lathe.add %1, %b : (tensor<24x3x40xf16>, tensor<40xf16>) -> tensor<24x3x40xf16>
   return %2 : tensor<24x3x40xf16>)"),
                  "transpose.t256.v8.m128", {"3"}})
       .tolerance = 2e-3;
-  add("turned_odd", {fn("turned_odd", "(%x: tensor<?x37xf32, #lathe.t<[N, 37]>>) -> tensor<37x?xf32, #lathe.t<[37, N]>>", R"(
+  add("transposed_odd", {fn("transposed_odd", "(%x: tensor<?x37xf32, #lathe.t<[N, 37]>>) -> tensor<37x?xf32, #lathe.t<[37, N]>>", R"(
   %0 = lathe.transpose %x {perm = array<i64: 1, 0>} : (tensor<?x37xf32, #lathe.t<[N, 37]>>) -> tensor<37x?xf32, #lathe.t<[37, N]>>
   return %0 : tensor<37x?xf32, #lathe.t<[37, N]>>)"),
                      "transpose.t256.m32", {"2*ceildiv(N, 32)"}})
@@ -129,10 +129,10 @@ std::vector<Case> makeCases() {
                "row.t32.v8", {"4"}})
       .tolerance = 8e-3;
   all.back().oracle = "row";
-  // Rows that leave some threads without a last piece: of vectors, of single elements, by teams.
+  // Rows that leave some threads without a last piece: of vectors, of single elements, by thread groups.
   for (auto [name, row, config, grid] :
        {std::tuple("partly", "1000", "row.t32.v8", "5"), std::tuple("partly_odd", "77", "row.t32", "5"),
-        std::tuple("partly_short", "9", "row.t64", "5"), std::tuple("partly_teams", "77", "row.t128.r4", "2"),
+        std::tuple("partly_short", "9", "row.t64", "5"), std::tuple("partly_groups", "77", "row.t128.r4", "2"),
         std::tuple("partly_packed", "1000", "row.t32.v8.s4", "5")}) {
     std::string x = "tensor<5x" + std::string(row) + "xf16>", r = "tensor<5x1xf16>", w = "tensor<" + std::string(row) + "xf16>";
     add(name, {fn(name, "(%x: " + x + ", %w: " + w + ") -> " + x,
@@ -215,36 +215,70 @@ std::vector<Case> makeCases() {
   matmul("few_rows_short", "tensor<16x72xf16>", "tensor<50x72xf16>", "tensor<16x50xf16>", "{transpose_b} ",
          "gemm.stream.t128.r16.n16.s6", "1", "57600")
       .tolerance = 2e-3;
-  // Weights of 8 bits: scales of columns or of blocks of k, zero points.
-  auto widened = [&](std::string name, std::string x, std::string narrow, std::string y, std::string half,
-                     bool blocks, std::string config, std::string grid) -> Case & {
-    size_t columns = narrow.find('x') + 1, depth = std::stoul(narrow.substr(columns));
-    std::string n = narrow.substr(0, columns - 1), k = std::to_string(depth), g = std::to_string(depth / 48);
-    auto tensor = [](std::string dims, std::string element) { return "tensor<" + dims + "x" + element + ">"; };
-    std::string element = narrow.substr(narrow.rfind('x') + 1), q = tensor(n + "x" + k, element),
-                f = tensor(n + "x" + k, "f32"), w = tensor(n + "x" + k, half),
-                s = tensor(n + "x" + (blocks ? g : "1"), "f32"), z = tensor(n + "x1", element),
-                zf = tensor(n + "x1", "f32"), body = "  %0 = lathe.cast %q : (" + q + ") -> " + f + "\n";
-    if (blocks) {
-      std::string apart = tensor(n + "x" + g + "x1", "f32"), wide = tensor(n + "x" + g + "x48", "f32");
-      body += "  %1 = lathe.cast %z : (" + z + ") -> " + zf + "\n  %2 = lathe.sub %0, %1 : (" + f + ", " + zf + ") -> " + f +
-              "\n  %3 = lathe.reshape %s : (" + s + ") -> " + apart + "\n  %4 = lathe.broadcast_to %3 : (" + apart + ") -> " +
-              wide + "\n  %5 = lathe.reshape %4 : (" + wide + ") -> " + f + "\n";
-    }
-    body += "  %6 = lathe.mul " + std::string(blocks ? "%2, %5" : "%0, %s") + " : (" + f + ", " + (blocks ? f : s) + ") -> " + f +
-            "\n  %7 = lathe.cast %6 : (" + f + ") -> " + w + "\n  %8 = lathe.matmul %x, %7 {transpose_b} : (" + x + ", " + w +
-            ") -> " + y + "\n  return %8 : " + y;
-    Case &c = add(name, {fn(name, "(%x: " + x + ", %q: " + q + ", %s: " + s + (blocks ? ", %z: " + z : "") + ") -> " + y, body),
-                         config, {grid}});
+  // Stored weights: codes of `data` with scales of columns or of blocks of k, zero points, a second
+  // scale, or a table of the numbers that they stand for; and what is multiplied is `half`. Each is "columns x depth x type", the scales blocks of k.
+  struct Weights {
+    std::string data, scale, zero, outer;
+    int64_t block = 0;
+    std::string codebook = "";
+  };
+  auto stored = [&](std::string name, std::string x, Weights weights, std::string y, std::string half,
+                    std::string config, std::string grid) -> Case & {
+    auto tensor = [](const std::string &type) { return "tensor<" + type + ">"; };
+    std::string sizes = weights.data.substr(0, weights.data.rfind('x') + 1), w = tensor(sizes + half),
+                block = weights.block ? " {block = array<i64: 1, " + std::to_string(weights.block) + ">}" : "",
+                operands = "%q", types = tensor(weights.data),
+                signature = "(%x: " + x + ", %q: " + tensor(weights.data);
+    auto part = [&](std::string word, std::string type) {
+      if (type.empty())
+        return;
+      std::string value = "%" + word.substr(0, 1);
+      operands += " " + word + "(" + value + ")";
+      types += ", " + tensor(type);
+      signature += ", " + value + ": " + tensor(type);
+    };
+    part("scale", weights.scale);
+    part("zero", weights.zero);
+    part("outer", weights.outer);
+    part("codebook", weights.codebook);
+    std::string body = "  %w = lathe.dequantize " + operands + block + " : (" + types + ") -> " + w +
+                       "\n  %r = lathe.matmul %x, %w {transpose_b} : (" + x + ", " + w + ") -> " + y +
+                       "\n  return %r : " + y;
+    Case &c = add(name, {fn(name, signature + ") -> " + y, body), config, {grid}});
     c.tolerance = half == "f16" ? 2e-3 : 8e-3;
     return c;
   };
-  widened("widened_row", "tensor<1x528xbf16>", "45x528xi8", "tensor<1x45xbf16>", "bf16", false, "gemv.row.t64.n2.s1", "23");
-  widened("widened_blocks", "tensor<?x528xbf16, #lathe.t<[M, 528]>>", "45x528xui8", "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "bf16",
-          true, "gemm.skinny.t128.r8.n32.s2", "2")
+  stored("stored_row", "tensor<1x528xbf16>", {"45x528xi8", "45x1xf32", "", "", 0}, "tensor<1x45xbf16>", "bf16",
+         "gemv.row.t64.n2.s1", "23");
+  stored("stored_blocks", "tensor<?x528xbf16, #lathe.t<[M, 528]>>", {"45x528xui8", "45x11xf32", "45x1xui8", "", 48},
+         "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "bf16", "gemm.skinny.t128.r8.n32.s2", "2")
       .symbols = {{{"M", 1}}, {{"M", 7}}};
-  widened("widened_floats", "tensor<13x1024xf16>", "48x1024xf8E4M3FN", "tensor<13x48xf16>", "f16", false,
-          "gemm.skinny.t128.r16.n16.s2", "3");
+  stored("stored_floats", "tensor<13x1024xf16>", {"48x1024xf8E4M3FN", "48x1xf32", "", "", 0}, "tensor<13x48xf16>", "f16",
+         "gemm.skinny.t128.r16.n16.s2", "3");
+  // Codes of 4 bits, two to a byte.
+  stored("int4_row", "tensor<1x544xbf16>", {"45x544xi4", "45x17xbf16", "", "", 32}, "tensor<1x45xbf16>", "bf16",
+         "gemv.row.t64.n2.s1", "23");
+  stored("int4_zeros", "tensor<1x1024xf16>", {"32x1024xui4", "32x16xf16", "32x16xui4", "", 64}, "tensor<1x32xf16>", "f16",
+         "gemv.row.t32.n2.s1", "16");
+  stored("int4_rows", "tensor<?x1024xf16, #lathe.t<[M, 1024]>>", {"45x1024xi4", "45x8xf16", "", "", 128},
+         "tensor<?x45xf16, #lathe.t<[M, 45]>>", "f16", "gemm.skinny.t128.r16.n16.s2", "3")
+      .symbols = {{{"M", 2}}, {{"M", 13}}};
+  stored("int4_columns", "tensor<5x608xbf16>", {"45x608xui4", "45x1xf32", "45x1xf32", "", 0}, "tensor<5x45xbf16>", "bf16",
+         "gemm.skinny.t128.r8.n16.s2", "3");
+  stored("mxfp4_row", "tensor<1x544xbf16>", {"45x544xf4E2M1FN", "45x17xf8E8M0FNU", "", "", 32}, "tensor<1x45xbf16>", "bf16",
+         "gemv.row.t64.n2.s1", "23");
+  stored("mxfp4_rows", "tensor<7x1024xf16>", {"48x1024xf4E2M1FN", "48x32xf8E8M0FNU", "", "", 32}, "tensor<7x48xf16>", "f16",
+         "gemm.skinny.t128.r8.n16.s2", "3");
+  stored("nvfp4_row", "tensor<1x544xbf16>", {"45x544xf4E2M1FN", "45x34xf8E4M3FN", "", "f32", 16}, "tensor<1x45xbf16>", "bf16",
+         "gemv.row.t64.n2.s1", "23");
+  stored("nvfp4_rows", "tensor<7x1024xf16>", {"48x1024xf4E2M1FN", "48x64xf8E4M3FN", "", "f32", 16}, "tensor<7x48xf16>", "f16",
+         "gemm.skinny.t128.r8.n16.s2", "3");
+  stored("nf4_row", "tensor<1x544xbf16>", {"45x544xui4", "45x17xf32", "", "", 32, "16xf32"}, "tensor<1x45xbf16>", "bf16",
+         "gemv.row.t64.n2.s1", "23");
+  stored("nf4_outer", "tensor<1x1024xf16>", {"32x1024xi4", "32x16xf16", "", "f32", 64, "16xf16"}, "tensor<1x32xf16>", "f16",
+         "gemv.row.t32.n2.s1", "16");
+  stored("nf4_rows", "tensor<7x1024xf16>", {"48x1024xui4", "48x16xf16", "", "", 64, "16xf16"}, "tensor<7x48xf16>", "f16",
+         "gemm.skinny.t128.r8.n16.s2", "3");
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
@@ -285,7 +319,7 @@ std::vector<Case> makeCases() {
     std::string q = "tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>", k = "tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>",
                 m = "tensor<?x1x?x?xf32, #lathe.t<[B, 1, S, T]>>";
     Case &c = add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + m + ") -> " + q,
-                            "  %0 = lathe.attention %q, %k, %v, %m {scale = 0.25 : f64, causal} : (" + q + ", " + k +
+                            "  %0 = lathe.attention %q, %k, %v bias %m {scale = 0.25 : f64, causal} : (" + q + ", " + k +
                                 ", " + k + ", " + m + ") -> " + q + "\n  return %0 : " + q),
                          config, {grid0, "4", "B"}, shared});
     c.symbols = {{{"B", 2}, {"S", s}, {"T", s + 40}}, {{"B", 1}, {"S", 1}, {"T", 1}}};
@@ -300,7 +334,7 @@ std::vector<Case> makeCases() {
                 q = "tensor<?x4x?x" + e + "x" + t + ", #lathe.t<[B, 4, S, " + e + "]>>",
                 k = "tensor<?x2x?x" + e + "x" + t + ", #lathe.t<[B, 2, T, " + e + "]>>",
                 m = "tensor<1x1x?x?x" + t + ", #lathe.t<[1, 1, S, T]>>", name = half ? "tiles_f16" : "tiles_bf16",
-                masked = half ? ", %m" : "", mask = half ? ", " + m : "";
+                masked = half ? " bias %m" : "", mask = half ? ", " + m : "";
     Case &c = add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + m + ") -> " + q,
                             (half ? "  %n = lathe.neg %q : (" + q + ") -> " + q + "\n" : "") +
                                 "  %0 = lathe.attention " + (half ? "%n" : "%q") + ", %k, %v" + masked +
@@ -317,30 +351,54 @@ std::vector<Case> makeCases() {
                 name = std::string("tiles_mask_") + type, made = *type == 'i' ? "%c" : "%m", x = "tensor<35x70xbf16>";
     add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + x + ") -> " + q,
                   (*type == 'i' ? "  %c = lathe.compare %m, %m {predicate = #lathe.predicate<le>} : (" + x + ", " + x + ") -> " + m + "\n" : "") +
-                      "  %0 = lathe.attention %q, %k, %v, " + made + " {scale = 0.25 : f64, causal, zero_masked_rows} : (" + q +
+                      "  %0 = lathe.attention %q, %k, %v " + (*type == 'i' ? "mask " : "bias ") + made + " {scale = 0.25 : f64, causal, zero_masked_rows} : (" + q +
                       ", " + k + ", " + k + ", " + m + ") -> " + q + "\n  return %0 : " + q),
                "attention.mma.t64.n32", {"2", "4", "2"}, std::to_string(2 * 96 * 16)})
         .tolerance = 1e-2;
   }
-  // A sink: in the last column of a mask that lies in memory, and one for each head beside a mask, or alone.
+  // A sink: one for each query and for each head beside a bias, or alone.
   for (const char *how : {"column", "heads", "alone"}) {
-    std::string q = "tensor<2x4x35x16xbf16>", k = "tensor<2x2x70x16xbf16>", m = "tensor<35x70xbf16>", s = "tensor<1x4x1x1xbf16>",
-                wide = "tensor<1x4x35x70xbf16>", one = "tensor<1x4x35x1xbf16>", joined = "tensor<1x4x35x71xbf16>", column = "tensor<35x71xbf16>";
-    bool inMask = *how == 'c', alone = *how == 'a';
-    std::string body = inMask ? "" :
-        std::string(alone ? "  %zero = lathe.constant dense<0.0> : tensor<bf16>\n" : "") + "  %w = lathe.broadcast_to " +
-        (alone ? "%zero : (tensor<bf16>" : "%m : (" + m) + ") -> " + wide + "\n  %o = lathe.broadcast_to %s : (" + s + ") -> " + one +
-        "\n  %c = lathe.concat %w, %o {axis = 3 : i64} : (" + wide + ", " + one + ") -> " + joined + "\n";
+    std::string q = "tensor<2x4x35x16xbf16>", k = "tensor<2x2x70x16xbf16>", m = "tensor<35x70xbf16>",
+                s = *how == 'c' ? "tensor<35x1xbf16>" : "tensor<1x4x1x1xbf16>";
+    const bool alone = *how == 'a';
     for (const char *config : {"attention.mma.t64.n32", "attention.stream.t128.r4"}) {
       bool tiles = config[10] == 'm';
       std::string name = std::string("sink_") + how + (tiles ? "_tiles" : "_stream");
-      add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + (inMask ? column : m) + ", %s: " + s + ") -> " + q,
-                    body + "  %0 = lathe.attention %q, %k, %v, " + (inMask ? "%m" : "%c") + " {scale = 0.25 : f64, causal} : (" + q + ", " + k +
-                        ", " + k + ", " + (inMask ? column : joined) + ") -> " + q + "\n  return %0 : " + q),
+      add(name, {fn(name, "(%q: " + q + ", %k: " + k + ", %v: " + k + ", %m: " + m + ", %s: " + s + ") -> " + q,
+                    std::string("  %0 = lathe.attention %q, %k, %v") + (alone ? "" : " bias %m") + " sink %s {scale = 0.25 : f64, causal} : (" +
+                        q + ", " + k + ", " + k + (alone ? "" : ", " + m) + ", " + s + ") -> " + q + "\n  return %0 : " + q),
                  config, {tiles ? "2" : "3", "4", "2"}, std::to_string(tiles ? 2 * 96 * 16 : 4 * (64 * 17 + 16 * 16 + 16 * 32))})
           .tolerance = 1e-2;
     }
   }
+  // Everything that hides keys: starts, lengths, places, a window, documents.
+  for (const char *config : {"attention.mma.t64.n32", "attention.stream.t128.r4", "attention.decode.t128"}) {
+    bool tiles = config[10] == 'm', few = config[10] == 'd';
+    std::string name = std::string("hidden_") + (tiles ? "tiles" : few ? "decode" : "stream");
+    add(name, {fn(name, "(%q: tensor<2x4x35x16xbf16>, %k: tensor<2x2x70x16xbf16>, %v: tensor<2x2x70x16xbf16>, %a: tensor<2xi64>, "
+                        "%d: tensor<1x35xi64>, %e: tensor<2x70xi64>) -> tensor<2x4x35x16xbf16>", R"(
+  %c60 = lathe.constant dense<60> : tensor<i64>
+  %c20 = lathe.constant dense<20> : tensor<i64>
+  %b = lathe.add %a, %c60 : (tensor<2xi64>, tensor<i64>) -> tensor<2xi64>
+  %c = lathe.add %a, %c20 : (tensor<2xi64>, tensor<i64>) -> tensor<2xi64>
+  %0 = lathe.attention %q, %k, %v starts %a lengths %b offset %c documents %d, %e {scale = 0.25 : f64, causal, window_left = 11 : i64, zero_masked_rows} : (tensor<2x4x35x16xbf16>, tensor<2x2x70x16xbf16>, tensor<2x2x70x16xbf16>, tensor<2xi64>, tensor<2xi64>, tensor<2xi64>, tensor<1x35xi64>, tensor<2x70xi64>) -> tensor<2x4x35x16xbf16>
+  return %0 : tensor<2x4x35x16xbf16>)"),
+               config, {tiles ? "2" : few ? "35" : "3", "4", "2"},
+               few ? "0" : std::to_string(tiles ? 2 * 96 * 16 : 4 * (64 * 17 + 16 * 16 + 16 * 32))})
+        .tolerance = 1e-2;
+  }
+  // ---- Rotary embedding: halves and neighbours, an angle a pair or a column, whole heads and a part ----
+  for (bool interleaved : {false, true})
+    for (int64_t rotary : {64, 32})
+      for (int64_t angles : {rotary, rotary / 2}) {
+        std::string name = std::string(interleaved ? "neighbours_" : "halves_") + std::to_string(rotary) + "_" + std::to_string(angles),
+                    t = "tensor<1x9x" + std::to_string(angles) + "xbf16>", x = "tensor<3x4x9x64xbf16>";
+        add(name, {fn(name, "(%x: " + x + ", %c: " + t + ", %s: " + t + ") -> " + x,
+                      "  %0 = lathe.rope %x, %c, %s {rotary = " + std::to_string(rotary) + " : i64" + (interleaved ? ", interleaved" : "") +
+                          "} : (" + x + ", " + t + ", " + t + ") -> " + x + "\n  return %0 : " + x),
+                   "pointwise.t128.v8", {"7"}})
+            .tolerance = 8e-3;
+      }
   // ---- Indices from data ----
   add("gather", {fn("gather", "(%x: tensor<5x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
   %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>
@@ -407,6 +465,10 @@ Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &sy
     else if (arg.dtype == DType::I64) {
       int64_t v = (i * 2 + 1) % 5 - (i == 1 ? 5 : 0);
       std::memcpy(&out[8 * i], &v, 8);
+    } else if (bitWidth(arg.dtype) < 8) {
+      out[i * bitWidth(arg.dtype) / 8] = static_cast<std::byte>(gen() & 0xff);
+    } else if (arg.dtype == DType::F8E8M0) {
+      out[i] = static_cast<std::byte>(124 + gen() % 5); // 1/8 to 2
     } else if (bitWidth(arg.dtype) == 8) {
       uint32_t code = isFloat(arg.dtype) ? static_cast<uint32_t>(encodeFloat(arg.dtype, f)) : gen() & 0xff;
       out[i] = static_cast<std::byte>(code);

@@ -7,9 +7,10 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "EmulatedKernels.h"
+
 #include "../../runtime/device/FakeDriver.h"
 
-#include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Nvrtc.h"
 #include "lathe/compiler/Compiler.h"
 #include "lathe/engine/KvLayout.h"
@@ -20,14 +21,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
-#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <random>
-#include <regex>
+#include <set>
 #include <unistd.h>
 
 using namespace lathe;
@@ -35,55 +34,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-std::string readFile(const fs::path &p) {
-  std::ifstream in(p, std::ios::binary);
-  return std::string((std::istreambuf_iterator<char>(in)), {});
-}
-
 /// Makes the fake device run the kernels of a dump; "" or why not.
 std::string installKernels(const fs::path &dump, const fs::path &folder) {
-  std::string text = "#define LATHE_EMULATE\n#include \"" LATHE_EMULATE_HEADER "\"\n";
-  for (std::string_view m : deviceModules())
-    text += deviceModule(m);
-  std::vector<std::string> names;
-  std::vector<fs::path> files;
-  for (const fs::directory_entry &e : fs::directory_iterator(dump / "kernels" / "sm_90a"))
-    files.push_back(e.path());
-  for (const fs::path &file : files) {
-    std::string source = readFile(file), own = source.substr(source.find("\n// Kernel "));
-    std::string space = "kernel_" + std::to_string(names.size());
-    text += "namespace " + space + " {\n" + own + "}\n";
-    static const std::regex signature(R"(__launch_bounds__\(\d+(?:, \d+)?\)\s+(\w+)\()");
-    for (std::sregex_iterator it(own.begin(), own.end(), signature), end; it != end; ++it) {
-      std::string name = (*it)[1];
-      names.push_back(name);
-      text += "extern \"C\" const char *run_" + name +
-              "(const unsigned *g, const unsigned *b, unsigned shared, void **parameters) {\n"
-              "  static std::string e;\n  e = run_emulated_parameters(" +
-              space + "::" + name +
-              ", dim3(g[0], g[1], g[2]), dim3(b[0], b[1], b[2]), shared, parameters);\n  return "
-              "e.c_str();\n}\n";
-    }
-  }
-  std::ofstream(folder / "kernels.cpp") << text;
-  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " +
-                        (folder / "kernels.so").string() + " " + (folder / "kernels.cpp").string() +
-                        " > " + (folder / "log").string() + " 2>&1";
-  if (std::system(command.c_str()) != 0)
-    return readFile(folder / "log");
-  void *image = dlopen((folder / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!image)
-    return dlerror();
-  using Run = const char *(*)(const unsigned *, const unsigned *, unsigned, void **);
-  runtime::cuda::fakeGpu().reset();
-  for (const std::string &name : names) {
-    auto run = reinterpret_cast<Run>(dlsym(image, ("run_" + name).c_str()));
-    runtime::cuda::fakeGpu().kernels[name] = [run, name](const runtime::cuda::FakeLaunch &l,
-                                                         void **p) {
-      EXPECT_STREQ(run(l.grid, l.block, l.sharedBytes, p), "") << name;
-    };
-  }
-  return "";
+  test::EmulatedKernels kernels;
+  if (std::string why = kernels.build(dump, folder); !why.empty())
+    return why;
+  return kernels.install([](const std::string &name, const std::string &message) {
+    ADD_FAILURE() << name << ": " << message;
+  });
 }
 
 struct Outputs {
@@ -222,6 +180,128 @@ net (float[N,3,9,8] x, float[4,3,3,3] w, float[4] b, float[288,12] d, float[12] 
 }
 )";
   check(model, {{{"N", 1}}, {{"N", 5}}, {{"N", 67}}}, 1e-5);
+}
+
+/// Products of one block each leave the GPU idle: chains of them run on streams.
+TEST_F(EmulatedEngine, ChainsOnStreams) {
+  fs::path model = folder / "chains.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+chains (float[N,1024] x, float[1024,64] a, float[1024,64] b, float[1024,64] c, float[64,64] d)
+  => (float[N,64] y, float[N,64] z)
+{
+  p = MatMul(x, a)
+  q = MatMul(p, d)
+  s = MatMul(x, b)
+  t = Transpose<perm = [1,0]>(s)
+  y = MatMul(q, d)
+  u = MatMul(x, c)
+  v = MatMul(p, t)
+  z = MatMul(v, u)
+}
+)";
+  check(model, {{{"N", 64}}, {{"N", 17}}}, 1e-5, {"N=1:64:64"});
+  std::set<int> streams;
+  for (const auto &launch : runtime::cuda::fakeGpu().launches)
+    streams.insert(launch.stream);
+  EXPECT_GT(streams.size(), 1u);
+}
+
+/// Recurrences of more steps than are written out, and of as many as the run says.
+TEST_F(EmulatedEngine, RecurrencesOfAnyLength) {
+  fs::path model = folder / "cells.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 8, opset_import: ["" : 17]>
+cells (float[S, B, 3] x, float[1, 12, 3] w, float[1, 12, 4] r, float[1, 24] b, float[1, 16, 4] v,
+       float[1, 16, 4] q) => (float[S, 1, B, 4] y, float[1, B, 4] h, float[S, 1, B, 4] z, float[1, B, 4] c)
+{
+  y, h = GRU<hidden_size = 4, direction = "reverse", linear_before_reset = 1>(x, w, r, b)
+  axes = Constant<value = int64[1] {1}>()
+  flat = Squeeze(y, axes)
+  z, last, c = LSTM<hidden_size = 4>(flat, v, q)
+}
+)";
+  check(model, {{{"S", 1}, {"B", 1}}, {{"S", 70}, {"B", 3}}}, 1e-5);
+  check(model, {{{"B", 2}}}, 1e-5, {"S=70"});
+}
+
+/// A view of a part of a product, behind which dimensions change their order: a kernel of its own.
+TEST_F(EmulatedEngine, PartsOfAProduct) {
+  fs::path model = folder / "parts.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 8, opset_import: ["" : 17]>
+parts (float[2, 6, 4] x, float[2, 4, 5] w) => (float[5, 6] y)
+{
+  p = MatMul(x, w)
+  zero = Constant<value = int64[1] {0}>()
+  one = Constant<value = int64[1] {1}>()
+  s = Slice(p, zero, one, zero)
+  f = Squeeze(s, zero)
+  y = Transpose<perm = [1, 0]>(f)
+}
+)";
+  check(model, {{}}, 1e-5);
+}
+
+/// The variance of rows around 10^4 that hardly vary, as exporters write it.
+TEST_F(EmulatedEngine, NormsOfNearlyConstantRows) {
+  fs::path model = folder / "norm.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 8, opset_import: ["" : 17]>
+norm (float[N, 96] noise) => (float[N, 96] y, float[N, 96] z)
+{
+  spread = Constant<value = float {0.05}>()
+  middle = Constant<value = float {10000.0}>()
+  epsilon = Constant<value = float {0.00001}>()
+  ones = Constant<value = float {1.0}>()
+  size = Constant<value = int64[1] {96}>()
+  scale = Expand(ones, size)
+  scaled = Mul(noise, spread)
+  x = Add(scaled, middle)
+  mean = ReduceMean<axes = [-1]>(x)
+  square = Mul(x, x)
+  squares = ReduceMean<axes = [-1]>(square)
+  of_mean = Mul(mean, mean)
+  variance = Sub(squares, of_mean)
+  safe = Add(variance, epsilon)
+  deviation = Sqrt(safe)
+  centred = Sub(x, mean)
+  y = Div(centred, deviation)
+  z = LayerNormalization(x, scale)
+}
+)";
+  // The mean has a spacing of 1e-3, a thirtieth of the deviation: both devices take the same one.
+  check(model, {{{"N", 1}}, {{"N", 37}}}, 0.05);
+}
+
+/// Trips and conditions that the run computes: the host reads them back and goes on in segments.
+TEST_F(EmulatedEngine, LoopsAndBranchesOfTheRun) {
+  fs::path model = folder / "flow.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 8, opset_import: ["" : 17]>
+flow (float[4, 8] x) => (float[4, 8] z) {
+  a = Abs(x)
+  s = ReduceSum<keepdims = 0>(a)
+  n = Cast<to = 7>(s)
+  half = Constant<value = float {0.5}>()
+  two = Constant<value = float {2.0}>()
+  limit = Constant<value = float {40.0}>()
+  yes = Constant<value = bool {1}>()
+  b = Loop<body = counted (int64 i, bool go, float[4, 8] v) => (bool on, float[4, 8] w) {
+    on = Identity(go)
+    f = Cast<to = 1>(i)
+    u = Mul(v, half)
+    w = Add(u, f)
+  }>(n, , x)
+  c = Loop<body = conditioned (int64 j, bool again, float[4, 8] p) => (bool more, float[4, 8] q) {
+    q = Mul(p, two)
+    m = Abs(q)
+    t = ReduceMax<keepdims = 0>(m)
+    more = Less(t, limit)
+  }>(, yes, x)
+  k = ReduceSum<keepdims = 0>(x)
+  zero = Constant<value = float {0.0}>()
+  cond = Greater(k, zero)
+  z = If(cond)<then_branch = yes_side () => (float[4, 8] d) { d = Add(b, c) },
+               else_branch = no_side () => (float[4, 8] e) { e = Sub(b, c) }>
+}
+)";
+  check(model, {{}, {}}, 1e-5);
 }
 
 /// Volumes are pictures of the planes of their results; a maximum of 16-bit elements is taken as they lie.

@@ -449,7 +449,7 @@ template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i6
   dim3 grid(decode ? S : (S + SmallAttention::QUERIES - 1) / SmallAttention::QUERIES, heads, batch);
   std::string error =
       decode ? run_emulated(decodeKernel<H>, grid, 128, 0, h)
-             : run_emulated(attentionKernel<H>, grid, SmallAttention::THREADS, (AttentionShared<SmallAttention, DQ, DV>::BYTES), h);
+             : run_emulated(attentionKernel<H>, grid, SmallAttention::THREADS, (AttentionShared<SmallAttention, DQ, DV>::SHARED_BYTES), h);
   ASSERT_EQ(error, "");
   for (i64 b = 0; b < batch; ++b)
     for (i64 head = 0; head < heads; ++head)
@@ -489,7 +489,7 @@ TEST(Emulation, Attention) {
   checkAttention<32, 16, true>(true, 2, 4, 4, 1, 3, true);
 }
 
-/// Operands of 16 bits on the matrix units; keys and values in memory, queries by a function.
+/// Operands of 16 bits on the tensor cores; keys and values in memory, queries by a function.
 /// KEYS: the mask is the same for all queries, and scores are kept as exponents.
 template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool FLAGS = false, bool SINK = false, bool KEYS = false> struct AttentionTiles {
   static constexpr bool kSink = SINK, kKeyMask = KEYS;

@@ -5,6 +5,7 @@
 #include "PlanFixture.h"
 #include "lathe/engine/EngineFile.h"
 #include "lathe/engine/ExprProgram.h"
+#include "lathe/engine/Llm.h"
 
 #include <gtest/gtest.h>
 
@@ -307,13 +308,49 @@ TEST(EngineFile, SurvivesFlipsBehindTheDigests) {
 
 TEST(EngineFile, NamesAnotherVersion) {
   std::string file = makeEngine(makeScalePlan("x86-64-v3", false));
-  for (uint32_t version : {0u, 2u, 1000u}) {
+  for (uint32_t version : {0u, 1u, 3u, 1000u}) {
     std::memcpy(file.data() + 8, &version, 4);
     resign(file);
     Status s = load(file);
     EXPECT_EQ(s.code(), ErrorCode::Invalid);
     EXPECT_NE(s.str().find("engine format " + std::to_string(version)), std::string::npos);
   }
+}
+
+/// The section of a paged decoder: what is written is read, and any changed byte gives an error or another
+/// valid section, never a crash.
+TEST(Engine, LlmSectionIsReadOrRefused) {
+  LlmInfo info;
+  info.entry = "step";
+  info.vocabulary = 512;
+  KvGroup group;
+  group.layers = 2;
+  group.layout = {DType::F32, 16, 2, 32, 32, KvOrder::TokenHeadDim};
+  group.layout.alignment = kPoolAlignment;
+  info.groups = {group};
+  info.proofs = {"O3: a token sees the keys up to its own"};
+  info.assumptions = {"no sequence is padded"};
+  const std::string bytes = packLlm(info);
+  Result<LlmInfo> back = parseLlm(bytes);
+  ASSERT_TRUE(back.ok()) << back.status().str();
+  EXPECT_EQ(back->entry, "step");
+  EXPECT_EQ(back->vocabulary, 512u);
+  ASSERT_EQ(back->groups.size(), 1u);
+  EXPECT_EQ(back->groups[0].layers, 2u);
+  EXPECT_EQ(back->groups[0].layout, group.layout);
+  EXPECT_EQ(back->proofs, info.proofs);
+  EXPECT_EQ(back->assumptions, info.assumptions);
+  size_t refused = 0;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string damaged = bytes;
+    damaged[i] = char(damaged[i] ^ 0x5a);
+    refused += !parseLlm(damaged).ok();
+  }
+  EXPECT_GT(refused, bytes.size() / 4);
+  for (size_t i = 0; i + 16 <= bytes.size(); ++i)
+    EXPECT_FALSE(parseLlm(std::string_view(bytes).substr(0, i)).ok()) << i;
+  info.groups[0].layout.heads = 0;
+  EXPECT_EQ(parseLlm(packLlm(info)).status().code(), ErrorCode::Invalid);
 }
 
 } // namespace

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "lathe/codegen/KernelSpec.h"
-#include "lathe/codegen/Target.h"
+#include "lathe/codegen/TargetRates.h"
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,11 @@ KernelSpec rich() {
   map.upperCorner = {-2, 0};
   map.steps = {1, 2};
   map.elementBytes = 8;
-  s.tensorMaps = {map};
+  TensorMapArg stored = map;
+  stored.buffer = 1;
+  stored.role = TensorMapArg::Role::Result;
+  s.tensorMaps = {map, stored, map};
+  s.tensorMaps.back().role = TensorMapArg::Role::Residual;
   LaunchSpec l;
   l.function = "k3";
   l.grid[0] = dim("ceildiv(B, 4)");
@@ -160,11 +164,60 @@ TEST(Target, KnownNames) {
   }
   Target gpu = *Target::parse("sm_90");
   EXPECT_EQ(gpu.name, "sm_90a");
-  EXPECT_TRUE(gpu.isCuda() && gpu.archSpecific && gpu.hasTensorCores());
+  EXPECT_TRUE(gpu.isCuda() && gpu.hasTensorCores() && gpu.hasWgmma());
   EXPECT_EQ(gpu.lanes(DType::BF16), 8);
   Target cpu = *Target::parse("x86-64-v4");
   EXPECT_EQ(cpu.lanes(DType::F32), 16);
   EXPECT_EQ(Target::parse("x86-64-v3")->lanes(DType::F64), 4);
+}
+
+TEST(Target, Capabilities) {
+  auto can = [](const char *name) {
+    Target t = *Target::parse(name);
+    std::string all;
+    auto say = [&](bool has, const char *what) { all += has ? std::string(" ") + what : ""; };
+    say(t.hasTensorCores(), "mma");
+    say(t.hasAsyncCopy(), "cp.async");
+    say(t.hasClusters(), "clusters");
+    say(t.hasProgrammaticLaunch(), "pdl");
+    say(t.hasTma(), "tma");
+    say(t.hasWgmma(), "wgmma");
+    say(t.hasFp8TensorCores(), "fp8");
+    return all;
+  };
+  EXPECT_EQ(can("x86-64-v4"), "");
+  EXPECT_EQ(can("sm_80"), " mma cp.async");
+  EXPECT_EQ(can("sm_89"), " mma cp.async");
+  EXPECT_EQ(can("sm_90a"), " mma cp.async clusters pdl tma wgmma fp8");
+  EXPECT_EQ(can("sm_100a"), " mma cp.async clusters pdl"); // what its skeletons are made of
+}
+
+TEST(KernelSpec, TensorMapsByRole) {
+  KernelSpec spec = rich();
+  using Role = TensorMapArg::Role;
+  EXPECT_EQ(spec.mapsOf(Role::Operand), std::vector<int>{0});
+  EXPECT_EQ(spec.mapsOf(Role::Result), std::vector<int>{1});
+  EXPECT_EQ(spec.mapOf(Role::Residual), &spec.tensorMaps[2]);
+  EXPECT_EQ(spec.mapOf(Role::Mask), nullptr);
+}
+
+TEST(Target, OfAComputeCapability) {
+  auto name = [](int major, int minor) { return Target::forGpu(major, minor).name; };
+  EXPECT_EQ(name(7, 5), "sm_80");
+  EXPECT_EQ(name(8, 0), "sm_80");
+  EXPECT_EQ(name(8, 6), "sm_86"); // its blocks have less shared memory than those of sm_80
+  EXPECT_EQ(name(8, 9), "sm_89");
+  EXPECT_EQ(name(9, 0), "sm_90a");
+  EXPECT_EQ(name(10, 0), "sm_100a");
+}
+
+TEST(Target, DataSheets) {
+  for (const std::string &name : Target::knownNames()) {
+    Target target = *Target::parse(name);
+    TargetRates rates = ratesOf(target);
+    EXPECT_EQ(rates.bytesPerSecond > 0 && rates.fmaFlops > 0 && !rates.card.empty(), target.isCuda())
+        << name;
+  }
 }
 
 TEST(Target, Lists) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -183,6 +184,54 @@ TEST(Runtime, ChoosesVariantsBySize) {
   y = {};
   cpu.run({two.tensor()}, {&y, 1});
   EXPECT_EQ(values(y)[0], 0);
+}
+
+long pageFaults() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return used.ru_minflt;
+}
+
+/// lathe_warm() makes the memory of a run with all its pages; the run itself then faults no more.
+TEST(Runtime, WarmsMemoryBeforeTheFirstRun) {
+  Plan p = scalePlan();
+  p.symbols[0].max = 1 << 24;
+  p.guards.clear();
+  HostTensor x({int64_t(3) << 20, 4}); // 48 MB for the arena, as much for the result
+  std::vector<float> expected = expectedScale(x.data);
+  long faults[2];
+  for (bool warm : {false, true}) {
+    Cpu cpu({p}, 1);
+    lathe_tensor in = x.tensor(), y{};
+    if (warm) {
+      rt::Error e = cpu.context.warm("", {&in, 1}, {&y, 1});
+      ASSERT_FALSE(e) << e.message();
+      EXPECT_EQ(cpu.context.counters().runs, 0u);
+      EXPECT_GE(cpu.context.counters().arena_bytes, uint64_t(48) << 20);
+    }
+    long before = pageFaults();
+    cpu.run({in}, {&y, 1});
+    faults[warm] = pageFaults() - before;
+    EXPECT_EQ(values(y), expected);
+  }
+  EXPECT_GT(faults[0], 20);
+  EXPECT_LT(faults[1], faults[0] / 4);
+}
+
+/// With the option, memory that a run has to make comes with its pages, too.
+TEST(Runtime, TakesPrefaultAsAnOption) {
+  rt::Engine engine = openEngine(makeEngine({scalePlan()}, cpuImage()));
+  lathe_options options{};
+  options.size = sizeof options;
+  options.prefault = 1;
+  rt::Context context;
+  rt::Error e = context.create(engine, "cpu", options);
+  ASSERT_FALSE(e) << e.message();
+  HostTensor x({5, 4});
+  lathe_tensor in = x.tensor(), y{};
+  e = context.run({in}, {&y, 1});
+  ASSERT_FALSE(e) << e.message();
+  EXPECT_EQ(values(y), expectedScale(x.data));
 }
 
 TEST(Runtime, ReportsBadIndicesWithTheNode) {

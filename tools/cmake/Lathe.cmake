@@ -37,6 +37,7 @@ if(LATHE_CCACHE)
       ${LATHE_CCACHE})
 endif()
 include_directories("${CMAKE_SOURCE_DIR}/include" "${CMAKE_BINARY_DIR}/include")
+include(Math)
 
 # A library free of MLIR; compiled with the precompiled headers of the standard library.
 #   lathe_add_library(LatheX SOURCES a.cpp b.cpp [DEPS LatheY ...])
@@ -91,6 +92,8 @@ endif()
 list(APPEND CMAKE_MODULE_PATH /usr/lib/llvm-22/lib/cmake/llvm /usr/lib/llvm-22/lib/cmake/mlir)
 find_package(zstd)
 find_package(ZLIB)
+find_library(LATHE_ZSTD_STATIC NAMES libzstd.a REQUIRED)
+find_library(LATHE_ZLIB_STATIC NAMES libz.a REQUIRED)
 find_package(MLIR REQUIRED CONFIG PATHS /usr/lib/llvm-22/lib/cmake/mlir NO_DEFAULT_PATH)
 include(TableGen)
 include(AddLLVM)
@@ -98,19 +101,28 @@ include(AddMLIR)
 set(MLIR_TABLEGEN_EXE /usr/lib/llvm-22/bin/mlir-tblgen)
 set(Protobuf_USE_STATIC_LIBS ON)
 find_package(Protobuf REQUIRED)
-find_library(LATHE_PROTOBUF_SHARED NAMES libprotobuf.so REQUIRED)
+# Position-independent, which Debian's libprotobuf.a is not; tools/setup builds it.
+set(LATHE_PROTOBUF "${LATHE_PROTOBUF_PREFIX}/lib/libprotobuf.a")
+if(NOT EXISTS "${LATHE_PROTOBUF}")
+  message(WARNING "${LATHE_PROTOBUF} is not there (tools/setup --no-build makes it): liblathe_compiler.so "
+                  "takes the system's libprotobuf.so, and no wheel can be made of it")
+  find_library(LATHE_PROTOBUF_SHARED NAMES libprotobuf.so REQUIRED)
+  set(LATHE_PROTOBUF $<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>,${LATHE_PROTOBUF_SHARED},protobuf::libprotobuf>)
+endif()
 
 # The ONNX C++ library and its protobuf messages. Both throw: include them in lib/import only.
 add_library(lathe_onnx INTERFACE)
 target_include_directories(lathe_onnx SYSTEM INTERFACE "${LATHE_ONNX_PREFIX}/include")
 target_compile_definitions(lathe_onnx INTERFACE ONNX_NAMESPACE=onnx ONNX_ML=1)
 target_link_libraries(lathe_onnx INTERFACE "${LATHE_ONNX_PREFIX}/lib/libonnx.a"
-                      "${LATHE_ONNX_PREFIX}/lib/libonnx_proto.a"
-  # Debian's libprotobuf.a is not position-independent: liblathe_compiler.so takes the shared one.
-  $<IF:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>,${LATHE_PROTOBUF_SHARED},protobuf::libprotobuf>)
+                      "${LATHE_ONNX_PREFIX}/lib/libonnx_proto.a" ${LATHE_PROTOBUF})
 
 # Each static MLIR target names the shared libLLVM; a second LLVM beside the static parts aborts
 # at exit. So that name is replaced by the static components that lathe needs.
+get_target_property(l LLVMSupport INTERFACE_LINK_LIBRARIES)
+list(TRANSFORM l REPLACE "^ZLIB::ZLIB$" "${LATHE_ZLIB_STATIC}")
+list(TRANSFORM l REPLACE "^zstd::libzstd_shared$" "${LATHE_ZSTD_STATIC}")
+set_target_properties(LLVMSupport PROPERTIES INTERFACE_LINK_LIBRARIES "${l}")
 llvm_map_components_to_libnames(LATHE_LLVM_LIBS core support asmparser bitwriter passes
   x86codegen x86asmparser x86desc x86info targetparser target mc object irreader)
 get_property(LATHE_IMPORTED DIRECTORY PROPERTY IMPORTED_TARGETS)

@@ -1,12 +1,12 @@
 //===- main.cpp - lathe-conformance: the ONNX corpus in one process -------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-//   lathe-conformance CORPUS [--target=x86-64-v3] [--device=cpu] -o LEDGER
+//   lathe-conformance CORPUS [--target=x86-64-v3] [--device=cpu] [--commit=HEX] -o LEDGER
 //
 // CORPUS is what test/conformance/make_corpus.py writes. Each test is compiled and
 // run on its data sets; the ledger gets one row a test, in the order of the index:
-// name, status, how it ran, worst ULP, reason. test/conformance/README.md has the
-// columns. A test that crashes ends as an error of its own; a crash in a thread that a
+// name, status, how it ran, worst ULP, scaled ULP, reason. test/conformance/README.md
+// has the columns. A test that crashes ends as an error of its own; a crash in a thread that a
 // test started ends the process, which then says which tests ran.
 //
 //===----------------------------------------------------------------------===//
@@ -14,9 +14,15 @@
 #include "Results.h"
 #include "Session.h"
 
+#include "../../runtime/device/CudaDriver.h"
+#include "lathe/codegen/Codegen.h"
 #include "lathe/compiler/Compilation.h"
+#include "lathe/import/TensorFile.h"
+#include "lathe/ir/Exec.h"
 #include "lathe/support/Files.h"
+#include "lathe/support/Sha256.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/CrashRecoveryContext.h"
@@ -43,7 +49,7 @@ using namespace lathe::cli;
 namespace {
 
 struct Options {
-  std::string corpus, output, target = "x86-64-v3", filter, crash;
+  std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash;
   SessionOptions session;
   int jobs = 0;
   bool emitOnly = false, verbose = false;
@@ -55,7 +61,14 @@ struct Test {
 };
 
 struct Row {
-  std::string status = "error", how = "-", ulp = "-", reason;
+  std::string status = "error", how = "-", ulp = "-", scaledUlp = "-", reason;
+  std::string engineDigest, outputDigest; ///< SHA-256 of the bytes; empty where there are none
+};
+
+/// Of all outputs of all data sets.
+struct Outcome {
+  double ulp = 0, scaledUlp = 0; ///< the worst
+  Sha256 bytes;
 };
 
 Result<std::vector<Test>> readIndex(const std::string &corpus) {
@@ -69,9 +82,9 @@ Result<std::vector<Test>> readIndex(const std::string &corpus) {
     llvm::SmallVector<llvm::StringRef> columns;
     line.split(columns, '\t');
     Test test;
-    if (columns.size() != 3 || columns[1].getAsDouble(test.tolerance.rtol) ||
+    if (columns.size() != 5 || columns[1].getAsDouble(test.tolerance.rtol) ||
         columns[2].getAsDouble(test.tolerance.atol))
-      return invalidError("is no row of name, rtol, atol", "index.tsv: " + line.str());
+      return invalidError("is no row of name, rtol, atol, op, dtypes", "index.tsv: " + line.str());
     test.name = columns[0].str();
     tests.push_back(std::move(test));
   }
@@ -103,30 +116,66 @@ Row rowOf(const Status &status, const std::string &folder) {
   return row;
 }
 
-const char *howOf(const engine::Plan &plan) {
-  bool host = false;
-  for (const engine::Block &block : plan.blocks)
-    for (const engine::Step &step : block) {
-      if (std::holds_alternative<engine::LaunchStep>(step.op))
-        return "generated";
-      host |= std::holds_alternative<engine::HostOpStep>(step.op) ||
-              std::holds_alternative<engine::CustomCallStep>(step.op);
-    }
-  return host ? "host" : "folded";
+/// How a compiled module computes: kernels that lathe compiled (`library`: of which one calls a
+/// function of the library for each lane), host ops, or nothing is left to do.
+const char *howOf(mlir::ModuleOp module) {
+  bool launches = false, library = false, host = false;
+  module.walk([&](mlir::Operation *op) {
+    launches |= mlir::isa<exec::LaunchOp>(op);
+    host |= mlir::isa<exec::CallOp>(op);
+    if (auto kernel = mlir::dyn_cast<exec::KernelOp>(op))
+      for (mlir::Attribute variant : kernel.getVariants())
+        if (auto text = mlir::cast<mlir::DictionaryAttr>(variant).getAs<mlir::StringAttr>("source"))
+          library |= text.getValue().contains(codegen::kLibraryCallsAttr);
+  });
+  return launches ? library ? "library" : "generated" : host ? "host" : "folded";
 }
 
 /// A model as an engine; what lathe cannot take at run time (axes, sizes, pads) becomes
 /// constants from the first data set, once.
 struct Compiled {
-  std::string bytes;
+  std::string bytes; ///< of the engine; none with --emit-only
+  std::string how;
   std::set<size_t> constants; ///< numbers of the inputs
   std::string note;
 };
 
-Result<Compiled> compileTest(const Options &options, const std::string &folder) {
+/// Says of inputs that are sequences and optionals how many tensors of what sizes they have.
+Status giveLengths(const std::string &folder, const ModelPorts &ports, CompileOptions &compile,
+                   std::string &note) {
+  for (auto [i, port] : llvm::enumerate(ports.inputs)) {
+    if (port.kind == ValueKind::Tensor)
+      continue;
+    auto value = readValueProto(folder + "/test_data_set_0/input_" + std::to_string(i) + ".pb", port.kind);
+    if (!value)
+      return value.status();
+    note += " " + port.name;
+    auto give = [&](const std::string &name, const HostTensor &tensor) {
+      std::string sizes;
+      for (int64_t size : tensor.dims)
+        sizes += (sizes.empty() ? "" : "x") + std::to_string(size);
+      compile.shapes.push_back(name + "=" + sizes);
+    };
+    if (!*value) {
+      compile.shapes.push_back(port.name + "=none");
+    } else if (port.kind == ValueKind::Optional) {
+      give(port.name, (*value)->front());
+    } else {
+      compile.shapes.push_back(port.name + "=[" + std::to_string((*value)->size()) + "]");
+      for (auto [k, tensor] : llvm::enumerate(**value))
+        give(port.name + "[" + std::to_string(k) + "]", tensor);
+    }
+  }
+  if (!note.empty())
+    note = "given when compiling: tensors of" + note;
+  return okStatus();
+}
+
+Result<Compiled> compileTest(const Options &options, const std::string &folder, const ModelPorts &ports) {
   CompileOptions compile;
   compile.targets = {options.target};
   Compiled result;
+  LATHE_RETURN_IF_ERROR(giveLengths(folder, ports, compile, result.note));
   for (int attempt = 0;; ++attempt) {
     Result<std::unique_ptr<Compilation>> opened =
         Compilation::open(folder + "/model.onnx", compile);
@@ -135,6 +184,9 @@ Result<Compiled> compileTest(const Options &options, const std::string &folder) 
     Compilation &compilation = **opened;
     Status status = compilation.runTo(Phase::Codegen);
     if (status.ok()) {
+      result.how = howOf(compilation.module());
+      if (options.emitOnly)
+        return result;
       Result<engine::EngineWriter> writer = compilation.engine();
       if (!writer)
         return writer.status();
@@ -147,13 +199,13 @@ Result<Compiled> compileTest(const Options &options, const std::string &folder) 
     std::vector<std::string> needs = compilation.neededConstants();
     if (attempt > 0 || needs.empty())
       return status;
-    std::vector<std::string> inputs = compilation.inputNames();
-    result.note = "given when compiling:";
+    result.note += result.note.empty() ? "given when compiling:" : ", and";
     for (const std::string &need : needs) {
-      size_t i = size_t(std::find(inputs.begin(), inputs.end(), need) - inputs.begin());
+      size_t i = size_t(llvm::find_if(ports.inputs, [&](const ModelPort &port) { return port.name == need; }) -
+                        ports.inputs.begin());
       std::string file = folder + "/test_data_set_0/input_" + std::to_string(i) + ".pb";
       std::error_code error;
-      if (i == inputs.size() || !fs::exists(file, error))
+      if (i == ports.inputs.size() || !fs::exists(file, error))
         return status;
       compile.constants.push_back(need + "=" + file);
       result.constants.insert(i);
@@ -180,15 +232,47 @@ bool sameConstants(const std::string &folder, const std::set<size_t> &constants)
   return true;
 }
 
-/// One data set; adds to the worst ULP. A Mismatch says which output.
+/// The files of a data set of a model with sequences or optionals: their tensors stand one after another,
+/// as those of the entry do.
+Result<InputFiles> readNested(const std::string &folder, const ModelPorts &ports,
+                              const std::set<size_t> &constants) {
+  InputFiles files;
+  for (auto [i, port] : llvm::enumerate(ports.inputs)) {
+    if (constants.count(i))
+      continue;
+    auto value = readValueProto(folder + "/input_" + std::to_string(i) + ".pb", port.kind);
+    if (!value)
+      return value.status();
+    if (*value)
+      for (HostTensor &tensor : **value)
+        files.byPosition.push_back(std::move(tensor));
+  }
+  for (auto [i, port] : llvm::enumerate(ports.outputs)) {
+    auto value = readValueProto(folder + "/output_" + std::to_string(i) + ".pb", port.kind);
+    if (!value)
+      return value.status();
+    if (*value)
+      for (HostTensor &tensor : **value)
+        files.expected.push_back(std::move(tensor));
+  }
+  return files;
+}
+
+/// One data set; adds to the worst errors. A Mismatch says which output.
 Status runDataSet(const Session &session, const engine::Plan &plan, const std::string &folder,
-                  const std::set<size_t> &constants, Tolerance tolerance, double &worstUlp) {
+                  const ModelPorts &ports, const std::set<size_t> &constants, Tolerance tolerance,
+                  Outcome &outcome) {
   InputOptions options;
   options.skip = constants;
   options.dataFolder = folder;
-  Result<InputFiles> files = readInputs(options, plan);
+  auto isNested = [](const ModelPort &port) { return port.kind != ValueKind::Tensor; };
+  bool nested = llvm::any_of(ports.inputs, isNested) || llvm::any_of(ports.outputs, isNested);
+  Result<InputFiles> files = nested ? readNested(folder, ports, constants) : readInputs(options, plan);
   if (!files)
     return files.status();
+  if (nested && files->expected.size() != plan.outputs.size())
+    return Status(ErrorCode::Mismatch, std::to_string(plan.outputs.size()) + " outputs where " +
+                                           std::to_string(files->expected.size()) + " are expected");
   if (files->named.size() + files->byPosition.size() < plan.inputs.size())
     return unsupportedError("the data set lacks an input");
   Result<std::vector<HostTensor>> inputs = makeInputs(options, *files, plan, {}, 0);
@@ -196,6 +280,10 @@ Status runDataSet(const Session &session, const engine::Plan &plan, const std::s
     return inputs.status();
   std::vector<lathe_tensor> out;
   LATHE_RETURN_IF_ERROR(session.run(plan, *inputs, out));
+  for (const lathe_tensor &tensor : out) {
+    HostTensor copy = copyOf(tensor);
+    outcome.bytes.update(copy.data.data(), copy.data.size());
+  }
   for (size_t i = 0; i < out.size(); ++i) {
     if (!files->expected[i])
       return unsupportedError("the data set lacks an output");
@@ -211,42 +299,55 @@ Status runDataSet(const Session &session, const engine::Plan &plan, const std::s
                         : std::to_string(result.outside) + " of " +
                               std::to_string(result.stats.count) + " values beyond the tolerance",
                     "output '" + plan.outputs[i].name + "'");
-    worstUlp = std::max(worstUlp, result.stats.maxUlp);
+    outcome.ulp = std::max(outcome.ulp, result.stats.maxUlp);
+    outcome.scaledUlp = std::max(outcome.scaledUlp, result.stats.scaledUlp);
   }
   return okStatus();
 }
 
 Row runTest(const Options &options, const Test &test) {
   std::string folder = (fs::path(options.corpus) / test.name).string();
-  Result<Compiled> compiled = compileTest(options, folder);
+  Result<ModelPorts> ports = readModelPorts(folder + "/model.onnx");
+  if (!ports)
+    return rowOf(ports.status(), folder);
+  Result<Compiled> compiled = compileTest(options, folder, *ports);
   if (!compiled)
     return rowOf(compiled.status(), folder);
   if (!sameConstants(folder, compiled->constants))
     return rowOf(unsupportedError("the data sets differ in what is " + compiled->note), folder);
+  Row row;
+  row.how = compiled->how;
+  row.reason = compiled->note;
+  const char *passed = compiled->note.empty() ? "passed" : "frozen";
+  if (options.emitOnly) {
+    row.status = compiled->note.empty() ? "compiled" : "frozen";
+    return row;
+  }
+  Sha256 engine;
+  engine.update(compiled->bytes);
+  row.engineDigest = engine.hex();
   Result<Model> model = Model::fromBytes(test.name, std::move(compiled->bytes));
   if (!model)
     return rowOf(model.status(), folder);
   const engine::Plan &plan = model->plans.front();
-  Row row;
-  row.how = howOf(plan);
-  row.reason = compiled->note;
-  if (options.emitOnly) {
-    row.status = "passed";
-    return row;
-  }
   Result<Session> session = Session::open(*model, options.session);
   if (!session)
     return rowOf(session.status(), folder);
-  double worstUlp = 0;
+  Outcome outcome;
   std::error_code error;
   for (int set = 0;; ++set) {
     std::string data = folder + "/test_data_set_" + std::to_string(set);
-    if (!fs::is_directory(data, error))
+    if (!fs::is_directory(data, error)) {
+      if (set == 0)
+        return rowOf(invalidError("has no data set: nothing was compared", test.name), folder);
       break;
-    Status status = runDataSet(*session, plan, data, compiled->constants,
-                               test.tolerance, worstUlp);
+    }
+    Status status = runDataSet(*session, plan, data, *ports, compiled->constants, test.tolerance,
+                               outcome);
     if (!status.ok()) {
       Row failed = rowOf(status, folder);
+      failed.engineDigest = row.engineDigest;
+      failed.outputDigest = outcome.bytes.hex();
       if (status.code() == ErrorCode::Mismatch) {
         failed.status = "failed";
         failed.how = row.how;
@@ -254,10 +355,13 @@ Row runTest(const Options &options, const Test &test) {
       return failed;
     }
   }
-  row.status = "passed";
-  char text[32];
-  std::snprintf(text, sizeof text, "%.0f", worstUlp);
+  row.status = passed;
+  row.outputDigest = outcome.bytes.hex();
+  char text[64];
+  std::snprintf(text, sizeof text, "%.0f", outcome.ulp);
   row.ulp = text;
+  std::snprintf(text, sizeof text, "%.2f", outcome.scaledUlp);
+  row.scaledUlp = text;
   return row;
 }
 
@@ -292,14 +396,18 @@ Row runGuarded(const Options &options, const Test &test) {
 Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   Parser parser("-conformance", "CORPUS -o LEDGER [OPTIONS]",
                 "Compiles and runs every test of the ONNX corpus in one process and writes a "
-                "ledger: name, status, how it ran, worst ULP, reason.");
+                "ledger: name, status, how it ran, worst ULP, scaled ULP, reason.");
   parser.add("o", "FILE", "The ledger", options.output);
   parser.add("target", "NAME", "Compile for this (default: x86-64-v3)", options.target);
   parser.add("device", "cpu|cuda:0", "Run on this (default: cpu)", options.session.device);
+  parser.add("commit", "HEX", "What the ledger's header says was built", options.commit);
+  parser.add("digests", "FILE", "Also write test, SHA-256 of the engine and of the outputs",
+             options.digests);
   parser.add("filter", "TEXT", "Only tests whose name has this", options.filter);
   parser.add("jobs", "N", "Tests at once (default: all cores)", options.jobs);
   parser.add("inject-crash", "TEST", "Crash in a thread of this test", options.crash);
-  parser.flag("emit-only", "Compile, do not run", options.emitOnly);
+  parser.flag("emit-only", "Stop at the text of the kernels: no kernel is compiled, nothing runs",
+              options.emitOnly);
   parser.flag("verbose", "Print each row as its test ends", options.verbose);
   parser.example("lathe-conformance build/corpus -o ledger.tsv");
   parser.example("lathe-conformance build/corpus --target=sm_90a --device=cuda:0 -o cuda.tsv");
@@ -320,6 +428,24 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
     options.jobs = int(std::max(1u, std::thread::hardware_concurrency()));
   options.jobs = std::clamp(options.jobs, 1, kMaxJobs);
   return okStatus();
+}
+
+/// The lines that say of what and on what the rows were measured.
+Result<std::string> headerOf(const Options &options) {
+  std::string device = options.emitOnly ? "none" : options.session.device, driver = "-";
+  if (device.starts_with("cuda")) {
+    Result<const runtime::cuda::Driver *> cuda = runtime::cuda::openDriver();
+    if (!cuda)
+      return cuda.status();
+    int version = 0;
+    char name[128] = "";
+    (*cuda)->cuDriverGetVersion(&version);
+    (*cuda)->cuDeviceGetName(name, sizeof name, std::atoi(device.c_str() + device.find(':') + 1));
+    device = name;
+    driver = std::to_string(version);
+  }
+  return "# lathe conformance ledger, format 2\n# target " + options.target + "\n# device " + device +
+         "\n# driver " + driver + "\n# commit " + options.commit + "\n";
 }
 
 Status runAll(const Options &options) {
@@ -344,8 +470,9 @@ Status runAll(const Options &options) {
       running[job] = nullptr;
       if (options.verbose) {
         std::lock_guard<std::mutex> lock(printing);
-        std::printf("%s %s %s %s %s\n", tests[i].name.c_str(), rows[i].status.c_str(),
-                    rows[i].how.c_str(), rows[i].ulp.c_str(), rows[i].reason.c_str());
+        std::printf("%s %s %s %s %s %s\n", tests[i].name.c_str(), rows[i].status.c_str(),
+                    rows[i].how.c_str(), rows[i].ulp.c_str(), rows[i].scaledUlp.c_str(),
+                    rows[i].reason.c_str());
         std::fflush(stdout);
       }
     }
@@ -356,19 +483,25 @@ Status runAll(const Options &options) {
   work(0);
   for (std::thread &thread : pool)
     thread.join();
-  std::string text = "# target " + options.target + ", device " +
-                     (options.emitOnly ? "none" : options.session.device) + "\n";
+  Result<std::string> header = headerOf(options);
+  if (!header)
+    return header.status();
+  std::string text = std::move(*header);
+  std::string digests;
   std::map<std::string, int> counts;
   for (size_t i = 0; i < tests.size(); ++i) {
     const Row &row = rows[i];
     text += tests[i].name + "\t" + row.status + "\t" + row.how + "\t" + row.ulp + "\t" +
-            row.reason + "\n";
+            row.scaledUlp + "\t" + row.reason + "\n";
+    digests += tests[i].name + "\t" + row.engineDigest + "\t" + row.outputDigest + "\n";
     ++counts[row.status == "passed" ? "passed " + row.how : row.status];
   }
   for (const auto &[what, count] : counts)
     std::printf("%6d %s\n", count, what.c_str());
   std::printf("%zu tests in %.1f s\n", tests.size(),
               std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (!options.digests.empty())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(options.digests, digests));
   return writeFileAtomically(options.output, text);
 }
 

@@ -1,18 +1,5 @@
-//===- main.cpp - lathe-opt: run passes on text ---------------------------===//
+//===- main.cpp - lathe-opt as a program ----------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "lathe/codegen/FunctionKernel.h"
-#include "lathe/ir/Register.h"
-#include "lathe/passes/Passes.h"
+#include "Command.h"
 
-#include "mlir/Tools/mlir-opt/MlirOptMain.h"
-#include "mlir/Transforms/Passes.h"
-
-int main(int argc, char **argv) {
-  mlir::DialectRegistry registry;
-  lathe::registerDialects(registry);
-  lathe::registerLathePasses();
-  lathe::codegen::registerEmitTilePass();
-  mlir::registerTransformsPasses();
-  return mlir::asMainReturnCode(
-      mlir::MlirOptMain(argc, argv, "lathe-opt: run lathe's passes on MLIR text\n", registry));
-}
+int main(int argc, char **argv) { return lathe::opt::command(argc, argv); }

@@ -30,6 +30,7 @@ struct BenchOptions {
   CompileOptions compile;
   InputOptions inputs;
   SessionOptions session;
+  std::string trust;
   std::vector<std::string> entries;
   double seconds = 3;
   std::string jsonFile, kernel;
@@ -193,7 +194,8 @@ json::Object countersObject(const lathe_counters &c) {
 }
 
 Status execute(const BenchOptions &options, const std::string &path) {
-  Result<Model> model = Model::open(path, options.compile, options.session.device);
+  Result<Model> model = Model::open(path, options.inputs.fixing(options.compile, path),
+                                     options.session.device, options.trust);
   if (!model)
     return model.status();
   Result<Session> session = Session::open(*model, options.session);
@@ -219,6 +221,8 @@ Status execute(const BenchOptions &options, const std::string &path) {
   const std::vector<HostTensor> &inputs = last.inputs;
 
   Bench bench(*session, *plan, inputs);
+  if (options.session.warm)
+    LATHE_RETURN_IF_ERROR(session->warm(*plan, inputs));
   lathe_context_reset_counters(session->context());
   Result<double> first = bench.once();
   if (!first)
@@ -242,10 +246,12 @@ Status execute(const BenchOptions &options, const std::string &path) {
                                      {"dtype", std::string(name(inputs[i].dtype))},
                                      {"shape", json::Array(inputs[i].dims)}});
   }
-  std::printf("latency in ms: min %.4f, mean %.4f, median %.4f, p90 %.4f, p99 %.4f (%zu runs; the "
-              "first %.3f)\n",
+  std::printf("first run: %.4f ms, %.2f x the median of those after it%s\n", *first * 1e3,
+              *first * 1e3 / median,
+              options.session.warm ? ", behind --warm" : " (--warm takes what is once out of it)");
+  std::printf("latency in ms: min %.4f, mean %.4f, median %.4f, p90 %.4f, p99 %.4f (%zu runs)\n",
               latency->ms.front(), latency->mean(), median, latency->quantile(0.9),
-              latency->quantile(0.99), latency->ms.size(), *first * 1e3);
+              latency->quantile(0.99), latency->ms.size());
   std::printf("throughput: %.1f runs/s, %.1f rows/s\n", 1e3 / latency->mean(),
               1e3 / latency->mean() * double(rows));
   std::printf("memory: arena %s, states %s, weights %s, engine %s\n",
@@ -293,7 +299,10 @@ Status execute(const BenchOptions &options, const std::string &path) {
     for (int i = 0; i < 5 || secondsSince(begin) < options.seconds / 2; ++i)
       if (Result<double> run = bench.once(); !run)
         return run.status();
-    Roofline roof = rooflineOf(session->target(), options.session.threads);
+    Result<Target> target = Target::parse(session->target());
+    if (!target)
+      return target.status();
+    Roofline roof = rooflineOf(*target, options.session.threads);
     if (options.peakGBs > 0)
       roof.gbs = options.peakGBs, roof.origin = "given";
     if (options.peakGFlops > 0)
@@ -332,8 +341,8 @@ Status executeKernel(BenchOptions options) {
 
 Status benchVerb(const std::vector<std::string> &arguments) {
   Parser parser("bench", "MODEL|ENGINE [OPTIONS]",
-                "Measures one entry: warm-up, then latency, throughput and memory. States are set "
-                "back before each run.");
+                "Measures one entry: the first run by itself, warm-up, then latency, throughput and "
+                "memory. States are set back before each run.");
   BenchOptions options;
   parser.add("entry", "NAME[*COUNT]",
              "The entry to measure (default: the first); of a chain the last, after the others ran",
@@ -351,7 +360,12 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   parser.flag("no-graphs", "CUDA: launch kernels one by one", options.session.noGraphs);
   parser.flag("no-overlap", "CUDA: start no kernel before the one ahead of it is over",
               options.session.noOverlap);
+  parser.flag("warm",
+              "Make memory with its pages, and a GPU's graph, before the first run, which is shown by "
+              "itself",
+              options.session.warm);
   options.inputs.addTo(parser);
+  addTrustOption(parser, options.trust);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.add("kernel", "KIND:NAME=VALUE,...",
              "Measure one kernel, made for it: gemm (m, n, k, batch, "

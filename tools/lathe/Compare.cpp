@@ -270,7 +270,7 @@ Status injectFault(ModuleOp top, const std::string &name) {
 }
 
 Status execute(const CompareOptions &options, const std::string &path) {
-  CompileOptions compile = options.compile;
+  CompileOptions compile = options.inputs.fixing(options.compile, path);
   LATHE_RETURN_IF_ERROR(completeTarget(compile, options.session.device));
   if (isEngineFile(path))
     return usageError("compare wants the model: an engine has no kernel regions to replay", path);

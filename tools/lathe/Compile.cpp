@@ -1,5 +1,6 @@
 //===- Compile.cpp - lathe compile ----------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Limits.h"
 #include "Progress.h"
 #include "Verbs.h"
 
@@ -15,11 +16,16 @@ namespace lathe::cli {
 Result<std::vector<std::string>> parseOrHelp(const Parser &parser,
                                              const std::vector<std::string> &arguments,
                                              bool &done) {
+  Parser own = parser;
+  Limits limits;
+  limits.addTo(own);
   bool helpWanted = false;
-  Result<std::vector<std::string>> positional = parser.parse(arguments, helpWanted);
+  Result<std::vector<std::string>> positional = own.parse(arguments, helpWanted);
   done = positional.ok() && helpWanted;
   if (done)
-    std::fputs(parser.help().c_str(), stdout);
+    std::fputs(own.help().c_str(), stdout);
+  else if (positional)
+    LATHE_RETURN_IF_ERROR(goOnWithin(limits, own.name()));
   return positional;
 }
 
@@ -34,7 +40,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
                 "MLIR text of any phase (.mlir, with its weights.bin beside it).");
   CompileOptions options;
   std::string output;
-  bool noCache = false;
+  bool noCache = false, paged = false;
   parser.add("o", "FILE", "The engine, or with --stop-after the text (default: standard output)",
              output);
   addCompileOptions(parser, options, /*withEntries=*/true);
@@ -53,6 +59,10 @@ Status compileVerb(const std::vector<std::string> &arguments) {
   parser.add("remarks", "FILE", "Write what was done, and what was not and why, as JSON",
              pass("remarks"));
   parser.add("threads", "N", "Compile kernels on N threads (default: all cores)", pass("threads"));
+  parser.flag("paged",
+              "A decoder becomes an engine for `lathe generate`: tokens of many sequences in one step, their "
+              "keys and values in pages",
+              paged);
   parser.flag("no-cache", "Do not look for a finished engine in the cache", noCache);
   parser.example("lathe compile model.onnx -o model.lathe");
   parser.example("lathe compile model.onnx -o model.lathe --target=native,sm_90a --dim B=1:8:64");
@@ -71,6 +81,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
   if (output.empty() && !toText)
     return usageError("wants a file for the engine: -o ENGINE", "lathe compile");
   options.cache = !noCache;
+  options.paged = paged;
   const std::string &model = positional->front();
   reproducer().files.push_back(model);
   if (llvm::StringRef(model).ends_with(".mlir"))

@@ -158,7 +158,17 @@ symbolValues(const engine::Plan &plan, const std::map<std::string, std::vector<i
 
 void InputOptions::addTo(Parser &parser) {
   parser.add("input", "NAME=FILE", "An input from a .npy file or a .pb file (TensorProto)", files);
-  parser.add("shape", "NAME=1x3x224x224", "The sizes of an input that is random", shapes);
+  parser.add("shape", "INPUT=1x3x224x224",
+             "The sizes of an input: a model is compiled for them alone, as by `compile --shape`; of an "
+             "engine's sizes they choose",
+             [this](const std::string &text) {
+               fixed.push_back(text);
+               shapes.push_back(text);
+               return okStatus();
+             });
+  parser.add("input-shape", "INPUT=1x3x224x224",
+             "The sizes of a random input in this run alone: a model is compiled for all of its sizes",
+             shapes);
   parser.add("data", "DIR",
              "A folder like ONNX's test_data_set_0: inputs from input_*.pb, and results are "
              "compared with output_*.pb",
@@ -167,6 +177,12 @@ void InputOptions::addTo(Parser &parser) {
              "Seed of inputs that no file gives (default 0): floats from [-1, 1), integers and "
              "bools 0 or 1",
              seed);
+}
+
+CompileOptions InputOptions::fixing(CompileOptions options, const std::string &path) const {
+  if (!isEngine(path))
+    options.shapes.insert(options.shapes.end(), fixed.begin(), fixed.end());
+  return options;
 }
 
 Result<InputFiles> readInputs(const InputOptions &options, const engine::Plan &plan) {
@@ -190,6 +206,9 @@ Result<InputFiles> readInputs(const InputOptions &options, const engine::Plan &p
     size_t equals = text.rfind('=');
     if (equals == std::string::npos || equals == 0)
       return usageError("wants NAME=1x3x224x224, not '" + text + "'", "--shape");
+    // How many tensors a sequence or an optional has was said to the compiler.
+    if (text[equals + 1] == '[' || text.compare(equals + 1, std::string::npos, "none") == 0)
+      continue;
     Result<std::vector<int64_t>> sizes = parseSizes(text.substr(equals + 1), "--shape");
     if (!sizes)
       return sizes.status();

@@ -17,11 +17,14 @@ namespace lathe::cli {
 /// The options of run, bench and compare that say what the inputs are.
 struct InputOptions {
   std::vector<std::string> files;  ///< NAME=FILE.npy or FILE.pb
-  std::vector<std::string> shapes; ///< NAME=1x3x224x224
+  std::vector<std::string> shapes; ///< NAME=1x3x224x224, of --shape and --input-shape
+  std::vector<std::string> fixed;  ///< those of --shape: what a model is compiled for
   std::string dataFolder;          ///< test_data_set_N
   int seed = 0;
   std::set<size_t> skip; ///< numbers of input_N.pb that are constants of the engine
   void addTo(Parser &parser);
+  /// The options of a model, with the sizes that --shape fixes; those of an engine are as they are.
+  CompileOptions fixing(CompileOptions options, const std::string &path) const;
 };
 
 /// Files that were read, and expectations.

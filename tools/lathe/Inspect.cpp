@@ -5,8 +5,10 @@
 #include "Session.h"
 #include "Verbs.h"
 
+#include "lathe/codegen/Target.h"
 #include "lathe/support/Files.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cstdio>
@@ -19,7 +21,8 @@ namespace json = llvm::json;
 struct InspectOptions {
   CompileOptions compile;
   bool asJson = false, entries = false, plan = false, memory = false, kernels = false;
-  std::string source, svg;
+  std::string source, svg, trust;
+  std::vector<std::string> tiles;
 };
 
 /// "m.svg", or "m.prefill.sm_90a.svg" when the engine has several plans.
@@ -35,28 +38,62 @@ Status writeDrawings(const Model &model, const std::string &file) {
   return okStatus();
 }
 
-Status printSource(const Model &model, const std::string &kernel) {
+/// The targets that --target names, which must be the engine's; all of them without it.
+Result<std::vector<std::string>> shownTargets(const Model &model,
+                                              const std::vector<std::string> &wanted) {
+  std::vector<std::string> targets;
+  for (const std::string &text : wanted) {
+    Result<Target> target = Target::parse(text);
+    if (!target)
+      return Status(ErrorCode::Usage, target.status().message(), "--target");
+    if (!llvm::is_contained(model.targets(), target->name))
+      return usageError("the engine is for " + joined(model.targets()) + ", not for " +
+                            target->name,
+                        "--target");
+    targets.push_back(target->name);
+  }
+  return targets.empty() ? model.targets() : targets;
+}
+
+/// The text of one target: what is printed can be edited and given to --replace.
+Status printSource(const Model &model, const std::string &kernel,
+                   const std::vector<std::string> &targets) {
   std::string known;
-  bool found = false;
+  std::vector<std::string> owners, texts;
   for (const engine::EngineReader::Section &section : model.file->sections()) {
-    if (section.type != engine::SectionType::Debug || section.name != "sources")
+    if (section.type != engine::SectionType::Debug || section.name != "sources" ||
+        !llvm::is_contained(targets, section.target))
       continue;
+    std::string text;
+    size_t variants = 0;
     Result<engine::Archive> archive = engine::parseArchive(section.bytes, section.name);
     if (!archive)
       return archive.status();
-    for (const auto &[name, text] : *archive) {
+    for (const auto &[name, source] : *archive) {
       known += (known.empty() ? "" : ", ") + name;
       // A kernel's variants follow it: "gemm_0", "gemm_0.1".
       if (name != kernel && name.rfind(kernel + ".", 0) != 0)
         continue;
-      found = true;
-      const char *comment = section.target.rfind("sm_", 0) == 0 ? "//" : ";";
-      std::printf("%s %s for %s\n%.*s\n", comment, name.c_str(), section.target.c_str(),
-                  int(text.size()), text.data());
+      ++variants;
+      Result<Target> target = Target::parse(section.target);
+      const char *comment = target && target->isCuda() ? "// " : "; ";
+      text += comment + name + " for " + section.target + "\n" + std::string(source) + "\n";
     }
+    if (variants == 0)
+      continue;
+    owners.push_back(section.target);
+    texts.push_back(std::move(text));
+    if (variants > 1)
+      std::fprintf(stderr, "note: %zu variants; %s.0 names the first alone, as --replace wants it\n",
+                   variants, kernel.c_str());
   }
-  return found ? okStatus() : usageError("there is no such kernel; there are " + known,
-                                         "'" + kernel + "'");
+  if (texts.empty())
+    return usageError("there is no such kernel; there are " + known, "'" + kernel + "'");
+  if (texts.size() > 1)
+    return usageError("has a text for each of " + joined(owners) + ": --target says which",
+                      "'" + kernel + "'");
+  std::fputs(texts.front().c_str(), stdout);
+  return okStatus();
 }
 
 std::string optionsOf(const Model &model) {
@@ -65,11 +102,21 @@ std::string optionsOf(const Model &model) {
 }
 
 Status execute(const InspectOptions &options, const std::string &path) {
-  Result<Model> model = Model::open(path, options.compile);
+  // A model is compiled for the targets; of an engine's they choose.
+  CompileOptions compile = options.compile;
+  if (isEngine(path))
+    compile.targets.clear();
+  Result<Model> model = Model::open(path, compile, "cpu", options.trust);
   if (!model)
     return model.status();
+  Result<std::vector<std::string>> targets = shownTargets(*model, options.compile.targets);
+  if (!targets)
+    return targets.status();
+  std::erase_if(model->plans, [&](const engine::Plan &plan) {
+    return !llvm::is_contained(*targets, plan.target);
+  });
   if (!options.source.empty())
-    return printSource(*model, options.source);
+    return printSource(*model, options.source, *targets);
   if (!options.svg.empty())
     LATHE_RETURN_IF_ERROR(writeDrawings(*model, options.svg));
   bool all = !options.entries && !options.plan && !options.memory && !options.kernels;
@@ -121,7 +168,7 @@ Status execute(const InspectOptions &options, const std::string &path) {
 Status inspectVerb(const std::vector<std::string> &arguments) {
   Parser parser("inspect", "MODEL|ENGINE [OPTIONS]",
                 "Shows what is in an engine (a model is compiled in memory first). Without "
-                "options: entries and kernels.");
+                "options: entries and kernels. Of an engine, --target shows these targets alone.");
   InspectOptions options;
   parser.flag("entries", "Inputs, outputs, states, symbols with bounds, guards", options.entries);
   parser.flag("plan", "The steps in order, with their buffers and ONNX nodes", options.plan);
@@ -129,19 +176,30 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
               options.memory);
   parser.add("svg", "FILE", "Draw the buffers of each plan over time", options.svg);
   parser.flag("kernels", "A row a kernel: variants, grid, traffic, ONNX nodes", options.kernels);
-  parser.add("source", "KERNEL", "The source of a kernel: CUDA C++, or LLVM IR for a CPU",
+  parser.add("source", "KERNEL",
+             "The source of a kernel: CUDA C++, or LLVM IR for a CPU; --target says which of an "
+             "engine's, where several have it",
              options.source);
+  parser.add("tile", "NAME", "What a configuration of a GPU is, e.g. gemm.split.m64.n32.c2: its blocks, threads, "
+             "stages, shared memory (for --target, else sm_90a; 16-bit operands and results); without a model",
+             options.tiles);
   parser.flag("json", "Print JSON", options.asJson);
+  addTrustOption(parser, options.trust);
   addCompileOptions(parser, options.compile, /*withEntries=*/true);
   parser.example("lathe inspect model.lathe");
   parser.example("lathe inspect model.onnx --target=sm_90a --kernels");
   parser.example("lathe inspect model.lathe --memory --svg=memory.svg");
-  parser.example("lathe inspect model.lathe --source matmul_0");
+  parser.example("lathe inspect model.lathe --source matmul_0 --target=sm_90a > matmul_0.cu");
   parser.example("lathe inspect model.lathe --json --plan");
+  parser.example("lathe inspect --tile gemm.pingpong.m128.n192");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
   if (!positional || done)
     return positional.status();
+  if (!options.tiles.empty() && positional->empty())
+    return printTiles(options.tiles,
+                      options.compile.targets.empty() ? "sm_90a" : options.compile.targets.front(),
+                      options.asJson);
   if (positional->size() != 1)
     return usageError("wants one model or engine; `lathe inspect --help` has examples",
                       "lathe inspect");

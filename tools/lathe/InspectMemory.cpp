@@ -78,7 +78,7 @@ std::vector<std::pair<int, int>> lifetimes(const Plan &plan) {
         touchAll(call->inputs), touchAll(call->outputs);
       else if (const auto *copy = std::get_if<CopyStep>(&s.op))
         touch(copy->source), touch(copy->target);
-      else if (const auto *bind = std::get_if<BindStep>(&s.op))
+      else if (const auto *bind = std::get_if<BindStep>(&s.op); bind && bind->buffer >= 0)
         touch(bind->buffer);
       ++step;
     }

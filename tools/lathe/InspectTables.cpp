@@ -46,6 +46,8 @@ std::string stepText(const Plan &plan, const Step &step) {
       return "copy " + bufferText(plan, s.source) + " to " + bufferText(plan, s.target);
     }
     std::string operator()(const BindStep &s) const {
+      if (s.buffer < 0)
+        return "bind " + plan.symbols[size_t(s.symbol)].name + " = " + s.value.str();
       return "bind " + plan.symbols[size_t(s.symbol)].name + " = " + bufferText(plan, s.buffer) +
              " at " + std::to_string(s.element);
     }
@@ -69,8 +71,19 @@ std::string stepText(const Plan &plan, const Step &step) {
     std::string operator()(const LoopStep &s) const {
       return "loop block " + std::to_string(s.body);
     }
+    std::string operator()(const CollectiveStep &s) const {
+      return s.name + "(" + buffersText(plan, s.inputs) + ") -> " + buffersText(plan, s.outputs);
+    }
   };
-  return std::visit(Visitor{plan}, step.op);
+  std::string text = std::visit(Visitor{plan}, step.op);
+  if (plan.resources.streams.size() > 1) {
+    text += " on stream " + std::to_string(step.stream);
+    for (int32_t event : step.waits)
+      text += ", behind event " + std::to_string(event);
+    if (step.signal >= 0)
+      text += ", signals event " + std::to_string(step.signal);
+  }
+  return text;
 }
 
 /// Launches of each kernel in the plan, and the ONNX nodes of all of them.

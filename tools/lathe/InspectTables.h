@@ -4,6 +4,7 @@
 #define LATHE_TOOLS_LATHE_INSPECTTABLES_H
 
 #include "lathe/engine/Plan.h"
+#include "lathe/support/Status.h"
 
 #include "llvm/Support/JSON.h"
 
@@ -13,6 +14,10 @@ void printEntry(const engine::Plan &plan);
 void printPlan(const engine::Plan &plan);
 void printMemory(const engine::Plan &plan);
 void printKernels(const engine::Plan &plan);
+
+/// Threads, stages and shared memory of configurations, parameters that a name leaves out filled in: for
+/// a GPU target, 16-bit operands and results. Invalid error for an unknown family or parameter.
+Status printTiles(const std::vector<std::string> &names, const std::string &target, bool asJson);
 
 llvm::json::Object entryObject(const engine::Plan &plan);
 llvm::json::Array planArray(const engine::Plan &plan);

@@ -21,13 +21,18 @@ namespace fs = std::filesystem;
 namespace lathe::cli {
 namespace {
 
-/// Reads inputs.json and writes the outputs as saveTensors does.
+/// Reads inputs.json and writes the outputs as saveTensors does. A model in ONNX's text form is
+/// parsed first: onnxruntime reads the binary one alone.
 constexpr const char *kScript = R"py(
 import json, os, sys
 import numpy, onnxruntime
 model, folder = sys.argv[1:]
 with open(os.path.join(folder, "outputs.json")) as f:
     feed = {e["name"]: numpy.load(os.path.join(folder, e["file"])) for e in json.load(f)}
+if model.endswith(".onnxtxt"):
+    import onnx.parser
+    with open(model) as f:
+        model = onnx.parser.parse_model(f.read()).SerializeToString()
 options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
 session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -202,7 +202,11 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "(x[0]); NAME=N fixes it",
              compile("dim"));
   if (withEntries) {
-    parser.add("shape", "INPUT=1x3x224x224", "Fix all sizes of an input", compile("shape"));
+    parser.add("shape", "INPUT=1x3x224x224",
+               "The sizes of an input: the model is compiled for them alone. Of a sequence how many "
+               "tensors it has, x=[3], which are the inputs x[0], x[1], x[2]; of an optional without a "
+               "value, x=none",
+               compile("shape"));
     parser.add("entry", "NAME:DIM=SIZE[,...]",
                "An entry of this name with these dimensions bound; may be repeated",
                compile("entry"));
@@ -225,7 +229,14 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "is at most X (about 8e-7 for 64 channels, 1.8e-6 for 512; default: F(2,3) alone, "
              "which is more exact than the direct sum)",
              compile("winograd-tolerance"));
-  parser.add("replace", "KERNEL=FILE.cu", "Use this CUDA text for a kernel", compile("replace"));
+  parser.add("streams", "N",
+             "GPU: spread independent kernels over at most N streams, wherever an estimate says that "
+             "it gains anything; 1: keep all on one (default: up to 4, where it gains a tenth)",
+             compile("streams"));
+  parser.add("replace", "KERNEL=FILE.cu",
+             "Use this CUDA text for a kernel, as `inspect --source KERNEL` prints it; K.0 names the "
+             "first variant of kernel K alone",
+             compile("replace"));
   parser.add("allow", "WHAT[,WHAT]",
              "Let a GPU be less exact: tf32 (products of f32 lose all but 10 bits of their operands' "
              "fractions), reduced-sums (sums of 8-bit floats keep about 14 bits)",

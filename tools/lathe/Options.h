@@ -43,6 +43,7 @@ public:
   Result<std::vector<std::string>> parse(const std::vector<std::string> &arguments,
                                          bool &helpWanted) const;
   std::string help() const;
+  const std::string &name() const { return verb; }
 
 private:
   struct Option {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Roofline.h"
 
+#include "lathe/codegen/TargetRates.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -100,16 +102,12 @@ Roofline measureCpu(int threads) {
 
 } // namespace
 
-Roofline rooflineOf(const std::string &target, int threads) {
-  if (target.rfind("sm_", 0) != 0)
+Roofline rooflineOf(const Target &target, int threads) {
+  if (!target.isCuda())
     return measureCpu(threads);
-  if (target.rfind("sm_100", 0) == 0)
-    return {8000, 80000, "B200, without tensor cores"};
-  if (target.rfind("sm_90", 0) == 0)
-    return {4800, 66900, "H200, without tensor cores"};
-  if (target == "sm_89")
-    return {1008, 82600, "RTX 4090, without tensor cores"};
-  return {2039, 19500, "A100, without tensor cores"};
+  const TargetRates rates = ratesOf(target);
+  return {rates.bytesPerSecond / 1e9, rates.fmaFlops / 1e9,
+          std::string(rates.card) + ", without tensor cores"};
 }
 
 } // namespace lathe::cli

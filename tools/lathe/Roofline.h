@@ -3,6 +3,8 @@
 #ifndef LATHE_TOOLS_LATHE_ROOFLINE_H
 #define LATHE_TOOLS_LATHE_ROOFLINE_H
 
+#include "lathe/codegen/Target.h"
+
 #include <string>
 
 namespace lathe::cli {
@@ -15,7 +17,7 @@ struct Roofline {
 
 /// The CPU: measured on `threads` threads (0: all) in about 0.3 s. A GPU: the data
 /// sheet of the usual card of the architecture, without tensor cores.
-Roofline rooflineOf(const std::string &target, int threads);
+Roofline rooflineOf(const Target &target, int threads);
 
 } // namespace lathe::cli
 

@@ -19,6 +19,7 @@ struct RunOptions {
   CompileOptions compile;
   InputOptions inputs;
   SessionOptions session;
+  std::string trust;
   std::vector<std::string> entries;
   std::string save;
   double rtol = -1, atol = -1;
@@ -80,10 +81,14 @@ void printCounters(const Session &session) {
               describeBytes(double(c.arena_bytes)).c_str(),
               describeBytes(double(c.state_bytes)).c_str(),
               describeBytes(double(c.weight_bytes)).c_str());
+  if (c.graphs)
+    std::printf("  graphs: %llu kept, %s\n", number(c.graphs),
+                describeBytes(double(c.graph_bytes)).c_str());
 }
 
 Status execute(const RunOptions &options, const std::string &path) {
-  Result<Model> model = Model::open(path, options.compile, options.session.device);
+  Result<Model> model = Model::open(path, options.inputs.fixing(options.compile, path),
+                                     options.session.device, options.trust);
   if (!model)
     return model.status();
   Result<Session> session = Session::open(*model, options.session);
@@ -110,6 +115,8 @@ Status execute(const RunOptions &options, const std::string &path) {
       return run.status();
     const engine::Plan &plan = *run->plan;
     std::vector<lathe_tensor> tensors;
+    if (options.session.warm)
+      LATHE_RETURN_IF_ERROR(session->warm(plan, run->inputs));
     auto begin = std::chrono::steady_clock::now();
     LATHE_RETURN_IF_ERROR(session->run(plan, run->inputs, tensors));
     double seconds =
@@ -160,6 +167,9 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.add("rtol", "X", "Relative tolerance (default: 1e-3, 1e-2 for 16-bit types)", options.rtol);
   parser.add("atol", "X", "Absolute tolerance (default: 1e-7)", options.atol);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
+  parser.flag("warm", "Make memory with its pages, and a GPU's graph, before the run that is timed",
+              options.session.warm);
+  addTrustOption(parser, options.trust);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.example("lathe run model.onnx");
   parser.example("lathe run model.lathe --data test_data_set_0");

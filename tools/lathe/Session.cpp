@@ -5,6 +5,8 @@
 #include "Progress.h"
 #include "Results.h"
 
+#include "lathe/codegen/Target.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -24,10 +26,6 @@ void addOnce(std::vector<std::string> &names, const std::string &name) {
     names.push_back(name);
 }
 
-bool looksLikeEngine(const std::string &path) {
-  return isEngineFile(path) || (path.size() > 6 && path.substr(path.size() - 6) == ".lathe");
-}
-
 /// An engine is compiled already: what could only change the compilation is a mistake.
 Status noCompileOptions(const CompileOptions &options) {
   const std::pair<const char *, bool> given[] = {
@@ -36,7 +34,8 @@ Status noCompileOptions(const CompileOptions &options) {
       {"--replace", !options.replace.empty()}, {"--config", !options.configs.empty()},
       {"--lock", !options.lock.empty()},      {"--allow", !options.allow.empty()},
       {"--shape", !options.shapes.empty()},   {"--random-weights", options.randomWeights.has_value()},
-      {"--winograd-tolerance", !options.winogradTolerance.empty()}};
+      {"--winograd-tolerance", !options.winogradTolerance.empty()},
+      {"--streams", options.streams != 0}};
   for (const auto &[name, isGiven] : given)
     if (isGiven)
       return usageError("has no effect on an engine, which is compiled already", name);
@@ -44,6 +43,10 @@ Status noCompileOptions(const CompileOptions &options) {
 }
 
 } // namespace
+
+bool isEngine(const std::string &path) {
+  return isEngineFile(path) || path.ends_with(".lathe");
+}
 
 Status toStatus(lathe_error *error) {
   if (!error)
@@ -77,20 +80,39 @@ Result<Model> Model::fromBytes(const std::string &path, std::string bytes) {
   return withPlans(std::move(model));
 }
 
+void addTrustOption(Parser &parser, std::string &into) {
+  parser.add("trust", "KEYRING",
+             "Take no engine but one that a key of this file has signed (`lathe sign`): an engine is a "
+             "program, and to run it is to trust its source",
+             into);
+}
+
 Result<Model> Model::open(const std::string &path, CompileOptions options,
-                          const std::string &device) {
+                          const std::string &device, const std::string &trust) {
   if (std::error_code error; !std::filesystem::exists(path, error))
     return usageError("no such file", path);
-  if (looksLikeEngine(path)) {
+  if (isEngine(path)) {
     LATHE_RETURN_IF_ERROR(noCompileOptions(options));
     Model model;
     model.path = path;
-    auto file = engine::EngineReader::open(path);
+    model.trust = trust;
+    engine::KeyRing ring;
+    engine::EngineReader::Options reading;
+    if (!trust.empty()) {
+      Result<engine::KeyRing> found = engine::KeyRing::read(trust);
+      if (!found)
+        return found.status();
+      ring = std::move(*found);
+      reading.trusted = &ring;
+    }
+    auto file = engine::EngineReader::open(path, reading);
     if (!file)
       return file.status();
     model.file = *file;
     return withPlans(std::move(model));
   }
+  if (!trust.empty())
+    return usageError("is of engines; a model is compiled here", "--trust");
   LATHE_RETURN_IF_ERROR(completeTarget(options, device));
   Progress progress;
   options.onPhase = [&](Phase phase) {
@@ -138,9 +160,11 @@ Result<Session> Session::open(const Model &model, const SessionOptions &options)
   Session session;
   Clock::time_point begin = Clock::now();
   lathe_engine *engine = nullptr;
+  lathe_open_options opening = {sizeof opening,
+                                model.trust.empty() ? nullptr : model.trust.c_str()};
   LATHE_RETURN_IF_ERROR(toStatus(
       model.compiled ? lathe_engine_open_memory(model.bytes.data(), model.bytes.size(), &engine)
-                     : lathe_engine_open(model.path.c_str(), &engine)));
+                     : lathe_engine_open_with(model.path.c_str(), &opening, &engine)));
   session.engine.reset(engine);
   lathe_options wanted = {};
   wanted.size = sizeof wanted;
@@ -166,6 +190,14 @@ Status Session::run(const engine::Plan &plan, const std::vector<HostTensor> &inp
   outputs.resize(plan.outputs.size());
   return toStatus(lathe_run(context(), plan.entry.c_str(), views.data(), views.size(),
                             outputs.data(), outputs.size()));
+}
+
+Status Session::warm(const engine::Plan &plan, const std::vector<HostTensor> &inputs) const {
+  std::vector<lathe_tensor> views, outputs(plan.outputs.size());
+  for (const HostTensor &input : inputs)
+    views.push_back(viewOf(input));
+  return toStatus(lathe_warm(context(), plan.entry.c_str(), views.data(), views.size(),
+                             outputs.data(), outputs.size()));
 }
 
 std::map<std::string, int64_t> Session::stateLengths(const engine::Plan &plan) const {
@@ -196,11 +228,7 @@ static Result<std::string> targetOfDevice(const std::string &device) {
   if (!init || !get || !attribute || init(0) || get(&ordinal, index) ||
       attribute(&major, kMajor, ordinal) || attribute(&minor, kMinor, ordinal))
     return unsupportedError("there is no such GPU", device);
-  if (major >= 10)
-    return std::string("sm_100a");
-  if (major == 9)
-    return std::string("sm_90a");
-  return std::string(major == 8 && minor == 9 ? "sm_89" : "sm_80");
+  return Target::forGpu(major, minor).name;
 }
 
 Status completeTarget(CompileOptions &options, const std::string &device) {

@@ -8,6 +8,8 @@
 #ifndef LATHE_TOOLS_LATHE_SESSION_H
 #define LATHE_TOOLS_LATHE_SESSION_H
 
+#include "Options.h"
+
 #include "lathe/compiler/Compiler.h"
 #include "lathe/engine/EngineFile.h"
 #include "lathe/runtime/lathe.h"
@@ -19,6 +21,9 @@
 #include <vector>
 
 namespace lathe::cli {
+
+/// Whether a file is an engine, by its beginning or its name; else it is a model.
+bool isEngine(const std::string &path);
 
 /// Takes the error over.
 Status toStatus(lathe_error *error);
@@ -38,11 +43,12 @@ struct Model {
   bool compiled = false, fromCache = false;
   double compileSeconds = 0; ///< 0 for an engine file
   std::string bytes;         ///< of a model that was compiled here
+  std::string trust;         ///< the key ring that an engine file was checked against; or empty
 
   /// Opens an engine, or compiles a model with `options` and shows progress. Without a target
-  /// it is compiled for `device`.
+  /// it is compiled for `device`. `trust`: a key ring, one of whose keys must have signed the engine.
   static Result<Model> open(const std::string &path, CompileOptions options,
-                            const std::string &device = "cpu");
+                            const std::string &device = "cpu", const std::string &trust = "");
   /// The engine of a model that was compiled elsewhere.
   static Result<Model> fromBytes(const std::string &path, std::string bytes);
   /// Names in the order of the file, each once.
@@ -53,12 +59,16 @@ struct Model {
   Result<const engine::Plan *> plan(const std::string &entry, const std::string &target) const;
 };
 
+/// --trust, of verbs that open engines.
+void addTrustOption(Parser &parser, std::string &into);
+
 struct SessionOptions {
   std::string device = "cpu";
   int threads = 0;       ///< 0: all cores
   std::string target;    ///< empty: the best that the device runs
   bool noGraphs = false, noOverlap = false;
   bool noPinning = false; ///< CPU: several sessions share the cores
+  bool warm = false;      ///< make memory, and on a GPU graphs, before the first run
 };
 
 /// An engine on a device.
@@ -75,6 +85,8 @@ public:
   /// Runs an entry; empty outputs get memory of the context.
   Status run(const engine::Plan &plan, const std::vector<HostTensor> &inputs,
              std::vector<lathe_tensor> &outputs) const;
+  /// Makes the memory, and on a GPU the graph, of such a run, whose outputs come to the host.
+  Status warm(const engine::Plan &plan, const std::vector<HostTensor> &inputs) const;
 
 private:
   std::unique_ptr<lathe_engine, EngineDeleter> engine;

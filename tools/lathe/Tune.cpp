@@ -8,7 +8,7 @@
 #include "Inputs.h"
 #include "Verbs.h"
 
-#include "lathe/codegen/Config.h"
+#include "lathe/codegen/Skeleton.h"
 #include "lathe/compiler/Lock.h"
 #include "lathe/support/Files.h"
 
@@ -41,40 +41,8 @@ using Times = std::map<std::string, Measured>;
 
 /// Names of tiles that a kernel of this configuration could have as well; empty: there are none.
 std::vector<std::string> tilesFor(const std::string &config) {
-  std::vector<std::string> names;
-  auto add = [&](const std::string &family, int rows, std::initializer_list<int> columns,
-                 const std::string &more = "") {
-    for (int n : columns)
-      names.push_back(family + ".m" + std::to_string(rows) + ".n" + std::to_string(n) + more);
-  };
-  auto is = [&](const char *family) { return config.starts_with(family); };
-  if (is("gemm.promoted.")) {
-    add("gemm.promoted", 128, {32, 48, 64, 96, 112, 128, 160, 176, 192});
-  } else if (is("gemm.pingpong.") || is("gemm.cooperative.") ||
-             (is("gemm.split.") && !is("gemm.split.promoted."))) {
-    add("gemm.pingpong", 128, {64, 96, 112, 128, 160, 192});
-    add("gemm.cooperative", 128, {64, 96, 112, 128, 192, 224, 256});
-    add("gemm.pingpong", 64, {32, 48, 64, 96, 128, 192, 224});
-    add("gemm.pingpong.shared", 128, {128, 192});
-    add("gemm.cooperative.shared", 128, {256});
-    add("gemm.cooperative.swapped", 96, {128, 256});
-    add("gemm.cooperative.swapped", 160, {128});
-    add("gemm.cooperative.swapped", 192, {128});
-    add("gemm.split", 64, {32, 64, 96, 128, 224});
-    for (const char *cluster : {".c2", ".c4", ".c8"})
-      add("gemm.split", 64, {32, 48, 64, 96, 128, 224}, cluster);
-  } else if (is("conv.pingpong.") || is("conv.cooperative.") || is("conv.split.")) {
-    add("conv.pingpong", 128, {32, 64, 96, 128});
-    add("conv.pingpong", 192, {32, 64});
-    add("conv.pingpong", 64, {32, 64, 96, 128, 256});
-    add("conv.cooperative", 128, {64, 128, 256});
-    add("conv.cooperative", 256, {64, 128});
-    for (int rows : {96, 160, 192})
-      add("conv.cooperative.swapped", rows, {128});
-    for (const char *cluster : {".c2", ".c4", ".c8"})
-      add("conv.split", 64, {16, 32, 64}, cluster);
-  }
-  return names;
+  Result<KernelConfig> parsed = KernelConfig::parse(config);
+  return parsed && parsed->form->tiles ? parsed->form->tiles() : std::vector<std::string>();
 }
 
 /// Compiles on all cores, in order, no more ahead than there are cores: engines of large models
@@ -239,6 +207,7 @@ Status tune(TuneOptions options, const std::string &path) {
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::fprintf(stderr, "%6.1f s  %s\n", seconds, text.c_str());
   };
+  options.compile = options.inputs.fixing(options.compile, path);
   LATHE_RETURN_IF_ERROR(completeTarget(options.compile, options.session.device));
   if (options.compile.targets.size() != 1)
     return usageError("measures for one target at a time", "--target");

@@ -14,13 +14,19 @@ namespace lathe::cli {
 /// its message goes to stderr. Mismatch without a message: said already.
 Status compileVerb(const std::vector<std::string> &arguments);
 Status runVerb(const std::vector<std::string> &arguments);
+Status generateVerb(const std::vector<std::string> &arguments);
 Status benchVerb(const std::vector<std::string> &arguments);
 Status inspectVerb(const std::vector<std::string> &arguments);
 Status compareVerb(const std::vector<std::string> &arguments);
 Status planVerb(const std::vector<std::string> &arguments);
 Status tuneVerb(const std::vector<std::string> &arguments);
+Status quantizeVerb(const std::vector<std::string> &arguments);
+Status keygenVerb(const std::vector<std::string> &arguments);
+Status signVerb(const std::vector<std::string> &arguments);
+Status verifyVerb(const std::vector<std::string> &arguments);
 
-/// Parses, or prints the help text. `done` is set when there is nothing left to do.
+/// Parses, or prints the help text. `done` is set when there is nothing left to do. From here on the
+/// limits of the command line hold (Limits.h).
 Result<std::vector<std::string>> parseOrHelp(const Parser &parser,
                                              const std::vector<std::string> &arguments,
                                              bool &done);

@@ -21,7 +21,7 @@ std::string_view deviceModule(std::string_view name);
 /// All module names in the order in which they depend on each other.
 std::vector<std::string_view> deviceModules();
 /// The modules and everything that they need, each once, in order.
-std::string devicePrelude(std::initializer_list<std::string_view> modules);
+std::string devicePrelude(const std::vector<std::string_view> &modules);
 
 } // namespace lathe
 

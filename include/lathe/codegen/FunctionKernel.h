@@ -19,6 +19,9 @@ namespace lathe::codegen {
 mlir::FailureOr<KernelSpec> specOfFunction(mlir::func::FuncOp fn, llvm::StringRef config,
                                            const DimExpr &grid);
 
+/// The roles in the function's attribute `lathe.roles` (lathe-assign-roles=functions=true); else none.
+KernelRoles rolesOfFunction(mlir::func::FuncOp fn);
+
 /// `lathe-emit-tile`: replaces every function of a module by its tile form.
 /// Options: config, target, grid.
 void registerEmitTilePass();

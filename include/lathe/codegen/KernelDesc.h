@@ -13,12 +13,13 @@
 #include "lathe/codegen/Target.h"
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace lathe {
 
-/// An operand of the contraction at the heart of a gemm, conv or attention
+/// An operand of the contraction at the anchor of a gemm, conv or attention
 /// kernel: read straight from a buffer argument, or computed by a prologue.
 struct ContractionOperand {
   int buffer = -1;          ///< input buffer argument read as it lies; -1: computed in the kernel
@@ -30,10 +31,10 @@ struct ContractionOperand {
   DimExpr pageStride, pageRows; ///< elements from a row of pages to the next, and how many there are
   bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
   DType dtype = DType::F32;
-  /// Gemm, weights: the input buffer of 8-bit elements of the operand's sizes that it is made of,
-  /// element by element (lathe/ir/NarrowWeights.h); -1: not so.
-  int narrow = -1;
-  bool narrowBare = false; ///< a scale a column is all that comes to those elements
+  /// Gemm, weights: the input buffer of codes that the operand is made of, element by element
+  /// (lathe/ir/StorageOperand.h); -1: not so.
+  int codes = -1;
+  bool bareCodes = false; ///< they are bytes, and a scale a column is all that comes to them
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;
@@ -51,7 +52,7 @@ struct KernelDesc {
   /// Symbols that occur in the sizes, sorted, with their bounds.
   std::map<std::string, DimRange> symbols;
 
-  /// Iteration space of the kernel's heart.
+  /// Iteration space of the kernel's anchor.
   ///   Pointwise, Copy: parallel = sizes of the (first) output.
   ///   Reduction: parallel = outer sizes, reduction = reduced sizes (row length).
   ///   Gemm: parallel = batch sizes..., M, N; reduction = K.
@@ -76,15 +77,15 @@ struct KernelDesc {
   std::vector<DimExpr> updates;
   bool updatesInRows = false;
 
-  /// Gemm: the only result has the heart's elements in their order, perhaps in another shape.
+  /// Gemm: the only result has the anchor's elements in their order, perhaps in another shape.
   bool resultInPlace = false;
   /// Gemm: tokens, heads, size where the only result is [B, heads, tokens, size] and its rows are
   /// [B, tokens], its columns [heads, size]; else empty.
   std::vector<DimExpr> resultHeads;
-  /// Gemm: nothing is computed of the heart's elements before they are stored.
+  /// Gemm: nothing is computed of the anchor's elements before they are stored.
   bool resultBare = false;
-  /// Gemm: behind the only result come the greatest (or least) elements of its blocks (lathe/ir/BlockExtremes.h).
-  bool resultExtremes = false;
+  /// Gemm: behind the only result come the greatest (or least) elements of its blocks (lathe/ir/BlockAmax.h).
+  bool resultAmax = false;
   /// Gemm: B is two matrices side by side, and a result follows from a sum of each; `parallel` has
   /// the columns of one.
   bool resultPair = false;
@@ -99,8 +100,8 @@ struct KernelDesc {
     size_t batches = 0, tokens = 1, heads = 2;
   };
   std::vector<HeadResult> headResults;
-  /// Gemm: an input of 16-bit floats that is read at the result's place alone, or -1.
-  int beside = -1;
+  /// Gemm, conv: an input of 16-bit floats that is read at the result's place alone, or -1.
+  int residual = -1;
   /// A configuration that was asked for, or several with commas between them, the most wanted first;
   /// "": the choice is free.
   std::string wanted;
@@ -108,7 +109,16 @@ struct KernelDesc {
   /// 8-bit floats may be kept in fewer bits than f32 has.
   bool allowTf32 = false, allowReducedSums = false;
 
-  std::vector<ContractionOperand> operands; ///< gemm: a, b; conv: x, w; attention: q, k, v
+  /// Scan: an op that compares the elements of rows with each other and gives places.
+  struct Selection {
+    enum class Kind { TopK, Nonzero, Nms } kind = Kind::TopK;
+    DimExpr rows, length; ///< of what is compared
+    DimExpr count;        ///< places of a row that are wanted
+    int64_t keyBits = 32; ///< of an integer that orders as the elements do
+  };
+  std::optional<Selection> selection;
+
+  std::vector<ContractionOperand> operands; ///< gemm: a, b; conv: x, w; attention: q, k, v, bias if there is one
   // Conv only.
   std::vector<int64_t> window, strides, pads, dilations;
   int64_t group = 1, groupChannels = 0; ///< channels / group
@@ -116,6 +126,8 @@ struct KernelDesc {
   /// Filters are equal parts, one after another, each with weights other than zero in a box of taps
   /// alone: first and count by dimension, part after part. Empty: nothing is known.
   std::vector<int64_t> parts;
+  /// On a CPU: the filters of a depthwise convolution in the same kernel that makes the images.
+  std::optional<ContractionOperand> depthwise;
   double winogradTolerance = 0; ///< largest relative error that F(4,3) may be expected to make
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
@@ -123,9 +135,12 @@ struct KernelDesc {
   /// Keys, values and all that says how many count are inputs of the program or constants: no kernel
   /// ahead of this one in a run writes them.
   bool keysFromOutside = false;
-  std::vector<DimExpr> maskDims; ///< B, H, S, T, each maybe 1; empty without a mask
+  /// B, H, S, T, each maybe 1, over which what comes to the scores differs (AttentionOp::scoreDims); empty
+  /// without. "Mask" is all of that below.
+  std::vector<DimExpr> maskDims;
   bool maskHides = false;   ///< the mask hides keys: whole tiles of them may not be seen
-  bool maskFlags = false;   ///< the mask lets keys through or not; else it is added
+  bool maskFlags = false;   ///< the mask lets keys through or not, without a bias
+  bool biasAlone = false;   ///< the mask is a bias, operand 3, and nothing else
   bool keyMask = false;     ///< the mask is the same for all queries; nothing else but a scale comes to the scores
 };
 

@@ -46,6 +46,9 @@ struct BufferArg {
 
 /// A CUtensorMap to encode before the launch (CUDA sm_90 and up).
 struct TensorMapArg {
+  /// What the kernel does with it: reads an operand of its anchor, stores results, reads what comes to
+  /// the results at their own places, or reads what comes to the scores of attention.
+  enum class Role { Operand, Result, Residual, Mask };
   int buffer = 0;                  ///< which buffer argument
   std::vector<DimExpr> dims;       ///< innermost first, elements
   std::vector<DimExpr> strides;    ///< bytes, for dims[1..]
@@ -55,6 +58,7 @@ struct TensorMapArg {
   std::vector<int64_t> lowerCorner, upperCorner; ///< im2col only
   std::vector<int64_t> steps;      ///< every so many elements of each dimension; empty: all
   int elementBytes = 0;            ///< of the map's elements, several of the buffer's; 0: its own
+  Role role = Role::Operand;
   bool operator==(const TensorMapArg &) const = default;
 };
 
@@ -83,6 +87,11 @@ struct KernelSpec {
   DimExpr scratchBytes = 0;           ///< CPU: per worker thread
   bool status = false;                ///< has a status channel (indices from data)
   bool operator==(const KernelSpec &) const = default;
+
+  /// Places in `tensorMaps` of those with this role.
+  std::vector<int> mapsOf(TensorMapArg::Role role) const;
+  /// The first of them; null where there is none.
+  const TensorMapArg *mapOf(TensorMapArg::Role role) const;
 
   /// One line per item, the text that `inspect --kernels` prints and `#lathe.spec` holds.
   std::string str() const;

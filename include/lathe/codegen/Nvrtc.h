@@ -54,6 +54,9 @@ struct CompileJob {
   std::string name;   ///< for messages; "softmax_3.cu"
   std::string source; ///< complete CUDA C++, no includes
   std::string target; ///< "sm_80", "sm_89", "sm_90a", "sm_100a"
+  /// The file of a person who wrote the source; empty: it is generated. Stands in messages in the
+  /// place of `name`, and what is wrong with the source is a usage error.
+  std::string writtenIn;
   std::vector<std::string> options; ///< additional NVRTC options, one each
   /// Accept a kernel that spills or otherwise has findings (a lockfile may say
   /// that it was measured to be the fastest).
@@ -85,8 +88,9 @@ public:
   bool supports(std::string_view target) const;
 
   /// Compiles, or takes the result from the cache. A compile error is an
-  /// internal error (the text is generated) located at `name:line`; a finding
-  /// that is not tolerated is an unsupported error that names its kind.
+  /// internal error located at `name:line` where the text is generated, a usage
+  /// error at `writtenIn:line` where a person wrote it; a finding that is not
+  /// tolerated is an unsupported error that names its kind.
   /// Thread-safe.
   Result<Cubin> compile(const CompileJob &job) const;
   /// Compiles all jobs on up to `threads` threads (0: all processors), results

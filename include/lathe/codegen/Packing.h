@@ -6,6 +6,8 @@
 //
 //   panels<NR>    [batch.., K, N]    -> [batch][panel][K][NR]
 //   panels<NR>t   [batch.., N, K]    -> the same
+//   panels<NR>x<I>, panels<NR>x<I>t  -> [batch][panel][K / I][NR][I]: I neighbours of K side by side,
+//                                       K filled with zeros to a multiple of I; whole bytes
 //   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
 //   winograd<NR>  [N, C, 3, 3]       -> [panel][filter][C][NR], f32, transformed for tiles of 2 x 2
 //                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4;
@@ -22,7 +24,8 @@
 //   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
-// fills is zero. Elements keep their type, and all but `winograd` their values.
+// fills is zero. Elements keep their type, and all but `winograd` their values. Those
+// below a byte take `panels` alone.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_PACKING_H
@@ -54,6 +57,7 @@ struct PanelLayout {
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR; Rows: P; Gates: W
+  int64_t interleave = 1;         ///< Matrix, MatrixTransposed: I
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
@@ -65,15 +69,16 @@ struct PanelLayout {
   int64_t lastWidth() const;      ///< of the last panel, a multiple of lanes()
   int64_t paddedChannels() const { return (channels + panel - 1) / panel * panel; } ///< Rows
   int64_t paddedColumns() const { return (panels() - 1) * panel + lastWidth(); }
+  int64_t paddedDepth() const { return (depth + interleave - 1) / interleave * interleave; }
   int64_t elements() const {
     return order == Order::Parts  ? begins.back()
            : order == Order::Rows ? columns * taps * paddedChannels()
-                                  : batch * depth * paddedColumns();
+                                  : batch * paddedDepth() * paddedColumns();
   }
   /// Element offset of column n at depth k; not of Parts.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 
-  /// An error for an unknown recipe, sizes that it cannot take, or 4-bit elements.
+  /// An error for an unknown recipe, or sizes that it cannot take.
   static Result<PanelLayout> of(std::string_view recipe, const std::vector<int64_t> &dims);
 };
 
@@ -91,7 +96,7 @@ public:
 
   uint64_t sourceBytes() const { return source; } ///< of the dense tensor
   uint64_t bytes() const { return begin(pieces()); }
-  int64_t elements() const { return int64_t(bytes()) / size; }
+  int64_t elements() const { return int64_t(bytes()) * 8 / bits; }
   /// Bytes [at, at + out.size()) of the packed weight; a piece that they have a part of is made
   /// whole. `from` holds sourceBytes(), aligned in no way. Any number of threads may call it.
   void pack(std::span<const std::byte> from, uint64_t at, std::span<std::byte> out) const;
@@ -102,7 +107,7 @@ private:
   template <typename T> void make(int64_t piece, const std::byte *from, std::byte *to) const;
 
   PanelLayout layout;
-  int64_t size = 0; ///< of an element, bytes
+  int64_t bits = 0; ///< of an element; below 8 several lie in a byte, the first lowest
   uint64_t source = 0;
 };
 

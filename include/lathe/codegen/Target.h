@@ -35,8 +35,6 @@ struct Target {
   int64_t l2Bytes = 512 << 10;   ///< second-level cache of a core, assumed
 
   // CUDA facts of the usual card of the architecture.
-  int smVersion = 0;             ///< 80, 89, 90, 100
-  bool archSpecific = false;     ///< the `a` suffix: instructions of exactly this architecture
   int smCount = 0;
   int64_t sharedPerBlock = 0;    ///< bytes a block may opt in to
   int64_t sharedPerSm = 0;       ///< bytes of a multiprocessor
@@ -47,13 +45,39 @@ struct Target {
   /// Elements of one vector register: a CPU register, or 16 bytes a GPU thread.
   /// 1 for types wider than that or narrower than a byte.
   int lanes(DType type) const;
-  /// bf16 and f16 matrix products with f32 accumulation (mma.sync).
-  bool hasTensorCores() const { return isCuda() && smVersion >= 80; }
+
+  // What kernels for a target can use: the questions of passes and choosers, which never ask for a
+  // version. Of a CPU all but the first are false.
+  /// Products of 16-bit integers, of which two neighbours are added into 32 bits (vpmaddwd).
+  bool hasPairProducts() const;
+  /// mma.sync on f16 and bf16 with sums in f32.
+  bool hasTensorCores() const;
+  /// cp.async, copies from global to shared memory that pass by the registers, and the hints of
+  /// loads to the caches that came with it.
+  bool hasAsyncCopy() const;
+  /// Blocks of a cluster that read each other's shared memory.
+  bool hasClusters() const;
+  /// A kernel may start while the one ahead of it in the stream ends (griddepcontrol).
+  bool hasProgrammaticLaunch() const;
+  /// cp.async.bulk.tensor: tensor maps describe what is copied, with swizzles and im2col.
+  bool hasTma() const;
+  /// wgmma: products of a warpgroup on operands in shared memory, of 16-bit types, bytes and TF32.
+  /// The skeletons that use it take their operands by TMA.
+  bool hasWgmma() const;
+  /// The same on 8-bit floats.
+  bool hasFp8TensorCores() const;
+  /// Whether a block a multiprocessor that streams weights through rings (gemm.stream), and clusters
+  /// that split the depth of one row's product (gemv.columns), were measured here and paid.
+  bool paysToStreamWeights() const;
+
   bool operator==(const Target &) const = default;
 
   /// One of the names above, or "native" for the CPU of this machine.
   /// Usage error that lists the known names otherwise.
   static Result<Target> parse(std::string_view name);
+  /// The newest of the GPU targets that a GPU of this compute capability is as new as; of one that is
+  /// older than all, the oldest.
+  static Target forGpu(int major, int minor);
   /// A comma list without repetitions, in the order given.
   static Result<std::vector<Target>> parseList(std::string_view names);
   /// All names that `parse` takes, for help texts.
@@ -61,6 +85,12 @@ struct Target {
   /// Whether this machine's CPU runs code for a CPU target; names the level
   /// that is missing otherwise.
   Status supportedByHostCpu() const;
+
+private:
+  // Read by codegen/select/Target.cpp alone (tools/layering.py): who needs to know asks for a
+  // capability.
+  int smVersion = 0;         ///< 80, 89, 90, 100
+  bool archSpecific = false; ///< the `a` suffix: instructions of exactly this architecture
 };
 
 } // namespace lathe

@@ -15,6 +15,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include <map>
 #include <memory>
 
 namespace lathe {
@@ -66,8 +67,11 @@ private:
 };
 
 /// What a module of phase Codegen becomes: plans, images, weights, sources. The weights are packed
-/// when it is written: the module's context must live until then.
-Result<engine::EngineWriter> emitEngine(mlir::ModuleOp module);
+/// when it is written: the module's context must live until then. `files`: where the texts of
+/// `--replace` were read, by kernel, for messages about them; a text whose file is not there is named
+/// after its kernel.
+Result<engine::EngineWriter> emitEngine(mlir::ModuleOp module,
+                                        const std::map<std::string, std::string> &files = {});
 
 } // namespace lathe
 

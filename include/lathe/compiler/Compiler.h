@@ -28,6 +28,7 @@ struct CompileOptions {
   std::vector<std::string> replace; ///< "KERNEL=FILE.cu"
   std::vector<std::string> configs; ///< "KERNEL=CONFIGURATION", in place of what select chooses
   std::string lock; ///< a file that `lathe tune` wrote: more of them (Lock.h); empty: none
+  bool paged = false; ///< a decoder becomes a step over tokens of many sequences (runtime/serve)
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.
   std::vector<std::string> constants;
@@ -36,6 +37,9 @@ struct CompileOptions {
   /// CPU: 3 x 3 convolutions may run by Winograd's F(4,3) where its expected relative error (root
   /// mean square) is no larger than this number; empty: nowhere.
   std::string winogradTolerance;
+  /// GPU: streams that the kernels of an entry may be spread over, wherever the estimate says that it
+  /// gains anything; 1: none but the first. 0: up to 4, where it gains a tenth.
+  int64_t streams = 0;
   /// What GPUs may do less exactly: "tf32", products of f32 operands whose last 13 bits are cut
   /// off; "reduced-sums", sums of 8-bit floats in about 14 bits instead of f32's 24.
   std::vector<std::string> allow;

@@ -36,8 +36,8 @@ struct Lock {
   static Result<Lock> parse(std::string_view text, const std::string &where);
 };
 
-/// Changes with the model's file, with the symbols and entries that it is compiled for, and with
-/// what may be less exact. Shapes of one run are not in it.
+/// Changes with the model's file, with the symbols, sizes and entries that it is compiled for, and with
+/// what may be less exact.
 Result<std::string> lockKey(const std::string &model, const CompileOptions &options);
 
 /// Adds the configurations of `options.lock`, if there is one, to `options.configs`; those given

@@ -9,7 +9,8 @@
 //
 // The header's digest covers header and table, a section's digest its bytes, and the
 // bytes between sections must be zero: no bit of the file can flip unnoticed. The
-// reader checks all of it before anything is parsed.
+// reader checks all of it before anything is parsed. A signed engine has 128 bytes more,
+// behind all of this (Signature.h).
 //
 // Sections are sorted, apart from plans, which keep the order in which they were added:
 // equal contents make equal files.
@@ -19,6 +20,7 @@
 #define LATHE_ENGINE_ENGINEFILE_H
 
 #include "lathe/engine/Plan.h"
+#include "lathe/engine/Signature.h"
 #include "lathe/support/ByteSink.h"
 #include "lathe/support/Status.h"
 
@@ -27,6 +29,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,7 +40,7 @@ namespace lathe::engine {
 
 /// Version of the layout, of plan.fbs and of KernelAbi.h together: an engine of
 /// another version is refused.
-inline constexpr uint32_t kFormatVersion = 1;
+inline constexpr uint32_t kFormatVersion = 2;
 inline constexpr uint64_t kSectionAlignment = 4096;
 /// Names, entries and targets of sections are at most this long.
 inline constexpr size_t kMaxSectionName = 63;
@@ -48,6 +51,7 @@ enum class SectionType : uint32_t {
   Kernels = 3,  ///< per target: an ELF shared object (CPU), or an archive of cubins by name
   Weights = 4,  ///< raw bytes that plans point into; by name
   Debug = 5,    ///< archive: kernel sources by kernel name, ...; target set
+  Llm = 6,      ///< packLlm() of a paged decoder (Llm.h); name "llm"
 };
 
 /// Named byte strings in one section: cubins, sources.
@@ -84,6 +88,8 @@ public:
   uint64_t addRandomWeight(DType type, const std::vector<RandomPart> &parts, uint64_t bytes);
   Status addDebug(std::string name, std::string target, std::string bytes);
   Status addMetadata(std::string name, std::string json);
+  /// Bytes of packLlm().
+  Status addLlm(std::string bytes);
 
   /// Writes the file on all cores, with a few blocks of it in memory at a time, and returns its size;
   /// the writer is empty afterwards. Fails as the sink does.
@@ -121,17 +127,25 @@ public:
   struct Options {
     /// Off: the digests of Weights sections are not checked, which saves reading them.
     bool checkWeights = true;
+    /// Only an engine that a key of this ring has signed is opened, and nothing but its header and
+    /// section table is looked at before; null: any. Weights are checked in any case then.
+    const KeyRing *trusted = nullptr;
   };
 
   /// Maps the weights of a file and copies the rest. Errors: RuntimeFailure when it cannot be
-  /// read, Invalid with the offset when it is damaged, Unsupported for another version.
+  /// read, Invalid with the offset when it is damaged or not signed as it has to be, Unsupported for
+  /// another version.
   static Result<std::shared_ptr<const EngineReader>> open(const std::string &path,
                                                           const Options &options);
   static Result<std::shared_ptr<const EngineReader>> open(const std::string &path) {
     return open(path, Options());
   }
   /// Copies `bytes`.
-  static Result<std::shared_ptr<const EngineReader>> fromMemory(std::string_view bytes);
+  static Result<std::shared_ptr<const EngineReader>> fromMemory(std::string_view bytes,
+                                                                const Options &options);
+  static Result<std::shared_ptr<const EngineReader>> fromMemory(std::string_view bytes) {
+    return fromMemory(bytes, Options());
+  }
   ~EngineReader();
   EngineReader(const EngineReader &) = delete;
   EngineReader &operator=(const EngineReader &) = delete;
@@ -142,6 +156,12 @@ public:
   const Section *kernels(std::string_view target) const;
   const std::string &buildId() const { return build; }
   uint64_t fileBytes() const { return totalBytes; }
+  /// Without a signature.
+  uint64_t engineBytes() const { return totalBytes - (signedBy ? kSignatureBytes : 0); }
+  /// The header's digest, which covers everything.
+  const std::array<uint8_t, 32> &digest() const { return headerDigest; }
+  /// Who signed it, checked only where a key ring was given; null when nobody did.
+  const Signature *signature() const { return signedBy ? &*signedBy : nullptr; }
 
   /// All plans, parsed and verified against the sections: weights and cubins that a plan
   /// names exist. In the order of the file.
@@ -153,6 +173,8 @@ private:
 
   std::string where, build;
   uint64_t totalBytes = 0;
+  std::array<uint8_t, 32> headerDigest = {};
+  std::optional<Signature> signedBy;
   std::vector<Section> list;
   struct Mapping;
   std::vector<std::unique_ptr<Mapping>> mappings;

@@ -114,6 +114,7 @@ struct Buffer {
 struct Arena {
   DimExpr bytes;
   bool onHost = false;
+  int32_t device = 0; ///< Resources::devices: on it, or pinned for it
   bool operator==(const Arena &) const = default;
 };
 
@@ -242,11 +243,13 @@ struct CopyStep {
   bool operator==(const CopyStep &) const = default;
 };
 /// Gives a symbol of origin Bound the value of one element (i64, i32, or bool) of a
-/// host buffer, checked against the symbol's min, max and multipleOf.
+/// host buffer, or without a buffer (-1) that of a formula, checked against the symbol's min, max and
+/// multipleOf.
 struct BindStep {
   int32_t symbol = 0;
   int32_t buffer = 0;
   int64_t element = 0;
+  DimExpr value = 0;
   bool operator==(const BindStep &) const = default;
 };
 /// A guard over symbols that are bound on the way.
@@ -291,12 +294,34 @@ struct LoopStep {
   bool operator==(const LoopStep &) const = default;
 };
 
+/// A collective of all members of a device group: they meet in the order of `order`, which
+/// rises along the program and which nothing may change. A place for what is to come: this
+/// runtime has none and refuses them.
+struct CollectiveStep {
+  std::string name; ///< "all_reduce", ...
+  int32_t order = 0;
+  std::vector<int32_t> inputs, outputs;
+  bool operator==(const CollectiveStep &) const = default;
+};
+
 struct Step {
   std::variant<LaunchStep, HostOpStep, CopyStep, BindStep, GuardStep, AdvanceStateStep, TapStep,
-               CustomCallStep, IfStep, LoopStep>
+               CustomCallStep, IfStep, LoopStep, CollectiveStep>
       op;
   std::vector<std::string> nodes; ///< ONNX nodes this step comes from
+  int32_t stream = 0;             ///< Resources::streams; steps of a stream run in order
+  std::vector<int32_t> waits;     ///< events that an earlier step of the program signals
+  int32_t signal = -1;            ///< event that is reached when the step is over, or -1
   bool operator==(const Step &) const = default;
+};
+
+/// What a plan has of the machine beside its memory. Stream 0 is where the program begins and
+/// ends: the others begin behind what is ahead of it, and what follows it waits for all of them.
+struct Resources {
+  int32_t devices = 1;              ///< of the group, by position; more than one: not yet run
+  std::vector<int32_t> streams = {0}; ///< the device of each
+  int32_t events = 0;               ///< each is signalled once
+  bool operator==(const Resources &) const = default;
 };
 
 /// A straight run of steps.
@@ -308,6 +333,7 @@ struct Plan {
   bool cuda = false;  ///< device of the target
   /// CPU features that the kernels need, in LLVM's spelling ("avx2", "avx512f").
   std::vector<std::string> cpuFeatures;
+  Resources resources;
   std::vector<Symbol> symbols;
   std::vector<Port> inputs, outputs;
   std::vector<Guard> guards; ///< checked before anything runs
@@ -330,6 +356,26 @@ Result<Plan> parse(std::string_view bytes, const std::string &where = {});
 /// The meaning check that parse() runs; serialize() runs it too, so that a defect of
 /// the compiler shows where it is made.
 Status verify(const Plan &plan, const std::string &where = {});
+
+/// What a step reads and writes: roots of its buffers (no views), each once, rising. Blocks of If
+/// and Loop are not looked into.
+struct Effects {
+  std::vector<int32_t> reads, writes;
+  bool byHost = false; ///< the host takes part
+};
+Effects effectsOf(const Plan &plan, const Step &step);
+
+/// Part of verify(): streams and events name each other rightly; of two steps of different
+/// streams that touch one buffer, which one of them writes, one happens before the other; and no
+/// two buffers of buffersBeside() share bytes at the optimal sizes.
+Status checkStreams(const Plan &plan, const std::string &where);
+
+/// Pairs of buffers of one arena that may not share bytes because the program has several streams and
+/// not every step that touches one happens before every step that touches the other. Whoever knows
+/// the sizes checks them with bufferOverlap(). Empty for one stream. The plan must be valid but for
+/// that.
+std::vector<std::pair<int32_t, int32_t>> buffersBeside(const Plan &plan);
+Status bufferOverlap(const Plan &plan, int32_t a, int32_t b); ///< the error
 
 /// Symbol values that make all variants and sizes concrete: the `opt` of each.
 std::vector<int64_t> optimalSizes(const Plan &plan);

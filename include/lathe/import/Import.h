@@ -39,6 +39,10 @@ struct ImportOptions {
   std::map<std::string, DimBound> dims;
   /// Sizes of an input, all of its dimensions.
   std::map<std::string, std::vector<int64_t>> shapes;
+  /// How many tensors an input has that is a sequence; none: an optional without a value. The input
+  /// x of three tensors becomes the inputs x[0], x[1] and x[2], an optional with a value (which
+  /// `shapes` gives sizes) that value, one without it no input.
+  std::map<std::string, std::optional<int64_t>> lengths;
   /// Inputs that become constants, by name: sizes, axes or pads that a model takes
   /// as operands although lathe needs them when it compiles. They are no inputs
   /// of the entry any more.
@@ -55,7 +59,8 @@ struct ImportOptions {
 /// Parses "NAME=LO:OPT:HI" (or NAME=N, NAME=LO:HI; HI may be empty or * for none)
 /// into `options.dims`.
 Status parseDimOption(llvm::StringRef text, ImportOptions &options);
-/// Parses "INPUT=1x3x224x224" into `options.shapes`.
+/// Parses "INPUT=1x3x224x224" into `options.shapes`, "INPUT=[3]" (a sequence of three tensors) and
+/// "INPUT=none" (an optional without a value) into `options.lengths`.
 Status parseShapeOption(llvm::StringRef text, ImportOptions &options);
 
 /// The model as a module: `lathe.symbol` ops and `func.func @main` (attribute
@@ -77,6 +82,12 @@ Status bindDims(mlir::ModuleOp module, const ImportOptions &options);
 Result<std::optional<std::vector<mlir::Value>>>
 expandFunctionBody(mlir::Operation *op, llvm::ArrayRef<mlir::Type> operandTypes,
                    mlir::OpBuilder &builder);
+
+/// The opset that a module imports of a domain ("" is ai.onnx): attributes `onnx.opset` and
+/// `onnx.domain_opsets`. kImportOpset where it does not say, as text written by hand may not.
+int64_t onnxOpset(mlir::ModuleOp module, llvm::StringRef domain);
+/// The opset that a node means: its own (`onnx_opset`), or the module's of its domain.
+int64_t onnxOpset(mlir::Operation *op, mlir::ModuleOp module);
 
 /// The version that introduced the schema in force at `opset`; none for ops that
 /// ONNX does not know.

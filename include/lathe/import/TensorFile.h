@@ -9,7 +9,9 @@
 
 #include "lathe/support/HostTensor.h"
 
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace lathe {
 
@@ -17,6 +19,22 @@ struct NamedTensor {
   std::string name; ///< as in the file; often empty
   HostTensor tensor;
 };
+
+/// What a value of a model is.
+enum class ValueKind { Tensor, Sequence, Optional, OptionalSequence };
+struct ModelPort {
+  std::string name;
+  ValueKind kind = ValueKind::Tensor;
+};
+struct ModelPorts {
+  std::vector<ModelPort> inputs, outputs; ///< initializers are no inputs
+};
+/// Of a serialized ModelProto. Usage error when it cannot be read, Invalid when it is none.
+Result<ModelPorts> readModelPorts(const std::string &path);
+
+/// The tensors of a value of some kind, whose file does not say which; none where an optional has no
+/// value. Errors as of readTensorProto.
+Result<std::optional<std::vector<HostTensor>>> readValueProto(const std::string &path, ValueKind kind);
 
 /// Usage error when the file cannot be read, Invalid when it is no tensor,
 /// Unsupported for strings, sequences, maps and optionals.

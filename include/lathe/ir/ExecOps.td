@@ -39,10 +39,11 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, SingleBlock, IsolatedFromAbove]> 
     `variants` as in lathe.kernel; codegen adds `source` (LLVM IR or CUDA C++) to each. `flops` and
     `bytes` are of one launch. exec_kernel_c1: the body ends in lathe.yield; exec_kernel_c2: there
     are variants and the last guard is empty; exec_kernel_c3: each spec parses and has the region's
-    numbers of inputs and outputs.
+    numbers of inputs and outputs; kernel_c4: the roles, as in lathe.kernel, fit the body.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, Lathe_RegionKindAttr:$kind, ArrayAttr:$variants,
-                       Lathe_DimAttr:$flops, Lathe_DimAttr:$bytes);
+                       Lathe_DimAttr:$flops, Lathe_DimAttr:$bytes,
+                       OptionalAttr<Lathe_RolesAttr>:$roles);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name attr-dict-with-keyword $body";
   let hasRegionVerifier = 1;
@@ -127,9 +128,12 @@ def Exec_CopyOp : Exec_Step<"copy"> {
   let assemblyFormat = "$source `to` $target attr-dict `:` type($source) `,` type($target)";
 }
 def Exec_BindOp : Exec_Step<"bind"> {
-  let summary = "Gives a size the value of an element of a host buffer";
-  let arguments = (ins StrAttr:$symbol, Lathe_Tensor:$buffer, I64Attr:$element);
-  let assemblyFormat = "$symbol $buffer attr-dict `:` type($buffer)";
+  let summary = "Gives a size the value of an element of a host buffer, or of a formula";
+  let description = "exec_bind_c1: a buffer and an element of it, or a value.";
+  let arguments = (ins StrAttr:$symbol, Optional<Lathe_Tensor>:$buffer, OptionalAttr<I64Attr>:$element,
+                       OptionalAttr<Lathe_DimAttr>:$value);
+  let assemblyFormat = "$symbol ($buffer^)? attr-dict (`:` type($buffer)^)?";
+  let hasVerifier = 1;
 }
 def Exec_AdvanceOp : Exec_Step<"advance"> {
   let summary = "A state grows by a number of elements along its axis when the run has succeeded";

@@ -2,17 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What fusion, select and code generation must agree on about products whose columns are heads,
-// where a result follows from a column and the one half a head further (rotary embedding), or from
-// two neighbours, and slices of heads go to places of their own (queries, and keys and values of a
-// state).
+// and slices of heads go to places of their own (queries, and keys and values of a state), some of
+// them rotated by their positions: a result follows from a column and the one half a head further, or
+// from two neighbours.
 //
 //   %y = matmul %x, %w                    [.., S, H * D]
 //   %h = transpose (reshape %y)           [.., H, S, D]
-//   %q = slice %h heads 0..               rotated: %q * cos + concat(-%q[D/2..], %q[..D/2]) * sin
+//   %q = rope (slice %h heads 0..)
 //   %v = slice %h heads h..               as it is
-//
-// Neighbours: slices of every second column, and results that are stacked, [.., D/2, 2], and
-// reshaped.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_IR_HEADPAIRS_H
@@ -26,12 +23,12 @@ namespace lathe {
 struct HeadPairs {
   mlir::Value columns;  ///< [.., heads * size]: the product, or with a bias
   ReshapeOp split;      ///< [.., heads, size], or of a single row heads among sizes of 1
-  TransposeOp turned;   ///< of those, sizes last; null without
+  TransposeOp transposed; ///< of those, sizes last; null without
   int64_t axis = 0;     ///< of the heads in the split columns
   int64_t heads = 0, size = 0;
   bool neighbours = false; ///< results follow from two neighbours; of a kernel
 
-  mlir::Value result() { return turned ? turned.getY() : split.getY(); }
+  mlir::Value result() { return transposed ? transposed.getY() : split.getY(); }
 };
 
 /// The dimension of heads where columns [.., heads * size] become [.., heads, size]; of a single row
@@ -48,9 +45,6 @@ struct HeadPlace {
   llvm::SmallVector<int64_t>
       dims; ///< of each dimension of the result the one of the split columns, or -1 of size 1
 };
-
-/// Whether a slice takes every second element of the last dimension.
-bool takesEverySecond(SliceOp slice);
 
 /// Nothing where the result is not made of slices of heads whose sizes stay last.
 std::optional<HeadPlace> headPlace(mlir::Value result, HeadPairs &heads);

@@ -10,6 +10,8 @@
 #ifndef LATHE_IR_LATHE_H
 #define LATHE_IR_LATHE_H
 
+#include "lathe/ir/KernelRoles.h"
+#include "lathe/ir/OperandAccess.h"
 #include "lathe/support/DType.h"
 #include "lathe/support/DimExpr.h"
 
@@ -33,6 +35,7 @@ enum class OpClass {
   Pointwise,   ///< one result element from one element of each operand
   Movement,    ///< a result element is one operand element, index by formula
   Gather,      ///< a result element is one operand element, index from data
+  Pairwise,    ///< a result element from a few elements of an operand's row, indices by formula
   Reduction,   ///< associative reduction over whole dimensions
   Window,      ///< reduction over small windows (pooling)
   Gemm,
@@ -82,6 +85,10 @@ class YieldOp;
 #include "lathe/ir/LatheMovementOps.h.inc"
 #define GET_OP_CLASSES
 #include "lathe/ir/LatheContractionOps.h.inc"
+#define GET_OP_CLASSES
+#include "lathe/ir/LatheQuantizeOps.h.inc"
+#define GET_OP_CLASSES
+#include "lathe/ir/LatheAttentionOps.h.inc"
 #define GET_OP_CLASSES
 #include "lathe/ir/LatheStructureOps.h.inc"
 

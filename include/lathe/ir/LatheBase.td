@@ -63,15 +63,13 @@ def Lathe_PhysAttr : Lathe_Attr<"Phys", "phys"> {
 }
 
 def Lathe_TensorAttr : Lathe_Attr<"Tensor", "t"> {
-  let summary = "Encoding of a graph-level tensor: sizes, physical layout, sparsity, sharding";
+  let summary = "Encoding of a graph-level tensor: sizes and physical layout";
   let description = [{
     `#lathe.t<[B, S + 1, 768]>`: one expression a dimension, static dimensions included.
-    Optional parts follow by name: `layout = #lathe.phys<...>`, `sparsity = ...`, `shard = ...`.
+    Where memory is laid out otherwise, `layout = #lathe.phys<...>` follows.
   }];
   let parameters = (ins ArrayRefParameter<"DimAttr">:$dims,
-                        "::mlir::Attribute":$layout,
-                        "::mlir::Attribute":$sparsity,
-                        "::mlir::Attribute":$shard);
+                        "::mlir::Attribute":$layout);
   let hasCustomAssemblyFormat = 1;
   let genVerifyDecl = 1;
 }
@@ -101,6 +99,17 @@ def Lathe_JoinedAttr : Lathe_Attr<"Joined", "joined",
                         AttributeSelfTypeParameter<"">:$type);
   let assemblyFormat = "`<` $axis `,` $parts `>`";
   let genVerifyDecl = 1;
+}
+
+def Lathe_RolesAttr : Lathe_Attr<"Roles", "roles"> {
+  let summary = "What is what in a kernel region: anchor, operands, residual, pairs, heads, amax";
+  let description = [{
+    `#lathe.roles<anchor = 0, operands = [buffer 0, buffer 1 weight], residual = 2, in_place>`: ops by
+    their position in the body, inputs and outputs by their place (lathe/ir/KernelRoles.h says what
+    each part means). Fuse writes it once; select and code generation read it.
+  }];
+  let parameters = (ins AttrParameter<"::lathe::KernelRoles", "the parts">:$roles);
+  let hasCustomAssemblyFormat = 1;
 }
 
 class Lathe_Enum<string name, string summary, list<I32EnumAttrCase> cases>
@@ -162,6 +171,11 @@ defvar lathePointwiseMethods = [{
     return ::lathe::broadcastMaps(getOperation());
   }
 }];
+
+/// Declares what StructuredOpInterface::getWork returns.
+class latheWork<int work> {
+  string text = "static constexpr int64_t kWork = " # work # ";";
+}
 
 /// Bodies of the type inference methods; `infer` is a function of ranges that each op defines.
 defvar latheCompatibleTypes = [{

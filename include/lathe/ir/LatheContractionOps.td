@@ -12,11 +12,12 @@ def Lathe_ReduceOp : Lathe_InferredOp<"reduce"> {
   let arguments = (ins Lathe_Tensor:$x, Lathe_ReduceKindAttr:$kind, DenseI64ArrayAttr:$axes,
                        BoolAttr:$keepdims);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "std::optional<::lathe::ReduceKind> getCombiner() { return getKind(); }";
   let extraClassDefinition = latheCompatibleTypes;
   let hasFolder = 1;
 }
 def Lathe_ArgReduceOp : Lathe_InferredOp<"arg_reduce"> {
-  let summary = "y = index (i64) of the maximum or minimum along axis; the first, or the last of equals";
+  let summary = "y = index (i64) of the maximum or minimum along axis, which is NaN where one is; the first, or the last of equals";
   let arguments = (ins Lathe_Tensor:$x, Lathe_ReduceKindAttr:$kind, I64Attr:$axis, BoolAttr:$keepdims,
                        UnitAttr:$last);
   let results = (outs Lathe_Tensor:$y);
@@ -27,12 +28,14 @@ def Lathe_ScanOp : Lathe_InferredOp<"scan"> {
   let arguments = (ins Lathe_Tensor:$x, Lathe_ReduceKindAttr:$kind, I64Attr:$axis, UnitAttr:$exclusive,
                        UnitAttr:$reverse);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let extraClassDefinition = latheCompatibleTypes;
 }
 def Lathe_SoftmaxOp : Lathe_InferredOp<"softmax"> {
   let summary = "y = e^(x - max) / sum(e^(x - max)) along axis; with `log` its logarithm";
   let arguments = (ins Lathe_Tensor:$x, I64Attr:$axis, UnitAttr:$log);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let extraClassDefinition = latheCompatibleTypes;
 }
 def Lathe_LayerNormOp : Lathe_InferredOp<"layer_norm"> {
@@ -40,12 +43,14 @@ def Lathe_LayerNormOp : Lathe_InferredOp<"layer_norm"> {
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$scale, Optional<Lathe_Tensor>:$bias,
                        I64Attr:$axis, F64Attr:$epsilon);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let extraClassDefinition = latheCompatibleTypes;
 }
 def Lathe_RmsNormOp : Lathe_InferredOp<"rms_norm"> {
   let summary = "y = x / sqrt(mean(x^2) + epsilon) * scale over dimensions from axis on";
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$scale, I64Attr:$axis, F64Attr:$epsilon);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let extraClassDefinition = latheCompatibleTypes;
 }
 def Lathe_MatmulOp : Lathe_InferredOp<"matmul"> {
@@ -57,6 +62,7 @@ def Lathe_MatmulOp : Lathe_InferredOp<"matmul"> {
   }];
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b, UnitAttr:$transpose_a, UnitAttr:$transpose_b);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "std::optional<::lathe::ReduceKind> getCombiner() { return ::lathe::ReduceKind::Sum; }";
   let extraClassDefinition = latheCompatibleTypes;
 }
 def Lathe_ConvOp : Lathe_InferredOp<"conv"> {
@@ -70,6 +76,10 @@ def Lathe_ConvOp : Lathe_InferredOp<"conv"> {
                        DenseI64ArrayAttr:$pads, DenseI64ArrayAttr:$dilations, I64Attr:$group,
                        Lathe_ConvLayoutAttr:$layout);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = [{
+    std::optional<::lathe::ReduceKind> getCombiner() { return ::lathe::ReduceKind::Sum; }
+    void getSizeRules(::llvm::SmallVectorImpl<::lathe::SizeRule> &rules);
+  }];
   let extraClassDefinition = latheCompatibleTypes;
 }
 def Lathe_PoolOp : Lathe_InferredOp<"pool"> {
@@ -83,9 +93,35 @@ def Lathe_PoolOp : Lathe_InferredOp<"pool"> {
                        DenseI64ArrayAttr:$dilations, BoolAttr:$ceil_mode, BoolAttr:$count_include_pad,
                        DefaultValuedAttr<I64Attr, "2">:$p, Lathe_ConvLayoutAttr:$layout);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = [{
+    std::optional<::lathe::ReduceKind> getCombiner();
+    void getSizeRules(::llvm::SmallVectorImpl<::lathe::SizeRule> &rules);
+  }];
   let extraClassDefinition = latheCompatibleTypes;
 }
-def Lathe_RecurrentOp : Lathe_Op<"recurrent", [Pure, AttrSizedOperandSegments]> {
+def Lathe_OverlapAddOp : Lathe_InferredOp<"overlap_add"> {
+  let summary = "y = windows of x laid over an image where they were cut from it, and added";
+  let description = [{
+    x [N, C * window, L]: a column for each place of the window, in row-major order, as im2col cuts them;
+    y [N, C, image...] is the sum of what each column has for a pixel. Pads are cut off.
+    overlap_add_c1: x has rank 3; overlap_add_c2: attribute lengths match the image;
+    overlap_add_c3: window, strides and dilations are positive, pads not negative;
+    overlap_add_c4: rows are a multiple of the window; overlap_add_c5: as many columns as places.
+  }];
+  let arguments = (ins Lathe_Tensor:$x, Lathe_DimArrayAttr:$image, DenseI64ArrayAttr:$window,
+                       DenseI64ArrayAttr:$strides, DenseI64ArrayAttr:$pads,
+                       DenseI64ArrayAttr:$dilations);
+  let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = [{
+    std::optional<::lathe::ReduceKind> getCombiner() { return ::lathe::ReduceKind::Sum; }
+    /// How many places the window has along each dimension of the image.
+    static std::vector<::lathe::DimExpr> places(::llvm::ArrayRef<::lathe::DimExpr> image,
+        ::llvm::ArrayRef<int64_t> window, ::llvm::ArrayRef<int64_t> strides,
+        ::llvm::ArrayRef<int64_t> pads, ::llvm::ArrayRef<int64_t> dilations);
+  }];
+  let extraClassDefinition = latheCompatibleTypes;
+}
+def Lathe_RecurrentOp : Lathe_StructuredOp<"recurrent", [AttrSizedOperandSegments]> {
   let summary = "One direction of an LSTM or GRU: all steps, from inputs that are multiplied already";
   let description = [{
     x [S, B, G * H] is the input times its weights plus biases, r [G * H, H] what the hidden state
@@ -97,30 +133,6 @@ def Lathe_RecurrentOp : Lathe_Op<"recurrent", [Pure, AttrSizedOperandSegments]> 
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$r, Lathe_Tensor:$h, Optional<Lathe_Tensor>:$c,
                        Optional<Lathe_Tensor>:$bias, UnitAttr:$reverse, UnitAttr:$reset_last);
   let results = (outs Variadic<Lathe_Tensor>:$outputs);
-  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let extraClassDeclaration = "::lathe::DimExpr getFlops();";
   let hasVerifier = 1;
-}
-def Lathe_AttentionOp : Lathe_InferredOp<"attention"> {
-  let summary = "y = softmax(scale * q k^T + mask) v for each batch and head";
-  let description = [{
-    q [B, H, S, D], k [B, G, T, D], v [B, G, T, E], y [B, H, S, E]; query head h reads key head
-    h / (H / G). mask broadcasts to [B, H, S, T]: i1 (true = attend) or added; to [B, H, S, T + 1]: the
-    last column is a sink, a score without a key that takes part in the softmax. `causal` lets query
-    i see keys up to i + T - S. A row with nothing to see gives zeros (ONNX) when
-    `zero_masked_rows`, else what the softmax gives.
-
-    `log_sum_exp`: a second result lse [B, H, S] of f32 (f64 of f64), the natural logarithm of the sum
-    of e^score over what a row sees, its scores scaled, capped and masked, its sink among them; -inf for
-    a row with nothing to see, whatever y has there. Parts of the keys combine by it, as sequences that
-    are split among devices or a prefix that is cached need: with l = log(e^l1 + e^l2),
-    y = y1 e^(l1 - l) + y2 e^(l2 - l), where a part with l = -inf counts nothing.
-
-    attention_c1: ranks 4; attention_c2: heads divisible; attention_c3: depth of q and k equal;
-    attention_c4: k and v lengths equal.
-  }];
-  let arguments = (ins Lathe_Tensor:$q, Lathe_Tensor:$k, Lathe_Tensor:$v, Optional<Lathe_Tensor>:$mask,
-                       F64Attr:$scale, UnitAttr:$causal, UnitAttr:$zero_masked_rows,
-                       OptionalAttr<F64Attr>:$softcap, UnitAttr:$log_sum_exp);
-  let results = (outs Lathe_Tensor:$y, Optional<Lathe_Tensor>:$lse);
-  let extraClassDefinition = latheCompatibleTypes;
 }

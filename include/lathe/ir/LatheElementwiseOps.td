@@ -9,9 +9,11 @@
 //===----------------------------------------------------------------------===//
 include "lathe/ir/LatheBase.td"
 
-class Lathe_UnaryOp<string mnemonic, string sentence, list<Trait> traits = []>
-    : Lathe_StructuredOp<mnemonic, !listconcat([Elementwise, SameOperandsAndResultType], traits)> {
+/// `work`: StructuredOpInterface::getWork of one element.
+class Lathe_UnaryOp<string mnemonic, string sentence, int work = 1>
+    : Lathe_StructuredOp<mnemonic, [Elementwise, SameOperandsAndResultType]> {
   let summary = sentence;
+  let extraClassDeclaration = latheWork<work>.text;
   let arguments = (ins Lathe_Tensor:$x);
   let results = (outs Lathe_Tensor:$y);
   let extraClassDefinition = lathePointwiseMethods;
@@ -24,27 +26,31 @@ def Lathe_FloorOp : Lathe_UnaryOp<"floor", "y = the largest integer <= x">;
 def Lathe_CeilOp : Lathe_UnaryOp<"ceil", "y = the smallest integer >= x">;
 def Lathe_RoundOp : Lathe_UnaryOp<"round", "y = x rounded to the nearest integer, ties to even">;
 def Lathe_TruncOp : Lathe_UnaryOp<"trunc", "y = x rounded towards zero">;
-def Lathe_ExpOp : Lathe_UnaryOp<"exp", "y = e^x">;
-def Lathe_Expm1Op : Lathe_UnaryOp<"expm1", "y = e^x - 1, exact near 0">;
-def Lathe_LogOp : Lathe_UnaryOp<"log", "y = ln x">;
-def Lathe_Log1pOp : Lathe_UnaryOp<"log1p", "y = ln(1 + x), exact near 0">;
-def Lathe_SqrtOp : Lathe_UnaryOp<"sqrt", "y = sqrt(x)">;
-def Lathe_RsqrtOp : Lathe_UnaryOp<"rsqrt", "y = 1 / sqrt(x)">;
-def Lathe_RecipOp : Lathe_UnaryOp<"recip", "y = 1 / x">;
-def Lathe_SinOp : Lathe_UnaryOp<"sin", "y = sin x">;
-def Lathe_CosOp : Lathe_UnaryOp<"cos", "y = cos x">;
-def Lathe_TanOp : Lathe_UnaryOp<"tan", "y = tan x">;
-def Lathe_AsinOp : Lathe_UnaryOp<"asin", "y = arcsin x">;
-def Lathe_AcosOp : Lathe_UnaryOp<"acos", "y = arccos x">;
-def Lathe_AtanOp : Lathe_UnaryOp<"atan", "y = arctan x">;
-def Lathe_SinhOp : Lathe_UnaryOp<"sinh", "y = sinh x">;
-def Lathe_CoshOp : Lathe_UnaryOp<"cosh", "y = cosh x">;
-def Lathe_TanhOp : Lathe_UnaryOp<"tanh", "y = tanh x">;
-def Lathe_AsinhOp : Lathe_UnaryOp<"asinh", "y = arsinh x">;
-def Lathe_AcoshOp : Lathe_UnaryOp<"acosh", "y = arcosh x">;
-def Lathe_AtanhOp : Lathe_UnaryOp<"atanh", "y = artanh x">;
-def Lathe_ErfOp : Lathe_UnaryOp<"erf", "y = 2/sqrt(pi) * integral of e^(-t^2) from 0 to x">;
-def Lathe_SigmoidOp : Lathe_UnaryOp<"sigmoid", "y = 1 / (1 + e^-x)">;
+def Lathe_ExpOp : Lathe_UnaryOp<"exp", "y = e^x", 16>;
+def Lathe_Expm1Op : Lathe_UnaryOp<"expm1", "y = e^x - 1, exact near 0", 16>;
+def Lathe_LogOp : Lathe_UnaryOp<"log", "y = ln x", 16>;
+def Lathe_Log1pOp : Lathe_UnaryOp<"log1p", "y = ln(1 + x), exact near 0", 16>;
+def Lathe_SqrtOp : Lathe_UnaryOp<"sqrt", "y = sqrt(x)", 4>;
+def Lathe_RsqrtOp : Lathe_UnaryOp<"rsqrt", "y = 1 / sqrt(x)", 4>;
+def Lathe_RecipOp : Lathe_UnaryOp<"recip", "y = 1 / x", 4>;
+def Lathe_SinOp : Lathe_UnaryOp<"sin", "y = sin x", 32>;
+def Lathe_CosOp : Lathe_UnaryOp<"cos", "y = cos x", 32>;
+def Lathe_TanOp : Lathe_UnaryOp<"tan", "y = tan x", 32>;
+def Lathe_AsinOp : Lathe_UnaryOp<"asin", "y = arcsin x", 32>;
+def Lathe_AcosOp : Lathe_UnaryOp<"acos", "y = arccos x", 32>;
+def Lathe_AtanOp : Lathe_UnaryOp<"atan", "y = arctan x", 32>;
+def Lathe_SinhOp : Lathe_UnaryOp<"sinh", "y = sinh x", 32>;
+def Lathe_CoshOp : Lathe_UnaryOp<"cosh", "y = cosh x", 32>;
+def Lathe_TanhOp : Lathe_UnaryOp<"tanh", "y = tanh x", 16>;
+def Lathe_AsinhOp : Lathe_UnaryOp<"asinh", "y = arsinh x", 32>;
+def Lathe_AcoshOp : Lathe_UnaryOp<"acosh", "y = arcosh x", 32>;
+def Lathe_AtanhOp : Lathe_UnaryOp<"atanh", "y = artanh x", 32>;
+def Lathe_ErfOp : Lathe_UnaryOp<"erf", "y = 2/sqrt(pi) * integral of e^(-t^2) from 0 to x", 16>;
+def Lathe_SigmoidOp : Lathe_UnaryOp<"sigmoid", "y = 1 / (1 + e^-x)", 16>;
+def Lathe_QuickGeluOp : Lathe_UnaryOp<"quick_gelu", "y = x / (1 + e^(-alpha x))", 20> {
+  let description = "Far to the left y is -0, not the NaN of an infinity by an infinity.";
+  let arguments = (ins Lathe_Tensor:$x, F64Attr:$alpha);
+}
 def Lathe_NotOp : Lathe_UnaryOp<"not", "y = bitwise complement; logical not for i1">;
 
 class Lathe_TestOp<string mnemonic, string sentence> : Lathe_InferredOp<mnemonic, [Elementwise]> {
@@ -67,9 +73,10 @@ def Lathe_IsInfOp : Lathe_TestOp<"is_inf", "y = whether x is an infinity of a wa
                        DefaultValuedAttr<BoolAttr, "true">:$positive);
 }
 
-class Lathe_BinaryOp<string mnemonic, string sentence, list<Trait> traits = []>
+class Lathe_BinaryOp<string mnemonic, string sentence, list<Trait> traits = [], int work = 1>
     : Lathe_InferredOp<mnemonic, traits> {
   let summary = sentence;
+  let extraClassDeclaration = latheWork<work>.text;
   let description = "broadcast_c1: sizes are equal or 1. broadcast_c2: operands have one element type.";
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b);
   let results = (outs Lathe_Tensor:$y);
@@ -84,25 +91,30 @@ class Lathe_BinaryOp<string mnemonic, string sentence, list<Trait> traits = []>
 def Lathe_AddOp : Lathe_BinaryOp<"add", "y = a + b", [Commutative]> { let hasFolder = 1; }
 def Lathe_SubOp : Lathe_BinaryOp<"sub", "y = a - b"> { let hasFolder = 1; }
 def Lathe_MulOp : Lathe_BinaryOp<"mul", "y = a * b", [Commutative]> { let hasFolder = 1; }
-def Lathe_DivOp : Lathe_BinaryOp<"div", "y = a / b; integers truncate and wrap, by 0 the result is 0"> {
+def Lathe_DivOp : Lathe_BinaryOp<"div", "y = a / b; integers truncate and wrap, by 0 the result is 0", [], 4> {
   let hasFolder = 1;
 }
-def Lathe_ModOp : Lathe_BinaryOp<"mod", "y = a mod b with the sign of b, with `fmod` the sign of a; integers by 0: 0"> {
+def Lathe_ModOp : Lathe_BinaryOp<"mod", "y = a mod b with the sign of b, with `fmod` the sign of a; integers by 0: 0", [], 4> {
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b, UnitAttr:$fmod);
 }
 def Lathe_PowOp : Lathe_InferredOp<"pow"> {
+  let extraClassDeclaration = latheWork<32>.text;
   let summary = "y = a ^ b; the exponent may have another element type; y has the type of a";
+  let description = [{
+    Floats as IEEE 754 says: (-0)^1/2 is +0, (-inf)^1/2 is inf. Integers wrap; a negative exponent gives
+    1 / a^-b truncated, 0 of 0. An integer to the power of a float is the cast of that power.
+  }];
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b);
   let results = (outs Lathe_Tensor:$y);
   let extraClassDefinition = !strconcat(lathePointwiseMethods, latheCompatibleTypes);
 }
-def Lathe_MaxOp : Lathe_BinaryOp<"max", "y = the larger; NaN if either is NaN", [Commutative]>;
-def Lathe_MinOp : Lathe_BinaryOp<"min", "y = the smaller; NaN if either is NaN", [Commutative]>;
+def Lathe_MaxOp : Lathe_BinaryOp<"max", "y = the larger; NaN if either is NaN; of +0 and -0 either", [Commutative]>;
+def Lathe_MinOp : Lathe_BinaryOp<"min", "y = the smaller; NaN if either is NaN; of +0 and -0 either", [Commutative]>;
 def Lathe_AndOp : Lathe_BinaryOp<"and", "y = bitwise and; logical and for i1", [Commutative]>;
 def Lathe_OrOp : Lathe_BinaryOp<"or", "y = bitwise or; logical or for i1", [Commutative]>;
 def Lathe_XorOp : Lathe_BinaryOp<"xor", "y = bitwise exclusive or", [Commutative]>;
-def Lathe_ShlOp : Lathe_BinaryOp<"shl", "y = a shifted left by b bits; 0 when b >= width">;
-def Lathe_ShrOp : Lathe_BinaryOp<"shr", "y = a shifted right by b bits (logical for unsigned)">;
+def Lathe_ShlOp : Lathe_BinaryOp<"shl", "y = a shifted left by b bits; 0 when b is negative or >= width">;
+def Lathe_ShrOp : Lathe_BinaryOp<"shr", "y = a shifted right by b bits, by its sign where signed; all of them when b is negative or >= width">;
 def Lathe_CompareOp : Lathe_InferredOp<"compare"> {
   let summary = "y = whether a PRED b (i1); comparisons with NaN are false, except ne";
   let arguments = (ins Lathe_Tensor:$a, Lathe_Tensor:$b, Lathe_PredicateAttr:$predicate);
@@ -121,9 +133,13 @@ def Lathe_CastOp : Lathe_StructuredOp<"cast"> {
   let description = [{
     Floats round to nearest even; `saturate` clamps to the range of 8-bit float results (ONNX
     default), otherwise they become infinities or NaN. cast_c1: same sizes.
+    A float becomes an integer through i32, or through i64 for results of 64 bits and u32: it is
+    truncated, NaN and what that type does not hold give its least number, and the low bits are the
+    result. To i8 300.7 is 44, to u8 -1.5 is 255, to i32 NaN is -2^31. A u64 takes floats up to 2^64.
   }];
   let arguments = (ins Lathe_Tensor:$x, DefaultValuedAttr<BoolAttr, "true">:$saturate);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "bool convertsElements() { return true; }";
   let extraClassDefinition = lathePointwiseMethods;
   let hasVerifier = 1;
   let hasFolder = 1;

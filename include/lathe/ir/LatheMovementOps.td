@@ -36,7 +36,7 @@ def Lathe_DimValueOp : Lathe_StructuredOp<"dim_value"> {
   let hasVerifier = 1;
 }
 
-def Lathe_DimFromOp : Lathe_Op<"dim_from"> {
+def Lathe_DimFromOp : Lathe_Op<"dim_from", [HostOperandsInterface]> {
   let summary = "Names elements of a host-resident integer tensor as symbols";
   let description = [{
     `%r = lathe.dim_from %shape {symbols = ["d0", "d1"]}`: each element becomes the value of a
@@ -46,6 +46,7 @@ def Lathe_DimFromOp : Lathe_Op<"dim_from"> {
   let arguments = (ins Lathe_Tensor:$x, StrArrayAttr:$symbols);
   let results = (outs Lathe_Tensor:$y);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let extraClassDeclaration = "bool isHostOperand(unsigned) { return true; }";
   let hasVerifier = 1;
 }
 
@@ -70,6 +71,10 @@ def Lathe_ReshapeOp : Lathe_StructuredOp<"reshape"> {
   let description = "reshape_c1: the products of the sizes are equal expressions.";
   let arguments = (ins Lathe_Tensor:$x);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = [{
+    ::lathe::OperandAccess getAccess(unsigned operand);
+    void getSizeRules(::llvm::SmallVectorImpl<::lathe::SizeRule> &rules);
+  }];
   let hasVerifier = 1;
   let hasFolder = 1;
 }
@@ -98,6 +103,10 @@ def Lathe_ConcatOp : Lathe_InferredOp<"concat"> {
   let description = "concat_c1: equal ranks and element types; concat_c2: sizes equal but along axis.";
   let arguments = (ins Variadic<Lathe_Tensor>:$inputs, I64Attr:$axis);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = [{
+    ::lathe::OperandAccess getAccess(unsigned operand);
+    void getSizeRules(::llvm::SmallVectorImpl<::lathe::SizeRule> &rules);
+  }];
   let extraClassDefinition = latheCompatibleTypes;
   let hasFolder = 1;
 }
@@ -110,6 +119,7 @@ def Lathe_PadOp : Lathe_StructuredOp<"pad"> {
   let arguments = (ins Lathe_Tensor:$x, Optional<Lathe_Tensor>:$value, Lathe_DimArrayAttr:$low,
                        Lathe_DimArrayAttr:$high, Lathe_PadModeAttr:$mode);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let hasVerifier = 1;
 }
 def Lathe_GatherOp : Lathe_InferredOp<"gather"> {

@@ -57,12 +57,13 @@ def Lathe_KernelOp : Lathe_Op<"kernel", [SingleBlock, IsolatedFromAbove, Recursi
   let description = [{
     Block arguments are the inputs; the body is lathe ops and ends in `lathe.yield`. `nodes` names
     the ONNX nodes inside. After select, `variants` holds dictionaries with the keys `guard` (`"M <= 1"`; the last is
-    empty) and `spec` (a KernelSpec's text).
+    empty) and `spec` (a KernelSpec's text). `roles` say what is what in the body.
     kernel_c1: block arguments have the inputs' types; kernel_c2: the yield has the results' types;
-    kernel_c3: the last guard is empty.
+    kernel_c3: the last guard is empty; kernel_c4: the roles fit the body.
   }];
   let arguments = (ins Variadic<Lathe_Tensor>:$inputs, StrAttr:$name, Lathe_RegionKindAttr:$kind,
-                       OptionalAttr<ArrayAttr>:$nodes, OptionalAttr<ArrayAttr>:$variants);
+                       OptionalAttr<ArrayAttr>:$nodes, OptionalAttr<ArrayAttr>:$variants,
+                       OptionalAttr<Lathe_RolesAttr>:$roles);
   let results = (outs Variadic<Lathe_Tensor>:$outputs);
   let regions = (region SizedRegion<1>:$body);
   let hasVerifier = 1;
@@ -82,11 +83,16 @@ def Lathe_ChooseOp : Lathe_Op<"choose", [Pure, AttrSizedOperandSegments]> {
   let summary = "ys = thens where a condition that only the run knows holds, else elses";
   let description = [{
     Both sides are computed by ops around it; plan puts what only one side needs into a branch of
-    the program, so that a run computes the side that it takes. choose_c1: as many values on either
-    side as results, of their types; choose_c2: the condition is an i1 without dimensions.
+    the program, so that a run computes the side that it takes. Where the sides have different sizes
+    those of the results are `symbols` of their own, which get the values of `then_sizes` or of
+    `else_sizes`. choose_c1: as many values on either side as results, of their types when the symbols
+    are what that side says; choose_c2: the condition is an i1 without dimensions; choose_c3: a size of
+    either side for each symbol.
   }];
   let arguments = (ins Lathe_Tensor:$condition, Variadic<Lathe_Tensor>:$thens,
-                       Variadic<Lathe_Tensor>:$elses);
+                       Variadic<Lathe_Tensor>:$elses, OptionalAttr<StrArrayAttr>:$symbols,
+                       OptionalAttr<Lathe_DimArrayAttr>:$then_sizes,
+                       OptionalAttr<Lathe_DimArrayAttr>:$else_sizes);
   let results = (outs Variadic<Lathe_Tensor>:$ys);
   let assemblyFormat = [{$condition `then` `(` $thens `)` `else` `(` $elses `)` attr-dict `:`
     type($condition) `,` `(` type($thens) `)` `,` `(` type($elses) `)` `->` `(` type($ys) `)`}];

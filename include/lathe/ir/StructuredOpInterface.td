@@ -19,8 +19,35 @@ def StructuredOpInterface : OpInterface<"StructuredOpInterface"> {
     }], "::llvm::SmallVector<::mlir::utils::IteratorType>", "getIterators">,
     InterfaceMethod<[{
       One map per operand, then one per result, from the iteration space to that
-      tensor's index; a null map where the access is not affine (gathers).
+      tensor's index; a null map where the access is not affine (getAccess says how it is).
     }], "::llvm::SmallVector<::mlir::AffineMap>", "getAccessMaps">,
+    InterfaceMethod<[{
+      How the op reads an operand; Whole is the explicit answer that nothing finer is promised.
+    }], "::lathe::OperandAccess", "getAccess", (ins "unsigned":$operand), [{}], [{
+        return ::lathe::defaultAccess($_op.getOperation(), operand);
+      }]>,
+    InterfaceMethod<[{
+      What combines the points of the reduction iterators: partial results of parts of them
+      combine so too. None where there is no such iterator, or partial results need more (a softmax).
+    }], "std::optional<::lathe::ReduceKind>", "getCombiner", (ins), [{}], [{
+        return std::nullopt;
+      }]>,
+    InterfaceMethod<"Whether the result has the operand's elements in another type.",
+      "bool", "convertsElements", (ins), [{}], [{ return false; }]>,
+    InterfaceMethod<"Conditions on sizes beside those of the iterators.",
+      "void", "getSizeRules", (ins "::llvm::SmallVectorImpl<::lathe::SizeRule> &":$rules), [{}], [{
+        (void)rules; // none
+      }]>,
+    InterfaceMethod<[{
+      Operations of one point of the iteration space, an addition being 1: polynomials and
+      divisions keep a core busy for longer. An op of more than 1 declares `kWork`
+      (latheWork in LatheBase.td).
+    }], "int64_t", "getWork", (ins), [{}], [{
+        if constexpr (requires { ConcreteOp::kWork; })
+          return ConcreteOp::kWork;
+        else
+          return 1;
+      }]>,
     InterfaceMethod<"Floating-point or integer operations of the whole op.",
       "::lathe::DimExpr", "getFlops", (ins), [{}], [{
         return ::lathe::defaultFlops($_op.getOperation());
@@ -33,8 +60,18 @@ def StructuredOpInterface : OpInterface<"StructuredOpInterface"> {
       Whether the sizes of operands are those of the iteration space, or 1. A
       slice iterates over a part of its operand.
     }], "bool", "coversOperands", (ins), [{}], [{ return true; }]>,
-    InterfaceMethod<"Whether the operand's values are needed on the host (sizes, axes).",
-      "bool", "isHostOperand", (ins "unsigned":$index), [{}], [{ return false; }]>,
+  ];
+}
+
+def HostOperandsInterface : OpInterface<"HostOperandsInterface"> {
+  let cppNamespace = "::lathe";
+  let description = [{
+    Ops that need values of their operands on the host, as sizes. Structured ops need none: their
+    sizes are expressions, their axes attributes.
+  }];
+  let methods = [
+    InterfaceMethod<"Whether the operand's values are needed on the host.",
+      "bool", "isHostOperand", (ins "unsigned":$operand)>,
   ];
 }
 

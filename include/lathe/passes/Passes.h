@@ -8,6 +8,8 @@
 //   donate  = ["k0=pk0"]                inputs that become outputs: states, or one memory
 //   allow   = ["tf32"]                what may be less exact: tf32, reduced-sums
 //   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
+//   streams = ["2"]                    streams of a program at most; 1: no others
+//   paged   = ["16"]                a decoder becomes a step over pages of so many tokens
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,
 // with the attribute `lathe.target`.
@@ -32,41 +34,19 @@ namespace lathe {
 inline constexpr const char *kOptionsAttr = "lathe.options";
 /// In these options: a list of one text, the number of --winograd-tolerance.
 inline constexpr const char *kWinogradToleranceOption = "winograd_tolerance";
+/// In these options: a list of one text, the number of --streams.
+inline constexpr const char *kStreamsOption = "streams";
+/// In these options: a list of one text, the tokens of a page.
+inline constexpr const char *kPagedOption = "paged";
+inline constexpr int64_t kPageTokens = 16;
 inline constexpr const char *kTargetAttr = "lathe.target";
 inline constexpr const char *kPhaseAttr = "lathe.phase";
+/// What the engine of a paged decoder says of itself, a dictionary (passes/simplify/PageStates.cpp).
+inline constexpr const char *kLlmAttr = "lathe.llm";
 
-// legalize
-std::unique_ptr<mlir::Pass> createLegalizePass();
-// simplify
-std::unique_ptr<mlir::Pass> createEntriesPass();
-std::unique_ptr<mlir::Pass> createSimplifyPass();
-std::unique_ptr<mlir::Pass> createFoldConstantsPass();
-std::unique_ptr<mlir::Pass> createRecognizeAttentionPass();
-std::unique_ptr<mlir::Pass> createDonatePass();
-// layout
-std::unique_ptr<mlir::Pass> createSplitTargetsPass();
-std::unique_ptr<mlir::Pass> createChannelsLastPass();
-std::unique_ptr<mlir::Pass> createMergeProductsPass();
-std::unique_ptr<mlir::Pass> createNarrowProductsPass();
-// fuse
-std::unique_ptr<mlir::Pass> createDecomposeCompositesPass();
-std::unique_ptr<mlir::Pass> createFusePass();
-std::unique_ptr<mlir::Pass> createOutlineCustomPass();
-std::unique_ptr<mlir::Pass> createOutlineRecurrentPass();
-std::unique_ptr<mlir::Pass> createPlaceStatesPass();
-std::unique_ptr<mlir::Pass> createStackKernelsPass();
-std::unique_ptr<mlir::Pass> createPlaceConcatsPass();
-std::unique_ptr<mlir::Pass> createNameKernelsPass();
-// select
-std::unique_ptr<mlir::Pass> createSelectPass();
-// plan
-std::unique_ptr<mlir::Pass> createPlanPass();
-// codegen (the driver of the code generators)
-std::unique_ptr<mlir::Pass> createGenerateCodePass();
-// verify
-std::unique_ptr<mlir::Pass> createVerifyLegalizedPass();
-std::unique_ptr<mlir::Pass> createVerifyFusedPass();
-std::unique_ptr<mlir::Pass> createVerifyPlannedPass();
+// createXPass for each pass of Passes.td.
+#define GEN_PASS_DECL
+#include "lathe/passes/Passes.h.inc"
 
 /// Adds the passes of one phase; none for import and engine, which are no
 /// passes, and for phases without a request in `lathe.options`.

@@ -44,8 +44,7 @@ std::vector<std::string_view> knownOps();
 /// last ones). `results`: element types and sizes, as type inference gives them.
 /// Errors: Unsupported for an op or element type the reference does not know;
 /// Invalid for operands, attributes or result types that do not fit;
-/// RuntimeFailure where the values are at fault (index out of range, integer
-/// division by zero).
+/// RuntimeFailure where the values are at fault (index out of range).
 Result<std::vector<Tensor>> evaluate(std::string_view op, const Attributes &attributes,
                                      std::span<const Tensor> inputs,
                                      std::span<const TensorType> results);

@@ -33,7 +33,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or struct changes its meaning. */
-#define LATHE_ABI_VERSION 1
+#define LATHE_ABI_VERSION 2
 LATHE_API int lathe_abi_version(void);
 
 /*--- errors -------------------------------------------------------------*/
@@ -45,7 +45,9 @@ typedef enum lathe_code {
   LATHE_INVALID = 3,         /* damaged engine, or of another version */
   LATHE_UNSUPPORTED = 4,     /* this machine or device cannot run it */
   LATHE_RUNTIME_FAILURE = 5, /* guard, index, memory, device */
-  LATHE_INTERNAL = 6
+  LATHE_INTERNAL = 6,
+  LATHE_DEADLINE = 7,        /* a wait has ended before what it waited for */
+  LATHE_CANCELLED = 8        /* by the caller, or because a step ahead failed */
 } lathe_code;
 
 typedef struct lathe_error lathe_error;
@@ -75,8 +77,8 @@ typedef enum lathe_memory {
 #define LATHE_MAX_RANK 32
 
 /* As input: all fields are the caller's. As output: data NULL asks the context for
- * memory (in `memory`), which it owns and which lives until the next run of the same
- * entry or the end of the context; otherwise data points to `bytes` bytes of the
+ * memory (in `memory`), which it owns and which lives until the next run or submission
+ * of the same entry behind the wait for this one, or the end of the context; otherwise data points to `bytes` bytes of the
  * caller, in which the result is stored row-major. The run fills in the rest; dims
  * and strides then live as long as context memory does. A tensor that got context
  * memory may be passed to the next run as it is. */
@@ -105,6 +107,21 @@ typedef struct lathe_engine lathe_engine;
 LATHE_API lathe_error *lathe_engine_open(const char *path, lathe_engine **out);
 LATHE_API lathe_error *lathe_engine_open_memory(const void *bytes, size_t size,
                                                 lathe_engine **out); /* copies */
+
+/* An engine is a program, and opening one is to trust it. With a key ring only engines that one
+ * of its keys has signed (`lathe sign`) are opened; others are LATHE_INVALID before anything in
+ * them is read but the section table. */
+typedef struct lathe_open_options {
+  uint32_t size;        /* sizeof(lathe_open_options) */
+  const char *key_ring; /* a file of public keys as `lathe keygen` writes them, a line each; NULL:
+                           any engine is taken */
+} lathe_open_options;
+/* As those above; `options` may be NULL. */
+LATHE_API lathe_error *lathe_engine_open_with(const char *path, const lathe_open_options *options,
+                                              lathe_engine **out);
+LATHE_API lathe_error *lathe_engine_open_memory_with(const void *bytes, size_t size,
+                                                     const lathe_open_options *options,
+                                                     lathe_engine **out);
 /* Contexts keep what they need: an engine may be closed before them. */
 LATHE_API void lathe_engine_close(lathe_engine *);
 LATHE_API const char *lathe_engine_build_id(const lathe_engine *);
@@ -152,20 +169,104 @@ typedef struct lathe_options {
   int32_t no_graphs;  /* CUDA: launch kernels one by one */
   int32_t no_pinning; /* CPU: do not bind workers to cores */
   int32_t no_overlap; /* CUDA: no kernel starts before the one ahead of it is over */
+  int32_t max_graphs; /* CUDA: graphs that are kept, the longest unused go first; 0: 1024 */
+  uint64_t max_graph_bytes; /* CUDA: device memory that they may take; 0: 1 GiB */
+  int64_t deadline_ms; /* what a wait takes at most, within calls too; 0: 60 s; < 0: endless */
+  int32_t prefault; /* CPU: all memory gets its pages when it is made, in one call, and not one by
+                       one when it is first written; made by lathe_warm(), it always does */
 } lathe_options;
 
 /* device: "cpu", "cuda", "cuda:1", or "fake:0": a CUDA device without hardware, which
  * accepts everything and computes nothing, for tests. */
 LATHE_API lathe_error *lathe_context_create(const lathe_engine *, const char *device,
                                             const lathe_options *, lathe_context **out);
+/* Cancels what is under way and waits for it, up to the deadline. Behind work that does not
+ * end (a deadline has passed already) it returns at once: memory that such work may touch,
+ * the caller's too, is left alone until the process ends. */
 LATHE_API void lathe_context_destroy(lathe_context *);
 /* The target that was chosen. */
 LATHE_API const char *lathe_context_target(const lathe_context *);
 
-/* Runs an entry (NULL: the first) and waits for it. inputs and outputs are in the
- * order of the entry. On an error the states are as before the run. */
+/* Runs an entry (NULL: the first) and waits for it: lathe_submit() and lathe_wait(). inputs
+ * and outputs are in the order of the entry. On an error the states are as before the run. */
 LATHE_API lathe_error *lathe_run(lathe_context *, const char *entry, const lathe_tensor *inputs,
                                  size_t input_count, lathe_tensor *outputs, size_t output_count);
+
+/*--- steps that are submitted --------------------------------------------*/
+
+/* What a step has to do with the caller's CUDA events (CUevent); CUDA only. */
+typedef struct lathe_submit_options {
+  uint32_t size;            /* sizeof(lathe_submit_options) */
+  uint32_t wait_count;
+  void *const *wait_events; /* the step begins when these are reached */
+  void *record_event;       /* recorded behind the step and its results; NULL: none */
+} lathe_submit_options;
+
+/* Starts a step of an entry behind those submitted before, and does not wait; `step` gets its
+ * number (1, 2, ...). `options` may be NULL. At most 64 steps may stand between submission and
+ * wait (LATHE_USAGE).
+ *   inputs: host memory is copied by this call and free when it returns; device memory (on
+ *     the CPU: what is given as LATHE_DEVICE) is read in place until the step has ended.
+ *   outputs: the array and the memory that it names are the step's until the wait for it has
+ *     returned; then they are filled in as by lathe_run().
+ * Errors that are seen at once (sizes, types, memory) are returned, and there is no such
+ * step; all others come from lathe_wait(). A submission may wait for steps ahead where it
+ * needs more memory than any before.
+ * When a step fails, those submitted behind it, up to the wait that says so, end
+ * LATHE_CANCELLED, and the states are as before the step that failed. */
+LATHE_API lathe_error *lathe_submit(lathe_context *, const char *entry, const lathe_tensor *inputs,
+                                    size_t input_count, lathe_tensor *outputs, size_t output_count,
+                                    const lathe_submit_options *options, uint64_t *step);
+
+/* Waits until the step (0: the last) has ended and returns its error; those before it are
+ * forgotten with it, but for their errors, which their own waits still get. LATHE_DEADLINE
+ * after `timeout_ns` (< 0: the context's deadline): the step goes on, may be waited for
+ * again, and its memory stays its own. */
+LATHE_API lathe_error *lathe_wait(lathe_context *, uint64_t step, int64_t timeout_ns);
+
+/* Whether the step has ended, well or not; never waits. */
+LATHE_API lathe_error *lathe_poll(lathe_context *, uint64_t step, int *ended);
+
+/* Cancels this step (0: all) and those submitted behind it so far. A step that has ended
+ * keeps its result; one that a GPU is working on ends when it is done, and its result is not
+ * used. States are as before the first that was cancelled. Any thread may call it. */
+LATHE_API void lathe_cancel(lathe_context *, uint64_t step);
+
+/* Does ahead of the first step for these sizes what would make it slower than others. CUDA:
+ * captures the graph for these sizes and places of memory (data may be NULL where it would be
+ * staged; contents are not used); nothing where there are no graphs. CPU: makes the arena, results
+ * and scratch memory with all their pages, as far as sizes decide. Largest sizes first: memory
+ * that grows makes older graphs stale. */
+LATHE_API lathe_error *lathe_warm(lathe_context *, const char *entry, const lathe_tensor *inputs,
+                                  size_t input_count, const lathe_tensor *outputs,
+                                  size_t output_count);
+
+/*--- groups of devices ----------------------------------------------------*/
+
+/* An ordered list of devices with a context each, which the group owns. */
+typedef struct lathe_group lathe_group;
+/* devices: names as of lathe_context_create(), each may occur several times. `options` are
+ * those of every member; no stream of the caller. */
+LATHE_API lathe_error *lathe_group_create(const lathe_engine *, const char *const *devices,
+                                          size_t count, const lathe_options *, lathe_group **out);
+/* As lathe_context_destroy() for every member. */
+LATHE_API void lathe_group_destroy(lathe_group *);
+LATHE_API size_t lathe_group_size(const lathe_group *);
+/* A member, for its states and counters; lives as long as the group. Its steps are the
+ * group's: do not run or submit on it. NULL when there is none such. */
+LATHE_API lathe_context *lathe_group_member(lathe_group *, size_t member);
+/* One step of every member: the tensors of the first, then of the second, and so on; the
+ * counts are of one member. Ownership, lifetime and errors as of lathe_submit(). When a
+ * member fails, the step fails for all: the states of every member are as before it. */
+LATHE_API lathe_error *lathe_group_submit(lathe_group *, const char *entry,
+                                          const lathe_tensor *inputs, size_t input_count,
+                                          lathe_tensor *outputs, size_t output_count,
+                                          uint64_t *step);
+/* As lathe_wait(), lathe_cancel(); errors name the device. */
+LATHE_API lathe_error *lathe_group_wait(lathe_group *, uint64_t step, int64_t timeout_ns);
+LATHE_API void lathe_group_cancel(lathe_group *, uint64_t step);
+
+/*--- copies of results ----------------------------------------------------*/
 
 /* A copy of a tensor (a result, say) that outlives the context; row-major. The caller
  * calls its deleter. */
@@ -174,6 +275,7 @@ LATHE_API lathe_error *lathe_tensor_to_dlpack(lathe_context *, const lathe_tenso
 
 /*--- states -------------------------------------------------------------*/
 
+/* These calls wait for the steps that were submitted. */
 /* Current length along the growing axis; 0 before the first run. */
 LATHE_API lathe_error *lathe_state_length(lathe_context *, const char *state, int64_t *out);
 LATHE_API lathe_error *lathe_state_capacity(lathe_context *, const char *state, int64_t *out);
@@ -200,6 +302,9 @@ typedef struct lathe_counters {
   uint64_t state_bytes;          /* current size, not a sum */
   uint64_t weight_bytes;         /* current size, not a sum */
   double graph_seconds;          /* device time of graph launches, where it is asked for */
+  uint64_t graph_nodes_updated;  /* nodes that got other memory of the caller */
+  uint64_t graphs;               /* kept now, not a sum */
+  uint64_t graph_bytes;          /* device memory that they took when made; not a sum */
 } lathe_counters;
 LATHE_API void lathe_context_counters(const lathe_context *, lathe_counters *out);
 LATHE_API void lathe_context_reset_counters(lathe_context *);

@@ -81,21 +81,27 @@ template <typename T> lathe_tensor tensor(std::vector<T> &data, const std::vecto
 
 class Engine {
 public:
-  Error open(const std::string &path) {
+  /// `keyRing`: a file of public keys, one of which must have signed the engine; "": any is taken.
+  Error open(const std::string &path, const std::string &keyRing = "") {
     lathe_engine *e = nullptr;
-    Error error(lathe_engine_open(path.c_str(), &e));
+    lathe_open_options options = trusting(keyRing);
+    Error error(lathe_engine_open_with(path.c_str(), &options, &e));
     held.reset(e);
     return error;
   }
-  Error openMemory(std::span<const std::byte> bytes) {
+  Error openMemory(std::span<const std::byte> bytes, const std::string &keyRing = "") {
     lathe_engine *e = nullptr;
-    Error error(lathe_engine_open_memory(bytes.data(), bytes.size(), &e));
+    lathe_open_options options = trusting(keyRing);
+    Error error(lathe_engine_open_memory_with(bytes.data(), bytes.size(), &options, &e));
     held.reset(e);
     return error;
   }
   const lathe_engine *get() const { return held.get(); }
 
 private:
+  static lathe_open_options trusting(const std::string &keyRing) {
+    return {sizeof(lathe_open_options), keyRing.empty() ? nullptr : keyRing.c_str()};
+  }
   struct Close {
     void operator()(lathe_engine *e) const { lathe_engine_close(e); }
   };
@@ -126,6 +132,30 @@ public:
     return Error(lathe_run(held.get(), nullptr, inputs.begin(), inputs.size(), outputs.data(),
                            outputs.size()));
   }
+  /// As lathe_submit(): `outputs` stay the step's until wait().
+  Error submit(const std::string &entry, std::span<const lathe_tensor> inputs,
+               std::span<lathe_tensor> outputs, uint64_t &step,
+               const lathe_submit_options *options = nullptr) {
+    return Error(lathe_submit(held.get(), entry.c_str(), inputs.data(), inputs.size(),
+                              outputs.data(), outputs.size(), options, &step));
+  }
+  /// Step 0: the last; a negative time: the context's deadline.
+  Error wait(uint64_t step = 0, int64_t nanoseconds = -1) {
+    return Error(lathe_wait(held.get(), step, nanoseconds));
+  }
+  /// Whether the step has ended.
+  Error poll(uint64_t step, bool &ended) {
+    int value = 0;
+    Error error(lathe_poll(held.get(), step, &value));
+    ended = value != 0;
+    return error;
+  }
+  void cancel(uint64_t step = 0) { lathe_cancel(held.get(), step); }
+  Error warm(const std::string &entry, std::span<const lathe_tensor> inputs,
+             std::span<const lathe_tensor> outputs) {
+    return Error(lathe_warm(held.get(), entry.c_str(), inputs.data(), inputs.size(),
+                            outputs.data(), outputs.size()));
+  }
   Error truncate(const std::string &state, int64_t length) {
     return Error(lathe_state_truncate(held.get(), state.c_str(), length));
   }
@@ -142,6 +172,40 @@ private:
     void operator()(lathe_context *c) const { lathe_context_destroy(c); }
   };
   std::unique_ptr<lathe_context, Destroy> held;
+};
+
+/// One engine on several devices; as lathe_group_*().
+class Group {
+public:
+  Error create(const Engine &engine, const std::vector<std::string> &devices,
+               const lathe_options &options) {
+    std::vector<const char *> names;
+    for (const std::string &d : devices)
+      names.push_back(d.c_str());
+    lathe_group *g = nullptr;
+    Error error(lathe_group_create(engine.get(), names.data(), names.size(), &options, &g));
+    held.reset(g);
+    return error;
+  }
+  /// Tensors of the first device, then of the second, and so on.
+  Error submit(const std::string &entry, std::span<const lathe_tensor> inputs,
+               std::span<lathe_tensor> outputs, uint64_t &step) {
+    size_t n = lathe_group_size(held.get());
+    return Error(lathe_group_submit(held.get(), entry.c_str(), inputs.data(), inputs.size() / n,
+                                    outputs.data(), outputs.size() / n, &step));
+  }
+  Error wait(uint64_t step = 0, int64_t nanoseconds = -1) {
+    return Error(lathe_group_wait(held.get(), step, nanoseconds));
+  }
+  void cancel(uint64_t step = 0) { lathe_group_cancel(held.get(), step); }
+  lathe_context *member(size_t i) const { return lathe_group_member(held.get(), i); }
+  lathe_group *get() const { return held.get(); }
+
+private:
+  struct Destroy {
+    void operator()(lathe_group *g) const { lathe_group_destroy(g); }
+  };
+  std::unique_ptr<lathe_group, Destroy> held;
 };
 
 } // namespace lathe::rt

@@ -41,8 +41,8 @@ struct HostTensor {
   double real(int64_t index) const;
   int64_t integer(int64_t index) const;
   std::complex<double> complexAt(int64_t index) const;
-  /// Stores with the type's rounding. Integers: setReal truncates toward zero
-  /// and saturates (NaN becomes 0); setInteger wraps. Bool: nonzero is 1.
+  /// Stores with the type's rounding. Integers: setReal truncates toward zero, and what does not fit
+  /// becomes what Integers.h says; setInteger wraps. Bool: nonzero is 1.
   void setReal(int64_t index, double value, Overflow overflow = Overflow::Special);
   void setInteger(int64_t index, int64_t value);
   void setComplex(int64_t index, std::complex<double> value);

@@ -25,6 +25,8 @@ enum class ErrorCode : int {
   Unsupported = 4,    ///< valid, but lathe or this machine cannot do it
   RuntimeFailure = 5, ///< a run failed: guard, index, memory, device
   Internal = 6,       ///< a defect of lathe itself
+  Deadline = 7,       ///< a wait ended before what it waited for
+  Cancelled = 8,      ///< by the caller, or because a step ahead failed
 };
 
 /// The name of an error code in lower case, as printed before messages.

@@ -34,6 +34,9 @@ struct ErrorStats {
   int64_t specialMismatch = 0; ///< NaN or infinity on one side only, or of other sign
   double maxAbs = 0, maxRel = 0, maxUlp = 0; ///< infinite when specialMismatch > 0
   int64_t worstAbs = -1, worstRel = -1, worstUlp = -1;
+  /// maxAbs in units of the spacing at the largest finite expected value: what tells how good a sum
+  /// is whose terms cancel, where the elements' own ULP tell nothing.
+  double scaledUlp = 0;
   /// "3 of 12 differ, worst 2 ULP at 5, abs 1e-7 at 5, rel 1e-6 at 0"
   std::string str() const;
 };

@@ -1,4 +1,4 @@
-// RUN: %lathe-translate --kernel-to-cuda --config=attention.decode.t128 --grid=S %s | FileCheck %s
+// RUN: %lathe-opt --lathe-assign-roles=functions=true %s | %lathe-translate --kernel-to-cuda --config=attention.decode.t128 --grid=S | FileCheck %s
 // Two query heads read one key head; causality ends the keys, the mask is part of the score.
 
 !q = tensor<1x4x?x16xf32, #lathe.t<[1, 4, S, 16]>>
@@ -16,6 +16,6 @@
 // CHECK: = divBy<2>(h);
 // CHECK: attentionDecode<4>(h, dim_T);
 func.func @attention(%q: !q, %k: !k, %v: !k, %m: !m) -> !q {
-  %0 = lathe.attention %q, %k, %v, %m {scale = 0.25 : f64, causal, zero_masked_rows} : (!q, !k, !k, !m) -> !q
+  %0 = lathe.attention %q, %k, %v mask %m {scale = 0.25 : f64, causal, zero_masked_rows} : (!q, !k, !k, !m) -> !q
   return %0 : !q
 }

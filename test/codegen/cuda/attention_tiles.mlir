@@ -1,5 +1,5 @@
-// RUN: %lathe-translate --kernel-to-cuda --config=attention.mma.t128.n64 --grid=S %s | FileCheck %s
-// RUN: %lathe-translate --kernel-to-cuda --config=attention.split.t256.n8.k3.s2 --grid=1 %s | FileCheck %s --check-prefix=SPLIT
+// RUN: %lathe-opt --lathe-assign-roles=functions=true %s | %lathe-translate --kernel-to-cuda --config=attention.mma.t128.n64 --grid=S | FileCheck %s
+// RUN: %lathe-opt --lathe-assign-roles=functions=true %s | %lathe-translate --kernel-to-cuda --config=attention.split.t256.n8.k3.s2 --grid=1 | FileCheck %s --check-prefix=SPLIT
 // 16-bit operands that lie in memory in whole pieces are copied from there; results are stored
 // eight at a time. Nothing but a scale comes to the scores.
 

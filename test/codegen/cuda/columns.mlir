@@ -1,4 +1,4 @@
-// RUN: %lathe-translate --kernel-to-cuda --config=columns.t256.v8 --grid=4 %s | FileCheck %s
+// RUN: %lathe-opt --lathe-assign-roles=functions=true %s | %lathe-translate --kernel-to-cuda --config=columns.t256.v8 --grid=4 | FileCheck %s
 // Sums over rows: what lies in memory is loaded in pieces of 16 bytes, the mean is made where a
 // column's sum is stored.
 

@@ -1,4 +1,4 @@
-// RUN: %lathe-translate --kernel-to-cuda --config=gemm.mma.t128.m64.n64.k32.s4 --grid="ceildiv(M, 64)" %s | FileCheck %s
+// RUN: %lathe-opt --lathe-assign-roles=functions=true %s | %lathe-translate --kernel-to-cuda --config=gemm.mma.t128.m64.n64.k32.s4 --grid="ceildiv(M, 64)" | FileCheck %s
 // A skeleton with its holes: both operands lie in rows of whole 16-byte pieces, the epilogue has
 // eight lanes and stores a head at a time.
 

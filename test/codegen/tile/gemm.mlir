@@ -1,4 +1,4 @@
-// RUN: %lathe-opt %s --lathe-emit-tile="config=gemm.v8.r48.m6.n16" | FileCheck %s
+// RUN: %lathe-opt %s --lathe-assign-roles=functions=true --lathe-emit-tile="config=gemm.v8.r48.m6.n16" | FileCheck %s
 // Six rows by two vectors are twelve accumulators; bias and relu follow in registers.
 // CHECK-LABEL: func.func @gemm
 // CHECK: :12 = scf.for

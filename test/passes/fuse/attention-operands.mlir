@@ -1,30 +1,27 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select %s | FileCheck %s
 
-// What attention reads as it lies on a GPU: pages by their table, masks that are the end of a
-// query's keys, positions without memory, and lists of the tiles that other masks let through.
+// What attention reads as it lies on a GPU: pages by their table, lengths that end the keys, positions without memory, and lists of the tiles that other masks let through.
 
 module attributes {lathe.target = "sm_90a"} {
   // The gathers of pages are part of the kernel; the keys end where the length says.
   // CHECK-LABEL: @pages
-  // CHECK: lathe.kernel "attention_gather_gather_compare_{{[0-9]+}}" attention
+  // CHECK: lathe.kernel "attention_gather_gather_attention_{{[0-9]+}}" attention
   // CHECK-SAME: attention.split.
   // CHECK: lathe.gather
   // CHECK-NOT: lathe.kernel
   // CHECK: return
-  func.func @pages(%q: tensor<2x8x1x64xf16>, %k: tensor<40x2x16x64xf16>, %v: tensor<40x16x2x64xf16>, %table: tensor<2x6xi32>, %len: tensor<2x1x1x1xi64>) -> tensor<2x8x1x64xf16> {
+  func.func @pages(%q: tensor<2x8x1x64xf16>, %k: tensor<40x2x16x64xf16>, %v: tensor<40x16x2x64xf16>, %table: tensor<2x6xi32>, %len: tensor<2xi64>) -> tensor<2x8x1x64xf16> {
     %0 = lathe.gather %k, %table {axis = 0 : i64} : (tensor<40x2x16x64xf16>, tensor<2x6xi32>) -> tensor<2x6x2x16x64xf16>
     %1 = lathe.transpose %0 {perm = array<i64: 0, 2, 1, 3, 4>} : (tensor<2x6x2x16x64xf16>) -> tensor<2x2x6x16x64xf16>
     %2 = lathe.reshape %1 : (tensor<2x2x6x16x64xf16>) -> tensor<2x2x96x64xf16>
     %3 = lathe.gather %v, %table {axis = 0 : i64} : (tensor<40x16x2x64xf16>, tensor<2x6xi32>) -> tensor<2x6x16x2x64xf16>
     %4 = lathe.reshape %3 : (tensor<2x6x16x2x64xf16>) -> tensor<2x96x2x64xf16>
     %5 = lathe.transpose %4 {perm = array<i64: 0, 2, 1, 3>} : (tensor<2x96x2x64xf16>) -> tensor<2x2x96x64xf16>
-    %6 = lathe.iota {axis = 3 : i64} : () -> tensor<1x1x1x96xi64>
-    %7 = lathe.compare %6, %len {predicate = #lathe.predicate<lt>} : (tensor<1x1x1x96xi64>, tensor<2x1x1x1xi64>) -> tensor<2x1x1x96xi1>
-    %8 = lathe.attention %q, %2, %5, %7 {scale = 0.125 : f64} : (tensor<2x8x1x64xf16>, tensor<2x2x96x64xf16>, tensor<2x2x96x64xf16>, tensor<2x1x1x96xi1>) -> tensor<2x8x1x64xf16>
+    %8 = lathe.attention %q, %2, %5 lengths %len {scale = 0.125 : f64} : (tensor<2x8x1x64xf16>, tensor<2x2x96x64xf16>, tensor<2x2x96x64xf16>, tensor<2xi64>) -> tensor<2x8x1x64xf16>
     return %8 : tensor<2x8x1x64xf16>
   }
 
-  // More queries than that: the copy engine takes pages of sixteen rows by a map of all rows.
+  // More queries than that: TMA takes pages of sixteen rows by a map of all rows.
   // CHECK-LABEL: @many_queries
   // CHECK: lathe.kernel "attention{{.*}}" attention
   // CHECK-SAME: attention.wgmma.
@@ -79,7 +76,7 @@ module attributes {lathe.target = "sm_90a"} {
     %0 = lathe.sub %c, %r : (tensor<2048xi64>, tensor<2048x1xi64>) -> tensor<2048x2048xi64>
     %1 = lathe.cast %0 : (tensor<2048x2048xi64>) -> tensor<2048x2048xbf16>
     %2 = lathe.mul %slopes, %1 : (tensor<8x1x1xbf16>, tensor<2048x2048xbf16>) -> tensor<8x2048x2048xbf16>
-    %3 = lathe.attention %q, %k, %k, %2 {scale = 0.125 : f64} : (tensor<1x8x2048x64xbf16>, tensor<1x8x2048x64xbf16>, tensor<1x8x2048x64xbf16>, tensor<8x2048x2048xbf16>) -> tensor<1x8x2048x64xbf16>
+    %3 = lathe.attention %q, %k, %k bias %2 {scale = 0.125 : f64} : (tensor<1x8x2048x64xbf16>, tensor<1x8x2048x64xbf16>, tensor<1x8x2048x64xbf16>, tensor<8x2048x2048xbf16>) -> tensor<1x8x2048x64xbf16>
     return %3 : tensor<1x8x2048x64xbf16>
   }
 
@@ -88,7 +85,7 @@ module attributes {lathe.target = "sm_90a"} {
   // CHECK: lathe.kernel "{{.*}}" attention
   // CHECK-SAME: attention.wgmma.keymask.
   func.func @padding(%q: tensor<2x8x100x64xbf16>, %m: tensor<2x1x1x100xbf16>) -> tensor<2x8x100x64xbf16> {
-    %0 = lathe.attention %q, %q, %q, %m {scale = 0.125 : f64} : (tensor<2x8x100x64xbf16>, tensor<2x8x100x64xbf16>, tensor<2x8x100x64xbf16>, tensor<2x1x1x100xbf16>) -> tensor<2x8x100x64xbf16>
+    %0 = lathe.attention %q, %q, %q bias %m {scale = 0.125 : f64} : (tensor<2x8x100x64xbf16>, tensor<2x8x100x64xbf16>, tensor<2x8x100x64xbf16>, tensor<2x1x1x100xbf16>) -> tensor<2x8x100x64xbf16>
     return %0 : tensor<2x8x100x64xbf16>
   }
 
@@ -98,9 +95,8 @@ module attributes {lathe.target = "sm_90a"} {
   // CHECK-SAME: launch \22[[NAME:.*]]_lists\22 grid [16, 1, 2] block [512, 1, 1] shared [16]
   // CHECK-SAME: launch \22[[NAME]]\22
   // CHECK-SAME: workspace
-  func.func @documents(%q: tensor<2x8x2048x128xbf16>, %k: tensor<2x8x2048x128xbf16>, %mine: tensor<2x1x2048x1xi32>, %theirs: tensor<2x1x1x2048xi32>) -> tensor<2x8x2048x128xbf16> {
-    %0 = lathe.compare %mine, %theirs {predicate = #lathe.predicate<eq>} : (tensor<2x1x2048x1xi32>, tensor<2x1x1x2048xi32>) -> tensor<2x1x2048x2048xi1>
-    %1 = lathe.attention %q, %k, %k, %0 {scale = 0.125 : f64, causal} : (tensor<2x8x2048x128xbf16>, tensor<2x8x2048x128xbf16>, tensor<2x8x2048x128xbf16>, tensor<2x1x2048x2048xi1>) -> tensor<2x8x2048x128xbf16>
+  func.func @documents(%q: tensor<2x8x2048x128xbf16>, %k: tensor<2x8x2048x128xbf16>, %mine: tensor<2x2048xi32>, %theirs: tensor<2x2048xi32>) -> tensor<2x8x2048x128xbf16> {
+    %1 = lathe.attention %q, %k, %k documents %mine, %theirs {scale = 0.125 : f64, causal} : (tensor<2x8x2048x128xbf16>, tensor<2x8x2048x128xbf16>, tensor<2x8x2048x128xbf16>, tensor<2x2048xi32>, tensor<2x2048xi32>) -> tensor<2x8x2048x128xbf16>
     return %1 : tensor<2x8x2048x128xbf16>
   }
 }

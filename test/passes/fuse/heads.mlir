@@ -1,14 +1,14 @@
-// RUN: sed s/TARGET/sm_90a/ %s | %lathe-opt --lathe-fuse --lathe-place-states --lathe-name-kernels --lathe-select --mlir-print-local-scope | FileCheck %s
-// RUN: sed s/TARGET/sm_80/ %s | %lathe-opt --lathe-fuse --lathe-place-states --lathe-name-kernels | FileCheck %s --check-prefix=APART
+// RUN: sed s/TARGET/sm_90a/ %s | %lathe-opt --lathe-recognize-rope --lathe-fuse --lathe-place-states --lathe-assign-roles --lathe-name-kernels --lathe-select --mlir-print-local-scope | FileCheck %s
+// RUN: sed s/TARGET/sm_80/ %s | %lathe-opt --lathe-recognize-rope --lathe-fuse --lathe-place-states --lathe-assign-roles --lathe-name-kernels | FileCheck %s --check-prefix=APART
 
 // Queries and keys that are rotated by their positions and values that are appended to a state are results
-// of the product itself: of one row, and of many, which the copy engine stores head by head.
+// of the product itself: of one row, and of many, which TMA stores head by head.
 // CHECK-LABEL: func.func @step
 // CHECK: %[[ALL:.*]]:3 = lathe.kernel {{.*}} gemm
 // CHECK-SAME: gemv.row
 // CHECK: lathe.matmul
-// CHECK: lathe.concat
-// CHECK: lathe.concat
+// CHECK: lathe.rope
+// CHECK: lathe.rope
 // CHECK-NOT: lathe.kernel
 // CHECK: lathe.state_append @k, %[[ALL]]#
 // CHECK: lathe.state_append @v, %[[ALL]]#
@@ -34,7 +34,7 @@
 // CHECK: = lathe.kernel {{.*}} gemm
 // CHECK: lathe.kernel {{.*}} pointwise
 
-// Neighbours that are turned together need no second column beside theirs; a part of a head may be turned,
+// Neighbours that are rotated together need no second column beside theirs; a part of a head may be rotated,
 // and sizes of 1 may come and go.
 // CHECK-LABEL: func.func @neighbours
 // CHECK: :2 = lathe.kernel {{.*}} gemm
@@ -141,9 +141,9 @@ module attributes {lathe.target = "TARGET"} {
     %re1 = lathe.reshape %re : (tensor<1x1x3x16xbf16>) -> tensor<1x1x3x16x1xbf16>
     %im1 = lathe.reshape %im : (tensor<1x1x3x16xbf16>) -> tensor<1x1x3x16x1xbf16>
     %two = lathe.concat %re1, %im1 {axis = 4 : i64} : (tensor<1x1x3x16x1xbf16>, tensor<1x1x3x16x1xbf16>) -> tensor<1x1x3x16x2xbf16>
-    %turned = lathe.reshape %two : (tensor<1x1x3x16x2xbf16>) -> tensor<1x1x3x32xbf16>
+    %rotated = lathe.reshape %two : (tensor<1x1x3x16x2xbf16>) -> tensor<1x1x3x32xbf16>
     %high = lathe.slice %qt {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x1x3x64xbf16>) -> tensor<1x1x3x32xbf16>
-    %all = lathe.concat %turned, %high {axis = 3 : i64} : (tensor<1x1x3x32xbf16>, tensor<1x1x3x32xbf16>) -> tensor<1x1x3x64xbf16>
+    %all = lathe.concat %rotated, %high {axis = 3 : i64} : (tensor<1x1x3x32xbf16>, tensor<1x1x3x32xbf16>) -> tensor<1x1x3x64xbf16>
     %out = lathe.reshape %all : (tensor<1x1x3x64xbf16>) -> tensor<1x3x1x64xbf16>
     %v = lathe.neg %s : (tensor<1x1x1x64xbf16>) -> tensor<1x1x1x64xbf16>
     return %out, %v : tensor<1x3x1x64xbf16>, tensor<1x1x1x64xbf16>
@@ -166,9 +166,9 @@ module attributes {lathe.target = "TARGET"} {
     %re1 = lathe.reshape %re : (tensor<1x3x2048x32xbf16>) -> tensor<1x3x2048x32x1xbf16>
     %im1 = lathe.reshape %im : (tensor<1x3x2048x32xbf16>) -> tensor<1x3x2048x32x1xbf16>
     %two = lathe.concat %re1, %im1 {axis = 4 : i64} : (tensor<1x3x2048x32x1xbf16>, tensor<1x3x2048x32x1xbf16>) -> tensor<1x3x2048x32x2xbf16>
-    %turned = lathe.reshape %two : (tensor<1x3x2048x32x2xbf16>) -> tensor<1x3x2048x64xbf16>
+    %rotated = lathe.reshape %two : (tensor<1x3x2048x32x2xbf16>) -> tensor<1x3x2048x64xbf16>
     %v = lathe.neg %s : (tensor<1x1x2048x64xbf16>) -> tensor<1x1x2048x64xbf16>
-    return %turned, %v : tensor<1x3x2048x64xbf16>, tensor<1x1x2048x64xbf16>
+    return %rotated, %v : tensor<1x3x2048x64xbf16>, tensor<1x1x2048x64xbf16>
   }
   func.func @exchanged(%x: tensor<1x2048x256xbf16>, %cos: tensor<2048x32xbf16>, %sin: tensor<2048x32xbf16>) -> (tensor<1x3x2048x64xbf16>, tensor<1x1x2048x64xbf16>) {
     %w = lathe.constant #lathe.weight<"random", 0, 131072, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<256x256xbf16>
@@ -188,9 +188,9 @@ module attributes {lathe.target = "TARGET"} {
     %re1 = lathe.reshape %re : (tensor<1x3x2048x32xbf16>) -> tensor<1x3x2048x32x1xbf16>
     %im1 = lathe.reshape %im : (tensor<1x3x2048x32xbf16>) -> tensor<1x3x2048x32x1xbf16>
     %two = lathe.concat %re1, %im1 {axis = 4 : i64} : (tensor<1x3x2048x32x1xbf16>, tensor<1x3x2048x32x1xbf16>) -> tensor<1x3x2048x32x2xbf16>
-    %turned = lathe.reshape %two : (tensor<1x3x2048x32x2xbf16>) -> tensor<1x3x2048x64xbf16>
-    %low = lathe.slice %turned {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x3x2048x64xbf16>) -> tensor<1x3x2048x32xbf16>
-    %high = lathe.slice %turned {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x3x2048x64xbf16>) -> tensor<1x3x2048x32xbf16>
+    %rotated = lathe.reshape %two : (tensor<1x3x2048x32x2xbf16>) -> tensor<1x3x2048x64xbf16>
+    %low = lathe.slice %rotated {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x3x2048x64xbf16>) -> tensor<1x3x2048x32xbf16>
+    %high = lathe.slice %rotated {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<32>], steps = array<i64: 1, 1, 1, 1>} : (tensor<1x3x2048x64xbf16>) -> tensor<1x3x2048x32xbf16>
     %out = lathe.concat %high, %low {axis = 3 : i64} : (tensor<1x3x2048x32xbf16>, tensor<1x3x2048x32xbf16>) -> tensor<1x3x2048x64xbf16>
     %v = lathe.neg %s : (tensor<1x1x2048x64xbf16>) -> tensor<1x1x2048x64xbf16>
     return %out, %v : tensor<1x3x2048x64xbf16>, tensor<1x1x2048x64xbf16>

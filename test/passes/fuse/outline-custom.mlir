@@ -1,4 +1,4 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-outline-custom --lathe-name-kernels --lathe-select %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-outline-custom --lathe-assign-roles --lathe-name-kernels --lathe-select %s | FileCheck %s
 
 module {
 // CHECK-LABEL: module @gpu

@@ -1,5 +1,5 @@
 // RUN: %lathe-opt --lathe-fuse --lathe-place-concats %s | FileCheck %s
-// RUN: %lathe-opt --lathe-fuse --lathe-place-concats --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s --check-prefix=PLAN
+// RUN: %lathe-opt --lathe-fuse --lathe-place-concats --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --lathe-verify-planned %s | FileCheck %s --check-prefix=PLAN
 
 module attributes {lathe.target = "x86-64-v3"} {
   // Both products are written into the whole, which no kernel copies.

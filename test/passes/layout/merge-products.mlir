@@ -1,6 +1,6 @@
 // RUN: %lathe-opt --lathe-merge-products %s | FileCheck %s
 
-// Queries and keys of one value: one product, and strided views of it, turned by attention alone.
+// Queries and keys of one value: one product, and strided views of it, transposed by attention alone.
 // CHECK-LABEL: module @cuda
 // CHECK: %[[W:.*]] = lathe.constant #lathe.joined<1, [dense<1.000000e+00> : tensor<64x128xf16>, dense<2.000000e+00> : tensor<64x64xf16>]> : tensor<64x192xf16>
 // CHECK: %[[M:.*]] = lathe.matmul %arg0, %[[W]]

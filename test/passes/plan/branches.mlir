@@ -1,4 +1,4 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --lathe-verify-planned %s | FileCheck %s
 
 module attributes {lathe.target = "x86-64-v3"} {
   // What both sides read runs before the branch; each side writes the result where it shall be.

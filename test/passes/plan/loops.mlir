@@ -1,4 +1,4 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --lathe-verify-planned %s | FileCheck %s
 
 module attributes {lathe.target = "x86-64-v3"} {
   lathe.symbol @N {max = -1 : i64, min = 0 : i64, multiple_of = 1 : i64, opt = 4 : i64, origin = "rows[0]"}

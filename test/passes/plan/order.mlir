@@ -1,5 +1,5 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select --lathe-plan --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --lathe-verify-planned %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
 module attributes {lathe.target = "x86-64-v3"} {
   // Each wide value dies before the next is made.

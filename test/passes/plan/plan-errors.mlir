@@ -1,4 +1,4 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select --lathe-plan --split-input-file --verify-diagnostics %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --split-input-file --verify-diagnostics %s
 
 module attributes {lathe.target = "x86-64-v3"} {
   // expected-error @below {{follows from none of its inputs}}

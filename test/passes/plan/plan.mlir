@@ -1,5 +1,5 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-place-states --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s
-// RUN: %lathe-opt --lathe-fuse --lathe-place-states --lathe-name-kernels --lathe-select --lathe-plan %s | %lathe-opt --lathe-verify-planned | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-place-states --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets --lathe-verify-planned %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-place-states --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-offsets %s | %lathe-opt --lathe-verify-planned | FileCheck %s
 
 module attributes {lathe.target = "x86-64-v3"} {
   lathe.symbol @B {min = 0, max = 64, opt = 16, multiple_of = 1, origin = "x[0]"}

@@ -1,5 +1,5 @@
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select %s | FileCheck %s
-// RUN: %lathe-opt --lathe-fuse --lathe-name-kernels --lathe-select %s | %lathe-opt | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select %s | FileCheck %s
+// RUN: %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select %s | %lathe-opt | FileCheck %s
 
 // CHECK-LABEL: module @cpu
 // CHECK: lathe.kernel "exp_0" pointwise {{.*}} attributes {variants = [{guard = "", spec = "config

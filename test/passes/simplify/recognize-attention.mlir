@@ -3,7 +3,7 @@
 
 // Grouped heads, the scale on the scores, an added mask, a guard against rows of NaN.
 // CHECK-LABEL: @grouped
-// CHECK: lathe.attention %arg0, %arg1, %arg2, %arg3 {scale = 2.500000e-01 : f64, zero_masked_rows}
+// CHECK: lathe.attention %arg0, %arg1, %arg2 bias %arg3 {scale = 2.500000e-01 : f64, zero_masked_rows}
 func.func @grouped(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tensor<2x2x6x16xf32>, %mask: tensor<2x1x4x6xf32>) -> tensor<2x8x4x16xf32> {
   %k0 = lathe.reshape %k : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x6x16xf32>
   %k1 = lathe.broadcast_to %k0 : (tensor<2x2x1x6x16xf32>) -> tensor<2x2x4x6x16xf32>
@@ -85,10 +85,7 @@ func.func @interleaved(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: t
 
 // A sink of each head beside the mask, the largest score taken off, the sink cut off the weights.
 // CHECK-LABEL: @sink
-// CHECK: %[[M:.*]] = lathe.broadcast_to %arg3 {{.*}} -> tensor<2x8x4x6xf32>
-// CHECK: %[[S:.*]] = lathe.broadcast_to %{{.*}} -> tensor<2x8x4x1xf32>
-// CHECK: %[[C:.*]] = lathe.concat %[[M]], %[[S]] {axis = 3 : i64}
-// CHECK: lathe.attention %arg0, %arg1, %arg2, %[[C]] {scale = 2.500000e-01 : f64}
+// CHECK: lathe.attention %arg0, %arg1, %arg2 bias %arg3 sink %arg4 {scale = 2.500000e-01 : f64}
 func.func @sink(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tensor<2x8x6x16xf32>, %mask: tensor<2x1x4x6xf32>, %sinks: tensor<1x8x1x1xf32>) -> tensor<2x8x4x16xf32> {
   %s = lathe.matmul %q, %k {transpose_b} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x6xf32>
   %c = lathe.constant dense<0.25> : tensor<f32>
@@ -117,7 +114,7 @@ func.func @no_sink(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: tenso
 
 // The log-sum-exp of the scores is a second result, also for what reads it before the values do.
 // CHECK-LABEL: @sums
-// CHECK: %[[Y:.*]], %[[L:.*]] = lathe.attention %arg0, %arg1, %arg2, %arg3 {log_sum_exp, scale = 2.500000e-01 : f64}
+// CHECK: %[[Y:.*]], %[[L:.*]] = lathe.attention %arg0, %arg1, %arg2 bias %arg3 {log_sum_exp, scale = 2.500000e-01 : f64}
 // CHECK: %[[R:.*]] = lathe.reshape %[[L]]
 // CHECK: %[[M:.*]] = lathe.reshape %[[R]]
 // CHECK: %[[N:.*]] = lathe.neg %[[R]]
@@ -200,4 +197,51 @@ func.func @other_sums(%q: tensor<2x8x4x16xf32>, %k: tensor<2x8x6x16xf32>, %v: te
   %p = lathe.softmax %a {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
   %y = lathe.matmul %p, %v0 : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
   return %l2, %y : tensor<2x8x4x1xf32>, tensor<2x8x4x16xf32>
+}
+
+// A softmax whose product is none that attention says: of rank 3, of values that are transposed, over another
+// dimension, behind a select of something else than NaN; and keys alone that are repeated.
+// CHECK-LABEL: @rank
+// CHECK-NOT: lathe.attention
+// REMARK: not recognised as attention: weights and values do not have rank 4
+func.func @rank(%s: tensor<8x4x6xf32>, %v: tensor<8x6x16xf32>) -> tensor<8x4x16xf32> {
+  %p = lathe.softmax %s {axis = 2 : i64} : (tensor<8x4x6xf32>) -> tensor<8x4x6xf32>
+  %y = lathe.matmul %p, %v : (tensor<8x4x6xf32>, tensor<8x6x16xf32>) -> tensor<8x4x16xf32>
+  return %y : tensor<8x4x16xf32>
+}
+// CHECK-LABEL: @values_transposed
+// CHECK-NOT: lathe.attention
+// REMARK: not recognised as attention: weights or values are transposed
+func.func @values_transposed(%s: tensor<2x8x4x6xf32>, %v: tensor<2x8x16x6xf32>) -> tensor<2x8x4x16xf32> {
+  %p = lathe.softmax %s {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v {transpose_b} : (tensor<2x8x4x6xf32>, tensor<2x8x16x6xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+// CHECK-LABEL: @over_queries
+// CHECK-NOT: lathe.attention
+// REMARK: not recognised as attention: the softmax is not over the keys
+func.func @over_queries(%s: tensor<2x8x4x6xf32>, %v: tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32> {
+  %p = lathe.softmax %s {axis = 2 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %p, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+// CHECK-LABEL: @dropout
+// CHECK-NOT: lathe.attention
+// REMARK: not recognised as attention: a select behind the softmax is no guard against NaN
+func.func @dropout(%s: tensor<2x8x4x6xf32>, %keep: tensor<2x8x4x6xi1>, %v: tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32> {
+  %p = lathe.softmax %s {axis = 3 : i64} : (tensor<2x8x4x6xf32>) -> tensor<2x8x4x6xf32>
+  %zero = lathe.constant dense<0.0> : tensor<f32>
+  %d = lathe.select %keep, %p, %zero : (tensor<2x8x4x6xi1>, tensor<2x8x4x6xf32>, tensor<f32>) -> tensor<2x8x4x6xf32>
+  %y = lathe.matmul %d, %v : (tensor<2x8x4x6xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
+}
+// CHECK-LABEL: @keys_repeated
+// CHECK: lathe.broadcast_to
+// REMARK: keys and values are repeated in memory: not both are, or not alike
+func.func @keys_repeated(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v: tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32> {
+  %k0 = lathe.reshape %k : (tensor<2x2x6x16xf32>) -> tensor<2x2x1x6x16xf32>
+  %k1 = lathe.broadcast_to %k0 : (tensor<2x2x1x6x16xf32>) -> tensor<2x2x4x6x16xf32>
+  %k2 = lathe.reshape %k1 : (tensor<2x2x4x6x16xf32>) -> tensor<2x8x6x16xf32>
+  %y = lathe.attention %q, %k2, %v {scale = 0.25 : f64} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
+  return %y : tensor<2x8x4x16xf32>
 }

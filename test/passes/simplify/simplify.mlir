@@ -118,13 +118,13 @@ func.func @add_zero(%x: tensor<4xf32>) -> tensor<4xf32> {
   return %0 : tensor<4xf32>
 }
 
-// Filters are turned when the engine is built, however many they are; other constants only up to 64 K.
-// CHECK-LABEL: @turned_filters
+// Filters are transposed when the engine is built, however many they are; other constants only up to 64 K.
+// CHECK-LABEL: @transposed_filters
 // CHECK-NOT: lathe.transpose
 // CHECK: %[[W:.*]] = lathe.constant {{.*}} : tensor<64x128x4x4xf32>
 // CHECK-NOT: lathe.slice
 // CHECK: lathe.conv %{{.*}}, %[[W]]
-func.func @turned_filters(%x: tensor<1x128x9x9xf32>) -> tensor<1x64x6x6xf32> {
+func.func @transposed_filters(%x: tensor<1x128x9x9xf32>) -> tensor<1x64x6x6xf32> {
   %w = lathe.constant dense<0.5> : tensor<128x64x4x4xf32>
   %0 = lathe.transpose %w {perm = array<i64: 1, 0, 2, 3>} : (tensor<128x64x4x4xf32>) -> tensor<64x128x4x4xf32>
   %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<3>, #lathe.dim<3>], steps = array<i64: 1, 1, -1, -1>} : (tensor<64x128x4x4xf32>) -> tensor<64x128x4x4xf32>
@@ -132,9 +132,9 @@ func.func @turned_filters(%x: tensor<1x128x9x9xf32>) -> tensor<1x64x6x6xf32> {
   return %2 : tensor<1x64x6x6xf32>
 }
 
-// CHECK-LABEL: @turned_table
+// CHECK-LABEL: @transposed_table
 // CHECK: lathe.transpose
-func.func @turned_table() -> tensor<128x1024xf32> {
+func.func @transposed_table() -> tensor<128x1024xf32> {
   %w = lathe.constant dense<0.5> : tensor<1024x128xf32>
   %0 = lathe.transpose %w {perm = array<i64: 1, 0>} : (tensor<1024x128xf32>) -> tensor<128x1024xf32>
   return %0 : tensor<128x1024xf32>
@@ -151,7 +151,7 @@ func.func @neighbours(%x: tensor<3x8xf32>) -> tensor<3x4xf32> {
   return %2 : tensor<3x4xf32>
 }
 
-// Not where another dimension is sliced, too, or the neighbours are turned around.
+// Not where another dimension is sliced, too, or the neighbours are reversed.
 // CHECK-LABEL: @not_neighbours
 // CHECK-COUNT-2: lathe.slice {{.*}} -> tensor<3x
 // CHECK-SAME: x1xf32>
@@ -160,4 +160,42 @@ func.func @not_neighbours(%x: tensor<3x8xf32>) -> (tensor<3x2x1xf32>, tensor<3x4
   %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<2>, #lathe.dim<1>], steps = array<i64: 1, 1, 1>} : (tensor<3x4x2xf32>) -> tensor<3x2x1xf32>
   %2 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<3>, #lathe.dim<1>], steps = array<i64: 1, -1, 1>} : (tensor<3x4x2xf32>) -> tensor<3x4x1xf32>
   return %1, %2 : tensor<3x2x1xf32>, tensor<3x4x1xf32>
+}
+
+// The mean of squares less the square of the mean loses every digit where a row is nearly constant.
+// CHECK-LABEL: @variance_of_differences
+// CHECK: %[[N:.*]] = lathe.constant dense<8.000000e+00>
+// CHECK: %[[S:.*]] = lathe.reduce %arg0
+// CHECK: %[[M:.*]] = lathe.div %[[S]], %[[N]]
+// CHECK: %[[C:.*]] = lathe.sub %arg0, %[[M]]
+// CHECK: %[[Q:.*]] = lathe.mul %[[C]], %[[C]]
+// CHECK: %[[T:.*]] = lathe.reduce %[[Q]]
+// CHECK: %[[V:.*]] = lathe.div %[[T]], %[[N]]
+// CHECK-NEXT: return %[[V]]
+func.func @variance_of_differences(%x: tensor<4x8xf32>) -> tensor<4x1xf32> {
+  %n = lathe.constant dense<8.0> : tensor<f32>
+  %two = lathe.constant dense<2.0> : tensor<f32>
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = true} : (tensor<4x8xf32>) -> tensor<4x1xf32>
+  %m = lathe.div %0, %n : (tensor<4x1xf32>, tensor<f32>) -> tensor<4x1xf32>
+  %q = lathe.pow %x, %two : (tensor<4x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  %1 = lathe.reduce %q {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = true} : (tensor<4x8xf32>) -> tensor<4x1xf32>
+  %e = lathe.div %1, %n : (tensor<4x1xf32>, tensor<f32>) -> tensor<4x1xf32>
+  %s = lathe.mul %m, %m : (tensor<4x1xf32>, tensor<4x1xf32>) -> tensor<4x1xf32>
+  %v = lathe.sub %e, %s : (tensor<4x1xf32>, tensor<4x1xf32>) -> tensor<4x1xf32>
+  return %v : tensor<4x1xf32>
+}
+
+// Divided by one less it is no variance of that form.
+// CHECK-LABEL: @no_variance
+// CHECK: lathe.mul %arg0, %arg0
+func.func @no_variance(%x: tensor<4x8xf32>) -> tensor<4xf32> {
+  %n = lathe.constant dense<7.0> : tensor<f32>
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = false} : (tensor<4x8xf32>) -> tensor<4xf32>
+  %m = lathe.div %0, %n : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %q = lathe.mul %x, %x : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %1 = lathe.reduce %q {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = false} : (tensor<4x8xf32>) -> tensor<4xf32>
+  %e = lathe.div %1, %n : (tensor<4xf32>, tensor<f32>) -> tensor<4xf32>
+  %s = lathe.mul %m, %m : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %v = lathe.sub %e, %s : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %v : tensor<4xf32>
 }

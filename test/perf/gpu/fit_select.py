@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The constants of the model by which select chooses the tiles of matrix products.
 
-    fit_select.py show LOG...   how good the choice is with the constants that are compiled, log by log
+    fit_select.py show LOG...   how good the choice is with the constants that are compiled, log by log: first those that
+                                nothing was fitted to
+    fit_select.py mirror [SEED [COUNT]]   whether this model chooses as the compiler does, for sizes of a fresh seed
     fit_select.py fit LOG...    fits them to logs, and writes codegen/select/HopperGemmFit.h; build after it (needs torch)
     fit_select.py try LOG... -- LOG...   fits them to the first logs, shows all, and writes nothing
 
@@ -14,16 +16,21 @@ below, so that the same logs give the same header.
 import functools
 import math
 import os
+import random
 import re
 import sys
+import tempfile
 
 import numpy as np
 
-from generated import SOURCE
+from generated import SOURCE, tile_facts
 from race_gemm import LLAMA
 
+# What the constants that are compiled were fitted to; results/README.md says how.
+FITTED = {"sample-fit-h200.log", "sample-fit-more-h200.log", "sample-pairs-h200.log", "gemm-h200.log", "gemm-forms-h200.log",
+          "conv-forms-h200.log", "gemm-tiles-h200.log"}
 HEADER = os.path.join(SOURCE, "codegen", "select", "HopperGemmFit.h")
-SMS, SHARED = 132, 232448
+SMS = 132
 # name: where a fit begins, and what it is. Those with a star are fitted; the others decide sizes and forms of which the logs have too few.
 CONSTANTS = {
     "kMultiply": (3413, "* products of a tile a ns, over 64 of k"),
@@ -184,7 +191,9 @@ TILES = [("p", 128, n, 1) for n in (128, 192, 160, 112, 96, 64)] + [("c", 128, n
 PAIRED = [("p", 128, n, 2) for n in (128, 192)] + [("c", 128, n, 2) for n in (256, 224, 192, 128)]
 SWAPPED = [("xc", m, 128, 1) for m in (96, 128, 160, 192)] + [("xp", m, 128, 1) for m in (96, 128)] + \
           [("xp", m, 64, 1) for m in (64, 128, 192)]
-FAMILIES = ("p", "c", "s", "S", "xp", "xc")
+FAMILY_NAMES = {"p": "pingpong", "c": "cooperative", "s": "split", "S": "pingpong.streamk", "xp": "pingpong.swapped",
+                "xc": "cooperative.swapped"}
+FAMILIES = tuple(FAMILY_NAMES)
 MANY_ROUNDS, FEW_STEPS = 8, 8  # from which on tiles are shared; too few to wait for what lies beside results
 
 
@@ -192,17 +201,21 @@ def over(a, b):
     return -(-a // b)
 
 
+@functools.lru_cache(None)
+def all_stages():
+    """{(tile, rows of A that are loaded): stages} as lathe completes the tiles."""
+    names = {}
+    for tile in TILES + PAIRED + SWAPPED:
+        family, m, n, c = tile
+        for rows in range(8, m + 1, 8):
+            names[tile, rows] = f"gemm.{FAMILY_NAMES[family]}.r{rows}.m{m}.n{n}" + (f".c{c}" if c > 1 else "")
+    facts = tile_facts(names.values())
+    return {key: facts[name]["stages"] for key, name in names.items()}
+
+
 def stages_of(tile, rows=0):
-    family, m, n, _ = tile
-    rows = rows or m
-    if family[0] == "x":
-        m, n = n, m
-    wide, stages = 64 if n % 64 == 0 else 48 if n % 48 == 0 and family[0] == "x" else 32 if n % 32 == 0 else 16, 12
-    size = lambda s: max(s * (rows + n) * 128, rows * (n + 8) * 4) + 16 * s + 1024 if family == "s" else \
-        s * (m + n) * 128 + 4 * 64 * wide * 2 + 16 * s + 32 + 1024
-    while stages > 2 and size(stages) > SHARED:
-        stages -= 1
-    return stages
+    """Nothing for tiles that this model does not know."""
+    return all_stages().get((tile, rows or tile[1]))
 
 
 class Table:
@@ -360,7 +373,8 @@ def main(verb, paths):
         print(f"after: {loss:.4f}\n" + ", ".join(f"{name} {v:.6g}" for name, v in p.items()))
         if verb == "fit":
             write_header(p, len(known), loss)
-    for path in paths:
+    fitted = trained if verb != "show" else [p for p in paths if os.path.basename(p) in FITTED]
+    for path in sorted(paths, key=lambda p: p in fitted):
         mine = [c for c in cases if c[0] == path]
         if not mine:
             sys.exit(f"{path}: no sizes")
@@ -368,14 +382,45 @@ def main(verb, paths):
         losses, picks = table.losses(p), table.choices(p)
         chosen = [(c, table.tiles[i]) for c, i in zip(mine, picks) if c[3]]
         differ = [(c[1], c[3], t) for c, t in chosen if c[3] != t]
-        print(f"{path}: {len(mine)} sizes, the choice takes {mean(losses):.4f} x the best tile's time, "
+        print(f"{'fitted to' if path in fitted else 'held out'}: {path}: {len(mine)} sizes, the choice takes {mean(losses):.4f} x the best tile's time, "
               f"{sorted(losses)[int(len(losses) * 0.95)]:.3f} at 95 %, {max(losses):.3f} at most"
               + (f"; {len(differ)} of {len(chosen)} differ from the log's choices: {differ[:4]}" if chosen else ""))
         bad += bool(differ)
     return bad if verb == "show" else 0
 
 
+def tile_of_config(config):
+    """(family, m, n, cluster) of a configuration's name; nothing for families that this model does not know."""
+    m = re.match(r"gemm\.(pingpong|cooperative|split)(?:\.[tr]\d+)*\.m(\d+)\.n(\d+)\.k64\.s\d+(?:\.c(\d+))?$", config)
+    return m and (m[1][0], int(m[2]), int(m[3]), int(m[4] or 1))
+
+
+def mirror(seed, count):
+    """Asks the compiler for its choice and this model for the same; the number of sizes whose choices differ. Forms that
+    this model does not know (few rows) are left out; equal times are no difference."""
+    import sample_gemm
+    sizes, tiles = sample_gemm.sizes(seed)[:count], TILES + PAIRED
+    table = Table([("", size, dict.fromkeys(tiles, 1.0), None, "bare") for size in sizes])
+    p, bad, outside = read_header(), 0, 0
+    times, picks, ends = table.model(p), table.choices(p), [*table.firsts[1:], len(table.tiles)]
+    with tempfile.TemporaryDirectory() as folder:
+        for size, pick, begin, end in zip(sizes, picks, table.firsts, ends):
+            config = sample_gemm.plan(os.path.join(folder, "k"), *size)[1]["config"]
+            tile = tile_of_config(config)
+            outside += not tile
+            own = {t: time for t, time in zip(table.tiles[begin:end], times[begin:end])}
+            if tile and own.get(tile, math.inf) > times[pick] * (1 + 1e-9):
+                bad += 1
+                print(f"{'x'.join(map(str, size))}: the compiler chooses {config}, this model {table.tiles[pick]}")
+    print(f"{count - outside - bad} of {count - outside} choices are the compiler's, {outside} sizes take forms that this model "
+          f"does not know (seed {seed})")
+    return bad or outside > count // 10
+
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["mirror"] and len(sys.argv) <= 4:
+        seed, count = [*map(int, sys.argv[2:]), None, None][:2]
+        sys.exit(int(mirror(seed or random.SystemRandom().randrange(20270000, 1 << 31), count or 40) > 0))
     if len(sys.argv) < 3 or sys.argv[1] not in ("show", "fit", "try"):
         sys.exit(__doc__)
     sys.exit(int(main(sys.argv[1], sys.argv[2:]) > 0))

@@ -72,6 +72,14 @@ def launch_of(spec):
             "config": re.search(r'config "([^"]*)"', spec)[1]}
 
 
+def tile_facts(names):
+    """{name: its row} of tiles as lathe completes them: config (the whole name), threads, stages, shared_bytes; for
+    operands and results of 16 bits."""
+    done = subprocess.run([LATHE, "inspect", "--json", f"--target={TARGET}", *(f"--tile={name}" for name in names)],
+                          check=True, stdout=subprocess.PIPE, text=True)
+    return {row["name"]: row for row in json.loads(done.stdout)}
+
+
 def prepare_all(cases, one):
     """one(case) of all cases, as many at a time as there are processors."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:

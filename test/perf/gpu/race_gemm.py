@@ -55,8 +55,8 @@ def cases():
                    for m, n, k in ((256, 128, 72), (272, 896, 1032), (1040, 1664, 264), (4096, 4096, 520))]
     # Tiles that are shared by blocks, however many there are.
     out["forms"] = [(f"form_{m}x{n}x{k}{e}{t}_{'_'.join(form[5:].split('.'))}", m, n, k, e, t, form)
-                    for form in ("gemm.pingpong.shared.m128.n128", "gemm.cooperative.shared.m128.n256",
-                                 "gemm.pingpong.shared.m64.n128")
+                    for form in ("gemm.pingpong.streamk.m128.n128", "gemm.cooperative.streamk.m128.n256",
+                                 "gemm.pingpong.streamk.m64.n128")
                     for m, n, k, e, t in ((257, 509, 1032, "", True), (1021, 1024, 1016, "residual", True), (1, 776, 200, "bias+gelu", True),
                                           (3136, 2048, 512, "residual", False), (2500, 1552, 4104, "swiglu", True), (129, 4096, 128, "", False))]
     # Blocks that load columns for each other.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Products of 6144 columns, 32 heads and 8 that are rotated by their positions and 8 others, for several rows: everything inside
-one product against a product and what follows it apart (the product is returned too, so that it has to be stored). Turned
+one product against a product and what follows it apart (the product is returned too, so that it has to be stored). Rotated
 together are the halves of a head, or neighbours: of slices with steps, or of a dimension of two (as Meta's Llama has it).
 
 `race_heads.py prepare FOLDER` with a build of lathe, `race_heads.py run FOLDER` on a GPU with torch and lathe's runtime. Both
@@ -36,16 +36,16 @@ def rotation(node, form, name, count, rows):
                 node("Concat", ["n" + name, "l" + name], ["c" + name], axis=4),
                 node("Reshape", ["c" + name, "four" + name], [name])], both
     if form == "neighbours":
-        turned = [node("Slice", [s, "zero", "whole", "last", "two"], ["l" + name]),
+        rotated = [node("Slice", [s, "zero", "whole", "last", "two"], ["l" + name]),
                   node("Slice", [s, "heads", "whole", "last", "two"], ["u" + name]), node("Neg", ["u" + name], ["n" + name]),
                   node("Unsqueeze", ["n" + name, "fourth"], ["nf" + name]), node("Unsqueeze", ["l" + name, "fourth"], ["lf" + name]),
                   node("Concat", ["nf" + name, "lf" + name], ["f" + name], axis=4),
                   node("Reshape", ["f" + name, "four" + name], ["c" + name])]
     else:
-        turned = [node("Slice", [s, "zero", "half", "last"], ["l" + name]),
+        rotated = [node("Slice", [s, "zero", "half", "last"], ["l" + name]),
                   node("Slice", [s, "half", "whole", "last"], ["u" + name]), node("Neg", ["u" + name], ["n" + name]),
                   node("Concat", ["n" + name, "l" + name], ["c" + name], axis=3)]
-    return turned + [node("Mul", ["c" + name, "sin"], ["d" + name]), node("Mul", [s, "cos"], ["e" + name]),
+    return rotated + [node("Mul", ["c" + name, "sin"], ["d" + name]), node("Mul", [s, "cos"], ["e" + name]),
                      node("Add", ["e" + name, "d" + name], [name])], both
 
 

@@ -5,9 +5,9 @@
     sample_gemm.py run FOLDER [S]          on a GPU with torch: all tiles of each size, in turn; the best ones and the
                                            choice once more; begins no size after S seconds
 
-bf16 products with weights as [N, K], 9 to 8192 rows, N and K any multiples of 8: 220 sizes from a seed (20261123), none
-of them one that the model's constants were fitted to; the log of another seed is what fit_select.py fits them to. A
-line says the times in us of all tiles that take no more than twice the least: p 128x96 ping-pong, c cooperative, s64x32c4 split over a cluster of four, p128x128m2 with columns that two blocks load for each other. Exit
+bf16 products with weights as [N, K], 9 to 8192 rows, N and K any multiples of 8: 220 sizes from a seed. Without one it
+is fresh, so that no constant of the model can have been fitted to its sizes; the first line of a log says it. Seeds
+whose logs fit_select.py fits to are refused (FITTED): they say nothing of the choice. A line says the times in us of all tiles that take no more than twice the least: p 128x96 ping-pong, c cooperative, s64x32c4 split over a cluster of four, p128x128m2 with columns that two blocks load for each other. Exit
 code 1 when the choice loses more than 8 % in the mean.
 """
 import json
@@ -19,11 +19,13 @@ import subprocess
 import sys
 import time
 
-from generated import LATHE, TARGET, compile_cubin, load, median, prepare_all, race_rounds
+from generated import LATHE, TARGET, compile_cubin, load, median, prepare_all, race_rounds, tile_facts
 from plans import read_plan
 from race_gemm import save_model
 
-SMS, SHARED, COUNT, BAR, SEED = 132, 232448, 220, 1.08, 20261123
+SMS, COUNT, BAR = 132, 220, 1.08
+# Of the logs that results/README.md names as fitted to.
+FITTED = {20261122, 20261123, 20261124, 20261126, 20261127}
 TILES = [("pingpong", 128, n, 1) for n in (64, 96, 112, 128, 160, 192)] + \
         [("cooperative", 128, n, 1) for n in (64, 96, 112, 128, 192, 224, 256)] + \
         [("pingpong", 64, n, 1) for n in (32, 48, 64, 96, 128, 192, 224)] + \
@@ -51,23 +53,10 @@ def rows_of(tile, m):
     return over(m, 8) * 8 if m < tile[1] else 0
 
 
-def shared(tile, stages, rows):
-    family, m, n, _ = tile
-    rows, wide = rows or m, 64 if n % 64 == 0 else 32 if n % 32 == 0 else 16
-    if family == "split":
-        return max(stages * (rows + n) * 128, rows * (n + 8) * 4) + 16 * stages + 1024
-    return stages * (m + n) * 128 + 4 * 64 * wide * 2 + 16 * stages + 32 + 1024
-
-
-def config_of(tile, rows):
-    """The name that select gives it, its stages."""
+def name_of(tile, rows):
+    """What lathe completes to the whole name."""
     family, m, n, c = tile
-    stages = 12
-    while stages > 2 and shared(tile, stages, rows) > SHARED:
-        stages -= 1
-    name = f"gemm.{family}.t{160 if family == 'split' else 384}" + (f".r{rows}" if rows else "") + \
-           f".m{m}.n{n}.k64.s{stages}" + (f".c{c}" if c > 1 else "")
-    return name, stages
+    return f"gemm.{family}" + (f".r{rows}" if rows else "") + f".m{m}.n{n}" + (f".c{c}" if c > 1 else "")
 
 
 def short(tile):
@@ -109,22 +98,26 @@ def plan(stem, m, n, k, *options):
 
 
 def prepare(folder, seed):
+    if seed in FITTED:
+        sys.exit(f"constants were fitted to sizes of seed {seed}: a figure over them judges nothing; leave the seed "
+                 "away for a fresh one")
     os.makedirs(folder, exist_ok=True)
 
     def text_of(tile):
         family, m, n, c = tile
         config = f"gemm.{family}.m{m}.n{n}" + (f".c{c}" if c > 1 else "")
-        return tile, plan(os.path.join(folder, config), 1024, 1024, 1024, "--config", "matmul_0=" + config)[0]
+        return tile, plan(os.path.join(folder, config), 1024, 1024, 1024, "--config", "matmul_0=" + config)
     base = dict(prepare_all(TILES, text_of))
     table = sizes(seed)
     chosen = prepare_all(list(enumerate(table)), lambda s: plan(os.path.join(folder, f"s{s[0]}"), *s[1])[1])
     wanted = {c for size in table for c in candidates(*size)}
+    facts = tile_facts(sorted(name_of(*c) for c in wanted))
 
     def cubin(item):
         # The sizes become parameters; the rows that are loaded of A stand in the tile.
         tile, rows = item
-        name, stages = config_of(tile, rows)
-        text = base[tile].replace("StatusWord *status) {", "StatusWord *status, i64 sizeM, i64 sizeN, i64 sizeK) {")
+        name, stages = (facts[name_of(tile, rows)][key] for key in ("config", "stages"))
+        text = base[tile][0].replace("StatusWord *status) {", "StatusWord *status, i64 sizeM, i64 sizeN, i64 sizeK) {")
         if tile[0] == "split":
             shape = f"SplitTile<{tile[2]}, {stages}, {rows or 64}, {tile[3]}, Holes>"
             text = re.sub(r"SplitTile<[^>]*Holes>", shape, text)
@@ -141,33 +134,37 @@ def prepare(folder, seed):
         return name, re.search(r"(\w+)\(const bf16", text)[1]
     names = dict(prepare_all(sorted(wanted), cubin))
     rows = [{"size": s, "choice": c["config"], "pdl": c["pdl"]} for s, c in zip(table, chosen)]
-    json.dump({"functions": names, "sizes": rows}, open(os.path.join(folder, "sample_gemm.json"), "w"), indent=1)
-    print(f"{len(names)} kernels, {len(rows)} sizes")
+    # How many columns of results are stored together.
+    tiles = {name_of(tile, rows): {**facts[name_of(tile, rows)], "stored": [m["box"][0] for m in base[tile][1]["maps"][2:]]}
+             for tile, rows in wanted}
+    json.dump({"seed": seed, "functions": names, "tiles": tiles, "sizes": rows},
+              open(os.path.join(folder, "sample_gemm.json"), "w"), indent=1)
+    print(f"{len(names)} kernels, {len(rows)} sizes of seed {seed}")
     return 0
 
 
 # ---- On a GPU -----------------------------------------------------------------------------------
 
-def launch_row(tile, rows, function, m, n, k):
+def launch_row(tile, rows, fact, function, m, n, k):
     family, tm, tn, c = tile
-    _, stages = config_of(tile, rows)
-    blocks, wide = blocks_of(tile, m, n), 64 if tn % 64 == 0 else 32 if tn % 32 == 0 else 16
+    blocks = blocks_of(tile, m, n)
     one = {"steps": [1] * 5, "corners": []}
     maps = [{"buffer": 0, "dims": [k, m], "strides": [2 * k], "box": [64, rows or tm], "swizzle": 128, **one},
             {"buffer": 1, "dims": [k, n], "strides": [2 * k], "box": [64, tn if family == "split" else tn // c], "swizzle": 128, **one}]
-    if family != "split":
+    for wide in fact["stored"]:
         maps.append({"buffer": 2, "dims": [n, m], "strides": [2 * n], "box": [wide, 64], "swizzle": 2 * wide, **one})
     return {"function": function, "grid": [blocks if family == "split" else min(blocks, SMS), 1, 1],
-            "block": [160 if family == "split" else 384, 1, 1], "cluster": [c, 1, 1], "pdl": False, "before": [],
-            "workspace": 0, "shared": shared(tile, stages, rows), "maps": maps, "sizes": [m, n, k]}
+            "block": [fact["threads"], 1, 1], "cluster": [c, 1, 1], "pdl": False, "before": [],
+            "workspace": 0, "shared": fact["shared_bytes"], "maps": maps, "sizes": [m, n, k]}
 
 
 def run(folder, seconds):
     import torch
     torch.manual_seed(1)
     torch.zeros(1, device="cuda")
-    print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
     table = json.load(open(os.path.join(folder, "sample_gemm.json")))
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "seed", table["seed"],
+          "(fitted to)" if table["seed"] in FITTED else "(held out)", flush=True)
     images = {name: open(os.path.join(folder, name + ".cubin"), "rb").read() for name in table["functions"]}
     losses, against, skipped, begin = [], [], 0, time.time()
     for row in table["sizes"]:
@@ -180,8 +177,9 @@ def run(folder, seconds):
         want = sets[0][0].float() @ sets[0][1].float().t()
         racers, names, errors = {"torch": [lambda s=s: torch.mm(s[0], s[1].t(), out=s[2]) for s in sets]}, {}, {}
         for tile, rows in candidates(m, n, k):
-            name, _ = config_of(tile, rows)
-            bind = load(launch_row(tile, rows, table["functions"][name], m, n, k), images[name])
+            fact = table["tiles"][name_of(tile, rows)]
+            name = fact["config"]
+            bind = load(launch_row(tile, rows, fact, table["functions"][name], m, n, k), images[name])
             racers[short(tile)] = [bind(list(s)) for s in sets]
             names[name] = short(tile)
             sets[0][2].fill_(float("nan"))
@@ -220,5 +218,8 @@ def run(folder, seconds):
 if __name__ == "__main__":
     if len(sys.argv) not in (3, 4) or sys.argv[1] not in ("prepare", "run"):
         sys.exit(__doc__)
-    more = (sys.argv + [str(SEED) if sys.argv[1] == "prepare" else "1e9"])[3]
-    sys.exit(prepare(sys.argv[2], int(more)) if sys.argv[1] == "prepare" else run(sys.argv[2], float(more)))
+    more = sys.argv[3] if len(sys.argv) == 4 else None
+    if sys.argv[1] == "run":
+        sys.exit(run(sys.argv[2], float(more or "1e9")))
+    fresh = random.SystemRandom().randrange(20270000, 1 << 31)  # above all seeds that are dates of the past
+    sys.exit(prepare(sys.argv[2], int(more) if more else fresh))

@@ -28,12 +28,12 @@ FALSE = {
     ("initcheck", "control.bulk", r"^Host API memory access error"):
         "initcheck does not see what bulk copies write: a kernel that stores a constant with cp.async.bulk is reported when "
         "the host reads it, though all words arrive; the same with plain stores is not. So engines' results, which the "
-        "copy engine may have written, are not read by the host here",
+        "TMA may have written, are not read by the host here",
 }
 
 # (tool, engine): why it is left out there.
-LEFT_OUT = {("racecheck", "attention.teams"): "three teams run from some 400 tiles of queries on, which takes racecheck minutes; "
-                                              "their text is that of two teams (attention.causal, attention.full), with another number"}
+LEFT_OUT = {("racecheck", "attention.warpgroups"): "three warpgroups run from some 400 tiles of queries on, which takes racecheck minutes; "
+                                              "their text is that of two warpgroups (attention.causal, attention.full), with another number"}
 
 # ---- What is run --------------------------------------------------------------------------------
 
@@ -54,8 +54,8 @@ def gemms():
             "swapped_cooperative": form(300, 520, 520, "residual", True, more=force("cooperative.swapped.m96.n128")),
             "paired": form(1500, 1920, 264, "", True, more=force("pingpong.m128.n128.c2")),
             "paired_cooperative": form(300, 520, 520, "residual", True, more=force("cooperative.m128.n256.c2")),
-            "shared": form(1500, 1920, 264, "", True, more=force("pingpong.shared.m128.n128")),
-            "shared_cooperative": form(1500, 1920, 264, "", True, more=force("cooperative.shared.m128.n128")),
+            "shared": form(1500, 1920, 264, "", True, more=force("pingpong.streamk.m128.n128")),
+            "shared_cooperative": form(1500, 1920, 264, "", True, more=force("cooperative.streamk.m128.n128")),
             "odd_result": form(129, 129, 64, "bias+gelu", True)},
         "gemm.few": {
             "split": form(70, 264, 520, "", True, more=force("split.m64.n32")),
@@ -76,7 +76,7 @@ def gemms():
             "random": (random_weights, ["--random-weights=1"])}}
 
 
-def narrow():
+def quantized():
     from race_gemm8 import save_model
     form = lambda *case: (lambda path: save_model(path, *case), ["--allow=tf32"] if case[3] == "tf32" else
                           ["--allow=reduced-sums"] if "fast" in case[3] else [])
@@ -87,10 +87,10 @@ def narrow():
             "e4m3", "e4m3fast", "int8")}}
 
 
-def widened():
+def mixed_input():
     from race_weights import save_model
     form = lambda *case: (lambda path: save_model(path, *case), [])
-    return {"gemm.widened": {
+    return {"gemm.mixed": {
         "row": form(1, 776, 1040, "u8", 16, True), "skinny": form(7, 776, 1040, "e4m3", 0, False),
         "cluster": form(70, 264, 1040, "i8", 48, False), "high": form(300, 776, 528, "i8", 0, False)}}
 
@@ -131,7 +131,7 @@ def attentions():
             "causal": form("causal", 1, 2, 1, 333, 333, 128), "full": form("full", 2, 2, 1, 197, 197, 96),
             "masked": form("masked", 1, 1, 1, 200, 200, 192), "softcap": form("softcap", 1, 1, 1, 200, 200, 128),
             "alibi": form("alibi", 1, 1, 1, 200, 200, 64), "wide": form("causal", 1, 2, 1, 65, 65, 256),
-            "teams": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20),
+            "warpgroups": form("full", 7, 16, 16, 800, 800, 64), "odd": form("full", 1, 2, 2, 100, 100, 20),
             "padded": form("padded", 7, 16, 16, 300, 300, 64), "padding": form("padding", 2, 4, 2, 197, 197, 96),
             "pages": form("pagedcausal", 1, 2, 1, 208, 208, 128), "sums": form("maskedsums", 1, 2, 1, 200, 208, 128)},
         "attention.blocks": {
@@ -169,7 +169,7 @@ def memory_forms():
 
 
 def all_cases():
-    return {**gemms(), **narrow(), **widened(), **convolutions(), **attentions(), **memory_forms()}
+    return {**gemms(), **quantized(), **mixed_input(), **convolutions(), **attentions(), **memory_forms()}
 
 
 def save_graph(path, nodes, inputs, outputs, constants=(), opset=23):
@@ -216,10 +216,10 @@ def rotated(batch, tokens, size, width, neighbours=False):
                                   data_location=TensorProto.EXTERNAL)
         weight.external_data.add(key="location", value="absent.bin")
         weight.external_data.add(key="length", value=str(2 * 5 * size * width))
-        turned = [node("Slice", ["q", "zero", "half", "last"], ["l"]), node("Slice", ["q", "half", "whole", "last"], ["u"]),
+        rotated = [node("Slice", ["q", "zero", "half", "last"], ["l"]), node("Slice", ["q", "half", "whole", "last"], ["u"]),
                   node("Neg", ["u"], ["n"]), node("Concat", ["n", "l"], ["c"], axis=3)]
         if neighbours:
-            turned = [node("Slice", ["q", "zero", "whole", "last", "two"], ["l"]),
+            rotated = [node("Slice", ["q", "zero", "whole", "last", "two"], ["l"]),
                       node("Slice", ["q", "heads", "whole", "last", "two"], ["u"]), node("Neg", ["u"], ["n"]),
                       node("Unsqueeze", ["n", "end"], ["n1"]), node("Unsqueeze", ["l", "end"], ["l1"]),
                       node("Concat", ["n1", "l1"], ["c5"], axis=4), node("Reshape", ["c5", "back"], ["c"])]
@@ -227,7 +227,7 @@ def rotated(batch, tokens, size, width, neighbours=False):
             node("Transpose", ["w"], ["t"], perm=[1, 0]), node("MatMul", ["a", "t"], ["m"]),
             node("Reshape", ["m", "shape"], ["r"]), node("Transpose", ["r"], ["p"], perm=[0, 2, 1, 3]),
             node("Slice", ["p", "zero", "three", "heads"], ["q"]), node("Slice", ["p", "three", "five", "heads"], ["o"]),
-            *turned, node("Mul", ["c", "sin"], ["d"]),
+            *rotated, node("Mul", ["c", "sin"], ["d"]),
             node("Mul", ["q", "cos"], ["e"]), node("Add", ["e", "d"], ["y"]), node("Neg", ["o"], ["v"])],
             [value("a", [batch, tokens, width]), value("cos", [tokens, size]), value("sin", [tokens, size])],
             [value("y", [batch, 3, tokens, size]), value("v", [batch, 2, tokens, size])],

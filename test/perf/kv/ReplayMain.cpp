@@ -261,6 +261,11 @@ Status readEvents(Arguments &arguments) {
 } // namespace
 
 int main(int argc, char **argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--help") {
+      std::fputs(usageText, stdout);
+      return 0;
+    }
   Arguments arguments(argc, argv);
   std::string_view verb = arguments.words.empty() ? "" : arguments.words[0];
   size_t wanted = verb == "trace" || verb == "run" || verb == "events" ? 2 : 1;

@@ -1,0 +1,280 @@
+//===- Generated.cpp - families that codegen/tile writes whole ---*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Descriptors of pointwise kernels, rows, scans and scatters, for GPUs and CPUs.
+// On GPUs: small blocks launched once per piece, one 16-byte vector a thread;
+// rows by 32 to 512 threads. On CPUs ChooseCpu.cpp chooses.
+//
+//===----------------------------------------------------------------------===//
+
+#include "lathe/codegen/Choice.h"
+
+#include <algorithm>
+
+namespace lathe {
+namespace select {
+
+int64_t vectorLanes(const KernelDesc &desc) {
+  int64_t bits = 64;
+  for (const BufferArg &b : desc.buffers)
+    if (product(b.dims).constant().value_or(2) > 1) // a scalar says nothing of the rest
+      bits = std::min<int64_t>(bits, std::max<int64_t>(bitWidth(b.dtype), 16));
+  return std::min<int64_t>(8, 128 / bits);
+}
+
+int64_t lanesFor(int64_t lanes, const DimExpr &extent) {
+  while (lanes > 1 && !divides(lanes, extent))
+    lanes /= 2;
+  return lanes;
+}
+
+DimExpr lastOf(const std::vector<DimExpr> &dims) { return dims.empty() ? DimExpr(1) : dims.back(); }
+
+bool combinesWords(const KernelDesc &desc) {
+  return std::all_of(desc.buffers.begin(), desc.buffers.end(), [](const BufferArg &b) {
+    return isHalf(b.dtype) || b.dtype == DType::F32 || b.dtype == DType::I32;
+  });
+}
+
+} // namespace select
+
+using namespace select;
+
+using Code = Skeleton::Code;
+using InPlace = Skeleton::InPlace;
+using Early = Skeleton::Early;
+using Variants = std::vector<KernelVariant>;
+
+//===- Scatters and scans -------------------------------------------------------===//
+
+/// Everything in order, by one block.
+static Result<bool> offerScatter(const KernelDesc &desc, const Target &, Variants &out) {
+  if (!desc.serial)
+    return false;
+  KernelConfig c{&kScatter};
+  c.threads = 256;
+  addVariant(out, {}, specFor(desc, c, DimExpr(1)));
+  return true;
+}
+
+/// Updates that have no order.
+static Result<bool> offerScatterUnordered(const KernelDesc &desc, const Target &, Variants &out) {
+  if (!desc.serial || desc.updates.empty())
+    return false;
+  KernelConfig c{&kScatterUnordered};
+  c.threads = 128;
+  if (desc.updatesInRows)
+    c.lanes = lanesFor(128 / bitWidth(desc.buffers[desc.numInputs].dtype), desc.updates.back());
+  DimExpr vectors = DimExpr::ceilDiv(product(desc.updates), DimExpr(c.lanes));
+  addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
+  return true;
+}
+
+/// A block for the boxes of a class: those that are kept are compared with the next one together.
+static Result<bool> offerNms(const KernelDesc &desc, const Target &, Variants &out) {
+  if (!desc.selection || desc.selection->kind != KernelDesc::Selection::Kind::Nms)
+    return false;
+  KernelConfig c{&kNms};
+  c.threads = 128;
+  addVariant(out, {}, specFor(desc, c, desc.selection->rows));
+  return true;
+}
+
+static Result<bool> offerScan(const KernelDesc &desc, const Target &, Variants &out) {
+  if (desc.kind != KernelDesc::Kind::Scan)
+    return false;
+  KernelConfig c{&kScan};
+  c.threads = 128;
+  addVariant(out, {},
+             specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+  return true;
+}
+
+const Skeleton kScatterUnordered = {
+    .family = "scatter.unordered",
+    .block = "t v: a share of the updates, which go into the operand's memory",
+    .code = Code::UnorderedScatter,
+    .inPlace = InPlace::Always,
+    .early = Early::UnlessLong,
+    .memory = {.offer = offerScatterUnordered}};
+const Skeleton kScatter = {.family = "scatter",
+                           .block = "t v: everything, in order",
+                           .code = Code::Scatter,
+                           .inPlace = InPlace::Always,
+                           .memory = {.offer = offerScatter}};
+const Skeleton kNms = {.family = "nms",
+                       .block = "t: the boxes of one class",
+                       .code = Code::Nms,
+                       .memory = {.offer = offerNms}};
+const Skeleton kScan = {.family = "scan",
+                        .block = "t v: a share of what lies beside the scanned axis",
+                        .code = Code::Scan,
+                        .memory = {.offer = offerScan}};
+
+//===- Rows ---------------------------------------------------------------------===//
+
+static int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
+  DimExpr length = product(desc.reduction);
+  int64_t vectors = length.constant().value_or(4096) / lanes;
+  // Up to eight vectors a thread; more threads when there are few rows to fill the card.
+  int64_t each = rangeOf(product(desc.parallel), desc).hi <= 64 ? 2 : 8;
+  int64_t threads = 32;
+  while (threads < 512 && threads * each < vectors)
+    threads *= 2;
+  // An even share saves the last partial round: 160 threads for 5120 elements.
+  for (int64_t t = threads; t > threads / 2; t -= 32)
+    if (vectors % t == 0)
+      return t;
+  return threads;
+}
+
+/// A row of known length that one block cannot hold in registers is held by a cluster, 64 elements
+/// a thread: its blocks, and the threads of each in `c`. 1: none.
+static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64_t vectors,
+                             KernelConfig &c) {
+  constexpr int64_t kLong = 65536, kElements = 64, kMost = 8;
+  if (!target.hasClusters() || c.lanes < 4 || vectors * c.lanes < kLong || !combinesWords(desc) ||
+      desc.dataIndices)
+    return 1;
+  for (int64_t threads : {256, 512})
+    for (int64_t cluster = 2; cluster <= kMost; cluster *= 2)
+      if (vectors * c.lanes == kElements * threads * cluster) {
+        c.threads = threads;
+        return cluster;
+      }
+  return 1;
+}
+
+/// The minimum of blocks a multiprocessor that the CUDA compiler is told (__launch_bounds__); 0: none.
+/// Several where a thread keeps 64 elements of 16 bits, so that one block loads while another waits for
+/// its reductions; not with two inputs of the row's size, of which a thread cannot keep so many. One for
+/// large blocks of f32: otherwise the compiler serializes loads to save registers for blocks that cannot
+/// be resident anyway.
+static int64_t residentBlocks(const KernelDesc &desc, int64_t vectors, int64_t cluster,
+                              const KernelConfig &c) {
+  constexpr int64_t kThreads = 1024, kLeast = 256;
+  DimExpr all = product(desc.parallel) * product(desc.reduction);
+  const int64_t usual = 8 * c.threads; // of vectors
+  bool apart = vectors < usual || (vectors > usual && desc.numInputs <= 2);
+  if (vectorLanes(desc) == 4 && c.lanes == 4 && c.threads >= kLeast && cluster == 1 && apart)
+    return 1;
+  int whole = 0;
+  for (int i = 0; i < desc.numInputs; ++i)
+    whole += product(desc.buffers[i].dims) == all;
+  return c.lanes == 8 && whole == 1 && vectors == 8 * c.threads * cluster &&
+                 (cluster > 1 || c.threads > kLeast)
+             ? kThreads / c.threads
+             : 0;
+}
+
+/// Rows that lie together have a block, a cluster, or a warp each; of others neighbouring threads take
+/// neighbouring columns, and each walks the reduction by itself.
+static Result<bool> offerRow(const KernelDesc &desc, const Target &target, Variants &out) {
+  if (desc.kind != KernelDesc::Kind::Reduction)
+    return false;
+  DimExpr outer = product(desc.parallel);
+  KernelConfig c{&kRow};
+  if (!desc.rowsContiguous) {
+    c.threads = 128;
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(outer, DimExpr(c.threads))));
+    return true;
+  }
+  c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.reduction));
+  c.threads = threadsForRow(desc, c.lanes);
+  int64_t vectors = product(desc.reduction).constant().value_or(0) / c.lanes;
+  int64_t cluster = clusterForRow(desc, target, vectors, c);
+  c.stages = residentBlocks(desc, vectors, cluster, c);
+  if (cluster > 1) {
+    KernelSpec spec = specFor(desc, c, outer * DimExpr(cluster));
+    spec.launches[0].cluster[0] = cluster;
+    addVariant(out, {}, std::move(spec));
+    return true;
+  }
+  // Short rows: a block of one warp would be over before the next has begun.
+  constexpr int64_t kShort = 96;
+  if (c.threads == 32 && vectors <= kShort && rangeOf(outer, desc).hi > 16 * target.smCount) {
+    c.rows = 4;
+    c.threads = 32 * c.rows;
+    outer = DimExpr::ceilDiv(outer, DimExpr(c.rows));
+  }
+  addVariant(out, {}, specFor(desc, c, outer));
+  return true;
+}
+
+const Skeleton kRow = {
+    .family = "row",
+    .block = "t v r s: a share of the outer indices: reductions, then what depends on them; with r, r "
+             "warps with an index each; with a cluster in the launch, one index for all of it; with s, "
+             "s blocks share a multiprocessor, and 16-bit elements are kept as such",
+    .code = Code::Row,
+    .reducesRows = true,
+    .inPlace = InPlace::OneThread,
+    .early = Early::UnlessLong,
+    .memory = {.offer = offerRow}};
+
+//===- Pointwise ----------------------------------------------------------------===//
+
+/// Whether results of one known shape are dense, and inputs have their shape or are broadcast to it:
+/// then vectors may cross the ends of rows (codegen/tile/PointwiseSchedule.cpp).
+static bool runsOverRows(const KernelDesc &desc, int64_t lanes) {
+  const std::vector<DimExpr> &dims = desc.buffers[desc.numInputs].dims;
+  if (dims.size() < 2 || !product(dims).isConstant() || dims.back().constant().value_or(0) < lanes)
+    return false;
+  bool any = false;
+  for (int i = 0; i < desc.numInputs + desc.numOutputs; ++i) {
+    const BufferArg &b = desc.buffers[i];
+    bool whole = b.dims == dims && b.physical == dims && b.packing.empty();
+    if (i >= desc.numInputs && !whole)
+      return false;
+    any |= whole && i < desc.numInputs;
+    bool spread = b.dims.size() <= dims.size();
+    for (size_t d = 0; spread && d < b.dims.size(); ++d)
+      spread = b.dims[d] == DimExpr(1) || b.dims[d] == dims[dims.size() - b.dims.size() + d];
+    if (!spread)
+      return false;
+  }
+  return any;
+}
+
+/// The last that is asked: all kernels, element by element.
+static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Variants &out) {
+  KernelConfig c{&kPointwise};
+  c.threads = 128;
+  if (desc.kind == KernelDesc::Kind::Conv || desc.kind == KernelDesc::Kind::Attention) {
+    addVariant(out, {},
+               specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
+    return true;
+  }
+  c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.parallel));
+  // Results of other sizes have blocks of their own (codegen/tile/PointwiseSchedule.cpp).
+  std::vector<std::vector<DimExpr>> shapes;
+  for (int i = desc.numInputs; i < desc.numInputs + desc.numOutputs; ++i)
+    if (std::find(shapes.begin(), shapes.end(), desc.buffers[i].dims) == shapes.end()) {
+      shapes.push_back(desc.buffers[i].dims);
+      c.lanes = lanesFor(c.lanes, lastOf(shapes.back()));
+    }
+  // Four elements: what is spread over rows is read one by one.
+  if (int64_t lanes = std::min<int64_t>(4, vectorLanes(desc));
+      c.lanes < lanes && runsOverRows(desc, lanes)) {
+    c.lanes = lanes;
+    c.threads = 256;
+  }
+  DimExpr blocks = 0;
+  for (const std::vector<DimExpr> &shape : shapes) {
+    DimExpr vectors = DimExpr::ceilDiv(product(shape), DimExpr(c.lanes));
+    blocks = blocks + DimExpr::ceilDiv(vectors, DimExpr(c.threads));
+  }
+  addVariant(out, {}, specFor(desc, c, blocks));
+  return true;
+}
+
+// Works with any number of blocks.
+const Skeleton kPointwise = {
+    .family = "pointwise",
+    .block = "t v: a share of the output's vectors, one a thread when the grid is that large",
+    .code = Code::Pointwise,
+    .inPlace = InPlace::Always,
+    .early = Early::UnlessLong,
+    .memory = {.offer = offerPointwise}};
+
+} // namespace lathe

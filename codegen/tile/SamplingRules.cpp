@@ -1,0 +1,224 @@
+//===- SamplingRules.cpp - reads at places that values name ------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Each result element by itself, in scalar loops: which places are read is a matter of values.
+//
+//===----------------------------------------------------------------------===//
+#include "Rules.h"
+
+#include "lathe/ir/Sampling.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace lathe::codegen {
+namespace {
+
+Value both(Evaluator &e, Value a, Value b) { return a ? e.make<arith::AndIOp>(a, b) : b; }
+
+/// The greatest element seen so far and its place.
+Value argPoolRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<ArgPoolOp>(r.getOwner());
+  Type i64 = e.b.getI64Type();
+  if (!uniform(idx))
+    return e.lanewise(i64, idx, [&](const Indices &one) { return argPoolRule(e, r, one); });
+  IndexMath &ix = e.ix;
+  using P = arith::CmpIPredicate;
+  Value x = op.getX();
+  Type compute = Evaluator::computeType(elementTypeOf(x));
+  bool uns = Evaluator::isUnsigned(x);
+  int64_t taps = 1;
+  SmallVector<DimExpr> window;
+  std::vector<DimExpr> image = dimsOf(x);
+  image.erase(image.begin(), image.begin() + 2);
+  for (int64_t size : op.getKernel()) {
+    taps *= size;
+    window.push_back(DimExpr(size));
+  }
+  auto number = [&](Value index) { return e.make<arith::IndexCastOp>(i64, index); };
+  Value channel = ix.add(ix.mul(idx[0].base, ix.dim(dimOf(x, 1))), idx[1].base);
+  Value first = ix.mul(channel, ix.dim(product(image)));
+  Value none = e.constant(compute, 0), nowhere = e.constantInt(i64, 0);
+  Value found = e.constantInt(e.b.getI1Type(), 0);
+  return e.loop(ix.cst(0), ix.cst(taps), ix.cst(1), ValueRange{none, nowhere, found},
+                [&](Value tap, ValueRange best) {
+    Indices at = delinearize(e, Index(tap), window), in = idx;
+    Value inside, row = ix.cst(0), column = ix.cst(0), below = ix.cst(1);
+    for (size_t d = 0; d < window.size(); ++d) {
+      Value i = ix.add(ix.add(ix.mul(idx[2 + d].base, op.getStrides()[d]),
+                              ix.mul(at[d].base, op.getDilations()[d])),
+                       -op.getPads()[d]);
+      Value size = ix.dim(image[d]);
+      inside = both(e, inside, ix.cmp(P::ult, i, size)); // below 0 is a large unsigned number
+      in[2 + d] = Index(i);
+      row = ix.add(ix.mul(row, size), i);
+      column = ix.add(column, ix.mul(i, below));
+      below = ix.mul(below, size);
+    }
+    Value place = number(ix.add(first, op.getColumnMajor() ? column : row));
+    return e.ifElse(
+        inside, TypeRange{compute, i64, e.b.getI1Type()},
+        [&]() -> SmallVector<Value> {
+          Value v = e.eval(x, in), greater;
+          if (isa<FloatType>(compute)) {
+            using F = arith::CmpFPredicate;
+            Value isNumber = e.make<arith::CmpFOp>(F::ORD, best[0], best[0]);
+            Value above = e.make<arith::CmpFOp>(F::UGT, v, best[0]); // or one is NaN
+            greater = e.make<arith::AndIOp>(isNumber, above);
+          } else {
+            greater = e.make<arith::CmpIOp>(uns ? P::ugt : P::sgt, v, best[0]);
+          }
+          Value isFirst = e.make<arith::XOrIOp>(best[2], e.constantInt(e.b.getI1Type(), 1));
+          Value takes = e.make<arith::OrIOp>(isFirst, greater);
+          return {e.select(takes, v, best[0]), e.select(takes, place, best[1]),
+                  e.constantInt(e.b.getI1Type(), 1)};
+        },
+        [&]() -> SmallVector<Value> { return {best[0], best[1], best[2]}; });
+  })[1];
+}
+
+/// Bins are sampled within the image alone: a region may be far larger than it.
+Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<RoiAlignOp>(r.getOwner());
+  Value x = op.getX();
+  Type compute = Evaluator::computeType(elementTypeOf(x));
+  if (!uniform(idx))
+    return e.lanewise(compute, idx, [&](const Indices &one) { return roiAlignRule(e, r, one); });
+  IndexMath &ix = e.ix;
+  using F = arith::CmpFPredicate;
+  auto num = [&](double v) { return e.constant(compute, v); };
+  auto add = [&](Value a, Value b) { return e.make<arith::AddFOp>(a, b); };
+  auto sub = [&](Value a, Value b) { return e.make<arith::SubFOp>(a, b); };
+  auto mul = [&](Value a, Value b) { return e.make<arith::MulFOp>(a, b); };
+  auto div = [&](Value a, Value b) { return e.make<arith::DivFOp>(a, b); };
+  auto most = [&](Value a, Value b) { return e.make<arith::MaximumFOp>(a, b); };
+  auto real = [&](Value index) { return e.indexToValue(Index(index), compute); };
+  Type i32 = e.b.getI32Type();
+  auto whole = [&](Value v) { return e.toIndex(e.truncate(v, i32, false), false); };
+
+  Value image = e.eval(op.getBatch(), {idx[0]});
+  image = e.cast(image, elementTypeOf(op.getBatch()), e.b.getI64Type(), false);
+  Index n = e.checkedIndex(image, ix.dim(dimOf(x, 0)));
+  Value scale = num(op.getScale().convertToDouble()), shift = num(op.getHalfPixel() ? 0.5 : 0);
+  auto corner = [&](int64_t k) {
+    return sub(mul(e.eval(op.getRois(), {idx[0], Index(ix.cst(k))}), scale), shift);
+  };
+  /// Of one direction: the first sample, the distance of samples, how many there are, and which of
+  /// them may lie in the image.
+  struct Side {
+    Value start, step, count, low, high, size;
+  };
+  auto side = [&](int64_t from, int64_t to, unsigned dim) {
+    Side s;
+    s.size = ix.dim(dimOf(x, dim));
+    Value start = corner(from), length = sub(corner(to), start);
+    if (!op.getHalfPixel())
+      length = most(length, num(1));
+    Value bin = div(length, real(ix.dim(dimOf(op.getY(), dim))));
+    s.count = op.getSamples() ? ix.cst(op.getSamples()) : ix.max(whole(e.make<math::CeilOp>(bin)), ix.cst(0));
+    s.step = div(bin, real(s.count));
+    s.start = add(start, mul(real(idx[dim].base), bin));
+    if (op.getSamples()) {
+      s.low = ix.cst(0);
+      s.high = s.count;
+    } else { // with two to spare for rounding
+      s.low = ix.max(ix.add(whole(div(sub(num(-1), s.start), s.step)), -2), ix.cst(0));
+      s.high = ix.min(ix.add(whole(div(sub(real(s.size), s.start), s.step)), 3), s.count);
+    }
+    return s;
+  };
+  Side rows = side(1, 3, 2), columns = side(0, 2, 3);
+  /// Of one sample: whether it counts, its neighbours, and how far it is from the first.
+  struct Between {
+    Value inside, low, high, rest;
+  };
+  auto between = [&](const Side &s, Value i) {
+    Between b;
+    Value v = add(s.start, mul(add(real(i), num(0.5)), s.step));
+    b.inside = both(e, e.make<arith::CmpFOp>(F::OGE, v, num(-1)),
+                    e.make<arith::CmpFOp>(F::OLE, v, real(s.size)));
+    v = most(v, num(0));
+    Value last = ix.add(s.size, -1);
+    b.low = ix.max(ix.min(whole(v), last), ix.cst(0));
+    b.high = ix.min(ix.add(b.low, 1), last);
+    Value same = ix.cmp(arith::CmpIPredicate::eq, b.low, b.high);
+    b.rest = e.select(same, num(0), sub(v, real(b.low)));
+    return b;
+  };
+  bool maximum = op.getMaximum();
+  Value zero = num(0), none = maximum ? num(-std::numeric_limits<double>::infinity()) : zero;
+  Value total = e.loop(rows.low, rows.high, ix.cst(1), ValueRange{none}, [&](Value i, ValueRange outer) {
+    Between row = between(rows, i);
+    return e.loop(columns.low, columns.high, ix.cst(1), ValueRange{outer[0]}, [&](Value j, ValueRange args) {
+      Between column = between(columns, j);
+      Value inside = both(e, row.inside, column.inside);
+      Value sample = e.ifElse(
+          inside,
+          [&] {
+            Value up = sub(num(1), row.rest), left = sub(num(1), column.rest);
+            auto part = [&](Value a, Value b, Value weight) {
+              return mul(e.eval(x, {n, idx[1], Index(a), Index(b)}), weight);
+            };
+            Value p = part(row.low, column.low, mul(up, left)),
+                  q = part(row.low, column.high, mul(up, column.rest)),
+                  s = part(row.high, column.low, mul(row.rest, left)),
+                  t = part(row.high, column.high, mul(row.rest, column.rest));
+            return maximum ? most(most(p, q), most(s, t)) : add(add(p, q), add(s, t));
+          },
+          [&] { return zero; });
+      return SmallVector<Value>{maximum ? most(args[0], sample) : add(args[0], sample)};
+    });
+  })[0];
+  Value count = ix.mul(rows.count, columns.count);
+  if (!maximum)
+    return div(total, real(ix.max(count, ix.cst(1))));
+  // Samples outside that no loop came to count as 0.
+  Value seen = ix.mul(ix.max(ix.add(rows.high, ix.mul(rows.low, -1)), ix.cst(0)),
+                      ix.max(ix.add(columns.high, ix.mul(columns.low, -1)), ix.cst(0)));
+  Value left = ix.cmp(arith::CmpIPredicate::slt, seen, count);
+  Value result = e.select(left, most(total, zero), total);
+  return e.select(ix.cmp(arith::CmpIPredicate::eq, count, ix.cst(0)), zero, result);
+}
+
+/// As many steps as the deepest tree has; who is at a leaf stays.
+Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<TreeWalkOp>(r.getOwner());
+  Type i32 = e.b.getI32Type();
+  if (!uniform(idx))
+    return e.lanewise(i32, idx, [&](const Indices &one) { return treeWalkRule(e, r, one); });
+  IndexMath &ix = e.ix;
+  using F = arith::CmpFPredicate;
+  Value root = e.eval(op.getRoots(), {idx[1]}), zero = e.constantInt(i32, 0);
+  Value leaf = e.loop(ix.cst(0), ix.cst(op.getDepth()), ix.cst(1), ValueRange{root},
+                      [&](Value, ValueRange args) {
+    Value node = args[0];
+    Value isNode = e.make<arith::CmpIOp>(arith::CmpIPredicate::sge, node, zero);
+    Value next = e.ifElse(
+        isNode,
+        [&] {
+          Index at(e.toIndex(node, false));
+          auto field = [&](int64_t k) { return e.eval(op.getNodes(), {at, Index(ix.cst(k))}); };
+          Value v = e.eval(op.getX(), {idx[0], Index(e.toIndex(field(0), false))});
+          Value split = e.eval(op.getSplits(), {at});
+          Value isNan = e.make<arith::CmpFOp>(F::UNO, v, v);
+          Value lost = e.make<arith::CmpIOp>(arith::CmpIPredicate::ne, field(1), zero);
+          Value left = e.make<arith::OrIOp>(e.make<arith::CmpFOp>(F::OLE, v, split),
+                                            e.make<arith::AndIOp>(isNan, lost));
+          return e.select(left, field(2), field(3));
+        },
+        [&] { return node; });
+    return SmallVector<Value>{next};
+  })[0];
+  return e.make<arith::SubIOp>(e.constantInt(i32, -1), leaf);
+}
+
+} // namespace
+
+void addSamplingRules(RuleTable &t) {
+  t["lathe.arg_pool"] = argPoolRule;
+  t["lathe.roi_align"] = roiAlignRule;
+  t["lathe.tree_walk"] = treeWalkRule;
+}
+
+} // namespace lathe::codegen

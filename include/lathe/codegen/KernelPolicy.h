@@ -1,0 +1,27 @@
+//===- KernelPolicy.h - what kernels are for --------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Limits within which families of kernels pay, for passes that decide ahead of
+// select what a kernel shall take in. Measured: test/perf/gpu/results.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_KERNELPOLICY_H
+#define LATHE_CODEGEN_KERNELPOLICY_H
+
+#include "lathe/codegen/Target.h"
+
+namespace lathe {
+
+/// Up to how many rows a product should read stored weights as they lie and dequantize them itself:
+/// beyond that a copy of 16 bits, made by a kernel of its own in each run, is faster.
+struct StoredWeightRows {
+  int64_t ever = -1;      ///< that sizes can be
+  int64_t atOptimum = -1; ///< of the sizes that are optimised for
+};
+/// `bits` of a weight; `bare`: nothing but a scale a column comes to the codes, so that dequantizing is
+/// a conversion. -1 where the target has no such kernels.
+StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare);
+
+} // namespace lathe
+
+#endif // LATHE_CODEGEN_KERNELPOLICY_H

@@ -1,0 +1,30 @@
+//===- TargetRates.h - how fast a target is ---------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What estimates of time go by, beside what a target can do (Target.h).
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_CODEGEN_TARGETRATES_H
+#define LATHE_CODEGEN_TARGETRATES_H
+
+#include "lathe/codegen/Target.h"
+
+namespace lathe {
+
+/// Of the card whose figures the target has. All are 0 for a CPU.
+struct TargetRates {
+  double bytesPerSecond = 0;     ///< of device memory, by its data sheet
+  double fmaFlops = 0;           ///< a second, f32, by its data sheet
+  double tensorCoreFlops = 0;    ///< a second, bf16 with sums in f32, dense, by its data sheet
+  /// From the end of a kernel to the begin of one that waits for it by an event. Measured on an
+  /// H200 (test/perf/gpu/results/submit-h200.log: between the last kernel of a step and the first of
+  /// the next, 1.664 us), and taken for the other cards too.
+  double eventSeconds = 0;
+  std::string_view card = {};    ///< "H200"
+};
+
+TargetRates ratesOf(const Target &target);
+
+} // namespace lathe
+
+#endif // LATHE_CODEGEN_TARGETRATES_H

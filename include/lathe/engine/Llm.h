@@ -1,0 +1,51 @@
+//===- Llm.h - what an engine of a paged decoder says of itself -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// An engine whose entry is a step over pages has a section `llm` beside its plans: how keys and values lie in
+// the pool, and what was proved and assumed of the model. The entry takes, in this order and all i64 but the pool,
+//
+//   tokens [T]     of several sequences, one after another
+//   positions [T]  place of each token in its sequence
+//   requests [T]   row of `tables` of each token
+//   slots [T]      where its keys and values go: page * blockTokens + place in the page
+//   tables [R, M]  pages of each sequence in order; behind its last token any page
+//   rows [R]       the tokens whose logits are wanted, as numbers of `tokens`
+//   pool [N, layers, 2, blockTokens, heads, headSize], given the same memory as the output next_pool,
+//
+// and gives logits [R, vocabulary], best [R] (i64: the token of the greatest logit, the lower of equals) and
+// next_pool. runtime/serve makes these of requests.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_ENGINE_LLM_H
+#define LATHE_ENGINE_LLM_H
+
+#include "lathe/engine/KvLayout.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lathe::engine {
+
+/// Name of the section.
+inline constexpr const char *kLlmSection = "llm";
+
+/// Blocks follow each other in a pool, which is a dense tensor.
+inline constexpr uint32_t kPoolAlignment = 16;
+
+struct LlmInfo {
+  std::string entry;           ///< of the step
+  uint32_t vocabulary = 0;     ///< logits of a token
+  std::vector<KvGroup> groups; ///< each has a pool
+  std::vector<std::string> proofs;      ///< what is sure of the model, a sentence each
+  std::vector<std::string> assumptions; ///< what the model's exporter did not say, and serving relies on
+};
+
+/// Bytes of the section; the groups are valid.
+std::string packLlm(const LlmInfo &info);
+/// Invalid, with `where`, for anything that packLlm does not write.
+Result<LlmInfo> parseLlm(std::string_view bytes, const std::string &where = {});
+
+} // namespace lathe::engine
+
+#endif // LATHE_ENGINE_LLM_H

@@ -1,0 +1,50 @@
+//===- QuantizeModel.h - recipes and ONNX models ----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What of an ONNX model can be quantized; the model that shows ranges; the model with quantized
+// operands: QuantizeLinear and DequantizeLinear around them, nothing else of the file changed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_IMPORT_QUANTIZEMODEL_H
+#define LATHE_IMPORT_QUANTIZEMODEL_H
+
+#include "lathe/quantize/Recipe.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lathe {
+
+/// What stays as it is, and why.
+using KeptValues = std::vector<std::pair<std::string, std::string>>;
+
+struct QuantizationPlan {
+  quantize::Recipe recipe; ///< with ranges from 0 to 0
+  std::string converted;   ///< says so where the model was of an older opset than the scheme needs; else empty
+  KeptValues kept;         ///< contractions, by the name of the node or its result
+};
+
+/// The matrix products by constant f32 matrices. `keep`: shell patterns of nodes and values that stay;
+/// one that fits nothing is a Usage error. `block`: elements that share a scale of 4 bits; 0: the largest of
+/// 128, 64 and 32 that divides the depth. Invalid for what is no model, and for a model that has quantized
+/// values already; Unsupported where its opset has no ops for the scheme and it cannot be converted.
+Result<QuantizationPlan> planQuantization(const std::string &path, const quantize::Scheme &scheme,
+                                          const std::vector<std::string> &keep, int64_t block);
+
+/// The model as bytes, all weights inside, whose results are the least and the greatest element of each of
+/// `values`, in pairs. Unsupported above 2 GB.
+Result<std::string> observedModel(const std::string &path, const quantize::Recipe &recipe,
+                                  const std::vector<std::string> &values);
+
+/// The quantized model as bytes. Weights outside of the file stay there. Invalid, located in `recipePath`,
+/// where the recipe is of another model.
+Result<std::string> quantizedModel(const std::string &path, const quantize::Recipe &recipe,
+                                   const std::string &recipePath);
+
+/// Whether a model refers to files beside it.
+Result<bool> hasExternalWeights(const std::string &path);
+
+} // namespace lathe
+
+#endif // LATHE_IMPORT_QUANTIZEMODEL_H

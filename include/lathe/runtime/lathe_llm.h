@@ -1,0 +1,101 @@
+/*===- lathe_llm.h - serving engines of paged decoders ------------*- C -*-===*
+ * SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+ *
+ * Requests of tokens go in, tokens come out; all requests share one pool of keys and values, and each step
+ * works on tokens of many. One thread uses a lathe_llm at a time, and steps run in its calls.
+ *
+ *   lathe_engine_open("model.lathe", &engine);          // of a paged decoder
+ *   lathe_llm_create(engine, "cpu", NULL, &llm);
+ *   lathe_llm_submit(llm, &request, &id);
+ *   do lathe_llm_step(llm, &unfinished); while (unfinished);
+ *   lathe_llm_result_of(llm, id, &result);
+ *   lathe_llm_release(llm, id);
+ *
+ * Errors and structs with a size are as in lathe.h.
+ *===------------------------------------------------------------------===*/
+#ifndef LATHE_RUNTIME_LATHE_LLM_H
+#define LATHE_RUNTIME_LATHE_LLM_H
+
+#include "lathe/runtime/lathe.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct lathe_llm lathe_llm;
+
+typedef struct lathe_llm_options {
+  uint32_t size;                /* sizeof(lathe_llm_options) */
+  int32_t threads;              /* CPU: 0 = all cores this process may use */
+  uint64_t kv_bytes;            /* of the pool of keys and values; 0: 256 MiB */
+  uint32_t max_sequence_tokens; /* prompt and answer of one request; 0: 4096 */
+  uint32_t max_step_tokens;     /* of all requests in one step; 0: 64 */
+  uint32_t max_requests;        /* that a step works on; 0: 32, or max_step_tokens where that is less */
+  int32_t no_prefix_cache;      /* equal beginnings of prompts are computed again */
+  int32_t batch_invariant;      /* the bits of an answer do not depend on who shares its steps; steps of few
+                                   tokens take longer; CPU only, elsewhere LATHE_UNSUPPORTED */
+  int32_t no_graphs;            /* CUDA: launch kernels one by one */
+} lathe_llm_options;
+
+/* The engine is that of a paged decoder (it has a section `llm`), otherwise LATHE_USAGE; a pool that cannot hold one sequence of
+ * max_sequence_tokens is LATHE_UNSUPPORTED, with the figures. The engine may be closed before the llm. */
+LATHE_API lathe_error *lathe_llm_create(const lathe_engine *, const char *device, const lathe_llm_options *,
+                                        lathe_llm **out);
+LATHE_API void lathe_llm_destroy(lathe_llm *);
+
+typedef struct lathe_llm_request {
+  uint32_t size;          /* sizeof(lathe_llm_request) */
+  uint32_t max_tokens;    /* of the answer, at least 1 */
+  const uint32_t *tokens; /* the prompt, at least one; copied */
+  size_t token_count;
+  const uint32_t *stop_tokens; /* the answer ends with the first of these; copied; may be NULL */
+  size_t stop_count;
+  float temperature;      /* 0: the most likely token, ties to the lower one */
+  float top_p;            /* of the likeliest tokens, until they have this share; 0 or 1: of all */
+  uint32_t top_k;         /* of the likeliest tokens, so many; 0: of all */
+  uint64_t seed;          /* a draw depends on it and the token's number alone */
+} lathe_llm_request;
+
+/* Queues a request behind those before it. LATHE_USAGE, with the figures, for one that can never run: an
+ * empty prompt, tokens that the vocabulary lacks, more tokens than max_sequence_tokens. */
+LATHE_API lathe_error *lathe_llm_submit(lathe_llm *, const lathe_llm_request *, uint64_t *id);
+
+/* One step: the next token of each request that has one coming, and parts of prompts. `unfinished` (may be
+ * NULL) gets how many requests are. When a step fails, all requests are as before it. */
+LATHE_API lathe_error *lathe_llm_step(lathe_llm *, size_t *unfinished);
+
+typedef enum lathe_llm_finish {
+  LATHE_LLM_UNFINISHED = 0,
+  LATHE_LLM_LENGTH = 1, /* max_tokens */
+  LATHE_LLM_STOP = 2    /* a stop token, which is the last one */
+} lathe_llm_finish;
+
+typedef struct lathe_llm_result {
+  const uint32_t *tokens; /* the answer so far; valid until the next call */
+  size_t token_count;
+  lathe_llm_finish finish;
+  int64_t first_token_ns; /* from the submission to the first token; -1 before it */
+  int64_t last_token_ns;
+} lathe_llm_result;
+/* LATHE_USAGE for an id that is not known, or released. */
+LATHE_API lathe_error *lathe_llm_result_of(const lathe_llm *, uint64_t id, lathe_llm_result *out);
+
+/* Forgets a request; one that is not finished ends. */
+LATHE_API lathe_error *lathe_llm_release(lathe_llm *, uint64_t id);
+
+/* Sums since the llm was created. */
+typedef struct lathe_llm_counters {
+  uint64_t steps;
+  uint64_t prompt_tokens, prompt_hits; /* of those submitted, those found in the prefix cache */
+  uint64_t computed_tokens;            /* that steps worked on, prompts computed again among them */
+  uint64_t generated_tokens;
+  uint64_t preemptions;                /* requests whose keys and values were given up for others */
+  uint32_t waiting, running;           /* now */
+  uint32_t kv_blocks, kv_blocks_held;  /* of the pool; now held by requests */
+} lathe_llm_counters;
+LATHE_API void lathe_llm_get_counters(const lathe_llm *, lathe_llm_counters *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* LATHE_RUNTIME_LATHE_LLM_H */

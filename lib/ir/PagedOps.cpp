@@ -1,0 +1,115 @@
+//===- PagedOps.cpp - keys and values in pages ----------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Paged.h"
+
+#include "mlir/IR/Builders.h"
+
+using namespace mlir;
+
+#define GET_OP_CLASSES
+#include "lathe/ir/LathePagedOps.cpp.inc"
+
+namespace lathe {
+
+void registerPagedOps(LatheDialect &dialect) {
+  struct Access : LatheDialect {
+    using LatheDialect::addOperations;
+  };
+  static_cast<Access &>(dialect).addOperations<
+#define GET_OP_LIST
+#include "lathe/ir/LathePagedOps.cpp.inc"
+      >();
+}
+
+using Maps = SmallVector<AffineMap>;
+using Iterators = SmallVector<utils::IteratorType>;
+
+static bool isPool(Value pool) {
+  std::vector<DimExpr> dims = dimsOf(pool);
+  return dims.size() == PoolRank && dims[PoolParts] == DimExpr(2) &&
+         llvm::all_of(ArrayRef(dims).drop_front(), [](const DimExpr &dim) {
+           return dim.constant().value_or(0) > 0;
+         });
+}
+static bool hasLayer(Value pool, int64_t layer) {
+  return layer >= 0 && layer < *dimOf(pool, PoolLayers).constant();
+}
+static bool areIntegers(Value value, ArrayRef<DimExpr> dims) {
+  return isa<IntegerType>(elementTypeOf(value)) && ArrayRef(dimsOf(value)) == dims;
+}
+
+LogicalResult KvAppendOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+                                           SmallVectorImpl<Type> &types) {
+  Value pool = adaptor.getPool();
+  if (!isPool(pool))
+    return emitOptionalError(loc, "kv_append_c1: the pool is not [pages, layers, 2, tokens, heads, size]");
+  if (!hasLayer(pool, adaptor.getLayer()))
+    return emitOptionalError(loc, "kv_append_c2: the pool has no layer ", adaptor.getLayer());
+  std::vector<DimExpr> k = dimsOf(adaptor.getK());
+  for (Value rows : {adaptor.getK(), adaptor.getV()})
+    if (dimsOf(rows) != k || k.size() != 3 || k[1] != dimOf(pool, PoolHeads) ||
+        k[2] != dimOf(pool, PoolDepth) || elementTypeOf(rows) != elementTypeOf(pool))
+      return emitOptionalError(loc, "kv_append_c3: keys or values are not [tokens, heads, size] as in the pool");
+  if (!areIntegers(adaptor.getSlots(), {k[0]}))
+    return emitOptionalError(loc, "kv_append_c4: slots are not an integer for each token");
+  types.push_back(pool.getType());
+  return success();
+}
+OpClass KvAppendOp::getOpClass() { return OpClass::Composite; }
+Iterators KvAppendOp::getIterators() { return parallelIterators(getOperation()); }
+Maps KvAppendOp::getAccessMaps() { // the pool where it is, but for the slots
+  Maps maps(getOperation()->getNumOperands(), AffineMap());
+  maps.push_back(AffineMap::getMultiDimIdentityMap(PoolRank, getContext()));
+  return maps;
+}
+OperandAccess KvAppendOp::getAccess(unsigned operand) {
+  OperandAccess access;
+  access.kind = operand == getSlotsMutable().getOperandNumber() ? OperandAccess::Kind::Whole
+                                                                : OperandAccess::Kind::Data;
+  return access;
+}
+
+LogicalResult PagedAttentionOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+                                                 SmallVectorImpl<Type> &types) {
+  Value pool = adaptor.getPool(), q = adaptor.getQ();
+  if (!isPool(pool))
+    return emitOptionalError(loc,
+                             "paged_attention_c1: the pool is not [pages, layers, 2, tokens, heads, size]");
+  if (!hasLayer(pool, adaptor.getLayer()))
+    return emitOptionalError(loc, "paged_attention_c2: the pool has no layer ", adaptor.getLayer());
+  std::vector<DimExpr> dims = dimsOf(q);
+  std::optional<int64_t> heads = dims.size() == 3 ? dims[1].constant() : std::nullopt;
+  if (!heads || *heads % *dimOf(pool, PoolHeads).constant() || dims[2] != dimOf(pool, PoolDepth) ||
+      elementTypeOf(q) != elementTypeOf(pool))
+    return emitOptionalError(loc, "paged_attention_c3: queries are not [tokens, heads, size] as in the pool");
+  std::vector<DimExpr> tables = dimsOf(adaptor.getTables());
+  if (tables.size() != 2 || !isa<IntegerType>(elementTypeOf(adaptor.getTables())) ||
+      !areIntegers(adaptor.getRequests(), {dims[0]}) || !areIntegers(adaptor.getPositions(), {dims[0]}))
+    return emitOptionalError(loc, "paged_attention_c4: tables are not [requests, pages] of integers, or "
+                                  "requests and positions not an integer for each token");
+  if (int64_t(adaptor.getWindowLeft().value_or(0)) < 0)
+    return emitOptionalError(loc, "paged_attention_c5: a window is negative");
+  types.push_back(q.getType());
+  return success();
+}
+OpClass PagedAttentionOp::getOpClass() { return OpClass::Composite; }
+Iterators PagedAttentionOp::getIterators() { return parallelIterators(getOperation()); }
+Maps PagedAttentionOp::getAccessMaps() {
+  // A head reads a whole row of its query, and the keys that tables say.
+  Maps maps(getOperation()->getNumOperands(), AffineMap());
+  maps.push_back(AffineMap::getMultiDimIdentityMap(3, getContext()));
+  AffineExpr token = getAffineDimExpr(0, getContext());
+  for (unsigned operand : {getRequestsMutable().getOperandNumber(), getPositionsMutable().getOperandNumber()})
+    maps[operand] = AffineMap::get(3, 0, token);
+  return maps;
+}
+OperandAccess PagedAttentionOp::getAccess(unsigned operand) {
+  if (operand == getQMutable().getOperandNumber())
+    return OperandAccess::rows({2});
+  OperandAccess access;
+  access.map = getAccessMaps()[operand];
+  access.kind = access.map ? OperandAccess::Kind::Affine : OperandAccess::Kind::Data;
+  return access;
+}
+
+} // namespace lathe

@@ -1,0 +1,120 @@
+//===- ExpandPages.cpp - pages of keys and values as gathers --------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Until here attention over pages is an op of its own. Fusion sees scatters into the pool, which plan
+// makes in place, and attention of one token a batch over the pages that its table names: the query
+// heads that share a key head are the queries, and the token's position ends the keys.
+//
+//   %p = kv_append %pool, %slots, %k, %v      =>   %p = scatter_nd (scatter_nd %pool, %k), %v
+//   %y = paged_attention %q, %p, %tables, ..       %pages = gather %tables, %requests
+//                                                  %y = attention %q, gather %p, %pages lengths %positions + 1
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+
+#include "lathe/ir/Paged.h"
+
+#include "mlir/IR/PatternMatch.h"
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+#define GEN_PASS_DEF_EXPANDPAGESPASS
+#include "lathe/passes/Passes.h.inc"
+
+namespace {
+
+/// Builds at one op, over the sizes of its pool.
+struct PageBuilder {
+  PageBuilder(PatternRewriter &b, Location loc, Value pool) : b(b), loc(loc), pool(pool), dims(dimsOf(pool)) {}
+
+  Value integer(Value like, int64_t number) {
+    auto element = cast<IntegerType>(elementTypeOf(like));
+    return ConstantOp::create(b, loc,
+                              DenseElementsAttr::get(tensorType(element, ArrayRef<int64_t>{}),
+                                                     b.getIntegerAttr(element, number)));
+  }
+  Value plus(Value v, int64_t number) { return number ? AddOp::create(b, loc, v, integer(v, number)) : v; }
+  Value times(Value v, int64_t number) { return MulOp::create(b, loc, v, integer(v, number)); }
+  Value reshape(Value v, ArrayRef<DimExpr> to) {
+    return ReshapeOp::create(b, loc, tensorType(elementTypeOf(v), to), v);
+  }
+  int64_t size(PoolDim dim) const { return *dims[dim].constant(); }
+  /// The rows of the pool from one token's to the next one's in another page.
+  int64_t rowsOfPage() const { return size(PoolLayers) * 2 * size(PoolTokens); }
+
+  PatternRewriter &b;
+  Location loc;
+  Value pool;
+  std::vector<DimExpr> dims;
+};
+
+struct ExpandAppend : OpRewritePattern<KvAppendOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(KvAppendOp op, PatternRewriter &rewriter) const override {
+    PageBuilder p(rewriter, op.getLoc(), op.getPool());
+    // Rows of keys or values of a token: those of a layer's part lie page by page.
+    const int64_t tokens = p.size(PoolTokens);
+    DimExpr rows = p.dims[PoolPages] * DimExpr(p.rowsOfPage());
+    Value pool = p.reshape(op.getPool(), {rows, p.dims[PoolHeads], p.dims[PoolDepth]});
+    Value slots = op.getSlots(), page = DivOp::create(rewriter, p.loc, slots, p.integer(slots, tokens));
+    Value first = AddOp::create(rewriter, p.loc, slots, p.times(page, p.rowsOfPage() - tokens));
+    const Value added[] = {op.getK(), op.getV()};
+    for (auto [part, rowsOfTokens] : llvm::enumerate(added)) {
+      Value at = p.reshape(p.plus(first, (int64_t(op.getLayer()) * 2 + part) * tokens),
+                           {dimOf(slots, 0), DimExpr(1)});
+      pool = ScatterNdOp::create(rewriter, p.loc, pool, at, rowsOfTokens, ReduceKindAttr());
+    }
+    rewriter.replaceOp(op, p.reshape(pool, p.dims));
+    return success();
+  }
+};
+
+struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(PagedAttentionOp op, PatternRewriter &rewriter) const override {
+    PageBuilder p(rewriter, op.getLoc(), op.getPool());
+    DimExpr tokens = dimOf(op.getQ(), 0), heads = p.dims[PoolHeads], depth = p.dims[PoolDepth];
+    DimExpr shared(*dimOf(op.getQ(), 1).constant() / p.size(PoolHeads)), pages = dimOf(op.getTables(), 1);
+    // Pages of one layer and part, of all tokens.
+    const int64_t parts = p.size(PoolLayers) * 2;
+    Value pool = p.reshape(op.getPool(), {p.dims[PoolPages] * DimExpr(parts), p.dims[PoolTokens], heads, depth});
+    Value table = GatherOp::create(rewriter, p.loc, op.getTables(), op.getRequests(), /*axis=*/0);
+    Value first = p.times(table, parts);
+    auto rows = [&](int64_t part) -> Value {
+      Value found = GatherOp::create(rewriter, p.loc, pool, p.plus(first, int64_t(op.getLayer()) * 2 + part),
+                                     /*axis=*/0); // [T, M, P, G, D]
+      found = TransposeOp::create(rewriter, p.loc, found, ArrayRef<int64_t>{0, 3, 1, 2, 4});
+      return p.reshape(found, {tokens, heads, pages * p.dims[PoolTokens], depth});
+    };
+    Value q = p.reshape(op.getQ(), {tokens, heads, shared, depth});
+    Value keys = rows(0), values = rows(1), starts;
+    Value lengths = p.plus(op.getPositions(), 1);
+    if (std::optional<uint64_t> window = op.getWindowLeft())
+      starts = p.plus(op.getPositions(), -int64_t(*window)); // below 0: all from the first on
+    auto attention = AttentionOp::create(
+        rewriter, p.loc, q.getType(), /*lse=*/Type(), q, keys, values, /*bias=*/Value(), /*mask=*/Value(), starts,
+        lengths, /*offset=*/Value(), /*query_documents=*/Value(), /*key_documents=*/Value(), /*sink=*/Value(),
+        op.getScaleAttr(), op.getSoftcapAttr(), /*causal=*/UnitAttr(), /*window_left=*/IntegerAttr(),
+        /*window_right=*/IntegerAttr(), /*zero_masked_rows=*/UnitAttr(), /*log_sum_exp=*/UnitAttr());
+    rewriter.replaceOp(op, p.reshape(attention.getY(), dimsOf(op.getY())));
+    return success();
+  }
+};
+
+struct ExpandPagesPass : impl::ExpandPagesPassBase<ExpandPagesPass> {
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<ExpandAppend, ExpandAttention>(&getContext());
+    FrozenRewritePatternSet frozen(std::move(patterns));
+    for (ModuleOp module : targetModules(getOperation())) {
+      walkAndApplyPatterns(module, frozen);
+    }
+  }
+};
+
+} // namespace
+
+} // namespace lathe

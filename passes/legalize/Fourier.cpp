@@ -1,0 +1,228 @@
+//===- Fourier.cpp - discrete Fourier transforms ----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// DFT is a product with constant matrices of cosines and sines, and so is STFT, over frames that are
+// gathered from the signal. A matrix of a length that only the run knows is computed.
+//
+//===----------------------------------------------------------------------===//
+#include "Node.h"
+
+#include <cmath>
+
+using namespace mlir;
+
+namespace lathe::legal {
+namespace {
+
+/// Real and imaginary parts are the last dimension.
+LogicalResult dft(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || rankOf(x) < 2)
+    return n.invalid("shape", "DFT needs rank 2 or more");
+  int64_t rank = rankOf(x), given = n.opset >= 20 ? -2 : n.intAttr("axis", 1);
+  if (n.opset >= 20 && n.has(2)) {
+    std::optional<Ints> operand = n.ints(2);
+    if (!operand || operand->size() != 1)
+      return n.unknown({2}, "an axis");
+    given = (*operand)[0];
+  }
+  std::optional<int64_t> axis = n.axis(given, rank);
+  if (!axis)
+    return failure();
+  std::optional<int64_t> size = dimOf(x, *axis).constant(), parts = dimOf(x, rank - 1).constant();
+  // An inverse one-sided transform gives real values from half a spectrum.
+  bool inverse = n.intAttr("inverse", 0), oneSided = n.intAttr("onesided", 0),
+       fromHalf = inverse && oneSided;
+  int64_t length = fromHalf ? 2 * (size.value_or(0) - 1) : size.value_or(0);
+  if (n.has(1)) {
+    std::optional<Ints> operand = n.ints(1);
+    if (!operand || operand->size() != 1)
+      return n.unknown({1}, "a length");
+    length = (*operand)[0];
+  }
+  if (!size || !parts || *axis == rank - 1 || *parts < 1 || *parts > 2)
+    return n.fail("shape", "a symbolic length, or a last dimension other than 1 and 2",
+                  "constant lengths");
+  if (length < 1 || length > 4096)
+    return n.fail("shape", "a length of " + llvm::Twine(length), "lengths up to 4096");
+  int64_t out = oneSided && !inverse ? length / 2 + 1 : length;
+  int64_t used = fromHalf ? std::min(*size, length / 2 + 1) : std::min(*size, length);
+  std::vector<double> cosines(size_t(used * out)), sines(size_t(used * out));
+  for (int64_t t = 0; t < used; ++t)
+    for (int64_t k = 0; k < out; ++k) {
+      double angle = 2 * M_PI * double(t * k % length) / double(length) * (inverse ? 1 : -1);
+      double scale = inverse ? 1.0 / double(length) : 1.0;
+      if (fromHalf && t != 0 && 2 * t != length)
+        scale *= 2; // its mirror image
+      cosines[size_t(t * out + k)] = std::cos(angle) * scale;
+      sines[size_t(t * out + k)] = std::sin(angle) * scale;
+    }
+  Type element = elementTypeOf(x);
+  // In f64: sums of waves that cancel would keep the rounding of f32.
+  Type wide = e.b.getF64Type();
+  x = e.cast(x, wide);
+  Value c = e.floats(cosines, {used, out}, wide), s = e.floats(sines, {used, out}, wide);
+  x = e.sliceAxis(x, *axis, 0, used);
+  // The axis goes last; the parts are taken apart.
+  Ints perm, back;
+  for (int64_t d = 0; d + 1 < rank; ++d)
+    if (d != *axis)
+      perm.push_back(d);
+  perm.push_back(*axis);
+  for (int64_t d = 0; d + 1 < rank; ++d)
+    back.push_back(llvm::find(perm, d) - perm.begin());
+  auto part = [&](int64_t i) {
+    Dims dims = dimsOf(x);
+    dims.pop_back();
+    return e.transpose(e.reshape(e.sliceAxis(x, rank - 1, i, 1), dims), perm);
+  };
+  auto times = [&](Value v, Value matrix) {
+    if (v && rankOf(v) == 1)
+      return e.reshape(e.matmul(e.unsqueeze(v, {0}), matrix), {out});
+    return e.matmul(v, matrix);
+  };
+  Value real = times(part(0), c), imaginary = times(part(0), s);
+  if (*parts == 2) {
+    Value b = part(1);
+    real = e.sub(real, times(b, s));
+    imaginary = e.add(imaginary, times(b, c));
+  }
+  auto restore = [&](Value v) { return e.unsqueeze(e.transpose(v, back), {rank - 1}); };
+  Value y = fromHalf ? restore(real) : e.concat({restore(real), restore(imaginary)}, rank - 1);
+  return n.done(e.cast(y, element));
+}
+
+/// [length, bins * 2] in f64: cos and -sin of 2 pi t k / length beside each other; with `rotated` what an
+/// imaginary part is multiplied by, sin and cos.
+Value waves(Emitter &e, const DimExpr &length, const DimExpr &bins, bool rotated) {
+  Type wide = e.b.getF64Type(), index = e.b.getI64Type();
+  std::optional<int64_t> size = length.constant(), count = bins.constant();
+  if (size && count) {
+    std::vector<double> table;
+    for (int64_t t = 0; t < *size; ++t)
+      for (int64_t k = 0; k < *count; ++k) {
+        double angle = 2 * M_PI * double(t * k % *size) / double(*size);
+        table.push_back(rotated ? std::sin(angle) : std::cos(angle));
+        table.push_back(rotated ? std::cos(angle) : -std::sin(angle));
+      }
+    return e.floats(table, {*size, 2 * *count}, wide);
+  }
+  Value t = e.iota({length, 1}, 0, index), k = e.iota({1, bins}, 1, index);
+  Value whole = e.dimScalar(length, index);
+  Value turn = e.cast(e.infer<ModOp>(e.mul(t, k), whole), wide);
+  Value angle = e.mul(e.div(turn, e.cast(whole, wide)), 2 * M_PI);
+  Value cosine = e.unsqueeze(e.unary<CosOp>(angle), {2}), sine = e.unsqueeze(e.unary<SinOp>(angle), {2});
+  Value both = rotated ? e.concat({sine, cosine}, 2) : e.concat({cosine, e.unary<NegOp>(sine)}, 2);
+  return e.reshape(both, {length, DimExpr(2) * bins});
+}
+
+/// The spectrum of each frame, [batch, frames, bins, 2]. A frame is as long as the window.
+LogicalResult stft(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || (rankOf(x) != 2 && rankOf(x) != 3))
+    return n.invalid("shape", "a signal is [batch, length], [batch, length, 1] or [batch, length, 2]");
+  Type element = elementTypeOf(x), wide = e.b.getF64Type(), index = e.b.getI64Type();
+  if (!isFloat(element))
+    return n.invalid("dtype", "a signal of floats is needed");
+  std::optional<int64_t> parts = rankOf(x) == 3 ? dimOf(x, 2).constant() : 1;
+  bool oneSided = n.intAttr("onesided", 1);
+  if (!parts || *parts < 1 || *parts > 2)
+    return n.fail("shape", "a last dimension other than 1 and 2", "real and complex signals");
+  if (oneSided && *parts == 2)
+    return n.invalid("attribute", "the spectrum of a complex signal has two sides (onesided = 0)");
+  std::optional<DimExpr> step = n.whole(1);
+  if (!step)
+    return n.unknown({1}, "a frame step");
+  if (step->isConstant() && *step->constant() < 1)
+    return n.invalid("shape", "a frame step of " + llvm::Twine(step->str()));
+  if (!step->isConstant())
+    step = n.derive("frame_step", *step, {1, DimRange::kUnbounded});
+  Value window = n.has(2) ? n.in(2) : Value();
+  if (n.has(2) && (!window || rankOf(window) != 1))
+    return n.invalid("shape", "a window has rank 1");
+  DimExpr length = window ? dimOf(window, 0) : dimOf(x, 1);
+  if (n.has(3)) {
+    std::optional<DimExpr> given = n.whole(3);
+    if (!given)
+      return n.unknown({3}, "a frame length");
+    if (window && given->isConstant() && length.isConstant() && *given != length)
+      return n.invalid("shape", "a window of " + llvm::Twine(length.str()) + " for frames of " + given->str());
+    if (window && *given != length)
+      n.demandZero("window", *given - length);
+    if (!window)
+      length = given->isConstant() ? *given
+                                   : n.derive("frame_length", *given, {1, DimRange::kUnbounded});
+  }
+  DimExpr room = dimOf(x, 1) - length;
+  if ((length.isConstant() && *length.constant() < 1) || (room.isConstant() && *room.constant() < 0))
+    return n.invalid("shape", "frames of " + llvm::Twine(length.str()) + " in a signal of " +
+                                  dimOf(x, 1).str());
+  if (std::optional<int64_t> size = length.constant(); size && *size > 4096)
+    return n.fail("shape", "frames of " + llvm::Twine(*size), "frames up to 4096");
+  // Behind the last whole frame the rest of the signal is left out.
+  DimExpr frames = n.derive("frames", DimExpr::floorDiv(room, *step) + DimExpr(1), {0, DimRange::kUnbounded});
+  DimExpr bins = oneSided ? DimExpr::floorDiv(length, 2) + DimExpr(1) : length;
+  Value place = e.add(e.mul(e.iota({frames, 1}, 0, index), e.dimScalar(*step, index)),
+                      e.iota({1, length}, 1, index));
+  auto part = [&](int64_t i, bool rotated) {
+    Value signal = rankOf(x) == 3 ? e.reshape(e.sliceAxis(x, 2, i, 1), {dimOf(x, 0), dimOf(x, 1)}) : x;
+    // In f64, as DFT.
+    Value framed = e.cast(e.infer<GatherOp>(signal, place, uint64_t(1)), wide);
+    if (window)
+      framed = e.mul(framed, e.cast(window, wide));
+    return e.matmul(framed, waves(e, length, bins, rotated));
+  };
+  Value y = part(0, false);
+  if (*parts == 2)
+    y = e.add(y, part(1, true));
+  return n.done(e.cast(e.reshape(y, {dimOf(x, 0), frames, bins, DimExpr(2)}), element));
+}
+
+/// [dft_length / 2 + 1, mel bins]: each column a triangle over three neighbouring edges, which lie at
+/// equal steps of the mel scale, 2595 lg(1 + Hz / 700).
+LogicalResult melWeights(Node &n) {
+  Emitter &e = n.e;
+  std::optional<DimExpr> count = n.whole(0), length = n.whole(1);
+  if (!count || !length)
+    return n.unknown({0, 1}, "a number of mel bins or a DFT length");
+  Type wide = e.b.getF64Type(), index = e.b.getI64Type();
+  Type element = elementFor(n.op->getContext(), n.intAttr("output_datatype", 1));
+  if (!element)
+    return n.fail("dtype", "an output_datatype that is no number", "numbers");
+  DimExpr columns = n.derive("mel_bins", *count, {0, DimRange::kUnbounded});
+  DimExpr rows = DimExpr::floorDiv(n.derive("dft_length", *length, {0, DimRange::kUnbounded}), 2) + DimExpr(1);
+  auto scalar = [&](unsigned i) { return e.cast(e.reshape(n.in(i), {}), wide); };
+  auto mel = [&](unsigned i) {
+    return e.mul(e.unary<LogOp>(e.add(e.div(scalar(i), 700.0), 1.0)), 2595.0 / std::log(10.0));
+  };
+  Value low = mel(3), step = e.div(e.sub(mel(4), low), e.dimScalar(columns + DimExpr(2), wide));
+  Value perHertz = e.div(e.dimScalar(*length + DimExpr(1), wide), scalar(2));
+  // The row of the spectrum at which edge i + more lies.
+  auto edge = [&](double more) {
+    Value at = e.add(e.mul(e.add(e.iota({1, columns}, 1, wide), more), step), low);
+    Value hertz = e.mul(e.add(e.infer<PowOp>(e.like(at, 10), e.div(at, 2595.0)), -1.0), 700.0);
+    return e.unary<FloorOp>(e.mul(hertz, perHertz));
+  };
+  Value j = e.cast(e.iota({rows, 1}, 0, index), wide);
+  Value left = edge(0), middle = edge(1), right = edge(2);
+  Value rise = e.sub(middle, left), fall = e.sub(right, middle);
+  Value flat = e.compare(rise, 0.0, Predicate::Eq);
+  Value up = e.select(flat, e.like(j, 1), e.div(e.sub(j, left), e.select(flat, e.like(j, 1), rise)));
+  Value down = e.div(e.sub(right, j), e.max(fall, 1.0));
+  Value rising = e.infer<AndOp>(e.compare(j, left, Predicate::Ge), e.compare(j, middle, Predicate::Le));
+  Value falling = e.infer<AndOp>(e.compare(j, middle, Predicate::Ge), e.compare(j, right, Predicate::Lt));
+  Value y = e.select(falling, down, e.select(rising, up, e.like(j, 0)));
+  return n.done(e.cast(y, element));
+}
+
+} // namespace
+
+void addFourier(Handlers &h) {
+  h["DFT"] = dft;
+  h["STFT"] = stft;
+  h["MelWeightMatrix"] = melWeights;
+}
+
+} // namespace lathe::legal

@@ -1,0 +1,197 @@
+//===- MachineLearning.cpp - features and n-grams ---------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ops of ai.onnx.ml on numbers that are compositions, and TfIdfVectorizer of ai.onnx.
+//
+//===----------------------------------------------------------------------===//
+#include "Node.h"
+
+using namespace mlir;
+
+namespace lathe::legal {
+namespace {
+
+/// Columns of the last dimension; of a vector, a matrix of one row.
+LogicalResult arrayFeatureExtractor(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), indices = n.in(1);
+  if (!x || !indices || rankOf(x) < 1)
+    return n.invalid("shape", "features [..., C] and indices are needed");
+  Value y = e.infer<GatherOp>(x, e.reshape(indices, {numElements(indices.getType())}),
+                              uint64_t(rankOf(x) - 1));
+  return n.done(rankOf(x) == 1 ? e.unsqueeze(y, {0}) : y);
+}
+
+/// 1 where x is above the threshold, else 0.
+LogicalResult binarizer(Node &n) {
+  Value x = n.in(0);
+  return n.done(n.e.cast(n.e.compare(x, n.floatAttr("threshold", 0), Predicate::Gt),
+                         x ? elementTypeOf(x) : Type()));
+}
+
+/// A list of numbers over the last dimension, of which it has one or one a column.
+Value perColumn(Node &n, StringRef name, Value x, double otherwise, Type element) {
+  std::optional<std::vector<double>> list = n.floatsAttr(name);
+  if (!list)
+    return n.e.scalar(otherwise, element);
+  std::optional<int64_t> columns = rankOf(x) ? dimOf(x, rankOf(x) - 1).constant() : std::nullopt;
+  if (list->size() != 1 && columns && *columns != int64_t(list->size()))
+    return n.e.fail(llvm::Twine(name) + " has " + llvm::Twine(list->size()) + " numbers for " +
+                    llvm::Twine(*columns) + " columns");
+  return n.e.floats(*list, {int64_t(list->size())}, element);
+}
+
+/// (x - offset) * scale, in f32 whatever x is.
+LogicalResult scaler(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x)
+    return failure();
+  Type f32 = e.b.getF32Type();
+  return n.done(e.mul(e.sub(e.cast(x, f32), perColumn(n, "offset", x, 0, f32)),
+                      perColumn(n, "scale", x, 1, f32)));
+}
+
+/// Each row divided by its norm; a row of zeros stays.
+LogicalResult normalizer(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || rankOf(x) < 1 || rankOf(x) > 2)
+    return n.invalid("shape", "Normalizer wants [C] or [N, C]");
+  x = e.cast(x, e.b.getF32Type());
+  Ints last = {rankOf(x) - 1};
+  std::string norm = n.strAttr("norm", "MAX");
+  Value size = norm == "MAX"  ? e.reduce(e.unary<AbsOp>(x), ReduceKind::Max, last)
+               : norm == "L1" ? e.reduce(e.unary<AbsOp>(x), ReduceKind::Sum, last)
+               : norm == "L2" ? e.unary<SqrtOp>(e.reduce(e.mul(x, x), ReduceKind::Sum, last))
+                              : e.fail("norm = '" + llvm::Twine(norm) + "'");
+  Value zero = e.compare(size, 0.0, Predicate::Eq);
+  return n.done(e.select(zero, x, e.div(x, e.select(zero, e.like(x, 1), size))));
+}
+
+/// x B + intercepts, [N, targets].
+LogicalResult linearRegressor(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  std::optional<std::vector<double>> weights = n.floatsAttr("coefficients");
+  int64_t targets = n.intAttr("targets", 1);
+  if (!x || rankOf(x) > 2 || rankOf(x) < 1 || !weights || targets < 1 || weights->size() % targets)
+    return n.invalid("attribute", "coefficients are [targets, C] for features [N, C]");
+  if (n.strAttr("post_transform", "NONE") != "NONE")
+    return n.fail("attribute", "post_transform of a regression", "NONE");
+  Type f32 = e.b.getF32Type();
+  x = e.cast(rankOf(x) == 1 ? e.unsqueeze(x, {0}) : x, f32);
+  Value b = e.floats(*weights, {targets, int64_t(weights->size()) / targets}, f32);
+  Value y = e.matmul(x, b, false, true);
+  if (n.hasAttr("intercepts"))
+    y = e.add(y, perColumn(n, "intercepts", y, 0, f32));
+  return n.done(y);
+}
+
+/// How often each n-gram of the pool occurs in a row, with up to `max_skip_count` elements left out
+/// between two of its own: for each length and skip, the elements of the row from each place on are
+/// compared with all n-grams, and the hits added up.
+LogicalResult tfIdfVectorizer(Node &n) {
+  constexpr int64_t kMaxComparisons = 256; // slices of the row that are compared
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || rankOf(x) < 1 || rankOf(x) > 2)
+    return n.invalid("shape", "TfIdfVectorizer wants [C] or [N, C]");
+  std::optional<Ints> pool = n.intsAttr("pool_int64s"), counts = n.intsAttr("ngram_counts"),
+                      indexes = n.intsAttr("ngram_indexes");
+  if (!pool)
+    return n.fail("dtype", "n-grams of strings", "pool_int64s");
+  std::string mode = n.strAttr("mode", "");
+  int64_t least = n.intAttr("min_gram_length", 1), most = n.intAttr("max_gram_length", 1),
+          skips = n.intAttr("max_skip_count", 0);
+  bool ordered = counts && !counts->empty() && counts->front() == 0 && llvm::is_sorted(*counts) &&
+                 counts->back() <= int64_t(pool->size());
+  if (!ordered || !indexes || least < 1 || most < least || skips < 0 || most > int64_t(counts->size()) ||
+      (mode != "TF" && mode != "IDF" && mode != "TFIDF"))
+    return n.invalid("attribute", "ngram_counts are places in the pool in ascending order, gram lengths are "
+                                  "positive and counted, mode is TF, IDF or TFIDF");
+  bool isRow = rankOf(x) == 1;
+  if (isRow)
+    x = e.unsqueeze(x, {0});
+  Type f32 = e.b.getF32Type(), element = elementTypeOf(x);
+  DimExpr length = dimOf(x, 1);
+  int64_t columns = 0, seen = 0, comparisons = 0;
+  for (int64_t index : *indexes)
+    columns = std::max(columns, index + 1);
+  Ints source(columns, -1); // which count a column takes
+  std::vector<Value> found; // [N, n-grams of a length]
+  int64_t collected = 0;
+  for (int64_t size = 1; size <= int64_t(counts->size()); ++size) {
+    int64_t begin = (*counts)[size - 1],
+            end = size < int64_t(counts->size()) ? (*counts)[size] : int64_t(pool->size());
+    int64_t grams = (end - begin) / size;
+    if ((end - begin) % size || seen + grams > int64_t(indexes->size()))
+      return n.invalid("attribute", "the pool has no whole number of n-grams of " + llvm::Twine(size) +
+                                        " elements, or lacks indexes for them");
+    if (size < least || size > most || grams == 0) {
+      seen += grams;
+      continue;
+    }
+    for (int64_t g = 0; g < grams; ++g) {
+      int64_t column = (*indexes)[seen + g];
+      if (column < 0 || source[column] >= 0)
+        return n.invalid("attribute", "ngram_indexes are different, and not negative");
+      source[column] = collected + g;
+    }
+    seen += grams;
+    collected += grams;
+    Value total;
+    for (int64_t skip = 0; skip <= (size == 1 ? 0 : skips); ++skip) {
+      DimExpr places = length - DimExpr((size - 1) * (skip + 1));
+      if (places.isConstant() && *places.constant() <= 0)
+        break;
+      if ((comparisons += size) > kMaxComparisons)
+        return n.fail("attribute", "more than 256 elements of n-grams over all lengths and skips",
+                      "shorter n-grams or a smaller max_skip_count");
+      places = e.clampAtZero(places);
+      Value hit;
+      for (int64_t k = 0; k < size; ++k) {
+        Ints wanted;
+        for (int64_t g = 0; g < grams; ++g)
+          wanted.push_back((*pool)[begin + g * size + k]);
+        // Where the row is too short there are no places, and the start does not matter.
+        DimExpr start = e.minOf(DimExpr(k * (skip + 1)), length);
+        Value part = e.unsqueeze(e.sliceAxis(x, 1, start, places), {1});
+        Value same = e.compare(part, e.ints(wanted, {1, grams, 1}, element), Predicate::Eq);
+        hit = hit ? e.infer<AndOp>(hit, same) : same;
+      }
+      Value sum = e.reduce(e.cast(hit, f32), ReduceKind::Sum, {2}, false);
+      total = total ? e.add(total, sum) : sum;
+    }
+    found.push_back(total ? total : e.broadcastTo(e.scalar(0, f32), {dimOf(x, 0), DimExpr(grams)}));
+  }
+  // A column without an n-gram that is looked for takes a column of zeros.
+  found.push_back(e.broadcastTo(e.scalar(0, f32), {dimOf(x, 0), DimExpr(1)}));
+  for (int64_t &column : source)
+    column = column < 0 ? collected : column;
+  Value y = e.infer<GatherOp>(e.concat(found, 1), e.ints(source, {columns}, e.b.getI64Type()), uint64_t(1));
+  if (mode == "IDF")
+    y = e.min(y, 1.0);
+  if (std::optional<std::vector<double>> weights = n.floatsAttr("weights"); weights && mode != "TF") {
+    if (weights->size() != indexes->size())
+      return n.invalid("attribute", "as many weights as ngram_indexes are needed");
+    std::vector<double> byColumn(columns, 1);
+    for (auto [index, weight] : llvm::zip(*indexes, *weights))
+      byColumn[index] = weight;
+    y = e.mul(y, e.floats(byColumn, {columns}, f32));
+  }
+  return n.done(isRow ? e.reshape(y, {DimExpr(columns)}) : y);
+}
+
+} // namespace
+
+void addMachineLearning(Handlers &h) {
+  h["ai.onnx.ml.ArrayFeatureExtractor"] = arrayFeatureExtractor;
+  h["ai.onnx.ml.Binarizer"] = binarizer;
+  h["ai.onnx.ml.Scaler"] = scaler;
+  h["ai.onnx.ml.Normalizer"] = normalizer;
+  h["ai.onnx.ml.LinearRegressor"] = linearRegressor;
+  h["TfIdfVectorizer"] = tfIdfVectorizer;
+}
+
+} // namespace lathe::legal

@@ -1,0 +1,372 @@
+//===- Trees.cpp - ensembles of decision trees ------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// TreeEnsemble and TreeEnsembleRegressor of ai.onnx.ml become one walk over a table of nodes, which gives
+// the leaf of each row in each tree, and a reduction over what the leaves weigh. All comparisons become
+// x <= split: x < s is x <= the number before s, x >= s has its branches the other way round, x = s is two
+// nodes, and membership in a set a chain of them.
+//
+//===----------------------------------------------------------------------===//
+#include "Node.h"
+
+#include "lathe/ir/Sampling.h"
+#include "lathe/ir/WeightStore.h"
+#include "lathe/support/HostTensor.h"
+
+#include "llvm/ADT/StringSwitch.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <map>
+
+using namespace mlir;
+
+namespace lathe::legal {
+namespace {
+
+enum class Mode { LessEqual, Less, GreaterEqual, Greater, Equal, NotEqual, Member, Count };
+
+/// A node as ONNX has it. A branch is the number of a node, or -1 - the number of a leaf.
+struct Branching {
+  Mode mode;
+  int64_t feature;
+  double split;
+  bool nanTrue;
+  int64_t yes, no;
+  std::vector<double> members;
+};
+
+struct Forest {
+  std::vector<Branching> nodes;
+  Ints roots;
+  struct Weight {
+    int64_t leaf, target;
+    double weight;
+  };
+  std::vector<Weight> weights;
+  int64_t leaves = 0, targets = 0;
+  std::vector<double> base;
+  std::string aggregate, transform;
+};
+
+/// The elements of an attribute that is a tensor of numbers; empty where it is absent or none.
+std::vector<double> numbersOf(Node &n, StringRef name) {
+  std::vector<double> numbers;
+  auto attr = dyn_cast_or_null<TypedAttr>(n.op->getAttr(name));
+  auto type = attr ? dyn_cast<RankedTensorType>(attr.getType()) : RankedTensorType();
+  std::optional<DType> dtype = type ? dtypeOf(type.getElementType()) : std::nullopt;
+  if (!dtype)
+    return numbers;
+  auto &weights = n.op->getContext()->getOrLoadDialect<LatheDialect>()->weights();
+  Result<std::vector<std::byte>> bytes = constantBytes(attr, weights);
+  if (!bytes)
+    return numbers;
+  HostTensor tensor(*dtype, type.getShape().vec());
+  if (tensor.data.size() != bytes->size())
+    return numbers;
+  if (!bytes->empty())
+    std::memcpy(tensor.data.data(), bytes->data(), bytes->size());
+  for (int64_t i = 0; i < tensor.count(); ++i)
+    numbers.push_back(isFloat(type.getElementType()) ? tensor.real(i) : double(tensor.integer(i)));
+  return numbers;
+}
+
+/// Nodes that all compare by x <= split, as lathe.tree_walk takes them.
+struct Table {
+  Ints nodes; ///< feature, where NaN goes, left, right
+  std::vector<double> splits;
+  bool single; ///< whether features are f32
+
+  int64_t add(int64_t feature, double split, bool nanLeft, int64_t left, int64_t right) {
+    nodes.insert(nodes.end(), {feature, nanLeft, left, right});
+    splits.push_back(split);
+    return int64_t(splits.size()) - 1;
+  }
+  /// The greatest number of the features' type below v.
+  double before(double v) const {
+    return single ? double(std::nextafterf(float(v), -std::numeric_limits<float>::infinity()))
+                  : std::nextafter(v, -std::numeric_limits<double>::infinity());
+  }
+  void set(int64_t at, int64_t feature, double split, bool nanLeft, int64_t left, int64_t right) {
+    std::copy_n(Ints{feature, nanLeft, left, right}.begin(), 4, nodes.begin() + at * 4);
+    splits[at] = split;
+  }
+  /// x = split at node `at`.
+  void setEqual(int64_t at, int64_t feature, double split, bool nanTrue, int64_t yes, int64_t no) {
+    if (split == -std::numeric_limits<double>::infinity())
+      return set(at, feature, split, nanTrue, yes, no);
+    int64_t second = add(feature, before(split), !nanTrue, no, yes);
+    set(at, feature, split, nanTrue, second, no);
+  }
+  void set(int64_t at, const Branching &b) {
+    // NaN is no number less or equal; it differs from all.
+    switch (b.mode) {
+    case Mode::LessEqual:
+      return set(at, b.feature, b.split, b.nanTrue, b.yes, b.no);
+    case Mode::Greater:
+      return set(at, b.feature, b.split, !b.nanTrue, b.no, b.yes);
+    case Mode::Less:
+    case Mode::GreaterEqual: {
+      bool less = b.mode == Mode::Less;
+      // No number is before the first, as none is less or equal to NaN.
+      double split = b.split == -std::numeric_limits<double>::infinity()
+                         ? std::numeric_limits<double>::quiet_NaN()
+                         : before(b.split);
+      return set(at, b.feature, split, less == b.nanTrue, less ? b.yes : b.no, less ? b.no : b.yes);
+    }
+    case Mode::Equal:
+      return setEqual(at, b.feature, b.split, b.nanTrue, b.yes, b.no);
+    case Mode::NotEqual:
+      return setEqual(at, b.feature, b.split, false, b.no, b.yes);
+    default:
+      break;
+    }
+    if (b.members.empty()) // nothing is in the set
+      return set(at, b.feature, std::numeric_limits<double>::quiet_NaN(), b.nanTrue, b.yes, b.no);
+    for (size_t i = 0; i < b.members.size(); ++i) {
+      bool last = i + 1 == b.members.size();
+      int64_t next = last ? b.no : add(0, 0, false, 0, 0);
+      setEqual(at, b.feature, b.members[i], b.nanTrue, b.yes, next);
+      at = next;
+    }
+  }
+};
+
+/// Steps from the roots to the farthest leaf; none where a way leads back to where it was.
+std::optional<int64_t> depthOf(const Table &table, ArrayRef<int64_t> roots) {
+  constexpr int64_t kUnseen = -1, kOpen = -2;
+  Ints depth(table.splits.size(), kUnseen);
+  int64_t deepest = 0;
+  std::vector<int64_t> stack;
+  for (int64_t root : roots) {
+    if (root >= 0)
+      stack.push_back(root);
+    while (!stack.empty()) {
+      int64_t node = stack.back(), below = 0;
+      if (depth[node] >= 0) {
+        stack.pop_back();
+        continue;
+      }
+      bool ready = true;
+      for (int64_t next : {table.nodes[node * 4 + 2], table.nodes[node * 4 + 3]}) {
+        if (next < 0)
+          continue;
+        if (depth[next] == kOpen)
+          return std::nullopt;
+        if (depth[next] == kUnseen) {
+          stack.push_back(next);
+          ready = false;
+        } else {
+          below = std::max(below, depth[next]);
+        }
+      }
+      depth[node] = ready ? below + 1 : kOpen;
+      if (ready)
+        stack.pop_back();
+    }
+    if (root >= 0)
+      deepest = std::max(deepest, depth[root]);
+  }
+  return deepest;
+}
+
+LogicalResult emit(Node &n, Forest &forest, Type result) {
+  constexpr int64_t kMaxWeights = int64_t(1) << 24;
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || rankOf(x) > 2 || rankOf(x) < 1)
+    return n.invalid("shape", "features are [N, F]");
+  if (rankOf(x) == 1)
+    x = e.unsqueeze(x, {0});
+  bool isDouble = elementTypeOf(x).isF64();
+  Type element = isDouble ? Type(e.b.getF64Type()) : Type(e.b.getF32Type()), i32 = e.b.getI32Type();
+  x = e.cast(x, element);
+  if (forest.roots.empty() || forest.targets < 1 || forest.leaves < 1)
+    return n.invalid("attribute", "the ensemble has no tree, leaf or target");
+  Table table;
+  table.single = !isDouble;
+  table.nodes.resize(forest.nodes.size() * 4);
+  table.splits.resize(forest.nodes.size());
+  int64_t features = 1, count = int64_t(forest.nodes.size());
+  auto isBranch = [&](int64_t to) { return to < count && to >= -forest.leaves; };
+  for (const Branching &b : forest.nodes) {
+    if (b.feature < 0 || b.feature > INT32_MAX - 1 || !isBranch(b.yes) || !isBranch(b.no))
+      return n.invalid("attribute", "a node names a feature, node or leaf that is not there");
+    features = std::max(features, b.feature + 1);
+  }
+  for (int64_t root : forest.roots)
+    if (!isBranch(root))
+      return n.invalid("attribute", "a root names a node that is not there");
+  for (auto [i, b] : llvm::enumerate(forest.nodes))
+    table.set(int64_t(i), b);
+  std::optional<int64_t> depth = depthOf(table, forest.roots);
+  if (!depth)
+    return n.invalid("attribute", "a tree leads back to a node that was passed");
+  DimExpr columns = dimOf(x, 1);
+  if (columns.isConstant() && *columns.constant() < features)
+    return n.invalid("shape", "nodes ask for feature " + llvm::Twine(features - 1) + " of " +
+                                  llvm::Twine(columns.str()));
+  if (!columns.isConstant())
+    n.derive("features", columns, {features, DimRange::kUnbounded});
+  if (table.splits.size() > size_t(INT32_MAX) / 4 || forest.leaves > kMaxWeights / forest.targets)
+    return n.fail("shape", "an ensemble of more than 2^24 leaves times targets", "smaller ensembles");
+  int64_t rows = int64_t(table.splits.size()), trees = int64_t(forest.roots.size());
+  if (rows == 0) { // every tree is a leaf
+    table.add(0, 0, false, -1, -1);
+    rows = 1;
+  }
+  Value nodes = e.ints(table.nodes, {rows, 4}, i32), splits = e.floats(table.splits, {rows}, element),
+        roots = e.ints(forest.roots, {trees}, i32);
+  Value leaf = TreeWalkOp::create(e.b, e.loc, tensorType(i32, {dimOf(x, 0), DimExpr(trees)}), x, nodes,
+                                  splits, roots, uint64_t(*depth));
+  bool isMin = forest.aggregate == "MIN", isMax = forest.aggregate == "MAX";
+  double none = isMin   ? std::numeric_limits<double>::infinity()
+                : isMax ? -std::numeric_limits<double>::infinity()
+                        : 0;
+  std::vector<double> dense(forest.leaves * forest.targets, none);
+  for (const Forest::Weight &w : forest.weights) {
+    if (w.leaf < 0 || w.leaf >= forest.leaves || w.target < 0 || w.target >= forest.targets)
+      return n.invalid("attribute", "a leaf weighs for a target that is not there");
+    double &at = dense[w.leaf * forest.targets + w.target];
+    at = isMin ? std::min(at, w.weight) : isMax ? std::max(at, w.weight) : at + w.weight;
+  }
+  Value weights = e.floats(dense, {forest.leaves, forest.targets}, result);
+  Value parts = e.infer<GatherOp>(weights, leaf, uint64_t(0)); // [N, trees, targets]
+  Value y = e.reduce(parts, isMin ? ReduceKind::Min : isMax ? ReduceKind::Max : ReduceKind::Sum, {1}, false);
+  if (isMin || isMax) // a target for which no tree has a leaf
+    y = e.select(e.infer<IsInfOp>(y, isMax, isMin), e.like(y, 0), y);
+  if (forest.aggregate == "AVERAGE")
+    y = e.div(y, double(trees));
+  if (!forest.base.empty()) {
+    if (int64_t(forest.base.size()) != forest.targets)
+      return n.invalid("attribute", "as many base values as targets are needed");
+    y = e.add(y, e.floats(forest.base, {forest.targets}, result));
+  }
+  if (forest.transform == "LOGISTIC")
+    y = e.unary<SigmoidOp>(y);
+  else if (forest.transform == "SOFTMAX")
+    y = e.infer<SoftmaxOp>(y, int64_t(1), false);
+  else if (forest.transform != "NONE")
+    return n.fail("attribute", "post_transform " + llvm::Twine(forest.transform), "NONE, SOFTMAX, LOGISTIC");
+  return n.done(y);
+}
+
+/// From opset 5 on: nodes and leaves are two tables.
+LogicalResult treeEnsemble(Node &n) {
+  Forest forest;
+  auto ints = [&](StringRef name) { return n.intsAttr(name).value_or(Ints()); };
+  Ints yes = ints("nodes_truenodeids"), no = ints("nodes_falsenodeids"), yesLeaf = ints("nodes_trueleafs"),
+       noLeaf = ints("nodes_falseleafs"), features = ints("nodes_featureids"), targets = ints("leaf_targetids"),
+       nan = n.intsAttr("nodes_missing_value_tracks_true").value_or(Ints(yes.size(), 0));
+  std::vector<double> splits = numbersOf(n, "nodes_splits"), modes = numbersOf(n, "nodes_modes"),
+                      weights = numbersOf(n, "leaf_weights"), members = numbersOf(n, "membership_values");
+  size_t count = yes.size();
+  if (no.size() != count || yesLeaf.size() != count || noLeaf.size() != count || features.size() != count ||
+      nan.size() != count || splits.size() != count || modes.size() != count ||
+      targets.size() != weights.size())
+    return n.invalid("attribute", "the tables of nodes or leaves have columns of different lengths");
+  size_t member = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!(modes[i] >= 0 && modes[i] < double(Mode::Count)))
+      return n.invalid("attribute", "a node of an unknown mode");
+    Branching b{Mode(int(modes[i])), features[i], splits[i], bool(nan[i]),
+                yesLeaf[i] ? -1 - yes[i] : yes[i], noLeaf[i] ? -1 - no[i] : no[i], {}};
+    if (b.mode == Mode::Member) { // sets end with NaN
+      for (; member < members.size() && !std::isnan(members[member]); ++member)
+        b.members.push_back(members[member]);
+      ++member;
+    }
+    if (yes[i] < 0 || no[i] < 0)
+      return n.invalid("attribute", "a node names a node or leaf that is not there");
+    forest.nodes.push_back(std::move(b));
+  }
+  forest.roots = ints("tree_roots");
+  forest.leaves = int64_t(weights.size());
+  forest.targets = n.intAttr("n_targets", 1);
+  for (auto [leaf, weight] : llvm::enumerate(weights))
+    forest.weights.push_back({int64_t(leaf), targets[leaf], weight});
+  static constexpr const char *kAggregates[] = {"AVERAGE", "SUM", "MIN", "MAX"};
+  static constexpr const char *kTransforms[] = {"NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"};
+  int64_t aggregate = n.intAttr("aggregate_function", 1), transform = n.intAttr("post_transform", 0);
+  if (aggregate < 0 || aggregate > 3 || transform < 0 || transform > 4)
+    return n.invalid("attribute", "an unknown aggregate_function or post_transform");
+  forest.aggregate = kAggregates[aggregate];
+  forest.transform = kTransforms[transform];
+  Value x = n.in(0);
+  return x ? emit(n, forest, elementTypeOf(x)) : failure();
+}
+
+/// Until opset 3: nodes have a tree and a number in it, a leaf is one of them.
+LogicalResult treeRegressor(Node &n) {
+  Forest forest;
+  auto ints = [&](StringRef name) { return n.intsAttr(name).value_or(Ints()); };
+  auto reals = [&](const char *name) {
+    return n.floatsAttr(name).value_or(numbersOf(n, (name + std::string("_as_tensor"))));
+  };
+  Ints tree = ints("nodes_treeids"), id = ints("nodes_nodeids"), yes = ints("nodes_truenodeids"),
+       no = ints("nodes_falsenodeids"), features = ints("nodes_featureids"), targetTree = ints("target_treeids"),
+       targetNode = ints("target_nodeids"), target = ints("target_ids"),
+       nan = n.intsAttr("nodes_missing_value_tracks_true").value_or(Ints());
+  std::vector<double> splits = reals("nodes_values"), weights = reals("target_weights");
+  auto modes = n.op->getAttrOfType<ArrayAttr>("nodes_modes");
+  size_t count = tree.size();
+  if (nan.empty())
+    nan.assign(count, 0);
+  if (!modes || modes.size() != count || id.size() != count || yes.size() != count || no.size() != count ||
+      features.size() != count || splits.size() != count || nan.size() != count ||
+      targetNode.size() != targetTree.size() || target.size() != targetTree.size() ||
+      weights.size() != targetTree.size())
+    return n.invalid("attribute", "the tables of nodes or targets have columns of different lengths");
+  auto modeOf = [&](size_t i) {
+    auto text = dyn_cast<StringAttr>(modes[i]);
+    return llvm::StringSwitch<std::optional<Mode>>(text ? text.getValue() : "")
+        .Case("BRANCH_LEQ", Mode::LessEqual).Case("BRANCH_LT", Mode::Less)
+        .Case("BRANCH_GTE", Mode::GreaterEqual).Case("BRANCH_GT", Mode::Greater)
+        .Case("BRANCH_EQ", Mode::Equal).Case("BRANCH_NEQ", Mode::NotEqual)
+        .Case("LEAF", Mode::Count).Default(std::nullopt);
+  };
+  std::map<std::pair<int64_t, int64_t>, int64_t> place; // node, or -1 - leaf
+  int64_t inner = 0;
+  for (size_t i = 0; i < count; ++i) {
+    std::optional<Mode> mode = modeOf(i);
+    if (!mode)
+      return n.invalid("attribute", "a node of an unknown mode");
+    int64_t at = *mode == Mode::Count ? -1 - forest.leaves++ : inner++;
+    if (!place.try_emplace({tree[i], id[i]}, at).second)
+      return n.invalid("attribute", "two nodes of a tree have one number");
+    if (i == 0 || tree[i] != tree[i - 1]) // a tree begins with its root
+      forest.roots.push_back(at);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (*modeOf(i) == Mode::Count)
+      continue;
+    auto left = place.find({tree[i], yes[i]}), right = place.find({tree[i], no[i]});
+    if (left == place.end() || right == place.end())
+      return n.invalid("attribute", "a node names a node that is not there");
+    forest.nodes.push_back({*modeOf(i), features[i], splits[i], bool(nan[i]), left->second, right->second, {}});
+  }
+  for (size_t i = 0; i < target.size(); ++i) {
+    auto leaf = place.find({targetTree[i], targetNode[i]});
+    if (leaf == place.end() || leaf->second >= 0)
+      return n.invalid("attribute", "a target weighs at what is no leaf");
+    forest.weights.push_back({-1 - leaf->second, target[i], weights[i]});
+  }
+  forest.targets = n.intAttr("n_targets", 1);
+  forest.base = reals("base_values");
+  forest.aggregate = n.strAttr("aggregate_function", "SUM");
+  forest.transform = n.strAttr("post_transform", "NONE");
+  if (forest.aggregate != "SUM" && forest.aggregate != "AVERAGE" && forest.aggregate != "MIN" &&
+      forest.aggregate != "MAX")
+    return n.invalid("attribute", "aggregate_function '" + llvm::Twine(forest.aggregate) + "'");
+  return emit(n, forest, n.e.b.getF32Type());
+}
+
+} // namespace
+
+void addTrees(Handlers &h) {
+  h["ai.onnx.ml.TreeEnsemble"] = treeEnsemble;
+  h["ai.onnx.ml.TreeEnsembleRegressor"] = treeRegressor;
+}
+
+} // namespace lathe::legal

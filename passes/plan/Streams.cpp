@@ -1,0 +1,272 @@
+//===- Streams.cpp - independent kernels beside each other ----------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Describes the steps of a GPU's program to lib/analysis (StreamChoice.h): what they
+// wait for by what they read and write, and how long they take by the kernels' figures
+// and grids at the best sizes. Steps get the streams that come back, and events where
+// one waits for another stream. A remark says what was estimated, where it paid and
+// where it did not.
+//
+//   exec.launch @a(%x, %s)        exec.launch @a(%x, %s) {exec.signal = 0}
+//   exec.launch @b(%x, %t)   =>   exec.launch @b(%x, %t) {exec.signal = 1, exec.stream = 1}
+//   exec.launch @c(%s, %t, %y)    exec.launch @c(%s, %t, %y) {exec.waits = [1]}
+//
+//===----------------------------------------------------------------------===//
+#include "ProgramBuilder.h"
+
+#include "lathe/analysis/StreamChoice.h"
+#include "lathe/codegen/TargetRates.h"
+#include "lathe/ir/KernelVariants.h"
+#include "lathe/ir/Streams.h"
+
+#include "llvm/Support/FormatVariadic.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+#define GEN_PASS_DEF_STREAMSPASS
+#include "lathe/passes/Passes.h.inc"
+
+namespace {
+
+using Point = std::map<std::string, int64_t>;
+
+/// What a step reads and writes: buffers that are no views.
+struct Effects {
+  SmallVector<exec::BufferOp> reads, writes;
+};
+
+std::optional<int64_t> valueAt(const DimExpr &expr, const Point &point) {
+  Result<int64_t> value = expr.evaluate(point);
+  return value.ok() ? std::optional(*value) : std::nullopt;
+}
+
+bool holds(const DimCondition &condition, const Point &point) {
+  std::optional<int64_t> lhs = valueAt(condition.lhs, point), rhs = valueAt(condition.rhs, point);
+  if (!lhs || !rhs)
+    return false;
+  switch (condition.kind) {
+  case DimCondition::Kind::LessEqual:
+    return *lhs <= *rhs;
+  case DimCondition::Kind::Equal:
+    return *lhs == *rhs;
+  case DimCondition::Kind::Divisible:
+    return *rhs > 0 && *lhs % *rhs == 0;
+  }
+  return false;
+}
+
+class ProgramStreams {
+public:
+  ProgramStreams(exec::ProgramOp program, ModuleOp module, const Target &target, int64_t most)
+      : program(program), kernels(module), target(target), rates(ratesOf(target)),
+        point(symbolOptima(module)), most(most) {}
+
+  LogicalResult run() {
+    for (Operation &op : program.getBody().front())
+      if (Operation *host = takesHost(op)) {
+        missedRemark(host->getLoc(), "Streams")
+            << "one stream: the host takes part in entry '" << program.getSymName() << "'";
+        return success();
+      }
+    for (Operation &op : program.getBody().front())
+      if (isa<exec::LaunchOp, exec::CopyOp>(op) && failed(describe(op)))
+        return failure();
+    analysis::StreamCosts costs;
+    costs.eventSeconds = rates.eventSeconds;
+    // Without a number, streams are used where the estimate leaves no doubt.
+    constexpr int kDefaultStreams = 4;
+    costs.streams = most ? most : kDefaultStreams;
+    costs.gain = most ? 1 : costs.gain;
+    Result<analysis::StreamChoice> choice = analysis::chooseStreams(steps, costs);
+    if (!choice.ok())
+      return program.emitError("internal: streams: ") << choice.status().str();
+    for (const analysis::StreamRegion &region : choice->regions)
+      tell(region, costs.gain);
+    write(*choice);
+    return success();
+  }
+
+private:
+  /// The step itself where not all of it is enqueued on the device.
+  static Operation *takesHost(Operation &op) {
+    bool onHost = llvm::any_of(op.getOperands(), [](Value memory) {
+      exec::BufferOp root = plan::rootOf(memory);
+      return root && root.getOnHost();
+    });
+    bool takes = isa<exec::BindOp, exec::CallOp, exec::IfOp, exec::LoopOp, exec::TapOp>(op) ||
+                 (onHost && plan::isStep(&op));
+    return takes ? &op : nullptr;
+  }
+
+  LogicalResult describe(Operation &op) {
+    int number = steps.size();
+    analysis::TimedStep step;
+    Effects effects;
+    if (auto launch = dyn_cast<exec::LaunchOp>(op)) {
+      if (failed(describeLaunch(launch, step, effects)))
+        return failure();
+    } else {
+      auto copy = cast<exec::CopyOp>(op);
+      effects.reads = {plan::rootOf(copy.getSource())};
+      effects.writes = {plan::rootOf(copy.getTarget())};
+      double bytes = valueAt(plan::bytesOf(copy.getSource().getType()), point).value_or(0);
+      step.seconds = 2 * std::max(bytes, 0.0) / rates.bytesPerSecond;
+    }
+    llvm::SetVector<int> after;
+    for (exec::BufferOp buffer : effects.reads)
+      if (auto it = uses.find(buffer); it != uses.end() && it->second.writer >= 0)
+        after.insert(it->second.writer);
+    for (exec::BufferOp buffer : effects.writes) {
+      Use &use = uses[buffer];
+      if (use.writer >= 0)
+        after.insert(use.writer);
+      after.insert(use.readers.begin(), use.readers.end());
+    }
+    for (exec::BufferOp buffer : effects.reads)
+      uses[buffer].readers.push_back(number);
+    for (exec::BufferOp buffer : effects.writes)
+      uses[buffer] = {number, {}};
+    after.remove(number);
+    step.after.assign(after.begin(), after.end());
+    steps.push_back(std::move(step));
+    ops.push_back(&op);
+    return success();
+  }
+
+  LogicalResult describeLaunch(exec::LaunchOp launch, analysis::TimedStep &step,
+                               Effects &effects) {
+    auto kernel = kernels.lookup<exec::KernelOp>(launch.getKernel());
+    if (!kernel)
+      return launch.emitOpError("launches a kernel that does not exist");
+    FailureOr<std::vector<KernelVariant>> variants = variantsOf(kernel);
+    if (failed(variants))
+      return failure();
+    // Inputs, what is written, and packed weights of single variants.
+    size_t shared = launch.getBuffers().size() - ownPackings(*variants).size();
+    size_t inputs = variants->front().spec.numInputs;
+    for (auto [i, memory] : llvm::enumerate(launch.getBuffers()))
+      (i >= inputs && i < shared ? effects.writes : effects.reads).push_back(plan::rootOf(memory));
+
+    Point own;
+    for (NamedAttribute symbol : launch.getSymbols())
+      if (auto formula = dyn_cast<DimAttr>(symbol.getValue()))
+        own[symbol.getName().str()] = valueAt(formula.expr(), point).value_or(0);
+    const KernelSpec *spec = &variants->back().spec;
+    for (const KernelVariant &variant : llvm::reverse(*variants))
+      if (llvm::all_of(variant.guard, [&](const DimCondition &c) { return holds(c, own); }))
+        spec = &variant.spec;
+    double blocks = 1;
+    for (const LaunchSpec &one : spec->launches) {
+      double grid = 1;
+      for (const DimExpr &size : one.grid)
+        grid *= double(std::max<int64_t>(1, valueAt(size, own).value_or(1)));
+      blocks = std::max(blocks, grid);
+    }
+    // Blocks go to idle multiprocessors first. What they draw from memory is taken as if half of the
+    // multiprocessors drew all that there is: less is gained then, and not too much promised.
+    double units = std::min(1.0, blocks / std::max(target.smCount, 1));
+    double memory = std::min(1.0, 2 * units);
+    double flops = valueAt(kernel.getFlops().expr(), own).value_or(0),
+           bytes = valueAt(kernel.getBytes().expr(), own).value_or(0);
+    double computing =
+        std::max(flops, 0.0) / (units * (onTensorCores(kernel, *spec) ? rates.tensorCoreFlops
+                                                                      : rates.fmaFlops));
+    double moving = std::max(bytes, 0.0) / (memory * rates.bytesPerSecond);
+    step.seconds = std::max(computing, moving);
+    step.share = computing >= moving ? units : memory;
+    return success();
+  }
+
+  static bool onTensorCores(exec::KernelOp kernel, const KernelSpec &spec) {
+    bool multiplies = llvm::is_contained(
+        {RegionKind::Gemm, RegionKind::Conv, RegionKind::Attention}, kernel.getKind());
+    return multiplies && spec.numInputs > 0 && bitWidth(spec.buffers[0].dtype) <= 16;
+  }
+
+  void tell(const analysis::StreamRegion &region, double gain) {
+    std::string figures =
+        llvm::formatv("{0} kernels on {1} streams: {2:F1} us instead of {3:F1} us by estimate, {4:F2} x "
+                      "(an event {5:F2} us)",
+                      region.end - region.first, region.streams, region.after * 1e6,
+                      region.before * 1e6, region.after > 0 ? region.before / region.after : 1.0,
+                      rates.eventSeconds * 1e6);
+    Location loc = ops[region.first]->getLoc();
+    if (region.used)
+      passedRemark(loc, "Streams") << figures;
+    else if (region.streams > 1)
+      missedRemark(loc, "Streams")
+          << "one stream: " << figures << ", below " << llvm::formatv("{0:F2} x", gain).str();
+    else
+      missedRemark(loc, "Streams")
+          << llvm::formatv("one stream: more gain nothing for {0} kernels of {1:F1} us by estimate "
+                           "(an event {2:F2} us)",
+                           region.end - region.first, region.before * 1e6,
+                           rates.eventSeconds * 1e6)
+                 .str();
+  }
+
+  void write(const analysis::StreamChoice &choice) {
+    Builder b(program.getContext());
+    std::vector<int64_t> events(steps.size(), -1);
+    for (const std::vector<int> &waits : choice.waits)
+      for (int ahead : waits)
+        events[ahead] = 0;
+    int64_t count = 0;
+    for (int64_t &event : events)
+      if (event == 0)
+        event = count++;
+    for (auto [i, op] : llvm::enumerate(ops)) {
+      if (choice.streams[i])
+        op->setAttr(kStreamAttr, b.getI64IntegerAttr(choice.streams[i]));
+      if (events[i] >= 0)
+        op->setAttr(kSignalAttr, b.getI64IntegerAttr(events[i]));
+      SmallVector<int64_t> waits;
+      for (int ahead : choice.waits[i])
+        waits.push_back(events[ahead]);
+      if (!waits.empty())
+        op->setAttr(kWaitsAttr, b.getDenseI64ArrayAttr(waits));
+    }
+  }
+
+  struct Use {
+    int writer = -1; ///< the last step that writes the buffer
+    SmallVector<int> readers; ///< those that have read it since
+  };
+
+  exec::ProgramOp program;
+  SymbolTable kernels;
+  const Target &target;
+  const TargetRates rates;
+  const Point point;
+  const int64_t most;
+  std::vector<analysis::TimedStep> steps;
+  SmallVector<Operation *> ops; ///< of the steps
+  llvm::DenseMap<Operation *, Use> uses;
+};
+
+struct StreamsPass : impl::StreamsPassBase<StreamsPass> {
+  void runOnOperation() override {
+    int64_t most = 0;
+    if (auto given = optionStrings(getOperation(), kStreamsOption);
+        !given.empty() && StringRef(given[0]).getAsInteger(10, most)) {
+      getOperation().emitError("'streams' of lathe.options is no number: ") << given[0];
+      return signalPassFailure();
+    }
+    for (ModuleOp module : targetModules(getOperation())) {
+      auto target = targetOf(module);
+      if (failed(target))
+        return signalPassFailure();
+      if (!target->isCuda() || most == 1)
+        continue;
+      for (auto program : module.getOps<exec::ProgramOp>())
+        if (failed(ProgramStreams(program, module, *target, most).run()))
+          return signalPassFailure();
+    }
+  }
+};
+
+} // namespace
+
+} // namespace lathe

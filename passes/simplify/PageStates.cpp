@@ -1,0 +1,341 @@
+//===- PageStates.cpp - a decoder as a step over pages --------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A decoder as an exporter wrote it takes rows of tokens with their past keys and values. With `paged` in
+// `lathe.options` it becomes a step that takes tokens of any sequences one after another, whose keys and
+// values lie in the pages of one pool, where what that needs is proved of it; what is not proved is an
+// error at its node. README.md lists the obligations.
+//
+//   func @main(%ids: [B, S], %pos: [B, S], %mask: [B, P + S], %k0: [B, G, P, D], %v0: ...)
+//     %k = concat %k0, %new                          (and values)
+//     %y = attention %q, %k, %v mask %m {causal}
+//     return %logits: [B, S, V], %k, ...
+//   =>
+//   func @step(%tokens: [T], %positions: [T], %requests: [T], %slots: [T], %tables: [R, M], %rows: [R],
+//              %pool: [N, L, 2, 16, G, D] {lathe.donated_to = "next_pool"})
+//     %p = kv_append %pool, %slots, %new_k, %new_v {layer = 0}
+//     %y = paged_attention %q, %p, %tables, %requests, %positions {layer = 0}
+//     return %logits: [R, V], %best: [R], %p         (logits of the tokens %rows, and the greatest of each)
+//
+//===----------------------------------------------------------------------===//
+#include "PageStates.h"
+
+#include "lathe/ir/Paged.h"
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/RegionUtils.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+#define GEN_PASS_DEF_PAGESTATESPASS
+#include "lathe/passes/Passes.h.inc"
+
+namespace paging {
+
+bool Decoder::isPositions(Value value) const {
+  auto input = dyn_cast<BlockArgument>(value);
+  return input && input != ids && isa<IntegerType>(elementTypeOf(value)) &&
+         dimsOf(value) == std::vector<DimExpr>{batch, tokens};
+}
+bool Decoder::isPadding(Value value) const {
+  auto input = dyn_cast<BlockArgument>(value);
+  std::vector<DimExpr> dims = dimsOf(value);
+  return input && input != ids && isa<IntegerType>(elementTypeOf(value)) && dims.size() == 2 && dims[0] == batch &&
+         dims[1] != tokens && !dims[1].isConstant();
+}
+
+InFlightDiagnostic refuse(Location loc, Obligation obligation) {
+  constexpr const char *names[] = {"O1, tokens stay apart", "O2, present is past and new", "O3, masks",
+                                   "O4, positions",         "O5, sizes are no data",       "O6, logits",
+                                   "O7, states"};
+  return emitError(loc) << "cannot be paged (" << names[size_t(obligation)] << "): ";
+}
+std::string nameOf(BlockArgument argument) {
+  return inputName(cast<func::FuncOp>(argument.getOwner()->getParentOp()), argument.getArgNumber());
+}
+
+namespace {
+
+/// Sizes of the step.
+DimExpr sizeT() { return DimExpr::symbol("T"); } // tokens
+DimExpr sizeR() { return DimExpr::symbol("R"); } // requests
+DimExpr sizeM() { return DimExpr::symbol("M"); } // pages of a row of the tables
+DimExpr sizeN() { return DimExpr::symbol("N"); } // pages of the pool
+
+/// Takes a decoder that is proved to be one apart and puts the step in its place.
+class Rewriter {
+public:
+  Rewriter(Decoder &decoder, int64_t pageTokens)
+      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(pageTokens) {}
+
+  LogicalResult run() {
+    addInputs();
+    readPages();
+    if (failed(dropInputs()))
+      return failure();
+    gatherLogits();
+    func.setSymName("step");
+    replaceSymbols();
+    return success();
+  }
+
+private:
+  BlockArgument addInput(StringRef name, Type type) {
+    unsigned index = func.getNumArguments();
+    auto attrs = b.getDictionaryAttr(b.getNamedAttr("lathe.name", b.getStringAttr(name)));
+    (void)func.insertArgument(index, type, attrs, func.getLoc());
+    return func.getArgument(index);
+  }
+
+  void addInputs() {
+    Type integer = b.getI64Type();
+    AttentionOp front = decoder.layers.front().attention;
+    heads = *dimOf(front.getK(), 1).constant();
+    depth = *dimOf(front.getK(), 3).constant();
+    tokens = addInput("tokens", tensorType(integer, {sizeT()}));
+    positions = addInput("positions", tensorType(integer, {sizeT()}));
+    requests = addInput("requests", tensorType(integer, {sizeT()}));
+    slots = addInput("slots", tensorType(integer, {sizeT()}));
+    tables = addInput("tables", tensorType(integer, {sizeR(), sizeM()}));
+    rows = addInput("rows", tensorType(integer, {sizeR()}));
+    pool = addInput("pool", tensorType(elementTypeOf(front.getK()),
+                                       {sizeN(), DimExpr(int64_t(decoder.layers.size())), DimExpr(2),
+                                        DimExpr(pageTokens), DimExpr(heads), DimExpr(depth)}));
+    func.setArgAttr(func.getNumArguments() - 1, kDonatedToAttr, b.getStringAttr("next_pool"));
+  }
+
+  Value reshape(Location loc, Value v, ArrayRef<DimExpr> to) {
+    return ReshapeOp::create(b, loc, tensorType(elementTypeOf(v), to), v);
+  }
+  /// [B, H, S, D] as a row for each token, [T, H, D]. The sizes of the operand are still the decoder's: they
+  /// become the step's with all others (dropInputs).
+  Value tokenRows(Location loc, Value v) {
+    Value transposed = TransposeOp::create(b, loc, v, ArrayRef<int64_t>{0, 2, 1, 3});
+    return reshape(loc, transposed, {sizeT(), dimOf(v, 1), dimOf(v, 3)});
+  }
+
+  void readPages() {
+    Value memory = pool;
+    for (auto [i, layer] : llvm::enumerate(decoder.layers)) {
+      AttentionOp op = layer.attention;
+      Location loc = op.getLoc();
+      b.setInsertionPoint(op);
+      auto number = b.getI64IntegerAttr(i);
+      memory = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, layer.keys.added),
+                                  tokenRows(loc, layer.values.added), number);
+      Value y = PagedAttentionOp::create(b, loc, tokenRows(loc, op.getQ()), memory, tables, requests, positions,
+                                         number, op.getScaleAttr(), op.getSoftcapAttr(),
+                                         layer.window ? b.getI64IntegerAttr(*layer.window) : IntegerAttr());
+      std::vector<DimExpr> dims = dimsOf(op.getY());
+      Value transposed = reshape(loc, y, {dims[0], dims[2], dims[1], dims[3]});
+      op.getY().replaceAllUsesWith(TransposeOp::create(b, loc, transposed, ArrayRef<int64_t>{0, 2, 1, 3}));
+      op.erase();
+    }
+    next = memory;
+  }
+
+  LogicalResult dropInputs() {
+    Operation *end = func.getBody().front().getTerminator();
+    Value logits = end->getOperand(decoder.logits);
+    llvm::BitVector presents(func.getNumResults(), true);
+    presents.reset(decoder.logits);
+    end->setOperands({logits});
+    if (failed(func.eraseResults(presents)))
+      return failure();
+    IRRewriter rewriter(func.getContext());
+    (void)runRegionDCE(rewriter, func->getRegions());
+    llvm::SetVector<Value> places;
+    if (failed(findPositions(decoder, places)))
+      return failure();
+    b.setInsertionPointToStart(&func.getBody().front());
+    for (Value place : places) {
+      Value same = reshape(place.getLoc(), positions, dimsOf(place));
+      place.replaceAllUsesWith(same);
+    }
+    decoder.proofs.push_back("O4: positions are P + i");
+    decoder.ids.replaceAllUsesWith(reshape(func.getLoc(), tokens, dimsOf(decoder.ids)));
+    (void)runRegionDCE(rewriter, func->getRegions());
+    std::map<std::string, DimExpr> by{{*decoder.tokens.symbolName(), sizeT()}};
+    if (auto batch = decoder.batch.symbolName())
+      by.emplace(*batch, DimExpr(1));
+    llvm::BitVector old(func.getNumArguments(), false);
+    for (BlockArgument input : func.getArguments())
+      if (input.getArgNumber() < tokens.getArgNumber()) {
+        if (!input.use_empty())
+          return refuse((*input.getUsers().begin())->getLoc(), Obligation::Tokens)
+                 << "it reads input '" << nameOf(input) << "', which is neither tokens, positions, padding nor a cache";
+        old.set(input.getArgNumber());
+      }
+    if (failed(checkSizes(decoder)))
+      return failure();
+    decoder.proofs.push_back("O5: no size of rows, past or new tokens is data");
+    if (failed(func.eraseArguments(old)))
+      return failure();
+    substituteSymbols(func, by);
+    return success();
+  }
+
+  /// Ops behind the last attention that nothing but the logits needs work on the last rows alone.
+  void gatherLogits() {
+    Block &block = func.getBody().front();
+    Operation *end = block.getTerminator();
+    auto tokensAt = [](Value v) -> std::optional<size_t> {
+      for (auto [d, dim] : llvm::enumerate(dimsOf(v)))
+        if (dim == sizeT())
+          return d;
+      return std::nullopt;
+    };
+    llvm::SetVector<Operation *> behind;
+    for (Operation &op : llvm::reverse(block.without_terminator())) {
+      bool alone = !op.use_empty() && !isa<PagedAttentionOp, KvAppendOp>(op) &&
+                   llvm::all_of(op.getResults(), [&](Value v) { return tokensAt(v).has_value(); }) &&
+                   llvm::all_of(op.getUsers(), [&](Operation *user) { return user == end || behind.contains(user); }) &&
+                   llvm::all_of(op.getOperands(), [&](Value v) {
+                     std::set<std::string> used;
+                     for (const DimExpr &dim : dimsOf(v))
+                       dim.collectSymbols(used);
+                     return !used.count("T") || tokensAt(v);
+                   });
+      if (alone)
+        behind.insert(&op);
+    }
+    llvm::DenseMap<Value, Value> taken;
+    auto take = [&](OpOperand &operand) {
+      Value v = operand.get();
+      auto axis = tokensAt(v);
+      if (!axis || (v.getDefiningOp() && behind.contains(v.getDefiningOp())))
+        return;
+      Value &last = taken[v];
+      if (!last) {
+        b.setInsertionPointAfterValue(v);
+        last = GatherOp::create(b, v.getLoc(), v, rows, *axis);
+      }
+      operand.set(last);
+    };
+    for (Operation *op : behind)
+      for (OpOperand &operand : op->getOpOperands())
+        take(operand);
+    for (OpOperand &operand : end->getOpOperands())
+      take(operand);
+    for (Operation *op : behind)
+      substituteSymbols(op, {{"T", sizeR()}});
+    Value logits = end->getOperand(0);
+    b.setInsertionPoint(end);
+    vocabulary = *dimOf(logits, 2).constant();
+    logits = reshape(logits.getLoc(), logits, {sizeR(), DimExpr(vocabulary)});
+    // Who takes the most likely token needs no logits.
+    Value best = ArgReduceOp::create(b, logits.getLoc(), tensorType(b.getI64Type(), {sizeR()}), logits,
+                                     ReduceKind::Max, /*axis=*/1, /*keepdims=*/false, /*last=*/false);
+    end->setOperands({logits, best, next});
+    auto named = [&](StringRef name) {
+      return b.getDictionaryAttr(b.getNamedAttr("lathe.name", b.getStringAttr(name)));
+    };
+    func.setType(b.getFunctionType(func.getBody().getArgumentTypes(), end->getOperandTypes()));
+    func.setAllResultAttrs(ArrayRef<DictionaryAttr>{named("logits"), named("best"), named("next_pool")});
+  }
+
+  void replaceSymbols() {
+    auto module = func->getParentOfType<ModuleOp>();
+    Operation *at = nullptr;
+    for (SymbolOp old : llvm::make_early_inc_range(module.getOps<SymbolOp>())) {
+      at = old->getNextNode();
+      old.erase();
+    }
+    b.setInsertionPoint(at ? at : func.getOperation());
+    struct Size {
+      DimExpr symbol;
+      int64_t usual;
+      const char *origin;
+    };
+    for (const Size &size : {Size{sizeT(), 16, "tokens[0]"}, Size{sizeR(), 4, "tables[0]"},
+                             Size{sizeM(), 16, "tables[1]"}, Size{sizeN(), 64, "pool[0]"}})
+      SymbolOp::create(b, func.getLoc(), *size.symbol.symbolName(), 1, -1, size.usual, 1, size.origin, DimAttr());
+    SmallVector<NamedAttribute> facts;
+    auto number = [&](StringRef name, int64_t value) {
+      facts.push_back(b.getNamedAttr(name, b.getI64IntegerAttr(value)));
+    };
+    auto texts = [&](StringRef name, const std::vector<std::string> &values) {
+      facts.push_back(b.getNamedAttr(name, b.getStrArrayAttr(llvm::to_vector_of<StringRef>(values))));
+    };
+    number("page_tokens", pageTokens);
+    number("layers", decoder.layers.size());
+    number("heads", heads);
+    number("head_size", depth);
+    number("vocabulary", vocabulary);
+    facts.push_back(b.getNamedAttr(
+        "dtype", b.getStringAttr(StringRef(name(*dtypeOf(elementTypeOf(pool)))))));
+    texts("proofs", decoder.proofs);
+    texts("assumptions", decoder.assumptions);
+    module->setAttr(kLlmAttr, b.getDictionaryAttr(facts));
+  }
+
+  Decoder &decoder;
+  func::FuncOp func;
+  OpBuilder b;
+  int64_t pageTokens, heads = 0, depth = 0, vocabulary = 0;
+  BlockArgument tokens;
+  Value positions, requests, slots, tables, rows, pool, next;
+};
+
+} // namespace
+} // namespace paging
+
+namespace {
+
+struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SmallVector<std::string> wanted = optionStrings(module, kPagedOption);
+    if (wanted.empty() || module->hasAttr(kLlmAttr))
+      return; // not asked for, or text that has been through here
+    int64_t pageTokens = 0;
+    if (StringRef(wanted[0]).getAsInteger(10, pageTokens) || pageTokens < 1) {
+      module.emitError("usage: a page of '") << wanted[0] << "' tokens";
+      return signalPassFailure();
+    }
+    if (failed(page(module, pageTokens)))
+      return signalPassFailure();
+    // Transposes into rows of tokens meet those of heads.
+    OpPassManager rest(ModuleOp::getOperationName());
+    rest.addPass(createSimplifyPass());
+    if (failed(runPipeline(rest, module)))
+      signalPassFailure();
+  }
+
+  /// Sizes of the decoder that are called as the step's get another name.
+  static void makeRoom(ModuleOp module, func::FuncOp func) {
+    std::map<std::string, DimExpr> by;
+    for (SymbolOp symbol : module.getOps<SymbolOp>())
+      if (paging::isStepSize(symbol.getSymName())) {
+        std::string name = symbol.getSymName().str() + "_";
+        while (module.lookupSymbol(name))
+          name += "_";
+        by.emplace(symbol.getSymName().str(), DimExpr::symbol(name));
+        symbol.setSymName(name);
+      }
+    if (!by.empty())
+      substituteSymbols(func, by);
+  }
+
+  static LogicalResult page(ModuleOp module, int64_t pageTokens) {
+    SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
+    if (entries.size() != 1 || !module.getOps<StateOp>().empty())
+      return module.emitError("usage: --paged makes the one entry of a decoder and its states by itself; leave "
+                              "--entry and --donate away");
+    paging::Decoder decoder;
+    decoder.func = entries.front();
+    makeRoom(module, decoder.func);
+    if (failed(paging::findCaches(decoder)) || failed(paging::followTokens(decoder)) ||
+        failed(paging::proveMasks(decoder)) || failed(paging::Rewriter(decoder, pageTokens).run()))
+      return failure();
+    passedRemark(decoder.func.getLoc(), "PageStates")
+        << (std::to_string(decoder.layers.size()) + " layers read keys and values in pages");
+    return success();
+  }
+};
+
+} // namespace
+
+} // namespace lathe

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""torch.compile(backend="lathe"): one engine for each graph that dynamo finds, of any of its sizes.
+
+Parameters are inputs of the graphs, so that what changes them is seen by the next call. CPU only.
+"""
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .. import _compiler
+from .._context import Context
+from .._errors import Code, Error
+
+
+class LeftToTorch(UserWarning):
+    """A graph that torch runs itself: it shall be differentiated."""
+
+
+def _without_sizes(module: Any) -> tuple[Any, list[int]]:
+    """The graph with sizes taken from its tensors, where dynamo gives them as arguments of their own, and
+    the places of the arguments that are left."""
+    graph = module.graph
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    tensors = [node for node in places if isinstance(node.meta.get("example_value"), torch.Tensor)]
+    kept = []
+    for at, node in enumerate(places):
+        if node in tensors:
+            kept.append(at)
+            continue
+        size = node.meta.get("example_value")
+        found = next(((t, d) for t in tensors for d, have in enumerate(t.meta["example_value"].shape)
+                      if isinstance(size, torch.SymInt) and isinstance(have, torch.SymInt)
+                      and have.node.expr == size.node.expr), None)
+        if found is None and node.users:
+            raise Error(Code.UNSUPPORTED, f"it is {type(size).__name__}, no tensor and no size of one",
+                        f"argument '{node.name}'")
+        if found is not None and node.users:
+            with graph.inserting_before(next(n for n in graph.nodes if n.op != "placeholder")):
+                node.replace_all_uses_with(graph.call_function(torch.ops.aten.sym_size.int, found))
+        graph.erase_node(node)
+    module.recompile()
+    return module, kept
+
+
+class Compiled:
+    """A graph of dynamo; compiled when it is first called."""
+
+    def __init__(self, module: Any) -> None:
+        if list(module.parameters()) or list(module.buffers()):
+            raise Error(Code.UNSUPPORTED, "the graph holds parameters, which could change: "
+                        "torch._dynamo.config.inline_inbuilt_nn_modules must be on")
+        self._eager = module
+        self._module, self._kept = _without_sizes(torch.fx.GraphModule(module, _copy(module.graph)))
+        self._context: Context | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        given = [args[at] for at in self._kept]
+        if torch.is_grad_enabled() and any(a.requires_grad for a in given):
+            warnings.warn("lathe does not differentiate: torch runs this graph; call the module inside "
+                          "torch.no_grad()", LeftToTorch, stacklevel=2)
+            return self._eager(*args)
+        if any(a.device.type != "cpu" for a in given):
+            raise Error(Code.UNSUPPORTED, "an argument is not on the CPU", "torch.compile(backend='lathe')")
+        with self._lock:  # a context is used by one thread at a time
+            if self._context is None:
+                self._context = self._compile(given)
+            results = self._context.run([a.detach() for a in given])
+        return tuple(torch.utils.dlpack.from_dlpack(result) for result in results.values())
+
+    def _compile(self, given: Sequence[torch.Tensor]) -> Context:
+        places = [node for node in self._module.graph.nodes if node.op == "placeholder"]
+        sizes = [{d: torch.export.Dim.AUTO for d, have in enumerate(node.meta["example_value"].shape)
+                  if isinstance(have, torch.SymInt)} for node in places]
+        try:
+            program = torch.export.export(self._module, tuple(given), dynamic_shapes=tuple(sizes))
+        except Exception as problem:
+            raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
+        signature = program.run_decompositions({}).graph_signature
+        if signature.user_inputs_to_mutate or signature.buffers_to_mutate:
+            raise Error(Code.UNSUPPORTED, "the graph writes into its arguments: "
+                        f"{', '.join(signature.user_inputs_to_mutate.values())}")
+        return _compiler.compile(program).context()
+
+
+def _copy(graph: Any) -> Any:
+    """A graph of its own, with the examples of the nodes."""
+    copied = torch.fx.Graph()
+    values: dict[Any, Any] = {}
+    result = copied.graph_copy(graph, values)
+    copied.output(result)
+    return copied
+
+
+def backend(module: Any, example_inputs: Sequence[Any]) -> Compiled:
+    """What torch.compile calls for each graph."""
+    return Compiled(module)
+
+
+torch._dynamo.register_backend(backend, name="lathe")

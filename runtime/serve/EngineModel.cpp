@@ -1,0 +1,185 @@
+//===- EngineModel.cpp - the steps of an engine -----------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "EngineModel.h"
+#include "../Handles.h"
+#include "../exec/Context.h"
+#include "lathe/support/HostTensor.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace lathe::serve {
+
+namespace {
+
+/// Products take rows in register tiles of 8, or 6 where there are few registers (codegen/select/ChooseCpu.cpp), and
+/// sum in the same order in all of them; rows that fill no tile, or stand alone, are summed in another.
+constexpr size_t kRowsOfTiles = 24;
+constexpr const char *kInputs[] = {"tokens", "positions", "requests", "slots", "tables", "rows", "pool"};
+
+/// Takes the error over.
+Status statusOf(lathe_error *error) {
+  if (!error)
+    return okStatus();
+  Status status(static_cast<ErrorCode>(lathe_error_code(error)), lathe_error_message(error),
+                lathe_error_location(error));
+  lathe_error_free(error);
+  return status;
+}
+
+lathe_tensor numbers(std::span<const int64_t> values, const int64_t *dims, int32_t rank) {
+  lathe_tensor tensor = {};
+  tensor.data = const_cast<int64_t *>(values.data());
+  tensor.bytes = values.size_bytes();
+  tensor.dtype = LATHE_I64;
+  tensor.memory = LATHE_HOST;
+  tensor.rank = rank;
+  tensor.dims = dims;
+  return tensor;
+}
+
+} // namespace
+
+Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *engine, const engine::LlmInfo &info,
+                                                         const EngineModelOptions &wanted) {
+  if (info.groups.size() != 1)
+    return unsupportedError("caches of several forms", "llm section");
+  const char *name = info.entry.c_str();
+  bool fits = lathe_engine_input_count(engine, name) == std::size(kInputs) &&
+              lathe_engine_output_count(engine, name) == 3;
+  for (size_t i = 0; fits && i < std::size(kInputs); ++i)
+    fits = std::strcmp(lathe_engine_input(engine, name, i)->name, kInputs[i]) == 0;
+  if (!fits)
+    return invalidError("has other inputs or outputs than a step", "entry '" + info.entry + "'");
+  std::unique_ptr<EngineModel> model(new EngineModel);
+  lathe_options options = {};
+  options.size = sizeof options;
+  options.threads = wanted.threads;
+  options.no_graphs = !wanted.graphs;
+  LATHE_RETURN_IF_ERROR(statusOf(lathe_context_create(engine, wanted.device.c_str(), &options, &model->context)));
+  model->device = runtime::contextOf(model->context)->deviceHandle();
+  if (wanted.batchInvariant && !model->device->isHost())
+    return unsupportedError("products of a GPU sum in an order that depends on the tokens of a step: only a CPU is "
+                            "batch-invariant, as yet",
+                            "device " + wanted.device);
+  const engine::KvGroup &group = info.groups[0];
+  const engine::KvLayout &layout = group.layout;
+  model->entry = info.entry;
+  model->logitType = lathe_engine_output(engine, name, 0)->dtype;
+  model->dtype = static_cast<lathe_dtype>(layout.dtype);
+  model->padTo = wanted.batchInvariant ? kRowsOfTiles : 1;
+  model->buckets = !model->device->isHost();
+  // Blocks behind the cache's, for tokens that pad a step.
+  size_t most = 0;
+  for (size_t tokens = 1; tokens <= wanted.stepTokens; ++tokens)
+    most = std::max(most, model->rounded(tokens) - tokens);
+  const int64_t spare = int64_t(most + layout.blockTokens - 1) / layout.blockTokens;
+  model->poolDims = {int64_t(wanted.blocks) + spare, group.layers, 2, layout.blockTokens, layout.heads,
+                     layout.headSizeK};
+  model->spareSlot = int64_t(wanted.blocks) * layout.blockTokens;
+  LATHE_RETURN_IF_ERROR(model->makePool());
+  return model;
+}
+
+Status EngineModel::makePool() {
+  poolBytes = lathe_tensor_bytes(dtype, int32_t(poolDims.size()), poolDims.data());
+  if (!poolBytes)
+    return unsupportedError("the pool is larger than memory can be", "llm section");
+  blockBytes = poolBytes / uint64_t(poolDims[0]);
+  pool = runtime::Block(*device, /*onHost=*/false);
+  bool moved = false;
+  if (Status status = pool.reserve(poolBytes, moved); !status.ok())
+    return Status(status.code(), status.message(), "a pool of " + std::to_string(poolBytes) + " bytes");
+  // What lies behind a sequence's last token is read, and weighed with 0: it must be a number.
+  LATHE_RETURN_IF_ERROR(device->zero(pool.data(), poolBytes));
+  return device->sync();
+}
+
+EngineModel::~EngineModel() {
+  if (context)
+    lathe_context_destroy(context);
+}
+
+/// How many tokens, or requests, a step has for so many. A GPU keeps a graph for each combination of sizes: there
+/// are two sizes from one power of two to the next.
+size_t EngineModel::rounded(size_t count) const {
+  if (!buckets)
+    return (count + padTo - 1) / padTo * padTo;
+  const size_t power = std::bit_ceil(count);
+  return power > 8 && count <= power / 4 * 3 ? power / 4 * 3 : power;
+}
+
+/// Repeats the first request and its first token, with keys and values in slots that nobody reads.
+void EngineModel::pad(const Batch &given) {
+  padded.tokens = given.tokens;
+  padded.positions = given.positions;
+  padded.requests = given.requests;
+  padded.slots = given.slots;
+  padded.rows = given.rows;
+  const size_t tokens = rounded(given.tokens.size()), rows = rounded(given.rows.size());
+  padded.tokens.resize(tokens, given.tokens[0]);
+  padded.positions.resize(tokens, 0);
+  padded.requests.resize(tokens, 0);
+  for (int64_t slot = spareSlot; padded.slots.size() < tokens; ++slot)
+    padded.slots.push_back(slot);
+  padded.rows.resize(rows, given.rows[0]);
+  padded.pages = buckets ? int64_t(std::bit_ceil(uint64_t(given.pages))) : given.pages;
+  padded.tables.assign(rows * size_t(padded.pages), 0);
+  for (size_t r = 0; r < rows; ++r)
+    std::copy_n(given.tables.begin() + (r < given.rows.size() ? int64_t(r) * given.pages : 0), given.pages,
+                padded.tables.begin() + int64_t(r) * padded.pages);
+}
+
+Status EngineModel::run(const Batch &given, std::span<float> logits, std::span<int64_t> best) {
+  if (padTo == 1 && !buckets)
+    return runPadded(given, logits, best);
+  pad(given);
+  all.resize(logits.size() / given.rows.size() * padded.rows.size());
+  allBest.resize(padded.rows.size());
+  LATHE_RETURN_IF_ERROR(runPadded(padded, all, allBest));
+  std::copy_n(all.begin(), logits.size(), logits.begin());
+  std::copy_n(allBest.begin(), best.size(), best.begin());
+  return okStatus();
+}
+
+Status EngineModel::runPadded(const Batch &batch, std::span<float> logits, std::span<int64_t> best) {
+  const int64_t tokens = int64_t(batch.tokens.size()), rows = int64_t(batch.rows.size());
+  const int64_t tables[] = {rows, batch.pages};
+  lathe_tensor memory = {};
+  memory.data = pool.data();
+  memory.bytes = poolBytes;
+  memory.dtype = dtype;
+  memory.memory = LATHE_DEVICE; // read and written where it is
+  memory.rank = int32_t(poolDims.size());
+  memory.dims = poolDims.data();
+  lathe_tensor inputs[] = {numbers(batch.tokens, &tokens, 1),   numbers(batch.positions, &tokens, 1),
+                           numbers(batch.requests, &tokens, 1), numbers(batch.slots, &tokens, 1),
+                           numbers(batch.tables, tables, 2),    numbers(batch.rows, &rows, 1),
+                           memory};
+  const int64_t logitDims[] = {rows, rows ? int64_t(logits.size()) / rows : 0};
+  narrow.resize(logitType == LATHE_F32 ? 0 : lathe_tensor_bytes(logitType, 2, logitDims));
+  lathe_tensor outputs[] = {{}, numbers(best, &rows, 1), memory};
+  if (logits.empty()) {
+    outputs[0].memory = LATHE_DEVICE; // where it stays
+  } else {
+    outputs[0].data = narrow.empty() ? static_cast<void *>(logits.data()) : narrow.data();
+    outputs[0].bytes = narrow.empty() ? logits.size_bytes() : narrow.size();
+  }
+  LATHE_RETURN_IF_ERROR(
+      statusOf(lathe_run(context, entry.c_str(), inputs, std::size(inputs), outputs, std::size(outputs))));
+  const lathe_tensor &found = outputs[0];
+  if (found.rank != 2 || found.dims[0] != rows || (!logits.empty() && rows * found.dims[1] != int64_t(logits.size())))
+    return internalError("logits of other sizes than requests and vocabulary", "entry '" + entry + "'");
+  for (size_t i = 0; i < (narrow.empty() ? 0 : logits.size()); ++i)
+    logits[i] = float(loadReal(static_cast<DType>(logitType), narrow.data(), int64_t(i)));
+  return okStatus();
+}
+
+Status EngineModel::copyBlock(kv::BlockId from, kv::BlockId to) {
+  auto *first = static_cast<std::byte *>(pool.data());
+  return device->copy(first + to * blockBytes, first + from * blockBytes, blockBytes,
+                      runtime::CopyKind::DeviceToDevice);
+}
+
+} // namespace lathe::serve

@@ -1,0 +1,63 @@
+//===- EngineModel.h - the steps of an engine -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_RUNTIME_SERVE_ENGINEMODEL_H
+#define LATHE_RUNTIME_SERVE_ENGINEMODEL_H
+
+#include "../memory/Memory.h"
+#include "Scheduler.h"
+#include "lathe/engine/Llm.h"
+#include "lathe/runtime/lathe.h"
+
+#include <cstddef>
+#include <string>
+
+namespace lathe::serve {
+
+struct EngineModelOptions {
+  std::string device = "cpu";
+  int32_t threads = 0;     ///< CPU; 0: all cores this process may use
+  uint32_t blocks = 0;     ///< of the pool
+  uint32_t stepTokens = 0; ///< the most of a step
+  bool batchInvariant = false; ///< steps are padded so that the bits of an answer depend on its tokens alone, not
+                               ///< on who shares its steps; CPU only
+  bool graphs = true;      ///< CUDA
+};
+
+/// An engine with a section `llm` on a device, through the C interface, and the pool of its keys and values.
+class EngineModel : public StepModel {
+public:
+  /// Takes the engine's part of `info`; Unsupported where the device has no kernels for it, Invalid where entry and
+  /// section do not fit.
+  static Result<std::unique_ptr<EngineModel>> create(const lathe_engine *engine, const engine::LlmInfo &info,
+                                                     const EngineModelOptions &options);
+  ~EngineModel() override;
+
+  Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override;
+  Status copyBlock(kv::BlockId from, kv::BlockId to) override;
+
+private:
+  EngineModel() = default;
+  Status makePool();
+  size_t rounded(size_t count) const;
+  void pad(const Batch &given);
+  Status runPadded(const Batch &batch, std::span<float> logits, std::span<int64_t> best);
+
+  lathe_context *context = nullptr;
+  std::shared_ptr<runtime::Device> device; ///< the context's; outlives the pool
+  runtime::Block pool;
+  std::string entry;
+  std::vector<int64_t> poolDims;
+  uint64_t poolBytes = 0, blockBytes = 0;
+  size_t padTo = 1;      ///< tokens and requests of a step are a multiple of it
+  bool buckets = false;  ///< sizes of a step are of a short list
+  int64_t spareSlot = 0; ///< the first one behind the cache's blocks
+  Batch padded;
+  std::vector<float> all; ///< logits of a padded step
+  std::vector<int64_t> allBest;
+  lathe_dtype dtype = LATHE_F32, logitType = LATHE_F32; ///< of the pool; of what the step gives
+  std::vector<std::byte> narrow;                        ///< logits that are no f32
+};
+
+} // namespace lathe::serve
+
+#endif // LATHE_RUNTIME_SERVE_ENGINEMODEL_H

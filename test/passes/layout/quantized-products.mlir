@@ -1,0 +1,135 @@
+// RUN: %lathe-opt --lathe-quantized-products --split-input-file %s | FileCheck %s
+// RUN: %lathe-opt --lathe-quantized-products --split-input-file --remarks-filter=lathe --remark-policy=all %s 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+// Zero points and scales go behind the product; the sums of a weight's columns are known. A
+// weight that lies across k is transposed.
+// CHECK-LABEL: func.func @static
+// CHECK-DAG: %[[SUMS:.*]] = lathe.constant dense<{{\[\[}}48, 96]]> : tensor<1x2xi32>
+// CHECK-DAG: %[[W:.*]] = lathe.constant {{.*}} : tensor<2x16xi8>
+// CHECK: %[[P:.*]] = lathe.matmul %arg0, %[[W]] {transpose_b} : (tensor<4x16xui8>, tensor<2x16xi8>) -> tensor<4x2xi32>
+// CHECK: lathe.sub %[[P]]
+// CHECK: lathe.cast {{.*}} -> tensor<4x2xf32>
+// CHECK: lathe.mul
+// CHECK-NOT: lathe.mul
+// CHECK: return
+// REMARK: 8-bit operands are multiplied as they are
+module attributes {lathe.target = "sm_90a"} {
+  func.func @static(%a: tensor<4x16xui8>) -> tensor<4x2xf32> {
+    %za = lathe.constant dense<3.0> : tensor<f32>
+    %sa = lathe.constant dense<0.5> : tensor<f32>
+    %sw = lathe.constant dense<[0.25, 0.125]> : tensor<2xf32>
+    %zw = lathe.constant dense<0.0> : tensor<2xf32>
+    %w = lathe.constant dense<[[1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2]]> : tensor<16x2xi8>
+    %2 = lathe.dequantize %a scale(%sa) zero(%za) : (tensor<4x16xui8>, tensor<f32>, tensor<f32>) -> tensor<4x16xf32>
+    %5 = lathe.dequantize %w scale(%sw) zero(%zw) : (tensor<16x2xi8>, tensor<2xf32>, tensor<2xf32>) -> tensor<16x2xf32>
+    %6 = lathe.matmul %2, %5 : (tensor<4x16xf32>, tensor<16x2xf32>) -> tensor<4x2xf32>
+    return %6 : tensor<4x2xf32>
+  }
+}
+
+// -----
+
+// Run-time operands and zero points on both sides: sums of rows and of columns are computed, a
+// right operand that lies across k is transposed.
+// CHECK-LABEL: func.func @dynamic
+// CHECK: %[[T:.*]] = lathe.transpose %arg1
+// CHECK: lathe.matmul %arg0, %[[T]] {transpose_b} : (tensor<4x32xui8>, tensor<8x32xui8>) -> tensor<4x8xi32>
+// CHECK: lathe.reduce {{.*}} : (tensor<8x32xi32>) -> tensor<8x1xi32>
+// CHECK: lathe.reduce {{.*}} : (tensor<4x32xi32>) -> tensor<4x1xi32>
+// CHECK: return {{.*}} : tensor<4x8xi32>
+module attributes {lathe.target = "sm_90a"} {
+  func.func @dynamic(%a: tensor<4x32xui8>, %w: tensor<32x8xui8>, %za: tensor<ui8>, %zw: tensor<8xui8>) -> tensor<4x8xi32> {
+    %1 = lathe.cast %za : (tensor<ui8>) -> tensor<i32>
+    %2 = lathe.dequantize %a zero(%1) : (tensor<4x32xui8>, tensor<i32>) -> tensor<4x32xi32>
+    %4 = lathe.cast %zw : (tensor<8xui8>) -> tensor<8xi32>
+    %5 = lathe.dequantize %w zero(%4) : (tensor<32x8xui8>, tensor<8xi32>) -> tensor<32x8xi32>
+    %6 = lathe.matmul %2, %5 : (tensor<4x32xi32>, tensor<32x8xi32>) -> tensor<4x8xi32>
+    return %6 : tensor<4x8xi32>
+  }
+}
+
+// -----
+
+// Floats: scales of rows and columns behind, views before; the result keeps its type.
+// CHECK-LABEL: func.func @floats
+// CHECK: %[[A:.*]] = lathe.reshape %arg0 {{.*}} -> tensor<4x16xf8E4M3FN>
+// CHECK: %[[P:.*]] = lathe.matmul %[[A]], %arg1 {transpose_b} : (tensor<4x16xf8E4M3FN>, tensor<8x16xf8E5M2>) -> tensor<4x8xf32>
+// CHECK: %[[S:.*]] = lathe.mul %[[P]], %arg2
+// CHECK: lathe.cast {{.*}} -> tensor<4x8xf16>
+module attributes {lathe.target = "sm_90a"} {
+  func.func @floats(%a: tensor<2x2x16xf8E4M3FN>, %w: tensor<8x16xf8E5M2>, %sa: tensor<f32>, %sw: tensor<8x1xf16>) -> tensor<4x8xf16> {
+    %1 = lathe.dequantize %a scale(%sa) : (tensor<2x2x16xf8E4M3FN>, tensor<f32>) -> tensor<2x2x16xf16>
+    %3 = lathe.reshape %1 : (tensor<2x2x16xf16>) -> tensor<4x16xf16>
+    %5 = lathe.dequantize %w scale(%sw) : (tensor<8x16xf8E5M2>, tensor<8x1xf16>) -> tensor<8x16xf16>
+    %6 = lathe.matmul %3, %5 {transpose_b} : (tensor<4x16xf16>, tensor<8x16xf16>) -> tensor<4x8xf16>
+    return %6 : tensor<4x8xf16>
+  }
+}
+
+// -----
+
+// Another GPU, rows that are no whole pieces of 16 bytes, scales that differ along k, sums that
+// could overflow: as it was, and said.
+// CHECK-LABEL: func.func @portable
+// CHECK: lathe.matmul {{.*}} : (tensor<4x16xf32>, tensor<8x16xf32>)
+module attributes {lathe.target = "sm_80"} {
+  func.func @portable(%a: tensor<4x16xi8>, %w: tensor<8x16xi8>) -> tensor<4x8xf32> {
+    %0 = lathe.dequantize %a : (tensor<4x16xi8>) -> tensor<4x16xf32>
+    %1 = lathe.dequantize %w : (tensor<8x16xi8>) -> tensor<8x16xf32>
+    %2 = lathe.matmul %0, %1 {transpose_b} : (tensor<4x16xf32>, tensor<8x16xf32>) -> tensor<4x8xf32>
+    return %2 : tensor<4x8xf32>
+  }
+}
+
+// -----
+
+// CHECK-LABEL: func.func @refused
+// CHECK: lathe.matmul {{.*}} : (tensor<4x24xf32>, tensor<8x24xf32>)
+// CHECK: lathe.matmul {{.*}} : (tensor<4x16xf32>, tensor<8x16xf32>)
+// CHECK: lathe.matmul {{.*}} : (tensor<4x65536xf32>, tensor<8x65536xf32>)
+// REMARK: rows of 24 elements are not whole pieces of 16 bytes
+// REMARK: sums over 65536 elements might not fit into 32 bits
+module attributes {lathe.target = "sm_90a"} {
+  func.func @refused(%a: tensor<4x24xi8>, %w: tensor<8x24xi8>, %c: tensor<4x16xi8>, %d: tensor<8x16xi8>, %s: tensor<16xf32>, %e: tensor<4x65536xui8>, %f: tensor<8x65536xui8>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+    %0 = lathe.dequantize %a : (tensor<4x24xi8>) -> tensor<4x24xf32>
+    %1 = lathe.dequantize %w : (tensor<8x24xi8>) -> tensor<8x24xf32>
+    %2 = lathe.matmul %0, %1 {transpose_b} : (tensor<4x24xf32>, tensor<8x24xf32>) -> tensor<4x8xf32>
+    %3 = lathe.dequantize %c : (tensor<4x16xi8>) -> tensor<4x16xf32>
+    %5 = lathe.dequantize %d scale(%s) : (tensor<8x16xi8>, tensor<16xf32>) -> tensor<8x16xf32>
+    %6 = lathe.matmul %3, %5 {transpose_b} : (tensor<4x16xf32>, tensor<8x16xf32>) -> tensor<4x8xf32>
+    %7 = lathe.dequantize %e : (tensor<4x65536xui8>) -> tensor<4x65536xf32>
+    %8 = lathe.dequantize %f : (tensor<8x65536xui8>) -> tensor<8x65536xf32>
+    %9 = lathe.matmul %7, %8 {transpose_b} : (tensor<4x65536xf32>, tensor<8x65536xf32>) -> tensor<4x8xf32>
+    return %2, %6, %9 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
+  }
+}
+
+// -----
+
+// A CPU adds products of integers in pairs: by weights, of any depth. What is no weight is dequantized, and
+// floats are.
+// CHECK-LABEL: func.func @cpu
+// CHECK: %[[W:.*]] = lathe.constant {{.*}} : tensor<2x3xi8>
+// CHECK: %[[P:.*]] = lathe.matmul %arg0, %[[W]] {transpose_b} : (tensor<4x3xui8>, tensor<2x3xi8>) -> tensor<4x2xi32>
+// CHECK: lathe.sub %[[P]]
+// CHECK: lathe.matmul {{.*}} : (tensor<4x3xf32>, tensor<3x2xf32>) -> tensor<4x2xf32>
+// CHECK: lathe.matmul {{.*}} : (tensor<4x3xf32>, tensor<3x2xf32>) -> tensor<4x2xf32>
+// REMARK: 8-bit operands are multiplied as they are
+// REMARK: the right operand is no weight of integers, which could be packed in pairs
+// REMARK: the right operand is no weight of integers, which could be packed in pairs
+module attributes {lathe.target = "x86-64-v3"} {
+  func.func @cpu(%a: tensor<4x3xui8>, %b: tensor<3x2xi8>, %c: tensor<4x3xf8E4M3FN>, %d: tensor<3x2xf8E4M3FN>) -> (tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>) {
+    %za = lathe.constant dense<3.0> : tensor<f32>
+    %sa = lathe.constant dense<0.5> : tensor<f32>
+    %w = lathe.constant dense<[[1, 2], [3, 4], [5, 6]]> : tensor<3x2xi8>
+    %x = lathe.dequantize %a scale(%sa) zero(%za) : (tensor<4x3xui8>, tensor<f32>, tensor<f32>) -> tensor<4x3xf32>
+    %wf = lathe.dequantize %w : (tensor<3x2xi8>) -> tensor<3x2xf32>
+    %0 = lathe.matmul %x, %wf : (tensor<4x3xf32>, tensor<3x2xf32>) -> tensor<4x2xf32>
+    %bf = lathe.dequantize %b : (tensor<3x2xi8>) -> tensor<3x2xf32>
+    %1 = lathe.matmul %x, %bf : (tensor<4x3xf32>, tensor<3x2xf32>) -> tensor<4x2xf32>
+    %cf = lathe.dequantize %c : (tensor<4x3xf8E4M3FN>) -> tensor<4x3xf32>
+    %df = lathe.dequantize %d : (tensor<3x2xf8E4M3FN>) -> tensor<3x2xf32>
+    %2 = lathe.matmul %cf, %df : (tensor<4x3xf32>, tensor<3x2xf32>) -> tensor<4x2xf32>
+    return %0, %1, %2 : tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>
+  }
+}

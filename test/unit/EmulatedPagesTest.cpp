@@ -1,0 +1,349 @@
+//===- EmulatedPagesTest.cpp - decoders over pages on a GPU without one ---===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A decoder as an exporter writes it, compiled with `paged` for a CPU and for a GPU, on the fake device, whose
+// kernels are the generated CUDA text under emulation. In f32 it generates the same tokens as on the CPU: requests
+// of several lengths share steps and pool, some prompts begin with the same pages, and the pool is small
+// enough that requests give their pages up. In f16 single steps are compared, on sm_100a: wgmma and
+// clusters, which sm_90a takes for some sizes of a step, are not emulated.
+//
+//===----------------------------------------------------------------------===//
+
+#include "EmulatedKernels.h"
+
+#include "../../runtime/device/FakeDriver.h"
+
+#include "lathe/codegen/Nvrtc.h"
+#include "lathe/compiler/Compiler.h"
+#include "lathe/runtime/lathe_llm.h"
+#include "lathe/support/Half.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <random>
+#include <set>
+#include <sstream>
+#include <unistd.h>
+
+using namespace lathe;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kVocabulary = 97, kWidth = 64, kHeads = 4, kKeyHeads = 2, kHead = 16, kUp = 96;
+
+/// Two layers with grouped keys, rotated by positions that follow from sizes alone, weights drawn so that answers
+/// are not one token for ever.
+std::string decoder(const std::string &element) {
+  const std::string to = element == "float16" ? "10" : "1";
+  std::ostringstream weights, body;
+  std::mt19937 gen(5);
+  auto matrix = [&](const std::string &name, int rows, int columns, double deviation) {
+    std::normal_distribution<float> draw(0, float(deviation));
+    weights << ", float[" << rows << "," << columns << "] " << name << "32 = {";
+    for (int i = 0; i < rows * columns; ++i)
+      weights << (i ? "," : "") << draw(gen);
+    weights << "}";
+    body << "  " << name << " = Cast<to = " << to << ">(" << name << "32)\n";
+  };
+  const double in = 1 / std::sqrt(double(kWidth));
+  matrix("embed", kVocabulary, kWidth, 1);
+  matrix("head", kWidth, kVocabulary, in);
+  body << R"(  past = Shape<start = 2, end = 3>(k0)
+  count = Shape<start = 1, end = 2>(ids)
+  pastS = Squeeze(past)
+  countS = Squeeze(count)
+  total = Add(pastS, countS)
+  places = Range(pastS, total, one)
+  every = Range(zero, total, one)
+  column = Unsqueeze(places, last)
+  seen = LessOrEqual(every, column)
+  exponents = Cast<to = 1>(halves)
+  steps = Mul(exponents, rate)
+  frequencies = Exp(steps)
+  places32 = Cast<to = 1>(column)
+  angles = Mul(places32, frequencies)
+  cos32 = Cos(angles)
+  sin32 = Sin(angles)
+  cosT = Cast<to = )" << to << R"(>(cos32)
+  sinT = Cast<to = )" << to << R"(>(sin32)
+  cos = Unsqueeze(cosT, batch)
+  sin = Unsqueeze(sinT, batch)
+  x0 = Gather(embed, ids)
+)";
+  for (int layer = 0; layer < 2; ++layer) {
+    auto named = [&](std::string text) { // $ is the number of the layer, % the next one's
+      for (char &c : text)
+        if (c == '$' || c == '%')
+          c = char('0' + layer + (c == '%'));
+      return text;
+    };
+    matrix(named("wq$"), kWidth, kHeads * kHead, 2.0 * in);
+    matrix(named("wk$"), kWidth, kKeyHeads * kHead, 2.0 * in);
+    matrix(named("wv$"), kWidth, kKeyHeads * kHead, in);
+    matrix(named("wo$"), kHeads * kHead, kWidth, in);
+    matrix(named("up$"), kWidth, kUp, in);
+    matrix(named("down$"), kUp, kWidth, in);
+    body << named(R"(
+  n$ = RMSNormalization(x$, ones)
+  qm$ = MatMul(n$, wq$)
+  km$ = MatMul(n$, wk$)
+  vm$ = MatMul(n$, wv$)
+  qr$ = Reshape(qm$, queries)
+  kr$ = Reshape(km$, keys)
+  vr$ = Reshape(vm$, keys)
+  qt$ = Transpose<perm = [0,2,1,3]>(qr$)
+  kt$ = Transpose<perm = [0,2,1,3]>(kr$)
+  vt$ = Transpose<perm = [0,2,1,3]>(vr$)
+  q$ = RotaryEmbedding(qt$, cos, sin)
+  kn$ = RotaryEmbedding(kt$, cos, sin)
+  pk$ = Concat<axis = 2>(k$, kn$)
+  pv$ = Concat<axis = 2>(v$, vt$)
+  a$ = Attention(q$, pk$, pv$, seen)
+  at$ = Transpose<perm = [0,2,1,3]>(a$)
+  ar$ = Reshape(at$, joined)
+  o$ = MatMul(ar$, wo$)
+  y$ = Add(x$, o$)
+  m$ = RMSNormalization(y$, ones)
+  u$ = MatMul(m$, up$)
+  g$ = Sigmoid(u$)
+  h$ = Mul(u$, g$)
+  d$ = MatMul(h$, down$)
+  x% = Add(y$, d$)
+)");
+  }
+  body << "  n2 = RMSNormalization(x2, ones)\n  logits = MatMul(n2, head)\n";
+  auto ports = [&](const std::string &prefix, const std::string &size) {
+    std::string text;
+    for (const char *port : {"k0", "v0", "k1", "v1"})
+      text += ", " + element + "[B,2," + size + ",16] " + prefix + port;
+    return text;
+  };
+  std::ostringstream text;
+  text << "<ir_version: 10, opset_import: [\"\" : 23]>\ndecoder (int64[1,S] ids" << ports("", "P") << ")\n  => ("
+       << element << "[1,S,97] logits" << ports("p", "U") << ")\n"
+       << "<int64 zero = {0}, int64 one = {1}, int64[1] last = {1}, int64[1] batch = {0}, "
+       << "int64[4] queries = {0, 0, 4, 16}, int64[4] keys = {0, 0, 2, 16}, int64[3] joined = {0, 0, 64}, "
+       << "int64[8] halves = {0, 1, 2, 3, 4, 5, 6, 7}, float rate = {-1.0}, float[64] ones32 = {";
+  for (int i = 0; i < kWidth; ++i)
+    text << (i ? "," : "") << 1;
+  text << "}" << weights.str() << ">\n{\n  ones = Cast<to = " << to << ">(ones32)\n" << body.str() << "}\n";
+  std::string all = text.str();
+  for (size_t at; (at = all.find("[B,")) != std::string::npos;)
+    all.replace(at, 3, "[1,");
+  return all;
+}
+
+struct Prompt {
+  std::vector<uint32_t> tokens;
+  uint32_t answer;
+};
+
+std::vector<Prompt> prompts() {
+  std::mt19937 gen(3);
+  std::vector<uint32_t> begin(33);
+  for (uint32_t &token : begin)
+    token = gen() % kVocabulary;
+  std::vector<Prompt> all;
+  for (uint32_t length : {1u, 5u, 40u, 17u, 36u, 34u}) {
+    Prompt p{{}, 20 + length % 5};
+    for (uint32_t i = 0; i < length; ++i)
+      p.tokens.push_back(length > 33 && i < begin.size() ? begin[i] : gen() % kVocabulary);
+    all.push_back(p);
+  }
+  return all;
+}
+
+struct Answers {
+  std::string error;
+  std::vector<std::vector<uint32_t>> tokens;
+  lathe_llm_counters counters = {};
+};
+
+Answers generate(const lathe_engine *engine, const char *device, const std::vector<Prompt> &prompts,
+                 uint64_t poolBytes) {
+  Answers out;
+  auto failed = [&](lathe_error *e) {
+    if (e)
+      out.error = std::string(lathe_error_location(e)) + ": " + lathe_error_message(e);
+    lathe_error_free(e);
+    return e != nullptr;
+  };
+  lathe_llm_options options = {};
+  options.size = sizeof options;
+  options.threads = 1;
+  options.kv_bytes = poolBytes;
+  options.max_sequence_tokens = 64;
+  options.max_step_tokens = 24;
+  options.no_graphs = 1; // a captured launch of a real cubin keeps no parameters here
+  lathe_llm *llm = nullptr;
+  if (failed(lathe_llm_create(engine, device, &options, &llm)))
+    return out;
+  std::vector<uint64_t> ids;
+  for (const Prompt &p : prompts) {
+    lathe_llm_request request = {};
+    request.size = sizeof request;
+    request.max_tokens = p.answer;
+    request.tokens = p.tokens.data();
+    request.token_count = p.tokens.size();
+    ids.push_back(0);
+    if (failed(lathe_llm_submit(llm, &request, &ids.back())))
+      break;
+  }
+  for (size_t unfinished = ids.size(); out.error.empty() && unfinished;)
+    failed(lathe_llm_step(llm, &unfinished));
+  for (uint64_t id : ids) {
+    lathe_llm_result result = {};
+    if (out.error.empty() && !failed(lathe_llm_result_of(llm, id, &result)))
+      out.tokens.emplace_back(result.tokens, result.tokens + result.token_count);
+  }
+  lathe_llm_get_counters(llm, &out.counters);
+  lathe_llm_destroy(llm);
+  return out;
+}
+
+class EmulatedPages : public ::testing::Test {
+protected:
+  void SetUp() override {
+    if (auto nvrtc = nvrtc::Compiler::open(); !nvrtc)
+      GTEST_SKIP() << nvrtc.status().str();
+    char name[] = "/tmp/lathe-pages-XXXXXX";
+    folder = mkdtemp(name);
+  }
+  void TearDown() override {
+    lathe_engine_close(engine);
+    if (!folder.empty())
+      fs::remove_all(folder);
+  }
+
+  /// Compiles the decoder for a CPU and a GPU, and gives the fake device its kernels.
+  void open(const std::string &element, const std::string &gpu) {
+    fs::path model = folder / "decoder.onnxtxt";
+    std::ofstream(model) << decoder(element);
+    CompileOptions options;
+    options.targets = {"x86-64-v3", gpu};
+    options.paged = true;
+    options.dumpDir = folder / "dump";
+    Result<CompileResult> made = compileModel(model, options);
+    ASSERT_TRUE(made.ok()) << made.status().str();
+    compiled = std::move(made->bytes);
+    test::EmulatedKernels kernels;
+    ASSERT_EQ(kernels.build(folder / "dump", folder), "");
+    ASSERT_EQ(kernels.install([](const std::string &name, const std::string &message) {
+                ADD_FAILURE() << name << ": " << message;
+              }),
+              "");
+    lathe_error *e = lathe_engine_open_memory(compiled.data(), compiled.size(), &engine);
+    ASSERT_EQ(e, nullptr) << lathe_error_message(e);
+  }
+
+  fs::path folder;
+  std::string compiled; ///< outlives the engine
+  lathe_engine *engine = nullptr;
+};
+
+TEST_F(EmulatedPages, GreedyTokensOfManyRequests) {
+  ASSERT_NO_FATAL_FAILURE(open("float", "sm_90a"));
+  constexpr uint64_t kPoolBytes = 7 * 16 * 2 * 2 * kKeyHeads * kHead * sizeof(float); // of seven blocks
+  std::vector<Prompt> given = prompts();
+  Answers want = generate(engine, "cpu", given, kPoolBytes), got = generate(engine, "fake:0", given, kPoolBytes);
+  ASSERT_EQ(want.error, "");
+  ASSERT_EQ(got.error, "");
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_EQ(got.counters.steps, want.counters.steps);
+  EXPECT_GT(got.counters.preemptions, 0u);
+  EXPECT_GT(got.counters.prompt_hits, 0u);
+  std::set<uint32_t> various;
+  for (const std::vector<uint32_t> &tokens : got.tokens)
+    various.insert(tokens.begin(), tokens.end());
+  EXPECT_GT(various.size(), 12u);
+}
+
+struct Half {
+  uint16_t bits = 0;
+  double value() const { return decodeFloat(DType::F16, bits); }
+};
+
+/// Tokens of sequences from `first` to `end`, whose pages are given.
+struct Piece {
+  int64_t first, end;
+  std::vector<int64_t> pages;
+};
+
+/// Runs a step on `pool`, memory of the device; "" or the error.
+std::string step(lathe_context *context, const std::vector<Piece> &pieces, int64_t blocks, Half *pool,
+                 std::vector<Half> &logits) {
+  std::vector<int64_t> tokens, positions, requests, slots, rows, tables;
+  int64_t width = 0;
+  for (const Piece &p : pieces)
+    width = std::max(width, int64_t(p.pages.size()));
+  for (const Piece &p : pieces) {
+    for (int64_t i = p.first; i < p.end; ++i) {
+      tokens.push_back((int64_t(rows.size()) * 31 + i * 17 + i * i) % kVocabulary);
+      positions.push_back(i);
+      requests.push_back(int64_t(rows.size()));
+      slots.push_back(p.pages[size_t(i / 16)] * 16 + i % 16);
+    }
+    rows.push_back(int64_t(tokens.size()) - 1);
+    tables.insert(tables.end(), p.pages.begin(), p.pages.end());
+    tables.resize(rows.size() * size_t(width), 0);
+  }
+  const int64_t t[] = {int64_t(tokens.size())}, r[] = {int64_t(rows.size())}, m[] = {r[0], width},
+                n[] = {blocks, 2, 2, 16, kKeyHeads, kHead}, l[] = {r[0], kVocabulary};
+  auto integers = [](std::vector<int64_t> &values, const int64_t *dims, int32_t rank) {
+    return lathe_tensor{values.data(), values.size() * 8, LATHE_I64, LATHE_HOST, rank, dims, nullptr};
+  };
+  lathe_tensor memory{pool, uint64_t(n[0] * n[1] * n[2] * n[3] * n[4] * n[5]) * 2, LATHE_F16, LATHE_DEVICE, 6, n, nullptr};
+  lathe_tensor in[] = {integers(tokens, t, 1), integers(positions, t, 1), integers(requests, t, 1),
+                       integers(slots, t, 1),  integers(tables, m, 2),    integers(rows, r, 1), memory};
+  logits.resize(size_t(l[0] * l[1]));
+  lathe_tensor out[] = {{logits.data(), logits.size() * 2, LATHE_F16, LATHE_HOST, 2, l, nullptr}, {}, memory};
+  lathe_error *e = lathe_run(context, nullptr, in, 7, out, 3);
+  std::string why = e ? lathe_error_message(e) : "";
+  lathe_error_free(e);
+  return why;
+}
+
+/// Three prompts of a step, then their next tokens beside more prompts, in pages that are out of order.
+TEST_F(EmulatedPages, StepsInHalves) {
+  ASSERT_NO_FATAL_FAILURE(open("float16", "sm_100a"));
+  runtime::cuda::fakeGpu().capability = 100;
+  constexpr int64_t kBlocks = 9;
+  constexpr size_t kPool = kBlocks * 2 * 2 * 16 * kKeyHeads * kHead;
+  const std::vector<Piece> steps[] = {{{0, 18, {5, 2}}, {0, 1, {7}}, {0, 9, {3}}},
+                                      {{18, 19, {5, 2}}, {1, 2, {7}}, {9, 19, {3, 8}}, {0, 11, {6}}}};
+  std::unique_ptr<Half, decltype(&std::free)> pools[2] = {{nullptr, std::free}, {nullptr, std::free}};
+  std::vector<Half> logits[2];
+  lathe_context *contexts[2] = {};
+  for (int side : {0, 1}) {
+    pools[side].reset(static_cast<Half *>(std::aligned_alloc(256, kPool * sizeof(Half))));
+    std::fill_n(pools[side].get(), kPool, Half{});
+    lathe_options options = {};
+    options.size = sizeof options;
+    options.threads = 1;
+    options.no_graphs = 1;
+    ASSERT_EQ(lathe_context_create(engine, side ? "fake:0" : "cpu", &options, &contexts[side]), nullptr);
+  }
+  for (const std::vector<Piece> &pieces : steps) {
+    for (int side : {0, 1})
+      ASSERT_EQ(step(contexts[side], pieces, kBlocks, pools[side].get(), logits[side]), "");
+    for (size_t i = 0; i < logits[0].size(); ++i)
+      ASSERT_NEAR(logits[0][i].value(), logits[1][i].value(), 2e-2) << "logit " << i;
+    size_t stored = 0;
+    for (size_t i = 0; i < kPool; ++i) {
+      ASSERT_NEAR(pools[0].get()[i].value(), pools[1].get()[i].value(), 2e-2) << "element of the pool " << i;
+      stored += pools[1].get()[i].bits != 0;
+    }
+    size_t tokens = 28 + (&pieces == steps ? 0 : 23);
+    EXPECT_GT(stored, tokens * 2 * 2 * kKeyHeads * kHead * 9 / 10);
+    EXPECT_LE(stored, tokens * 2 * 2 * kKeyHeads * kHead);
+  }
+  for (lathe_context *context : contexts)
+    lathe_context_destroy(context);
+}
+
+} // namespace
