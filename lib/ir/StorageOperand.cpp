@@ -16,12 +16,15 @@ static constexpr DType kBytes[] = {DType::I8, DType::UI8};
 static constexpr DType kNibbles[] = {DType::I4, DType::UI4};
 static constexpr DType kFloats8[] = {DType::F8E4M3FN, DType::F8E5M2};
 static constexpr DType kFloats[] = {DType::F32, DType::F16, DType::BF16};
+static constexpr DType kFloats4[] = {DType::F4E2M1};
+static constexpr DType kExponents[] = {DType::F8E8M0};
 
 // A new format is a line here: types and blocks decide, and code generation decodes by type.
 static constexpr StorageFormat kFormats[] = {
     {"int8", kBytes, kFloats, 0, Has::Maybe},
     {"fp8", kFloats8, kFloats, 0, Has::Maybe},
     {"int4", kNibbles, kFloats, 0, Has::Maybe},
+    {"mxfp4", kFloats4, kExponents, 32},
 };
 
 std::span<const StorageFormat> storageFormats() { return kFormats; }
