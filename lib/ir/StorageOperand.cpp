@@ -17,7 +17,7 @@ static constexpr DType kNibbles[] = {DType::I4, DType::UI4};
 static constexpr DType kFloats8[] = {DType::F8E4M3FN, DType::F8E5M2};
 static constexpr DType kFloats[] = {DType::F32, DType::F16, DType::BF16};
 static constexpr DType kFloats4[] = {DType::F4E2M1};
-static constexpr DType kExponents[] = {DType::F8E8M0};
+static constexpr DType kExponents[] = {DType::F8E8M0}, kE4M3[] = {DType::F8E4M3FN};
 
 // A new format is a line here: types and blocks decide, and code generation decodes by type.
 static constexpr StorageFormat kFormats[] = {
@@ -25,6 +25,7 @@ static constexpr StorageFormat kFormats[] = {
     {"fp8", kFloats8, kFloats, 0, Has::Maybe},
     {"int4", kNibbles, kFloats, 0, Has::Maybe},
     {"mxfp4", kFloats4, kExponents, 32},
+    {"nvfp4", kFloats4, kE4M3, 16, Has::No, Has::Yes},
 };
 
 std::span<const StorageFormat> storageFormats() { return kFormats; }
