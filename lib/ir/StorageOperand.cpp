@@ -26,6 +26,7 @@ static constexpr StorageFormat kFormats[] = {
     {"int4", kNibbles, kFloats, 0, Has::Maybe},
     {"mxfp4", kFloats4, kExponents, 32},
     {"nvfp4", kFloats4, kE4M3, 16, Has::No, Has::Yes},
+    {"nf4", kNibbles, kFloats, 0, Has::No, Has::Maybe, Has::Yes}, // and any other table of 16 numbers
 };
 
 std::span<const StorageFormat> storageFormats() { return kFormats; }
