@@ -193,6 +193,15 @@ std::vector<Case> makeCases() {
       .tolerance = 2e-3;
   matmul("gemv_t", "tensor<1x64xbf16>", "tensor<37x64xbf16>", "tensor<1x37xbf16>", "{transpose_b} ", "gemv.along.t128", "37")
       .tolerance = 8e-3;
+  // Columns of all batches, 4 lanes each; rows that end within a piece; one thread a column.
+  matmul("gemv_short", "tensor<3x?x29xf16, #lathe.t<[3, M, 29]>>", "tensor<3x45x29xf16>", "tensor<3x?x45xf16, #lathe.t<[3, M, 45]>>",
+         "{transpose_b} ", "gemv.short.t128.r4.n32", "5")
+      .symbols = {{{"M", 1}}, {{"M", 4}}};
+  all.back().tolerance = 2e-3;
+  matmul("gemv_short_whole", "tensor<1x128xf32>", "tensor<37x128xf32>", "tensor<1x37xf32>", "{transpose_b} ",
+         "gemv.short.t128.n4", "10");
+  matmul("gemv_short_piece", "tensor<2x1x2xf64>", "tensor<2x70x2xf64>", "tensor<2x1x70xf64>", "{transpose_b} ",
+         "gemv.short.t128.n128", "2");
   std::string weights = "tensor<45x520xbf16>";
   matmul("row", "tensor<1x520xbf16>", weights, "tensor<1x45xbf16>", "{transpose_b} ", "gemv.row.t64.n2.s2", "23").tolerance = 8e-3;
   matmul("row_short", "tensor<1x8xf16>", "tensor<7x8xf16>", "tensor<1x7xf16>", "{transpose_b} ", "gemv.row.t32.n1.s1", "7")
