@@ -159,6 +159,22 @@ Value quickGeluRule(Evaluator &e, OpResult r, const Indices &idx) {
   return e.make<arith::DivFOp>(top, e.make<arith::AddFOp>(one, z));
 }
 
+/// With e = e^x the hyperbolic tangent of ln(1 + e) is n / (n + 2), n = e (e + 2): one exponential for three
+/// functions. Of e^(x/2), since far to the left e^x is denormal before its product with x is. From 20 on the
+/// tangent is 1 to f64's precision.
+Value mishRule(Evaluator &e, OpResult r, const Indices &idx) {
+  Value x = e.eval(r.getOwner()->getOperand(0), idx);
+  Value two = scalarLike(e, x, 2), zero = scalarLike(e, x, 0);
+  Value half = e.make<math::ExpOp>(e.make<arith::MulFOp>(x, scalarLike(e, x, 0.5)));
+  Value power = e.make<arith::MulFOp>(half, half), more = e.make<arith::AddFOp>(power, two);
+  Value n = e.make<arith::MulFOp>(power, more);
+  Value part = e.make<arith::DivFOp>(more, e.make<arith::AddFOp>(n, two));
+  Value y = e.make<arith::MulFOp>(e.make<arith::MulFOp>(e.make<arith::MulFOp>(x, half), half), part);
+  y = e.select(cmpf(e, arith::CmpFPredicate::OGT, x, scalarLike(e, x, 20)), x, y);
+  // An infinity there by 0 would be NaN.
+  return e.select(cmpf(e, arith::CmpFPredicate::OEQ, half, zero), scalarLike(e, x, -0.0), y);
+}
+
 Value notRule(Evaluator &e, OpResult r, const Indices &idx) {
   Value x = e.eval(r.getOwner()->getOperand(0), idx);
   return e.make<arith::XOrIOp>(x, scalarLike(e, x, -1));
@@ -433,6 +449,7 @@ void addElementwiseRules(RuleTable &t) {
   t["lathe.erf"] = mathRule<math::ErfOp>;
   t["lathe.sigmoid"] = sigmoidRule;
   t["lathe.quick_gelu"] = quickGeluRule;
+  t["lathe.mish"] = mishRule;
   t["lathe.not"] = notRule;
   t["lathe.is_nan"] = isNanRule;
   t["lathe.is_inf"] = isInfRule;

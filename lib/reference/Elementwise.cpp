@@ -40,6 +40,7 @@ struct Unary {
 
 int64_t same(int64_t x) { return x; }
 double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
+double mish(double x) { return std::exp(x) == 0 ? -0.0 : x * std::tanh(std::log1p(std::exp(x))); }
 /// Through e^-|x|, which never overflows.
 double sigmoid(double x) {
   double z = std::exp(-std::fabs(x));
@@ -77,6 +78,7 @@ constexpr Unary kUnary[] = {
     {"atanh", [](double x) { return std::atanh(x); }, nullptr},
     {"erf", [](double x) { return std::erf(x); }, nullptr},
     {"sigmoid", sigmoid, nullptr},
+    {"mish", mish, nullptr},
 };
 
 void unary(Call &call) {

@@ -76,7 +76,7 @@ LogicalResult hardSwish(Node &n) {
 LogicalResult softplus(Node &n) { return n.done(softplusOf(n.e, n.in(0))); }
 Value softsignOf(Emitter &e, Value x) { return e.div(x, e.add(e.unary<AbsOp>(x), 1.0)); }
 LogicalResult softsign(Node &n) { return n.done(softsignOf(n.e, n.in(0))); }
-LogicalResult mish(Node &n) { return n.done(n.e.mul(n.in(0), n.e.unary<TanhOp>(softplusOf(n.e, n.in(0))))); }
+LogicalResult mish(Node &n) { return n.done(n.e.unary<MishOp>(n.in(0))); }
 LogicalResult swish(Node &n) {
   Value x = n.in(0);
   double alpha = n.floatAttr("alpha", 1.0);

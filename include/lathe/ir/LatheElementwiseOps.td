@@ -51,6 +51,7 @@ def Lathe_QuickGeluOp : Lathe_UnaryOp<"quick_gelu", "y = x / (1 + e^(-alpha x))"
   let description = "Far to the left y is -0, not the NaN of an infinity by an infinity.";
   let arguments = (ins Lathe_Tensor:$x, F64Attr:$alpha);
 }
+def Lathe_MishOp : Lathe_UnaryOp<"mish", "y = x tanh(ln(1 + e^x)); -0 far to the left", 20>;
 def Lathe_NotOp : Lathe_UnaryOp<"not", "y = bitwise complement; logical not for i1">;
 
 class Lathe_TestOp<string mnemonic, string sentence> : Lathe_InferredOp<mnemonic, [Elementwise]> {
