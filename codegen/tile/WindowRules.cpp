@@ -195,11 +195,35 @@ Value overlapAddRule(Evaluator &e, OpResult r, const Indices &idx) {
   })[0];
 }
 
+Value windowSquaresRule(Evaluator &e, OpResult r, const Indices &idx) {
+  auto op = cast<WindowSquaresOp>(r.getOwner());
+  Value x = op.getX();
+  int64_t axis = op.getAxis();
+  Type compute = Evaluator::computeType(elementTypeOf(r));
+  if (!isa<FloatType>(compute))
+    return e.fail(op, "squares floating-point values only");
+  if (!idx[axis].uniform())
+    return e.lanewise(compute, idx, [&](const Indices &one) { return windowSquaresRule(e, r, one); });
+  IndexMath &ix = e.ix;
+  Value first = ix.add(idx[axis].base, -int64_t(op.getBefore()));
+  Value end = ix.min(ix.add(first, int64_t(op.getSize())), ix.dim(dimOf(x, axis)));
+  Value sum = e.constant(compute, 0);
+  if (!uniform(idx))
+    sum = e.splat(sum);
+  return e.loop(ix.max(first, ix.cst(0)), end, ix.cst(1), ValueRange{sum}, [&](Value at, ValueRange args) {
+    Indices in = idx;
+    in[axis] = Index(at);
+    Value v = e.eval(x, in);
+    return SmallVector<Value>{e.combine(ReduceKind::Sum, args[0], e.make<arith::MulFOp>(v, v), false)};
+  })[0];
+}
+
 } // namespace
 
 void addWindowRules(RuleTable &t) {
   t["lathe.pool"] = poolRule;
   t["lathe.overlap_add"] = overlapAddRule;
+  t["lathe.window_squares"] = windowSquaresRule;
 }
 
 } // namespace lathe::codegen

@@ -463,6 +463,27 @@ OpClass OverlapAddOp::getOpClass() { return OpClass::Window; }
 Iterators OverlapAddOp::getIterators() { return iterators(rankOf(getY()), getWindow().size()); }
 Maps OverlapAddOp::getAccessMaps() { return {AffineMap(), identityMap(getY(), getIterators().size())}; }
 
+LogicalResult WindowSquaresOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  int64_t axis = adaptor.getAxis(), size = adaptor.getSize(), before = adaptor.getBefore();
+  if (axis < 0 || axis >= rankOf(adaptor.getX()))
+    return emitOptionalError(loc, "window_squares_c1: axis is outside the rank");
+  if (size < 1 || before < 0 || before >= size)
+    return emitOptionalError(loc, "window_squares_c2: size is positive, before from 0 to size - 1");
+  types.push_back(adaptor.getX().getType());
+  return success();
+}
+OpClass WindowSquaresOp::getOpClass() { return OpClass::Window; }
+Iterators WindowSquaresOp::getIterators() { return iterators(rankOf(getY()), 1); }
+Maps WindowSquaresOp::getAccessMaps() {
+  unsigned rank = rankOf(getY());
+  SmallVector<AffineExpr> index;
+  for (unsigned d = 0; d < rank; ++d)
+    index.push_back(getAffineDimExpr(d, getContext()));
+  index[getAxis()] = index[getAxis()] + getAffineDimExpr(rank, getContext()) - int64_t(getBefore());
+  return {AffineMap::get(rank + 1, 0, index, getContext()), identityMap(getY(), rank + 1)};
+}
+
 //===----------------------------------------------------------------------===//
 // Recurrent
 //===----------------------------------------------------------------------===//

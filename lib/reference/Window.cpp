@@ -220,7 +220,33 @@ void overlapAdd(Call &call) {
       y.setInteger(i, static_cast<int64_t>(integerSums[i]));
 }
 
-constexpr Entry kOps[] = {{"conv", conv}, {"pool", pool}, {"overlap_add", overlapAdd}};
+void windowSquares(Call &call) {
+  int64_t axis = call.integer("axis"), size = call.integer("size"), before = call.integer("before");
+  if (!call.expectInputs(1, 1))
+    return;
+  const Tensor &x = call.in(0);
+  Tensor &y = call.out();
+  call.require(axis >= 0 && axis < x.rank() && size > 0 && before >= 0 && before < size,
+               "axis, size or before is out of range");
+  call.require(x.dims == y.dims && x.dtype == y.dtype && isFloat(x.dtype), "result type does not fit");
+  if (!call.ok())
+    return;
+  Index from(x.dims.size());
+  forEachIndex(y.dims, [&](const Index &index, int64_t i) {
+    double sum = 0;
+    std::copy(index.begin(), index.end(), from.begin());
+    int64_t begin = std::max<int64_t>(0, index[axis] - before);
+    int64_t end = std::min(x.dims[axis], index[axis] - before + size);
+    for (from[axis] = begin; from[axis] < end; ++from[axis]) {
+      double value = x.real(position(x.dims, from));
+      sum += value * value;
+    }
+    y.setReal(i, sum);
+  });
+}
+
+constexpr Entry kOps[] = {{"conv", conv}, {"pool", pool}, {"overlap_add", overlapAdd},
+                          {"window_squares", windowSquares}};
 
 } // namespace
 

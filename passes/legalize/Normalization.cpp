@@ -181,14 +181,7 @@ LogicalResult lrn(Node &n) {
   int64_t size = n.intAttr("size", 1);
   if (!x || rankOf(x) < 2 || size < 1)
     return n.invalid("shape", "rank 2 or more and a positive size are needed");
-  Dims dims = dimsOf(x), low(dims.size(), DimExpr(0)), high = low;
-  low[1] = (size - 1) / 2;
-  high[1] = size - 1 - (size - 1) / 2;
-  Value padded = e.pad(e.mul(x, x), e.like(x, 0), low, high, PadMode::Constant), sum;
-  for (int64_t i = 0; i < size; ++i) {
-    Value part = e.sliceAxis(padded, 1, i, dims[1]);
-    sum = i ? e.add(sum, part) : part;
-  }
+  Value sum = e.infer<WindowSquaresOp>(x, 1, size, (size - 1) / 2);
   Value base =
       e.add(e.mul(sum, n.floatAttr("alpha", 1e-4) / double(size)), n.floatAttr("bias", 1.0));
   double beta = n.floatAttr("beta", 0.75);

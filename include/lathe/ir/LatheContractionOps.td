@@ -121,6 +121,16 @@ def Lathe_OverlapAddOp : Lathe_InferredOp<"overlap_add"> {
   }];
   let extraClassDefinition = latheCompatibleTypes;
 }
+def Lathe_WindowSquaresOp : Lathe_InferredOp<"window_squares"> {
+  let summary = "y[.., i, ..] = sum of x[.., j, ..]^2 for j from i - before, `size` of them, along axis; 0 outside x";
+  let description = [{
+    window_squares_c1: axis is inside the rank; window_squares_c2: size is positive, before from 0 to size - 1.
+  }];
+  let arguments = (ins Lathe_Tensor:$x, I64Attr:$axis, I64Attr:$size, I64Attr:$before);
+  let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = "std::optional<::lathe::ReduceKind> getCombiner() { return ::lathe::ReduceKind::Sum; }";
+  let extraClassDefinition = latheCompatibleTypes;
+}
 def Lathe_RecurrentOp : Lathe_StructuredOp<"recurrent", [AttrSizedOperandSegments]> {
   let summary = "One direction of an LSTM or GRU: all steps, from inputs that are multiplied already";
   let description = [{
