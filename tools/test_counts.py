@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Prints `PASSED FAILED SKIPPED` from the log of a test run: ctest -V, lit, pytest -rs or
+"""Prints `PASSED FAILED SKIPPED` from the log of a test run: ctest -V, lit, pytest with -rs among others, or
 `N passed, N failed`.
 
     test_counts.py LOG [SKIPS]
