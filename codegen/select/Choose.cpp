@@ -12,16 +12,35 @@
 
 namespace lathe {
 
+/// About what a kernel reads and writes: of what indices pick from no more than its results, of what it updates in
+/// place the updates.
+static DimExpr bytesMoved(const KernelDesc &desc) {
+  DimExpr bytes = 0, picked = 0;
+  for (int i = 0; i < desc.numOutputs; ++i) {
+    const BufferArg &out = desc.buffers[desc.numInputs + i];
+    auto updates = desc.updates.find(i);
+    DimExpr elements = product(updates != desc.updates.end() ? updates->second : out.dims);
+    picked = picked + elements;
+    bytes = bytes + DimExpr::ceilDiv(elements * DimExpr(bitWidth(out.dtype)), 8);
+  }
+  for (int i = 0; i < desc.numInputs; ++i) {
+    const BufferArg &in = desc.buffers[i];
+    DimExpr elements = product(in.dims);
+    if (desc.dataIndices)
+      elements = DimExpr::min(elements, picked);
+    bytes = bytes + DimExpr::ceilDiv(elements * DimExpr(bitWidth(in.dtype)), 8);
+  }
+  return bytes;
+}
+
 /// Whether a kernel takes so long that loads through the read-only cache, which are forbidden in a
-/// kernel that starts early, gain more than the early start.
+/// kernel that starts early, gain more than the early start: at the sizes that are optimised for where those are
+/// known, else at the largest.
 static bool isLong(const KernelDesc &desc) {
   constexpr int64_t kLongBytes = 48 << 20; // about 12 us of an H200's memory
-  int64_t bytes = 0;
-  for (const BufferArg &b : desc.buffers)
-    bytes += select::rangeOf(product(b.dims), desc).hi < kLongBytes
-                 ? product(b.dims).constant().value_or(0) * bitWidth(b.dtype) / 8
-                 : kLongBytes;
-  return bytes >= kLongBytes;
+  DimExpr bytes = bytesMoved(desc);
+  Result<int64_t> usual = bytes.evaluate(desc.usual);
+  return (usual ? *usual : select::rangeOf(bytes, desc).hi) >= kLongBytes;
 }
 
 /// Whether a long kernel of rows has so few blocks that an early start pays nevertheless, and registers

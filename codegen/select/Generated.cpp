@@ -49,7 +49,7 @@ using Variants = std::vector<KernelVariant>;
 
 /// Everything in order, by one block.
 static Result<bool> offerScatter(const KernelDesc &desc, const Target &, Variants &out) {
-  if (!desc.serial)
+  if (!desc.serial || desc.numOutputs > 1)
     return false;
   KernelConfig c{&kScatter};
   c.threads = 256;
@@ -59,13 +59,14 @@ static Result<bool> offerScatter(const KernelDesc &desc, const Target &, Variant
 
 /// Updates that have no order.
 static Result<bool> offerScatterUnordered(const KernelDesc &desc, const Target &, Variants &out) {
-  if (!desc.serial || desc.updates.empty())
+  if (!desc.serial || desc.updates.empty() || desc.numOutputs > 1)
     return false;
+  const std::vector<DimExpr> &updates = desc.updates.begin()->second;
   KernelConfig c{&kScatterUnordered};
   c.threads = 128;
   if (desc.updatesInRows)
-    c.lanes = lanesFor(128 / bitWidth(desc.buffers[desc.numInputs].dtype), desc.updates.back());
-  DimExpr vectors = DimExpr::ceilDiv(product(desc.updates), DimExpr(c.lanes));
+    c.lanes = lanesFor(128 / bitWidth(desc.buffers[desc.numInputs].dtype), updates.back());
+  DimExpr vectors = DimExpr::ceilDiv(product(updates), DimExpr(c.lanes));
   addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
   return true;
 }
@@ -246,13 +247,17 @@ static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Varia
     return true;
   }
   c.lanes = lanesFor(vectorLanes(desc), lastOf(desc.parallel));
-  // Results of other sizes have blocks of their own (codegen/tile/PointwiseSchedule.cpp).
+  // Results of other sizes have blocks of their own, and so have updates (codegen/tile/PointwiseSchedule.cpp).
   std::vector<std::vector<DimExpr>> shapes;
-  for (int i = desc.numInputs; i < desc.numInputs + desc.numOutputs; ++i)
-    if (std::find(shapes.begin(), shapes.end(), desc.buffers[i].dims) == shapes.end()) {
-      shapes.push_back(desc.buffers[i].dims);
-      c.lanes = lanesFor(c.lanes, lastOf(shapes.back()));
-    }
+  for (int i = 0; i < desc.numOutputs; ++i) {
+    auto updates = desc.updates.find(i);
+    const bool written = updates != desc.updates.end();
+    const std::vector<DimExpr> &dims = written ? updates->second : desc.buffers[desc.numInputs + i].dims;
+    if (!written && std::find(shapes.begin(), shapes.end(), dims) != shapes.end())
+      continue;
+    shapes.push_back(dims);
+    c.lanes = lanesFor(c.lanes, lastOf(dims));
+  }
   // Four elements: what is spread over rows is read one by one.
   if (int64_t lanes = std::min<int64_t>(4, vectorLanes(desc));
       c.lanes < lanes && runsOverRows(desc, lanes)) {

@@ -183,12 +183,14 @@ static void storeBytes(Evaluator &e, unsigned output) {
 
 namespace {
 
-/// Outputs of one shape, which share a loop over dimensions up to `first` and all behind it.
+/// Outputs of one shape, which share a loop over dimensions up to `first` and all behind it; or the updates of a
+/// scatter, which makes one output in place.
 struct Shape {
   std::vector<DimExpr> dims;
   SmallVector<unsigned> outputs;
   int64_t first = 0;
   DimExpr inner = 1;
+  Operation *scatter = nullptr;
 
   ArrayRef<DimExpr> outer() const { return ArrayRef<DimExpr>(dims).take_front(first); }
 };
@@ -223,7 +225,7 @@ static Shape mergeDims(Evaluator &e, std::vector<DimExpr> dims, SmallVector<unsi
 /// lie densely.
 static bool runsOver(Evaluator &e, const Shape &shape) {
   auto inner = shape.inner.constant();
-  bool all = e.kernel.target->isCuda() && e.width > 1 && shape.first > 0 && inner &&
+  bool all = e.kernel.target->isCuda() && !shape.scatter && e.width > 1 && shape.first > 0 && inner &&
              *inner % e.width != 0 && *inner >= e.width;
   for (unsigned o : shape.outputs)
     all = all && e.bufferArg(e.outputArg(o)).physical == shape.dims;
@@ -244,6 +246,21 @@ static std::pair<Index, Index> overRowEnds(Evaluator &e, const Index &at, int64_
   return {Index::ofLanes(rows), Index::ofLanes(places)};
 }
 
+/// The scatter that makes an output in the memory of what it changes.
+static Operation *scatterOf(Evaluator &e, unsigned output) {
+  Operation *op = e.outputValue(output).getDefiningOp();
+  bool inPlace = e.bufferArg(e.outputArg(output)).access == BufferArg::Access::ReadWrite;
+  return op && inPlace && isa<ScatterElementsOp, ScatterNdOp>(op) ? op : nullptr;
+}
+
+static Shape shapeOfUpdates(Operation *scatter, unsigned output) {
+  Shape shape{dimsOf(scatter->getOperand(2)), {output}};
+  shape.first = std::max<int64_t>(int64_t(shape.dims.size()) - 1, 0);
+  shape.inner = shape.dims.empty() ? DimExpr(1) : shape.dims.back();
+  shape.scatter = scatter;
+  return shape;
+}
+
 void schedulePointwise(Evaluator &e, const KernelConfig &) {
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
@@ -256,10 +273,14 @@ void schedulePointwise(Evaluator &e, const KernelConfig &) {
       storeBytes(e, lead);
       continue;
     }
+    if (Operation *scatter = scatterOf(e, lead)) {
+      shapes.push_back(shapeOfUpdates(scatter, lead));
+      continue;
+    }
     std::vector<DimExpr> dims = dimsOf(yield->getOperand(lead));
     SmallVector<unsigned> group;
     for (unsigned o = lead; o < outputs; ++o)
-      if (dimsOf(yield->getOperand(o)) == dims &&
+      if (dimsOf(yield->getOperand(o)) == dims && !scatterOf(e, o) &&
           !Evaluator::bitsBelowByte(elementTypeOf(yield->getOperand(o)))) {
         group.push_back(o);
         done[o] = true;
@@ -292,6 +313,8 @@ void schedulePointwise(Evaluator &e, const KernelConfig &) {
       }
       if (rank > 0)
         idx[flatPlace(shape.dims, shape.first, rank - 1)] = inner;
+      if (shape.scatter)
+        return storeUpdate(e, shape.scatter, shape.outputs.front(), idx);
       if (over && !at.uniform())
         e.dense = Evaluator::Dense{shape.dims, idx, at};
       for (unsigned o : shape.outputs) {

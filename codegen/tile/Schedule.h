@@ -38,6 +38,9 @@ void scheduleMergeTopK(Evaluator &, const KernelConfig &);
 void scheduleNonzero(Evaluator &, const KernelConfig &);
 void scheduleNms(Evaluator &, const KernelConfig &);
 
+/// Stores the update at `from` of a scatter that makes an output in place, without an order.
+void storeUpdate(Evaluator &e, mlir::Operation *scatter, unsigned output, const Indices &from);
+
 /// The element of x at `idx` as a signed integer, i32 or i64, that is greater the earlier the element
 /// comes in the order of lathe.topk: of NaN the greatest, or with `smallest` the least.
 mlir::Value orderedKey(Evaluator &e, mlir::Value x, const Indices &idx, bool smallest);

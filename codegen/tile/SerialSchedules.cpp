@@ -193,8 +193,8 @@ void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
   Operation *op = yieldedScatter(e);
   if (!op)
     return;
-  Value y = op->getResult(0), updates = op->getOperand(2);
-  std::vector<DimExpr> outer = dimsOf(updates), dims = dimsOf(y);
+  Value updates = op->getOperand(2);
+  std::vector<DimExpr> outer = dimsOf(updates);
   DimExpr inner = outer.empty() ? DimExpr(1) : outer.back();
   if (!outer.empty())
     outer.pop_back();
@@ -202,21 +202,27 @@ void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
     Indices from = row;
     if (from.size() < dimsOf(updates).size())
       from.push_back(at);
-    Indices to = from;
-    if (auto elements = dyn_cast<ScatterElementsOp>(op)) {
-      int64_t axis = elements.getAxis();
-      to[axis] = checked(e, elements.getIndices(), from, dims[axis]);
-    } else {
-      auto nd = cast<ScatterNdOp>(op);
-      auto slice = from.begin() + (dimsOf(nd.getIndices()).size() - 1);
-      std::optional<Indices> place = placeOf(e, nd, Indices(from.begin(), slice));
-      if (!place)
-        return;
-      to = *place;
-      to.append(slice, from.end());
-    }
-    e.store(e.eval(updates, from), y, e.outputArg(0), to);
+    storeUpdate(e, op, 0, from);
   });
+}
+
+void storeUpdate(Evaluator &e, Operation *scatter, unsigned output, const Indices &from) {
+  Value y = scatter->getResult(0);
+  std::vector<DimExpr> dims = dimsOf(y);
+  Indices to = from;
+  if (auto elements = dyn_cast<ScatterElementsOp>(scatter)) {
+    int64_t axis = elements.getAxis();
+    to[axis] = checked(e, elements.getIndices(), from, dims[axis]);
+  } else {
+    auto nd = cast<ScatterNdOp>(scatter);
+    auto slice = from.begin() + (dimsOf(nd.getIndices()).size() - 1);
+    std::optional<Indices> place = placeOf(e, nd, Indices(from.begin(), slice));
+    if (!place)
+      return;
+    to = *place;
+    to.append(slice, from.end());
+  }
+  e.store(e.eval(scatter->getOperand(2), from), y, e.outputArg(output), to);
 }
 
 } // namespace lathe::codegen

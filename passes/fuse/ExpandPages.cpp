@@ -9,6 +9,11 @@
 //   %y = paged_attention %q, %p, %tables, ..       %pages = gather %tables, %requests
 //                                                  %y = attention %q, gather %p, %pages lengths %positions + 1
 //
+// On a GPU, where each kernel is a launch, keys and values go into the pool together, and the number of the layer
+// is read from memory beside the tables, so that all layers share their kernels:
+//
+//   %p = scatter_nd %pool, %slots .. + %layer, concat %k, %v         %layer = constant [2 * layer + 1, 2 * layer]
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
@@ -28,7 +33,8 @@ namespace {
 
 /// Builds at one op, over the sizes of its pool.
 struct PageBuilder {
-  PageBuilder(PatternRewriter &b, Location loc, Value pool) : b(b), loc(loc), pool(pool), dims(dimsOf(pool)) {}
+  PageBuilder(PatternRewriter &b, Location loc, Value pool, bool cuda)
+      : b(b), loc(loc), pool(pool), dims(dimsOf(pool)), cuda(cuda) {}
 
   Value integer(Value like, int64_t number) {
     auto element = cast<IntegerType>(elementTypeOf(like));
@@ -41,6 +47,26 @@ struct PageBuilder {
   Value reshape(Value v, ArrayRef<DimExpr> to) {
     return ReshapeOp::create(b, loc, tensorType(elementTypeOf(v), to), v);
   }
+  Value slice(Value v, int64_t axis, int64_t at) {
+    std::vector<DimExpr> part = dimsOf(v);
+    SmallVector<Attribute> starts(part.size(), DimAttr::get(b.getContext(), DimExpr(0)));
+    starts[axis] = DimAttr::get(b.getContext(), DimExpr(at));
+    part[axis] = 1;
+    return SliceOp::create(b, loc, tensorType(elementTypeOf(v), part), v, b.getArrayAttr(starts),
+                           SmallVector<int64_t>(part.size(), 1));
+  }
+  /// The numbers of a layer's parts among all layers', those of values first: from 0 on they would be counting, which
+  /// kernels do by themselves (RestorePositions), and one number would be text of the kernel.
+  Value partsOf(Value like, int64_t layer) {
+    auto element = cast<IntegerType>(elementTypeOf(like));
+    const Attribute numbers[] = {b.getIntegerAttr(element, 2 * layer + 1), b.getIntegerAttr(element, 2 * layer)};
+    return ConstantOp::create(
+        b, loc, DenseElementsAttr::get(cast<ShapedType>(tensorType(element, ArrayRef<int64_t>{2})), ArrayRef(numbers)));
+  }
+  /// `v` plus the number of a layer's part (0: keys).
+  Value plusPart(Value v, int64_t layer, int64_t part) {
+    return cuda ? Value(AddOp::create(b, loc, v, slice(partsOf(v, layer), 0, 1 - part))) : plus(v, 2 * layer + part);
+  }
   int64_t size(PoolDim dim) const { return *dims[dim].constant(); }
   /// The rows of the pool from one token's to the next one's in another page.
   int64_t rowsOfPage() const { return size(PoolLayers) * 2 * size(PoolTokens); }
@@ -49,12 +75,13 @@ struct PageBuilder {
   Location loc;
   Value pool;
   std::vector<DimExpr> dims;
+  const bool cuda;
 };
 
 struct ExpandAppend : OpRewritePattern<KvAppendOp> {
-  using OpRewritePattern::OpRewritePattern;
+  ExpandAppend(MLIRContext *context, bool cuda) : OpRewritePattern(context), cuda(cuda) {}
   LogicalResult matchAndRewrite(KvAppendOp op, PatternRewriter &rewriter) const override {
-    PageBuilder p(rewriter, op.getLoc(), op.getPool());
+    PageBuilder p(rewriter, op.getLoc(), op.getPool(), cuda);
     // Rows of keys or values of a token: those of a layer's part lie page by page.
     const int64_t tokens = p.size(PoolTokens);
     DimExpr rows = p.dims[PoolPages] * DimExpr(p.rowsOfPage());
@@ -62,6 +89,17 @@ struct ExpandAppend : OpRewritePattern<KvAppendOp> {
     Value slots = op.getSlots(), page = DivOp::create(rewriter, p.loc, slots, p.integer(slots, tokens));
     Value first = AddOp::create(rewriter, p.loc, slots, p.times(page, p.rowsOfPage() - tokens));
     const Value added[] = {op.getK(), op.getV()};
+    if (cuda) {
+      std::vector<DimExpr> rowsOf = dimsOf(op.getK());
+      rowsOf.insert(rowsOf.begin() + 1, DimExpr(1));
+      Value values = p.reshape(op.getV(), rowsOf), keys = p.reshape(op.getK(), rowsOf);
+      Value both = ConcatOp::create(rewriter, p.loc, ValueRange{values, keys}, /*axis=*/1);
+      Value parts = p.times(p.reshape(p.partsOf(slots, op.getLayer()), {DimExpr(1), DimExpr(2), DimExpr(1)}), tokens);
+      Value at = AddOp::create(rewriter, p.loc, p.reshape(first, {dimOf(slots, 0), DimExpr(1), DimExpr(1)}), parts);
+      pool = ScatterNdOp::create(rewriter, p.loc, pool, at, both, ReduceKindAttr());
+      rewriter.replaceOp(op, p.reshape(pool, p.dims));
+      return success();
+    }
     for (auto [part, rowsOfTokens] : llvm::enumerate(added)) {
       Value at = p.reshape(p.plus(first, (int64_t(op.getLayer()) * 2 + part) * tokens),
                            {dimOf(slots, 0), DimExpr(1)});
@@ -70,12 +108,15 @@ struct ExpandAppend : OpRewritePattern<KvAppendOp> {
     rewriter.replaceOp(op, p.reshape(pool, p.dims));
     return success();
   }
+
+private:
+  const bool cuda;
 };
 
 struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
-  using OpRewritePattern::OpRewritePattern;
+  ExpandAttention(MLIRContext *context, bool cuda) : OpRewritePattern(context), cuda(cuda) {}
   LogicalResult matchAndRewrite(PagedAttentionOp op, PatternRewriter &rewriter) const override {
-    PageBuilder p(rewriter, op.getLoc(), op.getPool());
+    PageBuilder p(rewriter, op.getLoc(), op.getPool(), cuda);
     DimExpr tokens = dimOf(op.getQ(), 0), heads = p.dims[PoolHeads], depth = p.dims[PoolDepth];
     DimExpr shared(*dimOf(op.getQ(), 1).constant() / p.size(PoolHeads)), pages = dimOf(op.getTables(), 1);
     // Pages of one layer and part, of all tokens.
@@ -84,7 +125,7 @@ struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
     Value table = GatherOp::create(rewriter, p.loc, op.getTables(), op.getRequests(), /*axis=*/0);
     Value first = p.times(table, parts);
     auto rows = [&](int64_t part) -> Value {
-      Value found = GatherOp::create(rewriter, p.loc, pool, p.plus(first, int64_t(op.getLayer()) * 2 + part),
+      Value found = GatherOp::create(rewriter, p.loc, pool, p.plusPart(first, op.getLayer(), part),
                                      /*axis=*/0); // [T, M, P, G, D]
       found = TransposeOp::create(rewriter, p.loc, found, ArrayRef<int64_t>{0, 3, 1, 2, 4});
       return p.reshape(found, {tokens, heads, pages * p.dims[PoolTokens], depth});
@@ -102,14 +143,20 @@ struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
     rewriter.replaceOp(op, p.reshape(attention.getY(), dimsOf(op.getY())));
     return success();
   }
+
+private:
+  const bool cuda;
 };
 
 struct ExpandPagesPass : impl::ExpandPagesPassBase<ExpandPagesPass> {
   void runOnOperation() override {
-    RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandAppend, ExpandAttention>(&getContext());
-    FrozenRewritePatternSet frozen(std::move(patterns));
     for (ModuleOp module : targetModules(getOperation())) {
+      FailureOr<Target> target = targetOf(module);
+      if (failed(target))
+        return signalPassFailure();
+      RewritePatternSet patterns(&getContext());
+      patterns.add<ExpandAppend, ExpandAttention>(&getContext(), target->isCuda());
+      FrozenRewritePatternSet frozen(std::move(patterns));
       walkAndApplyPatterns(module, frozen);
     }
   }

@@ -9,8 +9,12 @@
 //   %q = kernel pointwise (%y)               %q, %k = kernel pointwise (%y)
 //   %k = kernel pointwise (%y)         =>
 //
+// So do a rotation of queries and what puts keys and values into a pool of pages: a scatter in place writes its
+// updates as others write results.
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
+#include "../InPlaceUpdates.h"
 
 #include "lathe/ir/SizeSources.h"
 
@@ -74,29 +78,40 @@ private:
   bool isSmall(KernelOp kernel) const {
     constexpr double kFew = 1 << 22;
     if ((kernel.getKind() != RegionKind::Pointwise && kernel.getKind() != RegionKind::Copy) ||
-        kernel.getNumResults() != 1 || count(kernel.getResult(0)) > kFew ||
-        elementTypeOf(kernel.getResult(0)).getIntOrFloatBitWidth() < 8)
+        kernel.getNumResults() != 1 || elementTypeOf(kernel.getResult(0)).getIntOrFloatBitWidth() < 8)
       return false;
-    return llvm::all_of(kernel.getBodyBlock().without_terminator(), [](Operation &op) {
+    Operation *update = updateIn(kernel);
+    if (count(update ? update->getOperand(2) : kernel.getResult(0)) > kFew)
+      return false;
+    return llvm::all_of(kernel.getBodyBlock().without_terminator(), [&](Operation &op) {
       auto permutation = permutationOf(&op);
       if (permutation && !keepsLastDim(*permutation))
         return false; // tiles of their own
       std::optional<OpClass> kind = classOf(&op);
-      return kind == OpClass::Pointwise || kind == OpClass::Pairwise || kind == OpClass::Movement ||
-             kind == OpClass::Source;
+      return &op == update || kind == OpClass::Pointwise || kind == OpClass::Pairwise ||
+             kind == OpClass::Movement || kind == OpClass::Source;
     });
   }
 
-  /// The largest value that the kernel reads, whatever view of it.
+  /// The largest value that the kernel reads, whatever view of it; not what it changes in place.
   Value rootOf(KernelOp kernel) const {
     Value largest;
-    for (Value input : kernel.getInputs()) {
+    Operation *update = updateIn(kernel);
+    for (auto [input, argument] : llvm::zip(kernel.getInputs(), kernel.getBodyBlock().getArguments())) {
+      if (update && update->getOperand(0) == argument)
+        continue;
       while (input.getDefiningOp() && isView(input.getDefiningOp()))
         input = input.getDefiningOp()->getOperand(0);
       if (!input.getDefiningOp<ConstantOp>() && (!largest || count(input) > count(largest)))
         largest = input;
     }
     return largest;
+  }
+
+  /// The scatter that a kernel is, where it writes rows of updates in place in any order; else null.
+  static Operation *updateIn(KernelOp kernel) {
+    Operation *scatter = inPlaceUpdate(kernel, 0);
+    return scatter && hasRowsOfUpdates(scatter) ? scatter : nullptr;
   }
 
   /// Whether what `later` reads, or a size of it, needs `earlier`, which stands before it.

@@ -53,8 +53,11 @@ bool matchHeads(Branch &branch) {
   branch.split = dyn_cast_or_null<ReshapeOp>(onlyUser(branch.columns));
   if (!branch.split)
     return false;
-  std::vector<DimExpr> to = dimsOf(branch.split.getY());
-  std::optional<int64_t> axis = headsAxis(dimsOf(branch.columns), to);
+  std::vector<DimExpr> from = dimsOf(branch.columns), to = dimsOf(branch.split.getY());
+  // Rows of tokens of any sequences (a step over pages) have no batch left.
+  while (from.size() >= to.size() && from.front() == DimExpr(1))
+    from.erase(from.begin());
+  std::optional<int64_t> axis = headsAxis(from, to);
   if (!axis)
     return false;
   branch.axis = *axis;
@@ -240,15 +243,19 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
     }
   }
 
-  /// Kernels of a few rows, but for one, have no form with two halves; others want whole pieces of
-  /// 16 bits.
+  /// Of the kernels of a few rows those that stream weights have a form with two halves
+  /// (codegen/device/stream.cpp): they take up to 16 rows, however many there are when it runs. Others want
+  /// one row or many, and whole pieces of 16 bits.
   static bool hasHalves(MatmulOp matmul) {
     constexpr int64_t kManyRows = 17, kPiece = 8;
+    constexpr int64_t kLeastDepth = 1024, kMostDepth = 4096, kManyColumns = 3168;
     std::vector<DimExpr> dims = dimsOf(matmul.getY());
     auto rows = product({dims.begin(), dims.end() - 1}).constant(), columns = dims.back().constant();
     auto depth = dimsOf(matmul.getA()).back().constant();
     Type element = elementTypeOf(matmul.getY());
-    bool form = rows && (*rows >= kManyRows || (*rows == 1 && matmul.getTransposeB()));
+    bool streams = matmul.getTransposeB() && columns && *columns >= kManyColumns && depth &&
+                   *depth >= kLeastDepth && *depth <= kMostDepth;
+    bool form = rows ? *rows >= kManyRows || (*rows == 1 && matmul.getTransposeB()) : streams;
     return form && columns && *columns % kPiece == 0 && depth &&
            *depth % kPiece == 0 && (element.isF16() || element.isBF16());
   }

@@ -16,6 +16,8 @@
 //===----------------------------------------------------------------------===//
 #include "Describe.h"
 
+#include "../InPlaceUpdates.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -83,30 +85,29 @@ bool mayLieIn(KernelOp kernel, BlockArgument argument) {
 
 } // namespace
 
-/// The scatter that yields the result is all that reads the input it changes, as it lies in memory.
-static bool describeScatter(KernelOp kernel, KernelDesc &desc) {
-  Operation *scatter = kernel.getBodyBlock().getTerminator()->getOperand(0).getDefiningOp();
-  if (desc.numOutputs != 1 || !scatter || !isClass(scatter, OpClass::Scatter))
-    return false;
-  auto changed = dyn_cast<BlockArgument>(scatter->getOperand(0));
-  if (!changed || !changed.hasOneUse())
-    return true;
-  unsigned input = changed.getArgNumber();
-  BufferArg &out = desc.buffers[desc.numInputs];
-  if (desc.buffers[input].physical != out.physical || bitWidth(out.dtype) < 8)
-    return true;
-  out.aliases = input;
-  out.access = BufferArg::Access::ReadWrite;
-  if (!scatter->hasAttr("reduction"))
-    desc.updates = dimsOf(scatter->getOperand(2));
-  desc.updatesInRows =
-      isa<ScatterNdOp>(scatter) &&
-      dimsOf(scatter->getOperand(2)).size() >= dimsOf(scatter->getOperand(1)).size();
-  return true;
+/// Results that lie in the input whose elements they change. Whether there are any.
+static bool describeScatters(KernelOp kernel, KernelDesc &desc) {
+  bool any = false;
+  for (int i = 0; i < desc.numOutputs; ++i) {
+    Operation *made = kernel.getBodyBlock().getTerminator()->getOperand(i).getDefiningOp();
+    any |= made && isClass(made, OpClass::Scatter);
+    Operation *scatter = inPlaceUpdate(kernel, i);
+    if (!scatter)
+      continue;
+    BufferArg &out = desc.buffers[desc.numInputs + i];
+    out.aliases = cast<BlockArgument>(scatter->getOperand(0)).getArgNumber();
+    out.access = BufferArg::Access::ReadWrite;
+    if (!scatter->hasAttr("reduction"))
+      desc.updates[i] = dimsOf(scatter->getOperand(2));
+    desc.updatesInRows =
+        isa<ScatterNdOp>(scatter) &&
+        dimsOf(scatter->getOperand(2)).size() >= dimsOf(scatter->getOperand(1)).size();
+  }
+  return any;
 }
 
 void describeInPlace(KernelOp kernel, KernelDesc &desc) {
-  if (describeScatter(kernel, desc))
+  if (describeScatters(kernel, desc))
     return;
   if (desc.numOutputs != 1 || (desc.kind != KernelDesc::Kind::Pointwise &&
                                desc.kind != KernelDesc::Kind::Reduction &&

@@ -30,12 +30,13 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
       if (failed(target))
         return signalPassFailure();
       std::map<std::string, DimRange> ranges = symbolRanges(module);
+      std::map<std::string, int64_t> optima = symbolOptima(module);
       std::map<std::string, ArrayAttr> chosen; // equal names are equal kernels
       double tolerance = winogradTolerance();
       WalkResult walked = module.walk([&](KernelOp kernel) {
         ArrayAttr &variants = chosen[kernel.getName().str()];
         named.insert(kernel.getName().str());
-        if (!variants && failed(select(kernel, *target, ranges, wanted(kernel), tolerance, variants)))
+        if (!variants && failed(select(kernel, *target, ranges, optima, wanted(kernel), tolerance, variants)))
           return WalkResult::interrupt();
         kernel.setVariantsAttr(variants);
         return WalkResult::advance();
@@ -118,11 +119,13 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
   }
 
   static LogicalResult select(KernelOp kernel, const Target &target,
-                              const std::map<std::string, DimRange> &ranges, StringRef wanted,
+                              const std::map<std::string, DimRange> &ranges,
+                              const std::map<std::string, int64_t> &optima, StringRef wanted,
                               double winogradTolerance, ArrayAttr &variants) {
     FailureOr<KernelDesc> desc = describe(kernel, ranges);
     if (failed(desc))
       return failure();
+    desc->usual = optima;
     desc->wanted = wanted.str();
     desc->winogradTolerance = winogradTolerance;
     auto top = kernel->getParentOfType<ModuleOp>();

@@ -112,8 +112,27 @@ private:
   /// [B, H, S, D] as a row for each token, [T, H, D]. The sizes of the operand are still the decoder's: they
   /// become the step's with all others (dropInputs).
   Value tokenRows(Location loc, Value v) {
+    if (auto rope = v.getDefiningOp<RopeOp>())
+      if (Value rotated = rotatedRows(loc, rope))
+        return rotated;
     Value transposed = TransposeOp::create(b, loc, v, ArrayRef<int64_t>{0, 2, 1, 3});
     return reshape(loc, transposed, {sizeT(), dimOf(v, 1), dimOf(v, 3)});
+  }
+
+  /// The same of what a rotation gives: rows are rotated as they lie, so that heads need not go before
+  /// tokens and back, and products of queries, keys and values become heads alike (MergeProducts). Nothing
+  /// where the angles are not a row for each token.
+  Value rotatedRows(Location loc, RopeOp rope) {
+    std::vector<DimExpr> dims = dimsOf(rope.getX()), angles = dimsOf(rope.getCos());
+    if (dims.size() != 4 || angles.size() > 4)
+      return {};
+    angles.insert(angles.begin(), 4 - angles.size(), DimExpr(1));
+    if (angles[1] != DimExpr(1) || angles[2] != decoder.tokens)
+      return {};
+    const DimExpr to[] = {sizeT(), DimExpr(1), angles[3]};
+    Value cos = reshape(loc, rope.getCos(), to), sin = rope.getSin() ? reshape(loc, rope.getSin(), to) : Value();
+    return RopeOp::create(b, loc, tokenRows(loc, rope.getX()), cos, sin, rope.getRotaryAttr(),
+                          rope.getInterleavedAttr());
   }
 
   void readPages() {

@@ -768,7 +768,7 @@ TEST(Choose, SerialIsOneBlock) {
 TEST(Choose, UpdatesWithoutAnOrderHaveBlocks) {
   KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F16, {40, 128});
   d.serial = d.dataIndices = d.updatesInRows = true;
-  d.updates = {DimExpr::symbol("M"), 8, 128};
+  d.updates[0] = {DimExpr::symbol("M"), 8, 128};
   d.symbols["M"] = DimRange{0, 64};
   auto all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());

@@ -51,6 +51,8 @@ struct KernelDesc {
   int numInputs = 0, numOutputs = 0;
   /// Symbols that occur in the sizes, sorted, with their bounds.
   std::map<std::string, DimRange> symbols;
+  /// Sizes of symbols that are optimised for, of all of them or none.
+  std::map<std::string, int64_t> usual;
 
   /// Iteration space of the kernel's anchor.
   ///   Pointwise, Copy: parallel = sizes of the (first) output.
@@ -72,9 +74,9 @@ struct KernelDesc {
   int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2)
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
   bool serial = false;      ///< cannot be split among threads (scatter with an order)
-  /// Scatter in place whose updates have no order: their sizes; else empty. Whether neighbours in
-  /// the last dimension are written side by side.
-  std::vector<DimExpr> updates;
+  /// Scatters in place whose updates have no order: their sizes, by output. Whether neighbours in
+  /// the last dimension are written side by side, which they are where a kernel has several outputs.
+  std::map<int, std::vector<DimExpr>> updates;
   bool updatesInRows = false;
 
   /// Gemm: the only result has the anchor's elements in their order, perhaps in another shape.

@@ -1,5 +1,6 @@
 // RUN: %lathe-opt --lathe-expand-pages %s | FileCheck %s
 // RUN: %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s --check-prefix=PLAN
+// RUN: sed 's/x86-64-v3/sm_90a/; s/f32/f16/g' %s | %lathe-opt --lathe-expand-pages | FileCheck %s --check-prefix=TOGETHER
 // RUN: sed 's/x86-64-v3/sm_90a/; s/f32/f16/g' %s | %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned | FileCheck %s --check-prefix=GPU
 
 !pool = tensor<?x3x2x16x2x64xf32, #lathe.t<[N, 3, 2, 16, 2, 64]>>
@@ -33,11 +34,19 @@ module attributes {lathe.target = "x86-64-v3"} {
   // PLAN-NOT: exec.copy
   // PLAN-COUNT-4: exec.launch
   // PLAN-NOT: exec.launch
-  // On a GPU each token is a batch of attention, which reads its pages where they lie.
+  // On a GPU one scatter puts both into the pool, and what tells layers apart is read from memory: with values first,
+  // as numbers that count from 0 would be none.
+  // TOGETHER: lathe.concat {{.*}} -> tensor<?x2x2x64xf16, #lathe.t<[T, 2, 2, 64]>>
+  // TOGETHER: lathe.constant dense<[3, 2]> : tensor<2xi64>
+  // TOGETHER: lathe.scatter_nd {{.*}}tensor<?x2x1xi64, #lathe.t<[T, 2, 1]>>
+  // TOGETHER-NOT: lathe.scatter_nd
+  // TOGETHER: lathe.slice {{.*}}starts = [#lathe.dim<1>]
+  // TOGETHER: lathe.slice {{.*}}starts = [#lathe.dim<0>]
+  // Each token is a batch of attention, which reads its pages where they lie.
   // GPU: operands = [buffer 0, computed pages 1 dim 3, computed pages 1 dim 3, computed, computed]{{.*}}config \22attention.split
   // GPU-LABEL: exec.program @step
   // GPU-NOT: exec.copy
-  // GPU-COUNT-3: exec.launch
+  // GPU-COUNT-2: exec.launch
   // GPU-NOT: exec.launch
   func.func @step(%pool: !pool {lathe.name = "pool", lathe.donated_to = "next"}, %slots: !count {lathe.name = "slots"}, %k: !new {lathe.name = "k"}, %q: !queries {lathe.name = "q"}, %tables: !tables {lathe.name = "tables"}, %requests: !count {lathe.name = "requests"}, %positions: !count {lathe.name = "positions"})
       -> (!queries {lathe.name = "y"}, !pool {lathe.name = "next"}) attributes {lathe.entry} {

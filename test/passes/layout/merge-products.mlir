@@ -103,3 +103,62 @@ module @gated attributes {lathe.target = "sm_90a"} {
     return %3 : tensor<1x2x32xf16>
   }
 }
+
+// How many rows there are is known when it runs. Halves meet where weights are streamed for few rows; weights with
+// contiguous n are not.
+// CHECK-LABEL: module @any_rows
+// CHECK-LABEL: @streamed
+// CHECK: lathe.matmul {{.*}} -> tensor<?x8192xf16, #lathe.t<[T, 8192]>>
+// CHECK-NOT: lathe.matmul
+// CHECK-LABEL: @across
+// CHECK-COUNT-2: lathe.matmul
+// Rows of tokens that no batch holds are split into heads: queries, keys and values are one product.
+// CHECK-LABEL: @tokens
+// CHECK: %[[Y:.*]] = lathe.matmul {{.*}} -> tensor<1x?x256xf16, #lathe.t<[1, T, 256]>>
+// CHECK-NOT: lathe.matmul
+// CHECK: %[[H:.*]] = lathe.reshape %[[Y]] {{.*}} -> tensor<?x8x32xf16, #lathe.t<[T, 8, 32]>>
+// CHECK-DAG: lathe.slice %[[H]] {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>]
+// CHECK-DAG: lathe.slice %[[H]] {starts = [#lathe.dim<0>, #lathe.dim<4>, #lathe.dim<0>]
+// CHECK-DAG: lathe.slice %[[H]] {starts = [#lathe.dim<0>, #lathe.dim<6>, #lathe.dim<0>]
+!x = tensor<?x1024xf16, #lathe.t<[T, 1024]>>
+!h = tensor<?x4096xf16, #lathe.t<[T, 4096]>>
+!rows = tensor<1x?x64xf16, #lathe.t<[1, T, 64]>>
+!wide = tensor<1x?x128xf16, #lathe.t<[1, T, 128]>>
+!four = tensor<?x4x32xf16, #lathe.t<[T, 4, 32]>>
+!two = tensor<?x2x32xf16, #lathe.t<[T, 2, 32]>>
+module @any_rows attributes {lathe.target = "sm_90a"} {
+  lathe.symbol @T {max = -1 : i64, min = 1 : i64, multiple_of = 1 : i64, opt = 16 : i64, origin = "x[0]"}
+  func.func @streamed(%x: !x) -> !h {
+    %wg = lathe.constant dense<1.0> : tensor<4096x1024xf16>
+    %wu = lathe.constant dense<2.0> : tensor<4096x1024xf16>
+    %0 = lathe.matmul %x, %wg {transpose_b} : (!x, tensor<4096x1024xf16>) -> !h
+    %1 = lathe.sigmoid %0 : (!h) -> !h
+    %2 = lathe.matmul %x, %wu {transpose_b} : (!x, tensor<4096x1024xf16>) -> !h
+    %3 = lathe.mul %1, %2 : (!h, !h) -> !h
+    return %3 : !h
+  }
+  func.func @across(%x: !x) -> !h {
+    %wg = lathe.constant dense<1.0> : tensor<1024x4096xf16>
+    %wu = lathe.constant dense<2.0> : tensor<1024x4096xf16>
+    %0 = lathe.matmul %x, %wg : (!x, tensor<1024x4096xf16>) -> !h
+    %1 = lathe.sigmoid %0 : (!h) -> !h
+    %2 = lathe.matmul %x, %wu : (!x, tensor<1024x4096xf16>) -> !h
+    %3 = lathe.mul %1, %2 : (!h, !h) -> !h
+    return %3 : !h
+  }
+  func.func @tokens(%x: !rows) -> (!four, !two, !two) {
+    %wq = lathe.constant dense<1.0> : tensor<128x64xf16>
+    %wk = lathe.constant dense<2.0> : tensor<64x64xf16>
+    %wv = lathe.constant dense<3.0> : tensor<64x64xf16>
+    %q = lathe.matmul %x, %wq {transpose_b} : (!rows, tensor<128x64xf16>) -> !wide
+    %k = lathe.matmul %x, %wk {transpose_b} : (!rows, tensor<64x64xf16>) -> !rows
+    %v = lathe.matmul %x, %wv {transpose_b} : (!rows, tensor<64x64xf16>) -> !rows
+    %qh = lathe.reshape %q : (!wide) -> !four
+    %kh = lathe.reshape %k : (!rows) -> !two
+    %vh = lathe.reshape %v : (!rows) -> !two
+    %qn = lathe.neg %qh : (!four) -> !four
+    %kn = lathe.exp %kh : (!two) -> !two
+    %vn = lathe.neg %vh : (!two) -> !two
+    return %qn, %kn, %vn : !four, !two, !two
+  }
+}

@@ -13,8 +13,10 @@
 // CHECK: func.func @step(%[[TOKENS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "tokens"}, %[[POSITIONS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "positions"}, %[[REQUESTS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "requests"}, %[[SLOTS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "slots"}, %[[TABLES:.*]]: tensor<?x?xi64, #lathe.t<[R, M]>> {lathe.name = "tables"}, %[[ROWS:.*]]: tensor<?xi64, #lathe.t<[R]>> {lathe.name = "rows"}, %[[POOL:.*]]: tensor<?x1x2x16x1x4xf32, #lathe.t<[N, 1, 2, 16, 1, 4]>> {lathe.donated_to = "next_pool", lathe.name = "pool"})
 // CHECK-SAME: -> (tensor<?x8xf32, #lathe.t<[R, 8]>> {lathe.name = "logits"}, tensor<?xi64, #lathe.t<[R]>> {lathe.name = "best"}, tensor<?x1x2x16x1x4xf32, {{.*}}> {lathe.name = "next_pool"})
 // CHECK: lathe.cast %{{.*}} : ({{.*}}T{{.*}}) ->
-// CHECK: lathe.rope
 // CHECK: %[[NEXT:.*]] = lathe.kv_append %[[POOL]], %[[SLOTS]], %{{.*}}, %{{.*}} {layer = 0 : i64}
+// Queries are rotated as their product has them: no heads go before tokens, and back.
+// CHECK-NOT: lathe.transpose
+// CHECK: lathe.rope {{.*}} -> tensor<?x2x4xf32, #lathe.t<[T, 2, 4]>>
 // CHECK: %[[Y:.*]] = lathe.paged_attention %{{.*}}, %[[NEXT]], %[[TABLES]], %[[REQUESTS]], %[[POSITIONS]] {layer = 0 : i64, scale = 5.000000e-01 : f64}
 // CHECK: lathe.gather %{{.*}}, %[[ROWS]] {{.*}} -> tensor<{{.*}}#lathe.t<[{{(1, )?}}R,
 // CHECK: lathe.matmul %{{.*}} : (tensor<{{.*}}R, 8]>>, tensor<8x8xf32>)

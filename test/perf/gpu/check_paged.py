@@ -73,8 +73,9 @@ def save_decoder(path, s):
         def named(text):
             return f"{text}_{n}"
 
-        def product(of, name, rows, columns):
-            return node("MatMul", [of, weight(named("w" + name), rows, columns)], named(name))
+        def product(of, name, rows, columns):  # weights as torch keeps and its exporter writes them
+            turned = node("Transpose", [weight(named("w" + name), columns, rows)], named("t" + name), perm=[1, 0])
+            return node("MatMul", [of, turned], named(name))
 
         def heads(of, name, shape):
             return node("Transpose", [node("Reshape", [of, shape], named(name + "r"))], named(name + "t"), perm=[0, 2, 1, 3])
@@ -95,7 +96,7 @@ def save_decoder(path, s):
         h = node("Mul", [g, product(y, "up", s["width"], s["inner"])], named("h"))
         x = node("Add", [x, product(h, "down", s["inner"], s["width"])], named("x2"))
     x = node("RMSNormalization", [x, ones], "norm", epsilon=1e-5)
-    node("MatMul", [x, weight("head", s["width"], s["words"])], "logits")
+    node("MatMul", [x, node("Transpose", [weight("head", s["words"], s["width"])], "turned", perm=[1, 0])], "logits")
 
     def cache(prefix, size):
         return [helper.make_tensor_value_info(f"{prefix}{part}{n}", bf16, ["B", s["groups"], size, s["head"]])
