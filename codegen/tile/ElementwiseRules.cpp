@@ -188,6 +188,9 @@ Value isNanRule(Evaluator &e, OpResult r, const Indices &idx) {
 Value isInfRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<IsInfOp>(r.getOwner());
   Value x = e.eval(op.getX(), idx);
+  // What is computed here in f32 may be finite and overflow the type that it has where it is stored.
+  if (Type type = elementTypeOf(op.getX()); type != Evaluator::computeType(type) && !x.getDefiningOp<arith::ExtFOp>())
+    x = e.fromStorage(e.toStorage(x, type), type);
   double inf = std::numeric_limits<double>::infinity();
   if (op.getNegative() && op.getPositive())
     return cmpf(e, arith::CmpFPredicate::OEQ, e.make<math::AbsFOp>(x), scalarLike(e, x, inf));

@@ -8,6 +8,9 @@
 //   %y = softmax %x      =>   %m = reduce max %x; %e = exp (sub %x, %m)
 //                             %s = reduce sum %e; %y = div %e, %s
 //
+// On a GPU whether any, or all, of the elements of a tensor meet a condition is asked of numbers: the
+// greatest element of a result is what its product finds on the way (lathe/ir/BlockAmax.h).
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
@@ -128,13 +131,39 @@ struct DecomposeRmsNorm : OpRewritePattern<RmsNormOp> {
   }
 };
 
+struct AnyAsAmax : OpRewritePattern<ReduceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ReduceOp op, PatternRewriter &rewriter) const override {
+    bool extreme = op.getKind() == ReduceKind::Max || op.getKind() == ReduceKind::Min;
+    if (!extreme || !elementTypeOf(op.getX()).isInteger(1) || op.getAxes().size() != dimsOf(op.getX()).size() ||
+        op.getAxes().empty() || !op.getX().getDefiningOp())
+      return rewriter.notifyMatchFailure(op, "does not ask all elements for a condition that is computed");
+    Location loc = op.getLoc();
+    Type f32 = rewriter.getF32Type();
+    Value numbers = CastOp::create(rewriter, loc, withElementType(op.getX().getType(), f32), op.getX(), true);
+    Value found = ReduceOp::create(rewriter, loc, numbers, op.getKind(), op.getAxes(), op.getKeepdims());
+    auto scalar = tensorType(f32, ArrayRef<int64_t>{});
+    Value zero = ConstantOp::create(rewriter, loc, DenseElementsAttr::get(scalar, rewriter.getFloatAttr(f32, 0)));
+    rewriter.replaceOpWithNewOp<CompareOp>(op, found, zero, Predicate::Gt);
+    return success();
+  }
+};
+
 struct DecomposeCompositesPass : impl::DecomposeCompositesPassBase<DecomposeCompositesPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<DecomposeSoftmax, DecomposeLayerNorm, DecomposeRmsNorm>(&getContext());
-    FrozenRewritePatternSet frozen(std::move(patterns));
-    for (ModuleOp module : targetModules(getOperation()))
+    RewritePatternSet onGpus(&getContext());
+    onGpus.add<AnyAsAmax>(&getContext());
+    FrozenRewritePatternSet frozen(std::move(patterns)), cuda(std::move(onGpus));
+    for (ModuleOp module : targetModules(getOperation())) {
+      FailureOr<Target> target = targetOf(module);
+      if (failed(target))
+        return signalPassFailure();
       walkAndApplyPatterns(module, frozen);
+      if (target->isCuda())
+        walkAndApplyPatterns(module, cuda);
+    }
   }
 };
 

@@ -8,6 +8,7 @@
 //   %y = pow %x, 2          =>   %y = mul %x, %x
 //   %z = and %c, true       =>   %c
 //   mean(x^2) - mean(x)^2   =>   mean((x - mean(x))^2)
+//   sum(cast %c) > 0        =>   reduce max %c
 //
 //===----------------------------------------------------------------------===//
 #include "Patterns.h"
@@ -114,10 +115,47 @@ struct VarianceOfDifferences : OpRewritePattern<SubOp> {
   }
 };
 
+/// A wider type of floats holds an infinity where the narrower one does.
+struct IsInfOfWider : OpRewritePattern<IsInfOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(IsInfOp op, PatternRewriter &rewriter) const override {
+    auto cast = op.getX().getDefiningOp<CastOp>();
+    if (!cast)
+      return rewriter.notifyMatchFailure(op, "not of a conversion");
+    Type from = elementTypeOf(cast.getX()), to = elementTypeOf(cast.getY());
+    auto holds = [](Type type) { return type.isF16() || type.isBF16() || type.isF32() || type.isF64(); };
+    bool wider = holds(from) && holds(to) && cast.getX().getType() != cast.getY().getType() &&
+                 (to.isF64() || (to.isF32() && from.getIntOrFloatBitWidth() == 16));
+    if (!wider)
+      return rewriter.notifyMatchFailure(op, "not of a wider type of floats");
+    rewriter.modifyOpInPlace(op, [&] { op.getXMutable().assign(cast.getX()); });
+    return success();
+  }
+};
+
+/// Whether any of some conditions holds, as exporters count them: how many there are is of no interest.
+struct AnyFromCount : OpRewritePattern<CompareOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(CompareOp op, PatternRewriter &rewriter) const override {
+    auto count = op.getA().getDefiningOp<ReduceOp>();
+    bool positive = op.getPredicate() == Predicate::Gt || op.getPredicate() == Predicate::Ne;
+    if (!count || count.getKind() != ReduceKind::Sum || !positive || numberOf(op.getB()) != 0.0)
+      return rewriter.notifyMatchFailure(op, "asks no sum whether it is positive");
+    auto cast = count.getX().getDefiningOp<CastOp>();
+    Type type = elementTypeOf(count.getX());
+    // An i64 counts whatever fits into memory; an i32 might wrap.
+    if (!cast || !elementTypeOf(cast.getX()).isInteger(1) || !type.isInteger(64) || type.isUnsignedInteger() ||
+        dimsOf(op.getY()) != dimsOf(count.getY()))
+      return rewriter.notifyMatchFailure(op, "not a sum of conditions in 64 bits");
+    rewriter.replaceOpWithNewOp<ReduceOp>(op, cast.getX(), ReduceKind::Max, count.getAxes(), count.getKeepdims());
+    return success();
+  }
+};
+
 } // namespace
 
 void populateAlgebraPatterns(RewritePatternSet &patterns) {
-  patterns.add<PowToMul, VarianceOfDifferences, DropNeutral<AndOp, true>, DropNeutral<OrOp, false>,
+  patterns.add<PowToMul, VarianceOfDifferences, IsInfOfWider, AnyFromCount, DropNeutral<AndOp, true>, DropNeutral<OrOp, false>,
                DropNeutral<XorOp, false>>(patterns.getContext());
 }
 

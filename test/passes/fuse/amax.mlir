@@ -1,4 +1,4 @@
-// RUN: sed s/TARGET/sm_90a/ %s | %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --mlir-print-local-scope | FileCheck %s
+// RUN: sed s/TARGET/sm_90a/ %s | %lathe-opt --lathe-decompose-composites --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --mlir-print-local-scope | FileCheck %s
 // RUN: sed s/TARGET/sm_80/ %s | %lathe-opt --lathe-fuse --lathe-assign-roles --lathe-name-kernels | FileCheck %s --check-prefix=APART
 
 // What a result will be quantized by next time is found by the product that quantizes it by what is known:
@@ -41,6 +41,13 @@
 // CHECK-LABEL: func.func @wide
 // CHECK: = lathe.kernel {{.*}} gemm {{.*}} -> (tensor<512x384xf32>)
 // CHECK: lathe.kernel {{.*}} reduction
+
+// Whether anything overflows is asked of numbers, and found on the way too.
+// CHECK-LABEL: func.func @overflow
+// CHECK: %[[ALL:.*]]:2 = lathe.kernel {{.*}} gemm {{.*}} -> (tensor<512x384xf16>, tensor<32x6xf32>)
+// CHECK: lathe.is_inf
+// CHECK: lathe.kernel {{.*}} reduction {{.*}}%[[ALL]]#1 {{.*}} -> (tensor<i1>)
+// CHECK: return %[[ALL]]#0
 module attributes {lathe.target = "TARGET"} {
   func.func @delayed(%a: tensor<512x256xbf16>, %s: tensor<bf16>) -> (tensor<512x384xf8E4M3FN>, tensor<bf16>) {
     %w = lathe.constant #lathe.weight<"random", 0, 196608, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<384x256xbf16>
@@ -94,5 +101,13 @@ module attributes {lathe.target = "TARGET"} {
     %3 = lathe.abs %2 : (tensor<512x384xf32>) -> tensor<512x384xf32>
     %4 = lathe.reduce %3 {axes = array<i64: 0, 1>, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<512x384xf32>) -> tensor<f32>
     return %2, %4 : tensor<512x384xf32>, tensor<f32>
+  }
+  func.func @overflow(%a: tensor<512x256xf16>, %r: tensor<512x384xf16>) -> (tensor<512x384xf16>, tensor<i1>) {
+    %w = lathe.constant #lathe.weight<"random", 0, 196608, "752cc4c9ce9c1a0e000000003cddb3d700000000000000000000000000000000"> : tensor<384x256xf16>
+    %0 = lathe.matmul %a, %w {transpose_b} : (tensor<512x256xf16>, tensor<384x256xf16>) -> tensor<512x384xf16>
+    %1 = lathe.add %0, %r : (tensor<512x384xf16>, tensor<512x384xf16>) -> tensor<512x384xf16>
+    %2 = lathe.is_inf %1 : (tensor<512x384xf16>) -> tensor<512x384xi1>
+    %3 = lathe.reduce %2 {axes = array<i64: 0, 1>, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<512x384xi1>) -> tensor<i1>
+    return %1, %3 : tensor<512x384xf16>, tensor<i1>
   }
 }

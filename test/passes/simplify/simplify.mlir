@@ -199,3 +199,39 @@ func.func @no_variance(%x: tensor<4x8xf32>) -> tensor<4xf32> {
   %v = lathe.sub %e, %s : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %v : tensor<4xf32>
 }
+
+// Whether any condition holds, as exporters count them; an infinity is one in any type that holds it.
+// CHECK-LABEL: @any_from_count
+// CHECK-NEXT: %[[I:.*]] = lathe.is_inf %arg0
+// CHECK-NEXT: %[[A:.*]] = lathe.reduce %[[I]] {{.*}}kind = #lathe.reduce_kind<max>{{.*}} -> tensor<i1>
+// CHECK-NEXT: return %[[A]]
+func.func @any_from_count(%x: tensor<4x8xf16>) -> tensor<i1> {
+  %zero = lathe.constant dense<0> : tensor<i64>
+  %0 = lathe.cast %x : (tensor<4x8xf16>) -> tensor<4x8xf64>
+  %1 = lathe.is_inf %0 : (tensor<4x8xf64>) -> tensor<4x8xi1>
+  %2 = lathe.cast %1 : (tensor<4x8xi1>) -> tensor<4x8xi64>
+  %3 = lathe.reduce %2 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 0, 1>, keepdims = false} : (tensor<4x8xi64>) -> tensor<i64>
+  %4 = lathe.compare %3, %zero {predicate = #lathe.predicate<gt>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
+  return %4 : tensor<i1>
+}
+
+// A narrower type has infinities of its own, a sum of numbers may be negative, and a count is compared with 0 alone.
+// CHECK-LABEL: @no_any
+// CHECK: %[[H:.*]] = lathe.cast %arg0 : (tensor<8xf32>) -> tensor<8xf16>
+// CHECK: lathe.is_inf %[[H]]
+// CHECK: kind = #lathe.reduce_kind<sum>
+// CHECK: lathe.compare
+// CHECK: kind = #lathe.reduce_kind<sum>
+// CHECK: lathe.compare
+func.func @no_any(%x: tensor<8xf32>, %n: tensor<8xi64>) -> (tensor<i1>, tensor<i1>) {
+  %zero = lathe.constant dense<0> : tensor<i64>
+  %one = lathe.constant dense<1> : tensor<i64>
+  %0 = lathe.cast %x : (tensor<8xf32>) -> tensor<8xf16>
+  %1 = lathe.is_inf %0 : (tensor<8xf16>) -> tensor<8xi1>
+  %2 = lathe.cast %1 : (tensor<8xi1>) -> tensor<8xi64>
+  %3 = lathe.reduce %2 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 0>, keepdims = false} : (tensor<8xi64>) -> tensor<i64>
+  %4 = lathe.compare %3, %one {predicate = #lathe.predicate<gt>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
+  %5 = lathe.reduce %n {kind = #lathe.reduce_kind<sum>, axes = array<i64: 0>, keepdims = false} : (tensor<8xi64>) -> tensor<i64>
+  %6 = lathe.compare %5, %zero {predicate = #lathe.predicate<gt>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
+  return %4, %6 : tensor<i1>, tensor<i1>
+}
