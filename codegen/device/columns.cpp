@@ -15,7 +15,7 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target,
                           std::vector<KernelVariant> &out) {
   constexpr int64_t kFewColumns = 32, kFewRows = 16;
   auto atLeast = [&](const DimExpr &e, int64_t n) { return rangeOf(e, desc).hi >= n; };
-  if (desc.kind != KernelDesc::Kind::Reduction || desc.rowsContiguous || desc.columnDims == 0 ||
+  if (desc.kind != KernelDesc::Kind::Reduction || desc.rowsContiguous || desc.columnDims == 0 || !desc.reducesNeighbours ||
       !atLeast(product(desc.reduction), kFewRows) ||
       !atLeast(product({desc.parallel.end() - desc.columnDims, desc.parallel.end()}), kFewColumns))
     return false;

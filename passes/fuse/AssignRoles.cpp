@@ -102,33 +102,33 @@ void assignPlacement(const KernelRegion &region, Value result, const std::vector
   roles.bare = llvm::all_of(region.outputs(), [&](Value v) { return isBare(v, result); });
 }
 
-/// How many dimensions lie behind those that the kernel's one reduction takes together, if
-/// nothing but what is kept leaves the kernel.
-static int64_t columnsOf(const KernelRegion &region) {
+/// Whether one reduction is all that the kernel has, and nothing but what it keeps leaves; then, how many
+/// dimensions lie behind all that it takes together.
+static void assignReduction(const KernelRegion &region, KernelRoles &roles) {
   StructuredOpInterface reduce;
   for (Operation &op : region.body) {
     std::optional<OpClass> kind = classOf(&op);
     if (kind == OpClass::Gather || kind == OpClass::Scatter || (kind == OpClass::Reduction && reduce))
-      return 0;
+      return;
     if (kind == OpClass::Reduction)
       reduce = cast<StructuredOpInterface>(op);
   }
   if (!reduce || !reduce.getCombiner())
-    return 0;
-  SmallVector<int64_t> axes;
+    return;
+  int64_t last = -1;
   for (auto [d, expr] : llvm::enumerate(reduce.getAccess(0).map.getResults()))
     if (auto dim = dyn_cast<AffineDimExpr>(expr);
         dim && reduce.getIterators()[dim.getPosition()] == utils::IteratorType::reduction)
-      axes.push_back(d);
+      last = d;
   Value x = reduce->getOperand(0);
-  bool neighbours = !axes.empty() && axes.back() - axes.front() + 1 == int64_t(axes.size());
   Type element = elementTypeOf(x);
-  if (!neighbours || element.isUnsignedInteger() || element.getIntOrFloatBitWidth() < 8)
-    return 0;
+  if (last < 0 || element.isUnsignedInteger() || (element.getIntOrFloatBitWidth() < 8 && !element.isInteger(1)))
+    return;
   DimExpr kept = product(dimsOf(reduce->getResult(0)));
   if (llvm::any_of(region.outputs(), [&](Value v) { return product(dimsOf(v)) != kept; }))
-    return 0;
-  return int64_t(dimsOf(x).size()) - 1 - axes.back();
+    return;
+  roles.inPlace = true;
+  roles.columns = int64_t(dimsOf(x).size()) - 1 - last;
 }
 
 /// A transpose of the output's sizes that moves the last dimension: the input's neighbours are not the
@@ -183,7 +183,7 @@ static KernelRoles rolesOf(const KernelRegion &region, RegionKind kind) {
   }
   roles.anchor = positionOf(anchor);
   if (kind == RegionKind::Reduction)
-    roles.columns = columnsOf(region);
+    assignReduction(region, roles);
   if (auto product = dyn_cast<MatmulOp>(anchor))
     assignProductRoles(region, product, roles);
   else if (auto conv = dyn_cast<ConvOp>(anchor))

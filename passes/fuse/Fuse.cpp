@@ -38,7 +38,7 @@ struct FusePass : impl::FusePassBase<FusePass> {
         (void)runRegionDCE(rewriter, func->getRegions());
         fuse::FusionGraph graph(func, symbolOptima(module));
         fuse::growContractions(graph, *target);
-        fuse::growReductions(graph);
+        fuse::growReductions(graph, *target);
         fuse::growWindows(graph);
         fuse::Resolution resolution = fuse::resolveFreeOps(graph, *target, module);
         fuse::outline(func, graph, resolution);

@@ -25,8 +25,10 @@ struct Group {
   llvm::SmallVector<mlir::Operation *> members; ///< in program order
   /// Sizes over which members iterate: of the result, or for a reduction of its operand.
   std::vector<DimExpr> space;
-  /// Reduction: whether a dimension of `space` is reduced.
+  /// Reduction: whether a dimension of `space` is reduced; whether all blocks of a card share the terms of
+  /// a result, so that nothing of the size of `space` can be computed behind it in the same kernel.
   std::vector<bool> reduced;
+  bool shared = false;
 
   bool isContraction() const {
     return kind == RegionKind::Gemm || kind == RegionKind::Conv || kind == RegionKind::Attention;
@@ -92,7 +94,7 @@ bool isUpcast(mlir::Operation *op);
 /// is not worth it.
 Group *pairConvs(FusionGraph &graph, mlir::Operation *op, const Target &target);
 /// Reductions gather the ops over the same rows.
-void growReductions(FusionGraph &graph);
+void growReductions(FusionGraph &graph, const Target &target);
 /// Window ops, scans and scatters with what follows them point by point.
 void growWindows(FusionGraph &graph);
 

@@ -9,8 +9,14 @@
 //   %s = reduce sum %e         }
 //   %y = div %e, %s
 //
+// On a GPU a block has a row, or a thread has a column. Where that leaves most of the card idle for long,
+// blocks share the terms of a result (codegen/device/split.cuh): the reduction then has a kernel of its
+// own, and what reads the same rows reads them again.
+//
 //===----------------------------------------------------------------------===//
 #include "FusionGraph.h"
+
+#include "lathe/codegen/TargetRates.h"
 
 using namespace mlir;
 
@@ -61,16 +67,16 @@ static bool fits(const FusionGraph &graph, Operation *op, const Group &group) {
   OpClass kind = *classOf(op);
   Value result = op->getResult(0);
   if (kind == OpClass::Pointwise)
-    return hasDims(result, group.space) || isRowValue(result, group);
+    return (hasDims(result, group.space) && !group.shared) || isRowValue(result, group);
   if (kind == OpClass::Reduction)
-    return hasDims(op->getOperand(0), group.space) && reducedDims(op) == group.reduced;
+    return !group.shared && hasDims(op->getOperand(0), group.space) && reducedDims(op) == group.reduced;
   if (kind != OpClass::Movement || op->getNumOperands() != 1)
     return false;
   if (isView(op))
     return isRowValue(op->getOperand(0), group) && isRowValue(result, group);
   // A broadcast of the row's value over the row.
   AffineMap map = cast<StructuredOpInterface>(op).getAccessMaps().front();
-  return map && map.isProjectedPermutation(/*allowZeroInResults=*/true) && !map.isPermutation() &&
+  return !group.shared && map && map.isProjectedPermutation(/*allowZeroInResults=*/true) && !map.isPermutation() &&
          isRowValue(op->getOperand(0), group) && hasDims(result, group.space);
 }
 
@@ -107,6 +113,8 @@ static void grow(FusionGraph &graph, Group &group) {
              "through another kernel";
     }
   }
+  if (group.shared)
+    return;
   // What makes the rows joins when others read it too: it is stored on the way.
   for (Operation *op : llvm::reverse(graph.ops())) {
     if (!graph.isFree(op) || !isClass(op, OpClass::Pointwise) ||
@@ -128,15 +136,78 @@ static void grow(FusionGraph &graph, Group &group) {
   }
 }
 
-void growReductions(FusionGraph &graph) {
+/// What else would be computed over the rows of a reduction in its kernel: how many reductions there are, it
+/// among them, and whether something of all elements is stored.
+struct RowWork {
+  int reductions = 0;
+  bool whole = false;
+};
+static RowWork workOver(const FusionGraph &graph, const Group &group) {
+  RowWork work;
+  llvm::SetVector<Operation *> todo;
+  todo.insert(group.anchor);
+  for (unsigned i = 0; i < todo.size(); ++i) {
+    Operation *op = todo[i];
+    bool reduces = isClass(op, OpClass::Reduction);
+    work.reductions += reduces;
+    for (Operation *user : op->getResult(0).getUsers()) {
+      if (!classOf(user) || !graph.isFree(user))
+        continue;
+      bool same = isClass(user, OpClass::Reduction)
+                      ? hasDims(user->getOperand(0), group.space) && reducedDims(user) == group.reduced
+                      : hasDims(user->getResult(0), group.space) || isRowValue(user->getResult(0), group);
+      if (same)
+        todo.insert(user);
+      work.whole |= same && hasDims(user->getResult(0), group.space) && !isClass(user, OpClass::Reduction);
+    }
+  }
+  return work;
+}
+
+/// Whether the card is done sooner when blocks share the terms of each result. What a block that has a row,
+/// or columns, to itself reads in a second was measured on an H200; whoever shares pays a launch and reads
+/// the data again for each reduction.
+static bool isShared(const FusionGraph &graph, const Group &group, const Target &target) {
+  constexpr double kRowBlock = 30e9, kColumnBlock = 1.5e9, kLaunch = 3e-6;
+  constexpr double kThreads = 128, kCluster = 8, kRegisters = 64 * 512, kUsefully = 1.25;
+  Value x = group.anchor->getOperand(0);
+  if (!target.isCuda() || !cast<StructuredOpInterface>(group.anchor).getCombiner() ||
+      elementTypeOf(x).isUnsignedInteger())
+    return false;
+  std::vector<DimExpr> kept, terms;
+  for (auto [dim, reduced] : llvm::zip(group.space, group.reduced))
+    (reduced ? terms : kept).push_back(dim);
+  const double results = graph.count(kept), length = graph.count(terms);
+  const double width = std::max(8u, elementTypeOf(x).getIntOrFloatBitWidth()) / 8;
+  const double bytes = results * length * width, card = ratesOf(target).bytesPerSecond;
+  const RowWork work = workOver(graph, group);
+  const double passes = work.reductions + work.whole;
+  const bool rows = group.reduced.back();
+  double blocks = rows ? results : results / kThreads;
+  bool kept1 = rows && length <= kRegisters; // the row stays in registers
+  if (rows && target.hasClusters() && length > 2 * kRegisters && length <= kCluster * kRegisters) {
+    blocks *= kCluster;
+    kept1 = true;
+  }
+  const double moved = bytes * (kept1 ? 1 : passes);
+  const double alone = moved / std::min(card, std::max(1.0, blocks) * (rows ? kRowBlock : kColumnBlock));
+  const double shared = (passes - 1) * kLaunch + passes * bytes / card + kLaunch;
+  return alone > kUsefully * shared;
+}
+
+void growReductions(FusionGraph &graph, const Target &target) {
   for (Operation *op : graph.ops()) {
     if (!graph.isFree(op) || !isClass(op, OpClass::Reduction))
       continue;
     Group &group = graph.create(op, RegionKind::Reduction);
     group.space = dimsOf(op->getOperand(0));
     group.reduced = reducedDims(op);
-    if (!group.reduced.empty())
-      grow(graph, group);
+    if (group.reduced.empty())
+      continue;
+    group.shared = isShared(graph, group, target);
+    grow(graph, group);
+    if (group.shared)
+      passedRemark(op->getLoc(), "SharedReduction") << "few results of many terms: all blocks share them";
   }
 }
 

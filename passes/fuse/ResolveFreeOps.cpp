@@ -220,7 +220,12 @@ private:
 
   /// A cast to a wider type of floats that lie in memory.
   bool upcastsStored(Operation *op) const {
-    if (!isConversion(op) || !isStored(op->getOperand(0)))
+    if (!isConversion(op))
+      return false;
+    Value stored = op->getOperand(0);
+    while (stored.getDefiningOp() && isView(stored.getDefiningOp()))
+      stored = stored.getDefiningOp()->getOperand(0);
+    if (!isStored(stored))
       return false;
     Type from = elementTypeOf(op->getOperand(0)), to = elementTypeOf(op->getResult(0));
     return isa<FloatType>(from) && from.getIntOrFloatBitWidth() >= 16 &&

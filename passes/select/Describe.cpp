@@ -229,6 +229,8 @@ void describeRows(StructuredOpInterface anchor, KernelDesc &desc) {
     (reduced ? desc.reduction : desc.parallel).push_back(dims[d]);
     if (!reduced && !desc.reduction.empty())
       desc.rowsContiguous = false;
+    if (reduced && !desc.rowsContiguous)
+      desc.reducesNeighbours = false;
   }
 }
 
@@ -304,6 +306,7 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
     (kind == utils::IteratorType::parallel ? desc.parallel : desc.reduction).push_back(extent);
   if (desc.kind == KernelDesc::Kind::Reduction) {
     describeRows(structured, desc);
+    desc.reducesAlone = roles.inPlace;
     desc.columnDims = roles.columns;
   } else if (desc.kind != KernelDesc::Kind::Scan) {
     describeContraction(kernel, anchor, roles, desc);

@@ -165,6 +165,35 @@ std::vector<Case> makeCases() {
   return %0 : tensor<45xi32>)"),
                       "columns.t128", {"2"}});
   all.back().oracle = "row";
+  // Blocks that share the terms of a result: whole pieces, single elements, a block that has no terms left,
+  // one block alone; more terms than are under way at a time.
+  auto shared = [&](std::string name, std::string x, std::string y, std::string axes, std::string kind, std::string config,
+                    int blocks, int sumBytes) -> Case & {
+    std::string element = y.substr(y.rfind('x') == std::string::npos ? 7 : y.rfind('x') + 1);
+    std::string scale = "tensor<" + element.substr(0, element.find_first_of(",>")) + ">";
+    CudaCase c{fn(name, "(%x: " + x + ", %s: " + scale + ") -> " + y,
+                  "  %0 = lathe.neg %x : (" + x + ") -> " + x + "\n  %1 = lathe.reduce " + (kind == "max" ? "%0" : "%x") +
+                      " {kind = #lathe.reduce_kind<" + kind + ">, axes = array<i64: " + axes + ">, keepdims = false} : (" + x + ") -> " + y +
+                      "\n  %2 = lathe.mul %1, %s : (" + y + ", " + scale + ") -> " + y + "\n  return %2 : " + y),
+               config, {std::to_string(blocks)}};
+    c.workspace = std::to_string((8 * blocks + 15) / 16 * 16 + sumBytes * blocks);
+    Case &k = add(name, c);
+    k.oracle = "row";
+    k.tolerance = 8e-3;
+    return k;
+  };
+  shared("shared_row", "tensor<9600xf16>", "tensor<f16>", "0", "sum", "split.rows.t64.v8", 5, 8);
+  shared("shared_rows", "tensor<3x4x1000xbf16>", "tensor<3xbf16>", "1, 2", "max", "split.rows.t64.v8", 3 * 4, 8);
+  shared("shared_odd", "tensor<2x777xf32>", "tensor<2xf32>", "1", "max", "split.rows.t32", 2 * 30, 8);
+  shared("shared_alone", "tensor<2x777xf32>", "tensor<2xf32>", "1", "sum", "split.rows.t64", 2, 8);
+  shared("shared_apart", "tensor<4x3x2x88xf16>", "tensor<3xf16>", "0, 2, 3", "sum", "split.rows.t32.v8", 3 * 5, 8);
+  shared("shared_any", "tensor<?x64xf32, #lathe.t<[N, 64]>>", "tensor<f32>", "0, 1", "max", "split.rows.t32.v4", 7, 8).symbols =
+      {{{"N", 1}}, {{"N", 190}}};
+  shared("shared_columns", "tensor<2x300x40xf16>", "tensor<2x40xf16>", "1", "sum", "split.columns.t64.v4", 2 * 7, 128 * 4);
+  shared("shared_few_columns", "tensor<300x3xf32>", "tensor<3xf32>", "0", "max", "split.columns.t128", 9, 32 * 4);
+  shared("shared_columns_apart", "tensor<5x3x70x36xbf16>", "tensor<3x36xbf16>", "0, 2", "max", "split.columns.t64.v2", 3 * 4, 64 * 4);
+  shared("shared_column_alone", "tensor<?x3x130xf32, #lathe.t<[N, 3, 130]>>", "tensor<3x130xf32>", "0", "sum", "split.columns.t64.v2", 9, 64 * 4)
+      .symbols = {{{"N", 0}}, {{"N", 1}}, {{"N", 71}}};
   // ---- Products ----
   auto matmul = [&](std::string name, std::string a, std::string b, std::string y, std::string attr,
                     std::string config, std::string grid, std::string shared = "0") -> Case & {
@@ -420,7 +449,7 @@ std::vector<Case> makeCases() {
       .fails = true;
   // As select has it: generated kernels start while the one ahead still writes their inputs.
   for (Case &c : all)
-    for (const char *family : {"pointwise", "row", "columns", "transpose", "attention"})
+    for (const char *family : {"pointwise", "row", "columns", "split", "transpose", "attention"})
       c.cuda.early |= c.cuda.config.rfind(family, 0) == 0;
   return all;
 }

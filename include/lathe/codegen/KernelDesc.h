@@ -64,9 +64,12 @@ struct KernelDesc {
   std::vector<DimExpr> parallel, reduction;
   /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
   bool rowsContiguous = true;
-  /// Reduction of neighbouring dimensions, alone in its kernel, whose results have the size of what
-  /// is kept: how many of `parallel`, the last ones, lie behind what is reduced. Else 0.
+  /// Reduction, the only one of its kernel, whose results have the size of what is kept; how many of
+  /// `parallel`, the last ones, lie behind all that is reduced; whether what is reduced are neighbouring
+  /// dimensions.
+  bool reducesAlone = false;
   int64_t columnDims = 0;
+  bool reducesNeighbours = true;
   /// Pointwise, Copy: the output dimension along which the elements of a transposed input lie
   /// together, when it is not the last one; else -1. And the type of that input.
   int64_t inputContiguous = -1;

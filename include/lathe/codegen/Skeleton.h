@@ -99,6 +99,7 @@ struct ProductText {
 struct MemoryText {
   std::string rows, columns;
   std::string wanted = {}; ///< elements of a row
+  std::string outer = {};  ///< reductions: results without columns
 };
 struct ConvText {
   std::string window, sizes;
@@ -192,6 +193,7 @@ struct AttentionForm {
 struct MemoryForm {
   /// Of kernels that are not built around a contraction. Null: the family is none of these.
   Offer offer = nullptr;
+  bool alongRows = false; ///< reductions: lanes and threads run along what is reduced, not along columns
   Instance (*text)(const KernelConfig &, const MemoryText &) = nullptr; ///< of a skeleton
 };
 

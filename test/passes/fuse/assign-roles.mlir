@@ -33,7 +33,7 @@ module attributes {lathe.target = "sm_90a"} {
   // Columns of neighbours behind what is reduced, alone in their kernel.
   // CHECK-LABEL: @columns
   // CHECK: lathe.kernel "reduce" reduction
-  // CHECK-SAME: roles = #lathe.roles<anchor = 0, operands = [buffer 0], columns = 1>
+  // CHECK-SAME: roles = #lathe.roles<anchor = 0, operands = [buffer 0], columns = 1, in_place>
   func.func @columns(%x: tensor<64x32xf32>) -> tensor<32xf32> {
     %0 = lathe.reduce %x {axes = array<i64: 0>, keepdims = false, kind = #lathe.reduce_kind<sum>} : (tensor<64x32xf32>) -> tensor<32xf32>
     return %0 : tensor<32xf32>
