@@ -9,6 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "Node.h"
 
+#include "lathe/passes/EvaluateOp.h"
+
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
@@ -428,19 +430,39 @@ LogicalResult constantOfShape(Node &n) {
   return n.setHost(0, {value.getElementType(), *shape, Dims(total, DimExpr(number))});
 }
 
-/// A few constant floats cast to integers: exporters write steps and counts so.
+/// A few floats that constants alone decide: exporters write square roots and ratios of sizes so.
+std::optional<HostTensor> constantFloats(Value value, unsigned depth = 16) {
+  auto type = dyn_cast<RankedTensorType>(value.getType());
+  Operation *op = value.getDefiningOp();
+  if (!op || !type || !type.hasStaticShape() || type.getNumElements() > 64 || depth == 0 || op->getNumResults() != 1 ||
+      op->getNumRegions() != 0)
+    return std::nullopt;
+  std::vector<HostTensor> operands;
+  for (Value operand : op->getOperands()) {
+    std::optional<HostTensor> known = constantFloats(operand, depth - 1);
+    if (!known)
+      return std::nullopt;
+    operands.push_back(std::move(*known));
+  }
+  Result<std::vector<HostTensor>> results = evaluateOp(op, operands, {});
+  return results.ok() && results->size() == 1 ? std::optional(std::move(results->front())) : std::nullopt;
+}
+
+/// Such floats cast to integers.
 LogicalResult castFloats(Node &n) {
-  DenseFPElementsAttr floats;
   bool like = n.type == "CastLike";
   std::optional<HostValue> other = like && n.numInputs() == 2 ? n.host(1) : std::nullopt;
   Type element = !like ? elementFor(n.op->getContext(), n.intAttr("to", 0))
                        : other ? other->element : Type();
   auto integer = dyn_cast_or_null<IntegerType>(element);
-  if (!integer || integer.getWidth() == 1 || !n.in(0) ||
-      !matchPattern(n.in(0), m_Constant(&floats)) || floats.getNumElements() > 64)
+  if (!integer || integer.getWidth() == 1 || !n.in(0) || !isa<FloatType>(elementTypeOf(n.in(0))))
     return failure();
-  HostValue result{element, Ints(floats.getType().getShape()), {}};
-  for (const APFloat &value : floats.getValues<APFloat>()) {
+  std::optional<HostTensor> floats = constantFloats(n.in(0));
+  if (!floats)
+    return failure();
+  HostValue result{element, floats->dims, {}};
+  for (int64_t i = 0; i < floats->count(); ++i) {
+    APFloat value(floats->real(i));
     APSInt whole(integer.getWidth(), integer.isUnsigned());
     bool exact = false;
     if (value.convertToInteger(whole, APFloat::rmTowardZero, &exact) & APFloat::opInvalidOp)
