@@ -10,9 +10,11 @@
 #include "exec/Context.h"
 #include "exec/Group.h"
 #include "exec/Layout.h"
+#include "lathe/engine/Draws.h"
 #include "lathe/runtime/lathe.h"
 
 #include <cstring>
+#include <span>
 
 using namespace lathe;
 using namespace lathe::runtime;
@@ -36,7 +38,7 @@ struct EntryInfo {
   std::vector<lathe_symbol> symbols;
 };
 
-PortList describe(const std::vector<engine::Port> &ports) {
+PortList describe(std::span<const engine::Port> ports) {
   PortList out;
   for (const engine::Port &p : ports) {
     std::vector<std::string> texts;
@@ -96,7 +98,7 @@ Status openEngine(Result<std::shared_ptr<const engine::EngineReader>> reader, la
   for (const std::string &name : result->engine->entries()) {
     const engine::Plan &plan = result->engine->program(name)->plan;
     EntryInfo &info = result->entries[name];
-    info.inputs = describe(plan.inputs);
+    info.inputs = describe({plan.inputs.data(), engine::givenInputs(plan)});
     info.outputs = describe(plan.outputs);
     for (const engine::Symbol &s : plan.symbols)
       info.symbols.push_back({s.name.c_str(), s.min, s.max, s.opt, s.multipleOf});
@@ -430,6 +432,10 @@ lathe_error *lathe_state_truncate(lathe_context *c, const char *state, int64_t l
 }
 lathe_error *lathe_state_reset(lathe_context *c, const char *state) {
   return guarded([&] { return c->context->resetStates(text(state)); });
+}
+
+lathe_error *lathe_context_seed(lathe_context *c, uint64_t seed) {
+  return guarded([&] { return c->context->seed(seed); });
 }
 
 void lathe_context_counters(const lathe_context *c, lathe_counters *out) {

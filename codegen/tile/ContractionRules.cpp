@@ -120,6 +120,7 @@ const Rule *findRule(Operation *op) {
     addWindowRules(t);
     addContractionRules(t);
     addQuantizeRules(t);
+    addRandomRules(t);
     addAttentionRules(t);
     return t;
   }();

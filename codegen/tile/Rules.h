@@ -24,6 +24,7 @@ void addWindowRules(RuleTable &);
 void addContractionRules(RuleTable &);
 void addAttentionRules(RuleTable &);
 void addQuantizeRules(RuleTable &);
+void addRandomRules(RuleTable &);
 
 /// What a dequantize makes of the data at an index of its result before it rounds: in
 /// `dequantizedType`, without those of its scales that are left to someone else.

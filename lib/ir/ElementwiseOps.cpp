@@ -118,6 +118,19 @@ LogicalResult SelectOp::inferReturnTypes(MLIRContext *, std::optional<Location> 
   return success();
 }
 
+LogicalResult RandomBitsOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc, Adaptor adaptor,
+                                             SmallVectorImpl<Type> &types) {
+  return inferBroadcast(loc, adaptor.getOperands(), /*sameElement=*/true, types);
+}
+
+LogicalResult RandomBitsOp::verify() {
+  if (!elementTypeOf(getElement()).isUnsignedInteger(64))
+    return emitOpError("random_bits_c1: operands are not ui64");
+  if (int64_t(getStream()) < 0 || int64_t(getStream()) > int64_t(UINT32_MAX))
+    return emitOpError("random_bits_c2: the stream is not in [0, 2^32)");
+  return success();
+}
+
 LogicalResult CastOp::verify() {
   if (dimsOf(getX()) != dimsOf(getY()))
     return emitOpError("cast_c1: sizes of ") << getX().getType() << " and " << getY().getType()

@@ -67,6 +67,7 @@ std::span<const Entry> movementOps();
 std::span<const Entry> gatherOps();
 std::span<const Entry> reductionOps();
 std::span<const Entry> samplingOps();
+std::span<const Entry> randomOps();
 std::span<const Entry> selectionOps();
 std::span<const Entry> contractionOps();
 std::span<const Entry> attentionOps();

@@ -38,26 +38,6 @@ LogicalResult bitShift(Node &n) {
 
 LogicalResult reciprocal(Node &n) { return unary<RecipOp>(n); }
 
-/// Dropout passes its input on unless it trains.
-LogicalResult dropout(Node &n) {
-  Value x = n.in(0);
-  if (n.has(2)) {
-    std::optional<Ints> training = n.ints(2);
-    std::optional<double> ratio = n.has(1) ? n.number(1) : std::optional(0.5);
-    if (!training || ((*training)[0] && !ratio))
-      return n.unknown({1, 2}, "whether it trains, and a ratio");
-    if ((*training)[0] && ratio != 0.0)
-      return n.fail("attribute", "Dropout that drops (training_mode)", "training_mode = false",
-                    "export the model for inference");
-  }
-  if (n.wants(1) && x) {
-    Value all = n.e.broadcastTo(n.e.scalar(1, n.e.b.getI1Type()), dimsOf(x));
-    if (failed(n.set(1, all)))
-      return failure();
-  }
-  return n.done(x);
-}
-
 /// Powers of two alone: rounds on the bits of an f32, whose exponent they are.
 Value toE8M0(Emitter &e, Value x, StringRef rounding, bool saturate) {
   Type i32 = e.b.getI32Type(), byte = e.b.getIntegerType(8, /*isSigned=*/false);
@@ -207,7 +187,6 @@ void addElementwise(Handlers &h) {
   h["Mean"] = meanOf;
   h["Mod"] = mod;
   h["BitShift"] = bitShift;
-  h["Dropout"] = dropout;
   h["Cast"] = cast;
   h["CastLike"] = castLike;
   h["BitCast"] = bitCast;

@@ -18,6 +18,7 @@
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
 #include "lathe/ir/WeightStore.h"
+#include "lathe/support/Philox.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -65,6 +66,7 @@ const Handlers &handlers() {
     addOptimizers(h);
     addSequences(h);
     addGradient(h);
+    addRandom(h);
     addTrees(h);
     addMicrosoft(h);
     return h;
@@ -231,7 +233,7 @@ void Legalizer::inputsBehind(Value value, std::vector<std::string> &names) {
         work.insert(producer->operand_begin(), producer->operand_end());
     } else if (argument.getOwner() == &func.getBody().front()) {
       auto name = func.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "lathe.name");
-      if (name && !llvm::is_contained(names, name.getValue()))
+      if (name && name != kDrawsInput && !llvm::is_contained(names, name.getValue()))
         names.push_back(name.str());
     }
   }
@@ -450,6 +452,17 @@ LogicalResult Legalizer::run() {
   for (Operation &op : func.getBody().front())
     ops.push_back(&op);
   size_t before = found.nodes.size();
+  for (unsigned i = 0; i < func.getNumArguments(); ++i)
+    if (func.getArgAttrOfType<StringAttr>(i, "lathe.name") == kDrawsInput) {
+      mlir::emitError(func.getLoc()) << "no input may have the name '" << kDrawsInput << "'";
+      UnsupportedNode entry;
+      entry.node = func.getName().str();
+      entry.cause = "op";
+      entry.message = "an input has a name that lathe keeps for itself";
+      entry.invalid = true;
+      found.nodes.push_back(entry);
+      return failure();
+    }
   for (Operation *op : ops)
     process(op);
   if (found.nodes.size() != before)

@@ -49,6 +49,16 @@ public:
 
   Emitter e;
 
+  // Random.cpp
+  /// The context's seed and the number of the run, ui64 without dimensions: an input of the entry that its
+  /// callers do not see, made where it is first asked for.
+  struct Draws {
+    mlir::Value seed, run;
+  };
+  Draws draws();
+  /// A number for a node that draws.
+  uint64_t newStream() { return nextStream++; }
+
   // ControlFlow.cpp
   std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
                                                  llvm::ArrayRef<Tracked> arguments);
@@ -87,6 +97,12 @@ private:
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
   std::map<std::string, DimExpr> derived; ///< by formula and bounds
+  Draws drawn; ///< outside of loops
+  struct LoopDraws {
+    mlir::Value counter, run; ///< its iterations as they are counted, and as runs: null until asked for
+  };
+  std::vector<LoopDraws> loops; ///< that lathe.loop_begin makes, around what is being processed
+  uint64_t nextStream = 0;
   int chain = 0;     ///< ops that bindHost is inside of
   int depth = 0;     ///< of function bodies inside each other
   std::string outer; ///< op whose body is being processed, for reports

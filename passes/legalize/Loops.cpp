@@ -31,7 +31,8 @@ bool Legalizer::runLoop(Node &node) {
   Value trips, condition, again;
   std::optional<DimExpr> count;
   if (node.has(0)) {
-    std::optional<HostValue> known = bindHost(node.op->getOperand(0), std::nullopt);
+    // The rows that it collects have sizes: a number of them that is computed is bound in the run.
+    std::optional<HostValue> known = bindHost(node.op->getOperand(0), std::nullopt, /*computed=*/scans > 0);
     if (known && known->values.size() == 1) {
       count = node.derive("trips", e.clampAtZero(known->values[0]), {0, DimRange::kUnbounded});
       trips = e.dimScalar(*count, e.b.getI64Type());
@@ -86,7 +87,9 @@ bool Legalizer::runLoop(Node &node) {
     return false;
   };
   size_t failures = found.nodes.size();
+  loops.push_back({counter, {}});
   std::optional<std::vector<Tracked>> results = inlineBody(node, body, arguments);
+  loops.pop_back();
   bool needsMore = std::any_of(found.nodes.begin() + failures, found.nodes.end(), [](auto &entry) {
     return StringRef(entry.message).ends_with("known at run time only");
   });
@@ -134,6 +137,13 @@ bool Legalizer::runLoop(Node &node) {
     }
     nexts.push_back(next);
     types.push_back(next.getType());
+  }
+  if (scans && trips && condition && !again) {
+    // The condition of a body that never ends early is one of the first iteration: no row, or as many as said.
+    Value made = e.select(condition, trips, e.scalar(0, e.b.getI64Type()));
+    count = node.sizeOf(e.max(made, 0.0), std::nullopt);
+    trips = e.dimScalar(*count, e.b.getI64Type());
+    condition = {};
   }
   if (scans && (!count || condition || again))
     return refuse("a loop that collects rows, whose number depends on data that is computed in the "

@@ -150,6 +150,7 @@ void addMachineLearning(Handlers &);
 void addOptimizers(Handlers &);
 void addSequences(Handlers &);
 void addGradient(Handlers &);
+void addRandom(Handlers &);
 void addTrees(Handlers &);
 void addMicrosoft(Handlers &);
 /// All of them.

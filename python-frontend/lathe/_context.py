@@ -85,6 +85,14 @@ class Member:
         """Back to the start: one state, or all."""
         self._library.lathe_state_reset(self._handle, state.encode() if state is not None else None)
 
+    def seed(self, value: int) -> None:
+        """Seeds the ops that draw and have no seed of their own, and begins to count runs again.
+
+        What is drawn is a function of seed, run, node and place: the same on each device and for any
+        number of threads. A context begins with seed 0.
+        """
+        self._library.lathe_context_seed(self._handle, value % 2**64)
+
     def _tensors(self, entry: str, inputs: Inputs, memory: str, donate: Iterable[str]) -> tuple[
             list[tuple[CTensor, Any]], Any, Any, dict[int, Any]]:
         """The inputs with what keeps them alive, both lists in C, and what outputs lie in."""

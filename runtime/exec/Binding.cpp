@@ -4,6 +4,8 @@
 #include "Run.h"
 #include "Tensors.h"
 
+#include "lathe/engine/Draws.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -38,9 +40,11 @@ Status Run::bindSymbol(int32_t symbol, int64_t value, const std::string &what,
 }
 
 Status Run::checkCounts() {
-  if (inputs.size() != plan.inputs.size())
-    return usageError("entry '" + plan.entry + "' takes " + std::to_string(plan.inputs.size()) +
-                      " inputs, not " + std::to_string(inputs.size()));
+  if (inputs.size() != plan.inputs.size()) {
+    const size_t hidden = plan.inputs.size() - givenInputs(plan);
+    return usageError("entry '" + plan.entry + "' takes " + std::to_string(givenInputs(plan)) +
+                      " inputs, not " + std::to_string(inputs.size() - std::min(hidden, inputs.size())));
+  }
   if (!outputs.empty() && outputs.size() != plan.outputs.size())
     return usageError("entry '" + plan.entry + "' gives " + std::to_string(plan.outputs.size()) +
                       " outputs, not " + std::to_string(outputs.size()));

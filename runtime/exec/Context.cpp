@@ -92,6 +92,15 @@ Status noState(const std::string &name) {
 }
 } // namespace
 
+Status Context::seed(uint64_t value) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
+  drawSeed = value;
+  nextDraw = 0;
+  return okStatus();
+}
+
 Result<int64_t> Context::stateLength(const std::string &name) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());

@@ -137,6 +137,20 @@ struct QueuedStep {
   Status keep(std::span<const lathe_tensor> inputs);
 };
 
+/// The inputs of a step with what it draws from behind them, where its plan draws.
+class DrawnInputs {
+public:
+  DrawnInputs(const Program &program, std::span<const lathe_tensor> inputs, uint64_t seed, uint64_t run);
+  DrawnInputs(const DrawnInputs &) = delete;
+  std::span<const lathe_tensor> all() const { return given; }
+
+private:
+  static constexpr int64_t kDims[1] = {2};
+  alignas(64) int64_t words[2];
+  std::vector<lathe_tensor> list;
+  std::span<const lathe_tensor> given;
+};
+
 /// A step that was submitted and not yet waited for.
 struct Flight {
   enum class State { Queued, Started, Ended };
@@ -189,6 +203,7 @@ public:
   Result<int64_t> stateCapacity(const std::string &name);
   Status truncateState(const std::string &name, int64_t length);
   Status resetStates(const std::string &name); ///< empty: all
+  Status seed(uint64_t value);
   Status registerCall(const std::string &name, CustomCall call);
   void setTap(lathe_tap_function function, void *user);
   void setProfiling(bool on);
@@ -255,6 +270,7 @@ private:
   bool profiling = false;
   bool timingGraphs = false;
   std::vector<lathe_profile_row> rows;
+  uint64_t drawSeed = 0, nextDraw = 0; ///< what the next step draws from
   std::vector<int64_t> key; ///< of the shape that is looked for
 
   std::atomic_flag busy = ATOMIC_FLAG_INIT;

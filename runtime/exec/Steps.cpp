@@ -12,6 +12,8 @@
 #include "Run.h"
 #include "Tensors.h"
 
+#include "lathe/engine/Draws.h"
+
 #include <cstdlib>
 
 namespace lathe::runtime {
@@ -70,6 +72,16 @@ Status QueuedStep::keep(std::span<const lathe_tensor> given) {
     inputs.push_back(own);
   }
   return okStatus();
+}
+
+DrawnInputs::DrawnInputs(const Program &program, std::span<const lathe_tensor> inputs, uint64_t seed,
+                         uint64_t run)
+    : words{static_cast<int64_t>(seed), static_cast<int64_t>(run)}, given(inputs) {
+  if (!engine::draws(program.plan))
+    return;
+  list.assign(inputs.begin(), inputs.end());
+  list.push_back({words, sizeof words, LATHE_I64, LATHE_HOST, 1, kDims, nullptr});
+  given = list;
 }
 
 Result<const Program *> Context::programOf(const std::string &entry) const {
@@ -244,7 +256,7 @@ Result<bool> Context::advanceFlights() {
   }
 }
 
-Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_tensor> inputs,
+Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_tensor> given,
                                 std::span<lathe_tensor> outputs, const Events &events, bool here) {
   auto flight = std::make_unique<Flight>();
   flight->number = submitted + 1;
@@ -280,6 +292,9 @@ Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_te
     flights.push_back(std::move(flight));
     return ++submitted;
   }
+  DrawnInputs drawn(program, given, drawSeed, nextDraw);
+  nextDraw += engine::draws(program.plan);
+  std::span<const lathe_tensor> inputs = drawn.all();
   if (!workerOwns && (here || whole)) {
     Result<int> slot = takeSlot();
     if (!slot)
@@ -577,7 +592,8 @@ Status Context::warm(const std::string &entry, std::span<const lathe_tensor> inp
     return slot.status();
   std::vector<lathe_tensor> results(outputs.begin(), outputs.end());
   Run run(*this, **program, 0, *slot);
-  Status status = run.warm(inputs, results);
+  DrawnInputs drawn(**program, inputs, drawSeed, 0);
+  Status status = run.warm(drawn.all(), results);
   count(run.sums);
   freeSlot(*slot);
   return status;

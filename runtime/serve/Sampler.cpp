@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Sampler.h"
 
+#include "lathe/support/Philox.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -17,18 +19,8 @@ uint32_t argmax(std::span<const float> logits) {
 }
 
 double uniform(uint64_t seed, uint64_t index) {
-  constexpr uint32_t kMul0 = 0xD2511F53, kMul1 = 0xCD9E8D57, kWeyl0 = 0x9E3779B9, kWeyl1 = 0xBB67AE85;
-  constexpr int kRounds = 10;
-  uint32_t c[4] = {uint32_t(index), uint32_t(index >> 32), 0, 0};
-  uint32_t k0 = uint32_t(seed), k1 = uint32_t(seed >> 32);
-  for (int round = 0; round < kRounds; ++round) {
-    uint64_t a = uint64_t(kMul0) * c[0], b = uint64_t(kMul1) * c[2];
-    uint32_t next[4] = {uint32_t(b >> 32) ^ c[1] ^ k0, uint32_t(b), uint32_t(a >> 32) ^ c[3] ^ k1, uint32_t(a)};
-    std::copy(next, next + 4, c);
-    k0 += kWeyl0;
-    k1 += kWeyl1;
-  }
-  uint64_t bits = (uint64_t(c[0]) << 32 | c[1]) >> 11;
+  auto words = philox({uint32_t(index), uint32_t(index >> 32), 0, 0}, {uint32_t(seed), uint32_t(seed >> 32)});
+  uint64_t bits = (uint64_t(words[0]) << 32 | words[1]) >> 11;
   return double(bits) * 0x1p-53;
 }
 

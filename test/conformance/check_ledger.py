@@ -35,7 +35,9 @@ import tolerances  # noqa: E402
 FORMAT = "lathe conformance ledger, format 2"
 FIELDS = ("target", "device", "driver", "commit")
 COMPUTED = {"passed", "frozen"}
-STATUSES = COMPUTED | {"failed", "unsupported", "invalid", "error", "unmeasured"}
+# Computed, of values that nobody can expect: their moments are tested by test/models/test_random.py.
+DRAWN, BY_SEED = "drawn", "by types, sizes and seed"
+STATUSES = COMPUTED | {DRAWN, "failed", "unsupported", "invalid", "error", "unmeasured"}
 UNMEASURED = "compiles since the ledger was measured"
 MOST_UNMEASURED = 60
 KINDS = {"generated", "library", "host", "folded", "-"}
@@ -115,12 +117,12 @@ def malformed(row, figures=True):
     if len(row) != 6:
         return f"{len(row)} columns, not 6"
     name, status, kind, ulp, scaled, reason = row
-    if status not in (STATUSES if figures else STATUSES - {"passed", "failed"} | {"compiled"}):
+    if status not in (STATUSES if figures else STATUSES - {"passed", "failed", DRAWN} | {"compiled"}):
         return f"unknown status {status}"
     if kind not in KINDS:
         return f"unknown kind {kind}"
     computed = status in COMPUTED | {"compiled"}
-    if computed and kind == "-":
+    if (computed or status == DRAWN) and kind == "-":
         return f"{status}, but not how"
     if (status == "frozen") != (computed and reason.startswith("given when compiling: ")):
         return f"{status}, with the note {reason!r}"
@@ -136,6 +138,8 @@ def malformed(row, figures=True):
     if computed:
         return None
     if (status == "unmeasured") != (reason == UNMEASURED):
+        return f"{status}, with the note {reason!r}"
+    if (status == DRAWN) != (reason == BY_SEED):
         return f"{status}, with the note {reason!r}"
     if not reason:
         return "no reason"
@@ -239,7 +243,7 @@ class Judge:
     def against_compiling(self, compiled, rows):
         """The CUDA ledger says of each test what compiling it now says."""
         for got, want in zip(compiled, rows):
-            now = {"compiled": {"passed", "failed", "unmeasured"},
+            now = {"compiled": {"passed", DRAWN, "failed", "unmeasured"},
                    "frozen": {"frozen", "failed", "unmeasured"}}
             if want[1] not in now.get(got[1], {got[1]}):
                 self.say("CUDA ledger", got[0], f"is {want[1]}, and compiling it now {got[1]}")
@@ -253,7 +257,7 @@ class Judge:
     def on_both_devices(self, fresh, compiled):
         """Compiling for CUDA refuses nothing that a CPU's kernels compute, and the other way round."""
         for cpu, cuda in zip(fresh, compiled):
-            by_cpu = cpu[1] in COMPUTED and cpu[2] in ("generated", "library")
+            by_cpu = cpu[1] in COMPUTED | {DRAWN} and cpu[2] in ("generated", "library")
             by_cuda = cuda[1] in ("compiled", "frozen") and cuda[2] == "generated"
             if by_cpu and cuda[1] == "unsupported" or by_cuda and cpu[1] == "unsupported":
                 if cpu[0] not in ONE_DEVICE:
@@ -298,7 +302,7 @@ def read_statuses(path):
 def mark_unmeasured(rows, compiled):
     """The rows of a CUDA ledger, with those that compile now and were not measured so."""
     for row, now in zip(rows, compiled):
-        better = now[1] == "compiled" and row[1] not in ("passed", "failed") or \
+        better = now[1] == "compiled" and row[1] not in ("passed", DRAWN, "failed") or \
             now[1] == "frozen" and row[1] not in COMPUTED | {"failed"}
         yield [row[0], "unmeasured", now[2], "-", "-", UNMEASURED] if better else row
 

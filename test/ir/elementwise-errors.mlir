@@ -57,3 +57,19 @@ func.func @bitcast_c2(%a: tensor<3xf32>) {
   %0 = lathe.bitcast %a : (tensor<3xf32>) -> tensor<2xi32>
   return
 }
+
+// -----
+
+func.func @random_bits_c1(%a: tensor<3xi64>) {
+  // expected-error @+1 {{random_bits_c1: operands are not ui64}}
+  %0 = lathe.random_bits %a, %a, %a {stream = 0 : i64} : (tensor<3xi64>, tensor<3xi64>, tensor<3xi64>) -> tensor<3xi64>
+  return
+}
+
+// -----
+
+func.func @random_bits_c2(%a: tensor<3xui64>) {
+  // expected-error @+1 {{random_bits_c2: the stream is not in [0, 2^32)}}
+  %0 = lathe.random_bits %a, %a, %a {stream = 4294967296 : i64} : (tensor<3xui64>, tensor<3xui64>, tensor<3xui64>) -> tensor<3xui64>
+  return
+}

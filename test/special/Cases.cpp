@@ -121,7 +121,7 @@ Group unaryFloats(DType t) {
   for (const char *op :
        {"neg",  "abs",  "sign", "floor", "ceil", "round", "trunc", "exp",   "expm1", "log",
         "log1p", "sqrt", "rsqrt", "recip", "sin",  "cos",   "tan",   "asin",  "acos",  "atan",
-        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",   "sigmoid", "mish"})
+        "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf",   "sigmoid", "mish", "probit"})
     one(op, "", t);
   one("quick_gelu", "alpha = 1.702 : f64", t);
   one("is_nan", "", DType::Bool);

@@ -68,6 +68,11 @@ std::vector<Case> elementwiseCases() {
   auto bool3 = [](Reals v) { return tensor(Bool, {3}, v); };
   std::vector<Case> cases{
       unaryCase("neg", {1, -2, 0}, {-1, 2, -0.0}),
+      unaryCase("probit", {0, 0.5, 0.158655253931457, 0.841344746068543, 1, 1.5}, {-kInf, 0, -1, 1, kInf, kNan}),
+      // What the authors of Philox publish of key and counter 0, and the draws of another element and run.
+      {"random_bits", {{"stream", num(0)}},
+       {tensor(DType::UI64, {1}, {0}), tensor(DType::UI64, {}, {0}), tensor(DType::UI64, {}, {0})},
+       {DType::UI64, {1}}, {double(0xe169c58d6627e8d5)}},
       unaryCase("abs", {1, -2, -kInf}, {1, 2, kInf}),
       unaryCase("sign", {3, -0.5, 0, kNan}, {1, -1, 0, kNan}),
       unaryCase("floor", {1.5, -1.5}, {1, -2}),

@@ -21,7 +21,7 @@ struct RunOptions {
   SessionOptions session;
   std::string trust;
   std::vector<std::string> entries;
-  std::string save;
+  std::string save, drawSeed;
   double rtol = -1, atol = -1;
 };
 
@@ -97,6 +97,12 @@ Status execute(const RunOptions &options, const std::string &path) {
   Result<std::vector<std::string>> names = expandEntries(options.entries, *model);
   if (!names)
     return names.status();
+  if (!options.drawSeed.empty()) {
+    uint64_t seed = 0;
+    if (llvm::StringRef(options.drawSeed).getAsInteger(10, seed))
+      return usageError("wants a number, not '" + options.drawSeed + "'", "--draw-seed");
+    LATHE_RETURN_IF_ERROR(toStatus(lathe_context_seed(session->context(), seed)));
+  }
   std::string what = model->compiled ? "compiled" : "engine";
   if (model->compiled) {
     char text[64];
@@ -169,6 +175,8 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
   parser.flag("warm", "Make memory with its pages, and a GPU's graph, before the run that is timed",
               options.session.warm);
+  parser.add("draw-seed", "N", "Of what the model draws: Dropout that trains, RandomNormal (default: 0)",
+             options.drawSeed);
   addTrustOption(parser, options.trust);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.example("lathe run model.onnx");

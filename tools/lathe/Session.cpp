@@ -6,6 +6,7 @@
 #include "Results.h"
 
 #include "lathe/codegen/Target.h"
+#include "lathe/engine/Draws.h"
 
 #include <algorithm>
 #include <chrono>
@@ -65,6 +66,10 @@ static Result<Model> withPlans(Model model) {
   model.plans = std::move(*plans);
   if (model.plans.empty())
     return invalidError("holds no plan", model.path);
+  for (engine::Plan &plan : model.plans) {
+    model.draws |= engine::draws(plan);
+    plan.inputs.resize(engine::givenInputs(plan)); // what callers give
+  }
   return model;
 }
 

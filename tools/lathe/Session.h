@@ -40,6 +40,7 @@ struct Model {
   std::string path;
   std::shared_ptr<const engine::EngineReader> file;
   std::vector<engine::Plan> plans;
+  bool draws = false; ///< has random numbers, of which a context has the seed
   bool compiled = false, fromCache = false;
   double compileSeconds = 0; ///< 0 for an engine file
   std::string bytes;         ///< of a model that was compiled here

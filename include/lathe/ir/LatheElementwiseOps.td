@@ -52,6 +52,12 @@ def Lathe_QuickGeluOp : Lathe_UnaryOp<"quick_gelu", "y = x / (1 + e^(-alpha x))"
   let arguments = (ins Lathe_Tensor:$x, F64Attr:$alpha);
 }
 def Lathe_MishOp : Lathe_UnaryOp<"mish", "y = x tanh(ln(1 + e^x)); -0 far to the left", 20>;
+def Lathe_ProbitOp : Lathe_UnaryOp<"probit", "y = the number below which a standard normal number lies with probability x", 64> {
+  let description = [{
+    -infinity at 0, infinity at 1, NaN outside of [0, 1]. Every target gives the same bits: Wichura,
+    "Algorithm AS 241", 1988, in fused multiply-adds.
+  }];
+}
 def Lathe_NotOp : Lathe_UnaryOp<"not", "y = bitwise complement; logical not for i1">;
 
 class Lathe_TestOp<string mnemonic, string sentence> : Lathe_InferredOp<mnemonic, [Elementwise]> {
@@ -128,6 +134,20 @@ def Lathe_SelectOp : Lathe_InferredOp<"select"> {
   let results = (outs Lathe_Tensor:$y);
   let extraClassDefinition = !strconcat(lathePointwiseMethods, latheCompatibleTypes);
   let hasFolder = 1;
+}
+def Lathe_RandomBitsOp : Lathe_InferredOp<"random_bits"> {
+  let summary = "y = 64 random bits (ui64), a function of element, seed and run";
+  let description = [{
+    The first two words, the first one low, of Philox4x32-10 (Salmon et al., "Parallel random numbers: as
+    easy as 1, 2, 3", 2011) with the counter (element, run) and the key (low half of the seed, high half of
+    the seed xor `stream`): nodes that draw have streams of their own. random_bits_c1: all operands are ui64;
+    random_bits_c2: 0 <= stream < 2^32. The operands broadcast.
+  }];
+  let extraClassDeclaration = latheWork<64>.text;
+  let arguments = (ins Lathe_Tensor:$element, Lathe_Tensor:$seed, Lathe_Tensor:$run, I64Attr:$stream);
+  let results = (outs Lathe_Tensor:$y);
+  let extraClassDefinition = !strconcat(lathePointwiseMethods, latheCompatibleTypes);
+  let hasVerifier = 1;
 }
 def Lathe_CastOp : Lathe_StructuredOp<"cast"> {
   let summary = "y = x in another element type; float to int truncates, int to i1 tests for non-zero";

@@ -160,6 +160,7 @@ public:
     return Error(lathe_state_truncate(held.get(), state.c_str(), length));
   }
   Error reset() { return Error(lathe_state_reset(held.get(), nullptr)); }
+  Error seed(uint64_t value) { return Error(lathe_context_seed(held.get(), value)); }
   lathe_counters counters() const {
     lathe_counters c;
     lathe_context_counters(held.get(), &c);
