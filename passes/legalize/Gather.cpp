@@ -86,8 +86,10 @@ LogicalResult oneHot(Node &n) {
     depth = known->values[0];
   else if (std::optional<double> number = n.number(1))
     depth = int64_t(*number);
+  else if (Value given = n.in(1); given && numElements(given.getType()) == DimExpr(1))
+    depth = n.sizeOf(e.reshape(e.cast(given, e.b.getI64Type()), {}), std::nullopt);
   else
-    return n.unknown({1}, "a depth");
+    return n.invalid("shape", "a depth is one number");
   int64_t rank = rankOf(indices);
   std::optional<int64_t> axis = n.axis(n.intAttr("axis", -1), rank + 1);
   if (!axis)

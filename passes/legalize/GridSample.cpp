@@ -254,9 +254,52 @@ LogicalResult deformConv(Node &n) {
   return n.done(y);
 }
 
+/// Where each place of a grid from -1 to 1 goes by an affine map of its batch: [N, (D,) H, W, 2 or 3], with x first.
+LogicalResult affineGrid(Node &n) {
+  Emitter &e = n.e;
+  Value theta = n.in(0);
+  std::optional<HostValue> size = n.bound(1, 0);
+  if (!size)
+    return n.unknown({1}, "a size");
+  const int64_t spatial = int64_t(size->values.size()) - 2;
+  if (!theta || rankOf(theta) != 3 || spatial < 2 || spatial > 3 || !n.unify(dimOf(theta, 1), spatial) ||
+      !n.unify(dimOf(theta, 2), spatial + 1))
+    return n.invalid("shape", "theta is [N, 2, 3] for a size of 4, or [N, 3, 4] for one of 5");
+  Type element = elementTypeOf(theta), f64 = e.b.getF64Type();
+  if (!isa<FloatType>(element))
+    return n.invalid("dtype", "theta is of floats");
+  DimExpr batch = dimOf(theta, 0), rows = size->values[0];
+  if (batch.isConstant() && rows.isConstant() && batch != rows)
+    return n.invalid("shape", "a size of " + llvm::Twine(rows.str()) + " maps for a theta of " + batch.str());
+  if (batch != rows)
+    n.demandZero("batch", rows - batch);
+  Type wide = element.isF64() ? f64 : Type(e.b.getF32Type());
+  theta = e.cast(theta, wide);
+  auto column = [&](int64_t i) { // [N, 1, 1, (1,) 2 or 3]
+    Dims dims(spatial + 2, DimExpr(1));
+    dims.front() = batch;
+    dims.back() = spatial;
+    return e.reshape(e.sliceAxis(theta, 2, i, 1), dims);
+  };
+  const bool corners = n.intAttr("align_corners", 0);
+  Value y = column(spatial);
+  for (int64_t i = 0; i < spatial; ++i) {
+    const int64_t axis = spatial - i; // x lies along the last dimension of the image
+    const DimExpr count = size->values[axis + 1];
+    Value at = e.iota({count}, 0, f64), whole = e.dimScalar(count, f64);
+    at = corners ? e.div(e.mul(at, 2.0), e.max(e.add(whole, -1.0), 1.0))
+                 : e.div(e.add(e.mul(at, 2.0), 1.0), whole);
+    Dims line(spatial + 2, DimExpr(1));
+    line[axis] = count;
+    y = e.add(y, e.mul(column(i), e.reshape(e.cast(e.add(at, -1.0), wide), line)));
+  }
+  return n.done(e.cast(y, element));
+}
+
 } // namespace
 
 void addGridSample(Handlers &h) {
+  h["AffineGrid"] = affineGrid;
   h["DeformConv"] = deformConv;
   h["GridSample"] = gridSample;
 }

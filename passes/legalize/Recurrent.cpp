@@ -35,6 +35,12 @@ struct Cell {
   double clip;
   std::vector<std::string> activations;
   std::vector<double> alpha, beta;
+  Value lengths; ///< of the sequences, [B] i64; null where all are full
+
+  /// Whether step t of each sequence is one, [B, 1].
+  Value counts(int64_t t) {
+    return e.compare(e.like(lengths, double(t)), e.unsqueeze(lengths, {1}), Predicate::Lt);
+  }
 
   Value activate(size_t i, Value x) {
     if (clip > 0)
@@ -75,6 +81,17 @@ bool isUsual(const Cell &cell, Value x) {
          !n.intAttr("input_forget", 0) && !(cell.gates == 4 && n.has(7));
 }
 
+/// What freezes a state in steps that a sequence has not: gates that are 0 and 1. [S, B, gates * H]. A GRU keeps
+/// its state by z, an LSTM its c by i and f.
+Value frozen(Cell &cell, Value projected, Value alive) {
+  Emitter &e = cell.e;
+  constexpr double kFar = 1e30; // whatever is added to it
+  std::vector<double> gates;
+  for (double gate : cell.gates == 3 ? std::vector{kFar, 0.0, 0.0} : std::vector{-kFar, 0.0, kFar, 0.0})
+    gates.insert(gates.end(), cell.hidden, gate);
+  return e.select(alive, projected, e.floats(gates, {int64_t(gates.size())}, elementTypeOf(projected)));
+}
+
 /// One direction as one op.
 Outputs recur(Cell &cell, const Parameters &p, Value x, bool back) {
   Emitter &e = cell.e;
@@ -94,6 +111,14 @@ Outputs recur(Cell &cell, const Parameters &p, Value x, bool back) {
   if (!projected || !p.r || !p.h || (cell.gates == 4 && !p.c))
     return out;
   DimExpr batch = dimOf(x, 1);
+  Value alive, steps; // [S, B, 1], [S, 1, 1]
+  if (cell.lengths) {
+    steps = e.iota({dimOf(x, 0), 1, 1}, 0, e.b.getI64Type());
+    alive = e.compare(steps, e.reshape(cell.lengths, {DimExpr(1), batch, DimExpr(1)}), Predicate::Lt);
+    projected = frozen(cell, projected, alive);
+    if (!projected)
+      return out;
+  }
   SmallVector<Type> types{tensorType(elementTypeOf(x), {dimOf(x, 0), batch, DimExpr(H)})};
   if (cell.gates == 4)
     types.push_back(tensorType(elementTypeOf(x), {batch, DimExpr(H)}));
@@ -103,6 +128,15 @@ Outputs recur(Cell &cell, const Parameters &p, Value x, bool back) {
     out.c = op.getOutputs()[1];
   DimExpr end = back ? DimExpr(0) : dimOf(x, 0) - DimExpr(1);
   out.h = e.reshape(e.sliceAxis(out.ys, 0, end, 1), {batch, DimExpr(H)});
+  if (!cell.lengths)
+    return out;
+  if (cell.gates == 4 && !back) { // o and c go on to make an h behind the last step
+    Value lengths = e.reshape(cell.lengths, {DimExpr(1), batch, DimExpr(1)});
+    Value last = e.compare(e.add(steps, 1.0), lengths, Predicate::Eq), zero = e.like(out.ys, 0);
+    out.h = e.select(e.compare(e.unsqueeze(cell.lengths, {1}), 0.0, Predicate::Gt),
+                     e.reduce(e.select(last, out.ys, zero), ReduceKind::Sum, {0}, false), p.h);
+  }
+  out.ys = e.select(alive, out.ys, e.like(out.ys, 0));
   return out;
 }
 
@@ -117,7 +151,7 @@ Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
   bool linearFirst = n.intAttr("linear_before_reset", 0), couple = n.intAttr("input_forget", 0);
   for (int64_t i = 0; i < cell.steps; ++i) {
     int64_t t = back ? cell.steps - 1 - i : i;
-    Value in = cell.pick(projected, t);
+    Value in = cell.pick(projected, t), h = out.h, c = out.c;
     if (cell.gates == 3) {
       // Gates z, r, h.
       auto recurrent = [&](Value state, int64_t g) {
@@ -153,6 +187,12 @@ Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
       }
     }
     out.all[t] = out.h;
+    if (cell.lengths) {
+      Value alive = cell.counts(t);
+      out.all[t] = e.select(alive, out.h, e.like(out.h, 0));
+      out.h = e.select(alive, out.h, h);
+      out.c = c ? e.select(alive, out.c, c) : c;
+    }
   }
   return out;
 }
@@ -178,14 +218,18 @@ LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weight
                   "a constant length up to 64, or an LSTM or GRU in f32 with the usual activations",
                   "bind the length with --dim");
   };
+  Value lengths;
   if (n.has(4)) {
-    std::optional<Ints> lengths = n.ints(4);
-    if (!lengths || !steps || llvm::any_of(*lengths, [&](int64_t l) { return l != *steps; }))
-      return n.fail("attribute", "sequence_lens that differ", "sequences of full length");
+    std::optional<Ints> known = n.ints(4);
+    if (!known || !steps || llvm::any_of(*known, [&](int64_t l) { return l != *steps; })) {
+      lengths = e.cast(n.in(4), e.b.getI64Type());
+      if (!lengths || rankOf(lengths) != 1 || !n.unify(dimOf(lengths, 0), dimOf(x, 1)))
+        return n.invalid("shape", "a length for each sequence is needed");
+    }
   }
   std::string direction = n.strAttr("direction", "forward");
   int64_t directions = direction == "bidirectional" ? 2 : 1;
-  Cell cell{n, e, gates, *hidden, steps.value_or(0), n.floatAttr("clip", 0), {}, {}, {}};
+  Cell cell{n, e, gates, *hidden, steps.value_or(0), n.floatAttr("clip", 0), {}, {}, {}, lengths};
   size_t each = gates == 1 ? 1 : gates == 3 ? 2 : 3;
   if (auto given = n.op->getAttrOfType<ArrayAttr>("activations"))
     for (Attribute name : given)
@@ -197,6 +241,9 @@ LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weight
   cell.beta = n.floatsAttr("activation_beta").value_or(std::vector<double>());
 
   bool usual = isUsual(cell, x);
+  // A state that waits for the end of its sequence is not frozen by gates: h is o times a function of c.
+  if (lengths && gates == 4 && direction != "forward" && (n.has(5) || n.has(6)))
+    usual = false;
   if (!usual && (!steps || *steps > kMaxSteps))
     return tooLong();
   // The states have the batch of x: where the two are written differently, one takes the other's place.

@@ -343,7 +343,12 @@ LogicalResult resize(Node &n) {
     scales.reset();
   std::optional<HostValue> given = !old && n.has(sizesAt) ? n.bound(sizesAt, 0) : std::nullopt;
   std::optional<Dims> sizes = given ? std::optional(given->values) : std::nullopt;
-  if ((!scales && !sizes) || (scales && scales->size() != axes.size()) ||
+  // Scales that arrive with the run, or are computed in it.
+  Value ratios = !scales && !sizes && n.has(scalesAt) ? n.in(scalesAt) : Value();
+  if (ratios && (rankOf(ratios) != 1 || !isFloat(elementTypeOf(ratios)) ||
+                 !n.unify(dimOf(ratios, 0), DimExpr(int64_t(axes.size())))))
+    return n.invalid("shape", "a scale for each axis is needed");
+  if ((!scales && !sizes && !ratios) || (scales && scales->size() != axes.size()) ||
       (sizes && sizes->size() != axes.size()))
     return n.unknown({scalesAt, old ? scalesAt : sizesAt}, "scales or sizes");
   // Start and end of each axis; an operand that is no constant leaves them to the run.
@@ -366,8 +371,16 @@ LogicalResult resize(Node &n) {
   // Of an axis: the scale, so far as it is known, and the size of the result.
   std::vector<std::optional<double>> factors(axes.size());
   Dims outs(axes.size());
+  std::vector<Value> common(axes.size()); // scales as data
   for (auto [i, axis] : llvm::enumerate(axes)) {
     DimExpr size = dimOf(x, axis);
+    if (ratios) {
+      Type f32 = e.b.getF32Type();
+      common[i] = e.reshape(e.cast(e.sliceAxis(ratios, 0, int64_t(i), 1), f32), {});
+      Value count = e.cast(e.unary<FloorOp>(e.mul(e.dimScalar(size, f32), common[i])), e.b.getI64Type());
+      outs[i] = n.sizeOf(count, std::nullopt);
+      continue;
+    }
     if (scales) {
       if (!((*scales)[i] > 0 && (*scales)[i] < 1e6))
         return n.invalid("attribute", "a scale is not positive, or above a million");
@@ -385,7 +398,6 @@ LogicalResult resize(Node &n) {
   }
   // One scale for all axes, where the aspect ratio is kept.
   std::string policy = n.strAttr("keep_aspect_ratio_policy", "stretch");
-  Value common;
   if (sizes && policy != "stretch") {
     bool least = policy == "not_larger", known = !llvm::is_contained(factors, std::nullopt);
     Type f32 = e.b.getF32Type();
@@ -393,8 +405,10 @@ LogicalResult resize(Node &n) {
     for (auto [i, axis] : llvm::enumerate(axes)) {
       ins.push_back(dimOf(x, axis));
       Value factor = e.div(e.dimScalar(stated[i], f32), e.dimScalar(ins[i], f32));
-      common = !common ? factor : least ? e.min(common, factor) : e.max(common, factor);
+      Value &one = common.front();
+      one = !one ? factor : least ? e.min(one, factor) : e.max(one, factor);
     }
+    std::fill(common.begin(), common.end(), common.front());
     double one = !known ? 0 : least ? **llvm::min_element(factors) : **llvm::max_element(factors);
     for (size_t i = 0; i < axes.size(); ++i) {
       factors[i] = known ? std::optional(one) : std::nullopt;
@@ -431,7 +445,7 @@ LogicalResult resize(Node &n) {
     }
     std::optional<int64_t> in = dimOf(x, axis).constant(), out = outs[i].constant();
     if (!in || !out || !scale || !roi || *in == 0 || *out == 0 || *in * *out > kMaxPlan) {
-      RunTimeAxis run{e, m, axis, dimOf(x, axis), outs[i], scale, common, roiValue(i),
+      RunTimeAxis run{e, m, axis, dimOf(x, axis), outs[i], scale, common[i], roiValue(i),
                       roiValue(axes.size() + i)};
       Value places = run.source();
       if (places && m.coordinates == "tf_crop_and_resize") {

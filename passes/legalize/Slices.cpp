@@ -63,14 +63,74 @@ DimExpr fromTheStart(Node &n, llvm::Twine hint, const DimExpr &bound, const DimE
   return bound + size * n.derive(hint, negative, {0, 1});
 }
 
+/// One dimension of a slice, of which the run tells all but the dimension: numbers below 0 count from the end,
+/// and a step may go backwards.
+Value sliceOfTheRun(Node &n, Value x, int64_t d, const DimExpr &start, const DimExpr &end, const DimExpr &step) {
+  Emitter &e = n.e;
+  const DimExpr size = dimOf(x, d);
+  const DimRange any = {INT64_MIN + 1, DimRange::kUnbounded}, natural = {0, DimRange::kUnbounded};
+  auto named = [&](llvm::Twine hint, const DimExpr &formula, DimRange range) {
+    return n.derive(hint + llvm::Twine(d), formula, range);
+  };
+  auto isBelow = [&](llvm::Twine hint, const DimExpr &v) {
+    return named(hint + "_below", DimExpr::max(0, DimExpr::min(1, DimExpr(0) - v)), {0, 1});
+  };
+  DimExpr back = isBelow("step", step), sign = DimExpr(1) - DimExpr(2) * back;
+  DimExpr stride = named("stride", step * sign, {1, DimRange::kUnbounded}); // a step of 0 ends here
+  auto inside = [&](llvm::Twine hint, const DimExpr &v) {
+    DimExpr at = named(hint + "_at", v + size * isBelow(hint, v), any);
+    return named(hint, DimExpr::max(DimExpr(0) - back, DimExpr::min(at, size - back)), {-1, DimRange::kUnbounded});
+  };
+  DimExpr from = inside("from", start), to = inside("to", end);
+  DimExpr span = named("span", DimExpr::max(0, (to - from) * sign), natural);
+  DimExpr count = named("size", DimExpr::ceilDiv(span, stride), natural);
+  Type index = e.b.getI64Type();
+  Value places = e.add(e.mul(e.iota({count}, 0, index), e.dimScalar(step, index)), e.dimScalar(from, index));
+  return e.infer<GatherOp>(x, places, uint64_t(d));
+}
+
+/// A slice whose axes or steps arrive with the run.
+LogicalResult sliceByRun(Node &n, Value x, const Dims &starts, const Dims &ends, const std::optional<Dims> &axes,
+                         const std::optional<Dims> &steps) {
+  const int64_t rank = rankOf(x), count = int64_t(starts.size());
+  if (ends.size() != starts.size() || (axes && axes->size() != starts.size()) ||
+      (steps && steps->size() != starts.size()) || count > rank)
+    return n.invalid("shape", "starts, ends, axes and steps differ in number");
+  Dims named;
+  for (int64_t i = 0; i < count; ++i)
+    named.push_back(axes ? (*axes)[i] : DimExpr(i));
+  n.named(named, rank); // each is inside, and there once
+  const DimRange any = {INT64_MIN + 1, DimRange::kUnbounded};
+  for (int64_t d = 0; d < rank; ++d) {
+    DimExpr start = 0, end = 0, step = 0, taken = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      DimExpr here = equalDims(named[i], d) + equalDims(named[i], d - rank);
+      here = n.derive("is" + llvm::Twine(i) + "_" + llvm::Twine(d), here, {0, 1});
+      start = start + here * starts[i];
+      end = end + here * ends[i];
+      step = step + here * (steps ? (*steps)[i] : DimExpr(1));
+      taken = taken + here;
+    }
+    if (taken == DimExpr(0))
+      continue;
+    end = end + (DimExpr(1) - taken) * dimOf(x, d);
+    step = step + DimExpr(1) - taken;
+    x = sliceOfTheRun(n, x, d, n.derive("start" + llvm::Twine(d), start, any),
+                      n.derive("end" + llvm::Twine(d), end, any),
+                      n.derive("step" + llvm::Twine(d), step, any));
+    if (!x)
+      return failure();
+  }
+  return n.done(x);
+}
+
 LogicalResult slice(Node &n) {
   Value x = n.in(0);
   if (!x)
     return failure();
   auto argument = [&](unsigned i, StringRef attr) -> std::optional<Dims> {
     if (n.numInputs() > 1) {
-      // Axes and steps are needed now.
-      std::optional<HostValue> known = i < 3 ? n.bound(i, std::nullopt) : n.host(i);
+      std::optional<HostValue> known = n.bound(i, std::nullopt);
       return known ? std::optional(known->values) : std::nullopt;
     }
     std::optional<Ints> list = n.intsAttr(attr);
@@ -80,6 +140,9 @@ LogicalResult slice(Node &n) {
                       named = argument(3, "axes"), stepValues = argument(4, "steps");
   if (!starts || !ends || (n.has(3) && !named) || (n.has(4) && !stepValues))
     return n.unknown({1, 2, 3, 4}, "starts, ends, axes or steps");
+  auto isConstant = [](const DimExpr &v) { return v.isConstant(); };
+  if ((named && !llvm::all_of(*named, isConstant)) || (stepValues && !llvm::all_of(*stepValues, isConstant)))
+    return sliceByRun(n, x, *starts, *ends, named, stepValues);
   Dims sizes = dimsOf(x), begin(sizes.size(), DimExpr(0));
   Ints steps(sizes.size(), 1);
   for (size_t i = 0; i < starts->size(); ++i) {
@@ -153,7 +216,28 @@ LogicalResult split(Node &n) {
   return success();
 }
 
+/// An axis continued by its reflections or repetitions, as far as the run says.
+Value continued(Node &n, Value x, int64_t d, const DimExpr &low, const DimExpr &high, bool reflects) {
+  Emitter &e = n.e;
+  Type index = e.b.getI64Type();
+  DimExpr size = dimOf(x, d);
+  Value at = e.sub(e.iota({low + size + high}, 0, index), e.dimScalar(low, index));
+  Value whole = e.dimScalar(size, index);
+  Value period = reflects ? e.max(e.mul(e.add(whole, -1.0), 2.0), 1.0) : whole;
+  at = e.infer<ModOp>(at, period); // of the sign of the period
+  if (reflects)
+    at = e.min(at, e.sub(period, at));
+  return e.infer<GatherOp>(x, at, uint64_t(d));
+}
+
 LogicalResult padWith(Node &n, Value x, const Dims &low, const Dims &high, StringRef modeName) {
+  auto isOpen = [&](const DimExpr &amount) { return !amount.isConstant(); };
+  if ((modeName == "reflect" || modeName == "wrap") && (llvm::any_of(low, isOpen) || llvm::any_of(high, isOpen))) {
+    for (size_t d = 0; d < low.size() && x; ++d)
+      if (low[d] != DimExpr(0) || high[d] != DimExpr(0))
+        x = continued(n, x, int64_t(d), low[d], high[d], modeName == "reflect");
+    return n.done(x);
+  }
   PadMode mode = modeName == "reflect" ? PadMode::Reflect
                  : modeName == "edge"  ? PadMode::Edge
                  : modeName == "wrap"  ? PadMode::Wrap
@@ -196,9 +280,7 @@ LogicalResult pad(Node &n) {
   std::string modeName = n.strAttr("mode", "constant");
   Dims amounts;
   if (n.numInputs() > 1) {
-    // Where x is reflected or repeated, how far must be known.
-    bool inside = modeName == "constant" || modeName == "edge";
-    std::optional<HostValue> given = inside ? n.bound(1, 0) : n.host(1);
+    std::optional<HostValue> given = n.bound(1, 0);
     if (!given)
       return n.unknown({1}, "pads");
     amounts = given->values;
