@@ -39,6 +39,8 @@ mlir::Value layerNormOf(Emitter &e, mlir::Value x, mlir::Value scale, mlir::Valu
                         int64_t axis, double epsilon);
 /// x / sqrt(mean of squares + epsilon) * scale, over the dimensions from axis on.
 mlir::Value rmsNormOf(Emitter &e, mlir::Value x, mlir::Value scale, int64_t axis, double epsilon);
+/// The elements of an attribute that is a tensor of numbers; empty where it is absent or none.
+std::vector<double> numbersOf(Node &n, llvm::StringRef name);
 /// The axes first, first + 1, ... rank - 1.
 Ints axesFrom(int64_t first, int64_t rank);
 

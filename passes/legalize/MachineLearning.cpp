@@ -4,7 +4,7 @@
 // Ops of ai.onnx.ml on numbers that are compositions, and TfIdfVectorizer of ai.onnx.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Formulas.h"
 
 using namespace mlir;
 
@@ -86,6 +86,55 @@ LogicalResult linearRegressor(Node &n) {
   if (n.hasAttr("intercepts"))
     y = e.add(y, perColumn(n, "intercepts", y, 0, f32));
   return n.done(y);
+}
+
+/// The value that stands for each number; the default for what is no key. From opset 4 on NaN is
+/// the key NaN.
+LogicalResult labelEncoder(Node &n) {
+  constexpr size_t kMaxKeys = 4096;
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  auto list = [&](const std::string &what) {
+    std::vector<double> numbers = n.floatsAttr(what + "_floats").value_or(numbersOf(n, what + "_tensor"));
+    if (std::optional<Ints> whole = n.intsAttr(what + "_int64s"))
+      numbers.assign(whole->begin(), whole->end());
+    return numbers;
+  };
+  if (!x || n.hasAttr("keys_strings") || n.hasAttr("values_strings"))
+    return n.fail("dtype", "labels that are strings", "numbers");
+  std::vector<double> keys = list("keys"), values = list("values");
+  if (keys.empty() || keys.size() != values.size())
+    return n.invalid("attribute", "there are no keys, or not as many values");
+  if (keys.size() > kMaxKeys)
+    return n.fail("attribute", "more than 4096 keys", "fewer keys");
+  Type result = e.b.getI64Type();
+  double otherwise = double(n.intAttr("default_int64", -1));
+  if (n.hasAttr("values_floats")) {
+    result = e.b.getF32Type();
+    otherwise = n.floatAttr("default_float", -0.0);
+  } else if (auto tensor = n.op->getAttrOfType<TypedAttr>("values_tensor")) {
+    result = cast<ShapedType>(tensor.getType()).getElementType();
+    std::vector<double> one = numbersOf(n, "default_tensor");
+    otherwise = one.size() == 1 ? one[0] : isa<FloatType>(result) ? -0.0 : -1;
+  }
+  // The last key that fits counts, as in a map that is filled in order.
+  int64_t count = int64_t(keys.size());
+  Type key = elementTypeOf(x), index = e.b.getI64Type();
+  Dims wide = dimsOf(x);
+  wide.push_back(DimExpr(1));
+  auto numbers = [&](const std::vector<double> &all, Type type) {
+    Ints shape = {int64_t(all.size())};
+    return isa<FloatType>(type) ? e.floats(all, shape, type) : e.ints(Ints(all.begin(), all.end()), shape, type);
+  };
+  Value table = numbers(keys, key);
+  Value each = e.reshape(x, wide);
+  Value hit = e.compare(each, table, Predicate::Eq);
+  if (isa<FloatType>(key) && n.opset >= 4)
+    hit = e.infer<OrOp>(hit, e.infer<AndOp>(e.infer<IsNanOp>(each), e.infer<IsNanOp>(table)));
+  Value place = e.reduce(e.select(hit, e.iota({DimExpr(count)}, 0, index), e.scalar(-1, index)), ReduceKind::Max,
+                         {int64_t(wide.size()) - 1}, false);
+  values.push_back(otherwise); // at -1
+  return n.done(e.infer<GatherOp>(numbers(values, result), place, uint64_t(0)));
 }
 
 /// How often each n-gram of the pool occurs in a row, with up to `max_skip_count` elements left out
@@ -190,6 +239,7 @@ void addMachineLearning(Handlers &h) {
   h["ai.onnx.ml.Binarizer"] = binarizer;
   h["ai.onnx.ml.Scaler"] = scaler;
   h["ai.onnx.ml.Normalizer"] = normalizer;
+  h["ai.onnx.ml.LabelEncoder"] = labelEncoder;
   h["ai.onnx.ml.LinearRegressor"] = linearRegressor;
   h["TfIdfVectorizer"] = tfIdfVectorizer;
 }

@@ -1,13 +1,13 @@
 //===- Trees.cpp - ensembles of decision trees ------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// TreeEnsemble and TreeEnsembleRegressor of ai.onnx.ml become one walk over a table of nodes, which gives
+// TreeEnsemble, TreeEnsembleRegressor and TreeEnsembleClassifier of ai.onnx.ml become one walk over a table of nodes, which gives
 // the leaf of each row in each tree, and a reduction over what the leaves weigh. All comparisons become
 // x <= split: x < s is x <= the number before s, x >= s has its branches the other way round, x = s is two
 // nodes, and membership in a set a chain of them.
 //
 //===----------------------------------------------------------------------===//
-#include "Node.h"
+#include "Formulas.h"
 
 #include "lathe/ir/Sampling.h"
 #include "lathe/ir/WeightStore.h"
@@ -50,7 +50,8 @@ struct Forest {
   std::string aggregate, transform;
 };
 
-/// The elements of an attribute that is a tensor of numbers; empty where it is absent or none.
+} // namespace
+
 std::vector<double> numbersOf(Node &n, StringRef name) {
   std::vector<double> numbers;
   auto attr = dyn_cast_or_null<TypedAttr>(n.op->getAttr(name));
@@ -71,6 +72,8 @@ std::vector<double> numbersOf(Node &n, StringRef name) {
     numbers.push_back(isFloat(type.getElementType()) ? tensor.real(i) : double(tensor.integer(i)));
   return numbers;
 }
+
+namespace {
 
 /// Nodes that all compare by x <= split, as lathe.tree_walk takes them.
 struct Table {
@@ -171,19 +174,21 @@ std::optional<int64_t> depthOf(const Table &table, ArrayRef<int64_t> roots) {
   return deepest;
 }
 
-LogicalResult emit(Node &n, Forest &forest, Type result) {
+/// What the trees say for each target, [N, targets]; null after a report.
+Value sumsOf(Node &n, Forest &forest, Type result) {
+  auto invalid = [&](StringRef cause, llvm::Twine why) { return (void)n.invalid(cause, why), Value(); };
   constexpr int64_t kMaxWeights = int64_t(1) << 24;
   Emitter &e = n.e;
   Value x = n.in(0);
   if (!x || rankOf(x) > 2 || rankOf(x) < 1)
-    return n.invalid("shape", "features are [N, F]");
+    return invalid("shape", "features are [N, F]");
   if (rankOf(x) == 1)
     x = e.unsqueeze(x, {0});
   bool isDouble = elementTypeOf(x).isF64();
   Type element = isDouble ? Type(e.b.getF64Type()) : Type(e.b.getF32Type()), i32 = e.b.getI32Type();
   x = e.cast(x, element);
   if (forest.roots.empty() || forest.targets < 1 || forest.leaves < 1)
-    return n.invalid("attribute", "the ensemble has no tree, leaf or target");
+    return invalid("attribute", "the ensemble has no tree, leaf or target");
   Table table;
   table.single = !isDouble;
   table.nodes.resize(forest.nodes.size() * 4);
@@ -192,25 +197,25 @@ LogicalResult emit(Node &n, Forest &forest, Type result) {
   auto isBranch = [&](int64_t to) { return to < count && to >= -forest.leaves; };
   for (const Branching &b : forest.nodes) {
     if (b.feature < 0 || b.feature > INT32_MAX - 1 || !isBranch(b.yes) || !isBranch(b.no))
-      return n.invalid("attribute", "a node names a feature, node or leaf that is not there");
+      return invalid("attribute", "a node names a feature, node or leaf that is not there");
     features = std::max(features, b.feature + 1);
   }
   for (int64_t root : forest.roots)
     if (!isBranch(root))
-      return n.invalid("attribute", "a root names a node that is not there");
+      return invalid("attribute", "a root names a node that is not there");
   for (auto [i, b] : llvm::enumerate(forest.nodes))
     table.set(int64_t(i), b);
   std::optional<int64_t> depth = depthOf(table, forest.roots);
   if (!depth)
-    return n.invalid("attribute", "a tree leads back to a node that was passed");
+    return invalid("attribute", "a tree leads back to a node that was passed");
   DimExpr columns = dimOf(x, 1);
   if (columns.isConstant() && *columns.constant() < features)
-    return n.invalid("shape", "nodes ask for feature " + llvm::Twine(features - 1) + " of " +
+    return invalid("shape", "nodes ask for feature " + llvm::Twine(features - 1) + " of " +
                                   llvm::Twine(columns.str()));
   if (!columns.isConstant())
     n.derive("features", columns, {features, DimRange::kUnbounded});
   if (table.splits.size() > size_t(INT32_MAX) / 4 || forest.leaves > kMaxWeights / forest.targets)
-    return n.fail("shape", "an ensemble of more than 2^24 leaves times targets", "smaller ensembles");
+    return (void)n.fail("shape", "an ensemble of more than 2^24 leaves times targets", "smaller ensembles"), Value();
   int64_t rows = int64_t(table.splits.size()), trees = int64_t(forest.roots.size());
   if (rows == 0) { // every tree is a leaf
     table.add(0, 0, false, -1, -1);
@@ -227,7 +232,7 @@ LogicalResult emit(Node &n, Forest &forest, Type result) {
   std::vector<double> dense(forest.leaves * forest.targets, none);
   for (const Forest::Weight &w : forest.weights) {
     if (w.leaf < 0 || w.leaf >= forest.leaves || w.target < 0 || w.target >= forest.targets)
-      return n.invalid("attribute", "a leaf weighs for a target that is not there");
+      return invalid("attribute", "a leaf weighs for a target that is not there");
     double &at = dense[w.leaf * forest.targets + w.target];
     at = isMin ? std::min(at, w.weight) : isMax ? std::max(at, w.weight) : at + w.weight;
   }
@@ -240,16 +245,32 @@ LogicalResult emit(Node &n, Forest &forest, Type result) {
     y = e.div(y, double(trees));
   if (!forest.base.empty()) {
     if (int64_t(forest.base.size()) != forest.targets)
-      return n.invalid("attribute", "as many base values as targets are needed");
+      return invalid("attribute", "as many base values as targets are needed");
     y = e.add(y, e.floats(forest.base, {forest.targets}, result));
   }
-  if (forest.transform == "LOGISTIC")
-    y = e.unary<SigmoidOp>(y);
-  else if (forest.transform == "SOFTMAX")
-    y = e.infer<SoftmaxOp>(y, int64_t(1), false);
-  else if (forest.transform != "NONE")
-    return n.fail("attribute", "post_transform " + llvm::Twine(forest.transform), "NONE, SOFTMAX, LOGISTIC");
-  return n.done(y);
+  return y;
+}
+
+/// What `post_transform` makes of the sums.
+Value transformed(Node &n, Value y, StringRef transform) {
+  Emitter &e = n.e;
+  if (!y || transform == "NONE")
+    return y;
+  if (transform == "LOGISTIC")
+    return e.unary<SigmoidOp>(y);
+  if (transform == "SOFTMAX")
+    return e.infer<SoftmaxOp>(y, int64_t(1), false);
+  if (transform == "PROBIT")
+    return e.unary<ProbitOp>(y);
+  if (transform == "SOFTMAX_ZERO") { // what is 0 stays, and has no share
+    Value counts = e.compare(e.unary<AbsOp>(y), 1e-7, Predicate::Gt);
+    Value power = e.unary<ExpOp>(e.sub(y, e.reduce(y, ReduceKind::Max, {1})));
+    power = e.select(counts, power, e.like(y, 0));
+    Value sum = e.reduce(power, ReduceKind::Sum, {1});
+    return e.div(power, e.select(e.compare(sum, 0.0, Predicate::Eq), e.like(y, 1), sum));
+  }
+  (void)n.invalid("attribute", "post_transform '" + llvm::Twine(transform) + "'");
+  return {};
 }
 
 /// From opset 5 on: nodes and leaves are two tables.
@@ -294,21 +315,22 @@ LogicalResult treeEnsemble(Node &n) {
   forest.aggregate = kAggregates[aggregate];
   forest.transform = kTransforms[transform];
   Value x = n.in(0);
-  return x ? emit(n, forest, elementTypeOf(x)) : failure();
+  Value y = x ? transformed(n, sumsOf(n, forest, elementTypeOf(x)), forest.transform) : x;
+  return y ? n.done(y) : failure();
 }
 
-/// Until opset 3: nodes have a tree and a number in it, a leaf is one of them.
-LogicalResult treeRegressor(Node &n) {
-  Forest forest;
-  auto ints = [&](StringRef name) { return n.intsAttr(name).value_or(Ints()); };
-  auto reals = [&](const char *name) {
-    return n.floatsAttr(name).value_or(numbersOf(n, (name + std::string("_as_tensor"))));
+/// Until opset 3: nodes have a tree and a number in it, a leaf is one of them. What leaves weigh stands in
+/// attributes that begin with `weighs`, "target" or "class".
+LogicalResult readNodes(Node &n, const std::string &weighs, Forest &forest) {
+  auto ints = [&](const std::string &name) { return n.intsAttr(name).value_or(Ints()); };
+  auto reals = [&](const std::string &name) {
+    return n.floatsAttr(name).value_or(numbersOf(n, name + "_as_tensor"));
   };
   Ints tree = ints("nodes_treeids"), id = ints("nodes_nodeids"), yes = ints("nodes_truenodeids"),
-       no = ints("nodes_falsenodeids"), features = ints("nodes_featureids"), targetTree = ints("target_treeids"),
-       targetNode = ints("target_nodeids"), target = ints("target_ids"),
+       no = ints("nodes_falsenodeids"), features = ints("nodes_featureids"), targetTree = ints(weighs + "_treeids"),
+       targetNode = ints(weighs + "_nodeids"), target = ints(weighs + "_ids"),
        nan = n.intsAttr("nodes_missing_value_tracks_true").value_or(Ints());
-  std::vector<double> splits = reals("nodes_values"), weights = reals("target_weights");
+  std::vector<double> splits = reals("nodes_values"), weights = reals(weighs + "_weights");
   auto modes = n.op->getAttrOfType<ArrayAttr>("nodes_modes");
   size_t count = tree.size();
   if (nan.empty())
@@ -352,14 +374,77 @@ LogicalResult treeRegressor(Node &n) {
       return n.invalid("attribute", "a target weighs at what is no leaf");
     forest.weights.push_back({-1 - leaf->second, target[i], weights[i]});
   }
-  forest.targets = n.intAttr("n_targets", 1);
   forest.base = reals("base_values");
-  forest.aggregate = n.strAttr("aggregate_function", "SUM");
   forest.transform = n.strAttr("post_transform", "NONE");
+  return success();
+}
+
+LogicalResult treeRegressor(Node &n) {
+  Forest forest;
+  if (failed(readNodes(n, "target", forest)))
+    return failure();
+  forest.targets = n.intAttr("n_targets", 1);
+  forest.aggregate = n.strAttr("aggregate_function", "SUM");
   if (forest.aggregate != "SUM" && forest.aggregate != "AVERAGE" && forest.aggregate != "MIN" &&
       forest.aggregate != "MAX")
     return n.invalid("attribute", "aggregate_function '" + llvm::Twine(forest.aggregate) + "'");
-  return emit(n, forest, n.e.b.getF32Type());
+  Value y = transformed(n, sumsOf(n, forest, n.e.b.getF32Type()), forest.transform);
+  return y ? n.done(y) : failure();
+}
+
+/// Labels, which are integers, and a score of each class: the label of the greatest. Where all leaves weigh for
+/// one class of two, it is, as in onnxruntime, a matter of that score alone: of positive weights a probability,
+/// else a margin. If that class is the first, the score counts for the second, and the first gets what is left, or
+/// the score with the other sign.
+LogicalResult treeClassifier(Node &n) {
+  Emitter &e = n.e;
+  Forest forest;
+  if (failed(readNodes(n, "class", forest)))
+    return failure();
+  std::optional<Ints> labels = n.intsAttr("classlabels_int64s");
+  if (!labels)
+    return n.fail("dtype", "classes whose labels are strings", "classlabels_int64s");
+  if (labels->size() < 2 || labels->size() > 2048)
+    return n.fail("attribute", "labels fewer than 2 or more than 2048", "a label for each class");
+  forest.aggregate = "SUM";
+  forest.targets = int64_t(labels->size());
+  auto weighFor = [&](int64_t target) {
+    return llvm::all_of(forest.weights, [&](const Forest::Weight &w) { return w.target == target; });
+  };
+  const bool first = forest.targets == 2 && weighFor(0), single = first || (forest.targets == 2 && weighFor(1));
+  const bool positive = llvm::all_of(forest.weights, [](const Forest::Weight &w) { return w.weight >= 0; });
+  if (first)
+    forest.targets = 1;
+  if (!forest.base.empty() && int64_t(forest.base.size()) != forest.targets)
+    return n.fail("attribute", "base values of another number than the scores that leaves weigh for",
+                  "a base value for each class, or one for one score");
+  if (first && forest.transform == "PROBIT")
+    return n.fail("attribute", "PROBIT of a score for two classes", "NONE, LOGISTIC");
+  Value y = sumsOf(n, forest, e.b.getF32Type());
+  if (!y)
+    return failure();
+  Value best, scores;
+  if (single) {
+    Value score = e.sliceAxis(y, 1, first ? 0 : 1, 1);
+    best = e.cast(e.reshape(e.compare(score, positive ? 0.5 : 0.0, Predicate::Gt), {dimOf(y, 0)}), e.b.getI64Type());
+  } else {
+    // A class for which no leaf weighs is none.
+    std::vector<double> weighed(forest.targets, -std::numeric_limits<double>::infinity());
+    for (const Forest::Weight &w : forest.weights)
+      weighed[w.target] = 0;
+    best = e.add(y, e.floats(weighed, {forest.targets}, elementTypeOf(y)));
+    best = e.infer<ArgReduceOp>(best, ReduceKind::Max, uint64_t(1), false, false);
+  }
+  if (first) {
+    scores = e.concat({positive ? e.sub(e.like(y, 1), y) : e.unary<NegOp>(y), y}, 1);
+    scores = positive || forest.transform != "LOGISTIC" ? scores : e.unary<SigmoidOp>(scores);
+  } else {
+    scores = transformed(n, y, forest.transform);
+  }
+  Value label = e.infer<GatherOp>(e.ints(*labels, {int64_t(labels->size())}, e.b.getI64Type()), best, uint64_t(0));
+  if (!scores || failed(n.set(0, label)))
+    return failure();
+  return n.numOutputs() > 1 ? n.set(1, scores) : success();
 }
 
 } // namespace
@@ -367,6 +452,7 @@ LogicalResult treeRegressor(Node &n) {
 void addTrees(Handlers &h) {
   h["ai.onnx.ml.TreeEnsemble"] = treeEnsemble;
   h["ai.onnx.ml.TreeEnsembleRegressor"] = treeRegressor;
+  h["ai.onnx.ml.TreeEnsembleClassifier"] = treeClassifier;
 }
 
 } // namespace lathe::legal
