@@ -51,7 +51,7 @@ struct Branch {
 
 bool matchHeads(Branch &branch) {
   branch.split = dyn_cast_or_null<ReshapeOp>(onlyUser(branch.columns));
-  if (!branch.split)
+  if (!branch.split || dimsOf(branch.split.getY()).size() < 2)
     return false;
   std::vector<DimExpr> from = dimsOf(branch.columns), to = dimsOf(branch.split.getY());
   // Rows of tokens of any sequences (a step over pages) have no batch left.
