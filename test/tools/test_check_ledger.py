@@ -187,6 +187,13 @@ class CheckLedger(unittest.TestCase):
         row[5] = reason.replace("10 of", "11 of")
         self.assertRegex(check_ledger.malformed(row), "typed error")
 
+    def test_drawn_rows_say_by_what(self):
+        row = [NAMES[0], check_ledger.DRAWN, "generated", "-", "-", check_ledger.BY_SEED]
+        self.assertIsNone(check_ledger.malformed(row))
+        self.assertRegex(check_ledger.malformed([*row[:5], "by looking at it"]), "with the note")
+        self.assertRegex(check_ledger.malformed([*row[:3], "0", "0.00", row[5]]), "not compared")
+        self.assertRegex(check_ledger.malformed([row[0], row[1], "-", *row[3:]]), "not how")
+
     def test_no_data_set_is_no_pass(self):
         row = [NAMES[3], "passed", "generated", "-", "-", ""]
         self.assertRegex(check_ledger.malformed(row), "worst ULP")
