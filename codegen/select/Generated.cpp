@@ -146,6 +146,21 @@ static int64_t clusterForRow(const KernelDesc &desc, const Target &target, int64
   return 1;
 }
 
+/// How many lanes of a warp, a power of two, share a short row of so many vectors: a lane has several under
+/// way, more of them the shorter they are, so that a multiprocessor has enough bytes under way.
+static int64_t lanesOfRow(const KernelDesc &desc, int64_t vectors, int64_t lanes) {
+  DimExpr all = product(desc.parallel) * product(desc.reduction);
+  int64_t bytes = 0;
+  for (int i = 0; i < desc.numInputs; ++i)
+    if (product(desc.buffers[i].dims) == all)
+      bytes = std::max<int64_t>(bytes, lanes * bitWidth(desc.buffers[i].dtype) / 8);
+  const int64_t each = bytes >= 16 ? 3 : bytes >= 8 ? 4 : bytes >= 4 ? 6 : 8;
+  int64_t group = 2;
+  while (group < 32 && group * each < vectors)
+    group *= 2;
+  return group;
+}
+
 /// The minimum of blocks a multiprocessor that the CUDA compiler is told (__launch_bounds__); 0: none.
 /// Several where a thread keeps 64 elements of 16 bits, so that one block loads while another waits for
 /// its reductions; not with two inputs of the row's size, of which a thread cannot keep so many. One for
@@ -192,10 +207,10 @@ static Result<bool> offerRow(const KernelDesc &desc, const Target &target, Varia
     return true;
   }
   // Short rows: a block of one warp would be over before the next has begun.
-  constexpr int64_t kShort = 96;
-  if (c.threads == 32 && vectors <= kShort && rangeOf(outer, desc).hi > 16 * target.smCount) {
-    c.rows = 4;
-    c.threads = 32 * c.rows;
+  constexpr int64_t kShort = 96, kThreads = 128;
+  if (c.threads == 32 && vectors > 0 && vectors <= kShort && rangeOf(outer, desc).hi > 16 * target.smCount) {
+    c.rows = kThreads / lanesOfRow(desc, vectors, c.lanes);
+    c.threads = kThreads;
     outer = DimExpr::ceilDiv(outer, DimExpr(c.rows));
   }
   addVariant(out, {}, specFor(desc, c, outer));
@@ -205,7 +220,7 @@ static Result<bool> offerRow(const KernelDesc &desc, const Target &target, Varia
 const Skeleton kRow = {
     .family = "row",
     .block = "t v r s: a share of the outer indices: reductions, then what depends on them; with r, r "
-             "warps with an index each; with a cluster in the launch, one index for all of it; with s, "
+             "parts of the threads with an index each; with a cluster in the launch, one index for all of it; with s, "
              "s blocks share a multiprocessor, and 16-bit elements are kept as such",
     .code = Code::Row,
     .reducesRows = true,

@@ -619,9 +619,11 @@ void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)
   if (cut.unrolled) {
     for (int64_t c = 0; c < cut.unrolled; ++c) {
       Value inside, from = cut.chunk(*this, c, together, inside);
-      storeGuard = inside;
+      Value outside = storeGuard;
+      if (inside)
+        storeGuard = outside ? make<arith::AndIOp>(outside, inside) : inside;
       body(Index(from, width > 1 ? 1 : 0));
-      storeGuard = {};
+      storeGuard = outside;
     }
   } else if (cut.vectors) {
     loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * together),

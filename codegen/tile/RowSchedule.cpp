@@ -218,11 +218,29 @@ void scheduleRow(Evaluator &e, const KernelConfig &config) {
       overBlockShare(e, rows.count, row);
       return markStreams(e, rows);
     }
-    // Several rows a block, a warp each.
+    // Several rows a block, a warp or some lanes of one each.
     IndexMath &ix = e.ix;
-    Value first = ix.add(ix.mul(e.blockId(), e.groups()), e.groupId()), end = ix.dim(rows.count);
-    DimExpr together = gridSize(e.kernel) * DimExpr(e.groups());
-    if (gridSize(e.kernel) == DimExpr::ceilDiv(rows.count, DimExpr(e.groups())))
+    constexpr int64_t kWarp = 32;
+    const DimExpr together = gridSize(e.kernel) * DimExpr(e.groups());
+    const bool once = gridSize(e.kernel) == DimExpr::ceilDiv(rows.count, DimExpr(e.groups()));
+    Value end = ix.dim(rows.count);
+    if (e.threads < kWarp) {
+      // All lanes of a warp take part in its shuffles: those without a row compute the last one again.
+      auto some = [&](Value begin) {
+        Value mine = ix.add(begin, e.groupId());
+        e.storeGuard = ix.cmp(arith::CmpIPredicate::slt, mine, end);
+        row(ix.min(mine, ix.sub(end, ix.cst(1))));
+        e.storeGuard = {};
+      };
+      Value begin = ix.mul(e.blockId(), e.groups());
+      if (once)
+        some(begin);
+      else
+        e.loop(begin, end, ix.dim(together), some);
+      return markStreams(e, rows);
+    }
+    Value first = ix.add(ix.mul(e.blockId(), e.groups()), e.groupId());
+    if (once)
       e.ifThen(ix.cmp(arith::CmpIPredicate::slt, first, end), [&] { row(first); });
     else
       e.loop(first, end, ix.dim(together), row);

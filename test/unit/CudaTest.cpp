@@ -133,7 +133,10 @@ std::vector<Case> makeCases() {
   for (auto [name, row, config, grid] :
        {std::tuple("partly", "1000", "row.t32.v8", "5"), std::tuple("partly_odd", "77", "row.t32", "5"),
         std::tuple("partly_short", "9", "row.t64", "5"), std::tuple("partly_groups", "77", "row.t128.r4", "2"),
-        std::tuple("partly_packed", "1000", "row.t32.v8.s4", "5")}) {
+        std::tuple("partly_packed", "1000", "row.t32.v8.s4", "5"),
+        // Some lanes of a warp have a row: more lanes than rows, and fewer.
+        std::tuple("lanes_of_rows", "24", "row.t64.v4.r16", "1"), std::tuple("lanes_of_odd_rows", "77", "row.t32.r4", "2"),
+        std::tuple("lanes_of_packed_rows", "40", "row.t32.v8.r16", "1"), std::tuple("lanes_in_turn", "24", "row.t16.v4.r4", "1")}) {
     std::string x = "tensor<5x" + std::string(row) + "xf16>", r = "tensor<5x1xf16>", w = "tensor<" + std::string(row) + "xf16>";
     add(name, {fn(name, "(%x: " + x + ", %w: " + w + ") -> " + x,
                   "  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = true} : (" + x + ") -> " + r +
@@ -145,6 +148,11 @@ std::vector<Case> makeCases() {
         .tolerance = 2e-3;
     all.back().oracle = "row";
   }
+  add("lanes_of_sums", {fn("lanes_of_sums", "(%x: tensor<5x40xf32>) -> tensor<5xf32>", R"(
+  %0 = lathe.reduce %x {kind = #lathe.reduce_kind<sum>, axes = array<i64: 1>, keepdims = false} : (tensor<5x40xf32>) -> tensor<5xf32>
+  return %0 : tensor<5xf32>)"),
+                        "row.t32.v4.r8", {"1"}});
+  all.back().oracle = "row";
   add("columns", {fn("columns", "(%x: tensor<17x?xf32, #lathe.t<[17, N]>>) -> tensor<?xf32, #lathe.t<[N]>>", R"(
   %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 0>, keepdims = false} : (tensor<17x?xf32, #lathe.t<[17, N]>>) -> tensor<?xf32, #lathe.t<[N]>>
   return %0 : tensor<?xf32, #lathe.t<[N]>>)"),
