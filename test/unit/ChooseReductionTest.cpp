@@ -3,6 +3,7 @@
 
 #include "lathe/codegen/KernelDesc.h"
 #include "lathe/codegen/Skeleton.h"
+#include "lathe/codegen/TargetRates.h"
 
 #include <gtest/gtest.h>
 
@@ -61,6 +62,43 @@ TEST(Choose, FewResultsOfManyTermsAreShared) {
   EXPECT_EQ(*any[0].spec.launches[0].grid[0].evaluate({{"M", 3}, {"N", 100000}}), 3 * 13);
   EXPECT_EQ(familyOf(any[1]), "row");
   EXPECT_TRUE(any[1].guard.empty());
+}
+
+TEST(PeakFlops, TensorCoresHaveARoofOfTheirOwn) {
+  Target hopper = *Target::parse("sm_90a");
+  const TargetRates rates = ratesOf(hopper);
+  EXPECT_EQ(peakFlops(hopper, "row.t512.v8"), rates.fmaFlops);
+  EXPECT_EQ(peakFlops(hopper, "gemm.simt.t256.m64.n64.k16"), rates.fmaFlops);
+  EXPECT_EQ(peakFlops(hopper, "no such configuration"), rates.fmaFlops);
+  for (const char *config : {"gemm.mma.t128.m64.n64.k32.s4", "gemm.pingpong.t384.m128.n128.k64.s6", "attention.wgmma.t384.n128",
+                             "conv.mma.t128.m64.n64.k32.s4", "conv.pingpong.t384.m128.n128.k64.s6"})
+    EXPECT_EQ(peakFlops(hopper, config), rates.tensorCoreFlops) << config;
+  EXPECT_EQ(peakFlops(hopper, "gemm.pingpong.t384.m128.n128.k128.s6"), 2 * rates.tensorCoreFlops);
+  EXPECT_EQ(peakFlops(hopper, "gemm.pingpong.t384.m128.n128.k32.s6"), rates.tensorCoreFlops / 2);
+}
+
+TEST(Choose, LanesOfAWarpShareShortRows) {
+  auto chosen = [](DType type, int64_t length, int64_t rows = 1 << 19) {
+    KernelDesc d;
+    d.name = "k";
+    d.kind = KernelDesc::Kind::Reduction;
+    d.parallel = {rows};
+    d.reduction = {length};
+    d.numInputs = d.numOutputs = 1;
+    d.buffers.resize(2);
+    for (BufferArg &b : d.buffers) {
+      b.dtype = type;
+      b.dims = b.physical = {rows, length};
+    }
+    return chooseVariants(d, *Target::parse("sm_90a"))->front().spec.config;
+  };
+  EXPECT_EQ(chosen(DType::F16, 32), "row.t128.v8.r64");
+  EXPECT_EQ(chosen(DType::F16, 96), "row.t128.v8.r32");
+  EXPECT_EQ(chosen(DType::F16, 160), "row.t128.v8.r16");
+  EXPECT_EQ(chosen(DType::F32, 96), "row.t128.v4.r16");
+  EXPECT_EQ(chosen(DType::F16, 49), "row.t128.r16"); // seven single elements a lane
+  EXPECT_EQ(chosen(DType::F16, 768), "row.t128.v8.r4");
+  EXPECT_EQ(chosen(DType::F16, 32, 1000), "row.t32.v8"); // blocks for all multiprocessors
 }
 
 } // namespace

@@ -158,9 +158,9 @@ json::Array profileTable(const Session &session, const Roofline &roof) {
     double each = row.seconds / double(row.calls);
     double share = total > 0 ? row.seconds / total : 0;
     double gbs = each > 0 ? row.bytes / each / 1e9 : 0, gflops = each > 0 ? row.flops / each / 1e9 : 0;
-    double ideal = std::max(row.bytes / (roof.gbs * 1e9), row.flops / (roof.gflops * 1e9));
-    double part = each > 0 ? ideal / each : 0;
     std::string kernel = row.kernel ? row.kernel : "", config = row.config ? row.config : "";
+    double ideal = std::max(row.bytes / (roof.gbs * 1e9), row.flops / (roof.gflopsOf(config) * 1e9));
+    double part = each > 0 ? ideal / each : 0;
     std::string title = config.empty() ? kernel : kernel + " (" + config + ")";
     std::string nodes = row.nodes ? row.nodes : "";
     std::printf("%6.1f%% %10.2f %6llu %9.2f %9.2f %5.0f%%  %-28s %s\n", share * 100, each * 1e6,
@@ -306,7 +306,7 @@ Status execute(const BenchOptions &options, const std::string &path) {
     if (options.peakGBs > 0)
       roof.gbs = options.peakGBs, roof.origin = "given";
     if (options.peakGFlops > 0)
-      roof.gflops = options.peakGFlops, roof.origin = "given";
+      roof.gflops = options.peakGFlops, roof.origin = "given", roof.tensorCores.reset();
     result["roof_gb_per_s"] = roof.gbs;
     result["roof_gflop_per_s"] = roof.gflops;
     result["profile"] = profileTable(*session, roof);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <sched.h>
@@ -106,8 +107,13 @@ Roofline rooflineOf(const Target &target, int threads) {
   if (!target.isCuda())
     return measureCpu(threads);
   const TargetRates rates = ratesOf(target);
-  return {rates.bytesPerSecond / 1e9, rates.fmaFlops / 1e9,
-          std::string(rates.card) + ", without tensor cores"};
+  std::string origin = std::string(rates.card) + ", on tensor cores " +
+                       std::to_string(std::lround(rates.tensorCoreFlops / 1e9)) + " in 16 bits";
+  return {rates.bytesPerSecond / 1e9, rates.fmaFlops / 1e9, origin, target};
+}
+
+double Roofline::gflopsOf(const std::string &config) const {
+  return tensorCores ? peakFlops(*tensorCores, config) / 1e9 : gflops;
 }
 
 } // namespace lathe::cli

@@ -25,6 +25,10 @@ struct TargetRates {
 
 TargetRates ratesOf(const Target &target);
 
+/// Operations a second that a kernel of this configuration can do at most: of tensor cores, in the type
+/// that it gives them, where it uses these, else f32 FMAs. 0 for a CPU.
+double peakFlops(const Target &target, std::string_view config);
+
 } // namespace lathe
 
 #endif // LATHE_CODEGEN_TARGETRATES_H
