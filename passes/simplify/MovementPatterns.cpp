@@ -326,12 +326,53 @@ struct CastBack : OpRewritePattern<CastOp> {
   static bool isUnsigned(DType type) { return name(type).starts_with("ui"); }
 };
 
+/// Known amounts that a pad adds, none of which is negative.
+std::optional<SmallVector<int64_t>> amountsOf(ArrayAttr dims) {
+  SmallVector<int64_t> amounts;
+  for (Attribute dim : dims) {
+    std::optional<int64_t> amount = cast<DimAttr>(dim).expr().constant();
+    if (!amount || *amount < 0)
+      return std::nullopt;
+    amounts.push_back(*amount);
+  }
+  return amounts;
+}
+
+/// Zeros around images are amounts that their convolution has: each side its own, as TensorFlow's "same" wants
+/// them. What spreads pixels for a transposed convolution stays, as layout knows it by that.
+struct PadIntoConv : OpRewritePattern<ConvOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ConvOp op, PatternRewriter &rewriter) const override {
+    auto pad = op.getX().getDefiningOp<PadOp>();
+    if (!pad || pad.getMode() != PadMode::Constant || (pad.getValue() && numberOf(pad.getValue()) != 0.0) ||
+        op.getLayout() != ConvLayout::ChannelsFirst)
+      return rewriter.notifyMatchFailure(op, "no zeros around its images");
+    auto before = pad.getX().getDefiningOp<ReshapeOp>();
+    if (before && before.getX().getDefiningOp<PadOp>())
+      return rewriter.notifyMatchFailure(op, "belongs to a transposed convolution");
+    auto low = amountsOf(pad.getLow()), high = amountsOf(pad.getHigh());
+    if (!low || !high || (*low)[0] || (*low)[1] || (*high)[0] || (*high)[1])
+      return rewriter.notifyMatchFailure(op, "pads by unknown amounts, crops, or pads more than pixels");
+    SmallVector<int64_t> pads(op.getPads());
+    const size_t spatial = pads.size() / 2;
+    for (size_t d = 0; d < spatial; ++d) {
+      pads[d] += (*low)[d + 2];
+      pads[d + spatial] += (*high)[d + 2];
+    }
+    rewriter.modifyOpInPlace(op, [&] {
+      op.getXMutable().assign(pad.getX());
+      op.setPads(pads);
+    });
+    return success();
+  }
+};
+
 } // namespace
 
 void populateMovementPatterns(RewritePatternSet &patterns) {
   patterns.add<ComposeTransposes, TransposeOfOnes, ReshapeAboveSwap, SinkUnitReshape,
                TransposeIntoMatmul, DropBroadcast, SimplifyBroadcast, ReduceOfOnes, DropEmptyInputs,
-               SliceOfConcat, SliceOfNeighbours, CastBack>(patterns.getContext());
+               SliceOfConcat, SliceOfNeighbours, CastBack, PadIntoConv>(patterns.getContext());
 }
 
 } // namespace lathe
