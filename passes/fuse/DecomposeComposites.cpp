@@ -9,7 +9,8 @@
 //                             %s = reduce sum %e; %y = div %e, %s
 //
 // On a GPU whether any, or all, of the elements of a tensor meet a condition is asked of numbers: the
-// greatest element of a result is what its product finds on the way (lathe/ir/BlockAmax.h).
+// greatest element of a result is what its product finds on the way (lathe/ir/BlockAmax.h). Where the extreme of
+// few long rows lies is two reductions that all blocks can share: the extreme, then the least place that has it.
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
@@ -17,6 +18,7 @@
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
+#include <limits>
 #include <numeric>
 
 using namespace mlir;
@@ -149,20 +151,69 @@ struct AnyAsAmax : OpRewritePattern<ReduceOp> {
   }
 };
 
+/// An element that lies in memory: what two kernels read of it is the same.
+bool isRead(Value x) {
+  while (x.getDefiningOp() && isView(x.getDefiningOp()))
+    x = x.getDefiningOp()->getOperand(0);
+  return !x.getDefiningOp() || isClass(x.getDefiningOp(), OpClass::Gemm);
+}
+
+struct LongArgReduce : OpRewritePattern<ArgReduceOp> {
+  LongArgReduce(MLIRContext *context, std::map<std::string, int64_t> optima)
+      : OpRewritePattern(context), optima(std::move(optima)) {}
+  std::map<std::string, int64_t> optima;
+
+  LogicalResult matchAndRewrite(ArgReduceOp op, PatternRewriter &rewriter) const override {
+    constexpr int64_t kFewRows = 64, kLongRow = 32768;
+    Value x = op.getX();
+    Type element = elementTypeOf(x);
+    const int64_t axis = op.getAxis();
+    auto usual = [&](const DimExpr &e) {
+      auto value = e.evaluate(optima);
+      return value.ok() ? *value : int64_t(0);
+    };
+    DimExpr rows = 1;
+    for (auto [d, size] : llvm::enumerate(dimsOf(x)))
+      if (int64_t(d) != axis)
+        rows = rows * size;
+    if (usual(rows) > kFewRows || usual(dimOf(x, axis)) < kLongRow || element.isUnsignedInteger() ||
+        element.getIntOrFloatBitWidth() < 16 || !isRead(x))
+      return rewriter.notifyMatchFailure(op, "not of few long rows in memory");
+    Location loc = op.getLoc();
+    Type i64 = rewriter.getI64Type(), flag = rewriter.getI1Type();
+    Type flags = withElementType(x.getType(), flag), places = withElementType(x.getType(), i64);
+    Value extreme = ReduceOp::create(rewriter, loc, x, op.getKind(), ArrayRef<int64_t>{axis}, /*keepdims=*/true);
+    Value has = CompareOp::create(rewriter, loc, flags, x, extreme, Predicate::Eq);
+    if (isa<FloatType>(element)) // then so is the extreme, which equals none
+      has = OrOp::create(rewriter, loc, has, IsNanOp::create(rewriter, loc, flags, x));
+    const bool last = op.getLast();
+    int64_t none = last ? std::numeric_limits<int64_t>::min() : std::numeric_limits<int64_t>::max();
+    auto scalar = tensorType(i64, ArrayRef<int64_t>{});
+    Value never = ConstantOp::create(rewriter, loc, DenseElementsAttr::get(scalar, rewriter.getI64IntegerAttr(none)));
+    Value place = IotaOp::create(rewriter, loc, places, rewriter.getI64IntegerAttr(axis));
+    place = SelectOp::create(rewriter, loc, places, has, place, never);
+    rewriter.replaceOpWithNewOp<ReduceOp>(op, place, last ? ReduceKind::Max : ReduceKind::Min, ArrayRef<int64_t>{axis},
+                                          op.getKeepdims());
+    return success();
+  }
+};
+
 struct DecomposeCompositesPass : impl::DecomposeCompositesPassBase<DecomposeCompositesPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<DecomposeSoftmax, DecomposeLayerNorm, DecomposeRmsNorm>(&getContext());
-    RewritePatternSet onGpus(&getContext());
-    onGpus.add<AnyAsAmax>(&getContext());
-    FrozenRewritePatternSet frozen(std::move(patterns)), cuda(std::move(onGpus));
+    FrozenRewritePatternSet frozen(std::move(patterns));
     for (ModuleOp module : targetModules(getOperation())) {
       FailureOr<Target> target = targetOf(module);
       if (failed(target))
         return signalPassFailure();
       walkAndApplyPatterns(module, frozen);
-      if (target->isCuda())
-        walkAndApplyPatterns(module, cuda);
+      if (!target->isCuda())
+        continue;
+      RewritePatternSet onGpus(&getContext());
+      onGpus.add<AnyAsAmax>(&getContext());
+      onGpus.add<LongArgReduce>(&getContext(), symbolOptima(module));
+      walkAndApplyPatterns(module, std::move(onGpus));
     }
   }
 };

@@ -137,10 +137,10 @@ static void grow(FusionGraph &graph, Group &group) {
 }
 
 /// What else would be computed over the rows of a reduction in its kernel: how many reductions there are, it
-/// among them, and whether something of all elements is stored.
+/// among them, whether something of all elements is stored, and whether anything has elements of 64 bits.
 struct RowWork {
   int reductions = 0;
-  bool whole = false;
+  bool whole = false, wide = false;
 };
 static RowWork workOver(const FusionGraph &graph, const Group &group) {
   RowWork work;
@@ -150,6 +150,7 @@ static RowWork workOver(const FusionGraph &graph, const Group &group) {
     Operation *op = todo[i];
     bool reduces = isClass(op, OpClass::Reduction);
     work.reductions += reduces;
+    work.wide |= elementTypeOf(op->getResult(0)).getIntOrFloatBitWidth() > 32;
     for (Operation *user : op->getResult(0).getUsers()) {
       if (!classOf(user) || !graph.isFree(user))
         continue;
@@ -184,12 +185,14 @@ static bool isShared(const FusionGraph &graph, const Group &group, const Target 
   const double passes = work.reductions + work.whole;
   const bool rows = group.reduced.back();
   double blocks = rows ? results : results / kThreads;
-  bool kept1 = rows && length <= kRegisters; // the row stays in registers
-  if (rows && target.hasClusters() && length > 2 * kRegisters && length <= kCluster * kRegisters) {
-    blocks *= kCluster;
-    kept1 = true;
+  bool resident = rows && length <= kRegisters; // the row stays in registers
+  // A cluster keeps a row in its registers that has 64 elements for each of its threads.
+  if (rows && target.hasClusters() && !work.wide && length > kRegisters && length <= kCluster * kRegisters &&
+      llvm::isPowerOf2_64(uint64_t(length))) {
+    blocks *= length / kRegisters;
+    resident = true;
   }
-  const double moved = bytes * (kept1 ? 1 : passes);
+  const double moved = bytes * (resident ? 1 : passes);
   const double alone = moved / std::min(card, std::max(1.0, blocks) * (rows ? kRowBlock : kColumnBlock));
   const double shared = (passes - 1) * kLaunch + passes * bytes / card + kLaunch;
   return alone > kUsefully * shared;

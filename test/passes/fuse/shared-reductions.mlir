@@ -74,4 +74,19 @@ module attributes {lathe.target = "TARGET"} {
     %0 = lathe.softmax %x {axis = 1 : i64} : (tensor<2x1024xf16>) -> tensor<2x1024xf16>
     return %0 : tensor<2x1024xf16>
   }
+
+  // The place of an extreme of few long rows: the extreme, then the least place that has it.
+  // CHECK-LABEL: func.func @argmax
+  // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<4x1xf16>)
+  // CHECK-SAME: split.rows
+  // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<4xi64>)
+  // CHECK-SAME: split.rows
+  // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<4096xi64>)
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  func.func @argmax(%x: tensor<4x131072xf16>, %y: tensor<4096x128xf16>) -> (tensor<4xi64>, tensor<4096xi64>) {
+    %0 = lathe.arg_reduce %x {axis = 1 : i64, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<4x131072xf16>) -> tensor<4xi64>
+    %1 = lathe.arg_reduce %y {axis = 1 : i64, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<4096x128xf16>) -> tensor<4096xi64>
+    return %0, %1 : tensor<4xi64>, tensor<4096xi64>
+  }
 }
