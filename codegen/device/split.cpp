@@ -19,7 +19,7 @@ static constexpr int64_t kBlocks = 4;
 
 /// How many blocks share a unit, which has so many terms: as many as fill the card together.
 static DimExpr blocksOf(const DimExpr &units, const DimExpr &terms, int64_t termBytes, const Target &target) {
-  constexpr int64_t kMost = 512; // each is waited for by a thread
+  constexpr int64_t kMost = 1024; // each is waited for
   DimExpr card = DimExpr::floorDiv(DimExpr(std::min(kMost, kBlocks * target.smCount)), DimExpr::max(units, DimExpr(1)));
   DimExpr shares = DimExpr::ceilDiv(terms * DimExpr(termBytes), DimExpr(kLeastShare));
   return DimExpr::max(DimExpr(1), DimExpr::min(card, shares));
@@ -86,6 +86,19 @@ static Result<bool> offerRows(const KernelDesc &desc, const Target &target, std:
   return addFor(out, desc, std::move(spec), units, mostUnits, terms, leastTerms);
 }
 
+/// How many columns a unit has: as many as a warp loads at once, or half of that, a quarter and so on, where that
+/// leaves fewer lanes without any. Where there are several units, each has sixteen columns or more.
+static int64_t columnsOfUnit(const DimExpr &width, int64_t lanes) {
+  constexpr int64_t kWarp = 32, kLeast = 16;
+  std::optional<int64_t> columns = width.constant();
+  int64_t best = kWarp * lanes;
+  auto covered = [&](int64_t unit) { return (*columns + unit - 1) / unit * unit; };
+  for (int64_t unit = best; columns && unit >= lanes; unit /= 2)
+    if (10 * covered(unit) < 9 * covered(best) && (unit >= kLeast || covered(unit) == unit))
+      best = unit;
+  return best;
+}
+
 /// Columns of which there are so few that clusters (columns.cuh) leave multiprocessors idle, or whose rows
 /// are no neighbours.
 static Result<bool> offerColumns(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
@@ -97,19 +110,17 @@ static Result<bool> offerColumns(const KernelDesc &desc, const Target &target, s
   DimExpr width = product(inner), rows = product(desc.reduction);
   KernelConfig c{&kSplitColumns};
   c.threads = 256;
-  c.lanes = std::min<int64_t>(4, lanesFor(vectorLanes(desc), lastOf(inner)));
-  if (width.constant())
-    while (c.lanes > 1 && 32 * (c.lanes / 2) >= *width.constant())
-      c.lanes /= 2;
-  DimExpr units = outer * DimExpr::ceilDiv(width, DimExpr(32 * c.lanes));
+  c.lanes = lanesFor(vectorLanes(desc), lastOf(inner));
+  c.tileN = columnsOfUnit(width, c.lanes);
+  DimExpr units = outer * DimExpr::ceilDiv(width, DimExpr(c.tileN));
   int64_t mostUnits = desc.reducesNeighbours ? target.smCount / (target.hasClusters() ? kCluster : 1) : kMany;
-  const int64_t rowBytes = 32 * c.lanes * termBytes(desc);
+  const int64_t rowBytes = c.tileN * termBytes(desc);
   int64_t leastRows = desc.reducesNeighbours ? std::max(kLeastRows, 8 * kLeastShare / rowBytes) : kLeastRows;
   if (rangeOf(units, desc).lo > mostUnits || rangeOf(rows, desc).hi < leastRows)
     return false;
   DimExpr blocks = units * blocksOf(units, rows, rowBytes, target);
   KernelSpec spec = specFor(desc, c, blocks);
-  addWorkspace(spec, blocks, 32 * c.lanes * kSumBytes);
+  addWorkspace(spec, blocks, c.tileN * kSumBytes);
   return addFor(out, desc, std::move(spec), units, mostUnits, rows, leastRows);
 }
 
@@ -124,13 +135,13 @@ const Skeleton kSplitRows = {
                }}};
 const Skeleton kSplitColumns = {
     .family = "split.columns",
-    .block = "t v: a share of the rows of 32*v columns; the blocks of these, one behind the other, are so many "
+    .block = "t v n: a share of the rows of n columns, n/v lanes a row; the blocks of these, one behind the other, are so many "
              "as the grid has for each",
     .code = Skeleton::Code::Columns,
     .early = Skeleton::Early::UnlessLong,
     .memory = {.offer = offerColumns, .text = [](const KernelConfig &c, const MemoryText &t) {
                  return Instance{{"split"},
-                                 "splitColumns<" + joined({c.threads / 32}) + ">(h, " + t.outer + ", " + t.rows + ", " +
+                                 "splitColumns<" + joined({c.threads, c.tileN / c.lanes}) + ">(h, " + t.outer + ", " + t.rows + ", " +
                                      t.columns + ");",
                                  ""};
                }}};

@@ -104,15 +104,15 @@ template <int THREADS, class H> LATHE_DEV void splitRows(const H &h, i64 outers,
 }
 
 /// y[outer, column] = the combination of x[outer, row, column] over rows, where columns are contiguous in
-/// memory: a unit has 32 * kLanes of them, a warp every WARPS-th row of its block's share.
-template <int WARPS, class H> LATHE_DEV void splitColumns(const H &h, i64 outers, i64 rows, i64 columns) {
+/// memory: a unit has LANES * kLanes of them, some lanes of a warp, a power of two, a row.
+template <int THREADS, int LANES, class H> LATHE_DEV void splitColumns(const H &h, i64 outers, i64 rows, i64 columns) {
   typedef typename H::Acc Acc;
   typedef typename H::Element Element;
   typedef typename H::Op Op;
-  constexpr int L = H::kLanes, WIDTH = 32 * L;
+  constexpr int L = H::kLanes, WIDTH = LANES * L, GROUPS = THREADS / LANES, WARPS = THREADS / 32;
   constexpr int AHEAD = L >= 8 ? 4 : L >= 4 ? 8 : 16; // loads under way
-  __shared__ __align__(16) Vec<Acc, L> parts[WARPS][32];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  __shared__ __align__(16) Vec<Acc, L> parts[WARPS][LANES];
+  const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
   const u32 strips = (u32)((columns + WIDTH - 1) / WIDTH);
   const TermShare share((u32)outers * strips, rows);
   const i64 outer = share.unit / strips, first = (i64)(share.unit % strips) * WIDTH, column = first + lane * L;
@@ -123,43 +123,48 @@ template <int WARPS, class H> LATHE_DEV void splitColumns(const H &h, i64 outers
     for (int j = 0; j < L; ++j) acc.v[j] = Op::apply(acc.v[j], x.v[j]);
   };
   if (column < columns) {
-    i64 r = share.begin + warp;
+    i64 r = share.begin + group;
 #pragma unroll 1
-    for (; r + (AHEAD - 1) * WARPS < share.end; r += AHEAD * WARPS) {
+    for (; r + (AHEAD - 1) * GROUPS < share.end; r += AHEAD * GROUPS) {
       Vec<Element, L> v[AHEAD];
 #pragma unroll
-      for (int a = 0; a < AHEAD; ++a) v[a] = h.load(outer, r + a * WARPS, column);
+      for (int a = 0; a < AHEAD; ++a) v[a] = h.load(outer, r + a * GROUPS, column);
       pinLoads();
 #pragma unroll
       for (int a = 0; a < AHEAD; ++a) combine(v[a]);
     }
 #pragma unroll 1
-    for (; r < share.end; r += WARPS) combine(h.load(outer, r, column));
+    for (; r < share.end; r += GROUPS) combine(h.load(outer, r, column));
   }
   u64 *const there = (u64 *)h.work();
   Vec<Acc, L> *const sums = (Vec<Acc, L> *)(h.work() + (8 * gridDim.x + 15) / 16 * 16);
   if (share.last() && share.blocks > 1) {
     const u32 from = blockIdx.x - share.number;
-    for (u32 n = threadIdx.x; n < share.number; n += 32 * WARPS) awaitShare(there + from + n);
+    for (u32 n = threadIdx.x; n < share.number; n += THREADS) awaitShare(there + from + n);
     __syncthreads();
-    u32 n = warp;
+    u32 n = group;
 #pragma unroll 1
-    for (; n + 3 * WARPS < share.number; n += 4 * WARPS) {
+    for (; n + 3 * GROUPS < share.number; n += 4 * GROUPS) {
       Vec<Acc, L> v[4];
 #pragma unroll
-      for (int a = 0; a < 4; ++a) v[a] = sums[(from + n + a * WARPS) * 32 + lane];
+      for (int a = 0; a < 4; ++a) v[a] = sums[(from + n + a * GROUPS) * LANES + lane];
 #pragma unroll
       for (int a = 0; a < 4; ++a) combine(v[a]);
     }
-    for (; n < share.number; n += WARPS) combine(sums[(from + n) * 32 + lane]);
+    for (; n < share.number; n += GROUPS) combine(sums[(from + n) * LANES + lane]);
   }
-  parts[warp][lane] = acc;
+  // Rows of a warp, then warps.
+#pragma unroll
+  for (int mask = LANES; mask < 32; mask *= 2)
+#pragma unroll
+    for (int j = 0; j < L; ++j) acc.v[j] = Op::apply(acc.v[j], shuffleXor(acc.v[j], mask));
+  if (threadIdx.x % 32 < LANES) parts[threadIdx.x / 32][lane] = acc;
   __syncthreads();
-  for (int c = threadIdx.x; c < WIDTH; c += 32 * WARPS) {
+  for (int c = threadIdx.x; c < WIDTH; c += THREADS) {
     Acc sum = parts[0][c / L].v[c % L];
 #pragma unroll
     for (int w = 1; w < WARPS; ++w) sum = Op::apply(sum, parts[w][c / L].v[c % L]);
-    if (!share.last()) sums[blockIdx.x * 32 + c / L].v[c % L] = sum;
+    if (!share.last()) sums[blockIdx.x * LANES + c / L].v[c % L] = sum;
     else if (first + c < columns) h.store(outer, first + c, sum);
   }
   if (!share.last()) {

@@ -46,12 +46,14 @@ TEST(Choose, FewResultsOfManyTermsAreShared) {
   EXPECT_EQ(whole.front().spec.launches[0].grid[0], DimExpr(192));
   EXPECT_EQ(whole.front().spec.workspaceBytes, DimExpr(192 * 8 + 192 * 8));
   EXPECT_TRUE(whole.front().spec.launches[0].programmaticDependent);
-  EXPECT_EQ(chosen({4}, {1 << 24}, 0).front().spec.launches[0].grid[0], DimExpr(512));
+  EXPECT_EQ(chosen({4}, {1 << 24}, 0).front().spec.launches[0].grid[0], DimExpr(528));
   // Enough rows, or short ones, have a block each.
   EXPECT_EQ(familyOf(chosen({4096}, {65536}, 0).front()), "row");
   EXPECT_EQ(familyOf(chosen({16}, {4096}, 0).front()), "row");
-  EXPECT_EQ(chosen({128}, {36864}, 1).front().spec.config, "split.columns.t256.v4");
+  EXPECT_EQ(chosen({128}, {36864}, 1).front().spec.config, "split.columns.t256.v8.n128");
   EXPECT_EQ(familyOf(chosen({8192}, {8192}, 1).front()), "columns");
+  EXPECT_EQ(chosen({16}, {1 << 20}, 1).front().spec.config, "split.columns.t256.v8.n16"); // two lanes a row
+  EXPECT_EQ(chosen({3}, {1 << 20}, 1).front().spec.config, "split.columns.t256.n4");
   // Dimensions that are no neighbours.
   EXPECT_EQ(familyOf(chosen({256}, {64, 3136}, 0, false).front()), "split.rows");
   EXPECT_EQ(familyOf(chosen({64, 16}, {32, 2048}, 1, false).front()), "split.columns");

@@ -37,7 +37,7 @@ module attributes {lathe.target = "TARGET"} {
   // Columns, of which a thread each would leave the card idle; and of a reduction over dimensions that are no neighbours.
   // CHECK-LABEL: func.func @columns
   // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<1x1x128xf16>)
-  // CHECK-SAME: split.columns.t256.v4
+  // CHECK-SAME: split.columns.t256.v8.n128
   // CHECK: lathe.kernel {{.*}} pointwise
   // CHECK: return
   func.func @columns(%x: tensor<768x48x128xf16>) -> tensor<768x48x128xf16> {
