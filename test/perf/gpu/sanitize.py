@@ -162,6 +162,9 @@ def memory_forms():
             "memory.more": {f"{name}_{rows}x{columns}": form(name, rows, columns) for name, rows, columns in (
                 ("colsum", 1000, 769), ("colsum", 1024, 512), ("softmax", 40, 77), ("layernorm", 9, 769), ("rmsnorm", 5, 1000),
                 ("softmax", 2, 32768), ("rmsnorm", 2, 65536), ("transpose", 77, 136), ("residual", 1, 131072))},
+            "memory.shared": {f"{name}_{rows}x{columns}": form(name, rows, columns) for name, rows, columns in (
+                ("colsum", 9000, 16), ("colsum", 20001, 3), ("layernorm", 1, 400000), ("softmax", 3, 300001), ("softmax", 4099, 40),
+                ("rmsnorm", 4099, 77))},
             "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
                                for rows, columns, width in ((1, 262144, 2), (2, 65536, 4), (30, 512, 2))},
                             "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path, "none"), []),
