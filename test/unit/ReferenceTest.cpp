@@ -4,6 +4,7 @@
 // Cases worked out by hand, at least one an op, and the errors.
 //
 //===----------------------------------------------------------------------===//
+#include "lathe/reference/Collective.h"
 #include "lathe/reference/Reference.h"
 
 #include <cmath>
@@ -595,6 +596,36 @@ TEST(Reference, WrongTypesNeverCrash) {
       errors += !evaluate(c.op, c.attributes, c.inputs, {}).ok();
     }
   EXPECT_GT(errors, 1000);
+}
+
+TEST(Reference, Collectives) {
+  auto tensor = [](std::vector<double> values, std::vector<int64_t> dims) {
+    Tensor t(DType::F32, dims);
+    for (size_t i = 0; i < values.size(); ++i)
+      t.setReal(int64_t(i), values[i]);
+    return t;
+  };
+  std::vector<Tensor> members = {tensor({1, 2, 3, 4}, {2, 2}), tensor({5, 6, 7, 8}, {2, 2})};
+  auto values = [](const Tensor &t) {
+    std::vector<double> out;
+    for (int64_t i = 0; i < t.count(); ++i)
+      out.push_back(t.real(i));
+    return out;
+  };
+  auto sum = evaluateCollective("all_reduce", "sum", 0, members);
+  ASSERT_TRUE(sum.ok());
+  EXPECT_EQ(values((*sum)[1]), (std::vector<double>{6, 8, 10, 12}));
+  auto joined = evaluateCollective("all_gather", "", 1, members);
+  ASSERT_TRUE(joined.ok());
+  EXPECT_EQ((*joined)[0].dims, (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(values((*joined)[0]), (std::vector<double>{1, 2, 5, 6, 3, 4, 7, 8}));
+  auto parts = evaluateCollective("reduce_scatter", "max", 1, members);
+  ASSERT_TRUE(parts.ok());
+  EXPECT_EQ(values((*parts)[0]), (std::vector<double>{5, 7}));
+  EXPECT_EQ(values((*parts)[1]), (std::vector<double>{6, 8}));
+  EXPECT_FALSE(evaluateCollective("all_reduce", "mean", 0, members).ok());
+  EXPECT_FALSE(evaluateCollective("all_gather", "", 2, members).ok());
+  EXPECT_FALSE(evaluateCollective("all_reduce", "sum", 0, {}).ok());
 }
 
 } // namespace

@@ -1,0 +1,292 @@
+//===- MeshTest.cpp - ranks that are threads, and their collectives -------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Against sums in the order of the members and lib/reference, under the thread sanitizer.
+//
+//===----------------------------------------------------------------------===//
+#include "../../runtime/comm/ThreadMesh.h"
+
+#include "lathe/reference/Collective.h"
+#include "lathe/support/Half.h"
+
+#include <atomic>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <limits>
+#include <random>
+#include <thread>
+
+using namespace lathe;
+using namespace lathe::runtime;
+
+namespace {
+
+constexpr int64_t kSecond = 1000000000;
+
+/// Runs one function on each rank, and gives what they return.
+std::vector<Status> onRanks(int64_t ranks, const std::function<Status(Communicator &)> &body,
+                            int64_t patience = 60 * kSecond) {
+  auto mesh = ThreadMesh::create(ranks, patience);
+  std::vector<Status> results(ranks);
+  std::vector<std::thread> threads;
+  for (int64_t r = 0; r < ranks; ++r)
+    threads.emplace_back([&, r] { results[r] = body(*mesh->communicator(r)); });
+  for (std::thread &thread : threads)
+    thread.join();
+  return results;
+}
+
+float element(int64_t rank, int64_t i) { return 1.0f / float(3 + 7 * rank + i); }
+
+/// All ranks of the mesh, in order.
+std::vector<int64_t> everyone(const Communicator &c) {
+  std::vector<int64_t> ranks;
+  for (int64_t r = 0; r < c.ranks(); ++r)
+    ranks.push_back(r);
+  return ranks;
+}
+
+TEST(Mesh, AllReduceAddsInTheOrderOfTheMembers) {
+  for (int64_t ranks : {1, 2, 3, 4, 8})
+    for (int64_t size : {0, 1, 5, 257}) { // fewer than ranks, and not a multiple
+      std::vector<std::vector<float>> memory(ranks, std::vector<float>(size));
+      std::vector<Status> results = onRanks(ranks, [&](Communicator &c) -> Status {
+        std::vector<float> &own = memory[c.rank()];
+        for (int64_t i = 0; i < size; ++i)
+          own[i] = element(c.rank(), i);
+        LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+        Exchange x;
+        x.run = size;
+        x.in = x.out = own.data(); // in place
+        return c.end(c.exchange(everyone(c), x, {}), {});
+      });
+      for (const Status &s : results)
+        EXPECT_TRUE(s.ok()) << s.str();
+      for (int64_t i = 0; i < size; ++i) {
+        float want = element(0, i);
+        for (int64_t r = 1; r < ranks; ++r)
+          want += element(r, i);
+        for (int64_t r = 0; r < ranks; ++r)
+          EXPECT_EQ(memory[r][i], want) << ranks << " ranks, rank " << r << ", element " << i;
+      }
+    }
+}
+
+TEST(Mesh, GatherJoinsAndScatterCutsAlongADimension) {
+  const int64_t ranks = 4, rows = 3, run = 2;
+  std::vector<std::vector<float>> whole(ranks, std::vector<float>(rows * ranks * run)), part(ranks);
+  std::vector<Status> results = onRanks(ranks, [&](Communicator &c) -> Status {
+    std::vector<float> own(rows * run);
+    for (int64_t i = 0; i < rows * run; ++i)
+      own[i] = float(100 * c.rank() + i);
+    part[c.rank()].resize(rows * run);
+    LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+    Exchange x;
+    x.rows = rows;
+    x.run = run;
+    x.kind = Exchange::Kind::AllGather;
+    x.in = own.data();
+    x.out = whole[c.rank()].data();
+    Status s = c.exchange(everyone(c), x, {});
+    x.kind = Exchange::Kind::ReduceScatter;
+    x.in = whole[c.rank()].data();
+    x.out = part[c.rank()].data();
+    if (s.ok())
+      s = c.exchange(everyone(c), x, {});
+    return c.end(s, {});
+  });
+  for (int64_t r = 0; r < ranks; ++r) {
+    ASSERT_TRUE(results[r].ok()) << results[r].str();
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t m = 0; m < ranks; ++m)
+        for (int64_t i = 0; i < run; ++i)
+          EXPECT_EQ(whole[r][(row * ranks + m) * run + i], float(100 * m + row * run + i));
+    // All ranks gathered the same, so that the sum is `ranks` times this rank's part.
+    for (int64_t i = 0; i < rows * run; ++i)
+      EXPECT_EQ(part[r][i], float(ranks * (100 * r + i)));
+  }
+}
+
+TEST(Mesh, KindsAndTypesOfReductions) {
+  using Reduction = Exchange::Reduction;
+  auto reduce = [](DType dtype, Reduction kind, auto values) {
+    auto out = values[0];
+    std::vector<const void *> ins;
+    for (auto &value : values)
+      ins.push_back(&value);
+    void *to = &out;
+    Exchange x;
+    x.dtype = dtype;
+    x.reduction = kind;
+    x.run = 1;
+    reduceElements(x, 0, ins, {&to, 1}, 0, 1);
+    return out;
+  };
+  EXPECT_EQ(reduce(DType::I32, Reduction::Sum, std::vector<int32_t>{INT32_MAX, 1}), INT32_MIN); // wraps
+  EXPECT_EQ(reduce(DType::I16, Reduction::Prod, std::vector<int16_t>{-2, 300, 7}), -4200);
+  EXPECT_EQ(reduce(DType::UI8, Reduction::Max, std::vector<uint8_t>{3, 250, 7}), 250);
+  EXPECT_EQ(reduce(DType::I8, Reduction::Min, std::vector<int8_t>{3, -128, 7}), -128);
+  EXPECT_EQ(reduce(DType::F64, Reduction::Prod, std::vector<double>{3, 0.5, 7}), 10.5);
+  float nan = std::numeric_limits<float>::quiet_NaN();
+  for (Reduction kind : {Reduction::Max, Reduction::Min})
+    for (auto values : {std::vector<float>{nan, 1}, std::vector<float>{1, nan}})
+      EXPECT_TRUE(std::isnan(reduce(DType::F32, kind, values)));
+  // In f32: each addend alone would be lost in f16.
+  uint16_t big = floatToF16(2048), one = floatToF16(1);
+  EXPECT_EQ(reduce(DType::F16, Reduction::Sum, std::vector<uint16_t>{big, one, one}), floatToF16(2050));
+  EXPECT_FALSE(isReducible(DType::Bool));
+}
+
+/// Every collective, kind and type, against lib/reference: one dimension of three, on three ranks.
+TEST(Mesh, AgreesWithTheReference) {
+  const int64_t ranks = 3;
+  const char *kinds[] = {"sum", "prod", "max", "min"};
+  std::mt19937 random(11);
+  for (DType dtype : {DType::F64, DType::F32, DType::F16, DType::BF16, DType::I8, DType::I16, DType::I32,
+                      DType::I64, DType::UI8, DType::UI16, DType::UI32, DType::UI64})
+    for (int which = 0; which < 9; ++which) { // four kinds that reduce, twice, and all_gather
+      const std::string op = which == 8 ? "all_gather" : which < 4 ? "all_reduce" : "reduce_scatter";
+      const int64_t dim = random() % 3;
+      std::vector<int64_t> dims = {2, 3, 2};
+      dims[dim] = 6;
+      std::vector<HostTensor> in(ranks, HostTensor(dtype, dims));
+      for (HostTensor &tensor : in)
+        for (int64_t i = 0; i < tensor.count(); ++i)
+          tensor.setReal(i, double(random() % 9) - (isFloat(dtype) || dtype <= DType::I64 ? 4 : 0));
+      auto want = reference::evaluateCollective(op, kinds[which % 4], dim, in);
+      ASSERT_TRUE(want.ok()) << want.status().str();
+      std::vector<HostTensor> out(ranks, HostTensor(dtype, (*want)[0].dims));
+      std::vector<Status> results = onRanks(ranks, [&](Communicator &c) -> Status {
+        Exchange x;
+        x.kind = op == "all_reduce"   ? Exchange::Kind::AllReduce
+                 : op == "all_gather" ? Exchange::Kind::AllGather
+                                      : Exchange::Kind::ReduceScatter;
+        x.reduction = Exchange::Reduction(which % 4);
+        x.dtype = dtype;
+        const std::vector<int64_t> &part = op == "reduce_scatter" ? out[0].dims : dims;
+        x.run = 1;
+        for (int64_t d = 0; d < 3; ++d)
+          (op != "all_reduce" && d < dim ? x.rows : x.run) *= part[d];
+        x.in = in[c.rank()].data.data();
+        x.out = out[c.rank()].data.data();
+        LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+        return c.end(c.exchange(everyone(c), x, {}), {});
+      });
+      for (int64_t r = 0; r < ranks; ++r) {
+        ASSERT_TRUE(results[r].ok()) << results[r].str();
+        EXPECT_EQ(out[r].data, (*want)[r].data) << op << " " << kinds[which % 4] << " of " << name(dtype);
+      }
+    }
+}
+
+/// Two rows of three ranks: sums along the rows, then along the columns, groups beside each other.
+TEST(Mesh, GroupsOfRanks) {
+  std::vector<float> sums(6);
+  std::vector<Status> results = onRanks(6, [&](Communicator &c) -> Status {
+    const int64_t row = c.rank() / 3 * 3, column = c.rank() % 3;
+    const std::vector<int64_t> groups[] = {{row, row + 1, row + 2}, {column, column + 3}};
+    for (int round = 0; round < 50; ++round) {
+      LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+      float value = float(c.rank());
+      Status s;
+      for (const std::vector<int64_t> &group : groups) {
+        Exchange x;
+        x.run = 1;
+        x.in = x.out = &value;
+        if (s.ok())
+          s = c.exchange(group, x, {});
+      }
+      sums[c.rank()] = value;
+      LATHE_RETURN_IF_ERROR(c.end(s, {}));
+    }
+    return okStatus();
+  });
+  for (int64_t r = 0; r < 6; ++r) {
+    EXPECT_TRUE(results[r].ok()) << results[r].str();
+    EXPECT_EQ(sums[r], 15);
+  }
+}
+
+TEST(Mesh, OneFailureFailsAllAndTheNextStepRuns) {
+  std::vector<Status> first(4), second(4);
+  onRanks(4, [&](Communicator &c) {
+    auto step = [&](bool fails) -> Status {
+      LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+      float value = 1;
+      Exchange x;
+      x.run = 1;
+      x.in = x.out = &value;
+      Status s = fails ? runtimeError("index 9 is out of range", "node Gather_1") : c.exchange(everyone(c), x, {});
+      return c.end(s, {});
+    };
+    first[c.rank()] = step(c.rank() == 2);
+    second[c.rank()] = step(false);
+    return okStatus();
+  });
+  for (int64_t r = 0; r < 4; ++r) {
+    EXPECT_EQ(first[r].code(), ErrorCode::RuntimeFailure);
+    EXPECT_EQ(first[r].message(), "index 9 is out of range");
+    EXPECT_EQ(first[r].location(), r == 2 ? "node Gather_1" : "rank 2: node Gather_1");
+    EXPECT_TRUE(second[r].ok()) << second[r].str();
+  }
+}
+
+TEST(Mesh, RanksThatCannotTakePartAreToldOfByAll) {
+  for (bool differs : {false, true}) {
+    std::vector<Status> results = onRanks(3, [&](Communicator &c) {
+      if (differs)
+        return c.begin(c.rank() == 1 ? "N = 3" : "N = 4", okStatus(), {});
+      return c.begin("step", c.rank() == 1 ? usageError("rank is 3, expected 2", "input 'x'") : okStatus(), {});
+    });
+    for (int64_t r = 0; r < 3; ++r) {
+      EXPECT_EQ(results[r].code(), ErrorCode::Usage);
+      if (differs)
+        EXPECT_EQ(results[r].message(), "rank 1 runs 'N = 3', rank 0 'N = 4'");
+      else
+        EXPECT_EQ(results[r].location(), r == 1 ? "input 'x'" : "rank 1: input 'x'");
+    }
+  }
+}
+
+TEST(Mesh, DifferentCollectivesAreADefectOnAllRanks) {
+  std::vector<Status> results = onRanks(2, [&](Communicator &c) -> Status {
+    LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+    float values[2] = {};
+    Exchange x;
+    x.run = c.rank() + 1;
+    x.in = x.out = values;
+    return c.end(c.exchange(everyone(c), x, {}), {});
+  });
+  for (const Status &s : results)
+    EXPECT_EQ(s.code(), ErrorCode::Internal);
+}
+
+TEST(Mesh, AMissingRankEndsTheWait) {
+  std::vector<Status> results = onRanks(3, [&](Communicator &c) {
+    return c.rank() == 2 ? okStatus() : c.begin("step", okStatus(), {});
+  }, /*patience=*/kSecond / 20);
+  for (int64_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(results[r].code(), ErrorCode::Deadline);
+    EXPECT_NE(results[r].message().find("2"), std::string::npos) << results[r].str();
+  }
+  // Cancelled by the caller.
+  std::atomic<int> asked = 0;
+  results = onRanks(2, [&](Communicator &c) {
+    auto stop = [&] { return ++asked > 2 ? Status(ErrorCode::Cancelled, "cancelled") : okStatus(); };
+    return c.rank() == 1 ? okStatus() : c.begin("step", okStatus(), stop);
+  });
+  EXPECT_EQ(results[0].code(), ErrorCode::Cancelled);
+}
+
+TEST(Mesh, AStepThatDoesNotEndBreaksTheMesh) {
+  std::vector<Status> results = onRanks(2, [&](Communicator &c) -> Status {
+    LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
+    if (c.rank() == 1)
+      return okStatus(); // as code that never comes back
+    (void)c.end(okStatus(), {});
+    return c.begin("next", okStatus(), {});
+  }, /*patience=*/kSecond);
+  EXPECT_EQ(results[0].code(), ErrorCode::RuntimeFailure);
+}
+
+} // namespace
