@@ -37,7 +37,7 @@ options = onnxruntime.SessionOptions()
 options.log_severity_level = 3
 session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 for i, value in enumerate(session.run(None, feed)):
-    numpy.save(os.path.join(folder, "result_%d.npy" % i), numpy.ascontiguousarray(value))
+    numpy.save(os.path.join(folder, "result_%d.npy" % i), numpy.asarray(value, order="C"))
 )py";
 
 std::string findPython() {
