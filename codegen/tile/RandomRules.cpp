@@ -1,8 +1,8 @@
 //===- RandomRules.cpp - random bits, and the normal quantile ----*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What every target computes bit for bit alike: integers, and floats in which a product that a sum takes
-// is said to be a fused multiply-add, so that no compiler has a choice.
+// What every target computes bit for bit alike: integers, and floats in which a product that a sum
+// takes is said to be a fused multiply-add, so that no compiler has a choice.
 //
 //===----------------------------------------------------------------------===//
 #include "Rules.h"
@@ -81,8 +81,12 @@ struct Floats {
     quotient.getDefiningOp()->setAttr("tile.exact", e.b.getUnitAttr());
     return quotient;
   }
-  Value less(Value x, Value y) const { return e.make<arith::CmpFOp>(arith::CmpFPredicate::OLT, x, y); }
-  Value same(Value x, Value y) const { return e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, x, y); }
+  Value less(Value x, Value y) const {
+    return e.make<arith::CmpFOp>(arith::CmpFPredicate::OLT, x, y);
+  }
+  Value same(Value x, Value y) const {
+    return e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, x, y);
+  }
   /// The sum of c[i] x^(n - i).
   Value polynomial(Value x, ArrayRef<double> c) const {
     Value p = f(c[0]);
@@ -99,7 +103,8 @@ struct Floats {
     Type to = e.like(like, ints());
     Value bits = e.make<arith::BitcastOp>(to, x);
     // From the square root of 1/2 on, an exponent has the number that it has above 1.
-    int64_t root = single ? std::bit_cast<int32_t>(0x1.6a09e6p-1f) : std::bit_cast<int64_t>(0x1.6a09e667f3bcdp-1);
+    int64_t root = single ? std::bit_cast<int32_t>(0x1.6a09e6p-1f)
+                          : std::bit_cast<int64_t>(0x1.6a09e667f3bcdp-1);
     Value k = e.make<arith::ShRSIOp>(e.make<arith::SubIOp>(bits, i(root)), i(digits));
     Value rest = e.make<arith::SubIOp>(bits, e.make<arith::ShLIOp>(k, i(digits)));
     Value m = e.make<arith::BitcastOp>(like.getType(), rest);
@@ -113,8 +118,8 @@ struct Floats {
   }
 };
 
-/// Wichura's PPND16: of q = x - 1/2 a rational function in q^2 near 0, elsewhere one of sqrt(-ln min(x, 1 - x)),
-/// in two ranges.
+/// Wichura's PPND16: of q = x - 1/2 a rational function in q^2 near 0, elsewhere one of sqrt(-ln
+/// min(x, 1 - x)), in two ranges.
 Value probitRule(Evaluator &e, OpResult r, const Indices &idx) {
   Value x = e.eval(r.getOwner()->getOperand(0), idx);
   Floats m{e, x};
@@ -123,32 +128,35 @@ Value probitRule(Evaluator &e, OpResult r, const Indices &idx) {
   Value left = m.less(q, zero), size = e.make<math::AbsFOp>(q);
   Value isTail = m.less(m.f(0.425), size);
   Value central = m.fma(e.make<arith::NegFOp>(q), q, m.f(0.180625));
-  Value above = m.mul(q, m.polynomial(central, {2509.0809287301226727, 33430.575583588128105, 67265.770927008700853,
-                                                45921.953931549871457, 13731.693765509461125,
-                                                1971.5909503065514427, 133.14166789178437745,
-                                                3.387132872796366608}));
-  Value below = m.polynomial(central, {5226.495278852545925, 28729.085735721942674, 39307.89580009271061,
-                                       21213.794301586595867, 5394.1960214247511077, 687.1870074920579083,
-                                       42.313330701600911252, 1});
+  Value above = m.mul(
+      q, m.polynomial(central, {2509.0809287301226727, 33430.575583588128105, 67265.770927008700853,
+                                45921.953931549871457, 13731.693765509461125, 1971.5909503065514427,
+                                133.14166789178437745, 3.387132872796366608}));
+  Value below =
+      m.polynomial(central, {5226.495278852545925, 28729.085735721942674, 39307.89580009271061,
+                             21213.794301586595867, 5394.1960214247511077, 687.1870074920579083,
+                             42.313330701600911252, 1});
   Value root = e.make<math::SqrtOp>(e.make<arith::NegFOp>(m.log(e.select(left, x, m.sub(one, x)))));
   Value far = m.less(m.f(5), root);
   Value near = m.sub(root, m.f(1.6)), beyond = m.sub(root, m.f(5));
   Value tailAbove = e.select(
       far,
-      m.polynomial(beyond, {2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386,
-                            0.026532189526576123093, 0.29656057182850489123, 1.7848265399172913358,
-                            5.4637849111641143699, 6.6579046435011037772}),
-      m.polynomial(near, {7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177,
-                          1.27045825245236838258, 3.64784832476320460504, 5.7694972214606914055,
-                          4.6303378461565452959, 1.42343711074968357734}));
+      m.polynomial(beyond,
+                   {2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386,
+                    0.026532189526576123093, 0.29656057182850489123, 1.7848265399172913358,
+                    5.4637849111641143699, 6.6579046435011037772}),
+      m.polynomial(near, {7.7454501427834140764e-4, 0.0227238449892691845833,
+                          0.24178072517745061177, 1.27045825245236838258, 3.64784832476320460504,
+                          5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734}));
   Value tailBelow = e.select(
       far,
-      m.polynomial(beyond, {2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5,
-                            7.868691311456132591e-4, 0.0148753612908506148525, 0.13692988092273580531,
-                            0.59983220655588793769, 1}),
-      m.polynomial(near, {1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966,
-                          0.14810397642748007459, 0.68976733498510000455, 1.6763848301838038494,
-                          2.05319162663775882187, 1}));
+      m.polynomial(beyond,
+                   {2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5,
+                    7.868691311456132591e-4, 0.0148753612908506148525, 0.13692988092273580531,
+                    0.59983220655588793769, 1}),
+      m.polynomial(near, {1.05075007164441684324e-9, 5.475938084995344946e-4,
+                          0.0151986665636164571966, 0.14810397642748007459, 0.68976733498510000455,
+                          1.6763848301838038494, 2.05319162663775882187, 1}));
   Value y = m.div(e.select(isTail, tailAbove, above), e.select(isTail, tailBelow, below));
   y = e.select(e.make<arith::AndIOp>(isTail, left), e.make<arith::NegFOp>(y), y);
   y = e.select(m.same(x, zero), m.f(-kInf), e.select(m.same(x, one), m.f(kInf), y));

@@ -36,7 +36,8 @@ double probit(double p) {
   if (!(p >= 0 && p <= 1))
     return std::nan("");
   if (p == 0 || p == 1)
-    return p == 0 ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity();
+    return p == 0 ? -std::numeric_limits<double>::infinity()
+                  : std::numeric_limits<double>::infinity();
   if (p == 0.5)
     return 0;
   const long double tail = p < 0.5 ? p : 1 - p, root = std::sqrt(2.0L);
@@ -48,7 +49,8 @@ double probit(double p) {
   }
   long double x = (low + high) / 2;
   for (int i = 0; i < 2; ++i)
-    x -= (below(x) - tail) * std::sqrt(2 * 3.14159265358979323846264338327950288L) * std::exp(x * x / 2);
+    x -= (below(x) - tail) * std::sqrt(2 * 3.14159265358979323846264338327950288L) *
+         std::exp(x * x / 2);
   return static_cast<double>(p < 0.5 ? x : -x);
 }
 

@@ -146,7 +146,8 @@ LogicalResult gradient(Node &n) {
       return n.fail("op", "the derivative of " + op->getName().getStringRef(),
                     "arithmetic, activations, products, sums, reshapes and transposes");
     for (auto [operand, part] : llvm::zip(op->getOperands(), *parts)) {
-      if (!depends.contains(operand))
+      // What is no float, as a condition, changes in steps.
+      if (!depends.contains(operand) || !isFloat(elementTypeOf(operand)))
         continue;
       Value sum = sumTo(e, part, operand);
       if (!sum)

@@ -1,9 +1,10 @@
 //===- Random.cpp - ops that draw -------------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every element takes 64 bits of lathe.random_bits, a function of its place, the context's seed (or the node's
-// own), the run and the node; what is made of them is elementwise. Floats that a mean or bounds are added to go
-// through f64, where their products are exact, so that a fused multiply-add changes nothing.
+// Every element takes 64 bits of lathe.random_bits, a function of its place, the context's seed (or
+// the node's own), the run and the node; what is made of them is elementwise. Floats that a mean or
+// bounds are added to go through f64, where their products are exact, so that a fused multiply-add
+// changes nothing.
 //
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
@@ -25,10 +26,12 @@ Legalizer::Draws Legalizer::draws() {
     auto type = RankedTensorType::get({2}, e.b.getI64Type());
     (void)func.insertArgument(
         func.getNumArguments(), type,
-        e.b.getDictionaryAttr(e.b.getNamedAttr("lathe.name", e.b.getStringAttr(kDrawsInput))), e.loc);
+        e.b.getDictionaryAttr(e.b.getNamedAttr("lathe.name", e.b.getStringAttr(kDrawsInput))),
+        e.loc);
     Block &entry = func.getBody().front();
     e.b.setInsertionPointToStart(&entry);
-    Value words = BitcastOp::create(e.b, e.loc, RankedTensorType::get({2}, word), entry.getArguments().back());
+    Value words = BitcastOp::create(e.b, e.loc, RankedTensorType::get({2}, word),
+                                    entry.getArguments().back());
     drawn.seed = e.reshape(e.sliceAxis(words, 0, 0, 1), {});
     drawn.run = e.reshape(e.sliceAxis(words, 0, 1, 1), {});
   }
@@ -73,8 +76,8 @@ Value uniform(Emitter &e, Value bits, Type element) {
   return e.mul(wholeFrom(e, bits, 64 - digits, wide), std::ldexp(1.0, -int(digits)));
 }
 
-/// Standard normal numbers, in f64, or in f32 for all other types: the quantile of a probability of at most
-/// 1/2, to which a bit gives the side.
+/// Standard normal numbers, in f64, or in f32 for all other types: the quantile of a probability of
+/// at most 1/2, to which a bit gives the side.
 Value normal(Emitter &e, Value bits, Type element) {
   if (!bits)
     return {};
@@ -112,7 +115,8 @@ FloatType resultType(Node &n, Type otherwise) {
     type = elementFor(n.op->getContext(), n.intAttr("dtype", 1));
   auto element = dyn_cast_or_null<FloatType>(type);
   if (!element || element.getWidth() < 16)
-    return (void)n.fail("dtype", "random numbers of a type that is no f16, bf16, f32 or f64"), FloatType();
+    return (void)n.fail("dtype", "random numbers of a type that is no f16, bf16, f32 or f64"),
+           FloatType();
   return element;
 }
 
@@ -157,7 +161,8 @@ LogicalResult bernoulli(Node &n) {
   if (!p || !isa<FloatType>(elementTypeOf(p)))
     return n.invalid("dtype", "probabilities are floats");
   Type wide = elementTypeOf(p).isF64() ? elementTypeOf(p) : Type(e.b.getF32Type());
-  Type result = n.hasAttr("dtype") ? elementFor(n.op->getContext(), n.intAttr("dtype", 1)) : elementTypeOf(p);
+  Type result =
+      n.hasAttr("dtype") ? elementFor(n.op->getContext(), n.intAttr("dtype", 1)) : elementTypeOf(p);
   if (!result)
     return n.fail("dtype", "a result of this type");
   Value u = uniform(e, bitsFor(n, dimsOf(p)), wide);
@@ -188,7 +193,8 @@ LogicalResult multinomial(Node &n) {
   return n.done(e.cast(e.min(place, e.dimScalar(classes - DimExpr(1), count)), result));
 }
 
-/// Where it trains each element is dropped with probability `ratio`, and what is left grows by as much.
+/// Where it trains each element is dropped with probability `ratio`, and what is left grows by as
+/// much.
 LogicalResult dropout(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
@@ -196,15 +202,15 @@ LogicalResult dropout(Node &n) {
   std::optional<double> ratio = n.has(1) ? n.number(1) : std::optional(0.5);
   bool never = known && known->size() == 1 && (!known->front() || ratio == 0.0);
   if (never || !x) {
-    if (n.wants(1) && x &&
-        failed(n.set(1, e.broadcastTo(e.scalar(1, e.b.getI1Type()), dimsOf(x)))))
+    if (n.wants(1) && x && failed(n.set(1, e.broadcastTo(e.scalar(1, e.b.getI1Type()), dimsOf(x)))))
       return failure();
     return n.done(x);
   }
   Type f32 = e.b.getF32Type();
   Value share = n.has(1) ? e.reshape(e.cast(n.in(1), f32), {}) : e.scalar(0.5, f32);
   Value kept = e.compare(uniform(e, bitsFor(n, dimsOf(x)), f32), share, Predicate::Ge);
-  Value grown = e.mul(x, e.cast(e.div(e.scalar(1, f32), e.sub(e.scalar(1, f32), share)), elementTypeOf(x)));
+  Value grown =
+      e.mul(x, e.cast(e.div(e.scalar(1, f32), e.sub(e.scalar(1, f32), share)), elementTypeOf(x)));
   Value y = e.select(kept, grown, e.like(x, 0));
   if (!known) {
     Value training = e.reshape(n.in(2), {});

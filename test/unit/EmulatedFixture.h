@@ -49,7 +49,7 @@ struct Outputs {
 
 /// Runs the first entry with random inputs; `sizes` gives symbols other values than the usual ones.
 inline Outputs runOn(const lathe_engine *engine, const char *device,
-              const std::map<std::string, int64_t> &sizes) {
+                     const std::map<std::string, int64_t> &sizes) {
   Outputs out;
   auto failed = [&](lathe_error *e) {
     if (e)

@@ -1,8 +1,8 @@
 //===- Draws.h - where random numbers come from -----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A plan with ops that draw has an input behind those of its callers, i64 [2]: the context's seed and the number
-// of the run, which the runtime gives. Everything random is a function of them.
+// A plan with ops that draw has an input behind those of its callers, i64 [2]: the context's seed
+// and the number of the run, which the runtime gives. Everything random is a function of them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_ENGINE_DRAWS_H

@@ -8,9 +8,10 @@
 
 namespace lathe {
 
-/// Four random words, a pure function of a counter and a key, low words first: Philox4x32-10 (Salmon, Moraes,
-/// Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
-constexpr std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key) {
+/// Four random words, a pure function of a counter and a key, low words first: Philox4x32-10
+/// (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+constexpr std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter,
+                                         std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t(0xD2511F53) * counter[0], b = uint64_t(0xCD9E8D57) * counter[2];
     counter = {uint32_t(b >> 32) ^ counter[1] ^ key[0], uint32_t(b),
@@ -27,8 +28,8 @@ constexpr uint64_t philox(uint64_t low, uint64_t high, uint64_t key) {
   return uint64_t(words[1]) << 32 | words[0];
 }
 
-/// The input of an entry that draws, i64 [2], behind those of its callers: the context's seed and the number of the
-/// run. No input of a model may have this name.
+/// The input of an entry that draws, i64 [2], behind those of its callers: the context's seed and
+/// the number of the run. No input of a model may have this name.
 inline constexpr const char *kDrawsInput = "lathe.random";
 
 } // namespace lathe
