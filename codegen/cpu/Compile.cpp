@@ -48,7 +48,7 @@ static std::unique_ptr<llvm::TargetMachine> makeMachine(const Target &target, st
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
   return std::unique_ptr<llvm::TargetMachine>(llvmTarget->createTargetMachine(
-      triple, target.cpu, "", options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
+      triple, target.cpu, target.features, options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
       llvm::CodeGenOptLevel::Aggressive));
 }
 

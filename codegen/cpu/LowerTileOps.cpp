@@ -33,7 +33,7 @@ struct TileLowering {
   Value helpers, status, scratch, team, firstBlock, block;
   LLVM::LLVMPointerType ptr;
   int64_t step;
-  bool pairProducts = false; ///< of the target
+  bool pairProducts = false, byteProducts = false; ///< of the target
 
   Value i64(Location loc, Value index) {
     return arith::IndexCastOp::create(b, loc, b.getI64Type(), index);
@@ -122,13 +122,24 @@ struct TileLowering {
     return arith::SelectOp::create(b, loc, bad, zero, at);
   }
 
-  /// Of 16-bit lanes, x86 has an instruction.
+  /// x86 has an instruction for 16-bit lanes, and some have one for unsigned bytes by signed ones.
   Value dot(tile::DotOp op) {
     Location loc = op.getLoc();
     VectorType sums = op.getAcc().getType(), parts = op.getA().getType();
     Value products;
     const char *name = "";
-    if (pairProducts && parts.getElementTypeBitWidth() == 16)
+    if (byteProducts && op.getUnsignedA() && parts.getElementTypeBitWidth() == 8)
+      switch (sums.getNumElements()) {
+      case 4: name = "llvm.x86.avx512.vpdpbusd.128"; break;
+      case 8: name = "llvm.x86.avx512.vpdpbusd.256"; break;
+      case 16: name = "llvm.x86.avx512.vpdpbusd.512"; break;
+      default: break;
+      }
+    if (*name)
+      return LLVM::CallIntrinsicOp::create(b, loc, sums, b.getStringAttr(name),
+                                           ValueRange{op.getAcc(), op.getA(), op.getB()})
+          .getResult(0);
+    if (pairProducts && !op.getUnsignedA() && parts.getElementTypeBitWidth() == 16)
       switch (sums.getNumElements()) {
       case 4: name = "llvm.x86.sse2.pmadd.wd"; break;
       case 8: name = "llvm.x86.avx2.pmadd.wd"; break;
@@ -144,11 +155,13 @@ struct TileLowering {
       SmallVector<int64_t> lanes;
       for (int64_t i = 0; i < sums.getNumElements(); ++i)
         lanes.push_back(i * each + j);
-      auto one = [&](Value v) -> Value {
+      auto one = [&](Value v, bool isUnsigned) -> Value {
         Value some = vector::ShuffleOp::create(b, loc, v, v, lanes);
-        return arith::ExtSIOp::create(b, loc, sums, some);
+        return isUnsigned ? Value(arith::ExtUIOp::create(b, loc, sums, some))
+                          : Value(arith::ExtSIOp::create(b, loc, sums, some));
       };
-      Value product = arith::MulIOp::create(b, loc, one(op.getA()), one(op.getB()));
+      Value product =
+          arith::MulIOp::create(b, loc, one(op.getA(), op.getUnsignedA()), one(op.getB(), false));
       products = products ? arith::AddIOp::create(b, loc, products, product) : product;
     }
     return arith::AddIOp::create(b, loc, op.getAcc(), products);
@@ -187,6 +200,7 @@ LogicalResult TileLowering::run() {
   if (auto launch = fn->getAttrOfType<tile::LaunchAttr>("tile.kernel")) {
     Result<Target> target = Target::parse(std::string_view(launch.getTarget()));
     pairProducts = target.ok() && target->hasPairProducts();
+    byteProducts = target.ok() && target->hasByteProducts();
   }
   Block &entry = fn.front();
   unsigned count = entry.getNumArguments();

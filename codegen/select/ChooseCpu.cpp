@@ -125,11 +125,13 @@ bool multipliesPairs(const KernelDesc &desc, const Target &target) {
   return weight.physical == weight.dims && product(weight.dims).constant().value_or(0) > 0;
 }
 
-/// The product of multipliesPairs: rows are widened into scratch memory, once for all panels of a unit.
+/// The product of multipliesPairs: rows are widened into scratch memory, once for all panels of a unit. Unsigned
+/// bytes in whole groups of four are read where they lie.
 void gemmPairs(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
-  KernelConfig c = productTile(kCpuGemmPairs, target);
-  const int64_t interleave = c.form->product.interleave;
   const ContractionOperand &b = desc.operands[1];
+  bool bytes = target.hasByteProducts() && b.dtype == DType::I8;
+  KernelConfig c = productTile(bytes ? kCpuGemmBytes : kCpuGemmPairs, target);
+  const int64_t interleave = c.form->product.interleave;
   size_t rank = desc.parallel.size();
   DimExpr m = desc.parallel[rank - 2], n = desc.parallel[rank - 1];
   DimExpr batch = product({desc.parallel.begin(), desc.parallel.end() - 2});
@@ -139,10 +141,14 @@ void gemmPairs(const KernelDesc &desc, const Target &target, std::vector<KernelV
   int64_t depth = *desc.reduction[0].constant(), groups = (depth + interleave - 1) / interleave;
   std::string recipe = "panels" + std::to_string(c.tileN) + "x" + std::to_string(interleave) +
                        (b.transposed ? "t" : "");
+  const ContractionOperand &a = desc.operands[0];
+  const bool inPlace = interleave == 4 && a.buffer >= 0 && !a.transposed && a.dtype == DType::UI8 &&
+                       depth % interleave == 0 && desc.buffers[a.buffer].physical == desc.buffers[a.buffer].dims;
   auto variant = [&](KernelConfig config, std::vector<DimCondition> guard) {
     KernelSpec spec = specFor(desc, config, batches * DimExpr::ceilDiv(rows, DimExpr(config.rows)) *
                                                 DimExpr::ceilDiv(n, DimExpr(config.tileN * config.tileK)));
-    spec.scratchBytes = spec.scratchBytes + DimExpr(groups * config.rows * 4);
+    if (!inPlace)
+      spec.scratchBytes = spec.scratchBytes + DimExpr(groups * config.rows * 4);
     packWeight(spec, b, recipe);
     addVariant(out, std::move(guard), std::move(spec));
   };
@@ -153,7 +159,7 @@ void gemmPairs(const KernelDesc &desc, const Target &target, std::vector<KernelV
     return variant(one, {});
   if (!rows.isConstant() && rows.range(desc.symbols).lo <= 1)
     variant(one, {{DimCondition::Kind::Equal, rows, DimExpr(1)}});
-  c.rows = rowsInScratch(groups, c);
+  c.rows = inPlace ? 16 * c.tileM : rowsInScratch(groups, c);
   int64_t all = (batches * rows).constant().value_or(1), wide = n.constant().value_or(c.tileN);
   c.tileK = panelsOfUnit((depth + 3) / 4, wide, std::max<int64_t>(1, all / c.rows), c); // bytes, not floats
   variant(c, {});
@@ -470,10 +476,61 @@ void convPair(const KernelDesc &desc, KernelConfig c, std::vector<KernelVariant>
   addVariant(out, {}, std::move(spec));
 }
 
+/// A convolution of 8-bit integers: images are widened as they are copied, a block of rows at a time; unsigned
+/// bytes in whole groups of four that nothing pads are read where they lie.
+Status convCodes(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &variants) {
+  KernelConfig c = productTile(target.hasByteProducts() ? kCpuConvBytes : kCpuConvPairs, target);
+  const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
+  const int64_t each = c.form->product.interleave, pixel = (desc.groupChannels + each - 1) / each;
+  int64_t filters = desc.parallel.back().constant().value_or(0), taps = 1;
+  for (int64_t size : desc.window)
+    taps *= size;
+  std::vector<DimExpr> sizes(desc.parallel.begin() + 1, desc.parallel.end() - 1);
+  std::optional<ConvGeometry> g =
+      ConvGeometry::of(sizes, sizes, desc.window, desc.strides, desc.pads, desc.dilations, pixel);
+  if (!g || filters < 1)
+    return internalError("a convolution of integers has windows that lie together", "kernel " + desc.name);
+  int64_t panels = (filters + c.tileN - 1) / c.tileN, images = desc.parallel[0].constant().value_or(1);
+  int buffer = x.codes >= 0 ? x.codes : x.buffer;
+  bool inPlace = each == 4 && buffer >= 0 && g->unpadded() && desc.groupChannels % each == 0 &&
+                 desc.buffers[buffer].dtype == DType::UI8 &&
+                 desc.buffers[buffer].physical == desc.buffers[buffer].dims;
+  DimExpr units, scratch = 0;
+  if (inPlace) {
+    int64_t image = product(sizes).constant().value_or(0);
+    c.rows = evenRows(desc, image, 16 * c.tileM);
+    units = DimExpr::ceilDiv(desc.parallel[0] * product(sizes), DimExpr(c.rows));
+    int64_t chunks = units.constant().value_or(std::max<int64_t>(8, image / c.rows));
+    c.tileK = evenPanels(panelsOfUnit((taps * pixel * each + 3) / 4, panels * c.tileN, chunks, c), panels, chunks);
+  } else {
+    c.stages = rowsOfBlock(*g, images, c);
+    units = desc.parallel[0] * g->layer.out * DimExpr::ceilDiv(g->out[0], DimExpr(c.stages));
+    c.tileK = panelsForWorkers(panels, units.constant().value_or(8), 8);
+    scratch = g->scratchElements(c.stages) * DimExpr(4);
+  }
+  KernelSpec spec = specFor(desc, c, units * DimExpr::ceilDiv(DimExpr(filters), DimExpr(c.tileN * c.tileK)));
+  spec.scratchBytes = scratch;
+  packWeight(spec, w, "filters" + std::to_string(c.tileN) + "x" + std::to_string(each));
+  if (spec.buffers[w.buffer].packing.empty())
+    return internalError("filters of integers are not packed", "kernel " + desc.name);
+  addVariant(variants, {}, std::move(spec));
+  return okStatus();
+}
+
+/// Whether a convolution is one of 8-bit integers, whose filters can be packed so.
+bool multipliesCodes(const KernelDesc &desc, const Target &target) {
+  const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
+  bool bytes = x.codes >= 0 ? isByte(desc.buffers[x.codes].dtype) : x.buffer < 0 || isByte(x.dtype);
+  return bytes && target.hasPairProducts() && w.dtype == DType::I8 && w.isWeight && w.buffer >= 0 && desc.channelsLast &&
+         desc.group == 1 && desc.buffers[w.buffer].physical == desc.buffers[w.buffer].dims;
+}
+
 Status conv(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &variants) {
   size_t rank = desc.parallel.size();
   if (rank < 3 || desc.operands.size() < 2)
     return internalError("a convolution needs images, pixels, channels", "kernel " + desc.name);
+  if (multipliesCodes(desc, target))
+    return convCodes(desc, target, variants);
   DimExpr filters = desc.parallel[rank - 1];
   DimExpr pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
   KernelConfig c = productTile(kCpuConv, target);

@@ -3,6 +3,8 @@
 
 #include "lathe/codegen/KernelPolicy.h"
 
+#include "lathe/codegen/DirectConv.h"
+
 namespace lathe {
 
 StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare) {
@@ -11,6 +13,20 @@ StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare)
   // gemv.row and gemm.skinny; with wgmma, of bytes, gemm.mixed, where the operand that stands in
   // registers is what dequantizing makes.
   return {16, target.hasWgmma() && bits == 8 ? bare ? 512 : 64 : -1};
+}
+
+ConvOfCodes convOfCodes(const Target &target, const CodeWindows &conv) {
+  if (target.isCuda() || !target.hasPairProducts())
+    return ConvOfCodes::No;
+  if (conv.group > 1)
+    return conv.window.size() <= 2 &&
+                   groupsFitLanes(conv.groupChannels, conv.groupFilters, target.lanes(DType::F32))
+               ? ConvOfCodes::Images
+               : ConvOfCodes::No;
+  std::vector<DimExpr> any(conv.window.size(), DimExpr(1));
+  bool together =
+      ConvGeometry::of(any, any, conv.window, conv.strides, conv.pads, conv.dilations, 1).has_value();
+  return together ? ConvOfCodes::Integers : ConvOfCodes::No;
 }
 
 } // namespace lathe

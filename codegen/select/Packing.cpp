@@ -141,7 +141,7 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
       return internalError("the width of a panel must be an even number", where);
     rest.remove_prefix(end - rest.data());
   }
-  if (matrix && starts("x")) {
+  if ((matrix || filters) && starts("x")) {
     auto [end, ec] = std::from_chars(rest.data(), rest.data() + rest.size(), layout.interleave);
     if (ec != std::errc() || layout.interleave < 2 || layout.interleave > 64)
       return internalError("2 to 64 neighbours lie side by side", where);
@@ -196,6 +196,10 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
       layout.groupChannels = dims[1];
       layout.channels = dims[1] * (whole ? layout.panel / each : 1);
     }
+    if (filters) {
+      layout.groupChannels = layout.channels;
+      layout.channels = (layout.channels + layout.interleave - 1) / layout.interleave * layout.interleave;
+    }
     layout.depth = layout.taps * layout.channels;
     if (taps)
       layout.panel = layout.columns;
@@ -226,6 +230,16 @@ template <typename T>
 void packPanel(const PanelLayout &l, int64_t b, int64_t p, const Elements<T> &e) {
   int64_t first = p * l.panel, width = p == l.panels() - 1 ? l.lastWidth() : l.panel;
   int64_t columns = std::min(l.panel, l.columns - first);
+  if (l.order == PanelLayout::Order::Filters) {
+    for (int64_t c = 0; c < l.groupChannels; ++c)
+      for (int64_t n = 0; n < columns; ++n)
+        for (int64_t t = 0; t < l.taps; ++t) {
+          int64_t k = t * l.channels + c;
+          e.move((k / l.interleave * width + n) * l.interleave + k % l.interleave,
+                 ((first + n) * l.groupChannels + c) * l.taps + t);
+        }
+    return;
+  }
   if (l.interleave > 1) {
     bool transposed = l.order == PanelLayout::Order::MatrixTransposed;
     for (int64_t n = 0; n < columns; ++n)

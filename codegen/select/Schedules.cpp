@@ -31,6 +31,13 @@ const Skeleton kCpuGemmPairs = {
     .inPlace = InPlace::OneThread,
     .product = {.interleave = 2}};
 
+const Skeleton kCpuGemmBytes = {
+    .family = "gemm.bytes",
+    .block = "v m n r k: as gemm.pairs, of unsigned bytes by signed ones, four neighbours of K at once",
+    .code = Code::CpuProduct,
+    .inPlace = InPlace::OneThread,
+    .product = {.interleave = 4}};
+
 /// ConvForm::products, by Winograd's algorithm where `form` is not null.
 static double convProducts(const KernelDesc &desc, const winograd::Form *form) {
   size_t rank = desc.parallel.size();
@@ -68,6 +75,16 @@ const Skeleton kCpuConv = {
     .code = Code::CpuConv,
     .inPlace = InPlace::OneThread,
     .conv = {.products = [](const KernelDesc &desc) { return convProducts(desc, nullptr); }}};
+const Skeleton kCpuConvPairs = {
+    .family = "conv.pairs",
+    .block = "v m n r k s: as conv, of integers of 8 bits, two neighbouring channels at once (gemm.pairs)",
+    .code = Code::CpuConv,
+    .product = {.interleave = 2}};
+const Skeleton kCpuConvBytes = {
+    .family = "conv.bytes",
+    .block = "v m n r k s: as conv, of bytes, four neighbouring channels at once (gemm.bytes)",
+    .code = Code::CpuConv,
+    .product = {.interleave = 4}};
 const Skeleton kCpuConvWinograd2 = {
     .family = "conv.winograd2",
     .block = "v m n r k s: as conv, by Winograd's F(2,3) of stride 1 or 2, r tiles; with s, s panels of a "

@@ -16,13 +16,15 @@ namespace lathe {
 namespace {
 
 struct CpuRow {
-  const char *name, *triple, *cpu;
+  const char *name, *triple, *cpu, *features;
   int vectorBits, vectorRegisters;
 };
-constexpr std::array<CpuRow, 3> kCpus{{
-    {"x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3", 256, 16},
-    {"x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", 512, 32},
-    {"aarch64", "aarch64-unknown-linux-gnu", "neoverse-n1", 128, 32}, // NEON
+constexpr std::array<CpuRow, 5> kCpus{{
+    {"x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3", "", 256, 16},
+    {"x86-64-v3-vnni", "x86_64-unknown-linux-gnu", "x86-64-v3", "+avxvnni", 256, 16},
+    {"x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", "", 512, 32},
+    {"x86-64-v4-vnni", "x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni", 512, 32},
+    {"aarch64", "aarch64-unknown-linux-gnu", "neoverse-n1", "", 128, 32}, // NEON
 }};
 
 struct GpuRow {
@@ -44,17 +46,16 @@ constexpr std::array<GpuRow, 5> kGpus{{
 }};
 constexpr double kEventSeconds = 1.664e-6;
 
-bool hostHasV3() {
+bool hostHas(std::string_view name) {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("x86-64-v3");
-#else
-  return false;
-#endif
-}
-
-bool hostHasV4() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("x86-64-v4");
+  bool v3 = __builtin_cpu_supports("x86-64-v3"), v4 = __builtin_cpu_supports("x86-64-v4");
+  if (name == "x86-64-v3-vnni")
+    return v3 && __builtin_cpu_supports("avxvnni");
+  if (name == "x86-64-v4-vnni")
+    return v4 && __builtin_cpu_supports("avx512vnni");
+  return name == "x86-64-v4" ? v4 : name == "x86-64-v3" && v3;
+#elif defined(__aarch64__)
+  return name == "aarch64";
 #else
   return false;
 #endif
@@ -77,6 +78,7 @@ int Target::lanes(DType type) const {
 }
 
 bool Target::hasPairProducts() const { return triple.starts_with("x86_64"); }
+bool Target::hasByteProducts() const { return features.find("vnni") != std::string::npos; }
 bool Target::hasTensorCores() const { return smVersion >= 80; }
 bool Target::hasAsyncCopy() const { return smVersion >= 80; }
 bool Target::hasClusters() const { return smVersion >= 90; }
@@ -90,11 +92,13 @@ bool Target::paysToStreamWeights() const { return smVersion == 90; }
 Result<Target> Target::parse(std::string_view text) {
   std::string wanted(trim(text));
   if (wanted == "native") {
-    if (!hostHasV3())
+    if (!hostHas("x86-64-v3"))
       return unsupportedError("this CPU lacks the features of x86-64-v3 (AVX2, FMA), "
                               "the oldest level that lathe generates code for",
                               "target native");
-    wanted = hostHasV4() ? "x86-64-v4" : "x86-64-v3";
+    for (const char *level : {"x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni"})
+      if (hostHas(level))
+        wanted = level;
   }
   for (const CpuRow &row : kCpus)
     if (wanted == row.name) {
@@ -102,6 +106,7 @@ Result<Target> Target::parse(std::string_view text) {
       t.name = row.name;
       t.triple = row.triple;
       t.cpu = row.cpu;
+      t.features = row.features;
       t.vectorBits = row.vectorBits;
       t.vectorRegisters = row.vectorRegisters;
       return t;
@@ -174,11 +179,7 @@ std::vector<std::string> Target::knownNames() {
 Status Target::supportedByHostCpu() const {
   if (isCuda())
     return usageError("not a CPU target", "target " + name);
-  bool has = name == "x86-64-v4" ? hostHasV4() : name == "x86-64-v3" && hostHasV3();
-#if defined(__aarch64__)
-  has |= name == "aarch64";
-#endif
-  if (has)
+  if (hostHas(name))
     return okStatus();
   return unsupportedError("this CPU lacks features of " + name, "target " + name);
 }

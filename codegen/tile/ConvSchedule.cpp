@@ -186,6 +186,10 @@ void scheduleConv(Evaluator &e, const KernelConfig &config) {
     return schedulePointwise(e, config);
   if (scheduleDirectConv(e, config))
     return;
+  if (layout->interleave > 1) {
+    e.fail(op, "cannot be a product of integers, for which its filters are packed");
+    return;
+  }
   if (layout->order == PanelLayout::Order::Parts) {
     e.fail(op, "cannot run in blocks, for which its filters are arranged");
     return;

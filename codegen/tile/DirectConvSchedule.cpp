@@ -17,6 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CodeGroups.h"
 #include "Product.h"
 
 #include "lathe/codegen/DirectConv.h"
@@ -36,6 +37,9 @@ struct DirectConv {
   Type accumulator, element;
   ConvGeometry g;
   bool dense; ///< the image's pixels lie together in memory
+  std::optional<CodeGroups> codes; ///< of bytes; g.channels and scratch memory then count groups
+  Value data;         ///< what is read: the operand, or the bytes that it is made of
+  int64_t pixelCodes; ///< channels of `data`
   Value scratch;
   Value firstChannel; ///< of the group in work; null: all channels
   Value layer;        ///< of a volume, in work
@@ -58,7 +62,29 @@ struct DirectConv {
   }
 
   void zeros(const DimExpr &count, Value to) {
-    e.overRow(count, [&](const Index &c) { put({}, c, ix.add(Index(to), c)); });
+    if (!codes)
+      return e.overRow(count, [&](const Index &c) { put({}, c, ix.add(Index(to), c)); });
+    Value outside = codes->outside();
+    e.overRow(count, [&](const Index &c) {
+      e.storeAt(c.uniform() ? outside : e.splat(outside), accumulator, scratch, ix.add(Index(to), c));
+    });
+  }
+
+  /// The groups of a pixel, or of a row of pixels that lie together.
+  void copyCodes(const Index &image, Value row, const DimExpr &pixels, Value at) {
+    Value first = ix.cst(0);
+    auto stored = dyn_cast<BlockArgument>(data);
+    auto offset = [&](const Index &column) {
+      return e.offset(e.bufferArg(stored.getArgNumber()).physical, pixel(image, row, column, Index(first))).base;
+    };
+    if (dense && pixelCodes % codes->each == 0)
+      return codes->copy(pixels * DimExpr(g.channels), e.buffer(stored.getArgNumber()), offset(Index(first)),
+                         scratch, at);
+    e.loop(first, ix.dim(pixels), ix.cst(1), [&](Value column) {
+      auto code = [&](const Index &c) { return e.eval(data, pixel(image, row, Index(column), c)); };
+      codes->write(pixelCodes, dense ? e.buffer(stored.getArgNumber()) : Value(),
+                   dense ? offset(Index(column)) : Value(), code, scratch, ix.add(at, ix.mul(column, g.channels)));
+    });
   }
 
   void copyPixel(const Index &image, Value row, Value column, Value at) {
@@ -111,7 +137,9 @@ struct DirectConv {
     auto inside = [&] {
       zeros(left * channels, to);
       Value at = ix.add(to, ix.dim(left * channels)), x = op.getX();
-      if (dense && !firstChannel)
+      if (codes)
+        copyCodes(image, row, real, at);
+      else if (dense && !firstChannel)
         e.overRow(real * channels, [&](const Index &c) {
           // All pixels of a row as one long one; of a single channel as pixels.
           Index none(ix.cst(0));
@@ -178,6 +206,10 @@ struct DirectConv {
     p.columnElement = elementTypeOf(op.getW());
     p.packed = layout;
     p.columnOffset = [this](Value) { return ix.cst(0); };
+    if (codes) {
+      p.interleave = codes->each;
+      p.ofColumnSums = codes->ofColumnSums();
+    }
     p.consume = [this](const Indices &idx, Value v) { epilogue.emit(idx, v); };
     p.announce = [this](const Indices &idx) { epilogue.prefetch(idx); };
     return p;
@@ -206,8 +238,9 @@ struct DirectConv {
       pixels.insert(pixels.begin() + 1, g.layer.out);
     int64_t last = rank() - 2;
     bool flat = epilogue.flat(0, last), every = g.everyPixel();
-    p.rowBuffer = e.buffer(cast<BlockArgument>(op.getX()).getArgNumber());
+    p.rowBuffer = e.buffer(cast<BlockArgument>(data).getArgNumber());
     p.rowElement = element;
+    p.rowsAreBytes = codes.has_value();
     p.rowOffset = [=, this](Value, Value row) {
       if (every)
         return ix.mul(row, g.channels);
@@ -368,7 +401,7 @@ bool scheduleDirectConv(Evaluator &e, const KernelConfig &config) {
   std::optional<ConvGeometry> g =
       ConvGeometry::of({xd.begin() + 1, xd.end() - 1}, {yd.begin() + 1, yd.end() - 1},
                        {dims.begin() + 2, dims.end()}, op.getStrides(), op.getPads(),
-                       op.getDilations(), layout.channels);
+                       op.getDilations(), layout.channels / layout.interleave);
   int64_t panels = layout.panels() / op.getGroup(); // of a group
   bool inGroups = layout.order == PanelLayout::Order::Groups;
   bool inParts = layout.order == PanelLayout::Order::Parts;
@@ -376,13 +409,30 @@ bool scheduleDirectConv(Evaluator &e, const KernelConfig &config) {
       (inGroups && (layout.channels != layout.groupChannels || config.stages == 0 ||
                     config.tileK != panels || layout.panel != config.tileN)))
     return false;
-  Type accumulator = Evaluator::computeType(elementTypeOf(y)), element = elementTypeOf(x);
-  auto arg = dyn_cast<BlockArgument>(x);
+  Value data = x, zero;
+  if (auto less = x.getDefiningOp<DequantizeOp>(); less && layout.interleave > 1) {
+    data = less.getData();
+    zero = less.getZero();
+  }
+  Type accumulator = Evaluator::computeType(elementTypeOf(y)), element = elementTypeOf(data);
+  auto arg = dyn_cast<BlockArgument>(data);
   const BufferArg *image = arg ? &e.bufferArg(arg.getArgNumber()) : nullptr;
   bool dense = image && image->physical == image->dims;
-  DirectConv direct{e, e.ix, config, epilogue, op, layout, accumulator, element, *g, dense, {}, {}, {}};
-  if (config.stages == 0)
-    return dense && element == accumulator && g->unpadded() && direct.inPlace();
+  DirectConv direct{e,  e.ix, config, epilogue, op, layout, accumulator, element, *g, dense, {}, data,
+                    layout.groupChannels, {}, {}, {}};
+  if (layout.interleave > 1) {
+    if (element.getIntOrFloatBitWidth() != 8 || !accumulator.isInteger(32) ||
+        layout.interleave != config.form->product.interleave)
+      return false;
+    if (zero)
+      zero = e.eval(zero, Indices(dimsOf(zero).size(), Index(e.ix.cst(0))));
+    direct.codes.emplace(CodeGroups{e, layout.interleave, element, zero});
+  }
+  if (config.stages == 0) {
+    bool asItLies = direct.codes ? direct.codes->asTheyLie() && direct.pixelCodes % layout.interleave == 0
+                                 : element == accumulator;
+    return dense && asItLies && g->unpadded() && direct.inPlace();
+  }
   DimExpr need = g->scratchElements(config.stages) *
                  DimExpr(accumulator.getIntOrFloatBitWidth() / 8);
   const DimExpr &have = e.kernel.spec->scratchBytes;

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "CodeGroups.h"
 #include "Product.h"
 
 #include "lathe/ir/StorageOperand.h"
@@ -35,64 +36,6 @@ unsigned bitWidthOf(Value v) {
   auto integer = dyn_cast<IntegerType>(elementTypeOf(v));
   return integer ? integer.getWidth() : 0;
 }
-
-/// A row of `count` 8-bit integers as groups of p.interleave neighbours, filled with zeros behind the
-/// last: elements from `at` on. The row lies in memory from `offset` on, or `element` computes it.
-struct RowInGroups {
-  Evaluator &e;
-  const Product &p;
-  int64_t count;
-  Type from;
-  std::function<Value(const Index &k)> element;
-  Value memory, offset;
-
-  void write(Value scratch, Value at) {
-    const int64_t each = p.interleave, whole = count / each;
-    IndexMath &ix = e.ix;
-    int64_t done = memory ? whole / e.width * e.width : 0;
-    if (done)
-      e.loop(ix.cst(0), ix.cst(done), ix.cst(e.width), [&](Value i) {
-        Evaluator::ActiveLanes all(e, e.width);
-        Value codes = e.make<tile::LoadOp>(VectorType::get({e.width * each}, e.b.getI8Type()), memory,
-                                           ix.add(offset, ix.mul(i, each)), nullptr);
-        Value wide = widen(e, codes, from, part());
-        e.storeAt(e.make<vector::BitCastOp>(e.vectorOf(p.accumulator), wide), p.accumulator, scratch,
-                  Index(ix.add(at, i), 1));
-      });
-    auto put = [&](const Index &i, int64_t members) {
-      e.storeAt(group(ix.mul(i, each), members), p.accumulator, scratch, ix.add(Index(at), i));
-    };
-    if (memory)
-      e.loop(ix.cst(done), ix.cst(whole), ix.cst(1), [&](Value i) { put(Index(i), each); });
-    else
-      e.overRow(DimExpr(whole), [&](const Index &i) { put(i, each); });
-    if (count % each)
-      put(Index(ix.cst(whole)), count % each);
-  }
-
-private:
-  Type part() { return e.b.getIntegerType(p.accumulator.getIntOrFloatBitWidth() / p.interleave); }
-
-  /// The group whose first members begin at k, in the bits of one accumulator.
-  Value group(const Index &k, int64_t members) {
-    int64_t bits = part().getIntOrFloatBitWidth();
-    auto number = [&](Value like, int64_t v) {
-      Value c = e.constantInt(p.accumulator, v);
-      return e.isVector(like) ? e.splat(c) : c;
-    };
-    Value all;
-    for (int64_t j = 0; j < members; ++j) {
-      Value v = widen(e, element(e.ix.add(k, Index(e.ix.cst(j)))), from, p.accumulator);
-      v = e.make<arith::AndIOp>(v, number(v, (int64_t(1) << bits) - 1));
-      if (j)
-        v = e.make<arith::ShLIOp>(v, number(v, j * bits));
-      if (all)
-        e.unify(all, v);
-      all = all ? Value(e.make<arith::OrIOp>(all, v)) : v;
-    }
-    return all;
-  }
-};
 
 } // namespace
 
@@ -168,14 +111,26 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
       return e.offset(arg.physical, aIndex(batch, row, Index(ix.cst(0)))).base;
     };
   }
-  if (p.interleave > 1) {
+  std::optional<CodeGroups> groups;
+  if (p.interleave > 1)
+    groups.emplace(CodeGroups{e, p.interleave, p.rowElement, {}});
+  const bool bytesInPlace = groups && inMemory && groups->asTheyLie() &&
+                            dense(e.bufferArg(aArg.getArgNumber())) &&
+                            depth.constant().value_or(1) % p.interleave == 0;
+  if (groups)
+    p.ofColumnSums = groups->ofColumnSums();
+  if (bytesInPlace) {
+    p.rowsAreBytes = true;
+    p.rowOffset = [&ix, at = p.rowOffset, each = p.interleave](Value batch, Value row) {
+      return ix.div(at(batch, row), ix.cst(each));
+    };
+  } else if (groups) {
     Value memory = p.rowBuffer;
     p.rowBuffer = {};
-    p.fillRow = [&e, &p, a, aIndex, memory, depth](Value batch, Value row, Value scratch, Value at) {
-      auto element = [&](const Index &k) { return e.eval(a, aIndex(batch, row, k)); };
-      RowInGroups{e, p, depth.constant().value_or(0), p.rowElement, element, memory,
-                  memory ? p.rowOffset(batch, row) : Value()}
-          .write(scratch, at);
+    p.fillRow = [&e, &p, &groups, a, aIndex, memory, depth](Value batch, Value row, Value scratch, Value at) {
+      groups->write(
+          depth.constant().value_or(0), memory, memory ? p.rowOffset(batch, row) : Value(),
+          [&](const Index &k) { return e.eval(a, aIndex(batch, row, k)); }, scratch, at);
     };
   } else if (!inMemory) {
     p.fillRow = [&e, &ix, a, aIndex, &p](Value batch, Value row, Value scratch, Value at) {
@@ -239,7 +194,8 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
     }
   }
   bool bytes = bitWidthOf(a) == 8 && bitWidthOf(b) == 8 && p.accumulator.isInteger(32);
-  if (p.interleave > 1 && !(bytes && p.packed && depth.isConstant()))
+  bool signs = p.interleave != 4 || !elementTypeOf(b).isUnsignedInteger();
+  if (p.interleave > 1 && !(bytes && signs && p.packed && depth.isConstant()))
     return schedulePointwise(e, config);
   if (!p.columnBuffer)
     p.columnElement = elementTypeOf(b);

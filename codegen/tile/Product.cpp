@@ -259,10 +259,16 @@ struct TileEmitter {
     Value next;          ///< offset where the next panel starts, to prefetch; or null
     Value column;        ///< of codes: the first one's column,
     Value depth;         ///< and the k of depth 0
+    SmallVector<Value> start; ///< what the sums of each vector begin with; empty: 0
   };
   /// What a group of neighbours is made of.
   Type groupType() { return e.b.getIntegerType(p.accumulator.getIntOrFloatBitWidth() / p.interleave); }
   Value numbers(const Panel &panel, Value at, Value k, int64_t v);
+  Value groupOfRow(Value buffer, Value at);
+  Value dot(Value acc, Value row, Value column) {
+    return e.make<tile::DotOp>(acc, row, column, /*unsigned_a=*/p.interleave == 4);
+  }
+  SmallVector<Value> columnSums(const Panel &panel);
 
   SmallVector<Value> step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                           Type rowElement, const Panel &panel, Value k, int64_t set);
@@ -302,6 +308,31 @@ Value TileEmitter::numbers(const Panel &panel, Value at, Value k, int64_t v) {
   return e.splat(p.columnValue(ix.add(panel.depth, k), Index(ix.add(panel.column, v * W), 1), x));
 }
 
+/// A group of bytes of a row as they lie, in the bits of one accumulator.
+Value TileEmitter::groupOfRow(Value buffer, Value at) {
+  Value bytes = e.make<tile::LoadOp>(VectorType::get({p.interleave}, groupType()), buffer,
+                                     ix.mul(at, p.interleave), nullptr);
+  Value one = e.make<vector::BitCastOp>(VectorType::get({1}, p.accumulator), bytes);
+  return e.make<vector::ExtractOp>(one, int64_t(0));
+}
+
+/// Vectors of the sums of a panel's columns, times Product::ofColumnSums.
+SmallVector<Value> TileEmitter::columnSums(const Panel &panel) {
+  Value one = e.constantInt(groupType(), 1), none = e.splat(e.constantInt(p.accumulator, 0));
+  Value ones = e.make<vector::BroadcastOp>(VectorType::get({W * p.interleave}, groupType()), one);
+  SmallVector<Value> sums(panel.vectors, none);
+  sums = e.loop(ix.cst(0), depth, ix.cst(1), sums, [&](Value k, ValueRange args) {
+    SmallVector<Value> next(args);
+    Value at = ix.add(panel.base, ix.mul(k, panel.stride.base));
+    for (int64_t v = 0; v < panel.vectors; ++v)
+      next[v] = dot(next[v], ones, numbers(panel, at, k, v));
+    return next;
+  });
+  for (Value &sum : sums)
+    sum = e.make<arith::MulIOp>(sum, e.splat(p.ofColumnSums));
+  return sums;
+}
+
 /// One k: a vector of the panel at a time, times each row's element.
 SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                                      Type rowElement, const Panel &panel, Value k, int64_t set) {
@@ -318,15 +349,17 @@ SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> ro
   bool isFloat = isa<FloatType>(p.accumulator);
   int64_t count = rows.size() * panel.vectors;
   for (auto [i, row] : llvm::enumerate(rows)) {
-    Value a = e.load(rowBuffer, rowElement, Index(ix.add(row, k)));
-    a = widen(e, a, rowElement, p.accumulator);
+    Value a = p.rowsAreBytes ? groupOfRow(rowBuffer, ix.add(row, k))
+                             : e.load(rowBuffer, rowElement, Index(ix.add(row, k)));
+    if (!p.rowsAreBytes)
+      a = widen(e, a, rowElement, p.accumulator);
     Value all = e.splat(a);
     if (p.interleave > 1)
       all = e.make<vector::BitCastOp>(VectorType::get({W * p.interleave}, groupType()), all);
     for (int64_t v = 0; v < panel.vectors; ++v) {
       Value &acc = accs[set * count + i * panel.vectors + v];
       if (p.interleave > 1) {
-        acc = e.make<tile::DotOp>(acc, all, b[v]);
+        acc = dot(acc, all, b[v]);
         continue;
       }
       Value x = acc.getType() == all.getType() ? all : e.make<vector::BroadcastOp>(acc.getType(), a);
@@ -344,7 +377,7 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
                                         Value tile, Value tiles, Value before, Value all,
                                         std::optional<int64_t> K, int64_t sets) {
   // LLVM reorders the integer sums of several steps, and many would no longer fit into the registers.
-  const int64_t unroll = p.interleave > 1 && rows.size() > 2 ? 1 : kUnroll;
+  const int64_t unroll = p.interleave == 2 && rows.size() > 2 ? 1 : kUnroll;
   auto steps = [&](SmallVector<Value> accs, Value k0, int64_t count) {
     for (int64_t u = 0; u < count; ++u)
       accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(k0, u), u % sets);
@@ -410,6 +443,8 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   int64_t sets = p.interleave > 1 || (K && *K / p.stretches < 8) ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
   Value zero = e.splat(e.constant(p.accumulator, 0));
   SmallVector<Value> accs(per * sets, zero);
+  for (int64_t i = 0; i < per && !panel.start.empty(); ++i)
+    accs[i] = panel.start[i % panel.vectors];
   if (panel.half) {
     Value less = e.constant(p.accumulator, 0);
     less = e.make<vector::BroadcastOp>(VectorType::get({W / 2}, p.accumulator), less);
@@ -633,7 +668,10 @@ TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column
 void TileEmitter::panel(Value batch, Value firstRow, Value count, Value index) {
   Value column = ix.mul(index, n);
   auto rows = [&](int64_t vectors, int64_t active, Value at) {
-    panelRows(batch, firstRow, count, at, makePanel(batch, index, at, vectors, active));
+    Panel panel = makePanel(batch, index, at, vectors, active);
+    if (p.ofColumnSums)
+      panel.start = columnSums(panel);
+    panelRows(batch, firstRow, count, at, panel);
   };
   auto N = p.columns.constant();
   if (N) {

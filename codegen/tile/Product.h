@@ -59,9 +59,12 @@ struct Product {
   mlir::Type accumulator;      ///< f32, f64 or an integer
   DimExpr batches = 1, rows, columns, depth;
   /// Neighbours of K that are multiplied and added at once (tile.dot), of which `depth` counts the
-  /// groups: of integers of 8 bits. An element of a row is then one group, widened to fill the accumulator's
-  /// bits, in scratch memory; `fillRow` writes it. Panels are packed so, of bytes.
+  /// groups: of integers of 8 bits. An element of a row is then one group (CodeGroups.h), in scratch memory
+  /// or, with `rowsAreBytes`, in memory as it lies: offsets count groups too. Panels are packed so, of bytes.
   int64_t interleave = 1;
+  bool rowsAreBytes = false;
+  /// Sums begin with so many times the sum of their column, an i32; null: with 0.
+  mlir::Value ofColumnSums;
   /// Index of the result's element.
   std::function<Indices(mlir::Value batch, mlir::Value row, const Index &column)> resultIndex;
 

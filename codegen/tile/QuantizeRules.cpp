@@ -55,16 +55,42 @@ Value dequantizeRule(Evaluator &e, OpResult r, const Indices &idx) {
   return e.cast(dequantizedAt(e, op, idx, {}), dequantizedType(op), elementTypeOf(r), true);
 }
 
+/// Bytes of f32 by a known zero point on a CPU, in fewer steps: clamped first, which is the same as behind (the
+/// bounds are integers there, and rounding keeps the order); then a number is added whose unit in the last place
+/// is 1, so that the sum's bits are those of the integer, rounded to even.
+Value byteOf(Evaluator &e, Value y, int64_t zero, bool isUnsigned) {
+  constexpr double kUnits = 12582912; // 1.5 x 2^23
+  constexpr int64_t kBits = 0x4b400000;
+  Type i32 = e.b.getI32Type(), i8 = e.b.getI8Type();
+  auto all = [&](Value c) { return e.isVector(y) ? e.splat(c) : c; };
+  auto number = [&](double c) { return all(e.constant(e.b.getF32Type(), c)); };
+  const double low = double((isUnsigned ? 0 : -128) - zero), high = low + 255;
+  using P = arith::CmpFPredicate;
+  // What is not comparable becomes code 0, of integers as the general form has it.
+  if (!isUnsigned)
+    y = e.select(e.make<arith::CmpFOp>(P::ORD, y, y), y, number(-double(zero)));
+  y = e.select(e.make<arith::CmpFOp>(P::OGT, y, number(low)), y, number(low));
+  y = e.select(e.make<arith::CmpFOp>(P::OLT, y, number(high)), y, number(high));
+  Value bits = e.make<arith::BitcastOp>(e.like(y, i32), e.make<arith::AddFOp>(y, number(kUnits)));
+  bits = e.make<arith::AddIOp>(bits, all(e.constantInt(i32, zero - kBits)));
+  return e.make<arith::TruncIOp>(e.like(y, i8), bits);
+}
+
 Value quantizeRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<QuantizeOp>(r.getOwner());
   Type scaleType = elementTypeOf(op.getScale()), element = elementTypeOf(r);
   Type compute = Evaluator::computeType(scaleType);
   Value x = e.eval(op.getX(), op.getBlock().empty() ? operandIndex(e, op.getX(), r, idx) : idx);
   x = e.cast(x, elementTypeOf(op.getX()), scaleType, true);
-  Value y = combined<arith::DivFOp>(
-      e, x, parameterAt(e, op.getScale(), r, op.getBlock(), idx, scaleType));
+  Value y = splatOf(op.getScale()) == 1.0
+                ? x
+                : combined<arith::DivFOp>(e, x, parameterAt(e, op.getScale(), r, op.getBlock(), idx, scaleType));
   if (isa<FloatType>(element))
     return e.cast(y, scaleType, element, op.getSaturate());
+  std::optional<double> known = op.getZero() ? splatOf(op.getZero()) : std::optional(0.0);
+  if (known && *known == std::floor(*known) && std::abs(*known) <= 255 && scaleType.isF32() &&
+      element.getIntOrFloatBitWidth() == 8 && !e.kernel.target->isCuda())
+    return byteOf(e, y, int64_t(*known), element.isUnsignedInteger());
   y = e.make<math::RoundEvenOp>(y);
   if (op.getZero())
     y = combined<arith::AddFOp>(e, y, parameterAt(e, op.getZero(), r, op.getBlock(), idx, compute));

@@ -27,9 +27,11 @@ std::vector<std::string> featuresOf(const Target &target) {
   if (target.name == "aarch64")
     return {"neon"};
   std::vector<std::string> features = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"};
-  if (target.name == "x86-64-v4")
+  if (target.vectorBits == 512)
     for (const char *feature : {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"})
       features.push_back(feature);
+  if (target.hasByteProducts())
+    features.push_back(target.features.substr(1)); // "+avxvnni"
   return features;
 }
 

@@ -66,7 +66,15 @@ struct Loaded {
     for (const auto &tensor : proto.graph().initializer())
       if (!inputs.count(tensor.name()))
         constants[tensor.name()] = &tensor;
+    for (const auto &node : proto.graph().node())
+      for (const auto &a : node.attribute())
+        if (isConstant(node) && a.name() == "value" && a.has_t())
+          constants[node.output(0)] = &a.t();
     count(proto.graph());
+  }
+
+  static bool isConstant(const onnx::NodeProto &node) {
+    return node.op_type() == "Constant" && node.domain().empty() && node.output_size() == 1;
   }
 
   void count(const onnx::GraphProto &graph) {
@@ -168,6 +176,38 @@ std::optional<int64_t> depthOf(const onnx::NodeProto &node) {
   return std::nullopt;
 }
 
+/// A convolution; transposed ones are another op.
+bool isConv(const onnx::NodeProto &node) {
+  return isDefault(node) && node.op_type() == "Conv" && node.input_size() >= 2 && node.output_size() >= 1;
+}
+
+/// The dimension of scales of the right operand of a product, or of filters; none for other nodes.
+std::optional<int64_t> scaleAxisOf(const onnx::NodeProto &node) {
+  if (isConv(node))
+    return 0;
+  std::optional<int64_t> depth = depthOf(node);
+  return depth ? std::optional(1 - *depth) : std::nullopt;
+}
+
+/// Why a convolution by this value keeps its form; empty where it need not.
+std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node) {
+  const std::string &weight = node.input(1);
+  auto found = model.constants.find(weight);
+  if (found == model.constants.end())
+    return "its filters '" + weight + "' are no constant of the graph";
+  const onnx::TensorProto &tensor = *found->second;
+  if (tensor.data_type() != onnx::TensorProto::FLOAT || tensor.dims_size() < 3)
+    return "its filters '" + weight + "' are not of f32";
+  for (int64_t d : tensor.dims())
+    if (d < 1)
+      return "its filters '" + weight + "' are empty";
+  constexpr int64_t kFewChannels = 8; // of a group: images are then read as codes, whatever becomes of products
+  for (const auto &a : node.attribute())
+    if (a.name() == "group" && a.i() != 1 && tensor.dims(1) > kFewChannels)
+      return "convolutions of codes in groups have no kernel that is faster than f32";
+  return {};
+}
+
 /// Why a product by this value keeps its form; empty where it need not.
 std::string reasonToKeep(const Loaded &model, const std::string &weight) {
   auto found = model.constants.find(weight);
@@ -194,21 +234,27 @@ public:
     nodes.Swap(graph.mutable_node());
     std::set<std::string> left = recipe.products;
     for (auto &node : nodes) {
-      std::optional<int64_t> depth = depthOf(node);
-      if (depth && recipe.products.count(node.output(0))) {
+      if (scaleAxisOf(node) && recipe.products.count(node.output(0))) {
         left.erase(node.output(0));
-        rewrite(node, *depth);
+        rewrite(node);
       }
+      for (auto &input : *node.mutable_input())
+        if (auto range = recipe.activations.find(input); recipe.shared.count(input) && range != recipe.activations.end())
+          input = throughCodes(range->first, range->second);
       graph.add_node()->Swap(&node);
     }
     if (!left.empty())
-      foreign("the model has no matrix product of this result", *left.begin());
+      foreign("the model has no product or convolution of this result", *left.begin());
     for (const auto &[name, weight] : recipe.weights)
       if (!weights.count(name))
         foreign("no product of the recipe has this weight", name);
     for (const auto &[name, range] : recipe.activations)
       if (!activations.count(name))
         foreign("no product of the recipe reads this value", name);
+    auto *made = graph.mutable_node();
+    for (int i = made->size() - 1; i >= 0; --i)
+      if (Loaded::isConstant(made->Get(i)) && weights.count(made->Get(i).output(0)) && model.uses[made->Get(i).output(0)] == 0)
+        made->DeleteSubrange(i, 1);
     auto *constants = graph.mutable_initializer();
     for (int i = constants->size() - 1; i >= 0; --i)
       if (weights.count(constants->Get(i).name()) && model.uses[constants->Get(i).name()] == 0)
@@ -266,11 +312,11 @@ private:
     return node.output(0);
   }
 
-  void rewrite(onnx::NodeProto &node, int64_t depth) {
+  void rewrite(onnx::NodeProto &node) {
     std::string weight = node.input(1);
     if (recipe.weights.count(weight)) {
       --model.uses[weight];
-      node.set_input(1, dequantized(weight, depth));
+      node.set_input(1, dequantized(weight, node));
     } else {
       foreign("the recipe has no weight '" + weight + "'", node.output(0));
     }
@@ -278,12 +324,16 @@ private:
       node.set_input(0, throughCodes(range->first, range->second));
   }
 
-  const std::string &dequantized(const std::string &name, int64_t depth) {
+  const std::string &dequantized(const std::string &name, const onnx::NodeProto &node) {
     std::string &result = weights[name];
     if (!result.empty())
       return result;
     const WeightRecipe &how = recipe.weights.at(name);
-    if (std::string why = reasonToKeep(model, name); !why.empty() || how.axis != (how.block ? depth : 1 - depth))
+    const int64_t scales = *scaleAxisOf(node);
+    std::string why = isConv(node) ? reasonToKeepConv(model, node) : reasonToKeep(model, name);
+    if (isConv(node) && how.block)
+      foreign("filters have no blocks", name);
+    if (!why.empty() || how.axis != (how.block ? 1 - scales : scales))
       foreign(why.empty() ? "its scales lie along the other dimension" : why, name);
     Result<quantize::QuantizedWeight> made = quantize::quantizeWeight(model.read(*model.constants.at(name)), how, name);
     if (!made)
@@ -346,19 +396,21 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       if (type == "QuantizeLinear" || type == "DequantizeLinear" || type == "DynamicQuantizeLinear" ||
           type.starts_with("QLinear") || type == "MatMulInteger" || type == "ConvInteger")
         return invalidError("the model is quantized already, by this " + type, "node '" + nameOf(node) + "'");
-      bool conv = isDefault(node) && (type == "Conv" || type == "ConvTranspose");
+      const bool conv = isConv(node), turned = isDefault(node) && type == "ConvTranspose";
       std::optional<int64_t> depth = depthOf(node);
-      if (!depth && !conv)
+      if (!depth && !conv && !turned)
         continue;
       std::string weight = node.input_size() > 1 ? node.input(1) : "", why;
       bool asked = kept(nameOf(node)), askedToo = kept(node.output(0)), askedWeight = kept(weight);
       if (asked || askedToo || askedWeight)
         why = "asked for by --keep";
-      else if (conv)
-        why = "convolutions of codes have no kernel that is faster than f32";
+      else if (turned)
+        why = "transposed convolutions of codes have no kernel that is faster than f32";
+      else if (conv && !scheme.activations)
+        why = "convolutions read filters of f32 where images are of f32";
       else
-        why = reasonToKeep(model, weight);
-      if (why.empty() && scheme.activations) {
+        why = conv ? reasonToKeepConv(model, node) : reasonToKeep(model, weight);
+      if (why.empty() && scheme.activations && !conv) {
         const onnx::TensorProto &matrix = *model.constants.at(weight);
         if (matrix.dims(0) <= kSmall / matrix.dims(1))
           why = "its right operand has " + std::to_string(matrix.dims(0) * matrix.dims(1)) +
@@ -387,7 +439,12 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       plan.recipe.products.insert(node.output(0));
       if (scheme.activations)
         plan.recipe.activations[node.input(0)] = {};
+      // What stands beside convolutions (residuals, pools) reads bytes too: a kernel stores one form of a value.
+      if (conv)
+        plan.recipe.shared.insert(node.input(0));
     }
+    for (const auto &output : model.proto.graph().output())
+      plan.recipe.shared.erase(output.name());
     for (size_t i = 0; i < keep.size(); ++i)
       if (!fits[i])
         return usageError("fits no contraction, weight or result of one", "--keep '" + keep[i] + "'");

@@ -346,7 +346,10 @@ LogicalResult ConvOp::inferReturnTypes(MLIRContext *, std::optional<Location> lo
         windowCount(x[image.spatial + i], adaptor.getPads()[i], adaptor.getPads()[image.count + i],
                     *kernel, adaptor.getStrides()[i], adaptor.getDilations()[i]);
   }
-  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dims));
+  Type element = elementTypeOf(adaptor.getX());
+  if (element.isInteger(8)) // sums of bytes
+    element = IntegerType::get(element.getContext(), 32);
+  types.push_back(tensorType(element, dims));
   return success();
 }
 OpClass ConvOp::getOpClass() { return OpClass::Conv; }

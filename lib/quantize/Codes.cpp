@@ -22,6 +22,8 @@ Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRec
                                        const std::string &name) {
   std::string where = "weight '" + name + "'";
   int64_t rows = weight.dims[0], columns = weight.dims[1];
+  for (size_t d = 2; d < weight.dims.size(); ++d)
+    columns *= weight.dims[d];
   int64_t along = weight.dims[recipe.axis], block = recipe.block;
   if (block && (block < 0 || along % block))
     return invalidError("blocks of " + std::to_string(block) + " do not divide its dimension of " +

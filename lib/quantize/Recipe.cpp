@@ -32,11 +32,13 @@ std::string Recipe::text() const {
   json::Array results;
   for (const std::string &name : products)
     results.push_back(name);
-  json::Value all = json::Object{{"format", "lathe-recipe"},         {"version", 1},
+  json::Object all{{"format", "lathe-recipe"},         {"version", 1},
                                  {"scheme", scheme},                 {"activations", std::move(ranges)},
                                  {"weights", std::move(matrices)},   {"products", std::move(results)}};
+  if (!shared.empty())
+    all["shared"] = json::Array(shared);
   std::string text;
-  llvm::raw_string_ostream(text) << llvm::formatv("{0:2}\n", all); // keys are sorted
+  llvm::raw_string_ostream(text) << llvm::formatv("{0:2}\n", json::Value(std::move(all))); // keys are sorted
   return text;
 }
 
@@ -85,6 +87,13 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string &path) {
       return bad("a product is no name of a value");
     recipe.products.insert(name->str());
   }
+  if (const json::Array *values = top->getArray("shared"))
+    for (const json::Value &value : *values) {
+      std::optional<llvm::StringRef> name = value.getAsString();
+      if (!name || !recipe.activations.count(name->str()))
+        return bad("a shared value is no activation with a range");
+      recipe.shared.insert(name->str());
+    }
   return recipe;
 }
 

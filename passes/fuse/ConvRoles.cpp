@@ -13,9 +13,16 @@ using namespace mlir;
 
 namespace lathe::fuse {
 
-/// Images: with channels first in memory they are read as channels last.
+/// Images: with channels first in memory they are read as channels last; codes less their zero points as bytes.
 static OperandRole imagesRole(const KernelRegion &region, Value images) {
   OperandRole role = roleOf(region, images);
+  if (auto codes = images.getDefiningOp<DequantizeOp>()) {
+    if (auto stored = dyn_cast<BlockArgument>(codes.getData())) {
+      role.storage = OperandRole::Storage::Codes;
+      role.input = stored.getArgNumber();
+    }
+    return role;
+  }
   Operation *transpose = images.getDefiningOp();
   auto permutation = permutationOf(transpose);
   auto planes = permutation ? dyn_cast<BlockArgument>(transpose->getOperand(0)) : BlockArgument();

@@ -89,6 +89,9 @@ bool hasPairs(mlir::Operation *product, const Target &target);
 bool takeHeads(FusionGraph &graph, Group &group, const Target &target);
 /// A cast of 16-bit floats to f32 or f64 that kernels alone read.
 bool isUpcast(mlir::Operation *op);
+/// 8-bit codes less a zero point (QuantizedConvs), which convolutions of a CPU take away as they read images: of
+/// integers as they copy rows, of groups that a vector of results covers in registers.
+bool isImageOfCodes(mlir::Operation *op);
 /// A group for a depthwise convolution together with the convolution of pixels behind it, which is
 /// the anchor; if they cannot be one after all, for the latter alone. Null where there is none or it
 /// is not worth it.

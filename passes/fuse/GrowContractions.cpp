@@ -31,6 +31,17 @@ bool isUpcast(Operation *op) {
          llvm::all_of(op->getUsers(), [](Operation *user) { return classOf(user) && !isView(user); });
 }
 
+bool isImageOfCodes(Operation *op) {
+  auto codes = dyn_cast<DequantizeOp>(op);
+  return codes && !codes.getScale() && elementTypeOf(codes.getData()).getIntOrFloatBitWidth() == 8 && !op->use_empty() &&
+         llvm::all_of(op->getUses(), [](OpOperand &use) {
+           if (!isClass(use.getOwner(), OpClass::Conv) || use.getOperandNumber() != 0)
+             return false;
+           Type filters = elementTypeOf(use.getOwner()->getOperand(1));
+           return filters.isInteger(8) || filters.isF32();
+         });
+}
+
 /// Whether the depth of a product is the last dimension of an operand.
 static bool isContractedLast(Operation *product, unsigned operand) {
   auto structured = cast<StructuredOpInterface>(product);
@@ -146,7 +157,7 @@ static void growEpilogue(FusionGraph &graph, Group &group, SmallVector<Operation
       continue;
     }
     bool amax = withAmax && isAmax(op) && hasDims(op->getOperand(0), group.space) && !amaxOf(group);
-    if (!started || !graph.isFree(op) || !(amax || isClass(op, OpClass::Pointwise)) ||
+    if (!started || !graph.isFree(op) || isImageOfCodes(op) || !(amax || isClass(op, OpClass::Pointwise)) ||
         llvm::none_of(op->getOperands(), [&](Value operand) {
           Operation *producer = operand.getDefiningOp();
           return producer && graph.ownerOf(producer) == &group;

@@ -102,7 +102,7 @@ static void grow(FusionGraph &graph, Group &group) {
   bool started = false;
   for (Operation *op : graph.ops()) {
     started |= op == group.anchor;
-    if (!started || !graph.isFree(op) || !fits(graph, op, group))
+    if (!started || !graph.isFree(op) || isImageOfCodes(op) || !fits(graph, op, group))
       continue;
     if (graph.mayOwn(op, group)) {
       graph.own(op, group);
@@ -117,7 +117,7 @@ static void grow(FusionGraph &graph, Group &group) {
     return;
   // What makes the rows joins when others read it too: it is stored on the way.
   for (Operation *op : llvm::reverse(graph.ops())) {
-    if (!graph.isFree(op) || !isClass(op, OpClass::Pointwise) ||
+    if (!graph.isFree(op) || isImageOfCodes(op) || !isClass(op, OpClass::Pointwise) ||
         !hasDims(op->getResult(0), group.space))
       continue;
     bool inside = false, outside = false;

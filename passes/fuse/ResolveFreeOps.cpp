@@ -55,7 +55,7 @@ private:
       Operation *user = use.getOwner();
       if (Group *group = graph.ownerOf(user)) {
         bool contracts = group->anchor == user || isClass(user, OpClass::Conv);
-        if (contracts && needsMemory(*group) && !isStemPrologue(op, use) &&
+        if (contracts && needsMemory(*group) && !isStemPrologue(op, use) && !(isImageOfCodes(op) && !computeMasks) &&
             !isUpcastWeight(op, use) && !isStoredWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
             !isTransposedView(op, use) && !isUpdate(use))
           readers.memory = true;
@@ -64,7 +64,9 @@ private:
         continue;
       }
       auto inlined = result.inlined.find(user);
-      if (inlined == result.inlined.end() || transposedViews.contains(user))
+      // What is behind the codes of an image is the convolution's operand as much as they are.
+      bool image = !computeMasks && isImageOfCodes(user) && !hasStemChannels(op);
+      if (inlined == result.inlined.end() || transposedViews.contains(user) || image)
         readers.memory = true;
       else
         readers.groups.insert(inlined->second.begin(), inlined->second.end());
@@ -81,9 +83,11 @@ private:
   /// An image of few channels is gathered pixel by pixel whatever its layout: the first
   /// convolution reads it as the caller stores it.
   static bool isStemPrologue(Operation *op, OpOperand &use) {
+    return isClass(use.getOwner(), OpClass::Conv) && use.getOperandNumber() == 0 && hasStemChannels(op);
+  }
+  static bool hasStemChannels(Operation *op) {
     constexpr int64_t kMaxStemChannels = 4;
-    if (!isClass(use.getOwner(), OpClass::Conv) || use.getOperandNumber() != 0 ||
-        !permutationOf(op))
+    if (!permutationOf(op))
       return false;
     auto channels = dimsOf(op->getResult(0)).back().constant();
     return channels && *channels <= kMaxStemChannels;
@@ -210,7 +214,7 @@ private:
       return;
     }
     std::string reason;
-    if (kind == OpClass::Source || maskParts.contains(op) ||
+    if (kind == OpClass::Source || maskParts.contains(op) || (!computeMasks && isImageOfCodes(op)) ||
         worthRepeating(op, kind, readers, reason)) {
       result.inlined[op] = readers.groups;
       return;

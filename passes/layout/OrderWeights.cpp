@@ -123,7 +123,7 @@ struct OrderWeightsPass : impl::OrderWeightsPassBase<OrderWeightsPass> {
       (void)runRegionDCE(rewriter, module->getRegions());
     }
     RewritePatternSet patterns(&getContext());
-    populateConstantPatterns(patterns, /*keepCodes=*/false);
+    populateConstantPatterns(patterns, /*keepCodes=*/false, /*keepFilters=*/false);
     if (failed(rewriteToTheEnd(getOperation(), FrozenRewritePatternSet(std::move(patterns)))))
       signalPassFailure();
   }

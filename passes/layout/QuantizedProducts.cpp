@@ -17,6 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../simplify/Patterns.h"
+#include "QuantizedConvs.h"
 #include "TransposeWeights.h"
 
 #include "lathe/passes/EvaluateOp.h"
@@ -307,14 +308,29 @@ struct QuantizedProductsPass : impl::QuantizedProductsPassBase<QuantizedProducts
       ProductOfCodes codes(module, *target);
       for (MatmulOp op : products)
         codes.rewrite(op);
+      rewriteQuantizedConvs(module, *target);
       IRRewriter rewriter(&getContext());
       (void)runRegionDCE(rewriter, module->getRegions());
     }
-    // Known scales and sums of columns are now constants of constants.
+    // Known scales and sums of columns are now constants of constants; folding leaves one scale of a sum, which
+    // takes in that of the codes behind it.
+    if (failed(foldConstants()))
+      return signalPassFailure();
+    bool rescaled = false;
+    for (ModuleOp module : targetModules(getOperation()))
+      if (FailureOr<Target> target = targetOf(module); succeeded(target) && !target->isCuda()) {
+        foldRescales(module);
+        rescaled = true;
+      }
+    if (rescaled && failed(foldConstants()))
+      return signalPassFailure();
+  }
+
+private:
+  LogicalResult foldConstants() {
     RewritePatternSet patterns(&getContext());
-    populateConstantPatterns(patterns, /*keepCodes=*/true);
-    if (failed(rewriteToTheEnd(getOperation(), FrozenRewritePatternSet(std::move(patterns)))))
-      signalPassFailure();
+    populateConstantPatterns(patterns, /*keepCodes=*/true, /*keepFilters=*/false);
+    return rewriteToTheEnd(getOperation(), FrozenRewritePatternSet(std::move(patterns)));
   }
 };
 

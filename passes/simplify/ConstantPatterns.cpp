@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What depends on constants alone is computed by the reference, up to 64 K
-// elements a value; filters that are transposed and flipped for a transposed convolution, which packs
-// what is constant only, up to 16 M. Reshaping a weight renames it, and cutting one into pieces of
+// elements a value; filters that are dequantized, or transposed and flipped for a transposed convolution,
+// which packs what is constant only, up to 16 M. Reshaping a weight renames it, and cutting one into pieces of
 // neighbouring bytes names these; they stay in the model.
 //
 //   %c = constant, %d = constant
@@ -48,18 +48,27 @@ bool dequantizesForProduct(Operation *op) {
                     type.getNumElements() >= kMinElements && reachesProduct(op->getResult(0)));
 }
 
+/// Codes that become the filters of convolutions, and nothing else.
+bool dequantizesFilters(Operation *op) {
+  return isa<DequantizeOp>(op) && !op->use_empty() && llvm::all_of(op->getUses(), [](OpOperand &use) {
+           auto conv = dyn_cast<ConvOp>(use.getOwner());
+           return conv && conv.getW() == use.get() && conv.getX() != use.get();
+         });
+}
+
 struct FoldThroughReference : RewritePattern {
-  FoldThroughReference(MLIRContext *context, bool keepCodes)
-      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context), keepCodes(keepCodes) {}
+  FoldThroughReference(MLIRContext *context, bool keepCodes, bool keepFilters)
+      : RewritePattern(MatchAnyOpTypeTag(), /*benefit=*/1, context), keepCodes(keepCodes), keepFilters(keepFilters) {}
 
   LogicalResult matchAndRewrite(Operation *op, PatternRewriter &rewriter) const override {
     if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions())
       return rewriter.notifyMatchFailure(op, "no op of tensors with one result");
     auto type = cast<TensorType>(op->getResult(0).getType());
-    int64_t most = movesFilters(op) ? kMaxFilterElements : kMaxFoldedElements;
+    bool filters = dequantizesFilters(op);
+    int64_t most = filters || movesFilters(op) ? kMaxFilterElements : kMaxFoldedElements;
     if (!type.hasStaticShape() || type.getNumElements() > most)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
-    if (keepCodes && dequantizesForProduct(op))
+    if ((keepCodes && dequantizesForProduct(op)) || (keepFilters && filters))
       return rewriter.notifyMatchFailure(op, "a product may take the codes as they are");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
@@ -80,7 +89,7 @@ struct FoldThroughReference : RewritePattern {
     return success();
   }
 
-  const bool keepCodes;
+  const bool keepCodes, keepFilters;
 };
 
 /// What a constant has in a file of weights; null for other values.
@@ -194,8 +203,8 @@ bool reachesProduct(Value value, int depth) {
   });
 }
 
-void populateConstantPatterns(RewritePatternSet &patterns, bool keepCodes) {
-  patterns.add<FoldThroughReference>(patterns.getContext(), keepCodes);
+void populateConstantPatterns(RewritePatternSet &patterns, bool keepCodes, bool keepFilters) {
+  patterns.add<FoldThroughReference>(patterns.getContext(), keepCodes, keepFilters);
   patterns.add<RetypeWeight, SliceWeight, FoldDimValue>(patterns.getContext());
 }
 

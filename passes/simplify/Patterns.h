@@ -16,8 +16,9 @@ void populateMovementPatterns(mlir::RewritePatternSet &patterns);
 void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// Ops on constants alone, through the reference; constants under other sizes;
 /// dim_value arithmetic. `keepCodes`: codes of at most 8 bits are not made numbers on their way to
-/// a product, which some targets read as they are stored.
-void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepCodes = true);
+/// a product, which some targets read as they are stored; `keepFilters`: neither on their way to a
+/// convolution.
+void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepCodes = true, bool keepFilters = true);
 
 /// Whether an op reads numbers of a table of one dimension, as a codebook is.
 bool isTable(GatherOp op);

@@ -127,6 +127,53 @@ def test_small_products(tmp_path):
     quantize(tmp_path, "w8a16")
 
 
+def test_convolutions(tmp_path):
+    """A block of a network: convolutions, one of them depthwise, a residual, filters of a Constant node. Every kernel
+    between the input and the last Relu stores codes; onnxruntime, unfused, computes the same of the written model."""
+    rng = np.random.default_rng(21)
+
+    def filters(*shape):
+        return (rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))).astype(np.float32)
+
+    weights = {"w0": filters(24, 3, 3, 3), "w1": filters(48, 24, 1, 1), "w2": filters(48, 1, 3, 3)}
+    nodes = [helper.make_node("Conv", ["x", "w0"], ["a"], name="first", pads=[1, 1, 1, 1], strides=[2, 2]),
+             helper.make_node("Relu", ["a"], ["r"]),
+             helper.make_node("Conv", ["r", "w1"], ["b"], name="up"), helper.make_node("Relu", ["b"], ["s"]),
+             helper.make_node("Conv", ["s", "w2"], ["c"], name="depthwise", pads=[1, 1, 1, 1], group=48),
+             helper.make_node("Relu", ["c"], ["t"]),
+             helper.make_node("Constant", [], ["w3"], value=numpy_helper.from_array(filters(24, 48, 1, 1))),
+             helper.make_node("Conv", ["t", "w3"], ["d"], name="down"), helper.make_node("Add", ["d", "r"], ["e"]),
+             helper.make_node("Relu", ["e"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["M", 3, 20, 22])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["M", 24, 10, 11])],
+                              [numpy_helper.from_array(v, n) for n, v in weights.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), tmp_path / "m.onnx")
+    x = rng.normal(size=(4, 3, 20, 22)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=x)
+    text = quantize(tmp_path, "w8a8-int8", "--data", tmp_path / "data.npz", "--recipe-out", tmp_path / "r.json")
+    assert "4 products, 4 weights, 4 activations" in text and "keeps" not in text
+    recipe = json.loads((tmp_path / "r.json").read_text())
+    assert recipe["shared"] == ["r", "s", "t", "x"]
+    model = onnx.load(tmp_path / "q.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    assert not [n for n in model.graph.node if n.op_type == "Constant"]
+    add = next(n for n in model.graph.node if n.op_type == "Add")
+    assert "r_dequantized" in add.input
+    want, float_ = of_onnxruntime(str(tmp_path / "q.onnx"), x), of_onnxruntime(str(tmp_path / "m.onnx"), x)
+    assert 0 < lathe_cli.relative_error(want, float_) < 0.05
+    engine = lathe_cli.compile_model(tmp_path / "q.onnx", tmp_path / "q.lathe", target="x86-64-v3")
+    kernels = lathe_cli.lathe("inspect", engine, "--kernels")
+    assert kernels.count("conv.pairs") == 3
+    got = lathe_cli.run(engine, tmp_path / "run", inputs={"x": x})["y"]
+    step = max(v["max"] - v["min"] for v in recipe["activations"].values()) / 255
+    assert np.abs(got - want).max() <= 4 * step
+    assert np.mean(np.abs(got - want) > 1e-4 * np.abs(want).max()) < 0.05
+    lathe_cli.lathe("quantize", tmp_path / "m.onnx", "-o", tmp_path / "q2.onnx", "--recipe", tmp_path / "r.json")
+    assert (tmp_path / "q2.onnx").read_bytes() == (tmp_path / "q.onnx").read_bytes()
+    # Weights alone: images stay f32, and so do filters.
+    assert "read filters of f32" in quantize(tmp_path, "w8a16", code=4)
+
+
 def test_older_opset(tmp_path):
     """A model is converted where its opset lacks the ops, which is said; what describes it is kept."""
     write_model(tmp_path / "m.onnx", opset=13)

@@ -193,6 +193,7 @@ Status observe(const QuantizeOptions &options, const std::string &path, Recipe &
       continue;
     }
     recipe.activations.erase(values[v]);
+    recipe.shared.erase(values[v]);
     std::printf("  keeps f32: '%s' has no range that could be quantized\n", values[v].c_str());
   }
   std::printf("%zu values observed over %zu batches\n", values.size(), examples->size());
@@ -229,7 +230,7 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
     for (const auto &[name, why] : plan->kept)
       std::printf("  keeps f32: '%s': %s\n", name.c_str(), why.c_str());
     if (plan->recipe.products.empty())
-      return unsupportedError("has no matrix product that could be quantized", path);
+      return unsupportedError("has no matrix product or convolution that could be quantized", path);
     recipe = std::move(plan->recipe);
     if (scheme->activations)
       LATHE_RETURN_IF_ERROR(observe(options, path, recipe));
@@ -258,7 +259,7 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
 
 Status quantizeVerb(const std::vector<std::string> &arguments) {
   Parser parser("quantize", "MODEL -o FILE --scheme=NAME [OPTIONS]",
-                "Writes an ONNX model whose matrix products read quantized operands (QuantizeLinear and "
+                "Writes an ONNX model whose matrix products and convolutions read quantized operands (QuantizeLinear and "
                 "DequantizeLinear), nothing else of the file changed. What keeps f32 is said, with the reason.");
   QuantizeOptions options;
   parser.add("o", "FILE", "The new model", options.output);

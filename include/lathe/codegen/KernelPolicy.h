@@ -10,6 +10,8 @@
 
 #include "lathe/codegen/Target.h"
 
+#include <span>
+
 namespace lathe {
 
 /// Up to how many rows a product should read stored weights as they lie and dequantize them itself:
@@ -21,6 +23,18 @@ struct StoredWeightRows {
 /// `bits` of a weight; `bare`: nothing but a scale a column comes to the codes, so that dequantizing is
 /// a conversion. -1 where the target has no such kernels.
 StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare);
+
+/// A convolution as far as a CPU's kernels of 8-bit codes depend on it.
+struct CodeWindows {
+  std::span<const int64_t> window, strides, pads, dilations;
+  int64_t group = 1, groupChannels = 0, groupFilters = 0;
+};
+enum class ConvOfCodes {
+  No,       ///< products of f32 are faster, or there is no kernel
+  Integers, ///< products of codes
+  Images,   ///< products of f32 by images that are read as codes: whole groups in a vector of results
+};
+ConvOfCodes convOfCodes(const Target &target, const CodeWindows &conv);
 
 } // namespace lathe
 

@@ -9,6 +9,8 @@
 //   panels<NR>x<I>, panels<NR>x<I>t  -> [batch][panel][K / I][NR][I]: I neighbours of K side by side,
 //                                       K filled with zeros to a multiple of I; whole bytes
 //   filters<NR>   [N, C, taps..]     -> [panel][tap][C][NR]
+//   filters<NR>x<I> [N, C, taps..]   -> [panel][tap][C / I][NR][I]: I neighbours of C side by side, C filled
+//                                       with zeros to a multiple of I; whole bytes
 //   winograd<NR>  [N, C, 3, 3]       -> [panel][filter][C][NR], f32, transformed for tiles of 2 x 2
 //                                       results (Winograd.h); `winograd<NR>f4`: of 4 x 4;
 //                                       `winograd<NR>s2`: of 2 x 2 with stride 2
@@ -57,8 +59,9 @@ struct PanelLayout {
   int64_t batch = 1, depth = 0, columns = 0;
   int64_t taps = 1, channels = 0; ///< Filters, Winograd: depth = taps (points) * channels
   int64_t panel = 0;              ///< NR; Rows: P; Gates: W
-  int64_t interleave = 1;         ///< Matrix, MatrixTransposed: I
-  int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G
+  int64_t interleave = 1;         ///< Matrix, MatrixTransposed, Filters: I
+  int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G;
+                                         ///< Filters: C, which `channels` fills up to a multiple of I
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
   std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window

@@ -23,12 +23,13 @@ struct Target {
   enum class Kind { Cpu, Cuda };
 
   Kind kind = Kind::Cpu;
-  /// Canonical name: "x86-64-v3", "x86-64-v4", "sm_80", "sm_90a". Never "native".
+  /// Canonical name: "x86-64-v3", "x86-64-v4-vnni", "sm_80", "sm_90a". Never "native".
   std::string name = "x86-64-v3";
 
   // CPU facts.
   std::string triple = "x86_64-unknown-linux-gnu";
   std::string cpu = "x86-64-v3"; ///< LLVM's -mcpu
+  std::string features;          ///< LLVM's -mattr: what it has beyond those of `cpu`
   int vectorBits = 256;          ///< widest register that pays
   int vectorRegisters = 16;
   int64_t l1Bytes = 32 << 10;    ///< data cache of a core, assumed
@@ -47,9 +48,12 @@ struct Target {
   int lanes(DType type) const;
 
   // What kernels for a target can use: the questions of passes and choosers, which never ask for a
-  // version. Of a CPU all but the first are false.
+  // version. Of a CPU all but the first two are false.
   /// Products of 16-bit integers, of which two neighbours are added into 32 bits (vpmaddwd).
   bool hasPairProducts() const;
+  /// Products of unsigned and signed bytes, of which four neighbours are added into 32 bits without
+  /// saturation (vpdpbusd).
+  bool hasByteProducts() const;
   /// mma.sync on f16 and bf16 with sums in f32.
   bool hasTensorCores() const;
   /// cp.async, copies from global to shared memory that pass by the registers, and the hints of

@@ -25,7 +25,8 @@ struct QuantizationPlan {
   KeptValues kept;         ///< contractions, by the name of the node or its result
 };
 
-/// The matrix products by constant f32 matrices. `keep`: shell patterns of nodes and values that stay;
+/// The matrix products by constant f32 matrices and, of schemes with activations, the convolutions by constant f32
+/// filters, without groups. `keep`: shell patterns of nodes and values that stay;
 /// one that fits nothing is a Usage error. `block`: elements that share a scale of 4 bits; 0: the largest of
 /// 128, 64 and 32 that divides the depth. Invalid for what is no model, and for a model that has quantized
 /// values already; Unsupported where its opset has no ops for the scheme and it cannot be converted.

@@ -114,14 +114,14 @@ def Tile_ScratchOp : Tile_Op<"scratch", [MemoryEffects<[MemAlloc]>]> {
 def Tile_DotOp : Tile_Op<"dot", [Pure, AllTypesMatch<["acc", "result"]>, AllTypesMatch<["a", "b"]>]> {
   let summary = "result[i] = acc[i] + sum over j < G of a[G i + j] * b[G i + j]";
   let description = [{
-    Short dot products of neighbouring lanes; G is the ratio of lanes. Signed integers: products and their
-    sum are exact, and added to `acc` modulo 2^32. dot_c1: `acc` has i32 elements, the operands G times as
-    many of 32 / G bits.
+    Short dot products of neighbouring lanes; G is the ratio of lanes. Signed integers, with `unsigned_a`
+    those of `a` unsigned: products and their sum are exact, and added to `acc` modulo 2^32. dot_c1: `acc` has
+    i32 elements, the operands G times as many of 32 / G bits.
   }];
   let arguments = (ins VectorOfRankAndType<[1], [I32]>:$acc, VectorOfRankAndType<[1], [I8, I16]>:$a,
-                       VectorOfRankAndType<[1], [I8, I16]>:$b);
+                       VectorOfRankAndType<[1], [I8, I16]>:$b, UnitAttr:$unsigned_a);
   let results = (outs VectorOfRankAndType<[1], [I32]>:$result);
-  let assemblyFormat = "$acc `,` $a `,` $b attr-dict `:` type($acc) `,` type($a)";
+  let assemblyFormat = "$acc `,` $a (`unsigned` $unsigned_a^)? `,` $b attr-dict `:` type($acc) `,` type($a)";
   let hasVerifier = 1;
 }
 def Tile_CheckIndexOp : Tile_Op<"check_index", [MemoryEffects<[MemWrite]>]> {

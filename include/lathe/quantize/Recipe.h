@@ -7,7 +7,7 @@
 //   {"format": "lathe-recipe", "version": 1, "scheme": "w8a8-int8",
 //    "activations": {"x": {"min": -1, "max": 3}},
 //    "weights": {"w": {"bits": 8, "axis": 1, "block": 0}},
-//    "products": ["y"]}
+//    "products": ["y"], "shared": ["x"]}
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_QUANTIZE_RECIPE_H
@@ -46,7 +46,8 @@ struct CodesOfRange {
 /// None where the range is too small for a normal f32 scale, or its width too large for any.
 std::optional<CodesOfRange> codesOf(Range range);
 
-/// A matrix whose dimension `axis` is summed over where it is in blocks; else `axis` has the scales.
+/// A matrix whose dimension `axis` is summed over where it is in blocks; else `axis` has the scales. Filters of a
+/// convolution have them along axis 0, without blocks.
 struct WeightRecipe {
   int bits = 8;      ///< 8 or 4, signed, without zero points
   int64_t axis = 0;  ///< 0 or 1
@@ -58,6 +59,8 @@ struct Recipe {
   std::map<std::string, Range> activations;
   std::map<std::string, WeightRecipe> weights;
   std::set<std::string> products; ///< results of the nodes whose operands are quantized
+  /// Activations that all nodes read as codes, which are then all that is stored of them.
+  std::set<std::string> shared;
 
   /// The text of a recipe, the same for equal ones.
   std::string text() const;
@@ -65,7 +68,7 @@ struct Recipe {
   static Result<Recipe> parse(std::string_view text, const std::string &path);
 };
 
-/// Codes and scales of a matrix of f32, rounded to the nearest, ties to even: scale = largest magnitude of
+/// Codes and scales of a matrix (or of filters, a row an output) of f32, rounded to the nearest, ties to even: scale = largest magnitude of
 /// what shares it / (2^(bits-1) - 1), or 1 where that is no normal number. Codes are I8 or I4 in the sizes of
 /// `weight`. Scales are [size of `axis`], or of blocks a matrix. Invalid for NaN and infinity, with the place;
 /// for blocks that do not divide the dimension.

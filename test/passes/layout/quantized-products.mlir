@@ -133,3 +133,43 @@ module attributes {lathe.target = "x86-64-v3"} {
     return %0, %1, %2 : tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xf32>
   }
 }
+
+// -----
+
+// Convolutions: images less their zero point, filters less theirs when compiling, one scale an output behind,
+// which takes in that of the codes that follow. Groups that a vector of results covers read images as codes;
+// others, and filters that are not known, are dequantized.
+// CHECK-LABEL: func.func @convs
+// CHECK-DAG: %[[W:.*]] = lathe.constant dense<{{\[\[\[\[}}-1]], {{\[\[}}2]]], {{\[\[\[}}127]], {{\[\[}}-128]]]]> : tensor<2x2x1x1xi8>
+// CHECK-DAG: %[[S:.*]] = lathe.constant dense<[5.000000e-01, 2.000000e+00]> : tensor<2xf32>
+// CHECK-DAG: lathe.constant dense<7.500000e-01> : tensor<2x1x1x1xf32>
+// CHECK: %[[X:.*]] = lathe.dequantize %arg0 zero({{.*}}) : (tensor<1x4x4x2xui8>, tensor<i32>) -> tensor<1x4x4x2xi32>
+// CHECK: %[[I:.*]] = lathe.conv %[[X]], %[[W]] {{.*}} : (tensor<1x4x4x2xi32>, tensor<2x2x1x1xi8>) -> tensor<1x4x4x2xi32>
+// CHECK: %[[F:.*]] = lathe.cast %[[I]]
+// CHECK: %[[M:.*]] = lathe.mul %[[F]], %[[S]]
+// CHECK: lathe.quantize %[[M]] scale({{.*}}) zero({{.*}}) :
+// CHECK: %[[D:.*]] = lathe.dequantize %arg0 zero({{.*}}) : (tensor<1x4x4x2xui8>, tensor<f32>) -> tensor<1x4x4x2xf32>
+// CHECK: lathe.conv %[[D]], {{.*}}group = 2
+// CHECK: lathe.conv {{.*}} : (tensor<1x4x4x2xf32>, tensor<2x2x1x1xf32>) -> tensor<1x4x4x2xf32>
+// REMARK: 8-bit operands are convolved as they are
+// REMARK: images are read as 8-bit codes
+// REMARK: 8-bit operands are dequantized before the convolution: the filters are no weight, which could be packed
+module attributes {lathe.target = "x86-64-v3"} {
+  func.func @convs(%a: tensor<1x4x4x2xui8>, %b: tensor<2x2x1x1xi8>) -> (tensor<1x4x4x2xui8>, tensor<1x4x4x2xf32>, tensor<1x4x4x2xf32>) {
+    %za = lathe.constant dense<3.0> : tensor<f32>
+    %sa = lathe.constant dense<0.5> : tensor<f32>
+    %zw = lathe.constant dense<128.0> : tensor<f32>
+    %sw = lathe.constant dense<[[[[0.25]]], [[[1.0]]]]> : tensor<2x1x1x1xf32>
+    %w = lathe.constant dense<[[[[127]], [[130]]], [[[255]], [[0]]]]> : tensor<2x2x1x1xui8>
+    %f = lathe.constant dense<1.5> : tensor<2x1x1x1xf32>
+    %sy = lathe.constant dense<0.25> : tensor<f32>
+    %x = lathe.dequantize %a scale(%sa) zero(%za) : (tensor<1x4x4x2xui8>, tensor<f32>, tensor<f32>) -> tensor<1x4x4x2xf32>
+    %wf = lathe.dequantize %w scale(%sw) zero(%zw) : (tensor<2x2x1x1xui8>, tensor<2x1x1x1xf32>, tensor<f32>) -> tensor<2x2x1x1xf32>
+    %0 = lathe.conv %x, %wf {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 0, 0, 0, 0>, strides = array<i64: 1, 1>} : (tensor<1x4x4x2xf32>, tensor<2x2x1x1xf32>) -> tensor<1x4x4x2xf32>
+    %q = lathe.quantize %0 scale(%sy) zero(%za) : (tensor<1x4x4x2xf32>, tensor<f32>, tensor<f32>) -> tensor<1x4x4x2xui8>
+    %1 = lathe.conv %x, %f {dilations = array<i64: 1, 1>, group = 2 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 0, 0, 0, 0>, strides = array<i64: 1, 1>} : (tensor<1x4x4x2xf32>, tensor<2x1x1x1xf32>) -> tensor<1x4x4x2xf32>
+    %bf = lathe.dequantize %b scale(%sa) : (tensor<2x2x1x1xi8>, tensor<f32>) -> tensor<2x2x1x1xf32>
+    %2 = lathe.conv %x, %bf {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 0, 0, 0, 0>, strides = array<i64: 1, 1>} : (tensor<1x4x4x2xf32>, tensor<2x2x1x1xf32>) -> tensor<1x4x4x2xf32>
+    return %q, %1, %2 : tensor<1x4x4x2xui8>, tensor<1x4x4x2xf32>, tensor<1x4x4x2xf32>
+  }
+}

@@ -1,0 +1,114 @@
+//===- FoldRescale.cpp - one scale behind a sum of codes ------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What follows a sum of products of codes up to the next codes is scaled once. The scale of the result
+// goes into the constants on the way, and quantizing is then rounding alone:
+//
+//   %y = add (mul (cast %i), %s), %b              %y = add (mul (cast %i), %s / 0.5), %b / 0.5
+//   %q = quantize (max %y, 0) scale(0.5)     =>   %q = quantize (max %y, 0) scale(1)
+//
+//===----------------------------------------------------------------------===//
+#include "QuantizedConvs.h"
+
+#include "lathe/ir/WeightStore.h"
+#include "lathe/passes/EvaluateOp.h"
+
+#include <cmath>
+
+using namespace mlir;
+
+namespace lathe {
+namespace {
+
+std::optional<double> numberOf(Value v) {
+  auto constant = v ? v.getDefiningOp<ConstantOp>() : ConstantOp();
+  if (!constant || numElements(v.getType()) != DimExpr(1))
+    return std::nullopt;
+  auto host = hostTensorOf(constant.getValue(), constant.getType(), v.getContext());
+  if (!host.ok())
+    return std::nullopt;
+  return isFloat(host->dtype) ? host->real(0) : double(host->integer(0));
+}
+
+bool isConstant(Value v) { return v.getDefiningOp<ConstantOp>() != nullptr; }
+
+class Rescale {
+public:
+  explicit Rescale(QuantizeOp op) : op(op), b(op) {}
+
+  void run() {
+    std::optional<double> scale = numberOf(op.getScale());
+    Type f32 = b.getF32Type();
+    if (!scale || !(*scale > 0) || !std::isnormal(float(*scale)) || !std::isnormal(float(1 / *scale)) ||
+        !op.getBlock().empty() || !elementTypeOf(op.getX()).isF32() || !elementTypeOf(op.getScale()).isF32() ||
+        !isa<IntegerType>(elementTypeOf(op.getY())) || !takes(op.getX(), 0))
+      return;
+    by = op.getScale();
+    if (!dimsOf(by).empty())
+      by = ReshapeOp::create(b, op.getLoc(), tensorType(f32, ArrayRef<int64_t>()), by);
+    Value x = scaled(op.getX());
+    op.getXMutable().assign(x);
+    op.getScaleMutable().assign(
+        ConstantOp::create(b, op.getLoc(), DenseElementsAttr::get(RankedTensorType::get({}, f32), 1.0f)));
+  }
+
+private:
+  /// Whether the scale can go into the constants behind which `v` is made of sums of codes.
+  bool takes(Value v, int depth) {
+    constexpr int kMost = 16;
+    Operation *from = v.getDefiningOp();
+    if (!from || depth > kMost || !elementTypeOf(v).isF32())
+      return false;
+    if (isConstant(v))
+      return true;
+    if (auto codes = dyn_cast<DequantizeOp>(from))
+      return codes.getScale() && !codes.getOuter() && !codes.getCodebook() && codes.getBlock().empty() &&
+             isConstant(codes.getScale()) && elementTypeOf(codes.getScale()).isF32();
+    if (!v.hasOneUse())
+      return false;
+    if (isa<MulOp>(from)) {
+      bool sums = false;
+      for (Value operand : from->getOperands())
+        if (auto cast = operand.getDefiningOp<CastOp>())
+          sums |= elementTypeOf(cast.getX()).isInteger(32);
+      return sums && llvm::any_of(from->getOperands(), isConstant);
+    }
+    return isa<AddOp, SubOp, MaxOp, MinOp>(from) &&
+           llvm::all_of(from->getOperands(), [&](Value x) { return takes(x, depth + 1); });
+  }
+
+  Value scaled(Value v) {
+    Operation *from = v.getDefiningOp();
+    if (isConstant(v))
+      return numberOf(v) == 0.0 ? v : Value(DivOp::create(b, v.getLoc(), v, by));
+    if (auto codes = dyn_cast<DequantizeOp>(from))
+      return DequantizeOp::create(b, v.getLoc(), v.getType(), codes.getData(), scaled(codes.getScale()),
+                                  codes.getZero(), Value(), Value(), ArrayRef<int64_t>());
+    bool product = isa<MulOp>(from), taken = false;
+    SmallVector<Value> operands;
+    for (Value operand : from->getOperands()) {
+      bool here = !product || (!taken && isConstant(operand));
+      taken |= here;
+      operands.push_back(here ? scaled(operand) : operand);
+    }
+    b.setInsertionPoint(op);
+    Operation *made = b.clone(*from);
+    made->setOperands(operands);
+    return made->getResult(0);
+  }
+
+  QuantizeOp op;
+  OpBuilder b;
+  Value by;
+};
+
+} // namespace
+
+void foldRescales(ModuleOp module) {
+  SmallVector<QuantizeOp> all;
+  module.walk([&](QuantizeOp op) { all.push_back(op); });
+  for (QuantizeOp op : all)
+    Rescale(op).run();
+}
+
+} // namespace lathe
