@@ -82,6 +82,12 @@ def test_schemes(tmp_path, scheme, error):
                     "--recipe-out", tmp_path / "r2.json")
     assert (tmp_path / "q2.onnx").read_bytes() == first
     assert (tmp_path / "r2.json").read_bytes() == (tmp_path / "r.json").read_bytes()
+    # ... and in one step: the same engine, whatever the model is called.
+    lathe_cli.lathe("compile", tmp_path / "m.onnx", "-o", tmp_path / "r.lathe", "--recipe", tmp_path / "r.json", "--no-cache")
+    os.makedirs(tmp_path / "named")
+    os.rename(tmp_path / "q2.onnx", tmp_path / "named" / "m.onnx")
+    lathe_cli.lathe("compile", tmp_path / "named" / "m.onnx", "-o", tmp_path / "n.lathe", "--no-cache")
+    assert (tmp_path / "r.lathe").read_bytes() == (tmp_path / "n.lathe").read_bytes()
 
 
 def test_ranges_and_codes(tmp_path):
@@ -172,6 +178,28 @@ def test_convolutions(tmp_path):
     assert (tmp_path / "q2.onnx").read_bytes() == (tmp_path / "q.onnx").read_bytes()
     # Weights alone: images stay f32, and so do filters.
     assert "read filters of f32" in quantize(tmp_path, "w8a16", code=4)
+
+
+def test_recipes_that_do_not_compile(tmp_path):
+    """A recipe of another model, none at all, weights outside, and text of a phase: located errors, and no engine."""
+    write_model(tmp_path / "m.onnx")
+    quantize(tmp_path, "w8a16", "--recipe-out", tmp_path / "r.json")
+    recipe = json.loads((tmp_path / "r.json").read_text())
+    recipe["products"] = ["nothing"]
+    (tmp_path / "other.json").write_text(json.dumps(recipe))
+
+    def refused(recipe, code, *words, model="m.onnx"):
+        text = lathe_cli.lathe("compile", tmp_path / model, "-o", tmp_path / "e.lathe", "--recipe", tmp_path / recipe, code=code)
+        assert all(word in text for word in words) and not (tmp_path / "e.lathe").exists(), text
+
+    refused("other.json", 3, "other.json", "of another model", "'nothing'")
+    refused("m.onnx", 3, "is no JSON")
+    refused("missing.json", 2, "missing.json")
+    (tmp_path / "phase.mlir").write_text("module {}")
+    refused("r.json", 2, "--recipe", model="phase.mlir")
+    os.makedirs(tmp_path / "outside")
+    write_model(tmp_path / "outside" / "m.onnx", external=True)
+    refused("r.json", 4, "in other files", model="outside/m.onnx")
 
 
 def test_older_opset(tmp_path):

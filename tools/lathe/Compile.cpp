@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Limits.h"
 #include "Progress.h"
+#include "TemporaryModel.h"
 #include "Verbs.h"
 
 #include "llvm/ADT/StringRef.h"
@@ -39,11 +40,13 @@ Status compileVerb(const std::vector<std::string> &arguments) {
                 "Compiles MODEL into an engine. MODEL is an ONNX file (.onnx or ONNX text) or the "
                 "MLIR text of any phase (.mlir, with its weights.bin beside it).");
   CompileOptions options;
-  std::string output;
+  std::string output, recipe;
   bool noCache = false, paged = false;
   parser.add("o", "FILE", "The engine, or with --stop-after the text (default: standard output)",
              output);
   addCompileOptions(parser, options, /*withEntries=*/true);
+  parser.add("recipe", "FILE", "Quantize as this recipe says, which `lathe quantize --recipe-out` wrote: the engine is "
+                               "that of the model which `lathe quantize --recipe` writes", recipe);
   auto pass = [&](const char *name) {
     return [&options, name](const std::string &value) {
       return addCompileOption(options, name, value);
@@ -71,6 +74,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe compile model.onnx --stop-after=fuse | less");
   parser.example("lathe compile model.onnx -o model.lathe --dump-dir=dump --remarks=remarks.json");
   parser.example("lathe compile dump/08-fuse.mlir -o model.lathe");
+  parser.example("lathe compile model.onnx -o model.lathe --recipe model.json");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
   if (!positional || done)
@@ -86,11 +90,22 @@ Status compileVerb(const std::vector<std::string> &arguments) {
   reproducer().files.push_back(model);
   if (llvm::StringRef(model).ends_with(".mlir"))
     reproducer().files.push_back((fs::path(model).parent_path() / "weights.bin").string());
+  if (!recipe.empty())
+    reproducer().files.push_back(recipe);
   reproduceOnCrash(reproducer());
 
+  std::unique_ptr<TemporaryModel> quantized;
+  if (!recipe.empty()) {
+    if (llvm::StringRef(model).ends_with(".mlir"))
+      return usageError("is applied to an ONNX file", "--recipe");
+    Result<std::unique_ptr<TemporaryModel>> made = quantizedByRecipe(model, recipe);
+    if (!made)
+      return made.status();
+    quantized = std::move(*made);
+  }
   Progress progress;
   options.onPhase = [&](Phase phase) { progress.show(std::string(toString(phase)), int(phase), 12); };
-  Result<CompileResult> result = compileToFile(model, options, output.empty() ? "-" : output);
+  Result<CompileResult> result = compileToFile(quantized ? quantized->path : model, options, output.empty() ? "-" : output);
   progress.finish();
   if (!result)
     return result.status();

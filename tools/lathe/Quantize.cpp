@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "Inputs.h"
 #include "Npz.h"
+#include "TemporaryModel.h"
 #include "Verbs.h"
 
 #include "lathe/import/QuantizeModel.h"
@@ -17,7 +18,6 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <unistd.h>
 
 namespace fs = std::filesystem;
 
@@ -139,18 +139,10 @@ Status observe(const QuantizeOptions &options, const std::string &path, Recipe &
   if (!bytes)
     return bytes.status();
   std::error_code error;
-  fs::path folder = fs::temp_directory_path(error) / ("lathe-quantize-" + std::to_string(getpid()));
-  struct Remove {
-    fs::path folder;
-    ~Remove() {
-      std::error_code ignored;
-      fs::remove_all(folder, ignored);
-    }
-  } remove{folder};
-  if (!fs::create_directory(folder, error))
-    return runtimeError("cannot be made: " + error.message(), folder.string());
-  std::string observed = (folder / "observed.onnx").string();
-  LATHE_RETURN_IF_ERROR(writeFileAtomically(observed, *bytes, FileSync::None));
+  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("observed.onnx", *bytes);
+  if (!written)
+    return written.status();
+  const std::string &observed = (*written)->path;
   CompileOptions compile = options.compile;
   compile.cache = false;
   Result<Model> model = Model::open(observed, compile, options.session.device);
