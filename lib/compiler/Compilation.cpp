@@ -5,8 +5,8 @@
 #include "Diagnostics.h"
 #include "DumpMemory.h"
 #include "PlanFromIR.h"
-#include "VariantNames.h"
 #include "Remarks.h"
+#include "VariantNames.h"
 
 #include "lathe/codegen/Target.h"
 #include "lathe/import/Import.h"
@@ -15,6 +15,7 @@
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Register.h"
 #include "lathe/ir/WeightStore.h"
+#include "lathe/passes/Legalize.h"
 #include "lathe/passes/Passes.h"
 #include "lathe/support/Files.h"
 #include "lathe/support/Npy.h"
@@ -69,6 +70,8 @@ Status checkWeights(ModuleOp module, WeightStore &store) {
 
 } // namespace
 
+const std::string &torchOperators() { return atenOperators(); }
+
 Compilation::Compilation(const CompileOptions &options) : options(options) {
   DialectRegistry registry;
   registerDialects(registry);
@@ -87,23 +90,27 @@ Phase Compilation::phase() const { return phaseOf(const_cast<OwningOpRef<ModuleO
 Result<std::unique_ptr<Compilation>> Compilation::open(const std::string &model,
                                                        const CompileOptions &options) {
   std::error_code error;
-  if (!fs::exists(model, error))
-    return usageError("no such file", model);
-  if (fs::is_directory(model, error))
-    return usageError("is a folder, not a model", model);
-  if (isEngineFile(model))
-    return usageError("is an engine, which is compiled already", model);
+  if (!options.graph) {
+    if (!fs::exists(model, error))
+      return usageError("no such file", model);
+    if (fs::is_directory(model, error))
+      return usageError("is a folder, not a model", model);
+    if (isEngineFile(model))
+      return usageError("is an engine, which is compiled already", model);
+  }
   std::unique_ptr<Compilation> self(new Compilation(options));
   if (options.onPhase)
     options.onPhase(Phase::Import);
-  if (isText(model)) {
+  if (!options.graph && isText(model)) {
     LATHE_RETURN_IF_ERROR(self->parseText(model));
   } else {
     Result<ImportOptions> importOptions = self->importOptions();
     if (!importOptions)
       return importOptions.status();
     DiagnosticLog log(self->mlirContext.get());
-    Result<OwningOpRef<ModuleOp>> imported = importOnnx(*self->mlirContext, model, *importOptions);
+    Result<OwningOpRef<ModuleOp>> imported =
+        options.graph ? importGraph(*self->mlirContext, *options.graph, *importOptions)
+                      : importOnnx(*self->mlirContext, model, *importOptions);
     self->warningTexts = log.warnings();
     if (!imported)
       return imported.status();
@@ -249,8 +256,8 @@ Status Compilation::setOptions() {
   if (!options.allow.empty())
     LATHE_RETURN_IF_ERROR(set("allow", "--allow", options.allow));
   if (options.randomWeights)
-    LATHE_RETURN_IF_ERROR(set("random-weights", "--random-weights",
-                              {std::to_string(*options.randomWeights)}));
+    LATHE_RETURN_IF_ERROR(
+        set("random-weights", "--random-weights", {std::to_string(*options.randomWeights)}));
   if (!options.configs.empty()) {
     if (phase() >= Phase::Select)
       return usageError("kernels of this text have variants already", "--config");

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/ir/Register.h"
 
+#include "lathe/ir/Aten.h"
 #include "lathe/ir/Exec.h"
 #include "lathe/ir/Lathe.h"
 #include "lathe/ir/Onnx.h"
@@ -17,9 +18,10 @@
 namespace lathe {
 
 void registerDialects(mlir::DialectRegistry &registry) {
-  registry.insert<onnxir::OnnxDialect, LatheDialect, tile::TileDialect, exec::ExecDialect,
-                  mlir::func::FuncDialect, mlir::arith::ArithDialect, mlir::math::MathDialect,
-                  mlir::scf::SCFDialect, mlir::memref::MemRefDialect, mlir::vector::VectorDialect>();
+  registry.insert<onnxir::OnnxDialect, atenir::AtenDialect, LatheDialect, tile::TileDialect,
+                  exec::ExecDialect, mlir::func::FuncDialect, mlir::arith::ArithDialect,
+                  mlir::math::MathDialect, mlir::scf::SCFDialect, mlir::memref::MemRefDialect,
+                  mlir::vector::VectorDialect>();
 }
 
 } // namespace lathe

@@ -50,6 +50,18 @@ std::string LegalizeReport::json() const {
   return text;
 }
 
+const std::string &atenOperators() {
+  static const std::string names = [] {
+    std::vector<std::string> found;
+    for (const auto &handler : legal::handlers())
+      if (StringRef name = handler.getKey(); name.consume_front("aten."))
+        found.push_back(name.str());
+    llvm::sort(found);
+    return llvm::join(found, "\n") + "\n";
+  }();
+  return names;
+}
+
 LogicalResult legalize(ModuleOp module, LegalizeReport &report) {
   bool ok = true;
   for (auto func : module.getOps<func::FuncOp>())

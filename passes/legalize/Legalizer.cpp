@@ -15,6 +15,7 @@
 #include "Legalizer.h"
 
 #include "lathe/import/Import.h"
+#include "lathe/ir/Aten.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
 #include "lathe/ir/WeightStore.h"
@@ -69,9 +70,27 @@ const Handlers &handlers() {
     addRandom(h);
     addTrees(h);
     addMicrosoft(h);
+    addAten(h);
     return h;
   }();
   return all;
+}
+
+bool isSource(Operation *op) {
+  return onnxir::OnnxDialect::isOnnx(op) || atenir::AtenDialect::isAten(op);
+}
+
+/// By domain and type; an overload of torch's without a handler of its own has that of its name.
+static Handler handlerOf(const Node &node) {
+  std::string key = node.domain.empty() ? node.type.str() : (node.domain + "." + node.type).str();
+  Handler found = handlers().lookup(key);
+  return found || node.domain != kAtenDomain ? found
+                                             : handlers().lookup(StringRef(key).rsplit('.').first);
+}
+
+static StringRef remedyFor(const Node &node) {
+  return node.domain == kAtenDomain ? "express it by other operators of torch"
+                                    : "express it by other ONNX ops, or as a custom call";
 }
 
 Legalizer::Legalizer(ModuleOp module, func::FuncOp func, LegalizeReport &report)
@@ -89,7 +108,7 @@ Tracked &Legalizer::track(Value value) {
   if (fresh) {
     // Arguments and lathe ops stand for themselves.
     Operation *producer = value.getDefiningOp();
-    if (!producer || !onnxir::OnnxDialect::isOnnx(producer))
+    if (!producer || !isSource(producer))
       if (isa<RankedTensorType>(value.getType()))
         it->second.data = value;
   }
@@ -246,7 +265,9 @@ UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string mess
   entry.node = names.empty() ? "" : names.front().str();
   entry.opType = node.type.str();
   entry.domain = node.domain.str();
-  entry.opset = onnxSchemaVersion(node.type, node.domain, node.opset).value_or(node.opset);
+  const bool aten = node.domain == kAtenDomain;
+  if (!aten)
+    entry.opset = onnxSchemaVersion(node.type, node.domain, node.opset).value_or(node.opset);
   for (Value operand : node.op->getOperands()) {
     std::string text = "unknown";
     Tracked &tracked = track(operand);
@@ -266,9 +287,13 @@ UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string mess
   entry.remedy = std::move(remedy);
   entry.invalid = invalid;
   InFlightDiagnostic diag = mlir::emitError(node.op->getLoc());
-  diag << "'" << entry.node << "' (" << entry.opType << "@" << entry.opset
-       << (entry.domain.empty() ? "" : " of " + entry.domain)
-       << "): " << (invalid ? "invalid " : "unsupported ") << entry.cause << ": " << entry.message;
+  diag << "'" << entry.node << "' (";
+  if (aten)
+    diag << "aten." << entry.opType;
+  else
+    diag << entry.opType << "@" << entry.opset
+         << (entry.domain.empty() ? "" : " of " + entry.domain);
+  diag << "): " << (invalid ? "invalid " : "unsupported ") << entry.cause << ": " << entry.message;
   if (!entry.nearest.empty())
     diag << "; nearest: " << entry.nearest;
   if (!entry.remedy.empty())
@@ -278,7 +303,7 @@ UnsupportedNode &Legalizer::report(Node &node, StringRef cause, std::string mess
 }
 
 bool Legalizer::expand(Node &node) {
-  if (depth >= kMaxDepth)
+  if (depth >= kMaxDepth || node.domain == kAtenDomain)
     return false;
   SmallVector<Type> types;
   for (Value operand : node.op->getOperands())
@@ -313,8 +338,71 @@ bool Legalizer::expand(Node &node) {
   return true;
 }
 
+std::vector<Value> Legalizer::compose(Node &node, StringRef type, ArrayRef<Value> operands,
+                                      ArrayRef<NamedAttribute> attributes, unsigned results) {
+  // What a handler could not compute has its reason in e.error already; an absent operand is
+  // `none`.
+  Type anything = UnrankedTensorType::get(e.b.getF32Type());
+  OperationState state(node.op->getLoc(), ("onnx." + type).str());
+  for (Value operand : operands) {
+    if (!operand) {
+      OperationState none(node.op->getLoc(), "onnx.NoValue");
+      none.addTypes(e.b.getNoneType());
+      operand = e.b.create(none)->getResult(0);
+    }
+    state.addOperands(operand);
+  }
+  state.addAttributes(attributes);
+  state.addTypes(SmallVector<Type>(results, anything));
+  Operation *op = e.b.create(state);
+  if (results > 1) { // handlers ask which are used
+    OperationState user(node.op->getLoc(), "onnx.NoValue");
+    user.addOperands(op->getResults());
+    user.addTypes(e.b.getNoneType());
+    e.b.create(user);
+  }
+  std::string saved = outer;
+  if (outer.empty())
+    outer = (node.domain + "." + node.type).str();
+  size_t before = found.nodes.size();
+  process(op);
+  outer = saved;
+  e.b.setInsertionPoint(node.op);
+  e.loc = node.op->getLoc();
+  node.reported |= found.nodes.size() != before;
+  std::vector<Value> values;
+  for (Value result : op->getResults())
+    values.push_back(track(result).failed ? Value() : data(result));
+  return values;
+}
+
+/// Whether the results of an aten op are what torch states them to be.
+LogicalResult Legalizer::agrees(Node &node) {
+  for (OpResult result : node.op->getResults()) {
+    auto stated = dyn_cast<RankedTensorType>(result.getType());
+    Value value = data(result);
+    if (!stated || result.use_empty())
+      continue;
+    if (!value)
+      return node.fail("op", "result " + llvm::Twine(result.getResultNumber()) +
+                                 " is used, and not computed");
+    std::vector<DimExpr> want = dimsOf(stated), have = dimsOf(value);
+    bool same = want.size() == have.size() && stated.getElementType() == elementTypeOf(value);
+    for (size_t d = 0; same && d < want.size(); ++d)
+      same = want[d] == have[d] || !want[d].isConstant() || !have[d].isConstant();
+    if (!same)
+      return node.fail("shape", "a result of " + printed(value.getType()) + " where torch states " +
+                                    printed(stated));
+    // One name for a size: later ops compare by it.
+    if (want != have)
+      track(result).data = e.bind(value, want);
+  }
+  return success();
+}
+
 void Legalizer::process(Operation *op) {
-  if (!onnxir::OnnxDialect::isOnnx(op) || op->getName().stripDialect() == "NoValue")
+  StringRef name = op->getName().stripDialect();
+  if (!isSource(op) || name == "NoValue" || name == "none")
     return;
   e.b.setInsertionPoint(op);
   e.loc = op->getLoc();
@@ -324,14 +412,19 @@ void Legalizer::process(Operation *op) {
     for (Value result : op->getResults())
       values[result].failed = true;
   };
-  auto handler = handlers().find(
-      node.domain.empty() ? node.type.str() : (node.domain + "." + node.type).str());
+  const bool aten = node.domain == kAtenDomain;
+  Handler handler = handlerOf(node);
   bool blocked = llvm::any_of(op->getOperands(), [&](Value v) { return track(v).failed; });
   if (blocked) {
     // Its own trouble cannot be seen yet, unless nobody knows the op at all.
-    if (handler == handlers().end() && !onnxSchemaVersion(node.type, node.domain, node.opset))
-      (void)node.fail("op", "lathe does not know this op", "",
-                      "express it by ONNX ops, or as a custom call");
+    if (auto reason = op->getAttrOfType<StringAttr>("unsupported"))
+      (void)node.fail("op", reason.getValue());
+    else if (!handler && (aten || !onnxSchemaVersion(node.type, node.domain, node.opset)))
+      (void)node.fail("op", "lathe does not know this op", "", remedyFor(node));
+    return failAll();
+  }
+  if (auto reason = op->getAttrOfType<StringAttr>("unsupported"); reason && aten) {
+    (void)node.fail("op", reason.getValue());
     return failAll();
   }
   if (succeeded(evaluateOnHost(node)))
@@ -346,19 +439,22 @@ void Legalizer::process(Operation *op) {
       (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is an optional without a value");
     else if (tracked.isSequence)
       (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is a sequence");
-    else if (StringRef kind = inputKind(op->getOperand(i)); kind == "sequence" || kind == "optional")
-      (void)node.fail("dtype", "operand " + llvm::Twine(i) + " is an input that is a" +
-                                   (kind == "optional" ? "n " : " ") + kind + " of unknown length",
+    else if (StringRef kind = inputKind(op->getOperand(i));
+             kind == "sequence" || kind == "optional")
+      (void)node.fail("dtype",
+                      "operand " + llvm::Twine(i) + " is an input that is a" +
+                          (kind == "optional" ? "n " : " ") + kind + " of unknown length",
                       "as many tensors as --shape says",
-                      "say how many tensors it has: --shape x=[3], or of an optional its sizes or --shape x=none");
+                      "say how many tensors it has: --shape x=[3], or of an optional its sizes or "
+                      "--shape x=none");
     else
       (void)node.fail("dtype",
                       "operand " + llvm::Twine(i) + " is no ranked tensor of numbers or bool",
                       "tensors of a known rank", "give an unranked input its sizes with --shape");
     return failAll();
   }
-  if (handler != handlers().end()) {
-    if (succeeded(handler->second(node)))
+  if (handler) {
+    if (succeeded(handler(node)) && (!aten || succeeded(agrees(node))))
       return applyStated(op);
     if (node.useBody && expand(node))
       return applyStated(op);
@@ -380,17 +476,18 @@ void Legalizer::process(Operation *op) {
     return applyStated(op);
   if (!node.reported)
     (void)node.fail("op",
-                    onnxSchemaVersion(node.type, node.domain, node.opset)
+                    !aten && onnxSchemaVersion(node.type, node.domain, node.opset)
                         ? "no lowering for this op yet"
                         : "lathe does not know this op",
-                    "", "express it by other ONNX ops, or as a custom call");
+                    "", remedyFor(node));
   failAll();
 }
 
 /// A tensor is an output under its name, a sequence y one output a tensor: y[0], y[1] and so on; an
 /// optional without a value is none.
 bool Legalizer::addOutputs(Tracked &output, DictionaryAttr attrs, const std::string &name,
-                           SmallVectorImpl<Value> &results, SmallVectorImpl<Attribute> &resultAttrs) {
+                           SmallVectorImpl<Value> &results,
+                           SmallVectorImpl<Attribute> &resultAttrs) {
   if (output.isSequence) {
     for (auto [i, element] : llvm::enumerate(output.elements))
       if (!addOutputs(element, attrs, name + "[" + std::to_string(i) + "]", results, resultAttrs))
@@ -437,7 +534,7 @@ bool Legalizer::finish() {
   func.setResAttrsAttr(e.b.getArrayAttr(resultAttrs));
   // Backwards, so that users go first; what only shape arithmetic used goes too.
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(func.getBody().front()))) {
-    if (onnxir::OnnxDialect::isOnnx(&op)) {
+    if (isSource(&op)) {
       op.dropAllUses();
       op.erase();
     } else if (isOpTriviallyDead(&op)) {

@@ -27,13 +27,14 @@ public:
   /// host(), or symbols that the elements of integer inputs are bound to when a run begins: a
   /// least element, if it is demanded, is checked then. None for what is computed on a device.
   /// `computed`: in the middle of the run too.
-  std::optional<HostValue> bindHost(mlir::Value value, std::optional<int64_t> least, bool computed = false);
+  std::optional<HostValue> bindHost(mlir::Value value, std::optional<int64_t> least,
+                                    bool computed = false);
   std::optional<HostValue> bindComputed(mlir::Value value);
   /// A name for a formula; its bounds are checked when a run begins. A constant, and a size
   /// within the bounds that has a name, stay as they are.
   DimExpr derive(llvm::StringRef hint, const DimExpr &formula, DimRange bounds);
-  /// A symbol that gets the value of a computed i64 without dimensions, which is at most `most`, in the
-  /// middle of the run.
+  /// A symbol that gets the value of a computed i64 without dimensions, which is at most `most`, in
+  /// the middle of the run.
   DimExpr sizeOf(mlir::Value count, llvm::StringRef hint, const std::optional<DimExpr> &most);
   /// Whether elements are in it, so that it may be negative and mean something else then.
   bool isRunTimeValue(const DimExpr &dim);
@@ -46,6 +47,13 @@ public:
   llvm::StringRef inputKind(mlir::Value value);
   /// Adds the names of the entry's inputs that the value is computed from.
   void inputsBehind(mlir::Value value, std::vector<std::string> &names);
+
+  /// An onnx op of these operands (null: absent), legalized at once in place of `node`; null for
+  /// results that failed, which is then reported as the node's failure.
+  std::vector<mlir::Value> compose(Node &node, llvm::StringRef type,
+                                   llvm::ArrayRef<mlir::Value> operands,
+                                   llvm::ArrayRef<mlir::NamedAttribute> attributes,
+                                   unsigned results);
 
   Emitter e;
 
@@ -65,6 +73,7 @@ public:
 
 private:
   void process(mlir::Operation *op);
+  mlir::LogicalResult agrees(Node &node);
   bool expand(Node &node);
   std::optional<HostValue> bindInput(mlir::BlockArgument input);
   /// A symbol for each integer of `type`, whose names are added to `names`.
@@ -108,8 +117,11 @@ private:
   std::string outer; ///< op whose body is being processed, for reports
 };
 
-/// Gives symbols without bounds usual sizes that all sizes of the graph have a value at (Optima.cpp);
-/// fails with a report that names the node where there are none.
+/// Whether the op is one of those that legalize replaces: of the dialect onnx or aten.
+bool isSource(mlir::Operation *op);
+
+/// Gives symbols without bounds usual sizes that all sizes of the graph have a value at
+/// (Optima.cpp); fails with a report that names the node where there are none.
 mlir::LogicalResult settleOptima(mlir::ModuleOp module, LegalizeReport &report);
 
 } // namespace lathe::legal

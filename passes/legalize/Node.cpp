@@ -4,6 +4,8 @@
 
 #include "Legalizer.h"
 
+#include "lathe/ir/Aten.h"
+
 #include "mlir/IR/Matchers.h"
 
 using namespace mlir;
@@ -31,7 +33,9 @@ Tracked Tracked::sequence(std::vector<Tracked> elements) {
 Node::Node(Legalizer &l, Operation *operation)
     : op(operation), legalizer(l), e(l.e), type(operation->getName().stripDialect()),
       opset(l.opsetOf(operation)) {
-  if (auto attr = op->getAttrOfType<StringAttr>("onnx_domain"))
+  if (atenir::AtenDialect::isAten(op))
+    domain = kAtenDomain;
+  else if (auto attr = op->getAttrOfType<StringAttr>("onnx_domain"))
     domain = attr.getValue();
 }
 

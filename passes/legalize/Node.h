@@ -47,8 +47,8 @@ public:
   mlir::Operation *op;
   Legalizer &legalizer;
   Emitter &e;
-  llvm::StringRef type;   ///< "Conv"
-  llvm::StringRef domain; ///< "" for ai.onnx
+  llvm::StringRef type;   ///< "Conv"; of torch "add.Tensor"
+  llvm::StringRef domain; ///< "" for ai.onnx, kAtenDomain for the aten dialect
   int64_t opset;
 
   unsigned numInputs() const { return op->getNumOperands(); }
@@ -68,7 +68,8 @@ public:
   std::optional<DimExpr> whole(unsigned i);
   /// Legalizer::derive(), named after the node.
   DimExpr derive(llvm::Twine hint, const DimExpr &formula, DimRange bounds = {});
-  /// A size that the run counts: a computed i64 without dimensions, at most `most` where that is known.
+  /// A size that the run counts: a computed i64 without dimensions, at most `most` where that is
+  /// known.
   DimExpr sizeOf(mlir::Value count, const std::optional<DimExpr> &most);
   /// 1 for each dimension that one of the axes names, else 0; negative axes count from the end.
   /// The run fails where an axis is outside the rank or named twice.
@@ -153,11 +154,16 @@ void addGradient(Handlers &);
 void addRandom(Handlers &);
 void addTrees(Handlers &);
 void addMicrosoft(Handlers &);
+/// Keyed "aten.add", or for one overload "aten.max.dim".
+void addAten(Handlers &);
 /// All of them.
 const Handlers &handlers();
 
 /// Whether an op of ai.onnx takes sequences and optionals.
 bool takesSequences(llvm::StringRef type);
+
+/// The domain of ops of the aten dialect.
+inline constexpr const char *kAtenDomain = "aten";
 
 /// The domain of nodes that call the user's own functions.
 inline constexpr const char *kCustomDomain = "lathe.custom";

@@ -13,8 +13,6 @@
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
 
-#include "lathe/ir/Onnx.h"
-
 #include "llvm/ADT/StringExtras.h"
 
 #include <cmath>
@@ -28,8 +26,8 @@ static constexpr int64_t kMaxBound = 32;
 /// Ops between an input and where its elements are needed.
 static constexpr int kMaxChain = 64;
 
-SymbolOp Legalizer::declare(StringRef hint, int64_t min, int64_t max, int64_t opt,
-                            StringRef origin, DimAttr value) {
+SymbolOp Legalizer::declare(StringRef hint, int64_t min, int64_t max, int64_t opt, StringRef origin,
+                            DimAttr value) {
   std::string base, name;
   for (char c : hint)
     base += llvm::isAlnum(c) ? c : '_';
@@ -41,12 +39,12 @@ SymbolOp Legalizer::declare(StringRef hint, int64_t min, int64_t max, int64_t op
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
   for (SymbolOp symbol : module.getOps<SymbolOp>())
     builder.setInsertionPointAfter(symbol);
-  e.ranges[name] = {min == INT64_MIN + 1 ? INT64_MIN : min,
-                    max < 0 ? DimRange::kUnbounded : max};
+  e.ranges[name] = {min == INT64_MIN + 1 ? INT64_MIN : min, max < 0 ? DimRange::kUnbounded : max};
   return SymbolOp::create(builder, e.loc, name, min, max, opt, 1, origin, value);
 }
 
-HostValue Legalizer::symbolsOf(RankedTensorType type, const std::string &name, SmallVectorImpl<Attribute> &names) {
+HostValue Legalizer::symbolsOf(RankedTensorType type, const std::string &name,
+                               SmallVectorImpl<Attribute> &names) {
   // The least number is what stands for "not known" in the runtime.
   int64_t least = type.getElementTypeBitWidth() == 64 ? INT64_MIN + 1 : INT32_MIN;
   HostValue host{type.getElementType(), type.getShape().vec(), {}};
@@ -95,16 +93,17 @@ std::optional<HostValue> Legalizer::bindComputed(Value value) {
   return host;
 }
 
-std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t> least, bool computed) {
+std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t> least,
+                                             bool computed) {
   std::optional<HostValue> result = host(value);
   if (!result) {
     if (auto input = dyn_cast<BlockArgument>(value)) {
       result = bindInput(input);
       if (result)
         track(value).host = result;
-    } else if (Operation *producer = value.getDefiningOp();
-               producer && onnxir::OnnxDialect::isOnnx(producer) &&
-               producer->getNumRegions() == 0 && chain < kMaxChain) {
+    } else if (Operation *producer = value.getDefiningOp(); producer && isSource(producer) &&
+                                                            producer->getNumRegions() == 0 &&
+                                                            chain < kMaxChain) {
       ++chain;
       Node node(*this, producer);
       bool known = true;
@@ -114,8 +113,10 @@ std::optional<HostValue> Legalizer::bindHost(Value value, std::optional<int64_t>
         result = host(value);
       --chain;
     }
-    // Of what a branch or a loop gives nothing is known but the number of elements: too little for shapes.
-    if (Operation *producer = value.getDefiningOp(); !result && computed && producer && !producer->getNumRegions())
+    // Of what a branch or a loop gives nothing is known but the number of elements: too little for
+    // shapes.
+    if (Operation *producer = value.getDefiningOp();
+        !result && computed && producer && !producer->getNumRegions())
       result = bindComputed(value);
   }
   if (!result || !least)
@@ -156,9 +157,8 @@ DimExpr Legalizer::derive(StringRef hint, const DimExpr &formula, DimRange bound
     optima[symbol.getSymName().str()] = symbol.getOpt();
   Result<int64_t> opt = formula.evaluate(optima);
   int64_t best = std::clamp(opt ? *opt : 1, bounds.lo, bounds.hi);
-  SymbolOp symbol =
-      declare(hint, bounds.lo, bounds.hi == DimRange::kUnbounded ? -1 : bounds.hi, best, "derived",
-              DimAttr::get(module.getContext(), formula));
+  SymbolOp symbol = declare(hint, bounds.lo, bounds.hi == DimRange::kUnbounded ? -1 : bounds.hi,
+                            best, "derived", DimAttr::get(module.getContext(), formula));
   return derived.emplace(key, DimExpr::symbol(symbol.getSymName().str())).first->second;
 }
 
@@ -171,7 +171,8 @@ DimExpr Legalizer::sizeOf(Value count, StringRef hint, const std::optional<DimEx
   int64_t opt = std::clamp<int64_t>(usual ? *usual : 1, 0, highest);
   SymbolOp symbol = declare(hint, 0, highest == DimRange::kUnbounded ? -1 : highest, opt,
                             SymbolOp::kValueOrigin.str() + hint.str(), DimAttr());
-  DimFromOp::create(e.b, e.loc, count.getType(), count, e.b.getArrayAttr({symbol.getSymNameAttr()}));
+  DimFromOp::create(e.b, e.loc, count.getType(), count,
+                    e.b.getArrayAttr({symbol.getSymNameAttr()}));
   return DimExpr::symbol(symbol.getSymName().str());
 }
 
@@ -185,8 +186,8 @@ std::optional<HostValue> Node::bound(unsigned i, std::optional<int64_t> least) {
 }
 
 std::optional<DimExpr> Node::whole(unsigned i) {
-  if (std::optional<double> known = number(i); known && *known == std::floor(*known) &&
-                                               std::abs(*known) < double(int64_t(1) << 53))
+  if (std::optional<double> known = number(i);
+      known && *known == std::floor(*known) && std::abs(*known) < double(int64_t(1) << 53))
     return DimExpr(int64_t(*known));
   std::optional<HostValue> value = bound(i, std::nullopt);
   Operation *cast = has(i) ? op->getOperand(i).getDefiningOp() : nullptr;
@@ -223,8 +224,9 @@ DimExpr Node::kept(ArrayRef<DimExpr> dims, ArrayRef<DimExpr> dropped, int64_t i)
   DimExpr size = 0, before = 0;
   for (size_t d = 0; d < dims.size(); ++d) {
     DimExpr keep = DimExpr(1) - dropped[d];
-    size = size + dims[d] * keep * derive("at" + llvm::Twine(d) + "_" + llvm::Twine(i),
-                                          equalDims(before, i), {0, 1});
+    size = size +
+           dims[d] * keep *
+               derive("at" + llvm::Twine(d) + "_" + llvm::Twine(i), equalDims(before, i), {0, 1});
     before = before + keep;
   }
   return derive("dim" + llvm::Twine(i), size, {0, DimRange::kUnbounded});

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any, Union
 
@@ -19,6 +19,7 @@ from ._report import Remarks
 ABI_VERSION = 1
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_compiler_version": (c_char_p, []),
+    "lathe_compiler_aten_operators": (c_char_p, []),
     "lathe_compile_error_code": (c_int, [c_void_p]),
     "lathe_compile_error_message": (c_char_p, [c_void_p]),
     "lathe_compile_error_location": (c_char_p, [c_void_p]),
@@ -29,6 +30,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_compile_to_file": (Error, [c_char_p, c_void_p, c_char_p]),
     "lathe_compile_to_memory": (Error, [c_char_p, c_void_p, POINTER(c_void_p),
                                         POINTER(c_size_t)]),
+    "lathe_compile_graph_to_file": (Error, [c_char_p, c_size_t, c_void_p, c_size_t, c_void_p, c_char_p]),
+    "lathe_compile_graph_to_memory": (Error, [c_char_p, c_size_t, c_void_p, c_size_t, c_void_p,
+                                              POINTER(c_void_p), POINTER(c_size_t)]),
     "lathe_compile_free": (None, [c_void_p]),
     "lathe_command": (c_int, [c_int, POINTER(c_char_p)]),
     "lathe_opt_command": (c_int, [c_int, POINTER(c_char_p)]),
@@ -107,14 +111,15 @@ def compile(model: Any, output: PathLike | None = None, *, args: Sequence[Any] |
             target: str = "native", dims: Mapping[str, Bounds] | None = None,
             shapes: Mapping[str, Sequence[int]] | None = None,
             entries: Mapping[str, str] | None = None, donate: Mapping[str, str] | None = None,
-            remarks: bool = False, options: Iterable[tuple[str, Any]] = ()) -> Engine:
+            remarks: bool = False, importer: str = "aten", fx_passes: Iterable[Any] = (),
+            options: Iterable[tuple[str, Any]] = ()) -> Engine:
     """Compiles a model and returns the Engine.
 
     `model` is the path of a file (.onnx, ONNX text, MLIR of any phase), the bytes of a .onnx file,
     an onnx.ModelProto, a torch.nn.Module with `args`, or torch's ExportedProgram. With `output` the
     engine is written there; without, it stays in memory.
 
-    args, kwargs, dynamic_shapes   of a module, as torch.onnx.export takes them
+    args, kwargs, dynamic_shapes   of a module, as torch.export.export takes them
     target   "native", "x86-64-v3", "sm_90a", or several with commas
     dims     {"N": (1, 8, 64)} or {"N": 8}: bounds and optimum of symbolic sizes, or fixed ones
     shapes   {"x": (1, 3, 224, 224)}
@@ -122,49 +127,96 @@ def compile(model: Any, output: PathLike | None = None, *, args: Sequence[Any] |
     donate   {"k0": "pk0"}: inputs that become outputs; the pair is a state, or of equal sizes one
              memory of the caller's
     remarks  whether Engine.remarks is wanted; the compilation is then not taken from the cache
+    importer  of models of torch: "aten" takes the operators that torch.export leaves as they are, "onnx" goes
+             through torch.onnx
+    fx_passes  of models of torch: functions over the torch.fx.GraphModule that torch.export leaves
+             (lathe.torch.tanh_gelu, merge_linears, bfloat16_products are three)
     options  further (name, value) pairs of `lathe compile`, e.g. ("threads", 2)
     """
     from_torch = type(model).__module__.partition(".")[0] == "torch" or hasattr(model, "named_parameters")
+    if importer not in ("aten", "onnx"):
+        raise Error(Code.USAGE, f"importer is 'aten' or 'onnx', not {importer!r}")
+    fx_passes = list(fx_passes)
+    if fx_passes and (importer != "aten" or not from_torch):
+        raise Error(Code.USAGE, "fx_passes are for models of torch that are imported by 'aten'")
+    if not from_torch and (args is not None or kwargs is not None or dynamic_shapes is not None):
+        raise Error(Code.USAGE, "args, kwargs and dynamic_shapes are for models of torch")
+    graph = None
     if from_torch:
         from . import torch as torch_frontend
-        model = torch_frontend.to_onnx(model, args, kwargs, dynamic_shapes)
-    elif args is not None or kwargs is not None or dynamic_shapes is not None:
-        raise Error(Code.USAGE, "args, kwargs and dynamic_shapes are for models of torch")
+        if importer == "aten":
+            graph = torch_frontend.to_graph(model, args, kwargs, dynamic_shapes, fx_passes)
+        else:
+            model = torch_frontend.to_onnx(model, args, kwargs, dynamic_shapes)
     pairs: list[tuple[str, Any]] = [("target", target)]
     pairs += [("dim", f"{k}={_bounds(v)}") for k, v in (dims or {}).items()]
     pairs += [("shape", f"{k}={'x'.join(map(str, v))}") for k, v in (shapes or {}).items()]
     pairs += [("entry", f"{k}:{v}") for k, v in (entries or {}).items()]
     pairs += [("donate", f"{k}={v}") for k, v in (donate or {}).items()]
     pairs += options
-    with contextlib.ExitStack() as stack:
-        remarks_file = None
-        if remarks:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="lathe-remarks"))
-            remarks_file = os.path.join(folder, "remarks.json")
-            pairs.append(("remarks", remarks_file))
-        path = stack.enter_context(_model_file(model))
-        try:
-            engine = _compile_file(path, output, pairs)
-        except Error as error:
-            if not from_torch:
-                raise
-            raise torch_frontend.with_source(error, model) from None
-        if remarks_file:
-            engine.remarks = Remarks.read(remarks_file)
-    return engine
+    if graph is not None:
+        return compile_graph(graph, output, pairs, remarks)
+    try:
+        with _model_file(model) as path:
+            return _with_remarks(lambda more: _compile_file(path, output, [*pairs, *more]), remarks)
+    except Error as error:
+        if not from_torch:
+            raise
+        raise torch_frontend.with_source(error, model) from None
 
 
-def _compile_file(model: str, output: PathLike | None, pairs: list[tuple[str, Any]]) -> Engine:
+def _with_remarks(compiled: Callable[[list[tuple[str, Any]]], Engine], wanted: bool) -> Engine:
+    """The engine of `compiled`, which is given further options, with its remarks if they are wanted."""
+    if not wanted:
+        return compiled([])
+    with tempfile.TemporaryDirectory(prefix="lathe-remarks") as folder:
+        file = os.path.join(folder, "remarks.json")
+        engine = compiled([("remarks", file)])
+        engine.remarks = Remarks.read(file)
+        return engine
+
+
+def compile_graph(graph: Any, output: PathLike | None = None, pairs: Iterable[tuple[str, Any]] = (),
+                  remarks: bool = False) -> Engine:
+    """Compiles a lathe.torch.Graph; errors have the lines of Python that made their nodes."""
+    try:
+        return _with_remarks(lambda more: _compile_graph(graph.text, graph.weights, output, [*pairs, *more]), remarks)
+    except Error as error:
+        raise graph.with_source(error) from None
+
+
+class _Weight(ctypes.Structure):
+    _fields_ = [("name", c_char_p), ("data", c_void_p), ("bytes", c_size_t)]
+
+
+def _compile_graph(text_: str, weights: Mapping[str, Any], output: PathLike | None,
+                   pairs: Iterable[tuple[str, Any]]) -> Engine:
+    """The dialect aten as text; weights are torch tensors on the CPU, contiguous."""
+    data = text_.encode()
+    names = [name.encode() for name in weights]
+    table = (_Weight * max(len(names), 1))()
+    for row, name, tensor in zip(table, names, weights.values()):
+        row.name, row.data, row.bytes = name, tensor.data_ptr(), tensor.numel() * tensor.element_size()
+    return _engine(pairs, output, "graph", data, len(data), ctypes.cast(table, c_void_p), len(names))
+
+
+def _compile_file(model: str, output: PathLike | None, pairs: Iterable[tuple[str, Any]]) -> Engine:
+    return _engine(pairs, output, "", os.fsencode(model))
+
+
+def _engine(pairs: Iterable[tuple[str, Any]], output: PathLike | None, kind: str, *model: Any) -> Engine:
+    """`model`: the first arguments of the functions of this kind."""
     compiler = library()
+    prefix = f"lathe_compile_{kind}_to_" if kind else "lathe_compile_to_"
     handle = compiler.lathe_compile_options_create()
     try:
         for name, value in pairs:
             compiler.lathe_compile_options_add(handle, name.encode(), os.fsencode(str(value)))
         if output is not None:
-            compiler.lathe_compile_to_file(os.fsencode(model), handle, os.fsencode(output))
+            getattr(compiler, prefix + "file")(*model, handle, os.fsencode(output))
             return load(output)
         data, size = c_void_p(), c_size_t()
-        compiler.lathe_compile_to_memory(os.fsencode(model), handle, byref(data), byref(size))
+        getattr(compiler, prefix + "memory")(*model, handle, byref(data), byref(size))
         try:
             return load_memory(data, size.value)
         finally:

@@ -1,5 +1,6 @@
 //===- Inspect.cpp - lathe inspect ----------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "InspectHtml.h"
 #include "InspectTables.h"
 #include "Results.h"
 #include "Session.h"
@@ -9,6 +10,7 @@
 #include "lathe/support/Files.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cstdio>
@@ -21,7 +23,7 @@ namespace json = llvm::json;
 struct InspectOptions {
   CompileOptions compile;
   bool asJson = false, entries = false, plan = false, memory = false, kernels = false;
-  std::string source, svg, trust;
+  std::string source, svg, html, trust;
   std::vector<std::string> tiles;
 };
 
@@ -47,9 +49,8 @@ Result<std::vector<std::string>> shownTargets(const Model &model,
     if (!target)
       return Status(ErrorCode::Usage, target.status().message(), "--target");
     if (!llvm::is_contained(model.targets(), target->name))
-      return usageError("the engine is for " + joined(model.targets()) + ", not for " +
-                            target->name,
-                        "--target");
+      return usageError(
+          "the engine is for " + joined(model.targets()) + ", not for " + target->name, "--target");
     targets.push_back(target->name);
   }
   return targets.empty() ? model.targets() : targets;
@@ -84,7 +85,8 @@ Status printSource(const Model &model, const std::string &kernel,
     owners.push_back(section.target);
     texts.push_back(std::move(text));
     if (variants > 1)
-      std::fprintf(stderr, "note: %zu variants; %s.0 names the first alone, as --replace wants it\n",
+      std::fprintf(stderr,
+                   "note: %zu variants; %s.0 names the first alone, as --replace wants it\n",
                    variants, kernel.c_str());
   }
   if (texts.empty())
@@ -101,11 +103,34 @@ std::string optionsOf(const Model &model) {
   return section ? std::string(section->bytes) : "{}";
 }
 
+/// A folder that goes with this.
+struct TemporaryFolder {
+  std::string path;
+  Status make() {
+    llvm::SmallString<128> made;
+    if (std::error_code error = llvm::sys::fs::createUniqueDirectory("lathe-inspect", made))
+      return runtimeError("no temporary folder: " + error.message(), "--html");
+    path = made.str().str();
+    return okStatus();
+  }
+  ~TemporaryFolder() {
+    if (!path.empty())
+      (void)llvm::sys::fs::remove_directories(path);
+  }
+};
+
 Status execute(const InspectOptions &options, const std::string &path) {
   // A model is compiled for the targets; of an engine's they choose.
   CompileOptions compile = options.compile;
   if (isEngine(path))
     compile.targets.clear();
+  // The page shows the text of each phase, which an engine does not have.
+  std::string dumps = isEngine(path) ? "" : compile.dumpDir;
+  TemporaryFolder folder;
+  if (!options.html.empty() && !isEngine(path) && dumps.empty()) {
+    LATHE_RETURN_IF_ERROR(folder.make());
+    dumps = compile.dumpDir = folder.path;
+  }
   Result<Model> model = Model::open(path, compile, "cpu", options.trust);
   if (!model)
     return model.status();
@@ -119,6 +144,8 @@ Status execute(const InspectOptions &options, const std::string &path) {
     return printSource(*model, options.source, *targets);
   if (!options.svg.empty())
     LATHE_RETURN_IF_ERROR(writeDrawings(*model, options.svg));
+  if (!options.html.empty())
+    LATHE_RETURN_IF_ERROR(writeHtml(*model, dumps, options.html));
   bool all = !options.entries && !options.plan && !options.memory && !options.kernels;
   bool entries = options.entries || all, kernels = options.kernels || all;
   if (options.asJson) {
@@ -175,13 +202,20 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.flag("memory", "Arenas, buffers and states: the formulas, and bytes at the usual sizes",
               options.memory);
   parser.add("svg", "FILE", "Draw the buffers of each plan over time", options.svg);
+  parser.add("html", "FILE",
+             "Write one page that needs no net: the graph of every phase (of a model) with search, "
+             "from a node to its "
+             "kernels and their text; memory over time; roofline; plan",
+             options.html);
   parser.flag("kernels", "A row a kernel: variants, grid, traffic, ONNX nodes", options.kernels);
   parser.add("source", "KERNEL",
              "The source of a kernel: CUDA C++, or LLVM IR for a CPU; --target says which of an "
              "engine's, where several have it",
              options.source);
-  parser.add("tile", "NAME", "What a configuration of a GPU is, e.g. gemm.split.m64.n32.c2: its blocks, threads, "
-             "stages, shared memory (for --target, else sm_90a; 16-bit operands and results); without a model",
+  parser.add("tile", "NAME",
+             "What a configuration of a GPU is, e.g. gemm.split.m64.n32.c2: its blocks, threads, "
+             "stages, shared memory (for --target, else sm_90a; 16-bit operands and results); "
+             "without a model",
              options.tiles);
   parser.flag("json", "Print JSON", options.asJson);
   addTrustOption(parser, options.trust);
@@ -189,6 +223,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe inspect model.lathe");
   parser.example("lathe inspect model.onnx --target=sm_90a --kernels");
   parser.example("lathe inspect model.lathe --memory --svg=memory.svg");
+  parser.example("lathe inspect model.onnx --html=model.html");
   parser.example("lathe inspect model.lathe --source matmul_0 --target=sm_90a > matmul_0.cu");
   parser.example("lathe inspect model.lathe --json --plan");
   parser.example("lathe inspect --tile gemm.pingpong.m128.n192");

@@ -9,6 +9,7 @@
 #define LATHE_COMPILER_COMPILER_H
 
 #include "lathe/compiler/Phase.h"
+#include "lathe/import/Graph.h"
 #include "lathe/support/Status.h"
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct CompileOptions {
   std::vector<std::string> donate;  ///< "present.0=past.0", output first, or input first
   std::vector<std::string> replace; ///< "KERNEL=FILE.cu"
   std::vector<std::string> configs; ///< "KERNEL=CONFIGURATION", in place of what select chooses
-  std::string lock; ///< a file that `lathe tune` wrote: more of them (Lock.h); empty: none
+  std::string lock;   ///< a file that `lathe tune` wrote: more of them (Lock.h); empty: none
   bool paged = false; ///< a decoder becomes a step over tokens of many sequences (runtime/serve)
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.
@@ -37,8 +38,8 @@ struct CompileOptions {
   /// CPU: 3 x 3 convolutions may run by Winograd's F(4,3) where its expected relative error (root
   /// mean square) is no larger than this number; empty: nowhere.
   std::string winogradTolerance;
-  /// GPU: streams that the kernels of an entry may be spread over, wherever the estimate says that it
-  /// gains anything; 1: none but the first. 0: up to 4, where it gains a tenth.
+  /// GPU: streams that the kernels of an entry may be spread over, wherever the estimate says that
+  /// it gains anything; 1: none but the first. 0: up to 4, where it gains a tenth.
   int64_t streams = 0;
   /// What GPUs may do less exactly: "tf32", products of f32 operands whose last 13 bits are cut
   /// off; "reduced-sums", sums of 8-bit floats in about 14 bits instead of f32's 24.
@@ -48,6 +49,9 @@ struct CompileOptions {
   std::string remarksFile; ///< JSON; empty: none
   unsigned threads = 0;    ///< 0: all cores
   bool cache = true;       ///< look for the finished engine in the cache
+  /// What is compiled in place of a model's file, if it is not null; the model's name is then
+  /// "graph".
+  const GraphText *graph = nullptr;
   /// Called in the compiling thread when a phase begins.
   std::function<void(Phase)> onPhase;
 };
@@ -56,7 +60,7 @@ struct CompileResult {
   bool isEngine = true;
   std::string bytes; ///< the engine, or the text of a phase; not an engine that went to a file
   uint64_t size = 0; ///< of the engine or text
-  Phase phase = Phase::Engine;       ///< the last that ran
+  Phase phase = Phase::Engine; ///< the last that ran
   std::vector<std::string> warnings;
   bool fromCache = false;
   double seconds = 0;
@@ -81,6 +85,9 @@ bool isEngineFile(const std::string &path);
 
 /// "lathe 0.1.0", stored in engines.
 const std::string &compilerVersion();
+
+/// Operators of torch that a graph may have: "abs\nadd\n...max.dim\n", by name or overload.
+const std::string &torchOperators();
 
 //===----------------------------------------------------------------------===//
 // Reproducers

@@ -28,6 +28,9 @@ extern "C" {
 LATHE_COMPILER_API int lathe_compiler_abi_version(void);
 /* "lathe 0.1.0"; lives forever. */
 LATHE_COMPILER_API const char *lathe_compiler_version(void);
+/* Torch's operators that the dialect `aten` may hold, a line each: "abs", or of one overload alone
+ * "max.dim". Lives forever. */
+LATHE_COMPILER_API const char *lathe_compiler_aten_operators(void);
 
 /* Codes are the exit codes of the command line: 2 usage, 3 invalid model, 4 unsupported,
  * 5 a file could not be written, 6 a defect of lathe. */
@@ -51,13 +54,32 @@ lathe_compile_options_add(lathe_compile_options *, const char *name, const char 
 
 /* Compiles the model (.onnx, ONNX text, or MLIR of any phase) and writes the engine, or with
  * stop-after the text of a phase. `options` may be NULL. */
-LATHE_COMPILER_API lathe_compile_error *lathe_compile_to_file(const char *model,
-                                                              const lathe_compile_options *options,
-                                                              const char *output);
+LATHE_COMPILER_API lathe_compile_error *
+lathe_compile_to_file(const char *model, const lathe_compile_options *options, const char *output);
 /* The same into memory, which the caller frees with lathe_compile_free. */
 LATHE_COMPILER_API lathe_compile_error *
 lathe_compile_to_memory(const char *model, const lathe_compile_options *options, void **bytes,
                         size_t *size);
+
+/* A tensor that the text of a graph names: row-major, in the memory order of its type. The caller
+ * keeps name and bytes until the call returns; they are not copied before. */
+typedef struct lathe_compile_weight {
+  const char *name;
+  const void *data;
+  size_t bytes;
+} lathe_compile_weight;
+/* The same for a graph in memory: MLIR text of phase import in the dialect `aten`, torch's
+ * operators (include/lathe/ir/AtenDialect.td), which needs no end of line and no terminating 0, and
+ * the weights that its ops `aten.weight` name. Text that does not parse, and weights that are
+ * missing or of another size than their type, are errors of code 3. */
+LATHE_COMPILER_API lathe_compile_error *
+lathe_compile_graph_to_file(const char *text, size_t text_size, const lathe_compile_weight *weights,
+                            size_t weight_count, const lathe_compile_options *options,
+                            const char *output);
+LATHE_COMPILER_API lathe_compile_error *
+lathe_compile_graph_to_memory(const char *text, size_t text_size,
+                              const lathe_compile_weight *weights, size_t weight_count,
+                              const lathe_compile_options *options, void **bytes, size_t *size);
 LATHE_COMPILER_API void lathe_compile_free(void *bytes);
 
 #ifdef __cplusplus

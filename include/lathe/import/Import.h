@@ -9,6 +9,7 @@
 #ifndef LATHE_IMPORT_IMPORT_H
 #define LATHE_IMPORT_IMPORT_H
 
+#include "lathe/import/Graph.h"
 #include "lathe/support/HostTensor.h"
 #include "lathe/support/Status.h"
 
@@ -69,6 +70,12 @@ Status parseShapeOption(llvm::StringRef text, ImportOptions &options);
 /// the dialects that it needs.
 Result<mlir::OwningOpRef<mlir::ModuleOp>>
 importOnnx(mlir::MLIRContext &context, llvm::StringRef path, const ImportOptions &options);
+
+/// A graph of torch's operators as a module of the same form: `aten.*` ops, and the weights as
+/// constants, which are not copied. Text that does not parse and weights that do not fit are
+/// Invalid errors.
+Result<mlir::OwningOpRef<mlir::ModuleOp>>
+importGraph(mlir::MLIRContext &context, const GraphText &graph, const ImportOptions &options);
 
 /// Applies bounds and shapes to the symbols of an imported module, for input
 /// that is MLIR text already. Names that fit no symbol or input are Usage errors.

@@ -35,7 +35,11 @@ struct LegalizeReport {
   std::string json() const;
 };
 
-/// Turns every `onnx.*` op of the module's functions into `lathe.*`. On failure
+/// Operators of torch that legalize has a handler for: "abs\nadd\n...max.dim\n", by name or
+/// overload, sorted.
+const std::string &atenOperators();
+
+/// Turns every `onnx.*` and `aten.*` op of the module's functions into `lathe.*`. On failure
 /// all nodes that resist are in `report`, a located diagnostic for each has
 /// been emitted, and the module has the attributes `lathe.unsupported` (the
 /// JSON) and `lathe.error` ("invalid" or "unsupported").

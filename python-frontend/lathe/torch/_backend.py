@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from .. import _compiler
-from .._context import Context
 from .._errors import Code, Error
+from ._fallback import Partitioned, refused
+from ._graph import ready, write
+from ._passes import Pass, applied
 
 
 class LeftToTorch(UserWarning):
-    """A graph that torch runs itself: it shall be differentiated."""
+    """What torch runs itself: a graph that shall be differentiated, or with `fallback` operators that lathe
+    does not have."""
 
 
 def _without_sizes(module: Any) -> tuple[Any, list[int]]:
@@ -48,15 +51,21 @@ def _without_sizes(module: Any) -> tuple[Any, list[int]]:
 
 
 class Compiled:
-    """A graph of dynamo; compiled when it is first called."""
+    """A graph of dynamo; compiled when it is first called.
 
-    def __init__(self, module: Any) -> None:
+    `fx_passes`: functions over the graph of torch's operators (lathe.torch.tanh_gelu and others).
+    `fallback`: operators that lathe does not have are left to torch, with a warning that names them and an engine
+    for each part between them; without it they are an error, all of them at once.
+    """
+
+    def __init__(self, module: Any, *, fx_passes: Sequence[Pass] = (), fallback: bool = False) -> None:
         if list(module.parameters()) or list(module.buffers()):
             raise Error(Code.UNSUPPORTED, "the graph holds parameters, which could change: "
                         "torch._dynamo.config.inline_inbuilt_nn_modules must be on")
         self._eager = module
         self._module, self._kept = _without_sizes(torch.fx.GraphModule(module, _copy(module.graph)))
-        self._context: Context | None = None
+        self._passes, self._fallback = list(fx_passes), fallback
+        self._run: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -68,12 +77,11 @@ class Compiled:
         if any(a.device.type != "cpu" for a in given):
             raise Error(Code.UNSUPPORTED, "an argument is not on the CPU", "torch.compile(backend='lathe')")
         with self._lock:  # a context is used by one thread at a time
-            if self._context is None:
-                self._context = self._compile(given)
-            results = self._context.run([a.detach() for a in given])
-        return tuple(torch.utils.dlpack.from_dlpack(result) for result in results.values())
+            if self._run is None:
+                self._run = self._compile(given)
+            return self._run([a.detach() for a in given])
 
-    def _compile(self, given: Sequence[torch.Tensor]) -> Context:
+    def _compile(self, given: Sequence[torch.Tensor]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         places = [node for node in self._module.graph.nodes if node.op == "placeholder"]
         sizes = [{d: torch.export.Dim.AUTO for d, have in enumerate(node.meta["example_value"].shape)
                   if isinstance(have, torch.SymInt)} for node in places]
@@ -81,11 +89,19 @@ class Compiled:
             program = torch.export.export(self._module, tuple(given), dynamic_shapes=tuple(sizes))
         except Exception as problem:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
-        signature = program.run_decompositions({}).graph_signature
-        if signature.user_inputs_to_mutate or signature.buffers_to_mutate:
-            raise Error(Code.UNSUPPORTED, "the graph writes into its arguments: "
-                        f"{', '.join(signature.user_inputs_to_mutate.values())}")
-        return _compiler.compile(program).context()
+        program = applied(ready(program), self._passes)
+        try:
+            context = _compiler.compile_graph(write(program)).context()
+        except Error as error:
+            left = refused(error) if self._fallback else {}
+            if not left:
+                raise
+            parts = Partitioned(program, set(left))
+            warnings.warn(f"torch runs {len(left)} operators that lathe does not have, between {parts.engines} "
+                          "engines:" + "".join(f"\n  {name}: {why}" for name, why in left.items()),
+                          LeftToTorch, stacklevel=4)
+            return parts.run
+        return lambda tensors: tuple(torch.utils.dlpack.from_dlpack(r) for r in context.run(tensors).values())
 
 
 def _copy(graph: Any) -> Any:
@@ -97,9 +113,14 @@ def _copy(graph: Any) -> Any:
     return copied
 
 
-def backend(module: Any, example_inputs: Sequence[Any]) -> Compiled:
-    """What torch.compile calls for each graph."""
-    return Compiled(module)
+def backend(module: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> Compiled:
+    """What torch.compile calls for each graph; `options` are those of Compiled:
+    torch.compile(module, backend="lathe", options={"fallback": True})."""
+    unknown = set(options or {}) - {"fx_passes", "fallback"}
+    if unknown:
+        raise Error(Code.USAGE, f"there is no option {', '.join(sorted(unknown))}; there are fx_passes and fallback",
+                    "torch.compile(backend='lathe')")
+    return Compiled(module, **(options or {}))
 
 
 torch._dynamo.register_backend(backend, name="lathe")

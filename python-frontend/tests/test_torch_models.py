@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Small models of the transformers library with weights of their own, taken from torch as they are."""
+import pytest
+
+import lathe
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
+AUTO = torch.export.Dim.AUTO
+
+
+def check(model, examples, sizes, others):
+    """The engine for any of its sizes against torch: of the example's and of others."""
+    torch.manual_seed(2)
+    model = model.eval()
+    program = torch.export.export(model, (), examples, dynamic_shapes=sizes)
+    engine = lathe.compile(program)
+    for given in (examples, others):
+        with torch.no_grad():
+            true = model(**given)
+        got = engine.run({k: v for k, v in given.items() if isinstance(v, torch.Tensor)})
+        first = torch.from_numpy(next(iter(got.values())).numpy())
+        torch.testing.assert_close(first, true[0], rtol=1e-3, atol=1e-4)
+
+
+def tokens(*shape):
+    return torch.randint(0, 99, shape)
+
+
+def test_bert():
+    sizes = {"input_ids": {0: AUTO, 1: AUTO}, "attention_mask": {0: AUTO, 1: AUTO}}
+    given = [{"input_ids": tokens(*shape), "attention_mask": (torch.arange(shape[1]) < 9).long().expand(shape)}
+             for shape in ((2, 16), (3, 11))]
+    check(transformers.BertModel(transformers.BertConfig(**SMALL)), given[0], sizes, given[1])
+
+
+def test_llama():
+    model = transformers.LlamaModel(transformers.LlamaConfig(**SMALL, num_key_value_heads=2))
+    sizes = {"input_ids": {0: AUTO, 1: AUTO}, "use_cache": None}
+    check(model, {"input_ids": tokens(2, 16), "use_cache": False}, sizes,
+          {"input_ids": tokens(3, 7), "use_cache": False})
+
+
+def test_resnet():
+    model = transformers.ResNetModel(transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2]))
+    check(model, {"pixel_values": torch.randn(2, 3, 32, 32)}, {"pixel_values": {0: AUTO}},
+          {"pixel_values": torch.randn(5, 3, 32, 32)})
