@@ -243,8 +243,9 @@ LATHE_API lathe_error *lathe_warm(lathe_context *, const char *entry, const lath
 
 /* Seeds the ops that draw and have no seed of their own (Dropout that trains, RandomNormal and the like),
  * and begins to count runs again; waits for what was submitted. A context begins with seed 0. What is
- * drawn is a function of seed, run, node and place (Philox4x32-10), the same on each device and for any
- * number of threads. Each run of an entry that draws counts, also one that fails. */
+ * drawn is a function of seed, run, node and place (Philox4x32-10), the same for any number of threads and on
+ * each device; but Multinomial and f64 with a scale compute with the draws, and devices round that differently.
+ * Each run of an entry that draws counts, also one that fails. */
 LATHE_API lathe_error *lathe_context_seed(lathe_context *, uint64_t seed);
 
 /*--- groups of devices ----------------------------------------------------*/
