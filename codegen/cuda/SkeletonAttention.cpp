@@ -58,6 +58,10 @@ LogicalResult Attention::common() {
                [&](Evaluator &e, ValueRange p) -> Value {
                  return attentionEnd(e, op, Index(p[0]), p[2]);
                });
+  holes.method("keyBegin", {"b", "h", "q"}, IndexType::get(op.getContext()), 1,
+               [&](Evaluator &e, ValueRange p) -> Value {
+                 return attentionBegin(e, op, Index(p[0]), p[2]);
+               });
   logSumExpHole();
   return success();
 }

@@ -11,6 +11,7 @@
 //   f32 loadV(i64 b, i64 h, i64 k, i64 d);          d < H::kHeadV
 //   f32 score(i64 b, i64 h, i64 q, i64 k, f32 dot); scale, mask, bias, soft cap; -inf: not seen
 //   i64 keyEnd(i64 b, i64 h, i64 q);                keys from here on are not seen; grows with q
+//   i64 keyBegin(i64 b, i64 h, i64 q);              keys before are not seen; grows with q
 //   void store(i64 b, i64 h, i64 q, i64 d, f32 value);
 //   static constexpr bool kZeroMasked;              a query that sees no key gives zeros;
 //                                                   else NaN, as softmax of -inf does
@@ -142,7 +143,7 @@ template <int WARPS, class H> LATHE_DEV void attentionDecode(const H &h, i64 key
   for (int c = 0; c < VCOLS; ++c) out[c] = 0.0f;
   const i64 end = minIndex(keys, h.keyEnd(b, head, q));
 #pragma unroll 2
-  for (i64 k = warp; k < end; k += WARPS) {
+  for (i64 k = h.keyBegin(b, head, q) / WARPS * WARPS + warp; k < end; k += WARPS) {
     f32 dot = 0.0f, v[VCOLS];
 #pragma unroll
     for (int c = 0; c < QCOLS; ++c)

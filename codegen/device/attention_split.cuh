@@ -88,8 +88,9 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   if constexpr (Tile::CLUSTER > 1) clusterArrive(); // waited for before the first store to another block
 #endif
   const i64 end = maxIndex(minIndex(keys, h.keyEnd(b, head0, queries - 1)), 0), steps = (end + 15) / 16;
-  // This block's share of the keys, sixteen at a time.
-  const i64 first = steps * blockIdx.x / Tile::CLUSTER + warp, last = steps * (blockIdx.x + 1) / Tile::CLUSTER;
+  // This block's share of the keys that the first query may see and those behind, sixteen at a time.
+  const i64 from = minIndex(h.keyBegin(b, head0, 0) / 16, steps), seen = steps - from;
+  const i64 first = from + seen * blockIdx.x / Tile::CLUSTER + warp, last = from + seen * (blockIdx.x + 1) / Tile::CLUSTER;
 
   const i64 strideK = h.strideK(), strideV = h.strideV();
   struct Rows { const T *k, *v; };

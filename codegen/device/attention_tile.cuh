@@ -26,6 +26,7 @@
 //   f32 keyMask(i64 b, i64 h, i64 k);
 //   static constexpr bool kWholeTiles;  all tiles of keys are full
 //   i64 keyEnd(i64 b, i64 h, i64 q);    keys from here on are not seen; grows with q
+//   i64 keyBegin(i64 b, i64 h, i64 q);  keys before are not seen; grows with q
 //   static constexpr bool kCausal;      it does grow
 //   static constexpr bool kZeroMasked;  a query that sees no key gives zeros, else NaN
 //   static constexpr bool kSink;        a score without a key takes part in the sum of each row:

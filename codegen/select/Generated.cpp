@@ -117,8 +117,10 @@ const Skeleton kScan = {.family = "scan",
 static int64_t threadsForRow(const KernelDesc &desc, int64_t lanes) {
   DimExpr length = product(desc.reduction);
   int64_t vectors = length.constant().value_or(4096) / lanes;
-  // Up to eight vectors a thread; more threads when there are few rows to fill the card.
-  int64_t each = rangeOf(product(desc.parallel), desc).hi <= 64 ? 2 : 8;
+  // Up to eight vectors a thread; more threads when there are few rows to fill the card, usually where that is known.
+  const DimExpr outer = product(desc.parallel);
+  Result<int64_t> usual = outer.evaluate(desc.usual);
+  int64_t each = (usual ? *usual : rangeOf(outer, desc).hi) <= 64 ? 2 : 8;
   int64_t threads = 32;
   while (threads < 512 && threads * each < vectors)
     threads *= 2;

@@ -219,6 +219,16 @@ Value attentionEnd(Evaluator &e, AttentionOp op, const Index &b, Value s) {
   return end == keys ? keys : ix.max(end, ix.cst(0));
 }
 
+Value attentionBegin(Evaluator &e, AttentionOp op, const Index &b, Value s) {
+  IndexMath &ix = e.ix;
+  Value begin = ix.cst(0);
+  if (op.getStarts())
+    begin = ix.max(begin, placeOf(e, op, op.getStarts(), b));
+  if (std::optional<uint64_t> left = op.getWindowLeft())
+    begin = ix.max(begin, ix.sub(ix.add(offsetOf(e, op, b), s), ix.cst(int64_t(*left))));
+  return begin;
+}
+
 Value attentionBias(Evaluator &e, AttentionOp op, const Indices &at) {
   return op.getBias() ? operandAt(e, op.getBias(), scoreSpace(op), at) : Value();
 }

@@ -46,6 +46,9 @@ mlir::Value biasedScore(Evaluator &e, AttentionOp op, const Indices &at, mlir::V
 /// Index behind the last key that query `s` may see: by lengths, causality and the window's right. It
 /// does not shrink from a query to the next.
 mlir::Value attentionEnd(Evaluator &e, AttentionOp op, const Index &b, mlir::Value s);
+/// Index of the first key that query `s` may see: by starts and the window's left. It does not shrink from a query
+/// to the next.
+mlir::Value attentionBegin(Evaluator &e, AttentionOp op, const Index &b, mlir::Value s);
 /// The sink of the row at [b, h, s], a score of its own in the type that scores have; null without.
 mlir::Value attentionSink(Evaluator &e, AttentionOp op, const Index &b, const Index &h,
                           const Index &s);

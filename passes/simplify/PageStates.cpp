@@ -346,8 +346,14 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
     paging::Decoder decoder;
     decoder.func = entries.front();
     makeRoom(module, decoder.func);
-    if (failed(paging::findCaches(decoder)) || failed(paging::followTokens(decoder)) ||
-        failed(paging::proveMasks(decoder)) || failed(paging::Rewriter(decoder, pageTokens).run()))
+    bool all = succeeded(paging::findCaches(decoder)) && succeeded(paging::followTokens(decoder)) &&
+               succeeded(paging::proveMasks(decoder)) && succeeded(paging::Rewriter(decoder, pageTokens).run());
+    // `lathe explain` shows what was proved before something was not.
+    for (const std::string &proof : decoder.proofs)
+      passedRemark(decoder.func.getLoc(), "PageStates") << proof;
+    for (const std::string &assumption : decoder.assumptions)
+      passedRemark(decoder.func.getLoc(), "PageStatesAssumes") << assumption;
+    if (!all)
       return failure();
     passedRemark(decoder.func.getLoc(), "PageStates")
         << (std::to_string(decoder.layers.size()) + " layers read keys and values in pages");

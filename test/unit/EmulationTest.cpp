@@ -422,13 +422,19 @@ template <int DQ, int DV, bool SINK = false> struct Attention {
   i64 heads, group, S, T;
   bool causal;
   f32 *sums;
+  i64 window = -1;        ///< keys that a query sees before its own; -1: all
+  i64 *first = nullptr;   ///< least key that was read of the first query
+  i64 keyBegin(i64, i64, i64 i) const { return window < 0 ? 0 : std::max<i64>(0, T - S + i - window); }
   static constexpr bool kLogSumExp = true;
   void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * heads + h) * S + i] = value; }
   f32 loadQ(i64 b, i64 h, i64 i, i64 d) const { return q[((b * heads + h) * S + i) * DQ + d]; }
-  f32 loadK(i64 b, i64 h, i64 i, i64 d) const { return k[((b * heads / group + h / group) * T + i) * DQ + d]; }
+  f32 loadK(i64 b, i64 h, i64 i, i64 d) const {
+    if (first) *first = std::min(*first, i);
+    return k[((b * heads / group + h / group) * T + i) * DQ + d];
+  }
   f32 loadV(i64 b, i64 h, i64 i, i64 d) const { return v[((b * heads / group + h / group) * T + i) * DV + d]; }
   f32 score(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
-    return (i + j) % 5 == 4 ? -INFINITY : dot * 0.3f + (f32)((b + h + j) % 3);
+    return (i + j) % 5 == 4 || j < keyBegin(b, h, i) ? -INFINITY : dot * 0.3f + (f32)((b + h + j) % 3);
   }
   i64 keyEnd(i64, i64, i64 i) const { return causal ? T - S + i + 1 : T; }
   void store(i64 b, i64 h, i64 i, i64 d, f32 value) const { o[((b * heads + h) * S + i) * DV + d] = value; }
@@ -437,7 +443,7 @@ typedef AttentionTile<4, 2> SmallAttention;
 template <class H> void attentionKernel(H h) { attentionSimt<SmallAttention>(h, h.S, h.T); }
 template <class H> void decodeKernel(H h) { attentionDecode<4>(h, h.T); }
 
-template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i64 batch, i64 heads, i64 group, i64 S, i64 T, bool causal) {
+template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i64 batch, i64 heads, i64 group, i64 S, i64 T, bool causal, i64 window = -1) {
   typedef Attention<DQ, DV, SINK> H;
   Buffer<f32> q(batch * heads * S * DQ), k(batch * heads / group * T * DQ), v(batch * heads / group * T * DV);
   Buffer<f32> o(batch * heads * S * DV);
@@ -445,12 +451,15 @@ template <int DQ, int DV, bool SINK = false> void checkAttention(bool decode, i6
   k.random(6);
   v.random(7);
   Buffer<f32> sums(batch * heads * S);
-  H h{q.data, k.data, v.data, o.data, heads, group, S, T, causal, sums.data};
+  i64 first = T;
+  H h{q.data, k.data, v.data, o.data, heads, group, S, T, causal, sums.data, window, &first};
   dim3 grid(decode ? S : (S + SmallAttention::QUERIES - 1) / SmallAttention::QUERIES, heads, batch);
   std::string error =
       decode ? run_emulated(decodeKernel<H>, grid, 128, 0, h)
              : run_emulated(attentionKernel<H>, grid, SmallAttention::THREADS, (AttentionShared<SmallAttention, DQ, DV>::SHARED_BYTES), h);
   ASSERT_EQ(error, "");
+  if (decode && window >= 0)
+    ASSERT_GT(first, h.keyBegin(0, 0, 0) - 4) << "keys before the window are read"; // four warps begin together
   for (i64 b = 0; b < batch; ++b)
     for (i64 head = 0; head < heads; ++head)
       for (i64 i = 0; i < S; ++i) {
@@ -487,6 +496,7 @@ TEST(Emulation, Attention) {
   checkAttention<80, 80>(true, 1, 2, 1, 3, 33, true);
   checkAttention<16, 16, true>(false, 1, 2, 1, 9, 7, true);
   checkAttention<32, 16, true>(true, 2, 4, 4, 1, 3, true);
+  checkAttention<32, 16>(true, 1, 2, 1, 1, 70, true, 21); // a window, from 48 on
 }
 
 /// Operands of 16 bits on the tensor cores; keys and values in memory, queries by a function.
@@ -505,12 +515,18 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   f32 *o;
   i64 heads, group, S, T_;
   f32 *sums;
+  i64 window = -1;      ///< keys that a query sees before its own; -1: all
+  i64 *first = nullptr; ///< least of sixteen keys that was looked up
+  i64 keyBegin(i64, i64, i64 i) const { return window < 0 ? 0 : std::max<i64>(0, T_ - S + i - window); }
   static constexpr bool kLogSumExp = !KEYS;
   void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * heads + h) * S + i] = value; }
   const T *rowQ(i64, i64, i64) const { return nullptr; }
   const T *rowK(i64 b, i64 h, i64 i) const { return k + ((b * heads / group + h / group) * T_ + i) * DQ; }
   const T *rowV(i64 b, i64 h, i64 i) const { return v + ((b * heads / group + h / group) * T_ + i) * DV; }
-  const T *sixteenK(i64 b, i64 h, i64 n) const { return rowK(b, h, 16 * n); }
+  const T *sixteenK(i64 b, i64 h, i64 n) const {
+    if (first) *first = std::min(*first, 16 * n);
+    return rowK(b, h, 16 * n);
+  }
   const T *sixteenV(i64 b, i64 h, i64 n) const { return rowV(b, h, 16 * n); }
   i64 strideK() const { return DQ; }
   i64 strideV() const { return DV; }
@@ -524,6 +540,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
     return truth(b, h, i, j, dot);
   }
   f32 truth(i64 b, i64 h, i64 i, i64 j, f32 dot) const {
+    if (j < keyBegin(b, h, i)) return -INFINITY;
     if (KEYS) return dot * kScale + keyMask(b, h, j);
     if (PLAIN) return dot * kScale;
     if (FLAGS) return seen(0, 0, i, j) ? dot * kScale : -INFINITY;
@@ -542,7 +559,7 @@ template <class Tile, class H> void splitKernel(H h) { attentionSplit<Tile>(h, h
 
 /// SPLIT: the form for few queries, whose tiles of eight columns are so many; 0: the other form.
 template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int SPLIT = 0, int GROUP = 1, bool FLAGS = false, bool SINK = false, bool KEYS = false>
-void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
+void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys, i64 window = -1) {
   typedef AttentionTiles<T, DQ, DV, PLAIN, CAUSAL, GROUP, FLAGS, SINK, KEYS> H;
   Buffer<T> q(batch * heads * S * DQ), k(batch * heads / group * keys * DQ), v(batch * heads / group * keys * DV);
   Buffer<f32> o(batch * heads * S * DV);
@@ -550,11 +567,13 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys) {
   k.random(6);
   v.random(7);
   Buffer<f32> sums(batch * heads * S);
-  H h{q.data, k.data, v.data, o.data, heads, group, S, keys, sums.data};
+  i64 first = keys;
+  H h{q.data, k.data, v.data, o.data, heads, group, S, keys, sums.data, window, &first};
   const double tolerance = IsSame<T, bf16>::value ? 8e-3 : 1e-3;
   if constexpr (SPLIT > 0) {
     typedef AttentionSplitTile<2, 1, SPLIT, 2, DQ, DV> Tile;
     ASSERT_EQ(run_emulated(splitKernel<Tile, H>, dim3(1, heads / group, batch), 64, Tile::SHARED_BYTES, h), "");
+    ASSERT_GT(first, h.keyBegin(0, 0, 0) - 16) << "keys before the window are read";
   } else {
     typedef AttentionMmaTile<2, 32, DQ, DV> Tile;
     dim3 grid((S + Tile::QUERIES - 1) / Tile::QUERIES, heads, batch);
@@ -618,6 +637,9 @@ TEST(Emulation, AttentionOfFewQueries) {
   checkAttentionTiles<f16, 32, 32, false, false, 1, 4, true, true>(1, 4, 4, 2, 20); // a warp without keys
   checkAttentionTiles<bf16, 96, 96, true, true, 2, 1>(2, 2, 1, 16, 100); // sixteen queries, each head by itself
   checkAttentionTiles<bf16, 256, 256, true, false, 1, 8>(1, 8, 8, 1, 45); // the largest heads
+  checkAttentionTiles<bf16, 64, 64, false, true, 1, 4>(2, 8, 4, 1, 210, 40); // a window, from the eleventh sixteen on
+  checkAttentionTiles<f16, 64, 64, false, true, 2, 3>(1, 3, 3, 5, 90, 21);   // of each query another
+  checkAttentionTiles<bf16, 32, 32, false, true, 1, 4>(1, 4, 4, 1, 30, 100); // as long as all keys
 }
 
 /// A mask whose keys [from, to) of a query are seen.

@@ -19,6 +19,7 @@ constexpr Verb kVerbs[] = {
     {"compile", "make an engine of a model, or stop after a phase and write its IR", cli::compileVerb},
     {"run", "run a model or an engine on files or random inputs, and check the results", cli::runVerb},
     {"generate", "generate tokens with the engine of a paged decoder", cli::generateVerb},
+    {"explain", "say why a decoder can be paged, or which node is in the way", cli::explainVerb},
     {"bench", "measure latency, throughput and memory, kernel by kernel if wanted", cli::benchVerb},
     {"tune", "measure which tiles a model's matrix products should take on a GPU", cli::tuneVerb},
     {"inspect", "show entries, plan, memory, kernels and their source", cli::inspectVerb},

@@ -15,6 +15,7 @@ namespace lathe::cli {
 Status compileVerb(const std::vector<std::string> &arguments);
 Status runVerb(const std::vector<std::string> &arguments);
 Status generateVerb(const std::vector<std::string> &arguments);
+Status explainVerb(const std::vector<std::string> &arguments);
 Status benchVerb(const std::vector<std::string> &arguments);
 Status inspectVerb(const std::vector<std::string> &arguments);
 Status compareVerb(const std::vector<std::string> &arguments);

@@ -8,7 +8,7 @@
 
 // A small decoder: rows of tokens with their past become tokens of any sequences. The mask is gone, as it
 // says no more than that a token sees the keys up to its own; the last rows alone go through the head.
-// CHECK: lathe.llm = {assumptions = ["input 'mask' is 1 everywhere: no sequence is padded"], dtype = "f32", head_size = 4 : i64, heads = 1 : i64, layers = 1 : i64, page_tokens = 16 : i64, proofs = ["O2: {{.*}}", "O1: {{.*}}", "O6: {{.*}}", "O3: {{.*}}", "O4: {{.*}}", "O5: {{.*}}"], vocabulary = 8 : i64}
+// CHECK: lathe.llm = {assumptions = ["input 'mask' is 1 everywhere: no sequence is padded"], dtype = "f32", head_size = 4 : i64, heads = 1 : i64, layers = 1 : i64, page_tokens = 16 : i64, proofs = ["O2: {{.*}}", "O7: {{.*}}", "O1: {{.*}}", "O6: {{.*}}", "O3: {{.*}}", "O4: {{.*}}", "O5: {{.*}}"], vocabulary = 8 : i64}
 // CHECK-NOT: lathe.symbol @S
 // CHECK: func.func @step(%[[TOKENS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "tokens"}, %[[POSITIONS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "positions"}, %[[REQUESTS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "requests"}, %[[SLOTS:.*]]: tensor<?xi64, #lathe.t<[T]>> {lathe.name = "slots"}, %[[TABLES:.*]]: tensor<?x?xi64, #lathe.t<[R, M]>> {lathe.name = "tables"}, %[[ROWS:.*]]: tensor<?xi64, #lathe.t<[R]>> {lathe.name = "rows"}, %[[POOL:.*]]: tensor<?x1x2x16x1x4xf32, #lathe.t<[N, 1, 2, 16, 1, 4]>> {lathe.donated_to = "next_pool", lathe.name = "pool"})
 // CHECK-SAME: -> (tensor<?x8xf32, #lathe.t<[R, 8]>> {lathe.name = "logits"}, tensor<?xi64, #lathe.t<[R]>> {lathe.name = "best"}, tensor<?x1x2x16x1x4xf32, {{.*}}> {lathe.name = "next_pool"})
