@@ -129,31 +129,32 @@ TEST_F(ImportTest, BitFlipsAreErrorsOrModels) {
 constexpr const char *kPad = R"(<ir_version: 8, opset_import: ["" : 17]>
 g (float[N, 3] x, int64[4] pads) => (float[K, L] y) { y = Pad <mode = "reflect"> (x, pads) })";
 
+/// An axis decides which sizes a result has: it cannot come with the run.
+constexpr const char *kFourier = R"(<ir_version: 9, opset_import: ["" : 20]>
+g (float[N, 8, 2] x, int64 axis) => (float[N, K, 2] y) { y = DFT (x, "", axis) })";
+
 TEST_F(ImportTest, ReportNamesNeededInputsAndConstantsHelp) {
-  auto module = import(kPad);
+  auto module = import(kFourier);
   ASSERT_TRUE(module.ok()) << module.status().str();
   LegalizeReport report;
   ASSERT_TRUE(mlir::failed(legalize(**module, report)));
   EXPECT_EQ(report.code(), ErrorCode::Unsupported);
   ASSERT_EQ(report.nodes.size(), 1u);
-  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"pads"});
-  EXPECT_EQ(report.nodes[0].node, "Pad_0");
-  EXPECT_NE(report.json().find("\"op\":\"Pad\""), std::string::npos);
+  EXPECT_EQ(report.nodes[0].needs, std::vector<std::string>{"axis"});
+  EXPECT_EQ(report.nodes[0].node, "DFT_0");
+  EXPECT_NE(report.json().find("\"op\":\"DFT\""), std::string::npos);
 
   ImportOptions options;
-  HostTensor pads(DType::I64, {4});
-  pads.setInteger(0, 0);
-  pads.setInteger(1, 1);
-  pads.setInteger(2, 0);
-  pads.setInteger(3, 1);
-  options.constants["pads"] = pads;
-  module = import(kPad, options);
+  HostTensor axis(DType::I64, {});
+  axis.setInteger(0, 1);
+  options.constants["axis"] = axis;
+  module = import(kFourier, options);
   ASSERT_TRUE(module.ok()) << module.status().str();
   report = {};
   ASSERT_TRUE(mlir::succeeded(legalize(**module, report)));
   EXPECT_EQ(entry(**module).getNumArguments(), 1u);
   EXPECT_EQ(dimsOf(entry(**module).getResultTypes()[0]),
-            (std::vector<DimExpr>{DimExpr::symbol("N"), 5}));
+            (std::vector<DimExpr>{DimExpr::symbol("N"), 8, 2}));
 }
 
 TEST_F(ImportTest, ConstantsMustFitTheirInput) {
