@@ -29,7 +29,10 @@ def refused(error: Error) -> dict[str, str]:
     return reasons
 
 
-class _Part(torch.nn.Module):  # type: ignore[misc]
+_Module: Any = torch.nn.Module  # whether mypy sees torch or not
+
+
+class _Part(_Module):  # type: ignore[misc]
     """An engine in the place of a part of the graph."""
 
     def __init__(self, module: Any) -> None:
@@ -83,7 +86,8 @@ class Partitioned:
                    for source in node.all_input_nodes):
                 whole.add(node.name)
         module = torch.fx.GraphModule(program.graph_module, copy.deepcopy(program.graph))
-        partitioner = CapabilityBasedPartitioner(module, _Supported(whole), allows_single_node_partition=True)
+        supported: Any = _Supported(whole)
+        partitioner = CapabilityBasedPartitioner(module, supported, allows_single_node_partition=True)
         self._module = partitioner.fuse_partitions(partitioner.propose_partitions())
         self._given = [None if spec.kind is InputKind.USER_INPUT else
                        program.state_dict.get(spec.target, program.constants.get(spec.target))

@@ -149,7 +149,7 @@ class _Writer:
         if isinstance(value, torch.SymInt):
             return f"#lathe.dim<{self.sizes.text(value)}>"
         if isinstance(value, (list, tuple)):
-            values = [v.meta.get("val") if isinstance(v, torch.fx.Node) else v for v in value]
+            values: list[Any] = [v.meta.get("val") if isinstance(v, torch.fx.Node) else v for v in value]
             if all(type(v) in (int, bool) for v in values):
                 return f"array<i64{':' if values else ''} {', '.join(str(int(v)) for v in values)}>"
             if all(isinstance(v, (int, float)) for v in values):
@@ -194,12 +194,12 @@ class _Writer:
     @staticmethod
     def promoted(node: Any) -> str | None:
         """The type that torch computes in, where operands differ."""
-        values = [a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args[:2]]
+        values: list[Any] = [a.meta.get("val") if isinstance(a, torch.fx.Node) else a for a in node.args[:2]]
         if len(values) != 2 or not all(isinstance(v, (torch.Tensor, int, float, torch.SymInt)) for v in values):
             return None
         if not any(isinstance(v, torch.Tensor) for v in values):
             return None
-        scalars = [1 if isinstance(v, torch.SymInt) else v for v in values]
+        scalars: list[Any] = [1 if isinstance(v, torch.SymInt) else v for v in values]
         return DTYPES.get(torch.result_type(*scalars))
 
     # --- nodes

@@ -44,7 +44,8 @@ def hides(target: Any) -> bool:
     """Whether an operator may give back its operand without saying so."""
     if not isinstance(target, torch._ops.OpOverload) or writes(target):
         return False
-    composed = torch._C._dispatch_has_kernel_for_dispatch_key(target.name(), "CompositeImplicitAutograd")
+    overload: Any = target  # name() has no type
+    composed = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "CompositeImplicitAutograd")
     return composed and target._schema.name.rpartition("::")[2] not in _FRESH
 
 

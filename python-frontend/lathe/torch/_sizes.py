@@ -2,12 +2,14 @@
 """Symbolic sizes of torch as dimension expressions of lathe (include/lathe/support/DimExpr.h)."""
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Mapping
 from typing import Any
 
-import sympy
 import torch
+
+sympy: Any = importlib.import_module("sympy")  # it has no types
 
 
 class NoSize(Exception):
