@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnx.parser
 import onnx.helper as oh
 import pytest
 from onnx import TensorProto, numpy_helper, save
@@ -59,6 +60,9 @@ def desk(tmp_path_factory):
         [numpy_helper.from_array(w, "w"), numpy_helper.from_array(b, "b")])
     save(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 21)], ir_version=10),
          folder / "model.onnx")
+    with open(os.path.join(ROOT, "test", "tools", "Inputs", "decoder.onnxtxt")) as f:
+        text = "\n".join(line for line in f.read().splitlines() if not line.startswith("#"))
+    save(onnx.parser.parse_model(text), folder / "decoder.onnx")
     x = rng.standard_normal((1, 8), np.float32)
     np.save(folder / "input.npy", x)
     (folder / "problem.csv").write_text("id,lower,upper,size\na,0,4,64\nb,2,6,32\nc,4,8,64\n")
