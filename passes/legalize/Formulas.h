@@ -39,6 +39,9 @@ mlir::Value layerNormOf(Emitter &e, mlir::Value x, mlir::Value scale, mlir::Valu
                         int64_t axis, double epsilon);
 /// x / sqrt(mean of squares + epsilon) * scale, over the dimensions from axis on.
 mlir::Value rmsNormOf(Emitter &e, mlir::Value x, mlir::Value scale, int64_t axis, double epsilon);
+/// The greatest (Max) or least (Min) element over axes; bools are compared as bytes.
+mlir::Value minOrMax(Emitter &e, mlir::Value x, ReduceKind kind, llvm::ArrayRef<int64_t> axes,
+                     bool keepdims);
 /// The elements of an attribute that is a tensor of numbers; empty where it is absent or none.
 std::vector<double> numbersOf(Node &n, llvm::StringRef name);
 /// The axes first, first + 1, ... rank - 1.

@@ -1,6 +1,6 @@
 //===- Reduce.cpp - reductions, arg-reductions, scans -----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Node.h"
+#include "Formulas.h"
 
 using namespace mlir;
 
@@ -48,13 +48,8 @@ Value reduceProd(Emitter &e, Value x, const Axes &a) {
 }
 Value reduceMean(Emitter &e, Value x, const Axes &a) { return e.mean(x, a.axes, a.keepdims); }
 
-/// Booleans are compared as bytes.
-template <ReduceKind K> Value reduceExtreme(Emitter &e, Value x, const Axes &a) {
-  Type element = elementTypeOf(x);
-  if (!element.isInteger(1))
-    return e.reduce(x, K, a.axes, a.keepdims);
-  Value bytes = e.cast(x, e.b.getIntegerType(8, /*isSigned=*/false));
-  return e.cast(e.reduce(bytes, K, a.axes, a.keepdims), element);
+template <ReduceKind K> Value reduceMinOrMax(Emitter &e, Value x, const Axes &a) {
+  return minOrMax(e, x, K, a.axes, a.keepdims);
 }
 
 Value reduceL1(Emitter &e, Value x, const Axes &a) { return reduceSum(e, e.unary<AbsOp>(x), a); }
@@ -177,12 +172,19 @@ template <ReduceKind K> LogicalResult scan(Node &n) {
 
 } // namespace
 
+Value minOrMax(Emitter &e, Value x, ReduceKind kind, ArrayRef<int64_t> axes, bool keepdims) {
+  if (!x || !elementTypeOf(x).isInteger(1))
+    return e.reduce(x, kind, axes, keepdims);
+  Value bytes = e.cast(x, e.b.getIntegerType(8, /*isSigned=*/false));
+  return e.cast(e.reduce(bytes, kind, axes, keepdims), e.b.getI1Type());
+}
+
 void addReductions(Handlers &h) {
   h["ReduceSum"] = reduction<reduceSum>;
   h["ReduceProd"] = reduction<reduceProd>;
   h["ReduceMean"] = reduction<reduceMean>;
-  h["ReduceMax"] = reduction<reduceExtreme<ReduceKind::Max>>;
-  h["ReduceMin"] = reduction<reduceExtreme<ReduceKind::Min>>;
+  h["ReduceMax"] = reduction<reduceMinOrMax<ReduceKind::Max>>;
+  h["ReduceMin"] = reduction<reduceMinOrMax<ReduceKind::Min>>;
   h["ReduceL1"] = reduction<reduceL1>;
   h["ReduceL2"] = reduction<reduceL2>;
   h["ReduceSumSquare"] = reduction<reduceSumSquare>;

@@ -28,24 +28,19 @@ LogicalResult mean(Node &n) {
   return n.done(axes->empty() ? x : n.e.mean(x, *axes, flag(n, "keepdim")));
 }
 
-/// Extremes of bools are those of bytes.
-Value extreme(Node &n, Value x, ReduceKind kind, const Ints &axes, bool keep) {
-  if (!x || axes.empty())
-    return x;
-  if (!elementTypeOf(x).isInteger(1))
-    return n.e.reduce(x, kind, axes, keep);
-  Value bytes = n.e.cast(x, n.e.b.getIntegerType(8, /*isSigned=*/false));
-  return castTo(n.e, n.e.reduce(bytes, kind, axes, keep), n.e.b.getI1Type());
+/// Without axes there is nothing to reduce.
+Value minMaxOf(Node &n, Value x, ReduceKind kind, const Ints &axes, bool keep) {
+  return axes.empty() ? x : minOrMax(n.e, x, kind, axes, keep);
 }
-template <ReduceKind K> LogicalResult extremes(Node &n) {
+template <ReduceKind K> LogicalResult minMax(Node &n) {
   Value x = n.in(0);
   std::optional<Ints> axes = x ? axesOf(n, "dim", rankOf(x)) : std::nullopt;
-  return axes ? n.done(extreme(n, x, K, *axes, flag(n, "keepdim"))) : failure();
+  return axes ? n.done(minMaxOf(n, x, K, *axes, flag(n, "keepdim"))) : failure();
 }
 template <ReduceKind K> LogicalResult test(Node &n) {
   Value x = castTo(n.e, n.in(0), n.e.b.getI1Type());
   std::optional<Ints> axes = x ? axesOf(n, "dim", rankOf(x)) : std::nullopt;
-  return axes ? n.done(extreme(n, x, K, *axes, flag(n, "keepdim"))) : failure();
+  return axes ? n.done(minMaxOf(n, x, K, *axes, flag(n, "keepdim"))) : failure();
 }
 
 /// One axis, or of the whole tensor as one row.
@@ -63,13 +58,13 @@ template <ReduceKind K> LogicalResult place(Node &n) {
               : failure();
 }
 /// max.dim: the values and their places.
-template <ReduceKind K> LogicalResult extremeAndPlace(Node &n) {
+template <ReduceKind K> LogicalResult minMaxAndPlace(Node &n) {
   Value x = n.in(0);
   std::optional<int64_t> axis = x ? axisOf(n, "dim", rankOf(x), 0) : std::nullopt;
   if (!axis)
     return failure();
   bool keep = flag(n, "keepdim");
-  if (failed(n.set(0, extreme(n, x, K, {*axis}, keep))))
+  if (failed(n.set(0, minMaxOf(n, x, K, {*axis}, keep))))
     return failure();
   return n.wants(1) ? n.set(1, n.e.infer<ArgReduceOp>(x, K, uint64_t(*axis), keep, false))
                     : success();
@@ -203,10 +198,10 @@ void addReductions(Handlers &h) {
   h["aten.sum"] = reduction<ReduceKind::Sum>;
   h["aten.prod"] = reduction<ReduceKind::Prod>;
   h["aten.mean"] = mean;
-  h["aten.amax"] = h["aten.max"] = extremes<ReduceKind::Max>;
-  h["aten.amin"] = h["aten.min"] = extremes<ReduceKind::Min>;
-  h["aten.max.dim"] = extremeAndPlace<ReduceKind::Max>;
-  h["aten.min.dim"] = extremeAndPlace<ReduceKind::Min>;
+  h["aten.amax"] = h["aten.max"] = minMax<ReduceKind::Max>;
+  h["aten.amin"] = h["aten.min"] = minMax<ReduceKind::Min>;
+  h["aten.max.dim"] = minMaxAndPlace<ReduceKind::Max>;
+  h["aten.min.dim"] = minMaxAndPlace<ReduceKind::Min>;
   h["aten.argmax"] = place<ReduceKind::Max>;
   h["aten.argmin"] = place<ReduceKind::Min>;
   h["aten.any"] = test<ReduceKind::Max>;
