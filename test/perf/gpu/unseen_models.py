@@ -249,7 +249,7 @@ CASES = {**SEEN, **HELD_OUT}
 def network(name):
     """The module in float32 on the CPU, in eval mode."""
     torch.manual_seed(3)
-    module = First(CASES[name].make().eval()).requires_grad_(False)
+    module = First(CASES[name].make()).eval().requires_grad_(False)
     for part in module.modules():
         if isinstance(part, nn.BatchNorm2d):
             part.running_mean.normal_(0, 0.1)
