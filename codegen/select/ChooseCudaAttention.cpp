@@ -21,7 +21,6 @@ AttentionChoice::AttentionChoice(const KernelDesc &desc, const Target &target, i
 
 std::optional<AttentionChoice> AttentionChoice::of(const KernelDesc &desc, const Target &target,
                                                    std::vector<KernelVariant> &out) {
-  constexpr int64_t kLargestHead = 256;
   std::optional<int64_t> headV = desc.parallel[3].constant(), headQK = desc.reduction[1].constant();
   if (!headV || !headQK || *headV > kLargestHead || *headQK > kLargestHead ||
       desc.operands[0].dtype == DType::F64)

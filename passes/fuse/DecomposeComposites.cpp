@@ -8,12 +8,14 @@
 //   %y = softmax %x      =>   %m = reduce max %x; %e = exp (sub %x, %m)
 //                             %s = reduce sum %e; %y = div %e, %s
 //
-// On a GPU whether any, or all, of the elements of a tensor meet a condition is asked of numbers: the
+// On a GPU attention whose heads no kernel of it holds becomes two products around a softmax. Whether any, or all, of the elements of a tensor meet a condition is asked of numbers: the
 // greatest element of a result is what its product finds on the way (lathe/ir/BlockAmax.h). Where the extreme of
 // few long rows lies is two reductions that all blocks can share: the extreme, then the least place that has it.
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
+
+#include "lathe/codegen/AttentionChoice.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
@@ -151,6 +153,40 @@ struct AnyAsAmax : OpRewritePattern<ReduceOp> {
   }
 };
 
+/// %y = attention %q, %k, %v bias %b  =>  %s = matmul %q, %k^T; %p = softmax (%s * scale + %b); %y = matmul %p, %v
+/// with the softmax in the type that accumulates. The scores go through memory, but both products run on tensor
+/// cores; a kernel of its own would take a thread for each query.
+struct DecomposeLargeHeads : OpRewritePattern<AttentionOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
+    std::optional<int64_t> headQK = dimOf(op.getQ(), 3).constant(), headV = dimOf(op.getV(), 3).constant();
+    if (!headQK || !headV || std::max(*headQK, *headV) <= select::kLargestHead)
+      return rewriter.notifyMatchFailure(op, "a kernel of attention holds its heads");
+    const bool hides = op.getMask() || op.getStarts() || op.getLengths() || op.getOffset() || op.getQueryDocuments() ||
+                       op.endsPerQuery() || op.getWindowLeft() || (op.getZeroMaskedRows() && op.getBias());
+    if (hides || op.getSink() || op.getSoftcap() || op.getLse() || dimOf(op.getQ(), 1) != dimOf(op.getK(), 1)) {
+      missedRemark(op.getLoc(), "DecomposeComposites")
+          << "heads of " + std::to_string(std::max(*headQK, *headV)) + " elements are too large for a kernel of attention, and it is "
+          << "more than a scale, a bias and a softmax: one thread computes a query";
+      return failure();
+    }
+    Location loc = op.getLoc();
+    RowBuilder row(rewriter, loc, op.getQ(), {3});
+    Value scores = MatmulOp::create(rewriter, loc, op.getQ(), op.getK(), /*transpose_a=*/false, /*transpose_b=*/true);
+    scores = row.widen(scores);
+    if (double scale = op.getScale().convertToDouble(); scale != 1)
+      scores = MulOp::create(rewriter, loc, scores, row.number(scale));
+    if (op.getBias())
+      scores = AddOp::create(rewriter, loc, scores, row.widen(op.getBias()));
+    Value shares = SoftmaxOp::create(rewriter, loc, scores, /*axis=*/3, /*log=*/false);
+    auto narrow = withElementType(shares.getType(), elementTypeOf(op.getV()));
+    if (narrow != shares.getType())
+      shares = CastOp::create(rewriter, loc, narrow, shares, true);
+    rewriter.replaceOpWithNewOp<MatmulOp>(op, shares, op.getV(), /*transpose_a=*/false, /*transpose_b=*/false);
+    return success();
+  }
+};
+
 /// An element that lies in memory: what two kernels read of it is the same.
 bool isRead(Value x) {
   while (x.getDefiningOp() && isView(x.getDefiningOp()))
@@ -207,6 +243,12 @@ struct DecomposeCompositesPass : impl::DecomposeCompositesPassBase<DecomposeComp
       FailureOr<Target> target = targetOf(module);
       if (failed(target))
         return signalPassFailure();
+      if (target->isCuda()) {
+        // Ahead of the rest: it leaves a softmax behind.
+        RewritePatternSet attention(&getContext());
+        attention.add<DecomposeLargeHeads>(&getContext());
+        walkAndApplyPatterns(module, std::move(attention));
+      }
       walkAndApplyPatterns(module, frozen);
       if (!target->isCuda())
         continue;
