@@ -60,6 +60,19 @@ std::map<std::string, int64_t> symbolOptima(ModuleOp module) {
   return optima;
 }
 
+int64_t meshRanks(ModuleOp module) {
+  ModuleOp top = module;
+  while (auto outer = top->getParentOfType<ModuleOp>())
+    top = outer;
+  int64_t ranks = 1;
+  for (const std::string &axis : optionStrings(top, kMeshOption)) {
+    int64_t size = 1;
+    if (!StringRef(axis).split('=').second.getAsInteger(10, size))
+      ranks *= size;
+  }
+  return ranks;
+}
+
 std::set<std::string> symbolsOf(Block &body, TypeRange results) {
   std::set<std::string> symbols;
   AttrTypeWalker walker;

@@ -73,8 +73,11 @@ void addPhase(OpPassManager &passes, Phase phase) {
     break;
   case Phase::Quantize:
   case Phase::Sparsify:
-  case Phase::Shard:
     // Run when `lathe.options` asks for them.
+    break;
+  case Phase::Shard:
+    // One pass, which does nothing without a mesh: behind it types are those of what a rank has.
+    passes.addPass(createShardPass());
     break;
   case Phase::Layout:
     // First: from here on, what is best depends on the target.

@@ -253,6 +253,12 @@ Status Compilation::setOptions() {
         set(kWinogradToleranceOption, "--winograd-tolerance", {options.winogradTolerance}));
   if (options.streams)
     LATHE_RETURN_IF_ERROR(set(kStreamsOption, "--streams", {std::to_string(options.streams)}));
+  if (!options.shard.empty() && options.mesh.empty() && !(old && old.contains(kMeshOption)))
+    return usageError("is of the ranks that --mesh makes", "--shard");
+  if (!options.mesh.empty())
+    LATHE_RETURN_IF_ERROR(set(kMeshOption, "--mesh", options.mesh));
+  if (!options.shard.empty())
+    LATHE_RETURN_IF_ERROR(set(kShardOption, "--shard", options.shard));
   if (!options.allow.empty())
     LATHE_RETURN_IF_ERROR(set("allow", "--allow", options.allow));
   if (options.randomWeights)

@@ -204,6 +204,21 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     for (const std::string &what : options.allow)
       if (what != "tf32" && what != "reduced-sums")
         return usageError("takes tf32 and reduced-sums, not '" + what + "'", "--allow");
+  } else if (name == "mesh") {
+    auto [axis, size] = llvm::StringRef(value).split('=');
+    int64_t ranks = 0;
+    if (axis.empty() || size.getAsInteger(10, ranks) || ranks < 1 || ranks > 64)
+      return usageError("wants an axis and its size from 1 to 64, as tp=2, not '" + value + "'", "--mesh");
+    if (!options.mesh.empty())
+      return unsupportedError("a mesh has one axis", "--mesh");
+    options.mesh.push_back(value);
+  } else if (name == "shard") {
+    auto [named, layout] = llvm::StringRef(value).rsplit('=');
+    int64_t dim = 0;
+    if (named.empty() || !(layout == "all" || (layout.consume_front("dim:") &&
+                                                !layout.getAsInteger(10, dim) && dim >= 0)))
+      return usageError("wants NAME=dim:1 or NAME=all, not '" + value + "'", "--shard");
+    options.shard.push_back(value);
   } else if (name == "const") {
     LATHE_RETURN_IF_ERROR(addPair(options.constants, name, value, '=', "INPUT=FILE"));
   } else if (name == "random-weights") {

@@ -4,9 +4,11 @@
 #include "VariantNames.h"
 
 #include "lathe/codegen/Packing.h"
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Streams.h"
+#include "lathe/passes/Passes.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -47,6 +49,7 @@ public:
     plan.target = target.name;
     plan.cuda = target.isCuda();
     plan.cpuFeatures = featuresOf(target);
+    plan.ranks = meshRanks(program->getParentOfType<ModuleOp>());
     plan.blocks.emplace_back();
     for (Operation &op : program.getBody().front())
       LATHE_RETURN_IF_ERROR(add(op));
@@ -97,6 +100,7 @@ private:
           return step(tap, engine::TapStep{indexOf(tap.getBuffer()), tap.getName().str()});
         })
         .Case([&](exec::CallOp call) { return addCall(call); })
+        .Case([&](exec::CollectiveOp collective) { return addCollective(collective); })
         .Case([&](exec::LoopOp loop) { return beginLoop(loop); })
         .Case([&](exec::IfOp branch) { return beginIf(branch); })
         .Case([&](exec::ElseOp) {
@@ -312,6 +316,27 @@ private:
       plan.weights.push_back(std::move(weight));
       return okStatus();
     }
+    std::string key;
+    llvm::raw_string_ostream(key) << *op.getValue() << packing;
+    std::optional<WeightPacker> packer;
+    if (!packing.empty()) {
+      auto made = WeightPacker::of(packing, weight.dtype, weight.dims);
+      if (!made.ok())
+        return made.status();
+      packer = *made;
+      weight.dims = {packer->elements()};
+      weight.packing = packing;
+      buffer.dims.assign(weight.dims.begin(), weight.dims.end());
+      buffer.physical = buffer.dims;
+      buffer.bytes = bytesOf(buffer);
+    }
+    if (auto sharded = dyn_cast<ShardedAttr>(*op.getValue())) {
+      weight.shards = sharded.getParts();
+      for (int64_t rank = 0; rank < sharded.getParts(); ++rank)
+        LATHE_RETURN_IF_ERROR(addShard(sharded, rank, key, packer, weight));
+      plan.weights.push_back(std::move(weight));
+      return okStatus();
+    }
     // The bytes stay where they are until the engine is written.
     std::span<const std::byte> bytes;
     std::shared_ptr<const std::vector<std::byte>> owner;
@@ -327,37 +352,59 @@ private:
       owner = std::make_shared<const std::vector<std::byte>>(std::move(*made));
       bytes = *owner;
     }
-    engine::WeightBytes source;
-    source.bytes = bytes.size();
-    source.make = [bytes, owner](uint64_t at, std::span<std::byte> out) {
-      std::memcpy(out.data(), bytes.data() + at, out.size());
-    };
-    std::string key;
-    llvm::raw_string_ostream(key) << *op.getValue() << packing;
-    if (!packing.empty()) {
-      auto packer = WeightPacker::of(packing, weight.dtype, weight.dims);
-      if (!packer.ok())
-        return packer.status();
-      if (packer->sourceBytes() != bytes.size())
-        return internalError("the weight has " + std::to_string(bytes.size()) +
-                                 " bytes, not those of its sizes",
-                             "packing " + packing);
-      source.bytes = packer->bytes();
-      source.make = [bytes, owner, packer = *packer](uint64_t at, std::span<std::byte> out) {
-        packer.pack(bytes, at, out);
-      };
-      weight.dims = {packer->elements()};
-      weight.packing = packing;
-      buffer.dims.assign(weight.dims.begin(), weight.dims.end());
-      buffer.physical = buffer.dims;
-      buffer.bytes = bytesOf(buffer);
-    }
-    weight.bytes = source.bytes;
-    auto offset = writer.addWeight(weight.section, key, std::move(source));
+    Result<engine::WeightBytes> source = packed(bytes, owner, packer, packing);
+    if (!source)
+      return source.status();
+    weight.bytes = source->bytes;
+    auto offset = writer.addWeight(weight.section, key, std::move(*source));
     if (!offset.ok())
       return offset.status();
     weight.offset = *offset;
     plan.weights.push_back(std::move(weight));
+    return okStatus();
+  }
+
+  /// What the engine has of these bytes. `owner` keeps them alive, where they are no archive's.
+  static Result<engine::WeightBytes> packed(std::span<const std::byte> bytes,
+                                            std::shared_ptr<const std::vector<std::byte>> owner,
+                                            const std::optional<WeightPacker> &packer,
+                                            const std::string &packing) {
+    engine::WeightBytes source;
+    source.bytes = bytes.size();
+    if (!packer) {
+      source.make = [bytes, owner](uint64_t at, std::span<std::byte> out) {
+        std::memcpy(out.data(), bytes.data() + at, out.size());
+      };
+      return source;
+    }
+    if (packer->sourceBytes() != bytes.size())
+      return internalError("the weight has " + std::to_string(bytes.size()) +
+                               " bytes, not those of its sizes",
+                           "packing " + packing);
+    source.bytes = packer->bytes();
+    source.make = [bytes, owner, packer = *packer](uint64_t at, std::span<std::byte> out) {
+      packer.pack(bytes, at, out);
+    };
+    return source;
+  }
+
+  /// What `rank` has of a weight, at the same offset as the others in a section of its own.
+  Status addShard(ShardedAttr sharded, int64_t rank, const std::string &key,
+                  const std::optional<WeightPacker> &packer, engine::Weight &weight) {
+    auto made = shardBytes(sharded, rank, store);
+    if (!made.ok())
+      return made.status();
+    auto owner = std::make_shared<const std::vector<std::byte>>(std::move(*made));
+    Result<engine::WeightBytes> source = packed(*owner, owner, packer, weight.packing);
+    if (!source)
+      return source.status();
+    weight.bytes = source->bytes;
+    auto offset = writer.addWeight(engine::shardSection(weight.section, rank), key, std::move(*source));
+    if (!offset.ok())
+      return offset.status();
+    if (rank && weight.offset != *offset)
+      return internalError("shards of a weight have different places", "weight '" + weight.name + "'");
+    weight.offset = *offset;
     return okStatus();
   }
 
@@ -475,6 +522,16 @@ private:
     return okStatus();
   }
 
+  Status addCollective(exec::CollectiveOp op) {
+    static_assert(int(engine::Reduction::Prod) == int(ReduceKind::Prod) &&
+                  int(engine::Reduction::Max) == int(ReduceKind::Max) &&
+                  int(engine::Reduction::Min) == int(ReduceKind::Min));
+    return step(op, engine::CollectiveStep{op.getName().str(), collectives++, {indexOf(op.getInput())},
+                                           {indexOf(op.getOutput())},
+                                           static_cast<engine::Reduction>(op.getKind()),
+                                           int32_t(op.getDim())});
+  }
+
   Status addCall(exec::CallOp op) {
     engine::CustomCallStep call;
     call.name = op.getName().str();
@@ -509,6 +566,7 @@ private:
   llvm::DenseMap<Value, int32_t> buffers;
   llvm::DenseMap<Operation *, int32_t> kernels;
   std::map<std::string, int32_t> sizes, states;
+  int32_t collectives = 0; ///< so far
   int32_t block = 0; ///< where steps go
   SmallVector<std::pair<int32_t, size_t>> open; ///< block and step of each exec.if around
 };

@@ -272,10 +272,13 @@ Result<std::vector<Plan>> EngineReader::plans() const {
     for (const Weight &w : plan->weights) {
       if (!w.random.empty())
         continue;
-      const Section *weights = find(SectionType::Weights, w.section);
-      if (!weights || w.bytes > weights->bytes.size() ||
-          w.offset > weights->bytes.size() - w.bytes)
-        return invalidError("weight '" + w.name + "' lies outside its section", at);
+      for (int32_t rank = 0; rank < std::max(w.shards, 1); ++rank) {
+        const Section *weights = find(
+            SectionType::Weights, w.shards ? shardSection(w.section, rank) : w.section);
+        if (!weights || w.bytes > weights->bytes.size() ||
+            w.offset > weights->bytes.size() - w.bytes)
+          return invalidError("weight '" + w.name + "' lies outside its section", at);
+      }
     }
     const Section *image = kernels(plan->target);
     if (!image && !plan->kernels.empty())

@@ -225,7 +225,8 @@ Step Reader::step(const fb::Step &s) {
   case fb::StepOp::CollectiveStep: {
     const auto *o = s.op_as_CollectiveStep();
     out.op = CollectiveStep{text(o->name()), o->order(), numbers(o->inputs()),
-                            numbers(o->outputs())};
+                            numbers(o->outputs()),
+                            enumeration(o->reduction(), Reduction::Min, "reduction"), o->dim()};
     break;
   }
   default:
@@ -259,6 +260,7 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.resources.devices = p.devices();
   out.resources.streams = numbers(p.streams());
   out.resources.events = p.events();
+  out.ranks = p.ranks();
   out.symbols = tables<Symbol>(p.symbols(), [&](const fb::Symbol &s) {
     auto origin = enumeration(s.origin(), SymbolOrigin::Derived, "symbol origin");
     return Symbol{text(s.name()), s.min(),   s.max(),  s.opt(),
@@ -286,7 +288,7 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.weights = tables<Weight>(p.weights(), [&](const fb::Weight &w) {
     return Weight{text(w.name()),     text(w.section()),   w.offset(),
                   w.bytes(),          dtype(w.dtype()),    numbers(w.dims()),
-                  text(w.sha256()),   text(w.packing()),   randomParts(w)};
+                  text(w.sha256()),   text(w.packing()),   randomParts(w), w.shards()};
   });
   out.states = tables<State>(p.states(), [&](const fb::State &s) {
     return State{text(s.name()), dtype(s.dtype()),        list(s.physical()),

@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kMaxRank = 32;
 constexpr int kMaxBlockDepth = 32;
+constexpr int32_t kMaxRanks = 1 << 16;
 
 class Verifier {
 public:
@@ -101,6 +102,7 @@ private:
   void tensorMap(const Kernel &k, const TensorMap &m, const std::string &at);
   void block(int32_t index, int depth);
   void step(const Step &s, int32_t blockIndex, int depth, const std::string &at);
+  void collective(const CollectiveStep &c, const std::string &at);
   void childBlock(int32_t child, int32_t parent, int depth, const std::string &at);
   void hostCall(const std::string &name, const std::vector<int32_t> &inputs,
                 const std::vector<int32_t> &outputs, bool mustBeHost, const std::string &at);
@@ -188,6 +190,8 @@ void Verifier::storage() {
     check(w.sha256.empty() || w.sha256.size() == 64, "malformed digest", at);
     check((w.section == kRandomSection) == !w.random.empty(), "no parts, or bytes beside them", at);
     check(w.random.empty() || isRandomType(w.dtype), "elements that cannot be random", at);
+    check(w.shards == 0 || (w.shards == p.ranks && w.random.empty()),
+          "a weight has another number of shards than the mesh has ranks", at);
     for (const RandomPart &part : w.random) {
       uint64_t last;
       check(part.rows > 0 && part.columns > 0 &&
@@ -373,6 +377,28 @@ void Verifier::hostCall(const std::string &name, const std::vector<int32_t> &inp
       writable(b, at);
 }
 
+void Verifier::collective(const CollectiveStep &c, const std::string &at) {
+  const bool gathers = c.name == "all_gather", scatters = c.name == "reduce_scatter";
+  if (!check(gathers || scatters || c.name == "all_reduce", "an unknown collective", at) ||
+      !check(c.inputs.size() == 1 && c.outputs.size() == 1 && inRange(c.inputs[0], p.buffers) &&
+                 inRange(c.outputs[0], p.buffers),
+             "a collective has one buffer as input and one as output", at))
+    return;
+  const Buffer &in = p.buffers[c.inputs[0]], &out = p.buffers[c.outputs[0]];
+  writable(c.outputs[0], at);
+  check(in.dtype == out.dtype && bitWidth(in.dtype) % 8 == 0, "element types of a collective", at);
+  check(in.dims.size() == out.dims.size(), "a collective keeps the number of dimensions", at);
+  if ((gathers || scatters) && status.ok())
+    check(c.dim >= 0 && static_cast<size_t>(c.dim) < in.dims.size(),
+          "a collective has no such dimension", at);
+  for (size_t d = 0; d < in.dims.size() && status.ok(); ++d) {
+    bool along = (gathers || scatters) && d == static_cast<size_t>(c.dim);
+    check((scatters && along ? out.dims[d] * DimExpr(p.ranks) : out.dims[d]) ==
+              (gathers && along ? in.dims[d] * DimExpr(p.ranks) : in.dims[d]),
+          "sizes of a collective do not fit", at);
+  }
+}
+
 void Verifier::childBlock(int32_t child, int32_t parent, int depth, const std::string &at) {
   if (check(inRange(child, p.blocks) && child > parent, "a block must come after its user", at) &&
       check(++blockUses[child] == 1, "a block is used twice", at))
@@ -430,10 +456,7 @@ void Verifier::step(const Step &s, int32_t blockIndex, int depth, const std::str
           at);
     check(o->order > lastCollective, "collectives are out of order", at);
     lastCollective = o->order;
-    for (const std::vector<int32_t> *list : {&o->inputs, &o->outputs})
-      for (int32_t b : *list)
-        if (check(inRange(b, p.buffers), "buffer number out of range", at) && list == &o->outputs)
-          writable(b, at);
+    collective(*o, at);
   } else if (const auto *o = std::get_if<LoopStep>(&s.op)) {
     check(o->tripCount != -1 || o->condition != -1, "a loop without end", at);
     if (o->tripCount != -1)
@@ -459,6 +482,7 @@ void Verifier::block(int32_t index, int depth) {
 Status Verifier::run() {
   check(!p.entry.empty(), "the entry has no name", "plan");
   check(!p.target.empty(), "the plan has no target", "plan");
+  check(p.ranks >= 1 && p.ranks <= kMaxRanks, "number of ranks out of range", "plan");
   symbols();
   ports();
   storage();

@@ -83,7 +83,7 @@ private:
                          p.spread.reach);
     auto random = b.CreateVectorOfStructs(parts);
     return fb::CreateWeight(b, name, section, w.offset, w.bytes, static_cast<uint8_t>(w.dtype),
-                            dims, sha, packing, random);
+                            dims, sha, packing, random, w.shards);
   }
   Offset<fb::State> state(const State &s) {
     auto name = text(s.name), length = text(s.lengthSymbol);
@@ -195,7 +195,9 @@ private:
     auto name = text(s.name);
     auto in = b.CreateVector(s.inputs), out = b.CreateVector(s.outputs);
     return {fb::StepOp::CollectiveStep,
-            fb::CreateCollectiveStep(b, name, s.order, in, out).Union()};
+            fb::CreateCollectiveStep(b, name, s.order, in, out,
+                                     static_cast<uint8_t>(s.reduction), s.dim)
+                .Union()};
   }
   Offset<fb::Block> block(const Block &steps) {
     auto list = tables(steps, [&](const Step &s) {
@@ -229,7 +231,7 @@ std::string Writer::write(const Plan &p) {
   fb::FinishPlanBuffer(b, fb::CreatePlan(b, entry, target, p.cuda, features, formulaTexts, symbols,
                                          inputs, outputs, guards, arenas, buffers, weights, states,
                                          kernels, blocks, p.resources.devices, streams,
-                                         p.resources.events));
+                                         p.resources.events, p.ranks));
   return {reinterpret_cast<const char *>(b.GetBufferPointer()), b.GetSize()};
 }
 

@@ -15,6 +15,7 @@ void registerContractionOps(LatheDialect &dialect);
 void registerQuantizeOps(LatheDialect &dialect);
 void registerAttentionOps(LatheDialect &dialect);
 void registerStructureOps(LatheDialect &dialect);
+void registerCollectiveOps(LatheDialect &dialect);
 void registerLoopOps(LatheDialect &dialect);
 void registerPagedOps(LatheDialect &dialect);
 void registerSamplingOps(LatheDialect &dialect);
@@ -29,6 +30,7 @@ void LatheDialect::initialize() {
   registerQuantizeOps(*this);
   registerAttentionOps(*this);
   registerStructureOps(*this);
+  registerCollectiveOps(*this);
   registerLoopOps(*this);
   registerPagedOps(*this);
   registerSamplingOps(*this);

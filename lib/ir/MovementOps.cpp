@@ -46,7 +46,7 @@ OpFoldResult ConstantOp::fold(FoldAdaptor) {
 }
 
 LogicalResult ConstantOp::verify() {
-  if (!llvm::isa<DenseElementsAttr, WeightAttr, JoinedAttr>(getValue()))
+  if (!llvm::isa<DenseElementsAttr, WeightAttr, JoinedAttr, ShardedAttr>(getValue()))
     return emitOpError("constant_c1: the value is neither dense elements nor a #lathe.weight");
   return success();
 }

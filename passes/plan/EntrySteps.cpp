@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "EntryMemory.h"
 
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/KernelVariants.h"
 
 using namespace mlir;
@@ -281,6 +282,12 @@ private:
     }
     if (auto call = dyn_cast<CustomCallOp>(op))
       return emitCall(call);
+    if (auto collective = collectiveOf(&op)) {
+      places.buffers[op.getResult(0)] = places.resultBuffer(op.getResult(0));
+      exec::CollectiveOp::create(steps, op.getLoc(), collective->name, places.buffers.lookup(op.getOperand(0)),
+                                 places.buffers[op.getResult(0)], collective->kind, collective->dim);
+      return success();
+    }
     if (auto from = dyn_cast<DimFromOp>(op)) {
       places.buffers[from.getY()] = places.buffers.lookup(from.getX());
       if (!isa<BlockArgument>(from.getX())) {

@@ -39,7 +39,7 @@ DimExpr bytesOf(Type type) {
 
 bool isStep(Operation *op) {
   return isa<exec::LaunchOp, exec::CopyOp, exec::BindOp, exec::AdvanceOp, exec::TapOp,
-             exec::CallOp, exec::IfOp, exec::ElseOp, exec::EndIfOp, exec::LoopOp,
+             exec::CallOp, exec::CollectiveOp, exec::IfOp, exec::ElseOp, exec::EndIfOp, exec::LoopOp,
              exec::EndLoopOp>(op);
 }
 

@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 #include "ProgramBuilder.h"
 
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/SizeSources.h"
 
 #include "lathe/analysis/Schedule.h"
@@ -85,7 +86,7 @@ public:
         values[result] = graph.values.size();
         step.writes.push_back(graph.values.size());
         valueOf.push_back(result);
-        bool elsewhere = writtenElsewhere.contains(result) || !isa<KernelOp, CustomCallOp>(op);
+        bool elsewhere = writtenElsewhere.contains(result) || (!isa<KernelOp, CustomCallOp>(op) && !collectiveOf(&op));
         graph.values.push_back({elsewhere ? 0 : bytesAt(bytesOf(result.getType())),
                                 returned.contains(result)});
       }

@@ -12,6 +12,7 @@
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
@@ -76,7 +77,7 @@ struct VerifyFusedPass : impl::VerifyFusedPassBase<VerifyFusedPass> {
         for (Operation &op : func.getBody().front().without_terminator())
           if (!isa<KernelOp, ConstantOp, StateReadOp, StateAppendOp, BindDimsOp, DimFromOp,
                    CustomCallOp, ChooseOp, LoopBeginOp, LoopEndOp>(op) &&
-              !isView(&op)) {
+              !isView(&op) && !collectiveOf(&op)) {
             op.emitError("stands between kernels after fuse");
             return signalPassFailure();
           }

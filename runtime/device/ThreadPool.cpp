@@ -79,7 +79,7 @@ bool Shares::claim(int worker, int64_t &begin, int64_t &end) {
   }
 }
 
-static int numberOfWorkers(int threads) {
+int numberOfWorkers(int threads) {
   return threads > 0 ? threads : std::max<int>(1, static_cast<int>(allowedCores().size()));
 }
 

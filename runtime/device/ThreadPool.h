@@ -31,6 +31,9 @@ private:
   int64_t total = 0, grain = 1;
 };
 
+/// Workers that a pool of `threads` has: 0 is one per core this process may use.
+int numberOfWorkers(int threads);
+
 /// Workers that run one parallel loop at a time. The caller waits only for workers that have joined
 /// the loop, not for sleepers. Between loops workers spin for some microseconds, then sleep.
 class ThreadPool {

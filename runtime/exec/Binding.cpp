@@ -440,7 +440,8 @@ void *Run::addressOf(int32_t buffer) const {
     base = outputData[root.index];
     break;
   case BufferKind::Weight:
-    base = context.image->weight(plan.weights[root.index], root.onHost);
+    base = context.image->weight(plan.weights[root.index], root.onHost,
+                                 context.communicator ? context.communicator->rank() : 0);
     break;
   case BufferKind::State:
     base = states[root.index]->memory.data();

@@ -13,6 +13,9 @@ namespace lathe::runtime {
 Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> engine,
                                                  const std::string &deviceName,
                                                  const Options &options) {
+  if (const int64_t ranks = engine->ranks(); ranks != (options.communicator ? options.communicator->ranks() : 1))
+    return usageError("the engine is for a mesh of " + std::to_string(ranks) +
+                      " ranks: as many devices make a group (lathe run --ranks=" + std::to_string(ranks) + ")");
   Result<std::unique_ptr<Device>> device = openDevice(deviceName, options.device);
   if (!device)
     return device.status();
@@ -33,6 +36,7 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   c->engine = std::move(engine);
   c->device = std::move(*device);
   c->image = std::move(*image);
+  c->communicator = options.communicator;
   c->targetName = *target;
   c->graphsWanted = options.graphs;
   c->overlapWanted = options.overlap;

@@ -12,6 +12,7 @@
 #ifndef LATHE_RUNTIME_EXEC_CONTEXT_H
 #define LATHE_RUNTIME_EXEC_CONTEXT_H
 
+#include "../comm/Communicator.h"
 #include "Engine.h"
 #include "Graphs.h"
 #include "Layout.h"
@@ -171,6 +172,7 @@ public:
     std::string target;
     bool graphs = true, overlap = true;
     GraphLimits limits;
+    std::shared_ptr<Communicator> communicator; ///< of an engine for several ranks: this one's
     int64_t patience = int64_t(60) * 1000000000; ///< nanoseconds; negative: endless
   };
   static Result<std::shared_ptr<Context>> create(std::shared_ptr<const Engine> engine,
@@ -254,6 +256,7 @@ private:
   std::shared_ptr<const Engine> engine;
   std::shared_ptr<Device> device; ///< outlives everything below
   std::shared_ptr<const DeviceImage> image;
+  std::shared_ptr<Communicator> communicator; ///< null without other ranks
   std::string targetName;
   bool graphsWanted = true, overlapWanted = true, prefaultWanted = false;
   int64_t patience = 0;

@@ -177,12 +177,13 @@ Function *DeviceImage::function(const Program &program, int kernel, int variant,
   return functions.at(&program)[kernel][variant][launch];
 }
 
-void *DeviceImage::weight(const Weight &w, bool onHost) const {
+void *DeviceImage::weight(const Weight &w, bool onHost, int64_t rank) const {
   if (!w.random.empty() && onHost && !device->isHost())
     return const_cast<void *>(made.at(w.offset).data());
   if (!w.random.empty() || (!onHost && !device->isHost()))
     return static_cast<char *>(sections.at(w.section).data()) + w.offset;
-  const char *base = reader->find(SectionType::Weights, w.section)->bytes.data();
+  const char *base =
+      reader->find(SectionType::Weights, w.shards ? shardSection(w.section, rank) : w.section)->bytes.data();
   return const_cast<char *>(base + w.offset); // plans that write weights do not verify
 }
 
@@ -200,6 +201,8 @@ Result<std::shared_ptr<const Engine>> Engine::open(std::shared_ptr<const EngineR
   for (Plan &plan : *plans) {
     add(e->entryNames, plan.entry);
     add(e->targetNames, plan.target);
+    if (plan.ranks != plans->front().ranks)
+      return invalidError("entries disagree about the number of ranks", "entry '" + plan.entry + "'");
     for (const State &s : plan.states) {
       add(e->stateNames, s.name);
       const State &known = states.try_emplace(s.name, s).first->second;

@@ -22,8 +22,8 @@ public:
          const std::vector<const Program *> &programs);
 
   Function *function(const Program &program, int kernel, int variant, int launch) const;
-  /// Address of a weight in device memory, or in the file for host steps.
-  void *weight(const engine::Weight &weight, bool onHost) const;
+  /// Address of a weight in device memory, or in the file for host steps; of a sharded one what `rank` has.
+  void *weight(const engine::Weight &weight, bool onHost, int64_t rank) const;
   size_t weightBytes() const { return bytes; }
   /// As Device::abandon(): kernels of it run without an end.
   void abandon() const { device->abandon(); }
@@ -57,6 +57,8 @@ public:
   const std::vector<std::string> &entries() const { return entryNames; }
   const std::vector<std::string> &targets() const { return targetNames; }
   const std::vector<std::string> &states() const { return stateNames; }
+  /// Of the mesh that the engine was compiled for; 1: none.
+  int64_t ranks() const { return programs.front()->plan.ranks; }
   /// Null when there is none. An empty entry means the first, an empty target any.
   const Program *program(const std::string &entry, const std::string &target = {}) const;
   std::vector<const Program *> programsOf(const std::string &target) const;

@@ -3,6 +3,11 @@
 
 #include "Group.h"
 
+#include "../comm/ThreadMesh.h"
+#include "../device/ThreadPool.h"
+
+#include <algorithm>
+
 namespace lathe::runtime {
 
 Result<std::unique_ptr<Group>> Group::create(std::shared_ptr<const Engine> engine,
@@ -15,8 +20,21 @@ Result<std::unique_ptr<Group>> Group::create(std::shared_ptr<const Engine> engin
   std::unique_ptr<Group> group(new Group());
   group->patience = options.patience;
   group->names = devices;
+  Context::Options wanted = options;
+  std::shared_ptr<ThreadMesh> mesh;
+  if (const auto ranks = size_t(engine->ranks()); ranks > 1) {
+    if (ranks != devices.size())
+      return usageError("the engine is for a mesh of " + std::to_string(ranks) + " ranks, not of " +
+                        std::to_string(devices.size()));
+    mesh = ThreadMesh::create(int64_t(ranks), options.patience);
+    // All ranks compute at the same time: each has its share of the cores.
+    wanted.device.threads = std::max(1, numberOfWorkers(wanted.device.threads) / int(ranks));
+    wanted.device.pinThreads = false;
+  }
   for (size_t i = 0; i < devices.size(); ++i) {
-    Result<std::shared_ptr<Context>> made = Context::create(engine, devices[i], options);
+    if (mesh)
+      wanted.communicator = mesh->communicator(int64_t(i));
+    Result<std::shared_ptr<Context>> made = Context::create(engine, devices[i], wanted);
     if (!made)
       return group->located(i, made.status());
     group->members.push_back(std::move(*made));

@@ -8,7 +8,7 @@
 namespace lathe::runtime {
 
 /// An ordered list of devices with a context each. A step is one step of every member: all
-/// have done it, or none's states know of it.
+/// have done it, or none's states know of it. Members of an engine for a mesh are its ranks, in order.
 class Group {
 public:
   static Result<std::unique_ptr<Group>> create(std::shared_ptr<const Engine> engine,

@@ -3,6 +3,8 @@
 
 #include "Program.h"
 
+#include "../comm/Communicator.h"
+
 #include <algorithm>
 
 namespace lathe::runtime {
@@ -157,7 +159,13 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
       } else if (const auto *o = std::get_if<AdvanceStateStep>(&s.op)) {
         out.by = c.one(o->by);
       } else if (const auto *o = std::get_if<CollectiveStep>(&s.op)) {
-        return unsupportedError("this runtime has no collective '" + o->name + "'", out.nodes);
+        if (plan.cuda || plan.ranks == 1)
+          return unsupportedError("this runtime has no collective '" + o->name + "' of " +
+                                      (plan.cuda ? "GPUs" : "one rank"),
+                                  out.nodes);
+        if (DType dtype = plan.buffers[o->inputs[0]].dtype; o->name != "all_gather" && !isReducible(dtype))
+          return unsupportedError("no reduction of " + std::string(name(dtype)) + " over ranks", out.nodes);
+        p->capturable = false;
       } else if (!std::holds_alternative<TapStep>(s.op)) {
         if (const auto *o = std::get_if<BindStep>(&s.op))
           out.by = c.one(o->value);

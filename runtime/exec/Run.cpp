@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <numeric>
 
 namespace lathe::runtime {
 
@@ -53,7 +54,27 @@ Status Run::start(std::span<const lathe_tensor> in, std::span<lathe_tensor> out,
   return status;
 }
 
+/// With other ranks a step begins and ends on all of them, or on none.
 Status Run::startAll(const Events &events) {
+  Status status = makeReady(events);
+  if (!context.communicator)
+    return status.ok() ? runSteps(events) : status;
+  Communicator &ranks = *context.communicator;
+  auto stop = [this] { return cancelled(); };
+  std::string what = "entry " + plan.entry;
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (program.isStatic)
+      what += ", " + program.symbolNames[i] + " = " + std::to_string(symbols[i]);
+  LATHE_RETURN_IF_ERROR(ranks.begin(what, status, stop));
+  return ranks.end(runSteps(events), stop);
+}
+
+Status Run::cancelled() const {
+  return context.isCancelled(number) ? Status(ErrorCode::Cancelled, "cancelled while it ran") : okStatus();
+}
+
+/// Sizes, checks and memory: what may fail before anything is done.
+Status Run::makeReady(const Events &events) {
   LATHE_RETURN_IF_ERROR(prepare());
   for (void *event : events.waits)
     LATHE_RETURN_IF_ERROR(device.waitForEvent(event));
@@ -65,6 +86,10 @@ Status Run::startAll(const Events &events) {
   // A kernel that fails half-way may have written: a state without length is not fresh.
   for (StateSlot *state : states)
     state->written |= state->axis < 0;
+  return okStatus();
+}
+
+Status Run::runSteps(const Events &events) {
   if (wantsGraph()) {
     for (size_t i = 0; i < outputs.size(); ++i)
       LATHE_RETURN_IF_ERROR(planDelivery(i));
@@ -290,8 +315,7 @@ Status Run::runBlock(int32_t index) {
 
 Status Run::runStep(const CompiledStep &step) {
   const auto &op = step.step->op;
-  if (context.isCancelled(number))
-    return Status(ErrorCode::Cancelled, "cancelled while it ran");
+  LATHE_RETURN_IF_ERROR(cancelled());
   if (std::holds_alternative<LaunchStep>(op))
     return launch(step);
   if (std::holds_alternative<CopyStep>(op)) {
@@ -312,6 +336,8 @@ Status Run::runStep(const CompiledStep &step) {
   // The rest happens on the host and may read what the device has written.
   LATHE_RETURN_IF_ERROR(waitForDevice());
   ++sums.host_steps;
+  if (std::holds_alternative<CollectiveStep>(op))
+    return exchange(step);
   if (std::holds_alternative<HostOpStep>(op))
     return hostOp(step);
   if (std::holds_alternative<BindStep>(op))
@@ -463,6 +489,40 @@ Status Run::copy(const CompiledStep &compiled) {
   const int32_t buffers[] = {step.source, step.target};
   noteNode(before, compiled, -1, false, buffers);
   return okStatus();
+}
+
+/// This rank's part in a collective of all.
+Status Run::exchange(const CompiledStep &compiled) {
+  const auto &step = std::get<CollectiveStep>(compiled.step->op);
+  const int32_t in = step.inputs[0], out = step.outputs[0];
+  const int64_t ranks = context.communicator->ranks(), bytes = layout->places[in].bytes;
+  const bool gathers = step.name == "all_gather", scatters = step.name == "reduce_scatter";
+  Result<std::vector<int64_t>> dims = dimsOf(in);
+  if (!dims)
+    return dims.status();
+  Exchange x;
+  x.kind = gathers    ? Exchange::Kind::AllGather
+           : scatters ? Exchange::Kind::ReduceScatter
+                      : Exchange::Kind::AllReduce;
+  static_assert(int(Reduction::Prod) == int(Exchange::Reduction::Prod) &&
+                int(Reduction::Max) == int(Exchange::Reduction::Max) &&
+                int(Reduction::Min) == int(Exchange::Reduction::Min));
+  x.reduction = static_cast<Exchange::Reduction>(step.reduction);
+  x.dtype = plan.buffers[in].dtype;
+  for (int32_t d = 0; (gathers || scatters) && d < step.dim; ++d)
+    x.rows *= (*dims)[d];
+  x.run = x.rows ? bytes / (bitWidth(x.dtype) / 8) / x.rows / (scatters ? ranks : 1) : 0;
+  x.in = addresses[in];
+  x.out = addresses[out];
+  const int64_t made = gathers ? bytes * ranks : scatters ? bytes / ranks : bytes;
+  if (!x.in || !x.out || layout->places[out].bytes != made)
+    return invalidError("a collective uses memory of another size than its own", "node " + compiled.nodes);
+  std::vector<int64_t> members(static_cast<size_t>(ranks));
+  std::iota(members.begin(), members.end(), 0);
+  Status status = context.communicator->exchange(members, x, [this] { return cancelled(); });
+  return status.ok() || !status.location().empty()
+             ? status
+             : Status(status.code(), status.message(), step.name + " of node " + compiled.nodes);
 }
 
 /// After a symbol has got a value: sizes, memory and addresses that depend on it.

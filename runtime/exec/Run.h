@@ -65,6 +65,10 @@ private:
   Status prepare();
   Status prefault();
   Status startAll(const Events &events);
+  Status makeReady(const Events &events);
+  Status runSteps(const Events &events);
+  Status cancelled() const;
+  Status exchange(const CompiledStep &step);
   bool isContextMemory(size_t output) const;
   bool wantsGraph() const;
   bool wantsSegments() const;

@@ -199,7 +199,7 @@ TEST(Streams, KeepTheirOrderInAnyInterleaving) {
   }
 }
 
-TEST(Streams, CollectivesHaveAPlaceAndNoCode) {
+TEST(Streams, CollectivesOfGpusHaveAPlaceAndNoCode) {
   Plan p = twoStreams();
   int32_t a = 2;
   p.blocks[0].push_back(Step{CollectiveStep{"all_reduce", 3, {a}, {a}}, {"AllReduce_0"}});

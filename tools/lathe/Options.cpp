@@ -233,6 +233,13 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "GPU: spread independent kernels over at most N streams, wherever an estimate says that "
              "it gains anything; 1: keep all on one (default: up to 4, where it gains a tenth)",
              compile("streams"));
+  parser.add("mesh", "AXIS=RANKS",
+             "Divide the model among so many ranks, as tp=2: each holds shards of the weights, and they meet "
+             "at collectives; which value is divided how is searched for",
+             compile("mesh"));
+  parser.add("shard", "NAME=dim:D|all",
+             "With --mesh: divide this weight, or the result of this node, along a dimension, or not at all",
+             compile("shard"));
   parser.add("replace", "KERNEL=FILE.cu",
              "Use this CUDA text for a kernel, as `inspect --source KERNEL` prints it; K.0 names the "
              "first variant of kernel K alone",

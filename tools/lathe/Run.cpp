@@ -173,6 +173,8 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.add("rtol", "X", "Relative tolerance (default: 1e-3, 1e-2 for 16-bit types)", options.rtol);
   parser.add("atol", "X", "Absolute tolerance (default: 1e-7)", options.atol);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
+  parser.add("ranks", "N", "Of an engine for a mesh: threads of this process are its ranks (default: as many as it has)",
+             options.session.ranks);
   parser.flag("warm", "Make memory with its pages, and a GPU's graph, before the run that is timed",
               options.session.warm);
   parser.add("draw-seed", "N", "Of what the model draws: Dropout that trains, RandomNormal (default: 0)",

@@ -36,6 +36,7 @@ Status noCompileOptions(const CompileOptions &options) {
       {"--lock", !options.lock.empty()},      {"--allow", !options.allow.empty()},
       {"--shape", !options.shapes.empty()},   {"--random-weights", options.randomWeights.has_value()},
       {"--winograd-tolerance", !options.winogradTolerance.empty()},
+      {"--mesh", !options.mesh.empty()},      {"--shard", !options.shard.empty()},
       {"--streams", options.streams != 0}};
   for (const auto &[name, isGiven] : given)
     if (isGiven)
@@ -178,11 +179,23 @@ Result<Session> Session::open(const Model &model, const SessionOptions &options)
   wanted.no_graphs = options.noGraphs;
   wanted.no_overlap = options.noOverlap;
   wanted.no_pinning = options.noPinning;
-  lathe_context *context = nullptr;
-  LATHE_RETURN_IF_ERROR(
-      toStatus(lathe_context_create(engine, options.device.c_str(), &wanted, &context)));
-  session.handle.reset(context);
-  session.targetName = lathe_context_target(context);
+  const int ranks = model.plans.front().ranks;
+  if (options.ranks && options.ranks != ranks)
+    return usageError("the engine is for " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"),
+                      "--ranks=" + std::to_string(options.ranks));
+  if (ranks > 1) {
+    std::vector<const char *> devices(size_t(ranks), options.device.c_str());
+    lathe_group *group = nullptr;
+    LATHE_RETURN_IF_ERROR(
+        toStatus(lathe_group_create(engine, devices.data(), devices.size(), &wanted, &group)));
+    session.group.reset(group);
+  } else {
+    lathe_context *context = nullptr;
+    LATHE_RETURN_IF_ERROR(
+        toStatus(lathe_context_create(engine, options.device.c_str(), &wanted, &context)));
+    session.handle.reset(context);
+  }
+  session.targetName = lathe_context_target(session.context());
   session.seconds = secondsSince(begin);
   return session;
 }
@@ -193,16 +206,40 @@ Status Session::run(const engine::Plan &plan, const std::vector<HostTensor> &inp
   for (const HostTensor &input : inputs)
     views.push_back(viewOf(input));
   outputs.resize(plan.outputs.size());
+  if (group)
+    return runRanks(plan, views, outputs);
   return toStatus(lathe_run(context(), plan.entry.c_str(), views.data(), views.size(),
                             outputs.data(), outputs.size()));
+}
+
+Status Session::runRanks(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
+                         std::vector<lathe_tensor> &outputs) const {
+  const size_t count = outputs.size();
+  std::vector<lathe_tensor> given, made(count * ranks());
+  for (size_t r = 0; r < ranks(); ++r)
+    given.insert(given.end(), inputs.begin(), inputs.end());
+  std::copy(outputs.begin(), outputs.end(), made.begin());
+  uint64_t step = 0;
+  LATHE_RETURN_IF_ERROR(toStatus(lathe_group_submit(group.get(), plan.entry.c_str(), given.data(),
+                                                    inputs.size(), made.data(), count, &step)));
+  LATHE_RETURN_IF_ERROR(toStatus(lathe_group_wait(group.get(), step, -1)));
+  std::copy_n(made.begin(), count, outputs.begin());
+  for (size_t r = 1; r < ranks(); ++r)
+    for (size_t i = 0; i < count; ++i)
+      if (copyOf(made[i]).data != copyOf(made[r * count + i]).data)
+        return runtimeError("rank " + std::to_string(r) + " has another result than rank 0",
+                            "output '" + plan.outputs[i].name + "'");
+  return okStatus();
 }
 
 Status Session::warm(const engine::Plan &plan, const std::vector<HostTensor> &inputs) const {
   std::vector<lathe_tensor> views, outputs(plan.outputs.size());
   for (const HostTensor &input : inputs)
     views.push_back(viewOf(input));
-  return toStatus(lathe_warm(context(), plan.entry.c_str(), views.data(), views.size(),
-                             outputs.data(), outputs.size()));
+  for (size_t r = 0; r < ranks(); ++r)
+    LATHE_RETURN_IF_ERROR(toStatus(lathe_warm(rank(r), plan.entry.c_str(), views.data(), views.size(),
+                                              outputs.data(), outputs.size())));
+  return okStatus();
 }
 
 std::map<std::string, int64_t> Session::stateLengths(const engine::Plan &plan) const {

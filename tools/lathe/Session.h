@@ -31,6 +31,9 @@ Status toStatus(lathe_error *error);
 struct EngineDeleter {
   void operator()(lathe_engine *engine) const { lathe_engine_close(engine); }
 };
+struct GroupDeleter {
+  void operator()(lathe_group *group) const { lathe_group_destroy(group); }
+};
 struct ContextDeleter {
   void operator()(lathe_context *context) const { lathe_context_destroy(context); }
 };
@@ -69,6 +72,7 @@ struct SessionOptions {
   std::string target;    ///< empty: the best that the device runs
   bool noGraphs = false, noOverlap = false;
   bool noPinning = false; ///< CPU: several sessions share the cores
+  int ranks = 0;          ///< of an engine for a mesh; 0: as many as it says
   bool warm = false;      ///< make memory, and on a GPU graphs, before the first run
 };
 
@@ -77,13 +81,17 @@ class Session {
 public:
   static Result<Session> open(const Model &model, const SessionOptions &options);
 
-  lathe_context *context() const { return handle.get(); }
+  /// Of a mesh that of the first rank, for states and counters.
+  lathe_context *context() const { return handle ? handle.get() : lathe_group_member(group.get(), 0); }
+  lathe_context *rank(size_t i) const { return group ? lathe_group_member(group.get(), i) : handle.get(); }
+  size_t ranks() const { return group ? lathe_group_size(group.get()) : 1; }
   const std::string &target() const { return targetName; }
   double loadSeconds() const { return seconds; }
   /// Lengths of the states now, by name.
   std::map<std::string, int64_t> stateLengths(const engine::Plan &plan) const;
 
-  /// Runs an entry; empty outputs get memory of the context.
+  /// Runs an entry; empty outputs get memory of the context. On a mesh all ranks run it, the results are the
+  /// first rank's, and it is an error when another has other bits.
   Status run(const engine::Plan &plan, const std::vector<HostTensor> &inputs,
              std::vector<lathe_tensor> &outputs) const;
   /// Makes the memory, and on a GPU the graph, of such a run, whose outputs come to the host.
@@ -91,7 +99,11 @@ public:
 
 private:
   std::unique_ptr<lathe_engine, EngineDeleter> engine;
-  std::unique_ptr<lathe_context, ContextDeleter> handle;
+  Status runRanks(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
+                  std::vector<lathe_tensor> &outputs) const;
+
+  std::unique_ptr<lathe_context, ContextDeleter> handle; ///< null for a mesh
+  std::unique_ptr<lathe_group, GroupDeleter> group;      ///< of a mesh
   std::string targetName;
   double seconds = 0;
 };

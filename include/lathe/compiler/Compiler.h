@@ -44,6 +44,8 @@ struct CompileOptions {
   /// What GPUs may do less exactly: "tf32", products of f32 operands whose last 13 bits are cut
   /// off; "reduced-sums", sums of 8-bit floats in about 14 bits instead of f32's 24.
   std::vector<std::string> allow;
+  std::vector<std::string> mesh;  ///< "tp=2": ranks that each run the entries with shards of the weights
+  std::vector<std::string> shard; ///< "NAME=dim:1", "NAME=all": how weights or results of nodes are divided
   std::optional<Phase> stopAfter;
   std::string dumpDir;     ///< NN-phase.mlir, weights.bin, kernels/; empty: nothing
   std::string remarksFile; ///< JSON; empty: none

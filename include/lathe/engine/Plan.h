@@ -122,6 +122,11 @@ inline constexpr const char *kRandomSection = "random";
 /// The image of the kernel that makes them on a GPU: `fillRandom` of codegen/device/random.cuh.
 inline constexpr const char *kRandomKernel = "lathe.random";
 
+/// The Weights section of what one rank has: "model.0".
+inline std::string shardSection(const std::string &section, int64_t rank) {
+  return section + "." + std::to_string(rank);
+}
+
 struct Weight {
   std::string name;
   std::string section;   ///< name of the engine's Weights section
@@ -134,6 +139,9 @@ struct Weight {
   /// Not empty: the engine has no bytes, the runtime makes them. The parts lie inside the weight;
   /// `section` is kRandomSection, which no engine holds.
   std::vector<RandomPart> random;
+  /// 0: the same on all ranks. Else Plan::ranks: rank r has the bytes at `offset` of the section
+  /// shardSection(section, r), the same number as every other rank.
+  int32_t shards = 0;
   bool operator==(const Weight &) const = default;
 };
 
@@ -294,13 +302,17 @@ struct LoopStep {
   bool operator==(const LoopStep &) const = default;
 };
 
-/// A collective of all members of a device group: they meet in the order of `order`, which
-/// rises along the program and which nothing may change. A place for what is to come: this
-/// runtime has none and refuses them.
+/// What a CollectiveStep of a reducing kind computes. The numbers are part of the format.
+enum class Reduction : uint8_t { Sum = 0, Prod = 1, Max = 2, Min = 3 };
+
+/// A collective of all ranks of the mesh, from one buffer into another: they meet in the order of
+/// `order`, which rises along the program and which nothing may change.
 struct CollectiveStep {
-  std::string name; ///< "all_reduce", ...
+  std::string name; ///< "all_reduce", "all_gather", "reduce_scatter"
   int32_t order = 0;
-  std::vector<int32_t> inputs, outputs;
+  std::vector<int32_t> inputs, outputs; ///< one each
+  Reduction reduction = Reduction::Sum; ///< of all_reduce and reduce_scatter
+  int32_t dim = 0; ///< that all_gather joins, or reduce_scatter cuts
   bool operator==(const CollectiveStep &) const = default;
 };
 
@@ -343,6 +355,7 @@ struct Plan {
   std::vector<State> states;
   std::vector<Kernel> kernels;
   std::vector<Block> blocks; ///< blocks[0] is the program; If and Loop name later blocks
+  int32_t ranks = 1; ///< of the mesh: so many run this program at once, each on shards of its own
   bool operator==(const Plan &) const = default;
 };
 

@@ -159,6 +159,13 @@ def Exec_EndIfOp : Exec_Step<"end_if"> {
   let summary = "Ends what `exec.if` began";
   let assemblyFormat = "attr-dict";
 }
+def Exec_CollectiveOp : Exec_Step<"collective"> {
+  let summary = "All ranks meet: all_reduce, all_gather or reduce_scatter of a buffer into another";
+  let description = "`kind` is of those that reduce, `dim` of those that join or cut.";
+  let arguments = (ins StrAttr:$name, Lathe_Tensor:$input, Lathe_Tensor:$output,
+                       Lathe_ReduceKindAttr:$kind, I64Attr:$dim);
+  let assemblyFormat = "$name $input `to` $output attr-dict `:` type($input) `,` type($output)";
+}
 def Exec_CallOp : Exec_Step<"call"> {
   let summary = "A host function: a named host op, or with `custom` one that the application registers";
   let description = "The first `num_inputs` buffers are read, the others written.";

@@ -101,6 +101,20 @@ def Lathe_JoinedAttr : Lathe_Attr<"Joined", "joined",
   let genVerifyDecl = 1;
 }
 
+def Lathe_ShardedAttr : Lathe_Attr<"Sharded", "sharded",
+    [DeclareAttrInterfaceMethods<TypedAttrInterface>]> {
+  let summary = "Of a constant the part that a rank has: another on each of `parts` ranks";
+  let description = [{
+    `#lathe.sharded<1, 2, [8, 4], #lathe.weight<…> : tensor<4x12xf32>> : tensor<4x6xf32>`: of each block
+    along the axis (8 and 4 columns) rank r has the r-th of 2 parts, one block after another. What a part
+    lacks at the end of its block is zeros. Nothing is copied until the engine is written.
+  }];
+  let parameters = (ins "int64_t":$axis, "int64_t":$parts, ArrayRefParameter<"int64_t">:$blocks,
+                        "::mlir::Attribute":$value, AttributeSelfTypeParameter<"">:$type);
+  let assemblyFormat = "`<` $axis `,` $parts `,` `[` $blocks `]` `,` $value `>`";
+  let genVerifyDecl = 1;
+}
+
 def Lathe_RolesAttr : Lathe_Attr<"Roles", "roles"> {
   let summary = "What is what in a kernel region: anchor, operands, residual, pairs, heads, amax";
   let description = [{

@@ -10,6 +10,7 @@
 //   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
 //   streams = ["2"]                    streams of a program at most; 1: no others
 //   paged   = ["16"]                a decoder becomes a step over pages of so many tokens
+//   mesh    = ["tp=2"]                axes of a mesh of ranks; shard = ["w=dim:1"] hints for it
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,
 // with the attribute `lathe.target`.
@@ -39,6 +40,9 @@ inline constexpr const char *kStreamsOption = "streams";
 /// In these options: a list of one text, the tokens of a page.
 inline constexpr const char *kPagedOption = "paged";
 inline constexpr int64_t kPageTokens = 16;
+/// In these options: the axes of the mesh, "tp=2", and what is said of single values, "NAME=dim:1".
+inline constexpr const char *kMeshOption = "mesh";
+inline constexpr const char *kShardOption = "shard";
 inline constexpr const char *kTargetAttr = "lathe.target";
 inline constexpr const char *kPhaseAttr = "lathe.phase";
 /// What the engine of a paged decoder says of itself, a dictionary (passes/simplify/PageStates.cpp).
@@ -58,6 +62,9 @@ void buildPipeline(mlir::OpPassManager &passes, Phase from, Phase to);
 
 /// The phase that `lathe.phase` names; import when there is none.
 Phase phaseOf(mlir::ModuleOp module);
+
+/// Ranks of the mesh that `lathe.options` ask for: each runs the same program. 1 without a mesh.
+int64_t meshRanks(mlir::ModuleOp module);
 
 /// Makes every pass and `lathe-pipeline{from= to=}` known to pass pipelines in text.
 void registerLathePasses();

@@ -47,6 +47,12 @@ def PageStatesPass
     : Lathe_Pass<"lathe-page-states", "Make a decoder a step over tokens of many sequences">;
 
 //===----------------------------------------------------------------------===//
+// shard
+//===----------------------------------------------------------------------===//
+
+def ShardPass : Lathe_Pass<"lathe-shard", "Divide the entries among the ranks of a mesh">;
+
+//===----------------------------------------------------------------------===//
 // layout
 //===----------------------------------------------------------------------===//
 

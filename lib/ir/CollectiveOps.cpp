@@ -1,0 +1,143 @@
+//===- CollectiveOps.cpp - what ranks exchange ----------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/ir/Collective.h"
+
+#include "lathe/ir/WeightStore.h"
+
+#include "mlir/IR/Builders.h"
+
+#include <cstring>
+
+using namespace mlir;
+
+#define GET_OP_CLASSES
+#include "lathe/ir/LatheCollectiveOps.cpp.inc"
+
+namespace lathe {
+
+void registerCollectiveOps(LatheDialect &dialect) {
+  struct Access : LatheDialect {
+    using LatheDialect::addOperations;
+  };
+  static_cast<Access &>(dialect).addOperations<
+#define GET_OP_LIST
+#include "lathe/ir/LatheCollectiveOps.cpp.inc"
+      >();
+}
+
+LogicalResult AllReduceOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  if (int64_t(adaptor.getRanks()) < 1)
+    return emitOptionalError(loc, "all_reduce_c1: ranks is not positive");
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dimsOf(adaptor.getX())));
+  return success();
+}
+
+LogicalResult AllGatherOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                            Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> dims = dimsOf(adaptor.getX());
+  int64_t dim = adaptor.getDim(), ranks = adaptor.getRanks();
+  if (dim < 0 || dim >= int64_t(dims.size()) || ranks < 1)
+    return emitOptionalError(loc, "all_gather_c1: dim is outside the rank, or ranks is not positive");
+  dims[dim] = dims[dim] * DimExpr(ranks);
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dims));
+  return success();
+}
+
+LogicalResult ReduceScatterOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
+                                                Adaptor adaptor, SmallVectorImpl<Type> &types) {
+  std::vector<DimExpr> dims = dimsOf(adaptor.getX());
+  int64_t dim = adaptor.getDim(), ranks = adaptor.getRanks();
+  if (dim < 0 || dim >= int64_t(dims.size()) || ranks < 1)
+    return emitOptionalError(loc,
+                             "reduce_scatter_c1: dim is outside the rank, or ranks is not positive");
+  std::optional<int64_t> size = dims[dim].constant();
+  if (!size || *size % ranks)
+    return emitOptionalError(loc, "reduce_scatter_c2: ", dims[dim].str(), " elements for ", ranks,
+                             " ranks");
+  dims[dim] = *size / ranks;
+  types.push_back(tensorType(elementTypeOf(adaptor.getX()), dims));
+  return success();
+}
+
+std::optional<Collective> collectiveOf(Operation *op) {
+  if (auto all = dyn_cast<AllReduceOp>(op))
+    return Collective{"all_reduce", all.getKind(), 0};
+  if (auto all = dyn_cast<AllGatherOp>(op))
+    return Collective{"all_gather", ReduceKind::Sum, int64_t(all.getDim())};
+  if (auto part = dyn_cast<ReduceScatterOp>(op))
+    return Collective{"reduce_scatter", part.getKind(), int64_t(part.getDim())};
+  return std::nullopt;
+}
+
+LogicalResult ShardedAttr::verify(function_ref<InFlightDiagnostic()> emitError, int64_t axis,
+                                  int64_t parts, ArrayRef<int64_t> blocks, Attribute value, Type type) {
+  auto typed = dyn_cast_or_null<TypedAttr>(value);
+  auto whole = typed ? dyn_cast<RankedTensorType>(typed.getType()) : RankedTensorType();
+  auto local = dyn_cast_or_null<RankedTensorType>(type);
+  if (!isa_and_nonnull<WeightAttr, DenseElementsAttr>(value) || !whole || !local ||
+      !local.hasStaticShape() || whole.getElementType() != local.getElementType() ||
+      whole.getRank() != local.getRank())
+    return emitError() << "a sharded constant is one of static type, and so is its part";
+  if (axis < 0 || axis >= whole.getRank() || parts < 1)
+    return emitError() << "a sharded constant is cut along one of its dimensions";
+  int64_t sum = 0, part = 0;
+  for (int64_t block : blocks) {
+    if (block < 1)
+      return emitError() << "blocks of a sharded constant are not empty";
+    sum += block;
+    part += (block + parts - 1) / parts;
+  }
+  SmallVector<int64_t> shape(whole.getShape());
+  if (sum != shape[axis])
+    return emitError() << "blocks of a sharded constant have " << sum << " elements, it has "
+                       << shape[axis];
+  shape[axis] = part;
+  if (ArrayRef<int64_t>(shape) != local.getShape())
+    return emitError() << "the type of a sharded constant is not that of a part";
+  return success();
+}
+
+Result<std::vector<std::byte>> shardBytes(ShardedAttr sharded, int64_t rank, WeightStore &store) {
+  auto whole = cast<RankedTensorType>(cast<TypedAttr>(sharded.getValue()).getType());
+  auto local = cast<RankedTensorType>(sharded.getType());
+  const int64_t axis = sharded.getAxis(), parts = sharded.getParts(),
+                bits = bitWidth(*dtypeOf(whole.getElementType()));
+  int64_t rows = 1, run = 1; // ahead of the axis, behind it
+  for (int64_t d = 0; d < whole.getRank(); ++d)
+    (d < axis ? rows : run) *= d == axis ? 1 : whole.getDimSize(d);
+  if (run * bits % 8)
+    return unsupportedError("elements of " + std::to_string(bits) +
+                            " bits are not cut along their last dimension");
+  run = run * bits / 8;
+  std::vector<std::byte> owned;
+  std::span<const std::byte> from;
+  if (auto weight = dyn_cast<WeightAttr>(sharded.getValue())) {
+    Result<std::span<const std::byte>> bytes = store.get(weight);
+    if (!bytes)
+      return bytes.status();
+    from = *bytes;
+  } else {
+    Result<std::vector<std::byte>> bytes = constantBytes(sharded.getValue(), store);
+    if (!bytes)
+      return bytes.status();
+    owned = std::move(*bytes);
+    from = owned;
+  }
+  const int64_t pitch = whole.getDimSize(axis), localPitch = local.getDimSize(axis);
+  std::vector<std::byte> out(size_t(rows * localPitch * run));
+  for (int64_t row = 0; row < rows && run; ++row) {
+    int64_t begin = row * pitch, to = row * localPitch;
+    for (int64_t block : sharded.getBlocks()) {
+      const int64_t part = (block + parts - 1) / parts, first = std::min(block, rank * part),
+                    count = std::min(part, block - first);
+      if (count > 0)
+        std::memcpy(out.data() + to * run, from.data() + (begin + first) * run, size_t(count * run));
+      begin += block;
+      to += part;
+    }
+  }
+  return out;
+}
+
+} // namespace lathe

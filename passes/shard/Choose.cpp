@@ -1,0 +1,239 @@
+//===- Choose.cpp - a strategy for each op at least cost ------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Time is a roofline for what a rank computes of an op, and a latency and bytes for each
+// conversion between what a producer leaves and what a reader wants. Constants cost no conversion: each
+// rank loads what it wants. lib/analysis finds the least sum.
+//
+//===----------------------------------------------------------------------===//
+#include "Choose.h"
+
+#include "lathe/analysis/StrategySearch.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace lathe::shard {
+namespace {
+
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
+
+class Chooser {
+public:
+  Chooser(func::FuncOp func, int64_t ranks, const Costs &costs,
+          const std::map<std::string, int64_t> &optima)
+      : func(func), block(func.getBody().front()), ranks(ranks), costs(costs), optima(optima) {}
+
+  Result<Strategies> run(ArrayRef<Hint> hints) {
+    const BlockTable blocks = findBlocks(block, ranks);
+    for (Operation &op : block.without_terminator()) {
+      if (isa<ConstantOp>(op))
+        continue;
+      number[&op] = ops.size();
+      ops.push_back(&op);
+      ways.push_back(strategiesOf(&op, ranks, blocks));
+      std::vector<double> own;
+      for (const Strategy &way : ways.back())
+        own.push_back(costOf(&op, way));
+      problem.costs.push_back(std::move(own));
+    }
+    for (Operation *op : ops)
+      for (OpResult result : op->getResults())
+        addReaders(result);
+    for (const Hint &hint : hints)
+      LATHE_RETURN_IF_ERROR(apply(hint));
+    Result<analysis::StrategySolution> solution = analysis::searchStrategies(problem);
+    if (!solution)
+      return Status(ErrorCode::Usage, "the hints do not hold together", "--shard");
+    Strategies chosen;
+    for (auto [i, op] : llvm::enumerate(ops))
+      chosen[op] = ways[i][solution->choices[i]];
+    return chosen;
+  }
+
+private:
+  const std::vector<Strategy> &waysOf(Operation *op) const { return ways[number.lookup(op)]; }
+
+  double bytesOf(Type type) const {
+    auto tensor = dyn_cast<TensorType>(type);
+    std::optional<DType> dtype = tensor ? dtypeOf(tensor.getElementType()) : std::nullopt;
+    if (!dtype)
+      return 0;
+    auto count = numElements(type).evaluate(optima);
+    return count.ok() ? double(std::max<int64_t>(0, *count)) * bitWidth(*dtype) / 8 : 0;
+  }
+
+  /// Seconds until a value that lies so lies as a reader wants it.
+  double conversion(Value value, const Layout &have, const Layout &want) const {
+    if (have == want)
+      return 0;
+    const double bytes = bytesOf(value.getType()), others = double(ranks - 1) / double(ranks);
+    const double cut = bytes / double(ranks) / costs.bytes, gather = costs.meetingSeconds + bytes * others / costs.exchangedBytes;
+    switch (have.kind) {
+    case Layout::Kind::Replicated:
+      return want.isSplit() ? cut : kImpossible;
+    case Layout::Kind::Split:
+      return want.isReplicated() ? gather : want.isSplit() ? gather + cut : kImpossible;
+    case Layout::Kind::Partial:
+      if (want.isReplicated())
+        return gather + bytes * others / costs.exchangedBytes;
+      return want.isSplit() ? gather : kImpossible;
+    }
+    return kImpossible;
+  }
+
+  /// Whether an op reads nothing but constants, as one that prepares weights.
+  static bool readsConstants(Operation *op) {
+    return op->getNumOperands() && llvm::all_of(op->getOperands(), [](Value operand) {
+             return operand.getDefiningOp<ConstantOp>() != nullptr;
+           });
+  }
+
+  double costOf(Operation *op, const Strategy &way) const {
+    double bytes = 0, cost = 0;
+    auto structured = dyn_cast<StructuredOpInterface>(op);
+    const OpClass kind = structured ? structured.getOpClass() : OpClass::Source;
+    const bool weighs = kind == OpClass::Gemm || kind == OpClass::Conv || kind == OpClass::Gather || readsConstants(op);
+    for (auto [operand, layout] : llvm::zip(op->getOperands(), way.operands)) {
+      const double all = bytesOf(operand.getType());
+      const bool isConstant = operand.getDefiningOp<ConstantOp>();
+      bytes += layout.isSplit() ? all / double(ranks) : all;
+      if (isConstant && weighs && !layout.isSplit() && cast<TensorType>(operand.getType()).getRank() > 1)
+        cost += all * costs.replicatedByte;
+      if (isa<BlockArgument>(operand))
+        cost += conversion(operand, {}, layout);
+    }
+    for (auto [result, layout] : llvm::zip(op->getResults(), way.results))
+      bytes += bytesOf(result.getType()) / (layout.isSplit() ? double(ranks) : 1);
+    double flops = 0;
+    if (structured)
+      if (auto value = structured.getFlops().evaluate(optima); value.ok())
+        flops = double(std::max<int64_t>(0, *value)) / (way.divided ? double(ranks) : 1);
+    return cost + std::max(flops / costs.flops, bytes / costs.bytes);
+  }
+
+  void addPair(size_t from, size_t to, llvm::function_ref<double(size_t, size_t)> cost) {
+    analysis::StrategyProblem::Pair pair{int(from), int(to), {}};
+    for (size_t a = 0; a < problem.costs[from].size(); ++a)
+      for (size_t b = 0; b < problem.costs[to].size(); ++b)
+        pair.costs.push_back(cost(a, b));
+    problem.pairs.push_back(std::move(pair));
+  }
+
+  /// What it costs that a value reaches its readers. Callers get all of an output.
+  void addReaders(OpResult value) {
+    const size_t maker = number[value.getOwner()];
+    const std::vector<Strategy> &ways = waysOf(value.getOwner());
+    auto left = [&](size_t way) -> const Layout & { return ways[way].results[value.getResultNumber()]; };
+    auto wanted = [&](OpOperand &use, size_t way) {
+      return number.count(use.getOwner()) ? waysOf(use.getOwner())[way].operands[use.getOperandNumber()] : Layout();
+    };
+    if (value.hasOneUse()) {
+      OpOperand &use = *value.use_begin();
+      if (auto reader = number.find(use.getOwner()); reader != number.end())
+        addPair(maker, reader->second,
+                [&](size_t a, size_t b) { return conversion(value, left(a), wanted(use, b)); });
+      else
+        for (size_t a = 0; a < ways.size(); ++a)
+          problem.costs[maker][a] += conversion(value, left(a), {});
+      return;
+    }
+    if (value.use_empty())
+      return;
+    // Several readers share what is brought together for one: a choice of its own between the value as
+    // its maker leaves it, and that with all of it beside.
+    SmallVector<std::pair<Layout, bool>> forms;
+    for (size_t a = 0; a < ways.size(); ++a)
+      for (bool whole : {false, true})
+        if (!llvm::is_contained(forms, std::pair(left(a), whole)) && !(whole && left(a).isReplicated()))
+          forms.push_back({left(a), whole});
+    const size_t form = problem.costs.size();
+    problem.costs.emplace_back();
+    for (auto &[layout, whole] : forms)
+      problem.costs.back().push_back(whole ? conversion(value, layout, {}) : 0);
+    addPair(maker, form, [&](size_t a, size_t f) { return left(a) == forms[f].first ? 0 : kImpossible; });
+    for (OpOperand &use : value.getUses()) {
+      auto cost = [&](size_t f, size_t b) {
+        const Layout want = wanted(use, b);
+        return forms[f].second && want != forms[f].first ? conversion(value, {}, want)
+               : want.isReplicated() && !forms[f].first.isReplicated()
+                   ? kImpossible // where `whole` is a form of its own
+                   : conversion(value, forms[f].first, want);
+      };
+      if (auto reader = number.find(use.getOwner()); reader != number.end())
+        addPair(form, reader->second, cost);
+      else
+        for (size_t f = 0; f < forms.size(); ++f)
+          problem.costs[form][f] += cost(f, 0);
+    }
+  }
+
+  static bool fits(const Hint &hint, const Layout &layout) {
+    return hint.dim ? layout.isSplit() && layout.dim == *hint.dim : !layout.isSplit();
+  }
+
+  /// Rules out what does not fit.
+  Status apply(const Hint &hint) {
+    const std::string where = "--shard " + hint.text;
+    bool known = false;
+    auto restrict = [&](Operation *op, llvm::function_ref<bool(const Strategy &)> fitting) -> Status {
+      bool any = false;
+      for (auto [w, way] : llvm::enumerate(waysOf(op)))
+        if (fitting(way))
+          any = true;
+        else
+          problem.costs[number[op]][w] = kImpossible;
+      if (any)
+        return okStatus();
+      SmallVector<StringRef> nodes = nodeNames(op->getLoc());
+      return usageError("cannot hold: no way to run " + op->getName().getStringRef().str() + " of node '" +
+                            (nodes.empty() ? std::string() : nodes.back().str()) + "' on " +
+                            std::to_string(ranks) + " ranks has it so",
+                        where);
+    };
+    for (Operation &op : block.without_terminator()) {
+      if (!llvm::is_contained(nodeNames(op.getLoc()), StringRef(hint.name)))
+        continue;
+      if (isa<ConstantOp>(op)) {
+        for (OpOperand &use : op.getUses()) {
+          known = true;
+          if (number.count(use.getOwner()))
+            LATHE_RETURN_IF_ERROR(restrict(use.getOwner(), [&](const Strategy &way) {
+              return fits(hint, way.operands[use.getOperandNumber()]);
+            }));
+        }
+        continue;
+      }
+      // Of the ops of a node the last, whose result is the node's.
+      bool isLast = llvm::none_of(op.getUsers(), [&](Operation *user) {
+        return number.count(user) && llvm::is_contained(nodeNames(user->getLoc()), StringRef(hint.name));
+      });
+      known = true;
+      if (isLast && op.getNumResults())
+        LATHE_RETURN_IF_ERROR(restrict(&op, [&](const Strategy &way) { return fits(hint, way.results[0]); }));
+    }
+    if (!known)
+      return usageError("no weight or node is called '" + hint.name + "'", where);
+    return okStatus();
+  }
+
+  func::FuncOp func;
+  Block &block;
+  const int64_t ranks;
+  const Costs &costs;
+  const std::map<std::string, int64_t> &optima;
+  SmallVector<Operation *> ops;
+  llvm::DenseMap<Operation *, size_t> number;
+  std::vector<std::vector<Strategy>> ways;
+  analysis::StrategyProblem problem;
+};
+
+} // namespace
+
+Result<Strategies> choose(func::FuncOp func, int64_t ranks, const Costs &costs, ArrayRef<Hint> hints,
+                          const std::map<std::string, int64_t> &optima) {
+  return Chooser(func, ranks, costs, optima).run(hints);
+}
+
+} // namespace lathe::shard

@@ -1,0 +1,41 @@
+//===- Choose.h - a strategy for each op at least cost ----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_SHARD_CHOOSE_H
+#define LATHE_PASSES_SHARD_CHOOSE_H
+
+#include "Strategies.h"
+
+#include "lathe/support/Status.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace lathe::shard {
+
+/// What estimates of time go by: this is the order of things on a CPU whose ranks are threads. Choices
+/// hang on ratios, and on weights that are not replicated where they need not be.
+struct Costs {
+  double flops = 5e10;        ///< a second, of a rank
+  double bytes = 1e10;        ///< a second that a rank reads or writes
+  double meetingSeconds = 2e-5; ///< of a collective, whatever its size
+  double exchangedBytes = 5e9;  ///< a second that a rank gets from others
+  /// For each byte of a product's weights that every rank has all of: a rank is to hold its share.
+  double replicatedByte = 1e-6;
+};
+
+/// What was said of a value: of constants and results by this name.
+struct Hint {
+  std::string name, text;
+  std::optional<int64_t> dim; ///< none: replicated
+};
+
+/// The way of each op of an entry but constants and the terminator.
+using Strategies = llvm::DenseMap<mlir::Operation *, Strategy>;
+
+/// Errors: Usage for hints that name nothing, or that no strategy fits.
+Result<Strategies> choose(mlir::func::FuncOp func, int64_t ranks, const Costs &costs,
+                          llvm::ArrayRef<Hint> hints,
+                          const std::map<std::string, int64_t> &optima);
+
+} // namespace lathe::shard
+
+#endif // LATHE_PASSES_SHARD_CHOOSE_H

@@ -1,0 +1,103 @@
+//===- Layouts.cpp - how values lie on the ranks of a mesh ----------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Layouts.h"
+
+using namespace mlir;
+
+namespace lathe::shard {
+
+std::string Layout::str() const {
+  if (kind == Kind::Replicated)
+    return "all";
+  if (kind == Kind::Partial)
+    return stringifyReduceKind(reduction).str() + " of all";
+  std::string text = "dim " + std::to_string(dim);
+  for (size_t i = 0; blocks.size() > 1 && i < blocks.size(); ++i)
+    text += (i ? "+" : " in blocks ") + std::to_string(blocks[i]);
+  return text;
+}
+
+bool isEven(const std::vector<int64_t> &blocks, int64_t ranks) {
+  return llvm::all_of(blocks, [&](int64_t block) { return block % ranks == 0; });
+}
+
+int64_t localSize(const std::vector<int64_t> &blocks, int64_t ranks) {
+  int64_t size = 0;
+  for (int64_t block : blocks)
+    size += (block + ranks - 1) / ranks;
+  return size;
+}
+
+TensorType localType(Type type, const Layout &layout, int64_t ranks) {
+  auto tensor = cast<TensorType>(type);
+  if (!layout.isSplit())
+    return tensor;
+  std::vector<DimExpr> dims = dimsOf(tensor);
+  dims[layout.dim] = localSize(layout.blocks, ranks);
+  return tensorType(tensor.getElementType(), dims);
+}
+
+std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, ArrayRef<DimExpr> to,
+                               int64_t ranks) {
+  // The dimensions around `dim` that become others together: between places where as many elements
+  // stand ahead on both sides.
+  std::vector<DimExpr> ahead = {1}, aheadTo = {1};
+  for (const DimExpr &dim : from)
+    ahead.push_back(ahead.back() * dim);
+  for (const DimExpr &dim : to)
+    aheadTo.push_back(aheadTo.back() * dim);
+  size_t first = 0, firstTo = 0; // the last common place up to `dim`
+  for (size_t i = 0, next = 0; i <= size_t(layout.dim); ++i)
+    for (size_t j = next; j < to.size(); ++j)
+      if (ahead[i] == aheadTo[j]) {
+        first = i;
+        firstTo = j;
+        next = j;
+        break;
+      }
+  // Blocks of the group, one after another: those of `dim` for each element ahead of it.
+  int64_t repeats = 1;
+  for (size_t i = first; i < size_t(layout.dim); ++i) {
+    std::optional<int64_t> size = from[i].constant();
+    if (!size)
+      return std::nullopt;
+    repeats *= *size;
+  }
+  if (repeats == 1) { // blocks of any sizes, where the dimension stays as it is
+    size_t j = firstTo;
+    while (j < to.size() && to[j] == DimExpr(1) && from[layout.dim] != DimExpr(1))
+      ++j;
+    if (j < to.size() && to[j] == from[layout.dim])
+      return Layout::split(int64_t(j), layout.blocks);
+  }
+  if (!isEven(layout.blocks, ranks) ||
+      llvm::any_of(layout.blocks, [&](int64_t block) { return block != layout.blocks[0]; }))
+    return std::nullopt;
+  int64_t blocks = repeats * int64_t(layout.blocks.size()), outer = 1;
+  std::optional<Layout> found;
+  for (size_t j = firstTo; j < to.size() && outer <= blocks; ++j) {
+    std::optional<int64_t> size = to[j].constant();
+    if (!size)
+      break;
+    if (blocks % outer == 0) {
+      int64_t count = blocks / outer;
+      if (*size > 1 && *size % count == 0 && *size / count % ranks == 0 && (count == 1 || !found))
+        found = Layout::split(int64_t(j), std::vector<int64_t>(count, *size / count));
+    }
+    outer *= *size;
+  }
+  if (!found)
+    return std::nullopt;
+  // A rank's part is a run of so many elements behind each block's begin, on both sides.
+  auto runOf = [](ArrayRef<DimExpr> dims, const Layout &l) {
+    DimExpr run = l.blocks[0];
+    for (const DimExpr &dim : dims.drop_front(l.dim + 1))
+      run = run * dim;
+    return run;
+  };
+  if (runOf(from, layout) != runOf(to, *found))
+    return std::nullopt;
+  return found;
+}
+
+} // namespace lathe::shard

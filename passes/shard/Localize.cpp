@@ -1,0 +1,166 @@
+//===- Localize.cpp - an entry as each rank runs it -----------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What differs from rank to rank is data: constants of which each has a part
+// (`#lathe.sharded`). A part of a value that all ranks have is gathered by such indices, so that the
+// program is the same for all.
+//
+//===----------------------------------------------------------------------===//
+#include "Localize.h"
+
+#include "lathe/ir/Collective.h"
+#include "lathe/ir/WeightStore.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace lathe::shard {
+namespace {
+
+class Localizer {
+public:
+  Localizer(func::FuncOp func, int64_t ranks, const Strategies &chosen)
+      : func(func), ranks(ranks), chosen(chosen), builder(func.getContext()) {}
+
+  void run() {
+    Block &block = func.getBody().front();
+    SmallVector<Operation *> old;
+    for (Operation &op : block.without_terminator())
+      old.push_back(&op);
+    builder.setInsertionPoint(block.getTerminator());
+    for (BlockArgument argument : func.getArguments())
+      lie(argument, argument, {});
+    for (Operation *op : old)
+      if (!isa<ConstantOp>(op))
+        rewrite(op, chosen.find(op)->second);
+    for (OpOperand &output : block.getTerminator()->getOpOperands())
+      output.set(as(output.get(), {}, output.get().getLoc()));
+    for (Operation *op : llvm::reverse(old))
+      op->erase();
+  }
+
+private:
+  void lie(Value whole, Value local, const Layout &layout) {
+    layouts[whole] = layout;
+    made[{whole, layout}] = local;
+  }
+
+  void rewrite(Operation *op, const Strategy &way) {
+    SmallVector<Value> operands;
+    for (auto [operand, layout] : llvm::zip(op->getOperands(), way.operands))
+      operands.push_back(as(operand, layout, op->getLoc()));
+    Operation *local = builder.clone(*op);
+    local->setOperands(operands);
+    for (auto [whole, result, layout] : llvm::zip(op->getResults(), local->getResults(), way.results)) {
+      if (layout.isSplit())
+        result.setType(localType(whole.getType(), layout, ranks));
+      lie(whole, result, layout);
+    }
+    if (auto slice = dyn_cast<SliceOp>(local); slice && !way.operands.empty() && way.operands[0].isSplit())
+      moveStart(slice, way.operands[0]);
+  }
+
+  /// A slice of whole blocks begins where a rank's parts of them do.
+  void moveStart(SliceOp slice, const Layout &layout) {
+    SmallVector<Attribute> starts(slice.getStarts().getValue());
+    int64_t start = cast<DimAttr>(starts[layout.dim]).expr().constant().value_or(0), at = 0, local = 0;
+    for (int64_t block : layout.blocks) {
+      if (at == start)
+        break;
+      at += block;
+      local += (block + ranks - 1) / ranks;
+    }
+    starts[layout.dim] = DimAttr::get(builder.getContext(), DimExpr(start ? local : 0));
+    slice.setStartsAttr(builder.getArrayAttr(starts));
+  }
+
+  /// What a rank has of a value in this layout.
+  Value as(Value whole, const Layout &want, Location loc) {
+    if (auto known = made.find({whole, want}); known != made.end())
+      return known->second;
+    Value value;
+    if (auto constant = whole.getDefiningOp<ConstantOp>())
+      value = partOf(constant.getValue(), want, constant.getLoc());
+    else
+      value = convert(whole, want, loc);
+    made[{whole, want}] = value;
+    return value;
+  }
+
+  Value convert(Value whole, const Layout &want, Location loc) {
+    const Layout have = layouts.find(whole)->second;
+    Value local = made.find({whole, have})->second;
+    if (want.isSplit() && have.kind == Layout::Kind::Partial && want.blocks.size() == 1 &&
+        isEven(want.blocks, ranks))
+      return ReduceScatterOp::create(builder, loc, local, have.reduction, want.dim, ranks);
+    if (want.isSplit()) { // of what all ranks have
+      Value all = as(whole, {}, loc);
+      SmallVector<int64_t> places(std::accumulate(want.blocks.begin(), want.blocks.end(), int64_t(0)));
+      std::iota(places.begin(), places.end(), 0);
+      Value indices = partOf(indicesAttr(places), Layout::split(0, want.blocks), loc);
+      return GatherOp::create(builder, loc, all, indices, uint64_t(want.dim));
+    }
+    if (have.kind == Layout::Kind::Partial)
+      return AllReduceOp::create(builder, loc, local, have.reduction, ranks);
+    Value gathered = AllGatherOp::create(builder, loc, local, have.dim, ranks);
+    if (have.blocks.size() == 1 && isEven(have.blocks, ranks))
+      return gathered;
+    // The ranks' parts stand one after another: back to one block after another, without padding.
+    SmallVector<int64_t> places;
+    const int64_t pitch = localSize(have.blocks, ranks);
+    int64_t ahead = 0;
+    for (int64_t block : have.blocks) {
+      const int64_t part = (block + ranks - 1) / ranks;
+      for (int64_t i = 0; i < block; ++i)
+        places.push_back(i / part * pitch + ahead + i % part);
+      ahead += part;
+    }
+    if (have.blocks.size() == 1) { // only the padding goes
+      std::vector<DimExpr> dims = dimsOf(whole);
+      SmallVector<Attribute> starts(dims.size(), DimAttr::get(builder.getContext(), DimExpr(0)));
+      SmallVector<int64_t> steps(dims.size(), 1);
+      return SliceOp::create(builder, loc, tensorType(elementTypeOf(whole), dims), gathered,
+                             builder.getArrayAttr(starts), steps);
+    }
+    Value indices = ConstantOp::create(builder, loc, indicesAttr(places));
+    return GatherOp::create(builder, loc, gathered, indices, uint64_t(have.dim));
+  }
+
+  TypedAttr indicesAttr(ArrayRef<int64_t> places) {
+    auto &store = builder.getContext()->getOrLoadDialect<LatheDialect>()->weights();
+    auto type = tensorType(builder.getI64Type(), ArrayRef<int64_t>{int64_t(places.size())});
+    return constantAttr(type, std::as_bytes(std::span(places.data(), places.size())), store);
+  }
+
+  Value partOf(TypedAttr value, const Layout &layout, Location loc) {
+    if (!layout.isSplit())
+      return ConstantOp::create(builder, loc, value);
+    TensorType type = localType(value.getType(), layout, ranks);
+    if (auto dense = dyn_cast<DenseElementsAttr>(value); dense && dense.isSplat())
+      return ConstantOp::create(builder, loc, cast<TypedAttr>(Attribute(dense.resizeSplat(type))));
+    auto part = ShardedAttr::get(builder.getContext(), layout.dim, ranks, layout.blocks, value, type);
+    return ConstantOp::create(builder, loc, cast<TypedAttr>(Attribute(part)));
+  }
+
+  func::FuncOp func;
+  const int64_t ranks;
+  const Strategies &chosen;
+  OpBuilder builder;
+  llvm::DenseMap<Value, Layout> layouts; ///< as the producer leaves it
+  struct Less {
+    bool operator()(const std::pair<Value, Layout> &a, const std::pair<Value, Layout> &b) const {
+      return std::pair(a.first.getAsOpaquePointer(), a.second) <
+             std::pair(b.first.getAsOpaquePointer(), b.second);
+    }
+  };
+  std::map<std::pair<Value, Layout>, Value, Less> made;
+};
+
+} // namespace
+
+void localize(func::FuncOp func, int64_t ranks, const Strategies &chosen) {
+  Localizer(func, ranks, chosen).run();
+}
+
+} // namespace lathe::shard

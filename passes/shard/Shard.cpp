@@ -1,0 +1,88 @@
+//===- Shard.cpp - one program for the ranks of a mesh --------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Each op gets the way that is cheapest in all (Choose.cpp), or that `--shard` asks for; then types
+// become those of what a rank has, with collectives between (Localize.cpp).
+//
+//   %w1 = constant : 64x256             %w1 = constant #lathe.sharded<1, 2, ...> : 64x128
+//   %w2 = constant : 256x64             %w2 = constant #lathe.sharded<0, 2, ...> : 128x64
+//   %h = matmul %x, %w1           =>    %h = matmul %x, %w1 : 64x128
+//   %y = matmul %h, %w2                 %p = matmul %h, %w2 : 64x64
+//                                       %y = all_reduce %p {kind = sum, ranks = 2}
+//
+//===----------------------------------------------------------------------===//
+#include "../Common.h"
+#include "Localize.h"
+
+#include "lathe/ir/Collective.h"
+#include "lathe/ir/Loops.h"
+
+using namespace mlir;
+
+namespace lathe {
+
+#define GEN_PASS_DEF_SHARDPASS
+#include "lathe/passes/Passes.h.inc"
+
+namespace {
+
+struct ShardPass : impl::ShardPassBase<ShardPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    const int64_t ranks = meshRanks(module);
+    if (ranks < 2)
+      return;
+    SmallVector<shard::Hint> hints;
+    for (const std::string &text : optionStrings(module, kShardOption)) {
+      auto [name, layout] = StringRef(text).rsplit('=');
+      shard::Hint hint{name.str(), text, std::nullopt};
+      int64_t dim = 0;
+      if (layout.consume_front("dim:") && !layout.getAsInteger(10, dim))
+        hint.dim = dim;
+      hints.push_back(hint);
+    }
+    for (func::FuncOp func : module.getOps<func::FuncOp>()) {
+      // Text that has been through here.
+      if (func.walk([](Operation *op) {
+                return collectiveOf(op) ? WalkResult::interrupt() : WalkResult::advance();
+              }).wasInterrupted())
+        continue;
+      for (Operation &op : func.getBody().front())
+        if (isa<ChooseOp, LoopBeginOp>(op)) {
+          op.emitError("unsupported: an If or Loop on a mesh of ranks");
+          return signalPassFailure();
+        }
+      Result<shard::Strategies> chosen =
+          shard::choose(func, ranks, shard::Costs(), hints, symbolOptima(module));
+      if (!chosen) {
+        func.emitError("usage: ") << chosen.status().location() << ": " << chosen.status().message();
+        return signalPassFailure();
+      }
+      shard::localize(func, ranks, *chosen);
+      tell(func, ranks);
+    }
+  }
+
+  static void tell(func::FuncOp func, int64_t ranks) {
+    std::map<std::string, int64_t> counts;
+    for (Operation &op : func.getBody().front())
+      if (std::optional<Collective> collective = collectiveOf(&op)) {
+        ++counts[collective->name];
+        std::string sizes;
+        for (const DimExpr &dim : dimsOf(op.getOperand(0)))
+          sizes += (sizes.empty() ? "" : ", ") + dim.str();
+        passedRemark(op.getLoc(), "Shard") << collective->name + " of [" + sizes + "]";
+      }
+    std::string text;
+    for (const auto &[name, count] : counts)
+      text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + name;
+    passedRemark(func.getLoc(), "Shard")
+        << ("entry '" + func.getSymName() + "' on " + Twine(ranks) + " ranks: " +
+            (text.empty() ? "no collectives" : text))
+               .str();
+  }
+};
+
+} // namespace
+
+} // namespace lathe

@@ -1,0 +1,311 @@
+//===- Strategies.cpp - the ways to run an op on several ranks ------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Strategies.h"
+
+using namespace mlir;
+
+namespace lathe::shard {
+namespace {
+
+/// One iterator that ranks may share: the dimension of each operand and result that it indexes, or -1.
+struct Factor {
+  int64_t size = 0;
+  std::vector<int64_t> operands, results;
+  std::optional<ReduceKind> combiner; ///< of a reduction
+  bool even = false;                  ///< ranks must have equal parts
+};
+
+/// Where iterator `i` of extent `size` indexes a tensor: a dimension, -1 for none; nothing where it
+/// does in a way that a part of it cannot. `scaled`: as i / c.
+std::optional<int64_t> placeIn(AffineMap map, unsigned i, Value value, int64_t size, bool &scaled) {
+  int64_t found = -1;
+  for (auto [d, expr] : llvm::enumerate(map.getResults())) {
+    if (!expr.isFunctionOfDim(i))
+      continue;
+    std::optional<int64_t> extent = dimOf(value, d).constant();
+    if (found >= 0 || !extent)
+      return std::nullopt;
+    found = int64_t(d);
+    if (isa<AffineDimExpr>(expr)) {
+      if (*extent != size) // a slice of it
+        return std::nullopt;
+      continue;
+    }
+    auto quotient = dyn_cast<AffineBinaryOpExpr>(expr);
+    if (!quotient || quotient.getKind() != AffineExprKind::FloorDiv ||
+        !isa<AffineDimExpr>(quotient.getLHS()))
+      return std::nullopt;
+    auto by = dyn_cast<AffineConstantExpr>(quotient.getRHS());
+    if (!by || *extent * by.getValue() != size)
+      return std::nullopt;
+    scaled = true;
+  }
+  return found;
+}
+
+/// Where parallel iterator `i` indexes an operand without an access map.
+std::optional<int64_t> placeWithoutMap(StructuredOpInterface op, unsigned k, unsigned i, int64_t size) {
+  Value operand = op->getOperand(k);
+  OperandAccess access = op.getAccess(k);
+  const int64_t rank = cast<TensorType>(operand.getType()).getRank();
+  // As the result's dimensions, aligned at the last; what is not there or 1 is broadcast.
+  const int64_t d = int64_t(i) + rank - cast<TensorType>(op->getResult(0).getType()).getRank();
+  const bool isThere = d >= 0 && dimOf(operand, d) != DimExpr(1), isDim = isThere && dimOf(operand, d) == DimExpr(size);
+  switch (access.kind) {
+  case OperandAccess::Kind::Rows: // whole along its own dimensions, elsewhere as the result
+    if (!isThere)
+      return -1;
+    return isDim && !llvm::is_contained(access.dims, d) ? std::optional<int64_t>(d) : std::nullopt;
+  case OperandAccess::Kind::Piece:
+    return isDim && access.starts[d] == DimExpr(0) ? std::optional<int64_t>(d) : std::nullopt;
+  case OperandAccess::Kind::Whole: // the parameters of an op on rows
+    return k > 0 && op.getAccess(0).kind == OperandAccess::Kind::Rows ? std::optional<int64_t>(-1)
+                                                                      : std::nullopt;
+  default:
+    return std::nullopt;
+  }
+}
+
+/// y[a.., i.., b..] = x[a.., indices[i..], b..]: all but the dimension that data index.
+std::vector<Factor> gatherFactors(GatherOp gather) {
+  std::vector<Factor> factors;
+  int64_t axis = gather.getAxis(), inner = cast<TensorType>(gather.getIndices().getType()).getRank();
+  for (int64_t d = 0, rank = cast<TensorType>(gather.getY().getType()).getRank(); d < rank; ++d)
+    if (std::optional<int64_t> size = dimOf(gather.getY(), d).constant(); size && *size > 1) {
+      bool ahead = d < axis, index = !ahead && d < axis + inner;
+      factors.push_back({*size, {ahead ? d : index ? -1 : d - inner + 1, index ? d - axis : -1}, {d}, {}, false});
+    }
+  return factors;
+}
+
+std::vector<Factor> factorsOf(Operation *op) {
+  auto structured = dyn_cast<StructuredOpInterface>(op);
+  if (!structured || !isPure(op) || op->getNumRegions())
+    return {};
+  if (auto gather = dyn_cast<GatherOp>(op))
+    return gatherFactors(gather);
+  OpClass kind = structured.getOpClass();
+  if (kind == OpClass::Source || keepsOrder(op)) // depends on places; reshape has a rule of its own
+    return {};
+  SmallVector<utils::IteratorType> iterators = structured.getIterators();
+  SmallVector<AffineMap> maps = structured.getAccessMaps();
+  ArrayRef<AffineMap> results = ArrayRef(maps).drop_front(op->getNumOperands());
+  std::vector<Factor> factors;
+  for (unsigned i = 0; i < iterators.size(); ++i) {
+    const bool reduces = iterators[i] == utils::IteratorType::reduction;
+    Factor factor;
+    factor.even = reduces;
+    if (reduces && !(factor.combiner = structured.getCombiner()))
+      continue;
+    if (kind == OpClass::Attention && i > 1) // what a query sees depends on its place among the others
+      continue;
+    // The extent, from any tensor that the iterator indexes directly.
+    for (unsigned t = 0; t < maps.size() && !factor.size; ++t)
+      for (unsigned d = 0; maps[t] && d < maps[t].getNumResults(); ++d)
+        if (auto dim = dyn_cast<AffineDimExpr>(maps[t].getResult(d)); dim && dim.getPosition() == i) {
+          Value value = t < op->getNumOperands() ? op->getOperand(t) : op->getResult(t - op->getNumOperands());
+          // A slice iterates over a part of its operand.
+          if (t >= op->getNumOperands() || reduces || structured.coversOperands())
+            factor.size = dimOf(value, d).constant().value_or(0);
+        }
+    if (factor.size < 2)
+      continue;
+    bool possible = true;
+    for (auto [k, operand] : llvm::enumerate(op->getOperands())) {
+      std::optional<int64_t> place;
+      if (maps[k])
+        place = placeIn(maps[k], i, operand, factor.size, factor.even);
+      else if (!reduces)
+        place = placeWithoutMap(structured, k, i, factor.size);
+      possible &= place.has_value();
+      factor.operands.push_back(place.value_or(-1));
+    }
+    for (auto [r, result] : llvm::enumerate(op->getResults())) {
+      std::optional<int64_t> place =
+          results[r] ? placeIn(results[r], i, result, factor.size, factor.even) : std::nullopt;
+      possible &= place.has_value() && (reduces ? *place < 0 : *place >= 0);
+      factor.results.push_back(place.value_or(-1));
+    }
+    if (possible)
+      factors.push_back(std::move(factor));
+  }
+  return factors;
+}
+
+/// Of a slice with steps of 1 the dimension that it cuts, where it begins and ends; none where it
+/// cuts several.
+struct Cut {
+  int64_t dim, begin, end;
+};
+std::optional<Cut> cutOf(Operation *op) {
+  std::optional<Box> box = boxOf(op);
+  if (!box)
+    return std::nullopt;
+  std::optional<Cut> cut;
+  for (size_t d = 0; d < box->starts.size(); ++d) {
+    DimExpr from = dimOf(op->getOperand(0), d), to = dimOf(op->getResult(0), d);
+    if (from == to && box->starts[d] == 0 && box->steps[d] == 1)
+      continue;
+    if (cut || box->steps[d] != 1 || !from.isConstant() || !to.isConstant())
+      return std::nullopt;
+    cut = Cut{int64_t(d), box->starts[d], box->starts[d] + *to.constant()};
+  }
+  return cut;
+}
+
+/// The blocks that a cut takes; none where it takes parts of some.
+std::optional<std::vector<int64_t>> blocksIn(const std::vector<int64_t> &blocks, const Cut &cut) {
+  std::vector<int64_t> taken;
+  int64_t at = 0;
+  bool begins = false, ends = false;
+  for (int64_t block : blocks) {
+    begins |= at == cut.begin;
+    if (at >= cut.begin && at + block <= cut.end)
+      taken.push_back(block);
+    at += block;
+    ends |= at == cut.end;
+  }
+  return begins && ends ? std::optional(taken) : std::nullopt;
+}
+
+} // namespace
+
+BlockTable findBlocks(Block &block, int64_t ranks) {
+  BlockTable table;
+  // Where slices cut a value along a dimension.
+  llvm::MapVector<std::pair<Value, int64_t>, std::set<int64_t>> cuts;
+  for (Operation &op : block)
+    if (std::optional<Cut> cut = cutOf(&op))
+      cuts[{op.getOperand(0), cut->dim}].insert({cut->begin, cut->end});
+  for (auto &[place, ends] : cuts) {
+    std::vector<int64_t> blocks;
+    int64_t at = 0;
+    ends.insert(*dimOf(place.first, place.second).constant());
+    for (int64_t end : ends)
+      if (end > at) {
+        blocks.push_back(end - at);
+        at = end;
+      }
+    if (blocks.size() > 1 && isEven(blocks, ranks))
+      table[place.first].insert({place.second, blocks});
+  }
+  if (table.empty())
+    return table;
+  // From value to value along factors and reshapes, back and forth until nothing is new.
+  auto add = [&](Value value, int64_t dim, const std::vector<int64_t> &blocks) {
+    return blocks.size() > 1 && table[value].insert({dim, blocks}).second;
+  };
+  for (bool changed = true; changed;) {
+    changed = false;
+    auto visit = [&](Operation &op) {
+      if (keepsOrder(&op)) {
+        Value x = op.getOperand(0), y = op.getResult(0);
+        for (auto [from, to] : {std::pair(x, y), std::pair(y, x)})
+          for (const auto &[dim, blocks] : table.lookup(from)) // a copy, which `add` leaves alone
+            if (auto moved = reshaped(Layout::split(dim, blocks), dimsOf(from), dimsOf(to), ranks))
+              changed |= add(to, moved->dim, moved->blocks);
+        // A product of several sizes is cut in as many blocks as stand ahead of a split dimension.
+        std::vector<DimExpr> to = dimsOf(y);
+        for (size_t d = 0; d < to.size(); ++d)
+          if (std::optional<int64_t> size = to[d].constant(); size && *size > 1 && *size % ranks == 0)
+            if (auto back = reshaped(Layout::split(d, {*size}), to, dimsOf(x), ranks))
+              changed |= add(x, back->dim, back->blocks);
+        return;
+      }
+      for (const Factor &factor : factorsOf(&op)) {
+        std::set<std::vector<int64_t>> all;
+        auto collect = [&](ValueRange values, const std::vector<int64_t> &places) {
+          for (auto [value, place] : llvm::zip(values, places))
+            for (const auto &[dim, blocks] : table.lookup(value))
+              if (dim == place)
+                all.insert(blocks);
+        };
+        collect(op.getOperands(), factor.operands);
+        collect(op.getResults(), factor.results);
+        for (const std::vector<int64_t> &blocks : all) {
+          for (auto [value, place] : llvm::zip(op.getOperands(), factor.operands))
+            if (place >= 0 && dimOf(value, place) == DimExpr(factor.size))
+              changed |= add(value, place, blocks);
+          for (auto [value, place] : llvm::zip(op.getResults(), factor.results))
+            if (place >= 0)
+              changed |= add(value, place, blocks);
+        }
+      }
+    };
+    for (Operation &op : llvm::reverse(block))
+      visit(op);
+    for (Operation &op : block)
+      visit(op);
+  }
+  return table;
+}
+
+std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTable &table) {
+  std::vector<Strategy> found = {{std::vector<Layout>(op->getNumOperands()),
+                                  std::vector<Layout>(op->getNumResults()), false}};
+  auto add = [&](Strategy strategy) {
+    if (!llvm::is_contained(found, strategy))
+      found.push_back(std::move(strategy));
+  };
+  auto blocksOf = [&](Value value, int64_t dim, std::set<std::vector<int64_t>> &into) {
+    for (const auto &[d, blocks] : table.lookup(value))
+      if (d == dim)
+        into.insert(blocks);
+  };
+  if (!isPure(op) || op->getNumRegions())
+    return found;
+  if (keepsOrder(op)) {
+    std::vector<DimExpr> from = dimsOf(op->getOperand(0)), to = dimsOf(op->getResult(0));
+    for (size_t d = 0; d < from.size(); ++d) {
+      std::optional<int64_t> size = from[d].constant();
+      if (!size || *size < 2)
+        continue;
+      std::set<std::vector<int64_t>> all = {{*size}};
+      blocksOf(op->getOperand(0), d, all);
+      for (const std::vector<int64_t> &blocks : all)
+        if (auto layout = reshaped(Layout::split(d, blocks), from, to, ranks))
+          add({{Layout::split(d, blocks)}, {*layout}, true});
+    }
+    return found;
+  }
+  if (std::optional<Cut> cut = cutOf(op)) {
+    std::set<std::vector<int64_t>> all;
+    blocksOf(op->getOperand(0), cut->dim, all);
+    for (const std::vector<int64_t> &blocks : all)
+      if (auto taken = blocksIn(blocks, *cut))
+        add({{Layout::split(cut->dim, blocks)}, {Layout::split(cut->dim, *taken)}, true});
+  }
+  for (const Factor &factor : factorsOf(op)) {
+    std::set<std::vector<int64_t>> all = {{factor.size}};
+    for (auto [value, place] : llvm::zip(op->getOperands(), factor.operands))
+      if (place >= 0 && dimOf(value, place) == DimExpr(factor.size))
+        blocksOf(value, place, all);
+    for (auto [value, place] : llvm::zip(op->getResults(), factor.results))
+      if (place >= 0)
+        blocksOf(value, place, all);
+    for (const std::vector<int64_t> &blocks : all) {
+      if (factor.size < ranks || (factor.even && !isEven(blocks, ranks)))
+        continue;
+      Strategy strategy;
+      strategy.divided = true;
+      bool possible = true;
+      for (auto [value, place] : llvm::zip(op->getOperands(), factor.operands)) {
+        std::vector<int64_t> mine = blocks;
+        if (place >= 0 && dimOf(value, place) != DimExpr(factor.size)) { // read as i / c
+          possible &= blocks.size() == 1;
+          mine = {*dimOf(value, place).constant()};
+          possible &= isEven(mine, ranks);
+        }
+        strategy.operands.push_back(place >= 0 ? Layout::split(place, mine) : Layout());
+      }
+      for (int64_t place : factor.results)
+        strategy.results.push_back(place >= 0 ? Layout::split(place, blocks)
+                                              : Layout::partial(*factor.combiner));
+      if (possible)
+        add(std::move(strategy));
+    }
+  }
+  return found;
+}
+
+} // namespace lathe::shard

@@ -1,0 +1,35 @@
+//===- Strategies.h - the ways to run an op on several ranks ----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_SHARD_STRATEGIES_H
+#define LATHE_PASSES_SHARD_STRATEGIES_H
+
+#include "Layouts.h"
+
+#include <map>
+#include <set>
+
+namespace lathe::shard {
+
+/// One way: what a rank needs of each operand, and has of each result then.
+struct Strategy {
+  std::vector<Layout> operands, results;
+  bool divided = false; ///< each rank does its part of the work; otherwise each does all
+  bool operator==(const Strategy &) const = default;
+};
+
+/// Blocks other than whole dimensions that values may be split in, by dimension: where queries, keys and
+/// values are columns of one product, parts are taken of each.
+using BlockTable = llvm::DenseMap<mlir::Value, std::set<std::pair<int64_t, std::vector<int64_t>>>>;
+
+/// Blocks that slices in this block of ops ask for, and all values that they are carried to.
+BlockTable findBlocks(mlir::Block &block, int64_t ranks);
+
+/// The ways of an op, the first of which is that every rank does everything. They follow from iterators
+/// and access maps: an iterator is a factor, split on all operands and results that it indexes, and where it
+/// is a reduction, results are partial. Rules of their own have reshape (compound dimensions), slices of
+/// whole blocks, gathers (all dimensions but the one that data index) and attention (batch and heads).
+std::vector<Strategy> strategiesOf(mlir::Operation *op, int64_t ranks, const BlockTable &blocks);
+
+} // namespace lathe::shard
+
+#endif // LATHE_PASSES_SHARD_STRATEGIES_H
