@@ -16,6 +16,7 @@
 #include "../Common.h"
 #include "../simplify/Patterns.h"
 #include "ConvProducts.h"
+#include "GroupedNorms.h"
 #include "SpreadConvs.h"
 
 #include "lathe/passes/Rewrite.h"
@@ -297,6 +298,8 @@ struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
         continue;
       if (!target->isCuda())
         rewriteSpreadConvs(module, target->lanes(DType::F32) / 2);
+      if (hopper)
+        splitGroupedRows(module);
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>>(&getContext(), hopper);
       patterns.add<SinkThroughPointwise, SqueezeAboveTranspose, SinkThroughReshape,
