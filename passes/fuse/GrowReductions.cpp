@@ -183,7 +183,8 @@ static bool isShared(const FusionGraph &graph, const Group &group, const Target 
   const double bytes = results * length * width, card = ratesOf(target).bytesPerSecond;
   const RowWork work = workOver(graph, group);
   const double passes = work.reductions + work.whole;
-  const bool rows = group.reduced.back();
+  // Terms that lie apart have no row in one piece: a thread walks those of its result.
+  const bool rows = group.reduced.back() && llvm::is_sorted(group.reduced);
   double blocks = rows ? results : results / kThreads;
   bool resident = rows && length <= kRegisters; // the row stays in registers
   // A cluster keeps a row in its registers that has 64 elements for each of its threads.
