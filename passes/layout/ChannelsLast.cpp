@@ -267,6 +267,20 @@ struct SinkThroughReduce : OpRewritePattern<ReduceOp> {
   }
 };
 
+/// gather(transpose(x)) along one axis by a list of places: gathered where it lies.
+struct SinkThroughGather : OpRewritePattern<GatherOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(GatherOp op, PatternRewriter &rewriter) const override {
+    auto above = op.getX().getDefiningOp<TransposeOp>();
+    if (!above || rankOf(op.getIndices()) != 1)
+      return rewriter.notifyMatchFailure(op, "no list of places in a transpose");
+    ArrayRef<int64_t> perm = above.getPerm();
+    Value below = GatherOp::create(rewriter, op.getLoc(), above.getX(), op.getIndices(), uint64_t(perm[op.getAxis()]));
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), below, perm));
+    return success();
+  }
+};
+
 /// concat(transpose(x), transpose(y)): concat where they lie.
 struct SinkThroughConcat : OpRewritePattern<ConcatOp> {
   using OpRewritePattern::OpRewritePattern;
@@ -303,7 +317,7 @@ struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>>(&getContext(), hopper);
       patterns.add<SinkThroughPointwise, SqueezeAboveTranspose, SinkThroughReshape,
-                   SinkThroughBroadcast, SinkThroughReduce, SinkThroughConcat>(&getContext());
+                   SinkThroughBroadcast, SinkThroughReduce, SinkThroughGather, SinkThroughConcat>(&getContext());
       if (hopper)
         populateConvProductPatterns(patterns);
       populateMovementPatterns(patterns);

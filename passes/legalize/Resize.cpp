@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Interpolation is separable and linear: along each axis of constant size it is a
-// product with a matrix of weights that is known when lathe compiles. Nearest
+// product with a matrix of weights that is known when lathe compiles, or, where a
+// row of it has few weights that are not zero, a weighted sum of gathered neighbours. Nearest
 // neighbours are gathers; whole multiples repeat elements, for any size. Along an
 // axis whose size the run tells, neighbours are gathered at places that follow from
 // the sizes then, by the same formulas.
@@ -143,6 +144,52 @@ Value timesMatrix(Emitter &e, Value x, int64_t axis, Value matrix) {
   return e.transpose(e.matmul(last, matrix, false, true), back);
 }
 
+/// Of a plan: for each output, its inputs of weights that are not zero, up to `taps` of them; inputs of weight zero
+/// fill what is left. Nothing where an output has more.
+struct Neighbours {
+  std::vector<Ints> places;                 ///< [taps][out]
+  std::vector<std::vector<double>> weights; ///< [taps][out]
+};
+std::optional<Neighbours> neighboursOf(const AxisPlan &plan, int64_t in, int64_t out, size_t taps) {
+  Neighbours found{std::vector<Ints>(taps, Ints(out, 0)),
+                   std::vector<std::vector<double>>(taps, std::vector<double>(out, 0))};
+  size_t most = 1;
+  for (int64_t i = 0; i < out; ++i) {
+    size_t count = 0;
+    for (int64_t k = 0; k < in; ++k) {
+      double weight = plan.matrix[size_t(i * in + k)];
+      if (weight == 0)
+        continue;
+      if (count == taps)
+        return {};
+      found.places[count][i] = k;
+      found.weights[count++][i] = weight;
+    }
+    // What is read for nothing lies beside what is read.
+    for (size_t t = std::max<size_t>(count, 1); t < taps; ++t)
+      found.places[t][i] = found.places[t - 1][i];
+    most = std::max(most, count);
+  }
+  found.places.resize(most);
+  found.weights.resize(most);
+  return found;
+}
+
+/// The weighted sum of neighbours along an axis, of narrow floats in f32, as a product sums.
+Value sumOfNeighbours(Emitter &e, Value x, int64_t axis, const Neighbours &n) {
+  Type element = elementTypeOf(x), wide = isNarrow(element) ? Type(e.b.getF32Type()) : element;
+  Dims line(rankOf(x), DimExpr(1));
+  const int64_t out = n.places.front().size();
+  line[axis] = out;
+  Value sum;
+  for (auto [places, weights] : llvm::zip(n.places, n.weights)) {
+    Value at = e.infer<GatherOp>(x, e.ints(places, {out}, e.b.getI64Type()), uint64_t(axis));
+    Value part = e.mul(e.cast(at, wide), e.reshape(e.floats(weights, {out}, wide), line));
+    sum = sum ? e.add(sum, part) : part;
+  }
+  return e.cast(sum, element);
+}
+
 Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, int64_t out,
                 const AxisPlan &plan) {
   if (m.interpolation == "nearest") {
@@ -155,6 +202,12 @@ Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, in
         }
     return e.infer<GatherOp>(x, e.ints(indices, {out}, e.b.getI64Type()), uint64_t(axis));
   }
+  // A short axis is faster as a product, which needs no places.
+  constexpr int64_t kLongAxis = 8;
+  constexpr size_t kTaps = 2;
+  if (in >= kLongAxis)
+    if (std::optional<Neighbours> few = neighboursOf(plan, in, out, kTaps))
+      return sumOfNeighbours(e, x, axis, *few);
   return timesMatrix(e, x, axis, e.floats(plan.matrix, {out, in}, elementTypeOf(x)));
 }
 

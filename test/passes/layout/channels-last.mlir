@@ -117,3 +117,56 @@ module @patches attributes {lathe.target = "sm_90a"} {
     return %0, %1 : tensor<2x32x2x3xf16>, tensor<2x16x8x8xf16>
   }
 }
+
+// Four groups of four channels: an instance norm over rows of channels and pixels. Both are kept apart, and pixels lie
+// where the convolutions have them.
+// CHECK-LABEL: module @groups
+// CHECK: %[[C:.*]] = lathe.conv {{.*}}layout = #lathe.conv_layout<nhwc>
+// CHECK-NOT: lathe.transpose
+// CHECK: %[[G:.*]] = lathe.reshape %[[C]] : (tensor<2x8x8x16xf16>) -> tensor<2x8x8x4x4xf16>
+// CHECK: %[[S:.*]] = lathe.reduce %[[G]] {axes = array<i64: 1, 2, 4>, keepdims = true{{.*}} -> tensor<2x1x1x4x1xf16>
+// CHECK: %[[D:.*]] = lathe.sub %[[G]], %[[S]]
+// CHECK: lathe.mul %[[D]], %{{.*}} : (tensor<2x8x8x4x4xf16>, tensor<1x1x1x4x1xf16>)
+// CHECK-NOT: lathe.transpose
+// CHECK: lathe.conv {{.*}}layout = #lathe.conv_layout<nhwc>
+module @groups attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x16x8x8xf16>, %v: tensor<16x16x3x3xf16>, %s: tensor<1x4x1xf16>) -> tensor<2x16x8x8xf16> {
+    %0 = lathe.conv %x, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x8x8xf16>, tensor<16x16x3x3xf16>) -> tensor<2x16x8x8xf16>
+    %1 = lathe.reshape %0 : (tensor<2x16x8x8xf16>) -> tensor<2x4x256xf16>
+    %2 = lathe.reduce %1 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 2>, keepdims = true} : (tensor<2x4x256xf16>) -> tensor<2x4x1xf16>
+    %3 = lathe.sub %1, %2 : (tensor<2x4x256xf16>, tensor<2x4x1xf16>) -> tensor<2x4x256xf16>
+    %4 = lathe.mul %3, %s : (tensor<2x4x256xf16>, tensor<1x4x1xf16>) -> tensor<2x4x256xf16>
+    %5 = lathe.reshape %4 : (tensor<2x4x256xf16>) -> tensor<2x16x8x8xf16>
+    %6 = lathe.conv %5, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x8x8xf16>, tensor<16x16x3x3xf16>) -> tensor<2x16x8x8xf16>
+    return %6 : tensor<2x16x8x8xf16>
+  }
+}
+
+// What else reads the rows, here an output, keeps the norm as it was written.
+// CHECK-LABEL: module @rows_escape
+// CHECK: lathe.reduce {{.*}} {axes = array<i64: 2>, keepdims = true{{.*}} -> tensor<2x4x1xf16>
+module @rows_escape attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x16x8x8xf16>, %v: tensor<16x16x3x3xf16>) -> (tensor<2x16x8x8xf16>, tensor<2x4x256xf16>) {
+    %0 = lathe.conv %x, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x8x8xf16>, tensor<16x16x3x3xf16>) -> tensor<2x16x8x8xf16>
+    %1 = lathe.reshape %0 : (tensor<2x16x8x8xf16>) -> tensor<2x4x256xf16>
+    %2 = lathe.reduce %1 {kind = #lathe.reduce_kind<sum>, axes = array<i64: 2>, keepdims = true} : (tensor<2x4x256xf16>) -> tensor<2x4x1xf16>
+    %3 = lathe.sub %1, %2 : (tensor<2x4x256xf16>, tensor<2x4x1xf16>) -> tensor<2x4x256xf16>
+    %4 = lathe.reshape %3 : (tensor<2x4x256xf16>) -> tensor<2x16x8x8xf16>
+    return %4, %3 : tensor<2x16x8x8xf16>, tensor<2x4x256xf16>
+  }
+}
+
+// Pixels that are gathered between two convolutions, as a resize does.
+// CHECK-LABEL: module @gathered
+// CHECK: %[[C:.*]] = lathe.conv {{.*}}layout = #lathe.conv_layout<nhwc>
+// CHECK: lathe.gather %[[C]], %arg2 {axis = 1 : i64} : (tensor<2x8x8x16xf16>, tensor<8xi64>) -> tensor<2x8x8x16xf16>
+// CHECK-NOT: lathe.transpose
+// CHECK: lathe.conv
+module @gathered attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x16x8x8xf16>, %v: tensor<16x16x3x3xf16>, %i: tensor<8xi64>) -> tensor<2x16x8x8xf16> {
+    %0 = lathe.conv %x, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x8x8xf16>, tensor<16x16x3x3xf16>) -> tensor<2x16x8x8xf16>
+    %1 = lathe.gather %0, %i {axis = 2 : i64} : (tensor<2x16x8x8xf16>, tensor<8xi64>) -> tensor<2x16x8x8xf16>
+    %2 = lathe.conv %1, %v {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x8x8xf16>, tensor<16x16x3x3xf16>) -> tensor<2x16x8x8xf16>
+    return %2 : tensor<2x16x8x8xf16>
+  }
+}
