@@ -24,6 +24,7 @@ struct GemmOperand {
   const BufferArg *buffer = nullptr; ///< of a block argument
   unsigned argument = 0;
   bool plain = false; ///< may be read from memory in pieces
+  bool packed = false; ///< the buffer has fragments of codes (Packing.h)
   std::optional<StorageOperand> stored; ///< the buffer has the codes of these elements
   int64_t codes = 1; ///< elements in one of the buffer's
   mlir::Type storage;
@@ -55,6 +56,9 @@ struct Gemm {
                        const Index &depth);
   void operand(const GemmOperand &s, mlir::Type element);
   void dequantizing(GemmOperand &s);
+  mlir::LogicalResult buildPacked(mlir::Type element, int64_t lanes);
+  void parametersOfGroups();
+  void startAndWait();
   Indices resultIndex(Evaluator &e, mlir::Value batchIndex, mlir::Value row, const Index &column);
   void write(int64_t lanes);
   void findPairs();

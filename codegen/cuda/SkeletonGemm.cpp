@@ -31,6 +31,7 @@ void Gemm::describe(GemmOperand &s, Value v, bool isA, bool transposed, Type ele
     return;
   s.argument = arg.getArgNumber();
   s.buffer = &holes.kernel.spec->buffers[s.argument];
+  s.packed = form.packed && s.stored && !s.buffer->packing.empty();
   if (!s.buffer->packing.empty() || (s.storage != element && !s.stored) ||
       s.buffer->alignment % 16 != 0)
     return;
@@ -208,7 +209,8 @@ void Gemm::write(int64_t lanes) {
         "write(b, m, n / kLanes, sums); }");
     return;
   }
-  if (Value scale = b.stored ? b.stored->scaleOfSums(/*depth=*/1) : Value()) {
+  const bool sumsScaled = form.packed && b.stored && b.stored->integerGroup(/*depth=*/1) > 0;
+  if (Value scale = b.stored && !sumsScaled ? b.stored->scaleOfSums(/*depth=*/1) : Value()) {
     holes.method(
         "write", {"b", "m", "piece", "acc"}, Type(), lanes,
         [&](Evaluator &e, ValueRange p) {
@@ -231,6 +233,66 @@ void Gemm::write(int64_t lanes) {
                      [&](Evaluator &e, Value batch, Value row, const Index &column) {
                        return resultIndex(e, batch, row, column);
                      });
+}
+
+/// Where the next kernel may start, and where this one waits for those ahead.
+void Gemm::startAndWait() {
+  holes.line(std::string("static LATHE_METHOD void start() {") +
+             (holes.programmatic() ? " dependentsMayStart(); }" : "}"));
+  holes.line(std::string("static LATHE_METHOD void wait() {") +
+             (holes.programmatic() ? " dependenciesWait(); }" : "}"));
+}
+
+/// The holes that give scales and zero points of the groups of packed weights.
+void Gemm::parametersOfGroups() {
+  constexpr int64_t kDepth = 1;
+  StorageOperand &stored = *b.stored;
+  const int64_t group = stored.integerGroup(kDepth);
+  Value scale = stored.op.getScale(), zero = stored.op.getZero();
+  Type f32 = Float32Type::get(op.getContext());
+  auto parameter = [&](StringRef name, Value of) {
+    holes.method(name, {"n", "group"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+      Indices at = {Index(p[0]), Index(e.ix.mul(p[1], group))};
+      return parameterAt(e, of, stored.op.getY(), stored.op.getBlock(), at, f32);
+    });
+  };
+  std::optional<double> same = zero ? splatOf(zero) : 0.0;
+  holes.line("static constexpr int kGroup = " + Twine(group) + ", kZero = " + Twine(same ? int64_t(*same) : 0) +
+             ";\n  static constexpr bool kZeros = " + (same ? "false;" : "true;"));
+  // A scale is converted where it is used: who converted it where it is loaded would wait for it there.
+  auto argument = group > 0 ? dyn_cast<BlockArgument>(scale) : BlockArgument();
+  const BufferArg *lies = argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
+  const DimExpr groups = DimExpr::ceilDiv(k, DimExpr(std::max<int64_t>(group, 1)));
+  if (lies && lies->packing.empty() && lies->dims == lies->physical && lies->dims == std::vector<DimExpr>{n, groups}) {
+    Type type = Evaluator::storageType(elementTypeOf(scale));
+    holes.line("typedef " + Holes::typeText(type) + " Scale;\n  LATHE_METHOD Scale scaleAt(i64 n, i64 group) const { return in" +
+               std::to_string(argument.getArgNumber()) + "[n * " + holes.dim(groups) + " + group]; }");
+  } else {
+    holes.line("typedef f32 Scale;");
+    if (group > 0)
+      parameter("scaleAt", scale);
+  }
+  if (!same)
+    parameter("zeroAt", zero);
+}
+
+/// The holes of gemm_packed.cuh.
+LogicalResult Gemm::buildPacked(Type element, int64_t lanes) {
+  if (!a.plain || !a.alongK() || !b.packed || !b.alongK() || b.stored->integerGroup(/*depth=*/1) < 0)
+    return op.emitError("CUDA text: '") << holes.config.family()
+           << "' needs integers of 4 or 8 bits that are packed as fragments, and rows of 16 bits";
+  startAndWait();
+  holes.line("typedef " + Holes::typeText(element) + " Element;");
+  holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
+  holes.line(Twine("static constexpr Operand kA = ") + kindText(a) + ";");
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ", kBits = " + Twine(b.stored->bits()) + ";");
+  bool isSigned = !elementTypeOf(b.stored->data()).isUnsignedInteger();
+  holes.line(Twine("static constexpr bool kSigned = ") + (isSigned ? "true;" : "false;"));
+  holes.line("LATHE_METHOD const u8 *packed() const { return (const u8 *)in" + Twine(b.argument) + "; }");
+  operand(a, element);
+  parametersOfGroups();
+  write(lanes);
+  return success();
 }
 
 LogicalResult Gemm::build() {
@@ -260,6 +322,8 @@ LogicalResult Gemm::build() {
     a.plain = false; // few rows: read by element, from the first-level cache
   int64_t atMost = form.epilogueLanes ? form.epilogueLanes : holes.config.lanes;
   int64_t lanes = hasNeighbours() ? 2 : Holes::epilogueLanes(op.getResult(), n, atMost);
+  if (form.packed)
+    return buildPacked(element, lanes);
   if (form.streamsWeights) {
     // Where a row begins tells where the matrix does: there are no batches.
     if (!b.plain || b.alongK() == form.acrossK || !(element.isF16() || element.isBF16()) ||
@@ -267,10 +331,7 @@ LogicalResult Gemm::build() {
       return op.emitError("CUDA text: '")
              << holes.config.family() << "' needs 16-bit weights with contiguous "
              << (form.acrossK ? "n" : "k");
-    holes.line(std::string("static LATHE_METHOD void start() {") +
-               (holes.programmatic() ? " dependentsMayStart(); }" : "}"));
-    holes.line(std::string("static LATHE_METHOD void wait() {") +
-               (holes.programmatic() ? " dependenciesWait(); }" : "}"));
+    startAndWait();
   } else if (form.readsColumns && b.plain && lanes != holes.config.lanes)
     return op.emitError("CUDA text: ") << holes.config.lanes << " lanes do not divide the columns";
   if (form.readsColumns && b.alongK())

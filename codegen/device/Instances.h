@@ -32,6 +32,9 @@ std::string mmaTileText(const KernelConfig &config);
 std::string simtTileText(const KernelConfig &config);
 int64_t mmaSharedBytes(const KernelConfig &config, const TileFacts &);
 
+/// The packing of weights of 4 or 8 bits that are read as fragments; empty where they cannot be.
+std::string packedRecipe(const select::ProductChoice &product);
+
 /// Parameters of gemmWgmma: the maps of results and of what comes to them; where there is none, another
 /// one, which is not read.
 std::string resultMaps(const StoredByTma &tma);

@@ -108,4 +108,46 @@ LATHE_DEV Vec<T, 16> widenCodes(const Vec<Float8<E, M, B, F, U>, 16> &codes) {
   return convert<T>(convert<f32>(codes));
 }
 
+// ---- Packed fragments (`fragments4`, `fragments8` of lathe/codegen/Packing.h) ------------------------------
+
+/// What widenFragment's codes of 4 bits have too much where their zero point is `zero`, -8 to 15, twice in a word:
+/// 128 (bf16) or 1024 (f16), and 8 where codes are signed, whose highest bit is flipped.
+template <class T, bool SIGNED> LATHE_DEV u32 widenedZero(f32 zero) {
+  const f32 over = (IsSame<T, bf16>::value ? 128.0f : 1024.0f) + (SIGNED ? 8.0f : 0.0f) + zero;
+  return IsSame<T, bf16>::value ? bf16Pair(over, over) : f16Pair(over, over);
+}
+template <class T> LATHE_DEV u32 pairDifference(u32 a, u32 b) {
+  return IsSame<T, bf16>::value ? bf16Difference(a, b) : f16Difference(a, b);
+}
+/// Eight codes of 4 bits as the four registers of a product's operand of 16 x 16; `low` and `high` are widenedZero
+/// of the columns g and g + 8.
+template <class T, bool SIGNED> LATHE_DEV void widenFragment(u32 (&a)[4], u32 codes, u32 low, u32 high) {
+  constexpr u32 UNITS = (IsSame<T, bf16>::value ? 0x43004300u : 0x64006400u) | (SIGNED ? 0x00080008u : 0u);
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+    a[r] = pairDifference<T>((codes >> 4 * r & 0x000f000fu) ^ UNITS, r % 2 ? high : low);
+}
+/// Eight codes of 8 bits, registers 0 and 1 in `first`.
+template <class T, bool SIGNED> LATHE_DEV void widenFragment(u32 (&a)[4], u32 first, u32 second) {
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const u32 pair = (r < 2 ? first : second) >> 8 * (r % 2) & 0x00ff00ffu;
+    if constexpr (IsSame<T, f16>::value) // 1024 + the code, + 128 where its highest bit was flipped
+      a[r] = f16Difference(pair ^ (SIGNED ? 0x64806480u : 0x64006400u), SIGNED ? 0x64806480u : 0x64006400u);
+    else if constexpr (SIGNED) // as widenCodes
+      a[r] = bf16Difference((pair & 0x007f007fu) | 0x43004300u, (pair & 0x00800080u) | 0x43004300u);
+    else // 128 + the low seven bits, less 128 or, where the eighth is set, nothing
+      a[r] = bf16Difference((pair & 0x007f007fu) | 0x43004300u, 0x43004300u - (pair & 0x00800080u) * 0x86u);
+  }
+}
+/// The sum of a tile at a column of 16 and a row, over the warps in their order. `parts`: of each warp its
+/// accumulators of rows 8 b.., [4 b + e][lane].
+template <int WARPS, class Parts> LATHE_DEV f32 sumOfWarps(const Parts &parts, int column, int m) {
+  const int at = m / 8 * 4 + column / 8 * 2 + m % 2, place = column % 8 * 4 + m % 8 / 2;
+  f32 sum = parts[0][at][place];
+#pragma unroll
+  for (int w = 1; w < WARPS; ++w) sum += parts[w][at][place];
+  return sum;
+}
+
 #endif // LATHE_DEVICE_WIDEN

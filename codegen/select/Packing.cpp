@@ -16,12 +16,25 @@ namespace lathe {
 
 int64_t PanelLayout::lastWidth() const {
   int64_t rest = columns - (panels() - 1) * panel;
+  if (order == Order::Fragments)
+    return panel;
   if (order == Order::Taps)
     return rest;
   return (rest + lanes() - 1) / lanes() * lanes();
 }
 
+/// Where the code of column n (0 to 15) at depth k (0 to 15) lies among the eight of its lane, and which lane.
+static std::pair<int64_t, int64_t> fragmentPlace(int64_t n, int64_t k, int64_t bits) {
+  int64_t lane = n % 8 * 4 + k % 8 / 2, reg = n / 8 + 2 * (k / 8), high = k % 2;
+  return {lane, bits == 4 ? reg + 4 * high : reg / 2 * 4 + 2 * high + reg % 2};
+}
+
 int64_t PanelLayout::offset(int64_t b, int64_t k, int64_t n) const {
+  if (order == Order::Fragments) {
+    auto [lane, place] = fragmentPlace(n % 16, k % 16, codeBits);
+    int64_t units = paddedDepth() / unit(), each = unit() / 2; // codes of a lane in a unit
+    return ((n / 16 * units + k / unit()) * 32 + lane) * each + k % unit() / 16 * 8 + place;
+  }
   if (order == Order::Rows)
     return (n * taps + k / channels) * paddedChannels() + k % channels;
   int64_t p = n / panel;
@@ -133,6 +146,17 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool groups = !matrix && !filters && !taps && !points && !rows && starts("groups");
   bool parts = !matrix && !filters && !taps && !points && !rows && !groups && starts("parts");
   size_t rank = dims.size();
+  if (starts("fragments")) {
+    if ((rest != "4" && rest != "8") || rank != 2 || dims[0] <= 0 || dims[1] <= 0)
+      return internalError("fragments are of 4 or 8 bits, of a matrix", where);
+    layout.order = Order::Fragments;
+    layout.codeBits = rest == "4" ? 4 : 8;
+    layout.columns = dims[0];
+    layout.depth = dims[1];
+    layout.panel = 16;
+    layout.interleave = layout.unit();
+    return layout;
+  }
   if ((!matrix && !filters && !taps && !points && !rows && !groups && !parts) || rank < 2)
     return internalError("no such packing for a weight of rank " + std::to_string(rank), where);
   if (!taps) {
@@ -286,6 +310,17 @@ void packCodes(const PanelLayout &l, int64_t b, int64_t p, int64_t bits, const s
     }
 }
 
+/// Sixteen columns as fragments.
+void packFragments(const PanelLayout &l, int64_t p, const std::byte *from, std::byte *to) {
+  const int64_t bits = l.codeBits, each = 8 / bits, mask = (1 << bits) - 1, base = l.offset(0, 0, p * 16);
+  for (int64_t n = p * 16; n < std::min(l.columns, p * 16 + 16); ++n)
+    for (int64_t k = 0; k < l.depth; ++k) {
+      int64_t at = n * l.depth + k, put = l.offset(0, k, n) - base;
+      auto code = std::to_integer<int64_t>(from[at / each]) >> (at % each * bits) & mask;
+      to[put / each] |= std::byte(code << (put % each * bits));
+    }
+}
+
 template <typename T> void packRow(const PanelLayout &l, int64_t n, const Elements<T> &e) {
   for (int64_t c = 0; c < l.channels; ++c)
     for (int64_t t = 0; t < l.taps; ++t)
@@ -386,8 +421,10 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
   const PanelLayout &l = packer.layout;
   using Order = PanelLayout::Order;
   bool matrix = l.order == Order::Matrix || l.order == Order::MatrixTransposed;
+  if (l.order == Order::Fragments && packer.bits != l.codeBits)
+    return internalError("fragments are of codes of " + std::to_string(l.codeBits) + " bits", where);
   if (!std::has_single_bit(uint64_t(packer.bits)) || packer.bits > 64 ||
-      (packer.bits < 8 && !(matrix && l.interleave == 1 && l.lanes() * packer.bits % 8 == 0)))
+      (packer.bits < 8 && l.order != Order::Fragments && !(matrix && l.interleave == 1 && l.lanes() * packer.bits % 8 == 0)))
     return internalError("elements of this width are not packed so", where);
   if (l.order == Order::Winograd && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
@@ -432,6 +469,8 @@ void WeightPacker::make(int64_t piece, const std::byte *from, std::byte *to) con
     return packWinograd(l, piece, from, to);
   case Order::Gates:
     return packGates(l, piece, e);
+  case Order::Fragments:
+    return packFragments(l, piece, from, to);
   case Order::Matrix:
   case Order::MatrixTransposed:
   case Order::Filters:
@@ -456,7 +495,8 @@ void WeightPacker::pack(std::span<const std::byte> from, uint64_t at,
       whole.resize(last - first);
     std::byte *to = inPlace ? out.data() : whole.data();
     std::memset(to, 0, last - first);
-    bits < 8     ? packCodes(layout, piece / layout.panels(), piece % layout.panels(), bits, from.data(), to)
+    layout.order == PanelLayout::Order::Fragments ? packFragments(layout, piece, from.data(), to)
+    : bits < 8   ? packCodes(layout, piece / layout.panels(), piece % layout.panels(), bits, from.data(), to)
     : bits == 8  ? make<uint8_t>(piece, from.data(), to)
     : bits == 16 ? make<uint16_t>(piece, from.data(), to)
     : bits == 32 ? make<uint32_t>(piece, from.data(), to)

@@ -14,9 +14,7 @@
 using namespace mlir;
 
 namespace lathe::codegen {
-namespace {
 
-/// A parameter at the index of a result: of the block that it lies in.
 Value parameterAt(Evaluator &e, Value parameter, Value result, ArrayRef<int64_t> block,
                   const Indices &idx, Type compute) {
   Indices at = idx;
@@ -33,6 +31,8 @@ Value parameterAt(Evaluator &e, Value parameter, Value result, ArrayRef<int64_t>
   }
   return e.cast(e.eval(parameter, at), elementTypeOf(parameter), compute, false);
 }
+
+namespace {
 
 template <typename OpTy> Value combined(Evaluator &e, Value x, Value y) {
   e.unify(x, y);

@@ -31,6 +31,9 @@ void addRandomRules(RuleTable &);
 mlir::Value dequantizedAt(Evaluator &e, DequantizeOp op, const Indices &idx,
                           llvm::ArrayRef<mlir::Value> without);
 mlir::Type dequantizedType(DequantizeOp op);
+/// A parameter of a quantize or dequantize at the index of its result: of the block that it lies in.
+mlir::Value parameterAt(Evaluator &e, mlir::Value parameter, mlir::Value result,
+                        llvm::ArrayRef<int64_t> block, const Indices &idx, mlir::Type compute);
 
 /// Index of an operand that broadcasts to a result (aligned at the last dimension).
 Indices operandIndex(Evaluator &e, mlir::Value operand, mlir::Value result, const Indices &idx);

@@ -107,4 +107,29 @@ bool StorageOperand::isBare(int64_t depth) {
          (!op.getScale() || scaleOfSums(depth));
 }
 
+int64_t StorageOperand::integerGroup(int64_t depth) {
+  if (isBare(depth) && !llvm::isa<FloatType>(elementTypeOf(op.getData())))
+    return 0;
+  auto type = dyn_cast<IntegerType>(elementTypeOf(op.getData()));
+  std::optional<int64_t> length = dimsOf(op.getData())[depth].constant();
+  if (!type || type.getWidth() != 4 || op.getCodebook() || op.getOuter() || !op.getScale() || !length)
+    return -1;
+  if (Value zero = op.getZero()) {
+    auto integer = dyn_cast<IntegerType>(elementTypeOf(zero));
+    bool small = integer && integer.getWidth() == 4;
+    if (auto constant = zero.getDefiningOp<ConstantOp>(); constant && integer && !small)
+      if (auto number = dyn_cast<SplatElementsAttr>(constant.getValue()))
+        if (APInt value = number.getSplatValue<APInt>(); value.getBitWidth() <= 64) {
+          int64_t z = integer.isUnsigned() ? int64_t(value.getZExtValue()) : value.getSExtValue();
+          small = z >= -8 && z <= 15;
+        }
+    if (!small)
+      return -1;
+  }
+  bool whole = isSameAlong(op.getScale(), depth) && (!op.getZero() || isSameAlong(op.getZero(), depth));
+  if (whole)
+    return scaleOfSums(depth) && (!op.getZero() || op.getZero().getDefiningOp<ConstantOp>()) ? 0 : *length;
+  return op.getBlock().empty() ? -1 : op.getBlock()[depth];
+}
+
 } // namespace lathe

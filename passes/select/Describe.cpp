@@ -15,6 +15,7 @@
 
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/Selection.h"
+#include "lathe/ir/StorageOperand.h"
 
 using namespace mlir;
 
@@ -115,6 +116,8 @@ void describeProduct(KernelOp kernel, MatmulOp product, const KernelRoles &roles
   }
   desc.operands[0].transposed = product.getTransposeA();
   desc.operands[1].transposed = product.getTransposeB();
+  if (desc.operands[1].codes >= 0)
+    desc.operands[1].codeGroup = storageOperand(product.getB())->integerGroup(product.getTransposeB() ? 1 : 0);
 }
 
 void describeConv(KernelOp kernel, ConvOp conv, const KernelRoles &roles, KernelDesc &desc) {

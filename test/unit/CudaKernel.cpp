@@ -5,6 +5,7 @@
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DeviceLibrary.h"
+#include "lathe/codegen/Packing.h"
 #include "lathe/ir/Register.h"
 #include "lathe/passes/Passes.h"
 
@@ -60,6 +61,8 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
     spec->tensorMaps[i].role = attention ? Role::Mask : i == 3 && !heads ? Role::Residual : Role::Result;
   if (c.maps == 4) // what lies beside the results
     spec->tensorMaps[3].buffer = spec->numInputs - 1;
+  if (!c.packing.empty())
+    spec->buffers[1].packing = c.packing;
   if (c.workspace != "0") {
     BufferArg work;
     work.dtype = DType::UI8;
@@ -142,7 +145,7 @@ std::string CudaBatch::build() {
   return message;
 }
 
-std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Bytes> &inputs,
+std::vector<Bytes> CudaBatch::run(const std::string &name, std::vector<Bytes> inputs,
                                   const std::map<std::string, int64_t> &symbols) {
   error.clear();
   const CudaKernel *k = find(name);
@@ -161,6 +164,19 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, const std::vector<Byt
   for (size_t i = 0; i < k->spec.buffers.size(); ++i) {
     const BufferArg &arg = k->spec.buffers[i];
     size_t bytes = byteSize(arg.dtype, *product(arg.physical).evaluate(symbols));
+    if (!arg.packing.empty()) {
+      std::vector<int64_t> dims;
+      for (const DimExpr &dim : arg.dims)
+        dims.push_back(*dim.evaluate(symbols));
+      Result<WeightPacker> packer = WeightPacker::of(arg.packing, arg.dtype, dims);
+      if (!packer) {
+        error = packer.status().str();
+        return {};
+      }
+      Bytes packed(bytes = packer->bytes());
+      packer->pack(inputs[i], 0, packed);
+      inputs[i] = std::move(packed);
+    }
     size_t whole = (bytes + kGuard + 255) / 256 * 256;
     memory.emplace_back(static_cast<unsigned char *>(std::aligned_alloc(256, whole)), std::free);
     std::fill_n(memory.back().get(), whole, 0xA5);

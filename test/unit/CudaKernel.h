@@ -24,6 +24,7 @@ struct CudaCase {
   /// A programmatic launch: in the emulation its inputs are there when it waits, not before.
   bool early = false;
   std::string workspace = "0"; ///< bytes
+  std::string packing = "";    ///< recipe of the second input (lathe/codegen/Packing.h); its values are given unpacked
 };
 
 /// A function of this signature, "(%x: tensor<..>) -> ..", and body as text.
@@ -52,7 +53,7 @@ public:
   std::string build();
   const CudaKernel *find(const std::string &name) const;
   /// Runs a kernel; outputs as bytes, or `error`.
-  std::vector<Bytes> run(const std::string &name, const std::vector<Bytes> &inputs,
+  std::vector<Bytes> run(const std::string &name, std::vector<Bytes> inputs,
                          const std::map<std::string, int64_t> &symbols = {});
   std::string error;
   unsigned long long status[2] = {0, 0};

@@ -10,6 +10,7 @@
 #include "CudaKernel.h"
 
 #include "lathe/codegen/Nvrtc.h"
+#include "lathe/codegen/Skeleton.h"
 #include "lathe/support/Half.h"
 
 #include <gtest/gtest.h>
@@ -326,6 +327,35 @@ std::vector<Case> makeCases() {
          "gemv.row.t32.n2.s1", "16");
   stored("nf4_rows", "tensor<7x1024xf16>", {"48x1024xui4", "48x16xf16", "", "", 64, "16xf16"}, "tensor<7x48xf16>", "f16",
          "gemm.skinny.t128.r8.n16.s2", "3");
+  // The same as fragments: more tiles than blocks, columns and depths that fill none, groups shorter and longer than
+  // what a lane reads at a time and that begin within a warp's part of the depth, one zero point and many.
+  auto packed = [&](std::string name, std::string x, Weights weights, std::string y, std::string half, std::string config,
+                    std::string grid, int64_t bits) -> Case & {
+    Case &c = stored(name, x, weights, y, half, config, grid);
+    const KernelConfig parsed = *KernelConfig::parse(config);
+    c.cuda.packing = "fragments" + std::to_string(bits);
+    c.cuda.shared = std::to_string(parsed.form->sharedBytes(parsed, {}));
+    return c;
+  };
+  packed("packed_short_groups", "tensor<?x512xbf16, #lathe.t<[M, 512]>>", {"45x512xi4", "45x16xbf16", "", "", 32},
+         "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "bf16", "gemm.packed.t128.r8.n16.s4", "2", 4)
+      .symbols = {{{"M", 1}}, {{"M", 7}}};
+  packed("packed_zeros", "tensor<13x512xf16>", {"64x512xui4", "64x8xf16", "64x8xui4", "", 64}, "tensor<13x64xf16>", "f16",
+         "gemm.packed.t128.r16.n16.s3", "2", 4);
+  packed("packed_long_groups", "tensor<3x1152xbf16>", {"35x1152xi4", "35x9xf32", "35x9xi4", "", 128}, "tensor<3x35xbf16>",
+         "bf16", "gemm.packed.t160.r8.n16.s8", "3", 4);
+  packed("packed_columns", "tensor<5x640xbf16>", {"45x640xui4", "45x1xf32", "", "", 0}, "tensor<5x45xbf16>", "bf16",
+         "gemm.packed.t128.r8.n16.s4", "1", 4);
+  packed("packed_column_zeros", "tensor<5x640xf16>", {"45x640xi4", "45x1xf16", "45x1xi4", "", 0}, "tensor<5x45xf16>", "f16",
+         "gemm.packed.t128.r8.n16.s4", "1", 4);
+  packed("packed_bytes", "tensor<9x512xbf16>", {"45x512xi8", "45x1xf32", "", "", 0}, "tensor<9x45xbf16>", "bf16",
+         "gemm.packed.t128.r16.n16.s4", "2", 8);
+  packed("packed_unsigned_bytes", "tensor<9x480xbf16>", {"48x480xui8", "48x1xf32", "", "", 0}, "tensor<9x48xbf16>", "bf16",
+         "gemm.packed.t256.r16.n16.s4", "3", 8);
+  packed("packed_bytes_f16", "tensor<2x512xf16>", {"45x512xi8", "45x1xf32", "", "", 0}, "tensor<2x45xf16>", "f16",
+         "gemm.packed.t128.r8.n16.s4", "2", 8);
+  packed("packed_unsigned_bytes_f16", "tensor<2x512xf16>", {"45x512xui8", "45x1xf32", "", "", 0}, "tensor<2x45xf16>", "f16",
+         "gemm.packed.t128.r8.n16.s4", "2", 8);
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>

@@ -35,6 +35,7 @@ struct ContractionOperand {
   /// (lathe/ir/StorageOperand.h); -1: not so.
   int codes = -1;
   bool bareCodes = false; ///< they are bytes, and a scale a column is all that comes to them
+  int64_t codeGroup = -1; ///< StorageOperand::integerGroup
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;

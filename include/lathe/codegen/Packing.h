@@ -24,10 +24,19 @@
 //   taps          [N, C, taps..]     -> [tap][C][N]
 //   gates<G>x<W>  [G * H, K]         -> [panel of W][K][G][W]: W rows of each of G gates
 //   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
+//   fragments<B>  [N, K]             -> [N / 16][K / U][lane of 32][16 bytes]: codes of B bits (4 or 8) in
+//                                       the order of the tensor cores' operand of 16 x 16 (below), U = 256 / B;
+//                                       both filled with zeros
+//
+// A lane of `fragments`, g = lane / 4 and t = lane % 4, has U / 16 neighbouring blocks of 16 x 16, eight codes of
+// each: register r of the instruction (mma.m16n8k16, wgmma with A from registers) holds column g + 8 * (r % 2) at
+// k = 2 * t + 8 * (r / 2) in its low half and k + 1 in the high one. Of 4 bits the low halves of registers 0 to 3
+// come first, then the high ones, so that (word >> 4 * r) & 0x000f000f is register r; of 8 bits registers 0 and 1
+// share a word, bytes 0 and 2 being those of register 0.
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
 // fills is zero. Elements keep their type, and all but `winograd` their values. Those
-// below a byte take `panels` alone.
+// below a byte take `panels` and `fragments` alone.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_PACKING_H
@@ -48,7 +57,7 @@ namespace lathe {
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments };
   /// Taps of a window by dimension: [first, first + count) of each.
   struct Box {
     std::vector<int64_t> first, count;
@@ -62,6 +71,7 @@ struct PanelLayout {
   int64_t interleave = 1;         ///< Matrix, MatrixTransposed, Filters: I
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G;
                                          ///< Filters: C, which `channels` fills up to a multiple of I
+  int64_t codeBits = 0;           ///< Fragments: B
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
   std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window
@@ -78,6 +88,8 @@ struct PanelLayout {
            : order == Order::Rows ? columns * taps * paddedChannels()
                                   : batch * paddedDepth() * paddedColumns();
   }
+  /// Fragments: elements of K in 16 bytes of each of 32 lanes.
+  int64_t unit() const { return 256 / codeBits; }
   /// Element offset of column n at depth k; not of Parts.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 

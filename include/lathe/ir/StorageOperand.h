@@ -45,6 +45,10 @@ struct StorageOperand {
   mlir::Value scaleOfSums(int64_t depth);
   /// Whether nothing but that scale comes to the codes.
   bool isBare(int64_t depth);
+  /// How many elements along `depth` share a scale and a zero point, where codes are bare bytes or integers of
+  /// 4 bits and zero points, if any, are integers between -8 and 15; 0: all of them, and scaleOfSums is the
+  /// scale. -1 where that is not so.
+  int64_t integerGroup(int64_t depth);
 };
 
 /// What the operand `weights` of a product is made of. None where it is no matrix of numbers in a

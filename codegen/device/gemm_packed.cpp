@@ -1,0 +1,146 @@
+//===- gemm_packed.cpp - descriptor of gemm_packed.cuh: packed weights, few rows
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Instances.h"
+
+#include "lathe/codegen/ProductChoice.h"
+
+#include <limits>
+
+namespace lathe {
+
+using select::ProductChoice;
+using select::specFor;
+
+/// Elements of K in 16 bytes of each lane of a warp.
+static int64_t unitOf(int64_t bits) { return 256 / bits; }
+
+std::string packedRecipe(const ProductChoice &p) {
+  const int64_t bits = bitWidth(p.stored.dtype);
+  std::optional<int64_t> k = p.sizes.k.constant();
+  const int64_t unit = unitOf(bits), group = p.b.codeGroup;
+  bool takes = p.b.codes >= 0 && group >= 0 && (bits == 4 || bits == 8) && p.b.isWeight &&
+               p.b.transposed && p.sizes.batch == DimExpr(1) && p.mma && p.aInPieces() && k &&
+               *k % unit == 0 && (group == 0 || group % unit == 0 || (unit % group == 0 && group >= 16));
+  const BufferArg *codes = takes ? &p.desc.buffers[p.b.codes] : nullptr;
+  if (!codes || !codes->packing.empty() || codes->physical != codes->dims)
+    return {};
+  return "fragments" + std::to_string(bits);
+}
+
+static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
+  constexpr int64_t kPiece = 512, kSums = 4 * 33 * 4; // of a warp: of a stage, of 16 x 8 sums
+  const int64_t warps = c.threads / 32, nt = c.rows / 8;
+  return warps * (c.stages * kPiece + 2 * nt * kSums) + (c.cluster > 1 ? 2 * nt * 128 * 4 : 0);
+}
+
+/// How many units of K a warp has, at most what registers hold of A.
+static int64_t stepsOf(const KernelConfig &c, int64_t units) {
+  const int64_t warps = c.threads / 32 * c.cluster;
+  return (units + warps - 1) / warps;
+}
+static int64_t mostSteps(const KernelConfig &c, int64_t bits) {
+  // Registers of A: a word for each two elements of 16, of each eight rows.
+  const int64_t words = bits == 4 ? 8 : 4;
+  return 64 / (words * (c.rows / 8));
+}
+
+/// The configuration with threads, stages and cluster filled in where they are left out; nothing where this
+/// product cannot run so.
+static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) {
+  std::string packing = packedRecipe(p);
+  if (packing.empty() || !p.target.hasWgmma())
+    return {};
+  const int64_t bits = bitWidth(p.stored.dtype), units = *p.sizes.k.constant() / unitOf(bits);
+  const int64_t columns = p.sizes.n.constant().value_or(4096), tiles = (columns + 15) / 16;
+  c.rows = c.rows <= 8 ? 8 : 16;
+  c.tileN = 16;
+  if (c.threads == 1) {
+    // What counts is how many units the busiest multiprocessor has; each tile adds a barrier or two.
+    double least = std::numeric_limits<double>::infinity();
+    KernelConfig best = c;
+    for (int64_t cluster : {1, 2, 4, 8})
+      for (int64_t warps = 16; warps >= 8; --warps) {
+        KernelConfig now = c;
+        now.threads = 32 * warps;
+        now.cluster = cluster;
+        const int64_t steps = stepsOf(now, units), clusters = p.target.smCount / cluster;
+        if (steps > mostSteps(now, bits) || (cluster - 1) * warps * steps >= units)
+          continue;
+        const double rounds = double((tiles + clusters - 1) / clusters);
+        double time = rounds * (double(steps * warps) + (cluster > 1 ? 16 : 8));
+        // Groups that do not begin with a warp's part of K cost it a scale for each unit.
+        if (const int64_t group = p.b.codeGroup / unitOf(bits); group > 1 && steps % group != 0)
+          time *= 1.15;
+        if (time < least) {
+          least = time;
+          best = now;
+        }
+      }
+    c = best;
+  }
+  if (c.threads % 32 != 0 || c.threads < 128 || c.threads > 512 || c.cluster < 1 || c.cluster > 8 ||
+      stepsOf(c, units) > mostSteps(c, bits))
+    return {};
+  if (c.stages == 0)
+    c.stages = 8;
+  if (c.stages < 3 || sharedBytes(c, {}) > p.target.sharedPerBlock)
+    return {};
+  const DimExpr clusters = DimExpr::min(DimExpr::ceilDiv(p.sizes.n, DimExpr(16)),
+                                        DimExpr(p.target.smCount / c.cluster));
+  KernelSpec spec = specFor(p.desc, c, clusters * DimExpr(c.cluster));
+  spec.launches[0].sharedBytes = sharedBytes(c, {});
+  spec.launches[0].cluster[0] = c.cluster;
+  spec.launches[0].programmaticDependent = p.target.hasProgrammaticLaunch();
+  spec.buffers[p.b.codes].packing = packing;
+  return spec;
+}
+
+static bool offer(ProductChoice &p) {
+  if (p.b.codes < 0 || bitWidth(p.stored.dtype) != 4)
+    return true;
+  for (int64_t upTo : {int64_t(8), int64_t(16)}) {
+    if (p.rows.lo > upTo || p.covered >= upTo)
+      continue;
+    KernelConfig c{&kGemmPacked};
+    c.rows = upTo;
+    std::optional<KernelSpec> spec = specOf(p, c);
+    if (!spec)
+      return true;
+    if (!p.add(std::move(*spec), upTo))
+      return false;
+  }
+  return true;
+}
+
+const Skeleton kGemmPacked = {
+    .family = "gemm.packed",
+    .block = "t n r s c: every so many tiles of 16 columns of C for up to r rows, K split among the warps of the "
+             "blocks of a cluster, each lane with a ring of s pieces; weights of 4 or 8 bits as fragments",
+    .code = Skeleton::Code::Product,
+    .waitsItself = true,
+    .sharedBytes = sharedBytes,
+    .product = {.takesCodes = true,
+                .packed = true,
+                .epilogueLanes = 2,
+                .offer = offer,
+                .asked =
+                    [](const ProductChoice &p, KernelConfig c) {
+                      if (c.rows == 1)
+                        c.rows = p.rows.hi;
+                      return p.rows.hi <= 16 ? specOf(p, c) : std::nullopt;
+                    },
+                .text = [](const KernelConfig &c, const ProductText &t) {
+                  if (!t.depth)
+                    return Instance{};
+                  int64_t warps = c.threads / 32, units = *t.depth / unitOf(t.weightBits);
+                  int64_t steps = stepsOf(c, units), nt = c.rows / 8;
+                  return Instance{{"gemm_packed"},
+                                  "gemmPacked<" +
+                                      joined({warps, nt, steps, c.stages, c.cluster}) + ", " +
+                                      truth(units == steps * warps * c.cluster) + ">(" + sizesOf(t) +
+                                      ");",
+                                  "PackedTile<" + joined({warps, nt, c.stages, c.cluster}) + ">"};
+                }}};
+
+} // namespace lathe
