@@ -259,19 +259,35 @@ void Gemm::parametersOfGroups() {
   std::optional<double> same = zero ? splatOf(zero) : 0.0;
   holes.line("static constexpr int kGroup = " + Twine(group) + ", kZero = " + Twine(same ? int64_t(*same) : 0) +
              ";\n  static constexpr bool kZeros = " + (same ? "false;" : "true;"));
-  // A scale is converted where it is used: who converted it where it is loaded would wait for it there.
-  auto argument = group > 0 ? dyn_cast<BlockArgument>(scale) : BlockArgument();
-  const BufferArg *lies = argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
+  // They are converted where they are used: who converted them where they are loaded would wait for them there.
   const DimExpr groups = DimExpr::ceilDiv(k, DimExpr(std::max<int64_t>(group, 1)));
-  if (lies && lies->packing.empty() && lies->dims == lies->physical && lies->dims == std::vector<DimExpr>{n, groups}) {
+  auto plainArgument = [&](Value v) -> std::optional<std::string> {
+    auto argument = dyn_cast_or_null<BlockArgument>(v);
+    const BufferArg *lies = argument ? &holes.kernel.spec->buffers[argument.getArgNumber()] : nullptr;
+    if (group == 0 || !lies || !lies->packing.empty() || lies->dims != lies->physical ||
+        lies->dims != std::vector<DimExpr>{n, groups})
+      return std::nullopt;
+    return "in" + std::to_string(argument.getArgNumber());
+  };
+  std::string place = "n * (u32)" + holes.dim(groups) + " + group";
+  if (std::optional<std::string> in = plainArgument(scale)) {
     Type type = Evaluator::storageType(elementTypeOf(scale));
-    holes.line("typedef " + Holes::typeText(type) + " Scale;\n  LATHE_METHOD Scale scaleAt(i64 n, i64 group) const { return in" +
-               std::to_string(argument.getArgNumber()) + "[n * " + holes.dim(groups) + " + group]; }");
+    holes.line("typedef " + Holes::typeText(type) + " Scale;\n  LATHE_METHOD Scale scaleAt(u32 n, u32 group) const { return " +
+               *in + "[" + place + "]; }");
   } else {
     holes.line("typedef f32 Scale;");
     if (group > 0)
       parameter("scaleAt", scale);
   }
+  std::optional<std::string> in = same ? std::nullopt : plainArgument(zero);
+  if (in && elementTypeOf(zero).getIntOrFloatBitWidth() == 4) {
+    const char *sign = elementTypeOf(zero).isUnsignedInteger() ? "" : " ^ 8) - (8";
+    holes.line("typedef u8 Zero;\n  LATHE_METHOD Zero zeroAt(u32 n, u32 group) const { return ((const u8 *)" + *in + ")[(" +
+               place + ") / 2]; }\n  LATHE_METHOD f32 zeroOf(Zero two, u32 n, u32 group) const { return (f32)(((int)two >> (" +
+               place + ") % 2 * 4 & 15" + sign + ")); }");
+    return;
+  }
+  holes.line("typedef f32 Zero;\n  LATHE_METHOD f32 zeroOf(Zero z, u32, u32) const { return z; }");
   if (!same)
     parameter("zeroAt", zero);
 }

@@ -92,6 +92,9 @@ LATHE_DEV void pinLoads() {
   asm volatile("mov.u32 %0, %%nctaid.z;" : "=r"(z));
   if (z == 0) asm volatile("nanosleep.u32 1;" ::: "memory");
 }
+/// A constant that stays in a register: an instruction takes one constant itself, and for the second ptxas would
+/// make a register anew each time.
+LATHE_DEV u32 inRegister(u32 v) { asm volatile("" : "+r"(v)); return v; }
 /// The value is needed here: loads that it follows from are over, and what they read is cached.
 LATHE_DEV void needValue(f32 x) { asm volatile("" ::"f"(x)); }
 #endif // LATHE_EMULATE

@@ -302,6 +302,7 @@ inline void storeGlobal16(void *p, const Bits16 &v) {
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 inline void pinLoads() {}
 inline void needValue(float) {}
+inline unsigned inRegister(unsigned v) { return v; }
 
 // ---- What mma.cuh writes in PTX ---------------------------------------------------
 
@@ -314,6 +315,17 @@ inline void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
 }
 inline void cpAsyncCommit() {}
 template <int N> inline void cpAsyncWait() {}
+
+// What gemm_packed.cuh takes of hopper.cuh: copies are over when they are issued.
+inline void barrierInit(SharedAddr, unsigned) {}
+inline void barrierInitFence() {}
+inline void barrierExpect(SharedAddr, unsigned) {}
+inline void barrierWait(SharedAddr, unsigned) {}
+inline void bulkLoadStreaming(SharedAddr to, const void *from, unsigned bytes, SharedAddr) {
+  if ((to | reinterpret_cast<uintptr_t>(from) | bytes) % 16 != 0)
+    __builtin_trap();
+  std::memcpy(reinterpret_cast<void *>(to), from, bytes);
+}
 
 namespace lathe_emu {
 /// One 8x8 matrix of 16-bit elements per group of eight lanes' row addresses.

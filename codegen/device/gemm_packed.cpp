@@ -5,6 +5,7 @@
 
 #include "lathe/codegen/ProductChoice.h"
 
+#include <algorithm>
 #include <limits>
 
 namespace lathe {
@@ -30,8 +31,9 @@ std::string packedRecipe(const ProductChoice &p) {
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
   constexpr int64_t kPiece = 512, kSums = 4 * 33 * 4; // of a warp: of a stage, of 16 x 8 sums
-  const int64_t warps = c.threads / 32, nt = c.rows / 8;
-  return warps * (c.stages * kPiece + 2 * nt * kSums) + (c.cluster > 1 ? 2 * nt * 128 * 4 : 0);
+  const int64_t warps = c.threads / 32, nt = c.rows / 8, batch = c.tileN / 16;
+  return warps * (c.stages * c.tileK * kPiece + 2 * batch * nt * kSums) +
+         (c.cluster > 1 ? 2 * batch * nt * 128 * 4 : 0) + warps * c.stages * 8;
 }
 
 /// How many units of K a warp has, at most what registers hold of A.
@@ -41,34 +43,51 @@ static int64_t stepsOf(const KernelConfig &c, int64_t units) {
 }
 static int64_t mostSteps(const KernelConfig &c, int64_t bits) {
   // Registers of A: a word for each two elements of 16, of each eight rows.
-  const int64_t words = bits == 4 ? 8 : 4;
-  return 64 / (words * (c.rows / 8));
+  const int64_t words = bits == 4 ? 8 : 4, most = c.threads <= 256 ? 128 : 64;
+  return most / (words * (c.rows / 8));
 }
 
-/// The configuration with threads, stages and cluster filled in where they are left out; nothing where this
-/// product cannot run so.
+/// Clusters that run at a time: those of more than two blocks leave some multiprocessors of a GPC idle.
+static int64_t clustersOf(const Target &target, int64_t cluster) {
+  constexpr int64_t kGroup = 16;
+  return cluster <= 2 ? target.smCount / cluster : target.smCount / kGroup * (kGroup / cluster);
+}
+
+/// Tiles after which the warps of a block meet, of so many in all.
+static int64_t batchOf(const KernelConfig &c, int64_t tiles) {
+  const int64_t most = c.rows <= 8 ? 7 : 3, times = (tiles + most - 1) / most;
+  return (tiles + times - 1) / times;
+}
+
+/// The configuration with what it leaves out filled in; nothing where this product cannot run so.
 static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) {
   std::string packing = packedRecipe(p);
   if (packing.empty() || !p.target.hasWgmma())
     return {};
   const int64_t bits = bitWidth(p.stored.dtype), units = *p.sizes.k.constant() / unitOf(bits);
-  const int64_t columns = p.sizes.n.constant().value_or(4096), tiles = (columns + 15) / 16;
+  const int64_t tiles = (p.sizes.n.constant().value_or(4096) + 15) / 16;
   c.rows = c.rows <= 8 ? 8 : 16;
-  c.tileN = 16;
+  auto tilesOf = [&](int64_t cluster) {
+    const int64_t clusters = clustersOf(p.target, cluster);
+    return (tiles + clusters - 1) / clusters;
+  };
   if (c.threads == 1) {
-    // What counts is how many units the busiest multiprocessor has; each tile adds a barrier or two.
+    // In units of K that the busiest multiprocessor has: tiles and their ends, where warps and blocks meet, what A
+    // takes to get there, warps to begin and clusters to be there. Fitted to test/perf/gpu/results/int4-h200.log.
     double least = std::numeric_limits<double>::infinity();
     KernelConfig best = c;
-    for (int64_t cluster : {1, 2, 4, 8})
+    for (int64_t cluster : {1, 2})
       for (int64_t warps = 16; warps >= 8; --warps) {
         KernelConfig now = c;
         now.threads = 32 * warps;
         now.cluster = cluster;
-        const int64_t steps = stepsOf(now, units), clusters = p.target.smCount / cluster;
+        const int64_t steps = stepsOf(now, units), rows = std::min(p.rows.hi, c.rows);
         if (steps > mostSteps(now, bits) || (cluster - 1) * warps * steps >= units)
           continue;
-        const double rounds = double((tiles + clusters - 1) / clusters);
-        double time = rounds * (double(steps * warps) + (cluster > 1 ? 16 : 8));
+        const int64_t turns = tilesOf(cluster), batch = batchOf(now, turns);
+        double time = double(turns) * (double(steps * warps) * (warps < 12 ? 1.12 : 1.0) + 2) +
+                      double((turns + batch - 1) / batch * 10 + 6 * warps) +
+                      0.25 * double(rows * steps * warps) + (cluster > 1 ? 80 : 0);
         // Groups that do not begin with a warp's part of K cost it a scale for each unit.
         if (const int64_t group = p.b.codeGroup / unitOf(bits); group > 1 && steps % group != 0)
           time *= 1.15;
@@ -82,12 +101,15 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   if (c.threads % 32 != 0 || c.threads < 128 || c.threads > 512 || c.cluster < 1 || c.cluster > 8 ||
       stepsOf(c, units) > mostSteps(c, bits))
     return {};
+  c.tileK = stepsOf(c, units);
+  if (c.tileN < 16 || c.tileN % 16 != 0)
+    c.tileN = 16 * batchOf(c, tilesOf(c.cluster));
   if (c.stages == 0)
-    c.stages = 8;
-  if (c.stages < 3 || sharedBytes(c, {}) > p.target.sharedPerBlock)
+    for (c.stages = 2; c.stages * c.tileK * c.threads / 32 < 128 && c.stages < tilesOf(c.cluster);)
+      ++c.stages; // pieces of 512 bytes under way
+  if ( sharedBytes(c, {}) > p.target.sharedPerBlock)
     return {};
-  const DimExpr clusters = DimExpr::min(DimExpr::ceilDiv(p.sizes.n, DimExpr(16)),
-                                        DimExpr(p.target.smCount / c.cluster));
+  const DimExpr clusters = DimExpr::min(DimExpr::ceilDiv(p.sizes.n, DimExpr(16)), DimExpr(clustersOf(p.target, c.cluster)));
   KernelSpec spec = specFor(p.desc, c, clusters * DimExpr(c.cluster));
   spec.launches[0].sharedBytes = sharedBytes(c, {});
   spec.launches[0].cluster[0] = c.cluster;
@@ -115,8 +137,9 @@ static bool offer(ProductChoice &p) {
 
 const Skeleton kGemmPacked = {
     .family = "gemm.packed",
-    .block = "t n r s c: every so many tiles of 16 columns of C for up to r rows, K split among the warps of the "
-             "blocks of a cluster, each lane with a ring of s pieces; weights of 4 or 8 bits as fragments",
+    .block = "t n k r s c: every so many tiles of 16 columns of C, n of them before warps meet, for up to r rows, K "
+             "split among the warps of c blocks of a cluster, k pieces of 16 bytes for each lane and tile, with a ring "
+             "of s tiles; weights of 4 or 8 bits as fragments",
     .code = Skeleton::Code::Product,
     .waitsItself = true,
     .sharedBytes = sharedBytes,
@@ -133,14 +156,15 @@ const Skeleton kGemmPacked = {
                 .text = [](const KernelConfig &c, const ProductText &t) {
                   if (!t.depth)
                     return Instance{};
-                  int64_t warps = c.threads / 32, units = *t.depth / unitOf(t.weightBits);
-                  int64_t steps = stepsOf(c, units), nt = c.rows / 8;
+                  const int64_t warps = c.threads / 32, units = *t.depth / unitOf(t.weightBits);
+                  const int64_t nt = c.rows / 8, batch = c.tileN / 16;
                   return Instance{{"gemm_packed"},
                                   "gemmPacked<" +
-                                      joined({warps, nt, steps, c.stages, c.cluster}) + ", " +
-                                      truth(units == steps * warps * c.cluster) + ">(" + sizesOf(t) +
+                                      joined({warps, nt, c.tileK, c.stages, batch, c.cluster}) + ", " +
+                                      truth(units == c.tileK * warps * c.cluster) + ">(" + sizesOf(t) +
                                       ");",
-                                  "PackedTile<" + joined({warps, nt, c.stages, c.cluster}) + ">"};
+                                  "PackedTile<" +
+                                      joined({warps, nt, c.tileK, c.stages, batch, c.cluster}) + ">"};
                 }}};
 
 } // namespace lathe

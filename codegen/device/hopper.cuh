@@ -124,6 +124,13 @@ LATHE_DEV void imageLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i3
                ::"r"(to), "l"(&map), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(z), "r"(n), "h"(i), "h"(j), "h"(k)
                : "memory");
 }
+/// `bytes` in a row, a multiple of 16 as both addresses are, of what is read once: it leaves the second-level cache first.
+LATHE_DEV void bulkLoadStreaming(SharedAddr to, const void *from, u32 bytes, SharedAddr bar) {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
+               ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
+}
 LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
                ::"l"(&map), "r"(from), "r"(x), "r"(y) : "memory");

@@ -110,22 +110,24 @@ LATHE_DEV Vec<T, 16> widenCodes(const Vec<Float8<E, M, B, F, U>, 16> &codes) {
 
 // ---- Packed fragments (`fragments4`, `fragments8` of lathe/codegen/Packing.h) ------------------------------
 
-/// What widenFragment's codes of 4 bits have too much where their zero point is `zero`, -8 to 15, twice in a word:
-/// 128 (bf16) or 1024 (f16), and 8 where codes are signed, whose highest bit is flipped.
-template <class T, bool SIGNED> LATHE_DEV u32 widenedZero(f32 zero) {
-  const f32 over = (IsSame<T, bf16>::value ? 128.0f : 1024.0f) + (SIGNED ? 8.0f : 0.0f) + zero;
-  return IsSame<T, bf16>::value ? bf16Pair(over, over) : f16Pair(over, over);
-}
+/// A small integer as two 16-bit floats of a word.
+template <class T> LATHE_DEV u32 twice(f32 v) { return IsSame<T, bf16>::value ? bf16Pair(v, v) : f16Pair(v, v); }
 template <class T> LATHE_DEV u32 pairDifference(u32 a, u32 b) {
   return IsSame<T, bf16>::value ? bf16Difference(a, b) : f16Difference(a, b);
 }
-/// Eight codes of 4 bits as the four registers of a product's operand of 16 x 16; `low` and `high` are widenedZero
-/// of the columns g and g + 8.
-template <class T, bool SIGNED> LATHE_DEV void widenFragment(u32 (&a)[4], u32 codes, u32 low, u32 high) {
+/// Eight codes of 4 bits as the four registers of a product's operand of 16 x 16: 128 (bf16) or 1024 (f16) more than
+/// they are, and 8 where they are signed, whose highest bit is flipped.
+/// `nibble`: 0x000f000f, best in a register.
+template <class T, bool SIGNED> LATHE_DEV void exponentFragment(u32 (&a)[4], u32 codes, u32 nibble) {
   constexpr u32 UNITS = (IsSame<T, bf16>::value ? 0x43004300u : 0x64006400u) | (SIGNED ? 0x00080008u : 0u);
 #pragma unroll
-  for (int r = 0; r < 4; ++r)
-    a[r] = pairDifference<T>((codes >> 4 * r & 0x000f000fu) ^ UNITS, r % 2 ? high : low);
+  for (int r = 0; r < 4; ++r) a[r] = (codes >> 4 * r & nibble) ^ UNITS;
+}
+/// The same less `low` in column g and `high` in column g + 8, two numbers a word.
+template <class T, bool SIGNED> LATHE_DEV void widenFragment(u32 (&a)[4], u32 codes, u32 nibble, u32 low, u32 high) {
+  exponentFragment<T, SIGNED>(a, codes, nibble);
+#pragma unroll
+  for (int r = 0; r < 4; ++r) a[r] = pairDifference<T>(a[r], r % 2 ? high : low);
 }
 /// Eight codes of 8 bits, registers 0 and 1 in `first`.
 template <class T, bool SIGNED> LATHE_DEV void widenFragment(u32 (&a)[4], u32 first, u32 second) {

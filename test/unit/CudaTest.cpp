@@ -338,24 +338,26 @@ std::vector<Case> makeCases() {
     return c;
   };
   packed("packed_short_groups", "tensor<?x512xbf16, #lathe.t<[M, 512]>>", {"45x512xi4", "45x16xbf16", "", "", 32},
-         "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "bf16", "gemm.packed.t128.r8.n16.s4", "2", 4)
+         "tensor<?x45xbf16, #lathe.t<[M, 45]>>", "bf16", "gemm.packed.t128.r8.n16.k2.s2", "2", 4)
       .symbols = {{{"M", 1}}, {{"M", 7}}};
   packed("packed_zeros", "tensor<13x512xf16>", {"64x512xui4", "64x8xf16", "64x8xui4", "", 64}, "tensor<13x64xf16>", "f16",
-         "gemm.packed.t128.r16.n16.s3", "2", 4);
+         "gemm.packed.t128.r16.n32.k2.s3", "2", 4);
+  packed("packed_zeros_bf16", "tensor<13x512xbf16>", {"77x512xui4", "77x8xbf16", "77x8xui4", "", 64}, "tensor<13x77xbf16>", "bf16",
+         "gemm.packed.t128.r16.n32.k2.s2", "1", 4);
   packed("packed_long_groups", "tensor<3x1152xbf16>", {"35x1152xi4", "35x9xf32", "35x9xi4", "", 128}, "tensor<3x35xbf16>",
-         "bf16", "gemm.packed.t160.r8.n16.s8", "3", 4);
+         "bf16", "gemm.packed.t160.r8.n16.k4.s2", "3", 4);
   packed("packed_columns", "tensor<5x640xbf16>", {"45x640xui4", "45x1xf32", "", "", 0}, "tensor<5x45xbf16>", "bf16",
-         "gemm.packed.t128.r8.n16.s4", "1", 4);
+         "gemm.packed.t128.r8.n32.k3.s2", "1", 4);
   packed("packed_column_zeros", "tensor<5x640xf16>", {"45x640xi4", "45x1xf16", "45x1xi4", "", 0}, "tensor<5x45xf16>", "f16",
-         "gemm.packed.t128.r8.n16.s4", "1", 4);
+         "gemm.packed.t128.r8.n64.k3.s2", "1", 4);
   packed("packed_bytes", "tensor<9x512xbf16>", {"45x512xi8", "45x1xf32", "", "", 0}, "tensor<9x45xbf16>", "bf16",
-         "gemm.packed.t128.r16.n16.s4", "2", 8);
+         "gemm.packed.t128.r16.n32.k4.s2", "2", 8);
   packed("packed_unsigned_bytes", "tensor<9x480xbf16>", {"48x480xui8", "48x1xf32", "", "", 0}, "tensor<9x48xbf16>", "bf16",
-         "gemm.packed.t256.r16.n16.s4", "3", 8);
+         "gemm.packed.t256.r16.n16.k2.s2", "3", 8);
   packed("packed_bytes_f16", "tensor<2x512xf16>", {"45x512xi8", "45x1xf32", "", "", 0}, "tensor<2x45xf16>", "f16",
-         "gemm.packed.t128.r8.n16.s4", "2", 8);
+         "gemm.packed.t128.r8.n16.k4.s2", "2", 8);
   packed("packed_unsigned_bytes_f16", "tensor<2x512xf16>", {"45x512xui8", "45x1xf32", "", "", 0}, "tensor<2x45xf16>", "f16",
-         "gemm.packed.t128.r8.n16.s4", "2", 8);
+         "gemm.packed.t128.r8.n16.k4.s2", "2", 8);
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
@@ -607,6 +609,8 @@ TEST_P(Cuda, CompilesWithNvrtc) {
     GTEST_SKIP() << compiler.status().str();
   std::vector<nvrtc::CompileJob> jobs;
   for (const char *target : {"sm_80", "sm_90a"}) {
+    if (!c.cuda.packing.empty() && !Target::parse(target)->hasWgmma())
+      continue; // bulk copies
     nvrtc::CompileJob job;
     job.name = c.name + ".cu";
     job.source = shared().batch.generate(c.cuda, target).source;
