@@ -147,34 +147,6 @@ TEST(Choose, WeightsOfEightBitsAreReadAsTheyLie) {
   EXPECT_EQ(familyOf(pick(*all, {{"M", 500}})), "gemm.mma");
 }
 
-TEST(Choose, WeightsOfFourBitsArePackedForFewRows) {
-  auto familyAt = [](int64_t group, const char *k, const char *target, int64_t m, bool weight = true) -> std::string {
-    KernelDesc d = linear("M", "4096", k);
-    d.operands[1].buffer = -1;
-    d.operands[1].codes = 1;
-    d.operands[1].codeGroup = group;
-    d.operands[1].isWeight = weight;
-    d.buffers[1].dtype = DType::I4;
-    auto all = chooseVariants(d, *Target::parse(target));
-    if (!all.ok())
-      return "none";
-    const KernelSpec &s = pick(*all, {{"M", m}}).spec;
-    EXPECT_EQ(s.buffers[1].packing, familyOf(pick(*all, {{"M", m}})) == "gemm.packed" ? "fragments4" : "");
-    EXPECT_LE(*s.launches[0].sharedBytes.constant(), 227 << 10);
-    return familyOf(pick(*all, {{"M", m}}));
-  };
-  for (int64_t group : {0, 16, 32, 64, 128, 4096})
-    for (int64_t m : {1, 8, 16})
-      EXPECT_EQ(familyAt(group, "4096", "sm_90a", m), "gemm.packed") << group;
-  EXPECT_EQ(familyAt(128, "14336", "sm_90a", 8), "gemm.packed"); // a cluster splits K
-  // Groups that no piece divides, depths that are no pieces, parameters of another kind, codes that come later.
-  EXPECT_EQ(familyAt(96, "4096", "sm_90a", 1), "gemv.row");
-  EXPECT_EQ(familyAt(32, "4128", "sm_90a", 1), "gemv.row");
-  EXPECT_EQ(familyAt(-1, "4096", "sm_90a", 1), "gemv.row");
-  EXPECT_EQ(familyAt(128, "4096", "sm_90a", 1, /*weight=*/false), "gemv.row");
-  EXPECT_EQ(familyAt(128, "4096", "sm_80", 1), "gemv.row");
-}
-
 TEST(Choose, FewRowsOfManyColumnsStreamTheirWeights) {
   Target hopper = *Target::parse("sm_90a");
   auto familyAt = [&](const KernelDesc &d, int64_t m) {

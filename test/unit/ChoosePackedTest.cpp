@@ -1,0 +1,65 @@
+//===- ChoosePackedTest.cpp - which products read packed weights --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/KernelDesc.h"
+#include "lathe/codegen/Skeleton.h"
+
+#include <gtest/gtest.h>
+
+using namespace lathe;
+
+namespace {
+
+/// x [M, K] by codes of 4 bits [4096, K] whose groups share scales.
+KernelDesc product(int64_t m, int64_t k, int64_t group) {
+  KernelDesc d;
+  d.name = "k";
+  d.kind = KernelDesc::Kind::Gemm;
+  d.parallel = {m, 4096};
+  d.reduction = {k};
+  d.numInputs = 2;
+  d.numOutputs = 1;
+  d.buffers.resize(3);
+  auto buffer = [&](int i, DType type, std::vector<DimExpr> dims) {
+    d.buffers[i].dtype = type;
+    d.buffers[i].dims = d.buffers[i].physical = dims;
+  };
+  buffer(0, DType::BF16, {m, k});
+  buffer(1, DType::I4, {4096, k});
+  buffer(2, DType::BF16, d.parallel);
+  d.operands.resize(2);
+  d.operands[0].buffer = 0;
+  d.operands[1].codes = 1;
+  d.operands[1].codeGroup = group;
+  d.operands[1].isWeight = d.operands[1].transposed = true;
+  d.operands[0].dtype = d.operands[1].dtype = DType::BF16;
+  return d;
+}
+
+std::string familyOf(const KernelDesc &d, const char *target) {
+  auto all = chooseVariants(d, *Target::parse(target));
+  if (!all.ok())
+    return all.status().str();
+  const KernelSpec &spec = all->front().spec;
+  std::string family(KernelConfig::parse(spec.config)->family());
+  EXPECT_EQ(spec.buffers[1].packing, family == "gemm.packed" ? "fragments4" : "");
+  EXPECT_LE(*spec.launches[0].sharedBytes.constant(), 227 << 10);
+  return family;
+}
+
+TEST(Choose, WeightsOfFourBitsArePackedForFewRows) {
+  for (int64_t group : {0, 16, 32, 64, 128, 4096})
+    for (int64_t m : {1, 8, 16})
+      EXPECT_EQ(familyOf(product(m, 4096, group), "sm_90a"), "gemm.packed") << group;
+  EXPECT_EQ(familyOf(product(8, 14336, 128), "sm_90a"), "gemm.packed"); // a cluster splits K
+  // Groups that no piece divides, depths that are no pieces, parameters of another kind, codes that come later.
+  EXPECT_EQ(familyOf(product(1, 4096, 96), "sm_90a"), "gemv.row");
+  EXPECT_EQ(familyOf(product(1, 4128, 32), "sm_90a"), "gemv.row");
+  EXPECT_EQ(familyOf(product(1, 4096, -1), "sm_90a"), "gemv.row");
+  EXPECT_EQ(familyOf(product(1, 4096, 128), "sm_80"), "gemv.row");
+  KernelDesc later = product(1, 4096, 128);
+  later.operands[1].isWeight = false;
+  EXPECT_EQ(familyOf(later, "sm_90a"), "gemv.row");
+}
+
+} // namespace
