@@ -41,9 +41,8 @@ Status ThreadMesh::failureOf(int64_t rank, const Status &status) const {
                 status.location().empty() ? where : where + ": " + status.location());
 }
 
-template <typename F>
 Status ThreadMesh::meet(const std::vector<int64_t> &members, char kind, int64_t rank, bool failing,
-                        const Communicator::Stop &stop, F decide) {
+                        const Communicator::Stop &stop, const std::function<Status()> &decide) {
   using namespace std::chrono_literals;
   std::unique_lock lock(mutex);
   if (!broken.ok())

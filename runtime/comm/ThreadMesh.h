@@ -44,9 +44,8 @@ private:
   };
   /// Waits until all of `members` are here; the last one sets what the meeting comes to. `failing`: the
   /// failure of a rank ends the wait.
-  template <typename F>
   Status meet(const std::vector<int64_t> &members, char kind, int64_t rank, bool failing,
-              const Communicator::Stop &stop, F decide);
+              const Communicator::Stop &stop, const std::function<Status()> &decide);
   Status failureOf(int64_t rank, const Status &status) const;
 
   std::mutex mutex;

@@ -68,7 +68,6 @@ private:
   Status makeReady(const Events &events);
   Status runSteps(const Events &events);
   Status cancelled() const;
-  Status exchange(const CompiledStep &step);
   bool isContextMemory(size_t output) const;
   bool wantsGraph() const;
   bool wantsSegments() const;
@@ -88,6 +87,10 @@ private:
   Status checkStatus();
   Status saveStates();
   Status advance(const CompiledStep &step);
+
+  // Ranks.cpp: with the other ranks of a mesh
+  Status startOnAllRanks(const Status &own, const Events &events);
+  Status exchange(const CompiledStep &step);
 
   // CapturedRun.cpp: graphs
   Status runWithGraph(bool launchIt);
