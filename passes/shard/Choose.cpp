@@ -110,7 +110,10 @@ private:
     if (structured)
       if (auto value = structured.getFlops().evaluate(optima); value.ok())
         flops = double(std::max<int64_t>(0, *value)) / (way.divided ? double(ranks) : 1);
-    return cost + std::max(flops / costs.flops, bytes / costs.bytes);
+    // What is computed element by element, and what only moves, fuses with what makes or reads it.
+    const bool fuses = kind == OpClass::Pointwise || kind == OpClass::Movement || kind == OpClass::Pairwise ||
+                       kind == OpClass::Source;
+    return cost + std::max(flops / costs.flops, fuses ? 0 : bytes / costs.bytes);
   }
 
   void addPair(size_t from, size_t to, llvm::function_ref<double(size_t, size_t)> cost) {

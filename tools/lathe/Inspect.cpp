@@ -22,7 +22,7 @@ namespace json = llvm::json;
 
 struct InspectOptions {
   CompileOptions compile;
-  bool asJson = false, entries = false, plan = false, memory = false, kernels = false;
+  bool asJson = false, entries = false, plan = false, memory = false, kernels = false, sharding = false;
   std::string source, svg, html, trust;
   std::vector<std::string> tiles;
 };
@@ -146,7 +146,7 @@ Status execute(const InspectOptions &options, const std::string &path) {
     LATHE_RETURN_IF_ERROR(writeDrawings(*model, options.svg));
   if (!options.html.empty())
     LATHE_RETURN_IF_ERROR(writeHtml(*model, dumps, options.html));
-  bool all = !options.entries && !options.plan && !options.memory && !options.kernels;
+  bool all = !options.entries && !options.plan && !options.memory && !options.kernels && !options.sharding;
   bool entries = options.entries || all, kernels = options.kernels || all;
   if (options.asJson) {
     json::Object result{{"file", json::fixUTF8(path)},
@@ -165,6 +165,8 @@ Status execute(const InspectOptions &options, const std::string &path) {
         object["steps"] = planArray(plan);
       if (options.memory || all)
         object["memory"] = memoryObject(plan);
+      if (options.sharding)
+        object["sharding"] = shardingObject(plan);
       if (kernels)
         object["kernels"] = kernelArray(plan);
       list.push_back(std::move(object));
@@ -184,6 +186,8 @@ Status execute(const InspectOptions &options, const std::string &path) {
       printPlan(plan);
     if (options.memory)
       printMemory(plan);
+    if (options.sharding)
+      printSharding(plan);
     if (kernels)
       printKernels(plan);
   }
@@ -199,6 +203,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   InspectOptions options;
   parser.flag("entries", "Inputs, outputs, states, symbols with bounds, guards", options.entries);
   parser.flag("plan", "The steps in order, with their buffers and ONNX nodes", options.plan);
+  parser.flag("sharding", "Of a mesh: where ranks meet, and what each holds of the weights", options.sharding);
   parser.flag("memory", "Arenas, buffers and states: the formulas, and bytes at the usual sizes",
               options.memory);
   parser.add("svg", "FILE", "Draw the buffers of each plan over time", options.svg);

@@ -15,7 +15,8 @@ namespace json = llvm::json;
 using namespace engine;
 
 const char *originName(SymbolOrigin origin) {
-  constexpr const char *names[] = {"input", "state length", "bound", "iteration", "constant"};
+  constexpr const char *names[] = {"input", "state length", "bound", "iteration", "constant", "derived"};
+  static_assert(std::size(names) == size_t(SymbolOrigin::Derived) + 1);
   return names[size_t(origin)];
 }
 

@@ -14,6 +14,8 @@ void printEntry(const engine::Plan &plan);
 void printPlan(const engine::Plan &plan);
 void printMemory(const engine::Plan &plan);
 void printKernels(const engine::Plan &plan);
+/// InspectSharding.cpp: where the ranks of a mesh meet, and what each holds of the weights.
+void printSharding(const engine::Plan &plan);
 
 /// Threads, stages and shared memory of configurations, parameters that a name leaves out filled in: for
 /// a GPU target, 16-bit operands and results. Invalid error for an unknown family or parameter.
@@ -23,6 +25,7 @@ llvm::json::Object entryObject(const engine::Plan &plan);
 llvm::json::Array planArray(const engine::Plan &plan);
 llvm::json::Object memoryObject(const engine::Plan &plan);
 llvm::json::Array kernelArray(const engine::Plan &plan);
+llvm::json::Object shardingObject(const engine::Plan &plan);
 llvm::json::Array dimsArray(const std::vector<DimExpr> &dims);
 
 /// Arena buffers over time at the usual sizes.
