@@ -25,7 +25,7 @@ public:
           const std::map<std::string, int64_t> &optima)
       : func(func), block(func.getBody().front()), ranks(ranks), costs(costs), optima(optima) {}
 
-  Result<Strategies> run(ArrayRef<Hint> hints) {
+  Result<Strategies> run(ArrayRef<Hint> hints, StateLayouts &states) {
     const BlockTable blocks = findBlocks(block, ranks);
     for (Operation &op : block.without_terminator()) {
       if (isa<ConstantOp>(op))
@@ -41,14 +41,18 @@ public:
     for (Operation *op : ops)
       for (OpResult result : op->getResults())
         addReaders(result);
+    tieStates(states);
     for (const Hint &hint : hints)
       LATHE_RETURN_IF_ERROR(apply(hint));
     Result<analysis::StrategySolution> solution = analysis::searchStrategies(problem);
     if (!solution)
       return Status(ErrorCode::Usage, "the hints do not hold together", "--shard");
     Strategies chosen;
-    for (auto [i, op] : llvm::enumerate(ops))
+    for (auto [i, op] : llvm::enumerate(ops)) {
       chosen[op] = ways[i][solution->choices[i]];
+      if (StringRef state = stateOf(op); !state.empty())
+        states[state.str()] = chosen[op].results[0];
+    }
     return chosen;
   }
 
@@ -172,6 +176,25 @@ private:
     }
   }
 
+  /// All ops on a state have the same layout of it, that of other entries where these come first.
+  void tieStates(const StateLayouts &states) {
+    std::map<std::string, Operation *> first;
+    for (Operation *op : ops) {
+      const std::string state = stateOf(op).str();
+      if (state.empty())
+        continue;
+      if (auto known = states.find(state); known != states.end())
+        for (auto [w, way] : llvm::enumerate(waysOf(op)))
+          if (way.results[0] != known->second)
+            problem.costs[number[op]][w] = kImpossible;
+      auto [it, isFirst] = first.try_emplace(state, op);
+      if (!isFirst)
+        addPair(number[it->second], number[op], [&](size_t a, size_t b) {
+          return waysOf(it->second)[a].results[0] == waysOf(op)[b].results[0] ? 0 : kImpossible;
+        });
+    }
+  }
+
   static bool fits(const Hint &hint, const Layout &layout) {
     return hint.dim ? layout.isSplit() && layout.dim == *hint.dim : !layout.isSplit();
   }
@@ -235,8 +258,8 @@ private:
 } // namespace
 
 Result<Strategies> choose(func::FuncOp func, int64_t ranks, const Costs &costs, ArrayRef<Hint> hints,
-                          const std::map<std::string, int64_t> &optima) {
-  return Chooser(func, ranks, costs, optima).run(hints);
+                          const std::map<std::string, int64_t> &optima, StateLayouts &states) {
+  return Chooser(func, ranks, costs, optima).run(hints, states);
 }
 
 } // namespace lathe::shard

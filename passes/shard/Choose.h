@@ -31,10 +31,13 @@ struct Hint {
 /// The way of each op of an entry but constants and the terminator.
 using Strategies = llvm::DenseMap<mlir::Operation *, Strategy>;
 
-/// Errors: Usage for hints that name nothing, or that no strategy fits.
+/// How states lie, by name: entries share them.
+using StateLayouts = std::map<std::string, Layout>;
+
+/// `states`: of entries before this one, which it follows, and adds its own to. Errors: Usage for hints that name nothing, or that no strategy fits.
 Result<Strategies> choose(mlir::func::FuncOp func, int64_t ranks, const Costs &costs,
                           llvm::ArrayRef<Hint> hints,
-                          const std::map<std::string, int64_t> &optima);
+                          const std::map<std::string, int64_t> &optima, StateLayouts &states);
 
 } // namespace lathe::shard
 

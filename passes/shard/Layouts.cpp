@@ -34,7 +34,13 @@ TensorType localType(Type type, const Layout &layout, int64_t ranks) {
     return tensor;
   std::vector<DimExpr> dims = dimsOf(tensor);
   dims[layout.dim] = localSize(layout.blocks, ranks);
-  return tensorType(tensor.getElementType(), dims);
+  auto encoding = dyn_cast_or_null<TensorAttr>(tensor.getEncoding());
+  auto phys = encoding ? dyn_cast_or_null<PhysAttr>(encoding.getLayout()) : PhysAttr();
+  if (!phys)
+    return tensorType(tensor.getElementType(), dims);
+  SmallVector<DimAttr> places(phys.getDims()); // of a state, whose other dimensions are in use as a whole
+  places[layout.dim] = DimAttr::get(type.getContext(), dims[layout.dim]);
+  return tensorType(tensor.getElementType(), dims, PhysAttr::get(type.getContext(), places));
 }
 
 std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, ArrayRef<DimExpr> to,

@@ -41,6 +41,7 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
         hint.dim = dim;
       hints.push_back(hint);
     }
+    shard::StateLayouts states;
     for (func::FuncOp func : module.getOps<func::FuncOp>()) {
       // Text that has been through here.
       if (func.walk([](Operation *op) {
@@ -53,7 +54,7 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
           return signalPassFailure();
         }
       Result<shard::Strategies> chosen =
-          shard::choose(func, ranks, shard::Costs(), hints, symbolOptima(module));
+          shard::choose(func, ranks, shard::Costs(), hints, symbolOptima(module), states);
       if (!chosen) {
         func.emitError("usage: ") << chosen.status().location() << ": " << chosen.status().message();
         return signalPassFailure();
@@ -61,6 +62,9 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
       shard::localize(func, ranks, *chosen);
       tell(func, ranks);
     }
+    for (StateOp state : module.getOps<StateOp>())
+      if (auto found = states.find(state.getSymName().str()); found != states.end())
+        state.setType(shard::localType(state.getType(), found->second, ranks));
   }
 
   static void tell(func::FuncOp func, int64_t ranks) {

@@ -170,6 +170,13 @@ std::optional<std::vector<int64_t>> blocksIn(const std::vector<int64_t> &blocks,
 
 } // namespace
 
+StringRef stateOf(Operation *op) {
+  if (auto read = dyn_cast<StateReadOp>(op))
+    return read.getState();
+  auto append = dyn_cast<StateAppendOp>(op);
+  return append ? append.getState() : StringRef();
+}
+
 BlockTable findBlocks(Block &block, int64_t ranks) {
   BlockTable table;
   // Where slices cut a value along a dimension.
@@ -252,6 +259,16 @@ std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTabl
       if (d == dim)
         into.insert(blocks);
   };
+  if (StringRef state = stateOf(op); !state.empty()) {
+    // Along any dimension but the one that grows. All that reads or extends a state has it alike (Choose.cpp).
+    auto declared = SymbolTable::lookupNearestSymbolFrom<StateOp>(op, StringAttr::get(op->getContext(), state));
+    std::vector<DimExpr> dims = dimsOf(op->getResult(0));
+    for (size_t d = 0; declared && d < dims.size(); ++d)
+      if (std::optional<int64_t> size = dims[d].constant();
+          size && *size >= ranks && *size % ranks == 0 && int64_t(d) != int64_t(declared.getAxis()))
+        add({std::vector<Layout>(op->getNumOperands(), Layout::split(d, {*size})), {Layout::split(d, {*size})}, true});
+    return found;
+  }
   if (!isPure(op) || op->getNumRegions())
     return found;
   if (keepsOrder(op)) {

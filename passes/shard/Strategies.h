@@ -21,6 +21,9 @@ struct Strategy {
 /// values are columns of one product, parts are taken of each.
 using BlockTable = llvm::DenseMap<mlir::Value, std::set<std::pair<int64_t, std::vector<int64_t>>>>;
 
+/// The state that an op reads or extends; empty: none.
+llvm::StringRef stateOf(mlir::Operation *op);
+
 /// Blocks that slices in this block of ops ask for, and all values that they are carried to.
 BlockTable findBlocks(mlir::Block &block, int64_t ranks);
 

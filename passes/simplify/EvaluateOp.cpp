@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/passes/EvaluateOp.h"
 
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/WeightStore.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -73,12 +74,15 @@ Result<std::vector<int64_t>> sizesOf(Type type, const Symbols &symbols) {
 
 } // namespace
 
-Result<HostTensor> hostTensorOf(Attribute value, Type type, MLIRContext *context) {
+Result<HostTensor> hostTensorOf(Attribute value, Type type, MLIRContext *context,
+                                std::optional<int64_t> rank) {
   auto tensor = cast<TensorType>(type);
   std::optional<DType> dtype = dtypeOf(tensor.getElementType());
   if (!dtype || !tensor.hasStaticShape())
     return unsupportedError("a constant without a storable element type");
-  auto bytes = constantBytes(value, context->getLoadedDialect<LatheDialect>()->weights());
+  WeightStore &store = context->getLoadedDialect<LatheDialect>()->weights();
+  auto sharded = dyn_cast<ShardedAttr>(value);
+  auto bytes = sharded && rank ? shardBytes(sharded, *rank, store) : constantBytes(value, store);
   if (!bytes.ok())
     return bytes.status();
   HostTensor host(*dtype, std::vector<int64_t>(tensor.getShape()));

@@ -68,13 +68,10 @@ public:
       output.memory = LATHE_HOST;
     }
     auto begin = Clock::now();
-    lathe_error *error = lathe_run(session.context(), plan.entry.c_str(), views.data(),
-                                   views.size(), outputs.data(), outputs.size());
+    Status status = session.run(plan, views, outputs);
     double seconds = secondsSince(begin);
-    LATHE_RETURN_IF_ERROR(toStatus(error));
-    for (const auto &[name, length] : starts)
-      LATHE_RETURN_IF_ERROR(
-          toStatus(lathe_state_truncate(session.context(), name.c_str(), length)));
+    LATHE_RETURN_IF_ERROR(status);
+    LATHE_RETURN_IF_ERROR(session.truncateStates(starts));
     return seconds;
   }
 

@@ -105,7 +105,8 @@ private:
 /// Collects what the taps show and judges each kernel when it has run.
 class Judge {
 public:
-  Judge(const Program &program, const engine::Plan &plan) : program(program), plan(plan) {}
+  Judge(const Program &program, const engine::Plan &plan, int64_t rank)
+      : program(program), plan(plan), rank(rank) {}
 
   static void tap(void *self, const lathe_tap *tap) { static_cast<Judge *>(self)->see(*tap); }
 
@@ -149,7 +150,7 @@ private:
         continue;
       Result<HostTensor> weight =
           hostTensorOf(*buffer.getValue(), body.getArgument(unsigned(i)).getType(),
-                       kernel->getContext());
+                       kernel->getContext(), rank);
       if (!weight)
         return skip(tap, weight.status().str());
       inputs[i] = std::move(*weight);
@@ -232,6 +233,7 @@ private:
 
   const Program &program;
   const engine::Plan &plan;
+  const int64_t rank;
   std::vector<HostTensor> before;
   size_t next = 0;
 };
@@ -308,23 +310,30 @@ Status execute(const CompareOptions &options, const std::string &path) {
     Result<Program> program = Program::find(*truth, plan.entry, session->target());
     if (!program)
       return program.status();
-    Judge judge(*program, plan);
-    lathe_context_set_tap(session->context(), &Judge::tap, &judge);
     std::vector<lathe_tensor> out;
-    Status ran = session->run(plan, run->inputs, out);
-    lathe_context_set_tap(session->context(), nullptr, nullptr);
-    LATHE_RETURN_IF_ERROR(ran);
-    std::printf("%s: %zu kernel launches, %zu replayed, worst error %.2g of the largest value\n",
-                plan.entry.c_str(), program->size(), judge.judged, judge.worst);
-    for (const std::string &text : judge.skipped)
-      std::printf("  not replayed: %s\n", text.c_str());
-    for (size_t i = 0; i < judge.wrong.size(); ++i) {
-      const Judge::Wrong &w = judge.wrong[i];
-      std::printf("  %s: launch %zu, kernel %s (%s), ONNX nodes %s\n    %s\n",
-                  i ? "also wrong" : "first wrong", w.launch, w.kernel.c_str(), w.config.c_str(),
-                  w.nodes.empty() ? "-" : w.nodes.c_str(), w.what.c_str());
+    const std::map<std::string, int64_t> lengths = session->stateLengths(plan);
+    // The ranks of a mesh one after another: the reference is of one thread.
+    for (size_t rank = 0; rank < session->ranks(); ++rank) {
+      if (rank)
+        LATHE_RETURN_IF_ERROR(session->truncateStates(lengths));
+      Judge judge(*program, plan, int64_t(rank));
+      lathe_context_set_tap(session->rank(rank), &Judge::tap, &judge);
+      Status ran = session->run(plan, run->inputs, out);
+      lathe_context_set_tap(session->rank(rank), nullptr, nullptr);
+      LATHE_RETURN_IF_ERROR(ran);
+      const std::string where = session->ranks() > 1 ? ", rank " + std::to_string(rank) : "";
+      std::printf("%s%s: %zu kernel launches, %zu replayed, worst error %.2g of the largest value\n",
+                  plan.entry.c_str(), where.c_str(), program->size(), judge.judged, judge.worst);
+      for (const std::string &text : judge.skipped)
+        std::printf("  not replayed: %s\n", text.c_str());
+      for (size_t i = 0; i < judge.wrong.size(); ++i) {
+        const Judge::Wrong &w = judge.wrong[i];
+        std::printf("  %s: launch %zu, kernel %s (%s), ONNX nodes %s\n    %s\n",
+                    i ? "also wrong" : "first wrong", w.launch, w.kernel.c_str(), w.config.c_str(),
+                    w.nodes.empty() ? "-" : w.nodes.c_str(), w.what.c_str());
+      }
+      anyWrong |= !judge.wrong.empty();
     }
-    anyWrong |= !judge.wrong.empty();
     if (options.against == "onnxruntime") {
       std::vector<HostTensor> outputs;
       for (const lathe_tensor &tensor : out)

@@ -101,7 +101,8 @@ Status execute(const RunOptions &options, const std::string &path) {
     uint64_t seed = 0;
     if (llvm::StringRef(options.drawSeed).getAsInteger(10, seed))
       return usageError("wants a number, not '" + options.drawSeed + "'", "--draw-seed");
-    LATHE_RETURN_IF_ERROR(toStatus(lathe_context_seed(session->context(), seed)));
+    for (size_t r = 0; r < session->ranks(); ++r)
+      LATHE_RETURN_IF_ERROR(toStatus(lathe_context_seed(session->rank(r), seed)));
   }
   std::string what = model->compiled ? "compiled" : "engine";
   if (model->compiled) {

@@ -206,30 +206,43 @@ Status Session::run(const engine::Plan &plan, const std::vector<HostTensor> &inp
   for (const HostTensor &input : inputs)
     views.push_back(viewOf(input));
   outputs.resize(plan.outputs.size());
-  if (group)
-    return runRanks(plan, views, outputs);
-  return toStatus(lathe_run(context(), plan.entry.c_str(), views.data(), views.size(),
-                            outputs.data(), outputs.size()));
+  if (!group)
+    return run(plan, views, outputs);
+  Result<std::vector<lathe_tensor>> made = runRanks(plan, views, outputs);
+  if (!made)
+    return made.status();
+  const size_t count = outputs.size();
+  std::copy_n(made->begin(), count, outputs.begin());
+  for (size_t i = count; i < made->size(); ++i)
+    if (copyOf((*made)[i]).data != copyOf(outputs[i % count]).data)
+      return runtimeError("rank " + std::to_string(i / count) + " has another result than rank 0",
+                          "output '" + plan.outputs[i % count].name + "'");
+  return okStatus();
 }
 
-Status Session::runRanks(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
-                         std::vector<lathe_tensor> &outputs) const {
-  const size_t count = outputs.size();
-  std::vector<lathe_tensor> given, made(count * ranks());
+Status Session::run(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
+                    std::vector<lathe_tensor> &outputs) const {
+  if (!group)
+    return toStatus(lathe_run(context(), plan.entry.c_str(), inputs.data(), inputs.size(), outputs.data(),
+                              outputs.size()));
+  Result<std::vector<lathe_tensor>> made = runRanks(plan, inputs, outputs);
+  if (made)
+    std::copy_n(made->begin(), outputs.size(), outputs.begin());
+  return made.status();
+}
+
+Result<std::vector<lathe_tensor>> Session::runRanks(const engine::Plan &plan,
+                                                    const std::vector<lathe_tensor> &inputs,
+                                                    const std::vector<lathe_tensor> &outputs) const {
+  std::vector<lathe_tensor> given, made(outputs.size() * ranks());
   for (size_t r = 0; r < ranks(); ++r)
     given.insert(given.end(), inputs.begin(), inputs.end());
   std::copy(outputs.begin(), outputs.end(), made.begin());
   uint64_t step = 0;
   LATHE_RETURN_IF_ERROR(toStatus(lathe_group_submit(group.get(), plan.entry.c_str(), given.data(),
-                                                    inputs.size(), made.data(), count, &step)));
+                                                    inputs.size(), made.data(), outputs.size(), &step)));
   LATHE_RETURN_IF_ERROR(toStatus(lathe_group_wait(group.get(), step, -1)));
-  std::copy_n(made.begin(), count, outputs.begin());
-  for (size_t r = 1; r < ranks(); ++r)
-    for (size_t i = 0; i < count; ++i)
-      if (copyOf(made[i]).data != copyOf(made[r * count + i]).data)
-        return runtimeError("rank " + std::to_string(r) + " has another result than rank 0",
-                            "output '" + plan.outputs[i].name + "'");
-  return okStatus();
+  return made;
 }
 
 Status Session::warm(const engine::Plan &plan, const std::vector<HostTensor> &inputs) const {
@@ -247,10 +260,17 @@ std::map<std::string, int64_t> Session::stateLengths(const engine::Plan &plan) c
   for (const engine::State &state : plan.states) {
     int64_t length = 0;
     if (state.axis >= 0 &&
-        toStatus(lathe_state_length(handle.get(), state.name.c_str(), &length)).ok())
+        toStatus(lathe_state_length(context(), state.name.c_str(), &length)).ok())
       lengths[state.name] = length;
   }
   return lengths;
+}
+
+Status Session::truncateStates(const std::map<std::string, int64_t> &lengths) const {
+  for (size_t r = 0; r < ranks(); ++r)
+    for (const auto &[name, length] : lengths)
+      LATHE_RETURN_IF_ERROR(toStatus(lathe_state_truncate(rank(r), name.c_str(), length)));
+  return okStatus();
 }
 
 static Result<std::string> targetOfDevice(const std::string &device) {

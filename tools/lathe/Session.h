@@ -90,17 +90,24 @@ public:
   /// Lengths of the states now, by name.
   std::map<std::string, int64_t> stateLengths(const engine::Plan &plan) const;
 
+  /// Makes states as long as they were, on all ranks.
+  Status truncateStates(const std::map<std::string, int64_t> &lengths) const;
+
   /// Runs an entry; empty outputs get memory of the context. On a mesh all ranks run it, the results are the
   /// first rank's, and it is an error when another has other bits.
   Status run(const engine::Plan &plan, const std::vector<HostTensor> &inputs,
+             std::vector<lathe_tensor> &outputs) const;
+  /// The same of tensors for the runtime, as many as outputs. On a mesh results are those of the first rank, unseen.
+  Status run(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
              std::vector<lathe_tensor> &outputs) const;
   /// Makes the memory, and on a GPU the graph, of such a run, whose outputs come to the host.
   Status warm(const engine::Plan &plan, const std::vector<HostTensor> &inputs) const;
 
 private:
   std::unique_ptr<lathe_engine, EngineDeleter> engine;
-  Status runRanks(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
-                  std::vector<lathe_tensor> &outputs) const;
+  /// Of all ranks, those of the first in front.
+  Result<std::vector<lathe_tensor>> runRanks(const engine::Plan &plan, const std::vector<lathe_tensor> &inputs,
+                                             const std::vector<lathe_tensor> &outputs) const;
 
   std::unique_ptr<lathe_context, ContextDeleter> handle; ///< null for a mesh
   std::unique_ptr<lathe_group, GroupDeleter> group;      ///< of a mesh

@@ -116,10 +116,7 @@ Result<Times> measure(const TuneOptions &options, const Model &model, const Sess
   auto once = [&]() -> Status {
     std::vector<lathe_tensor> outputs;
     LATHE_RETURN_IF_ERROR(session.run(*run->plan, run->inputs, outputs));
-    for (const auto &[name, length] : starts)
-      LATHE_RETURN_IF_ERROR(
-          toStatus(lathe_state_truncate(session.context(), name.c_str(), length)));
-    return okStatus();
+    return session.truncateStates(starts);
   };
   for (int i = 0; i < 3; ++i)
     LATHE_RETURN_IF_ERROR(once());

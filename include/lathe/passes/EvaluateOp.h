@@ -24,8 +24,10 @@ Result<std::vector<HostTensor>> evaluateRegion(mlir::Block &body,
                                                std::span<const HostTensor> inputs,
                                                const std::map<std::string, int64_t> &symbols);
 
-/// Elements of a constant attribute; sizes must be static.
-Result<HostTensor> hostTensorOf(mlir::Attribute value, mlir::Type type, mlir::MLIRContext *context);
+/// Elements of a constant attribute; sizes must be static. `rank`: whose part of a sharded one, which
+/// without it is an error.
+Result<HostTensor> hostTensorOf(mlir::Attribute value, mlir::Type type, mlir::MLIRContext *context,
+                                std::optional<int64_t> rank = std::nullopt);
 
 } // namespace lathe
 
