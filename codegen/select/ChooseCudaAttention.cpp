@@ -22,7 +22,7 @@ AttentionChoice::AttentionChoice(const KernelDesc &desc, const Target &target, i
 std::optional<AttentionChoice> AttentionChoice::of(const KernelDesc &desc, const Target &target,
                                                    std::vector<KernelVariant> &out) {
   std::optional<int64_t> headV = desc.parallel[3].constant(), headQK = desc.reduction[1].constant();
-  if (!headV || !headQK || *headV > kLargestHead || *headQK > kLargestHead ||
+  if (!headV || !headQK || *headV > kLargestAttentionHead || *headQK > kLargestAttentionHead ||
       desc.operands[0].dtype == DType::F64)
     return {};
   bool half = isHalf(desc.operands[0].dtype);

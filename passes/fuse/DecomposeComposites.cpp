@@ -15,7 +15,7 @@
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
-#include "lathe/codegen/AttentionChoice.h"
+#include "lathe/codegen/Target.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
@@ -160,7 +160,7 @@ struct DecomposeLargeHeads : OpRewritePattern<AttentionOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
     std::optional<int64_t> headQK = dimOf(op.getQ(), 3).constant(), headV = dimOf(op.getV(), 3).constant();
-    if (!headQK || !headV || std::max(*headQK, *headV) <= select::kLargestHead)
+    if (!headQK || !headV || std::max(*headQK, *headV) <= kLargestAttentionHead)
       return rewriter.notifyMatchFailure(op, "a kernel of attention holds its heads");
     const bool hides = op.getMask() || op.getStarts() || op.getLengths() || op.getOffset() || op.getQueryDocuments() ||
                        op.endsPerQuery() || op.getWindowLeft() || (op.getZeroMaskedRows() && op.getBias());

@@ -12,9 +12,6 @@
 
 namespace lathe::select {
 
-/// The largest head whose queries, keys and values a form of attention on GPUs holds.
-constexpr int64_t kLargestHead = 256;
-
 class AttentionChoice {
 public:
   /// Nothing for heads that no skeleton holds in registers, and types that none computes.

@@ -19,6 +19,9 @@
 
 namespace lathe {
 
+/// The largest head whose queries, keys and values a form of attention on GPUs holds.
+constexpr int64_t kLargestAttentionHead = 256;
+
 struct Target {
   enum class Kind { Cpu, Cuda };
 
