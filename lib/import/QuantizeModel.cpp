@@ -10,184 +10,27 @@
 //===----------------------------------------------------------------------===//
 #include "lathe/import/QuantizeModel.h"
 
-#include "Proto.h"
+#include "EditModel.h"
 
-#include "lathe/support/Files.h"
+#include "lathe/quantize/Weights.h"
 
-#include "onnx/checker.h"
 #include "onnx/onnx_pb.h"
-#include "onnx/version_converter/convert.h"
 
-#include <cstring>
 #include <fnmatch.h>
 
 namespace lathe {
+
+using namespace edit;
+
 namespace {
 
-using onnxmodel::ImportError;
 using quantize::Recipe;
+using quantize::WeightFormat;
 using quantize::WeightRecipe;
 
 /// Elements of a weight by which products of 128 rows took 0.93 of f32's speed, quantization included (one thread of
 /// a Zen 4, x86-64-v3); 64 x 4096 by 4 rows 1.2 x, 768 x 768 by 8 rows 1.35 x.
 constexpr int64_t kSmall = 64 * 64;
-
-[[noreturn]] void raise(ErrorCode code, std::string what, std::string where) {
-  throw ImportError{Status(code, std::move(what), std::move(where))};
-}
-
-struct Loaded {
-  onnx::ModelProto proto;
-  std::unique_ptr<onnxmodel::ExternalFiles> external;
-  std::map<std::string, const onnx::TensorProto *> constants; ///< without those that an input may replace
-  std::map<std::string, int> uses; ///< of values, in nodes of all graphs, and as results
-
-  explicit Loaded(const std::string &path) {
-    Result<std::string> bytes = readFile(path);
-    if (!bytes)
-      throw ImportError{bytes.status()};
-    if (bytes->size() > INT32_MAX)
-      raise(ErrorCode::Unsupported, "has more than 2 GB in one file", path);
-    if (!proto.ParseFromString(*bytes) || !proto.has_graph())
-      raise(ErrorCode::Invalid, "is no ONNX model", path);
-    size_t slash = path.rfind('/');
-    external = std::make_unique<onnxmodel::ExternalFiles>(
-        slash == std::string::npos ? "." : path.substr(0, slash + 1), uint64_t(1) << 40);
-    index();
-  }
-
-  /// What the members below `proto` say of it.
-  void index() {
-    constants.clear();
-    uses.clear();
-    std::set<std::string> inputs;
-    for (const auto &input : proto.graph().input())
-      inputs.insert(input.name());
-    for (const auto &tensor : proto.graph().initializer())
-      if (!inputs.count(tensor.name()))
-        constants[tensor.name()] = &tensor;
-    for (const auto &node : proto.graph().node())
-      for (const auto &a : node.attribute())
-        if (isConstant(node) && a.name() == "value" && a.has_t())
-          constants[node.output(0)] = &a.t();
-    count(proto.graph());
-  }
-
-  static bool isConstant(const onnx::NodeProto &node) {
-    return node.op_type() == "Constant" && node.domain().empty() && node.output_size() == 1;
-  }
-
-  void count(const onnx::GraphProto &graph) {
-    for (const auto &node : graph.node()) {
-      for (const std::string &input : node.input())
-        ++uses[input];
-      for (const auto &attribute : node.attribute()) {
-        if (attribute.has_g())
-          count(attribute.g());
-        for (const auto &inner : attribute.graphs())
-          count(inner);
-      }
-    }
-    for (const auto &output : graph.output())
-      ++uses[output.name()];
-  }
-
-  HostTensor read(const onnx::TensorProto &proto) {
-    onnxmodel::DataSource source;
-    source.external = external.get();
-    onnxmodel::Tensor tensor = onnxmodel::toTensor(proto, source);
-    HostTensor result(tensor.dtype, tensor.dims);
-    if (!tensor.bytes.empty())
-      std::memcpy(result.data.data(), tensor.bytes.data(), tensor.bytes.size());
-    return result;
-  }
-
-  int64_t opset() const {
-    for (const auto &import : proto.opset_import())
-      if (import.domain().empty() || import.domain() == "ai.onnx")
-        return import.version();
-    return 1;
-  }
-};
-
-/// Converts a model of an older opset, by ONNX's own converter; the sentence that says so, or none. What describes the
-/// model is kept. Throws where that cannot be done.
-std::string convertFor(Loaded &model, int weightBits, const std::string &path) {
-  const int64_t from = model.opset(), target = weightBits == 4 ? 21 : 13;
-  onnx::ModelProto &proto = model.proto;
-  if (from >= target) {
-    if (weightBits == 4 && proto.ir_version() < 10)
-      proto.set_ir_version(10); // the first with 4 bits
-    return {};
-  }
-  std::string why = "needs opset " + std::to_string(target) + ", the model has " + std::to_string(from) + ", and ";
-  for (const auto &tensor : proto.graph().initializer())
-    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
-      raise(ErrorCode::Unsupported, why + "models with external weights are not converted", path);
-  if (proto.functions_size())
-    raise(ErrorCode::Unsupported, why + "models with functions are not converted", path);
-  onnx::ModelProto converted;
-  try {
-    converted = onnx::version_conversion::ConvertVersion(proto, int(target));
-    onnx::checker::check_model(converted);
-  } catch (const std::exception &error) {
-    raise(ErrorCode::Unsupported, why + "conversion failed: " + error.what(), path);
-  }
-  *converted.mutable_graph()->mutable_input() = proto.graph().input();
-  *converted.mutable_graph()->mutable_output() = proto.graph().output();
-  converted.mutable_graph()->set_doc_string(proto.graph().doc_string());
-  proto.mutable_graph()->Swap(converted.mutable_graph());
-  proto.mutable_opset_import()->Swap(converted.mutable_opset_import());
-  proto.set_ir_version(std::max<int64_t>(proto.ir_version(), weightBits == 4 ? 10 : 7));
-  model.index();
-  return "converted from opset " + std::to_string(from) + " to " + std::to_string(target) + ", whose names the recipe has";
-}
-
-/// Runs `body`, whose exceptions become its Status.
-template <typename T, typename Body> Result<T> guarded(const std::string &path, Body body) try {
-  return body();
-} catch (const ImportError &error) {
-  return error.status;
-} catch (const std::exception &error) {
-  return invalidError(error.what(), path);
-}
-
-std::string nameOf(const onnx::NodeProto &node) {
-  return node.name().empty() && node.output_size() ? node.output(0) : node.name();
-}
-
-bool isDefault(const onnx::NodeProto &node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
-
-int64_t attribute(const onnx::NodeProto &node, const std::string &name) {
-  for (const auto &a : node.attribute())
-    if (a.name() == name)
-      return a.i();
-  return 0;
-}
-
-/// Which dimension of the right operand of a product is summed over; none for other nodes.
-std::optional<int64_t> depthOf(const onnx::NodeProto &node) {
-  if (!isDefault(node) || node.input_size() < 2 || node.output_size() < 1)
-    return std::nullopt;
-  if (node.op_type() == "MatMul")
-    return 0;
-  if (node.op_type() == "Gemm")
-    return attribute(node, "transB") ? 1 : 0;
-  return std::nullopt;
-}
-
-/// A convolution; transposed ones are another op.
-bool isConv(const onnx::NodeProto &node) {
-  return isDefault(node) && node.op_type() == "Conv" && node.input_size() >= 2 && node.output_size() >= 1;
-}
-
-/// The dimension of scales of the right operand of a product, or of filters; none for other nodes.
-std::optional<int64_t> scaleAxisOf(const onnx::NodeProto &node) {
-  if (isConv(node))
-    return 0;
-  std::optional<int64_t> depth = depthOf(node);
-  return depth ? std::optional(1 - *depth) : std::nullopt;
-}
 
 /// Why a convolution by this value keeps its form; empty where it need not.
 std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node) {
@@ -221,12 +64,23 @@ std::string reasonToKeep(const Loaded &model, const std::string &weight) {
   return {};
 }
 
-/// Adds nodes and constants, with names that nothing has.
-class Editor {
+/// Why a product cannot be one of com.microsoft's; empty where it can.
+std::string reasonAgainstPacked(const onnx::NodeProto &node) {
+  if (!depthOf(node))
+    return "com.microsoft has no convolution by codes of 4 bits";
+  for (const auto &a : node.attribute())
+    if ((a.name() == "transA" && a.i()) || ((a.name() == "alpha" || a.name() == "beta") && a.f() != 1))
+      return "com.microsoft's products have no " + a.name();
+  return {};
+}
+
+/// Puts codes where a recipe says.
+class Quantizer : public Editor {
 public:
-  Editor(Loaded &model, const Recipe &recipe, const std::string &recipePath)
-      : model(model), recipe(recipe), recipePath(recipePath), graph(*model.proto.mutable_graph()) {
-    names(graph);
+  Quantizer(Loaded &model, const Recipe &recipe, const std::string &recipePath, const std::map<std::string, std::string> &smoothed)
+      : Editor(model), recipe(recipe), recipePath(recipePath) {
+    for (const auto &[value, name] : smoothed)
+      valueOf[name] = value;
   }
 
   void run() {
@@ -234,14 +88,17 @@ public:
     nodes.Swap(graph.mutable_node());
     std::set<std::string> left = recipe.products;
     for (auto &node : nodes) {
+      std::vector<onnx::NodeProto> behind;
       if (scaleAxisOf(node) && recipe.products.count(node.output(0))) {
         left.erase(node.output(0));
-        rewrite(node);
+        rewrite(node, behind);
       }
       for (auto &input : *node.mutable_input())
         if (auto range = recipe.activations.find(input); recipe.shared.count(input) && range != recipe.activations.end())
-          input = throughCodes(range->first, range->second);
+          input = throughCodes(input, range->first);
       graph.add_node()->Swap(&node);
+      for (onnx::NodeProto &more : behind)
+        graph.add_node()->Swap(&more);
     }
     if (!left.empty())
       foreign("the model has no product or convolution of this result", *left.begin());
@@ -253,7 +110,7 @@ public:
         foreign("no product of the recipe reads this value", name);
     auto *made = graph.mutable_node();
     for (int i = made->size() - 1; i >= 0; --i)
-      if (Loaded::isConstant(made->Get(i)) && weights.count(made->Get(i).output(0)) && model.uses[made->Get(i).output(0)] == 0)
+      if (isConstant(made->Get(i)) && weights.count(made->Get(i).output(0)) && model.uses[made->Get(i).output(0)] == 0)
         made->DeleteSubrange(i, 1);
     auto *constants = graph.mutable_initializer();
     for (int i = constants->size() - 1; i >= 0; --i)
@@ -266,68 +123,24 @@ private:
     raise(ErrorCode::Invalid, what + ": the recipe is of another model", recipePath + ": '" + name + "'");
   }
 
-  void names(const onnx::GraphProto &g) {
-    for (const auto &v : g.input())
-      taken.insert(v.name());
-    for (const auto &v : g.initializer())
-      taken.insert(v.name());
-    for (const auto &node : g.node()) {
-      taken.insert(node.name());
-      taken.insert(node.output().begin(), node.output().end());
-      for (const auto &a : node.attribute())
-        if (a.has_g())
-          names(a.g());
-    }
-  }
-  std::string fresh(const std::string &wanted) {
-    std::string name = wanted;
-    for (int i = 1; !taken.insert(name).second; ++i)
-      name = wanted + "_" + std::to_string(i);
-    return name;
-  }
-
-  std::string constant(const std::string &name, const HostTensor &value) {
-    onnx::TensorProto &tensor = *graph.add_initializer();
-    tensor.set_name(fresh(name));
-    tensor.set_data_type(onnxmodel::fromDType(value.dtype));
-    for (int64_t d : value.dims)
-      tensor.add_dims(d);
-    tensor.set_raw_data(value.data.data(), value.data.size());
-    return tensor.name();
-  }
-  std::string add(const char *type, const std::string &of, const std::string &result,
-                  const std::vector<std::string> &inputs, const std::vector<std::pair<const char *, int64_t>> &attributes) {
-    onnx::NodeProto &node = *graph.add_node();
-    node.set_op_type(type);
-    node.set_name(fresh(of + "_" + type));
-    for (const std::string &input : inputs)
-      node.add_input(input);
-    node.add_output(fresh(result));
-    for (auto [name, value] : attributes) {
-      auto *a = node.add_attribute();
-      a->set_name(name);
-      a->set_type(onnx::AttributeProto::INT);
-      a->set_i(value);
-    }
-    return node.output(0);
-  }
-
-  void rewrite(onnx::NodeProto &node) {
-    std::string weight = node.input(1);
-    if (recipe.weights.count(weight)) {
-      --model.uses[weight];
-      node.set_input(1, dequantized(weight, node));
-    } else {
+  void rewrite(onnx::NodeProto &node, std::vector<onnx::NodeProto> &behind) {
+    const std::string weight = node.input(1);
+    auto how = recipe.weights.find(weight);
+    if (how == recipe.weights.end())
       foreign("the recipe has no weight '" + weight + "'", node.output(0));
-    }
-    if (auto range = recipe.activations.find(node.input(0)); range != recipe.activations.end())
-      node.set_input(0, throughCodes(range->first, range->second));
+    --model.uses[weight];
+    if (recipe.microsoft || how->second.format == WeightFormat::Nf4)
+      packed(node, behind);
+    else
+      node.set_input(1, dequantized(weight, node));
+    auto original = valueOf.find(node.input(0));
+    const std::string value = original == valueOf.end() ? node.input(0) : original->second;
+    if (recipe.dynamic || recipe.activations.count(value))
+      node.set_input(0, throughCodes(node.input(0), value));
   }
 
-  const std::string &dequantized(const std::string &name, const onnx::NodeProto &node) {
-    std::string &result = weights[name];
-    if (!result.empty())
-      return result;
+  /// The codes of a weight, of the recipe or rounded to the nearest.
+  quantize::QuantizedWeight codesOf(const std::string &name, const onnx::NodeProto &node) {
     const WeightRecipe &how = recipe.weights.at(name);
     const int64_t scales = *scaleAxisOf(node);
     std::string why = isConv(node) ? reasonToKeepConv(model, node) : reasonToKeep(model, name);
@@ -335,54 +148,128 @@ private:
       foreign("filters have no blocks", name);
     if (!why.empty() || how.axis != (how.block ? 1 - scales : scales))
       foreign(why.empty() ? "its scales lie along the other dimension" : why, name);
-    Result<quantize::QuantizedWeight> made = quantize::quantizeWeight(model.read(*model.constants.at(name)), how, name);
+    const onnx::TensorProto &tensor = *model.constants.at(name);
+    if (auto given = recipe.codes.find(name); given != recipe.codes.end()) {
+      if (!std::equal(given->second.codes.dims.begin(), given->second.codes.dims.end(), tensor.dims().begin(), tensor.dims().end()) ||
+          (how.block && tensor.dims(int(how.axis)) % how.block))
+        foreign("its codes are of other sizes than the weight", name);
+      return given->second;
+    }
+    Result<quantize::QuantizedWeight> made = quantize::quantizeWeight(model.read(tensor), how, name);
     if (!made)
       throw ImportError{made.status()};
-    std::string codes = constant(name + "_quantized", made->codes), scale = constant(name + "_scale", made->scales);
-    std::vector<std::pair<const char *, int64_t>> attributes{{"axis", how.axis}};
+    return std::move(*made);
+  }
+
+  const std::string &dequantized(const std::string &name, const onnx::NodeProto &node) {
+    std::string &result = weights[name];
+    if (!result.empty())
+      return result;
+    const WeightRecipe &how = recipe.weights.at(name);
+    const quantize::QuantizedWeight made = codesOf(name, node);
+    std::string codes = constant(name + "_quantized", made.codes), scale = constant(name + "_scale", made.scales);
+    Attributes attributes{{"axis", how.axis}};
     if (how.block)
       attributes.push_back({"block_size", how.block});
+    if (how.format == WeightFormat::Mxfp4)
+      attributes.push_back({"output_dtype", onnx::TensorProto::FLOAT}); // not the scales' type
     return result = add("DequantizeLinear", name, name + "_dequantized", {codes, scale}, attributes);
   }
 
-  const std::string &throughCodes(const std::string &name, quantize::Range range) {
+  /// y = MatMulNBits(x, codes, scales), or MatMulBnb4 of NF4, and + c of a Gemm: codes of [n, depth], two to a byte.
+  void packed(onnx::NodeProto &node, std::vector<onnx::NodeProto> &behind) {
+    const std::string weight = node.input(1);
+    const WeightRecipe &how = recipe.weights.at(weight);
+    const bool nf4 = how.format == WeightFormat::Nf4;
+    if (std::string why = reasonAgainstPacked(node); !why.empty() || how.bits != 4 || how.block < 16 || recipe.dynamic)
+      foreign(why.empty() ? "com.microsoft has products by codes of 4 bits in blocks of 16 and more" : why, weight);
+    if (std::string &known = weights[weight]; known.empty()) {
+      const quantize::QuantizedWeight made = codesOf(weight, node);
+      const int64_t axis = how.axis, depth = made.codes.dims[axis], outputs = made.codes.dims[1 - axis], blocks = depth / how.block;
+      auto at = [axis](int64_t output, int64_t k, int64_t outputs, int64_t depth) {
+        return axis ? output * depth + k : k * outputs + output;
+      };
+      HostTensor bytes(DType::UI8, nf4 ? std::vector<int64_t>{outputs * depth / 2, 1}
+                                       : std::vector<int64_t>{outputs, blocks, how.block / 2});
+      HostTensor scales(DType::F32, {outputs * blocks});
+      for (int64_t n = 0; n < outputs; ++n)
+        for (int64_t k = 0; k < depth; k += 2) {
+          // Of MatMulNBits the zero point is 8, and the first code lies in the lower half; of NF4 in the upper one.
+          int64_t first = made.codes.integer(at(n, k, outputs, depth)), second = made.codes.integer(at(n, k + 1, outputs, depth));
+          bytes.setInteger((n * depth + k) / 2, nf4 ? first << 4 | second : (first + 8) | (second + 8) << 4);
+        }
+      for (int64_t n = 0; n < outputs; ++n)
+        for (int64_t b = 0; b < blocks; ++b)
+          scales.setReal(n * blocks + b, made.scales.real(at(n, b, outputs, blocks)));
+      known = constant(weight + "_quantized", bytes);
+      packedScales[weight] = constant(weight + "_scale", scales);
+      packedSizes[weight] = {depth, outputs};
+    }
+    import("com.microsoft");
+    if (node.op_type() == "Gemm" && node.input_size() > 2 && !node.input(2).empty()) {
+      onnx::NodeProto &sum = behind.emplace_back();
+      sum.set_op_type("Add");
+      sum.set_name(fresh(nameOf(node) + "_Add"));
+      sum.add_input(fresh(node.output(0) + "_product"));
+      sum.add_input(node.input(2));
+      sum.add_output(node.output(0));
+      node.set_output(0, sum.input(0));
+    }
+    const std::string x = node.input(0);
+    node.clear_input();
+    node.clear_attribute();
+    node.set_domain("com.microsoft");
+    node.set_op_type(nf4 ? "MatMulBnb4" : "MatMulNBits");
+    for (const std::string &input : {x, weights[weight], packedScales[weight]})
+      node.add_input(input);
+    setAttribute(node, "K", packedSizes[weight].first);
+    setAttribute(node, "N", packedSizes[weight].second);
+    setAttribute(node, "block_size", how.block);
+    setAttribute(node, nf4 ? "quant_type" : "bits", nf4 ? 1 : 4);
+  }
+
+  /// `value`, which the recipe calls `name`, as what its codes stand for.
+  const std::string &throughCodes(const std::string &value, const std::string &name) {
     std::string &result = activations[name];
     if (!result.empty())
       return result;
-    std::optional<quantize::CodesOfRange> codes = quantize::codesOf(range);
+    if (recipe.dynamic) {
+      std::string s = fresh(name + "_scale"), z = fresh(name + "_zero_point");
+      std::string q = add("DynamicQuantizeLinear", name, name + "_quantized", {value}, {}, {s, z});
+      return result = add("DequantizeLinear", name, name + "_dequantized", {q, s, z});
+    }
+    std::optional<quantize::CodesOfRange> codes = quantize::codesOf(recipe.activations.at(name));
     if (!codes)
       foreign("the range has no normal scale", name);
     HostTensor scale(DType::F32, {}), zero(DType::UI8, {});
     scale.setReal(0, codes->scale);
     zero.setInteger(0, codes->zero);
     std::string s = constant(name + "_scale", scale), z = constant(name + "_zero_point", zero);
-    std::string q = add("QuantizeLinear", name, name + "_quantized", {name, s, z}, {});
-    return result = add("DequantizeLinear", name, name + "_dequantized", {q, s, z}, {});
+    std::string q = add("QuantizeLinear", name, name + "_quantized", {value, s, z});
+    return result = add("DequantizeLinear", name, name + "_dequantized", {q, s, z});
   }
 
-  Loaded &model;
   const Recipe &recipe;
   const std::string &recipePath;
-  onnx::GraphProto &graph;
-  std::set<std::string> taken;
+  std::map<std::string, std::string> valueOf;              ///< what smoothed values are called in the recipe
   std::map<std::string, std::string> weights, activations; ///< what takes their places
+  std::map<std::string, std::string> packedScales;         ///< of weights in com.microsoft's form
+  std::map<std::string, std::pair<int64_t, int64_t>> packedSizes;
 };
-
-Result<std::string> bytesOf(const onnx::ModelProto &proto, const std::string &path) {
-  if (proto.ByteSizeLong() > INT32_MAX)
-    return unsupportedError("would be a file of more than 2 GB", path);
-  return proto.SerializeAsString();
-}
 
 } // namespace
 
 Result<QuantizationPlan> planQuantization(const std::string &path, const quantize::Scheme &scheme,
-                                          const std::vector<std::string> &keep, int64_t block) {
+                                          const PlanOptions &options) {
   return guarded<QuantizationPlan>(path, [&]() -> Result<QuantizationPlan> {
     Loaded model(path);
     QuantizationPlan plan;
     plan.recipe.scheme = scheme.name;
-    plan.converted = convertFor(model, scheme.weightBits, path);
+    plan.recipe.dynamic = options.dynamic;
+    plan.recipe.microsoft = options.microsoft;
+    plan.converted = convertFor(model, scheme, path);
+    const std::vector<std::string> &keep = options.keep;
+    const int64_t block = scheme.format == WeightFormat::Mxfp4 ? 32 : options.block;
     std::vector<bool> fits(keep.size());
     auto kept = [&](const std::string &name) {
       bool any = false;
@@ -406,6 +293,8 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
         why = "asked for by --keep";
       else if (turned)
         why = "transposed convolutions of codes have no kernel that is faster than f32";
+      else if (conv && options.dynamic)
+        why = "convolutions read images whose range is known before the run";
       else if (conv && !scheme.activations)
         why = "convolutions read filters of f32 where images are of f32";
       else
@@ -419,7 +308,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       WeightRecipe how{scheme.weightBits, depth ? 1 - *depth : 0, 0};
       if (why.empty() && scheme.weightBits == 4) {
         int64_t size = model.constants.at(weight)->dims(int(*depth));
-        how = {4, *depth, block};
+        how = {4, *depth, block, scheme.format};
         for (int64_t b : {128, 64, 32})
           if (!how.block && size % b == 0)
             how.block = b;
@@ -427,6 +316,8 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
           why = "its depth of " + std::to_string(size) + " is no multiple of " +
                 (block ? "the block of " + std::to_string(block) : "blocks of 32");
       }
+      if (why.empty() && (options.microsoft || scheme.format == WeightFormat::Nf4))
+        why = reasonAgainstPacked(node);
       // One matrix that is summed over in both directions has two forms; the second product keeps f32.
       if (auto other = plan.recipe.weights.find(weight); why.empty() && other != plan.recipe.weights.end() &&
                                                          other->second.axis != how.axis)
@@ -437,7 +328,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       }
       plan.recipe.weights[weight] = how;
       plan.recipe.products.insert(node.output(0));
-      if (scheme.activations)
+      if (scheme.activations && !options.dynamic)
         plan.recipe.activations[node.input(0)] = {};
       // What stands beside convolutions (residuals, pools) reads bytes too: a kernel stores one form of a value.
       if (conv)
@@ -452,51 +343,59 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
   });
 }
 
-Result<std::string> observedModel(const std::string &path, const Recipe &recipe, const std::vector<std::string> &values) {
-  return guarded<std::string>(path, [&]() -> Result<std::string> {
-    Loaded model(path);
-    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
-    if (!scheme)
-      return scheme.status();
-    convertFor(model, scheme->weightBits, path);
-    onnx::GraphProto &graph = *model.proto.mutable_graph();
-    for (auto &tensor : *graph.mutable_initializer())
-      if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
-        HostTensor data = model.read(tensor);
-        tensor.clear_external_data();
-        tensor.clear_data_location();
-        tensor.set_raw_data(data.data.data(), data.data.size());
-      }
-    graph.clear_output();
-    for (const std::string &value : values)
-      for (const char *type : {"ReduceMin", "ReduceMax"}) {
-        std::string name = "lathe.observed." + std::to_string(graph.output_size());
-        onnx::NodeProto &node = *graph.add_node();
-        node.set_op_type(type);
-        node.add_input(value);
-        node.add_output(name);
-        auto *a = node.add_attribute();
-        a->set_name("keepdims");
-        a->set_type(onnx::AttributeProto::INT);
-        a->set_i(0);
-        onnx::ValueInfoProto &output = *graph.add_output();
-        output.set_name(name);
-        output.mutable_type()->mutable_tensor_type()->set_elem_type(onnx::TensorProto::FLOAT);
-        output.mutable_type()->mutable_tensor_type()->mutable_shape();
-      }
-    return bytesOf(model.proto, path);
-  });
-}
-
 Result<std::string> quantizedModel(const std::string &path, const Recipe &recipe, const std::string &recipePath) {
   return guarded<std::string>(path, [&]() -> Result<std::string> {
     Loaded model(path);
     Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
     if (!scheme)
       return scheme.status();
-    convertFor(model, scheme->weightBits, path);
-    Editor(model, recipe, recipePath).run();
-    return bytesOf(model.proto, path);
+    convertFor(model, *scheme, path);
+    const std::map<std::string, std::string> smoothed = Smoother(model, recipe, recipePath).run();
+    Quantizer(model, recipe, recipePath, smoothed).run();
+    return bytesOf(model, path);
+  });
+}
+
+Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const Recipe &recipe) {
+  return guarded<std::vector<QuantizedLayer>>(path, [&]() -> Result<std::vector<QuantizedLayer>> {
+    Loaded model(path);
+    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
+    if (!scheme)
+      return scheme.status();
+    convertFor(model, *scheme, path);
+    std::vector<QuantizedLayer> layers;
+    for (const auto &node : model.proto.graph().node()) {
+      if (!scaleAxisOf(node) || !recipe.products.count(node.output(0)) || !recipe.weights.count(node.input(1)))
+        continue;
+      auto weight = model.constants.find(node.input(1));
+      if (weight == model.constants.end())
+        continue; // of another model: quantizedModel says so
+      QuantizedLayer layer{nameOf(node), node.output(0), node.input(0), node.input(1), 0, 0};
+      if (std::optional<int64_t> depth = depthOf(node); depth && weight->second->dims_size() == 2 && !attribute(node, "transA")) {
+        layer.depth = weight->second->dims(int(*depth));
+        layer.otherReaders = model.uses[node.input(1)] - 1;
+      }
+      layers.push_back(std::move(layer));
+    }
+    return layers;
+  });
+}
+
+Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const Recipe &recipe,
+                                                    const std::set<std::string> &names) {
+  return guarded<std::map<std::string, HostTensor>>(path, [&]() -> Result<std::map<std::string, HostTensor>> {
+    Loaded model(path);
+    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
+    if (!scheme)
+      return scheme.status();
+    convertFor(model, *scheme, path);
+    const std::string recipePath = "the recipe";
+    Smoother(model, recipe, recipePath).run();
+    std::map<std::string, HostTensor> weights;
+    for (const std::string &name : names)
+      if (auto found = model.constants.find(name); found != model.constants.end())
+        weights[name] = model.read(*found->second);
+    return weights;
   });
 }
 

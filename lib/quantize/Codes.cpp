@@ -1,10 +1,12 @@
 //===- Codes.cpp - scales of ranges, codes of matrices --------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/quantize/Recipe.h"
+#include "lathe/support/NormalFloat.h"
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
+#include <iterator>
 
 namespace lathe::quantize {
 
@@ -18,54 +20,112 @@ std::optional<CodesOfRange> codesOf(Range range) {
   return codes;
 }
 
-Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRecipe &recipe,
-                                       const std::string &name) {
-  std::string where = "weight '" + name + "'";
-  int64_t rows = weight.dims[0], columns = weight.dims[1];
-  for (size_t d = 2; d < weight.dims.size(); ++d)
-    columns *= weight.dims[d];
-  int64_t along = weight.dims[recipe.axis], block = recipe.block;
-  if (block && (block < 0 || along % block))
-    return invalidError("blocks of " + std::to_string(block) + " do not divide its dimension of " +
+std::vector<int64_t> scaleSizes(const std::vector<int64_t> &dims, const WeightRecipe &recipe) {
+  if (!recipe.block)
+    return {dims[recipe.axis]};
+  std::vector<int64_t> sizes = dims;
+  sizes[recipe.axis] /= recipe.block;
+  return sizes;
+}
+
+namespace {
+
+/// Where the scale of an element of a matrix, or of filters [rows, all others], lies.
+class ScalePlaces {
+public:
+  ScalePlaces(const std::vector<int64_t> &dims, const WeightRecipe &recipe) : recipe(recipe) {
+    columns = 1;
+    for (size_t d = 1; d < dims.size(); ++d)
+      columns *= dims[d];
+    sizes = scaleSizes(dims, recipe);
+  }
+  int64_t operator()(int64_t element) const {
+    int64_t i = element / columns, j = element % columns;
+    if (!recipe.block)
+      return recipe.axis ? j : i;
+    return recipe.axis ? i * sizes[1] + j / recipe.block : i / recipe.block * sizes[1] + j;
+  }
+  std::vector<int64_t> sizes; ///< of the scales
+  int64_t columns;
+
+private:
+  const WeightRecipe recipe;
+};
+
+float scaleOf(float largest, const WeightRecipe &recipe) {
+  float scale = largest;
+  if (recipe.format == WeightFormat::Integer)
+    scale = largest / float((1 << (recipe.bits - 1)) - 1);
+  else if (recipe.format == WeightFormat::Mxfp4 && std::isnormal(largest))
+    return std::ldexp(1.0f, std::max(std::ilogb(largest) - 2, -126)); // 4 is the largest power of two of e2m1
+  return std::isnormal(scale) ? scale : 1;
+}
+
+uint8_t nearestOfTable(float value) {
+  size_t above = size_t(std::lower_bound(std::begin(kNf4), std::end(kNf4), double(value)) - std::begin(kNf4));
+  if (above == 0 || above == std::size(kNf4))
+    return uint8_t(std::min(above, std::size(kNf4) - 1));
+  return uint8_t(double(value) - kNf4[above - 1] < kNf4[above] - double(value) ? above - 1 : above);
+}
+
+DType codesType(const WeightRecipe &recipe) {
+  switch (recipe.format) {
+  case WeightFormat::Mxfp4:
+    return DType::F4E2M1;
+  case WeightFormat::Nf4:
+    return DType::UI4;
+  case WeightFormat::Integer:
+    break;
+  }
+  return recipe.bits == 4 ? DType::I4 : DType::I8;
+}
+
+} // namespace
+
+Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRecipe &recipe, const std::string &name) {
+  const std::string where = "weight '" + name + "'";
+  const int64_t along = weight.dims[recipe.axis];
+  if (recipe.block && (recipe.block < 0 || along % recipe.block))
+    return invalidError("blocks of " + std::to_string(recipe.block) + " do not divide its dimension of " +
                             std::to_string(along), where);
+  const ScalePlaces place(weight.dims, recipe);
   QuantizedWeight result;
-  result.codes = HostTensor(recipe.bits == 4 ? DType::I4 : DType::I8, weight.dims);
-  std::vector<int64_t> sizes{along};
-  if (block) {
-    sizes = weight.dims;
-    sizes[recipe.axis] = along / block;
+  result.codes = HostTensor(codesType(recipe), weight.dims);
+  result.scales = HostTensor(recipe.format == WeightFormat::Mxfp4 ? DType::F8E8M0 : DType::F32, place.sizes);
+  std::vector<float> scales(result.scales.count());
+  for (int64_t i = 0, n = weight.count(); i < n; ++i) {
+    auto v = float(weight.real(i));
+    if (!std::isfinite(v))
+      return invalidError("holds " + std::string(std::isnan(v) ? "NaN" : "infinity") + " at [" +
+                              std::to_string(i / place.columns) + ", " + std::to_string(i % place.columns) + "]", where);
+    float &most = scales[place(i)];
+    most = std::max(most, std::fabs(v));
   }
-  result.scales = HostTensor(DType::F32, sizes);
-  auto scaleOf = [&](int64_t i, int64_t j) {
-    int64_t at = recipe.axis ? j : i;
-    if (!block)
-      return at;
-    return recipe.axis ? i * sizes[1] + j / block : i / block * sizes[1] + j;
-  };
-  std::vector<float> largest(result.scales.count());
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) {
-      auto v = float(weight.real(i * columns + j));
-      if (!std::isfinite(v))
-        return invalidError("holds " + std::string(std::isnan(v) ? "NaN" : "infinity") + " at [" +
-                                std::to_string(i) + ", " + std::to_string(j) + "]", where);
-      float &most = largest[scaleOf(i, j)];
-      most = std::max(most, std::fabs(v));
-    }
+  for (size_t s = 0; s < scales.size(); ++s)
+    result.scales.setReal(int64_t(s), scales[s] = scaleOf(scales[s], recipe));
   const float greatest = float((1 << (recipe.bits - 1)) - 1);
-  for (float &scale : largest) {
-    scale /= greatest;
-    if (!std::isnormal(scale))
-      scale = 1;
+  for (int64_t i = 0, n = weight.count(); i < n; ++i) {
+    const float ratio = float(weight.real(i)) / scales[place(i)];
+    if (recipe.format == WeightFormat::Mxfp4)
+      result.codes.setReal(i, ratio, Overflow::Saturate);
+    else if (recipe.format == WeightFormat::Nf4)
+      result.codes.setInteger(i, nearestOfTable(ratio));
+    else
+      result.codes.setInteger(i, int64_t(std::clamp(std::nearbyint(ratio), -greatest, greatest)));
   }
-  for (size_t s = 0; s < largest.size(); ++s)
-    result.scales.setReal(int64_t(s), largest[s]);
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) {
-      float code = std::nearbyint(float(weight.real(i * columns + j)) / largest[scaleOf(i, j)]);
-      result.codes.setInteger(i * columns + j, int64_t(std::clamp(code, -greatest, greatest)));
-    }
   return result;
+}
+
+HostTensor dequantizeWeight(const QuantizedWeight &weight, const WeightRecipe &recipe) {
+  const ScalePlaces place(weight.codes.dims, recipe);
+  HostTensor values(DType::F32, weight.codes.dims);
+  for (int64_t i = 0, n = values.count(); i < n; ++i) {
+    double code = recipe.format == WeightFormat::Nf4     ? kNf4[weight.codes.integer(i)]
+                  : recipe.format == WeightFormat::Mxfp4 ? weight.codes.real(i)
+                                                         : double(weight.codes.integer(i));
+    values.setReal(i, code * weight.scales.real(place(i)));
+  }
+  return values;
 }
 
 } // namespace lathe::quantize

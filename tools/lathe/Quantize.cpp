@@ -1,21 +1,16 @@
 //===- Quantize.cpp - lathe quantize --------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Plan, observe, apply: what can be quantized, the ranges of what products read, the model with
-// QuantizeLinear and DequantizeLinear. Ranges are seen in the engine: the model gets a least and a greatest
-// element of each value as results, which are fused with what makes the value, and nothing else leaves it.
+// Plan, observe, apply: what can be quantized; ranges of what products read, factors and codes that fit the data;
+// the model with QuantizeLinear and DequantizeLinear. What is observed is summed up in the engine (Calibrate.h).
 //
 //===----------------------------------------------------------------------===//
-#include "Inputs.h"
-#include "Npz.h"
-#include "TemporaryModel.h"
+#include "Calibrate.h"
 #include "Verbs.h"
 
-#include "lathe/import/QuantizeModel.h"
 #include "lathe/support/Files.h"
 
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
 
@@ -24,210 +19,82 @@ namespace fs = std::filesystem;
 namespace lathe::cli {
 namespace {
 
-using quantize::Range;
 using quantize::Recipe;
 
 struct QuantizeOptions {
-  std::string output, data, scheme, recipe, recipeOut, group;
+  std::string output, data, scheme, recipe, recipeOut, group, format = "qdq";
+  std::string range = "minmax", method = "rtn";
+  double damping = 0.01;
+  bool dynamic = false;
   std::vector<std::string> keep;
   CompileOptions compile;
   SessionOptions session;
 };
 
-using Example = std::vector<HostTensor>; ///< in the order of the entry's inputs
-
-/// All floats must be finite; `spread` becomes true where two of an input differ.
-Status checkExample(const Example &example, const engine::Plan &plan, const std::string &where, bool &spread) {
-  for (size_t i = 0; i < example.size(); ++i)
-    for (int64_t e = 0, n = isFloat(example[i].dtype) ? example[i].count() : 0; e < n; ++e) {
-      double v = example[i].real(e);
-      if (!std::isfinite(v))
-        return invalidError(std::string("holds ") + (std::isnan(v) ? "NaN" : "infinity") + " at element " + std::to_string(e),
-                            where + ": input '" + plan.inputs[i].name + "'");
-      spread |= v != example[i].real(0);
-    }
+/// What the options ask for, before any file is read.
+Status check(const QuantizeOptions &options, const quantize::Scheme &scheme) {
+  const std::string name = scheme.name;
+  if (options.dynamic && !scheme.activations)
+    return usageError(name + " leaves activations as they are", "--dynamic");
+  if (options.format != "qdq" && options.format != "microsoft")
+    return usageError("wants qdq or microsoft, not '" + options.format + "'", "--format");
+  if (options.format == "microsoft" && (scheme.weightBits != 4 || scheme.format == quantize::WeightFormat::Mxfp4))
+    return usageError(name + " has no op of com.microsoft", "--format=microsoft");
+  if (options.method != "rtn" && options.method != "gptq" && options.method != "awq" && options.method != "smoothquant")
+    return usageError("wants rtn, gptq, awq or smoothquant, not '" + options.method + "'", "--method");
+  if (options.method == "gptq" && scheme.format != quantize::WeightFormat::Integer)
+    return usageError("chooses integers, of which " + name + " has none", "--method=gptq");
+  if (options.method == "smoothquant" && !scheme.activations)
+    return usageError("divides activations that get codes, of which " + name + " has none", "--method=smoothquant");
+  if (!(options.damping >= 0 && options.damping <= 100))
+    return usageError("wants a number of 0 to 100", "--damping");
+  if (options.data.empty() && scheme.activations && !options.dynamic)
+    return usageError("quantizes activations: ranges come from --data=DIR|F.npz, never from random numbers", name);
+  if (options.data.empty() && options.method != "rtn")
+    return usageError("fits weights to data, which come from --data=DIR|F.npz", "--method=" + options.method);
   return okStatus();
 }
 
-/// Rows of the arrays: as many as the model's batch, or 16 where that is free.
-Result<std::vector<Example>> sliceArchive(const std::string &path, const engine::Plan &plan) {
-  Result<std::map<std::string, HostTensor>> arrays = readNpz(path);
-  if (!arrays)
-    return arrays.status();
-  for (const auto &[name, array] : *arrays)
-    if (std::none_of(plan.inputs.begin(), plan.inputs.end(), [&](const engine::Port &p) { return p.name == name; }))
-      return usageError("the model has no such input", path + ": '" + name + "'");
-  int64_t rows = -1, batch = 16;
-  for (const engine::Port &port : plan.inputs) {
-    std::string where = path + ": '" + port.name + "'";
-    auto found = arrays->find(port.name);
-    if (found == arrays->end())
-      return usageError("there is no array for this input", where);
-    const HostTensor &array = found->second;
-    if (array.dtype != port.dtype)
-      return usageError("holds " + std::string(name(array.dtype)) + ", the input is " + std::string(name(port.dtype)), where);
-    if (array.dims.size() != port.dims.size() || array.dims.empty())
-      return usageError("has " + std::to_string(array.dims.size()) + " dimensions, the input " +
-                            std::to_string(port.dims.size()) + " (the first one counts examples)", where);
-    for (size_t d = 1; d < array.dims.size(); ++d)
-      if (auto size = port.dims[d].constant(); size && *size != array.dims[d])
-        return usageError("dimension " + std::to_string(d) + " is " + std::to_string(array.dims[d]) + ", the input's " +
-                              std::to_string(*size), where);
-    if (rows >= 0 && rows != array.dims[0])
-      return usageError("has " + std::to_string(array.dims[0]) + " examples, another array " + std::to_string(rows), where);
-    rows = array.dims[0];
-    if (auto fixed = port.dims[0].constant())
-      batch = std::max<int64_t>(1, *fixed);
-  }
-  bool fixed = std::any_of(plan.inputs.begin(), plan.inputs.end(),
-                           [](const engine::Port &p) { return p.dims[0].isConstant(); });
-  std::vector<Example> examples;
-  for (int64_t row = 0; row < rows; row += batch) {
-    int64_t count = std::min(batch, rows - row);
-    if (fixed && count < batch)
-      break; // a batch that is not full cannot run
-    Example example;
-    for (const engine::Port &port : plan.inputs) {
-      const HostTensor &array = arrays->at(port.name);
-      std::vector<int64_t> dims = array.dims;
-      dims[0] = count;
-      HostTensor part(array.dtype, dims);
-      uint64_t each = array.data.size() / uint64_t(rows);
-      std::copy_n(array.data.begin() + int64_t(each) * row, part.data.size(), part.data.begin());
-      example.push_back(std::move(part));
-    }
-    examples.push_back(std::move(example));
-  }
-  return examples;
-}
-
-/// A folder of input_N.pb, or one of such folders.
-Result<std::vector<Example>> readFolders(const std::string &path, const engine::Plan &plan) {
-  std::error_code error;
-  std::vector<std::string> folders;
-  if (fs::exists(fs::path(path) / "input_0.pb", error))
-    folders.push_back(path);
-  for (const auto &entry : fs::directory_iterator(path, error))
-    if (folders.empty() || folders[0] != path)
-      if (fs::exists(entry.path() / "input_0.pb", error))
-        folders.push_back(entry.path().string());
-  std::sort(folders.begin(), folders.end());
-  std::vector<Example> examples;
-  for (const std::string &folder : folders) {
-    InputOptions options;
-    options.dataFolder = folder;
-    Result<InputFiles> files = readInputs(options, plan);
-    if (!files)
-      return files.status();
-    if (files->named.size() + files->byPosition.size() < plan.inputs.size())
-      return usageError("has files for " + std::to_string(files->named.size() + files->byPosition.size()) + " of " +
-                            std::to_string(plan.inputs.size()) + " inputs", folder);
-    Result<Example> example = makeInputs(options, *files, plan, {}, 0);
-    if (!example)
-      return example.status();
-    examples.push_back(std::move(*example));
-  }
-  return examples;
-}
-
-/// Runs the model that shows the ranges over all the data.
-Status observe(const QuantizeOptions &options, const std::string &path, Recipe &recipe) {
-  std::vector<std::string> values;
-  for (const auto &[name, range] : recipe.activations)
-    values.push_back(name);
-  Result<std::string> bytes = observedModel(path, recipe, values);
-  if (!bytes)
-    return bytes.status();
-  std::error_code error;
-  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("observed.onnx", *bytes);
-  if (!written)
-    return written.status();
-  const std::string &observed = (*written)->path;
-  CompileOptions compile = options.compile;
-  compile.cache = false;
-  Result<Model> model = Model::open(observed, compile, options.session.device);
-  if (!model)
-    return model.status();
-  Result<Session> session = Session::open(*model, options.session);
-  if (!session)
-    return session.status();
-  Result<const engine::Plan *> plan = model->plan("", session->target());
+Result<Recipe> decide(const QuantizeOptions &options, const std::string &path) {
+  Result<quantize::Scheme> scheme = quantize::schemeNamed(options.scheme);
+  if (!scheme)
+    return scheme.status();
+  LATHE_RETURN_IF_ERROR(check(options, *scheme));
+  Result<quantize::RangeMethod> range = quantize::rangeMethod(options.range);
+  if (!range)
+    return range.status();
+  int64_t group = 0;
+  const std::string &text = options.group;
+  if (!text.empty() && (std::from_chars(text.data(), text.data() + text.size(), group).ptr != text.data() + text.size() ||
+                        group < 16 || group % 16))
+    return usageError("wants a multiple of 16, not '" + text + "'", "--group");
+  Result<QuantizationPlan> plan =
+      planQuantization(path, *scheme, {options.keep, group, options.dynamic, options.format == "microsoft"});
   if (!plan)
     return plan.status();
-  bool archive = !fs::is_directory(options.data, error);
-  Result<std::vector<Example>> examples = archive ? sliceArchive(options.data, **plan) : readFolders(options.data, **plan);
-  if (!examples)
-    return examples.status();
-  if (examples->empty())
-    return usageError(archive ? "holds no whole batch of examples" : "has no input_0.pb, nor folders with one", options.data);
-  bool spread = false, any = false, floats = false;
-  for (const engine::Port &port : (*plan)->inputs)
-    floats |= isFloat(port.dtype);
-  std::vector<Range> ranges(values.size());
-  for (size_t i = 0; i < examples->size(); ++i) {
-    std::string where = options.data + ": batch " + std::to_string(i);
-    LATHE_RETURN_IF_ERROR(checkExample((*examples)[i], **plan, where, spread));
-    std::vector<lathe_tensor> results;
-    LATHE_RETURN_IF_ERROR(session->run(**plan, (*examples)[i], results));
-    for (size_t v = 0; v < values.size(); ++v) {
-      double low = copyOf(results[2 * v]).real(0), high = copyOf(results[2 * v + 1]).real(0);
-      if (!std::isfinite(low) || !std::isfinite(high))
-        return invalidError("value '" + values[v] + "' is not finite", where);
-      ranges[v] = any ? Range{std::min(low, ranges[v].min), std::max(high, ranges[v].max)} : Range{low, high};
-    }
-    any = true;
-  }
-  if (floats && !spread)
-    return invalidError("each input is the same number everywhere: that says nothing of ranges", options.data);
-  for (size_t v = 0; v < values.size(); ++v) {
-    if (quantize::codesOf(ranges[v])) {
-      recipe.activations[values[v]] = ranges[v];
-      continue;
-    }
-    recipe.activations.erase(values[v]);
-    recipe.shared.erase(values[v]);
-    std::printf("  keeps f32: '%s' has no range that could be quantized\n", values[v].c_str());
-  }
-  std::printf("%zu values observed over %zu batches\n", values.size(), examples->size());
-  return okStatus();
+  if (!plan->converted.empty())
+    std::printf("  %s\n", plan->converted.c_str());
+  for (const auto &[name, why] : plan->kept)
+    std::printf("  keeps f32: '%s': %s\n", name.c_str(), why.c_str());
+  if (plan->recipe.products.empty())
+    return unsupportedError("has no matrix product or convolution that could be quantized", path);
+  Recipe recipe = std::move(plan->recipe);
+  recipe.range = range->text();
+  recipe.method = options.method;
+  Calibration calibration(path, options.data, options.compile, options.session);
+  if (options.method == "awq" || options.method == "smoothquant")
+    LATHE_RETURN_IF_ERROR(chooseFactors(calibration, path, options.method, recipe));
+  if (options.method == "gptq")
+    LATHE_RETURN_IF_ERROR(chooseCodes(calibration, path, options.damping, recipe));
+  if (scheme->activations && !options.dynamic)
+    LATHE_RETURN_IF_ERROR(calibration.observeRanges(recipe, *range));
+  return recipe;
 }
 
 Status execute(const QuantizeOptions &options, const std::string &path) {
-  Recipe recipe;
-  std::string from = options.recipe;
-  if (!options.recipe.empty()) {
-    Result<std::string> text = readFile(options.recipe);
-    if (!text)
-      return text.status();
-    Result<Recipe> parsed = Recipe::parse(*text, options.recipe);
-    if (!parsed)
-      return parsed.status();
-    recipe = std::move(*parsed);
-  } else {
-    Result<quantize::Scheme> scheme = quantize::schemeNamed(options.scheme);
-    if (!scheme)
-      return scheme.status();
-    if (scheme->activations && options.data.empty())
-      return usageError("quantizes activations: ranges come from --data=DIR|F.npz, never from random numbers", options.scheme);
-    int64_t group = 0;
-    const std::string &text = options.group;
-    if (!text.empty() && (std::from_chars(text.data(), text.data() + text.size(), group).ptr != text.data() + text.size() ||
-                          group < 16 || group % 16))
-      return usageError("wants a multiple of 16, not '" + text + "'", "--group");
-    Result<QuantizationPlan> plan = planQuantization(path, *scheme, options.keep, group);
-    if (!plan)
-      return plan.status();
-    if (!plan->converted.empty())
-      std::printf("  %s\n", plan->converted.c_str());
-    for (const auto &[name, why] : plan->kept)
-      std::printf("  keeps f32: '%s': %s\n", name.c_str(), why.c_str());
-    if (plan->recipe.products.empty())
-      return unsupportedError("has no matrix product or convolution that could be quantized", path);
-    recipe = std::move(plan->recipe);
-    if (scheme->activations)
-      LATHE_RETURN_IF_ERROR(observe(options, path, recipe));
-    from = "the recipe";
-  }
+  Result<Recipe> recipe = options.recipe.empty() ? decide(options, path) : Recipe::read(options.recipe);
+  if (!recipe)
+    return recipe.status();
   // What stays outside of the model is found beside it.
   Result<bool> external = hasExternalWeights(path);
   if (!external)
@@ -236,14 +103,14 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
   auto folderOf = [&](const std::string &file) { return fs::weakly_canonical(fs::absolute(file, error), error).parent_path(); };
   if (*external && folderOf(path) != folderOf(options.output))
     return usageError("the model's external weights lie beside it: the new one must be in the same folder", options.output);
-  Result<std::string> bytes = quantizedModel(path, recipe, from);
+  Result<std::string> bytes = quantizedModel(path, *recipe, options.recipe.empty() ? "the recipe" : options.recipe);
   if (!bytes)
     return bytes.status();
   if (!options.recipeOut.empty())
-    LATHE_RETURN_IF_ERROR(writeFileAtomically(options.recipeOut, recipe.text()));
+    LATHE_RETURN_IF_ERROR(recipe->write(options.recipeOut));
   LATHE_RETURN_IF_ERROR(writeFileAtomically(options.output, *bytes));
-  std::printf("%s: %zu products, %zu weights, %zu activations by %s\n", options.output.c_str(), recipe.products.size(),
-              recipe.weights.size(), recipe.activations.size(), recipe.scheme.c_str());
+  std::printf("%s: %zu products, %zu weights, %zu activations by %s\n", options.output.c_str(), recipe->products.size(),
+              recipe->weights.size(), recipe->activations.size(), recipe->scheme.c_str());
   return okStatus();
 }
 
@@ -257,18 +124,30 @@ Status quantizeVerb(const std::vector<std::string> &arguments) {
   parser.add("o", "FILE", "The new model", options.output);
   parser.add("scheme", "NAME",
              "w8a8-int8: weights in 8 bits by column, activations in 8 bits by observed ranges; w8a16, w4a16: weights "
-             "alone, of 4 bits in blocks", options.scheme);
+             "alone, of 4 bits in blocks; mxfp4, nf4: weights of 4 bits that are floats with a power of two for each 32, or "
+             "choose from 16 numbers", options.scheme);
   parser.add("data", "DIR|F.npz",
              "Examples: a folder like ONNX's test_data_set_0, or a folder of such; an archive of arrays named after the "
              "inputs, whose first dimension counts examples", options.data);
+  parser.add("range", "METHOD",
+             "What activations span: minmax (default), moving[:0.1] (a running mean over batches), percentile[:99.99], mse "
+             "(least squared error), kl (least divergence); what lies outside is clipped", options.range);
+  parser.add("method", "NAME",
+             "How weights get codes: rtn (default: the nearest), gptq (by what inputs have in common), awq and smoothquant "
+             "(inputs and weights scaled against each other first)", options.method);
+  parser.add("damping", "X", "gptq: added to the diagonal of the inputs' products, in means of it (default: 0.01)", options.damping);
+  parser.flag("dynamic", "w8a8-int8: each run finds the ranges of activations, without data", options.dynamic);
+  parser.add("format", "qdq|microsoft",
+             "4 bits: ops of ONNX (default), or MatMulNBits of com.microsoft. nf4 is MatMulBnb4 always", options.format);
   parser.add("keep", "GLOB", "Nodes, their results or weights that keep f32", options.keep);
   parser.add("group", "N", "4 bits: elements that share a scale (default: 128, 64 or 32, as divides the depth)", options.group);
   parser.add("recipe", "FILE", "Apply these decisions in place of --scheme and --data", options.recipe);
-  parser.add("recipe-out", "FILE", "Write the decisions as JSON", options.recipeOut);
+  parser.add("recipe-out", "FILE", "Write the decisions as JSON, and codes that were fitted to data beside it as .npz", options.recipeOut);
   parser.add("device", "cpu|cuda:0", "Where the data run (default: cpu)", options.session.device);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.example("lathe quantize model.onnx -o q.onnx --scheme w8a8-int8 --data examples.npz --recipe-out q.json");
+  parser.example("lathe quantize model.onnx -o q.onnx --scheme w4a16 --method gptq --data examples.npz");
   parser.example("lathe quantize model.onnx -o q.onnx --scheme w4a16 --keep '*lm_head*'");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);

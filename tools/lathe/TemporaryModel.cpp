@@ -29,10 +29,7 @@ TemporaryModel::~TemporaryModel() {
 }
 
 Result<std::unique_ptr<TemporaryModel>> quantizedByRecipe(const std::string &model, const std::string &file) {
-  Result<std::string> text = readFile(file);
-  if (!text)
-    return text.status();
-  Result<quantize::Recipe> recipe = quantize::Recipe::parse(*text, file);
+  Result<quantize::Recipe> recipe = quantize::Recipe::read(file);
   if (!recipe)
     return recipe.status();
   Result<bool> external = hasExternalWeights(model);

@@ -25,18 +25,30 @@ struct QuantizationPlan {
   KeptValues kept;         ///< contractions, by the name of the node or its result
 };
 
-/// The matrix products by constant f32 matrices and, of schemes with activations, the convolutions by constant f32
-/// filters, without groups. `keep`: shell patterns of nodes and values that stay;
-/// one that fits nothing is a Usage error. `block`: elements that share a scale of 4 bits; 0: the largest of
-/// 128, 64 and 32 that divides the depth. Invalid for what is no model, and for a model that has quantized
-/// values already; Unsupported where its opset has no ops for the scheme and it cannot be converted.
-Result<QuantizationPlan> planQuantization(const std::string &path, const quantize::Scheme &scheme,
-                                          const std::vector<std::string> &keep, int64_t block);
+struct PlanOptions {
+  std::vector<std::string> keep; ///< shell patterns of nodes and values that stay; each must fit something
+  int64_t block = 0;             ///< elements that share a scale of 4 bits; 0: the largest of 128, 64 and 32 that divides the depth
+  bool dynamic = false;          ///< each run finds the ranges of activations
+  bool microsoft = false;        ///< ops of com.microsoft; 4 bits
+};
 
-/// The model as bytes, all weights inside, whose results are the least and the greatest element of each of
-/// `values`, in pairs. Unsupported above 2 GB.
-Result<std::string> observedModel(const std::string &path, const quantize::Recipe &recipe,
-                                  const std::vector<std::string> &values);
+/// The matrix products by constant f32 matrices and, of schemes with activations, the convolutions by constant f32
+/// filters, without groups. A pattern that fits nothing is a Usage error. Invalid for what is no model, and for a model
+/// that has quantized values already; Unsupported where its opset has no ops for the scheme and it cannot be converted.
+Result<QuantizationPlan> planQuantization(const std::string &path, const quantize::Scheme &scheme,
+                                          const PlanOptions &options);
+
+/// A product or convolution that a recipe quantizes, in the order of the graph.
+struct QuantizedLayer {
+  std::string node, result, activation, weight;
+  int64_t depth = 0;    ///< of a product: elements of the activation's last dimension; else 0
+  int otherReaders = 0; ///< of a product: uses of its weight beside this one
+};
+Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const quantize::Recipe &recipe);
+
+/// The weights as they are, times the recipe's factors.
+Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const quantize::Recipe &recipe,
+                                                    const std::set<std::string> &names);
 
 /// The quantized model as bytes. Weights outside of the file stay there. Invalid, located in `recipePath`,
 /// where the recipe is of another model.

@@ -4,10 +4,13 @@
 // All decisions of a quantization, keyed by names of ONNX values: the same recipe and model give the
 // same quantized model, byte for byte. As text it is JSON:
 //
-//   {"format": "lathe-recipe", "version": 1, "scheme": "w8a8-int8",
+//   {"format": "lathe-recipe", "version": 2, "scheme": "w8a8-int8", "range": "minmax", "method": "gptq",
 //    "activations": {"x": {"min": -1, "max": 3}},
 //    "weights": {"w": {"bits": 8, "axis": 1, "block": 0}},
-//    "products": ["y"], "shared": ["x"]}
+//    "products": ["y"], "shared": ["x"], "arrays": "<SHA-256 of the file beside it>"}
+//
+// What was computed from data lies beside it in R.npz: `codes/w` and `scales/w` of weights, `factors/x` by which
+// the value x is divided and the weights that read it are multiplied.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_QUANTIZE_RECIPE_H
@@ -24,11 +27,17 @@
 
 namespace lathe::quantize {
 
-/// Bits of weights; whether activations are 8 bits wide as well, for which ranges must be known.
+/// What codes of weights mean: integers times a scale; MXFP4 (floats e2m1, a power of two for each 32); NF4 (a table
+/// of 16 numbers, times the greatest magnitude of a block).
+enum class WeightFormat { Integer, Mxfp4, Nf4 };
+
+/// Bits of weights; whether activations are 8 bits wide as well, for which ranges must be known unless each run
+/// finds its own.
 struct Scheme {
   const char *name;
   int weightBits;
   bool activations;
+  WeightFormat format = WeightFormat::Integer;
 };
 /// Usage error that lists the names otherwise.
 Result<Scheme> schemeNamed(std::string_view name);
@@ -52,30 +61,52 @@ struct WeightRecipe {
   int bits = 8;      ///< 8 or 4, signed, without zero points
   int64_t axis = 0;  ///< 0 or 1
   int64_t block = 0; ///< elements along `axis` that share a scale; 0: all along the other one
+  WeightFormat format = WeightFormat::Integer; ///< else 4 bits, in blocks
+};
+
+/// Codes and scales of a matrix, or of filters. Codes are I8, I4, of MXFP4 F4E2M1, of NF4 UI4 (places in the table), in
+/// the sizes of the weight; scales f32, of MXFP4 F8E8M0, [size of `axis`], or of blocks a matrix.
+struct QuantizedWeight {
+  HostTensor codes, scales;
 };
 
 struct Recipe {
-  std::string scheme;
+  std::string scheme, range = "minmax", method = "rtn"; ///< the latter two say how it was made
+  bool dynamic = false; ///< activations have no ranges: each run finds its own
+  bool microsoft = false; ///< products are written as ops of com.microsoft, not as DequantizeLinear ahead of them
   std::map<std::string, Range> activations;
   std::map<std::string, WeightRecipe> weights;
   std::set<std::string> products; ///< results of the nodes whose operands are quantized
   /// Activations that all nodes read as codes, which are then all that is stored of them.
   std::set<std::string> shared;
+  std::map<std::string, QuantizedWeight> codes; ///< of weights; those of others are rounded to the nearest
+  std::map<std::string, HostTensor> factors;    ///< f32 [depth], by activations
 
-  /// The text of a recipe, the same for equal ones.
-  std::string text() const;
-  /// Invalid, located at `path` and the entry, for anything but such a text.
-  static Result<Recipe> parse(std::string_view text, const std::string &path);
+  /// The text of a recipe, the same for equal ones, with the digest of its arrays.
+  Result<std::string> text() const;
+  /// The archive of arrays; empty where there are none.
+  Result<std::string> arrays() const;
+  /// Invalid, located at `path` and the entry, for anything but such a text. `arrays`: the archive, which is read
+  /// where the text names one.
+  static Result<Recipe> parse(std::string_view text, const std::string &path, std::string_view arrays = {});
+  /// The same of files, and back; both whole or none.
+  static Result<Recipe> read(const std::string &path);
+  Status write(const std::string &path) const;
+
+private:
+  Status readArrays(std::string_view bytes, const std::string &path);
 };
 
-/// Codes and scales of a matrix (or of filters, a row an output) of f32, rounded to the nearest, ties to even: scale = largest magnitude of
-/// what shares it / (2^(bits-1) - 1), or 1 where that is no normal number. Codes are I8 or I4 in the sizes of
-/// `weight`. Scales are [size of `axis`], or of blocks a matrix. Invalid for NaN and infinity, with the place;
-/// for blocks that do not divide the dimension.
-struct QuantizedWeight {
-  HostTensor codes, scales;
-};
+/// Sizes of the scales of a weight of these sizes.
+std::vector<int64_t> scaleSizes(const std::vector<int64_t> &dims, const WeightRecipe &recipe);
+
+/// Codes rounded to the nearest, ties to even. Integers: scale = largest magnitude of
+/// what shares it / (2^(bits-1) - 1), or 1 where that is no normal number. MXFP4: two powers of two below that of the
+/// largest magnitude. Invalid for NaN and infinity, with the place; for blocks that do not divide the dimension.
 Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRecipe &recipe, const std::string &name);
+
+/// The f32 values that codes stand for.
+HostTensor dequantizeWeight(const QuantizedWeight &weight, const WeightRecipe &recipe);
 
 } // namespace lathe::quantize
 

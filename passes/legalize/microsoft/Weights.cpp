@@ -8,6 +8,7 @@
 #include "Families.h"
 
 #include "lathe/ir/WeightStore.h"
+#include "lathe/support/NormalFloat.h"
 
 using namespace mlir;
 
@@ -89,25 +90,9 @@ LogicalResult matmulNBits(Node &n) {
   return n.done(n.has(5) ? e.add(y, n.in(5)) : y);
 }
 
-/// What a code of four bits means, in units of the block's greatest magnitude: bitsandbytes' FP4 and NF4.
+/// What a code of four bits means, in units of the block's greatest magnitude: bitsandbytes' FP4.
 constexpr double kFp4[] = {0.0,  5.208333333e-03,  0.66666667,  1.0,  0.33333333,  0.5,  0.16666667,  0.25,
                            -0.0, -5.208333333e-03, -0.66666667, -1.0, -0.33333333, -0.5, -0.16666667, -0.25};
-constexpr double kNf4[] = {-1.0,
-                           -0.6961928009986877,
-                           -0.5250730514526367,
-                           -0.39491748809814453,
-                           -0.28444138169288635,
-                           -0.18477343022823334,
-                           -0.09105003625154495,
-                           0.0,
-                           0.07958029955625534,
-                           0.16093020141124725,
-                           0.24611230194568634,
-                           0.33791524171829224,
-                           0.44070982933044434,
-                           0.5626170039176941,
-                           0.7229568362236023,
-                           1.0};
 
 /// A B, or A B^T, where B is [N, K] of codes that a table explains, in blocks over its flat order.
 LogicalResult matmulBnb4(Node &n) {

@@ -1,0 +1,67 @@
+//===- Ranges.h - which range of a value gets codes -------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A value is observed batch by batch: its extremes, and where a method asks for more a histogram, which is all
+// that is kept of it. A method then chooses the range that codes span; what lies outside is clipped.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_QUANTIZE_RANGES_H
+#define LATHE_QUANTIZE_RANGES_H
+
+#include "lathe/quantize/Recipe.h"
+
+#include <span>
+
+namespace lathe::quantize {
+
+enum class RangeKind { MinMax, Moving, Percentile, Mse, Kl };
+
+struct RangeMethod {
+  RangeKind kind = RangeKind::MinMax;
+  double parameter = 0; ///< Percentile: 99 < p <= 100; Moving: the weight of a new batch, 0 < m <= 1
+  bool needsHistogram() const { return kind >= RangeKind::Percentile; }
+  /// "minmax", "moving:0.1", "percentile:99.99", "mse", "kl".
+  std::string text() const;
+};
+/// Such a text, whose number may be left out. Usage error that lists the methods otherwise.
+Result<RangeMethod> rangeMethod(std::string_view text);
+
+/// Counts of a value's elements in bins [k * width, (k + 1) * width), -kSide <= k < kSide. The width is a power of
+/// two, which doubles when an element lies outside: each bin is then joined with its neighbour, exactly. So it does
+/// not depend on how elements are spread over batches.
+class Histogram {
+public:
+  static constexpr int64_t kSide = 4096;
+
+  Histogram() : counts(2 * kSide) {}
+  /// False, and nothing is counted, where an element is not finite.
+  bool add(std::span<const float> elements);
+
+  double width() const { return binWidth; } ///< 0: only zeros so far
+  uint64_t at(int64_t bin) const { return counts[size_t(bin + kSide)]; }
+  uint64_t total() const { return sum; }
+  Range extremes() const { return {lowest, highest}; }
+  /// Elements outside of `range`, to the width of a bin.
+  uint64_t outside(Range range) const;
+
+private:
+  void widen(double largest);
+  std::vector<uint64_t> counts;
+  double binWidth = 0, lowest = 0, highest = 0;
+  uint64_t sum = 0;
+};
+
+/// A running mean of the extremes of batches: r += m (batch - r), which begins at the first.
+void moveRange(Range &range, Range batch, double m, bool first);
+
+/// The range by Percentile, Mse or Kl, within the extremes:
+/// - Percentile: as much at each end is left out as (100 - p) / 2 percent of the elements, to the width of a bin.
+/// - Mse: least sum of squares of x - dequantize(quantize(x)), clipping included.
+/// - Kl: least Kullback-Leibler divergence of the codes' distribution from the clipped one (Migacz, "8-bit
+///   inference with TensorRT", 2017, for codes with a zero point).
+/// Mse and Kl try 128 parts of the extremes: of both ends together, then of the upper and the lower one alone.
+Range solveRange(const Histogram &histogram, const RangeMethod &method);
+
+} // namespace lathe::quantize
+
+#endif // LATHE_QUANTIZE_RANGES_H

@@ -1,0 +1,349 @@
+//===- EditModel.cpp - an ONNX model that is edited in place --------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "EditModel.h"
+
+#include "lathe/quantize/Weights.h"
+#include "lathe/support/Files.h"
+
+#include "onnx/checker.h"
+#include "onnx/onnx_pb.h"
+#include "onnx/version_converter/convert.h"
+
+#include <cstring>
+
+namespace lathe::edit {
+
+void raise(ErrorCode code, std::string what, std::string where) {
+  throw ImportError{Status(code, std::move(what), std::move(where))};
+}
+
+Loaded::Loaded(const std::string &path) {
+  Result<std::string> bytes = readFile(path);
+  if (!bytes)
+    throw ImportError{bytes.status()};
+  if (bytes->size() > INT32_MAX)
+    raise(ErrorCode::Unsupported, "has more than 2 GB in one file", path);
+  if (!proto.ParseFromString(*bytes) || !proto.has_graph())
+    raise(ErrorCode::Invalid, "is no ONNX model", path);
+  size_t slash = path.rfind('/');
+  external = std::make_unique<onnxmodel::ExternalFiles>(
+      slash == std::string::npos ? "." : path.substr(0, slash + 1), uint64_t(1) << 40);
+  index();
+}
+
+void Loaded::index() {
+  constants.clear();
+  uses.clear();
+  std::set<std::string> inputs;
+  for (const auto &input : proto.graph().input())
+    inputs.insert(input.name());
+  for (auto &tensor : *proto.mutable_graph()->mutable_initializer())
+    if (!inputs.count(tensor.name()))
+      constants[tensor.name()] = &tensor;
+  for (auto &node : *proto.mutable_graph()->mutable_node())
+    for (auto &a : *node.mutable_attribute())
+      if (isConstant(node) && a.name() == "value" && a.has_t())
+        constants[node.output(0)] = a.mutable_t();
+  count(proto.graph());
+}
+
+void Loaded::count(const onnx::GraphProto &graph) {
+  for (const auto &node : graph.node()) {
+    for (const std::string &input : node.input())
+      ++uses[input];
+    for (const auto &attribute : node.attribute()) {
+      if (attribute.has_g())
+        count(attribute.g());
+      for (const auto &inner : attribute.graphs())
+        count(inner);
+    }
+  }
+  for (const auto &output : graph.output())
+    ++uses[output.name()];
+}
+
+HostTensor Loaded::read(const onnx::TensorProto &tensor) {
+  onnxmodel::DataSource source;
+  source.external = external.get();
+  onnxmodel::Tensor data = onnxmodel::toTensor(tensor, source);
+  HostTensor result(data.dtype, data.dims);
+  if (!data.bytes.empty())
+    std::memcpy(result.data.data(), data.bytes.data(), data.bytes.size());
+  return result;
+}
+
+void Loaded::store(onnx::TensorProto &tensor, const HostTensor &values) {
+  const std::string name = tensor.name(), doc = tensor.doc_string();
+  tensor.Clear();
+  if (!name.empty())
+    tensor.set_name(name);
+  if (!doc.empty())
+    tensor.set_doc_string(doc);
+  tensor.set_data_type(onnxmodel::fromDType(values.dtype));
+  for (int64_t d : values.dims)
+    tensor.add_dims(d);
+  tensor.set_raw_data(values.data.data(), values.data.size());
+}
+
+int64_t Loaded::opset() const {
+  for (const auto &import : proto.opset_import())
+    if (import.domain().empty() || import.domain() == "ai.onnx")
+      return import.version();
+  return 1;
+}
+
+std::string convertTo(Loaded &model, int64_t target, int64_t irVersion, const std::string &path) {
+  const int64_t from = model.opset();
+  onnx::ModelProto &proto = model.proto;
+  if (from >= target) {
+    proto.set_ir_version(std::max<int64_t>(proto.ir_version(), irVersion));
+    return {};
+  }
+  std::string why = "needs opset " + std::to_string(target) + ", the model has " + std::to_string(from) + ", and ";
+  for (const auto &tensor : proto.graph().initializer())
+    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
+      raise(ErrorCode::Unsupported, why + "models with external weights are not converted", path);
+  if (proto.functions_size())
+    raise(ErrorCode::Unsupported, why + "models with functions are not converted", path);
+  onnx::ModelProto converted;
+  try {
+    converted = onnx::version_conversion::ConvertVersion(proto, int(target));
+    onnx::checker::check_model(converted);
+  } catch (const std::exception &error) {
+    raise(ErrorCode::Unsupported, why + "conversion failed: " + error.what(), path);
+  }
+  *converted.mutable_graph()->mutable_input() = proto.graph().input();
+  *converted.mutable_graph()->mutable_output() = proto.graph().output();
+  converted.mutable_graph()->set_doc_string(proto.graph().doc_string());
+  proto.mutable_graph()->Swap(converted.mutable_graph());
+  proto.mutable_opset_import()->Swap(converted.mutable_opset_import());
+  proto.set_ir_version(std::max<int64_t>({proto.ir_version(), irVersion, 7}));
+  model.index();
+  return "converted from opset " + std::to_string(from) + " to " + std::to_string(target) + ", whose names the recipe has";
+}
+
+std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std::string &path) {
+  switch (scheme.format) {
+  case quantize::WeightFormat::Mxfp4:
+    return convertTo(model, 25, 12, path); // floats of 4 bits and scales that are powers of two
+  case quantize::WeightFormat::Nf4:
+    return convertTo(model, 13, 0, path); // an op of com.microsoft says it
+  case quantize::WeightFormat::Integer:
+    break;
+  }
+  return scheme.weightBits == 4 ? convertTo(model, 21, 10, path) : convertTo(model, 13, 0, path);
+}
+
+Result<std::string> bytesOf(const Loaded &model, const std::string &path) {
+  if (model.proto.ByteSizeLong() > INT32_MAX)
+    return unsupportedError("would be a file of more than 2 GB", path);
+  return model.proto.SerializeAsString();
+}
+
+std::string nameOf(const onnx::NodeProto &node) {
+  return node.name().empty() && node.output_size() ? node.output(0) : node.name();
+}
+
+bool isConstant(const onnx::NodeProto &node) {
+  return node.op_type() == "Constant" && node.domain().empty() && node.output_size() == 1;
+}
+
+bool isDefault(const onnx::NodeProto &node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
+
+int64_t attribute(const onnx::NodeProto &node, const std::string &name) {
+  for (const auto &a : node.attribute())
+    if (a.name() == name)
+      return a.i();
+  return 0;
+}
+
+std::optional<int64_t> depthOf(const onnx::NodeProto &node) {
+  if (!isDefault(node) || node.input_size() < 2 || node.output_size() < 1)
+    return std::nullopt;
+  if (node.op_type() == "MatMul")
+    return 0;
+  if (node.op_type() == "Gemm")
+    return attribute(node, "transB") ? 1 : 0;
+  return std::nullopt;
+}
+
+bool isConv(const onnx::NodeProto &node) {
+  return isDefault(node) && node.op_type() == "Conv" && node.input_size() >= 2 && node.output_size() >= 1;
+}
+
+std::optional<int64_t> scaleAxisOf(const onnx::NodeProto &node) {
+  if (isConv(node))
+    return 0;
+  std::optional<int64_t> depth = depthOf(node);
+  return depth ? std::optional(1 - *depth) : std::nullopt;
+}
+
+void Editor::names(const onnx::GraphProto &g) {
+  for (const auto &v : g.input())
+    taken.insert(v.name());
+  for (const auto &v : g.initializer())
+    taken.insert(v.name());
+  for (const auto &node : g.node()) {
+    taken.insert(node.name());
+    taken.insert(node.output().begin(), node.output().end());
+    for (const auto &a : node.attribute())
+      if (a.has_g())
+        names(a.g());
+  }
+}
+
+std::string Editor::fresh(const std::string &wanted) {
+  std::string name = wanted;
+  for (int i = 1; !taken.insert(name).second; ++i)
+    name = wanted + "_" + std::to_string(i);
+  return name;
+}
+
+std::string Editor::constant(const std::string &name, const HostTensor &value) {
+  onnx::TensorProto &tensor = *graph.add_initializer();
+  tensor.set_name(fresh(name));
+  Loaded::store(tensor, value);
+  return tensor.name();
+}
+
+void Editor::setAttribute(onnx::NodeProto &node, const char *name, int64_t value) {
+  auto *a = node.add_attribute();
+  a->set_name(name);
+  a->set_type(onnx::AttributeProto::INT);
+  a->set_i(value);
+}
+
+std::string Editor::add(const char *type, const std::string &of, const std::string &result,
+                        const std::vector<std::string> &inputs, const Attributes &attributes,
+                        const std::vector<std::string> &moreResults) {
+  onnx::NodeProto &node = *graph.add_node();
+  node.set_op_type(type);
+  node.set_name(fresh(of + "_" + type));
+  for (const std::string &input : inputs)
+    node.add_input(input);
+  node.add_output(fresh(result));
+  for (const std::string &more : moreResults)
+    node.add_output(more);
+  for (auto [name, value] : attributes)
+    setAttribute(node, name, value);
+  return node.output(0);
+}
+
+void Editor::import(const char *domain) {
+  for (const auto &known : model.proto.opset_import())
+    if (known.domain() == domain)
+      return;
+  auto *added = model.proto.add_opset_import();
+  added->set_domain(domain);
+  added->set_version(1);
+}
+
+void Smoother::foreign(const std::string &what, const std::string &name) {
+  raise(ErrorCode::Invalid, what + ": the recipe is of another model", recipePath + ": '" + name + "'");
+}
+
+/// y = norm(x) * scale + bias, and y = x * constant.
+bool Smoother::foldIntoProducer(const std::string &value, const HostTensor &factors) {
+  onnx::NodeProto *producer = nullptr;
+  for (auto &node : *graph.mutable_node())
+    for (const std::string &output : node.output())
+      if (output == value)
+        producer = &node;
+  if (!producer || producer->output(0) != value)
+    return false;
+  const bool norm = (isDefault(*producer) && (producer->op_type() == "LayerNormalization" ||
+                                              producer->op_type() == "RMSNormalization")) ||
+                    producer->op_type() == "SimplifiedLayerNormalization";
+  std::vector<int> scaled;
+  if (norm) {
+    for (int i = 1; i < producer->input_size(); ++i)
+      if (!producer->input(i).empty())
+        scaled.push_back(i);
+  } else if (isDefault(*producer) && producer->op_type() == "Mul" && producer->input_size() == 2) {
+    for (int i = 0; i < 2 && scaled.empty(); ++i)
+      if (model.constants.count(producer->input(i)))
+        scaled.push_back(i);
+  }
+  for (int i : scaled) {
+    auto found = model.constants.find(producer->input(i));
+    if (found == model.constants.end() || found->second->data_type() != onnx::TensorProto::FLOAT ||
+        found->second->dims_size() != 1 || found->second->dims(0) != factors.dims[0] ||
+        model.uses[producer->input(i)] != 1)
+      return false;
+  }
+  for (int i : scaled) {
+    onnx::TensorProto &tensor = *model.constants[producer->input(i)];
+    HostTensor data = model.read(tensor);
+    for (int64_t e = 0; e < data.count(); ++e)
+      data.setReal(e, data.real(e) / factors.real(e));
+    Loaded::store(tensor, data);
+  }
+  return !scaled.empty();
+}
+
+std::map<std::string, std::string> Smoother::run() {
+  std::map<std::string, std::string> smoothed;
+  if (recipe.factors.empty())
+    return smoothed;
+  std::map<std::string, int> readers;             // products of the recipe, by what they read
+  std::map<std::string, std::set<std::string>> weights; // of the same
+  std::map<std::string, int> products;            // by weight
+  for (const auto &node : graph.node()) {
+    if (!depthOf(node) || attribute(node, "transA") || !recipe.products.count(node.output(0)) ||
+        !recipe.factors.count(node.input(0)))
+      continue;
+    const std::string &weight = node.input(1);
+    auto how = recipe.weights.find(weight);
+    auto found = model.constants.find(weight);
+    if (how == recipe.weights.end() || found == model.constants.end() || found->second->dims_size() != 2 ||
+        found->second->dims(int(*depthOf(node))) != recipe.factors.at(node.input(0)).dims[0])
+      foreign("its factors do not fit '" + weight + "'", node.input(0));
+    ++readers[node.input(0)];
+    ++products[weight];
+    for (const auto &[other, known] : weights)
+      if (other != node.input(0) && known.count(weight))
+        foreign("'" + weight + "' would be scaled twice", node.input(0));
+    weights[node.input(0)].insert(weight);
+  }
+  for (const auto &[value, factors] : recipe.factors) {
+    if (recipe.shared.count(value))
+      foreign("a value that others read as codes has no factors", value);
+    if (!readers.count(value))
+      foreign("no product of the recipe reads this value", value);
+    for (const std::string &weight : weights[value]) {
+      if (products[weight] != model.uses[weight])
+        foreign("'" + weight + "' has other readers", value);
+      onnx::TensorProto &tensor = *model.constants[weight];
+      Loaded::store(tensor, quantize::scaleInputs(model.read(tensor), quantize::depthAxisOf(recipe.weights.at(weight)), factors));
+    }
+    if (readers[value] != model.uses[value] || !foldIntoProducer(value, factors))
+      smoothed[value] = fresh(value + "_smoothed");
+  }
+  // The divisions, each ahead of the first product that reads it.
+  std::vector<onnx::NodeProto> nodes(graph.node().begin(), graph.node().end());
+  graph.clear_node();
+  std::set<std::string> made;
+  for (auto &node : nodes) {
+    auto found = node.input_size() ? smoothed.find(node.input(0)) : smoothed.end();
+    if (found != smoothed.end() && depthOf(node) && !attribute(node, "transA") && recipe.products.count(node.output(0))) {
+      const auto &[value, name] = *found;
+      if (made.insert(value).second) {
+        HostTensor inverse = recipe.factors.at(value);
+        for (int64_t e = 0; e < inverse.count(); ++e)
+          inverse.setReal(e, 1 / inverse.real(e));
+        onnx::NodeProto &division = *graph.add_node();
+        division.set_op_type("Mul");
+        division.set_name(fresh(value + "_Mul"));
+        division.add_input(value);
+        division.add_input(constant(value + "_factors", inverse));
+        division.add_output(name);
+      }
+      node.set_input(0, name);
+    }
+    graph.add_node()->Swap(&node);
+  }
+  model.index();
+  return smoothed;
+}
+
+} // namespace lathe::edit

@@ -1,0 +1,234 @@
+//===- Ranges.cpp - histograms, and the ranges that they suggest ----------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "lathe/quantize/Ranges.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cfloat>
+#include <cmath>
+
+namespace lathe::quantize {
+
+namespace {
+
+struct KnownMethod {
+  const char *name;
+  RangeKind kind;
+  double parameter; ///< unless one is given; 0: takes none
+};
+constexpr KnownMethod kMethods[] = {{"minmax", RangeKind::MinMax, 0},
+                                    {"moving", RangeKind::Moving, 0.1},
+                                    {"percentile", RangeKind::Percentile, 99.99},
+                                    {"mse", RangeKind::Mse, 0},
+                                    {"kl", RangeKind::Kl, 0}};
+
+} // namespace
+
+std::string RangeMethod::text() const {
+  for (const KnownMethod &known : kMethods)
+    if (known.kind == kind) {
+      std::string text = known.name;
+      if (known.parameter) {
+        char number[32];
+        text += ":" + std::string(number, std::to_chars(number, number + sizeof number, parameter).ptr);
+      }
+      return text;
+    }
+  return {};
+}
+
+Result<RangeMethod> rangeMethod(std::string_view text) {
+  std::string_view name = text.substr(0, text.find(':'));
+  for (const KnownMethod &known : kMethods) {
+    if (name != known.name)
+      continue;
+    RangeMethod method{known.kind, known.parameter};
+    if (name.size() == text.size())
+      return method;
+    std::string_view number = text.substr(name.size() + 1);
+    auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), method.parameter);
+    bool fits = method.kind == RangeKind::Percentile ? method.parameter > 99 && method.parameter <= 100
+                                                     : method.parameter > 0 && method.parameter <= 1;
+    if (!known.parameter || error != std::errc() || end != number.data() + number.size() || !fits)
+      return usageError("'" + std::string(text) + "': " +
+                            (known.parameter ? "wants a number in (" +
+                                                   std::string(known.kind == RangeKind::Percentile ? "99, 100]" : "0, 1]")
+                                             : "takes no number"),
+                        "--range");
+    return method;
+  }
+  return usageError("wants minmax, moving[:m], percentile[:p], mse or kl, not '" + std::string(text) + "'", "--range");
+}
+
+void moveRange(Range &range, Range batch, double m, bool first) {
+  if (first) {
+    range = batch;
+    return;
+  }
+  range.min += m * (batch.min - range.min);
+  range.max += m * (batch.max - range.max);
+}
+
+bool Histogram::add(std::span<const float> elements) {
+  if (elements.empty())
+    return true;
+  float low = elements[0], high = elements[0];
+  bool finite = true;
+  for (float v : elements) {
+    low = v < low ? v : low;
+    high = v > high ? v : high;
+    finite &= std::fabs(v) <= FLT_MAX;
+  }
+  if (!finite)
+    return false;
+  lowest = sum ? std::min(lowest, double(low)) : double(low);
+  highest = sum ? std::max(highest, double(high)) : double(high);
+  sum += elements.size();
+  double largest = std::max(std::fabs(double(low)), std::fabs(double(high)));
+  if (largest == 0) {
+    counts[kSide] += elements.size();
+    return true;
+  }
+  widen(largest);
+  // A product by a power of two is exact; double, because the inverse of a small width is no float.
+  const double inverse = 1 / binWidth;
+  for (float v : elements)
+    ++counts[size_t(int64_t(std::floor(double(v) * inverse)) + kSide)];
+  return true;
+}
+
+void Histogram::widen(double largest) {
+  if (binWidth == 0) {
+    int exponent;
+    std::frexp(largest, &exponent); // largest < 2^exponent
+    binWidth = std::ldexp(1.0, exponent) / kSide;
+    return;
+  }
+  for (; largest >= binWidth * kSide; binWidth *= 2) {
+    std::vector<uint64_t> joined(counts.size());
+    for (int64_t bin = -kSide; bin < kSide; ++bin)
+      joined[size_t((bin >> 1) + kSide)] += at(bin);
+    counts.swap(joined);
+  }
+}
+
+uint64_t Histogram::outside(Range range) const {
+  uint64_t count = 0;
+  for (int64_t bin = -kSide; bin < kSide && binWidth > 0; ++bin) {
+    double centre = (double(bin) + 0.5) * binWidth;
+    if (centre < range.min || centre > range.max)
+      count += at(bin);
+  }
+  return count;
+}
+
+namespace {
+
+/// Bins that hold anything, from the lowest.
+struct Filled {
+  double centre;
+  double count;
+};
+
+std::vector<Filled> filledBins(const Histogram &histogram) {
+  std::vector<Filled> bins;
+  for (int64_t bin = -Histogram::kSide; bin < Histogram::kSide; ++bin)
+    if (uint64_t count = histogram.at(bin))
+      bins.push_back({(double(bin) + 0.5) * histogram.width(), double(count)});
+  return bins;
+}
+
+double codeOf(double v, const CodesOfRange &codes) {
+  return std::clamp(std::nearbyint(v / double(codes.scale)) + codes.zero, 0.0, 255.0);
+}
+
+double squaredError(const std::vector<Filled> &bins, const CodesOfRange &codes) {
+  double sum = 0;
+  for (const Filled &bin : bins) {
+    double error = bin.centre - (codeOf(bin.centre, codes) - codes.zero) * double(codes.scale);
+    sum += bin.count * error * error;
+  }
+  return sum;
+}
+
+/// Of the distribution over the bins inside, with what is outside in the outermost of them, from one in which all
+/// bins of a code are alike.
+double divergence(const std::vector<Filled> &bins, const CodesOfRange &codes, Range range) {
+  size_t first = 0, last = bins.size();
+  while (first < last && bins[first].centre < range.min)
+    ++first;
+  while (last > first && bins[last - 1].centre > range.max)
+    --last;
+  if (first == last)
+    return INFINITY;
+  std::array<double, 256> mass{}, used{};
+  double all = 0, inside = 0;
+  for (size_t i = 0; i < bins.size(); ++i) {
+    all += bins[i].count;
+    if (i < first || i >= last)
+      continue;
+    size_t code = size_t(codeOf(bins[i].centre, codes));
+    mass[code] += bins[i].count;
+    used[code] += 1;
+    inside += bins[i].count;
+  }
+  double below = 0, above = 0, sum = 0;
+  for (size_t i = 0; i < first; ++i)
+    below += bins[i].count;
+  for (size_t i = last; i < bins.size(); ++i)
+    above += bins[i].count;
+  for (size_t i = first; i < last; ++i) {
+    double p = (bins[i].count + (i == first ? below : 0) + (i + 1 == last ? above : 0)) / all;
+    size_t code = size_t(codeOf(bins[i].centre, codes));
+    sum += p * std::log(p / (mass[code] / used[code] / inside));
+  }
+  return sum;
+}
+
+Range percentile(const Histogram &histogram, double percent) {
+  Range extremes = histogram.extremes();
+  const double out = double(histogram.total()) * (100 - percent) / 200;
+  int64_t low = -Histogram::kSide, high = Histogram::kSide - 1;
+  for (double seen = 0; low < high && (seen += double(histogram.at(low))) <= out;)
+    ++low;
+  for (double seen = 0; high > low && (seen += double(histogram.at(high))) <= out;)
+    --high;
+  return {std::max(extremes.min, double(low) * histogram.width()),
+          std::min(extremes.max, double(high + 1) * histogram.width())};
+}
+
+} // namespace
+
+Range solveRange(const Histogram &histogram, const RangeMethod &method) {
+  const Range extremes = histogram.extremes();
+  if (histogram.width() == 0)
+    return extremes;
+  if (method.kind == RangeKind::Percentile)
+    return percentile(histogram, method.parameter);
+  const std::vector<Filled> bins = filledBins(histogram);
+  Range best = extremes;
+  double least = INFINITY;
+  auto attempt = [&](Range range) {
+    std::optional<CodesOfRange> codes = codesOf(range);
+    if (!codes)
+      return;
+    double loss = method.kind == RangeKind::Mse ? squaredError(bins, *codes) : divergence(bins, *codes, range);
+    if (loss < least) {
+      least = loss;
+      best = range;
+    }
+  };
+  constexpr int kParts = 128;
+  for (int i = kParts; i > 0; --i)
+    attempt({extremes.min * i / kParts, extremes.max * i / kParts});
+  const Range joint = best;
+  for (int i = kParts; i > 0 && extremes.max > 0; --i)
+    attempt({joint.min, extremes.max * i / kParts});
+  const double upper = best.max;
+  for (int i = kParts; i > 0 && extremes.min < 0; --i)
+    attempt({extremes.min * i / kParts, upper});
+  return best;
+}
+
+} // namespace lathe::quantize

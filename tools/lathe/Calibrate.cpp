@@ -1,0 +1,430 @@
+//===- Calibrate.cpp - examples, and what is seen of values ---------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Calibrate.h"
+
+#include "Inputs.h"
+#include "Progress.h"
+#include "TemporaryModel.h"
+
+#include "lathe/support/Npz.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+namespace fs = std::filesystem;
+
+namespace lathe::cli {
+
+using quantize::Histogram;
+using quantize::Range;
+using quantize::RangeMethod;
+using quantize::Recipe;
+
+namespace {
+
+/// All floats must be finite; `spread` becomes true where two of an input differ.
+Status checkExample(const Example &example, const engine::Plan &plan, const std::string &where, bool &spread) {
+  for (size_t i = 0; i < example.size(); ++i)
+    for (int64_t e = 0, n = isFloat(example[i].dtype) ? example[i].count() : 0; e < n; ++e) {
+      double v = example[i].real(e);
+      if (!std::isfinite(v))
+        return invalidError(std::string("holds ") + (std::isnan(v) ? "NaN" : "infinity") + " at element " + std::to_string(e),
+                            where + ": input '" + plan.inputs[i].name + "'");
+      spread |= v != example[i].real(0);
+    }
+  return okStatus();
+}
+
+/// Rows of the arrays: as many as the model's batch, or 16 where that is free.
+Result<std::vector<Example>> sliceArchive(const std::string &path, const engine::Plan &plan) {
+  Result<std::map<std::string, HostTensor>> arrays = readNpz(path);
+  if (!arrays)
+    return arrays.status();
+  for (const auto &[name, array] : *arrays)
+    if (std::none_of(plan.inputs.begin(), plan.inputs.end(), [&](const engine::Port &p) { return p.name == name; }))
+      return usageError("the model has no such input", path + ": '" + name + "'");
+  int64_t rows = -1, batch = 16;
+  for (const engine::Port &port : plan.inputs) {
+    std::string where = path + ": '" + port.name + "'";
+    auto found = arrays->find(port.name);
+    if (found == arrays->end())
+      return usageError("there is no array for this input", where);
+    const HostTensor &array = found->second;
+    if (array.dtype != port.dtype)
+      return usageError("holds " + std::string(name(array.dtype)) + ", the input is " + std::string(name(port.dtype)), where);
+    if (array.dims.size() != port.dims.size() || array.dims.empty())
+      return usageError("has " + std::to_string(array.dims.size()) + " dimensions, the input " +
+                            std::to_string(port.dims.size()) + " (the first one counts examples)", where);
+    for (size_t d = 1; d < array.dims.size(); ++d)
+      if (auto size = port.dims[d].constant(); size && *size != array.dims[d])
+        return usageError("dimension " + std::to_string(d) + " is " + std::to_string(array.dims[d]) + ", the input's " +
+                              std::to_string(*size), where);
+    if (rows >= 0 && rows != array.dims[0])
+      return usageError("has " + std::to_string(array.dims[0]) + " examples, another array " + std::to_string(rows), where);
+    rows = array.dims[0];
+    if (auto fixed = port.dims[0].constant())
+      batch = std::max<int64_t>(1, *fixed);
+  }
+  bool fixed = std::any_of(plan.inputs.begin(), plan.inputs.end(),
+                           [](const engine::Port &p) { return p.dims[0].isConstant(); });
+  std::vector<Example> examples;
+  for (int64_t row = 0; row < rows; row += batch) {
+    int64_t count = std::min(batch, rows - row);
+    if (fixed && count < batch)
+      break; // a batch that is not full cannot run
+    Example example;
+    for (const engine::Port &port : plan.inputs) {
+      const HostTensor &array = arrays->at(port.name);
+      std::vector<int64_t> dims = array.dims;
+      dims[0] = count;
+      HostTensor part(array.dtype, dims);
+      uint64_t each = array.data.size() / uint64_t(rows);
+      std::copy_n(array.data.begin() + int64_t(each) * row, part.data.size(), part.data.begin());
+      example.push_back(std::move(part));
+    }
+    examples.push_back(std::move(example));
+  }
+  return examples;
+}
+
+/// A folder of input_N.pb, or one of such folders.
+Result<std::vector<Example>> readFolders(const std::string &path, const engine::Plan &plan) {
+  std::error_code error;
+  std::vector<std::string> folders;
+  if (fs::exists(fs::path(path) / "input_0.pb", error))
+    folders.push_back(path);
+  for (const auto &entry : fs::directory_iterator(path, error))
+    if (folders.empty() || folders[0] != path)
+      if (fs::exists(entry.path() / "input_0.pb", error))
+        folders.push_back(entry.path().string());
+  std::sort(folders.begin(), folders.end());
+  std::vector<Example> examples;
+  for (const std::string &folder : folders) {
+    InputOptions options;
+    options.dataFolder = folder;
+    Result<InputFiles> files = readInputs(options, plan);
+    if (!files)
+      return files.status();
+    if (files->named.size() + files->byPosition.size() < plan.inputs.size())
+      return usageError("has files for " + std::to_string(files->named.size() + files->byPosition.size()) + " of " +
+                            std::to_string(plan.inputs.size()) + " inputs", folder);
+    Result<Example> example = makeInputs(options, *files, plan, {}, 0);
+    if (!example)
+      return example.status();
+    examples.push_back(std::move(*example));
+  }
+  return examples;
+}
+
+} // namespace
+
+Result<std::vector<Example>> readExamples(const std::string &data, const engine::Plan &plan) {
+  std::error_code error;
+  const bool archive = !fs::is_directory(data, error);
+  Result<std::vector<Example>> examples = archive ? sliceArchive(data, plan) : readFolders(data, plan);
+  if (!examples)
+    return examples.status();
+  if (examples->empty())
+    return usageError(archive ? "holds no whole batch of examples" : "has no input_0.pb, nor folders with one", data);
+  bool spread = false, floats = false;
+  for (const engine::Port &port : plan.inputs)
+    floats |= isFloat(port.dtype);
+  for (size_t i = 0; i < examples->size(); ++i)
+    LATHE_RETURN_IF_ERROR(checkExample((*examples)[i], plan, data + ": batch " + std::to_string(i), spread));
+  if (floats && !spread)
+    return invalidError("each input is the same number everywhere: that says nothing of ranges", data);
+  return examples;
+}
+
+Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &observations, const std::string &what,
+                        lathe_call_function call, void *user, const Batch &seen) {
+  Result<std::string> bytes = observedModel(path, recipe, observations);
+  if (!bytes)
+    return bytes.status();
+  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("observed.onnx", *bytes);
+  if (!written)
+    return written.status();
+  Result<Model> model = Model::open((*written)->path, compile, session.device);
+  if (!model)
+    return model.status();
+  Result<Session> opened = Session::open(*model, session);
+  if (!opened)
+    return opened.status();
+  Result<const engine::Plan *> plan = model->plan("", opened->target());
+  if (!plan)
+    return plan.status();
+  if (examples.empty()) {
+    Result<std::vector<Example>> read = readExamples(data, **plan);
+    if (!read)
+      return read.status();
+    examples = std::move(*read);
+  }
+  if (call)
+    for (size_t rank = 0; rank < opened->ranks(); ++rank)
+      LATHE_RETURN_IF_ERROR(toStatus(lathe_context_register_call(opened->rank(rank), kObserveCall, call, user)));
+  Progress progress;
+  for (size_t i = 0; i < examples.size(); ++i) {
+    progress.show(what, int(i), int(examples.size()));
+    std::vector<lathe_tensor> results;
+    LATHE_RETURN_IF_ERROR(opened->run(**plan, examples[i], results));
+    LATHE_RETURN_IF_ERROR(seen(i, data + ": batch " + std::to_string(i), results));
+  }
+  return okStatus();
+}
+
+namespace {
+
+/// A histogram of each observed value, and which was not finite.
+struct Histograms {
+  std::vector<Histogram> all;
+  std::vector<char> bad;
+
+  /// What the engine calls with a value and the number of its histogram.
+  static const char *add(void *self, const lathe_call *call) {
+    auto &histograms = *static_cast<Histograms *>(self);
+    const lathe_tensor &value = call->inputs[0];
+    if (value.dtype != LATHE_F32)
+      return "wants a value of f32";
+    size_t number = histograms.all.size();
+    for (size_t i = 0; i < call->attribute_count; ++i)
+      if (call->attributes[i].int_count == 1 && std::string_view(call->attributes[i].name) == "number")
+        number = size_t(call->attributes[i].ints[0]);
+    if (number >= histograms.all.size())
+      return "has no such number";
+    size_t count = 1;
+    for (int32_t d = 0; d < value.rank; ++d)
+      count *= size_t(value.dims[d]);
+    if (!histograms.all[number].add({static_cast<const float *>(value.data), count}))
+      histograms.bad[number] = 1;
+    *static_cast<uint8_t *>(call->outputs[0].data) = 0;
+    return nullptr;
+  }
+};
+
+std::vector<double> numbersOf(const lathe_tensor &tensor) {
+  HostTensor values = copyOf(tensor);
+  std::vector<double> numbers(size_t(values.count()));
+  for (size_t i = 0; i < numbers.size(); ++i)
+    numbers[i] = isFloat(values.dtype) ? values.real(int64_t(i)) : double(values.integer(int64_t(i)));
+  return numbers;
+}
+
+} // namespace
+
+Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
+  std::vector<std::string> values;
+  std::vector<Observation> observations;
+  for (const auto &[name, range] : recipe.activations) {
+    values.push_back(name);
+    observations.push_back({name, method.needsHistogram() ? Summary::Histogram : Summary::Extremes});
+  }
+  if (method.needsHistogram() && session.device != "cpu")
+    return unsupportedError(method.text() + " counts elements on the CPU, not on " + session.device, "--range");
+  Histograms histograms{std::vector<Histogram>(method.needsHistogram() ? values.size() : 0),
+                        std::vector<char>(values.size())};
+  std::vector<Range> ranges(values.size());
+  Status ran = run(recipe, observations, "ranges", method.needsHistogram() ? Histograms::add : nullptr, &histograms,
+                   [&](size_t batch, const std::string &where, const std::vector<lathe_tensor> &results) -> Status {
+    for (size_t v = 0; v < values.size(); ++v) {
+      Range seen;
+      if (!method.needsHistogram()) {
+        seen = {numbersOf(results[2 * v])[0], numbersOf(results[2 * v + 1])[0]};
+        histograms.bad[v] = !std::isfinite(seen.min) || !std::isfinite(seen.max);
+      }
+      if (histograms.bad[v])
+        return invalidError("value '" + values[v] + "' is not finite", where);
+      if (method.kind == quantize::RangeKind::Moving)
+        quantize::moveRange(ranges[v], seen, method.parameter, batch == 0);
+      else
+        ranges[v] = batch ? Range{std::min(seen.min, ranges[v].min), std::max(seen.max, ranges[v].max)} : seen;
+    }
+    return okStatus();
+  });
+  if (!ran.ok())
+    return ran;
+  for (size_t v = 0; v < values.size(); ++v) {
+    if (method.needsHistogram())
+      ranges[v] = quantize::solveRange(histograms.all[v], method);
+    if (quantize::codesOf(ranges[v])) {
+      recipe.activations[values[v]] = ranges[v];
+      continue;
+    }
+    recipe.activations.erase(values[v]);
+    recipe.shared.erase(values[v]);
+    std::printf("  keeps f32: '%s' has no range that could be quantized\n", values[v].c_str());
+  }
+  std::printf("%zu values observed over %zu batches\n", values.size(), examples.size());
+  return okStatus();
+}
+
+Result<std::map<std::string, quantize::Channels>> Calibration::observeChannels(const Recipe &recipe,
+                                                                               const std::vector<QuantizedLayer> &layers) {
+  std::map<std::string, quantize::Channels> all;
+  std::vector<Observation> observations;
+  for (const QuantizedLayer &layer : layers)
+    if (layer.depth && all.try_emplace(layer.activation).second)
+      observations.push_back({layer.activation, Summary::Channels, layer.depth});
+  Status ran = run(recipe, observations, "channels", nullptr, nullptr,
+                   [&](size_t batch, const std::string &where, const std::vector<lathe_tensor> &results) -> Status {
+    for (size_t i = 0; i < observations.size(); ++i) {
+      quantize::Channels &into = all[observations[i].value];
+      const auto depth = size_t(observations[i].depth);
+      std::vector<double> lowest = numbersOf(results[5 * i]), highest = numbersOf(results[5 * i + 1]),
+                          magnitudes = numbersOf(results[5 * i + 2]), squares = numbersOf(results[5 * i + 3]);
+      const auto rows = int64_t(numbersOf(results[5 * i + 4])[0]) / int64_t(depth);
+      if (batch == 0) {
+        into.lowest = lowest;
+        into.highest = highest;
+        into.magnitudes.assign(depth, 0);
+        into.squares.assign(depth, 0);
+      }
+      into.rows += rows;
+      for (size_t k = 0; k < depth; ++k) {
+        if (!std::isfinite(squares[k]))
+          return invalidError("value '" + observations[i].value + "' or its square is not finite", where);
+        into.lowest[k] = std::min(into.lowest[k], lowest[k]);
+        into.highest[k] = std::max(into.highest[k], highest[k]);
+        into.magnitudes[k] += magnitudes[k] * double(rows);
+        into.squares[k] += squares[k] * double(rows);
+      }
+    }
+    return okStatus();
+  });
+  if (!ran.ok())
+    return ran;
+  return all;
+}
+
+Result<std::map<std::string, quantize::Gram>> Calibration::observeGrams(const Recipe &recipe,
+                                                                        const std::vector<QuantizedLayer> &layers) {
+  std::map<std::string, quantize::Gram> all;
+  std::vector<Observation> observations;
+  for (const QuantizedLayer &layer : layers)
+    if (all.try_emplace(layer.activation).second)
+      observations.push_back({layer.activation, Summary::Gram, layer.depth});
+  Status ran = run(recipe, observations, "products of inputs", nullptr, nullptr,
+                   [&](size_t, const std::string &, const std::vector<lathe_tensor> &results) -> Status {
+    for (size_t i = 0; i < observations.size(); ++i) {
+      quantize::Gram &into = all[observations[i].value];
+      into.depth = observations[i].depth;
+      into.sums.resize(size_t(into.depth * into.depth));
+      const auto *seen = static_cast<const float *>(results[i].data);
+      for (size_t e = 0; e < into.sums.size(); ++e)
+        into.sums[e] += double(seen[e]);
+    }
+    return okStatus();
+  });
+  if (!ran.ok())
+    return ran;
+  return all;
+}
+
+Status chooseFactors(Calibration &calibration, const std::string &path, const std::string &method, Recipe &recipe) {
+  Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
+  if (!layers)
+    return layers.status();
+  std::map<std::string, std::set<std::string>> weights; // by activation
+  std::map<std::string, int> uses;                      // of a weight, by products of the same activation
+  std::map<std::string, std::string> refused;
+  for (const QuantizedLayer &layer : *layers) {
+    weights[layer.activation].insert(layer.weight);
+    ++uses[layer.activation + '\n' + layer.weight];
+  }
+  for (const QuantizedLayer &layer : *layers)
+    if (!layer.depth)
+      refused[layer.activation] = "convolutions and products of transposed values have no factors";
+    else if (layer.otherReaders + 1 != uses[layer.activation + '\n' + layer.weight])
+      refused[layer.activation] = "'" + layer.weight + "' has other readers";
+    else if (recipe.shared.count(layer.activation))
+      refused[layer.activation] = "others read it as codes";
+  for (const auto &[name, why] : refused)
+    std::printf("  no factors for '%s': %s\n", name.c_str(), why.c_str());
+  std::erase_if(*layers, [&](const QuantizedLayer &layer) { return refused.count(layer.activation); });
+  if (layers->empty())
+    return okStatus();
+  Result<std::map<std::string, quantize::Channels>> channels = calibration.observeChannels(recipe, *layers);
+  if (!channels)
+    return channels.status();
+  for (const auto &[activation, seen] : *channels) {
+    Result<std::map<std::string, HostTensor>> matrices = weightsOf(path, recipe, weights[activation]);
+    if (!matrices)
+      return matrices.status();
+    std::vector<quantize::SmoothedWeight> readers;
+    for (const auto &[name, matrix] : *matrices)
+      readers.push_back({&matrix, recipe.weights.at(name)});
+    HostTensor factors;
+    if (method == "awq") {
+      Result<quantize::AwqResult> chosen = quantize::awqFactors(seen, readers, *weights[activation].begin());
+      if (!chosen)
+        return chosen.status();
+      factors = std::move(chosen->factors);
+    } else {
+      constexpr double kAlpha = 0.5; // of the paper
+      factors = quantize::smoothFactors(seen, readers, kAlpha);
+    }
+    bool any = false;
+    for (int64_t k = 0; k < factors.count(); ++k)
+      any |= factors.real(k) != 1;
+    if (any)
+      recipe.factors[activation] = std::move(factors);
+  }
+  std::printf("%zu activations get factors by %s\n", recipe.factors.size(), method.c_str());
+  return okStatus();
+}
+
+Status chooseCodes(Calibration &calibration, const std::string &path, double damping, Recipe &recipe) {
+  Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
+  if (!layers)
+    return layers.status();
+  std::vector<QuantizedLayer> left;
+  std::set<std::string> known; // a weight that two products read gets codes for the first one's inputs
+  for (const QuantizedLayer &layer : *layers)
+    if (!layer.depth)
+      std::printf("  rounded to the nearest: '%s' is a convolution, or reads a transposed value\n", layer.node.c_str());
+    else if (known.insert(layer.weight).second)
+      left.push_back(layer);
+  constexpr int64_t kGramBytes = int64_t(1) << 30; // of Gram matrices at once: those of all layers may be too many
+  while (!left.empty()) {
+    std::vector<QuantizedLayer> now, later;
+    std::set<std::string> activations;
+    int64_t bytes = 0;
+    for (QuantizedLayer &layer : left) {
+      int64_t more = activations.count(layer.activation) ? 0 : layer.depth * layer.depth * int64_t(sizeof(float) + sizeof(double));
+      if (!now.empty() && bytes + more > kGramBytes) {
+        later.push_back(std::move(layer));
+        continue;
+      }
+      bytes += more;
+      activations.insert(layer.activation);
+      now.push_back(std::move(layer));
+    }
+    Result<std::map<std::string, quantize::Gram>> grams = calibration.observeGrams(recipe, now);
+    if (!grams)
+      return grams.status();
+    Progress progress;
+    for (size_t i = 0; i < now.size(); ++i) {
+      const QuantizedLayer &layer = now[i];
+      progress.show("codes of " + layer.node, int(i), int(now.size()));
+      Result<std::map<std::string, HostTensor>> matrices = weightsOf(path, recipe, {layer.weight});
+      if (!matrices)
+        return matrices.status();
+      Result<quantize::GptqResult> made = quantize::gptq(matrices->at(layer.weight), recipe.weights.at(layer.weight),
+                                                         grams->at(layer.activation), damping, layer.weight);
+      if (!made)
+        return made.status();
+      if (made->damping > damping)
+        std::printf("  '%s': its inputs' products are singular: damping %g of their mean square\n", layer.node.c_str(), made->damping);
+      if (made->unseen)
+        std::printf("  '%s': %lld of its %lld inputs were always zero: rounded to the nearest\n", layer.node.c_str(),
+                    static_cast<long long>(made->unseen), static_cast<long long>(layer.depth));
+      recipe.codes[layer.weight] = std::move(made->weight);
+    }
+    left = std::move(later);
+  }
+  std::printf("%zu weights get codes by gptq, damping %g\n", recipe.codes.size(), damping);
+  return okStatus();
+}
+
+} // namespace lathe::cli

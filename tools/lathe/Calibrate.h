@@ -1,0 +1,63 @@
+//===- Calibrate.h - examples, and what is seen of values -------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_TOOLS_LATHE_CALIBRATE_H
+#define LATHE_TOOLS_LATHE_CALIBRATE_H
+
+#include "Session.h"
+
+#include "lathe/import/ObserveModel.h"
+#include "lathe/import/QuantizeModel.h"
+#include "lathe/quantize/Ranges.h"
+#include "lathe/quantize/Weights.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace lathe::cli {
+
+using Example = std::vector<HostTensor>; ///< in the order of the entry's inputs
+
+/// Examples of `data`: rows of an archive of arrays, as many at once as the model's batch (16 where that is free); or a
+/// folder of input_N.pb, or of such folders. Each is finite, and no input is one number everywhere. Errors name the
+/// file, and the input or the batch.
+Result<std::vector<Example>> readExamples(const std::string &data, const engine::Plan &plan);
+
+/// Runs of a model over examples, whose values are summed up in the engine. A file of examples is read once.
+class Calibration {
+public:
+  Calibration(std::string path, std::string data, CompileOptions compile, SessionOptions session)
+      : path(std::move(path)), data(std::move(data)), compile(std::move(compile)), session(std::move(session)) {
+    this->compile.cache = false;
+  }
+
+  /// The ranges of the recipe's activations by a method. Those that have no range are erased and printed.
+  Status observeRanges(quantize::Recipe &recipe, const quantize::RangeMethod &method);
+  /// Of the activations of these layers, by name.
+  Result<std::map<std::string, quantize::Channels>> observeChannels(const quantize::Recipe &recipe,
+                                                                    const std::vector<QuantizedLayer> &layers);
+  Result<std::map<std::string, quantize::Gram>> observeGrams(const quantize::Recipe &recipe,
+                                                             const std::vector<QuantizedLayer> &layers);
+
+private:
+  using Batch = std::function<Status(size_t batch, const std::string &where, const std::vector<lathe_tensor> &results)>;
+  Status run(const quantize::Recipe &recipe, const std::vector<Observation> &observations, const std::string &what,
+             lathe_call_function call, void *user, const Batch &seen);
+
+  const std::string path, data;
+  CompileOptions compile;
+  const SessionOptions session;
+  std::vector<Example> examples;
+};
+
+/// Chooses factors by "smoothquant" or "awq" for the products' activations, into the recipe; prints for which there are
+/// none.
+Status chooseFactors(Calibration &calibration, const std::string &path, const std::string &method, quantize::Recipe &recipe);
+
+/// Chooses codes by GPTQ for the recipe's matrices; prints what damping was needed where it was more than `damping`.
+Status chooseCodes(Calibration &calibration, const std::string &path, double damping, quantize::Recipe &recipe);
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_CALIBRATE_H
