@@ -22,22 +22,47 @@ public:
       if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
         Loaded::store(tensor, model.read(tensor));
     graph.clear_output();
-    for (size_t i = 0; i < observations.size(); ++i)
-      show(observations[i], int64_t(i));
+    std::multimap<std::string, size_t> wanted; // by value
+    for (size_t i = 0; i < observations.size(); ++i) {
+      auto found = smoothed.find(observations[i].value);
+      wanted.emplace(found == smoothed.end() ? observations[i].value : found->second, i);
+    }
+    results.resize(observations.size());
+    // Each right behind what makes its value, which then need not live longer than in the model.
+    google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes;
+    nodes.Swap(graph.mutable_node());
+    std::set<std::string> made;
+    for (auto &node : nodes) {
+      made.insert(node.output().begin(), node.output().end());
+      if (isConv(node) && made.count(node.input(0)) && model.constants.count(node.input(1)))
+        images[node.input(0)] = model.constants[node.input(1)]->dims_size();
+    }
+    for (auto [value, number] : wanted)
+      if (!made.count(value))
+        show(observations[number], value, number);
+    for (auto &node : nodes) {
+      const std::vector<std::string> outputs(node.output().begin(), node.output().end());
+      graph.add_node()->Swap(&node);
+      for (const std::string &value : outputs)
+        for (auto [at, end] = wanted.equal_range(value); at != end; ++at)
+          show(observations[at->second], value, at->second);
+    }
+    for (std::vector<onnx::ValueInfoProto> &shown : results)
+      for (onnx::ValueInfoProto &output : shown)
+        graph.add_output()->Swap(&output);
   }
 
 private:
-  void show(const Observation &what, int64_t number) {
-    auto found = smoothed.find(what.value);
-    const std::string value = found == smoothed.end() ? what.value : found->second;
+  void show(const Observation &what, const std::string &value, size_t at) {
+    number = at;
     switch (what.summary) {
     case Summary::Extremes:
       result(node("ReduceMin", {value}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
       result(node("ReduceMax", {value}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
       return;
-    case Summary::Histogram: {
+    case Summary::Elements: {
       import("lathe.custom");
-      std::string done = node(kObserveCall, {value}, {{"number", number}});
+      std::string done = node(kObserveCall, {asStored(value)}, {{"number", int64_t(at)}});
       graph.mutable_node(graph.node_size() - 1)->set_domain("lathe.custom");
       result(done, onnx::TensorProto::UINT8, {1});
       return;
@@ -80,7 +105,7 @@ private:
     return reduced;
   }
   void result(const std::string &name, int type, const std::vector<int64_t> &dims) {
-    onnx::ValueInfoProto &output = *graph.add_output();
+    onnx::ValueInfoProto &output = results[number].emplace_back();
     output.set_name(name);
     output.mutable_type()->mutable_tensor_type()->set_elem_type(type);
     auto *shape = output.mutable_type()->mutable_tensor_type()->mutable_shape();
@@ -88,7 +113,26 @@ private:
       shape->add_dim()->set_dim_value(d);
   }
 
+  /// An image with its channels last, as engines keep those that they make.
+  std::string asStored(const std::string &value) {
+    auto rank = images.find(value);
+    if (rank == images.end())
+      return value;
+    std::string turned = node("Transpose", {value});
+    auto *perm = graph.mutable_node(graph.node_size() - 1)->add_attribute();
+    perm->set_name("perm");
+    perm->set_type(onnx::AttributeProto::INTS);
+    perm->add_ints(0);
+    for (int d = 2; d < rank->second; ++d)
+      perm->add_ints(d);
+    perm->add_ints(1);
+    return turned;
+  }
+
   const std::map<std::string, std::string> &smoothed;
+  std::map<std::string, int> images; ///< what convolutions read, and how many dimensions it has
+  std::vector<std::vector<onnx::ValueInfoProto>> results; ///< of each observation
+  size_t number = 0; ///< of the observation that nodes are added for
 };
 
 } // namespace

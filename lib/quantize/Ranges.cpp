@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cfloat>
 #include <cmath>
 
 namespace lathe::quantize {
@@ -70,38 +69,62 @@ void moveRange(Range &range, Range batch, double m, bool first) {
   range.max += m * (batch.max - range.max);
 }
 
-bool Histogram::add(std::span<const float> elements) {
-  if (elements.empty())
-    return true;
-  float low = elements[0], high = elements[0];
-  bool finite = true;
-  for (float v : elements) {
-    low = v < low ? v : low;
-    high = v > high ? v : high;
-    finite &= std::fabs(v) <= FLT_MAX;
+std::optional<Range> extremesOf(std::span<const float> elements) {
+  constexpr size_t kLanes = 16; // of vectors: a minimum of floats in order is one at a time
+  float low[kLanes], high[kLanes], odd[kLanes] = {};
+  std::fill_n(low, kLanes, elements[0]);
+  std::fill_n(high, kLanes, elements[0]);
+  auto see = [&](size_t lane, float v) {
+    low[lane] = v < low[lane] ? v : low[lane];
+    high[lane] = v > high[lane] ? v : high[lane];
+    odd[lane] += v * 0; // NaN from there on where v is NaN or infinite
+  };
+  size_t i = 0;
+  for (; i + kLanes <= elements.size(); i += kLanes)
+    for (size_t lane = 0; lane < kLanes; ++lane)
+      see(lane, elements[i + lane]);
+  for (; i < elements.size(); ++i)
+    see(0, elements[i]);
+  Range range{double(low[0]), double(high[0])};
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    if (std::isnan(odd[lane]))
+      return std::nullopt;
+    range = {std::min(range.min, double(low[lane])), std::max(range.max, double(high[lane]))};
   }
-  if (!finite)
-    return false;
-  lowest = sum ? std::min(lowest, double(low)) : double(low);
-  highest = sum ? std::max(highest, double(high)) : double(high);
+  return range;
+}
+
+void Histogram::add(std::span<const float> elements, Range extremes) {
+  lowest = sum ? std::min(lowest, extremes.min) : extremes.min;
+  highest = sum ? std::max(highest, extremes.max) : extremes.max;
   sum += elements.size();
-  double largest = std::max(std::fabs(double(low)), std::fabs(double(high)));
+  const double largest = std::max(std::fabs(extremes.min), std::fabs(extremes.max));
   if (largest == 0) {
     counts[kSide] += elements.size();
-    return true;
+    return;
   }
   widen(largest);
-  // A product by a power of two is exact; double, because the inverse of a small width is no float.
-  const double inverse = 1 / binWidth;
-  for (float v : elements)
-    ++counts[size_t(int64_t(std::floor(double(v) * inverse)) + kSide)];
-  return true;
+  // A product by a power of two is exact. Places are found in vectors, then counted one by one.
+  const auto inverse = float(1 / binWidth);
+  constexpr size_t kLanes = 64;
+  int32_t bins[kLanes];
+  for (size_t i = 0; i < elements.size(); i += kLanes) {
+    const size_t count = std::min(kLanes, elements.size() - i);
+    for (size_t lane = 0; lane < count; ++lane) {
+      const float place = elements[i + lane] * inverse;
+      auto bin = int32_t(place); // rounded up where it is negative
+      bins[lane] = bin - (float(bin) > place);
+    }
+    for (size_t lane = 0; lane < count; ++lane)
+      ++counts[size_t(bins[lane] + kSide)];
+  }
 }
 
 void Histogram::widen(double largest) {
   if (binWidth == 0) {
     int exponent;
-    std::frexp(largest, &exponent); // largest < 2^exponent
+    std::frexp(largest, &exponent);        // largest < 2^exponent
+    exponent = std::max(exponent, -100);   // the inverse of the width is a normal f32
     binWidth = std::ldexp(1.0, exponent) / kSide;
     return;
   }

@@ -2,7 +2,7 @@
 """What lib/quantize computes, in numpy: ranges of histograms, GPTQ, factors of SmoothQuant and AWQ."""
 import numpy as np
 
-SIDE, PARTS = 4096, 128
+SIDE, PARTS = 2048, 128
 
 
 def codes_of(low, high):

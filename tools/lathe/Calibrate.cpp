@@ -4,11 +4,13 @@
 
 #include "Inputs.h"
 #include "Progress.h"
+#include "Results.h"
 #include "TemporaryModel.h"
 
 #include "lathe/support/Npz.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -165,39 +167,51 @@ Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &ob
     for (size_t rank = 0; rank < opened->ranks(); ++rank)
       LATHE_RETURN_IF_ERROR(toStatus(lathe_context_register_call(opened->rank(rank), kObserveCall, call, user)));
   Progress progress;
+  const auto begin = std::chrono::steady_clock::now();
   for (size_t i = 0; i < examples.size(); ++i) {
     progress.show(what, int(i), int(examples.size()));
     std::vector<lathe_tensor> results;
     LATHE_RETURN_IF_ERROR(opened->run(**plan, examples[i], results));
     LATHE_RETURN_IF_ERROR(seen(i, data + ": batch " + std::to_string(i), results));
   }
+  progress.finish();
+  lathe_counters counters{};
+  lathe_context_counters(opened->context(), &counters);
+  std::printf("%s observed at %zu places over %zu batches: %.3g s, %s beside the weights\n", what.c_str(), observations.size(),
+              examples.size(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+              describeBytes(double(counters.arena_bytes)).c_str());
   return okStatus();
 }
 
 namespace {
 
-/// A histogram of each observed value, and which was not finite.
-struct Histograms {
-  std::vector<Histogram> all;
-  std::vector<char> bad;
+/// What the engine hands over of values where they lie.
+struct Elements {
+  bool counting;                      ///< or extremes alone
+  std::vector<Range> batch;           ///< extremes of the present one; NaN where an element is not finite
+  std::vector<Histogram> histograms;
 
-  /// What the engine calls with a value and the number of its histogram.
-  static const char *add(void *self, const lathe_call *call) {
-    auto &histograms = *static_cast<Histograms *>(self);
+  /// What the engine calls with a value and its number.
+  static const char *see(void *self, const lathe_call *call) {
+    auto &all = *static_cast<Elements *>(self);
     const lathe_tensor &value = call->inputs[0];
     if (value.dtype != LATHE_F32)
       return "wants a value of f32";
-    size_t number = histograms.all.size();
+    size_t number = all.batch.size(), count = 1;
     for (size_t i = 0; i < call->attribute_count; ++i)
       if (call->attributes[i].int_count == 1 && std::string_view(call->attributes[i].name) == "number")
         number = size_t(call->attributes[i].ints[0]);
-    if (number >= histograms.all.size())
+    if (number >= all.batch.size())
       return "has no such number";
-    size_t count = 1;
     for (int32_t d = 0; d < value.rank; ++d)
       count *= size_t(value.dims[d]);
-    if (!histograms.all[number].add({static_cast<const float *>(value.data), count}))
-      histograms.bad[number] = 1;
+    if (count) {
+      std::span<const float> elements(static_cast<const float *>(value.data), count);
+      std::optional<Range> range = quantize::extremesOf(elements);
+      all.batch[number] = range.value_or(Range{NAN, NAN});
+      if (range && all.counting)
+        all.histograms[number].add(elements, *range);
+    }
     *static_cast<uint8_t *>(call->outputs[0].data) = 0;
     return nullptr;
   }
@@ -214,26 +228,23 @@ std::vector<double> numbersOf(const lathe_tensor &tensor) {
 } // namespace
 
 Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
+  const bool host = session.device == "cpu"; // where the engine's memory can be looked at
+  if (method.needsHistogram() && !host)
+    return unsupportedError(method.text() + " counts elements on the CPU, not on " + session.device, "--range");
   std::vector<std::string> values;
   std::vector<Observation> observations;
   for (const auto &[name, range] : recipe.activations) {
     values.push_back(name);
-    observations.push_back({name, method.needsHistogram() ? Summary::Histogram : Summary::Extremes});
+    observations.push_back({name, host ? Summary::Elements : Summary::Extremes});
   }
-  if (method.needsHistogram() && session.device != "cpu")
-    return unsupportedError(method.text() + " counts elements on the CPU, not on " + session.device, "--range");
-  Histograms histograms{std::vector<Histogram>(method.needsHistogram() ? values.size() : 0),
-                        std::vector<char>(values.size())};
+  Elements elements{method.needsHistogram(), std::vector<Range>(values.size()),
+                    std::vector<Histogram>(method.needsHistogram() ? values.size() : 0)};
   std::vector<Range> ranges(values.size());
-  Status ran = run(recipe, observations, "ranges", method.needsHistogram() ? Histograms::add : nullptr, &histograms,
+  Status ran = run(recipe, observations, "ranges", host ? Elements::see : nullptr, &elements,
                    [&](size_t batch, const std::string &where, const std::vector<lathe_tensor> &results) -> Status {
     for (size_t v = 0; v < values.size(); ++v) {
-      Range seen;
-      if (!method.needsHistogram()) {
-        seen = {numbersOf(results[2 * v])[0], numbersOf(results[2 * v + 1])[0]};
-        histograms.bad[v] = !std::isfinite(seen.min) || !std::isfinite(seen.max);
-      }
-      if (histograms.bad[v])
+      Range seen = host ? elements.batch[v] : Range{numbersOf(results[2 * v])[0], numbersOf(results[2 * v + 1])[0]};
+      if (!std::isfinite(seen.min) || !std::isfinite(seen.max))
         return invalidError("value '" + values[v] + "' is not finite", where);
       if (method.kind == quantize::RangeKind::Moving)
         quantize::moveRange(ranges[v], seen, method.parameter, batch == 0);
@@ -246,7 +257,7 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
     return ran;
   for (size_t v = 0; v < values.size(); ++v) {
     if (method.needsHistogram())
-      ranges[v] = quantize::solveRange(histograms.all[v], method);
+      ranges[v] = quantize::solveRange(elements.histograms[v], method);
     if (quantize::codesOf(ranges[v])) {
       recipe.activations[values[v]] = ranges[v];
       continue;
@@ -255,7 +266,6 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
     recipe.shared.erase(values[v]);
     std::printf("  keeps f32: '%s' has no range that could be quantized\n", values[v].c_str());
   }
-  std::printf("%zu values observed over %zu batches\n", values.size(), examples.size());
   return okStatus();
 }
 

@@ -26,16 +26,19 @@ struct RangeMethod {
 /// Such a text, whose number may be left out. Usage error that lists the methods otherwise.
 Result<RangeMethod> rangeMethod(std::string_view text);
 
+/// The least and the greatest of elements, of which there is one at least; none where one is not finite.
+std::optional<Range> extremesOf(std::span<const float> elements);
+
 /// Counts of a value's elements in bins [k * width, (k + 1) * width), -kSide <= k < kSide. The width is a power of
 /// two, which doubles when an element lies outside: each bin is then joined with its neighbour, exactly. So it does
 /// not depend on how elements are spread over batches.
 class Histogram {
 public:
-  static constexpr int64_t kSide = 4096;
+  static constexpr int64_t kSide = 2048;
 
   Histogram() : counts(2 * kSide) {}
-  /// False, and nothing is counted, where an element is not finite.
-  bool add(std::span<const float> elements);
+  /// `extremes`: those of the elements.
+  void add(std::span<const float> elements, Range extremes);
 
   double width() const { return binWidth; } ///< 0: only zeros so far
   uint64_t at(int64_t bin) const { return counts[size_t(bin + kSide)]; }
