@@ -113,6 +113,11 @@ private:
 
   /// The zero point as integers; floats of 8 bits have none but 0.
   bool zeroIsInteger(Codes &found) const {
+    // One that each run finds (DynamicQuantizeLinear) is a byte that was widened.
+    if (auto wide = found.zero.getDefiningOp<DequantizeOp>();
+        wide && !wide.getScale() && !wide.getZero() && !wide.getOuter() && !wide.getCodebook() &&
+        isInteger8(elementTypeOf(wide.getData())))
+      found.zero = wide.getData();
     bool zeros = false, integers = isa<IntegerType>(elementTypeOf(found.zero));
     if (auto constant = found.zero.getDefiningOp<ConstantOp>()) {
       auto host = hostTensorOf(constant.getValue(), constant.getType(), found.zero.getContext());

@@ -50,6 +50,26 @@ module attributes {lathe.target = "sm_90a"} {
 
 // -----
 
+// A zero point that each run finds, in f32 as DynamicQuantizeLinear has it: the byte that was widened.
+// CHECK-LABEL: func.func @found
+// CHECK: %[[P:.*]] = lathe.matmul %arg0, {{.*}} {transpose_b} : (tensor<4x16xui8>, tensor<2x16xi8>) -> tensor<4x2xi32>
+// CHECK: %[[Z:.*]] = lathe.cast %arg1 : (tensor<ui8>) -> tensor<i32>
+// CHECK: lathe.mul %[[Z]], {{.*}} -> tensor<1x2xi32>
+// REMARK: 8-bit operands are multiplied as they are
+module attributes {lathe.target = "sm_90a"} {
+  func.func @found(%a: tensor<4x16xui8>, %z: tensor<ui8>, %sa: tensor<f32>) -> tensor<4x2xf32> {
+    %sw = lathe.constant dense<[0.25, 0.125]> : tensor<2xf32>
+    %w = lathe.constant dense<1> : tensor<16x2xi8>
+    %1 = lathe.dequantize %z : (tensor<ui8>) -> tensor<f32>
+    %2 = lathe.dequantize %a scale(%sa) zero(%1) : (tensor<4x16xui8>, tensor<f32>, tensor<f32>) -> tensor<4x16xf32>
+    %5 = lathe.dequantize %w scale(%sw) : (tensor<16x2xi8>, tensor<2xf32>) -> tensor<16x2xf32>
+    %6 = lathe.matmul %2, %5 : (tensor<4x16xf32>, tensor<16x2xf32>) -> tensor<4x2xf32>
+    return %6 : tensor<4x2xf32>
+  }
+}
+
+// -----
+
 // Floats: scales of rows and columns behind, views before; the result keeps its type.
 // CHECK-LABEL: func.func @floats
 // CHECK: %[[A:.*]] = lathe.reshape %arg0 {{.*}} -> tensor<4x16xf8E4M3FN>
