@@ -23,7 +23,8 @@ static_assert(static_cast<int>(DType::C128) == LATHE_C128 &&
               static_cast<int>(DType::F8E8M0) == LATHE_F8E8M0 &&
               static_cast<int>(DType::F32) == LATHE_F32);
 static_assert(static_cast<int>(ErrorCode::Deadline) == LATHE_DEADLINE &&
-              static_cast<int>(ErrorCode::Cancelled) == LATHE_CANCELLED);
+              static_cast<int>(ErrorCode::Cancelled) == LATHE_CANCELLED &&
+              static_cast<int>(ErrorCode::PeerLost) == LATHE_PEER_LOST);
 
 namespace {
 
@@ -243,6 +244,14 @@ const lathe_symbol *lathe_engine_symbol(const lathe_engine *e, const char *entry
 }
 
 namespace {
+/// 0 is `usual`, less is endless.
+int64_t nanosecondsOf(int64_t milliseconds, int64_t usual) {
+  constexpr int64_t kMillisecond = 1000000;
+  if (!milliseconds)
+    return usual;
+  return milliseconds < 0 || milliseconds > INT64_MAX / kMillisecond ? -1 : milliseconds * kMillisecond;
+}
+
 Status readOptions(const lathe_options *options, Context::Options &wanted) {
   lathe_options o{};
   if (options) {
@@ -263,11 +272,7 @@ Status readOptions(const lathe_options *options, Context::Options &wanted) {
     wanted.limits.graphs = static_cast<uint64_t>(o.max_graphs);
   if (o.max_graph_bytes)
     wanted.limits.bytes = o.max_graph_bytes;
-  constexpr int64_t kMillisecond = 1000000;
-  if (o.deadline_ms < 0 || o.deadline_ms > INT64_MAX / kMillisecond)
-    wanted.patience = -1;
-  else if (o.deadline_ms)
-    wanted.patience = o.deadline_ms * kMillisecond;
+  wanted.patience = nanosecondsOf(o.deadline_ms, wanted.patience);
   return okStatus();
 }
 } // namespace
@@ -287,6 +292,36 @@ lathe_error *lathe_context_create(const lathe_engine *e, const char *device,
     return okStatus();
   });
 }
+
+lathe_error *lathe_context_create_rank(const lathe_engine *e, const char *device, const lathe_options *options,
+                                       const lathe_world *world, lathe_context **out) {
+  return guarded([&]() -> Status {
+    if (!e || !world || !out)
+      return usageError("lathe_context_create_rank: a pointer is NULL");
+    lathe_world w{};
+    if (world->size < offsetof(lathe_world, rank) + sizeof w.rank)
+      return usageError("lathe_world: size is not set");
+    std::memcpy(&w, world, std::min<size_t>(world->size, sizeof w));
+    Context::Options wanted;
+    LATHE_RETURN_IF_ERROR(readOptions(options, wanted));
+    World meeting;
+    meeting.rank = w.rank;
+    meeting.ranks = w.ranks;
+    meeting.port = w.port;
+    meeting.host = text(w.host);
+    meeting.join = nanosecondsOf(w.join_ms, wanted.patience);
+    meeting.silence = nanosecondsOf(w.silence_ms, 0);
+    Result<std::shared_ptr<Context>> made =
+        Context::createRank(e->engine, device ? device : "cpu", std::move(wanted), std::move(meeting));
+    if (!made)
+      return made.status();
+    *out = new lathe_context{std::move(*made)};
+    return okStatus();
+  });
+}
+
+int32_t lathe_context_rank(const lathe_context *c) { return int32_t(c->context->rank()); }
+int32_t lathe_context_ranks(const lathe_context *c) { return int32_t(c->context->ranks()); }
 
 void lathe_context_destroy(lathe_context *c) {
   if (!c || !c->owned)

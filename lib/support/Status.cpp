@@ -28,6 +28,8 @@ const char *toString(ErrorCode code) {
     return "deadline passed";
   case ErrorCode::Cancelled:
     return "cancelled";
+  case ErrorCode::PeerLost:
+    return "rank lost";
   }
   return "unknown error";
 }

@@ -76,6 +76,11 @@ class COptions(ctypes.Structure):
                 ("deadline_ms", c_int64)]
 
 
+class CWorld(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("rank", c_int32), ("ranks", c_int32), ("port", c_int32),
+                ("host", c_char_p), ("join_ms", c_int64), ("silence_ms", c_int64)]
+
+
 class COpenOptions(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("key_ring", c_char_p)]
 
@@ -147,6 +152,10 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_engine_state_name": (c_char_p, [c_void_p, c_size_t]),
     "lathe_context_create": (Error, [c_void_p, c_char_p, POINTER(COptions), POINTER(c_void_p)]),
     "lathe_context_destroy": (None, [c_void_p]),
+    "lathe_context_create_rank": (Error, [c_void_p, c_char_p, POINTER(COptions), POINTER(CWorld),
+                                          POINTER(c_void_p)]),
+    "lathe_context_rank": (c_int32, [c_void_p]),
+    "lathe_context_ranks": (c_int32, [c_void_p]),
     "lathe_context_target": (c_char_p, [c_void_p]),
     "lathe_context_register_call": (Error, [c_void_p, c_char_p, CALL, c_void_p]),
     "lathe_run": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),

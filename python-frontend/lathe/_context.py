@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Union
 import numpy as np
 
 from . import _abi
-from ._abi import CCounters, COptions, CTensor, text
+from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileRow
 from ._tensor import Array, Tensor, borrowed_array, input_tensor, take_output
@@ -44,6 +44,16 @@ class Member:
         self._library = engine._library
         self._ports = {e: (engine.inputs(e), engine.outputs(e)) for e in engine.entries}
         self._first = engine.entries[0]
+
+    @property
+    def rank(self) -> int:
+        """Its place among the ranks of a mesh; 0 where there are no others."""
+        return int(self._library.lathe_context_rank(self._handle))
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks the mesh has that it is one of; 1 for none."""
+        return int(self._library.lathe_context_ranks(self._handle))
 
     @property
     def counters(self) -> dict[str, Any]:
@@ -154,7 +164,8 @@ class Context(Member):
     """Runs an engine on a device; owns states and memory. One thread at a time may use it."""
 
     def __init__(self, engine: Engine, device: str, threads: int, target: str | None,
-                 stream: int | None, graphs: bool, pinning: bool, overlap: bool) -> None:
+                 stream: int | None, graphs: bool, pinning: bool, overlap: bool,
+                 deadline: float | None = None, world: CWorld | None = None) -> None:
         self._handle = c_void_p()
         self._describe(engine)
         self._calls: dict[str, Any] = {}
@@ -162,8 +173,14 @@ class Context(Member):
         self._worker: Worker | None = None
         options = COptions(sizeof(COptions), threads, target.encode() if target else None, stream,
                            not graphs, not pinning, not overlap)
-        self._library.lathe_context_create(engine._handle, device.encode(), byref(options),
-                                           byref(self._handle))
+        if deadline is not None:
+            options.deadline_ms = max(1, int(deadline * 1000))
+        if world is None:
+            self._library.lathe_context_create(engine._handle, device.encode(), byref(options),
+                                               byref(self._handle))
+        else:
+            self._library.lathe_context_create_rank(engine._handle, device.encode(), byref(options),
+                                                    byref(world), byref(self._handle))
         self.device = device
         self.target = text(self._library.lathe_context_target(self._handle))
 

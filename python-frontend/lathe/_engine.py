@@ -128,6 +128,27 @@ class Engine:
         """A context: `device` is "cpu" or "cuda:N"; `threads` 0 means all cores."""
         return Context(self, device, threads, target, stream, graphs, pinning, overlap)
 
+    def rank(self, rank: int | None = None, ranks: int | None = None, *, host: str | None = None,
+             port: int = 0, device: str = "cpu", threads: int = 0, target: str | None = None,
+             deadline: float | None = None, join: float | None = None,
+             silence: float | None = None) -> Context:
+        """A context that is one of the `ranks` of an engine for a mesh, each a process (or thread).
+
+        All meet at a port of rank 0, whose `host` is this machine if it is not said; without `rank`
+        and `ranks` everything is what torchrun, mpirun or srun says in the environment. Every rank
+        runs the same entries in the same order on the same inputs, and has the same outputs. Where
+        another rank is gone, a step raises an Error with Code.PEER_LOST: let go of the context then and
+        make another, of the same engine. In seconds: `deadline`, what a wait takes at most (60); `join`,
+        what it takes at most until all have come (60); `silence`, after which a rank that is not
+        heard of is lost (3). `threads` 0: a share of the cores for each rank of this machine.
+        """
+        if (rank is None) != (ranks is None):
+            raise Error(Code.USAGE, "rank and ranks are given together, or neither")
+        world = _abi.CWorld(sizeof(_abi.CWorld), rank or 0, ranks or 0, port,
+                            None if host is None else host.encode(),
+                            *(0 if t is None else max(1, int(t * 1000)) for t in (join, silence)))
+        return Context(self, device, threads, target, None, True, True, True, deadline, world)
+
     def group(self, devices: Iterable[str], *, threads: int = 0, target: str | None = None,
               graphs: bool = True, pinning: bool = True, overlap: bool = True,
               deadline: float | None = None) -> Group:

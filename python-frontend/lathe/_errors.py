@@ -16,6 +16,7 @@ class Code(enum.IntEnum):
     INTERNAL = 6
     DEADLINE = 7
     CANCELLED = 8
+    PEER_LOST = 9
 
 
 class Error(RuntimeError):

@@ -34,6 +34,13 @@ struct Exchange {
   void *out = nullptr;      ///< may be `in` of an AllReduce
 };
 
+/// An error as other ranks are told of it.
+inline Status ofRank(int64_t rank, const Status &status) {
+  std::string where = "rank " + std::to_string(rank);
+  return Status(status.code(), status.message(),
+                status.location().empty() ? where : where + ": " + status.location());
+}
+
 /// Types that can be reduced: integers, and floats of 16 bits and more.
 bool isReducible(DType dtype);
 

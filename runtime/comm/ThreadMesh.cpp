@@ -35,12 +35,6 @@ std::shared_ptr<Communicator> ThreadMesh::communicator(int64_t rank) {
   return std::make_shared<ThreadRank>(shared_from_this(), rank);
 }
 
-Status ThreadMesh::failureOf(int64_t rank, const Status &status) const {
-  std::string where = "rank " + std::to_string(rank);
-  return Status(status.code(), status.message(),
-                status.location().empty() ? where : where + ": " + status.location());
-}
-
 Status ThreadMesh::meet(const std::vector<int64_t> &members, char kind, int64_t rank, bool failing,
                         const Communicator::Stop &stop, const std::function<Status()> &decide) {
   using namespace std::chrono_literals;
@@ -100,7 +94,7 @@ Status ThreadRank::begin(const std::string &what, const Status &status, const St
     mesh->failure = okStatus();
     for (int64_t r : all)
       if (const Status &theirs = mesh->posts[r].own; !theirs.ok())
-        return mesh->failureOf(r, theirs);
+        return ofRank(r, theirs);
     for (int64_t r : all)
       if (mesh->posts[r].what != mesh->posts[0].what)
         return usageError("rank " + std::to_string(r) + " runs '" + mesh->posts[r].what +
@@ -160,7 +154,7 @@ Status ThreadRank::end(const Status &status, const Stop &) {
     std::lock_guard lock(mesh->mutex);
     // Others end with the error of the first that failed; what that caused in them is not told.
     if (mesh->failure.ok())
-      mesh->failure = mesh->failureOf(own, status);
+      mesh->failure = ofRank(own, status);
     mesh->changed.notify_all();
   }
   // Not to be stopped: the others may be on their way here.

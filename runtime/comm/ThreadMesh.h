@@ -46,7 +46,6 @@ private:
   /// failure of a rank ends the wait.
   Status meet(const std::vector<int64_t> &members, char kind, int64_t rank, bool failing,
               const Communicator::Stop &stop, const std::function<Status()> &decide);
-  Status failureOf(int64_t rank, const Status &status) const;
 
   std::mutex mutex;
   std::condition_variable changed;

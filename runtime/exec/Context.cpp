@@ -6,6 +6,8 @@
 #include "Run.h"
 #include "Tensors.h"
 
+#include "../device/ThreadPool.h"
+
 #include <algorithm>
 
 namespace lathe::runtime {
@@ -14,8 +16,8 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
                                                  const std::string &deviceName,
                                                  const Options &options) {
   if (const int64_t ranks = engine->ranks(); ranks != (options.communicator ? options.communicator->ranks() : 1))
-    return usageError("the engine is for a mesh of " + std::to_string(ranks) +
-                      " ranks: as many devices make a group (lathe run --ranks=" + std::to_string(ranks) + ")");
+    return usageError("the engine is for a mesh of " + std::to_string(ranks) + " ranks: as many devices make a group, "
+                      "or as many processes a world (lathe run --ranks=" + std::to_string(ranks) + ")");
   Result<std::unique_ptr<Device>> device = openDevice(deviceName, options.device);
   if (!device)
     return device.status();
@@ -46,6 +48,26 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   c->graphs.setLimits(options.limits);
   c->sums.weight_bytes = c->image->weightBytes();
   return c;
+}
+
+Result<std::shared_ptr<Context>> Context::createRank(std::shared_ptr<const Engine> engine,
+                                                     const std::string &device, Options options, World world) {
+  world.expected = engine->ranks();
+  world.patience = options.patience;
+  constexpr char kDigits[] = "0123456789abcdef";
+  for (uint8_t byte : engine->file().digest())
+    world.identity += {kDigits[byte >> 4], kDigits[byte & 15]};
+  Result<Joined> joined = joinWorld(world);
+  if (!joined)
+    return joined.status();
+  options.communicator = joined->communicator;
+  if (joined->onThisHost > 1) {
+    // All ranks compute at the same time: each has its share of the cores, unless told how many.
+    if (!options.device.threads)
+      options.device.threads = std::max(1, numberOfWorkers(0) / int(joined->onThisHost));
+    options.device.pinThreads = false;
+  }
+  return create(std::move(engine), device, options);
 }
 
 void Context::close(std::shared_ptr<Context> context) {

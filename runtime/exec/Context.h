@@ -12,7 +12,7 @@
 #ifndef LATHE_RUNTIME_EXEC_CONTEXT_H
 #define LATHE_RUNTIME_EXEC_CONTEXT_H
 
-#include "../comm/Communicator.h"
+#include "../comm/World.h"
 #include "Engine.h"
 #include "Graphs.h"
 #include "Layout.h"
@@ -178,6 +178,10 @@ public:
   static Result<std::shared_ptr<Context>> create(std::shared_ptr<const Engine> engine,
                                                  const std::string &device,
                                                  const Options &options);
+  /// As a rank of an engine for a mesh, when all others have come. The engine decides `world.expected` and
+  /// `world.identity`, the options `world.patience`.
+  static Result<std::shared_ptr<Context>> createRank(std::shared_ptr<const Engine> engine,
+                                                     const std::string &device, Options options, World world);
   ~Context();
 
   /// Ends the use of a context: what is under way is cancelled and waited for, or abandoned
@@ -215,6 +219,8 @@ public:
   void resetCounters();
 
   const std::string &target() const { return targetName; }
+  int64_t rank() const { return communicator ? communicator->rank() : 0; }
+  int64_t ranks() const { return communicator ? communicator->ranks() : 1; }
   /// A copy of the tensor's values in new memory of the same kind; row-major.
   Result<void *> copyOut(const lathe_tensor &tensor, size_t bytes);
   const std::shared_ptr<Device> &deviceHandle() const { return device; }

@@ -17,8 +17,14 @@ Status Run::startOnAllRanks(const Status &own, const Events &events) {
   for (size_t i = 0; i < symbols.size(); ++i)
     if (program.isStatic)
       what += ", " + program.symbolNames[i] + " = " + std::to_string(symbols[i]);
-  LATHE_RETURN_IF_ERROR(ranks.begin(what, own, stop));
-  return ranks.end(runSteps(events), stop);
+  // What has no place is of the step as a whole.
+  auto placed = [&](Status status, const char *when) {
+    return status.ok() || !status.location().empty()
+               ? status
+               : Status(status.code(), status.message(), std::string(when) + " of entry '" + plan.entry + "'");
+  };
+  LATHE_RETURN_IF_ERROR(placed(ranks.begin(what, own, stop), "begin"));
+  return placed(ranks.end(runSteps(events), stop), "end");
 }
 
 /// This rank's part in a collective of all.
@@ -52,7 +58,7 @@ Status Run::exchange(const CompiledStep &compiled) {
   Status status = context.communicator->exchange(members, x, [this] { return cancelled(); });
   return status.ok() || !status.location().empty()
              ? status
-             : Status(status.code(), status.message(), step.name + " of node " + compiled.nodes);
+             : Status(status.code(), step.name + ": " + status.message(), "node " + compiled.nodes);
 }
 
 } // namespace lathe::runtime

@@ -1,10 +1,12 @@
-//===- MeshTest.cpp - ranks that are threads, and their collectives -------===//
+//===- MeshTest.cpp - ranks and their collectives -------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Against sums in the order of the members and lib/reference, under the thread sanitizer.
+// Ranks of one process and ranks over TCP (here threads as well, on this machine) against sums in the order of
+// the members and lib/reference, under the thread sanitizer.
 //
 //===----------------------------------------------------------------------===//
 #include "../../runtime/comm/ThreadMesh.h"
+#include "../../runtime/comm/tcp/TcpRank.h"
 
 #include "lathe/reference/Collective.h"
 #include "lathe/support/Half.h"
@@ -23,14 +25,52 @@ namespace {
 
 constexpr int64_t kSecond = 1000000000;
 
+enum class Way { Threads, Tcp };
+
+/// A port of this machine that nobody has now.
+int64_t freePort() {
+  int64_t port = 0;
+  Result<tcp::Socket> socket = tcp::listenAt("127.0.0.1", 0, port);
+  EXPECT_TRUE(socket.ok()) << socket.status().str();
+  return port;
+}
+
+World worldOf(int64_t rank, int64_t ranks, int64_t port) {
+  World world;
+  world.rank = rank;
+  world.ranks = ranks;
+  world.host = "127.0.0.1";
+  world.port = port;
+  world.join = world.patience = 60 * kSecond;
+  world.silence = 10 * kSecond;
+  world.identity = "engine";
+  return world;
+}
+
 /// Runs one function on each rank, and gives what they return.
-std::vector<Status> onRanks(int64_t ranks, const std::function<Status(Communicator &)> &body,
+std::vector<Status> onRanks(Way way, int64_t ranks, const std::function<Status(Communicator &)> &body,
                             int64_t patience = 60 * kSecond) {
   auto mesh = ThreadMesh::create(ranks, patience);
+  const int64_t port = way == Way::Tcp ? freePort() : 0;
   std::vector<Status> results(ranks);
+  std::vector<std::shared_ptr<Communicator>> ends(ranks); // until all are done
   std::vector<std::thread> threads;
   for (int64_t r = 0; r < ranks; ++r)
-    threads.emplace_back([&, r] { results[r] = body(*mesh->communicator(r)); });
+    threads.emplace_back([&, r] {
+      if (way == Way::Tcp) {
+        World world = worldOf(r, ranks, port);
+        world.patience = patience;
+        Result<tcp::Connections> connections = tcp::meetOthers(world);
+        if (!connections) {
+          results[r] = connections.status();
+          return;
+        }
+        ends[r] = std::make_shared<tcp::TcpRank>(world, std::move(*connections));
+      } else {
+        ends[r] = mesh->communicator(r);
+      }
+      results[r] = body(*ends[r]);
+    });
   for (std::thread &thread : threads)
     thread.join();
   return results;
@@ -46,11 +86,15 @@ std::vector<int64_t> everyone(const Communicator &c) {
   return ranks;
 }
 
-TEST(Mesh, AllReduceAddsInTheOrderOfTheMembers) {
+struct Mesh : testing::TestWithParam<Way> {};
+INSTANTIATE_TEST_SUITE_P(, Mesh, testing::Values(Way::Threads, Way::Tcp),
+                         [](const auto &info) { return info.param == Way::Tcp ? "Tcp" : "Threads"; });
+
+TEST_P(Mesh, AllReduceAddsInTheOrderOfTheMembers) {
   for (int64_t ranks : {1, 2, 3, 4, 8})
-    for (int64_t size : {0, 1, 5, 257}) { // fewer than ranks, and not a multiple
+    for (int64_t size : {0, 1, 5, 257, 9001}) { // fewer than ranks, no multiple, and more than goes at once
       std::vector<std::vector<float>> memory(ranks, std::vector<float>(size));
-      std::vector<Status> results = onRanks(ranks, [&](Communicator &c) -> Status {
+      std::vector<Status> results = onRanks(GetParam(), ranks, [&](Communicator &c) -> Status {
         std::vector<float> &own = memory[c.rank()];
         for (int64_t i = 0; i < size; ++i)
           own[i] = element(c.rank(), i);
@@ -72,10 +116,10 @@ TEST(Mesh, AllReduceAddsInTheOrderOfTheMembers) {
     }
 }
 
-TEST(Mesh, GatherJoinsAndScatterCutsAlongADimension) {
+TEST_P(Mesh, GatherJoinsAndScatterCutsAlongADimension) {
   const int64_t ranks = 4, rows = 3, run = 2;
   std::vector<std::vector<float>> whole(ranks, std::vector<float>(rows * ranks * run)), part(ranks);
-  std::vector<Status> results = onRanks(ranks, [&](Communicator &c) -> Status {
+  std::vector<Status> results = onRanks(GetParam(), ranks, [&](Communicator &c) -> Status {
     std::vector<float> own(rows * run);
     for (int64_t i = 0; i < rows * run; ++i)
       own[i] = float(100 * c.rank() + i);
@@ -107,7 +151,7 @@ TEST(Mesh, GatherJoinsAndScatterCutsAlongADimension) {
   }
 }
 
-TEST(Mesh, KindsAndTypesOfReductions) {
+TEST(Reduce, KindsAndTypes) {
   using Reduction = Exchange::Reduction;
   auto reduce = [](DType dtype, Reduction kind, auto values) {
     auto out = values[0];
@@ -138,7 +182,7 @@ TEST(Mesh, KindsAndTypesOfReductions) {
 }
 
 /// Every collective, kind and type, against lib/reference: one dimension of three, on three ranks.
-TEST(Mesh, AgreesWithTheReference) {
+TEST_P(Mesh, AgreesWithTheReference) {
   const int64_t ranks = 3;
   const char *kinds[] = {"sum", "prod", "max", "min"};
   std::mt19937 random(11);
@@ -156,7 +200,7 @@ TEST(Mesh, AgreesWithTheReference) {
       auto want = reference::evaluateCollective(op, kinds[which % 4], dim, in);
       ASSERT_TRUE(want.ok()) << want.status().str();
       std::vector<HostTensor> out(ranks, HostTensor(dtype, (*want)[0].dims));
-      std::vector<Status> results = onRanks(ranks, [&](Communicator &c) -> Status {
+      std::vector<Status> results = onRanks(GetParam(), ranks, [&](Communicator &c) -> Status {
         Exchange x;
         x.kind = op == "all_reduce"   ? Exchange::Kind::AllReduce
                  : op == "all_gather" ? Exchange::Kind::AllGather
@@ -180,9 +224,9 @@ TEST(Mesh, AgreesWithTheReference) {
 }
 
 /// Two rows of three ranks: sums along the rows, then along the columns, groups beside each other.
-TEST(Mesh, GroupsOfRanks) {
+TEST_P(Mesh, GroupsOfRanks) {
   std::vector<float> sums(6);
-  std::vector<Status> results = onRanks(6, [&](Communicator &c) -> Status {
+  std::vector<Status> results = onRanks(GetParam(), 6, [&](Communicator &c) -> Status {
     const int64_t row = c.rank() / 3 * 3, column = c.rank() % 3;
     const std::vector<int64_t> groups[] = {{row, row + 1, row + 2}, {column, column + 3}};
     for (int round = 0; round < 50; ++round) {
@@ -207,9 +251,9 @@ TEST(Mesh, GroupsOfRanks) {
   }
 }
 
-TEST(Mesh, OneFailureFailsAllAndTheNextStepRuns) {
+TEST_P(Mesh, OneFailureFailsAllAndTheNextStepRuns) {
   std::vector<Status> first(4), second(4);
-  onRanks(4, [&](Communicator &c) {
+  onRanks(GetParam(), 4, [&](Communicator &c) {
     auto step = [&](bool fails) -> Status {
       LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
       float value = 1;
@@ -231,9 +275,9 @@ TEST(Mesh, OneFailureFailsAllAndTheNextStepRuns) {
   }
 }
 
-TEST(Mesh, RanksThatCannotTakePartAreToldOfByAll) {
+TEST_P(Mesh, RanksThatCannotTakePartAreToldOfByAll) {
   for (bool differs : {false, true}) {
-    std::vector<Status> results = onRanks(3, [&](Communicator &c) {
+    std::vector<Status> results = onRanks(GetParam(), 3, [&](Communicator &c) {
       if (differs)
         return c.begin(c.rank() == 1 ? "N = 3" : "N = 4", okStatus(), {});
       return c.begin("step", c.rank() == 1 ? usageError("rank is 3, expected 2", "input 'x'") : okStatus(), {});
@@ -248,8 +292,8 @@ TEST(Mesh, RanksThatCannotTakePartAreToldOfByAll) {
   }
 }
 
-TEST(Mesh, DifferentCollectivesAreADefectOnAllRanks) {
-  std::vector<Status> results = onRanks(2, [&](Communicator &c) -> Status {
+TEST_P(Mesh, DifferentCollectivesAreADefectOnAllRanks) {
+  std::vector<Status> results = onRanks(GetParam(), 2, [&](Communicator &c) -> Status {
     LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
     float values[2] = {};
     Exchange x;
@@ -261,8 +305,8 @@ TEST(Mesh, DifferentCollectivesAreADefectOnAllRanks) {
     EXPECT_EQ(s.code(), ErrorCode::Internal);
 }
 
-TEST(Mesh, AMissingRankEndsTheWait) {
-  std::vector<Status> results = onRanks(3, [&](Communicator &c) {
+TEST_P(Mesh, AMissingRankEndsTheWait) {
+  std::vector<Status> results = onRanks(GetParam(), 3, [&](Communicator &c) {
     return c.rank() == 2 ? okStatus() : c.begin("step", okStatus(), {});
   }, /*patience=*/kSecond / 20);
   for (int64_t r = 0; r < 2; ++r) {
@@ -271,15 +315,15 @@ TEST(Mesh, AMissingRankEndsTheWait) {
   }
   // Cancelled by the caller.
   std::atomic<int> asked = 0;
-  results = onRanks(2, [&](Communicator &c) {
+  results = onRanks(GetParam(), 2, [&](Communicator &c) {
     auto stop = [&] { return ++asked > 2 ? Status(ErrorCode::Cancelled, "cancelled") : okStatus(); };
     return c.rank() == 1 ? okStatus() : c.begin("step", okStatus(), stop);
   });
   EXPECT_EQ(results[0].code(), ErrorCode::Cancelled);
 }
 
-TEST(Mesh, AStepThatDoesNotEndBreaksTheMesh) {
-  std::vector<Status> results = onRanks(2, [&](Communicator &c) -> Status {
+TEST_P(Mesh, AStepThatDoesNotEndBreaksTheMesh) {
+  std::vector<Status> results = onRanks(GetParam(), 2, [&](Communicator &c) -> Status {
     LATHE_RETURN_IF_ERROR(c.begin("step", okStatus(), {}));
     if (c.rank() == 1)
       return okStatus(); // as code that never comes back
@@ -287,6 +331,160 @@ TEST(Mesh, AStepThatDoesNotEndBreaksTheMesh) {
     return c.begin("next", okStatus(), {});
   }, /*patience=*/kSecond);
   EXPECT_EQ(results[0].code(), ErrorCode::RuntimeFailure);
+}
+
+//===--- over TCP ---------------------------------------------------------===//
+
+using Clock = std::chrono::steady_clock;
+
+/// What meeting comes to on each of these ranks.
+std::vector<Status> meet(const std::vector<World> &worlds) {
+  std::vector<Status> results(worlds.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < worlds.size(); ++i)
+    threads.emplace_back([&, i] { results[i] = tcp::meetOthers(worlds[i]).status(); });
+  for (std::thread &thread : threads)
+    thread.join();
+  return results;
+}
+
+TEST(Rendezvous, TellsAllOfRanksThatDoNotFit) {
+  const int64_t port = freePort();
+  auto worlds = [&] { return std::vector<World>{worldOf(0, 3, port), worldOf(1, 3, port), worldOf(2, 3, port)}; };
+  auto expect = [](const std::vector<Status> &results, ErrorCode code, const std::string &text) {
+    for (const Status &s : results) {
+      EXPECT_EQ(s.code(), code) << s.str();
+      EXPECT_NE(s.message().find(text), std::string::npos) << s.str();
+    }
+  };
+  std::vector<World> w = worlds();
+  w[2].identity = "other";
+  expect(meet(w), ErrorCode::Usage, "another engine");
+  w = worlds();
+  w[1].ranks = 2;
+  expect(meet(w), ErrorCode::Usage, "rank 1 is of a world of 2 ranks, rank 0 of one of 3");
+  w = worlds();
+  w[2].rank = 1;
+  expect(meet(w), ErrorCode::Usage, "two processes say that they are rank 1");
+  w = worlds();
+  w.pop_back();
+  w[0].join = kSecond / 5;
+  expect(meet(w), ErrorCode::Deadline, "have not come in time: 2");
+  expect(meet(worlds()), ErrorCode::Ok, ""); // at the same port, after all that
+}
+
+TEST(Rendezvous, SaysWhoHasThePort) {
+  int64_t port = 0;
+  Result<tcp::Socket> other = tcp::listenAt("127.0.0.1", 0, port); // accepts, and says nothing
+  ASSERT_TRUE(other.ok());
+  std::vector<World> worlds = {worldOf(0, 2, port), worldOf(1, 2, port)};
+  worlds[1].join = kSecond / 2;
+  std::vector<Status> results = meet(worlds);
+  EXPECT_EQ(results[0].code(), ErrorCode::Usage);
+  EXPECT_NE(results[0].message().find("is taken"), std::string::npos) << results[0].str();
+  EXPECT_EQ(results[1].code(), ErrorCode::Deadline);
+  EXPECT_NE(results[1].message().find("another program"), std::string::npos) << results[1].str();
+}
+
+TEST(Rendezvous, ReadsLaunchers) {
+  auto with = [](std::initializer_list<std::pair<const char *, const char *>> variables) {
+    for (auto [name, value] : variables)
+      setenv(name, value, 1);
+    Result<World> made = tcp::completeWorld({});
+    for (auto [name, value] : variables)
+      unsetenv(name);
+    return made;
+  };
+  Result<World> torch = with({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "1234"}});
+  ASSERT_TRUE(torch.ok()) << torch.status().str();
+  EXPECT_EQ(torch->rank, 3);
+  EXPECT_EQ(torch->ranks, 4);
+  EXPECT_EQ(torch->host, "10.0.0.1");
+  EXPECT_EQ(torch->port, 1234);
+  torch = with({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "1234"}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}});
+  EXPECT_EQ(torch->port, 1235); // the agent has its own
+  Result<World> mpi = with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}});
+  EXPECT_EQ(mpi->rank, 1);
+  EXPECT_EQ(mpi->host, "127.0.0.1");
+  Result<World> slurm = with({{"SLURM_PROCID", "5"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_LAUNCH_NODE_IPADDR", "10.1.1.1"}});
+  EXPECT_EQ(slurm->rank, 5);
+  EXPECT_EQ(slurm->host, "10.1.1.1");
+  EXPECT_EQ(with({}).status().code(), ErrorCode::Usage);
+  for (const char *wrong : {"", "4", "-1", "x", "1x"})
+    EXPECT_EQ(with({{"RANK", wrong}, {"WORLD_SIZE", "4"}}).status().code(), ErrorCode::Usage) << wrong;
+  EXPECT_EQ(with({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"MASTER_PORT", "99999"}}).status().location(),
+            "environment variable MASTER_PORT");
+}
+
+/// One of three leaves, closes its connections without a word, or falls silent, while others wait for it.
+TEST(TcpRank, NamesTheRankThatIsLost) {
+  for (bool isSilent : {false, true}) {
+    const int64_t port = freePort();
+    std::vector<Status> first(3), second(3);
+    std::atomic<int> done = 0;
+    std::vector<std::thread> threads;
+    for (int64_t r = 0; r < 3; ++r)
+      threads.emplace_back([&, r] {
+        World world = worldOf(r, 3, port);
+        world.silence = isSilent ? kSecond : 60 * kSecond;
+        Result<tcp::Connections> connections = tcp::meetOthers(world);
+        ASSERT_TRUE(connections.ok()) << connections.status().str();
+        if (r == 1) { // closes at once, or when the others have given it up
+          while (isSilent && done < 2)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+          return;
+        }
+        tcp::TcpRank rank(world, std::move(*connections));
+        const auto begin = Clock::now();
+        first[r] = rank.begin("step", okStatus(), {});
+        EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+        second[r] = rank.begin("step", okStatus(), {});
+        ++done;
+        while (done < 2)
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      });
+    for (std::thread &thread : threads)
+      thread.join();
+    for (int64_t r : {0, 2})
+      for (const Status &s : {first[r], second[r]}) {
+        EXPECT_EQ(s.code(), ErrorCode::PeerLost) << s.str();
+        EXPECT_NE(s.message().find("rank 1 is lost"), std::string::npos) << s.str();
+      }
+  }
+}
+
+/// Steps that fail anywhere, with anything under way, leave connections in order.
+TEST(TcpRank, GoesOnAfterFailuresAnywhere) {
+  constexpr int64_t kRanks = 4, kSteps = 60;
+  std::vector<std::vector<Status>> outcomes(kRanks, std::vector<Status>(kSteps));
+  std::vector<Status> results = onRanks(Way::Tcp, kRanks, [&](Communicator &c) -> Status {
+    std::mt19937 random(5); // the same on all ranks
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const int64_t fails = random() % (kRanks + 2), at = random() % 4, size = random() % 2 ? 100 : 40000;
+      if (Status s = c.begin("step", okStatus(), {}); !s.ok())
+        return s;
+      Status status;
+      for (int64_t i = 0; i < 4 && status.ok(); ++i) {
+        std::vector<float> values(size_t(size), float(c.rank() + 1));
+        Exchange x;
+        x.run = size;
+        x.in = x.out = values.data();
+        status = fails == c.rank() && i == at ? runtimeError("planned", "node X") : c.exchange(everyone(c), x, {});
+        if (status.ok() && values[size - 1] != 10)
+          return internalError("a wrong sum");
+      }
+      outcomes[c.rank()][step] = c.end(status, {});
+      if (outcomes[c.rank()][step].ok() != (fails >= kRanks))
+        return internalError("step " + std::to_string(step) + ": " + outcomes[c.rank()][step].str());
+    }
+    return okStatus();
+  });
+  for (int64_t r = 0; r < kRanks; ++r) {
+    EXPECT_TRUE(results[r].ok()) << results[r].str();
+    for (int64_t step = 0; step < kSteps; ++step)
+      if (!outcomes[r][step].ok())
+        EXPECT_EQ(outcomes[r][step].message(), "planned");
+  }
 }
 
 } // namespace

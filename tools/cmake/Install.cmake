@@ -1,5 +1,5 @@
 # What `cmake --install` and CPack take, in three components:
-#   runtime    liblathe_runtime.so
+#   runtime    liblathe_runtime.so, and liblathe_tcp.so, which it opens for ranks that are processes
 #   dev        headers, find_package(lathe) and pkg-config
 #   compiler   liblathe_compiler.so, the commands, their completion in shells
 include(GNUInstallDirs)
@@ -10,6 +10,7 @@ set_target_properties(lathe_runtime PROPERTIES EXPORT_NAME runtime)
 target_include_directories(lathe_runtime INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 install(TARGETS lathe_runtime EXPORT lathe-runtime-targets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime)
+install(TARGETS lathe_tcp LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime)
 install(EXPORT lathe-runtime-targets NAMESPACE lathe:: DESTINATION "${LATHE_CMAKE_DIR}" COMPONENT dev)
 install(FILES include/lathe/runtime/lathe.h include/lathe/runtime/lathe.hpp include/lathe/runtime/lathe_llm.h
               include/lathe/runtime/dlpack.h

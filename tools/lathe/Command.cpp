@@ -37,7 +37,7 @@ constexpr const char *kTrust =
 constexpr const char *kExits =
     "Exit codes: 0 fine, 1 results differ, 2 usage, 3 invalid model or engine, 4 unsupported,\n"
     "5 run-time failure, 6 internal error (a folder lathe-reproducer-* is left), 7 deadline passed,\n"
-    "8 cancelled.\n";
+    "8 cancelled, 9 another rank of the mesh is gone.\n";
 
 void printHelp(FILE *to) {
   std::fprintf(to, "%s: compiles ONNX models into engines, and runs engines\n\n",

@@ -86,7 +86,7 @@ void printCounters(const Session &session) {
                 describeBytes(double(c.graph_bytes)).c_str());
 }
 
-Status execute(const RunOptions &options, const std::string &path) {
+Status execute(RunOptions options, const std::string &path) {
   Result<Model> model = Model::open(path, options.inputs.fixing(options.compile, path),
                                      options.session.device, options.trust);
   if (!model)
@@ -94,6 +94,13 @@ Status execute(const RunOptions &options, const std::string &path) {
   Result<Session> session = Session::open(*model, options.session);
   if (!session)
     return session.status();
+  // In a world of processes each gets the same results: the first tells of them.
+  if (const int rank = lathe_context_rank(session->context()); rank > 0) {
+    if (!std::freopen("/dev/null", "w", stdout))
+      return runtimeError("cannot be opened", "/dev/null");
+    if (!options.save.empty())
+      options.save = (fs::path(options.save) / ("rank-" + std::to_string(rank))).string();
+  }
   Result<std::vector<std::string>> names = expandEntries(options.entries, *model);
   if (!names)
     return names.status();
@@ -174,8 +181,12 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.add("rtol", "X", "Relative tolerance (default: 1e-3, 1e-2 for 16-bit types)", options.rtol);
   parser.add("atol", "X", "Absolute tolerance (default: 1e-7)", options.atol);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
-  parser.add("ranks", "N", "Of an engine for a mesh: threads of this process are its ranks (default: as many as it has)",
+  parser.add("ranks", "N",
+             "Of an engine for a mesh: threads of this process are its ranks (default: as many as it has). Without "
+             "it, and started by torchrun, mpirun or srun, this process is one rank; the first tells of the results, "
+             "others --save to DIR/rank-N",
              options.session.ranks);
+  options.session.maybeRank = true;
   parser.flag("warm", "Make memory with its pages, and a GPU's graph, before the run that is timed",
               options.session.warm);
   parser.add("draw-seed", "N", "Of what the model draws: Dropout that trains, RandomNormal (default: 0)",
@@ -187,6 +198,7 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe run model.lathe --input x=image.npy --save out --threads 1");
   parser.example("lathe run model.lathe --device cuda:0 --shape x=4x3x48x192");
   parser.example("lathe run llama.lathe --entry prefill --entry 'decode*8'");
+  parser.example("mpirun -n 4 lathe run mesh_of_4.lathe");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
   if (!positional || done)

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
@@ -42,6 +43,18 @@ Status noCompileOptions(const CompileOptions &options) {
     if (isGiven)
       return usageError("has no effect on an engine, which is compiled already", name);
   return okStatus();
+}
+
+/// Whether torchrun, mpirun or srun has started this process as one of several.
+bool isOneOfSeveral() {
+  const char *variables[][2] = {{"RANK", "WORLD_SIZE"},
+                                {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                {"PMI_RANK", "PMI_SIZE"},
+                                {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+  for (auto [rank, ranks] : variables)
+    if (const char *count = std::getenv(ranks); count && std::getenv(rank))
+      return std::string_view(count) != "1";
+  return false;
 }
 
 } // namespace
@@ -183,7 +196,16 @@ Result<Session> Session::open(const Model &model, const SessionOptions &options)
   if (options.ranks && options.ranks != ranks)
     return usageError("the engine is for " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"),
                       "--ranks=" + std::to_string(options.ranks));
-  if (ranks > 1) {
+  if (options.maybeRank && !options.ranks && isOneOfSeveral()) {
+    lathe_world world = {}; // as the launcher says
+    world.size = sizeof world;
+    lathe_context *context = nullptr;
+    Status joined = toStatus(lathe_context_create_rank(engine, options.device.c_str(), &wanted, &world, &context));
+    if (!joined.ok() && ranks == 1)
+      return Status(joined.code(), joined.message() + "; --ranks=1 runs it in each process alone", joined.location());
+    LATHE_RETURN_IF_ERROR(joined);
+    session.handle.reset(context);
+  } else if (ranks > 1) {
     std::vector<const char *> devices(size_t(ranks), options.device.c_str());
     lathe_group *group = nullptr;
     LATHE_RETURN_IF_ERROR(

@@ -73,6 +73,7 @@ struct SessionOptions {
   bool noGraphs = false, noOverlap = false;
   bool noPinning = false; ///< CPU: several sessions share the cores
   int ranks = 0;          ///< of an engine for a mesh; 0: as many as it says
+  bool maybeRank = false; ///< be one rank of a world where a launcher has started several processes
   bool warm = false;      ///< make memory, and on a GPU graphs, before the first run
 };
 
@@ -84,6 +85,7 @@ public:
   /// Of a mesh that of the first rank, for states and counters.
   lathe_context *context() const { return handle ? handle.get() : lathe_group_member(group.get(), 0); }
   lathe_context *rank(size_t i) const { return group ? lathe_group_member(group.get(), i) : handle.get(); }
+  /// Those of this process.
   size_t ranks() const { return group ? lathe_group_size(group.get()) : 1; }
   const std::string &target() const { return targetName; }
   double loadSeconds() const { return seconds; }

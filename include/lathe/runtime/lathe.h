@@ -47,7 +47,8 @@ typedef enum lathe_code {
   LATHE_RUNTIME_FAILURE = 5, /* guard, index, memory, device */
   LATHE_INTERNAL = 6,
   LATHE_DEADLINE = 7,        /* a wait has ended before what it waited for */
-  LATHE_CANCELLED = 8        /* by the caller, or because a step ahead failed */
+  LATHE_CANCELLED = 8,       /* by the caller, or because a step ahead failed */
+  LATHE_PEER_LOST = 9        /* another rank of the mesh is gone; the message names it */
 } lathe_code;
 
 typedef struct lathe_error lathe_error;
@@ -274,6 +275,38 @@ LATHE_API lathe_error *lathe_group_submit(lathe_group *, const char *entry,
 /* As lathe_wait(), lathe_cancel(); errors name the device. */
 LATHE_API lathe_error *lathe_group_wait(lathe_group *, uint64_t step, int64_t timeout_ns);
 LATHE_API void lathe_group_cancel(lathe_group *, uint64_t step);
+
+/*--- ranks that are processes ---------------------------------------------*/
+
+/* The processes that run one engine for a mesh together, a rank each. They meet at a port of rank 0 and
+ * talk over TCP, to whoever reaches their ports: for networks of one's own. */
+typedef struct lathe_world {
+  uint32_t size;      /* sizeof(lathe_world) */
+  int32_t rank;
+  int32_t ranks;      /* 0: rank and ranks, and below what is not given, are what the launcher says in the
+                         environment: torchrun (RANK, WORLD_SIZE), mpirun (OMPI_COMM_WORLD_RANK and _SIZE,
+                         PMI_RANK and _SIZE) or srun (SLURM_PROCID, SLURM_STEP_NUM_TASKS) */
+  int32_t port;       /* of rank 0, for the meeting alone; 0: MASTER_PORT, else 29500 */
+  const char *host;   /* of rank 0; NULL: MASTER_ADDR, else SLURM_LAUNCH_NODE_IPADDR, else 127.0.0.1 */
+  int64_t join_ms;    /* what it takes at most until all have come; 0: 60 s; < 0: endless */
+  int64_t silence_ms; /* a rank of which nothing is heard for so long is lost; 0: 3 s */
+} lathe_world;
+
+/* A context that is a rank of a mesh, whose other ranks are contexts of other processes (or threads). Returns
+ * when all have come. Each rank gives inputs and gets outputs as one device would, the same to the bit on all.
+ * A step begins and ends on all ranks: all submit the same entries in the same order, and what goes wrong on
+ * one is an error of all. After LATHE_PEER_LOST the context runs nothing more, and its states may differ from
+ * those of other ranks: destroy it and make another, of the same engine, whose weights stay where they are.
+ * Errors, on all ranks that have come: LATHE_USAGE for ranks of different engines or worlds, and a port that
+ * is taken; LATHE_DEADLINE names the missing; LATHE_UNSUPPORTED without liblathe_tcp.so, which is looked for
+ * beside this library or where the environment variable LATHE_COMM says. `threads` 0 of the options: a share
+ * of the cores for each rank of this machine. */
+LATHE_API lathe_error *lathe_context_create_rank(const lathe_engine *, const char *device,
+                                                 const lathe_options *, const lathe_world *,
+                                                 lathe_context **out);
+/* Of a context that is a rank, in a group too; 0 and 1 of others. */
+LATHE_API int32_t lathe_context_rank(const lathe_context *);
+LATHE_API int32_t lathe_context_ranks(const lathe_context *);
 
 /*--- copies of results ----------------------------------------------------*/
 

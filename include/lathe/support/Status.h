@@ -1,9 +1,8 @@
 //===- Status.h - typed, located errors without exceptions -----*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The error type of everything that is free of MLIR. A Status names what kind
-// of failure it is (the kind decides the exit code of the command line), what
-// happened, and where: an ONNX node, a file offset, a symbol.
+// The error type of all that is free of MLIR: the kind (the exit code of the
+// command line), what happened, and where: an ONNX node, a file offset, a symbol.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_SUPPORT_STATUS_H
@@ -27,6 +26,7 @@ enum class ErrorCode : int {
   Internal = 6,       ///< a defect of lathe itself
   Deadline = 7,       ///< a wait ended before what it waited for
   Cancelled = 8,      ///< by the caller, or because a step ahead failed
+  PeerLost = 9,       ///< another rank of the mesh is gone
 };
 
 /// The name of an error code in lower case, as printed before messages.

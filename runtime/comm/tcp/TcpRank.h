@@ -1,0 +1,92 @@
+//===- TcpRank.h - ranks that are processes, over TCP -----------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A connection to each other rank carries frames in order: what a rank says at the beginning
+// of a step, the data of its exchanges, how the step went. A rank whose step failed says so
+// in the place of data, and at the end of a step frames that nobody awaits any more are
+// passed over: so connections are in order whatever happened, and the next step runs.
+//
+// Reductions are those of ThreadMesh, to the bit: elements of all members are added in their
+// order, small ones by everyone, of larger ones a share by each member (two-shot: 2 (N-1)/N of
+// the bytes leave and reach each rank, as in a ring).
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_RUNTIME_COMM_TCP_TCPRANK_H
+#define LATHE_RUNTIME_COMM_TCP_TCPRANK_H
+
+#include "Rendezvous.h"
+#include "Watch.h"
+
+namespace lathe::runtime::tcp {
+
+/// In front of everything that is sent. Ranks have the byte order of this machine.
+struct Frame {
+  enum Kind : uint32_t { Begin = 0x4c545201, Data, End }; ///< "LTR" in front
+  uint32_t kind = Begin;
+  uint32_t part = 0; ///< of an exchange
+  uint64_t step = 0;
+  uint32_t exchangeKind = 0, reduction = 0, dtype = 0, members = 0;
+  int64_t rows = 0, run = 0;
+  uint64_t bytes = 0; ///< that follow
+};
+
+class TcpRank : public Communicator {
+public:
+  TcpRank(const World &world, Connections connections);
+  int64_t rank() const override { return own; }
+  int64_t ranks() const override { return int64_t(peers.size()); }
+  Status begin(const std::string &what, const Status &status, const Stop &stop) override;
+  Status exchange(std::span<const int64_t> members, const Exchange &exchange, const Stop &stop) override;
+  Status end(const Status &status, const Stop &stop) override;
+
+private:
+  struct Peer {
+    Socket socket;
+    std::string pending; ///< of frames that were given up on, still to be sent
+    size_t pendingSent = 0;
+    Frame head;
+    size_t headBytes = 0, bodyBytes = 0; ///< that have been read of the frame at hand
+    std::string text;                    ///< of Begin and End
+    bool ended = false;                  ///< has said how this step went, which is `text`
+  };
+  /// One frame to a rank and one from it.
+  struct Transfer {
+    int64_t rank = 0;
+    Frame head;
+    const void *send = nullptr;
+    void *receive = nullptr; ///< Data: of `expected` bytes
+    uint64_t expected = 0;
+    uint64_t sent = 0; ///< of head and data together
+    bool received = false, differs = false;
+  };
+
+  /// Sends and receives all of it. `Data`: ends with the error of a rank that ends its step instead.
+  Status transfer(std::span<Transfer> transfers, const Stop &stop);
+  Flow sendTo(Transfer &transfer, bool &moved);
+  Flow receiveFor(Transfer &transfer, bool &moved);
+  /// Frames that were begun must go as a whole before the next.
+  void giveUp(std::span<Transfer> transfers);
+  /// Tells all that this rank has left the step, and does not wait for them.
+  void leave(const Status &why);
+  std::vector<Transfer> toAll(Frame::Kind kind, const std::string &text) const;
+  /// A part of an exchange: what goes to each member, and where what comes from it goes.
+  using Piece = std::pair<const std::byte *, uint64_t>;
+  using Place = std::pair<std::byte *, uint64_t>;
+  Status swap(std::span<const int64_t> members, const Exchange &x, uint32_t part, const Stop &stop,
+              const std::function<Piece(size_t)> &give, const std::function<Place(size_t)> &take);
+  Status allReduce(std::span<const int64_t> members, size_t mine, const Exchange &x, const Stop &stop);
+  Status reduceScatter(std::span<const int64_t> members, size_t mine, const Exchange &x, const Stop &stop);
+  Status allGather(std::span<const int64_t> members, size_t mine, const Exchange &x, const Stop &stop);
+
+  const int64_t own, patience;
+  std::vector<Peer> peers; ///< by rank; this one's has no connection
+  uint64_t step = 0;
+  bool caused = false; ///< what failed here in this step failed on another rank first
+  Status broken;       ///< a step did not end on all ranks, or one is lost: there is no other step
+  std::vector<std::byte> scratch;
+  Watch watch; ///< takes leave before the connections close
+};
+
+} // namespace lathe::runtime::tcp
+
+#endif // LATHE_RUNTIME_COMM_TCP_TCPRANK_H

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Ranks that are processes: the bits of ranks that are threads, and what each is told when it cannot go on.
+
+All of it on this machine, on ports that the system gives, and within bounded time.
+"""
+import os
+import socket
+import subprocess
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lathe_cli
+import lost_ranks  # which makes `import lathe` that of this tree
+import lathe
+
+pytestmark = pytest.mark.skipif(lathe_cli.DEVICE != "cpu", reason="ranks are processes of the CPU")
+FAMILIES = os.path.join(lathe_cli.MODELS, "families")
+
+
+def free_port():
+    return str(lost_ranks.free_port())
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """y = relu(x @ a) @ b, of any number of rows."""
+    path = tmp_path_factory.mktemp("world") / "model.onnx"
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+               for n, s in (("a", (64, 256)), ("b", (256, 64)))]
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"], "up"), helper.make_node("Relu", ["h"], ["r"], "act"),
+             helper.make_node("MatMul", ["r", "b"], ["y"], "down")]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 64]) for n in "xy"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:], weights),
+                                opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
+    return str(path)
+
+
+def launch(commands, **variables):
+    """Runs a `lathe run` for each rank, as torchrun would; returns exit codes and what was said."""
+    port = free_port()
+    started = [subprocess.Popen([lathe_cli.LATHE, "run", *map(str, command)], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT,
+                                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(commands)),
+                                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, **variables})
+               for rank, command in enumerate(commands)]
+    said = [process.communicate(timeout=100)[0] for process in started]
+    return [process.returncode for process in started], said
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_processes_have_the_bits_of_threads(engines, model, tmp_path, ranks):
+    engine = engines(model, f"--mesh=tp={ranks}")
+    x = tmp_path / "x.npy"
+    np.save(x, np.random.default_rng(1).standard_normal((300, 64)).astype(np.float32))
+    lathe_cli.lathe("run", engine, f"--ranks={ranks}", "--input", f"x={x}", "--save", tmp_path / "threads")
+    codes, said = launch([[engine, "--input", f"x={x}", "--save", tmp_path / "world"]] * ranks)
+    assert codes == [0] * ranks, said
+    want = np.load(tmp_path / "threads" / "y.npy")
+    for folder in ("", *(f"rank-{r}" for r in range(1, ranks))):
+        assert np.load(tmp_path / "world" / folder / "y.npy").tobytes() == want.tobytes()
+    assert "RAN" in said[0] and not any(said[1:])
+
+
+def test_launchers(engines, model, monkeypatch):
+    """mpirun and srun say the same in other words."""
+    engine, port = engines(model, "--mesh=tp=2"), free_port()
+    for rank_name, ranks_name in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+                                  ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
+        started = [subprocess.Popen([lathe_cli.LATHE, "run", engine], stdout=subprocess.PIPE, text=True,
+                                    env={**os.environ, rank_name: str(rank), ranks_name: "2", "MASTER_PORT": port})
+                   for rank in range(2)]
+        assert "RAN" in started[0].communicate(timeout=60)[0]
+        assert [p.wait(60) for p in started] == [0, 0]
+
+
+def test_what_does_not_fit_is_told_to_all(engines, model, tmp_path):
+    two, four, plain = engines(model, "--mesh=tp=2"), engines(model, "--mesh=tp=4"), engines(model)
+    for rows in (3, 4):
+        np.save(tmp_path / f"{rows}.npy", np.zeros((rows, 64), np.float32))
+    other = tmp_path / "other.lathe"
+    lathe_cli.compile_model(model, other, "--mesh=tp=2", "--dim=N=1:2:9")
+    narrow = [[two, "--input", f"x={tmp_path / f'{rows}.npy'}"] for rows in (3, 4)]
+    for commands, text in (([[two]] * 3, "for a mesh of 2 ranks, the world has 3"),
+                           ([[plain]] * 2, "--ranks=1 runs it in each process alone"),
+                           ([[two], [other]], "another engine"),
+                           (narrow, "N = "),
+                           ([[two], [four]], "mesh of 4 ranks")):
+        codes, said = launch(commands) if text != "mesh of 4 ranks" else launch_late(commands)
+        assert codes[-1] == 2 and text in said[-1], said
+        assert all(code in (2, 7) for code in codes), said
+    codes, said = launch([[two]] * 2, LATHE_COMM="/nowhere/liblathe_tcp.so")
+    assert codes == [4, 4] and all("/nowhere/liblathe_tcp.so" in s for s in said), said
+    codes, said = launch([[two]] * 2, WORLD_SIZE="two")
+    assert codes == [2, 2] and all("environment variable WORLD_SIZE" in s for s in said), said
+
+
+def launch_late(commands):
+    """Where one rank does not come, the other waits for it as long as it is told to."""
+    return launch([[*command, "--max-seconds=5"] for command in commands])
+
+
+def test_a_missing_rank_and_a_taken_port(engines, model):
+    engine = lathe.load(engines(model, "--mesh=tp=2"))
+    with pytest.raises(lathe.Error, match="have not come in time: 1") as error:
+        engine.rank(0, 2, port=int(free_port()), join=0.3)
+    assert error.value.code == lathe.Code.DEADLINE
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for rank, code, text in ((0, lathe.Code.USAGE, "taken"), (1, lathe.Code.DEADLINE, "another program")):
+            with pytest.raises(lathe.Error, match=text) as error:
+                engine.rank(rank, 2, port=port, join=0.3)
+            assert error.value.code == code
+    with pytest.raises(lathe.Error, match="no rank 2 of 2"):
+        engine.rank(2, 2)
+
+
+def test_lost_ranks_are_named_and_replaced(engines):
+    """Three killed, one stopped; lost_ranks.py alone does it a hundred times (results/lost-ranks.log)."""
+    folder = os.path.join(FAMILIES, "qwen2")
+    engine = engines(os.path.join(folder, "model.onnx"), f"--mesh=tp={lost_ranks.RANKS}")
+    assert lost_ranks.rounds(str(engine), folder, kills=3, stops=1) == []
