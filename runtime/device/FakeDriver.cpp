@@ -5,13 +5,14 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
-#include <sstream>
+#include <string_view>
 
 namespace lathe::runtime::cuda {
 namespace {
@@ -325,14 +326,21 @@ CUresult loadModule(CUmodule *out, const void *image, unsigned, int *, void **) 
   const char *text = static_cast<const char *>(image);
   if (std::strncmp(text, "fake\n", 5) == 0) {
     module->listed = true;
-    std::istringstream lines(text + 5);
-    for (std::string line; std::getline(lines, line);) {
-      std::istringstream words(line);
+    // A line a function: its name, and the bytes of each parameter. No stream reads them: those bring in locales,
+    // a third of the runtime's library.
+    std::string_view rest = text + 5;
+    auto next = [](std::string_view &from, char end) {
+      const std::string_view part = from.substr(0, from.find(end));
+      from.remove_prefix(std::min(from.size(), part.size() + 1));
+      return part;
+    };
+    while (!rest.empty()) {
+      std::string_view line = next(rest, '\n');
       FakeFunction f;
       f.listed = true;
-      words >> f.name;
-      for (size_t bytes; words >> bytes;)
-        f.parameterSizes.push_back(bytes);
+      f.name = next(line, ' ');
+      while (!line.empty())
+        f.parameterSizes.push_back(std::strtoull(std::string(next(line, ' ')).c_str(), nullptr, 10));
       module->functions[f.name] = f;
     }
   }
