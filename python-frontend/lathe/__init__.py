@@ -19,10 +19,11 @@ from ._context import Context, Step
 from ._engine import Engine, Port, Symbol, load
 from ._errors import Code, Error
 from ._group import Group, GroupStep
+from ._llm import Answer, Llm, TokenLogprobs
 from ._report import Memory, Profile, ProfileRow, Remark, Remarks
 from ._tensor import Tensor
 
 __version__ = "0.1.0"
-__all__ = ["Bound", "Code", "Context", "Engine", "Error", "Group", "GroupStep", "Memory", "Port",
-           "Profile", "ProfileRow", "Remark", "Remarks", "Step", "Symbol", "Tensor", "__version__",
-           "compile", "load"]
+__all__ = ["Answer", "Bound", "Code", "Context", "Engine", "Error", "Group", "GroupStep", "Llm", "Memory",
+           "Port", "Profile", "ProfileRow", "Remark", "Remarks", "Step", "Symbol", "Tensor", "TokenLogprobs",
+           "__version__", "compile", "load"]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""include/lathe/runtime/lathe.h in ctypes: the structs, the functions, and the way to the library."""
+"""include/lathe/runtime/lathe.h and lathe_llm.h in ctypes: structs, functions, and the way to the library."""
 from __future__ import annotations
 
 import ctypes
 import os
 from collections.abc import Mapping
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import Any, Callable, NoReturn
 
 from ._errors import Code, Error
@@ -118,6 +118,54 @@ class CCall(ctypes.Structure):
                 ("attributes", POINTER(CAttribute)), ("attribute_count", c_size_t)]
 
 
+class CLlmOptions(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("threads", c_int32), ("kv_bytes", c_uint64),
+                ("max_sequence_tokens", c_uint32), ("max_step_tokens", c_uint32),
+                ("max_requests", c_uint32), ("no_prefix_cache", c_int32),
+                ("batch_invariant", c_int32), ("no_graphs", c_int32)]
+
+
+class CLlmRequest(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("max_tokens", c_uint32), ("tokens", POINTER(c_uint32)),
+                ("token_count", c_size_t), ("stop_tokens", POINTER(c_uint32)),
+                ("stop_count", c_size_t), ("temperature", c_float), ("top_p", c_float),
+                ("top_k", c_uint32), ("seed", c_uint64), ("min_p", c_float),
+                ("repetition_penalty", c_float), ("presence_penalty", c_float),
+                ("frequency_penalty", c_float), ("bias_tokens", POINTER(c_uint32)),
+                ("bias_values", POINTER(c_float)), ("bias_count", c_size_t),
+                ("allowed", POINTER(c_uint32)), ("allowed_words", c_size_t),
+                ("min_tokens", c_uint32), ("logprobs", c_int32), ("prompt_logprobs", c_int32),
+                ("top_logprobs", c_uint32), ("samples", c_uint32), ("priority", c_int32),
+                ("tenant", c_uint64)]
+
+
+class CLlmTenant(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("max_requests", c_uint32), ("max_tokens", c_uint64),
+                ("weight", ctypes.c_double)]
+
+
+class CLlmResult(ctypes.Structure):
+    _fields_ = [("tokens", POINTER(c_uint32)), ("token_count", c_size_t), ("finish", c_int),
+                ("first_token_ns", c_int64), ("last_token_ns", c_int64)]
+
+
+class CLlmLogprob(ctypes.Structure):
+    _fields_ = [("token", c_uint32), ("logprob", c_float)]
+
+
+class CLlmLogprobs(ctypes.Structure):
+    _fields_ = [("logprob", c_float), ("rank", c_uint32), ("top", POINTER(CLlmLogprob)),
+                ("top_count", c_size_t)]
+
+
+LLM_COUNTERS = ("steps prompt_tokens prompt_hits computed_tokens generated_tokens preemptions "
+                "waiting running kv_blocks kv_blocks_held").split()
+
+
+class CLlmCounters(ctypes.Structure):
+    _fields_ = [(name, c_uint64 if i < 6 else c_uint32) for i, name in enumerate(LLM_COUNTERS)]
+
+
 # The result is the address of a message, or NULL.
 CALL = ctypes.CFUNCTYPE(c_void_p, c_void_p, POINTER(CCall))
 
@@ -184,6 +232,17 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_context_reset_counters": (None, [c_void_p]),
     "lathe_context_time_graphs": (None, [c_void_p, c_int]),
     "lathe_context_profile": (None, [c_void_p, c_int]),
+    "lathe_llm_create": (Error, [c_void_p, c_char_p, POINTER(CLlmOptions), POINTER(c_void_p)]),
+    "lathe_llm_destroy": (None, [c_void_p]),
+    "lathe_llm_submit": (Error, [c_void_p, POINTER(CLlmRequest), POINTER(c_uint64)]),
+    "lathe_llm_set_tenant": (Error, [c_void_p, c_uint64, POINTER(CLlmTenant)]),
+    "lathe_llm_step": (Error, [c_void_p, POINTER(c_size_t)]),
+    "lathe_llm_result_of": (Error, [c_void_p, c_uint64, POINTER(CLlmResult)]),
+    "lathe_llm_logprobs_of": (Error, [c_void_p, c_uint64, c_int32, c_size_t,
+                                      POINTER(CLlmLogprobs)]),
+    "lathe_llm_cancel": (Error, [c_void_p, c_uint64]),
+    "lathe_llm_release": (Error, [c_void_p, c_uint64]),
+    "lathe_llm_get_counters": (None, [c_void_p, POINTER(CLlmCounters)]),
     "lathe_context_profile_rows": (POINTER(CProfileRow), [c_void_p, POINTER(c_size_t)]),
 }
 

@@ -13,6 +13,7 @@ from ._abi import text
 from ._context import Context, Inputs
 from ._errors import Code, Error
 from ._group import Group
+from ._llm import Llm
 from ._report import Remarks
 from ._tensor import Tensor
 
@@ -155,6 +156,15 @@ class Engine:
         """A `Group` on these devices, in this order; one may occur several times. `deadline`: what
         a wait takes at most, in seconds (60 if it is not said)."""
         return Group(self, list(devices), threads, target, graphs, pinning, overlap, deadline)
+
+    def llm(self, device: str = "cpu", *, threads: int = 0, kv_bytes: int = 0,
+            max_sequence_tokens: int = 0, max_step_tokens: int = 0, max_requests: int = 0,
+            prefix_cache: bool = True, batch_invariant: bool = False, graphs: bool = True) -> Llm:
+        """An `Llm` of an engine that was compiled with --paged; 0 means the usual, as lathe_llm.h
+        says it."""
+        return Llm(self, device, _abi.CLlmOptions(
+            0, threads, kv_bytes, max_sequence_tokens, max_step_tokens, max_requests,
+            not prefix_cache, batch_invariant, not graphs))
 
     def run(self, inputs: Inputs, entry: str | None = None) -> dict[str, Tensor | Any]:
         """Runs an entry in a context of the engine's own, on the CPU; see Context.run."""

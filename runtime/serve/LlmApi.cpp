@@ -35,6 +35,8 @@ template <typename T> Status readSized(const T *given, T &into, const char *what
   return okStatus();
 }
 
+Status noRequest(uint64_t id) { return usageError("there is no such request", "request " + std::to_string(id)); }
+
 Result<engine::LlmInfo> infoOf(const lathe_engine *engine) {
   const engine::EngineReader &file = engineOf(engine)->file();
   const auto *section = file.find(engine::SectionType::Llm, engine::kLlmSection);
@@ -114,20 +116,51 @@ lathe_error *lathe_llm_submit(lathe_llm *llm, const lathe_llm_request *request, 
       return usageError("lathe_llm_submit: a pointer is NULL");
     lathe_llm_request given;
     LATHE_RETURN_IF_ERROR(readSized(request, given, "lathe_llm_request"));
-    if ((!given.tokens && given.token_count) || (!given.stop_tokens && given.stop_count))
-      return usageError("lathe_llm_request: tokens are NULL");
-    if (!(given.temperature >= 0) || !(given.top_p >= 0 && given.top_p <= 1))
-      return usageError("lathe_llm_request: temperature is negative, or top_p not between 0 and 1");
+    if ((!given.tokens && given.token_count) || (!given.stop_tokens && given.stop_count) ||
+        ((!given.bias_tokens || !given.bias_values) && given.bias_count) || (!given.allowed && given.allowed_words))
+      return usageError("lathe_llm_request: tokens, bias or what is allowed is NULL");
+    if (given.allowed && !given.allowed_words)
+      return usageError("lathe_llm_request: the mask of allowed tokens has no words");
     serve::RequestOptions wanted;
     wanted.prompt.assign(given.tokens, given.tokens + given.token_count);
     wanted.stopTokens.assign(given.stop_tokens, given.stop_tokens + given.stop_count);
     wanted.maxTokens = given.max_tokens;
-    wanted.sampling = {given.temperature, given.top_k, given.top_p > 0 ? given.top_p : 1, given.seed};
+    wanted.samples = given.samples ? given.samples : 1;
+    wanted.priority = given.priority;
+    wanted.tenant = given.tenant;
+    if (given.logprobs)
+      wanted.logprobs = given.top_logprobs;
+    if (given.prompt_logprobs)
+      wanted.promptLogprobs = given.top_logprobs;
+    serve::Sampling &sampling = wanted.sampling;
+    sampling.temperature = given.temperature;
+    sampling.topK = given.top_k;
+    sampling.topP = given.top_p == 0 ? 1 : given.top_p;
+    sampling.minP = given.min_p;
+    sampling.seed = given.seed;
+    sampling.repetitionPenalty = given.repetition_penalty == 0 ? 1 : given.repetition_penalty;
+    sampling.presencePenalty = given.presence_penalty;
+    sampling.frequencyPenalty = given.frequency_penalty;
+    sampling.minTokens = given.min_tokens;
+    for (size_t i = 0; i < given.bias_count; ++i)
+      sampling.bias.push_back({given.bias_tokens[i], given.bias_values[i]});
+    sampling.allowed.assign(given.allowed, given.allowed + given.allowed_words);
     Result<uint64_t> submitted = llm->scheduler->submit(std::move(wanted));
     if (!submitted)
       return submitted.status();
     *id = *submitted;
     return okStatus();
+  });
+}
+
+lathe_error *lathe_llm_set_tenant(lathe_llm *llm, uint64_t tenant, const lathe_llm_tenant *options) {
+  return guarded([&]() -> Status {
+    if (!llm || !options)
+      return usageError("lathe_llm_set_tenant: a pointer is NULL");
+    lathe_llm_tenant given;
+    LATHE_RETURN_IF_ERROR(readSized(options, given, "lathe_llm_tenant"));
+    return llm->scheduler->setTenant(tenant,
+                                     {given.weight == 0 ? 1 : given.weight, given.max_requests, given.max_tokens});
   });
 }
 
@@ -148,7 +181,7 @@ lathe_error *lathe_llm_result_of(const lathe_llm *llm, uint64_t id, lathe_llm_re
       return usageError("lathe_llm_result_of: a pointer is NULL");
     const serve::Request *request = llm->scheduler->find(id);
     if (!request)
-      return usageError("there is no such request", "request " + std::to_string(id));
+      return noRequest(id);
     auto since = [&](int64_t time) { return time < 0 ? int64_t(-1) : time - request->submitted; };
     std::span<const uint32_t> answer = request->answer();
     *out = {answer.data(), answer.size(), static_cast<lathe_llm_finish>(request->finish),
@@ -157,12 +190,33 @@ lathe_error *lathe_llm_result_of(const lathe_llm *llm, uint64_t id, lathe_llm_re
   });
 }
 
-lathe_error *lathe_llm_release(lathe_llm *llm, uint64_t id) {
+lathe_error *lathe_llm_logprobs_of(const lathe_llm *llm, uint64_t id, int32_t ofPrompt, size_t index,
+                                   lathe_llm_logprobs *out) {
   return guarded([&]() -> Status {
-    if (!llm || !llm->scheduler->release(id))
-      return usageError("there is no such request", "request " + std::to_string(id));
+    if (!llm || !out)
+      return usageError("lathe_llm_logprobs_of: a pointer is NULL");
+    const serve::Request *request = llm->scheduler->find(id);
+    if (!request)
+      return noRequest(id);
+    const std::vector<serve::Logprobs> &known = ofPrompt ? request->promptLogprobs : request->logprobs;
+    const size_t at = ofPrompt ? index - 1 : index; // the first token of a prompt has none
+    if (at >= known.size())
+      return usageError("there are no logprobs of token " + std::to_string(index) +
+                            (ofPrompt ? " of the prompt" : " of the answer"),
+                        "request " + std::to_string(id));
+    static_assert(sizeof(lathe_llm_logprob) == sizeof(serve::TokenLogprob));
+    *out = {known[at].logprob, known[at].rank, reinterpret_cast<const lathe_llm_logprob *>(known[at].top.data()),
+            known[at].top.size()};
     return okStatus();
   });
+}
+
+lathe_error *lathe_llm_cancel(lathe_llm *llm, uint64_t id) {
+  return guarded([&]() -> Status { return llm && llm->scheduler->cancel(id) ? okStatus() : noRequest(id); });
+}
+
+lathe_error *lathe_llm_release(lathe_llm *llm, uint64_t id) {
+  return guarded([&]() -> Status { return llm && llm->scheduler->release(id) ? okStatus() : noRequest(id); });
 }
 
 void lathe_llm_get_counters(const lathe_llm *llm, lathe_llm_counters *out) {

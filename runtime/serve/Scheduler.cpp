@@ -1,20 +1,18 @@
-//===- Scheduler.cpp - which tokens of which requests a step takes -*- C++ -*-===//
+//===- Scheduler.cpp - requests, and what comes of a step -------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A step is attempted, and undone where anything fails, memory included; what follows a success (settle)
+// allocates nothing.
+//
+//===----------------------------------------------------------------------===//
 #include "Scheduler.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
+#include <new>
 
 namespace lathe::serve {
-
-namespace {
-
-bool older(const Request *a, const Request *b) { return a->id < b->id; }
-
-template <typename List> void insertByAge(List &list, Request *request) {
-  list.insert(std::upper_bound(list.begin(), list.end(), request, older), request);
-}
-
-} // namespace
 
 Result<std::unique_ptr<Scheduler>> Scheduler::create(std::unique_ptr<kv::Cache> cache, StepModel &model,
                                                      const Limits &limits, Clock clock) {
@@ -27,12 +25,60 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(std::unique_ptr<kv::Cache> 
   if (limits.requests > config.maxSequences || limits.sequenceTokens > config.maxSequenceTokens ||
       limits.stepTokens > config.maxStepTokens || config.groups.size() != 1)
     return usageError("the cache is smaller than the scheduler's limits, or has several groups");
-  return std::unique_ptr<Scheduler>(new Scheduler(std::move(cache), model, limits, std::move(clock)));
+  if (!(limits.watermark >= 0 && limits.watermark <= 1))
+    return usageError("the watermark is " + std::to_string(limits.watermark) + ", not a share from 0 to 1");
+  std::unique_ptr<Scheduler> made(new Scheduler(std::move(cache), model, limits, std::move(clock)));
+  made->running.reserve(limits.requests);
+  made->admitted.reserve(limits.requests);
+  return made;
 }
 
-Result<uint64_t> Scheduler::submit(RequestOptions options) {
-  if (options.prompt.empty() || options.maxTokens == 0)
-    return usageError("a request has a prompt of at least one token and asks for at least one");
+//===----------------------------------------------------------------------===//
+// Tenants
+//===----------------------------------------------------------------------===//
+
+/// Of those that have requests; infinite when none has.
+double Scheduler::leastVirtualTokens() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (auto &[id, tenant] : tenants)
+    if (tenant->live)
+      least = std::min(least, tenant->virtualTokens);
+  return least;
+}
+
+Scheduler::Tenant &Scheduler::makeTenant(uint64_t id) {
+  if (auto it = tenants.find(id); it != tenants.end())
+    return *it->second;
+  // Idle ones that would be raised to the others' tokens are as good as new.
+  const double least = leastVirtualTokens();
+  std::erase_if(tenants, [&](const auto &entry) {
+    return !entry.second->configured && !entry.second->live && entry.second->virtualTokens <= least;
+  });
+  return *tenants.emplace(id, std::make_unique<Tenant>()).first->second;
+}
+
+Status Scheduler::setTenant(uint64_t id, const TenantOptions &options) {
+  if (!(options.weight > 0) || std::isinf(options.weight))
+    return usageError("a weight of " + std::to_string(options.weight) + " is no positive number",
+                      "tenant " + std::to_string(id));
+  Tenant &tenant = makeTenant(id);
+  tenant.options = options;
+  tenant.configured = true;
+  return okStatus();
+}
+
+double Scheduler::virtualTokens(uint64_t tenant) const {
+  auto it = tenants.find(tenant);
+  return it == tenants.end() ? 0 : it->second->virtualTokens;
+}
+
+//===----------------------------------------------------------------------===//
+// Requests
+//===----------------------------------------------------------------------===//
+
+static Status check(const RequestOptions &options, const Limits &limits) {
+  if (options.prompt.empty() || options.maxTokens == 0 || options.samples == 0)
+    return usageError("a request has a prompt of at least one token and asks for at least one, in one sample or more");
   for (uint32_t token : options.prompt)
     if (token >= limits.vocabulary)
       return usageError("token " + std::to_string(token) + " is not below the vocabulary's " +
@@ -42,16 +88,70 @@ Result<uint64_t> Scheduler::submit(RequestOptions options) {
     return usageError("a prompt of " + std::to_string(options.prompt.size()) + " tokens and " +
                       std::to_string(options.maxTokens) + " to generate are " + std::to_string(length) +
                       ", more than the " + std::to_string(limits.sequenceTokens) + " of a sequence");
-  auto request = std::make_unique<Request>();
-  request->id = nextId++;
-  request->tokens = options.prompt;
-  request->options = std::move(options);
-  request->submitted = clock();
-  total.promptTokens += request->tokens.size();
-  uint64_t id = request->id;
-  waiting.push_back(request.get());
-  all.emplace(id, std::move(request));
-  return id;
+  if (options.samples > limits.requests)
+    return usageError(std::to_string(options.samples) + " samples are more than the " +
+                      std::to_string(limits.requests) + " requests at once");
+  if (options.sampling.minTokens > options.maxTokens)
+    return usageError("min_tokens, " + std::to_string(options.sampling.minTokens) + ", is more than max_tokens, " +
+                      std::to_string(options.maxTokens));
+  for (const std::optional<uint32_t> &top : {options.logprobs, options.promptLogprobs})
+    if (top && *top > kMostLogprobs)
+      return usageError("logprobs of the " + std::to_string(*top) + " likeliest tokens are more than " +
+                        std::to_string(kMostLogprobs));
+  return checkSampling(options.sampling, limits.vocabulary);
+}
+
+Result<uint64_t> Scheduler::submit(RequestOptions options) {
+  LATHE_RETURN_IF_ERROR(check(options, limits));
+  Tenant &tenant = makeTenant(options.tenant);
+  const uint32_t samples = options.samples;
+  const size_t length = options.prompt.size() + options.maxTokens;
+  const int64_t now = clock();
+  std::vector<std::unique_ptr<Request>> made;
+  for (uint32_t sample = 0; sample < samples; ++sample) {
+    auto request = std::make_unique<Request>();
+    request->id = nextId + sample;
+    request->options = options;
+    request->options.sampling.sample += sample;
+    if (sample)
+      request->options.promptLogprobs.reset();
+    request->tokens.reserve(length);
+    request->tokens.assign(options.prompt.begin(), options.prompt.end());
+    request->submitted = now;
+    if (options.logprobs)
+      request->logprobs.reserve(options.maxTokens);
+    if (options.promptLogprobs)
+      request->promptLogprobs.reserve(options.prompt.size());
+    if (penalizes(options.sampling))
+      request->counts.addPrompt(options.prompt, options.maxTokens);
+    made.push_back(std::move(request));
+  }
+  for (size_t i = 1; i < made.size(); ++i)
+    made[0]->held.push_back(made[i].get());
+  const size_t room = tenant.live + samples;
+  if (room > tenant.waiting.capacity())
+    tenant.waiting.reserve(std::max(room, 2 * tenant.waiting.capacity()));
+  Request *first = made[0].get();
+  size_t entered = 0;
+  try {
+    for (; entered < made.size(); ++entered) {
+      auto &slot = all[nextId + entered];
+      slot = std::move(made[entered]);
+    }
+  } catch (const std::bad_alloc &) {
+    while (entered--)
+      all.erase(nextId + entered);
+    throw;
+  }
+  // Who was idle has no claim on what others had meanwhile.
+  if (const double least = leastVirtualTokens(); !tenant.live && std::isfinite(least))
+    tenant.virtualTokens = std::max(tenant.virtualTokens, least);
+  tenant.live += samples;
+  live += samples;
+  nextId += samples;
+  total.promptTokens += first->options.prompt.size();
+  enqueue(first);
+  return first->id;
 }
 
 const Request *Scheduler::find(uint64_t id) const {
@@ -59,17 +159,45 @@ const Request *Scheduler::find(uint64_t id) const {
   return it == all.end() ? nullptr : it->second.get();
 }
 
-bool Scheduler::release(uint64_t id) {
+bool Scheduler::cancel(uint64_t id) {
   auto it = all.find(id);
   if (it == all.end())
     return false;
-  Request *request = it->second.get();
-  std::erase(waiting, request);
-  std::erase(running, request);
-  if (request->sequence != kv::kNoSequence)
-    (void)cache->close(request->sequence);
-  all.erase(it);
+  if (it->second->finish == Finish::None)
+    finishRequest(it->second.get(), Finish::Cancelled);
   return true;
+}
+
+bool Scheduler::release(uint64_t id) {
+  if (!cancel(id))
+    return false;
+  all.erase(id);
+  return true;
+}
+
+void Scheduler::finishRequest(Request *request, Finish how) {
+  letGo(request);
+  request->finish = how;
+  --tenantOf(request).live;
+  --live;
+}
+
+/// Takes a request out of the lists that it is in; those that it holds go on without it.
+void Scheduler::letGo(Request *request) {
+  if (request->sequence != kv::kNoSequence) {
+    giveUp(request);
+  } else if (!std::erase(tenantOf(request).waiting, request)) {
+    for (auto it = all.find(request->id); it != all.begin();) // held by one of the few before it
+      if (std::erase((--it)->second->held, request))
+        return;
+  }
+  if (request->held.empty())
+    return;
+  Request *heir = request->held.front();
+  heir->held = std::move(request->held);
+  heir->held.erase(heir->held.begin());
+  request->held.clear();
+  enqueue(heir);
 }
 
 //===----------------------------------------------------------------------===//
@@ -77,195 +205,186 @@ bool Scheduler::release(uint64_t id) {
 //===----------------------------------------------------------------------===//
 
 Status Scheduler::step() {
-  batch = {};
-  parts.clear();
-  for (Request *request : running)
-    request->planned = false;
-  admitted.clear();
-  budget = limits.stepTokens;
-  if (kv::Outcome begun = cache->begin(); !begun.ok())
-    return toStatus(begun);
-  Status status = plan();
-  if (status.ok() && !parts.empty()) {
-    finishTables();
-    kv::Transfers transfers = cache->transfers();
-    if (!transfers.swapIns.empty() || !transfers.swapOuts.empty() || !transfers.moves.empty())
-      status = internalError("the cache asks for transfers that no request caused");
-    for (const kv::BlockCopy &copy : transfers.copies)
-      if (status.ok())
-        status = model.copyBlock(copy.from, copy.to);
-    const bool draws = std::any_of(parts.begin(), parts.end(), [](const Part &part) {
-      return !isGreedy(part.request->options.sampling);
-    });
-    logits.resize(draws ? batch.rows.size() * limits.vocabulary : 0);
-    best.resize(batch.rows.size());
-    if (status.ok())
-      status = model.run(batch, logits, best);
-    for (int64_t token : best)
-      if (status.ok() && (token < 0 || token >= int64_t(limits.vocabulary)))
-        status = internalError("a step answers with token " + std::to_string(token) + " of a vocabulary of " +
-                               std::to_string(limits.vocabulary));
+  Status status;
+  try {
+    status = attempt();
+  } catch (const std::bad_alloc &) {
+    status = runtimeError("out of memory");
   }
-  cache->clearTransfers();
   if (!status.ok()) {
     undo();
     return status;
   }
-  if (kv::Outcome kept = cache->commit(); !kept.ok()) {
-    undo();
-    return toStatus(kept);
-  }
-  if (parts.empty())
-    return okStatus();
-  ++total.steps;
-  for (size_t i = 0; i < parts.size(); ++i)
-    accept(parts[i],
-           logits.empty() ? std::span<const float>() : std::span(logits).subspan(i * limits.vocabulary, limits.vocabulary),
-           uint32_t(best[i]));
+  if (!parts.empty())
+    settle();
   return okStatus();
 }
 
-/// Decodes first: none waits for a prompt. Then prompts that were begun, then those that wait.
-Status Scheduler::plan() {
-  LATHE_RETURN_IF_ERROR(planRunning(/*decodes=*/true));
-  LATHE_RETURN_IF_ERROR(planRunning(/*decodes=*/false));
-  return admit();
-}
-
-Status Scheduler::planRunning(bool decodes) {
-  for (size_t i = 0; i < running.size() && budget; ++i) { // the oldest first
-    Request *request = running[i];
-    if ((request->pending() == 1) != decodes || request->planned)
-      continue;
-    bool gone = false;
-    while (!gone) {
-      Result<bool> taken = take(request, std::min(request->pending(), budget));
-      if (!taken)
-        return taken.status();
-      if (*taken)
-        break;
-      // The youngest that this step does not need yet gives its blocks up, at last the request itself.
-      auto victim = std::find_if(running.rbegin(), running.rend(),
-                                 [&](const Request *other) { return !other->planned; });
-      gone = *victim == request;
-      preempt(*victim);
-    }
-    if (gone)
-      --i; // the next one has its place
-  }
-  return okStatus();
-}
-
-Status Scheduler::admit() {
-  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
-  while (budget && running.size() < limits.requests && !waiting.empty()) {
-    Request *request = waiting.front();
-    // Its whole prompt has room, and those that run can each begin a block.
-    uint32_t need = (uint32_t(request->tokens.size()) + blockTokens) / blockTokens;
-    if (!running.empty() && need + running.size() > cache->availableBlocks())
-      return okStatus();
-    if (request->sequence == kv::kNoSequence)
-      if (kv::Outcome opened = cache->open({}, request->sequence); !opened.ok())
-        return toStatus(opened);
-    uint32_t found = 0;
-    if (kv::Outcome attached = cache->attach(request->sequence, request->tokens, found); !attached.ok())
-      return toStatus(attached);
-    request->computed = found;
-    waiting.pop_front();
+Status Scheduler::attempt() {
+  batch.tokens.clear();
+  batch.positions.clear();
+  batch.requests.clear();
+  batch.slots.clear();
+  batch.rows.clear();
+  batch.pages = 0;
+  parts.clear();
+  drawn.clear();
+  promptLogprobs.clear();
+  admitted.clear();
+  for (Request *request : running)
     request->planned = false;
-    insertByAge(running, request);
-    admitted.push_back(request);
-    Result<bool> taken = take(request, std::min(request->pending(), budget));
-    if (!taken)
-      return taken.status();
-    if (!*taken) { // what it found is held now and was counted as available
-      preempt(request);
-      return okStatus();
-    }
-  }
+  budget = limits.stepTokens;
+  admits = true;
+  if (kv::Outcome begun = cache->begin(); !begun.ok())
+    return toStatus(begun);
+  LATHE_RETURN_IF_ERROR(plan());
+  if (!parts.empty())
+    LATHE_RETURN_IF_ERROR(compute());
+  cache->clearTransfers();
+  kv::Outcome kept = cache->commit();
+  return kept.ok() ? okStatus() : toStatus(kept);
+}
+
+Status Scheduler::compute() {
+  finishTables();
+  kv::Transfers transfers = cache->transfers();
+  if (!transfers.swapIns.empty() || !transfers.swapOuts.empty() || !transfers.moves.empty())
+    return internalError("the cache asks for transfers that no request caused");
+  for (const kv::BlockCopy &copy : transfers.copies)
+    LATHE_RETURN_IF_ERROR(model.copyBlock(copy.from, copy.to));
+  const bool reads = std::any_of(parts.begin(), parts.end(), [](const Part &part) {
+    const Request &request = *part.request;
+    return part.logprobRows || (part.completes() && (request.options.logprobs || !request.held.empty() ||
+                                                     !takesGreatest(request.options.sampling, request.answer().size())));
+  });
+  logits.resize(reads ? batch.rows.size() * limits.vocabulary : 0);
+  best.resize(batch.rows.size());
+  LATHE_RETURN_IF_ERROR(model.run(batch, logits, best));
+  for (int64_t token : best)
+    if (token < 0 || token >= int64_t(limits.vocabulary))
+      return internalError("a step answers with token " + std::to_string(token) + " of a vocabulary of " +
+                           std::to_string(limits.vocabulary));
+  draw();
   return okStatus();
 }
 
-Result<bool> Scheduler::take(Request *request, uint32_t count) {
-  kv::Append append{request->sequence, count, 0};
-  std::span<const uint32_t> tokens = std::span(request->tokens).subspan(request->computed, count);
-  std::vector<int32_t> slots(count);
-  kv::Slots out;
-  out.slots[0] = slots.data();
-  kv::Outcome reserved = cache->reserve({&append, 1}, tokens, out);
-  if (reserved.code == kv::Code::NoBlocks)
-    return false;
-  if (!reserved.ok())
-    return toStatus(reserved);
-  for (uint32_t i = 0; i < count; ++i) {
-    batch.tokens.push_back(tokens[i]);
-    batch.positions.push_back(request->computed + i);
-    batch.requests.push_back(int64_t(parts.size()));
-    batch.slots.push_back(slots[i]);
-  }
-  batch.rows.push_back(int64_t(batch.tokens.size()) - 1);
-  parts.push_back({request, request->computed, count});
-  request->planned = true;
-  budget -= count;
-  return true;
-}
-
-void Scheduler::preempt(Request *request) {
-  (void)cache->preempt(request->sequence, kv::Preempt::Recompute);
-  std::erase(running, request);
-  std::erase(admitted, request);
-  request->computed = 0;
-  insertByAge(waiting, request);
-  ++total.preemptions;
-}
-
-void Scheduler::finishTables() {
-  for (const Part &part : parts)
-    batch.pages = std::max<int64_t>(batch.pages, cache->tableEntries(part.request->sequence, 0));
-  batch.tables.assign(parts.size() * size_t(batch.pages), 0);
+void Scheduler::draw() {
+  auto rowOf = [&](uint32_t row) { return std::span(logits).subspan(size_t(row) * limits.vocabulary, limits.vocabulary); };
+  auto next = [&](const Part &part, const Request &request) {
+    Drawn result;
+    const uint64_t index = request.answer().size();
+    const Sampling &sampling = request.options.sampling;
+    if (takesGreatest(sampling, index)) {
+      result.token = uint32_t(best[part.lastRow]);
+    } else {
+      processed.assign(rowOf(part.lastRow).begin(), rowOf(part.lastRow).end());
+      processLogits(processed, sampling, request.counts, request.options.stopTokens, index);
+      result.token = sampleToken(processed, sampling, index, scratch);
+    }
+    if (result.token && request.options.logprobs)
+      result.logprobs = logprobsOf(rowOf(part.lastRow), *result.token, *request.options.logprobs);
+    drawn.push_back(std::move(result));
+  };
+  promptLogprobs.resize(parts.size());
   for (size_t i = 0; i < parts.size(); ++i) {
-    std::span<const kv::BlockId> row = cache->table(parts[i].request->sequence, 0);
-    uint32_t entries = cache->tableEntries(parts[i].request->sequence, 0);
-    std::copy_n(row.begin(), entries, batch.tables.begin() + int64_t(i) * batch.pages);
+    const Part &part = parts[i];
+    const Request &request = *part.request;
+    for (uint32_t r = 0; r < part.logprobRows; ++r)
+      promptLogprobs[i].push_back(logprobsOf(rowOf(part.firstRow + r),
+                                             request.tokens[request.promptLogprobs.size() + r + 1],
+                                             *request.options.promptLogprobs));
+    if (!part.completes())
+      continue;
+    next(part, request);
+    for (const Request *held : request.held)
+      next(part, *held);
   }
 }
 
-/// The step did not happen: what it attached is gone, what it preempted waits on.
+/// The step did not happen: what it admitted waits again, and so does what it preempted.
 void Scheduler::undo() {
+  cache->clearTransfers();
   if (cache->stepIsOpen())
     (void)cache->rollback();
-  for (Request *request : std::vector<Request *>(admitted)) {
-    std::erase(running, request);
-    request->computed = 0;
-    insertByAge(waiting, request);
+  while (!admitted.empty()) {
+    Request *request = admitted.back();
+    giveUp(request);
+    enqueue(request);
   }
-  admitted.clear();
+}
+
+void Scheduler::settle() {
+  ++total.steps;
+  Drawn *next = drawn.data();
+  for (size_t i = 0; i < parts.size(); ++i) {
+    for (Logprobs &one : promptLogprobs[i])
+      parts[i].request->promptLogprobs.push_back(std::move(one));
+    const size_t answers = parts[i].completes() ? 1 + parts[i].request->held.size() : 0;
+    settle(parts[i], next);
+    next += answers;
+  }
 }
 
 /// The tokens of a part have their keys and values; where they were the last ones, the next token follows.
-void Scheduler::accept(Part part, std::span<const float> row, uint32_t best) {
-  Request &request = *part.request;
-  request.computed = part.first + part.count;
+void Scheduler::settle(const Part &part, Drawn *next) {
+  Request *request = part.request;
+  Tenant &tenant = tenantOf(request);
+  request->computed = part.first + part.count;
   total.computedTokens += part.count;
-  if (request.pending())
+  if (request->computed > request->charged) {
+    tenant.virtualTokens += (request->computed - request->charged) / tenant.options.weight;
+    request->charged = request->computed;
+  }
+  if (request->pending())
     return;
-  const Sampling &sampling = request.options.sampling;
-  uint32_t token = isGreedy(sampling) ? best : sample(row, sampling, request.answer().size(), scratch);
-  request.tokens.push_back(token);
-  request.lastToken = clock();
-  if (request.firstToken < 0)
-    request.firstToken = request.lastToken;
+  for (size_t i = 0; i < request->held.size(); ++i) {
+    fork(request, request->held[i]);
+    append(request->held[i], next[1 + i]);
+  }
+  request->held.clear();
+  append(request, next[0]);
+}
+
+/// Another answer to the prompt of `from`, whose keys and values it shares; it waits where there is no room for it,
+/// and finds them in the prefix cache.
+void Scheduler::fork(Request *from, Request *to) {
+  Tenant &tenant = tenantOf(to);
+  const TenantOptions &quota = tenant.options;
+  const uint64_t length = to->options.prompt.size() + to->options.maxTokens;
+  to->charged = from->computed;
+  const bool room = running.size() < limits.requests && (!quota.maxRequests || tenant.running < quota.maxRequests) &&
+                    (!quota.maxTokens || tenant.runningTokens + length <= quota.maxTokens);
+  if (!room || !cache->fork(from->sequence, to->sequence).ok()) {
+    enqueue(to);
+    return;
+  }
+  to->computed = from->computed;
+  running.insert(std::upper_bound(running.begin(), running.end(), to, precedes), to);
+  ++tenant.running;
+  tenant.runningTokens += length;
+  ++total.forks;
+}
+
+void Scheduler::append(Request *request, Drawn &drawn) {
+  if (!drawn.token)
+    return finishRequest(request, Finish::Failed);
+  const uint32_t token = *drawn.token;
+  request->tokens.push_back(token);
+  if (drawn.logprobs)
+    request->logprobs.push_back(std::move(*drawn.logprobs));
+  if (penalizes(request->options.sampling))
+    request->counts.addAnswer(token);
+  request->lastToken = clock();
+  if (request->firstToken < 0)
+    request->firstToken = request->lastToken;
   ++total.generatedTokens;
-  const std::vector<uint32_t> &stops = request.options.stopTokens;
+  Tenant &tenant = tenantOf(request);
+  tenant.virtualTokens += 1 / tenant.options.weight;
+  const std::vector<uint32_t> &stops = request->options.stopTokens;
   if (std::find(stops.begin(), stops.end(), token) != stops.end())
-    request.finish = Finish::Stop;
-  else if (request.answer().size() == request.options.maxTokens)
-    request.finish = Finish::Length;
-  else
-    return;
-  (void)cache->close(request.sequence);
-  request.sequence = kv::kNoSequence;
-  std::erase(running, &request);
+    finishRequest(request, Finish::Stop);
+  else if (request->answer().size() == request->options.maxTokens)
+    finishRequest(request, Finish::Length);
 }
 
 } // namespace lathe::serve

@@ -8,13 +8,11 @@
 #ifndef LATHE_RUNTIME_SERVE_SCHEDULER_H
 #define LATHE_RUNTIME_SERVE_SCHEDULER_H
 
-#include "Sampler.h"
+#include "Request.h"
 #include "lathe/runtime/KvCache.h"
 
-#include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 
 namespace lathe::serve {
 
@@ -22,7 +20,7 @@ namespace lathe::serve {
 struct Batch {
   std::vector<int64_t> tokens, positions, requests, slots; ///< [T]
   std::vector<int64_t> tables;                             ///< [R, pages], unused entries 0
-  std::vector<int64_t> rows;                               ///< [R]: the last token of each request
+  std::vector<int64_t> rows;                               ///< [R]: tokens whose logits are wanted; ascending
   int64_t pages = 0;
 };
 
@@ -42,32 +40,11 @@ struct Limits {
   uint32_t requests = 32;        ///< that hold keys and values at once; at most stepTokens
   uint32_t sequenceTokens = 4096; ///< prompt and answer
   uint32_t vocabulary = 0;
-};
-
-enum class Finish : uint8_t { None, Length, Stop };
-
-struct RequestOptions {
-  std::vector<uint32_t> prompt, stopTokens;
-  uint32_t maxTokens = 1;
-  Sampling sampling;
-};
-
-struct Request {
-  uint64_t id = 0;
-  RequestOptions options;
-  std::vector<uint32_t> tokens; ///< prompt and answer
-  uint32_t computed = 0;        ///< of tokens: their keys and values are in the cache
-  kv::SeqId sequence = kv::kNoSequence;
-  bool planned = false; ///< in this step
-  Finish finish = Finish::None;
-  int64_t submitted = 0, firstToken = -1, lastToken = -1; ///< by the clock, ns
-
-  std::span<const uint32_t> answer() const { return std::span(tokens).subspan(options.prompt.size()); }
-  uint32_t pending() const { return uint32_t(tokens.size()) - computed; }
+  double watermark = 0.05; ///< share of the blocks that stays free when a request is admitted beside others
 };
 
 struct SchedulerCounters {
-  uint64_t steps = 0, promptTokens = 0, computedTokens = 0, generatedTokens = 0, preemptions = 0;
+  uint64_t steps = 0, promptTokens = 0, computedTokens = 0, generatedTokens = 0, preemptions = 0, forks = 0;
 };
 
 class Scheduler {
@@ -78,59 +55,113 @@ public:
   static Result<std::unique_ptr<Scheduler>> create(std::unique_ptr<kv::Cache> cache, StepModel &model,
                                                    const Limits &limits, Clock clock);
 
-  /// Usage error, with the figures, for what can never run.
+  /// The id of the first answer; those of the other samples follow it. Usage error, with the figures, for what can
+  /// never run. May throw std::bad_alloc, and has done nothing then.
   Result<uint64_t> submit(RequestOptions options);
   /// After an error all requests are as before the step, and it may be tried again.
   Status step();
   /// Null when there is none.
   const Request *find(uint64_t id) const;
+  /// Ends a request that is not finished; what it has stays readable. False when there is none.
+  bool cancel(uint64_t id);
   /// Forgets a request, finished or not; false when there is none.
   bool release(uint64_t id);
 
-  size_t unfinished() const { return waiting.size() + running.size(); }
+  /// From now on; usage error for a weight that is no positive number.
+  Status setTenant(uint64_t tenant, const TenantOptions &options);
+  /// Tokens that a tenant had, over its weight; of those that were idle, raised to what others had meanwhile.
+  double virtualTokens(uint64_t tenant) const;
+
+  size_t unfinished() const { return live; }
   size_t runningRequests() const { return running.size(); }
-  size_t waitingRequests() const { return waiting.size(); }
+  size_t waitingRequests() const { return live - running.size(); }
   const SchedulerCounters &counters() const { return total; }
   const kv::Cache &blocks() const { return *cache; }
   /// The batch of the last step.
   const Batch &lastBatch() const { return batch; }
 
 private:
+  struct Tenant {
+    TenantOptions options;
+    bool configured = false;
+    double virtualTokens = 0; ///< Sheng et al., "Fairness in Serving Large Language Models", OSDI 2024
+    uint32_t live = 0, running = 0; ///< requests that are not finished; that hold blocks
+    uint64_t runningTokens = 0;
+    std::vector<Request *> waiting; ///< in order of precedence; has room for all that live
+  };
+  /// Tokens of a request in this step, and rows of logits: one for each of `logprobRows` tokens of its prompt, and
+  /// one for the last of its tokens, which may be the last of those.
   struct Part {
     Request *request;
-    uint32_t first, count; ///< tokens of the request
+    uint32_t first, count;
+    uint32_t firstRow = 0, logprobRows = 0, lastRow = 0;
+    bool completes() const { return first + count == request->tokens.size(); }
+  };
+  /// A token that a step gives, for a request and those it holds.
+  struct Drawn {
+    std::optional<uint32_t> token;
+    std::optional<Logprobs> logprobs;
   };
 
   Scheduler(std::unique_ptr<kv::Cache> cache, StepModel &model, const Limits &limits, Clock clock)
       : cache(std::move(cache)), model(model), limits(limits), clock(std::move(clock)) {}
+
+  // Plan.cpp: what a step takes.
   Status plan();
-  Status planRunning(bool decodes);
-  Status admit();
-  /// Adds `count` tokens of a request to the step; false when there are no blocks.
+  void makeRoom();
+  Status planPart(Request *request);
+  Result<bool> admitNext(const Request *before);
+  Tenant *nextTenant();
+  bool fits(const Request &request) const;
   Result<bool> take(Request *request, uint32_t count);
   void preempt(Request *request);
+  void giveUp(Request *request);
+  void enqueue(Request *request);
   void finishTables();
+  Tenant &tenantOf(const Request *request) { return *tenants.find(request->options.tenant)->second; }
+
+  // Scheduler.cpp: what comes of it.
+  Status attempt();
+  Status compute();
+  void draw();
   void undo();
-  /// `logits` is empty where the request takes the most likely token, `best`.
-  void accept(Part part, std::span<const float> logits, uint32_t best);
+  void settle();
+  void settle(const Part &part, Drawn *next);
+  void append(Request *request, Drawn &drawn);
+  void fork(Request *from, Request *to);
+  void finishRequest(Request *request, Finish how);
+  void letGo(Request *request);
+  Tenant &makeTenant(uint64_t id);
+  double leastVirtualTokens() const;
 
   std::unique_ptr<kv::Cache> cache;
   StepModel &model;
   Limits limits;
   Clock clock;
   std::map<uint64_t, std::unique_ptr<Request>> all;
-  std::deque<Request *> waiting; ///< in the order of their ids
-  std::vector<Request *> running; ///< hold blocks; in the order of their ids
-  std::vector<Request *> admitted; ///< in this step
-  std::vector<Part> parts;       ///< of this step, a request each
-  uint32_t budget = 0;           ///< tokens that this step may still take
+  std::map<uint64_t, std::unique_ptr<Tenant>> tenants;
+  std::vector<Request *> running;  ///< hold blocks; in order of precedence; has room for limits.requests
+  std::vector<Request *> admitted; ///< in this step; has the same room
+  std::vector<Part> parts;         ///< of this step, a request each
+  std::vector<Drawn> drawn;        ///< of this step: of each part that completes, its own and those it holds
+  std::vector<std::vector<Logprobs>> promptLogprobs; ///< of this step, a part each
+  size_t live = 0;
+  uint32_t budget = 0;       ///< tokens that this step may still take
+  bool admits = false;       ///< this step; not once blocks were short
   Batch batch;
   std::vector<float> logits; ///< of the last step, or none
+  std::vector<float> processed;
   std::vector<int64_t> best;
-  std::vector<uint32_t> scratch;
+  std::vector<int32_t> slots;
+  SampleScratch scratch;
   SchedulerCounters total;
   uint64_t nextId = 1;
 };
+
+/// Of two requests, the one that goes first: of the greater priority, or older.
+inline bool precedes(const Request *a, const Request *b) {
+  return a->options.priority != b->options.priority ? a->options.priority > b->options.priority : a->id < b->id;
+}
 
 } // namespace lathe::serve
 

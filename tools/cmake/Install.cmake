@@ -12,7 +12,7 @@ install(TARGETS lathe_runtime EXPORT lathe-runtime-targets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime)
 install(TARGETS lathe_tcp LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime)
 install(EXPORT lathe-runtime-targets NAMESPACE lathe:: DESTINATION "${LATHE_CMAKE_DIR}" COMPONENT dev)
-install(FILES include/lathe/runtime/lathe.h include/lathe/runtime/lathe.hpp include/lathe/runtime/lathe_llm.h
+install(FILES include/lathe/runtime/lathe.h include/lathe/runtime/lathe.hpp include/lathe/runtime/lathe_llm.h include/lathe/runtime/lathe_llm.hpp
               include/lathe/runtime/dlpack.h
         DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/lathe/runtime" COMPONENT dev)
 install(FILES include/lathe/compiler/lathe_compiler.h

@@ -1,5 +1,6 @@
 //===- Generate.cpp - lathe generate --------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "GenerateRequests.h"
 #include "Session.h"
 #include "Verbs.h"
 
@@ -12,7 +13,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 
 namespace lathe::cli {
 namespace {
@@ -21,32 +24,12 @@ struct LlmDeleter {
   void operator()(lathe_llm *llm) const { lathe_llm_destroy(llm); }
 };
 
-struct Wanted {
-  std::vector<uint32_t> prompt, stops;
-  uint32_t maxTokens = 0;
-  double temperature = 0, topP = 1;
-  uint32_t topK = 0;
-  uint64_t seed = 0;
-};
-
 struct GenerateOptions {
-  std::string tokens, requests, device = "cpu", kvMemory, seed = "0", stops, trust, steps;
-  int maxTokens = 16, threads = 0, stepTokens = 0, atOnce = 0, topK = 0;
-  double temperature = 0, topP = 1;
-  bool asJson = false, noPrefixCache = false, batchInvariant = false;
+  std::string requests, device = "cpu", kvMemory, trust, steps, config;
+  int threads = 0, stepTokens = 0, atOnce = 0;
+  bool asJson = false, noPrefixCache = false, batchInvariant = false, noConfig = false;
+  llvm::json::Object usual; ///< what options say of requests
 };
-
-Status parseTokens(const std::string &text, const char *option, std::vector<uint32_t> &into) {
-  llvm::SmallVector<llvm::StringRef> parts;
-  llvm::StringRef(text).split(parts, ',', -1, /*KeepEmpty=*/false);
-  for (llvm::StringRef part : parts) {
-    uint32_t token = 0;
-    if (part.trim().getAsInteger(10, token))
-      return usageError("wants numbers with commas between, not '" + part.str() + "'", option);
-    into.push_back(token);
-  }
-  return okStatus();
-}
 
 /// 512, 64K, 256M, 2G.
 Status parseSize(const std::string &text, uint64_t &into) {
@@ -60,66 +43,27 @@ Status parseSize(const std::string &text, uint64_t &into) {
   return okStatus();
 }
 
-/// One request of a line of JSON; what it does not say is as `usual`.
-Result<Wanted> parseRequest(const std::string &line, const Wanted &usual, const std::string &where) {
-  llvm::Expected<llvm::json::Value> parsed = llvm::json::parse(line);
-  if (!parsed)
-    return usageError("is no JSON: " + llvm::toString(parsed.takeError()), where);
-  const llvm::json::Object *object = parsed->getAsObject();
-  if (!object)
-    return usageError("wants an object a line, as {\"tokens\": [1, 2, 3], \"max_tokens\": 8}", where);
-  Wanted wanted = usual;
-  auto list = [&](const llvm::json::Value &value, std::vector<uint32_t> &into) {
-    into.clear();
-    const llvm::json::Array *array = value.getAsArray();
-    for (const llvm::json::Value &item : array ? *array : llvm::json::Array{nullptr}) {
-      auto token = item.getAsInteger();
-      if (!token || *token < 0 || *token > UINT32_MAX)
-        return false;
-      into.push_back(uint32_t(*token));
-    }
-    return true;
-  };
-  for (const auto &[key, value] : *object) {
-    auto number = value.getAsNumber();
-    auto integer = value.getAsInteger();
-    const bool count = integer && *integer >= 0 && *integer <= UINT32_MAX;
-    llvm::StringRef name = key;
-    bool right = name == "tokens"        ? list(value, wanted.prompt)
-                 : name == "stop_tokens" ? list(value, wanted.stops)
-                 : name == "max_tokens" || name == "top_k" || name == "seed" ? count
-                 : name == "temperature" || name == "top_p" ? number.has_value()
-                                                            : false;
-    if (!right)
-      return usageError("does not take this: \"" + name.str() + "\"", where);
-    if (name == "max_tokens")
-      wanted.maxTokens = uint32_t(*integer);
-    else if (name == "top_k")
-      wanted.topK = uint32_t(*integer);
-    else if (name == "seed")
-      wanted.seed = uint64_t(*integer);
-    else if (name == "temperature")
-      wanted.temperature = *number;
-    else if (name == "top_p")
-      wanted.topP = *number;
+/// What no request says otherwise: of the model's generation_config.json, and of the options.
+Result<GenerateRequest> usualRequest(const GenerateOptions &options, const std::string &engine) {
+  GenerateRequest usual;
+  usual.c.max_tokens = 16;
+  const std::string beside = (std::filesystem::path(engine).parent_path() / "generation_config.json").string();
+  const bool found = options.config.empty() && std::filesystem::exists(beside);
+  if (!options.noConfig && (found || !options.config.empty())) {
+    LATHE_RETURN_IF_ERROR(readGenerationConfig(found ? beside : options.config, usual));
+    std::fprintf(stderr, "defaults of %s\n", (found ? beside : options.config).c_str());
   }
-  return wanted;
+  LATHE_RETURN_IF_ERROR(readRequest(options.usual, usual, "lathe generate"));
+  return usual;
 }
 
-Result<std::vector<Wanted>> readRequests(const GenerateOptions &options) {
-  Wanted usual;
-  usual.maxTokens = uint32_t(std::max(options.maxTokens, 0));
-  usual.temperature = options.temperature;
-  usual.topP = options.topP;
-  usual.topK = uint32_t(std::max(options.topK, 0));
-  if (llvm::StringRef(options.seed).getAsInteger(10, usual.seed))
-    return usageError("wants a number, not '" + options.seed + "'", "--seed");
-  LATHE_RETURN_IF_ERROR(parseTokens(options.stops, "--stop", usual.stops));
-  std::vector<Wanted> all;
-  if (!options.tokens.empty()) {
-    all.push_back(usual);
-    LATHE_RETURN_IF_ERROR(parseTokens(options.tokens, "--tokens", all.back().prompt));
-  }
+Result<std::vector<GenerateRequest>> readRequests(const GenerateOptions &options, const std::string &engine) {
+  Result<GenerateRequest> usual = usualRequest(options, engine);
+  if (!usual)
+    return usual.status();
+  std::vector<GenerateRequest> all;
+  if (options.usual.get("tokens"))
+    all.push_back(*usual);
   if (!options.requests.empty()) {
     Result<std::string> text = readFile(options.requests);
     if (!text)
@@ -129,11 +73,15 @@ Result<std::vector<Wanted>> readRequests(const GenerateOptions &options) {
     for (size_t i = 0; i < lines.size(); ++i) {
       if (lines[i].trim().empty())
         continue;
-      Result<Wanted> one =
-          parseRequest(lines[i].str(), usual, options.requests + ":" + std::to_string(i + 1));
-      if (!one)
-        return one.status();
-      all.push_back(std::move(*one));
+      const std::string where = options.requests + ":" + std::to_string(i + 1);
+      llvm::Expected<llvm::json::Value> parsed = llvm::json::parse(lines[i]);
+      if (!parsed)
+        return usageError("is no JSON: " + llvm::toString(parsed.takeError()), where);
+      const llvm::json::Object *object = parsed->getAsObject();
+      if (!object)
+        return usageError("wants an object a line, as {\"tokens\": [1, 2, 3], \"max_tokens\": 8}", where);
+      all.push_back(*usual);
+      LATHE_RETURN_IF_ERROR(readRequest(*object, all.back(), where));
     }
   }
   if (all.empty())
@@ -141,27 +89,64 @@ Result<std::vector<Wanted>> readRequests(const GenerateOptions &options) {
   return all;
 }
 
-void print(const lathe_llm_result &result, const Wanted &wanted, bool asJson) {
+/// JSON has no infinities.
+llvm::json::Value finite(float number) {
+  return std::isfinite(number) ? llvm::json::Value(double(number)) : llvm::json::Value(nullptr);
+}
+
+Result<llvm::json::Array> logprobsOf(const lathe_llm *llm, uint64_t id, bool ofPrompt, size_t count) {
+  llvm::json::Array rows;
+  for (size_t i = ofPrompt; i < count; ++i) {
+    lathe_llm_logprobs one = {};
+    LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_logprobs_of(llm, id, ofPrompt, i, &one)));
+    llvm::json::Array top;
+    for (size_t t = 0; t < one.top_count; ++t)
+      top.push_back(llvm::json::Array{int64_t(one.top[t].token), finite(one.top[t].logprob)});
+    rows.push_back(llvm::json::Object{
+        {"logprob", finite(one.logprob)}, {"rank", int64_t(one.rank)}, {"top", std::move(top)}});
+  }
+  return rows;
+}
+
+/// `sample` is the number of the answer to the request.
+Status print(const lathe_llm *llm, uint64_t id, uint32_t sample, const GenerateRequest &request, bool asJson) {
+  lathe_llm_result result = {};
+  LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_result_of(llm, id, &result)));
+  if (!asJson) {
+    for (size_t i = 0; i < result.token_count; ++i)
+      llvm::outs() << (i ? "," : "") << result.tokens[i];
+    llvm::outs() << "\n";
+    return okStatus();
+  }
   llvm::json::Array tokens;
   for (size_t i = 0; i < result.token_count; ++i)
     tokens.push_back(result.tokens[i]);
-  const char *finish = result.finish == LATHE_LLM_STOP ? "stop" : "length";
-  if (asJson) {
-    llvm::outs() << llvm::json::Value(llvm::json::Object{{"tokens", std::move(tokens)},
-                                                         {"finish", finish},
-                                                         {"prompt_tokens", int64_t(wanted.prompt.size())},
-                                                         {"first_token_ms", double(result.first_token_ns) / 1e6},
-                                                         {"last_token_ms", double(result.last_token_ns) / 1e6}})
-                 << "\n";
-    return;
+  const char *finishes[] = {"unfinished", "length", "stop", "cancelled", "failed"};
+  llvm::json::Object row{{"tokens", std::move(tokens)},
+                         {"finish", finishes[result.finish]},
+                         {"prompt_tokens", int64_t(request.prompt.size())},
+                         {"first_token_ms", double(result.first_token_ns) / 1e6},
+                         {"last_token_ms", double(result.last_token_ns) / 1e6}};
+  if (request.c.samples > 1)
+    row["sample"] = int64_t(sample);
+  if (request.c.logprobs) {
+    Result<llvm::json::Array> rows = logprobsOf(llm, id, false, result.token_count);
+    if (!rows)
+      return rows.status();
+    row["logprobs"] = std::move(*rows);
   }
-  for (size_t i = 0; i < result.token_count; ++i)
-    llvm::outs() << (i ? "," : "") << result.tokens[i];
-  llvm::outs() << "\n";
+  if (request.c.prompt_logprobs && sample == 0) {
+    Result<llvm::json::Array> rows = logprobsOf(llm, id, true, request.prompt.size());
+    if (!rows)
+      return rows.status();
+    row["prompt_logprobs"] = std::move(*rows);
+  }
+  llvm::outs() << llvm::json::Value(std::move(row)) << "\n";
+  return okStatus();
 }
 
 Status generate(const GenerateOptions &options, const std::string &path) {
-  Result<std::vector<Wanted>> wanted = readRequests(options);
+  Result<std::vector<GenerateRequest>> wanted = readRequests(options, path);
   if (!wanted)
     return wanted.status();
   lathe_engine *opened = nullptr;
@@ -177,27 +162,16 @@ Status generate(const GenerateOptions &options, const std::string &path) {
   limits.max_requests = uint32_t(std::max(options.atOnce, 0));
   if (!options.kvMemory.empty())
     LATHE_RETURN_IF_ERROR(parseSize(options.kvMemory, limits.kv_bytes));
-  for (const Wanted &one : *wanted)
+  for (const GenerateRequest &one : *wanted)
     limits.max_sequence_tokens =
-        std::max(limits.max_sequence_tokens, uint32_t(one.prompt.size()) + one.maxTokens);
+        std::max(limits.max_sequence_tokens, uint32_t(one.prompt.size()) + one.c.max_tokens);
   lathe_llm *made = nullptr;
   LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_create(engine.get(), options.device.c_str(), &limits, &made)));
   std::unique_ptr<lathe_llm, LlmDeleter> llm(made);
   std::vector<uint64_t> ids;
-  for (const Wanted &one : *wanted) {
-    lathe_llm_request request = {};
-    request.size = sizeof request;
-    request.max_tokens = one.maxTokens;
-    request.tokens = one.prompt.data();
-    request.token_count = one.prompt.size();
-    request.stop_tokens = one.stops.data();
-    request.stop_count = one.stops.size();
-    request.temperature = float(one.temperature);
-    request.top_p = float(one.topP);
-    request.top_k = one.topK;
-    request.seed = one.seed;
+  for (GenerateRequest &one : *wanted) {
     ids.push_back(0);
-    LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_submit(llm.get(), &request, &ids.back())));
+    LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_submit(llm.get(), one.view(), &ids.back())));
   }
   std::string steps;
   lathe_llm_counters before = {}, after = {};
@@ -214,11 +188,9 @@ Status generate(const GenerateOptions &options, const std::string &path) {
                                     << "\n";
   }
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  for (size_t i = 0; i < ids.size(); ++i) {
-    lathe_llm_result result = {};
-    LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_result_of(llm.get(), ids[i], &result)));
-    print(result, (*wanted)[i], options.asJson);
-  }
+  for (size_t i = 0; i < ids.size(); ++i)
+    for (uint32_t sample = 0; sample < std::max(1u, (*wanted)[i].c.samples); ++sample)
+      LATHE_RETURN_IF_ERROR(print(llm.get(), ids[i] + sample, sample, (*wanted)[i], options.asJson));
   llvm::outs().flush();
   if (!options.steps.empty())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.steps, steps));
@@ -241,18 +213,16 @@ Status generateVerb(const std::vector<std::string> &arguments) {
                 "Generates tokens with an engine that was compiled with --paged: the new tokens of each request, a "
                 "line each. All requests share the steps and one pool of keys and values.");
   GenerateOptions options;
-  parser.add("tokens", "1,2,3", "The prompt of one request", options.tokens);
   parser.add("requests", "FILE",
-             "Requests, a JSON object a line: {\"tokens\": [1, 2, 3], \"max_tokens\": 8}; also stop_tokens, "
-             "temperature, top_k, top_p, seed",
+             "Requests, a JSON object a line: {\"tokens\": [1, 2, 3], \"max_tokens\": 8}; keys are those of "
+             "lathe_llm_request, allowed_tokens, logit_bias {\"token\": number} and logprobs (how many)",
              options.requests);
-  parser.add("max-tokens", "N", "Tokens to generate (default: 16)", options.maxTokens);
-  parser.add("stop", "2,0", "Tokens that end an answer", options.stops);
-  parser.flag("json", "Print a JSON object a request: tokens, finish, prompt_tokens, times", options.asJson);
-  parser.add("temperature", "X", "0 takes the most likely token (default), more draws", options.temperature);
-  parser.add("top-k", "N", "Draw of the N likeliest tokens", options.topK);
-  parser.add("top-p", "X", "Draw of the likeliest tokens until they have this share", options.topP);
-  parser.add("seed", "N", "Of the draws (default: 0)", options.seed);
+  addSamplingOptions(parser, options.usual);
+  parser.add("config", "FILE",
+             "What requests usually want, as transformers writes it (default: generation_config.json beside ENGINE)",
+             options.config);
+  parser.flag("no-config", "Leave generation_config.json out", options.noConfig);
+  parser.flag("json", "Print a JSON object an answer: tokens, finish, prompt_tokens, times, logprobs", options.asJson);
   parser.add("kv-memory", "SIZE", "Of the pool of keys and values (default: 256M)", options.kvMemory);
   parser.add("step-tokens", "N", "Tokens of all requests in one step (default: 64)", options.stepTokens);
   parser.add("at-once", "N", "Requests that a step works on (default: 32)", options.atOnce);

@@ -43,22 +43,57 @@ LATHE_API lathe_error *lathe_llm_create(const lathe_engine *, const char *device
                                         lathe_llm **out);
 LATHE_API void lathe_llm_destroy(lathe_llm *);
 
+/* What is asked of an answer is applied to the logits in this order: bias; repetition_penalty; frequency_penalty and
+ * presence_penalty; allowed tokens and min_tokens; temperature; top_k; top_p of what is left; min_p of what is left; the
+ * draw. Of equal logits the lower token counts as the greater, everywhere. A draw depends on logits, seed, sample and the
+ * token's number in the answer alone, so neither company nor a preemption changes it. */
 typedef struct lathe_llm_request {
-  uint32_t size;          /* sizeof(lathe_llm_request) */
+  uint32_t size;          /* sizeof(lathe_llm_request); what an older caller's struct lacks is 0 */
   uint32_t max_tokens;    /* of the answer, at least 1 */
-  const uint32_t *tokens; /* the prompt, at least one; copied */
+  const uint32_t *tokens; /* the prompt, at least one; copied, as is all that is pointed to */
   size_t token_count;
-  const uint32_t *stop_tokens; /* the answer ends with the first of these; copied; may be NULL */
+  const uint32_t *stop_tokens; /* the answer ends with the first of these; may be NULL */
   size_t stop_count;
-  float temperature;      /* 0: the most likely token, ties to the lower one */
+  float temperature;      /* logits are divided by it; 0: the most likely token */
   float top_p;            /* of the likeliest tokens, until they have this share; 0 or 1: of all */
   uint32_t top_k;         /* of the likeliest tokens, so many; 0: of all */
-  uint64_t seed;          /* a draw depends on it and the token's number alone */
+  uint64_t seed;
+  float min_p;              /* tokens at least so many times as likely as the likeliest; 0: all */
+  float repetition_penalty; /* logits of tokens of prompt and answer are divided by it where positive, else multiplied; 0
+                               or 1: none */
+  float presence_penalty;   /* taken from the logits of tokens that are in the answer */
+  float frequency_penalty;  /* the same for each time that they are */
+  const uint32_t *bias_tokens; /* [bias_count]: bias_values are added to their logits; -INFINITY: never */
+  const float *bias_values;
+  size_t bias_count;
+  const uint32_t *allowed; /* [allowed_words]: token t may come where bit t % 32 of word t / 32 is set; words that are
+                              lacking are 0; NULL: all may */
+  size_t allowed_words;
+  uint32_t min_tokens;    /* no stop token before so many tokens */
+  int32_t logprobs;       /* 0: none; 1: of each token of the answer, and of the top_logprobs likeliest at its place */
+  int32_t prompt_logprobs; /* the same of the prompt's tokens but the first; its prefix is computed even if cached */
+  uint32_t top_logprobs;  /* at most 20 */
+  uint32_t samples;       /* answers to the prompt, which is computed once; 0: 1 */
+  int32_t priority;       /* a greater one goes first, and takes the place of lesser ones */
+  uint64_t tenant;        /* whose request it is: lathe_llm_set_tenant() */
 } lathe_llm_request;
 
-/* Queues a request behind those before it. LATHE_USAGE, with the figures, for one that can never run: an
- * empty prompt, tokens that the vocabulary lacks, more tokens than max_sequence_tokens. */
+/* Queues a request behind those before it. `id` gets the first answer's; those of other samples follow it, as requests of
+ * their own. LATHE_USAGE, with the figures, for one that can never run: an empty prompt, tokens that the vocabulary
+ * lacks, more tokens than max_sequence_tokens; and for sampling without a meaning. */
 LATHE_API lathe_error *lathe_llm_submit(lathe_llm *, const lathe_llm_request *, uint64_t *id);
+
+/* Tenants share steps by the tokens that each had, prompts computed and answers alike: of those with requests that wait
+ * and equal priority, the one that had the fewest over its weight comes first. */
+typedef struct lathe_llm_tenant {
+  uint32_t size;         /* sizeof(lathe_llm_tenant) */
+  uint32_t max_requests; /* that run at once; 0: no limit but the llm's */
+  uint64_t max_tokens;   /* prompts and answers, as long as they may get, of those that run at once; one runs in any
+                            case; 0: no limit */
+  double weight;         /* 0: 1 */
+} lathe_llm_tenant;
+/* From now on; a tenant of which nothing is said has no limits and the weight 1. */
+LATHE_API lathe_error *lathe_llm_set_tenant(lathe_llm *, uint64_t tenant, const lathe_llm_tenant *);
 
 /* One step: the next token of each request that has one coming, and parts of prompts. `unfinished` (may be
  * NULL) gets how many requests are. When a step fails, all requests are as before it. */
@@ -67,7 +102,9 @@ LATHE_API lathe_error *lathe_llm_step(lathe_llm *, size_t *unfinished);
 typedef enum lathe_llm_finish {
   LATHE_LLM_UNFINISHED = 0,
   LATHE_LLM_LENGTH = 1, /* max_tokens */
-  LATHE_LLM_STOP = 2    /* a stop token, which is the last one */
+  LATHE_LLM_STOP = 2,   /* a stop token, which is the last one */
+  LATHE_LLM_CANCELLED = 3,
+  LATHE_LLM_FAILED = 4  /* no token that is allowed had a number for its logit */
 } lathe_llm_finish;
 
 typedef struct lathe_llm_result {
@@ -80,6 +117,25 @@ typedef struct lathe_llm_result {
 /* LATHE_USAGE for an id that is not known, or released. */
 LATHE_API lathe_error *lathe_llm_result_of(const lathe_llm *, uint64_t id, lathe_llm_result *out);
 
+typedef struct lathe_llm_logprob {
+  uint32_t token;
+  float logprob;
+} lathe_llm_logprob;
+
+/* Natural logarithms of probabilities by the model's own logits, before anything that sampling does to them. */
+typedef struct lathe_llm_logprobs {
+  float logprob;                /* of the token that is there */
+  uint32_t rank;                /* 1: it is the likeliest */
+  const lathe_llm_logprob *top; /* [top_count], the likeliest first; valid until the next call */
+  size_t top_count;
+} lathe_llm_logprobs;
+/* Of token `index` of the answer (of_prompt 0), or of the prompt (1; from 1 on). LATHE_USAGE where they were not asked for,
+ * or are not known yet. */
+LATHE_API lathe_error *lathe_llm_logprobs_of(const lathe_llm *, uint64_t id, int32_t of_prompt, size_t index,
+                                             lathe_llm_logprobs *out);
+
+/* Ends a request that is not finished; what it has so far stays readable. */
+LATHE_API lathe_error *lathe_llm_cancel(lathe_llm *, uint64_t id);
 /* Forgets a request; one that is not finished ends. */
 LATHE_API lathe_error *lathe_llm_release(lathe_llm *, uint64_t id);
 

@@ -1,0 +1,205 @@
+//===- Plan.cpp - what a step takes -----------------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Scheduler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lathe::serve {
+
+static void insertInOrder(std::vector<Request *> &list, Request *request) {
+  list.insert(std::upper_bound(list.begin(), list.end(), request, precedes), request);
+}
+
+/// Decodes first: none waits for a prompt. Then prompts, those that wait behind those that began unless their
+/// priority is greater.
+Status Scheduler::plan() {
+  makeRoom();
+  auto next = [&](bool decodes) -> Request * {
+    auto it = std::find_if(running.begin(), running.end(), [&](const Request *request) {
+      return !request->planned && (request->pending() == 1) == decodes;
+    });
+    return it == running.end() ? nullptr : *it;
+  };
+  while (Request *request = next(/*decodes=*/true))
+    LATHE_RETURN_IF_ERROR(planPart(request));
+  while (budget) {
+    Request *begun = next(/*decodes=*/false);
+    Result<bool> more = admitNext(begun);
+    if (!more)
+      return more.status();
+    if (*more)
+      continue;
+    if (!begun)
+      break;
+    LATHE_RETURN_IF_ERROR(planPart(begun));
+  }
+  return okStatus();
+}
+
+/// Where one that waits has a greater priority than some that run and does not fit beside them, those give way.
+void Scheduler::makeRoom() {
+  Tenant *tenant = nextTenant();
+  if (!tenant)
+    return;
+  Request *first = tenant->waiting.front();
+  while (!running.empty() && running.back()->options.priority < first->options.priority &&
+         (running.size() == limits.requests || !fits(*first)))
+    preempt(running.back());
+}
+
+/// The pending tokens of a request that runs, or as many as have room. Where there is no block, the last in order of
+/// precedence that this step does not need yet gives its blocks up, and at last the request itself.
+Status Scheduler::planPart(Request *request) {
+  for (;;) {
+    Result<bool> taken = take(request, std::min(request->pending(), budget));
+    if (!taken)
+      return taken.status();
+    if (*taken)
+      return okStatus();
+    admits = false;
+    Request *victim = *std::find_if(running.rbegin(), running.rend(), [](const Request *r) { return !r->planned; });
+    preempt(victim);
+    if (victim == request)
+      return okStatus();
+  }
+}
+
+/// Of the tenants that have somebody waiting and may run more, the one whose next request has the greatest priority,
+/// and of those the one that had the fewest tokens.
+Scheduler::Tenant *Scheduler::nextTenant() {
+  Tenant *best = nullptr;
+  for (auto &[id, tenant] : tenants) {
+    if (tenant->waiting.empty())
+      continue;
+    const Request *first = tenant->waiting.front();
+    const TenantOptions &quota = tenant->options;
+    if ((quota.maxRequests && tenant->running >= quota.maxRequests) ||
+        (quota.maxTokens && tenant->running &&
+         tenant->runningTokens + first->options.prompt.size() + first->options.maxTokens > quota.maxTokens))
+      continue;
+    if (!best) {
+      best = tenant.get();
+      continue;
+    }
+    const Request *other = best->waiting.front();
+    if (first->options.priority != other->options.priority
+            ? first->options.priority > other->options.priority
+            : tenant->virtualTokens != best->virtualTokens ? tenant->virtualTokens < best->virtualTokens
+                                                           : first->id < other->id)
+      best = tenant.get();
+  }
+  return best;
+}
+
+/// Whether all its tokens have room beside a block for each that runs, and so many blocks stay free that those will
+/// not soon be short; alone it always fits.
+bool Scheduler::fits(const Request &request) const {
+  if (running.empty())
+    return true;
+  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
+  const uint64_t need = (request.tokens.size() + blockTokens) / blockTokens + request.held.size();
+  const auto spare = uint64_t(std::ceil(limits.watermark * double(cache->config().blocks)));
+  return need + std::max<uint64_t>(running.size(), spare) <= cache->availableBlocks();
+}
+
+/// Begins one that waits, where `before`, which runs already, does not go first; false: none has room.
+Result<bool> Scheduler::admitNext(const Request *before) {
+  if (!admits || running.size() >= limits.requests)
+    return false;
+  Tenant *tenant = nextTenant();
+  if (!tenant)
+    return false;
+  Request *request = tenant->waiting.front();
+  if ((before && before->options.priority >= request->options.priority) || !fits(*request))
+    return false;
+  if (kv::Outcome opened = cache->open({}, request->sequence); !opened.ok())
+    return toStatus(opened);
+  tenant->waiting.erase(tenant->waiting.begin());
+  ++tenant->running;
+  tenant->runningTokens += request->options.prompt.size() + request->options.maxTokens;
+  insertInOrder(running, request);
+  admitted.push_back(request);
+  request->planned = false;
+  request->computed = 0;
+  // What is in the cache has no logits.
+  if (!request->promptLogprobsLeft())
+    if (kv::Outcome attached = cache->attach(request->sequence, request->tokens, request->computed); !attached.ok())
+      return toStatus(attached);
+  Result<bool> taken = take(request, std::min(request->pending(), budget));
+  if (taken && !*taken) { // what it found is held now and was counted as available
+    admits = false;
+    preempt(request);
+  }
+  return taken;
+}
+
+/// Adds `count` tokens of a request to the step; false when there are no blocks.
+Result<bool> Scheduler::take(Request *request, uint32_t count) {
+  // Rows of the tokens of the prompt whose successors' logprobs are not known yet.
+  const uint32_t first = request->computed, known = uint32_t(request->promptLogprobs.size());
+  const uint32_t skipped = known > first ? known - first : 0;
+  const uint32_t wanted = count > skipped ? std::min(count - skipped, request->promptLogprobsLeft()) : 0;
+  kv::Append append{request->sequence, count, 0};
+  std::span<const uint32_t> tokens = std::span(request->tokens).subspan(first, count);
+  slots.resize(count);
+  kv::Slots out;
+  out.slots[0] = slots.data();
+  kv::Outcome reserved = cache->reserve({&append, 1}, tokens, out);
+  if (reserved.code == kv::Code::NoBlocks)
+    return false;
+  if (!reserved.ok())
+    return toStatus(reserved);
+  Part part{request, first, count};
+  part.firstRow = uint32_t(batch.rows.size());
+  part.logprobRows = wanted;
+  const auto begin = int64_t(batch.tokens.size());
+  for (uint32_t i = 0; i < count; ++i) {
+    batch.tokens.push_back(tokens[i]);
+    batch.positions.push_back(first + i);
+    batch.requests.push_back(int64_t(parts.size()));
+    batch.slots.push_back(slots[i]);
+    if ((i >= skipped && i < skipped + wanted) || i + 1 == count)
+      batch.rows.push_back(begin + i);
+  }
+  part.lastRow = uint32_t(batch.rows.size()) - 1;
+  parts.push_back(part);
+  request->planned = true;
+  budget -= count;
+  return true;
+}
+
+void Scheduler::preempt(Request *request) {
+  (void)cache->preempt(request->sequence, kv::Preempt::Recompute); // which counts it
+  giveUp(request);
+  enqueue(request);
+  ++total.preemptions;
+}
+
+/// It runs no more and holds nothing. Its full blocks stay cached until others need them.
+void Scheduler::giveUp(Request *request) {
+  (void)cache->close(request->sequence);
+  request->sequence = kv::kNoSequence;
+  request->computed = 0;
+  std::erase(running, request);
+  std::erase(admitted, request);
+  Tenant &tenant = tenantOf(request);
+  --tenant.running;
+  tenant.runningTokens -= request->options.prompt.size() + request->options.maxTokens;
+}
+
+void Scheduler::enqueue(Request *request) { insertInOrder(tenantOf(request).waiting, request); }
+
+void Scheduler::finishTables() {
+  for (const Part &part : parts)
+    batch.pages = std::max<int64_t>(batch.pages, cache->tableEntries(part.request->sequence, 0));
+  // As many as rows of logits; those behind the requests are nobody's.
+  batch.tables.assign(batch.rows.size() * size_t(batch.pages), 0);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    std::span<const kv::BlockId> row = cache->table(parts[i].request->sequence, 0);
+    uint32_t entries = cache->tableEntries(parts[i].request->sequence, 0);
+    std::copy_n(row.begin(), entries, batch.tables.begin() + int64_t(i) * batch.pages);
+  }
+}
+
+} // namespace lathe::serve

@@ -1,0 +1,60 @@
+//===- Request.h - what is asked for, and how far it is ---------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_RUNTIME_SERVE_REQUEST_H
+#define LATHE_RUNTIME_SERVE_REQUEST_H
+
+#include "Sampler.h"
+#include "lathe/runtime/KvTypes.h"
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace lathe::serve {
+
+enum class Finish : uint8_t { None, Length, Stop, Cancelled, Failed };
+
+struct RequestOptions {
+  std::vector<uint32_t> prompt, stopTokens;
+  uint32_t maxTokens = 1;
+  uint32_t samples = 1; ///< answers to the prompt, a request each
+  Sampling sampling;
+  std::optional<uint32_t> logprobs;       ///< of the answer's tokens, and of so many likeliest ones
+  std::optional<uint32_t> promptLogprobs; ///< the same of the prompt's tokens but the first
+  int32_t priority = 0; ///< a greater one goes first
+  uint64_t tenant = 0;
+};
+
+struct Request {
+  uint64_t id = 0;
+  RequestOptions options;
+  std::vector<uint32_t> tokens; ///< prompt and answer
+  uint32_t computed = 0;        ///< of tokens: their keys and values are in the cache
+  uint32_t charged = 0;         ///< of tokens: the tenant has paid for their computation
+  kv::SeqId sequence = kv::kNoSequence;
+  bool planned = false; ///< in this step
+  Finish finish = Finish::None;
+  int64_t submitted = 0, firstToken = -1, lastToken = -1; ///< by the clock, ns
+  TokenCounts counts;
+  std::vector<Logprobs> logprobs;       ///< of the answer
+  std::vector<Logprobs> promptLogprobs; ///< entry i is of token i + 1
+  std::vector<Request *> held;          ///< other answers to the prompt, until its keys and values are there
+
+  std::span<const uint32_t> answer() const { return std::span(tokens).subspan(options.prompt.size()); }
+  uint32_t pending() const { return uint32_t(tokens.size()) - computed; }
+  /// Tokens of the prompt whose logprobs are still to come.
+  uint32_t promptLogprobsLeft() const {
+    return options.promptLogprobs ? uint32_t(options.prompt.size() - 1 - promptLogprobs.size()) : 0;
+  }
+};
+
+/// What one of many users of a scheduler may have.
+struct TenantOptions {
+  double weight = 1;        ///< share of the tokens, beside others who want them
+  uint32_t maxRequests = 0; ///< that run at once; 0: all
+  uint64_t maxTokens = 0;   ///< prompts and answers, as long as they may get, of those that run at once; 0: all
+};
+
+} // namespace lathe::serve
+
+#endif // LATHE_RUNTIME_SERVE_REQUEST_H
