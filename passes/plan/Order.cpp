@@ -128,9 +128,11 @@ public:
     placed.clear();
     for (int step : plan.order)
       place(steps[step]);
-    for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
+    SmallVector<Operation *> left; // placing one moves others, the next among them
+    for (Operation &op : block.without_terminator())
       if (!placed.contains(&op))
-        placeLast(&op);
+        left.push_back(&op);
+    llvm::for_each(left, [&](Operation *op) { placeLast(op); });
     for (auto [value, memory] : llvm::enumerate(plan.memoryOf))
       if (memory != int(value))
         inPlace[valueOf[value]] = valueOf[memory];

@@ -159,8 +159,10 @@ private:
 
   /// Brings the ops into an order in which readers stand before what overwrites.
   void order() {
-    for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
-      place(&op);
+    SmallVector<Operation *> ops; // placing one moves others, the next among them
+    for (Operation &op : block.without_terminator())
+      ops.push_back(&op);
+    llvm::for_each(ops, [&](Operation *op) { place(op); });
   }
   void place(Operation *op) {
     if (!placed.insert(op).second)

@@ -87,4 +87,19 @@ module attributes {lathe.target = "x86-64-v3"} {
     %0 = lathe.exp %pool : (tensor<40x16xf32>) -> tensor<40x16xf32>
     return %0 : tensor<40x16xf32>
   }
+
+  // The product that reads the old values is moved ahead of the update, and what stands behind both keeps its place.
+  // CHECK-LABEL: exec.program @moved
+  // CHECK: exec.launch @matmul
+  // CHECK: exec.launch @matmul
+  // CHECK: exec.launch @scatter
+  // CHECK: exec.launch @matmul
+  func.func @moved(%x: tensor<4x8xf32>, %w: tensor<8x8xf32>, %i: tensor<2x1xi64>, %u: tensor<2x8xf32>)
+      -> (tensor<4x8xf32> {lathe.name = "s"}, tensor<4x8xf32> {lathe.name = "d"}) {
+    %t = lathe.matmul %x, %w : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+    %s = lathe.scatter_nd %t, %i, %u : (tensor<4x8xf32>, tensor<2x1xi64>, tensor<2x8xf32>) -> tensor<4x8xf32>
+    %r = lathe.matmul %t, %w : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+    %d = lathe.matmul %r, %w : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
+    return %s, %d : tensor<4x8xf32>, tensor<4x8xf32>
+  }
 }
