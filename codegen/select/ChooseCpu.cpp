@@ -92,10 +92,15 @@ void packWeight(KernelSpec &spec, const ContractionOperand &w, const std::string
 /// again: a share of the second-level cache.
 constexpr int64_t kResident = 256 << 10;
 
+/// Panels of so many columns. Without columns there is no work; a unit of it would still walk one.
+int64_t panelsOf(int64_t columns, const KernelConfig &c) {
+  return std::max<int64_t>(1, (columns + c.tileN - 1) / c.tileN);
+}
+
 /// Panels of weights that one unit walks: as many as stay in cache beside its rows,
 /// but few enough that there are some units for every worker.
 int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const KernelConfig &c) {
-  int64_t panels = (columns + c.tileN - 1) / c.tileN;
+  int64_t panels = panelsOf(columns, c);
   int64_t fit = std::max<int64_t>(1, kResident / std::max<int64_t>(1, depth * c.tileN * 4));
   constexpr int64_t kEnough = 64;
   int64_t share = units >= kEnough ? panels : std::max<int64_t>(1, panels * units / kEnough);
@@ -105,7 +110,7 @@ int64_t panelsOfUnit(int64_t depth, int64_t columns, int64_t units, const Kernel
 /// Panels of a unit that streams them from memory: all, as long as there are `enough` units for the workers.
 int64_t panelsForWorkers(int64_t panels, int64_t blocks, int64_t enough) {
   int64_t groups = std::min(panels, (enough + blocks - 1) / std::max<int64_t>(1, blocks));
-  return (panels + groups - 1) / groups;
+  return std::max<int64_t>(1, groups ? (panels + groups - 1) / groups : 0);
 }
 
 /// Rows of a unit whose rows are computed into scratch memory.
@@ -204,8 +209,8 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
   constexpr int64_t kOwn = 512 << 10, kWhole = 2 << 20, kMost = 24, kEnough = 32;
   if (!rowsCopied && batches == DimExpr(1) && all * depth * 4 > kWhole) {
     c.rows = std::clamp(kOwn / (depth * 4) / c.tileM * c.tileM, c.tileM, 16 * c.tileM);
-    int64_t panels = (wide + c.tileN - 1) / c.tileN, chunks = (all + c.rows - 1) / c.rows;
-    c.tileK = std::min(kMost, panelsForWorkers(panels, chunks, kEnough));
+    int64_t chunks = (all + c.rows - 1) / c.rows;
+    c.tileK = std::min(kMost, panelsForWorkers(panelsOf(wide, c), chunks, kEnough));
   }
   KernelSpec spec = specFor(desc, c, batches * DimExpr::ceilDiv(rows, DimExpr(c.rows)) *
                                          DimExpr::ceilDiv(n, DimExpr(c.tileN * c.tileK)));
