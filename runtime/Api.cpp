@@ -19,7 +19,7 @@
 using namespace lathe;
 using namespace lathe::runtime;
 
-static_assert(static_cast<int>(DType::C128) == LATHE_C128 &&
+static_assert(static_cast<int>(DType::C128) == LATHE_C128 && static_cast<int>(DType::String) == LATHE_STRING &&
               static_cast<int>(DType::F8E8M0) == LATHE_F8E8M0 &&
               static_cast<int>(DType::F32) == LATHE_F32);
 static_assert(static_cast<int>(ErrorCode::Deadline) == LATHE_DEADLINE &&
@@ -143,9 +143,33 @@ uint64_t lathe_tensor_bytes(lathe_dtype dtype, int32_t rank, const int64_t *dims
 }
 
 const char *lathe_dtype_name(lathe_dtype dtype) {
-  if (static_cast<unsigned>(dtype) > LATHE_C128)
+  if (static_cast<unsigned>(dtype) > LATHE_STRING)
     return nullptr;
   return name(static_cast<DType>(dtype)).data(); // names are literals
+}
+
+lathe_error *lathe_string_at(const lathe_tensor *t, uint64_t index, const char **text, uint64_t *length) {
+  return guarded([&]() -> Status {
+    if (!t || !text || !length)
+      return usageError("lathe_string_at: a pointer is NULL");
+    if (t->dtype != LATHE_STRING || !t->data)
+      return usageError("lathe_string_at: no tensor of strings, or one without data");
+    uint64_t count = 1;
+    for (int32_t a = 0; a < t->rank; ++a)
+      if (t->dims[a] < 0 || __builtin_mul_overflow(count, static_cast<uint64_t>(t->dims[a]), &count))
+        return usageError("lathe_string_at: a size is out of range");
+    const uint64_t room = t->bytes / sizeof(int64_t); // of offsets
+    if (index >= count || room <= count)
+      return usageError("lathe_string_at: there is no string " + std::to_string(index));
+    int64_t span[2];
+    std::memcpy(span, static_cast<const char *>(t->data) + index * sizeof(int64_t), sizeof span);
+    const uint64_t begin = (count + 1) * sizeof(int64_t);
+    if (span[0] < 0 || span[1] < span[0] || static_cast<uint64_t>(span[1]) > t->bytes - begin)
+      return usageError("lathe_string_at: the offsets of string " + std::to_string(index) + " are out of range");
+    *text = static_cast<const char *>(t->data) + begin + span[0];
+    *length = static_cast<uint64_t>(span[1] - span[0]);
+    return okStatus();
+  });
 }
 
 namespace {
@@ -567,7 +591,8 @@ lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor
         }
       }
     if (!known)
-      return unsupportedError("DLPack has no such element type");
+      return unsupportedError(tensor->dtype == LATHE_STRING ? "DLPack has no strings: read them with lathe_string_at()"
+                                                            : "DLPack has no such element type");
     Result<void *> memory = c->context->copyOut(
         *tensor, lathe_tensor_bytes(tensor->dtype, tensor->rank, tensor->dims));
     if (!memory)

@@ -5,6 +5,7 @@
 
 #include "lathe/codegen/Packing.h"
 #include "lathe/ir/Collective.h"
+#include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Streams.h"
@@ -50,6 +51,10 @@ public:
     plan.cuda = target.isCuda();
     plan.cpuFeatures = featuresOf(target);
     plan.ranks = meshRanks(program->getParentOfType<ModuleOp>());
+    for (Operation *outer = program; outer && plan.strings.empty(); outer = outer->getParentOp())
+      if (auto strings = outer->getAttrOfType<ArrayAttr>(kStringsAttr))
+        for (Attribute text : strings)
+          plan.strings.push_back(cast<StringAttr>(text).str());
     plan.blocks.emplace_back();
     for (Operation &op : program.getBody().front())
       LATHE_RETURN_IF_ERROR(add(op));
@@ -68,12 +73,12 @@ private:
         .Case([&](exec::StateOp state) { return addState(state); })
         .Case([&](exec::BufferOp buffer) { return addBuffer(buffer); })
         .Case([&](exec::InputOp input) {
-          plan.inputs.push_back(port(input.getName(), input.getBuffer()));
+          plan.inputs.push_back(port(input, input.getName(), input.getBuffer()));
           plan.inputs.back().donatedTo = input.getDonatedTo();
           return okStatus();
         })
         .Case([&](exec::OutputOp output) {
-          plan.outputs.push_back(port(output.getName(), output.getBuffer()));
+          plan.outputs.push_back(port(output, output.getName(), output.getBuffer()));
           return okStatus();
         })
         .Case([&](exec::LaunchOp launch) { return addLaunch(launch); })
@@ -408,11 +413,11 @@ private:
     return okStatus();
   }
 
-  engine::Port port(StringRef name, Value buffer) const {
+  engine::Port port(Operation *op, StringRef name, Value buffer) const {
     engine::Port made;
     made.name = name.str();
     made.buffer = indexOf(buffer);
-    made.dtype = plan.buffers[made.buffer].dtype;
+    made.dtype = op->hasAttr(kStringsAttr) ? DType::String : plan.buffers[made.buffer].dtype;
     made.dims = plan.buffers[made.buffer].dims;
     return made;
   }

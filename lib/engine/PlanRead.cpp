@@ -261,6 +261,8 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.resources.streams = numbers(p.streams());
   out.resources.events = p.events();
   out.ranks = p.ranks();
+  if (p.strings())
+    out.strings = texts(p.strings());
   out.symbols = tables<Symbol>(p.symbols(), [&](const fb::Symbol &s) {
     auto origin = enumeration(s.origin(), SymbolOrigin::Derived, "symbol origin");
     return Symbol{text(s.name()), s.min(),   s.max(),  s.opt(),

@@ -84,7 +84,7 @@ private:
   }
   void hostBuffer(int32_t index, const std::string &at) {
     if (check(inRange(index, p.buffers), "buffer number out of range", at))
-      check(p.buffers[index].onHost, "the host uses a buffer in device memory", at);
+      check(p.buffers[index].onHost || !p.cuda, "the host uses a buffer in device memory", at);
   }
   void hostScalar(int32_t index, std::initializer_list<DType> types, const std::string &at) {
     hostBuffer(index, at);
@@ -94,6 +94,7 @@ private:
   }
 
   void symbols();
+  void strings();
   void ports();
   void storage();
   void buffers();
@@ -133,14 +134,26 @@ void Verifier::symbols() {
   }
 }
 
+void Verifier::strings() {
+  std::set<std::string> seen;
+  for (const std::string &text : p.strings)
+    check(seen.insert(text).second, "the string '" + text + "' appears twice", "strings");
+  auto isStrings = [](const Port &port) { return port.dtype == DType::String; };
+  check(!p.strings.empty() || !(std::any_of(p.inputs.begin(), p.inputs.end(), isStrings) ||
+                                std::any_of(p.outputs.begin(), p.outputs.end(), isStrings)),
+        "strings without a list of constants", "strings");
+  check(p.strings.empty() || p.strings.front().empty(), "the first string is not empty", "strings");
+}
+
 void Verifier::ports() {
   std::set<std::string> inputNames, outputNames;
   for (size_t i = 0; i < p.inputs.size() && status.ok(); ++i) {
     const Port &v = p.inputs[i];
     std::string at = "input '" + v.name + "'";
     uniqueNames(inputNames, v.name, at);
-    storable(v.dtype, at);
+    storable(storedAs(v.dtype), at);
     sizes(v.dims, at);
+    check(v.donatedTo == -1 || v.dtype != DType::String, "strings cannot be donated", at);
     check(v.donatedTo == -1 || inRange(v.donatedTo, p.outputs), "output number out of range", at);
     if (v.buffer == -1)
       continue; // unused by the program; still checked against dims
@@ -148,21 +161,21 @@ void Verifier::ports() {
       const Buffer &b = p.buffers[v.buffer];
       check(b.kind == BufferKind::Input && b.index == static_cast<int32_t>(i),
             "an input needs its own Input buffer", at);
-      check(b.dtype == v.dtype && b.dims == v.dims, "port and buffer differ in type", at);
+      check(b.dtype == storedAs(v.dtype) && b.dims == v.dims, "port and buffer differ in type", at);
     }
   }
   for (size_t i = 0; i < p.outputs.size() && status.ok(); ++i) {
     const Port &v = p.outputs[i];
     std::string at = "output '" + v.name + "'";
     uniqueNames(outputNames, v.name, at);
-    storable(v.dtype, at);
+    storable(storedAs(v.dtype), at);
     sizes(v.dims, at);
     check(v.donatedTo == -1, "an output cannot be donated", at);
     if (check(inRange(v.buffer, p.buffers), "buffer number out of range", at)) {
       const Buffer &b = p.buffers[v.buffer];
       check(b.kind != BufferKind::Output || b.index == static_cast<int32_t>(i),
             "the Output buffer belongs to another output", at);
-      check(b.dtype == v.dtype && b.dims == v.dims, "port and buffer differ in type", at);
+      check(b.dtype == storedAs(v.dtype) && b.dims == v.dims, "port and buffer differ in type", at);
     }
   }
 }
@@ -484,6 +497,7 @@ Status Verifier::run() {
   check(!p.target.empty(), "the plan has no target", "plan");
   check(p.ranks >= 1 && p.ranks <= kMaxRanks, "number of ranks out of range", "plan");
   symbols();
+  strings();
   ports();
   storage();
   if (status.ok())

@@ -227,11 +227,12 @@ std::string Writer::write(const Plan &p) {
   auto kernels = tables(p.kernels, [&](const Kernel &k) { return kernel(k); });
   auto blocks = tables(p.blocks, [&](const Block &s) { return block(s); });
   auto streams = b.CreateVector(p.resources.streams);
+  auto strings = p.strings.empty() ? 0 : texts(p.strings);
   auto formulaTexts = texts(formulas); // last: all formulas are known now
   fb::FinishPlanBuffer(b, fb::CreatePlan(b, entry, target, p.cuda, features, formulaTexts, symbols,
                                          inputs, outputs, guards, arenas, buffers, weights, states,
                                          kernels, blocks, p.resources.devices, streams,
-                                         p.resources.events, p.ranks));
+                                         p.resources.events, p.ranks, strings));
   return {reinterpret_cast<const char *>(b.GetBufferPointer()), b.GetSize()};
 }
 

@@ -7,6 +7,7 @@
 #include "RandomSpread.h"
 
 #include "lathe/ir/Onnx.h"
+#include "lathe/support/Strings.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -99,6 +100,12 @@ Status applyConstants(Graph &graph, const ImportOptions &options) {
     tensor.dims = value.dims;
     tensor.bytes = *owner;
     tensor.owner = owner;
+    if (value.dtype == DType::String) {
+      Result<std::vector<std::string_view>> texts = stringsOf(value);
+      if (!texts)
+        return Status(texts.status().code(), texts.status().message(), place);
+      tensor.strings.assign(texts->begin(), texts->end());
+    }
     graph.initializers.push_back(std::move(tensor));
     graph.inputs.erase(input);
   }
@@ -180,13 +187,12 @@ Status buildModule(ModuleOp module, const Model &model, const ImportOptions &opt
   SmallVector<Type> arguments;
   SmallVector<DictionaryAttr> argumentAttrs;
   for (const ValueInfo &input : inputs) {
-    Type element = input.other.empty() ? typeOf(context, input.dtype) : Type();
+    Type element = elementType(context, input);
     NamedAttrList attrs;
     attrs.set("lathe.name", b.getStringAttr(input.name));
     if (!element) {
       // Legalize reports what uses it; the argument says what it was.
-      attrs.set("lathe.onnx_type",
-                b.getStringAttr(input.other.empty() ? "string tensor" : input.other));
+      attrs.set("lathe.onnx_type", b.getStringAttr(input.other));
       arguments.push_back(unknownTensor(context));
     } else if (!input.ranked) {
       arguments.push_back(UnrankedTensorType::get(element));

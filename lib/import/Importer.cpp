@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Importer.h"
 
+#include "lathe/ir/Onnx.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -25,9 +27,15 @@ Location Importer::nameLoc(StringRef name) {
   return NameLoc::get(b.getStringAttr(name));
 }
 
+Type elementType(MLIRContext *context, const ValueInfo &info) {
+  if (!info.other.empty())
+    return {};
+  return info.dtype == DType::String ? onnxir::StringType::get(context) : typeOf(context, info.dtype);
+}
+
 /// A type for dumps: unknown sizes are `?` without an expression.
 static Type plainType(MLIRContext *context, const ValueInfo &info) {
-  Type element = info.other.empty() ? typeOf(context, info.dtype) : Type();
+  Type element = elementType(context, info);
   if (!element)
     return unknownTensor(context);
   if (!info.ranked)
@@ -78,7 +86,9 @@ Value Importer::constant(const Tensor &tensor, Location loc) {
     return ConstantOp::create(b, loc, typed);
   OperationState state(loc, "onnx.Constant");
   state.addAttribute("value", attr);
-  state.addTypes(unknownTensor(b.getContext()));
+  state.addTypes(tensor.dtype == DType::String
+                     ? RankedTensorType::get(tensor.dims, onnxir::StringType::get(b.getContext()))
+                     : unknownTensor(b.getContext()));
   return b.create(state)->getResult(0);
 }
 

@@ -47,6 +47,8 @@ private:
   WeightStore &weights;
 };
 
+/// The element type of a tensor; null for what is none.
+mlir::Type elementType(mlir::MLIRContext *context, const onnxmodel::ValueInfo &info);
 /// The type that is used where nothing is known.
 mlir::Type unknownTensor(mlir::MLIRContext *context);
 

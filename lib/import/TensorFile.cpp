@@ -5,6 +5,7 @@
 #include "Proto.h"
 
 #include "lathe/support/Files.h"
+#include "lathe/support/Strings.h"
 
 #include "onnx/onnx-data.pb.h"
 
@@ -35,11 +36,11 @@ static Result<HostTensor> toHost(const onnx::TensorProto &proto, const std::stri
   // A sequence or an optional parses as a tensor of unknown fields.
   if (proto.data_type() == onnx::TensorProto::UNDEFINED)
     return unsupportedError("holds no plain tensor (a sequence, a map or an optional)", path);
-  if (proto.data_type() == onnx::TensorProto::STRING)
-    return unsupportedError("holds strings", path);
   onnxmodel::Tensor tensor = onnxmodel::toTensor(proto, {});
   if (Result<int64_t> count = checkedElementCount(tensor.dims); !count)
     return Status(ErrorCode::Invalid, count.status().message(), path);
+  if (tensor.dtype == DType::String)
+    return stringTensor(tensor.dims, tensor.strings);
   HostTensor result(tensor.dtype, tensor.dims);
   if (result.data.size() != tensor.bytes.size())
     return invalidError("has " + std::to_string(tensor.bytes.size()) + " bytes of data, its shape " +

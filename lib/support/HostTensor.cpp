@@ -128,7 +128,8 @@ void copyElement(const HostTensor &from, int64_t i, HostTensor &to, int64_t j) {
 }
 
 HostTensor::HostTensor(DType dtype, std::vector<int64_t> d) : dtype(dtype), dims(std::move(d)) {
-  data.resize(byteSize(dtype, count()));
+  data.resize(dtype == DType::String ? static_cast<size_t>(count() + 1) * sizeof(int64_t)
+                                     : static_cast<size_t>(byteSize(dtype, count())));
 }
 
 int64_t HostTensor::count() const {

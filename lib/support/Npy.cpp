@@ -8,6 +8,7 @@
 #include "lathe/support/Npy.h"
 
 #include "lathe/support/Files.h"
+#include "lathe/support/Strings.h"
 
 #include <algorithm>
 #include <charconv>
@@ -154,6 +155,50 @@ std::optional<DType> typeOf(std::string_view descr, std::optional<DType> as, std
   return std::nullopt;
 }
 
+/// Characters of a string in a file: those of '<U8' are 8, of four bytes each.
+struct StringDescr {
+  size_t length = 0;
+  bool wide = false; ///< 'U'
+  size_t width() const { return wide ? 4 * length : length; }
+};
+std::optional<StringDescr> stringDescr(std::string_view descr) {
+  StringDescr result;
+  if (descr.size() < 2 || (descr[0] != 'U' && descr[0] != 'S'))
+    return std::nullopt;
+  result.wide = descr[0] == 'U';
+  auto [end, code] = std::from_chars(descr.data() + 1, descr.data() + descr.size(), result.length);
+  if (code != std::errc() || end != descr.data() + descr.size() || result.length > (size_t(1) << 40))
+    return std::nullopt;
+  return result;
+}
+
+/// The strings of a file; an explanation in `error` where they are none.
+std::vector<std::string> readStrings(std::string_view data, StringDescr descr, size_t count, bool bigEndian,
+                                     std::string &error) {
+  std::vector<std::string> texts(count);
+  for (size_t i = 0; i < count && error.empty(); ++i) {
+    std::string_view one = data.substr(i * descr.width(), descr.width());
+    if (!descr.wide) {
+      texts[i] = one.substr(0, one.find_last_not_of('\0') + 1);
+      if (!charactersOf(texts[i]))
+        error = "string " + std::to_string(i) + " is no UTF-8";
+      continue;
+    }
+    std::u32string characters;
+    for (size_t k = 0; k < descr.length; ++k) {
+      uint32_t c = 0;
+      for (size_t b = 0; b < 4; ++b)
+        c |= uint32_t(static_cast<uint8_t>(one[4 * k + (bigEndian ? 3 - b : b)])) << (8 * b);
+      characters += static_cast<char32_t>(c);
+    }
+    characters.resize(characters.find_last_not_of(U'\0') + 1);
+    for (char32_t c : characters)
+      if (!appendUtf8(texts[i], c))
+        error = "string " + std::to_string(i) + " has what is no character";
+  }
+  return texts;
+}
+
 /// Copies Fortran order into row-major order.
 std::string rowMajor(std::string_view data, const std::vector<int64_t> &dims, size_t width) {
   std::string result(data.size(), '\0');
@@ -204,7 +249,12 @@ Result<HostTensor> parseNpy(std::string_view file, std::optional<DType> as,
   char order = descr.empty() ? 0 : descr[0];
   if (order == '<' || order == '>' || order == '|' || order == '=')
     descr.remove_prefix(1);
-  std::optional<DType> type = typeOf(descr, as, error);
+  std::optional<StringDescr> strings = stringDescr(descr);
+  if (strings && as && *as != DType::String)
+    return invalidError("holds strings, expected " + std::string(lathe::name(*as)), name);
+  if (descr == "O")
+    return invalidError("holds Python objects: of strings, save array.astype(str)", name);
+  std::optional<DType> type = strings ? std::optional(DType::String) : typeOf(descr, as, error);
   if (!type)
     return invalidError(error, name);
   Result<int64_t> count = checkedElementCount(header.shape);
@@ -212,24 +262,32 @@ Result<HostTensor> parseNpy(std::string_view file, std::optional<DType> as,
     return invalidError(count.status().message(), name);
 
   // Types of less than a byte take one byte each in the file.
-  bool packed = bitWidth(*type) < 8;
-  size_t width = packed ? 1 : bitWidth(*type) / 8;
+  bool packed = !strings && bitWidth(*type) < 8;
+  size_t width = strings ? strings->width() : packed ? 1 : bitWidth(*type) / 8;
   std::string_view data = file.substr(headerAt + headerLength);
-  size_t bytes = static_cast<size_t>(*count) * width;
+  size_t bytes = 0;
+  if (__builtin_mul_overflow(static_cast<size_t>(*count), width, &bytes))
+    return invalidError("too many elements", name);
   if (data.size() != bytes)
     return invalidError("holds " + std::to_string(data.size()) + " bytes of data, the shape needs " +
                             std::to_string(bytes), name);
   std::string copy;
-  if (order == '>' && width > 1) {
+  if (order == '>' && width > 1 && !strings) {
     size_t part = isComplex(*type) ? width / 2 : width;
     copy = data;
     for (size_t i = 0; i < copy.size(); i += part)
       std::reverse(copy.begin() + i, copy.begin() + i + part);
     data = copy;
   }
-  if (header.fortran && header.shape.size() > 1) {
+  if (header.fortran && header.shape.size() > 1 && width) {
     copy = rowMajor(data, header.shape, width);
     data = copy;
+  }
+  if (strings) {
+    std::vector<std::string> texts = readStrings(data, *strings, static_cast<size_t>(*count), order == '>', error);
+    if (!error.empty())
+      return invalidError(error, name);
+    return stringTensor(header.shape, texts);
   }
   HostTensor tensor(*type, header.shape);
   if (!packed) {
@@ -253,22 +311,15 @@ Result<HostTensor> readNpy(const std::string &path, std::optional<DType> as) {
   return parseNpy(file->text(), as, path);
 }
 
-Result<std::string> formatNpy(const HostTensor &tensor) {
-  const Descr *descr = std::find_if(std::begin(kDescr), std::end(kDescr),
-                                    [&](const Descr &d) { return d.type == tensor.dtype; });
-  if (descr == std::end(kDescr))
-    return unsupportedError("arrays of " + std::string(name(tensor.dtype)) +
-                            " cannot be stored as .npy");
-  bool oneByte = descr->text[1] == '1' && descr->text[0] != 'V';
-  std::string header = "{'descr': '";
-  header += oneByte ? '|' : '<';
-  header += descr->text;
-  header += "', 'fortran_order': False, 'shape': (";
-  for (size_t i = 0; i < tensor.dims.size(); ++i)
-    header += (i ? ", " : "") + std::to_string(tensor.dims[i]);
-  header += tensor.dims.size() == 1 ? ",), }" : "), }";
+namespace {
 
-  // The header ends in a newline, at a multiple of 64.
+/// The header of a file, whose data begin at a multiple of 64.
+std::string headerOf(const std::string &descr, const std::vector<int64_t> &dims) {
+  std::string header = "{'descr': '" + descr + "', 'fortran_order': False, 'shape': (";
+  for (size_t i = 0; i < dims.size(); ++i)
+    header += (i ? ", " : "") + std::to_string(dims[i]);
+  header += dims.size() == 1 ? ",), }" : "), }";
+
   size_t prefix = 10;
   size_t total = (prefix + header.size() + 1 + 63) / 64 * 64;
   if (total - prefix > 0xffff) {
@@ -284,7 +335,48 @@ Result<std::string> formatNpy(const HostTensor &tensor) {
   file += '\0';
   for (size_t i = 0; i < prefix - 8; ++i)
     file += static_cast<char>(headerLength >> (8 * i));
-  file += header;
+  return file + header;
+}
+
+Result<std::string> formatStrings(const HostTensor &tensor) {
+  constexpr size_t kMost = size_t(1) << 33;
+  Result<std::vector<std::string_view>> texts = stringsOf(tensor);
+  if (!texts)
+    return texts.status();
+  std::vector<std::u32string> all;
+  size_t longest = 1; // numpy writes no '<U0'
+  for (std::string_view text : *texts) {
+    std::optional<std::u32string> characters = charactersOf(text);
+    if (!characters)
+      return invalidError("string " + std::to_string(all.size()) + " is no UTF-8");
+    longest = std::max(longest, characters->size());
+    all.push_back(std::move(*characters));
+  }
+  if (longest > kMost / 4 / std::max<size_t>(all.size(), 1))
+    return unsupportedError("an array whose strings all take the " + std::to_string(longest) +
+                            " characters of the longest has more than 8 GiB");
+  std::string file = headerOf("<U" + std::to_string(longest), tensor.dims);
+  for (const std::u32string &one : all)
+    for (size_t k = 0; k < longest; ++k) {
+      uint32_t c = k < one.size() ? static_cast<uint32_t>(one[k]) : 0;
+      for (size_t b = 0; b < 4; ++b)
+        file += static_cast<char>(c >> (8 * b));
+    }
+  return file;
+}
+
+} // namespace
+
+Result<std::string> formatNpy(const HostTensor &tensor) {
+  if (tensor.dtype == DType::String)
+    return formatStrings(tensor);
+  const Descr *descr = std::find_if(std::begin(kDescr), std::end(kDescr),
+                                    [&](const Descr &d) { return d.type == tensor.dtype; });
+  if (descr == std::end(kDescr))
+    return unsupportedError("arrays of " + std::string(name(tensor.dtype)) +
+                            " cannot be stored as .npy");
+  bool oneByte = descr->text[1] == '1' && descr->text[0] != 'V';
+  std::string file = headerOf((oneByte ? '|' : '<') + std::string(descr->text), tensor.dims);
   if (bitWidth(tensor.dtype) >= 8) {
     file.append(reinterpret_cast<const char *>(tensor.data.data()), tensor.data.size());
     return file;

@@ -1,6 +1,6 @@
 //===- Elementwise.cpp - arithmetic and functions of one value --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Node.h"
+#include "Strings.h"
 
 using namespace mlir;
 
@@ -71,16 +71,19 @@ Value castTo(Node &n, Value x, Type element) {
 LogicalResult cast(Node &n) {
   Value x = n.in(0);
   int64_t to = n.intAttr("to", 0);
+  constexpr int64_t kString = 8;
   Type element = elementFor(n.op->getContext(), to);
+  if (n.isStrings(0) || to == kString)
+    return castStrings(n, element);
   if (!element)
-    return n.fail("dtype",
-                  "a cast to ONNX element type " + llvm::Twine(to) + (to == 8 ? " (string)" : ""),
-                  "numbers and bool");
+    return n.fail("dtype", "a cast to ONNX element type " + llvm::Twine(to), "numbers, bool and strings");
   return n.done(castTo(n, x, element));
 }
 
 LogicalResult castLike(Node &n) {
   Value x = n.in(0), like = n.in(1);
+  if (like && (n.isStrings(0) || n.isStrings(1)))
+    return castStrings(n, n.isStrings(1) ? Type() : elementTypeOf(like));
   return n.done(like ? castTo(n, x, elementTypeOf(like)) : Value());
 }
 

@@ -14,8 +14,11 @@
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
 
+#include "Strings.h"
+
 #include "lathe/import/Import.h"
 #include "lathe/ir/Aten.h"
+#include "lathe/ir/HostOps.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Onnx.h"
 #include "lathe/ir/WeightStore.h"
@@ -69,6 +72,8 @@ const Handlers &handlers() {
     addGradient(h);
     addRandom(h);
     addTrees(h);
+    addStrings(h);
+    addImages(h);
     addMicrosoft(h);
     addAten(h);
     return h;
@@ -400,6 +405,11 @@ LogicalResult Legalizer::agrees(Node &node) {
   return success();
 }
 
+void Legalizer::settle(const Node &node) {
+  markStringResults(node);
+  applyStated(node.op);
+}
+
 void Legalizer::process(Operation *op) {
   StringRef name = op->getName().stripDialect();
   if (!isSource(op) || name == "NoValue" || name == "none")
@@ -427,8 +437,13 @@ void Legalizer::process(Operation *op) {
     (void)node.fail("op", reason.getValue());
     return failAll();
   }
-  if (succeeded(evaluateOnHost(node)))
-    return applyStated(op);
+  if (!checkStrings(node))
+    return failAll();
+  // Numbers of strings are no sizes.
+  bool movesStrings = stringUseOf(node) == StringUse::Moves &&
+                      llvm::any_of(op->getOperands(), [&](Value v) { return isString(v); });
+  if (!movesStrings && succeeded(evaluateOnHost(node)))
+    return settle(node);
   for (unsigned i = 0; i < node.numInputs(); ++i) {
     if (!node.has(i) || data(op->getOperand(i)) || op->getNumRegions() != 0)
       continue;
@@ -455,9 +470,9 @@ void Legalizer::process(Operation *op) {
   }
   if (handler) {
     if (succeeded(handler(node)) && (!aten || succeeded(agrees(node))))
-      return applyStated(op);
+      return settle(node);
     if (node.useBody && expand(node))
-      return applyStated(op);
+      return settle(node);
     if (!node.reported)
       (void)node.invalid("shape", e.error.empty() ? "the operands do not fit the op" : e.error);
     return failAll();
@@ -468,12 +483,12 @@ void Legalizer::process(Operation *op) {
                 : node.type == "Scan" ? unrollScan(node)
                                       : node.type == "SequenceMap" && mapSequence(node);
     if (done)
-      return applyStated(op);
+      return settle(node);
   }
   if (expand(node))
-    return applyStated(op);
+    return settle(node);
   if (!node.reported && node.domain == kCustomDomain && succeeded(customCall(node)))
-    return applyStated(op);
+    return settle(node);
   if (!node.reported)
     (void)node.fail("op",
                     !aten && onnxSchemaVersion(node.type, node.domain, node.opset)
@@ -503,6 +518,8 @@ bool Legalizer::addOutputs(Tracked &output, DictionaryAttr attrs, const std::str
   list.erase("lathe.stated");
   if (attrs.get("lathe.name"))
     list.set("lathe.name", e.b.getStringAttr(name));
+  if (stringValues.contains(value))
+    list.set(kStringsAttr, e.b.getUnitAttr());
   results.push_back(value);
   resultAttrs.push_back(list.getDictionary(e.b.getContext()));
   return true;
@@ -560,8 +577,10 @@ LogicalResult Legalizer::run() {
       found.nodes.push_back(entry);
       return failure();
     }
+  takeStringInputs();
   for (Operation *op : ops)
     process(op);
+  keepStrings();
   if (found.nodes.size() != before)
     return failure();
   return success(finish());

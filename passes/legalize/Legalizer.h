@@ -71,8 +71,25 @@ public:
   std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
                                                  llvm::ArrayRef<Tracked> arguments);
 
+  // Strings.cpp
+  /// The number of a constant string.
+  int64_t stringNumber(llvm::StringRef text);
+  /// Whether it is a tensor of strings, or a sequence of such.
+  bool isString(mlir::Value value);
+  llvm::DenseSet<mlir::Value> stringValues; ///< numbers that stand for strings
+  /// Whether a target is a GPU, for which there are no ops of the host.
+  bool forGpu() const;
+
 private:
   void process(mlir::Operation *op);
+  /// What every op gets that has been legalized.
+  void settle(const Node &node);
+  // Strings.cpp
+  void takeStringInputs();
+  bool checkStrings(Node &node);
+  void markStrings(Tracked &tracked);
+  void markStringResults(const Node &node);
+  void keepStrings();
   mlir::LogicalResult agrees(Node &node);
   bool expand(Node &node);
   std::optional<HostValue> bindInput(mlir::BlockArgument input);
@@ -106,6 +123,8 @@ private:
   LegalizeReport &found;
   llvm::DenseMap<mlir::Value, Tracked> values;
   std::map<std::string, DimExpr> derived; ///< by formula and bounds
+  std::vector<std::string> stringTexts; ///< of the constants, by number
+  llvm::StringMap<int64_t> stringNumbers;
   Draws drawn; ///< outside of loops
   struct LoopDraws {
     mlir::Value counter, run; ///< its iterations as they are counted, and as runs: null until asked for

@@ -1,10 +1,12 @@
 //===- MachineLearning.cpp - features and n-grams ---------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Ops of ai.onnx.ml on numbers that are compositions, and TfIdfVectorizer of ai.onnx.
+// Ops of ai.onnx.ml that are compositions, and TfIdfVectorizer of ai.onnx. Strings are their numbers.
 //
 //===----------------------------------------------------------------------===//
 #include "Formulas.h"
+#include "Legalizer.h"
+#include "Strings.h"
 
 using namespace mlir;
 
@@ -88,28 +90,59 @@ LogicalResult linearRegressor(Node &n) {
   return n.done(y);
 }
 
-/// The value that stands for each number; the default for what is no key. From opset 4 on NaN is
+/// A constant of one dimension, of floats or integers.
+Value vectorOf(Emitter &e, const std::vector<double> &all, Type type) {
+  Ints shape = {int64_t(all.size())};
+  return isa<FloatType>(type) ? e.floats(all, shape, type) : e.ints(Ints(all.begin(), all.end()), shape, type);
+}
+
+/// The value that belongs to each string of x, `otherwise` to what is no key: keys are constants, whose numbers
+/// are small, so that the number of a string is a place in a table.
+Value byNumberOfString(Emitter &e, Value x, const Ints &keys, const std::vector<double> &values, double otherwise,
+                       Type result) {
+  int64_t end = *llvm::max_element(keys) + 1;
+  std::vector<double> table(end + 1, otherwise);
+  for (auto [key, value] : llvm::zip(keys, values))
+    table[key] = value;
+  return e.infer<GatherOp>(vectorOf(e, table, result), e.min(x, e.scalar(double(end), e.b.getI64Type())), uint64_t(0));
+}
+
+/// The value that stands for each key; the default for what is no key. From opset 4 on NaN is
 /// the key NaN.
 LogicalResult labelEncoder(Node &n) {
   constexpr size_t kMaxKeys = 4096;
   Emitter &e = n.e;
   Value x = n.in(0);
-  auto list = [&](const std::string &what) {
+  if (!x)
+    return failure();
+  /// Numbers of a list, in place of strings theirs.
+  auto list = [&](const std::string &what, bool &strings) {
     std::vector<double> numbers = n.floatsAttr(what + "_floats").value_or(numbersOf(n, what + "_tensor"));
-    if (std::optional<Ints> whole = n.intsAttr(what + "_int64s"))
+    std::optional<Ints> whole = n.intsAttr(what + "_int64s");
+    for (const char *form : {"_strings", "_tensor"})
+      if (std::optional<Ints> texts = stringsAttr(n, what + form)) {
+        whole = texts;
+        strings = true;
+      }
+    if (whole)
       numbers.assign(whole->begin(), whole->end());
     return numbers;
   };
-  if (!x || n.hasAttr("keys_strings") || n.hasAttr("values_strings"))
-    return n.fail("dtype", "labels that are strings", "numbers");
-  std::vector<double> keys = list("keys"), values = list("values");
+  bool fromStrings = false, toStrings = false;
+  std::vector<double> keys = list("keys", fromStrings), values = list("values", toStrings);
+  if (n.reported)
+    return failure();
   if (keys.empty() || keys.size() != values.size())
     return n.invalid("attribute", "there are no keys, or not as many values");
-  if (keys.size() > kMaxKeys)
-    return n.fail("attribute", "more than 4096 keys", "fewer keys");
+  if (fromStrings != n.isStrings(0))
+    return n.invalid("dtype", "the keys are of another type than the operand");
   Type result = e.b.getI64Type();
   double otherwise = double(n.intAttr("default_int64", -1));
-  if (n.hasAttr("values_floats")) {
+  if (toStrings) {
+    std::optional<Ints> given = stringsAttr(n, "default_tensor");
+    otherwise = double(given && given->size() == 1 ? given->front()
+                                                   : n.legalizer.stringNumber(n.strAttr("default_string", "_Unused")));
+  } else if (n.hasAttr("values_floats")) {
     result = e.b.getF32Type();
     otherwise = n.floatAttr("default_float", -0.0);
   } else if (auto tensor = n.op->getAttrOfType<TypedAttr>("values_tensor")) {
@@ -117,16 +150,17 @@ LogicalResult labelEncoder(Node &n) {
     std::vector<double> one = numbersOf(n, "default_tensor");
     otherwise = one.size() == 1 ? one[0] : isa<FloatType>(result) ? -0.0 : -1;
   }
+  auto done = [&](Value y) { return toStrings ? n.setStrings(0, y) : n.done(y); };
+  if (fromStrings)
+    return done(byNumberOfString(e, x, Ints(keys.begin(), keys.end()), values, otherwise, result));
+  if (keys.size() > kMaxKeys)
+    return n.fail("attribute", "more than 4096 keys that are numbers", "fewer keys");
   // The last key that fits counts, as in a map that is filled in order.
   int64_t count = int64_t(keys.size());
   Type key = elementTypeOf(x), index = e.b.getI64Type();
   Dims wide = dimsOf(x);
   wide.push_back(DimExpr(1));
-  auto numbers = [&](const std::vector<double> &all, Type type) {
-    Ints shape = {int64_t(all.size())};
-    return isa<FloatType>(type) ? e.floats(all, shape, type) : e.ints(Ints(all.begin(), all.end()), shape, type);
-  };
-  Value table = numbers(keys, key);
+  Value table = vectorOf(e, keys, key);
   Value each = e.reshape(x, wide);
   Value hit = e.compare(each, table, Predicate::Eq);
   if (isa<FloatType>(key) && n.opset >= 4)
@@ -134,7 +168,31 @@ LogicalResult labelEncoder(Node &n) {
   Value place = e.reduce(e.select(hit, e.iota({DimExpr(count)}, 0, index), e.scalar(-1, index)), ReduceKind::Max,
                          {int64_t(wide.size()) - 1}, false);
   values.push_back(otherwise); // at -1
-  return n.done(e.infer<GatherOp>(numbers(values, result), place, uint64_t(0)));
+  return done(e.infer<GatherOp>(vectorOf(e, values, result), place, uint64_t(0)));
+}
+
+/// The other one of two lists that belong together, of strings and of integers.
+LogicalResult categoryMapper(Node &n) {
+  constexpr int64_t kMaxKeys = 4096;
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  std::optional<Ints> texts = stringsAttr(n, "cats_strings"), numbers = n.intsAttr("cats_int64s");
+  if (!x || !texts || !numbers || texts->size() != numbers->size() || texts->empty())
+    return n.invalid("attribute", "cats_strings and cats_int64s are lists of one length");
+  Type whole = e.b.getI64Type();
+  if (n.isStrings(0))
+    return n.done(byNumberOfString(e, x, *texts, std::vector<double>(numbers->begin(), numbers->end()),
+                                   double(n.intAttr("default_int64", -1)), whole));
+  int64_t count = int64_t(numbers->size());
+  if (count > kMaxKeys)
+    return n.fail("attribute", "more than 4096 keys that are numbers", "fewer keys");
+  Dims wide = dimsOf(x);
+  wide.push_back(DimExpr(1));
+  Value hit = e.compare(e.reshape(x, wide), e.ints(*numbers, {count}, whole), Predicate::Eq);
+  Value place = e.reduce(e.select(hit, e.iota({DimExpr(count)}, 0, whole), e.scalar(-1, whole)), ReduceKind::Max,
+                         {int64_t(wide.size()) - 1}, false);
+  texts->push_back(n.legalizer.stringNumber(n.strAttr("default_string", "_Unused"))); // at -1
+  return n.setStrings(0, e.infer<GatherOp>(e.ints(*texts, {count + 1}, whole), place, uint64_t(0)));
 }
 
 /// How often each n-gram of the pool occurs in a row, with up to `max_skip_count` elements left out
@@ -149,7 +207,9 @@ LogicalResult tfIdfVectorizer(Node &n) {
   std::optional<Ints> pool = n.intsAttr("pool_int64s"), counts = n.intsAttr("ngram_counts"),
                       indexes = n.intsAttr("ngram_indexes");
   if (!pool)
-    return n.fail("dtype", "n-grams of strings", "pool_int64s");
+    pool = stringsAttr(n, "pool_strings");
+  if (!pool || n.hasAttr("pool_strings") != n.isStrings(0))
+    return n.invalid("attribute", "there is no pool of the operand's type");
   std::string mode = n.strAttr("mode", "");
   int64_t least = n.intAttr("min_gram_length", 1), most = n.intAttr("max_gram_length", 1),
           skips = n.intAttr("max_skip_count", 0);
@@ -240,6 +300,7 @@ void addMachineLearning(Handlers &h) {
   h["ai.onnx.ml.Scaler"] = scaler;
   h["ai.onnx.ml.Normalizer"] = normalizer;
   h["ai.onnx.ml.LabelEncoder"] = labelEncoder;
+  h["ai.onnx.ml.CategoryMapper"] = categoryMapper;
   h["ai.onnx.ml.LinearRegressor"] = linearRegressor;
   h["TfIdfVectorizer"] = tfIdfVectorizer;
 }

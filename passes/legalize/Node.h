@@ -82,6 +82,8 @@ public:
   std::optional<Ints> ints(unsigned i);
   /// Operand i as one number (integers and floats); none when not constant.
   std::optional<double> number(unsigned i);
+  /// Whether operand i is strings: in(i) is their numbers then.
+  bool isStrings(unsigned i) const;
 
   bool hasAttr(llvm::StringRef name) const { return bool(op->getAttr(name)); }
   int64_t intAttr(llvm::StringRef name, int64_t otherwise);
@@ -91,6 +93,8 @@ public:
   std::optional<std::vector<double>> floatsAttr(llvm::StringRef name);
 
   mlir::LogicalResult set(unsigned i, mlir::Value value);
+  /// set() of numbers that stand for strings.
+  mlir::LogicalResult setStrings(unsigned i, mlir::Value value);
   mlir::LogicalResult setHost(unsigned i, HostValue value);
   /// A result that may be a sequence or an optional; always success.
   mlir::LogicalResult setTracked(unsigned i, Tracked value);
@@ -153,6 +157,8 @@ void addSequences(Handlers &);
 void addGradient(Handlers &);
 void addRandom(Handlers &);
 void addTrees(Handlers &);
+void addStrings(Handlers &);
+void addImages(Handlers &);
 void addMicrosoft(Handlers &);
 /// Keyed "aten.add", or for one overload "aten.max.dim".
 void addAten(Handlers &);

@@ -61,7 +61,7 @@ HostValue Legalizer::symbolsOf(RankedTensorType type, const std::string &name,
 std::optional<HostValue> Legalizer::bindInput(BlockArgument input) {
   auto type = dyn_cast<RankedTensorType>(input.getType());
   if (input.getOwner() != &func.getBody().front() || !type || !type.hasStaticShape() ||
-      type.getRank() > 1 || type.getNumElements() > kMaxBound ||
+      type.getRank() > 1 || type.getNumElements() > kMaxBound || stringValues.contains(input) ||
       !(type.getElementType().isSignlessInteger(64) || type.getElementType().isSignlessInteger(32)))
     return std::nullopt;
   auto attr = func.getArgAttrOfType<StringAttr>(input.getArgNumber(), "lathe.name");
@@ -81,7 +81,7 @@ std::optional<HostValue> Legalizer::bindComputed(Value value) {
   Value computed = data(value);
   auto type = computed ? dyn_cast<RankedTensorType>(computed.getType()) : RankedTensorType();
   if (!type || !type.hasStaticShape() || type.getRank() > 1 || type.getNumElements() > kMost ||
-      type.getNumElements() < 1 || !computed.getDefiningOp() ||
+      type.getNumElements() < 1 || !computed.getDefiningOp() || stringValues.contains(computed) ||
       !(type.getElementType().isSignlessInteger(64) || type.getElementType().isSignlessInteger(32)))
     return std::nullopt;
   SmallVector<StringRef> nodes = nodeNames(value.getLoc());

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
+#include "Strings.h"
 
 #include <cmath>
 
@@ -28,8 +29,20 @@ LogicalResult constant(Node &n) {
     return n.done(e.scalar(n.floatAttr("value_float", 0), Float32Type::get(context)));
   if (std::optional<std::vector<double>> list = n.floatsAttr("value_floats"))
     return n.done(e.floats(*list, {int64_t(list->size())}, Float32Type::get(context)));
-  return n.fail("dtype", "a constant of strings, complex numbers or sparse form",
-                "dense numbers and bool");
+  for (StringRef name : {"value", "value_strings", "value_string"}) {
+    Attribute attr = n.op->getAttr(name);
+    auto tensor = dyn_cast_or_null<DictionaryAttr>(attr);
+    auto text = dyn_cast_or_null<StringAttr>(attr);
+    std::optional<Ints> numbers = text ? numbersOfStrings(n, {text.str()}) : stringsAttr(n, name);
+    if (n.reported)
+      return failure();
+    if (!numbers)
+      continue;
+    auto shape = tensor ? tensor.getAs<DenseI64ArrayAttr>("shape") : DenseI64ArrayAttr();
+    Ints dims = shape ? shape.asArrayRef().vec() : text ? Ints() : Ints{int64_t(numbers->size())};
+    return n.setStrings(0, e.ints(*numbers, dims, e.b.getI64Type()));
+  }
+  return n.fail("dtype", "a constant of complex numbers or sparse form", "dense numbers, bool and strings");
 }
 
 LogicalResult constantOfShape(Node &n) {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "EntryMemory.h"
 
+#include "lathe/ir/HostOps.h"
+
 using namespace mlir;
 
 namespace lathe::plan {
@@ -29,8 +31,10 @@ void EntryMemory::declare() {
     Value input = buffer(argument.getLoc(), argument.getType(), name, BufferKind::Input,
                          argument.getArgNumber());
     auto donated = updates.donated.find(argument);
-    exec::InputOp::create(builder, argument.getLoc(), name, input,
-                          donated == updates.donated.end() ? -1 : int64_t(donated->second));
+    auto port = exec::InputOp::create(builder, argument.getLoc(), name, input,
+                                      donated == updates.donated.end() ? -1 : int64_t(donated->second));
+    if (func.getArgAttr(argument.getArgNumber(), kStringsAttr))
+      port->setAttr(kStringsAttr, builder.getUnitAttr());
     buffers[argument] = input;
     if (llvm::any_of(argument.getUses(), isHostOperand))
       placeOnHost(argument);
@@ -51,7 +55,9 @@ void EntryMemory::declare() {
                                   input)
                          : buffer(value.getLoc(), value.getType(), name, BufferKind::Output, i);
     outputs[i] = output;
-    exec::OutputOp::create(builder, value.getLoc(), name, output);
+    auto port = exec::OutputOp::create(builder, value.getLoc(), name, output);
+    if (func.getResultAttr(i, kStringsAttr))
+      port->setAttr(kStringsAttr, builder.getUnitAttr());
     Value made = value;
     while (made.getDefiningOp() && isView(made.getDefiningOp()))
       made = made.getDefiningOp()->getOperand(0);

@@ -8,6 +8,7 @@
 #include "EntryMemory.h"
 
 #include "lathe/ir/Collective.h"
+#include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"
 
 using namespace mlir;
@@ -365,7 +366,7 @@ private:
       operands.push_back(places.buffers[result]);
     }
     exec::CallOp::create(steps, call.getLoc(), call.getTarget(), operands,
-                         call.getInputs().size(), call.getConfig(), /*custom=*/true);
+                         call.getInputs().size(), call.getConfig(), /*custom=*/!call->hasAttr(kHostOpAttr));
     return success();
   }
 

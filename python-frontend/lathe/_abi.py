@@ -12,7 +12,7 @@ from ._errors import Code, Error
 
 ABI_VERSION = 2
 DTYPES = ("bool i8 i16 i32 i64 ui8 ui16 ui32 ui64 f16 bf16 f32 f64 f8e4m3fn f8e4m3fnuz f8e5m2 "
-          "f8e5m2fnuz f8e8m0 i4 ui4 f4e2m1 i2 ui2 c64 c128").split()
+          "f8e5m2fnuz f8e8m0 i4 ui4 f4e2m1 i2 ui2 c64 c128 string").split()
 HOST, DEVICE = 0, 1
 
 

@@ -45,6 +45,10 @@ class Bound:
             if of_data:
                 raise Error(Code.USAGE, f"its size {', '.join(sorted(of_data))} is known only behind "
                             "each run: use run()", f"output '{port.name}'")
+        for way, all_ports in (("input", ports), ("output", results)):
+            for port in all_ports:
+                if port.dtype == "string":
+                    raise Error(Code.USAGE, "strings are packed anew for each run: use run()", f"{way} '{port.name}'")
         given = context._in_order(inputs, ports)
         made = [self._in_place(v, p) for v, p in zip(given, ports)]
         self.inputs: dict[str, Any] = {p.name: v for p, v in zip(ports, given)}

@@ -14,7 +14,7 @@ from . import _abi
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileRow
-from ._tensor import Array, Tensor, borrowed_array, input_tensor, take_output
+from ._tensor import Array, StringTensor, Tensor, borrowed_array, input_tensor, take_output
 
 if TYPE_CHECKING:
     from ._async import Worker
@@ -196,7 +196,7 @@ class Context(Member):
         return f"lathe.Context({self.device}, {self.target})"
 
     def run(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host",
-            donate: Iterable[str] = ()) -> dict[str, Tensor | Any]:
+            donate: Iterable[str] = ()) -> dict[str, Tensor | StringTensor | Any]:
         """Runs an entry and waits; returns {output name: Tensor}, in the entry's order.
 
         `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
@@ -225,7 +225,7 @@ class Context(Member):
         return Step(self, number.value, results, outputs, made)
 
     async def run_async(self, inputs: Inputs, entry: str | None = None, *,
-                        memory: str = "host") -> dict[str, Tensor]:
+                        memory: str = "host") -> dict[str, Tensor | StringTensor]:
         """`run` that other tasks need not wait for.
 
         Any number of tasks may call it at once: the runs are submitted in the order of the calls,
@@ -305,7 +305,7 @@ class Step:
         self._context._library.lathe_poll(self._context._handle, self.number, byref(value))
         return bool(value.value)
 
-    def wait(self, timeout: float | None = None) -> dict[str, Tensor]:
+    def wait(self, timeout: float | None = None) -> dict[str, Tensor | StringTensor]:
         """{output name: Tensor}, as Context.run gives; `timeout` in seconds, else the context's."""
         context = self._context
         context._library.lathe_wait(context._handle, self.number,

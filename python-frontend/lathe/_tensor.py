@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _abi
+from . import _abi, _strings
 from ._abi import CTensor, DLManagedTensor, DLManagedTensorVersioned
 from ._errors import Code, Error
 
@@ -54,7 +54,10 @@ _dead_pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy type of a lathe dtype by name; 4-bit and 2-bit types stay packed bytes."""
+    """The numpy type of a lathe dtype by name; 4-bit and 2-bit types stay packed bytes, strings are
+    objects (str)."""
+    if dtype == "string":
+        return np.dtype(object)
     if dtype in NUMPY:
         return np.dtype(NUMPY[dtype])
     if dtype in ML:
@@ -69,6 +72,10 @@ def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any
     `dtype` is what the entry asks for: numbers and lists take it, bits of the same width pass for
     it; any other type must already be it.
     """
+    if isinstance(value, StringTensor):
+        value = value.numpy()
+    if dtype == "string" and not isinstance(value, Tensor):
+        return _strings.pack(value, where)
     if isinstance(value, Tensor):
         return _from_managed(value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
@@ -201,6 +208,26 @@ class Tensor:
         return array.astype(dtype) if dtype is not None else array.copy() if copy else array
 
 
+class StringTensor:
+    """A result that is strings, with memory of its own. It speaks no DLPack, which has no strings."""
+
+    dtype = "string"
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.shape: tuple[int, ...] = array.shape
+
+    def __repr__(self) -> str:
+        return f"lathe.StringTensor({'x'.join(map(str, self.shape)) or 'scalar'})"
+
+    def numpy(self) -> Array:
+        """An array of str objects."""
+        return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return self._array.astype(dtype) if dtype is not None else self._array.copy() if copy else self._array
+
+
 # Tensors that were given away, by the address of their struct.
 _exported: dict[int, tuple[Any, Tensor]] = {}
 
@@ -230,8 +257,10 @@ _DESTRUCTOR = ctypes.PYFUNCTYPE(None, c_void_p)
 _drop_unused, _drop_unused_versioned = _DESTRUCTOR(_drop_plain), _DESTRUCTOR(_drop_versioned)
 
 
-def take_output(context: Any, tensor: CTensor) -> Tensor:
-    """A Tensor from what a run left in the context's memory."""
+def take_output(context: Any, tensor: CTensor) -> Tensor | StringTensor:
+    """A tensor from what a run left in the context's memory."""
+    if _abi.DTYPES[tensor.dtype] == "string":
+        return StringTensor(_strings.unpack(tensor))
     managed = POINTER(DLManagedTensor)()
     _abi.runtime().lathe_tensor_to_dlpack(context, byref(tensor), byref(managed))
     return Tensor(managed, _abi.DTYPES[tensor.dtype])

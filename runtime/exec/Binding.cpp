@@ -207,7 +207,7 @@ Status Run::checkInput(size_t index) {
                               ", expected " + std::to_string((*dims)[a]) +
                               (port.dims[a].isConstant() ? "" : " = " + port.dims[a].str()),
                           inputName(port));
-  Result<int64_t> bytes = denseBytes(port.dtype, *dims, inputName(port));
+  Result<int64_t> bytes = denseBytes(storedAs(port.dtype), *dims, inputName(port));
   if (!bytes)
     return bytes.status();
   inputBytes[index] = *bytes;
@@ -229,6 +229,10 @@ Status Run::checkData(size_t index) {
   int64_t bytes = inputBytes[index];
   if (bytes > 0 && !t.data)
     return usageError("there is no data", inputName(plan.inputs[index]));
+  if (plan.inputs[index].dtype == DType::String) { // they are checked where they get their numbers
+    callersInputs.emplace_back(static_cast<const char *>(t.data), t.bytes);
+    return okStatus();
+  }
   bool dense = isRowMajor(t);
   if (dense && t.bytes != 0 && t.bytes < static_cast<uint64_t>(bytes))
     return usageError(std::to_string(t.bytes) + " bytes are given, the sizes need " +
@@ -275,12 +279,43 @@ Status Run::checkStates() {
   return okStatus();
 }
 
+/// A table of strings for this run.
+Status Run::startStrings() {
+  if (!program.hostLibrary)
+    return okStatus();
+  if (!entry.strings) {
+    Result<std::unique_ptr<Strings>> made = Strings::create(program.hostLibrary, plan.strings);
+    if (!made)
+      return made.status();
+    entry.strings = std::move(*made);
+  }
+  entry.strings->beginRun();
+  return okStatus();
+}
+
+/// Numbers of strings, in memory of the context.
+Status Run::placeStrings(size_t index) {
+  const lathe_tensor &t = inputs[index];
+  Block &target = ports.inputs[index].host;
+  auto bytes = static_cast<size_t>(inputBytes[index]);
+  bool moved = false;
+  LATHE_RETURN_IF_ERROR(target.reserve(Block::roomFor(bytes, target.bytes()), moved));
+  context.generation += moved;
+  inputData[index] = target.data();
+  sums.bytes_staged += bytes;
+  Status s = entry.strings->number(t.data, t.bytes, inputBytes[index] / int64_t(sizeof(int64_t)),
+                                   static_cast<int64_t *>(target.data()));
+  return s.ok() ? s : Status(s.code(), s.message(), inputName(plan.inputs[index]));
+}
+
 /// Memory in which the steps find an input: the caller's where that does, else this context's.
 /// Values on the host go to pinned memory now, and from there with the steps.
 Status Run::placeInput(size_t index) {
   const Port &port = plan.inputs[index];
   if (port.buffer < 0)
     return okStatus();
+  if (port.dtype == DType::String)
+    return placeStrings(index);
   const lathe_tensor &t = inputs[index];
   const Buffer &buffer = plan.buffers[port.buffer];
   PortMemory &memory = ports.inputs[index];
@@ -367,7 +402,8 @@ Status Run::placeOutput(size_t index) {
                ? okStatus()
                : runtimeError("the result outgrew the memory given",
                               "output '" + port.name + "'");
-  if (!outputData[index] && index < outputs.size() && outputs[index].memory != LATHE_DISCARD) {
+  if (!outputData[index] && index < outputs.size() && outputs[index].memory != LATHE_DISCARD &&
+      port.dtype != DType::String) {
     const lathe_tensor &t = outputs[index];
     bool isHost = device.isHost() || t.memory == LATHE_HOST;
     if (t.data && isHost == wantHost && t.bytes >= bytes && aligned(t.data, buffer.alignment) &&

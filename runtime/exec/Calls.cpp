@@ -61,7 +61,8 @@ Status Run::hostOp(const CompiledStep &step) {
         return unsupportedError("a host op on a padded buffer", "node " + step.nodes);
       views->push_back({addresses[b], plan.buffers[b].dtype, *dims});
     }
-  Status s = step.hostOp({in, out, op.attributes});
+  HostCall call{in, out, op.attributes};
+  Status s = step.hostOp ? step.hostOp(call) : entry.strings->call(step.hostLibraryOp, call);
   if (!s.ok())
     return Status(s.code(), s.message() + " (" + op.name + ")", "node " + step.nodes);
   if (context.profiling) {

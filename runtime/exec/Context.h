@@ -38,13 +38,14 @@ struct PortMemory {
 
 /// How a result reaches the caller.
 struct Delivery {
-  enum class Way { Sizes, InPlace, Copy } way = Way::Sizes;
+  enum class Way { Sizes, InPlace, Copy, Strings } way = Way::Sizes;
   void *source = nullptr;
   void *target = nullptr; ///< memory of the context, or the caller's
   void *caller = nullptr; ///< where the end of the step puts it from `target`
   CopyKind kind = CopyKind::DeviceToDevice;
   bool byHost = false;    ///< both are on the host beside a GPU: the end of the step copies
   bool inGraph = false;
+  uint64_t bytes = 0;     ///< Strings: those at the target
   const PortShape *shape = nullptr;
 };
 
@@ -107,6 +108,7 @@ struct EntryMemory {
       ports.emplace_back();
     return ports[slot];
   }
+  std::unique_ptr<Strings> strings; ///< of the run under way; made by the first
   ShapeCache shapes;
   /// By number, slot and values of its symbols.
   std::unordered_map<std::vector<int64_t>, SegmentGraph, SizesHash> segments;

@@ -23,7 +23,7 @@ Result<PortShape> Run::outputShape(size_t index) {
       evaluateDims(program.buffers[port.buffer].physical, symbols, where);
   if (!physical)
     return physical.status();
-  Result<int64_t> bytes = denseBytes(port.dtype, *dims, where);
+  Result<int64_t> bytes = denseBytes(storedAs(port.dtype), *dims, where);
   if (!bytes)
     return bytes.status();
   std::vector<int64_t> strides = denseStrides(*dims);
@@ -53,6 +53,8 @@ Status Run::planDelivery(size_t index) {
     return invalidError("an output has no memory", where());
   if (t.memory == LATHE_DISCARD)
     return okStatus();
+  if (port.dtype == DType::String)
+    return deliverStrings(index, d);
   if (t.data && t.bytes < size)
     return usageError("the result has " + std::to_string(size) + " bytes, the memory given " +
                           std::to_string(t.bytes),
@@ -92,6 +94,35 @@ Status Run::planDelivery(size_t index) {
   return okStatus();
 }
 
+/// Strings reach the caller at once: the next run has others.
+Status Run::deliverStrings(size_t index, Delivery &d) {
+  const std::string where = "output '" + plan.outputs[index].name + "'";
+  const lathe_tensor &t = outputs[index];
+  if (!isDense(d.shape->dims, d.shape->sourceStrides))
+    return unsupportedError("a padded output of strings", where);
+  const auto *numbers = static_cast<const int64_t *>(d.source);
+  int64_t count = d.shape->bytes / int64_t(sizeof(int64_t));
+  Result<uint64_t> bytes = entry.strings->packedBytes(numbers, count);
+  if (!bytes)
+    return Status(bytes.status().code(), bytes.status().message(), where);
+  if (t.data && t.bytes < *bytes)
+    return usageError("the result has " + std::to_string(*bytes) + " bytes, the memory given " +
+                          std::to_string(t.bytes),
+                      where);
+  d.way = Delivery::Way::Strings;
+  d.bytes = *bytes;
+  d.target = t.data;
+  if (!t.data) {
+    // The other block of the port may hold the numbers.
+    Block &own = ports.outputs[index].device;
+    bool moved = false;
+    LATHE_RETURN_IF_ERROR(own.reserve(Block::roomFor(*bytes, own.bytes()), moved));
+    d.target = own.data();
+  }
+  entry.strings->pack(numbers, count, d.target);
+  return okStatus();
+}
+
 /// The copies of the results that a graph may hold, or the others.
 Status Run::enqueueDeliveries(bool inGraph) {
   for (size_t i = 0; i < deliveries.size(); ++i) {
@@ -118,6 +149,8 @@ Status Run::finishDelivery(size_t index) {
   }
   if (d.caller && d.caller != d.target && size)
     std::copy_n(static_cast<const char *>(d.target), size, static_cast<char *>(d.caller));
+  if (d.way == Delivery::Way::Sizes && port.dtype == DType::String)
+    size = 0; // nobody has counted the bytes
   bool asItLies = d.way == Delivery::Way::InPlace && !t.data;
   memory.dims = d.shape->dims;
   memory.strides = asItLies ? d.shape->sourceStrides : d.shape->strides;
@@ -143,6 +176,10 @@ Status Run::finishDelivery(size_t index) {
       t.data = d.target;
       t.bytes = size;
     }
+    break;
+  case Delivery::Way::Strings:
+    t.data = d.target;
+    t.bytes = d.bytes;
     break;
   }
   return okStatus();

@@ -124,6 +124,7 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
     LATHE_RETURN_IF_ERROR(kc.status);
     p->kernels.push_back(std::move(out));
   }
+  LATHE_RETURN_IF_ERROR(p->openHostLibrary());
   p->beside = buffersBeside(plan);
   p->capturable = p->isStatic;
   for (size_t block = 0; block < plan.blocks.size(); ++block) {
@@ -149,7 +150,9 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
         p->sites.push_back(std::move(site));
       } else if (const auto *o = std::get_if<HostOpStep>(&s.op)) {
         out.hostOp = findHostOp(o->name);
-        if (!out.hostOp)
+        if (!out.hostOp && p->hostLibrary)
+          out.hostLibraryOp = p->hostLibrary->find(o->name);
+        if (!out.hostOp && !out.hostLibraryOp)
           return invalidError("this runtime has no host op '" + o->name + "'", out.nodes);
         p->capturable = false;
       } else if (const auto *o = std::get_if<CopyStep>(&s.op)) {
@@ -180,6 +183,23 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
   if (plan.cuda && !p->capturable && plan.resources.streams.size() == 1)
     p->findSegments();
   return std::unique_ptr<const Program>(std::move(p));
+}
+
+Status Program::openHostLibrary() {
+  std::string user = plan.strings.empty() ? "" : "entry '" + plan.entry + "'";
+  for (const Block &block : plan.blocks)
+    for (const Step &step : block)
+      if (const auto *op = std::get_if<HostOpStep>(&step.op); op && !findHostOp(op->name) && user.empty())
+        user = "node " + join(step.nodes);
+  if (user.empty())
+    return okStatus();
+  if (plan.cuda)
+    return unsupportedError("strings and images on a GPU", user);
+  Result<std::shared_ptr<const HostLibrary>> opened = HostLibrary::open();
+  if (!opened)
+    return Status(opened.status().code(), opened.status().message(), user);
+  hostLibrary = std::move(*opened);
+  return okStatus();
 }
 
 /// What lies between steps of the host, from two launches and copies on: fewer gain nothing.

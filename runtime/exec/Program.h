@@ -8,7 +8,7 @@
 #ifndef LATHE_RUNTIME_EXEC_PROGRAM_H
 #define LATHE_RUNTIME_EXEC_PROGRAM_H
 
-#include "../host/HostOps.h"
+#include "../host/HostLibrary.h"
 #include "lathe/engine/ExprProgram.h"
 #include "lathe/engine/Plan.h"
 
@@ -64,6 +64,7 @@ struct CompiledStep {
   const engine::Step *step = nullptr;
   int launch = -1;             ///< LaunchStep: number of the site
   HostOp hostOp = nullptr;     ///< HostOpStep
+  LatheHostOp hostLibraryOp = nullptr; ///< HostOpStep of liblathe_host.so, in the place of hostOp
   CompiledCondition condition; ///< GuardStep
   ExprProgram by;              ///< AdvanceStateStep; the value of a BindStep without a buffer
   std::string nodes;
@@ -84,11 +85,13 @@ struct CompiledState {
 
 class Program {
 public:
-  /// Invalid when the plan uses a host op that this runtime does not have.
+  /// Invalid when the plan uses a host op that this runtime does not have; Unsupported when it is in a library
+  /// that is not there.
   static Result<std::unique_ptr<const Program>> compile(engine::Plan plan);
   Program(const Program &) = delete;
 
   engine::Plan plan;
+  std::shared_ptr<const HostLibrary> hostLibrary; ///< where the plan has strings, or ops of it
   std::vector<std::string> symbolNames;
   std::vector<std::optional<ExprProgram>> derived; ///< of each symbol
   std::vector<CompiledCondition> guards;
@@ -113,6 +116,7 @@ public:
 
 private:
   Program() = default;
+  Status openHostLibrary();
   void findSegments();
 };
 

@@ -50,9 +50,11 @@ private:
   Status checkInput(size_t index);
   Status checkData(size_t index);
   Status checkStates();
+  Status startStrings();
   Result<Shape *> makeShape();
   Status lay();
   Status placeInput(size_t index);
+  Status placeStrings(size_t index);
   Status placeArenas();
   Status stageInputs();
   Status placeMemory();
@@ -112,6 +114,7 @@ private:
   // Outputs.cpp: after the steps
   Result<PortShape> outputShape(size_t index);
   Status planDelivery(size_t index);
+  Status deliverStrings(size_t index, Delivery &delivery);
   Status enqueueDeliveries(bool inGraph);
   Status finishDelivery(size_t index);
 

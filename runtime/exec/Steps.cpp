@@ -42,7 +42,13 @@ Status QueuedStep::keep(std::span<const lathe_tensor> given) {
       sizes.emplace_back(t.dims, t.dims + t.rank);
       own.dims = sizes.back().data();
     }
-    if (isTensor && t.memory == LATHE_HOST && t.data) {
+    if (isTensor && t.dtype == LATHE_STRING && t.data) {
+      data.emplace_back(std::malloc(t.bytes + 1), &std::free);
+      if (!data.back())
+        return runtimeError("out of memory: " + std::to_string(t.bytes) + " bytes");
+      std::memcpy(data.back().get(), t.data, t.bytes);
+      own.data = data.back().get();
+    } else if (isTensor && t.memory == LATHE_HOST && t.data) {
       std::vector<int64_t> dims(t.dims, t.dims + t.rank);
       std::vector<int64_t> strides =
           t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(dims);

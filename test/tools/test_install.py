@@ -113,7 +113,7 @@ def test_pkg_config(prefix, model, tmp_path):
 def test_debian_packages(tmp_path):
     run("cpack", "--config", BUILD / "CPackConfig.cmake", "-B", tmp_path / "deb", cwd=tmp_path)
     packages = {p.name.split("_")[0]: p for p in (tmp_path / "deb").glob("*.deb")}
-    assert set(packages) == {"lathe", "liblathe-runtime", "liblathe-dev"}
+    assert set(packages) == {"lathe", "liblathe-runtime", "liblathe-host", "liblathe-dev"}
     for name, package in packages.items():
         fields = run("dpkg-deb", "--field", package)
         assert f"Package: {name}\n" in fields and "Version: 0.1.0" in fields
@@ -121,7 +121,7 @@ def test_debian_packages(tmp_path):
     assert run("dpkg-deb", "--field", packages["lathe"], "Depends").strip() == "libc6 (>= 2.34)"
     root = tmp_path / "root/usr"
     assert run(root / "bin/lathe", "--version") == "lathe 0.1.0\n"
-    for file in ("lib/liblathe_runtime.so", "lib/liblathe_compiler.so", "include/lathe/runtime/lathe.h",
+    for file in ("lib/liblathe_runtime.so", "lib/liblathe_compiler.so", "lib/liblathe_host.so", "include/lathe/runtime/lathe.h",
                  "lib/pkgconfig/lathe.pc", "lib/cmake/lathe/latheConfig.cmake",
                  "share/bash-completion/completions/lathe"):
         assert (root / file).is_file(), file

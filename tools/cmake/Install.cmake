@@ -1,5 +1,6 @@
-# What `cmake --install` and CPack take, in three components:
+# What `cmake --install` and CPack take, in four components:
 #   runtime    liblathe_runtime.so, and liblathe_tcp.so, which it opens for ranks that are processes
+#   host       liblathe_host.so, which engines with strings or images want beside it
 #   dev        headers, find_package(lathe) and pkg-config
 #   compiler   liblathe_compiler.so, the commands, their completion in shells
 include(GNUInstallDirs)
@@ -11,6 +12,7 @@ target_include_directories(lathe_runtime INTERFACE $<INSTALL_INTERFACE:${CMAKE_I
 install(TARGETS lathe_runtime EXPORT lathe-runtime-targets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime)
 install(TARGETS lathe_tcp LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime)
+install(TARGETS lathe_host LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT host)
 install(EXPORT lathe-runtime-targets NAMESPACE lathe:: DESTINATION "${LATHE_CMAKE_DIR}" COMPONENT dev)
 install(FILES include/lathe/runtime/lathe.h include/lathe/runtime/lathe.hpp include/lathe/runtime/lathe_llm.h include/lathe/runtime/lathe_llm.hpp
               include/lathe/runtime/dlpack.h
@@ -52,17 +54,20 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Compiles ONNX models to engines, and runs
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL runtime dev)
+set(CPACK_COMPONENTS_ALL runtime host dev)
 if(LATHE_BUILD_COMPILER)
   list(APPEND CPACK_COMPONENTS_ALL compiler)
 endif()
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_COMPRESSION_TYPE gzip)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME liblathe-runtime)
+set(CPACK_DEBIAN_HOST_PACKAGE_NAME liblathe-host)
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME liblathe-dev)
 set(CPACK_DEBIAN_COMPILER_PACKAGE_NAME lathe)
-# All else is linked statically.
+# All else is linked statically, but in liblathe_host.so.
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_DEPENDS "libc6 (>= 2.34)")
+set(CPACK_DEBIAN_HOST_PACKAGE_DEPENDS
+    "liblathe-runtime (= ${PROJECT_VERSION}), libstdc++6, libre2-9, libutf8proc2, libturbojpeg0, libpng16-16, libwebp7, libtiff6, libopenjp2-7")
 set(CPACK_DEBIAN_COMPILER_PACKAGE_DEPENDS "libc6 (>= 2.34)")
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "liblathe-runtime (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS lathe)

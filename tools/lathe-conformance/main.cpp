@@ -116,8 +116,8 @@ Row rowOf(const Status &status, const std::string &folder) {
   return row;
 }
 
-/// How a compiled module computes: kernels that lathe compiled (`library`: of which one calls a
-/// function of the library for each lane), host ops, or nothing is left to do.
+/// How a compiled module computes: host ops, kernels that lathe compiled (`library`: of which one calls a
+/// function of the library for each lane), or nothing is left to do.
 const char *howOf(mlir::ModuleOp module) {
   bool launches = false, library = false, host = false;
   module.walk([&](mlir::Operation *op) {
@@ -128,7 +128,7 @@ const char *howOf(mlir::ModuleOp module) {
         if (auto text = mlir::cast<mlir::DictionaryAttr>(variant).getAs<mlir::StringAttr>("source"))
           library |= text.getValue().contains(codegen::kLibraryCallsAttr);
   });
-  return launches ? library ? "library" : "generated" : host ? "host" : "folded";
+  return host ? "host" : library ? "library" : launches ? "generated" : "folded";
 }
 
 /// A model as an engine; what lathe cannot take at run time (axes, sizes, pads) becomes

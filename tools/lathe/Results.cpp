@@ -4,6 +4,7 @@
 
 #include "lathe/support/Files.h"
 #include "lathe/support/Npy.h"
+#include "lathe/support/Strings.h"
 
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
@@ -37,6 +38,23 @@ bool withinAt(const HostTensor &got, const HostTensor &want, int64_t i, Toleranc
          within(double(got.integer(i)), double(want.integer(i)), tolerance);
 }
 
+/// Equal or not, whatever the tolerance.
+Comparison compareStrings(const HostTensor &got, const HostTensor &want) {
+  Comparison result;
+  Result<std::vector<std::string_view>> have = stringsOf(got), wanted = stringsOf(want);
+  if (!have || !wanted) {
+    result.problem = (have ? wanted : have).status().message();
+    return result;
+  }
+  result.stats.count = want.count();
+  for (size_t i = 0; i < wanted->size(); ++i)
+    if ((*have)[i] != (*wanted)[i] && result.outside++ == 0)
+      result.firstOutside = int64_t(i);
+  result.stats.different = result.outside;
+  result.passed = result.outside == 0;
+  return result;
+}
+
 std::string fileName(const std::string &name, std::set<std::string> &taken) {
   std::string base;
   for (char c : name)
@@ -68,6 +86,8 @@ Comparison compareTensors(const HostTensor &got, const HostTensor &want, Toleran
     result.problem = describeType(got) + " where " + describeType(want) + " was expected";
     return result;
   }
+  if (want.dtype == DType::String)
+    return compareStrings(got, want);
   Result<ErrorStats> stats = compareBuffers(want.dtype, got.data, want.data);
   if (!stats) {
     result.problem = stats.status().message();
@@ -97,6 +117,14 @@ std::string describeValues(const HostTensor &tensor) {
   if (count == 0)
     return "empty";
   std::string values;
+  if (tensor.dtype == DType::String) {
+    Result<std::vector<std::string_view>> texts = stringsOf(tensor);
+    if (!texts)
+      return texts.status().message();
+    for (size_t i = 0; i < std::min<size_t>(texts->size(), 8); ++i)
+      values += (i ? " " : "") + quoted((*texts)[i]);
+    return values + (count > 8 ? " ..." : "");
+  }
   for (int64_t i = 0; i < std::min<int64_t>(count, 8); ++i) {
     char text[80];
     if (isComplex(tensor.dtype))

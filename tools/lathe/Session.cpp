@@ -337,6 +337,11 @@ lathe_tensor viewOf(const HostTensor &tensor) {
 
 HostTensor copyOf(const lathe_tensor &tensor) {
   HostTensor copy(DType(tensor.dtype), {tensor.dims, tensor.dims + tensor.rank});
+  if (copy.dtype == DType::String) {
+    const auto *packed = static_cast<const std::byte *>(tensor.data);
+    copy.data.assign(packed, packed + tensor.bytes);
+    return copy;
+  }
   if (copy.data.empty())
     return copy;
   const auto *source = static_cast<const std::byte *>(tensor.data);

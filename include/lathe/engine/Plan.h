@@ -69,7 +69,10 @@ struct Guard {
   bool operator==(const Guard &) const = default;
 };
 
-/// An input or output of the entry. The runtime checks the caller's rank, dtype and
+/// What a tensor of a type consists of in a buffer: strings are numbers there, see Plan::strings.
+inline DType storedAs(DType type) { return type == DType::String ? DType::I64 : type; }
+
+/// An input or output of the entry, `storedAs(dtype)` in its buffer. The runtime checks the caller's rank, dtype and
 /// every dimension against `dims` once the symbols are known.
 struct Port {
   std::string name; ///< as in the ONNX graph
@@ -356,6 +359,9 @@ struct Plan {
   std::vector<Kernel> kernels;
   std::vector<Block> blocks; ///< blocks[0] is the program; If and Loop name later blocks
   int32_t ranks = 1; ///< of the mesh: so many run this program at once, each on shards of its own
+  /// Constants, UTF-8, each once and "" first, where the program has strings: a buffer holds of a string its
+  /// number (i64), of these their place here. Others get numbers behind them while a run lasts.
+  std::vector<std::string> strings;
   bool operator==(const Plan &) const = default;
 };
 

@@ -37,7 +37,7 @@ Result<ModelPorts> readModelPorts(const std::string &path);
 Result<std::optional<std::vector<HostTensor>>> readValueProto(const std::string &path, ValueKind kind);
 
 /// Usage error when the file cannot be read, Invalid when it is no tensor,
-/// Unsupported for strings, sequences, maps and optionals.
+/// Unsupported for sequences, maps and optionals.
 Result<NamedTensor> readTensorProto(const std::string &path);
 
 } // namespace lathe

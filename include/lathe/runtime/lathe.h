@@ -66,7 +66,8 @@ typedef enum lathe_dtype {
   LATHE_UI8, LATHE_UI16, LATHE_UI32, LATHE_UI64,
   LATHE_F16, LATHE_BF16, LATHE_F32, LATHE_F64,
   LATHE_F8E4M3FN, LATHE_F8E4M3FNUZ, LATHE_F8E5M2, LATHE_F8E5M2FNUZ, LATHE_F8E8M0,
-  LATHE_I4, LATHE_UI4, LATHE_F4E2M1, LATHE_I2, LATHE_UI2, LATHE_C64, LATHE_C128
+  LATHE_I4, LATHE_UI4, LATHE_F4E2M1, LATHE_I2, LATHE_UI2, LATHE_C64, LATHE_C128,
+  LATHE_STRING /* UTF-8, packed: see lathe_string_at() */
 } lathe_dtype;
 
 typedef enum lathe_memory {
@@ -94,10 +95,26 @@ typedef struct lathe_tensor {
                              they are views of a state. */
 } lathe_tensor;
 
-/* Bytes of a row-major tensor; 0 on overflow or unknown dtype. */
+/* Bytes of a row-major tensor; 0 on overflow or unknown dtype, and for strings, whose bytes are
+ * those of their text. */
 LATHE_API uint64_t lathe_tensor_bytes(lathe_dtype, int32_t rank, const int64_t *dims);
 /* "f32", "bf16", ...; NULL for unknown numbers. */
 LATHE_API const char *lathe_dtype_name(lathe_dtype);
+
+/*--- strings ------------------------------------------------------------
+ * The data of a LATHE_STRING tensor of `count` elements are one piece of memory of `bytes` bytes, in
+ * row-major order (strides are not looked at): count + 1 offsets (int64_t), rising from 0, then the
+ * text. String i is the bytes offsets[i] to offsets[i + 1] of the text, UTF-8 without a 0 at its end.
+ * Memory, ownership and lifetime are those of any tensor: an input is the caller's, a result lies in the
+ * context's memory or, where data is given, in the caller's, if its `bytes` are enough (else
+ * LATHE_USAGE, whose message says how many it takes). An input that is no UTF-8, or whose offsets do
+ * not rise or leave the memory, is LATHE_USAGE. Engines with strings or images open liblathe_host.so,
+ * which stands beside the runtime's library, or where the environment's LATHE_HOST_LIBRARY says;
+ * without it they are LATHE_UNSUPPORTED when they are opened. They run on CPUs. */
+
+/* The place of a string in the tensor's memory, and its length in bytes. */
+LATHE_API lathe_error *lathe_string_at(const lathe_tensor *, uint64_t index, const char **text,
+                                       uint64_t *length);
 
 /* Fills `out` with a view of the tensor, which must stay alive meanwhile. */
 LATHE_API lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *, lathe_tensor *out);

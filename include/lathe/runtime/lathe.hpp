@@ -22,6 +22,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lathe::rt {
@@ -77,6 +78,49 @@ template <typename T> lathe_tensor tensor(std::span<T> data, std::span<const int
 }
 template <typename T> lathe_tensor tensor(std::vector<T> &data, const std::vector<int64_t> &dims) {
   return tensor(std::span<T>(data), std::span<const int64_t>(dims));
+}
+
+/// Strings (UTF-8) for an input, packed as lathe.h has them; must outlive the tensor.
+class Strings {
+public:
+  /// As many texts as `dims` have elements, row-major.
+  Strings(const std::vector<std::string> &texts, std::vector<int64_t> dims) : dims(std::move(dims)) {
+    std::vector<int64_t> offsets(texts.size() + 1);
+    for (size_t i = 0; i < texts.size(); ++i)
+      offsets[i + 1] = offsets[i] + static_cast<int64_t>(texts[i].size());
+    packed.assign(reinterpret_cast<const char *>(offsets.data()), offsets.size() * sizeof(int64_t));
+    for (const std::string &text : texts)
+      packed += text;
+  }
+  lathe_tensor tensor() const {
+    return {const_cast<char *>(packed.data()),
+            packed.size(),
+            LATHE_STRING,
+            LATHE_HOST,
+            static_cast<int32_t>(dims.size()),
+            dims.data(),
+            nullptr};
+  }
+
+private:
+  std::vector<int64_t> dims;
+  std::string packed;
+};
+
+/// Copies of the strings of a result.
+inline Error strings(const lathe_tensor &tensor, std::vector<std::string> &texts) {
+  uint64_t count = 1;
+  for (int32_t i = 0; i < tensor.rank; ++i)
+    count *= static_cast<uint64_t>(tensor.dims[i]);
+  texts.clear();
+  for (uint64_t i = 0; i < count; ++i) {
+    const char *text = nullptr;
+    uint64_t length = 0;
+    if (Error e{lathe_string_at(&tensor, i, &text, &length)})
+      return e;
+    texts.emplace_back(text, length);
+  }
+  return {};
 }
 
 class Engine {

@@ -27,10 +27,10 @@ Result<int64_t> checkedElementCount(std::span<const int64_t> dims);
 struct HostTensor {
   DType dtype = DType::F32;
   std::vector<int64_t> dims;
-  std::vector<std::byte> data; ///< byteSize(dtype, count()) bytes
+  std::vector<std::byte> data; ///< byteSize(dtype, count()) bytes; of strings, packed (Strings.h)
 
   HostTensor() = default;
-  /// Zeros. `dims` must have passed checkedElementCount.
+  /// Zeros, or strings without characters. `dims` must have passed checkedElementCount.
   HostTensor(DType dtype, std::vector<int64_t> dims);
 
   int64_t rank() const { return static_cast<int64_t>(dims.size()); }

@@ -6,7 +6,9 @@
 //   bf16 is '<V2', the 8-bit floats and all 4- and 2-bit types are '<V1', one byte
 //   an element. (For f8E5M2 ml_dtypes writes '<f1', which numpy.load refuses; it is
 //   read, but written as '<V1'.)
-// Reading '<V1' therefore needs to be told the type. Strings are not supported.
+// Reading '<V1' therefore needs to be told the type. Strings are '<U8', 4 bytes a character and as many
+// characters as the longest has; 'S8', bytes that must be UTF-8, is read too. Either ends at its last
+// character that is not 0.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_SUPPORT_NPY_H

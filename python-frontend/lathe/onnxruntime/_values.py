@@ -23,13 +23,15 @@ ELEMENTS = {
     "bool": "bool", "i4": "int4", "ui4": "uint4", "c64": "complex64", "c128": "complex128",
     "f8e4m3fn": "float8e4m3fn", "f8e4m3fnuz": "float8e4m3fnuz", "f8e5m2": "float8e5m2",
     "f8e5m2fnuz": "float8e5m2fnuz", "f8e8m0": "float8e8m0", "f4e2m1": "float4e2m1", "i2": "int2",
-    "ui2": "uint2"}
+    "ui2": "uint2", "string": "string"}
 _OF_NUMPY = {numpy_name: ELEMENTS[ours] for ours, numpy_name in NUMPY.items()}
 _NUMBERS = {name: number for number, name in TYPES.items()}
 
 
 def element_of(dtype: np.dtype[Any]) -> str:
     """"float" for float32, ...; numpy types that ONNX has not keep their names."""
+    if dtype.kind in "USOT":
+        return "string"
     return _OF_NUMPY.get(dtype.name, dtype.name)
 
 

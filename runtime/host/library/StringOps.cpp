@@ -1,0 +1,151 @@
+//===- StringOps.cpp - ops that look into strings -------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "StringTable.h"
+#include "Utf8.h"
+
+#include <algorithm>
+#include <re2/re2.h>
+#include <unordered_set>
+
+namespace lathe::host {
+namespace {
+
+void sameSize(size_t a, size_t b) {
+  if (a != b)
+    fail("operands of different sizes", ErrorCode::Invalid);
+}
+
+/// Calls `part` for each part of a string, as Python's str.split() divides it: with a delimiter, every
+/// occurrence of it; without one, runs of space, and none at either end. What is behind the last division that
+/// `most` (negative: any number) allows is one part.
+template <typename F> void split(std::string_view text, std::string_view delimiter, int64_t most, F part) {
+  if (!delimiter.empty()) {
+    for (int64_t done = 0; most < 0 || done < most; ++done) {
+      size_t at = text.find(delimiter);
+      if (at == std::string_view::npos)
+        break;
+      part(text.substr(0, at));
+      text.remove_prefix(at + delimiter.size());
+    }
+    part(text);
+    return;
+  }
+  auto isSpaceAtFront = [&] {
+    std::string_view rest = text;
+    return isSpace(takeCharacter(rest));
+  };
+  for (int64_t done = 0;; ++done) {
+    while (!text.empty() && isSpaceAtFront())
+      takeCharacter(text);
+    if (text.empty())
+      return;
+    if (most >= 0 && done == most)
+      return part(text);
+    const char *begin = text.data();
+    while (!text.empty() && !isSpaceAtFront())
+      takeCharacter(text);
+    part(std::string_view(begin, static_cast<size_t>(text.data() - begin)));
+  }
+}
+
+int64_t partsOf(std::string_view text, std::string_view delimiter, int64_t most) {
+  int64_t count = 0;
+  split(text, delimiter, most, [&](std::string_view) { ++count; });
+  return count;
+}
+
+} // namespace
+
+void stringConcat(const Call &call) {
+  auto x = call.input(0), y = call.input(1);
+  auto z = call.output(0);
+  sameSize(x.size(), z.size());
+  sameSize(y.size(), z.size());
+  LatheStrings &strings = call.strings();
+  std::string joined;
+  for (size_t i = 0; i < z.size(); ++i) {
+    joined = strings.text(x[i]);
+    joined += strings.text(y[i]);
+    z[i] = strings.number(joined);
+  }
+}
+
+void regexFullMatch(const Call &call) {
+  auto x = call.input(0);
+  auto y = call.output<bool>(0, DType::Bool);
+  sameSize(x.size(), y.size());
+  LatheStrings &strings = call.strings();
+  std::string_view pattern = call.text("pattern");
+  auto known = strings.kept.find(pattern);
+  if (known == strings.kept.end()) {
+    auto made = std::make_shared<re2::RE2>(re2::StringPiece(pattern.data(), pattern.size()), re2::RE2::Quiet);
+    if (!made->ok())
+      fail("the pattern '" + std::string(pattern) + "' is no regular expression of RE2: " + made->error(),
+           ErrorCode::Invalid);
+    known = strings.kept.emplace(std::string(pattern), std::move(made)).first;
+  }
+  const auto &expression = *static_cast<const re2::RE2 *>(known->second.get());
+  for (size_t i = 0; i < y.size(); ++i) {
+    std::string_view text = strings.text(x[i]);
+    y[i] = re2::RE2::FullMatch(re2::StringPiece(text.data(), text.size()), expression);
+  }
+}
+
+void stringSplitCounts(const Call &call) {
+  auto x = call.input(0);
+  auto counts = call.output(0), most = call.output(1);
+  sameSize(x.size(), counts.size());
+  sameSize(most.size(), 1);
+  most[0] = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    counts[i] = partsOf(call.strings().text(x[i]), call.text("delimiter"), call.integer("maxsplit", -1));
+    most[0] = std::max(most[0], counts[i]);
+  }
+}
+
+void stringSplit(const Call &call) {
+  auto x = call.input(0);
+  auto y = call.output(0);
+  LatheStrings &strings = call.strings();
+  size_t width = x.empty() ? 0 : y.size() / x.size();
+  sameSize(width * x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    size_t at = 0;
+    split(strings.text(x[i]), call.text("delimiter"), call.integer("maxsplit", -1), [&](std::string_view part) {
+      if (at == width)
+        fail("more parts than were counted", ErrorCode::Invalid);
+      y[i * width + at++] = strings.number(part);
+    });
+    std::fill(y.begin() + static_cast<ptrdiff_t>(i * width + at), y.begin() + static_cast<ptrdiff_t>((i + 1) * width),
+              strings.number(""));
+  }
+}
+
+void stringNormalize(const Call &call) {
+  auto x = call.input(0);
+  auto y = call.output(0), count = call.output(1);
+  LatheStrings &strings = call.strings();
+  sameSize(std::max<size_t>(x.size(), 1), y.size());
+  sameSize(count.size(), 1);
+  bool sensitive = call.integer("case_sensitive", 0) != 0;
+  auto key = [&](std::string_view text) { return sensitive ? std::string(text) : lowerCase(text); };
+  std::unordered_set<std::string> stopwords;
+  if (call.inputs() > 1)
+    for (int64_t word : call.input(1))
+      stopwords.insert(key(strings.text(word)));
+  std::string_view change = call.text("case");
+  size_t kept = 0;
+  for (int64_t one : x) {
+    std::string_view text = strings.text(one);
+    if (!stopwords.empty() && stopwords.count(key(text)))
+      continue;
+    y[kept++] = change == "LOWER"   ? strings.number(lowerCase(text))
+                : change == "UPPER" ? strings.number(upperCase(text))
+                                    : one;
+  }
+  std::fill(y.begin() + static_cast<ptrdiff_t>(kept), y.end(), strings.number(""));
+  count[0] = static_cast<int64_t>(std::max<size_t>(kept, 1));
+}
+
+} // namespace lathe::host
