@@ -4,7 +4,7 @@
 // A tensor of strings becomes one of their numbers (lathe/ir/HostOps.h). What moves or compares strings is then
 // done by kernels on integers; what looks into them, by the ops of liblathe_host.so:
 //
-//   %e = "onnx.Equal"(%x, %a)          =>   %e = lathe.compare eq %x, %a : (tensor<?xi64>, tensor<i64>)
+//   %e = "onnx.Equal"(%x, %a)          =>   %e = lathe.compare %x, %a : (tensor<?xi64>, tensor<i64>) -> tensor<?xi1>
 //   %y = "onnx.StringConcat"(%x, %a)   =>   %y = lathe.custom_call "string_concat"(%x, %b) {lathe.host_op}
 //
 //===----------------------------------------------------------------------===//

@@ -35,6 +35,7 @@ Plan makeFullPlan() {
                        DimExpr::symbol("N") * 2 - 3});
   p.states.push_back({"kv", DType::F32, {b, 64, 4}, 1, "P", 64, true});
   p.arenas.push_back({128, true});
+  p.strings = {"", std::string("a\0b", 3)};
   int32_t next = static_cast<int32_t>(p.buffers.size());
   p.buffers.push_back(makeBuffer("kv", BufferKind::State, 0, DType::F32, {b, 64, 4}));
   p.buffers.push_back(makeBuffer("count", BufferKind::Host, 1, DType::I64, {}));
@@ -193,6 +194,14 @@ TEST(Plan, VerifierNamesTheDefect) {
          std::get<LoopStep>(p.blocks[0][9].op).condition = -1;
        }},
       {"not used", [](Plan &p) { p.blocks.push_back({}); }},
+      {"appears twice", [](Plan &p) { p.strings.push_back(p.strings.back()); }},
+      {"first string is not empty", [](Plan &p) { p.strings.erase(p.strings.begin()); }},
+      {"without a list of constants",
+       [](Plan &p) {
+         p.strings.clear();
+         p.inputs[0].dtype = DType::String;
+       }},
+      {"differ in type", [](Plan &p) { p.inputs[0].dtype = DType::String; }},
   };
   ASSERT_TRUE(verify(makeFullPlan()).ok()) << verify(makeFullPlan()).str();
   for (const Case &c : cases) {

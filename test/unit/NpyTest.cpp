@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "lathe/support/Files.h"
 #include "lathe/support/Npy.h"
+#include "lathe/support/Strings.h"
 
 #include <cstring>
 #include <filesystem>
@@ -45,7 +46,45 @@ TEST(Npy, RoundTripsEveryType) {
       EXPECT_EQ(*again, tensor) << name(type);
     }
   }
-  EXPECT_EQ(formatNpy(HostTensor(DType::String, {1})).status().code(), ErrorCode::Unsupported);
+}
+
+TEST(Npy, RoundTripsStrings) {
+  HostTensor tensor = stringTensor({2, 2}, {"", "a", "\u00e4\u65e5\U0001d11e", "a b"});
+  Result<std::string> file = formatNpy(tensor);
+  ASSERT_TRUE(file.ok()) << file.status().str();
+  EXPECT_NE(file->find("'<U3'"), std::string::npos);
+  EXPECT_EQ((file->find('\n') + 1) % 64, 0u);
+  EXPECT_EQ(*parseNpy(*file), tensor);
+  EXPECT_EQ(parseNpy(*file, DType::F32).status().message(), "holds strings, expected f32");
+  EXPECT_EQ(*parseNpy(*formatNpy(HostTensor(DType::String, {0, 3}))), HostTensor(DType::String, {0, 3}));
+
+  auto read = [](const char *descr, const char *shape, std::string_view data) {
+    return parseNpy(fileOf(std::string("{'descr': '") + descr + "', 'fortran_order': True, 'shape': (" + shape + "), }\n", data));
+  };
+  using namespace std::string_view_literals;
+  EXPECT_EQ(*read("|S2", "2, 2", "a\0cdb\0\xc3\xa4"sv), stringTensor({2, 2}, {"a", "b", "cd", "\u00e4"}));
+  EXPECT_EQ(*read(">U1", "1,", "\0\1\xd1\x1e"sv), stringTensor({1}, {"\U0001d11e"}));
+  EXPECT_EQ(*read("<U0", "2,", ""), stringTensor({2}, {"", ""}));
+  EXPECT_EQ(read("<U1", "1,", "\0\xd8\0\0"sv).status().message(), "string 0 has what is no character");
+  EXPECT_EQ(read("|S1", "1,", "\xff").status().message(), "string 0 is no UTF-8");
+  EXPECT_FALSE(read("<U1", "1,", "abc").ok());
+  EXPECT_FALSE(read("<U4611686018427387904", "1,", "").ok());
+  EXPECT_FALSE(read("<U1099511627776", "1099511627776,", "").ok());
+  EXPECT_FALSE(read("|O", "1,", "").ok());
+  EXPECT_FALSE(formatNpy(stringTensor({1}, {"\xff"})).ok());
+}
+
+TEST(Strings, AreCheckedWhereTheyAreRead) {
+  HostTensor tensor = stringTensor({2}, {"ab", "c"});
+  EXPECT_EQ(*stringsOf(tensor), (std::vector<std::string_view>{"ab", "c"}));
+  for (int64_t bad : {int64_t(-1), int64_t(4), INT64_MAX}) {
+    HostTensor broken = tensor;
+    std::memcpy(broken.data.data() + 8, &bad, sizeof bad);
+    EXPECT_FALSE(stringsOf(broken).ok()) << bad;
+  }
+  tensor.data.resize(23);
+  EXPECT_FALSE(stringsOf(tensor).ok());
+  EXPECT_EQ(quoted("a\"\n\u00e4\u00e4", 4), "\"a\\\"\\x0a\"...");
 }
 
 TEST(Npy, NarrowTypesNeedAName) {

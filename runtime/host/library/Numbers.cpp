@@ -1,9 +1,9 @@
 //===- Numbers.cpp - text of numbers, and back ----------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Casts of ONNX between strings and numbers, in no locale. A number is written as onnxruntime does: integers
-// and bool in decimal, f32 with 8 significant digits, f64 with 17, NaN, INF and -INF. Read is what may have been
-// written so, with space around it; a float is rounded once; what a type cannot hold is an error.
+// Casts of ONNX between strings and numbers, in no locale. Integers and bool are written in decimal, f32 with 8
+// significant digits, as onnxruntime does, f64 with 17, which say it exactly; and NaN, INF and -INF. What may have
+// been written so is read, with space around it; a float is rounded once; what a type cannot hold is an error.
 //
 //===----------------------------------------------------------------------===//
 
