@@ -84,7 +84,7 @@ private:
   }
   void hostBuffer(int32_t index, const std::string &at) {
     if (check(inRange(index, p.buffers), "buffer number out of range", at))
-      check(p.buffers[index].onHost || !p.cuda, "the host uses a buffer in device memory", at);
+      check(p.buffers[index].onHost, "the host uses a buffer in device memory", at);
   }
   void hostScalar(int32_t index, std::initializer_list<DType> types, const std::string &at) {
     hostBuffer(index, at);
@@ -381,7 +381,7 @@ void Verifier::hostCall(const std::string &name, const std::vector<int32_t> &inp
   check(!name.empty(), "a call without name", at);
   for (const std::vector<int32_t> *list : {&inputs, &outputs})
     for (int32_t b : *list)
-      if (mustBeHost)
+      if (mustBeHost && p.cuda) // all memory of a CPU is the host's
         hostBuffer(b, at);
       else
         check(inRange(b, p.buffers), "buffer number out of range", at);

@@ -3,9 +3,9 @@
 //
 // The header says the sizes, which the run binds; then the pixels are decoded into their place.
 //
-//   %y = "onnx.ImageDecoder"(%x)   =>   %h, %w = lathe.custom_call "image_size"(%x) {lathe.host_op}
+//   %y = "onnx.ImageDecoder"(%x)   =>   %h, %w = lathe.custom_call "image.size"(%x) {lathe.host_op}
 //                                       lathe.dim_from %h {symbols = ["h"]} ...
-//                                       %y = lathe.custom_call "image_decode"(%x) : -> tensor<?x?x3xui8>
+//                                       %y = lathe.custom_call "image.decode"(%x) : -> tensor<?x?x3xui8>
 //
 //===----------------------------------------------------------------------===//
 #include "Strings.h"
@@ -26,12 +26,12 @@ LogicalResult imageDecoder(Node &n) {
   if (format != "RGB" && format != "BGR" && format != "Grayscale")
     return n.invalid("attribute", "pixel_format is RGB, BGR or Grayscale");
   Type whole = tensorType(e.b.getI64Type(), ArrayRef<int64_t>{});
-  auto size = hostCall(n, "image_size", {whole, whole}, {x});
+  auto size = hostCall(n, "image.size", {whole, whole}, {x});
   if (!size)
     return failure();
   Dims dims = {n.sizeOf((*size)[0], std::nullopt), n.sizeOf((*size)[1], std::nullopt),
                format == "Grayscale" ? 1 : 3};
-  auto y = hostCall(n, "image_decode", {tensorType(elementTypeOf(x), dims)}, {x},
+  auto y = hostCall(n, "image.decode", {tensorType(elementTypeOf(x), dims)}, {x},
                     {e.b.getNamedAttr("pixel_format", e.b.getStringAttr(format))});
   return y ? n.done(y->front()) : failure();
 }

@@ -5,7 +5,7 @@
 // done by kernels on integers; what looks into them, by the ops of liblathe_host.so:
 //
 //   %e = "onnx.Equal"(%x, %a)          =>   %e = lathe.compare %x, %a : (tensor<?xi64>, tensor<i64>) -> tensor<?xi1>
-//   %y = "onnx.StringConcat"(%x, %a)   =>   %y = lathe.custom_call "string_concat"(%x, %b) {lathe.host_op}
+//   %y = "onnx.StringConcat"(%x, %a)   =>   %y = lathe.custom_call "string.concat"(%x, %b) {lathe.host_op}
 //
 //===----------------------------------------------------------------------===//
 #include "Strings.h"
@@ -146,14 +146,20 @@ LogicalResult Node::setStrings(unsigned i, Value value) {
   return set(i, value);
 }
 
+/// Whether a text is UTF-8, after a report where it is not.
+static bool isUtf8(Node &n, StringRef text) {
+  const auto *begin = reinterpret_cast<const llvm::UTF8 *>(text.data()), *end = begin + text.size();
+  if (llvm::isLegalUTF8String(&begin, end))
+    return true;
+  (void)n.invalid("attribute", "a string is no UTF-8");
+  return false;
+}
+
 std::optional<Ints> numbersOfStrings(Node &n, ArrayRef<std::string> texts) {
   Ints numbers;
   for (const std::string &text : texts) {
-    const auto *begin = reinterpret_cast<const llvm::UTF8 *>(text.data()), *end = begin + text.size();
-    if (!llvm::isLegalUTF8String(&begin, end)) {
-      (void)n.invalid("attribute", "a string is no UTF-8");
+    if (!isUtf8(n, text))
       return std::nullopt;
-    }
     numbers.push_back(n.legalizer.stringNumber(text));
   }
   return numbers;
@@ -205,7 +211,7 @@ LogicalResult stringConcat(Node &n) {
   std::optional<Dims> dims = broadcastDims({dimsOf(x), dimsOf(y)});
   if (!dims)
     return n.invalid("shape", "the operands do not broadcast");
-  auto z = hostCall(n, "string_concat", {tensorType(e.b.getI64Type(), *dims)},
+  auto z = hostCall(n, "string.concat", {tensorType(e.b.getI64Type(), *dims)},
                     {e.broadcastTo(x, *dims), e.broadcastTo(y, *dims)});
   return z ? n.setStrings(0, z->front()) : failure();
 }
@@ -213,9 +219,9 @@ LogicalResult stringConcat(Node &n) {
 LogicalResult regexFullMatch(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
-  if (!x)
+  if (!x || !isUtf8(n, n.strAttr("pattern", "")))
     return failure();
-  auto y = hostCall(n, "regex_full_match", {withElementType(x.getType(), e.b.getI1Type())}, {x},
+  auto y = hostCall(n, "string.full_match", {withElementType(x.getType(), e.b.getI1Type())}, {x},
                     {e.b.getNamedAttr("pattern", e.b.getStringAttr(n.strAttr("pattern", "")))});
   return y ? n.done(y->front()) : failure();
 }
@@ -224,17 +230,17 @@ LogicalResult regexFullMatch(Node &n) {
 LogicalResult stringSplit(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
-  if (!x)
+  if (!x || !isUtf8(n, n.strAttr("delimiter", "")))
     return failure();
   Type whole = e.b.getI64Type();
   NamedAttribute config[] = {e.b.getNamedAttr("delimiter", e.b.getStringAttr(n.strAttr("delimiter", ""))),
                              e.b.getNamedAttr("maxsplit", e.b.getI64IntegerAttr(n.intAttr("maxsplit", -1)))};
-  auto counts = hostCall(n, "string_split_counts", {x.getType(), tensorType(whole, ArrayRef<int64_t>{})}, {x}, config);
+  auto counts = hostCall(n, "string.split_counts", {x.getType(), tensorType(whole, ArrayRef<int64_t>{})}, {x}, config);
   if (!counts)
     return failure();
   Dims dims = dimsOf(x);
   dims.push_back(n.sizeOf((*counts)[1], std::nullopt));
-  auto parts = hostCall(n, "string_split", {tensorType(whole, dims)}, {x}, config);
+  auto parts = hostCall(n, "string.split", {tensorType(whole, dims)}, {x}, config);
   if (!parts || failed(n.setStrings(0, parts->front())))
     return failure();
   return n.set(1, counts->front());
@@ -262,7 +268,7 @@ LogicalResult stringNormalizer(Node &n) {
     operands.push_back(e.ints(*stopwords, {int64_t(stopwords->size())}, e.b.getI64Type()));
   if (n.reported)
     return failure();
-  auto kept = hostCall(n, "string_normalize",
+  auto kept = hostCall(n, "string.normalize",
                        {tensorType(e.b.getI64Type(), {room}), tensorType(e.b.getI64Type(), ArrayRef<int64_t>{})}, operands,
                        {e.b.getNamedAttr("case", e.b.getStringAttr(change)),
                         e.b.getNamedAttr("case_sensitive", e.b.getI64IntegerAttr(n.intAttr("is_case_sensitive", 0)))});
@@ -289,12 +295,12 @@ LogicalResult castStrings(Node &n, Type element) {
   Type f32 = e.b.getF32Type();
   if (element) {
     Type wide = isNarrow(element) ? f32 : element;
-    auto y = hostCall(n, "string_parse", {withElementType(x.getType(), wide)}, {x});
+    auto y = hostCall(n, "string.parse", {withElementType(x.getType(), wide)}, {x});
     return y ? n.done(e.cast(y->front(), element)) : failure();
   }
   if (isNarrow(elementTypeOf(x)))
     x = e.cast(x, f32);
-  auto y = hostCall(n, "string_format", {withElementType(x.getType(), e.b.getI64Type())}, {x});
+  auto y = hostCall(n, "string.format", {withElementType(x.getType(), e.b.getI64Type())}, {x});
   return y ? n.setStrings(0, y->front()) : failure();
 }
 

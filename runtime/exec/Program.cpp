@@ -150,7 +150,7 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
         p->sites.push_back(std::move(site));
       } else if (const auto *o = std::get_if<HostOpStep>(&s.op)) {
         out.hostOp = findHostOp(o->name);
-        if (!out.hostOp && p->hostLibrary)
+        if (isOfHostLibrary(o->name))
           out.hostLibraryOp = p->hostLibrary->find(o->name);
         if (!out.hostOp && !out.hostLibraryOp)
           return invalidError("this runtime has no host op '" + o->name + "'", out.nodes);
@@ -189,7 +189,7 @@ Status Program::openHostLibrary() {
   std::string user = plan.strings.empty() ? "" : "entry '" + plan.entry + "'";
   for (const Block &block : plan.blocks)
     for (const Step &step : block)
-      if (const auto *op = std::get_if<HostOpStep>(&step.op); op && !findHostOp(op->name) && user.empty())
+      if (const auto *op = std::get_if<HostOpStep>(&step.op); op && isOfHostLibrary(op->name) && user.empty())
         user = "node " + join(step.nodes);
   if (user.empty())
     return okStatus();

@@ -15,6 +15,9 @@
 
 namespace lathe::runtime {
 
+/// Whether an op of a plan is one of the library's: they have a dot in their names, "string.concat".
+inline bool isOfHostLibrary(const std::string &op) { return op.find('.') != std::string::npos; }
+
 class HostLibrary {
 public:
   /// The file that the environment's LATHE_HOST_LIBRARY names; else liblathe_host.so beside the file that

@@ -198,6 +198,21 @@ def test_errors_name_the_node(tmp_path):
     assert (raised.value.code, raised.value.node) == (lathe.Code.RUNTIME_FAILURE, "parse")
 
 
+@pytest.mark.parametrize("node", [onnx.helper.make_node("StringConcat", ["x", "c"], ["y"], "bad"),
+                                  onnx.helper.make_node("StringSplit", ["x"], ["y", "n"], "bad", delimiter=b"\xa4"),
+                                  onnx.helper.make_node("RegexFullMatch", ["x"], ["y"], "bad", pattern=b"\xff"),
+                                  onnx.helper.make_node("StringNormalizer", ["x"], ["y"], "bad", stopwords=[b"\xff"])])
+def test_texts_of_a_model_are_utf8(tmp_path, node):
+    kind = onnx.TensorProto.BOOL if node.op_type == "RegexFullMatch" else onnx.TensorProto.STRING
+    graph = onnx.helper.make_graph(
+        [node], "g", [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.STRING, ["N"])],
+        [onnx.helper.make_tensor_value_info("y", kind, None)],
+        [onnx.helper.make_tensor("c", onnx.TensorProto.STRING, [1], [b"\xff"])] if "c" in node.input else [])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 22)], ir_version=10), tmp_path / "m.onnx")
+    with pytest.raises(lathe.Error, match="invalid attribute: a string is no UTF-8"):
+        engine_of(str(tmp_path / "m.onnx"))
+
+
 def test_memory_of_the_caller(tmp_path):
     """lathe.h: results in memory that is given, and how many bytes they take."""
     path = model(tmp_path, "(string[N] x) => (string[N] y)", "y = StringConcat(x, x)")

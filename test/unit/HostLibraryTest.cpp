@@ -230,14 +230,14 @@ Bytes jpeg2000() {
 Bytes decode(Table &table, const Bytes &file, const char *format = "RGB") {
   Operand<uint8_t> x(DType::UI8, file);
   Operand<int64_t> height(DType::I64, {0}), width(DType::I64, {0});
-  call(table, "image_size", {x.view()}, {height.view(), width.view()});
+  call(table, "image.size", {x.view()}, {height.view(), width.view()});
   if (table.error.code)
     return {};
   size_t channels = std::string_view(format) == "Grayscale" ? 1 : 3;
   if (height.values[0] * width.values[0] > (1 << 20)) // of a damaged header: allowed, and too much for a test
     return {};
   Operand<uint8_t> y(DType::UI8, Bytes(size_t(height.values[0] * width.values[0]) * channels));
-  call(table, "image_decode", {x.view()}, {y.view()}, {text("pixel_format", format)});
+  call(table, "image.decode", {x.view()}, {y.view()}, {text("pixel_format", format)});
   return table.error.code ? Bytes() : y.values;
 }
 
@@ -279,56 +279,56 @@ TEST(HostLibrary, RefusesStringsThatAreNotPacked) {
 TEST(HostLibrary, LooksIntoStrings) {
   Table table;
   Operand<int64_t> x(DType::I64, table.numbers({"a,b", "", ",", "Ä b"})), n(DType::I64, {0, 0, 0, 0}), most(DType::I64, {0});
-  call(table, "string_split_counts", {x.view()}, {n.view(), most.view()}, {text("delimiter", ",")});
+  call(table, "string.split_counts", {x.view()}, {n.view(), most.view()}, {text("delimiter", ",")});
   EXPECT_EQ(n.values, (std::vector<int64_t>{2, 1, 2, 1}));
   EXPECT_EQ(most.values[0], 2);
   Operand<int64_t> parts(DType::I64, std::vector<int64_t>(8));
-  call(table, "string_split", {x.view()}, {parts.view()}, {text("delimiter", ",")});
+  call(table, "string.split", {x.view()}, {parts.view()}, {text("delimiter", ",")});
   EXPECT_EQ(table.texts(parts.values), (std::vector<std::string>{"a", "b", "", "", "", "", "Ä b", ""}));
   Operand<int64_t> narrow(DType::I64, std::vector<int64_t>(4));
-  call(table, "string_split", {x.view()}, {narrow.view()}, {text("delimiter", ",")});
+  call(table, "string.split", {x.view()}, {narrow.view()}, {text("delimiter", ",")});
   EXPECT_EQ(table.message(), "more parts than were counted");
 
   const int64_t sensitive = 0;
   Operand<int64_t> stop(DType::I64, table.numbers({"ä B"})), kept(DType::I64, std::vector<int64_t>(4)), count(DType::I64, {0});
-  call(table, "string_normalize", {x.view(), stop.view()}, {kept.view(), count.view()},
+  call(table, "string.normalize", {x.view(), stop.view()}, {kept.view(), count.view()},
        {text("case", "UPPER"), number("case_sensitive", sensitive)});
   EXPECT_EQ(count.values[0], 3);
   EXPECT_EQ(table.texts(kept.values), (std::vector<std::string>{"A,B", "", ",", ""}));
 
   Operand<uint8_t> hits(DType::Bool, Bytes(4));
-  call(table, "regex_full_match", {x.view()}, {hits.view()}, {text("pattern", "\\pL.*b")});
+  call(table, "string.full_match", {x.view()}, {hits.view()}, {text("pattern", "\\pL.*b")});
   EXPECT_EQ(hits.values, (Bytes{1, 0, 0, 1}));
-  call(table, "regex_full_match", {x.view()}, {hits.view()}, {text("pattern", "(")});
+  call(table, "string.full_match", {x.view()}, {hits.view()}, {text("pattern", "(")});
   EXPECT_EQ(table.error.code, int(ErrorCode::Invalid));
   EXPECT_EQ(table.message(), "the pattern '(' is no regular expression of RE2: missing ): (");
-  call(table, "regex_full_match", {x.view()}, {n.view()}, {text("pattern", "a")});
+  call(table, "string.full_match", {x.view()}, {n.view()}, {text("pattern", "a")});
   EXPECT_EQ(table.message(), "wrong number or type of operands");
-  call(table, "string_concat", {x.view()}, {n.view()});
+  call(table, "string.concat", {x.view()}, {n.view()});
   EXPECT_EQ(table.message(), "wrong number or type of operands");
-  EXPECT_EQ(library().find("string_reverse"), nullptr);
+  EXPECT_EQ(library().find("string.reverse"), nullptr);
 }
 
 TEST(HostLibrary, ReadsAndWritesNumbers) {
   Table table;
   Operand<float> f(DType::F32, {0.1f, -3, 1e10f, NAN, -INFINITY, 16777216});
   Operand<int64_t> texts(DType::I64, std::vector<int64_t>(6));
-  call(table, "string_format", {f.view()}, {texts.view()});
+  call(table, "string.format", {f.view()}, {texts.view()});
   EXPECT_EQ(table.texts(texts.values), (std::vector<std::string>{"0.1", "-3", "1e+10", "NaN", "-INF", "16777216"}));
   Operand<float> back(DType::F32, std::vector<float>(6));
-  call(table, "string_parse", {texts.view()}, {back.view()});
+  call(table, "string.parse", {texts.view()}, {back.view()});
   for (size_t i = 0; i < 6; ++i)
     EXPECT_TRUE(back.values[i] == f.values[i] || (std::isnan(back.values[i]) && std::isnan(f.values[i]))) << i;
   for (const char *bad : {"", "1x", "x", "0x10", "1 2", "1e99", "++1"}) {
     Operand<int64_t> one(DType::I64, table.numbers({bad}));
     Operand<float> y(DType::F32, {0});
-    call(table, "string_parse", {one.view()}, {y.view()});
+    call(table, "string.parse", {one.view()}, {y.view()});
     EXPECT_EQ(table.error.code, int(ErrorCode::RuntimeFailure)) << bad;
     table.message();
   }
   Operand<int64_t> big(DType::I64, table.numbers({" 128\t"}));
   Operand<int8_t> small(DType::I8, {0});
-  call(table, "string_parse", {big.view()}, {small.view()});
+  call(table, "string.parse", {big.view()}, {small.view()});
   EXPECT_EQ(table.message(), "' 128\t' is beyond the range of i8");
 }
 

@@ -1,18 +1,18 @@
 //===- Library.cpp - what liblathe_host.so shows ----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-//   string_concat(x, y) -> z               operands of the result's size
-//   regex_full_match(x) {pattern} -> y     bool; RE2's syntax
-//   string_split_counts(x) {delimiter, maxsplit} -> n, most
-//   string_split(x) {delimiter, maxsplit} -> y   [sizes of x, most], "" behind the parts of each
-//   string_normalize(x, stopwords?) {case: NONE|LOWER|UPPER, case_sensitive} -> y, count
+//   string.concat(x, y) -> z               operands of the result's size
+//   string.full_match(x) {pattern} -> y     bool; RE2's syntax
+//   string.split_counts(x) {delimiter, maxsplit} -> n, most
+//   string.split(x) {delimiter, maxsplit} -> y   [sizes of x, most], "" behind the parts of each
+//   string.normalize(x, stopwords?) {case: NONE|LOWER|UPPER, case_sensitive} -> y, count
 //                                          x without stopwords, in front; one "" where none is left
-//   string_parse(x) -> y                   a number, or bool
-//   string_format(x) -> y                  the text of a number
-//   image_size(x) -> height, width         x: ui8, an encoded image
-//   image_decode(x) {pixel_format: RGB|BGR|Grayscale} -> y   ui8 [height, width, channels]
+//   string.parse(x) -> y                   a number, or bool
+//   string.format(x) -> y                  the text of a number
+//   image.size(x) -> height, width         x: ui8, an encoded image
+//   image.decode(x) {pixel_format: RGB|BGR|Grayscale} -> y   ui8 [height, width, channels]
 //
-// x, y and z are i64, numbers of strings, where nothing else is said.
+// x, y and z are i64, numbers of strings, where nothing else is said. The dot tells these ops from the runtime's own.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,15 +55,15 @@ struct Row {
   LatheHostOp op;
 };
 constexpr Row kOps[] = {
-    {"string_concat", entry<stringConcat>},
-    {"regex_full_match", entry<regexFullMatch>},
-    {"string_split_counts", entry<stringSplitCounts>},
-    {"string_split", entry<stringSplit>},
-    {"string_normalize", entry<stringNormalize>},
-    {"string_parse", entry<stringParse>},
-    {"string_format", entry<stringFormat>},
-    {"image_size", entry<imageSize>},
-    {"image_decode", entry<imageDecode>},
+    {"string.concat", entry<stringConcat>},
+    {"string.full_match", entry<regexFullMatch>},
+    {"string.split_counts", entry<stringSplitCounts>},
+    {"string.split", entry<stringSplit>},
+    {"string.normalize", entry<stringNormalize>},
+    {"string.parse", entry<stringParse>},
+    {"string.format", entry<stringFormat>},
+    {"image.size", entry<imageSize>},
+    {"image.decode", entry<imageDecode>},
 };
 
 LatheHostOp findOp(const char *name) {

@@ -49,6 +49,13 @@ template <typename F> void split(std::string_view text, std::string_view delimit
   }
 }
 
+std::string_view delimiterOf(const Call &call) {
+  std::string_view delimiter = call.text("delimiter");
+  if (!isUtf8(delimiter)) // it would cut characters
+    fail("the delimiter is no UTF-8", ErrorCode::Invalid);
+  return delimiter;
+}
+
 int64_t partsOf(std::string_view text, std::string_view delimiter, int64_t most) {
   int64_t count = 0;
   split(text, delimiter, most, [&](std::string_view) { ++count; });
@@ -97,9 +104,10 @@ void stringSplitCounts(const Call &call) {
   auto counts = call.output(0), most = call.output(1);
   sameSize(x.size(), counts.size());
   sameSize(most.size(), 1);
+  std::string_view delimiter = delimiterOf(call);
   most[0] = 0;
   for (size_t i = 0; i < x.size(); ++i) {
-    counts[i] = partsOf(call.strings().text(x[i]), call.text("delimiter"), call.integer("maxsplit", -1));
+    counts[i] = partsOf(call.strings().text(x[i]), delimiter, call.integer("maxsplit", -1));
     most[0] = std::max(most[0], counts[i]);
   }
 }
@@ -108,11 +116,12 @@ void stringSplit(const Call &call) {
   auto x = call.input(0);
   auto y = call.output(0);
   LatheStrings &strings = call.strings();
+  std::string_view delimiter = delimiterOf(call);
   size_t width = x.empty() ? 0 : y.size() / x.size();
   sameSize(width * x.size(), y.size());
   for (size_t i = 0; i < x.size(); ++i) {
     size_t at = 0;
-    split(strings.text(x[i]), call.text("delimiter"), call.integer("maxsplit", -1), [&](std::string_view part) {
+    split(strings.text(x[i]), delimiter, call.integer("maxsplit", -1), [&](std::string_view part) {
       if (at == width)
         fail("more parts than were counted", ErrorCode::Invalid);
       y[i * width + at++] = strings.number(part);
