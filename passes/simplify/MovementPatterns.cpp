@@ -244,6 +244,9 @@ struct DropEmptyInputs : OpRewritePattern<ConcatOp> {
         kept.push_back(input);
     if (kept.empty() || kept.size() == op.getInputs().size())
       return rewriter.notifyMatchFailure(op, "no empty input beside others");
+    for (int64_t d = 0, rank = dimsOf(op.getY()).size(); d < rank; ++d)
+      if (d != int64_t(op.getAxis()) && llvm::none_of(kept, [&](Value v) { return dimOf(v, d) == dimOf(op.getY(), d); }))
+        return rewriter.notifyMatchFailure(op, "an empty input alone says what a size is");
     rewriter.replaceOpWithNewOp<ConcatOp>(op, op.getY().getType(), kept, op.getAxisAttr());
     return success();
   }
