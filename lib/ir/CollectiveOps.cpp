@@ -70,14 +70,19 @@ std::optional<Collective> collectiveOf(Operation *op) {
   return std::nullopt;
 }
 
+int64_t shardSize(int64_t block, int64_t parts) { return (block + parts - 1) / parts; }
+
+int64_t shardBegin(int64_t block, int64_t parts, int64_t rank) {
+  return isShared(block, parts) ? rank * block / parts : std::min(block, rank * shardSize(block, parts));
+}
+
 LogicalResult ShardedAttr::verify(function_ref<InFlightDiagnostic()> emitError, int64_t axis,
                                   int64_t parts, ArrayRef<int64_t> blocks, Attribute value, Type type) {
   auto typed = dyn_cast_or_null<TypedAttr>(value);
   auto whole = typed ? dyn_cast<RankedTensorType>(typed.getType()) : RankedTensorType();
   auto local = dyn_cast_or_null<RankedTensorType>(type);
   if (!isa_and_nonnull<WeightAttr, DenseElementsAttr>(value) || !whole || !local ||
-      !local.hasStaticShape() || whole.getElementType() != local.getElementType() ||
-      whole.getRank() != local.getRank())
+      !local.hasStaticShape() || whole.getElementType() != local.getElementType())
     return emitError() << "a sharded constant is one of static type, and so is its part";
   if (axis < 0 || axis >= whole.getRank() || parts < 1)
     return emitError() << "a sharded constant is cut along one of its dimensions";
@@ -86,21 +91,25 @@ LogicalResult ShardedAttr::verify(function_ref<InFlightDiagnostic()> emitError, 
     if (block < 1)
       return emitError() << "blocks of a sharded constant are not empty";
     sum += block;
-    part += (block + parts - 1) / parts;
+    part += shardSize(block, parts);
   }
   SmallVector<int64_t> shape(whole.getShape());
   if (sum != shape[axis])
     return emitError() << "blocks of a sharded constant have " << sum << " elements, it has "
                        << shape[axis];
   shape[axis] = part;
-  if (ArrayRef<int64_t>(shape) != local.getShape())
+  SmallVector<int64_t> merged(shape);
+  if (axis + 1 < whole.getRank()) {
+    merged[axis] *= merged[axis + 1];
+    merged.erase(merged.begin() + axis + 1);
+  }
+  if (ArrayRef<int64_t>(shape) != local.getShape() && ArrayRef<int64_t>(merged) != local.getShape())
     return emitError() << "the type of a sharded constant is not that of a part";
   return success();
 }
 
 Result<std::vector<std::byte>> shardBytes(ShardedAttr sharded, int64_t rank, WeightStore &store) {
   auto whole = cast<RankedTensorType>(cast<TypedAttr>(sharded.getValue()).getType());
-  auto local = cast<RankedTensorType>(sharded.getType());
   const int64_t axis = sharded.getAxis(), parts = sharded.getParts(),
                 bits = bitWidth(*dtypeOf(whole.getElementType()));
   int64_t rows = 1, run = 1; // ahead of the axis, behind it
@@ -124,12 +133,15 @@ Result<std::vector<std::byte>> shardBytes(ShardedAttr sharded, int64_t rank, Wei
     owned = std::move(*bytes);
     from = owned;
   }
-  const int64_t pitch = whole.getDimSize(axis), localPitch = local.getDimSize(axis);
+  int64_t localPitch = 0;
+  for (int64_t block : sharded.getBlocks())
+    localPitch += shardSize(block, parts);
+  const int64_t pitch = whole.getDimSize(axis);
   std::vector<std::byte> out(size_t(rows * localPitch * run));
   for (int64_t row = 0; row < rows && run; ++row) {
     int64_t begin = row * pitch, to = row * localPitch;
     for (int64_t block : sharded.getBlocks()) {
-      const int64_t part = (block + parts - 1) / parts, first = std::min(block, rank * part),
+      const int64_t part = shardSize(block, parts), first = shardBegin(block, parts, rank),
                     count = std::min(part, block - first);
       if (count > 0)
         std::memcpy(out.data() + to * run, from.data() + (begin + first) * run, size_t(count * run));

@@ -72,6 +72,9 @@ private:
   double conversion(Value value, const Layout &have, const Layout &want) const {
     if (have == want)
       return 0;
+    // Zeros in the place of what nobody may read are written by whatever makes the value.
+    if (have.isSplit() && have.withZeros() == want)
+      return bytesOf(value.getType()) / double(ranks) / costs.bytes / 10;
     const double bytes = bytesOf(value.getType()), others = double(ranks - 1) / double(ranks);
     const double cut = bytes / double(ranks) / costs.bytes, gather = costs.meetingSeconds + bytes * others / costs.exchangedBytes;
     switch (have.kind) {
@@ -94,6 +97,11 @@ private:
            });
   }
 
+  /// What a rank has of the value, of 1.
+  double shareOf(Value value, const Layout &layout) const {
+    return layout.isSplit() ? double(layout.parts.localSize(ranks)) / double(layout.parts.size()) : 1;
+  }
+
   double costOf(Operation *op, const Strategy &way) const {
     double bytes = 0, cost = 0;
     auto structured = dyn_cast<StructuredOpInterface>(op);
@@ -102,14 +110,14 @@ private:
     for (auto [operand, layout] : llvm::zip(op->getOperands(), way.operands)) {
       const double all = bytesOf(operand.getType());
       const bool isConstant = operand.getDefiningOp<ConstantOp>();
-      bytes += layout.isSplit() ? all / double(ranks) : all;
+      bytes += all * shareOf(operand, layout);
       if (isConstant && weighs && !layout.isSplit() && cast<TensorType>(operand.getType()).getRank() > 1)
         cost += all * costs.replicatedByte;
       if (isa<BlockArgument>(operand))
         cost += conversion(operand, {}, layout);
     }
     for (auto [result, layout] : llvm::zip(op->getResults(), way.results))
-      bytes += bytesOf(result.getType()) / (layout.isSplit() ? double(ranks) : 1);
+      bytes += bytesOf(result.getType()) * shareOf(result, layout);
     double flops = 0;
     if (structured)
       if (auto value = structured.getFlops().evaluate(optima); value.ok())

@@ -2,9 +2,40 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Layouts.h"
 
+#include "lathe/ir/Collective.h"
+
+#include <numeric>
+
 using namespace mlir;
 
 namespace lathe::shard {
+
+int64_t Parts::size() const { return std::accumulate(blocks.begin(), blocks.end(), int64_t(0)) * unit; }
+
+int64_t Parts::localSize(int64_t ranks) const {
+  int64_t units = 0;
+  for (int64_t block : blocks)
+    units += shardSize(block, ranks);
+  return units * unit;
+}
+
+bool Parts::isEven(int64_t ranks) const {
+  return llvm::all_of(blocks, [&](int64_t block) { return block % ranks == 0; });
+}
+
+bool Parts::isApart(int64_t ranks) const {
+  return llvm::none_of(blocks, [&](int64_t block) { return isShared(block, ranks); });
+}
+
+Parts Parts::canonical(int64_t ranks) const {
+  Parts parts = *this;
+  if (!isEven(ranks))
+    return parts;
+  for (int64_t &block : parts.blocks)
+    block *= unit;
+  parts.unit = 1;
+  return parts;
+}
 
 std::string Layout::str() const {
   if (kind == Kind::Replicated)
@@ -12,20 +43,12 @@ std::string Layout::str() const {
   if (kind == Kind::Partial)
     return stringifyReduceKind(reduction).str() + " of all";
   std::string text = "dim " + std::to_string(dim);
-  for (size_t i = 0; blocks.size() > 1 && i < blocks.size(); ++i)
-    text += (i ? "+" : " in blocks ") + std::to_string(blocks[i]);
+  if (parts.blocks.size() > 1 || parts.unit > 1)
+    for (size_t i = 0; i < parts.blocks.size(); ++i)
+      text += (i ? "+" : " in blocks ") + std::to_string(parts.blocks[i]);
+  if (parts.unit > 1)
+    text += " of " + std::to_string(parts.unit);
   return text;
-}
-
-bool isEven(const std::vector<int64_t> &blocks, int64_t ranks) {
-  return llvm::all_of(blocks, [&](int64_t block) { return block % ranks == 0; });
-}
-
-int64_t localSize(const std::vector<int64_t> &blocks, int64_t ranks) {
-  int64_t size = 0;
-  for (int64_t block : blocks)
-    size += (block + ranks - 1) / ranks;
-  return size;
 }
 
 TensorType localType(Type type, const Layout &layout, int64_t ranks) {
@@ -33,7 +56,7 @@ TensorType localType(Type type, const Layout &layout, int64_t ranks) {
   if (!layout.isSplit())
     return tensor;
   std::vector<DimExpr> dims = dimsOf(tensor);
-  dims[layout.dim] = localSize(layout.blocks, ranks);
+  dims[layout.dim] = layout.parts.localSize(ranks);
   auto encoding = dyn_cast_or_null<TensorAttr>(tensor.getEncoding());
   auto phys = encoding ? dyn_cast_or_null<PhysAttr>(encoding.getLayout()) : PhysAttr();
   if (!phys)
@@ -69,17 +92,37 @@ std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, Arr
       return std::nullopt;
     repeats *= *size;
   }
-  if (repeats == 1) { // blocks of any sizes, where the dimension stays as it is
+  const Parts &parts = layout.parts;
+  if (repeats == 1) { // blocks of any sizes, where units stay together
     size_t j = firstTo;
     while (j < to.size() && to[j] == DimExpr(1) && from[layout.dim] != DimExpr(1))
       ++j;
     if (j < to.size() && to[j] == from[layout.dim])
-      return Layout::split(int64_t(j), layout.blocks);
+      return Layout::split(int64_t(j), parts);
+    if (std::optional<int64_t> size = j < to.size() ? to[j].constant() : std::nullopt; size && *size > 0) {
+      // What stands behind the dimension, up to where as many elements stand ahead on both sides.
+      const int64_t whole = parts.size();
+      int64_t inner = 1, outer = *size;
+      size_t d = layout.dim + 1, k = j + 1;
+      for (; whole * inner != outer;) {
+        std::optional<int64_t> next;
+        if (whole * inner < outer)
+          next = d < from.size() ? from[d++].constant() : std::nullopt;
+        else
+          next = k < to.size() ? to[k++].constant() : std::nullopt;
+        if (!next || *next < 1)
+          break;
+        (whole * inner < outer ? inner : outer) *= *next;
+      }
+      const int64_t behind = outer / *size; // elements of `to` behind one of j's
+      if (whole * inner == outer && parts.unit * inner % behind == 0)
+        return Layout::split(int64_t(j), Parts{parts.blocks, parts.unit * inner / behind}.canonical(ranks));
+    }
   }
-  if (!isEven(layout.blocks, ranks) ||
-      llvm::any_of(layout.blocks, [&](int64_t block) { return block != layout.blocks[0]; }))
+  if (!parts.isEven(ranks) || parts.unit != 1 ||
+      llvm::any_of(parts.blocks, [&](int64_t block) { return block != parts.blocks[0]; }))
     return std::nullopt;
-  int64_t blocks = repeats * int64_t(layout.blocks.size()), outer = 1;
+  int64_t blocks = repeats * int64_t(parts.blocks.size()), outer = 1;
   std::optional<Layout> found;
   for (size_t j = firstTo; j < to.size() && outer <= blocks; ++j) {
     std::optional<int64_t> size = to[j].constant();
@@ -88,7 +131,7 @@ std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, Arr
     if (blocks % outer == 0) {
       int64_t count = blocks / outer;
       if (*size > 1 && *size % count == 0 && *size / count % ranks == 0 && (count == 1 || !found))
-        found = Layout::split(int64_t(j), std::vector<int64_t>(count, *size / count));
+        found = Layout::split(int64_t(j), Parts{std::vector<int64_t>(count, *size / count), 1});
     }
     outer *= *size;
   }
@@ -96,7 +139,7 @@ std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, Arr
     return std::nullopt;
   // A rank's part is a run of so many elements behind each block's begin, on both sides.
   auto runOf = [](ArrayRef<DimExpr> dims, const Layout &l) {
-    DimExpr run = l.blocks[0];
+    DimExpr run = l.parts.blocks[0];
     for (const DimExpr &dim : dims.drop_front(l.dim + 1))
       run = run * dim;
     return run;

@@ -10,6 +10,27 @@
 
 namespace lathe::shard {
 
+/// How ranks divide a dimension: of each block rank r has the r-th part, one block after another; usually there
+/// is one. Blocks are of units, which stay together: a head and its elements. A block that is no multiple of the
+/// ranks is padded at its end. One of fewer units than ranks is shared: each rank has one unit, as some others have
+/// (lathe/ir/Collective.h: shardSize), which is how ranks beyond the heads of keys have these.
+struct Parts {
+  std::vector<int64_t> blocks; ///< sizes in units
+  int64_t unit = 1;            ///< elements
+  bool operator==(const Parts &) const = default;
+  auto operator<=>(const Parts &) const = default;
+
+  int64_t size() const; ///< of the dimension
+  /// Elements that a rank has.
+  int64_t localSize(int64_t ranks) const;
+  /// Each rank has as much as any other, and nobody else has it.
+  bool isEven(int64_t ranks) const;
+  /// Nobody else has what a rank has, padding aside.
+  bool isApart(int64_t ranks) const;
+  /// Equal parts have equal forms: where units make no difference, they are elements.
+  Parts canonical(int64_t ranks) const;
+};
+
 /// What each rank has of a value.
 struct Layout {
   enum class Kind {
@@ -19,29 +40,32 @@ struct Layout {
   };
   Kind kind = Kind::Replicated;
   int64_t dim = 0;
-  /// Split: sizes that add up to the dimension's. Of each block rank r has the r-th part, one block after
-  /// another; usually there is one. A block that is no multiple of the ranks is alone, and is
-  /// padded at its end by elements that nobody may read.
-  std::vector<int64_t> blocks;
+  Parts parts;         ///< Split
+  bool zeroed = false; ///< Split: padding is zeros, the neutral element of products; otherwise nobody may read it
   ReduceKind reduction = ReduceKind::Sum; ///< Partial
 
-  static Layout split(int64_t dim, std::vector<int64_t> blocks) {
-    return {Kind::Split, dim, std::move(blocks), ReduceKind::Sum};
+  /// Replicated where every rank has all of the parts.
+  static Layout split(int64_t dim, Parts parts) {
+    if (llvm::all_of(parts.blocks, [](int64_t block) { return block == 1; }))
+      return {};
+    return {Kind::Split, dim, std::move(parts), false, ReduceKind::Sum};
   }
-  static Layout partial(ReduceKind reduction) { return {Kind::Partial, 0, {}, reduction}; }
+  static Layout split(int64_t dim, int64_t size) { return split(dim, Parts{{size}, 1}); }
+  static Layout partial(ReduceKind reduction) { return {Kind::Partial, 0, {}, false, reduction}; }
+  Layout withZeros(bool wanted = true) const {
+    Layout layout = *this;
+    layout.zeroed = wanted && isSplit();
+    return layout;
+  }
   bool isReplicated() const { return kind == Kind::Replicated; }
   bool isSplit() const { return kind == Kind::Split; }
   bool operator==(const Layout &) const = default;
   auto operator<=>(const Layout &) const = default;
 
-  /// "all", "dim 1", "dim 1 in blocks 8+4", "sum of all".
+  /// "all", "dim 1", "dim 1 in blocks 8+4", "dim 1 in blocks 71 of 4", "sum of all".
   std::string str() const;
 };
 
-/// Whether each rank has as much as any other, without padding.
-bool isEven(const std::vector<int64_t> &blocks, int64_t ranks);
-/// Size of the dimension on a rank.
-int64_t localSize(const std::vector<int64_t> &blocks, int64_t ranks);
 /// The type that a rank has of a value.
 TensorType localType(mlir::Type type, const Layout &layout, int64_t ranks);
 

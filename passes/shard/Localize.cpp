@@ -65,11 +65,11 @@ private:
   void moveStart(SliceOp slice, const Layout &layout) {
     SmallVector<Attribute> starts(slice.getStarts().getValue());
     int64_t start = cast<DimAttr>(starts[layout.dim]).expr().constant().value_or(0), at = 0, local = 0;
-    for (int64_t block : layout.blocks) {
+    for (int64_t block : layout.parts.blocks) {
       if (at == start)
         break;
-      at += block;
-      local += (block + ranks - 1) / ranks;
+      at += block * layout.parts.unit;
+      local += shardSize(block, ranks) * layout.parts.unit;
     }
     starts[layout.dim] = DimAttr::get(builder.getContext(), DimExpr(start ? local : 0));
     slice.setStartsAttr(builder.getArrayAttr(starts));
@@ -80,7 +80,7 @@ private:
     if (auto known = made.find({whole, want}); known != made.end())
       return known->second;
     Value value;
-    if (auto constant = whole.getDefiningOp<ConstantOp>())
+    if (auto constant = whole.getDefiningOp<ConstantOp>()) // whose padding is zeros
       value = partOf(constant.getValue(), want, constant.getLoc());
     else
       value = convert(whole, want, loc);
@@ -91,40 +91,64 @@ private:
   Value convert(Value whole, const Layout &want, Location loc) {
     const Layout have = layouts.find(whole)->second;
     Value local = made.find({whole, have})->second;
-    if (want.isSplit() && have.kind == Layout::Kind::Partial && want.blocks.size() == 1 &&
-        isEven(want.blocks, ranks))
+    if (have.isSplit() && have.withZeros() == want)
+      return withZeros(local, want, loc);
+    if (want.isSplit() && have.kind == Layout::Kind::Partial && want.parts.blocks.size() == 1 &&
+        want.parts.isEven(ranks))
       return ReduceScatterOp::create(builder, loc, local, have.reduction, want.dim, ranks);
     if (want.isSplit()) { // of what all ranks have
+      if (want.zeroed)
+        return withZeros(as(whole, want.withZeros(false), loc), want, loc);
       Value all = as(whole, {}, loc);
-      SmallVector<int64_t> places(std::accumulate(want.blocks.begin(), want.blocks.end(), int64_t(0)));
+      SmallVector<int64_t> places(want.parts.size());
       std::iota(places.begin(), places.end(), 0);
-      Value indices = partOf(indicesAttr(places), Layout::split(0, want.blocks), loc);
+      Value indices = partOf(indicesAttr(places), Layout::split(0, want.parts), loc);
       return GatherOp::create(builder, loc, all, indices, uint64_t(want.dim));
     }
     if (have.kind == Layout::Kind::Partial)
       return AllReduceOp::create(builder, loc, local, have.reduction, ranks);
     Value gathered = AllGatherOp::create(builder, loc, local, have.dim, ranks);
-    if (have.blocks.size() == 1 && isEven(have.blocks, ranks))
+    const Parts &parts = have.parts;
+    if (parts.blocks.size() == 1 && parts.isEven(ranks))
       return gathered;
-    // The ranks' parts stand one after another: back to one block after another, without padding.
-    SmallVector<int64_t> places;
-    const int64_t pitch = localSize(have.blocks, ranks);
-    int64_t ahead = 0;
-    for (int64_t block : have.blocks) {
-      const int64_t part = (block + ranks - 1) / ranks;
-      for (int64_t i = 0; i < block; ++i)
-        places.push_back(i / part * pitch + ahead + i % part);
-      ahead += part;
-    }
-    if (have.blocks.size() == 1) { // only the padding goes
+    if (parts.blocks.size() == 1 && parts.isApart(ranks)) { // only the padding goes
       std::vector<DimExpr> dims = dimsOf(whole);
       SmallVector<Attribute> starts(dims.size(), DimAttr::get(builder.getContext(), DimExpr(0)));
       SmallVector<int64_t> steps(dims.size(), 1);
       return SliceOp::create(builder, loc, tensorType(elementTypeOf(whole), dims), gathered,
                              builder.getArrayAttr(starts), steps);
     }
+    // The ranks' parts stand one after another: back to one block after another, each element once.
+    SmallVector<int64_t> places;
+    const int64_t pitch = parts.localSize(ranks);
+    int64_t ahead = 0;
+    for (int64_t block : parts.blocks) {
+      const int64_t part = shardSize(block, ranks);
+      for (int64_t i = 0; i < block; ++i) {
+        const int64_t rank = isShared(block, ranks) ? i * (ranks / block) : i / part;
+        const int64_t place = rank * pitch + (ahead + (isShared(block, ranks) ? 0 : i % part)) * parts.unit;
+        for (int64_t e = 0; e < parts.unit; ++e)
+          places.push_back(place + e);
+      }
+      ahead += part;
+    }
     Value indices = ConstantOp::create(builder, loc, indicesAttr(places));
     return GatherOp::create(builder, loc, gathered, indices, uint64_t(have.dim));
+  }
+
+  /// The same part, with zeros where it is padded.
+  Value withZeros(Value local, const Layout &layout, Location loc) {
+    auto type = cast<TensorType>(local.getType());
+    std::vector<DimExpr> dims(type.getRank(), DimExpr(1));
+    dims[layout.dim] = layout.parts.size();
+    auto &store = builder.getContext()->getOrLoadDialect<LatheDialect>()->weights();
+    const std::vector<uint8_t> ones(size_t(layout.parts.size()), 1); // and zeros where a part lacks elements
+    Value isThere = partOf(constantAttr(tensorType(builder.getI1Type(), dims), std::as_bytes(std::span(ones)), store),
+                           layout, loc);
+    auto scalar = RankedTensorType::get({}, type.getElementType());
+    Value zero = ConstantOp::create(builder, loc, cast<TypedAttr>(Attribute(DenseElementsAttr::get(
+                                                      scalar, ArrayRef<Attribute>(builder.getZeroAttr(type.getElementType()))))));
+    return SelectOp::create(builder, loc, isThere, local, zero);
   }
 
   TypedAttr indicesAttr(ArrayRef<int64_t> places) {
@@ -137,10 +161,25 @@ private:
     if (!layout.isSplit())
       return ConstantOp::create(builder, loc, value);
     TensorType type = localType(value.getType(), layout, ranks);
-    if (auto dense = dyn_cast<DenseElementsAttr>(value); dense && dense.isSplat())
+    const Parts &parts = layout.parts;
+    if (auto dense = dyn_cast<DenseElementsAttr>(value); dense && dense.isSplat() && !layout.zeroed)
       return ConstantOp::create(builder, loc, cast<TypedAttr>(Attribute(dense.resizeSplat(type))));
-    auto part = ShardedAttr::get(builder.getContext(), layout.dim, ranks, layout.blocks, value, type);
+    if (parts.unit > 1) { // units as a dimension of their own
+      std::vector<DimExpr> dims = dimsOf(value.getType());
+      dims[layout.dim] = parts.size() / parts.unit;
+      dims.insert(dims.begin() + layout.dim + 1, DimExpr(parts.unit));
+      value = withType(value, tensorType(cast<TensorType>(value.getType()).getElementType(), dims));
+    }
+    auto part = ShardedAttr::get(builder.getContext(), layout.dim, ranks, parts.blocks, value, type);
     return ConstantOp::create(builder, loc, cast<TypedAttr>(Attribute(part)));
+  }
+
+  /// The constant under other sizes of as many elements.
+  static TypedAttr withType(TypedAttr value, TensorType type) {
+    if (auto weight = dyn_cast<WeightAttr>(value))
+      return cast<TypedAttr>(Attribute(WeightAttr::get(type.getContext(), weight.getKey(), weight.getOffset(),
+                                                       weight.getBytes(), weight.getHash(), type)));
+    return cast<TypedAttr>(Attribute(cast<DenseElementsAttr>(value).reshape(cast<ShapedType>(type))));
   }
 
   func::FuncOp func;

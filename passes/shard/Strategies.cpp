@@ -13,6 +13,7 @@ struct Factor {
   std::vector<int64_t> operands, results;
   std::optional<ReduceKind> combiner; ///< of a reduction
   bool even = false;                  ///< ranks must have equal parts
+  bool zeroed = false;                ///< or zeros in their place, as both operands of a product may have
 };
 
 /// Where iterator `i` of extent `size` indexes a tensor: a dimension, -1 for none; nothing where it
@@ -38,6 +39,10 @@ std::optional<int64_t> placeIn(AffineMap map, unsigned i, Value value, int64_t s
     auto by = dyn_cast<AffineConstantExpr>(quotient.getRHS());
     if (!by || *extent * by.getValue() != size)
       return std::nullopt;
+    if (*extent == 1) { // all read the same
+      found = -1;
+      continue;
+    }
     scaled = true;
   }
   return found;
@@ -95,6 +100,7 @@ std::vector<Factor> factorsOf(Operation *op) {
     const bool reduces = iterators[i] == utils::IteratorType::reduction;
     Factor factor;
     factor.even = reduces;
+    factor.zeroed = reduces && (kind == OpClass::Gemm || kind == OpClass::Conv);
     if (reduces && !(factor.combiner = structured.getCombiner()))
       continue;
     if (kind == OpClass::Attention && i > 1) // what a query sees depends on its place among the others
@@ -154,18 +160,43 @@ std::optional<Cut> cutOf(Operation *op) {
 }
 
 /// The blocks that a cut takes; none where it takes parts of some.
-std::optional<std::vector<int64_t>> blocksIn(const std::vector<int64_t> &blocks, const Cut &cut) {
-  std::vector<int64_t> taken;
+std::optional<Parts> blocksIn(const Parts &parts, const Cut &cut) {
+  Parts taken{{}, parts.unit};
   int64_t at = 0;
   bool begins = false, ends = false;
-  for (int64_t block : blocks) {
+  for (int64_t block : parts.blocks) {
+    const int64_t size = block * parts.unit;
     begins |= at == cut.begin;
-    if (at >= cut.begin && at + block <= cut.end)
-      taken.push_back(block);
-    at += block;
+    if (at >= cut.begin && at + size <= cut.end)
+      taken.blocks.push_back(block);
+    at += size;
     ends |= at == cut.end;
   }
   return begins && ends ? std::optional(taken) : std::nullopt;
+}
+
+/// The same blocks in units; none where they are no multiples of it.
+std::optional<Parts> inUnits(const Parts &parts, int64_t unit) {
+  Parts found{{}, unit};
+  for (int64_t block : parts.blocks) {
+    if (block * parts.unit % unit)
+      return std::nullopt;
+    found.blocks.push_back(block * parts.unit / unit);
+  }
+  return found;
+}
+
+/// Whether each rank gets something of each block.
+bool reachAll(const Parts &parts, int64_t ranks) {
+  return llvm::all_of(parts.blocks, [&](int64_t block) { return block >= ranks || ranks % block == 0; });
+}
+
+/// Of an operand that is read as i / c, where iterator i has these parts: a rank reads whole elements.
+std::optional<Parts> scaledParts(const Parts &parts, int64_t extent, int64_t ranks) {
+  if (parts.blocks.size() != 1 || parts.unit != 1 || !parts.isEven(ranks))
+    return std::nullopt;
+  const bool isWhole = extent % ranks == 0 || (extent < ranks && ranks % extent == 0);
+  return isWhole ? std::optional(Parts{{extent}, 1}) : std::nullopt;
 }
 
 } // namespace
@@ -185,57 +216,76 @@ BlockTable findBlocks(Block &block, int64_t ranks) {
     if (std::optional<Cut> cut = cutOf(&op))
       cuts[{op.getOperand(0), cut->dim}].insert({cut->begin, cut->end});
   for (auto &[place, ends] : cuts) {
-    std::vector<int64_t> blocks;
+    Parts parts;
     int64_t at = 0;
     ends.insert(*dimOf(place.first, place.second).constant());
     for (int64_t end : ends)
       if (end > at) {
-        blocks.push_back(end - at);
+        parts.blocks.push_back(end - at);
         at = end;
       }
-    if (blocks.size() > 1 && isEven(blocks, ranks))
-      table[place.first].insert({place.second, blocks});
+    if (parts.blocks.size() > 1 && reachAll(parts, ranks))
+      table[place.first].insert({place.second, parts});
   }
-  if (table.empty())
-    return table;
-  // From value to value along factors and reshapes, back and forth until nothing is new.
-  auto add = [&](Value value, int64_t dim, const std::vector<int64_t> &blocks) {
-    return blocks.size() > 1 && table[value].insert({dim, blocks}).second;
+  // From value to value along factors, reshapes and slices, back and forth until nothing is new.
+  auto add = [&](Value value, int64_t dim, const Parts &parts) {
+    const bool isUsual = parts.blocks.size() == 1 && parts.unit == 1 && parts.blocks[0] >= ranks;
+    return !isUsual && table[value].insert({dim, parts}).second;
+  };
+  auto addLayout = [&](Value value, const std::optional<Layout> &layout) {
+    return layout && layout->isSplit() && add(value, layout->dim, layout->parts);
   };
   for (bool changed = true; changed;) {
     changed = false;
     auto visit = [&](Operation &op) {
       if (keepsOrder(&op)) {
         Value x = op.getOperand(0), y = op.getResult(0);
-        for (auto [from, to] : {std::pair(x, y), std::pair(y, x)})
-          for (const auto &[dim, blocks] : table.lookup(from)) // a copy, which `add` leaves alone
-            if (auto moved = reshaped(Layout::split(dim, blocks), dimsOf(from), dimsOf(to), ranks))
-              changed |= add(to, moved->dim, moved->blocks);
-        // A product of several sizes is cut in as many blocks as stand ahead of a split dimension.
-        std::vector<DimExpr> to = dimsOf(y);
-        for (size_t d = 0; d < to.size(); ++d)
-          if (std::optional<int64_t> size = to[d].constant(); size && *size > 1 && *size % ranks == 0)
-            if (auto back = reshaped(Layout::split(d, {*size}), to, dimsOf(x), ranks))
-              changed |= add(x, back->dim, back->blocks);
+        for (auto [from, to] : {std::pair(x, y), std::pair(y, x)}) {
+          for (const auto &[dim, parts] : table.lookup(from)) // a copy, which `add` leaves alone
+            changed |= addLayout(to, reshaped(Layout::split(dim, parts), dimsOf(from), dimsOf(to), ranks));
+          // A product of several sizes is cut in as many blocks as stand ahead of a split dimension, and
+          // in units of what stands behind it.
+          std::vector<DimExpr> dims = dimsOf(from);
+          for (size_t d = 0; d < dims.size(); ++d)
+            if (std::optional<int64_t> size = dims[d].constant(); size && *size >= ranks)
+              changed |= addLayout(to, reshaped(Layout::split(d, *size), dims, dimsOf(to), ranks));
+        }
         return;
       }
+      if (std::optional<Cut> cut = cutOf(&op)) {
+        Value x = op.getOperand(0), y = op.getResult(0);
+        for (const auto &[dim, taken] : table.lookup(y))
+          for (const auto &[whole, parts] : table.lookup(x))
+            if (dim == cut->dim && whole == dim)
+              if (std::optional<Parts> fine = inUnits(parts, taken.unit);
+                  fine && blocksIn(*fine, *cut) == taken && reachAll(*fine, ranks))
+                changed |= add(x, dim, fine->canonical(ranks));
+        for (const auto &[dim, parts] : table.lookup(x))
+          if (dim == cut->dim)
+            if (std::optional<Parts> taken = blocksIn(parts, *cut); taken && Layout::split(dim, *taken).isSplit())
+              changed |= add(y, dim, taken->canonical(ranks));
+      }
       for (const Factor &factor : factorsOf(&op)) {
-        std::set<std::vector<int64_t>> all;
+        std::set<Parts> all;
         auto collect = [&](ValueRange values, const std::vector<int64_t> &places) {
           for (auto [value, place] : llvm::zip(values, places))
-            for (const auto &[dim, blocks] : table.lookup(value))
-              if (dim == place)
-                all.insert(blocks);
+            for (const auto &[dim, parts] : table.lookup(value))
+              if (dim == place && dimOf(value, place) == DimExpr(factor.size))
+                all.insert(parts);
         };
         collect(op.getOperands(), factor.operands);
         collect(op.getResults(), factor.results);
-        for (const std::vector<int64_t> &blocks : all) {
+        for (auto [value, place] : llvm::zip(op.getOperands(), factor.operands))
+          if (place >= 0 && dimOf(value, place) != DimExpr(factor.size)) // heads of keys, which some ranks share
+            if (auto parts = scaledParts(Parts{{factor.size}, 1}, *dimOf(value, place).constant(), ranks))
+              changed |= add(value, place, *parts);
+        for (const Parts &parts : all) {
           for (auto [value, place] : llvm::zip(op.getOperands(), factor.operands))
             if (place >= 0 && dimOf(value, place) == DimExpr(factor.size))
-              changed |= add(value, place, blocks);
+              changed |= add(value, place, parts);
           for (auto [value, place] : llvm::zip(op.getResults(), factor.results))
             if (place >= 0)
-              changed |= add(value, place, blocks);
+              changed |= add(value, place, parts);
         }
       }
     };
@@ -254,10 +304,10 @@ std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTabl
     if (!llvm::is_contained(found, strategy))
       found.push_back(std::move(strategy));
   };
-  auto blocksOf = [&](Value value, int64_t dim, std::set<std::vector<int64_t>> &into) {
-    for (const auto &[d, blocks] : table.lookup(value))
+  auto partsOf = [&](Value value, int64_t dim, std::set<Parts> &into) {
+    for (const auto &[d, parts] : table.lookup(value))
       if (d == dim)
-        into.insert(blocks);
+        into.insert(parts);
   };
   if (StringRef state = stateOf(op); !state.empty()) {
     // Along any dimension but the one that grows. All that reads or extends a state has it alike (Choose.cpp).
@@ -266,7 +316,7 @@ std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTabl
     for (size_t d = 0; declared && d < dims.size(); ++d)
       if (std::optional<int64_t> size = dims[d].constant();
           size && *size >= ranks && *size % ranks == 0 && int64_t(d) != int64_t(declared.getAxis()))
-        add({std::vector<Layout>(op->getNumOperands(), Layout::split(d, {*size})), {Layout::split(d, {*size})}, true});
+        add({std::vector<Layout>(op->getNumOperands(), Layout::split(d, *size)), {Layout::split(d, *size)}, true});
     return found;
   }
   if (!isPure(op) || op->getNumRegions())
@@ -277,47 +327,47 @@ std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTabl
       std::optional<int64_t> size = from[d].constant();
       if (!size || *size < 2)
         continue;
-      std::set<std::vector<int64_t>> all = {{*size}};
-      blocksOf(op->getOperand(0), d, all);
-      for (const std::vector<int64_t> &blocks : all)
-        if (auto layout = reshaped(Layout::split(d, blocks), from, to, ranks))
-          add({{Layout::split(d, blocks)}, {*layout}, true});
+      std::set<Parts> all = {{{*size}, 1}};
+      partsOf(op->getOperand(0), d, all);
+      for (const Parts &parts : all)
+        if (auto layout = reshaped(Layout::split(d, parts), from, to, ranks); layout && layout->isSplit())
+          add({{Layout::split(d, parts)}, {*layout}, true});
     }
     return found;
   }
   if (std::optional<Cut> cut = cutOf(op)) {
-    std::set<std::vector<int64_t>> all;
-    blocksOf(op->getOperand(0), cut->dim, all);
-    for (const std::vector<int64_t> &blocks : all)
-      if (auto taken = blocksIn(blocks, *cut))
-        add({{Layout::split(cut->dim, blocks)}, {Layout::split(cut->dim, *taken)}, true});
+    std::set<Parts> all;
+    partsOf(op->getOperand(0), cut->dim, all);
+    for (const Parts &parts : all)
+      if (auto taken = blocksIn(parts, *cut))
+        add({{Layout::split(cut->dim, parts)}, {Layout::split(cut->dim, taken->canonical(ranks))}, true});
   }
   for (const Factor &factor : factorsOf(op)) {
-    std::set<std::vector<int64_t>> all = {{factor.size}};
+    std::set<Parts> all;
+    if (factor.size >= ranks)
+      all.insert({{factor.size}, 1});
     for (auto [value, place] : llvm::zip(op->getOperands(), factor.operands))
       if (place >= 0 && dimOf(value, place) == DimExpr(factor.size))
-        blocksOf(value, place, all);
+        partsOf(value, place, all);
     for (auto [value, place] : llvm::zip(op->getResults(), factor.results))
       if (place >= 0)
-        blocksOf(value, place, all);
-    for (const std::vector<int64_t> &blocks : all) {
-      if (factor.size < ranks || (factor.even && !isEven(blocks, ranks)))
+        partsOf(value, place, all);
+    for (const Parts &parts : all) {
+      const bool isEven = parts.isEven(ranks), pads = factor.zeroed && !isEven;
+      if ((factor.even && !isEven && !pads) || (pads && !parts.isApart(ranks)))
         continue;
       Strategy strategy;
       strategy.divided = true;
       bool possible = true;
       for (auto [value, place] : llvm::zip(op->getOperands(), factor.operands)) {
-        std::vector<int64_t> mine = blocks;
-        if (place >= 0 && dimOf(value, place) != DimExpr(factor.size)) { // read as i / c
-          possible &= blocks.size() == 1;
-          mine = {*dimOf(value, place).constant()};
-          possible &= isEven(mine, ranks);
-        }
-        strategy.operands.push_back(place >= 0 ? Layout::split(place, mine) : Layout());
+        std::optional<Parts> mine = parts;
+        if (place >= 0 && dimOf(value, place) != DimExpr(factor.size)) // read as i / c
+          mine = scaledParts(parts, *dimOf(value, place).constant(), ranks);
+        possible &= mine.has_value();
+        strategy.operands.push_back(place >= 0 && mine ? Layout::split(place, *mine).withZeros(pads) : Layout());
       }
       for (int64_t place : factor.results)
-        strategy.results.push_back(place >= 0 ? Layout::split(place, blocks)
-                                              : Layout::partial(*factor.combiner));
+        strategy.results.push_back(place >= 0 ? Layout::split(place, parts) : Layout::partial(*factor.combiner));
       if (possible)
         add(std::move(strategy));
     }

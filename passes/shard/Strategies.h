@@ -17,14 +17,15 @@ struct Strategy {
   bool operator==(const Strategy &) const = default;
 };
 
-/// Blocks other than whole dimensions that values may be split in, by dimension: where queries, keys and
-/// values are columns of one product, parts are taken of each.
-using BlockTable = llvm::DenseMap<mlir::Value, std::set<std::pair<int64_t, std::vector<int64_t>>>>;
+/// Parts other than equal ones of whole dimensions that values may have, by dimension: where queries, keys and
+/// values are columns of one product, parts are taken of each; where heads are no multiple of the ranks, or fewer
+/// keys than ranks, they are of whole heads.
+using BlockTable = llvm::DenseMap<mlir::Value, std::set<std::pair<int64_t, Parts>>>;
 
 /// The state that an op reads or extends; empty: none.
 llvm::StringRef stateOf(mlir::Operation *op);
 
-/// Blocks that slices in this block of ops ask for, and all values that they are carried to.
+/// Parts that slices, reshapes and attention in this block of ops ask for, and all values that they are carried to.
 BlockTable findBlocks(mlir::Block &block, int64_t ranks);
 
 /// The ways of an op, the first of which is that every rank does everything. They follow from iterators

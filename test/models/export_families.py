@@ -5,7 +5,7 @@
 
 OUT/<name>/model.onnx            two layers, weights drawn as export_llama.py does
 OUT/<name>/input_<i>.npy         in the order of the graph's inputs
-OUT/<name>/expected.npy          what torch makes of them
+OUT/<name>/done                  when all of it is there
 
 Sizes are those of export_llama.py; Falcon has the 71 heads of its 7B model, narrower, Whisper and T5 have
 two layers on either side. A model whose files are newer than this script is not exported again.
@@ -95,7 +95,7 @@ def main(argv):
     script = os.path.getmtime(__file__)
     for name in argv[2:] or MODELS:
         folder = f"{argv[1]}/{name}"
-        stamp = f"{folder}/expected.npy"
+        stamp = f"{folder}/done"
         if os.path.exists(stamp) and os.path.getmtime(stamp) > script:
             continue
         os.makedirs(folder, exist_ok=True)
@@ -112,7 +112,7 @@ def main(argv):
             torch.onnx.export(wrapper, tensors, f"{folder}/model.onnx", dynamo=False, opset_version=17, **names)
         for i, tensor in enumerate(tensors):
             np.save(f"{folder}/input_{i}.npy", tensor.numpy())
-        np.save(stamp, wrapper(*tensors).numpy())
+        open(stamp, "w").close()
         print(name, flush=True)
     return 0
 

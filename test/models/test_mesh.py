@@ -87,3 +87,23 @@ def test_states_are_divided(engines, tmp_path):
         assert lathe_cli.relative_error(got, want) <= 1e-5
     one, many = (float(s.split()[0]) for s in states)
     assert states[0].split()[1] == states[1].split()[1] and many == pytest.approx(one / 2, rel=0.01)
+
+
+# All-reduces of both layers: two each; three where there is cross-attention, beside two of each layer of the encoder.
+# Whisper's two convolutions have one more.
+FAMILIES = {"bert": 4, "vit": 4, "falcon": 4, "phi3": 4, "qwen2": 4, "gemma": 4, "whisper": 11, "t5": 10}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_are_divided_without_hints(engines, tmp_path, name, ranks):
+    """71 heads on 2 and 4 ranks, 2 heads of keys on 4 ranks, packed products: each rank holds its share."""
+    folder = os.path.join(lathe_cli.MODELS, "families", name)
+    model = os.path.join(folder, "model.onnx")
+    one, many = engines(model), engines(model, f"--mesh=tp={ranks}")
+    names = [i.name for i in onnx.load(model, load_external_data=False).graph.input]
+    inputs = {n: np.load(os.path.join(folder, f"input_{i}.npy")) for i, n in enumerate(names)}
+    want, got = (lathe_cli.run(e, tmp_path / str(i), inputs=inputs)["logits"] for i, e in enumerate((one, many)))
+    assert lathe_cli.relative_error(got, want) <= 1e-5
+    assert packed_bytes(many) <= 1.1 / ranks * packed_bytes(one)
+    assert sum(c["name"] == "all_reduce" for c in sharding(many)["collectives"]) <= FAMILIES[name]

@@ -20,6 +20,13 @@ struct Collective {
 };
 std::optional<Collective> collectiveOf(mlir::Operation *op);
 
+/// How many elements of a block each of `parts` ranks has: a share, where the last ranks may have less and
+/// padding; or one, where there are fewer elements than ranks and as many ranks for each.
+int64_t shardSize(int64_t block, int64_t parts);
+/// The first of them. Only shares are apart from each other.
+int64_t shardBegin(int64_t block, int64_t parts, int64_t rank);
+inline bool isShared(int64_t block, int64_t parts) { return block < parts && parts % block == 0; }
+
 /// Bytes of the part of a constant that `rank` has, zeros where it is padded. An error for elements that
 /// do not fill bytes, and of the constant.
 Result<std::vector<std::byte>> shardBytes(ShardedAttr sharded, int64_t rank, WeightStore &store);

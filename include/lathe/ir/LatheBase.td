@@ -107,7 +107,9 @@ def Lathe_ShardedAttr : Lathe_Attr<"Sharded", "sharded",
   let description = [{
     `#lathe.sharded<1, 2, [8, 4], #lathe.weight<…> : tensor<4x12xf32>> : tensor<4x6xf32>`: of each block
     along the axis (8 and 4 columns) rank r has the r-th of 2 parts, one block after another. What a part
-    lacks at the end of its block is zeros. Nothing is copied until the engine is written.
+    lacks at the end of its block is zeros; of a block of fewer elements than ranks, which they are a
+    multiple of, each rank has one: 2 elements on 4 ranks are on two each. The part's type may have
+    the axis and the dimension behind it as one. Nothing is copied until the engine is written.
   }];
   let parameters = (ins "int64_t":$axis, "int64_t":$parts, ArrayRefParameter<"int64_t">:$blocks,
                         "::mlir::Attribute":$value, AttributeSelfTypeParameter<"">:$type);
