@@ -290,7 +290,7 @@ std::vector<Setting> settings() {
       {"two tokens", {0, 1}, sampling(1)},
       {"uniform 257", std::vector<float>(257, 1), sampling(1)},
       {"top-k 2", normal(50, 1), sampling(1, 2)},
-      {"top-k 40 of 5000", normal(5000, 2), sampling(1, 40)},
+      {"top-k 40 of 2000", normal(2000, 2), sampling(1, 40)},
       {"top-k in ties", ties, sampling(1, 20)},
       {"top-p 0.1", normal(50, 1), sampling(1, 0, 0.1f)},
       {"top-p 0.9", normal(500, 2), sampling(1, 0, 0.9f)},
@@ -299,7 +299,7 @@ std::vector<Setting> settings() {
       {"min-p 1", ties, sampling(1, 0, 1, 1)},
       {"top-k, top-p, min-p", normal(1000, 2), sampling(0.8f, 50, 0.95f, 0.02f)},
       {"NaN and infinities", holes, sampling(1)},
-      {"32,000 tokens", normal(32000, 1.5f), sampling(1, 0, 0.5f)},
+      {"6,000 tokens", normal(6000, 1.5f), sampling(1, 0, 0.5f)},
       {"by seeds", normal(50, 1), sampling(1), Setting::BySeed},
       {"by samples", normal(50, 1), sampling(1), Setting::BySample},
   };
@@ -336,7 +336,7 @@ TEST(SamplerStatistics, DrawsAsOftenAsProbable) {
   std::vector<Setting> all = settings();
   double least = 1;
   for (const Setting &setting : all) {
-    // 32,000 tokens take long: as many draws only in the long run.
+    // Many tokens take long: as many draws only in the long run.
     const uint64_t mine = setting.logits.size() > 1000 && draws < 1000000 ? draws / 20 : draws;
     const double p = pOf(setting, mine);
     std::printf("%-22s %8llu draws   p = %.4g\n", setting.name, static_cast<unsigned long long>(mine), p);

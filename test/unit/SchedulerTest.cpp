@@ -1,145 +1,9 @@
-//===- SchedulerTest.cpp - requests over a model that is a function -------===//
+//===- SchedulerTest.cpp - the rules of a scheduler, one by one -----------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// The model of these tests writes a number for each token into its slot and answers with a number made of
-// all that a token's table names, so that a wrong slot, table, position or block gives another answer than
-// the function that knows the tokens alone. Its clock moves by what a step costs.
-//
-//===----------------------------------------------------------------------===//
-#include "../../runtime/serve/Scheduler.h"
-#include "lathe/runtime/KvSnapshot.h"
-
-#include <gtest/gtest.h>
-
-#include <random>
-#include <set>
+#include "ServingFixture.h"
 
 namespace lathe::serve {
 namespace {
-
-constexpr uint32_t kVocabulary = 97, kBlockTokens = 8;
-
-uint64_t mix(uint64_t h, uint64_t x) {
-  h = (h ^ x) * 0x9E3779B97F4A7C15ull;
-  return h ^ (h >> 29);
-}
-uint64_t keyOf(uint64_t token, uint64_t position) { return mix(mix(17, token), position); }
-
-/// The answer by the tokens alone.
-std::vector<uint32_t> expected(std::vector<uint32_t> tokens, uint32_t count) {
-  std::vector<uint32_t> answer;
-  while (answer.size() < count) {
-    uint64_t h = 1;
-    for (size_t p = 0; p < tokens.size(); ++p)
-      h = mix(h, keyOf(tokens[p], p));
-    answer.push_back(uint32_t(h % kVocabulary));
-    tokens.push_back(answer.back());
-  }
-  return answer;
-}
-
-class FunctionModel : public StepModel {
-public:
-  explicit FunctionModel(uint32_t blocks) : pool(size_t(blocks) * kBlockTokens, 0) {}
-
-  Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override {
-    const size_t tokens = batch.tokens.size(), rows = batch.rows.size();
-    EXPECT_LE(tokens, stepTokens);
-    EXPECT_EQ(batch.tables.size(), rows * size_t(batch.pages));
-    EXPECT_EQ(best.size(), rows);
-    EXPECT_TRUE(logits.empty() || logits.size() == rows * kVocabulary); // nobody wants them, or somebody
-    EXPECT_EQ(std::set<int64_t>(batch.slots.begin(), batch.slots.end()).size(), tokens);
-    now += 100 + int64_t(tokens);
-    if (fails && --fails == 0)
-      return runtimeError("planted");
-    for (size_t t = 0; t < tokens; ++t)
-      pool.at(size_t(batch.slots[t])) = keyOf(uint64_t(batch.tokens[t]), uint64_t(batch.positions[t]));
-    for (size_t r = 0; r < rows; ++r) {
-      const size_t t = size_t(batch.rows[r]);
-      EXPECT_EQ(batch.requests[t], int64_t(r));
-      uint64_t h = 1;
-      for (int64_t p = 0; p <= batch.positions[t]; ++p)
-        h = mix(h, pool.at(size_t(batch.tables.at(r * size_t(batch.pages) + size_t(p) / kBlockTokens)) * kBlockTokens +
-                           size_t(p) % kBlockTokens));
-      best[r] = int64_t(h % kVocabulary);
-      if (logits.empty())
-        continue;
-      std::span<float> row = logits.subspan(r * kVocabulary, kVocabulary);
-      std::fill(row.begin(), row.end(), 0.0f);
-      row[h % kVocabulary] = 1;
-    }
-    return okStatus();
-  }
-  Status copyBlock(kv::BlockId from, kv::BlockId to) override {
-    std::copy_n(pool.begin() + from * kBlockTokens, kBlockTokens, pool.begin() + to * kBlockTokens);
-    return okStatus();
-  }
-
-  std::vector<uint64_t> pool;
-  uint32_t stepTokens = 0;
-  int fails = 0; ///< the run that fails; 0: none
-  int64_t now = 0;
-};
-
-struct Sizes {
-  uint32_t blocks = 64, stepTokens = 16, requests = 8, sequenceTokens = 128;
-  bool prefixCache = true;
-};
-
-struct Serving {
-  explicit Serving(const Sizes &sizes) : model(sizes.blocks) {
-    kv::Config config;
-    engine::KvGroup group;
-    group.layout.blockTokens = kBlockTokens;
-    config.groups = {group};
-    config.blocks = sizes.blocks;
-    config.maxSequences = sizes.requests;
-    config.maxSequenceTokens = sizes.sequenceTokens;
-    config.maxStepTokens = sizes.stepTokens;
-    config.prefixCache = sizes.prefixCache;
-    auto cache = kv::Cache::create(config);
-    EXPECT_TRUE(cache.ok()) << cache.status().str();
-    model.stepTokens = sizes.stepTokens;
-    auto made = Scheduler::create(std::move(*cache), model,
-                                  {sizes.stepTokens, sizes.requests, sizes.sequenceTokens, kVocabulary},
-                                  [this] { return model.now; });
-    EXPECT_TRUE(made.ok()) << made.status().str();
-    scheduler = std::move(*made);
-  }
-  /// All blocks are free or cached, and the cache is in order.
-  void expectNoLeaks() {
-    kv::Counters c = scheduler->blocks().counters();
-    EXPECT_EQ(c.committedBlocks + c.reservedBlocks, 0u);
-    EXPECT_EQ(c.freeBlocks + c.evictableBlocks, scheduler->blocks().config().blocks);
-    EXPECT_EQ(c.sequences, 0u);
-    EXPECT_TRUE(kv::validate(scheduler->blocks().snapshot()).empty());
-  }
-  uint64_t submit(std::vector<uint32_t> prompt, uint32_t count, float temperature = 0) {
-    RequestOptions options;
-    options.sampling.temperature = temperature;
-    options.prompt = std::move(prompt);
-    options.maxTokens = count;
-    Result<uint64_t> id = scheduler->submit(std::move(options));
-    EXPECT_TRUE(id.ok()) << id.status().str();
-    return id.ok() ? *id : 0;
-  }
-  std::vector<uint32_t> answerOf(uint64_t id) {
-    std::span<const uint32_t> answer = scheduler->find(id)->answer();
-    return {answer.begin(), answer.end()};
-  }
-
-  FunctionModel model;
-  std::unique_ptr<Scheduler> scheduler;
-};
-
-std::vector<uint32_t> randomPrompt(std::mt19937 &random, uint32_t most) {
-  std::vector<uint32_t> prompt(1 + random() % most);
-  // Few beginnings, so that many share theirs.
-  uint32_t family = random() % 3;
-  for (size_t i = 0; i < prompt.size(); ++i)
-    prompt[i] = i < 20 ? uint32_t(family * 7 + i) % kVocabulary : uint32_t(random() % kVocabulary);
-  return prompt;
-}
 
 TEST(Scheduler, AnswersAreTheSameInAnyCompany) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
@@ -157,9 +21,7 @@ TEST(Scheduler, AnswersAreTheSameInAnyCompany) {
         std::vector<uint32_t> prompt = randomPrompt(random, 90);
         uint32_t count = 1 + random() % 30;
         std::vector<uint32_t> answer = expected(prompt, count);
-        // So cold that a draw is sure.
-        const float temperature = seed % 3 == 0 && random() % 2 ? 1e-3f : 0;
-        wanted.emplace(serving.submit(std::move(prompt), count, temperature), std::move(answer));
+        wanted.emplace(serving.submit(std::move(prompt), count), std::move(answer));
       }
       Status status = serving.scheduler->step();
       ASSERT_TRUE(status.ok()) << status.str();
@@ -294,6 +156,237 @@ TEST(Scheduler, StopsAtAStopToken) {
   answer.resize(size_t(std::find(answer.begin(), answer.end(), answer[6]) - answer.begin()) + 1);
   EXPECT_EQ(serving.answerOf(id), answer);
   EXPECT_EQ(serving.scheduler->find(id)->finish, Finish::Stop);
+}
+
+//===----------------------------------------------------------------------===//
+// Priorities, tenants, samples
+//===----------------------------------------------------------------------===//
+
+RequestOptions asking(std::vector<uint32_t> prompt, uint32_t count, uint64_t tenant = 0, int32_t priority = 0) {
+  RequestOptions options;
+  options.prompt = std::move(prompt);
+  options.maxTokens = count;
+  options.tenant = tenant;
+  options.priority = priority;
+  return options;
+}
+
+TEST(Scheduler, GreaterPriorityTakesTheirPlace) {
+  for (uint32_t blocks : {20u, 200u}) { // blocks are short, or requests at once
+    Sizes sizes;
+    sizes.blocks = blocks;
+    sizes.requests = 3;
+    sizes.prefixCache = false;
+    Serving serving(sizes);
+    std::vector<uint64_t> low;
+    for (uint32_t i = 0; i < 5; ++i)
+      low.push_back(serving.submit(asking({i, 2, 3, 4, 5, 6, 7, 8, 9}, 30)));
+    for (int i = 0; i < 6; ++i)
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_EQ(serving.scheduler->runningRequests(), 3u);
+    // Ten steps for its prompt of ten pieces, one more token for each but the first; nobody delays it.
+    std::vector<uint32_t> prompt(100, 7);
+    const uint64_t high = serving.submit(asking(prompt, 5, 0, 1));
+    const uint64_t before = serving.scheduler->counters().steps;
+    while (serving.scheduler->find(high)->finish == Finish::None)
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_LE(serving.scheduler->counters().steps - before, 13u);
+    EXPECT_GT(serving.scheduler->counters().preemptions, 0u);
+    while (serving.scheduler->unfinished())
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_EQ(serving.answerOf(high), expected(prompt, 5));
+    for (uint32_t i = 0; i < 5; ++i)
+      EXPECT_EQ(serving.answerOf(low[i]), expected({i, 2, 3, 4, 5, 6, 7, 8, 9}, 30));
+  }
+}
+
+/// Tokens of prompts whose answers began, and twice those of answers, which are computed and given.
+uint64_t served(const Scheduler &scheduler, const std::vector<uint64_t> &ids) {
+  uint64_t sum = 0;
+  for (uint64_t id : ids)
+    if (const Request *request = scheduler.find(id); !request->answer().empty())
+      sum += request->options.prompt.size() + 2 * request->answer().size();
+  return sum;
+}
+
+double jain(const std::vector<double> &shares) {
+  double sum = 0, squares = 0;
+  for (double share : shares)
+    sum += share, squares += share * share;
+  return sum * sum / (double(shares.size()) * squares);
+}
+
+/// Tenants whose requests differ in number, length and kind and who never idle get equal shares, or those of their
+/// weights; one that comes late gets its share from then on and no more.
+TEST(Scheduler, TenantsShareAlike) {
+  for (bool weighted : {false, true}) {
+    Sizes sizes;
+    sizes.blocks = 300;
+    sizes.prefixCache = false;
+    Serving serving(sizes);
+    std::mt19937 random(4);
+    const uint32_t prompts[] = {4, 60, 20, 30}, answers[] = {40, 4, 20, 3}, backlog[] = {20, 3, 5, 50};
+    const double weights[] = {1, weighted ? 3. : 1., 1, weighted ? 2. : 1.};
+    std::vector<std::vector<uint64_t>> ids(4);
+    std::vector<size_t> open(4, 0);
+    for (uint64_t tenant = 0; tenant < 4; ++tenant)
+      EXPECT_TRUE(serving.scheduler->setTenant(tenant, {weights[tenant], 0, 0}).ok());
+    auto refill = [&](uint64_t tenant) {
+      size_t waits = 0;
+      for (size_t i = open[tenant]; i < ids[tenant].size(); ++i)
+        waits += serving.scheduler->find(ids[tenant][i])->finish == Finish::None;
+      for (; waits < backlog[tenant]; ++waits)
+        ids[tenant].push_back(serving.submit(asking(std::vector<uint32_t>(1 + random() % (2 * prompts[tenant] - 1), 3),
+                                                    1 + uint32_t(random() % (2 * answers[tenant] - 1)), tenant)));
+      while (open[tenant] < ids[tenant].size() &&
+             serving.scheduler->find(ids[tenant][open[tenant]])->finish != Finish::None)
+        ++open[tenant];
+    };
+    std::vector<double> early(4);
+    for (int step = 0; step < 6000; ++step) {
+      for (uint64_t tenant = 0; tenant < (step < 3000 ? 3 : 4); ++tenant)
+        refill(tenant);
+      if (step == 3000)
+        for (uint64_t tenant = 0; tenant < 4; ++tenant)
+          early[tenant] = double(served(*serving.scheduler, ids[tenant])) / weights[tenant];
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    }
+    std::vector<double> late;
+    for (uint64_t tenant = 0; tenant < 4; ++tenant)
+      late.push_back(double(served(*serving.scheduler, ids[tenant])) / weights[tenant] - early[tenant]);
+    EXPECT_GE(jain({early[0], early[1], early[2]}), 0.995) << early[0] << " " << early[1] << " " << early[2];
+    EXPECT_GE(jain(late), 0.995) << late[0] << " " << late[1] << " " << late[2] << " " << late[3];
+  }
+}
+
+TEST(Scheduler, QuotasHold) {
+  Sizes sizes;
+  sizes.blocks = 200;
+  sizes.requests = 16;
+  Serving serving(sizes);
+  EXPECT_TRUE(serving.scheduler->setTenant(1, {1, 2, 0}).ok());
+  EXPECT_TRUE(serving.scheduler->setTenant(2, {1, 0, 40}).ok());
+  EXPECT_FALSE(serving.scheduler->setTenant(2, {0, 0, 40}).ok());
+  std::vector<uint64_t> ids;
+  for (uint32_t i = 0; i < 12; ++i)
+    ids.push_back(serving.submit(asking({1, i}, 10, 1 + i % 3)));
+  ids.push_back(serving.submit(asking({1, 2, 3}, 50, 2))); // more than its tenant's quota: alone it may run
+  uint32_t most[4] = {};
+  while (serving.scheduler->unfinished()) {
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    uint32_t count[4] = {}, tokens = 0;
+    for (uint64_t id : ids)
+      if (const Request *r = serving.scheduler->find(id); r->sequence != kv::kNoSequence) {
+        ++count[r->options.tenant];
+        tokens += r->options.tenant == 2 ? uint32_t(r->options.prompt.size()) + r->options.maxTokens : 0;
+      }
+    EXPECT_LE(count[1], 2u);
+    EXPECT_TRUE(tokens <= 40 || count[2] == 1);
+    for (int t = 1; t < 4; ++t)
+      most[t] = std::max(most[t], count[t]);
+  }
+  EXPECT_EQ(most[1], 2u);
+  EXPECT_EQ(most[2], 3u);
+  EXPECT_EQ(most[3], 4u);
+}
+
+TEST(Scheduler, SamplesForkTheirPrompt) {
+  for (uint32_t length : {5u, 16u, 21u}) {
+    Serving serving(Sizes{});
+    RequestOptions options = asking(std::vector<uint32_t>(length, 4), 12);
+    options.sampling.temperature = 2;
+    options.samples = 6;
+    options.logprobs = 2;
+    const uint64_t id = serving.submit(options);
+    EXPECT_EQ(serving.scheduler->unfinished(), 6u);
+    while (serving.scheduler->unfinished())
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    std::set<std::vector<uint32_t>> different;
+    uint64_t computed = length;
+    for (uint32_t sample = 0; sample < 6; ++sample) {
+      Expected wanted = expect(options, sample);
+      EXPECT_EQ(serving.answerOf(id + sample), wanted.answer) << sample;
+      EXPECT_EQ(serving.scheduler->find(id + sample)->logprobs.size(), wanted.answer.size());
+      different.insert(wanted.answer);
+      computed += wanted.answer.size() - (wanted.finish != Finish::Failed);
+    }
+    EXPECT_EQ(different.size(), 6u);
+    EXPECT_EQ(serving.scheduler->counters().forks, 5u);
+    EXPECT_EQ(serving.scheduler->counters().computedTokens, computed);
+    for (uint32_t sample = 0; sample < 6; ++sample)
+      serving.scheduler->release(id + sample);
+    serving.expectNoLeaks();
+  }
+}
+
+/// Those that are held go on when the one that computes their prompt is cancelled.
+TEST(Scheduler, HeldSamplesOutliveTheFirst) {
+  Sizes sizes;
+  sizes.stepTokens = 8;
+  Serving serving(sizes);
+  RequestOptions options = asking(std::vector<uint32_t>(30, 4), 4);
+  options.sampling.temperature = 2;
+  options.samples = 4;
+  const uint64_t id = serving.submit(options);
+  ASSERT_TRUE(serving.scheduler->step().ok());
+  EXPECT_TRUE(serving.scheduler->cancel(id));
+  EXPECT_TRUE(serving.scheduler->release(id + 2));
+  while (serving.scheduler->unfinished())
+    ASSERT_TRUE(serving.scheduler->step().ok());
+  EXPECT_EQ(serving.scheduler->find(id)->finish, Finish::Cancelled);
+  EXPECT_EQ(serving.answerOf(id + 1), expect(options, 1).answer);
+  EXPECT_EQ(serving.answerOf(id + 3), expect(options, 3).answer);
+  for (uint64_t one : {id, id + 1, id + 3})
+    EXPECT_TRUE(serving.scheduler->release(one));
+  serving.expectNoLeaks();
+}
+
+/// Of 60 blocks each request takes three at once and one later.
+TEST(Scheduler, WatermarkStaysFree) {
+  for (bool with : {false, true}) {
+    Sizes sizes;
+    sizes.blocks = 60;
+    sizes.stepTokens = 600;
+    sizes.requests = 30;
+    sizes.prefixCache = false;
+    sizes.watermark = with ? 0.3 : 0;
+    Serving serving(sizes);
+    for (uint32_t i = 0; i < 30; ++i)
+      serving.submit(std::vector<uint32_t>(24, i), 8);
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_EQ(serving.scheduler->runningRequests(), with ? 13u : 15u); // 4 + 18 <= 60 - 3 * 12, 4 + 14 <= 60 - 3 * 14
+    while (serving.scheduler->unfinished())
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_EQ(serving.scheduler->counters().preemptions, 0u);
+  }
+}
+
+TEST(Scheduler, LogprobsOfPromptsAreComplete) {
+  Sizes sizes;
+  sizes.blocks = 17;
+  sizes.stepTokens = 7;
+  sizes.requests = 4;
+  Serving serving(sizes);
+  std::vector<std::pair<uint64_t, RequestOptions>> all;
+  for (uint32_t i = 0; i < 6; ++i) {
+    RequestOptions options = asking(std::vector<uint32_t>(40 + i, i < 3 ? 5 : i), 20, 0, int32_t(i % 3));
+    options.promptLogprobs = 3;
+    options.logprobs = 0;
+    all.push_back({serving.submit(options), options});
+    for (int step = 0; step < 4; ++step)
+      ASSERT_TRUE(serving.scheduler->step().ok());
+  }
+  while (serving.scheduler->unfinished())
+    ASSERT_TRUE(serving.scheduler->step().ok());
+  EXPECT_GT(serving.scheduler->counters().preemptions, 0u);
+  for (const auto &[id, options] : all) {
+    Expected wanted = expect(options);
+    const Request &request = *serving.scheduler->find(id);
+    ASSERT_EQ(request.promptLogprobs.size(), wanted.promptLogprobs.size());
+    for (size_t i = 0; i < wanted.promptLogprobs.size(); ++i)
+      EXPECT_EQ(request.promptLogprobs[i].logprob, wanted.promptLogprobs[i].logprob);
+    EXPECT_EQ(serving.answerOf(id), wanted.answer);
+  }
 }
 
 } // namespace
