@@ -65,6 +65,18 @@ std::optional<DimExpr> Legalizer::conditionAsSize(Node &node) {
   return equalDims(a->values[0], b->values[0]);
 }
 
+/// 1 where the run takes all the branches around what is being processed, else 0.
+std::optional<DimExpr> Legalizer::runsAsSize() {
+  DimExpr runs = 1;
+  for (auto [node, isThen] : branches) {
+    std::optional<DimExpr> taken = conditionAsSize(*node);
+    if (!taken)
+      return std::nullopt;
+    runs = runs * (isThen ? *taken : DimExpr(1) - *taken);
+  }
+  return runs;
+}
+
 /// A symbol for a size of what an If gives, which is `a` or `b`.
 DimExpr Legalizer::chosenSize(Node &node, const DimExpr &a, const DimExpr &b) {
   std::map<std::string, int64_t> optima;
@@ -80,6 +92,18 @@ DimExpr Legalizer::chosenSize(Node &node, const DimExpr &a, const DimExpr &b) {
   SymbolOp symbol = declare(name + "_size", both.lo, both.hi == DimRange::kUnbounded ? -1 : both.hi, usual,
                             SymbolOp::kValueOrigin.str() + "the condition of " + name, DimAttr());
   return DimExpr::symbol(symbol.getSymName().str());
+}
+
+static bool differInRank(ArrayRef<Tracked> a, ArrayRef<Tracked> b) {
+  auto rank = [](const Tracked &value) { return value.data ? rankOf(value.data) : value.host ? int64_t(value.host->shape.size()) : -1; };
+  return llvm::any_of(llvm::zip(a, b), [&](auto pair) {
+    int64_t x = rank(std::get<0>(pair)), y = rank(std::get<1>(pair));
+    return x >= 0 && y >= 0 && x != y;
+  });
+}
+
+static bool squeezes(Region &body) {
+  return llvm::any_of(body.getOps(), [](Operation &op) { return op.getName().getStringRef() == "onnx.Squeeze"; });
 }
 
 /// Both branches, one after the other, and the choice between what they give. Sizes that differ
@@ -100,13 +124,23 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
   for (int side : {1, 0}) {
     // What one side alone cannot do is an error of the run that takes it.
     ScopedDiagnosticHandler quiet(node.op->getContext(), [](Diagnostic &) { return success(); });
+    branches.push_back({&node, side == 1});
     sides[side] = inlineBody(node, *bodies[side], {});
+    branches.pop_back();
     if (sides[side] && sides[side]->size() != node.numOutputs())
       return false;
   }
+  std::optional<DimExpr> runs;
+  // The side alone that a run can take; a run that would take the other one fails.
+  auto takeOnly = [&](int works, const DimExpr &taken) {
+    DimExpr other = works ? DimExpr(1) - taken : taken;
+    node.derive(works ? "takes_then_branch" : "takes_else_branch", DimExpr(1) - other * *runs, {1, 1});
+    for (auto [result, value] : llvm::zip(node.op->getResults(), *sides[works]))
+      values[result] = value;
+  };
   if (!sides[0] || !sides[1]) {
     int works = sides[1] ? 1 : 0;
-    std::optional<DimExpr> taken = conditionAsSize(node);
+    std::optional<DimExpr> taken = (runs = runsAsSize()) ? conditionAsSize(node) : std::nullopt;
     if (!sides[works] || !taken) {
       found.nodes.resize(failures);
       node.reported = true;
@@ -119,12 +153,18 @@ bool Legalizer::chooseBranch(Node &node, ArrayAttr names) {
         << "the " << (works ? "else" : "then") << " branch does not run at these sizes: "
         << found.nodes.back().message;
     found.nodes.resize(failures);
-    node.derive(works ? "takes_then_branch" : "takes_else_branch",
-                works ? *taken : DimExpr(1) - *taken, {1, 1});
-    for (auto [result, value] : llvm::zip(node.op->getResults(), *sides[works]))
-      values[result] = value;
+    takeOnly(works, *taken);
     return true;
   }
+  // Squeeze of torch: `x.squeeze(d)` where the export saw a size of 1. The other branch has another rank.
+  if (differInRank(*sides[0], *sides[1]) && (runs = runsAsSize()))
+    for (int works : {1, 0})
+      if (std::optional<DimExpr> taken = squeezes(*bodies[works]) ? conditionAsSize(node) : std::nullopt) {
+        mlir::emitRemark(node.op->getLoc()) << "only the " << (works ? "then" : "else")
+                                            << " branch, which squeezes, is compiled: the other one gives another rank";
+        takeOnly(works, *taken);
+        return true;
+      }
   SmallVector<Value> thens, elses;
   SmallVector<Tracked *> chosen;
   SmallVector<Type> types;

@@ -197,8 +197,8 @@ Value convOf(Node &n, Value x, Value w) {
   if (group < 1)
     return n.e.fail("group is not positive");
   n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
-  return n.e.infer<ConvOp>(x, w, window->strides, window->pads, window->dilations, uint64_t(group),
-                           ConvLayout::ChannelsFirst);
+  return n.e.infer<ConvOp>(padded(n.e, x, *window, n.e.like(x, 0)), w, window->strides, window->pads, window->dilations,
+                           uint64_t(group), ConvLayout::ChannelsFirst);
 }
 
 Value channelsFirst(Emitter &e, Value x) {

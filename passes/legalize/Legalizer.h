@@ -100,6 +100,7 @@ private:
                    llvm::StringRef origin, DimAttr value);
   bool inlineIf(Node &node);
   std::optional<DimExpr> conditionAsSize(Node &node);
+  std::optional<DimExpr> runsAsSize();
   DimExpr chosenSize(Node &node, const DimExpr &a, const DimExpr &b);
   bool chooseBranch(Node &node, mlir::ArrayAttr names);
   bool unrollLoop(Node &node);
@@ -129,6 +130,11 @@ private:
   struct LoopDraws {
     mlir::Value counter, run; ///< its iterations as they are counted, and as runs: null until asked for
   };
+  struct Branch {
+    Node *node;
+    bool isThen;
+  };
+  std::vector<Branch> branches; ///< around what is being processed, under conditions that only a run knows
   std::vector<LoopDraws> loops; ///< that lathe.loop_begin makes, around what is being processed
   uint64_t nextStream = 0;
   int chain = 0;     ///< ops that bindHost is inside of

@@ -4,6 +4,9 @@
 
 #include "lathe/ir/Sampling.h"
 
+#include <cmath>
+#include <limits>
+
 using namespace mlir;
 
 namespace lathe::legal {
@@ -13,8 +16,8 @@ template <PoolKind K> LogicalResult pool(Node &n) {
   Value y = poolOf(n, n.in(0), K);
   if (y && K == PoolKind::Max && n.wants(1)) {
     auto op = y.getDefiningOp<PoolOp>();
-    if (!op)
-      return n.fail("attribute", "the output Indices of this MaxPool", "MaxPool with one output");
+    if (!op || op.getX() != n.in(0)) // the places would be those of a padded image
+      return n.fail("attribute", "the output Indices of this MaxPool", "MaxPool with one output, or with explicit pads");
     Value places = ArgPoolOp::create(n.e.b, n.e.loc, withElementType(y.getType(), n.e.b.getI64Type()), op.getX(),
                                      op.getKernel(), op.getStrides(), op.getPads(), op.getDilations(),
                                      n.intAttr("storage_order", 0) != 0);
@@ -146,10 +149,29 @@ Value poolOf(Node &n, Value x, PoolKind kind) {
   std::optional<Window> w = windowOf(n, x, *kernel);
   if (!w)
     return {};
-  return n.e.infer<PoolOp>(x, kind, w->kernel, w->strides, w->pads, w->dilations,
-                           bool(n.intAttr("ceil_mode", 0)),
-                           bool(n.intAttr("count_include_pad", 0)), uint64_t(n.intAttr("p", 2)),
+  Emitter &e = n.e;
+  auto pooled = [&](Value image, bool isWhole) {
+    return e.infer<PoolOp>(image, kind, w->kernel, w->strides, w->pads, w->dilations,
+                           !isWhole && bool(n.intAttr("ceil_mode", 0)),
+                           isWhole || bool(n.intAttr("count_include_pad", 0)), uint64_t(n.intAttr("p", 2)),
                            ConvLayout::ChannelsFirst);
+  };
+  if (w->low.empty())
+    return pooled(x, false);
+  Value zero = e.like(x, 0), outside = zero;
+  if (kind == PoolKind::Max) {
+    auto whole = dyn_cast<IntegerType>(elementTypeOf(x));
+    outside = e.like(x, !whole               ? -std::numeric_limits<double>::infinity()
+                        : whole.isUnsigned() ? 0
+                                             : -std::ldexp(1.0, int(whole.getWidth()) - 1));
+  }
+  Value y = pooled(padded(e, x, *w, outside), true);
+  if (kind != PoolKind::Average || n.intAttr("count_include_pad", 0))
+    return y;
+  // The mean of what is no padding: both means are over whole windows.
+  Dims one = dimsOf(x);
+  one[0] = one[1] = 1;
+  return e.div(y, pooled(padded(e, e.broadcastTo(e.like(x, 1), one), *w, zero), true));
 }
 
 void addPooling(Handlers &h) {

@@ -7,9 +7,11 @@
 
 namespace lathe::legal {
 
-/// Window attributes with defaults filled in and auto_pad resolved.
+/// Window attributes with defaults filled in and auto_pad resolved. Where strides and a symbolic size decide how
+/// much SAME pads, the pads are 0 and stand in `low` and `high`, which are else empty.
 struct Window {
   Ints kernel, strides, pads, dilations;
+  Dims low, high;
 };
 
 /// Of a node with input x [N, C, spatial...]; none after a report.
@@ -36,27 +38,32 @@ inline std::optional<Window> windowOf(Node &n, mlir::Value x, const Ints &kernel
     w.pads.assign(2 * count, 0);
   } else if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
     for (size_t i = 0; i < count; ++i) {
-      int64_t span = (w.kernel[i] - 1) * w.dilations[i] + 1, total = span - 1;
-      if (w.strides[i] != 1) {
-        std::optional<int64_t> size = dimOf(x, 2 + i).constant();
-        if (!size) {
-          (void)n.fail("attribute",
-                       "auto_pad = " + llvm::Twine(mode) + " with a stride over a symbolic size",
-                       "explicit pads, or a size bound by --shape", "export with explicit pads");
-          return std::nullopt;
-        }
-        int64_t windows = (*size + w.strides[i] - 1) / w.strides[i];
-        total = std::max<int64_t>(0, (windows - 1) * w.strides[i] + span - *size);
-      }
-      int64_t small = total / 2, large = total - small;
-      w.pads[i] = mode == "SAME_UPPER" ? small : large;
-      w.pads[count + i] = mode == "SAME_UPPER" ? large : small;
+      int64_t stride = w.strides[i], span = (w.kernel[i] - 1) * w.dilations[i] + 1;
+      DimExpr size = dimOf(x, 2 + i),
+              total = (DimExpr::ceilDiv(size, stride) - DimExpr(1)) * DimExpr(stride) + DimExpr(span) - size;
+      if (span < stride) // then some elements at the end may be under no window
+        total = n.e.clampAtZero(total);
+      DimExpr small = DimExpr::floorDiv(total, 2), large = total - small;
+      DimExpr before = mode == "SAME_UPPER" ? small : large, after = mode == "SAME_UPPER" ? large : small;
+      w.pads[i] = before.constant().value_or(0);
+      w.pads[count + i] = after.constant().value_or(0);
+      if (total.isConstant())
+        continue;
+      w.low.resize(count + 2, DimExpr(0));
+      w.high.resize(count + 2, DimExpr(0));
+      w.low[2 + i] = before;
+      w.high[2 + i] = after;
     }
   } else if (mode != "NOTSET") {
     (void)n.invalid("attribute", "auto_pad = '" + llvm::Twine(mode) + "'");
     return std::nullopt;
   }
   return w;
+}
+
+/// x with the pads that Window keeps apart.
+inline mlir::Value padded(Emitter &e, mlir::Value x, const Window &w, mlir::Value value) {
+  return w.low.empty() ? x : e.pad(x, value, w.low, w.high, PadMode::Constant);
 }
 
 /// A vector of channels shaped to broadcast over [N, C, spatial...].

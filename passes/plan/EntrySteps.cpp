@@ -11,6 +11,8 @@
 #include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"
 
+#include "llvm/Support/SaveAndRestore.h"
+
 using namespace mlir;
 
 namespace lathe::plan {
@@ -43,7 +45,7 @@ public:
     if (failed(emitSizes(func, places.states, symbols(), builder)))
       return failure();
     late = lateSymbols(func);
-    emitGuards(func, places.states, late, known, guarded, builder);
+    emitGuards(func, places.states, late, known, homes, {}, guarded, builder);
     for (StateOp state : places.states)
       exec::StateOp::create(builder, state.getLoc(), state.getSymName());
     places.declare();
@@ -109,7 +111,7 @@ private:
         if (llvm::all_of(names, [&](auto &name) { return !late.count(name) || known.count(name); }))
           known.insert(symbol.getSymName().str());
       }
-    emitGuards(func, places.states, late, known, guarded, steps);
+    emitGuards(func, places.states, late, known, homes, branch, guarded, steps);
   }
 
   LogicalResult emitSteps() {
@@ -168,6 +170,10 @@ private:
           places.buffers[value] = places.buffers[y];
       if (!then)
         exec::ElseOp::create(steps, loc);
+      // What is checked in a branch, is not for what runs outside of it.
+      llvm::SaveAndRestore inBranch(branch, side);
+      llvm::SaveAndRestore checked(guarded, guarded);
+      emitGuards(func, places.states, late, known, homes, branch, guarded, steps);
       if (failed(emitBlock(side)))
         return failure();
       ArrayAttr symbols = choose.getSymbolsAttr(), sizes = then ? choose.getThenSizesAttr() : choose.getElseSizesAttr();
@@ -377,6 +383,7 @@ private:
   OpBuilder steps;   ///< of what is done, in order
   EntryMemory places; ///< of values
   /// Symbols that get values in a run, those that have them where steps are emitted, and what is checked.
+  Home branch; ///< that steps are emitted of
   std::set<std::string> late, known, guarded;
   Homes homes;
 };

@@ -20,13 +20,6 @@ mlir::LogicalResult planEntry(mlir::func::FuncOp func, const Target &target, boo
 mlir::LogicalResult emitSizes(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,
                               const std::set<std::string> &symbols, mlir::OpBuilder &builder);
 
-/// `exec.guard` ops for what the ops of the entry assume of sizes that are not
-/// equal as formulas, and for the capacities of states, unless they are among `emitted` already or
-/// need one of the `late` symbols, which get values in a run, that is not `known`.
-void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states, const std::set<std::string> &late,
-                const std::set<std::string> &known, std::set<std::string> &emitted,
-                mlir::OpBuilder &builder);
-
 /// Symbols that dim_from or a choice gives values, and what is derived of them.
 std::set<std::string> lateSymbols(mlir::func::FuncOp func);
 
@@ -64,6 +57,13 @@ struct Homes {
 /// Which side of which choice alone needs the value of each kernel, call and choice, and which of
 /// them run in a loop. An error names a kernel that is needed within a loop and behind it.
 mlir::FailureOr<Homes> findBranches(mlir::func::FuncOp func);
+
+/// `exec.guard` ops for what the ops of the entry that run where `home` does assume of sizes that are not
+/// equal as formulas, and for the capacities of states, unless they are among `emitted` already or
+/// need one of the `late` symbols, which get values in a run, that is not `known`.
+void emitGuards(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states, const std::set<std::string> &late,
+                const std::set<std::string> &known, const Homes &homes, const Home &home,
+                std::set<std::string> &emitted, mlir::OpBuilder &builder);
 
 /// Values of all symbols that memory is planned for: upper bounds, or the optimum.
 std::map<std::string, int64_t> planningPoint(mlir::ModuleOp module);

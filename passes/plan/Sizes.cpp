@@ -196,11 +196,23 @@ void guardAppend(StateAppendOp append, StateOp state, Guards &guards) {
 
 } // namespace
 
+/// Whether an op runs wherever `home` does: the other sides of choices assume what need not be.
+static bool runsIn(Operation *op, const Homes &homes, const Home &home) {
+  while (op && !isa_and_nonnull<func::FuncOp>(op->getParentOp()))
+    op = op->getParentOp();
+  return !op || llvm::all_of(homes.of(op), [&](auto &part) {
+    return isa<LoopEndOp>(part.first) || llvm::is_contained(home, part);
+  });
+}
+
 void emitGuards(func::FuncOp func, ArrayRef<StateOp> states, const std::set<std::string> &late,
-                const std::set<std::string> &known, std::set<std::string> &emitted, OpBuilder &builder) {
+                const std::set<std::string> &known, const Homes &homes, const Home &home,
+                std::set<std::string> &emitted, OpBuilder &builder) {
   Guards guards(builder, late, known, emitted);
   std::map<std::string, DimRange> ranges = symbolRanges(func->getParentOfType<ModuleOp>());
   func.walk([&](Operation *op) {
+    if (!runsIn(op, homes, home))
+      return;
     guardIterators(op, guards);
     if (auto structured = dyn_cast<StructuredOpInterface>(op))
       guardRules(structured, ranges, guards);
