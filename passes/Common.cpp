@@ -43,6 +43,11 @@ SmallVector<std::string> optionStrings(ModuleOp module, StringRef key) {
   return strings;
 }
 
+std::string sparseWeights(ModuleOp top) {
+  SmallVector<std::string> given = optionStrings(top, kSparseWeightsOption);
+  return given.empty() ? "auto" : given[0];
+}
+
 std::map<std::string, DimRange> symbolRanges(ModuleOp module) {
   std::map<std::string, DimRange> ranges;
   for (SymbolOp symbol : module.getOps<SymbolOp>()) {

@@ -26,6 +26,9 @@ mlir::FailureOr<Target> targetOf(mlir::ModuleOp module);
 /// An entry of `lathe.options` as strings; empty when it is not there.
 llvm::SmallVector<std::string> optionStrings(mlir::ModuleOp module, llvm::StringRef key);
 
+/// --sparse-weights: "auto", "never" or "always".
+std::string sparseWeights(mlir::ModuleOp top);
+
 /// Bounds and best sizes of the lathe.symbol ops of a module.
 std::map<std::string, DimRange> symbolRanges(mlir::ModuleOp module);
 std::map<std::string, int64_t> symbolOptima(mlir::ModuleOp module);

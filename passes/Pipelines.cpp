@@ -72,8 +72,11 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createPageStatesPass());
     break;
   case Phase::Quantize:
+    // Runs when `lathe.options` asks for it.
+    break;
   case Phase::Sparsify:
-    // Run when `lathe.options` asks for them.
+    // Behind folding: weights are now what products will read.
+    passes.addPass(createFindZeroBlocksPass());
     break;
   case Phase::Shard:
     // One pass, which does nothing without a mesh: behind it types are those of what a rank has.

@@ -40,7 +40,8 @@ ALLOWED = {
     "runtime/host/library": {"support", "system"},
     "lib/ir": {"support", "analysis", "ir", "kernelspec", *LLVM},
     "lib/quantize": {"support", "quantize", "llvm"},
-    "lib/import": {"support", "ir", "import", "quantize", "onnx", "system", *LLVM},
+    "lib/sparsify": {"support", "sparsify"},
+    "lib/import": {"support", "ir", "import", "quantize", "sparsify", "onnx", "system", *LLVM},
     "passes": {"support", "reference", "analysis", "engine", "ir", "passes", "phase", "kernelspec",
                *LLVM},
     # An op without a lowering of its own is expanded by the function body of its ONNX schema.
@@ -56,7 +57,7 @@ ALLOWED = {
 }
 # Headers of an area obey the rule of the folder that implements it.
 HEADERS = {area: f"lib/{area}" for area in
-           ("support", "reference", "analysis", "engine", "ir", "quantize", "import", "compiler")}
+           ("support", "reference", "analysis", "engine", "ir", "quantize", "sparsify", "import", "compiler")}
 HEADERS.update(runtime="runtime", passes="passes", codegen="codegen")
 # Not one header on the way may be MLIR's or LLVM's.
 MLIR_FREE = ("lib/support", "lib/reference", "lib/engine", "lib/analysis", "runtime",

@@ -10,6 +10,8 @@ namespace lathe::select {
 
 using Variants = Result<std::vector<KernelVariant>>;
 Variants chooseCpu(const KernelDesc &desc, const Target &target);
+/// Adds the variants of a product by weights with blocks of zeros, where leaving these out pays.
+bool chooseBlocks(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 Variants chooseCuda(const KernelDesc &desc, const Target &target);
 
 } // namespace lathe::select

@@ -4,6 +4,7 @@
 #include "lathe/codegen/Packing.h"
 
 #include "lathe/codegen/Winograd.h"
+#include "lathe/support/ZeroBlocks.h"
 
 #include <algorithm>
 #include <array>
@@ -60,7 +61,38 @@ std::string partsRecipe(int64_t panel, const std::vector<int64_t> &taps, size_t 
   return text;
 }
 
+std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed) {
+  return "blocks" + std::to_string(kBlockColumns) + "x" + std::to_string(rows) + "c" + std::to_string(capacity) +
+         (transposed ? "t" : "");
+}
+
 namespace {
+
+/// What follows the `blocks16` of a recipe: x<R>c<C>, and t.
+Result<PanelLayout> blocksLayout(std::string_view recipe, std::string_view rest, const std::vector<int64_t> &dims) {
+  PanelLayout l;
+  l.order = PanelLayout::Order::Blocks;
+  l.panel = kBlockColumns;
+  const char *end = rest.data() + rest.size();
+  auto number = [&](const char *at, int64_t &value) { return std::from_chars(at, end, value).ptr; };
+  const char *at = number(rest.data(), l.blockRows);
+  bool counted = at != end && *at == 'c';
+  if (counted)
+    at = number(at + 1, l.capacity);
+  if (at != end && *at == 't')
+    l.fromTransposed = true, ++at;
+  const size_t rank = dims.size();
+  bool matrix = rank >= 2 && std::all_of(dims.begin(), dims.end() - 2, [](int64_t d) { return d == 1; });
+  if (matrix) {
+    l.depth = dims[rank - (l.fromTransposed ? 1 : 2)];
+    l.columns = dims[rank - (l.fromTransposed ? 2 : 1)];
+  }
+  if (at != end || !counted || !matrix || l.depth < 1 || l.columns < 1 || (l.blockRows != 1 && l.blockRows != 4) ||
+      l.depth % l.blockRows || l.capacity < 0 || l.capacity > l.depth / l.blockRows * l.panels() ||
+      l.depth > UINT32_MAX || l.capacity > UINT32_MAX)
+    return internalError("no such blocks of this weight", "packing " + std::string(recipe));
+  return l;
+}
 
 /// Boxes of the parts, from what follows the x of `parts<NR>x`; empty when the text is none or a box
 /// is no part of the window.
@@ -146,6 +178,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   bool groups = !matrix && !filters && !taps && !points && !rows && starts("groups");
   bool parts = !matrix && !filters && !taps && !points && !rows && !groups && starts("parts");
   size_t rank = dims.size();
+  if (starts("blocks16x"))
+    return blocksLayout(recipe, rest, dims);
   if (starts("fragments")) {
     if ((rest != "4" && rest != "8") || rank != 2 || dims[0] <= 0 || dims[1] <= 0)
       return internalError("fragments are of 4 or 8 bits, of a matrix", where);
@@ -426,6 +460,8 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
   if (!std::has_single_bit(uint64_t(packer.bits)) || packer.bits > 64 ||
       (packer.bits < 8 && l.order != Order::Fragments && !(matrix && l.interleave == 1 && l.lanes() * packer.bits % 8 == 0)))
     return internalError("elements of this width are not packed so", where);
+  if (l.order == Order::Blocks && !(isFloat(dtype) && (packer.bits == 16 || packer.bits == 32)))
+    return internalError("blocks are of floats of 16 or 32 bits", where);
   if (l.order == Order::Winograd && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
   int64_t count = 1;
@@ -435,14 +471,62 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
   return packer;
 }
 
+Status WeightPacker::prepare(std::span<const std::byte> from) {
+  const PanelLayout &l = layout;
+  if (l.order != PanelLayout::Order::Blocks)
+    return okStatus();
+  std::vector<uint8_t> flags = nonzeroRows({from, unsigned(bits), l.depth, l.columns, l.fromTransposed});
+  firsts.assign(1, 0);
+  rows.clear();
+  for (int64_t p = 0; p < l.panels(); ++p) {
+    std::vector<uint32_t> blocks = nonzeroBlocks(std::span(flags).subspan(p * l.depth, l.depth), l.blockRows);
+    rows.insert(rows.end(), blocks.begin(), blocks.end());
+    firsts.push_back(uint32_t(rows.size()));
+  }
+  if (int64_t(rows.size()) > l.capacity)
+    return internalError(std::to_string(rows.size()) + " blocks of the weight are not zero, more than the packing's " +
+                         std::to_string(l.capacity));
+  return okStatus();
+}
+
+/// Of `blocks`: the words, each panel's elements, what is left of the capacity.
+void WeightPacker::makeBlocks(int64_t piece, const std::byte *from, std::byte *to) const {
+  const PanelLayout &l = layout;
+  const int64_t each = bits / 8, p = piece - 1;
+  if (piece == 0) {
+    std::memcpy(to, firsts.data(), firsts.size() * sizeof firsts[0]);
+    if (!rows.empty())
+      std::memcpy(to + firsts.size() * sizeof firsts[0], rows.data(), rows.size() * sizeof rows[0]);
+    return;
+  }
+  if (p == l.panels())
+    return;
+  const int64_t column = p * l.panel, width = std::min(l.panel, l.columns - column);
+  for (uint32_t b = firsts[p]; b < firsts[p + 1]; ++b)
+    for (int64_t k = rows[b]; k < int64_t(rows[b]) + l.blockRows; ++k, to += l.panel * each)
+      if (l.fromTransposed)
+        for (int64_t n = 0; n < width; ++n)
+          std::memcpy(to + n * each, from + ((column + n) * l.depth + k) * each, each);
+      else
+        std::memcpy(to, from + (k * l.columns + column) * each, width * each);
+}
+
 int64_t WeightPacker::pieces() const {
   using Order = PanelLayout::Order;
+  if (layout.order == Order::Blocks)
+    return layout.panels() + 2;
   return layout.order == Order::Rows ? layout.columns : layout.batch * layout.panels();
 }
 
 uint64_t WeightPacker::begin(int64_t piece) const {
   using Order = PanelLayout::Order;
   const PanelLayout &l = layout;
+  if (l.order == Order::Blocks) {
+    if (piece == 0)
+      return 0;
+    int64_t block = piece == pieces() ? l.capacity : int64_t(firsts[piece - 1]);
+    return uint64_t((l.valuesAt(bits) + block * l.blockRows * l.panel) * bits / 8);
+  }
   if (l.order == Order::Rows)
     return uint64_t(piece * l.taps * l.paddedChannels() * bits / 8);
   if (l.order == Order::Gates)
@@ -471,6 +555,8 @@ void WeightPacker::make(int64_t piece, const std::byte *from, std::byte *to) con
     return packGates(l, piece, e);
   case Order::Fragments:
     return packFragments(l, piece, from, to);
+  case Order::Blocks:
+    return makeBlocks(piece, from, to);
   case Order::Matrix:
   case Order::MatrixTransposed:
   case Order::Filters:
@@ -495,7 +581,8 @@ void WeightPacker::pack(std::span<const std::byte> from, uint64_t at,
       whole.resize(last - first);
     std::byte *to = inPlace ? out.data() : whole.data();
     std::memset(to, 0, last - first);
-    layout.order == PanelLayout::Order::Fragments ? packFragments(layout, piece, from.data(), to)
+    layout.order == PanelLayout::Order::Blocks      ? makeBlocks(piece, from.data(), to)
+    : layout.order == PanelLayout::Order::Fragments ? packFragments(layout, piece, from.data(), to)
     : bits < 8   ? packCodes(layout, piece / layout.panels(), piece % layout.panels(), bits, from.data(), to)
     : bits == 8  ? make<uint8_t>(piece, from.data(), to)
     : bits == 16 ? make<uint16_t>(piece, from.data(), to)

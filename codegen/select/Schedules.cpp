@@ -23,6 +23,13 @@ const Skeleton kCpuGemm = {
              "in register tiles of m rows",
     .code = Code::CpuProduct,
     .inPlace = InPlace::OneThread};
+const Skeleton kCpuGemmBlocks = {
+    .family = "gemm.bsr",
+    .block = "v m n r k: as gemm, of constant columns whose blocks of zeros are neither stored nor multiplied; where "
+             "a row is not finite, what they would have made of it is added",
+    .code = Code::CpuProduct,
+    .inPlace = InPlace::OneThread,
+    .product = {.leavesOutZeros = true}};
 const Skeleton kCpuGemmPairs = {
     .family = "gemm.pairs",
     .block = "v m n r k: as gemm, of integers of 8 bits: rows are widened to 16 bits in scratch memory, columns "

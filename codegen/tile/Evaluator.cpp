@@ -146,9 +146,9 @@ Index Evaluator::packedOffset(const BufferArg &buf, const Indices &idx) {
     return Index(ix.cst(0));
   }
   using Order = PanelLayout::Order;
-  if (layout->order == Order::Parts) { // its one schedule reads panels alone
+  if (layout->order == Order::Parts || layout->order == Order::Blocks) { // their one schedule reads panels alone
     if (!failed)
-      mlir::emitError(loc, "code generation: no element of filters in parts can be read by itself");
+      mlir::emitError(loc, "code generation: no element of weights in parts or blocks can be read by itself");
     failed = true;
     return Index(ix.cst(0));
   }

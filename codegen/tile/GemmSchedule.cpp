@@ -193,6 +193,10 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
       };
     }
   }
+  if (p.inBlocks() && !(p.accumulator.isF32() && p.batches == DimExpr(1) && config.tileN % e.width == 0)) {
+    e.fail(op, "no product by blocks of these types and sizes");
+    return;
+  }
   bool bytes = bitWidthOf(a) == 8 && bitWidthOf(b) == 8 && p.accumulator.isInteger(32);
   bool signs = p.interleave != 4 || !elementTypeOf(b).isUnsignedInteger();
   if (p.interleave > 1 && !(bytes && signs && p.packed && depth.isConstant()))

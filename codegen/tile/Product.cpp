@@ -12,220 +12,12 @@
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 
+#include <bit>
 #include <numeric>
 
 using namespace mlir;
 
 namespace lathe::codegen {
-
-//===- Epilogue -----------------------------------------------------------------===//
-
-Epilogue::Epilogue(Evaluator &e, Value root) : e(e), root(root) {
-  llvm::DenseSet<Value> dependent{root};
-  for (Operation &op : *e.kernel.body) {
-    if (op.hasTrait<OpTrait::IsTerminator>()) {
-      for (Value v : op.getOperands())
-        ok &= dependent.contains(v) || isBeside(v);
-      continue;
-    }
-    SmallVector<Value> from;
-    for (Value v : op.getOperands())
-      if (dependent.contains(v))
-        from.push_back(v);
-    if (from.empty())
-      continue;
-    Value r = op.getResult(0);
-    auto structured = dyn_cast<StructuredOpInterface>(&op);
-    if (isa<ReshapeOp, TransposeOp>(op)) {
-      moves = true;
-    } else if (auto slice = dyn_cast<SliceOp>(op)) {
-      moves = true;
-      ok &= llvm::all_of(slice.getSteps(), [](int64_t step) { return step == 1; });
-    } else if (structured && structured.getOpClass() == OpClass::Pointwise &&
-               op.getNumResults() == 1) {
-      for (Value v : from)
-        ok &= dimsOf(v) == dimsOf(r);
-    } else {
-      ok = false;
-    }
-    path.push_back(&op);
-    dependent.insert(r);
-  }
-}
-
-bool Epilogue::flat(int64_t first, int64_t last) const {
-  if (moves || !ok)
-    return false;
-  for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
-    if (isBeside(v))
-      continue;
-    const BufferArg &out = e.bufferArg(e.outputArg(o));
-    std::vector<DimExpr> dims = dimsOf(v);
-    for (int64_t d = first + 1; d <= last; ++d)
-      if (!(out.physical[d] == dims[d]))
-        return false;
-  }
-  // Everything that the path reads beside the root must be dense there too.
-  for (Operation *op : path)
-    for (Value v : op->getOperands()) {
-      std::vector<DimExpr> xs = dimsOf(v), ys = dimsOf(op->getResult(0));
-      int64_t shift = ys.size() - xs.size();
-      bool ones = true, same = true;
-      for (int64_t d = first; d <= last; ++d) {
-        DimExpr size = d < shift ? DimExpr(1) : xs[d - shift];
-        ones &= size == DimExpr(1);
-        same &= d >= shift && size == ys[d];
-      }
-      bool onPath = v == root || llvm::is_contained(path, v.getDefiningOp());
-      if (!ones && !(same && (onPath || flatDims(e, v, first - shift, last - shift))))
-        return false;
-    }
-  return true;
-}
-
-/// The index of an op's result that its operand's index becomes.
-Indices Epilogue::moved(Operation *op, Value x, const Indices &from) {
-  Indices to = from;
-  if (isa<ReshapeOp>(op)) {
-    std::vector<DimExpr> before = dimsOf(x), after = dimsOf(op->getResult(0));
-    if (lanes != Lanes::Together || !from.back().stride || before.back() == after.back())
-      return reshapeIndex(e, before, after, from);
-    Indices first = from; // of lane 0; the others follow it in the last dimension
-    first.back().stride = 0;
-    to = reshapeIndex(e, before, after, first);
-    to.back().stride = from.back().stride;
-    return to;
-  }
-  if (auto t = dyn_cast<TransposeOp>(op))
-    for (auto [d, p] : llvm::enumerate(t.getPerm()))
-      to[d] = from[p];
-  if (auto slice = dyn_cast<SliceOp>(op))
-    for (auto [d, start] : llvm::enumerate(slice.getStarts()))
-      to[d] = ix().add(from[d], Index(ix().sub(ix().cst(0), ix().dim(cast<DimAttr>(start).expr()))));
-  return to;
-}
-
-/// Whether all lanes of an index of a slice are at one place in the dimensions that it cuts.
-static bool uniformWhereCut(SliceOp slice, const Indices &to) {
-  for (auto [d, size] : llvm::enumerate(dimsOf(slice.getY())))
-    if (!to[d].uniform() && size != dimOf(slice.getX(), d))
-      return false;
-  return true;
-}
-
-/// Whether an index of a slice, the same for all lanes where it cuts, lies in it. Null: always.
-Value Epilogue::inside(SliceOp slice, const Indices &to) {
-  Value all;
-  for (auto [d, size] : llvm::enumerate(dimsOf(slice.getY()))) {
-    if (size == dimOf(slice.getX(), d))
-      continue;
-    Value ok = ix().cmp(arith::CmpIPredicate::ult, to[d].base, ix().dim(size));
-    all = all ? e.make<arith::AndIOp>(all, ok) : ok;
-  }
-  return all;
-}
-
-void Epilogue::prefetch(const Indices &idx) {
-  if (moves)
-    return;
-  auto fetch = [&](unsigned arg, bool isWrite) {
-    const BufferArg &buffer = e.bufferArg(arg);
-    if (!buffer.packing.empty() || bitWidth(buffer.dtype) < 8)
-      return;
-    Value at = e.offset(buffer.physical, idx).base;
-    memref::PrefetchOp::create(e.b, e.loc, e.buffer(arg), ValueRange{at}, isWrite, 3, true);
-  };
-  for (Operation *op : path)
-    for (Value v : op->getOperands())
-      if (auto arg = dyn_cast<BlockArgument>(v); arg && dimsOf(v) == dimsOf(root))
-        fetch(arg.getArgNumber(), false);
-  for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands()))
-    if (!isBeside(v))
-      fetch(e.outputArg(o), true);
-}
-
-/// The last dimension of what the root becomes where a reshape splits its own, whose parts vectors
-/// need not keep to; 0 when there is none.
-int64_t Epilogue::splitInto() {
-  for (Operation *op : path) {
-    auto reshape = dyn_cast<ReshapeOp>(op);
-    if (!reshape)
-      continue;
-    auto from = dimsOf(reshape.getX()).back().constant(), to = dimsOf(reshape.getY()).back().constant();
-    return from && to && *to > 1 && *to < *from && *from % *to == 0 && *to % e.width ? *to : 0;
-  }
-  return 0;
-}
-
-/// One lane after another from the first op on that moves them; all together before that.
-void Epilogue::emitLanes(const Indices &idx, Value value) {
-  Value still = root;
-  for (Operation *op : llvm::reverse(path))
-    if (isa<ReshapeOp, TransposeOp, SliceOp>(op))
-      still = op->getOperand(0);
-  e.bind(root, idx, value);
-  Value all = e.eval(still, idx), end = ix().cst(e.active);
-  e.loop(ix().cst(0), end, ix().cst(1), [&](Value l) {
-    auto lane = [&](Value v) { return e.isVector(v) ? e.make<vector::ExtractOp>(v, l) : v; };
-    Indices one;
-    for (const Index &i : idx)
-      one.push_back(Index(ix().add(i.base, ix().mul(l, i.stride))));
-    e.bind(still, one, lane(all));
-    emit(one, lane(value));
-  });
-}
-
-void Epilogue::emit(const Indices &idx, Value value) {
-  const Index &last = idx.back();
-  if (int64_t size = lanes != Lanes::Anywhere || !last.stride ? 0 : splitInto()) {
-    // Vectors that lie in one part are stored as such.
-    Value end = ix().add(ix().rem(last.base, ix().cst(size)), e.active);
-    auto as = [&](Lanes where) {
-      return [&, where] {
-        lanes = where;
-        emit(idx, value);
-        lanes = Lanes::Anywhere;
-      };
-    };
-    e.ifThen(ix().cmp(arith::CmpIPredicate::sle, end, ix().cst(size)), as(Lanes::Together),
-             as(Lanes::Apart));
-    return;
-  }
-  std::map<void *, Indices> at;
-  Value in; // whether the element is in all slices
-  at[root.getAsOpaquePointer()] = idx;
-  e.bind(root, idx, value);
-  for (Operation *op : path) {
-    Value r = op->getResult(0);
-    Value x;
-    for (Value v : op->getOperands())
-      if (at.count(v.getAsOpaquePointer()))
-        x = v;
-    Indices from = at[x.getAsOpaquePointer()], to = moved(op, x, from);
-    at[r.getAsOpaquePointer()] = to;
-    auto slice = dyn_cast<SliceOp>(op);
-    if (slice && !uniformWhereCut(slice, to))
-      return emitLanes(idx, value); // some lie inside, some outside
-    if (Value here = slice ? inside(slice, to) : Value())
-      in = in ? e.make<arith::AndIOp>(in, here) : here;
-    if (isa<ReshapeOp, TransposeOp, SliceOp>(op))
-      e.bind(r, to, e.eval(x, from));
-  }
-  auto store = [&] { storeAll(at); };
-  in ? e.ifThen(in, store) : store();
-}
-
-/// Stores the outputs, whose indices `at` has.
-void Epilogue::storeAll(std::map<void *, Indices> &at) {
-  for (auto [o, v] : llvm::enumerate(e.kernel.body->getTerminator()->getOperands())) {
-    if (isBeside(v))
-      continue;
-    const Indices &to = at[v.getAsOpaquePointer()];
-    e.store(e.eval(v, to), v, e.outputArg(o), to);
-  }
-}
-
-//===- Tiles ----------------------------------------------------------------------===//
 
 namespace {
 
@@ -260,7 +52,9 @@ struct TileEmitter {
     Value column;        ///< of codes: the first one's column,
     Value depth;         ///< and the k of depth 0
     SmallVector<Value> start; ///< what the sums of each vector begin with; empty: 0
+    Value first, end;    ///< with Product::inBlocks the panel's blocks
   };
+  Value finite;           ///< inBlocks: whether all elements of the unit's rows are
   /// What a group of neighbours is made of.
   Type groupType() { return e.b.getIntegerType(p.accumulator.getIntOrFloatBitWidth() / p.interleave); }
   Value numbers(const Panel &panel, Value at, Value k, int64_t v);
@@ -271,12 +65,22 @@ struct TileEmitter {
   SmallVector<Value> columnSums(const Panel &panel);
 
   SmallVector<Value> step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
-                          Type rowElement, const Panel &panel, Value k, int64_t set);
+                          Type rowElement, const Panel &panel, Value at, Value k, int64_t set);
   SmallVector<Value> stretch(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
                              Type rowElement, const Panel &panel, Value tile, Value tiles,
                              Value before, Value all, std::optional<int64_t> K, int64_t sets);
   SmallVector<Value> accumulate(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
                                 const Panel &panel, Value tile, Value tiles);
+  Value word(Value at);
+  Value rowOfBlock(Value block) { return word(ix.add(ix.mul(block, wordSize()), p.packed->rowsAt(elementBits()))); }
+  int64_t elementBits() const { return p.columnElement.getIntOrFloatBitWidth(); }
+  int64_t wordSize() const { return 32 / elementBits(); }
+  SmallVector<Value> accumulateBlocks(ArrayRef<Value> rows, Value rowBuffer, Type rowElement, const Panel &panel);
+  void checkFinite(Value batch, Value firstRow, Value count);
+  void addSkipped(Value batch, Value firstRow, Value count, const Panel &panel);
+  Value beginOfRow(Value batch, Value row, Value localRow) {
+    return p.rowBuffer ? p.rowOffset(batch, row) : ix.mul(localRow, depth);
+  }
   void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
             const Panel &panel, Value tile, Value tiles);
   std::vector<int64_t> rowCounts() const;
@@ -333,11 +137,10 @@ SmallVector<Value> TileEmitter::columnSums(const Panel &panel) {
   return sums;
 }
 
-/// One k: a vector of the panel at a time, times each row's element.
+/// One k, whose row of the panel begins at `at`: a vector of it at a time, times each row's element.
 SmallVector<Value> TileEmitter::step(SmallVector<Value> accs, ArrayRef<Value> rows, Value rowBuffer,
-                                     Type rowElement, const Panel &panel, Value k, int64_t set) {
+                                     Type rowElement, const Panel &panel, Value at, Value k, int64_t set) {
   SmallVector<Value> b;
-  Value at = ix.add(panel.base, ix.mul(k, panel.stride.base));
   for (int64_t v = 0; v < panel.vectors; ++v) {
     if (panel.half && v + 1 == panel.vectors) {
       b.push_back(e.make<tile::LoadOp>(VectorType::get({W / 2}, panel.element), panel.buffer,
@@ -379,8 +182,11 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
   // LLVM reorders the integer sums of several steps, and many would no longer fit into the registers.
   const int64_t unroll = p.interleave == 2 && rows.size() > 2 ? 1 : kUnroll;
   auto steps = [&](SmallVector<Value> accs, Value k0, int64_t count) {
-    for (int64_t u = 0; u < count; ++u)
-      accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(k0, u), u % sets);
+    for (int64_t u = 0; u < count; ++u) {
+      Value k = ix.add(k0, u);
+      accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(panel.base, ix.mul(k, panel.stride.base)), k,
+                  u % sets);
+    }
     return accs;
   };
   auto unrolled = [&](SmallVector<Value> accs, Value from, Value to) {
@@ -502,19 +308,125 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   return accs;
 }
 
+/// A word of 32 bits of the packed panels, as an index; `at` counts elements.
+Value TileEmitter::word(Value at) {
+  Type element = Evaluator::storageType(p.columnElement);
+  Value bits = e.make<tile::LoadOp>(VectorType::get({wordSize()}, element), p.columnBuffer, at, nullptr);
+  Value one = e.make<vector::BitCastOp>(VectorType::get({1}, e.b.getI32Type()), bits);
+  return e.make<arith::IndexCastUIOp>(e.b.getIndexType(), e.make<vector::ExtractOp>(one, int64_t(0)));
+}
+
+/// The sums of a tile over the blocks of one panel, in the order of their rows.
+SmallVector<Value> TileEmitter::accumulateBlocks(ArrayRef<Value> rows, Value rowBuffer, Type rowElement,
+                                                 const Panel &panel) {
+  const int64_t each = p.packed->blockRows, size = each * n;
+  const int64_t values = p.packed->valuesAt(elementBits());
+  int64_t per = rows.size() * panel.vectors, sets = per <= 2 ? 4 : per <= 4 ? 2 : 1;
+  auto block = [&](SmallVector<Value> accs, Value number, int64_t set) {
+    Value k = rowOfBlock(number), at = ix.add(ix.mul(number, size), values);
+    for (int64_t r = 0; r < each; ++r)
+      accs = step(accs, rows, rowBuffer, rowElement, panel, ix.add(at, r * n), ix.add(k, r), (set + r) % sets);
+    return accs;
+  };
+  // As many k at once as in a dense panel.
+  const int64_t together = std::max<int64_t>(1, kUnroll / each);
+  SmallVector<Value> none(per * sets, e.splat(e.constant(p.accumulator, 0)));
+  auto part = [&](Value from, Value to) {
+    Value whole = ix.sub(to, ix.rem(ix.sub(to, from), ix.cst(together)));
+    SmallVector<Value> accs = e.loop(from, whole, ix.cst(together), none, [&](Value b, ValueRange args) {
+      SmallVector<Value> next(args);
+      for (int64_t u = 0; u < together; ++u)
+        next = block(next, ix.add(b, u), u * each);
+      return next;
+    });
+    if (together > 1)
+      accs = e.loop(whole, to, ix.cst(1), accs,
+                    [&](Value b, ValueRange args) { return block(SmallVector<Value>(args), b, 0); });
+    for (int64_t s = sets / 2; s > 0; s /= 2)
+      for (int64_t i = 0; i < s * per; ++i)
+        accs[i] = e.combine(ReduceKind::Sum, accs[i], accs[s * per + i], false);
+    accs.resize(per);
+    return accs;
+  };
+  if (p.depth.constant().value_or(2 * kChain) < 2 * kChain)
+    return part(panel.first, panel.end);
+  // As in a dense panel: sums of parts, then the sum of these.
+  const int64_t chain = kChain / each;
+  return e.loop(panel.first, panel.end, ix.cst(chain), ArrayRef<Value>(none).take_front(per),
+                [&](Value from, ValueRange args) {
+                  SmallVector<Value> sums = part(from, ix.min(ix.add(from, chain), panel.end));
+                  for (int64_t i = 0; i < per; ++i)
+                    sums[i] = e.combine(ReduceKind::Sum, args[i], sums[i], false);
+                  return sums;
+                });
+}
+
+/// Sets `finite` for the rows of a unit.
+void TileEmitter::checkFinite(Value batch, Value firstRow, Value count) {
+  Type bits = e.b.getI32Type();
+  Value buffer = p.rowBuffer ? p.rowBuffer : scratch;
+  Value magnitude = e.constantInt(bits, INT32_MAX), infinity = e.constantInt(bits, 0x7f800000);
+  SmallVector<Value> most =
+      e.loop(ix.cst(0), count, ix.cst(1), {e.constantInt(bits, 0)}, [&](Value r, ValueRange args) {
+        Value at = beginOfRow(batch, ix.add(firstRow, r), r);
+        SmallVector<Value> row = e.reduceRow(p.depth, {{ReduceKind::Max, bits, true}}, [&](const Index &k) {
+          Value x = e.load(buffer, p.accumulator, ix.add(Index(at), k));
+          Value word = e.make<arith::BitcastOp>(e.like(x, bits), x);
+          Value mask = e.isVector(word) ? e.splat(magnitude) : magnitude;
+          return SmallVector<Value>{e.make<arith::AndIOp>(word, mask)};
+        });
+        return SmallVector<Value>{e.combine(ReduceKind::Max, args[0], row[0], true)};
+      });
+  finite = e.make<arith::CmpIOp>(arith::CmpIPredicate::ult, most[0], infinity);
+}
+
+/// What zeros make of infinities and NaN: for each row the sum of its elements that meet no block of the panel,
+/// times 0, into scratch memory.
+void TileEmitter::addSkipped(Value batch, Value firstRow, Value count, const Panel &panel) {
+  Value buffer = p.rowBuffer ? p.rowBuffer : scratch, zero = e.constant(p.accumulator, 0);
+  e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
+    Value at = beginOfRow(batch, ix.add(firstRow, r), r);
+    auto between = [&](Value sum, Value from, Value to) {
+      return e.loop(from, to, ix.cst(1), {sum}, [&](Value k, ValueRange args) {
+        Value x = e.load(buffer, p.accumulator, Index(ix.add(at, k)));
+        return SmallVector<Value>{e.make<math::FmaOp>(x, zero, args[0])};
+      })[0];
+    };
+    SmallVector<Value> done =
+        e.loop(panel.first, panel.end, ix.cst(1), {zero, ix.cst(0)}, [&](Value b, ValueRange args) {
+          Value k = rowOfBlock(b);
+          return SmallVector<Value>{between(args[0], args[1], k), ix.add(k, p.packed->blockRows)};
+        });
+    e.storeAt(between(done[0], done[1], depth), p.accumulator, scratch, Index(ix.add(panelScratch, r)));
+  });
+}
+
 void TileEmitter::tile(int64_t size, Value batch, Value row, Value localRow, Value column,
                        const Panel &panel, Value tileIndex, Value tiles) {
   SmallVector<Value> rows;
   for (int64_t i = 0; i < size; ++i)
-    rows.push_back(p.rowBuffer ? p.rowOffset(batch, ix.add(row, i))
-                               : ix.mul(ix.add(localRow, i), depth));
+    rows.push_back(beginOfRow(batch, ix.add(row, i), ix.add(localRow, i)));
   if (p.announce)
     for (int64_t i = 0; i < size; ++i)
       for (int64_t v = 0; v < panel.vectors; ++v)
         p.announce(p.resultIndex(batch, ix.add(row, i), Index(ix.add(column, v * W), 1)));
-  SmallVector<Value> accs =
-      accumulate(rows, p.rowBuffer ? p.rowBuffer : scratch,
-                 p.rowBuffer ? p.rowElement : p.accumulator, panel, tileIndex, tiles);
+  Value rowBuffer = p.rowBuffer ? p.rowBuffer : scratch;
+  Type rowElement = p.rowBuffer ? p.rowElement : p.accumulator;
+  SmallVector<Value> accs = p.inBlocks() ? accumulateBlocks(rows, rowBuffer, rowElement, panel)
+                                         : accumulate(rows, rowBuffer, rowElement, panel, tileIndex, tiles);
+  if (p.inBlocks())
+    accs = e.ifElse(finite, TypeRange(ValueRange(accs)), [&] { return accs; }, [&] {
+      SmallVector<Value> sums = accs;
+      for (int64_t i = 0; i < size; ++i) {
+        Value at = ix.add(panelScratch, ix.add(localRow, i));
+        Value skipped = e.splat(e.load(scratch, p.accumulator, Index(at)));
+        for (int64_t v = 0; v < panel.vectors; ++v) {
+          Value &sum = sums[i * panel.vectors + v];
+          sum = e.combine(ReduceKind::Sum, sum, skipped, false);
+        }
+      }
+      return sums;
+    });
   for (int64_t i = 0; i < size; ++i)
     for (int64_t v = 0; v < panel.vectors; ++v) {
       Evaluator::ActiveLanes some(e, v + 1 == panel.vectors ? panel.active : W);
@@ -553,7 +465,7 @@ Value TileEmitter::passesCore(Value tiles) {
 
 /// All rows of a chunk against one panel. A known number of rows is cut into
 /// ceil(count / m) tiles of nearly equal size; an unknown one into tiles of m and
-/// then of 4, 2 and 1, because every size is code of its own.
+/// then of the powers of two below it, because every size is code of its own.
 void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value column,
                             const Panel &panel) {
   std::vector<int64_t> counts = rowCounts();
@@ -565,9 +477,7 @@ void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value colu
     Value tiles = ix.div(count, ix.cst(m));
     e.loop(none, tiles, one, [&](Value t) { emitAt(m, ix.mul(t, m), t, tiles); });
     Value done = ix.mul(tiles, m), rest = ix.sub(count, done);
-    for (int64_t s : {4, 2, 1}) {
-      if (s >= m)
-        continue;
+    for (auto s = int64_t(std::bit_floor(uint64_t(m - 1))); s > 0; s /= 2) {
       Value fits = ix.cmp(arith::CmpIPredicate::sge, rest, ix.cst(s));
       e.ifThen(fits, [&] { emitAt(s, done, none, one); });
       Value used = ix.select(fits, ix.cst(s), none);
@@ -615,7 +525,10 @@ void TileEmitter::columnsOneByOne(Value batch, Value firstRow, Value count, Valu
 TileEmitter::Panel TileEmitter::makePanel(Value batch, Value index, Value column, int64_t vectors,
                                           int64_t active) {
   Panel panel{p.columnBuffer, p.columnElement, {}, {}, vectors, active};
-  if (p.columnBuffer && p.packed) {
+  if (p.inBlocks()) {
+    panel.first = word(ix.mul(index, wordSize()));
+    panel.end = word(ix.mul(ix.add(index, 1), wordSize()));
+  } else if (p.columnBuffer && p.packed) {
     const PanelLayout &l = *p.packed;
     Value first = p.panelOffset ? p.panelOffset(batch, index)
                                 : ix.add(p.columnOffset(batch), ix.mul(index, l.paddedDepth() * l.panel));
@@ -671,6 +584,8 @@ void TileEmitter::panel(Value batch, Value firstRow, Value count, Value index) {
     Panel panel = makePanel(batch, index, at, vectors, active);
     if (p.ofColumnSums)
       panel.start = columnSums(panel);
+    if (p.inBlocks())
+      e.ifThen(finite, [] {}, [&] { addSkipped(batch, firstRow, count, panel); });
     panelRows(batch, firstRow, count, at, panel);
   };
   auto N = p.columns.constant();
@@ -706,6 +621,8 @@ void TileEmitter::unit(Value batch, Value chunkIndex, Value groupIndex) {
     e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
       p.fillRow(batch, ix.add(firstRow, r), scratch, ix.mul(r, depth));
     });
+  if (p.inBlocks())
+    checkFinite(batch, firstRow, count);
   Value panels = ix.dim(DimExpr::ceilDiv(p.columns, DimExpr(n)));
   if (group == 1)
     return panel(batch, firstRow, count, groupIndex);
@@ -750,10 +667,11 @@ bool Product::emit() {
   IndexMath &ix = e.ix;
   if (config.tileM < 1 || config.tileN < e.width || config.tileN % e.width)
     return false;
-  if (!rowBuffer || panelsInScratch()) {
+  if (!rowBuffer || panelsInScratch() || inBlocks()) {
     int64_t bytes = accumulator.getIntOrFloatBitWidth() / 8;
     DimExpr rowElements = rowBuffer ? DimExpr(0) : depth * DimExpr(t.chunk);
-    DimExpr need = (rowElements + (panelsInScratch() ? depth * DimExpr(t.n) : DimExpr(0))) * DimExpr(bytes);
+    DimExpr panelElements = inBlocks() ? DimExpr(t.chunk) : panelsInScratch() ? depth * DimExpr(t.n) : DimExpr(0);
+    DimExpr need = (rowElements + panelElements) * DimExpr(bytes);
     const DimExpr &have = e.kernel.spec->scratchBytes;
     if (!(have == need) && (have - need).range().lo < 0)
       return false;

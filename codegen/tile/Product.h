@@ -82,7 +82,7 @@ struct Product {
   // Right operand: panels in memory...
   mlir::Value columnBuffer;    ///< null when panels are computed
   mlir::Type columnElement;
-  std::optional<PanelLayout> packed; ///< else rows of `columns` elements
+  std::optional<PanelLayout> packed; ///< else rows of `columns` elements; of Blocks those that are not all zero
   std::function<mlir::Value(mlir::Value batch)> columnOffset; ///< of the batch's first element
   /// ... of codes, lanes of which at (k, column) are these numbers. A tile of one row asks in
   /// registers; others have a whole panel of numbers made in scratch memory first.
@@ -97,6 +97,8 @@ struct Product {
   /// ... or a whole panel at once: [depth][n] elements into scratch from `at` on.
   std::function<void(mlir::Value batch, mlir::Value column, mlir::Value at)> fillPanel;
 
+  /// Whether blocks of zeros are left out of the panels.
+  bool inBlocks() const { return packed && packed->order == PanelLayout::Order::Blocks; }
   bool panelsInScratch() const { return !columnBuffer || (columnValue && config.tileM > 1); }
 
   /// Takes what lies at an index of the result.
@@ -110,7 +112,7 @@ struct Product {
 
   // Parts of larger kernels set their scratch memory and run chunk by chunk.
   mlir::Value scratch;         ///< elements of the accumulator's type
-  mlir::Value panelPlace;      ///< offset of the computed panel
+  mlir::Value panelPlace;      ///< offset of the computed panel; with inBlocks() of a number for each row
   mlir::Value depthEnd;        ///< the depth, where it depends on the chunk
   std::vector<int64_t> counts; ///< numbers of rows that chunks can have, when they are known
   bool padded = false;         ///< there is room for whole panels of results

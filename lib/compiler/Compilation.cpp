@@ -251,6 +251,8 @@ Status Compilation::setOptions() {
   if (!options.winogradTolerance.empty())
     LATHE_RETURN_IF_ERROR(
         set(kWinogradToleranceOption, "--winograd-tolerance", {options.winogradTolerance}));
+  if (!options.sparseWeights.empty())
+    LATHE_RETURN_IF_ERROR(set(kSparseWeightsOption, "--sparse-weights", {options.sparseWeights}));
   if (options.streams)
     LATHE_RETURN_IF_ERROR(set(kStreamsOption, "--streams", {std::to_string(options.streams)}));
   if (!options.shard.empty() && options.mesh.empty() && !(old && old.contains(kMeshOption)))

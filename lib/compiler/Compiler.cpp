@@ -195,6 +195,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
       return usageError("wants a number between 0 and 1, as 1e-5, not '" + value + "'",
                         "--winograd-tolerance");
     options.winogradTolerance = value;
+  } else if (name == "sparse-weights") {
+    if (value != "auto" && value != "never" && value != "always")
+      return usageError("takes auto, never or always, not '" + value + "'", "--sparse-weights");
+    options.sparseWeights = value;
   } else if (name == "streams") {
     if (llvm::StringRef(value).getAsInteger(10, options.streams) || options.streams < 1 ||
         options.streams > 16)

@@ -387,7 +387,9 @@ private:
                                " bytes, not those of its sizes",
                            "packing " + packing);
     source.bytes = packer->bytes();
-    source.make = [bytes, owner, packer = *packer](uint64_t at, std::span<std::byte> out) {
+    WeightPacker prepared = *packer;
+    LATHE_RETURN_IF_ERROR(prepared.prepare(bytes));
+    source.make = [bytes, owner, packer = std::move(prepared)](uint64_t at, std::span<std::byte> out) {
       packer.pack(bytes, at, out);
     };
     return source;

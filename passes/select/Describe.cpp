@@ -12,6 +12,7 @@
 #include "Describe.h"
 
 #include "../layout/SpreadConvs.h"
+#include "../sparsify/ZeroBlocksAttr.h"
 
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/Selection.h"
@@ -116,6 +117,10 @@ void describeProduct(KernelOp kernel, MatmulOp product, const KernelRoles &roles
   }
   desc.operands[0].transposed = product.getTransposeA();
   desc.operands[1].transposed = product.getTransposeB();
+  if (auto blocks = product->getAttrOfType<DenseI64ArrayAttr>(kNonzeroBlocksAttr); blocks && blocks.size() == 2) {
+    desc.operands[1].nonzeroBlocks1 = blocks[0];
+    desc.operands[1].nonzeroBlocks4 = blocks[1];
+  }
   if (desc.operands[1].codes >= 0)
     desc.operands[1].codeGroup = storageOperand(product.getB())->integerGroup(product.getTransposeB() ? 1 : 0);
 }

@@ -52,6 +52,7 @@ inline Bytes packed(const std::string &recipe, const Bytes &raw, DType dtype,
   auto packer = WeightPacker::of(recipe, dtype, dims);
   EXPECT_TRUE(packer.ok());
   EXPECT_EQ(packer->sourceBytes(), raw.size());
+  EXPECT_TRUE(packer->prepare(raw).ok());
   Bytes whole(packer->bytes()), pieces(packer->bytes(), std::byte(0xff));
   packer->pack(raw, 0, whole);
   // Cut anywhere it is the same.

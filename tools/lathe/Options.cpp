@@ -229,6 +229,10 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "is at most X (about 8e-7 for 64 channels, 1.8e-6 for 512; default: F(2,3) alone, "
              "which is more exact than the direct sum)",
              compile("winograd-tolerance"));
+  parser.add("sparse-weights", "auto|never|always",
+             "CPU: leave out blocks of 1x16 and 4x16 zeros in the weights of products where an estimate says that it "
+             "gains 3 % (auto, the default), nowhere, or wherever it is possible; results are the same",
+             compile("sparse-weights"));
   parser.add("streams", "N",
              "GPU: spread independent kernels over at most N streams, wherever an estimate says that "
              "it gains anything; 1: keep all on one (default: up to 4, where it gains a tenth)",

@@ -37,6 +37,7 @@ Status noCompileOptions(const CompileOptions &options) {
       {"--lock", !options.lock.empty()},      {"--allow", !options.allow.empty()},
       {"--shape", !options.shapes.empty()},   {"--random-weights", options.randomWeights.has_value()},
       {"--winograd-tolerance", !options.winogradTolerance.empty()},
+      {"--sparse-weights", !options.sparseWeights.empty()},
       {"--mesh", !options.mesh.empty()},      {"--shard", !options.shard.empty()},
       {"--streams", options.streams != 0}};
   for (const auto &[name, isGiven] : given)

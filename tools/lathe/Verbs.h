@@ -21,6 +21,7 @@ Status inspectVerb(const std::vector<std::string> &arguments);
 Status compareVerb(const std::vector<std::string> &arguments);
 Status planVerb(const std::vector<std::string> &arguments);
 Status tuneVerb(const std::vector<std::string> &arguments);
+Status pruneVerb(const std::vector<std::string> &arguments);
 Status quantizeVerb(const std::vector<std::string> &arguments);
 Status keygenVerb(const std::vector<std::string> &arguments);
 Status signVerb(const std::vector<std::string> &arguments);

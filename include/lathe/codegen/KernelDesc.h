@@ -36,6 +36,9 @@ struct ContractionOperand {
   int codes = -1;
   bool bareCodes = false; ///< they are bytes, and a scale a column is all that comes to them
   int64_t codeGroup = -1; ///< StorageOperand::integerGroup
+  /// Gemm, weights: how many of their blocks of 1 x 16 and of 4 x 16 (columns last) are not all zero; -1: it is not
+  /// known, or there are no such blocks.
+  int64_t nonzeroBlocks1 = -1, nonzeroBlocks4 = -1;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;
@@ -114,6 +117,8 @@ struct KernelDesc {
   /// What the user gave up: f32 operands may lose all but 10 bits behind the point; sums of
   /// 8-bit floats may be kept in fewer bits than f32 has.
   bool allowTf32 = false, allowReducedSums = false;
+  /// Blocks of zeros in weights are left out wherever that is possible, whatever the estimate says.
+  bool alwaysSparse = false;
 
   /// Scan: an op that compares the elements of rows with each other and gives places.
   struct Selection {
@@ -149,6 +154,17 @@ struct KernelDesc {
   bool biasAlone = false;   ///< the mask is a bias, operand 3, and nothing else
   bool keyMask = false;     ///< the mask is the same for all queries; nothing else but a scale comes to the scores
 };
+
+/// What a product on a CPU gains where the blocks of zeros in its weights are left out, by estimate.
+struct BlockGain {
+  std::string why;        ///< it is not possible; else empty
+  double zeros = 0;       ///< share of blocks of 1 x 16 that are all zero
+  double share = 1;       ///< of the dense product's time, at the sizes that are optimised for
+  int64_t rows = 1, blocks = 0; ///< of the blocks that take the least time; how many of them there are
+  bool pays = false;
+};
+/// None for kernels that are no product, and where nothing is known of the weights.
+std::optional<BlockGain> blockGain(const KernelDesc &desc);
 
 /// The ordered variants for a target; the last guard is empty. An error when
 /// the target cannot run the kernel at all.

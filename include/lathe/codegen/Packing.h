@@ -24,6 +24,8 @@
 //   taps          [N, C, taps..]     -> [tap][C][N]
 //   gates<G>x<W>  [G * H, K]         -> [panel of W][K][G][W]: W rows of each of G gates
 //   rows<P>       [N, C, taps..]     -> [N][tap][C], C filled with zeros to a multiple of P
+//   blocks16x<R>c<C>  [1.., K, N]    -> what of the blocks of R rows and 16 columns is not all zero (below);
+//   blocks16x<R>c<C>t [1.., N, K]    -> the same; R 1 or 4, which divides K
 //   fragments<B>  [N, K]             -> [N / 16][K / U][lane of 32][16 bytes]: codes of B bits (4 or 8) in
 //                                       the order of the tensor cores' operand of 16 x 16 (below), U = 256 / B;
 //                                       both filled with zeros
@@ -33,6 +35,11 @@
 // k = 2 * t + 8 * (r / 2) in its low half and k + 1 in the high one. Of 4 bits the low halves of registers 0 to 3
 // come first, then the high ones, so that (word >> 4 * r) & 0x000f000f is register r; of 8 bits registers 0 and 1
 // share a word, bytes 0 and 2 being those of register 0.
+//
+// `blocks` are words of 32 bits first: [panels + 1] the number of the first block of each panel and that of the end,
+// [C] the first row of each block, filled up to 64 bytes; then [C][R][16] elements. Blocks of a panel lie in the
+// order of their rows, and C is as many as there are or more: so it says what the data may be, which
+// WeightPacker::prepare checks (support/ZeroBlocks.h counts them).
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
 // fills is zero. Elements keep their type, and all but `winograd` their values. Those
@@ -57,7 +64,7 @@ namespace lathe {
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments, Blocks };
   /// Taps of a window by dimension: [first, first + count) of each.
   struct Box {
     std::vector<int64_t> first, count;
@@ -72,6 +79,8 @@ struct PanelLayout {
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G;
                                          ///< Filters: C, which `channels` fills up to a multiple of I
   int64_t codeBits = 0;           ///< Fragments: B
+  int64_t blockRows = 1, capacity = 0; ///< Blocks: R and C
+  bool fromTransposed = false;    ///< Blocks: of [N, K]
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
   std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window
@@ -90,7 +99,10 @@ struct PanelLayout {
   }
   /// Fragments: elements of K in 16 bytes of each of 32 lanes.
   int64_t unit() const { return 256 / codeBits; }
-  /// Element offset of column n at depth k; not of Parts.
+  /// Blocks: where the words of rows and the elements of blocks begin, in elements of so many bits.
+  int64_t rowsAt(int64_t bits) const { return (panels() + 1) * (32 / bits); }
+  int64_t valuesAt(int64_t bits) const { return (panels() + 1 + capacity + 15) / 16 * 16 * (32 / bits); }
+  /// Element offset of column n at depth k; not of Parts and Blocks.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 
   /// An error for an unknown recipe, or sizes that it cannot take.
@@ -100,6 +112,9 @@ struct PanelLayout {
 /// The recipe of filters in parts: `taps` has first and count of each dimension of each part.
 std::string partsRecipe(int64_t panel, const std::vector<int64_t> &taps, size_t dimensions);
 
+/// The recipe of blocks of `rows` rows of which at most `capacity` are not all zero.
+std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed);
+
 /// Packs one weight in pieces (panels, or rows), any of them at any time: an engine is written
 /// without holding its weights twice.
 class WeightPacker {
@@ -108,6 +123,10 @@ public:
   /// take.
   static Result<WeightPacker> of(std::string_view recipe, DType dtype,
                                  const std::vector<int64_t> &dims);
+
+  /// Ahead of pack(): reads of the dense tensor what decides where its elements go. Nothing to do but for `blocks`;
+  /// Internal where they are more than the recipe's.
+  Status prepare(std::span<const std::byte> from);
 
   uint64_t sourceBytes() const { return source; } ///< of the dense tensor
   uint64_t bytes() const { return begin(pieces()); }
@@ -120,10 +139,13 @@ private:
   int64_t pieces() const;
   uint64_t begin(int64_t piece) const;
   template <typename T> void make(int64_t piece, const std::byte *from, std::byte *to) const;
+  void makeBlocks(int64_t piece, const std::byte *from, std::byte *to) const;
 
   PanelLayout layout;
   int64_t bits = 0; ///< of an element; below 8 several lie in a byte, the first lowest
   uint64_t source = 0;
+  /// Blocks, once prepared: the first of each panel and the end; the first row of each.
+  std::vector<uint32_t> firsts, rows;
 };
 
 } // namespace lathe

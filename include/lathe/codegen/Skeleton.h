@@ -133,6 +133,7 @@ struct ProductForm {
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits
+  bool leavesOutZeros = false; ///< CPU: blocks of zeros in constant columns are not multiplied
   bool amax = false;           ///< finds the amax of blocks of results (lathe/ir/BlockAmax.h)
   int64_t epilogueLanes = 4;   ///< neighbouring results that are stored together, at most; 0: config.lanes
 

@@ -38,6 +38,7 @@ struct CompileOptions {
   /// CPU: 3 x 3 convolutions may run by Winograd's F(4,3) where its expected relative error (root
   /// mean square) is no larger than this number; empty: nowhere.
   std::string winogradTolerance;
+  std::string sparseWeights;         ///< auto, never, always; empty: auto
   /// GPU: streams that the kernels of an entry may be spread over, wherever the estimate says that
   /// it gains anything; 1: none but the first. 0: up to 4, where it gains a tenth.
   int64_t streams = 0;

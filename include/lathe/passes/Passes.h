@@ -35,6 +35,8 @@ namespace lathe {
 inline constexpr const char *kOptionsAttr = "lathe.options";
 /// In these options: a list of one text, the number of --winograd-tolerance.
 inline constexpr const char *kWinogradToleranceOption = "winograd_tolerance";
+/// In these options: a list of one text, what --sparse-weights says: auto, never, always.
+inline constexpr const char *kSparseWeightsOption = "sparse_weights";
 /// In these options: a list of one text, the number of --streams.
 inline constexpr const char *kStreamsOption = "streams";
 /// In these options: a list of one text, the tokens of a page.

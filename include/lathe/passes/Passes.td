@@ -47,6 +47,13 @@ def PageStatesPass
     : Lathe_Pass<"lathe-page-states", "Make a decoder a step over tokens of many sequences">;
 
 //===----------------------------------------------------------------------===//
+// sparsify
+//===----------------------------------------------------------------------===//
+
+def FindZeroBlocksPass
+    : Lathe_Pass<"lathe-find-zero-blocks", "Count the blocks of zeros in the weights of products">;
+
+//===----------------------------------------------------------------------===//
 // shard
 //===----------------------------------------------------------------------===//
 

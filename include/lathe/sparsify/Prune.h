@@ -1,0 +1,72 @@
+//===- Prune.h - zeros in matrices of weights -------------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Which elements of a matrix become zero: those of the least score, in the units that a
+// scheme has. Ties go to the element that comes first, so results depend on nothing else.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_SPARSIFY_PRUNE_H
+#define LATHE_SPARSIFY_PRUNE_H
+
+#include "lathe/support/HostTensor.h"
+#include "lathe/support/Status.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lathe::sparsify {
+
+/// Units that become zero together.
+struct Scheme {
+  enum class Kind {
+    Blocks, ///< of `rows` neighbours of K and `columns` columns
+    Groups, ///< the `rows` - `columns` least of each `rows` neighbours of K: 2:4 has rows 4, columns 2
+  };
+  Kind kind = Kind::Blocks;
+  int64_t rows = 1, columns = 1;
+  std::string name; ///< as it was given
+
+  /// "block:1x16", "block:4x16" and other sizes, "unstructured" (blocks of 1 x 1), "2:4", "4:8"; else a Usage error.
+  static Result<Scheme> parse(std::string_view text);
+};
+
+/// What a unit is worth: the sum of magnitudes (Han et al., 2015), the root of the sum of squares, or a number
+/// drawn from the seed, as a control.
+enum class Score { L1, L2, Random };
+Result<Score> parseScore(std::string_view text);
+
+/// The constant matrix [K, N] of a product, of f32, f16 or bf16; `transposed`: the tensor is [N, K].
+struct Weights {
+  HostTensor tensor;
+  bool transposed = false;
+
+  int64_t depth() const { return tensor.dims[transposed ? 1 : 0]; }
+  int64_t columns() const { return tensor.dims[transposed ? 0 : 1]; }
+  int64_t at(int64_t k, int64_t n) const { return transposed ? n * depth() + k : k * columns() + n; }
+};
+
+/// Makes zeros of the units with the least scores: of blocks the nearest number to `ratio` of all, of groups what
+/// they say. What has infinities or NaN is never among them. Unsupported where the sizes have no whole groups.
+Status prune(Weights &weights, const Scheme &scheme, double ratio, Score score, uint64_t seed);
+
+/// A group with more elements other than zero than the scheme lets it have.
+struct Offence {
+  int64_t k, n;             ///< the first element that is one too many
+  int64_t groups, offending; ///< of the matrix
+  /// All but a tenth of the groups are as they should be: most likely a mask was lost on the way.
+  bool almost() const { return offending * 10 <= groups; }
+};
+/// None where all groups are as the scheme says; Unsupported for blocks, and where there are no whole groups.
+Result<std::optional<Offence>> firstOffence(const Weights &weights, const Scheme &scheme);
+
+/// Share of elements that are zero.
+double zeroShare(const HostTensor &tensor);
+/// The root of the sum of squares of what changed, of that of what there was: the relative change of a product's
+/// results that is to be expected of inputs whose elements are independent and of one size.
+double relativeChange(const HostTensor &before, const HostTensor &after);
+
+} // namespace lathe::sparsify
+
+#endif // LATHE_SPARSIFY_PRUNE_H

@@ -1,0 +1,15 @@
+//===- ZeroBlocksAttr.h - what is known of zeros in weights -----*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_PASSES_SPARSIFY_ZEROBLOCKSATTR_H
+#define LATHE_PASSES_SPARSIFY_ZEROBLOCKSATTR_H
+
+namespace lathe {
+
+/// On a product by constant weights, an array of two i64: how many of their blocks of 1 x 16 and of 4 x 16
+/// (support/ZeroBlocks.h) are not all zero; -1 where the depth has no whole blocks. Without it nothing is
+/// known, or nothing but that there are hardly any.
+inline constexpr const char *kNonzeroBlocksAttr = "lathe.nonzero_blocks";
+
+} // namespace lathe
+
+#endif // LATHE_PASSES_SPARSIFY_ZEROBLOCKSATTR_H

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Weights with blocks of zeros: products that leave them out against onnxruntime, with their epilogues, for one row
+and many, in f32 and f16; what infinities make of zeros stays."""
+import json
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lathe_cli
+
+K, H = 96, 80
+TARGETS = ["x86-64-v3"]
+
+
+def sparse(rng, depth, columns, share, rows=1):
+    """Gaussian weights of which so many blocks of rows x 16 are zero."""
+    w = rng.normal(size=(depth, columns))
+    for k in range(0, depth, rows):
+        for n in range(0, columns, 16):
+            if rng.random() < share:
+                w[k:k + rows, n:n + 16] = 0
+    return w
+
+
+def write_model(path, dtype=np.float32, rows=1):
+    """x through two layers with bias, activation and a residual; the second weight is stored transposed."""
+    rng = np.random.default_rng(3)
+    w1, w2 = sparse(rng, K, H, 0.8, rows), sparse(rng, H, K, 0.8, rows).T
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("MatMul", ["x", "w1"], ["a"], name="up"), helper.make_node("Add", ["a", "b1"], ["c"]),
+             helper.make_node("Relu", ["c"], ["r"]),
+             helper.make_node("Gemm", ["r", "w2", "b2"], ["d"], name="down", transB=1),
+             helper.make_node("Add", ["d", "x"], ["y"])]
+    constants = {"w1": w1, "w2": w2, "b1": rng.normal(size=H), "b2": rng.normal(size=K)}
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", kind, ["M", K])],
+                              [helper.make_tensor_value_info("y", kind, ["M", K])],
+                              [numpy_helper.from_array(np.ascontiguousarray(v).astype(dtype), n) for n, v in constants.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+
+
+def of_onnxruntime(path, x):
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+
+
+def kernels(engine):
+    return lathe_cli.lathe("inspect", engine, "--kernels")
+
+
+@pytest.mark.parametrize("dtype, block", [(np.float32, 1), (np.float32, 4), (np.float16, 1)])
+def test_against_onnxruntime(tmp_path, dtype, block):
+    path = tmp_path / "m.onnx"
+    write_model(path, dtype, block)
+    for target in TARGETS:
+        engine = lathe_cli.compile_model(path, tmp_path / "m.lathe", "--remarks", tmp_path / "r.json", target=target)
+        assert kernels(engine).count("gemm.bsr") >= 2, kernels(engine)
+        assert kernels(engine).count(f"blocks16x{block}c") >= 2 or "packing" not in kernels(engine)
+        remarks = [r for r in json.load(open(tmp_path / "r.json")) if "SparseWeights" in json.dumps(r)]
+        assert len(remarks) == 2 and all("of its time by estimate" in json.dumps(r) for r in remarks), remarks
+        for m in (1, 7, 130):
+            x = np.random.default_rng(m).normal(size=(m, K)).astype(dtype)
+            y = lathe_cli.run(engine, tmp_path / f"out{m}", inputs={"x": x})["y"]
+            want = of_onnxruntime(path, x)
+            np.testing.assert_allclose(y, want, rtol=2e-2 if dtype == np.float16 else 1e-4, atol=6e-2 if dtype == np.float16 else 1e-4)
+
+
+def test_infinities_and_never(tmp_path):
+    """--sparse-weights=never is the dense product; both make the same of infinities and NaN."""
+    path = tmp_path / "m.onnx"
+    write_model(path)
+    x = np.random.default_rng(5).normal(size=(9, K)).astype(np.float32)
+    x[2, 3], x[4, 90], x[8, 0] = np.inf, -np.inf, np.nan
+    results = {}
+    for how in ("never", "auto"):
+        engine = lathe_cli.compile_model(path, tmp_path / f"{how}.lathe", f"--sparse-weights={how}", target=TARGETS[0])
+        assert ("gemm.bsr" in kernels(engine)) == (how == "auto")
+        results[how] = lathe_cli.run(engine, tmp_path / how, inputs={"x": x})["y"]
+    assert np.isnan(results["never"]).any()
+    np.testing.assert_allclose(results["auto"], results["never"], rtol=1e-4, atol=1e-4)
+    text = lathe_cli.lathe("compile", path, "-o", tmp_path / "x.lathe", "--sparse-weights=maybe", code=2)
+    assert "takes auto, never or always, not 'maybe'" in text
+
+
+def test_text_of_a_phase(tmp_path):
+    """From the text behind each phase, which names the weights, comes the same engine."""
+    path = tmp_path / "m.onnx"
+    write_model(path)
+    whole = lathe_cli.compile_model(path, tmp_path / "m.lathe", target=TARGETS[0]).read_bytes()
+    for phase in ("sparsify", "select"):
+        folder = tmp_path / phase
+        folder.mkdir()
+        lathe_cli.lathe("compile", path, "-o", folder / "m.mlir", f"--stop-after={phase}", f"--target={TARGETS[0]}")
+        assert "lathe.nonzero_blocks" in (folder / "m.mlir").read_text()
+        lathe_cli.lathe("compile", folder / "m.mlir", "-o", folder / "m.lathe")
+        assert (folder / "m.lathe").read_bytes() == whole

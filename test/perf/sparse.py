@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Products by weights with blocks of zeros against the dense ones, on the CPU.
+
+    test/perf/sparse.py [--rows 1,128] [--zeros 0,0.2,...,0.9] [--scheme 1x16,4x16] [--sizes 768x3072,...]
+                        [--target native] [--rounds 9] [--seconds 0.05] [--log FILE]
+
+Each row: one model, one MatMul; the same options but for --sparse-weights=never and always, both engines run in turn in
+this process by one thread, and the medians over rounds of the processor time of a run (so that a busy neighbour takes
+time from neither). The bar is 2.2 at 80 % zeros of 1x16: ends with 1 where a row misses it. The constants of
+codegen/select/ChooseCpuBlocks.cpp come from here.
+"""
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LATHE = os.path.join(os.environ.get("LATHE_BUILD", os.path.join(ROOT, "build")), "bin", "lathe")
+sys.path.insert(0, os.path.join(ROOT, "python-frontend"))
+import lathe as runtime  # noqa: E402
+
+BAR, BAR_ZEROS = 2.2, 0.8
+
+
+def model(path, rows, depth, columns, block, zeros):
+    rng = np.random.default_rng(1)
+    w = rng.normal(size=(depth, columns)).astype(np.float32)
+    blocks = rng.permutation(depth // block * (columns // 16))[:int(round(zeros * (depth // block) * (columns // 16)))]
+    for b in blocks:
+        k, n = divmod(int(b), columns // 16)
+        w[k * block:(k + 1) * block, n * 16:(n + 1) * 16] = 0
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, depth])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, columns])],
+                              [numpy_helper.from_array(w, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+
+
+def lathe(*arguments):
+    subprocess.run([LATHE, *map(str, arguments)], check=True, capture_output=True, text=True)
+
+
+class Engine:
+    """An engine with inputs and outputs of its own; `us` is the processor time of one run."""
+
+    def __init__(self, path, rows, depth):
+        inputs = {"x": np.random.default_rng(2).normal(size=(rows, depth)).astype(np.float32)}
+        self.run = runtime.load(path).context("cpu", threads=1).bind(inputs)
+        self.run()
+
+    def us(self, seconds):
+        runs, begin, spent = 0, time.thread_time(), 0.0
+        while runs < 3 or spent < seconds:
+            self.run()
+            runs, spent = runs + 1, time.thread_time() - begin
+        return spent / runs * 1e6
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", default="1,128")
+    parser.add_argument("--zeros", default="0,0.25,0.5,0.8,0.9")
+    parser.add_argument("--scheme", default="1x16,4x16")
+    parser.add_argument("--sizes", default="768x3072,3072x768")
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=0.05)
+    parser.add_argument("--log")
+    options = parser.parse_args()
+    lines, missed = [], 0
+
+    def say(line):
+        print(line, flush=True)
+        lines.append(line)
+
+    cpu = next((l.split(":", 1)[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "?")
+    say(f"# {cpu}, {options.target}, one thread, {options.rounds} alternating rounds of {options.seconds} s of processor time; "
+        f"load before {os.getloadavg()[0]:.1f}")
+    say(f"{'rows':>5} {'depth':>6} {'columns':>7} {'block':>5} {'zeros':>6} {'dense us':>10} {'sparse us':>10} {'gain':>6}")
+    with tempfile.TemporaryDirectory() as folder:
+        for size in options.sizes.split(","):
+            depth, columns = map(int, size.split("x"))
+            for rows in map(int, options.rows.split(",")):
+                for scheme in options.scheme.split(","):
+                    for zeros in map(float, options.zeros.split(",")):
+                        block = int(scheme.split("x")[0])
+                        path = os.path.join(folder, "m.onnx")
+                        model(path, rows, depth, columns, block, zeros)
+                        engines = {}
+                        for how in ("never", "always"):
+                            file = os.path.join(folder, how + ".lathe")
+                            lathe("compile", path, "-o", file, "--target", options.target, "--sparse-weights", how)
+                            engines[how] = Engine(file, rows, depth)
+                        times = {how: [] for how in engines}
+                        for _ in range(options.rounds):
+                            for how in engines:
+                                times[how].append(engines[how].us(options.seconds))
+                        dense, sparse = (statistics.median(times[how]) for how in ("never", "always"))
+                        miss = block == 1 and zeros == BAR_ZEROS and dense / sparse < BAR
+                        missed += miss
+                        say(f"{rows:5d} {depth:6d} {columns:7d} {scheme:>5} {zeros:6.2f} {dense:10.1f} {sparse:10.1f} "
+                            f"{dense / sparse:6.2f}{'  below ' + str(BAR) if miss else ''}")
+    say(f"# load after {os.getloadavg()[0]:.1f}")
+    if options.log:
+        with open(options.log, "w") as f:
+            f.write("\n".join(lines) + "\n")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,357 @@
+//===- Prune.cpp - lathe prune --------------------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Zeros for all weights that can have them, both engines side by side, and then zeros for those alone whose
+// products became faster: what does not pay is left dense, and said.
+//
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+#include "PruneReport.h"
+#include "TemporaryModel.h"
+#include "Verbs.h"
+
+#include "lathe/codegen/Skeleton.h"
+#include "lathe/import/PruneModel.h"
+#include "lathe/support/Files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+namespace fs = std::filesystem;
+
+namespace lathe::cli {
+namespace {
+
+struct Options {
+  std::string output, scheme, ratio, score = "l1", report, json, apply = "winning", seed = "1";
+  bool check = false;
+  double seconds = 2;
+  std::vector<std::string> keep;
+  CompileOptions compile;
+  SessionOptions session;
+  InputOptions inputs;
+};
+
+/// What a product must take of the dense one's time at most.
+constexpr double kWins = 0.97;
+
+/// An engine that runs on inputs of its own kind again and again.
+struct Engine {
+  Model model;
+  Session session;
+  const engine::Plan *plan;
+
+  static Result<Engine> open(const std::string &path, CompileOptions compile, const char *sparse, const Options &options) {
+    compile.sparseWeights = sparse;
+    Result<Model> model = Model::open(path, compile, options.session.device);
+    if (!model)
+      return model.status();
+    Result<Session> session = Session::open(*model, options.session);
+    if (!session)
+      return session.status();
+    Result<const engine::Plan *> plan = model->plan("", session->target());
+    if (!plan)
+      return plan.status();
+    const std::string entry = (*plan)->entry;
+    Engine made{std::move(*model), std::move(*session), nullptr};
+    made.plan = *made.model.plan(entry, made.session.target());
+    return made;
+  }
+
+  Result<std::vector<HostTensor>> run(const std::vector<HostTensor> &inputs) const {
+    std::map<std::string, int64_t> starts = session.stateLengths(*plan);
+    std::vector<lathe_tensor> outputs;
+    LATHE_RETURN_IF_ERROR(session.run(*plan, inputs, outputs));
+    LATHE_RETURN_IF_ERROR(session.truncateStates(starts));
+    std::vector<HostTensor> copies;
+    for (const lathe_tensor &output : outputs)
+      copies.push_back(copyOf(output));
+    return copies;
+  }
+};
+
+/// Times of the kernels of an engine, a run each.
+class Profile {
+public:
+  explicit Profile(const Engine &engine) : engine(engine) { lathe_context_profile(engine.session.context(), 1); }
+
+  Status runOnce(const std::vector<HostTensor> &inputs) {
+    auto begin = std::chrono::steady_clock::now();
+    Result<std::vector<HostTensor>> results = engine.run(inputs);
+    if (!results)
+      return results.status();
+    runs.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    size_t count = 0;
+    const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
+    sums.resize(count), each.resize(count);
+    for (size_t i = 0; i < count; ++i) {
+      each[i].push_back(rows[i].seconds - sums[i]);
+      sums[i] = rows[i].seconds;
+    }
+    return okStatus();
+  }
+
+  /// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
+  std::pair<double, bool> of(const std::vector<std::string> &nodes) {
+    size_t count = 0;
+    const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
+    std::pair<double, bool> result{0, false};
+    for (size_t i = 0; i < count; ++i) {
+      std::string list = "," + std::string(rows[i].nodes ? rows[i].nodes : "") + ",";
+      std::erase(list, ' ');
+      if (std::none_of(nodes.begin(), nodes.end(), [&](const std::string &n) { return list.find("," + n + ",") != std::string::npos; }))
+        continue;
+      result.first += median(each[i]);
+      Result<KernelConfig> config = KernelConfig::parse(rows[i].config ? rows[i].config : "");
+      result.second |= config.ok() && config->form && config->form->product.leavesOutZeros;
+    }
+    return result;
+  }
+  double latency() { return median(runs); }
+  size_t rounds() const { return runs.size(); }
+
+private:
+  static double median(std::vector<double> values) {
+    if (values.empty())
+      return 0;
+    auto middle = values.begin() + int64_t(values.size() / 2);
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+  }
+  const Engine &engine;
+  std::vector<double> sums, runs;
+  std::vector<std::vector<double>> each; ///< by row of the profile
+};
+
+/// The relative change of each float output.
+std::vector<std::pair<std::string, double>> losses(const Engine &engine, const std::vector<HostTensor> &before,
+                                                   const std::vector<HostTensor> &after) {
+  std::vector<std::pair<std::string, double>> list;
+  for (size_t i = 0; i < before.size() && i < after.size(); ++i)
+    if (isFloat(before[i].dtype) && before[i].dims == after[i].dims)
+      list.push_back({engine.plan->outputs[i].name, sparsify::relativeChange(before[i], after[i])});
+  return list;
+}
+
+/// The density of blocks at which the time is the dense one's, if what does not depend on it is a share of 0.05.
+double breakEven(double kept, double share) {
+  constexpr double kFixed = 0.05;
+  return share > kFixed ? std::clamp((1 - kFixed) * kept / (share - kFixed), 0.0, 1.0) : 1;
+}
+
+Result<double> parseRatio(const Options &options, const sparsify::Scheme &scheme) {
+  const bool groups = scheme.kind == sparsify::Scheme::Kind::Groups;
+  const double own = 1 - double(scheme.columns) / double(scheme.rows);
+  if (options.ratio.empty())
+    return groups ? Result<double>(own) : usageError("is missing: the share of weights that become zero", "--ratio");
+  double ratio = 0;
+  const char *end = options.ratio.data() + options.ratio.size();
+  auto read = std::from_chars(options.ratio.data(), end, ratio);
+  if (read.ec != std::errc() || read.ptr != end || !(ratio > 0 && ratio < 1))
+    return usageError("wants a number between 0 and 1, without these: 1 would leave no weight; not '" + options.ratio + "'",
+                      "--ratio");
+  if (groups && ratio != own)
+    return usageError(scheme.name + " has a ratio of its own, not '" + options.ratio + "'", "--ratio");
+  return ratio;
+}
+
+/// Measures both engines in turn and says of each weight whether its products win.
+Status measure(const Options &options, const std::string &path, const PrunedModel &all, PruneReport &report) {
+  CompileOptions compile = options.inputs.fixing(options.compile, path);
+  Result<Engine> dense = Engine::open(path, compile, "never", options);
+  if (!dense)
+    return dense.status();
+  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", all.bytes);
+  if (!written)
+    return written.status();
+  compile.cache = false;
+  Result<Engine> sparse = Engine::open((*written)->path, compile, "auto", options);
+  if (!sparse)
+    return sparse.status();
+  Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
+  if (!files)
+    return files.status();
+  Result<std::vector<HostTensor>> inputs =
+      makeInputs(options.inputs, *files, *dense->plan, dense->session.stateLengths(*dense->plan), 0);
+  if (!inputs)
+    return inputs.status();
+  Profile before(*dense), after(*sparse);
+  auto begin = std::chrono::steady_clock::now();
+  auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  while (before.rounds() < 7 || spent() < options.seconds) {
+    LATHE_RETURN_IF_ERROR(before.runOnce(*inputs));
+    LATHE_RETURN_IF_ERROR(after.runOnce(*inputs));
+  }
+  report.target = dense->session.target();
+  for (const PrunableWeight &weight : all.weights) {
+    PruneReport::Row row;
+    row.weight = weight;
+    row.denseMicroseconds = before.of(weight.nodes).first * 1e6;
+    auto [seconds, leavesOut] = after.of(weight.nodes);
+    row.sparseMicroseconds = seconds * 1e6;
+    double share = row.denseMicroseconds > 0 ? row.sparseMicroseconds / row.denseMicroseconds : 1;
+    if (leavesOut)
+      row.breakEven = breakEven(1 - weight.zeros, share);
+    row.wins = leavesOut && share <= kWins;
+    if (!leavesOut)
+      row.why = "no kernel is expected to gain 3 % from these zeros: CPUs leave out blocks of 1x16 and 4x16 that are all zero";
+    else if (!row.wins)
+      row.why = "measured gain below 3 %";
+    report.rows.push_back(std::move(row));
+  }
+  for (const auto &[node, why] : all.kept)
+    report.kept.push_back({node, why});
+  return okStatus();
+}
+
+/// Loss and latency of what is written, against the model as it was.
+Status judge(const Options &options, const std::string &path, const std::string &bytes, PruneReport &report) {
+  CompileOptions compile = options.inputs.fixing(options.compile, path);
+  Result<Engine> dense = Engine::open(path, compile, "never", options);
+  if (!dense)
+    return dense.status();
+  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", bytes);
+  if (!written)
+    return written.status();
+  compile.cache = false;
+  Result<Engine> pruned = Engine::open((*written)->path, compile, "auto", options);
+  if (!pruned)
+    return pruned.status();
+  Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
+  if (!files)
+    return files.status();
+  Result<std::vector<HostTensor>> inputs =
+      makeInputs(options.inputs, *files, *dense->plan, dense->session.stateLengths(*dense->plan), 0);
+  if (!inputs)
+    return inputs.status();
+  Result<std::vector<HostTensor>> want = dense->run(*inputs), got = pruned->run(*inputs);
+  if (!want || !got)
+    return want ? got.status() : want.status();
+  report.losses = losses(*dense, *want, *got);
+  Profile before(*dense), after(*pruned);
+  for (int i = 0; i < 7; ++i) {
+    LATHE_RETURN_IF_ERROR(before.runOnce(*inputs));
+    LATHE_RETURN_IF_ERROR(after.runOnce(*inputs));
+  }
+  report.denseMs = before.latency() * 1e3;
+  report.prunedMs = after.latency() * 1e3;
+  return okStatus();
+}
+
+Status execute(const Options &options, const std::string &path) {
+  Result<sparsify::Scheme> scheme = sparsify::Scheme::parse(options.scheme);
+  if (!scheme)
+    return scheme.status();
+  if (options.check) {
+    Result<size_t> checked = checkScheme(path, *scheme, options.keep);
+    if (!checked)
+      return checked.status();
+    std::printf("%s: %zu weights, all %s\n", path.c_str(), *checked, scheme->name.c_str());
+    return okStatus();
+  }
+  if (options.apply != "winning" && options.apply != "all")
+    return usageError("wants winning or all, not '" + options.apply + "'", "--apply");
+  PruneOptions prune{*scheme, 0, sparsify::Score::L1, 0, options.keep};
+  Result<double> ratio = parseRatio(options, *scheme);
+  Result<sparsify::Score> score = sparsify::parseScore(options.score);
+  if (!ratio || !score)
+    return ratio ? score.status() : ratio.status();
+  prune.ratio = *ratio, prune.score = *score;
+  const std::string &seed = options.seed;
+  if (std::from_chars(seed.data(), seed.data() + seed.size(), prune.seed).ptr != seed.data() + seed.size() || seed.empty())
+    return usageError("wants a number, not '" + seed + "'", "--seed");
+  // What stays outside of the model is found beside it.
+  Result<bool> external = hasExternalWeights(path);
+  if (!external)
+    return external.status();
+  std::error_code error;
+  auto folderOf = [&](const std::string &file) { return fs::weakly_canonical(fs::absolute(file, error), error).parent_path(); };
+  if (*external && folderOf(path) != folderOf(options.output))
+    return usageError("the model's external weights lie beside it: the new one must be in the same folder", options.output);
+
+  prune.inside = true;
+  Result<PrunedModel> all = prunedModel(path, prune);
+  if (!all)
+    return all.status();
+  if (all->weights.empty()) {
+    std::string why = all->kept.empty() ? "" : ", as '" + all->kept[0].first + "': " + all->kept[0].second;
+    return unsupportedError("has no product whose weights could have zeros" + why, path);
+  }
+  PruneReport report{path, scheme->name, options.score, *ratio};
+  LATHE_RETURN_IF_ERROR(measure(options, path, *all, report));
+  PruneOptions final = prune;
+  std::set<std::string> chosen;
+  for (PruneReport::Row &row : report.rows) {
+    row.applied = row.wins || options.apply == "all";
+    if (row.applied)
+      chosen.insert(row.weight.name);
+  }
+  Result<PrunedModel> inside = chosen.empty() ? Result<PrunedModel>(PrunedModel()) : prunedModel(path, final, chosen);
+  if (!inside)
+    return inside.status();
+  if (!chosen.empty())
+    LATHE_RETURN_IF_ERROR(judge(options, path, inside->bytes, report));
+  final.inside = false;
+  Result<std::string> bytes = readFile(path);
+  if (!chosen.empty()) {
+    Result<PrunedModel> written = prunedModel(path, final, chosen);
+    if (!written)
+      return written.status();
+    bytes = std::move(written->bytes);
+  }
+  if (!bytes)
+    return bytes.status();
+  if (!options.report.empty())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(options.report, report.html()));
+  if (!options.json.empty())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(options.json, report.json()));
+  LATHE_RETURN_IF_ERROR(writeFileAtomically(options.output, *bytes));
+  std::fputs(report.text().c_str(), stdout);
+  std::printf("%s: %zu of %zu weights have zeros by %s\n", options.output.c_str(), chosen.size(), report.rows.size(),
+              scheme->name.c_str());
+  return okStatus();
+}
+
+} // namespace
+
+Status pruneVerb(const std::vector<std::string> &arguments) {
+  Parser parser("prune", "MODEL -o FILE --scheme=NAME --ratio=R [OPTIONS]",
+                "Writes an ONNX model whose weights of matrix products have zeros, nothing else of the file changed. Both "
+                "forms are measured; what gains less than 3 % is left dense, and the reason said.");
+  Options options;
+  parser.add("o", "FILE", "The new model", options.output);
+  parser.add("scheme", "NAME",
+             "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns), unstructured "
+             "(single weights), 2:4 or 4:8 (of neighbours along the depth)", options.scheme);
+  parser.add("ratio", "R", "The share of blocks, or weights, that become zero, between 0 and 1", options.ratio);
+  parser.add("score", "l1|l2|random", "What is least becomes zero first: the sum of magnitudes (default), the root of the "
+             "sum of squares, or what a seed draws", options.score);
+  parser.add("seed", "N", "Of --score=random and of inputs that no file gives (default: 1)", options.seed);
+  parser.add("keep", "GLOB", "Nodes, their results or weights that stay as they are", options.keep);
+  parser.add("apply", "winning|all", "Where zeros go: where they gain at least 3 % (default), or everywhere", options.apply);
+  parser.flag("check", "Write nothing; say whether the weights have the form of the scheme (2:4) already", options.check);
+  parser.add("report", "FILE.html", "Write what was measured as a page", options.report);
+  parser.add("json", "FILE", "Write the same as JSON", options.json);
+  parser.add("seconds", "S", "How long to measure (default: 2)", options.seconds);
+  parser.add("device", "cpu|cuda:0", "Where to measure (default: cpu)", options.session.device);
+  parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
+  addCompileOptions(parser, options.compile, /*withEntries=*/false);
+  parser.example("lathe prune model.onnx -o p.onnx --scheme block:1x16 --ratio 0.8 --report p.html");
+  parser.example("lathe prune model.onnx -o p.onnx --scheme 2:4 --apply all");
+  parser.example("lathe prune model.onnx --scheme 2:4 --check");
+  bool done = false;
+  Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
+  if (!positional || done)
+    return positional.status();
+  if (positional->size() != 1 || options.scheme.empty() || options.output.empty() != options.check)
+    return usageError("wants one model, --scheme, and -o FILE or --check; `lathe prune --help` has examples", "lathe prune");
+  reproducer().files.push_back(positional->front());
+  reproduceOnCrash(reproducer());
+  return execute(options, positional->front());
+}
+
+} // namespace lathe::cli

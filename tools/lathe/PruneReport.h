@@ -1,0 +1,40 @@
+//===- PruneReport.h - what pruning gains and costs -------------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef LATHE_TOOLS_LATHE_PRUNEREPORT_H
+#define LATHE_TOOLS_LATHE_PRUNEREPORT_H
+
+#include "lathe/import/PruneModel.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lathe::cli {
+
+struct PruneReport {
+  std::string model, scheme, score;
+  double ratio = 0;
+  std::string target = {};
+
+  struct Row {
+    PrunableWeight weight;
+    double denseMicroseconds = 0, sparseMicroseconds = 0; ///< medians of all kernels of its products
+    std::optional<double> breakEven; ///< density at which both take the same time; none without a kernel for zeros
+    bool wins = false, applied = false;
+    std::string why = {}; ///< it is left dense, unless everything is asked for
+  };
+  std::vector<Row> rows = {};
+  KeptValues kept = {};
+  /// Of what was written: the relative change of each output, and the times of a run. Empty where nothing was.
+  std::vector<std::pair<std::string, double>> losses = {};
+  double denseMs = 0, prunedMs = 0;
+
+  std::string text() const;
+  std::string json() const;
+  std::string html() const;
+};
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_PRUNEREPORT_H
