@@ -54,7 +54,7 @@ struct BlockCosts {
   double fixed, one, four; ///< blocks of one row, of four
   double panel;            ///< what a panel takes by itself, in rows of it
 };
-constexpr BlockCosts kOneRowCosts{0.05, 1.3, 1.15, 8}, kManyRowsCosts{0.05, 1.3, 1.15, 8};
+constexpr BlockCosts kOneRowCosts{0.05, 1.3, 1.15, 8}, kManyRowsCosts{0.05, 1.9, 1.85, 8};
 /// What is worth another form of the weights.
 constexpr double kLeastGain = 0.03;
 
