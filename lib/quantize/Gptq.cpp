@@ -6,11 +6,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "lathe/quantize/Weights.h"
+#include "lathe/support/Parallel.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <thread>
 
 namespace lathe::quantize {
 
@@ -75,21 +74,6 @@ bool inverseFactor(const Matrix &h, int64_t n, Matrix &u) {
   return true;
 }
 
-/// Calls `body` for each of `count` parts; their results do not depend on each other.
-template <typename Body> void inParallel(int64_t count, Body body) {
-  std::atomic<int64_t> next{0};
-  auto work = [&] {
-    for (int64_t part; (part = next++) < count;)
-      body(part);
-  };
-  std::vector<std::thread> threads;
-  for (int64_t i = 1; i < std::min<int64_t>(count, std::thread::hardware_concurrency()); ++i)
-    threads.emplace_back(work);
-  work();
-  for (std::thread &thread : threads)
-    thread.join();
-}
-
 } // namespace
 
 Result<GptqResult> gptq(const HostTensor &weight, const WeightRecipe &recipe, const Gram &gram, double damping,
@@ -139,7 +123,7 @@ Result<GptqResult> gptq(const HostTensor &weight, const WeightRecipe &recipe, co
     return axis == 0 ? k / block * outputs + n : n * (depth / block) + k / block;
   };
   std::vector<int8_t> codes(depth * outputs); // those of 4 bits share bytes, which threads cannot
-  inParallel((outputs + kRows - 1) / kRows, [&](int64_t part) {
+  inParallel(size_t((outputs + kRows - 1) / kRows), [&](size_t part) {
     const int64_t first = part * kRows, count = std::min(kRows, outputs - first);
     std::vector<double> rows(count * depth), scales(count);
     for (int64_t n = 0; n < count; ++n)
