@@ -510,6 +510,11 @@ const lathe_profile_row *lathe_context_profile_rows(lathe_context *c, size_t *co
   *count = rows.size();
   return rows.data();
 }
+const lathe_profile_event *lathe_context_profile_events(lathe_context *c, size_t *count) {
+  const std::vector<lathe_profile_event> &events = c->context->profileEvents();
+  *count = events.size();
+  return events.data();
+}
 void lathe_context_set_tap(lathe_context *c, lathe_tap_function function, void *user) {
   c->context->setTap(function, user);
 }

@@ -112,6 +112,10 @@ class CProfileRow(ctypes.Structure):
                 ("flops", ctypes.c_double), ("bytes", ctypes.c_double)]
 
 
+class CProfileEvent(ctypes.Structure):
+    _fields_ = [("row", c_uint64), ("begin", ctypes.c_double), ("seconds", ctypes.c_double)]
+
+
 class CCall(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("inputs", POINTER(CTensor)), ("input_count", c_size_t),
                 ("outputs", POINTER(CTensor)), ("output_count", c_size_t),
@@ -244,6 +248,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_llm_release": (Error, [c_void_p, c_uint64]),
     "lathe_llm_get_counters": (None, [c_void_p, POINTER(CLlmCounters)]),
     "lathe_context_profile_rows": (POINTER(CProfileRow), [c_void_p, POINTER(c_size_t)]),
+    "lathe_context_profile_events": (POINTER(CProfileEvent), [c_void_p, POINTER(c_size_t)]),
 }
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from . import _abi
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
-from ._report import Memory, Profile, ProfileRow
+from ._report import Memory, Profile, ProfileEvent, ProfileRow
 from ._tensor import Array, StringTensor, Tensor, borrowed_array, input_tensor, take_output
 
 if TYPE_CHECKING:
@@ -287,6 +287,8 @@ class Context(Member):
             profile.rows = [ProfileRow(text(r.entry), text(r.kernel), text(r.config), text(r.nodes),
                                        r.calls, r.seconds, r.flops, r.bytes)
                             for r in rows[:count.value]]
+            events = self._library.lathe_context_profile_events(self._handle, byref(count))
+            profile.events = [ProfileEvent(e.row, e.begin, e.seconds) for e in events[:count.value]]
             self._library.lathe_context_profile(self._handle, 0)
 
 

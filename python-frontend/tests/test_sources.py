@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What compile() takes, what it says of errors, and what it remarks."""
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -53,7 +55,7 @@ def test_remarks():
     assert f"{len(remarks)} remarks" in shown and node in shown
 
 
-def test_profile_and_memory(affine):
+def test_profile_and_memory(affine, tmp_path):
     context = affine[0].context()
     x = np.ones((2, 8), np.float32)
     context.run([x])
@@ -64,6 +66,10 @@ def test_profile_and_memory(affine):
     assert any(r.flops >= 2 * 2 * 8 * 4 for r in profile.rows)
     assert all(r.kernel in profile._repr_html_() for r in profile.rows)
     context.run([x])
+    assert [e.row for e in profile.events] == list(range(len(profile.rows))) * 3
+    profile.write_trace(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert [e["name"] for e in trace] == [profile.rows[e.row].kernel for e in profile.events]
     assert profile.rows[0].calls == 3  # the profile is not the context's any more
     memory = context.memory
     assert memory.total == memory.weights + memory.states + memory.arena + memory.graphs

@@ -44,6 +44,18 @@ Result<std::vector<int64_t>> Run::dimsOf(int32_t buffer) {
   return evaluateDims(program.buffers[buffer].dims, symbols, plan.buffers[buffer].name);
 }
 
+/// Counts a call of a step that has just ended.
+ProfileEntry &Run::timed(const CompiledStep &step, double seconds) {
+  constexpr size_t kMostCalls = 65536;
+  ProfileEntry &p = entry.profile[&step];
+  p.calls += 1;
+  p.seconds += seconds;
+  std::chrono::duration<double> end = std::chrono::steady_clock::now() - context.profileStart;
+  if (context.timedCalls.size() < kMostCalls)
+    context.timedCalls.push_back({&p, std::max(0.0, end.count() - seconds), seconds});
+  return p;
+}
+
 Status Run::hostOp(const CompiledStep &step) {
   const auto &op = std::get<HostOpStep>(step.step->op);
   auto start = std::chrono::steady_clock::now();
@@ -66,11 +78,8 @@ Status Run::hostOp(const CompiledStep &step) {
   if (!s.ok())
     return Status(s.code(), s.message() + " (" + op.name + ")", "node " + step.nodes);
   if (context.profiling) {
-    ProfileEntry &p = entry.profile[&step];
-    p.name = "host:" + op.name;
-    p.calls += 1;
-    p.seconds +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+    timed(step, spent.count()).name = "host:" + op.name;
   }
   return okStatus();
 }

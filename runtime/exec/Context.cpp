@@ -204,9 +204,12 @@ void Context::setTap(lathe_tap_function function, void *user) {
 void Context::setProfiling(bool on) {
   (void)drain();
   profiling = on;
+  if (!on)
+    return;
+  timedCalls.clear();
   for (auto &item : entries)
-    if (on)
-      item.second.profile.clear();
+    item.second.profile.clear();
+  profileStart = std::chrono::steady_clock::now();
 }
 
 void Context::timeGraphs(bool on) {
@@ -223,11 +226,20 @@ const std::vector<lathe_profile_row> &Context::profileRows() {
         auto it = memory.profile.find(&step);
         if (it == memory.profile.end())
           continue;
-        const ProfileEntry &p = it->second;
+        ProfileEntry &p = it->second;
+        p.row = rows.size();
         rows.push_back({program->plan.entry.c_str(), p.name.c_str(), p.config.c_str(),
                         step.nodes.c_str(), p.calls, p.seconds, p.flops, p.bytes});
       }
   return rows;
+}
+
+const std::vector<lathe_profile_event> &Context::profileEvents() {
+  (void)profileRows();
+  profiledEvents.clear();
+  for (const TimedCall &call : timedCalls)
+    profiledEvents.push_back({call.of->row, call.begin, call.seconds});
+  return profiledEvents;
 }
 
 lathe_counters Context::counters() const {

@@ -19,6 +19,7 @@
 #include "lathe/runtime/lathe.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -95,9 +96,15 @@ struct Slot {
 };
 
 struct ProfileEntry {
-  uint64_t calls = 0;
+  uint64_t calls = 0, row = 0; ///< row: of those last handed out
   double seconds = 0, flops = 0, bytes = 0;
   std::string name, config;
+};
+
+/// One call of a step while profiling.
+struct TimedCall {
+  const ProfileEntry *of;
+  double begin, seconds;
 };
 
 /// What a context keeps for one entry.
@@ -217,6 +224,7 @@ public:
   void setProfiling(bool on);
   void timeGraphs(bool on);
   const std::vector<lathe_profile_row> &profileRows();
+  const std::vector<lathe_profile_event> &profileEvents();
   lathe_counters counters() const;
   void resetCounters();
 
@@ -280,7 +288,10 @@ private:
   void *tapUser = nullptr;
   bool profiling = false;
   bool timingGraphs = false;
+  std::chrono::steady_clock::time_point profileStart;
+  std::vector<TimedCall> timedCalls;
   std::vector<lathe_profile_row> rows;
+  std::vector<lathe_profile_event> profiledEvents;
   uint64_t drawSeed = 0, nextDraw = 0; ///< what the next step draws from
   std::vector<int64_t> key; ///< of the shape that is looked for
 

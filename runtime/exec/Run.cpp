@@ -3,6 +3,8 @@
 
 #include "Run.h"
 
+#include "Nvtx.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -40,6 +42,7 @@ Status Run::prepare() {
 
 Status Run::start(std::span<const lathe_tensor> in, std::span<lathe_tensor> out,
                   const Events &events) {
+  NvtxRange range(plan.entry);
   inputs = in;
   outputs = out;
   Status status = startAll(events);
@@ -306,6 +309,7 @@ Status Run::runBlock(int32_t index) {
 
 Status Run::runStep(const CompiledStep &step) {
   const auto &op = step.step->op;
+  NvtxRange range(step.nodes);
   LATHE_RETURN_IF_ERROR(cancelled());
   if (std::holds_alternative<LaunchStep>(op))
     return launch(step);
@@ -432,15 +436,13 @@ Status Run::launch(const CompiledStep &step) {
     Result<double> seconds = device.endTiming();
     if (!seconds)
       return seconds.status();
-    ProfileEntry &p = entry.profile[&step];
+    ProfileEntry &p = timed(step, *seconds);
     const CompiledKernel &compiled = program.kernels[site.step->kernel];
     int64_t flops = 0, bytes = 0;
     (void)compiled.flops.evaluate(where->symbols, flops);
     (void)compiled.bytes.evaluate(where->symbols, bytes);
     p.name = kernel.name;
     p.config = variant.config;
-    p.calls += 1;
-    p.seconds += *seconds;
     p.flops = static_cast<double>(flops);
     p.bytes = static_cast<double>(bytes);
   }

@@ -77,6 +77,7 @@ private:
   Status runStep(const CompiledStep &step);
   Status relay();
   Status launch(const CompiledStep &step);
+  ProfileEntry &timed(const CompiledStep &step, double seconds);
   LaunchCommand commandOf(const CompiledStep &step, const SiteLaunch &where, size_t launch);
   Status gatherBuffers(const CompiledStep &step);
   Status copy(const CompiledStep &step);

@@ -525,6 +525,17 @@ TEST(Runtime, ShowsAndTimesKernels) {
   EXPECT_STREQ(rows[1].nodes, "Relu_2");
   EXPECT_EQ(rows[1].calls, 2u);
   EXPECT_GT(rows[1].seconds, 0);
+  double sum = rows[1].seconds;
+  // The calls one by one: those of a row add up to it, and none begins before the one ahead of it ended.
+  const lathe_profile_event *events = lathe_context_profile_events(cpu.context.get(), &count);
+  ASSERT_EQ(count, 4u);
+  for (size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(events[i].row, i % 2);
+    EXPECT_GE(events[i].begin, i ? events[i - 1].begin + events[i - 1].seconds : 0.0);
+  }
+  EXPECT_DOUBLE_EQ(events[1].seconds + events[3].seconds, sum);
+  lathe_context_profile(cpu.context.get(), 1);
+  EXPECT_EQ((lathe_context_profile_events(cpu.context.get(), &count), count), 0u);
 }
 
 TEST(Runtime, SharesEnginesBetweenThreads) {

@@ -4,6 +4,7 @@
 #include "KernelModel.h"
 #include "Results.h"
 #include "Roofline.h"
+#include "Trace.h"
 #include "Verbs.h"
 
 #include "lathe/support/Files.h"
@@ -33,7 +34,7 @@ struct BenchOptions {
   std::string trust;
   std::vector<std::string> entries;
   double seconds = 3;
-  std::string jsonFile, kernel;
+  std::string jsonFile, traceFile, kernel;
   bool profile = false;
   double peakGBs = 0, peakGFlops = 0;
 };
@@ -308,6 +309,18 @@ Status execute(const BenchOptions &options, const std::string &path) {
     result["roof_gflop_per_s"] = roof.gflops;
     result["profile"] = profileTable(*session, roof);
   }
+  if (!options.traceFile.empty()) {
+    constexpr int kTracedRuns = 5;
+    Trace trace(session->context());
+    for (int i = 0; i < kTracedRuns; ++i) {
+      double begin = trace.now();
+      Result<double> seconds = bench.once();
+      if (!seconds)
+        return seconds.status();
+      trace.addRun(plan->entry, begin, *seconds);
+    }
+    LATHE_RETURN_IF_ERROR(trace.write(options.traceFile, path, session->target()));
+  }
   if (options.jsonFile.empty())
     return okStatus();
   return writeFileAtomically(options.jsonFile,
@@ -350,6 +363,9 @@ Status benchVerb(const std::vector<std::string> &arguments) {
   parser.add("json", "FILE", "Write the results as JSON: median_ms and so on", options.jsonFile);
   parser.flag("profile", "Show a row a kernel: share, GB/s, GFLOP/s, part of the roofline, nodes",
               options.profile);
+  parser.add("trace", "FILE",
+             "Write five runs as a timeline, kernel by kernel, for Perfetto or chrome://tracing",
+             options.traceFile);
   parser.add("peak-gbs", "X", "Memory bandwidth for --profile (default: measured, or the GPU's)",
              options.peakGBs);
   parser.add("peak-gflops", "X", "f32 peak for --profile (default: measured, or the GPU's)",
@@ -375,6 +391,7 @@ Status benchVerb(const std::vector<std::string> &arguments) {
                  "--kernel gemm:m=8192,n=8192,k=8192,dtype=bf16,epilogue=bias+gelu");
   parser.example("lathe bench model.onnx --shape x=8x3x48x192 --threads 1 --seconds 5");
   parser.example("lathe bench model.lathe --profile --json bench.json");
+  parser.example("lathe bench model.lathe --trace trace.json");
   parser.example("lathe bench llama.lathe --entry prefill --entry decode");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);

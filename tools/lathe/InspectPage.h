@@ -20,9 +20,9 @@ header b{margin-right:8px}main{flex:1;display:flex;min-height:0}
 #view{flex:1;overflow:auto;padding:8px}#side{width:38%;overflow:auto;border-left:1px solid #ccc;padding:8px}
 pre{font:12px ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere}
 table{border-collapse:collapse}td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}
-td.n{text-align:right}tr.hit td,rect.hit{background:#ffe9a8;fill:#ffe9a8}tr:hover td{background:#eef;cursor:pointer}
+td.n{text-align:right}tr.hit td{background:#ffe9a8}tr:hover td{background:#eef;cursor:pointer}
 button{border:1px solid #bbb;background:#f6f6f6;padding:3px 10px}button.on{background:#246;color:#fff}
-rect.op{fill:#eef3fb;stroke:#678;cursor:pointer}rect.sel{stroke:#d50;stroke-width:2}path.e{fill:none;stroke:#9ab}
+rect.op{fill:#eef3fb;stroke:#678;cursor:pointer}rect.op.hit{fill:#ffe9a8;stroke:#d50}path.e{fill:none;stroke:#9ab}
 svg text{font:11px system-ui,sans-serif;pointer-events:none}.dim{color:#777}
 </style></head><body>
 <header><b id="title"></b><select id="plan"></select><span id="tabs"></span>
@@ -137,13 +137,25 @@ function show(op) {
   if (op.text) side.append(make('pre', {}, op.text.slice(0, 20000)));
   for (const k of kernels) kernel(side, k);
 }
+// A CUDA text begins with the modules that the kernel uses; its own part begins with its holes, or itself.
+function parts(text) {
+  const last = text.lastIndexOf('//===- '), own = last < 0 ? -1 : text.slice(last).search(/^(struct Holes|extern "C" __global__)/m);
+  return own < 0 ? ['', text] : [text.slice(0, last + own), text.slice(last + own)];
+}
 function kernel(side, k) {
   side.append(make('h4', {}, `kernel ${k.name}`));
   for (const v of k.variants) side.append(make('div', {}, `${v.config}  where ${v.guard}`));
   for (const name in plan.sources)
     if (name === k.name || name.startsWith(k.name + '.')) {
       const d = make('details', {class: 'source'});
-      d.append(make('summary', {}, `text of ${name}`), make('pre', {}, plan.sources[name]));
+      const [library, own] = parts(plan.sources[name]);
+      d.append(make('summary', {}, `text of ${name}`));
+      if (library) {
+        const folded = make('details');
+        folded.append(make('summary', {class: 'dim'}, 'modules of the device library'), make('pre', {class: 'library'}, library));
+        d.append(folded);
+      }
+      d.append(make('pre', {class: 'own'}, own));
       side.append(d);
     }
   const first = side.querySelector('details.source');

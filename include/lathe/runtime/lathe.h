@@ -385,6 +385,14 @@ typedef struct lathe_profile_row {
 } lathe_profile_row;
 /* Rows in the order of the plan; valid until the next run or call. */
 LATHE_API const lathe_profile_row *lathe_context_profile_rows(lathe_context *, size_t *count);
+typedef struct lathe_profile_event {
+  uint64_t row;   /* number of the row that it is a call of */
+  double begin;   /* seconds since the profile was enabled */
+  double seconds; /* of a kernel on a GPU on the device; it ended at begin + seconds or shortly before */
+} lathe_profile_event;
+/* The calls behind the rows, one by one in their order, of the first 65536; valid until the next run
+ * or call. */
+LATHE_API const lathe_profile_event *lathe_context_profile_events(lathe_context *, size_t *count);
 
 /*--- watching and extending ---------------------------------------------*/
 
