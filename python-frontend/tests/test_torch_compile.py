@@ -74,3 +74,28 @@ def test_by_name_and_mutation():
 
     with pytest.raises(Exception, match="writes into its arguments"):
         torch.compile(writes, backend="lathe")(torch.ones(3))
+
+
+class Scaled(torch.nn.Module):
+    """Numbers of Python, which dynamo gives to a backend as tensors where sizes are dynamic."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.scale = torch.nn.LayerNorm(6, eps=1e-3), 0.5
+
+    def forward(self, x):
+        return self.norm(x) * self.scale
+
+
+def test_numbers_of_modules():
+    torch._dynamo.reset()
+    net = Scaled().eval()
+    fast = torch.compile(net, backend="lathe", dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for rows, net.scale in ((2, 0.5), (5, 0.25), (3, 0.5)):
+            x = torch.randn(rows, 6)
+            np.testing.assert_allclose(fast(x).numpy(), net(x).numpy(), rtol=1e-5, atol=1e-5)
+        with pytest.warns(lathe.torch.LeftToTorch, match="more than 8 values"):
+            for at in range(9):
+                net.scale = 1.0 + at / 8
+                np.testing.assert_allclose(fast(x).numpy(), net(x).numpy(), rtol=1e-5, atol=1e-5)

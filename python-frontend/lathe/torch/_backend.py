@@ -18,10 +18,12 @@ from ._fallback import Partitioned, refused
 from ._graph import ready, write
 from ._passes import Pass, applied
 
+_MOST_ENGINES = 8  # of one graph, whose numbers take so many values
+
 
 class LeftToTorch(UserWarning):
-    """What torch runs itself: a graph that shall be differentiated, or with `fallback` operators that lathe
-    does not have."""
+    """What torch runs itself: a graph that shall be differentiated, numbers that take ever new values, or with
+    `fallback` operators that lathe does not have."""
 
 
 def _without_sizes(module: Any) -> tuple[Any, list[int]]:
@@ -50,6 +52,33 @@ def _without_sizes(module: Any) -> tuple[Any, list[int]]:
     return module, kept
 
 
+def _numbers(module: Any) -> list[int]:
+    """The places of arguments that are a number of Python (the epsilon of a norm), which dynamo gives as a tensor
+    where sizes are dynamic."""
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return [at for at, node in enumerate(places) if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+            and all(user.op == "call_method" and user.target == "item" for user in node.users)]
+
+
+def _replace(node: Any, operand: Any, value: Any) -> None:
+    """A constant in the place of an operand."""
+    node.args, node.kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: value if n is operand else n)
+
+
+def _with_numbers(module: Any, values: Mapping[int, Any]) -> Any:
+    """A graph of its own in which the arguments at these places are constants."""
+    module = torch.fx.GraphModule(module, _copy(module.graph))
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    for at, value in values.items():
+        for item in list(places[at].users):
+            for reader in list(item.users):
+                _replace(reader, item, value)
+            module.graph.erase_node(item)
+        module.graph.erase_node(places[at])
+    module.recompile()
+    return module
+
+
 class Compiled:
     """A graph of dynamo; compiled when it is first called.
 
@@ -64,8 +93,9 @@ class Compiled:
                         "torch._dynamo.config.inline_inbuilt_nn_modules must be on")
         self._eager = module
         self._module, self._kept = _without_sizes(torch.fx.GraphModule(module, _copy(module.graph)))
+        self._numbers = _numbers(self._module)
         self._passes, self._fallback = list(fx_passes), fallback
-        self._run: Callable[[Sequence[Any]], tuple[Any, ...]] | None = None
+        self._engines: dict[tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any) -> Any:
@@ -76,17 +106,26 @@ class Compiled:
             return self._eager(*args)
         if any(a.device.type != "cpu" for a in given):
             raise Error(Code.UNSUPPORTED, "an argument is not on the CPU", "torch.compile(backend='lathe')")
+        values = tuple(given[at].item() for at in self._numbers)
         with self._lock:  # a context is used by one thread at a time
-            if self._run is None:
-                self._run = self._compile(given)
-            return self._run([a.detach() for a in given])
+            run = self._engines.get(values)
+            if run is None and len(self._engines) < _MOST_ENGINES:
+                run = self._engines[values] = self._compile(given, dict(zip(self._numbers, values)))
+            if run is not None:
+                return run([a.detach() for at, a in enumerate(given) if at not in self._numbers])
+        warnings.warn(f"numbers of this graph take more than {_MOST_ENGINES} values, each of which needs an engine: "
+                      "torch runs it; give them as tensors", LeftToTorch, stacklevel=2)
+        return self._eager(*args)
 
-    def _compile(self, given: Sequence[torch.Tensor]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-        places = [node for node in self._module.graph.nodes if node.op == "placeholder"]
+    def _compile(self, given: Sequence[torch.Tensor],
+                 numbers: Mapping[int, Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        module = _with_numbers(self._module, numbers)
+        given = [a for at, a in enumerate(given) if at not in numbers]
+        places = [node for node in module.graph.nodes if node.op == "placeholder"]
         sizes = [{d: torch.export.Dim.AUTO for d, have in enumerate(node.meta["example_value"].shape)
                   if isinstance(have, torch.SymInt)} for node in places]
         try:
-            program = torch.export.export(self._module, tuple(given), dynamic_shapes=tuple(sizes))
+            program = torch.export.export(module, tuple(given), dynamic_shapes=tuple(sizes))
         except Exception as problem:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
         program = applied(ready(program), self._passes)
