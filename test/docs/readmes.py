@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Finds the commands and code blocks of READMEs."""
+"""Finds the commands and code blocks of READMEs and of the documentation's pages."""
 import dataclasses
 import os
 import re
 import subprocess
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
+PAGES = os.path.join(ROOT, "python-frontend", "docs")
+# Directives of MyST whose body is no text: what a block is, is their argument.
+CODE = ("code-block", "code")
 
 
 @dataclasses.dataclass
 class Block:
-    """`kind` is the language of a fence, or "sh" for indented lines; `line` counts from 1."""
+    """`kind` is the language of a fence, or "sh" for indented lines; `line` counts from 1; `options` are those of
+    a `{code-block}`: `caption` is the file that holds the text, `class` starts with "needs-" where `check` lacks
+    what the block needs."""
     file: str
     line: int
     kind: str
     text: str
+    options: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def __str__(self):
         return f"{self.file}:{self.line}"
@@ -33,14 +39,22 @@ def readmes(root=ROOT):
 
 
 def blocks_of(text, file=""):
-    """Fenced blocks, and indented ones that stand behind an empty line."""
+    """Fenced blocks, and indented ones that stand behind an empty line. Of MyST's directives only those of code
+    are blocks."""
     lines, found, i = text.splitlines(), [], 0
     while i < len(lines):
-        fence = re.match(r"^```(\w*)\s*$", lines[i])
+        fence = re.match(r"^```(?:(\w*)|\{([\w-]+)\}(.*))\s*$", lines[i])
         if fence:
             end = next((j for j in range(i + 1, len(lines)) if lines[j].startswith("```")), None)
             assert end is not None, f"{file}:{i + 1}: a fence that does not end"
-            found.append(Block(file, i + 1, fence[1] or "text", "\n".join(lines[i + 1:end])))
+            body, options = lines[i + 1:end], {}
+            while fence[2] and body and (option := re.match(r"^:([\w-]+):\s*(.*)$", body[0])):
+                options[option[1]] = option[2]
+                body = body[1:]
+            kind = fence[3].strip() if fence[2] else fence[1]
+            if not fence[2] or fence[2] in CODE:
+                found.append(Block(file, i + 1, kind or "text", "\n".join(body).strip("\n") if fence[2]
+                                   else "\n".join(body), options))
             i = end + 1
         elif lines[i].startswith("    ") and (i == 0 or not lines[i - 1].strip()):
             end = i
@@ -52,6 +66,11 @@ def blocks_of(text, file=""):
         else:
             i += 1
     return found
+
+
+def pages(folder=PAGES):
+    """The pages that people write; others are made of the sources."""
+    return sorted(name for name in os.listdir(folder) if name.endswith(".md") and name != "README.md")
 
 
 def all_blocks(root=ROOT):
