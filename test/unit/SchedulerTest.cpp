@@ -226,7 +226,8 @@ TEST(Scheduler, TenantsShareAlike) {
     Serving serving(sizes);
     std::mt19937 random(4);
     const uint32_t prompts[] = {4, 60, 20, 30}, answers[] = {40, 4, 20, 3}, backlog[] = {20, 3, 5, 50};
-    const double weights[] = {1, weighted ? 3. : 1., 1, weighted ? 2. : 1.};
+    // The first one's tokens are mostly answers, the second one's prompts.
+    const double weights[] = {weighted ? 2. : 1., weighted ? 3. : 1., 1, weighted ? 2. : 1.};
     std::vector<std::vector<uint64_t>> ids(4);
     std::vector<size_t> open(4, 0);
     for (uint64_t tenant = 0; tenant < 4; ++tenant)
@@ -288,6 +289,19 @@ TEST(Scheduler, QuotasHold) {
   EXPECT_EQ(most[1], 2u);
   EXPECT_EQ(most[2], 3u);
   EXPECT_EQ(most[3], 4u);
+
+  // What has ended is given back: as many run at once again.
+  ids.clear();
+  for (uint32_t i = 0; i < 4; ++i)
+    ids.push_back(serving.submit(asking({1, i}, 10, 2)));
+  size_t again = 0;
+  while (serving.scheduler->unfinished()) {
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    again = std::max<size_t>(again, std::count_if(ids.begin(), ids.end(), [&](uint64_t id) {
+      return serving.scheduler->find(id)->sequence != kv::kNoSequence;
+    }));
+  }
+  EXPECT_EQ(again, 3u);
 }
 
 TEST(Scheduler, SamplesForkTheirPrompt) {
