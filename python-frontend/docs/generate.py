@@ -106,7 +106,8 @@ def index_page(root, tables, names):
     lines = [line[1:] if line.startswith("####") else line for line in lines]
     toc = "\n".join(names)
     return (f"# Operations\n\nThe dialect `lathe`. {' '.join(description.split())}\n\n"
-            "`tile` is a kernel after scheduling, `exec` the host program. The dialects `onnx` and `aten` hold any operator of ONNX and of torch, one op a "
+            "`tile` is a kernel after scheduling, `exec` the host program. "
+            "The dialects `onnx` and `aten` hold any operator of ONNX and of torch, one op a "
             f"node, by the names that these give them.\n\n```{{toctree}}\n:maxdepth: 1\n\n{toc}\n```\n\n"
             + "\n".join(lines) + "\n")
 
