@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._errors import Code, Error
-from ._tensor import StringTensor, Tensor
+from ._tensor import Tensor
 
 if TYPE_CHECKING:
     from ._context import Context, Inputs, Step
@@ -26,10 +26,10 @@ class Request(NamedTuple):
     entry: str | None
     memory: str
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[dict[str, Tensor | StringTensor]]
+    future: asyncio.Future[dict[str, Tensor | Any]]
 
 
-def _settle(future: asyncio.Future[dict[str, Tensor | StringTensor]], result: Any) -> None:
+def _settle(future: asyncio.Future[dict[str, Tensor | Any]], result: Any) -> None:
     if future.done():
         return  # its task was cancelled
     if isinstance(result, BaseException):
@@ -47,9 +47,9 @@ class Worker:
         threading.Thread(target=_serve, args=(self._requests,), name="lathe", daemon=True).start()
 
     async def run(self, context: Context, inputs: Inputs, entry: str | None,
-                  memory: str) -> dict[str, Tensor | StringTensor]:
+                  memory: str) -> dict[str, Tensor | Any]:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[dict[str, Tensor | StringTensor]] = loop.create_future()
+        future: asyncio.Future[dict[str, Tensor | Any]] = loop.create_future()
         self._requests.put(Request(context, inputs, entry, memory, loop, future))
         return await future
 

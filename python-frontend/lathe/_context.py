@@ -14,7 +14,7 @@ from . import _abi
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileEvent, ProfileRow
-from ._tensor import Array, StringTensor, Tensor, borrowed_array, input_tensor, take_output
+from ._tensor import Array, Tensor, borrowed_array, input_tensor, take_output
 
 if TYPE_CHECKING:
     from ._async import Worker
@@ -196,8 +196,9 @@ class Context(Member):
         return f"lathe.Context({self.device}, {self.target})"
 
     def run(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host",
-            donate: Iterable[str] = ()) -> dict[str, Tensor | StringTensor | Any]:
-        """Runs an entry and waits; returns {output name: Tensor}, in the entry's order.
+            donate: Iterable[str] = ()) -> dict[str, Tensor | Any]:
+        """Runs an entry and waits; returns {output name: Tensor}, in the entry's order; a
+        StringTensor for strings.
 
         `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
         the outputs on the context's device. `donate` names inputs whose memory the run may write
@@ -225,7 +226,7 @@ class Context(Member):
         return Step(self, number.value, results, outputs, made)
 
     async def run_async(self, inputs: Inputs, entry: str | None = None, *,
-                        memory: str = "host") -> dict[str, Tensor | StringTensor]:
+                        memory: str = "host") -> dict[str, Tensor | Any]:
         """`run` that other tasks need not wait for.
 
         Any number of tasks may call it at once: the runs are submitted in the order of the calls,
@@ -307,7 +308,7 @@ class Step:
         self._context._library.lathe_poll(self._context._handle, self.number, byref(value))
         return bool(value.value)
 
-    def wait(self, timeout: float | None = None) -> dict[str, Tensor | StringTensor]:
+    def wait(self, timeout: float | None = None) -> dict[str, Tensor | Any]:
         """{output name: Tensor}, as Context.run gives; `timeout` in seconds, else the context's."""
         context = self._context
         context._library.lathe_wait(context._handle, self.number,

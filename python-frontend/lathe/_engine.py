@@ -15,7 +15,7 @@ from ._errors import Code, Error
 from ._group import Group
 from ._llm import Llm
 from ._report import Remarks
-from ._tensor import StringTensor, Tensor
+from ._tensor import Tensor
 
 
 class Port(NamedTuple):
@@ -166,7 +166,7 @@ class Engine:
             0, threads, kv_bytes, max_sequence_tokens, max_step_tokens, max_requests,
             not prefix_cache, batch_invariant, not graphs))
 
-    def run(self, inputs: Inputs, entry: str | None = None) -> dict[str, Tensor | StringTensor | Any]:
+    def run(self, inputs: Inputs, entry: str | None = None) -> dict[str, Tensor | Any]:
         """Runs an entry in a context of the engine's own, on the CPU; see Context.run."""
         if self._default is None:
             self._default = self.context()

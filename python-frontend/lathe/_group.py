@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ._abi import COptions, CTensor
 from ._context import Inputs, Member
 from ._errors import Code, Error
-from ._tensor import StringTensor, Tensor, take_output
+from ._tensor import Tensor, take_output
 
 if TYPE_CHECKING:
     from ._engine import Engine, Port
@@ -53,7 +53,7 @@ class Group:
         return f"lathe.Group({', '.join(self.devices)})"
 
     def run(self, inputs: Sequence[Inputs], entry: str | None = None, *,
-            memory: str = "host") -> list[dict[str, Tensor | StringTensor]]:
+            memory: str = "host") -> list[dict[str, Tensor | Any]]:
         """Runs an entry on every member and waits; see submit."""
         return self.submit(inputs, entry, memory=memory).wait()
 
@@ -99,7 +99,7 @@ class GroupStep:
         self.number = number
         self._group, self._results, self._outputs, self._inputs = group, results, outputs, inputs
 
-    def wait(self, timeout: float | None = None) -> list[dict[str, Tensor | StringTensor]]:
+    def wait(self, timeout: float | None = None) -> list[dict[str, Tensor | Any]]:
         """A {output name: Tensor} of each member, in order; `timeout` in seconds, else the group's."""
         group, count = self._group, len(self._results)
         group._library.lathe_group_wait(group._owned.handle, self.number,
