@@ -101,8 +101,9 @@ LATHE_API uint64_t lathe_tensor_bytes(lathe_dtype, int32_t rank, const int64_t *
 /* "f32", "bf16", ...; NULL for unknown numbers. */
 LATHE_API const char *lathe_dtype_name(lathe_dtype);
 
-/*--- strings ------------------------------------------------------------
- * The data of a LATHE_STRING tensor of `count` elements are one piece of memory of `bytes` bytes, in
+/*--- strings ------------------------------------------------------------*/
+
+/* The data of a LATHE_STRING tensor of `count` elements are one piece of memory of `bytes` bytes, in
  * row-major order (strides are not looked at): count + 1 offsets (int64_t), rising from 0, then the
  * text. String i is the bytes offsets[i] to offsets[i + 1] of the text, UTF-8 without a 0 at its end.
  * Memory, ownership and lifetime are those of any tensor: an input is the caller's, a result lies in the
@@ -110,9 +111,9 @@ LATHE_API const char *lathe_dtype_name(lathe_dtype);
  * LATHE_USAGE, whose message says how many it takes). An input that is no UTF-8, or whose offsets do
  * not rise or leave the memory, is LATHE_USAGE. Engines with strings or images open liblathe_host.so,
  * which stands beside the runtime's library, or where the environment's LATHE_HOST_LIBRARY says;
- * without it they are LATHE_UNSUPPORTED when they are opened. They run on CPUs. */
-
-/* The place of a string in the tensor's memory, and its length in bytes. */
+ * without it they are LATHE_UNSUPPORTED when they are opened. They run on CPUs.
+ *
+ * The place of a string in the tensor's memory, and its length in bytes. */
 LATHE_API lathe_error *lathe_string_at(const lathe_tensor *, uint64_t index, const char **text,
                                        uint64_t *length);
 
