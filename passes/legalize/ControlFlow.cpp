@@ -293,6 +293,9 @@ bool Legalizer::unrollLoop(Node &node) {
     carried.push_back(track(node.op->getOperand(2 + i)));
   std::vector<std::vector<Value>> scans(node.numOutputs() - states);
   bool go = (*condition)[0];
+  // What no iteration collects has the body's types alone, which a loop of the run takes from it.
+  if (!scans.empty() && (!go || (*trips)[0] <= 0))
+    return runLoop(node);
   for (int64_t i = 0; go && i < (*trips)[0]; ++i) {
     Tracked index, flag;
     index.host = HostValue{e.b.getI64Type(), {}, {DimExpr(i)}};

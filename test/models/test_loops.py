@@ -84,6 +84,14 @@ def test_many_constant_trips(tmp_path):
     assert lathe_cli.launches(lathe_cli.plans(engine)[0]) < 12
 
 
+def test_no_constant_trips(tmp_path):
+    """No iteration says what it would collect: the body's types do."""
+    proto = counted()
+    del proto.graph.input[1]
+    proto.graph.initializer.append(constant("n", np.int64(0)))
+    compare(tmp_path, proto, [{"x0": start()}])
+
+
 def test_while_data_says_so(tmp_path):
     """Fibonacci's numbers, a swap, until the sum is above a limit."""
     nodes = [node("Identity", ["b"], ["a1"]), node("Add", ["a", "b"], ["b1"]),
