@@ -71,27 +71,36 @@ template <typename OpTy> struct TurnWindowOp : OpRewritePattern<OpTy> {
   }
 };
 
-/// The operand under the permutation, when that costs nothing: it is a transpose
-/// the other way round, or only dimensions of size 1 would change places.
+/// Whether the operand under the permutation costs nothing: it is a transpose the other way round, or only
+/// dimensions of size 1 would change places.
+bool isFree(Value operand, ArrayRef<int64_t> perm, int64_t rank) {
+  if (auto before = operand.getDefiningOp<TransposeOp>())
+    if (Perm(before.getPerm()) == inverse(perm))
+      return true;
+  std::vector<DimExpr> dims = dimsOf(operand);
+  dims.insert(dims.begin(), rank - int64_t(dims.size()), DimExpr(1));
+  int64_t last = -1;
+  for (int64_t d : perm) {
+    if (dims[d] == DimExpr(1))
+      continue;
+    if (d < last)
+      return false;
+    last = d;
+  }
+  return true;
+}
+
+/// The operand, which is free, under the permutation.
 Value permuted(PatternRewriter &b, Value operand, ArrayRef<int64_t> perm, int64_t rank) {
   if (auto before = operand.getDefiningOp<TransposeOp>())
     if (Perm(before.getPerm()) == inverse(perm))
       return before.getX();
   std::vector<DimExpr> dims = dimsOf(operand), to;
-  dims.insert(dims.begin(), rank - int64_t(dims.size()), DimExpr(1));
-  int64_t last = -1;
-  bool scalar = true;
-  for (int64_t d : perm) {
-    to.push_back(dims[d]);
-    if (dims[d] == DimExpr(1))
-      continue;
-    scalar = false;
-    if (d < last)
-      return {};
-    last = d;
-  }
-  if (scalar)
+  if (llvm::all_of(dims, [](const DimExpr &d) { return d == DimExpr(1); }))
     return operand;
+  dims.insert(dims.begin(), rank - int64_t(dims.size()), DimExpr(1));
+  for (int64_t d : perm)
+    to.push_back(dims[d]);
   return ReshapeOp::create(b, operand.getLoc(), tensorType(elementTypeOf(operand), to), operand);
 }
 
@@ -112,13 +121,11 @@ struct SinkThroughPointwise : RewritePattern {
       return rewriter.notifyMatchFailure(op, "no transpose above");
     // The result is transpose(op(.., x, ..)) with the same permutation.
     Perm perm(above.getPerm()), back = inverse(perm);
+    if (!llvm::all_of(op->getOperands(), [&](Value operand) { return isFree(operand, back, rank); }))
+      return rewriter.notifyMatchFailure(op, "an operand would need a transpose of its own");
     SmallVector<Value> operands;
-    for (Value operand : op->getOperands()) {
-      Value moved = permuted(rewriter, operand, back, rank);
-      if (!moved)
-        return rewriter.notifyMatchFailure(op, "an operand would need a transpose of its own");
-      operands.push_back(moved);
-    }
+    for (Value operand : op->getOperands())
+      operands.push_back(permuted(rewriter, operand, back, rank));
     std::vector<DimExpr> dims = dimsOf(op->getResult(0)), to;
     for (int64_t d : back)
       to.push_back(dims[d]);

@@ -170,3 +170,16 @@ module @gathered attributes {lathe.target = "sm_90a"} {
     return %2 : tensor<2x16x8x8xf16>
   }
 }
+
+// One operand of the select would be free, another one not: all stays, and rewriting ends.
+// CHECK-LABEL: module @half_free
+// CHECK: %[[C:.*]] = lathe.conv {{.*}}layout = #lathe.conv_layout<nhwc>
+// CHECK: %[[T:.*]] = lathe.transpose %[[C]]
+// CHECK: lathe.select %arg2, %[[T]], %arg3
+module @half_free attributes {lathe.target = "x86-64-v3"} {
+  func.func @main(%x: tensor<2x9x8xf32>, %w: tensor<2x9x4xf32>, %c: tensor<1x2x1xi1>, %y: tensor<2x2x10xf32>) -> tensor<2x2x10xf32> {
+    %0 = lathe.conv %x, %w {strides = array<i64: 1>, pads = array<i64: 4, 4>, dilations = array<i64: 2>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x9x8xf32>, tensor<2x9x4xf32>) -> tensor<2x2x10xf32>
+    %1 = lathe.select %c, %0, %y : (tensor<1x2x1xi1>, tensor<2x2x10xf32>, tensor<2x2x10xf32>) -> tensor<2x2x10xf32>
+    return %1 : tensor<2x2x10xf32>
+  }
+}
