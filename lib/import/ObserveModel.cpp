@@ -56,7 +56,7 @@ private:
   void show(const Observation &what, const std::string &value, size_t at) {
     number = at;
     switch (what.summary) {
-    case Summary::Extremes:
+    case Summary::MinMax:
       result(node("ReduceMin", {value}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
       result(node("ReduceMax", {value}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
       return;

@@ -69,7 +69,7 @@ void moveRange(Range &range, Range batch, double m, bool first) {
   range.max += m * (batch.max - range.max);
 }
 
-std::optional<Range> extremesOf(std::span<const float> elements) {
+std::optional<Range> minMaxOf(std::span<const float> elements) {
   constexpr size_t kLanes = 16; // of vectors: a minimum of floats in order is one at a time
   float low[kLanes], high[kLanes], odd[kLanes] = {};
   std::fill_n(low, kLanes, elements[0]);
@@ -94,11 +94,11 @@ std::optional<Range> extremesOf(std::span<const float> elements) {
   return range;
 }
 
-void Histogram::add(std::span<const float> elements, Range extremes) {
-  lowest = sum ? std::min(lowest, extremes.min) : extremes.min;
-  highest = sum ? std::max(highest, extremes.max) : extremes.max;
+void Histogram::add(std::span<const float> elements, Range minMax) {
+  lowest = sum ? std::min(lowest, minMax.min) : minMax.min;
+  highest = sum ? std::max(highest, minMax.max) : minMax.max;
   sum += elements.size();
-  const double largest = std::max(std::fabs(extremes.min), std::fabs(extremes.max));
+  const double largest = std::max(std::fabs(minMax.min), std::fabs(minMax.max));
   if (largest == 0) {
     counts[kSide] += elements.size();
     return;
@@ -210,27 +210,27 @@ double divergence(const std::vector<Filled> &bins, const CodesOfRange &codes, Ra
 }
 
 Range percentile(const Histogram &histogram, double percent) {
-  Range extremes = histogram.extremes();
+  Range minMax = histogram.minMax();
   const double out = double(histogram.total()) * (100 - percent) / 200;
   int64_t low = -Histogram::kSide, high = Histogram::kSide - 1;
   for (double seen = 0; low < high && (seen += double(histogram.at(low))) <= out;)
     ++low;
   for (double seen = 0; high > low && (seen += double(histogram.at(high))) <= out;)
     --high;
-  return {std::max(extremes.min, double(low) * histogram.width()),
-          std::min(extremes.max, double(high + 1) * histogram.width())};
+  return {std::max(minMax.min, double(low) * histogram.width()),
+          std::min(minMax.max, double(high + 1) * histogram.width())};
 }
 
 } // namespace
 
 Range solveRange(const Histogram &histogram, const RangeMethod &method) {
-  const Range extremes = histogram.extremes();
+  const Range minMax = histogram.minMax();
   if (histogram.width() == 0)
-    return extremes;
+    return minMax;
   if (method.kind == RangeKind::Percentile)
     return percentile(histogram, method.parameter);
   const std::vector<Filled> bins = filledBins(histogram);
-  Range best = extremes;
+  Range best = minMax;
   double least = INFINITY;
   auto attempt = [&](Range range) {
     std::optional<CodesOfRange> codes = codesOf(range);
@@ -244,13 +244,13 @@ Range solveRange(const Histogram &histogram, const RangeMethod &method) {
   };
   constexpr int kParts = 128;
   for (int i = kParts; i > 0; --i)
-    attempt({extremes.min * i / kParts, extremes.max * i / kParts});
+    attempt({minMax.min * i / kParts, minMax.max * i / kParts});
   const Range joint = best;
-  for (int i = kParts; i > 0 && extremes.max > 0; --i)
-    attempt({joint.min, extremes.max * i / kParts});
+  for (int i = kParts; i > 0 && minMax.max > 0; --i)
+    attempt({joint.min, minMax.max * i / kParts});
   const double upper = best.max;
-  for (int i = kParts; i > 0 && extremes.min < 0; --i)
-    attempt({extremes.min * i / kParts, upper});
+  for (int i = kParts; i > 0 && minMax.min < 0; --i)
+    attempt({minMax.min * i / kParts, upper});
   return best;
 }
 

@@ -187,8 +187,8 @@ namespace {
 
 /// What the engine hands over of values where they lie.
 struct Elements {
-  bool counting;                      ///< or extremes alone
-  std::vector<Range> batch;           ///< extremes of the present one; NaN where an element is not finite
+  bool counting;                      ///< or minimum and maximum alone
+  std::vector<Range> batch;           ///< minimum and maximum of the present one; NaN where an element is not finite
   std::vector<Histogram> histograms;
 
   /// What the engine calls with a value and its number.
@@ -207,7 +207,7 @@ struct Elements {
       count *= size_t(value.dims[d]);
     if (count) {
       std::span<const float> elements(static_cast<const float *>(value.data), count);
-      std::optional<Range> range = quantize::extremesOf(elements);
+      std::optional<Range> range = quantize::minMaxOf(elements);
       all.batch[number] = range.value_or(Range{NAN, NAN});
       if (range && all.counting)
         all.histograms[number].add(elements, *range);
@@ -235,7 +235,7 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
   std::vector<Observation> observations;
   for (const auto &[name, range] : recipe.activations) {
     values.push_back(name);
-    observations.push_back({name, host ? Summary::Elements : Summary::Extremes});
+    observations.push_back({name, host ? Summary::Elements : Summary::MinMax});
   }
   Elements elements{method.needsHistogram(), std::vector<Range>(values.size()),
                     std::vector<Histogram>(method.needsHistogram() ? values.size() : 0)};

@@ -19,9 +19,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-
-namespace fs = std::filesystem;
 
 namespace lathe::cli {
 namespace {
@@ -159,34 +156,50 @@ Result<double> parseRatio(const Options &options, const sparsify::Scheme &scheme
   return ratio;
 }
 
+/// The model as it is and with zeros, on the same inputs.
+struct BothForms {
+  Engine dense;
+  std::unique_ptr<TemporaryModel> file; ///< of `pruned`
+  Engine pruned;
+  std::vector<HostTensor> inputs;
+
+  static Result<BothForms> open(const Options &options, const std::string &path, const std::string &bytes) {
+    CompileOptions compile = options.inputs.fixing(options.compile, path);
+    Result<Engine> dense = Engine::open(path, compile, "never", options);
+    if (!dense)
+      return dense.status();
+    Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", bytes);
+    if (!written)
+      return written.status();
+    compile.cache = false;
+    Result<Engine> pruned = Engine::open((*written)->path, compile, "auto", options);
+    if (!pruned)
+      return pruned.status();
+    Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
+    if (!files)
+      return files.status();
+    Result<std::vector<HostTensor>> inputs =
+        makeInputs(options.inputs, *files, *dense->plan, dense->session.stateLengths(*dense->plan), 0);
+    if (!inputs)
+      return inputs.status();
+    return BothForms{std::move(*dense), std::move(*written), std::move(*pruned), std::move(*inputs)};
+  }
+};
+
 /// Measures both engines in turn and says of each weight whether its products win.
 Status measure(const Options &options, const std::string &path, const PrunedModel &all, PruneReport &report) {
-  CompileOptions compile = options.inputs.fixing(options.compile, path);
-  Result<Engine> dense = Engine::open(path, compile, "never", options);
-  if (!dense)
-    return dense.status();
-  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", all.bytes);
-  if (!written)
-    return written.status();
-  compile.cache = false;
-  Result<Engine> sparse = Engine::open((*written)->path, compile, "auto", options);
-  if (!sparse)
-    return sparse.status();
-  Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
-  if (!files)
-    return files.status();
-  Result<std::vector<HostTensor>> inputs =
-      makeInputs(options.inputs, *files, *dense->plan, dense->session.stateLengths(*dense->plan), 0);
-  if (!inputs)
-    return inputs.status();
-  Profile before(*dense), after(*sparse);
+  Result<BothForms> both = BothForms::open(options, path, all.bytes);
+  if (!both)
+    return both.status();
+  const Engine &dense = both->dense, &pruned = both->pruned;
+  Profile before(dense), after(pruned);
   auto begin = std::chrono::steady_clock::now();
   auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   while (before.rounds() < 7 || spent() < options.seconds) {
-    LATHE_RETURN_IF_ERROR(before.runOnce(*inputs));
-    LATHE_RETURN_IF_ERROR(after.runOnce(*inputs));
+    LATHE_RETURN_IF_ERROR(before.runOnce(both->inputs));
+    LATHE_RETURN_IF_ERROR(after.runOnce(both->inputs));
   }
-  report.target = dense->session.target();
+  report.target = dense.session.target();
   for (const PrunableWeight &weight : all.weights) {
     PruneReport::Row row;
     row.weight = weight;
@@ -210,32 +223,18 @@ Status measure(const Options &options, const std::string &path, const PrunedMode
 
 /// Loss and latency of what is written, against the model as it was.
 Status judge(const Options &options, const std::string &path, const std::string &bytes, PruneReport &report) {
-  CompileOptions compile = options.inputs.fixing(options.compile, path);
-  Result<Engine> dense = Engine::open(path, compile, "never", options);
-  if (!dense)
-    return dense.status();
-  Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", bytes);
-  if (!written)
-    return written.status();
-  compile.cache = false;
-  Result<Engine> pruned = Engine::open((*written)->path, compile, "auto", options);
-  if (!pruned)
-    return pruned.status();
-  Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
-  if (!files)
-    return files.status();
-  Result<std::vector<HostTensor>> inputs =
-      makeInputs(options.inputs, *files, *dense->plan, dense->session.stateLengths(*dense->plan), 0);
-  if (!inputs)
-    return inputs.status();
-  Result<std::vector<HostTensor>> want = dense->run(*inputs), got = pruned->run(*inputs);
+  Result<BothForms> both = BothForms::open(options, path, bytes);
+  if (!both)
+    return both.status();
+  const Engine &dense = both->dense, &pruned = both->pruned;
+  Result<std::vector<HostTensor>> want = dense.run(both->inputs), got = pruned.run(both->inputs);
   if (!want || !got)
     return want ? got.status() : want.status();
-  report.losses = losses(*dense, *want, *got);
-  Profile before(*dense), after(*pruned);
+  report.losses = losses(dense, *want, *got);
+  Profile before(dense), after(pruned);
   for (int i = 0; i < 7; ++i) {
-    LATHE_RETURN_IF_ERROR(before.runOnce(*inputs));
-    LATHE_RETURN_IF_ERROR(after.runOnce(*inputs));
+    LATHE_RETURN_IF_ERROR(before.runOnce(both->inputs));
+    LATHE_RETURN_IF_ERROR(after.runOnce(both->inputs));
   }
   report.denseMs = before.latency() * 1e3;
   report.prunedMs = after.latency() * 1e3;
@@ -265,13 +264,7 @@ Status execute(const Options &options, const std::string &path) {
   if (std::from_chars(seed.data(), seed.data() + seed.size(), prune.seed).ptr != seed.data() + seed.size() || seed.empty())
     return usageError("wants a number, not '" + seed + "'", "--seed");
   // What stays outside of the model is found beside it.
-  Result<bool> external = hasExternalWeights(path);
-  if (!external)
-    return external.status();
-  std::error_code error;
-  auto folderOf = [&](const std::string &file) { return fs::weakly_canonical(fs::absolute(file, error), error).parent_path(); };
-  if (*external && folderOf(path) != folderOf(options.output))
-    return usageError("the model's external weights lie beside it: the new one must be in the same folder", options.output);
+  LATHE_RETURN_IF_ERROR(checkBesideWeights(path, options.output));
 
   prune.inside = true;
   Result<PrunedModel> all = prunedModel(path, prune);

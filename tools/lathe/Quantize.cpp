@@ -6,15 +6,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Calibrate.h"
+#include "TemporaryModel.h"
 #include "Verbs.h"
 
 #include "lathe/support/Files.h"
 
 #include <charconv>
 #include <cstdio>
-#include <filesystem>
-
-namespace fs = std::filesystem;
 
 namespace lathe::cli {
 namespace {
@@ -96,13 +94,7 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
   if (!recipe)
     return recipe.status();
   // What stays outside of the model is found beside it.
-  Result<bool> external = hasExternalWeights(path);
-  if (!external)
-    return external.status();
-  std::error_code error;
-  auto folderOf = [&](const std::string &file) { return fs::weakly_canonical(fs::absolute(file, error), error).parent_path(); };
-  if (*external && folderOf(path) != folderOf(options.output))
-    return usageError("the model's external weights lie beside it: the new one must be in the same folder", options.output);
+  LATHE_RETURN_IF_ERROR(checkBesideWeights(path, options.output));
   Result<std::string> bytes = quantizedModel(path, *recipe, options.recipe.empty() ? "the recipe" : options.recipe);
   if (!bytes)
     return bytes.status();

@@ -43,4 +43,15 @@ Result<std::unique_ptr<TemporaryModel>> quantizedByRecipe(const std::string &mod
   return TemporaryModel::write(fs::path(model).filename().string(), *bytes);
 }
 
+Status checkBesideWeights(const std::string &model, const std::string &output) {
+  Result<bool> external = hasExternalWeights(model);
+  if (!external)
+    return external.status();
+  std::error_code error;
+  auto folderOf = [&](const std::string &file) { return fs::weakly_canonical(fs::absolute(file, error), error).parent_path(); };
+  if (*external && folderOf(model) != folderOf(output))
+    return usageError("the model's external weights lie beside it: the new one must be in the same folder", output);
+  return okStatus();
+}
+
 } // namespace lathe::cli

@@ -29,6 +29,10 @@ private:
 /// it is of another model; Unsupported for a model whose weights lie in other files.
 Result<std::unique_ptr<TemporaryModel>> quantizedByRecipe(const std::string &model, const std::string &recipe);
 
+/// Usage error where `model` has weights in other files, which are looked for beside it, and `output`, an edited form of
+/// it, would be in another folder.
+Status checkBesideWeights(const std::string &model, const std::string &output);
+
 } // namespace lathe::cli
 
 #endif // LATHE_TOOLS_LATHE_TEMPORARYMODEL_H

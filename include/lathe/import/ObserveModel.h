@@ -16,7 +16,7 @@ namespace lathe {
 
 /// What is shown of a value, and by how many results of the model.
 enum class Summary {
-  Extremes,  ///< 2: the least and the greatest element
+  MinMax,    ///< 2: minimum and maximum of the elements
   Elements,  ///< 1: one byte, of the custom call kObserveCall, which gets the value, in any order, and the observation's number
   Channels,  ///< 5: of each place in the last dimension least, greatest, mean magnitude, mean square; the elements' number
   Gram,      ///< 1: the sum of products of the places of the last dimension [depth, depth]

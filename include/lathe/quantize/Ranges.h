@@ -1,7 +1,7 @@
 //===- Ranges.h - which range of a value gets codes -------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A value is observed batch by batch: its extremes, and where a method asks for more a histogram, which is all
+// A value is observed batch by batch: its minimum and maximum, and where a method asks for more a histogram, which is all
 // that is kept of it. A method then chooses the range that codes span; what lies outside is clipped.
 //
 //===----------------------------------------------------------------------===//
@@ -27,7 +27,7 @@ struct RangeMethod {
 Result<RangeMethod> rangeMethod(std::string_view text);
 
 /// The least and the greatest of elements, of which there is one at least; none where one is not finite.
-std::optional<Range> extremesOf(std::span<const float> elements);
+std::optional<Range> minMaxOf(std::span<const float> elements);
 
 /// Counts of a value's elements in bins [k * width, (k + 1) * width), -kSide <= k < kSide. The width is a power of
 /// two, which doubles when an element lies outside: each bin is then joined with its neighbour, exactly. So it does
@@ -37,13 +37,13 @@ public:
   static constexpr int64_t kSide = 2048;
 
   Histogram() : counts(2 * kSide) {}
-  /// `extremes`: those of the elements.
-  void add(std::span<const float> elements, Range extremes);
+  /// `minMax`: of the elements.
+  void add(std::span<const float> elements, Range minMax);
 
   double width() const { return binWidth; } ///< 0: only zeros so far
   uint64_t at(int64_t bin) const { return counts[size_t(bin + kSide)]; }
   uint64_t total() const { return sum; }
-  Range extremes() const { return {lowest, highest}; }
+  Range minMax() const { return {lowest, highest}; }
   /// Elements outside of `range`, to the width of a bin.
   uint64_t outside(Range range) const;
 
@@ -54,15 +54,15 @@ private:
   uint64_t sum = 0;
 };
 
-/// A running mean of the extremes of batches: r += m (batch - r), which begins at the first.
+/// A running mean of the minima and maxima of batches: r += m (batch - r), which begins at the first.
 void moveRange(Range &range, Range batch, double m, bool first);
 
-/// The range by Percentile, Mse or Kl, within the extremes:
+/// The range by Percentile, Mse or Kl, within minimum and maximum:
 /// - Percentile: as much at each end is left out as (100 - p) / 2 percent of the elements, to the width of a bin.
 /// - Mse: least sum of squares of x - dequantize(quantize(x)), clipping included.
 /// - Kl: least Kullback-Leibler divergence of the codes' distribution from the clipped one (Migacz, "8-bit
 ///   inference with TensorRT", 2017, for codes with a zero point).
-/// Mse and Kl try 128 parts of the extremes: of both ends together, then of the upper and the lower one alone.
+/// Mse and Kl try 128 parts of minimum and maximum: of both ends together, then of the upper and the lower one alone.
 Range solveRange(const Histogram &histogram, const RangeMethod &method);
 
 } // namespace lathe::quantize
