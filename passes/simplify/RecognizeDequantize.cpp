@@ -292,6 +292,34 @@ Value raiseReshape(Operation *op, OpBuilder *b, std::string &why) {
                               codes.getCodebook(), block);
 }
 
+/// Codes that are turned before the rest of their spelling, as weights of [n, k] are that a scale
+/// follows: the codes themselves are turned, and their parameters with them.
+Value raiseTranspose(Operation *op, OpBuilder *b, std::string &why) {
+  auto transpose = dyn_cast<TransposeOp>(op);
+  DequantizeOp codes = transpose ? codesOf(transpose.getX()) : DequantizeOp();
+  auto goesOn = [](Operation *user) { return isa<CastOp, SubOp, MulOp, ReshapeOp>(user); };
+  if (!codes || !reachesProduct(transpose.getY()) || !llvm::all_of(op->getUsers(), goesOn))
+    return {};
+  ArrayRef<int64_t> perm = transpose.getPerm();
+  auto turns = [&](Value p) { return p && !isOne(p); };
+  auto whole = [&](Value p) { return !turns(p) || dimsOf(p).size() == perm.size(); };
+  if (!whole(codes.getScale()) || !whole(codes.getZero())) {
+    why = "a transpose takes the dimension of a scale or zero point from the end";
+    return {};
+  }
+  if (!b)
+    return transpose.getY();
+  auto turned = [&](Value v) -> Value { return TransposeOp::create(*b, op->getLoc(), v, perm); };
+  auto parameter = [&](Value p) { return turns(p) ? turned(p) : p; };
+  SmallVector<int64_t> block;
+  if (!codes.getBlock().empty())
+    for (int64_t d : perm)
+      block.push_back(codes.getBlock()[d]);
+  return DequantizeOp::create(*b, op->getLoc(), transpose.getY().getType(), turned(codes.getData()),
+                              parameter(codes.getScale()), parameter(codes.getZero()), codes.getOuter(),
+                              codes.getCodebook(), block);
+}
+
 /// Integers that are codes less their zero point, scaled behind.
 Value raiseCodes(Operation *op, OpBuilder *b, std::string &why) {
   auto outer = dyn_cast<DequantizeOp>(op);
@@ -362,8 +390,8 @@ Value raiseGather(Operation *op, OpBuilder *b, std::string &why) {
            : gather.getY();
 }
 
-constexpr Rule kRules[] = {{raiseCast},    {raiseSub},   {raiseMul},
-                           {raiseReshape}, {raiseCodes}, {raiseGather}};
+constexpr Rule kRules[] = {{raiseCast},      {raiseSub},   {raiseMul},   {raiseReshape},
+                           {raiseTranspose}, {raiseCodes}, {raiseGather}};
 
 struct Raise : RewritePattern {
   Raise(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}
@@ -431,14 +459,14 @@ void explain(MatmulOp product, Value operand) {
             << ("codes are not raised up to the product: " + op->getName().getStringRef() + " stands between").str();
       return;
     }
+    if (isa<TransposeOp>(op))
+      why = "a transpose stands between", at = op;
     for (const Rule &rule : kRules) {
       std::string reason;
       (void)rule.apply(op, nullptr, reason);
       if (!reason.empty())
         why = reason, at = op;
     }
-    if (isa<TransposeOp>(op))
-      why = "a transpose stands between", at = op;
     auto above = [](Value x) {
       Operation *producer = x.getDefiningOp();
       return producer &&

@@ -169,6 +169,24 @@ func.func @declined(%x: tensor<4x32xf32>, %q: tensor<8x32xi8>, %row: tensor<8x1x
 
 // -----
 
+// Weights of [n, k] that are turned before their scale follows: codes and parameters are turned.
+// CHECK-LABEL: func.func @turned
+// CHECK-DAG: %[[Q:.*]] = lathe.transpose %arg1 {perm = array<i64: 1, 0>} : (tensor<8x32xi8>) -> tensor<32x8xi8>
+// CHECK-DAG: %[[Z:.*]] = lathe.transpose %arg2 {perm = array<i64: 1, 0>} : (tensor<8x1xi8>) -> tensor<1x8xi8>
+// CHECK: %[[W:.*]] = lathe.dequantize %[[Q]] scale(%arg3) zero(%[[Z]]) : {{.*}} -> tensor<32x8xf32>
+// CHECK: lathe.matmul %arg0, %[[W]]
+func.func @turned(%x: tensor<4x32xf32>, %q: tensor<8x32xi8>, %zero: tensor<8x1xi8>, %scale: tensor<1x8xf32>) -> tensor<4x8xf32> {
+  %f = lathe.cast %q : (tensor<8x32xi8>) -> tensor<8x32xf32>
+  %z = lathe.cast %zero : (tensor<8x1xi8>) -> tensor<8x1xf32>
+  %c = lathe.sub %f, %z : (tensor<8x32xf32>, tensor<8x1xf32>) -> tensor<8x32xf32>
+  %t = lathe.transpose %c {perm = array<i64: 1, 0>} : (tensor<8x32xf32>) -> tensor<32x8xf32>
+  %w = lathe.mul %t, %scale : (tensor<32x8xf32>, tensor<1x8xf32>) -> tensor<32x8xf32>
+  %y = lathe.matmul %x, %w : (tensor<4x32xf32>, tensor<32x8xf32>) -> tensor<4x8xf32>
+  return %y : tensor<4x8xf32>
+}
+
+// -----
+
 // Tables that are no codebooks.
 // CHECK-LABEL: func.func @tables
 // REMARK: codes are not raised up to the product: a table does not have a number for each code

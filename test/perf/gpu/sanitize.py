@@ -2,7 +2,7 @@
 """compute-sanitizer over every family of kernels.
 
     sanitize.py prepare FOLDER      without a GPU: a small engine for each form; fails when a family that
-                                    include/lathe/codegen/Config.h names has none
+                                    include/lathe/codegen/Skeletons.def names has none
     sanitize.py run FOLDER [N] [S]  on a GPU: memcheck, synccheck, initcheck and racecheck over all of them, N processes
                                     for each tool side by side (4), none of them after S seconds; fails on anything that
                                     FALSE does not explain, and on what did not run
@@ -11,6 +11,7 @@ No torch is needed: inputs are random bits and results stay on the device. That 
 rightly, is what the race programs check: they fill results with NaN before.
 """
 import ctypes as C
+import glob
 import json
 import os
 import re
@@ -301,15 +302,15 @@ extern "C" __global__ void bulk(unsigned *p) {
 
 
 def families():
-    """The families of GPU kernels that Config.h explains."""
-    text = open(os.path.join(SOURCE, "include", "lathe", "codegen", "Config.h")).read()
-    rows = text[text.index("//   family "):text.index("// t threads of a block")].splitlines()[1:]
-    found, cpu = set(), set()
-    for row in rows:
-        m = re.match(r"//   ((?:[a-z][\w.]{2,} ?)+)\s+(.*)", row)
-        if m:
-            (cpu if "CPU:" in m[2] else found).update(m[1].split())
-    return found - cpu | {"random"}
+    """The families of GPU kernels: those of Skeletons.def that are not the CPU's."""
+    listed = open(os.path.join(SOURCE, "include", "lathe", "codegen", "Skeletons.def")).read()
+    names = set(re.findall(r"^LATHE_SKELETON\((?!kCpu)(\w+)\)", listed, re.M))
+    found = {}
+    for path in glob.glob(os.path.join(SOURCE, "codegen", "**", "*.cpp"), recursive=True):
+        found.update(re.findall(r'Skeleton (k\w+) = \{\s*\.family = "([\w.]+)"', open(path).read()))
+    if names - found.keys():
+        sys.exit(f"no family was found of {' '.join(sorted(names - found.keys()))}")
+    return {found[name] for name in names} | {"random"}
 
 
 def prepare(folder):
