@@ -172,8 +172,42 @@ def memory_forms():
                             "scatter_add": (lambda path: scatter(path, "add"), [])}}
 
 
+def packed():
+    from race_int4 import save_model
+
+    def form(m, kind, block, zero, k=1040, n=264):
+        return (lambda path: save_model(path, m, n, k, kind, block, zero)), []
+    return {"gemm.packed": {"int4_1": form(1, "u4", 128, True, k=1024), "int4_16": form(16, "i4", 128, False, k=1024),
+                            "int4_100": form(100, "i4", 128, False, k=1024), "int8_5": form(5, "i8", 0, False),
+                            "int8_100": form(100, "i8", 0, False)}}
+
+
+def selections():
+    """What finds places: in its results are as many as the run finds, so that the host reads a count."""
+    from onnx import TensorProto, helper
+    node, numbers = helper.make_node, lambda name, *v: helper.make_tensor(name, TensorProto.INT64, [len(v)], v)
+
+    def top(rows, columns, k):
+        return (lambda path: save_graph(path, [node("TopK", ["x", "k"], ["y", "i"])], [value("x", [rows, columns], "FLOAT")],
+                                        [value("y", [rows, k], "FLOAT"), value("i", [rows, k], "INT64")], [numbers("k", k)])), []
+
+    def found(path):
+        save_graph(path, [node("NonZero", ["x"], ["y"])], [value("x", [37, 1001], "BOOL")], [value("y", [2, "n"], "INT64")])
+
+    def boxes(path):
+        save_graph(path, [node("NonMaxSuppression", ["x", "s", "most", "iou"], ["y"])],
+                   [value("x", [1, 700, 4], "FLOAT"), value("s", [1, 3, 700], "FLOAT")], [value("y", ["n", 3], "INT64")],
+                   [numbers("most", 20), helper.make_tensor("iou", TensorProto.FLOAT, [1], [0.5])])
+
+    def short(path):
+        matmul(path, [3, 1, 40], [3, 40, 264], "BFLOAT16", turned=True)
+    return {"selection": {"top_few": top(40, 1000, 5), "top_long": top(2, 70001, 50), "sort": top(3, 5000, 5000),
+                          "nonzero": (found, []), "nms": (boxes, [])},
+            "gemv.short": {"batched": (short, [])}}
+
+
 def all_cases():
-    return {**gemms(), **quantized(), **mixed_input(), **convolutions(), **attentions(), **memory_forms()}
+    return {**gemms(), **quantized(), **mixed_input(), **packed(), **convolutions(), **attentions(), **memory_forms(), **selections()}
 
 
 def save_graph(path, nodes, inputs, outputs, constants=(), opset=23):
@@ -188,9 +222,12 @@ def value(name, dims, kind="BFLOAT16"):
     return helper.make_tensor_value_info(name, getattr(TensorProto, kind), dims)
 
 
-def matmul(path, a, b, kind):
+def matmul(path, a, b, kind, turned=False):
+    """`turned`: B is given as [.., n, k]."""
     from onnx import helper
-    save_graph(path, [helper.make_node("MatMul", ["a", "b"], ["y"])], [value("a", a, kind), value("b", b, kind)],
+    order = [*range(len(b) - 2), len(b) - 1, len(b) - 2]
+    nodes = [helper.make_node("Transpose", ["t"], ["b"], perm=order)] * turned + [helper.make_node("MatMul", ["a", "b"], ["y"])]
+    save_graph(path, nodes, [value("a", a, kind), value("t", [b[i] for i in order], kind) if turned else value("b", b, kind)],
                [value("y", [*a[:-1], b[-1]], kind)])
 
 
