@@ -6,13 +6,14 @@ lathe (LATHE). Each model is exported at fixed sizes, by TorchScript where that 
 also with channels last, and max-autotune where `--autotune` asks for it. Results are checked against torch in float32:
 lathe's error may be 1.5 times that of torch in the same narrow type. Replays alternate.
 
-All is exported and compiled first, several models at a time; the races follow one by one. torch.compile measures some of
+All is exported and compiled first, several models at a time; the races follow, one at a time on the GPU. torch.compile measures some of
 its choices when a kernel first runs: it keeps none of these, so that none is made while other programs use the GPU.
 Exit code 1 when a result is wrong or a model is refused.
 """
 import argparse
 import concurrent.futures
 import copy
+import fcntl
 import math
 import os
 import re
@@ -32,6 +33,7 @@ from unseen_models import CASES, HELD_OUT, SEEN, example, network
 
 lathe = race_models.lathe
 WORKERS = max(1, (os.cpu_count() or 2) // 2)
+WAITING = 3  # races at a time, of which one has the GPU
 LAST = "channels last"
 
 
@@ -137,7 +139,9 @@ def main():
             return prepare(names[0], options.prepare)
         if options.prepared:
             modes = [DEFAULT, *([TUNED] if options.autotune and CASES[names[0]].autotune else [])]
-            return one(names[0], modes, options.rounds, options.prepared)
+            with open(os.path.join(options.prepared, "lock"), "w") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                return one(names[0], modes, options.rounds, options.prepared)
     print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
     ratios = []
     with tempfile.TemporaryDirectory() as folder:
@@ -145,13 +149,16 @@ def main():
         good = prepared(names, folder)
         print(f"{len(good)} of {len(names)} prepared in {time.time() - begin:.0f} s", flush=True)
         bad = len(good) < len(names)
-        for name in good:
-            # A process each: torch.compile gives up on a function that it has compiled eight times.
-            done = subprocess.run([sys.executable, __file__, name, f"--prepared={folder}", f"--rounds={options.rounds}",
+        # A process each: torch.compile gives up on a function that it has compiled eight times. The next ones import
+        # torch meanwhile and wait for the GPU.
+        def start(name):
+            return subprocess.run([sys.executable, __file__, name, f"--prepared={folder}", f"--rounds={options.rounds}",
                                    *(["--autotune"] if options.autotune else [])], capture_output=True, text=True)
-            print(done.stdout.strip() if done.stdout.strip() else f"{name}: FAILED {done.stderr[-600:]}", flush=True)
-            bad |= done.returncode != 0
-            ratios += [float(found) for found in re.findall(r"  ([0-9.]+) x$", done.stdout, re.M)]
+        with concurrent.futures.ThreadPoolExecutor(WAITING) as pool:
+            for name, done in zip(good, pool.map(start, good)):
+                print(done.stdout.strip() if done.stdout.strip() else f"{name}: FAILED {done.stderr[-600:]}", flush=True)
+                bad |= done.returncode != 0
+                ratios += [float(found) for found in re.findall(r"  ([0-9.]+) x$", done.stdout, re.M)]
     if ratios:
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         print(f"{len(ratios)} of {len(names)} raced: geometric mean {mean:.3f}, least {min(ratios):.3f}")
