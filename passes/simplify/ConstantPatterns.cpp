@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What depends on constants alone is computed by the reference, up to 64 K
-// elements a value; filters that are dequantized, or transposed and flipped for a transposed convolution,
-// which packs what is constant only, up to 16 M. Reshaping a weight renames it, and cutting one into pieces of
-// neighbouring bytes names these; they stay in the model.
+// elements a value; filters of convolutions, which are packed only where they are constant, up to 16 M:
+// those that are dequantized, turned for a transposed convolution, or normalized (weight norm, weight
+// standardization). Reshaping a weight renames it, and cutting one into pieces of neighbouring bytes
+// names these; they stay in the model.
 //
 //   %c = constant, %d = constant
 //   %e = mul %c, %d               =>   %e = constant
@@ -21,17 +22,6 @@ namespace lathe {
 namespace {
 
 constexpr int64_t kMaxFoldedElements = 64 << 10, kMaxFilterElements = 16 << 20;
-
-/// Whether an op moves or slices filters, on their way to convolutions alone.
-bool movesFilters(Operation *op) {
-  if (!isa<TransposeOp, SliceOp, ReshapeOp>(op) || op->getResult(0).use_empty())
-    return false;
-  return llvm::all_of(op->getResult(0).getUses(), [](OpOperand &use) {
-    auto conv = dyn_cast<ConvOp>(use.getOwner());
-    return conv ? conv.getW() == use.get() && conv.getX() != use.get()
-                : movesFilters(use.getOwner());
-  });
-}
 
 /// A matrix of codes that becomes numbers for a product, or scales that become those of others.
 bool dequantizesForProduct(Operation *op) {
@@ -65,7 +55,7 @@ struct FoldThroughReference : RewritePattern {
       return rewriter.notifyMatchFailure(op, "no op of tensors with one result");
     auto type = cast<TensorType>(op->getResult(0).getType());
     bool filters = dequantizesFilters(op);
-    int64_t most = filters || movesFilters(op) ? kMaxFilterElements : kMaxFoldedElements;
+    int64_t most = filters ? kMaxFilterElements : kMaxFoldedElements;
     if (!type.hasStaticShape() || type.getNumElements() > most)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
     if ((keepCodes && dequantizesForProduct(op)) || (keepFilters && filters))
@@ -90,6 +80,74 @@ struct FoldThroughReference : RewritePattern {
   }
 
   const bool keepCodes, keepFilters;
+};
+
+/// Whether one of an op's operands is made of codes.
+bool takesCodes(Operation *op) {
+  return llvm::any_of(op->getOperandTypes(), [](Type type) {
+    Type element = getElementTypeOrSelf(type);
+    return element.isIntOrFloat() && element.getIntOrFloatBitWidth() <= 8;
+  });
+}
+
+/// Filters that several ops make of constants are computed together, so that nothing is kept of what
+/// lies between.
+struct FoldFilters : OpRewritePattern<ConvOp> {
+  FoldFilters(MLIRContext *context, bool keepCodes) : OpRewritePattern(context), keepCodes(keepCodes) {}
+
+  LogicalResult matchAndRewrite(ConvOp conv, PatternRewriter &rewriter) const override {
+    llvm::SetVector<Operation *> ops;
+    if (!addOps(conv.getW().getDefiningOp(), ops) || ops.empty())
+      return rewriter.notifyMatchFailure(conv, "filters are constant already, or not made of constants alone");
+    llvm::DenseMap<Value, HostTensor> values;
+    for (auto [at, op] : llvm::enumerate(ops)) {
+      std::vector<HostTensor> inputs;
+      for (Value operand : op->getOperands()) {
+        if (auto constant = operand.getDefiningOp<ConstantOp>()) {
+          auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
+          if (!value.ok())
+            return rewriter.notifyMatchFailure(conv, value.status().message());
+          inputs.push_back(std::move(*value));
+          continue;
+        }
+        bool last = llvm::none_of(operand.getUsers(), [&, place = at](Operation *user) {
+          return llvm::is_contained(ops.getArrayRef().drop_front(place + 1), user);
+        });
+        bool again = llvm::count(op->getOperands(), operand) > 1;
+        inputs.push_back(last && !again ? std::move(values[operand]) : values[operand]);
+      }
+      auto results = evaluateOp(op, inputs);
+      if (!results.ok())
+        return rewriter.notifyMatchFailure(conv, results.status().message());
+      values[op->getResult(0)] = std::move(results->front());
+    }
+    auto &weights = getContext()->getLoadedDialect<LatheDialect>()->weights();
+    TypedAttr value = constantAttr(cast<TensorType>(conv.getW().getType()), values[conv.getW()].data, weights);
+    Value filters = ConstantOp::create(rewriter, conv.getW().getLoc(), value);
+    rewriter.modifyOpInPlace(conv, [&] { conv.getWMutable().assign(filters); });
+    return success();
+  }
+
+  /// Adds an op behind those that make its operands; no constants. False: it is none that may be computed.
+  bool addOps(Operation *op, llvm::SetVector<Operation *> &ops) const {
+    constexpr size_t kMaxOps = 32;
+    if (!op || ops.contains(op) || isa<ConstantOp>(op))
+      return op;
+    auto small = [](Value v) {
+      auto type = dyn_cast<TensorType>(v.getType());
+      return type && type.hasStaticShape() && type.getNumElements() <= kMaxFilterElements;
+    };
+    if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions() ||
+        (keepCodes && takesCodes(op)) || !small(op->getResult(0)) || !llvm::all_of(op->getOperands(), small))
+      return false;
+    for (Value operand : op->getOperands())
+      if (!addOps(operand.getDefiningOp(), ops))
+        return false;
+    ops.insert(op);
+    return ops.size() <= kMaxOps;
+  }
+
+  const bool keepCodes;
 };
 
 /// What a constant has in a file of weights; null for other values.
@@ -205,6 +263,7 @@ bool reachesProduct(Value value, int depth) {
 
 void populateConstantPatterns(RewritePatternSet &patterns, bool keepCodes, bool keepFilters) {
   patterns.add<FoldThroughReference>(patterns.getContext(), keepCodes, keepFilters);
+  patterns.add<FoldFilters>(patterns.getContext(), keepFilters);
   patterns.add<RetypeWeight, SliceWeight, FoldDimValue>(patterns.getContext());
 }
 

@@ -132,6 +132,34 @@ func.func @transposed_filters(%x: tensor<1x128x9x9xf32>) -> tensor<1x64x6x6xf32>
   return %2 : tensor<1x64x6x6xf32>
 }
 
+// Filters that a scale normalizes are computed, and nothing is kept of what lies between.
+// CHECK-LABEL: @scaled_filters
+// CHECK-NOT: lathe.mul
+// CHECK: %[[W:.*]] = lathe.constant {{.*}} : tensor<64x128x4x4xf32>
+// CHECK-NEXT: lathe.conv %arg0, %[[W]]
+func.func @scaled_filters(%x: tensor<1x128x9x9xf32>) -> tensor<1x64x6x6xf32> {
+  %w = lathe.constant dense<0.5> : tensor<64x128x4x4xf32>
+  %g = lathe.constant dense<3.0> : tensor<64x1x1x1xf32>
+  %0 = lathe.mul %w, %w : (tensor<64x128x4x4xf32>, tensor<64x128x4x4xf32>) -> tensor<64x128x4x4xf32>
+  %1 = lathe.mul %0, %g : (tensor<64x128x4x4xf32>, tensor<64x1x1x1xf32>) -> tensor<64x128x4x4xf32>
+  %2 = lathe.conv %x, %1 {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x9x9xf32>, tensor<64x128x4x4xf32>) -> tensor<1x64x6x6xf32>
+  return %2 : tensor<1x64x6x6xf32>
+}
+
+// Codes stay: a convolution of integers may take them. So do filters of which a part comes with the run.
+// CHECK-LABEL: @filters_that_stay
+// CHECK: lathe.cast
+// CHECK: lathe.mul
+func.func @filters_that_stay(%x: tensor<1x128x9x9xf32>, %g: tensor<64x1x1x1xf32>) -> (tensor<1x64x6x6xf32>, tensor<1x64x6x6xf32>) {
+  %w = lathe.constant dense<5> : tensor<64x128x4x4xi8>
+  %v = lathe.constant dense<0.5> : tensor<64x128x4x4xf32>
+  %0 = lathe.cast %w : (tensor<64x128x4x4xi8>) -> tensor<64x128x4x4xf32>
+  %1 = lathe.mul %v, %g : (tensor<64x128x4x4xf32>, tensor<64x1x1x1xf32>) -> tensor<64x128x4x4xf32>
+  %2 = lathe.conv %x, %0 {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x9x9xf32>, tensor<64x128x4x4xf32>) -> tensor<1x64x6x6xf32>
+  %3 = lathe.conv %x, %1 {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x9x9xf32>, tensor<64x128x4x4xf32>) -> tensor<1x64x6x6xf32>
+  return %2, %3 : tensor<1x64x6x6xf32>, tensor<1x64x6x6xf32>
+}
+
 // CHECK-LABEL: @transposed_table
 // CHECK: lathe.transpose
 func.func @transposed_table() -> tensor<128x1024xf32> {
