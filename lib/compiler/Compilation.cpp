@@ -302,14 +302,11 @@ Status Compilation::runOne(Phase next) {
   std::string name(toString(next));
   warningTexts.insert(warningTexts.end(), log.warnings().begin(), log.warnings().end());
   if (!worked) {
-    auto kind = (*top)->getAttrOfType<StringAttr>("lathe.error");
     if (auto report = (*top)->getAttrOfType<StringAttr>("lathe.unsupported");
         report && !options.dumpDir.empty())
       LATHE_RETURN_IF_ERROR(writeFileAtomically(
           (fs::path(options.dumpDir) / "unsupported.json").string(), report.getValue()));
-    return log.status(kind && kind.getValue() == "invalid" ? ErrorCode::Invalid
-                                                           : ErrorCode::Unsupported,
-                      "phase " + name);
+    return log.status(legalizeError(*top), "phase " + name);
   }
   if (failed(verify(*top))) {
     Status why = log.status(ErrorCode::Internal, "verifying");

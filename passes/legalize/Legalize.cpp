@@ -16,6 +16,8 @@ namespace lathe {
 #define GEN_PASS_DEF_LEGALIZEPASS
 #include "lathe/passes/Passes.h.inc"
 
+static constexpr llvm::StringLiteral kErrorAttr = "lathe.error"; ///< the kind of error by its name
+
 ErrorCode LegalizeReport::code() const {
   if (nodes.empty())
     return ErrorCode::Ok;
@@ -71,8 +73,13 @@ LogicalResult legalize(ModuleOp module, LegalizeReport &report) {
     return success();
   OpBuilder b(module.getContext());
   module->setAttr("lathe.unsupported", b.getStringAttr(report.json()));
-  module->setAttr("lathe.error", b.getStringAttr(toString(report.code())));
+  module->setAttr(kErrorAttr, b.getStringAttr(toString(report.code())));
   return failure();
+}
+
+ErrorCode legalizeError(ModuleOp module) {
+  auto kind = module->getAttrOfType<StringAttr>(kErrorAttr);
+  return kind && kind.getValue() == toString(ErrorCode::Invalid) ? ErrorCode::Invalid : ErrorCode::Unsupported;
 }
 
 namespace {

@@ -42,8 +42,11 @@ const std::string &atenOperators();
 /// Turns every `onnx.*` and `aten.*` op of the module's functions into `lathe.*`. On failure
 /// all nodes that resist are in `report`, a located diagnostic for each has
 /// been emitted, and the module has the attributes `lathe.unsupported` (the
-/// JSON) and `lathe.error` ("invalid" or "unsupported").
+/// JSON) and `lathe.error` (LegalizeReport::code() by name).
 mlir::LogicalResult legalize(mlir::ModuleOp module, LegalizeReport &report);
+
+/// What `lathe.error` says of a module that could not be legalized; Unsupported where no pass left it.
+ErrorCode legalizeError(mlir::ModuleOp module);
 
 } // namespace lathe
 
