@@ -320,6 +320,22 @@ void convert(onnx::ModelProto &model, int64_t target, std::vector<std::string> &
   }
 }
 
+/// Gives nodes back their own version that the converter turns into others: Hardmax took all dimensions from axis on
+/// as one row before opset 13; Resize, and Upsample before it, had no roi and other coordinates before 11.
+void keepVersions(Graph &graph, int64_t from) {
+  for (Node &node : graph.nodes) {
+    if (node.domain.empty() && node.opType == "Hardmax" && from < 13)
+      node.opset = from;
+    if (node.domain.empty() && node.opType == "Resize" && from < 11) {
+      node.opset = 10;
+      node.inputs.erase(node.inputs.begin() + 1);
+    }
+    for (const NodeAttr &attribute : node.attributes)
+      if (attribute.graph)
+        keepVersions(*attribute.graph, from);
+  }
+}
+
 /// Types of values in between, for dumps; a model without them is no worse.
 void inferTypes(onnx::ModelProto &model) {
   try {
@@ -399,6 +415,8 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool
     model.opsets[import.domain() == "ai.onnx" ? "" : import.domain()] = import.version();
   inferTypes(proto);
   model.graph = toGraph(proto.graph(), source);
+  if (opsetOf(proto, "") != model.sourceOpset)
+    keepVersions(model.graph, model.sourceOpset);
 
   // Initializers are constants; only what is left is an input.
   std::set<std::string> known;

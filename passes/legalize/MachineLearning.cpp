@@ -54,7 +54,8 @@ LogicalResult scaler(Node &n) {
                       perColumn(n, "scale", x, 1, f32)));
 }
 
-/// Each row divided by its norm; a row of zeros stays.
+/// Each row divided by its norm, of which MAX is the greatest element, not the greatest magnitude; where it is 0 a
+/// row stays.
 LogicalResult normalizer(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
@@ -63,7 +64,7 @@ LogicalResult normalizer(Node &n) {
   x = e.cast(x, e.b.getF32Type());
   Ints last = {rankOf(x) - 1};
   std::string norm = n.strAttr("norm", "MAX");
-  Value size = norm == "MAX"  ? e.reduce(e.unary<AbsOp>(x), ReduceKind::Max, last)
+  Value size = norm == "MAX"  ? e.reduce(x, ReduceKind::Max, last)
                : norm == "L1" ? e.reduce(e.unary<AbsOp>(x), ReduceKind::Sum, last)
                : norm == "L2" ? e.unary<SqrtOp>(e.reduce(e.mul(x, x), ReduceKind::Sum, last))
                               : e.fail("norm = '" + llvm::Twine(norm) + "'");

@@ -113,6 +113,11 @@ LogicalResult batchNorm(Node &n) {
   // In the type of the statistics, which may be wider than x.
   Value factor = e.div(e.cast(scale, inner), e.unary<SqrtOp>(e.add(variance, epsilon)));
   Value shift = e.sub(e.cast(bias, inner), e.mul(mean, factor));
+  if (n.intAttr("spatial", 1) == 0) { // until opset 9: statistics of each element of a batch, [C, spatial...]
+    if (!shift || rankOf(shift) != rank - 1)
+      return n.invalid("shape", "with spatial = 0 the statistics have the sizes of an element of the batch");
+    return n.done(e.add(e.mul(x, e.cast(factor, element)), e.cast(shift, element)));
+  }
   return n.done(
       e.add(e.mul(x, channels(e.cast(factor, element))), channels(e.cast(shift, element))));
 }

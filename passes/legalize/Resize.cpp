@@ -19,6 +19,9 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
+/// How opset 10 rounds, which it does not state, as onnxruntime does: up where an axis shrinks, else down.
+constexpr const char *kUpWhereItShrinks = "ceil_where_it_shrinks";
+
 /// Elements of a matrix of weights; beyond, neighbours are gathered.
 constexpr int64_t kMaxPlan = int64_t(1) << 26;
 
@@ -67,7 +70,8 @@ std::vector<double> weightsOf(const Mode &m, double ratio, double scale, int64_t
   if (m.interpolation == "nearest") {
     if (ratio == 1)
       return {0, 1};
-    bool right = m.rounding == "ceil" || (m.rounding == "round_prefer_floor" && ratio > 0.5) ||
+    bool right = m.rounding == "ceil" || (m.rounding == kUpWhereItShrinks && scale < 1) ||
+                 (m.rounding == "round_prefer_floor" && ratio > 0.5) ||
                  (m.rounding == "round_prefer_ceil" && ratio >= 0.5);
     return {right ? 0.0 : 1.0, right ? 1.0 : 0.0};
   }
@@ -284,8 +288,10 @@ struct RunTimeAxis {
   }
 
   Value nearest(Value x, Value places) {
-    Value at = m.rounding == "floor"               ? e.unary<FloorOp>(places)
-               : m.rounding == "ceil"              ? e.unary<CeilOp>(places)
+    Value down = e.unary<FloorOp>(places), up = e.unary<CeilOp>(places);
+    Value at = m.rounding == "floor"               ? down
+               : m.rounding == "ceil"              ? up
+               : m.rounding == kUpWhereItShrinks   ? e.select(e.compare(scaleValue(), 1.0, Predicate::Lt), up, down)
                : m.rounding == "round_prefer_ceil" ? e.unary<FloorOp>(e.add(places, 0.5))
                                                    : e.unary<CeilOp>(e.add(places, -0.5));
     return this->at(x, at);
@@ -356,7 +362,7 @@ LogicalResult resize(Node &n) {
   unsigned scalesAt = old ? 1 : 2, sizesAt = 3, roiAt = 1;
   Mode m{n.strAttr("mode", "nearest"),
          n.strAttr("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel"),
-         n.strAttr("nearest_mode", old ? "floor" : "round_prefer_floor"),
+         n.strAttr("nearest_mode", old ? kUpWhereItShrinks : "round_prefer_floor"),
          n.floatAttr("cubic_coeff_a", -0.75),
          n.floatAttr("extrapolation_value", 0),
          bool(n.intAttr("antialias", 0)),
@@ -488,7 +494,7 @@ LogicalResult resize(Node &n) {
   for (auto [i, axis] : llvm::enumerate(axes)) {
     std::optional<double> scale = factors[i];
     bool centred = m.coordinates == "half_pixel" || m.coordinates == "pytorch_half_pixel";
-    bool plain = (m.coordinates == "asymmetric" && m.rounding == "floor") ||
+    bool plain = (m.coordinates == "asymmetric" && (m.rounding == "floor" || old)) ||
                  (centred && StringRef(m.rounding).starts_with("round"));
     if (scale == 1.0 && m.coordinates != "tf_crop_and_resize")
       continue;

@@ -36,9 +36,6 @@ def oracle(case):
 # Not held yet. Each has a case in schema_versions.py; a name leaves this table with the mend.
 OPEN = {
     "no lowering": "FeatureVectorizer-1 Imputer-1 LinearClassifier-1 MaxRoiPool-1 MaxRoiPool-22 OneHotEncoder-1 SVMRegressor-1",
-    "differs from the oracle, which of them is right is not looked into": "Bernoulli-15 Hardmax-1 Hardmax-11 Normalizer-1 Resize-10 "
-                                                                          "TreeEnsembleClassifier-1 TreeEnsembleClassifier-3 Upsample-7",
-    "refused: statistics of each element (spatial = 0)": "BatchNormalization-7",
     "refused by ONNX's checker, as deprecated": "GroupNormalization-18",
     "the Python package has no 8-bit floats": "Cast-19 QuantizeLinear-19",
 }
