@@ -67,6 +67,7 @@ const Handlers &handlers() {
     addResize(h);
     addFourier(h);
     addMachineLearning(h);
+    addLinearModels(h);
     addOptimizers(h);
     addSequences(h);
     addGradient(h);

@@ -8,6 +8,9 @@
 #include "Legalizer.h"
 #include "Strings.h"
 
+#include <cmath>
+#include <numeric>
+
 using namespace mlir;
 
 namespace lathe::legal {
@@ -43,6 +46,12 @@ Value perColumn(Node &n, StringRef name, Value x, double otherwise, Type element
   return n.e.floats(*list, {int64_t(list->size())}, element);
 }
 
+/// A constant of one dimension, of floats or integers.
+Value vectorOf(Emitter &e, const std::vector<double> &all, Type type) {
+  Ints shape = {int64_t(all.size())};
+  return isa<FloatType>(type) ? e.floats(all, shape, type) : e.ints(Ints(all.begin(), all.end()), shape, type);
+}
+
 /// (x - offset) * scale, in f32 whatever x is.
 LogicalResult scaler(Node &n) {
   Emitter &e = n.e;
@@ -72,29 +81,73 @@ LogicalResult normalizer(Node &n) {
   return n.done(e.select(zero, x, e.div(x, e.select(zero, e.like(x, 1), size))));
 }
 
-/// x B + intercepts, [N, targets].
-LogicalResult linearRegressor(Node &n) {
+/// x in f32, its columns behind those of the operands ahead.
+LogicalResult featureVectorizer(Node &n) {
   Emitter &e = n.e;
-  Value x = n.in(0);
-  std::optional<std::vector<double>> weights = n.floatsAttr("coefficients");
-  int64_t targets = n.intAttr("targets", 1);
-  if (!x || rankOf(x) > 2 || rankOf(x) < 1 || !weights || targets < 1 || weights->size() % targets)
-    return n.invalid("attribute", "coefficients are [targets, C] for features [N, C]");
-  if (n.strAttr("post_transform", "NONE") != "NONE")
-    return n.fail("attribute", "post_transform of a regression", "NONE");
-  Type f32 = e.b.getF32Type();
-  x = e.cast(rankOf(x) == 1 ? e.unsqueeze(x, {0}) : x, f32);
-  Value b = e.floats(*weights, {targets, int64_t(weights->size()) / targets}, f32);
-  Value y = e.matmul(x, b, false, true);
-  if (n.hasAttr("intercepts"))
-    y = e.add(y, perColumn(n, "intercepts", y, 0, f32));
-  return n.done(y);
+  std::optional<Ints> columns = n.intsAttr("inputdimensions");
+  std::vector<Value> parts;
+  for (unsigned i = 0; i < n.numInputs(); ++i) {
+    Value x = n.in(i);
+    if (!x || rankOf(x) < 1 || rankOf(x) > 2)
+      return n.invalid("shape", "features are [C] or [N, C]");
+    x = e.cast(rankOf(x) == 1 ? e.unsqueeze(x, {0}) : x, e.b.getF32Type());
+    if (columns && (columns->size() != n.numInputs() || !n.unify(dimOf(x, 1), DimExpr((*columns)[i]))))
+      return n.invalid("shape", "inputdimensions are the numbers of columns of the operands");
+    parts.push_back(x);
+  }
+  return n.done(e.concat(parts, 1));
 }
 
-/// A constant of one dimension, of floats or integers.
-Value vectorOf(Emitter &e, const std::vector<double> &all, Type type) {
-  Ints shape = {int64_t(all.size())};
-  return isa<FloatType>(type) ? e.floats(all, shape, type) : e.ints(Ints(all.begin(), all.end()), shape, type);
+/// Another value, of all columns or of each, in place of one; NaN is found too.
+LogicalResult imputer(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x || rankOf(x) < 1)
+    return n.invalid("shape", "features [..., C] are needed");
+  Type element = elementTypeOf(x);
+  std::vector<double> values;
+  double replaced;
+  if (isFloat(element)) {
+    values = n.floatsAttr("imputed_value_floats").value_or(values);
+    replaced = n.floatAttr("replaced_value_float", 0);
+  } else {
+    Ints whole = n.intsAttr("imputed_value_int64s").value_or(Ints());
+    values.assign(whole.begin(), whole.end());
+    replaced = double(n.intAttr("replaced_value_int64", 0));
+  }
+  int64_t count = int64_t(values.size());
+  if (count != 1 && (count == 0 || !n.unify(dimOf(x, rankOf(x) - 1), DimExpr(count))))
+    return n.invalid("attribute", "imputed values of the operand's type are one, or one a column");
+  Value hit = std::isnan(replaced) ? e.infer<IsNanOp>(x) : e.compare(x, replaced, Predicate::Eq);
+  return n.done(e.select(hit, vectorOf(e, values, element), x));
+}
+
+/// For each element 1 at the place of its category, else 0, [..., categories]. Numbers are whole ones then. Where all
+/// must be found (zeros = 0), the run fails at what is none: it is looked up behind the end of a table.
+LogicalResult oneHotEncoder(Node &n) {
+  constexpr int64_t kMaxCategories = 4096;
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  if (!x)
+    return failure();
+  std::optional<Ints> categories = n.isStrings(0) ? stringsAttr(n, "cats_strings") : n.intsAttr("cats_int64s");
+  if (n.reported)
+    return failure();
+  if (!categories || categories->empty())
+    return n.invalid("attribute", "there are no categories of the operand's type");
+  int64_t count = int64_t(categories->size());
+  Type whole = e.b.getI64Type(), f32 = e.b.getF32Type();
+  Dims wide = dimsOf(x);
+  wide.push_back(DimExpr(1));
+  Value hit = e.compare(e.reshape(e.cast(x, whole), wide), e.ints(*categories, {count}, whole), Predicate::Eq);
+  if (n.intAttr("zeros", 1))
+    return n.done(e.cast(hit, f32));
+  if (count > kMaxCategories)
+    return n.fail("attribute", "more than 4096 categories, all of which must be found", "zeros = 1");
+  Value place = e.reduce(e.select(hit, e.iota({DimExpr(count)}, 0, whole), e.scalar(double(count), whole)),
+                         ReduceKind::Min, {int64_t(wide.size()) - 1}, false);
+  Value known = e.broadcastTo(e.scalar(1, f32), {DimExpr(count)});
+  return n.done(e.mul(e.cast(hit, f32), e.unsqueeze(e.infer<GatherOp>(known, place, uint64_t(0)), {rankOf(x)})));
 }
 
 /// The value that belongs to each string of x, `otherwise` to what is no key: keys are constants, whose numbers
@@ -106,6 +159,22 @@ Value byNumberOfString(Emitter &e, Value x, const Ints &keys, const std::vector<
   for (auto [key, value] : llvm::zip(keys, values))
     table[key] = value;
   return e.infer<GatherOp>(vectorOf(e, table, result), e.min(x, e.scalar(double(end), e.b.getI64Type())), uint64_t(0));
+}
+
+/// Until opset 2: the place of a string in `classes_strings`, or the string at a place.
+LogicalResult placeOrClass(Node &n, Value x, Ints classes) {
+  Emitter &e = n.e;
+  const int64_t count = int64_t(classes.size());
+  Type whole = e.b.getI64Type();
+  if (n.isStrings(0)) {
+    std::vector<double> places(count);
+    std::iota(places.begin(), places.end(), 0);
+    return n.done(byNumberOfString(e, x, classes, places, double(n.intAttr("default_int64", -1)), whole));
+  }
+  Value known = e.infer<AndOp>(e.compare(x, 0.0, Predicate::Ge), e.compare(x, double(count), Predicate::Lt));
+  Value place = e.select(known, x, e.scalar(double(count), whole));
+  classes.push_back(n.legalizer.stringNumber(n.strAttr("default_string", "_Unused")));
+  return n.setStrings(0, e.infer<GatherOp>(e.ints(classes, {count + 1}, whole), place, uint64_t(0)));
 }
 
 /// The value that stands for each key; the default for what is no key. From opset 4 on NaN is
@@ -129,6 +198,8 @@ LogicalResult labelEncoder(Node &n) {
       numbers.assign(whole->begin(), whole->end());
     return numbers;
   };
+  if (std::optional<Ints> classes = stringsAttr(n, "classes_strings"); classes && !classes->empty())
+    return placeOrClass(n, x, *classes);
   bool fromStrings = false, toStrings = false;
   std::vector<double> keys = list("keys", fromStrings), values = list("values", toStrings);
   if (n.reported)
@@ -302,7 +373,9 @@ void addMachineLearning(Handlers &h) {
   h["ai.onnx.ml.Normalizer"] = normalizer;
   h["ai.onnx.ml.LabelEncoder"] = labelEncoder;
   h["ai.onnx.ml.CategoryMapper"] = categoryMapper;
-  h["ai.onnx.ml.LinearRegressor"] = linearRegressor;
+  h["ai.onnx.ml.FeatureVectorizer"] = featureVectorizer;
+  h["ai.onnx.ml.Imputer"] = imputer;
+  h["ai.onnx.ml.OneHotEncoder"] = oneHotEncoder;
   h["TfIdfVectorizer"] = tfIdfVectorizer;
 }
 

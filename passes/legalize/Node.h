@@ -152,6 +152,7 @@ void addRecurrent(Handlers &);
 void addResize(Handlers &);
 void addFourier(Handlers &);
 void addMachineLearning(Handlers &);
+void addLinearModels(Handlers &);
 void addOptimizers(Handlers &);
 void addSequences(Handlers &);
 void addGradient(Handlers &);

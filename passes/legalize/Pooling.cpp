@@ -101,6 +101,52 @@ LogicalResult roiAlign(Node &n) {
                                    pixels == "half_pixel", mode == "max"));
 }
 
+/// The greatest element of each bin of a region [image, x1, y1, x2, y2], corners included; 0 of a bin without elements.
+/// Bins may share rows and columns, so that first each column of bins, then each row takes what its mask leaves.
+LogicalResult maxRoiPool(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0), rois = n.in(1);
+  if (!x || !rois || rankOf(x) != 4 || rankOf(rois) != 2 || !n.unify(dimOf(rois, 1), 5))
+    return n.invalid("shape", "MaxRoiPool wants images [N, C, H, W] and regions [R, 5]");
+  Ints pooled = n.intsAttr("pooled_shape").value_or(Ints());
+  if (pooled.size() != 2 || pooled[0] < 1 || pooled[1] < 1)
+    return n.invalid("attribute", "pooled_shape is two positive sizes");
+  Type element = elementTypeOf(x), f = element.isF64() ? element : Type(e.b.getF32Type());
+  rois = e.cast(rois, f);
+  DimExpr regions = dimOf(rois, 0);
+  auto column = [&](int64_t i) { return e.sliceAxis(rois, 1, i, 1); };
+  auto corner = [&](int64_t i) { // the nearest pixel, halves away from 0
+    Value v = e.mul(column(i), n.floatAttr("spatial_scale", 1)), whole = e.unary<TruncOp>(v);
+    Value up = e.cast(e.compare(e.unary<AbsOp>(e.sub(v, whole)), 0.5, Predicate::Ge), f);
+    return e.add(whole, e.mul(e.unary<SignOp>(v), up));
+  };
+  struct Bins {
+    Value mask;   ///< [R, bins, size]
+    Value filled; ///< [R, bins]
+  };
+  auto bins = [&](int64_t count, int64_t from, int64_t axis) {
+    Value start = corner(from), length = e.max(e.add(e.sub(corner(from + 2), start), 1.0), 1.0);
+    Value step = e.div(length, double(count)), size = e.dimScalar(dimOf(x, axis), f);
+    Value bin = e.iota({DimExpr(1), DimExpr(count)}, 1, f), place = e.iota({dimOf(x, axis)}, 0, f);
+    auto inside = [&](Value at) { return e.min(e.max(e.add(at, start), 0.0), size); };
+    Value begin = inside(e.unary<FloorOp>(e.mul(bin, step))),
+          end = inside(e.unary<CeilOp>(e.mul(e.add(bin, 1.0), step)));
+    Value behind = e.compare(place, e.unsqueeze(begin, {2}), Predicate::Ge),
+          ahead = e.compare(place, e.unsqueeze(end, {2}), Predicate::Lt);
+    return Bins{e.infer<AndOp>(behind, ahead), e.compare(begin, end, Predicate::Lt)};
+  };
+  Bins rows = bins(pooled[0], 2, 2), columns = bins(pooled[1], 1, 3);
+  Value batch = e.reshape(e.cast(column(0), e.b.getI64Type()), {regions});
+  Value y = e.infer<GatherOp>(x, batch, uint64_t(0)); // [R, C, H, W]
+  Value none = e.like(y, -std::numeric_limits<double>::infinity());
+  y = e.select(e.unsqueeze(columns.mask, {1, 2}), e.unsqueeze(y, {3}), none); // [R, C, H, bins, W]
+  y = e.reduce(y, ReduceKind::Max, {4}, false);
+  y = e.select(e.unsqueeze(rows.mask, {1, 4}), e.unsqueeze(y, {2}), none); // [R, C, bins, H, bins]
+  y = e.reduce(y, ReduceKind::Max, {3}, false);
+  Value filled = e.infer<AndOp>(e.unsqueeze(rows.filled, {1, 3}), e.unsqueeze(columns.filled, {1, 2}));
+  return n.done(e.select(filled, y, e.like(y, 0)));
+}
+
 /// Each value at its index in an image of zeros, whose sizes the window's places give; behind them more
 /// zeros up to a stated shape.
 LogicalResult maxUnpool(Node &n) {
@@ -179,6 +225,7 @@ void addPooling(Handlers &h) {
   h["AveragePool"] = pool<PoolKind::Average>;
   h["LpPool"] = pool<PoolKind::Lp>;
   h["RoiAlign"] = roiAlign;
+  h["MaxRoiPool"] = maxRoiPool;
   h["MaxUnpool"] = maxUnpool;
   h["Col2Im"] = columnsToImage;
   h["GlobalAveragePool"] = globalAverage;

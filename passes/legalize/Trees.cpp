@@ -7,6 +7,7 @@
 // nodes, and membership in a set a chain of them.
 //
 //===----------------------------------------------------------------------===//
+#include "Classes.h"
 #include "Formulas.h"
 
 #include "lathe/ir/Sampling.h"
@@ -251,28 +252,6 @@ Value sumsOf(Node &n, Forest &forest, Type result) {
   return y;
 }
 
-/// What `post_transform` makes of the sums.
-Value transformed(Node &n, Value y, StringRef transform) {
-  Emitter &e = n.e;
-  if (!y || transform == "NONE")
-    return y;
-  if (transform == "LOGISTIC")
-    return e.unary<SigmoidOp>(y);
-  if (transform == "SOFTMAX")
-    return e.infer<SoftmaxOp>(y, int64_t(1), false);
-  if (transform == "PROBIT")
-    return e.unary<ProbitOp>(y);
-  if (transform == "SOFTMAX_ZERO") { // what is 0 stays, and has no share
-    Value counts = e.compare(e.unary<AbsOp>(y), 1e-7, Predicate::Gt);
-    Value power = e.unary<ExpOp>(e.sub(y, e.reduce(y, ReduceKind::Max, {1})));
-    power = e.select(counts, power, e.like(y, 0));
-    Value sum = e.reduce(power, ReduceKind::Sum, {1});
-    return e.div(power, e.select(e.compare(sum, 0.0, Predicate::Eq), e.like(y, 1), sum));
-  }
-  (void)n.invalid("attribute", "post_transform '" + llvm::Twine(transform) + "'");
-  return {};
-}
-
 /// From opset 5 on: nodes and leaves are two tables.
 LogicalResult treeEnsemble(Node &n) {
   Forest forest;
@@ -392,7 +371,7 @@ LogicalResult treeRegressor(Node &n) {
   return y ? n.done(y) : failure();
 }
 
-/// Labels, which are integers, and a score of each class: the label of the greatest. Where all leaves weigh for
+/// Labels, and a score of each class: the label of the greatest. Where all leaves weigh for
 /// one class of two, it is, as in onnxruntime, a matter of that score alone: of positive weights a probability,
 /// else a margin. If that class is the first, the score counts for the second, and the first gets what is left, or
 /// the score with the other sign.
@@ -401,13 +380,14 @@ LogicalResult treeClassifier(Node &n) {
   Forest forest;
   if (failed(readNodes(n, "class", forest)))
     return failure();
-  std::optional<Ints> labels = n.intsAttr("classlabels_int64s");
+  std::optional<ClassLabels> labels = classLabels(n, "classlabels_int64s");
   if (!labels)
-    return n.fail("dtype", "classes whose labels are strings", "classlabels_int64s");
-  if (labels->size() < 2 || labels->size() > 2048)
+    return failure();
+  const int64_t classes = int64_t(labels->numbers.size());
+  if (classes < 2 || classes > 2048)
     return n.fail("attribute", "labels fewer than 2 or more than 2048", "a label for each class");
   forest.aggregate = "SUM";
-  forest.targets = int64_t(labels->size());
+  forest.targets = classes;
   auto weighFor = [&](int64_t target) {
     return llvm::all_of(forest.weights, [&](const Forest::Weight &w) { return w.target == target; });
   };
@@ -441,8 +421,7 @@ LogicalResult treeClassifier(Node &n) {
   } else {
     scores = transformed(n, y, forest.transform);
   }
-  Value label = e.infer<GatherOp>(e.ints(*labels, {int64_t(labels->size())}, e.b.getI64Type()), best, uint64_t(0));
-  if (!scores || failed(n.set(0, label)))
+  if (!scores || failed(setLabels(n, *labels, best)))
     return failure();
   return n.numOutputs() > 1 ? n.set(1, scores) : success();
 }

@@ -411,6 +411,7 @@ def learned():
     x = f(4, 3)
     yield Case("Imputer", 1, [np.array([[1, np.nan], [np.nan, 2]], np.float32)], {"imputed_value_floats": [7.0, 8.0], "replaced_value_float": float("nan")}, domain=ML)
     yield Case("Imputer", 1, [whole(3, 4, 2)], {"imputed_value_int64s": [9], "replaced_value_int64": 1}, domain=ML)
+    yield Case("Imputer", 1, [np.array([[1, 2, 0]], np.float32)], {"imputed_value_floats": [7.0]}, domain=ML)
     yield Case("FeatureVectorizer", 1, [f(4, 2), f(4, 3)], {"inputdimensions": [2, 3]}, domain=ML)
     yield Case("LabelEncoder", 2, [whole(5, 6)], {"keys_int64s": [1, 3, 4], "values_floats": [0.5, 1.5, 2.5], "default_float": -9.0}, domain=ML,
                differs="tensors as tables from 4")
@@ -430,6 +431,18 @@ def learned():
         yield Case("SVMRegressor", 1, [x], {"coefficients": f(5).tolist(), "support_vectors": f(15).tolist(), "n_supports": 5, "rho": [0.3],
                                             "kernel_type": kernel, "kernel_params": [0.4, 0.2, 3.0]}, domain=ML)
     yield Case("SVMRegressor", 1, [x], {"coefficients": f(3).tolist(), "rho": [0.3], "n_supports": 0, "one_class": 1}, domain=ML)
+    for labels, each in (([4, 7], [2, 3]), ([4, 7, 9], [2, 1, 2])):
+        pairs = len(labels) * (len(labels) - 1) // 2
+        for kernel, transform in (("RBF", "NONE"), ("LINEAR", "LOGISTIC"), ("POLY", "SOFTMAX")):
+            yield Case("SVMClassifier", 1, [x], {"coefficients": f(5 * (len(labels) - 1)).tolist(), "support_vectors": f(15).tolist(),
+                                                 "vectors_per_class": each, "rho": f(pairs).tolist(), "classlabels_ints": labels,
+                                                 "kernel_type": kernel, "kernel_params": [0.4, 0.2, 2.0], "post_transform": transform}, outputs=2,
+                       domain=ML)
+    vectors, weights = f(2, 3), f(2)
+    odds = 1 / (1 + np.exp(-1.2 * (x @ vectors.T @ weights + 0.3) + 0.1))  # of one pair: onnxruntime stops its iteration at two digits
+    yield Case("SVMClassifier", 1, [x], {"coefficients": weights.tolist(), "support_vectors": vectors.ravel().tolist(), "vectors_per_class": [1, 1],
+                                         "rho": [0.3], "prob_a": [-1.2], "prob_b": [0.1], "classlabels_ints": [4, 7]}, outputs=2, domain=ML,
+               expected=[np.where(odds >= 0.5, 4, 7), np.stack([odds, 1 - odds], 1)])
     tree = dict(nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[1, 0, 0], nodes_values=[0.1, 0.0, 0.0],
                 nodes_modes=["BRANCH_LT", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0])
     for version in (1, 3):

@@ -127,6 +127,25 @@ def test_labels(tmp_path):
                  'm = ai.onnx.ml.CategoryMapper<cats_strings = ["the", "a"], cats_int64s = [5, 6], default_int64 = 9>(x)')
     against_onnxruntime(path, {"x": words(9), "i": np.arange(9, dtype=np.int64)})
 
+    # The version before: a string and its place.
+    path = model(tmp_path, "(string[N] x, int64[N] i) => (int64[N] a, string[N] b)",
+                 'a = ai.onnx.ml.LabelEncoder<classes_strings = ["a", "über-alles--x", ""]>(x)',
+                 'b = ai.onnx.ml.LabelEncoder<classes_strings = ["a", "über-alles--x", ""], default_string = "?">(i)', ml=1)
+    against_onnxruntime(path, {"x": words(9), "i": np.arange(-3, 6, dtype=np.int64)})
+
+
+def test_classes(tmp_path):
+    """Labels and categories that are strings."""
+    path = model(tmp_path, "(string[N] x, float[N, 2] f) => (float[N, 3] a, string[N] b, float[N, 3] bs, string[N] c, float[N, 2] cs)",
+                 'a = ai.onnx.ml.OneHotEncoder<cats_strings = ["a", "über-alles--x", ""]>(x)',
+                 'b, bs = ai.onnx.ml.LinearClassifier<coefficients = [0.5, -1.0, 1.0, 0.25, -0.75, 1.5], intercepts = [0.0, 0.5, -0.5], '
+                 'classlabels_strings = ["ß", "", "x"]>(f)',
+                 'c, cs = ai.onnx.ml.LinearClassifier<coefficients = [0.5, -1.0], intercepts = [0.1], classlabels_strings = ["no", "yes"], '
+                 'post_transform = "LOGISTIC">(f)', ml=1)
+    f = np.random.default_rng(3).normal(size=(9, 2)).astype(np.float32)
+    got = against_onnxruntime(path, {"x": words(9), "f": f}, skip=["bs", "cs"])
+    assert len(set(got["b"])) == 3 and len(set(got["c"])) == 2
+
 
 def test_casts(tmp_path):
     path = model(tmp_path, "(string[N] x, float[M] f, double[M] d, int64[M] i, bool[M] b) => (float[N] a, double[N] c, "
