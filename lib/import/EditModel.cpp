@@ -6,9 +6,11 @@
 #include "lathe/support/Files.h"
 
 #include "onnx/checker.h"
+#include "onnx/defs/tensor_proto_util.h"
 #include "onnx/onnx_pb.h"
 #include "onnx/version_converter/convert.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace lathe::edit {
@@ -92,6 +94,43 @@ int64_t Loaded::opset() const {
   return 1;
 }
 
+namespace {
+
+/// States in converted nodes what their old version meant, which the converter leaves to the defaults of the new one:
+/// how Resize, and Upsample before it, had coordinates before opset 11. Raises where no newer version says the same.
+void keepMeaning(onnx::GraphProto &graph, int64_t from, const std::string &why, const std::string &path) {
+  auto isSmaller = [](float scale) { return !(scale >= 1); };
+  for (auto &node : *graph.mutable_node()) {
+    for (auto &attribute : *node.mutable_attribute())
+      if (attribute.has_g())
+        keepMeaning(*attribute.mutable_g(), from, why, path);
+    if (node.op_type() == "Hardmax" && node.domain().empty() && from < 13)
+      raise(ErrorCode::Unsupported, why + "Hardmax of it, '" + node.name() + "', is not converted", path);
+    if (node.op_type() != "Resize" || !node.domain().empty() || from >= 11)
+      continue;
+    bool linear = false;
+    for (const auto &attribute : node.attribute())
+      linear |= attribute.name() == "mode" && attribute.s() == "linear";
+    if (!linear && from == 10) { // rounds up where an axis shrinks, else down
+      const onnx::TensorProto *scales = nullptr;
+      for (const auto &tensor : graph.initializer())
+        if (node.input_size() > 2 && tensor.name() == node.input(2))
+          scales = &tensor;
+      std::vector<float> factors = scales ? onnx::ParseData<float>(scales) : std::vector<float>{0};
+      if (std::any_of(factors.begin(), factors.end(), isSmaller))
+        raise(ErrorCode::Unsupported, why + "Resize of it, '" + node.name() + "', may make an image smaller and is not converted", path);
+    }
+    for (const auto &[name, value] : {std::pair("coordinate_transformation_mode", "asymmetric"), {"nearest_mode", "floor"}}) {
+      auto *attribute = node.add_attribute();
+      attribute->set_name(name);
+      attribute->set_type(onnx::AttributeProto::STRING);
+      attribute->set_s(value);
+    }
+  }
+}
+
+} // namespace
+
 std::string convertTo(Loaded &model, int64_t target, int64_t irVersion, const std::string &path) {
   const int64_t from = model.opset();
   onnx::ModelProto &proto = model.proto;
@@ -108,6 +147,8 @@ std::string convertTo(Loaded &model, int64_t target, int64_t irVersion, const st
   onnx::ModelProto converted;
   try {
     converted = onnx::version_conversion::ConvertVersion(proto, int(target));
+    if (target >= 13)
+      keepMeaning(*converted.mutable_graph(), from, why, path);
     onnx::checker::check_model(converted);
   } catch (const std::exception &error) {
     raise(ErrorCode::Unsupported, why + "conversion failed: " + error.what(), path);

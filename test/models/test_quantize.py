@@ -254,6 +254,37 @@ BAD = {
 }
 
 
+def old_model(path, op, opset, scales, **attributes):
+    """A product behind an op that meant something else before the opset that quantizing needs."""
+    operands = ["p", "s"] if scales else ["p"]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["p"], name="product"), helper.make_node(op, operands, ["y"], name="old", **attributes)]
+    weights = {"w": np.random.default_rng(2).normal(size=(16, 16)).astype(np.float32), "s": np.array(scales, np.float32)}
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 5, 16])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, [None] * 4)],
+                              [numpy_helper.from_array(v, n) for n, v in weights.items() if n in ["w", *operands]])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7), path)
+
+
+@pytest.mark.parametrize("op, opset, scales, attributes", [("Upsample", 9, [1, 1, 1.5, 2.5], {"mode": "linear"}),
+                                                           ("Upsample", 9, [1, 1, 1.5, 2.5], {}),
+                                                           ("Resize", 10, [1, 1, 1.5, 0.7], {"mode": "linear"}),
+                                                           ("Resize", 10, [1, 1, 1.5, 2.5], {})])
+def test_old_opsets(tmp_path, op, opset, scales, attributes):
+    """The model is converted, and interpolates where it did."""
+    old_model(tmp_path / "m.onnx", op, opset, scales, **attributes)
+    quantize(tmp_path, "w8a16")
+    x = np.random.default_rng(3).normal(size=(1, 2, 5, 16)).astype(np.float32)
+    want, got = (of_onnxruntime(str(tmp_path / name), x) for name in ("m.onnx", "q.onnx"))
+    assert got.shape == want.shape and lathe_cli.relative_error(got, want) < 0.02
+
+
+@pytest.mark.parametrize("op, opset, scales", [("Resize", 10, [1, 1, 0.6, 2]), ("Hardmax", 11, [])])
+def test_old_opsets_that_nothing_newer_says(tmp_path, op, opset, scales):
+    old_model(tmp_path / "m.onnx", op, opset, scales)
+    text = quantize(tmp_path, "w8a16", code=4)
+    assert f"needs opset 13, the model has {opset}, and {op} of it, 'old'" in text and not (tmp_path / "q.onnx").exists()
+
+
 @pytest.mark.parametrize("what", BAD)
 def test_bad_data(tmp_path, what):
     arrays, code, message = BAD[what]
