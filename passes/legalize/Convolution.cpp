@@ -8,18 +8,61 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
-/// Spatial sizes of weights [outputs, channels, window...]; none when symbolic.
+/// Spatial sizes of weights [outputs, channels, window...], which `kernel_shape` may state; none when symbolic.
 std::optional<Ints> kernelOf(Node &n, Value w) {
+  if (std::optional<Ints> stated = n.intsAttr("kernel_shape"); stated && int64_t(stated->size()) == rankOf(w) - 2)
+    for (auto [i, size] : llvm::enumerate(*stated))
+      n.unify(dimOf(w, 2 + int64_t(i)), DimExpr(size));
   Ints kernel;
   for (int64_t d = 2; d < rankOf(w); ++d) {
     std::optional<int64_t> size = dimOf(w, d).constant();
-    if (!size) {
-      (void)n.fail("shape", "a window whose size is symbolic", "weights of a constant shape");
+    if (!size)
       return std::nullopt;
-    }
     kernel.push_back(*size);
   }
   return kernel;
+}
+
+/// A convolution whose window only the run tells: a product of the weights with what each window reads, which is
+/// gathered, [N, group, channels * window, places].
+Value unfolded(Node &n, Value x, Value w, int64_t group) {
+  Emitter &e = n.e;
+  const int64_t count = rankOf(x) - 2;
+  std::optional<Window> attributes = windowOf(n, x, Ints(count, 1)); // all but what the window decides
+  if (!attributes)
+    return {};
+  std::string mode = n.strAttr("auto_pad", "NOTSET");
+  Type index = e.b.getI64Type();
+  Dims low(count + 2, DimExpr(0)), high = low, outs, windows;
+  for (int64_t i = 0; i < count; ++i) {
+    DimExpr window = dimOf(w, 2 + i), span = (window - DimExpr(1)) * DimExpr(attributes->dilations[i]) + DimExpr(1);
+    DimExpr size = dimOf(x, 2 + i), stride = DimExpr(attributes->strides[i]);
+    low[2 + i] = attributes->pads[i];
+    high[2 + i] = attributes->pads[count + i];
+    if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
+      DimExpr total = e.clampAtZero((DimExpr::ceilDiv(size, attributes->strides[i]) - DimExpr(1)) * stride + span - size);
+      DimExpr half = DimExpr::floorDiv(total, 2);
+      low[2 + i] = mode == "SAME_UPPER" ? half : total - half;
+      high[2 + i] = total - low[2 + i];
+    }
+    DimExpr reach = size + low[2 + i] + high[2 + i] - span;
+    windows.push_back(window);
+    outs.push_back(e.clampAtZero(DimExpr::floorDiv(reach, attributes->strides[i]) + DimExpr(1)));
+  }
+  Value y = e.pad(x, e.like(x, 0), low, high, PadMode::Constant);
+  Dims gathered = {dimOf(x, 0), DimExpr(group), dimOf(w, 1) * product(windows), product(outs)}, sizes = {dimOf(x, 0), dimOf(w, 0)};
+  Ints order = {0, 1};
+  for (int64_t i = 0; i < count; ++i) { // [..., size, ...] -> [..., places, window, ...]
+    Value place = e.mul(e.iota({outs[i], DimExpr(1)}, 0, index), double(attributes->strides[i]));
+    Value inside = e.mul(e.iota({windows[i]}, 0, index), double(attributes->dilations[i]));
+    y = e.infer<GatherOp>(y, e.add(place, inside), uint64_t(2 + 2 * i));
+    order.push_back(3 + 2 * i);
+    sizes.push_back(outs[i]);
+  }
+  for (int64_t i = 0; i < count; ++i)
+    order.push_back(2 + 2 * i);
+  Value filters = e.reshape(w, {DimExpr(group), DimExpr::floorDiv(dimOf(w, 0), group), gathered[2]});
+  return e.reshape(e.matmul(filters, e.reshape(e.transpose(y, order), gathered)), sizes);
 }
 
 LogicalResult conv(Node &n) {
@@ -92,7 +135,7 @@ LogicalResult convTranspose(Node &n) {
     return n.invalid("shape", "input and weights differ in rank");
   std::optional<Ints> kernel = kernelOf(n, w);
   if (!kernel)
-    return failure();
+    return n.fail("shape", "a window whose size is symbolic", "weights of a constant shape, or kernel_shape");
   auto list = [&](StringRef name, size_t size, int64_t otherwise) {
     return n.intsAttr(name).value_or(Ints(size, otherwise));
   };
@@ -189,14 +232,16 @@ Value convOf(Node &n, Value x, Value w) {
   if (rankOf(x) < 3 || rankOf(w) != rankOf(x))
     return n.e.fail("input and weights have ranks " + llvm::Twine(rankOf(x)) + " and " +
                     llvm::Twine(rankOf(w)));
-  std::optional<Ints> kernel = kernelOf(n, w);
-  std::optional<Window> window = kernel ? windowOf(n, x, *kernel) : std::nullopt;
-  if (!window)
-    return {};
   int64_t group = n.intAttr("group", 1);
   if (group < 1)
     return n.e.fail("group is not positive");
   n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
+  std::optional<Ints> kernel = kernelOf(n, w);
+  if (!kernel)
+    return unfolded(n, x, w, group);
+  std::optional<Window> window = windowOf(n, x, *kernel);
+  if (!window)
+    return {};
   return n.e.infer<ConvOp>(padded(n.e, x, *window, n.e.like(x, 0)), w, window->strides, window->pads, window->dilations,
                            uint64_t(group), ConvLayout::ChannelsFirst);
 }

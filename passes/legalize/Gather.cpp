@@ -60,12 +60,18 @@ std::optional<ReduceKindAttr> reductionOf(Node &n) {
 }
 
 LogicalResult scatterElements(Node &n) {
-  Value x = n.in(0);
+  Value x = n.in(0), indices = n.in(1), updates = n.in(2);
   std::optional<int64_t> axis = x ? n.axis(n.intAttr("axis", 0), rankOf(x)) : std::nullopt;
   std::optional<ReduceKindAttr> reduction = reductionOf(n);
-  if (!axis || !reduction)
+  if (!axis || !reduction || !indices || !updates)
     return failure();
-  return n.done(n.e.infer<ScatterElementsOp>(x, n.in(1), n.in(2), uint64_t(*axis), *reduction));
+  if (rankOf(indices) != rankOf(x) || rankOf(updates) != rankOf(x))
+    return n.invalid("shape", "data, indices and updates differ in rank");
+  for (int64_t d = 0; d < rankOf(x); ++d)
+    if (!n.unify(dimOf(updates, d), dimOf(indices, d)))
+      return n.invalid("shape", "updates of " + llvm::Twine(dimOf(updates, d).str()) + " for indices of " +
+                                    llvm::Twine(dimOf(indices, d).str()) + " along axis " + llvm::Twine(d));
+  return n.done(n.e.infer<ScatterElementsOp>(x, indices, n.e.bind(updates, dimsOf(indices)), uint64_t(*axis), *reduction));
 }
 
 LogicalResult scatterNd(Node &n) {

@@ -152,8 +152,12 @@ LogicalResult maxRoiPool(Node &n) {
 LogicalResult maxUnpool(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0), indices = n.in(1);
-  if (!x || !indices || rankOf(x) < 3 || dimsOf(x) != dimsOf(indices))
+  bool fits = x && indices && rankOf(x) >= 3 && rankOf(indices) == rankOf(x);
+  for (int64_t d = 0; fits && d < rankOf(x); ++d)
+    fits = n.unify(dimOf(indices, d), dimOf(x, d));
+  if (!fits)
     return n.invalid("shape", "MaxUnpool wants values [N, C, places...] and an index for each");
+  indices = e.bind(indices, dimsOf(x));
   std::optional<Ints> kernel = n.intsAttr("kernel_shape");
   if (!kernel)
     return n.invalid("attribute", "kernel_shape is missing");
