@@ -407,7 +407,7 @@ bool Legalizer::unrollScan(Node &node) {
   int64_t inputs = node.intAttr("num_scan_inputs", 0);
   if (node.opset < 9)
     return unrollBatchedScan(node);
-  if ( node.op->getNumRegions() != 1 || inputs < 1 || inputs > node.numInputs())
+  if (node.op->getNumRegions() != 1 || inputs < 1 || inputs > node.numInputs())
     return false;
   unsigned states = node.numInputs() - inputs;
   if (node.numOutputs() < states)
@@ -415,31 +415,28 @@ bool Legalizer::unrollScan(Node &node) {
   auto list = [&](StringRef name, size_t size) {
     return node.intsAttr(name).value_or(Ints(size, 0));
   };
-  Ints inputAxes = list("scan_input_axes", inputs),
-       inputBack = list("scan_input_directions", inputs);
   size_t outputs = node.numOutputs() - states;
-  Ints outputAxes = list("scan_output_axes", outputs),
-       outputBack = list("scan_output_directions", outputs);
-  if (inputAxes.size() != size_t(inputs) || inputBack.size() != size_t(inputs) ||
-      outputAxes.size() != outputs || outputBack.size() != outputs)
+  ScanAxes axes{list("scan_input_axes", inputs), list("scan_input_directions", inputs), list("scan_output_axes", outputs),
+                list("scan_output_directions", outputs)};
+  if (axes.inputs.size() != size_t(inputs) || axes.inputsBack.size() != size_t(inputs) || axes.outputs.size() != outputs ||
+      axes.outputsBack.size() != outputs)
     return false;
   std::vector<Value> sources;
   std::optional<int64_t> trips;
+  bool isKnown = true; // from 1 to kMaxTrips
   for (int64_t i = 0; i < inputs; ++i) {
     Value x = node.in(states + i);
-    std::optional<int64_t> axis = x ? node.axis(inputAxes[i], rankOf(x)) : std::nullopt;
+    std::optional<int64_t> axis = x ? node.axis(axes.inputs[i], rankOf(x)) : std::nullopt;
     if (!axis)
       return false;
-    inputAxes[i] = *axis;
+    axes.inputs[i] = *axis;
     std::optional<int64_t> size = dimOf(x, *axis).constant();
-    if (!size || *size > kMaxTrips || *size < 1 || (trips && *trips != *size)) {
-      (void)node.fail("op", "Scan over a length that is symbolic, 0 or above 64",
-                      "a constant length from 1 to 64", "bind the length with --dim");
-      return false;
-    }
+    isKnown &= size && *size <= kMaxTrips && *size >= 1 && (!trips || *trips == *size);
     trips = size;
     sources.push_back(x);
   }
+  if (!isKnown)
+    return runScan(node, sources, axes);
   std::vector<Tracked> carried;
   for (unsigned i = 0; i < states; ++i)
     carried.push_back(track(node.op->getOperand(i)));
@@ -448,10 +445,9 @@ bool Legalizer::unrollScan(Node &node) {
     std::vector<Tracked> arguments = carried;
     for (auto [i, x] : llvm::enumerate(sources)) {
       Dims dims = dimsOf(x);
-      dims.erase(dims.begin() + inputAxes[i]);
+      dims.erase(dims.begin() + axes.inputs[i]);
       Tracked slice;
-      slice.data =
-          e.reshape(e.sliceAxis(x, inputAxes[i], inputBack[i] ? *trips - 1 - t : t, 1), dims);
+      slice.data = e.reshape(e.sliceAxis(x, axes.inputs[i], axes.inputsBack[i] ? *trips - 1 - t : t, 1), dims);
       arguments.push_back(slice);
     }
     std::optional<std::vector<Tracked>> results =
@@ -470,10 +466,10 @@ bool Legalizer::unrollScan(Node &node) {
   for (unsigned s = 0; s < states; ++s)
     values[node.op->getResult(s)] = carried[s];
   for (auto [s, parts] : llvm::enumerate(scans)) {
-    std::optional<int64_t> axis = node.axis(outputAxes[s], rankOf(parts[0]) + 1);
+    std::optional<int64_t> axis = node.axis(axes.outputs[s], rankOf(parts[0]) + 1);
     if (!axis)
       return false;
-    if (outputBack[s])
+    if (axes.outputsBack[s])
       std::reverse(parts.begin(), parts.end());
     std::vector<Value> rows;
     for (Value part : parts)

@@ -5,6 +5,8 @@
 
 #include "Node.h"
 
+#include "lathe/ir/Loops.h"
+
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace lathe::legal {
@@ -106,6 +108,18 @@ private:
   bool unrollLoop(Node &node);
   // Loops.cpp
   bool runLoop(Node &node);
+  /// Axes in [0, rank) of inputs, outputs as they are stated, and which of both go backwards.
+  struct ScanAxes {
+    Ints inputs, inputsBack, outputs, outputsBack;
+  };
+  bool runScan(Node &node, llvm::ArrayRef<mlir::Value> sources, const ScanAxes &axes);
+  bool refuseLoop(Node &node, const std::string &message, const std::string &nearest);
+  std::optional<std::vector<Tracked>> runBody(Node &node, mlir::Value counter, llvm::ArrayRef<Tracked> arguments);
+  std::optional<llvm::SmallVector<mlir::Value>> nextStates(Node &node, LoopBeginOp begin,
+                                                           llvm::MutableArrayRef<Tracked> states);
+  LoopEndOp endLoop(LoopBeginOp begin, mlir::Value trips, mlir::Value condition, mlir::Value again,
+                    llvm::ArrayRef<mlir::Value> nexts, llvm::MutableArrayRef<Tracked> rows,
+                    const std::optional<DimExpr> &count);
   bool unrollScan(Node &node);
   bool unrollBatchedScan(Node &node);
   // Sequences.cpp

@@ -1,4 +1,4 @@
-//===- Loops.cpp - loops whose trips only the run knows ---------*- C++ -*-===//
+//===- Loops.cpp - Loop and Scan whose trips only the run knows -*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The body is legalized once, over what lathe.loop_begin carries; lathe.loop_end
@@ -8,8 +8,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Legalizer.h"
-
-#include "lathe/ir/Loops.h"
 
 using namespace mlir;
 
@@ -75,29 +73,7 @@ bool Legalizer::runLoop(Node &node) {
     arguments.emplace_back();
     arguments.back().data = carried;
   }
-  // Reports the loop, and the inputs that would make its iterations known.
-  auto refuse = [&](const std::string &message, const std::string &nearest) {
-    UnsupportedNode &entry =
-        report(node, "shape", message, nearest,
-               "make the trip count known: --const for the input that decides it", false);
-    for (unsigned i : {0, 1})
-      if (node.has(i))
-        inputsBehind(node.op->getOperand(i), entry.needs);
-    node.reported = true;
-    return false;
-  };
-  size_t failures = found.nodes.size();
-  loops.push_back({counter, {}});
-  std::optional<std::vector<Tracked>> results = inlineBody(node, body, arguments);
-  loops.pop_back();
-  bool needsMore = std::any_of(found.nodes.begin() + failures, found.nodes.end(), [](auto &entry) {
-    return StringRef(entry.message).ends_with("known at run time only");
-  });
-  if (!results && needsMore)
-    return refuse("a trip count or condition known at run time only, in a loop whose body has "
-                  "sizes that follow from the iteration",
-                  "a constant trip count up to 64");
-  node.reported |= !results;
+  std::optional<std::vector<Tracked>> results = runBody(node, counter, arguments);
   if (!results || results->size() != 1 + node.numOutputs())
     return false;
 
@@ -118,26 +94,10 @@ bool Legalizer::runLoop(Node &node) {
     return false;
   }
 
-  SmallVector<Value> nexts = {e.add(counter, e.scalar(1, e.b.getI64Type()))}, rows;
-  SmallVector<Type> types = {counter.getType()};
-  for (unsigned s = 0; s < states; ++s) {
-    Value next = dataOf((*results)[1 + s]), carried = begin.getCarried()[1 + s];
-    bool fits = next && elementTypeOf(next) == elementTypeOf(carried) &&
-                rankOf(next) == rankOf(carried);
-    for (int64_t d = 0; fits && d < rankOf(next); ++d)
-      fits = node.unify(dimOf(next, d), dimOf(carried, d));
-    if (!fits || next.getType() != carried.getType()) {
-      std::string is;
-      if (next)
-        llvm::raw_string_ostream(is) << ": " << carried.getType() << " and then "
-                                     << next.getType();
-      return refuse("a loop of a number of iterations that only the run knows, which carries a "
-                    "value of changing sizes" + is,
-                    "values of one size, or a constant trip count up to 64");
-    }
-    nexts.push_back(next);
-    types.push_back(next.getType());
-  }
+  MutableArrayRef<Tracked> made(*results);
+  std::optional<SmallVector<Value>> nexts = nextStates(node, begin, made.slice(1, states));
+  if (!nexts)
+    return false;
   if (scans && trips && condition && !again) {
     // The condition of a body that never ends early is one of the first iteration: no row, or as many as said.
     Value made = e.select(condition, trips, e.scalar(0, e.b.getI64Type()));
@@ -146,25 +106,147 @@ bool Legalizer::runLoop(Node &node) {
     condition = {};
   }
   if (scans && (!count || condition || again))
-    return refuse("a loop that collects rows, whose number depends on data that is computed in the "
-                  "run",
-                  "a trip count that follows from sizes or elements of inputs, and no condition");
-  StringAttr iteration;
-  if (scans)
-    iteration = declare("iteration", 0, -1, 0, "iteration", DimAttr()).getSymNameAttr();
-  for (unsigned s = 0; s < scans; ++s) {
-    rows.push_back(dataOf((*results)[1 + states + s]));
-    if (!rows.back())
+    return refuseLoop(node, "a loop that collects rows, whose number depends on data that is computed in the run",
+                      "a trip count that follows from sizes or elements of inputs, and no condition");
+  LoopEndOp end = endLoop(begin, trips, condition, again, *nexts, made.drop_front(1 + states), count);
+  if (!end)
+    return false;
+  for (auto [result, y] : llvm::zip(node.op->getResults(), end.getYs().drop_front()))
+    values[result].data = y;
+  return true;
+}
+
+/// The iterations count the elements of an axis, of which each takes one of every source.
+bool Legalizer::runScan(Node &node, ArrayRef<Value> sources, const ScanAxes &axes) {
+  const unsigned states = node.numInputs() - unsigned(sources.size());
+  Type index = e.b.getI64Type();
+  DimExpr count = dimOf(sources[0], axes.inputs[0]);
+  for (auto [i, x] : llvm::enumerate(sources))
+    if (!node.unify(dimOf(x, axes.inputs[i]), count)) {
+      (void)node.invalid("shape", "scanned inputs of " + llvm::Twine(count.str()) + " and " +
+                                      llvm::Twine(dimOf(x, axes.inputs[i]).str()) + " elements");
       return false;
+    }
+  count = dimOf(sources[0], axes.inputs[0]);
+  SmallVector<Value> inits = {e.scalar(0, index)};
+  for (unsigned s = 0; s < states; ++s)
+    if (inits.push_back(node.in(s)); !inits.back())
+      return false;
+  Value trips = e.dimScalar(count, index);
+  auto begin = LoopBeginOp::create(e.b, e.loc, ValueRange(inits).getTypes(), inits);
+  Value counter = begin->getResult(0), left = e.sub(e.sub(trips, e.scalar(1, index)), counter);
+  std::vector<Tracked> arguments(states + sources.size());
+  for (unsigned s = 0; s < states; ++s)
+    arguments[s].data = begin.getCarried()[1 + s];
+  for (auto [i, x] : llvm::enumerate(sources))
+    arguments[states + i].data = e.infer<GatherOp>(x, axes.inputsBack[i] ? left : counter, uint64_t(axes.inputs[i]));
+  std::optional<std::vector<Tracked>> results = runBody(node, counter, arguments);
+  if (!results || results->size() != node.numOutputs())
+    return false;
+  MutableArrayRef<Tracked> made(*results);
+  std::optional<SmallVector<Value>> nexts = nextStates(node, begin, made.take_front(states));
+  LoopEndOp end = nexts ? endLoop(begin, trips, {}, {}, *nexts, made.drop_front(states), count) : LoopEndOp();
+  if (!end)
+    return false;
+  for (auto [i, y] : llvm::enumerate(end.getYs().drop_front())) {
+    if (i < states) {
+      values[node.op->getResult(i)].data = y;
+      continue;
+    }
+    const int64_t rank = rankOf(y);
+    std::optional<int64_t> axis = node.axis(axes.outputs[i - states], rank);
+    if (!axis)
+      return false;
+    Value rows = y;
+    if (axes.outputsBack[i - states]) {
+      Dims starts(rank, DimExpr(0));
+      Ints steps(rank, 1);
+      starts[0] = count - DimExpr(1);
+      steps[0] = -1;
+      rows = e.slice(rows, starts, dimsOf(rows), steps);
+    }
+    Ints order;
+    for (int64_t d = 1; d < rank; ++d)
+      order.push_back(d);
+    order.insert(order.begin() + *axis, 0);
+    if (failed(node.set(i, e.transpose(rows, order))))
+      return false;
+  }
+  return true;
+}
+
+//===--- what both loops of the run share ---------------------------------===//
+
+/// Reports a loop, and the inputs that would make its iterations known. Always false.
+bool Legalizer::refuseLoop(Node &node, const std::string &message, const std::string &nearest) {
+  const bool counts = node.type == "Loop";
+  UnsupportedNode &entry = report(node, "shape", message, nearest,
+                                  counts ? "make the trip count known: --const for the input that decides it"
+                                         : "bind the length with --dim",
+                                  false);
+  for (unsigned i : {0, 1})
+    if (counts && node.has(i))
+      inputsBehind(node.op->getOperand(i), entry.needs);
+  node.reported = true;
+  return false;
+}
+
+/// The body, once, over what is carried.
+std::optional<std::vector<Tracked>> Legalizer::runBody(Node &node, Value counter, ArrayRef<Tracked> arguments) {
+  size_t failures = found.nodes.size();
+  loops.push_back({counter, {}});
+  std::optional<std::vector<Tracked>> results = inlineBody(node, node.op->getRegion(0), arguments);
+  loops.pop_back();
+  bool needsMore = std::any_of(found.nodes.begin() + failures, found.nodes.end(), [](auto &entry) {
+    return StringRef(entry.message).ends_with("known at run time only");
+  });
+  if (!results && needsMore)
+    refuseLoop(node, "a trip count or condition known at run time only, in a loop whose body has sizes that follow "
+                     "from the iteration",
+               "a constant trip count up to 64");
+  node.reported |= !results;
+  return results;
+}
+
+/// What goes on, the number of the next iteration first; none after a report.
+std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp begin, MutableArrayRef<Tracked> states) {
+  SmallVector<Value> nexts = {e.add(begin->getResult(0), e.scalar(1, e.b.getI64Type()))};
+  for (auto [state, carried] : llvm::zip(states, begin.getCarried().drop_front())) {
+    Value next = dataOf(state);
+    bool fits = next && elementTypeOf(next) == elementTypeOf(carried) && rankOf(next) == rankOf(carried);
+    for (int64_t d = 0; fits && d < rankOf(next); ++d)
+      fits = node.unify(dimOf(next, d), dimOf(carried, d));
+    if (!fits || next.getType() != carried.getType()) {
+      std::string is;
+      if (next)
+        llvm::raw_string_ostream(is) << ": " << carried.getType() << " and then " << next.getType();
+      refuseLoop(node, "a loop of a number of iterations that only the run knows, which carries a value of changing "
+                       "sizes" + is,
+                 "values of one size, or a constant trip count up to 64");
+      return {};
+    }
+    nexts.push_back(next);
+  }
+  return nexts;
+}
+
+/// `count` is there where there are rows, which the end collects; null where one is no tensor.
+LoopEndOp Legalizer::endLoop(LoopBeginOp begin, Value trips, Value condition, Value again, ArrayRef<Value> nexts,
+                             MutableArrayRef<Tracked> collected, const std::optional<DimExpr> &count) {
+  SmallVector<Type> types(ValueRange(nexts).getTypes());
+  SmallVector<Value> rows;
+  StringAttr iteration;
+  if (!collected.empty())
+    iteration = declare("iteration", 0, -1, 0, "iteration", DimAttr()).getSymNameAttr();
+  for (Tracked &row : collected) {
+    rows.push_back(dataOf(row));
+    if (!rows.back())
+      return {};
     Dims dims = dimsOf(rows.back());
     dims.insert(dims.begin(), *count);
     types.push_back(tensorType(elementTypeOf(rows.back()), dims));
   }
-  auto end = LoopEndOp::create(e.b, e.loc, types, counter, trips, condition, again, nexts, rows,
-                               iteration);
-  for (auto [result, y] : llvm::zip(node.op->getResults(), end.getYs().drop_front()))
-    values[result].data = y;
-  return true;
+  return LoopEndOp::create(e.b, e.loc, types, begin->getResult(0), trips, condition, again, nexts, rows, iteration);
 }
 
 } // namespace lathe::legal
