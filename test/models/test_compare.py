@@ -2,9 +2,10 @@
 """`lathe compare` passes on right models and finds each of twenty planted faults, by name."""
 import os
 import re
+import subprocess
 
 import numpy as np
-import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -46,6 +47,32 @@ def test_nothing_is_wrong(name):
     assert text.strip().endswith("PASSED")
     replayed = re.search(r"(\d+) kernel launches, (\d+) replayed", text)
     assert int(replayed[1]) == int(replayed[2]) > 0
+
+
+def test_loops_and_branches(tmp_path):
+    """A launch in a loop is judged in each iteration, and what stands behind a loop or in a branch is taken for no other."""
+    body = "(int64 i, bool c, float[2, 6] v) => (bool d, float[2, 6] w, float[2, 6] r) { d = Identity(c) p = Softmax(v) w = MatMul(p, m) r = Tanh(w) }"
+    text = (f'<ir_version: 10, opset_import: ["" : 21]> g (float[2, 6] x, float[T, 6] l, bool b) => (float[2, 6] y, float[T, 2, 6] rows) '
+            f'<float[6, 6] m = {{{", ".join(f"{v:.3f}" for v in np.random.default_rng(1).normal(size=36))}}}> {{ '
+            f's = Shape<end = 1>(l) zero = Constant<value = int64[1] {{0}}>() n = Squeeze(s, zero) '
+            f'u, rows = Loop(n, , x) <body = b {body}> '
+            'k = If(b) <then_branch = t () => (float[2, 6] a) { h = Softmax(u) a = MatMul(h, m) }, '
+            'else_branch = e () => (float[2, 6] a) { g = Exp(u) a = MatMul(g, m) }> '
+            'q = LpNormalization<axis = 0>(k) y = MatMul(q, m) }')
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "loop.onnx")
+    options = ["--dim=T=1:5:9", "--input-shape=l=7x6"]
+    said = compare(tmp_path / "loop.onnx", *options)
+    launched, replayed = map(int, re.search(r"(\d+) kernel launches, (\d+) replayed", said).groups())
+    assert launched == replayed >= 14 and said.strip().endswith("PASSED")
+    engine = lathe_cli.compile_model(str(tmp_path / "loop.onnx"), tmp_path / "loop.lathe", "--dim=T=1:5:9")
+    found = {}
+    for name in [kernel["name"] for kernel in lathe_cli.plans(engine)[0]["kernels"]]:
+        said = subprocess.run([lathe_cli.LATHE, "compare", tmp_path / "loop.onnx", "--device", lathe_cli.DEVICE, *options, f"--inject-fault={name}"],
+                              capture_output=True, text=True, timeout=100).stdout
+        found[name] = re.findall(r"(?:first|also) wrong: launch \d+, kernel (\S+) \(", said)
+    unused = [name for name, wrong in found.items() if not wrong]
+    assert all(set(wrong) <= {name} for name, wrong in found.items()), found
+    assert len(unused) <= 2 <= len(found) - len(unused), found  # of the branch that is not taken
 
 
 @pytest.mark.parametrize("name,which", CASES)

@@ -72,11 +72,39 @@ double errorOf(const HostTensor &got, const HostTensor &want, int64_t &at) {
   return worst == 0 ? 0 : scale > 0 ? worst / scale : INFINITY;
 }
 
-/// Kernels and launches of one entry on one target, as the plan's IR has them.
+/// The launches of a block, and of what runs in it, in the order of the plan's text, by their numbers in the runtime,
+/// which has one block after the other.
+void numberLaunches(const engine::Plan &plan, int32_t block, const std::vector<size_t> &firstOf,
+                    std::vector<size_t> &order) {
+  size_t number = firstOf[block];
+  for (const engine::Step &step : plan.blocks[block]) {
+    if (std::holds_alternative<engine::LaunchStep>(step.op)) {
+      order.push_back(number++);
+    } else if (const auto *branch = std::get_if<engine::IfStep>(&step.op)) {
+      for (int32_t inner : {branch->thenBlock, branch->elseBlock})
+        if (inner >= 0)
+          numberLaunches(plan, inner, firstOf, order);
+    } else if (const auto *loop = std::get_if<engine::LoopStep>(&step.op)) {
+      numberLaunches(plan, loop->body, firstOf, order);
+    }
+  }
+}
+
+/// Kernels and launches of one entry on one target, as the plan's IR has them; launches by their numbers in the runtime.
 class Program {
 public:
-  static Result<Program> find(ModuleOp top, const std::string &entry, const std::string &target) {
+  static Result<Program> find(ModuleOp top, const engine::Plan &plan, const std::string &target) {
     Program result;
+    std::vector<size_t> firstOf, order;
+    size_t count = 0;
+    for (const auto &block : plan.blocks) {
+      firstOf.push_back(count);
+      count += llvm::count_if(block, [](const engine::Step &step) {
+        return std::holds_alternative<engine::LaunchStep>(step.op);
+      });
+    }
+    numberLaunches(plan, 0, firstOf, order);
+    const std::string &entry = plan.entry;
     for (auto module : top.getOps<ModuleOp>()) {
       auto name = module->getAttrOfType<StringAttr>(kTargetAttr);
       if (!name || name.getValue() != target)
@@ -84,7 +112,14 @@ public:
       for (auto program : module.getOps<exec::ProgramOp>())
         if (program.getSymName() == entry) {
           result.module = module;
-          program.walk([&](exec::LaunchOp launch) { result.launches.push_back(launch); });
+          SmallVector<exec::LaunchOp> inText;
+          program.walk([&](exec::LaunchOp launch) { inText.push_back(launch); });
+          if (inText.size() != order.size() || inText.size() != count)
+            return internalError("the plan has " + std::to_string(order.size()) + " launches, its text " +
+                                 std::to_string(inText.size()));
+          result.launches.resize(count);
+          for (auto [number, launch] : llvm::zip(order, inText))
+            result.launches[number] = launch;
           return result;
         }
     }
@@ -92,7 +127,6 @@ public:
   }
 
   exec::LaunchOp launch(size_t i) const { return launches[i]; }
-  size_t size() const { return launches.size(); }
   exec::KernelOp kernel(exec::LaunchOp launch) const {
     return SymbolTable::lookupNearestSymbolFrom<exec::KernelOp>(module, launch.getKernelAttr());
   }
@@ -117,7 +151,7 @@ public:
   std::vector<Wrong> wrong;
   std::vector<std::string> skipped;
   double worst = 0;
-  size_t judged = 0;
+  size_t launched = 0, judged = 0; ///< a launch in a loop counts in each iteration
 
 private:
   void see(const lathe_tap &tap) {
@@ -126,15 +160,14 @@ private:
       for (size_t i = 0; i < tap.count; ++i)
         before.push_back(copyOf(tap.tensors[i]));
     } else if (tap.kind == LATHE_TAP_AFTER) {
+      ++launched;
       judge(tap);
-      ++next;
     }
   }
 
   void judge(const lathe_tap &tap) {
-    if (next >= program.size())
-      return;
-    exec::LaunchOp launch = program.launch(next);
+    const size_t number = size_t(tap.step);
+    exec::LaunchOp launch = program.launch(number);
     exec::KernelOp kernel = program.kernel(launch);
     Block &body = kernel.getBody().front();
     std::map<std::string, int64_t> symbols;
@@ -170,7 +203,10 @@ private:
       what = checkOne(got, (*want)[i], 32 * sensitivity[i]);
       if (what.empty())
         continue;
-      wrong.push_back({next, tap.name, tap.config ? tap.config : "", tap.nodes ? tap.nodes : "",
+      // Of a loop one iteration, the first that is wrong, says enough.
+      if (llvm::any_of(wrong, [&](const Wrong &w) { return w.launch == number; }))
+        break;
+      wrong.push_back({number, tap.name, tap.config ? tap.config : "", tap.nodes ? tap.nodes : "",
                        "result " + std::to_string(i) + " " + describeType((*want)[i]) + ": " +
                            what});
       break;
@@ -235,7 +271,6 @@ private:
   const engine::Plan &plan;
   const int64_t rank;
   std::vector<HostTensor> before;
-  size_t next = 0;
 };
 
 /// Makes a kernel of the plan compute something else: floats y * 1.25 + 1, integers
@@ -307,7 +342,7 @@ Status execute(const CompareOptions &options, const std::string &path) {
     if (!run)
       return run.status();
     const engine::Plan &plan = *run->plan;
-    Result<Program> program = Program::find(*truth, plan.entry, session->target());
+    Result<Program> program = Program::find(*truth, plan, session->target());
     if (!program)
       return program.status();
     std::vector<lathe_tensor> out;
@@ -323,7 +358,7 @@ Status execute(const CompareOptions &options, const std::string &path) {
       LATHE_RETURN_IF_ERROR(ran);
       const std::string where = session->ranks() > 1 ? ", rank " + std::to_string(rank) : "";
       std::printf("%s%s: %zu kernel launches, %zu replayed, worst error %.2g of the largest value\n",
-                  plan.entry.c_str(), where.c_str(), program->size(), judge.judged, judge.worst);
+                  plan.entry.c_str(), where.c_str(), judge.launched, judge.judged, judge.worst);
       for (const std::string &text : judge.skipped)
         std::printf("  not replayed: %s\n", text.c_str());
       for (size_t i = 0; i < judge.wrong.size(); ++i) {
