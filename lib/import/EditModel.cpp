@@ -118,9 +118,12 @@ void keepMeaning(onnx::GraphProto &graph, int64_t from, const std::string &why, 
           scales = &tensor;
       std::vector<float> factors = scales ? onnx::ParseData<float>(scales) : std::vector<float>{0};
       if (std::any_of(factors.begin(), factors.end(), isSmaller))
-        raise(ErrorCode::Unsupported, why + "Resize of it, '" + node.name() + "', may make an image smaller and is not converted", path);
+        raise(ErrorCode::Unsupported,
+              why + "Resize of it, '" + node.name() + "', may make an image smaller and is not converted", path);
     }
-    for (const auto &[name, value] : {std::pair("coordinate_transformation_mode", "asymmetric"), {"nearest_mode", "floor"}}) {
+    const std::pair<const char *, const char *> stated[] = {{"coordinate_transformation_mode", "asymmetric"},
+                                                            {"nearest_mode", "floor"}};
+    for (const auto &[name, value] : stated) {
       auto *attribute = node.add_attribute();
       attribute->set_name(name);
       attribute->set_type(onnx::AttributeProto::STRING);

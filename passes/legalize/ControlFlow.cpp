@@ -416,10 +416,10 @@ bool Legalizer::unrollScan(Node &node) {
     return node.intsAttr(name).value_or(Ints(size, 0));
   };
   size_t outputs = node.numOutputs() - states;
-  ScanAxes axes{list("scan_input_axes", inputs), list("scan_input_directions", inputs), list("scan_output_axes", outputs),
-                list("scan_output_directions", outputs)};
-  if (axes.inputs.size() != size_t(inputs) || axes.inputsBack.size() != size_t(inputs) || axes.outputs.size() != outputs ||
-      axes.outputsBack.size() != outputs)
+  ScanAxes axes{list("scan_input_axes", inputs), list("scan_input_directions", inputs),
+                list("scan_output_axes", outputs), list("scan_output_directions", outputs)};
+  if (axes.inputs.size() != size_t(inputs) || axes.inputsBack.size() != size_t(inputs) ||
+      axes.outputs.size() != outputs || axes.outputsBack.size() != outputs)
     return false;
   std::vector<Value> sources;
   std::optional<int64_t> trips;

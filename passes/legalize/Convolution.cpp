@@ -40,7 +40,8 @@ Value unfolded(Node &n, Value x, Value w, int64_t group) {
     low[2 + i] = attributes->pads[i];
     high[2 + i] = attributes->pads[count + i];
     if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
-      DimExpr total = e.clampAtZero((DimExpr::ceilDiv(size, attributes->strides[i]) - DimExpr(1)) * stride + span - size);
+      DimExpr last = (DimExpr::ceilDiv(size, attributes->strides[i]) - DimExpr(1)) * stride;
+      DimExpr total = e.clampAtZero(last + span - size);
       DimExpr half = DimExpr::floorDiv(total, 2);
       low[2 + i] = mode == "SAME_UPPER" ? half : total - half;
       high[2 + i] = total - low[2 + i];
@@ -50,7 +51,8 @@ Value unfolded(Node &n, Value x, Value w, int64_t group) {
     outs.push_back(e.clampAtZero(DimExpr::floorDiv(reach, attributes->strides[i]) + DimExpr(1)));
   }
   Value y = e.pad(x, e.like(x, 0), low, high, PadMode::Constant);
-  Dims gathered = {dimOf(x, 0), DimExpr(group), dimOf(w, 1) * product(windows), product(outs)}, sizes = {dimOf(x, 0), dimOf(w, 0)};
+  Dims gathered = {dimOf(x, 0), DimExpr(group), dimOf(w, 1) * product(windows), product(outs)},
+       sizes = {dimOf(x, 0), dimOf(w, 0)};
   Ints order = {0, 1};
   for (int64_t i = 0; i < count; ++i) { // [..., size, ...] -> [..., places, window, ...]
     Value place = e.mul(e.iota({outs[i], DimExpr(1)}, 0, index), double(attributes->strides[i]));

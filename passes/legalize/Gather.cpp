@@ -71,7 +71,8 @@ LogicalResult scatterElements(Node &n) {
     if (!n.unify(dimOf(updates, d), dimOf(indices, d)))
       return n.invalid("shape", "updates of " + llvm::Twine(dimOf(updates, d).str()) + " for indices of " +
                                     llvm::Twine(dimOf(indices, d).str()) + " along axis " + llvm::Twine(d));
-  return n.done(n.e.infer<ScatterElementsOp>(x, indices, n.e.bind(updates, dimsOf(indices)), uint64_t(*axis), *reduction));
+  updates = n.e.bind(updates, dimsOf(indices));
+  return n.done(n.e.infer<ScatterElementsOp>(x, indices, updates, uint64_t(*axis), *reduction));
 }
 
 LogicalResult scatterNd(Node &n) {

@@ -128,6 +128,9 @@ bool Legalizer::runScan(Node &node, ArrayRef<Value> sources, const ScanAxes &axe
       return false;
     }
   count = dimOf(sources[0], axes.inputs[0]);
+  for (auto [i, x] : llvm::enumerate(sources))
+    if (dimOf(x, axes.inputs[i]) != count)
+      node.demandZero("lengths", dimOf(x, axes.inputs[i]) - count);
   SmallVector<Value> inits = {e.scalar(0, index)};
   for (unsigned s = 0; s < states; ++s)
     if (inits.push_back(node.in(s)); !inits.back())
@@ -209,7 +212,8 @@ std::optional<std::vector<Tracked>> Legalizer::runBody(Node &node, Value counter
 }
 
 /// What goes on, the number of the next iteration first; none after a report.
-std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp begin, MutableArrayRef<Tracked> states) {
+std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp begin,
+                                                        MutableArrayRef<Tracked> states) {
   SmallVector<Value> nexts = {e.add(begin->getResult(0), e.scalar(1, e.b.getI64Type()))};
   for (auto [state, carried] : llvm::zip(states, begin.getCarried().drop_front())) {
     Value next = dataOf(state);

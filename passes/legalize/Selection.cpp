@@ -120,6 +120,9 @@ LogicalResult unique(Node &n) {
   Value x = n.in(0);
   if (!x)
     return failure();
+  const bool areStrings = n.isStrings(0); // their numbers say which are equal, not how they are ordered
+  if (areStrings && n.intAttr("sorted", 1))
+    return n.fail("dtype", "Unique that sorts strings", "sorted = 0, or tensors of numbers or bool");
   std::optional<int64_t> axis;
   Value rows = x;
   SmallVector<int64_t> toFront;
@@ -179,7 +182,7 @@ LogicalResult unique(Node &n) {
   }
   Value values = e.infer<GatherOp>(axis ? x : rows, firsts, uint64_t(axis.value_or(0)));
   for (auto [i, result] : llvm::enumerate(ArrayRef{values, firsts, inverse, counts}))
-    if (n.wants(i) && failed(n.set(i, result)))
+    if (n.wants(i) && failed(i == 0 && areStrings ? n.setStrings(i, result) : n.set(i, result)))
       return failure();
   return success();
 }

@@ -38,7 +38,7 @@ StringUse stringUseOf(const Node &node) {
   static const llvm::StringSet<> reads = {
       "Cast",        "CastLike",         "Equal",           "If",           "Loop",         "NonZero",
       "OptionalHasElement", "RegexFullMatch", "Scan",       "SequenceLength", "SequenceMap", "Shape",
-      "Size",        "StringConcat",     "StringNormalizer", "StringSplit", "TfIdfVectorizer",
+      "Size",        "StringConcat",     "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique",
       "ai.onnx.ml.CategoryMapper",       "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.OneHotEncoder"};
   std::string key = node.domain.empty() ? node.type.str() : (node.domain + "." + node.type).str();
   return moves.contains(key) ? StringUse::Moves : reads.contains(key) ? StringUse::Reads : StringUse::None;

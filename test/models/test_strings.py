@@ -134,6 +134,18 @@ def test_labels(tmp_path):
     against_onnxruntime(path, {"x": words(9), "i": np.arange(-3, 6, dtype=np.int64)})
 
 
+def test_unique(tmp_path):
+    path = model(tmp_path, "(string[N] x) => (string[M] y, int64[M] i, int64[N] j, int64[M] c)", "y, i, j, c = Unique<sorted = 0>(x)")
+    x = words(30, seed=7)
+    got = {name: value.numpy() for name, value in engine_of(path).run({"x": x}).items()}
+    texts, first, inverse, counts = np.unique(x.astype(str), return_index=True, return_inverse=True, return_counts=True)
+    order = np.argsort(first)
+    np.testing.assert_array_equal(got["y"], texts[order])
+    np.testing.assert_array_equal(got["i"], first[order])
+    np.testing.assert_array_equal(got["j"], np.argsort(order)[inverse])
+    np.testing.assert_array_equal(got["c"], counts[order])
+
+
 def test_classes(tmp_path):
     """Labels and categories that are strings."""
     path = model(tmp_path, "(string[N] x, float[N, 2] f) => (float[N, 3] a, string[N] b, float[N, 3] bs, string[N] c, float[N, 2] cs)",

@@ -90,7 +90,8 @@ void numberLaunches(const engine::Plan &plan, int32_t block, const std::vector<s
   }
 }
 
-/// Kernels and launches of one entry on one target, as the plan's IR has them; launches by their numbers in the runtime.
+/// Kernels and launches of one entry on one target, as the plan's IR has them; launches by their numbers in the
+/// runtime.
 class Program {
 public:
   static Result<Program> find(ModuleOp top, const engine::Plan &plan, const std::string &target) {
