@@ -326,7 +326,7 @@ void keepVersions(Graph &graph, int64_t from) {
   for (Node &node : graph.nodes) {
     if (node.domain.empty() && node.opType == "Hardmax" && from < 13)
       node.opset = from;
-    if (node.domain.empty() && node.opType == "Resize" && from < 11) {
+    if (node.domain.empty() && node.opType == "Resize" && from < 11 && node.inputs.size() == 3) {
       node.opset = 10;
       node.inputs.erase(node.inputs.begin() + 1);
     }
