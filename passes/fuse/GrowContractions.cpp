@@ -240,8 +240,10 @@ static bool onlySplits(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to) {
 /// Whether neighbours stay neighbours: a permutation, or a slice from the first element on, that leaves
 /// the last dimension alone.
 static bool keepsRows(Operation *op) {
-  if (op->getNumOperands() != 1 || op->hasAttr(kViewAttr) ||
-      dimsOf(op->getOperand(0)).back() != dimsOf(op->getResult(0)).back())
+  if (op->getNumOperands() != 1 || op->hasAttr(kViewAttr))
+    return false;
+  const std::vector<DimExpr> from = dimsOf(op->getOperand(0)), to = dimsOf(op->getResult(0));
+  if (to.empty() || from.back() != to.back()) // a whole image may become a number
     return false;
   if (std::optional<Box> box = boxOf(op))
     return llvm::all_of(box->steps, [](int64_t step) { return step == 1; }) &&

@@ -34,6 +34,16 @@ module attributes {lathe.target = "x86-64-v3"} {
     return %1 : tensor<1x14x14x24xf32>
   }
 
+  // An image that becomes one number has no rows to keep.
+  // CHECK-LABEL: @number
+  // CHECK: lathe.kernel "conv" conv
+  // CHECK: lathe.kernel "reduce" reduction
+  func.func @number(%x: !small, %w: tensor<24x64x1x1xf32>) -> tensor<f32> {
+    %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (!small, tensor<24x64x1x1xf32>) -> tensor<1x14x14x24xf32>
+    %1 = lathe.reduce %0 {axes = array<i64: 0, 1, 2, 3>, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<1x14x14x24xf32>) -> tensor<f32>
+    return %1 : tensor<f32>
+  }
+
   // Somebody else reads what the first gives.
   // CHECK-LABEL: @two_readers
   // CHECK-COUNT-2: lathe.kernel
