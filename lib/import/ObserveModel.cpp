@@ -4,6 +4,8 @@
 
 #include "EditModel.h"
 
+#include "lathe/quantize/Weights.h"
+
 #include "onnx/onnx_pb.h"
 
 namespace lathe {
@@ -12,19 +14,24 @@ using namespace edit;
 
 namespace {
 
+/// What lies outside is not found from where the model will be.
+void bringInside(Loaded &model) {
+  for (auto &tensor : *model.proto.mutable_graph()->mutable_initializer())
+    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
+      Loaded::store(tensor, model.read(tensor));
+}
+
 class Observer : public Editor {
 public:
-  Observer(Loaded &model, const std::map<std::string, std::string> &smoothed) : Editor(model), smoothed(smoothed) {}
+  Observer(Loaded &model, const quantize::Recipe &recipe, const std::map<std::string, std::string> &smoothed)
+      : Editor(model), recipe(recipe), smoothed(smoothed) {}
 
   void run(const std::vector<Observation> &observations) {
-    // What lies outside is not found from where the model will be.
-    for (auto &tensor : *graph.mutable_initializer())
-      if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
-        Loaded::store(tensor, model.read(tensor));
+    bringInside(model);
     graph.clear_output();
     std::multimap<std::string, size_t> wanted; // by value
     for (size_t i = 0; i < observations.size(); ++i) {
-      auto found = smoothed.find(observations[i].value);
+      auto found = observations[i].summary == Summary::Losses ? smoothed.end() : smoothed.find(observations[i].value);
       wanted.emplace(found == smoothed.end() ? observations[i].value : found->second, i);
     }
     results.resize(observations.size());
@@ -42,6 +49,7 @@ public:
         show(observations[number], value, number);
     for (auto &node : nodes) {
       const std::vector<std::string> outputs(node.output().begin(), node.output().end());
+      maker = node;
       graph.add_node()->Swap(&node);
       for (const std::string &value : outputs)
         for (auto [at, end] = wanted.equal_range(value); at != end; ++at)
@@ -80,11 +88,90 @@ private:
       result(node("MatMul", {node("Transpose", {rows}), rows}), onnx::TensorProto::FLOAT, {what.depth, what.depth});
       return;
     }
+    case Summary::Losses:
+      showLosses();
+      return;
     }
   }
 
+  /// Of `maker`, which is linear: each part of the loss is the product of a difference, so that none is the small
+  /// difference of two large results, and what is not clipped loses exactly nothing.
+  void showLosses() {
+    const std::string x = maker.input(0), w = maker.input(1);
+    const quantize::WeightRecipe &how = recipe.weights.at(w);
+    HostTensor weight = model.read(*model.constants.at(w));
+    auto given = recipe.codes.find(w);
+    Result<quantize::QuantizedWeight> codes = given == recipe.codes.end() ? quantize::quantizeWeight(weight, how, w) : given->second;
+    if (!codes)
+      throw ImportError{codes.status()};
+    if (codes->codes.dims != weight.dims)
+      raise(ErrorCode::Invalid, "its codes are of other sizes than the weight: the recipe is of another model", "weight '" + w + "'");
+    const HostTensor meant = quantize::dequantizeWeight(*codes, how);
+    for (int64_t e = 0; e < weight.count(); ++e)
+      weight.setReal(e, meant.real(e) - weight.real(e));
+    const std::string change = constant("lathe.observed.change", weight);
+
+    const std::string byWeight = product(x, change);
+    std::string byClipping = scalar(0), byRounding = scalar(0), all = byWeight, clipped = scalar(0);
+    if (std::string rounded = throughCodes(x, clipped, byClipping); !rounded.empty()) {
+      byRounding = product(node("Sub", {rounded, bounded}), w);
+      all = node("Add", {node("Add", {byClipping, byRounding}), product(rounded, change)});
+    }
+    for (const std::string &of : {maker.output(0), byWeight, byClipping, byRounding, all})
+      result(node("ReduceSumSquare", {of}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+    result(node("ReduceSum", {clipped}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+    result(node("Size", {x}), onnx::TensorProto::INT64, {});
+    result(node("ReduceMin", {x}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+    result(node("ReduceMax", {x}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
+  }
+
+  /// What codes of `x` stand for; none where it has no codes. Sets `bounded`, x within its range, and of a range
+  /// that is known ahead 1 where an element is `clipped`, and what the product loses `byClipping`.
+  std::string throughCodes(const std::string &x, std::string &clipped, std::string &byClipping) {
+    bounded = x;
+    if (recipe.dynamic) {
+      std::string s = fresh("lathe.observed.scale"), z = fresh("lathe.observed.zero_point");
+      std::string q = add("DynamicQuantizeLinear", "lathe.observed", "lathe.observed", {x}, {}, {s, z});
+      return node("DequantizeLinear", {q, s, z});
+    }
+    std::string value = x; // as the recipe calls it
+    for (const auto &[original, name] : smoothed)
+      if (name == x)
+        value = original;
+    auto range = recipe.activations.find(value);
+    std::optional<quantize::CodesOfRange> codes;
+    if (range != recipe.activations.end())
+      codes = quantize::codesOf(range->second);
+    if (!codes)
+      return {};
+    HostTensor zero(DType::UI8, {});
+    zero.setInteger(0, codes->zero);
+    const std::string s = scalar(codes->scale), z = constant("lathe.observed.zero_point", zero);
+    constexpr double kHalf = 0.5 + 1e-3; // of a step, and what f32 rounds
+    const std::string least = scalar((0 - codes->zero - kHalf) * double(codes->scale)),
+                      greatest = scalar((255 - codes->zero + kHalf) * double(codes->scale));
+    bounded = node("Min", {node("Max", {x, least}), greatest});
+    clipped = node("Cast", {node("Or", {node("Less", {x, least}), node("Greater", {x, greatest})})},
+                   {{"to", onnx::TensorProto::FLOAT}});
+    byClipping = product(node("Sub", {bounded, x}), maker.input(1));
+    return node("DequantizeLinear", {node("QuantizeLinear", {x, s, z}), s, z});
+  }
+
+  /// `maker` of other operands, without its bias.
+  std::string product(const std::string &x, const std::string &w) {
+    std::string made = node(maker.op_type().c_str(), {x, w});
+    *graph.mutable_node(graph.node_size() - 1)->mutable_attribute() = maker.attribute();
+    return made;
+  }
+  std::string scalar(double value) {
+    HostTensor tensor(DType::F32, {});
+    tensor.setReal(0, value);
+    return constant("lathe.observed.number", tensor);
+  }
+
   std::string node(const char *type, const std::vector<std::string> &inputs, const Attributes &attributes = {}) {
-    return add(type, "lathe.observed", "lathe.observed", inputs, attributes);
+    const std::string name = "lathe.observed." + std::to_string(number);
+    return add(type, name, name, inputs, attributes);
   }
   /// [rows, depth] of a value of any rank.
   std::string rowsOf(const std::string &value, int64_t depth) {
@@ -129,7 +216,10 @@ private:
     return turned;
   }
 
+  const quantize::Recipe &recipe;
   const std::map<std::string, std::string> &smoothed;
+  onnx::NodeProto maker; ///< of the value that is shown
+  std::string bounded;   ///< of showLosses
   std::map<std::string, int> images; ///< what convolutions read, and how many dimensions it has
   std::vector<std::vector<onnx::ValueInfoProto>> results; ///< of each observation
   size_t number = 0; ///< of the observation that nodes are added for
@@ -147,7 +237,17 @@ Result<std::string> observedModel(const std::string &path, const quantize::Recip
     convertFor(model, *scheme, path);
     const std::string recipePath = "the recipe";
     const std::map<std::string, std::string> smoothed = Smoother(model, recipe, recipePath).run();
-    Observer(model, smoothed).run(observations);
+    Observer(model, recipe, smoothed).run(observations);
+    return bytesOf(model, path);
+  });
+}
+
+Result<std::string> namedModel(const std::string &path) {
+  return guarded<std::string>(path, [&]() -> Result<std::string> {
+    Loaded model(path);
+    bringInside(model);
+    for (auto &node : *model.proto.mutable_graph()->mutable_node())
+      node.set_name(nameOf(node));
     return bytesOf(model, path);
   });
 }

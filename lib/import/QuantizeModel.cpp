@@ -370,7 +370,9 @@ Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, con
       auto weight = model.constants.find(node.input(1));
       if (weight == model.constants.end())
         continue; // of another model: quantizedModel says so
-      QuantizedLayer layer{nameOf(node), node.output(0), node.input(0), node.input(1), 0, 0};
+      QuantizedLayer layer{nameOf(node), node.output(0), node.input(0), node.input(1), 0, 0, 1};
+      for (int64_t size : weight->second->dims())
+        layer.weightElements *= size;
       if (std::optional<int64_t> depth = depthOf(node); depth && weight->second->dims_size() == 2 && !attribute(node, "transA")) {
         layer.depth = weight->second->dims(int(*depth));
         layer.otherReaders = model.uses[node.input(1)] - 1;

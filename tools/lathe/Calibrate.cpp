@@ -331,6 +331,36 @@ Result<std::map<std::string, quantize::Gram>> Calibration::observeGrams(const Re
   return all;
 }
 
+Result<std::map<std::string, LayerLosses>> Calibration::observeLosses(const Recipe &recipe,
+                                                                      const std::vector<QuantizedLayer> &layers) {
+  std::map<std::string, LayerLosses> all;
+  std::vector<Observation> observations;
+  for (const QuantizedLayer &layer : layers)
+    observations.push_back({layer.result, Summary::Losses});
+  Status ran = run(recipe, observations, "losses", nullptr, nullptr,
+                   [&](size_t batch, const std::string &where, const std::vector<lathe_tensor> &results) -> Status {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      LayerLosses &into = all[layers[i].result];
+      auto part = [&](LossPart p) { return numbersOf(results[kLossParts * i + size_t(p)])[0]; };
+      into.signal += part(LossPart::Signal);
+      into.weight += part(LossPart::Weight);
+      into.clipping += part(LossPart::Clipping);
+      into.rounding += part(LossPart::Rounding);
+      into.all += part(LossPart::All);
+      into.clipped += part(LossPart::Clipped);
+      into.elements += part(LossPart::Elements);
+      const Range seen{part(LossPart::Least), part(LossPart::Greatest)};
+      into.seen = batch ? Range{std::min(into.seen.min, seen.min), std::max(into.seen.max, seen.max)} : seen;
+      if (!std::isfinite(into.signal) || !std::isfinite(into.all) || !std::isfinite(seen.min) || !std::isfinite(seen.max))
+        return invalidError("value '" + layers[i].result + "' or its square is not finite", where);
+    }
+    return okStatus();
+  });
+  if (!ran.ok())
+    return ran;
+  return all;
+}
+
 Status chooseFactors(Calibration &calibration, const std::string &path, const std::string &method, Recipe &recipe) {
   Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
   if (!layers)

@@ -24,6 +24,13 @@ using Example = std::vector<HostTensor>; ///< in the order of the entry's inputs
 /// file, and the input or the batch.
 Result<std::vector<Example>> readExamples(const std::string &data, const engine::Plan &plan);
 
+/// What codes of a layer's operands do to its results, over all examples. Sums of squares, as LossPart has them.
+struct LayerLosses {
+  double signal = 0, weight = 0, clipping = 0, rounding = 0, all = 0;
+  double clipped = 0, elements = 0; ///< of what it reads: how many lie outside of their range
+  quantize::Range seen;             ///< of what it reads
+};
+
 /// Runs of a model over examples, whose values are summed up in the engine. A file of examples is read once.
 class Calibration {
 public:
@@ -39,6 +46,9 @@ public:
                                                                     const std::vector<QuantizedLayer> &layers);
   Result<std::map<std::string, quantize::Gram>> observeGrams(const quantize::Recipe &recipe,
                                                              const std::vector<QuantizedLayer> &layers);
+  /// Of these layers by the name of their results, with the recipe as it is now.
+  Result<std::map<std::string, LayerLosses>> observeLosses(const quantize::Recipe &recipe,
+                                                           const std::vector<QuantizedLayer> &layers);
 
 private:
   using Batch = std::function<Status(size_t batch, const std::string &where, const std::vector<lathe_tensor> &results)>;

@@ -4,6 +4,7 @@
 
 #include "InspectPage.h"
 #include "InspectTables.h"
+#include "Page.h"
 #include "Roofline.h"
 
 #include "lathe/support/Files.h"
@@ -110,12 +111,7 @@ Status writeHtml(const Model &model, const std::string &dumps, const std::string
          json::Object{{"gbs", roof.gbs}, {"gflops", roof.gflops}, {"origin", roof.origin}}}});
   }
   result["plans"] = std::move(list);
-  std::string text, page = kPageHead;
-  llvm::raw_string_ostream(text) << json::Value(std::move(result));
-  // Within a script "</" would end it.
-  for (size_t at = 0; (at = text.find("</", at)) != std::string::npos; at += 3)
-    text.replace(at, 2, "<\\/");
-  return writeFileAtomically(file, page + text + kPageTail);
+  return writeFileAtomically(file, pageOf(kPageHead, std::move(result), kPageTail));
 }
 
 } // namespace lathe::cli

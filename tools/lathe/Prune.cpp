@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Inputs.h"
+#include "Profile.h"
 #include "PruneReport.h"
 #include "TemporaryModel.h"
 #include "Verbs.h"
@@ -36,96 +37,21 @@ struct Options {
 /// What a product must take of the dense one's time at most.
 constexpr double kWins = 0.97;
 
-/// An engine that runs on inputs of its own kind again and again.
-struct Engine {
-  Model model;
-  Session session;
-  const engine::Plan *plan;
-
-  static Result<Engine> open(const std::string &path, CompileOptions compile, const char *sparse, const Options &options) {
-    compile.sparseWeights = sparse;
-    Result<Model> model = Model::open(path, compile, options.session.device);
-    if (!model)
-      return model.status();
-    Result<Session> session = Session::open(*model, options.session);
-    if (!session)
-      return session.status();
-    Result<const engine::Plan *> plan = model->plan("", session->target());
-    if (!plan)
-      return plan.status();
-    const std::string entry = (*plan)->entry;
-    Engine made{std::move(*model), std::move(*session), nullptr};
-    made.plan = *made.model.plan(entry, made.session.target());
-    return made;
+/// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
+std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::string> &nodes) {
+  std::pair<double, bool> result{0, false};
+  for (const KernelTime &kernel : profile.kernels()) {
+    if (std::none_of(nodes.begin(), nodes.end(), [&](const std::string &n) { return kernel.computes(n); }))
+      continue;
+    result.first += kernel.seconds;
+    Result<KernelConfig> config = KernelConfig::parse(kernel.config);
+    result.second |= config.ok() && config->form && config->form->product.leavesOutZeros;
   }
-
-  Result<std::vector<HostTensor>> run(const std::vector<HostTensor> &inputs) const {
-    std::map<std::string, int64_t> starts = session.stateLengths(*plan);
-    std::vector<lathe_tensor> outputs;
-    LATHE_RETURN_IF_ERROR(session.run(*plan, inputs, outputs));
-    LATHE_RETURN_IF_ERROR(session.truncateStates(starts));
-    std::vector<HostTensor> copies;
-    for (const lathe_tensor &output : outputs)
-      copies.push_back(copyOf(output));
-    return copies;
-  }
-};
-
-/// Times of the kernels of an engine, a run each.
-class Profile {
-public:
-  explicit Profile(const Engine &engine) : engine(engine) { lathe_context_profile(engine.session.context(), 1); }
-
-  Status runOnce(const std::vector<HostTensor> &inputs) {
-    auto begin = std::chrono::steady_clock::now();
-    Result<std::vector<HostTensor>> results = engine.run(inputs);
-    if (!results)
-      return results.status();
-    runs.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    size_t count = 0;
-    const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
-    sums.resize(count), each.resize(count);
-    for (size_t i = 0; i < count; ++i) {
-      each[i].push_back(rows[i].seconds - sums[i]);
-      sums[i] = rows[i].seconds;
-    }
-    return okStatus();
-  }
-
-  /// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
-  std::pair<double, bool> of(const std::vector<std::string> &nodes) {
-    size_t count = 0;
-    const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
-    std::pair<double, bool> result{0, false};
-    for (size_t i = 0; i < count; ++i) {
-      std::string list = "," + std::string(rows[i].nodes ? rows[i].nodes : "") + ",";
-      std::erase(list, ' ');
-      if (std::none_of(nodes.begin(), nodes.end(), [&](const std::string &n) { return list.find("," + n + ",") != std::string::npos; }))
-        continue;
-      result.first += median(each[i]);
-      Result<KernelConfig> config = KernelConfig::parse(rows[i].config ? rows[i].config : "");
-      result.second |= config.ok() && config->form && config->form->product.leavesOutZeros;
-    }
-    return result;
-  }
-  double latency() { return median(runs); }
-  size_t rounds() const { return runs.size(); }
-
-private:
-  static double median(std::vector<double> values) {
-    if (values.empty())
-      return 0;
-    auto middle = values.begin() + int64_t(values.size() / 2);
-    std::nth_element(values.begin(), middle, values.end());
-    return *middle;
-  }
-  const Engine &engine;
-  std::vector<double> sums, runs;
-  std::vector<std::vector<double>> each; ///< by row of the profile
-};
+  return result;
+}
 
 /// The relative change of each float output.
-std::vector<std::pair<std::string, double>> losses(const Engine &engine, const std::vector<HostTensor> &before,
+std::vector<std::pair<std::string, double>> losses(const OpenEngine &engine, const std::vector<HostTensor> &before,
                                                    const std::vector<HostTensor> &after) {
   std::vector<std::pair<std::string, double>> list;
   for (size_t i = 0; i < before.size() && i < after.size(); ++i)
@@ -158,21 +84,23 @@ Result<double> parseRatio(const Options &options, const sparsify::Scheme &scheme
 
 /// The model as it is and with zeros, on the same inputs.
 struct BothForms {
-  Engine dense;
+  OpenEngine dense;
   std::unique_ptr<TemporaryModel> file; ///< of `pruned`
-  Engine pruned;
+  OpenEngine pruned;
   std::vector<HostTensor> inputs;
 
   static Result<BothForms> open(const Options &options, const std::string &path, const std::string &bytes) {
     CompileOptions compile = options.inputs.fixing(options.compile, path);
-    Result<Engine> dense = Engine::open(path, compile, "never", options);
+    compile.sparseWeights = "never";
+    Result<OpenEngine> dense = OpenEngine::open(path, compile, options.session);
     if (!dense)
       return dense.status();
     Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", bytes);
     if (!written)
       return written.status();
     compile.cache = false;
-    Result<Engine> pruned = Engine::open((*written)->path, compile, "auto", options);
+    compile.sparseWeights = "auto";
+    Result<OpenEngine> pruned = OpenEngine::open((*written)->path, compile, options.session);
     if (!pruned)
       return pruned.status();
     Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
@@ -191,7 +119,7 @@ Status measure(const Options &options, const std::string &path, const PrunedMode
   Result<BothForms> both = BothForms::open(options, path, all.bytes);
   if (!both)
     return both.status();
-  const Engine &dense = both->dense, &pruned = both->pruned;
+  const OpenEngine &dense = both->dense, &pruned = both->pruned;
   Profile before(dense), after(pruned);
   auto begin = std::chrono::steady_clock::now();
   auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
@@ -203,8 +131,8 @@ Status measure(const Options &options, const std::string &path, const PrunedMode
   for (const PrunableWeight &weight : all.weights) {
     PruneReport::Row row;
     row.weight = weight;
-    row.denseMicroseconds = before.of(weight.nodes).first * 1e6;
-    auto [seconds, leavesOut] = after.of(weight.nodes);
+    row.denseMicroseconds = timesOf(before, weight.nodes).first * 1e6;
+    auto [seconds, leavesOut] = timesOf(after, weight.nodes);
     row.sparseMicroseconds = seconds * 1e6;
     double share = row.denseMicroseconds > 0 ? row.sparseMicroseconds / row.denseMicroseconds : 1;
     if (leavesOut)
@@ -226,7 +154,7 @@ Status judge(const Options &options, const std::string &path, const std::string 
   Result<BothForms> both = BothForms::open(options, path, bytes);
   if (!both)
     return both.status();
-  const Engine &dense = both->dense, &pruned = both->pruned;
+  const OpenEngine &dense = both->dense, &pruned = both->pruned;
   Result<std::vector<HostTensor>> want = dense.run(both->inputs), got = pruned.run(both->inputs);
   if (!want || !got)
     return want ? got.status() : want.status();

@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Calibrate.h"
+#include "QuantizeReport.h"
 #include "TemporaryModel.h"
 #include "Verbs.h"
 
@@ -20,7 +21,7 @@ namespace {
 using quantize::Recipe;
 
 struct QuantizeOptions {
-  std::string output, data, scheme, recipe, recipeOut, group, format = "qdq";
+  std::string output, data, scheme, recipe, recipeOut, report, group, format = "qdq";
   std::string range = "minmax", method = "rtn";
   double damping = 0.01;
   bool dynamic = false;
@@ -53,7 +54,7 @@ Status check(const QuantizeOptions &options, const quantize::Scheme &scheme) {
   return okStatus();
 }
 
-Result<Recipe> decide(const QuantizeOptions &options, const std::string &path) {
+Result<Recipe> decide(const QuantizeOptions &options, const std::string &path, Calibration &calibration, KeptValues &kept) {
   Result<quantize::Scheme> scheme = quantize::schemeNamed(options.scheme);
   if (!scheme)
     return scheme.status();
@@ -79,7 +80,7 @@ Result<Recipe> decide(const QuantizeOptions &options, const std::string &path) {
   Recipe recipe = std::move(plan->recipe);
   recipe.range = range->text();
   recipe.method = options.method;
-  Calibration calibration(path, options.data, options.compile, options.session);
+  kept = std::move(plan->kept);
   if (options.method == "awq" || options.method == "smoothquant")
     LATHE_RETURN_IF_ERROR(chooseFactors(calibration, path, options.method, recipe));
   if (options.method == "gptq")
@@ -90,7 +91,15 @@ Result<Recipe> decide(const QuantizeOptions &options, const std::string &path) {
 }
 
 Status execute(const QuantizeOptions &options, const std::string &path) {
-  Result<Recipe> recipe = options.recipe.empty() ? decide(options, path) : Recipe::read(options.recipe);
+  if (!options.report.empty()) {
+    if (options.data.empty())
+      return usageError("says what is lost on examples, which come from --data=DIR|F.npz", "--report");
+    LATHE_RETURN_IF_ERROR(QuantizeReport::check(options.report, {path, options.output, options.recipe, options.recipeOut}));
+  }
+  Calibration calibration(path, options.data, options.compile, options.session);
+  KeptValues kept;
+  Result<Recipe> recipe =
+      options.recipe.empty() ? decide(options, path, calibration, kept) : Recipe::read(options.recipe);
   if (!recipe)
     return recipe.status();
   // What stays outside of the model is found beside it.
@@ -103,6 +112,12 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
   LATHE_RETURN_IF_ERROR(writeFileAtomically(options.output, *bytes));
   std::printf("%s: %zu products, %zu weights, %zu activations by %s\n", options.output.c_str(), recipe->products.size(),
               recipe->weights.size(), recipe->activations.size(), recipe->scheme.c_str());
+  if (options.report.empty())
+    return okStatus();
+  QuantizeReport report(path, options.output, *recipe, std::move(kept));
+  LATHE_RETURN_IF_ERROR(report.measure(calibration, options.data, options.compile, options.session));
+  LATHE_RETURN_IF_ERROR(report.write(options.report));
+  std::fputs(report.text().c_str(), stdout);
   return okStatus();
 }
 
@@ -135,10 +150,15 @@ Status quantizeVerb(const std::vector<std::string> &arguments) {
   parser.add("group", "N", "4 bits: elements that share a scale (default: 128, 64 or 32, as divides the depth)", options.group);
   parser.add("recipe", "FILE", "Apply these decisions in place of --scheme and --data", options.recipe);
   parser.add("recipe-out", "FILE", "Write the decisions as JSON, and codes that were fitted to data beside it as .npz", options.recipeOut);
+  parser.add("report", "FILE.html|.json",
+             "Write a page with charts, and the same as .json beside it (or that alone): of each layer the range, what is "
+             "clipped, signal to noise, what the loss is made of, and microseconds before and after; wants --data",
+             options.report);
   parser.add("device", "cpu|cuda:0", "Where the data run (default: cpu)", options.session.device);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.example("lathe quantize model.onnx -o q.onnx --scheme w8a8-int8 --data examples.npz --recipe-out q.json");
+  parser.example("lathe quantize model.onnx -o q.onnx --recipe q.json --data examples.npz --report report.html");
   parser.example("lathe quantize model.onnx -o q.onnx --scheme w4a16 --method gptq --data examples.npz");
   parser.example("lathe quantize model.onnx -o q.onnx --scheme w4a16 --keep '*lm_head*'");
   bool done = false;

@@ -20,7 +20,15 @@ enum class Summary {
   Elements,  ///< 1: one byte, of the custom call kObserveCall, which gets the value, in any order, and the observation's number
   Channels,  ///< 5: of each place in the last dimension least, greatest, mean magnitude, mean square; the elements' number
   Gram,      ///< 1: the sum of products of the places of the last dimension [depth, depth]
+  Losses,    ///< as many as LossPart has, of the result of one of the recipe's products: what its codes change
 };
+
+/// Results of Summary::Losses: f32 scalars, `Elements` i64. Sums of squares: of what the product makes, and of what it makes
+/// otherwise where it reads the weight's codes, clipped inputs, and inputs rounded to codes behind that; of all three
+/// at once. Then how many of its inputs' elements lie outside of their range, of how many, the least and the greatest.
+/// A range ends half a step of codes behind the last code: what rounds to it is not clipped.
+enum class LossPart { Signal, Weight, Clipping, Rounding, All, Clipped, Elements, Least, Greatest };
+inline constexpr size_t kLossParts = 9;
 
 inline constexpr const char *kObserveCall = "LatheObserve";
 
@@ -34,6 +42,10 @@ struct Observation {
 /// ask for, in their order. Unsupported above 2 GB.
 Result<std::string> observedModel(const std::string &path, const quantize::Recipe &recipe,
                                   const std::vector<Observation> &observations);
+
+/// The model as bytes, all weights inside, where each node has a name: its own, or that of its first result. So kernels
+/// that were made of it can be told apart by name. Unsupported above 2 GB.
+Result<std::string> namedModel(const std::string &path);
 
 } // namespace lathe
 

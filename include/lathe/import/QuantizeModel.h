@@ -43,6 +43,7 @@ struct QuantizedLayer {
   std::string node, result, activation, weight;
   int64_t depth = 0;    ///< of a product: elements of the activation's last dimension; else 0
   int otherReaders = 0; ///< of a product: uses of its weight beside this one
+  int64_t weightElements = 0;
 };
 Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const quantize::Recipe &recipe);
 

@@ -1,0 +1,82 @@
+//===- Profile.cpp - engines side by side, and times of their kernels -----===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "Profile.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace lathe::cli {
+
+Result<OpenEngine> OpenEngine::open(const std::string &path, const CompileOptions &compile, const SessionOptions &options) {
+  Result<Model> model = Model::open(path, compile, options.device);
+  if (!model)
+    return model.status();
+  Result<Session> session = Session::open(*model, options);
+  if (!session)
+    return session.status();
+  Result<const engine::Plan *> plan = model->plan("", session->target());
+  if (!plan)
+    return plan.status();
+  const std::string entry = (*plan)->entry;
+  OpenEngine made{std::move(*model), std::move(*session), nullptr};
+  made.plan = *made.model.plan(entry, made.session.target());
+  return made;
+}
+
+Result<std::vector<HostTensor>> OpenEngine::run(const std::vector<HostTensor> &inputs) const {
+  std::map<std::string, int64_t> starts = session.stateLengths(*plan);
+  std::vector<lathe_tensor> outputs;
+  LATHE_RETURN_IF_ERROR(session.run(*plan, inputs, outputs));
+  LATHE_RETURN_IF_ERROR(session.truncateStates(starts));
+  std::vector<HostTensor> copies;
+  for (const lathe_tensor &output : outputs)
+    copies.push_back(copyOf(output));
+  return copies;
+}
+
+static double median(std::vector<double> values) {
+  if (values.empty())
+    return 0;
+  auto middle = values.begin() + int64_t(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+Status Profile::runOnce(const std::vector<HostTensor> &inputs) {
+  auto begin = std::chrono::steady_clock::now();
+  Result<std::vector<HostTensor>> results = engine.run(inputs);
+  if (!results)
+    return results.status();
+  runs.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  size_t count = 0;
+  const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
+  sums.resize(count), each.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    each[i].push_back(rows[i].seconds - sums[i]);
+    sums[i] = rows[i].seconds;
+  }
+  return okStatus();
+}
+
+std::vector<KernelTime> Profile::kernels() const {
+  size_t count = 0;
+  const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
+  std::vector<KernelTime> kernels;
+  for (size_t i = 0; i < count; ++i) {
+    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", median(each[i])};
+    const std::string_view list = rows[i].nodes ? rows[i].nodes : "";
+    for (size_t at = 0; at < list.size();) {
+      const size_t comma = std::min(list.find(',', at), list.size());
+      std::string_view name = list.substr(at, comma - at);
+      name.remove_prefix(std::min(name.find_first_not_of(' '), name.size()));
+      kernel.nodes.emplace(name);
+      at = comma + 1;
+    }
+    kernels.push_back(std::move(kernel));
+  }
+  return kernels;
+}
+
+double Profile::latency() const { return median(runs); }
+
+} // namespace lathe::cli

@@ -1,0 +1,55 @@
+//===- Profile.h - engines side by side, and times of their kernels -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// For verbs that change a model and say what that gained: both engines are run in turn, so that a slower moment of the
+// machine meets both, and medians are compared.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_TOOLS_LATHE_PROFILE_H
+#define LATHE_TOOLS_LATHE_PROFILE_H
+
+#include "Session.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace lathe::cli {
+
+/// The first entry of an engine, which runs on inputs of its own kind again and again.
+struct OpenEngine {
+  Model model;
+  Session session;
+  const engine::Plan *plan;
+
+  static Result<OpenEngine> open(const std::string &path, const CompileOptions &compile, const SessionOptions &session);
+  /// Copies of the results; states are afterwards as they were.
+  Result<std::vector<HostTensor>> run(const std::vector<HostTensor> &inputs) const;
+};
+
+struct KernelTime {
+  std::set<std::string> nodes; ///< of ONNX
+  std::string config;
+  double seconds; ///< the median of a run's calls together
+  bool computes(const std::string &node) const { return nodes.count(node); }
+};
+
+/// Times of an engine and its kernels, a run each.
+class Profile {
+public:
+  explicit Profile(const OpenEngine &engine) : engine(engine) { lathe_context_profile(engine.session.context(), 1); }
+
+  Status runOnce(const std::vector<HostTensor> &inputs);
+  std::vector<KernelTime> kernels() const;
+  double latency() const; ///< median seconds
+  size_t rounds() const { return runs.size(); }
+
+private:
+  const OpenEngine &engine;
+  std::vector<double> sums, runs;
+  std::vector<std::vector<double>> each; ///< by row of the profile
+};
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_PROFILE_H

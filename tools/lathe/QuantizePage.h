@@ -1,0 +1,111 @@
+//===- QuantizePage.h - the page that quantize --report writes --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// HTML with its style and script inside, nothing from the net; the data go between the two halves as JSON, the same
+// that stands in the .json beside the page.
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_TOOLS_LATHE_QUANTIZEPAGE_H
+#define LATHE_TOOLS_LATHE_QUANTIZEPAGE_H
+
+namespace lathe::cli {
+
+inline constexpr const char *kQuantizePageHead = R"page(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>lathe quantize</title>
+<style>
+body{font:14px system-ui,sans-serif;margin:16px;color:#222;background:#fff}
+table{border-collapse:collapse}td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left}
+th{cursor:pointer}td.n{text-align:right}button{border:1px solid #bbb;background:#f6f6f6;padding:3px 10px;margin-right:4px}
+button.on{background:#246;color:#fff}svg text{font:11px system-ui,sans-serif}.dim{color:#777}
+.weight_rounding{fill:#48a;background:#48a}.clipping{fill:#d50;background:#d50}.activation_rounding{fill:#9b6;background:#9b6}
+.sqnr{fill:#246}.before{fill:#bbb;background:#bbb}.after{fill:#246;background:#246}
+i{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}
+</style></head><body>
+<h1 id="title"></h1><p id="whole"></p><p id="outputs"></p>
+<p>Order: <span id="orders"></span>
+<i class="weight_rounding"></i>rounding of weights<i class="clipping"></i>clipping<i class="activation_rounding"></i>rounding of activations
+<i class="before"></i>before<i class="after"></i>after</p>
+<div id="chart"></div>
+<h2>Layers</h2><div id="layers"></div>
+<h2>What stays as it is</h2><div id="kept"></div>
+<script id="data" type="application/json">)page";
+
+inline constexpr const char *kQuantizePageTail = R"page(</script>
+<script>
+'use strict';
+const data = JSON.parse(document.getElementById('data').textContent);
+const $ = id => document.getElementById(id);
+const make = (tag, attrs = {}, text = '', ns = false) => {
+  const e = ns ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
+  for (const k in attrs) e.setAttribute(k, attrs[k]);
+  if (text !== '') e.textContent = text;
+  return e;
+};
+const parts = ['weight_rounding', 'clipping', 'activation_rounding'];
+const number = (x, digits = 4) => x === null ? '–' : '' + +x.toPrecision(digits);
+const decibels = x => x === null ? 'exact' : x.toFixed(1) + ' dB', percent = x => x === null ? '–' : number(100 * x, 3) + ' %';
+const interval = r => r ? number(r[0]) + ' … ' + number(r[1]) : '–';
+// null: no error where all.loss is 0, else no signal, which is as bad as can be.
+const badness = l => l.sqnr_db !== null ? -l.sqnr_db : l.loss.all === 0 ? -Infinity : Infinity;
+const orders = {
+  'of the graph': () => 0, 'worst first': (a, b) => badness(b) - badness(a) || 0,
+  'slowest first': (a, b) => b.us_after - a.us_after, 'least gained first': (a, b) => (b.us_after - b.us_before) - (a.us_after - a.us_before),
+};
+let order = 'of the graph';
+const layers = () => [...data.layers].sort(orders[order]);
+
+// A row a layer: signal to noise, what the noise is made of, microseconds.
+function chart() {
+  const rows = layers(), h = 18, name = 230, w = 230, gap = 30, top = 22;
+  const best = Math.max(1, ...rows.map(l => l.sqnr_db || 0)), slowest = Math.max(1e-9, ...rows.map(l => Math.max(l.us_before, l.us_after)));
+  const svg = make('svg', {width: name + 3 * (w + gap), height: top + rows.length * h + 4}, '', true);
+  const at = i => name + i * (w + gap);
+  ['signal to quantization noise', 'what the noise is made of', 'µs'].forEach((t, i) => svg.append(make('text', {x: at(i), y: 14, class: 'head'}, t, true)));
+  rows.forEach((l, r) => {
+    const y = top + r * h, row = make('g', {class: 'layer'}, '', true);
+    const bar = (cls, x, y, width, height) => row.append(make('rect', {class: cls, x, y, width: Math.max(0, width), height}, '', true));
+    row.append(make('title', {}, `${l.node}\nreads ${l.activation}: ${interval(l.seen)}, codes of ${interval(l.range)}\n${l.weight}`, true));
+    row.append(make('text', {x: 0, y: y + 12}, l.node.length > 36 ? '…' + l.node.slice(-35) : l.node, true));
+    const signal = Math.max(0, l.sqnr_db || 0) / best * (w - 60);
+    bar('sqnr', at(0), y + 3, signal, h - 6);
+    row.append(make('text', {x: at(0) + signal + 4, y: y + 12}, decibels(l.sqnr_db), true));
+    const sum = parts.reduce((s, p) => s + (l.loss[p] || 0), 0);
+    let x = at(1);
+    for (const p of parts) { const width = sum > 0 ? l.loss[p] / sum * w : 0; bar(p, x, y + 3, width, h - 6); x += width; }
+    bar('before', at(2), y + 2, l.us_before / slowest * (w - 60), h / 2 - 3);
+    bar('after', at(2), y + h / 2, l.us_after / slowest * (w - 60), h / 2 - 3);
+    row.append(make('text', {x: at(2) + Math.max(l.us_before, l.us_after) / slowest * (w - 60) + 4, y: y + 12}, number(l.us_after, 3), true));
+    svg.append(row);
+  });
+  return svg;
+}
+
+function table(heads, rows) {
+  const t = make('table'), head = make('tr');
+  heads.forEach(h => head.append(make('th', {}, h)));
+  t.append(head);
+  rows.forEach(cells => { const tr = make('tr'); cells.forEach((c, i) => tr.append(make('td', i > 2 ? {class: 'n'} : {}, c))); t.append(tr); });
+  return t;
+}
+
+function render() {
+  $('orders').replaceChildren(...Object.keys(orders).map(n => { const b = make('button', n === order ? {class: 'on'} : {}, n); b.addEventListener('click', () => { order = n; render(); }); return b; }));
+  $('chart').replaceChildren(chart());
+  $('layers').replaceChildren(table(['node', 'reads', 'weight', 'seen', 'range of codes', 'clipped', 'signal to noise', 'rounding of weights', 'clipping', 'rounding of activations', 'all', 'µs before', 'µs after'],
+    layers().map(l => [l.node, l.activation, l.weight, interval(l.seen), interval(l.range), percent(l.clipped), decibels(l.sqnr_db),
+                       ...parts.map(p => percent(l.loss[p])), percent(l.loss.all), number(l.us_before), number(l.us_after)])));
+}
+$('title').textContent = data.model + ' as ' + data.scheme;
+$('whole').textContent = `${data.quantized}: range ${data.dynamic ? 'found in each run' : data.range}, method ${data.method}, ${data.layers.length} layers; ` +
+  `a run on ${data.device} (${data.target}) takes ${number(data.ms_after)} ms, before ${number(data.ms_before)} ms; ` +
+  `kernels of no layer ${number(data.other_us_after)} µs, before ${number(data.other_us_before)} µs; ` +
+  `the file ${number(data.bytes_after / 1e6)} MB, before ${number(data.bytes_before / 1e6)} MB.`;
+$('outputs').textContent = data.outputs.map(o => `Output ${o.output}: signal to quantization noise ${decibels(o.sqnr_db)}.`).join(' ');
+$('kept').append(data.kept.length ? table(['node', 'why'], data.kept.map(k => [k.node, k.why])) : make('p', {class: 'dim'}, 'nothing'));
+render();
+</script></body></html>
+)page";
+
+} // namespace lathe::cli
+
+#endif // LATHE_TOOLS_LATHE_QUANTIZEPAGE_H
