@@ -383,6 +383,23 @@ Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, con
   });
 }
 
+Recipe partOf(const Recipe &recipe, const std::vector<QuantizedLayer> &layers, const std::set<std::string> &results) {
+  std::set<std::string> activations, weights;
+  for (const QuantizedLayer &layer : layers)
+    if (results.count(layer.result)) {
+      activations.insert(layer.activation);
+      weights.insert(layer.weight);
+    }
+  Recipe part = recipe;
+  part.products = results;
+  std::erase_if(part.activations, [&](const auto &each) { return !activations.count(each.first); });
+  std::erase_if(part.shared, [&](const std::string &each) { return !activations.count(each); });
+  std::erase_if(part.factors, [&](const auto &each) { return !activations.count(each.first); });
+  std::erase_if(part.weights, [&](const auto &each) { return !weights.count(each.first); });
+  std::erase_if(part.codes, [&](const auto &each) { return !weights.count(each.first); });
+  return part;
+}
+
 Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const Recipe &recipe,
                                                     const std::set<std::string> &names) {
   return guarded<std::map<std::string, HostTensor>>(path, [&]() -> Result<std::map<std::string, HostTensor>> {

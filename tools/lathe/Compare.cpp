@@ -6,6 +6,7 @@
 // does not spread: the kernels that are wrong are those that made it wrong.
 //
 //===----------------------------------------------------------------------===//
+#include "CompareFloat.h"
 #include "Inputs.h"
 #include "OnnxRuntime.h"
 #include "Results.h"
@@ -33,6 +34,7 @@ struct CompareOptions {
   SessionOptions session;
   std::vector<std::string> entries;
   std::string against = "reference", fault;
+  FloatComparison withFloat; ///< if it names a model
 };
 
 /// What one kernel may differ by on the same inputs, of its largest result: the
@@ -401,6 +403,17 @@ Status compareVerb(const std::vector<std::string> &arguments) {
                           : usageError("wants reference or onnxruntime, not '" + value + "'",
                                        "--against");
              });
+  parser.add("float", "MODEL",
+             "Compare outputs with this model's instead: MODEL is then a quantized form of it, or a recipe of `lathe quantize` "
+             "(.json), and --data may be what `lathe quantize` takes",
+             options.withFloat.model);
+  parser.flag("bisect",
+              "With --float and a recipe: find the layers that lose too much, by builds in which only some are quantized",
+              options.withFloat.bisect);
+  parser.add("loss", "X",
+             "With --float: what an output may lose, the sum of squares of its error as a share of its own (default 0.01, "
+             "which is 20 dB)",
+             options.withFloat.loss);
   parser.add("entry", "NAME[*COUNT]", "The entries to run, in one context", options.entries);
   parser.add("device", "cpu|cuda:0", "Where to run (default: cpu)", options.session.device);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
@@ -409,6 +422,8 @@ Status compareVerb(const std::vector<std::string> &arguments) {
   parser.hidden("inject-fault", options.fault);
   parser.example("lathe compare model.onnx");
   parser.example("lathe compare model.onnx --data test_data_set_0 --device cuda:0");
+  parser.example("lathe compare --float model.onnx q.onnx --data examples.npz");
+  parser.example("lathe compare --float model.onnx q.json --bisect --data examples.npz");
   parser.example("lathe compare model.onnx --shape x=1x3x48x97 --against=onnxruntime");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
@@ -417,8 +432,23 @@ Status compareVerb(const std::vector<std::string> &arguments) {
   if (positional->size() != 1)
     return usageError("wants one model; `lathe compare --help` has examples", "lathe compare");
   reproducer().files.push_back(positional->front());
+  FloatComparison &withFloat = options.withFloat;
+  if (withFloat.model.empty() && withFloat.bisect)
+    return usageError("wants the float model, as --float=MODEL", "--bisect");
+  if (!withFloat.model.empty()) {
+    if (!options.entries.empty() || options.against != "reference" || !options.fault.empty())
+      return usageError("compares the first entry's outputs, without --entry and --against", "--float");
+    if (!(withFloat.loss >= 0))
+      return usageError("wants a number of 0 or more", "--loss");
+    reproducer().files.push_back(withFloat.model);
+  }
   reproduceOnCrash(reproducer());
-  return execute(options, positional->front());
+  if (withFloat.model.empty())
+    return execute(options, positional->front());
+  withFloat.compile = options.compile;
+  withFloat.inputs = options.inputs;
+  withFloat.session = options.session;
+  return compareWithFloat(withFloat, positional->front());
 }
 
 } // namespace lathe::cli

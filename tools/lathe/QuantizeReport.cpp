@@ -23,16 +23,6 @@ namespace json = llvm::json;
 
 namespace lathe::cli {
 
-std::optional<double> Loss::share(double part) const {
-  if (part == 0)
-    return 0;
-  return signal > 0 ? std::optional(part / signal) : std::nullopt;
-}
-
-std::optional<double> Loss::decibels() const {
-  return signal > 0 && error > 0 ? std::optional(10 * std::log10(signal / error)) : std::nullopt;
-}
-
 /// The JSON of a report whose name ends in .html or .json.
 static std::string jsonBeside(const std::string &file) { return file.substr(0, file.size() - 5) + ".json"; }
 
@@ -124,10 +114,7 @@ Status QuantizeReport::compare(const std::string &data, CompileOptions compile, 
       const HostTensor &w = (*want)[o], &g = (*got)[o];
       if (!isFloat(w.dtype) || w.dims != g.dims)
         continue;
-      for (int64_t e = 0; e < w.count(); ++e) {
-        outputs[o].second.signal += w.real(e) * w.real(e);
-        outputs[o].second.error += (g.real(e) - w.real(e)) * (g.real(e) - w.real(e));
-      }
+      outputs[o].second.add(w, g);
     }
   }
   Profile profiles[2] = {Profile(whole), Profile(coded)};
@@ -158,11 +145,11 @@ Status QuantizeReport::compare(const std::string &data, CompileOptions compile, 
 
 namespace {
 
-json::Value orNull(std::optional<double> number) { return number ? json::Value(*number) : json::Value(nullptr); }
-json::Value pair(quantize::Range range) { return json::Array{range.min, range.max}; }
-std::string shown(std::optional<double> decibels) {
-  return decibels ? llvm::formatv("{0:f1} dB", *decibels).str() : std::string("exact");
+/// JSON has no infinity.
+json::Value orNull(std::optional<double> number) {
+  return number && std::isfinite(*number) ? json::Value(*number) : json::Value(nullptr);
 }
+json::Value pair(quantize::Range range) { return json::Array{range.min, range.max}; }
 int64_t bytesOfFile(const std::string &path) {
   std::error_code error;
   const auto bytes = fs::file_size(path, error);
@@ -227,10 +214,10 @@ std::string QuantizeReport::text() const {
   std::string out;
   for (size_t i = 0; i < std::min<size_t>(order.size(), 3); ++i)
     out += llvm::formatv("  {0} '{1}': {2}, {3:P} of its inputs clipped\n", i ? "then" : "loses most:", order[i]->layer.node,
-                         shown(order[i]->loss().decibels()),
+                         describeDecibels(order[i]->loss().decibels()),
                          order[i]->losses.elements > 0 ? order[i]->losses.clipped / order[i]->losses.elements : 0).str();
   for (const auto &[output, loss] : outputs)
-    out += llvm::formatv("  output '{0}': signal to quantization noise {1}\n", output, shown(loss.decibels())).str();
+    out += llvm::formatv("  output '{0}': signal to quantization noise {1}\n", output, describeDecibels(loss.decibels())).str();
   return out + llvm::formatv("  a run: {0:f3} ms, before {1:f3} ms\n", after, before).str();
 }
 

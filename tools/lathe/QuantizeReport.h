@@ -9,6 +9,7 @@
 #define LATHE_TOOLS_LATHE_QUANTIZEREPORT_H
 
 #include "Calibrate.h"
+#include "Loss.h"
 
 #include "llvm/Support/JSON.h"
 
@@ -18,15 +19,6 @@
 #include <vector>
 
 namespace lathe::cli {
-
-/// Sums of squares of a result, and of what became of it.
-struct Loss {
-  double signal = 0, error = 0;
-  /// The error as a share of the signal; none where all of it is zero but not the error.
-  std::optional<double> share(double part) const;
-  /// 10 log10(signal / error); none where the error, or the signal, is zero.
-  std::optional<double> decibels() const;
-};
 
 class QuantizeReport {
 public:

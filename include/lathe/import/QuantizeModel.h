@@ -47,6 +47,11 @@ struct QuantizedLayer {
 };
 Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const quantize::Recipe &recipe);
 
+/// The part of a recipe that quantizes these of its layers, by the names of their results; of `layers`, all of them. The
+/// layers that read one weight must be in it together if its activation has factors.
+quantize::Recipe partOf(const quantize::Recipe &recipe, const std::vector<QuantizedLayer> &layers,
+                        const std::set<std::string> &results);
+
 /// The weights as they are, times the recipe's factors.
 Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const quantize::Recipe &recipe,
                                                     const std::set<std::string> &names);
