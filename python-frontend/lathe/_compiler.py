@@ -66,14 +66,14 @@ def library() -> ctypes.CDLL:
     return _compiler
 
 
-def _bounds(value: Bounds) -> str:
+def bounds_text(value: Bounds) -> str:
     """4, (1, 8, 64) for low, optimum, high, or the command line's text."""
     return value if isinstance(value, str) else \
         str(value) if isinstance(value, int) else ":".join(map(str, value))
 
 
 @contextlib.contextmanager
-def _model_file(model: Any) -> Iterator[str]:
+def model_file(model: Any) -> Iterator[str]:
     """A path that the compiler can open while inside: of a file, of bytes, of a ModelProto."""
     if isinstance(model, (str, os.PathLike)):
         yield os.fspath(model)
@@ -149,7 +149,7 @@ def compile(model: Any, output: PathLike | None = None, *, args: Sequence[Any] |
         else:
             model = torch_frontend.to_onnx(model, args, kwargs, dynamic_shapes)
     pairs: list[tuple[str, Any]] = [("target", target)]
-    pairs += [("dim", f"{k}={_bounds(v)}") for k, v in (dims or {}).items()]
+    pairs += [("dim", f"{k}={bounds_text(v)}") for k, v in (dims or {}).items()]
     pairs += [("shape", f"{k}={'x'.join(map(str, v))}") for k, v in (shapes or {}).items()]
     pairs += [("entry", f"{k}:{v}") for k, v in (entries or {}).items()]
     pairs += [("donate", f"{k}={v}") for k, v in (donate or {}).items()]
@@ -157,7 +157,7 @@ def compile(model: Any, output: PathLike | None = None, *, args: Sequence[Any] |
     if graph is not None:
         return compile_graph(graph, output, pairs, remarks)
     try:
-        with _model_file(model) as path:
+        with model_file(model) as path:
             return _with_remarks(lambda more: _compile_file(path, output, [*pairs, *more]), remarks)
     except Error as error:
         if not from_torch:

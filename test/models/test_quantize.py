@@ -229,6 +229,21 @@ def test_folders_and_keep(tmp_path):
     assert "w2" in {t.name for t in onnx.load(tmp_path / "q.onnx").graph.initializer}
 
 
+def test_folder_of_archives(tmp_path):
+    """Each archive is one run, whatever its number of rows is."""
+    write_model(tmp_path / "m.onnx")
+    os.makedirs(tmp_path / "data")
+    arrays = [np.random.default_rng(i).normal(size=(3 + 20 * i, K)).astype(np.float32) for i in range(3)]
+    for i, array in enumerate(arrays):
+        np.savez(tmp_path / "data" / f"{i}.npz", x=array)
+    text = quantize(tmp_path, "w8a8-int8", "--data", tmp_path / "data", "--recipe-out", tmp_path / "r.json")
+    assert "over 3 batches" in text
+    seen = json.loads((tmp_path / "r.json").read_text())["activations"]["x"]
+    assert seen == {"min": float(min(a.min() for a in arrays)), "max": float(max(a.max() for a in arrays))}
+    np.savez(tmp_path / "data" / "9.npz", x=np.zeros((3, K + 1), np.float32))
+    assert "9.npz: 'x'" in quantize(tmp_path, "w8a8-int8", "--data", tmp_path / "data", code=2)
+
+
 def test_external_weights(tmp_path):
     """Weights outside of the file are read there; those that stay stay there."""
     write_model(tmp_path / "m.onnx", external=True)

@@ -39,15 +39,14 @@ Status checkExample(const Example &example, const engine::Plan &plan, const std:
   return okStatus();
 }
 
-/// Rows of the arrays: as many as the model's batch, or 16 where that is free.
-Result<std::vector<Example>> sliceArchive(const std::string &path, const engine::Plan &plan) {
+/// Arrays of an archive, one for each input, of its type and its sizes; the first one may be any where it `countsRows`.
+Result<std::map<std::string, HostTensor>> readArrays(const std::string &path, const engine::Plan &plan, bool countsRows) {
   Result<std::map<std::string, HostTensor>> arrays = readNpz(path);
   if (!arrays)
     return arrays.status();
   for (const auto &[name, array] : *arrays)
     if (std::none_of(plan.inputs.begin(), plan.inputs.end(), [&](const engine::Port &p) { return p.name == name; }))
       return usageError("the model has no such input", path + ": '" + name + "'");
-  int64_t rows = -1, batch = 16;
   for (const engine::Port &port : plan.inputs) {
     std::string where = path + ": '" + port.name + "'";
     auto found = arrays->find(port.name);
@@ -56,13 +55,26 @@ Result<std::vector<Example>> sliceArchive(const std::string &path, const engine:
     const HostTensor &array = found->second;
     if (array.dtype != port.dtype)
       return usageError("holds " + std::string(name(array.dtype)) + ", the input is " + std::string(name(port.dtype)), where);
-    if (array.dims.size() != port.dims.size() || array.dims.empty())
+    if (array.dims.size() != port.dims.size() || (countsRows && array.dims.empty()))
       return usageError("has " + std::to_string(array.dims.size()) + " dimensions, the input " +
-                            std::to_string(port.dims.size()) + " (the first one counts examples)", where);
-    for (size_t d = 1; d < array.dims.size(); ++d)
+                            std::to_string(port.dims.size()) + (countsRows ? " (the first one counts examples)" : ""), where);
+    for (size_t d = countsRows; d < array.dims.size(); ++d)
       if (auto size = port.dims[d].constant(); size && *size != array.dims[d])
         return usageError("dimension " + std::to_string(d) + " is " + std::to_string(array.dims[d]) + ", the input's " +
                               std::to_string(*size), where);
+  }
+  return arrays;
+}
+
+/// Rows of the arrays: as many as the model's batch, or 16 where that is free.
+Result<std::vector<Example>> sliceArchive(const std::string &path, const engine::Plan &plan) {
+  Result<std::map<std::string, HostTensor>> arrays = readArrays(path, plan, /*countsRows=*/true);
+  if (!arrays)
+    return arrays.status();
+  int64_t rows = -1, batch = 16;
+  for (const engine::Port &port : plan.inputs) {
+    std::string where = path + ": '" + port.name + "'";
+    const HostTensor &array = arrays->at(port.name);
     if (rows >= 0 && rows != array.dims[0])
       return usageError("has " + std::to_string(array.dims[0]) + " examples, another array " + std::to_string(rows), where);
     rows = array.dims[0];
@@ -91,7 +103,21 @@ Result<std::vector<Example>> sliceArchive(const std::string &path, const engine:
   return examples;
 }
 
-/// A folder of input_N.pb, or one of such folders.
+/// Archives of a folder, by name, each of them one example.
+Result<std::vector<Example>> readArchives(const std::vector<std::string> &paths, const engine::Plan &plan) {
+  std::vector<Example> examples;
+  for (const std::string &path : paths) {
+    Result<std::map<std::string, HostTensor>> arrays = readArrays(path, plan, /*countsRows=*/false);
+    if (!arrays)
+      return arrays.status();
+    Example &example = examples.emplace_back();
+    for (const engine::Port &port : plan.inputs)
+      example.push_back(std::move(arrays->at(port.name)));
+  }
+  return examples;
+}
+
+/// A folder of input_N.pb, or one of such folders, or one of archives.
 Result<std::vector<Example>> readFolders(const std::string &path, const engine::Plan &plan) {
   std::error_code error;
   std::vector<std::string> folders;
@@ -101,6 +127,13 @@ Result<std::vector<Example>> readFolders(const std::string &path, const engine::
     if (folders.empty() || folders[0] != path)
       if (fs::exists(entry.path() / "input_0.pb", error))
         folders.push_back(entry.path().string());
+  std::vector<std::string> archives;
+  for (const auto &entry : fs::directory_iterator(path, error))
+    if (folders.empty() && entry.path().extension() == ".npz")
+      archives.push_back(entry.path().string());
+  std::sort(archives.begin(), archives.end());
+  if (!archives.empty())
+    return readArchives(archives, plan);
   std::sort(folders.begin(), folders.end());
   std::vector<Example> examples;
   for (const std::string &folder : folders) {
@@ -129,7 +162,7 @@ Result<std::vector<Example>> readExamples(const std::string &data, const engine:
   if (!examples)
     return examples.status();
   if (examples->empty())
-    return usageError(archive ? "holds no whole batch of examples" : "has no input_0.pb, nor folders with one", data);
+    return usageError(archive ? "holds no whole batch of examples" : "has no input_0.pb, nor folders with one, nor archives (.npz)", data);
   bool spread = false, floats = false;
   for (const engine::Port &port : plan.inputs)
     floats |= isFloat(port.dtype);

@@ -135,7 +135,7 @@ Status quantizeVerb(const std::vector<std::string> &arguments) {
              "choose from 16 numbers", options.scheme);
   parser.add("data", "DIR|F.npz",
              "Examples: a folder like ONNX's test_data_set_0, or a folder of such; an archive of arrays named after the "
-             "inputs, whose first dimension counts examples", options.data);
+             "inputs, whose first dimension counts examples; a folder of archives, each of them one run", options.data);
   parser.add("range", "METHOD",
              "What activations span: minmax (default), moving[:0.1] (a running mean over batches), percentile[:99.99], mse "
              "(least squared error), kl (least divergence); what lies outside is clipped", options.range);
