@@ -49,8 +49,8 @@ public:
         show(observations[number], value, number);
     for (auto &node : nodes) {
       const std::vector<std::string> outputs(node.output().begin(), node.output().end());
-      maker = node;
-      graph.add_node()->Swap(&node);
+      maker = graph.add_node();
+      maker->Swap(&node);
       for (const std::string &value : outputs)
         for (auto [at, end] = wanted.equal_range(value); at != end; ++at)
           show(observations[at->second], value, at->second);
@@ -97,15 +97,17 @@ private:
   /// Of `maker`, which is linear: each part of the loss is the product of a difference, so that none is the small
   /// difference of two large results, and what is not clipped loses exactly nothing.
   void showLosses() {
-    const std::string x = maker.input(0), w = maker.input(1);
+    const std::string x = maker->input(0), w = maker->input(1);
     const quantize::WeightRecipe &how = recipe.weights.at(w);
     HostTensor weight = model.read(*model.constants.at(w));
     auto given = recipe.codes.find(w);
-    Result<quantize::QuantizedWeight> codes = given == recipe.codes.end() ? quantize::quantizeWeight(weight, how, w) : given->second;
+    Result<quantize::QuantizedWeight> codes =
+        given == recipe.codes.end() ? quantize::quantizeWeight(weight, how, w) : given->second;
     if (!codes)
       throw ImportError{codes.status()};
     if (codes->codes.dims != weight.dims)
-      raise(ErrorCode::Invalid, "its codes are of other sizes than the weight: the recipe is of another model", "weight '" + w + "'");
+      raise(ErrorCode::Invalid, "its codes are of other sizes than the weight: the recipe is of another model",
+            "weight '" + w + "'");
     const HostTensor meant = quantize::dequantizeWeight(*codes, how);
     for (int64_t e = 0; e < weight.count(); ++e)
       weight.setReal(e, meant.real(e) - weight.real(e));
@@ -117,7 +119,7 @@ private:
       byRounding = product(node("Sub", {rounded, bounded}), w);
       all = node("Add", {node("Add", {byClipping, byRounding}), product(rounded, change)});
     }
-    for (const std::string &of : {maker.output(0), byWeight, byClipping, byRounding, all})
+    for (const std::string &of : {maker->output(0), byWeight, byClipping, byRounding, all})
       result(node("ReduceSumSquare", {of}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
     result(node("ReduceSum", {clipped}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});
     result(node("Size", {x}), onnx::TensorProto::INT64, {});
@@ -153,14 +155,14 @@ private:
     bounded = node("Min", {node("Max", {x, least}), greatest});
     clipped = node("Cast", {node("Or", {node("Less", {x, least}), node("Greater", {x, greatest})})},
                    {{"to", onnx::TensorProto::FLOAT}});
-    byClipping = product(node("Sub", {bounded, x}), maker.input(1));
+    byClipping = product(node("Sub", {bounded, x}), maker->input(1));
     return node("DequantizeLinear", {node("QuantizeLinear", {x, s, z}), s, z});
   }
 
   /// `maker` of other operands, without its bias.
   std::string product(const std::string &x, const std::string &w) {
-    std::string made = node(maker.op_type().c_str(), {x, w});
-    *graph.mutable_node(graph.node_size() - 1)->mutable_attribute() = maker.attribute();
+    std::string made = node(maker->op_type().c_str(), {x, w});
+    *graph.mutable_node(graph.node_size() - 1)->mutable_attribute() = maker->attribute();
     return made;
   }
   std::string scalar(double value) {
@@ -218,7 +220,7 @@ private:
 
   const quantize::Recipe &recipe;
   const std::map<std::string, std::string> &smoothed;
-  onnx::NodeProto maker; ///< of the value that is shown
+  onnx::NodeProto *maker = nullptr; ///< of the value that is shown; not of one that nothing makes
   std::string bounded;   ///< of showLosses
   std::map<std::string, int> images; ///< what convolutions read, and how many dimensions it has
   std::vector<std::vector<onnx::ValueInfoProto>> results; ///< of each observation

@@ -120,7 +120,8 @@ def test_planted_faults(tmp_path):
         text = lathe_cli.lathe("quantize", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx", "--recipe", tmp_path / "planted.json",
                                "--data", data, "--report", tmp_path / "report.html")
         assert "loses most: 'down'" in text
-        _, layers = report_of(tmp_path)
+        report, layers = report_of(tmp_path)
+        assert report["kept"] is None  # a recipe does not say
         assert layers["down"]["sqnr_db"] + 20 < layers["up"]["sqnr_db"]
         assert layers["down"]["loss"][part] > 0.9 * sum(layers["down"]["loss"][p] for p in PARTS[:3])
 
@@ -165,12 +166,13 @@ def losses_of_conv(model, quantized, node, images, span):
 
 
 def test_convolutions_of_pp_ocr(tmp_path):
-    """Ten layers of a real model, pointwise, depthwise and of squeezed images, at sizes that are not known ahead."""
+    """Ten layers of a real model, pointwise, depthwise and of squeezed images, at a batch that is not known ahead."""
     x = np.random.default_rng(3).normal(size=(2, 3, 48, 96)).astype(np.float32)
     np.savez(tmp_path / "d.npz", x=x)
     keep = [f"--keep=Conv@{d}?" for d in range(1, 6)]
     lathe_cli.lathe("quantize", os.path.join(lathe_cli.MODELS, "ppocr_cls.onnx"), "-o", tmp_path / "q.onnx", "--scheme=w8a8-int8",
-                    "--data", tmp_path / "d.npz", "--range=mse", "--report", tmp_path / "report.json", "--target=x86-64-v3", *keep)
+                    "--data", tmp_path / "d.npz", "--range=mse", "--report", tmp_path / "report.json", "--target=x86-64-v3",
+                    "--dim=x[2]=48", "--dim=x[3]=96", *keep)
     report, layers = report_of(tmp_path)
     assert not (tmp_path / "report.html").exists()
     assert [f"Conv@{d}" for d in range(10)] == list(layers) and len(report["kept"]) == 44

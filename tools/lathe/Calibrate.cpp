@@ -162,7 +162,8 @@ Result<std::vector<Example>> readExamples(const std::string &data, const engine:
   if (!examples)
     return examples.status();
   if (examples->empty())
-    return usageError(archive ? "holds no whole batch of examples" : "has no input_0.pb, nor folders with one, nor archives (.npz)", data);
+    return usageError(archive ? "holds no whole batch of examples"
+                              : "has no input_0.pb, nor folders with one, nor archives (.npz)", data);
   bool spread = false, floats = false;
   for (const engine::Port &port : plan.inputs)
     floats |= isFloat(port.dtype);

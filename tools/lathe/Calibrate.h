@@ -20,8 +20,8 @@ namespace lathe::cli {
 using Example = std::vector<HostTensor>; ///< in the order of the entry's inputs
 
 /// Examples of `data`: rows of an archive of arrays, as many at once as the model's batch (16 where that is free); or a
-/// folder of input_N.pb, or of such folders, or of archives that are an example each. Each is finite, and no input is one number everywhere. Errors name the
-/// file, and the input or the batch.
+/// folder of input_N.pb, or of such folders, or of archives that are an example each. Each is finite, and no input is one
+/// number everywhere. Errors name the file, and the input or the batch.
 Result<std::vector<Example>> readExamples(const std::string &data, const engine::Plan &plan);
 
 /// What codes of a layer's operands do to its results, over all examples. Sums of squares, as LossPart has them.

@@ -30,7 +30,8 @@ bool isRecipe(const std::string &path) { return path.ends_with(".json"); }
 class Truth {
 public:
   static Result<Truth> find(const FloatComparison &options) {
-    Result<OpenEngine> engine = OpenEngine::open(options.model, options.inputs.fixing(options.compile, options.model), options.session);
+    Result<OpenEngine> engine =
+        OpenEngine::open(options.model, options.inputs.fixing(options.compile, options.model), options.session);
     if (!engine)
       return engine.status();
     Truth truth;
@@ -113,7 +114,8 @@ public:
     if (!external)
       return external.status();
     if (*external)
-      return unsupportedError("has weights in other files, which models made of a part of the recipe would not find", options.model);
+      return unsupportedError("has weights in other files, which models made of a part of the recipe would not find",
+                              options.model);
     // The whole recipe first: it may be of another model.
     if (Result<std::string> whole = quantizedModel(options.model, *recipe, path); !whole)
       return whole.status();
@@ -150,7 +152,8 @@ public:
   }
 
 private:
-  Bisection(const FloatComparison &options, const std::string &path, quantize::Recipe recipe, std::vector<QuantizedLayer> layers)
+  Bisection(const FloatComparison &options, const std::string &path, quantize::Recipe recipe,
+            std::vector<QuantizedLayer> layers)
       : options(options), path(path), recipe(std::move(recipe)), layers(std::move(layers)) {
     // Layers of one weight are quantized together: factors multiply it for all of them.
     for (const QuantizedLayer &layer : this->layers)

@@ -54,7 +54,8 @@ Status check(const QuantizeOptions &options, const quantize::Scheme &scheme) {
   return okStatus();
 }
 
-Result<Recipe> decide(const QuantizeOptions &options, const std::string &path, Calibration &calibration, KeptValues &kept) {
+Result<Recipe> decide(const QuantizeOptions &options, const std::string &path, Calibration &calibration,
+                      std::optional<KeptValues> &kept) {
   Result<quantize::Scheme> scheme = quantize::schemeNamed(options.scheme);
   if (!scheme)
     return scheme.status();
@@ -97,7 +98,7 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
     LATHE_RETURN_IF_ERROR(QuantizeReport::check(options.report, {path, options.output, options.recipe, options.recipeOut}));
   }
   Calibration calibration(path, options.data, options.compile, options.session);
-  KeptValues kept;
+  std::optional<KeptValues> kept; // a recipe does not say
   Result<Recipe> recipe =
       options.recipe.empty() ? decide(options, path, calibration, kept) : Recipe::read(options.recipe);
   if (!recipe)

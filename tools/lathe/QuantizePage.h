@@ -101,7 +101,8 @@ $('whole').textContent = `${data.quantized}: range ${data.dynamic ? 'found in ea
   `kernels of no layer ${number(data.other_us_after)} µs, before ${number(data.other_us_before)} µs; ` +
   `the file ${number(data.bytes_after / 1e6)} MB, before ${number(data.bytes_before / 1e6)} MB.`;
 $('outputs').textContent = data.outputs.map(o => `Output ${o.output}: signal to quantization noise ${decibels(o.sqnr_db)}.`).join(' ');
-$('kept').append(data.kept.length ? table(['node', 'why'], data.kept.map(k => [k.node, k.why])) : make('p', {class: 'dim'}, 'nothing'));
+$('kept').append(data.kept && data.kept.length ? table(['node', 'why'], data.kept.map(k => [k.node, k.why])) :
+  make('p', {class: 'dim'}, data.kept ? 'nothing' : 'a recipe does not say'));
 render();
 </script></body></html>
 )page";

@@ -159,7 +159,8 @@ int64_t bytesOfFile(const std::string &path) {
 } // namespace
 
 json::Object QuantizeReport::object() const {
-  json::Array layers, stay, results;
+  json::Array layers, results;
+  json::Value stay = nullptr;
   for (const Row &row : rows) {
     const Loss loss = row.loss();
     const LayerLosses &losses = row.losses;
@@ -179,8 +180,12 @@ json::Object QuantizeReport::object() const {
         {"us_before", row.microsecondsBefore},
         {"us_after", row.microsecondsAfter}});
   }
-  for (const auto &[node, why] : kept)
-    stay.push_back(json::Object{{"node", json::fixUTF8(node)}, {"why", json::fixUTF8(why)}});
+  if (kept) {
+    json::Array list;
+    for (const auto &[node, why] : *kept)
+      list.push_back(json::Object{{"node", json::fixUTF8(node)}, {"why", json::fixUTF8(why)}});
+    stay = std::move(list);
+  }
   for (const auto &[output, loss] : outputs)
     results.push_back(json::Object{{"output", json::fixUTF8(output)},
                                    {"sqnr_db", orNull(loss.decibels())},

@@ -22,8 +22,9 @@ namespace lathe::cli {
 
 class QuantizeReport {
 public:
-  /// `quantized`: the written model; the recipe is the one that it was written by.
-  QuantizeReport(std::string model, std::string quantized, const quantize::Recipe &recipe, KeptValues kept)
+  /// `quantized`: the written model; the recipe is the one that it was written by. `kept`: none where only a recipe is
+  /// known, which does not say it.
+  QuantizeReport(std::string model, std::string quantized, const quantize::Recipe &recipe, std::optional<KeptValues> kept)
       : model(std::move(model)), quantized(std::move(quantized)), recipe(recipe), kept(std::move(kept)) {}
 
   /// Runs the examples through the model with its losses as results, and through both engines; times both.
@@ -51,7 +52,7 @@ private:
 
   const std::string model, quantized;
   const quantize::Recipe &recipe;
-  const KeptValues kept;
+  const std::optional<KeptValues> kept;
   std::string target, device;
   std::vector<Row> rows;
   std::vector<std::pair<std::string, Loss>> outputs;
