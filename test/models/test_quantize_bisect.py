@@ -79,6 +79,32 @@ def test_outputs(folder):
     assert "FAILED" in text
 
 
+def test_integers_sizes_and_nan(tmp_path):
+    """Of integers those count that differ; NaN and other sizes are all lost, never exact."""
+    def model(name, *nodes):
+        outputs = [helper.make_tensor_value_info(n, t, None) for n, t in
+                   (("place", TensorProto.INT64), ("some", TensorProto.INT64), ("y", TensorProto.FLOAT))]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 10])], outputs,
+                                  [numpy_helper.from_array(np.float32(v), n) for n, v in (("one", 1), ("none", 0))])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / name)
+
+    def of(y, changed="x", least="one"):
+        return [helper.make_node("ArgMax", [changed], ["place"]), helper.make_node("Greater", ["x", least], ["more"]),
+                helper.make_node("NonZero", ["more"], ["some"]), y]
+
+    x = np.arange(40, dtype=np.float32).reshape(4, 10) - 20
+    np.savez(tmp_path / "d.npz", x=x)
+    model("m.onnx", *of(helper.make_node("Abs", ["x"], ["y"])))
+    model("q.onnx", helper.make_node("Neg", ["x"], ["n"]), *of(helper.make_node("Sqrt", ["x"], ["y"]), "n", "none"))
+
+    def said(form, code):
+        text = lathe_cli.lathe("compare", "--float", tmp_path / "m.onnx", tmp_path / form, "--data", tmp_path / "d.npz", code=code)
+        return dict(re.findall(r"output '(.*)': loss .*, signal to quantization noise (.*)", text))
+
+    assert said("m.onnx", 0) == dict.fromkeys(["place", "some", "y"], "exact")
+    assert said("q.onnx", 1) == {"place": "0.0 dB", "some": "all lost", "y": "all lost"}
+
+
 def test_parts_of_recipes_with_factors_and_codes(folder, tmp_path):
     """Layers that are left out keep f32 beside others whose inputs are divided by factors, and whose codes GPTQ chose."""
     import test_quantize_methods as methods

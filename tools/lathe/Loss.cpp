@@ -9,7 +9,21 @@
 namespace lathe::cli {
 
 void Loss::add(const HostTensor &want, const HostTensor &got) {
+  if (want.dtype != got.dtype || want.dims != got.dims) {
+    error = INFINITY;
+    return;
+  }
+  if (want.dtype == DType::String) { // whose texts lie one behind the other
+    signal += 1;
+    error += want.data != got.data;
+    return;
+  }
   for (int64_t e = 0, count = want.count(); e < count; ++e) {
+    if (!isFloat(want.dtype)) {
+      signal += 1;
+      error += want.integer(e) != got.integer(e);
+      continue;
+    }
     const double w = want.real(e), g = got.real(e);
     if (std::isfinite(w))
       signal += w * w;
@@ -24,12 +38,16 @@ std::optional<double> Loss::share(double part) const {
   return signal > 0 ? std::optional(part / signal) : std::nullopt;
 }
 
-std::optional<double> Loss::decibels() const {
-  return signal > 0 && error > 0 ? std::optional(10 * std::log10(signal / error)) : std::nullopt;
+double Loss::decibels() const {
+  if (error == 0)
+    return INFINITY;
+  return signal > 0 && std::isfinite(error) ? 10 * std::log10(signal / error) : -INFINITY;
 }
 
-std::string describeDecibels(std::optional<double> decibels) {
-  return decibels ? llvm::formatv("{0:f1} dB", *decibels).str() : std::string("exact");
+std::string describeDecibels(double decibels) {
+  if (std::isfinite(decibels))
+    return llvm::formatv("{0:f1} dB", decibels).str();
+  return decibels > 0 ? "exact" : "all lost";
 }
 
 } // namespace lathe::cli

@@ -43,9 +43,9 @@ const make = (tag, attrs = {}, text = '', ns = false) => {
 };
 const parts = ['weight_rounding', 'clipping', 'activation_rounding'];
 const number = (x, digits = 4) => x === null ? '–' : '' + +x.toPrecision(digits);
-const decibels = x => x === null ? 'exact' : x.toFixed(1) + ' dB', percent = x => x === null ? '–' : number(100 * x, 3) + ' %';
+const decibels = (x, loss) => x !== null ? x.toFixed(1) + ' dB' : loss === 0 ? 'exact' : 'all lost', percent = x => x === null ? '–' : number(100 * x, 3) + ' %';
 const interval = r => r ? number(r[0]) + ' … ' + number(r[1]) : '–';
-// null: no error where all.loss is 0, else no signal, which is as bad as can be.
+// null: no error where the loss is 0, else nothing but error.
 const badness = l => l.sqnr_db !== null ? -l.sqnr_db : l.loss.all === 0 ? -Infinity : Infinity;
 const orders = {
   'of the graph': () => 0, 'worst first': (a, b) => badness(b) - badness(a) || 0,
@@ -68,7 +68,7 @@ function chart() {
     row.append(make('text', {x: 0, y: y + 12}, l.node.length > 36 ? '…' + l.node.slice(-35) : l.node, true));
     const signal = Math.max(0, l.sqnr_db || 0) / best * (w - 60);
     bar('sqnr', at(0), y + 3, signal, h - 6);
-    row.append(make('text', {x: at(0) + signal + 4, y: y + 12}, decibels(l.sqnr_db), true));
+    row.append(make('text', {x: at(0) + signal + 4, y: y + 12}, decibels(l.sqnr_db, l.loss.all), true));
     const sum = parts.reduce((s, p) => s + (l.loss[p] || 0), 0);
     let x = at(1);
     for (const p of parts) { const width = sum > 0 ? l.loss[p] / sum * w : 0; bar(p, x, y + 3, width, h - 6); x += width; }
@@ -92,7 +92,7 @@ function render() {
   $('orders').replaceChildren(...Object.keys(orders).map(n => { const b = make('button', n === order ? {class: 'on'} : {}, n); b.addEventListener('click', () => { order = n; render(); }); return b; }));
   $('chart').replaceChildren(chart());
   $('layers').replaceChildren(table(['node', 'reads', 'weight', 'seen', 'range of codes', 'clipped', 'signal to noise', 'rounding of weights', 'clipping', 'rounding of activations', 'all', 'µs before', 'µs after'],
-    layers().map(l => [l.node, l.activation, l.weight, interval(l.seen), interval(l.range), percent(l.clipped), decibels(l.sqnr_db),
+    layers().map(l => [l.node, l.activation, l.weight, interval(l.seen), interval(l.range), percent(l.clipped), decibels(l.sqnr_db, l.loss.all),
                        ...parts.map(p => percent(l.loss[p])), percent(l.loss.all), number(l.us_before), number(l.us_after)])));
 }
 $('title').textContent = data.model + ' as ' + data.scheme;
@@ -100,7 +100,7 @@ $('whole').textContent = `${data.quantized}: range ${data.dynamic ? 'found in ea
   `a run on ${data.device} (${data.target}) takes ${number(data.ms_after)} ms, before ${number(data.ms_before)} ms; ` +
   `kernels of no layer ${number(data.other_us_after)} µs, before ${number(data.other_us_before)} µs; ` +
   `the file ${number(data.bytes_after / 1e6)} MB, before ${number(data.bytes_before / 1e6)} MB.`;
-$('outputs').textContent = data.outputs.map(o => `Output ${o.output}: signal to quantization noise ${decibels(o.sqnr_db)}.`).join(' ');
+$('outputs').textContent = data.outputs.map(o => `Output ${o.output}: signal to quantization noise ${decibels(o.sqnr_db, o.loss)}.`).join(' ');
 $('kept').append(data.kept && data.kept.length ? table(['node', 'why'], data.kept.map(k => [k.node, k.why])) :
   make('p', {class: 'dim'}, data.kept ? 'nothing' : 'a recipe does not say'));
 render();
