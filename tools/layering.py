@@ -42,7 +42,7 @@ ALLOWED = {
     "lib/quantize": {"support", "quantize", "llvm"},
     "lib/sparsify": {"support", "sparsify"},
     "lib/import": {"support", "ir", "import", "quantize", "sparsify", "onnx", "system", *LLVM},
-    "passes": {"support", "reference", "analysis", "engine", "ir", "passes", "phase", "kernelspec",
+    "passes": {"support", "reference", "analysis", "engine", "ir", "passes", "phase", "kernelspec", "sparsify",
                *LLVM},
     # An op without a lowering of its own is expanded by the function body of its ONNX schema.
     "passes/legalize": {"support", "reference", "ir", "import", "passes", "phase", "kernelspec", *LLVM},
@@ -52,7 +52,7 @@ ALLOWED = {
     "codegen/nvrtc": {"support", "codegen", "kernelspec", "system"},
     "codegen/device": {"support", "codegen", "kernelspec", "select", "system"},
     "lib/compiler": {"support", "reference", "analysis", "engine", "ir", "import", "passes",
-                     "phase", "codegen", "kernelspec", "select", "runtime", "compiler", "system",
+                     "phase", "codegen", "kernelspec", "select", "runtime", "compiler", "sparsify", "system",
                      *LLVM},
 }
 # Headers of an area obey the rule of the folder that implements it.

@@ -69,7 +69,7 @@ Result<Scheme> Scheme::parse(std::string_view text) {
   if (parsePair(text, ':', scheme.columns, scheme.rows) && scheme.columns > 0 && scheme.rows > scheme.columns &&
       scheme.rows <= 64)
     return scheme;
-  return usageError("wants block:1x16, block:4x16, unstructured, 2:4 or 4:8, not '" + std::string(text) + "'", "--scheme");
+  return usageError("wants block:1x16, block:4x16, unstructured, 2:4, 4:8, channels, heads or ffn, not '" + std::string(text) + "'", "--scheme");
 }
 
 Result<Score> parseScore(std::string_view text) {
@@ -79,7 +79,9 @@ Result<Score> parseScore(std::string_view text) {
     return Score::L2;
   if (text == "random")
     return Score::Random;
-  return usageError("wants l1, l2 or random, not '" + std::string(text) + "'", "--score");
+  if (text == "taylor")
+    return Score::Taylor;
+  return usageError("wants l1, l2, random or taylor, not '" + std::string(text) + "'", "--score");
 }
 
 static Status wholeGroups(const Weights &w, const Scheme &scheme) {

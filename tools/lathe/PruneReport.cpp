@@ -22,6 +22,13 @@ std::string verdict(const PruneReport::Row &row) {
   return "dense: " + row.why;
 }
 
+std::string verdict(const PruneReport::Width &width) {
+  if (!width.applied)
+    return "stays as it is: " + width.why;
+  return width.why.empty() ? "narrower" : "narrower, as asked: " + width.why;
+}
+std::string ratioOf(double pruned, double dense) { return dense > 0 ? llvm::formatv("{0:f2}", pruned / dense).str() : "-"; }
+
 std::string escaped(llvm::StringRef text) {
   std::string out;
   for (char c : text)
@@ -32,7 +39,17 @@ std::string escaped(llvm::StringRef text) {
 } // namespace
 
 std::string PruneReport::text() const {
-  std::string out = llvm::formatv("{0,10} {1,10} {2,6} {3,8} {4,8} {5,10}  {6}\n", "dense us", "sparse us", "share",
+  std::string out;
+  if (!widths.empty())
+    out += llvm::formatv("{0,10} {1,10} {2,6} {3,12} {4,8}  {5}\n", "dense us", "pruned us", "share", "stay", "score",
+                         "layers").str();
+  for (const Width &width : widths)
+    out += llvm::formatv("{0,10} {1,10} {2,6} {3,12} {4,8}  {5}: {6}\n", micro(width.denseMicroseconds),
+                         micro(width.prunedMicroseconds), ratioOf(width.prunedMicroseconds, width.denseMicroseconds),
+                         llvm::formatv("{0} of {1}", width.stay, width.units).str(), percent(width.score),
+                         joined(width.layers), verdict(width)).str();
+  if (!rows.empty())
+    out += llvm::formatv("{0,10} {1,10} {2,6} {3,8} {4,8} {5,10}  {6}\n", "dense us", "sparse us", "share",
                                   "zeros", "change", "break-even", "weight").str();
   for (const Row &row : rows)
     out += llvm::formatv("{0,10} {1,10} {2,6} {3,8} {4,8} {5,10}  {6} ({7} x {8}): {9}\n", micro(row.denseMicroseconds),
@@ -43,6 +60,8 @@ std::string PruneReport::text() const {
     out += "  stays as it is: '" + node + "': " + why + "\n";
   for (const auto &[output, loss] : losses)
     out += "  output '" + output + "' changes by " + percent(loss) + " on these inputs\n";
+  if (masked)
+    out += llvm::formatv("  differs by {0:e2} at most from the model with zeros in their place\n", *masked).str();
   if (prunedMs > 0)
     out += llvm::formatv("  a run: {0:f3} ms, before {1:f3} ms\n", prunedMs, denseMs).str();
   return out;
@@ -50,7 +69,21 @@ std::string PruneReport::text() const {
 
 std::string PruneReport::json() const {
   namespace json = llvm::json;
-  json::Array weights, stay, outputs;
+  json::Array weights, layers, stay, outputs;
+  for (const Width &width : widths) {
+    json::Array nodes;
+    for (const std::string &node : width.layers)
+      nodes.push_back(json::fixUTF8(node));
+    layers.push_back(json::Object{{"layers", std::move(nodes)},
+                                  {"units", width.units},
+                                  {"stay", width.stay},
+                                  {"elements_of_a_unit", width.wide},
+                                  {"score_share", width.score},
+                                  {"dense_us", width.denseMicroseconds},
+                                  {"pruned_us", width.prunedMicroseconds},
+                                  {"applied", width.applied},
+                                  {"why", json::fixUTF8(width.why)}});
+  }
   for (const Row &row : rows) {
     json::Array nodes;
     for (const std::string &node : row.weight.nodes)
@@ -79,6 +112,8 @@ std::string PruneReport::json() const {
                                                            {"ratio", ratio},
                                                            {"target", target},
                                                            {"weights", std::move(weights)},
+                                                           {"widths", std::move(layers)},
+                                                           {"masked_difference", masked ? json::Value(*masked) : json::Value(nullptr)},
                                                            {"kept", std::move(stay)},
                                                            {"outputs", std::move(outputs)},
                                                            {"dense_ms", denseMs},
@@ -100,9 +135,22 @@ td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left}td.n{text-ali
     out += llvm::formatv("<p>A run takes {0:f3} ms, before {1:f3} ms.</p>\n", prunedMs, denseMs).str();
   for (const auto &[output, loss] : losses)
     out += "<p>Output " + escaped(output) + " changes by " + percent(loss) + " on the inputs that were measured.</p>\n";
-  out += "<table><tr><th>weight</th><th>nodes</th><th>sizes</th><th>zeros</th><th>dense &micro;s</th><th>sparse &micro;s</th>"
-         "<th>share</th><th>break-even density</th><th>expected change</th><th></th></tr>\n";
   auto number = [](const std::string &text) { return "<td class=n>" + text + "</td>"; };
+  if (masked)
+    out += llvm::formatv("<p>Differs by {0:e2} at most from the model with zeros in their place.</p>\n", *masked).str();
+  if (!widths.empty()) {
+    out += "<table><tr><th>layers</th><th>stay</th><th>of</th><th>dense &micro;s</th><th>pruned &micro;s</th><th>share</th>"
+           "<th>score that goes</th><th></th></tr>\n";
+    for (const Width &width : widths)
+      out += std::string(width.applied ? "<tr class=yes>" : "<tr>") + "<td>" + escaped(joined(width.layers)) + "</td>" +
+             number(std::to_string(width.stay)) + number(std::to_string(width.units)) + number(micro(width.denseMicroseconds)) +
+             number(micro(width.prunedMicroseconds)) + number(ratioOf(width.prunedMicroseconds, width.denseMicroseconds)) +
+             number(percent(width.score)) + "<td>" + escaped(verdict(width)) + "</td></tr>\n";
+    out += "</table>\n";
+  }
+  if (!rows.empty())
+    out += "<table><tr><th>weight</th><th>nodes</th><th>sizes</th><th>zeros</th><th>dense &micro;s</th><th>sparse &micro;s</th>"
+         "<th>share</th><th>break-even density</th><th>expected change</th><th></th></tr>\n";
   for (const Row &row : rows)
     out += std::string(row.applied ? "<tr class=yes>" : "<tr>") + "<td>" + escaped(row.weight.name) + "</td><td>" +
            escaped(joined(row.weight.nodes)) + "</td><td>" +
@@ -110,7 +158,8 @@ td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left}td.n{text-ali
            number(percent(row.weight.zeros)) + number(micro(row.denseMicroseconds)) + number(micro(row.sparseMicroseconds)) +
            number(share(row)) + number(row.breakEven ? percent(*row.breakEven) : "-") + number(percent(row.weight.change)) +
            "<td>" + escaped(verdict(row)) + "</td></tr>\n";
-  out += "</table>\n";
+  if (!rows.empty())
+    out += "</table>\n";
   for (const auto &[node, why] : kept)
     out += "<p>" + escaped(node) + " stays as it is: " + escaped(why) + "</p>\n";
   return out + "</body></html>\n";

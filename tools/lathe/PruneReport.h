@@ -25,10 +25,22 @@ struct PruneReport {
     std::string why = {}; ///< it is left dense, unless everything is asked for
   };
   std::vector<Row> rows = {};
+  /// Layers that become narrower together.
+  struct Width {
+    std::vector<std::string> layers;
+    int64_t units = 0, stay = 0, wide = 1; ///< heads, channels or columns; elements of one
+    double score = 0;                      ///< share of the sum of scores that goes
+    double denseMicroseconds = 0, prunedMicroseconds = 0; ///< medians of all kernels that have these units
+    bool applied = false;
+    std::string why = {}; ///< they stay
+  };
+  std::vector<Width> widths = {};
   KeptValues kept = {};
   /// Of what was written: the relative change of each output, and the times of a run. Empty where nothing was.
   std::vector<std::pair<std::string, double>> losses = {};
   double denseMs = 0, prunedMs = 0;
+  /// The largest relative difference of an output between the narrower model and the masked one.
+  std::optional<double> masked = {};
 
   std::string text() const;
   std::string json() const;

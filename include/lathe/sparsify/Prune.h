@@ -32,9 +32,10 @@ struct Scheme {
   static Result<Scheme> parse(std::string_view text);
 };
 
-/// What a unit is worth: the sum of magnitudes (Han et al., 2015), the root of the sum of squares, or a number
-/// drawn from the seed, as a control.
-enum class Score { L1, L2, Random };
+/// What a unit is worth: the sum of magnitudes (Han et al., 2015), the root of the sum of squares, a number drawn from
+/// the seed, as a control, or the magnitude of the sum of weight x gradient, the first-order change of the loss without
+/// the unit (Molchanov et al., 2017).
+enum class Score { L1, L2, Random, Taylor };
 Result<Score> parseScore(std::string_view text);
 
 /// The constant matrix [K, N] of a product, of f32, f16 or bf16; `transposed`: the tensor is [N, K].

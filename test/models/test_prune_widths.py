@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`lathe prune --scheme channels|heads|ffn`: the narrower model is what ONNX accepts, gives what the model with zeros in
+the place of what went gives, and keeps all else of the file."""
+import json
+import os
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import lathe_cli
+
+FAMILIES = os.path.join(lathe_cli.MODELS, "families")
+RATIOS = [0.1, 0.25, 0.5, 0.75, 0.9]
+
+
+class Graph:
+    """Nodes named after their results, with weights drawn from a seed."""
+
+    def __init__(self):
+        self.nodes, self.weights, self.rng = [], [], np.random.default_rng(7)
+
+    def weight(self, name, *dims, positive=False):
+        values = self.rng.normal(size=dims) / np.sqrt(np.prod(dims[1:]) if len(dims) > 1 else 4)
+        self.constant(name, (np.abs(values) + 0.5 if positive else values).astype(np.float32))
+        return name
+
+    def constant(self, name, values):
+        self.weights.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def op(self, kind, result, *inputs, **attributes):
+        self.nodes.append(helper.make_node(kind, list(inputs), [result], name=result + "_node", **attributes))
+        return result
+
+    def conv(self, name, x, o, i, k, **attributes):
+        return self.op("Conv", name, x, self.weight(name + ".w", o, i, k, k), self.weight(name + ".b", o),
+                       pads=[k // 2] * 4, **attributes)
+
+    def norm(self, name, x, c):
+        weights = [self.weight(f"{name}.{p}", c, positive=p in "sv") for p in "sbmv"]
+        return self.op("BatchNormalization", name, x, *weights)
+
+    def save(self, path, x, y):
+        graph = helper.make_graph(self.nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
+                                  [helper.make_tensor_value_info("y", TensorProto.FLOAT, y)], self.weights)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="test", ir_version=10)
+        helper.set_model_props(model, {"author": "test"})
+        onnx.save(onnx.shape_inference.infer_shapes(model), path)
+
+
+def write_cnn(path):
+    """A residual, an inverted bottleneck with a depthwise convolution, squeeze and excite, groups, concat, split, and
+    channels that become columns of a product."""
+    g = Graph()
+    s = g.op("Relu", "s", g.norm("sn", g.conv("stem", "x", 32, 3, 3), 32))
+    a = g.op("Relu", "ar", g.norm("an", g.conv("a", s, 48, 32, 3), 48))
+    r = g.op("Relu", "r", g.op("Add", "sum", g.norm("bn", g.conv("b", a, 32, 48, 3), 32), s))
+    d = g.op("HardSwish", "dh", g.conv("dw", g.op("HardSwish", "eh", g.conv("e", r, 96, 32, 1)), 96, 1, 3, group=96))
+    q = g.conv("se1", g.op("GlobalAveragePool", "pool", d), 24, 96, 1)
+    d = g.op("Mul", "scaled", d, g.op("Sigmoid", "gate", g.conv("se2", q, 96, 24, 1)))
+    p = g.conv("p", d, 64, 96, 1)
+    c = g.op("Concat", "c", p, g.op("Sigmoid", "gs", g.conv("gr", p, 64, 16, 3, group=4)), axis=1)
+    g.nodes.append(helper.make_node("Split", [c], ["c0", "c1"], name="halves", axis=1, num_outputs=2))
+    m = g.op("MaxPool", "mp", g.op("Mul", "cm", "c0", "c1"), kernel_shape=[4, 4], strides=[4, 4])
+    f = g.op("Reshape", "flat", m, g.constant("shape", np.array([0, 64 * 4])))
+    h = g.op("Relu", "h", g.op("Gemm", "f1", f, g.weight("f1.w", 80, 256), g.weight("f1.b", 80), transB=1))
+    g.op("Gemm", "y", h, g.weight("f2.w", 10, 80), transB=1)
+    g.save(path, ["N", 3, 8, 8], ["N", 10])
+
+
+def write_encoder(path):
+    """Attention of 8 heads on 4 of keys (of one product, which is split), whose shapes are computed; gated columns."""
+    g, width, heads, keys, size = Graph(), 96, 8, 4, 16
+
+    def lengths(name, *parts):
+        pieces = []
+        for i, part in enumerate(parts):
+            if isinstance(part, str):
+                part = g.op("Gather", f"{name}.{i}", "sizes", g.constant(f"{name}.at{i}", np.array([int(part)])))
+            else:
+                part = g.constant(f"{name}.{i}", np.array([part]))
+            pieces.append(part)
+        return g.op("Concat", name, *pieces, axis=0)
+
+    g.op("Shape", "sizes", "x")
+    n = g.op("LayerNormalization", "n", "x", g.weight("n.s", width, positive=True), g.weight("n.b", width))
+    joint = (heads + 2 * keys) * size
+    qkv = g.op("Add", "qkvb", g.op("MatMul", "qkv", n, g.weight("qkv.w", width, joint)), g.weight("qkv.b", joint))
+    g.nodes.append(helper.make_node("Split", [qkv, g.constant("parts", np.array([heads, keys, keys]) * size)],
+                                    ["q", "k", "v"], name="parts_node", axis=2))
+    split = {}
+    for part, count in (("q", heads), ("k", keys), ("v", keys)):
+        r = g.op("Reshape", part + "r", part, lengths(part + "l", "0", "1", count, size))
+        split[part] = g.op("Transpose", part + "t", r, perm=[0, 2, 1, 3])
+    for part in "kv":
+        u = g.op("Unsqueeze", part + "u", split[part], g.constant(part + "axis", np.array([2])))
+        e = g.op("Expand", part + "e", u, lengths(part + "el", "0", keys, heads // keys, "1", size))
+        split[part] = g.op("Reshape", part + "h", e, lengths(part + "hl", "0", heads, "1", size))
+    s = g.op("Mul", "scores", g.op("MatMul", "qk", split["q"], g.op("Transpose", "kT", split["k"], perm=[0, 1, 3, 2])),
+             g.constant("scale", np.float32(0.25)))
+    o = g.op("MatMul", "pv", g.op("Softmax", "p", s, axis=-1), split["v"])
+    o = g.op("Reshape", "joined", g.op("Transpose", "ot", o, perm=[0, 2, 1, 3]), lengths("ol", "0", "1", heads * size))
+    a = g.op("Add", "residual", "x", g.op("MatMul", "out", o, g.weight("out.w", heads * size, width)))
+    n = g.op("LayerNormalization", "n2", a, g.weight("n2.s", width, positive=True), g.weight("n2.b", width))
+    gate = g.op("MatMul", "gate", n, g.weight("gate.w", width, 256))
+    both = g.op("Mul", "both", g.op("Mul", "silu", gate, g.op("Sigmoid", "sg", gate)),
+                g.op("MatMul", "up", n, g.weight("up.w", width, 256)))
+    g.op("Add", "y", a, g.op("MatMul", "down", both, g.weight("down.w", 256, width)))
+    g.save(path, ["N", "S", width], ["N", "S", width])
+
+
+def of_onnxruntime(path, inputs):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, inputs)
+
+
+def prune(folder, model, scheme, ratio, *options, seconds=0):
+    lathe_cli.lathe("prune", model, "-o", folder / "p.onnx", f"--scheme={scheme}", f"--ratio={ratio}", "--apply=all",
+                    f"--seconds={seconds}", "--masked", folder / "m.onnx", "--json", folder / "r.json", *options)
+    return json.loads((folder / "r.json").read_text())
+
+
+def check_narrower(folder, model, inputs):
+    """ONNX accepts it, onnxruntime gives what it gives of the masked model, and no name or metadata is another."""
+    onnx.checker.check_model(str(folder / "p.onnx"), full_check=True)
+    want, got = of_onnxruntime(folder / "m.onnx", inputs), of_onnxruntime(folder / "p.onnx", inputs)
+    for a, b, dense in zip(want, got, of_onnxruntime(model, inputs)):
+        if a.dtype.kind == "f":
+            assert lathe_cli.relative_error(b, a) < 2e-5
+            assert lathe_cli.relative_error(a, dense) > 1e-3  # what went was worth something
+    before, after = onnx.load(model), onnx.load(folder / "p.onnx")
+    assert [n.name for n in before.graph.node] == [n.name for n in after.graph.node]
+    assert before.graph.input == after.graph.input and before.graph.output == after.graph.output
+    assert before.metadata_props == after.metadata_props and before.producer_name == after.producer_name
+    names = {t.name for t in after.graph.initializer}
+    assert all(t.name in names for t in before.graph.initializer)
+    return sum(t.ByteSize() for t in after.graph.initializer) / sum(t.ByteSize() for t in before.graph.initializer)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+def test_convolutions(tmp_path, ratio):
+    write_cnn(tmp_path / "cnn.onnx")
+    report = prune(tmp_path, tmp_path / "cnn.onnx", "channels", ratio, "--multiple=4")
+    widths = {tuple(w["layers"]): w["stay"] for w in report["widths"]}
+    assert set(widths) == {("b_node", "stem_node"), ("a_node",), ("dw_node", "e_node", "se2_node"), ("se1_node",),
+                           ("gr_node", "p_node")}
+    x = np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype(np.float32)
+    assert check_narrower(tmp_path, tmp_path / "cnn.onnx", {"x": x}) < min(0.97, 1.1 - ratio)
+    sizes = {t.name: list(t.dims) for t in onnx.load(tmp_path / "p.onnx").graph.initializer}
+    stem, a, e = widths["b_node", "stem_node"], widths["a_node",], widths["dw_node", "e_node", "se2_node"]
+    assert sizes["a.w"] == [a, stem, 3, 3] and sizes["b.w"] == [stem, a, 3, 3] and sizes["bn.v"] == [stem]
+    assert sizes["dw.w"] == [e, 1, 3, 3] and sizes["gr.w"][1] == 16 and sizes["f1.w"] == [80, sizes["p.w"][0] * 4]
+    assert all(n % 4 == 0 for layers, n in widths.items() if "gr_node" not in layers)
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("scheme", ["heads", "ffn"])
+def test_transformers(tmp_path, scheme, ratio):
+    write_encoder(tmp_path / "e.onnx")
+    report = prune(tmp_path, tmp_path / "e.onnx", scheme, ratio)
+    width, = report["widths"]
+    x = np.random.default_rng(1).normal(size=(2, 5, 96)).astype(np.float32)
+    if width["applied"]:
+        check_narrower(tmp_path, tmp_path / "e.onnx", {"x": x})
+    else:
+        assert "no unit goes at this ratio" in width["why"]
+    sizes = {t.name: list(t.dims) for t in onnx.load(tmp_path / "p.onnx").graph.initializer}
+    if scheme == "heads":  # two of queries with each of keys
+        keys = max(1, 4 - int(np.floor(4 * ratio + 0.5)))
+        assert width["units"] == 4 and width["stay"] == keys and sizes["qkv.w"] == [96, keys * 64]
+        assert sizes["out.w"] == [keys * 32, 96]
+    else:
+        assert sizes["gate.w"] == [96, width["stay"]] and sizes["down.w"] == [width["stay"], 96]
+        assert width["stay"] % 8 == 0
+    why = {k["node"]: k["why"] for k in report["kept"]}
+    assert "a result of the model" in why["down_node"] or "an input of the model" in why["down_node"]
+
+
+def test_measured(tmp_path):
+    """Both engines run, and the narrower one gives what the one of the masked model gives; the report has it all."""
+    write_encoder(tmp_path / "e.onnx")
+    report = prune(tmp_path, tmp_path / "e.onnx", "ffn", 0.5, "--report", tmp_path / "r.html", seconds=0.1)
+    width, = report["widths"]
+    assert width["dense_us"] > 0 and width["pruned_us"] > 0 and 0 < width["score_share"] < 0.5
+    assert report["masked_difference"] < 1e-4 and report["outputs"][0]["relative_change"] > 1e-3
+    page = (tmp_path / "r.html").read_text()
+    assert "gate_node, up_node" in page and "Differs by" in page and "break-even" not in page
+
+
+@pytest.mark.parametrize("name, scheme, ratio", [("bert", "heads", 0.5), ("vit", "ffn", 0.25), ("t5", "heads", 0.75),
+                                                 ("whisper", "ffn", 0.9), ("phi3", "heads", 0.5)])
+def test_exported(tmp_path, name, scheme, ratio):
+    folder = os.path.join(FAMILIES, name)
+    model = os.path.join(folder, "model.onnx")
+    prune(tmp_path, model, scheme, ratio)
+    names = [i.name for i in onnx.load(model, load_external_data=False).graph.input]
+    check_narrower(tmp_path, model, {n: np.load(os.path.join(folder, f"input_{i}.npy")) for i, n in enumerate(names)})
