@@ -21,12 +21,15 @@ using sparsify::Weights;
 /// The right operands of products that can have zeros.
 class Candidates {
 public:
-  Candidates(const Loaded &model, const std::vector<std::string> &keep) : model(model), keep(keep), fits(keep.size()) {
+  Candidates(const Loaded &model, const std::vector<std::string> &keep, const std::vector<std::string> &only = {})
+      : model(model), keep(keep), only(only), fits(keep.size()), fitsOnly(only.size()) {
     for (const auto &output : model.proto.graph().output())
       outputs.insert(output.name());
     for (const auto &node : model.proto.graph().node())
       if (std::optional<int64_t> depth = depthOf(node))
         add(node, *depth);
+    // A weight that one of several products is asked for is.
+    std::erase_if(weights, [&](const Found &found) { return !only.empty() && !found.wanted; });
     // What others read too has other uses than the products'.
     std::erase_if(weights, [&](const Found &found) {
       auto uses = model.uses.find(found.weight.name);
@@ -44,7 +47,7 @@ public:
 
   struct Found {
     PrunableWeight weight;
-    bool transposed = false, both = false;
+    bool transposed = false, both = false, wanted = false;
   };
   std::vector<Found> weights;
   KeptValues kept;
@@ -53,6 +56,17 @@ public:
     for (size_t i = 0; i < keep.size(); ++i)
       if (!fits[i])
         return usageError("fits no product, weight or result of one", "--keep '" + keep[i] + "'");
+    for (size_t i = 0; i < only.size(); ++i)
+      if (!fitsOnly[i])
+        return usageError("fits no product, weight or result of one", "--only '" + only[i] + "'");
+    return okStatus();
+  }
+
+  /// Unsupported where a product that `only` names has to stay.
+  Status checkOnly(const std::string &path) const {
+    for (const auto &[node, why] : kept)
+      if (!only.empty() && wanted.count(node))
+        return unsupportedError("has to stay: " + why, path + ": node '" + node + "'");
     return okStatus();
   }
 
@@ -62,6 +76,15 @@ private:
     for (size_t i = 0; i < keep.size(); ++i)
       if (fnmatch(keep[i].c_str(), name.c_str(), 0) == 0)
         fits[i] = any = true;
+    return any;
+  }
+
+  bool isWanted(const std::vector<std::string> &names) {
+    bool any = only.empty();
+    for (size_t i = 0; i < only.size(); ++i)
+      for (const std::string &name : names)
+        if (fnmatch(only[i].c_str(), name.c_str(), 0) == 0)
+          fitsOnly[i] = any = true;
     return any;
   }
 
@@ -81,9 +104,13 @@ private:
   void add(const onnx::NodeProto &node, int64_t depth) {
     const std::string &name = node.input(1);
     bool asked = isKept(nameOf(node)), askedToo = isKept(node.output(0)), askedWeight = isKept(name);
+    const bool isAsked = isWanted({nameOf(node), node.output(0), name});
+    if (isAsked)
+      wanted.insert(nameOf(node));
     std::string why = asked || askedToo || askedWeight ? "asked for by --keep" : reasonToKeep(name);
     if (!why.empty()) {
-      kept.push_back({nameOf(node), why});
+      if (isAsked)
+        kept.push_back({nameOf(node), why});
       return;
     }
     auto at = std::find_if(weights.begin(), weights.end(), [&](const Found &f) { return f.weight.name == name; });
@@ -96,23 +123,54 @@ private:
       found.weight.columns = tensor.dims(int(1 - depth));
       at = weights.insert(weights.end(), found);
     }
+    at->wanted |= isAsked;
     at->both |= at->transposed != (depth == 1);
     at->weight.nodes.push_back(nameOf(node));
   }
 
   const Loaded &model;
   const std::vector<std::string> &keep;
-  std::vector<bool> fits;
-  std::set<std::string> outputs;
+  const std::vector<std::string> only;
+  std::vector<bool> fits, fitsOnly;
+  std::set<std::string> outputs, wanted;
 };
+
+/// Each mask is of a weight that can have zeros, has its sizes and leaves something of it.
+Status checkMasks(const Loaded &model, const Candidates &candidates, const PruneOptions &options, const std::string &path) {
+  for (const auto &[name, mask] : options.masks) {
+    const std::string where = options.maskPath + ": '" + name + "'";
+    auto constant = model.constants.find(name);
+    if (constant == model.constants.end())
+      return invalidError("is no weight of '" + path + "': the masks are of another model", where);
+    std::vector<int64_t> dims(constant->second->dims().begin(), constant->second->dims().end());
+    if (mask.dims != dims)
+      return invalidError("has other sizes than the weight in '" + path + "': the masks are of another model", where);
+    if (std::none_of(candidates.weights.begin(), candidates.weights.end(),
+                     [&](const auto &found) { return found.weight.name == name; })) {
+      std::string why = "no product multiplies by it";
+      for (const auto &[node, reason] : candidates.kept)
+        if (reason.find("'" + name + "'") != std::string::npos)
+          why = "node '" + node + "': " + reason;
+      return unsupportedError("is of a weight that has to stay: " + why, where);
+    }
+    bool any = false;
+    for (int64_t i = 0; i < mask.count() && !any; ++i)
+      any = mask.real(i) != 0;
+    if (!any)
+      return invalidError("would leave nothing of the weight", where);
+  }
+  return okStatus();
+}
 
 } // namespace
 
 Result<PrunedModel> prunedModel(const std::string &path, const PruneOptions &options, const std::set<std::string> &only) {
   return guarded<PrunedModel>(path, [&]() -> Result<PrunedModel> {
     Loaded model(path);
-    Candidates candidates(model, options.keep);
+    Candidates candidates(model, options.keep, options.only);
     LATHE_RETURN_IF_ERROR(candidates.checkPatterns());
+    LATHE_RETURN_IF_ERROR(candidates.checkOnly(path));
+    LATHE_RETURN_IF_ERROR(checkMasks(model, candidates, options, path));
     PrunedModel result;
     result.kept = candidates.kept;
     uint64_t number = 0;
@@ -122,7 +180,16 @@ Result<PrunedModel> prunedModel(const std::string &path, const PruneOptions &opt
         continue;
       Weights weights{model.read(*model.constants.at(found.weight.name)), found.transposed};
       const HostTensor before = weights.tensor;
-      Status pruned = sparsify::prune(weights, options.scheme, options.ratio, options.score, options.seed + number);
+      Status pruned;
+      if (options.masks.empty()) {
+        pruned = sparsify::prune(weights, options.scheme, options.ratio, options.score, options.seed + number);
+      } else if (auto mask = options.masks.find(found.weight.name); mask == options.masks.end()) {
+        pruned = unsupportedError("has no mask");
+      } else {
+        for (int64_t i = 0; i < before.count(); ++i)
+          if (mask->second.real(i) == 0)
+            weights.tensor.setReal(i, 0);
+      }
       if (!pruned.ok()) {
         for (const std::string &node : found.weight.nodes)
           result.kept.push_back({node, "its right operand '" + found.weight.name + "': " + pruned.message()});

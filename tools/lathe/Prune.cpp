@@ -10,6 +10,7 @@
 #include "Verbs.h"
 
 #include "lathe/support/Files.h"
+#include "lathe/support/Npz.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -84,7 +85,12 @@ Status judge(const PruneRequest &options, const std::string &path, const std::st
 Status execute(const PruneRequest &options, const std::string &path) {
   if (isWidthScheme(options.scheme))
     return pruneWidths(options, path);
-  Result<sparsify::Scheme> scheme = sparsify::Scheme::parse(options.scheme);
+  const bool masked = !options.masks.empty();
+  Result<sparsify::Scheme> scheme = sparsify::Scheme();
+  if (!masked)
+    scheme = sparsify::Scheme::parse(options.scheme);
+  else if (!options.scheme.empty() || !options.ratio.empty() || options.check)
+    return usageError("say where zeros are, without --scheme, --ratio and --check", "--masks");
   if (!scheme)
     return scheme.status();
   if (options.check) {
@@ -96,8 +102,17 @@ Status execute(const PruneRequest &options, const std::string &path) {
   }
   if (options.apply != "winning" && options.apply != "all")
     return usageError("wants winning or all, not '" + options.apply + "'", "--apply");
-  PruneOptions prune{*scheme, 0, sparsify::Score::L1, 0, options.keep};
-  Result<double> ratio = ratioOf(options, *scheme);
+  PruneOptions prune{*scheme, 0, sparsify::Score::L1, 0, options.keep, options.only};
+  if (masked) {
+    scheme->name = "masks";
+    Result<std::map<std::string, HostTensor>> masks = readNpz(options.masks);
+    if (!masks)
+      return masks.status();
+    if (masks->empty())
+      return invalidError("has no arrays", options.masks);
+    prune.masks = std::move(*masks), prune.maskPath = options.masks;
+  }
+  Result<double> ratio = masked ? Result<double>(0) : ratioOf(options, *scheme);
   Result<sparsify::Score> score = sparsify::parseScore(options.score);
   if (!ratio || !score)
     return ratio ? score.status() : ratio.status();
@@ -178,6 +193,10 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
              "to train on", options.masked);
   parser.add("seed", "N", "Of --score=random and of inputs that no file gives (default: 1)", options.seed);
   parser.add("keep", "GLOB", "Nodes, their results or weights that stay as they are", options.keep);
+  parser.add("only", "GLOB", "Nodes, their results or weights that change, and no others; one that has to stay is an error",
+             options.only);
+  parser.add("masks", "FILE.npz", "In place of --scheme: by weight an array of its sizes, with 0 where it becomes zero",
+             options.masks);
   parser.add("apply", "winning|all", "Where zeros go: where they gain at least 3 % (default), or everywhere", options.apply);
   parser.flag("check", "Write nothing; say whether the weights have the form of the scheme (2:4) already", options.check);
   parser.add("report", "FILE.html", "Write what was measured as a page", options.report);
@@ -194,8 +213,8 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
   if (!positional || done)
     return positional.status();
-  if (positional->size() != 1 || options.scheme.empty() || options.output.empty() != options.check)
-    return usageError("wants one model, --scheme, and -o FILE or --check; `lathe prune --help` has examples", "lathe prune");
+  if (positional->size() != 1 || (options.scheme.empty() && options.masks.empty()) || options.output.empty() != options.check)
+    return usageError("wants one model, --scheme or --masks, and -o FILE or --check; `lathe prune --help` has examples", "lathe prune");
   reproducer().files.push_back(positional->front());
   reproduceOnCrash(reproducer());
   return execute(options, positional->front());

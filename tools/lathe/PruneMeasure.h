@@ -18,11 +18,11 @@ namespace lathe::cli {
 
 /// What `lathe prune` was asked for.
 struct PruneRequest {
-  std::string output, scheme, ratio, score = "l1", gradients, report, json, masked, apply = "winning", seed = "1";
+  std::string output, scheme, masks, ratio, score = "l1", gradients, report, json, masked, apply = "winning", seed = "1";
   std::string multiple = "8";
   bool check = false;
   double seconds = 2;
-  std::vector<std::string> keep;
+  std::vector<std::string> keep, only;
   CompileOptions compile;
   SessionOptions session;
   InputOptions inputs;

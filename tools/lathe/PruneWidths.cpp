@@ -111,7 +111,17 @@ private:
       if (!fits)
         return usageError("fits no node or initializer", "--keep '" + pattern + "'");
     }
+    for (const std::string &pattern : request.only)
+      if (std::none_of(coupling.layers.begin(), coupling.layers.end(),
+                       [&](const Coupling::Layer &layer) { return fnmatch(pattern.c_str(), layer.node.c_str(), 0) == 0; }))
+        return usageError("fits no product by a constant", "--only '" + pattern + "'");
     return okStatus();
+  }
+
+  bool isWanted(const std::string &node) const {
+    return request.only.empty() || std::any_of(request.only.begin(), request.only.end(), [&](const std::string &pattern) {
+             return fnmatch(pattern.c_str(), node.c_str(), 0) == 0;
+           });
   }
 
   /// The families of the scheme, their scores and the units that go, where the new model has the sizes that it should.
@@ -120,7 +130,14 @@ private:
     while (true) {
       kept = coupling.kept(stay, constants);
       chosen = sparsify::families(coupling, kept);
-      std::erase_if(chosen, [&](const Family &family) { return family.kind != kind || family.units.size() < 2; });
+      std::erase_if(chosen, [&](const Family &family) {
+        return family.kind != kind || family.units.size() < 2 ||
+               std::none_of(family.layers.begin(), family.layers.end(), [&](const auto &node) { return isWanted(node); });
+      });
+      for (const Coupling::Layer &layer : coupling.layers)
+        if (!request.only.empty() && isWanted(layer.node))
+          if (std::string why = reasonOf(layer); !why.empty())
+            return unsupportedError("cannot become narrower: " + why, path + ": node '" + layer.node + "'");
       if (chosen.empty())
         return nothing();
       Result<std::map<int64_t, double>> found = unitScores(path, coupling, chosen, score, seed, gradients);
@@ -130,14 +147,14 @@ private:
       gone.clear();
       for (const Family &family : chosen)
         gone.push_back(leastUnits(family, scores, staying(family)));
-      Result<std::string> offender = misfit(all(gone));
-      if (!offender)
-        return offender.status();
-      if (offender->empty())
+      Result<Misfit> wrong = misfit(all(gone));
+      if (!wrong)
+        return wrong.status();
+      if (wrong->node.empty())
         return okStatus();
       // The reason is noted at the node, so that this ends: each round keeps more units.
-      if (!stay.insert({*offender, "'" + *offender + "' states its size in a way that is not edited"}).second)
-        return internalError("sizes of '" + *offender + "' do not follow", path);
+      if (!stay.insert({wrong->node, wrong->why}).second)
+        return internalError("sizes of '" + wrong->node + "' do not follow", path);
     }
   }
 
@@ -152,8 +169,16 @@ private:
     return units;
   }
 
-  /// The node of the new model whose sizes are not those that should be left; "" where all are.
-  Result<std::string> misfit(const std::set<int64_t> &units) {
+  /// A node whose operands and results must stay, and the reason; "" where there is none.
+  struct Misfit {
+    std::string node, why;
+  };
+  static Misfit unedited(const std::string &node, const std::string &blamed) {
+    return {node, "'" + blamed + "' states its size in a way that is not edited"};
+  }
+
+  /// The first node of the new model whose sizes are not those that should be left.
+  Result<Misfit> misfit(const std::set<int64_t> &units) {
     Result<std::string> bytes = slicedModel(path, coupling, units, /*inside=*/true);
     if (!bytes)
       return bytes.status();
@@ -173,21 +198,26 @@ private:
     std::vector<const Coupling::Tensor *> want = computed(coupling), got = computed(*now);
     for (size_t i = 0; i < want.size(); ++i) {
       if (i >= got.size() || want[i]->node != got[i]->node || want[i]->op != got[i]->op ||
-          want[i]->dims.size() != got[i]->dims.size())
-        return want[i]->node;
+          want[i]->dims.size() != got[i]->dims.size()) {
+        // A node that did nothing before does now what it says.
+        const bool isNew = i < got.size() && std::none_of(want.begin(), want.end(), [&](const Coupling::Tensor *tensor) {
+                             return tensor->node == got[i]->node;
+                           });
+        return unedited(want[i]->node, isNew ? got[i]->node : want[i]->node);
+      }
       for (size_t d = 0; d < want[i]->dims.size(); ++d) {
         int64_t left = 0;
         for (int64_t e = 0; e < want[i]->dims[d].size; ++e)
           left += !units.count(coupling.unitOf(want[i]->dims[d].at(e)));
         if (left != got[i]->dims[d].size)
-          return want[i]->node;
+          return unedited(want[i]->node, want[i]->node);
       }
     }
-    return std::string();
+    return Misfit();
   }
 
   /// The node that an error of the new model names.
-  Result<std::string> offenderOf(const Status &status) const {
+  Result<Misfit> offenderOf(const Status &status) const {
     const std::string text = status.location() + " " + status.message();
     std::string longest;
     for (const Coupling::Tensor &tensor : coupling.tensors)
@@ -196,7 +226,7 @@ private:
         longest = tensor.node;
     if (longest.empty())
       return unsupportedError("the narrower model is refused: " + status.message(), path + ": " + status.location());
-    return longest;
+    return Misfit{longest, "'" + longest + "' or one ahead of it states a size that is not edited: " + status.message()};
   }
 
   /// Why nothing can go.
@@ -243,7 +273,7 @@ private:
         gone[i].clear();
     const std::set<int64_t> units = all(gone);
     for (const Coupling::Layer &layer : coupling.layers)
-      if (std::string why = reasonOf(layer); !why.empty())
+      if (std::string why = isWanted(layer.node) ? reasonOf(layer) : ""; !why.empty())
         report.kept.push_back({layer.node, why});
     if (request.seconds > 0) {
       bytes = slicedModel(path, coupling, units, true);
@@ -369,6 +399,8 @@ private:
 bool isWidthScheme(const std::string &scheme) { return kindOf(scheme).has_value(); }
 
 Status pruneWidths(const PruneRequest &request, const std::string &path) {
+  if (!request.masks.empty())
+    return usageError("say where zeros are, without --scheme, --ratio and --check", "--masks");
   if (request.check)
     return usageError("only groups as 2:4 can be checked for", "--check");
   return Narrower(request, path).run();

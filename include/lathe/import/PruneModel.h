@@ -11,6 +11,7 @@
 #include "lathe/import/QuantizeModel.h"
 #include "lathe/sparsify/Prune.h"
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -23,6 +24,10 @@ struct PruneOptions {
   sparsify::Score score = sparsify::Score::L1;
   uint64_t seed = 0;
   std::vector<std::string> keep; ///< shell patterns of nodes, results and weights that stay
+  std::vector<std::string> only; ///< of those alone that change; empty: all
+  /// In place of the scheme: by weight an array of its sizes, 0 where the weight becomes zero. From this file.
+  std::map<std::string, HostTensor> masks;
+  std::string maskPath;
   bool inside = false;           ///< all weights come inside the model, so that it can lie anywhere
 };
 
@@ -42,8 +47,9 @@ struct PrunedModel {
 };
 
 /// The model with zeros in those weights of `only`, or in all where that is empty. Weights outside of the file that
-/// do not change stay there. Usage where a pattern fits nothing; Invalid for what is no model; Unsupported
-/// where it would have more than 2 GB.
+/// do not change stay there. Usage where a pattern fits nothing; Invalid for what is no model and for masks of another
+/// model or of no weight at all; Unsupported where what `only` or a mask names has to stay, and where it would have more
+/// than 2 GB.
 Result<PrunedModel> prunedModel(const std::string &path, const PruneOptions &options,
                                 const std::set<std::string> &only = {});
 
