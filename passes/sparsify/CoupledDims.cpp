@@ -41,8 +41,12 @@ public:
   Coupling coupling;
 
   void run(func::FuncOp function) {
-    for (BlockArgument argument : function.getArguments())
+    for (BlockArgument argument : function.getArguments()) {
+      auto name = function.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "lathe.name");
+      if (name && isTensor(argument))
+        coupling.tensors.push_back({name.str(), "input", false, dimsFor(argument), {}, sizesOf(argument)});
       keepAll(argument, "an input of the model has it");
+    }
     for (Operation &op : function.getBody().front())
       visit(&op);
     const std::map<int64_t, std::string> kept = coupling.kept();
@@ -53,6 +57,13 @@ public:
 
 private:
   static bool isTensor(Value value) { return isa<RankedTensorType>(value.getType()); }
+
+  static std::vector<std::string> sizesOf(Value value) {
+    std::vector<std::string> sizes;
+    for (const DimExpr &dim : dimsOf(value))
+      sizes.push_back(dim.str());
+    return sizes;
+  }
 
   const std::vector<Dim> &dimsFor(Value value) {
     auto [at, isNew] = known.try_emplace(value);
@@ -85,7 +96,8 @@ private:
     for (Value result : op->getResults())
       if (isTensor(result))
         coupling.tensors.push_back(
-            {node, isa<ConstantOp>(op) ? "" : op->getName().stripDialect().str(), false, dimsFor(result), read});
+            {node, isa<ConstantOp>(op) ? "" : op->getName().stripDialect().str(), false, dimsFor(result), read,
+             sizesOf(result)});
     if (isa<ConstantOp>(op)) {
       places[op->getResult(0)] = coupling.tensors.size() - 1;
       constants.insert(op->getResult(0));

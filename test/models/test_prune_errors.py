@@ -47,7 +47,7 @@ def test_ratios(tmp_path, scheme, ratio):
 @pytest.mark.parametrize("options, code, text", [
     (["--scheme=2:4", "--ratio=0.75"], 2, "2:4 has a ratio of its own"),
     (["--scheme=4:2"], 2, "not '4:2'"),
-    (["--scheme=rows", "--ratio=0.5"], 2, "channels, heads or ffn, not 'rows'"),
+    (["--scheme=rows", "--ratio=0.5"], 2, "channels, heads, ffn or blocks, not 'rows'"),
     (["--scheme=ffn", "--ratio=0.5", "--score=best"], 2, "not 'best'"),
     (["--scheme=ffn", "--ratio=0.5", "--multiple=0"], 2, "wants a number from 1 to 4096"),
     (["--scheme=ffn", "--ratio=0.5", "--seconds=0"], 2, "nothing can win"),

@@ -199,3 +199,35 @@ def test_exported(tmp_path, name, scheme, ratio):
     prune(tmp_path, model, scheme, ratio)
     names = [i.name for i in onnx.load(model, load_external_data=False).graph.input]
     check_narrower(tmp_path, model, {n: np.load(os.path.join(folder, f"input_{i}.npy")) for i, n in enumerate(names)})
+
+
+@pytest.mark.parametrize("ratio", RATIOS)
+@pytest.mark.parametrize("name", ["bert", "vit", "gemma"])
+def test_blocks(tmp_path, name, ratio):
+    """Residual branches of the least scores go, with all that only they needed."""
+    folder = os.path.join(FAMILIES, name)
+    model = os.path.join(folder, "model.onnx")
+    report = prune(tmp_path, model, "blocks", ratio)
+    gone = [w["layers"][0] for w in report["widths"] if w["applied"]]
+    assert len(report["widths"]) == 4 and len(gone) == min(3, int(4 * ratio + 0.5))
+    onnx.checker.check_model(str(tmp_path / "p.onnx"), full_check=True)
+    before, after = onnx.load(model), onnx.load(tmp_path / "p.onnx")
+    inputs = {v.name: np.load(os.path.join(folder, f"input_{i}.npy")) for i, v in enumerate(before.graph.input)}
+    want, got = of_onnxruntime(tmp_path / "m.onnx", inputs)[0], of_onnxruntime(tmp_path / "p.onnx", inputs)[0]
+    assert lathe_cli.relative_error(got, want) < 1e-6
+    if gone:
+        assert lathe_cli.relative_error(of_onnxruntime(model, inputs)[0], want) > 1e-3
+        read = {i for n in after.graph.node for i in n.input}
+        assert all(t.name in read for t in after.graph.initializer if t.name in {i for n in before.graph.node for i in n.input})
+        products = [sum(n.op_type in ("MatMul", "Gemm") for n in m.graph.node) for m in (before, after)]
+        assert products[0] - products[1] >= 2 * len(gone)
+    assert before.graph.input == after.graph.input and before.graph.output == after.graph.output
+
+
+def test_blocks_measured(tmp_path):
+    write_encoder(tmp_path / "e.onnx")
+    report = prune(tmp_path, tmp_path / "e.onnx", "blocks", 0.5, seconds=0.1)
+    assert report["masked_difference"] < 1e-6 and sorted(w["stay"] for w in report["widths"]) == [0, 1]
+    text = lathe_cli.lathe("prune", tmp_path / "e.onnx", "-o", tmp_path / "q.onnx", "--scheme=blocks", "--ratio=0.5",
+                           "--only=qkvb_node", code=2)
+    assert "--only 'qkvb_node': fits no addition of a branch" in text and not (tmp_path / "q.onnx").exists()

@@ -85,6 +85,8 @@ Status judge(const PruneRequest &options, const std::string &path, const std::st
 Status execute(const PruneRequest &options, const std::string &path) {
   if (isWidthScheme(options.scheme))
     return pruneWidths(options, path);
+  if (options.scheme == "blocks")
+    return pruneBlocks(options, path);
   const bool masked = !options.masks.empty();
   Result<sparsify::Scheme> scheme = sparsify::Scheme();
   if (!masked)
@@ -182,7 +184,8 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   parser.add("scheme", "NAME",
              "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns), unstructured "
              "(single weights), 2:4 or 4:8 (of neighbours along the depth); or what is taken out, and the model becomes "
-             "smaller: channels of convolutions, heads of attention, ffn (columns between two products)", options.scheme);
+             "smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
+             "residual branches)", options.scheme);
   parser.add("ratio", "R", "The share of blocks, weights, channels, heads or columns that goes, between 0 and 1", options.ratio);
   parser.add("score", "l1|l2|random|taylor", "What is least goes first: the sum of magnitudes (default), the root of the "
              "sum of squares, what a seed draws, or the sum of weight x gradient (--gradients)", options.score);

@@ -3,11 +3,16 @@
 #include "PruneMeasure.h"
 
 #include "lathe/codegen/Skeleton.h"
+#include "lathe/compiler/CoupledDims.h"
+#include "lathe/import/SliceModel.h"
 #include "lathe/sparsify/Prune.h"
+#include "lathe/support/Files.h"
+#include "lathe/support/Npz.h"
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 
 namespace lathe::cli {
 
@@ -144,6 +149,103 @@ Result<BothForms> BothForms::open(const PruneRequest &options, const std::string
   if (!inputs)
     return inputs.status();
   return BothForms{std::move(*dense), std::move(*written), std::move(*pruned), std::move(*inputs)};
+}
+
+Result<SurgeryOptions> SurgeryOptions::parse(const PruneRequest &request, const std::string &path) {
+  SurgeryOptions options;
+  Result<double> ratio = parseRatio(request.ratio);
+  Result<sparsify::Score> score = sparsify::parseScore(request.score);
+  Result<uint64_t> seed = parseSeed(request.seed);
+  for (const Status &status : {ratio.status(), score.status(), seed.status()})
+    LATHE_RETURN_IF_ERROR(status);
+  options.ratio = *ratio, options.score = *score, options.seed = *seed;
+  if (!request.masks.empty())
+    return usageError("say where zeros are, without --scheme, --ratio and --check", "--masks");
+  if (request.check)
+    return usageError("only groups as 2:4 can be checked for", "--check");
+  if (request.apply != "winning" && request.apply != "all")
+    return usageError("wants winning or all, not '" + request.apply + "'", "--apply");
+  if (request.seconds <= 0 && request.apply != "all")
+    return usageError("of 0 measures nothing, so that nothing can win: --apply=all", "--seconds");
+  if ((*score == sparsify::Score::Taylor) != !request.gradients.empty())
+    return usageError("--score=taylor and --gradients=FILE.npz go together", "--score");
+  if (!request.gradients.empty()) {
+    Result<std::map<std::string, HostTensor>> arrays = readNpz(request.gradients);
+    if (!arrays)
+      return arrays.status();
+    options.gradients = std::move(*arrays);
+  }
+  for (const std::string &file : {request.output, request.masked})
+    if (!file.empty())
+      LATHE_RETURN_IF_ERROR(checkBesideWeights(path, file));
+  return options;
+}
+
+/// Results of the smaller model differ from the masked one's by rounding alone.
+constexpr double kMaskedTolerance = 1e-3;
+
+Status compareWithMasked(const PruneRequest &request, const std::string &path, const BothForms &both,
+                         const std::string &masked, PruneReport &report) {
+  Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("masked.onnx", masked);
+  if (!file)
+    return file.status();
+  CompileOptions compile = request.inputs.fixing(request.compile, path);
+  compile.cache = false;
+  Result<MeasuredEngine> zeros = MeasuredEngine::open((*file)->path, compile, "never", request.session);
+  if (!zeros)
+    return zeros.status();
+  Result<std::vector<HostTensor>> want = both.dense.run(both.inputs), got = both.pruned.run(both.inputs),
+                                  same = zeros->run(both.inputs);
+  for (const auto *results : {&want, &got, &same})
+    if (!*results)
+      return results->status();
+  report.losses = losses(both.dense, *want, *got);
+  for (size_t i = 0; i < got->size(); ++i) {
+    const HostTensor &a = (*same)[i], &b = (*got)[i];
+    if (a.dims != b.dims || a.dtype != b.dtype)
+      return internalError("the smaller model gives '" + both.dense.plan->outputs[i].name + "' other sizes", path);
+    if (!isFloat(a.dtype))
+      continue;
+    const double difference = sparsify::relativeChange(a, b);
+    report.masked = std::max(report.masked.value_or(0), difference);
+    // A float of 16 bits rounds at each step.
+    if (!(difference <= (bitWidth(a.dtype) < 32 ? 30 : 1) * kMaskedTolerance))
+      return internalError("the smaller model gives another '" + both.dense.plan->outputs[i].name +
+                               "' than zeros in the place of what was taken out: " + std::to_string(difference), path);
+  }
+  KernelTimes before(both.dense), after(both.pruned);
+  LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both.inputs, 0));
+  report.denseMs = before.latency() * 1e3;
+  report.prunedMs = after.latency() * 1e3;
+  return okStatus();
+}
+
+Result<sparsify::Coupling> couplingOf(const PruneRequest &request, const std::string &path) {
+  Result<std::string> bytes = modelWithNames(path);
+  if (!bytes)
+    return bytes.status();
+  Result<std::unique_ptr<TemporaryModel>> named = TemporaryModel::write("model.onnx", *bytes);
+  if (!named)
+    return named.status();
+  CompileOptions compile = request.inputs.fixing(request.compile, path);
+  Result<sparsify::Coupling> coupling = coupledDims((*named)->path, compile);
+  if (!coupling) // the file that the caller knows
+    return Status(coupling.status().code(), coupling.status().message(), path + ": " + coupling.status().location());
+  return coupling;
+}
+
+Status writePruned(const PruneRequest &request, const PruneReport &report, const std::string &model,
+                   const std::string &masked, const std::string &summary) {
+  if (!request.report.empty())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(request.report, report.html()));
+  if (!request.json.empty())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(request.json, report.json()));
+  if (!request.masked.empty())
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(request.masked, masked));
+  LATHE_RETURN_IF_ERROR(writeFileAtomically(request.output, model));
+  std::fputs(report.text().c_str(), stdout);
+  std::printf("%s: %s\n", request.output.c_str(), summary.c_str());
+  return okStatus();
 }
 
 } // namespace lathe::cli

@@ -7,7 +7,10 @@
 #include "Session.h"
 #include "TemporaryModel.h"
 
+#include "PruneReport.h"
+
 #include "lathe/import/PruneModel.h"
+#include "lathe/sparsify/Coupling.h"
 
 #include <memory>
 #include <string>
@@ -79,6 +82,29 @@ struct BothForms {
   static Result<BothForms> open(const PruneRequest &request, const std::string &path, const std::string &bytes);
 };
 
+/// What the schemes that make a model smaller are asked for beside their units. Usage errors, and those of the files.
+struct SurgeryOptions {
+  double ratio = 0;
+  sparsify::Score score = sparsify::Score::L1;
+  uint64_t seed = 0;
+  std::map<std::string, HostTensor> gradients; ///< by initializer, of --score=taylor
+  static Result<SurgeryOptions> parse(const PruneRequest &request, const std::string &path);
+};
+
+/// Whether the smaller model gives what the model with zeros in the place of what went gives, within rounding; into the
+/// report, with losses and times. Internal error where it does not.
+Status compareWithMasked(const PruneRequest &request, const std::string &path, const BothForms &both,
+                         const std::string &masked, PruneReport &report);
+
+/// The coupling of a model, whose nodes have the names that modelWithNames gives them.
+Result<sparsify::Coupling> couplingOf(const PruneRequest &request, const std::string &path);
+
+/// Writes what was asked for, each file whole or not at all, the model last; prints the report and `summary`.
+Status writePruned(const PruneRequest &request, const PruneReport &report, const std::string &model,
+                   const std::string &masked, const std::string &summary);
+
+/// Takes residual branches out: --scheme blocks (PruneBlocks.cpp).
+Status pruneBlocks(const PruneRequest &request, const std::string &path);
 /// Makes layers narrower: --scheme channels, heads or ffn (PruneWidths.cpp).
 Status pruneWidths(const PruneRequest &request, const std::string &path);
 /// Whether a scheme is one of these.

@@ -10,10 +10,8 @@
 #include "PruneMeasure.h"
 #include "PruneReport.h"
 
-#include "lathe/compiler/CoupledDims.h"
 #include "lathe/import/SliceModel.h"
 #include "lathe/support/Files.h"
-#include "lathe/support/Npz.h"
 
 #include <algorithm>
 #include <charconv>
@@ -38,66 +36,29 @@ std::optional<UnitKind> kindOf(const std::string &scheme) {
   return std::nullopt;
 }
 
-/// Results of the narrower model differ from the masked one's by rounding alone.
-constexpr double kMaskedTolerance = 1e-3;
-
 class Narrower {
 public:
   Narrower(const PruneRequest &request, const std::string &path) : request(request), path(path) {}
 
   Status run() {
-    Result<double> parsed = parseRatio(request.ratio);
-    Result<sparsify::Score> by = sparsify::parseScore(request.score);
-    Result<uint64_t> drawn = parseSeed(request.seed);
-    for (const Status &status : {parsed.status(), by.status(), drawn.status()})
-      LATHE_RETURN_IF_ERROR(status);
-    if (request.apply != "winning" && request.apply != "all")
-      return usageError("wants winning or all, not '" + request.apply + "'", "--apply");
+    Result<SurgeryOptions> parsed = SurgeryOptions::parse(request, path);
+    if (!parsed)
+      return parsed.status();
+    options = std::move(*parsed);
     const std::string &text = request.multiple;
     auto read = std::from_chars(text.data(), text.data() + text.size(), multiple);
     if (read.ec != std::errc() || read.ptr != text.data() + text.size() || multiple < 1 || multiple > 4096)
       return usageError("wants a number from 1 to 4096, not '" + text + "'", "--multiple");
-    if ((*by == sparsify::Score::Taylor) != !request.gradients.empty())
-      return usageError("--score=taylor and --gradients=FILE.npz go together", "--score");
-    if (request.seconds <= 0 && request.apply != "all")
-      return usageError("of 0 measures nothing, so that nothing can win: --apply=all", "--seconds");
-    ratio = *parsed, score = *by, seed = *drawn;
-    if (!request.gradients.empty()) {
-      Result<std::map<std::string, HostTensor>> arrays = readNpz(request.gradients);
-      if (!arrays)
-        return arrays.status();
-      gradients = std::move(*arrays);
-    }
-    for (const std::string &file : {request.output, request.masked})
-      if (!file.empty())
-        LATHE_RETURN_IF_ERROR(checkBesideWeights(path, file));
     LATHE_RETURN_IF_ERROR(couple());
     LATHE_RETURN_IF_ERROR(choose());
     return finish();
   }
 
 private:
-  CompileOptions compileOptions() const {
-    CompileOptions options = request.inputs.fixing(request.compile, path);
-    options.cache = false;
-    return options;
-  }
-
-  /// The coupling of a model whose nodes are named as those of the file.
-  Result<Coupling> couplingOf(const std::string &file) const {
-    Result<std::string> bytes = modelWithNames(file);
-    if (!bytes)
-      return bytes.status();
-    Result<std::unique_ptr<TemporaryModel>> named = TemporaryModel::write("model.onnx", *bytes);
-    if (!named)
-      return named.status();
-    return coupledDims((*named)->path, compileOptions());
-  }
-
   Status couple() {
-    Result<Coupling> found = couplingOf(path);
+    Result<Coupling> found = couplingOf(request, path);
     if (!found)
-      return Status(found.status().code(), found.status().message(), path + ": " + found.status().location());
+      return found.status();
     coupling = std::move(*found);
     Result<std::map<std::string, std::string>> unsliced = unslicedConstants(path, coupling);
     if (!unsliced)
@@ -140,7 +101,7 @@ private:
             return unsupportedError("cannot become narrower: " + why, path + ": node '" + layer.node + "'");
       if (chosen.empty())
         return nothing();
-      Result<std::map<int64_t, double>> found = unitScores(path, coupling, chosen, score, seed, gradients);
+      Result<std::map<int64_t, double>> found = unitScores(path, coupling, chosen, options.score, options.seed, options.gradients);
       if (!found)
         return found.status();
       scores = std::move(*found);
@@ -159,7 +120,7 @@ private:
   }
 
   int64_t staying(const Family &family) const {
-    return sparsify::unitsThatStay(int64_t(family.units.size()), ratio, family.wide == 1 ? multiple : 1);
+    return sparsify::unitsThatStay(int64_t(family.units.size()), options.ratio, family.wide == 1 ? multiple : 1);
   }
 
   static std::set<int64_t> all(const std::vector<std::set<int64_t>> &parts) {
@@ -185,7 +146,7 @@ private:
     Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("pruned.onnx", *bytes);
     if (!file)
       return file.status();
-    Result<Coupling> now = couplingOf((*file)->path);
+    Result<Coupling> now = couplingOf(request, (*file)->path);
     if (!now) // the message is located at a node, where it is about one
       return offenderOf(now.status());
     auto computed = [](const Coupling &coupling) {
@@ -261,7 +222,7 @@ private:
   }
 
   Status finish() {
-    PruneReport report{path, request.scheme, request.score, ratio};
+    PruneReport report{path, request.scheme, request.score, options.ratio};
     const std::set<int64_t> wanted = all(gone);
     Result<std::string> bytes = slicedModel(path, coupling, wanted, true);
     if (!bytes)
@@ -286,23 +247,15 @@ private:
           return again.status();
         both.emplace(std::move(*again));
       }
-      LATHE_RETURN_IF_ERROR(judge(*both, *masked, report));
+      LATHE_RETURN_IF_ERROR(compareWithMasked(request, path, *both, *masked, report));
     }
     Result<std::string> written = units.empty() ? readFile(path) : slicedModel(path, coupling, units, false);
     Result<std::string> zeros = units.empty() ? readFile(path) : maskedModel(path, coupling, units, false);
     if (!written || !zeros)
       return written ? zeros.status() : written.status();
-    if (!request.report.empty())
-      LATHE_RETURN_IF_ERROR(writeFileAtomically(request.report, report.html()));
-    if (!request.json.empty())
-      LATHE_RETURN_IF_ERROR(writeFileAtomically(request.json, report.json()));
-    if (!request.masked.empty())
-      LATHE_RETURN_IF_ERROR(writeFileAtomically(request.masked, *zeros));
-    LATHE_RETURN_IF_ERROR(writeFileAtomically(request.output, *written));
-    std::fputs(report.text().c_str(), stdout);
-    std::printf("%s: %zu of %zu units are left out (%s)\n", request.output.c_str(), units.size(), scores.size(),
-                request.scheme.c_str());
-    return okStatus();
+    return writePruned(request, report, *written, *zeros,
+                       std::to_string(units.size()) + " of " + std::to_string(scores.size()) + " units are left out (" +
+                           request.scheme + ")");
   }
 
   /// Both forms in turn, unless nothing is to be measured; which families win.
@@ -345,47 +298,10 @@ private:
     return okStatus();
   }
 
-  /// The new model against the old one, and against the one with zeros.
-  Status judge(const BothForms &both, const std::string &masked, PruneReport &report) {
-    Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("masked.onnx", masked);
-    if (!file)
-      return file.status();
-    Result<MeasuredEngine> zeros = MeasuredEngine::open((*file)->path, compileOptions(), "never", request.session);
-    if (!zeros)
-      return zeros.status();
-    Result<std::vector<HostTensor>> want = both.dense.run(both.inputs), got = both.pruned.run(both.inputs),
-                                    same = zeros->run(both.inputs);
-    for (const auto *results : {&want, &got, &same})
-      if (!*results)
-        return results->status();
-    report.losses = losses(both.dense, *want, *got);
-    for (size_t i = 0; i < got->size(); ++i) {
-      const HostTensor &a = (*same)[i], &b = (*got)[i];
-      if (a.dims != b.dims || a.dtype != b.dtype)
-        return internalError("the narrower model gives '" + both.dense.plan->outputs[i].name + "' other sizes", path);
-      if (!isFloat(a.dtype))
-        continue;
-      const double difference = sparsify::relativeChange(a, b);
-      report.masked = std::max(report.masked.value_or(0), difference);
-      // A float of 16 bits rounds at each step.
-      if (!(difference <= (bitWidth(a.dtype) < 32 ? 30 : 1) * kMaskedTolerance))
-        return internalError("the narrower model gives another '" + both.dense.plan->outputs[i].name +
-                                 "' than zeros in the place of what was taken out: " + std::to_string(difference), path);
-    }
-    KernelTimes before(both.dense), after(both.pruned);
-    LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both.inputs, 0));
-    report.denseMs = before.latency() * 1e3;
-    report.prunedMs = after.latency() * 1e3;
-    return okStatus();
-  }
-
   const PruneRequest &request;
   const std::string &path;
-  double ratio = 0;
-  sparsify::Score score = sparsify::Score::L1;
-  uint64_t seed = 0;
+  SurgeryOptions options;
   int64_t multiple = 8;
-  std::map<std::string, HostTensor> gradients;
   Coupling coupling;
   std::map<std::string, std::string> stay, constants; ///< nodes and constants whose units stay, and why
   std::map<int64_t, std::string> kept;     ///< units
@@ -399,10 +315,6 @@ private:
 bool isWidthScheme(const std::string &scheme) { return kindOf(scheme).has_value(); }
 
 Status pruneWidths(const PruneRequest &request, const std::string &path) {
-  if (!request.masks.empty())
-    return usageError("say where zeros are, without --scheme, --ratio and --check", "--masks");
-  if (request.check)
-    return usageError("only groups as 2:4 can be checked for", "--check");
   return Narrower(request, path).run();
 }
 

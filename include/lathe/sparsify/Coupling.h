@@ -35,13 +35,14 @@ public:
     int64_t first = 0, size = 0;
     int64_t at(int64_t i) const { return first + i; }
   };
-  /// A constant of the model, or what a node computes; a node may stand for several.
+  /// A constant of the model, an input, or what a node computes; a node may stand for several.
   struct Tensor {
     std::string node; ///< of a constant its name
     std::string op;   ///< of the intermediate form; "" of a constant
     bool product = false; ///< a constant that products or convolutions multiply by
     std::vector<Dim> dims;
     std::vector<Dim> read; ///< of all operands
+    std::vector<std::string> sizes = {}; ///< of what is computed, and of inputs: equal texts are equal sizes
   };
   /// A node takes elements [begin, end) of dimension `axis`.
   struct Cut {
