@@ -338,7 +338,7 @@ Result<std::map<std::string, std::string>> unslicedConstants(const std::string &
       auto found = constants.find(tensor.node);
       const bool divides = std::any_of(tensor.dims.begin(), tensor.dims.end(), [](const auto &dim) { return dim.size > 1; });
       if (tensor.op.empty() && divides && (found == constants.end() || !fits(*found->second, tensor)))
-        reasons[tensor.node] = "'" + tensor.node + "' is computed of sizes";
+        reasons[tensor.node] = "'" + tensor.node + "' is no constant of the file alone";
     }
     return reasons;
   });

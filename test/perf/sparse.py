@@ -4,11 +4,16 @@
 
     test/perf/sparse.py [--rows 1,128] [--zeros 0,0.2,...,0.9] [--scheme 1x16,4x16] [--sizes 768x3072,...]
                         [--target native] [--rounds 9] [--seconds 0.05] [--log FILE]
+    test/perf/sparse.py --held-out SEED [--count 60] [--rounds 9] ...
 
 Each row: one model, one MatMul; the same options but for --sparse-weights=never and always, both engines run in turn in
 this process by one thread, and the medians over rounds of the processor time of a run (so that a busy neighbour takes
 time from neither). The bar is 2.2 at 80 % zeros of 1x16: ends with 1 where a row misses it. The constants of
 codegen/select/ChooseCpuBlocks.cpp come from here.
+
+--held-out draws problems that this sweep never had: sizes that are no powers of two, rows, blocks and shares of zeros
+from the seed. Of each it also asks what --sparse-weights=auto chooses, and says how many of the predicted winners win
+3 % measured (the bar is 95 %), and how many of those that win were predicted (90 %): ends with 1 below either.
 """
 import argparse
 import os
@@ -30,8 +35,22 @@ import lathe as runtime  # noqa: E402
 BAR, BAR_ZEROS = 2.2, 0.8
 
 
-def model(path, rows, depth, columns, block, zeros):
-    rng = np.random.default_rng(1)
+HELD_PREDICTED, HELD_FOUND, WIN = 0.95, 0.90, 1 / 0.97
+
+
+def draw(seed, count):
+    """Problems as (rows, depth, columns, block, share of zero blocks); sizes are multiples of 16 from 128 to 4096."""
+    rng = np.random.default_rng(seed)
+
+    def size():
+        return 16 * int(round(2 ** rng.uniform(3, 8)))
+
+    return [(int(round(2 ** rng.uniform(0, 8))), size(), size(), int(rng.choice([1, 4])), float(rng.uniform(0, 0.97)))
+            for _ in range(count)]
+
+
+def model(path, rows, depth, columns, block, zeros, seed=1):
+    rng = np.random.default_rng(seed)
     w = rng.normal(size=(depth, columns)).astype(np.float32)
     blocks = rng.permutation(depth // block * (columns // 16))[:int(round(zeros * (depth // block) * (columns // 16)))]
     for b in blocks:
@@ -45,7 +64,7 @@ def model(path, rows, depth, columns, block, zeros):
 
 
 def lathe(*arguments):
-    subprocess.run([LATHE, *map(str, arguments)], check=True, capture_output=True, text=True)
+    return subprocess.run([LATHE, *map(str, arguments)], check=True, capture_output=True, text=True).stdout
 
 
 class Engine:
@@ -64,6 +83,37 @@ class Engine:
         return spent / runs * 1e6
 
 
+def measure(folder, problem, options, seed=1):
+    """Medians of the dense and the sparse engine in us."""
+    rows, depth, columns, block, zeros = problem
+    path = os.path.join(folder, "m.onnx")
+    model(path, rows, depth, columns, block, zeros, seed)
+    engines = {}
+    for how in ("never", "always"):
+        file = os.path.join(folder, how + ".lathe")
+        lathe("compile", path, "-o", file, "--target", options.target, "--sparse-weights", how)
+        engines[how] = Engine(file, rows, depth)
+    times = {how: [] for how in engines}
+    for _ in range(options.rounds):
+        for how in engines:
+            times[how].append(engines[how].us(options.seconds))
+    return [statistics.median(times[how]) for how in ("never", "always")]
+
+
+def held_out(folder, options, say):
+    predicted = winners = both = 0
+    for problem in draw(options.held_out, options.count):
+        rows, depth, columns, block, zeros = problem
+        dense, sparse = measure(folder, problem, options, seed=options.held_out + 1)
+        chosen = "gemm.bsr" in lathe("inspect", os.path.join(folder, "m.onnx"), "--kernels", "--target", options.target)
+        wins = dense / sparse >= WIN
+        predicted, winners, both = predicted + chosen, winners + wins, both + (chosen and wins)
+        say(f"{rows:5d} {depth:6d} {columns:7d} {block}x16 {zeros:8.2f} {dense:10.1f} {sparse:10.1f} {dense / sparse:6.2f}  "
+            f"{'right' if chosen == wins else 'predicted, does not win' if chosen else 'wins, not predicted'}")
+    say(f"# seed {options.held_out}: {both} of {predicted} predicted winners win, {both} of {winners} that win were predicted")
+    return both < HELD_PREDICTED * predicted or both < HELD_FOUND * winners
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", default="1,128")
@@ -73,6 +123,8 @@ def main():
     parser.add_argument("--target", default="native")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=0.05)
+    parser.add_argument("--held-out", type=int, metavar="SEED")
+    parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--log")
     options = parser.parse_args()
     lines, missed = [], 0
@@ -86,24 +138,15 @@ def main():
         f"load before {os.getloadavg()[0]:.1f}")
     say(f"{'rows':>5} {'depth':>6} {'columns':>7} {'block':>5} {'zeros':>6} {'dense us':>10} {'sparse us':>10} {'gain':>6}")
     with tempfile.TemporaryDirectory() as folder:
-        for size in options.sizes.split(","):
+        if options.held_out is not None:
+            missed = held_out(folder, options, say)
+        for size in [] if options.held_out is not None else options.sizes.split(","):
             depth, columns = map(int, size.split("x"))
             for rows in map(int, options.rows.split(",")):
                 for scheme in options.scheme.split(","):
                     for zeros in map(float, options.zeros.split(",")):
                         block = int(scheme.split("x")[0])
-                        path = os.path.join(folder, "m.onnx")
-                        model(path, rows, depth, columns, block, zeros)
-                        engines = {}
-                        for how in ("never", "always"):
-                            file = os.path.join(folder, how + ".lathe")
-                            lathe("compile", path, "-o", file, "--target", options.target, "--sparse-weights", how)
-                            engines[how] = Engine(file, rows, depth)
-                        times = {how: [] for how in engines}
-                        for _ in range(options.rounds):
-                            for how in engines:
-                                times[how].append(engines[how].us(options.seconds))
-                        dense, sparse = (statistics.median(times[how]) for how in ("never", "always"))
+                        dense, sparse = measure(folder, (rows, depth, columns, block, zeros), options)
                         miss = block == 1 and zeros == BAR_ZEROS and dense / sparse < BAR
                         missed += miss
                         say(f"{rows:5d} {depth:6d} {columns:7d} {scheme:>5} {zeros:6.2f} {dense:10.1f} {sparse:10.1f} "

@@ -40,12 +40,13 @@ std::string escaped(llvm::StringRef text) {
 
 std::string PruneReport::text() const {
   std::string out;
+  auto timeOf = [&](double us) { return target.empty() ? "-" : micro(us); }; // nothing was measured
   if (!widths.empty())
     out += llvm::formatv("{0,10} {1,10} {2,6} {3,12} {4,8}  {5}\n", "dense us", "pruned us", "share", "stay", "score",
                          "layers").str();
   for (const Width &width : widths)
-    out += llvm::formatv("{0,10} {1,10} {2,6} {3,12} {4,8}  {5}: {6}\n", micro(width.denseMicroseconds),
-                         micro(width.prunedMicroseconds), ratioOf(width.prunedMicroseconds, width.denseMicroseconds),
+    out += llvm::formatv("{0,10} {1,10} {2,6} {3,12} {4,8}  {5}: {6}\n", timeOf(width.denseMicroseconds),
+                         timeOf(width.prunedMicroseconds), ratioOf(width.prunedMicroseconds, width.denseMicroseconds),
                          llvm::formatv("{0} of {1}", width.stay, width.units).str(), percent(width.score),
                          joined(width.layers), verdict(width)).str();
   if (!rows.empty())
@@ -138,13 +139,14 @@ td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left}td.n{text-ali
   auto number = [](const std::string &text) { return "<td class=n>" + text + "</td>"; };
   if (masked)
     out += llvm::formatv("<p>Differs by {0:e2} at most from the model with zeros in their place.</p>\n", *masked).str();
+  auto timeOf = [&](double us) { return target.empty() ? "-" : micro(us); };
   if (!widths.empty()) {
     out += "<table><tr><th>layers</th><th>stay</th><th>of</th><th>dense &micro;s</th><th>pruned &micro;s</th><th>share</th>"
            "<th>score that goes</th><th></th></tr>\n";
     for (const Width &width : widths)
       out += std::string(width.applied ? "<tr class=yes>" : "<tr>") + "<td>" + escaped(joined(width.layers)) + "</td>" +
-             number(std::to_string(width.stay)) + number(std::to_string(width.units)) + number(micro(width.denseMicroseconds)) +
-             number(micro(width.prunedMicroseconds)) + number(ratioOf(width.prunedMicroseconds, width.denseMicroseconds)) +
+             number(std::to_string(width.stay)) + number(std::to_string(width.units)) + number(timeOf(width.denseMicroseconds)) +
+             number(timeOf(width.prunedMicroseconds)) + number(ratioOf(width.prunedMicroseconds, width.denseMicroseconds)) +
              number(percent(width.score)) + "<td>" + escaped(verdict(width)) + "</td></tr>\n";
     out += "</table>\n";
   }
