@@ -180,6 +180,38 @@ def test_transformers(tmp_path, scheme, ratio):
     assert "a result of the model" in why["down_node"] or "an input of the model" in why["down_node"]
 
 
+def test_what_runs_along_a_width_keeps_it(tmp_path):
+    """Zeros are no absence for norms, softmaxes, means and maxima, nor for what picks by values or in steps."""
+    g = Graph()
+
+    def layer(name, x, columns, depth=32):
+        return g.op("MatMul", name, x, g.weight(name + ".w", depth, columns))
+
+    n = g.op("LayerNormalization", "ln", layer("a", "x", 32), g.weight("s", 32, positive=True))
+    n = g.op("Softmax", "sm", layer("b", n, 32), axis=-1)
+    m = layer("c", n, 32)
+    n = g.op("Sub", "centred", m, g.op("ReduceMean", "mean", m, g.constant("axis", np.array([1]))))
+    m = layer("d", n, 32)
+    n = g.op("Div", "scaled", m, g.op("ReduceMax", "max", g.op("Abs", "abs", m), "axis"))
+    n = g.op("Gather", "picked", layer("e", n, 32), g.constant("order", np.random.default_rng(2).permutation(32)), axis=1)
+    m = layer("f", n, 64)
+    n = g.op("Slice", "stepped", m, *(g.constant(f"slice{i}", np.array([v])) for i, v in enumerate((0, 64, 1, 2))))
+    n = g.op("CumSum", "sums", layer("g", n, 32), g.constant("one", np.array(1)))
+    n = g.op("Relu", "r", layer("h", n, 48))
+    layer("y", n, 8, 48)
+    g.save(tmp_path / "w.onnx", ["N", 32], ["N", 8])
+    report = prune(tmp_path, tmp_path / "w.onnx", "ffn", 0.5)
+    assert [w["layers"] for w in report["widths"]] == [["h_node"]]
+    why = {k["node"]: k["why"] for k in report["kept"]}
+    for layer_, reason in (("a", "'ln_node' (layer_norm) runs along it"), ("b", "'sm_node' (softmax) runs along it"),
+                           ("c", "'mean_node' (reduce) reduces along it"), ("d", "'max_node' (reduce) reduces along it"),
+                           ("e", "'picked_node' (gather) picks from it by values"),
+                           ("f", "'stepped_node' (slice) reads it at computed places"),
+                           ("g", "'sums_node' (scan) runs along it"), ("y", "a result of the model has it")):
+        assert why[layer_ + "_node"] == "its width stays: " + reason
+    check_narrower(tmp_path, tmp_path / "w.onnx", {"x": np.random.default_rng(1).normal(size=(3, 32)).astype(np.float32)})
+
+
 def test_measured(tmp_path):
     """Both engines run, and the narrower one gives what the one of the masked model gives; the report has it all."""
     write_encoder(tmp_path / "e.onnx")
