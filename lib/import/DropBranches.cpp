@@ -170,7 +170,6 @@ private:
     std::set<std::string> gone;
     for (bool changed = true; changed;) {
       changed = false;
-      model.uses.clear();
       model.index();
       std::vector<onnx::NodeProto> stay;
       for (auto &node : *graph.mutable_node()) {
@@ -188,7 +187,6 @@ private:
       for (onnx::NodeProto &node : stay)
         graph.add_node()->Swap(&node);
     }
-    model.uses.clear();
     model.index();
     auto &tensors = *graph.mutable_initializer();
     for (int i = tensors.size(); i-- > 0;)

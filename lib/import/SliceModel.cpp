@@ -161,29 +161,29 @@ private:
       }
       return changed ? constant(value + "_narrower", data) : value;
     }
-    onnx::NodeProto *concat = producerOf(value);
-    if (!concat || model.uses[value] != 1)
+    onnx::NodeProto *producer = producerOf(value);
+    if (!producer || model.uses[value] != 1)
       return value;
-    if (passesOn(*concat)) {
-      concat->set_input(0, withSizes(concat->input(0), sizes, fromLast));
+    if (passesOn(*producer)) {
+      producer->set_input(0, withSizes(producer->input(0), sizes, fromLast));
       return value;
     }
-    if (concat->op_type() != "Concat")
+    if (producer->op_type() != "Concat")
       return value;
     int64_t total = 0;
     std::vector<int64_t> starts;
-    for (const std::string &piece : concat->input()) {
+    for (const std::string &piece : producer->input()) {
       starts.push_back(total);
       total += countOf(piece);
     }
-    for (int k = 0; k < concat->input_size(); ++k) {
-      const int64_t count = (k + 1 < concat->input_size() ? starts[k + 1] : total) - starts[k];
+    for (int k = 0; k < producer->input_size(); ++k) {
+      const int64_t count = (k + 1 < producer->input_size() ? starts[k + 1] : total) - starts[k];
       std::vector<std::pair<int64_t, int64_t>> mine;
       for (auto [place, size] : sizes)
         if (int64_t at = fromLast ? total - place : place; at >= starts[k] && at < starts[k] + count)
           mine.push_back({at - starts[k], size});
       if (!mine.empty())
-        concat->set_input(k, withSizes(concat->input(k), mine, false));
+        producer->set_input(k, withSizes(producer->input(k), mine, false));
     }
     return value;
   }

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Zeros for all weights that can have them, both engines side by side, and then zeros for those alone whose
-// products became faster: what does not pay is left dense, and said.
+// products became faster: what does not pay is left dense, and said. Schemes that make models smaller
+// have files of their own (PruneWidths.cpp, PruneBlocks.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "PruneMeasure.h"

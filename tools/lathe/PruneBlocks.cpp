@@ -1,5 +1,9 @@
 //===- PruneBlocks.cpp - lathe prune, where residual branches go ----------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Whole residual branches go by the weights that end them, where what they took is 3 % of a run at least.
+//
+//===----------------------------------------------------------------------===//
 #include "PruneMeasure.h"
 #include "PruneReport.h"
 
@@ -8,7 +12,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <fnmatch.h>
 #include <optional>
 

@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <fnmatch.h>
 #include <optional>
 
