@@ -219,6 +219,14 @@ def test_measured(tmp_path):
     width, = report["widths"]
     assert width["dense_us"] > 0 and width["pruned_us"] > 0 and 0 < width["score_share"] < 0.5
     assert report["masked_difference"] < 1e-4 and report["outputs"][0]["relative_change"] > 1e-3
+    # Kernels of nodes without names are found too.
+    model = onnx.load(tmp_path / "e.onnx")
+    for node in model.graph.node:
+        node.name = ""
+    onnx.save(model, tmp_path / "u.onnx")
+    width, = prune(tmp_path, tmp_path / "u.onnx", "ffn", 0.5, seconds=0.01)["widths"]
+    assert width["layers"] == ["gate", "up"] and width["dense_us"] > 0 and width["pruned_us"] > 0
+    assert not any(node.name for node in onnx.load(tmp_path / "p.onnx").graph.node)
     page = (tmp_path / "r.html").read_text()
     assert "gate_node, up_node" in page and "Differs by" in page and "break-even" not in page
 

@@ -88,7 +88,7 @@ Status pruneBlocks(const PruneRequest &request, const std::string &path) {
     Result<std::string> bytes = modelWithoutBranches(path, adds, true);
     if (!bytes)
       return bytes.status();
-    Result<BothForms> opened = BothForms::open(request, path, *bytes);
+    Result<BothForms> opened = BothForms::openNamed(request, path, *bytes);
     if (!opened)
       return opened.status();
     both.emplace(std::move(*opened));

@@ -151,6 +151,19 @@ Result<BothForms> BothForms::open(const PruneRequest &options, const std::string
   return BothForms{std::move(*dense), std::move(*written), std::move(*pruned), std::move(*inputs)};
 }
 
+Result<BothForms> BothForms::openNamed(const PruneRequest &request, const std::string &path, const std::string &bytes) {
+  Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("pruned.onnx", bytes);
+  if (!file)
+    return file.status();
+  Result<std::string> dense = modelWithNames(path), pruned = modelWithNames((*file)->path);
+  if (!dense || !pruned)
+    return dense ? pruned.status() : dense.status();
+  Result<std::unique_ptr<TemporaryModel>> named = TemporaryModel::write("dense.onnx", *dense);
+  if (!named)
+    return named.status();
+  return open(request, (*named)->path, *pruned);
+}
+
 Result<SurgeryOptions> SurgeryOptions::parse(const PruneRequest &request, const std::string &path) {
   SurgeryOptions options;
   Result<double> ratio = parseRatio(request.ratio);

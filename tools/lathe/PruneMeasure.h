@@ -80,6 +80,8 @@ struct BothForms {
   std::vector<HostTensor> inputs;
 
   static Result<BothForms> open(const PruneRequest &request, const std::string &path, const std::string &bytes);
+  /// The same with the names that modelWithNames gives nodes, by which kernels are found.
+  static Result<BothForms> openNamed(const PruneRequest &request, const std::string &path, const std::string &bytes);
 };
 
 /// What the schemes that make a model smaller are asked for beside their units. Usage errors, and those of the files.

@@ -241,7 +241,7 @@ private:
       if (!bytes || !masked)
         return bytes ? masked.status() : bytes.status();
       if (units != wanted) {
-        Result<BothForms> again = BothForms::open(request, path, *bytes);
+        Result<BothForms> again = BothForms::openNamed(request, path, *bytes);
         if (!again)
           return again.status();
         both.emplace(std::move(*again));
@@ -261,7 +261,7 @@ private:
   Status measure(const std::string &bytes, std::optional<BothForms> &both, PruneReport &report) {
     std::optional<KernelTimes> before, after;
     if (request.seconds > 0) {
-      Result<BothForms> opened = BothForms::open(request, path, bytes);
+      Result<BothForms> opened = BothForms::openNamed(request, path, bytes);
       if (!opened)
         return opened.status();
       both.emplace(std::move(*opened));
@@ -287,6 +287,8 @@ private:
       }
       if (gone[i].empty())
         width.why = "no unit goes at this ratio and multiple";
+      else if (before && width.denseMicroseconds <= 0)
+        width.why = "none of its kernels was seen in the profile";
       else if (before && width.prunedMicroseconds > kWins * width.denseMicroseconds)
         width.why = "measured gain below 3 %";
       width.applied = !gone[i].empty() && (width.why.empty() || request.apply == "all");
