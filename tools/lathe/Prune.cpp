@@ -41,8 +41,8 @@ Status measure(const PruneRequest &options, const std::string &path, const Prune
   Result<BothForms> both = BothForms::open(options, path, all.bytes);
   if (!both)
     return both.status();
-  const MeasuredEngine &dense = both->dense, &pruned = both->pruned;
-  KernelTimes before(dense), after(pruned);
+  const OpenEngine &dense = both->dense, &pruned = both->pruned;
+  Profile before(dense), after(pruned);
   LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, options.seconds));
   report.target = dense.session.target();
   for (const PrunableWeight &weight : all.weights) {
@@ -71,12 +71,12 @@ Status judge(const PruneRequest &options, const std::string &path, const std::st
   Result<BothForms> both = BothForms::open(options, path, bytes);
   if (!both)
     return both.status();
-  const MeasuredEngine &dense = both->dense, &pruned = both->pruned;
+  const OpenEngine &dense = both->dense, &pruned = both->pruned;
   Result<std::vector<HostTensor>> want = dense.run(both->inputs), got = pruned.run(both->inputs);
   if (!want || !got)
     return want ? got.status() : want.status();
   report.losses = losses(dense, *want, *got);
-  KernelTimes before(dense), after(pruned);
+  Profile before(dense), after(pruned);
   LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, 0));
   report.denseMs = before.latency() * 1e3;
   report.prunedMs = after.latency() * 1e3;

@@ -83,7 +83,7 @@ Status pruneBlocks(const PruneRequest &request, const std::string &path) {
 
   PruneReport report{path, request.scheme, request.score, options->ratio};
   std::optional<BothForms> both;
-  std::optional<KernelTimes> before;
+  std::optional<Profile> before;
   auto open = [&]() -> Status {
     Result<std::string> bytes = modelWithoutBranches(path, adds, true);
     if (!bytes)
@@ -97,7 +97,7 @@ Status pruneBlocks(const PruneRequest &request, const std::string &path) {
   if (request.seconds > 0) {
     LATHE_RETURN_IF_ERROR(open());
     before.emplace(both->dense);
-    KernelTimes after(both->pruned);
+    Profile after(both->pruned);
     LATHE_RETURN_IF_ERROR(measureInTurn(*before, after, both->inputs, request.seconds));
     report.target = both->dense.session.target();
   }
@@ -110,7 +110,7 @@ Status pruneBlocks(const PruneRequest &request, const std::string &path) {
     row.units = row.stay = 1;
     row.score = scores > 0 ? branch.score / scores : 0;
     if (before) { // what its nodes take goes whole
-      row.denseMicroseconds = before->of(branch.nodes).first * 1e6;
+      row.denseMicroseconds = timesOf(*before, branch.nodes).first * 1e6;
       row.prunedMicroseconds = wanted.count(branch.add) ? 0 : row.denseMicroseconds;
     }
     if (!wanted.count(branch.add))

@@ -35,82 +35,19 @@ Result<uint64_t> parseSeed(const std::string &text) {
   return seed;
 }
 
-static double median(std::vector<double> values) {
-  if (values.empty())
-    return 0;
-  auto middle = values.begin() + int64_t(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-Result<MeasuredEngine> MeasuredEngine::open(const std::string &path, CompileOptions compile, const char *sparse,
-                                            const SessionOptions &options) {
-  compile.sparseWeights = sparse;
-  Result<Model> model = Model::open(path, compile, options.device);
-  if (!model)
-    return model.status();
-  Result<Session> session = Session::open(*model, options);
-  if (!session)
-    return session.status();
-  Result<const engine::Plan *> plan = model->plan("", session->target());
-  if (!plan)
-    return plan.status();
-  const std::string entry = (*plan)->entry;
-  MeasuredEngine made{std::move(*model), std::move(*session), nullptr};
-  made.plan = *made.model.plan(entry, made.session.target());
-  return made;
-}
-
-Result<std::vector<HostTensor>> MeasuredEngine::run(const std::vector<HostTensor> &inputs) const {
-  std::map<std::string, int64_t> starts = session.stateLengths(*plan);
-  std::vector<lathe_tensor> outputs;
-  LATHE_RETURN_IF_ERROR(session.run(*plan, inputs, outputs));
-  LATHE_RETURN_IF_ERROR(session.truncateStates(starts));
-  std::vector<HostTensor> copies;
-  for (const lathe_tensor &output : outputs)
-    copies.push_back(copyOf(output));
-  return copies;
-}
-
-KernelTimes::KernelTimes(const MeasuredEngine &engine) : engine(engine) {
-  lathe_context_profile(engine.session.context(), 1);
-}
-
-Status KernelTimes::runOnce(const std::vector<HostTensor> &inputs) {
-  auto begin = std::chrono::steady_clock::now();
-  Result<std::vector<HostTensor>> results = engine.run(inputs);
-  if (!results)
-    return results.status();
-  runs.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  size_t count = 0;
-  const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
-  sums.resize(count), each.resize(count);
-  for (size_t i = 0; i < count; ++i) {
-    each[i].push_back(rows[i].seconds - sums[i]);
-    sums[i] = rows[i].seconds;
-  }
-  return okStatus();
-}
-
-std::pair<double, bool> KernelTimes::of(const std::vector<std::string> &nodes) {
-  size_t count = 0;
-  const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
+std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::string> &nodes) {
   std::pair<double, bool> result{0, false};
-  for (size_t i = 0; i < count; ++i) {
-    std::string list = "," + std::string(rows[i].nodes ? rows[i].nodes : "") + ",";
-    std::erase(list, ' ');
-    if (std::none_of(nodes.begin(), nodes.end(), [&](const std::string &n) { return list.find("," + n + ",") != std::string::npos; }))
+  for (const KernelTime &kernel : profile.kernels()) {
+    if (std::none_of(nodes.begin(), nodes.end(), [&](const std::string &n) { return kernel.computes(n); }))
       continue;
-    result.first += median(each[i]);
-    Result<KernelConfig> config = KernelConfig::parse(rows[i].config ? rows[i].config : "");
+    result.first += kernel.seconds;
+    Result<KernelConfig> config = KernelConfig::parse(kernel.config);
     result.second |= config.ok() && config->form && config->form->product.leavesOutZeros;
   }
   return result;
 }
 
-double KernelTimes::latency() { return median(runs); }
-
-Status measureInTurn(KernelTimes &a, KernelTimes &b, const std::vector<HostTensor> &inputs, double seconds) {
+Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds) {
   auto begin = std::chrono::steady_clock::now();
   auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
   while (a.rounds() < 7 || spent() < seconds) {
@@ -120,7 +57,7 @@ Status measureInTurn(KernelTimes &a, KernelTimes &b, const std::vector<HostTenso
   return okStatus();
 }
 
-std::vector<std::pair<std::string, double>> losses(const MeasuredEngine &engine, const std::vector<HostTensor> &before,
+std::vector<std::pair<std::string, double>> losses(const OpenEngine &engine, const std::vector<HostTensor> &before,
                                                    const std::vector<HostTensor> &after) {
   std::vector<std::pair<std::string, double>> list;
   for (size_t i = 0; i < before.size() && i < after.size(); ++i)
@@ -131,14 +68,16 @@ std::vector<std::pair<std::string, double>> losses(const MeasuredEngine &engine,
 
 Result<BothForms> BothForms::open(const PruneRequest &options, const std::string &path, const std::string &bytes) {
   CompileOptions compile = options.inputs.fixing(options.compile, path);
-  Result<MeasuredEngine> dense = MeasuredEngine::open(path, compile, "never", options.session);
+  compile.sparseWeights = "never";
+  Result<OpenEngine> dense = OpenEngine::open(path, compile, options.session);
   if (!dense)
     return dense.status();
   Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("pruned.onnx", bytes);
   if (!written)
     return written.status();
   compile.cache = false;
-  Result<MeasuredEngine> pruned = MeasuredEngine::open((*written)->path, compile, "auto", options.session);
+  compile.sparseWeights = "auto";
+  Result<OpenEngine> pruned = OpenEngine::open((*written)->path, compile, options.session);
   if (!pruned)
     return pruned.status();
   Result<InputFiles> files = readInputs(options.inputs, *dense->plan);
@@ -204,7 +143,8 @@ Status compareWithMasked(const PruneRequest &request, const std::string &path, c
     return file.status();
   CompileOptions compile = request.inputs.fixing(request.compile, path);
   compile.cache = false;
-  Result<MeasuredEngine> zeros = MeasuredEngine::open((*file)->path, compile, "never", request.session);
+  compile.sparseWeights = "never";
+  Result<OpenEngine> zeros = OpenEngine::open((*file)->path, compile, request.session);
   if (!zeros)
     return zeros.status();
   Result<std::vector<HostTensor>> want = both.dense.run(both.inputs), got = both.pruned.run(both.inputs),
@@ -226,7 +166,7 @@ Status compareWithMasked(const PruneRequest &request, const std::string &path, c
       return internalError("the smaller model gives another '" + both.dense.plan->outputs[i].name +
                                "' than zeros in the place of what was taken out: " + std::to_string(difference), path);
   }
-  KernelTimes before(both.dense), after(both.pruned);
+  Profile before(both.dense), after(both.pruned);
   LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both.inputs, 0));
   report.denseMs = before.latency() * 1e3;
   report.prunedMs = after.latency() * 1e3;

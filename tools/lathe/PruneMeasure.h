@@ -4,7 +4,7 @@
 #define LATHE_TOOLS_LATHE_PRUNEMEASURE_H
 
 #include "Inputs.h"
-#include "Session.h"
+#include "Profile.h"
 #include "TemporaryModel.h"
 
 #include "PruneReport.h"
@@ -38,45 +38,21 @@ Result<uint64_t> parseSeed(const std::string &text);
 /// What a layer must take of the dense one's time at most.
 constexpr double kWins = 0.97;
 
-/// An engine that runs on inputs of its own kind again and again.
-struct MeasuredEngine {
-  Model model;
-  Session session;
-  const engine::Plan *plan;
-
-  static Result<MeasuredEngine> open(const std::string &path, CompileOptions compile, const char *sparse,
-                                     const SessionOptions &session);
-  Result<std::vector<HostTensor>> run(const std::vector<HostTensor> &inputs) const;
-};
-
-/// Times of the kernels of an engine, a run each.
-class KernelTimes {
-public:
-  explicit KernelTimes(const MeasuredEngine &engine);
-  Status runOnce(const std::vector<HostTensor> &inputs);
-  /// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
-  std::pair<double, bool> of(const std::vector<std::string> &nodes);
-  double latency(); ///< the median seconds of a run
-  size_t rounds() const { return runs.size(); }
-
-private:
-  const MeasuredEngine &engine;
-  std::vector<double> sums, runs;
-  std::vector<std::vector<double>> each; ///< by row of the profile
-};
+/// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
+std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::string> &nodes);
 
 /// Runs both in turn, 7 times at least, for this many seconds.
-Status measureInTurn(KernelTimes &a, KernelTimes &b, const std::vector<HostTensor> &inputs, double seconds);
+Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds);
 
 /// The relative change of each float output.
-std::vector<std::pair<std::string, double>> losses(const MeasuredEngine &engine, const std::vector<HostTensor> &before,
+std::vector<std::pair<std::string, double>> losses(const OpenEngine &engine, const std::vector<HostTensor> &before,
                                                    const std::vector<HostTensor> &after);
 
 /// The model as it is and pruned, on the same inputs.
 struct BothForms {
-  MeasuredEngine dense;
+  OpenEngine dense;
   std::unique_ptr<TemporaryModel> file; ///< of `pruned`
-  MeasuredEngine pruned;
+  OpenEngine pruned;
   std::vector<HostTensor> inputs;
 
   static Result<BothForms> open(const PruneRequest &request, const std::string &path, const std::string &bytes);

@@ -259,7 +259,7 @@ private:
 
   /// Both forms in turn, unless nothing is to be measured; which families win.
   Status measure(const std::string &bytes, std::optional<BothForms> &both, PruneReport &report) {
-    std::optional<KernelTimes> before, after;
+    std::optional<Profile> before, after;
     if (request.seconds > 0) {
       Result<BothForms> opened = BothForms::openNamed(request, path, bytes);
       if (!opened)
@@ -282,8 +282,8 @@ private:
       width.score = whole > 0 ? lost / whole : 0;
       const std::vector<std::string> nodes = nodesOf({family.units.begin(), family.units.end()});
       if (before) {
-        width.denseMicroseconds = before->of(nodes).first * 1e6;
-        width.prunedMicroseconds = after->of(nodes).first * 1e6;
+        width.denseMicroseconds = timesOf(*before, nodes).first * 1e6;
+        width.prunedMicroseconds = timesOf(*after, nodes).first * 1e6;
       }
       if (gone[i].empty())
         width.why = "no unit goes at this ratio and multiple";
