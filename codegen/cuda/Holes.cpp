@@ -175,9 +175,11 @@ FailureOr<std::string> Holes::text(const Instance &instance) {
       given && !instance.tile.empty())
     check = "static_assert(" + instance.tile + "::SHARED_BYTES == " + std::to_string(*given) +
             ", \"shared memory of a block\");\n";
+  std::string ahead;
+  for (size_t i = 0; i < instance.before.size(); ++i)
+    ahead += function(launches[i], instance.before[i], instance.minBlocks);
   return devicePrelude(instance.modules) + "\n// Kernel " + kernel.name.str() + ", configuration " +
-         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members + "};\n" + check +
-         (instance.before.empty() ? "" : function(launches.front(), instance.before, 0)) +
+         kernel.spec->config + "\nstruct Holes {\n  " + fields + ";\n" + members + "};\n" + check + ahead +
          function(launches.back(), wait + instance.given + instance.call, minBlocks);
 }
 

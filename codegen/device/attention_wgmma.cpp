@@ -233,8 +233,8 @@ static Instance instance(const KernelConfig &c, const AttentionText &t) {
     made.modules.push_back("mma");
   if (t.launches > 1) {
     made.modules.push_back("attention_blocks");
-    made.before = "attentionBlocks<" + joined({64 * warpgroups, c.tileN, t.listThreads}) + ">(h, " +
-                  t.queries + ", " + t.keys + ", (u16 *)work0);";
+    made.before = {"attentionBlocks<" + joined({64 * warpgroups, c.tileN, t.listThreads}) + ">(h, " +
+                   t.queries + ", " + t.keys + ", (u16 *)work0);"};
   }
   made.modules.push_back("attention_wgmma");
   return made;

@@ -70,6 +70,15 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
     work.dims = work.physical = {spec->workspaceBytes = *DimExpr::parse(c.workspace)};
     spec->buffers.push_back(work);
   }
+  LaunchSpec last = launch;
+  spec->launches.clear();
+  for (const std::string &grid : c.ahead) {
+    LaunchSpec first = last;
+    first.function += "_" + std::to_string(spec->launches.size());
+    first.grid[0] = *DimExpr::parse(grid);
+    spec->launches.push_back(first);
+  }
+  spec->launches.push_back(last);
   codegen::KernelSource source{fn.getName(), &fn.front(), &*spec, &target, 7, codegen::rolesOfFunction(fn)};
   FailureOr<std::string> text = codegen::cudaText(source);
   out.spec = *spec;
@@ -95,7 +104,7 @@ CudaBatch::~CudaBatch() {
 std::string CudaBatch::add(const CudaCase &c, const std::string &target) {
   CudaKernel k = cudaKernel(context, c, target);
   if (k.error.empty())
-    kernels[k.spec.launches[0].function] = k;
+    kernels[k.spec.launches.back().function] = k;
   return k.error;
 }
 
@@ -119,15 +128,17 @@ std::string CudaBatch::build() {
     text += deviceModule(m);
   text += "extern \"C\" void finishLater(void (*finish)(void *), void *what) {\n"
           "  lathe_emu::ahead = [=] { finish(what); };\n}\n";
-  for (const auto &[name, kernel] : kernels)
-    text +=
-        "namespace kernel_" + name + " {\n" + ownPart(kernel.source) +
-        "}\nextern \"C\" const char *run_" + name +
-        "(const unsigned *g, unsigned threads, unsigned long long shared, const unsigned long long "
-        "*words) {\n"
-        "  static std::string error;\n  error = run_emulated_words(kernel_" +
-        name + "::" + name +
-        ", dim3(g[0], g[1], g[2]), dim3(threads), shared, words);\n  return error.c_str();\n}\n";
+  for (const auto &[name, kernel] : kernels) {
+    text += "namespace kernel_" + name + " {\n" + ownPart(kernel.source) + "}\n";
+    for (const LaunchSpec &launch : kernel.spec.launches)
+      text +=
+          "extern \"C\" const char *run_" + launch.function +
+          "(const unsigned *g, unsigned threads, unsigned long long shared, const unsigned long long "
+          "*words) {\n"
+          "  static std::string error;\n  error = run_emulated_words(kernel_" +
+          name + "::" + launch.function +
+          ", dim3(g[0], g[1], g[2]), dim3(threads), shared, words);\n  return error.c_str();\n}\n";
+  }
   std::ofstream(dir / "kernels.cpp") << text;
   std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " +
                         (dir / "kernels.so").string() + " " + (dir / "kernels.cpp").string() +
@@ -151,8 +162,10 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, std::vector<Bytes> in
   const CudaKernel *k = find(name);
   using Run =
       const char *(*)(const unsigned *, unsigned, unsigned long long, const unsigned long long *);
-  auto run = image ? reinterpret_cast<Run>(dlsym(image, ("run_" + name).c_str())) : nullptr;
-  if (!k || !run) {
+  auto runOf = [&](const std::string &function) {
+    return image ? reinterpret_cast<Run>(dlsym(image, ("run_" + function).c_str())) : nullptr;
+  };
+  if (!k || !runOf(name)) {
     error = "no such kernel: " + name;
     return {};
   }
@@ -187,23 +200,25 @@ std::vector<Bytes> CudaBatch::run(const std::string &name, std::vector<Bytes> in
     words.push_back(static_cast<unsigned long long>(symbols.at(s)));
   status[0] = status[1] = 0;
   words.push_back(reinterpret_cast<uintptr_t>(status));
-  const LaunchSpec &launch = k->spec.launches[0];
-  unsigned grid[3];
-  for (int i = 0; i < 3; ++i)
-    grid[i] = static_cast<unsigned>(*launch.grid[i].evaluate(symbols));
   // The kernels ahead write the inputs: before the launch, or while a programmatic one waits.
   std::function<void()> finish = [&] {
     for (size_t i = 0; i < inputs.size() && i < memory.size(); ++i)
       std::memcpy(memory[i].get(), inputs[i].data(), std::min(sizes[i], inputs[i].size()));
   };
   using Later = void (*)(void (*)(void *), void *);
-  if (launch.programmaticDependent)
+  if (k->spec.launches.back().programmaticDependent)
     reinterpret_cast<Later>(dlsym(image, "finishLater"))(
         [](void *what) { (*static_cast<std::function<void()> *>(what))(); }, &finish);
   else
     finish();
-  error = run(grid, static_cast<unsigned>(launch.block[0]), *launch.sharedBytes.evaluate(symbols),
-              words.data());
+  for (const LaunchSpec &launch : k->spec.launches) {
+    unsigned grid[3];
+    for (int i = 0; i < 3; ++i)
+      grid[i] = static_cast<unsigned>(*launch.grid[i].evaluate(symbols));
+    if (error.empty())
+      error = runOf(launch.function)(grid, static_cast<unsigned>(launch.block[0]), *launch.sharedBytes.evaluate(symbols),
+                                     words.data());
+  }
   std::vector<Bytes> outputs;
   for (size_t i = 0; i < memory.size(); ++i) {
     for (size_t g = 0; g < kGuard; ++g)

@@ -24,6 +24,8 @@ struct CudaCase {
   /// A programmatic launch: in the emulation its inputs are there when it waits, not before.
   bool early = false;
   std::string workspace = "0"; ///< bytes
+  /// Blocks of each launch ahead, in their order.
+  std::vector<std::string> ahead = {};
   std::string packing = "";    ///< recipe of the second input (lathe/codegen/Packing.h); its values are given unpacked
 };
 

@@ -77,7 +77,7 @@ struct Instance {
   std::string tile;
   std::string given = {};                ///< statements ahead of the call
   int64_t minBlocks = 0;                 ///< that shall share a multiprocessor; 0: as it comes
-  std::string before = {};               ///< what the launch ahead calls, where there are two
+  std::vector<std::string> before = {};  ///< what each launch ahead calls, in their order
 };
 
 /// Tensor maps behind those of the operands, by their place in the kernel's list.
@@ -100,6 +100,7 @@ struct MemoryText {
   std::string rows, columns;
   std::string wanted = {}; ///< elements of a row
   std::string outer = {};  ///< reductions: results without columns
+  std::string parts = {};  ///< of a row, where blocks of a launch ahead share it
 };
 struct ConvText {
   std::string window, sizes;
