@@ -1,7 +1,7 @@
 //===- SkeletonSelection.cpp - elements that are chosen by value ---*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills topk.cuh and nonzero.cuh: what is compared, and where places are stored.
+// Fills topk.cuh, topk_few.cuh, sort.cuh and nonzero.cuh: what is compared, and where places are stored.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,13 +32,19 @@ FailureOr<std::string> topKText(const KernelSource &kernel, const KernelConfig &
     e.store(place, op.getY(), e.outputArg(0), at);
     return Value();
   });
-  std::string count = holes.dim(op.getK().expr());
-  bool spare = kernel.spec->workspaceBytes != DimExpr(0);
-  DimExpr words = DimExpr::ceilDiv(op.getK().expr() * DimExpr(8 + int64_t(key.getIntOrFloatBitWidth()) / 8), DimExpr(8));
-  holes.line("LATHE_METHOD i64 *spareOf(i64 block) const { return " +
-             (spare ? "(i64 *)work0 + block * (" + holes.dim(words) + ")" : std::string("nullptr")) + "; }");
-  return holes.text(config.form->memory.text(
-      config, {holes.dim(op.rows()), holes.dim(dims[axis]), count}));
+  MemoryText text{holes.dim(op.rows()), holes.dim(dims[axis]), holes.dim(op.getK().expr())};
+  const std::vector<LaunchSpec> &launches = kernel.spec->launches;
+  if (launches.size() > 1) {
+    text.parts = holes.dim(DimExpr::floorDiv(launches[0].grid[0], DimExpr::max(op.rows(), DimExpr(1))));
+    holes.line("LATHE_METHOD u8 *work() const { return (u8 *)work0; }");
+  } else {
+    DimExpr words =
+        DimExpr::ceilDiv(op.getK().expr() * DimExpr(8 + int64_t(key.getIntOrFloatBitWidth()) / 8), DimExpr(8));
+    bool spare = kernel.spec->workspaceBytes != DimExpr(0);
+    holes.line("LATHE_METHOD i64 *spareOf(i64 block) const { return " +
+               (spare ? "(i64 *)work0 + block * (" + holes.dim(words) + ")" : std::string("nullptr")) + "; }");
+  }
+  return holes.text(config.form->memory.text(config, text));
 }
 
 FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfig &config) {
@@ -47,6 +53,7 @@ FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfi
   if (!op)
     return failure();
   Type i64 = IntegerType::get(op.getContext(), 64);
+  holes.line("LATHE_METHOD u8 *work() const { return (u8 *)work0; }");
   holes.method("flag", {"place"}, IntegerType::get(op.getContext(), 1), 1, [&](Evaluator &e, ValueRange p) {
     return e.eval(op.getFlags(), {Index(p[0])});
   });

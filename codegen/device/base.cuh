@@ -51,6 +51,20 @@ LATHE_DEV u32 shuffleFrom32(u32 v, int lane) {
   asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(r) : "r"(v), "r"(lane));
   return r;
 }
+/// Of which threads of the block any is true; a barrier.
+LATHE_DEV bool blockAny(bool is) {
+  u32 any;
+  asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }"
+               : "=r"(any) : "r"((u32)is) : "memory");
+  return any != 0;
+}
+/// A bit for each lane of the warp.
+LATHE_DEV u32 warpBits(bool is) {
+  u32 bits;
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, -1; }" : "=r"(bits) : "r"((u32)is));
+  return bits;
+}
+LATHE_DEV int countBits(u32 v) { int n; asm("popc.b32 %0, %1;" : "=r"(n) : "r"(v)); return n; }
 LATHE_DEV SharedAddr sharedAddr(const void *p) {
   u32 a;
   asm("{ .reg .u64 t; cvta.to.shared.u64 t, %1; cvt.u32.u64 %0, t; }" : "=r"(a) : "l"(p));
@@ -84,6 +98,13 @@ LATHE_DEV Bits16 loadGlobal16Streaming(const void *p) {
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(p));
   return v;
 }
+/// Between blocks, a word by itself: what else the thread wrote need not be there yet.
+LATHE_DEV u32 loadRelaxed(const u32 *from) {
+  u32 v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(from) : "memory");
+  return v;
+}
+LATHE_DEV void storeRelaxed(u32 *to, u32 v) { asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
 /// Keeps the loads written above it there. ptxas moves each load towards its use to save
 /// registers, and one or two are left in flight; it does not move them over a branch, which
 /// this one is, never taken.

@@ -286,6 +286,27 @@ inline unsigned shuffleFrom32(unsigned v, int from) {
   lathe_emu::exchange(&v, 4, [&](auto &slot) { std::memcpy(&r, slot[from & 31], 4); });
   return r;
 }
+inline bool blockAny(bool is) {
+  // Two flags in turn: who is slow still reads one while others set the next.
+  static thread_local bool any[2];
+  static thread_local unsigned turn;
+  lathe_emu::Block *b = lathe_emu::block;
+  if (b->barrier.arrived == 0)
+    any[turn ^= 1] = false;
+  const unsigned slot = turn;
+  any[slot] |= is;
+  __syncthreads();
+  return any[slot];
+}
+inline unsigned warpBits(bool is) {
+  unsigned bits = 0;
+  lathe_emu::exchange(&is, 1, [&](auto &slot) {
+    for (unsigned lane = 0; lane < lathe_emu::warp().barrier.members; ++lane)
+      bits |= unsigned(slot[lane][0] != 0) << lane;
+  });
+  return bits;
+}
+inline int countBits(unsigned v) { return __builtin_popcount(v); }
 inline SharedAddr sharedAddr(const void *p) { return reinterpret_cast<SharedAddr>(p); }
 inline Bits16 loadGlobal16(const void *p) {
   Bits16 v;
@@ -299,6 +320,8 @@ inline void storeGlobal16(void *p, const Bits16 &v) {
     __builtin_trap();
   std::memcpy(p, &v, 16);
 }
+inline unsigned loadRelaxed(const unsigned *from) { return *from; }
+inline void storeRelaxed(unsigned *to, unsigned v) { *to = v; }
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 inline void pinLoads() {}
 inline void needValue(float) {}

@@ -1,4 +1,4 @@
-//===- nonzero.cpp - descriptor of nonzero.cuh: places of flags that are set, in order
+//===- nonzero.cpp - descriptors of nonzero.cuh: places of flags that are set, in order
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "Instances.h"
@@ -9,24 +9,71 @@ namespace lathe {
 
 using namespace select;
 
-static Result<bool> offer(const KernelDesc &desc, const Target &, std::vector<KernelVariant> &out) {
+/// Flags that one block goes through sooner than a second launch starts.
+static constexpr int64_t kOneBlock = 16384;
+/// Flags of a block at least, and blocks for each multiprocessor at most.
+static constexpr int64_t kLeastShare = 4096, kBlocks = 8;
+
+/// `blocks` counts, then a bit a flag.
+static void addWorkspace(KernelSpec &spec, const DimExpr &blocks, const DimExpr &length) {
+  spec.workspaceBytes = (blocks + DimExpr::ceilDiv(length, DimExpr(32))) * DimExpr(4);
+  BufferArg work;
+  work.dtype = DType::UI8;
+  work.access = BufferArg::Access::ReadWrite;
+  work.dims = work.physical = {spec.workspaceBytes};
+  spec.buffers.push_back(work);
+}
+
+static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   if (!desc.selection || desc.selection->kind != KernelDesc::Selection::Kind::Nonzero)
     return false;
+  const DimExpr &length = desc.selection->length;
+  DimRange range = rangeOf(length, desc);
+  if (range.lo <= kOneBlock) {
+    KernelConfig c{&kNonzeroBlock};
+    c.threads = range.hi <= 1024 ? 256 : 1024;
+    KernelSpec spec = specFor(desc, c, DimExpr(1));
+    addWorkspace(spec, DimExpr(1), length);
+    std::vector<DimCondition> guard;
+    if (range.hi > kOneBlock)
+      guard.push_back({DimCondition::Kind::LessEqual, length, DimExpr(kOneBlock)});
+    addVariant(out, guard, std::move(spec));
+    if (guard.empty())
+      return true;
+  }
   KernelConfig c{&kNonzero};
-  c.threads = rangeOf(desc.selection->length, desc).hi <= 256 ? 256 : 1024;
-  addVariant(out, {}, specFor(desc, c, DimExpr(1)));
+  c.threads = 256;
+  DimExpr blocks = DimExpr::max(DimExpr(1), DimExpr::min(DimExpr(kBlocks * target.smCount),
+                                                         DimExpr::ceilDiv(length, DimExpr(kLeastShare))));
+  KernelSpec spec = specFor(desc, c, blocks);
+  LaunchSpec first = spec.launches[0];
+  first.function += "_marks";
+  spec.launches.insert(spec.launches.begin(), first);
+  addWorkspace(spec, blocks, length);
+  addVariant(out, {}, std::move(spec));
   return true;
 }
 
-const Skeleton kNonzero = {
-    .family = "nonzero",
-    .block = "t: all flags, t at a time",
+static std::string call(const char *function, const KernelConfig &c, const MemoryText &t) {
+  return std::string(function) + "<" + joined({c.threads}) + ">(h, " + t.columns + ");";
+}
+
+const Skeleton kNonzeroBlock = {
+    .family = "nonzero.block",
+    .block = "t: all flags",
     .code = Skeleton::Code::Nonzero,
     .early = Skeleton::Early::UnlessLong,
+    .memory = {.text = [](const KernelConfig &c, const MemoryText &t) {
+      return Instance{{"nonzero"}, call("markFlags", c, t) + "\n  __syncthreads();\n  " + call("collectPlaces", c, t), ""};
+    }}};
+const Skeleton kNonzero = {
+    .family = "nonzero",
+    .block = "t: two launches: an equal share of the flags each, which are counted; then their places",
+    .code = Skeleton::Code::Nonzero,
     .memory = {.offer = offer, .text = [](const KernelConfig &c, const MemoryText &t) {
-                 return Instance{{"nonzero"},
-                                 "collectPlaces<" + joined({c.threads}) + ">(h, " + t.columns + ");",
-                                 ""};
+                 Instance made{{"nonzero"}, call("collectPlaces", c, t), ""};
+                 made.before = {call("markFlags", c, t)};
+                 return made;
                }}};
 
 } // namespace lathe

@@ -8,6 +8,8 @@
 
 #include "CudaKernel.h"
 
+#include "lathe/support/Half.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,6 +28,7 @@ struct TopKCase {
   bool smallest = false;
   int64_t blocks = 2;
   const char *workspace = "0";
+  std::vector<std::string> ahead = {};
 };
 
 /// Few different values, so that many are equal, and all that compares in its own way.
@@ -38,6 +41,14 @@ std::vector<double> numbers(int64_t n, bool floats, unsigned seed) {
       v = gen() % 3 == 0 ? std::nan("") : gen() % 2 ? -0.0 : -INFINITY;
   }
   return out;
+}
+
+/// As bf16, which has all of these numbers.
+Bytes upperHalves(const std::vector<double> &values) {
+  std::vector<uint16_t> out;
+  for (double v : values)
+    out.push_back(floatToBf16(float(v)));
+  return bytesOf(out);
 }
 
 bool comesBefore(double a, double b, bool smallest) {
@@ -73,6 +84,20 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
       {"wide_floats", "f64", "topk.t256.n256", 2, 1000, 33, true},
       {"spare", "i32", "topk.t256.n256", 3, 2000, 700, false, 2, "16800"},
       {"spare_all", "i64", "topk.t256.n256", 2, 601, 601, true, 1, "9616"},
+      {"short_rows", "f32", "topk.short.t128.r4", 7, 128, 8, false, 2},
+      {"short_least", "f32", "topk.short.t128", 6, 30, 30, true, 2},
+      {"short_wide", "i64", "topk.short.t128.r8", 5, 250, 32, false, 2},
+      {"short_halves", "bf16", "topk.short.t128.r2", 9, 33, 1, false, 3},
+      {"row", "f32", "topk.row.t256.n2048", 3, 9000, 50, false, 2},
+      {"row_least", "f32", "topk.row.t256.n2048", 2, 4097, 300, true, 2},
+      {"row_most", "i32", "topk.row.t256.n2048", 1, 7000, 1024, false, 1},
+      {"row_wide", "f64", "topk.row.t256.n2048", 2, 6000, 100, false, 2},
+      {"row_all", "i64", "topk.row.t256.n2048", 1, 700, 700, true, 1},
+      {"parts", "f32", "topk.parts.t256.n2048", 2, 20001, 50, false, 2, "3200", {"8"}},
+      {"parts_least", "f64", "topk.parts.t256.n2048", 1, 9000, 1000, true, 1, "48000", {"3"}},
+      {"radix", "f32", "topk.sort.t256.s4", 2, 9000, 9000, true, 6, "324864", {"4", "8", "6", "6", "6"}},
+      {"radix_part", "i64", "topk.sort.t256.s8", 1, 5000, 3000, false, 3, "142528",
+       {"1", "8", "3", "3", "3", "3", "3", "3", "3"}},
   };
   CudaBatch batch;
   for (const TopKCase &c : cases) {
@@ -85,12 +110,14 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
                            (c.smallest ? ", smallest" : "") + "} : (" + x + ") -> " + y + "\n  return %0 : " + y),
                     c.config, {std::to_string(c.blocks)}};
     kernel.workspace = c.workspace;
+    kernel.ahead = c.ahead;
     ASSERT_EQ(batch.add(kernel), "") << c.name;
   }
   ASSERT_EQ(batch.build(), "");
   for (const TopKCase &c : cases) {
-    std::vector<double> values = numbers(c.rows * c.length, c.dtype[0] == 'f', 1);
+    std::vector<double> values = numbers(c.rows * c.length, c.dtype.find('f') != std::string::npos, 1);
     Bytes bytes = c.dtype == "f32"   ? bytesOf(std::vector<float>(values.begin(), values.end()))
+                  : c.dtype == "bf16" ? upperHalves(values)
                   : c.dtype == "f64" ? bytesOf(values)
                   : c.dtype == "i64" ? bytesOf(std::vector<int64_t>(values.begin(), values.end()))
                                      : bytesOf(std::vector<int32_t>(values.begin(), values.end()));
@@ -108,25 +135,36 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
         ASSERT_EQ(places[row * c.count + i], order[i]) << c.name << ", row " << row << ", place " << i;
     }
   }
-  std::vector<std::string> names;
-  for (const TopKCase &c : cases)
-    names.push_back(c.name);
-  expectNvrtc(batch, names);
+  // Each form once.
+  expectNvrtc(batch, {"searched", "wide_floats", "spare", "short_rows", "short_wide", "row", "row_wide", "parts", "parts_least",
+                      "radix", "radix_part"});
 }
 
 TEST(CudaSelection, NonzeroCountsWhatItCollects) {
+  struct NonzeroCase {
+    const char *name, *config, *blocks;
+    std::vector<std::string> ahead;
+  };
+  const std::vector<NonzeroCase> cases = {
+      {"flags_256", "nonzero.block.t256", "1", {}},
+      {"flags_1024", "nonzero.block.t1024", "1", {}},
+      {"flags_shared", "nonzero.t256", "7", {"7"}},
+  };
   CudaBatch batch;
-  for (const char *threads : {"256", "1024"}) {
-    std::string name = std::string("flags_") + threads;
-    ASSERT_EQ(batch.add({fn(name, "(%f: tensor<?xi1, #lathe.t<[N]>>) -> (tensor<?xi64, #lathe.t<[N]>>, tensor<i64>)",
-                            "  %0, %1 = lathe.nonzero %f : (tensor<?xi1, #lathe.t<[N]>>) -> (tensor<?xi64, #lathe.t<[N]>>, tensor<i64>)\n"
-                            "  return %0, %1 : tensor<?xi64, #lathe.t<[N]>>, tensor<i64>"),
-                         std::string("nonzero.t") + threads}),
-              "");
+  std::vector<std::string> names;
+  for (const NonzeroCase &c : cases) {
+    CudaCase kernel{fn(c.name, "(%f: tensor<?xi1, #lathe.t<[N]>>) -> (tensor<?xi64, #lathe.t<[N]>>, tensor<i64>)",
+                       "  %0, %1 = lathe.nonzero %f : (tensor<?xi1, #lathe.t<[N]>>) -> (tensor<?xi64, #lathe.t<[N]>>, tensor<i64>)\n"
+                       "  return %0, %1 : tensor<?xi64, #lathe.t<[N]>>, tensor<i64>"),
+                    c.config, {c.blocks}};
+    kernel.workspace = "4 * (" + std::string(c.blocks) + " + ceildiv(N, 32))";
+    kernel.ahead = c.ahead;
+    ASSERT_EQ(batch.add(kernel), "");
+    names.push_back(c.name);
   }
   ASSERT_EQ(batch.build(), "");
-  for (const char *name : {"flags_256", "flags_1024"})
-    for (int64_t n : {0, 1, 256, 3000}) {
+  for (const std::string &name : names)
+    for (int64_t n : {0, 1, 33, 256, 3000, 20000}) {
       std::mt19937 gen(n);
       std::vector<uint8_t> flags(n);
       std::vector<int64_t> want(n);
@@ -139,7 +177,7 @@ TEST(CudaSelection, NonzeroCountsWhatItCollects) {
       EXPECT_EQ(valuesOf<int64_t>(got[0]), want) << name << " " << n;
       EXPECT_EQ(valuesOf<int64_t>(got[1]), std::vector<int64_t>{count});
     }
-  expectNvrtc(batch, {"flags_256", "flags_1024"});
+  expectNvrtc(batch, names);
 }
 
 /// Boxes of one size in a row: each overlaps its neighbours by more than the limit, and no others.

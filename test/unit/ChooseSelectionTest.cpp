@@ -1,0 +1,73 @@
+//===- ChooseSelectionTest.cpp - configurations of selections on GPUs -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/KernelDesc.h"
+#include "lathe/codegen/Skeleton.h"
+
+#include <gtest/gtest.h>
+
+using namespace lathe;
+
+namespace {
+
+KernelDesc scan(std::vector<DimExpr> rows) {
+  KernelDesc d;
+  d.name = "k";
+  d.kind = KernelDesc::Kind::Scan;
+  d.parallel = rows;
+  d.numInputs = d.numOutputs = 1;
+  d.buffers.resize(2);
+  return d;
+}
+
+/// Of the variant that a run with so many elements takes.
+std::string familyAt(const std::vector<KernelVariant> &all, int64_t length) {
+  for (const KernelVariant &v : all) {
+    bool holds = true;
+    for (const DimCondition &c : v.guard)
+      holds &= *c.lhs.evaluate({{"N", length}}) <= *c.rhs.evaluate({{"N", length}});
+    if (holds)
+      return std::string(KernelConfig::parse(v.spec.config)->family());
+  }
+  return "none";
+}
+
+TEST(Choose, SelectionsBySizes) {
+  auto chosen = [](int64_t rows, int64_t length, int64_t count, int64_t keyBits = 32) {
+    KernelDesc d = scan({rows});
+    d.selection = {KernelDesc::Selection::Kind::TopK, rows, length, count, keyBits};
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() && all->size() == 1 ? all->front().spec : KernelSpec{};
+  };
+  EXPECT_EQ(chosen(8192, 128, 8).config, "topk.short.t128.r4");
+  EXPECT_EQ(chosen(8192, 128, 8).launches[0].grid[0], DimExpr(2048));
+  EXPECT_EQ(chosen(4096, 50257, 50).config, "topk.row.t256.n2048");
+  EXPECT_EQ(chosen(1, 2000, 2000).config, "topk.t512.n2048");
+  KernelSpec parts = chosen(1, 131072, 50);
+  EXPECT_EQ(parts.config, "topk.parts.t256.n2048");
+  ASSERT_EQ(parts.launches.size(), 2u);
+  EXPECT_EQ(parts.launches[0].grid[0], DimExpr(32));
+  EXPECT_EQ(parts.workspaceBytes, DimExpr(32 * 50 * 8));
+  EXPECT_EQ(chosen(1, 1 << 24, 1 << 24).launches.size(), 6u);
+  EXPECT_EQ(chosen(1, 1 << 24, 1 << 24, 64).config, "topk.sort.t256.s8");
+  EXPECT_EQ(chosen(1, 1 << 24, 1 << 24, 64).launches.size(), 10u);
+
+  // Sizes of the run.
+  const DimExpr n = DimExpr::symbol("N");
+  KernelDesc d = scan({1});
+  d.symbols["N"] = DimRange{0, int64_t(1) << 33};
+  d.selection = {KernelDesc::Selection::Kind::TopK, 1, n, n, 32};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  for (auto [length, family] : std::initializer_list<std::pair<int64_t, const char *>>{
+           {20, "topk.short"}, {1000, "topk.row"}, {2000, "topk"}, {5000, "topk.sort"}, {int64_t(1) << 32, "topk"}})
+    EXPECT_EQ(familyAt(*all, length), family) << length;
+
+  d.selection = {KernelDesc::Selection::Kind::Nonzero, 1, n, n, 32};
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyAt(*all, 100), "nonzero.block");
+  EXPECT_EQ(familyAt(*all, 1 << 20), "nonzero");
+}
+
+} // namespace
