@@ -51,6 +51,9 @@ TEST(Choose, SelectionsBySizes) {
   EXPECT_EQ(chosen(1, 1 << 24, 1 << 24).launches.size(), 6u);
   EXPECT_EQ(chosen(1, 1 << 24, 1 << 24, 64).config, "topk.sort.t256.s8");
   EXPECT_EQ(chosen(1, 1 << 24, 1 << 24, 64).launches.size(), 10u);
+  // What the device code lays out there (CudaSelectionTest.cpp, radix and radix_part).
+  EXPECT_EQ(chosen(2, 9000, 9000).workspaceBytes, DimExpr(333056));
+  EXPECT_EQ(chosen(1, 5000, 3000, 64).workspaceBytes, DimExpr(158912));
 
   // Sizes of the run.
   const DimExpr n = DimExpr::symbol("N");

@@ -95,9 +95,9 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
       {"row_all", "i64", "topk.row.t256.n2048", 1, 700, 700, true, 1},
       {"parts", "f32", "topk.parts.t256.n2048", 2, 20001, 50, false, 2, "3200", {"8"}},
       {"parts_least", "f64", "topk.parts.t256.n2048", 1, 9000, 1000, true, 1, "48000", {"3"}},
-      {"radix", "f32", "topk.sort.t256.s4", 2, 9000, 9000, true, 6, "324864", {"4", "8", "6", "6", "6"}},
-      {"radix_part", "i64", "topk.sort.t256.s8", 1, 5000, 3000, false, 3, "142528",
-       {"1", "8", "3", "3", "3", "3", "3", "3", "3"}},
+      {"radix", "f32", "topk.sort.t256.s4", 2, 9000, 9000, true, 6, "333056", {"6", "8", "6", "6", "6"}},
+      {"radix_part", "i64", "topk.sort.t256.s8", 1, 5000, 3000, false, 3, "158912",
+       {"3", "8", "3", "3", "3", "3", "3", "3", "3"}},
   };
   CudaBatch batch;
   for (const TopKCase &c : cases) {
