@@ -236,10 +236,12 @@ class Nms(Form):
         return [torch.stack([torch.zeros_like(klass), klass, order[klass, rank]], 1)]
 
     def rival(self, boxes, scores):
-        """The same selection: candidates of all classes, one batched call."""
+        """Candidates of all classes, those of each moved away from the others', in one call (batched_nms itself
+        calls once a class when there are so many); it does not stop at MOST."""
         import torch
         klass, place = (scores[0] > LEAST).nonzero(as_tuple=True)
-        kept = torchvision_ops().batched_nms(boxes[0][place], scores[0][klass, place], klass, OVERLAP)
+        apart = boxes[0][place] + (klass * 1000)[:, None]
+        kept = torchvision_ops().nms(apart, scores[0][klass, place], OVERLAP)
         return torch.stack([klass[kept], place[kept]], 1)
 
     has_rival = staticmethod(lambda: torchvision_ops() is not None)
