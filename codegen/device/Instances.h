@@ -51,6 +51,9 @@ KernelConfig completeWgmma(KernelConfig config, const TileFacts &facts, const Ta
 std::string wgmmaTileText(const KernelConfig &config);
 /// "SplitTile<64, 4, 64, 2, Holes>"
 std::string splitTileText(const KernelConfig &config);
+/// Elements of a row that topk_few.cuh takes at most: half of a list. More are sorted.
+inline constexpr int64_t kListCount = 1024;
+
 /// Columns of a head of attention in shared memory: a power of two.
 int64_t headColumns(int64_t head);
 /// Names of tiles: a family, rows, numbers of columns, and what follows.

@@ -51,7 +51,7 @@ LATHE_DEV u32 shuffleFrom32(u32 v, int lane) {
   asm volatile("shfl.sync.idx.b32 %0, %1, %2, 31, -1;" : "=r"(r) : "r"(v), "r"(lane));
   return r;
 }
-/// Of which threads of the block any is true; a barrier.
+/// Whether `is` holds for any thread of the block; a barrier.
 LATHE_DEV bool blockAny(bool is) {
   u32 any;
   asm volatile("{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; }"

@@ -22,7 +22,7 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
     return false;
   const KernelDesc::Selection &s = *desc.selection;
   DimRange range = rangeOf(s.length, desc);
-  if (range.hi <= kOneBlock || range.lo > kMostLength)
+  if (range.hi <= kOneBlock || range.lo > kMostLength || rangeOf(DimExpr::min(s.count, s.length), desc).hi <= kListCount)
     return false;
   const int64_t bytes = s.keyBits / 8, tile = kThreads * 64 / bytes; // as SortMemory has it
   KernelConfig c{&kTopKSort};

@@ -48,7 +48,7 @@ template <class H> struct SortMemory {
     starts = (u32 *)take(rows * BYTES * 1024);
     for (int i = 0; i < 2; ++i) told[i] = (u32 *)take(rows * tiles * 1024);
   }
-  /// What ascends where elements shall descend.
+  /// What ascends where the elements descend.
   static LATHE_METHOD U descending(const H &h, i64 row, i64 place) {
     return ~((U)h.key(row, place) ^ (U)1 << (8 * sizeof(U) - 1));
   }

@@ -13,8 +13,6 @@ using namespace select;
 
 /// Rows that a warp holds, 8 elements a lane, and what it takes of them one by one.
 static constexpr int64_t kWarpRow = 256, kWarpCount = 32;
-/// Of elements in the list of a block, which holds 2048: half of it.
-static constexpr int64_t kListCount = 1024;
 static constexpr int64_t kListThreads = 256;
 /// What a block reads of a row at least that it shares with others, and how much more than what is wanted.
 static constexpr int64_t kLeastPart = 4096, kPartOfCount = 4;
@@ -58,6 +56,8 @@ struct Offers {
 
   /// As many blocks as run at once, four a multiprocessor, share few long rows.
   bool sharedRows(const Target &target) {
+    if (s.count == s.length)
+      return false; // what is wanted of a list is less than a long row
     KernelConfig c{&kTopKParts};
     c.threads = kListThreads;
     c.tileN = 2 * kListCount;

@@ -8,7 +8,7 @@
 // reads each element once: it keeps a list of those that are ahead of the least one that may still be
 // wanted, and whenever the list is full, keeps the greatest of it, found a byte at a time by counting
 // (radix select), of which the least is the new limit. Few elements reach the list; where rows ascend, all
-// do, and memory is read at a quarter of the speed. Long rows of which there are few are shared by several
+// do, and the list is cleared for each few hundred of them. Long rows of which there are few are shared by several
 // blocks, whose lists a second launch goes through in the same way. Holes:
 //
 //   typedef i32 or i64 Key;              signed, ordered as the elements are
