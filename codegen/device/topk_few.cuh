@@ -148,11 +148,13 @@ LATHE_DEV u32 listGreatest(const From &from, i64 begin, i64 end, u32 count, R *l
 #pragma unroll
       for (int e = 0; e < EACH; ++e) over |= (wanted >> e & 1) != 0 && mine[e].upside != 0;
       if (!blockAny(over)) break;
+      __syncthreads(); // a plain barrier too between what fills the list and what reads it
       limit = keepGreatest<THREADS, CAPACITY>(list, CAPACITY, count);
       if (threadIdx.x == 0) filled = count;
       __syncthreads();
     }
   }
+  __syncthreads();
   u32 n = filled;
   if (n > count) {
     keepGreatest<THREADS, CAPACITY>(list, n, count);

@@ -236,12 +236,11 @@ class Nms(Form):
         return [torch.stack([torch.zeros_like(klass), klass, order[klass, rank]], 1)]
 
     def rival(self, boxes, scores):
-        """Candidates of all classes, those of each moved away from the others', in one call (batched_nms itself
-        calls once a class when there are so many); it does not stop at MOST."""
+        """Candidates of all classes; it does not stop at MOST. One call of nms on boxes moved apart by class takes
+        six times as long."""
         import torch
         klass, place = (scores[0] > LEAST).nonzero(as_tuple=True)
-        apart = boxes[0][place] + (klass * 1000)[:, None]
-        kept = torchvision_ops().nms(apart, scores[0][klass, place], OVERLAP)
+        kept = torchvision_ops().batched_nms(boxes[0][place], scores[0][klass, place], klass, OVERLAP)
         return torch.stack([klass[kept], place[kept]], 1)
 
     has_rival = staticmethod(lambda: torchvision_ops() is not None)
