@@ -46,6 +46,16 @@ bool MixedInputProducts::takesOnCpu(MatmulOp product, std::string &why) const {
   return false;
 }
 
+/// Whether products of any number of rows read the codes as fragments: constant integers whose groups and units of 64 of
+/// K (32 with 8 bits) begin together.
+static bool isPackable(MatmulOp product, StorageOperand &stored, int64_t depth, int64_t k) {
+  constexpr int64_t kUnitBits = 256, kStep = 64, kShortest = 16;
+  const int64_t group = stored.integerGroup(depth);
+  return depth == 1 && group >= 0 && (group % kStep == 0 || (group >= kShortest && kStep % group == 0)) &&
+         k % (kUnitBits / stored.bits()) == 0 && dimsOf(product.getB()).size() == 2 &&
+         stored.data().getDefiningOp<ConstantOp>();
+}
+
 bool MixedInputProducts::takesOnCuda(MatmulOp product, int64_t depth, std::string &why) const {
   constexpr int64_t kPiece = 16, kBits = 128; // codes that share parameters; of a piece in memory
   StorageOperand stored = *storageOperand(product.getB());
@@ -66,7 +76,7 @@ bool MixedInputProducts::takesOnCuda(MatmulOp product, int64_t depth, std::strin
     why = "rows of the depth are not whole pieces of 16 bytes";
     return false;
   }
-  StoredWeightRows most = storedWeightRows(target, stored.bits(), stored.isBare(depth));
+  StoredWeightRows most = storedWeightRows(target, stored.bits(), stored.isBare(depth), isPackable(product, stored, depth, *k));
   DimExpr rows = lathe::product(a);
   if (rows.range(symbols).hi <= most.ever)
     return true;

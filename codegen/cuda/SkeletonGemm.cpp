@@ -292,7 +292,7 @@ void Gemm::parametersOfGroups() {
     parameter("zeroAt", zero);
 }
 
-/// The holes of gemm_packed.cuh.
+/// The holes of gemm_packed.cuh, gemm_fragments.cuh and gemm_widened.cuh.
 LogicalResult Gemm::buildPacked(Type element, int64_t lanes) {
   if (!a.plain || !a.alongK() || !b.packed || !b.alongK() || b.stored->integerGroup(/*depth=*/1) < 0)
     return op.emitError("CUDA text: '") << holes.config.family()
@@ -305,7 +305,10 @@ LogicalResult Gemm::buildPacked(Type element, int64_t lanes) {
   bool isSigned = !elementTypeOf(b.stored->data()).isUnsignedInteger();
   holes.line(Twine("static constexpr bool kSigned = ") + (isSigned ? "true;" : "false;"));
   holes.line("LATHE_METHOD const u8 *packed() const { return (const u8 *)in" + Twine(b.argument) + "; }");
-  operand(a, element);
+  if (form.mixedInput)
+    multiplyWidened(element);
+  else
+    operand(a, element);
   parametersOfGroups();
   write(lanes);
   return success();

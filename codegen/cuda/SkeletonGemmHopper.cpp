@@ -92,6 +92,16 @@ LogicalResult Gemm::buildWgmma() {
   return success();
 }
 
+/// The product of weights that were widened in registers by 64 of K.
+void Gemm::multiplyWidened(Type element) {
+  holes.line(Twine("static constexpr bool kProgrammatic = ") +
+             (holes.programmatic() ? "true;" : "false;"));
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileM),
+                                      .element = multipliedName(element),
+                                      .aInRegisters = true,
+                                      .steps = {{0, 0}, {0, 2}, {0, 4}, {0, 6}}}));
+}
+
 /// The holes of gemm_mixed.cuh.
 LogicalResult Gemm::buildMixed() {
   StringRef element = multipliedName(elementTypeOf(op.getA()));
@@ -99,12 +109,7 @@ LogicalResult Gemm::buildMixed() {
       holes.kernel.spec->tensorMaps.size() != 2 || (element != "bf16" && element != "f16"))
     return op.emitError("CUDA text: '") << holes.config.family()
            << "' needs weights of 8 bits that become 16, with contiguous k and tensor maps";
-  holes.line(Twine("static constexpr bool kProgrammatic = ") +
-             (holes.programmatic() ? "true;" : "false;"));
-  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileM),
-                                      .element = element,
-                                      .aInRegisters = true,
-                                      .steps = {{0, 0}, {0, 2}, {0, 4}, {0, 6}}}));
+  multiplyWidened(elementTypeOf(op.getA()));
   dequantizing(b);
   int64_t lanes = Holes::epilogueLanes(op.getResult(), n, 4);
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");

@@ -339,7 +339,8 @@ inline void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
 inline void cpAsyncCommit() {}
 template <int N> inline void cpAsyncWait() {}
 
-// What gemm_packed.cuh takes of hopper.cuh: copies are over when they are issued.
+// What gemm_packed.cuh and gemm_fragments.cuh take of hopper.cuh: copies are over when they are issued.
+inline void prefetchToL2(const void *, unsigned) {}
 inline void barrierInit(SharedAddr, unsigned) {}
 inline void barrierInitFence() {}
 inline void barrierExpect(SharedAddr, unsigned) {}

@@ -131,6 +131,10 @@ LATHE_DEV void bulkLoadStreaming(SharedAddr to, const void *from, u32 bytes, Sha
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;"
                ::"r"(to), "l"(from), "r"(bytes), "r"(bar), "l"(policy) : "memory");
 }
+/// Brings `bytes`, a multiple of 16 as the address is, into the second-level cache.
+LATHE_DEV void prefetchToL2(const void *from, u32 bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
 LATHE_DEV void tensorStore(const TensorMap &map, SharedAddr from, i32 x, i32 y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
                ::"l"(&map), "r"(from), "r"(x), "r"(y) : "memory");

@@ -53,6 +53,13 @@ LATHE_DEV u32 bf16Difference(u32 a, u32 b) {
   return r;
 }
 LATHE_DEV u32 f16Difference(u32 a, u32 b) { u32 r; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
+/// a * b of two 16-bit floats to a word.
+LATHE_DEV u32 bf16Product(u32 a, u32 b) {
+  u32 r;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000u)); // a * b + -0
+  return r;
+}
+LATHE_DEV u32 f16Product(u32 a, u32 b) { u32 r; asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
 /// An 8x8 matrix of 16-bit elements, two neighbours of row l / 4 in lane l, transposed.
 LATHE_DEV u32 turnMatrix(u32 a) {
   u32 d;

@@ -115,6 +115,11 @@ template <class T> LATHE_DEV u32 twice(f32 v) { return IsSame<T, bf16>::value ? 
 template <class T> LATHE_DEV u32 pairDifference(u32 a, u32 b) {
   return IsSame<T, bf16>::value ? bf16Difference(a, b) : f16Difference(a, b);
 }
+#ifndef LATHE_EMULATE
+template <class T> LATHE_DEV u32 pairProduct(u32 a, u32 b) {
+  return IsSame<T, bf16>::value ? bf16Product(a, b) : f16Product(a, b);
+}
+#endif
 /// Eight codes of 4 bits as the four registers of a product's operand of 16 x 16: 128 (bf16) or 1024 (f16) more than
 /// they are, and 8 where they are signed, whose highest bit is flipped.
 /// `nibble`: 0x000f000f, best in a register.

@@ -7,9 +7,12 @@
 
 namespace lathe {
 
-StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare) {
+StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare, bool packed) {
   if (!target.hasTensorCores())
     return {};
+  // gemm.packed, gemm.fragments and gemm.widened; for many more rows a copy of 16 bits takes no longer.
+  if (target.hasWgmma() && packed && bits == 4)
+    return {16, 256};
   // gemv.row and gemm.skinny; with wgmma, of bytes, gemm.mixed, where the operand that stands in
   // registers is what dequantizing makes.
   return {16, target.hasWgmma() && bits == 8 ? bare ? 512 : 64 : -1};

@@ -42,16 +42,19 @@ std::string familyOf(const KernelDesc &d, const char *target) {
     return all.status().str();
   const KernelSpec &spec = all->front().spec;
   std::string family(KernelConfig::parse(spec.config)->family());
-  EXPECT_EQ(spec.buffers[1].packing, family == "gemm.packed" ? "fragments4" : "");
+  const bool fragments = family == "gemm.packed" || family == "gemm.fragments" || family == "gemm.widened";
+  EXPECT_EQ(spec.buffers[1].packing, fragments ? "fragments4" : "");
   EXPECT_LE(*spec.launches[0].sharedBytes.constant(), 227 << 10);
   return family;
 }
 
-TEST(Choose, WeightsOfFourBitsArePackedForFewRows) {
+TEST(Choose, WeightsOfFourBitsArePacked) {
   for (int64_t group : {0, 16, 32, 64, 128, 4096})
-    for (int64_t m : {1, 8, 16})
-      EXPECT_EQ(familyOf(product(m, 4096, group), "sm_90a"), "gemm.packed") << group;
+    for (auto [m, family] : {std::pair<int64_t, const char *>{1, "gemm.packed"}, {8, "gemm.packed"}, {16, "gemm.packed"},
+                             {17, "gemm.widened"}, {64, "gemm.widened"}, {512, "gemm.widened"}})
+      EXPECT_EQ(familyOf(product(m, 4096, group), "sm_90a"), family) << m << " rows, groups of " << group;
   EXPECT_EQ(familyOf(product(8, 14336, 128), "sm_90a"), "gemm.packed"); // a cluster splits K
+  EXPECT_EQ(familyOf(product(16, 14336, 128), "sm_90a"), "gemm.fragments");
   // Groups that no piece divides, depths that are no pieces, parameters of another kind, codes that come later.
   EXPECT_EQ(familyOf(product(1, 4096, 96), "sm_90a"), "gemv.row");
   EXPECT_EQ(familyOf(product(1, 4128, 32), "sm_90a"), "gemv.row");
@@ -60,6 +63,16 @@ TEST(Choose, WeightsOfFourBitsArePackedForFewRows) {
   KernelDesc later = product(1, 4096, 128);
   later.operands[1].isWeight = false;
   EXPECT_EQ(familyOf(later, "sm_90a"), "gemv.row");
+}
+
+TEST(Choose, WeightsOfEightBitsArePackedForManyRows) {
+  for (auto [m, family] : {std::pair<int64_t, const char *>{128, "gemm.mixed"}, {129, "gemm.widened"}, {512, "gemm.widened"}}) {
+    KernelDesc d = product(m, 4096, 0);
+    d.buffers[1].dtype = DType::I8;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(KernelConfig::parse(all->front().spec.config)->family(), family) << m;
+  }
 }
 
 } // namespace

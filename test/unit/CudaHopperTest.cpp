@@ -289,4 +289,34 @@ TEST_F(CudaHopper, MixedInputProductsCompile) {
   compile(/*harmlessSpills=*/false);
 }
 
+/// The same of weights that are packed as fragments: scales and zero points of groups, shorter and longer than a step.
+TEST_F(CudaHopper, PackedWeightsOfManyRowsCompile) {
+  struct Form {
+    const char *config, *codes, *half;
+    int64_t group;
+    bool zeros;
+  };
+  for (const Form &f : {Form{"gemm.widened.t160.v4.m32.n64.s8.c8", "i4", "bf16", 128, false},
+                        Form{"gemm.widened.t288.v4.m64.n128.s8.c4", "ui4", "f16", 16, true},
+                        Form{"gemm.widened.t160.v4.m256.n64.s6", "i4", "bf16", 64, true},
+                        Form{"gemm.widened.t384.v4.m256.n128.s6", "i4", "bf16", 128, false},
+                        Form{"gemm.widened.t288.v8.m128.n128.s8", "ui8", "f16", 0, false},
+                        Form{"gemm.widened.t384.v8.m256.n128.s5.c2", "i8", "bf16", 0, false}}) {
+    std::string name = nameOf("widened"), half = f.half, groups = "384x" + std::to_string(f.group ? 512 / f.group : 1) + "x",
+                x = "tensor<?x512x" + half + ", #lathe.t<[M, 512]>>", q = std::string("tensor<384x512x") + f.codes + ">",
+                w = "tensor<384x512x" + half + ">", s = "tensor<" + groups + "f32>", z = "tensor<" + groups + f.codes + ">",
+                y = "tensor<?x384x" + half + ", #lathe.t<[M, 384]>>",
+                block = f.group ? " {block = array<i64: 1, " + std::to_string(f.group) + ">}" : "";
+    CudaCase c{fn(name, "(%x: " + x + ", %q: " + q + ", %s: " + s + (f.zeros ? ", %z: " + z : "") + ") -> " + y,
+                  std::string("  %0 = lathe.dequantize %q scale(%s)") + (f.zeros ? " zero(%z)" : "") + block + " : (" + q + ", " + s +
+                      (f.zeros ? ", " + z : "") + ") -> " + w + "\n  %1 = lathe.matmul %x, %0 {transpose_b} : (" + x + ", " + w +
+                      ") -> " + y + "\n  return %1 : " + y),
+               f.config};
+    c.maps = 2;
+    c.packing = std::string("fragments") + (f.group ? "4" : "8");
+    add(name, c);
+  }
+  compile(/*harmlessSpills=*/false);
+}
+
 } // namespace

@@ -358,6 +358,21 @@ std::vector<Case> makeCases() {
          "gemm.packed.t128.r8.n16.k4.s2", "2", 8);
   packed("packed_unsigned_bytes_f16", "tensor<2x512xf16>", {"45x512xui8", "45x1xf32", "", "", 0}, "tensor<2x45xf16>", "f16",
          "gemm.packed.t128.r8.n16.k4.s2", "2", 8);
+  // A through shared memory: rows and columns that fill no tile, stages that are not full, more of them than there are
+  // units, one stage for several turns; a scale for each column, for more and for less than a unit, zero points.
+  packed("fragments_rows", "tensor<?x640xbf16, #lathe.t<[M, 640]>>", {"77x640xi4", "77x5xbf16", "", "", 128},
+         "tensor<?x77xbf16, #lathe.t<[M, 77]>>", "bf16", "gemm.fragments.t128.r40.m16.n32.k128.s2", "3", 4)
+      .symbols = {{{"M", 1}}, {{"M", 17}}, {{"M", 40}}};
+  packed("fragments_zeros", "tensor<13x512xf16>", {"64x512xui4", "64x16xf16", "64x16xui4", "", 32}, "tensor<13x64xf16>", "f16",
+         "gemm.fragments.t64.r16.m32.n64.k64.s2", "1", 4);
+  packed("fragments_zeros_bf16", "tensor<30x448xbf16>", {"90x448xi4", "90x7xbf16", "90x7xi4", "", 64}, "tensor<30x90xbf16>", "bf16",
+         "gemm.fragments.t128.r32.m48.n48.k256.s3", "2", 4);
+  packed("fragments_columns", "tensor<64x192xbf16>", {"45x192xui4", "45x1xf32", "", "", 0}, "tensor<64x45xbf16>", "bf16",
+         "gemm.fragments.t32.r64.m48.n48.k64.s4", "1", 4);
+  packed("fragments_bytes", "tensor<19x480xbf16>", {"45x480xi8", "45x1xf32", "", "", 0}, "tensor<19x45xbf16>", "bf16",
+         "gemm.fragments.t128.r24.m16.n32.k64.s3", "2", 8);
+  packed("fragments_bytes_f16", "tensor<9x512xf16>", {"48x512xui8", "48x1xf32", "", "", 0}, "tensor<9x48xf16>", "f16",
+         "gemm.fragments.t64.r16.m48.n48.k64.s2", "1", 8);
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>

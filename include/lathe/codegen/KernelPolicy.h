@@ -21,8 +21,8 @@ struct StoredWeightRows {
   int64_t atOptimum = -1; ///< of the sizes that are optimised for
 };
 /// `bits` of a weight; `bare`: nothing but a scale a column comes to the codes, so that dequantizing is
-/// a conversion. -1 where the target has no such kernels.
-StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare);
+/// a conversion; `packed`: they can be packed as fragments (Packing.h). -1 where the target has no such kernels.
+StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare, bool packed);
 
 /// A convolution as far as a CPU's kernels of 8-bit codes depend on it.
 struct CodeWindows {

@@ -130,7 +130,7 @@ struct ProductForm {
   bool takesCodes = false;    ///< B may be made of 8-bit elements, which `widened` turns
   bool widensToF32 = false;    ///< ... into f32, not the element type
   bool mixedInput = false;     ///< B must be: gemm_mixed.cuh
-  bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh
+  bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh, gemm_fragments.cuh
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits

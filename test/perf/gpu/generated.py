@@ -62,9 +62,9 @@ def launch_of(spec):
     launches = list(re.finditer(r'launch "(\w+)" grid \[([^\]]*)\] block \[([^\]]*)\](?: cluster \[([^\]]*)\])?'
                                 r"(?: shared \[(\d+)\])?( pdl)?", spec))
     maps = [{"buffer": int(m[1]), "dims": numbers(m[2]), "strides": numbers(m[3]), "box": numbers(m[4]),
-             "swizzle": int(m[5]), "corners": [numbers(m[6]), numbers(m[7])] if m[6] else [], "steps": numbers(m[8] or "1,1,1,1,1")}
+             "swizzle": int(m[5]), "corners": [numbers(m[6]), numbers(m[7])] if m[6] else [], "steps": numbers(m[8] or "1,1,1,1,1"), "words": int(m[9] or 0)}
             for m in re.finditer(r"tensormap (\d+) \[([^\]]*)\] strides \[([^\]]*)\] box \[([^\]]*)\] swizzle (\d+)"
-                                 r"(?: im2col \[([^\]]*)\] \[([^\]]*)\])?(?: steps \[([^\]]*)\])?", spec)]
+                                 r"(?: im2col \[([^\]]*)\] \[([^\]]*)\])?(?: steps \[([^\]]*)\])?(?: bytes (\d+))?", spec)]
     rows = [{"function": l[1], "grid": numbers(l[2]), "block": numbers(l[3]),
              "cluster": numbers(l[4]) if l[4] else [1, 1, 1], "shared": int(l[5] or 0), "pdl": bool(l[6])} for l in launches]
     work = re.search(r"^workspace \[(\d+)\]", spec, re.M)
@@ -138,6 +138,8 @@ def tensor_map(m, tensor):
     raw = C.create_string_buffer(256)
     address = (C.addressof(raw) + 63) // 64 * 64
     kind = {torch.bfloat16: 9, torch.float16: 6, torch.float32: 7, torch.int32: 3}.get(tensor.dtype, 0)  # 0: bytes
+    if m.get("words") == 8:
+        kind = 4
     rank = len(m["dims"])
     if m["corners"]:
         rc = driver().cuTensorMapEncodeIm2col(
