@@ -46,14 +46,15 @@ bool MixedInputProducts::takesOnCpu(MatmulOp product, std::string &why) const {
   return false;
 }
 
-/// Whether products of any number of rows read the codes as fragments: constant integers whose groups and units of 64 of
-/// K (32 with 8 bits) begin together.
+/// Whether products of any number of rows read the codes as fragments: constant integers with constant parameters whose
+/// groups and units of 64 of K (32 with 8 bits) begin together.
 static bool isPackable(MatmulOp product, StorageOperand &stored, int64_t depth, int64_t k) {
   constexpr int64_t kUnitBits = 256, kStep = 64, kShortest = 16;
   const int64_t group = stored.integerGroup(depth);
+  auto isKnown = [](Value v) { return !v || v.getDefiningOp<ConstantOp>(); };
   return depth == 1 && group >= 0 && (group % kStep == 0 || (group >= kShortest && kStep % group == 0)) &&
          k % (kUnitBits / stored.bits()) == 0 && dimsOf(product.getB()).size() == 2 &&
-         stored.data().getDefiningOp<ConstantOp>();
+         isKnown(stored.data()) && isKnown(stored.op.getScale()) && isKnown(stored.op.getZero());
 }
 
 bool MixedInputProducts::takesOnCuda(MatmulOp product, int64_t depth, std::string &why) const {

@@ -35,7 +35,7 @@ ProductChoice::~ProductChoice() = default;
 
 bool ProductChoice::add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard,
                         std::vector<KernelSpec> otherwise) {
-  if (rows.lo > upTo)
+  if (rows.lo > upTo || upTo <= covered) // it would never run
     return true;
   bool conditional = !guard.empty(), all = rows.hi <= upTo;
   if (!all)

@@ -75,4 +75,16 @@ TEST(Choose, WeightsOfEightBitsArePackedForManyRows) {
   }
 }
 
+// All variants read the same packing: none that never runs brings the weights a second time.
+TEST(Choose, WeightsOfFourBitsAreInAnEngineOnce) {
+  KernelDesc d = product(1, 4096, 128);
+  DimExpr rows = DimExpr::symbol("M");
+  d.parallel[0] = d.buffers[0].dims[0] = d.buffers[0].physical[0] = d.buffers[2].dims[0] = d.buffers[2].physical[0] = rows;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->size(), 6u);
+  for (const KernelVariant &v : *all)
+    EXPECT_EQ(v.spec.buffers[1].packing, "fragments4") << v.spec.config;
+}
+
 } // namespace

@@ -129,8 +129,8 @@ struct ProductForm {
   bool readsColumns = false;   ///< threads read and store config.lanes neighbouring columns
   bool takesCodes = false;    ///< B may be made of 8-bit elements, which `widened` turns
   bool widensToF32 = false;    ///< ... into f32, not the element type
-  bool mixedInput = false;     ///< B must be: gemm_mixed.cuh
-  bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh, gemm_fragments.cuh
+  bool mixedInput = false;     ///< B must be: gemm_mixed.cuh, gemm_widened.cuh
+  bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh and those beside it
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits

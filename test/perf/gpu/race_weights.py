@@ -20,6 +20,7 @@ import sys
 from generated import LATHE, TARGET, judge, load, median, race_rounds, ratio, relative_error
 from plans import keep_kernels
 from race_gemm import LLAMA
+from race_int4 import fragments
 
 BARS = {"one": {"bf16": (1.40, 1.20), "torch": (1.70, 1.30)}, "few": {"apart": (1.50, 1.20)}, "many": {"apart": (1.10, 0.95)}}
 ROUNDS = 25
@@ -86,6 +87,7 @@ def prepare_one(folder, stem, case):
         sys.exit(f"{stem}: {made.stderr}")
     text = open(path + ".mlir").read()
     row = keep_kernels(folder, stem, text)
+    row["packed"] = 'packing = "fragments' in text
     # A zero point and a scale of the same sizes differ in their types.
     row["types"] = [re.search(rf'exec\.buffer "{re.escape(b)}" .*: tensor<(?:\d+x)*(\w+)>', text)[1] for b in row["buffers"]]
     for end in (".onnx", ".onnx.bin", ".mlir"):
@@ -126,6 +128,8 @@ def make_set(row, wide=False):
         t["w"] = torch.randint(0, 256, (n, k), device="cuda", dtype=torch.uint8)
         if kind == "i8":
             t["w"] = t["w"].view(torch.int8)
+    if row["packed"]:
+        t["packed"] = fragments(t["w"].view(torch.uint8), 8)
     blocks = (n, -(-k // block)) if block else (n, 1)
     t["s"] = torch.rand(*blocks, device="cuda") * 0.01 + 0.005
     t["z"] = torch.randint(0, 100, blocks, device="cuda", dtype=torch.uint8) if zero else torch.zeros(blocks, device="cuda")
@@ -139,7 +143,8 @@ def ordered(row, t):
     or f32, come first."""
     types = [kind for b, kind in zip(row["buffers"], row["types"]) if b not in ("x", "w", "y")]
     numbers = ([t["z"].float() if types[0] == "f32" else t["z"]] if row["case"][5] else []) + [t["s"]]
-    return [t[b] if b in ("x", "w", "y") else numbers.pop(0) for b in row["buffers"]]
+    place = lambda b: "packed" if b == "w" and row["packed"] else b
+    return [t[place(b)] if b in ("x", "w", "y") else numbers.pop(0) for b in row["buffers"]]
 
 
 def check(row, bind):
