@@ -89,6 +89,10 @@ LogicalResult PagedAttentionOp::inferReturnTypes(MLIRContext *, std::optional<Lo
                                   "requests and positions not an integer for each token");
   if (int64_t(adaptor.getWindowLeft().value_or(0)) < 0)
     return emitOptionalError(loc, "paged_attention_c5: a window is negative");
+  for (Value perHead : {adaptor.getSink(), adaptor.getSlopes()})
+    if (perHead && (!isa<FloatType>(elementTypeOf(perHead)) ||
+                    dimsOf(perHead) != std::vector<DimExpr>{DimExpr(*heads)}))
+      return emitOptionalError(loc, "paged_attention_c6: sink or slopes are not a float for each head of queries");
   types.push_back(q.getType());
   return success();
 }
@@ -101,6 +105,9 @@ Maps PagedAttentionOp::getAccessMaps() {
   AffineExpr token = getAffineDimExpr(0, getContext());
   for (unsigned operand : {getRequestsMutable().getOperandNumber(), getPositionsMutable().getOperandNumber()})
     maps[operand] = AffineMap::get(3, 0, token);
+  for (auto [i, operand] : llvm::enumerate(getOperation()->getOperands()))
+    if (operand == getSink() || operand == getSlopes())
+      maps[i] = AffineMap::get(3, 0, getAffineDimExpr(1, getContext()));
   return maps;
 }
 OperandAccess PagedAttentionOp::getAccess(unsigned operand) {

@@ -60,7 +60,10 @@ void pagedAttention(Call &call) {
   double scale = call.real("scale"), softcap = call.has("softcap") ? call.real("softcap") : 0;
   constexpr int64_t none = -1;
   int64_t window = call.integerOr("window_left", none), layer = call.integer("layer");
-  if (!call.expectInputs(5, 5))
+  const std::vector<int64_t> segments =
+      call.has("operandSegmentSizes") ? call.integers("operandSegmentSizes") : std::vector<int64_t>{1, 1, 1, 1, 1, 0, 0};
+  const bool sinks = segments.size() == 7 && segments[5], sloped = segments.size() == 7 && segments[6];
+  if (!call.expectInputs(5 + sinks + sloped, 5 + sinks + sloped))
     return;
   const Tensor &q = call.in(0), &pool = call.in(1), &tables = call.in(2), &requests = call.in(3),
                &positions = call.in(4);
@@ -86,7 +89,8 @@ void pagedAttention(Call &call) {
       return call.ok() ? memory.data() + p.at(page, layer, part, key % p.tokens, head) : nullptr;
     };
     int64_t first = window == none ? 0 : std::max<int64_t>(0, position - window);
-    double max = -std::numeric_limits<double>::infinity(), sum = 0;
+    double sink = sinks ? call.in(5).real(index[1]) : 0;
+    double max = sinks ? sink : -std::numeric_limits<double>::infinity(), sum = 0;
     scores.clear();
     for (int64_t key = first; key <= position; ++key) {
       const double *at = of(key, 0);
@@ -96,11 +100,14 @@ void pagedAttention(Call &call) {
       for (int64_t d = 0; d < p.depth; ++d)
         s += q.real(row * p.depth + d) * at[d];
       s *= scale;
-      scores.push_back(softcap != 0 ? softcap * std::tanh(s / softcap) : s);
+      s = softcap != 0 ? softcap * std::tanh(s / softcap) : s;
+      scores.push_back(sloped ? s + call.in(5 + sinks).real(index[1]) * double(key - position) : s);
       max = combine(Combine::Max, max, scores.back());
     }
     for (double &s : scores)
       sum += s = std::exp(s - max);
+    if (sinks)
+      sum += std::exp(sink - max);
     for (int64_t d = 0; d < p.depth; ++d) {
       double total = 0;
       for (int64_t key = first; key <= position; ++key)

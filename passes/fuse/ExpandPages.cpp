@@ -135,9 +135,23 @@ struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
     Value lengths = p.plus(op.getPositions(), 1);
     if (std::optional<uint64_t> window = op.getWindowLeft())
       starts = p.plus(op.getPositions(), -int64_t(*window)); // below 0: all from the first on
+    Value sink = op.getSink();
+    if (sink)
+      sink = p.reshape(sink, {DimExpr(1), heads, shared, DimExpr(1)});
+    Value bias;
+    if (Value slopes = op.getSlopes()) {
+      DimExpr keysOfTable = pages * p.dims[PoolTokens];
+      Type index = elementTypeOf(op.getPositions());
+      Value key = IotaOp::create(rewriter, p.loc, tensorType(index, {DimExpr(1), DimExpr(1), DimExpr(1), keysOfTable}),
+                                 rewriter.getI64IntegerAttr(3));
+      Value behind = SubOp::create(rewriter, p.loc, key,
+                                   p.reshape(op.getPositions(), {tokens, DimExpr(1), DimExpr(1), DimExpr(1)}));
+      behind = CastOp::create(rewriter, p.loc, withElementType(behind.getType(), elementTypeOf(slopes)), behind, true);
+      bias = MulOp::create(rewriter, p.loc, p.reshape(slopes, {DimExpr(1), heads, shared, DimExpr(1)}), behind);
+    }
     auto attention = AttentionOp::create(
-        rewriter, p.loc, q.getType(), /*lse=*/Type(), q, keys, values, /*bias=*/Value(), /*mask=*/Value(), starts,
-        lengths, /*offset=*/Value(), /*query_documents=*/Value(), /*key_documents=*/Value(), /*sink=*/Value(),
+        rewriter, p.loc, q.getType(), /*lse=*/Type(), q, keys, values, bias, /*mask=*/Value(), starts,
+        lengths, /*offset=*/Value(), /*query_documents=*/Value(), /*key_documents=*/Value(), sink,
         op.getScaleAttr(), op.getSoftcapAttr(), /*causal=*/UnitAttr(), /*window_left=*/IntegerAttr(),
         /*window_right=*/IntegerAttr(), /*zero_masked_rows=*/UnitAttr(), /*log_sum_exp=*/UnitAttr());
     rewriter.replaceOp(op, p.reshape(attention.getY(), dimsOf(op.getY())));

@@ -36,14 +36,47 @@ namespace paging {
 
 bool Decoder::isPositions(Value value) const {
   auto input = dyn_cast<BlockArgument>(value);
-  return input && input != ids && isa<IntegerType>(elementTypeOf(value)) &&
-         dimsOf(value) == std::vector<DimExpr>{batch, tokens};
+  std::vector<DimExpr> dims = dimsOf(value);
+  return input && input != ids && isa<IntegerType>(elementTypeOf(value)) && !isPadding(value) && !dims.empty() &&
+         dims.size() <= 2 && dims.back() == tokens && (dims.size() == 1 || dims[0] == batch || dims[0] == DimExpr(1));
+}
+/// Whether all that comes of a value are operands of attention that hide keys.
+static bool masksAlone(Value value) {
+  SmallVector<Value> work{value};
+  llvm::DenseSet<Value> seen;
+  while (!work.empty()) {
+    Value v = work.pop_back_val();
+    if (!seen.insert(v).second)
+      continue;
+    for (OpOperand &use : v.getUses()) {
+      auto attention = dyn_cast<AttentionOp>(use.getOwner());
+      unsigned operand = use.getOperandNumber();
+      if (attention && operand != attention.getQMutable().getOperandNumber() &&
+          operand != attention.getKMutable().getOperandNumber() && operand != attention.getVMutable().getOperandNumber())
+        continue;
+      if (attention || use.getOwner()->hasTrait<OpTrait::IsTerminator>())
+        return false;
+      llvm::append_range(work, use.getOwner()->getResults());
+    }
+  }
+  return true;
 }
 bool Decoder::isPadding(Value value) const {
   auto input = dyn_cast<BlockArgument>(value);
   std::vector<DimExpr> dims = dimsOf(value);
-  return input && input != ids && isa<IntegerType>(elementTypeOf(value)) && dims.size() == 2 && dims[0] == batch &&
-         dims[1] != tokens && !dims[1].isConstant();
+  if (!input || input == ids || !isa<IntegerType>(elementTypeOf(value)) || dims.size() != 2 || dims[0] != batch)
+    return false;
+  if (dims[1] == tokens)
+    return keys == tokens && masksAlone(value);
+  return dims[1].substitute(known) == keys || !dims[1].isConstant();
+}
+std::optional<std::string> Decoder::numberName(Value value) const {
+  auto input = dyn_cast<BlockArgument>(value);
+  std::vector<DimExpr> dims = dimsOf(value);
+  bool single = dims.empty() || (dims.size() == 1 && (dims[0] == batch || dims[0] == DimExpr(1)));
+  if (!input || input == ids || !isa<IntegerType>(elementTypeOf(value)) || !single)
+    return std::nullopt;
+  return kNumberPrefix + std::to_string(input.getArgNumber());
 }
 
 InFlightDiagnostic refuse(Location loc, Obligation obligation) {
@@ -109,6 +142,22 @@ private:
   Value reshape(Location loc, Value v, ArrayRef<DimExpr> to) {
     return ReshapeOp::create(b, loc, tensorType(elementTypeOf(v), to), v);
   }
+  /// A number for each head, or one for all, as [H].
+  Value perHead(AttentionOp op, Value v) {
+    if (!v)
+      return {};
+    DimExpr heads = dimOf(op.getQ(), 1);
+    if (product(dimsOf(v)) == DimExpr(1))
+      v = BroadcastToOp::create(b, op.getLoc(), tensorType(elementTypeOf(v), {heads}),
+                                reshape(op.getLoc(), v, {DimExpr(1)}));
+    return reshape(op.getLoc(), v, {heads});
+  }
+  /// What a cache is given, [B, G, S, D].
+  Value addedRows(Location loc, const Cache &cache) {
+    const int64_t inOrder[] = {0, 1, 2, 3};
+    return ArrayRef<int64_t>(cache.order) == ArrayRef(inOrder) ? cache.added
+                                                              : TransposeOp::create(b, loc, cache.added, cache.order);
+  }
   /// [B, H, S, D] as a row for each token, [T, H, D]. The sizes of the operand are still the decoder's: they
   /// become the step's with all others (dropInputs).
   Value tokenRows(Location loc, Value v) {
@@ -142,10 +191,10 @@ private:
       Location loc = op.getLoc();
       b.setInsertionPoint(op);
       auto number = b.getI64IntegerAttr(i);
-      memory = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, layer.keys.added),
-                                  tokenRows(loc, layer.values.added), number);
+      memory = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, addedRows(loc, layer.keys)),
+                                  tokenRows(loc, addedRows(loc, layer.values)), number);
       Value y = PagedAttentionOp::create(b, loc, tokenRows(loc, op.getQ()), memory, tables, requests, positions,
-                                         number, op.getScaleAttr(), op.getSoftcapAttr(),
+                                         perHead(op, op.getSink()), perHead(op, layer.slopes), number, op.getScaleAttr(), op.getSoftcapAttr(),
                                          layer.window ? b.getI64IntegerAttr(*layer.window) : IntegerAttr());
       std::vector<DimExpr> dims = dimsOf(op.getY());
       Value transposed = reshape(loc, y, {dims[0], dims[2], dims[1], dims[3]});
@@ -179,6 +228,13 @@ private:
     std::map<std::string, DimExpr> by{{*decoder.tokens.symbolName(), sizeT()}};
     if (auto batch = decoder.batch.symbolName())
       by.emplace(*batch, DimExpr(1));
+    // What names a size of before by the caller's number has no other use.
+    for (DimFromOp from : llvm::make_early_inc_range(func.getBody().front().getOps<DimFromOp>()))
+      if (from->use_empty() && llvm::all_of(from.getSymbols(), [&](Attribute name) {
+            return decoder.known.count(cast<StringAttr>(name).str());
+          }))
+        from.erase();
+    (void)runRegionDCE(rewriter, func->getRegions());
     llvm::BitVector old(func.getNumArguments(), false);
     for (BlockArgument input : func.getArguments())
       if (input.getArgNumber() < tokens.getArgNumber()) {

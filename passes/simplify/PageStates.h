@@ -18,33 +18,46 @@
 
 namespace lathe::paging {
 
-/// A cache that the caller passes and gets back: present = concat(past, added).
+/// Keys or values of one attention: `added` follow those of before, which the caller passes and gets back.
 struct Cache {
-  mlir::BlockArgument past;
-  ConcatOp present;
-  mlir::Value added;   ///< [B, G, S, D]
-  unsigned output = 0; ///< where `present` leaves
+  mlir::BlockArgument past;          ///< none: the function takes whole sequences
+  mlir::Value added;                 ///< sizes B, G, S and D in some order
+  llvm::SmallVector<int64_t> order;  ///< which dimensions of `added` are B, G, S and D
+  std::optional<unsigned> output;    ///< where past and new ones leave, if there are past ones
 };
 
 struct Layer {
   AttentionOp attention;
   Cache keys, values;
   std::optional<int64_t> window; ///< tokens before its own that one sees; none: all
+  mlir::Value slopes;            ///< ALiBi: numbers of heads by which scores fall with distance, if they do
 };
 
 /// A function that is a decoder, and what is proved of it.
 struct Decoder {
   mlir::func::FuncOp func;
   llvm::SmallVector<Layer> layers; ///< in program order
-  DimExpr batch, tokens, past;     ///< sizes: B, a number or symbol; S and P, symbols
+  DimExpr batch, tokens;           ///< sizes: B, 1 or a symbol; S, a symbol
+  /// Tokens of before, P: 0 without caches, the size of caches that grow, kPast where caches have room for more.
+  DimExpr past;
+  DimExpr keys;                    ///< size of what attention reads: P + S, or the room of the caches
+  std::optional<DimExpr> room;     ///< of caches that have room for more than P
+  /// What other sizes and numbers of the caller are, as formulas of P and S: those that say where new keys are
+  /// written, and those that assumptions list.
+  std::map<std::string, DimExpr> known;
+  /// What makes past and new keys one value, which is gone over pages.
+  llvm::SetVector<mlir::Operation *> writes;
   unsigned logits = 0;             ///< the output that is no present
   mlir::BlockArgument ids;         ///< [B, S]: tokens
   std::vector<std::string> proofs, assumptions;
 
-  /// Inputs [B, S] of integers beside `ids`: the caller feeds places of tokens.
+  /// Inputs [B, S] or [S] of integers beside `ids`: the caller feeds places of tokens.
   bool isPositions(mlir::Value value) const;
-  /// Inputs [B, keys] of integers or booleans: 1 where a key counts. Without padding all do.
+  /// Inputs [B, keys] of integers or booleans: 1 where a key counts. Without padding all do. Of whole sequences,
+  /// where positions have the same sizes, those which nothing but masks read.
   bool isPadding(mlir::Value value) const;
+  /// The name in `known` of an input [B], [1] or [] of integers; none for others.
+  std::optional<std::string> numberName(mlir::Value value) const;
 };
 
 enum class Obligation {
@@ -83,7 +96,14 @@ mlir::LogicalResult checkSizes(Decoder &decoder);
 //===----------------------------------------------------------------------===//
 
 /// Index variables of scores, in formulas beside the sizes of the decoder.
-inline constexpr const char *kBatch = "_batch", *kHead = "_head", *kQuery = "_query", *kKey = "_key";
+inline constexpr const char *kBatch = "_batch", *kHead = "_head", *kQuery = "_query", *kKey = "_key",
+                            *kDepth = "_depth";
+/// How numbers of the caller are called, before the number of the input.
+inline constexpr const char *kNumberPrefix = "_input";
+/// What is added to a score and is not above this hides its key: about the least number of f16.
+inline constexpr double kHides = -1e4;
+/// P, where it is the size of nothing.
+inline constexpr const char *kPast = "_past";
 
 /// A formula of conditions `expr <= 0`.
 struct Condition {
@@ -95,31 +115,41 @@ struct Condition {
 
 /// One element of a tensor as a formula over its index.
 struct Element {
-  enum class Kind { Integer, Real, Truth, Choice } kind = Kind::Integer;
+  enum class Kind { Integer, Real, Truth, Choice, Datum } kind = Kind::Integer;
   DimExpr integer;
   double real = 0;
   Condition truth;                          ///< Truth; of Choice, when it is `yes`
   std::shared_ptr<const Element> yes, no;   ///< Choice
+  mlir::Value source;                       ///< Datum: the element `at` of a value, times `integer`
+  std::vector<DimExpr> at;
 };
 
 /// Computes elements of what comes to the scores, without padding.
 class Elements {
 public:
-  explicit Elements(const Decoder &decoder) : decoder(decoder) {}
+  /// `data`: those of caches, too, which are data of inputs or of new tokens.
+  explicit Elements(const Decoder &decoder, bool data = false) : decoder(decoder), data(data) {}
 
   /// The element of a value at an index, or none, with `stuck` and `reason`.
   std::optional<Element> of(mlir::Value value, llvm::ArrayRef<DimExpr> index);
-  /// The same where `value` broadcasts to sizes whose index is given.
-  std::optional<Element> broadcast(mlir::Value value, llvm::ArrayRef<DimExpr> index);
+  /// The same where `value` broadcasts to the sizes `to`, whose index is given.
+  std::optional<Element> broadcast(mlir::Value value, llvm::ArrayRef<DimExpr> to, llvm::ArrayRef<DimExpr> index);
   std::optional<Condition> truth(const Element &element);
 
   Condition atMostZero(const DimExpr &expr) const;
   Condition both(Condition a, Condition b) const;
   Condition either(Condition a, Condition b) const;
   Condition negated(const Condition &condition) const;
+  /// The element where all of `facts` are at most 0.
+  Element given(const Element &element, llvm::ArrayRef<DimExpr> facts) const;
+  /// The greatest value that an expression of sizes, query and key can have; none where no bound is known.
+  std::optional<int64_t> upperBound(DimExpr expr) const;
+  /// A size by what is known of it: of the caller's numbers, and that there is a row and a new token.
+  DimExpr known(const DimExpr &expr) const;
 
   mlir::Operation *stuck = nullptr;
   std::string reason;
+  llvm::SetVector<mlir::Operation *> moves; ///< the ops through which data came
 
 private:
   std::optional<Element> fail(mlir::Operation *op, const std::string &why);
@@ -127,14 +157,29 @@ private:
   std::optional<Element> constant(ConstantOp op, llvm::ArrayRef<DimExpr> index);
   std::optional<Element> moved(mlir::Operation *op, llvm::ArrayRef<DimExpr> index);
   std::optional<Element> gathered(mlir::Operation *op, llvm::ArrayRef<DimExpr> index);
+  std::optional<Element> padded(PadOp op, llvm::ArrayRef<DimExpr> index);
+  std::optional<Element> scattered(mlir::Operation *op, llvm::ArrayRef<DimExpr> index);
+  std::optional<Element> counted(ScanOp op, llvm::ArrayRef<DimExpr> index);
+  std::optional<Element> summed(ReduceOp op, llvm::ArrayRef<DimExpr> index);
+  std::optional<Element> readAt(mlir::Value x, std::vector<DimExpr> at, size_t axis, const Element &place);
   std::optional<Element> computed(mlir::Operation *op, llvm::ArrayRef<DimExpr> index);
   std::optional<Element> apply(mlir::Operation *op, const Element &a, const Element &b);
   std::optional<Element> converted(CastOp op, const Element &x);
   DimExpr quotient(const DimExpr &flat, const DimExpr &by) const;
-  std::optional<int64_t> upperBound(const DimExpr &expr) const;
+  Condition join(Condition::Kind kind, Condition a, Condition b) const;
+  bool follows(const Condition &part, const Condition &from) const;
+  Condition given(const Condition &condition, llvm::ArrayRef<DimExpr> facts) const;
+  Element choose(const Condition &condition, const Element &yes, const Element &no) const;
+  std::vector<DimExpr> sizes(mlir::Value value) const;
 
   const Decoder &decoder;
+  const bool data;
 };
+
+/// Whether a value of these sizes at this index has the elements of new tokens, one for each row, head, token
+/// and number of a head; and which dimensions those are.
+std::optional<llvm::SmallVector<int64_t>> orderOfRows(const Decoder &decoder, llvm::ArrayRef<DimExpr> dims,
+                                                      llvm::ArrayRef<DimExpr> index);
 
 } // namespace lathe::paging
 

@@ -3,8 +3,7 @@
 //
 // An element of a mask is a formula over its row of the batch, query and key, and over the sizes: integers
 // are sums of those, conditions are joined from `sum <= 0`, numbers that are chosen by conditions are
-// choices. Conditions that follow from 0 <= query < S, 0 <= key < P + S, S >= 1 and P >= 0 alone
-// are true.
+// choices. What the elements of caches are is found in the same way (PageStatesData.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "PageStates.h"
@@ -15,129 +14,9 @@ using namespace mlir;
 
 namespace lathe::paging {
 
-//===----------------------------------------------------------------------===//
-// Conditions
-//===----------------------------------------------------------------------===//
-
-std::string Condition::str() const {
-  switch (kind) {
-  case Kind::True:
-    return "true";
-  case Kind::False:
-    return "false";
-  case Kind::AtMostZero:
-    return expr.str() + " <= 0";
-  case Kind::And:
-  case Kind::Or:
-    break;
-  }
-  std::string text;
-  for (const Condition &part : parts)
-    text += (text.empty() ? "(" : kind == Kind::And ? " and " : " or ") + part.str();
-  return text + ")";
-}
-
-/// The greatest value that an expression of sizes, query and key can have; none where no bound is known.
-std::optional<int64_t> Elements::upperBound(const DimExpr &expr) const {
-  int64_t number = 0, query = 0, key = 0, past = 0, tokens = 0;
-  for (const DimExpr::Term &term : expr.terms()) {
-    if (term.atoms.empty()) {
-      number += term.coefficient;
-      continue;
-    }
-    auto name = term.atoms.size() == 1 ? term.atoms[0].symbolName() : std::nullopt;
-    int64_t *into = !name                          ? nullptr
-                    : *name == kQuery              ? &query
-                    : *name == kKey                ? &key
-                    : name == decoder.past.symbolName()   ? &past
-                    : name == decoder.tokens.symbolName() ? &tokens
-                                                          : nullptr;
-    if (!into)
-      return std::nullopt;
-    *into += term.coefficient;
-  }
-  if (key > 0) { // P + S - 1
-    past += key;
-    tokens += key;
-    number -= key;
-  }
-  if (query > 0) { // S - 1
-    tokens += query;
-    number -= query;
-  }
-  if (past > 0 || tokens > 0)
-    return std::nullopt;
-  return number + tokens; // P = 0, S = 1
-}
-
-Condition Elements::atMostZero(const DimExpr &expr) const {
-  if (auto most = upperBound(expr); most && *most <= 0)
-    return {};
-  if (auto least = upperBound(DimExpr(1) - expr); least && *least <= 0)
-    return {Condition::Kind::False, {}, {}};
-  return {Condition::Kind::AtMostZero, expr, {}};
-}
-
-static bool sameCondition(const Condition &a, const Condition &b) {
-  return a.kind == b.kind && a.expr == b.expr && a.str() == b.str();
-}
-
-static Condition join(Condition::Kind kind, Condition a, Condition b) {
-  const bool all = kind == Condition::Kind::And;
-  const auto neutral = all ? Condition::Kind::True : Condition::Kind::False;
-  const auto decided = all ? Condition::Kind::False : Condition::Kind::True;
-  if (a.kind == decided || b.kind == decided)
-    return {decided, {}, {}};
-  if (a.kind == neutral)
-    return b;
-  if (b.kind == neutral)
-    return a;
-  Condition joined{kind, {}, {}};
-  for (Condition *side : {&a, &b})
-    for (Condition &part : side->kind == kind ? side->parts : std::vector<Condition>{*side})
-      if (llvm::none_of(joined.parts, [&](const Condition &known) { return sameCondition(known, part); }))
-        joined.parts.push_back(part);
-  return joined.parts.size() == 1 ? joined.parts[0] : joined;
-}
-Condition Elements::both(Condition a, Condition b) const {
-  return join(Condition::Kind::And, std::move(a), std::move(b));
-}
-Condition Elements::either(Condition a, Condition b) const {
-  return join(Condition::Kind::Or, std::move(a), std::move(b));
-}
-Condition Elements::negated(const Condition &condition) const {
-  switch (condition.kind) {
-  case Condition::Kind::True:
-    return {Condition::Kind::False, {}, {}};
-  case Condition::Kind::False:
-    return {};
-  case Condition::Kind::AtMostZero: // x > 0 is 1 - x <= 0
-    return atMostZero(DimExpr(1) - condition.expr);
-  case Condition::Kind::And:
-  case Condition::Kind::Or:
-    break;
-  }
-  const bool all = condition.kind == Condition::Kind::And;
-  Condition joined = negated(condition.parts[0]);
-  for (const Condition &part : ArrayRef(condition.parts).drop_front())
-    joined = all ? either(joined, negated(part)) : both(joined, negated(part));
-  return joined;
-}
-
-//===----------------------------------------------------------------------===//
-// Elements
-//===----------------------------------------------------------------------===//
-
-static Element integerOf(DimExpr value) { return {Element::Kind::Integer, std::move(value), 0, {}, {}, {}}; }
-static Element realOf(double value) { return {Element::Kind::Real, {}, value, {}, {}, {}}; }
-static Element truthOf(Condition value) { return {Element::Kind::Truth, {}, 0, std::move(value), {}, {}}; }
-static Element choiceOf(const Condition &condition, const Element &yes, const Element &no) {
-  if (condition.kind == Condition::Kind::True)
-    return yes;
-  if (condition.kind == Condition::Kind::False)
-    return no;
-  return {Element::Kind::Choice, {}, 0, condition, std::make_shared<Element>(yes), std::make_shared<Element>(no)};
-}
+static Element integerOf(DimExpr value) { return {Element::Kind::Integer, std::move(value), 0, {}, {}, {}, {}, {}}; }
+static Element realOf(double value) { return {Element::Kind::Real, {}, value, {}, {}, {}, {}, {}}; }
+static Element truthOf(Condition value) { return {Element::Kind::Truth, {}, 0, std::move(value), {}, {}, {}, {}}; }
 
 std::optional<Element> Elements::fail(Operation *op, const std::string &why) {
   if (!stuck) {
@@ -153,6 +32,8 @@ std::optional<Condition> Elements::truth(const Element &element) {
     return element.truth;
   case Element::Kind::Real:
     return element.real != 0 ? Condition{} : Condition{Condition::Kind::False, {}, {}};
+  case Element::Kind::Datum:
+    break;
   case Element::Kind::Integer:
     return either(atMostZero(element.integer + DimExpr(1)), atMostZero(DimExpr(1) - element.integer));
   case Element::Kind::Choice: {
@@ -165,17 +46,29 @@ std::optional<Condition> Elements::truth(const Element &element) {
   return std::nullopt;
 }
 
-std::optional<Element> Elements::broadcast(Value value, ArrayRef<DimExpr> index) {
-  std::vector<DimExpr> dims = dimsOf(value), at;
-  for (size_t d = 0; d < dims.size(); ++d)
-    at.push_back(dims[d] == DimExpr(1) ? DimExpr(0) : index[index.size() - dims.size() + d]);
+std::optional<Element> Elements::broadcast(Value value, ArrayRef<DimExpr> to, ArrayRef<DimExpr> index) {
+  std::vector<DimExpr> dims = sizes(value), at;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    const size_t target = index.size() - dims.size() + d;
+    const bool single = dims[d] == DimExpr(1);
+    if (!single && dims[d] != known(to[target]))
+      return fail(value.getDefiningOp() ? value.getDefiningOp() : static_cast<Operation *>(value.getParentBlock()->getParentOp()),
+                  "a size " + dims[d].str() + " is repeated to " + to[target].str() + " or not, as the run has it");
+    at.push_back(single ? DimExpr(0) : index[target]);
+  }
   return of(value, at);
 }
 
 std::optional<Element> Elements::of(Value value, ArrayRef<DimExpr> index) {
-  if (auto input = dyn_cast<BlockArgument>(value))
+  const bool real = isa<FloatType>(elementTypeOf(value));
+  auto input = dyn_cast<BlockArgument>(value);
+  if (data && real && (input || orderOfRows(decoder, sizes(value), index)))
+    return Element{Element::Kind::Datum, DimExpr(1), 0, {}, {}, {}, value, index.vec()};
+  if (input)
     return argument(input, index);
   Operation *op = value.getDefiningOp();
+  if (data && real)
+    moves.insert(op);
   if (auto number = op->getNumResults() == 1 ? numberOf(value) : std::nullopt) {
     if (isa<FloatType>(elementTypeOf(value)))
       return realOf(*number);
@@ -191,10 +84,20 @@ std::optional<Element> Elements::of(Value value, ArrayRef<DimExpr> index) {
     std::optional<int64_t> which = index.empty() ? 0 : index[0].constant();
     if (!which || *which < 0 || *which >= int64_t(sizes.getDims().size()))
       return fail(op, "which size it reads depends on the index");
-    return integerOf(cast<DimAttr>(sizes.getDims()[*which]).expr());
+    return integerOf(known(cast<DimAttr>(sizes.getDims()[*which]).expr()));
   }
-  if (isa<GatherOp, GatherNdOp>(op))
+  if (auto from = dyn_cast<DimFromOp>(op))
+    return of(from.getX(), index);
+  if (isa<GatherOp, GatherNdOp, GatherElementsOp>(op))
     return gathered(op, index);
+  if (isa<ScatterNdOp, ScatterElementsOp>(op))
+    return scattered(op, index);
+  if (auto pad = dyn_cast<PadOp>(op))
+    return padded(pad, index);
+  if (auto scan = dyn_cast<ScanOp>(op))
+    return counted(scan, index);
+  if (auto reduce = dyn_cast<ReduceOp>(op))
+    return summed(reduce, index);
   if (isa<ReshapeOp, TransposeOp, BroadcastToOp, SliceOp, ConcatOp>(op))
     return moved(op, index);
   return computed(op, index);
@@ -206,8 +109,11 @@ std::optional<Element> Elements::argument(BlockArgument argument, ArrayRef<DimEx
   bool row = index.size() == 2 &&
              (is(index[0], kBatch) || (dimOf(argument, 0) == DimExpr(1) && index[0] == DimExpr(0)));
   if (decoder.isPositions(argument)) {
-    if (row && is(index[1], kQuery))
-      return integerOf(decoder.past + index[1]);
+    // Rows are of one size: each has the positions of the first one.
+    const DimExpr &place = index.back();
+    bool rowOrFirst = index.size() == 1 || row || index[0] == DimExpr(0);
+    if (rowOrFirst && (is(place, kQuery) || place == DimExpr(0)))
+      return integerOf(decoder.past + place);
     return fail(at, "input '" + nameOf(argument) + "' is read at the place of another token");
   }
   if (decoder.isPadding(argument)) {
@@ -219,6 +125,8 @@ std::optional<Element> Elements::argument(BlockArgument argument, ArrayRef<DimEx
       return truthOf({});
     return integerOf(DimExpr(1));
   }
+  if (auto name = decoder.numberName(argument); name && (data || decoder.known.count(*name)))
+    return integerOf(known(DimExpr::symbol(*name)));
   return fail(at, "it depends on input '" + nameOf(argument) + "', which is neither positions nor padding");
 }
 
@@ -247,6 +155,8 @@ std::optional<Element> Elements::constant(ConstantOp op, ArrayRef<DimExpr> index
   for (size_t d = *along + 1; d < dims.size(); ++d)
     stride *= *dims[d].constant();
   const int64_t count = *dims[*along].constant();
+  if (!integers && !data && index[*along] == DimExpr::symbol(kHead))
+    return Element{Element::Kind::Datum, DimExpr(1), 0, {}, {}, {}, op.getY(), index.vec()};
   if (!integers || count < 2)
     return fail(op, "which element of a constant is read depends on the index");
   int64_t first = host->integer(at), step = host->integer(at + stride) - first;
@@ -261,7 +171,7 @@ DimExpr Elements::quotient(const DimExpr &flat, const DimExpr &by) const {
   if (auto whole = flat.exactDiv(by))
     return *whole;
   const std::pair<const char *, DimExpr> known[] = {
-      {kKey, decoder.past + decoder.tokens}, {kQuery, decoder.tokens}, {kBatch, decoder.batch}};
+      {kKey, decoder.keys}, {kQuery, decoder.tokens}, {kBatch, decoder.batch}};
   for (const auto &[name, size] : known)
     if (by == size)
       if (auto whole = (flat - DimExpr::symbol(name)).exactDiv(by))
@@ -271,9 +181,9 @@ DimExpr Elements::quotient(const DimExpr &flat, const DimExpr &by) const {
 
 std::optional<Element> Elements::moved(Operation *op, ArrayRef<DimExpr> index) {
   Value x = op->getOperand(0);
-  std::vector<DimExpr> from = dimsOf(x), to = dimsOf(op->getResult(0)), at(from.size(), DimExpr(0));
+  std::vector<DimExpr> from = sizes(x), to = sizes(op->getResult(0)), at(from.size(), DimExpr(0));
   if (isa<BroadcastToOp>(op))
-    return broadcast(x, index);
+    return broadcast(x, to, index);
   if (auto transpose = dyn_cast<TransposeOp>(op)) {
     for (auto [d, source] : llvm::enumerate(transpose.getPerm()))
       at[source] = index[d];
@@ -281,7 +191,7 @@ std::optional<Element> Elements::moved(Operation *op, ArrayRef<DimExpr> index) {
   }
   if (auto slice = dyn_cast<SliceOp>(op)) {
     for (size_t d = 0; d < from.size(); ++d)
-      at[d] = cast<DimAttr>(slice.getStarts()[d]).expr() + index[d] * DimExpr(slice.getSteps()[d]);
+      at[d] = known(cast<DimAttr>(slice.getStarts()[d]).expr()) + index[d] * DimExpr(slice.getSteps()[d]);
     return of(x, at);
   }
   if (auto concat = dyn_cast<ConcatOp>(op)) {
@@ -290,7 +200,7 @@ std::optional<Element> Elements::moved(Operation *op, ArrayRef<DimExpr> index) {
     if (auto place = index[axis].constant()) { // one of them, if they are of known sizes ahead of it
       int64_t begin = 0;
       for (Value input : concat.getInputs()) {
-        auto size = dimOf(input, axis).constant();
+        auto size = sizes(input)[axis].constant();
         if (!size)
           break;
         if (*place < begin + *size) {
@@ -304,7 +214,7 @@ std::optional<Element> Elements::moved(Operation *op, ArrayRef<DimExpr> index) {
     DimExpr end(0);
     SmallVector<DimExpr> ends;
     for (Value input : concat.getInputs())
-      ends.push_back(end = end + dimOf(input, axis));
+      ends.push_back(end = end + sizes(input)[axis]);
     // From the last input on: an index below an end is of that input or one ahead.
     for (size_t i = concat.getInputs().size(); i-- > 0;) {
       DimExpr begin = i ? ends[i - 1] : DimExpr(0);
@@ -315,7 +225,7 @@ std::optional<Element> Elements::moved(Operation *op, ArrayRef<DimExpr> index) {
       auto part = of(concat.getInputs()[i], at);
       if (!part)
         return std::nullopt;
-      joined = joined ? choiceOf(before, *part, *joined) : *part;
+      joined = joined ? choose(before, *part, *joined) : *part;
     }
     return joined;
   }
@@ -340,9 +250,13 @@ std::optional<Element> Elements::moved(Operation *op, ArrayRef<DimExpr> index) {
 
 std::optional<Element> Elements::gathered(Operation *op, ArrayRef<DimExpr> index) {
   Value x = op->getOperand(0), indices = op->getOperand(1);
+  if (auto gather = dyn_cast<GatherElementsOp>(op)) {
+    auto element = of(indices, index);
+    return element ? readAt(x, index.vec(), gather.getAxis(), *element) : std::nullopt;
+  }
   const size_t rank = dimsOf(indices).size();
   std::vector<DimExpr> at, place;
-  auto readAt = [&](ArrayRef<DimExpr> where) -> bool {
+  auto addPlace = [&](ArrayRef<DimExpr> where) -> bool {
     auto element = of(indices, where);
     if (!element || element->kind != Element::Kind::Integer) {
       fail(op, "the index that it reads is no sum of sizes, query and key");
@@ -354,7 +268,7 @@ std::optional<Element> Elements::gathered(Operation *op, ArrayRef<DimExpr> index
   if (auto gather = dyn_cast<GatherOp>(op)) {
     const size_t axis = gather.getAxis();
     at.assign(index.begin(), index.begin() + axis);
-    if (!readAt(index.slice(axis, rank)))
+    if (!addPlace(index.slice(axis, rank)))
       return std::nullopt;
     at.insert(at.end(), index.begin() + axis + rank, index.end());
   } else {
@@ -364,22 +278,31 @@ std::optional<Element> Elements::gathered(Operation *op, ArrayRef<DimExpr> index
     place.push_back(DimExpr(0));
     for (int64_t i = 0, n = dimOf(indices, rank - 1).constant().value_or(0); i < n; ++i) {
       place.back() = DimExpr(i);
-      if (!readAt(place))
+      if (!addPlace(place))
         return std::nullopt;
     }
     at.insert(at.end(), index.begin() + rank - 1, index.end());
   }
   // A single row has one place.
-  for (auto [d, dim] : llvm::enumerate(dimsOf(x)))
+  for (auto [d, dim] : llvm::enumerate(sizes(x)))
     if (dim == DimExpr(1))
       at[d] = DimExpr(0);
   return of(x, at);
 }
 
+std::vector<DimExpr> Elements::sizes(Value value) const {
+  std::vector<DimExpr> dims = dimsOf(value);
+  for (DimExpr &dim : dims)
+    dim = known(dim);
+  return dims;
+}
+
 std::optional<Element> Elements::converted(CastOp op, const Element &x) {
+  if (x.kind == Element::Kind::Datum)
+    return fail(op, "it converts a cache");
   if (x.kind == Element::Kind::Choice) {
     auto yes = converted(op, *x.yes), no = converted(op, *x.no);
-    return yes && no ? std::optional(choiceOf(x.truth, *yes, *no)) : std::nullopt;
+    return yes && no ? std::optional(choose(x.truth, *yes, *no)) : std::nullopt;
   }
   Type to = elementTypeOf(op.getY());
   if (to.isInteger(1)) {
@@ -388,13 +311,16 @@ std::optional<Element> Elements::converted(CastOp op, const Element &x) {
   }
   const bool real = isa<FloatType>(to);
   if (x.kind == Element::Kind::Truth)
-    return choiceOf(x.truth, real ? realOf(1) : integerOf(DimExpr(1)), real ? realOf(0) : integerOf(DimExpr(0)));
+    return choose(x.truth, real ? realOf(1) : integerOf(DimExpr(1)), real ? realOf(0) : integerOf(DimExpr(0)));
   if (x.kind == Element::Kind::Integer) {
     if (!real)
       return x;
     if (auto number = x.integer.constant())
       return realOf(double(*number));
-    return fail(op, "a position becomes a number of a bias: " + x.integer.str());
+    // Exact up to 2^24 in f32; ALiBi and masks compute so.
+    Type to32 = elementTypeOf(op.getY());
+    return to32.isF32() || to32.isF64() ? std::optional(x)
+                                        : fail(op, "a position becomes a number of few digits: " + x.integer.str());
   }
   return real ? std::optional(x) : fail(op, "a real number becomes an integer");
 }
@@ -406,7 +332,7 @@ std::optional<Element> Elements::apply(Operation *op, const Element &a, const El
     if (side.kind != Kind::Choice)
       continue;
     auto yes = apply(op, second ? a : *a.yes, second ? *b.yes : b), no = apply(op, second ? a : *a.no, second ? *b.no : b);
-    return yes && no ? std::optional(choiceOf(side.truth, *yes, *no)) : std::nullopt;
+    return yes && no ? std::optional(choose(side.truth, *yes, *no)) : std::nullopt;
   }
   if (auto compare = dyn_cast<CompareOp>(op)) {
     if (a.kind == Kind::Integer && b.kind == Kind::Integer) {
@@ -459,6 +385,16 @@ std::optional<Element> Elements::apply(Operation *op, const Element &a, const El
       return integerOf(a.integer - b.integer);
     if (isa<MulOp>(op))
       return integerOf(a.integer * b.integer);
+  } else if (a.kind == Kind::Datum || b.kind == Kind::Datum) {
+    // A number of a head by a distance, with what hides keys on top of it.
+    const Element &datum = a.kind == Kind::Datum ? a : b, &other = a.kind == Kind::Datum ? b : a;
+    if (isa<MulOp>(op) && other.kind == Kind::Integer) {
+      Element product = datum;
+      product.integer = product.integer * other.integer;
+      return product;
+    }
+    if (isa<AddOp>(op) && other.kind == Kind::Real && (other.real == 0 || other.real <= kHides))
+      return other.real == 0 ? datum : other;
   } else if (a.kind == Kind::Real && b.kind == Kind::Real) {
     if (isa<AddOp>(op))
       return realOf(a.real + b.real);
@@ -479,7 +415,7 @@ std::optional<Element> Elements::computed(Operation *op, ArrayRef<DimExpr> index
   if (!isClass(op, OpClass::Pointwise) || op->getNumResults() != 1)
     return fail(op, "no rule says what it makes of positions and masks");
   for (Value operand : op->getOperands()) {
-    auto element = broadcast(operand, index);
+    auto element = broadcast(operand, sizes(op->getResult(0)), index);
     if (!element)
       return std::nullopt;
     operands.push_back(*element);
@@ -496,7 +432,7 @@ std::optional<Element> Elements::computed(Operation *op, ArrayRef<DimExpr> index
                                                       : fail(op, "a choice is negated");
   if (isa<SelectOp>(op)) {
     auto condition = truth(operands[0]);
-    return condition ? std::optional(choiceOf(*condition, operands[1], operands[2])) : std::nullopt;
+    return condition ? std::optional(choose(*condition, operands[1], operands[2])) : std::nullopt;
   }
   if (operands.size() == 2)
     return apply(op, operands[0], operands[1]);

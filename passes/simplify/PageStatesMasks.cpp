@@ -22,9 +22,10 @@ public:
 
   FailureOr<Condition> find() {
     const DimExpr scores[] = {DimExpr::symbol(kBatch), DimExpr::symbol(kHead), query, key};
+    const DimExpr sizes[] = {decoder.batch, dimOf(op.getQ(), 1), decoder.tokens, decoder.keys};
     Condition seen;
     auto add = [&](Condition more) { seen = elements.both(seen, std::move(more)); };
-    std::optional<DimExpr> lengths = place(op.getLengths(), decoder.past + decoder.tokens);
+    std::optional<DimExpr> lengths = place(op.getLengths(), decoder.keys);
     std::optional<DimExpr> starts = place(op.getStarts(), DimExpr(0));
     if (!lengths || !starts)
       return stuck();
@@ -41,22 +42,27 @@ public:
     if (auto window = op.getWindowRight())
       add(elements.atMostZero(key - own - DimExpr(int64_t(*window))));
     if (op.getMask()) {
-      auto element = elements.broadcast(op.getMask(), scores);
+      auto element = elements.broadcast(op.getMask(), sizes, scores);
       auto condition = element ? elements.truth(*element) : std::nullopt;
       if (!condition)
         return stuck();
       add(*condition);
     }
     if (op.getBias()) {
-      auto element = elements.broadcast(op.getBias(), scores);
+      auto element = elements.broadcast(op.getBias(), sizes, scores);
       auto condition = element ? unhidden(*element) : std::nullopt;
+      if (condition && slopes && level) {
+        elements.reason = "a bias of the scores falls with the distance of some keys alone";
+        condition.reset();
+      }
       if (!condition)
         return stuck();
       add(*condition);
     }
     if (op.getQueryDocuments()) {
-      auto mine = elements.broadcast(op.getQueryDocuments(), {scores[0], query}),
-           theirs = mine ? elements.broadcast(op.getKeyDocuments(), {scores[0], key}) : std::nullopt;
+      auto mine = elements.broadcast(op.getQueryDocuments(), {sizes[0], sizes[2]}, {scores[0], query}),
+           theirs = mine ? elements.broadcast(op.getKeyDocuments(), {sizes[0], sizes[3]}, {scores[0], key})
+                         : std::nullopt;
       if (!theirs || mine->kind != Element::Kind::Integer || theirs->kind != Element::Kind::Integer)
         return stuck();
       DimExpr apart = mine->integer - theirs->integer;
@@ -69,15 +75,14 @@ private:
   std::optional<DimExpr> place(Value value, const DimExpr &otherwise) {
     if (!value)
       return otherwise;
-    auto element = elements.broadcast(value, {DimExpr::symbol(kBatch)});
+    auto element = elements.broadcast(value, {decoder.batch}, {DimExpr::symbol(kBatch)});
     if (!element || element->kind != Element::Kind::Integer)
       return std::nullopt;
     return element->integer;
   }
 
-  /// Where a bias is 0, if it hides keys elsewhere.
+  /// Where a bias is 0, or falls with distance, if it hides keys elsewhere.
   std::optional<Condition> unhidden(const Element &bias) {
-    constexpr double kHides = -1e4; // about the least number of f16, and less
     switch (bias.kind) {
     case Element::Kind::Choice: {
       auto yes = unhidden(*bias.yes), no = unhidden(*bias.no);
@@ -88,14 +93,25 @@ private:
     case Element::Kind::Integer:
     case Element::Kind::Real: {
       double value = bias.kind == Element::Kind::Real ? bias.real : double(bias.integer.constant().value_or(1));
-      if (value == 0)
+      if (value == 0) {
+        level = true;
         return Condition{};
+      }
       if (value <= kHides) {
         if (std::isfinite(value))
           hidesBy = std::min(hidesBy, value);
         return Condition{Condition::Kind::False, {}, {}};
       }
       break;
+    }
+    case Element::Kind::Datum: {
+      // slope * (key + something that is the same for all keys): softmax knows no difference from key - query - P.
+      std::set<std::string> used;
+      (bias.integer - key).collectSymbols(used);
+      if (used.count(kKey) || used.count(kHead) || (slopes && slopes != bias.source))
+        break;
+      slopes = bias.source;
+      return Condition{};
     }
     case Element::Kind::Truth:
       break;
@@ -118,6 +134,8 @@ private:
 
 public:
   double hidesBy = 0; ///< the least finite number that a bias hides keys by
+  bool level = false; ///< whether it is 0 for some keys
+  Value slopes;       ///< of heads, by which it falls with distance
 };
 
 } // namespace
@@ -155,6 +173,7 @@ LogicalResult proveMasks(Decoder &decoder) {
              << "a key counts where " << seen->str() << ", not where " << causal.str()
              << " <= 0, as far back as a window of constant size or all";
     }
+    layer.slopes = sight.slopes;
     if (sight.hidesBy < 0) {
       std::string text;
       llvm::raw_string_ostream(text) << "scores are far above " << sight.hidesBy << ", by which a bias hides keys";
@@ -170,7 +189,9 @@ LogicalResult proveMasks(Decoder &decoder) {
     if (layer.window)
       windows += (windows.empty() ? "; layers (from 0) see as many before it, and no more: " : ", ") + std::to_string(i) +
                  " " + std::to_string(*layer.window);
-  decoder.proofs.push_back("O3: a token sees the keys of its sequence up to its own, and no others" + windows);
+  const bool sloped = llvm::any_of(decoder.layers, [](const Layer &layer) { return bool(layer.slopes); });
+  decoder.proofs.push_back("O3: a token sees the keys of its sequence up to its own, and no others" + windows +
+                           (sloped ? "; scores fall with distance, by a slope for each head" : ""));
   return success();
 }
 
@@ -182,7 +203,7 @@ static bool isPlace(const Decoder &decoder, Value value) {
     Value v = work.pop_back_val();
     if (!seen.insert(v).second || !isa<IntegerType>(elementTypeOf(v)))
       continue;
-    if (decoder.isPositions(v) || decoder.isPadding(v) || isa_and_nonnull<IotaOp, DimValueOp>(v.getDefiningOp()))
+    if ((isa<BlockArgument>(v) && v != decoder.ids) || isa_and_nonnull<IotaOp, DimValueOp>(v.getDefiningOp()))
       return true;
     if (Operation *op = v.getDefiningOp())
       llvm::append_range(work, op->getOperands());
@@ -215,7 +236,7 @@ LogicalResult findPositions(Decoder &decoder, llvm::SetVector<Value> &positions)
       Elements elements(decoder);
       auto element = elements.of(value, index);
       if (!element || element->kind != Element::Kind::Integer) {
-        Operation *at = elements.stuck ? elements.stuck : &op;
+        Operation *at = elements.stuck && !isa<func::FuncOp>(elements.stuck) ? elements.stuck : &op;
         return refuse(at->getLoc(), Obligation::Positions)
                << "it makes a position of something else than P + i"
                << (elements.reason.empty() ? "" : ": " + elements.reason);
@@ -230,9 +251,12 @@ LogicalResult findPositions(Decoder &decoder, llvm::SetVector<Value> &positions)
 }
 
 LogicalResult checkSizes(Decoder &decoder) {
-  std::set<std::string> gone{*decoder.past.symbolName(), *decoder.tokens.symbolName()};
-  if (auto batch = decoder.batch.symbolName())
-    gone.insert(*batch);
+  std::set<std::string> gone;
+  for (const DimExpr &size : {decoder.past, decoder.tokens, decoder.batch})
+    if (auto name = size.symbolName())
+      gone.insert(*name);
+  for (const auto &[name, what] : decoder.known)
+    gone.insert(name);
   for (Operation &op : decoder.func.getBody().front()) {
     if (isa<IotaOp, DimValueOp>(op)) {
       std::set<std::string> used;

@@ -55,16 +55,22 @@ private:
   LogicalResult visit(Operation *op) {
     const Marks heads = kept({kRows, 0, kTokens, 0});
     for (Layer &layer : decoder.layers) {
-      for (Cache *cache : {&layer.keys, &layer.values})
-        if (op == cache->present.getOperation())
-          return of(cache->added) == heads ? success() : mixed(op, "what it adds to a cache is not a row for each token");
       if (op == layer.attention.getOperation()) {
+        for (Cache *cache : {&layer.keys, &layer.values}) {
+          Marks added = of(cache->added), inOrder;
+          for (int64_t d : cache->order)
+            inOrder.push_back(added[d]);
+          if (inOrder != heads)
+            return mixed(op, "what it adds to a cache is not a row for each token");
+        }
         if (of(layer.attention.getQ()) != heads)
           return mixed(op, "its queries are not a row for each token");
         marks[layer.attention.getY()] = heads;
         return success();
       }
     }
+    if (decoder.writes.contains(op))
+      return success(); // checkReaders: past and new keys go nowhere but to attention, and out
     if (llvm::none_of(op->getOperands(), [&](Value operand) { return isMarked(of(operand)); }))
       return success();
     auto structured = dyn_cast<StructuredOpInterface>(op);
@@ -77,6 +83,12 @@ private:
         continue;
       if (failed(readsInPlace(structured, operand.getOperandNumber(), mine, result)))
         return failure();
+    }
+    Elements elements(decoder);
+    for (auto [mark, dim] : llvm::zip(result, dimsOf(op->getResult(0)))) {
+      DimExpr whole = (mark & kRows ? decoder.batch : DimExpr(1)) * (mark & kTokens ? decoder.tokens : DimExpr(1));
+      if (mark && elements.known(dim) != whole)
+        return mixed(op, "it takes a part of the tokens or rows");
     }
     unsigned all = 0;
     for (unsigned mark : result) {

@@ -96,3 +96,12 @@ func.func @attention_c5(%q: tensor<3x4x8xf32>, %pool: tensor<4x1x2x16x2x8xf32>, 
   %0 = lathe.paged_attention %q, %pool, %tables, %r, %p {layer = 0 : i64, scale = 1.0 : f64, window_left = -1 : i64} : (tensor<3x4x8xf32>, tensor<4x1x2x16x2x8xf32>, tensor<2x5xi64>, tensor<3xi64>, tensor<3xi64>) -> tensor<3x4x8xf32>
   return
 }
+
+// -----
+
+func.func @attention_c6(%q: tensor<3x4x8xf32>, %pool: tensor<4x1x2x16x2x8xf32>, %tables: tensor<2x5xi64>, %r: tensor<3xi64>, %p: tensor<3xi64>, %sink: tensor<2xf32>) {
+  // expected-error @+2 {{paged_attention_c6: sink or slopes are not a float for each head of queries}}
+  // expected-error @+1 {{failed to infer returned types}}
+  %0 = lathe.paged_attention %q, %pool, %tables, %r, %p sink %sink {layer = 0 : i64, scale = 1.0 : f64} : (tensor<3x4x8xf32>, tensor<4x1x2x16x2x8xf32>, tensor<2x5xi64>, tensor<3xi64>, tensor<3xi64>, tensor<2xf32>) -> tensor<3x4x8xf32>
+  return
+}

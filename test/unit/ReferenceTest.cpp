@@ -476,11 +476,20 @@ std::vector<Case> pagedCases() {
   Attributes layer{{"layer", num(0)}}, mean = layer, newest = layer;
   mean["scale"] = newest["scale"] = 0.0;
   newest["window_left"] = num(0);
+  // Values 6 and 2, the nearer one last: a score of 0 that has no value, and slopes of log 3, which make 1 : 3 of it.
+  Attributes sunk = mean, sloped = mean, both = mean;
+  sunk["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 0};
+  sloped["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 0, 1};
+  both["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 1};
+  Tensor sink = tensor(F32, {1}, {0}), slope = tensor(F32, {1}, {std::log(3.0)});
   return {
       {"kv_append", layer, {pool, last, tensor(F32, {1, 1, 1}, {3}), tensor(F32, {1, 1, 1}, {4})},
        {F32, pool.dims}, {1, 2, 3, 4}},
       {"paged_attention", mean, {one, pool, tables, request, last}, {F32, {1, 1, 1}}, {4}},
       {"paged_attention", newest, {one, pool, tables, request, last}, {F32, {1, 1, 1}}, {2}},
+      {"paged_attention", sunk, {one, pool, tables, request, last, sink}, {F32, {1, 1, 1}}, {8.0 / 3}},
+      {"paged_attention", sloped, {one, pool, tables, request, last, slope}, {F32, {1, 1, 1}}, {3}},
+      {"paged_attention", both, {one, pool, tables, request, last, sink, slope}, {F32, {1, 1, 1}}, {12.0 / 7}},
   };
 }
 

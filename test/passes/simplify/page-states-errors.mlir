@@ -382,7 +382,8 @@ module attributes {lathe.options = {paged = ["16"]}} {
     %q2 = lathe.rope %q1, %cos, %sin {rotary = 2 : i64} : (!heads, !angle, !angle) -> !heads
     %k0 = lathe.matmul %x, %w : (!rows, tensor<8x4xf32>) -> !narrow
     %k1 = lathe.reshape %k0 : (!narrow) -> !new
-    %k9 = lathe.concat %k, %k1 {axis = 2 : i64} : (!past, !new) -> !all
+    %other = lathe.neg %k1 : (!new) -> !new
+    %k9 = lathe.concat %k, %other {axis = 2 : i64} : (!past, !new) -> !all
     // expected-error @+1 {{do not leave as the present of 'k'}}
     %k2 = lathe.concat %k, %k1 {axis = 2 : i64} : (!past, !new) -> !all
     %v2 = lathe.concat %v, %k1 {axis = 2 : i64} : (!past, !new) -> !all
