@@ -108,7 +108,8 @@ private:
       // slope * (key + something that is the same for all keys): softmax knows no difference from key - query - P.
       std::set<std::string> used;
       (bias.integer - key).collectSymbols(used);
-      if (used.count(kKey) || used.count(kHead) || (slopes && slopes != bias.source))
+      if (used.count(kKey) || used.count(kHead) || (slopes && slopes != bias.source) ||
+          product(dimsOf(bias.source)) != dimOf(op.getQ(), 1))
         break;
       slopes = bias.source;
       return Condition{};

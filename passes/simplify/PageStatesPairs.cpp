@@ -73,8 +73,11 @@ public:
     });
     if (walked.wasInterrupted())
       return failure();
-    if (decoder.layers.empty())
-      return refuse(func.getLoc(), Obligation::Caches) << "no attention was recognised (--remarks says why)";
+    if (decoder.layers.empty()) {
+      auto softmaxes = func.getBody().front().getOps<SoftmaxOp>();
+      return refuse(softmaxes.empty() ? func.getLoc() : (*softmaxes.begin()).getLoc(), Obligation::Caches)
+             << "no attention was recognised (--remarks says why)";
+    }
     if (failed(checkReaders()) || failed(findLogits()))
       return failure();
     decoder.proofs.push_back("O2: " + std::to_string(decoder.layers.size()) +
@@ -87,7 +90,7 @@ public:
   }
 
 private:
-  /// What attention does beside reading its cache: no kernel over pages has it yet.
+  /// What attention does beside reading its cache that no kernel over pages has.
   LogicalResult checkForm(AttentionOp op) {
     std::vector<DimExpr> sink = op.getSink() ? dimsOf(op.getSink()) : std::vector<DimExpr>{};
     const bool perHead = product(sink) == DimExpr(1) || (sink.size() >= 3 && sink[sink.size() - 3] == dimOf(op.getQ(), 1) &&
@@ -110,8 +113,7 @@ private:
         return refuse(op.getLoc(), Obligation::Caches)
                << "rows and new tokens have sizes " << decoder.batch.str() << " and " << decoder.tokens.str()
                << ": the second must be a size that the caller chooses, the first one too, or 1";
-      if (failed(findPast(op)))
-        return failure();
+      findPast(op);
     }
     Layer layer;
     layer.attention = op;
@@ -144,12 +146,13 @@ private:
   }
 
   /// P, the keys that attention reads, and what the caller's numbers are of those, by the first attention's keys.
-  LogicalResult findPast(AttentionOp op) {
+  /// What no formula is found for, cacheOf refuses.
+  void findPast(AttentionOp op) {
     Value rows = op.getK();
     decoder.keys = dimOf(rows, 2);
     decoder.past = decoder.keys == decoder.tokens ? DimExpr(0) : DimExpr::symbol(kPast);
     if (decoder.keys == decoder.tokens)
-      return success();
+      return;
     auto leavesOf = [&](std::optional<Element> &element) -> std::optional<Leaves> {
       Elements elements(decoder, /*data=*/true);
       element = elements.of(rows, indexOf(rows));
@@ -158,7 +161,7 @@ private:
     std::optional<Element> element;
     std::optional<Leaves> leaves = leavesOf(element);
     if (!leaves)
-      return success(); // cacheOf says what is in the way
+      return;
     std::optional<DimExpr> room, start;
     for (const Element *datum : leaves->data) {
       for (auto [d, place] : llvm::enumerate(datum->at)) {
@@ -173,10 +176,10 @@ private:
       }
     }
     if (!room || !start)
-      return success();
+      return;
     if (*start == *room && decoder.keys == *start + decoder.tokens && start->symbolName() && *start != decoder.tokens) {
       decoder.past = *start;
-      return success();
+      return;
     }
     decoder.room = room;
     std::set<std::string> fixed{kPast, kKey, *decoder.tokens.symbolName()};
@@ -193,17 +196,20 @@ private:
     decoder.keys = dimOf(rows, 2).substitute(decoder.known);
     // Another number that decides can but be that of all keys, as GroupQueryAttention is told both.
     leaves = leavesOf(element);
+    if (auto name = room->symbolName())
+      fixed.insert(*name);
     for (const std::string &name : leaves ? leaves->symbols : std::set<std::string>())
-      if (!fixed.count(name) && name[0] != '_' && !(room->symbolName() && *room->symbolName() == name))
-        know(name, DimExpr::symbol(kPast) + decoder.tokens, /*assume=*/true);
-      else if (isNumber(name))
+      if (!fixed.count(name) && (name[0] != '_' || isNumber(name))) // indices begin with _
         know(name, DimExpr::symbol(kPast) + decoder.tokens, /*assume=*/true);
     decoder.keys = dimOf(rows, 2).substitute(decoder.known);
-    return success();
   }
 
   static bool isNumber(StringRef name) { return name.starts_with(kNumberPrefix); }
   void know(const std::string &name, const DimExpr &what, bool assume) {
+    std::set<std::string> used;
+    what.collectSymbols(used);
+    if (used.count(name)) // as where it is taken twice
+      return;
     decoder.known[name] = what;
     if (assume)
       assumed.emplace_back(describe(name), what.substitute({{kPast, DimExpr::symbol("P")}}));
@@ -228,7 +234,7 @@ private:
     Element old = elements.given(*element, {key + DimExpr(1) - first}),
             fresh = elements.given(*element, {first - key, key + DimExpr(1) - end});
     auto of = [&](const Element &e, bool input) {
-      return e.kind == Element::Kind::Datum && isa<BlockArgument>(e.source) == input;
+      return e.kind == Element::Kind::Datum && e.integer == DimExpr(1) && isa<BlockArgument>(e.source) == input;
     };
     if (!of(old, true) || !of(fresh, false)) {
       why = of(old, true) ? "keys from P on are not those of the new tokens" : "keys below P are not those of an input";

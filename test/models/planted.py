@@ -197,6 +197,7 @@ FAULTS = {
     "present without rotation": ("O2", {"pk0": "keys0 = Concat<axis = 2>(k0, k0r)\npk0 = Concat<axis = 2>(k0, k0t)", "a0": "a0 = Attention(q0r, keys0, pv0, bias0)"}),
     "new ones ahead of past": ("O2", {"pk0": "pk0 = Concat<axis = 2>(k0r, k0)"}),
     "past halved": ("O2", {"pk0": "less = Mul(k0, half)\npk0 = Concat<axis = 2>(less, k0r)"}),
+    "past by its length": ("O2", {"pk0": "length = Cast<to = 1>(past)\nlonger = Mul(k0, length)\npk0 = Concat<axis = 2>(longer, k0r)"}),
     "past of another row": ("O2", {"pk0": f"other = {flip('k0', 0)}\npk0 = Concat<axis = 2>(other, k0r)"}),
     "past of other heads": ("O2", {"pv0": f"other = {flip('v0', 1)}\npv0 = Concat<axis = 2>(other, v0t)"}),
     "past backwards": ("O2", {"pk0": f"other = {flip('k0', 2)}\npk0 = Concat<axis = 2>(other, k0r)"}),
