@@ -2,6 +2,14 @@
 // RUN: %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s --check-prefix=PLAN
 // RUN: sed 's/x86-64-v3/sm_90a/; s/f32/f16/g' %s | %lathe-opt --lathe-expand-pages | FileCheck %s --check-prefix=TOGETHER
 // RUN: sed 's/x86-64-v3/sm_90a/; s/f32/f16/g' %s | %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned | FileCheck %s --check-prefix=GPU
+// RUN: sed 's/{lathe.name = "positions"})/{lathe.name = "positions"}, %heads: tensor<8xf32> {lathe.name = "heads"})/; s/positions {layer = 1/positions sink %heads slopes %heads {layer = 1/; s/!count, !count) -> !queries/!count, !count, tensor<8xf32>, tensor<8xf32>) -> !queries/' %s | %lathe-opt --lathe-expand-pages | FileCheck %s --check-prefix=HEADS
+
+// A sink and a slope for each of the eight heads: two keys' heads, four queries' each.
+// HEADS: %[[SINK:.*]] = lathe.reshape %arg7 : (tensor<8xf32>) -> tensor<1x2x4x1xf32>
+// HEADS: %[[BEHIND:.*]] = lathe.cast {{.*}} -> tensor<?x1x1x?xf32, #lathe.t<[T, 1, 1, 16*M]>>
+// HEADS: lathe.reshape %arg7 : (tensor<8xf32>) -> tensor<1x2x4x1xf32>
+// HEADS: %[[FALLS:.*]] = lathe.mul %{{.*}}, %[[BEHIND]]
+// HEADS: lathe.attention {{.*}} bias %[[FALLS]] starts %{{.*}} lengths %{{.*}} sink %[[SINK]]
 
 !pool = tensor<?x3x2x16x2x64xf32, #lathe.t<[N, 3, 2, 16, 2, 64]>>
 !new = tensor<?x2x64xf32, #lathe.t<[T, 2, 64]>>
