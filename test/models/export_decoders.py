@@ -15,8 +15,8 @@ import sys
 
 import torch
 from transformers import (DynamicCache, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel,
-                          LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen3Config,
-                          Qwen3ForCausalLM)
+                          GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
+                          MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
 
 import export_llama as sizes
 
@@ -37,18 +37,51 @@ MODELS = {
                                         layer_types=["sliding_attention", "full_attention"],
                                         tie_word_embeddings=False),
                Gemma3ForCausalLM, "dynamo", 18, False),
+    # As many positions as tokens would be two tables of one size, and nothing says which of two inputs is which.
     "gpt2": (lambda: GPT2Config(vocab_size=sizes.VOCAB, n_embd=sizes.KV_HEADS * sizes.HEAD, n_layer=sizes.LAYERS,
-                                n_head=sizes.KV_HEADS, n_positions=sizes.CAPACITY, bos_token_id=0, eos_token_id=0,
+                                n_head=sizes.KV_HEADS, n_positions=sizes.CAPACITY // 2, bos_token_id=0, eos_token_id=0,
                                 tie_word_embeddings=False),
              GPT2LMHeadModel, "dynamo", 18, False),
+    # Queries, keys and values of one product.
+    "phi3": (lambda: Phi3Config(**{k: v for k, v in COMMON.items() if k != "head_dim"}, pad_token_id=0, bos_token_id=0,
+                                eos_token_id=0, tie_word_embeddings=False), Phi3ForCausalLM, "ts", 17, True),
+    # A sink a head, and a window in every other layer; an MLP stands where the experts would.
+    "gpt_oss": (lambda: GptOssConfig(**COMMON, layer_types=["sliding_attention", "full_attention"], sliding_window=9,
+                                     num_local_experts=2, num_experts_per_tok=2, tie_word_embeddings=False,
+                                     pad_token_id=0, bos_token_id=0, eos_token_id=0,
+                                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
+                GptOssForCausalLM, "ts", 17, True),
 }
+
+
+class Dense(torch.nn.Module):
+    """What stands where GPT-OSS has experts."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.up = torch.nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down = torch.nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+
+    def forward(self, x):
+        return self.down(torch.nn.functional.silu(self.up(x))), None
 
 
 def build(name):
     config, of, *_ = MODELS[name]
     config = config()
-    config._attn_implementation = "sdpa"
-    return sizes.draw_weights(of(config).eval(), len(name))
+    config._attn_implementation = "eager" if name in ("gpt_oss", "bloom") else "sdpa"
+    model = of(config).eval()
+    if name == "gpt_oss":
+        for layer in model.model.layers:
+            layer.mlp = Dense(config)
+    return sizes.draw_weights(model, len(name))
+
+
+class WithWholeCache(sizes.WithCache):
+    """Caches are whole, of layers with a window too."""
+
+    def new_cache(self):
+        return DynamicCache()
 
 
 class Bare(torch.nn.Module):
@@ -107,7 +140,7 @@ def main(argv):
         os.makedirs(folder, exist_ok=True)
         model = build(name)
         if full:
-            sizes.export(sizes.WithCache(model), kind, opset, torch.float32, f"{folder}/model.onnx")
+            sizes.export(WithWholeCache(model), kind, opset, torch.float32, f"{folder}/model.onnx")
         else:
             export_bare(model, opset, f"{folder}/model.onnx")
         with open(stamp, "w") as f:

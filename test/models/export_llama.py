@@ -104,8 +104,11 @@ class WithCache(torch.nn.Module):
         super().__init__()
         self.model = model
 
+    def new_cache(self):
+        return DynamicCache(config=self.model.config)
+
     def forward(self, ids, pos, mask, k0, v0, k1, v1):
-        cache = DynamicCache(config=self.model.config)
+        cache = self.new_cache()
         cache.update(k0, v0, 0)
         cache.update(k1, v1, 1)
         out = self.model(input_ids=ids, position_ids=pos, attention_mask=mask,
