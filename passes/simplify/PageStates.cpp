@@ -194,7 +194,8 @@ private:
       memory = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, addedRows(loc, layer.keys)),
                                   tokenRows(loc, addedRows(loc, layer.values)), number);
       Value y = PagedAttentionOp::create(b, loc, tokenRows(loc, op.getQ()), memory, tables, requests, positions,
-                                         perHead(op, op.getSink()), perHead(op, layer.slopes), number, op.getScaleAttr(), op.getSoftcapAttr(),
+                                         perHead(op, op.getSink()), perHead(op, layer.slopes), number,
+                                         op.getScaleAttr(), op.getSoftcapAttr(),
                                          layer.window ? b.getI64IntegerAttr(*layer.window) : IntegerAttr());
       std::vector<DimExpr> dims = dimsOf(op.getY());
       Value transposed = reshape(loc, y, {dims[0], dims[2], dims[1], dims[3]});

@@ -234,7 +234,7 @@ Condition Elements::given(const Condition &condition, ArrayRef<DimExpr> facts) c
   }
   Condition joined = given(condition.parts[0], facts);
   for (const Condition &part : ArrayRef(condition.parts).drop_front())
-    joined = condition.kind == Condition::Kind::And ? both(joined, given(part, facts)) : either(joined, given(part, facts));
+    joined = join(condition.kind, joined, given(part, facts));
   return joined;
 }
 

@@ -52,7 +52,7 @@ std::optional<Element> Elements::broadcast(Value value, ArrayRef<DimExpr> to, Ar
     const size_t target = index.size() - dims.size() + d;
     const bool single = dims[d] == DimExpr(1);
     if (!single && dims[d] != known(to[target]))
-      return fail(value.getDefiningOp() ? value.getDefiningOp() : static_cast<Operation *>(value.getParentBlock()->getParentOp()),
+      return fail(value.getDefiningOp() ? value.getDefiningOp() : value.getParentBlock()->getParentOp(),
                   "a size " + dims[d].str() + " is repeated to " + to[target].str() + " or not, as the run has it");
     at.push_back(single ? DimExpr(0) : index[target]);
   }

@@ -93,8 +93,8 @@ private:
   /// What attention does beside reading its cache that no kernel over pages has.
   LogicalResult checkForm(AttentionOp op) {
     std::vector<DimExpr> sink = op.getSink() ? dimsOf(op.getSink()) : std::vector<DimExpr>{};
-    const bool perHead = product(sink) == DimExpr(1) || (sink.size() >= 3 && sink[sink.size() - 3] == dimOf(op.getQ(), 1) &&
-                                                         product(sink) == dimOf(op.getQ(), 1));
+    const DimExpr heads = dimOf(op.getQ(), 1), count = product(sink);
+    const bool perHead = count == DimExpr(1) || (sink.size() >= 3 && sink[sink.size() - 3] == heads && count == heads);
     const char *lacks = !perHead               ? "a sink that is not a number for each head"
                         : op.getLogSumExp()    ? "a log-sum-exp"
                         : dimOf(op.getK(), 3) != dimOf(op.getV(), 3) ? "values of another depth than keys"
