@@ -237,6 +237,17 @@ template <class T> inline T atomicAdd(T *p, T v) { T old = *p; *p = old + v; ret
 template <class T> inline T atomicMax(T *p, T v) { T old = *p; if (v > old) *p = v; return old; }
 template <class T> inline T atomicMin(T *p, T v) { T old = *p; if (v < old) *p = v; return old; }
 
+// ---- Arithmetic that is rounded once each, and never becomes an FMA ---------------
+#pragma clang fp contract(off)
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+#pragma clang fp contract(on)
+inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)((unsigned __int128)a * b >> 64);
+}
+
 // ---- What base.cuh writes in PTX --------------------------------------------------
 
 typedef uintptr_t SharedAddr;

@@ -72,27 +72,41 @@ uint64_t keep(std::span<const float> logits, Pivot pivot, std::vector<uint64_t> 
   return total;
 }
 
+constexpr double kLn2 = 0.69314718055994530942, kLog2E = 1.4426950408889634074;
+
+/// 2^(i/128), by the Taylor series of e^(i ln(2)/128).
+constexpr std::array<double, kSamplePowers> kPowers = [] {
+  std::array<double, kSamplePowers> powers;
+  for (size_t i = 0; i < powers.size(); ++i) {
+    double sum = 1;
+    for (int k = 20; k > 0; --k)
+      sum = 1 + sum * (double(i) * (kLn2 / 128)) / k;
+    powers[i] = sum;
+  }
+  return powers;
+}();
+
 bool isOn(const std::vector<uint32_t> &mask, uint32_t token) {
   return token / 32 < mask.size() && mask[token / 32] >> (token % 32) & 1;
 }
 
 } // namespace
 
-uint64_t fixedExp(double x) {
-  // 2^y by y = n + f with |f| <= 1/2 and the Taylor series of e^(f ln 2), whose first left-out term is below 2^-47.
-  // Without contraction to FMA, which other machines lack.
+const std::array<double, kSamplePowers> &powersOfTwo() { return kPowers; }
+
+uint64_t fixedExp2(double y) {
+  // 2^(n/128) from the table, times e^z by the Taylor series, whose first left-out term is below 2^-49, as |z| is at
+  // most ln(2)/256. Adding a large number rounds to an integer, which is then in the low bits.
 #pragma clang fp contract(off)
-  if (!(x > -28)) // below 2^-40
+  constexpr double kRounds = 0x1.8p52;
+  if (!(y > -41)) // below 2^-40
     return 0;
-  const double y = x * 1.4426950408889634074, n = std::floor(y + 0.5), t = (y - n) * 0.69314718055994530942;
-  constexpr double kSeries[] = {1. / 39916800, 1. / 3628800, 1. / 362880, 1. / 40320, 1. / 5040, 1. / 720,
-                                1. / 120,      1. / 24,      1. / 6,      1. / 2,     1,         1};
-  double sum = 0;
-  for (double factor : kSeries)
-    sum = sum * t + factor;
-  const int shift = int(-n);
-  const uint64_t scaled = uint64_t(sum * double(1ull << 52));
-  return std::min(scaled >> (12 + shift), kUnit);
+  const double steps = y * 128, shifted = steps + kRounds;
+  const auto n = int32_t(uint32_t(std::bit_cast<uint64_t>(shifted)));
+  const double z = (steps - (shifted - kRounds)) * (kLn2 / 128);
+  const double series = (((1. / 24 * z + 1. / 6) * z + 0.5) * z + 1) * z + 1;
+  const auto scaled = uint64_t(series * kPowers[size_t(n & 127)] * 0x1p52);
+  return std::min(scaled >> (12 - (n >> 7)), kUnit);
 }
 
 Status checkSampling(const Sampling &s, uint32_t vocabulary) {
@@ -161,8 +175,13 @@ uint32_t argmax(std::span<const float> logits) {
   return best;
 }
 
+uint64_t leastWeightOf(float minP) { return uint64_t(std::ceil(double(minP) * double(kUnit))); }
+
+double scaleOf(float temperature) { return temperature == 0 ? 0 : kLog2E / double(temperature); }
+
 void processLogits(std::span<float> logits, const Sampling &s, const TokenCounts &counts,
                    std::span<const uint32_t> stopTokens, uint64_t index) {
+#pragma clang fp contract(off) // as the kernel rounds
   for (const TokenBias &one : s.bias)
     logits[one.token] += one.bias;
   if (penalizes(s))
@@ -191,11 +210,10 @@ std::optional<uint32_t> sampleToken(std::span<const float> logits, const Samplin
   std::vector<uint64_t> &weights = scratch.weights;
   weights.resize(logits.size());
   uint64_t total = 0;
+  const double scale = scaleOf(s.temperature);
   for (size_t i = 0; i < logits.size(); ++i) {
     // The greatest may be infinite.
-    weights[i] = logits[i] == logits[best]
-                     ? kUnit
-                     : fixedExp((double(logits[i]) - double(logits[best])) / double(s.temperature));
+    weights[i] = logits[i] == logits[best] ? kUnit : fixedExp2((double(logits[i]) - double(logits[best])) * scale);
     total += weights[i];
   }
   if (s.topK && s.topK < logits.size())
@@ -206,7 +224,7 @@ std::optional<uint32_t> sampleToken(std::span<const float> logits, const Samplin
     total = keep(logits, findPivot(logits, target, scratch.sums, [&](size_t i) { return weights[i]; }), weights);
   }
   if (s.minP > 0) {
-    const auto least = uint64_t(std::ceil(double(s.minP) * double(kUnit)));
+    const uint64_t least = leastWeightOf(s.minP);
     total = 0;
     for (uint64_t &weight : weights)
       total += weight = weight < least ? 0 : weight;
@@ -219,15 +237,17 @@ std::optional<uint32_t> sampleToken(std::span<const float> logits, const Samplin
       return i;
 }
 
+float logprobOf(float logit, float greatest, uint64_t sum) {
+  return float(double(logit) - (double(greatest) + std::log(double(sum) * 0x1p-40)));
+}
+
 Logprobs logprobsOf(std::span<const float> logits, uint32_t token, uint32_t top) {
   Logprobs result;
-  const double greatest = logits[argmax(logits)];
-  double sum = 0;
+  const float greatest = logits[argmax(logits)];
+  uint64_t sum = 0;
   for (float logit : logits)
-    if (!std::isnan(logit))
-      sum += std::exp(double(logit) - greatest);
-  const double norm = greatest + std::log(sum);
-  auto logprob = [&](uint32_t i) { return float(double(logits[i]) - norm); };
+    sum += logit == greatest ? kUnit : fixedExp2((double(logit) - double(greatest)) * kLog2E);
+  auto logprob = [&](uint32_t i) { return logprobOf(logits[i], greatest, sum); };
   result.logprob = logprob(token);
   auto likelier = [&](uint32_t a, uint32_t b) {
     const uint32_t x = orderOf(logits[a]), y = orderOf(logits[b]);

@@ -29,7 +29,9 @@
 
 #include "lathe/support/Status.h"
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -110,8 +112,17 @@ struct Logprobs {
 inline constexpr uint32_t kMostLogprobs = 20; ///< that a request may ask for
 Logprobs logprobsOf(std::span<const float> logits, uint32_t token, uint32_t top);
 
-/// exp(x) in units of 2^-40 for x <= 0, rounded down; the same bits on every machine.
-uint64_t fixedExp(double x);
+/// What logits less the greatest are multiplied with: log2(e) / temperature, 0 at 0.
+double scaleOf(float temperature);
+/// Of a token that minP keeps, in units of 2^-40.
+uint64_t leastWeightOf(float minP);
+/// 2^y in units of 2^-40 for y <= 0, rounded down; the same bits on every machine.
+uint64_t fixedExp2(double y);
+/// From the greatest logit, and the sum of all probabilities as fixedExp2 has them.
+float logprobOf(float logit, float greatest, uint64_t sum);
+inline constexpr size_t kSamplePowers = 128;
+/// 2^(i/128), from which fixedExp2 comes; kernels get them from here.
+const std::array<double, kSamplePowers> &powersOfTwo();
 
 } // namespace lathe::serve
 

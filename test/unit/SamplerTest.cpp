@@ -49,8 +49,8 @@ std::vector<std::pair<uint32_t, Weight>> candidates(const std::vector<float> &lo
   std::vector<std::pair<uint32_t, Weight>> kept;
   Weight total = 0;
   for (uint32_t i : order) {
-    const double x = (double(number(i)) - double(number(order[0]))) / double(s.temperature);
-    kept.push_back({i, number(i) == number(order[0]) ? one : exponential(x)});
+    const double below = double(number(i)) - double(number(order[0]));
+    kept.push_back({i, number(i) == number(order[0]) ? one : exponential(below, s.temperature)});
     total += kept.back().second;
   }
   if (s.topP < 1) {
@@ -65,6 +65,8 @@ std::vector<std::pair<uint32_t, Weight>> candidates(const std::vector<float> &lo
   return kept;
 }
 
+uint64_t weightOf(double below, float temperature) { return fixedExp2(below * scaleOf(temperature)); }
+
 TEST(Sampler, TakesTheGreatestAndTheLowerOfTwo) {
   EXPECT_EQ(argmax(std::vector<float>{1, 3, 3, 2}), 1u);
   EXPECT_EQ(argmax(std::vector<float>{kNan, -5, kNan, -4}), 3u);
@@ -77,20 +79,22 @@ TEST(Sampler, TakesTheGreatestAndTheLowerOfTwo) {
 }
 
 TEST(Sampler, ExponentialsAreTheSameEverywhere) {
-  EXPECT_EQ(fixedExp(0), 1ull << 40);
-  EXPECT_EQ(fixedExp(-100), 0u);
-  EXPECT_EQ(fixedExp(-double(kInfinity)), 0u);
-  EXPECT_EQ(fixedExp(std::numeric_limits<double>::quiet_NaN()), 0u);
+  EXPECT_EQ(fixedExp2(0), 1ull << 40);
+  EXPECT_EQ(fixedExp2(-100), 0u);
+  EXPECT_EQ(fixedExp2(-double(kInfinity)), 0u);
+  EXPECT_EQ(fixedExp2(std::numeric_limits<double>::quiet_NaN()), 0u);
+  for (size_t i = 0; i < kSamplePowers; ++i)
+    EXPECT_NEAR(powersOfTwo()[i], std::exp2(double(i) / kSamplePowers), 0x1p-50);
   uint64_t hash = 0, before = 1ull << 40;
-  for (int i = 0; i <= 28000; ++i) {
-    const double x = -i * 0x1p-10;
-    const uint64_t found = fixedExp(x);
-    EXPECT_NEAR(double(found), std::exp(x) * 0x1p40, 1.01) << x; // rounded down
+  for (int i = 0; i <= 420000; ++i) {
+    const double x = -i * 0x1p-13 * 0.8;
+    const uint64_t found = fixedExp2(x);
+    EXPECT_NEAR(double(found), std::exp2(x) * 0x1p40, 1.01) << x; // rounded down
     EXPECT_LE(found, before) << x;
     before = found;
     hash = (hash ^ found) * 0x9E3779B97F4A7C15ull;
   }
-  EXPECT_EQ(hash, 1937335933911643701u); // of all of them
+  EXPECT_EQ(hash, 9030080871201511621u); // of all of them
 }
 
 /// Against sorting, with ties, infinities and NaN, in settings that cut among equal logits.
@@ -110,7 +114,7 @@ TEST(Sampler, SelectsAsSortingDoes) {
     Sampling s = sampling(0.25f + float(random() % 8) / 4, random() % 3 ? uint32_t(random() % (logits.size() + 2)) : 0,
                           random() % 3 ? float(1 + random() % 100) / 100 : 1, random() % 3 ? 0 : float(random() % 100) / 100);
     s.seed = random();
-    auto kept = candidates<uint64_t>(logits, s, 1ull << 40, fixedExp);
+    auto kept = candidates<uint64_t>(logits, s, 1ull << 40, weightOf);
     std::erase_if(kept, [](const auto &entry) { return entry.second == 0; });
     if (std::all_of(logits.begin(), logits.end(), [](float logit) { return !(logit > -kInfinity); })) {
       EXPECT_EQ(sampleToken(logits, s, 0, scratch), std::nullopt);
@@ -311,7 +315,8 @@ double pOf(const Setting &setting, uint64_t draws, float factor = 1) {
   Sampling truth = setting.sampling;
   truth.temperature *= factor;
   std::vector<double> share(setting.logits.size(), 0);
-  auto kept = candidates<double>(setting.logits, truth, 1.0, [](double x) { return std::exp(x); });
+  auto kept = candidates<double>(setting.logits, truth, 1.0,
+                                 [](double below, float temperature) { return std::exp(below / double(temperature)); });
   double total = 0;
   for (const auto &entry : kept)
     total += entry.second;

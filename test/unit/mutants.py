@@ -72,7 +72,7 @@ MUTANTS = [
     ("Sampler.cpp", "philox(index, s.sample, s.seed)", "philox(index / 2, s.sample, s.seed)"),
     ("Sampler.cpp", "if (index < s.minTokens)\n    for", "if (index <= s.minTokens)\n    for"),
     ("Sampler.cpp", "weight < least ? 0 : weight", "weight <= least ? 0 : weight"),
-    ("Sampler.cpp", "/ double(s.temperature));", "* double(s.temperature));"),
+    ("Sampler.cpp", "kLog2E / double(temperature)", "kLog2E * double(temperature)"),
     ("Sampler.cpp", "result.rank += likelier(i, token);", "result.rank += logits[i] >= logits[token];"),
 ]
 

@@ -1,0 +1,532 @@
+//===- sample.cuh - tokens drawn from logits --------------------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce
+//
+// The next token of each of several draws, the same bits as runtime/serve/Sampler.cpp, whose head says what is
+// applied in which order: probabilities are integers, whose sums have no order. And the likeliest tokens of a row of
+// logits with what their probabilities follow from.
+//
+// The blocks of a cluster take a row, a part each, and keep the keys of their part in shared memory, so that logits
+// are read once: unsigned numbers in the order of logits, 0 for NaN. What top-k and top-p keep ends at some logit
+// (the pivot). It is found by counting, or by adding probabilities, in bins: first over equal steps of logits, then
+// over what keys the bin that has the pivot really holds, until that is one. Of those equal to it the first ones are
+// kept. No step depends on how many candidates there are.
+//
+// `Peers` says who shares a row: OneBlock here, or a cluster (sample_cluster.cuh).
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_SAMPLE
+#define LATHE_DEVICE_SAMPLE
+
+/// One draw, as include/lathe/engine/SampleAbi.h has it. Lists are places in the words that come with the draws.
+struct SampleDraw {
+  u64 row;                 // of the logits
+  u64 seed, index, sample; // what Philox gets
+  f64 scale;               // log2(e) / temperature; 0: the greatest is the token
+  f64 topP;
+  u64 topK;        // 0: all
+  u64 leastWeight; // in units of 2^-40
+  f32 repetition, presence, frequency;
+  u32 bias, biasCount;     // {token, bits of what is added}, in the order of tokens
+  u32 counts, countsCount; // {token, times in the answer}, in the order of tokens, each once
+  u32 out, outCount;       // tokens that may not come
+  u32 mask, maskWords, masked; // bits of the tokens that may; masked: whether there is one
+};
+/// A row whose likeliest tokens are wanted.
+struct RankDraw {
+  u32 row;
+  u32 token, draw; // the token to be ranked: `token`, or what draw number `draw` - 1 gave
+  u32 top;         // how many of the likeliest, at most 20
+};
+struct RankedToken { u32 token; f32 logit; };
+struct Ranked {
+  u64 sum;        // of exp(logit - greatest), in units of 2^-40
+  f32 greatest;
+  f32 logit;      // of the token
+  u32 rank;       // 1: the likeliest
+  u32 topCount;
+  RankedToken top[20];
+};
+
+/// A block that has a row for itself.
+struct OneBlock {
+  static constexpr int BLOCKS = 1;
+  static LATHE_METHOD u32 rank() { return 0; }
+  static LATHE_METHOD void sync() { __syncthreads(); }
+  template <class T> static LATHE_METHOD T load(const T *of, u32) { return *of; }
+};
+
+constexpr int kSampleFixedBytes = 10240;     // of dynamic shared memory, ahead of the keys
+constexpr int kPowers = 128;                 // 2^(i / 128)
+constexpr u64 kSampleUnit = 1ull << 40;      // weight of the likeliest token
+constexpr u32 kLowestNumber = 0x00800000u;   // the least key above that of -infinity
+
+LATHE_DEV u32 keyOf(f32 logit) {
+  if (logit != logit) return 0;
+  const u32 bits = f32ToBits(logit + 0.0f); // -0 is 0
+  return bits >> 31 ? ~bits : bits | 1u << 31;
+}
+LATHE_DEV f32 logitOf(u32 key) { return bitsToF32(key >> 31 ? key & 0x7fffffffu : ~key); }
+
+/// 2^y in units of 2^-40 for y <= 0, rounded down: fixedExp2 of Sampler.cpp, operation by operation.
+LATHE_DEV u64 fixedExp2(f64 y, const f64 *powers) {
+  if (!(y > -41.0)) return 0;
+  const f64 steps = __dmul_rn(y, 128.0), shifted = __dadd_rn(steps, 6755399441055744.0);
+  const i32 n = (i32)(u32)bitCast<u64>(shifted);
+  const f64 t = __dmul_rn(__dadd_rn(steps, -__dadd_rn(shifted, -6755399441055744.0)), 0.69314718055994530942 / 128);
+  f64 sum = __dadd_rn(__dmul_rn(1.0 / 24, t), 1.0 / 6);
+  sum = __dadd_rn(__dmul_rn(sum, t), 0.5);
+  sum = __dadd_rn(__dmul_rn(sum, t), 1.0);
+  sum = __dadd_rn(__dmul_rn(sum, t), 1.0);
+  const u64 scaled = (u64)__dmul_rn(__dmul_rn(sum, powers[n & 127]), 4503599627370496.0);
+  const u64 weight = scaled >> (12 - (n >> 7));
+  return weight < kSampleUnit ? weight : kSampleUnit;
+}
+
+/// Philox4x32-10, the first two words.
+LATHE_DEV u64 philox(u64 low, u64 high, u64 key) {
+  u32 c[4] = {(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)}, k[2] = {(u32)key, (u32)(key >> 32)};
+  for (int round = 0; round < 10; ++round) {
+    const u64 a = (u64)0xD2511F53u * c[0], b = (u64)0xCD9E8D57u * c[2];
+    const u32 second = (u32)b, fourth = (u32)a;
+    c[0] = (u32)(b >> 32) ^ c[1] ^ k[0];
+    c[2] = (u32)(a >> 32) ^ c[3] ^ k[1];
+    c[1] = second;
+    c[3] = fourth;
+    k[0] += 0x9E3779B9u;
+    k[1] += 0xBB67AE85u;
+  }
+  return (u64)c[1] << 32 | c[0];
+}
+
+/// The greatest elements of a row: all with a key above `key`, and of those equal to it the ones up to place `last`.
+struct Cut {
+  u32 key, last;
+  LATHE_METHOD bool keeps(u32 k, u32 place) const { return k > key || (k == key && place <= last); }
+};
+
+template <class Peers, int THREADS> struct SampledRow {
+  static constexpr int BINS = 1024, WARPS = THREADS / 32, EACH = BINS / THREADS, TOP = 20;
+  static_assert(THREADS % 32 == 0 && BINS % THREADS == 0, "whole bins a thread");
+
+  /// What the other blocks read of one.
+  struct Part { u64 sum; u32 low, high, count, place; };
+  struct Shared {
+    f64 powers[kPowers];
+    u32 low[BINS], high[BINS]; // sums of 64 bits
+    Part parts[2];
+    u64 warpSums[WARPS];
+    u64 above, foundTop[TOP];
+    u32 found, bin, place;
+  };
+
+  static_assert(sizeof(Shared) <= kSampleFixedBytes, "what stands ahead of the keys");
+
+  Shared &s;
+  u32 *keys;          // of this block's part
+  u32 first, length;  // of the part: places first .. first + length - 1 of the row
+  u32 vocabulary;
+  f64 scale;
+  u32 greatestKey = 0;
+  f32 greatest = 0;
+  f32 binsPerLogit = 0;
+  int turn = 0;
+
+  LATHE_METHOD SampledRow(Shared &s, u32 *memory, u32 *spare, i64 vocabulary, i64 inShared, f64 scale)
+      : s(s), vocabulary((u32)vocabulary), scale(scale) {
+    const u32 part = partOf(vocabulary);
+    first = Peers::rank() * part;
+    length = first >= (u32)vocabulary ? 0 : (u32)vocabulary - first < part ? (u32)vocabulary - first : part;
+    keys = inShared ? memory : spare + first;
+  }
+  /// Whole vectors of any type of logits.
+  static LATHE_METHOD u32 partOf(i64 vocabulary) {
+    return (u32)((vocabulary + Peers::BLOCKS * 32 - 1) / (Peers::BLOCKS * 32) * 32);
+  }
+
+  // ---- What the blocks tell each other -----------------------------------------------
+
+  /// Calls read(part of rank r) for all ranks. Two parts take turns: who writes one again has met all who read it.
+  template <class Read> LATHE_METHOD void exchange(const Part &mine, Read read) {
+    if (threadIdx.x == 0) s.parts[turn] = mine;
+    Peers::sync();
+    for (int r = 0; r < Peers::BLOCKS; ++r) read(Peers::load(&s.parts[turn], r), r);
+    turn ^= 1;
+  }
+  LATHE_METHOD u64 addOverRow(u64 mine) {
+    mine = blockReduce<SumOp, THREADS>(mine);
+    u64 all = 0;
+    exchange(Part{mine, 0, 0, 0, 0}, [&](const Part &p, int) { all += p.sum; });
+    return all;
+  }
+
+  // ---- Logits -------------------------------------------------------------------------
+
+  /// Calls use(place in the part, logit) for all of it.
+  template <class T, class Use> LATHE_METHOD void forLogits(const T *row, Use use) {
+    constexpr int L = 16 / (int)sizeof(T);
+    const T *from = row + first;
+    if ((u64)from % 16 == 0) {
+      const u32 vectors = length / L;
+#pragma unroll 4
+      for (u32 v = threadIdx.x; v < vectors; v += THREADS) {
+        const Bits16 bits = loadGlobal16(from + (u64)v * L);
+        Vec<T, L> x;
+        memcpy(&x, &bits, 16);
+#pragma unroll
+        for (int l = 0; l < L; ++l) use(v * L + l, toF32(x[l]));
+      }
+      for (u32 i = vectors * L + threadIdx.x; i < length; i += THREADS) use(i, toF32(from[i]));
+    } else {
+#pragma unroll 8
+      for (u32 i = threadIdx.x; i < length; i += THREADS) use(i, toF32(from[i]));
+    }
+  }
+
+  /// Keys of the logits as they are; the place of the greatest.
+  template <class T> LATHE_METHOD u32 load(const T *row) {
+    u64 best = 0;
+    forLogits(row, [&](u32 i, f32 logit) {
+      const u32 key = keyOf(logit);
+      keys[i] = key;
+      best = better(best, key, i);
+    });
+    return settle(best);
+  }
+  /// Keys of the logits after bias, penalties and what may not come; the place of the greatest.
+  template <class T> LATHE_METHOD u32 load(const T *row, const SampleDraw &d, const u32 *words) {
+    if (!d.biasCount && !d.countsCount && !d.outCount && !d.masked) return load(row);
+    forLogits(row, [&](u32 i, f32 logit) { keys[i] = f32ToBits(logit); });
+    __syncthreads();
+    const u32 *bias = words + d.bias, *counts = words + d.counts, *out = words + d.out, *mask = words + d.mask;
+    for (u32 n = threadIdx.x; n < d.biasCount; n += THREADS) {
+      const u32 token = bias[2 * n], i = token - first;
+      if (i >= length || (n && bias[2 * n - 2] == token)) continue;
+      f32 logit = bitsToF32(keys[i]);
+      for (u32 m = n; m < d.biasCount && bias[2 * m] == token; ++m) logit += bitsToF32(bias[2 * m + 1]);
+      keys[i] = f32ToBits(logit);
+    }
+    __syncthreads();
+    for (u32 n = threadIdx.x; n < d.countsCount; n += THREADS) {
+      const u32 i = counts[2 * n] - first, times = counts[2 * n + 1];
+      if (i >= length) continue;
+      f32 logit = bitsToF32(keys[i]);
+      logit = logit > 0 ? logit / d.repetition : __fmul_rn(logit, d.repetition);
+      logit = __fadd_rn(logit, -__fadd_rn(__fmul_rn(d.frequency, (f32)times), times ? d.presence : 0.0f));
+      keys[i] = f32ToBits(logit);
+    }
+    __syncthreads();
+    for (u32 n = threadIdx.x; n < d.outCount; n += THREADS)
+      if (out[n] - first < length) keys[out[n] - first] = 0xff800000u;
+    __syncthreads();
+    u64 best = 0;
+    for (u32 i = threadIdx.x; i < length; i += THREADS) {
+      const u32 token = first + i;
+      const bool may = !d.masked || (token / 32 < d.maskWords && mask[token / 32] >> token % 32 & 1);
+      const u32 key = may ? keyOf(bitsToF32(keys[i])) : kLowestNumber - 1;
+      keys[i] = key;
+      best = better(best, key, i);
+    }
+    return settle(best);
+  }
+  LATHE_METHOD u64 better(u64 best, u32 key, u32 i) {
+    const u64 mine = (u64)key << 32 | (u32)~(first + i);
+    return mine > best ? mine : best;
+  }
+  LATHE_METHOD u32 settle(u64 best) {
+    best = blockReduce<MaxOp, THREADS>(best);
+    u64 all = 0;
+    exchange(Part{best, 0, 0, 0, 0}, [&](const Part &p, int) { all = p.sum > all ? p.sum : all; });
+    greatestKey = (u32)(all >> 32);
+    greatest = logitOf(greatestKey);
+    const f64 bins = scale * (BINS / 41.0); // below 2^-41 nothing weighs
+    binsPerLogit = bins < 1e30 ? (f32)bins : 1e30f;
+    return ~(u32)all;
+  }
+
+  LATHE_METHOD u64 weightOf(u32 key) const {
+    if (key == greatestKey) return kSampleUnit;
+    return fixedExp2(__dmul_rn(__dadd_rn((f64)logitOf(key), -(f64)greatest), scale), s.powers);
+  }
+
+  // ---- Pivots -------------------------------------------------------------------------
+
+  /// Falls as keys rise, in equal steps of logits.
+  LATHE_METHOD u32 binOf(u32 key) const {
+    if (key == greatestKey) return 0;
+    const f32 bin = (greatest - logitOf(key)) * binsPerLogit;
+    return bin < (f32)(BINS - 1) ? (u32)bin : BINS - 1; // NaN too
+  }
+  /// Adds to a sum of 64 bits in two words: what overflows the low one is carried by whoever causes it.
+  template <bool WEIGHED> LATHE_METHOD void addTo(u32 bin, u64 measure) {
+    const u32 low = (u32)measure, before = atomicAdd(&s.low[bin], low);
+    if constexpr (WEIGHED) {
+      const u32 high = (u32)(measure >> 32) + (before + low < before);
+      if (high) atomicAdd(&s.high[bin], high);
+    }
+  }
+  LATHE_METHOD void clearBins() {
+    for (int b = threadIdx.x; b < BINS; b += THREADS) s.low[b] = s.high[b] = 0;
+    __syncthreads();
+  }
+  /// The bin in which sums, from the first bin on, come to targetOf(all of them); s.above: the sum of those before it. All
+  /// threads of all blocks come to the same. False where the target is beyond the sum.
+  template <bool WEIGHED, class Target> LATHE_METHOD bool findBin(Target targetOf) {
+    Peers::sync();
+    u64 mine[EACH], sum = 0;
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      const u32 bin = threadIdx.x * EACH + e;
+      mine[e] = 0;
+#pragma unroll
+      for (int r = 0; r < Peers::BLOCKS; ++r) {
+        mine[e] += Peers::load(&s.low[bin], r);
+        if constexpr (WEIGHED) mine[e] += (u64)Peers::load(&s.high[bin], r) << 32;
+      }
+      sum += mine[e];
+    }
+    u64 total, before = sumAhead(sum, total);
+    const u64 target = targetOf(total);
+    if (threadIdx.x == 0) s.bin = BINS;
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      if (before < target && target <= before + mine[e]) {
+        s.bin = threadIdx.x * EACH + e;
+        s.above = before;
+      }
+      before += mine[e];
+    }
+    __syncthreads();
+    return s.bin < BINS;
+  }
+  /// The sum over the threads ahead of this one, and over all.
+  LATHE_METHOD u64 sumAhead(u64 mine, u64 &total) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u64 sum = warpSum(mine);
+    if (lane == 31) s.warpSums[warp] = sum;
+    __syncthreads();
+    u64 before = 0;
+    total = 0;
+#pragma unroll
+    for (int w = 0; w < WARPS; ++w) {
+      if (w < warp) before += s.warpSums[w];
+      total += s.warpSums[w];
+    }
+    __syncthreads();
+    return before + sum - mine;
+  }
+  /// Over the lanes up to this one.
+  static LATHE_METHOD u64 warpSum(u64 sum) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int from = lane < d ? lane : lane - d;
+      const u64 other = (u64)shuffleFrom32((u32)(sum >> 32), from) << 32 | shuffleFrom32((u32)sum, from);
+      if (lane >= d) sum += other;
+    }
+    return sum;
+  }
+
+  /// What keys of the set lie where `in` says: least, greatest, and how many in this block and those ahead of it.
+  struct Extent { u32 low, high, count, ahead; };
+  template <class In> LATHE_METHOD Extent extentOf(Cut set, In in) {
+    u32 low = ~0u, high = 0, count = 0;
+    for (u32 i = threadIdx.x; i < length; i += THREADS) {
+      const u32 key = keys[i];
+      if (!in(key) || !set.keeps(key, first + i)) continue;
+      low = key < low ? key : low;
+      high = key > high ? key : high;
+      ++count;
+    }
+    low = blockReduce<MinOp, THREADS>(low);
+    high = blockReduce<MaxOp, THREADS>(high);
+    count = blockReduce<SumOp, THREADS>(count);
+    Extent e{~0u, 0, 0, 0};
+    exchange(Part{0, low, high, count, 0}, [&](const Part &p, int r) {
+      e.low = p.low < e.low ? p.low : e.low;
+      e.high = p.high > e.high ? p.high : e.high;
+      if (r < (int)Peers::rank()) e.ahead += p.count;
+      e.count += p.count;
+    });
+    return e;
+  }
+
+  /// The fewest greatest elements of the set whose measures, weights or 1 each, come to targetOf(the sum of all), above
+  /// 0; the set itself where they do not.
+  template <bool WEIGHED, class Target> LATHE_METHOD Cut findPivot(Cut set, Target targetOf) {
+    auto measure = [&](u32 key) { return WEIGHED ? weightOf(key) : 1; };
+    clearBins();
+    for (u32 i = threadIdx.x; i < length; i += THREADS)
+      if (const u32 key = keys[i]; set.keeps(key, first + i))
+        if (const u64 m = measure(key)) addTo<WEIGHED>(binOf(key), m);
+    u64 target = 0;
+    if (!findBin<WEIGHED>([&](u64 total) { return target = targetOf(total); })) {
+      Peers::sync(); // others may still read the bins
+      return set;
+    }
+    u32 bin = s.bin;
+    u64 above = s.above;
+    Extent e = extentOf(set, [&](u32 key) { return binOf(key) == bin; });
+    while (e.low < e.high) {
+      const u32 width = e.high - e.low, high = e.high, low = e.low;
+      u32 shift = 0;
+      while (width >> shift >= BINS) ++shift;
+      clearBins();
+      for (u32 i = threadIdx.x; i < length; i += THREADS)
+        if (const u32 key = keys[i]; key >= low && key <= high && set.keeps(key, first + i))
+          addTo<WEIGHED>((high - key) >> shift, measure(key));
+      findBin<WEIGHED>([&](u64) { return target - above; });
+      bin = s.bin;
+      above += s.above;
+      e = extentOf(set, [&](u32 key) { return key >= low && key <= high && (high - key) >> shift == bin; });
+    }
+    // All are equal now: the first of them, in their order.
+    const u64 one = measure(e.low), wanted = (target - above + one - 1) / one;
+    if (wanted >= e.count) return {e.low, e.low == set.key ? set.last : vocabulary};
+    return {e.low, placeOf(e, wanted)};
+  }
+
+  /// The place in the row of the n-th of the elements with this key, from 1 on.
+  LATHE_METHOD u32 placeOf(const Extent &e, u64 n) {
+    u32 mine = 0;
+    forSegment([&](u32 i) { mine += i < length && keys[i] == e.low; });
+    u64 total, before = sumAhead(mine, total); // of lanes in order of warps: what a warp's first lane has ahead is in order
+    const u64 ahead = e.ahead + ((u64)shuffleFrom32((u32)(before >> 32), 0) << 32 | shuffleFrom32((u32)before, 0));
+    const u64 ofWarp = (u32)warpReduce<SumOp>(mine);
+    u32 place = 0;
+    if (ahead < n && n <= ahead + ofWarp) {
+      u64 seen = ahead;
+      forSegment([&](u32 i) {
+        const u32 is = i < length && keys[i] == e.low;
+        const u64 upTo = seen + warpSum(is);
+        if (is && upTo == n) place = first + i + 1;
+        seen += (u32)warpReduce<SumOp>(is);
+      });
+    }
+    place = blockReduce<MaxOp, THREADS>(place);
+    u32 all = 0;
+    exchange(Part{0, 0, 0, 0, place}, [&](const Part &p, int) { all = p.place > all ? p.place : all; });
+    return all - 1;
+  }
+  /// Calls use(place in the part, or beyond it) for this lane's places: warps have stretches one after another.
+  template <class Use> LATHE_METHOD void forSegment(Use use) {
+    const u32 steps = (length + THREADS - 1) / THREADS, from = threadIdx.x / 32 * steps * 32 + threadIdx.x % 32;
+    for (u32 step = 0; step < steps; ++step) use(from + 32 * step);
+  }
+
+  // ---- Draws --------------------------------------------------------------------------
+
+  /// The token in whose part of [0, sum of the weights) the random number lies, parts in the order of tokens.
+  LATHE_METHOD void draw(Cut set, u64 least, u64 random, i64 *token) {
+    auto weight = [&](u32 i) -> u64 {
+      if (i >= length || !set.keeps(keys[i], first + i)) return 0;
+      const u64 w = weightOf(keys[i]);
+      return w < least ? 0 : w;
+    };
+    u64 mine = 0;
+    forSegment([&](u32 i) { mine += weight(i); });
+    u64 ofBlock, before = sumAhead(mine, ofBlock);
+    const u64 aheadInBlock = (u64)shuffleFrom32((u32)(before >> 32), 0) << 32 | shuffleFrom32((u32)before, 0);
+    const u64 ofWarp = warpReduce<SumOp>(mine);
+    u64 total = 0, ahead = 0;
+    exchange(Part{ofBlock, 0, 0, 0, 0}, [&](const Part &p, int r) {
+      if (r < (int)Peers::rank()) ahead += p.sum;
+      total += p.sum;
+    });
+    ahead += aheadInBlock;
+    const u64 at = __umul64hi(random, total);
+    if (at < ahead || at >= ahead + ofWarp) return; // another warp's
+    forSegment([&](u32 i) {
+      const u64 w = weight(i), upTo = ahead + warpSum(w);
+      if (at < upTo && at >= upTo - w) *token = first + i;
+      ahead += warpReduce<SumOp>(w);
+    });
+  }
+
+  /// The greatest of the row in their order: at most TOP.
+  LATHE_METHOD void storeTop(u32 count, Ranked *to) {
+    const Cut everything{0, vocabulary};
+    const Cut cut = count < vocabulary ? findPivot<false>(everything, [&](u64) { return (u64)count; }) : everything;
+    if (threadIdx.x == 0) s.found = 0;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < length; i += THREADS)
+      if (cut.keeps(keys[i], first + i)) s.foundTop[atomicAdd(&s.found, 1u)] = (u64)keys[i] << 32 | (u32)~(first + i);
+    Peers::sync();
+    // Of each block's: how many of all blocks come before it.
+    if (threadIdx.x < s.found) {
+      const u64 mine = s.foundTop[threadIdx.x];
+      u32 place = 0;
+      for (int r = 0; r < Peers::BLOCKS; ++r)
+        for (u32 n = Peers::load(&s.found, r); n-- > 0;) place += Peers::load(&s.foundTop[n], r) > mine;
+      to->top[place] = RankedToken{~(u32)mine, logitOf((u32)(mine >> 32))};
+    }
+    if (Peers::rank() == 0 && threadIdx.x == 0) to->topCount = count;
+  }
+};
+
+/// tokens[n]: of draw n, or -1 where no logit is a number above -infinity. Peers::BLOCKS blocks a draw.
+template <class Peers, int THREADS, class T>
+LATHE_DEV void sampleTokens(const T *logits, const SampleDraw *draws, const u32 *words, const f64 *powers, u8 *memory,
+                            u32 *spare, i64 *tokens, i64 vocabulary, i64 inShared) {
+  typedef SampledRow<Peers, THREADS> Row;
+  typename Row::Shared &shared = *(typename Row::Shared *)memory;
+  const u32 n = blockIdx.x / Peers::BLOCKS;
+  const SampleDraw d = draws[n];
+  for (int i = threadIdx.x; i < kPowers; i += THREADS) shared.powers[i] = powers[i];
+  Row row(shared, (u32 *)(memory + kSampleFixedBytes), spare + (u64)n * vocabulary, vocabulary, inShared, d.scale);
+  const u32 best = row.load(logits + (i64)d.row * vocabulary, d, words);
+  const bool none = row.greatestKey < kLowestNumber;
+  if (none || d.scale == 0 || d.topK == 1) {
+    if (Peers::rank() == 0 && threadIdx.x == 0) tokens[n] = none ? -1 : (i64)best;
+  } else {
+    Cut cut{kLowestNumber, (u32)vocabulary};
+    if (d.topK && d.topK < (u64)vocabulary) cut = row.template findPivot<false>(cut, [&](u64) { return d.topK; });
+    if (d.topP < 1)
+      cut = row.template findPivot<true>(cut, [&](u64 total) {
+        const u64 share = (u64)ceil(__dmul_rn(d.topP, (f64)total));
+        return share < 1 ? 1 : share > total ? total : share;
+      });
+    row.draw(cut, d.leastWeight, philox(d.index, d.sample, d.seed), &tokens[n]);
+  }
+  Peers::sync(); // nobody leaves while its memory is read
+}
+
+/// Peers::BLOCKS blocks a row.
+template <class Peers, int THREADS, class T>
+LATHE_DEV void rankTokens(const T *logits, const RankDraw *draws, const f64 *powers, u8 *memory, u32 *spare,
+                          const i64 *tokens, Ranked *results, i64 vocabulary, i64 inShared) {
+  typedef SampledRow<Peers, THREADS> Row;
+  typename Row::Shared &shared = *(typename Row::Shared *)memory;
+  const u32 n = blockIdx.x / Peers::BLOCKS;
+  const RankDraw d = draws[n];
+  Ranked *to = results + n;
+  for (int i = threadIdx.x; i < kPowers; i += THREADS) shared.powers[i] = powers[i];
+  Row row(shared, (u32 *)(memory + kSampleFixedBytes), spare + (u64)n * vocabulary, vocabulary, inShared, 1.4426950408889634074);
+  const T *from = logits + (i64)d.row * vocabulary;
+  row.load(from);
+  const u32 token = d.draw ? (u32)tokens[d.draw - 1] : d.token;
+  const bool known = token < (u32)vocabulary; // a draw may have given none
+  const f32 logit = known ? toF32(from[token]) : 0.0f;
+  const Cut before{keyOf(logit), token};
+  u64 sum = 0, likelier = 0;
+  for (u32 i = threadIdx.x; i < row.length; i += THREADS) {
+    const u32 key = row.keys[i];
+    sum += row.weightOf(key);
+    likelier += before.keeps(key, row.first + i) && row.first + i != token;
+  }
+  sum = row.addOverRow(sum);
+  likelier = row.addOverRow(likelier);
+  if (Peers::rank() == 0 && threadIdx.x == 0) {
+    to->sum = sum;
+    to->greatest = row.greatest;
+    to->logit = logit;
+    to->rank = 1 + (u32)likelier;
+    to->topCount = 0;
+  }
+  __syncthreads();
+  if (d.top) row.storeTop(d.top < (u32)vocabulary ? d.top : (u32)vocabulary, to);
+  Peers::sync();
+}
+
+#endif // LATHE_DEVICE_SAMPLE
