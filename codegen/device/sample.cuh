@@ -382,7 +382,11 @@ template <class Peers, int THREADS> struct SampledRow {
       e = extentOf(set, [&](u32 key) { return key >= low && key <= high && (high - key) >> shift == bin; });
     }
     // All are equal now: the first of them, in their order.
-    const u64 one = measure(e.low), wanted = (target - above + one - 1) / one;
+    const u64 one = measure(e.low), rest = target - above;
+    u64 fewer = 0; // the most that do not come to the rest
+    for (u32 step = 1u << 22; step; step >>= 1)
+      if ((fewer + step) * one < rest) fewer += step;
+    const u64 wanted = fewer + 1;
     if (wanted >= e.count) return {e.low, e.low == set.key ? set.last : vocabulary};
     return {e.low, placeOf(e, wanted)};
   }

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "EngineCache.h"
 #include "PlanFromIR.h"
+#include "SampleKernels.h"
 #include "VariantNames.h"
 
 #include "lathe/codegen/Codegen.h"
@@ -228,6 +229,16 @@ bool hasRandomWeights(ModuleOp variant) {
   return found;
 }
 
+/// Of the logits of a paged decoder's step.
+DType logitType(ModuleOp variant) {
+  DType found = DType::F64;
+  variant.walk([&](exec::OutputOp output) {
+    if (output.getName() == "logits")
+      found = dtypeOf(cast<ShapedType>(output.getBuffer().getType()).getElementType()).value_or(found);
+  });
+  return found;
+}
+
 std::string optionsJson(ModuleOp module) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -300,6 +311,9 @@ Result<engine::EngineWriter> emitEngine(ModuleOp module,
       nameWriters(module, files, *sources);
     if (target->isCuda() && hasRandomWeights(variant))
       sources->push_back({engine::kRandomKernel, devicePrelude({"random"})});
+    if (target->isCuda() && module->hasAttr(kLlmAttr))
+      if (std::string text = sampleKernelText(logitType(variant), *target); !text.empty())
+        sources->push_back({sampleKernelName(*target), std::move(text)});
     if (!sources->empty())
       LATHE_RETURN_IF_ERROR(target->isCuda() ? addCudaKernels(variant, *sources, *target, writer)
                                              : addCpuKernels(*sources, *target, writer));

@@ -79,6 +79,11 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
                      layout.headSizeK};
   model->spareSlot = int64_t(wanted.blocks) * layout.blockTokens;
   LATHE_RETURN_IF_ERROR(model->makePool());
+  auto sampler = DeviceSampler::create(runtime::engineOf(engine), runtime::contextOf(model->context)->target(),
+                                       *model->device, info.vocabulary);
+  if (!sampler)
+    return sampler.status();
+  model->sampler = std::move(*sampler);
   return model;
 }
 
@@ -169,11 +174,18 @@ Status EngineModel::runPadded(const Batch &batch, std::span<float> logits, std::
   LATHE_RETURN_IF_ERROR(
       statusOf(lathe_run(context, entry.c_str(), inputs, std::size(inputs), outputs, std::size(outputs))));
   const lathe_tensor &found = outputs[0];
+  logitsAt = found.memory == LATHE_DEVICE ? found.data : nullptr;
   if (found.rank != 2 || found.dims[0] != rows || (!logits.empty() && rows * found.dims[1] != int64_t(logits.size())))
     return internalError("logits of other sizes than requests and vocabulary", "entry '" + entry + "'");
   for (size_t i = 0; i < (narrow.empty() ? 0 : logits.size()); ++i)
     logits[i] = float(loadReal(static_cast<DType>(logitType), narrow.data(), int64_t(i)));
   return okStatus();
+}
+
+Status EngineModel::draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::Ranked> ranked) {
+  if (!sampler || !logitsAt)
+    return internalError("there are no logits to draw from");
+  return sampler->draw(logitsAt, list, tokens, ranked);
 }
 
 Status EngineModel::copyBlock(kv::BlockId from, kv::BlockId to) {

@@ -4,6 +4,7 @@
 #define LATHE_RUNTIME_SERVE_ENGINEMODEL_H
 
 #include "../memory/Memory.h"
+#include "DeviceSampler.h"
 #include "Scheduler.h"
 #include "lathe/engine/Llm.h"
 #include "lathe/runtime/lathe.h"
@@ -33,6 +34,8 @@ public:
   ~EngineModel() override;
 
   Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override;
+  bool draws() const override { return sampler != nullptr; }
+  Status draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::Ranked> ranked) override;
   Status copyBlock(kv::BlockId from, kv::BlockId to) override;
 
 private:
@@ -45,6 +48,8 @@ private:
   lathe_context *context = nullptr;
   std::shared_ptr<runtime::Device> device; ///< the context's; outlives the pool
   runtime::Block pool;
+  std::unique_ptr<DeviceSampler> sampler; ///< where the engine has kernels that draw
+  const void *logitsAt = nullptr;         ///< of the last step, on the device
   std::string entry;
   std::vector<int64_t> poolDims;
   uint64_t poolBytes = 0, blockBytes = 0;

@@ -252,7 +252,7 @@ Status Scheduler::compute() {
     return internalError("the cache asks for transfers that no request caused");
   for (const kv::BlockCopy &copy : transfers.copies)
     LATHE_RETURN_IF_ERROR(model.copyBlock(copy.from, copy.to));
-  const bool reads = std::any_of(parts.begin(), parts.end(), [](const Part &part) {
+  const bool reads = !model.draws() && std::any_of(parts.begin(), parts.end(), [](const Part &part) {
     const Request &request = *part.request;
     return part.logprobRows || (part.completes() && (request.options.logprobs || !request.held.empty() ||
                                                      !takesGreatest(request.options.sampling, request.answer().size())));
@@ -261,16 +261,43 @@ Status Scheduler::compute() {
   best.resize(batch.rows.size());
   LATHE_RETURN_IF_ERROR(model.run(batch, logits, best));
   for (int64_t token : best)
-    if (token < 0 || token >= int64_t(limits.vocabulary))
-      return internalError("a step answers with token " + std::to_string(token) + " of a vocabulary of " +
-                           std::to_string(limits.vocabulary));
-  draw();
+    LATHE_RETURN_IF_ERROR(checkToken(token));
+  promptLogprobs.resize(parts.size());
+  if (model.draws())
+    return drawByModel();
+  drawHere();
   return okStatus();
 }
 
-void Scheduler::draw() {
+Status Scheduler::checkToken(int64_t token) const {
+  if (token >= 0 && token < int64_t(limits.vocabulary))
+    return okStatus();
+  return internalError("a step answers with token " + std::to_string(token) + " of a vocabulary of " +
+                       std::to_string(limits.vocabulary));
+}
+
+/// Calls known(part, number of the part, row, token) for each token of a prompt whose logprobs are wanted, and then
+/// next(part, request) for each request that gets a token.
+template <typename Known, typename Next> void Scheduler::forDraws(Known known, Next next) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const Part &part = parts[i];
+    const Request &request = *part.request;
+    for (uint32_t r = 0; r < part.logprobRows; ++r)
+      known(part, i, part.firstRow + r, request.tokens[request.promptLogprobs.size() + r + 1]);
+    if (!part.completes())
+      continue;
+    next(part, request);
+    for (const Request *held : request.held)
+      next(part, *held);
+  }
+}
+
+void Scheduler::drawHere() {
   auto rowOf = [&](uint32_t row) { return std::span(logits).subspan(size_t(row) * limits.vocabulary, limits.vocabulary); };
-  auto next = [&](const Part &part, const Request &request) {
+  auto known = [&](const Part &part, size_t i, uint32_t row, uint32_t token) {
+    promptLogprobs[i].push_back(logprobsOf(rowOf(row), token, *part.request->options.promptLogprobs));
+  };
+  forDraws(known, [&](const Part &part, const Request &request) {
     Drawn result;
     const uint64_t index = request.answer().size();
     const Sampling &sampling = request.options.sampling;
@@ -284,21 +311,44 @@ void Scheduler::draw() {
     if (result.token && request.options.logprobs)
       result.logprobs = logprobsOf(rowOf(part.lastRow), *result.token, *request.options.logprobs);
     drawn.push_back(std::move(result));
+  });
+}
+
+Status Scheduler::drawByModel() {
+  auto taken = [](const Request &request) { // without a draw
+    return takesGreatest(request.options.sampling, request.answer().size()) && !request.options.logprobs;
   };
-  promptLogprobs.resize(parts.size());
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Part &part = parts[i];
-    const Request &request = *part.request;
-    for (uint32_t r = 0; r < part.logprobRows; ++r)
-      promptLogprobs[i].push_back(logprobsOf(rowOf(part.firstRow + r),
-                                             request.tokens[request.promptLogprobs.size() + r + 1],
-                                             *request.options.promptLogprobs));
-    if (!part.completes())
-      continue;
-    next(part, request);
-    for (const Request *held : request.held)
-      next(part, *held);
-  }
+  draws.clear();
+  forDraws([&](const Part &part, size_t, uint32_t row,
+               uint32_t token) { draws.addRanked(row, token, *part.request->options.promptLogprobs); },
+           [&](const Part &part, const Request &request) {
+             const RequestOptions &options = request.options;
+             if (!taken(request))
+               draws.add({part.lastRow, &options.sampling, &request.counts, options.stopTokens, request.answer().size(),
+                          options.logprobs.has_value(), options.logprobs.value_or(0)});
+           });
+  drawnTokens.resize(draws.draws().size());
+  ranked.resize(draws.ranks().size());
+  if (!drawnTokens.empty() || !ranked.empty())
+    LATHE_RETURN_IF_ERROR(model.draw(draws, drawnTokens, ranked));
+  for (int64_t token : drawnTokens)
+    if (token != -1)
+      LATHE_RETURN_IF_ERROR(checkToken(token));
+  size_t token = 0, rank = 0;
+  forDraws([&](const Part &, size_t i, uint32_t, uint32_t) { promptLogprobs[i].push_back(logprobsOf(ranked[rank++])); },
+           [&](const Part &part, const Request &request) {
+             Drawn result;
+             const int64_t found = taken(request) ? best[part.lastRow] : drawnTokens[token++];
+             if (found >= 0)
+               result.token = uint32_t(found);
+             if (request.options.logprobs) {
+               Logprobs logprobs = logprobsOf(ranked[rank++]);
+               if (result.token)
+                 result.logprobs = std::move(logprobs);
+             }
+             drawn.push_back(std::move(result));
+           });
+  return okStatus();
 }
 
 /// The step did not happen: what it admitted waits again, and so does what it preempted.

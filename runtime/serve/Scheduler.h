@@ -8,6 +8,7 @@
 #ifndef LATHE_RUNTIME_SERVE_SCHEDULER_H
 #define LATHE_RUNTIME_SERVE_SCHEDULER_H
 
+#include "Draws.h"
 #include "Request.h"
 #include "lathe/runtime/KvCache.h"
 
@@ -31,6 +32,13 @@ public:
   /// Writes the keys and values of all tokens, of each of `rows` the token of the greatest logit to `best` [R], and
   /// the logits [R, vocabulary], which are empty where nobody wants them.
   virtual Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) = 0;
+  /// Whether draw() can be asked for tokens and logprobs, so that logits stay where they are.
+  virtual bool draws() const { return false; }
+  /// After a run without logits: a token for each of the list's draws, -1 where no logit is a number above -infinity, and
+  /// what logprobs follow from for each of its ranks.
+  virtual Status draw(const DrawList &, std::span<int64_t> /*tokens*/, std::span<engine::Ranked>) {
+    return unsupportedError("the model draws no tokens");
+  }
   /// Copies a block of the pool, before the run of the step.
   virtual Status copyBlock(kv::BlockId from, kv::BlockId to) = 0;
 };
@@ -123,7 +131,10 @@ private:
   // Scheduler.cpp: what comes of it.
   Status attempt();
   Status compute();
-  void draw();
+  template <typename Known, typename Next> void forDraws(Known known, Next next);
+  Status checkToken(int64_t token) const;
+  Status drawByModel();
+  void drawHere();
   void undo();
   void settle();
   void settle(const Part &part, Drawn *next);
@@ -152,6 +163,9 @@ private:
   std::vector<float> logits; ///< of the last step, or none
   std::vector<float> processed;
   std::vector<int64_t> best;
+  DrawList draws;                    ///< of a model that draws by itself
+  std::vector<int64_t> drawnTokens;  ///< of these
+  std::vector<engine::Ranked> ranked;
   std::vector<int32_t> slots;
   SampleScratch scratch;
   SchedulerCounters total;

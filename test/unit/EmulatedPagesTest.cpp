@@ -15,6 +15,8 @@
 
 #include "lathe/codegen/Nvrtc.h"
 #include "lathe/compiler/Compiler.h"
+#include "lathe/engine/EngineFile.h"
+#include "lathe/engine/SampleAbi.h"
 #include "lathe/runtime/lathe_llm.h"
 #include "lathe/support/Half.h"
 
@@ -161,11 +163,14 @@ std::vector<Prompt> prompts() {
 struct Answers {
   std::string error;
   std::vector<std::vector<uint32_t>> tokens;
+  std::vector<float> logprobs;
+  std::vector<uint32_t> ranks; ///< and likeliest tokens
   lathe_llm_counters counters = {};
 };
 
+/// `ask` says what is wanted of a request beside its tokens.
 Answers generate(const lathe_engine *engine, const char *device, const std::vector<Prompt> &prompts,
-                 uint64_t poolBytes) {
+                 uint64_t poolBytes, const std::function<void(size_t, lathe_llm_request &)> &ask = {}) {
   Answers out;
   auto failed = [&](lathe_error *e) {
     if (e)
@@ -190,6 +195,8 @@ Answers generate(const lathe_engine *engine, const char *device, const std::vect
     request.max_tokens = p.answer;
     request.tokens = p.tokens.data();
     request.token_count = p.tokens.size();
+    if (ask)
+      ask(ids.size(), request);
     ids.push_back(0);
     if (failed(lathe_llm_submit(llm, &request, &ids.back())))
       break;
@@ -200,6 +207,18 @@ Answers generate(const lathe_engine *engine, const char *device, const std::vect
     lathe_llm_result result = {};
     if (out.error.empty() && !failed(lathe_llm_result_of(llm, id, &result)))
       out.tokens.emplace_back(result.tokens, result.tokens + result.token_count);
+    lathe_llm_logprobs one = {};
+    for (int32_t ofPrompt : {0, 1})
+      for (size_t i = size_t(ofPrompt);; ++i) {
+        lathe_error *e = lathe_llm_logprobs_of(llm, id, ofPrompt, i, &one);
+        lathe_error_free(e);
+        if (e)
+          break;
+        out.logprobs.push_back(one.logprob);
+        out.ranks.push_back(one.rank);
+        for (size_t t = 0; t < one.top_count; ++t)
+          out.ranks.push_back(one.top[t].token);
+      }
   }
   lathe_llm_get_counters(llm, &out.counters);
   lathe_llm_destroy(llm);
@@ -231,6 +250,16 @@ protected:
     Result<CompileResult> made = compileModel(model, options);
     ASSERT_TRUE(made.ok()) << made.status().str();
     compiled = std::move(made->bytes);
+    // The kernels that draw are of no program.
+    auto reader = engine::EngineReader::fromMemory(compiled);
+    ASSERT_TRUE(reader.ok()) << reader.status().str();
+    if (const auto *section = (*reader)->find(engine::SectionType::Debug, "sources", {}, gpu)) {
+      auto sources = engine::parseArchive(section->bytes);
+      ASSERT_TRUE(sources.ok()) << sources.status().str();
+      for (const auto &[name, text] : *sources)
+        if (name == engine::kSampleKernel)
+          std::ofstream(folder / "dump" / "kernels" / "sample.cu") << text;
+    }
     test::EmulatedKernels kernels;
     ASSERT_EQ(kernels.build(folder / "dump", folder), "");
     ASSERT_EQ(kernels.install([](const std::string &name, const std::string &message) {
@@ -261,6 +290,49 @@ TEST_F(EmulatedPages, GreedyTokensOfManyRequests) {
   for (const std::vector<uint32_t> &tokens : got.tokens)
     various.insert(tokens.begin(), tokens.end());
   EXPECT_GT(various.size(), 12u);
+}
+
+/// By the kernels that draw, of a GPU without clusters: the same tokens and logprobs as on the CPU, whatever is asked for.
+TEST_F(EmulatedPages, SampledTokensOfManyRequests) {
+  ASSERT_NO_FATAL_FAILURE(open("float", "sm_80"));
+  runtime::cuda::fakeGpu().capability = 80;
+  constexpr uint64_t kPoolBytes = 7 * 16 * 2 * 2 * kKeyHeads * kHead * sizeof(float);
+  const uint32_t biased[] = {3, 5}, allowed[] = {0xfffffff0, 0xffffff7f, ~0u, 1};
+  const float biases[] = {2, -INFINITY};
+  auto ask = [&](size_t i, lathe_llm_request &r) {
+    r.seed = 100 + i;
+    r.temperature = i == 4 ? 0 : 0.5f + 0.25f * float(i);
+    r.top_k = i % 2 ? 20 : 0;
+    r.top_p = i % 3 == 1 ? 0.9f : 0;
+    r.min_p = i == 3 ? 0.02f : 0;
+    r.repetition_penalty = i == 2 ? 1.3f : 0;
+    r.frequency_penalty = i >= 4 ? 0.3f : 0;
+    r.samples = i == 1 ? 3 : 1;
+    r.logprobs = i != 3;
+    r.prompt_logprobs = i == 1;
+    r.top_logprobs = uint32_t(i);
+    if (i == 0) {
+      r.bias_tokens = biased;
+      r.bias_values = biases;
+      r.bias_count = 2;
+    }
+    if (i == 5) {
+      r.allowed = allowed;
+      r.allowed_words = 4;
+    }
+  };
+  std::vector<Prompt> given = prompts();
+  Answers want = generate(engine, "cpu", given, kPoolBytes, ask), got = generate(engine, "fake:0", given, kPoolBytes, ask);
+  ASSERT_EQ(want.error, "");
+  ASSERT_EQ(got.error, "");
+  EXPECT_EQ(got.tokens, want.tokens);
+  EXPECT_EQ(got.ranks, want.ranks);
+  ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
+  ASSERT_GT(want.logprobs.size(), 100u);
+  for (size_t i = 0; i < want.logprobs.size(); ++i) // of logits that kernels of both devices give
+    EXPECT_NEAR(got.logprobs[i], want.logprobs[i], 1e-4) << i;
+  const std::vector<runtime::cuda::FakeLaunch> &launches = runtime::cuda::fakeGpu().launches;
+  EXPECT_GT(std::count_if(launches.begin(), launches.end(), [](const auto &l) { return l.function == "sampleRows"; }), 10);
 }
 
 struct Half {

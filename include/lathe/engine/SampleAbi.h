@@ -1,15 +1,16 @@
 //===- SampleAbi.h - what the sampling kernels read and write ---*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An engine of a paged decoder has for each CUDA target an image `lathe.sample` with two functions, of
-// codegen/device/sample.cuh, over the logits [R, vocabulary] that a step leaves on the device:
+// An engine of a paged decoder has for each CUDA target an image `lathe.sample`, or `lathe.sample.clusters`, with two
+// functions, of codegen/device/sample.cuh, over the logits [R, vocabulary] that a step leaves on the device:
 //
-//   sampleTokens(logits, draws, words, powers, spare, tokens, vocabulary, inShared, status)
-//   rankTokens(logits, rows, powers, spare, tokens, results, vocabulary, inShared, status)
+//   sampleRows(logits, draws, words, powers, spare, tokens, vocabulary, inShared, status)
+//   rankRows(logits, rows, powers, spare, tokens, results, vocabulary, inShared, status)
 //
-// `powers` are the 128 numbers 2^(i/128) of f64, `tokens` i64 a draw, -1 where no logit is a number above -infinity. The
-// blocks of a cluster share a row. Each keeps its part, 4 bytes a logit, behind kSampleFixedBytes of dynamic shared
-// memory where `inShared` is 1, and otherwise in `spare` [draws, vocabulary] of 32 bits.
+// in clusters of the blocks of a row. `powers` are the 128 numbers 2^(i/128) of f64, `tokens` i64 a draw, -1 where no logit is a number above -infinity. The
+// blocks of a row share it. Each keeps its part, 4 bytes a logit, behind kSampleFixedBytes of dynamic shared
+// memory where `inShared` is 1, and otherwise in `spare` [draws, vocabulary] of 32 bits. A vocabulary has less than
+// kMostSampled tokens.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_ENGINE_SAMPLEABI_H
@@ -19,10 +20,12 @@
 
 namespace lathe::engine {
 
-inline constexpr const char *kSampleKernel = "lathe.sample";
-inline constexpr int64_t kSampleThreads = 512;
-inline constexpr int64_t kSampleBlocks = 8; ///< of a row, where the target has clusters; 1 elsewhere
+inline constexpr const char *kSampleKernel = "lathe.sample"; ///< a block a row
+inline constexpr const char *kSampleClusterKernel = "lathe.sample.clusters"; ///< kSampleBlocks a row
+inline constexpr int64_t kSampleBlocks = 8;
+inline constexpr int64_t kSampleThreads = 512; ///< of a block
 inline constexpr int64_t kSampleFixedBytes = 10240;
+inline constexpr int64_t kMostSampled = 1 << 22;
 /// Places of a row that one of its blocks takes, at most.
 constexpr int64_t samplePart(int64_t vocabulary, int64_t blocks) {
   return (vocabulary + blocks * 32 - 1) / (blocks * 32) * 32;
