@@ -56,7 +56,7 @@ struct OneBlock {
   template <class T> static LATHE_METHOD T load(const T *of, u32) { return *of; }
 };
 
-constexpr int kSampleFixedBytes = 10240;     // of dynamic shared memory, ahead of the keys
+constexpr int kSampleFixedBytes = 16384;     // of dynamic shared memory, ahead of the keys
 constexpr int kPowers = 128;                 // 2^(i / 128)
 constexpr u64 kSampleUnit = 1ull << 40;      // weight of the likeliest token
 constexpr u32 kLowestNumber = 0x00800000u;   // the least key above that of -infinity
@@ -70,7 +70,8 @@ LATHE_DEV f32 logitOf(u32 key) { return bitsToF32(key >> 31 ? key & 0x7fffffffu 
 
 /// 2^y in units of 2^-40 for y <= 0, rounded down: fixedExp2 of Sampler.cpp, operation by operation.
 LATHE_DEV u64 fixedExp2(f64 y, const f64 *powers) {
-  if (!(y > -41.0)) return 0;
+  const bool none = !(y > -41.0); // computed all the same: lanes wait for each other anyway
+  y = none ? -41.0 : y;
   const f64 steps = __dmul_rn(y, 128.0), shifted = __dadd_rn(steps, 6755399441055744.0);
   const i32 n = (i32)(u32)bitCast<u64>(shifted);
   const f64 t = __dmul_rn(__dadd_rn(steps, -__dadd_rn(shifted, -6755399441055744.0)), 0.69314718055994530942 / 128);
@@ -80,7 +81,7 @@ LATHE_DEV u64 fixedExp2(f64 y, const f64 *powers) {
   sum = __dadd_rn(__dmul_rn(sum, t), 1.0);
   const u64 scaled = (u64)__dmul_rn(__dmul_rn(sum, powers[n & 127]), 4503599627370496.0);
   const u64 weight = scaled >> (12 - (n >> 7));
-  return weight < kSampleUnit ? weight : kSampleUnit;
+  return none ? 0 : weight < kSampleUnit ? weight : kSampleUnit;
 }
 
 /// Philox4x32-10, the first two words.
@@ -106,7 +107,7 @@ struct Cut {
 };
 
 template <class Peers, int THREADS> struct SampledRow {
-  static constexpr int BINS = 1024, WARPS = THREADS / 32, EACH = BINS / THREADS, TOP = 20;
+  static constexpr int BINS = THREADS < 512 ? 1024 : THREADS, WARPS = THREADS / 32, EACH = BINS / THREADS, FEW = THREADS < 256 ? THREADS : 256;
   static_assert(THREADS % 32 == 0 && BINS % THREADS == 0, "whole bins a thread");
 
   /// What the other blocks read of one.
@@ -116,7 +117,8 @@ template <class Peers, int THREADS> struct SampledRow {
     u32 low[BINS], high[BINS]; // sums of 64 bits
     Part parts[2];
     u64 warpSums[WARPS];
-    u64 above, foundTop[TOP];
+    u64 few[FEW], all[FEW], sorted[FEW]; // keys and places that a block found, those of all blocks, numbers of these
+    u64 above;
     u32 found, bin, place;
   };
 
@@ -352,19 +354,53 @@ template <class Peers, int THREADS> struct SampledRow {
     return e;
   }
 
+  /// findBin among equal steps of logits.
+  template <bool WEIGHED, class Target> LATHE_METHOD bool findFirstBin(Cut set, Target targetOf) {
+    clearBins();
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < length; i += THREADS)
+      if (const u32 key = keys[i]; set.keeps(key, first + i))
+        if (const u64 m = WEIGHED ? weightOf(key) : 1) addTo<WEIGHED>(binOf(key), m);
+    const bool found = findBin<WEIGHED>(targetOf);
+    if (!found) Peers::sync(); // others may still read the bins
+    return found;
+  }
+
+  /// The greatest elements of the set, those whose measures come to the target among them, where they are FEW at most: how
+  /// many they are, or 0. The first block has their keys and places, `key << 32 | ~place`, in s.all, in any order.
+  template <bool WEIGHED, class Target> LATHE_METHOD u32 collect(Cut set, Target targetOf) {
+    if (threadIdx.x == 0) s.found = 0;
+    if (!findFirstBin<WEIGHED>(set, targetOf)) return 0;
+    const u32 bin = s.bin;
+#pragma unroll 4
+    for (u32 i = threadIdx.x; i < length; i += THREADS)
+      if (const u32 key = keys[i]; set.keeps(key, first + i) && binOf(key) <= bin)
+        if (const u32 slot = atomicAdd(&s.found, 1u); slot < FEW) s.few[slot] = (u64)key << 32 | (u32)~(first + i);
+    Peers::sync();
+    u32 total = 0, ahead = 0, from = 0;
+    for (int r = 0; r < Peers::BLOCKS; ++r) {
+      const u32 found = Peers::load(&s.found, r);
+      if (threadIdx.x >= total) from = r, ahead = total;
+      total += found;
+    }
+    if (total > FEW) return 0;
+    if (Peers::rank() == 0 && threadIdx.x < total) s.all[threadIdx.x] = Peers::load(&s.few[threadIdx.x - ahead], from);
+    __syncthreads();
+    return total;
+  }
+  /// Of the first n elements of s.all, how many are greater.
+  LATHE_METHOD u32 rankAmong(u32 n, u64 mine) const {
+    u32 rank = 0;
+    for (u32 m = 0; m < n; ++m) rank += s.all[m] > mine;
+    return rank;
+  }
+
   /// The fewest greatest elements of the set whose measures, weights or 1 each, come to targetOf(the sum of all), above
   /// 0; the set itself where they do not.
   template <bool WEIGHED, class Target> LATHE_METHOD Cut findPivot(Cut set, Target targetOf) {
     auto measure = [&](u32 key) { return WEIGHED ? weightOf(key) : 1; };
-    clearBins();
-    for (u32 i = threadIdx.x; i < length; i += THREADS)
-      if (const u32 key = keys[i]; set.keeps(key, first + i))
-        if (const u64 m = measure(key)) addTo<WEIGHED>(binOf(key), m);
     u64 target = 0;
-    if (!findBin<WEIGHED>([&](u64 total) { return target = targetOf(total); })) {
-      Peers::sync(); // others may still read the bins
-      return set;
-    }
+    if (!findFirstBin<WEIGHED>(set, [&](u64 total) { return target = targetOf(total); })) return set;
     u32 bin = s.bin;
     u64 above = s.above;
     Extent e = extentOf(set, [&](u32 key) { return binOf(key) == bin; });
@@ -424,48 +460,100 @@ template <class Peers, int THREADS> struct SampledRow {
   /// The token in whose part of [0, sum of the weights) the random number lies, parts in the order of tokens.
   LATHE_METHOD void draw(Cut set, u64 least, u64 random, i64 *token) {
     auto weight = [&](u32 i) -> u64 {
-      if (i >= length || !set.keeps(keys[i], first + i)) return 0;
-      const u64 w = weightOf(keys[i]);
+      const u32 key = keys[i];
+      const u64 w = set.keeps(key, first + i) ? weightOf(key) : 0;
       return w < least ? 0 : w;
     };
+    // A stretch a thread; of an odd number, so that lanes read different banks of shared memory.
+    const u32 each = (length + THREADS - 1) / THREADS | 1;
+    auto endOf = [&](u32 thread) { return (thread + 1) * each < length ? (thread + 1) * each : length; };
     u64 mine = 0;
-    forSegment([&](u32 i) { mine += weight(i); });
-    u64 ofBlock, before = sumAhead(mine, ofBlock);
-    const u64 aheadInBlock = (u64)shuffleFrom32((u32)(before >> 32), 0) << 32 | shuffleFrom32((u32)before, 0);
-    const u64 ofWarp = warpReduce<SumOp>(mine);
-    u64 total = 0, ahead = 0;
+#pragma unroll 4
+    for (u32 i = threadIdx.x * each; i < endOf(threadIdx.x); ++i) mine += weight(i);
+    u64 ofBlock, before = sumAhead(mine, ofBlock), total = 0, ahead = 0;
     exchange(Part{ofBlock, 0, 0, 0, 0}, [&](const Part &p, int r) {
       if (r < (int)Peers::rank()) ahead += p.sum;
       total += p.sum;
     });
-    ahead += aheadInBlock;
-    const u64 at = __umul64hi(random, total);
-    if (at < ahead || at >= ahead + ofWarp) return; // another warp's
-    forSegment([&](u32 i) {
-      const u64 w = weight(i), upTo = ahead + warpSum(w);
-      if (at < upTo && at >= upTo - w) *token = first + i;
-      ahead += warpReduce<SumOp>(w);
-    });
+    u64 at = __umul64hi(random, total);
+    if (at < ahead || at >= ahead + ofBlock) return; // another block's
+    at -= ahead;
+    if (at >= before && at < before + mine) {
+      s.place = threadIdx.x;
+      s.above = before;
+    }
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    u64 upTo = s.above;
+    for (u32 from = s.place * each, end = endOf(s.place); from < end; from += 32) {
+      const u32 i = from + threadIdx.x;
+      const u64 w = i < end ? weight(i) : 0, sum = upTo + warpSum(w);
+      if (at < sum && at >= sum - w) *token = first + i;
+      upTo += warpReduce<SumOp>(w);
+    }
   }
 
-  /// The greatest of the row in their order: at most TOP.
+  /// The same among the n elements that collect() found, after top-k and top-p. `total`: of the row, where there is no
+  /// top-k. For the first block.
+  LATHE_METHOD void drawFew(u32 n, const SampleDraw &d, bool counts, u64 total, i64 *token) {
+    const u32 t = threadIdx.x;
+    const u64 mine = t < n ? s.all[t] : 0;
+    const u32 rank = rankAmong(n, mine);
+    u64 weight = t < n && (!counts || rank < d.topK) ? weightOf((u32)(mine >> 32)) : 0;
+    if (d.topP < 1) {
+      if (t < n) s.sorted[rank] = weight;
+      __syncthreads();
+      u64 kept;
+      const u64 before = sumAhead(t < n ? s.sorted[t] : 0, kept);
+      if (t < n) s.sorted[t] = before;
+      __syncthreads();
+      if (t < n && s.sorted[rank] >= shareOf(d.topP, counts ? kept : total)) weight = 0;
+      __syncthreads(); // the sums are read
+    }
+    if (weight < d.leastWeight) weight = 0;
+    if (t < n) s.sorted[t] = weight;
+    __syncthreads();
+    u64 before = 0, all = 0;
+    for (u32 m = 0; m < n; ++m) {
+      const u64 w = s.sorted[m];
+      if ((u32)s.all[m] > (u32)mine) before += w; // a lower place
+      all += w;
+    }
+    const u64 at = __umul64hi(philox(d.index, d.sample, d.seed), all);
+    if (weight && at >= before && at < before + weight) *token = (u32)~(u32)mine;
+  }
+  /// What top-p wants of a sum.
+  static LATHE_METHOD u64 shareOf(f64 topP, u64 total) {
+    const u64 share = (u64)ceil(__dmul_rn(topP, (f64)total));
+    return share < 1 ? 1 : share > total ? total : share;
+  }
+
+  /// The `count` greatest of the row in their order, at most FEW.
   LATHE_METHOD void storeTop(u32 count, Ranked *to) {
     const Cut everything{0, vocabulary};
-    const Cut cut = count < vocabulary ? findPivot<false>(everything, [&](u64) { return (u64)count; }) : everything;
-    if (threadIdx.x == 0) s.found = 0;
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < length; i += THREADS)
-      if (cut.keeps(keys[i], first + i)) s.foundTop[atomicAdd(&s.found, 1u)] = (u64)keys[i] << 32 | (u32)~(first + i);
-    Peers::sync();
-    // Of each block's: how many of all blocks come before it.
-    if (threadIdx.x < s.found) {
-      const u64 mine = s.foundTop[threadIdx.x];
-      u32 place = 0;
-      for (int r = 0; r < Peers::BLOCKS; ++r)
-        for (u32 n = Peers::load(&s.found, r); n-- > 0;) place += Peers::load(&s.foundTop[n], r) > mine;
-      to->top[place] = RankedToken{~(u32)mine, logitOf((u32)(mine >> 32))};
+    auto wanted = [&](u64) { return (u64)count; };
+    u32 n = collect<false>(everything, wanted);
+    if (n == 0) { // many are equal, or nearly
+      const Cut cut = findPivot<false>(everything, wanted);
+      if (threadIdx.x == 0) s.found = 0;
+      __syncthreads();
+      for (u32 i = threadIdx.x; i < length; i += THREADS)
+        if (cut.keeps(keys[i], first + i)) s.few[atomicAdd(&s.found, 1u)] = (u64)keys[i] << 32 | (u32)~(first + i);
+      Peers::sync();
+      n = 0;
+      for (int r = 0; r < Peers::BLOCKS; ++r) {
+        const u32 found = Peers::load(&s.found, r);
+        if (threadIdx.x >= n && threadIdx.x < n + found) s.all[threadIdx.x] = Peers::load(&s.few[threadIdx.x - n], r);
+        n += found;
+      }
+      __syncthreads();
     }
-    if (Peers::rank() == 0 && threadIdx.x == 0) to->topCount = count;
+    if (Peers::rank() != 0) return;
+    if (threadIdx.x == 0) to->topCount = count;
+    if (threadIdx.x >= n) return;
+    const u64 mine = s.all[threadIdx.x];
+    const u32 rank = rankAmong(n, mine);
+    if (rank < count) to->top[rank] = RankedToken{~(u32)mine, logitOf((u32)(mine >> 32))};
   }
 };
 
@@ -485,13 +573,20 @@ LATHE_DEV void sampleTokens(const T *logits, const SampleDraw *draws, const u32 
     if (Peers::rank() == 0 && threadIdx.x == 0) tokens[n] = none ? -1 : (i64)best;
   } else {
     Cut cut{kLowestNumber, (u32)vocabulary};
-    if (d.topK && d.topK < (u64)vocabulary) cut = row.template findPivot<false>(cut, [&](u64) { return d.topK; });
-    if (d.topP < 1)
-      cut = row.template findPivot<true>(cut, [&](u64 total) {
-        const u64 share = (u64)ceil(__dmul_rn(d.topP, (f64)total));
-        return share < 1 ? 1 : share > total ? total : share;
-      });
-    row.draw(cut, d.leastWeight, philox(d.index, d.sample, d.seed), &tokens[n]);
+    const bool counts = d.topK && d.topK < (u64)vocabulary, shares = d.topP < 1;
+    auto wanted = [&](u64) { return d.topK; };
+    u64 total = 0;
+    auto share = [&](u64 sum) { return Row::shareOf(d.topP, total = sum); };
+    u32 few = 0;
+    if (counts) few = row.template collect<false>(cut, wanted);
+    else if (shares) few = row.template collect<true>(cut, share);
+    if (few) {
+      if (Peers::rank() == 0) row.drawFew(few, d, counts, total, &tokens[n]);
+    } else {
+      if (counts) cut = row.template findPivot<false>(cut, wanted);
+      if (shares) cut = row.template findPivot<true>(cut, share);
+      row.draw(cut, d.leastWeight, philox(d.index, d.sample, d.seed), &tokens[n]);
+    }
   }
   Peers::sync(); // nobody leaves while its memory is read
 }

@@ -194,3 +194,9 @@ def test_wrong_options(path):
                             ("--min-p=3", "min_p"), ("--top-k=-1", "top_k")):
         assert message in lathe_cli.lathe("generate", path, "--tokens=1", option, code=2)
     assert generate(path, "--tokens=1", "--bias=44:+500", "--max-tokens=3")[0]["tokens"] == [44] * 3
+
+
+def test_progress(path):
+    shown = lathe_cli.lathe("generate", path, "--tokens=1", "--max-tokens=2000", "--temperature=1", "--progress")
+    assert " a second; 1 requests run, 0 wait" in shown
+    assert "requests run" not in lathe_cli.lathe("generate", path, "--tokens=1", "--max-tokens=20")

@@ -16,6 +16,8 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <unistd.h>
 
 namespace lathe::cli {
 namespace {
@@ -27,7 +29,7 @@ struct LlmDeleter {
 struct GenerateOptions {
   std::string requests, device = "cpu", kvMemory, trust, steps, config;
   int threads = 0, stepTokens = 0, atOnce = 0;
-  bool asJson = false, noPrefixCache = false, batchInvariant = false, noConfig = false;
+  bool asJson = false, progress = false, noPrefixCache = false, batchInvariant = false, noConfig = false;
   llvm::json::Object usual; ///< what options say of requests
 };
 
@@ -145,6 +147,37 @@ Status print(const lathe_llm *llm, uint64_t id, uint32_t sample, const GenerateR
   return okStatus();
 }
 
+/// A line on stderr that says how far all requests are, written anew a few times a second.
+class ProgressLine {
+public:
+  explicit ProgressLine(bool shown) : shown(shown) {}
+  ~ProgressLine() {
+    if (written)
+      std::fputs("\r\033[K", stderr);
+  }
+  void update(const lathe_llm_counters &c) {
+    using Seconds = std::chrono::duration<double>;
+    const auto now = std::chrono::steady_clock::now();
+    const double since = Seconds(now - last).count();
+    if (!shown || since < 0.25)
+      return;
+    // What came since the last line: prompts and answers take turns, and a mean would hide it.
+    std::fprintf(stderr, "\r\033[K%llu tokens, %.1f a second; %u requests run, %u wait; %.0f %% of the pool",
+                 static_cast<unsigned long long>(c.generated_tokens),
+                 double(c.generated_tokens - before) / since, c.running, c.waiting,
+                 100.0 * c.kv_blocks_held / std::max(c.kv_blocks, 1u));
+    std::fflush(stderr);
+    last = now;
+    before = c.generated_tokens;
+    written = true;
+  }
+
+private:
+  bool shown, written = false;
+  uint64_t before = 0;
+  std::chrono::steady_clock::time_point last = std::chrono::steady_clock::now();
+};
+
 Status generate(const GenerateOptions &options, const std::string &path) {
   Result<std::vector<GenerateRequest>> wanted = readRequests(options, path);
   if (!wanted)
@@ -176,6 +209,7 @@ Status generate(const GenerateOptions &options, const std::string &path) {
   std::string steps;
   lathe_llm_counters before = {}, after = {};
   auto begin = std::chrono::steady_clock::now();
+  std::optional<ProgressLine> line(std::in_place, options.progress || isatty(STDERR_FILENO));
   for (size_t unfinished = ids.size(); unfinished; before = after) {
     auto start = std::chrono::steady_clock::now();
     LATHE_RETURN_IF_ERROR(toStatus(lathe_llm_step(llm.get(), &unfinished)));
@@ -186,7 +220,9 @@ Status generate(const GenerateOptions &options, const std::string &path) {
                                            {"generated", int64_t(after.generated_tokens - before.generated_tokens)},
                                            {"ms", ms}})
                                     << "\n";
+    line->update(after);
   }
+  line.reset();
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (size_t i = 0; i < ids.size(); ++i)
     for (uint32_t sample = 0; sample < std::max(1u, (*wanted)[i].c.samples); ++sample)
@@ -223,6 +259,7 @@ Status generateVerb(const std::vector<std::string> &arguments) {
              options.config);
   parser.flag("no-config", "Leave generation_config.json out", options.noConfig);
   parser.flag("json", "Print a JSON object an answer: tokens, finish, prompt_tokens, times, logprobs", options.asJson);
+  parser.flag("progress", "Show tokens a second while it runs, on stderr (default: where that is a terminal)", options.progress);
   parser.add("kv-memory", "SIZE", "Of the pool of keys and values (default: 256M)", options.kvMemory);
   parser.add("step-tokens", "N", "Tokens of all requests in one step (default: 64)", options.stepTokens);
   parser.add("at-once", "N", "Requests that a step works on (default: 32)", options.atOnce);

@@ -24,7 +24,7 @@ inline constexpr const char *kSampleKernel = "lathe.sample"; ///< a block a row
 inline constexpr const char *kSampleClusterKernel = "lathe.sample.clusters"; ///< kSampleBlocks a row
 inline constexpr int64_t kSampleBlocks = 8;
 inline constexpr int64_t kSampleThreads = 512; ///< of a block
-inline constexpr int64_t kSampleFixedBytes = 10240;
+inline constexpr int64_t kSampleFixedBytes = 16384;
 inline constexpr int64_t kMostSampled = 1 << 22;
 /// Places of a row that one of its blocks takes, at most.
 constexpr int64_t samplePart(int64_t vocabulary, int64_t blocks) {
