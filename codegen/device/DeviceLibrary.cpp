@@ -10,6 +10,8 @@
 
 #include <algorithm>
 
+using namespace std::string_view_literals;
+
 namespace lathe {
 namespace {
 
