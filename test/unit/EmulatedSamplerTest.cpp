@@ -112,7 +112,9 @@ std::vector<float> logitsOf(std::mt19937 &random, uint32_t vocabulary) {
   if (random() % 40 == 0)
     all[random() % vocabulary] = kInfinity;
   if (random() % 40 == 0)
-    all.assign(vocabulary, random() % 2 ? kNan : random() % 2 ? -kInfinity : 1.0f);
+    all.assign(vocabulary, random() % 2 ? kNan : -kInfinity);
+  if (random() % 8 == 0) // more than are collected are equal, and a draw shows each that is kept too much
+    all.assign(vocabulary, 1);
   return all;
 }
 
@@ -243,7 +245,7 @@ TEST(EmulatedSampler, DrawsAsItsTwin) {
 }
 
 TEST(EmulatedSampler, ClustersDrawAsItsTwin) {
-  for (uint32_t seed = 200; seed < 260; ++seed) {
+  for (uint32_t seed = 200; seed < 232; ++seed) {
     const uint32_t vocabulary = seed % 4 == 0 ? 1 + (seed - 200) * 3 : seed % 4 == 1 ? 997 : 1024 + 8 * seed;
     if (seed % 3 == 0)
       check<EmulatedCluster<4>, f32>(seed, vocabulary, seed % 2);
