@@ -7,9 +7,9 @@
 //   sampleRows(logits, draws, words, powers, spare, tokens, vocabulary, inShared, status)
 //   rankRows(logits, rows, powers, spare, tokens, results, vocabulary, inShared, status)
 //
-// in clusters of the blocks of a row. `powers` are the 128 numbers 2^(i/128) of f64, `tokens` i64 a draw, -1 where no logit is a number above -infinity. The
-// blocks of a row share it. Each keeps its part, 4 bytes a logit, behind kSampleFixedBytes of dynamic shared
-// memory where `inShared` is 1, and otherwise in `spare` [draws, vocabulary] of 32 bits. A vocabulary has less than
+// `powers` are the 128 numbers 2^(i/128) of f64, `tokens` i64 a draw, -1 where no logit is a number above -infinity. The
+// blocks of a row share it. Each keeps its part, 4 bytes a logit, behind kSampleFixedBytes of dynamic shared memory
+// where `inShared` is 1, and otherwise in `spare` [draws, vocabulary] of 32 bits. A vocabulary has less than
 // kMostSampled tokens.
 //
 //===----------------------------------------------------------------------===//
