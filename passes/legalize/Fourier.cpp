@@ -14,6 +14,66 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
+/// [length, bins * 2] in f64: cos and -sin of 2 pi t k / length beside each other; with `rotated` what an
+/// imaginary part is multiplied by, sin and cos.
+Value waves(Emitter &e, const DimExpr &length, const DimExpr &bins, bool rotated) {
+  Type wide = e.b.getF64Type(), index = e.b.getI64Type();
+  std::optional<int64_t> size = length.constant(), count = bins.constant();
+  if (size && count) {
+    std::vector<double> table;
+    for (int64_t t = 0; t < *size; ++t)
+      for (int64_t k = 0; k < *count; ++k) {
+        double angle = 2 * M_PI * double(t * k % *size) / double(*size);
+        table.push_back(rotated ? std::sin(angle) : std::cos(angle));
+        table.push_back(rotated ? std::cos(angle) : -std::sin(angle));
+      }
+    return e.floats(table, {*size, 2 * *count}, wide);
+  }
+  Value t = e.iota({length, 1}, 0, index), k = e.iota({1, bins}, 1, index);
+  Value whole = e.dimScalar(length, index);
+  Value turn = e.cast(e.infer<ModOp>(e.mul(t, k), whole), wide);
+  Value angle = e.mul(e.div(turn, e.cast(whole, wide)), 2 * M_PI);
+  Value cosine = e.unsqueeze(e.unary<CosOp>(angle), {2}), sine = e.unsqueeze(e.unary<SinOp>(angle), {2});
+  Value both = rotated ? e.concat({sine, cosine}, 2) : e.concat({cosine, e.unary<NegOp>(sine)}, 2);
+  return e.reshape(both, {length, DimExpr(2) * bins});
+}
+
+/// The whole transform along an axis whose length the run knows; x has parts as its last dimension. The inverse is
+/// the transform of the conjugate, conjugated and divided by the length.
+LogicalResult symbolicDft(Node &n, Value x, int64_t axis, int64_t parts, bool inverse, bool oneSided) {
+  Emitter &e = n.e;
+  int64_t rank = rankOf(x);
+  DimExpr length = dimOf(x, axis), bins = oneSided ? DimExpr::floorDiv(length, 2) + DimExpr(1) : length;
+  Type element = elementTypeOf(x), wide = e.b.getF64Type();
+  Ints last, back;
+  for (int64_t d = 0; d + 1 < rank; ++d)
+    if (d != axis)
+      last.push_back(d);
+  last.push_back(axis);
+  for (int64_t d = 0; d + 1 < rank; ++d)
+    back.push_back(llvm::find(last, d) - last.begin());
+  back.push_back(rank - 1);
+  auto part = [&](int64_t i) {
+    Dims dims = dimsOf(x);
+    dims.pop_back();
+    return e.cast(e.transpose(e.reshape(e.sliceAxis(x, rank - 1, i, 1), dims), last), wide);
+  };
+  auto times = [&](Value v, bool rotated) {
+    return e.matmul(rankOf(v) == 1 ? e.unsqueeze(v, {0}) : v, waves(e, length, bins, rotated));
+  };
+  Value y = times(part(0), false);
+  if (parts == 2)
+    y = inverse ? e.sub(y, times(part(1), true)) : e.add(y, times(part(1), true));
+  Dims to;
+  for (int64_t d : last)
+    to.push_back(d == axis ? bins : dimOf(x, d));
+  to.push_back(2);
+  y = e.reshape(y, to);
+  if (inverse)
+    y = e.div(e.mul(y, e.floats({1, -1}, {2}, wide)), e.dimScalar(length, wide));
+  return n.done(e.cast(e.transpose(y, back), element));
+}
+
 /// Real and imaginary parts are the last dimension.
 LogicalResult dft(Node &n) {
   Emitter &e = n.e;
@@ -41,6 +101,8 @@ LogicalResult dft(Node &n) {
       return n.unknown({1}, "a length");
     length = (*operand)[0];
   }
+  if (!size && parts && (*parts == 1 || *parts == 2) && *axis != rank - 1 && !n.has(1) && !fromHalf)
+    return symbolicDft(n, x, *axis, *parts, inverse, oneSided);
   if (!size || !parts || *axis == rank - 1 || *parts < 1 || *parts > 2)
     return n.fail("shape", "a symbolic length, or a last dimension other than 1 and 2",
                   "constant lengths");
@@ -91,30 +153,6 @@ LogicalResult dft(Node &n) {
   auto restore = [&](Value v) { return e.unsqueeze(e.transpose(v, back), {rank - 1}); };
   Value y = fromHalf ? restore(real) : e.concat({restore(real), restore(imaginary)}, rank - 1);
   return n.done(e.cast(y, element));
-}
-
-/// [length, bins * 2] in f64: cos and -sin of 2 pi t k / length beside each other; with `rotated` what an
-/// imaginary part is multiplied by, sin and cos.
-Value waves(Emitter &e, const DimExpr &length, const DimExpr &bins, bool rotated) {
-  Type wide = e.b.getF64Type(), index = e.b.getI64Type();
-  std::optional<int64_t> size = length.constant(), count = bins.constant();
-  if (size && count) {
-    std::vector<double> table;
-    for (int64_t t = 0; t < *size; ++t)
-      for (int64_t k = 0; k < *count; ++k) {
-        double angle = 2 * M_PI * double(t * k % *size) / double(*size);
-        table.push_back(rotated ? std::sin(angle) : std::cos(angle));
-        table.push_back(rotated ? std::cos(angle) : -std::sin(angle));
-      }
-    return e.floats(table, {*size, 2 * *count}, wide);
-  }
-  Value t = e.iota({length, 1}, 0, index), k = e.iota({1, bins}, 1, index);
-  Value whole = e.dimScalar(length, index);
-  Value turn = e.cast(e.infer<ModOp>(e.mul(t, k), whole), wide);
-  Value angle = e.mul(e.div(turn, e.cast(whole, wide)), 2 * M_PI);
-  Value cosine = e.unsqueeze(e.unary<CosOp>(angle), {2}), sine = e.unsqueeze(e.unary<SinOp>(angle), {2});
-  Value both = rotated ? e.concat({sine, cosine}, 2) : e.concat({cosine, e.unary<NegOp>(sine)}, 2);
-  return e.reshape(both, {length, DimExpr(2) * bins});
 }
 
 /// The spectrum of each frame, [batch, frames, bins, 2]. A frame is as long as the window.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ._engine import Port
 
 # A call of C without ctypes' checks of results, and without the interpreter's lock.
-_RUN = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t)
+RUN = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_char_p, c_void_p, c_size_t, c_void_p, c_size_t)
 
 
 def _symbols(ports: list[Port]) -> set[str]:
@@ -64,7 +64,7 @@ class Bound:
         self._arguments = (context._handle, c_char_p(self._alive[2]),
                            ctypes.cast(tensors, c_void_p), c_size_t(len(made)),
                            ctypes.cast(self._out, c_void_p), c_size_t(len(results)))
-        self._run = _RUN(ctypes.cast(context._library.lathe_run, c_void_p).value or 0)
+        self._run = RUN(ctypes.cast(context._library.lathe_run, c_void_p).value or 0)
 
     @staticmethod
     def _in_place(value: Any, port: Port) -> tuple[Any, Any]:

@@ -31,12 +31,21 @@ FAMILIES = {
         x.clamp(min=0.1) x.clamp(max=p) x.clamp_min(0.2) x.clamp_max(0.3) x.clamp(-1,1) torch.lerp(x,p,0.3)
         torch.addcmul(x,p,p,value=0.5) torch.addcdiv(x,x,p,value=2) x.to(torch.float16) x.to(torch.int32)
         i.to(torch.bool) x.bool() m.float() x.type_as(i) x*x.shape[0] x+x.shape[0]//2""",
+    "fourier": """
+        torch.fft.fft(x).real torch.fft.fft(image,dim=1).imag torch.fft.fftn(x,dim=(0,1)).real
+        torch.view_as_real(torch.fft.fft(x,norm="ortho"))
+        torch.view_as_real(torch.fft.ifft(torch.fft.fft(image,dim=2),dim=1))
+        torch.view_as_real(torch.fft.ifft(x.to(torch.complex64),norm="ortho"))
+        torch.view_as_real(torch.fft.ifftn(x.to(torch.complex64),dim=(0,1),norm="forward"))
+        torch.view_as_real(torch.fft.rfft(x)) torch.view_as_real(torch.fft.rfft(image,dim=1,norm="forward"))
+        torch.view_as_real(torch.fft.rfftn(image,dim=(1,2)))""",
     "movement": """
         x.view(-1,2,3) x.reshape(-1) x.flatten() x.unflatten(1,(2,3)) x.unsqueeze(1) x.unsqueeze(-1).squeeze(-1) x.t()
         x.transpose(0,1) image.permute(0,2,3,1) image.movedim(1,-1) image.mT x.expand(3,-1,-1) x[0] x[-1] x[:,1]
         x[:,1:4] x[:,-2:] x[1:] x[:-1] x[:,::2] x[...,None] x.split(2,1)[1] x.split([1,5],1)[1] x.chunk(3,1)[2]
         x.unbind(1)[4] torch.cat([x,p],0) torch.cat([x,i],1) torch.stack([x,p],1) x.repeat(2,3) x.repeat(2,1,1)
         x.repeat_interleave(2,1) x.flip(1) x.flip(0,1) x.roll(2,1) x.roll(-1,1) x.roll(1,0) x.tril() x.triu(1)
+        x.unfold(1,3,2) image.unfold(2,3,1) image.unfold(0,2,2)[:,1] x.unfold(0,4,1)
         x.tril(-1) F.pad(x,(1,2)) F.pad(x,(1,2),value=3.0) F.pad(image,(1,1,2,2),mode="reflect")
         F.pad(image,(1,2,0,1),mode="replicate") F.pad(image,(1,1,1,1),mode="circular") torch.arange(x.shape[0])
         torch.arange(2,x.shape[0]+5) torch.arange(0,10,3) torch.arange(5.0)*x[:,:5] torch.zeros(x.shape[0],2)

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile(backend="lathe")."""
+import os
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -99,3 +104,94 @@ def test_numbers_of_modules():
             for at in range(9):
                 net.scale = 1.0 + at / 8
                 np.testing.assert_allclose(fast(x).numpy(), net(x).numpy(), rtol=1e-5, atol=1e-5)
+
+
+class Patches(torch.nn.Module):
+    """Attention over the patches of an image, with an embedding for each of 16 or, without, for any number of them."""
+
+    def __init__(self, embedded):
+        super().__init__()
+        self.cut = torch.nn.Conv2d(3, 16, 4, stride=4)
+        self.places = torch.nn.Parameter(torch.randn(1, 16, 16)) if embedded else None
+
+    def forward(self, image):
+        x = self.cut(image).flatten(2).transpose(1, 2)
+        if self.places is not None:
+            x = x + self.places
+        heads = x.view(*x.shape[:-1], -1, 4).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+
+
+@pytest.mark.parametrize("embedded", [True, False])
+def test_heights_and_widths_have_engines_of_their_own(embedded):
+    torch._dynamo.reset()
+    torch.manual_seed(4)
+    net = Patches(embedded).eval()
+    fast = torch.compile(net, backend="lathe", dynamic=True, fullgraph=True)
+    shapes = [(2, 16, 16), (5, 16, 16), (3, 8, 32)] if embedded else [(2, 16, 16), (5, 16, 16), (3, 24, 24), (2, 8, 16)]
+    with torch.no_grad():
+        for rows, height, width in shapes:
+            image = torch.randn(rows, 3, height, width)
+            np.testing.assert_allclose(fast(image).numpy(), net(image).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_memory_of_arguments_is_read_in_place(compiled):
+    """Results lie in new memory, and arguments that are views are read where they lie."""
+    net, fast, made = compiled
+    with torch.no_grad():
+        x = torch.randn(6, 9).t()[:, :6]  # neither row-major nor at the start of its memory
+        kept = fast(x)
+        expected = net(x)
+        fast(torch.randn(9, 6))
+        np.testing.assert_allclose(kept.numpy(), expected.numpy(), rtol=1e-5, atol=1e-5)
+        assert fast(torch.randn(0, 6)).shape == (0, 3)
+    assert all(len(one.contexts) == 1 for one in made)
+
+
+def test_sizes_that_data_decide():
+    torch._dynamo.reset()
+
+    def chosen(x):
+        return torch.nonzero(x > 0)
+
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), torch.no_grad():
+        x = torch.tensor([1.0, -1.0, 2.0])
+        with pytest.raises(Exception, match="known only when data are"):
+            torch.compile(chosen, backend="lathe", fullgraph=True)(x)
+
+
+SECOND = """
+import sys, time
+sys.path.insert(0, {folder!r})
+import torch, lathe, lathe.torch
+from lathe import _compiler
+torch.manual_seed(3)
+net = torch.nn.Sequential(*(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True) for _ in range(2))).eval()
+warm = torch.compile(lambda x: x + 1, backend="lathe", dynamic=True)
+x = torch.randn(2, 7, 64)
+with torch.no_grad():
+    warm(torch.ones(3))
+    true = net(x)
+    fast = torch.compile(net, backend="lathe", dynamic=True)
+    made, inner = [], _compiler._engine
+    def timed(*args):
+        begin = time.perf_counter()
+        engine = inner(*args)
+        made.append(time.perf_counter() - begin)
+        return engine
+    _compiler._engine = timed
+    got = fast(x)
+assert torch.allclose(got, true, rtol=1e-4, atol=1e-5)
+print(sum(made))
+"""
+
+
+def test_a_second_process_starts_from_the_cache(tmp_path):
+    """The engine of the same graph is not compiled again; what is left of the start is torch's tracing."""
+    program = SECOND.format(folder=str(pathlib.Path(lathe.__file__).parents[1]))
+    environment = {**os.environ, "LATHE_CACHE_DIR": str(tmp_path)}
+    environment.pop("LATHE_NO_CACHE", None)
+    seconds = [float(subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True,
+                                    text=True).stdout) for _ in range(2)]
+    print(f"{seconds[0]:.2f} s, then {seconds[1]:.3f} s")
+    assert seconds[1] <= 1 and seconds[1] < seconds[0] / 2

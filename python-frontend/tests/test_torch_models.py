@@ -6,6 +6,8 @@ import lathe
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+import lathe.torch  # noqa: E402
+
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 AUTO = torch.export.Dim.AUTO
 
@@ -46,3 +48,27 @@ def test_resnet():
     model = transformers.ResNetModel(transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[2, 2]))
     check(model, {"pixel_values": torch.randn(2, 3, 32, 32)}, {"pixel_values": {0: AUTO}},
           {"pixel_values": torch.randn(5, 3, 32, 32)})
+
+
+class Masked(torch.nn.Module):
+    def __init__(self, first, mask):
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(16, 4, 32, batch_first=True, norm_first=first, activation="gelu")
+        self.mask = mask
+
+    def forward(self, x):
+        return self.layer(x, src_key_padding_mask=self.mask)
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize("mask", [None, torch.arange(6) > torch.tensor([[3], [5]])], ids=["whole", "masked"])
+def test_transformer_of_torch(first, mask):
+    """In inference torch.nn calls an operator of its own for a whole layer."""
+    torch._dynamo.reset()
+    torch.manual_seed(3)
+    net, x = Masked(first, mask).eval(), torch.randn(2, 6, 16)
+    with torch.no_grad():
+        true = net(x)
+        got = torch.compile(net, backend="lathe", fullgraph=True)(x)
+    rows = torch.ones(2, 6, dtype=torch.bool) if mask is None else ~mask  # what stands for padding says nothing
+    torch.testing.assert_close(got[rows], true[rows], rtol=1e-4, atol=1e-5)

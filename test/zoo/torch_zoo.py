@@ -3,16 +3,14 @@
 
     torch_zoo.py run [NAME...] [--log=FILE]     both ways, with fixed sizes and with 20 shapes; goes on where FILE ends
     torch_zoo.py race [NAME...] [--log=FILE]    against torch's inductor: seconds to the first result, latency
-    torch_zoo.py table FILE                     counts, and the geometric means of the ratios
+                 [--device=cuda] [--jobs=8 --cores=2]   (race.py); goes on where FILE ends
+    torch_zoo.py table FILE                     counts, or ratios and their geometric means
 
 Without names: the sixty of SIXTY. Each family, way and form is done in a process of its own, on one core, with a
 deadline. Ways: `compile` is torch.compile, parameters as inputs, one of which is changed between calls; `export` is
 lathe.compile of an ExportedProgram. Forms: `static`, and `any`, where the results of 20 shapes come from one engine.
 Results: `agrees`, `differs`, `refused` (a typed error of lathe), `several` (more than one engine), `defect` (a crash or
 a deadline), `not exported` (torch's export refuses). An error is the largest difference over the largest value.
-
-A race is torch.compile(dynamic=True) of both, caches off, each warmed by another function first; latencies are medians of
-alternating calls, and ratios are lathe's over inductor's.
 """
 import argparse
 import contextlib
@@ -20,18 +18,16 @@ import itertools
 import math
 import os
 import re
-import statistics
 import sys
 import time
 import warnings
 
+import race
 import zoo
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(zoo.ROOT, "python-frontend"))
-COLUMNS = {"run": ["family", "way", "form", "result", "operators", "kernels", "seconds", "error", "said"],
-           "race": ["family", "first", "first_inductor", "first_ratio", "latency_ms", "inductor_ms", "eager_ms", "latency_ratio",
-                    "said"]}
+COLUMNS = ["family", "way", "form", "result", "operators", "kernels", "seconds", "error", "said"]
 SHAPES = 20
 SIXTY = """
 albert bert roberta electra mpnet deberta squeezebert distilbert xlm-roberta ernie rembert fnet layoutlm esm modernbert
@@ -132,45 +128,6 @@ def by_export(module, inputs, dynamic, form, row):
         row["said"] = f"{unnamed} kernels without the name of a module"
 
 
-def warm(torch, backend):
-    """What a backend loads once, in no measurement."""
-    small = torch.compile(lambda x: torch.relu(x @ x) + 1, backend=backend, dynamic=True)
-    small(torch.ones(3, 3))
-    torch._dynamo.reset()
-
-
-def race(module, inputs, dynamic, row):
-    import torch
-    import torch._inductor.config
-
-    import lathe.torch  # noqa: F401  (names the backend)
-    torch._inductor.config.force_disable_caches = True
-    torch._inductor.config.compile_threads = 1
-    calls, first = {"eager": module}, {}
-    for backend in ("inductor", "lathe"):
-        warm(torch, backend)
-        fast = torch.compile(module, backend=backend, dynamic=True)
-        begin = time.perf_counter()
-        got = fast(*inputs.values())
-        first[backend] = time.perf_counter() - begin
-        error = worst_of(zip(module(*inputs.values()), got))
-        if error > zoo.BAR:
-            raise zoo.Refused("differs", f"{backend} differs from torch by {error:.1e}")
-        calls[backend] = fast
-    times = {name: [] for name in calls}
-    end = time.perf_counter() + 4
-    while time.perf_counter() < end or len(times["eager"]) < 15:
-        for name, call in calls.items():
-            begin = time.perf_counter()
-            call(*inputs.values())
-            times[name].append(time.perf_counter() - begin)
-    medians = {name: 1e3 * statistics.median(t) for name, t in times.items()}
-    row.update(first=round(first["lathe"], 2), first_inductor=round(first["inductor"], 2),
-               first_ratio=round(first["lathe"] / first["inductor"], 3), latency_ms=round(medians["lathe"], 3),
-               inductor_ms=round(medians["inductor"], 3), eager_ms=round(medians["eager"], 3),
-               latency_ratio=round(medians["lathe"] / medians["inductor"], 3))
-
-
 @contextlib.contextmanager
 def quiet():
     nothing = os.open(os.devnull, os.O_WRONLY)  # torch writes whole graphs where it refuses
@@ -181,12 +138,12 @@ def quiet():
         yield
 
 
-def work(verb, task, answer):
+def work(task, answer):
     """One row; in a process of its own."""
     os.environ["LATHE_NO_CACHE"] = "1"
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    row = dict.fromkeys(COLUMNS[verb], "")
-    row.update(zip(COLUMNS[verb], task))
+    row = dict.fromkeys(COLUMNS, "")
+    row.update(zip(COLUMNS, task))
     with quiet():
         import families
         import torch
@@ -196,35 +153,38 @@ def work(verb, task, answer):
         try:
             module, inputs, dynamic = families.FAMILIES[task[0]]()
             with torch.no_grad():
-                if verb == "race":
-                    race(module, inputs, dynamic, row)
-                else:
-                    (by_compile if task[1] == "compile" else by_export)(module, inputs, dynamic, task[2], row)
+                (by_compile if task[1] == "compile" else by_export)(module, inputs, dynamic, task[2], row)
         except zoo.Refused as refused:
-            row["result" if verb == "run" else "said"] = refused.result
-            row["said"] = said(refused)
+            row.update(result=refused.result, said=said(refused))
         except Exception as problem:
-            inner = problem
-            while inner is not None and not isinstance(inner, lathe.Error):
-                inner = inner.__cause__ or inner.__context__
-            if verb == "run":
-                row["result"] = "refused" if inner else "not exported" if task[1] == "compile" else "defect"
-            row["said"] = said(inner or problem)
+            inner = cause(problem)
+            row["result"] = "refused" if isinstance(inner, lathe.Error) else \
+                "not exported" if task[1] == "compile" else "defect"
+            row["said"] = said(inner)
     answer.send(row)
+
+
+def cause(problem):
+    """The error of lathe that is behind another, if there is one."""
+    import lathe
+    inner = problem
+    while inner is not None and not isinstance(inner, lathe.Error):
+        inner = inner.__cause__ or inner.__context__
+    return inner or problem
 
 
 def said(problem):
     return re.sub(r"\s+", " ", f"{type(problem).__name__}: {problem}")[:300]
 
 
-def run_one(verb, task, seconds):
+def run_one(task, seconds):
     here, there = zoo.FORKS.Pipe(duplex=False)
-    child = zoo.FORKS.Process(target=work, args=(verb, task, there))
+    child = zoo.FORKS.Process(target=work, args=(task, there))
     child.start()
     there.close()
-    row = dict.fromkeys(COLUMNS[verb], "")
-    row.update(zip(COLUMNS[verb], task))
-    row["result" if verb == "run" else "said"] = "defect"
+    row = dict.fromkeys(COLUMNS, "")
+    row.update(zip(COLUMNS, task))
+    row["result"] = "defect"
     try:
         if here.poll(seconds):
             row = here.recv()
@@ -237,51 +197,37 @@ def run_one(verb, task, seconds):
     return row
 
 
-def rows_of(path, columns):
+def rows_of(path):
     if not os.path.exists(path):
         return []
     with open(path) as f:
-        return [dict(zip(columns, line.rstrip("\n").split("\t"))) for line in f if not line.startswith("#")]
+        return [dict(zip(COLUMNS, line.rstrip("\n").split("\t"))) for line in f if not line.startswith("#")]
 
 
-def run(verb, names, log, seconds, ways, forms):
+def run(names, log, seconds, ways, forms):
     import families
     zoo.FORKS.set_forkserver_preload(["torch", "transformers", "numpy", "families"])
-    unknown = [name for name in names if name not in families.FAMILIES]
-    if unknown:
-        sys.exit(f"no family is called {', '.join(unknown)}")
-    keys = COLUMNS[verb][:3] if verb == "run" else COLUMNS[verb][:1]
-    done = {tuple(r[k] for k in keys) for r in rows_of(log, COLUMNS[verb])}
-    tasks = [(name,) for name in names] if verb == "race" else [
-        (name, way, form) for name in names for way in ways for form in forms
-        if form == "static" or families.FAMILIES[name].args[3]]
+    done = {(r["family"], r["way"], r["form"]) for r in rows_of(log)}
+    tasks = [(name, way, form) for name in names for way in ways for form in forms
+             if form == "static" or families.FAMILIES[name].args[3]]
     tasks = [task for task in tasks if task not in done]
     with open(log, "a") as out:
         for i, task in enumerate(tasks):
-            row = run_one(verb, task, seconds)
-            out.write("\t".join(str(row[c]) for c in COLUMNS[verb]) + "\n")
+            row = run_one(task, seconds)
+            out.write("\t".join(str(row[c]) for c in COLUMNS) + "\n")
             out.flush()
             print(f"{i + 1}/{len(tasks)}", *row.values(), flush=True)
 
 
-def geometric(values):
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
 def table(path):
-    verb = "run" if any(r["form"] in ("static", "any") for r in rows_of(path, COLUMNS["run"])) else "race"
-    rows = rows_of(path, COLUMNS[verb])
-    if verb == "race":
-        raced = [r for r in rows if r["latency_ratio"]]
-        for column, what in (("first_ratio", "seconds to the first result"), ("latency_ratio", "latency")):
-            ratios = [float(r[column]) for r in raced]
-            print(f"{what}, lathe / inductor, {len(ratios)} families: geometric mean {geometric(ratios):.3f}, "
-                  f"worst {max(ratios):.2f}, above 1 {sum(r > 1 for r in ratios)}")
-        return
+    rows = rows_of(path)
+    if not any(r["form"] in ("static", "any") for r in rows):
+        return race.table(path)
     for way, form in itertools.product(("compile", "export"), ("static", "any")):
         found = [r["result"] for r in rows if (r["way"], r["form"]) == (way, form)]
         counts = {result: found.count(result) for result in dict.fromkeys(found)}
         print(f"{way}, {form}: {len(found)} families:", ", ".join(f"{n} {result}" for result, n in sorted(counts.items())))
+    return 0
 
 
 def main():
@@ -292,12 +238,23 @@ def main():
     parser.add_argument("--way", choices=["compile", "export"])
     parser.add_argument("--form", choices=["static", "any"])
     parser.add_argument("--seconds", type=int, default=300, help="of one process (300)")
+    parser.add_argument("--device", default="cpu", help="of a race: cpu or cuda")
+    parser.add_argument("--jobs", type=int, default=1, help="of a race: families at a time (1)")
+    parser.add_argument("--cores", type=int, default=1, help="of a race: cores and threads of each (1)")
+    parser.add_argument("--budget", type=float, default=math.inf, help="of a race: no family is begun after these seconds")
     options = parser.parse_args()
     if options.verb == "table":
         return table(options.names[0])
+    import families
+    names = options.names or SIXTY
+    unknown = [name for name in names if name not in families.FAMILIES]
+    if unknown:
+        sys.exit(f"no family is called {', '.join(unknown)}")
     log = options.log or os.path.join(zoo.ROOT, "build", f"torch-{options.verb}.tsv")
-    return run(options.verb, options.names or SIXTY, log, options.seconds,
-               [options.way] if options.way else ["compile", "export"], [options.form] if options.form else ["static", "any"])
+    if options.verb == "race":
+        return race.race(names, log, options.device, options.jobs, options.cores, options.seconds, options.budget)
+    return run(names, log, options.seconds, [options.way] if options.way else ["compile", "export"],
+               [options.form] if options.form else ["static", "any"])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ void addAten(Handlers &h) {
   aten::addProducts(h);
   aten::addWindows(h);
   aten::addNormalizations(h);
+  aten::addFourier(h);
 }
 
 } // namespace lathe::legal

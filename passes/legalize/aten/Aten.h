@@ -21,6 +21,7 @@ void addReductions(Handlers &);
 void addProducts(Handlers &);
 void addWindows(Handlers &);
 void addNormalizations(Handlers &);
+void addFourier(Handlers &);
 
 /// What torch states of a result; null, and no sizes, for results that are no tensors.
 mlir::Type resultElement(Node &n, unsigned i = 0);

@@ -221,6 +221,27 @@ LogicalResult oneHot(Node &n) {
   return n.done(e.cast(hit, resultElement(n)));
 }
 
+/// Windows of `size` elements, a `step` apart along an axis; the places in a window are the last axis.
+LogicalResult unfold(Node &n) {
+  Emitter &e = n.e;
+  Value x = n.in(0);
+  std::optional<int64_t> axis = x ? axisOf(n, "dimension", rankOf(x), 0) : std::nullopt;
+  std::optional<DimExpr> step = size(n, "step");
+  if (!axis || !step)
+    return failure();
+  if (rankOf(x) == 0)
+    x = e.reshape(x, {1});
+  Dims to = resultDims(n);
+  Type index = e.b.getI64Type();
+  Value place = e.add(e.mul(e.iota({to[*axis], 1}, 0, index), e.dimScalar(*step, index)),
+                      e.iota({1, to.back()}, 1, index));
+  Value y = e.infer<GatherOp>(x, place, uint64_t(*axis)); // [..., windows, size, ...]
+  Ints perm = axesFrom(0, rankOf(x) + 1);
+  perm.erase(perm.begin() + *axis + 1);
+  perm.push_back(*axis + 1);
+  return n.done(e.reshape(e.transpose(y, perm), to));
+}
+
 } // namespace
 
 void addGathers(Handlers &h) {
@@ -235,6 +256,7 @@ void addGathers(Handlers &h) {
   h["aten.index_copy"] = h["aten.index_fill"] = indexSlices<false>;
   h["aten.select_scatter"] = h["aten.slice_scatter"] = replacePart;
   h["aten.one_hot"] = oneHot;
+  h["aten.unfold"] = unfold;
 }
 
 } // namespace lathe::legal::aten

@@ -17,7 +17,14 @@ LogicalResult viewed(Node &n) {
 }
 LogicalResult expand(Node &n) { return n.done(n.e.broadcastTo(n.in(0), resultDims(n))); }
 /// Copies and conversions.
-LogicalResult convert(Node &n) { return n.done(castTo(n.e, n.in(0), resultElement(n))); }
+LogicalResult convert(Node &n) {
+  Value y = castTo(n.e, n.in(0), resultElement(n));
+  if (!y || rankOf(y) == int64_t(resultDims(n).size()))
+    return n.done(y);
+  // From real to complex, which is a pair.
+  y = n.e.unsqueeze(y, {rankOf(y)});
+  return n.done(n.e.concat({y, n.e.mul(y, 0)}, rankOf(y) - 1));
+}
 LogicalResult dropout(Node &n) {
   if (flag(n, "train", flag(n, "training")) && number(n, "p", 0) != 0)
     return n.fail("attribute", "dropout that drops", "a module in eval()",

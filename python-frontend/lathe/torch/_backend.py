@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile(backend="lathe"): one engine for each graph that dynamo finds, of any of its sizes.
 
-Parameters are inputs of the graphs, so that what changes them is seen by the next call. CPU only.
+Parameters are inputs of the graphs, so that what changes them is seen by the next call. The device is that of the
+arguments: the CPU, or a GPU, whose memory is read and written in place.
 """
 from __future__ import annotations
 
+import re
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils._sympy.functions import Mod, PythonMod
 
 from .. import _compiler
+from .._context import Context
 from .._errors import Code, Error
+from ._call import Call, device_of, target_of
 from ._fallback import Partitioned, refused
 from ._graph import ready, write
 from ._passes import Pass, applied
+from ._sizes import sympy
 
-_MOST_ENGINES = 8  # of one graph, whose numbers take so many values
+_MOST_ENGINES = 8  # of one graph, whose numbers and fixed sizes take so many values
 
 
 class LeftToTorch(UserWarning):
@@ -52,6 +58,47 @@ def _without_sizes(module: Any) -> tuple[Any, list[int]]:
     return module, kept
 
 
+def _varies(size: Any) -> bool:
+    """Whether a size is no number. What the module asked of a size while dynamo traced it (`if height != 64: raise`)
+    makes a symbol a number, and is not in the graph: torch.export would take it for a symbol again."""
+    return isinstance(size, torch.SymInt) and not size.node.expr.is_Integer
+
+
+def _varying(module: Any) -> list[tuple[int, int]]:
+    """The sizes of arguments that vary: (place of the argument, axis)."""
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    return [(at, d) for at, node in enumerate(places) for d, have in enumerate(node.meta["example_value"].shape)
+            if _varies(have)]
+
+
+def _guards(sizes: Iterable[Any]) -> list[Any]:
+    """What the module asked of these sizes while dynamo traced it, as expressions of sympy."""
+    return [env.replace(guard.expr) for env in {size.shape_env for size in sizes} for guard in env.guards]
+
+
+def _decided(module: Any, varying: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+    """The sizes of which each value has an engine, because torch.export would not find what follows from them:
+
+    - those of which the module asks that a formula of them is a number, as `(height // 16) ** 2 == 16` where it adds
+      as many embeddings;
+    - heights and widths that it flattens: torch.export takes minutes for their products and what is cut from them.
+    """
+    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    sizes = {(at, d): places[at].meta["example_value"].shape[d].node for at, d in varying}
+    outer = {symbol for (_, d), size in sizes.items() if d < 2 for symbol in size.expr.free_symbols}
+    symbols: set[Any] = set()
+    for asked in _guards(sizes.values()):
+        if asked.func.__name__ == "Equality" and not asked.atoms(Mod, PythonMod) and any(
+                side.is_Integer for side in asked.args):
+            symbols |= asked.free_symbols
+        for product in asked.atoms(sympy.Mul, sympy.Pow):
+            factors = product.args if product.is_Mul else (product.base, product.base)
+            inner = [f for f in factors if f.free_symbols - outer]
+            if len(inner) > 1:
+                symbols |= set().union(*(f.free_symbols for f in inner)) - outer
+    return {place for place, size in sizes.items() if size.expr.free_symbols & symbols}
+
+
 def _numbers(module: Any) -> list[int]:
     """The places of arguments that are a number of Python (the epsilon of a norm), which dynamo gives as a tensor
     where sizes are dynamic."""
@@ -79,6 +126,10 @@ def _with_numbers(module: Any, values: Mapping[int, Any]) -> Any:
     return module
 
 
+class FixedSizes(UserWarning):
+    """Sizes that may vary, but of which each value has an engine of its own."""
+
+
 class Compiled:
     """A graph of dynamo; compiled when it is first called.
 
@@ -94,6 +145,8 @@ class Compiled:
         self._eager = module
         self._module, self._kept = _without_sizes(torch.fx.GraphModule(module, _copy(module.graph)))
         self._numbers = _numbers(self._module)
+        self._varying = _varying(self._module)
+        self._fixed = _decided(self._module, self._varying)  # sizes of which each value has an engine
         self._passes, self._fallback = list(fx_passes), fallback
         self._engines: dict[tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]] = {}
         self._lock = threading.Lock()
@@ -104,43 +157,78 @@ class Compiled:
             warnings.warn("lathe does not differentiate: torch runs this graph; call the module inside "
                           "torch.no_grad()", LeftToTorch, stacklevel=2)
             return self._eager(*args)
-        if any(a.device.type != "cpu" for a in given):
-            raise Error(Code.UNSUPPORTED, "an argument is not on the CPU", "torch.compile(backend='lathe')")
-        values = tuple(given[at].item() for at in self._numbers)
+        numbers = {at: given[at].item() for at in self._numbers}
         with self._lock:  # a context is used by one thread at a time
-            run = self._engines.get(values)
+            run = self._engines.get(self._key(given, numbers))
             if run is None and len(self._engines) < _MOST_ENGINES:
-                run = self._engines[values] = self._compile(given, dict(zip(self._numbers, values)))
+                run = self._compile(given, numbers)
+                self._engines[self._key(given, numbers)] = run
             if run is not None:
                 return run([a.detach() for at, a in enumerate(given) if at not in self._numbers])
-        warnings.warn(f"numbers of this graph take more than {_MOST_ENGINES} values, each of which needs an engine: "
-                      "torch runs it; give them as tensors", LeftToTorch, stacklevel=2)
+        what = "fixed sizes" if self._fixed else "numbers"
+        warnings.warn(f"{what} of this graph take more than {_MOST_ENGINES} values, each of which needs an engine: "
+                      "torch runs it" + ("" if self._fixed else "; give them as tensors"), LeftToTorch, stacklevel=2)
         return self._eager(*args)
+
+    @property
+    def contexts(self) -> list[Context]:
+        """The contexts of its engines, which count what they copy (`Context.counters`)."""
+        return [run.context for run in self._engines.values() if isinstance(run, Call)]
+
+    def _key(self, given: Sequence[torch.Tensor], numbers: Mapping[int, Any]) -> tuple[Any, ...]:
+        return (*numbers.values(), *(given[at].shape[d] for at, d in sorted(self._fixed)))
 
     def _compile(self, given: Sequence[torch.Tensor],
                  numbers: Mapping[int, Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """An engine for any size that varies and is not fixed. Where a size is in the way of an operator (heads of
+        attention that follow from the height of an image), all sizes but the first of each argument are fixed."""
+        try:
+            return self._compile_for(given, numbers)
+        except Error as error:
+            inner = {(at, d) for at, d in self._varying if d > 0}
+            if inner <= self._fixed or not _about_sizes(error):
+                raise
+            self._engines.clear()  # their keys have other sizes
+            before, self._fixed = self._fixed, self._fixed | inner
+            try:
+                run = self._compile_for(given, numbers)
+            except Error:
+                self._fixed = before
+                raise error from None
+            warnings.warn("an engine for each size of the inner axes of this graph, because: "
+                          f"{str(error).splitlines()[0]}", FixedSizes, stacklevel=4)
+            return run
+
+    def _compile_for(self, given: Sequence[torch.Tensor],
+                     numbers: Mapping[int, Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
         module = _with_numbers(self._module, numbers)
+        free = [set() if at in numbers else {d for a, d in self._varying if a == at and (a, d) not in self._fixed}
+                for at in range(len(given))]
+        sizes = [dict.fromkeys(axes, torch.export.Dim.AUTO) for at, axes in enumerate(free) if at not in numbers]
         given = [a for at, a in enumerate(given) if at not in numbers]
-        places = [node for node in module.graph.nodes if node.op == "placeholder"]
-        sizes = [{d: torch.export.Dim.AUTO for d, have in enumerate(node.meta["example_value"].shape)
-                  if isinstance(have, torch.SymInt)} for node in places]
         try:
             program = torch.export.export(module, tuple(given), dynamic_shapes=tuple(sizes))
         except Exception as problem:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
         program = applied(ready(program), self._passes)
+        device = device_of(given)
         try:
-            context = _compiler.compile_graph(write(program)).context()
+            engine = _compiler.compile_graph(write(program), pairs=[("target", target_of(device))])
         except Error as error:
             left = refused(error) if self._fallback else {}
             if not left:
                 raise
-            parts = Partitioned(program, set(left))
+            parts = Partitioned(program, set(left), device)
             warnings.warn(f"torch runs {len(left)} operators that lathe does not have, between {parts.engines} "
                           "engines:" + "".join(f"\n  {name}: {why}" for name, why in left.items()),
                           LeftToTorch, stacklevel=4)
             return parts.run
-        return lambda tensors: tuple(torch.utils.dlpack.from_dlpack(r) for r in context.run(tensors).values())
+        return Call(engine, device)
+
+
+def _about_sizes(error: Error) -> bool:
+    """Whether a shape is what the compiler refused."""
+    return re.search(r"\): (invalid|unsupported) shape: ", str(error)) is not None
 
 
 def _copy(graph: Any) -> Any:

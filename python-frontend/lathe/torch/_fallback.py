@@ -13,8 +13,8 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 
 from .. import _compiler
-from .._context import Context
 from .._errors import Error
+from ._call import Call, target_of
 from ._graph import write
 from ._passes import Program
 
@@ -48,17 +48,16 @@ class _Part(_Module):  # type: ignore[misc]
         self._single = isinstance(result, torch.fx.Node)
         signature = SimpleNamespace(input_specs=specs, buffers_to_mutate={}, user_inputs_to_mutate={})
         self._program = Program(module, signature, {}, {}, {})
-        self._context: Context | None = None
+        self._call: Call | None = None
 
-    def compile(self, ranges: Any) -> None:
+    def compile(self, ranges: Any, device: torch.device) -> None:
         self._program.range_constraints = ranges
         graph = write(self._program)
-        self._context = _compiler.compile_graph(graph).context()
+        self._call = Call(_compiler.compile_graph(graph, pairs=[("target", target_of(device))]), device)
 
     def forward(self, *args: Any) -> Any:
-        assert self._context is not None
-        results = self._context.run([args[at].detach().contiguous() for at in self._kept])
-        tensors = [torch.utils.dlpack.from_dlpack(r) for r in results.values()]
+        assert self._call is not None
+        tensors = self._call([args[at].detach() for at in self._kept])
         return tensors[0] if self._single else tensors
 
 
@@ -78,7 +77,7 @@ class _Supported:
 class Partitioned:
     """`left`: the names of nodes that torch runs. `engines`: how many parts lathe runs."""
 
-    def __init__(self, program: Any, left: set[str]) -> None:
+    def __init__(self, program: Any, left: set[str], device: torch.device) -> None:
         # A result of several tensors stays with those who take them apart.
         whole = {n.name for n in program.graph.nodes if n.name in left}
         for node in program.graph.nodes:
@@ -96,7 +95,7 @@ class Partitioned:
         for node in self._module.graph.nodes:
             if node.op == "call_module":
                 part = _Part(getattr(self._module, node.target))
-                part.compile(program.range_constraints)
+                part.compile(program.range_constraints, device)
                 setattr(self._module, node.target, part)
                 self.engines += 1
         self._module.recompile()

@@ -18,7 +18,7 @@ import torch
 
 from .. import _abi, _compiler
 from .._errors import Code, Error
-from . import _inplace
+from . import _decompositions, _inplace
 from ._passes import Pass, applied
 from ._sizes import NoSize, Sizes
 
@@ -26,6 +26,9 @@ DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torc
           torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.uint8: "ui8",
           torch.uint16: "ui16", torch.uint32: "ui32", torch.uint64: "ui64", torch.bool: "i1",
           torch.float8_e4m3fn: "f8E4M3FN", torch.float8_e5m2: "f8E5M2"}
+# A complex tensor is a pair of reals, the last dimension; these operators have such.
+_PAIRS = {torch.complex64: "f32", torch.complex128: "f64"}
+_OF_PAIRS = {"_to_copy", "_fft_c2c", "_fft_r2c", "view_as_real", "view_as_complex", "real", "imag", "clone", "alias"}
 _DROPPED = (torch.device, torch.layout, torch.memory_format, torch.Generator)
 _WITHOUT_RESULTS = {"_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range",
                     "sym_constrain_range_for_size"}
@@ -73,6 +76,7 @@ class _Writer:
         self.graph = Graph("", {})
         self.count = 0
         self.types: dict[str, str] = {}  # of values, by their name in the text
+        self.pairs = False  # whether the operator at hand may have complex tensors
         self.stored: dict[Any, Any] = {}  # results of writes: the node whose memory was written into
 
     # --- types, locations, values
@@ -80,15 +84,16 @@ class _Writer:
     def type(self, value: Any) -> str:
         if not isinstance(value, torch.Tensor):
             return "none"
-        if value.dtype not in DTYPES:
+        pair = value.dtype in _PAIRS and self.pairs
+        if value.dtype not in DTYPES and not pair:
             raise _Unsupported(f"tensors of {str(value.dtype).removeprefix('torch.')}")
         if value.layout is not torch.strided:
             raise _Unsupported(f"tensors of layout {value.layout}")
-        dims = [self.sizes.text(size) for size in value.shape]
+        dims = [self.sizes.text(size) for size in value.shape] + ["2"] * pair
         known = [dim.isdigit() for dim in dims]
         shape = "".join((dim if fixed else "?") + "x" for dim, fixed in zip(dims, known))
         encoding = "" if all(known) else f", #lathe.t<[{', '.join(dims)}]>"
-        return f"tensor<{shape}{DTYPES[value.dtype]}{encoding}>"
+        return f"tensor<{shape}{_PAIRS[value.dtype] if pair else DTYPES[value.dtype]}{encoding}>"
 
     def location(self, node: Any, prefix: str) -> str:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
@@ -143,9 +148,9 @@ class _Writer:
         if isinstance(value, str):
             return _quoted(value)
         if isinstance(value, torch.dtype):
-            if value not in DTYPES:
+            if value not in DTYPES and not (self.pairs and value in _PAIRS):
                 raise _Unsupported(f"the dtype {value}")
-            return DTYPES[value]
+            return DTYPES.get(value) or _PAIRS[value]
         if isinstance(value, torch.SymInt):
             return f"#lathe.dim<{self.sizes.text(value)}>"
         if isinstance(value, (list, tuple)):
@@ -178,6 +183,8 @@ class _Writer:
             segments.append(len(value) if many else 1)
             for one in value if many else [value]:
                 if isinstance(one, torch.fx.Node) and isinstance(one.meta.get("val"), torch.Tensor):
+                    if one.meta["val"].dtype in _PAIRS and not self.pairs:
+                        raise _Unsupported("operands that are complex")
                     if env.get(one) is None:
                         raise _Unsupported(f"the value of {one.name} is not known here")
                     operands.append(env[one])
@@ -228,6 +235,7 @@ class _Writer:
                 name += "." + schema.overload_name
             if not schema.name.startswith("aten::"):
                 name = schema.name.replace("::", ".")
+            self.pairs = schema.name.rpartition("::")[2] in _OF_PAIRS
             types = [self.type(v) for v in values]
             operands, attributes = self.arguments(node, env)
             promoted = self.promoted(node)
@@ -236,6 +244,7 @@ class _Writer:
         except (_Unsupported, NoSize) as problem:
             known = [env[n] for n in node.all_input_nodes if isinstance(env.get(n), str)]
             operands, attributes = known, {"unsupported": _quoted(str(problem))}
+        self.pairs = False
         self.graph.operators += 1
         results = self.emit(name, operands, attributes, types, location)
         env[node] = results if many else results[0]
@@ -336,6 +345,10 @@ class _Writer:
         kinds: list[str] = []
         returned: list[str] = []
         for value in results:
+            if isinstance(value, _Value) and isinstance(value.node.meta.get("val"), torch.Tensor) and \
+                    value.node.meta["val"].is_complex():
+                raise Error(Code.UNSUPPORTED, "an output is complex: return torch.view_as_real of it",
+                            "the exported program")
             if not isinstance(value, _Value) or value.name is None:
                 kind = "a size" if isinstance(value, _Value) else type(value).__name__
                 raise Error(Code.UNSUPPORTED, f"an output is {kind}, no tensor", "the exported program")
@@ -402,7 +415,7 @@ def _needs_functional(module: Any) -> bool:
 
 
 def _unknown(module: Any) -> dict[Any, Any]:
-    """Decompositions of torch's own for operators that lathe does not know."""
+    """Decompositions for operators that lathe does not know."""
     known = set(_abi.text(_compiler.library().lathe_compiler_aten_operators()).split())
     unknown = set()
     for graph in _graphs(module):
@@ -416,5 +429,5 @@ def _unknown(module: Any) -> dict[Any, Any]:
                 unknown.add(target)
     if not unknown:
         return {}
-    table = torch.export.default_decompositions()
+    table = {**torch.export.default_decompositions(), **_decompositions.TABLE}
     return {target: table[target] for target in unknown if target in table}
