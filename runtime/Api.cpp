@@ -13,6 +13,7 @@
 #include "lathe/engine/Draws.h"
 #include "lathe/runtime/lathe.h"
 
+#include <algorithm>
 #include <cstring>
 #include <span>
 
@@ -527,25 +528,19 @@ lathe_error *lathe_context_register_call(lathe_context *c, const char *name,
 
 namespace {
 
-bool fromDlpack(DLDataType t, lathe_dtype &out) {
-  if (t.lanes != 1)
-    return false;
-  struct Row {
-    uint8_t code, bits;
-    lathe_dtype dtype;
-  };
-  static constexpr Row rows[] = {
-      {0, 8, LATHE_I8},    {0, 16, LATHE_I16},  {0, 32, LATHE_I32},  {0, 64, LATHE_I64},
-      {1, 8, LATHE_UI8},   {1, 16, LATHE_UI16}, {1, 32, LATHE_UI32}, {1, 64, LATHE_UI64},
-      {2, 16, LATHE_F16},  {2, 32, LATHE_F32},  {2, 64, LATHE_F64},  {4, 16, LATHE_BF16},
-      {5, 64, LATHE_C64},  {5, 128, LATHE_C128}, {6, 8, LATHE_BOOL}};
-  for (const Row &r : rows)
-    if (r.code == t.code && r.bits == t.bits) {
-      out = r.dtype;
-      return true;
-    }
-  return false;
-}
+/// Codes of DLPack 1.1; several elements of less than a byte share one.
+struct DlpackType {
+  uint8_t code, bits;
+  lathe_dtype dtype;
+};
+constexpr DlpackType dlpackTypes[] = {
+    {0, 8, LATHE_I8},          {0, 16, LATHE_I16},          {0, 32, LATHE_I32},      {0, 64, LATHE_I64},
+    {1, 8, LATHE_UI8},         {1, 16, LATHE_UI16},         {1, 32, LATHE_UI32},     {1, 64, LATHE_UI64},
+    {2, 16, LATHE_F16},        {2, 32, LATHE_F32},          {2, 64, LATHE_F64},      {4, 16, LATHE_BF16},
+    {5, 64, LATHE_C64},        {5, 128, LATHE_C128},        {6, 8, LATHE_BOOL},      {10, 8, LATHE_F8E4M3FN},
+    {11, 8, LATHE_F8E4M3FNUZ}, {12, 8, LATHE_F8E5M2},       {13, 8, LATHE_F8E5M2FNUZ}, {14, 8, LATHE_F8E8M0},
+    {0, 4, LATHE_I4},          {1, 4, LATHE_UI4},           {17, 4, LATHE_F4E2M1},   {0, 2, LATHE_I2},
+    {1, 2, LATHE_UI2}};
 
 /// What a DLManagedTensor of ours owns.
 struct Exported {
@@ -563,11 +558,14 @@ lathe_error *lathe_tensor_from_dlpack(const DLManagedTensor *managed, lathe_tens
       return usageError("lathe_tensor_from_dlpack: a pointer is NULL");
     const DLTensor &t = managed->dl_tensor;
     lathe_tensor result{};
-    if (!fromDlpack(t.dtype, result.dtype))
+    const DlpackType *known =
+        std::ranges::find_if(dlpackTypes, [&](const DlpackType &d) { return d.code == t.dtype.code && d.bits == t.dtype.bits; });
+    if (known == std::end(dlpackTypes) || t.dtype.lanes != 1)
       return unsupportedError("DLPack type code " + std::to_string(t.dtype.code) + " with " +
                               std::to_string(t.dtype.bits) + " bits");
     if (t.device.device_type < 1 || t.device.device_type > 3)
       return unsupportedError("DLPack device type " + std::to_string(t.device.device_type));
+    result.dtype = known->dtype;
     result.memory = t.device.device_type == 2 ? LATHE_DEVICE : LATHE_HOST;
     result.data = static_cast<char *>(t.data) + t.byte_offset;
     result.rank = t.ndim;
@@ -584,18 +582,8 @@ lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor
   return guarded([&]() -> Status {
     if (!c || !tensor || !out)
       return usageError("lathe_tensor_to_dlpack: a pointer is NULL");
-    DLDataType type{};
-    bool known = false;
-    for (uint8_t code : {0, 1, 2, 4, 5, 6})
-      for (int bits : {8, 16, 32, 64, 128}) {
-        lathe_dtype candidate;
-        DLDataType t{code, static_cast<uint8_t>(bits), 1};
-        if (!known && fromDlpack(t, candidate) && candidate == tensor->dtype) {
-          type = t;
-          known = true;
-        }
-      }
-    if (!known)
+    const DlpackType *known = std::ranges::find(dlpackTypes, tensor->dtype, &DlpackType::dtype);
+    if (known == std::end(dlpackTypes))
       return unsupportedError(tensor->dtype == LATHE_STRING ? "DLPack has no strings: read them with lathe_string_at()"
                                                             : "DLPack has no such element type");
     Result<void *> memory = c->context->copyOut(
@@ -611,7 +599,7 @@ lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor
     exported->tensor.dl_tensor = {*memory,
                                   {exported->onHost ? 1 : 2, exported->onHost ? 0 : ordinal},
                                   tensor->rank,
-                                  type,
+                                  {known->code, known->bits, 1},
                                   exported->dims.data(),
                                   nullptr,
                                   0};

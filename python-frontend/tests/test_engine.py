@@ -138,6 +138,26 @@ def test_types(doubled, name, values):
     np.testing.assert_array_equal(got, values + values)
 
 
+@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int4",
+                                  "uint4"])
+def test_types_of_eight_bits_and_less(name, tmp_path):
+    """They come out, too; those of 4 bits as packed bytes."""
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    dtype = np.dtype(getattr(ml_dtypes, name))
+    kind = helper.np_dtype_to_tensor_dtype(dtype)
+    graph = helper.make_graph([helper.make_node("Cast", ["x"], ["y"], to=kind)], "g",
+                              [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])],
+                              [helper.make_tensor_value_info("y", kind, ["N"])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=11)
+    x = np.array([1, 0, 3, 2, 7], np.float32)
+    y = lathe.compile(model).run([x])["y"].numpy()
+    if name in ("int4", "uint4"):
+        assert y.tolist() == [0x01, 0x23, 0x07]
+    else:
+        assert y.tolist() == x.astype(dtype).view(y.dtype if y.dtype == np.uint8 else dtype).tolist()
+
+
+
 @pytest.mark.parametrize("op,expected", [("Div", [2, 0, -4, 0, -2 ** 31]), ("Mod", [0, 0, 0, 0, 0])])
 def test_integer_division_by_zero_gives_zero(tmp_path, op, expected):
     """ONNX leaves it open, onnxruntime stops; a kernel of lathe never traps. The least number by
@@ -272,17 +292,46 @@ def test_contexts_on_threads(affine):
     def work(seed):
         context = engine.context(threads=1)
         x = np.random.default_rng(seed).standard_normal((16, 8)).astype(np.float32)
-        for _ in range(20):
+        for _ in range(10):
             if not np.allclose(context.run([x])["y"].numpy(), expect(x, weight, bias)[0],
                                rtol=1e-4, atol=1e-5):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(32)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_two_threads_on_one_context():
+    """The second is refused while the first runs, and harms nothing."""
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "x"], ["p"]), helper.make_node("MatMul", ["p", "x"], ["y"])], "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1500, 1500])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1500, 1500])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    context, x = lathe.compile(model).context(threads=1), np.eye(1500, dtype=np.float32)
+    together, results = threading.Barrier(2), []
+
+    def work():
+        together.wait()
+        try:
+            results.append(context.run([x])["y"].numpy())
+        except lathe.Error as error:
+            results.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    refused = [r for r in results if isinstance(r, lathe.Error)]
+    assert len(results) == 2 and len(refused) == 1, results
+    assert refused[0].code == lathe.Code.USAGE and "in use by another thread" in str(refused[0])
+    for y in (*(r for r in results if r is not refused[0]), context.run([x])["y"].numpy()):
+        np.testing.assert_array_equal(y, x)
 
 
 def test_steps_that_are_submitted(affine):

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -148,6 +149,28 @@ def test_memory_of_arguments_is_read_in_place(compiled):
     assert all(len(one.contexts) == 1 for one in made)
 
 
+def test_threads_share_a_compiled_module(compiled):
+    net, fast, made = compiled
+    with torch.no_grad():
+        fast(torch.randn(2, 6))
+    wrong = []
+
+    def work(seed):
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for rows in range(2, 7):
+                x = torch.randn(rows, 6, generator=generator)
+                if not torch.allclose(fast(x), net(x), rtol=1e-5, atol=1e-5):
+                    wrong.append((seed, rows))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(made) == 1
+
+
 def test_sizes_that_data_decide():
     torch._dynamo.reset()
 
@@ -166,7 +189,7 @@ sys.path.insert(0, {folder!r})
 import torch, lathe, lathe.torch
 from lathe import _compiler
 torch.manual_seed(3)
-net = torch.nn.Sequential(*(torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True) for _ in range(2))).eval()
+net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
 warm = torch.compile(lambda x: x + 1, backend="lathe", dynamic=True)
 x = torch.randn(2, 7, 64)
 with torch.no_grad():

@@ -194,8 +194,7 @@ def race(names, log, device, jobs, cores_each, seconds, budget):
             child = Child(set(every[:cores_each]), None, side, device, cores_each, warm)
             said = child.answer(seconds).get("said")
             child.end()
-            if said:
-                print(f"{side} on {device}: {said}", flush=True)
+            print(f"{side} on {device}: {said or 'ready'} after {time.perf_counter() - begin:.0f} s", flush=True)
 
         def work(at):
             cores = set(every[at * cores_each:(at + 1) * cores_each])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._tensor import NUMPY, Tensor
+from .._tensor import ML, NUMPY, Tensor
 from ._errors import InvalidArgument
 from ._wire import TYPES, Dim
 
@@ -25,6 +25,7 @@ ELEMENTS = {
     "f8e5m2fnuz": "float8e5m2fnuz", "f8e8m0": "float8e8m0", "f4e2m1": "float4e2m1", "i2": "int2",
     "ui2": "uint2", "string": "string"}
 _OF_NUMPY = {numpy_name: ELEMENTS[ours] for ours, numpy_name in NUMPY.items()}
+_OF_NUMPY.update({names[0]: ELEMENTS[ours] for ours, names in ML.items()})
 _NUMBERS = {name: number for number, name in TYPES.items()}
 
 
