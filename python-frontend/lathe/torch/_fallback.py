@@ -62,7 +62,8 @@ class _Part(_Module):  # type: ignore[misc]
 
 
 class _Supported:
-    """What engines can have: calls that make tensors and that nobody refused."""
+    """What engines can have: calls that make tensors and that nobody refused. Complex tensors, which do not pass
+    between engines, stay with torch."""
 
     def __init__(self, left: set[str]) -> None:
         self.left = left
@@ -71,7 +72,9 @@ class _Supported:
         value = node.meta.get("val")
         tensors = isinstance(value, torch.Tensor) or (
             isinstance(value, (list, tuple)) and all(isinstance(v, torch.Tensor) for v in value))
-        return node.op == "call_function" and tensors and node.name not in self.left
+        seen = [value, *(n.meta.get("val") for n in node.all_input_nodes)]
+        complex_ = any(isinstance(v, torch.Tensor) and v.is_complex() for v in seen)
+        return node.op == "call_function" and tensors and not complex_ and node.name not in self.left
 
 
 class Partitioned:
