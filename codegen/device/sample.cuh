@@ -39,7 +39,7 @@ struct RankDraw {
   u32 top;         // how many of the likeliest, at most 20
 };
 struct RankedToken { u32 token; f32 logit; };
-struct Ranked {
+struct RankResult {
   u64 sum;        // of exp(logit - greatest), in units of 2^-40
   f32 greatest;
   f32 logit;      // of the token
@@ -529,7 +529,7 @@ template <class Peers, int THREADS> struct SampledRow {
   }
 
   /// The `count` greatest of the row in their order, at most FEW.
-  LATHE_METHOD void storeTop(u32 count, Ranked *to) {
+  LATHE_METHOD void storeTop(u32 count, RankResult *to) {
     const Cut everything{0, vocabulary};
     auto wanted = [&](u64) { return (u64)count; };
     u32 n = collect<false>(everything, wanted);
@@ -594,12 +594,12 @@ LATHE_DEV void sampleTokens(const T *logits, const SampleDraw *draws, const u32 
 /// Peers::BLOCKS blocks a row.
 template <class Peers, int THREADS, class T>
 LATHE_DEV void rankTokens(const T *logits, const RankDraw *draws, const f64 *powers, u8 *memory, u32 *spare,
-                          const i64 *tokens, Ranked *results, i64 vocabulary, i64 inShared) {
+                          const i64 *tokens, RankResult *results, i64 vocabulary, i64 inShared) {
   typedef SampledRow<Peers, THREADS> Row;
   typename Row::Shared &shared = *(typename Row::Shared *)memory;
   const u32 n = blockIdx.x / Peers::BLOCKS;
   const RankDraw d = draws[n];
-  Ranked *to = results + n;
+  RankResult *to = results + n;
   for (int i = threadIdx.x; i < kPowers; i += THREADS) shared.powers[i] = powers[i];
   Row row(shared, (u32 *)(memory + kSampleFixedBytes), spare + (u64)n * vocabulary, vocabulary, inShared, 1.4426950408889634074);
   const T *from = logits + (i64)d.row * vocabulary;

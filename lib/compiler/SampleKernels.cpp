@@ -27,7 +27,7 @@ std::string sampleKernelText(DType logits, const Target &target) {
 }
 
 )" + head + "rankRows(const " + type + R"( *logits, const RankDraw *draws, const f64 *powers, u32 *spare,
-    const i64 *tokens, Ranked *results, i64 vocabulary, i64 inShared, StatusWord *) {
+    const i64 *tokens, RankResult *results, i64 vocabulary, i64 inShared, StatusWord *) {
   LATHE_DYNAMIC_SHARED(memory);
   rankTokens<)" + peers + ", " + threads + R"(>(logits, draws, powers, memory, spare, tokens, results, vocabulary, inShared);
 }

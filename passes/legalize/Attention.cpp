@@ -96,6 +96,9 @@ LogicalResult attention(Node &n) {
   }
   double softcap = n.floatAttr("softcap", 0);
   auto window = [&](int64_t size) { return size >= 0 ? e.b.getI64IntegerAttr(size) : IntegerAttr(); };
+  if (DimExpr keys = dimOf(k, 2), values = dimOf(v, 2); keys != values && !(keys.isConstant() && values.isConstant()))
+    return n.fail("shape", "keys and values whose symbolic lengths, " + keys.str() + " and " + values.str() +
+                               ", cannot be shown to be equal", "one symbol for both, or constant lengths");
   OperationState state(e.loc, AttentionOp::getOperationName());
   AttentionOp::build(e.b, state, q.getType(), /*lse=*/Type(), q, k, v, bias, mask,
                      /*starts=*/Value(), lengths, offset, /*query_documents=*/Value(),

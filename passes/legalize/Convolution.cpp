@@ -170,7 +170,9 @@ LogicalResult convTranspose(Node &n) {
   }
   int64_t group = n.intAttr("group", 1);
   std::optional<int64_t> channels = dimOf(w, 0).constant(), perGroup = dimOf(w, 1).constant();
-  if (group < 1 || !channels || !perGroup || *channels % group)
+  if (!channels || !perGroup)
+    return n.fail("shape", "weights with symbolic channels", "constant channels");
+  if (group < 1 || *channels % group)
     return n.invalid("shape", "channels are not divisible by the group");
 
   auto all = [](const Ints &values, int64_t is) {
@@ -237,6 +239,10 @@ Value convOf(Node &n, Value x, Value w) {
   int64_t group = n.intAttr("group", 1);
   if (group < 1)
     return n.e.fail("group is not positive");
+  if (group > 1 && !dimOf(w, 1).isConstant()) {
+    (void)n.fail("shape", "groups of symbolic channels", "weights with constant channels");
+    return {};
+  }
   n.unify(dimOf(x, 1), dimOf(w, 1) * DimExpr(group));
   std::optional<Ints> kernel = kernelOf(n, w);
   if (!kernel)

@@ -95,7 +95,7 @@ Status DeviceSampler::launch(const Launch &spec, runtime::Function *function, st
 }
 
 Status DeviceSampler::draw(const void *logits, const DrawList &list, std::span<int64_t> tokens,
-                           std::span<Ranked> ranked) {
+                           std::span<RankResult> ranked) {
   const size_t draws = list.draws().size(), ranks = list.ranks().size();
   const size_t up = list.draws().size_bytes() + list.ranks().size_bytes() + list.words().size_bytes();
   const size_t down = tokens.size_bytes() + ranked.size_bytes();

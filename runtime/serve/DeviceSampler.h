@@ -19,7 +19,7 @@ public:
 
   /// Draws from `logits` [R, vocabulary] on the device, of the type that the engine's steps give, and waits: a token a
   /// draw, -1 where no logit is a number above -infinity, and what logprobs follow from for each of the list's ranks.
-  Status draw(const void *logits, const DrawList &list, std::span<int64_t> tokens, std::span<engine::Ranked> ranked);
+  Status draw(const void *logits, const DrawList &list, std::span<int64_t> tokens, std::span<engine::RankResult> ranked);
 
 private:
   DeviceSampler(std::shared_ptr<const runtime::Engine> engine, runtime::Device &device, uint32_t vocabulary)

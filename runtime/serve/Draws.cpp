@@ -62,7 +62,7 @@ void DrawList::addRanked(uint32_t row, uint32_t token, uint32_t top) {
   ranked.push_back({row, token, 0, std::min(top, kMostLogprobs)});
 }
 
-Logprobs logprobsOf(const engine::Ranked &ranked) {
+Logprobs logprobsOf(const engine::RankResult &ranked) {
   Logprobs result;
   result.logprob = logprobOf(ranked.logit, ranked.greatest, ranked.sum);
   result.rank = ranked.rank;

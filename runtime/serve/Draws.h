@@ -43,7 +43,7 @@ private:
   std::vector<TokenBias> sorted;
 };
 
-Logprobs logprobsOf(const engine::Ranked &ranked);
+Logprobs logprobsOf(const engine::RankResult &ranked);
 
 } // namespace lathe::serve
 

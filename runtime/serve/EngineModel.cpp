@@ -182,7 +182,7 @@ Status EngineModel::runPadded(const Batch &batch, std::span<float> logits, std::
   return okStatus();
 }
 
-Status EngineModel::draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::Ranked> ranked) {
+Status EngineModel::draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::RankResult> ranked) {
   if (!sampler || !logitsAt)
     return internalError("there are no logits to draw from");
   return sampler->draw(logitsAt, list, tokens, ranked);

@@ -35,7 +35,7 @@ public:
 
   Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override;
   bool draws() const override { return sampler != nullptr; }
-  Status draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::Ranked> ranked) override;
+  Status draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::RankResult> ranked) override;
   Status copyBlock(kv::BlockId from, kv::BlockId to) override;
 
 private:

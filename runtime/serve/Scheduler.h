@@ -36,7 +36,7 @@ public:
   virtual bool draws() const { return false; }
   /// After a run without logits: a token for each of the list's draws, -1 where no logit is a number above -infinity, and
   /// what logprobs follow from for each of its ranks.
-  virtual Status draw(const DrawList &, std::span<int64_t> /*tokens*/, std::span<engine::Ranked>) {
+  virtual Status draw(const DrawList &, std::span<int64_t> /*tokens*/, std::span<engine::RankResult>) {
     return unsupportedError("the model draws no tokens");
   }
   /// Copies a block of the pool, before the run of the step.
@@ -165,7 +165,7 @@ private:
   std::vector<int64_t> best;
   DrawList draws;                    ///< of a model that draws by itself
   std::vector<int64_t> drawnTokens;  ///< of these
-  std::vector<engine::Ranked> ranked;
+  std::vector<engine::RankResult> ranked;
   std::vector<int32_t> slots;
   SampleScratch scratch;
   SchedulerCounters total;

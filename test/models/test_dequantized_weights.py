@@ -110,16 +110,21 @@ def test_four_bits(tmp_path, block, unsigned, zero, along, n, k, rows):
     check_rows(tmp_path, engine, (1, 5, 60) if rows == "M" else (rows,), k, dtype, w.astype(dtype).astype(np.float64), tolerance)
 
 
-@pytest.mark.parametrize("rows, config, packed", [(1, "gemv.row", "gemm.packed"), (9, "gemm.skinny", "gemm.packed"), (200, "", "gemm.widened")])
-def test_four_bits_on_a_gpu(tmp_path, rows, config, packed):
+@pytest.mark.parametrize("rows, half, config, packed", [
+    (1, "FLOAT16", "gemv.row", "gemm.packed"), (9, "FLOAT16", "gemm.skinny", "gemm.packed"), (200, "FLOAT16", "", ""),
+    (200, "BFLOAT16", "", "gemm.widened")])
+def test_four_bits_on_a_gpu(tmp_path, rows, half, config, packed):
     """Compiled for a GPU: the product of few rows, with packed codes of many, reads them, no kernel is ahead of it."""
     n, k, block = 256, 1024, 64
     q, s, _, _ = four_bits(np.random.default_rng(5), n, k, block, unsigned=False, zero=False)
+    code = getattr(TensorProto, half)
+    if half == "BFLOAT16":
+        s = (s.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     constants = [helper.make_tensor("q", TensorProto.INT4, q.shape, pack4(q).tobytes(), raw=True),
-                 helper.make_tensor("s", TensorProto.FLOAT16, s.shape, s.tobytes(), raw=True)]
+                 helper.make_tensor("s", code, s.shape, s.tobytes(), raw=True)]
     nodes = [helper.make_node("DequantizeLinear", ["q", "s"], ["w"], axis=1, block_size=block),
              helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)]
-    save_model(tmp_path / "m.onnx", nodes, (TensorProto.FLOAT16, [rows, k]), (TensorProto.FLOAT16, [rows, n]), constants, 23)
+    save_model(tmp_path / "m.onnx", nodes, (code, [rows, k]), (code, [rows, n]), constants, 23)
     for target in ("sm_80", "sm_90a"):
         engine = lathe_cli.compile_model(tmp_path / "m.onnx", tmp_path / f"{target}.lathe", target=target)
         kernels = lathe_cli.plans(engine)[0]["kernels"]

@@ -35,9 +35,9 @@ namespace engine = lathe::engine;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 
 static_assert(sizeof(SampleDraw) == sizeof(engine::SampleDraw) && sizeof(RankDraw) == sizeof(engine::RankDraw) &&
-              sizeof(Ranked) == sizeof(engine::Ranked) && offsetof(SampleDraw, masked) == offsetof(engine::SampleDraw, masked) &&
+              sizeof(RankResult) == sizeof(engine::RankResult) && offsetof(SampleDraw, masked) == offsetof(engine::SampleDraw, masked) &&
               offsetof(SampleDraw, bias) == offsetof(engine::SampleDraw, bias) &&
-              offsetof(Ranked, top) == offsetof(engine::Ranked, top));
+              offsetof(RankResult, top) == offsetof(engine::RankResult, top));
 
 constexpr int kThreads = 128;
 
@@ -91,7 +91,7 @@ void sampleKernel(const T *logits, const SampleDraw *draws, const u32 *words, co
 }
 template <class Peers, class T>
 void rankKernel(const T *logits, const RankDraw *draws, const f64 *powers, u32 *spare, const i64 *tokens,
-                Ranked *results, i64 vocabulary, i64 inShared) {
+                RankResult *results, i64 vocabulary, i64 inShared) {
   LATHE_DYNAMIC_SHARED(memory);
   rankTokens<Peers, kThreads>(logits, draws, powers, memory, spare, tokens, results, vocabulary, inShared);
 }
@@ -190,7 +190,7 @@ template <class Peers, class T> void check(uint32_t seed, uint32_t vocabulary, b
   auto memory = aligned(logits);
   std::vector<u32> spare(size_t(vocabulary) * 16);
   std::vector<i64> tokens(kDraws, -7);
-  std::vector<engine::Ranked> ranked(list.ranks().size());
+  std::vector<engine::RankResult> ranked(list.ranks().size());
   const size_t shared =
       engine::kSampleFixedBytes + (inShared ? size_t(engine::samplePart(vocabulary, Peers::BLOCKS)) * 4 : 0);
   const f64 *powers = serve::powersOfTwo().data();
@@ -200,7 +200,7 @@ template <class Peers, class T> void check(uint32_t seed, uint32_t vocabulary, b
                               spare.data(), tokens.data(), i64(vocabulary), i64(inShared)),
             "");
   ASSERT_EQ(runCluster<Peers>(ranks ? unsigned(list.ranks().size()) : 0, shared, rankKernel<Peers, T>, memory.get(), ranks,
-                              powers, spare.data(), tokens.data(), reinterpret_cast<Ranked *>(ranked.data()),
+                              powers, spare.data(), tokens.data(), reinterpret_cast<RankResult *>(ranked.data()),
                               i64(vocabulary), i64(inShared)),
             "");
   serve::SampleScratch scratch;

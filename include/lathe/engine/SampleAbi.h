@@ -56,7 +56,7 @@ struct RankedToken {
   uint32_t token;
   float logit;
 };
-struct Ranked {
+struct RankResult {
   uint64_t sum;   ///< of exp(logit - greatest), in units of 2^-40
   float greatest; ///< logit
   float logit;    ///< of the token
@@ -64,7 +64,7 @@ struct Ranked {
   uint32_t topCount;
   RankedToken top[20]; ///< the likeliest first
 };
-static_assert(sizeof(SampleDraw) == 112 && sizeof(RankDraw) == 16 && sizeof(Ranked) == 184, "as kernels have them");
+static_assert(sizeof(SampleDraw) == 112 && sizeof(RankDraw) == 16 && sizeof(RankResult) == 184, "as kernels have them");
 
 } // namespace lathe::engine
 

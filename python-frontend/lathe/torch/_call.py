@@ -49,7 +49,8 @@ class Call:
         self._device = device
         self._stream: Any = None
         if device.type == "cuda":
-            self._stream = torch.cuda.Stream(device)
+            stream: Any = torch.cuda.Stream  # untyped in torch
+            self._stream = stream(device)
         self.context: Context = engine.context(str(device), threads=torch.get_num_threads(),
                                                stream=self._stream.cuda_stream if self._stream else None)
         inputs, outputs = engine.inputs(), engine.outputs()
