@@ -78,20 +78,13 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   return spec;
 }
 
-/// The forms that race_int4.py has checked on a GPU. Others are chosen by nobody until it has: emulation has no wgmma.
-static bool isChecked(const ProductChoice &p) {
-  const DType code = p.stored.dtype;
-  const int64_t group = p.b.codeGroup;
-  const std::optional<int64_t> n = p.sizes.n.constant();
-  return p.a.dtype == DType::BF16 && (code == DType::I4 || code == DType::I8) && (group == 0 || group % kDepth == 0) && n &&
-         *n % 64 == 0;
-}
-
 /// Products of more rows than gemm.packed and gemm.fragments take. Codes of 8 bits lie as they are for fewer than
 /// these, and would be in the engine twice. Figures: test/perf/gpu/results/int4-sweep-h200.log.
 static bool offer(ProductChoice &p) {
   constexpr int64_t kManyRows = 128;
-  if (p.b.codes < 0 || !isChecked(p) || (bitWidth(p.stored.dtype) == 8 && p.rows.lo <= kManyRows))
+  // Of 8 bits, what race_int4.py has checked on a GPU: emulation has no wgmma. Of 4 bits MixedInputProducts.cpp says it.
+  bool checked = p.a.dtype == DType::BF16 && p.stored.dtype == DType::I8 && p.sizes.n.constant().value_or(1) % kDepth == 0;
+  if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && (!checked || p.rows.lo <= kManyRows)))
     return true;
   for (int64_t upTo : {int64_t(32), int64_t(64), kManyRows, DimRange::kUnbounded}) {
     if (p.rows.lo > upTo || p.covered >= upTo)
