@@ -178,7 +178,8 @@ def packed():
     def form(m, kind, block, zero, k=1040, n=264):
         return (lambda path: save_model(path, m, n, k, kind, block, zero)), []
     return {"gemm.packed": {"int4_1": form(1, "u4", 128, True, k=1024), "int4_16": form(16, "i4", 128, False, k=1024),
-                            "int4_100": form(100, "i4", 128, False, k=1024), "int8_5": form(5, "i8", 0, False),
+                            "int4_deep": form(16, "i4", 128, False, k=14336), "int4_100": form(100, "i4", 128, False, k=1024, n=256),
+                            "int8_200": form(200, "i8", 0, False, k=1024, n=256), "int8_5": form(5, "i8", 0, False),
                             "int8_100": form(100, "i8", 0, False)}}
 
 
@@ -191,8 +192,9 @@ def selections():
         return (lambda path: save_graph(path, [node("TopK", ["x", "k"], ["y", "i"])], [value("x", [rows, columns], "FLOAT")],
                                         [value("y", [rows, k], "FLOAT"), value("i", [rows, k], "INT64")], [numbers("k", k)])), []
 
-    def found(path):
-        save_graph(path, [node("NonZero", ["x"], ["y"])], [value("x", [37, 1001], "BOOL")], [value("y", [2, "n"], "INT64")])
+    def found(rows):
+        return (lambda path: save_graph(path, [node("NonZero", ["x"], ["y"])], [value("x", [rows, 1001], "BOOL")],
+                                        [value("y", [2, "n"], "INT64")])), []
 
     def boxes(path):
         save_graph(path, [node("NonMaxSuppression", ["x", "s", "most", "iou"], ["y"])],
@@ -201,8 +203,9 @@ def selections():
 
     def short(path):
         matmul(path, [3, 1, 40], [3, 40, 264], "BFLOAT16", turned=True)
-    return {"selection": {"top_few": top(40, 1000, 5), "top_long": top(2, 70001, 50), "sort": top(3, 5000, 5000),
-                          "nonzero": (found, []), "nms": (boxes, [])},
+    return {"selection": {"top_short": top(300, 200, 5), "top_few": top(40, 1000, 5), "top_long": top(2, 70001, 50),
+                          "top_many": top(3, 2000, 1500), "sort": top(3, 5000, 5000), "nonzero": found(37), "nonzero_few": found(3),
+                          "nms": (boxes, [])},
             "gemv.short": {"batched": (short, [])}}
 
 
