@@ -34,6 +34,8 @@ int64_t mmaSharedBytes(const KernelConfig &config, const TileFacts &);
 
 /// The packing of weights of 4 or 8 bits that are read as fragments; empty where they cannot be.
 std::string packedRecipe(const select::ProductChoice &product);
+/// Where no stages are asked for, as many as shared memory holds, 8 at most. Whether 2 or more fit.
+bool fitStages(KernelConfig &config, const Target &target);
 
 /// Parameters of gemmWgmma: the maps of results and of what comes to them; where there is none, another
 /// one, which is not read.

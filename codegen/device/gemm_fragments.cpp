@@ -67,10 +67,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   const std::optional<Shape> s = Shape::of(c);
   if (!s || s->unit != unit || c.cluster < 1 || c.cluster > 8 || c.cluster > units || c.threads > 512)
     return {};
-  if (c.stages == 0)
-    for (c.stages = 8; c.stages > 2 && sharedBytes(c, {}) > p.target.sharedPerBlock;)
-      --c.stages;
-  if (c.stages < 2 || sharedBytes(c, {}) > p.target.sharedPerBlock)
+  if (!fitStages(c, p.target))
     return {};
   KernelSpec spec = specFor(p.desc, c, DimExpr::ceilDiv(p.sizes.n, DimExpr(c.tileN)) * DimExpr(c.cluster));
   LaunchSpec &launch = spec.launches[0];

@@ -1,6 +1,6 @@
 //===- gemm_mixed.cuh - products with weights of 8 bits on sm_90a -----------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: gemm_hopper, widen
+// Needs: gemm_transposed, widen
 //
 // Mixed-input GEMM: activations of 16 bits, weights of 8 that are dequantized in registers. They have
 // 8 bits in global and in shared memory; the warps that multiply convert them. wgmma takes one operand
@@ -63,7 +63,7 @@ LATHE_DEV void widenStep(const H &h, u32 (&a)[4][4], SharedAddr tile, u32 row, c
 template <class Tile, class H>
 LATHE_DEV void gemmMixed(const H &h, const TensorMap &mapX, const TensorMap &mapW, i64 M64, i64 N64, i64 K64) {
   typedef typename H::Acc Acc;
-  constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, SPLIT = Tile::SPLIT, THREADS = Tile::THREADS;
+  constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, SPLIT = Tile::SPLIT;
   constexpr u32 CONSUMERS = 2 * BN;
   LATHE_DYNAMIC_SHARED(shared);
   const SharedAddr base = (sharedAddr(shared) + 1023) & ~1023u; // the swizzle counts from there
@@ -130,26 +130,9 @@ LATHE_DEV void gemmMixed(const H &h, const TensorMap &mapX, const TensorMap &map
     while (turn(even, odd) && turn(odd, even)) {}
     namedBarrierSync(1, CONSUMERS); // nobody reads the stages any more
     Acc *sums = (Acc *)(shared + (base - sharedAddr(shared)));
-#pragma unroll
-    for (int j = 0; j < BM / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        sums[(j * 8 + 2 * (lane % 4) + e % 2) * Tile::PITCH + row + e / 2 * 8] = acc[4 * j + e];
+    keepTransposed<Tile>(sums, acc, row);
   }
-  if constexpr (SPLIT > 1) clusterSync();
-  else __syncthreads();
-  dependenciesWait(); // over long since, but by this thread, which may read what they wrote
-  constexpr u32 L = H::kLanes, ACROSS = BN / L;
-  const u32 rows = M - t.m < (u32)BM ? M - t.m : (u32)BM;
-#pragma unroll 2
-  for (u32 i = rank * THREADS + threadIdx.x; i < rows * ACROSS; i += SPLIT * THREADS) {
-    const u32 r = i / ACROSS, column = i % ACROSS * L;
-    if (t.n + column >= N) continue;
-    const auto sums = addOverCluster<SPLIT, Acc, L>(base + (r * Tile::PITCH + column) * 4);
-    h.epilogue(0, (i64)t.m + r, (i64)t.n + column, sums);
-  }
-  __syncwarp();
-  if constexpr (SPLIT > 1) clusterSync(); // nobody leaves while others read its sums
+  storeTransposed<Tile>(h, base, t, rank, M, N);
 }
 
 #endif // LATHE_EMULATE

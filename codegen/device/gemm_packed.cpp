@@ -16,6 +16,14 @@ using select::specFor;
 /// Elements of K in 16 bytes of each lane of a warp.
 static int64_t unitOf(int64_t bits) { return 256 / bits; }
 
+bool fitStages(KernelConfig &c, const Target &target) {
+  auto fits = [&] { return c.form->sharedBytes(c, {}) <= target.sharedPerBlock; };
+  if (c.stages == 0)
+    for (c.stages = 8; c.stages > 2 && !fits();)
+      --c.stages;
+  return c.stages >= 2 && fits();
+}
+
 std::string packedRecipe(const ProductChoice &p) {
   const int64_t bits = bitWidth(p.stored.dtype);
   std::optional<int64_t> k = p.sizes.k.constant();

@@ -52,10 +52,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   const std::optional<TensorMapArg> map = p.map(p.a, kDepth, c.tileM, 128);
   if (!map)
     return {};
-  if (c.stages == 0)
-    for (c.stages = 8; c.stages > 2 && sharedBytes(c, {}) > p.target.sharedPerBlock;)
-      --c.stages;
-  if (c.stages < 2 || sharedBytes(c, {}) > p.target.sharedPerBlock)
+  if (!fitStages(c, p.target))
     return {};
   KernelSpec spec = specFor(p.desc, c, DimExpr::ceilDiv(p.sizes.m, DimExpr(c.tileM)) * DimExpr::ceilDiv(p.sizes.n, DimExpr(c.tileN)) *
                                            DimExpr(c.cluster));

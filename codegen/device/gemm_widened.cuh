@@ -1,6 +1,6 @@
 //===- gemm_widened.cuh - products of many rows with packed weights on sm_90a -------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: gemm_hopper, widen
+// Needs: gemm_transposed, widen
 //
 // Mixed-input GEMM as gemm_mixed.cuh, whose weights of 4 or 8 bits are packed as fragments (`fragments4`, `fragments8` of
 // lathe/codegen/Packing.h): what a lane reads in one piece of 16 bytes is its share of wgmma's operand A for 64 (4 bits)
@@ -28,8 +28,8 @@ template <int BM_, int BN_, int STAGES_, int SPLIT_, int BITS_> struct WidenedTi
   static constexpr u32 X_BYTES = BM * 128, W_BYTES = BN / 16 * PIECE, LOADED = X_BYTES + W_BYTES;
   static constexpr u32 W_AT = STAGES * X_BYTES;
   // The sums take the place of the stages; rows are spread over the banks.
-  static constexpr int ACROSS = BN + 4;
-  static constexpr u32 RING = STAGES * LOADED, SUMS = BM * ACROSS * 4, BARRIERS_AT = RING > SUMS ? RING : SUMS;
+  static constexpr int PITCH = BN + 4;
+  static constexpr u32 RING = STAGES * LOADED, SUMS = BM * PITCH * 4, BARRIERS_AT = RING > SUMS ? RING : SUMS;
   static constexpr u32 SHARED_BYTES = BARRIERS_AT + 16 * STAGES + 1024; // barriers; where the swizzle begins
   static_assert(BM % 8 == 0 && BM <= 256 && BN % 64 == 0, "tile shape");
 };
@@ -90,7 +90,7 @@ LATHE_DEV void widenPieces(const H &h, u32 (&a)[4][4], SharedAddr piece, const W
 template <class Tile, class H>
 LATHE_DEV void gemmWidened(const H &h, const TensorMap &mapX, const TensorMap &mapW, i64 M64, i64 N64, i64 K64) {
   typedef typename H::Acc Acc;
-  constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, SPLIT = Tile::SPLIT, THREADS = Tile::THREADS;
+  constexpr int BM = Tile::BM, BN = Tile::BN, STAGES = Tile::STAGES, SPLIT = Tile::SPLIT;
   constexpr u32 CONSUMERS = Tile::CONSUMERS;
   LATHE_DYNAMIC_SHARED(shared);
   const SharedAddr base = (sharedAddr(shared) + 1023) & ~1023u; // the swizzle counts from there
@@ -164,27 +164,10 @@ LATHE_DEV void gemmWidened(const H &h, const TensorMap &mapX, const TensorMap &m
     while (turn(even, odd) && turn(odd, even)) {}
     namedBarrierSync(1, CONSUMERS); // nobody reads the stages any more
     Acc *sums = (Acc *)(shared + (base - sharedAddr(shared)));
-#pragma unroll
-    for (int j = 0; j < BM / 8; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e)
-        sums[(j * 8 + 2 * (lane % 4) + e % 2) * Tile::ACROSS + row + e / 2 * 8] = acc[4 * j + e];
+    keepTransposed<Tile>(sums, acc, row);
     if constexpr (Tile::GIVES) registersLower<168>();
   }
-  if constexpr (SPLIT > 1) clusterSync();
-  else __syncthreads();
-  dependenciesWait(); // over long since, but by this thread, which may read what they wrote
-  constexpr u32 L = H::kLanes, EACH = BN / L;
-  const u32 rows = M - t.m < (u32)BM ? M - t.m : (u32)BM;
-#pragma unroll 2
-  for (u32 i = rank * THREADS + threadIdx.x; i < rows * EACH; i += SPLIT * THREADS) {
-    const u32 r = i / EACH, column = i % EACH * L;
-    if (t.n + column >= N) continue;
-    const auto sums = addOverCluster<SPLIT, Acc, L>(base + (r * Tile::ACROSS + column) * 4);
-    h.epilogue(0, (i64)t.m + r, (i64)t.n + column, sums);
-  }
-  __syncwarp();
-  if constexpr (SPLIT > 1) clusterSync(); // nobody leaves while others read its sums
+  storeTransposed<Tile>(h, base, t, rank, M, N);
 }
 
 #endif // LATHE_EMULATE

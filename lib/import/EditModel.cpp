@@ -185,6 +185,25 @@ Result<std::string> bytesOf(const Loaded &model, const std::string &path) {
   return model.proto.SerializeAsString();
 }
 
+void bringInside(Loaded &model) {
+  for (auto &tensor : *model.proto.mutable_graph()->mutable_initializer())
+    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
+      Loaded::store(tensor, model.read(tensor));
+}
+
+std::vector<std::string> giveNames(onnx::GraphProto &graph) {
+  std::set<std::string> taken;
+  std::vector<std::string> before;
+  for (auto &node : *graph.mutable_node()) {
+    before.push_back(node.name());
+    std::string wanted = nameOf(node), name = wanted;
+    for (int i = 1; name.empty() || !taken.insert(name).second; ++i)
+      name = wanted + "_" + std::to_string(i);
+    node.set_name(name);
+  }
+  return before;
+}
+
 std::string nameOf(const onnx::NodeProto &node) {
   return node.name().empty() && node.output_size() ? node.output(0) : node.name();
 }

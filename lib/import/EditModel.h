@@ -60,6 +60,12 @@ std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std:
 /// The file's bytes. Unsupported above 2 GB.
 Result<std::string> bytesOf(const Loaded &model, const std::string &path);
 
+/// What lies outside is not found from where the model will be.
+void bringInside(Loaded &model);
+/// Gives each node a name of its own: nodes without one, or with another's, get that of their first result. The names
+/// that they had.
+std::vector<std::string> giveNames(onnx::GraphProto &graph);
+
 std::string nameOf(const onnx::NodeProto &node);
 bool isConstant(const onnx::NodeProto &node);
 /// Of ONNX's own domain.

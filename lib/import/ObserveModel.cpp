@@ -14,13 +14,6 @@ using namespace edit;
 
 namespace {
 
-/// What lies outside is not found from where the model will be.
-void bringInside(Loaded &model) {
-  for (auto &tensor : *model.proto.mutable_graph()->mutable_initializer())
-    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
-      Loaded::store(tensor, model.read(tensor));
-}
-
 class Observer : public Editor {
 public:
   Observer(Loaded &model, const quantize::Recipe &recipe, const std::map<std::string, std::string> &smoothed)
@@ -247,9 +240,8 @@ Result<std::string> observedModel(const std::string &path, const quantize::Recip
 Result<std::string> namedModel(const std::string &path) {
   return guarded<std::string>(path, [&]() -> Result<std::string> {
     Loaded model(path);
+    giveNames(*model.proto.mutable_graph());
     bringInside(model);
-    for (auto &node : *model.proto.mutable_graph()->mutable_node())
-      node.set_name(nameOf(node));
     return bytesOf(model, path);
   });
 }

@@ -23,20 +23,6 @@ namespace {
 using namespace edit;
 using sparsify::Coupling;
 
-/// The names that nodes had before they got names of their own.
-std::vector<std::string> giveNames(onnx::GraphProto &graph) {
-  std::set<std::string> taken;
-  std::vector<std::string> before;
-  for (auto &node : *graph.mutable_node()) {
-    before.push_back(node.name());
-    std::string wanted = nameOf(node), name = wanted;
-    for (int i = 1; name.empty() || !taken.insert(name).second; ++i)
-      name = wanted + "_" + std::to_string(i);
-    node.set_name(name);
-  }
-  return before;
-}
-
 /// The constants of a model by what a Coupling calls them: initializers by their names, others by their nodes'.
 std::map<std::string, onnx::TensorProto *> byName(Loaded &model) {
   std::map<std::string, onnx::TensorProto *> found;
@@ -295,12 +281,6 @@ private:
   std::map<std::string, const Coupling::Tensor *> results;
 };
 
-void bringInside(Loaded &model) {
-  for (auto &tensor : *model.proto.mutable_graph()->mutable_initializer())
-    if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
-      Loaded::store(tensor, model.read(tensor));
-}
-
 Result<std::string> edited(const std::string &path, const Coupling &coupling, const std::set<int64_t> &units, bool inside,
                            void (Slicer::*how)()) {
   return guarded<std::string>(path, [&]() -> Result<std::string> {
@@ -317,15 +297,6 @@ Result<std::string> edited(const std::string &path, const Coupling &coupling, co
 }
 
 } // namespace
-
-Result<std::string> modelWithNames(const std::string &path) {
-  return guarded<std::string>(path, [&]() -> Result<std::string> {
-    Loaded model(path);
-    giveNames(*model.proto.mutable_graph());
-    bringInside(model);
-    return bytesOf(model, path);
-  });
-}
 
 Result<std::map<std::string, std::string>> unslicedConstants(const std::string &path, const Coupling &coupling) {
   using Reasons = std::map<std::string, std::string>;

@@ -3,7 +3,7 @@
 //
 // What depends on constants alone is computed by the reference, up to 64 K
 // elements a value; filters of convolutions, which are packed only where they are constant, up to 16 M:
-// those that are dequantized, turned for a transposed convolution, or normalized (weight norm, weight
+// those that are dequantized, transposed and flipped for a transposed convolution, or normalized (weight norm, weight
 // standardization). Reshaping a weight renames it, and cutting one into pieces of neighbouring bytes
 // names these; they stay in the model.
 //
@@ -54,16 +54,14 @@ struct FoldThroughReference : RewritePattern {
     if (!isa<StructuredOpInterface>(op) || op->getNumResults() != 1 || op->getNumRegions())
       return rewriter.notifyMatchFailure(op, "no op of tensors with one result");
     auto type = cast<TensorType>(op->getResult(0).getType());
-    bool filters = dequantizesFilters(op);
-    int64_t most = filters ? kMaxFilterElements : kMaxFoldedElements;
-    if (!type.hasStaticShape() || type.getNumElements() > most)
+    if (!type.hasStaticShape() || type.getNumElements() > kMaxFoldedElements)
       return rewriter.notifyMatchFailure(op, "symbolic or large result");
-    if ((keepCodes && dequantizesForProduct(op)) || (keepFilters && filters))
+    if ((keepCodes && dequantizesForProduct(op)) || (keepFilters && dequantizesFilters(op)))
       return rewriter.notifyMatchFailure(op, "a product may take the codes as they are");
     std::vector<HostTensor> inputs;
     for (Value operand : op->getOperands()) {
       auto constant = operand.getDefiningOp<ConstantOp>();
-      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > most)
+      if (!constant || cast<TensorType>(constant.getType()).getNumElements() > kMaxFoldedElements)
         return rewriter.notifyMatchFailure(op, "an operand is no small constant");
       auto value = hostTensorOf(constant.getValue(), constant.getType(), getContext());
       if (!value.ok())

@@ -14,8 +14,8 @@ namespace lathe {
 void populateMovementPatterns(mlir::RewritePatternSet &patterns);
 /// Identities of arithmetic.
 void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
-/// Ops on constants alone, through the reference; constants under other sizes;
-/// dim_value arithmetic. `keepCodes`: codes of at most 8 bits are not made numbers on their way to
+/// Ops on constants alone, through the reference, filters of convolutions whatever makes them;
+/// constants under other sizes; dim_value arithmetic. `keepCodes`: codes of at most 8 bits are not made numbers on their way to
 /// a product, which some targets read as they are stored; `keepFilters`: neither on their way to a
 /// convolution.
 void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepCodes = true, bool keepFilters = true);

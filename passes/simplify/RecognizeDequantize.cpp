@@ -292,8 +292,8 @@ Value raiseReshape(Operation *op, OpBuilder *b, std::string &why) {
                               codes.getCodebook(), block);
 }
 
-/// Codes that are turned before the rest of their spelling, as weights of [n, k] are that a scale
-/// follows: the codes themselves are turned, and their parameters with them.
+/// Codes that are transposed before the rest of their spelling, as weights [n, k] are that a scale
+/// follows: the codes themselves are transposed, and their parameters with them.
 Value raiseTranspose(Operation *op, OpBuilder *b, std::string &why) {
   auto transpose = dyn_cast<TransposeOp>(op);
   DequantizeOp codes = transpose ? codesOf(transpose.getX()) : DequantizeOp();
@@ -301,21 +301,21 @@ Value raiseTranspose(Operation *op, OpBuilder *b, std::string &why) {
   if (!codes || !reachesProduct(transpose.getY()) || !llvm::all_of(op->getUsers(), goesOn))
     return {};
   ArrayRef<int64_t> perm = transpose.getPerm();
-  auto turns = [&](Value p) { return p && !isOne(p); };
-  auto whole = [&](Value p) { return !turns(p) || dimsOf(p).size() == perm.size(); };
+  auto varies = [&](Value p) { return p && !isOne(p); };
+  auto whole = [&](Value p) { return !varies(p) || dimsOf(p).size() == perm.size(); };
   if (!whole(codes.getScale()) || !whole(codes.getZero())) {
     why = "a transpose takes the dimension of a scale or zero point from the end";
     return {};
   }
   if (!b)
     return transpose.getY();
-  auto turned = [&](Value v) -> Value { return TransposeOp::create(*b, op->getLoc(), v, perm); };
-  auto parameter = [&](Value p) { return turns(p) ? turned(p) : p; };
+  auto transposed = [&](Value v) -> Value { return TransposeOp::create(*b, op->getLoc(), v, perm); };
+  auto parameter = [&](Value p) { return varies(p) ? transposed(p) : p; };
   SmallVector<int64_t> block;
   if (!codes.getBlock().empty())
     for (int64_t d : perm)
       block.push_back(codes.getBlock()[d]);
-  return DequantizeOp::create(*b, op->getLoc(), transpose.getY().getType(), turned(codes.getData()),
+  return DequantizeOp::create(*b, op->getLoc(), transpose.getY().getType(), transposed(codes.getData()),
                               parameter(codes.getScale()), parameter(codes.getZero()), codes.getOuter(),
                               codes.getCodebook(), block);
 }

@@ -4,6 +4,7 @@
 
 #include "lathe/codegen/Skeleton.h"
 #include "lathe/compiler/CoupledDims.h"
+#include "lathe/import/ObserveModel.h"
 #include "lathe/import/SliceModel.h"
 #include "lathe/sparsify/Prune.h"
 #include "lathe/support/Files.h"
@@ -94,7 +95,7 @@ Result<BothForms> BothForms::openNamed(const PruneRequest &request, const std::s
   Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("pruned.onnx", bytes);
   if (!file)
     return file.status();
-  Result<std::string> dense = modelWithNames(path), pruned = modelWithNames((*file)->path);
+  Result<std::string> dense = namedModel(path), pruned = namedModel((*file)->path);
   if (!dense || !pruned)
     return dense ? pruned.status() : dense.status();
   Result<std::unique_ptr<TemporaryModel>> named = TemporaryModel::write("dense.onnx", *dense);
@@ -174,7 +175,7 @@ Status compareWithMasked(const PruneRequest &request, const std::string &path, c
 }
 
 Result<sparsify::Coupling> couplingOf(const PruneRequest &request, const std::string &path) {
-  Result<std::string> bytes = modelWithNames(path);
+  Result<std::string> bytes = namedModel(path);
   if (!bytes)
     return bytes.status();
   Result<std::unique_ptr<TemporaryModel>> named = TemporaryModel::write("model.onnx", *bytes);

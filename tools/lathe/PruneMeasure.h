@@ -56,7 +56,7 @@ struct BothForms {
   std::vector<HostTensor> inputs;
 
   static Result<BothForms> open(const PruneRequest &request, const std::string &path, const std::string &bytes);
-  /// The same with the names that modelWithNames gives nodes, by which kernels are found.
+  /// The same with the names that namedModel gives nodes, by which kernels are found.
   static Result<BothForms> openNamed(const PruneRequest &request, const std::string &path, const std::string &bytes);
 };
 
@@ -74,7 +74,7 @@ struct SurgeryOptions {
 Status compareWithMasked(const PruneRequest &request, const std::string &path, const BothForms &both,
                          const std::string &masked, PruneReport &report);
 
-/// The coupling of a model, whose nodes have the names that modelWithNames gives them.
+/// The coupling of a model, whose nodes have the names that namedModel gives them.
 Result<sparsify::Coupling> couplingOf(const PruneRequest &request, const std::string &path);
 
 /// Writes what was asked for, each file whole or not at all, the model last; prints the report and `summary`.

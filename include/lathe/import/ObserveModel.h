@@ -43,8 +43,9 @@ struct Observation {
 Result<std::string> observedModel(const std::string &path, const quantize::Recipe &recipe,
                                   const std::vector<Observation> &observations);
 
-/// The model as bytes, all weights inside, where each node has a name: its own, or that of its first result. So kernels
-/// that were made of it can be told apart by name. Unsupported above 2 GB.
+/// The model as bytes, all weights inside, where each node has a name of its own: nodes without one, or with another's,
+/// get that of their first result. So its kernels can be told apart by name, and a Coupling names its tensors.
+/// Unsupported above 2 GB.
 Result<std::string> namedModel(const std::string &path);
 
 } // namespace lathe

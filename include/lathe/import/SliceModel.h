@@ -19,10 +19,6 @@
 
 namespace lathe {
 
-/// The model with a name of its own for every node, and all weights inside of it: what a Coupling names its
-/// tensors by. Nodes without a name, or with another's, get that of their first result.
-Result<std::string> modelWithNames(const std::string &path);
-
 /// Why constants of the coupling cannot be sliced, by name: what no initializer or Constant node holds.
 Result<std::map<std::string, std::string>> unslicedConstants(const std::string &path, const sparsify::Coupling &coupling);
 

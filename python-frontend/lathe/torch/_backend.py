@@ -36,7 +36,7 @@ def _without_sizes(module: Any) -> tuple[Any, list[int]]:
     """The graph with sizes taken from its tensors, where dynamo gives them as arguments of their own, and
     the places of the arguments that are left."""
     graph = module.graph
-    places = [node for node in graph.nodes if node.op == "placeholder"]
+    places = graph.find_nodes(op="placeholder")
     tensors = [node for node in places if isinstance(node.meta.get("example_value"), torch.Tensor)]
     kept = []
     for at, node in enumerate(places):
@@ -66,7 +66,7 @@ def _varies(size: Any) -> bool:
 
 def _varying(module: Any) -> list[tuple[int, int]]:
     """The sizes of arguments that vary: (place of the argument, axis)."""
-    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    places = module.graph.find_nodes(op="placeholder")
     return [(at, d) for at, node in enumerate(places) for d, have in enumerate(node.meta["example_value"].shape)
             if _varies(have)]
 
@@ -83,7 +83,7 @@ def _decided(module: Any, varying: Iterable[tuple[int, int]]) -> set[tuple[int, 
       as many embeddings;
     - heights and widths that it flattens: torch.export takes minutes for their products and what is cut from them.
     """
-    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    places = module.graph.find_nodes(op="placeholder")
     sizes = {(at, d): places[at].meta["example_value"].shape[d].node for at, d in varying}
     outer = {symbol for (_, d), size in sizes.items() if d < 2 for symbol in size.expr.free_symbols}
     symbols: set[Any] = set()
@@ -102,7 +102,7 @@ def _decided(module: Any, varying: Iterable[tuple[int, int]]) -> set[tuple[int, 
 def _numbers(module: Any) -> list[int]:
     """The places of arguments that are a number of Python (the epsilon of a norm), which dynamo gives as a tensor
     where sizes are dynamic."""
-    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    places = module.graph.find_nodes(op="placeholder")
     return [at for at, node in enumerate(places) if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
             and all(user.op == "call_method" and user.target == "item" for user in node.users)]
 
@@ -115,7 +115,7 @@ def _replace(node: Any, operand: Any, value: Any) -> None:
 def _with_numbers(module: Any, values: Mapping[int, Any]) -> Any:
     """A graph of its own in which the arguments at these places are constants."""
     module = torch.fx.GraphModule(module, _copy(module.graph))
-    places = [node for node in module.graph.nodes if node.op == "placeholder"]
+    places = module.graph.find_nodes(op="placeholder")
     for at, value in values.items():
         for item in list(places[at].users):
             for reader in list(item.users):

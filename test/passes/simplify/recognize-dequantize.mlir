@@ -169,13 +169,13 @@ func.func @declined(%x: tensor<4x32xf32>, %q: tensor<8x32xi8>, %row: tensor<8x1x
 
 // -----
 
-// Weights of [n, k] that are turned before their scale follows: codes and parameters are turned.
-// CHECK-LABEL: func.func @turned
+// Weights [n, k] that are transposed before their scale follows: codes and parameters are transposed.
+// CHECK-LABEL: func.func @transposed_codes
 // CHECK-DAG: %[[Q:.*]] = lathe.transpose %arg1 {perm = array<i64: 1, 0>} : (tensor<8x32xi8>) -> tensor<32x8xi8>
 // CHECK-DAG: %[[Z:.*]] = lathe.transpose %arg2 {perm = array<i64: 1, 0>} : (tensor<8x1xi8>) -> tensor<1x8xi8>
 // CHECK: %[[W:.*]] = lathe.dequantize %[[Q]] scale(%arg3) zero(%[[Z]]) : {{.*}} -> tensor<32x8xf32>
 // CHECK: lathe.matmul %arg0, %[[W]]
-func.func @turned(%x: tensor<4x32xf32>, %q: tensor<8x32xi8>, %zero: tensor<8x1xi8>, %scale: tensor<1x8xf32>) -> tensor<4x8xf32> {
+func.func @transposed_codes(%x: tensor<4x32xf32>, %q: tensor<8x32xi8>, %zero: tensor<8x1xi8>, %scale: tensor<1x8xf32>) -> tensor<4x8xf32> {
   %f = lathe.cast %q : (tensor<8x32xi8>) -> tensor<8x32xf32>
   %z = lathe.cast %zero : (tensor<8x1xi8>) -> tensor<8x1xf32>
   %c = lathe.sub %f, %z : (tensor<8x32xf32>, tensor<8x1xf32>) -> tensor<8x32xf32>

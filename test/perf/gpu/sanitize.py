@@ -202,7 +202,7 @@ def selections():
                    [numbers("most", 20), helper.make_tensor("iou", TensorProto.FLOAT, [1], [0.5])])
 
     def short(path):
-        matmul(path, [3, 1, 40], [3, 40, 264], "BFLOAT16", turned=True)
+        matmul(path, [3, 1, 40], [3, 40, 264], "BFLOAT16", transposed=True)
     return {"selection": {"top_short": top(300, 200, 5), "top_few": top(40, 1000, 5), "top_long": top(2, 70001, 50),
                           "top_many": top(3, 2000, 1500), "sort": top(3, 5000, 5000), "nonzero": found(37), "nonzero_few": found(3),
                           "nms": (boxes, [])},
@@ -225,12 +225,12 @@ def value(name, dims, kind="BFLOAT16"):
     return helper.make_tensor_value_info(name, getattr(TensorProto, kind), dims)
 
 
-def matmul(path, a, b, kind, turned=False):
-    """`turned`: B is given as [.., n, k]."""
+def matmul(path, a, b, kind, transposed=False):
+    """`transposed`: B is given as [.., n, k]."""
     from onnx import helper
     order = [*range(len(b) - 2), len(b) - 1, len(b) - 2]
-    nodes = [helper.make_node("Transpose", ["t"], ["b"], perm=order)] * turned + [helper.make_node("MatMul", ["a", "b"], ["y"])]
-    save_graph(path, nodes, [value("a", a, kind), value("t", [b[i] for i in order], kind) if turned else value("b", b, kind)],
+    nodes = [helper.make_node("Transpose", ["t"], ["b"], perm=order)] * transposed + [helper.make_node("MatMul", ["a", "b"], ["y"])]
+    save_graph(path, nodes, [value("a", a, kind), value("t", [b[i] for i in order], kind) if transposed else value("b", b, kind)],
                [value("y", [*a[:-1], b[-1]], kind)])
 
 
