@@ -14,17 +14,31 @@
 // Blocks run one after another; the threads of a block are fibers that switch at
 // barriers and warp instructions. A barrier that not all threads reach is found
 // and named. Shared memory starts as 0xFF bytes in every block, so that reading
-// it before writing shows (static arrays keep what the block before left).
+// it before writing shows (static arrays keep what the block before left). Asynchronous copies are
+// made when they are waited for, so that reading too early shows, too.
+//
+// With LATHE_EMULATE_RACES defined and loads and stores instrumented, two accesses that nothing orders
+// may be an error of the run (emulate_races.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_EMULATE
 #define LATHE_DEVICE_EMULATE
+
+#ifdef LATHE_EMULATE_RACES
+// Neither the emulation's accesses count nor those of its containers.
+#pragma clang attribute push(__attribute__((disable_sanitizer_instrumentation)), apply_to = function)
+#include "emulate_races.h"
+#define LATHE_NOTE(p, bytes, kind) lathe_emu::note(p, bytes, lathe_emu::AccessKind::kind)
+#else
+#define LATHE_NOTE(p, bytes, kind)
+#endif
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -67,17 +81,34 @@ struct Barrier {
   unsigned members = 0, arrived = 0, generation = 0;
 };
 
+/// An asynchronous copy of up to 16 bytes; the rest of 16 becomes 0.
+struct Copy {
+  unsigned char *to;
+  const void *from;
+  int bytes;
+};
+
+/// A copy that an mbarrier counts.
+struct BulkCopy {
+  uintptr_t to;
+  const void *from;
+  unsigned bytes;
+};
+
 struct Fiber {
   void *stackPointer = nullptr;
-  std::unique_ptr<char[]> stack;
+  char *stack = nullptr;
   dim3 thread;
   bool done = false;
   const Barrier *waitsFor = nullptr;
   unsigned waitsSince = 0;
+  std::vector<Copy> copies;             ///< issued, not committed
+  std::vector<std::vector<Copy>> groups; ///< committed, not waited for; the oldest first
 };
 
 struct Warp {
   Barrier barrier;
+  unsigned syncs = 0; ///< of __syncwarp
   alignas(16) unsigned char slot[32][64];
 };
 
@@ -87,6 +118,7 @@ struct Block {
   std::vector<Fiber> fibers;
   std::vector<Warp> warps;
   Barrier barrier;
+  std::map<uintptr_t, std::vector<BulkCopy>> bulk; ///< by mbarrier, not waited for
   Fiber *current = nullptr;
   void *scheduler = nullptr;
   const std::function<void()> *body = nullptr;
@@ -99,6 +131,16 @@ inline unsigned linearThread() {
   return t.x + s.x * (t.y + s.y * t.z);
 }
 inline Warp &warp() { return block->warps[linearThread() / 32]; }
+
+#ifdef LATHE_EMULATE_RACES
+inline bool moment(Moment &now) {
+  if (!block || !block->current)
+    return false;
+  const dim3 &i = block->index, &g = block->grid;
+  now = {i.x + g.x * (i.y + g.y * i.z), linearThread(), block->barrier.generation, warp().syncs};
+  return true;
+}
+#endif
 
 inline void release(Barrier &b) {
   if (b.members > 0 && b.arrived == b.members) {
@@ -136,13 +178,17 @@ inline void fiberMain() {
 /// What the kernels ahead have yet to do when a programmatic kernel starts. It is done when all
 /// threads of the first block wait for them: a thread that reads or writes too early sees or
 /// leaves the memory of before.
-inline thread_local std::function<void()> ahead;
+inline thread_local std::function<void()> *ahead = nullptr;
+inline void finishLater(std::function<void()> rest) {
+  delete ahead;
+  ahead = new std::function<void()>(std::move(rest));
+}
 inline void waitForDependencies() {
   if (!ahead)
     return;
   wait(block->barrier);
-  if (std::function<void()> rest = std::exchange(ahead, nullptr))
-    rest();
+  if (std::unique_ptr<std::function<void()>> rest(std::exchange(ahead, nullptr)); rest)
+    (*rest)();
 }
 
 /// Every lane shows `bytes` at `mine`; `read(lane)` gives what another lane showed.
@@ -166,9 +212,14 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
   b.warps.resize((threads + 31) / 32);
   std::vector<unsigned char> shared(sharedBytes + 128);
   b.dynamicShared = shared.data() + (128 - reinterpret_cast<uintptr_t>(shared.data()) % 128) % 128;
-  for (Fiber &f : b.fibers)
-    f.stack.reset(new char[kStack]);
+  std::unique_ptr<char[]> stacks(new char[threads * kStack]);
+  for (unsigned t = 0; t < threads; ++t)
+    b.fibers[t].stack = stacks.get() + t * kStack;
   block = &b;
+#ifdef LATHE_EMULATE_RACES
+  if (raceHooks)
+    raceHooks->begin({stacks.get(), threads * kStack, b.dynamicShared, sharedBytes, __bss_start, _end, __ehdr_start});
+#endif
   std::string error;
   for (unsigned z = 0; z < grid.z && error.empty(); ++z)
     for (unsigned y = 0; y < grid.y && error.empty(); ++y)
@@ -176,6 +227,11 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
         b.index = dim3(x, y, z);
         std::memset(shared.data(), 0xFF, shared.size());
         b.barrier = Barrier{threads};
+        b.bulk.clear();
+#ifdef LATHE_EMULATE_RACES
+        if (raceHooks)
+          raceHooks->beginBlock();
+#endif
         for (unsigned w = 0; w < b.warps.size(); ++w)
           b.warps[w].barrier = Barrier{threads - w * 32 < 32 ? threads - w * 32 : 32};
         for (unsigned t = 0; t < threads; ++t) {
@@ -183,9 +239,11 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
           f.thread = dim3(t % size.x, t / size.x % size.y, t / (size.x * size.y));
           f.done = false;
           f.waitsFor = nullptr;
+          f.copies.clear();
+          f.groups.clear();
           // As switchStack leaves a stack: six registers, then where to return to; a
           // function starts with its stack 8 off a multiple of 16.
-          auto top = reinterpret_cast<uintptr_t>(f.stack.get() + kStack) / 16 * 16;
+          auto top = reinterpret_cast<uintptr_t>(f.stack + kStack) / 16 * 16;
           auto *frame = reinterpret_cast<void **>(top) - 8;
           std::fill_n(frame, 8, nullptr);
           frame[6] = reinterpret_cast<void *>(fiberMain);
@@ -204,6 +262,7 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
             moved = true;
             b.current = &f;
             switchStack(&b.scheduler, f.stackPointer);
+            b.current = nullptr;
           }
           if (alive && !moved) {
             error = "a barrier is not reached by all threads: block (" + std::to_string(x) + ", " +
@@ -213,6 +272,10 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
         }
       }
   block = nullptr;
+#ifdef LATHE_EMULATE_RACES
+  if (raceHooks && error.empty())
+    error = raceHooks->end();
+#endif
   return error;
 }
 
@@ -224,18 +287,42 @@ inline std::string launch(dim3 grid, dim3 size, size_t sharedBytes,
 #define gridDim (lathe_emu::block->grid)
 
 inline void __syncthreads() { lathe_emu::wait(lathe_emu::block->barrier); }
-inline void __syncwarp(unsigned = ~0u) { lathe_emu::wait(lathe_emu::warp().barrier); }
+inline void __syncwarp(unsigned = ~0u) {
+  // Who arrives last counts for all, before the others go on.
+  lathe_emu::Warp &w = lathe_emu::warp();
+  if (w.barrier.arrived + 1 == w.barrier.members)
+    ++w.syncs;
+  lathe_emu::wait(w.barrier);
+}
 inline void __threadfence() {}
 
 template <class T> inline T atomicCAS(T *p, T expected, T desired) {
+  LATHE_NOTE(p, sizeof(T), Atomic);
   T old = *p;
   if (old == expected)
     *p = desired;
   return old;
 }
-template <class T> inline T atomicAdd(T *p, T v) { T old = *p; *p = old + v; return old; }
-template <class T> inline T atomicMax(T *p, T v) { T old = *p; if (v > old) *p = v; return old; }
-template <class T> inline T atomicMin(T *p, T v) { T old = *p; if (v < old) *p = v; return old; }
+template <class T> inline T atomicAdd(T *p, T v) {
+  LATHE_NOTE(p, sizeof(T), Atomic);
+  T old = *p;
+  *p = old + v;
+  return old;
+}
+template <class T> inline T atomicMax(T *p, T v) {
+  LATHE_NOTE(p, sizeof(T), Atomic);
+  T old = *p;
+  if (v > old)
+    *p = v;
+  return old;
+}
+template <class T> inline T atomicMin(T *p, T v) {
+  LATHE_NOTE(p, sizeof(T), Atomic);
+  T old = *p;
+  if (v < old)
+    *p = v;
+  return old;
+}
 
 // ---- Arithmetic that is rounded once each, and never becomes an FMA ---------------
 #pragma clang fp contract(off)
@@ -323,16 +410,32 @@ inline Bits16 loadGlobal16(const void *p) {
   Bits16 v;
   if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
     __builtin_trap(); // a GPU would fault
+  LATHE_NOTE(p, 16, Read);
   std::memcpy(&v, p, 16);
   return v;
 }
 inline void storeGlobal16(void *p, const Bits16 &v) {
   if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
     __builtin_trap();
+  LATHE_NOTE(p, 16, Write);
   std::memcpy(p, &v, 16);
 }
-inline unsigned loadRelaxed(const unsigned *from) { return *from; }
-inline void storeRelaxed(unsigned *to, unsigned v) { *to = v; }
+inline unsigned loadRelaxed(const unsigned *from) {
+  LATHE_NOTE(from, 4, Atomic);
+  return *from;
+}
+inline void storeRelaxed(unsigned *to, unsigned v) {
+  LATHE_NOTE(to, 4, Atomic);
+  *to = v;
+}
+inline unsigned long long loadAcquire(const unsigned long long *from) {
+  LATHE_NOTE(from, 8, Atomic);
+  return *from;
+}
+inline void storeRelease(unsigned long long *to, unsigned long long v) {
+  LATHE_NOTE(to, 8, Atomic);
+  *to = v;
+}
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 inline void pinLoads() {}
 inline void needValue(float) {}
@@ -340,26 +443,61 @@ inline unsigned inRegister(unsigned v) { return v; }
 
 // ---- What mma.cuh writes in PTX ---------------------------------------------------
 
+namespace lathe_emu {
+inline void make(const std::vector<Copy> &copies) {
+  for (const Copy &c : copies) {
+    LATHE_NOTE(c.from, c.bytes, Read);
+    LATHE_NOTE(c.to, 16, Write);
+    std::memset(c.to, 0, 16);
+    std::memcpy(c.to, c.from, static_cast<size_t>(c.bytes));
+  }
+}
+} // namespace lathe_emu
+
 inline void cpAsync16(SharedAddr to, const void *from, int bytes) {
-  std::memset(reinterpret_cast<void *>(to), 0, 16);
-  std::memcpy(reinterpret_cast<void *>(to), from, static_cast<size_t>(bytes));
+  auto *p = reinterpret_cast<unsigned char *>(to);
+  LATHE_NOTE(p, 16, Write);
+  lathe_emu::block->current->copies.push_back({p, from, bytes});
 }
 inline void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
   cpAsync16(to, from, bytes);
 }
-inline void cpAsyncCommit() {}
-template <int N> inline void cpAsyncWait() {}
+inline void cpAsyncCommit() {
+  lathe_emu::Fiber &f = *lathe_emu::block->current;
+  f.groups.push_back(std::move(f.copies));
+  f.copies.clear();
+}
+template <int N> inline void cpAsyncWait() {
+  auto &groups = lathe_emu::block->current->groups;
+  while (groups.size() > N) {
+    lathe_emu::make(groups.front());
+    groups.erase(groups.begin());
+  }
+}
 
-// What gemm_packed.cuh and gemm_fragments.cuh take of hopper.cuh: copies are over when they are issued.
+// What gemm_packed.cuh and gemm_fragments.cuh take of hopper.cuh. The copies of a barrier are over when it is first
+// waited for.
 inline void prefetchToL2(const void *, unsigned) {}
 inline void barrierInit(SharedAddr, unsigned) {}
 inline void barrierInitFence() {}
 inline void barrierExpect(SharedAddr, unsigned) {}
-inline void barrierWait(SharedAddr, unsigned) {}
-inline void bulkLoadStreaming(SharedAddr to, const void *from, unsigned bytes, SharedAddr) {
+inline void barrierWait(SharedAddr bar, unsigned) {
+  auto &bulk = lathe_emu::block->bulk;
+  for (const lathe_emu::BulkCopy &c : bulk[bar]) {
+    std::memcpy(reinterpret_cast<void *>(c.to), c.from, c.bytes);
+#ifdef LATHE_EMULATE_RACES
+    if (lathe_emu::raceHooks)
+      lathe_emu::raceHooks->copied(reinterpret_cast<void *>(c.to), c.bytes);
+#endif
+  }
+  bulk[bar].clear();
+}
+inline void bulkLoadStreaming(SharedAddr to, const void *from, unsigned bytes, SharedAddr bar) {
   if ((to | reinterpret_cast<uintptr_t>(from) | bytes) % 16 != 0)
     __builtin_trap();
-  std::memcpy(reinterpret_cast<void *>(to), from, bytes);
+  LATHE_NOTE(from, bytes, Read);
+  LATHE_NOTE(reinterpret_cast<void *>(to), bytes, Write);
+  lathe_emu::block->bulk[bar].push_back({to, from, bytes});
 }
 
 namespace lathe_emu {
@@ -375,6 +513,7 @@ inline void loadMatrices(unsigned (&r)[4], SharedAddr row, bool transpose) {
           std::swap(r0, c0);
         SharedAddr base;
         std::memcpy(&base, slot[i * 8 + r0], sizeof base);
+        LATHE_NOTE(reinterpret_cast<const char *>(base) + c0 * 2, 2, Read);
         std::memcpy(&e[j], reinterpret_cast<const char *>(base) + c0 * 2, 2);
       }
       r[i] = e[0] | static_cast<unsigned>(e[1]) << 16;
@@ -476,4 +615,7 @@ std::string run_emulated(void (*kernel)(Params...), dim3 grid, dim3 block, size_
   return lathe_emu::launch(grid, block, sharedBytes, [&] { kernel(args...); });
 }
 
+#ifdef LATHE_EMULATE_RACES
+#pragma clang attribute pop
+#endif
 #endif // LATHE_DEVICE_EMULATE

@@ -26,20 +26,15 @@
 /// Says that a share is there. Whatever the word was before, it was not this one: who has seen it clears it.
 constexpr u64 SHARE_IS_THERE = 0x5ec2a7d19b64f38dull;
 
-#ifdef LATHE_EMULATE
-LATHE_DEV void publishShare(u64 *there) { *there = SHARE_IS_THERE; }
-/// Blocks run one after another: a share that is not there never comes.
-LATHE_DEV void awaitShare(u64 *there) {
-  if (*there != SHARE_IS_THERE) __builtin_trap();
-  *there = 0;
-}
-#else
 LATHE_DEV void publishShare(u64 *there) { storeRelease(there, SHARE_IS_THERE); }
 LATHE_DEV void awaitShare(u64 *there) {
+#ifdef LATHE_EMULATE // blocks run one after another: a share that is not there never comes
+  if (loadAcquire(there) != SHARE_IS_THERE) __builtin_trap();
+#else
   while (loadAcquire(there) != SHARE_IS_THERE) {}
+#endif
   *there = 0;
 }
-#endif
 
 /// The terms [begin, end) of a block.
 struct TermShare {

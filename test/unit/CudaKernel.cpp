@@ -3,6 +3,8 @@
 
 #include "CudaKernel.h"
 
+#include "EmulatedRaces.h"
+
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Packing.h"
@@ -45,8 +47,8 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   if (failed(spec))
     return out;
   LaunchSpec &launch = spec->launches[0];
-  launch.grid[1] = *DimExpr::parse(c.grid[1]);
-  launch.grid[2] = *DimExpr::parse(c.grid[2]);
+  for (int i : {1, 2})
+    launch.grid[i] = c.grid[i].empty() ? DimExpr(1) : *DimExpr::parse(c.grid[i]);
   launch.block[0] = KernelConfig::parse(c.config)->threads;
   // Kernels with tensor maps are compiled only: no case says what select would give their blocks,
   // which the text compares where it is a number.
@@ -99,6 +101,8 @@ CudaBatch::CudaBatch() {
 CudaBatch::~CudaBatch() {
   if (image)
     dlclose(image);
+  if (!dir.empty())
+    fs::remove_all(dir);
 }
 
 std::string CudaBatch::add(const CudaCase &c, const std::string &target) {
@@ -122,12 +126,12 @@ std::string CudaBatch::build() {
   char folder[] = "/tmp/lathe-cuda-XXXXXX";
   if (!mkdtemp(folder))
     return "no temporary folder";
-  fs::path dir = folder;
+  dir = folder;
   std::string text = "#define LATHE_EMULATE\n#include \"" LATHE_EMULATE_HEADER "\"\n";
   for (std::string_view m : deviceModules())
     text += deviceModule(m);
   text += "extern \"C\" void finishLater(void (*finish)(void *), void *what) {\n"
-          "  lathe_emu::ahead = [=] { finish(what); };\n}\n";
+          "  lathe_emu::finishLater([=] { finish(what); });\n}\n";
   for (const auto &[name, kernel] : kernels) {
     text += "namespace kernel_" + name + " {\n" + ownPart(kernel.source) + "}\n";
     for (const LaunchSpec &launch : kernel.spec.launches)
@@ -140,7 +144,7 @@ std::string CudaBatch::build() {
           ", dim3(g[0], g[1], g[2]), dim3(threads), shared, words);\n  return error.c_str();\n}\n";
   }
   std::ofstream(dir / "kernels.cpp") << text;
-  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC -shared -o " +
+  std::string command = LATHE_HOST_COMPILER " -std=c++20 -O1 -w -fPIC " LATHE_RACE_OPTIONS " -shared -o " +
                         (dir / "kernels.so").string() + " " + (dir / "kernels.cpp").string() +
                         " > " + (dir / "log").string() + " 2>&1";
   int rc = std::system(command.c_str());
@@ -150,9 +154,10 @@ std::string CudaBatch::build() {
     image = dlopen((dir / "kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     message = image ? "" : dlerror();
   }
+  if (image)
+    reinterpret_cast<void (*)(const lathe_emu::RaceHooks *)>(dlsym(image, "lathe_race_hooks"))(findRaces());
   if (std::getenv("LATHE_TEST_PRINT"))
     std::fputs(text.c_str(), stderr);
-  fs::remove_all(dir);
   return message;
 }
 

@@ -13,12 +13,14 @@
 
 #include "lathe/codegen/Nvrtc.h"
 
+#include <filesystem>
+
 namespace lathe::test {
 
 struct CudaCase {
   std::string text;     ///< the first function is the kernel
   std::string config;   ///< "row.t128.v8"
-  std::string grid[3] = {"1", "1", "1"};
+  std::string grid[3] = {"1"}; ///< blocks; where one is empty, 1
   std::string shared = "0"; ///< bytes
   int maps = 0;             ///< tensor maps; such a kernel is not emulated
   /// A programmatic launch: in the emulation its inputs are there when it waits, not before.
@@ -64,6 +66,7 @@ private:
   mlir::MLIRContext context;
   std::map<std::string, CudaKernel> kernels;
   void *image = nullptr;
+  std::filesystem::path dir; ///< of the image and its text
 };
 
 /// A finding of ptxas fails a job that does not tolerate it; a few bytes of spills are none.

@@ -202,7 +202,7 @@ std::vector<Case> makeCases() {
   shared("shared_few_columns", "tensor<300x3xf32>", "tensor<3xf32>", "0", "max", "split.columns.t128.n4", 9, 4 * 4);
   shared("shared_lane", "tensor<2x700x8xf16>", "tensor<2x8xf16>", "1", "sum", "split.columns.t64.v8.n8", 2 * 5, 8 * 4);
   shared("shared_columns_apart", "tensor<5x3x70x36xbf16>", "tensor<3x36xbf16>", "0, 2", "max", "split.columns.t64.v2.n16", 3 * 3 * 4, 16 * 4);
-  shared("shared_column_alone", "tensor<?x3x130xf32, #lathe.t<[N, 3, 130]>>", "tensor<3x130xf32>", "0", "sum", "split.columns.t64.v2.n64", 9, 64 * 4)
+  shared("shared_column_alone", "tensor<?x3x130xf32, #lathe.t<[N, 3, 130]>>", "tensor<3x130xf32>", "0", "sum", "split.columns.t64.v2.n64", 7, 64 * 4)
       .symbols = {{{"N", 0}}, {{"N", 1}}, {{"N", 71}}};
   // ---- Products ----
   auto matmul = [&](std::string name, std::string a, std::string b, std::string y, std::string attr,

@@ -3,6 +3,8 @@
 
 #include "EmulatedKernels.h"
 
+#include "EmulatedRaces.h"
+
 #include "../../runtime/device/FakeDriver.h"
 
 #include "lathe/codegen/DeviceLibrary.h"
@@ -83,6 +85,8 @@ EmulatedKernels::install(std::function<void(const std::string &, const std::stri
   void *library = dlopen(image.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return dlerror();
+  if (auto setHooks = reinterpret_cast<void (*)(const lathe_emu::RaceHooks *)>(dlsym(library, "lathe_race_hooks")))
+    setHooks(findRaces());
   using Run = const char *(*)(const unsigned *, const unsigned *, unsigned, void **);
   runtime::cuda::fakeGpu().reset();
   for (const std::string &name : names) {

@@ -19,10 +19,10 @@ class EmulatedKernels {
 public:
   /// Compiles the device library alone, for several calls of build with these options; "" or why not.
   static std::string precompile(const std::filesystem::path &file, const std::string &options);
-  /// Compiles what `dump` has for its one GPU target in `folder`; "" or why not. `options`: of the compiler;
-  /// `precompiled`: what precompile made, or empty.
+  /// Compiles what `dump` has for its one GPU target in `folder`; "" or why not. `options`: of the compiler, with
+  /// LATHE_RACE_OPTIONS kernels that race go wrong; `precompiled`: what precompile made, or empty.
   std::string build(const std::filesystem::path &dump, const std::filesystem::path &folder,
-                    const std::string &options = "-O1", const std::filesystem::path &precompiled = {});
+                    const std::string &options = "-O1 " LATHE_RACE_OPTIONS, const std::filesystem::path &precompiled = {});
   /// Resets the fake device and gives it the kernels; "" or why not. `failed` hears of kernels that
   /// went wrong while they ran: name, message.
   std::string install(std::function<void(const std::string &, const std::string &)> failed) const;

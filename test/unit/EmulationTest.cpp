@@ -9,6 +9,8 @@
 #define LATHE_EMULATE
 #include "../../codegen/device/emulate.h"
 
+#include "EmulatedRaces.h"
+
 #include "../../codegen/device/base.cuh"
 #include "../../codegen/device/math.cuh"
 #include "../../codegen/device/reduce.cuh"
@@ -28,6 +30,9 @@
 #include <random>
 
 namespace {
+
+/// Launches that race are errors.
+const bool racesAreFound = (lathe_race_hooks(lathe::test::findRaces()), true);
 
 /// Memory as a GPU gives it: aligned to 256 bytes.
 template <class T> struct Buffer {
@@ -123,11 +128,11 @@ void earlyKernel(const f32 *x, f32 *y) {
 TEST(Emulation, WhatTheKernelAheadWritesIsThereAfterTheWait) {
   float x[32] = {}, y[32];
   auto finish = [&] { std::fill_n(x, 32, 1.0f); };
-  lathe_emu::ahead = finish;
+  lathe_emu::finishLater(finish);
   EXPECT_EQ(run_emulated(lateKernel, 1, 32, 0, x, y), "");
   EXPECT_EQ(std::count(y, y + 32, 1.0f), 32);
   std::fill_n(x, 32, 0.0f);
-  lathe_emu::ahead = finish;
+  lathe_emu::finishLater(finish);
   EXPECT_EQ(run_emulated(earlyKernel, 1, 32, 0, x, y), "");
   EXPECT_EQ(std::count(y, y + 32, 0.0f), 32) << "reading before the wait is seen";
 }
@@ -147,11 +152,15 @@ TEST(Emulation, FindsADivergentBarrier) {
 
 template <int THREADS> void reduceKernel(const f32 *x, f32 *y) {
   f32 v = x[blockIdx.x * THREADS + threadIdx.x];
-  y[blockIdx.x * 4] = blockReduce<SumOp, THREADS>(v);
-  y[blockIdx.x * 4 + 1] = blockReduce<MaxOp, THREADS>(v);
+  f32 sum = blockReduce<SumOp, THREADS>(v), most = blockReduce<MaxOp, THREADS>(v);
   Indexed<f32> best = blockArg<true, false, THREADS>(Indexed<f32>{v, (i64)threadIdx.x});
+  i64 least = blockReduce<MinOp, THREADS>((i64)threadIdx.x - 5);
+  if (threadIdx.x > 0)
+    return;
+  y[blockIdx.x * 4] = sum;
+  y[blockIdx.x * 4 + 1] = most;
   y[blockIdx.x * 4 + 2] = (f32)best.index;
-  y[blockIdx.x * 4 + 3] = (f32)blockReduce<MinOp, THREADS>((i64)threadIdx.x - 5);
+  y[blockIdx.x * 4 + 3] = (f32)least;
 }
 
 template <int THREADS> void checkReductions() {
@@ -429,7 +438,7 @@ template <int DQ, int DV, bool SINK = false> struct Attention {
   void storeLogSumExp(i64 b, i64 h, i64 i, f32 value) const { sums[(b * heads + h) * S + i] = value; }
   f32 loadQ(i64 b, i64 h, i64 i, i64 d) const { return q[((b * heads + h) * S + i) * DQ + d]; }
   f32 loadK(i64 b, i64 h, i64 i, i64 d) const {
-    if (first) *first = std::min(*first, i);
+    if (first) atomicMin(first, i);
     return k[((b * heads / group + h / group) * T + i) * DQ + d];
   }
   f32 loadV(i64 b, i64 h, i64 i, i64 d) const { return v[((b * heads / group + h / group) * T + i) * DV + d]; }
@@ -524,7 +533,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   const T *rowK(i64 b, i64 h, i64 i) const { return k + ((b * heads / group + h / group) * T_ + i) * DQ; }
   const T *rowV(i64 b, i64 h, i64 i) const { return v + ((b * heads / group + h / group) * T_ + i) * DV; }
   const T *sixteenK(i64 b, i64 h, i64 n) const {
-    if (first) *first = std::min(*first, 16 * n);
+    if (first) atomicMin(first, 16 * n);
     return rowK(b, h, 16 * n);
   }
   const T *sixteenV(i64 b, i64 h, i64 n) const { return rowV(b, h, 16 * n); }
