@@ -129,6 +129,13 @@ std::optional<double> numberOf(Value value) {
 
 bool isView(Operation *op) { return isa<ReshapeOp>(op) || op->hasAttr(kViewAttr); }
 
+func::FuncOp prepareEntry(ModuleOp module) {
+  for (func::FuncOp func : module.getOps<func::FuncOp>())
+    if (func->hasAttr(kPrepareAttr))
+      return func;
+  return {};
+}
+
 static std::string portName(DictionaryAttr attrs, const char *prefix, unsigned index) {
   if (attrs)
     for (const char *key : {"lathe.name", "onnx.name"})

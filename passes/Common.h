@@ -57,6 +57,16 @@ inline constexpr const char *kPlacedAttr = "lathe.placed";
 /// On an argument of an entry: the name of the output that is to lie in its memory.
 inline constexpr const char *kDonatedToAttr = "lathe.donated_to";
 
+/// Names of inputs that change seldom, in `lathe.options`.
+inline constexpr const char *kParametersOption = "parameters";
+/// On the entry of this name (a unit): it makes of parameters what the other entries read, and is run again when one
+/// of them has changed.
+inline constexpr const char *kPrepareAttr = "lathe.prepare", *kPrepareEntry = "prepare";
+/// That entry of a module; null where there are no parameters.
+mlir::func::FuncOp prepareEntry(mlir::ModuleOp module);
+/// On an argument of an entry, the parameter that it is (lathe/ir/WeightStore.h), and the recipe that has packed it.
+inline constexpr const char *kParameterAttr = "lathe.parameter", *kPackingAttr = "lathe.packing";
+
 /// Name of an input or output as in the ONNX graph.
 std::string inputName(mlir::func::FuncOp func, unsigned index);
 std::string outputName(mlir::func::FuncOp func, unsigned index);

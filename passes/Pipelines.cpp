@@ -51,6 +51,8 @@ void addPhase(OpPassManager &passes, Phase phase) {
   case Phase::Simplify:
     // Ahead of folding: the sizes that an entry binds make more constants.
     passes.addPass(createEntriesPass());
+    // Ahead of all that looks for constants, which parameters are from here on.
+    passes.addPass(createDeferParametersPass());
     // Ahead of donating: what stands between an input and the output that extends it may fold.
     passes.addPass(createSimplifyPass());
     // Ahead of dequantizing: codes are then of a type, and no longer parts of bytes.
@@ -68,8 +70,10 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createRecognizeMasksPass());
     // Again: what attention took the place of leaves casts and reshapes behind.
     passes.addPass(createSimplifyPass());
-    // Last: it proves what the others have raised, and refuses what they have not.
+    // Behind what raises: it proves what the others have, and refuses what they have not.
     passes.addPass(createPageStatesPass());
+    // Last: what is moved is simple already.
+    passes.addPass(createHoistParametersPass());
     break;
   case Phase::Quantize:
     // Runs when `lathe.options` asks for it.
@@ -93,8 +97,10 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createQuantizedProductsPass());
     // Behind quantized products: weights that these multiply as they are have their order.
     passes.addPass(createOrderWeightsPass());
-    // Last: it is known now which products read codes, whose blocks stay.
+    // Behind the order of weights: it is known now which products read codes, whose blocks stay.
     passes.addPass(createExpandBlocksPass());
+    // Again: what layout made of parameters.
+    passes.addPass(createHoistParametersPass());
     break;
   case Phase::Fuse:
     // Ahead of the rest: where a recurrence becomes steps, they fuse like any other op.
@@ -126,6 +132,8 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createSelectPass());
     break;
   case Phase::Plan:
+    // Behind select, which says how each kernel reads its weights; entries get them as inputs.
+    passes.addPass(createPackParametersPass());
     // Buffers need each variant's workspace and packing, so that all variants are known here.
     passes.addPass(createPlanPass());
     // Behind the order of steps, which streams keep.

@@ -143,6 +143,32 @@ uint64_t lathe_tensor_bytes(lathe_dtype dtype, int32_t rank, const int64_t *dims
   return bytes ? static_cast<uint64_t>(*bytes) : 0;
 }
 
+uint64_t lathe_fingerprint(const lathe_tensor *tensors, size_t count) {
+  constexpr uint64_t kLine = 64, kLines = 4, kMix = 0x9e3779b97f4a7c15;
+  uint64_t lanes[kLine / 8] = {}; // independent sums, so that one does not wait for another's product
+  auto add = [&](const char *from, uint64_t bytes) {
+    for (uint64_t at = 0; at < bytes; at += 8) {
+      uint64_t word = 0;
+      std::memcpy(&word, from + at, std::min<uint64_t>(8, bytes - at));
+      uint64_t &lane = lanes[at / 8 % std::size(lanes)];
+      lane = (lane ^ word) * kMix;
+      lane ^= lane >> 29;
+    }
+  };
+  for (const lathe_tensor &tensor : std::span(tensors, count)) {
+    auto *from = static_cast<const char *>(tensor.data);
+    if (tensor.bytes <= kLine * kLines)
+      add(from, from ? tensor.bytes : 0);
+    else
+      for (uint64_t line = 0; line < kLines; ++line)
+        add(from + (tensor.bytes - kLine) / (kLines - 1) * line, kLine);
+  }
+  uint64_t sum = 0;
+  for (uint64_t lane : lanes)
+    sum = (sum ^ lane) * kMix;
+  return sum ^ sum >> 32;
+}
+
 const char *lathe_dtype_name(lathe_dtype dtype) {
   if (static_cast<unsigned>(dtype) > LATHE_STRING)
     return nullptr;

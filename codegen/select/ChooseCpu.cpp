@@ -11,8 +11,8 @@
 #include "Choose.h"
 
 #include "lathe/codegen/DirectConv.h"
-#include "lathe/codegen/Packing.h"
-#include "lathe/codegen/Winograd.h"
+#include "lathe/support/Packing.h"
+#include "lathe/support/Winograd.h"
 
 #include <algorithm>
 #include <cmath>

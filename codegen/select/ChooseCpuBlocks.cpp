@@ -9,7 +9,7 @@
 
 #include "Choose.h"
 
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 #include "lathe/support/ZeroBlocks.h"
 
 #include <algorithm>

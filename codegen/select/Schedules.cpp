@@ -7,7 +7,7 @@
 
 #include "lathe/codegen/KernelDesc.h"
 #include "lathe/codegen/Skeleton.h"
-#include "lathe/codegen/Winograd.h"
+#include "lathe/support/Winograd.h"
 
 #include <algorithm>
 #include <cmath>

@@ -9,7 +9,7 @@
 
 #include "Evaluator.h"
 
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 
 using namespace mlir;
 

@@ -13,7 +13,7 @@
 
 #include "Schedule.h"
 
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 
 namespace lathe::codegen {
 

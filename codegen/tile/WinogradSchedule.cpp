@@ -15,7 +15,7 @@
 
 #include "Product.h"
 
-#include "lathe/codegen/Winograd.h"
+#include "lathe/support/Winograd.h"
 
 using namespace mlir;
 

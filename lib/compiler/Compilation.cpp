@@ -246,6 +246,8 @@ Status Compilation::setOptions() {
   LATHE_RETURN_IF_ERROR(set("targets", "--target", names));
   LATHE_RETURN_IF_ERROR(set("entries", "--entry", options.entries));
   LATHE_RETURN_IF_ERROR(set("donate", "--donate", options.donate));
+  if (!options.parameters.empty())
+    LATHE_RETURN_IF_ERROR(set("parameters", "--parameter", options.parameters));
   if (options.paged)
     LATHE_RETURN_IF_ERROR(set(kPagedOption, "--paged", {std::to_string(kPageTokens)}));
   if (!options.winogradTolerance.empty())

@@ -179,6 +179,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     LATHE_RETURN_IF_ERROR(addPair(options.entries, name, value, ':', "NAME:DIM=SIZE"));
   } else if (name == "donate") {
     LATHE_RETURN_IF_ERROR(addPair(options.donate, name, value, '=', "INPUT=OUTPUT"));
+  } else if (name == "parameter") {
+    if (value.empty())
+      return usageError("wants the name of an input", "--parameter");
+    options.parameters.push_back(value);
   } else if (name == "paged") {
     if (value != "" && value != "1")
       return usageError("takes no value, not '" + value + "'", "--paged");

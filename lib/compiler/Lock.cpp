@@ -90,6 +90,8 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
     for (const std::string &text : *list)
       hash.field(text);
   }
+  for (const std::string &name : options.parameters)
+    hash.field("parameter " + name);
   if (options.paged)
     hash.field("paged");
   return hash.hex();

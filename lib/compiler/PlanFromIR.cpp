@@ -3,7 +3,7 @@
 #include "PlanFromIR.h"
 #include "VariantNames.h"
 
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"

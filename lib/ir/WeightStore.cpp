@@ -62,7 +62,20 @@ std::optional<RandomSpread> WeightStore::spreadOf(WeightAttr weight) {
                                     : std::nullopt;
 }
 
+WeightAttr WeightStore::parameter(TensorType type, StringRef name) {
+  uint64_t bytes = byteSize(*dtypeOf(type.getElementType()), type.getNumElements());
+  return WeightAttr::get(type.getContext(), (kParameter + name).str(), 0, bytes, std::string(64, '0'), type);
+}
+
+std::optional<StringRef> WeightStore::parameterOf(Attribute constant) {
+  auto weight = llvm::dyn_cast_or_null<WeightAttr>(constant);
+  StringRef name = weight ? weight.getKey() : StringRef();
+  return name.consume_front(kParameter) ? std::optional(name) : std::nullopt;
+}
+
 Result<std::span<const std::byte>> WeightStore::get(WeightAttr weight) const {
+  if (std::optional<StringRef> name = parameterOf(weight))
+    return unsupportedError("the bytes of a parameter are known only when the engine runs", "parameter '" + name->str() + "'");
   std::lock_guard<std::mutex> lock(mutex);
   if (std::optional<RandomSpread> spread = spreadOf(weight)) {
     auto type = llvm::cast<TensorType>(weight.getType());
@@ -88,7 +101,7 @@ Result<std::span<const std::byte>> WeightStore::get(WeightAttr weight) const {
 }
 
 Status WeightStore::adopt(WeightAttr weight) {
-  if (spreadOf(weight))
+  if (spreadOf(weight) || parameterOf(weight))
     return okStatus();
   Result<std::span<const std::byte>> bytes = get(weight);
   if (!bytes)

@@ -3,6 +3,7 @@
 #include "EntryMemory.h"
 
 #include "lathe/ir/HostOps.h"
+#include "lathe/ir/WeightStore.h"
 
 using namespace mlir;
 
@@ -36,6 +37,12 @@ void EntryMemory::declare() {
     if (func.getArgAttr(argument.getArgNumber(), kStringsAttr))
       port->setAttr(kStringsAttr, builder.getUnitAttr());
     buffers[argument] = input;
+    if (Attribute is = func.getArgAttr(argument.getArgNumber(), kParameterAttr)) {
+      Attribute packing = func.getArgAttr(argument.getArgNumber(), kPackingAttr);
+      if (!packing)
+        is = builder.getStringAttr(*WeightStore::parameterOf(is));
+      parameters[{is, packing}] = input;
+    }
     if (llvm::any_of(argument.getUses(), isHostOperand))
       placeOnHost(argument);
   }
@@ -61,8 +68,9 @@ void EntryMemory::declare() {
     Value made = value;
     while (made.getDefiningOp() && isView(made.getDefiningOp()))
       made = made.getDefiningOp()->getOperand(0);
-    if (isa_and_nonnull<KernelOp, ChooseOp, LoopEndOp>(made.getDefiningOp()) &&
-        !buffers.count(made))
+    Operation *maker = made.getDefiningOp();
+    bool packs = func->hasAttr(kPrepareAttr) && isa_and_nonnull<CustomCallOp>(maker);
+    if ((isa_and_nonnull<KernelOp, ChooseOp, LoopEndOp>(maker) || packs) && !buffers.count(made))
       buffers[made] = made.getType() == value.getType()
                           ? output
                           : buffer(made.getLoc(), made.getType(), nameOf(made), BufferKind::View,
@@ -166,7 +174,23 @@ Value EntryMemory::sliceOf(KernelOp whole, OpResult input) {
                 before * stride);
 }
 
+Value EntryMemory::parameter(ConstantOp constant) {
+  auto name = builder.getStringAttr(*WeightStore::parameterOf(constant.getValue()));
+  Value input = parameters.lookup({name, Attribute()});
+  if (!input || input.getType() == constant.getType())
+    return input;
+  return buffer(constant.getLoc(), constant.getType(), name, BufferKind::View, 0, input);
+}
+
 LogicalResult EntryMemory::pack(KernelOp kernel, size_t i, const std::string &packing, Value &memory) {
+  auto constant = kernel.getInputs()[i].getDefiningOp<ConstantOp>();
+  if (constant && WeightStore::parameterOf(constant.getValue())) {
+    if (!packing.empty())
+      memory = parameters.lookup({constant.getValue(), builder.getStringAttr(packing)});
+    return memory ? success() : kernel.emitError("input ") << i << " is a parameter, which the entry has no input for";
+  }
+  if (!memory)
+    return kernel.emitError("input ") << i << " has no memory";
   if (packing.empty())
     return success();
   auto weight = memory.getDefiningOp<exec::BufferOp>();

@@ -28,6 +28,8 @@ public:
   /// Memory of a kernel's result: the state it is appended to, an output, an operand's that dies, or
   /// the arena.
   mlir::Value resultBuffer(mlir::OpResult result);
+  /// Memory of a parameter as it lies; null where every kernel reads it packed.
+  mlir::Value parameter(ConstantOp constant);
   /// Makes `memory` of a kernel's input what its variants read: the weight, or a packed copy of it.
   mlir::LogicalResult pack(KernelOp kernel, size_t i, const std::string &packing, mlir::Value &memory);
   StateOp stateOf(llvm::StringRef name);
@@ -57,6 +59,8 @@ private:
   bool cuda;
   int64_t hostLines = 0;
   std::map<std::pair<mlir::Operation *, std::string>, mlir::Value> packedWeights;
+  /// Inputs that are parameters: of a packed one, its constant and the recipe; else its name and null.
+  llvm::DenseMap<std::pair<mlir::Attribute, mlir::Attribute>, mlir::Value> parameters;
 };
 
 } // namespace lathe::plan

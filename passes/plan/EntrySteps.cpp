@@ -10,6 +10,7 @@
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"
+#include "lathe/ir/WeightStore.h"
 
 #include "llvm/Support/SaveAndRestore.h"
 
@@ -257,6 +258,11 @@ private:
     if (auto choose = dyn_cast<ChooseOp>(op))
       return emitChoose(choose);
     if (auto constant = dyn_cast<ConstantOp>(op)) {
+      if (WeightStore::parameterOf(constant.getValue())) {
+        if (Value input = places.parameter(constant))
+          places.buffers[constant] = input;
+        return success();
+      }
       auto memory = exec::BufferOp::create(
           builder, op.getLoc(), constant.getType(), Value(), builder.getStringAttr(EntryMemory::nameOf(constant)),
           exec::BufferKindAttr::get(op.getContext(), BufferKind::Weight),
@@ -324,8 +330,6 @@ private:
     SmallVector<Value> operands;
     for (auto [i, input] : llvm::enumerate(kernel.getInputs())) {
       Value memory = places.buffers.lookup(input);
-      if (!memory)
-        return kernel.emitError("input ") << i << " has no memory";
       if (failed(places.pack(kernel, i, variants->front().spec.buffers[i].packing, memory)))
         return failure();
       operands.push_back(memory);

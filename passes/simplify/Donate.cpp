@@ -77,6 +77,7 @@ private:
     StateOp state;
     bool sameSizes = true;
     SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
+    llvm::erase_if(entries, [](func::FuncOp func) { return func->hasAttr(kPrepareAttr); });
     for (func::FuncOp func : entries) {
       auto in = findInput(func, input);
       auto out = findOutput(func, output);

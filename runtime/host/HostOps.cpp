@@ -13,6 +13,7 @@
 //   not(x) -> y
 //   select(c, x, y) -> z
 //   reduce_sum reduce_prod(x) -> y    to one element
+//   pack(x) {recipe: text} -> y       a weight in the order in which a kernel reads (support/Packing.h)
 //
 // Elementwise operands have the output's count or one element.
 //
@@ -21,6 +22,7 @@
 #include "HostOps.h"
 
 #include "lathe/support/Integers.h"
+#include "lathe/support/Packing.h"
 
 #include <algorithm>
 #include <cmath>
@@ -379,6 +381,25 @@ template <bool product> Status reduce(const HostCall &c) {
   return okStatus();
 }
 
+Status pack(const HostCall &call) {
+  if (call.inputs.size() != 1 || call.outputs.size() != 1)
+    return wrong("wants one weight and one result");
+  const HostView &x = call.inputs[0], &y = call.outputs[0];
+  std::string recipe;
+  for (const engine::Attribute &a : call.attributes)
+    if (a.name == "recipe")
+      recipe = a.text;
+  Result<WeightPacker> packer = WeightPacker::of(recipe, x.dtype, x.dims);
+  if (!packer)
+    return packer.status();
+  if (x.dtype != y.dtype || packer->elements() != y.count())
+    return wrong("the result is not as large as the packed weight");
+  std::span from(static_cast<const std::byte *>(x.data), packer->sourceBytes());
+  LATHE_RETURN_IF_ERROR(packer->prepare(from));
+  packer->pack(from, 0, {static_cast<std::byte *>(y.data), packer->bytes()});
+  return okStatus();
+}
+
 const std::map<std::string_view, HostOp> &table() {
   static const std::map<std::string_view, HostOp> ops = {
       {"copy", copy},
@@ -402,6 +423,7 @@ const std::map<std::string_view, HostOp> &table() {
       {"select", select},
       {"reduce_sum", reduce<false>},
       {"reduce_prod", reduce<true>},
+      {"pack", pack},
   };
   return ops;
 }

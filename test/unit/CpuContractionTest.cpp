@@ -10,8 +10,8 @@
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DirectConv.h"
-#include "lathe/codegen/Packing.h"
-#include "lathe/codegen/Winograd.h"
+#include "lathe/support/Packing.h"
+#include "lathe/support/Winograd.h"
 #include "lathe/support/Half.h"
 
 #include "gtest/gtest.h"

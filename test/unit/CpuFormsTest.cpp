@@ -8,7 +8,7 @@
 #include "CpuSkeleton.h"
 
 #include "lathe/codegen/DirectConv.h"
-#include "lathe/codegen/Winograd.h"
+#include "lathe/support/Winograd.h"
 
 #include <array>
 #include <map>

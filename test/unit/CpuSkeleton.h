@@ -5,7 +5,7 @@
 
 #include "CpuKernel.h"
 
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 
 #include "gtest/gtest.h"
 

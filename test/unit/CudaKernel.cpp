@@ -7,7 +7,7 @@
 
 #include "lathe/codegen/Config.h"
 #include "lathe/codegen/DeviceLibrary.h"
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 #include "lathe/ir/Register.h"
 #include "lathe/passes/Passes.h"
 

@@ -28,7 +28,7 @@ struct CudaCase {
   std::string workspace = "0"; ///< bytes
   /// Blocks of each launch ahead, in their order.
   std::vector<std::string> ahead = {};
-  std::string packing = "";    ///< recipe of the second input (lathe/codegen/Packing.h); its values are given unpacked
+  std::string packing = "";    ///< recipe of the second input (lathe/support/Packing.h); its values are given unpacked
 };
 
 /// A function of this signature, "(%x: tensor<..>) -> ..", and body as text.

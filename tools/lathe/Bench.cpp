@@ -205,15 +205,19 @@ Status execute(const BenchOptions &options, const std::string &path) {
 
   // All but the last entry of a chain bring the states to where the last one starts.
   EntryRun last;
+  PreparedValues prepared;
   for (size_t round = 0; round < names->size(); ++round) {
     Result<EntryRun> run =
         prepareRun(options.inputs, *model, *session, (*names)[round], round);
     if (!run)
       return run.status();
     last = std::move(*run);
+    prepared.give(last);
     std::vector<lathe_tensor> outputs;
-    if (round + 1 < names->size())
+    if (round + 1 < names->size()) {
       LATHE_RETURN_IF_ERROR(session->run(*last.plan, last.inputs, outputs));
+      prepared.take(last, outputs);
+    }
   }
   const engine::Plan *plan = last.plan;
   const std::vector<HostTensor> &inputs = last.inputs;

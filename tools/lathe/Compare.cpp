@@ -314,6 +314,8 @@ Status execute(const CompareOptions &options, const std::string &path) {
   LATHE_RETURN_IF_ERROR(completeTarget(compile, options.session.device));
   if (isEngineFile(path))
     return usageError("compare wants the model: an engine has no kernel regions to replay", path);
+  if (!compile.parameters.empty())
+    return usageError("changes how weights come to kernels, not what they compute: compare without it", "--parameter");
   Result<std::unique_ptr<Compilation>> compilation = Compilation::open(path, compile);
   if (!compilation)
     return compilation.status();

@@ -270,6 +270,9 @@ Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const In
   return inputs;
 }
 
+/// The entry that makes of parameters what the others read (lathe/runtime/lathe.h).
+static constexpr const char *kPrepare = "prepare";
+
 Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts,
                                                const Model &model) {
   std::vector<std::string> names;
@@ -285,9 +288,30 @@ Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &t
     }
     names.insert(names.end(), size_t(count), text.substr(0, star));
   }
-  if (names.empty())
+  if (names.empty()) {
+    for (const engine::Plan &plan : model.plans)
+      if (plan.entry == kPrepare && names.empty())
+        names.push_back(kPrepare);
     names.push_back(model.plans.front().entry);
+  }
   return names;
+}
+
+void PreparedValues::give(EntryRun &run) const {
+  if (run.plan->entry == kPrepare)
+    return;
+  for (size_t i = 0; i < run.inputs.size(); ++i)
+    if (auto found = values.find(run.plan->inputs[i].name); found != values.end())
+      run.inputs[i] = found->second;
+}
+
+void PreparedValues::take(const EntryRun &run, const std::vector<lathe_tensor> &results) {
+  if (run.plan->entry != kPrepare)
+    return;
+  for (size_t i = 0; i < run.inputs.size(); ++i)
+    values.insert_or_assign(run.plan->inputs[i].name, run.inputs[i]);
+  for (size_t i = 0; i < results.size(); ++i)
+    values.insert_or_assign(run.plan->outputs[i].name, copyOf(results[i]));
 }
 
 Result<EntryRun> prepareRun(const InputOptions &options, const Model &model,

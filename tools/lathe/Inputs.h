@@ -47,7 +47,8 @@ Result<std::vector<HostTensor>> makeInputs(const InputOptions &options, const In
                                            const std::map<std::string, int64_t> &stateLengths,
                                            int round);
 
-/// "entry*COUNT" texts as a list of names; the model's first entry when there is none.
+/// "entry*COUNT" texts as a list of names. When there is none, the model's first entry, and `prepare` ahead of it in
+/// an engine with parameters.
 Result<std::vector<std::string>> expandEntries(const std::vector<std::string> &texts,
                                                const Model &model);
 
@@ -61,6 +62,18 @@ struct EntryRun {
 /// of the model has is a usage error.
 Result<EntryRun> prepareRun(const InputOptions &options, const Model &model,
                             const Session &session, const std::string &entry, size_t round);
+
+/// What the entry `prepare` was given and gave, which are, by name, inputs of the entries behind it in a chain.
+class PreparedValues {
+public:
+  /// Ahead of a run: its inputs become these values.
+  void give(EntryRun &run) const;
+  /// Behind a run with these results.
+  void take(const EntryRun &run, const std::vector<lathe_tensor> &results);
+
+private:
+  std::map<std::string, HostTensor> values;
+};
 
 } // namespace lathe::cli
 

@@ -220,6 +220,11 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              "across runs as a state, and that dimension needs an upper bound; of equal sizes (a "
              "pool of pages), the caller gives one memory for both and scatters write into it",
              compile("donate"));
+  parser.add("parameter", "INPUT",
+             "CPU: an input that changes seldom, as weights do; may be repeated. What follows from "
+             "parameters alone and packed weights are results of the entry 'prepare', and inputs of the "
+             "others: `lathe run` chains them, --entry prepare --entry main",
+             compile("parameter"));
   parser.add("random-weights", "SEED",
              "Make external weights whose file is absent from a seed, where the engine is loaded: a "
              "graph alone compiles and runs",

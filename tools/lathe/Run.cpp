@@ -126,12 +126,14 @@ Status execute(RunOptions options, const std::string &path) {
               session->target().c_str(), session->loadSeconds() * 1e3);
 
   int64_t compared = 0, wrong = 0;
+  PreparedValues prepared;
   for (size_t round = 0; round < names->size(); ++round) {
     Result<EntryRun> run =
         prepareRun(options.inputs, *model, *session, (*names)[round], round);
     if (!run)
       return run.status();
     const engine::Plan &plan = *run->plan;
+    prepared.give(*run);
     std::vector<lathe_tensor> tensors;
     if (options.session.warm)
       LATHE_RETURN_IF_ERROR(session->warm(plan, run->inputs));
@@ -139,6 +141,7 @@ Status execute(RunOptions options, const std::string &path) {
     LATHE_RETURN_IF_ERROR(session->run(plan, run->inputs, tensors));
     double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    prepared.take(*run, tensors);
     std::vector<HostTensor> outputs;
     for (const lathe_tensor &tensor : tensors)
       outputs.push_back(copyOf(tensor));

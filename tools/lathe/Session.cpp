@@ -33,6 +33,7 @@ Status noCompileOptions(const CompileOptions &options) {
   const std::pair<const char *, bool> given[] = {
       {"--dim", !options.dims.empty()},       {"--entry", !options.entries.empty()},
       {"--donate", !options.donate.empty()},  {"--const", !options.constants.empty()},
+      {"--parameter", !options.parameters.empty()},
       {"--replace", !options.replace.empty()}, {"--config", !options.configs.empty()},
       {"--lock", !options.lock.empty()},      {"--allow", !options.allow.empty()},
       {"--shape", !options.shapes.empty()},   {"--random-weights", options.randomWeights.has_value()},

@@ -26,6 +26,9 @@ struct CompileOptions {
   std::vector<std::string> shapes;  ///< "x=1x3x224x224"
   std::vector<std::string> entries; ///< "decode:S=1,P=0"
   std::vector<std::string> donate;  ///< "present.0=past.0", output first, or input first
+  /// Inputs that change seldom, of CPUs: what follows from them alone is made by the entry `prepare`
+  /// (lathe_compiler.h says how to run it).
+  std::vector<std::string> parameters;
   std::vector<std::string> replace; ///< "KERNEL=FILE.cu"
   std::vector<std::string> configs; ///< "KERNEL=CONFIGURATION", in place of what select chooses
   std::string lock;   ///< a file that `lathe tune` wrote: more of them (Lock.h); empty: none

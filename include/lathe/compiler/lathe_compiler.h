@@ -47,7 +47,7 @@ LATHE_COMPILER_API void lathe_compile_options_destroy(lathe_compile_options *);
 /* "target" "x86-64-v3,sm_90a"; "dim" "B=1:1:16"; "shape" "x=1x3x48x192"; "entry"
  * "decode:S=1"; "donate" "present=past"; "stop-after" "fuse"; "dump-dir", "remarks" a path;
  * "const" "axes=FILE.npy"; "random-weights" "1"; "winograd-tolerance" "1e-5"; "streams" "1";
- * "sparse-weights" "never";
+ * "sparse-weights" "never"; "parameter" "weight" (an input that changes seldom: lathe.h, "parameters");
  * "replace" "KERNEL=FILE.cu"; "config"
  * "KERNEL=CONFIGURATION"; "threads" "2". Lists grow by adding again. */
 LATHE_COMPILER_API lathe_compile_error *

@@ -27,10 +27,18 @@ public:
   /// The key of weights that are in no archive: instead of a digest they have the text of the
   /// spread that their elements are made from when somebody asks for them.
   static constexpr const char *kRandom = "random";
+  /// What the keys of parameters begin with; the name follows.
+  static constexpr const char *kParameter = "parameter:";
 
   static WeightAttr random(TensorType type, const RandomSpread &spread);
   /// The spread of a random weight; none for others.
   static std::optional<RandomSpread> spreadOf(WeightAttr weight);
+
+  /// A parameter: an input that changes seldom, or what the entry `prepare` makes of such. It is a constant to
+  /// all passes, but nobody can ask for its bytes, which are there only when an engine runs.
+  static WeightAttr parameter(TensorType type, llvm::StringRef name);
+  /// The name of a parameter; none for other constants.
+  static std::optional<llvm::StringRef> parameterOf(mlir::Attribute constant);
 
   /// Adds bytes kept alive by `owner`; equal bytes (by hash) give the same
   /// piece. Returns the attribute that names them.
@@ -65,7 +73,7 @@ private:
 };
 
 /// Elements of a constant attribute (inline or weight) as packed bytes in
-/// ONNX's memory order; splats are expanded. An error for missing weights.
+/// ONNX's memory order; splats are expanded. An error for missing weights and parameters.
 Result<std::vector<std::byte>> constantBytes(mlir::Attribute value, WeightStore &store);
 /// A constant attribute of these bytes: inline up to 256 bytes, else a weight.
 mlir::TypedAttr constantAttr(TensorType type, std::span<const std::byte> bytes, WeightStore &store);

@@ -31,6 +31,8 @@ def LegalizePass : Lathe_Pass<"lathe-legalize", "onnx ops to lathe ops with exac
 //===----------------------------------------------------------------------===//
 
 def EntriesPass : Lathe_Pass<"lathe-entries", "Clone the graph into named entries">;
+def DeferParametersPass
+    : Lathe_Pass<"lathe-defer-parameters", "Make constants of inputs that change seldom">;
 def SimplifyPass : Lathe_Pass<"lathe-simplify", "Fold constants, movement chains and identities">;
 def DonatePass : Lathe_Pass<"lathe-donate", "Turn donated inputs into states">;
 def RecognizePackedCodesPass
@@ -45,6 +47,8 @@ def RecognizeMasksPass
     : Lathe_Pass<"lathe-recognize-masks", "Raise masks of attention to its operands">;
 def PageStatesPass
     : Lathe_Pass<"lathe-page-states", "Make a decoder a step over tokens of many sequences">;
+def HoistParametersPass
+    : Lathe_Pass<"lathe-hoist-parameters", "Move what depends on parameters alone to the entry prepare">;
 
 //===----------------------------------------------------------------------===//
 // sparsify
@@ -106,6 +110,8 @@ def NameKernelsPass : Lathe_Pass<"lathe-name-kernels", "Give equal kernels equal
 //===----------------------------------------------------------------------===//
 
 def SelectPass : Lathe_Pass<"lathe-select", "Choose guarded variants for every kernel">;
+def PackParametersPass
+    : Lathe_Pass<"lathe-pack-parameters", "Give the entries parameters as their kernels read them">;
 def PlanPass : Lathe_Pass<"lathe-plan", "Turn entries into host programs"> {
   let dependentDialects = ["::lathe::exec::ExecDialect"];
 }

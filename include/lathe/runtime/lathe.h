@@ -176,6 +176,27 @@ LATHE_API const lathe_symbol *lathe_engine_symbol(const lathe_engine *, const ch
 LATHE_API size_t lathe_engine_state_count(const lathe_engine *);
 LATHE_API const char *lathe_engine_state_name(const lathe_engine *, size_t state);
 
+/*--- parameters ---------------------------------------------------------*/
+
+/* An engine that was compiled with parameters (inputs that change seldom: `parameter` of lathe_compiler.h) has an
+ * entry "prepare" beside the others. It takes parameters and gives what the other entries read in their place: packed
+ * weights, and what follows from parameters alone. Each of its results is, by name, an input of other entries; a
+ * parameter that they read as it lies is an input of theirs under its own name.
+ *
+ *   run "prepare" with the parameters; results in memory of the caller's (or of the context's, which lives until
+ *     "prepare" runs again); then run the others any number of times with these results as inputs
+ *   run "prepare" again behind each change of a parameter, and ahead of the next run of the others
+ *
+ * It is an entry like any other: nothing is remembered between runs, so results are those of the parameters that
+ * were given last, whoever gave them. Contexts and threads may read one set of results at once while nobody writes
+ * it. An engine none of whose kernels wants anything prepared has no such entry.
+ *
+ * A number made of some lines (of 64 bytes) of each tensor's memory, which is the host's: the same as long as these
+ * bytes are. It tells writes that a caller has no other way to know of from none: those into all of a tensor nearly
+ * surely, those into few elements maybe not. Some 10 ns a tensor. `bytes` of each tensor counts, dims and strides
+ * do not. Any thread may call it. */
+LATHE_API uint64_t lathe_fingerprint(const lathe_tensor *tensors, size_t count);
+
 /*--- contexts -----------------------------------------------------------*/
 
 typedef struct lathe_context lathe_context;

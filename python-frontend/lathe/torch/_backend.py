@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """torch.compile(backend="lathe"): one engine for each graph that dynamo finds, of any of its sizes.
 
-Parameters are inputs of the graphs, so that what changes them is seen by the next call. The device is that of the
+Parameters are inputs of the graphs, so that what changes them is seen by the next call. On the CPU engines keep
+packed copies of them, which are made again when they change (_parameters.py). The device is that of the
 arguments: the CPU, or a GPU, whose memory is read and written in place.
 """
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ from .._errors import Code, Error
 from ._call import Call, device_of, target_of
 from ._fallback import Partitioned, refused
 from ._graph import ready, write
+from ._parameters import Parameters, is_parameter
 from ._passes import Pass, applied
 from ._sizes import sympy
 
@@ -136,9 +139,12 @@ class Compiled:
     `fx_passes`: functions over the graph of torch's operators (lathe.torch.tanh_gelu and others).
     `fallback`: operators that lathe does not have are left to torch, with a warning that names them and an engine
     for each part between them; without it they are an error, all of them at once.
+    `prepare`: on the CPU what follows from parameters alone is kept until they change, packed weights above all. It
+    takes memory (`prepared_bytes`), and time in each call behind a change. Without it they are read as they lie.
     """
 
-    def __init__(self, module: Any, *, fx_passes: Sequence[Pass] = (), fallback: bool = False) -> None:
+    def __init__(self, module: Any, *, fx_passes: Sequence[Pass] = (), fallback: bool = False,
+                 prepare: bool = True) -> None:
         if list(module.parameters()) or list(module.buffers()):
             raise Error(Code.UNSUPPORTED, "the graph holds parameters, which could change: "
                         "torch._dynamo.config.inline_inbuilt_nn_modules must be on")
@@ -147,9 +153,13 @@ class Compiled:
         self._numbers = _numbers(self._module)
         self._varying = _varying(self._module)
         self._fixed = _decided(self._module, self._varying)  # sizes of which each value has an engine
-        self._passes, self._fallback = list(fx_passes), fallback
+        self._passes, self._fallback, self._prepare = list(fx_passes), fallback, prepare
+        # What of the arguments is a parameter. Sizes that vary are no parameter's.
+        self._parameters = {at for at, node in enumerate(self._module.graph.find_nodes(op="placeholder"))
+                            if is_parameter(node) and not any(map(_varies, node.meta["example_value"].shape))}
         self._engines: dict[tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]] = {}
         self._lock = threading.Lock()
+        _COMPILED.add(self)
 
     def __call__(self, *args: Any) -> Any:
         given = [args[at] for at in self._kept]
@@ -164,7 +174,7 @@ class Compiled:
                 run = self._compile(given, numbers)
                 self._engines[self._key(given, numbers)] = run
             if run is not None:
-                return run([a.detach() for at, a in enumerate(given) if at not in self._numbers])
+                return run([a for at, a in enumerate(given) if at not in self._numbers])
         what = "fixed sizes" if self._fixed else "numbers"
         warnings.warn(f"{what} of this graph take more than {_MOST_ENGINES} values, each of which needs an engine: "
                       "torch runs it" + ("" if self._fixed else "; give them as tensors"), LeftToTorch, stacklevel=2)
@@ -174,6 +184,20 @@ class Compiled:
     def contexts(self) -> list[Context]:
         """The contexts of its engines, which count what they copy (`Context.counters`)."""
         return [run.context for run in self._engines.values() if isinstance(run, Call)]
+
+    @property
+    def prepared_bytes(self) -> int:
+        """Memory of what its engines have made of parameters, beside the parameters' own."""
+        return sum(p.bytes for p in self._made())
+
+    def refresh(self) -> None:
+        """Lets the next call make anew what is made of parameters."""
+        with self._lock:
+            for parameters in self._made():
+                parameters.forget()
+
+    def _made(self) -> list[Parameters]:
+        return [run.parameters for run in self._engines.values() if isinstance(run, Call) and run.parameters]
 
     def _key(self, given: Sequence[torch.Tensor], numbers: Mapping[int, Any]) -> tuple[Any, ...]:
         return (*numbers.values(), *(given[at].shape[d] for at, d in sorted(self._fixed)))
@@ -205,6 +229,8 @@ class Compiled:
         free = [set() if at in numbers else {d for a, d in self._varying if a == at and (a, d) not in self._fixed}
                 for at in range(len(given))]
         sizes = [dict.fromkeys(axes, torch.export.Dim.AUTO) for at, axes in enumerate(free) if at not in numbers]
+        kept = self._parameters if self._prepare else ()
+        parameters = [at in kept and not a.is_inference() for at, a in enumerate(given) if at not in numbers]
         given = [a for at, a in enumerate(given) if at not in numbers]
         try:
             program = torch.export.export(module, tuple(given), dynamic_shapes=tuple(sizes))
@@ -212,8 +238,13 @@ class Compiled:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
         program = applied(ready(program), self._passes)
         device = device_of(given)
+        graph = write(program)
+        if device.type != "cpu":
+            parameters = []
+        names = [name for name, is_one in zip(graph.inputs, parameters) if is_one]
         try:
-            engine = _compiler.compile_graph(write(program), pairs=[("target", target_of(device))])
+            engine = _compiler.compile_graph(graph, pairs=[("target", target_of(device)),
+                                                           *(("parameter", name) for name in names)])
         except Error as error:
             left = refused(error) if self._fallback else {}
             if not left:
@@ -223,7 +254,7 @@ class Compiled:
                           "engines:" + "".join(f"\n  {name}: {why}" for name, why in left.items()),
                           LeftToTorch, stacklevel=4)
             return parts.run
-        return Call(engine, device)
+        return Call(engine, device, graph.inputs, names)
 
 
 def _about_sizes(error: Error) -> bool:
@@ -243,11 +274,22 @@ def _copy(graph: Any) -> Any:
 def backend(module: Any, example_inputs: Sequence[Any], options: Mapping[str, Any] | None = None) -> Compiled:
     """What torch.compile calls for each graph; `options` are those of Compiled:
     torch.compile(module, backend="lathe", options={"fallback": True})."""
-    unknown = set(options or {}) - {"fx_passes", "fallback"}
+    unknown = set(options or {}) - {"fx_passes", "fallback", "prepare"}
     if unknown:
-        raise Error(Code.USAGE, f"there is no option {', '.join(sorted(unknown))}; there are fx_passes and fallback",
+        raise Error(Code.USAGE, f"there is no option {', '.join(sorted(unknown))}; there are fx_passes, fallback and "
+                    "prepare",
                     "torch.compile(backend='lathe')")
     return Compiled(module, **(options or {}))
+
+
+_COMPILED: weakref.WeakSet[Compiled] = weakref.WeakSet()
+
+
+def refresh() -> None:
+    """Lets the next calls of all compiled graphs make anew what they keep of parameters: behind writes into a few
+    elements that torch does not count, as those through `parameter.data` or an array of numpy."""
+    for compiled in list(_COMPILED):
+        compiled.refresh()
 
 
 torch._dynamo.register_backend(backend, name="lathe")

@@ -104,7 +104,7 @@ class Partitioned:
         self._module.recompile()
 
     def run(self, given: Sequence[Any]) -> tuple[Any, ...]:
-        rest = iter(given)
+        rest = iter([tensor.detach() for tensor in given])
         with torch.no_grad():
             result = self._module(*[next(rest) if held is None else held for held in self._given])
         return tuple(result)

@@ -121,7 +121,7 @@ def sweep(folder, shape, configs):
 # ---- On a GPU -----------------------------------------------------------------------------------
 
 def fragments(codes, bits):
-    """Codes [n, k], one a byte, in the order of lathe/codegen/Packing.h."""
+    """Codes [n, k], one a byte, in the order of lathe/support/Packing.h."""
     import torch
     n, k = codes.shape
     unit = 256 // bits

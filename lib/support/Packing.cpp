@@ -1,9 +1,9 @@
 //===- Packing.cpp - weights in the order in which kernels read --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "lathe/codegen/Packing.h"
+#include "lathe/support/Packing.h"
 
-#include "lathe/codegen/Winograd.h"
+#include "lathe/support/Winograd.h"
 #include "lathe/support/ZeroBlocks.h"
 
 #include <algorithm>

@@ -46,8 +46,8 @@
 // below a byte take `panels` and `fragments` alone.
 //
 //===----------------------------------------------------------------------===//
-#ifndef LATHE_CODEGEN_PACKING_H
-#define LATHE_CODEGEN_PACKING_H
+#ifndef LATHE_SUPPORT_PACKING_H
+#define LATHE_SUPPORT_PACKING_H
 
 #include "lathe/support/DType.h"
 #include "lathe/support/Status.h"
@@ -150,4 +150,4 @@ private:
 
 } // namespace lathe
 
-#endif // LATHE_CODEGEN_PACKING_H
+#endif // LATHE_SUPPORT_PACKING_H

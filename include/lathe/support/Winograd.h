@@ -17,8 +17,8 @@
 // 36. The two products over odd inputs share their filter.
 //
 //===----------------------------------------------------------------------===//
-#ifndef LATHE_CODEGEN_WINOGRAD_H
-#define LATHE_CODEGEN_WINOGRAD_H
+#ifndef LATHE_SUPPORT_WINOGRAD_H
+#define LATHE_SUPPORT_WINOGRAD_H
 
 #include <array>
 #include <cmath>
@@ -92,4 +92,4 @@ inline double expectedError(int64_t channels) {
 
 } // namespace lathe::winograd
 
-#endif // LATHE_CODEGEN_WINOGRAD_H
+#endif // LATHE_SUPPORT_WINOGRAD_H
