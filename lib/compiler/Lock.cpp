@@ -25,6 +25,8 @@ std::string Lock::str() const {
     os << "kernel " << k.name << " " << k.config << " " << llvm::format("%.2f", k.microseconds)
        << " us, instead of " << k.otherwise << " " << llvm::format("%.2f", k.otherwiseMicroseconds)
        << " us\n";
+  for (const auto &[kernel, microseconds] : times)
+    os << "time " << kernel << " " << llvm::format("%.3f", microseconds) << " us\n";
   return text;
 }
 
@@ -69,6 +71,13 @@ Result<Lock> Lock::parse(std::string_view text, const std::string &where) {
       if (Result<KernelConfig> parsed = KernelConfig::parse(k.config); !parsed)
         return wrong(parsed.status().message());
       lock.kernels.push_back(std::move(k));
+    } else if (word == "time") {
+      auto [kernel, time] = rest.rsplit(' ').second == "us" ? rest.rsplit(' ').first.split(' ')
+                                                            : std::pair<llvm::StringRef, llvm::StringRef>();
+      if (double microseconds = 0; kernel.empty() || time.getAsDouble(microseconds) || !(microseconds >= 0))
+        return wrong("wants 'time KERNEL TIME us'");
+      else
+        lock.times[kernel.str()] = microseconds;
     } else {
       return wrong("has no '" + word.str() + "'");
     }

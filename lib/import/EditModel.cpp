@@ -167,16 +167,38 @@ std::string convertTo(Loaded &model, int64_t target, int64_t irVersion, const st
   return "converted from opset " + std::to_string(from) + " to " + std::to_string(target) + ", whose names the recipe has";
 }
 
-std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std::string &path) {
-  switch (scheme.format) {
+/// The opset and the version of the file's form that first have what is written.
+static std::pair<int64_t, int64_t> opsetOf(int bits, quantize::WeightFormat format) {
+  switch (format) {
   case quantize::WeightFormat::Mxfp4:
-    return convertTo(model, 25, 12, path); // floats of 4 bits and scales that are powers of two
-  case quantize::WeightFormat::Nf4:
-    return convertTo(model, 13, 0, path); // an op of com.microsoft says it
+    return {25, 12}; // floats of 4 bits and scales that are powers of two
+  case quantize::WeightFormat::BF16:
+    return {22, 10}; // Conv; products have it since 13
+  case quantize::WeightFormat::F8E4M3:
+    return {19, 9};
+  case quantize::WeightFormat::Nf4: // an op of com.microsoft says it
+  case quantize::WeightFormat::F16:
+    break;
   case quantize::WeightFormat::Integer:
+    if (bits == 4)
+      return {21, 10};
     break;
   }
-  return scheme.weightBits == 4 ? convertTo(model, 21, 10, path) : convertTo(model, 13, 0, path);
+  return {13, 0};
+}
+
+std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std::string &path) {
+  const auto [opset, version] = opsetOf(scheme.weightBits, scheme.format);
+  return convertTo(model, opset, version, path);
+}
+
+std::string convertFor(Loaded &model, const quantize::Recipe &recipe, const std::string &path) {
+  std::pair<int64_t, int64_t> most{13, 0};
+  if (Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme); scheme.ok())
+    most = opsetOf(scheme->weightBits, scheme->format);
+  for (const auto &[name, weight] : recipe.weights)
+    most = std::max(most, opsetOf(weight.bits, weight.format));
+  return convertTo(model, most.first, most.second, path);
 }
 
 Result<std::string> bytesOf(const Loaded &model, const std::string &path) {

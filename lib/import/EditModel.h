@@ -54,8 +54,9 @@ template <typename T, typename Body> Result<T> guarded(const std::string &path, 
 /// Converts a model of an older opset than `target`, by ONNX's own converter; the sentence that says so, or none. What
 /// describes the model is kept. Throws where that cannot be done.
 std::string convertTo(Loaded &model, int64_t target, int64_t irVersion, const std::string &path);
-/// The same for what a recipe writes.
+/// The same for what a scheme or a recipe writes.
 std::string convertFor(Loaded &model, const quantize::Scheme &scheme, const std::string &path);
+std::string convertFor(Loaded &model, const quantize::Recipe &recipe, const std::string &path);
 
 /// The file's bytes. Unsupported above 2 GB.
 Result<std::string> bytesOf(const Loaded &model, const std::string &path);

@@ -129,6 +129,13 @@ private:
       std::string q = add("DynamicQuantizeLinear", "lathe.observed", "lathe.observed", {x}, {}, {s, z});
       return node("DequantizeLinear", {q, s, z});
     }
+    const quantize::WeightRecipe &how = recipe.weights.at(maker->input(1));
+    if (isHalf(how.format))
+      return node("Cast", {node("Cast", {x}, {{"to", how.format == quantize::WeightFormat::F16 ? onnx::TensorProto::FLOAT16
+                                                                                               : onnx::TensorProto::BFLOAT16}})},
+                  {{"to", onnx::TensorProto::FLOAT}});
+    if (how.weightOnly)
+      return {};
     std::string value = x; // as the recipe calls it
     for (const auto &[original, name] : smoothed)
       if (name == x)
@@ -139,12 +146,19 @@ private:
       codes = quantize::codesOf(range->second);
     if (!codes)
       return {};
-    HostTensor zero(DType::UI8, {});
-    zero.setInteger(0, codes->zero);
-    const std::string s = scalar(codes->scale), z = constant("lathe.observed.zero_point", zero);
+    const bool floats = how.format == quantize::WeightFormat::F8E4M3;
+    HostTensor zero(floats ? DType::F8E4M3FN : DType::UI8, {});
+    if (!floats)
+      zero.setInteger(0, codes->zero);
     constexpr double kHalf = 0.5 + 1e-3; // of a step, and what f32 rounds
-    const std::string least = scalar((0 - codes->zero - kHalf) * double(codes->scale)),
-                      greatest = scalar((255 - codes->zero + kHalf) * double(codes->scale));
+    double step = codes->scale, lowest = (0 - codes->zero - kHalf) * step, highest = (255 - codes->zero + kHalf) * step;
+    if (floats) {
+      step = double(quantize::floatScaleOf(range->second).value_or(1));
+      highest = (448 + 32 * kHalf) * step; // the last step of e4m3 is 32
+      lowest = -highest;
+    }
+    const std::string s = scalar(step), z = constant("lathe.observed.zero_point", zero);
+    const std::string least = scalar(lowest), greatest = scalar(highest);
     bounded = node("Min", {node("Max", {x, least}), greatest});
     clipped = node("Cast", {node("Or", {node("Less", {x, least}), node("Greater", {x, greatest})})},
                    {{"to", onnx::TensorProto::FLOAT}});
@@ -226,10 +240,7 @@ Result<std::string> observedModel(const std::string &path, const quantize::Recip
                                   const std::vector<Observation> &observations) {
   return guarded<std::string>(path, [&]() -> Result<std::string> {
     Loaded model(path);
-    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
-    if (!scheme)
-      return scheme.status();
-    convertFor(model, *scheme, path);
+    convertFor(model, recipe, path);
     const std::string recipePath = "the recipe";
     const std::map<std::string, std::string> smoothed = Smoother(model, recipe, recipePath).run();
     Observer(model, recipe, smoothed).run(observations);

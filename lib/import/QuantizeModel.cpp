@@ -32,8 +32,8 @@ using quantize::WeightRecipe;
 /// a Zen 4, x86-64-v3); 64 x 4096 by 4 rows 1.2 x, 768 x 768 by 8 rows 1.35 x.
 constexpr int64_t kSmall = 64 * 64;
 
-/// Why a convolution by this value keeps its form; empty where it need not.
-std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node) {
+/// Why a convolution by this value keeps its form; empty where it need not. `codes`: of 8 bits, not of 16.
+std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node, bool codes) {
   const std::string &weight = node.input(1);
   auto found = model.constants.find(weight);
   if (found == model.constants.end())
@@ -46,7 +46,7 @@ std::string reasonToKeepConv(const Loaded &model, const onnx::NodeProto &node) {
       return "its filters '" + weight + "' are empty";
   constexpr int64_t kFewChannels = 8; // of a group: images are then read as codes, whatever becomes of products
   for (const auto &a : node.attribute())
-    if (a.name() == "group" && a.i() != 1 && tensor.dims(1) > kFewChannels)
+    if (codes && a.name() == "group" && a.i() != 1 && tensor.dims(1) > kFewChannels)
       return "convolutions of codes in groups have no kernel that is faster than f32";
   return {};
 }
@@ -95,7 +95,7 @@ public:
       }
       for (auto &input : *node.mutable_input())
         if (auto range = recipe.activations.find(input); recipe.shared.count(input) && range != recipe.activations.end())
-          input = throughCodes(input, range->first);
+          input = throughCodes(input, range->first, WeightFormat::Integer);
       graph.add_node()->Swap(&node);
       for (onnx::NodeProto &more : behind)
         graph.add_node()->Swap(&more);
@@ -106,7 +106,7 @@ public:
       if (!weights.count(name))
         foreign("no product of the recipe has this weight", name);
     for (const auto &[name, range] : recipe.activations)
-      if (!activations.count(name))
+      if (!activations.count(name) && !floatActivations.count(name))
         foreign("no product of the recipe reads this value", name);
     auto *made = graph.mutable_node();
     for (int i = made->size() - 1; i >= 0; --i)
@@ -129,21 +129,50 @@ private:
     if (how == recipe.weights.end())
       foreign("the recipe has no weight '" + weight + "'", node.output(0));
     --model.uses[weight];
+    if (isHalf(how->second.format)) {
+      inHalf(node, how->second, behind);
+      return;
+    }
     if (recipe.microsoft || how->second.format == WeightFormat::Nf4)
       packed(node, behind);
     else
       node.set_input(1, dequantized(weight, node));
     auto original = valueOf.find(node.input(0));
     const std::string value = original == valueOf.end() ? node.input(0) : original->second;
-    if (recipe.dynamic || recipe.activations.count(value))
-      node.set_input(0, throughCodes(node.input(0), value));
+    if (!how->second.weightOnly && (recipe.dynamic || recipe.activations.count(value)))
+      node.set_input(0, throughCodes(node.input(0), value, how->second.format));
+  }
+
+  /// A product in f16 or bf16: its operands are cast, its result is cast back.
+  void inHalf(onnx::NodeProto &node, const WeightRecipe &how, std::vector<onnx::NodeProto> &behind) {
+    const std::string suffix = how.format == WeightFormat::F16 ? "_f16" : "_bf16";
+    const int64_t type = how.format == WeightFormat::F16 ? onnx::TensorProto::FLOAT16 : onnx::TensorProto::BFLOAT16;
+    auto cast = [&](const std::string &value) -> const std::string & {
+      std::string &result = halves[{value, how.format}];
+      return result.empty() ? result = add("Cast", value, value + suffix, {value}, {{"to", type}}) : result;
+    };
+    const std::string weight = node.input(1);
+    std::string &constants = weights[weight];
+    if (constants.empty())
+      constants = constant(weight + suffix, codesOf(weight, node).codes);
+    node.set_input(0, cast(node.input(0)));
+    node.set_input(1, constants);
+    if (node.input_size() > 2 && !node.input(2).empty())
+      node.set_input(2, cast(node.input(2)));
+    onnx::NodeProto &back = behind.emplace_back();
+    back.set_op_type("Cast");
+    back.set_name(fresh(nameOf(node) + "_Cast"));
+    back.add_input(fresh(node.output(0) + suffix));
+    back.add_output(node.output(0));
+    setAttribute(back, "to", onnx::TensorProto::FLOAT);
+    node.set_output(0, back.input(0));
   }
 
   /// The codes of a weight, of the recipe or rounded to the nearest.
   quantize::QuantizedWeight codesOf(const std::string &name, const onnx::NodeProto &node) {
     const WeightRecipe &how = recipe.weights.at(name);
     const int64_t scales = *scaleAxisOf(node);
-    std::string why = isConv(node) ? reasonToKeepConv(model, node) : reasonToKeep(model, name);
+    std::string why = isConv(node) ? reasonToKeepConv(model, node, !isHalf(how.format)) : reasonToKeep(model, name);
     if (isConv(node) && how.block)
       foreign("filters have no blocks", name);
     if (!why.empty() || how.axis != (how.block ? 1 - scales : scales))
@@ -228,9 +257,10 @@ private:
     setAttribute(node, nf4 ? "quant_type" : "bits", nf4 ? 1 : 4);
   }
 
-  /// `value`, which the recipe calls `name`, as what its codes stand for.
-  const std::string &throughCodes(const std::string &value, const std::string &name) {
-    std::string &result = activations[name];
+  /// `value`, which the recipe calls `name`, as what its codes stand for: floats e4m3 beside weights of these, else u8.
+  const std::string &throughCodes(const std::string &value, const std::string &name, WeightFormat format) {
+    const bool floats = format == WeightFormat::F8E4M3;
+    std::string &result = (floats ? floatActivations : activations)[name];
     if (!result.empty())
       return result;
     if (recipe.dynamic) {
@@ -241,9 +271,16 @@ private:
     std::optional<quantize::CodesOfRange> codes = quantize::codesOf(recipe.activations.at(name));
     if (!codes)
       foreign("the range has no normal scale", name);
-    HostTensor scale(DType::F32, {}), zero(DType::UI8, {});
-    scale.setReal(0, codes->scale);
-    zero.setInteger(0, codes->zero);
+    HostTensor scale(DType::F32, {}), zero(floats ? DType::F8E4M3FN : DType::UI8, {});
+    if (floats) {
+      std::optional<float> ofFloats = quantize::floatScaleOf(recipe.activations.at(name));
+      if (!ofFloats)
+        foreign("the range has no normal scale", name);
+      scale.setReal(0, *ofFloats);
+    } else {
+      scale.setReal(0, codes->scale);
+      zero.setInteger(0, codes->zero);
+    }
     std::string s = constant(name + "_scale", scale), z = constant(name + "_zero_point", zero);
     std::string q = add("QuantizeLinear", name, name + "_quantized", {value, s, z});
     return result = add("DequantizeLinear", name, name + "_dequantized", {q, s, z});
@@ -252,7 +289,8 @@ private:
   const Recipe &recipe;
   const std::string &recipePath;
   std::map<std::string, std::string> valueOf;              ///< what smoothed values are called in the recipe
-  std::map<std::string, std::string> weights, activations; ///< what takes their places
+  std::map<std::string, std::string> weights, activations, floatActivations; ///< what takes their places
+  std::map<std::pair<std::string, WeightFormat>, std::string> halves; ///< values that are cast
   std::map<std::string, std::string> packedScales;         ///< of weights in com.microsoft's form
   std::map<std::string, std::pair<int64_t, int64_t>> packedSizes;
 };
@@ -295,17 +333,17 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
         why = "transposed convolutions of codes have no kernel that is faster than f32";
       else if (conv && options.dynamic)
         why = "convolutions read images whose range is known before the run";
-      else if (conv && !scheme.activations)
+      else if (conv && !scheme.activations && !isHalf(scheme.format))
         why = "convolutions read filters of f32 where images are of f32";
       else
-        why = conv ? reasonToKeepConv(model, node) : reasonToKeep(model, weight);
+        why = conv ? reasonToKeepConv(model, node, !isHalf(scheme.format)) : reasonToKeep(model, weight);
       if (why.empty() && scheme.activations && !conv) {
         const onnx::TensorProto &matrix = *model.constants.at(weight);
         if (matrix.dims(0) <= kSmall / matrix.dims(1))
           why = "its right operand has " + std::to_string(matrix.dims(0) * matrix.dims(1)) +
                 " elements, so few that quantizing the left one takes longer than is gained";
       }
-      WeightRecipe how{scheme.weightBits, depth ? 1 - *depth : 0, 0};
+      WeightRecipe how{scheme.weightBits, depth ? 1 - *depth : 0, 0, scheme.format};
       if (why.empty() && scheme.weightBits == 4) {
         int64_t size = model.constants.at(weight)->dims(int(*depth));
         how = {4, *depth, block, scheme.format};
@@ -331,7 +369,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
       if (scheme.activations && !options.dynamic)
         plan.recipe.activations[node.input(0)] = {};
       // What stands beside convolutions (residuals, pools) reads bytes too: a kernel stores one form of a value.
-      if (conv)
+      if (conv && scheme.activations && scheme.format == WeightFormat::Integer)
         plan.recipe.shared.insert(node.input(0));
     }
     for (const auto &output : model.proto.graph().output())
@@ -346,10 +384,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
 Result<std::string> quantizedModel(const std::string &path, const Recipe &recipe, const std::string &recipePath) {
   return guarded<std::string>(path, [&]() -> Result<std::string> {
     Loaded model(path);
-    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
-    if (!scheme)
-      return scheme.status();
-    convertFor(model, *scheme, path);
+    convertFor(model, recipe, path);
     const std::map<std::string, std::string> smoothed = Smoother(model, recipe, recipePath).run();
     Quantizer(model, recipe, recipePath, smoothed).run();
     return bytesOf(model, path);
@@ -359,10 +394,7 @@ Result<std::string> quantizedModel(const std::string &path, const Recipe &recipe
 Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const Recipe &recipe) {
   return guarded<std::vector<QuantizedLayer>>(path, [&]() -> Result<std::vector<QuantizedLayer>> {
     Loaded model(path);
-    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
-    if (!scheme)
-      return scheme.status();
-    convertFor(model, *scheme, path);
+    convertFor(model, recipe, path);
     std::vector<QuantizedLayer> layers;
     for (const auto &node : model.proto.graph().node()) {
       if (!scaleAxisOf(node) || !recipe.products.count(node.output(0)) || !recipe.weights.count(node.input(1)))
@@ -383,6 +415,85 @@ Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, con
   });
 }
 
+Result<std::vector<std::pair<size_t, size_t>>> neighbouringLayers(const std::string &path, const Recipe &recipe,
+                                                                  const std::vector<QuantizedLayer> &layers) {
+  using Pairs = std::vector<std::pair<size_t, size_t>>;
+  return guarded<Pairs>(path, [&]() -> Result<Pairs> {
+    Loaded model(path);
+    convertFor(model, recipe, path);
+    std::map<std::string, size_t> layerOf;                     // by result
+    std::map<std::string, const onnx::NodeProto *> producerOf; // by value
+    for (size_t i = 0; i < layers.size(); ++i)
+      layerOf[layers[i].result] = i;
+    for (const auto &node : model.proto.graph().node())
+      for (const std::string &output : node.output())
+        producerOf[output] = &node;
+    std::set<std::pair<size_t, size_t>> pairs;
+    std::map<std::string, size_t> readers; // the last so far, by activation
+    for (size_t i = 0; i < layers.size(); ++i) {
+      if (auto [reader, first] = readers.try_emplace(layers[i].activation, i); !first) {
+        pairs.emplace(reader->second, i);
+        reader->second = i;
+        continue;
+      }
+      // Backwards, all nodes at one distance at a time.
+      std::set<std::string> seen{layers[i].activation};
+      std::vector<std::string> now{layers[i].activation};
+      for (bool found = false; !now.empty() && !found;) {
+        std::vector<std::string> next;
+        for (const std::string &value : now) {
+          if (auto layer = layerOf.find(value); layer != layerOf.end()) {
+            found = true;
+            if (layer->second != i)
+              pairs.emplace(std::min(layer->second, i), std::max(layer->second, i));
+          } else if (auto producer = producerOf.find(value); producer != producerOf.end()) {
+            for (const std::string &input : producer->second->input())
+              if (!model.constants.count(input) && seen.insert(input).second)
+                next.push_back(input);
+          }
+        }
+        now = std::move(next);
+      }
+    }
+    return Pairs(pairs.begin(), pairs.end());
+  });
+}
+
+Result<Recipe> mixedRecipe(const std::vector<Recipe> &parts) {
+  std::vector<const Recipe *> used;
+  for (const Recipe &part : parts)
+    if (!part.products.empty())
+      used.push_back(&part);
+  Recipe mixed = used.empty() ? Recipe() : *used.front();
+  if (used.empty() && !parts.empty())
+    mixed.scheme = parts.front().scheme;
+  for (size_t i = 1; i < used.size(); ++i) {
+    const Recipe &part = *used[i];
+    mixed.scheme = quantize::kMixed;
+    for (const auto &[name, range] : part.activations)
+      if (auto [known, added] = mixed.activations.try_emplace(name, range);
+          !added && (known->second.min != range.min || known->second.max != range.max))
+        return invalidError("two schemes have ranges of their own for it", "value '" + name + "'");
+    for (const auto &[name, factors] : part.factors)
+      if (!mixed.factors.try_emplace(name, factors).second)
+        return invalidError("two schemes have factors of their own for it", "value '" + name + "'");
+    mixed.weights.insert(part.weights.begin(), part.weights.end());
+    mixed.codes.insert(part.codes.begin(), part.codes.end());
+    mixed.biases.insert(part.biases.begin(), part.biases.end());
+    mixed.products.insert(part.products.begin(), part.products.end());
+    mixed.shared.insert(part.shared.begin(), part.shared.end());
+  }
+  // Layers of weights alone beside others that read codes of the same value.
+  if (used.size() > 1)
+    for (const Recipe *part : used) {
+      Result<quantize::Scheme> scheme = quantize::schemeNamed(part->scheme);
+      for (const auto &[name, weight] : part->weights)
+        if (scheme.ok() && !scheme->activations && !isHalf(weight.format))
+          mixed.weights[name].weightOnly = true;
+    }
+  return mixed;
+}
+
 Recipe partOf(const Recipe &recipe, const std::vector<QuantizedLayer> &layers, const std::set<std::string> &results) {
   std::set<std::string> activations, weights;
   for (const QuantizedLayer &layer : layers)
@@ -397,6 +508,7 @@ Recipe partOf(const Recipe &recipe, const std::vector<QuantizedLayer> &layers, c
   std::erase_if(part.factors, [&](const auto &each) { return !activations.count(each.first); });
   std::erase_if(part.weights, [&](const auto &each) { return !weights.count(each.first); });
   std::erase_if(part.codes, [&](const auto &each) { return !weights.count(each.first); });
+  std::erase_if(part.biases, [&](const auto &each) { return !results.count(each.first); });
   return part;
 }
 
@@ -404,10 +516,7 @@ Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, con
                                                     const std::set<std::string> &names) {
   return guarded<std::map<std::string, HostTensor>>(path, [&]() -> Result<std::map<std::string, HostTensor>> {
     Loaded model(path);
-    Result<quantize::Scheme> scheme = quantize::schemeNamed(recipe.scheme);
-    if (!scheme)
-      return scheme.status();
-    convertFor(model, *scheme, path);
+    convertFor(model, recipe, path);
     const std::string recipePath = "the recipe";
     Smoother(model, recipe, recipePath).run();
     std::map<std::string, HostTensor> weights;

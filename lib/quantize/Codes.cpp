@@ -10,6 +10,8 @@
 
 namespace lathe::quantize {
 
+constexpr double kGreatestE4M3 = 448;
+
 std::optional<CodesOfRange> codesOf(Range range) {
   double low = std::min(range.min, 0.0), high = std::max(range.max, 0.0);
   CodesOfRange codes;
@@ -18,6 +20,11 @@ std::optional<CodesOfRange> codesOf(Range range) {
     return std::nullopt;
   codes.zero = uint8_t(std::clamp(std::nearbyint(-low / double(codes.scale)), 0.0, 255.0));
   return codes;
+}
+
+std::optional<float> floatScaleOf(Range range) {
+  const auto scale = float(std::max(std::fabs(range.min), std::fabs(range.max)) / kGreatestE4M3);
+  return std::isnormal(scale) ? std::optional(scale) : std::nullopt;
 }
 
 std::vector<int64_t> scaleSizes(const std::vector<int64_t> &dims, const WeightRecipe &recipe) {
@@ -56,6 +63,10 @@ float scaleOf(float largest, const WeightRecipe &recipe) {
   float scale = largest;
   if (recipe.format == WeightFormat::Integer)
     scale = largest / float((1 << (recipe.bits - 1)) - 1);
+  else if (recipe.format == WeightFormat::F8E4M3)
+    scale = float(largest / kGreatestE4M3);
+  else if (isHalf(recipe.format))
+    scale = 1;
   else if (recipe.format == WeightFormat::Mxfp4 && std::isnormal(largest))
     return std::ldexp(1.0f, std::max(std::ilogb(largest) - 2, -126)); // 4 is the largest power of two of e2m1
   return std::isnormal(scale) ? scale : 1;
@@ -74,6 +85,12 @@ DType codesType(const WeightRecipe &recipe) {
     return DType::F4E2M1;
   case WeightFormat::Nf4:
     return DType::UI4;
+  case WeightFormat::F8E4M3:
+    return DType::F8E4M3FN;
+  case WeightFormat::F16:
+    return DType::F16;
+  case WeightFormat::BF16:
+    return DType::BF16;
   case WeightFormat::Integer:
     break;
   }
@@ -106,8 +123,14 @@ Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRec
   const float greatest = float((1 << (recipe.bits - 1)) - 1);
   for (int64_t i = 0, n = weight.count(); i < n; ++i) {
     const float ratio = float(weight.real(i)) / scales[place(i)];
-    if (recipe.format == WeightFormat::Mxfp4)
+    if (recipe.format == WeightFormat::Mxfp4 || recipe.format == WeightFormat::F8E4M3) {
       result.codes.setReal(i, ratio, Overflow::Saturate);
+    } else if (isHalf(recipe.format)) {
+      result.codes.setReal(i, ratio);
+      if (!std::isfinite(result.codes.real(i)))
+        return invalidError("holds a number too large for the format at [" + std::to_string(i / place.columns) + ", " +
+                                std::to_string(i % place.columns) + "]", where);
+    }
     else if (recipe.format == WeightFormat::Nf4)
       result.codes.setInteger(i, nearestOfTable(ratio));
     else
@@ -120,9 +143,9 @@ HostTensor dequantizeWeight(const QuantizedWeight &weight, const WeightRecipe &r
   const ScalePlaces place(weight.codes.dims, recipe);
   HostTensor values(DType::F32, weight.codes.dims);
   for (int64_t i = 0, n = values.count(); i < n; ++i) {
-    double code = recipe.format == WeightFormat::Nf4     ? kNf4[weight.codes.integer(i)]
-                  : recipe.format == WeightFormat::Mxfp4 ? weight.codes.real(i)
-                                                         : double(weight.codes.integer(i));
+    double code = recipe.format == WeightFormat::Nf4       ? kNf4[weight.codes.integer(i)]
+                  : recipe.format == WeightFormat::Integer ? double(weight.codes.integer(i))
+                                                           : weight.codes.real(i);
     values.setReal(i, code * weight.scales.real(place(i)));
   }
   return values;

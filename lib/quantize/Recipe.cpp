@@ -22,9 +22,29 @@ constexpr Scheme kSchemes[] = {{"w8a8-int8", 8, true},
                                {"w8a16", 8, false},
                                {"w4a16", 4, false},
                                {"mxfp4", 4, false, WeightFormat::Mxfp4},
-                               {"nf4", 4, false, WeightFormat::Nf4}};
+                               {"nf4", 4, false, WeightFormat::Nf4},
+                               {"w8a8-fp8", 8, true, WeightFormat::F8E4M3},
+                               {"f16", 16, false, WeightFormat::F16},
+                               {"bf16", 16, false, WeightFormat::BF16}};
 
-constexpr const char *kFormats[] = {"integer", "mxfp4", "nf4"}; ///< in the order of WeightFormat
+constexpr const char *kFormats[] = {"integer", "mxfp4", "nf4", "f8e4m3", "f16", "bf16"}; ///< in the order of WeightFormat
+
+/// Bits of a format with or without blocks.
+bool fits(WeightFormat format, int64_t bits, int64_t block) {
+  switch (format) {
+  case WeightFormat::Integer:
+    return bits == 8 || bits == 4;
+  case WeightFormat::Mxfp4:
+  case WeightFormat::Nf4:
+    return bits == 4 && block > 0;
+  case WeightFormat::F8E4M3:
+    return bits == 8 && block == 0;
+  case WeightFormat::F16:
+  case WeightFormat::BF16:
+    return bits == 16 && block == 0;
+  }
+  return false;
+}
 
 std::optional<WeightFormat> formatNamed(llvm::StringRef name) {
   for (size_t i = 0; i < std::size(kFormats); ++i)
@@ -65,6 +85,8 @@ Result<std::string> Recipe::text() const {
     json::Object entry{{"bits", weight.bits}, {"axis", weight.axis}, {"block", weight.block}};
     if (weight.format != WeightFormat::Integer)
       entry["format"] = kFormats[size_t(weight.format)];
+    if (weight.weightOnly)
+      entry["weight_only"] = true;
     matrices[name] = std::move(entry);
   }
   json::Array results;
@@ -101,6 +123,8 @@ Result<std::string> Recipe::arrays() const {
   }
   for (const auto &[name, values] : factors)
     all["factors/" + name] = values;
+  for (const auto &[name, values] : biases)
+    all["biases/" + name] = values;
   if (all.empty())
     return std::string();
   return formatNpz(all);
@@ -142,6 +166,15 @@ Status Recipe::readArrays(std::string_view bytes, const std::string &path) {
     auto bad = [&, key = &key](const std::string &what) { return invalidError(what, archiveOf(path) + ": '" + *key + "'"); };
     const size_t slash = key.find('/');
     const std::string kind = key.substr(0, slash), name = slash == std::string::npos ? "" : key.substr(slash + 1);
+    if (kind == "biases" && array.dtype == DType::F32 && array.rank() == 1) {
+      for (int64_t i = 0, n = array.count(); i < n; ++i)
+        if (!std::isfinite(array.real(i)))
+          return bad("is not finite at element " + std::to_string(i));
+      if (!products.count(name))
+        return bad("belongs to no product of the recipe");
+      biases[name] = std::move(array);
+      continue;
+    }
     for (int64_t i = 0, n = isFloat(array.dtype) ? array.count() : 0; i < n; ++i)
       if (!std::isnormal(float(array.real(i))) || array.real(i) <= 0)
         return bad("is no positive normal number at element " + std::to_string(i));
@@ -192,7 +225,7 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string &path, std
     return bad("lacks its scheme, activations, weights or products");
   Recipe recipe;
   recipe.scheme = scheme->str();
-  if (Result<Scheme> known = schemeNamed(recipe.scheme); !known)
+  if (Result<Scheme> known = schemeNamed(recipe.scheme); !known && recipe.scheme != kMixed)
     return bad(known.status().message());
   recipe.range = top->getString("range").value_or("minmax").str();
   recipe.method = top->getString("method").value_or("rtn").str();
@@ -211,12 +244,13 @@ Result<Recipe> Recipe::parse(std::string_view text, const std::string &path, std
     const json::Object *weight = value.getAsObject();
     auto bits = weight ? weight->getInteger("bits") : std::nullopt, axis = weight ? weight->getInteger("axis") : std::nullopt,
          block = weight ? weight->getInteger("block") : std::nullopt;
-    if (!bits || !axis || !block || (*bits != 8 && *bits != 4) || (*axis != 0 && *axis != 1) || *block < 0)
-      return bad("wants bits of 8 or 4, an axis of 0 or 1, and a block of 0 or more", name.str());
+    if (!bits || !axis || !block || (*bits != 8 && *bits != 4 && *bits != 16) || (*axis != 0 && *axis != 1) || *block < 0)
+      return bad("wants bits of 8 or 4 (16 of f16 and bf16), an axis of 0 or 1, and a block of 0 or more", name.str());
     std::optional<WeightFormat> format = formatNamed(weight->getString("format").value_or(kFormats[0]));
-    if (!format || (*format != WeightFormat::Integer && (*bits != 4 || *block < 1)))
-      return bad("wants a format of integer, mxfp4 or nf4, the latter two of 4 bits in blocks", name.str());
-    recipe.weights[name.str()] = {int(*bits), *axis, *block, *format};
+    if (!format || !fits(*format, *bits, *block))
+      return bad("wants a format of integer (8 or 4 bits), mxfp4 or nf4 (4 bits in blocks), f8e4m3 (8 bits), f16 or bf16 "
+                 "(16 bits)", name.str());
+    recipe.weights[name.str()] = {int(*bits), *axis, *block, *format, weight->getBoolean("weight_only").value_or(false)};
   }
   for (const json::Value &value : *results) {
     std::optional<llvm::StringRef> name = value.getAsString();

@@ -42,7 +42,7 @@ class Quantized:
 
 def quantize(model: Any, data: Examples | None = None, output: PathLike | None = None, *, scheme: str = "",
              recipe: PathLike | None = None, range: str = "minmax", method: str = "rtn",  # noqa: A002
-             keep: Sequence[str] = (), dynamic: bool = False, report: bool = False,
+             keep: Sequence[str] = (), budget: str = "", metric: str = "", dynamic: bool = False, report: bool = False,
              recipe_output: PathLike | None = None, report_output: PathLike | None = None,
              device: str = "cpu", dims: Mapping[str, Bounds] | None = None,
              shapes: Mapping[str, Sequence[int]] | None = None, options: Iterable[tuple[str, Any]] = ()) -> Quantized:
@@ -52,7 +52,9 @@ def quantize(model: Any, data: Examples | None = None, output: PathLike | None =
     generator, of mappings from inputs to arrays, each of them one run; or a path that `lathe quantize --data` takes.
     Schemes of weights alone need none. With `output` the model is written there; without, it is Quantized.model.
 
-    scheme   "w8a8-int8", "w8a16", "w4a16", "mxfp4", "nf4"
+    scheme   "w8a8-int8", "w8a16", "w4a16", "mxfp4", "nf4", "w8a8-fp8", "f16", "bf16"; several with commas for a budget
+    budget   "loss=0.001", "latency=80%" or "2.5ms", "size=50%" or "10M": a scheme for each layer, by what it loses and gains
+    metric   what a budget calls loss: "mse", "kl", "cosine", "top1", or a file of Python with loss(want, got)
     recipe   a file of decisions, in place of a scheme
     range    what activations span: "minmax", "moving:0.1", "percentile:99.99", "mse", "kl"
     method   how weights get codes: "rtn", "gptq", "awq", "smoothquant"
@@ -73,6 +75,8 @@ def quantize(model: Any, data: Examples | None = None, output: PathLike | None =
         arguments += [f"--recipe={os.fspath(recipe)}"] if recipe is not None else []
         arguments += [f"--scheme={scheme}", f"--range={range}", f"--method={method}"] if scheme else []
         arguments += ["--dynamic"] if dynamic else []
+        arguments += [f"--budget={budget}"] if budget else []
+        arguments += [f"--metric={metric}"] if metric else []
         arguments += [f"--report={report_file}"] if report else []
         arguments += [f"--keep={pattern}" for pattern in keep]
         arguments += [f"--dim={k}={bounds_text(v)}" for k, v in (dims or {}).items()]

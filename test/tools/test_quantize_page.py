@@ -39,4 +39,12 @@ def test_page(tmp_path):
         assert f"{layers[0]['sqnr_db']:.1f} dB" in opened.all("#layers tr")[1].text
         next(b for b in opened.all("#orders button") if b.text == "worst first").click()
         assert shown() == [layer["node"] for layer in sorted(layers, key=lambda layer: layer["sqnr_db"])]
-        assert opened.errors() == []
+        assert opened.errors() == [] and opened.all("#search svg") == []
+        # Of a search its front, what was measured, and the choices of each layer.
+        subprocess.run([LATHE, "quantize", tmp_path / "m.onnx", "-o", tmp_path / "q.onnx", "--scheme=w8a16,w4a16", "--budget=size=50%",
+                        "--data", tmp_path / "d.npz", "--group=16", "--report", tmp_path / "s.html"], check=True, capture_output=True)
+        found = json.loads((tmp_path / "s.json").read_text())["search"]
+        opened.open(tmp_path / "s.html")
+        assert opened.errors() == [] and len(opened.all("#search circle.point.chosen")) == 1
+        assert len(opened.all("#search circle")) == len(found["measured"]) + 1
+        assert len(opened.all("#search svg polyline")) == 1 and len(opened.all("#search table")[1].find_elements("css selector", "tr")) == 4

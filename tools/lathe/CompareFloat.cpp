@@ -8,9 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "CompareFloat.h"
 
-#include "Calibrate.h"
-#include "Loss.h"
-#include "Profile.h"
+#include "FloatTruth.h"
 #include "Results.h"
 #include "TemporaryModel.h"
 
@@ -25,79 +23,6 @@ namespace lathe::cli {
 namespace {
 
 bool isRecipe(const std::string &path) { return path.ends_with(".json"); }
-
-/// What the float model makes of the inputs.
-class Truth {
-public:
-  static Result<Truth> find(const FloatComparison &options) {
-    Result<OpenEngine> engine =
-        OpenEngine::open(options.model, options.inputs.fixing(options.compile, options.model), options.session);
-    if (!engine)
-      return engine.status();
-    Truth truth;
-    const engine::Plan &plan = *engine->plan;
-    truth.inputs = plan.inputs;
-    truth.outputs = plan.outputs;
-    if (!options.inputs.dataFolder.empty()) {
-      Result<std::vector<Example>> read = readExamples(options.inputs.dataFolder, plan);
-      if (!read)
-        return read.status();
-      truth.examples = std::move(*read);
-    } else {
-      Result<EntryRun> run = prepareRun(options.inputs, engine->model, engine->session, plan.entry, 0);
-      if (!run)
-        return run.status();
-      truth.examples.push_back(std::move(run->inputs));
-    }
-    for (const Example &example : truth.examples) {
-      Result<std::vector<HostTensor>> results = engine->run(example);
-      if (!results)
-        return results.status();
-      truth.results.push_back(std::move(*results));
-    }
-    return truth;
-  }
-
-  /// Of each output. Usage error for a model of other inputs or outputs.
-  Result<std::vector<std::pair<std::string, Loss>>> lossesOf(const OpenEngine &engine, const std::string &path) const {
-    LATHE_RETURN_IF_ERROR(checkSame(inputs, engine.plan->inputs, "inputs", path));
-    LATHE_RETURN_IF_ERROR(checkSame(outputs, engine.plan->outputs, "outputs", path));
-    std::vector<std::pair<std::string, Loss>> losses;
-    for (const engine::Port &port : outputs)
-      losses.push_back({port.name, {}});
-    for (size_t i = 0; i < examples.size(); ++i) {
-      Result<std::vector<HostTensor>> got = engine.run(examples[i]);
-      if (!got)
-        return got.status();
-      for (size_t o = 0; o < losses.size(); ++o)
-        losses[o].second.add(results[i][o], (*got)[o]);
-    }
-    return losses;
-  }
-
-private:
-  static Status checkSame(const std::vector<engine::Port> &want, const std::vector<engine::Port> &got, const char *what,
-                          const std::string &path) {
-    auto same = [](const engine::Port &a, const engine::Port &b) { return a.name == b.name && a.dtype == b.dtype; };
-    if (!std::equal(want.begin(), want.end(), got.begin(), got.end(), same))
-      return usageError("has other " + std::string(what) + " than the float model", path);
-    return okStatus();
-  }
-
-  std::vector<engine::Port> inputs, outputs;
-  std::vector<Example> examples;
-  std::vector<std::vector<HostTensor>> results;
-};
-
-/// The greatest share that an output loses; infinite where it is not finite, or appears from nothing.
-double worstOf(const std::vector<std::pair<std::string, Loss>> &losses) {
-  double worst = 0;
-  for (const auto &[name, loss] : losses) {
-    const double share = loss.share(loss.error).value_or(INFINITY);
-    worst = std::max(worst, std::isfinite(share) ? share : INFINITY);
-  }
-  return worst;
-}
 
 /// Builds models by parts of a recipe.
 class Bisection {
@@ -122,7 +47,7 @@ public:
   }
 
   Status run() {
-    Result<Truth> truth = Truth::find(options);
+    Result<FloatTruth> truth = FloatTruth::find(options.model, options.inputs, options.compile, options.session);
     if (!truth)
       return truth.status();
     ++builds;
@@ -157,7 +82,7 @@ private:
         weights.push_back(layer.weight);
   }
 
-  Result<double> lossWith(const Truth &truth, const std::vector<bool> &quantized) const {
+  Result<double> lossWith(const FloatTruth &truth, const std::vector<bool> &quantized) const {
     std::set<std::string> products;
     for (const QuantizedLayer &layer : layers)
       if (quantized[size_t(std::find(weights.begin(), weights.end(), layer.weight) - weights.begin())])
@@ -212,7 +137,7 @@ Status compareWithFloat(const FloatComparison &options, const std::string &quant
       return made.status();
     written = std::move(*made);
   }
-  Result<Truth> truth = Truth::find(options);
+  Result<FloatTruth> truth = FloatTruth::find(options.model, options.inputs, options.compile, options.session);
   if (!truth)
     return truth.status();
   const std::string path = written ? written->path : quantized;

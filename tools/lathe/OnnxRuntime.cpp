@@ -2,21 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "OnnxRuntime.h"
 
+#include "Python.h"
 #include "Results.h"
 
-#include "lathe/support/Files.h"
 #include "lathe/support/Npy.h"
-
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Program.h"
 
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <unistd.h>
-
-namespace fs = std::filesystem;
 
 namespace lathe::cli {
 namespace {
@@ -42,36 +34,6 @@ for i, value in enumerate(session.run(None, feed)):
     numpy.save(os.path.join(folder, "result_%d.npy" % i), value)
 )py";
 
-std::string findPython() {
-  std::vector<fs::path> places;
-  if (const char *active = std::getenv("VIRTUAL_ENV"))
-    places.push_back(fs::path(active) / "bin" / "python");
-  std::error_code error;
-  fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (int up = 0; up < 4 && !here.empty(); ++up, here = here.parent_path())
-    places.push_back(here / ".venv" / "bin" / "python");
-  for (const fs::path &place : places)
-    if (fs::exists(place, error))
-      return place.string();
-  llvm::ErrorOr<std::string> found = llvm::sys::findProgramByName("python3");
-  return found ? *found : "";
-}
-
-/// A folder that is removed with everything in it.
-struct TemporaryFolder {
-  std::string path;
-  TemporaryFolder() {
-    std::string pattern = (fs::temp_directory_path() / "lathe-XXXXXX").string();
-    if (mkdtemp(pattern.data()))
-      path = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    if (!path.empty())
-      fs::remove_all(path, error);
-  }
-};
-
 double boundOf(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16 ? 2e-2 : 1e-4; }
 
 } // namespace
@@ -79,22 +41,16 @@ double boundOf(DType dtype) { return dtype == DType::F16 || dtype == DType::BF16
 Result<bool> compareWithOnnxRuntime(const std::string &model, const engine::Plan &plan,
                                     const std::vector<HostTensor> &inputs,
                                     const std::vector<HostTensor> &outputs) {
-  std::string python = findPython();
   TemporaryFolder folder;
-  if (python.empty() || folder.path.empty())
-    return unsupportedError("needs Python with the package onnxruntime", "--against=onnxruntime");
   std::vector<std::string> names;
   for (const engine::Port &port : plan.inputs)
     names.push_back(port.name);
   LATHE_RETURN_IF_ERROR(saveTensors(folder.path, names, inputs));
-  std::string log = folder.path + "/log.txt", message;
-  int code = llvm::sys::ExecuteAndWait(python, {python, "-c", kScript, model, folder.path},
-                                       std::nullopt, {llvm::StringRef(""), log, log}, 600, 0,
-                                       &message);
-  if (code != 0) {
-    Result<std::string> text = readFile(log);
-    return unsupportedError("did not run: " + (text ? *text : message), "onnxruntime");
-  }
+  Result<PythonRun> ran = runPython(kScript, {model, folder.path}, folder, "--against=onnxruntime", "onnxruntime");
+  if (!ran)
+    return ran.status();
+  if (ran->code != 0)
+    return unsupportedError("did not run: " + ran->said, "onnxruntime");
   bool agrees = true;
   for (size_t i = 0; i < outputs.size(); ++i) {
     Result<HostTensor> want =

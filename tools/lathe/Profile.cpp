@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 namespace lathe::cli {
 
@@ -42,6 +43,19 @@ static double median(std::vector<double> values) {
   return *middle;
 }
 
+/// Names of kernels end in a number, which says where they stand in an engine.
+static std::string wordOf(const lathe_profile_row &row, size_t runs) {
+  std::string name = row.kernel ? row.kernel : "";
+  const size_t end = name.find_last_not_of("0123456789");
+  if (end != std::string::npos && name[end] == '_')
+    name.resize(end);
+  std::replace(name.begin(), name.end(), ' ', '_');
+  char numbers[96];
+  std::snprintf(numbers, sizeof numbers, ":%.0f:%.0f:%llu", row.flops, row.bytes,
+                static_cast<unsigned long long>(runs ? row.calls / runs : row.calls));
+  return name + ":" + (row.config ? row.config : "") + numbers;
+}
+
 Status Profile::runOnce(const std::vector<HostTensor> &inputs) {
   auto begin = std::chrono::steady_clock::now();
   Result<std::vector<HostTensor>> results = engine.run(inputs);
@@ -63,7 +77,8 @@ std::vector<KernelTime> Profile::kernels() const {
   const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
   std::vector<KernelTime> kernels;
   for (size_t i = 0; i < count; ++i) {
-    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", median(each[i])};
+    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", {}, median(each[i])};
+    kernel.what = wordOf(rows[i], runs.size());
     const std::string_view list = rows[i].nodes ? rows[i].nodes : "";
     for (size_t at = 0; at < list.size();) {
       const size_t comma = std::min(list.find(',', at), list.size());

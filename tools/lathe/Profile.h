@@ -30,7 +30,8 @@ struct OpenEngine {
 struct KernelTime {
   std::set<std::string> nodes; ///< of ONNX
   std::string config;
-  double seconds; ///< the median of a run's calls together
+  std::string what; ///< the same word for kernels that do the same: what it computes, how, operations, bytes, calls in a run
+  double seconds;   ///< the median of a run's calls together
   bool computes(const std::string &node) const { return nodes.count(node); }
 };
 

@@ -18,7 +18,7 @@ table{border-collapse:collapse}td,th{padding:2px 8px;border-bottom:1px solid #dd
 th{cursor:pointer}td.n{text-align:right}button{border:1px solid #bbb;background:#f6f6f6;padding:3px 10px;margin-right:4px}
 button.on{background:#246;color:#fff}svg text{font:11px system-ui,sans-serif}.dim{color:#777}
 .weight_rounding{fill:#48a;background:#48a}.clipping{fill:#d50;background:#d50}.activation_rounding{fill:#9b6;background:#9b6}
-.sqnr{fill:#246}.before{fill:#bbb;background:#bbb}.after{fill:#246;background:#246}
+.sqnr{fill:#246}.front{fill:none;stroke:#48a}.point{fill:#888}.point.chosen{fill:#d50}.axis{stroke:#bbb}.before{fill:#bbb;background:#bbb}.after{fill:#246;background:#246}
 i{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}
 </style></head><body>
 <h1 id="title"></h1><p id="whole"></p><p id="outputs"></p>
@@ -28,6 +28,7 @@ i{display:inline-block;width:10px;height:10px;margin:0 4px 0 12px}
 <div id="chart"></div>
 <h2>Layers</h2><div id="layers"></div>
 <h2>What stays as it is</h2><div id="kept"></div>
+<div id="search"></div>
 <script id="data" type="application/json">)page";
 
 inline constexpr const char *kQuantizePageTail = R"page(</script>
@@ -103,7 +104,44 @@ $('whole').textContent = `${data.quantized}: range ${data.dynamic ? 'found in ea
 $('outputs').textContent = data.outputs.map(o => `Output ${o.output}: signal to quantization noise ${decibels(o.sqnr_db, o.loss)}.`).join(' ');
 $('kept').append(data.kept && data.kept.length ? table(['node', 'why'], data.kept.map(k => [k.node, k.why])) :
   make('p', {class: 'dim'}, data.kept ? 'nothing' : 'a recipe does not say'));
+// What a search for the formats of layers found: the Pareto front of its predictions, what was built and measured, and the
+// choices of each layer.
+function search(s) {
+  const key = s.float_ms === null ? 'bytes' : 'ms', cost = key === 'ms' ? 'ms' : 'MB', scale = key === 'ms' ? 1 : 1e-6;
+  const built = s.measured.map(m => ({...m, at: key === 'ms' ? m.ms / m.float_ms * s.float_ms : m.bytes * scale}));
+  const front = s.front.map(p => ({loss: p.loss, at: p[key] * scale}));
+  const whole = (key === 'ms' ? s.float_ms : s.float_bytes * scale);
+  const shown = [...front, ...built, {loss: 0, at: whole}].filter(p => p.loss !== null), some = shown.map(p => p.loss).filter(l => l > 0);
+  const low = Math.log10(Math.min(1, ...some)) - 0.3, high = Math.log10(Math.max(1e-12, ...some)) + 0.3;
+  const from = Math.min(...shown.map(p => p.at)), to = Math.max(...shown.map(p => p.at));
+  const w = 640, h = 320, left = 60, bottom = 36;
+  const x = p => left + (p.at - from) / (to - from || 1) * (w - left - 20);
+  const y = p => 10 + (h - bottom - 20) * (1 - (Math.max(low, p.loss > 0 ? Math.log10(p.loss) : low) - low) / (high - low || 1));
+  const svg = make('svg', {width: w, height: h}, '', true);
+  svg.append(make('line', {class: 'axis', x1: left, y1: h - bottom, x2: w, y2: h - bottom}, '', true), make('line', {class: 'axis', x1: left, y1: 0, x2: left, y2: h - bottom}, '', true));
+  for (let e = Math.ceil(low); e <= high; ++e) svg.append(make('text', {x: 4, y: y({loss: 10 ** e}) + 4}, '1e' + e, true));
+  for (const at of [from, (from + to) / 2, to]) svg.append(make('text', {x: x({at}) - 12, y: h - 20}, number(at, 3), true));
+  svg.append(make('text', {x: w / 2, y: h - 4}, cost, true), make('text', {x: 4, y: 10}, 'loss', true));
+  svg.append(make('polyline', {class: 'front', points: front.map(p => x(p) + ',' + y(p)).join(' ')}, '', true));
+  for (const p of [...built, {name: 'float', loss: 0, at: whole}].filter(p => p.loss !== null)) {
+    const dot = make('circle', {class: p.chosen ? 'point chosen' : 'point', cx: x(p), cy: y(p), r: 4}, '', true);
+    dot.append(make('title', {}, `${p.name}: loss ${number(p.loss)}, ${number(p.at)} ${cost}`, true));
+    svg.append(dot);
+  }
+  const schemes = [...new Set(s.layers.flatMap(l => l.choices.map(c => c.scheme)))];
+  $('search').append(make('h2', {}, 'Search'),
+    make('p', {}, `Budget ${s.budget}, loss by ${s.metric}, ${s.builds} builds. The line is the Pareto front of predictions, dots are built and measured, the chosen one in orange.`), svg,
+    table(['built', 'loss', 'predicted', 'of float’s time', 'predicted', 'MB', ''], s.measured.map(m =>
+      [m.name, number(m.loss), number(m.predicted_loss), number(m.ms / m.float_ms, 3), number(m.predicted_ratio, 3), number(m.bytes / 1e6, 3), m.chosen ? 'chosen' : m.broken])),
+    make('h3', {}, 'Each layer alone'),
+    table(['nodes', 'weight', 'chosen', ...schemes.flatMap(n => [n + ': loss', 'µs', 'MB'])], s.layers.map(l =>
+      [l.nodes.join(', '), l.weight, l.chosen || '–', ...schemes.flatMap(n => {
+        const c = l.choices.find(c => c.scheme === n);
+        return c ? [number(c.loss, 3), number(c.us, 3), number(c.bytes / 1e6, 3)] : ['', '', ''];
+      })])));
+}
 render();
+if (data.search) search(data.search);
 </script></body></html>
 )page";
 

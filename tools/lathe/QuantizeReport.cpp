@@ -186,7 +186,7 @@ json::Object QuantizeReport::object() const {
     results.push_back(json::Object{{"output", json::fixUTF8(output)},
                                    {"sqnr_db", orNull(loss.decibels())},
                                    {"loss", orNull(loss.share(loss.error))}});
-  return json::Object{{"model", json::fixUTF8(fs::path(model).filename().string())},
+  json::Object all{{"model", json::fixUTF8(fs::path(model).filename().string())},
                       {"quantized", json::fixUTF8(fs::path(quantized).filename().string())},
                       {"scheme", recipe.scheme},
                       {"range", recipe.range},
@@ -203,6 +203,9 @@ json::Object QuantizeReport::object() const {
                       {"ms_after", after},
                       {"bytes_before", bytesOfFile(model)},
                       {"bytes_after", bytesOfFile(quantized)}};
+  if (search)
+    all["search"] = json::Object(*search);
+  return all;
 }
 
 std::string QuantizeReport::text() const {

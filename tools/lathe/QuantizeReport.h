@@ -27,6 +27,9 @@ public:
   QuantizeReport(std::string model, std::string quantized, const quantize::Recipe &recipe, std::optional<KeptValues> kept)
       : model(std::move(model)), quantized(std::move(quantized)), recipe(recipe), kept(std::move(kept)) {}
 
+  /// What a search for the recipe found, as it is to stand in the report.
+  void setSearch(llvm::json::Object found) { search = std::move(found); }
+
   /// Runs the examples through the model with its losses as results, and through both engines; times both.
   Status measure(Calibration &calibration, const std::string &data, const CompileOptions &compile,
                  const SessionOptions &session);
@@ -53,6 +56,7 @@ private:
   const std::string model, quantized;
   const quantize::Recipe &recipe;
   const std::optional<KeptValues> kept;
+  std::optional<llvm::json::Object> search;
   std::string target, device;
   std::vector<Row> rows;
   std::vector<std::pair<std::string, Loss>> outputs;

@@ -3,19 +3,23 @@
 //
 // The file that `lathe tune` writes and `lathe compile --lock` reads: which
 // configuration was the fastest for each kernel of one model on one device.
-// The same file gives the same engine everywhere.
+// The same file gives the same engine everywhere. `lathe quantize --budget` keeps times of kernels there, of the model
+// and of its quantized forms, by which it chooses; an engine does not depend on them.
 //
 //   lathe-lock 1
 //   target sm_90a
 //   device NVIDIA H200
 //   model 9f86d0...
 //   kernel matmul_0 gemm.split.t160.r16.m64.n64.k64.s12.c2 10.96 us, instead of gemm.pingpong... 11.56 us
+//   time matmul_add:gemm.v8.m1.n16.k1:4096:20480:1 3.141 us
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_COMPILER_LOCK_H
 #define LATHE_COMPILER_LOCK_H
 
 #include "lathe/compiler/Compiler.h"
+
+#include <map>
 
 namespace lathe {
 
@@ -30,6 +34,8 @@ struct Lock {
   std::string target, device;
   std::string model; ///< lockKey of what was tuned
   std::vector<LockedKernel> kernels;
+  /// Microseconds that a kernel's calls take in a run, by what the kernel is: a word.
+  std::map<std::string, double> times;
 
   std::string str() const;
   /// Format errors name the line. `where` is the file.

@@ -47,6 +47,12 @@ struct QuantizedLayer {
 };
 Result<std::vector<QuantizedLayer>> quantizedLayers(const std::string &path, const quantize::Recipe &recipe);
 
+/// Pairs of these layers, by their numbers, the smaller one first, that may pass codes on or read the same ones: readers
+/// of one activation, each with the next, and the layers nearest to an activation with the first that reads it. The
+/// recipe says which opset their names are of.
+Result<std::vector<std::pair<size_t, size_t>>> neighbouringLayers(const std::string &path, const quantize::Recipe &recipe,
+                                                                  const std::vector<QuantizedLayer> &layers);
+
 /// The part of a recipe that quantizes these of its layers, by the names of their results; of `layers`, all of them. The
 /// layers that read one weight must be in it together if its activation has factors.
 quantize::Recipe partOf(const quantize::Recipe &recipe, const std::vector<QuantizedLayer> &layers,
@@ -60,6 +66,10 @@ Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, con
 /// where the recipe is of another model.
 Result<std::string> quantizedModel(const std::string &path, const quantize::Recipe &recipe,
                                    const std::string &recipePath);
+
+/// One recipe out of parts of several, none of which has a product or weight of another, which all are of one model
+/// and one dynamic or not. Invalid where two have factors or ranges of their own for one activation.
+Result<quantize::Recipe> mixedRecipe(const std::vector<quantize::Recipe> &parts);
 
 /// Whether a model refers to files beside it.
 Result<bool> hasExternalWeights(const std::string &path);

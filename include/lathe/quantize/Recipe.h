@@ -10,7 +10,7 @@
 //    "products": ["y"], "shared": ["x"], "arrays": "<SHA-256 of the file beside it>"}
 //
 // What was computed from data lies beside it in R.npz: `codes/w` and `scales/w` of weights, `factors/x` by which
-// the value x is divided and the weights that read it are multiplied.
+// the value x is divided and the weights that read it are multiplied, `biases/y` which is added to the result y.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_QUANTIZE_RECIPE_H
@@ -28,11 +28,15 @@
 namespace lathe::quantize {
 
 /// What codes of weights mean: integers times a scale; MXFP4 (floats e2m1, a power of two for each 32); NF4 (a table
-/// of 16 numbers, times the greatest magnitude of a block).
-enum class WeightFormat { Integer, Mxfp4, Nf4 };
+/// of 16 numbers, times the greatest magnitude of a block); F8E4M3 (floats e4m3, times a scale); F16 and BF16 (the
+/// numbers themselves, in a product of that type).
+enum class WeightFormat { Integer, Mxfp4, Nf4, F8E4M3, F16, BF16 };
+
+/// Whether a product by weights of this format is computed in 16 bits.
+inline bool isHalf(WeightFormat format) { return format == WeightFormat::F16 || format == WeightFormat::BF16; }
 
 /// Bits of weights; whether activations are 8 bits wide as well, for which ranges must be known unless each run
-/// finds its own.
+/// finds its own. Of F16 and BF16 both are 16 bits wide, without ranges.
 struct Scheme {
   const char *name;
   int weightBits;
@@ -41,6 +45,9 @@ struct Scheme {
 };
 /// Usage error that lists the names otherwise.
 Result<Scheme> schemeNamed(std::string_view name);
+
+/// What a recipe is called whose layers are of several schemes.
+inline constexpr const char *kMixed = "mixed";
 
 /// What a value was seen to be: finite, min <= max.
 struct Range {
@@ -54,18 +61,22 @@ struct CodesOfRange {
 };
 /// None where the range is too small for a normal f32 scale, or its width too large for any.
 std::optional<CodesOfRange> codesOf(Range range);
+/// The scale of codes e4m3, whose greatest is 448, of a range around 0. None as above.
+std::optional<float> floatScaleOf(Range range);
 
 /// A matrix whose dimension `axis` is summed over where it is in blocks; else `axis` has the scales. Filters of a
 /// convolution have them along axis 0, without blocks.
 struct WeightRecipe {
-  int bits = 8;      ///< 8 or 4, signed, without zero points
+  int bits = 8;      ///< 8 or 4, signed, without zero points; 16 of F16 and BF16
   int64_t axis = 0;  ///< 0 or 1
   int64_t block = 0; ///< elements along `axis` that share a scale; 0: all along the other one
-  WeightFormat format = WeightFormat::Integer; ///< else 4 bits, in blocks
+  WeightFormat format = WeightFormat::Integer;
+  bool weightOnly = false; ///< its products read activations as they are, whether or not these have ranges for others
 };
 
-/// Codes and scales of a matrix, or of filters. Codes are I8, I4, of MXFP4 F4E2M1, of NF4 UI4 (places in the table), in
-/// the sizes of the weight; scales f32, of MXFP4 F8E8M0, [size of `axis`], or of blocks a matrix.
+/// Codes and scales of a matrix, or of filters. Codes are I8, I4, of MXFP4 F4E2M1, of NF4 UI4 (places in the table),
+/// else of their own type, in the sizes of the weight; scales f32, of MXFP4 F8E8M0, [size of `axis`], or of blocks a
+/// matrix; ones where the format has none.
 struct QuantizedWeight {
   HostTensor codes, scales;
 };
@@ -81,6 +92,7 @@ struct Recipe {
   std::set<std::string> shared;
   std::map<std::string, QuantizedWeight> codes; ///< of weights; those of others are rounded to the nearest
   std::map<std::string, HostTensor> factors;    ///< f32 [depth], by activations
+  std::map<std::string, HostTensor> biases;     ///< f32 [channels], by results of products
 
   /// The text of a recipe, the same for equal ones, with the digest of its arrays.
   Result<std::string> text() const;
@@ -102,7 +114,8 @@ std::vector<int64_t> scaleSizes(const std::vector<int64_t> &dims, const WeightRe
 
 /// Codes rounded to the nearest, ties to even. Integers: scale = largest magnitude of
 /// what shares it / (2^(bits-1) - 1), or 1 where that is no normal number. MXFP4: two powers of two below that of the
-/// largest magnitude. Invalid for NaN and infinity, with the place; for blocks that do not divide the dimension.
+/// largest magnitude. F8E4M3: the largest magnitude / 448. Invalid for NaN and infinity, with the place; for blocks that
+/// do not divide the dimension; for what F16 or BF16 round to infinity.
 Result<QuantizedWeight> quantizeWeight(const HostTensor &weight, const WeightRecipe &recipe, const std::string &name);
 
 /// The f32 values that codes stand for.
