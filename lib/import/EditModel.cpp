@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "EditModel.h"
 
-#include "lathe/quantize/Weights.h"
 #include "lathe/support/Files.h"
 
 #include "onnx/checker.h"
@@ -322,114 +321,6 @@ void Editor::import(const char *domain) {
   auto *added = model.proto.add_opset_import();
   added->set_domain(domain);
   added->set_version(1);
-}
-
-void Smoother::foreign(const std::string &what, const std::string &name) {
-  raise(ErrorCode::Invalid, what + ": the recipe is of another model", recipePath + ": '" + name + "'");
-}
-
-/// y = norm(x) * scale + bias, and y = x * constant.
-bool Smoother::foldIntoProducer(const std::string &value, const HostTensor &factors) {
-  onnx::NodeProto *producer = nullptr;
-  for (auto &node : *graph.mutable_node())
-    for (const std::string &output : node.output())
-      if (output == value)
-        producer = &node;
-  if (!producer || producer->output(0) != value)
-    return false;
-  const bool norm = (isDefault(*producer) && (producer->op_type() == "LayerNormalization" ||
-                                              producer->op_type() == "RMSNormalization")) ||
-                    producer->op_type() == "SimplifiedLayerNormalization";
-  std::vector<int> scaled;
-  if (norm) {
-    for (int i = 1; i < producer->input_size(); ++i)
-      if (!producer->input(i).empty())
-        scaled.push_back(i);
-  } else if (isDefault(*producer) && producer->op_type() == "Mul" && producer->input_size() == 2) {
-    for (int i = 0; i < 2 && scaled.empty(); ++i)
-      if (model.constants.count(producer->input(i)))
-        scaled.push_back(i);
-  }
-  for (int i : scaled) {
-    auto found = model.constants.find(producer->input(i));
-    if (found == model.constants.end() || found->second->data_type() != onnx::TensorProto::FLOAT ||
-        found->second->dims_size() != 1 || found->second->dims(0) != factors.dims[0] ||
-        model.uses[producer->input(i)] != 1)
-      return false;
-  }
-  for (int i : scaled) {
-    onnx::TensorProto &tensor = *model.constants[producer->input(i)];
-    HostTensor data = model.read(tensor);
-    for (int64_t e = 0; e < data.count(); ++e)
-      data.setReal(e, data.real(e) / factors.real(e));
-    Loaded::store(tensor, data);
-  }
-  return !scaled.empty();
-}
-
-std::map<std::string, std::string> Smoother::run() {
-  std::map<std::string, std::string> smoothed;
-  if (recipe.factors.empty())
-    return smoothed;
-  std::map<std::string, int> readers;             // products of the recipe, by what they read
-  std::map<std::string, std::set<std::string>> weights; // of the same
-  std::map<std::string, int> products;            // by weight
-  for (const auto &node : graph.node()) {
-    if (!depthOf(node) || attribute(node, "transA") || !recipe.products.count(node.output(0)) ||
-        !recipe.factors.count(node.input(0)))
-      continue;
-    const std::string &weight = node.input(1);
-    auto how = recipe.weights.find(weight);
-    auto found = model.constants.find(weight);
-    if (how == recipe.weights.end() || found == model.constants.end() || found->second->dims_size() != 2 ||
-        found->second->dims(int(*depthOf(node))) != recipe.factors.at(node.input(0)).dims[0])
-      foreign("its factors do not fit '" + weight + "'", node.input(0));
-    ++readers[node.input(0)];
-    ++products[weight];
-    for (const auto &[other, known] : weights)
-      if (other != node.input(0) && known.count(weight))
-        foreign("'" + weight + "' would be scaled twice", node.input(0));
-    weights[node.input(0)].insert(weight);
-  }
-  for (const auto &[value, factors] : recipe.factors) {
-    if (recipe.shared.count(value))
-      foreign("a value that others read as codes has no factors", value);
-    if (!readers.count(value))
-      foreign("no product of the recipe reads this value", value);
-    for (const std::string &weight : weights[value]) {
-      if (products[weight] != model.uses[weight])
-        foreign("'" + weight + "' has other readers", value);
-      onnx::TensorProto &tensor = *model.constants[weight];
-      Loaded::store(tensor, quantize::scaleInputs(model.read(tensor), quantize::depthAxisOf(recipe.weights.at(weight)), factors));
-    }
-    if (readers[value] != model.uses[value] || !foldIntoProducer(value, factors))
-      smoothed[value] = fresh(value + "_smoothed");
-  }
-  // The divisions, each ahead of the first product that reads it.
-  std::vector<onnx::NodeProto> nodes(graph.node().begin(), graph.node().end());
-  graph.clear_node();
-  std::set<std::string> made;
-  for (auto &node : nodes) {
-    auto found = node.input_size() ? smoothed.find(node.input(0)) : smoothed.end();
-    if (found != smoothed.end() && depthOf(node) && !attribute(node, "transA") && recipe.products.count(node.output(0))) {
-      const auto &[value, name] = *found;
-      if (made.insert(value).second) {
-        HostTensor inverse = recipe.factors.at(value);
-        for (int64_t e = 0; e < inverse.count(); ++e)
-          inverse.setReal(e, 1 / inverse.real(e));
-        onnx::NodeProto &division = *graph.add_node();
-        division.set_op_type("Mul");
-        division.set_name(fresh(value + "_Mul"));
-        division.add_input(value);
-        division.add_input(constant(value + "_factors", inverse));
-        division.add_output(name);
-      }
-      node.set_input(0, name);
-    }
-    graph.add_node()->Swap(&node);
-  }
-  model.index();
-  return smoothed;
 }
 
 } // namespace lathe::edit

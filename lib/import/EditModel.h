@@ -106,8 +106,8 @@ private:
 };
 
 /// Divides activations by a recipe's factors, and multiplies the weights that read them: in what makes the activation
-/// (a norm's scale, a product by a constant) where nothing else reads it, else by a node ahead of its products. The
-/// model means the same. Throws where the recipe is of another model.
+/// (a norm's scale, a product by a constant, the weights of a layer, also through a Relu or a pool) where nothing else reads
+/// it, else by a node ahead of its readers. The model means the same. Throws where the recipe is of another model.
 class Smoother : public Editor {
 public:
   Smoother(Loaded &model, const quantize::Recipe &recipe, const std::string &recipePath)
@@ -115,8 +115,16 @@ public:
   /// What each activation is called behind its division.
   std::map<std::string, std::string> run();
 
+protected:
+  /// Constants that are divided by the factors of a value along an axis, so that the value is.
+  struct Fold {
+    std::vector<std::pair<onnx::TensorProto *, int>> constants;
+    const onnx::NodeProto *layer = nullptr; ///< a product or convolution, if one makes the value
+  };
+  /// None where the value cannot be divided in what makes it. `image`: channels are the second dimension, else the last.
+  std::optional<Fold> foldOf(const std::string &value, int64_t channels, bool image);
+
 private:
-  bool foldIntoProducer(const std::string &value, const HostTensor &factors);
   [[noreturn]] void foreign(const std::string &what, const std::string &name);
   const quantize::Recipe &recipe;
   const std::string &recipePath;

@@ -24,7 +24,8 @@ public:
     graph.clear_output();
     std::multimap<std::string, size_t> wanted; // by value
     for (size_t i = 0; i < observations.size(); ++i) {
-      auto found = observations[i].summary == Summary::Losses ? smoothed.end() : smoothed.find(observations[i].value);
+      auto found = observations[i].summary == Summary::Losses || observations[i].summary == Summary::Shift
+                       ? smoothed.end() : smoothed.find(observations[i].value);
       wanted.emplace(found == smoothed.end() ? observations[i].value : found->second, i);
     }
     results.resize(observations.size());
@@ -81,15 +82,21 @@ private:
       result(node("MatMul", {node("Transpose", {rows}), rows}), onnx::TensorProto::FLOAT, {what.depth, what.depth});
       return;
     }
+    case Summary::Shift:
+      showShift();
+      return;
     case Summary::Losses:
       showLosses();
       return;
     }
   }
 
-  /// Of `maker`, which is linear: each part of the loss is the product of a difference, so that none is the small
-  /// difference of two large results, and what is not clipped loses exactly nothing.
-  void showLosses() {
+  /// What codes change in what `maker` makes, which is linear: each part is the product of a difference, so that none is the
+  /// small difference of two large results, and what is not clipped loses exactly nothing.
+  struct Changes {
+    std::string byWeight, byClipping, byRounding, all, clipped;
+  };
+  Changes changes() {
     const std::string x = maker->input(0), w = maker->input(1);
     const quantize::WeightRecipe &how = recipe.weights.at(w);
     HostTensor weight = model.read(*model.constants.at(w));
@@ -111,6 +118,27 @@ private:
     if (std::string rounded = throughCodes(x, clipped, byClipping); !rounded.empty()) {
       byRounding = product(node("Sub", {rounded, bounded}), w);
       all = node("Add", {node("Add", {byClipping, byRounding}), product(rounded, change)});
+    }
+    return {byWeight, byClipping, byRounding, all, clipped};
+  }
+
+  void showShift() {
+    const std::string all = changes().all;
+    const bool image = isConv(*maker);
+    const onnx::TensorProto &weight = *model.constants.at(maker->input(1));
+    const int64_t channels = weight.dims(int(*scaleAxisOf(*maker)));
+    result(overRows("ReduceMean", rowsOf(image ? node("GlobalAveragePool", {all}) : all, channels)), onnx::TensorProto::FLOAT, {channels});
+    result(node("Size", {all}), onnx::TensorProto::INT64, {});
+  }
+
+  void showLosses() {
+    const std::string x = maker->input(0);
+    auto [byWeight, byClipping, byRounding, all, clipped] = changes();
+    if (auto bias = recipe.biases.find(maker->output(0)); bias != recipe.biases.end()) {
+      HostTensor corrected = bias->second;
+      if (isConv(*maker))
+        corrected.dims.resize(size_t(model.constants.at(maker->input(1))->dims_size() - 1), 1);
+      all = node("Add", {all, constant("lathe.observed.bias", corrected)});
     }
     for (const std::string &of : {maker->output(0), byWeight, byClipping, byRounding, all})
       result(node("ReduceSumSquare", {of}, {{"keepdims", 0}}), onnx::TensorProto::FLOAT, {});

@@ -91,7 +91,10 @@ public:
       std::vector<onnx::NodeProto> behind;
       if (scaleAxisOf(node) && recipe.products.count(node.output(0))) {
         left.erase(node.output(0));
+        std::optional<onnx::NodeProto> corrected = correct(node);
         rewrite(node, behind);
+        if (corrected)
+          behind.push_back(std::move(*corrected));
       }
       for (auto &input : *node.mutable_input())
         if (auto range = recipe.activations.find(input); recipe.shared.count(input) && range != recipe.activations.end())
@@ -141,6 +144,49 @@ private:
     const std::string value = original == valueOf.end() ? node.input(0) : original->second;
     if (!how->second.weightOnly && (recipe.dynamic || recipe.activations.count(value)))
       node.set_input(0, throughCodes(node.input(0), value, how->second.format));
+  }
+
+  /// Adds the recipe's bias to a result: to the constant that is added anyway, else by a node, which goes behind.
+  std::optional<onnx::NodeProto> correct(onnx::NodeProto &node) {
+    auto bias = recipe.biases.find(node.output(0));
+    if (bias == recipe.biases.end())
+      return std::nullopt;
+    const int64_t channels = bias->second.dims[0];
+    auto weight = model.constants.find(node.input(1));
+    if (weight == model.constants.end() || weight->second->dims_size() <= *scaleAxisOf(node) ||
+        weight->second->dims(int(*scaleAxisOf(node))) != channels)
+      foreign("its bias has another size", node.output(0));
+    bool scaled = false; // a Gemm's beta multiplies what is added
+    for (const auto &a : node.attribute())
+      scaled |= a.name() == "beta" && a.f() != 1;
+    const bool third = node.op_type() != "MatMul" && !scaled;
+    if (third && node.input_size() > 2 && !node.input(2).empty()) {
+      auto known = model.constants.find(node.input(2));
+      if (known != model.constants.end() && model.uses[node.input(2)] == 1 && known->second->dims_size() == 1 &&
+          known->second->dims(0) == channels && known->second->data_type() == onnx::TensorProto::FLOAT) {
+        HostTensor sum = model.read(*known->second);
+        for (int64_t c = 0; c < channels; ++c)
+          sum.setReal(c, sum.real(c) + bias->second.real(c));
+        Loaded::store(*known->second, sum);
+        return std::nullopt;
+      }
+    } else if (third) {
+      if (node.input_size() < 3)
+        node.add_input("");
+      node.set_input(2, constant(node.output(0) + "_bias", bias->second));
+      return std::nullopt;
+    }
+    HostTensor values = bias->second;
+    if (isConv(node))
+      values.dims.resize(size_t(weight->second->dims_size() - 1), 1);
+    onnx::NodeProto sum;
+    sum.set_op_type("Add");
+    sum.set_name(fresh(nameOf(node) + "_bias_Add"));
+    sum.add_input(fresh(node.output(0) + "_uncorrected"));
+    sum.add_input(constant(node.output(0) + "_bias", values));
+    sum.add_output(node.output(0));
+    node.set_output(0, sum.input(0));
+    return sum;
   }
 
   /// A product in f16 or bf16: its operands are cast, its result is cast back.
@@ -527,14 +573,24 @@ Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, con
   });
 }
 
-Result<bool> hasExternalWeights(const std::string &path) {
-  return guarded<bool>(path, [&]() -> Result<bool> {
+Result<std::set<std::string>> filesOfWeights(const std::string &path) {
+  return guarded<std::set<std::string>>(path, [&]() -> Result<std::set<std::string>> {
     Loaded model(path);
+    std::set<std::string> files;
     for (const auto &tensor : model.proto.graph().initializer())
       if (tensor.data_location() == onnx::TensorProto::EXTERNAL)
-        return true;
-    return false;
+        for (const auto &entry : tensor.external_data())
+          if (entry.key() == "location")
+            files.insert(entry.value());
+    return files;
   });
+}
+
+Result<bool> hasExternalWeights(const std::string &path) {
+  Result<std::set<std::string>> files = filesOfWeights(path);
+  if (!files)
+    return files.status();
+  return !files->empty();
 }
 
 } // namespace lathe

@@ -120,6 +120,20 @@ void Histogram::add(std::span<const float> elements, Range minMax) {
   }
 }
 
+void Histogram::appendTo(std::vector<double> &state) const {
+  state.insert(state.end(), counts.begin(), counts.end());
+  state.insert(state.end(), {binWidth, lowest, highest, double(sum)});
+}
+
+Histogram Histogram::of(std::span<const double> state) {
+  Histogram made;
+  for (size_t i = 0; i < made.counts.size(); ++i)
+    made.counts[i] = uint64_t(state[i]);
+  const std::span<const double> rest = state.subspan(made.counts.size());
+  made.binWidth = rest[0], made.lowest = rest[1], made.highest = rest[2], made.sum = uint64_t(rest[3]);
+  return made;
+}
+
 void Histogram::widen(double largest) {
   if (binWidth == 0) {
     int exponent;

@@ -16,13 +16,6 @@ int64_t inputOf(const HostTensor &weight, int64_t axis, int64_t i) {
 
 } // namespace
 
-HostTensor scaleInputs(const HostTensor &weight, int64_t depthAxis, const HostTensor &factors) {
-  HostTensor scaled = weight;
-  for (int64_t i = 0, n = weight.count(); i < n; ++i)
-    scaled.setReal(i, weight.real(i) * factors.real(inputOf(weight, depthAxis, i)));
-  return scaled;
-}
-
 HostTensor smoothFactors(const Channels &channels, std::span<const SmoothedWeight> weights, double alpha) {
   const auto depth = int64_t(channels.lowest.size());
   std::vector<double> largest(depth);

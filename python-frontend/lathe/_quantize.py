@@ -57,7 +57,7 @@ def quantize(model: Any, data: Examples | None = None, output: PathLike | None =
     metric   what a budget calls loss: "mse", "kl", "cosine", "top1", or a file of Python with loss(want, got)
     recipe   a file of decisions, in place of a scheme
     range    what activations span: "minmax", "moving:0.1", "percentile:99.99", "mse", "kl"
-    method   how weights get codes: "rtn", "gptq", "awq", "smoothquant"
+    method   how weights get codes: "rtn", "gptq", "awq", "smoothquant"; with commas also "cle", "bias-correction"
     keep     patterns of nodes, results or weights that stay f32
     dynamic  each run finds the ranges of activations
     report   whether Quantized.report is wanted, which takes runs of both models
@@ -110,7 +110,8 @@ def _write(data: Iterable[Mapping[str, Any]], folder: str) -> str:
         # numpy.savez has parameters that an input may be called like.
         with zipfile.ZipFile(os.path.join(folder, f"example_{count - 1:08}.npz"), "w") as archive:
             for name, value in example.items():
-                with archive.open(name + ".npy", "w", force_zip64=True) as member:
+                # Without the time of day: the same examples are the same bytes, by which a stopped run is continued.
+                with archive.open(zipfile.ZipInfo(name + ".npy"), "w", force_zip64=True) as member:
                     np.save(member, np.asarray(value), allow_pickle=False)
     if not count:
         raise Error(Code.USAGE, "there is no example", "data")

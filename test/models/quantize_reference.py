@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What lib/quantize computes, in numpy: ranges of histograms, GPTQ, factors of SmoothQuant and AWQ."""
+"""What lib/quantize computes, in numpy: ranges of histograms, GPTQ, factors of SmoothQuant, AWQ and equalization."""
 import numpy as np
 
 SIDE, PARTS = 2048, 128
@@ -123,3 +123,19 @@ def awq(x, weights, block, bits):
         if loss < best[0]:
             best = (loss, factors)
     return best[1]
+
+
+def equalize(layers, pairs, depthwise=()):
+    """Factors of each pair's channels: the first one's outputs are divided by them until both sides have the same magnitudes.
+    layers: a list of magnitudes [outputs, inputs], of which those of a depthwise one are [channels, 1]."""
+    layers = [np.array(layer, np.float64) for layer in layers]
+    factors = [np.ones(len(layers[first])) for first, _ in pairs]
+    for _ in range(1000):
+        for p, (first, second) in enumerate(pairs):
+            ahead = layers[first].max(1)
+            behind = layers[second][:, 0] if second in depthwise else layers[second].max(0)
+            s = np.sqrt(ahead / behind)
+            layers[first] /= s[:, None]
+            layers[second] *= s[:, None] if second in depthwise else s
+            factors[p] *= s
+    return factors

@@ -169,3 +169,111 @@ def test_recipes_with_other_arrays(tmp_path):
     with_arrays("type or kind", thing__w1=scales)
     with_arrays("its factors do not fit 'w1'", factors__x=np.ones(3, np.float32))
     with_arrays("no product of the recipe reads this value", factors__z=np.ones(K, np.float32))
+
+
+@pytest.mark.parametrize("scheme", ["f16", "bf16"])
+def test_16_bits(tmp_path, scheme):
+    """Casts around products; the engine computes what numpy does with operands and results of 16 bits, whatever it sums in."""
+    w1, w2 = write_model(tmp_path / "m.onnx")
+    quantize(tmp_path, scheme, "--recipe-out", tmp_path / "r.json")
+    model = onnx.load(tmp_path / "q.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    assert [n.op_type for n in model.graph.node] == ["Cast", "MatMul", "Cast", "Relu", "Cast", "Cast", "Gemm", "Cast"]
+    made = weights_of(tmp_path / "q.onnx")
+    narrow = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[scheme]
+    for name, weight in (("w1", w1), ("w2", w2)):
+        assert made[f"{name}_{scheme}"].raw_data == weight.astype(narrow).tobytes()
+
+    def rounded(v):
+        return v.astype(np.float32).astype(narrow).astype(np.float64)
+
+    x = np.load(examples(tmp_path))["x"]
+    b = numpy_helper.to_array(made["b"])
+    r = rounded(np.maximum(rounded(rounded(x) @ rounded(w1)), 0))
+    want = rounded(r @ rounded(w2).T + rounded(b))
+    got, _ = of_engine(tmp_path, x)
+    step = {"f16": 2.0 ** -10, "bf16": 2.0 ** -7}[scheme]
+    assert lathe_cli.relative_error(got, want) < step and np.abs(got - want).max() < 2 * step * np.abs(want).max()
+    by_recipe(tmp_path)
+
+
+def test_16_bits_of_convolutions(tmp_path):
+    """Grouped ones too: they have kernels of 16 bits. A weight that f16 cannot hold is an error in its place."""
+    rng = np.random.default_rng(5)
+    weights = {"w0": rng.normal(size=(24, 12, 3, 3)) / 10, "w1": rng.normal(size=(24, 12, 1, 1)) / 4, "b": rng.normal(size=24)}
+    nodes = [onnx.helper.make_node("Conv", ["x", "w0", "b"], ["a"], pads=[1, 1, 1, 1]), onnx.helper.make_node("Relu", ["a"], ["r"]),
+             onnx.helper.make_node("Conv", ["r", "w1"], ["y"], group=2)]
+
+    def write():
+        graph = onnx.helper.make_graph(nodes, "g", [onnx.helper.make_tensor_value_info("x", 1, ["N", 12, 8, 8])],
+                                       [onnx.helper.make_tensor_value_info("y", 1, ["N", 24, 8, 8])],
+                                       [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()])
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=10), tmp_path / "m.onnx")
+
+    write()
+    quantize(tmp_path, "f16")
+    x = rng.normal(size=(2, 12, 8, 8)).astype(np.float32)
+    got, _ = of_engine(tmp_path, x)
+    assert 0 < lathe_cli.relative_error(got, of_onnxruntime(str(tmp_path / "m.onnx"), x)) < 2e-3
+    assert lathe_cli.relative_error(got, of_onnxruntime(str(tmp_path / "q.onnx"), x)) < 2e-3
+    weights["w1"][3, 2] = 1e6
+    write()
+    (tmp_path / "q.onnx").unlink()
+    assert "'w1': holds a number too large for the format at [3, 2]" in quantize(tmp_path, "f16", code=3)
+    assert not (tmp_path / "q.onnx").exists()
+    quantize(tmp_path, "bf16")
+
+
+def test_fp8(tmp_path):
+    """Opset 19: codes e4m3 of weights by column and of activations by their range; onnxruntime agrees."""
+    w1, w2 = write_model(tmp_path / "m.onnx")
+    assert "converted" not in quantize(tmp_path, "w8a8-fp8", "--data", examples(tmp_path), "--recipe-out", tmp_path / "r.json")
+    model = onnx.load(tmp_path / "q.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    made, meant = weights_of(tmp_path / "q.onnx"), {}
+    for name, weight, axis in (("w1", w1, 0), ("w2", w2, 1)):
+        scale = (np.abs(weight).max(axis) / 448).astype(np.float32)
+        np.testing.assert_array_equal(numpy_helper.to_array(made[name + "_scale"]), scale)
+        scale = np.expand_dims(scale, axis)
+        codes = (weight / scale).astype(ml_dtypes.float8_e4m3fn)
+        assert made[name + "_quantized"].raw_data == codes.tobytes()
+        meant[name] = codes.astype(np.float32) * scale
+    x = np.load(examples(tmp_path))["x"]
+    scale = np.float32(np.abs(x).max() / 448)
+    assert numpy_helper.to_array(made["x_scale"]) == scale
+    want = of_onnxruntime(str(tmp_path / "q.onnx"), x)
+    got, _ = of_engine(tmp_path, x)
+    # A sum in another order may give an activation the next code, of which a sixteenth of it is between.
+    assert lathe_cli.relative_error(got, want) < 2e-3
+    assert 0.005 < lathe_cli.relative_error(got, of_onnxruntime(str(tmp_path / "m.onnx"), x)) < 0.06
+    by_recipe(tmp_path)
+    recipe = json.loads((tmp_path / "r.json").read_text())
+    for change, message in (({"weights": {"w1": {"bits": 4, "axis": 1, "block": 0, "format": "f8e4m3"}}}, "f8e4m3 (8 bits)"),
+                            ({"weights": {"w1": {"bits": 8, "axis": 1, "block": 0, "format": "f16"}}}, "f16 or bf16"),
+                            ({"weights": {"w1": {"bits": 8, "axis": 1, "block": 0, "format": "f9"}}}, "wants a format")):
+        (tmp_path / "bad.json").write_text(json.dumps({**recipe, **change}))
+        text = lathe_cli.lathe("quantize", tmp_path / "m.onnx", "-o", tmp_path / "no.onnx", "--recipe", tmp_path / "bad.json", code=3)
+        assert message in text and "bad.json: 'w1'" in text and not (tmp_path / "no.onnx").exists()
+
+
+@pytest.mark.parametrize("scheme", ["f16", "bf16", "w8a8-fp8"])
+def test_reports_of_formats(tmp_path, scheme):
+    """What rounding to the format loses, of weights and of activations, as numpy has it."""
+    w1, _ = write_model(tmp_path / "m.onnx")
+    data = examples(tmp_path)
+    quantize(tmp_path, scheme, "--data", data, "--report", tmp_path / "report.json")
+    up = next(l for l in json.loads((tmp_path / "report.json").read_text())["layers"] if l["node"] == "up")
+    x = np.load(data)["x"]
+    if scheme == "w8a8-fp8":
+        def rounded(v, axis=None):
+            scale = (np.abs(v).max(axis, keepdims=axis is not None) / 448).astype(np.float32)
+            return (v / scale).astype(ml_dtypes.float8_e4m3fn).astype(np.float32) * scale
+        rw, rx = rounded(w1, 0), rounded(x)
+    else:
+        narrow = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[scheme]
+        rw, rx = (v.astype(narrow).astype(np.float32) for v in (w1, x))
+    signal = ((x @ w1).astype(np.float64) ** 2).sum()
+    for part, change in (("weight_rounding", x @ (rw - w1)), ("activation_rounding", (rx - x) @ w1),
+                         ("all", rx.astype(np.float64) @ rw - x.astype(np.float64) @ w1)):
+        assert up["loss"][part] == pytest.approx((change.astype(np.float64) ** 2).sum() / signal, rel=1e-2), part
+    assert up["loss"]["clipping"] == 0

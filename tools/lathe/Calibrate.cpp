@@ -7,7 +7,9 @@
 #include "Results.h"
 #include "TemporaryModel.h"
 
+#include "lathe/support/Npy.h"
 #include "lathe/support/Npz.h"
+#include "lathe/support/Sha256.h"
 
 #include <algorithm>
 #include <chrono>
@@ -175,7 +177,30 @@ Result<std::vector<Example>> readExamples(const std::string &data, const engine:
 }
 
 Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &observations, const std::string &what,
-                        lathe_call_function call, void *user, const Batch &seen) {
+                        lathe_call_function call, void *user, const Batch &seen, const Sums &sums) {
+  Result<std::string> said = recipe.text();
+  if (!said)
+    return said.status();
+  Sha256 sha;
+  sha.field(*said);
+  for (const Observation &one : observations)
+    sha.field(one.value);
+  constexpr size_t kDigits = 16;
+  const std::string stage = what.substr(0, what.find(' ')) + "-" + sha.hex().substr(0, kDigits);
+  size_t first = 0;
+  if (std::optional<std::string> kept = resume ? resume->find(stage) : std::nullopt) {
+    Result<HostTensor> state = parseNpy(*kept, DType::F64, stage);
+    std::vector<double> numbers(state ? size_t(state->count()) : 0);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = state->real(int64_t(i));
+    if (numbers.size() >= 2) { // batches, and whether these were all
+      const std::vector<double> rest(numbers.begin() + 2, numbers.end());
+      if (sums.restore(rest))
+        first = size_t(numbers[0]);
+      if (first && numbers[1] != 0)
+        return okStatus();
+    }
+  }
   Result<std::string> bytes = observedModel(path, recipe, observations);
   if (!bytes)
     return bytes.status();
@@ -202,11 +227,30 @@ Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &ob
       LATHE_RETURN_IF_ERROR(toStatus(lathe_context_register_call(opened->rank(rank), kObserveCall, call, user)));
   Progress progress;
   const auto begin = std::chrono::steady_clock::now();
-  for (size_t i = 0; i < examples.size(); ++i) {
+  // Keeping takes a tenth of the time at most.
+  auto last = begin;
+  std::chrono::duration<double> taken{0};
+  for (size_t i = first; i < examples.size(); ++i) {
     progress.show(what, int(i), int(examples.size()));
     std::vector<lathe_tensor> results;
     LATHE_RETURN_IF_ERROR(opened->run(**plan, examples[i], results));
     LATHE_RETURN_IF_ERROR(seen(i, data + ": batch " + std::to_string(i), results));
+    const auto now = std::chrono::steady_clock::now();
+    const bool all = i + 1 == examples.size();
+    if (!resume || (!all && now - last < 10 * taken))
+      continue;
+    const std::vector<double> numbers = sums.save();
+    HostTensor state(DType::F64, {int64_t(numbers.size()) + 2});
+    state.setReal(0, double(i + 1));
+    state.setReal(1, all);
+    for (size_t e = 0; e < numbers.size(); ++e)
+      state.setReal(int64_t(e) + 2, numbers[e]);
+    Result<std::string> file = formatNpy(state);
+    if (!file)
+      return file.status();
+    LATHE_RETURN_IF_ERROR(resume->keep(stage, *file));
+    last = std::chrono::steady_clock::now();
+    taken = last - now;
   }
   progress.finish();
   lathe_counters counters{};
@@ -286,7 +330,22 @@ Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
         ranges[v] = batch ? Range{std::min(seen.min, ranges[v].min), std::max(seen.max, ranges[v].max)} : seen;
     }
     return okStatus();
-  });
+  }, {[&] {
+    std::vector<double> state;
+    for (const Range &range : ranges)
+      state.insert(state.end(), {range.min, range.max});
+    for (const Histogram &histogram : elements.histograms)
+      histogram.appendTo(state);
+    return state;
+  }, [&](const std::vector<double> &state) {
+    if (state.size() != 2 * ranges.size() + Histogram::kState * elements.histograms.size())
+      return false;
+    for (size_t v = 0; v < ranges.size(); ++v)
+      ranges[v] = {state[2 * v], state[2 * v + 1]};
+    for (size_t v = 0; v < elements.histograms.size(); ++v)
+      elements.histograms[v] = Histogram::of(std::span(state).subspan(2 * ranges.size() + v * Histogram::kState, Histogram::kState));
+    return true;
+  }});
   if (!ran.ok())
     return ran;
   for (size_t v = 0; v < values.size(); ++v) {
@@ -335,7 +394,31 @@ Result<std::map<std::string, quantize::Channels>> Calibration::observeChannels(c
       }
     }
     return okStatus();
-  });
+  }, {[&] {
+    std::vector<double> state;
+    for (const Observation &of : observations) {
+      const quantize::Channels &one = all[of.value];
+      state.push_back(double(one.rows));
+      for (const auto *list : {&one.lowest, &one.highest, &one.magnitudes, &one.squares})
+        state.insert(state.end(), list->begin(), list->end());
+    }
+    return state;
+  }, [&](const std::vector<double> &state) {
+    size_t size = 0, at = 0;
+    for (const Observation &of : observations)
+      size += 1 + 4 * size_t(of.depth);
+    if (state.size() != size)
+      return false;
+    for (const Observation &of : observations) {
+      quantize::Channels &one = all[of.value];
+      one.rows = int64_t(state[at++]);
+      for (auto *list : {&one.lowest, &one.highest, &one.magnitudes, &one.squares}) {
+        list->assign(state.begin() + int64_t(at), state.begin() + int64_t(at) + of.depth);
+        at += size_t(of.depth);
+      }
+    }
+    return true;
+  }});
   if (!ran.ok())
     return ran;
   return all;
@@ -359,10 +442,75 @@ Result<std::map<std::string, quantize::Gram>> Calibration::observeGrams(const Re
         into.sums[e] += double(seen[e]);
     }
     return okStatus();
-  });
+  }, {[&] {
+    std::vector<double> state;
+    for (const Observation &of : observations)
+      state.insert(state.end(), all[of.value].sums.begin(), all[of.value].sums.end());
+    return state;
+  }, [&](const std::vector<double> &state) {
+    size_t size = 0, at = 0;
+    for (const Observation &of : observations)
+      size += size_t(of.depth * of.depth);
+    if (state.size() != size)
+      return false;
+    for (const Observation &of : observations) {
+      all[of.value] = {of.depth, {state.begin() + int64_t(at), state.begin() + int64_t(at) + of.depth * of.depth}};
+      at += size_t(of.depth * of.depth);
+    }
+    return true;
+  }});
   if (!ran.ok())
     return ran;
   return all;
+}
+
+Result<std::map<std::string, HostTensor>> Calibration::observeBiases(const Recipe &recipe, const std::vector<QuantizedLayer> &layers) {
+  std::vector<Observation> observations;
+  for (const QuantizedLayer &layer : layers)
+    observations.push_back({layer.result, Summary::Shift});
+  std::vector<std::vector<double>> sums(layers.size()); // by channel, and behind them the rows
+  Status ran = run(recipe, observations, "shifts of means", nullptr, nullptr,
+                   [&](size_t, const std::string &where, const std::vector<lathe_tensor> &results) -> Status {
+    for (size_t i = 0; i < layers.size(); ++i) {
+      const std::vector<double> means = numbersOf(results[2 * i]);
+      const double rows = numbersOf(results[2 * i + 1])[0] / double(means.size());
+      sums[i].resize(means.size() + 1);
+      for (size_t c = 0; c < means.size(); ++c) {
+        if (!std::isfinite(means[c]))
+          return invalidError("value '" + layers[i].result + "' is not finite", where);
+        sums[i][c] += means[c] * rows;
+      }
+      sums[i].back() += rows;
+    }
+    return okStatus();
+  }, {[&] {
+    std::vector<double> state;
+    for (const std::vector<double> &of : sums) {
+      state.push_back(double(of.size()));
+      state.insert(state.end(), of.begin(), of.end());
+    }
+    return state;
+  }, [&](const std::vector<double> &state) {
+    size_t at = 0;
+    for (std::vector<double> &of : sums) {
+      const size_t count = at < state.size() ? size_t(state[at]) : 0;
+      if (!count || count > state.size() - at - 1)
+        return false;
+      of.assign(state.begin() + int64_t(at) + 1, state.begin() + int64_t(at + 1 + count));
+      at += 1 + count;
+    }
+    return at == state.size();
+  }});
+  if (!ran.ok())
+    return ran;
+  std::map<std::string, HostTensor> biases;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    HostTensor bias(DType::F32, {int64_t(sums[i].size()) - 1});
+    for (int64_t c = 0; c < bias.count(); ++c)
+      bias.setReal(c, -sums[i][size_t(c)] / sums[i].back());
+    biases[layers[i].result] = std::move(bias);
+  }
+  return biases;
 }
 
 Result<std::map<std::string, LayerLosses>> Calibration::observeLosses(const Recipe &recipe,
@@ -389,116 +537,10 @@ Result<std::map<std::string, LayerLosses>> Calibration::observeLosses(const Reci
         return invalidError("value '" + layers[i].result + "' or its square is not finite", where);
     }
     return okStatus();
-  });
+  }, {[] { return std::vector<double>(); }, [](const std::vector<double> &) { return false; }});
   if (!ran.ok())
     return ran;
   return all;
-}
-
-Status chooseFactors(Calibration &calibration, const std::string &path, const std::string &method, Recipe &recipe) {
-  Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
-  if (!layers)
-    return layers.status();
-  std::map<std::string, std::set<std::string>> weights; // by activation
-  std::map<std::string, int> uses;                      // of a weight, by products of the same activation
-  std::map<std::string, std::string> refused;
-  for (const QuantizedLayer &layer : *layers) {
-    weights[layer.activation].insert(layer.weight);
-    ++uses[layer.activation + '\n' + layer.weight];
-  }
-  for (const QuantizedLayer &layer : *layers)
-    if (!layer.depth)
-      refused[layer.activation] = "convolutions and products of transposed values have no factors";
-    else if (layer.otherReaders + 1 != uses[layer.activation + '\n' + layer.weight])
-      refused[layer.activation] = "'" + layer.weight + "' has other readers";
-    else if (recipe.shared.count(layer.activation))
-      refused[layer.activation] = "others read it as codes";
-  for (const auto &[name, why] : refused)
-    std::printf("  no factors for '%s': %s\n", name.c_str(), why.c_str());
-  std::erase_if(*layers, [&](const QuantizedLayer &layer) { return refused.count(layer.activation); });
-  if (layers->empty())
-    return okStatus();
-  Result<std::map<std::string, quantize::Channels>> channels = calibration.observeChannels(recipe, *layers);
-  if (!channels)
-    return channels.status();
-  for (const auto &[activation, seen] : *channels) {
-    Result<std::map<std::string, HostTensor>> matrices = weightsOf(path, recipe, weights[activation]);
-    if (!matrices)
-      return matrices.status();
-    std::vector<quantize::SmoothedWeight> readers;
-    for (const auto &[name, matrix] : *matrices)
-      readers.push_back({&matrix, recipe.weights.at(name)});
-    HostTensor factors;
-    if (method == "awq") {
-      Result<quantize::AwqResult> chosen = quantize::awqFactors(seen, readers, *weights[activation].begin());
-      if (!chosen)
-        return chosen.status();
-      factors = std::move(chosen->factors);
-    } else {
-      constexpr double kAlpha = 0.5; // of the paper
-      factors = quantize::smoothFactors(seen, readers, kAlpha);
-    }
-    bool any = false;
-    for (int64_t k = 0; k < factors.count(); ++k)
-      any |= factors.real(k) != 1;
-    if (any)
-      recipe.factors[activation] = std::move(factors);
-  }
-  std::printf("%zu activations get factors by %s\n", recipe.factors.size(), method.c_str());
-  return okStatus();
-}
-
-Status chooseCodes(Calibration &calibration, const std::string &path, double damping, Recipe &recipe) {
-  Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
-  if (!layers)
-    return layers.status();
-  std::vector<QuantizedLayer> left;
-  std::set<std::string> known; // a weight that two products read gets codes for the first one's inputs
-  for (const QuantizedLayer &layer : *layers)
-    if (!layer.depth)
-      std::printf("  rounded to the nearest: '%s' is a convolution, or reads a transposed value\n", layer.node.c_str());
-    else if (known.insert(layer.weight).second)
-      left.push_back(layer);
-  constexpr int64_t kGramBytes = int64_t(1) << 30; // of Gram matrices at once: those of all layers may be too many
-  while (!left.empty()) {
-    std::vector<QuantizedLayer> now, later;
-    std::set<std::string> activations;
-    int64_t bytes = 0;
-    for (QuantizedLayer &layer : left) {
-      int64_t more = activations.count(layer.activation) ? 0 : layer.depth * layer.depth * int64_t(sizeof(float) + sizeof(double));
-      if (!now.empty() && bytes + more > kGramBytes) {
-        later.push_back(std::move(layer));
-        continue;
-      }
-      bytes += more;
-      activations.insert(layer.activation);
-      now.push_back(std::move(layer));
-    }
-    Result<std::map<std::string, quantize::Gram>> grams = calibration.observeGrams(recipe, now);
-    if (!grams)
-      return grams.status();
-    Progress progress;
-    for (size_t i = 0; i < now.size(); ++i) {
-      const QuantizedLayer &layer = now[i];
-      progress.show("codes of " + layer.node, int(i), int(now.size()));
-      Result<std::map<std::string, HostTensor>> matrices = weightsOf(path, recipe, {layer.weight});
-      if (!matrices)
-        return matrices.status();
-      Result<quantize::GptqResult> made = quantize::gptq(matrices->at(layer.weight), recipe.weights.at(layer.weight),
-                                                         grams->at(layer.activation), damping, layer.weight);
-      if (!made)
-        return made.status();
-      if (made->damping > damping)
-        std::printf("  '%s': its inputs' products are singular: damping %g of their mean square\n", layer.node.c_str(), made->damping);
-      if (made->unseen)
-        std::printf("  '%s': %lld of its %lld inputs were always zero: rounded to the nearest\n", layer.node.c_str(),
-                    static_cast<long long>(made->unseen), static_cast<long long>(layer.depth));
-      recipe.codes[layer.weight] = std::move(made->weight);
-    }
-    left = std::move(later);
-  }
-  std::printf("%zu weights get codes by gptq, damping %g\n", recipe.codes.size(), damping);
-  return okStatus();
 }
 
 } // namespace lathe::cli

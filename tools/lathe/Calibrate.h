@@ -3,6 +3,7 @@
 #ifndef LATHE_TOOLS_LATHE_CALIBRATE_H
 #define LATHE_TOOLS_LATHE_CALIBRATE_H
 
+#include "Resume.h"
 #include "Session.h"
 
 #include "lathe/import/ObserveModel.h"
@@ -39,11 +40,17 @@ public:
     this->compile.cache = false;
   }
 
+  /// Where sums go now and then, and where those of a stopped run are looked for: by what is observed, of which recipe.
+  void keepIn(const ResumeFolder &folder) { resume = &folder; }
+  const ResumeFolder *kept() const { return resume; }
+
   /// The ranges of the recipe's activations by a method. Those that have no range are erased and printed.
   Status observeRanges(quantize::Recipe &recipe, const quantize::RangeMethod &method);
   /// Of the activations of these layers, by name.
   Result<std::map<std::string, quantize::Channels>> observeChannels(const quantize::Recipe &recipe,
                                                                     const std::vector<QuantizedLayer> &layers);
+  /// Of the results of these layers, by name: f32 [channels], what corrects the mean that codes shift.
+  Result<std::map<std::string, HostTensor>> observeBiases(const quantize::Recipe &recipe, const std::vector<QuantizedLayer> &layers);
   Result<std::map<std::string, quantize::Gram>> observeGrams(const quantize::Recipe &recipe,
                                                              const std::vector<QuantizedLayer> &layers);
   /// Of these layers by the name of their results, with the recipe as it is now.
@@ -52,18 +59,31 @@ public:
 
 private:
   using Batch = std::function<Status(size_t batch, const std::string &where, const std::vector<lathe_tensor> &results)>;
+  /// What has been summed up so far, as numbers, and back; false where these are not of its form.
+  struct Sums {
+    std::function<std::vector<double>()> save;
+    std::function<bool(const std::vector<double> &)> restore;
+  };
   Status run(const quantize::Recipe &recipe, const std::vector<Observation> &observations, const std::string &what,
-             lathe_call_function call, void *user, const Batch &seen);
+             lathe_call_function call, void *user, const Batch &seen, const Sums &sums);
 
   const std::string path, data;
   CompileOptions compile;
   const SessionOptions session;
   std::vector<Example> examples;
+  const ResumeFolder *resume = nullptr;
 };
 
 /// Chooses factors by "smoothquant" or "awq" for the products' activations, into the recipe; prints for which there are
 /// none.
 Status chooseFactors(Calibration &calibration, const std::string &path, const std::string &method, quantize::Recipe &recipe);
+
+/// Cross-layer equalization's factors for the activations between two layers, into the recipe, which must have none; prints how many.
+Status equalizeLayers(const std::string &path, quantize::Recipe &recipe);
+
+/// What corrects the means of results, into the recipe, whose ranges and codes are known: the mean error over the examples
+/// (Nagel et al., 2019, section 4.2, of inputs as the float model has them).
+Status correctBiases(Calibration &calibration, const std::string &path, quantize::Recipe &recipe);
 
 /// Chooses codes by GPTQ for the recipe's matrices; prints what damping was needed where it was more than `damping`.
 Status chooseCodes(Calibration &calibration, const std::string &path, double damping, quantize::Recipe &recipe);

@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <filesystem>
 #include <fnmatch.h>
 #include <utility>
 
@@ -52,31 +53,53 @@ struct LayerChoice {
   quantize::Scheme scheme;
 };
 
+/// What --method lists: how weights get codes, and what is done beside it.
+struct Methods {
+  std::string codes = "rtn";
+  bool equalize = false, correct = false;
+  bool scalesInputs() const { return codes == "awq" || codes == "smoothquant"; }
+
+  static Result<Methods> parse(const std::string &text) {
+    Methods methods;
+    int ofCodes = 0;
+    for (const std::string &name : listOf(text))
+      if (name == "cle")
+        methods.equalize = true;
+      else if (name == "bias-correction")
+        methods.correct = true;
+      else if (name == "rtn" || name == "gptq" || name == "awq" || name == "smoothquant")
+        methods.codes = name, ++ofCodes;
+      else
+        return usageError("wants rtn, gptq, awq or smoothquant, cle, bias-correction, not '" + name + "'", "--method");
+    if (ofCodes > 1)
+      return usageError("wants one of rtn, gptq, awq and smoothquant", "--method=" + text);
+    if (methods.equalize && methods.scalesInputs())
+      return usageError("scale the same values: cle, or " + methods.codes, "--method=" + text);
+    return methods;
+  }
+};
+
 /// What the options ask for, checked before any file is read.
 struct Plan {
+  Methods methods;
   std::vector<quantize::Scheme> schemes; ///< several for a search alone
   std::vector<LayerChoice> layers;
   quantize::RangeMethod range;
   int64_t group = 0;
   std::optional<Budget> budget;
   std::optional<Metric> metric;
-  bool needsRanges() const {
-    auto wants = [](const quantize::Scheme &scheme) { return scheme.activations; };
-    return std::any_of(schemes.begin(), schemes.end(), wants) ||
-           std::any_of(layers.begin(), layers.end(), [&](const LayerChoice &layer) { return wants(layer.scheme); });
-  }
 };
 
-Status checkScheme(const QuantizeOptions &options, const quantize::Scheme &scheme) {
+Status checkScheme(const QuantizeOptions &options, const Methods &methods, const quantize::Scheme &scheme) {
   const std::string name = scheme.name;
   if (options.dynamic && (!scheme.activations || scheme.format != quantize::WeightFormat::Integer))
     return usageError(name + (scheme.activations ? " has ranges that are known before the run" : " leaves activations as they are"),
                       "--dynamic");
   if (options.format == "microsoft" && (scheme.weightBits != 4 || scheme.format == quantize::WeightFormat::Mxfp4))
     return usageError(name + " has no op of com.microsoft", "--format=microsoft");
-  if (options.method == "gptq" && scheme.format != quantize::WeightFormat::Integer)
+  if (methods.codes == "gptq" && scheme.format != quantize::WeightFormat::Integer)
     return usageError("chooses integers, of which " + name + " has none", "--method=gptq");
-  if (options.method == "smoothquant" && !scheme.activations)
+  if (methods.codes == "smoothquant" && !scheme.activations)
     return usageError("divides activations that get codes, of which " + name + " has none", "--method=smoothquant");
   if (options.data.empty() && scheme.activations && !options.dynamic)
     return usageError("quantizes activations: ranges come from --data=DIR|F.npz, never from random numbers", name);
@@ -102,15 +125,17 @@ Result<Plan> planOf(const QuantizeOptions &options) {
   }
   if (options.format != "qdq" && options.format != "microsoft")
     return usageError("wants qdq or microsoft, not '" + options.format + "'", "--format");
-  if (options.method != "rtn" && options.method != "gptq" && options.method != "awq" && options.method != "smoothquant")
-    return usageError("wants rtn, gptq, awq or smoothquant, not '" + options.method + "'", "--method");
+  Result<Methods> methods = Methods::parse(options.method);
+  if (!methods)
+    return methods.status();
+  plan.methods = *methods;
   if (!(options.damping >= 0 && options.damping <= 100))
     return usageError("wants a number of 0 to 100", "--damping");
   for (const quantize::Scheme &scheme : plan.schemes)
-    LATHE_RETURN_IF_ERROR(checkScheme(options, scheme));
+    LATHE_RETURN_IF_ERROR(checkScheme(options, *methods, scheme));
   for (const LayerChoice &layer : plan.layers)
-    LATHE_RETURN_IF_ERROR(checkScheme(options, layer.scheme));
-  if (options.data.empty() && options.method != "rtn")
+    LATHE_RETURN_IF_ERROR(checkScheme(options, *methods, layer.scheme));
+  if (options.data.empty() && (methods->codes != "rtn" || methods->correct))
     return usageError("fits weights to data, which come from --data=DIR|F.npz", "--method=" + options.method);
   Result<quantize::RangeMethod> range = quantize::rangeMethod(options.range);
   if (!range)
@@ -121,7 +146,7 @@ Result<Plan> planOf(const QuantizeOptions &options) {
                         plan.group < 16 || plan.group % 16))
     return usageError("wants a multiple of 16, not '" + text + "'", "--group");
   const bool mixes = plan.schemes.size() > 1 || !plan.layers.empty() || !options.budget.empty();
-  if (mixes && (options.method == "awq" || options.method == "smoothquant"))
+  if (mixes && (methods->scalesInputs() || methods->equalize))
     return usageError("has factors for all readers of a value, which layers of several schemes do not share",
                       "--method=" + options.method);
   if (mixes && options.format == "microsoft")
@@ -166,12 +191,16 @@ Result<Recipe> decideScheme(const QuantizeOptions &options, const Plan &wanted, 
   recipe.range = wanted.range.text();
   recipe.method = options.method;
   kept = std::move(plan->kept);
-  if (options.method == "awq" || options.method == "smoothquant")
-    LATHE_RETURN_IF_ERROR(chooseFactors(calibration, path, options.method, recipe));
-  if (options.method == "gptq")
+  if (wanted.methods.equalize)
+    LATHE_RETURN_IF_ERROR(equalizeLayers(path, recipe));
+  if (wanted.methods.scalesInputs())
+    LATHE_RETURN_IF_ERROR(chooseFactors(calibration, path, wanted.methods.codes, recipe));
+  if (wanted.methods.codes == "gptq")
     LATHE_RETURN_IF_ERROR(chooseCodes(calibration, path, options.damping, recipe));
   if (scheme.activations && !options.dynamic)
     LATHE_RETURN_IF_ERROR(calibration.observeRanges(recipe, wanted.range));
+  if (wanted.methods.correct)
+    LATHE_RETURN_IF_ERROR(correctBiases(calibration, path, recipe));
   return recipe;
 }
 
@@ -231,6 +260,36 @@ Result<Recipe> decide(const QuantizeOptions &options, const Plan &plan, const st
   return plan.layers.empty() ? std::move(recipes.front()) : mixedRecipe(recipes);
 }
 
+/// Where a stopped run is continued: beside the output, by all that the recipe follows from.
+Result<ResumeFolder> resumeFor(const QuantizeOptions &options, const std::string &path) {
+  Result<std::string> model = digestOfData(path), data = digestOfData(options.data);
+  if (!model || !data)
+    return model ? data.status() : model.status();
+  Result<std::set<std::string>> outside = filesOfWeights(path);
+  if (!outside)
+    return outside.status();
+  for (const std::string &file : *outside) {
+    Result<std::string> weights = digestOfData((std::filesystem::path(path).parent_path() / file).string());
+    if (!weights)
+      return weights.status();
+    *model += "," + *weights;
+  }
+  std::string script;
+  if (options.metric.ends_with(".py"))
+    if (Result<std::string> text = readFile(options.metric); text.ok())
+      script = *text;
+  std::string all = compilerVersion();
+  const CompileOptions &compile = options.compile;
+  for (const auto &list : {options.keep, options.layers, compile.targets, compile.dims, compile.shapes, compile.constants, compile.allow})
+    for (const std::string &text : list)
+      all += "\n" + text;
+  for (const std::string &text : {options.scheme, options.group, options.format, options.range, options.method, options.budget,
+                                  options.metric, script, options.session.device, compile.winogradTolerance, compile.sparseWeights})
+    all += "\n" + text;
+  all += "\n" + std::to_string(options.damping) + (options.dynamic ? " dynamic " : " ") + std::to_string(options.session.threads);
+  return ResumeFolder::open(options.output + ".resume", *model, *data, all);
+}
+
 Status execute(const QuantizeOptions &options, const std::string &path) {
   if (!options.report.empty()) {
     if (options.data.empty())
@@ -248,9 +307,17 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
   std::optional<KeptValues> kept; // a recipe does not say
   std::optional<QuantizeSearch> search;
   ResumeFolder resume;
+  if (plan && !options.data.empty()) {
+    Result<ResumeFolder> folder = resumeFor(options, path);
+    if (!folder)
+      return folder.status();
+    resume = std::move(*folder);
+    calibration.keepIn(resume);
+  }
   Result<Recipe> recipe =
       plan ? decide(options, *plan, path, calibration, kept, search, resume) : Recipe::read(options.recipe);
   if (!recipe) {
+    resume.remove();
     if (search)
       std::fputs(search->text().c_str(), stdout);
     return recipe.status();
@@ -263,6 +330,7 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
   if (!options.recipeOut.empty())
     LATHE_RETURN_IF_ERROR(recipe->write(options.recipeOut));
   LATHE_RETURN_IF_ERROR(writeFileAtomically(options.output, *bytes));
+  resume.remove();
   if (search)
     std::fputs(search->text().c_str(), stdout);
   std::printf("%s: %zu products, %zu weights, %zu activations by %s\n", options.output.c_str(), recipe->products.size(),
@@ -305,9 +373,10 @@ Status quantizeVerb(const std::vector<std::string> &arguments) {
   parser.add("range", "METHOD",
              "What activations span: minmax (default), moving[:0.1] (a running mean over batches), percentile[:99.99], mse "
              "(least squared error), kl (least divergence); what lies outside is clipped", options.range);
-  parser.add("method", "NAME",
+  parser.add("method", "NAME[,NAME]",
              "How weights get codes: rtn (default: the nearest), gptq (by what inputs have in common), awq and smoothquant "
-             "(inputs and weights scaled against each other first)", options.method);
+             "(inputs and weights scaled against each other first); with a comma also cle (weights of two layers scaled against "
+             "each other, without data) and bias-correction (the mean of what codes change is taken back)", options.method);
   parser.add("damping", "X", "gptq: added to the diagonal of the inputs' products, in means of it (default: 0.01)", options.damping);
   parser.flag("dynamic", "w8a8-int8: each run finds the ranges of activations, without data", options.dynamic);
   parser.add("format", "qdq|microsoft",

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -51,18 +52,17 @@ Result<std::string> digestOfData(const std::string &path) {
 Result<ResumeFolder> ResumeFolder::open(const std::string &path, const std::string &model, const std::string &data,
                                         const std::string &options) {
   const std::string digests[] = {model, data, digestOf(options)};
-  std::string key = kHead;
-  for (size_t i = 0; i < std::size(digests); ++i)
-    key += std::string(kNames[i]) + " " + digests[i] + "\n";
   ResumeFolder folder;
   folder.path = path;
+  folder.key = kHead;
+  for (size_t i = 0; i < std::size(digests); ++i)
+    folder.key += std::string(kNames[i]) + " " + digests[i] + "\n";
   std::error_code error;
-  const std::string file = path + "/key";
   if (fs::exists(path, error)) {
-    Result<std::string> known = readFile(file);
+    Result<std::string> known = readFile(path + "/key");
     if (!known || !known->starts_with(kHead))
       return usageError("is no folder of a stopped run; it would be written over", path);
-    if (*known == key) {
+    if (*known == folder.key) {
       std::printf("  continues a run that was stopped: %s\n", path.c_str());
       return folder;
     }
@@ -73,9 +73,6 @@ Result<ResumeFolder> ResumeFolder::open(const std::string &path, const std::stri
     std::printf("  begins anew: %s is of a run with another %s\n", path.c_str(), differs.c_str());
     fs::remove_all(path, error);
   }
-  if (!fs::create_directory(path, error) && error)
-    return Status(ErrorCode::RuntimeFailure, "cannot be made: " + error.message(), path);
-  LATHE_RETURN_IF_ERROR(writeFileAtomically(file, key));
   return folder;
 }
 
@@ -92,6 +89,11 @@ std::optional<std::string> ResumeFolder::find(const std::string &name) const {
 Status ResumeFolder::keep(const std::string &name, std::string_view bytes) const {
   if (path.empty())
     return okStatus();
+  std::error_code error;
+  if (fs::create_directory(path, error))
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(path + "/key", key, FileSync::None));
+  if (error)
+    return Status(ErrorCode::RuntimeFailure, "cannot be made: " + error.message(), path);
   const std::string digest = digestOf(bytes);
   const std::string_view parts[] = {digest, bytes};
   return writeFileAtomically(path + "/" + name, parts, FileSync::None);

@@ -30,7 +30,8 @@ public:
   void remove() const;
 
 private:
-  std::string path; ///< empty: nothing is kept
+  std::string path; ///< empty: nothing is kept; made when something is
+  std::string key;  ///< whose it is
 };
 
 /// The digest of a file, or of all files of a folder with their names.

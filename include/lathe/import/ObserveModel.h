@@ -20,6 +20,7 @@ enum class Summary {
   Elements,  ///< 1: one byte, of the custom call kObserveCall, which gets the value, in any order, and the observation's number
   Channels,  ///< 5: of each place in the last dimension least, greatest, mean magnitude, mean square; the elements' number
   Gram,      ///< 1: the sum of products of the places of the last dimension [depth, depth]
+  Shift,     ///< 2, of the result of one of the recipe's products: of each channel the mean of what its codes change; elements' number
   Losses,    ///< as many as LossPart has, of the result of one of the recipe's products: what its codes change
 };
 

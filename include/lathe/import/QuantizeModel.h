@@ -62,6 +62,10 @@ quantize::Recipe partOf(const quantize::Recipe &recipe, const std::vector<Quanti
 Result<std::map<std::string, HostTensor>> weightsOf(const std::string &path, const quantize::Recipe &recipe,
                                                     const std::set<std::string> &names);
 
+/// Factors of cross-layer equalization (lathe/quantize/Weights.h): of the activations that one layer of the recipe makes, alone or
+/// with a Relu or a pool, and one other reads. Of a recipe without factors.
+Result<std::map<std::string, HostTensor>> equalizingFactors(const std::string &path, const quantize::Recipe &recipe);
+
 /// The quantized model as bytes. Weights outside of the file stay there. Invalid, located in `recipePath`,
 /// where the recipe is of another model.
 Result<std::string> quantizedModel(const std::string &path, const quantize::Recipe &recipe,
@@ -71,7 +75,9 @@ Result<std::string> quantizedModel(const std::string &path, const quantize::Reci
 /// and one dynamic or not. Invalid where two have factors or ranges of their own for one activation.
 Result<quantize::Recipe> mixedRecipe(const std::vector<quantize::Recipe> &parts);
 
-/// Whether a model refers to files beside it.
+/// The files beside a model that it refers to, by their names there.
+Result<std::set<std::string>> filesOfWeights(const std::string &path);
+/// Whether there are any.
 Result<bool> hasExternalWeights(const std::string &path);
 
 } // namespace lathe

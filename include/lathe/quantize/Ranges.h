@@ -47,6 +47,11 @@ public:
   /// Elements outside of `range`, to the width of a bin.
   uint64_t outside(Range range) const;
 
+  /// All of it as kState numbers, exactly, and back.
+  static constexpr size_t kState = 2 * kSide + 4;
+  void appendTo(std::vector<double> &state) const;
+  static Histogram of(std::span<const double> state);
+
 private:
   void widen(double largest);
   std::vector<uint64_t> counts;

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What makes a product's result right, and not only its weights: GPTQ chooses codes by what inputs have in common,
-// AWQ and SmoothQuant scale inputs and weights against each other first. All of matrices, in double.
+// AWQ and SmoothQuant scale inputs and weights against each other first, cross-layer equalization the weights of two
+// layers. In double.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_QUANTIZE_WEIGHTS_H
@@ -30,8 +31,31 @@ struct Channels {
   int64_t rows = 0;
 };
 
-/// The weight with each input's elements times `factors` [depth], in f32.
-HostTensor scaleInputs(const HostTensor &weight, int64_t depthAxis, const HostTensor &factors);
+/// The weight with each input's elements times `factors` [inputs], in f32: a matrix, or filters in `groups`, whose inputs
+/// lie along axis 1, those of a group in each.
+HostTensor scaleInputs(const HostTensor &weight, int64_t depthAxis, const HostTensor &factors, int64_t groups = 1);
+/// Anything with the channels along `axis`, each divided by its factor, in f32.
+HostTensor divideChannels(const HostTensor &weight, int64_t axis, const HostTensor &factors);
+
+/// The largest magnitude of what each output of a layer takes from each input of its group.
+struct LayerMagnitudes {
+  int64_t outputs = 0, inputs = 0; ///< inputs of a group
+  int64_t groups = 1;
+  std::vector<double> largest; ///< [outputs, inputs]
+};
+/// Of a matrix, or of filters [outputs, inputs of a group, ...]; `outputAxis` is 0 of the latter.
+LayerMagnitudes magnitudesOf(const HostTensor &weight, int64_t outputAxis, int64_t groups);
+
+/// The outputs of `first` are the inputs of `second`, by numbers of layers.
+struct EqualizedPair {
+  size_t first = 0, second = 0;
+};
+/// Cross-layer equalization (Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019): factors
+/// s of each pair's channels, by which the first layer's outputs are divided and the second one's inputs multiplied, so
+/// that both have the same largest magnitude, sqrt(r1 r2): s = sqrt(r1 / r2). Pair after pair, until no factor of a
+/// round differs from 1 by more than 1e-4, 100 rounds at most. 1 where a magnitude is zero. A layer is the first of one pair
+/// and the second of one at most.
+std::vector<std::vector<double>> equalize(std::vector<LayerMagnitudes> layers, std::span<const EqualizedPair> pairs);
 
 struct GptqResult {
   QuantizedWeight weight;
