@@ -47,7 +47,7 @@ public:
 
   struct Found {
     PrunableWeight weight;
-    bool transposed = false, both = false, wanted = false;
+    bool both = false, wanted = false;
   };
   std::vector<Found> weights;
   KeptValues kept;
@@ -118,14 +118,15 @@ private:
       const onnx::TensorProto &tensor = *model.constants.at(name);
       Found found;
       found.weight.name = name;
-      found.transposed = depth == 1;
+      found.weight.transposed = depth == 1;
       found.weight.depth = tensor.dims(int(depth));
       found.weight.columns = tensor.dims(int(1 - depth));
       at = weights.insert(weights.end(), found);
     }
     at->wanted |= isAsked;
-    at->both |= at->transposed != (depth == 1);
+    at->both |= at->weight.transposed != (depth == 1);
     at->weight.nodes.push_back(nameOf(node));
+    at->weight.inputs.push_back(attribute(node, "transA") ? "" : node.input(0));
   }
 
   const Loaded &model;
@@ -164,51 +165,123 @@ Status checkMasks(const Loaded &model, const Candidates &candidates, const Prune
 
 } // namespace
 
+namespace {
+
+/// The weights of a model that may change. Throws what is wrong with the options.
+Candidates candidatesOf(const Loaded &model, const std::string &path, const PruneOptions &options) {
+  Candidates candidates(model, options.keep, options.only);
+  for (const Status &status : {candidates.checkPatterns(), candidates.checkOnly(path), checkMasks(model, candidates, options, path)})
+    if (!status.ok())
+      throw ImportError{status};
+  return candidates;
+}
+
+class Pruner {
+public:
+  Pruner(Loaded &model, const PruneOptions &options) : model(model), options(options) {}
+
+  Weights valuesOf(const PrunableWeight &weight) { return {model.read(*model.constants.at(weight.name)), weight.transposed}; }
+
+  /// The ratio of each weight by its number, where all are compared with each other.
+  Result<std::vector<double>> ratios(const std::vector<Candidates::Found> &list) {
+    if (!options.overAll)
+      return std::vector<double>(list.size(), options.ratio);
+    std::vector<std::vector<double>> scores;
+    for (size_t i = 0; i < list.size(); ++i) {
+      Result<std::vector<double>> found =
+          sparsify::meanScores(valuesOf(list[i].weight), options.scheme, scoringOf(list[i].weight.name, i));
+      if (!found)
+        return found.status();
+      scores.push_back(std::move(*found));
+    }
+    return sparsify::ratiosOverAll(scores, options.ratio);
+  }
+
+  /// Makes zeros in the weight of a number, in memory.
+  Status prune(Weights &weights, const std::string &name, size_t number, double ratio) {
+    if (!options.masks.empty()) {
+      auto mask = options.masks.find(name);
+      if (mask == options.masks.end())
+        return unsupportedError("has no mask");
+      for (int64_t i = 0; i < weights.tensor.count(); ++i)
+        if (mask->second.real(i) == 0)
+          weights.tensor.setReal(i, 0);
+      return okStatus();
+    }
+    if (options.score != sparsify::Score::SparseGpt)
+      return sparsify::prune(weights, options.scheme, ratio, scoringOf(name, number));
+    auto solved = options.solved.find(name);
+    if (solved == options.solved.end())
+      return unsupportedError("no data were observed of what it multiplies");
+    weights.tensor = solved->second;
+    return okStatus();
+  }
+
+private:
+  /// The number is that among all, so that what is drawn for one does not depend on others.
+  sparsify::Scoring scoringOf(const std::string &name, size_t number) const {
+    auto norms = options.norms.find(name);
+    return {options.score, options.seed + number + 1, norms == options.norms.end() ? std::vector<double>() : norms->second};
+  }
+  Loaded &model;
+  const PruneOptions &options;
+};
+
+} // namespace
+
 Result<PrunedModel> prunedModel(const std::string &path, const PruneOptions &options, const std::set<std::string> &only) {
   return guarded<PrunedModel>(path, [&]() -> Result<PrunedModel> {
     Loaded model(path);
-    Candidates candidates(model, options.keep, options.only);
-    LATHE_RETURN_IF_ERROR(candidates.checkPatterns());
-    LATHE_RETURN_IF_ERROR(candidates.checkOnly(path));
-    LATHE_RETURN_IF_ERROR(checkMasks(model, candidates, options, path));
+    Candidates candidates = candidatesOf(model, path, options);
     PrunedModel result;
     result.kept = candidates.kept;
-    uint64_t number = 0;
-    for (Candidates::Found &found : candidates.weights) {
-      ++number; // of all, so that what is drawn for one does not depend on others
-      if (!only.empty() && !only.count(found.weight.name))
+    Pruner pruner(model, options);
+    Result<std::vector<double>> ratios = pruner.ratios(candidates.weights);
+    if (!ratios)
+      return ratios.status();
+    for (size_t i = 0; i < candidates.weights.size(); ++i) {
+      PrunableWeight &weight = candidates.weights[i].weight;
+      if (!only.empty() && !only.count(weight.name))
         continue;
-      Weights weights{model.read(*model.constants.at(found.weight.name)), found.transposed};
+      Weights weights = pruner.valuesOf(weight);
       const HostTensor before = weights.tensor;
-      Status pruned;
-      if (options.masks.empty()) {
-        pruned = sparsify::prune(weights, options.scheme, options.ratio, options.score, options.seed + number);
-      } else if (auto mask = options.masks.find(found.weight.name); mask == options.masks.end()) {
-        pruned = unsupportedError("has no mask");
-      } else {
-        for (int64_t i = 0; i < before.count(); ++i)
-          if (mask->second.real(i) == 0)
-            weights.tensor.setReal(i, 0);
-      }
-      if (!pruned.ok()) {
-        for (const std::string &node : found.weight.nodes)
-          result.kept.push_back({node, "its right operand '" + found.weight.name + "': " + pruned.message()});
+      if (Status pruned = pruner.prune(weights, weight.name, i, (*ratios)[i]); !pruned.ok()) {
+        for (const std::string &node : weight.nodes)
+          result.kept.push_back({node, "its right operand '" + weight.name + "': " + pruned.message()});
         continue;
       }
-      found.weight.zerosBefore = sparsify::zeroShare(before);
-      found.weight.zeros = sparsify::zeroShare(weights.tensor);
-      found.weight.change = sparsify::relativeChange(before, weights.tensor);
-      Loaded::store(*model.constants.at(found.weight.name), weights.tensor);
-      result.weights.push_back(found.weight);
+      weight.zerosBefore = sparsify::zeroShare(before);
+      weight.zeros = sparsify::zeroShare(weights.tensor);
+      weight.change = sparsify::relativeChange(before, weights.tensor);
+      Loaded::store(*model.constants.at(weight.name), weights.tensor);
+      result.weights.push_back(weight);
     }
-    for (auto &tensor : *model.proto.mutable_graph()->mutable_initializer())
-      if (options.inside && tensor.data_location() == onnx::TensorProto::EXTERNAL)
-        Loaded::store(tensor, model.read(tensor));
+    if (options.inside)
+      bringInside(model);
     Result<std::string> bytes = bytesOf(model, path);
     if (!bytes)
       return bytes.status();
     result.bytes = std::move(*bytes);
     return result;
+  });
+}
+
+Result<std::vector<PrunableWeight>> prunableWeights(const std::string &path, const PruneOptions &options) {
+  using List = std::vector<PrunableWeight>;
+  return guarded<List>(path, [&]() -> Result<List> {
+    Loaded model(path);
+    List list;
+    for (const Candidates::Found &found : candidatesOf(model, path, options).weights)
+      list.push_back(found.weight);
+    return list;
+  });
+}
+
+Result<Weights> weightOf(const std::string &path, const PrunableWeight &weight) {
+  return guarded<Weights>(path, [&]() -> Result<Weights> {
+    Loaded model(path);
+    PruneOptions options;
+    return Pruner(model, options).valuesOf(weight);
   });
 }
 
@@ -218,7 +291,7 @@ Result<size_t> checkScheme(const std::string &path, const sparsify::Scheme &sche
     Candidates candidates(model, keep);
     LATHE_RETURN_IF_ERROR(candidates.checkPatterns());
     for (const Candidates::Found &found : candidates.weights) {
-      Weights weights{model.read(*model.constants.at(found.weight.name)), found.transposed};
+      Weights weights{model.read(*model.constants.at(found.weight.name)), found.weight.transposed};
       std::string where = path + ": weight '" + found.weight.name + "' of node '" + found.weight.nodes[0] + "'";
       Result<std::optional<sparsify::Offence>> offence = sparsify::firstOffence(weights, scheme);
       if (!offence)
@@ -226,7 +299,7 @@ Result<size_t> checkScheme(const std::string &path, const sparsify::Scheme &sche
       if (!*offence)
         continue;
       const sparsify::Offence &first = **offence;
-      std::string at = found.transposed ? std::to_string(first.n) + ", " + std::to_string(first.k)
+      std::string at = found.weight.transposed ? std::to_string(first.n) + ", " + std::to_string(first.k)
                                         : std::to_string(first.k) + ", " + std::to_string(first.n);
       return invalidError((first.almost() ? "is almost " : "is not ") + scheme.name + ": element [" + at + "] is the first with more than " +
                               std::to_string(scheme.columns) + " of " + std::to_string(scheme.rows) +

@@ -25,25 +25,31 @@ bool parsePair(std::string_view text, char between, int64_t &first, int64_t &sec
 /// The score of each unit, [K / rows][N / columns]; of groups each element is one.
 class Scores {
 public:
-  Scores(const Weights &w, int64_t rows, int64_t columns, Score score, uint64_t seed)
-      : across((w.columns() + columns - 1) / columns) {
+  Scores(const Weights &w, int64_t rows, int64_t columns, const Scoring &how)
+      : rows(rows), columns(columns), across((w.columns() + columns - 1) / columns) {
     values.resize((w.depth() + rows - 1) / rows * across);
-    std::mt19937_64 gen(seed);
+    std::mt19937_64 gen(how.seed);
     for (size_t u = 0; u < values.size(); ++u) {
-      const int64_t k0 = int64_t(u) / across * rows, n0 = int64_t(u) % across * columns;
-      double sum = score == Score::Random ? double(gen() >> 11) * 0x1p-53 : 0;
-      for (int64_t k = k0; k < std::min(w.depth(), k0 + rows); ++k)
-        for (int64_t n = n0; n < std::min(w.columns(), n0 + columns); ++n) {
-          double x = std::fabs(w.tensor.real(w.at(k, n)));
-          if (!std::isfinite(x))
-            sum = INFINITY;
-          else if (score != Score::Random)
-            sum += score == Score::L1 ? x : x * x;
-        }
+      double sum = how.score == Score::Random ? double(gen() >> 11) * 0x1p-53 : 0;
+      forEach(w, int64_t(u), [&](int64_t k, int64_t n) {
+        double x = std::fabs(w.tensor.real(w.at(k, n)));
+        if (!std::isfinite(x))
+          sum = INFINITY;
+        else if (how.score == Score::Wanda)
+          sum += x * how.norms[k];
+        else if (how.score != Score::Random)
+          sum += how.score == Score::L1 ? x : x * x;
+      });
       values[u] = sum;
     }
   }
-  /// The units of [begin, end), in steps, from the least on.
+  template <typename Body> void forEach(const Weights &w, int64_t unit, const Body &body) const {
+    const int64_t k0 = unit / across * rows, n0 = unit % across * columns;
+    for (int64_t k = k0; k < std::min(w.depth(), k0 + rows); ++k)
+      for (int64_t n = n0; n < std::min(w.columns(), n0 + columns); ++n)
+        body(k, n);
+  }
+  /// `count` units from `begin` on, in steps, from the least on.
   std::vector<int64_t> ordered(int64_t begin, int64_t count, int64_t step) const {
     std::vector<int64_t> units(count);
     for (int64_t i = 0; i < count; ++i)
@@ -52,8 +58,16 @@ public:
     return units;
   }
   std::vector<double> values;
+  const int64_t rows, columns;
   const int64_t across; ///< units of a row of them
 };
+
+Status checkNorms(const Weights &w, const Scoring &how) {
+  if (how.score != Score::Wanda || int64_t(how.norms.size()) == w.depth())
+    return okStatus();
+  return invalidError("sums over " + std::to_string(w.depth()) + " inputs, of which " + std::to_string(how.norms.size()) +
+                      " were observed");
+}
 
 } // namespace
 
@@ -81,40 +95,75 @@ Result<Score> parseScore(std::string_view text) {
     return Score::Random;
   if (text == "taylor")
     return Score::Taylor;
-  return usageError("wants l1, l2, random or taylor, not '" + std::string(text) + "'", "--score");
+  if (text == "wanda")
+    return Score::Wanda;
+  if (text == "sparsegpt")
+    return Score::SparseGpt;
+  return usageError("wants l1, l2, random, taylor, wanda or sparsegpt, not '" + std::string(text) + "'", "--score");
 }
 
-static Status wholeGroups(const Weights &w, const Scheme &scheme) {
-  if (w.depth() % scheme.rows == 0)
+Status wholeGroups(const Weights &w, const Scheme &scheme) {
+  if (scheme.kind != Scheme::Kind::Groups || w.depth() % scheme.rows == 0)
     return okStatus();
   return unsupportedError("its depth of " + std::to_string(w.depth()) + " is no multiple of " + std::to_string(scheme.rows));
 }
 
-Status prune(Weights &w, const Scheme &scheme, double ratio, Score score, uint64_t seed) {
+Status prune(Weights &w, const Scheme &scheme, double ratio, const Scoring &scoring) {
+  LATHE_RETURN_IF_ERROR(wholeGroups(w, scheme));
+  LATHE_RETURN_IF_ERROR(checkNorms(w, scoring));
   const bool groups = scheme.kind == Scheme::Kind::Groups;
-  const int64_t rows = groups ? 1 : scheme.rows, columns = groups ? 1 : scheme.columns;
-  if (groups)
-    LATHE_RETURN_IF_ERROR(wholeGroups(w, scheme));
-  const Scores scores(w, rows, columns, score, seed);
-  auto clear = [&](int64_t unit) {
-    if (std::isinf(scores.values[unit]))
-      return;
-    const int64_t k0 = unit / scores.across * rows, n0 = unit % scores.across * columns;
-    for (int64_t k = k0; k < std::min(w.depth(), k0 + rows); ++k)
-      for (int64_t n = n0; n < std::min(w.columns(), n0 + columns); ++n)
-        w.tensor.setReal(w.at(k, n), 0);
-  };
+  const Scores scores(w, groups ? 1 : scheme.rows, groups ? 1 : scheme.columns, scoring);
   const auto all = int64_t(scores.values.size());
-  const int64_t size = groups ? scheme.rows : all; // units that are compared with each other
-  const int64_t drop = groups ? scheme.rows - scheme.columns : std::llround(ratio * double(all));
-  for (int64_t g = 0; size && g < all / size; ++g) {
-    // Groups run along K, which is across the rows of units.
-    int64_t begin = groups ? g / scores.across * size * scores.across + g % scores.across : 0;
-    std::vector<int64_t> order = scores.ordered(begin, size, groups ? scores.across : 1);
-    for (int64_t i = 0; i < drop; ++i)
-      clear(order[i]);
+  auto clear = [&](const std::vector<int64_t> &order, int64_t count) {
+    for (int64_t i = 0; i < count; ++i)
+      if (!std::isinf(scores.values[order[i]]))
+        scores.forEach(w, order[i], [&](int64_t k, int64_t n) { w.tensor.setReal(w.at(k, n), 0); });
+  };
+  auto share = [&](int64_t count) { return int64_t(std::llround(ratio * double(count))); };
+  if (groups) { // they run along K, which is across the rows of units
+    for (int64_t g = 0; g < all / scheme.rows; ++g)
+      clear(scores.ordered(g / scores.across * scheme.rows * scores.across + g % scores.across, scheme.rows, scores.across),
+            scheme.rows - scheme.columns);
+  } else if (scoring.score == Score::Wanda) {
+    const int64_t along = all / std::max<int64_t>(1, scores.across);
+    for (int64_t n = 0; n < scores.across; ++n)
+      clear(scores.ordered(n, along, scores.across), share(along));
+  } else {
+    clear(scores.ordered(0, all, 1), share(all));
   }
   return okStatus();
+}
+
+Result<std::vector<double>> meanScores(const Weights &w, const Scheme &scheme, const Scoring &scoring) {
+  LATHE_RETURN_IF_ERROR(checkNorms(w, scoring));
+  Scores scores(w, scheme.rows, scheme.columns, scoring);
+  for (size_t u = 0; u < scores.values.size() && scoring.score != Score::Random; ++u) {
+    int64_t count = 0;
+    scores.forEach(w, int64_t(u), [&](int64_t, int64_t) { ++count; });
+    scores.values[u] /= double(count);
+  }
+  return std::move(scores.values);
+}
+
+std::vector<double> ratiosOverAll(const std::vector<std::vector<double>> &scores, double ratio) {
+  struct Unit {
+    double score;
+    size_t matrix;
+  };
+  std::vector<Unit> units;
+  for (size_t m = 0; m < scores.size(); ++m)
+    for (double score : scores[m])
+      units.push_back({score, m});
+  std::stable_sort(units.begin(), units.end(), [](const Unit &a, const Unit &b) { return a.score < b.score; });
+  std::vector<int64_t> counts(scores.size());
+  int64_t left = std::llround(ratio * double(units.size()));
+  for (const Unit &unit : units)
+    if (left > 0 && counts[unit.matrix] + 1 < int64_t(scores[unit.matrix].size()))
+      ++counts[unit.matrix], --left;
+  std::vector<double> ratios;
+  for (size_t m = 0; m < scores.size(); ++m)
+    ratios.push_back(scores[m].empty() ? 0 : double(counts[m]) / double(scores[m].size()));
+  return ratios;
 }
 
 Result<std::optional<Offence>> firstOffence(const Weights &w, const Scheme &scheme) {

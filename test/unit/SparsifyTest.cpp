@@ -26,7 +26,7 @@ std::vector<double> valuesOf(const HostTensor &t) {
 }
 
 std::vector<double> pruned(Weights w, const char *scheme, double ratio, Score score = Score::L1) {
-  EXPECT_TRUE(prune(w, *Scheme::parse(scheme), ratio, score, 1).ok());
+  EXPECT_TRUE(prune(w, *Scheme::parse(scheme), ratio, {score, 1, {}}).ok());
   return valuesOf(w.tensor);
 }
 
@@ -62,7 +62,52 @@ TEST(Prune, GroupsRunAlongTheDepth) {
   EXPECT_EQ(pruned({tensor({2, 4}, {1, 2, 3, 0, 4, 1, 3, 2}), true}, "2:4", 0),
             (std::vector<double>{0, 2, 3, 0, 4, 0, 3, 0}));
   Weights odd{tensor({3, 1}, {1, 2, 3}), false};
-  EXPECT_EQ(prune(odd, *Scheme::parse("2:4"), 0, Score::L1, 1).code(), ErrorCode::Unsupported);
+  EXPECT_EQ(prune(odd, *Scheme::parse("2:4"), 0, {Score::L1, 1, {}}).code(), ErrorCode::Unsupported);
+}
+
+TEST(Prune, WandaWeighsByInputsInEachColumn) {
+  // By magnitude both elements of the first row would go.
+  Weights w{tensor({2, 2}, {1, 2, 3, 4}), false};
+  ASSERT_TRUE(prune(w, *Scheme::parse("unstructured"), 0.5, {Score::Wanda, 0, {5, 1}}).ok());
+  EXPECT_EQ(valuesOf(w.tensor), (std::vector<double>{1, 2, 0, 0}));
+  EXPECT_EQ(prune(w, *Scheme::parse("unstructured"), 0.5, {Score::Wanda, 0, {5}}).code(), ErrorCode::Invalid);
+}
+
+TEST(Prune, UnitsOfAllMatricesAreCompared) {
+  EXPECT_EQ(ratiosOverAll({{1, 2, 3, 9}, {4, 5, 6, 7}}, 0.5), (std::vector<double>{0.75, 0.25})); // one stays of the first
+  EXPECT_EQ(ratiosOverAll({{8, 9}, {1, 2}, {}}, 0.25), (std::vector<double>{0, 0.5, 0}));
+  auto means = meanScores({tensor({1, 3}, {1, 3, 4}), false}, *Scheme::parse("block:1x2"), {});
+  ASSERT_TRUE(means.ok());
+  EXPECT_EQ(*means, (std::vector<double>{2, 4}));
+}
+
+TEST(SparseGpt, OtherWeightsMakeUpForWhatGoes) {
+  // Both inputs are the same in all data: what one loses the other gains.
+  Weights w{tensor({2, 1}, {1, 2}), false};
+  auto solved = sparseGpt(w, *Scheme::parse("unstructured"), 0.5, {4, 4, 4, 4}, 1e-9, "w");
+  ASSERT_TRUE(solved.ok());
+  EXPECT_EQ(valuesOf(w.tensor)[0], 0);
+  EXPECT_NEAR(valuesOf(w.tensor)[1], 3, 1e-6);
+}
+
+TEST(SparseGpt, InputsThatHaveNothingInCommonChangeNothing) {
+  Weights w{tensor({4, 1}, {1, 4, 3, 2}), false};
+  auto solved = sparseGpt(w, *Scheme::parse("2:4"), 0, {9, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0}, 0, "w");
+  ASSERT_TRUE(solved.ok());
+  EXPECT_EQ(solved->unseen, 1);
+  // Costs w^2 times the diagonal: 9, 16, 9, and nothing of what was never seen.
+  EXPECT_EQ(valuesOf(w.tensor), (std::vector<double>{0, 4, 3, 0}));
+}
+
+TEST(SparseGpt, Refusals) {
+  Weights w{tensor({2, 1}, {1, INFINITY}), false};
+  const Scheme scheme = *Scheme::parse("unstructured");
+  EXPECT_EQ(sparseGpt(w, scheme, 0.5, {1, 0, 0, 1}, 0.01, "w").status().code(), ErrorCode::Unsupported);
+  EXPECT_EQ(sparseGpt(w, *Scheme::parse("2:4"), 0.5, {1, 0, 0, 1}, 0.01, "w").status().code(), ErrorCode::Unsupported);
+  Weights good{tensor({2, 1}, {1, 2}), false};
+  EXPECT_EQ(sparseGpt(good, scheme, 0.5, {1, 0, 0}, 0.01, "w").status().code(), ErrorCode::Invalid);
+  EXPECT_EQ(sparseGpt(good, scheme, 0.5, {1, 0, 0, NAN}, 0.01, "w").status().code(), ErrorCode::Invalid);
+  EXPECT_EQ(valuesOf(good.tensor), (std::vector<double>{1, 2}));
 }
 
 TEST(Prune, InfinitiesAndNaNStay) {

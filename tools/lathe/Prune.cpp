@@ -105,7 +105,8 @@ Status execute(const PruneRequest &options, const std::string &path) {
   }
   if (options.apply != "winning" && options.apply != "all")
     return usageError("wants winning or all, not '" + options.apply + "'", "--apply");
-  PruneOptions prune{*scheme, 0, sparsify::Score::L1, 0, options.keep, options.only};
+  PruneOptions prune;
+  prune.scheme = *scheme, prune.keep = options.keep, prune.only = options.only, prune.overAll = options.overAll;
   if (masked) {
     scheme->name = "masks";
     Result<std::map<std::string, HostTensor>> masks = readNpz(options.masks);
@@ -119,6 +120,8 @@ Status execute(const PruneRequest &options, const std::string &path) {
   Result<sparsify::Score> score = sparsify::parseScore(options.score);
   if (!ratio || !score)
     return ratio ? score.status() : ratio.status();
+  if (options.overAll && (masked || scheme->kind == sparsify::Scheme::Kind::Groups))
+    return usageError("is for block and unstructured: masks and groups have ratios of their own", "--over-all");
   if (*score == sparsify::Score::Taylor || !options.gradients.empty())
     return usageError("gradients are for channels, heads and ffn", "--score");
   if (!options.masked.empty())
@@ -130,6 +133,8 @@ Status execute(const PruneRequest &options, const std::string &path) {
   prune.seed = *seed;
   // What stays outside of the model is found beside it.
   LATHE_RETURN_IF_ERROR(checkBesideWeights(path, options.output));
+
+  LATHE_RETURN_IF_ERROR(observeInputs(options, path, prune));
 
   prune.inside = true;
   Result<PrunedModel> all = prunedModel(path, prune);
@@ -188,8 +193,13 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
              "smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
              "residual branches)", options.scheme);
   parser.add("ratio", "R", "The share of blocks, weights, channels, heads or columns that goes, between 0 and 1", options.ratio);
-  parser.add("score", "l1|l2|random|taylor", "What is least goes first: the sum of magnitudes (default), the root of the "
-             "sum of squares, what a seed draws, or the sum of weight x gradient (--gradients)", options.score);
+  parser.add("score", "NAME", "What is least goes first: l1, the sum of magnitudes (default); l2, the root of the sum of "
+             "squares; random, what a seed draws; taylor, the sum of weight x gradient (--gradients); wanda, magnitudes times "
+             "norms of inputs, and sparsegpt, what results lose where other weights make up for it (both: --data)", options.score);
+  parser.add("data", "DIR|F.npz", "Examples for wanda and sparsegpt: a folder like ONNX's test_data_set_0, or a folder of such; "
+             "an archive of arrays named after the inputs, whose first dimension counts examples", options.data);
+  parser.add("damping", "X", "sparsegpt: added to the diagonal of the inputs' products, in means of it (default: 0.01)", options.damping);
+  parser.flag("over-all", "Of block and unstructured: compare the units of all weights, not of each for itself", options.overAll);
   parser.add("gradients", "FILE.npz", "Gradients of the loss by initializer, for --score=taylor", options.gradients);
   parser.add("multiple", "N", "Channels and columns that stay are a multiple of N where there are 2 N of them: widths that "
              "kernels are fast for (default: 8)", options.multiple);
@@ -210,7 +220,7 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.example("lathe prune model.onnx -o p.onnx --scheme block:1x16 --ratio 0.8 --report p.html");
-  parser.example("lathe prune model.onnx -o p.onnx --scheme 2:4 --apply all");
+  parser.example("lathe prune model.onnx -o p.onnx --scheme 2:4 --score sparsegpt --data examples.npz --apply all");
   parser.example("lathe prune model.onnx -o p.onnx --scheme channels --ratio 0.25");
   parser.example("lathe prune model.onnx --scheme 2:4 --check");
   bool done = false;

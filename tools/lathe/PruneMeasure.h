@@ -22,9 +22,9 @@ namespace lathe::cli {
 /// What `lathe prune` was asked for.
 struct PruneRequest {
   std::string output, scheme, masks, ratio, score = "l1", gradients, report, json, masked, apply = "winning", seed = "1";
-  std::string multiple = "8";
-  bool check = false;
-  double seconds = 2;
+  std::string multiple = "8", data;
+  bool check = false, overAll = false;
+  double seconds = 2, damping = 0.01;
   std::vector<std::string> keep, only;
   CompileOptions compile;
   SessionOptions session;
@@ -80,6 +80,10 @@ Result<sparsify::Coupling> couplingOf(const PruneRequest &request, const std::st
 /// Writes what was asked for, each file whole or not at all, the model last; prints the report and `summary`.
 Status writePruned(const PruneRequest &request, const PruneReport &report, const std::string &model,
                    const std::string &masked, const std::string &summary);
+
+/// What a score needs of data, into the options: norms for Wanda, weights for SparseGPT (PruneData.cpp). Usage errors where
+/// data and score do not go together; those of the data.
+Status observeInputs(const PruneRequest &request, const std::string &path, PruneOptions &options);
 
 /// Takes residual branches out: --scheme blocks (PruneBlocks.cpp).
 Status pruneBlocks(const PruneRequest &request, const std::string &path);

@@ -23,6 +23,9 @@ struct PruneOptions {
   double ratio = 0.5; ///< of blocks
   sparsify::Score score = sparsify::Score::L1;
   uint64_t seed = 0;
+  bool overAll = false; ///< the ratio is that of all weights together: sparsify::ratiosOverAll
+  std::map<std::string, std::vector<double>> norms; ///< by weight: Scoring::norms, of Score::Wanda
+  std::map<std::string, HostTensor> solved;         ///< by weight: what it becomes, of Score::SparseGpt
   std::vector<std::string> keep; ///< shell patterns of nodes, results and weights that stay
   std::vector<std::string> only; ///< of those alone that change; empty: all
   /// In place of the scheme: by weight an array of its sizes, 0 where the weight becomes zero. From this file.
@@ -35,7 +38,9 @@ struct PruneOptions {
 struct PrunableWeight {
   std::string name;
   std::vector<std::string> nodes; ///< products that read it
+  std::vector<std::string> inputs; ///< what these products multiply by it, [..., depth]
   int64_t depth = 0, columns = 0;
+  bool transposed = false;         ///< it is [columns, depth]
   double zerosBefore = 0, zeros = 0; ///< shares of its elements
   double change = 0;                 ///< sparsify::relativeChange
 };
@@ -52,6 +57,11 @@ struct PrunedModel {
 /// than 2 GB.
 Result<PrunedModel> prunedModel(const std::string &path, const PruneOptions &options,
                                 const std::set<std::string> &only = {});
+
+/// The weights that prunedModel would change, as they are; errors as of that.
+Result<std::vector<PrunableWeight>> prunableWeights(const std::string &path, const PruneOptions &options);
+/// The values of one of them.
+Result<sparsify::Weights> weightOf(const std::string &path, const PrunableWeight &weight);
 
 /// Checks that all matrices have the form of a scheme of groups already: Invalid, with the weight and the first
 /// element that is one too many, where one does not. How many there are.

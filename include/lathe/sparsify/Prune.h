@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lathe::sparsify {
 
@@ -33,9 +34,10 @@ struct Scheme {
 };
 
 /// What a unit is worth: the sum of magnitudes (Han et al., 2015), the root of the sum of squares, a number drawn from
-/// the seed, as a control, or the magnitude of the sum of weight x gradient, the first-order change of the loss without
-/// the unit (Molchanov et al., 2017).
-enum class Score { L1, L2, Random, Taylor };
+/// the seed, as a control, the magnitude of the sum of weight x gradient, the first-order change of the loss without
+/// the unit (Molchanov et al., 2017); with data the sum of magnitudes times the norms of what they multiply (Wanda, Sun et
+/// al., 2023), or what a product's results lose where other weights make up for it (SparseGPT, Frantar and Alistarh, 2023).
+enum class Score { L1, L2, Random, Taylor, Wanda, SparseGpt };
 Result<Score> parseScore(std::string_view text);
 
 /// The constant matrix [K, N] of a product, of f32, f16 or bf16; `transposed`: the tensor is [N, K].
@@ -48,9 +50,37 @@ struct Weights {
   int64_t at(int64_t k, int64_t n) const { return transposed ? n * depth() + k : k * columns() + n; }
 };
 
-/// Makes zeros of the units with the least scores: of blocks the nearest number to `ratio` of all, of groups what
-/// they say. What has infinities or NaN is never among them. Unsupported where the sizes have no whole groups.
-Status prune(Weights &weights, const Scheme &scheme, double ratio, Score score, uint64_t seed);
+/// How units are scored, but by SparseGpt and Taylor.
+struct Scoring {
+  Score score = Score::L1;
+  uint64_t seed = 0;         ///< Random
+  std::vector<double> norms; ///< Wanda: of each input over all data the root of the sum of squares, [K]
+};
+
+/// Unsupported where the depth has no whole groups of the scheme.
+Status wholeGroups(const Weights &weights, const Scheme &scheme);
+
+/// Makes zeros of the units with the least scores: of blocks the nearest number to `ratio` of all (Wanda: of those of the
+/// same columns, each for itself, as its authors found best), of groups what they say. What has infinities or NaN is
+/// never among them. Unsupported where the sizes have no whole groups, Invalid where there are other norms than inputs.
+Status prune(Weights &weights, const Scheme &scheme, double ratio, const Scoring &scoring);
+
+/// The ratio of each matrix where the units with the least scores of all matrices together go, of a scheme of blocks; one
+/// unit of each stays. Scores are means over a unit's elements, which may be fewer at the edges.
+std::vector<double> ratiosOverAll(const std::vector<std::vector<double>> &scores, double ratio);
+/// The scores that ratiosOverAll wants of a matrix. Invalid where there are other norms than inputs.
+Result<std::vector<double>> meanScores(const Weights &weights, const Scheme &scheme, const Scoring &scoring);
+
+struct SparseGptResult {
+  double damping = 0; ///< of the mean of the diagonal, as it was needed
+  int64_t unseen = 0; ///< inputs that were zero in all data
+};
+/// SparseGPT: inputs in their order, of each 128 of them the share of units that costs least, of groups what they say;
+/// the weights behind them change so that the results on the data do least. Those of inputs that were zero in all data go first. `gram`: the sum of x^T x over all rows that
+/// the product read, [K, K]. `damping`: as of lathe::inverseFactor. Unsupported where the sizes have no whole groups and
+/// where a weight is not finite; Invalid where the Gram matrix is not finite or of another size.
+Result<SparseGptResult> sparseGpt(Weights &weights, const Scheme &scheme, double ratio, const std::vector<double> &gram,
+                                  double damping, const std::string &where);
 
 /// A group with more elements other than zero than the scheme lets it have.
 struct Offence {
