@@ -3,7 +3,7 @@
 //
 // Zeros for all weights that can have them, both engines side by side, and then zeros for those alone whose
 // products became faster: what does not pay is left dense, and said. Schemes that make models smaller
-// have files of their own (PruneWidths.cpp, PruneBlocks.cpp).
+// have files of their own (PruneWidths.cpp, PruneBlocks.cpp, PruneSearch.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "PruneMeasure.h"
@@ -84,7 +84,9 @@ Status judge(const PruneRequest &options, const std::string &path, const std::st
 }
 
 Status execute(const PruneRequest &options, const std::string &path) {
-  if (isWidthScheme(options.scheme))
+  if (!options.budget.empty())
+    return pruneByBudget(options, path);
+  if (kindOf(options.scheme))
     return pruneWidths(options, path);
   if (options.scheme == "blocks")
     return pruneBlocks(options, path);
@@ -193,6 +195,9 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
              "smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
              "residual branches)", options.scheme);
   parser.add("ratio", "R", "The share of blocks, weights, channels, heads or columns that goes, between 0 and 1", options.ratio);
+  parser.add("budget", "latency=60%|latency=2.5ms", "In place of --ratio: each group of layers gets the width of its own, or goes "
+             "with its residual branch, that changes results least while a run takes no longer; --scheme=channels,heads,ffn,blocks "
+             "says what may go", options.budget);
   parser.add("score", "NAME", "What is least goes first: l1, the sum of magnitudes (default); l2, the root of the sum of "
              "squares; random, what a seed draws; taylor, the sum of weight x gradient (--gradients); wanda, magnitudes times "
              "norms of inputs, and sparsegpt, what results lose where other weights make up for it (both: --data)", options.score);
@@ -222,6 +227,7 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe prune model.onnx -o p.onnx --scheme block:1x16 --ratio 0.8 --report p.html");
   parser.example("lathe prune model.onnx -o p.onnx --scheme 2:4 --score sparsegpt --data examples.npz --apply all");
   parser.example("lathe prune model.onnx -o p.onnx --scheme channels --ratio 0.25");
+  parser.example("lathe prune model.onnx -o p.onnx --scheme heads,ffn,blocks --budget latency=60%");
   parser.example("lathe prune model.onnx --scheme 2:4 --check");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);

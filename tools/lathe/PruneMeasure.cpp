@@ -104,9 +104,21 @@ Result<BothForms> BothForms::openNamed(const PruneRequest &request, const std::s
   return open(request, (*named)->path, *pruned);
 }
 
+std::optional<sparsify::UnitKind> kindOf(const std::string &scheme) {
+  if (scheme == "channels")
+    return sparsify::UnitKind::Channels;
+  if (scheme == "heads")
+    return sparsify::UnitKind::Heads;
+  if (scheme == "ffn")
+    return sparsify::UnitKind::Columns;
+  return std::nullopt;
+}
+
 Result<SurgeryOptions> SurgeryOptions::parse(const PruneRequest &request, const std::string &path) {
   SurgeryOptions options;
-  Result<double> ratio = parseRatio(request.ratio);
+  if (!request.budget.empty() && !request.ratio.empty())
+    return usageError("is what a budget decides", "--ratio");
+  Result<double> ratio = request.budget.empty() ? parseRatio(request.ratio) : Result<double>(0);
   Result<sparsify::Score> score = sparsify::parseScore(request.score);
   Result<uint64_t> seed = parseSeed(request.seed);
   for (const Status &status : {ratio.status(), score.status(), seed.status()})

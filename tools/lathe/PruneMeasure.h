@@ -13,6 +13,7 @@
 #include "lathe/sparsify/Coupling.h"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,7 +23,7 @@ namespace lathe::cli {
 /// What `lathe prune` was asked for.
 struct PruneRequest {
   std::string output, scheme, masks, ratio, score = "l1", gradients, report, json, masked, apply = "winning", seed = "1";
-  std::string multiple = "8", data;
+  std::string multiple = "8", data, budget;
   bool check = false, overAll = false;
   double seconds = 2, damping = 0.01;
   std::vector<std::string> keep, only;
@@ -89,8 +90,10 @@ Status observeInputs(const PruneRequest &request, const std::string &path, Prune
 Status pruneBlocks(const PruneRequest &request, const std::string &path);
 /// Makes layers narrower: --scheme channels, heads or ffn (PruneWidths.cpp).
 Status pruneWidths(const PruneRequest &request, const std::string &path);
-/// Whether a scheme is one of these.
-bool isWidthScheme(const std::string &scheme);
+/// Gives each group of layers the width that loses least within --budget latency= (PruneSearch.cpp).
+Status pruneByBudget(const PruneRequest &request, const std::string &path);
+/// Which units a scheme makes narrower: channels, heads or ffn.
+std::optional<sparsify::UnitKind> kindOf(const std::string &scheme);
 
 } // namespace lathe::cli
 

@@ -65,6 +65,9 @@ std::string PruneReport::text() const {
     out += llvm::formatv("  differs by {0:e2} at most from the model with zeros in their place\n", *masked).str();
   if (prunedMs > 0)
     out += llvm::formatv("  a run: {0:f3} ms, before {1:f3} ms\n", prunedMs, denseMs).str();
+  if (searched)
+    out += llvm::formatv("  budget {0:f3} ms, predicted from {1} models {2:f3} ms, measured {3:f3} ms\n", searched->budget * 1e3,
+                         searched->models, searched->predicted * 1e3, searched->measured * 1e3).str();
   return out;
 }
 
@@ -107,6 +110,12 @@ std::string PruneReport::json() const {
     stay.push_back(json::Object{{"node", json::fixUTF8(node)}, {"why", json::fixUTF8(why)}});
   for (const auto &[output, loss] : losses)
     outputs.push_back(json::Object{{"output", json::fixUTF8(output)}, {"relative_change", loss}});
+  json::Value search(nullptr);
+  if (searched)
+    search = json::Object{{"budget_ms", searched->budget * 1e3},
+                          {"predicted_ms", searched->predicted * 1e3},
+                          {"measured_ms", searched->measured * 1e3},
+                          {"models", searched->models}};
   return llvm::formatv("{0:2}\n", json::Value(json::Object{{"model", json::fixUTF8(model)},
                                                            {"scheme", scheme},
                                                            {"score", score},
@@ -117,6 +126,7 @@ std::string PruneReport::json() const {
                                                            {"masked_difference", masked ? json::Value(*masked) : json::Value(nullptr)},
                                                            {"kept", std::move(stay)},
                                                            {"outputs", std::move(outputs)},
+                                                           {"search", std::move(search)},
                                                            {"dense_ms", denseMs},
                                                            {"pruned_ms", prunedMs}}))
       .str();
@@ -134,6 +144,10 @@ td,th{padding:2px 8px;border-bottom:1px solid #ddd;text-align:left}td.n{text-ali
          escaped(score) + ", " + escaped(target) + "</p>\n";
   if (prunedMs > 0)
     out += llvm::formatv("<p>A run takes {0:f3} ms, before {1:f3} ms.</p>\n", prunedMs, denseMs).str();
+  if (searched)
+    out += llvm::formatv("<p>Budget {0:f3} ms, predicted from {1} models {2:f3} ms, measured {3:f3} ms. Scores are the relative "
+                         "change of results where these layers alone have their widths.</p>\n", searched->budget * 1e3,
+                         searched->models, searched->predicted * 1e3, searched->measured * 1e3).str();
   for (const auto &[output, loss] : losses)
     out += "<p>Output " + escaped(output) + " changes by " + percent(loss) + " on the inputs that were measured.</p>\n";
   auto number = [](const std::string &text) { return "<td class=n>" + text + "</td>"; };

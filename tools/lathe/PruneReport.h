@@ -42,6 +42,13 @@ struct PruneReport {
   /// The largest relative difference of an output between the narrower model and the masked one.
   std::optional<double> masked = {};
 
+  /// Of widths that were chosen for a budget: seconds of a run, and from how many measured models they were predicted.
+  struct Searched {
+    double budget = 0, predicted = 0, measured = 0;
+    int models = 0;
+  };
+  std::optional<Searched> searched = {};
+
   std::string text() const;
   std::string json() const;
   std::string html() const;

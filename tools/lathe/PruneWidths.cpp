@@ -1,21 +1,17 @@
 //===- PruneWidths.cpp - lathe prune, where models become smaller ---------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Units that the coupling of the model allows go by their scores. Then the new model is read again:
-// all its values must have the sizes that the coupling tells, else the node where they first do not
-// states a size of its own, its units stay, and the rest is tried again. Its results are compared
-// with those of the model that has zeros in their place.
+// A share of the units of each family goes, both engines are measured, and what gains too little stays after all. The
+// results are compared with those of the model that has zeros in their place.
 //
 //===----------------------------------------------------------------------===//
-#include "PruneMeasure.h"
+#include "PruneSurgery.h"
 #include "PruneReport.h"
 
 #include "lathe/import/SliceModel.h"
 #include "lathe/support/Files.h"
 
 #include <algorithm>
-#include <charconv>
-#include <fnmatch.h>
 #include <optional>
 
 namespace lathe::cli {
@@ -23,203 +19,18 @@ namespace {
 
 using sparsify::Coupling;
 using sparsify::Family;
-using sparsify::UnitKind;
 
-std::optional<UnitKind> kindOf(const std::string &scheme) {
-  if (scheme == "channels")
-    return UnitKind::Channels;
-  if (scheme == "heads")
-    return UnitKind::Heads;
-  if (scheme == "ffn")
-    return UnitKind::Columns;
-  return std::nullopt;
-}
-
-class Narrower {
+class Narrower : public Surgery {
 public:
-  Narrower(const PruneRequest &request, const std::string &path) : request(request), path(path) {}
+  Narrower(const PruneRequest &request, const std::string &path) : Surgery(request, path, {*kindOf(request.scheme)}) {}
 
   Status run() {
-    Result<SurgeryOptions> parsed = SurgeryOptions::parse(request, path);
-    if (!parsed)
-      return parsed.status();
-    options = std::move(*parsed);
-    const std::string &text = request.multiple;
-    auto read = std::from_chars(text.data(), text.data() + text.size(), multiple);
-    if (read.ec != std::errc() || read.ptr != text.data() + text.size() || multiple < 1 || multiple > 4096)
-      return usageError("wants a number from 1 to 4096, not '" + text + "'", "--multiple");
-    LATHE_RETURN_IF_ERROR(couple());
-    LATHE_RETURN_IF_ERROR(choose());
-    return finish();
+    LATHE_RETURN_IF_ERROR(open());
+    LATHE_RETURN_IF_ERROR(choose([&](const Family &family) { return staying(family, options.ratio); }));
+    return families.empty() ? nothing() : finish();
   }
 
 private:
-  Status couple() {
-    Result<Coupling> found = couplingOf(request, path);
-    if (!found)
-      return found.status();
-    coupling = std::move(*found);
-    Result<std::map<std::string, std::string>> unsliced = unslicedConstants(path, coupling);
-    if (!unsliced)
-      return unsliced.status();
-    constants = std::move(*unsliced);
-    for (const std::string &pattern : request.keep) {
-      bool fits = false;
-      for (const Coupling::Tensor &tensor : coupling.tensors)
-        if (fnmatch(pattern.c_str(), tensor.node.c_str(), 0) == 0)
-          fits = true, (tensor.op.empty() ? constants : stay).insert({tensor.node, "asked for by --keep"});
-      if (!fits)
-        return usageError("fits no node or initializer", "--keep '" + pattern + "'");
-    }
-    for (const std::string &pattern : request.only)
-      if (std::none_of(coupling.layers.begin(), coupling.layers.end(),
-                       [&](const Coupling::Layer &layer) { return fnmatch(pattern.c_str(), layer.node.c_str(), 0) == 0; }))
-        return usageError("fits no product by a constant", "--only '" + pattern + "'");
-    return okStatus();
-  }
-
-  bool isWanted(const std::string &node) const {
-    return request.only.empty() || std::any_of(request.only.begin(), request.only.end(), [&](const std::string &pattern) {
-             return fnmatch(pattern.c_str(), node.c_str(), 0) == 0;
-           });
-  }
-
-  /// The families of the scheme, their scores and the units that go, where the new model has the sizes that it should.
-  Status choose() {
-    const UnitKind kind = *kindOf(request.scheme);
-    while (true) {
-      kept = coupling.kept(stay, constants);
-      chosen = sparsify::families(coupling, kept);
-      std::erase_if(chosen, [&](const Family &family) {
-        return family.kind != kind || family.units.size() < 2 ||
-               std::none_of(family.layers.begin(), family.layers.end(), [&](const auto &node) { return isWanted(node); });
-      });
-      for (const Coupling::Layer &layer : coupling.layers)
-        if (!request.only.empty() && isWanted(layer.node))
-          if (std::string why = reasonOf(layer); !why.empty())
-            return unsupportedError("cannot become narrower: " + why, path + ": node '" + layer.node + "'");
-      if (chosen.empty())
-        return nothing();
-      Result<std::map<int64_t, double>> found = unitScores(path, coupling, chosen, options.score, options.seed, options.gradients);
-      if (!found)
-        return found.status();
-      scores = std::move(*found);
-      gone.clear();
-      for (const Family &family : chosen)
-        gone.push_back(leastUnits(family, scores, staying(family)));
-      Result<Misfit> wrong = misfit(all(gone));
-      if (!wrong)
-        return wrong.status();
-      if (wrong->node.empty())
-        return okStatus();
-      // The reason is noted at the node, so that this ends: each round keeps more units.
-      if (!stay.insert({wrong->node, wrong->why}).second)
-        return internalError("sizes of '" + wrong->node + "' do not follow", path);
-    }
-  }
-
-  int64_t staying(const Family &family) const {
-    return sparsify::unitsThatStay(int64_t(family.units.size()), options.ratio, family.wide == 1 ? multiple : 1);
-  }
-
-  static std::set<int64_t> all(const std::vector<std::set<int64_t>> &parts) {
-    std::set<int64_t> units;
-    for (const std::set<int64_t> &part : parts)
-      units.insert(part.begin(), part.end());
-    return units;
-  }
-
-  /// A node whose operands and results must stay, and the reason; "" where there is none.
-  struct Misfit {
-    std::string node, why;
-  };
-  static Misfit unedited(const std::string &node, const std::string &blamed) {
-    return {node, "'" + blamed + "' states its size in a way that is not edited"};
-  }
-
-  /// The first node of the new model whose sizes are not those that should be left.
-  Result<Misfit> misfit(const std::set<int64_t> &units) {
-    Result<std::string> bytes = slicedModel(path, coupling, units, /*inside=*/true);
-    if (!bytes)
-      return bytes.status();
-    Result<std::unique_ptr<TemporaryModel>> file = TemporaryModel::write("pruned.onnx", *bytes);
-    if (!file)
-      return file.status();
-    Result<Coupling> now = couplingOf(request, (*file)->path);
-    if (!now) // the message is located at a node, where it is about one
-      return offenderOf(now.status());
-    auto computed = [](const Coupling &coupling) {
-      std::vector<const Coupling::Tensor *> tensors;
-      for (const Coupling::Tensor &tensor : coupling.tensors)
-        if (!tensor.op.empty())
-          tensors.push_back(&tensor);
-      return tensors;
-    };
-    std::vector<const Coupling::Tensor *> want = computed(coupling), got = computed(*now);
-    for (size_t i = 0; i < want.size(); ++i) {
-      if (i >= got.size() || want[i]->node != got[i]->node || want[i]->op != got[i]->op ||
-          want[i]->dims.size() != got[i]->dims.size()) {
-        // A node that did nothing before does now what it says.
-        const bool isNew = i < got.size() && std::none_of(want.begin(), want.end(), [&](const Coupling::Tensor *tensor) {
-                             return tensor->node == got[i]->node;
-                           });
-        return unedited(want[i]->node, isNew ? got[i]->node : want[i]->node);
-      }
-      for (size_t d = 0; d < want[i]->dims.size(); ++d) {
-        int64_t left = 0;
-        for (int64_t e = 0; e < want[i]->dims[d].size; ++e)
-          left += !units.count(coupling.unitOf(want[i]->dims[d].at(e)));
-        if (left != got[i]->dims[d].size)
-          return unedited(want[i]->node, want[i]->node);
-      }
-    }
-    return Misfit();
-  }
-
-  /// The node that an error of the new model names.
-  Result<Misfit> offenderOf(const Status &status) const {
-    const std::string text = status.location() + " " + status.message();
-    std::string longest;
-    for (const Coupling::Tensor &tensor : coupling.tensors)
-      if (tensor.node.size() > longest.size() && !stay.count(tensor.node) &&
-          text.find(tensor.node) != std::string::npos)
-        longest = tensor.node;
-    if (longest.empty())
-      return unsupportedError("the narrower model is refused: " + status.message(), path + ": " + status.location());
-    return Misfit{longest, "'" + longest + "' or one ahead of it states a size that is not edited: " + status.message()};
-  }
-
-  /// Why nothing can go.
-  Status nothing() const {
-    std::string why;
-    for (const Coupling::Layer &layer : coupling.layers)
-      if (std::string reason = reasonOf(layer); why.empty() && !reason.empty())
-        why = ", as '" + layer.node + "': " + reason;
-    return unsupportedError("has no " + (request.scheme == "ffn" ? "columns between products" : request.scheme) +
-                                " that can be taken out" + why, path);
-  }
-
-  /// Why columns of a layer stay; "" where they may go.
-  std::string reasonOf(const Coupling::Layer &layer) const {
-    for (int64_t i = 0; i < layer.columns.size; ++i)
-      if (auto found = kept.find(coupling.unitOf(layer.columns.at(i))); found != kept.end())
-        return "its width stays: " + found->second;
-    return {};
-  }
-
-  /// The nodes that have one of these units.
-  std::vector<std::string> nodesOf(const std::set<int64_t> &units) const {
-    std::set<std::string> nodes;
-    for (const Coupling::Tensor &tensor : coupling.tensors)
-      for (const Coupling::Dim &dim : tensor.dims)
-        for (int64_t i = 0; i < dim.size && !tensor.op.empty(); ++i)
-          if (units.count(coupling.unitOf(dim.at(i)))) {
-            nodes.insert(tensor.node);
-            break;
-          }
-    return {nodes.begin(), nodes.end()};
-  }
-
   Status finish() {
     PruneReport report{path, request.scheme, request.score, options.ratio};
     const std::set<int64_t> wanted = all(gone);
@@ -228,7 +39,7 @@ private:
       return bytes.status();
     std::optional<BothForms> both;
     LATHE_RETURN_IF_ERROR(measure(*bytes, both, report));
-    for (size_t i = 0; i < chosen.size(); ++i)
+    for (size_t i = 0; i < families.size(); ++i)
       if (!report.widths[i].applied)
         gone[i].clear();
     const std::set<int64_t> units = all(gone);
@@ -269,8 +80,8 @@ private:
       LATHE_RETURN_IF_ERROR(measureInTurn(*before, *after, both->inputs, request.seconds));
       report.target = both->dense.session.target();
     }
-    for (size_t i = 0; i < chosen.size(); ++i) {
-      const Family &family = chosen[i];
+    for (size_t i = 0; i < families.size(); ++i) {
+      const Family &family = families[i];
       PruneReport::Width width;
       width.layers = family.layers;
       width.units = int64_t(family.units.size());
@@ -298,22 +109,9 @@ private:
     }
     return okStatus();
   }
-
-  const PruneRequest &request;
-  const std::string &path;
-  SurgeryOptions options;
-  int64_t multiple = 8;
-  Coupling coupling;
-  std::map<std::string, std::string> stay, constants; ///< nodes and constants whose units stay, and why
-  std::map<int64_t, std::string> kept;     ///< units
-  std::vector<Family> chosen;
-  std::vector<std::set<int64_t>> gone; ///< by family
-  std::map<int64_t, double> scores;
 };
 
 } // namespace
-
-bool isWidthScheme(const std::string &scheme) { return kindOf(scheme).has_value(); }
 
 Status pruneWidths(const PruneRequest &request, const std::string &path) {
   return Narrower(request, path).run();
