@@ -201,8 +201,9 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   parser.add("score", "NAME", "What is least goes first: l1, the sum of magnitudes (default); l2, the root of the sum of "
              "squares; random, what a seed draws; taylor, the sum of weight x gradient (--gradients); wanda, magnitudes times "
              "norms of inputs, and sparsegpt, what results lose where other weights make up for it (both: --data)", options.score);
-  parser.add("data", "DIR|F.npz", "Examples for wanda and sparsegpt: a folder like ONNX's test_data_set_0, or a folder of such; "
-             "an archive of arrays named after the inputs, whose first dimension counts examples", options.data);
+  parser.add("data", "DIR|F.npz", "Examples for wanda and sparsegpt, and for --budget, which looks at the first batch: a folder "
+             "like ONNX's test_data_set_0, or a folder of such; an archive of arrays named after the inputs, whose first dimension "
+             "counts examples", options.data);
   parser.add("damping", "X", "sparsegpt: added to the diagonal of the inputs' products, in means of it (default: 0.01)", options.damping);
   parser.flag("over-all", "Of block and unstructured: compare the units of all weights, not of each for itself", options.overAll);
   parser.add("gradients", "FILE.npz", "Gradients of the loss by initializer, for --score=taylor", options.gradients);

@@ -132,7 +132,7 @@ Result<SurgeryOptions> SurgeryOptions::parse(const PruneRequest &request, const 
     return usageError("wants winning or all, not '" + request.apply + "'", "--apply");
   if (request.seconds <= 0 && request.apply != "all")
     return usageError("of 0 measures nothing, so that nothing can win: --apply=all", "--seconds");
-  if (*score == sparsify::Score::Wanda || *score == sparsify::Score::SparseGpt || !request.data.empty())
+  if (*score == sparsify::Score::Wanda || *score == sparsify::Score::SparseGpt || (!request.data.empty() && request.budget.empty()))
     return usageError("wanda and sparsegpt, which ask data, are for zeros in weights", "--score");
   if (request.overAll)
     return usageError("is for block and unstructured", "--over-all");

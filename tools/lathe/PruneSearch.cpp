@@ -8,6 +8,7 @@
 // take is measured again, and the budget corrected by what the prediction was off.
 //
 //===----------------------------------------------------------------------===//
+#include "Calibrate.h"
 #include "LatencyTable.h"
 #include "Progress.h"
 #include "PruneReport.h"
@@ -24,6 +25,7 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
+#include <span>
 
 namespace lathe::cli {
 namespace {
@@ -62,8 +64,10 @@ struct Group {
   int choices() const { return int(stay.size()) + ownsBranch; }
 };
 
-/// The shares of units that choices leave.
-constexpr int kWidths = 8;
+/// The eighths of units that choices leave. Fewer of channels, whose kernels have widths on both sides: as many models
+/// are measured as there are pairs.
+constexpr int kParts = 8;
+constexpr int kFine[] = {8, 7, 6, 5, 4, 3, 2, 1}, kCoarse[] = {8, 6, 4, 3, 2, 1};
 
 class LayerSearch : public Surgery {
 public:
@@ -75,7 +79,7 @@ public:
     if (!parsed)
       return parsed.status();
     LATHE_RETURN_IF_ERROR(open());
-    LATHE_RETURN_IF_ERROR(choose([&](const Family &family) { return staying(family, 1 - 1.0 / kWidths); }));
+    LATHE_RETURN_IF_ERROR(choose([&](const Family &family) { return staying(family, 1 - 1.0 / kParts); }));
     LATHE_RETURN_IF_ERROR(findGroups());
     if (groups.empty())
       return nothing();
@@ -100,8 +104,9 @@ private:
     for (size_t f = 0; f < families.size(); ++f) {
       Group group;
       group.family = int(f);
-      for (int part = kWidths; part > 0; --part) {
-        const int64_t stay = part == kWidths ? int64_t(families[f].units.size()) : staying(families[f], 1 - double(part) / kWidths);
+      const bool coarse = std::any_of(families.begin(), families.end(), [](const Family &one) { return one.kind == UnitKind::Channels; });
+      for (int part : coarse ? std::span<const int>(kCoarse) : std::span<const int>(kFine)) {
+        const int64_t stay = part == kParts ? int64_t(families[f].units.size()) : staying(families[f], 1 - double(part) / kParts);
         if (group.stay.empty() || stay < group.stay.back())
           group.stay.push_back(stay);
       }
@@ -188,14 +193,18 @@ private:
     if (!opened)
       return opened.status();
     dense = std::move(*opened);
-    Result<InputFiles> files = readInputs(request.inputs, *dense->engine.plan);
-    if (!files)
-      return files.status();
-    Result<std::vector<HostTensor>> made = makeInputs(request.inputs, *files, *dense->engine.plan,
-                                                      dense->engine.session.stateLengths(*dense->engine.plan), 0);
-    if (!made)
-      return made.status();
-    inputs = std::move(*made);
+    const engine::Plan &plan = *dense->engine.plan;
+    if (!request.data.empty()) {
+      Result<std::vector<Example>> examples = readExamples(request.data, plan);
+      if (!examples)
+        return examples.status();
+      inputs = std::move(examples->front());
+    } else {
+      Result<std::vector<HostTensor>> made = makeInputs(request.inputs, {}, plan, dense->engine.session.stateLengths(plan), 0);
+      if (!made)
+        return made.status();
+      inputs = std::move(*made);
+    }
     Result<std::vector<HostTensor>> results = dense->engine.run(inputs);
     if (!results)
       return results.status();

@@ -2,10 +2,11 @@
 """Models of torch. `lathe.compile(module, args=(x,))` comes here; torch is imported with it. Importing
 this makes "lathe" a backend of torch.compile."""
 from ._backend import Compiled, FixedSizes, LeftToTorch, backend, refresh
+from ._distill import distill
 from ._explain import Explanation, explain
 from ._export import to_graph, to_onnx, with_source
 from ._graph import Graph
 from ._passes import bfloat16_products, merge_linears, tanh_gelu
 
-__all__ = ["Compiled", "Explanation", "FixedSizes", "Graph", "LeftToTorch", "backend", "bfloat16_products", "explain",
-           "merge_linears", "refresh", "tanh_gelu", "to_graph", "to_onnx", "with_source"]
+__all__ = ["Compiled", "Explanation", "FixedSizes", "Graph", "LeftToTorch", "backend", "bfloat16_products",
+           "distill", "explain", "merge_linears", "refresh", "tanh_gelu", "to_graph", "to_onnx", "with_source"]

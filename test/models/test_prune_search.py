@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""`lathe prune --budget latency=`: widths of their own for each group of layers, and what is refused."""
+import json
+
+import numpy as np
+import onnx
+import pytest
+
+import lathe_cli
+from test_prune_widths import check_narrower, write_cnn, write_encoder
+
+# A bar of times that a neighbour on the machine does not reach: what is tested is that times decide, not how well.
+LOOSE = 1.5
+
+
+def search(folder, model, scheme, budget, *options, code=0):
+    text = lathe_cli.lathe("prune", model, "-o", folder / "p.onnx", f"--scheme={scheme}", f"--budget=latency={budget}", "--threads=1",
+                           "--seconds=0.1", "--masked", folder / "m.onnx", "--json", folder / "r.json", *options, code=code)
+    return text if code else json.loads((folder / "r.json").read_text())
+
+
+@pytest.mark.parametrize("write, scheme, x", [(write_encoder, "heads,ffn,blocks", (2, 64, 96)), (write_cnn, "channels,ffn", (8, 3, 8, 8))])
+def test_budget(tmp_path, write, scheme, x):
+    """Within the budget as predicted, and near it as measured; the model is what the masked one is."""
+    write(tmp_path / "m0.onnx")
+    data = np.random.default_rng(1).normal(size=x).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=data)
+    report = search(tmp_path, tmp_path / "m0.onnx", scheme, "70%", "--data", tmp_path / "data.npz", "--multiple=4")
+    found = report["search"]
+    assert found["predicted_ms"] <= found["budget_ms"] * 1.001 and found["models"] > 2
+    assert found["measured_ms"] < LOOSE * found["budget_ms"]
+    assert any(w["stay"] < w["units"] for w in report["widths"]) and any(w["stay"] == w["units"] or w["score_share"] > 0 for w in report["widths"])
+    assert report["masked_difference"] < 1e-4
+    if not any(w["stay"] == 0 for w in report["widths"]):
+        check_narrower(tmp_path, tmp_path / "m0.onnx", {"x": data})
+    onnx.checker.check_model(str(tmp_path / "p.onnx"), full_check=True)
+
+
+def test_refusals(tmp_path):
+    write_encoder(tmp_path / "e.onnx")
+    for scheme, budget, options, code, text in (
+            ("ffn", "60", [], 2, "--budget: wants latency=60% or latency=2.5ms, not 'latency=60'"),
+            ("ffn", "100%", [], 2, "--budget: wants latency=60%"), ("ffn", "-1ms", [], 2, "--budget: wants latency=60%"),
+            ("ffn", "60%", ["--ratio=0.5"], 2, "--ratio: is what a budget decides"),
+            ("2:4", "60%", [], 2, "--scheme: with --budget wants some of channels,heads,ffn,blocks, not '2:4'"),
+            ("ffn,", "60%", [], 2, "not ''"), ("channels", "60%", [], 4, "has no channels that can be taken out"),
+            ("ffn", "0.000001ms", [], 4, "no choice of widths is that fast: a run takes")):
+        assert text in search(tmp_path, tmp_path / "e.onnx", scheme, budget, *options, code=code)
+        assert not (tmp_path / "p.onnx").exists() and not (tmp_path / "m.onnx").exists()
