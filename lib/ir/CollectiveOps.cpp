@@ -6,6 +6,8 @@
 
 #include "mlir/IR/Builders.h"
 
+#include "llvm/ADT/TypeSwitch.h"
+
 #include <cstring>
 
 using namespace mlir;
@@ -68,6 +70,15 @@ std::optional<Collective> collectiveOf(Operation *op) {
   if (auto part = dyn_cast<ReduceScatterOp>(op))
     return Collective{"reduce_scatter", part.getKind(), int64_t(part.getDim())};
   return std::nullopt;
+}
+
+std::optional<ReduceKind> combinerOf(Operation *op) {
+  return llvm::TypeSwitch<Operation *, std::optional<ReduceKind>>(op)
+      .Case<AddOp>([](auto) { return ReduceKind::Sum; })
+      .Case<MulOp>([](auto) { return ReduceKind::Prod; })
+      .Case<MaxOp>([](auto) { return ReduceKind::Max; })
+      .Case<MinOp>([](auto) { return ReduceKind::Min; })
+      .Default([](Operation *) { return std::nullopt; });
 }
 
 int64_t shardSize(int64_t block, int64_t parts) { return (block + parts - 1) / parts; }

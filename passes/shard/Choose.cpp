@@ -11,6 +11,7 @@
 #include "lathe/analysis/StrategySearch.h"
 
 #include <limits>
+#include <random>
 
 using namespace mlir;
 
@@ -25,17 +26,20 @@ public:
           const std::map<std::string, int64_t> &optima)
       : func(func), block(func.getBody().front()), ranks(ranks), costs(costs), optima(optima) {}
 
-  Result<Strategies> run(ArrayRef<Hint> hints, StateLayouts &states) {
+  Result<Choice> run(ArrayRef<Hint> hints, StateLayouts &states) {
     const BlockTable blocks = findBlocks(block, ranks);
+    PartialTable partials;
+    std::mt19937_64 draw(costs.drawSeed);
     for (Operation &op : block.without_terminator()) {
       if (isa<ConstantOp>(op))
         continue;
       number[&op] = ops.size();
       ops.push_back(&op);
       ways.push_back(strategiesOf(&op, ranks, blocks));
+      keepPartial(&op, ways.back(), partials);
       std::vector<double> own;
       for (const Strategy &way : ways.back())
-        own.push_back(costOf(&op, way));
+        own.push_back(costOf(&op, way) + (costs.drawnSeconds > 0 ? costs.drawnSeconds * double(draw() >> 11) * 0x1p-53 : 0));
       problem.costs.push_back(std::move(own));
     }
     for (Operation *op : ops)
@@ -47,13 +51,15 @@ public:
     Result<analysis::StrategySolution> solution = analysis::searchStrategies(problem);
     if (!solution)
       return Status(ErrorCode::Usage, "the hints do not hold together", "--shard");
-    Strategies chosen;
+    Choice choice;
+    choice.seconds = solution->cost;
+    choice.exact = solution->exact;
     for (auto [i, op] : llvm::enumerate(ops)) {
-      chosen[op] = ways[i][solution->choices[i]];
+      choice.ways[op] = ways[i][solution->choices[i]];
       if (StringRef state = stateOf(op); !state.empty())
-        states[state.str()] = chosen[op].results[0];
+        states[state.str()] = choice.ways[op].results[0];
     }
-    return chosen;
+    return choice;
   }
 
 private:
@@ -107,11 +113,13 @@ private:
     auto structured = dyn_cast<StructuredOpInterface>(op);
     const OpClass kind = structured ? structured.getOpClass() : OpClass::Source;
     const bool weighs = kind == OpClass::Gemm || kind == OpClass::Conv || kind == OpClass::Gather || readsConstants(op);
-    for (auto [operand, layout] : llvm::zip(op->getOperands(), way.operands)) {
+    for (auto [k, operand, layout] : llvm::enumerate(op->getOperands(), way.operands)) {
       const double all = bytesOf(operand.getType());
-      const bool isConstant = operand.getDefiningOp<ConstantOp>();
+      // Of a gather what it takes from, not where.
+      const bool isWeight = weighs && operand.getDefiningOp<ConstantOp>() &&
+                            (kind != OpClass::Gather || structured.getAccess(k).kind == OperandAccess::Kind::Data);
       bytes += all * shareOf(operand, layout);
-      if (isConstant && weighs && !layout.isSplit() && cast<TensorType>(operand.getType()).getRank() > 1)
+      if (isWeight && !layout.isSplit() && cast<TensorType>(operand.getType()).getRank() > 1)
         cost += all * costs.replicatedByte;
       if (isa<BlockArgument>(operand))
         cost += conversion(operand, {}, layout);
@@ -265,7 +273,7 @@ private:
 
 } // namespace
 
-Result<Strategies> choose(func::FuncOp func, int64_t ranks, const Costs &costs, ArrayRef<Hint> hints,
+Result<Choice> choose(func::FuncOp func, int64_t ranks, const Costs &costs, ArrayRef<Hint> hints,
                           const std::map<std::string, int64_t> &optima, StateLayouts &states) {
   return Chooser(func, ranks, costs, optima).run(hints, states);
 }

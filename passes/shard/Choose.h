@@ -20,6 +20,9 @@ struct Costs {
   double exchangedBytes = 5e9;  ///< a second that a rank gets from others
   /// For each byte of a product's weights that every rank has all of: a rank is to hold its share.
   double replicatedByte = 1e-6;
+  /// Tests: each way of an op costs up to so many seconds more, drawn from a seed, so that all ways are taken sometime.
+  double drawnSeconds = 0;
+  uint64_t drawSeed = 0;
 };
 
 /// What was said of a value: of constants and results by this name.
@@ -31,11 +34,17 @@ struct Hint {
 /// The way of each op of an entry but constants and the terminator.
 using Strategies = llvm::DenseMap<mlir::Operation *, Strategy>;
 
+struct Choice {
+  Strategies ways;
+  double seconds = 0; ///< what the estimate says of them, hints or not
+  bool exact = true;  ///< no other ways that the hints allow have less
+};
+
 /// How states lie, by name: entries share them.
 using StateLayouts = std::map<std::string, Layout>;
 
 /// `states`: of entries before this one, which it follows, and adds its own to. Errors: Usage for hints that name nothing, or that no strategy fits.
-Result<Strategies> choose(mlir::func::FuncOp func, int64_t ranks, const Costs &costs,
+Result<Choice> choose(mlir::func::FuncOp func, int64_t ranks, const Costs &costs,
                           llvm::ArrayRef<Hint> hints,
                           const std::map<std::string, int64_t> &optima, StateLayouts &states);
 

@@ -17,6 +17,8 @@
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/Loops.h"
 
+#include "llvm/Support/FormatVariadic.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -53,21 +55,21 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
           op.emitError("unsupported: an If or Loop on a mesh of ranks");
           return signalPassFailure();
         }
-      Result<shard::Strategies> chosen =
+      Result<shard::Choice> choice =
           shard::choose(func, ranks, shard::Costs(), hints, symbolOptima(module), states);
-      if (!chosen) {
-        func.emitError("usage: ") << chosen.status().location() << ": " << chosen.status().message();
+      if (!choice) {
+        func.emitError("usage: ") << choice.status().location() << ": " << choice.status().message();
         return signalPassFailure();
       }
-      shard::localize(func, ranks, *chosen);
-      tell(func, ranks);
+      shard::localize(func, ranks, choice->ways);
+      tell(func, ranks, *choice);
     }
     for (StateOp state : module.getOps<StateOp>())
       if (auto found = states.find(state.getSymName().str()); found != states.end())
         state.setType(shard::localType(state.getType(), found->second, ranks));
   }
 
-  static void tell(func::FuncOp func, int64_t ranks) {
+  static void tell(func::FuncOp func, int64_t ranks, const shard::Choice &choice) {
     std::map<std::string, int64_t> counts;
     for (Operation &op : func.getBody().front())
       if (std::optional<Collective> collective = collectiveOf(&op)) {
@@ -82,7 +84,8 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
       text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + name;
     passedRemark(func.getLoc(), "Shard")
         << ("entry '" + func.getSymName() + "' on " + Twine(ranks) + " ranks: " +
-            (text.empty() ? "no collectives" : text))
+            (text.empty() ? "no collectives" : text) + llvm::formatv("; estimated {0:f3} us", choice.seconds * 1e6) +
+            (choice.exact ? "" : ", by local search"))
                .str();
   }
 };

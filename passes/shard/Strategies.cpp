@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Strategies.h"
 
+#include "lathe/ir/Collective.h"
+
 using namespace mlir;
 
 namespace lathe::shard {
@@ -373,6 +375,22 @@ std::vector<Strategy> strategiesOf(Operation *op, int64_t ranks, const BlockTabl
     }
   }
   return found;
+}
+
+void keepPartial(Operation *op, std::vector<Strategy> &ways, PartialTable &partials) {
+  std::set<ReduceKind> kept;
+  const bool moves = op->getNumOperands() == 1 && (keepsOrder(op) || permutationOf(op) || boxOf(op));
+  if (moves)
+    kept = partials.lookup(op->getOperand(0));
+  else if (std::optional<ReduceKind> combiner = combinerOf(op))
+    if (llvm::all_of(op->getOperands(), [&](Value operand) { return partials.lookup(operand).count(*combiner); }))
+      kept.insert(*combiner);
+  for (ReduceKind kind : kept)
+    ways.push_back({std::vector<Layout>(op->getNumOperands(), Layout::partial(kind)), {Layout::partial(kind)}, false});
+  for (const Strategy &way : ways)
+    for (auto [result, layout] : llvm::zip(op->getResults(), way.results))
+      if (layout.kind == Layout::Kind::Partial)
+        partials[result].insert(layout.reduction);
 }
 
 } // namespace lathe::shard

@@ -34,6 +34,14 @@ BlockTable findBlocks(mlir::Block &block, int64_t ranks);
 /// whole blocks, gathers (all dimensions but the one that data index) and attention (batch and heads).
 std::vector<Strategy> strategiesOf(mlir::Operation *op, int64_t ranks, const BlockTable &blocks);
 
+/// The reductions that values may be partial results of.
+using PartialTable = llvm::DenseMap<mlir::Value, std::set<ReduceKind>>;
+
+/// Adds the ways of an op that leave partial results partial, which ranks then reduce further on, once for several:
+/// movements, and what combines two elements as the reduction does (two sums that are added). `partials` has those
+/// of the operands, and gets those of the results.
+void keepPartial(mlir::Operation *op, std::vector<Strategy> &ways, PartialTable &partials);
+
 } // namespace lathe::shard
 
 #endif // LATHE_PASSES_SHARD_STRATEGIES_H

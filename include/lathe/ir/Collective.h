@@ -20,6 +20,10 @@ struct Collective {
 };
 std::optional<Collective> collectiveOf(mlir::Operation *op);
 
+/// The reduction that an elementwise op of two operands makes of them: a sum of an add. It may be done before or
+/// after ranks reduce its operands by it.
+std::optional<ReduceKind> combinerOf(mlir::Operation *op);
+
 /// How many elements of a block each of `parts` ranks has: a share, where the last ranks may have less and
 /// padding; or one, where there are fewer elements than ranks and as many ranks for each.
 int64_t shardSize(int64_t block, int64_t parts);
