@@ -1,4 +1,4 @@
-//===- Check.cpp - one model in four ways ---------------------------------===//
+//===- Check.cpp - one model in several ways ------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a result may be off by is measured, not assumed: the reference runs again with noise of a few
@@ -9,9 +9,11 @@
 #include "Check.h"
 #include "Interpreter.h"
 
+#include "Localize.h"
 #include "Session.h"
 
 #include "lathe/compiler/Compilation.h"
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/Selection.h"
 #include "lathe/support/Files.h"
@@ -192,27 +194,29 @@ void fence(func::FuncOp main) {
   });
 }
 
-Result<std::unique_ptr<Compilation>> legalized(const std::string &path, const std::string &target) {
+Result<std::unique_ptr<Compilation>> compiledTo(Phase phase, const std::string &path, const std::string &target,
+                                                int64_t ranks = 1) {
   CompileOptions options;
+  if (ranks > 1)
+    options.mesh = {"tp=" + std::to_string(ranks)};
   options.targets = {target};
   options.threads = 1;
   auto compilation = Compilation::open(path, options);
   if (!compilation)
     return compilation.status();
-  LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Legalize));
+  LATHE_RETURN_IF_ERROR((*compilation)->runTo(phase));
   return compilation;
 }
 
-Result<std::vector<HostTensor>> runEngine(const std::string &path, const CheckOptions &options, bool fences,
-                                          const std::vector<HostTensor> &inputs, bool &compiled) {
-  compiled = false;
-  auto compilation = legalized(path, options.target);
-  if (!compilation)
-    return compilation.status();
-  if (fences)
-    fence(mainOf(**compilation));
-  LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Codegen));
-  Result<engine::EngineWriter> writer = (*compilation)->engine();
+Result<std::unique_ptr<Compilation>> legalized(const std::string &path, const std::string &target) {
+  return compiledTo(Phase::Legalize, path, target);
+}
+
+/// Finishes the engine and runs it. `compiled`: there was one.
+Result<std::vector<HostTensor>> runCompilation(Compilation &compilation, const std::string &path,
+                                               const std::vector<HostTensor> &inputs, bool &compiled) {
+  LATHE_RETURN_IF_ERROR(compilation.runTo(Phase::Codegen));
+  Result<engine::EngineWriter> writer = compilation.engine();
   if (!writer)
     return writer.status();
   Result<std::string> bytes = writer->str();
@@ -236,6 +240,17 @@ Result<std::vector<HostTensor>> runEngine(const std::string &path, const CheckOp
   return results;
 }
 
+Result<std::vector<HostTensor>> runEngine(const std::string &path, const CheckOptions &options, bool fences,
+                                          const std::vector<HostTensor> &inputs, bool &compiled) {
+  compiled = false;
+  auto compilation = legalized(path, options.target);
+  if (!compilation)
+    return compilation.status();
+  if (fences)
+    fence(mainOf(**compilation));
+  return runCompilation(**compilation, path, inputs, compiled);
+}
+
 /// Error text, or "" for a run whose results are right.
 struct Judged {
   std::string what, detail;
@@ -256,6 +271,60 @@ Judged judgeRun(const Result<std::vector<HostTensor>> &got, const Status &refere
     if (std::string wrong = judge((*got)[i], truths[i], std::to_string(i)); !wrong.empty())
       return {"mismatch", wrong};
   return {};
+}
+
+/// A model divided among ranks, whose ops are divided in ways drawn from `options.meshSeed`.
+Verdict checkMesh(const TestModel &model, const CheckOptions &options, const std::string &path,
+                  const Status &reference, const std::vector<Truth> &truths, Verdict verdict) {
+  auto fail = [&](std::string what, std::string detail) {
+    verdict.way = "mesh";
+    verdict.what = std::move(what);
+    verdict.detail = std::move(detail);
+    return verdict;
+  };
+  constexpr int64_t kRanks[] = {2, 3, 4, 8};
+  const int64_t ranks = kRanks[options.meshSeed % 4];
+  auto compilation = compiledTo(Phase::Simplify, path, options.target, ranks);
+  if (!compilation)
+    return fail(withoutNumbers(compilation.status().str()), compilation.status().str());
+  func::FuncOp main = mainOf(**compilation);
+  for (Operation &op : main.getBody().front())
+    if (isa<ChooseOp, LoopBeginOp>(op)) {
+      verdict.refused = "an If or Loop";
+      return verdict;
+    }
+  // Meeting is cheap, so that what is drawn decides.
+  shard::Costs costs;
+  costs.meetingSeconds = costs.replicatedByte = 1e-9;
+  costs.drawnSeconds = 1e-3;
+  costs.drawSeed = options.meshSeed;
+  shard::StateLayouts states;
+  Result<shard::Choice> choice = shard::choose(main, ranks, costs, {}, {}, states);
+  if (!choice)
+    return fail(withoutNumbers(choice.status().str()), choice.status().str());
+  shard::localize(main, ranks, choice->ways);
+  main.walk([&](Operation *op) { verdict.collectives += collectiveOf(op).has_value(); });
+  Result<std::vector<HostTensor>> results = internalError("no result");
+  if (options.mesh == CheckOptions::Mesh::Compiled) {
+    bool compiled = false;
+    results = runCompilation(**compilation, path, model.inputs, compiled);
+    if (!results && !compiled && results.status().code() == ErrorCode::Unsupported) {
+      verdict.refused = withoutNumbers(results.status().str());
+      return verdict;
+    }
+  } else if (auto all = interpretRanks(main, ranks, model.inputs)) {
+    for (size_t r = 1; r < all->size(); ++r)
+      for (size_t i = 0; i < truths.size(); ++i)
+        if ((*all)[r][i].data != (*all)[0][i].data)
+          return fail("ranks differ", "rank " + std::to_string(r) + " of " + std::to_string(ranks) + ", output " +
+                                          std::to_string(i));
+    results = std::move((*all)[0]);
+  } else {
+    results = all.status();
+  }
+  if (Judged judged = judgeRun(results, reference, truths); !judged.what.empty())
+    return fail(judged.what, std::to_string(ranks) + " ranks: " + judged.detail);
+  return verdict;
 }
 
 } // namespace
@@ -308,6 +377,8 @@ Verdict check(const TestModel &model, const CheckOptions &options) {
     }
   }
   compilation->reset();
+  if (options.mesh != CheckOptions::Mesh::None)
+    return checkMesh(model, options, path, reference, truths, std::move(verdict));
 
   bool compiled = false;
   Judged judged = judgeRun(runEngine(path, options, /*fences=*/false, model.inputs, compiled), reference, truths);

@@ -3,6 +3,7 @@
 #include "Interpreter.h"
 #include "Random.h"
 
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/passes/EvaluateOp.h"
 
@@ -63,13 +64,26 @@ Exactness exactnessOf(Operation *op) {
 
 class Interpreter {
 public:
-  Interpreter(func::FuncOp main, std::optional<uint64_t> noise)
-      : main(main), loops(loopsAround(main.getBody().front())) {
+  Interpreter(func::FuncOp main, std::optional<uint64_t> noise, std::optional<int64_t> rank = std::nullopt)
+      : main(main), rank(rank), loops(loopsAround(main.getBody().front())) {
     if (noise)
       random.emplace(*noise);
   }
 
   Result<std::vector<Interpreted>> run(const std::vector<HostTensor> &inputs) {
+    LATHE_RETURN_IF_ERROR(begin(inputs));
+    Block &body = main.getBody().front();
+    SmallVector<Operation *> program;
+    for (Operation &op : body.without_terminator())
+      program.push_back(&op);
+    LATHE_RETURN_IF_ERROR(runRange(program));
+    std::vector<Interpreted> results;
+    for (Value value : body.getTerminator()->getOperands())
+      results.push_back(values.at(value));
+    return results;
+  }
+
+  Status begin(const std::vector<HostTensor> &inputs) {
     Block &body = main.getBody().front();
     if (body.getNumArguments() != inputs.size())
       return internalError("the entry takes " + std::to_string(body.getNumArguments()) + " inputs, not " +
@@ -81,15 +95,48 @@ public:
           symbols[*name] = size;
     }
     derive();
-    SmallVector<Operation *> program;
-    for (Operation &op : body.without_terminator())
-      program.push_back(&op);
-    LATHE_RETURN_IF_ERROR(runRange(program));
-    std::vector<Interpreted> results;
-    for (Value value : body.getTerminator()->getOperands())
-      results.push_back(values.at(value));
-    return results;
+    return okStatus();
   }
+
+  Status runOp(Operation *op) {
+    if (auto choose = dyn_cast<ChooseOp>(op))
+      return runChoose(choose);
+    if (auto constant = dyn_cast<ConstantOp>(op); constant && rank) {
+      auto part = hostTensorOf(constant.getValue(), constant.getType(), op->getContext(), rank);
+      if (!part)
+        return part.status();
+      values[constant] = {std::move(*part), false};
+      return okStatus();
+    }
+    Exactness exactness = exactnessOf(op);
+    std::vector<HostTensor> operands;
+    bool inexact = false;
+    for (Value operand : op->getOperands()) {
+      const Interpreted &held = values.at(operand);
+      operands.push_back(held.tensor);
+      inexact |= held.inexact;
+      if (random && (exactness == Exactness::Sums || (exactness != Exactness::Moves && held.inexact)))
+        disturb(operands.back());
+    }
+    // Its attributes are names, which the reference has no form for.
+    auto results = isa<DimFromOp>(op) ? Result<std::vector<HostTensor>>(operands) : evaluateOp(op, operands, symbols);
+    if (!results)
+      return results.status();
+    for (auto [result, value] : llvm::zip(op->getResults(), *results)) {
+      bool rounds = exactness == Exactness::Computes || exactness == Exactness::Sums;
+      values[result] = {std::move(value), inexact || rounds};
+    }
+    if (auto from = dyn_cast<DimFromOp>(op)) {
+      const HostTensor &numbers = values.at(from.getX()).tensor;
+      for (auto [i, name] : llvm::enumerate(from.getSymbols().getAsValueRange<StringAttr>()))
+        symbols[name.str()] = numbers.integer(int64_t(i));
+      derive();
+    }
+    return okStatus();
+  }
+
+  const HostTensor &tensor(Value value) const { return values.find(value)->second.tensor; }
+  void set(Value value, HostTensor tensor) { values[value] = {std::move(tensor), true}; }
 
 private:
   static std::optional<std::string> symbolName(const DimExpr &dim) {
@@ -199,36 +246,6 @@ private:
     return sizes;
   }
 
-  Status runOp(Operation *op) {
-    if (auto choose = dyn_cast<ChooseOp>(op))
-      return runChoose(choose);
-    Exactness exactness = exactnessOf(op);
-    std::vector<HostTensor> operands;
-    bool inexact = false;
-    for (Value operand : op->getOperands()) {
-      const Interpreted &held = values.at(operand);
-      operands.push_back(held.tensor);
-      inexact |= held.inexact;
-      if (random && (exactness == Exactness::Sums || (exactness != Exactness::Moves && held.inexact)))
-        disturb(operands.back());
-    }
-    // Its attributes are names, which the reference has no form for.
-    auto results = isa<DimFromOp>(op) ? Result<std::vector<HostTensor>>(operands) : evaluateOp(op, operands, symbols);
-    if (!results)
-      return results.status();
-    for (auto [result, value] : llvm::zip(op->getResults(), *results)) {
-      bool rounds = exactness == Exactness::Computes || exactness == Exactness::Sums;
-      values[result] = {std::move(value), inexact || rounds};
-    }
-    if (auto from = dyn_cast<DimFromOp>(op)) {
-      const HostTensor &numbers = values.at(from.getX()).tensor;
-      for (auto [i, name] : llvm::enumerate(from.getSymbols().getAsValueRange<StringAttr>()))
-        symbols[name.str()] = numbers.integer(int64_t(i));
-      derive();
-    }
-    return okStatus();
-  }
-
   Status runChoose(ChooseOp choose) {
     bool taken = values.at(choose.getCondition()).tensor.integer(0);
     OperandRange side = taken ? choose.getThens() : choose.getElses();
@@ -260,13 +277,103 @@ private:
   }
 
   func::FuncOp main;
+  const std::optional<int64_t> rank;
   const DenseMap<Operation *, llvm::SetVector<Operation *>> loops;
   std::optional<Random> random;
   llvm::DenseMap<Value, Interpreted> values;
   std::map<std::string, int64_t> symbols;
 };
 
+/// What a collective gives the ranks, from what each brings.
+std::vector<HostTensor> exchanged(const Collective &collective, const std::vector<const HostTensor *> &brought) {
+  const size_t ranks = brought.size();
+  const HostTensor &first = *brought[0];
+  if (collective.name == "all_gather") {
+    HostTensor all = first;
+    all.dims[size_t(collective.dim)] *= int64_t(ranks);
+    all = HostTensor(first.dtype, all.dims);
+    int64_t run = 1;
+    for (size_t d = size_t(collective.dim); d < first.dims.size(); ++d)
+      run *= first.dims[d];
+    for (size_t r = 0; r < ranks; ++r)
+      for (int64_t i = 0, n = first.count(); i < n; ++i)
+        copyElement(*brought[r], i, all, (i / run * int64_t(ranks) + int64_t(r)) * run + i % run);
+    return std::vector<HostTensor>(ranks, all);
+  }
+  HostTensor sum(first.dtype, first.dims);
+  auto combine = [&](auto a, auto b) {
+    switch (collective.kind) {
+    case ReduceKind::Max: return std::max(a, b);
+    case ReduceKind::Min: return std::min(a, b);
+    case ReduceKind::Prod: return a * b;
+    default: return a + b;
+    }
+  };
+  for (int64_t i = 0, n = first.count(); i < n; ++i) {
+    if (isFloat(first.dtype)) {
+      double value = first.real(i);
+      for (size_t r = 1; r < ranks; ++r)
+        value = combine(value, brought[r]->real(i));
+      sum.setReal(i, value);
+    } else {
+      uint64_t value = uint64_t(first.integer(i)); // which wraps
+      for (size_t r = 1; r < ranks; ++r) {
+        const int64_t other = brought[r]->integer(i);
+        const bool orders = collective.kind == ReduceKind::Max || collective.kind == ReduceKind::Min;
+        value = orders ? uint64_t(combine(int64_t(value), other)) : combine(value, uint64_t(other));
+      }
+      sum.setInteger(i, int64_t(value));
+    }
+  }
+  if (collective.name == "all_reduce")
+    return std::vector<HostTensor>(ranks, sum);
+  std::vector<HostTensor> parts;
+  std::vector<int64_t> dims = first.dims;
+  dims[size_t(collective.dim)] /= int64_t(ranks);
+  for (size_t r = 0; r < ranks; ++r) {
+    HostTensor part(first.dtype, dims);
+    int64_t run = 1;
+    for (size_t d = size_t(collective.dim); d < dims.size(); ++d)
+      run *= dims[d];
+    for (int64_t i = 0, n = part.count(); i < n; ++i)
+      copyElement(sum, (i / run * int64_t(ranks) + int64_t(r)) * run + i % run, part, i);
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 } // namespace
+
+Result<std::vector<std::vector<HostTensor>>> interpretRanks(func::FuncOp main, int64_t ranks,
+                                                            const std::vector<HostTensor> &inputs) {
+  std::vector<Interpreter> each;
+  for (int64_t r = 0; r < ranks; ++r) {
+    each.emplace_back(main, std::nullopt, r);
+    LATHE_RETURN_IF_ERROR(each.back().begin(inputs));
+  }
+  Block &body = main.getBody().front();
+  for (Operation &op : body.without_terminator()) {
+    std::optional<Collective> collective = collectiveOf(&op);
+    if (!collective) {
+      for (Interpreter &rank : each)
+        LATHE_RETURN_IF_ERROR(rank.runOp(&op));
+      continue;
+    }
+    std::vector<const HostTensor *> brought;
+    for (const Interpreter &rank : each)
+      brought.push_back(&rank.tensor(op.getOperand(0)));
+    std::vector<HostTensor> results = exchanged(*collective, brought);
+    for (int64_t r = 0; r < ranks; ++r)
+      each[size_t(r)].set(op.getResult(0), std::move(results[size_t(r)]));
+  }
+  std::vector<std::vector<HostTensor>> all;
+  for (const Interpreter &rank : each) {
+    all.emplace_back();
+    for (Value value : body.getTerminator()->getOperands())
+      all.back().push_back(rank.tensor(value));
+  }
+  return all;
+}
 
 Result<std::vector<Interpreted>> interpret(func::FuncOp main, const std::vector<HostTensor> &inputs,
                                            std::optional<uint64_t> noise) {

@@ -32,6 +32,11 @@ struct Interpreted {
 Result<std::vector<Interpreted>> interpret(mlir::func::FuncOp main, const std::vector<HostTensor> &inputs,
                                            std::optional<uint64_t> noise);
 
+/// Results of a function behind shard on each rank of a mesh, op by op: [rank][result]. What ranks exchange is
+/// reduced in their order. Internal where an op reaches beyond the ranks.
+Result<std::vector<std::vector<HostTensor>>> interpretRanks(mlir::func::FuncOp main, int64_t ranks,
+                                                            const std::vector<HostTensor> &inputs);
+
 } // namespace lathe::fuzz
 
 #endif // LATHE_TEST_FUZZ_INTERPRETER_H

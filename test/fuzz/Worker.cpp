@@ -37,7 +37,8 @@ void send(int pipe, const std::string &text) {
 
 std::string pack(const Verdict &v) {
   std::string text;
-  for (const std::string &part : {v.way, v.what, v.detail, v.refused, std::to_string(v.elements), std::to_string(v.open)})
+  for (const std::string &part : {v.way, v.what, v.detail, v.refused, std::to_string(v.elements), std::to_string(v.open),
+                                  std::to_string(v.collectives)})
     text += part + kField;
   return text;
 }
@@ -49,7 +50,7 @@ Verdict unpack(const std::string &text) {
       parts.emplace_back();
     else
       parts.back() += c;
-  parts.resize(std::max<size_t>(parts.size(), 6));
+  parts.resize(std::max<size_t>(parts.size(), 7));
   Verdict v;
   v.way = parts[0];
   v.what = parts[1];
@@ -57,6 +58,7 @@ Verdict unpack(const std::string &text) {
   v.refused = parts[3];
   v.elements = std::atoll(parts[4].c_str());
   v.open = std::atoll(parts[5].c_str());
+  v.collectives = std::atoll(parts[6].c_str());
   return v;
 }
 
@@ -97,6 +99,7 @@ pid_t forkFlushed() {
     send(pipe, "B" + std::to_string(seed) + kEnd);
     Verdict verdict;
     Result<TestModel> model = generate(seed);
+    options.meshSeed = seed;
     if (model)
       verdict = check(*model, options);
     else

@@ -1,4 +1,4 @@
-//===- main.cpp - lathe-fuzz: random graphs in four ways ------------------===//
+//===- main.cpp - lathe-fuzz: random graphs in several ways ------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //   lathe-fuzz --seeds=FIRST:COUNT [--reduce=FOLDER]
@@ -97,11 +97,12 @@ Status reduceSeed(uint64_t seed, const Verdict &verdict, const Options &options)
     return model.status();
   WorkOptions work = options.work;
   work.deadline = std::min(work.deadline, 20);
+  work.check.meshSeed = seed;
   auto fails = [&](const TestModel &candidate) { return checkAside(candidate, work).kind() == verdict.kind(); };
   TestModel small = reduce(*model, fails, [&](const TestModel &m) { return evaluateAll(m, work); }, kTries);
   std::string folder = options.reduced + "/seed-" + std::to_string(seed);
   LATHE_RETURN_IF_ERROR(save(small, folder));
-  Verdict left = checkAside(small, options.work);
+  Verdict left = checkAside(small, work);
   std::string text = "seed " + std::to_string(seed) + ", " + std::to_string(model->nodes) + " nodes, of which " +
                      std::to_string(small.nodes) + " are left\n" + left.kind() + "\n" + left.detail +
                      "\nrepeat: build/bin/lathe-fuzz --seeds=" + std::to_string(seed) + ":1\n        build/bin/lathe-fuzz " +
@@ -124,7 +125,7 @@ Result<bool> runSeeds(const Options &options) {
   auto begin = std::chrono::steady_clock::now();
   std::map<uint64_t, Verdict> failed;
   std::map<std::string, int> refusals;
-  int64_t passed = 0, nodes = 0, elements = 0, open = 0, symbolic = 0;
+  int64_t passed = 0, nodes = 0, elements = 0, open = 0, symbolic = 0, divided = 0;
   std::string log;
   checkSeeds(options.first, options.count, options.work, [&](const SeedResult &result) {
     const Verdict &v = result.verdict;
@@ -137,6 +138,7 @@ Result<bool> runSeeds(const Options &options) {
     bool expected = listed != known->end() && listed->second.kind == v.kind();
     if (v.passed()) {
       symbolic += v.refused.empty();
+      divided += v.collectives > 0;
       ++passed;
     } else {
       failed[result.seed] = v;
@@ -168,18 +170,19 @@ Result<bool> runSeeds(const Options &options) {
                   options.known.c_str(), what.reason.c_str());
       ++wrong, --passed;
     }
+  const bool isMesh = options.work.check.mesh != CheckOptions::Mesh::None;
   for (const auto &[text, count] : refusals)
-    std::printf("no symbolic engine of %d: %s\n", count, text.c_str());
+    std::printf("no %s of %d: %s\n", isMesh ? "mesh" : "symbolic engine", count, text.c_str());
   if (!options.log.empty())
     LATHE_RETURN_IF_ERROR(writeFileAtomically(options.log, log));
   double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  std::printf("seeds %llu to %llu in %.0f s: %lld nodes, %lld results, of which rounding decides %.1f %%; %lld in all "
-              "four ways, %lld known to fail\n",
+  std::printf("seeds %llu to %llu in %.0f s: %lld nodes, %lld results, of which rounding decides %.1f %%; %lld %s, "
+              "%lld known to fail\n",
               static_cast<unsigned long long>(options.first),
               static_cast<unsigned long long>(options.first + options.count - 1), seconds,
               static_cast<long long>(nodes), static_cast<long long>(elements),
-              elements ? 100.0 * double(open) / double(elements) : 0.0, static_cast<long long>(symbolic),
-              static_cast<long long>(expected));
+              elements ? 100.0 * double(open) / double(elements) : 0.0, static_cast<long long>(isMesh ? divided : symbolic),
+              isMesh ? "with collectives" : "in all four ways", static_cast<long long>(expected));
   std::printf("%lld passed, %lld failed\n", static_cast<long long>(passed + expected), static_cast<long long>(wrong));
   return wrong == 0;
 }
@@ -220,10 +223,25 @@ int main(int argc, char **argv) {
              options.known);
   parser.add("o", "FILE", "Write the failures here: seed, kind, detail", options.log);
   parser.add("target", "NAME", "Compile for this (default: x86-64-v3)", options.work.check.target);
+  parser.add("mesh", "reference|compiled",
+             "Instead divide each model among 2, 3, 4 or 8 ranks, its ops in ways drawn at random, and run it op by op "
+             "through the reference or as an engine",
+             [&](const std::string &value) {
+               options.work.check.mesh = value == "compiled" ? CheckOptions::Mesh::Compiled : CheckOptions::Mesh::Reference;
+               return value == "reference" || value == "compiled"
+                          ? okStatus()
+                          : usageError("wants reference or compiled, not '" + value + "'", "--mesh");
+             });
+  parser.add("mesh-seed", "N", "Of folders: the seed that decides how their ops are divided (default: 0)",
+             [&](const std::string &value) {
+               options.work.check.meshSeed = std::strtoull(value.c_str(), nullptr, 10);
+               return okStatus();
+             });
   parser.add("jobs", "N", "Processes (default: all cores)", options.work.jobs);
   parser.add("deadline", "SECONDS", "What one model may take (default: 60)", options.work.deadline);
   parser.flag("verbose", "Print each seed", options.verbose);
   parser.example("lathe-fuzz --seeds=1:300");
+  parser.example("lathe-fuzz --seeds=1:100000 --mesh=reference");
   parser.example("lathe-fuzz --seeds=17:1 --reduce=build/fuzz");
   parser.example("lathe-fuzz build/fuzz/seed-17");
   bool helpWanted = false;

@@ -13,7 +13,9 @@
 #include "Verbs.h"
 
 #include "lathe/compiler/Compilation.h"
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/Exec.h"
+#include "lathe/ir/WeightStore.h"
 #include "lathe/passes/EvaluateOp.h"
 #include "lathe/passes/Passes.h"
 
@@ -180,9 +182,10 @@ private:
           symbols[k.symbols[i]] = tap.symbols[i];
     std::vector<HostTensor> inputs(before.begin(), before.begin() + body.getNumArguments());
     for (size_t i = 0; i < inputs.size(); ++i) {
-      // A packed weight lies in an order of its own; the region means the model's.
+      // A packed weight lies in an order of its own, the region means the model's; and a rank may have been given a
+      // part that is not the model's.
       auto buffer = launch.getBuffers()[i].getDefiningOp<exec::BufferOp>();
-      if (!buffer || !buffer.getValue() || !buffer.getPacking())
+      if (!buffer || !buffer.getValue() || !(buffer.getPacking() || isa<ShardedAttr>(*buffer.getValue())))
         continue;
       Result<HostTensor> weight =
           hostTensorOf(*buffer.getValue(), body.getArgument(unsigned(i)).getType(),
@@ -309,6 +312,40 @@ Status injectFault(ModuleOp top, const std::string &name) {
   return found ? okStatus() : usageError("the plan has no such kernel", "'" + name + "'");
 }
 
+/// Negates what one rank has of a weight, NAME@RANK: the engine's section of that rank is wrong.
+Status damageShard(ModuleOp top, StringRef name, StringRef rankText) {
+  int64_t rank = 0;
+  if (rankText.getAsInteger(10, rank))
+    return usageError("wants WEIGHT@RANK", "--inject-fault");
+  Status status = usageError("no rank " + rankText.str() + " has a part of a weight of this name", "'" + name.str() + "'");
+  top.walk([&](exec::BufferOp buffer) {
+    auto sharded = dyn_cast_or_null<ShardedAttr>(buffer.getValueAttr());
+    if (!sharded || buffer.getNameAttr().getValue() != name || rank < 0 || rank >= sharded.getParts())
+      return;
+    auto type = cast<RankedTensorType>(cast<TypedAttr>(sharded.getValue()).getType());
+    Result<HostTensor> whole = hostTensorOf(sharded.getValue(), type, top.getContext());
+    if (!whole) {
+      status = whole.status();
+      return;
+    }
+    int64_t run = 1, begin = 0;
+    for (int64_t d = sharded.getAxis() + 1; d < type.getRank(); ++d)
+      run *= type.getDimSize(d);
+    for (int64_t block : sharded.getBlocks()) {
+      const int64_t first = begin + shardBegin(block, sharded.getParts(), rank), last = first + shardSize(block, sharded.getParts());
+      for (int64_t i = 0, n = whole->count(); i < n; ++i)
+        if (int64_t at = i / run % type.getDimSize(sharded.getAxis()); at >= first && at < std::min(last, begin + block))
+          whole->setReal(i, -whole->real(i));
+      begin += block;
+    }
+    auto &store = top.getContext()->getOrLoadDialect<LatheDialect>()->weights();
+    buffer.setValueAttr(ShardedAttr::get(top.getContext(), sharded.getAxis(), sharded.getParts(), sharded.getBlocks(),
+                                         constantAttr(type, whole->data, store), sharded.getType()));
+    status = okStatus();
+  });
+  return status;
+}
+
 Status execute(const CompareOptions &options, const std::string &path) {
   CompileOptions compile = options.inputs.fixing(options.compile, path);
   LATHE_RETURN_IF_ERROR(completeTarget(compile, options.session.device));
@@ -321,7 +358,10 @@ Status execute(const CompareOptions &options, const std::string &path) {
     return compilation.status();
   LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Plan));
   OwningOpRef<ModuleOp> truth((*compilation)->module().clone());
-  if (!options.fault.empty())
+  const auto [fault, faultRank] = StringRef(options.fault).rsplit('@');
+  if (!faultRank.empty())
+    LATHE_RETURN_IF_ERROR(damageShard((*compilation)->module(), fault, faultRank));
+  else if (!fault.empty())
     LATHE_RETURN_IF_ERROR(injectFault((*compilation)->module(), options.fault));
   LATHE_RETURN_IF_ERROR((*compilation)->runTo(Phase::Codegen));
   Result<engine::EngineWriter> writer = (*compilation)->engine();
@@ -352,6 +392,8 @@ Status execute(const CompareOptions &options, const std::string &path) {
       return program.status();
     std::vector<lathe_tensor> out;
     const std::map<std::string, int64_t> lengths = session->stateLengths(plan);
+    std::optional<Judge::Wrong> first; // of all ranks: the one that is launched first
+    size_t firstRank = 0;
     // The ranks of a mesh one after another: the reference is of one thread.
     for (size_t rank = 0; rank < session->ranks(); ++rank) {
       if (rank)
@@ -360,7 +402,9 @@ Status execute(const CompareOptions &options, const std::string &path) {
       lathe_context_set_tap(session->rank(rank), &Judge::tap, &judge);
       Status ran = session->run(plan, run->inputs, out);
       lathe_context_set_tap(session->rank(rank), nullptr, nullptr);
-      LATHE_RETURN_IF_ERROR(ran);
+      // Ranks that differ from each other are what is looked for here: the kernels tell more.
+      if (!ran.ok() && judge.wrong.empty() && !first)
+        return ran;
       const std::string where = session->ranks() > 1 ? ", rank " + std::to_string(rank) : "";
       std::printf("%s%s: %zu kernel launches, %zu replayed, worst error %.2g of the largest value\n",
                   plan.entry.c_str(), where.c_str(), judge.launched, judge.judged, judge.worst);
@@ -373,7 +417,14 @@ Status execute(const CompareOptions &options, const std::string &path) {
                     w.nodes.empty() ? "-" : w.nodes.c_str(), w.what.c_str());
       }
       anyWrong |= !judge.wrong.empty();
+      if (!judge.wrong.empty() && (!first || judge.wrong[0].launch < first->launch)) {
+        first = judge.wrong[0];
+        firstRank = rank;
+      }
     }
+    if (first && session->ranks() > 1)
+      std::printf("%s: the first that is wrong is kernel %s on rank %zu, ONNX nodes %s\n", plan.entry.c_str(),
+                  first->kernel.c_str(), firstRank, first->nodes.empty() ? "-" : first->nodes.c_str());
     if (options.against == "onnxruntime") {
       std::vector<HostTensor> outputs;
       for (const lathe_tensor &tensor : out)
