@@ -150,6 +150,7 @@ public:
   mlir::Operation *stuck = nullptr;
   std::string reason;
   llvm::SetVector<mlir::Operation *> moves; ///< the ops through which data came
+  std::optional<DimExpr> heads;             ///< how many there are: 0 <= kHead < heads
 
 private:
   std::optional<Element> fail(mlir::Operation *op, const std::string &why);

@@ -166,7 +166,7 @@ std::optional<Element> Elements::constant(ConstantOp op, ArrayRef<DimExpr> index
   return integerOf(DimExpr(first) + DimExpr(step) * index[*along]);
 }
 
-/// flat / by, where the remainder is known to be a query, key or row, or none.
+/// flat / by, where the remainder is known to be a query, key, head or row, or none.
 DimExpr Elements::quotient(const DimExpr &flat, const DimExpr &by) const {
   if (auto whole = flat.exactDiv(by))
     return *whole;
@@ -176,6 +176,9 @@ DimExpr Elements::quotient(const DimExpr &flat, const DimExpr &by) const {
     if (by == size)
       if (auto whole = (flat - DimExpr::symbol(name)).exactDiv(by))
         return *whole;
+  if (heads && by == *heads)
+    if (auto whole = (flat - DimExpr::symbol(kHead)).exactDiv(by))
+      return *whole;
   return DimExpr::floorDiv(flat, by);
 }
 

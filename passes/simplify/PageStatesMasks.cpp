@@ -18,7 +18,9 @@ namespace {
 class Sight {
 public:
   Sight(Decoder &decoder, AttentionOp op)
-      : decoder(decoder), op(op), elements(decoder), query(DimExpr::symbol(kQuery)), key(DimExpr::symbol(kKey)) {}
+      : decoder(decoder), op(op), elements(decoder), query(DimExpr::symbol(kQuery)), key(DimExpr::symbol(kKey)) {
+    elements.heads = dimOf(op.getQ(), 1);
+  }
 
   FailureOr<Condition> find() {
     const DimExpr scores[] = {DimExpr::symbol(kBatch), DimExpr::symbol(kHead), query, key};

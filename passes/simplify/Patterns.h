@@ -20,6 +20,9 @@ void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// convolution.
 void populateConstantPatterns(mlir::RewritePatternSet &patterns, bool keepCodes = true, bool keepFilters = true);
 
+/// Products and elementwise ops around a softmax on rows and heads as one dimension: on both again.
+void populateMergedHeadsPatterns(mlir::RewritePatternSet &patterns);
+
 /// Whether an op reads numbers of a table of one dimension, as a codebook is.
 bool isTable(GatherOp op);
 /// Whether a matmul reads the value, perhaps scaled, moved, converted or looked up before.

@@ -24,6 +24,7 @@
 
 #include "lathe/ir/SizeSources.h"
 
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
 using namespace mlir;
@@ -468,6 +469,10 @@ struct DropRepeatedHeads : OpRewritePattern<AttentionOp> {
 
 struct RecognizeAttentionPass : impl::RecognizeAttentionPassBase<RecognizeAttentionPass> {
   void runOnOperation() override {
+    RewritePatternSet heads(&getContext());
+    populateMergedHeadsPatterns(heads);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(heads))))
+      return signalPassFailure();
     RewritePatternSet patterns(&getContext());
     patterns.add<FormAttention, DropRepeatedHeads>(&getContext());
     walkAndApplyPatterns(getOperation(), FrozenRewritePatternSet(std::move(patterns)));

@@ -20,7 +20,7 @@ import tempfile
 import warnings
 
 import torch
-from transformers import BloomConfig, BloomForCausalLM, DynamicCache, StaticCache
+from transformers import DynamicCache, StaticCache
 
 import export_decoders as decoders
 import export_llama as sizes
@@ -32,10 +32,6 @@ FOLDER = os.path.join(lathe_cli.MODELS, "coverage")
 LEDGER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results", "decoders.md")
 ROOM, ROWS, GAP = 128, 6, 3e-4
 
-BLOOM = {"bloom": (lambda: BloomConfig(vocab_size=sizes.VOCAB, hidden_size=sizes.KV_HEADS * sizes.HEAD,
-                                       n_layer=sizes.LAYERS, n_head=sizes.KV_HEADS, bos_token_id=0, eos_token_id=0,
-                                       tie_word_embeddings=False), BloomForCausalLM, "ts", 17, True)}
-decoders.MODELS.update(BLOOM)
 CACHES = ["k0", "v0", "k1", "v1"]
 
 # exporter and form: whole sequences, past and present, the same without positions and mask, and caches with room

@@ -14,9 +14,10 @@ import os
 import sys
 
 import torch
-from transformers import (DynamicCache, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config, GPT2LMHeadModel,
-                          GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM, MistralConfig,
-                          MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3Config, Qwen3ForCausalLM)
+from transformers import (BloomConfig, BloomForCausalLM, DynamicCache, Gemma3ForCausalLM, Gemma3TextConfig, GPT2Config,
+                          GPT2LMHeadModel, GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM,
+                          MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM, Qwen3Config,
+                          Qwen3ForCausalLM)
 
 import export_llama as sizes
 
@@ -51,6 +52,10 @@ MODELS = {
                                      pad_token_id=0, bos_token_id=0, eos_token_id=0,
                                      rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
                 GptOssForCausalLM, "ts", 17, True),
+    # Scores fall with distance (ALiBi); products of batches have rows and heads in one dimension.
+    "bloom": (lambda: BloomConfig(vocab_size=sizes.VOCAB, hidden_size=sizes.KV_HEADS * sizes.HEAD, n_layer=sizes.LAYERS,
+                                  n_head=sizes.KV_HEADS, bos_token_id=0, eos_token_id=0, tie_word_embeddings=False),
+              BloomForCausalLM, "dynamo", 18, False),
 }
 
 

@@ -18,7 +18,7 @@ import lathe_cli
 DECODERS = os.path.join(lathe_cli.MODELS, "decoders")
 LLAMAS = os.path.join(lathe_cli.MODELS, "llama")
 NAMES = ["llama3", "qwen3", "mistral"]
-MORE = ["gemma3", "gpt2", "phi3", "gpt_oss"]  # gemma3, gpt_oss: a layer with a window of nine tokens, one without
+MORE = ["gemma3", "gpt2", "phi3", "gpt_oss", "bloom"]  # gemma3, gpt_oss: a layer with a window of nine tokens, one without
 GAP = 3e-4  # of logits of a few units; f32 sums in another order differ by about 1e-5
 PAGE, LAYERS, KV_HEADS, HEAD = 16, 2, 2, 32
 BLOCKS, TILE = 10, 24

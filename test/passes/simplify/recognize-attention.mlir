@@ -245,3 +245,52 @@ func.func @keys_repeated(%q: tensor<2x8x4x16xf32>, %k: tensor<2x2x6x16xf32>, %v:
   %y = lathe.attention %q, %k2, %v {scale = 0.25 : f64} : (tensor<2x8x4x16xf32>, tensor<2x8x6x16xf32>, tensor<2x8x6x16xf32>) -> tensor<2x8x4x16xf32>
   return %y : tensor<2x8x4x16xf32>
 }
+
+// Rows and heads merged around products of batches, as baddbmm has them; a slope a head in the bias.
+// CHECK-LABEL: @merged_heads
+// CHECK: %[[BIAS:.*]] = lathe.reshape %arg3 {{.*}} -> tensor<?x2x1x?xf32, #lathe.t<[B, 2, 1, T]>>
+// CHECK: lathe.attention %arg0, %arg1, %arg2 bias %{{.*}} {scale = 2.500000e-01 : f64}
+// CHECK-NOT: lathe.softmax
+func.func @merged_heads(%q: tensor<?x2x?x16xf32, #lathe.t<[B, 2, S, 16]>>, %k: tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>, %v: tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>, %slopes: tensor<?x2x?xf32, #lathe.t<[B, 2, T]>>, %mask: tensor<?x1x?x?xf32, #lathe.t<[B, 1, S, T]>>) -> tensor<?x?x16xf32, #lathe.t<[2*B, S, 16]>> {
+  %q0 = lathe.reshape %q : (tensor<?x2x?x16xf32, #lathe.t<[B, 2, S, 16]>>) -> tensor<?x?x16xf32, #lathe.t<[2*B, S, 16]>>
+  %k0 = lathe.reshape %k : (tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>) -> tensor<?x?x16xf32, #lathe.t<[2*B, T, 16]>>
+  %v0 = lathe.reshape %v : (tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>) -> tensor<?x?x16xf32, #lathe.t<[2*B, T, 16]>>
+  %bias = lathe.reshape %slopes : (tensor<?x2x?xf32, #lathe.t<[B, 2, T]>>) -> tensor<?x1x?xf32, #lathe.t<[2*B, 1, T]>>
+  %s = lathe.matmul %q0, %k0 {transpose_b} : (tensor<?x?x16xf32, #lathe.t<[2*B, S, 16]>>, tensor<?x?x16xf32, #lathe.t<[2*B, T, 16]>>) -> tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>
+  %c = lathe.constant dense<0.25> : tensor<f32>
+  %m = lathe.mul %s, %c : (tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>, tensor<f32>) -> tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>
+  %a = lathe.add %bias, %m : (tensor<?x1x?xf32, #lathe.t<[2*B, 1, T]>>, tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>) -> tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>
+  %w = lathe.reshape %a : (tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>) -> tensor<?x2x?x?xf32, #lathe.t<[B, 2, S, T]>>
+  %x = lathe.add %w, %mask : (tensor<?x2x?x?xf32, #lathe.t<[B, 2, S, T]>>, tensor<?x1x?x?xf32, #lathe.t<[B, 1, S, T]>>) -> tensor<?x2x?x?xf32, #lathe.t<[B, 2, S, T]>>
+  %p = lathe.softmax %x {axis = 3 : i64} : (tensor<?x2x?x?xf32, #lathe.t<[B, 2, S, T]>>) -> tensor<?x2x?x?xf32, #lathe.t<[B, 2, S, T]>>
+  %p0 = lathe.reshape %p : (tensor<?x2x?x?xf32, #lathe.t<[B, 2, S, T]>>) -> tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>
+  %y = lathe.matmul %p0, %v0 : (tensor<?x?x?xf32, #lathe.t<[2*B, S, T]>>, tensor<?x?x16xf32, #lathe.t<[2*B, T, 16]>>) -> tensor<?x?x16xf32, #lathe.t<[2*B, S, 16]>>
+  return %y : tensor<?x?x16xf32, #lathe.t<[2*B, S, 16]>>
+}
+
+// The softmax on rows and heads as one, too.
+// CHECK-LABEL: @merged_softmax
+// CHECK: lathe.attention %arg0, %arg1, %arg2 {scale = 1.000000e+00 : f64}
+func.func @merged_softmax(%q: tensor<3x2x4x16xf32>, %k: tensor<3x2x6x16xf32>, %v: tensor<3x2x6x16xf32>) -> tensor<3x2x4x16xf32> {
+  %q0 = lathe.reshape %q : (tensor<3x2x4x16xf32>) -> tensor<6x4x16xf32>
+  %k0 = lathe.reshape %k : (tensor<3x2x6x16xf32>) -> tensor<6x6x16xf32>
+  %v0 = lathe.reshape %v : (tensor<3x2x6x16xf32>) -> tensor<6x6x16xf32>
+  %s = lathe.matmul %q0, %k0 {transpose_b} : (tensor<6x4x16xf32>, tensor<6x6x16xf32>) -> tensor<6x4x6xf32>
+  %p = lathe.softmax %s {axis = 2 : i64} : (tensor<6x4x6xf32>) -> tensor<6x4x6xf32>
+  %y = lathe.matmul %p, %v0 : (tensor<6x4x6xf32>, tensor<6x6x16xf32>) -> tensor<6x4x16xf32>
+  %z = lathe.reshape %y : (tensor<6x4x16xf32>) -> tensor<3x2x4x16xf32>
+  return %z : tensor<3x2x4x16xf32>
+}
+
+// Queries and keys that merge unlike dimensions.
+// CHECK-LABEL: @merged_unlike
+// CHECK-NOT: lathe.attention
+func.func @merged_unlike(%q: tensor<3x2x4x16xf32>, %k: tensor<2x3x6x16xf32>, %v: tensor<3x2x6x16xf32>) -> tensor<6x4x16xf32> {
+  %q0 = lathe.reshape %q : (tensor<3x2x4x16xf32>) -> tensor<6x4x16xf32>
+  %k0 = lathe.reshape %k : (tensor<2x3x6x16xf32>) -> tensor<6x6x16xf32>
+  %v0 = lathe.reshape %v : (tensor<3x2x6x16xf32>) -> tensor<6x6x16xf32>
+  %s = lathe.matmul %q0, %k0 {transpose_b} : (tensor<6x4x16xf32>, tensor<6x6x16xf32>) -> tensor<6x4x6xf32>
+  %p = lathe.softmax %s {axis = 2 : i64} : (tensor<6x4x6xf32>) -> tensor<6x4x6xf32>
+  %y = lathe.matmul %p, %v0 : (tensor<6x4x6xf32>, tensor<6x6x16xf32>) -> tensor<6x4x16xf32>
+  return %y : tensor<6x4x16xf32>
+}
