@@ -21,7 +21,7 @@ std::string packLlm(const LlmInfo &info) {
   auto entry = b.CreateString(info.entry);
   auto all = b.CreateVector(groups);
   auto proofs = texts(info.proofs), assumptions = texts(info.assumptions);
-  b.Finish(fb::CreateLlm(b, entry, info.vocabulary, all, proofs, assumptions), fb::LlmIdentifier());
+  b.Finish(fb::CreateLlm(b, entry, info.vocabulary, all, proofs, assumptions, info.batchInvariant), fb::LlmIdentifier());
   return {reinterpret_cast<const char *>(b.GetBufferPointer()), b.GetSize()};
 }
 
@@ -37,6 +37,7 @@ Result<LlmInfo> parseLlm(std::string_view bytes, const std::string &where) {
   LlmInfo info;
   info.entry = source->entry()->str();
   info.vocabulary = source->vocabulary();
+  info.batchInvariant = source->batch_invariant();
   auto number = [](uint8_t value, auto last) { return value <= static_cast<uint8_t>(last); };
   for (const fb::KvGroup *g : *source->groups()) {
     if (!number(g->kind(), KvGroupKind::Shared) || !number(g->dtype(), DType::C128) ||

@@ -126,7 +126,8 @@ class CLlmOptions(ctypes.Structure):
     _fields_ = [("size", c_uint32), ("threads", c_int32), ("kv_bytes", c_uint64),
                 ("max_sequence_tokens", c_uint32), ("max_step_tokens", c_uint32),
                 ("max_requests", c_uint32), ("no_prefix_cache", c_int32),
-                ("batch_invariant", c_int32), ("no_graphs", c_int32)]
+                ("batch_invariant", c_int32), ("no_graphs", c_int32),
+                ("swap_bytes", c_uint64)]
 
 
 class CLlmRequest(ctypes.Structure):
@@ -163,11 +164,11 @@ class CLlmLogprobs(ctypes.Structure):
 
 
 LLM_COUNTERS = ("steps prompt_tokens prompt_hits computed_tokens generated_tokens preemptions "
-                "waiting running kv_blocks kv_blocks_held").split()
+                "waiting running kv_blocks kv_blocks_held swaps").split()
 
 
 class CLlmCounters(ctypes.Structure):
-    _fields_ = [(name, c_uint64 if i < 6 else c_uint32) for i, name in enumerate(LLM_COUNTERS)]
+    _fields_ = [(name, c_uint64 if i < 6 or name == "swaps" else c_uint32) for i, name in enumerate(LLM_COUNTERS)]
 
 
 # The result is the address of a message, or NULL.

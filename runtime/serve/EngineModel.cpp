@@ -68,7 +68,7 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   model->entry = info.entry;
   model->logitType = lathe_engine_output(engine, name, 0)->dtype;
   model->dtype = static_cast<lathe_dtype>(layout.dtype);
-  model->padTo = wanted.batchInvariant ? kRowsOfTiles : 1;
+  model->padTo = wanted.batchInvariant && !info.batchInvariant ? kRowsOfTiles : 1;
   model->buckets = !model->device->isHost();
   // Blocks behind the cache's, for tokens that pad a step.
   size_t most = 0;
@@ -78,7 +78,7 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   model->poolDims = {int64_t(wanted.blocks) + spare, group.layers, 2, layout.blockTokens, layout.heads,
                      layout.headSizeK};
   model->spareSlot = int64_t(wanted.blocks) * layout.blockTokens;
-  LATHE_RETURN_IF_ERROR(model->makePool());
+  LATHE_RETURN_IF_ERROR(model->makePool(wanted.hostBlocks));
   auto sampler = DeviceSampler::create(runtime::engineOf(engine), runtime::contextOf(model->context)->target(),
                                        *model->device, info.vocabulary);
   if (!sampler)
@@ -87,7 +87,7 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   return model;
 }
 
-Status EngineModel::makePool() {
+Status EngineModel::makePool(uint32_t hostBlocks) {
   poolBytes = lathe_tensor_bytes(dtype, int32_t(poolDims.size()), poolDims.data());
   if (!poolBytes)
     return unsupportedError("the pool is larger than memory can be", "llm section");
@@ -98,6 +98,12 @@ Status EngineModel::makePool() {
     return Status(status.code(), status.message(), "a pool of " + std::to_string(poolBytes) + " bytes");
   // What lies behind a sequence's last token is read, and weighed with 0: it must be a number.
   LATHE_RETURN_IF_ERROR(device->zero(pool.data(), poolBytes));
+  if (hostBlocks) {
+    const uint64_t bytes = hostBlocks * blockBytes;
+    swapSpace = runtime::Block(*device, /*onHost=*/true);
+    if (Status status = swapSpace.reserve(bytes, moved); !status.ok())
+      return Status(status.code(), status.message(), "host memory of " + std::to_string(bytes) + " bytes for blocks");
+  }
   return device->sync();
 }
 
@@ -192,6 +198,13 @@ Status EngineModel::copyBlock(kv::BlockId from, kv::BlockId to) {
   auto *first = static_cast<std::byte *>(pool.data());
   return device->copy(first + to * blockBytes, first + from * blockBytes, blockBytes,
                       runtime::CopyKind::DeviceToDevice);
+}
+
+Status EngineModel::swapBlock(kv::BlockId deviceBlock, kv::BlockId host, SwapWay way) {
+  auto *there = static_cast<std::byte *>(pool.data()) + deviceBlock * blockBytes;
+  auto *here = static_cast<std::byte *>(swapSpace.data()) + host * blockBytes;
+  return way == SwapWay::ToHost ? device->copy(here, there, blockBytes, runtime::CopyKind::DeviceToHost)
+                                : device->copy(there, here, blockBytes, runtime::CopyKind::HostToDevice);
 }
 
 } // namespace lathe::serve

@@ -18,6 +18,7 @@ struct EngineModelOptions {
   std::string device = "cpu";
   int32_t threads = 0;     ///< CPU; 0: all cores this process may use
   uint32_t blocks = 0;     ///< of the pool
+  uint32_t hostBlocks = 0; ///< in host memory, for requests that give way
   uint32_t stepTokens = 0; ///< the most of a step
   bool batchInvariant = false; ///< steps are padded so that the bits of an answer depend on its tokens alone, not
                                ///< on who shares its steps; CPU only
@@ -37,17 +38,18 @@ public:
   bool draws() const override { return sampler != nullptr; }
   Status draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::RankResult> ranked) override;
   Status copyBlock(kv::BlockId from, kv::BlockId to) override;
+  Status swapBlock(kv::BlockId device, kv::BlockId host, SwapWay way) override;
 
 private:
   EngineModel() = default;
-  Status makePool();
+  Status makePool(uint32_t hostBlocks);
   size_t rounded(size_t count) const;
   void pad(const Batch &given);
   Status runPadded(const Batch &batch, std::span<float> logits, std::span<int64_t> best);
 
   lathe_context *context = nullptr;
   std::shared_ptr<runtime::Device> device; ///< the context's; outlives the pool
-  runtime::Block pool;
+  runtime::Block pool, swapSpace; ///< the blocks; those in host memory
   std::unique_ptr<DeviceSampler> sampler; ///< where the engine has kernels that draw
   const void *logitsAt = nullptr;         ///< of the last step, on the device
   std::string entry;

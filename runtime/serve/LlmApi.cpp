@@ -67,7 +67,11 @@ Status create(const lathe_engine *engine, const char *device, const lathe_llm_op
   kv::Config config;
   config.groups = info->groups;
   config.blocks = capacity->blocks;
-  config.maxSequences = limits.requests;
+  config.hostBlocks = uint32_t(std::min<uint64_t>(given.swap_bytes / uint64_t(capacity->blockBytes), UINT32_MAX / 2));
+  if (given.swap_bytes && !config.hostBlocks)
+    return usageError("swap_bytes, " + std::to_string(given.swap_bytes) + ", do not hold a block of " +
+                      std::to_string(capacity->blockBytes));
+  config.maxSequences = limits.requests * (config.hostBlocks ? 2 : 1); // as many may be swapped
   config.maxSequenceTokens = limits.sequenceTokens;
   config.maxStepTokens = limits.stepTokens;
   config.prefixCache = !given.no_prefix_cache;
@@ -80,6 +84,7 @@ Status create(const lathe_engine *engine, const char *device, const lathe_llm_op
   options.device = device ? device : "cpu";
   options.threads = given.threads;
   options.blocks = config.blocks;
+  options.hostBlocks = config.hostBlocks;
   options.stepTokens = limits.stepTokens;
   options.batchInvariant = given.batch_invariant != 0;
   options.graphs = given.no_graphs == 0;
@@ -232,5 +237,6 @@ void lathe_llm_get_counters(const lathe_llm *llm, lathe_llm_counters *out) {
           uint32_t(scheduler.waitingRequests()),
           uint32_t(scheduler.runningRequests()),
           scheduler.blocks().config().blocks,
-          uint32_t(blocks.committedBlocks + blocks.reservedBlocks)};
+          uint32_t(blocks.committedBlocks + blocks.reservedBlocks),
+          total.swaps};
 }

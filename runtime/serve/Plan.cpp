@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace lathe::serve {
 
@@ -14,7 +15,7 @@ static void insertInOrder(std::vector<Request *> &list, Request *request) {
 /// Decodes first: none waits for a prompt. Then prompts, those that wait behind those that began unless their
 /// priority is greater.
 Status Scheduler::plan() {
-  makeRoom();
+  LATHE_RETURN_IF_ERROR(makeRoom());
   auto next = [&](bool decodes) -> Request * {
     auto it = std::find_if(running.begin(), running.end(), [&](const Request *request) {
       return !request->planned && (request->pending() == 1) == decodes;
@@ -38,14 +39,15 @@ Status Scheduler::plan() {
 }
 
 /// Where one that waits has a greater priority than some that run and does not fit beside them, those give way.
-void Scheduler::makeRoom() {
+Status Scheduler::makeRoom() {
   Tenant *tenant = nextTenant();
   if (!tenant)
-    return;
+    return okStatus();
   Request *first = tenant->waiting.front();
   while (!running.empty() && running.back()->options.priority < first->options.priority &&
          (running.size() == limits.requests || !fits(*first)))
-    preempt(running.back());
+    LATHE_RETURN_IF_ERROR(preempt(running.back()));
+  return okStatus();
 }
 
 /// The pending tokens of a request that runs, or as many as have room. Where there is no block, the last in order of
@@ -59,7 +61,7 @@ Status Scheduler::planPart(Request *request) {
       return okStatus();
     admits = false;
     Request *victim = *std::find_if(running.rbegin(), running.rend(), [](const Request *r) { return !r->planned; });
-    preempt(victim);
+    LATHE_RETURN_IF_ERROR(preempt(victim));
     if (victim == request)
       return okStatus();
   }
@@ -113,25 +115,48 @@ Result<bool> Scheduler::admitNext(const Request *before) {
   Request *request = tenant->waiting.front();
   if ((before && before->options.priority >= request->options.priority) || !fits(*request))
     return false;
-  if (kv::Outcome opened = cache->open({}, request->sequence); !opened.ok())
-    return toStatus(opened);
+  Result<bool> begun = begin(request);
+  if (!begun || !*begun) {
+    admits = false;
+    return begun;
+  }
   tenant->waiting.erase(tenant->waiting.begin());
   ++tenant->running;
   tenant->runningTokens += request->options.prompt.size() + request->options.maxTokens;
   insertInOrder(running, request);
   admitted.push_back(request);
   request->planned = false;
-  request->computed = 0;
-  // What is in the cache has no logits.
-  if (!request->promptLogprobsLeft())
-    if (kv::Outcome attached = cache->attach(request->sequence, request->tokens, request->computed); !attached.ok())
-      return toStatus(attached);
   Result<bool> taken = take(request, std::min(request->pending(), budget));
   if (taken && !*taken) { // what it found is held now and was counted as available
     admits = false;
-    preempt(request);
+    LATHE_RETURN_IF_ERROR(preempt(request));
   }
   return taken;
+}
+
+/// Gives it a sequence with what is there of its tokens: all it had where it was swapped, or else what the prefix
+/// cache finds. False where what was swapped has no room.
+Result<bool> Scheduler::begin(Request *request) {
+  if (request->swapped != kv::kNoSequence) {
+    kv::Outcome resumed = cache->resume(request->swapped);
+    if (resumed.code == kv::Code::NoBlocks)
+      return false;
+    if (!resumed.ok())
+      return toStatus(resumed);
+    request->sequence = std::exchange(request->swapped, kv::kNoSequence);
+    --swapped;
+    return true;
+  }
+  if (kv::Outcome opened = cache->open({}, request->sequence); !opened.ok())
+    return toStatus(opened);
+  request->computed = 0;
+  if (request->promptLogprobsLeft()) // what is in the cache has no logits
+    return true;
+  kv::Outcome attached = cache->attach(request->sequence, request->tokens, request->computed);
+  if (attached.ok())
+    return true;
+  (void)cache->close(std::exchange(request->sequence, kv::kNoSequence));
+  return toStatus(attached);
 }
 
 /// Adds `count` tokens of a request to the step; false when there are no blocks.
@@ -169,18 +194,51 @@ Result<bool> Scheduler::take(Request *request, uint32_t count) {
   return true;
 }
 
-void Scheduler::preempt(Request *request) {
-  (void)cache->preempt(request->sequence, kv::Preempt::Recompute); // which counts it
-  giveUp(request);
+Status Scheduler::preempt(Request *request) {
+  Result<bool> moved = swapOut(request);
+  if (!moved || !*moved) {
+    (void)cache->preempt(request->sequence, kv::Preempt::Recompute); // which counts it
+    giveUp(request);
+  }
   enqueue(request);
   ++total.preemptions;
+  return moved.status();
+}
+
+/// Whether copying there and back takes less time than computing again, by what both took lately. What was not
+/// measured yet is tried.
+bool Scheduler::swapCostsLess(const Request &request) const {
+  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
+  const double blocks = double((request.computed + blockTokens - 1) / blockTokens);
+  return tokenCost == 0 || 2 * blocks * blockCost < request.computed * tokenCost;
+}
+
+/// Moves what it has to host memory, right now: a step that fails later leaves it there. False where it is computed
+/// again instead: by its cost, or for want of room.
+Result<bool> Scheduler::swapOut(Request *request) {
+  const bool wanted = limits.swap == Swap::Always || (limits.swap == Swap::ByCost && swapCostsLess(*request));
+  if (!wanted || !request->computed || !cache->config().hostBlocks ||
+      swapped + limits.requests >= cache->config().maxSequences ||
+      !cache->preempt(request->sequence, kv::Preempt::Swap).ok())
+    return false;
+  LATHE_RETURN_IF_ERROR(transfer());
+  request->swapped = request->sequence;
+  ++swapped;
+  ++total.swaps;
+  leave(request);
+  return true;
 }
 
 /// It runs no more and holds nothing. Its full blocks stay cached until others need them.
 void Scheduler::giveUp(Request *request) {
   (void)cache->close(request->sequence);
-  request->sequence = kv::kNoSequence;
   request->computed = 0;
+  leave(request);
+}
+
+/// It runs no more; what becomes of its sequence is the caller's business.
+void Scheduler::leave(Request *request) {
+  request->sequence = kv::kNoSequence;
   std::erase(running, request);
   std::erase(admitted, request);
   Tenant &tenant = tenantOf(request);

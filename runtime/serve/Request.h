@@ -29,9 +29,10 @@ struct Request {
   uint64_t id = 0;
   RequestOptions options;
   std::vector<uint32_t> tokens; ///< prompt and answer
-  uint32_t computed = 0;        ///< of tokens: their keys and values are in the cache
+  uint32_t computed = 0;        ///< of tokens: their keys and values are in the cache, or swapped
   uint32_t charged = 0;         ///< of tokens: the tenant has paid for their computation
-  kv::SeqId sequence = kv::kNoSequence;
+  kv::SeqId sequence = kv::kNoSequence; ///< while it runs
+  kv::SeqId swapped = kv::kNoSequence;  ///< while it waits: its keys and values are in host memory
   bool planned = false; ///< in this step
   Finish finish = Finish::None;
   int64_t submitted = 0, firstToken = -1, lastToken = -1; ///< by the clock, ns

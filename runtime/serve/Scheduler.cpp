@@ -11,6 +11,7 @@
 #include <cmath>
 #include <limits>
 #include <new>
+#include <utility>
 
 namespace lathe::serve {
 
@@ -186,7 +187,13 @@ void Scheduler::finishRequest(Request *request, Finish how) {
 void Scheduler::letGo(Request *request) {
   if (request->sequence != kv::kNoSequence) {
     giveUp(request);
-  } else if (!std::erase(tenantOf(request).waiting, request)) {
+  } else if (std::erase(tenantOf(request).waiting, request)) {
+    if (request->swapped != kv::kNoSequence) {
+      (void)cache->close(std::exchange(request->swapped, kv::kNoSequence));
+      request->computed = 0;
+      --swapped;
+    }
+  } else {
     for (auto it = all.find(request->id); it != all.begin();) // held by one of the few before it
       if (std::erase((--it)->second->held, request))
         return;
@@ -245,13 +252,33 @@ Status Scheduler::attempt() {
   return kept.ok() ? okStatus() : toStatus(kept);
 }
 
+/// Lets the mean cost of one follow what so many took, in ns.
+static void follow(double &cost, int64_t took, size_t count) {
+  const double one = double(took) / double(count);
+  cost = cost == 0 ? one : 0.9 * cost + 0.1 * one;
+}
+
+/// Makes the copies that the cache asks for, list after list.
+Status Scheduler::transfer() {
+  const kv::Transfers wanted = cache->transfers();
+  if (!wanted.moves.empty())
+    return internalError("the cache asks for moves of tokens that no request caused");
+  const int64_t before = clock();
+  for (const kv::SwapCopy &copy : wanted.swapOuts)
+    LATHE_RETURN_IF_ERROR(model.swapBlock(copy.device, copy.host, SwapWay::ToHost));
+  for (const kv::SwapCopy &copy : wanted.swapIns)
+    LATHE_RETURN_IF_ERROR(model.swapBlock(copy.device, copy.host, SwapWay::ToDevice));
+  if (const size_t count = wanted.swapOuts.size() + wanted.swapIns.size())
+    follow(blockCost, clock() - before, count);
+  for (const kv::BlockCopy &copy : wanted.copies)
+    LATHE_RETURN_IF_ERROR(model.copyBlock(copy.from, copy.to));
+  cache->clearTransfers();
+  return okStatus();
+}
+
 Status Scheduler::compute() {
   finishTables();
-  kv::Transfers transfers = cache->transfers();
-  if (!transfers.swapIns.empty() || !transfers.swapOuts.empty() || !transfers.moves.empty())
-    return internalError("the cache asks for transfers that no request caused");
-  for (const kv::BlockCopy &copy : transfers.copies)
-    LATHE_RETURN_IF_ERROR(model.copyBlock(copy.from, copy.to));
+  LATHE_RETURN_IF_ERROR(transfer());
   const bool reads = !model.draws() && std::any_of(parts.begin(), parts.end(), [](const Part &part) {
     const Request &request = *part.request;
     return part.logprobRows || (part.completes() && (request.options.logprobs || !request.held.empty() ||
@@ -259,7 +286,9 @@ Status Scheduler::compute() {
   });
   logits.resize(reads ? batch.rows.size() * limits.vocabulary : 0);
   best.resize(batch.rows.size());
+  const int64_t before = clock();
   LATHE_RETURN_IF_ERROR(model.run(batch, logits, best));
+  follow(tokenCost, clock() - before, batch.tokens.size());
   for (int64_t token : best)
     LATHE_RETURN_IF_ERROR(checkToken(token));
   promptLogprobs.resize(parts.size());
@@ -358,7 +387,13 @@ void Scheduler::undo() {
     (void)cache->rollback();
   while (!admitted.empty()) {
     Request *request = admitted.back();
-    giveUp(request);
+    if (cache->isSwapped(request->sequence)) { // again: its blocks came back in this step
+      request->swapped = request->sequence;
+      ++swapped;
+      leave(request);
+    } else {
+      giveUp(request);
+    }
     enqueue(request);
   }
 }

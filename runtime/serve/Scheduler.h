@@ -25,6 +25,8 @@ struct Batch {
   int64_t pages = 0;
 };
 
+enum class SwapWay : uint8_t { ToHost, ToDevice };
+
 /// What computes a step.
 class StepModel {
 public:
@@ -41,7 +43,14 @@ public:
   }
   /// Copies a block of the pool, before the run of the step.
   virtual Status copyBlock(kv::BlockId from, kv::BlockId to) = 0;
+  /// Copies a block between the pool and host memory, where the cache has blocks there, behind all copies before it.
+  virtual Status swapBlock(kv::BlockId /*device*/, kv::BlockId /*host*/, SwapWay) {
+    return unsupportedError("the model has no host memory for blocks");
+  }
 };
+
+/// Whether keys and values of a request that gives way go to host memory, if there is some, or are computed again.
+enum class Swap : uint8_t { Never, ByCost, Always };
 
 struct Limits {
   uint32_t stepTokens = 64;      ///< of all requests in one step
@@ -49,10 +58,12 @@ struct Limits {
   uint32_t sequenceTokens = 4096; ///< prompt and answer
   uint32_t vocabulary = 0;
   double watermark = 0.05; ///< share of the blocks that stays free when a request is admitted beside others
+  Swap swap = Swap::ByCost;
 };
 
 struct SchedulerCounters {
   uint64_t steps = 0, promptTokens = 0, computedTokens = 0, generatedTokens = 0, preemptions = 0, forks = 0;
+  uint64_t swaps = 0; ///< of the preemptions, those whose keys and values went to host memory
 };
 
 class Scheduler {
@@ -116,14 +127,18 @@ private:
 
   // Plan.cpp: what a step takes.
   Status plan();
-  void makeRoom();
+  Status makeRoom();
   Status planPart(Request *request);
   Result<bool> admitNext(const Request *before);
   Tenant *nextTenant();
   bool fits(const Request &request) const;
   Result<bool> take(Request *request, uint32_t count);
-  void preempt(Request *request);
+  Status preempt(Request *request);
+  Result<bool> swapOut(Request *request);
+  bool swapCostsLess(const Request &request) const;
+  Result<bool> begin(Request *request);
   void giveUp(Request *request);
+  void leave(Request *request);
   void enqueue(Request *request);
   void finishTables();
   Tenant &tenantOf(const Request *request) { return *tenants.find(request->options.tenant)->second; }
@@ -131,6 +146,7 @@ private:
   // Scheduler.cpp: what comes of it.
   Status attempt();
   Status compute();
+  Status transfer();
   template <typename Known, typename Next> void forDraws(Known known, Next next);
   Status checkToken(int64_t token) const;
   Status drawByModel();
@@ -169,6 +185,8 @@ private:
   std::vector<int32_t> slots;
   SampleScratch scratch;
   SchedulerCounters total;
+  double tokenCost = 0, blockCost = 0; ///< ns of a token of a step, of a block's copy, lately; 0: not known
+  uint32_t swapped = 0;                ///< requests
   uint64_t nextId = 1;
 };
 

@@ -339,9 +339,11 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   info.groups = {group};
   info.proofs = {"O3: a token sees the keys up to its own"};
   info.assumptions = {"no sequence is padded"};
+  info.batchInvariant = true;
   const std::string bytes = packLlm(info);
   Result<LlmInfo> back = parseLlm(bytes);
   ASSERT_TRUE(back.ok()) << back.status().str();
+  EXPECT_TRUE(back->batchInvariant);
   EXPECT_EQ(back->entry, "step");
   EXPECT_EQ(back->vocabulary, 512u);
   ASSERT_EQ(back->groups.size(), 1u);

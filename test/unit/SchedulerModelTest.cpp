@@ -48,7 +48,7 @@ bool same(const std::vector<Logprobs> &a, const std::vector<Logprobs> &b, size_t
 }
 
 struct Totals {
-  uint64_t events = 0, steps = 0, failures = 0, cancels = 0, preemptions = 0, hits = 0, forks = 0, finished = 0,
+  uint64_t events = 0, steps = 0, failures = 0, cancels = 0, preemptions = 0, swaps = 0, hits = 0, forks = 0, finished = 0,
            failed = 0;
 };
 
@@ -87,6 +87,7 @@ public:
     const SchedulerCounters &c = serving.scheduler->counters();
     totals.steps += c.steps;
     totals.preemptions += c.preemptions;
+    totals.swaps += c.swaps;
     totals.forks += c.forks;
     totals.hits += serving.scheduler->blocks().counters().hitTokens;
   }
@@ -107,6 +108,11 @@ private:
     sizes.requests = 1 + random() % std::min(sizes.stepTokens, 12u);
     sizes.prefixCache = random() % 4 != 0;
     sizes.watermark = random() % 2 ? 0.1 : 0;
+    if (random() % 2) {
+      sizes.hostBlocks = 1 + random() % 40;
+      sizes.swap = random() % 2 ? Swap::Always : Swap::ByCost;
+    }
+    mostRequests = sizes.requests;
     return sizes;
   }
 
@@ -153,7 +159,7 @@ private:
       live.emplace(*id + sample, User{options, sample, expect(options, sample)});
   }
 
-  size_t limitOfRequests() const { return serving.scheduler->blocks().config().maxSequences; }
+  size_t limitOfRequests() const { return mostRequests; }
 
   void cancel(Totals &totals) {
     auto it = std::next(live.begin(), int64_t(random() % live.size()));
@@ -170,7 +176,7 @@ private:
   }
 
   void plant() {
-    switch (random() % 4) {
+    switch (random() % 5) {
     case 0:
       serving.model.fails = 1;
       return;
@@ -178,6 +184,9 @@ private:
       serving.model.copyFails = 1;
       return;
     case 2:
+      serving.model.swapFails = 1;
+      return;
+    case 3:
       memory = long(random() % 12);
       return;
     default:
@@ -185,7 +194,7 @@ private:
     }
   }
   void disarm() {
-    serving.model.fails = serving.model.copyFails = 0;
+    serving.model.fails = serving.model.copyFails = serving.model.swapFails = 0;
     memory = kv::failAfter = -1;
   }
 
@@ -254,6 +263,7 @@ private:
   }
 
   std::mt19937 random;
+  size_t mostRequests = 0; ///< set by draw()
   Serving serving;
   Live live;
   long memory = -1; ///< which allocation of the next call fails
@@ -267,14 +277,15 @@ TEST(SchedulerModel, KeepsItsWordWhateverHappens) {
     SCOPED_TRACE("world " + std::to_string(seed));
     World(seed).run(1000, totals);
   }
-  std::printf("%llu events: %llu steps, %llu failures, %llu cancels, %llu preemptions, %llu tokens found, %llu forks, "
+  std::printf("%llu events: %llu steps, %llu failures, %llu cancels, %llu preemptions, %llu swaps, %llu tokens found, %llu forks, "
               "%llu requests finished, %llu without a token\n",
               static_cast<unsigned long long>(totals.events), static_cast<unsigned long long>(totals.steps),
               static_cast<unsigned long long>(totals.failures), static_cast<unsigned long long>(totals.cancels),
-              static_cast<unsigned long long>(totals.preemptions), static_cast<unsigned long long>(totals.hits),
+              static_cast<unsigned long long>(totals.preemptions), static_cast<unsigned long long>(totals.swaps),
+              static_cast<unsigned long long>(totals.hits),
               static_cast<unsigned long long>(totals.forks), static_cast<unsigned long long>(totals.finished),
               static_cast<unsigned long long>(totals.failed));
-  for (uint64_t count : {totals.failures, totals.cancels, totals.preemptions, totals.hits, totals.forks,
+  for (uint64_t count : {totals.failures, totals.cancels, totals.preemptions, totals.swaps, totals.hits, totals.forks,
                          totals.finished, totals.failed})
     EXPECT_GT(count, 0u); // it all happened
 }

@@ -52,6 +52,80 @@ TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
   EXPECT_LT(serving.scheduler->find(ids[0])->lastToken, serving.scheduler->find(ids[3])->lastToken);
 }
 
+/// Eight that grow to five blocks each, where sixteen are there, and what they compute in all.
+static SchedulerCounters eightInTooLittleRoom(Sizes sizes, int64_t swapCost, int swapFails = 0) {
+  sizes.blocks = 16;
+  sizes.prefixCache = false;
+  Serving serving(sizes);
+  serving.model.swapCost = swapCost;
+  serving.model.swapFails = swapFails;
+  std::vector<uint64_t> ids;
+  for (uint32_t i = 0; i < 8; ++i)
+    ids.push_back(serving.submit({i, i + 1, i + 2}, 37));
+  int failures = 0;
+  while (serving.scheduler->unfinished())
+    failures += !serving.scheduler->step().ok();
+  EXPECT_EQ(failures, swapFails != 0);
+  for (uint32_t i = 0; i < 8; ++i)
+    EXPECT_EQ(serving.answerOf(ids[i]), expected({i, i + 1, i + 2}, 37));
+  SchedulerCounters counters = serving.scheduler->counters();
+  for (uint64_t id : ids)
+    serving.scheduler->release(id);
+  serving.expectNoLeaks();
+  return counters;
+}
+
+TEST(Scheduler, SwapsWhereThatTakesLessTime) {
+  constexpr uint64_t kOnce = 8u * 39;
+  Sizes sizes;
+  sizes.hostBlocks = 20;
+  SchedulerCounters cheap = eightInTooLittleRoom(sizes, 1);
+  EXPECT_GT(cheap.swaps, 0u);
+  EXPECT_EQ(cheap.swaps, cheap.preemptions);
+  EXPECT_EQ(cheap.computedTokens, kOnce); // nothing twice
+  // The first is tried, and then it is known what it takes.
+  SchedulerCounters dear = eightInTooLittleRoom(sizes, 1000000);
+  EXPECT_EQ(dear.swaps, 1u);
+  EXPECT_GT(dear.preemptions, 1u);
+  EXPECT_GT(dear.computedTokens, kOnce);
+  sizes.swap = Swap::Always;
+  SchedulerCounters always = eightInTooLittleRoom(sizes, 1000000);
+  EXPECT_EQ(always.swaps, always.preemptions);
+  EXPECT_EQ(always.computedTokens, kOnce);
+  sizes.swap = Swap::Never;
+  EXPECT_EQ(eightInTooLittleRoom(sizes, 1).swaps, 0u);
+  // Without room on the host, and where a copy fails: computed again.
+  sizes.swap = Swap::Always;
+  sizes.hostBlocks = 1;
+  EXPECT_EQ(eightInTooLittleRoom(sizes, 1).swaps, 0u);
+  sizes.hostBlocks = 20;
+  for (int at = 1; at <= int(2 * always.swaps); ++at)
+    eightInTooLittleRoom(sizes, 1, at);
+}
+
+TEST(Scheduler, CancelledWhileSwapped) {
+  Sizes sizes;
+  sizes.blocks = 16;
+  sizes.hostBlocks = 20;
+  sizes.swap = Swap::Always;
+  Serving serving(sizes);
+  std::vector<uint64_t> ids;
+  for (uint32_t i = 0; i < 4; ++i)
+    ids.push_back(serving.submit({i, i + 1, i + 2}, 37));
+  while (serving.scheduler->counters().swaps == 0)
+    ASSERT_TRUE(serving.scheduler->step().ok());
+  const Request *waits = serving.scheduler->find(ids[3]);
+  ASSERT_NE(waits->swapped, kv::kNoSequence);
+  EXPECT_GT(serving.scheduler->blocks().counters().swappedHostBlocks, 0u);
+  EXPECT_TRUE(serving.scheduler->release(ids[3]));
+  EXPECT_EQ(serving.scheduler->blocks().counters().swappedHostBlocks, 0u);
+  while (serving.scheduler->unfinished())
+    ASSERT_TRUE(serving.scheduler->step().ok());
+  for (uint32_t i = 0; i < 3; ++i)
+    EXPECT_EQ(serving.answerOf(ids[i]), expected({i, i + 1, i + 2}, 37));
+  serving.expectNoLeaks();
+}
+
 /// While long prompts arrive without end, those that generate get a token a step, and prompts begin in the
 /// order in which they came.
 TEST(Scheduler, NobodyStarves) {

@@ -92,7 +92,8 @@ inline std::vector<uint32_t> expected(std::vector<uint32_t> prompt, uint32_t cou
 
 class FunctionModel : public StepModel {
 public:
-  explicit FunctionModel(uint32_t blocks) : pool(size_t(blocks) * kBlockTokens, 0) {}
+  FunctionModel(uint32_t blocks, uint32_t hostBlocks)
+      : pool(size_t(blocks) * kBlockTokens, 0), hostPool(size_t(hostBlocks) * kBlockTokens, 0) {}
 
   Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override {
     const size_t tokens = batch.tokens.size(), rows = batch.rows.size();
@@ -127,27 +128,38 @@ public:
     std::copy_n(pool.begin() + from * kBlockTokens, kBlockTokens, pool.begin() + to * kBlockTokens);
     return okStatus();
   }
+  Status swapBlock(kv::BlockId device, kv::BlockId host, SwapWay way) override {
+    now += swapCost;
+    if (swapFails && --swapFails == 0)
+      return runtimeError("planted");
+    auto there = pool.begin() + device * kBlockTokens, here = hostPool.begin() + host * kBlockTokens;
+    way == SwapWay::ToHost ? std::copy_n(there, kBlockTokens, here) : std::copy_n(here, kBlockTokens, there);
+    return okStatus();
+  }
 
-  std::vector<uint64_t> pool;
+  std::vector<uint64_t> pool, hostPool;
   uint32_t stepTokens = 0;
-  int fails = 0, copyFails = 0; ///< the run, or copy, that fails; 0: none
-  int64_t now = 0;
+  int fails = 0, copyFails = 0, swapFails = 0; ///< the run, or copy, that fails; 0: none
+  int64_t now = 0, swapCost = 1;               ///< ns; of a block
 };
 
 struct Sizes {
   uint32_t blocks = 64, stepTokens = 16, requests = 8, sequenceTokens = 128;
   bool prefixCache = true;
   double watermark = 0.05;
+  uint32_t hostBlocks = 0;
+  Swap swap = Swap::ByCost;
 };
 
 struct Serving {
-  explicit Serving(const Sizes &sizes) : model(sizes.blocks) {
+  explicit Serving(const Sizes &sizes) : model(sizes.blocks, sizes.hostBlocks) {
     kv::Config config;
     engine::KvGroup group;
     group.layout.blockTokens = kBlockTokens;
     config.groups = {group};
     config.blocks = sizes.blocks;
-    config.maxSequences = sizes.requests;
+    config.hostBlocks = sizes.hostBlocks;
+    config.maxSequences = sizes.requests * (sizes.hostBlocks ? 2 : 1);
     config.maxSequenceTokens = sizes.sequenceTokens;
     config.maxStepTokens = sizes.stepTokens;
     config.prefixCache = sizes.prefixCache;
@@ -155,7 +167,8 @@ struct Serving {
     EXPECT_TRUE(cache.ok()) << cache.status().str();
     model.stepTokens = sizes.stepTokens;
     auto made = Scheduler::create(std::move(*cache), model,
-                                  {sizes.stepTokens, sizes.requests, sizes.sequenceTokens, kVocabulary, sizes.watermark},
+                                  {sizes.stepTokens, sizes.requests, sizes.sequenceTokens, kVocabulary, sizes.watermark,
+                                   sizes.swap},
                                   [this] { return model.now; });
     EXPECT_TRUE(made.ok()) << made.status().str();
     scheduler = std::move(*made);
@@ -165,6 +178,7 @@ struct Serving {
     kv::Counters c = scheduler->blocks().counters();
     EXPECT_EQ(c.committedBlocks + c.reservedBlocks, 0u);
     EXPECT_EQ(c.freeBlocks + c.evictableBlocks, scheduler->blocks().config().blocks);
+    EXPECT_EQ(c.swappedHostBlocks, 0u);
     EXPECT_EQ(c.sequences, 0u);
     EXPECT_TRUE(kv::validate(scheduler->blocks().snapshot()).empty());
   }

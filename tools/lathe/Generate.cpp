@@ -27,20 +27,20 @@ struct LlmDeleter {
 };
 
 struct GenerateOptions {
-  std::string requests, device = "cpu", kvMemory, trust, steps, config;
+  std::string requests, device = "cpu", kvMemory, swapMemory, trust, steps, config;
   int threads = 0, stepTokens = 0, atOnce = 0;
   bool asJson = false, progress = false, noPrefixCache = false, batchInvariant = false, noConfig = false;
   llvm::json::Object usual; ///< what options say of requests
 };
 
 /// 512, 64K, 256M, 2G.
-Status parseSize(const std::string &text, uint64_t &into) {
+Status parseSize(const std::string &text, const char *option, uint64_t &into) {
   llvm::StringRef rest = text;
   int shift = rest.consume_back_insensitive("G") ? 30 : rest.consume_back_insensitive("M") ? 20
               : rest.consume_back_insensitive("K") ? 10
                                                    : 0;
   if (rest.getAsInteger(10, into) || into == 0 || into > UINT64_MAX >> shift)
-    return usageError("wants bytes, as 256M or 2G, not '" + text + "'", "--kv-memory");
+    return usageError("wants bytes, as 256M or 2G, not '" + text + "'", option);
   into <<= shift;
   return okStatus();
 }
@@ -194,7 +194,9 @@ Status generate(const GenerateOptions &options, const std::string &path) {
   limits.max_step_tokens = uint32_t(std::max(options.stepTokens, 0));
   limits.max_requests = uint32_t(std::max(options.atOnce, 0));
   if (!options.kvMemory.empty())
-    LATHE_RETURN_IF_ERROR(parseSize(options.kvMemory, limits.kv_bytes));
+    LATHE_RETURN_IF_ERROR(parseSize(options.kvMemory, "--kv-memory", limits.kv_bytes));
+  if (!options.swapMemory.empty())
+    LATHE_RETURN_IF_ERROR(parseSize(options.swapMemory, "--swap-memory", limits.swap_bytes));
   for (const GenerateRequest &one : *wanted)
     limits.max_sequence_tokens =
         std::max(limits.max_sequence_tokens, uint32_t(one.prompt.size()) + one.c.max_tokens);
@@ -234,11 +236,11 @@ Status generate(const GenerateOptions &options, const std::string &path) {
   lathe_llm_get_counters(llm.get(), &c);
   std::fprintf(stderr,
                "%llu tokens in %.2f s (%.1f a second), %llu steps, prompts of %llu tokens (%llu from the prefix "
-               "cache), %llu preemptions\n",
+               "cache), %llu swapped, %llu preemptions\n",
                static_cast<unsigned long long>(c.generated_tokens), seconds,
                seconds > 0 ? double(c.generated_tokens) / seconds : 0, static_cast<unsigned long long>(c.steps),
                static_cast<unsigned long long>(c.prompt_tokens), static_cast<unsigned long long>(c.prompt_hits),
-               static_cast<unsigned long long>(c.preemptions));
+               static_cast<unsigned long long>(c.swaps), static_cast<unsigned long long>(c.preemptions));
   return okStatus();
 }
 
@@ -261,6 +263,10 @@ Status generateVerb(const std::vector<std::string> &arguments) {
   parser.flag("json", "Print a JSON object an answer: tokens, finish, prompt_tokens, times, logprobs", options.asJson);
   parser.flag("progress", "Show tokens a second while it runs, on stderr (default: where that is a terminal)", options.progress);
   parser.add("kv-memory", "SIZE", "Of the pool of keys and values (default: 256M)", options.kvMemory);
+  parser.add("swap-memory", "SIZE",
+             "Of host memory for keys and values of requests that give way to others, where copying takes less time than "
+             "computing again (default: none)",
+             options.swapMemory);
   parser.add("step-tokens", "N", "Tokens of all requests in one step (default: 64)", options.stepTokens);
   parser.add("at-once", "N", "Requests that a step works on (default: 32)", options.atOnce);
   parser.add("steps", "FILE", "Write what each step did, a JSON object a line: tokens, generated, ms", options.steps);

@@ -37,6 +37,7 @@ struct LlmInfo {
   std::string entry;           ///< of the step
   uint32_t vocabulary = 0;     ///< logits of a token
   std::vector<KvGroup> groups; ///< each has a pool
+  bool batchInvariant = false; ///< a token's logits have the same bits in every step
   std::vector<std::string> proofs;      ///< what is sure of the model, a sentence each
   std::vector<std::string> assumptions; ///< what the model's exporter did not say, and serving relies on
 };

@@ -35,6 +35,8 @@ typedef struct lathe_llm_options {
   int32_t batch_invariant;      /* the bits of an answer do not depend on who shares its steps; steps of few
                                    tokens take longer; CPU only, elsewhere LATHE_UNSUPPORTED */
   int32_t no_graphs;            /* CUDA: launch kernels one by one */
+  uint64_t swap_bytes;          /* of host memory for keys and values of requests that give way to others, which come
+                                   back where that takes less time than computing them again; 0: none */
 } lathe_llm_options;
 
 /* The engine is that of a paged decoder (it has a section `llm`), otherwise LATHE_USAGE; a pool that cannot hold one sequence of
@@ -148,6 +150,7 @@ typedef struct lathe_llm_counters {
   uint64_t preemptions;                /* requests whose keys and values were given up for others */
   uint32_t waiting, running;           /* now */
   uint32_t kv_blocks, kv_blocks_held;  /* of the pool; now held by requests */
+  uint64_t swaps;                      /* preemptions that kept keys and values in host memory */
 } lathe_llm_counters;
 LATHE_API void lathe_llm_get_counters(const lathe_llm *, lathe_llm_counters *out);
 
