@@ -186,6 +186,7 @@ Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVari
     return okStatus();
   KernelConfig c = productTile(kCpuGemm, target);
   c.rows = 8 * c.tileM; // eight register tiles share a panel in cache
+  c.stages = desc.batchInvariant;
   const ContractionOperand &a = desc.operands[0], &b = desc.operands[1];
   int64_t depth = k.constant().value_or(256);
   // Rows that are not read where they lie, and right operands that lie transposed,

@@ -19,13 +19,14 @@ using InPlace = Skeleton::InPlace;
 
 const Skeleton kCpuGemm = {
     .family = "gemm",
-    .block = "v m n r k: a share of the units: batch x groups of k panels (n columns) x chunks of r rows, "
-             "in register tiles of m rows",
+    .block = "v m n r k s: a share of the units: batch x groups of k panels (n columns) x chunks of r rows, "
+             "in register tiles of m rows; s1: each element is one sum along K whatever the rows of its tile, otherwise "
+             "tiles of few rows have several",
     .code = Code::CpuProduct,
     .inPlace = InPlace::OneThread};
 const Skeleton kCpuGemmBlocks = {
     .family = "gemm.bsr",
-    .block = "v m n r k: as gemm, of constant columns whose blocks of zeros are neither stored nor multiplied; where "
+    .block = "v m n r k s: as gemm, of constant columns whose blocks of zeros are neither stored nor multiplied; where "
              "a row is not finite, what they would have made of it is added",
     .code = Code::CpuProduct,
     .inPlace = InPlace::OneThread,
@@ -112,8 +113,9 @@ const Skeleton kCpuConvWinograd4 = {.family = "conv.winograd4",
                                     }}};
 const Skeleton kCpuAttention = {
     .family = "attention",
-    .block = "v m n r: a share of the chunks of r queries of one head; scores and panels of n keys in "
-             "scratch memory",
+    .block = "v m n r k s: a share of the chunks of r queries of one head; scores and panels of n keys in "
+             "scratch memory; k: chunks are of k neighbours in the batch, of which those with equal keys share panels; "
+             "s1: as of gemm",
     .code = Code::CpuAttention};
 const Skeleton kCpuTopKInsert = {
     .family = "topk.insert",

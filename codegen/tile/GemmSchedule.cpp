@@ -55,6 +55,7 @@ void scheduleGemm(Evaluator &e, const KernelConfig &config) {
 
   Product p{e, config, y, Evaluator::computeType(elementTypeOf(y))};
   p.columns = yd.back();
+  p.sums = config.stages;
   const DimExpr depth = ta ? ad[ad.size() - 2] : ad.back();
   p.interleave = config.form->product.interleave;
   p.depth = p.interleave > 1 ? DimExpr::ceilDiv(depth, DimExpr(p.interleave)) : depth;

@@ -73,6 +73,10 @@ struct TileEmitter {
                                 const Panel &panel, Value tile, Value tiles);
   Value word(Value at);
   Value rowOfBlock(Value block) { return word(ix.add(ix.mul(block, wordSize()), p.packed->rowsAt(elementBits()))); }
+  /// Sums along K of each of so many accumulators.
+  int64_t setsOf(int64_t accumulators) const {
+    return p.sums ? p.sums : accumulators <= 2 ? 4 : accumulators <= 4 ? 2 : 1;
+  }
   int64_t elementBits() const { return p.columnElement.getIntOrFloatBitWidth(); }
   int64_t wordSize() const { return 32 / elementBits(); }
   SmallVector<Value> accumulateBlocks(ArrayRef<Value> rows, Value rowBuffer, Type rowElement, const Panel &panel);
@@ -246,7 +250,7 @@ SmallVector<Value> TileEmitter::accumulate(ArrayRef<Value> rows, Value rowBuffer
   auto K = p.depthEnd ? std::nullopt : p.depth.constant();
   // Few accumulators would wait for each other: several sums over k.
   int64_t per = rows.size() * panel.vectors;
-  int64_t sets = p.interleave > 1 || (K && *K / p.stretches < 8) ? 1 : per <= 2 ? 4 : per <= 4 ? 2 : 1;
+  int64_t sets = p.interleave > 1 || (K && *K / p.stretches < 8) ? 1 : setsOf(per);
   Value zero = e.splat(e.constant(p.accumulator, 0));
   SmallVector<Value> accs(per * sets, zero);
   for (int64_t i = 0; i < per && !panel.start.empty(); ++i)
@@ -321,7 +325,7 @@ SmallVector<Value> TileEmitter::accumulateBlocks(ArrayRef<Value> rows, Value row
                                                  const Panel &panel) {
   const int64_t each = p.packed->blockRows, size = each * n;
   const int64_t values = p.packed->valuesAt(elementBits());
-  int64_t per = rows.size() * panel.vectors, sets = per <= 2 ? 4 : per <= 4 ? 2 : 1;
+  int64_t per = rows.size() * panel.vectors, sets = setsOf(per);
   auto block = [&](SmallVector<Value> accs, Value number, int64_t set) {
     Value k = rowOfBlock(number), at = ix.add(ix.mul(number, size), values);
     for (int64_t r = 0; r < each; ++r)

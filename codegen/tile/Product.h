@@ -62,6 +62,8 @@ struct Product {
   /// groups: of integers of 8 bits. An element of a row is then one group (CodeGroups.h), in scratch memory
   /// or, with `rowsAreBytes`, in memory as it lies: offsets count groups too. Panels are packed so, of bytes.
   int64_t interleave = 1;
+  /// How many sums along K an element is made of: 0: as many as keep the multipliers busy, more where a tile has few rows.
+  int64_t sums = 0;
   bool rowsAreBytes = false;
   /// Sums begin with so many times the sum of their column, an i32; null: with 0.
   mlir::Value ofColumnSums;

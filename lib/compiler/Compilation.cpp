@@ -217,6 +217,23 @@ std::vector<std::string> Compilation::neededConstants() {
   return {names.begin(), names.end()};
 }
 
+/// --batch-invariant is of a step whose kernels select chooses, on CPUs.
+static Status checkBatchInvariant(const CompileOptions &options, const std::vector<std::string> &targets) {
+  constexpr const char *kOption = "--batch-invariant";
+  if (!options.paged)
+    return usageError("is of the engines that --paged makes", kOption);
+  if (!options.configs.empty() || !options.lock.empty())
+    return usageError("does not go with --config or --lock, whose kernels may sum in another order", kOption);
+  for (const std::string &name : targets) {
+    Result<Target> target = Target::parse(name);
+    if (target && target->isCuda())
+      return unsupportedError("products of a GPU sum in an order that depends on the number of rows: compile for CPUs "
+                              "alone, not for " + name,
+                              kOption);
+  }
+  return okStatus();
+}
+
 Status Compilation::setOptions() {
   OpBuilder b(mlirContext.get());
   NamedAttrList attrs;
@@ -248,8 +265,14 @@ Status Compilation::setOptions() {
   LATHE_RETURN_IF_ERROR(set("donate", "--donate", options.donate));
   if (!options.parameters.empty())
     LATHE_RETURN_IF_ERROR(set("parameters", "--parameter", options.parameters));
-  if (options.paged)
-    LATHE_RETURN_IF_ERROR(set(kPagedOption, "--paged", {std::to_string(kPageTokens)}));
+  if (options.batchInvariant)
+    LATHE_RETURN_IF_ERROR(checkBatchInvariant(options, names));
+  if (options.paged) {
+    std::vector<std::string> how{std::to_string(kPageTokens)};
+    if (options.batchInvariant)
+      how.push_back("batch-invariant");
+    LATHE_RETURN_IF_ERROR(set(kPagedOption, "--paged", how));
+  }
   if (!options.winogradTolerance.empty())
     LATHE_RETURN_IF_ERROR(
         set(kWinogradToleranceOption, "--winograd-tolerance", {options.winogradTolerance}));

@@ -187,6 +187,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     if (value != "" && value != "1")
       return usageError("takes no value, not '" + value + "'", "--paged");
     options.paged = true;
+  } else if (name == "batch-invariant") {
+    if (value != "" && value != "1")
+      return usageError("takes no value, not '" + value + "'", "--batch-invariant");
+    options.batchInvariant = true;
   } else if (name == "replace") {
     LATHE_RETURN_IF_ERROR(addPair(options.replace, name, value, '=', "KERNEL=FILE.cu"));
   } else if (name == "config") {

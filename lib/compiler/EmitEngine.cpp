@@ -284,6 +284,7 @@ Result<engine::LlmInfo> llmInfo(DictionaryAttr facts) {
   info.groups = {group};
   info.entry = "step";
   info.vocabulary = uint32_t(number("vocabulary"));
+  info.batchInvariant = facts.contains("batch_invariant");
   texts("proofs", info.proofs);
   texts("assumptions", info.assumptions);
   if (Status valid = engine::validate(info.groups); !type || !valid.ok())

@@ -102,7 +102,7 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
   for (const std::string &name : options.parameters)
     hash.field("parameter " + name);
   if (options.paged)
-    hash.field("paged");
+    hash.field(options.batchInvariant ? "paged, batch-invariant" : "paged");
   return hash.hex();
 }
 

@@ -163,6 +163,8 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
     desc->allowTf32 = llvm::is_contained(allowed, "tf32");
     desc->allowReducedSums = llvm::is_contained(allowed, "reduced-sums");
     desc->alwaysSparse = sparseWeights(top) == "always";
+    auto llm = top->getAttrOfType<DictionaryAttr>(kLlmAttr);
+    desc->batchInvariant = llm && llm.contains("batch_invariant");
     describeInPlace(kernel, *desc);
     auto answer = desc->kind == KernelDesc::Kind::Custom ? customVariant(kernel, *desc)
                                                          : chooseVariants(*desc, target);

@@ -100,8 +100,9 @@ DimExpr sizeN() { return DimExpr::symbol("N"); } // pages of the pool
 /// Takes a decoder that is proved to be one apart and puts the step in its place.
 class Rewriter {
 public:
-  Rewriter(Decoder &decoder, int64_t pageTokens)
-      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(pageTokens) {}
+  Rewriter(Decoder &decoder, int64_t pageTokens, bool batchInvariant)
+      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(pageTokens),
+        batchInvariant(batchInvariant) {}
 
   LogicalResult run() {
     addInputs();
@@ -342,6 +343,8 @@ private:
     number("vocabulary", vocabulary);
     facts.push_back(b.getNamedAttr(
         "dtype", b.getStringAttr(StringRef(name(*dtypeOf(elementTypeOf(pool)))))));
+    if (batchInvariant)
+      facts.push_back(b.getNamedAttr("batch_invariant", b.getUnitAttr()));
     texts("proofs", decoder.proofs);
     texts("assumptions", decoder.assumptions);
     module->setAttr(kLlmAttr, b.getDictionaryAttr(facts));
@@ -351,6 +354,7 @@ private:
   func::FuncOp func;
   OpBuilder b;
   int64_t pageTokens, heads = 0, depth = 0, vocabulary = 0;
+  bool batchInvariant;
   BlockArgument tokens;
   Value positions, requests, slots, tables, rows, pool, next;
 };
@@ -371,7 +375,7 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
       module.emitError("usage: a page of '") << wanted[0] << "' tokens";
       return signalPassFailure();
     }
-    if (failed(page(module, pageTokens)))
+    if (failed(page(module, pageTokens, llvm::is_contained(wanted, "batch-invariant"))))
       return signalPassFailure();
     // Transposes into rows of tokens meet those of heads.
     OpPassManager rest(ModuleOp::getOperationName());
@@ -395,7 +399,7 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
       substituteSymbols(func, by);
   }
 
-  static LogicalResult page(ModuleOp module, int64_t pageTokens) {
+  static LogicalResult page(ModuleOp module, int64_t pageTokens, bool batchInvariant) {
     SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
     if (entries.size() != 1 || !module.getOps<StateOp>().empty())
       return module.emitError("usage: --paged makes the one entry of a decoder and its states by itself; leave "
@@ -404,7 +408,7 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
     decoder.func = entries.front();
     makeRoom(module, decoder.func);
     bool all = succeeded(paging::findCaches(decoder)) && succeeded(paging::followTokens(decoder)) &&
-               succeeded(paging::proveMasks(decoder)) && succeeded(paging::Rewriter(decoder, pageTokens).run());
+               succeeded(paging::proveMasks(decoder)) && succeeded(paging::Rewriter(decoder, pageTokens, batchInvariant).run());
     // `lathe explain` shows what was proved before something was not.
     for (const std::string &proof : decoder.proofs)
       passedRemark(decoder.func.getLoc(), "PageStates") << proof;

@@ -41,7 +41,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
                 "MLIR text of any phase (.mlir, with its weights.bin beside it).");
   CompileOptions options;
   std::string output, recipe;
-  bool noCache = false, paged = false;
+  bool noCache = false, paged = false, batchInvariant = false;
   parser.add("o", "FILE", "The engine, or with --stop-after the text (default: standard output)",
              output);
   addCompileOptions(parser, options, /*withEntries=*/true);
@@ -66,6 +66,10 @@ Status compileVerb(const std::vector<std::string> &arguments) {
               "A decoder becomes an engine for `lathe generate`: tokens of many sequences in one step, their "
               "keys and values in pages",
               paged);
+  parser.flag("batch-invariant",
+              "With --paged, CPU: products sum in one order whatever the number of rows, so that the bits of an answer "
+              "do not depend on who shares its steps",
+              batchInvariant);
   parser.flag("no-cache", "Do not look for a finished engine in the cache", noCache);
   parser.example("lathe compile model.onnx -o model.lathe");
   parser.example("lathe compile model.onnx -o model.lathe --target=native,sm_90a --dim B=1:8:64");
@@ -86,6 +90,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
     return usageError("wants a file for the engine: -o ENGINE", "lathe compile");
   options.cache = !noCache;
   options.paged = paged;
+  options.batchInvariant = batchInvariant;
   const std::string &model = positional->front();
   reproducer().files.push_back(model);
   if (llvm::StringRef(model).ends_with(".mlir"))

@@ -119,6 +119,8 @@ struct KernelDesc {
   bool allowTf32 = false, allowReducedSums = false;
   /// Blocks of zeros in weights are left out wherever that is possible, whatever the estimate says.
   bool alwaysSparse = false;
+  /// CPU: the bits of a row of a product's result do not depend on how many rows there are.
+  bool batchInvariant = false;
 
   /// Scan: an op that compares the elements of rows with each other and gives places.
   struct Selection {

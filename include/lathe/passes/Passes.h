@@ -9,7 +9,8 @@
 //   allow   = ["tf32"]                what may be less exact: tf32, reduced-sums
 //   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
 //   streams = ["2"]                    streams of a program at most; 1: no others
-//   paged   = ["16"]                a decoder becomes a step over pages of so many tokens
+//   paged   = ["16"]                a decoder becomes a step over pages of so many tokens; ["16", "batch-invariant"]:
+//                                   whose sums do not depend on who shares the step
 //   mesh    = ["tp=2"]                axes of a mesh of ranks; shard = ["w=dim:1"] hints for it
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,
@@ -39,7 +40,7 @@ inline constexpr const char *kWinogradToleranceOption = "winograd_tolerance";
 inline constexpr const char *kSparseWeightsOption = "sparse_weights";
 /// In these options: a list of one text, the number of --streams.
 inline constexpr const char *kStreamsOption = "streams";
-/// In these options: a list of one text, the tokens of a page.
+/// In these options: a list, the tokens of a page and maybe "batch-invariant".
 inline constexpr const char *kPagedOption = "paged";
 inline constexpr int64_t kPageTokens = 16;
 /// In these options: the axes of the mesh, "tp=2", and what is said of single values, "NAME=dim:1".

@@ -1,6 +1,10 @@
 // RUN: %lathe-opt %s --lathe-page-states --lathe-verify-legalized | FileCheck %s
 // RUN: %lathe-opt %s --lathe-page-states | %lathe-opt --lathe-page-states | FileCheck %s
 // RUN: sed 's/mask %both {scale = 0.5 : f64}/mask %both {scale = 0.5 : f64, window_left = 7 : i64}/' %s | %lathe-opt --lathe-page-states | FileCheck %s --check-prefix=WINDOW
+// RUN: sed 's/paged = \["16"\]/paged = ["16", "batch-invariant"]/' %s | %lathe-opt --lathe-page-states | FileCheck %s --check-prefix=INVARIANT
+
+// What select has to know of the products.
+// INVARIANT: lathe.llm = {{.*}}batch_invariant,
 
 // With a window, that of attention or of the mask, attention over pages has it.
 // WINDOW: layers (from 0) see as many before it, and no more: 0 7"
