@@ -613,8 +613,17 @@ Status attention(const KernelDesc &desc, const Target &target, std::vector<Kerne
   KernelConfig c = productTile(kCpuAttention, target);
   // Rows of queries that share transposed keys; their scores stay in scratch memory.
   c.rows = 4 * c.tileM;
-  KernelSpec spec = specFor(desc, c, desc.parallel[0] * desc.parallel[1] *
-                                         DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.rows)));
+  DimExpr chunks = desc.parallel[0] * DimExpr::ceilDiv(desc.parallel[2], DimExpr(c.rows));
+  // Tokens of a prompt that lie one after another are rows of the batch with the same keys. Few tokens a unit leave
+  // units for all workers where each is of another sequence, and two full tiles are enough to pay for the keys.
+  auto queries = desc.parallel[2].constant();
+  if (desc.sharesKeys && queries && *queries > 0 && *queries <= 2 * c.tileM) {
+    c.tileK = 2 * c.tileM / *queries;
+    c.rows = c.tileK * *queries;
+    c.stages = 1; // what shares a tile is chance, and must not be seen in the bits
+    chunks = DimExpr::ceilDiv(desc.parallel[0], DimExpr(c.tileK));
+  }
+  KernelSpec spec = specFor(desc, c, chunks * desc.parallel[1]);
   if (desc.reduction.size() == 2)
     spec.scratchBytes = attentionScratchBytes(c, desc.reduction[0], desc.reduction[1]);
   addVariant(out, {}, std::move(spec));

@@ -7,9 +7,15 @@
 // their sum); a second product with the values gives the result, divided on
 // its way out. No score leaves the cache.
 //
+// Of a batch whose neighbours may have the same keys (tokens of sequences in pages), a unit is k
+// neighbours, and each run of them with equal keys is such a chunk. A row's bits are those that it
+// has alone: what others see beyond it is added with probabilities of 0.
+//
 //===----------------------------------------------------------------------===//
 
 #include "Product.h"
+
+#include "lathe/ir/AttentionOperands.h"
 
 using namespace mlir;
 
@@ -25,12 +31,21 @@ struct Attention {
   Type f32;
   DimExpr head, valueHead, keys, padded;
   std::optional<unsigned> lseOutput = {}; ///< where the log-sum-exp goes, if anywhere
+  int64_t each = 0; ///< queries of each of the batch's rows, of which a chunk takes several; 0: it takes one
   Value scratch, queries, keyPanel, scores, sums, valuePanel; ///< offsets in scratch
 
   // The unit in work.
   Index batch, query, group;
-  Value firstRow, count, seen; ///< `seen`: keys that any row of the chunk may see
+  Value firstRow, count;
+  Value begin, seen; ///< keys that any row of the chunk may see: from `begin` on, a multiple of n, ahead of `seen`
 
+  /// Where row r of the chunk is in the batch, and which query there it is.
+  Index batchOf(Value r) { return each ? Index(ix.add(batch.base, ix.div(r, ix.cst(each)))) : batch; }
+  Value queryOf(Value r) { return each ? ix.rem(r, ix.cst(each)) : ix.add(firstRow, r); }
+  /// The row of the chunk, of an index of the result.
+  Value rowAt(const Indices &at) {
+    return each ? ix.add(ix.mul(ix.sub(at[0].base, batch.base), each), at[2].base) : ix.sub(at[2].base, firstRow);
+  }
   Value length() { return ix.dim(keys); }
   Value row(Value place, Value r, const DimExpr &size) { return ix.add(place, ix.mul(r, ix.dim(size))); }
 
@@ -54,7 +69,7 @@ struct Attention {
     Value scale = e.constant(f32, op.getScale().convertToDouble());
     e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) {
       e.overRow(head, [&](const Index &d) {
-        Value q = e.eval(op.getQ(), {batch, query, Index(ix.add(firstRow, r)), d});
+        Value q = e.eval(op.getQ(), {batchOf(r), query, Index(queryOf(r)), d});
         Value s = scale;
         e.unify(q, s);
         e.storeAt(e.make<arith::MulFOp>(q, s), f32, scratch,
@@ -86,11 +101,17 @@ struct Attention {
   Product part(const DimExpr &columns, const DimExpr &depth) {
     Product p{e, config, op.getY(), f32};
     p.rows = dimOf(op.getY(), 2);
+    if (each) { // a run has any number of them
+      p.rows = dimOf(op.getY(), 0) * p.rows;
+      for (int64_t n = 1; p.rows.isConstant() && n <= config.tileK; ++n)
+        p.counts.push_back(n * each);
+    }
     p.columns = columns;
     p.depth = depth;
     p.rowBuffer = scratch;
     p.rowElement = f32;
     p.scratch = scratch;
+    p.sums = config.stages;
     return p;
   }
 
@@ -105,12 +126,13 @@ struct Attention {
     p.consume = [&](const Indices &idx, Value v) {
       e.storeAt(v, f32, scratch, ix.add(Index(row(scores, idx[0].base, padded)), idx[1]));
     };
-    p.emitChunk(ix.cst(0), ix.cst(0), count, ix.ceilDiv(seen, config.tileN));
+    e.loop(ix.div(begin, ix.cst(config.tileN)), ix.ceilDiv(seen, config.tileN), ix.cst(1),
+           [&](Value panel) { p.emitPanel(ix.cst(0), ix.cst(0), count, panel); });
   }
 
   /// Soft cap, bias and what is hidden of one score (or lanes of them) of a row that sees keys up to
   /// `end`.
-  Value adjust(Value v, const Index &s, const Index &t, Value end) {
+  Value adjust(Value v, const Index &b, const Index &s, const Index &t, Value end) {
     auto like = [&](double c) {
       Value k = e.constant(f32, c);
       return e.isVector(v) ? e.splat(k) : k;
@@ -119,7 +141,7 @@ struct Attention {
       Value cap = like(op.getSoftcap()->convertToDouble());
       v = e.make<arith::MulFOp>(e.make<math::TanhOp>(e.make<arith::DivFOp>(v, cap)), cap);
     }
-    v = biasedScore(e, op, {batch, query, s, t}, v);
+    v = biasedScore(e, op, {b, query, s, t}, v);
     if (op.endsPerQuery())
       v = e.select(ix.cmp(arith::CmpIPredicate::slt, t, end), v,
                    like(-std::numeric_limits<double>::infinity()));
@@ -129,29 +151,31 @@ struct Attention {
   /// A row's scores to probabilities times their sum, which goes to `sums`.
   void softmaxRow(Value r) {
     Value base = row(scores, r, padded), lowest = e.constant(f32, -std::numeric_limits<double>::infinity());
-    Index s(ix.add(firstRow, r));
-    Value rowEnd = op.endsPerQuery() ? attentionEnd(e, op, batch, s.base) : seen;
+    const Index b = batchOf(r), s(queryOf(r));
+    Value rowEnd = op.endsPerQuery() ? attentionEnd(e, op, b, s.base) : seen;
+    // Of several rows of the batch each has keys up to its own end.
+    Value last = each ? ix.max(attentionEnd(e, op, b, s.base), begin) : seen;
     int64_t W = e.width;
-    Value whole = ix.mul(ix.div(seen, ix.cst(W)), W), end = ix.mul(ix.ceilDiv(seen, W), W);
+    Value whole = ix.mul(ix.div(last, ix.cst(W)), W), end = ix.mul(ix.ceilDiv(last, W), W);
     auto visit = [&](const Index &t, Value acc) {
       Index at = ix.add(Index(base), t);
-      Value v = adjust(e.load(scratch, f32, at), s, t, rowEnd);
+      Value v = adjust(e.load(scratch, f32, at), b, s, t, rowEnd);
       e.storeAt(v, f32, scratch, at);
       return SmallVector<Value>{e.make<arith::MaximumFOp>(acc, v)};
     };
-    Value sink = attentionSink(e, op, batch, query, s);
-    Value lanes = e.loop(ix.cst(0), whole, ix.cst(W), ValueRange{e.splat(sink ? sink : lowest)},
+    Value sink = attentionSink(e, op, b, query, s);
+    Value lanes = e.loop(begin, whole, ix.cst(W), ValueRange{e.splat(sink ? sink : lowest)},
                          [&](Value t, ValueRange a) { return visit(Index(t, 1), a[0]); })[0];
     Value top = e.horizontal(ReduceKind::Max, lanes, false);
-    top = e.loop(whole, seen, ix.cst(1), ValueRange{top},
+    top = e.loop(whole, last, ix.cst(1), ValueRange{top},
                  [&](Value t, ValueRange a) { return visit(Index(t), a[0]); })[0];
     // From here on whole vectors: what is behind the last key is never seen.
-    e.loop(seen, end, ix.cst(1),
+    e.loop(last, end, ix.cst(1),
            [&](Value t) { e.storeAt(lowest, f32, scratch, ix.add(Index(base), Index(t))); });
     Value none = e.make<arith::CmpFOp>(arith::CmpFPredicate::OEQ, top, lowest);
     Value reference = e.splat(e.select(none, e.constant(f32, 0), top));
     Value zero = e.splat(e.constant(f32, 0));
-    Value sum = e.loop(ix.cst(0), end, ix.cst(W), ValueRange{zero}, [&](Value t, ValueRange a) {
+    Value sum = e.loop(begin, end, ix.cst(W), ValueRange{zero}, [&](Value t, ValueRange a) {
       Index at = ix.add(Index(base), Index(t, 1));
       Value p = e.make<math::ExpOp>(
           e.make<arith::SubFOp>(e.load(scratch, f32, at), reference));
@@ -165,19 +189,23 @@ struct Attention {
                      sink, e.select(none, e.constant(f32, 0), top))));
     if (lseOutput) { // of a row with nothing to see: -inf
       Value log = e.make<math::LogOp>(e.select(none, e.constant(f32, 1), total));
-      e.store(e.make<arith::AddFOp>(top, log), op.getLse(), *lseOutput, {batch, query, s});
+      e.store(e.make<arith::AddFOp>(top, log), op.getLse(), *lseOutput, {b, query, s});
     }
     if (op.getZeroMaskedRows())
       total = e.select(none, e.constant(f32, 1), total);
     Value inverse = e.make<arith::DivFOp>(e.constant(f32, 1), total);
     e.storeAt(inverse, f32, scratch, Index(ix.add(sums, r)));
+    if (each) // what others see
+      e.loop(end, seen, ix.cst(1),
+             [&](Value t) { e.storeAt(e.constant(f32, 0), f32, scratch, ix.add(Index(base), Index(t))); });
   }
 
   void emitValues() {
     Product p = part(valueHead, keys);
-    if (seen != length())
-      p.depthEnd = seen;
-    p.rowOffset = [&](Value, Value r) { return row(scores, r, padded); };
+    const bool fromFirst = IndexMath::constantOf(begin) == 0;
+    if (seen != length() || !fromFirst)
+      p.depthEnd = ix.sub(seen, begin);
+    p.rowOffset = [&](Value, Value r) { return ix.add(row(scores, r, padded), begin); };
     Value v = op.getV();
     p.columnElement = elementTypeOf(v);
     auto arg = dyn_cast<BlockArgument>(v);
@@ -185,36 +213,82 @@ struct Attention {
     if (buf && buf->packing.empty() && buf->physical[3] == buf->dims[3]) {
       p.columnBuffer = e.buffer(arg.getArgNumber());
       p.columnOffset = [&, buf](Value) {
-        return e.offset(buf->physical, {batch, group, Index(ix.cst(0)), Index(ix.cst(0))}).base;
+        return e.offset(buf->physical, {batch, group, Index(begin), Index(ix.cst(0))}).base;
       };
     } else {
       p.panelPlace = valuePanel;
       const bool whole = valueHead.exactDiv(DimExpr(config.tileN)).has_value();
       p.fillPanel = [&, whole](Value, Value column, Value at) {
-        e.loop(ix.cst(0), seen, ix.cst(1), [&](Value t) {
+        e.loop(begin, seen, ix.cst(1), [&](Value t) {
+          Value line = ix.add(at, ix.mul(ix.sub(t, begin), config.tileN));
           for (int64_t c = 0; whole && c < config.tileN; c += e.width) {
             Value x = e.splat(e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c), 1)}));
-            e.storeAt(x, f32, scratch, Index(ix.add(ix.add(at, ix.mul(t, config.tileN)), c), 1));
+            e.storeAt(x, f32, scratch, Index(ix.add(line, c), 1));
           }
           if (whole)
             return;
           Value end = ix.min(ix.sub(ix.dim(valueHead), column), ix.cst(config.tileN));
           e.loop(ix.cst(0), end, ix.cst(1), [&](Value c) {
             Value x = e.eval(op.getV(), {batch, group, Index(t), Index(ix.add(column, c))});
-            e.storeAt(x, f32, scratch, Index(ix.add(ix.add(at, ix.mul(t, config.tileN)), c)));
+            e.storeAt(x, f32, scratch, Index(ix.add(line, c)));
           });
         });
       };
     }
     p.resultIndex = [&](Value, Value r, const Index &column) {
-      return Indices{batch, query, Index(ix.add(firstRow, r)), column};
+      return Indices{batchOf(r), query, Index(queryOf(r)), column};
     };
     p.consume = [&](const Indices &idx, Value acc) {
-      Value r = ix.sub(idx[2].base, firstRow);
-      Value inverse = e.splat(e.load(scratch, f32, Index(ix.add(sums, r))));
+      Value inverse = e.splat(e.load(scratch, f32, Index(ix.add(sums, rowAt(idx)))));
       epilogue.emit(idx, e.make<arith::MulFOp>(acc, inverse));
     };
     p.emitChunk(ix.cst(0), ix.cst(0), count, ix.dim(DimExpr::ceilDiv(valueHead, DimExpr(config.tileN))));
+  }
+
+  void chunk() {
+    copyQueries();
+    emitScores();
+    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) { softmaxRow(r); });
+    emitValues();
+  }
+  /// The panel of keys that one begins in, of those ahead of `seen`.
+  Value panelBegin(Value key) {
+    return IndexMath::constantOf(key) == 0
+               ? key
+               : ix.mul(ix.div(ix.min(key, seen), ix.cst(config.tileN)), config.tileN);
+  }
+
+  /// Neighbours [first, first + k) of the batch, one chunk for each run of those with equal `numbers`.
+  void runs(Value chunkIndex, const Index &head, Value numbers, const DimExpr &perGroup) {
+    query = head;
+    group = ix.divRem(query, perGroup).first;
+    firstRow = ix.cst(0);
+    Value first = ix.mul(chunkIndex, config.tileK);
+    Value end = ix.min(ix.add(first, config.tileK), ix.dim(dimOf(op.getQ(), 0)));
+    auto same = [&](Value x, Value y) {
+      return e.make<arith::CmpIOp>(arith::CmpIPredicate::eq, e.eval(numbers, {Index(x)}), e.eval(numbers, {Index(y)}));
+    };
+    Value yes = ix.constant(e.b.getBoolAttr(true));
+    e.loop(first, end, ix.cst(1), [&](Value b) {
+      Value before = ix.max(ix.sub(b, ix.cst(1)), ix.cst(0));
+      Value goesOn = e.make<arith::AndIOp>(ix.cmp(arith::CmpIPredicate::sgt, b, first), same(b, before));
+      e.ifThen(goesOn, [] {}, [&] {
+        batch = Index(b);
+        SmallVector<Value> run = e.loop(b, end, ix.cst(1), {yes, ix.cst(0), ix.cst(0), length()},
+                                        [&](Value next, ValueRange args) {
+          Value in = e.make<arith::AndIOp>(args[0], same(next, b));
+          Value more = ix.select(in, ix.cst(1), ix.cst(0));
+          Value keysEnd = attentionEnd(e, op, Index(next), firstRow);
+          Value keysBegin = attentionBegin(e, op, Index(next), firstRow);
+          return SmallVector<Value>{in, ix.add(args[1], more), ix.select(in, ix.max(args[2], keysEnd), args[2]),
+                                    ix.select(in, ix.min(args[3], keysBegin), args[3])};
+        });
+        count = ix.mul(run[1], each);
+        seen = run[2];
+        begin = op.getStarts() ? panelBegin(run[3]) : ix.cst(0);
+        chunk();
+      });
+    });
   }
 
   void unit(const Indices &at, const DimExpr &perGroup) {
@@ -226,10 +300,8 @@ struct Attention {
     count = ix.min(ix.sub(rows, firstRow), ix.cst(config.rows));
     // Ends grow with the row.
     seen = attentionEnd(e, op, batch, ix.sub(ix.add(firstRow, count), ix.cst(1)));
-    copyQueries();
-    emitScores();
-    e.loop(ix.cst(0), count, ix.cst(1), [&](Value r) { softmaxRow(r); });
-    emitValues();
+    begin = panelBegin(attentionBegin(e, op, batch, firstRow));
+    chunk();
   }
 };
 
@@ -260,6 +332,19 @@ void scheduleAttention(Evaluator &e, const KernelConfig &config) {
   a.placeScratch();
   std::vector<DimExpr> yd = dimsOf(y);
   DimExpr perGroup = DimExpr::floorDiv(yd[1], dimOf(op.getK(), 1));
+  if (config.tileK > 0) {
+    Value numbers = keysFoundBy(op);
+    auto queries = yd[2].constant();
+    if (!numbers || !queries || *queries * config.tileK != config.rows)
+      return schedulePointwise(e, config);
+    a.each = *queries;
+    DimExpr neighbours = DimExpr::ceilDiv(yd[0], DimExpr(config.tileK));
+    overBlockShare(e, neighbours * yd[1], [&](Value u) {
+      Indices at = delinearize(e, Index(u), {neighbours, yd[1]});
+      a.runs(at[0].base, at[1], numbers, perGroup);
+    });
+    return;
+  }
   DimExpr chunks = DimExpr::ceilDiv(yd[2], DimExpr(config.rows));
   overBlockShare(e, yd[0] * yd[1] * chunks, [&](Value u) {
     a.unit(delinearize(e, Index(u), {yd[0], yd[1], chunks}), perGroup);

@@ -62,6 +62,49 @@ std::optional<RowsInMemory> rowsInMemory(Value rows) {
   return found;
 }
 
+/// The row numbers by which elementwise ops with single numbers, and views, find a row of a table for each row of
+/// the batch; null where another way leads there.
+static Value rowNumbers(Value indices) {
+  while (Operation *op = indices.getDefiningOp()) {
+    if (auto gather = dyn_cast<GatherOp>(op)) {
+      const bool rows = gather.getAxis() == 0 && dimsOf(gather.getIndices()).size() == 1 &&
+                        isa<BlockArgument>(gather.getX()) && isa<BlockArgument>(gather.getIndices());
+      return rows ? gather.getIndices() : Value();
+    }
+    if (!isa<AddOp, MulOp>(op))
+      return {};
+    const bool number = product(dimsOf(op->getOperand(1))) == DimExpr(1);
+    if (!number && product(dimsOf(op->getOperand(0))) != DimExpr(1))
+      return {};
+    indices = op->getOperand(number ? 0 : 1);
+  }
+  return {};
+}
+
+/// The same of [B, G, T, D] that gathers whole pages of memory without a batch.
+static Value pagesFoundBy(Value rows) {
+  auto merge = rows.getDefiningOp<ReshapeOp>();
+  auto turn = merge ? merge.getX().getDefiningOp<TransposeOp>() : TransposeOp();
+  auto gather = turn ? turn.getX().getDefiningOp<GatherOp>() : GatherOp();
+  if (!gather || gather.getAxis() != 0 || dimsOf(gather.getIndices()).size() != 2)
+    return {};
+  // [B, pages, tokens, G, D] to [B, G, pages, tokens, D]: rows of the batch stay apart.
+  std::vector<DimExpr> dims = dimsOf(rows);
+  const int64_t inHeads[] = {0, 3, 1, 2, 4};
+  Value memory = gather.getX();
+  if (auto view = memory.getDefiningOp<ReshapeOp>())
+    memory = view.getX();
+  return turn.getPerm() == ArrayRef(inHeads) && dims.size() == 4 && dims[0] == dimOf(turn.getY(), 0) &&
+                 isa<BlockArgument>(memory)
+             ? rowNumbers(gather.getIndices())
+             : Value();
+}
+
+Value keysFoundBy(AttentionOp attention) {
+  Value byKeys = pagesFoundBy(attention.getK());
+  return byKeys && !attention.endsPerQuery() && pagesFoundBy(attention.getV()) == byKeys ? byKeys : Value();
+}
+
 Value tokensFirst(Value operand) {
   auto turn = operand.getDefiningOp<TransposeOp>();
   return turn && turn.getPerm() == ArrayRef<int64_t>(kTokensFirst) ? turn.getX() : Value();

@@ -14,6 +14,7 @@
 #include "../layout/SpreadConvs.h"
 #include "../sparsify/ZeroBlocksAttr.h"
 
+#include "lathe/ir/AttentionOperands.h"
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/Selection.h"
 #include "lathe/ir/StorageOperand.h"
@@ -158,6 +159,7 @@ void describeAttention(AttentionOp attention, const KernelRoles &roles, KernelDe
   desc.keyMask = roles.keyMask;
   auto heads = dimOf(attention.getQ(), 1).constant(), groups = dimOf(attention.getK(), 1).constant();
   desc.headGroup = *heads / std::max<int64_t>(1, *groups);
+  desc.sharesKeys = bool(keysFoundBy(attention));
   desc.plainScores = !attention.hasScoreOperands() && !attention.getSoftcap();
   if (attention.hasScoreOperands()) {
     desc.maskDims = attention.scoreDims();

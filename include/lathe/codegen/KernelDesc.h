@@ -144,6 +144,7 @@ struct KernelDesc {
   double winogradTolerance = 0; ///< largest relative error that F(4,3) may be expected to make
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
+  bool sharesKeys = false;  ///< neighbours in the batch may have the same keys and values (keysFoundBy)
   bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys
   /// Keys, values and all that says how many count are inputs of the program or constants: no kernel
   /// ahead of this one in a run writes them.

@@ -25,6 +25,11 @@ struct RowsInMemory {
 /// None when the rows do not lie so.
 std::optional<RowsInMemory> rowsInMemory(mlir::Value rows);
 
+/// The integers [B], an argument of the kernel's region, by which rows of the batch find their pages: where these are
+/// equal, rows have the same keys and values. Null where keys or values depend on the row in another way too, or
+/// its queries end at keys of their own.
+mlir::Value keysFoundBy(AttentionOp attention);
+
 /// From [B, tokens, heads, size] to what attention takes, [B, heads, tokens, size].
 inline constexpr int64_t kTokensFirst[] = {0, 2, 1, 3};
 /// The value in memory whose tokens lie before its heads, where `operand` is that one transposed,
