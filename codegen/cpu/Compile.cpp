@@ -1,7 +1,7 @@
 //===- Compile.cpp - LLVM IR text to an ELF object ----------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The optimizer and the x86 back end, in process. Every call has an LLVM
+// The optimizer and the back ends of x86-64 and AArch64, in process. Every call has an LLVM
 // context of its own, so kernels compile in parallel.
 //
 //===----------------------------------------------------------------------===//
@@ -29,6 +29,10 @@ void LLVMInitializeX86TargetInfo();
 void LLVMInitializeX86Target();
 void LLVMInitializeX86TargetMC();
 void LLVMInitializeX86AsmPrinter();
+void LLVMInitializeAArch64TargetInfo();
+void LLVMInitializeAArch64Target();
+void LLVMInitializeAArch64TargetMC();
+void LLVMInitializeAArch64AsmPrinter();
 }
 
 namespace lathe::codegen {
@@ -40,6 +44,10 @@ static std::unique_ptr<llvm::TargetMachine> makeMachine(const Target &target, st
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
   });
   llvm::Triple triple(target.triple);
   const llvm::Target *llvmTarget = llvm::TargetRegistry::lookupTarget(triple, error);
@@ -66,9 +74,7 @@ Result<std::string> compileLLVMText(llvm::StringRef text, const Target &target) 
   std::string error;
   std::unique_ptr<llvm::TargetMachine> machine = makeMachine(target, error);
   if (!machine)
-    return unsupportedError("this build writes no objects for " + target.triple + " (" + error +
-                                "); --stop-after=codegen gives LLVM IR that clang compiles",
-                            "target " + target.name);
+    return internalError("no code generator for " + target.triple + ": " + error);
   module->setDataLayout(machine->createDataLayout());
 
   llvm::LoopAnalysisManager loops;

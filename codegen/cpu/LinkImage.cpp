@@ -8,9 +8,12 @@
 //   file: headers | .hash .dynsym .dynstr .rela.dyn .rodata | .text | .dynamic .got .data (.bss)
 //
 // The result depends on the objects' bytes and order alone: no build id, no paths, no symbol but the
-// exported ones. Formats and relocations: System V ABI, AMD64 supplement.
+// exported ones. Formats: System V ABI and its supplements; Relocations.h has what differs between
+// processors.
 //
 //===----------------------------------------------------------------------===//
+
+#include "Relocations.h"
 
 #include "lathe/codegen/Codegen.h"
 
@@ -26,8 +29,6 @@ namespace {
 using namespace llvm::ELF;
 using llvm::object::ELF64LE;
 using File = llvm::object::ELFFile<ELF64LE>;
-
-constexpr uint64_t kPage = 4096;
 
 /// A section of the image. Sections of the same access are neighbours and become a segment.
 struct Output {
@@ -86,6 +87,7 @@ private:
       {".got", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE, 8},
       {".data", SHT_PROGBITS, SHF_ALLOC | SHF_WRITE},
       {".bss", SHT_NOBITS, SHF_ALLOC | SHF_WRITE}};
+  const Architecture *architecture = nullptr; ///< of all objects
   std::vector<std::unique_ptr<Object>> objects;
   /// Definitions that other objects may name, and of these the exported ones.
   llvm::StringMap<std::pair<const Object *, const File::Elf_Sym *>> defined;
@@ -116,8 +118,10 @@ Status Linker::add(llvm::StringRef bytes) {
     return broken(llvm::toString(parsed.takeError()));
   auto object = std::make_unique<Object>(Object{*parsed, {}, {}, {}, {}, {}});
   const File &file = object->file;
-  if (file.getHeader().e_type != ET_REL || file.getHeader().e_machine != EM_X86_64)
-    return broken("an object is not of x86-64");
+  const Architecture *its = findArchitecture(file.getHeader().e_machine);
+  if (file.getHeader().e_type != ET_REL || !its || (architecture && architecture != its))
+    return broken("an object is of no processor that lathe knows, or of another than the first");
+  architecture = its;
   LATHE_RETURN_IF_ERROR(take(file.sections(), object->sections));
   for (const File::Elf_Shdr &section : object->sections) {
     Piece &piece = object->pieces.emplace_back();
@@ -130,7 +134,7 @@ Status Linker::add(llvm::StringRef bytes) {
     LATHE_RETURN_IF_ERROR(take(file.getSectionName(section), name));
     if (!isLoaded(section) || name == ".eh_frame")
       continue;
-    if (section.sh_flags & SHF_TLS || section.sh_addralign > kPage)
+    if (section.sh_flags & SHF_TLS || section.sh_addralign > architecture->page)
       return broken(llvm::Twine("section ") + name + " is thread-local or aligned to more than a page");
     piece.place = section.sh_type == SHT_NOBITS      ? Zeros
                   : section.sh_flags & SHF_EXECINSTR ? Code
@@ -145,8 +149,7 @@ Status Linker::add(llvm::StringRef bytes) {
       continue;
     llvm::ArrayRef<uint8_t> content;
     LATHE_RETURN_IF_ERROR(take(file.getSectionContents(section), content));
-    // Between functions there is int3, as compilers and linkers put it.
-    to.bytes.resize(piece.at, piece.place == Code ? '\xcc' : '\0');
+    to.bytes.resize(piece.at, piece.place == Code ? architecture->betweenFunctions : '\0');
     to.bytes.append(reinterpret_cast<const char *>(content.data()), content.size());
   }
   objects.push_back(std::move(object));
@@ -226,16 +229,13 @@ template <typename Visit> Status Linker::eachRelocation(Visit visit) {
   return okStatus();
 }
 
-bool usesGot(uint32_t type) {
-  return type == R_X86_64_GOTPCREL || type == R_X86_64_GOTPCRELX || type == R_X86_64_REX_GOTPCRELX;
-}
-
 /// Sizes of what depends on the relocations.
 Status Linker::reserve() {
   LATHE_RETURN_IF_ERROR(eachRelocation(
       [&](const Object &object, const Piece &, const File::Elf_Rela &relocation) -> Status {
-        relative += relocation.getType(false) == R_X86_64_64;
-        if (!usesGot(relocation.getType(false)))
+        Relocation::Of of = findRelocation(*architecture, relocation.getType(false)).of;
+        relative += of == Relocation::Of::Loader;
+        if (of != Relocation::Of::Slot)
           return okStatus();
         auto found = definition(object, relocation.getSymbol(false));
         if (!found)
@@ -266,7 +266,7 @@ void Linker::layOut() {
     pages += i > 0 && out[i].flags != out[i - 1].flags;
     offset = llvm::alignTo(offset, out[i].align);
     out[i].offset = offset;
-    out[i].address = offset + pages * kPage;
+    out[i].address = offset + pages * architecture->page;
     offset += out[i].size;
     if (i != Zeros)
       out[i].bytes.resize(out[i].size);
@@ -282,7 +282,7 @@ Status Linker::relocate() {
   auto leaveToLoader = [&](uint64_t where, uint64_t value) {
     File::Elf_Rela entry = {};
     entry.r_offset = where;
-    entry.setSymbolAndType(0, R_X86_64_RELATIVE, false);
+    entry.setSymbolAndType(0, architecture->relative, false);
     entry.r_addend = int64_t(value);
     std::memcpy(&out[Relocations].bytes[next], &entry, sizeof entry);
     next += sizeof entry;
@@ -292,35 +292,30 @@ Status Linker::relocate() {
     Output &to = out[piece.place];
     uint64_t at = piece.at + relocation.r_offset, place = to.address + at;
     uint32_t type = relocation.getType(false), index = relocation.getSymbol(false);
-    if (type == R_X86_64_NONE)
+    Relocation asked = findRelocation(*architecture, type);
+    if (asked.of == Relocation::Of::Nothing)
       return okStatus();
+    if (asked.of == Relocation::Of::Unknown)
+      return broken("relocations of type " + llvm::Twine(type) + " are not expected");
+    if (to.bytes.size() - at < asked.bytes)
+      return broken("a relocation lies outside its section");
     Result<uint64_t> symbol = address(object, index);
     if (!symbol)
       return symbol.status();
     uint64_t value = *symbol + uint64_t(relocation.r_addend);
-    if (type == R_X86_64_64 || type == R_X86_64_PC64) {
-      if (to.bytes.size() - at < 8)
-        return broken("a relocation lies outside its section");
-      if (type == R_X86_64_PC64) {
-        store<uint64_t>(to.bytes, at, value - place);
-        return okStatus();
-      }
+    if (asked.of == Relocation::Of::Loader) {
       // The loader writes where memory may be written; elsewhere code would need relocations.
       if (piece.place != Data)
         return broken("an address in memory that is only read");
       leaveToLoader(place, value);
       return okStatus();
     }
-    if (usesGot(type)) {
+    if (asked.of == Relocation::Of::Slot) {
       auto slot = definition(object, index);
       value = out[Got].address + slots.lookup(*slot) + uint64_t(relocation.r_addend);
-    } else if (type != R_X86_64_PC32 && type != R_X86_64_PLT32) {
-      return broken("relocations of type " + llvm::Twine(type) + " are not expected");
     }
-    int64_t distance = int64_t(value - place);
-    if (distance != int32_t(distance))
-      return broken("kernels of more than 2 GB");
-    store<int32_t>(to.bytes, at, int32_t(distance));
+    if (!applyRelocation(*architecture, type, &to.bytes[at], place, value))
+      return broken("kernels that are too large for their distances, or data that are not aligned");
     return okStatus();
   }));
   for (const auto &[key, slot] : slots) {
@@ -397,7 +392,7 @@ std::string Linker::file() {
   auto segment = [&](int first, int last, uint32_t flags) {
     bool zeros = last == Zeros;
     File::Elf_Phdr p = {};
-    p.p_type = PT_LOAD, p.p_flags = flags, p.p_align = kPage;
+    p.p_type = PT_LOAD, p.p_flags = flags, p.p_align = architecture->page;
     p.p_offset = out[first].offset;
     p.p_vaddr = out[first].address, p.p_paddr = out[first].address;
     p.p_filesz = out[zeros ? Data : last].offset + out[zeros ? Data : last].size - p.p_offset;
@@ -417,7 +412,7 @@ std::string Linker::file() {
   std::memcpy(header.e_ident, "\177ELF", 4);
   header.e_ident[EI_CLASS] = ELFCLASS64, header.e_ident[EI_DATA] = ELFDATA2LSB;
   header.e_ident[EI_VERSION] = EV_CURRENT;
-  header.e_type = ET_DYN, header.e_machine = EM_X86_64, header.e_version = EV_CURRENT;
+  header.e_type = ET_DYN, header.e_machine = architecture->machine, header.e_version = EV_CURRENT;
   header.e_ehsize = sizeof header, header.e_phoff = sizeof header;
   header.e_phentsize = sizeof(File::Elf_Phdr), header.e_phnum = uint16_t(std::size(programs));
   header.e_shentsize = sizeof(File::Elf_Shdr), header.e_shnum = uint16_t(sections.size());
@@ -450,6 +445,8 @@ Result<std::string> linkImage(llvm::ArrayRef<std::string> objects) {
   Linker linker;
   for (const std::string &object : objects)
     LATHE_RETURN_IF_ERROR(linker.add(object));
+  if (objects.empty())
+    return broken("there are none");
   return linker.link();
 }
 

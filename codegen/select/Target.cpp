@@ -24,7 +24,8 @@ constexpr std::array<CpuRow, 5> kCpus{{
     {"x86-64-v3-vnni", "x86_64-unknown-linux-gnu", "x86-64-v3", "+avxvnni", 256, 16},
     {"x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", "", 512, 32},
     {"x86-64-v4-vnni", "x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni", 512, 32},
-    {"aarch64", "aarch64-unknown-linux-gnu", "neoverse-n1", "", 128, 32}, // NEON
+    // What every 64-bit ARM processor has: NEON with fused multiply-adds. 32 registers.
+    {"armv8-a", "aarch64-unknown-linux-gnu", "generic", "", 128, 32},
 }};
 
 struct GpuRow {
@@ -55,7 +56,7 @@ bool hostHas(std::string_view name) {
     return v4 && __builtin_cpu_supports("avx512vnni");
   return name == "x86-64-v4" ? v4 : name == "x86-64-v3" && v3;
 #elif defined(__aarch64__)
-  return name == "aarch64";
+  return name == "armv8-a";
 #else
   return false;
 #endif
@@ -92,13 +93,13 @@ bool Target::paysToStreamWeights() const { return smVersion == 90; }
 Result<Target> Target::parse(std::string_view text) {
   std::string wanted(trim(text));
   if (wanted == "native") {
-    if (!hostHas("x86-64-v3"))
-      return unsupportedError("this CPU lacks the features of x86-64-v3 (AVX2, FMA), "
-                              "the oldest level that lathe generates code for",
+    for (const CpuRow &row : kCpus) // of an architecture in ascending order
+      if (hostHas(row.name))
+        wanted = row.name;
+    if (wanted == "native")
+      return unsupportedError("this CPU lacks the features of x86-64-v3 (AVX2, FMA) and of armv8-a, "
+                              "the oldest levels that lathe generates code for",
                               "target native");
-    for (const char *level : {"x86-64-v3", "x86-64-v3-vnni", "x86-64-v4", "x86-64-v4-vnni"})
-      if (hostHas(level))
-        wanted = level;
   }
   for (const CpuRow &row : kCpus)
     if (wanted == row.name) {

@@ -27,8 +27,8 @@ engine::Condition convert(const DimCondition &condition) {
 std::vector<std::string> featuresOf(const Target &target) {
   if (target.isCuda())
     return {};
-  if (target.name == "aarch64")
-    return {"neon"};
+  if (target.triple.starts_with("aarch64"))
+    return {"fp-armv8", "neon"};
   std::vector<std::string> features = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"};
   if (target.vectorBits == 512)
     for (const char *feature : {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"})

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every form of CPU kernel for AArch64: clang makes NEON code of it, with vectors where there is math."""
+"""Every form of CPU kernel for AArch64 is NEON code, with vectors where there is math. That it computes the right
+values is seen where it runs, under qemu: the suite `AArch64` of tools/check."""
 import glob
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -74,13 +76,13 @@ def assembly(tmp_path_factory):
     for form in FORMS:
         onnx.save(model(form), folder / f"{form}.onnx")
         dump = folder / form
-        lathe_cli.lathe("compile", folder / f"{form}.onnx", "--target=aarch64", "--stop-after=codegen",
+        lathe_cli.lathe("compile", folder / f"{form}.onnx", "--target=armv8-a", "--stop-after=codegen",
                         "-o", folder / f"{form}.mlir", f"--dump-dir={dump}")
         sources = sorted(glob.glob(f"{dump}/**/*.ll", recursive=True))
         assert sources, sorted(os.listdir(dump))
         text = ""
         for source in sources:
-            command = [CLANG, "-O2", "--target=aarch64-linux-gnu", "-mcpu=neoverse-n1", "-x", "ir",
+            command = [CLANG, "-O2", "--target=aarch64-linux-gnu", "-march=armv8-a", "-x", "ir",
                        "-Wno-override-module", source]
             text += subprocess.run([*command, "-S", "-o", "-"], check=True, capture_output=True,
                                    text=True).stdout
@@ -101,8 +103,15 @@ def test_vectors(assembly, form):
     assert not re.search(r"\bbl\s+\w", text)
 
 
-def test_no_object_without_a_code_generator(tmp_path):
+def test_same_bytes_and_refused_elsewhere(tmp_path):
     onnx.save(model("gemm"), tmp_path / "gemm.onnx")
-    text = lathe_cli.lathe("compile", tmp_path / "gemm.onnx", "--target=aarch64", "-o",
-                           tmp_path / "gemm.lathe", code=4)
-    assert "aarch64" in text and "--stop-after=codegen" in text
+    engines = []
+    for i in range(2):
+        engines.append(tmp_path / f"gemm{i}.lathe")
+        lathe_cli.lathe("compile", tmp_path / "gemm.onnx", "--target=armv8-a", "-o", engines[-1],
+                        env={"LATHE_NO_CACHE": "1"})
+    assert engines[0].read_bytes() == engines[1].read_bytes()
+    assert "armv8-a" in lathe_cli.lathe("inspect", engines[0])
+    if platform.machine() != "aarch64":
+        text = lathe_cli.lathe("run", engines[0], code=4)
+        assert "armv8-a" in text and "neon" in text

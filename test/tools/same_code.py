@@ -99,7 +99,7 @@ def code_of(elf):
 def machine_code(text, target):
     if target.startswith("sm_"):
         return repr(code_of(cubin_of(text, target)))
-    cpu = {"aarch64": ["-mtriple=aarch64-unknown-linux-gnu", "-mcpu=neoverse-n1"]}.get(target, ["-mcpu=" + target])
+    cpu = {"armv8-a": ["-mtriple=aarch64-unknown-linux-gnu"]}.get(target, ["-mcpu=" + target])
     def tool(name):
         return shutil.which(name + "-22") or "/usr/lib/llvm-22/bin/" + name
     better = subprocess.run([tool("opt"), "-O2", *cpu, "-S"], input=text.encode(), capture_output=True)

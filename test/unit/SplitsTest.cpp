@@ -144,7 +144,7 @@ TEST(Splits, OthersTakeWhatAWorkerLeaves) {
 constexpr double kGrain = 1.5e6;
 
 TEST(Splits, KernelsKeepWorkersBusy) {
-  for (const char *name : {"x86-64-v3", "x86-64-v4", "aarch64"}) {
+  for (const char *name : {"x86-64-v3", "x86-64-v4", "armv8-a"}) {
     Target target = *Target::parse(name);
     for (const Case &c : cases()) {
       int64_t blocks = blocksOf(c, target);
