@@ -27,9 +27,10 @@ struct EngineReader::Mapping {
   void *base = nullptr;
   size_t bytes = 0;
   bool mapped = false;
+  size_t ahead = 0; ///< mapped bytes in front of the section: where pages are larger than its alignment
   ~Mapping() {
     if (mapped)
-      munmap(base, bytes);
+      munmap(static_cast<char *>(base) - ahead, bytes + ahead);
     else
       std::free(base);
   }
@@ -122,10 +123,12 @@ EngineLoader::loadSection(const layout::SectionEntry &e) {
   mapping->bytes = e.length;
   bool isWeights = e.type == static_cast<uint32_t>(SectionType::Weights);
   if (fd >= 0 && isWeights && e.length > 0) {
-    void *base = mmap(nullptr, e.length, PROT_READ, MAP_PRIVATE, fd, static_cast<off_t>(e.offset));
+    mapping->ahead = e.offset % static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+    void *base = mmap(nullptr, e.length + mapping->ahead, PROT_READ, MAP_PRIVATE, fd,
+                      static_cast<off_t>(e.offset - mapping->ahead));
     if (base == MAP_FAILED)
       return runtimeError(std::string("cannot map: ") + std::strerror(errno), at(e.offset));
-    mapping->base = base;
+    mapping->base = static_cast<char *>(base) + mapping->ahead;
     mapping->mapped = true;
   } else {
     size_t rounded = (e.length / kSectionAlignment + 1) * kSectionAlignment;

@@ -1,8 +1,8 @@
 //===- CpuFeatures.cpp - what this CPU can do -------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// CPUID bits, plus what the operating system saves (XCR0): AVX registers that it does
-// not save are not there.
+// x86-64: CPUID bits, plus what the operating system saves (XCR0): AVX registers that it does
+// not save are not there. AArch64: the kernel's word (AT_HWCAP), which says both.
 //
 //===----------------------------------------------------------------------===//
 
@@ -10,6 +10,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
 #endif
 
 namespace lathe::runtime {
@@ -104,6 +106,23 @@ bool has(const std::string &name) {
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (low & row.state) == row.state;
   }
+  return false;
+}
+
+} // namespace
+#elif defined(__aarch64__)
+namespace {
+
+bool has(const std::string &name) {
+  struct Row {
+    const char *name;
+    unsigned bit; ///< of AT_HWCAP: the kernel's arch/arm64 elf_hwcaps
+  };
+  static constexpr Row rows[] = {{"fp-armv8", 0}, {"neon", 1}, {"aes", 3}, {"sha2", 6}, {"crc", 7}, {"lse", 8},
+                                 {"fullfp16", 10}, {"rdm", 12}, {"dotprod", 20}, {"sve", 22}};
+  for (const Row &row : rows)
+    if (name == row.name)
+      return getauxval(AT_HWCAP) >> row.bit & 1;
   return false;
 }
 

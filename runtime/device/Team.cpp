@@ -3,6 +3,8 @@
 
 #include "Team.h"
 
+#include "Spin.h"
+
 #include <algorithm>
 
 namespace lathe::runtime {
@@ -13,11 +15,7 @@ template <typename Done> bool spin(int spins, Done done) {
   for (; !done(); --spins) {
     if (spins == 0)
       return false;
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("isb");
-#endif
+    spinOnce();
   }
   return true;
 }

@@ -3,6 +3,8 @@
 
 #include "ThreadPool.h"
 
+#include "Spin.h"
+
 #include <algorithm>
 #include <pthread.h>
 #include <sched.h>
@@ -15,12 +17,6 @@ constexpr int kSpins = 4000;            // some 50 microseconds
 constexpr uint64_t kLoop = uint64_t(1) << 32;
 
 bool isOpen(uint64_t gate) { return gate & kLoop; }
-
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
 
 std::vector<int> allowedCores() {
   std::vector<int> cores;
@@ -155,7 +151,7 @@ void ThreadPool::run(int64_t count, Body function, void *data) {
   gate.fetch_add(kLoop, std::memory_order_relaxed); // closes: nobody joins from here on
   for (int spins = 0; static_cast<uint32_t>(gate.load(std::memory_order_acquire)) != 0; ++spins)
     if (spins < kSpins)
-      relax();
+      spinOnce();
     else
       std::this_thread::yield();
 }
@@ -175,7 +171,7 @@ void ThreadPool::workerMain(int index) {
         spins = 0;
       }
     } else if (++spins < kSpins) {
-      relax();
+      spinOnce();
     } else {
       // The counter was read before the gate, so a loop opened since is not missed.
       if (!stop.load())

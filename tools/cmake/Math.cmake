@@ -15,7 +15,7 @@ set(LATHE_MATH_PARTS
   __rem_pio2_large __rem_pio2f __sin __sindf __tan __tandf exp2f_data exp_data log2_data log2f_data
   log_data logf_data pow_data powf_data signgam)
 
-find_library(LATHE_MUSL libc.a PATHS "/usr/lib/${CMAKE_HOST_SYSTEM_PROCESSOR}-linux-musl"
+find_library(LATHE_MUSL libc.a PATHS "/usr/lib/${CMAKE_SYSTEM_PROCESSOR}-linux-musl"
              NO_DEFAULT_PATH)
 if(NOT LATHE_MUSL)
   message(FATAL_ERROR "musl's static library is missing: apt-get install musl-dev")
