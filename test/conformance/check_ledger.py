@@ -2,7 +2,8 @@
 """Compares a fresh run of the corpus with the committed ledgers.
 
     check_ledger.py INDEX FRESH_CPU COMPILED_CUDA
-    check_ledger.py INDEX RUN --take=cpu|cuda|unmeasured
+    check_ledger.py INDEX RUN --aarch64
+    check_ledger.py INDEX RUN --take=cpu|cuda|aarch64|unmeasured
 
 FRESH_CPU is a run on this machine; COMPILED_CUDA is the corpus compiled for the CUDA ledger's target
 as far as kernel texts (`lathe-conformance --emit-only`), for which no GPU is needed. Against them and
@@ -18,7 +19,10 @@ against each other stand ledger-cpu.tsv, ledger-cuda.tsv, statuses.tsv and ../to
 - figures: none is above the table's entry for the row's op and dtypes;
 - what does not pass ends in a typed error: wrong values, crashes and internal errors are failures.
 
---take=cpu and --take=cuda make RUN the committed ledger, and statuses.tsv what both ledgers say.
+--aarch64: RUN, of all tests or of some, is what ledger-aarch64.tsv says, which obeys the rules of the CPU's: the same
+statuses, figures in the table.
+
+--take=cpu, --take=cuda and --take=aarch64 make RUN the committed ledger, and statuses.tsv what both ledgers say.
 --take=unmeasured marks in the CUDA ledger what compiles in RUN (of --emit-only) and did not when the
 ledger was measured: a row that says so until somebody with a GPU measures it again.
 Last line: `N passed, N failed`, a test for each row and for each header.
@@ -96,19 +100,29 @@ def known_commit(commit):
     return git("merge-base", "--is-ancestor", commit, "HEAD").returncode == 0
 
 
-def header_problem(header, cuda, history=known_commit):
+class Kind:
+    """Of a ledger: what its header may say, and where its statuses stand in statuses.tsv."""
+
+    def __init__(self, title, target, device, driver, column):
+        self.title, self.target, self.device, self.driver, self.column = title, target, device, driver, column
+
+
+CPU = Kind("CPU ledger", r"x86-64-v\d", "cpu", "-", 0)
+AARCH64 = Kind("AArch64 ledger", r"armv8-a", "cpu|qemu-aarch64", "-", 0)
+CUDA = Kind("CUDA ledger", r"sm_\d+a?", r"(?!cpu$|none$|cuda).+", r"\d{5}", 1)
+
+
+def header_problem(header, kind, history=known_commit):
     """Why a header does not say what was measured on what, or None."""
     missing = [field for field in ("format", *FIELDS) if field not in header]
     if missing:
         return f"the header lacks {', '.join(missing)}"
     target, device, driver, commit = (header[field] for field in FIELDS)
-    if not re.fullmatch(r"sm_\d+a?" if cuda else r"x86-64-v\d", target):
+    if not re.fullmatch(kind.target, target):
         return f"target {target}"
-    if cuda and (device in ("cpu", "none") or device.startswith("cuda")):
-        return f"device {device} names no GPU"
-    if not cuda and device != "cpu":
-        return f"device {device}"
-    if commit != BEFORE_FORMAT_2 and not re.fullmatch(r"\d{5}" if cuda else "-", driver):
+    if not re.fullmatch(kind.device, device):
+        return f"device {device}" + (" names no GPU" if kind is CUDA else "")
+    if commit != BEFORE_FORMAT_2 and not re.fullmatch(kind.driver, driver):
         return f"driver {driver}"
     if not re.fullmatch(r"[0-9a-f]{40}", commit) or not history(commit):
         return f"commit {commit} is none of this history"
@@ -219,19 +233,20 @@ class Judge:
             if why:
                 self.say(title, row[0], why)
 
-    def ledger(self, title, header, rows, column):
+    def ledger(self, kind, header, rows, title=None):
         """What must hold for a ledger by itself; True when its rows can be compared."""
-        why = header_problem(header, column == 1, self.history)
+        title = title or kind.title
+        why = header_problem(header, kind, self.history)
         if why:
             self.say(title, why)
         if not self.complete(title, rows) or not self.well_formed(title, rows):
             return False
-        self.frozen_statuses(title, rows, column)
+        self.frozen_statuses(title, rows, kind.column)
         self.within_table(title, header, rows)
         return True
 
     def against_run(self, fresh, rows):
-        """The CPU ledger is what this machine computes."""
+        """A CPU's ledger is what this machine computes."""
         for got, want in zip(fresh, rows):
             if [got[i] for i in (1, 2, 5)] != [want[i] for i in (1, 2, 5)]:
                 self.say(got[0], f"ledger has {' '.join(want[1:])}, this run {' '.join(got[1:])}")
@@ -279,12 +294,12 @@ class Judge:
 
     def judge(self, fresh, compiled, cpu, cuda):
         """Each a (header, rows). Returns how many checks were made."""
-        ready = self.ledger("CPU ledger", *cpu, 0)
-        if self.ledger("fresh run", *fresh, 0) and ready:
+        ready = self.ledger(CPU, *cpu)
+        if self.ledger(CPU, *fresh, "fresh run") and ready:
             self.against_run(fresh[1], cpu[1])
             if fresh[0].get("target") != cpu[0].get("target"):
                 self.say("fresh run", f"target {fresh[0].get('target')}")
-        whole = self.ledger("CUDA ledger", *cuda, 1)
+        whole = self.ledger(CUDA, *cuda)
         if whole and ready:
             self.two_machines(cpu[1], cuda[1])
         if compiled[0].get("target") != cuda[0].get("target"):
@@ -296,6 +311,24 @@ class Judge:
             if ready and len(fresh[1]) == len(compiled[1]):
                 self.on_both_devices(fresh[1], compiled[1])
         return 3 * len(self.names) + 4
+
+    def judge_aarch64(self, fresh, ledger):
+        """Each a (header, rows), the first of all tests or of some. Returns how many checks were made."""
+        title = "fresh run"
+        whole = self.ledger(AARCH64, *ledger)
+        why = header_problem(fresh[0], AARCH64, self.history)
+        if why:
+            self.say(title, why)
+        want = {row[0]: row for row in ledger[1]}
+        rows = fresh[1]
+        unknown = [row[0] for row in rows if row[0] not in self.about]
+        if unknown or not rows:
+            self.say(title, f"{len(rows)} rows; unknown {unknown[:3]}")
+        elif self.well_formed(title, rows) and whole:
+            self.frozen_statuses(title, rows, AARCH64.column)
+            self.within_table(title, fresh[0], rows)
+            self.against_run(rows, [want[row[0]] for row in rows])
+        return len(self.names) + len(rows) + 2
 
 
 def read_statuses(path):
@@ -313,8 +346,8 @@ def mark_unmeasured(rows, compiled):
 def take(which, run, statuses_path):
     """Makes a run the ledger of `which`, or marks what it compiles; then writes the statuses."""
     paths = {device: os.path.join(HERE, f"ledger-{device}.tsv") for device in ("cpu", "cuda")}
-    if which in paths:
-        with open(run) as f, open(paths[which], "w") as ledger:
+    if which == "aarch64" or which in paths:
+        with open(run) as f, open(os.path.join(HERE, f"ledger-{which}.tsv"), "w") as ledger:
             ledger.write(f.read())
     else:
         with open(paths["cuda"]) as f:
@@ -338,18 +371,26 @@ def main(argv):
         return 0 if "--help" in argv else 2
     index = read(argv[1])[1]
     statuses_path = os.path.join(HERE, "statuses.tsv")
-    if argv[3] in ("--take=cpu", "--take=cuda", "--take=unmeasured"):
-        take(argv[3].partition("=")[2], argv[2], statuses_path)
+    if argv[3].startswith("--take="):
+        which = argv[3].partition("=")[2]
+        if which not in ("cpu", "cuda", "aarch64", "unmeasured"):
+            print(__doc__)
+            return 2
+        take(which, argv[2], statuses_path)
         return 0
-    fresh, compiled = read(argv[2]), read(argv[3])
-    cpu, cuda = (read(os.path.join(HERE, f"ledger-{device}.tsv")) for device in ("cpu", "cuda"))
+    fresh = read(argv[2])
     judge = Judge(index, read_statuses(statuses_path), tolerances.read())
-    checks = judge.judge(fresh, compiled, cpu, cuda)
+    if argv[3] == "--aarch64":
+        ledgers = {"AArch64": read(os.path.join(HERE, "ledger-aarch64.tsv"))}
+        checks = judge.judge_aarch64(fresh, ledgers["AArch64"])
+    else:
+        ledgers = {title: read(os.path.join(HERE, f"ledger-{title.lower()}.tsv")) for title in ("CPU", "CUDA")}
+        checks = judge.judge(fresh, read(argv[3]), ledgers["CPU"], ledgers["CUDA"])
     for problem in judge.problems[:60]:
         print(problem)
     if len(judge.problems) > 60:
         print(f"and {len(judge.problems) - 60} more")
-    for title, (_, rows) in (("CPU", cpu), ("CUDA", cuda)):
+    for title, (_, rows) in ledgers.items():
         counts = {}
         for row in rows:
             what = row[1] if row[1] != "passed" else f"passed, {row[2]}"

@@ -108,7 +108,7 @@ class CheckLedger(unittest.TestCase):
                 self.assertRegex(self.problems(which=CUDA, header_change={field: value}), pattern)
         given = header(True)
         del given["driver"]
-        self.assertRegex(check_ledger.header_problem(given, True), "lacks driver")
+        self.assertRegex(check_ledger.header_problem(given, check_ledger.CUDA), "lacks driver")
         self.assertRegex(self.problems(which=COMPILED, header_change={"target": "sm_80"}), "sm_80")
 
     def test_missing_figures(self):

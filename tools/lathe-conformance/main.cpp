@@ -1,7 +1,7 @@
 //===- main.cpp - lathe-conformance: the ONNX corpus in one process -------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-//   lathe-conformance CORPUS [--target=x86-64-v3] [--device=cpu] [--commit=HEX] -o LEDGER
+//   lathe-conformance CORPUS [--target=x86-64-v3] [--device=cpu] [--runner=COMMAND] [--commit=HEX] -o LEDGER
 //
 // CORPUS is what test/conformance/make_corpus.py writes. Each test is compiled and
 // run on its data sets; the ledger gets one row a test, in the order of the index:
@@ -10,6 +10,7 @@
 // test started ends the process, which then says which tests ran.
 //
 //===----------------------------------------------------------------------===//
+#include "Executor.h"
 #include "Inputs.h"
 #include "Results.h"
 #include "Session.h"
@@ -49,9 +50,9 @@ using namespace lathe::cli;
 namespace {
 
 struct Options {
-  std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash;
+  std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash, runner;
   SessionOptions session;
-  int jobs = 0;
+  int jobs = 0, every = 1;
   bool emitOnly = false, verbose = false;
 };
 
@@ -259,7 +260,7 @@ Result<InputFiles> readNested(const std::string &folder, const ModelPorts &ports
 }
 
 /// One data set; adds to the worst errors. A Mismatch says which output.
-Status runDataSet(const Session &session, const engine::Plan &plan, const std::string &folder,
+Status runDataSet(Executor &executor, const engine::Plan &plan, const std::string &folder,
                   const ModelPorts &ports, const std::set<size_t> &constants, Tolerance tolerance,
                   Outcome &outcome) {
   InputOptions options;
@@ -278,16 +279,15 @@ Status runDataSet(const Session &session, const engine::Plan &plan, const std::s
   Result<std::vector<HostTensor>> inputs = makeInputs(options, *files, plan, {}, 0);
   if (!inputs)
     return inputs.status();
-  std::vector<lathe_tensor> out;
-  LATHE_RETURN_IF_ERROR(session.run(plan, *inputs, out));
-  for (const lathe_tensor &tensor : out) {
-    HostTensor copy = copyOf(tensor);
-    outcome.bytes.update(copy.data.data(), copy.data.size());
-  }
-  for (size_t i = 0; i < out.size(); ++i) {
+  Result<std::vector<HostTensor>> out = executor.run(plan, *inputs);
+  if (!out)
+    return out.status();
+  for (const HostTensor &tensor : *out)
+    outcome.bytes.update(tensor.data.data(), tensor.data.size());
+  for (size_t i = 0; i < out->size(); ++i) {
     if (!files->expected[i])
       return unsupportedError("the data set lacks an output");
-    HostTensor got = copyOf(out[i]);
+    const HostTensor &got = (*out)[i];
     Tolerance mine = tolerance;
     if (got.dtype == DType::BF16) // as ONNX's runner: two ULP
       mine.rtol = std::max(mine.rtol, 0x1p-6);
@@ -307,7 +307,7 @@ Status runDataSet(const Session &session, const engine::Plan &plan, const std::s
 
 /// Random results, whose values no test knows: they have the types and sizes of the expected ones, follow from
 /// the seed, and differ from run to run.
-Status checkDraws(const Session &session, const engine::Plan &plan, const std::string &folder) {
+Status checkDraws(Executor &executor, const engine::Plan &plan, const std::string &folder) {
   constexpr int kRuns = 16;
   InputOptions options;
   options.dataFolder = folder;
@@ -320,12 +320,13 @@ Status checkDraws(const Session &session, const engine::Plan &plan, const std::s
   std::vector<std::string> runs;
   for (int run = 0; run < 2 * kRuns; ++run) {
     if (run % kRuns == 0)
-      LATHE_RETURN_IF_ERROR(toStatus(lathe_context_seed(session.context(), 7)));
-    std::vector<lathe_tensor> out;
-    LATHE_RETURN_IF_ERROR(session.run(plan, *inputs, out));
+      LATHE_RETURN_IF_ERROR(executor.seed(7));
+    Result<std::vector<HostTensor>> out = executor.run(plan, *inputs);
+    if (!out)
+      return out.status();
     runs.emplace_back();
-    for (size_t i = 0; i < out.size(); ++i) {
-      HostTensor got = copyOf(out[i]);
+    for (size_t i = 0; i < out->size(); ++i) {
+      const HostTensor &got = (*out)[i];
       if (!files->expected[i] || got.dtype != files->expected[i]->dtype || got.dims != files->expected[i]->dims)
         return Status(ErrorCode::Mismatch, "type or sizes are not those expected",
                       "output '" + plan.outputs[i].name + "'");
@@ -339,7 +340,7 @@ Status checkDraws(const Session &session, const engine::Plan &plan, const std::s
   return okStatus();
 }
 
-Row runTest(const Options &options, const Test &test) {
+Row runTest(const Options &options, const Test &test, Executor &executor) {
   std::string folder = (fs::path(options.corpus) / test.name).string();
   Result<ModelPorts> ports = readModelPorts(folder + "/model.onnx");
   if (!ports)
@@ -364,9 +365,9 @@ Row runTest(const Options &options, const Test &test) {
   if (!model)
     return rowOf(model.status(), folder);
   const engine::Plan &plan = model->plans.front();
-  Result<Session> session = Session::open(*model, options.session);
-  if (!session)
-    return rowOf(session.status(), folder);
+  Status opened = executor.open(*model);
+  if (!opened.ok())
+    return rowOf(opened, folder);
   Outcome outcome;
   std::error_code error;
   for (int set = 0;; ++set) {
@@ -376,10 +377,10 @@ Row runTest(const Options &options, const Test &test) {
         return rowOf(invalidError("has no data set: nothing was compared", test.name), folder);
       break;
     }
-    Status status = runDataSet(*session, plan, data, *ports, compiled->constants, test.tolerance,
+    Status status = runDataSet(executor, plan, data, *ports, compiled->constants, test.tolerance,
                                outcome);
     if (status.code() == ErrorCode::Mismatch && model->draws && compiled->constants.empty()) {
-      status = checkDraws(*session, plan, data);
+      status = checkDraws(executor, plan, data);
       if (status.ok())
         passed = "drawn";
     }
@@ -424,12 +425,12 @@ void nameRunning(void *) {
     }
 }
 
-Row runGuarded(const Options &options, const Test &test) {
+Row runGuarded(const Options &options, const Test &test, Executor &executor) {
   Row row;
   llvm::CrashRecoveryContext guard;
   if (test.name == options.crash) // plants what nameRunning is for
     std::thread([] { std::raise(SIGSEGV); }).join();
-  if (!guard.RunSafely([&] { row = runTest(options, test); })) {
+  if (!guard.RunSafely([&] { row = runTest(options, test, executor); })) {
     row = Row();
     row.reason = "internal: crashed";
   }
@@ -443,10 +444,13 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   parser.add("o", "FILE", "The ledger", options.output);
   parser.add("target", "NAME", "Compile for this (default: x86-64-v3)", options.target);
   parser.add("device", "cpu|cuda:0", "Run on this (default: cpu)", options.session.device);
+  parser.add("runner", "COMMAND", "Run on the CPU where this starts lathe-runner: \"qemu-aarch64 lathe-runner\"",
+             options.runner);
   parser.add("commit", "HEX", "What the ledger's header says was built", options.commit);
   parser.add("digests", "FILE", "Also write test, SHA-256 of the engine and of the outputs",
              options.digests);
   parser.add("filter", "TEXT", "Only tests whose name has this", options.filter);
+  parser.add("every", "N", "Only each Nth test", options.every);
   parser.add("jobs", "N", "Tests at once (default: all cores)", options.jobs);
   parser.add("inject-crash", "TEST", "Crash in a thread of this test", options.crash);
   parser.flag("emit-only", "Stop at the text of the kernels: no kernel is compiled, nothing runs",
@@ -454,6 +458,7 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   parser.flag("verbose", "Print each row as its test ends", options.verbose);
   parser.example("lathe-conformance build/corpus -o ledger.tsv");
   parser.example("lathe-conformance build/corpus --target=sm_90a --device=cuda:0 -o cuda.tsv");
+  parser.example("lathe-conformance build/corpus --target=armv8-a --runner=\"ssh board lathe-runner\" -o arm.tsv");
   bool helpWanted = false;
   Result<std::vector<std::string>> positional = parser.parse({argv + 1, argv + argc}, helpWanted);
   if (!positional)
@@ -464,6 +469,10 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   }
   if (positional->size() != 1 || options.output.empty())
     return usageError("wants CORPUS and -o LEDGER", "lathe-conformance");
+  if (!options.runner.empty() && options.session.device != "cpu")
+    return usageError("runs on the CPU where the command starts, not on " + options.session.device, "--runner");
+  if (options.every < 1)
+    return usageError("wants a number from 1 on", "--every");
   options.corpus = positional->front();
   options.session.threads = 1;
   options.session.noPinning = true;
@@ -476,6 +485,8 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
 /// The lines that say of what and on what the rows were measured.
 Result<std::string> headerOf(const Options &options) {
   std::string device = options.emitOnly ? "none" : options.session.device, driver = "-";
+  if (!options.runner.empty())
+    device = fs::path(options.runner.substr(0, options.runner.find(' '))).filename().string();
   if (device.starts_with("cuda")) {
     Result<const runtime::cuda::Driver *> cuda = runtime::cuda::openDriver();
     if (!cuda)
@@ -496,9 +507,9 @@ Status runAll(const Options &options) {
   if (!index)
     return index.status();
   std::vector<Test> tests;
-  for (const Test &test : *index)
-    if (test.name.find(options.filter) != std::string::npos)
-      tests.push_back(test);
+  for (size_t i = 0; i < index->size(); i += size_t(options.every))
+    if ((*index)[i].name.find(options.filter) != std::string::npos)
+      tests.push_back((*index)[i]);
   auto begin = std::chrono::steady_clock::now();
   std::vector<Row> rows(tests.size());
   std::atomic<size_t> next = 0;
@@ -507,9 +518,11 @@ Status runAll(const Options &options) {
   llvm::sys::AddSignalHandler(nameRunning, nullptr);
   llvm::CrashRecoveryContext::Enable();
   auto work = [&](int job) {
+    std::unique_ptr<Executor> executor =
+        options.runner.empty() ? Executor::local(options.session) : Executor::runner(options.runner);
     for (size_t i = next++; i < tests.size(); i = next++) {
       running[job] = tests[i].name.c_str();
-      rows[i] = runGuarded(options, tests[i]);
+      rows[i] = runGuarded(options, tests[i], *executor);
       running[job] = nullptr;
       if (options.verbose) {
         std::lock_guard<std::mutex> lock(printing);
