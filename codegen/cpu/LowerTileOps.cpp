@@ -33,7 +33,7 @@ struct TileLowering {
   Value helpers, status, scratch, team, firstBlock, block;
   LLVM::LLVMPointerType ptr;
   int64_t step;
-  bool pairProducts = false, byteProducts = false; ///< of the target
+  bool pairProducts = false, byteProducts = false, isArm = false; ///< of the target
 
   Value i64(Location loc, Value index) {
     return arith::IndexCastOp::create(b, loc, b.getI64Type(), index);
@@ -122,13 +122,36 @@ struct TileLowering {
     return arith::SelectOp::create(b, loc, bad, zero, at);
   }
 
-  /// x86 has an instruction for 16-bit lanes, and some have one for unsigned bytes by signed ones.
+  /// ARM's sdot takes signed bytes alone: a * b = (a - 128) * b + 128 * b, of which the last term depends on b
+  /// alone, so that the rows of a tile share it. In 32 bits all of it wraps to the same sums.
+  Value dotOfFlipped(tile::DotOp op) {
+    Location loc = op.getLoc();
+    VectorType sums = op.getAcc().getType(), bytes = op.getA().getType();
+    auto splat = [&](VectorType type, int64_t value) -> Value {
+      return arith::ConstantOp::create(
+          b, loc, type, DenseElementsAttr::get(type, b.getIntegerAttr(type.getElementType(), value)));
+    };
+    auto sdot = [&](Value acc, Value x, Value y) -> Value {
+      return LLVM::CallIntrinsicOp::create(b, loc, sums, b.getStringAttr("llvm.aarch64.neon.sdot.v4i32.v16i8"),
+                                           ValueRange{acc, x, y})
+          .getResult(0);
+    };
+    Value sumOfB = sdot(splat(sums, 0), splat(bytes, 1), op.getB());
+    Value shifted = arith::ShLIOp::create(b, loc, sumOfB, splat(sums, 7));
+    Value flipped = arith::XOrIOp::create(b, loc, op.getA(), splat(bytes, -128));
+    return arith::AddIOp::create(b, loc, sdot(op.getAcc(), flipped, op.getB()), shifted);
+  }
+
+  /// x86 has an instruction for 16-bit lanes, and some processors have one for bytes.
   Value dot(tile::DotOp op) {
     Location loc = op.getLoc();
     VectorType sums = op.getAcc().getType(), parts = op.getA().getType();
+    if (isArm && byteProducts && op.getUnsignedA() && parts.getElementTypeBitWidth() == 8 &&
+        sums.getNumElements() == 4 && parts.getNumElements() == 16)
+      return dotOfFlipped(op);
     Value products;
     const char *name = "";
-    if (byteProducts && op.getUnsignedA() && parts.getElementTypeBitWidth() == 8)
+    if (!isArm && byteProducts && op.getUnsignedA() && parts.getElementTypeBitWidth() == 8)
       switch (sums.getNumElements()) {
       case 4: name = "llvm.x86.avx512.vpdpbusd.128"; break;
       case 8: name = "llvm.x86.avx512.vpdpbusd.256"; break;
@@ -139,7 +162,7 @@ struct TileLowering {
       return LLVM::CallIntrinsicOp::create(b, loc, sums, b.getStringAttr(name),
                                            ValueRange{op.getAcc(), op.getA(), op.getB()})
           .getResult(0);
-    if (pairProducts && !op.getUnsignedA() && parts.getElementTypeBitWidth() == 16)
+    if (!isArm && pairProducts && !op.getUnsignedA() && parts.getElementTypeBitWidth() == 16)
       switch (sums.getNumElements()) {
       case 4: name = "llvm.x86.sse2.pmadd.wd"; break;
       case 8: name = "llvm.x86.avx2.pmadd.wd"; break;
@@ -201,6 +224,7 @@ LogicalResult TileLowering::run() {
     Result<Target> target = Target::parse(std::string_view(launch.getTarget()));
     pairProducts = target.ok() && target->hasPairProducts();
     byteProducts = target.ok() && target->hasByteProducts();
+    isArm = target.ok() && target->triple.starts_with("aarch64");
   }
   Block &entry = fn.front();
   unsigned count = entry.getNumArguments();

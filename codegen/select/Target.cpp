@@ -19,13 +19,14 @@ struct CpuRow {
   const char *name, *triple, *cpu, *features;
   int vectorBits, vectorRegisters;
 };
-constexpr std::array<CpuRow, 5> kCpus{{
+constexpr std::array<CpuRow, 6> kCpus{{
     {"x86-64-v3", "x86_64-unknown-linux-gnu", "x86-64-v3", "", 256, 16},
     {"x86-64-v3-vnni", "x86_64-unknown-linux-gnu", "x86-64-v3", "+avxvnni", 256, 16},
     {"x86-64-v4", "x86_64-unknown-linux-gnu", "x86-64-v4", "", 512, 32},
     {"x86-64-v4-vnni", "x86_64-unknown-linux-gnu", "x86-64-v4", "+avx512vnni", 512, 32},
     // What every 64-bit ARM processor has: NEON with fused multiply-adds. 32 registers.
     {"armv8-a", "aarch64-unknown-linux-gnu", "generic", "", 128, 32},
+    {"armv8-a-dotprod", "aarch64-unknown-linux-gnu", "generic", "+dotprod", 128, 32},
 }};
 
 struct GpuRow {
@@ -78,8 +79,10 @@ int Target::lanes(DType type) const {
   return bits < 8 || bits > width ? 1 : static_cast<int>(width / bits);
 }
 
-bool Target::hasPairProducts() const { return triple.starts_with("x86_64"); }
-bool Target::hasByteProducts() const { return features.find("vnni") != std::string::npos; }
+bool Target::hasPairProducts() const { return triple.starts_with("x86_64") || hasByteProducts(); }
+bool Target::hasByteProducts() const {
+  return features.find("vnni") != std::string::npos || features.find("dotprod") != std::string::npos;
+}
 bool Target::hasTensorCores() const { return smVersion >= 80; }
 bool Target::hasAsyncCopy() const { return smVersion >= 80; }
 bool Target::hasClusters() const { return smVersion >= 90; }

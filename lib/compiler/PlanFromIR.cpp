@@ -27,14 +27,14 @@ engine::Condition convert(const DimCondition &condition) {
 std::vector<std::string> featuresOf(const Target &target) {
   if (target.isCuda())
     return {};
-  if (target.triple.starts_with("aarch64"))
-    return {"fp-armv8", "neon"};
   std::vector<std::string> features = {"avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"};
+  if (target.triple.starts_with("aarch64"))
+    features = {"fp-armv8", "neon"};
   if (target.vectorBits == 512)
     for (const char *feature : {"avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"})
       features.push_back(feature);
   if (target.hasByteProducts())
-    features.push_back(target.features.substr(1)); // "+avxvnni"
+    features.push_back(target.features.substr(1)); // "+avxvnni", "+dotprod"
   return features;
 }
 
