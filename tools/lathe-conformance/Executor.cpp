@@ -44,7 +44,7 @@ private:
 
 class RunnerExecutor : public Executor {
 public:
-  explicit RunnerExecutor(std::string command) : command(std::move(command)) {}
+  RunnerExecutor(std::string command, int patience) : command(std::move(command)), patience(patience) {}
   ~RunnerExecutor() override { stop(); }
 
   Status open(const Model &model) override {
@@ -96,8 +96,6 @@ public:
   }
 
 private:
-  static constexpr int kPatience = 600000; // ms; VGG takes minutes on an emulated processor
-
   static Status malformed() { return internalError("the runner's answer is malformed"); }
 
   Status start() {
@@ -134,7 +132,7 @@ private:
       return "";
     close(to), close(from);
     int status = 0;
-    // One that waits for requests sees the end of its input; others are in a kernel.
+    // One that waits for requests sees the end of its input; another is in a kernel, or hangs.
     bool ended = false;
     for (int i = 0; i < 100 && !ended; ++i) {
       ended = waitpid(pid, &status, WNOHANG) != 0;
@@ -146,17 +144,19 @@ private:
       waitpid(pid, &status, 0);
     }
     pid = -1;
+    if (!ended)
+      return "in " + std::to_string(patience) + " s";
     if (WIFSIGNALED(status))
-      return std::string("killed by ") + strsignal(WTERMSIG(status));
-    return "exit " + std::to_string(WEXITSTATUS(status));
+      return std::string("and died: ") + strsignal(WTERMSIG(status));
+    return "and ended with exit code " + std::to_string(WEXITSTATUS(status));
   }
 
   /// Sends a request; the rest of its answer, which lies in `answer`, or the error that it names.
   Result<runner::MessageReader> ask(const runner::MessageWriter &request, std::string &answer) {
     if (pid < 0)
       return internalError("the runner has ended");
-    if (!runner::sendMessage(to, request.bytes) || !runner::receiveMessage(from, answer, kPatience))
-      return internalError("the runner gave no answer (" + stop() + ")");
+    if (!runner::sendMessage(to, request.bytes) || !runner::receiveMessage(from, answer, 1000 * patience))
+      return internalError("the runner gave no answer " + stop());
     runner::MessageReader reader(answer);
     uint32_t code = 0;
     std::string_view message;
@@ -168,6 +168,7 @@ private:
   }
 
   std::string command;
+  int patience; ///< seconds
   pid_t pid = -1;
   int to = -1, from = -1;
 };
@@ -177,8 +178,8 @@ private:
 std::unique_ptr<Executor> Executor::local(const SessionOptions &options) {
   return std::make_unique<LocalExecutor>(options);
 }
-std::unique_ptr<Executor> Executor::runner(const std::string &command) {
-  return std::make_unique<RunnerExecutor>(command);
+std::unique_ptr<Executor> Executor::runner(const std::string &command, int patience) {
+  return std::make_unique<RunnerExecutor>(command, patience);
 }
 
 } // namespace lathe::cli

@@ -23,9 +23,9 @@ public:
   virtual Result<std::vector<HostTensor>> run(const engine::Plan &plan, const std::vector<HostTensor> &inputs) = 0;
 
   static std::unique_ptr<Executor> local(const SessionOptions &options);
-  /// Starts `command` (a line for the shell) with the first engine. One that dies or gives no answer for ten minutes
-  /// is an internal error of that test and is started anew for the next.
-  static std::unique_ptr<Executor> runner(const std::string &command);
+  /// Starts `command` (a line for the shell) with the first engine. One that dies or gives no answer for so many
+  /// seconds is an internal error of that test and is started anew for the next.
+  static std::unique_ptr<Executor> runner(const std::string &command, int patience);
 };
 
 } // namespace lathe::cli

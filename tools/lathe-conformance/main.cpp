@@ -52,7 +52,7 @@ namespace {
 struct Options {
   std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash, runner;
   SessionOptions session;
-  int jobs = 0, every = 1;
+  int jobs = 0, every = 1, patience = 1800; // an emulated processor takes minutes for VGG
   bool emitOnly = false, verbose = false;
 };
 
@@ -446,6 +446,7 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   parser.add("device", "cpu|cuda:0", "Run on this (default: cpu)", options.session.device);
   parser.add("runner", "COMMAND", "Run on the CPU where this starts lathe-runner: \"qemu-aarch64 lathe-runner\"",
              options.runner);
+  parser.add("patience", "SECONDS", "How long the runner may take for a test (default: 1800)", options.patience);
   parser.add("commit", "HEX", "What the ledger's header says was built", options.commit);
   parser.add("digests", "FILE", "Also write test, SHA-256 of the engine and of the outputs",
              options.digests);
@@ -473,6 +474,8 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
     return usageError("runs on the CPU where the command starts, not on " + options.session.device, "--runner");
   if (options.every < 1)
     return usageError("wants a number from 1 on", "--every");
+  if (options.patience < 1 || options.patience > 1000000)
+    return usageError("wants seconds, from 1 to 1000000", "--patience");
   options.corpus = positional->front();
   options.session.threads = 1;
   options.session.noPinning = true;
@@ -519,7 +522,7 @@ Status runAll(const Options &options) {
   llvm::CrashRecoveryContext::Enable();
   auto work = [&](int job) {
     std::unique_ptr<Executor> executor =
-        options.runner.empty() ? Executor::local(options.session) : Executor::runner(options.runner);
+        options.runner.empty() ? Executor::local(options.session) : Executor::runner(options.runner, options.patience);
     for (size_t i = next++; i < tests.size(); i = next++) {
       running[job] = tests[i].name.c_str();
       rows[i] = runGuarded(options, tests[i], *executor);
