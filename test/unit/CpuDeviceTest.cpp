@@ -93,9 +93,9 @@ TEST(CpuImage, RefusesOtherFiles) {
   std::string executable = bytes;
   executable[16] = 2; // ET_EXEC
   EXPECT_EQ(CpuImage::load(executable).status().code(), ErrorCode::Invalid);
-  std::string arm = bytes;
-  arm[18] = static_cast<char>(183);
-  EXPECT_EQ(CpuImage::load(arm).status().code(), ErrorCode::Unsupported);
+  std::string elsewhere = bytes; // EM_X86_64 becomes EM_AARCH64, and the other way round
+  elsewhere[18] = static_cast<char>(bytes[18] == 62 ? 183 : 62);
+  EXPECT_EQ(CpuImage::load(elsewhere).status().code(), ErrorCode::Unsupported);
   for (size_t n = 0; n < bytes.size() / 4; n += 97)
     EXPECT_FALSE(CpuImage::load(std::string_view(bytes).substr(0, n)).ok()) << n;
 }
@@ -123,8 +123,13 @@ TEST(CpuFeatures, KnowsWhatIsThere) {
   EXPECT_EQ(missingCpuFeature({"avx2"}), __builtin_cpu_supports("avx2") ? "" : "avx2");
   EXPECT_EQ(missingCpuFeature({"avx512f"}), __builtin_cpu_supports("avx512f") ? "" : "avx512f");
   EXPECT_EQ(missingCpuFeature({"fma"}), __builtin_cpu_supports("fma") ? "" : "fma");
-#endif
+  EXPECT_EQ(missingCpuFeature({"neon"}), "neon");
   EXPECT_EQ(missingCpuFeature({"sse2", "no-such-thing"}), "no-such-thing");
+#elif defined(__aarch64__)
+  EXPECT_EQ(missingCpuFeature({"fp-armv8", "neon"}), "");
+  EXPECT_EQ(missingCpuFeature({"avx2"}), "avx2");
+  EXPECT_EQ(missingCpuFeature({"neon", "no-such-thing"}), "no-such-thing");
+#endif
 }
 
 /// exp through the helper table, with scratch memory per worker.

@@ -604,7 +604,11 @@ TEST(Runtime, RefusesWhatItCannotRun) {
   EXPECT_EQ(context.create(engine, "cpu:x").code(), LATHE_USAGE);
   EXPECT_EQ(context.create(engine, "fake:0").code(), LATHE_UNSUPPORTED);
   Plan future = scalePlan();
+#if defined(__aarch64__)
+  future.cpuFeatures = {"neon", "quantum"};
+#else
   future.cpuFeatures = {"sse2", "quantum"};
+#endif
   rt::Error e = context.create(openEngine(makeEngine({future}, cpuImage())), "cpu");
   EXPECT_EQ(e.code(), LATHE_UNSUPPORTED);
   EXPECT_NE(e.message().find("this CPU has no quantum"), std::string::npos);
