@@ -68,7 +68,8 @@ ONE_DEVICE = {f"node/test_{name}": "strings, which the host alone has" for name 
 # Measured before drivers and scaled figures were written down. Only the ledger of this very commit
 # may lack them.
 BEFORE_FORMAT_2 = "5046bea51dc9493ca0662ce7a18d286c2169dae8"
-# In how many rows the figures of a GPU differ from a CPU's at least: they round differently.
+# In how many rows the figures of a GPU, or of a CPU with other vectors, differ from the CPU's at least: sums of
+# another order round differently.
 DIFFERENT_ROWS = 40
 
 
@@ -284,13 +285,12 @@ class Judge:
             elif cpu[0] in ONE_DEVICE:
                 self.say("devices", cpu[0], "is listed in ONE_DEVICE, but runs on both")
 
-    def two_machines(self, cpu, cuda):
-        """A CPU's figures under the name of a GPU would be equal in every row."""
-        both = [(a, b) for a, b in zip(cpu, cuda) if a[1] in COMPUTED and b[1] in COMPUTED]
+    def two_machines(self, cpu, other, title=CUDA.title):
+        """A CPU's figures under the name of another machine would be equal in every row."""
+        both = [(a, b) for a, b in zip(cpu, other) if a[1] in COMPUTED and b[1] in COMPUTED]
         different = sum(a[3] != b[3] for a, b in both)
         if different < DIFFERENT_ROWS:
-            self.say("CUDA ledger", f"its figures are the CPU's but in {different} rows, "
-                     f"{DIFFERENT_ROWS} are the least")
+            self.say(title, f"its figures are the CPU's but in {different} rows, {DIFFERENT_ROWS} are the least")
 
     def judge(self, fresh, compiled, cpu, cuda):
         """Each a (header, rows). Returns how many checks were made."""
@@ -312,10 +312,12 @@ class Judge:
                 self.on_both_devices(fresh[1], compiled[1])
         return 3 * len(self.names) + 4
 
-    def judge_aarch64(self, fresh, ledger):
+    def judge_aarch64(self, fresh, ledger, cpu):
         """Each a (header, rows), the first of all tests or of some. Returns how many checks were made."""
         title = "fresh run"
         whole = self.ledger(AARCH64, *ledger)
+        if whole and self.complete(CPU.title, cpu[1]):
+            self.two_machines(cpu[1], ledger[1], AARCH64.title)
         why = header_problem(fresh[0], AARCH64, self.history)
         if why:
             self.say(title, why)
@@ -382,7 +384,7 @@ def main(argv):
     judge = Judge(index, read_statuses(statuses_path), tolerances.read())
     if argv[3] == "--aarch64":
         ledgers = {"AArch64": read(os.path.join(HERE, "ledger-aarch64.tsv"))}
-        checks = judge.judge_aarch64(fresh, ledgers["AArch64"])
+        checks = judge.judge_aarch64(fresh, ledgers["AArch64"], read(os.path.join(HERE, "ledger-cpu.tsv")))
     else:
         ledgers = {title: read(os.path.join(HERE, f"ledger-{title.lower()}.tsv")) for title in ("CPU", "CUDA")}
         checks = judge.judge(fresh, read(argv[3]), ledgers["CPU"], ledgers["CUDA"])

@@ -31,6 +31,60 @@ def ledgers():
             (header(True), rows("2"))]
 
 
+def arm_ledgers():
+    """A run of each seventh test, the ledger of ARM, that of the CPU."""
+    about = header(False) | {"target": "armv8-a", "device": "qemu-aarch64"}
+    return [(dict(about), rows("2")[::7]), (dict(about), rows("2")), (header(False), rows("3"))]
+
+
+class CheckAArch64(unittest.TestCase):
+    def problems(self, change=lambda given: None, statuses=None):
+        given = arm_ledgers()
+        change(given)
+        judge = check_ledger.Judge(INDEX, statuses or {}, TABLE, lambda commit: commit == COMMIT)
+        judge.judge_aarch64(*given)
+        return "\n".join(judge.problems)
+
+    def put(self, which, number, *columns):
+        return lambda given: given[which][1][number].__setitem__(slice(1, None), columns)
+
+    def test_same(self):
+        self.assertEqual(self.problems(), "")
+
+    def test_each_difference(self):
+        for which, number, columns, pattern in (
+                (0, 3, ("passed", "generated", "5", "5.00", ""), "0021: ledger has 2 ULP"),
+                (0, 3, ("passed", "library", "2", "2.00", ""), "0021: ledger has passed generated"),
+                (0, 3, ("passed", "generated", "9", "9.00", ""), "5 are the most"),
+                (0, 3, ("unsupported", "-", "-", "-", "unsupported: why"), "statuses.tsv says passed"),
+                (0, 3, ("error", "-", "-", "-", "internal error: the runner"), "ends in a typed error"),
+                (1, 3, ("passed", "generated", "9", "9.00", ""), "AArch64 ledger: .*0003: 9 ULP"),
+                (1, 3, ("unsupported", "-", "-", "-", "unsupported: why"), "AArch64 ledger: .*says passed"),
+                (1, 3, ("passed", "generated", "2", "?", ""), "scaled figure is missing")):
+            with self.subTest(which=which, columns=columns):
+                self.assertRegex(self.problems(self.put(which, number, *columns)), pattern)
+
+    def test_rows(self):
+        self.assertRegex(self.problems(lambda given: given[1][1].pop()), "699 rows for 700 tests")
+        self.assertRegex(self.problems(lambda given: given[0][1].clear()), "fresh run: 0 rows")
+
+        def rename(given):
+            given[0][1][0][0] = "node/test_unknown"
+        self.assertRegex(self.problems(rename), "unknown ..node/test_unknown")
+
+    def test_headers(self):
+        for which, field, value in ((0, "target", "x86-64-v3"), (1, "target", "x86-64-v3"), (1, "device", "cuda:0"),
+                                    (1, "driver", "13000"), (1, "commit", "0" * 40)):
+            with self.subTest(which=which, field=field):
+                self.assertRegex(self.problems(lambda given: given[which][0].update({field: value})), field)
+
+    def test_the_cpus_figures(self):
+        def copy(given):
+            given[1][1][:] = rows("3")
+            given[0][1][:] = rows("3")[::7]
+        self.assertRegex(self.problems(copy), "AArch64 ledger: its figures are the CPU's")
+
+
 class CheckLedger(unittest.TestCase):
     def problems(self, change=None, which=FRESH, statuses=None, header_change=None):
         """The messages after `change` to the rows, and `header_change` to the header, of one."""
