@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from . import _abi, _strings
+from . import _abi, _narrow, _strings
 from ._abi import CTensor, DLManagedTensor, DLManagedTensorVersioned
 from ._errors import Code, Error
 
@@ -32,7 +32,7 @@ ML = {
     "f8e4m3fnuz": ("float8_e4m3fnuz", "uint8"), "f8e5m2": ("float8_e5m2", "uint8"),
     "f8e5m2fnuz": ("float8_e5m2fnuz", "uint8"), "f8e8m0": ("float8_e8m0fnu", "uint8"),
 }
-PACKED = {"i4": 4, "ui4": 4, "f4e2m1": 4, "i2": 2, "ui2": 2}  # bits; several share a byte
+PACKED = _narrow.BITS  # several elements share a byte
 BY_NUMPY = {name: dtype for dtype, name in NUMPY.items()}
 BY_NUMPY.update({names[0]: dtype for dtype, names in ML.items()})
 
@@ -70,7 +70,7 @@ def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any
     """(CTensor, objects that must live as long): from a numpy array, a number or DLPack.
 
     `dtype` is what the entry asks for: numbers and lists take it, bits of the same width pass for
-    it; any other type must already be it.
+    it; any other type must already be it. Arrays of ml_dtypes with 4 or 2 bits are packed.
     """
     if isinstance(value, StringTensor):
         value = value.numpy()
@@ -81,8 +81,10 @@ def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
         return _from_dlpack(value, where)
     if not isinstance(value, (np.ndarray, np.generic)):
-        value = np.asarray(value, numpy_dtype(dtype))
+        value = _array(value, dtype, where)
     array = np.asarray(value)
+    if narrow := _narrow.BY_NAME.get(array.dtype.name):
+        return _packed(array, narrow)
     given = BY_NUMPY.get(array.dtype.name)
     if given is None:
         raise Error(Code.USAGE, f"arrays of {array.dtype} are not taken; {dtype} is asked for",
@@ -101,6 +103,23 @@ def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any
     return tensor, (array, dims, strides)
 
 
+def _array(value: Any, dtype: str, where: str) -> Array:
+    """Numbers and lists of them."""
+    if value is None:
+        raise Error(Code.USAGE, "there is no value", where)
+    try:
+        return np.asarray(value, numpy_dtype(dtype))
+    except (ValueError, TypeError, OverflowError) as problem:
+        raise Error(Code.USAGE, f"it is no array of {dtype}: {problem}", where) from problem
+
+
+def _packed(array: Array, dtype: str) -> tuple[CTensor, tuple[Any, ...]]:
+    data = _narrow.pack(array, PACKED[dtype])
+    dims = (c_int64 * max(array.ndim, 1))(*array.shape)
+    tensor = CTensor(data.ctypes.data, data.nbytes, _abi.DTYPES.index(dtype), _abi.HOST, array.ndim, dims, None)
+    return tensor, (data, dims)
+
+
 def _from_managed(value: Tensor) -> tuple[CTensor, tuple[Any, ...]]:
     tensor = CTensor()
     _abi.runtime().lathe_tensor_from_dlpack(value._managed, byref(tensor))
@@ -108,6 +127,8 @@ def _from_managed(value: Tensor) -> tuple[CTensor, tuple[Any, ...]]:
 
 
 def _from_dlpack(value: Any, where: str) -> tuple[CTensor, tuple[Any, ...]]:
+    if getattr(value, "is_neg", bool)():  # torch's own bit, of which DLPack knows nothing
+        value = value.resolve_neg()
     try:
         try:
             capsule = value.__dlpack__(max_version=DLPACK)

@@ -2,14 +2,17 @@
 """The ONNX backend suite through lathe.onnxruntime, held against the ledger of the command line.
 
     backend_suite.py [--every=N] [--filter=TEXT] [--log=FILE]    every N-th test (1); names those that differ
+    backend_suite.py --take [--log=FILE]                         all of it; writes backend_suite.tsv
 
 What the ledger says has passed (`passed`, `frozen`, `drawn`) must run and give the suite's values, within the suite's
-own tolerances or two spacings of the output's type; `drawn` ones give the sizes. What the ledger says fails is not run.
-Needs build/corpus, which test/conformance/make_corpus.py writes. Not taken yet, and named: inputs that are sequences or
-optional, and types of 4 and 2 bits, whose numpy arrays have a byte for each element.
+own tolerances or two spacings of the output's type; `drawn` ones give the sizes. What it says has `failed` runs and
+gives other values. Needs build/corpus, which test/conformance/make_corpus.py writes. backend_suite.tsv says
+what the last whole run found: how many tests of each status agree, and which (a digest of the ledger's names and
+statuses).
 """
 import argparse
 import glob
+import hashlib
 import os
 import re
 import sys
@@ -23,12 +26,18 @@ ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 sys.path.insert(0, os.path.join(ROOT, "python-frontend"))
 import lathe.onnxruntime as ort  # noqa: E402
 
+NARROW = ("int4", "uint4", "int2", "uint2", "float4_e2m1fn")
+RESULT = os.path.join(ROOT, "python-frontend", "tests", "backend_suite.tsv")
 CORPUS = os.path.join(ROOT, "build", "corpus")
 
 
 def rows(path):
     with open(path) as f:
         return [line.rstrip("\n").split("\t") for line in f if not line.startswith("#")]
+
+
+def ledger_rows():
+    return [(name, status) for name, status, *_ in rows(os.path.join(ROOT, "test", "conformance", "ledger-cpu.tsv"))]
 
 
 def value_of(path, kind):
@@ -54,6 +63,8 @@ def same(got, true, rtol, atol, drawn):
     if isinstance(true, list):
         return len(got) == len(true) and all(same(g, t, rtol, atol, drawn) for g, t in zip(got, true))
     got, true = np.asarray(got), np.asarray(true)
+    if true.dtype.name in NARROW:
+        return got.dtype == true.dtype and np.array_equal(got.astype(np.float32), true.astype(np.float32))
     if got.dtype.kind == "u" and true.dtype.kind == "V" and got.dtype.itemsize == true.dtype.itemsize:
         got = got.view(true.dtype)  # the bits of a type that numpy lacks
     if got.shape != true.shape or drawn:
@@ -93,14 +104,23 @@ def run(name, rtol, atol, drawn):
     return None
 
 
+def summary(agreeing):
+    """The text of backend_suite.tsv; `agreeing`: the rows (name, status) of the tests that agree."""
+    statuses = [status for _, status in agreeing]
+    digest = hashlib.sha256("\n".join("\t".join(row) for row in sorted(agreeing)).encode()).hexdigest()
+    counts = "".join(f"{status}\t{statuses.count(status)}\n" for status in sorted(set(statuses)))
+    return f"# tests of the ledger that agree with it through lathe.onnxruntime\n{counts}sha256\t{digest}\n"
+
+
 def compare(every=1, pattern="", log=None):
     """(how many were run, {name: what is wrong})"""
     index = {name: (float(rtol), float(atol)) for name, rtol, atol, *_ in rows(os.path.join(CORPUS, "index.tsv"))}
-    ledger = [(name, status) for name, status, *_ in rows(os.path.join(ROOT, "test", "conformance", "ledger-cpu.tsv"))
-              if status in ("passed", "frozen", "drawn") and pattern in name][::every]
+    ledger = [row for row in ledger_rows() if pattern in row[0]][::every]
     wrong = {}
     for name, status in ledger:
         problem = run(name, *index[name], status == "drawn")
+        if status == "failed":  # other values than the suite's, and nothing worse
+            problem = None if problem and problem.startswith("values of") else problem or "it gives the suite's values"
         if problem:
             wrong[name] = f"{status} in the ledger; {problem}"
         if log:
@@ -113,10 +133,16 @@ def main():
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--filter", default="")
     parser.add_argument("--log", type=argparse.FileType("w"))
+    parser.add_argument("--take", action="store_true")
     options = parser.parse_args()
+    if options.take and (options.every != 1 or options.filter):
+        parser.error("what is taken over is the whole")
     count, wrong = compare(options.every, options.filter, options.log)
     for name, problem in wrong.items():
         print(f"{name}: {problem}")
+    if options.take:
+        with open(RESULT, "w") as f:
+            f.write(summary([row for row in ledger_rows() if row[0] not in wrong]))
     print(f"{count - len(wrong)} of {count} tests agree with the ledger")
     return bool(wrong)
 

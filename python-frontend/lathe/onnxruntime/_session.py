@@ -17,12 +17,12 @@ from .. import _compiler
 from .._context import Context
 from .._engine import Engine, Port, load
 from .._errors import Code, Error
-from . import _wire
+from . import _nested, _wire
 from ._binding import IOBinding
 from ._errors import InvalidArgument, InvalidProtobuf, NoSuchFile, of
 from ._options import RunOptions, SessionOptions, ignore
 from ._providers import PROVIDERS, Providers, chosen, device_of, get_available_providers, targets_of
-from ._values import ELEMENTS, Array, ModelMetadata, NodeArg, OrtValue, as_array, element_of
+from ._values import ELEMENTS, Array, ModelMetadata, NodeArg, OrtValue, as_array, element_of, numpy_of
 
 Feed = Mapping[str, Any]
 Callback = Callable[[Any, Any, str], None]
@@ -36,9 +36,16 @@ class Specialized(UserWarning):
     """A model that lathe compiles again for each size that comes; the text says why."""
 
 
-def _decides(array: Array) -> bool:
+def _decides(argument: NodeArg, value: Any) -> bool:
     """Whether a value may be a size, an axis or a choice, which a specialized engine has inside."""
-    return array.dtype.kind in "iub" and array.size <= 16
+    return not _nested.is_nested(argument.type) and value.dtype.kind in "iub" and value.size <= 16
+
+
+def _key(argument: NodeArg, value: Any) -> Any:
+    """What an engine that is specialized knows of an input."""
+    if isinstance(value, list):
+        return tuple(v.shape for v in value)
+    return None if value is None else (value.shape, value.tobytes() if _decides(argument, value) else b"")
 
 
 class InferenceSession:
@@ -90,8 +97,10 @@ class InferenceSession:
         else:
             self._engines[None] = engine
             shapes = {value.name: value.shape for value in [*self._said.inputs, *self._said.outputs]}
-            self._inputs, self._outputs = ([self._argument(port, shapes) for port in ports]
-                                           for ports in (engine.inputs(), engine.outputs()))
+            self._inputs = [self._argument(port, shapes) for port in engine.inputs()]
+            self._outputs = [self._argument(port, shapes) for port in engine.outputs()]
+            if any(_nested.is_nested(v.type) for v in self._said.outputs):
+                self._outputs = [NodeArg(v.name, v.type, self._sizes(v.shape or [])) for v in self._said.outputs]
         self._pool: ThreadPoolExecutor | None = None
 
     @staticmethod
@@ -116,14 +125,16 @@ class InferenceSession:
     def _compile(self, model: Any, dims: Mapping[str, int], options: Sequence[tuple[str, str]]) -> Engine:
         return _compiler.compile(model, dims=dims, target=targets_of(self._device), options=options)
 
-    def _specialize(self, inputs: Sequence[Array]) -> Engine:
+    def _specialize(self, inputs: Sequence[Any]) -> Engine:
         """An engine for the sizes and the small integers of these inputs."""
         warnings.warn(f"lathe compiles this model for each size that comes: {self._reason}", Specialized,
                       stacklevel=6)
         with tempfile.TemporaryDirectory(prefix="lathe-constants") as folder:
             options = []
             for at, (argument, array) in enumerate(zip(self._inputs, inputs)):
-                if _decides(array):
+                if _nested.is_nested(argument.type):
+                    options += _nested.options(array, argument.name)
+                elif _decides(argument, array):
                     path = os.path.join(folder, f"{at}.npy")
                     np.save(path, array)
                     options.append(("const", f"{argument.name}={path}"))
@@ -191,12 +202,12 @@ class InferenceSession:
     def run(self, output_names: Sequence[str] | None, input_feed: Feed,
             run_options: RunOptions | None = None) -> list[Any]:
         """The outputs that are named, as numpy arrays; all where none is."""
-        return [tensor.numpy() for tensor in self._run(output_names, input_feed, run_options)]
+        return [numpy_of(value) for value in self._run(output_names, input_feed, run_options)]
 
     def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Feed,
                             run_options: RunOptions | None = None) -> list[OrtValue]:
-        return [OrtValue(tensor.numpy())
-                for tensor in self._run(output_names, input_dict_ort_values, run_options)]
+        return [OrtValue(numpy_of(value))
+                for value in self._run(output_names, input_dict_ort_values, run_options)]
 
     def run_async(self, output_names: Sequence[str] | None, input_feed: Feed, callback: Callback,
                   user_data: Any, run_options: RunOptions | None = None) -> None:
@@ -228,7 +239,7 @@ class InferenceSession:
             if name not in known:
                 raise InvalidArgument(f"Invalid output name: {name}; the model's are {', '.join(known)}")
         inputs = self._check(feed)
-        key = tuple((a.shape, a.tobytes() if _decides(a) else b"") for a in inputs) if self._special else None
+        key = tuple(map(_key, self._inputs, inputs)) if self._special else None
         context, given = self._take(key, inputs)
         try:
             outputs = context.run(given)
@@ -237,9 +248,10 @@ class InferenceSession:
         finally:
             with self._lock:
                 self._idle.setdefault(key, []).append(context)
-        return [outputs[name] for name in (names or known)]
+        made = _nested.gathered([(argument.name, argument.type) for argument in self._outputs], outputs)
+        return [made[name] for name in (names or known)]
 
-    def _check(self, feed: Feed) -> list[Array]:
+    def _check(self, feed: Feed) -> list[Any]:
         """The inputs in order; what is wrong with them in onnxruntime's words."""
         wanted = [argument.name for argument in self._inputs]
         missing = [name for name in wanted if name not in feed]
@@ -250,6 +262,9 @@ class InferenceSession:
                 raise InvalidArgument(f"Invalid input name: {name}; the model's are {', '.join(wanted)}")
         arrays = []
         for argument in self._inputs:
+            if _nested.is_nested(argument.type):
+                arrays.append(_nested.checked(feed[argument.name], argument.name, argument.type))
+                continue
             array = as_array(feed[argument.name], argument.name, argument.type[len("tensor("):-1])
             given = f"tensor({element_of(array.dtype)})"
             if given != argument.type:
@@ -265,7 +280,7 @@ class InferenceSession:
             arrays.append(array)
         return arrays
 
-    def _take(self, key: Any, inputs: list[Array]) -> tuple[Context, list[Array]]:
+    def _take(self, key: Any, inputs: list[Any]) -> tuple[Context, list[Array]]:
         """A context that nobody uses (a session may be run by several threads, a context by one), and
         those of the inputs that its engine has."""
         with self._lock:
@@ -276,7 +291,8 @@ class InferenceSession:
             context = idle.pop() if idle else None
         if self._special:
             named = {port.name for port in engine.inputs()}
-            inputs = [a for argument, a in zip(self._inputs, inputs) if argument.name in named]
+            inputs = [array for argument, value in zip(self._inputs, inputs)
+                      for name, array in _nested.ports(value, argument.name) if name in named]
         try:
             return context or engine.context(self._device, threads=self._options.intra_op_num_threads), inputs
         except Error as error:

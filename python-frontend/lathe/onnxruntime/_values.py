@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .._tensor import ML, NUMPY, Tensor
+from .. import _narrow
+from .._tensor import ML, NUMPY, Tensor, ml_dtypes
 from ._errors import InvalidArgument
 from ._wire import TYPES, Dim
 
@@ -26,6 +27,7 @@ ELEMENTS = {
     "ui2": "uint2", "string": "string"}
 _OF_NUMPY = {numpy_name: ELEMENTS[ours] for ours, numpy_name in NUMPY.items()}
 _OF_NUMPY.update({names[0]: ELEMENTS[ours] for ours, names in ML.items()})
+_OF_NUMPY.update({name: ELEMENTS[ours] for ours, name in _narrow.NAMES.items()})
 _NUMBERS = {name: number for number, name in TYPES.items()}
 
 
@@ -91,9 +93,9 @@ class OrtDevice:
 
 
 class OrtValue:
-    """A tensor on the host."""
+    """A tensor on the host, or a list of them, or None."""
 
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
 
     @classmethod
@@ -118,11 +120,12 @@ class OrtValue:
         array = np.from_dlpack(data)
         return cls(array.view(np.bool_) if is_bool_tensor else array)
 
-    def numpy(self) -> Array:
+    def numpy(self) -> Any:
         return self._array
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return self._array.astype(dtype) if dtype is not None else self._array
+        array: Array = np.asarray(self._array)
+        return array.astype(dtype) if dtype is not None else array
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return self._array.__dlpack__(**kwargs)
@@ -153,19 +156,29 @@ class OrtValue:
         return int(self._array.nbytes)
 
     def has_value(self) -> bool:
-        return True
+        return self._array is not None
 
     def is_tensor(self) -> bool:
-        return True
+        return isinstance(self._array, np.ndarray)
 
     def is_sparse_tensor(self) -> bool:
         return False
 
     def is_tensor_sequence(self) -> bool:
-        return False
+        return isinstance(self._array, list)
 
 
 NUMPY_OF = {element: name for name, element in _OF_NUMPY.items()}
+
+
+def numpy_of(value: Any) -> Any:
+    """What a session gives for results: arrays, of 4 and 2 bits too where ml_dtypes is there; lists and None."""
+    if isinstance(value, list):
+        return [numpy_of(v) for v in value]
+    if isinstance(value, Tensor) and value.dtype in _narrow.BITS and hasattr(ml_dtypes, _narrow.NAMES[value.dtype]):
+        dtype = np.dtype(getattr(ml_dtypes, _narrow.NAMES[value.dtype]))
+        return _narrow.unpack(value.numpy(), value.shape, dtype, _narrow.BITS[value.dtype])
+    return None if value is None else value.numpy()
 
 
 def as_array(value: Any, name: str, element: str = "") -> Any:

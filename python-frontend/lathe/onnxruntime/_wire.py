@@ -103,22 +103,32 @@ def _dim(data: memoryview) -> Dim:
     return None
 
 
+def _type(data: memoryview) -> tuple[str, list[Dim] | None]:
+    """TypeProto: its name, and the sizes of a tensor. Sequences and optionals name what is in them."""
+    name, shape = "", None
+    for kind, content in _fields(data):
+        if kind in (4, 9):
+            inner = next((_type(_message(t))[0] for n, t in _fields(_message(content)) if n == 1), "")
+            name = f"{'seq' if kind == 4 else 'optional'}({inner})"
+        elif kind != 1:
+            name = {5: "map(...)", 8: "sparse_tensor(...)"}.get(kind, name)
+        else:
+            for part, inside in _fields(_message(content)):
+                if part == 1:
+                    name = f"tensor({TYPES.get(_number(inside), 'unknown')})"
+                elif part == 2:
+                    shape = [_dim(_message(d)) for n, d in _fields(_message(inside)) if n == 1]
+    return name, shape
+
+
 def _value(data: memoryview) -> Value:
-    """ValueInfoProto: name, type. Types that are no tensors are named alone."""
+    """ValueInfoProto: name, type."""
     out = Value("", "", None)
     for number, field in _fields(data):
         if number == 1:
             out.name = _text(field)
         elif number == 2:
-            for kind, content in _fields(_message(field)):
-                if kind != 1:
-                    out.type = {4: "seq(...)", 5: "map(...)", 8: "sparse_tensor(...)", 9: "optional(...)"}.get(kind, "")
-                    continue
-                for part, inner in _fields(_message(content)):
-                    if part == 1:
-                        out.type = f"tensor({TYPES.get(_number(inner), 'unknown')})"
-                    elif part == 2:
-                        out.shape = [_dim(_message(d)) for n, d in _fields(_message(inner)) if n == 1]
+            out.type, out.shape = _type(_message(field))
     return out
 
 
