@@ -519,6 +519,16 @@ lathe_error *lathe_state_truncate(lathe_context *c, const char *state, int64_t l
 lathe_error *lathe_state_reset(lathe_context *c, const char *state) {
   return guarded([&] { return c->context->resetStates(text(state)); });
 }
+lathe_error *lathe_state_read(lathe_context *c, const char *state, lathe_tensor *value) {
+  return guarded([&]() -> Status {
+    return value ? c->context->readState(text(state), *value) : usageError("lathe_state_read: a pointer is NULL");
+  });
+}
+lathe_error *lathe_state_write(lathe_context *c, const char *state, const lathe_tensor *value) {
+  return guarded([&]() -> Status {
+    return value ? c->context->writeState(text(state), *value) : usageError("lathe_state_write: a pointer is NULL");
+  });
+}
 
 lathe_error *lathe_context_seed(lathe_context *c, uint64_t seed) {
   return guarded([&] { return c->context->seed(seed); });

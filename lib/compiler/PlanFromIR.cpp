@@ -8,6 +8,7 @@
 #include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Loops.h"
+#include "lathe/ir/States.h"
 #include "lathe/ir/Streams.h"
 #include "lathe/passes/Passes.h"
 
@@ -220,9 +221,18 @@ private:
     state.name = declared.getSymName().str();
     state.dtype = *dtypeOf(cast<TensorType>(declared.getType()).getElementType());
     state.physical = dimsOf(declared.getType());
-    state.axis = int32_t(declared.getAxis());
-    state.lengthSymbol = declared.getLength().str();
-    state.capacity = state.physical[state.axis];
+    if (isOverwritten(declared)) {
+      if (auto initial = declared->getAttrOfType<TypedAttr>(kInitialAttr)) {
+        engine::Buffer unpacked;
+        unpacked.dtype = state.dtype;
+        state.initial = plan.weights.size();
+        LATHE_RETURN_IF_ERROR(addWeight(declared.getSymName(), initial, "", unpacked));
+      }
+    } else {
+      state.axis = int32_t(declared.getAxis());
+      state.lengthSymbol = declared.getLength().str();
+      state.capacity = state.physical[state.axis];
+    }
     states[state.name] = plan.states.size();
     plan.states.push_back(std::move(state));
     return okStatus();
@@ -255,7 +265,7 @@ private:
     }
     if (op.getValue()) {
       buffer.index = plan.weights.size();
-      LATHE_RETURN_IF_ERROR(addWeight(op, buffer));
+      LATHE_RETURN_IF_ERROR(addWeight(op.getName(), *op.getValue(), op.getPacking().value_or("").str(), buffer));
     }
     buffers[op.getMemory()] = plan.buffers.size();
     plan.buffers.push_back(std::move(buffer));
@@ -304,15 +314,15 @@ private:
     return parts;
   }
 
-  Status addWeight(exec::BufferOp op, engine::Buffer &buffer) {
+  /// `buffer`, whose dtype is said, gets the sizes of what is packed.
+  Status addWeight(StringRef name, TypedAttr value, const std::string &packing, engine::Buffer &buffer) {
     engine::Weight weight;
-    weight.name = op.getName().str();
+    weight.name = name.str();
     weight.section = WeightStore::kArchive;
     weight.dtype = buffer.dtype;
-    std::string packing = op.getPacking() ? op.getPacking()->str() : std::string();
-    auto type = cast<TensorType>(op.getMemory().getType());
+    auto type = cast<TensorType>(value.getType());
     weight.dims.assign(type.getShape().begin(), type.getShape().end());
-    if (std::vector<RandomPart> parts = randomParts(*op.getValue());
+    if (std::vector<RandomPart> parts = randomParts(value);
         packing.empty() && !parts.empty()) {
       weight.section = engine::kRandomSection;
       weight.bytes = byteSize(weight.dtype, type.getNumElements());
@@ -322,7 +332,7 @@ private:
       return okStatus();
     }
     std::string key;
-    llvm::raw_string_ostream(key) << *op.getValue() << packing;
+    llvm::raw_string_ostream(key) << value << packing;
     std::optional<WeightPacker> packer;
     if (!packing.empty()) {
       auto made = WeightPacker::of(packing, weight.dtype, weight.dims);
@@ -335,7 +345,7 @@ private:
       buffer.physical = buffer.dims;
       buffer.bytes = bytesOf(buffer);
     }
-    if (auto sharded = dyn_cast<ShardedAttr>(*op.getValue())) {
+    if (auto sharded = dyn_cast<ShardedAttr>(value)) {
       weight.shards = sharded.getParts();
       for (int64_t rank = 0; rank < sharded.getParts(); ++rank)
         LATHE_RETURN_IF_ERROR(addShard(sharded, rank, key, packer, weight));
@@ -345,13 +355,13 @@ private:
     // The bytes stay where they are until the engine is written.
     std::span<const std::byte> bytes;
     std::shared_ptr<const std::vector<std::byte>> owner;
-    if (auto known = dyn_cast<WeightAttr>(*op.getValue())) {
+    if (auto known = dyn_cast<WeightAttr>(value)) {
       auto found = store.get(known);
       if (!found.ok())
         return found.status();
       bytes = *found;
     } else {
-      auto made = constantBytes(*op.getValue(), store);
+      auto made = constantBytes(value, store);
       if (!made.ok())
         return made.status();
       owner = std::make_shared<const std::vector<std::byte>>(std::move(*made));

@@ -295,7 +295,7 @@ Result<Plan> Reader::read(const fb::Plan &p) {
   out.states = tables<State>(p.states(), [&](const fb::State &s) {
     return State{text(s.name()), dtype(s.dtype()),        list(s.physical()),
                  s.axis(),       text(s.length_symbol()), formula(s.capacity()),
-                 s.zero_init()};
+                 s.zero_init(),  s.initial()};
   });
   out.kernels = tables<Kernel>(p.kernels(), [&](const fb::Kernel &k) {
     Kernel kernel;

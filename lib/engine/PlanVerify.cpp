@@ -225,8 +225,16 @@ void Verifier::storage() {
     formula(s.capacity, names, at);
     if (s.axis == -1) {
       check(s.lengthSymbol.empty(), "a state without axis has a length", at);
+      if (s.initial != -1 && check(inRange(s.initial, p.weights), "weight number out of range", at)) {
+        const Weight &w = p.weights[s.initial];
+        check(w.random.empty() && !w.shards, "its first value is not in the file", at);
+        check(w.dtype == s.dtype && std::equal(w.dims.begin(), w.dims.end(), s.physical.begin(), s.physical.end(),
+                                               [](int64_t a, const DimExpr &b) { return b == DimExpr(a); }),
+              "its first value is of another type", at);
+      }
       continue;
     }
+    check(s.initial == -1, "a state that grows has a first value", at);
     if (check(inRange(s.axis, s.physical), "axis out of range", at))
       check(s.physical[s.axis] == s.capacity, "capacity is not the size of the axis", at);
     bool found = false;

@@ -89,7 +89,7 @@ private:
     auto name = text(s.name), length = text(s.lengthSymbol);
     auto physical = list(s.physical);
     return fb::CreateState(b, name, static_cast<uint8_t>(s.dtype), physical, s.axis, length,
-                           formula(s.capacity), s.zeroInit);
+                           formula(s.capacity), s.zeroInit, s.initial);
   }
   Offset<fb::TensorMap> tensorMap(const TensorMap &m) {
     auto dims = list(m.dims), strides = list(m.strides);

@@ -3,6 +3,7 @@
 #include "lathe/import/Import.h"
 
 #include "lathe/ir/Aten.h"
+#include "lathe/ir/States.h"
 #include "lathe/ir/WeightStore.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -17,7 +18,28 @@ namespace {
 
 constexpr const char *kWhere = "the graph";
 
-/// `aten.weight {name}` becomes a constant of the bytes that were given under this name.
+/// The constant of the bytes that were given under a name.
+Result<TypedAttr> weightOf(StringAttr name, Type wanted, const llvm::StringMap<std::span<const std::byte>> &given,
+                           WeightStore &store) {
+  std::string place = "weight '" + (name ? name.str() : "") + "'";
+  auto type = dyn_cast_or_null<RankedTensorType>(wanted);
+  std::optional<DType> dtype = type && type.hasStaticShape() ? dtypeOf(type.getElementType()) : std::nullopt;
+  auto bytes = name ? given.find(name.getValue()) : given.end();
+  if (!dtype)
+    return invalidError("has no type that lathe can store", place);
+  if (bytes == given.end())
+    return invalidError("is not given", place);
+  if (bytes->second.size() != byteSize(*dtype, type.getNumElements()))
+    return invalidError("has " + std::to_string(bytes->second.size()) + " bytes; its type needs " +
+                            std::to_string(byteSize(*dtype, type.getNumElements())),
+                        place);
+  // Small ones stand in the text, as those of ONNX files do; the others are not copied.
+  return bytes->second.size() <= 256 ? constantAttr(type, bytes->second, store)
+                                     : TypedAttr(store.add(type, bytes->second, nullptr));
+}
+
+/// `aten.weight {name}` becomes a constant of the bytes that were given under this name, and the first value of a
+/// state likewise.
 Status resolveWeights(ModuleOp module, const GraphText &graph) {
   llvm::StringMap<std::span<const std::byte>> given;
   for (const GraphWeight &weight : graph.weights)
@@ -30,30 +52,21 @@ Status resolveWeights(ModuleOp module, const GraphText &graph) {
       found.push_back(op);
   });
   for (Operation *op : found) {
-    auto name = op->getAttrOfType<StringAttr>("name");
-    std::string place = "weight '" + (name ? name.str() : "") + "'";
-    auto type = op->getNumResults() == 1 ? dyn_cast<RankedTensorType>(op->getResult(0).getType())
-                                         : RankedTensorType();
-    std::optional<DType> dtype =
-        type && type.hasStaticShape() ? dtypeOf(type.getElementType()) : std::nullopt;
-    auto bytes = name ? given.find(name.getValue()) : given.end();
-    if (!dtype)
-      return invalidError("has no type that lathe can store", place);
-    if (bytes == given.end())
-      return invalidError("is not given", place);
-    if (bytes->second.size() != byteSize(*dtype, type.getNumElements()))
-      return invalidError("has " + std::to_string(bytes->second.size()) +
-                              " bytes; its type needs " +
-                              std::to_string(byteSize(*dtype, type.getNumElements())),
-                          place);
+    Type type = op->getNumResults() == 1 ? op->getResult(0).getType() : Type();
+    Result<TypedAttr> value = weightOf(op->getAttrOfType<StringAttr>("name"), type, given, store);
+    if (!value)
+      return value.status();
     OpBuilder b(op);
-    // Small ones stand in the text, as those of ONNX files do; the others are not copied.
-    TypedAttr value = bytes->second.size() <= 256
-                          ? constantAttr(type, bytes->second, store)
-                          : TypedAttr(store.add(type, bytes->second, nullptr));
-    op->replaceAllUsesWith(ConstantOp::create(b, op->getLoc(), value));
+    op->replaceAllUsesWith(ConstantOp::create(b, op->getLoc(), *value));
     op->erase();
   }
+  for (StateOp state : module.getOps<StateOp>())
+    if (auto name = state->getAttrOfType<StringAttr>(kInitialAttr)) {
+      Result<TypedAttr> value = weightOf(name, state.getType(), given, store);
+      if (!value)
+        return value.status();
+      state->setAttr(kInitialAttr, *value);
+    }
   return okStatus();
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Roles.h"
+#include "lathe/ir/States.h"
 
 #include "mlir/IR/Builders.h"
 
@@ -35,7 +36,15 @@ LogicalResult StateOp::verify() {
   auto type = llvm::dyn_cast<TensorType>(getType());
   if (!type)
     return emitOpError("state_c1: type is not a ranked tensor");
-  if (int64_t(getAxis()) < 0 || int64_t(getAxis()) >= type.getRank())
+  if (isOverwritten(*this)) {
+    if (!getLength().empty() || !type.hasStaticShape())
+      return emitOpError("state_c4: without axis it has neither a length nor sizes of the run");
+    auto initial = (*this)->getAttrOfType<TypedAttr>(kInitialAttr);
+    if (initial && !llvm::isa<StringAttr>(initial) && initial.getType() != type)
+      return emitOpError("state_c5: it begins as a value of another type");
+    return success();
+  }
+  if (int64_t(getAxis()) >= type.getRank())
     return emitOpError("state_c2: axis is outside the rank");
   if (type.isDynamicDim(getAxis()))
     return emitOpError("state_c3: the capacity along the axis is not a constant");

@@ -3,6 +3,7 @@
 #include "EntryMemory.h"
 
 #include "lathe/ir/HostOps.h"
+#include "lathe/ir/States.h"
 #include "lathe/ir/WeightStore.h"
 
 using namespace mlir;
@@ -27,13 +28,30 @@ std::string EntryMemory::nameOf(Value value) {
 }
 
 void EntryMemory::declare() {
+  declareInputs();
+  for (StateOp state : states)
+    stateBuffers[state.getSymName()] =
+        buffer(state.getLoc(), state.getType(), state.getSymName(), BufferKind::State,
+               stateBuffers.size());
+  for (BlockArgument argument : func.getArguments())
+    if (auto state = func.getArgAttrOfType<FlatSymbolRefAttr>(argument.getArgNumber(), kStateAttr))
+      buffers[argument] = stateBuffers.lookup(state.getValue());
+  declareOutputs();
+}
+
+void EntryMemory::declareInputs() {
   for (BlockArgument argument : func.getArguments()) {
+    int64_t number = inputPort(argument);
+    if (number < 0)
+      continue;
     std::string name = inputName(func, argument.getArgNumber());
-    Value input = buffer(argument.getLoc(), argument.getType(), name, BufferKind::Input,
-                         argument.getArgNumber());
+    Value input = buffer(argument.getLoc(), argument.getType(), name, BufferKind::Input, number);
     auto donated = updates.donated.find(argument);
-    auto port = exec::InputOp::create(builder, argument.getLoc(), name, input,
-                                      donated == updates.donated.end() ? -1 : int64_t(donated->second));
+    int64_t output = -1; // its number among those that are no states
+    if (donated != updates.donated.end())
+      for (unsigned i = 0; i <= donated->second; ++i)
+        output += !func.getResultAttr(i, kStateAttr);
+    auto port = exec::InputOp::create(builder, argument.getLoc(), name, input, output);
     if (func.getArgAttr(argument.getArgNumber(), kStringsAttr))
       port->setAttr(kStringsAttr, builder.getUnitAttr());
     buffers[argument] = input;
@@ -46,37 +64,46 @@ void EntryMemory::declare() {
     if (llvm::any_of(argument.getUses(), isHostOperand))
       placeOnHost(argument);
   }
-  for (StateOp state : states)
-    stateBuffers[state.getSymName()] =
-        buffer(state.getLoc(), state.getType(), state.getSymName(), BufferKind::State,
-               stateBuffers.size());
+}
+
+/// Outputs: the kernel that makes a value writes it into the caller's memory, and an update of a state into that. What
+/// else a state becomes waits: the old value may still be read.
+void EntryMemory::declareOutputs() {
   llvm::DenseMap<unsigned, Value> outputs;
   for (auto [argument, output] : updates.donated)
     outputs[output] = buffers[argument];
-  // Outputs: the kernel that makes a value writes it into the caller's memory.
+  int64_t number = 0;
   Operation *end = func.getBody().front().getTerminator();
   for (auto [i, value] : llvm::enumerate(end->getOperands())) {
     std::string name = outputName(func, i);
-    Value input = outputs.lookup(i);
-    Value output = input ? buffer(value.getLoc(), value.getType(), name, BufferKind::View, 0,
-                                  input)
-                         : buffer(value.getLoc(), value.getType(), name, BufferKind::Output, i);
-    outputs[i] = output;
-    auto port = exec::OutputOp::create(builder, value.getLoc(), name, output);
-    if (func.getResultAttr(i, kStringsAttr))
-      port->setAttr(kStringsAttr, builder.getUnitAttr());
     Value made = value;
     while (made.getDefiningOp() && isView(made.getDefiningOp()))
       made = made.getDefiningOp()->getOperand(0);
     Operation *maker = made.getDefiningOp();
     bool packs = func->hasAttr(kPrepareAttr) && isa_and_nonnull<CustomCallOp>(maker);
-    if ((isa_and_nonnull<KernelOp, ChooseOp, LoopEndOp>(maker) || packs) && !buffers.count(made))
+    bool isFree = (isa_and_nonnull<KernelOp, ChooseOp, LoopEndOp>(maker) || packs) && !buffers.count(made);
+    auto state = func.getResultAttrOfType<FlatSymbolRefAttr>(i, kStateAttr);
+    Value input = outputs.lookup(i);
+    if (state && !input) {
+      overwrites.push_back({value, stateBuffers.lookup(state.getValue())});
+      if (!isFree)
+        continue;
+    }
+    BufferKind kind = input ? BufferKind::View : state ? BufferKind::Arena : BufferKind::Output;
+    outputs[i] = buffer(value.getLoc(), value.getType(), name, kind, kind == BufferKind::Output ? number : 0, input);
+    if (!state) {
+      ++number;
+      auto port = exec::OutputOp::create(builder, value.getLoc(), name, outputs[i]);
+      if (func.getResultAttr(i, kStringsAttr))
+        port->setAttr(kStringsAttr, builder.getUnitAttr());
+    }
+    if (isFree)
       buffers[made] = made.getType() == value.getType()
-                          ? output
+                          ? outputs[i]
                           : buffer(made.getLoc(), made.getType(), nameOf(made), BufferKind::View,
-                                   0, output);
+                                   0, outputs[i]);
     else
-      copies.push_back({value, output});
+      copies.push_back({value, outputs[i]});
   }
   for (auto [value, output] : updates.memory)
     buffers[value] = buffer(value.getLoc(), value.getType(), nameOf(value), BufferKind::View, 0,

@@ -49,8 +49,12 @@ public:
   llvm::StringMap<mlir::Value> stateBuffers;
   /// Outputs that no kernel writes itself, and what is copied into them at the end.
   llvm::SmallVector<std::pair<mlir::Value, mlir::Value>> copies;
+  /// States that no kernel may overwrite itself, and what is copied into them behind all that.
+  llvm::SmallVector<std::pair<mlir::Value, mlir::Value>> overwrites;
 
 private:
+  void declareInputs();
+  void declareOutputs();
   void placeOnHost(mlir::BlockArgument argument);
   mlir::Value sliceOf(KernelOp whole, mlir::OpResult input);
 

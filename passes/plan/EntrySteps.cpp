@@ -10,6 +10,7 @@
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/HostOps.h"
 #include "lathe/ir/KernelVariants.h"
+#include "lathe/ir/States.h"
 #include "lathe/ir/WeightStore.h"
 
 #include "llvm/Support/SaveAndRestore.h"
@@ -30,6 +31,10 @@ public:
   LogicalResult run() {
     auto module = func->getParentOfType<ModuleOp>();
     collectStates(module);
+    for (BlockArgument argument : func.getArguments())
+      if (func.getArgAttr(argument.getArgNumber(), kStateAttr) && llvm::any_of(argument.getUses(), isHostOperand))
+        return func.emitError("unsupported: elements of state '")
+               << inputName(func, argument.getArgNumber()) << "' are sizes, which the host reads";
     FailureOr<Homes> found = findBranches(func);
     if (failed(found))
       return failure();
@@ -62,6 +67,9 @@ private:
       else if (auto append = dyn_cast<StateAppendOp>(op))
         used.insert(append.getState());
     });
+    for (BlockArgument argument : func.getArguments())
+      if (auto state = func.getArgAttrOfType<FlatSymbolRefAttr>(argument.getArgNumber(), kStateAttr))
+        used.insert(state.getValue());
     for (StateOp state : module.getOps<StateOp>())
       if (used.count(state.getSymName()))
         places.states.push_back(state);
@@ -127,6 +135,7 @@ private:
     }
     for (auto [value, output] : places.copies)
       exec::CopyOp::create(steps, value.getLoc(), places.buffers.lookup(value), output);
+    emitOverwrites();
     for (StateAppendOp append : func.getBody().front().getOps<StateAppendOp>()) {
       StateOp state = places.stateOf(append.getState());
       exec::AdvanceOp::create(
@@ -135,6 +144,25 @@ private:
     }
     body->getOperations().splice(body->end(), collected.getOperations());
     return success();
+  }
+
+  /// States become what they are behind the run. One may become what another was: such values are saved first.
+  void emitOverwrites() {
+    SmallVector<std::pair<Value, Value>> moves;
+    for (auto [value, state] : places.overwrites) {
+      Value from = places.buffers.lookup(value);
+      auto old = dyn_cast<BlockArgument>(memoryOf(value));
+      if (EntryMemory::placeOf(from) == state)
+        continue;
+      if (old && func.getArgAttr(old.getArgNumber(), kStateAttr)) {
+        Value saved = places.buffer(value.getLoc(), value.getType(), EntryMemory::nameOf(value), BufferKind::Arena, 0);
+        exec::CopyOp::create(steps, value.getLoc(), from, saved);
+        from = saved;
+      }
+      moves.push_back({from, state});
+    }
+    for (auto [from, state] : moves)
+      exec::CopyOp::create(steps, from.getLoc(), from, state);
   }
 
   /// The ops that have this home, in order.

@@ -15,6 +15,9 @@ namespace lathe::plan {
 /// `taps`: results of kernels are shown to who asks for them. Errors are diagnostics.
 mlir::LogicalResult planEntry(mlir::func::FuncOp func, const Target &target, bool taps);
 
+/// The number of an argument among the inputs of the engine's entry; -1 for one that is a state (lathe/ir/States.h).
+int64_t inputPort(mlir::BlockArgument argument);
+
 /// Sizes and where they come from: `exec.size` ops for every symbol that the entry
 /// uses. An error names a symbol that follows from nothing.
 mlir::LogicalResult emitSizes(mlir::func::FuncOp func, llvm::ArrayRef<StateOp> states,

@@ -3,6 +3,7 @@
 #include "ProgramBuilder.h"
 
 #include "lathe/codegen/KernelSpec.h"
+#include "lathe/ir/States.h"
 
 #include <set>
 
@@ -40,6 +41,18 @@ std::set<std::string> lateSymbols(func::FuncOp func) {
   return late;
 }
 
+int64_t inputPort(BlockArgument argument) {
+  auto func = cast<func::FuncOp>(argument.getOwner()->getParentOp());
+  int64_t port = -1;
+  for (unsigned i = 0; i <= argument.getArgNumber(); ++i) {
+    if (!func.getArgAttr(i, kStateAttr))
+      ++port;
+    else if (i == argument.getArgNumber())
+      return -1;
+  }
+  return port;
+}
+
 LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
                         const std::set<std::string> &symbols, OpBuilder &builder) {
   auto module = func->getParentOfType<ModuleOp>();
@@ -47,7 +60,7 @@ LogicalResult emitSizes(func::FuncOp func, ArrayRef<StateOp> states,
   for (BlockArgument argument : func.getArguments())
     for (auto [axis, dim] : llvm::enumerate(dimsOf(argument)))
       if (auto name = dim.symbolName())
-        inputs.try_emplace(*name, argument.getArgNumber(), int64_t(axis));
+        inputs.try_emplace(*name, inputPort(argument), int64_t(axis));
   std::set<std::string> bound = boundSymbols(func), used = symbols, counts;
   used.insert(bound.begin(), bound.end());
   func.walk([&](LoopEndOp loop) {

@@ -16,6 +16,7 @@
 
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/Loops.h"
+#include "lathe/ir/States.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -34,6 +35,11 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
     const int64_t ranks = meshRanks(module);
     if (ranks < 2)
       return;
+    for (StateOp state : module.getOps<StateOp>())
+      if (isOverwritten(state)) {
+        state.emitError("unsupported: a state that entries overwrite, on a mesh of ranks");
+        return signalPassFailure();
+      }
     SmallVector<shard::Hint> hints;
     for (const std::string &text : optionStrings(module, kShardOption)) {
       auto [name, layout] = StringRef(text).rsplit('=');

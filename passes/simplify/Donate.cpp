@@ -17,8 +17,12 @@
 //
 //   func @main(%pool)               =>          func @main(%pool {lathe.donated_to = "next"})
 //
+// Of a state without axis (lathe/ir/States.h) the input and the output are marked, for plan to take them away.
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
+
+#include "lathe/ir/States.h"
 
 using namespace mlir;
 
@@ -32,6 +36,9 @@ namespace {
 struct DonatePass : impl::DonatePassBase<DonatePass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
+    for (StateOp state : module.getOps<StateOp>())
+      if (isOverwritten(state) && failed(mark(module, state)))
+        return signalPassFailure();
     for (const std::string &pair : optionStrings(module, "donate")) {
       auto [input, output] = StringRef(pair).split('=');
       if (isOutputFirst(module, input, output))
@@ -70,6 +77,29 @@ private:
       if (outputName(func, i) == name)
         return i;
     return std::nullopt;
+  }
+
+  /// Marks what is the state in the entries; one that does not use it has neither.
+  static LogicalResult mark(ModuleOp module, StateOp state) {
+    for (func::FuncOp func : module.getOps<func::FuncOp>()) {
+      auto in = findInput(func, state.getInput()), out = findOutput(func, state.getOutput());
+      if (!in && !out)
+        continue;
+      if (!in || !out)
+        return state.emitError("entry '")
+               << func.getSymName() << "' has no " << (in ? "output '" : "input '")
+               << (in ? state.getOutput() : state.getInput()) << "'";
+      auto fits = [&](Type type) {
+        return cast<TensorType>(type).getElementType() == cast<TensorType>(state.getType()).getElementType() &&
+               dimsOf(type) == dimsOf(state.getType());
+      };
+      if (!fits(func.getArgumentTypes()[*in]) || !fits(func.getResultTypes()[*out]))
+        return state.emitError("entry '") << func.getSymName() << "' has it with another type";
+      func.setArgAttr(*in, kStateAttr, FlatSymbolRefAttr::get(state.getSymNameAttr()));
+      func.setArgAttr(*in, kDonatedToAttr, state.getOutputAttr());
+      func.setResultAttr(*out, kStateAttr, FlatSymbolRefAttr::get(state.getSymNameAttr()));
+    }
+    return success();
   }
 
   static LogicalResult donate(ModuleOp module, StringRef input, StringRef output) {

@@ -233,6 +233,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_state_capacity": (Error, [c_void_p, c_char_p, POINTER(c_int64)]),
     "lathe_state_truncate": (Error, [c_void_p, c_char_p, c_int64]),
     "lathe_state_reset": (Error, [c_void_p, c_char_p]),
+    "lathe_state_read": (Error, [c_void_p, c_char_p, c_void_p]),
+    "lathe_state_write": (Error, [c_void_p, c_char_p, c_void_p]),
     "lathe_context_seed": (Error, [c_void_p, c_uint64]),
     "lathe_context_counters": (None, [c_void_p, POINTER(CCounters)]),
     "lathe_context_reset_counters": (None, [c_void_p]),

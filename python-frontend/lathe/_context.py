@@ -14,7 +14,7 @@ from . import _abi
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileEvent, ProfileRow
-from ._tensor import Array, Tensor, borrowed_array, input_tensor, take_output
+from ._tensor import Array, Tensor, borrowed_array, input_tensor, numpy_dtype, take_output
 
 if TYPE_CHECKING:
     from ._async import Worker
@@ -90,6 +90,25 @@ class Member:
     def truncate_state(self, state: str, length: int) -> None:
         """Forgets everything behind `length`."""
         self._library.lathe_state_truncate(self._handle, state.encode(), length)
+
+    def read_state(self, state: str) -> Array:
+        """The value of a state that does not grow, a buffer that the model writes into, as a new array."""
+        tensor = CTensor()
+        self._library.lathe_state_read(self._handle, state.encode(), byref(tensor))
+        array = np.empty(tensor.bytes, np.uint8)
+        tensor.data = array.ctypes.data
+        self._library.lathe_state_read(self._handle, state.encode(), byref(tensor))
+        dtype = numpy_dtype(_abi.DTYPES[tensor.dtype])
+        return array.view(dtype).reshape([tensor.dims[i] for i in range(tensor.rank)])
+
+    def write_state(self, state: str, value: Any) -> None:
+        """Gives such a state a value, of its dtype and sizes."""
+        known = CTensor()
+        self._library.lathe_state_read(self._handle, state.encode(), byref(known))
+        value = np.array(value, order="C") if isinstance(value, np.ndarray) else value
+        tensor, kept = input_tensor(value, _abi.DTYPES[known.dtype], f"state '{state}'")
+        self._library.lathe_state_write(self._handle, state.encode(), byref(tensor))
+        del kept
 
     def reset_state(self, state: str | None = None) -> None:
         """Back to the start: one state, or all."""

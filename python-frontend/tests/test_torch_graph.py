@@ -95,25 +95,15 @@ def test_writes():
         agrees(lathe.compile(program), module, x)
 
 
-def test_writes_that_others_see_are_refused():
-    class Counts(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("calls", torch.zeros(1))
-
-        def forward(self, x):
-            self.calls.add_(1)
-            return x + self.calls
-
+def test_writes_into_inputs_are_refused():
     class Changes(torch.nn.Module):
         def forward(self, x):
             x.add_(1)
             return x * 2
 
-    for module, name in ((Counts(), "calls"), (Changes(), "x")):
-        with pytest.raises(lathe.Error, match=f"writes into its arguments: {name}") as raised:
-            lathe.compile(module, args=(torch.ones(2),))
-        assert raised.value.code == lathe.Code.UNSUPPORTED
+    with pytest.raises(lathe.Error, match="writes into its arguments: x") as raised:
+        lathe.compile(Changes(), args=(torch.ones(2),))
+    assert raised.value.code == lathe.Code.UNSUPPORTED
 
 
 def test_all_that_is_unsupported_at_once():

@@ -214,15 +214,6 @@ Status Run::checkInput(size_t index) {
   return okStatus();
 }
 
-namespace {
-bool isRowMajor(const lathe_tensor &t) {
-  if (!t.strides)
-    return true;
-  std::vector<int64_t> dims(t.dims, t.dims + t.rank), strides(t.strides, t.strides + t.rank);
-  return isDense(dims, strides);
-}
-} // namespace
-
 /// The memory of an input whose sizes are known to fit.
 Status Run::checkData(size_t index) {
   const lathe_tensor &t = inputs[index];
@@ -270,7 +261,8 @@ Status Run::checkStates() {
     }
     Result<StateSlot *> slot =
         context.states->prepare(s, shape ? shape->stateSizes[i] : own,
-                                static_cast<size_t>(layout->stateBytes[i]), moved);
+                                static_cast<size_t>(layout->stateBytes[i]), context.image->initial(plan, s),
+                                moved);
     if (!slot)
       return slot.status();
     states.push_back(*slot);

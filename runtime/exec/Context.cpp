@@ -185,6 +185,84 @@ Status Context::resetStates(const std::string &name) {
   return okStatus();
 }
 
+/// A state without axis, made where no run has made it yet.
+Result<StateSlot *> Context::wholeState(const std::string &name) {
+  const std::string where = "state '" + name + "'";
+  if (StateSlot *slot = states->find(name)) {
+    if (slot->axis >= 0)
+      return usageError("the state grows with the runs: outputs show it", where);
+    return slot;
+  }
+  for (const Program *p : engine->programsOf(targetName))
+    for (const engine::State &s : p->plan.states) {
+      if (s.name != name)
+        continue;
+      if (s.axis >= 0)
+        return usageError("the state grows with the runs: outputs show it", where);
+      std::vector<int64_t> dims;
+      for (const DimExpr &dim : s.physical) {
+        if (!dim.constant())
+          return usageError("its sizes are those that the first run decides", where);
+        dims.push_back(*dim.constant());
+      }
+      int64_t count = 1;
+      for (int64_t dim : dims)
+        if (__builtin_mul_overflow(count, dim, &count))
+          return invalidError("the sizes overflow", where);
+      bool moved = false;
+      Result<StateSlot *> slot = states->prepare(s, dims, static_cast<size_t>(byteSize(s.dtype, count)),
+                                                 image->initial(p->plan, s), moved);
+      generation += moved;
+      return slot;
+    }
+  return noState(name);
+}
+
+Status Context::readState(const std::string &name, lathe_tensor &value) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
+  Result<StateSlot *> slot = wholeState(name);
+  if (!slot)
+    return slot.status();
+  const StateSlot &state = **slot;
+  if (value.data && (value.memory != LATHE_HOST || value.bytes < state.bytes))
+    return usageError("the value needs " + std::to_string(state.bytes) + " bytes of host memory",
+                      "state '" + name + "'");
+  value.dtype = static_cast<lathe_dtype>(state.dtype);
+  value.rank = static_cast<int32_t>(state.physical.size());
+  value.dims = state.physical.data();
+  value.strides = nullptr;
+  value.bytes = state.bytes;
+  if (!value.data || !state.bytes)
+    return okStatus();
+  LATHE_RETURN_IF_ERROR(device->copy(value.data, state.memory.data(), state.bytes, CopyKind::DeviceToHost));
+  return device->sync();
+}
+
+Status Context::writeState(const std::string &name, const lathe_tensor &value) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(drain());
+  Result<StateSlot *> slot = wholeState(name);
+  if (!slot)
+    return slot.status();
+  StateSlot &state = **slot;
+  const std::string where = "state '" + name + "'";
+  const auto dims = value.dims ? std::span(value.dims, static_cast<size_t>(value.rank)) : std::span<const int64_t>();
+  if (static_cast<DType>(value.dtype) != state.dtype || !std::ranges::equal(dims, state.physical))
+    return usageError("the value is of another type or other sizes", where);
+  if (value.memory != LATHE_HOST || !isRowMajor(value) || (value.bytes && value.bytes < state.bytes) ||
+      (!value.data && state.bytes))
+    return usageError("the value is taken from host memory, row-major, of " + std::to_string(state.bytes) + " bytes",
+                      where);
+  state.written = true;
+  if (!state.bytes)
+    return okStatus();
+  LATHE_RETURN_IF_ERROR(device->copy(state.memory.data(), value.data, state.bytes, CopyKind::HostToDevice));
+  return device->sync();
+}
+
 Status Context::registerCall(const std::string &name, CustomCall call) {
   Exclusive exclusive(busy);
   LATHE_RETURN_IF_ERROR(exclusive.status());

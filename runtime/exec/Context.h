@@ -218,6 +218,8 @@ public:
   Result<int64_t> stateCapacity(const std::string &name);
   Status truncateState(const std::string &name, int64_t length);
   Status resetStates(const std::string &name); ///< empty: all
+  Status readState(const std::string &name, lathe_tensor &value);
+  Status writeState(const std::string &name, const lathe_tensor &value);
   Status seed(uint64_t value);
   Status registerCall(const std::string &name, CustomCall call);
   void setTap(lathe_tap_function function, void *user);
@@ -263,6 +265,9 @@ private:
   void endFlight(Flight &flight, Status outcome);
   void count(const lathe_counters &step);
   void workerMain();
+
+  // Context.cpp
+  Result<StateSlot *> wholeState(const std::string &name);
 
   // CapturedRun.cpp
   void dropGraph(GraphHandle &handle);

@@ -187,6 +187,13 @@ void *DeviceImage::weight(const Weight &w, bool onHost, int64_t rank) const {
   return const_cast<char *>(base + w.offset); // plans that write weights do not verify
 }
 
+const void *DeviceImage::initial(const Plan &plan, const State &state) const {
+  if (state.initial < 0)
+    return nullptr;
+  const Weight &w = plan.weights[state.initial];
+  return reader->find(SectionType::Weights, w.section)->bytes.data() + w.offset;
+}
+
 Result<std::shared_ptr<const Engine>> Engine::open(std::shared_ptr<const EngineReader> reader) {
   Result<std::vector<Plan>> plans = reader->plans();
   if (!plans)
@@ -207,7 +214,8 @@ Result<std::shared_ptr<const Engine>> Engine::open(std::shared_ptr<const EngineR
       add(e->stateNames, s.name);
       const State &known = states.try_emplace(s.name, s).first->second;
       if (known.dtype != s.dtype || known.axis != s.axis ||
-          known.physical.size() != s.physical.size() || known.zeroInit != s.zeroInit)
+          known.physical.size() != s.physical.size() || known.zeroInit != s.zeroInit ||
+          (known.initial < 0) != (s.initial < 0))
         return invalidError("entries disagree about the type", "state '" + s.name + "'");
     }
     Result<std::unique_ptr<const Program>> program = Program::compile(std::move(plan));

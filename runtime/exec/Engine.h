@@ -24,6 +24,8 @@ public:
   Function *function(const Program &program, int kernel, int variant, int launch) const;
   /// Address of a weight in device memory, or in the file for host steps; of a sharded one what `rank` has.
   void *weight(const engine::Weight &weight, bool onHost, int64_t rank) const;
+  /// The first value of a state without axis in the mapped file; null where it has none.
+  const void *initial(const engine::Plan &plan, const engine::State &state) const;
   size_t weightBytes() const { return bytes; }
   /// As Device::abandon(): kernels of it run without an end.
   void abandon() const { device->abandon(); }

@@ -29,6 +29,12 @@ bool isDense(const std::vector<int64_t> &dims, const std::vector<int64_t> &strid
   return true;
 }
 
+bool isRowMajor(const lathe_tensor &tensor) {
+  if (!tensor.strides)
+    return true;
+  return isDense({tensor.dims, tensor.dims + tensor.rank}, {tensor.strides, tensor.strides + tensor.rank});
+}
+
 Status gatherOnHost(void *to, const void *from, DType dtype, const std::vector<int64_t> &dims,
                     const std::vector<int64_t> &strides) {
   int64_t count = 1;

@@ -4,6 +4,7 @@
 #define LATHE_RUNTIME_EXEC_TENSORS_H
 
 #include "../device/Device.h"
+#include "lathe/runtime/lathe.h"
 
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace lathe::runtime {
 std::vector<int64_t> denseStrides(const std::vector<int64_t> &sizes);
 /// Whether a tensor with these strides is row-major without gaps.
 bool isDense(const std::vector<int64_t> &dims, const std::vector<int64_t> &strides);
+bool isRowMajor(const lathe_tensor &tensor);
 
 /// Gathers a strided tensor on the host into dense memory of the host. Unsupported for
 /// strided types narrower than a byte.

@@ -55,7 +55,7 @@ Status Block::reserve(size_t bytes, bool &moved, bool preserve) {
 
 Result<StateSlot *> StateStore::prepare(const engine::State &state,
                                         const std::vector<int64_t> &physical, size_t bytes,
-                                        bool &moved) {
+                                        const void *initial, bool &moved) {
   auto [it, isNew] = slots.try_emplace(state.name);
   StateSlot &slot = it->second;
   if (isNew) {
@@ -63,6 +63,7 @@ Result<StateSlot *> StateStore::prepare(const engine::State &state,
     slot.dtype = state.dtype;
     slot.axis = state.axis;
     slot.zeroInit = state.zeroInit;
+    slot.initial = initial;
   }
   if (!isNew && slot.physical == physical)
     return &slot;
@@ -89,11 +90,11 @@ StateSlot *StateStore::find(const std::string &name) {
 Status StateStore::reset(StateSlot &slot) {
   slot.length = 0;
   slot.written = false;
-  if (slot.zeroInit && slot.memory.data()) {
-    LATHE_RETURN_IF_ERROR(device.zero(slot.memory.data(), slot.bytes));
-    return device.sync();
-  }
-  return okStatus();
+  if (!slot.memory.data() || !slot.bytes || !(slot.initial || slot.zeroInit))
+    return okStatus();
+  LATHE_RETURN_IF_ERROR(slot.initial ? device.copy(slot.memory.data(), slot.initial, slot.bytes, CopyKind::HostToDevice)
+                                     : device.zero(slot.memory.data(), slot.bytes));
+  return device.sync();
 }
 
 size_t StateStore::totalBytes() const {

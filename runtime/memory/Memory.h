@@ -50,6 +50,7 @@ struct StateSlot {
   int64_t length = 0;
   size_t bytes = 0;
   bool zeroInit = true;
+  const void *initial = nullptr; ///< what it is at first, in memory of the host; null: see zeroInit
   bool written = false; ///< holds something that a change of sizes would lose
 
   int64_t capacity() const { return axis < 0 || physical.empty() ? 0 : physical[axis]; }
@@ -62,9 +63,10 @@ public:
   explicit StateStore(Device &device) : device(device) {}
 
   /// Makes the state ready for a run with these sizes. A state that holds something
-  /// keeps its sizes: others are a Usage error. `moved` as for Block.
+  /// keeps its sizes: others are a Usage error. `initial`: what it is at first, or null; outlives the store.
+  /// `moved` as for Block.
   Result<StateSlot *> prepare(const engine::State &state, const std::vector<int64_t> &physical,
-                              size_t bytes, bool &moved);
+                              size_t bytes, const void *initial, bool &moved);
   /// Null when no run has made it yet.
   StateSlot *find(const std::string &name);
   Status reset(StateSlot &slot);

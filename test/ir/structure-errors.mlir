@@ -25,6 +25,16 @@ lathe.state @k {type = tensor<?xf32, #lathe.t<[B]>>, axis = 0 : i64, length = "P
 
 // -----
 
+// expected-error @+1 {{state_c4: without axis it has neither a length nor sizes of the run}}
+lathe.state @k {type = tensor<4xf32>, axis = -1 : i64, length = "P", input = "k", output = "pk"}
+
+// -----
+
+// expected-error @+1 {{state_c5: it begins as a value of another type}}
+lathe.state @k {type = tensor<4xf32>, axis = -1 : i64, length = "", input = "k", output = "pk", lathe.initial = dense<0.0> : tensor<2xf32>}
+
+// -----
+
 func.func @kernel_c1(%a: tensor<4xf32>) {
   // expected-error @+1 {{kernel_c1: 0 block arguments for 1 inputs}}
   %0 = "lathe.kernel"(%a) <{name = "k", kind = #lathe.kernel_kind<pointwise>}> ({

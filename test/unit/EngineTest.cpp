@@ -34,6 +34,7 @@ Plan makeFullPlan() {
   p.symbols.push_back({"D", -4, DimRange::kUnbounded, 13, 1, SymbolOrigin::Derived, -1, -1,
                        DimExpr::symbol("N") * 2 - 3});
   p.states.push_back({"kv", DType::F32, {b, 64, 4}, 1, "P", 64, true});
+  p.states.push_back({"mean", DType::F32, {4}, -1, "", 0, true, 0});
   p.arenas.push_back({128, true});
   p.strings = {"", std::string("a\0b", 3)};
   int32_t next = static_cast<int32_t>(p.buffers.size());
@@ -168,6 +169,9 @@ TEST(Plan, VerifierNamesTheDefect) {
       {"sizes and length of a weight", [](Plan &p) { p.weights[0].bytes = 12; }},
       {"out of range", [](Plan &p) { p.weights[0].offset = UINT64_MAX - 63; }},
       {"capacity", [](Plan &p) { p.states[0].capacity = 65; }},
+      {"a state that grows has a first value", [](Plan &p) { p.states[0].initial = 0; }},
+      {"weight number out of range", [](Plan &p) { p.states[1].initial = 7; }},
+      {"its first value is of another type", [](Plan &p) { p.states[1].physical = {5}; }},
       {"last variant", [](Plan &p) { p.kernels[0].variants.pop_back(); }},
       {"may share memory", [](Plan &p) { p.kernels[0].aliases = {-1, 0, -1}; }},
       {"may share memory", [](Plan &p) { p.kernels[0].aliases = {-1, -1, 3}; }},

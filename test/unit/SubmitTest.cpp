@@ -238,6 +238,53 @@ TEST(Submit, FixedStatesGoBack) {
   EXPECT_EQ(state[0], 7);
 }
 
+/// y = the state s[4], which begins as the weight {1, 2, 3, 4} and becomes x.
+Plan keepPlan() {
+  Plan p = emptyPlan();
+  int32_t x = addInput(p, "x", DType::F32, {4});
+  int32_t y = addOutput(p, "y", DType::F32, {4});
+  p.weights.push_back({"s", "weights", 0, 16, DType::F32, {4}, "", ""});
+  p.states.push_back({"s", DType::F32, {4}, -1, "", 0, true, 0});
+  int32_t s = addBuffer(p, makeBuffer("s", BufferKind::State, 0, DType::F32, {4}));
+  p.blocks[0] = {Step{CopyStep{s, y}, {}}, Step{CopyStep{x, s}, {}}};
+  return p;
+}
+
+TEST(Submit, FixedStatesBeginAsAWeightAndAreReadAndWritten) {
+  Gpu gpu({onGpu(keepPlan())});
+  std::vector<float> x = {5, 6, 7, 8}, read(4);
+  Dims dims = {4};
+  auto state = [&] {
+    lathe_tensor value{};
+    EXPECT_EQ(lathe_state_read(gpu.context.get(), "s", &value), nullptr);
+    EXPECT_EQ(value.bytes, 16u);
+    EXPECT_EQ(value.rank, 1);
+    value.data = read.data();
+    EXPECT_EQ(lathe_state_read(gpu.context.get(), "s", &value), nullptr);
+    return read;
+  };
+  EXPECT_EQ(state(), (std::vector<float>{1, 2, 3, 4})) << "before the first run";
+  lathe_tensor y{};
+  gpu.run({rt::tensor(x, dims)}, {&y, 1});
+  EXPECT_EQ(static_cast<const float *>(y.data)[3], 4);
+  EXPECT_EQ(state(), x);
+  ASSERT_EQ(lathe_state_reset(gpu.context.get(), "s"), nullptr);
+  EXPECT_EQ(state(), (std::vector<float>{1, 2, 3, 4}));
+  std::vector<float> own = {9, 9, 9, 9};
+  lathe_tensor value = rt::tensor(own, dims);
+  ASSERT_EQ(lathe_state_write(gpu.context.get(), "s", &value), nullptr);
+  gpu.run({rt::tensor(x, dims)}, {&y, 1});
+  EXPECT_EQ(static_cast<const float *>(y.data)[0], 9);
+  EXPECT_EQ(state(), x);
+  Dims two = {2, 2};
+  value = rt::tensor(own, two);
+  for (auto [name, tensor] : {std::pair("s", &value), std::pair("none", &value), std::pair("s", (lathe_tensor *)nullptr)}) {
+    lathe_error *e = lathe_state_write(gpu.context.get(), name, tensor);
+    EXPECT_EQ(lathe_error_code(e), LATHE_USAGE) << name;
+    lathe_error_free(e);
+  }
+}
+
 TEST(Submit, AKernelWithoutEndEndsInATypedError) {
   fakeGpu().reset();
   lathe_options o{};

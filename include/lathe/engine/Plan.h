@@ -156,7 +156,8 @@ struct State {
   int32_t axis = -1;             ///< the axis that grows; -1: fixed size (RNN state)
   std::string lengthSymbol;      ///< symbol of origin StateLength; empty if the axis is -1
   DimExpr capacity = 0;          ///< == physical[axis]; 0 without axis
-  bool zeroInit = true;          ///< zero on creation and reset
+  bool zeroInit = true;          ///< zero on creation and reset, without `initial`
+  int32_t initial = -1;          ///< the weight that it is on creation and reset, without axis alone; -1: none
   bool operator==(const State &) const = default;
 };
 

@@ -364,6 +364,12 @@ LATHE_API lathe_error *lathe_state_capacity(lathe_context *, const char *state, 
 LATHE_API lathe_error *lathe_state_truncate(lathe_context *, const char *state, int64_t length);
 /* Back to the start; `state` NULL: all. */
 LATHE_API lathe_error *lathe_state_reset(lathe_context *, const char *state);
+/* The value of a state that does not grow (a buffer that a model of torch writes into). Fills in dtype, sizes and
+ * `bytes`, whose `dims` live until the context ends, and copies the value to `data`, memory of the host of that many
+ * bytes; `data` NULL: nothing is copied. */
+LATHE_API lathe_error *lathe_state_read(lathe_context *, const char *state, lathe_tensor *value);
+/* Gives such a state a value, of its dtype and sizes, row-major in memory of the host. */
+LATHE_API lathe_error *lathe_state_write(lathe_context *, const char *state, const lathe_tensor *value);
 
 /*--- what happened ------------------------------------------------------*/
 

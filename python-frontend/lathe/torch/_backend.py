@@ -11,7 +11,7 @@ import re
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from torch.utils._sympy.functions import Mod, PythonMod
 from .. import _compiler
 from .._context import Context
 from .._errors import Code, Error
+from ._arguments import Changing, Run, negated
 from ._call import Call, device_of, target_of
 from ._fallback import Partitioned, refused
 from ._graph import ready, write
@@ -157,7 +158,7 @@ class Compiled:
         # What of the arguments is a parameter. Sizes that vary are no parameter's.
         self._parameters = {at for at, node in enumerate(self._module.graph.find_nodes(op="placeholder"))
                             if is_parameter(node) and not any(map(_varies, node.meta["example_value"].shape))}
-        self._engines: dict[tuple[Any, ...], Callable[[Sequence[Any]], tuple[Any, ...]]] = {}
+        self._engines: dict[tuple[Any, ...], Run] = {}
         self._lock = threading.Lock()
         _COMPILED.add(self)
 
@@ -183,7 +184,7 @@ class Compiled:
     @property
     def contexts(self) -> list[Context]:
         """The contexts of its engines, which count what they copy (`Context.counters`)."""
-        return [run.context for run in self._engines.values() if isinstance(run, Call)]
+        return [call.context for call in self._calls()]
 
     @property
     def prepared_bytes(self) -> int:
@@ -197,13 +198,17 @@ class Compiled:
                 parameters.forget()
 
     def _made(self) -> list[Parameters]:
-        return [run.parameters for run in self._engines.values() if isinstance(run, Call) and run.parameters]
+        return [call.parameters for call in self._calls() if call.parameters]
+
+    def _calls(self) -> list[Call]:
+        runs = [run.run if isinstance(run, Changing) else run for run in self._engines.values()]
+        return [run for run in runs if isinstance(run, Call)]
 
     def _key(self, given: Sequence[torch.Tensor], numbers: Mapping[int, Any]) -> tuple[Any, ...]:
         return (*numbers.values(), *(given[at].shape[d] for at, d in sorted(self._fixed)))
 
     def _compile(self, given: Sequence[torch.Tensor],
-                 numbers: Mapping[int, Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+                 numbers: Mapping[int, Any]) -> Run:
         """An engine for any size that varies and is not fixed. Where a size is in the way of an operator (heads of
         attention that follow from the height of an image), all sizes but the first of each argument are fixed."""
         try:
@@ -224,13 +229,13 @@ class Compiled:
             return run
 
     def _compile_for(self, given: Sequence[torch.Tensor],
-                     numbers: Mapping[int, Any]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+                     numbers: Mapping[int, Any]) -> Run:
         module = _with_numbers(self._module, numbers)
         free = [set() if at in numbers else {d for a, d in self._varying if a == at and (a, d) not in self._fixed}
                 for at in range(len(given))]
         sizes = [dict.fromkeys(axes, torch.export.Dim.AUTO) for at, axes in enumerate(free) if at not in numbers]
         kept = self._parameters if self._prepare else ()
-        parameters = [at in kept and not a.is_inference() for at, a in enumerate(given) if at not in numbers]
+        parameters = [at in kept and not a.is_inference() and not a.is_neg() for at, a in enumerate(given) if at not in numbers]
         given = [a for at, a in enumerate(given) if at not in numbers]
         try:
             program = torch.export.export(module, tuple(given), dynamic_shapes=tuple(sizes))
@@ -238,10 +243,16 @@ class Compiled:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
         program = applied(ready(program), self._passes)
         device = device_of(given)
-        graph = write(program)
-        if device.type != "cpu":
-            parameters = []
-        names = [name for name, is_one in zip(graph.inputs, parameters) if is_one]
+        graph = write(program, may_change=True)
+        places = [graph.inputs.index(name) for name in graph.changed]
+        names = []
+        if device.type == "cpu":
+            names = [name for name, is_one in zip(graph.inputs, parameters) if is_one and name not in graph.changed]
+
+        def around(run: Run) -> Run:  # dynamo's guards know the bits of signs
+            run = negated(run, [at for at, a in enumerate(given) if a.is_neg()])
+            return Changing(run, places) if places else run
+
         try:
             engine = _compiler.compile_graph(graph, pairs=[("target", target_of(device)),
                                                            *(("parameter", name) for name in names)])
@@ -253,8 +264,8 @@ class Compiled:
             warnings.warn(f"torch runs {len(left)} operators that lathe does not have, between {parts.engines} "
                           "engines:" + "".join(f"\n  {name}: {why}" for name, why in left.items()),
                           LeftToTorch, stacklevel=4)
-            return parts.run
-        return Call(engine, device, graph.inputs, names)
+            return around(parts.run)
+        return around(Call(engine, device, graph.inputs, names))
 
 
 def _about_sizes(error: Error) -> bool:

@@ -52,5 +52,31 @@ def _encoder_layer(src: Any, embed_dim: int, num_heads: int, qkv_weight: Any, qk
     return second(src + fed(src))
 
 
+def _batch_norm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
+                eps: float) -> tuple[Any, ...]:
+    """A batch norm that trains: the result, two values for its gradient, and the next running statistics."""
+    if not training:
+        raise NotImplementedError("batch norm by running statistics that could change")
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    axes = [0, *range(2, x.dim())]
+    average, spread = wide.mean(axes), wide.var(axes, correction=0)
+    by_channel = [1, -1] + [1] * (x.dim() - 2)
+    y = (wide - average.view(by_channel)) * torch.rsqrt(spread + eps).view(by_channel)
+    y = y if weight is None else y * weight.view(by_channel)
+    y = y if bias is None else y + bias.view(by_channel)
+    none = x.new_empty(0)
+    if mean is None:
+        return y.to(x.dtype), none, none
+    # The running variance is that of a sample.
+    nexts = (mean + momentum * (average - mean), var + momentum * (wide.var(axes, correction=1) - var))
+    return y.to(x.dtype), none, none, *(n.to(mean.dtype) for n in nexts)
+
+
+def _batch_norm_alone(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> tuple[Any, ...]:
+    return _batch_norm(x, weight, bias, None, None, training, momentum, eps)
+
+
 TABLE: dict[Any, Any] = {torch.ops.aten._native_multi_head_attention.default: _attention,
+                         torch.ops.aten._native_batch_norm_legit_functional.default: _batch_norm,
+                         torch.ops.aten._native_batch_norm_legit.no_stats: _batch_norm_alone,
                          torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer}

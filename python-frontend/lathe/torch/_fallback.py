@@ -46,7 +46,8 @@ class _Part(_Module):  # type: ignore[misc]
                 self._kept.append(at)
         result = next(n for n in module.graph.nodes if n.op == "output").args[0]
         self._single = isinstance(result, torch.fx.Node)
-        signature = SimpleNamespace(input_specs=specs, buffers_to_mutate={}, user_inputs_to_mutate={})
+        signature = SimpleNamespace(input_specs=specs, output_specs=[], buffers_to_mutate={},
+                                    user_inputs_to_mutate={})
         self._program = Program(module, signature, {}, {}, {})
         self._call: Call | None = None
 

@@ -6,6 +6,7 @@ something else sees, torch makes the graph functional first.
 """
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import operator
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 
 from .. import _abi, _compiler
 from .._errors import Code, Error
@@ -42,6 +44,7 @@ class Graph:
     sources: dict[str, str] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     operators: int = 0  # calls of operators
+    changed: list[str] = field(default_factory=list)  # inputs whose new values are the first outputs
 
     def with_source(self, error: Error) -> Error:
         """The error with the lines of Python that made its node."""
@@ -69,15 +72,17 @@ class _Unsupported(Exception):
 
 
 class _Writer:
-    def __init__(self, program: Any, names: Mapping[Any, str]) -> None:
-        self.program = program
+    def __init__(self, program: Any, names: Mapping[Any, str], may_change: bool) -> None:
+        self.program, self.may_change = program, may_change
         self.sizes = Sizes(program.range_constraints, names)
+        self.head: list[str] = []  # of the module
         self.lines: list[str] = []
         self.graph = Graph("", {})
         self.count = 0
         self.types: dict[str, str] = {}  # of values, by their name in the text
         self.pairs = False  # whether the operator at hand may have complex tensors
         self.stored: dict[Any, Any] = {}  # results of writes: the node whose memory was written into
+        self.states: dict[str, str] = {}  # buffers that the graph changes: their types
 
     # --- types, locations, values
 
@@ -98,7 +103,8 @@ class _Writer:
     def location(self, node: Any, prefix: str) -> str:
         stack = list((node.meta.get("nn_module_stack") or {}).values())
         path = str(stack[-1][0]) if stack else ""
-        path = path or prefix
+        # Dynamo's name of what was compiled is no part of the path.
+        path = re.sub(r"^L\['\w+'\]\.?", "", path) or prefix
         name = f"{path}/{node.name}" if path else str(node.name)
         trace = (node.meta.get("stack_trace") or "").rstrip()
         if trace:
@@ -283,29 +289,53 @@ class _Writer:
     def weight(self, name: str, tensor: torch.Tensor) -> str:
         if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
             raise Error(Code.UNSUPPORTED, f"has dtype {tensor.dtype} and layout {tensor.layout}", f"weight '{name}'")
+        name = self.keep(name, tensor)
+        return self.emit("weight", [], {"name": _quoted(name)}, [self.type(tensor)], f"loc({_quoted(name)})")[0]
+
+    def keep(self, name: str, tensor: torch.Tensor) -> str:
+        """The name under which the compiler is given the values."""
+        if tensor.device.type == "meta":
+            raise Error(Code.USAGE, "it is on the device meta, without values", f"weight '{name}'")
+        reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride())) if tensor.numel() else 0
+        if tensor.untyped_storage().nbytes() < (tensor.storage_offset() + reach) * tensor.element_size():
+            raise Error(Code.USAGE, "its memory has been freed", f"weight '{name}'")
         while name in self.graph.weights:
             name += "_"
-        value = tensor.detach()
+        value = tensor.detach().resolve_neg()
         if value.device.type != "cpu" or not value.is_contiguous():
             value = value.cpu().contiguous()
         self.graph.weights[name] = value
-        return self.emit("weight", [], {"name": _quoted(name)}, [self.type(value)], f"loc({_quoted(name)})")[0]
+        return name
+
+    def state(self, name: str, tensor: torch.Tensor, argument: str) -> str:
+        """The argument for a buffer that the graph changes (include/lathe/ir/States.h); its memory is the context's."""
+        if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
+            raise Error(Code.UNSUPPORTED, f"has dtype {tensor.dtype} and layout {tensor.layout}", f"buffer '{name}'")
+        self.states[name] = self.types[argument] = kind = self.type(tensor)
+        initial = self.keep(name, tensor)
+        self.head.append(f"lathe.state @{_quoted(name)} {{axis = -1 : i64, input = {_quoted(name)}, length = \"\", "
+                         f"output = {_quoted(_next(name))}, type = {kind}, lathe.initial = {_quoted(initial)}}}")
+        return f"{argument}: {kind} {{lathe.name = {_quoted(name)}}}"
 
     def inputs(self) -> tuple[dict[Any, Any], list[str]]:
         """Values of placeholders, and the arguments of the function."""
-        from torch.export.graph_signature import InputKind, TensorArgument
         env: dict[Any, Any] = {}
         arguments: list[str] = []
         places = [n for n in self.program.graph.nodes if n.op == "placeholder"]
         used = {n for n in places if n.users}
+        changed = set(self.program.graph_signature.buffers_to_mutate.values())
         for node, spec in zip(places, self.program.graph_signature.input_specs):
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                if node in used:
-                    stored = self.program.state_dict.get(spec.target)
-                    stored = self.program.constants[spec.target] if stored is None else stored
-                    env[node] = self.weight(spec.target, stored)
-                else:
+                if node not in used and spec.target not in changed:
                     env[node] = None
+                    continue
+                stored = self.program.state_dict.get(spec.target)
+                stored = self.program.constants[spec.target] if stored is None else stored
+                if spec.target in changed:
+                    env[node] = f"%arg{len(arguments)}"
+                    arguments.append(self.state(spec.target, stored, env[node]))
+                else:
+                    env[node] = self.weight(spec.target, stored)
             elif spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
                 value = node.meta["val"]
                 for axis, size in enumerate(value.shape):
@@ -335,8 +365,8 @@ class _Writer:
 
     def write(self) -> Graph:
         signature = self.program.graph_signature
-        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-        if changed:
+        changed = list(signature.user_inputs_to_mutate.values())
+        if changed and not self.may_change:
             raise Error(Code.UNSUPPORTED, f"the graph writes into its arguments: {', '.join(changed)}",
                         "the exported program")
         env, arguments = self.inputs()
@@ -344,7 +374,7 @@ class _Writer:
         names: list[str] = []
         kinds: list[str] = []
         returned: list[str] = []
-        for value in results:
+        for value, spec in itertools.zip_longest(results, signature.output_specs):
             if isinstance(value, _Value) and isinstance(value.node.meta.get("val"), torch.Tensor) and \
                     value.node.meta["val"].is_complex():
                 raise Error(Code.UNSUPPORTED, "an output is complex: return torch.view_as_real of it",
@@ -353,16 +383,25 @@ class _Writer:
                 kind = "a size" if isinstance(value, _Value) else type(value).__name__
                 raise Error(Code.UNSUPPORTED, f"an output is {kind}, no tensor", "the exported program")
             name = str(value.node.name)
+            if spec is not None and spec.kind is OutputKind.BUFFER_MUTATION:
+                name = _next(spec.target)
+            elif spec is not None and spec.kind is OutputKind.USER_INPUT_MUTATION:
+                self.graph.changed.append(spec.target)
             names.append(name if name not in names else f"{name}_{len(names)}")
             returned.append(value.name)
             kinds.append(self.types[value.name])
         out = ", ".join(f"{k} {{lathe.name = {_quoted(n)}}}" for k, n in zip(kinds, names))
         body = "\n".join(f"  {line}" for line in self.lines)
-        symbols = "\n".join(self.sizes.declarations())
+        symbols = "\n".join([*self.sizes.declarations(), *self.head])
         self.graph.text = (f'module attributes {{lathe.phase = "import"}} {{\n{symbols}\n'
                            f"func.func @main({', '.join(arguments)}) -> ({out}) attributes {{lathe.entry}} {{\n{body}\n"
                            f"  return {', '.join(returned)} : {', '.join(kinds)}\n}}\n}}\n")
         return self.graph
+
+
+def _next(buffer: str) -> str:
+    """The name of the output that is the new value of a buffer."""
+    return f"{buffer}.next"
 
 
 @dataclass
@@ -372,9 +411,12 @@ class _Value:
     node: Any
 
 
-def write(program: Any, names: Mapping[Any, str] | None = None, passes: Iterable[Pass] = ()) -> Graph:
-    """The graph of an ExportedProgram after `passes`. `names`: of symbols, in place of torch's own."""
-    return _Writer(applied(ready(program), passes), names or {}).write()
+def write(program: Any, names: Mapping[Any, str] | None = None, passes: Iterable[Pass] = (),
+          may_change: bool = False) -> Graph:
+    """The graph of an ExportedProgram after `passes`. `names`: of symbols, in place of torch's own. Buffers that it
+    writes into become states of the engine. Inputs that it writes into are an error, or with `may_change` their new
+    values are outputs ahead of the others, for the caller to store (`Graph.changed`)."""
+    return _Writer(applied(ready(program), passes), names or {}, may_change).write()
 
 
 def ready(program: Any) -> Any:
@@ -390,6 +432,8 @@ def ready(program: Any) -> Any:
     if table or functional:
         try:
             program = program.run_decompositions(table)
+            if functional and (table := _unknown(program.graph_module)):  # what writes into its operands became
+                program = program.run_decompositions(table)
         except Exception as problem:
             raise Error(Code.UNSUPPORTED, f"torch cannot make the graph functional: {problem}",
                         "the exported program") from problem
@@ -410,8 +454,8 @@ def _wrapped(node: Any) -> int | None:
 
 def _needs_functional(module: Any) -> bool:
     return any(not _inplace.plain(graph) or any(
-        getattr(n.target, "__name__", "") == "wrap_with_autocast" and _wrapped(n) is None for n in graph.nodes)
-        for graph in _graphs(module))
+        (getattr(n.target, "__name__", "") == "wrap_with_autocast" and _wrapped(n) is None) or
+        _inplace.trains(n) for n in graph.nodes) for graph in _graphs(module))
 
 
 def _unknown(module: Any) -> dict[Any, Any]:

@@ -21,6 +21,16 @@ def written(node: Any) -> list[Any]:
             if a.alias_info is not None and a.alias_info.is_write and isinstance(values.get(a.name), torch.fx.Node)]
 
 
+def trains(node: Any) -> bool:
+    """Whether it is a norm that takes the batch's statistics and, if it has running ones, writes them there, which its
+    schema does not say."""
+    name = node.target._schema.name if isinstance(node.target, torch._ops.OpOverload) else ""
+    if name not in ("aten::batch_norm", "aten::instance_norm") or len(node.args) < 6:
+        return False
+    running, of_batch = node.args[3] is not None, bool(node.args[5])
+    return of_batch and (running or name == "aten::batch_norm")
+
+
 # Operators that torch composes of others, and whose results are new all the same. Others may give back their
 # operand, as dropout does in inference, and their schema does not say so.
 _FRESH = {"linear", "matmul", "einsum", "batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm",

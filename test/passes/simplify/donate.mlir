@@ -71,3 +71,37 @@ module attributes {lathe.options = {donate = ["pool=next"]}} {
     return %0 : tensor<8x4xf16>
   }
 }
+
+// -----
+
+// What is a state without axis is marked, and stays an input and an output up to plan.
+// CHECK: lathe.state @calls {axis = -1 : i64
+// CHECK: func.func @main(%arg0: tensor<2xf32> {lathe.name = "x"}, %arg1: tensor<2xf32> {lathe.donated_to = "calls.next", lathe.name = "calls", lathe.state = @calls})
+// CHECK-SAME: -> (tensor<2xf32> {lathe.name = "calls.next", lathe.state = @calls}, tensor<2xf32> {lathe.name = "y"})
+module {
+  lathe.state @calls {type = tensor<2xf32>, axis = -1 : i64, length = "", input = "calls", output = "calls.next", lathe.initial = dense<1.0> : tensor<2xf32>}
+  func.func @main(%x: tensor<2xf32> {lathe.name = "x"}, %calls: tensor<2xf32> {lathe.name = "calls"}) -> (tensor<2xf32> {lathe.name = "calls.next"}, tensor<2xf32> {lathe.name = "y"}) {
+    %0 = lathe.add %calls, %x : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
+    return %0, %calls : tensor<2xf32>, tensor<2xf32>
+  }
+}
+
+// -----
+
+module {
+  // expected-error @below {{entry 'main' has no output 'next'}}
+  lathe.state @calls {type = tensor<2xf32>, axis = -1 : i64, length = "", input = "calls", output = "next"}
+  func.func @main(%calls: tensor<2xf32> {lathe.name = "calls"}) -> (tensor<2xf32> {lathe.name = "y"}) {
+    return %calls : tensor<2xf32>
+  }
+}
+
+// -----
+
+module {
+  // expected-error @below {{entry 'main' has it with another type}}
+  lathe.state @calls {type = tensor<3xf32>, axis = -1 : i64, length = "", input = "calls", output = "y"}
+  func.func @main(%calls: tensor<2xf32> {lathe.name = "calls"}) -> (tensor<2xf32> {lathe.name = "y"}) {
+    return %calls : tensor<2xf32>
+  }
+}
