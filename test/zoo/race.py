@@ -235,7 +235,14 @@ def compared(rows):
             "inductor_ms": statistics.median(rounds["inductor"]), "eager_ms": statistics.median(rounds["eager"])}
 
 
-def table(path):
+def latencies(rows):
+    """Of the rows of a family: the median of each side that raced, in ms."""
+    return {r["side"]: statistics.median(map(float, r["rounds_ms"].split(","))) for r in rows
+            if r["rounds_ms"] and not r["said"]}
+
+
+def table(path, names):
+    """Prints what was measured, what went wrong, and which of `names` have not been raced."""
     rows = rows_of(path)
     for device in sorted({r["device"] for r in rows}):
         families = list(dict.fromkeys(r["family"] for r in rows if r["device"] == device))
@@ -244,6 +251,12 @@ def table(path):
         print(f"{device}: {len(raced)} of {len(families)} families raced")
         for row in (r for r in rows if r["device"] == device and r["said"]):
             print(f"  {row['family']}, {row['side']}: {row['said']}")
+        for family in (f for f in families if f not in raced):
+            ms = latencies([r for r in rows if (r["family"], r["device"]) == (family, device)])
+            if {"lathe", "eager"} <= ms.keys():
+                print(f"  {family} without inductor: {ms['lathe']:.3f} ms, / eager {ms['lathe'] / ms['eager']:.3f}")
+        if left := [name for name in names if name not in families]:
+            print(f"  not raced yet: {', '.join(left)}")
         if not raced:
             continue
         width = max(map(len, raced)) + 2

@@ -222,7 +222,7 @@ def run(names, log, seconds, ways, forms):
 def table(path):
     rows = rows_of(path)
     if not any(r["form"] in ("static", "any") for r in rows):
-        return race.table(path)
+        return race.table(path, SIXTY)
     for way, form in itertools.product(("compile", "export"), ("static", "any")):
         found = [r["result"] for r in rows if (r["way"], r["form"]) == (way, form)]
         counts = {result: found.count(result) for result in dict.fromkeys(found)}
