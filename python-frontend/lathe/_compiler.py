@@ -132,6 +132,13 @@ def compile(model: Any, output: PathLike | None = None, *, args: Sequence[Any] |
     fx_passes  of models of torch: functions over the torch.fx.GraphModule that torch.export leaves
              (lathe.torch.tanh_gelu, merge_linears, bfloat16_products are three)
     options  further (name, value) pairs of `lathe compile`, e.g. ("threads", 2)
+
+    >>> import onnx.parser
+    >>> model = onnx.parser.parse_model(
+    ...     '<ir_version: 10, opset_import: ["": 21]> double (float[N] x) => (float[N] y) { y = Add(x, x) }')
+    >>> engine = lathe.compile(model, dims={"N": (1, 4, 64)})
+    >>> engine.inputs()
+    [Port(name='x', dtype='f32', dims=('N',), donated_to=-1)]
     """
     from_torch = type(model).__module__.partition(".")[0] == "torch" or hasattr(model, "named_parameters")
     if importer not in ("aten", "onnx"):

@@ -222,6 +222,13 @@ class Context(Member):
         `inputs` is a dict by name, or a sequence in the entry's order. `memory="device"` leaves
         the outputs on the context's device. `donate` names inputs whose memory the run may write
         (`Port.donated_to`): what was given is then the output too.
+
+        >>> context = engine.context(threads=1)
+        >>> context.run({"x": np.arange(3, dtype=np.float32)})["y"].numpy().tolist()
+        [0.0, 2.0, 4.0]
+        >>> context.run([np.arange(3)])
+        Traceback (most recent call last):
+        lathe._errors.Error: input 'x': element type is i64, expected f32
         """
         entry = self._first if entry is None else entry
         made, tensors, outputs, donated = self._tensors(entry, inputs, memory, donate)
@@ -263,6 +270,13 @@ class Context(Member):
 
         Each call reads what the inputs hold then and writes into the outputs, in place; shapes stay
         as they are. Outputs that are not given are made by the first call.
+
+        >>> x, y = np.ones(2, np.float32), np.empty(2, np.float32)
+        >>> step = engine.context().bind({"x": x}, {"y": y})
+        >>> x[0] = 5
+        >>> _ = step()
+        >>> y.tolist()
+        [10.0, 2.0]
         """
         from ._bind import Bound
         return Bound(self, self._first if entry is None else entry, inputs, outputs or {})

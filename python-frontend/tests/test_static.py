@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The package is typed, and neither mypy nor ruff finds anything."""
+"""The package is typed, neither mypy nor ruff finds anything, and the examples of its docstrings are true."""
+import doctest
+import importlib
 import pathlib
 import subprocess
 import sys
 
+import numpy as np
+import onnx.parser
 import pytest
+
+import lathe
 
 FOLDER = pathlib.Path(__file__).parents[1]
 
@@ -14,6 +20,19 @@ FOLDER = pathlib.Path(__file__).parents[1]
 def test_clean(tool):
     done = subprocess.run([sys.executable, "-m", *tool], cwd=FOLDER, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_examples_of_docstrings():
+    """They may use `engine`, of y = x + x; a docstring's other names are its own."""
+    engine = lathe.compile(onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["": 21]> double (float[N] x) => (float[N] y) { y = Add(x, x) }'))
+    ran = 0
+    for name in ("_compiler", "_context", "_engine", "_tensor", "_report", "_group", "_llm"):
+        done = doctest.testmod(importlib.import_module(f"lathe.{name}"), optionflags=doctest.ELLIPSIS,
+                               extraglobs={"engine": engine, "lathe": lathe, "np": np})
+        assert not done.failed, name
+        ran += done.attempted
+    assert ran >= 9
 
 
 USER = """
