@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from .. import _compiler
 from ._onnx_module import OnnxModule
 
 
-def _checked(data: "Mapping[str, Any]", teacher: Any) -> "dict[str, np.ndarray]":
+def _checked(data: Mapping[str, Any], teacher: Any) -> dict[str, np.ndarray]:
     arrays = {name: np.asarray(value) for name, value in data.items()}
     names = [port.name for port in teacher.inputs()]
     for name in names:
@@ -28,7 +29,7 @@ def _checked(data: "Mapping[str, Any]", teacher: Any) -> "dict[str, np.ndarray]"
     return arrays
 
 
-def _with_values(path: str, names: "list[str]", to: str) -> str:
+def _with_values(path: str, names: list[str], to: str) -> str:
     """The model with values of its graph as further results."""
     import onnx
     model = onnx.load(path)
@@ -39,25 +40,26 @@ def _with_values(path: str, names: "list[str]", to: str) -> str:
         if name not in made:
             raise ValueError(f"features: {path} has no value '{name}'")
         if name not in known:
-            model.graph.output.append(types.get(name) or onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None))
+            unknown = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
+            model.graph.output.append(types.get(name) or unknown)
     onnx.save(model, to)
     return to
 
 
-def distill(student: "str | os.PathLike[str]", teacher: "str | os.PathLike[str]", data: "Mapping[str, Any]",
-            output: "str | os.PathLike[str]", *, logits: "list[str] | None" = None, features: "Mapping[str, str] | None" = None,
-            temperature: float = 2.0, feature_weight: float = 1.0, epochs: int = 10, batch: int = 32, rate: float = 1e-3,
-            seed: int = 1) -> "list[float]":
+def distill(student: str | os.PathLike[str], teacher: str | os.PathLike[str], data: Mapping[str, Any],
+            output: str | os.PathLike[str], *, logits: list[str] | None = None,
+            features: Mapping[str, str] | None = None, temperature: float = 2.0, feature_weight: float = 1.0,
+            epochs: int = 10, batch: int = 32, rate: float = 1e-3, seed: int = 1) -> list[float]:
     """Trains the ONNX model `student` (pruned, or masked by zeros, which stay zero) to give what `teacher` gives, and
     writes it to `output`, nothing but weights changed. Returns the mean loss of each epoch.
 
-    The loss is the Kullback-Leibler divergence of the teacher's softmax of `logits` (results, over their last axis; by
-    default all results of floats), both divided by `temperature` and the divergence multiplied by its square (Hinton et
-    al., 2015), plus `feature_weight` times the mean squared difference of `features` {value of the student: value of the
-    teacher}, relative to the teacher's mean square (FitNets, Romero et al., 2015). `data`: arrays by input, whose rows are
-    examples; the teacher runs as an engine, once. Adam with a rate that falls as a cosine. The same seed gives the same
-    weights on one machine. ValueError for data and names that do not fit, NotImplementedError for an op that cannot
-    train."""
+    The loss is the Kullback-Leibler divergence of the teacher's softmax of `logits` (results, over their last axis;
+    by default all results of floats), both divided by `temperature` and the divergence multiplied by its square (Hinton
+    et al., 2015), plus `feature_weight` times the mean squared difference of `features` {value of the student: value of
+    the teacher}, relative to the teacher's mean square (FitNets, Romero et al., 2015). `data`: arrays by input, whose
+    rows are examples; the teacher runs as an engine, once. Adam with a rate that falls as a cosine. The same seed gives
+    the same weights on one machine. ValueError for data and names that do not fit, NotImplementedError for an op that
+    cannot train."""
     if epochs < 1 or batch < 1 or not rate > 0 or not temperature > 0:
         raise ValueError("epochs and batch want 1 or more, rate and temperature more than 0")
     features = dict(features or {})
@@ -92,7 +94,8 @@ def distill(student: "str | os.PathLike[str]", teacher: "str | os.PathLike[str]"
         for mine_, its in features.items():
             aim = want[its][rows]
             if got[mine_].shape != aim.shape:
-                raise ValueError(f"features: '{mine_}' has sizes {list(got[mine_].shape)}, '{its}' of the teacher {list(aim.shape)}")
+                raise ValueError(f"features: '{mine_}' has sizes {list(got[mine_].shape)}, '{its}' of the teacher "
+                                 f"{list(aim.shape)}")
             total = total + feature_weight * (got[mine_] - aim).square().mean() / aim.square().mean().clamp_min(1e-12)
         return total
 
@@ -100,7 +103,7 @@ def distill(student: "str | os.PathLike[str]", teacher: "str | os.PathLike[str]"
     optimizer = torch.optim.Adam(module.parameters(), lr=rate)
     steps = epochs * -(-rows // batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    history = []
+    history: list[float] = []
     for _ in range(epochs):
         sum_ = 0.0
         order = torch.randperm(rows, generator=generator)
@@ -109,7 +112,7 @@ def distill(student: "str | os.PathLike[str]", teacher: "str | os.PathLike[str]"
             loss = loss_of(part)
             if not torch.isfinite(loss):
                 raise ValueError(f"the loss is {loss.item()} in epoch {len(history)}: a lower rate may help")
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             schedule.step()
             with torch.no_grad():

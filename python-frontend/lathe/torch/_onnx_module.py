@@ -3,20 +3,21 @@
 of floats are its parameters."""
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-Tensor = torch.Tensor
-Node = Callable[["_Call"], "Tensor | tuple[Tensor, ...]"]
+Tensor: TypeAlias = Any  # of torch, whose types are not looked at
+Node: TypeAlias = "Callable[[_Call], Any]"  # a tensor, or a tuple of them
 
 
 class _Call:
     """A node with its operands; an absent operand is None."""
 
-    def __init__(self, node: Any, operands: "list[Tensor | None]", opset: int) -> None:
+    def __init__(self, node: Any, operands: list[Tensor | None], opset: int) -> None:
         self.node, self.operands, self.opset = node, operands, opset
 
     def __getitem__(self, i: int) -> Any:
@@ -30,7 +31,7 @@ class _Call:
                 return value.decode() if isinstance(value, bytes) else value
         return otherwise
 
-    def integers(self, i: int, name: str) -> "list[int] | None":
+    def integers(self, i: int, name: str) -> list[int] | None:
         """An operand of integers, which older opsets have as an attribute."""
         if self[i] is not None:
             return [int(v) for v in self[i].reshape(-1)]
@@ -131,7 +132,7 @@ def _gather_nd(c: _Call) -> Tensor:
     return c[0][tuple(at) + c[1].long().unbind(-1)]
 
 
-def _split(c: _Call) -> "tuple[Tensor, ...]":
+def _split(c: _Call) -> tuple[Tensor, ...]:
     axis = c.attribute("axis", 0)
     sizes = c.integers(1, "split")
     if sizes is None:
@@ -180,11 +181,28 @@ def _div(c: _Call) -> Tensor:
     return c[0] / c[1] if c[0].is_floating_point() else torch.div(c[0], c[1], rounding_mode="trunc")
 
 
+def _clip(c: _Call) -> Tensor:
+    least, most = (c[i] if c[i] is not None else c.attribute(name) for i, name in ((1, "min"), (2, "max")))
+    return c[0] if least is None and most is None else c[0].clamp(least, most)
+
+
+def _range(c: _Call) -> Tensor:
+    return torch.arange(c[0].item(), c[1].item(), c[2].item(), dtype=c[0].dtype)
+
+
+def _transpose(c: _Call) -> Tensor:
+    return c[0].permute(c.attribute("perm", list(reversed(range(c[0].dim())))))
+
+
+def _trilu(c: _Call) -> Tensor:
+    return (torch.triu if c.attribute("upper", 1) else torch.tril)(c[0], int(c[1]) if c[1] is not None else 0)
+
+
 def _fold(of: Callable[[Tensor, Tensor], Tensor]) -> Node:
     def apply(c: _Call) -> Tensor:
         y = c[0]
         for other in c.operands[1:]:
-            y = of(y, other)  # type: ignore[arg-type]
+            y = of(y, other)
         return y
     return apply
 
@@ -193,36 +211,37 @@ def _softmax(of: Callable[[Tensor, int], Tensor]) -> Node:
     return lambda c: of(c[0], c.attribute("axis", -1 if c.opset >= 13 else 1))
 
 
-OPS: "dict[str, Node]" = {
-    "Add": lambda c: c[0] + c[1], "Sub": lambda c: c[0] - c[1], "Mul": lambda c: c[0] * c[1], "Div": _div,
-    "Pow": lambda c: c[0] ** c[1], "Neg": lambda c: -c[0], "Abs": lambda c: c[0].abs(), "Exp": lambda c: c[0].exp(),
-    "Log": lambda c: c[0].log(), "Sqrt": lambda c: c[0].sqrt(), "Reciprocal": lambda c: 1 / c[0], "Erf": lambda c: c[0].erf(),
-    "Sin": lambda c: c[0].sin(), "Cos": lambda c: c[0].cos(), "Tanh": lambda c: c[0].tanh(), "Sigmoid": lambda c: c[0].sigmoid(),
-    "Relu": lambda c: c[0].relu(), "LeakyRelu": lambda c: F.leaky_relu(c[0], c.attribute("alpha", 0.01)),
-    "HardSwish": lambda c: F.hardswish(c[0]), "Softplus": lambda c: F.softplus(c[0]),
-    "HardSigmoid": lambda c: (c.attribute("alpha", 0.2) * c[0] + c.attribute("beta", 0.5)).clamp(0, 1),
-    "Gelu": lambda c: F.gelu(c[0], approximate=c.attribute("approximate", "none")), "Identity": lambda c: c[0],
-    "Dropout": lambda c: c[0], "Clip": lambda c: c[0].clamp(c[1] if c[1] is not None else c.attribute("min"),
-                                                            c[2] if c[2] is not None else c.attribute("max")),
-    "Min": _fold(torch.minimum), "Max": _fold(torch.maximum), "Sum": _fold(torch.add), "Where": lambda c: torch.where(c[0].bool(), c[1], c[2]),
-    "Equal": lambda c: c[0] == c[1], "Less": lambda c: c[0] < c[1], "Greater": lambda c: c[0] > c[1], "Not": lambda c: ~c[0],
-    "LessOrEqual": lambda c: c[0] <= c[1], "GreaterOrEqual": lambda c: c[0] >= c[1], "And": lambda c: c[0] & c[1], "Or": lambda c: c[0] | c[1],
-    "MatMul": lambda c: c[0] @ c[1], "Gemm": _gemm, "Conv": _conv, "MaxPool": _pool("max"), "AveragePool": _pool("mean"),
+OPS: dict[str, Node] = {
+    "Abs": lambda c: c[0].abs(), "Add": lambda c: c[0] + c[1], "And": lambda c: c[0] & c[1],
+    "AveragePool": _pool("mean"), "BatchNormalization": _batch_norm, "Cast": _cast, "Clip": _clip,
+    "Constant": _constant, "ConstantOfShape": _filled,
+    "Concat": lambda c: torch.cat(c.operands, c.attribute("axis")), "Conv": _conv, "Cos": lambda c: c[0].cos(),
+    "Div": _div, "Dropout": lambda c: c[0], "Equal": lambda c: c[0] == c[1], "Erf": lambda c: c[0].erf(),
+    "Exp": lambda c: c[0].exp(), "Expand": _expand,
+    "Flatten": lambda c: c[0].reshape(int(np.prod(c[0].shape[:c.attribute("axis", 1)])), -1), "Gather": _gather,
+    "GatherElements": lambda c: c[0].gather(c.attribute("axis", 0), c[1].long()), "GatherND": _gather_nd,
+    "Gelu": lambda c: F.gelu(c[0], approximate=c.attribute("approximate", "none")), "Gemm": _gemm,
     "GlobalAveragePool": lambda c: c[0].mean(dim=list(range(2, c[0].dim())), keepdim=True),
-    "ReduceMean": _reduce(torch.mean), "ReduceSum": _reduce(torch.sum), "Softmax": _softmax(torch.softmax),
-    "LogSoftmax": _softmax(torch.log_softmax), "LayerNormalization": _layer_norm, "BatchNormalization": _batch_norm,
-    "Flatten": lambda c: c[0].reshape(int(np.prod(c[0].shape[:c.attribute("axis", 1)])), -1), "Reshape": _reshape,
-    "Transpose": lambda c: c[0].permute(c.attribute("perm", list(reversed(range(c[0].dim()))))), "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze, "Concat": lambda c: torch.cat(c.operands, c.attribute("axis")), "Split": _split, "Slice": _slice,
-    "Gather": _gather, "GatherND": _gather_nd, "IsNaN": lambda c: c[0].isnan(),
-    "GatherElements": lambda c: c[0].gather(c.attribute("axis", 0), c[1].long()), "Shape": lambda c: torch.tensor(c[0].shape[c.attribute("start", 0):c.attribute("end", None)]),
-    "Constant": _constant, "ConstantOfShape": _filled, "Cast": _cast, "Expand": _expand,
-    "Range": lambda c: torch.arange(c[0].item(), c[1].item(), c[2].item(), dtype=c[0].dtype),
-    "Trilu": lambda c: (torch.triu if c.attribute("upper", 1) else torch.tril)(c[0], int(c[1]) if c[1] is not None else 0),
+    "Greater": lambda c: c[0] > c[1], "GreaterOrEqual": lambda c: c[0] >= c[1],
+    "HardSigmoid": lambda c: (c.attribute("alpha", 0.2) * c[0] + c.attribute("beta", 0.5)).clamp(0, 1),
+    "HardSwish": lambda c: F.hardswish(c[0]), "Identity": lambda c: c[0], "IsNaN": lambda c: c[0].isnan(),
+    "LayerNormalization": _layer_norm, "LeakyRelu": lambda c: F.leaky_relu(c[0], c.attribute("alpha", 0.01)),
+    "Less": lambda c: c[0] < c[1], "LessOrEqual": lambda c: c[0] <= c[1], "Log": lambda c: c[0].log(),
+    "LogSoftmax": _softmax(torch.log_softmax), "MatMul": lambda c: c[0] @ c[1], "Max": _fold(torch.maximum),
+    "MaxPool": _pool("max"), "Min": _fold(torch.minimum), "Mul": lambda c: c[0] * c[1], "Neg": lambda c: -c[0],
+    "Not": lambda c: ~c[0], "Or": lambda c: c[0] | c[1], "Pow": lambda c: c[0] ** c[1], "Range": _range,
+    "Reciprocal": lambda c: 1 / c[0], "ReduceMean": _reduce(torch.mean), "ReduceSum": _reduce(torch.sum),
+    "Relu": lambda c: c[0].relu(), "Reshape": _reshape,
+    "Shape": lambda c: torch.tensor(c[0].shape[c.attribute("start", 0):c.attribute("end", None)]),
+    "Sigmoid": lambda c: c[0].sigmoid(), "Sin": lambda c: c[0].sin(), "Slice": _slice,
+    "Softmax": _softmax(torch.softmax),
+    "Softplus": lambda c: F.softplus(c[0]), "Split": _split, "Sqrt": lambda c: c[0].sqrt(), "Squeeze": _squeeze,
+    "Sub": lambda c: c[0] - c[1], "Sum": _fold(torch.add), "Tanh": lambda c: c[0].tanh(), "Transpose": _transpose,
+    "Trilu": _trilu, "Unsqueeze": _unsqueeze, "Where": lambda c: torch.where(c[0].bool(), c[1], c[2]),
 }
 
 
-class OnnxModule(torch.nn.Module):
+class OnnxModule(torch.nn.Module):  # type: ignore[misc]
     """Computes what an ONNX file computes. Its parameters are the file's f32 initializers, by their names with dots
     as underscores; `forward` takes inputs by name and gives values by name. NotImplementedError, with the node, for an
     op that is not among OPS."""
@@ -235,7 +254,8 @@ class OnnxModule(torch.nn.Module):
         self.opset = next(o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
         for node in graph.node:
             if node.domain not in ("", "ai.onnx") or node.op_type not in OPS:
-                raise NotImplementedError(f"{path}: node '{node.name or node.output[0]}': {node.op_type} has no form that trains")
+                where = f"{path}: node '{node.name or node.output[0]}'"
+                raise NotImplementedError(f"{where}: {node.op_type} has no form that trains")
         self.constants: dict[str, Tensor] = {}
         self.names: dict[str, str] = {}  # parameter by initializer
         statistics = {name for node in graph.node if node.op_type == "BatchNormalization" for name in node.input[3:5]}
@@ -247,12 +267,10 @@ class OnnxModule(torch.nn.Module):
             else:
                 self.constants[tensor.name] = value
 
-    def initializer(self, name: str) -> torch.nn.Parameter:
-        parameter = getattr(self, self.names[name])
-        assert isinstance(parameter, torch.nn.Parameter)
-        return parameter
+    def initializer(self, name: str) -> Any:
+        return getattr(self, self.names[name])
 
-    def forward(self, inputs: "dict[str, Tensor]", wanted: "list[str] | None" = None) -> "dict[str, Tensor]":
+    def forward(self, inputs: dict[str, Tensor], wanted: list[str] | None = None) -> dict[str, Tensor]:
         wanted = wanted or [value.name for value in self.model.graph.output]
         values: dict[str, Any] = {**self.constants, **{n: getattr(self, p) for n, p in self.names.items()}, **inputs}
         for node in self.model.graph.node:
@@ -260,8 +278,8 @@ class OnnxModule(torch.nn.Module):
             try:
                 results = OPS[node.op_type](call)
             except NotImplementedError as problem:
-                raise NotImplementedError(f"node '{node.name or node.output[0]}': {node.op_type} with {problem} has no form "
-                                          "that trains") from None
+                where = f"node '{node.name or node.output[0]}'"
+                raise NotImplementedError(f"{where}: {node.op_type} with {problem} has no form that trains") from None
             for name, value in zip(node.output, results if isinstance(results, tuple) else (results,)):
                 values[name] = value
         missing = [name for name in wanted if name not in values]
@@ -274,5 +292,6 @@ class OnnxModule(torch.nn.Module):
         import onnx
         for tensor in self.model.graph.initializer:
             if tensor.name in self.names:
-                tensor.CopyFrom(onnx.numpy_helper.from_array(self.initializer(tensor.name).detach().numpy(), tensor.name))
+                values = self.initializer(tensor.name).detach().numpy()
+                tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
         onnx.save(self.model, path)
