@@ -68,6 +68,9 @@ TensorType localType(Type type, const Layout &layout, int64_t ranks) {
 
 std::optional<Layout> reshaped(const Layout &layout, ArrayRef<DimExpr> from, ArrayRef<DimExpr> to,
                                int64_t ranks) {
+  auto isEmpty = [](const DimExpr &dim) { return dim == DimExpr(0); };
+  if (llvm::any_of(from, isEmpty) || llvm::any_of(to, isEmpty)) // which elements belong together, nobody can say
+    return std::nullopt;
   // The dimensions around `dim` that become others together: between places where as many elements
   // stand ahead on both sides.
   std::vector<DimExpr> ahead = {1}, aheadTo = {1};

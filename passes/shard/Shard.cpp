@@ -53,7 +53,9 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
     for (func::FuncOp func : module.getOps<func::FuncOp>()) {
       // Text that has been through here.
       if (func.walk([](Operation *op) {
-                return collectiveOf(op) ? WalkResult::interrupt() : WalkResult::advance();
+                auto constant = dyn_cast<ConstantOp>(op);
+                return collectiveOf(op) || (constant && isa<ShardedAttr>(constant.getValue())) ? WalkResult::interrupt()
+                                                                                               : WalkResult::advance();
               }).wasInterrupted())
         continue;
       for (Operation &op : func.getBody().front())

@@ -190,7 +190,7 @@ std::optional<Parts> inUnits(const Parts &parts, int64_t unit) {
 
 /// Whether each rank gets something of each block.
 bool reachAll(const Parts &parts, int64_t ranks) {
-  return llvm::all_of(parts.blocks, [&](int64_t block) { return block >= ranks || ranks % block == 0; });
+  return llvm::all_of(parts.blocks, [&](int64_t block) { return block >= ranks || isShared(block, ranks); });
 }
 
 /// Of an operand that is read as i / c, where iterator i has these parts: a rank reads whole elements.

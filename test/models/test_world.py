@@ -98,6 +98,47 @@ def test_what_does_not_fit_is_told_to_all(engines, model, tmp_path):
     assert codes == [2, 2] and all("environment variable WORLD_SIZE" in s for s in said), said
 
 
+def test_another_entry_is_told_to_all(engines, model):
+    """Each step has its entry and sizes compared before anything of it runs."""
+    engine = engines(model, "--mesh=tp=2", "--entry=one:N=1", "--entry=two:N=2")
+    codes, said = launch([[engine, "--entry=one", "--entry=two"], [engine, "--entry=one", "--entry=one"]])
+    assert codes == [2, 2] and all("rank 1 runs 'entry one', rank 0 'entry two'" in s for s in said), said
+
+
+# Rank 0 in one network, rank 1 in another, and a cable between them.
+NETWORKS = """
+set -eu
+unshare -n sleep 100 & other=$!
+trap 'kill $other' EXIT
+until [ "$(readlink /proc/$other/ns/net)" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.01; done
+ip link add here type veth peer name there netns $other
+ip addr add 10.77.0.1/30 dev here
+ip link set here up
+nsenter -t $other -n sh -c 'ip addr add 10.77.0.2/30 dev there && ip link set there up'
+RANK=1 nsenter -t $other -n "$@" --save "$OUT/other" & rank1=$!
+code=0
+RANK=0 "$@" --save "$OUT" || code=$?
+wait $rank1
+exit $code
+"""
+
+
+def test_ranks_in_two_networks(engines, model, tmp_path):
+    if subprocess.run(["unshare", "-rn", "unshare", "-n", "true"], capture_output=True).returncode:
+        pytest.skip("this user may not make network namespaces")
+    engine = engines(model, "--mesh=tp=2")
+    x = tmp_path / "x.npy"
+    np.save(x, np.random.default_rng(1).standard_normal((300, 64)).astype(np.float32))
+    lathe_cli.lathe("run", engine, "--ranks=2", "--input", f"x={x}", "--save", tmp_path / "threads")
+    ran = subprocess.run(["unshare", "-rn", "bash", "-c", NETWORKS, "networks", lathe_cli.LATHE, "run", engine, "--input",
+                          f"x={x}", "--max-seconds=60"], capture_output=True, text=True, timeout=100,
+                         env={**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500",
+                              "OUT": str(tmp_path)})
+    assert ran.returncode == 0 and "RAN" in ran.stdout, ran
+    want = np.load(tmp_path / "threads" / "y.npy").tobytes()
+    assert all(np.load(f).tobytes() == want for f in (tmp_path / "y.npy", tmp_path / "other" / "rank-1" / "y.npy"))
+
+
 def launch_late(commands):
     """Where one rank does not come, the other waits for it as long as it is told to."""
     return launch([[*command, "--max-seconds=5"] for command in commands])

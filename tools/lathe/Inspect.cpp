@@ -28,14 +28,14 @@ struct InspectOptions {
 };
 
 /// "m.svg", or "m.prefill.sm_90a.svg" when the engine has several plans.
-Status writeDrawings(const Model &model, const std::string &file) {
+Status writeDrawings(const Model &model, const std::string &file, std::string (*draw)(const engine::Plan &)) {
   for (const engine::Plan &plan : model.plans) {
     std::string name = file;
     if (model.plans.size() > 1) {
       size_t dot = name.rfind(".svg");
       name = name.substr(0, dot) + "." + plan.entry + "." + plan.target + ".svg";
     }
-    LATHE_RETURN_IF_ERROR(writeFileAtomically(name, memorySvg(plan)));
+    LATHE_RETURN_IF_ERROR(writeFileAtomically(name, draw(plan)));
   }
   return okStatus();
 }
@@ -143,7 +143,7 @@ Status execute(const InspectOptions &options, const std::string &path) {
   if (!options.source.empty())
     return printSource(*model, options.source, *targets);
   if (!options.svg.empty())
-    LATHE_RETURN_IF_ERROR(writeDrawings(*model, options.svg));
+    LATHE_RETURN_IF_ERROR(writeDrawings(*model, options.svg, options.sharding ? shardingSvg : memorySvg));
   if (!options.html.empty())
     LATHE_RETURN_IF_ERROR(writeHtml(*model, dumps, options.html));
   bool all = !options.entries && !options.plan && !options.memory && !options.kernels && !options.sharding;
@@ -206,7 +206,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.flag("sharding", "Of a mesh: where ranks meet, and what each holds of the weights", options.sharding);
   parser.flag("memory", "Arenas, buffers and states: the formulas, and bytes at the usual sizes",
               options.memory);
-  parser.add("svg", "FILE", "Draw the buffers of each plan over time", options.svg);
+  parser.add("svg", "FILE", "Draw the buffers of each plan over time; with --sharding the ranks, and where they meet", options.svg);
   parser.add("html", "FILE",
              "Write one page that needs no net: the graph of every phase (of a model) with search, "
              "from a node to its "
@@ -228,6 +228,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe inspect model.lathe");
   parser.example("lathe inspect model.onnx --target=sm_90a --kernels");
   parser.example("lathe inspect model.lathe --memory --svg=memory.svg");
+  parser.example("lathe inspect mesh.lathe --sharding --svg=ranks.svg");
   parser.example("lathe inspect model.onnx --html=model.html");
   parser.example("lathe inspect model.lathe --source matmul_0 --target=sm_90a > matmul_0.cu");
   parser.example("lathe inspect model.lathe --json --plan");

@@ -30,6 +30,8 @@ llvm::json::Array dimsArray(const std::vector<DimExpr> &dims);
 
 /// Arena buffers over time at the usual sizes.
 std::string memorySvg(const engine::Plan &plan);
+/// ShardingPicture.cpp: what the ranks of a mesh do alone, and where they meet.
+std::string shardingSvg(const engine::Plan &plan);
 
 /// "B <= 64 && K % 8 == 0"; "otherwise" when there is nothing to hold.
 std::string describeGuard(const std::vector<engine::Condition> &guard);

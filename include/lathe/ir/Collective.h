@@ -29,7 +29,7 @@ std::optional<ReduceKind> combinerOf(mlir::Operation *op);
 int64_t shardSize(int64_t block, int64_t parts);
 /// The first of them. Only shares are apart from each other.
 int64_t shardBegin(int64_t block, int64_t parts, int64_t rank);
-inline bool isShared(int64_t block, int64_t parts) { return block < parts && parts % block == 0; }
+inline bool isShared(int64_t block, int64_t parts) { return block > 0 && block < parts && parts % block == 0; }
 
 /// Bytes of the part of a constant that `rank` has, zeros where it is padded. An error for elements that
 /// do not fill bytes, and of the constant.

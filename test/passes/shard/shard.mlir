@@ -99,3 +99,15 @@ module attributes {lathe.options = {mesh = ["tp=2"]}} {
     return %6 : tensor<8x4xf32>
   }
 }
+
+// -----
+
+// A tensor without elements has no parts.
+// CHECK-LABEL: func.func @empty
+// CHECK: lathe.reshape {{.*}} : (tensor<4x0x8xf32>) -> tensor<0x32xf32>
+module attributes {lathe.options = {mesh = ["tp=2"]}} {
+  func.func @empty(%x: tensor<4x0x8xf32>) -> tensor<0x32xf32> {
+    %0 = lathe.reshape %x : (tensor<4x0x8xf32>) -> tensor<0x32xf32>
+    return %0 : tensor<0x32xf32>
+  }
+}
