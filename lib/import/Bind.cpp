@@ -105,8 +105,10 @@ Status parseShapeOption(StringRef text, ImportOptions &options) {
     sizes.split(parts, 'x');
   for (StringRef part : parts) {
     int64_t size = 0;
-    if (!parseSize(part, size))
-      return usageError("expected INPUT=1x3x224x224", "--shape " + text.str());
+    if (part == "?")
+      size = -1;
+    else if (!parseSize(part, size))
+      return usageError("expected INPUT=1x3x224x224, or INPUT=?x3x?x? where ? is any size", "--shape " + text.str());
     shape.push_back(size);
   }
   if (name.empty() || !text.contains('='))
@@ -132,6 +134,8 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
   };
   for (const auto &[name, shape] : options.shapes) {
     std::string place = "--shape " + name;
+    if (options.constants.count(name))
+      continue; // of a value, which has its own
     Value input = findInput(module, name);
     if (!input)
       return usageError("the model has no input of this name", place);
@@ -149,9 +153,13 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
       return usageError("the input has rank " + std::to_string(type ? type.getRank() : -1) +
                             ", the shape has " + std::to_string(shape.size()) + " sizes",
                         place);
-    for (size_t axis = 0; axis < shape.size(); ++axis)
-      LATHE_RETURN_IF_ERROR(
-          bind(dimOf(input, axis), shape[axis], place + "[" + std::to_string(axis) + "]"));
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      std::string dimension = place + "[" + std::to_string(axis) + "]";
+      if (shape[axis] >= 0)
+        LATHE_RETURN_IF_ERROR(bind(dimOf(input, axis), shape[axis], dimension));
+      else if (dimOf(input, axis).constant())
+        return usageError("the size is fixed in this text; ? frees sizes of ONNX files", dimension);
+    }
   }
   for (const auto &[key, bound] : options.dims) {
     Result<DimExpr> dim = resolveKey(module, key);

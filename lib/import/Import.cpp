@@ -79,34 +79,55 @@ ArrayAttr statedDims(OpBuilder &b, const ValueInfo &info) {
   return b.getArrayAttr(dims);
 }
 
-/// Moves inputs with given values to the initializers.
+/// A given value in place of an input of this type.
+Result<Tensor> constantFor(const ValueInfo &input, const HostTensor &value) {
+  std::string place = "constant " + input.name;
+  bool fits = input.other.empty() && input.dtype == value.dtype &&
+              (!input.ranked || input.dims.size() == value.dims.size());
+  for (size_t d = 0; fits && input.ranked && d < value.dims.size(); ++d)
+    fits = input.dims[d].value < 0 || input.dims[d].value == value.dims[d];
+  if (!fits)
+    return usageError("the value has another type or shape than the input", place);
+  auto owner = std::make_shared<std::vector<std::byte>>(value.data);
+  Tensor tensor;
+  tensor.name = input.name;
+  tensor.dtype = value.dtype;
+  tensor.dims = value.dims;
+  tensor.bytes = *owner;
+  tensor.owner = owner;
+  if (value.dtype == DType::String) {
+    Result<std::vector<std::string_view>> texts = stringsOf(value);
+    if (!texts)
+      return Status(texts.status().code(), texts.status().message(), place);
+    tensor.strings.assign(texts->begin(), texts->end());
+  }
+  return tensor;
+}
+
+/// The name of the sequence that x[2] is a tensor of; the name itself where it is of none.
+std::string sequenceOf(const std::string &name) {
+  size_t bracket = name.ends_with(']') ? name.rfind('[') : std::string::npos;
+  return name.substr(0, bracket);
+}
+
+/// Moves inputs with given values to the initializers. Those of tensors in a sequence or an optional stay for buildModule.
 Status applyConstants(Graph &graph, const ImportOptions &options) {
   for (const auto &[name, value] : options.constants) {
     auto input =
         llvm::find_if(graph.inputs, [&](const ValueInfo &info) { return info.name == name; });
-    std::string place = "constant " + name;
-    if (input == graph.inputs.end())
-      return usageError("the model has no input of this name", place);
-    bool fits = input->other.empty() && input->dtype == value.dtype &&
-                (!input->ranked || input->dims.size() == value.dims.size());
-    for (size_t d = 0; fits && input->ranked && d < value.dims.size(); ++d)
-      fits = input->dims[d].value < 0 || input->dims[d].value == value.dims[d];
-    if (!fits)
-      return usageError("the value has another type or shape than the input", place);
-    auto owner = std::make_shared<std::vector<std::byte>>(value.data);
-    Tensor tensor;
-    tensor.name = name;
-    tensor.dtype = value.dtype;
-    tensor.dims = value.dims;
-    tensor.bytes = *owner;
-    tensor.owner = owner;
-    if (value.dtype == DType::String) {
-      Result<std::vector<std::string_view>> texts = stringsOf(value);
-      if (!texts)
-        return Status(texts.status().code(), texts.status().message(), place);
-      tensor.strings.assign(texts->begin(), texts->end());
+    if (input == graph.inputs.end() || (input->other == "optional" && options.shapes.count(name))) {
+      // The tensors that a sequence has are told by its length.
+      bool isInside = llvm::any_of(graph.inputs, [&](const ValueInfo &info) {
+        return info.name == sequenceOf(name) && (info.other == "sequence" || info.other == "optional");
+      });
+      if (isInside)
+        continue;
+      return usageError("the model has no input of this name", "constant " + name);
     }
-    graph.initializers.push_back(std::move(tensor));
+    Result<Tensor> tensor = constantFor(*input, value);
+    if (!tensor)
+      return tensor.status();
+    graph.initializers.push_back(std::move(*tensor));
     graph.inputs.erase(input);
   }
   return okStatus();
@@ -149,6 +170,11 @@ Result<EntryInputs> entryInputs(const ValueInfo &input, const ImportOptions &opt
   return result;
 }
 
+/// Whether a tensor of a sequence or an optional has a given value.
+bool isInsideConstant(const EntryInputs &input, const ValueInfo &tensor, const ImportOptions &options) {
+  return !input.op.empty() && options.constants.count(tensor.name);
+}
+
 Status buildModule(ModuleOp module, const Model &model, const ImportOptions &options) {
   MLIRContext *context = module.getContext();
   OpBuilder b(context);
@@ -178,8 +204,17 @@ Status buildModule(ModuleOp module, const Model &model, const ImportOptions &opt
     Result<EntryInputs> one = entryInputs(input, options);
     if (!one)
       return one.status();
-    inputs.insert(inputs.end(), one->tensors.begin(), one->tensors.end());
+    for (const ValueInfo &tensor : one->tensors)
+      if (!isInsideConstant(*one, tensor, options))
+        inputs.push_back(tensor);
     given.push_back(std::move(*one));
+  }
+  for (const auto &constant : options.constants) {
+    const std::string &name = constant.first;
+    if (sequenceOf(name) != name && llvm::none_of(given, [&](const EntryInputs &one) {
+          return llvm::any_of(one.tensors, [&](const ValueInfo &tensor) { return tensor.name == name; });
+        }))
+      return usageError("the sequence has no such tensor; --shape says how many it has", "constant " + name);
   }
   for (const auto &[name, length] : options.lengths)
     if (llvm::none_of(graph.inputs, [&](const ValueInfo &input) { return input.name == name; }))
@@ -216,8 +251,17 @@ Status buildModule(ModuleOp module, const Model &model, const ImportOptions &opt
   importer.declareTypes(graph, scope);
   unsigned next = 0;
   for (auto [input, one] : llvm::zip(graph.inputs, given)) {
-    ValueRange tensors = ValueRange(entry->getArguments()).slice(next, one.tensors.size());
-    next += one.tensors.size();
+    SmallVector<Value> tensors;
+    for (const ValueInfo &tensor : one.tensors) {
+      if (!isInsideConstant(one, tensor, options)) {
+        tensors.push_back(entry->getArgument(next++));
+        continue;
+      }
+      Result<Tensor> constant = constantFor(tensor, options.constants.at(tensor.name));
+      if (!constant)
+        return constant.status();
+      tensors.push_back(importer.constant(*constant, importer.nameLoc(tensor.name)));
+    }
     Value value;
     if (one.op.empty()) {
       value = tensors.front();
@@ -273,7 +317,7 @@ Result<OwningOpRef<ModuleOp>> importOnnx(MLIRContext &context, StringRef path,
   context.loadDialect<LatheDialect, onnxir::OnnxDialect, func::FuncDialect>();
   Result<Model> model =
       loadModel(path.str(), options.convert ? kImportOpset : 0, options.maxFileBytes,
-                options.randomWeights.has_value());
+                options.randomWeights.has_value(), options.shapes);
   if (!model)
     return model.status();
   uint64_t randomBytes =

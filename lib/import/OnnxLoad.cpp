@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "OnnxLoad.h"
 #include "DefaultDomain.h"
+#include "FreeSizes.h"
 #include "Proto.h"
 
 #include "onnx/checker.h"
@@ -321,10 +322,12 @@ void convert(onnx::ModelProto &model, int64_t target, std::vector<std::string> &
 }
 
 /// Gives nodes back their own version that the converter turns into others: Hardmax took all dimensions from axis on
-/// as one row before opset 13; Resize, and Upsample before it, had no roi and other coordinates before 11.
+/// as one row before opset 13; the slopes of PRelu were one a channel before 7; Resize, and Upsample before it, had no roi and other coordinates before 11.
 void keepVersions(Graph &graph, int64_t from) {
   for (Node &node : graph.nodes) {
     if (node.domain.empty() && node.opType == "Hardmax" && from < 13)
+      node.opset = from;
+    if (node.domain.empty() && node.opType == "PRelu" && from < 7)
       node.opset = from;
     if (node.domain.empty() && node.opType == "Resize" && from < 11 && node.inputs.size() == 3) {
       node.opset = 10;
@@ -375,7 +378,8 @@ onnx::ModelProto parseModel(const MappedFile &file, StrippedModel &stripped) {
   return model;
 }
 
-Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool randomWeights) {
+Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool randomWeights,
+           const std::map<std::string, std::vector<int64_t>> &shapes) {
   Result<std::shared_ptr<const MappedFile>> file = mapFile(path, maxBytes);
   if (!file)
     throw ImportError{file.status()};
@@ -394,6 +398,7 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool
       raise("it has no type", "output '" + output.name() + "'");
 
   Model model;
+  freeSizes(*proto.mutable_graph(), shapes);
   std::vector<Tensor> weights = takeWeights(*proto.mutable_graph(), source);
   inlineBytes(*proto.mutable_graph(), source, false);
   for (auto &function : *proto.mutable_functions())
@@ -548,8 +553,8 @@ onnx::TypeProto typeProto(const ValueInfo &info) {
 } // namespace
 
 Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t maxBytes,
-                        bool randomWeights) {
-  return guarded<Model>(path, [&] { return load(path, targetOpset, maxBytes, randomWeights); });
+                        bool randomWeights, const std::map<std::string, std::vector<int64_t>> &shapes) {
+  return guarded<Model>(path, [&] { return load(path, targetOpset, maxBytes, randomWeights, shapes); });
 }
 
 Result<std::optional<std::vector<Node>>> functionBody(const Node &node, int64_t opset,

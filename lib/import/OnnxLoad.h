@@ -15,9 +15,10 @@
 namespace lathe::onnxmodel {
 
 /// Reads, checks, inlines and (where `targetOpset` is not 0) converts. With `randomWeights`,
-/// external weights without a file are `absent` instead of an error.
+/// external weights without a file are `absent` instead of an error. Sizes of inputs that are -1 in `shapes` are
+/// unknown, whatever the file states.
 Result<Model> loadModel(const std::string &path, int64_t targetOpset, uint64_t maxBytes,
-                        bool randomWeights);
+                        bool randomWeights, const std::map<std::string, std::vector<int64_t>> &shapes);
 
 /// Nodes of the schema's function body for `node`, whose inputs and outputs
 /// have been given names. `types` are those of the inputs; an entry with an

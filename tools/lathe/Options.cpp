@@ -203,7 +203,8 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              compile("dim"));
   if (withEntries) {
     parser.add("shape", "INPUT=1x3x224x224",
-               "The sizes of an input: the model is compiled for them alone. Of a sequence how many "
+               "The sizes of an input: the model is compiled for them alone, or for any size where "
+               "one is ?, x=?x3x?x?, also where the model states a size or no rank. Of a sequence how many "
                "tensors it has, x=[3], which are the inputs x[0], x[1], x[2]; of an optional without a "
                "value, x=none",
                compile("shape"));
@@ -213,7 +214,7 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
   }
   parser.add("const", "INPUT=FILE",
              "Make an input a constant, from .npy or .pb: axes, sizes or pads that lathe needs to "
-             "know when it compiles",
+             "know when it compiles; x[0] is a tensor of the sequence x",
              compile("const"));
   parser.add("donate", "INPUT=OUTPUT",
              "The output takes over the input's memory: where a dimension grows, the pair lives "

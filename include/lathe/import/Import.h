@@ -38,7 +38,7 @@ struct DimBound {
 struct ImportOptions {
   /// By symbol ("B") or by place ("x[0]").
   std::map<std::string, DimBound> dims;
-  /// Sizes of an input, all of its dimensions.
+  /// Sizes of an input, all of its dimensions; -1 is any size, also where the model states one.
   std::map<std::string, std::vector<int64_t>> shapes;
   /// How many tensors an input has that is a sequence; none: an optional without a value. The input
   /// x of three tensors becomes the inputs x[0], x[1] and x[2], an optional with a value (which
@@ -60,7 +60,7 @@ struct ImportOptions {
 /// Parses "NAME=LO:OPT:HI" (or NAME=N, NAME=LO:HI; HI may be empty or * for none)
 /// into `options.dims`.
 Status parseDimOption(llvm::StringRef text, ImportOptions &options);
-/// Parses "INPUT=1x3x224x224" into `options.shapes`, "INPUT=[3]" (a sequence of three tensors) and
+/// Parses "INPUT=1x3x224x224" (or "?x3x?x?") into `options.shapes`, "INPUT=[3]" (a sequence of three tensors) and
 /// "INPUT=none" (an optional without a value) into `options.lengths`.
 Status parseShapeOption(llvm::StringRef text, ImportOptions &options);
 
