@@ -27,8 +27,7 @@ LogicalResult pRelu(Node &n) {
   Value x = n.in(0), slope = n.in(1);
   Emitter &e = n.e;
   // Before opset 7 a vector of slopes was one a channel, whatever the rank.
-  if (x && slope && rankOf(slope) == 1 && rankOf(x) > 2 && dimOf(slope, 0) == dimOf(x, 1) &&
-      dimOf(slope, 0) != dimOf(x, rankOf(x) - 1) && dimOf(slope, 0) != DimExpr(1)) {
+  if (x && slope && n.opset < 7 && rankOf(slope) == 1 && rankOf(x) > 2 && dimOf(slope, 0) != DimExpr(1)) {
     Dims dims(rankOf(x), DimExpr(1));
     dims[1] = dimOf(slope, 0);
     slope = e.reshape(slope, dims);

@@ -17,6 +17,16 @@ using namespace mlir;
 namespace lathe::legal {
 namespace {
 
+/// Whether numbers or sizes of heads, which lathe.attention wants as constants, are known to a run alone.
+bool isOpenHeads(Node &n, Value q, Value k, Value v) {
+  if (rankOf(q) == 4)
+    return rankOf(k) == 4 && (!dimOf(q, 1).isConstant() || !dimOf(k, 1).isConstant() ||
+                              (!dimOf(q, 3).isConstant() && !n.hasAttr("scale")));
+  auto isOpen = [](Value x, int64_t heads) { return heads > 0 && rankOf(x) == 3 && !dimOf(x, 2).isConstant(); };
+  return isOpen(q, n.intAttr("q_num_heads", 0)) || isOpen(k, n.intAttr("kv_num_heads", 0)) ||
+         isOpen(v, n.intAttr("kv_num_heads", 0));
+}
+
 LogicalResult attention(Node &n) {
   Emitter &e = n.e;
   Value q = n.in(0), k = n.in(1), v = n.in(2);
@@ -27,6 +37,12 @@ LogicalResult attention(Node &n) {
     return failure();
   }
   bool flat = rankOf(q) == 3;
+  if (isOpenHeads(n, q, k, v)) {
+    emitRemark(n.op->getLoc(), "attention is computed by its function body: only a run knows the numbers or sizes of its "
+                               "heads");
+    n.useBody = true;
+    return failure();
+  }
   if (flat) {
     q = splitHeads(e, q, n.intAttr("q_num_heads", 0));
     k = splitHeads(e, k, n.intAttr("kv_num_heads", 0));
@@ -87,13 +103,9 @@ LogicalResult attention(Node &n) {
     // The op's own places end at the last key, which is so when as many keys as queries are new.
     offset = e.dimScalar(past, e.b.getI64Type());
   }
-  std::optional<int64_t> depth = dimOf(q, 3).constant();
   double scale = n.floatAttr("scale", 0);
-  if (scale == 0 && !n.hasAttr("scale")) {
-    if (!depth)
-      return n.fail("shape", "a symbolic head size without scale", "a constant head size");
-    scale = 1 / std::sqrt(double(*depth));
-  }
+  if (scale == 0 && !n.hasAttr("scale"))
+    scale = 1 / std::sqrt(double(*dimOf(q, 3).constant()));
   double softcap = n.floatAttr("softcap", 0);
   auto window = [&](int64_t size) { return size >= 0 ? e.b.getI64IntegerAttr(size) : IntegerAttr(); };
   if (DimExpr keys = dimOf(k, 2), values = dimOf(v, 2); keys != values && !(keys.isConstant() && values.isConstant()))
@@ -174,10 +186,9 @@ LogicalResult flexAttention(Node &n) {
   Value q = n.in(0), k = n.in(1), v = n.in(2);
   if (!q || !k || !v || rankOf(q) != 4 || rankOf(k) != 4 || rankOf(v) != 4)
     return n.invalid("shape", "Q, K and V have rank 4");
-  std::optional<int64_t> heads = dimOf(q, 1).constant(), shared = dimOf(k, 1).constant();
-  if (!heads || !shared)
-    return n.fail("shape", "a symbolic number of heads", "constant numbers of heads");
-  if (*shared < 1 || *heads % *shared || !n.unify(dimOf(v, 1), dimOf(k, 1)) ||
+  const DimExpr heads = dimOf(q, 1), shared = dimOf(k, 1);
+  std::optional<int64_t> known = heads.constant(), knownShared = shared.constant();
+  if ((known && knownShared && (*knownShared < 1 || *known % *knownShared)) || !n.unify(dimOf(v, 1), dimOf(k, 1)) ||
       !n.unify(dimOf(v, 2), dimOf(k, 2)) || !n.unify(dimOf(q, 3), dimOf(k, 3)) ||
       !n.unify(dimOf(q, 0), dimOf(k, 0)))
     return n.invalid("shape", "Q, K and V do not fit together");
@@ -187,12 +198,12 @@ LogicalResult flexAttention(Node &n) {
     wide = elementFor(n.op->getContext(), n.intAttr("softmax_precision", 1));
   if (!isFloat(element) || !wide || !isFloat(wide))
     return n.fail("dtype", "attention of what are no floats", "floats");
-  DimExpr group = *heads / *shared;
+  DimExpr group = heads == shared ? DimExpr(1) : DimExpr::floorDiv(heads, shared);
   if (group != DimExpr(1)) {
     auto repeat = [&](Value x) {
       Dims d = dimsOf(x);
       Value all = e.broadcastTo(e.unsqueeze(x, {2}), {d[0], d[1], group, d[2], d[3]});
-      return e.reshape(all, {d[0], DimExpr(*heads), d[2], d[3]});
+      return e.reshape(all, {d[0], heads, d[2], d[3]});
     };
     k = repeat(k);
     v = repeat(v);

@@ -38,13 +38,48 @@ Value waves(Emitter &e, const DimExpr &length, const DimExpr &bins, bool rotated
   return e.reshape(both, {length, DimExpr(2) * bins});
 }
 
-/// The whole transform along an axis whose length the run knows; x has parts as its last dimension. The inverse is
-/// the transform of the conjugate, conjugated and divided by the length.
-LogicalResult symbolicDft(Node &n, Value x, int64_t axis, int64_t parts, bool inverse, bool oneSided) {
+/// Part i of x, whose last dimension has 1 or 2, as `parts` says: that is dropped. Where only the run knows `parts`, the
+/// second of one part is 0 times the first.
+Value partOf(Emitter &e, Value x, const DimExpr &parts, int64_t i) {
+  if (!x)
+    return {};
+  const int64_t last = rankOf(x) - 1;
+  Dims dims = dimsOf(x);
+  dims.pop_back();
+  const DimExpr at = i == 0 ? DimExpr(0) : parts - DimExpr(1);
+  Value part = e.reshape(e.sliceAxis(x, last, at, 1), dims);
+  return i == 0 || at.isConstant() ? part : e.mul(part, e.dimScalar(at, elementTypeOf(x)));
+}
+
+/// The number of parts that the last dimension of x has, 1 or 2; what is not known the run checks. None after a report.
+std::optional<DimExpr> partsOf(Node &n, Value x) {
+  DimExpr parts = dimOf(x, rankOf(x) - 1);
+  if (std::optional<int64_t> known = parts.constant(); known && (*known < 1 || *known > 2)) {
+    (void)n.invalid("shape", "the last dimension of a signal has 1 or 2 elements, not " + llvm::Twine(*known));
+    return std::nullopt;
+  }
+  return parts.isConstant() ? parts : n.derive("parts", parts, {1, 2});
+}
+
+/// The transform of `length` along an axis, where the run knows that or the size of the axis. The inverse is the
+/// transform of the conjugate, conjugated and divided by the length; of half a spectrum, real, with what has a mirror
+/// image counted twice.
+LogicalResult symbolicDft(Node &n, Value x, int64_t axis, const DimExpr &parts, bool inverse, bool oneSided,
+                          const DimExpr &length) {
   Emitter &e = n.e;
-  int64_t rank = rankOf(x);
-  DimExpr length = dimOf(x, axis), bins = oneSided ? DimExpr::floorDiv(length, 2) + DimExpr(1) : length;
-  Type element = elementTypeOf(x), wide = e.b.getF64Type();
+  const int64_t rank = rankOf(x);
+  const bool fromHalf = inverse && oneSided;
+  const DimExpr half = DimExpr::floorDiv(length, 2) + DimExpr(1), taken = fromHalf ? half : length,
+                bins = oneSided && !inverse ? half : length;
+  Type element = elementTypeOf(x), wide = e.b.getF64Type(), index = e.b.getI64Type();
+  if (DimExpr size = dimOf(x, axis); size != taken) { // cut, or filled up with zeros
+    const DimExpr used = e.minOf(size, taken);
+    Dims low(rank, DimExpr(0)), high = low;
+    high[axis] = taken - used;
+    x = e.pad(e.sliceAxis(x, axis, 0, used), e.like(x, 0), low, high, PadMode::Constant);
+  }
+  if (!x)
+    return failure();
   Ints last, back;
   for (int64_t d = 0; d + 1 < rank; ++d)
     if (d != axis)
@@ -53,23 +88,31 @@ LogicalResult symbolicDft(Node &n, Value x, int64_t axis, int64_t parts, bool in
   for (int64_t d = 0; d + 1 < rank; ++d)
     back.push_back(llvm::find(last, d) - last.begin());
   back.push_back(rank - 1);
-  auto part = [&](int64_t i) {
-    Dims dims = dimsOf(x);
-    dims.pop_back();
-    return e.cast(e.transpose(e.reshape(e.sliceAxis(x, rank - 1, i, 1), dims), last), wide);
+  Value weights;
+  if (fromHalf) {
+    Value t = e.iota({taken}, 0, index);
+    Value alone = e.infer<OrOp>(e.compare(t, 0.0, Predicate::Eq),
+                                e.compare(e.mul(t, 2.0), e.dimScalar(length, index), Predicate::Eq));
+    weights = e.select(alone, e.scalar(1, wide), e.scalar(2, wide));
+  }
+  auto times = [&](int64_t i) {
+    Value v = e.cast(e.transpose(partOf(e, x, parts, i), last), wide);
+    if (weights)
+      v = e.mul(v, weights);
+    Value matrix = e.sliceAxis(waves(e, length, bins, i == 1), 0, 0, taken);
+    return e.matmul(v && rankOf(v) == 1 ? e.unsqueeze(v, {0}) : v, matrix);
   };
-  auto times = [&](Value v, bool rotated) {
-    return e.matmul(rankOf(v) == 1 ? e.unsqueeze(v, {0}) : v, waves(e, length, bins, rotated));
-  };
-  Value y = times(part(0), false);
-  if (parts == 2)
-    y = inverse ? e.sub(y, times(part(1), true)) : e.add(y, times(part(1), true));
+  Value y = times(0);
+  if (parts != DimExpr(1))
+    y = inverse ? e.sub(y, times(1)) : e.add(y, times(1));
   Dims to;
   for (int64_t d : last)
     to.push_back(d == axis ? bins : dimOf(x, d));
   to.push_back(2);
   y = e.reshape(y, to);
-  if (inverse)
+  if (fromHalf)
+    y = e.div(e.sliceAxis(y, rank - 1, 0, 1), e.dimScalar(length, wide));
+  else if (inverse)
     y = e.div(e.mul(y, e.floats({1, -1}, {2}, wide)), e.dimScalar(length, wide));
   return n.done(e.cast(e.transpose(y, back), element));
 }
@@ -90,22 +133,25 @@ LogicalResult dft(Node &n) {
   std::optional<int64_t> axis = n.axis(given, rank);
   if (!axis)
     return failure();
-  std::optional<int64_t> size = dimOf(x, *axis).constant(), parts = dimOf(x, rank - 1).constant();
+  if (*axis == rank - 1)
+    return n.invalid("attribute", "the axis of a DFT is that of its parts, the last one");
+  std::optional<DimExpr> open = partsOf(n, x);
+  if (!open)
+    return failure();
+  std::optional<int64_t> size = dimOf(x, *axis).constant(), parts = open->constant();
   // An inverse one-sided transform gives real values from half a spectrum.
   bool inverse = n.intAttr("inverse", 0), oneSided = n.intAttr("onesided", 0),
        fromHalf = inverse && oneSided;
-  int64_t length = fromHalf ? 2 * (size.value_or(0) - 1) : size.value_or(0);
+  DimExpr wanted = fromHalf ? (dimOf(x, *axis) - DimExpr(1)) * DimExpr(2) : dimOf(x, *axis);
   if (n.has(1)) {
-    std::optional<Ints> operand = n.ints(1);
-    if (!operand || operand->size() != 1)
+    std::optional<DimExpr> operand = n.whole(1);
+    if (!operand)
       return n.unknown({1}, "a length");
-    length = (*operand)[0];
+    wanted = operand->isConstant() ? *operand : n.derive("length", *operand, {1, DimRange::kUnbounded});
   }
-  if (!size && parts && (*parts == 1 || *parts == 2) && *axis != rank - 1 && !n.has(1) && !fromHalf)
-    return symbolicDft(n, x, *axis, *parts, inverse, oneSided);
-  if (!size || !parts || *axis == rank - 1 || *parts < 1 || *parts > 2)
-    return n.fail("shape", "a symbolic length, or a last dimension other than 1 and 2",
-                  "constant lengths");
+  if (!size || !parts || !wanted.isConstant())
+    return symbolicDft(n, x, *axis, *open, inverse, oneSided, wanted);
+  const int64_t length = *wanted.constant();
   if (length < 1 || length > 4096)
     return n.fail("shape", "a length of " + llvm::Twine(length), "lengths up to 4096");
   int64_t out = oneSided && !inverse ? length / 2 + 1 : length;
@@ -164,12 +210,16 @@ LogicalResult stft(Node &n) {
   Type element = elementTypeOf(x), wide = e.b.getF64Type(), index = e.b.getI64Type();
   if (!isFloat(element))
     return n.invalid("dtype", "a signal of floats is needed");
-  std::optional<int64_t> parts = rankOf(x) == 3 ? dimOf(x, 2).constant() : 1;
   bool oneSided = n.intAttr("onesided", 1);
-  if (!parts || *parts < 1 || *parts > 2)
-    return n.fail("shape", "a last dimension other than 1 and 2", "real and complex signals");
-  if (oneSided && *parts == 2)
+  std::optional<DimExpr> parts = rankOf(x) == 3 ? partsOf(n, x) : std::optional<DimExpr>(1);
+  if (!parts)
+    return failure();
+  if (oneSided && *parts == DimExpr(2))
     return n.invalid("attribute", "the spectrum of a complex signal has two sides (onesided = 0)");
+  if (oneSided && !parts->isConstant()) {
+    n.demandZero("one_part", *parts - DimExpr(1));
+    parts = 1;
+  }
   std::optional<DimExpr> step = n.whole(1);
   if (!step)
     return n.unknown({1}, "a frame step");
@@ -205,7 +255,7 @@ LogicalResult stft(Node &n) {
   Value place = e.add(e.mul(e.iota({frames, 1}, 0, index), e.dimScalar(*step, index)),
                       e.iota({1, length}, 1, index));
   auto part = [&](int64_t i, bool rotated) {
-    Value signal = rankOf(x) == 3 ? e.reshape(e.sliceAxis(x, 2, i, 1), {dimOf(x, 0), dimOf(x, 1)}) : x;
+    Value signal = rankOf(x) == 3 ? partOf(e, x, *parts, i) : x;
     // In f64, as DFT.
     Value framed = e.cast(e.infer<GatherOp>(signal, place, uint64_t(1)), wide);
     if (window)
@@ -213,7 +263,7 @@ LogicalResult stft(Node &n) {
     return e.matmul(framed, waves(e, length, bins, rotated));
   };
   Value y = part(0, false);
-  if (*parts == 2)
+  if (*parts != DimExpr(1))
     y = e.add(y, part(1, true));
   return n.done(e.cast(e.reshape(y, {dimOf(x, 0), frames, bins, DimExpr(2)}), element));
 }

@@ -40,7 +40,20 @@ LogicalResult gatherElements(Node &n) {
   return axis ? n.done(n.e.infer<GatherElementsOp>(x, n.in(1), uint64_t(*axis))) : failure();
 }
 
+/// Coordinates of a place, the last size of `indices`, where it is symbolic: what the ranks of data and of what is
+/// gathered or scattered leave.
+void settleDepth(Node &n, Value x, Value indices, int64_t batch, int64_t rank) {
+  if (!x || !indices || rankOf(indices) < 1)
+    return;
+  const int64_t depth = rankOf(indices) - 1 + rankOf(x) - batch - rank;
+  if (depth >= 0)
+    n.unify(dimOf(indices, rankOf(indices) - 1), depth);
+}
+
 LogicalResult gatherNd(Node &n) {
+  // The model may state a rank of the result, which alone tells that of a gather by symbolic coordinates.
+  if (auto stated = dyn_cast<RankedTensorType>(n.op->getResult(0).getType()))
+    settleDepth(n, n.in(0), n.in(1), n.intAttr("batch_dims", 0), stated.getRank());
   return n.done(n.e.infer<GatherNdOp>(n.in(0), n.in(1), uint64_t(n.intAttr("batch_dims", 0))));
 }
 
@@ -79,6 +92,8 @@ LogicalResult scatterNd(Node &n) {
   std::optional<ReduceKindAttr> reduction = reductionOf(n);
   if (!reduction)
     return failure();
+  if (Value updates = n.in(2))
+    settleDepth(n, n.in(0), n.in(1), 0, rankOf(updates));
   return n.done(n.e.infer<ScatterNdOp>(n.in(0), n.in(1), n.in(2), *reduction));
 }
 

@@ -110,7 +110,7 @@ LogicalResult gridSample(Node &n) {
   if (!x || !grid || rankOf(x) < 3 || rankOf(grid) != rankOf(x))
     return n.invalid("shape", "input and grid have one rank of 3 or more");
   int64_t spatial = rankOf(x) - 2;
-  if (dimOf(grid, spatial + 1) != DimExpr(spatial))
+  if (!n.unify(dimOf(grid, spatial + 1), spatial))
     return n.invalid("shape", "the grid has one coordinate a spatial dimension");
   Dims image = dimsOf(x), places = dimsOf(grid);
   Sampler s{n,

@@ -409,6 +409,7 @@ LogicalResult Legalizer::agrees(Node &node) {
 void Legalizer::settle(const Node &node) {
   markStringResults(node);
   applyStated(node.op);
+  nameLongSizes(node);
 }
 
 void Legalizer::process(Operation *op) {

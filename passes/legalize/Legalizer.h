@@ -73,6 +73,13 @@ public:
   std::optional<std::vector<Tracked>> inlineBody(Node &node, mlir::Region &body,
                                                  llvm::ArrayRef<Tracked> arguments);
 
+  // Loops.cpp
+  /// The end of a loop of `trips` iterations, of which each gives a row for each of `rows`, `count` rows in all; null
+  /// where one is no tensor. `condition` of the first iteration and `again` of the next may be null.
+  LoopEndOp endLoop(LoopBeginOp begin, mlir::Value trips, mlir::Value condition, mlir::Value again,
+                    llvm::ArrayRef<mlir::Value> nexts, llvm::MutableArrayRef<Tracked> rows,
+                    const std::optional<DimExpr> &count);
+
   // Strings.cpp
   /// The number of a constant string.
   int64_t stringNumber(llvm::StringRef text);
@@ -86,6 +93,8 @@ private:
   void process(mlir::Operation *op);
   /// What every op gets that has been legalized.
   void settle(const Node &node);
+  /// Gives a name to sizes whose formulas would double from node to node, as those of a row of pools do.
+  void nameLongSizes(const Node &node); // RunTimeValues.cpp
   // Strings.cpp
   void takeStringInputs();
   bool checkStrings(Node &node);
@@ -117,9 +126,6 @@ private:
   std::optional<std::vector<Tracked>> runBody(Node &node, mlir::Value counter, llvm::ArrayRef<Tracked> arguments);
   std::optional<llvm::SmallVector<mlir::Value>> nextStates(Node &node, LoopBeginOp begin,
                                                            llvm::MutableArrayRef<Tracked> states);
-  LoopEndOp endLoop(LoopBeginOp begin, mlir::Value trips, mlir::Value condition, mlir::Value again,
-                    llvm::ArrayRef<mlir::Value> nexts, llvm::MutableArrayRef<Tracked> rows,
-                    const std::optional<DimExpr> &count);
   bool unrollScan(Node &node);
   bool unrollBatchedScan(Node &node);
   // Sequences.cpp

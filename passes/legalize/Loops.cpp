@@ -220,6 +220,11 @@ std::optional<SmallVector<Value>> Legalizer::nextStates(Node &node, LoopBeginOp 
     bool fits = next && elementTypeOf(next) == elementTypeOf(carried) && rankOf(next) == rankOf(carried);
     for (int64_t d = 0; fits && d < rankOf(next); ++d)
       fits = node.unify(dimOf(next, d), dimOf(carried, d));
+    // States of a Scan keep their sizes: where two are written differently, the run checks that they are equal.
+    for (int64_t d = 0; fits && node.type == "Scan" && d < rankOf(next); ++d)
+      fits = !(dimOf(next, d) - dimOf(carried, d)).isConstant() || dimOf(next, d) == dimOf(carried, d);
+    if (fits && node.type == "Scan")
+      next = e.bind(next, dimsOf(carried));
     if (!fits || next.getType() != carried.getType()) {
       std::string is;
       if (next)

@@ -3,8 +3,8 @@
 //
 // Plans are made at the usual size of each symbol. Where the user names none it is 128, which a graph may
 // not take: with a table of 64 positions, x[:, :S] + table[:S] has no value at S = 128. The usual size of
-// such a symbol becomes the largest one that all sizes of the graph have a value at. Sizes that the user
-// bounded stay; where they contradict each other at the usual size, the node is named.
+// such a symbol becomes the largest one that all sizes of the graph have a value at; or a larger one, where a size
+// would be less than 0, as behind a window of 200. Sizes that the user bounded stay; where they contradict each other at the usual size, the node is named.
 //
 //   lathe.symbol @S {opt = 128}                             lathe.symbol @S {opt = 64}
 //   %p = lathe.slice %table ... #lathe.t<[min(S, 64), 8]>   the same
@@ -20,13 +20,16 @@ namespace {
 
 using Point = std::map<std::string, int64_t>;
 
+constexpr int64_t kMaxUsual = int64_t(1) << 20;
+
 /// Sizes that may have no value, each with the op that has it first.
 struct Claims {
   std::vector<std::pair<DimExpr, Operation *>> list;
   std::set<std::string> seen;
 
   void add(const DimExpr &dim, Operation *op) {
-    if (dim.str().find("bcast") != std::string::npos && seen.insert(dim.str()).second)
+    const bool maybe = dim.str().find("bcast") != std::string::npos || dim.str().find('-') != std::string::npos;
+    if (maybe && seen.insert(dim.str()).second)
       list.push_back({dim, op});
   }
 };
@@ -37,6 +40,8 @@ public:
     for (SymbolOp symbol : module.getOps<SymbolOp>()) {
       std::string name = symbol.getSymName().str();
       point[name] = symbol.getOpt();
+      if (auto value = symbol.getValue())
+        derived.push_back({name, value->expr(), int64_t(symbol.getMin()), int64_t(symbol.getMax())});
       if (symbol.getMin() == 0 && int64_t(symbol.getMax()) < 0 && !symbol.getValue() &&
           !symbol.isRunTimeValue())
         open.insert(name);
@@ -46,8 +51,11 @@ public:
   /// The index of a claim without a value, or none.
   std::optional<size_t> settle() {
     for (size_t i = 0; i < claims.list.size(); ++i)
-      if (!claims.list[i].first.evaluate(point).ok() && !lower(i))
-        return i;
+      if (!hasValue(claims.list[i].first, point) && !move(i)) {
+        if (!claims.list[i].first.evaluate(point).ok())
+          return i;
+        negative.insert(i); // the run says so, where it is so then
+      }
     for (SymbolOp symbol : module.getOps<SymbolOp>()) {
       std::string name = symbol.getSymName().str();
       if (auto value = symbol.getValue())
@@ -78,18 +86,40 @@ public:
   }
 
 private:
+  /// Whether the size is there and not below 0, where all sizes that have a name but follow from others are what
+  /// these say.
+  bool hasValue(const DimExpr &dim, Point at) {
+    for (const Derived &size : derived)
+      if (Result<int64_t> value = size.formula.evaluate(at); value.ok()) {
+        at[size.name] = std::max(*value, size.min);
+        if (size.max >= 0)
+          at[size.name] = std::min(at[size.name], size.max);
+      }
+    Result<int64_t> value = dim.evaluate(at);
+    return value.ok() && *value >= 0;
+  }
+
+  /// The symbols in it, and those that its derived ones follow from.
+  std::set<std::string> symbolsOf(const DimExpr &dim) {
+    std::set<std::string> names;
+    dim.collectSymbols(names);
+    for (const Derived &size : llvm::reverse(derived))
+      if (names.count(size.name))
+        size.formula.collectSymbols(names);
+    return names;
+  }
+
   /// Whether the first `count` claims have values.
   bool holds(size_t count, const Point &at) {
     for (size_t i = 0; i < count; ++i)
-      if (!claims.list[i].first.evaluate(at).ok())
+      if (!negative.count(i) && !hasValue(claims.list[i].first, at))
         return false;
     return true;
   }
 
-  /// Lowers one size, with the others of the claim as they are or 1.
-  bool lower(size_t index) {
-    std::set<std::string> names;
-    claims.list[index].first.collectSymbols(names);
+  /// Lowers one size, with the others of the claim as they are or 1, or doubles it.
+  bool move(size_t index) {
+    const std::set<std::string> names = symbolsOf(claims.list[index].first);
     for (bool ones : {false, true})
       for (const std::string &name : names) {
         if (!open.count(name))
@@ -101,17 +131,35 @@ private:
               at[other] = 1;
         for (int64_t size = point[name]; size > 0; --size) {
           at[name] = size;
-          if (claims.list[index].first.evaluate(at).ok() && holds(index, at)) {
+          if (hasValue(claims.list[index].first, at) && holds(index, at)) {
             point = at;
             return true;
           }
         }
       }
+    for (const std::string &name : names) {
+      if (!open.count(name))
+        continue;
+      Point at = point;
+      for (int64_t size = std::max<int64_t>(point[name], 1); size < kMaxUsual; at[name] = size *= 2)
+        if (hasValue(claims.list[index].first, at) && holds(index, at)) {
+          point = at;
+          return true;
+        }
+    }
     return false;
   }
 
   ModuleOp module;
+  struct Derived {
+    std::string name;
+    DimExpr formula;
+    int64_t min, max; ///< a max of -1: none
+  };
+
   const Claims &claims;
+  std::set<size_t> negative; ///< claims below 0 at sizes that are not open
+  std::vector<Derived> derived; ///< each behind those that it follows from
   Point point;
   std::set<std::string> open; ///< symbols whose usual size nobody chose
 };

@@ -53,7 +53,13 @@ template <typename Formula> LogicalResult eachTensor(Node &n, unsigned states, F
       operands.push_back(n.in(2 + g * count + i));
       if (!operands.back() || !isFloat(elementTypeOf(operands.back())))
         return n.fail("dtype", "an optimizer of what is no tensor of floats", "floats");
-      if (operands.back().getType() != operands.front().getType())
+      const int64_t rank = rankOf(operands.back());
+      bool fits = rank == rankOf(operands.front());
+      for (int64_t d = 0; fits && d < rank; ++d)
+        fits = n.unify(dimOf(operands.back(), d), dimOf(operands.front(), d));
+      if (fits)
+        operands.back() = n.e.bind(operands.back(), dimsOf(operands.front()));
+      if (!fits || operands.back().getType() != operands.front().getType())
         return n.invalid("shape", "a gradient or state has another type than its tensor");
     }
     SmallVector<Value> updated = formula(step, ArrayRef<Value>(operands));

@@ -1,12 +1,13 @@
-//===- Recurrent.cpp - RNN, GRU and LSTM, unrolled --------------*- C++ -*-===//
+//===- Recurrent.cpp - RNN, GRU and LSTM ------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The products with the inputs of all steps are one matmul in front. An LSTM or
 // GRU as most models have them is then one op; of others a sequence of constant
-// length becomes that many steps.
+// length becomes that many steps, and one whose length the run knows a loop.
 //
 //===----------------------------------------------------------------------===//
 #include "Formulas.h"
+#include "Legalizer.h"
 
 #include <functional>
 
@@ -36,11 +37,6 @@ struct Cell {
   std::vector<std::string> activations;
   std::vector<double> alpha, beta;
   Value lengths; ///< of the sequences, [B] i64; null where all are full
-
-  /// Whether step t of each sequence is one, [B, 1].
-  Value counts(int64_t t) {
-    return e.compare(e.like(lengths, double(t)), e.unsqueeze(lengths, {1}), Predicate::Lt);
-  }
 
   Value activate(size_t i, Value x) {
     if (clip > 0)
@@ -140,61 +136,118 @@ Outputs recur(Cell &cell, const Parameters &p, Value x, bool back) {
   return out;
 }
 
-/// One direction; `first` is the index of its activations.
-Outputs run(Cell &cell, const Parameters &p, Value x, bool back, size_t first) {
+/// What a step reads and leaves, [B, H]; c of an LSTM alone.
+struct State {
+  Value h, c;
+};
+
+/// One step on `in`, [B, gates * H]; `first` is the index of the direction's activations.
+State step(Cell &cell, const Parameters &p, Value in, const State &before, size_t first) {
   Emitter &e = cell.e;
   Node &n = cell.n;
-  Outputs out{std::vector<Value>(cell.steps), p.h, p.c};
-  Value projected = p.projected;
-  if (p.inputBias)
-    projected = e.add(projected, p.inputBias);
+  State after = before;
   bool linearFirst = n.intAttr("linear_before_reset", 0), couple = n.intAttr("input_forget", 0);
+  if (cell.gates == 3) {
+    // Gates z, r, h.
+    auto recurrent = [&](Value state, int64_t g) {
+      Value y = e.matmul(state, e.sliceAxis(p.r, 0, g * cell.hidden, cell.hidden), false, true);
+      return p.stateBias ? e.add(y, e.sliceAxis(p.stateBias, 0, g * cell.hidden, cell.hidden)) : y;
+    };
+    Value z = cell.activate(first, e.add(cell.gate(in, 0), recurrent(before.h, 0)));
+    Value r = cell.activate(first, e.add(cell.gate(in, 1), recurrent(before.h, 1)));
+    Value mixed = linearFirst ? e.mul(r, recurrent(before.h, 2)) : recurrent(e.mul(r, before.h), 2);
+    Value candidate = cell.activate(first + 1, e.add(cell.gate(in, 2), mixed));
+    after.h = e.add(e.mul(e.sub(e.like(z, 1), z), candidate), e.mul(z, before.h));
+    return after;
+  }
+  Value sum = e.add(in, e.matmul(before.h, p.r, false, true));
+  if (p.stateBias)
+    sum = e.add(sum, p.stateBias);
+  if (cell.gates == 1) {
+    after.h = cell.activate(first, sum);
+    return after;
+  }
+  // Gates i, o, f, c; peepholes i, o, f.
+  auto peep = [&](Value v, int64_t g, Value c) {
+    return p.peephole ? e.add(v, e.mul(e.sliceAxis(p.peephole, 0, g * cell.hidden, cell.hidden), c)) : v;
+  };
+  Value input = cell.activate(first, peep(cell.gate(sum, 0), 0, before.c));
+  Value forget = couple ? e.sub(e.like(input, 1), input) : cell.activate(first, peep(cell.gate(sum, 2), 2, before.c));
+  Value candidate = cell.activate(first + 1, cell.gate(sum, 3));
+  after.c = e.add(e.mul(forget, before.c), e.mul(input, candidate));
+  Value gate = cell.activate(first, peep(cell.gate(sum, 1), 1, after.c));
+  after.h = e.mul(gate, cell.activate(first + 2, after.c));
+  return after;
+}
+
+/// Step t where sequences have lengths: those that are over keep their state and give 0. Returns what the step gives.
+Value hold(Cell &cell, Value t, const State &before, State &after) {
+  Value row = after.h;
+  if (!cell.lengths || !after.h)
+    return row;
+  Emitter &e = cell.e;
+  Value alive = e.compare(t, e.unsqueeze(cell.lengths, {1}), Predicate::Lt);
+  row = e.select(alive, after.h, e.like(after.h, 0));
+  after.h = e.select(alive, after.h, before.h);
+  after.c = before.c ? e.select(alive, after.c, before.c) : after.c;
+  return row;
+}
+
+/// One direction as so many steps as there are, one after another.
+Outputs unroll(Cell &cell, const Parameters &p, Value projected, bool back, size_t first) {
+  Outputs out{std::vector<Value>(cell.steps), p.h, p.c};
+  State state{p.h, p.c};
   for (int64_t i = 0; i < cell.steps; ++i) {
     int64_t t = back ? cell.steps - 1 - i : i;
-    Value in = cell.pick(projected, t), h = out.h, c = out.c;
-    if (cell.gates == 3) {
-      // Gates z, r, h.
-      auto recurrent = [&](Value state, int64_t g) {
-        Value y = e.matmul(state, e.sliceAxis(p.r, 0, g * cell.hidden, cell.hidden), false, true);
-        return p.stateBias ? e.add(y, e.sliceAxis(p.stateBias, 0, g * cell.hidden, cell.hidden))
-                           : y;
-      };
-      Value z = cell.activate(first, e.add(cell.gate(in, 0), recurrent(out.h, 0)));
-      Value r = cell.activate(first, e.add(cell.gate(in, 1), recurrent(out.h, 1)));
-      Value mixed = linearFirst ? e.mul(r, recurrent(out.h, 2)) : recurrent(e.mul(r, out.h), 2);
-      Value candidate = cell.activate(first + 1, e.add(cell.gate(in, 2), mixed));
-      out.h = e.add(e.mul(e.sub(e.like(z, 1), z), candidate), e.mul(z, out.h));
-    } else {
-      Value sum = e.add(in, e.matmul(out.h, p.r, false, true));
-      if (p.stateBias)
-        sum = e.add(sum, p.stateBias);
-      if (cell.gates == 1) {
-        out.h = cell.activate(first, sum);
-      } else {
-        // Gates i, o, f, c; peepholes i, o, f.
-        auto peep = [&](Value v, int64_t g, Value c) {
-          return p.peephole
-                     ? e.add(v, e.mul(e.sliceAxis(p.peephole, 0, g * cell.hidden, cell.hidden), c))
-                     : v;
-        };
-        Value input = cell.activate(first, peep(cell.gate(sum, 0), 0, out.c));
-        Value forget = couple ? e.sub(e.like(input, 1), input)
-                              : cell.activate(first, peep(cell.gate(sum, 2), 2, out.c));
-        Value candidate = cell.activate(first + 1, cell.gate(sum, 3));
-        out.c = e.add(e.mul(forget, out.c), e.mul(input, candidate));
-        Value gate = cell.activate(first, peep(cell.gate(sum, 1), 1, out.c));
-        out.h = e.mul(gate, cell.activate(first + 2, out.c));
-      }
-    }
-    out.all[t] = out.h;
-    if (cell.lengths) {
-      Value alive = cell.counts(t);
-      out.all[t] = e.select(alive, out.h, e.like(out.h, 0));
-      out.h = e.select(alive, out.h, h);
-      out.c = c ? e.select(alive, out.c, c) : c;
-    }
+    State after = step(cell, p, cell.pick(projected, t), state, first);
+    out.all[t] = hold(cell, cell.e.scalar(double(t), cell.e.b.getI64Type()), state, after);
+    state = after;
   }
+  out.h = state.h;
+  out.c = state.c;
   return out;
+}
+
+/// One direction as a loop of the run.
+Outputs iterate(Cell &cell, const Parameters &p, Value projected, bool back, size_t first) {
+  Emitter &e = cell.e;
+  Type index = e.b.getI64Type();
+  Outputs out;
+  if (!projected || !p.h || (cell.gates == 4 && !p.c))
+    return out;
+  const DimExpr count = dimOf(projected, 0);
+  Value trips = e.dimScalar(count, index);
+  SmallVector<Value> inits = {e.scalar(0, index), p.h};
+  if (p.c)
+    inits.push_back(p.c);
+  auto begin = LoopBeginOp::create(e.b, e.loc, ValueRange(inits).getTypes(), inits);
+  Value counter = begin->getResult(0);
+  Value t = back ? e.sub(e.sub(trips, e.scalar(1, index)), counter) : counter;
+  State before{begin.getCarried()[1], p.c ? begin.getCarried()[2] : Value()};
+  State after = step(cell, p, e.infer<GatherOp>(projected, t, uint64_t(0)), before, first);
+  Tracked row;
+  row.data = e.bind(hold(cell, t, before, after), dimsOf(p.h));
+  SmallVector<Value> nexts = {e.add(counter, e.scalar(1, index)), e.bind(after.h, dimsOf(p.h))};
+  if (p.c)
+    nexts.push_back(e.bind(after.c, dimsOf(p.c)));
+  if (!row.data || llvm::is_contained(nexts, Value()))
+    return out;
+  LoopEndOp end = cell.n.legalizer.endLoop(begin, trips, {}, {}, nexts, row, count);
+  if (!end)
+    return out;
+  out.h = end.getYs()[1];
+  out.c = p.c ? end.getYs()[2] : Value();
+  out.ys = end.getYs().back();
+  if (back)
+    out.ys = e.slice(out.ys, {count - DimExpr(1), 0, 0}, dimsOf(out.ys), {-1, 1, 1});
+  return out;
+}
+
+/// One direction; `first` is the index of its activations.
+Outputs run(Cell &cell, const Parameters &p, bool back, size_t first) {
+  Value projected = p.inputBias ? cell.e.add(p.projected, p.inputBias) : p.projected;
+  return cell.steps > 0 && cell.steps <= kMaxSteps ? unroll(cell, p, projected, back, first)
+                                                   : iterate(cell, p, projected, back, first);
 }
 
 /// The products of one node with its weights, for each direction.
@@ -213,11 +266,6 @@ LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weight
   std::optional<int64_t> steps = dimOf(x, 0).constant();
   if (!hidden || (steps && *steps < 1))
     return n.fail("shape", "an empty sequence, or a width that is symbolic", "a constant width");
-  auto tooLong = [&] {
-    return n.fail("shape", "a sequence whose length is symbolic or above 64",
-                  "a constant length up to 64, or an LSTM or GRU in f32 with the usual activations",
-                  "bind the length with --dim");
-  };
   Value lengths;
   if (n.has(4)) {
     std::optional<Ints> known = n.ints(4);
@@ -244,8 +292,6 @@ LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weight
   // A state that waits for the end of its sequence is not frozen by gates: h is o times a function of c.
   if (lengths && gates == 4 && direction != "forward" && (n.has(5) || n.has(6)))
     usual = false;
-  if (!usual && (!steps || *steps > kMaxSteps))
-    return tooLong();
   // The states have the batch of x: where the two are written differently, one takes the other's place.
   for (unsigned i : {5u, 6u})
     if (Value v = (i == 5 || gates == 4) && n.has(i) ? n.in(i) : Value()) {
@@ -283,7 +329,7 @@ LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weight
         p.peephole = cell.pick(n.in(7), d);
     }
     bool back = d == 1 || direction == "reverse";
-    outputs.push_back(usual ? recur(cell, p, x, back) : run(cell, p, x, back, each * d));
+    outputs.push_back(usual ? recur(cell, p, x, back) : run(cell, p, back, each * d));
     if (!outputs.back().h)
       return failure();
   }
@@ -295,12 +341,13 @@ LogicalResult recurrentBy(Node &n, int64_t gates, Value x, const Weights &weight
   };
   // Y is [S, directions, B, H], or [B, S, directions, H].
   std::vector<Value> rows;
-  for (int64_t t = 0; !usual && t < *steps; ++t) {
+  const bool isWhole = bool(outputs.front().ys);
+  for (int64_t t = 0; !isWhole && t < *steps; ++t) {
     Value row = stacked([&](const Outputs &o) { return o.all[t]; });
     rows.push_back(e.unsqueeze(row, {batchFirst ? 1 : 0}));
   }
   int64_t axis = batchFirst ? 1 : 0;
-  if (usual) {
+  if (isWhole) {
     axis = batchFirst ? 2 : 1; // of directions
     for (const Outputs &o : outputs)
       rows.push_back(e.unsqueeze(batchFirst ? e.transpose(o.ys, {1, 0, 2}) : o.ys, {axis}));
@@ -319,6 +366,28 @@ template <int Gates> LogicalResult recurrent(Node &n) {
   Value x = n.in(0), w = n.in(1), r = n.in(2);
   if (!x || !w || !r || rankOf(x) != 3 || rankOf(w) != 3 || rankOf(r) != 3)
     return n.invalid("shape", "X, W and R have rank 3");
+  // Sizes that follow from the attributes, where the weights are inputs of symbolic sizes.
+  const int64_t directions = n.strAttr("direction", "forward") == "bidirectional" ? 2 : 1;
+  for (unsigned i : {1u, 2u})
+    n.unify(dimOf(n.in(i), 0), directions);
+  if (int64_t hidden = n.intAttr("hidden_size", 0); hidden > 0) {
+    for (unsigned i : {1u, 2u})
+      n.unify(dimOf(n.in(i), 1), Gates * hidden);
+    n.unify(dimOf(n.in(2), 2), hidden);
+    const bool batchFirst = n.intAttr("layout", 0);
+    for (unsigned i : {5u, 6u})
+      if (Value state = n.has(i) ? n.in(i) : Value(); state && rankOf(state) == 3) {
+        n.unify(dimOf(state, batchFirst ? 1 : 0), directions);
+        n.unify(dimOf(state, 2), hidden);
+      }
+    for (auto [i, factor] : {std::pair(3u, int64_t(2 * Gates)), std::pair(7u, int64_t(3))})
+      if (Value row = n.has(i) ? n.in(i) : Value(); row && rankOf(row) == 2) {
+        n.unify(dimOf(row, 0), directions);
+        n.unify(dimOf(row, 1), factor * hidden);
+      }
+  }
+  x = n.in(0), w = n.in(1), r = n.in(2);
+  n.unify(dimOf(w, 2), dimOf(x, 2));
   return recurrentBy(n, Gates, x,
                      {dimOf(r, 2).constant(),
                       [&](Value steps, int64_t d) { return e.matmul(steps, part(e, w, d), false, true); },

@@ -23,6 +23,15 @@ namespace lathe::legal {
 
 /// Elements of an input that are worth a symbol each.
 static constexpr int64_t kMaxBound = 32;
+/// Characters of a size's formula that the results of a node may have. Limits, which pools that round up put around
+/// what they read twice, double it with each node; sums and products are what later nodes compare, and divide by.
+static constexpr size_t kMaxSizeText = 300, kMaxLimitedText = 64;
+/// Whether the formula of a size needs a name.
+static bool isLongSize(const DimExpr &dim) {
+  StringRef text = dim.str();
+  bool isLimited = text.contains("min(") || text.contains("max(");
+  return text.size() > (isLimited ? kMaxLimitedText : kMaxSizeText);
+}
 /// Ops between an input and where its elements are needed.
 static constexpr int kMaxChain = 64;
 
@@ -230,6 +239,26 @@ DimExpr Node::kept(ArrayRef<DimExpr> dims, ArrayRef<DimExpr> dropped, int64_t i)
     before = before + keep;
   }
   return derive("dim" + llvm::Twine(i), size, {0, DimRange::kUnbounded});
+}
+
+void Legalizer::nameLongSizes(const Node &node) {
+  // Sizes of an iteration or of a branch have no value where names get theirs.
+  if (!branches.empty() || !loops.empty())
+    return;
+  SmallVector<StringRef> names = nodeNames(node.op->getLoc());
+  for (OpResult result : node.op->getResults()) {
+    Value value = track(result).data;
+    if (!value || stringValues.contains(value) || !isa<RankedTensorType>(value.getType()))
+      continue;
+    Dims dims = dimsOf(value);
+    for (auto [d, dim] : llvm::enumerate(dims))
+      if (isLongSize(dim)) {
+        DimRange range = dim.range(e.ranges);
+        std::string hint = ((names.empty() ? node.type : names.front()) + "_size" + llvm::Twine(d)).str();
+        dim = derive(hint, dim, {std::max<int64_t>(range.lo, 0), range.hi});
+      }
+    track(result).data = e.bind(value, dims);
+  }
 }
 
 void Node::demandZero(llvm::Twine hint, const DimExpr &formula) { derive(hint, formula, {0, 0}); }

@@ -120,6 +120,8 @@ void Legalizer::takeStringInputs() {
 }
 
 void Legalizer::keepStrings() {
+  if (!stringValues.empty())
+    (void)stringNumber(""); // the first of every list, also where all tensors are empty
   if (stringTexts.empty())
     return;
   SmallVector<StringRef> texts(stringTexts.begin(), stringTexts.end());
@@ -251,7 +253,7 @@ LogicalResult stringSplit(Node &n) {
 LogicalResult stringNormalizer(Node &n) {
   Emitter &e = n.e;
   Value x = n.in(0);
-  if (!x || rankOf(x) < 1 || rankOf(x) > 2 || (rankOf(x) == 2 && dimOf(x, 0) != DimExpr(1)))
+  if (!x || rankOf(x) < 1 || rankOf(x) > 2 || (rankOf(x) == 2 && !n.unify(dimOf(x, 0), 1)))
     return n.invalid("shape", "StringNormalizer wants [C] or [1, C]");
   std::string change = n.strAttr("case_change_action", "NONE");
   if (change != "NONE" && change != "LOWER" && change != "UPPER")

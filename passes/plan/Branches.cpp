@@ -45,7 +45,7 @@ FailureOr<Homes> findBranches(func::FuncOp func) {
     }
     // States and sizes of inputs are for the whole run.
     bool late = isa<DimFromOp>(op) && op.getOperand(0).getDefiningOp();
-    if (!isa<KernelOp, CustomCallOp, ChooseOp, LoopEndOp, ConstantOp>(op) && !isView(&op) && !late)
+    if (!isa<KernelOp, CustomCallOp, ChooseOp, LoopEndOp, ConstantOp, BindDimsOp>(op) && !isView(&op) && !late)
       continue;
     llvm::SetVector<Operation *> around = loops.lookup(&op);
     std::optional<Home> home;

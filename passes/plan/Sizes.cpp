@@ -172,10 +172,15 @@ void guardIterators(Operation *op, Guards &guards) {
       }
       if (dims[d] == *extent)
         continue;
-      DimExpr seen = broadcasts && !isResult ? DimExpr::bcast(dims[d], *extent) : dims[d];
-      guards.require(op->getLoc(), DimCondition::Kind::Equal, seen, *extent,
-                     "sizes " + dims[d].str() + " and " + extent->str() + " do not fit in " +
-                         op->getName().stripDialect().str());
+      const bool mayBeOne = broadcasts && !isResult;
+      const std::string message = "sizes " + dims[d].str() + " and " + extent->str() + " do not fit in " +
+                                  op->getName().stripDialect().str();
+      // A broadcast to a constant is that constant, whatever the size: only 1 and the constant itself fit.
+      if (mayBeOne && extent->isConstant() && !dims[d].isConstant())
+        guards.require(op->getLoc(), DimCondition::Kind::Equal, (dims[d] - DimExpr(1)) * (dims[d] - *extent), 0, message);
+      else
+        guards.require(op->getLoc(), DimCondition::Kind::Equal, mayBeOne ? DimExpr::bcast(dims[d], *extent) : dims[d],
+                       *extent, message);
     }
   };
   visit(op->getResult(0), maps[op->getNumOperands()], true);
