@@ -126,19 +126,13 @@ def numpy_view(net):
     net.head.weight.detach().numpy()[:] *= 2
 
 
-def channels_last(net):
-    net.to(memory_format=torch.channels_last)
-    with torch.no_grad():
-        net.filters.weight.mul_(2)
-
-
 def detached(net):
     net.filters.weight.detach().mul_(2)
     net.filters.weight.detach().view(-1)[5] = 40
 
 
 CHANGES = [counted, load, optimizer, adam_foreach, assign_data, write_data, swap, swap_sharing, buffers, numpy_view,
-           channels_last, detached]
+           detached]
 
 
 @pytest.mark.parametrize("change", CHANGES)
