@@ -43,6 +43,12 @@ public:
       values[inputName(prepare, i)] = prepare.getArgument(i);
     for (unsigned i = 0; i < prepare.getNumResults(); ++i)
       values[outputName(prepare, i)] = end->getOperand(i);
+    for (func::FuncOp func : module.getOps<func::FuncOp>()) {
+      for (unsigned i = 0; i < func.getNumArguments(); ++i)
+        names.insert(inputName(func, i));
+      for (unsigned i = 0; i < func.getNumResults(); ++i)
+        names.insert(outputName(func, i));
+    }
     llvm::BitVector all(prepare.getNumResults(), true);
     (void)prepare.eraseResults(all);
     end->setOperands({});
@@ -129,7 +135,7 @@ private:
                                      b.getDictionaryAttr(b.getNamedAttr("recipe", form.second)));
     call->setAttr(kHostOpAttr, b.getUnitAttr());
     std::string base = (name + ":" + form.second.getValue()).str(), unique = base;
-    for (int i = 2; results.count(unique); ++i) // under another type
+    for (int i = 2; results.count(unique) || names.count(unique); ++i) // under another type
       unique = base + "." + std::to_string(i);
     addResult(unique, call.getResult(0));
     it->second = {unique, call.getResult(0)};
@@ -162,7 +168,8 @@ private:
   func::FuncOp prepare;
   llvm::StringMap<Value> values; ///< in `prepare`, of each parameter
   llvm::DenseMap<Form, std::pair<std::string, Value>> packed; ///< name and value of each packed form
-  std::set<std::string> results; ///< names
+  std::set<std::string> results; ///< names of those of `prepare` so far
+  std::set<std::string> names;   ///< of inputs and outputs as the module came
 };
 
 struct PackParametersPass : impl::PackParametersPassBase<PackParametersPass> {

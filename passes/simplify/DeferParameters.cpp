@@ -58,6 +58,8 @@ private:
       return module.emitError("usage: an engine with parameters has an entry '") << kPrepareEntry << "' of its own";
     if (meshRanks(module) > 1)
       return module.emitError("usage: ranks of a mesh hold shards of constants; parameters are inputs");
+    if (!optionStrings(module, kPagedOption).empty())
+      return module.emitError("usage: weights of a paged decoder are constants, no parameters");
     SmallVector<std::string> targets = optionStrings(module, "targets");
     if (targets.size() > 1)
       return module.emitError("usage: with parameters an engine is of one target: each packs in its own way");

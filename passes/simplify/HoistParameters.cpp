@@ -120,6 +120,10 @@ private:
       for (unsigned i = 0; i < prepare.getNumResults(); ++i)
         if (outputName(prepare, i) == name)
           return true;
+      for (func::FuncOp func : {prepare, entry})
+        for (unsigned i = 0; i < func.getNumArguments(); ++i)
+          if (inputName(func, i) == name)
+            return true;
       return false;
     };
     std::string name = base;
