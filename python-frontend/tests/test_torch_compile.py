@@ -113,6 +113,18 @@ def test_numbers_of_modules():
                 np.testing.assert_allclose(fast(x).numpy(), net(x).numpy(), rtol=1e-5, atol=1e-5)
 
 
+def test_integers_as_arguments():
+    """Those that are no sizes have an engine for each value, as other numbers have."""
+    torch._dynamo.reset()
+
+    def scaled(x, times):
+        return x.sum(0) * times
+
+    fast, x = torch.compile(scaled, backend="lathe", dynamic=True, fullgraph=True), torch.ones(3, 2)
+    for times in (5, 7, 5):
+        assert fast(x, times).tolist() == [3 * times] * 2
+
+
 class Patches(torch.nn.Module):
     """Attention over the patches of an image, with an embedding for each of 16 or, without, for any number of them."""
 

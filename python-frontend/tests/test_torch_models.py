@@ -72,3 +72,47 @@ def test_transformer_of_torch(first, mask):
         got = torch.compile(net, backend="lathe", fullgraph=True)(x)
     rows = torch.ones(2, 6, dtype=torch.bool) if mask is None else ~mask  # what stands for padding says nothing
     torch.testing.assert_close(got[rows], true[rows], rtol=1e-4, atol=1e-5)
+
+
+WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a graph is compiled once and runs fast slow not".split()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    path = tmp_path_factory.mktemp("words") / "vocab.txt"
+    path.write_text("\n".join(WORDS))
+    return transformers.BertTokenizer(str(path))
+
+
+PIPELINES = {
+    "text-classification": (
+        lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**{**SMALL, "num_hidden_layers": 1})),
+        ["a graph is compiled once", "runs fast", "a graph is not slow and runs"], {}),
+    "text-generation": (
+        lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=len(WORDS), n_embd=32, n_layer=1, n_head=4, n_positions=64, bos_token_id=2, eos_token_id=3)),
+        ["a graph is"], {"max_new_tokens": 5, "do_sample": False, "suppress_tokens": [0, 1, 2, 3, 4]})}
+
+
+@pytest.mark.parametrize("task", PIPELINES)
+def test_pipelines(tokenizer, task):
+    """One line: the model's forward is compiled."""
+    torch._dynamo.reset()
+    torch.manual_seed(5)
+    make, texts, options = PIPELINES[task]
+    pipe = transformers.pipeline(task, model=make().eval(), tokenizer=tokenizer, device="cpu")
+    true = pipe(texts, **options)
+    graphs = []
+
+    def counted(graph, examples):
+        graphs.append(lathe.torch.backend(graph, examples))
+        return graphs[-1]
+
+    pipe.model.forward = torch.compile(pipe.model.forward, backend=counted, dynamic=True)
+    got = pipe(texts, **options)
+    assert graphs and all(graph.contexts for graph in graphs)
+    if task == "text-generation":
+        assert got == true and len(got[0][0]["generated_text"]) > len(texts[0])
+    else:
+        for mine, other in zip(got, true, strict=True):
+            assert mine["label"] == other["label"] and abs(mine["score"] - other["score"]) < 1e-5

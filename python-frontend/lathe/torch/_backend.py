@@ -38,7 +38,7 @@ class LeftToTorch(UserWarning):
 
 def _without_sizes(module: Any) -> tuple[Any, list[int]]:
     """The graph with sizes taken from its tensors, where dynamo gives them as arguments of their own, and
-    the places of the arguments that are left."""
+    the places of the arguments that are left: tensors, and integers that are no size of one."""
     graph = module.graph
     places = graph.find_nodes(op="placeholder")
     tensors = [node for node in places if isinstance(node.meta.get("example_value"), torch.Tensor)]
@@ -51,6 +51,9 @@ def _without_sizes(module: Any) -> tuple[Any, list[int]]:
         found = next(((t, d) for t in tensors for d, have in enumerate(t.meta["example_value"].shape)
                       if isinstance(size, torch.SymInt) and isinstance(have, torch.SymInt)
                       and have.node.expr == size.node.expr), None)
+        if found is None and node.users and isinstance(size, torch.SymInt):
+            kept.append(at)
+            continue
         if found is None and node.users:
             raise Error(Code.UNSUPPORTED, f"it is {type(size).__name__}, no tensor and no size of one",
                         f"argument '{node.name}'")
@@ -71,8 +74,8 @@ def _varies(size: Any) -> bool:
 def _varying(module: Any) -> list[tuple[int, int]]:
     """The sizes of arguments that vary: (place of the argument, axis)."""
     places = module.graph.find_nodes(op="placeholder")
-    return [(at, d) for at, node in enumerate(places) for d, have in enumerate(node.meta["example_value"].shape)
-            if _varies(have)]
+    return [(at, d) for at, node in enumerate(places) if isinstance(node.meta["example_value"], torch.Tensor)
+            for d, have in enumerate(node.meta["example_value"].shape) if _varies(have)]
 
 
 def _guards(sizes: Iterable[Any]) -> list[Any]:
@@ -104,10 +107,11 @@ def _decided(module: Any, varying: Iterable[tuple[int, int]]) -> set[tuple[int, 
 
 
 def _numbers(module: Any) -> list[int]:
-    """The places of arguments that are a number of Python (the epsilon of a norm), which dynamo gives as a tensor
-    where sizes are dynamic."""
+    """The places of arguments that are a number of Python: an integer, or the epsilon of a norm, which dynamo gives as a
+    tensor where sizes are dynamic."""
     places = module.graph.find_nodes(op="placeholder")
-    return [at for at, node in enumerate(places) if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
+    integers = [at for at, node in enumerate(places) if not isinstance(node.meta["example_value"], torch.Tensor)]
+    return integers + [at for at, node in enumerate(places) if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
             and all(user.op == "call_method" and user.target == "item" for user in node.users)]
 
 
@@ -122,6 +126,9 @@ def _with_numbers(module: Any, values: Mapping[int, Any]) -> Any:
     places = module.graph.find_nodes(op="placeholder")
     for at, value in values.items():
         for item in list(places[at].users):
+            if not isinstance(places[at].meta["example_value"], torch.Tensor):
+                _replace(item, places[at], value)
+                continue
             for reader in list(item.users):
                 _replace(reader, item, value)
             module.graph.erase_node(item)
@@ -164,11 +171,11 @@ class Compiled:
 
     def __call__(self, *args: Any) -> Any:
         given = [args[at] for at in self._kept]
-        if torch.is_grad_enabled() and any(a.requires_grad for a in given):
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in given):
             warnings.warn("lathe does not differentiate: torch runs this graph; call the module inside "
                           "torch.no_grad()", LeftToTorch, stacklevel=2)
             return self._eager(*args)
-        numbers = {at: given[at].item() for at in self._numbers}
+        numbers = {at: given[at].item() if isinstance(given[at], torch.Tensor) else given[at] for at in self._numbers}
         with self._lock:  # a context is used by one thread at a time
             run = self._engines.get(self._key(given, numbers))
             if run is None and len(self._engines) < _MOST_ENGINES:
