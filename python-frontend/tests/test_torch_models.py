@@ -84,9 +84,10 @@ def tokenizer(tmp_path_factory):
     return transformers.BertTokenizer(str(path))
 
 
+ONE_LAYER = {**SMALL, "num_hidden_layers": 1}
 PIPELINES = {
     "text-classification": (
-        lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**{**SMALL, "num_hidden_layers": 1})),
+        lambda: transformers.BertForSequenceClassification(transformers.BertConfig(**ONE_LAYER)),
         ["a graph is compiled once", "runs fast", "a graph is not slow and runs"], {}),
     "text-generation": (
         lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(

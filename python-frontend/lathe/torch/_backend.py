@@ -107,12 +107,14 @@ def _decided(module: Any, varying: Iterable[tuple[int, int]]) -> set[tuple[int, 
 
 
 def _numbers(module: Any) -> list[int]:
-    """The places of arguments that are a number of Python: an integer, or the epsilon of a norm, which dynamo gives as a
-    tensor where sizes are dynamic."""
+    """The places of arguments that are a number of Python: an integer, or the epsilon of a norm, which dynamo gives as
+    a tensor where sizes are dynamic."""
     places = module.graph.find_nodes(op="placeholder")
-    integers = [at for at, node in enumerate(places) if not isinstance(node.meta["example_value"], torch.Tensor)]
-    return integers + [at for at, node in enumerate(places) if getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False)
-            and all(user.op == "call_method" and user.target == "item" for user in node.users)]
+    def is_number(node: Any) -> bool:
+        return not isinstance(node.meta["example_value"], torch.Tensor) or (
+            getattr(node.meta.get("grapharg"), "pass_arg_as_tensor", False) and
+            all(user.op == "call_method" and user.target == "item" for user in node.users))
+    return [at for at, node in enumerate(places) if is_number(node)]
 
 
 def _replace(node: Any, operand: Any, value: Any) -> None:
