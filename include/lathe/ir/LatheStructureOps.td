@@ -28,6 +28,10 @@ def Lathe_StateOp : Lathe_Op<"state", [Symbol]> {
   let description = [{
     `lathe.state @k0 {type = tensor<?x2x512x32xf32, #lathe.t<[B, 2, 512, 32]>>, axis = 2, length =
     "P", input = "k0", output = "pk0"}`: capacity 512 along axis, of which the first P are in use.
+    Without axis (-1) and length it has one size, and entries overwrite it: lathe/ir/States.h.
+    state_c1: the type is a ranked tensor; state_c2: axis is inside the rank; state_c3: the capacity along it is a
+    constant; state_c4: without axis all sizes are constants and there is no length; state_c5: `lathe.initial`, what it
+    begins as, is of its type.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type, I64Attr:$axis, StrAttr:$length,
                        StrAttr:$input, StrAttr:$output);
