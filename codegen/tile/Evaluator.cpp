@@ -566,9 +566,19 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
   };
   auto wide = [&](Value v) { return width > 1 ? splat(v) : v; };
   if (cut.vectors || cut.unrolled) {
+    // Narrow vectors take turns, so that a sum has as many parts as in vectors of 256 bits, and no larger error.
+    const Target &target = *kernel.target;
+    const int64_t chains =
+        together == 1 && width > 1 && !target.isCuda() ? std::max<int64_t>(1, 256 / target.vectorBits) : 1;
+    const size_t each = accs.size();
     SmallVector<Value> sums;
-    for (const Accumulator &acc : accs)
-      sums.push_back(wide(neutral(acc.kind, acc.type, acc.isUnsigned)));
+    for (int64_t chain = 0; chain < chains; ++chain)
+      for (const Accumulator &acc : accs)
+        sums.push_back(wide(neutral(acc.kind, acc.type, acc.isUnsigned)));
+    auto replace = [&](size_t chain, ArrayRef<Value> values) {
+      llvm::copy(values, sums.begin() + chain * each);
+    };
+    auto ofChain = [&](size_t chain) { return ArrayRef<Value>(sums).slice(chain * each, each); };
     if (cut.unrolled) {
       for (int64_t c = 0; c < cut.unrolled; ++c) {
         Value inside, from = cut.chunk(*this, c, together, inside);
@@ -577,15 +587,35 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
           Value v = wide(values[i]);
           if (inside)
             v = make<arith::SelectOp>(inside, v, wide(neutral(acc.kind, acc.type, acc.isUnsigned)));
-          sums[i] = c == 0 ? v : combine(acc.kind, sums[i], v, acc.isUnsigned);
+          Value &sum = sums[c % chains * each + i];
+          sum = c < chains ? v : combine(acc.kind, sum, v, acc.isUnsigned);
         }
       }
-    } else {
+    } else if (chains == 1) {
       sums = loop(ix.mul(cut.tid, width), cut.main, ix.cst(width * together), sums,
                   [&](Value iv, ValueRange args) { return accumulate(args, Index(iv, 1), true); });
+    } else {
+      const int64_t round = width * chains;
+      Value whole = ix.mul(ix.div(cut.main, ix.cst(round)), round);
+      sums = loop(ix.cst(0), whole, ix.cst(round), sums, [&](Value iv, ValueRange args) {
+        SmallVector<Value> next;
+        for (int64_t chain = 0; chain < chains; ++chain)
+          next.append(accumulate(args.slice(chain * each, each), Index(ix.add(iv, chain * width), 1), true));
+        return next;
+      });
+      replace(0, loop(whole, cut.main, ix.cst(width), SmallVector<Value>(ofChain(0)),
+                      [&](Value iv, ValueRange args) { return accumulate(args, Index(iv, 1), true); }));
     }
-    if (cut.rest)
-      sums = partial(sums);
+    if (cut.rest) {
+      size_t chain = size_t(*n.constant() / width % chains);
+      replace(chain, partial(SmallVector<Value>(ofChain(chain))));
+    }
+    for (int64_t half = chains / 2; half > 0; half /= 2)
+      for (int64_t chain = 0; chain < half; ++chain)
+        for (auto [i, acc] : llvm::enumerate(accs)) {
+          Value &sum = sums[chain * each + i];
+          sum = combine(acc.kind, sum, sums[(chain + half) * each + i], acc.isUnsigned);
+        }
     for (auto [i, acc] : llvm::enumerate(accs))
       totals[i] = horizontal(acc.kind, sums[i], acc.isUnsigned);
   } else if (cut.rest) {
