@@ -26,7 +26,7 @@ struct Target {
   enum class Kind { Cpu, Cuda };
 
   Kind kind = Kind::Cpu;
-  /// Canonical name: "x86-64-v3", "x86-64-v4-vnni", "sm_80", "sm_90a". Never "native".
+  /// Canonical name: "x86-64-v3", "x86-64-v4-vnni", "armv8-a", "sm_80", "sm_90a". Never "native".
   std::string name = "x86-64-v3";
 
   // CPU facts.
@@ -55,7 +55,7 @@ struct Target {
   /// Products of 16-bit integers, of which two neighbours are added into 32 bits (vpmaddwd).
   bool hasPairProducts() const;
   /// Products of unsigned and signed bytes, of which four neighbours are added into 32 bits without
-  /// saturation (vpdpbusd).
+  /// saturation (vpdpbusd; sdot after a change of signs).
   bool hasByteProducts() const;
   /// mma.sync on f16 and bf16 with sums in f32.
   bool hasTensorCores() const;
