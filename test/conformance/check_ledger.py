@@ -10,7 +10,7 @@ as far as kernel texts (`lathe-conformance --emit-only`), for which no GPU is ne
 against each other stand ledger-cpu.tsv, ledger-cuda.tsv, statuses.tsv and ../tolerances.tsv:
 
 - headers: each ledger says target, device, driver and the commit that was measured, an ancestor of
-  this one;
+  this one; a mode, if it has one, is as-given (check_modes.py checks the others);
 - statuses: every row has the status that statuses.tsv says, `passed` where it says nothing, so that
   a test that no longer passes is an edit of two files that a reader sees;
 - CPU rows: status, how and reason are the fresh run's; the ULP are close to the fresh run's;
@@ -118,6 +118,8 @@ def header_problem(header, kind, history=known_commit):
     missing = [field for field in ("format", *FIELDS) if field not in header]
     if missing:
         return f"the header lacks {', '.join(missing)}"
+    if header.get("mode", "as-given") != "as-given": # check_modes.py has the others
+        return f"mode {header['mode']}"
     target, device, driver, commit = (header[field] for field in FIELDS)
     if not re.fullmatch(kind.target, target):
         return f"target {target}"

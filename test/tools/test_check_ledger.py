@@ -157,7 +157,7 @@ class CheckLedger(unittest.TestCase):
         for field, value, pattern in (("target", "sm_90b", "target"), ("device", "cuda:0", "no GPU"),
                                       ("device", "cpu", "no GPU"), ("driver", "-", "driver"),
                                       ("commit", "0" * 40, "none of this history"),
-                                      ("commit", "-", "none of this history")):
+                                      ("commit", "-", "none of this history"), ("mode", "all-symbolic", "mode")):
             with self.subTest(field=field, value=value):
                 self.assertRegex(self.problems(which=CUDA, header_change={field: value}), pattern)
         given = header(True)

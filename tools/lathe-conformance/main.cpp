@@ -1,17 +1,19 @@
 //===- main.cpp - lathe-conformance: the ONNX corpus in one process -------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-//   lathe-conformance CORPUS [--target=x86-64-v3] [--device=cpu] [--runner=COMMAND] [--commit=HEX] -o LEDGER
+//   lathe-conformance CORPUS [--target=x86-64-v3] [--mode=as-given] [--device=cpu] [--runner=COMMAND] [--commit=HEX]
+//     -o LEDGER
 //
 // CORPUS is what test/conformance/make_corpus.py writes. Each test is compiled and
 // run on its data sets; the ledger gets one row a test, in the order of the index:
 // name, status, how it ran, worst ULP, scaled ULP, reason. test/conformance/README.md
-// has the columns. A test that crashes ends as an error of its own; a crash in a thread that a
+// has the columns and the modes. A test that crashes ends as an error of its own; a crash in a thread that a
 // test started ends the process, which then says which tests ran.
 //
 //===----------------------------------------------------------------------===//
 #include "Executor.h"
 #include "Inputs.h"
+#include "Mode.h"
 #include "Results.h"
 #include "Session.h"
 
@@ -24,9 +26,12 @@
 #include "lathe/support/Sha256.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/ScopeExit.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/CrashRecoveryContext.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Signals.h"
 
 #include <algorithm>
@@ -46,12 +51,14 @@
 namespace fs = std::filesystem;
 using namespace lathe;
 using namespace lathe::cli;
+using namespace lathe::conformance;
 
 namespace {
 
 struct Options {
   std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash, runner;
   SessionOptions session;
+  Mode mode = Mode::AsGiven;
   int jobs = 0, every = 1, patience = 1800; // an emulated processor takes minutes for VGG
   bool emitOnly = false, verbose = false;
 };
@@ -138,46 +145,59 @@ struct Compiled {
   std::string bytes; ///< of the engine; none with --emit-only
   std::string how;
   std::set<size_t> constants; ///< numbers of the inputs
-  std::string note;
+  std::string note;    ///< what a frozen row was given
+  std::string lengths; ///< inputs whose length was given in mode all-symbolic
 };
 
-/// Says of inputs that are sequences and optionals how many tensors of what sizes they have.
-Status giveLengths(const std::string &folder, const ModelPorts &ports, CompileOptions &compile,
-                   std::string &note) {
-  for (auto [i, port] : llvm::enumerate(ports.inputs)) {
-    if (port.kind == ValueKind::Tensor)
-      continue;
-    auto value = readValueProto(folder + "/test_data_set_0/input_" + std::to_string(i) + ".pb", port.kind);
-    if (!value)
-      return value.status();
-    note += " " + port.name;
-    auto give = [&](const std::string &name, const HostTensor &tensor) {
-      std::string sizes;
-      for (int64_t size : tensor.dims)
-        sizes += (sizes.empty() ? "" : "x") + std::to_string(size);
-      compile.shapes.push_back(name + "=" + sizes);
-    };
-    if (!*value) {
-      compile.shapes.push_back(port.name + "=none");
-    } else if (port.kind == ValueKind::Optional) {
-      give(port.name, (*value)->front());
-    } else {
-      compile.shapes.push_back(port.name + "=[" + std::to_string((*value)->size()) + "]");
-      for (auto [k, tensor] : llvm::enumerate(**value))
-        give(port.name + "[" + std::to_string(k) + "]", tensor);
-    }
+/// What a first attempt says is missing, for a second one: false where nothing can be given.
+Result<bool> giveMissing(const Options &options, const std::string &folder, const ModelPorts &ports,
+                         const std::vector<std::string> &needs, CompileOptions &compile, Compiled &result) {
+  if (options.mode == Mode::AllSymbolic && result.lengths.empty()) {
+    Result<std::string> kept = keepLengths(folder, ports, compile);
+    if (!kept)
+      return kept.status();
+    result.lengths = std::move(*kept);
+    if (!result.lengths.empty())
+      return true;
   }
-  if (!note.empty())
-    note = "given when compiling: tensors of" + note;
-  return okStatus();
+  if (needs.empty() || !result.constants.empty())
+    return false;
+  result.note += result.note.empty() ? "given when compiling:" : ", and";
+  for (const std::string &need : needs) {
+    size_t i = size_t(llvm::find_if(ports.inputs, [&](const ModelPort &port) { return port.name == need; }) -
+                      ports.inputs.begin());
+    std::error_code error;
+    if (i == ports.inputs.size() || !fs::exists(inputFile(folder, 0, i), error))
+      return false;
+    llvm::erase_if(compile.shapes, [&](const std::string &shape) { return shape.starts_with(need + "="); });
+    compile.constants.push_back(need + "=" + inputFile(folder, 0, i));
+    result.constants.insert(i);
+    result.note += " " + need;
+  }
+  return true;
 }
 
-Result<Compiled> compileTest(const Options &options, const std::string &folder, const ModelPorts &ports) {
+/// `set`: the data set whose inputs are constants in mode all-constant.
+Result<Compiled> compileTest(const Options &options, const std::string &folder, const ModelPorts &ports, int set) {
   CompileOptions compile;
   compile.targets = {options.target};
   Compiled result;
-  LATHE_RETURN_IF_ERROR(giveLengths(folder, ports, compile, result.note));
-  for (int attempt = 0;; ++attempt) {
+  LATHE_RETURN_IF_ERROR(giveSizes(options.mode, folder, ports, compile, result.note));
+  llvm::SmallString<128> scratch;
+  auto removeScratch = llvm::scope_exit([&] {
+    std::error_code error;
+    if (!scratch.empty())
+      fs::remove_all(scratch.c_str(), error);
+  });
+  if (options.mode == Mode::AllConstant) {
+    if (llvm::sys::fs::createUniqueDirectory("lathe-conformance", scratch))
+      return usageError("cannot make a folder for temporary files", "lathe-conformance");
+    LATHE_RETURN_IF_ERROR(giveConstants(folder, set, ports, scratch.c_str(), compile));
+    for (size_t i = 0; i < ports.inputs.size(); ++i)
+      result.constants.insert(i);
+    result.note.clear();
+  }
+  for (;;) {
     Result<std::unique_ptr<Compilation>> opened =
         Compilation::open(folder + "/model.onnx", compile);
     if (!opened)
@@ -197,21 +217,13 @@ Result<Compiled> compileTest(const Options &options, const std::string &folder, 
       result.bytes = std::move(*bytes);
       return result;
     }
-    std::vector<std::string> needs = compilation.neededConstants();
-    if (attempt > 0 || needs.empty())
+    if (status.code() != ErrorCode::Unsupported && status.code() != ErrorCode::Invalid)
       return status;
-    result.note += result.note.empty() ? "given when compiling:" : ", and";
-    for (const std::string &need : needs) {
-      size_t i = size_t(llvm::find_if(ports.inputs, [&](const ModelPort &port) { return port.name == need; }) -
-                        ports.inputs.begin());
-      std::string file = folder + "/test_data_set_0/input_" + std::to_string(i) + ".pb";
-      std::error_code error;
-      if (i == ports.inputs.size() || !fs::exists(file, error))
-        return status;
-      compile.constants.push_back(need + "=" + file);
-      result.constants.insert(i);
-      result.note += " " + need;
-    }
+    Result<bool> again = giveMissing(options, folder, ports, compilation.neededConstants(), compile, result);
+    if (!again)
+      return again.status();
+    if (!*again)
+      return status;
   }
 }
 
@@ -307,9 +319,11 @@ Status runDataSet(Executor &executor, const engine::Plan &plan, const std::strin
 
 /// Random results, whose values no test knows: they have the types and sizes of the expected ones, follow from
 /// the seed, and differ from run to run.
-Status checkDraws(Executor &executor, const engine::Plan &plan, const std::string &folder) {
+Status checkDraws(Executor &executor, const engine::Plan &plan, const std::string &folder,
+                  const std::set<size_t> &constants) {
   constexpr int kRuns = 16;
   InputOptions options;
+  options.skip = constants;
   options.dataFolder = folder;
   Result<InputFiles> files = readInputs(options, plan);
   if (!files)
@@ -340,66 +354,89 @@ Status checkDraws(Executor &executor, const engine::Plan &plan, const std::strin
   return okStatus();
 }
 
+/// A test's engine, opened by an executor.
+struct Opened {
+  Compiled compiled;
+  std::optional<Model> model;
+};
+
+Status openTest(const Options &options, const Test &test, const std::string &folder, const ModelPorts &ports, int set,
+                Executor &executor, Opened &opened, Sha256 &engines) {
+  Result<Compiled> compiled = compileTest(options, folder, ports, set);
+  if (!compiled)
+    return compiled.status();
+  opened.compiled = std::move(*compiled);
+  if (options.mode != Mode::AllConstant && !sameConstants(folder, opened.compiled.constants))
+    return unsupportedError("the data sets differ in what is " + opened.compiled.note);
+  if (options.emitOnly)
+    return okStatus();
+  engines.update(opened.compiled.bytes);
+  Result<Model> model = Model::fromBytes(test.name, std::move(opened.compiled.bytes));
+  if (!model)
+    return model.status();
+  opened.model.emplace(std::move(*model));
+  return executor.open(*opened.model);
+}
+
 Row runTest(const Options &options, const Test &test, Executor &executor) {
   std::string folder = (fs::path(options.corpus) / test.name).string();
   Result<ModelPorts> ports = readModelPorts(folder + "/model.onnx");
   if (!ports)
     return rowOf(ports.status(), folder);
-  Result<Compiled> compiled = compileTest(options, folder, *ports);
-  if (!compiled)
-    return rowOf(compiled.status(), folder);
-  if (!sameConstants(folder, compiled->constants))
-    return rowOf(unsupportedError("the data sets differ in what is " + compiled->note), folder);
   Row row;
-  row.how = compiled->how;
-  row.reason = compiled->note;
-  const char *passed = compiled->note.empty() ? "passed" : "frozen";
-  if (options.emitOnly) {
-    row.status = compiled->note.empty() ? "compiled" : "frozen";
-    return row;
-  }
-  Sha256 engine;
-  engine.update(compiled->bytes);
-  row.engineDigest = engine.hex();
-  Result<Model> model = Model::fromBytes(test.name, std::move(compiled->bytes));
-  if (!model)
-    return rowOf(model.status(), folder);
-  const engine::Plan &plan = model->plans.front();
-  Status opened = executor.open(*model);
-  if (!opened.ok())
-    return rowOf(opened, folder);
+  row.status = "passed";
   Outcome outcome;
+  Sha256 engines;
+  std::unique_ptr<Opened> opened;
   std::error_code error;
+  auto end = [&](const Status &status) {
+    Row failed = rowOf(status, folder);
+    failed.engineDigest = engines.hex();
+    failed.outputDigest = outcome.bytes.hex();
+    if (status.code() == ErrorCode::Mismatch) {
+      failed.status = "failed";
+      failed.how = row.how;
+    }
+    return failed;
+  };
   for (int set = 0;; ++set) {
     std::string data = folder + "/test_data_set_" + std::to_string(set);
-    if (!fs::is_directory(data, error)) {
+    if (!fs::is_directory(data, error) && (set > 0 || !options.emitOnly)) {
       if (set == 0)
         return rowOf(invalidError("has no data set: nothing was compared", test.name), folder);
       break;
     }
-    Status status = runDataSet(executor, plan, data, *ports, compiled->constants, test.tolerance,
-                               outcome);
-    if (status.code() == ErrorCode::Mismatch && model->draws && compiled->constants.empty()) {
-      status = checkDraws(executor, plan, data);
+    if (set == 0 || options.mode == Mode::AllConstant) {
+      opened = std::make_unique<Opened>();
+      if (Status status = openTest(options, test, folder, *ports, set, executor, *opened, engines); !status.ok())
+        return rowOf(status, folder);
+      row.how = opened->compiled.how;
+      row.reason = opened->compiled.note;
+      row.status = row.reason.empty() ? "passed" : "frozen";
+    }
+    const Compiled &compiled = opened->compiled;
+    if (options.emitOnly) {
+      row.status = row.status == "passed" ? "compiled" : row.status;
+      return row;
+    }
+    const engine::Plan &plan = opened->model->plans.front();
+    Status status = runDataSet(executor, plan, data, *ports, compiled.constants, test.tolerance, outcome);
+    const bool allGiven = options.mode == Mode::AllConstant || compiled.constants.empty();
+    if (status.code() == ErrorCode::Mismatch && opened->model->draws && allGiven) {
+      status = checkDraws(executor, plan, data, compiled.constants);
       if (status.ok())
-        passed = "drawn";
+        row.status = "drawn";
     }
-    if (!status.ok()) {
-      Row failed = rowOf(status, folder);
-      failed.engineDigest = row.engineDigest;
-      failed.outputDigest = outcome.bytes.hex();
-      if (status.code() == ErrorCode::Mismatch) {
-        failed.status = "failed";
-        failed.how = row.how;
-      }
-      return failed;
-    }
+    if (!status.ok())
+      return end(status);
   }
-  row.status = passed;
+  row.engineDigest = engines.hex();
   if (row.status == "drawn") {
     row.reason = "by types, sizes and seed";
     return row;
   }
+  if (row.status == "passed" && !opened->compiled.lengths.empty())
+    row.reason = "lengths given: " + opened->compiled.lengths;
   row.outputDigest = outcome.bytes.hex();
   char text[64];
   std::snprintf(text, sizeof text, "%.0f", outcome.ulp);
@@ -451,7 +488,17 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   parser.add("digests", "FILE", "Also write test, SHA-256 of the engine and of the outputs",
              options.digests);
   parser.add("filter", "TEXT", "Only tests whose name has this", options.filter);
-  parser.add("every", "N", "Only each Nth test", options.every);
+  parser.add("mode", "NAME",
+             "What of the inputs is known when compiling: as-given (what the test states, the default), all-symbolic "
+             "(no size; only lengths of vectors of integers), all-constant (everything)",
+             [&options](const std::string &name) -> Status {
+               std::optional<Mode> mode = parseMode(name);
+               if (!mode)
+                 return usageError("there is no mode '" + name + "'", "--mode");
+               options.mode = *mode;
+               return okStatus();
+             });
+  parser.add("every", "N", "Only each Nth test (default: 1)", options.every);
   parser.add("jobs", "N", "Tests at once (default: all cores)", options.jobs);
   parser.add("inject-crash", "TEST", "Crash in a thread of this test", options.crash);
   parser.flag("emit-only", "Stop at the text of the kernels: no kernel is compiled, nothing runs",
@@ -501,7 +548,8 @@ Result<std::string> headerOf(const Options &options) {
     device = name;
     driver = std::to_string(version);
   }
-  return "# lathe conformance ledger, format 2\n# target " + options.target + "\n# device " + device +
+  return "# lathe conformance ledger, format 2\n# target " + options.target + "\n# mode " +
+         toString(options.mode) + "\n# device " + device +
          "\n# driver " + driver + "\n# commit " + options.commit + "\n";
 }
 
@@ -510,7 +558,7 @@ Status runAll(const Options &options) {
   if (!index)
     return index.status();
   std::vector<Test> tests;
-  for (size_t i = 0; i < index->size(); i += size_t(options.every))
+  for (size_t i = size_t(options.every) - 1; i < index->size(); i += size_t(options.every))
     if ((*index)[i].name.find(options.filter) != std::string::npos)
       tests.push_back((*index)[i]);
   auto begin = std::chrono::steady_clock::now();
