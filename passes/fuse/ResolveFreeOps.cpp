@@ -182,6 +182,21 @@ private:
            }) <= 1;
   }
 
+  /// Numbers of pages that attentions of a CPU read in place: they are read once a page, and a kernel that finds them
+  /// by its rows knows which rows share keys (keysFoundBy), however many layers there are.
+  bool isPageNumber(Operation *op) const {
+    const bool cheap = isClass(op, OpClass::Gather) || isCheapScorePart(op);
+    return !computeMasks && cheap && llvm::all_of(op->getUses(), [&](OpOperand &use) {
+             if (pageNumbers.contains(use.getOwner()))
+               return true;
+             auto readers = result.inlined.find(use.getOwner());
+             return isClass(use.getOwner(), OpClass::Gather) && use.getOperandNumber() == 1 &&
+                    readers != result.inlined.end() && llvm::all_of(readers->second, [](const Group *group) {
+                      return group->kind == RegionKind::Attention;
+                    });
+           });
+  }
+
   /// In memory already, densely: a view of it costs nothing.
   bool isStored(Value value) const {
     if (physicalDimsOf(value.getType()) != dimsOf(value))
@@ -200,6 +215,8 @@ private:
       if (placeParts.contains(op) || isMaskPart(op))
         maskParts.insert(op);
     }
+    if (isPageNumber(op))
+      pageNumbers.insert(op);
     if (llvm::all_of(op->getUses(), [&](OpOperand &use) { return isTransposedView(op, use); }))
       transposedViews.insert(op);
     Readers readers = readersOf(op);
@@ -214,7 +231,7 @@ private:
       return;
     }
     std::string reason;
-    if (kind == OpClass::Source || maskParts.contains(op) || (!computeMasks && isImageOfCodes(op)) ||
+    if (kind == OpClass::Source || maskParts.contains(op) || pageNumbers.contains(op) || (!computeMasks && isImageOfCodes(op)) ||
         worthRepeating(op, kind, readers, reason)) {
       result.inlined[op] = readers.groups;
       return;
@@ -320,6 +337,7 @@ private:
   const bool computeMasks;
   llvm::DenseSet<Operation *> maskParts;  ///< computed score by score
   llvm::DenseSet<Operation *> placeParts; ///< ... or row by row
+  llvm::DenseSet<Operation *> pageNumbers; ///< computed where pages are read
   llvm::DenseSet<Operation *> transposedViews; ///< read through strides
   Resolution result;
 };
