@@ -74,6 +74,18 @@ std::string reasonAgainstPacked(const onnx::NodeProto &node) {
   return {};
 }
 
+/// Whether an op, of ONNX or of com.microsoft, computes with codes or makes them.
+bool isQuantized(const std::string &type) {
+  for (const char *beginning : {"QLinear", "DynamicQuantize", "QGemm", "QAttention", "QOrdered", "QEmbedLayerNormalization", "QMoE"})
+    if (type.starts_with(beginning))
+      return true;
+  for (const char *name : {"QuantizeLinear", "DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulIntegerToFloat", "MatMulInteger16",
+                           "MatMulNBits", "MatMulBnb4", "GatherBlockQuantized"})
+    if (type == name)
+      return true;
+  return false;
+}
+
 /// Puts codes where a recipe says.
 class Quantizer : public Editor {
 public:
@@ -364,8 +376,7 @@ Result<QuantizationPlan> planQuantization(const std::string &path, const quantiz
     };
     for (const auto &node : model.proto.graph().node()) {
       const std::string &type = node.op_type();
-      if (type == "QuantizeLinear" || type == "DequantizeLinear" || type == "DynamicQuantizeLinear" ||
-          type.starts_with("QLinear") || type == "MatMulInteger" || type == "ConvInteger")
+      if (isQuantized(type))
         return invalidError("the model is quantized already, by this " + type, "node '" + nameOf(node) + "'");
       const bool conv = isConv(node), turned = isDefault(node) && type == "ConvTranspose";
       std::optional<int64_t> depth = depthOf(node);

@@ -16,6 +16,8 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
+#include <set>
 
 namespace fs = std::filesystem;
 
@@ -176,6 +178,57 @@ Result<std::vector<Example>> readExamples(const std::string &data, const engine:
   return examples;
 }
 
+namespace {
+
+std::vector<std::vector<int64_t>> sizesOf(const Example &example) {
+  std::vector<std::vector<int64_t>> sizes;
+  for (const HostTensor &tensor : example)
+    sizes.push_back(tensor.dims);
+  return sizes;
+}
+
+std::vector<std::string> namesOf(const engine::Plan &plan) {
+  std::vector<std::string> names;
+  for (const engine::Port &port : plan.inputs)
+    names.push_back(port.name);
+  return names;
+}
+
+/// Whether engines for the sizes of examples are worth it, of a model whose sizes are open: memory is packed by numbers, which
+/// formulas of sizes are packed less tightly than. Two: of all batches, and of a last one that is not full.
+bool haveFewSizes(const std::vector<Example> &examples, const engine::Plan &plan) {
+  std::set<std::vector<std::vector<int64_t>>> all;
+  bool isOpen = false;
+  for (const engine::Port &port : plan.inputs) {
+    if (port.name.find('=') != std::string::npos)
+      return false;
+    for (const DimExpr &size : port.dims)
+      isOpen |= !size.isConstant();
+  }
+  for (const Example &example : examples) {
+    for (const HostTensor &tensor : example)
+      if (tensor.count() == 0)
+        return false;
+    all.insert(sizesOf(example));
+  }
+  constexpr size_t kFew = 2;
+  return isOpen && all.size() <= kFew;
+}
+
+CompileOptions forSizes(CompileOptions options, const std::vector<std::string> &names,
+                        const std::vector<std::vector<int64_t>> &sizes) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    std::string text;
+    for (int64_t size : sizes[i])
+      text += (text.empty() ? "" : "x") + std::to_string(size);
+    if (!text.empty())
+      options.shapes.push_back(names[i] + "=" + text);
+  }
+  return options;
+}
+
+} // namespace
+
 Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &observations, const std::string &what,
                         lathe_call_function call, void *user, const Batch &seen, const Sums &sums) {
   Result<std::string> said = recipe.text();
@@ -207,35 +260,53 @@ Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &ob
   Result<std::unique_ptr<TemporaryModel>> written = TemporaryModel::write("observed.onnx", *bytes);
   if (!written)
     return written.status();
-  Result<Model> model = Model::open((*written)->path, compile, session.device);
-  if (!model)
-    return model.status();
-  Result<Session> opened = Session::open(*model, session);
-  if (!opened)
-    return opened.status();
-  Result<const engine::Plan *> plan = model->plan("", opened->target());
-  if (!plan)
-    return plan.status();
+  std::optional<OpenEngine> engine;
+  auto open = [&](const CompileOptions &options) -> Status {
+    Result<OpenEngine> made = OpenEngine::open((*written)->path, options, session);
+    if (!made)
+      return made.status();
+    engine.emplace(std::move(*made));
+    for (size_t rank = 0; call && rank < engine->session.ranks(); ++rank)
+      LATHE_RETURN_IF_ERROR(toStatus(lathe_context_register_call(engine->session.rank(rank), kObserveCall, call, user)));
+    return okStatus();
+  };
   if (examples.empty()) {
-    Result<std::vector<Example>> read = readExamples(data, **plan);
+    LATHE_RETURN_IF_ERROR(open(compile));
+    Result<std::vector<Example>> read = readExamples(data, *engine->plan);
     if (!read)
       return read.status();
     examples = std::move(*read);
+    fixesSizes = compile.dims.empty() && compile.shapes.empty() && haveFewSizes(examples, *engine->plan);
+    if (fixesSizes)
+      names = namesOf(*engine->plan);
+  } else if (!fixesSizes) {
+    LATHE_RETURN_IF_ERROR(open(compile));
   }
-  if (call)
-    for (size_t rank = 0; rank < opened->ranks(); ++rank)
-      LATHE_RETURN_IF_ERROR(toStatus(lathe_context_register_call(opened->rank(rank), kObserveCall, call, user)));
+  std::vector<std::vector<int64_t>> sizes; // that the engine is for; none: for all
+  uint64_t memory = 0;
+  auto fit = [&](const Example &example) -> Status {
+    if (!fixesSizes || (engine && sizes == sizesOf(example)))
+      return okStatus();
+    engine.reset(); // its memory first
+    sizes = sizesOf(example);
+    return open(forSizes(compile, names, sizes));
+  };
   Progress progress;
-  const auto begin = std::chrono::steady_clock::now();
   // Keeping takes a tenth of the time at most.
-  auto last = begin;
-  std::chrono::duration<double> taken{0};
+  auto last = std::chrono::steady_clock::now();
+  std::chrono::duration<double> taken{0}, running{0};
   for (size_t i = first; i < examples.size(); ++i) {
     progress.show(what, int(i), int(examples.size()));
+    LATHE_RETURN_IF_ERROR(fit(examples[i]));
+    const auto begin = std::chrono::steady_clock::now();
     std::vector<lathe_tensor> results;
-    LATHE_RETURN_IF_ERROR(opened->run(**plan, examples[i], results));
+    LATHE_RETURN_IF_ERROR(engine->session.run(*engine->plan, examples[i], results));
+    lathe_counters counters{};
+    lathe_context_counters(engine->session.context(), &counters);
+    memory = std::max<uint64_t>(memory, counters.arena_bytes);
     LATHE_RETURN_IF_ERROR(seen(i, data + ": batch " + std::to_string(i), results));
     const auto now = std::chrono::steady_clock::now();
+    running += now - begin;
     const bool all = i + 1 == examples.size();
     if (!resume || (!all && now - last < 10 * taken))
       continue;
@@ -253,11 +324,8 @@ Status Calibration::run(const Recipe &recipe, const std::vector<Observation> &ob
     taken = last - now;
   }
   progress.finish();
-  lathe_counters counters{};
-  lathe_context_counters(opened->context(), &counters);
   std::printf("%s observed at %zu places over %zu batches: %.3g s, %s beside the weights\n", what.c_str(), observations.size(),
-              examples.size(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
-              describeBytes(double(counters.arena_bytes)).c_str());
+              examples.size(), running.count(), describeBytes(double(memory)).c_str());
   return okStatus();
 }
 

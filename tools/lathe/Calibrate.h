@@ -3,8 +3,8 @@
 #ifndef LATHE_TOOLS_LATHE_CALIBRATE_H
 #define LATHE_TOOLS_LATHE_CALIBRATE_H
 
+#include "Profile.h"
 #include "Resume.h"
-#include "Session.h"
 
 #include "lathe/import/ObserveModel.h"
 #include "lathe/import/QuantizeModel.h"
@@ -71,6 +71,8 @@ private:
   CompileOptions compile;
   const SessionOptions session;
   std::vector<Example> examples;
+  std::vector<std::string> names; ///< of inputs, where `fixesSizes`
+  bool fixesSizes = false; ///< engines are compiled for the sizes of the examples alone: these have few
   const ResumeFolder *resume = nullptr;
 };
 

@@ -86,21 +86,29 @@ Result<double> KernelTimes::secondsOf(const OpenEngine &engine, const std::vecto
   std::vector<KernelTime> kernels = profile.kernels();
   auto known = [&](const KernelTime &kernel) { return times.count(kernel.what) != 0; };
   if (!std::all_of(kernels.begin(), kernels.end(), known)) {
-    Profile beside(*base);
+    Profile beside(*base), engines(engine);
     const auto begin = std::chrono::steady_clock::now();
     while (beside.rounds() < kRounds || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < kSeconds) {
       LATHE_RETURN_IF_ERROR(beside.runOnce(inputs));
-      LATHE_RETURN_IF_ERROR(profile.runOnce(inputs));
+      LATHE_RETURN_IF_ERROR(engines.runOnce(inputs));
     }
-    double meant = 0, measured = 0;
-    for (const KernelTime &kernel : beside.kernels())
-      meant += times.at(kernel.what), measured += kernel.seconds;
-    const double speed = measured > 0 ? meant / measured : 1;
-    kernels = profile.kernels();
+    // How much slower the machine is in each round than when the base was measured.
+    double meant = 0;
+    std::vector<double> slower(beside.rounds());
+    for (const KernelTime &kernel : beside.kernels()) {
+      meant += times.at(kernel.what);
+      for (size_t r = 0; r < slower.size(); ++r)
+        slower[r] += kernel.rounds[r];
+    }
+    for (double &one : slower)
+      one = one > 0 && meant > 0 ? one / meant : 1;
+    kernels = engines.kernels();
     std::map<std::string, std::pair<double, int>> sums;
-    for (const KernelTime &kernel : kernels)
+    for (KernelTime &kernel : kernels)
       if (!known(kernel)) {
-        sums[kernel.what].first += kernel.seconds * speed;
+        for (size_t r = 0; r < slower.size(); ++r)
+          kernel.rounds[r] /= slower[r];
+        sums[kernel.what].first += median(kernel.rounds);
         ++sums[kernel.what].second;
       }
     for (const auto &[what, sum] : sums)

@@ -35,7 +35,7 @@ Result<std::vector<HostTensor>> OpenEngine::run(const std::vector<HostTensor> &i
   return copies;
 }
 
-static double median(std::vector<double> values) {
+double median(std::vector<double> values) {
   if (values.empty())
     return 0;
   auto middle = values.begin() + int64_t(values.size() / 2);
@@ -77,7 +77,7 @@ std::vector<KernelTime> Profile::kernels() const {
   const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
   std::vector<KernelTime> kernels;
   for (size_t i = 0; i < count; ++i) {
-    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", {}, median(each[i])};
+    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", {}, median(each[i]), each[i]};
     kernel.what = wordOf(rows[i], runs.size());
     const std::string_view list = rows[i].nodes ? rows[i].nodes : "";
     for (size_t at = 0; at < list.size();) {

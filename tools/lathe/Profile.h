@@ -32,8 +32,12 @@ struct KernelTime {
   std::string config;
   std::string what; ///< the same word for kernels that do the same: what it computes, how, operations, bytes, calls in a run
   double seconds;   ///< the median of a run's calls together
+  std::vector<double> rounds; ///< a run's calls together, by run
   bool computes(const std::string &node) const { return nodes.count(node); }
 };
+
+/// The middle one, the upper of two; 0 of none.
+double median(std::vector<double> values);
 
 /// Times of an engine and its kernels, a run each.
 class Profile {
