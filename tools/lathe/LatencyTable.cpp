@@ -10,13 +10,6 @@ namespace lathe::cli {
 
 static constexpr LatencyTable::Groups kNone = {-1, -1};
 
-static double median(std::vector<double> values) {
-  if (values.empty())
-    return 0;
-  std::sort(values.begin(), values.end());
-  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
-}
-
 LatencyTable::Groups LatencyTable::groupsOf(const KernelTime &kernel) const {
   std::map<int, int> counts;
   for (const std::string &node : kernel.nodes)
@@ -41,8 +34,8 @@ Status LatencyTable::measure(const OpenEngine &reference, const OpenEngine &engi
   LATHE_RETURN_IF_ERROR(measureInTurn(dense, other, inputs, seconds));
   Measured one;
   one.forms = forms;
-  one.run = other.latency(), one.reference = dense.latency();
-  for (const KernelTime &kernel : other.kernels())
+  one.run = other.latency(Profile::Of::Least), one.reference = dense.latency(Profile::Of::Least);
+  for (const KernelTime &kernel : other.kernels(Profile::Of::Least))
     if (Groups groups = groupsOf(kernel); groups != kNone)
       one.seconds[groups] += kernel.seconds;
   measured.push_back(std::move(one));

@@ -24,7 +24,7 @@ public:
   explicit LatencyTable(std::map<std::string, std::set<int>> groupsOfNodes) : groupsOfNodes(std::move(groupsOfNodes)) {}
 
   /// Measures a model of these forms, one a group, in turn with the one that all times refer to, for `seconds`, 7 times at
-  /// least.
+  /// least, of which the least times count.
   Status measure(const OpenEngine &reference, const OpenEngine &engine, const std::vector<int> &forms,
                  const std::vector<HostTensor> &inputs, double seconds);
 

@@ -38,9 +38,12 @@ Result<std::vector<HostTensor>> OpenEngine::run(const std::vector<HostTensor> &i
 double median(std::vector<double> values) {
   if (values.empty())
     return 0;
-  auto middle = values.begin() + int64_t(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  return (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
+}
+
+static double pick(const std::vector<double> &values, Profile::Of of) {
+  return of == Profile::Of::Least && !values.empty() ? *std::min_element(values.begin(), values.end()) : median(values);
 }
 
 /// Names of kernels end in a number, which says where they stand in an engine.
@@ -72,12 +75,12 @@ Status Profile::runOnce(const std::vector<HostTensor> &inputs) {
   return okStatus();
 }
 
-std::vector<KernelTime> Profile::kernels() const {
+std::vector<KernelTime> Profile::kernels(Of of) const {
   size_t count = 0;
   const lathe_profile_row *rows = lathe_context_profile_rows(engine.session.context(), &count);
   std::vector<KernelTime> kernels;
   for (size_t i = 0; i < count; ++i) {
-    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", {}, median(each[i]), each[i]};
+    KernelTime kernel{{}, rows[i].config ? rows[i].config : "", {}, pick(each[i], of), each[i]};
     kernel.what = wordOf(rows[i], runs.size());
     const std::string_view list = rows[i].nodes ? rows[i].nodes : "";
     for (size_t at = 0; at < list.size();) {
@@ -92,6 +95,6 @@ std::vector<KernelTime> Profile::kernels() const {
   return kernels;
 }
 
-double Profile::latency() const { return median(runs); }
+double Profile::latency(Of of) const { return pick(runs, of); }
 
 } // namespace lathe::cli

@@ -31,12 +31,12 @@ struct KernelTime {
   std::set<std::string> nodes; ///< of ONNX
   std::string config;
   std::string what; ///< the same word for kernels that do the same: what it computes, how, operations, bytes, calls in a run
-  double seconds;   ///< the median of a run's calls together
+  double seconds;   ///< a run's calls together: the median, or the least
   std::vector<double> rounds; ///< a run's calls together, by run
   bool computes(const std::string &node) const { return nodes.count(node); }
 };
 
-/// The middle one, the upper of two; 0 of none.
+/// The middle one, or the mean of the middle two; 0 of none.
 double median(std::vector<double> values);
 
 /// Times of an engine and its kernels, a run each.
@@ -45,8 +45,10 @@ public:
   explicit Profile(const OpenEngine &engine) : engine(engine) { lathe_context_profile(engine.session.context(), 1); }
 
   Status runOnce(const std::vector<HostTensor> &inputs);
-  std::vector<KernelTime> kernels() const;
-  double latency() const; ///< median seconds
+  /// Medians of all runs; or the least times, which neighbours on the machine disturbed least.
+  enum class Of { Median, Least };
+  std::vector<KernelTime> kernels(Of of = Of::Median) const;
+  double latency(Of of = Of::Median) const; ///< seconds of a run
   size_t rounds() const { return runs.size(); }
 
 private:

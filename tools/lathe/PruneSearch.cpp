@@ -391,7 +391,7 @@ private:
       Profile before(both->dense), after(both->pruned);
       LATHE_RETURN_IF_ERROR(measureInTurn(before, after, both->inputs, request.seconds / kRounds));
       // In seconds of the time when the table was made.
-      const double measured = after.latency() / before.latency() * whole;
+      const double measured = after.latency(Profile::Of::Least) / before.latency(Profile::Of::Least) * whole;
       report.searched = PruneReport::Searched{wanted, predicted, measured, int(table->models())};
       if (measured <= wanted * (1 + kClose))
         break;
