@@ -6,6 +6,7 @@
 #include "OnnxLoad.h"
 #include "RandomSpread.h"
 
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/Onnx.h"
 #include "lathe/support/Strings.h"
 
@@ -195,6 +196,10 @@ Status buildModule(ModuleOp module, const Model &model, const ImportOptions &opt
   if (!model.notes.empty())
     module->setAttr("onnx.notes", b.getStrArrayAttr(SmallVector<StringRef>(model.notes.begin(),
                                                                            model.notes.end())));
+
+  if (!model.shardings.empty())
+    module->setAttr(kShardingsAttr, b.getStrArrayAttr(SmallVector<StringRef>(model.shardings.begin(),
+                                                                            model.shardings.end())));
 
   Symbols symbols(b, module.getLoc());
   std::vector<EntryInputs> given;

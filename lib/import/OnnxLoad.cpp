@@ -10,6 +10,7 @@
 #include "DefaultDomain.h"
 #include "FreeSizes.h"
 #include "Proto.h"
+#include "Shardings.h"
 
 #include "onnx/checker.h"
 #include "onnx/defs/function.h"
@@ -399,6 +400,7 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool
 
   Model model;
   freeSizes(*proto.mutable_graph(), shapes);
+  model.shardings = shardingsOf(proto, model.notes);
   std::vector<Tensor> weights = takeWeights(*proto.mutable_graph(), source);
   inlineBytes(*proto.mutable_graph(), source, false);
   for (auto &function : *proto.mutable_functions())

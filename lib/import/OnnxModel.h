@@ -82,6 +82,7 @@ struct Model {
   std::map<std::string, int64_t> opsets; ///< by domain; "" is ai.onnx
   int64_t sourceOpset = 0;               ///< of "", before conversion
   std::vector<std::string> notes;        ///< what did not go as planned
+  std::vector<std::string> shardings;    ///< Shardings.h
   Graph graph;
 };
 

@@ -46,12 +46,20 @@ public:
       for (OpResult result : op->getResults())
         addReaders(result);
     tieStates(states);
-    for (const Hint &hint : hints)
-      LATHE_RETURN_IF_ERROR(apply(hint));
+    Choice choice;
+    bool hasUsers = false;
+    for (const Hint &hint : hints) {
+      hasUsers |= !hint.isOfModel;
+      if (Status applied = apply(hint); !applied.ok()) {
+        if (!hint.isOfModel)
+          return applied;
+        choice.leftOut.push_back(applied.location() + ": " + applied.message());
+      }
+    }
     Result<analysis::StrategySolution> solution = analysis::searchStrategies(problem);
     if (!solution)
-      return Status(ErrorCode::Usage, "the hints do not hold together", "--shard");
-    Choice choice;
+      return Status(ErrorCode::Usage, "the hints do not hold together",
+                    hasUsers ? "--shard" : "sharding specs of the model");
     choice.seconds = solution->cost;
     choice.exact = solution->exact;
     for (auto [i, op] : llvm::enumerate(ops)) {
@@ -217,17 +225,15 @@ private:
 
   /// Rules out what does not fit.
   Status apply(const Hint &hint) {
-    const std::string where = "--shard " + hint.text;
+    const std::string where = (hint.isOfModel ? "sharding spec " : "--shard ") + hint.text;
     bool known = false;
     auto restrict = [&](Operation *op, llvm::function_ref<bool(const Strategy &)> fitting) -> Status {
-      bool any = false;
-      for (auto [w, way] : llvm::enumerate(waysOf(op)))
-        if (fitting(way))
-          any = true;
-        else
-          problem.costs[number[op]][w] = kImpossible;
-      if (any)
+      if (llvm::any_of(waysOf(op), fitting)) {
+        for (auto [w, way] : llvm::enumerate(waysOf(op)))
+          if (!fitting(way))
+            problem.costs[number[op]][w] = kImpossible;
         return okStatus();
+      }
       SmallVector<StringRef> nodes = nodeNames(op->getLoc());
       return usageError("cannot hold: no way to run " + op->getName().getStringRef().str() + " of node '" +
                             (nodes.empty() ? std::string() : nodes.back().str()) + "' on " +

@@ -29,6 +29,7 @@ struct Costs {
 struct Hint {
   std::string name, text;
   std::optional<int64_t> dim; ///< none: replicated
+  bool isOfModel = false; ///< and not of the user: it is left out where it cannot hold
 };
 
 /// The way of each op of an entry but constants and the terminator.
@@ -37,6 +38,7 @@ using Strategies = llvm::DenseMap<mlir::Operation *, Strategy>;
 struct Choice {
   Strategies ways;
   double seconds = 0; ///< what the estimate says of them, hints or not
+  std::vector<std::string> leftOut; ///< hints of the model that cannot hold, and why
   bool exact = true;  ///< no other ways that the hints allow have less
 };
 

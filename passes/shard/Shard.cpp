@@ -33,22 +33,20 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     const int64_t ranks = meshRanks(module);
-    if (ranks < 2)
+    if (ranks < 2) {
+      if (module->hasAttr(kShardingsAttr))
+        missedRemark(module.getLoc(), "Shard") << "the model says how it is divided among devices; --mesh follows that";
       return;
+    }
     for (StateOp state : module.getOps<StateOp>())
       if (isOverwritten(state)) {
         state.emitError("unsupported: a state that entries overwrite, on a mesh of ranks");
         return signalPassFailure();
       }
     SmallVector<shard::Hint> hints;
-    for (const std::string &text : optionStrings(module, kShardOption)) {
-      auto [name, layout] = StringRef(text).rsplit('=');
-      shard::Hint hint{name.str(), text, std::nullopt};
-      int64_t dim = 0;
-      if (layout.consume_front("dim:") && !layout.getAsInteger(10, dim))
-        hint.dim = dim;
-      hints.push_back(hint);
-    }
+    for (const std::string &text : optionStrings(module, kShardOption))
+      hints.push_back(hintOf(text));
+    addHintsOfModel(module, ranks, hints);
     shard::StateLayouts states;
     for (func::FuncOp func : module.getOps<func::FuncOp>()) {
       // Text that has been through here.
@@ -77,7 +75,35 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
         state.setType(shard::localType(state.getType(), found->second, ranks));
   }
 
+  static shard::Hint hintOf(StringRef text) {
+    auto [name, layout] = text.rsplit('=');
+    shard::Hint hint{name.str(), text.str(), std::nullopt};
+    int64_t dim = 0;
+    if (layout.consume_front("dim:") && !layout.getAsInteger(10, dim))
+      hint.dim = dim;
+    return hint;
+  }
+
+  /// What the user says of a name goes ahead of what the model says.
+  static void addHintsOfModel(ModuleOp module, int64_t ranks, SmallVector<shard::Hint> &hints) {
+    auto list = module->getAttrOfType<ArrayAttr>(kShardingsAttr);
+    for (StringRef text : list ? llvm::to_vector(list.getAsValueRange<StringAttr>()) : SmallVector<StringRef>()) {
+      auto [hintText, shards] = text.rsplit('/');
+      int64_t parts = 0;
+      const bool isDivided = hintText.contains("=dim:") && !shards.getAsInteger(10, parts);
+      shard::Hint hint = hintOf(isDivided ? hintText : text);
+      hint.isOfModel = true;
+      if (isDivided && parts != ranks)
+        missedRemark(module.getLoc(), "Shard")
+            << ("the model divides '" + hint.name + "' in " + Twine(parts) + ", not among " + Twine(ranks) + " ranks").str();
+      else if (llvm::none_of(hints, [&](const shard::Hint &other) { return other.name == hint.name; }))
+        hints.push_back(std::move(hint));
+    }
+  }
+
   static void tell(func::FuncOp func, int64_t ranks, const shard::Choice &choice) {
+    for (const std::string &text : choice.leftOut)
+      missedRemark(func.getLoc(), "Shard") << text;
     std::map<std::string, int64_t> counts;
     for (Operation &op : func.getBody().front())
       if (std::optional<Collective> collective = collectiveOf(&op)) {
