@@ -82,7 +82,6 @@ class _Writer:
         self.types: dict[str, str] = {}  # of values, by their name in the text
         self.pairs = False  # whether the operator at hand may have complex tensors
         self.stored: dict[Any, Any] = {}  # results of writes: the node whose memory was written into
-        self.states: dict[str, str] = {}  # buffers that the graph changes: their types
 
     # --- types, locations, values
 
@@ -311,7 +310,7 @@ class _Writer:
         """The argument for a buffer that the graph changes (include/lathe/ir/States.h); its memory is the context's."""
         if tensor.dtype not in DTYPES or tensor.layout is not torch.strided:
             raise Error(Code.UNSUPPORTED, f"has dtype {tensor.dtype} and layout {tensor.layout}", f"buffer '{name}'")
-        self.states[name] = self.types[argument] = kind = self.type(tensor)
+        self.types[argument] = kind = self.type(tensor)
         initial = self.keep(name, tensor)
         self.head.append(f"lathe.state @{_quoted(name)} {{axis = -1 : i64, input = {_quoted(name)}, length = \"\", "
                          f"output = {_quoted(_next(name))}, type = {kind}, lathe.initial = {_quoted(initial)}}}")
