@@ -144,6 +144,8 @@ Status bindDims(ModuleOp module, const ImportOptions &options) {
       unsigned number = llvm::cast<BlockArgument>(input).getArgNumber();
       if (func.getArgAttr(number, "lathe.onnx_type"))
         return usageError("the input is no tensor of numbers", place);
+      if (llvm::any_of(shape, [](int64_t size) { return size < 0; }))
+        return usageError("the input has no rank in this text; ? gives one to ONNX files", place);
       input.setType(RankedTensorType::get(shape, unranked.getElementType()));
       func.setFunctionType(FunctionType::get(module.getContext(), func.getBody().getArgumentTypes(),
                                              func.getFunctionType().getResults()));

@@ -265,7 +265,8 @@ LogicalResult causalConv(Node &n) {
     if (!past || rankOf(past) != 3 || !n.unify(dimOf(past, 0), dimOf(x, 0)) || !n.unify(dimOf(past, 1), dimOf(x, 1)))
       return n.invalid("shape", "the past is [N, C, K - 1]");
     n.unify(dimOf(past, 2), before);
-    padded = e.concat({e.bind(n.in(3), {dimOf(n.in(0), 0), dimOf(n.in(0), 1), dimOf(n.in(1), 2) - DimExpr(1)}), n.in(0)}, 2);
+    x = n.in(0);
+    padded = e.concat({e.bind(n.in(3), {dimOf(x, 0), dimOf(x, 1), dimOf(n.in(1), 2) - DimExpr(1)}), x}, 2);
   } else {
     padded = e.pad(x, e.like(x, 0), {0, 0, before}, Dims(3, DimExpr(0)), PadMode::Constant);
   }

@@ -196,6 +196,8 @@ bool Legalizer::substitute(const std::string &symbol, const DimExpr &by) {
   };
   for (auto &[value, tracked] : values)
     replace(tracked);
+  for (auto &[formula, name] : derived)
+    name = name.substitute(map);
   return true;
 }
 

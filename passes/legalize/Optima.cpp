@@ -4,7 +4,8 @@
 // Plans are made at the usual size of each symbol. Where the user names none it is 128, which a graph may
 // not take: with a table of 64 positions, x[:, :S] + table[:S] has no value at S = 128. The usual size of
 // such a symbol becomes the largest one that all sizes of the graph have a value at; or a larger one, where a size
-// would be less than 0, as behind a window of 200. Sizes that the user bounded stay; where they contradict each other at the usual size, the node is named.
+// would be less than 0, as behind a window of 200. Sizes that the user bounded stay; where they contradict each
+// other at the usual size, the node is named.
 //
 //   lathe.symbol @S {opt = 128}                             lathe.symbol @S {opt = 64}
 //   %p = lathe.slice %table ... #lathe.t<[min(S, 64), 8]>   the same
@@ -86,6 +87,12 @@ public:
   }
 
 private:
+  struct Derived {
+    std::string name;
+    DimExpr formula;
+    int64_t min, max; ///< a max of -1: none
+  };
+
   /// Whether the size is there and not below 0, where all sizes that have a name but follow from others are what
   /// these say.
   bool hasValue(const DimExpr &dim, Point at) {
@@ -151,12 +158,6 @@ private:
   }
 
   ModuleOp module;
-  struct Derived {
-    std::string name;
-    DimExpr formula;
-    int64_t min, max; ///< a max of -1: none
-  };
-
   const Claims &claims;
   std::set<size_t> negative; ///< claims below 0 at sizes that are not open
   std::vector<Derived> derived; ///< each behind those that it follows from
