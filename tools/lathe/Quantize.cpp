@@ -331,6 +331,7 @@ Status execute(const QuantizeOptions &options, const std::string &path) {
     LATHE_RETURN_IF_ERROR(recipe->write(options.recipeOut));
   LATHE_RETURN_IF_ERROR(writeFileAtomically(options.output, *bytes));
   resume.remove();
+  resume = ResumeFolder(); // a report keeps nothing
   if (search)
     std::fputs(search->text().c_str(), stdout);
   std::printf("%s: %zu products, %zu weights, %zu activations by %s\n", options.output.c_str(), recipe->products.size(),
