@@ -14,12 +14,12 @@ LOOSE = 2
 
 
 def write_convs(path):
-    """Two widths of 16, of which one convolution has both."""
+    """Two widths of 32, of which one convolution has both."""
     g = Graph()
-    a = g.op("Relu", "ar", g.conv("a", "x", 16, 3, 3))
-    b = g.op("Relu", "br", g.conv("b", a, 16, 16, 3))
-    g.conv("y", b, 8, 16, 3)
-    g.save(path, ["N", 3, 16, 16], ["N", 8, 16, 16])
+    a = g.op("Relu", "ar", g.conv("a", "x", 32, 3, 3))
+    b = g.op("Relu", "br", g.conv("b", a, 32, 32, 3))
+    g.conv("y", b, 8, 32, 3)
+    g.save(path, ["N", 3, 32, 32], ["N", 8, 32, 32])
 
 
 def search(folder, model, scheme, budget, *options, code=0):
@@ -28,14 +28,14 @@ def search(folder, model, scheme, budget, *options, code=0):
     return text if code else json.loads((folder / "r.json").read_text())
 
 
-@pytest.mark.parametrize("write, scheme, x, models", [(write_encoder, "ffn,blocks", (2, 64, 96), 8),
-                                                      (write_convs, "channels", (16, 3, 16, 16), 4)])
-def test_budget(tmp_path, write, scheme, x, models):
+@pytest.mark.parametrize("write, scheme, x, multiple, models", [(write_encoder, "ffn,blocks", (2, 64, 96), 8, 8),
+                                                      (write_convs, "channels", (16, 3, 32, 32), 16, 4)])
+def test_budget(tmp_path, write, scheme, x, multiple, models):
     """Within the budget as predicted, and near it as measured; the model is what the masked one is."""
     write(tmp_path / "m0.onnx")
     data = np.random.default_rng(1).normal(size=x).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=data)
-    report = search(tmp_path, tmp_path / "m0.onnx", scheme, "90%", "--data", tmp_path / "data.npz", "--multiple=8")
+    report = search(tmp_path, tmp_path / "m0.onnx", scheme, "90%", "--data", tmp_path / "data.npz", f"--multiple={multiple}")
     found = report["search"]
     assert found["predicted_ms"] <= found["budget_ms"] * 1.001 and found["models"] == models
     assert found["measured_ms"] < LOOSE * found["budget_ms"]

@@ -86,7 +86,7 @@ def hold(model, inputs, scheme, ratio, at):
     done = lathe("prune", model, "-o", narrower, "--masked", masked, f"--scheme={scheme}", f"--ratio={ratio}", "--apply=all",
                  "--seconds=0", "--multiple=4", "--json", report, f"--max-seconds={SECONDS}")
     if done.returncode:
-        said = next((line for line in done.stdout.splitlines() if "error" in line), done.stdout[:200] or "no word")
+        said = next((line for line in done.stdout.splitlines() if line.startswith("lathe: ")), done.stdout or "no word")
         nothing = done.returncode == 4 and ("can be taken out" in said or "no two residual branches" in said)
         row.update(result="nothing" if nothing else "defect", said=f"exit {done.returncode}: {said}")
         if nothing:
@@ -161,7 +161,7 @@ def run_family(name, tasks, write):
             row = here.recv()
             if row is None:
                 break
-            write({**row, "family": name, "said": re.sub(r"\s+", " ", row["said"])[:300]})
+            write({**row, "family": name, "said": re.sub(r"\s+", " ", row["said"])[:500]})
         else:
             write({**dict.fromkeys(COLUMNS, ""), "family": name, "result": "defect", "said": "a deadline passed"})
     except EOFError:

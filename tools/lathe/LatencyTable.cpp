@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "LatencyTable.h"
 
-#include "PruneMeasure.h"
-
 #include <algorithm>
 
 namespace lathe::cli {

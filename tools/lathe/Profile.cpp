@@ -97,4 +97,14 @@ std::vector<KernelTime> Profile::kernels(Of of) const {
 
 double Profile::latency(Of of) const { return pick(runs, of); }
 
+Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds) {
+  auto begin = std::chrono::steady_clock::now();
+  auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+  while (a.rounds() < 7 || spent() < seconds) {
+    LATHE_RETURN_IF_ERROR(a.runOnce(inputs));
+    LATHE_RETURN_IF_ERROR(b.runOnce(inputs));
+  }
+  return okStatus();
+}
+
 } // namespace lathe::cli

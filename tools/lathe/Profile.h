@@ -57,6 +57,9 @@ private:
   std::vector<std::vector<double>> each; ///< by row of the profile
 };
 
+/// Runs both in turn, 7 times at least, for this many seconds.
+Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds);
+
 } // namespace lathe::cli
 
 #endif // LATHE_TOOLS_LATHE_PROFILE_H

@@ -12,7 +12,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 
 namespace lathe::cli {
@@ -46,16 +45,6 @@ std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::s
     result.second |= config.ok() && config->form && config->form->product.leavesOutZeros;
   }
   return result;
-}
-
-Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds) {
-  auto begin = std::chrono::steady_clock::now();
-  auto spent = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
-  while (a.rounds() < 7 || spent() < seconds) {
-    LATHE_RETURN_IF_ERROR(a.runOnce(inputs));
-    LATHE_RETURN_IF_ERROR(b.runOnce(inputs));
-  }
-  return okStatus();
 }
 
 std::vector<std::pair<std::string, double>> losses(const OpenEngine &engine, const std::vector<HostTensor> &before,

@@ -42,9 +42,6 @@ constexpr double kWins = 0.97;
 /// The median seconds of the kernels that compute one of these nodes; whether one of them leaves out zeros.
 std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::string> &nodes);
 
-/// Runs both in turn, 7 times at least, for this many seconds.
-Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds);
-
 /// The relative change of each float output.
 std::vector<std::pair<std::string, double>> losses(const OpenEngine &engine, const std::vector<HostTensor> &before,
                                                    const std::vector<HostTensor> &after);

@@ -291,6 +291,10 @@ private:
     const auto all = lathe::cli::losses(dense->engine, expected, *results);
     for (const auto &[output, change] : all)
       sum += change * change / double(all.size());
+    if (all.empty())
+      return unsupportedError("has no result of floats, by which it could be seen what widths lose", path);
+    if (!std::isfinite(sum))
+      return invalidError("its results are not finite on these inputs", path);
     return sum;
   }
 
