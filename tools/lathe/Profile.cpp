@@ -95,7 +95,21 @@ std::vector<KernelTime> Profile::kernels(Of of) const {
   return kernels;
 }
 
-double Profile::latency(Of of) const { return pick(runs, of); }
+double Profile::latency(Of of) const {
+  if (of == Of::Median)
+    return pick(runs, of);
+  double sum = 0;
+  std::vector<double> beside; // kernels, in runs behind the first, whose rows may hold those of another profile
+  for (const std::vector<double> &times : each)
+    sum += pick(times, of);
+  for (size_t i = 1; i < runs.size(); ++i) {
+    double left = runs[i];
+    for (const std::vector<double> &times : each)
+      left -= i < times.size() ? times[i] : 0;
+    beside.push_back(std::max(0.0, left));
+  }
+  return sum + pick(std::move(beside), of);
+}
 
 Status measureInTurn(Profile &a, Profile &b, const std::vector<HostTensor> &inputs, double seconds) {
   auto begin = std::chrono::steady_clock::now();

@@ -48,7 +48,8 @@ public:
   /// Medians of all runs; or the least times, which neighbours on the machine disturbed least.
   enum class Of { Median, Least };
   std::vector<KernelTime> kernels(Of of = Of::Median) const;
-  double latency(Of of = Of::Median) const; ///< seconds of a run
+  /// Seconds of a run; of least times those of its kernels, and of what is beside them, together.
+  double latency(Of of = Of::Median) const;
   size_t rounds() const { return runs.size(); }
 
 private:

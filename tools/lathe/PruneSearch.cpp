@@ -99,6 +99,7 @@ private:
       if (!found)
         return found.status();
       branches = std::move(found->branches);
+      std::erase_if(branches, [&](const ResidualBranch &branch) { return isKept(branch.add) || !isWanted(branch.add); });
     }
     std::vector<bool> owned(branches.size());
     for (size_t f = 0; f < families.size(); ++f) {

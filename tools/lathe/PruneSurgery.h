@@ -37,6 +37,8 @@ public:
   std::string reasonOf(const sparsify::Coupling::Layer &layer) const;
   /// Whether --only lets a layer change.
   bool isWanted(const std::string &node) const;
+  /// Whether a node stays as it is, for --keep or because its sizes do not follow.
+  bool isKept(const std::string &node) const { return keeps.count(node); }
   /// The nodes that make or read one of these units.
   std::vector<std::string> nodesOf(const std::set<int64_t> &units) const;
 
