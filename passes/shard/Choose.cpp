@@ -39,7 +39,8 @@ public:
       keepPartial(&op, ways.back(), partials);
       std::vector<double> own;
       for (const Strategy &way : ways.back())
-        own.push_back(costOf(&op, way) + (costs.drawnSeconds > 0 ? costs.drawnSeconds * double(draw() >> 11) * 0x1p-53 : 0));
+        own.push_back(costOf(&op, way) +
+                      (costs.drawnSeconds > 0 ? costs.drawnSeconds * double(draw() >> 11) * 0x1p-53 : 0));
       problem.costs.push_back(std::move(own));
     }
     for (Operation *op : ops)

@@ -95,7 +95,8 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
       hint.isOfModel = true;
       if (isDivided && parts != ranks)
         missedRemark(module.getLoc(), "Shard")
-            << ("the model divides '" + hint.name + "' in " + Twine(parts) + ", not among " + Twine(ranks) + " ranks").str();
+            << ("the model divides '" + hint.name + "' in " + Twine(parts) + ", not among " + Twine(ranks) + " ranks")
+                   .str();
       else if (llvm::none_of(hints, [&](const shard::Hint &other) { return other.name == hint.name; }))
         hints.push_back(std::move(hint));
     }

@@ -130,7 +130,8 @@ def hints_by_hand(model, roles):
 def plan_of(model, folder, *options):
     """Estimated microseconds, collectives by name, and whether no other plan is cheaper."""
     remarks = folder / "remarks.json"
-    lathe_cli.lathe("compile", model, "-o", folder / "shard.mlir", "--stop-after=shard", f"--remarks={remarks}", *options)
+    lathe_cli.lathe("compile", model, "-o", folder / "shard.mlir", "--stop-after=shard", f"--remarks={remarks}",
+                    *options)
     (text,) = [r["message"] for r in json.loads(remarks.read_text())
                if r["name"] == "Shard" and r["message"].startswith("entry 'main'")]
     counts = {name: int(count) for count, name in re.findall(r"(\d+) (\w+)[,;]", text)}

@@ -130,8 +130,8 @@ def test_ranks_in_two_networks(engines, model, tmp_path):
     x = tmp_path / "x.npy"
     np.save(x, np.random.default_rng(1).standard_normal((300, 64)).astype(np.float32))
     lathe_cli.lathe("run", engine, "--ranks=2", "--input", f"x={x}", "--save", tmp_path / "threads")
-    ran = subprocess.run(["unshare", "-rn", "bash", "-c", NETWORKS, "networks", lathe_cli.LATHE, "run", engine, "--input",
-                          f"x={x}", "--max-seconds=60"], capture_output=True, text=True, timeout=100,
+    ran = subprocess.run(["unshare", "-rn", "bash", "-c", NETWORKS, "networks", lathe_cli.LATHE, "run", engine,
+                          "--input", f"x={x}", "--max-seconds=60"], capture_output=True, text=True, timeout=100,
                          env={**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "29500",
                               "OUT": str(tmp_path)})
     assert ran.returncode == 0 and "RAN" in ran.stdout, ran

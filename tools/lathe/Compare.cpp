@@ -317,7 +317,8 @@ Status damageShard(ModuleOp top, StringRef name, StringRef rankText) {
   int64_t rank = 0;
   if (rankText.getAsInteger(10, rank))
     return usageError("wants WEIGHT@RANK", "--inject-fault");
-  Status status = usageError("no rank " + rankText.str() + " has a part of a weight of this name", "'" + name.str() + "'");
+  Status status =
+      usageError("no rank " + rankText.str() + " has a part of a weight of this name", "'" + name.str() + "'");
   top.walk([&](exec::BufferOp buffer) {
     auto sharded = dyn_cast_or_null<ShardedAttr>(buffer.getValueAttr());
     if (!sharded || buffer.getNameAttr().getValue() != name || rank < 0 || rank >= sharded.getParts())
@@ -328,13 +329,15 @@ Status damageShard(ModuleOp top, StringRef name, StringRef rankText) {
       status = whole.status();
       return;
     }
+    const int64_t parts = sharded.getParts(), size = type.getDimSize(sharded.getAxis());
     int64_t run = 1, begin = 0;
     for (int64_t d = sharded.getAxis() + 1; d < type.getRank(); ++d)
       run *= type.getDimSize(d);
     for (int64_t block : sharded.getBlocks()) {
-      const int64_t first = begin + shardBegin(block, sharded.getParts(), rank), last = first + shardSize(block, sharded.getParts());
+      const int64_t first = begin + shardBegin(block, parts, rank);
+      const int64_t last = std::min(first + shardSize(block, parts), begin + block);
       for (int64_t i = 0, n = whole->count(); i < n; ++i)
-        if (int64_t at = i / run % type.getDimSize(sharded.getAxis()); at >= first && at < std::min(last, begin + block))
+        if (int64_t at = i / run % size; at >= first && at < last)
           whole->setReal(i, -whole->real(i));
       begin += block;
     }

@@ -79,8 +79,8 @@ std::string shardingSvg(const Plan &plan) {
                             (plan.ranks == 1 ? " rank" : " ranks");
   return "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 " + std::to_string(width + 2 * kLeft) + " " +
          std::to_string(y + 10) + "\" font-family=\"sans-serif\" font-size=\"10\">\n<title>" + escaped(title) +
-         "</title>\n<text x=\"" + std::to_string(kLeft) + "\" y=\"20\" font-size=\"14\">" + escaped(title) + "</text>\n" +
-         body + "</svg>\n";
+         "</title>\n<text x=\"" + std::to_string(kLeft) + "\" y=\"20\" font-size=\"14\">" + escaped(title) +
+         "</text>\n" + body + "</svg>\n";
 }
 
 } // namespace lathe::cli

@@ -12,8 +12,8 @@ namespace lathe {
 
 class WeightStore;
 
-/// Attribute of a module: what an ONNX model says of how it is divided, texts as `--shard` takes them with the number of
-/// parts behind: "W=dim:1/2".
+/// Attribute of a module: what an ONNX model says of how it is divided, texts as `--shard` takes them with the
+/// number of parts behind: "W=dim:1/2".
 inline constexpr const char *kShardingsAttr = "onnx.shardings";
 
 /// A collective without its op: what plan and engine know of it.
