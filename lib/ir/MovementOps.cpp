@@ -330,8 +330,7 @@ Maps GatherOp::getAccessMaps() {
 
 LogicalResult GatherElementsOp::inferReturnTypes(MLIRContext *, std::optional<Location> loc,
                                                  Adaptor adaptor, SmallVectorImpl<Type> &types) {
-  if (rankOf(adaptor.getX()) != rankOf(adaptor.getIndices()) || adaptor.getAxis() < 0 ||
-      adaptor.getAxis() >= static_cast<int64_t>(rankOf(adaptor.getX())))
+  if (rankOf(adaptor.getX()) != rankOf(adaptor.getIndices()) || adaptor.getAxis() >= rankOf(adaptor.getX()))
     return emitOptionalError(loc, "gather_elements_c1: ranks are equal and axis is inside");
   types.push_back(tensorType(elementTypeOf(adaptor.getX()), dimsOf(adaptor.getIndices())));
   return success();
