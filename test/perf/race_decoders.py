@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races lathe's paged decoder against other runtimes on the CPU: prompts, one stream, many streams.
+
+    race_decoders.py [--model small|qwen3-0.6b] [--runtimes NAME,...] [--threads N] [--rounds N] [--report FILE]
+
+The model has the shapes of Qwen3 and seeded weights in f32, so that all compute in one precision: transformers makes it
+(build/models/race/NAME), torch exports it for lathe, the builder of onnxruntime-genai for that. A runtime
+is a process of its own and is stopped while others have their turn. In a round each does the whole of a task, the
+first one rotating; a ratio is taken within a round, and a row's is the median over the rounds, whose number is fixed
+before the first. Greedy tokens are compared with those of transformers before anything is timed: who has others up to
+the first that is not sure takes no part. Runtimes that are not installed are named, and left out.
+"""
+import argparse
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
+sys.path[:0] = [os.path.join(ROOT, "test", "models"), os.path.join(ROOT, "python-frontend")]
+
+MODELS = {
+    "small": dict(vocab_size=2048, hidden_size=256, intermediate_size=768, num_hidden_layers=4, num_attention_heads=8,
+                  num_key_value_heads=4, head_dim=32),
+    "qwen3-0.6b": dict(vocab_size=151936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28,
+                       num_attention_heads=16, num_key_value_heads=8, head_dim=128),
+}
+# name: streams, tokens of a prompt, tokens of an answer
+TASKS = {"prefill": (1, 512, 1), "one stream": (1, 32, 64), "16 streams": (16, 32, 64)}
+RUNTIMES = {"lathe": "", "transformers": "transformers", "onnxruntime-genai": "onnxruntime_genai"}
+MOST, GAP, CHECKED = 1024, 3e-3, 12
+
+
+def prompts_of(vocabulary, streams, length, seed):
+    return np.random.default_rng(seed).integers(0, vocabulary, (streams, length)).tolist()
+
+
+class Lathe:
+    def __init__(self, folder, threads):
+        import lathe
+        sizes = MODELS[os.path.basename(folder)]
+        token = 2 * 4 * sizes["num_hidden_layers"] * sizes["num_key_value_heads"] * sizes["head_dim"]  # bytes
+        self.llm = lathe.load(f"{folder}/model.lathe").llm(
+            threads=threads, kv_bytes=2 * MOST * token, max_sequence_tokens=MOST, max_step_tokens=512, max_requests=16,
+            prefix_cache=False)
+
+    def generate(self, prompts, count):
+        answers = [self.llm.submit(prompt, count)[0] for prompt in prompts]
+        self.llm.run()
+        return [answer.tokens for answer in answers]
+
+
+class Transformers:
+    def __init__(self, folder, threads):
+        import torch
+        from transformers import AutoModelForCausalLM
+        torch.set_num_threads(threads)
+        self.torch = torch
+        self.model = AutoModelForCausalLM.from_pretrained(f"{folder}/hf", dtype=torch.float32).eval()
+
+    def generate(self, prompts, count):
+        ids = self.torch.tensor(prompts)
+        with self.torch.no_grad():
+            found = self.model.generate(ids, attention_mask=self.torch.ones_like(ids), do_sample=False,
+                                        min_new_tokens=count, max_new_tokens=count, pad_token_id=0)
+        return found[:, ids.shape[1]:].tolist()
+
+
+class OnnxruntimeGenai:
+    def __init__(self, folder, threads):
+        import onnxruntime_genai
+        self.og = onnxruntime_genai
+        with open(f"{folder}/genai/genai_config.json") as f:
+            config = json.load(f)
+        config["model"]["decoder"].setdefault("session_options", {})["intra_op_num_threads"] = threads
+        with open(f"{folder}/genai/genai_config.json", "w") as f:
+            json.dump(config, f)
+        self.model = self.og.Model(f"{folder}/genai")
+
+    def generate(self, prompts, count):
+        length = len(prompts[0]) + count
+        params = self.og.GeneratorParams(self.model)
+        params.set_search_options(batch_size=len(prompts), max_length=length, min_length=length, do_sample=False)
+        generator = self.og.Generator(self.model, params)
+        generator.append_tokens(np.asarray(prompts, np.int32))
+        while not generator.is_done():
+            generator.generate_next_token()
+        return [list(map(int, generator.get_sequence(i)))[len(prompts[0]):] for i in range(len(prompts))]
+
+
+CLASSES = {"lathe": Lathe, "transformers": Transformers, "onnxruntime-genai": OnnxruntimeGenai}
+
+
+def work(name, folder, threads):
+    """A runtime's process: a task a line, [prompts, count] in, [seconds, tokens] out."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a runtime prints is no answer
+    try:
+        runtime = CLASSES[name](folder, threads)
+    except Exception as problem:
+        print(json.dumps({"problem": f"{type(problem).__name__}: {problem}"[:300]}), file=out, flush=True)
+        return
+    print("{}", file=out, flush=True)
+    for line in sys.stdin:
+        prompts, count = json.loads(line)
+        begin = time.perf_counter()
+        tokens = runtime.generate(prompts, count)
+        print(json.dumps([time.perf_counter() - begin, tokens]), file=out, flush=True)
+
+
+class Process:
+    def __init__(self, name, folder, threads):
+        self.child = subprocess.Popen([sys.executable, __file__, "--work", name, folder, str(threads)],
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        line = self.child.stdout.readline()
+        self.problem = json.loads(line).get("problem") if line else "its process ended"
+        self.stop()
+
+    def stop(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGSTOP)
+
+    def do(self, prompts, count):
+        """Seconds and tokens; none where its process ended."""
+        if self.child.poll() is not None:
+            return None
+        self.child.send_signal(signal.SIGCONT)
+        self.child.stdin.write(json.dumps([prompts, count]) + "\n")
+        self.child.stdin.flush()
+        line = self.child.stdout.readline()
+        self.stop()
+        return json.loads(line) if line else None
+
+    def end(self):
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGCONT)
+            self.child.kill()
+        self.child.wait()
+
+
+def export(name, folder, wanted):
+    """What each runtime reads, once."""
+    import torch
+    from transformers import DynamicCache, Qwen3Config, Qwen3ForCausalLM
+
+    import export_llama
+    import lathe_cli
+
+    os.makedirs(folder, exist_ok=True)
+    config = Qwen3Config(**MODELS[name], max_position_embeddings=MOST, tie_word_embeddings=False, bos_token_id=0,
+                         eos_token_id=MODELS[name]["vocab_size"] - 1, pad_token_id=0)
+    with torch.no_grad():
+        model = export_llama.draw_weights(Qwen3ForCausalLM(config).eval(), 7)
+    if not os.path.exists(f"{folder}/hf/config.json"):
+        model.save_pretrained(f"{folder}/hf")
+
+    class Step(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, ids, *caches):
+            cache = DynamicCache()
+            for i in range(config.num_hidden_layers):
+                cache.update(caches[2 * i], caches[2 * i + 1], i)
+            out = self.model(input_ids=ids, past_key_values=cache, use_cache=True)
+            return (out.logits, *[x for layer in out.past_key_values.layers for x in (layer.keys, layer.values)])
+
+    if not os.path.exists(f"{folder}/model.onnx"):
+        caches = [torch.zeros(2, config.num_key_value_heads, 5, config.head_dim)] * (2 * config.num_hidden_layers)
+        dim = torch.export.Dim
+        b, s, p = dim("B", min=1, max=64), dim("S", min=1, max=MOST), dim("P", min=0, max=MOST)
+        names = [f"{x}{i}" for i in range(config.num_hidden_layers) for x in "kv"]
+        with torch.no_grad():
+            torch.onnx.export(Step(), (torch.ones(2, 3, dtype=torch.int64), *[c.clone() for c in caches]), dynamo=True,
+                              input_names=["ids", *names], output_names=["logits", *["p" + n for n in names]],
+                              dynamic_shapes=({0: b, 1: s}, tuple([{0: b, 2: p}] * len(names))), opset_version=18,
+                              verbose=False).save(f"{folder}/model.onnx", external_data=True)
+    if "lathe" in wanted:  # anew: what is raced is this build
+        lathe_cli.compile_model(f"{folder}/model.onnx", f"{folder}/model.lathe", "--paged", target="native")
+    if "onnxruntime-genai" in wanted and not os.path.exists(f"{folder}/genai/genai_config.json"):
+        from tokenizers import Tokenizer, models
+        from transformers import PreTrainedTokenizerFast
+        words = {str(i): i for i in range(config.vocab_size)}  # the builder wants some tokenizer
+        PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="0")),
+                                unk_token="0").save_pretrained(f"{folder}/hf")
+        builder = os.path.join(importlib.util.find_spec("onnxruntime_genai").submodule_search_locations[0], "models",
+                               "builder.py")
+        subprocess.run([sys.executable, builder, "-m", f"{folder}/hf", "-o", f"{folder}/genai", "-p", "fp32", "-e",
+                        "cpu", "-c", f"{folder}/genai_cache"], check=True, stdout=subprocess.DEVNULL)
+    return model
+
+
+def sure_tokens(model, prompts, count):
+    """Greedy tokens of transformers, each up to the first whose two best logits are close."""
+    import torch
+    from transformers import DynamicCache
+    rows = []
+    with torch.no_grad():
+        for prompt in prompts:
+            cache, ids, tokens = DynamicCache(), torch.tensor([prompt]), []
+            for _ in range(count):
+                best = torch.topk(model(input_ids=ids, past_key_values=cache, use_cache=True).logits[0, -1], 2)
+                if best.values[0] - best.values[1] < GAP:
+                    break
+                tokens.append(int(best.indices[0]))
+                ids = best.indices[None, :1]
+            rows.append(tokens)
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=MODELS, default="qwen3-0.6b")
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES), help="names, with commas between")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--tasks", default=",".join(TASKS), help="names, with commas between")
+    parser.add_argument("--report", help="write the table there, too")
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        return work(options.work[0], options.work[1], int(options.work[2]))
+    wanted = options.runtimes.split(",")
+    for name in [n for n in wanted if RUNTIMES[n] and not importlib.util.find_spec(RUNTIMES[n])]:
+        print(f"{name} is not installed, and left out")
+        wanted.remove(name)
+    folder = os.path.join(ROOT, "build", "models", "race", options.model)
+    model = export(options.model, folder, wanted)
+    vocabulary = MODELS[options.model]["vocab_size"]
+    check = prompts_of(vocabulary, 3, 24, 1)
+    truth = sure_tokens(model, check, CHECKED)
+    assert sum(map(len, truth)) > len(truth) * CHECKED // 2, "few tokens are sure: the check says little"
+    del model
+    racers = {}
+    for name in wanted:
+        print(f"starts {name}", file=sys.stderr, flush=True)
+        process = Process(name, folder, options.threads)
+        done = process.problem is None and process.do(check, CHECKED)
+        if not done or any(answer[:len(sure)] != sure for answer, sure in zip(done[1], truth)):
+            print(f"{name} takes no part: {process.problem or 'it has other tokens than transformers'}")
+            process.end()
+            continue
+        racers[name] = process
+    lines = [f"{options.model} in f32, {options.threads} threads, median seconds of {options.rounds} rounds; in brackets "
+             "how many times as fast lathe is, median of the rounds' ratios", "",
+             "| task | " + " | ".join(racers) + " |", "|---|" + "---|" * len(racers)]
+    for task in options.tasks.split(","):
+        streams, length, count = TASKS[task]
+        times = {name: [] for name in racers}
+        for turn in range(options.rounds + 1):
+            order = list(racers)
+            for name in order[turn % len(order):] + order[:turn % len(order)]:
+                seconds, _ = racers[name].do(prompts_of(vocabulary, streams, length, 100 + turn), count)
+                if turn:  # the first warms up
+                    times[name].append(seconds)
+        cells = []
+        for name, own in times.items():
+            ratio = f" ({np.median(np.array(own) / np.array(times['lathe'])):.2f})" if "lathe" in times else ""
+            cells.append(f"{np.median(own):.3f}{ratio}")
+        lines.append(f"| {task}: {streams} x ({length} + {count}) | " + " | ".join(cells) + " |")
+        print(lines[-1], flush=True)
+    for process in racers.values():
+        process.end()
+    print("\n".join(lines))
+    if options.report:
+        with open(options.report, "w") as f:
+            f.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
