@@ -14,7 +14,7 @@ figures close. Of the ledger, which is of all tests, or of those that tools/chec
 takes a whole run over:
 
 - a row has the status that ledger-cpu.tsv has, or passed; other statuses, and in mode all-constant rows that were not
-  folded, stand in exempt.tsv (mode, test, the status or how, why), in which nothing stands that need not;
+  folded, stand in exempt.tsv (mode, test, the status or how, or `figure` for one above the table, why), in which nothing stands that need not;
 - of mode all-symbolic at most MOST_EXEMPT tests are exempt;
 - figures, headers and errors are as check_ledger.py wants them.
 
@@ -96,13 +96,12 @@ class ModeJudge:
             if row[0] not in self.about:
                 self.say(title, row[0], "no test of the index")
                 continue
-            needs, listed = self.excuse(mode, row), self.exempt[mode].get(row[0], (None, ""))[0]
+            far = row[1] in COMPUTED and check_ledger.above_table(row, *self.about[row[0]], self.table)
+            needs = self.excuse(mode, row) or ("figure" if far else None)
+            listed = self.exempt[mode].get(row[0], (None, ""))[0]
             if needs != listed:
                 self.say(title, row[0], f"is {needs or row[1]}; exempt.tsv says {listed or 'nothing'}"
-                         + (f"; {row[5]}" if row[5] else ""))
-            far = row[1] in COMPUTED and check_ledger.above_table(row, *self.about[row[0]], self.table)
-            if far:
-                self.say(title, row[0], far)
+                         + (f"; {far or row[5]}" if far or row[5] else ""))
 
     def ledger(self, header, rows):
         """A ledger by itself; its mode, or None."""
