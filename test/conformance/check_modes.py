@@ -71,7 +71,7 @@ class ModeJudge:
         if header.get("mode") not in MODES:
             self.say(title, f"mode {header.get('mode')}")
             return False
-        why = check_ledger.header_problem(header | {"mode": "as-given"}, False, self.history)
+        why = check_ledger.header_problem(header | {"mode": "as-given"}, check_ledger.CPU, self.history)
         if why:
             self.say(title, why)
         return True
