@@ -53,7 +53,8 @@ def quantize(model: Any, data: Examples | None = None, output: PathLike | None =
     Schemes of weights alone need none. With `output` the model is written there; without, it is Quantized.model.
 
     scheme   "w8a8-int8", "w8a16", "w4a16", "mxfp4", "nf4", "w8a8-fp8", "f16", "bf16"; several with commas for a budget
-    budget   "loss=0.001", "latency=80%" or "2.5ms", "size=50%" or "10M": a scheme for each layer, by what it loses and gains
+    budget   "loss=0.001", "latency=80%" or "2.5ms", "size=50%" or "10M": a scheme for each layer, by what it loses and
+             gains
     metric   what a budget calls loss: "mse", "kl", "cosine", "top1", or a file of Python with loss(want, got)
     recipe   a file of decisions, in place of a scheme
     range    what activations span: "minmax", "moving:0.1", "percentile:99.99", "mse", "kl"

@@ -27,6 +27,7 @@ SLOW = {
     "test/perf/gpu/race_attention.py": "needs a GPU and torch for it",
     "build/bin/lathe-conformance": "the corpus suite of tools/check runs it",
     ".venv/bin/python test/conformance/check_ledger.py": "makes a run the committed ledger",
+    ".venv/bin/python test/conformance/check_modes.py": "makes a run the committed ledger of a mode",
     "build/bin/lathe-kv-bench": "measures for a minute",
     "build/bin/lathe-kv-replay": "replays for minutes",
     "test/perf/kv/plot.py": "draws what that replay writes",
@@ -201,7 +202,8 @@ def test_options():
     with open(os.path.join(ROOT, "README.md")) as f:
         text = f.read()
     named = options_named("\n".join(line for line in text.splitlines() if "cmake" not in line and "pkg-config" not in line))
-    known = options_named(help_of((LATHE,))) | {"--full", "--help", "--stat", "--filter", "--gtest"}  # of tools/check, git, lit, GoogleTest
+    known = options_named(help_of((LATHE,)))
+    known |= {"--full", "--test", "--help", "--stat", "--filter", "--gtest"}  # of tools/check and setup, git, lit, GoogleTest
     assert not named - known, f"no verb has {named - known}"
 
 

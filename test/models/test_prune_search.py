@@ -9,9 +9,6 @@ import pytest
 import lathe_cli
 from test_prune_widths import Graph, check_narrower, write_encoder
 
-# A bar of times that a neighbour on the machine does not reach: what is tested is that times decide, not how well.
-LOOSE = 2
-
 
 def write_convs(path):
     """Two widths of 32, of which one convolution has both."""
@@ -31,14 +28,15 @@ def search(folder, model, scheme, budget, *options, code=0):
 @pytest.mark.parametrize("write, scheme, x, multiple, models", [(write_encoder, "ffn,blocks", (2, 64, 96), 8, 8),
                                                       (write_convs, "channels", (16, 3, 32, 32), 16, 4)])
 def test_budget(tmp_path, write, scheme, x, multiple, models):
-    """Within the budget as predicted, and near it as measured; the model is what the masked one is."""
+    """Within the budget as predicted; what was measured is told beside it (test/perf/prune.py judges it). The model is
+    what the masked one is."""
     write(tmp_path / "m0.onnx")
     data = np.random.default_rng(1).normal(size=x).astype(np.float32)
     np.savez(tmp_path / "data.npz", x=data)
     report = search(tmp_path, tmp_path / "m0.onnx", scheme, "90%", "--data", tmp_path / "data.npz", f"--multiple={multiple}")
     found = report["search"]
     assert found["predicted_ms"] <= found["budget_ms"] * 1.001 and found["models"] == models
-    assert found["measured_ms"] < LOOSE * found["budget_ms"]
+    assert found["measured_ms"] > 0
     assert any(w["stay"] < w["units"] and w["score_share"] > 0 for w in report["widths"])
     assert report["masked_difference"] < 1e-4
     if not any(w["stay"] == 0 for w in report["widths"]):

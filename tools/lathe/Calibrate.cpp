@@ -373,6 +373,21 @@ std::vector<double> numbersOf(const lathe_tensor &tensor) {
 
 } // namespace
 
+std::vector<std::vector<QuantizedLayer>> partsOf(const std::vector<QuantizedLayer> &layers) {
+  constexpr int64_t kBytes = int64_t(256) << 20;
+  std::vector<std::vector<QuantizedLayer>> parts;
+  int64_t bytes = kBytes;
+  for (const QuantizedLayer &layer : layers) {
+    if (bytes >= kBytes) {
+      parts.emplace_back();
+      bytes = 0;
+    }
+    parts.back().push_back(layer);
+    bytes += layer.weightElements * int64_t(sizeof(float));
+  }
+  return parts;
+}
+
 Status Calibration::observeRanges(Recipe &recipe, const RangeMethod &method) {
   const bool host = session.device == "cpu"; // where the engine's memory can be looked at
   if (method.needsHistogram() && !host)

@@ -32,6 +32,10 @@ struct LayerLosses {
   quantize::Range seen;             ///< of what it reads
 };
 
+/// The layers in their order, in parts: the differences of weights that codes make become constants of an observed
+/// model, of which a part has some 256 MB, or one layer.
+std::vector<std::vector<QuantizedLayer>> partsOf(const std::vector<QuantizedLayer> &layers);
+
 /// Runs of a model over examples, whose values are summed up in the engine. A file of examples is read once.
 class Calibration {
 public:

@@ -79,15 +79,8 @@ Status correctBiases(Calibration &calibration, const std::string &path, Recipe &
   Result<std::vector<QuantizedLayer>> layers = quantizedLayers(path, recipe);
   if (!layers)
     return layers.status();
-  // The differences of weights are constants of the observed model: as many at once as its size allows.
-  constexpr int64_t kBytes = int64_t(256) << 20;
-  for (size_t begin = 0, end = 0; begin < layers->size(); begin = end) {
-    std::vector<QuantizedLayer> now;
-    for (int64_t bytes = 0; end < layers->size() && (now.empty() || bytes < kBytes); ++end) {
-      now.push_back((*layers)[end]);
-      bytes += now.back().weightElements * int64_t(sizeof(float));
-    }
-    Result<std::map<std::string, HostTensor>> biases = calibration.observeBiases(recipe, now);
+  for (const std::vector<QuantizedLayer> &part : partsOf(*layers)) {
+    Result<std::map<std::string, HostTensor>> biases = calibration.observeBiases(recipe, part);
     if (!biases)
       return biases.status();
     recipe.biases.merge(*biases);

@@ -47,18 +47,11 @@ Status QuantizeReport::observe(Calibration &calibration) {
   Result<std::vector<QuantizedLayer>> layers = quantizedLayers(model, recipe);
   if (!layers)
     return layers.status();
-  // The differences of weights are constants of the observed model: as many at once as its size allows.
-  constexpr int64_t kBytes = int64_t(256) << 20;
-  for (size_t begin = 0, end = 0; begin < layers->size(); begin = end) {
-    std::vector<QuantizedLayer> now;
-    for (int64_t bytes = 0; end < layers->size() && (now.empty() || bytes < kBytes); ++end) {
-      now.push_back((*layers)[end]);
-      bytes += now.back().weightElements * int64_t(sizeof(float));
-    }
-    Result<std::map<std::string, LayerLosses>> seen = calibration.observeLosses(recipe, now);
+  for (const std::vector<QuantizedLayer> &part : partsOf(*layers)) {
+    Result<std::map<std::string, LayerLosses>> seen = calibration.observeLosses(recipe, part);
     if (!seen)
       return seen.status();
-    for (QuantizedLayer &layer : now) {
+    for (const QuantizedLayer &layer : part) {
       auto range = recipe.activations.find(layer.activation);
       rows.push_back({layer, range == recipe.activations.end() ? std::nullopt : std::optional(range->second),
                       seen->at(layer.result)});

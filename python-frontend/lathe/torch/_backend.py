@@ -244,7 +244,8 @@ class Compiled:
                 for at in range(len(given))]
         sizes = [dict.fromkeys(axes, torch.export.Dim.AUTO) for at, axes in enumerate(free) if at not in numbers]
         kept = self._parameters if self._prepare else ()
-        parameters = [at in kept and not a.is_inference() and not a.is_neg() for at, a in enumerate(given) if at not in numbers]
+        parameters = [at in kept and not a.is_inference() and not a.is_neg() for at, a in enumerate(given)
+                      if at not in numbers]
         given = [a for at, a in enumerate(given) if at not in numbers]
         try:
             program = torch.export.export(module, tuple(given), dynamic_shapes=tuple(sizes))

@@ -107,12 +107,12 @@ def distill(student: str | os.PathLike[str], teacher: str | os.PathLike[str], da
     for _ in range(epochs):
         sum_ = 0.0
         order = torch.randperm(rows, generator=generator)
-        for part in order.split(batch):
+        for part in (order[begin:begin + batch] for begin in range(0, rows, batch)):
             optimizer.zero_grad()
             loss = loss_of(part)
             if not torch.isfinite(loss):
                 raise ValueError(f"the loss is {loss.item()} in epoch {len(history)}: a lower rate may help")
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
             schedule.step()
             with torch.no_grad():

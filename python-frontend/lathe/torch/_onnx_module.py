@@ -174,7 +174,8 @@ def _filled(c: _Call) -> Tensor:
 
 
 def _expand(c: _Call) -> Tensor:
-    return c[0].expand(torch.broadcast_shapes(c[0].shape, tuple(int(v) for v in c[1])))
+    common: Any = torch.broadcast_shapes  # untyped in torch
+    return c[0].expand(common(c[0].shape, tuple(int(v) for v in c[1])))
 
 
 def _div(c: _Call) -> Tensor:
@@ -215,7 +216,8 @@ OPS: dict[str, Node] = {
     "Abs": lambda c: c[0].abs(), "Add": lambda c: c[0] + c[1], "And": lambda c: c[0] & c[1],
     "AveragePool": _pool("mean"), "BatchNormalization": _batch_norm, "Cast": _cast, "Clip": _clip,
     "Constant": _constant, "ConstantOfShape": _filled,
-    "Concat": lambda c: torch.cat(c.operands, c.attribute("axis")), "Conv": _conv, "Cos": lambda c: c[0].cos(),
+    "Concat": lambda c: torch.cat([c[i] for i in range(len(c.operands))], c.attribute("axis")), "Conv": _conv,
+    "Cos": lambda c: c[0].cos(),
     "Div": _div, "Dropout": lambda c: c[0], "Equal": lambda c: c[0] == c[1], "Erf": lambda c: c[0].erf(),
     "Exp": lambda c: c[0].exp(), "Expand": _expand,
     "Flatten": lambda c: c[0].reshape(int(np.prod(c[0].shape[:c.attribute("axis", 1)])), -1), "Gather": _gather,
@@ -241,7 +243,7 @@ OPS: dict[str, Node] = {
 }
 
 
-class OnnxModule(torch.nn.Module):  # type: ignore[misc]
+class OnnxModule(torch.nn.Module):  # type: ignore[misc, unused-ignore]
     """Computes what an ONNX file computes. Its parameters are the file's f32 initializers, by their names with dots
     as underscores; `forward` takes inputs by name and gives values by name. NotImplementedError, with the node, for an
     op that is not among OPS."""
