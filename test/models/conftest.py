@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Engines are compiled once a test session."""
+"""What tests share: engines that are compiled once a session, and a small model."""
 import os
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import lathe_cli
 
@@ -26,3 +29,18 @@ def engines(tmp_path_factory):
         return made[key]
 
     return engine
+
+
+@pytest.fixture(scope="session")
+def two_products(tmp_path_factory):
+    """The path of y = relu(x @ a) @ b, of any number of rows: the smallest model whose division has one all-reduce."""
+    path = tmp_path_factory.mktemp("two_products") / "model.onnx"
+    rng = np.random.default_rng(0)
+    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
+               for n, s in (("a", (64, 256)), ("b", (256, 64)))]
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"], "up"), helper.make_node("Relu", ["h"], ["r"], "act"),
+             helper.make_node("MatMul", ["r", "b"], ["y"], "down")]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 64]) for n in "xy"]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:], weights),
+                                opset_imports=[helper.make_opsetid("", 20)], ir_version=11), path)
+    return str(path)

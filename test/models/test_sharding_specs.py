@@ -1,34 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ONNX's own sharding specs (IR 11) are hints of how a model is divided."""
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import lathe_cli
 
 pytestmark = pytest.mark.skipif(lathe_cli.DEVICE != "cpu", reason="ranks are of the CPU")
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """y = relu(x @ a) @ b."""
-    path = tmp_path_factory.mktemp("specs") / "model.onnx"
-    rng = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
-               for n, s in (("a", (64, 256)), ("b", (256, 64)))]
-    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"], "up"), helper.make_node("Relu", ["h"], ["r"], "act"),
-             helper.make_node("MatMul", ["r", "b"], ["y"], "down")]
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 64]) for n in "xy"]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:], weights),
-                                opset_imports=[helper.make_opsetid("", 20)], ir_version=11), path)
-    return path
-
-
-def test_sharding_specs_of_a_model_are_followed(model, tmp_path):
+def test_sharding_specs_of_a_model_are_followed(two_products, tmp_path):
     """ONNX's own (IR 11), as hints: what the user says goes ahead, and what cannot be is told."""
     def plan(name, specs, *options):
-        made = onnx.load(model)
+        made = onnx.load(two_products)
         made.configuration.add(name="two", num_devices=2)
         for node in made.graph.node:
             for tensor, axis, parts in specs:

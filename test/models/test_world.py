@@ -8,9 +8,7 @@ import socket
 import subprocess
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import lathe_cli
 import lost_ranks  # which makes `import lathe` that of this tree
@@ -22,21 +20,6 @@ FAMILIES = os.path.join(lathe_cli.MODELS, "families")
 
 def free_port():
     return str(lost_ranks.free_port())
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    """y = relu(x @ a) @ b, of any number of rows."""
-    path = tmp_path_factory.mktemp("world") / "model.onnx"
-    rng = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32), n)
-               for n, s in (("a", (64, 256)), ("b", (256, 64)))]
-    nodes = [helper.make_node("MatMul", ["x", "a"], ["h"], "up"), helper.make_node("Relu", ["h"], ["r"], "act"),
-             helper.make_node("MatMul", ["r", "b"], ["y"], "down")]
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 64]) for n in "xy"]
-    onnx.save(helper.make_model(helper.make_graph(nodes, "g", value[:1], value[1:], weights),
-                                opset_imports=[helper.make_opsetid("", 20)], ir_version=10), path)
-    return str(path)
 
 
 def launch(commands, **variables):
@@ -52,8 +35,8 @@ def launch(commands, **variables):
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_processes_have_the_bits_of_threads(engines, model, tmp_path, ranks):
-    engine = engines(model, f"--mesh=tp={ranks}")
+def test_processes_have_the_bits_of_threads(engines, two_products, tmp_path, ranks):
+    engine = engines(two_products, f"--mesh=tp={ranks}")
     x = tmp_path / "x.npy"
     np.save(x, np.random.default_rng(1).standard_normal((300, 64)).astype(np.float32))
     lathe_cli.lathe("run", engine, f"--ranks={ranks}", "--input", f"x={x}", "--save", tmp_path / "threads")
@@ -65,9 +48,9 @@ def test_processes_have_the_bits_of_threads(engines, model, tmp_path, ranks):
     assert "RAN" in said[0] and not any(said[1:])
 
 
-def test_launchers(engines, model, monkeypatch):
+def test_launchers(engines, two_products, monkeypatch):
     """mpirun and srun say the same in other words."""
-    engine, port = engines(model, "--mesh=tp=2"), free_port()
+    engine, port = engines(two_products, "--mesh=tp=2"), free_port()
     for rank_name, ranks_name in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
                                   ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")):
         started = [subprocess.Popen([lathe_cli.LATHE, "run", engine], stdout=subprocess.PIPE, text=True,
@@ -77,12 +60,12 @@ def test_launchers(engines, model, monkeypatch):
         assert [p.wait(60) for p in started] == [0, 0]
 
 
-def test_what_does_not_fit_is_told_to_all(engines, model, tmp_path):
-    two, four, plain = engines(model, "--mesh=tp=2"), engines(model, "--mesh=tp=4"), engines(model)
+def test_what_does_not_fit_is_told_to_all(engines, two_products, tmp_path):
+    two, four, plain = engines(two_products, "--mesh=tp=2"), engines(two_products, "--mesh=tp=4"), engines(two_products)
     for rows in (3, 4):
         np.save(tmp_path / f"{rows}.npy", np.zeros((rows, 64), np.float32))
     other = tmp_path / "other.lathe"
-    lathe_cli.compile_model(model, other, "--mesh=tp=2", "--dim=N=1:2:9")
+    lathe_cli.compile_model(two_products, other, "--mesh=tp=2", "--dim=N=1:2:9")
     narrow = [[two, "--input", f"x={tmp_path / f'{rows}.npy'}"] for rows in (3, 4)]
     for commands, text in (([[two]] * 3, "for a mesh of 2 ranks, the world has 3"),
                            ([[plain]] * 2, "--ranks=1 runs it in each process alone"),
@@ -98,9 +81,9 @@ def test_what_does_not_fit_is_told_to_all(engines, model, tmp_path):
     assert codes == [2, 2] and all("environment variable WORLD_SIZE" in s for s in said), said
 
 
-def test_another_entry_is_told_to_all(engines, model):
+def test_another_entry_is_told_to_all(engines, two_products):
     """Each step has its entry and sizes compared before anything of it runs."""
-    engine = engines(model, "--mesh=tp=2", "--entry=one:N=1", "--entry=two:N=2")
+    engine = engines(two_products, "--mesh=tp=2", "--entry=one:N=1", "--entry=two:N=2")
     codes, said = launch([[engine, "--entry=one", "--entry=two"], [engine, "--entry=one", "--entry=one"]])
     assert codes == [2, 2] and all("rank 1 runs 'entry one', rank 0 'entry two'" in s for s in said), said
 
@@ -123,10 +106,10 @@ exit $code
 """
 
 
-def test_ranks_in_two_networks(engines, model, tmp_path):
+def test_ranks_in_two_networks(engines, two_products, tmp_path):
     if subprocess.run(["unshare", "-rn", "unshare", "-n", "true"], capture_output=True).returncode:
         pytest.skip("this user may not make network namespaces")
-    engine = engines(model, "--mesh=tp=2")
+    engine = engines(two_products, "--mesh=tp=2")
     x = tmp_path / "x.npy"
     np.save(x, np.random.default_rng(1).standard_normal((300, 64)).astype(np.float32))
     lathe_cli.lathe("run", engine, "--ranks=2", "--input", f"x={x}", "--save", tmp_path / "threads")
@@ -144,8 +127,8 @@ def launch_late(commands):
     return launch([[*command, "--max-seconds=5"] for command in commands])
 
 
-def test_a_missing_rank_and_a_taken_port(engines, model):
-    engine = lathe.load(engines(model, "--mesh=tp=2"))
+def test_a_missing_rank_and_a_taken_port(engines, two_products):
+    engine = lathe.load(engines(two_products, "--mesh=tp=2"))
     with pytest.raises(lathe.Error, match="have not come in time: 1") as error:
         engine.rank(0, 2, port=int(free_port()), join=0.3)
     assert error.value.code == lathe.Code.DEADLINE

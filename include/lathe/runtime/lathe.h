@@ -189,12 +189,12 @@ LATHE_API const char *lathe_engine_state_name(const lathe_engine *, size_t state
  *
  * It is an entry like any other: nothing is remembered between runs, so results are those of the parameters that
  * were given last, whoever gave them. Contexts and threads may read one set of results at once while nobody writes
- * it. An engine none of whose kernels wants anything prepared has no such entry.
- *
- * A number made of some lines (of 64 bytes) of each tensor's memory, which is the host's: the same as long as these
+ * it. An engine none of whose kernels wants anything prepared has no such entry. */
+
+/* A number made of some lines (of 64 bytes) of each tensor's memory, which is the host's: the same as long as these
  * bytes are. It tells writes that a caller has no other way to know of from none: those into all of a tensor nearly
- * surely, those into few elements maybe not. `bytes` of each tensor counts, dims and strides
- * do not. Any thread may call it. */
+ * surely, those into few elements maybe not. `bytes` of each tensor counts, dims and strides do not. Any thread may
+ * call it. */
 LATHE_API uint64_t lathe_fingerprint(const lathe_tensor *tensors, size_t count);
 
 /*--- contexts -----------------------------------------------------------*/
