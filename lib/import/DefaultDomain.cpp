@@ -18,6 +18,12 @@ constexpr std::array<std::string_view, 6> kOps = {
     "Affine",           "LayerNormalization",           "ParametricSoftplus", "ScaledTanh",
     "ThresholdedRelu", "SimplifiedLayerNormalization"};
 
+/// GroupNormalization of opsets 18 to 20, with scales of groups: ONNX deprecated it, so that its checker refuses it, and
+/// onnxruntime runs it.
+bool isDeprecatedGroupNorm(const std::string &op, const onnx::OpSchema *schema) {
+  return op == "GroupNormalization" && schema && schema->deprecated();
+}
+
 bool isDefault(const std::string &domain) { return domain.empty() || domain == "ai.onnx"; }
 
 template <typename Imports> int64_t defaultOpset(const Imports &imports) {
@@ -39,8 +45,10 @@ struct Renamer {
         for (auto &graph : *attr.mutable_graphs())
           visit(*graph.mutable_node());
       }
-      if (isDefault(node.domain()) && std::ranges::count(kOps, node.op_type()) &&
-          !onnx::OpSchemaRegistry::Schema(node.op_type(), int(opset), "")) {
+      if (!isDefault(node.domain()))
+        continue;
+      const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(node.op_type(), int(opset), "");
+      if ((!schema && std::ranges::count(kOps, node.op_type())) || isDeprecatedGroupNorm(node.op_type(), schema)) {
         node.set_domain(kMicrosoft);
         found.insert(node.op_type());
       }
@@ -74,7 +82,7 @@ void nameMicrosoftOps(onnx::ModelProto &model, std::vector<std::string> &notes) 
     if (rename(function, *function.mutable_node()))
       importDomain(model);
   for (const std::string &op : found)
-    notes.push_back("took " + op + " of ai.onnx, which onnxruntime alone defines, as com.microsoft's");
+    notes.push_back("took " + op + " of ai.onnx, which onnxruntime alone runs, as com.microsoft's");
 }
 
 } // namespace lathe::onnxmodel

@@ -11,7 +11,8 @@
 namespace lathe::onnxmodel {
 
 /// onnxruntime's optimizer writes a few ops of its own without a domain (SimplifiedLayerNormalization,
-/// LayerNormalization before opset 17), which ONNX has no schema of. Such nodes, also those of
+/// LayerNormalization before opset 17), which ONNX has no schema of; it also runs the GroupNormalization of opsets
+/// 18 to 20, which ONNX's checker refuses as deprecated. Such nodes, also those of
 /// subgraphs and functions, become nodes of com.microsoft, where onnxruntime keeps the others; a note
 /// names each such op.
 void nameMicrosoftOps(onnx::ModelProto &model, std::vector<std::string> &notes);

@@ -271,6 +271,7 @@ void addNormalizations(Handlers &h) {
   h["BatchNormalization"] = batchNorm;
   h["InstanceNormalization"] = instanceNorm;
   h["GroupNormalization"] = groupNorm;
+  h["com.microsoft.GroupNormalization"] = groupNorm; // of opsets 18 to 20, which import renames
   h["LpNormalization"] = lpNorm;
   h["LRN"] = lrn;
   h["MeanVarianceNormalization"] = meanVariance;

@@ -335,8 +335,11 @@ def movement():
     yield Case("Squeeze", 11, [f(1, 3, 1)])
     yield Case("Transpose", 21, [x], {"perm": [2, 0, 1]})
     yield Case("Cast", 6, [f(3, 4) * 9], {"to": TensorProto.INT32}, differs="strings from 9")
-    yield Case("Cast", 19, [f(3, 4) * 1000], {"to": TensorProto.FLOAT8E4M3FN, "saturate": 0}, differs="saturate, not before 19")
-    yield Case("Cast", 19, [f(3, 4) * 1000], {"to": TensorProto.FLOAT8E5M2})
+    large = f(3, 4) * 1000
+    yield Case("Cast", 19, [large], {"to": TensorProto.FLOAT8E4M3FN, "saturate": 0}, differs="saturate, not before 19",
+               expected=[large.astype(ml_dtypes.float8_e4m3fn)])
+    yield Case("Cast", 19, [large * 99], {"to": TensorProto.FLOAT8E5M2},
+               expected=[np.clip(large * 99, -57344, 57344).astype(ml_dtypes.float8_e5m2)])
     yield Case("CastLike", 21, [f(3, 4) * 9, np.zeros(2, np.int16)])
     yield Case("Constant", 12, [], {"value_floats": [1.5, 2.5]}, differs="value_float, value_ints and the like, not before 12")
     yield Case("Constant", 12, [], {"value_int": 7})
@@ -415,6 +418,10 @@ def learned():
     yield Case("FeatureVectorizer", 1, [f(4, 2), f(4, 3)], {"inputdimensions": [2, 3]}, domain=ML)
     yield Case("LabelEncoder", 2, [whole(5, 6)], {"keys_int64s": [1, 3, 4], "values_floats": [0.5, 1.5, 2.5], "default_float": -9.0}, domain=ML,
                differs="tensors as tables from 4")
+    words = np.array(["b", "no such", "a"], object)
+    for op, tables in (("LabelEncoder", {"classes_strings": ["a", "b"]}), ("CategoryMapper", {"cats_strings": ["a", "b"], "cats_int64s": [0, 1]})):
+        yield Case(op, 1, [words], {**tables, "default_int64": 7}, domain=ML, differs="one table of strings, until 2")
+        yield Case(op, 1, [whole(3, 4)], {**tables, "default_string": "other"}, domain=ML)
     for transform in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
         yield Case("LinearClassifier", 1, [x], {"coefficients": f(9).tolist(), "intercepts": f(3).tolist(), "classlabels_ints": [3, 5, 9], "multi_class": 0,
                                                 "post_transform": transform}, outputs=2, domain=ML)
