@@ -5,7 +5,8 @@
                                     include/lathe/codegen/Skeletons.def names has none
     sanitize.py run FOLDER [N] [S]  on a GPU: memcheck, synccheck, initcheck and racecheck over all of them, N processes
                                     for each tool side by side (4), none of them after S seconds; fails on anything that
-                                    FALSE does not explain, and on what did not run
+                                    FALSE does not explain, and on what did not run, whose
+                                    whole reports it leaves in FOLDER
 
 No torch is needed: inputs are random bits and results stay on the device. That every byte of a result is written, and
 rightly, is what the race programs check: they fill results with NaN before.
@@ -505,6 +506,8 @@ def run(folder, processes, seconds):
                   (f"; no fault: {why[0]}: {found[0] if found else ''}" if ok and why else "") + ("" if ok else "  FAULT"), flush=True)
             if not ok:
                 lines = text.splitlines()
+                with open(os.path.join(folder, f"{tool}.{part}.txt".replace(" ", "_")), "w") as whole:
+                    whole.write(text)
                 print("\n".join(lines[:40] + ["..."] + lines[-12:] if len(lines) > 52 else lines), flush=True)
     for (tool, name), reason in LEFT_OUT.items():
         print(f"{tool} without {name}: {reason}")
