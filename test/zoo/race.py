@@ -4,7 +4,8 @@
 Each side of a family is a process of its own, pinned to the cores of the family, with caches of its own that hold
 nothing of it: what a backend does once (inductor's precompiled headers) is done by another function first. The sides
 give their first results one after the other, then take turns: a round is some calls of each side, and a ratio is the
-median of the rounds' ratios. A row is a family and side; the rounds stand in it as they were measured.
+median of the rounds' ratios. A row is a family, form and side; the rounds stand in it as they were measured. Forms: `any` is dynamic=True
+of both compilers, `static` dynamic=False.
 """
 import contextlib
 import json
@@ -19,15 +20,15 @@ import time
 
 import zoo
 
-COLUMNS = ["family", "device", "side", "first_s", "error", "copied", "rounds_ms", "said"]
+COLUMNS = ["family", "device", "form", "side", "first_s", "error", "copied", "rounds_ms", "said"]
 SIDES = ["eager", "inductor", "lathe"]
-ROUNDS, ROUND_SECONDS = 7, 0.25
+ROUNDS = 7
 
 
 class Side:
     """One side of a family, in its own process: `first`, `round`."""
 
-    def __init__(self, family, side, device, threads, folder):
+    def __init__(self, family, side, device, form, threads, folder):
         os.environ.update(TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, "inductor"),
                           LATHE_CACHE_DIR=os.path.join(folder, "lathe"))
         import torch
@@ -36,9 +37,9 @@ class Side:
         torch.set_num_threads(threads)
         torch.backends.cudnn.allow_tf32 = False  # all sides compute in f32
         self.torch, self.device, self.side = torch, device, side
-        self.compiled = []
+        self.compiled, dynamic = [], form == "any"
         if side != "eager":
-            small = torch.compile(lambda x: torch.relu(x @ x) + 1, backend=self.backend(), dynamic=True)
+            small = torch.compile(lambda x: torch.relu(x @ x) + 1, backend=self.backend(), dynamic=dynamic)
             small(torch.ones(3, 3, device=device))
             torch._dynamo.reset()
             self.compiled.clear()
@@ -48,7 +49,8 @@ class Side:
         self.module.to(device)
         self.inputs = [x.to(device) for x in inputs.values()]
         self.true = self.module(*self.inputs)  # also loads what eager torch loads once
-        self.call = self.module if side == "eager" else torch.compile(self.module, backend=self.backend(), dynamic=True)
+        self.call = self.module if side == "eager" else torch.compile(self.module, backend=self.backend(),
+                                                                      dynamic=dynamic)
 
     def backend(self):
         if self.side == "inductor":
@@ -77,10 +79,10 @@ class Side:
         return {"first_s": round(seconds, 3), "error": f"{error:.1e}",
                 "said": f"differs from torch by {error:.1e}" if error > zoo.BAR else ""}
 
-    def round(self):
+    def round(self, seconds):
         """The median of a round's calls in ms, and bytes that were copied to or from a device in one call."""
         self.once()
-        times, end = [], time.perf_counter() + ROUND_SECONDS
+        times, end = [], time.perf_counter() + seconds
         while len(times) < 3 or time.perf_counter() < end:
             times.append(self.once()[0])
         contexts = [c for made in self.compiled for c in made.contexts]
@@ -102,8 +104,9 @@ def serve(pipe, cores, *arguments):
             with torch.no_grad():
                 side = Side(*arguments)
                 pipe.send({})
-                while (verb := pipe.recv()) != "end":
-                    pipe.send(getattr(side, verb)())
+                while request := pipe.recv():
+                    verb, *arguments = request
+                    pipe.send(getattr(side, verb)(*arguments))
         except EOFError:
             pass
         except Exception as problem:
@@ -127,32 +130,33 @@ class Child:
         except (EOFError, OSError):
             return {"said": "the process ended"}
 
-    def ask(self, verb, seconds):
+    def ask(self, seconds, verb, *arguments):
         with contextlib.suppress(OSError):
-            self.pipe.send(verb)
+            self.pipe.send((verb, *arguments))
         return self.answer(seconds)
 
     def end(self):
         with contextlib.suppress(OSError):
-            self.pipe.send("end")
+            self.pipe.send(())
         self.process.join(2)
         self.process.kill()
         self.process.join()
         self.pipe.close()
 
 
-def race_one(family, device, cores, threads, seconds, warm, alone):
+def race_one(family, device, form, cores, threads, seconds, round_seconds, warm, alone):
     """The rows of a family. `warm`: a folder with the caches of what backends do once; `alone`: a lock that is held
     while latencies are measured, because families share the device."""
-    rows = {side: dict.fromkeys(COLUMNS, "") | {"family": family, "device": device, "side": side} for side in SIDES}
+    named = {"family": family, "device": device, "form": form}
+    rows = {side: dict.fromkeys(COLUMNS, "") | named | {"side": side} for side in SIDES}
     children = {}
     with tempfile.TemporaryDirectory(prefix="lathe-race") as folder:
         try:
             for side in SIDES:
                 own = os.path.join(folder, side)
                 shutil.copytree(warm, own)
-                children[side] = Child(cores, family, side, device, threads, own)
-                for answer in (children[side].answer(seconds), children[side].ask("first", seconds)):
+                children[side] = Child(cores, family, side, device, form, threads, own)
+                for answer in (children[side].answer(seconds), children[side].ask(seconds, "first")):
                     rows[side].update(answer)
                     if answer.get("said"):
                         break
@@ -161,7 +165,7 @@ def race_one(family, device, cores, threads, seconds, warm, alone):
             with alone:
                 for _ in range(ROUNDS):
                     for side in racing:
-                        answer = children[side].ask("round", seconds)
+                        answer = children[side].ask(seconds, "round", round_seconds)
                         rows[side]["said"] = rows[side]["said"] or answer.get("said", "")
                         rounds[side].append(answer.get("ms", math.nan))
                         rows[side]["copied"] = answer.get("copied", "")
@@ -180,10 +184,10 @@ def rows_of(path):
         return [dict(zip(COLUMNS, line.rstrip("\n").split("\t"))) for line in f if not line.startswith("#")]
 
 
-def race(names, log, device, jobs, cores_each, seconds, budget):
+def race(names, log, device, form, jobs, cores_each, seconds, round_seconds, budget):
     """`jobs` families at a time, each on `cores_each` cores; no family is begun when `budget` seconds are over."""
-    done = {(r["family"], r["device"]) for r in rows_of(log) if r["side"] == SIDES[-1]}
-    tasks = [name for name in names if (name, device) not in done]
+    done = {(r["family"], r["device"], r["form"]) for r in rows_of(log) if r["side"] == SIDES[-1]}
+    tasks = [name for name in names if (name, device, form) not in done]
     every = sorted(os.sched_getaffinity(0))
     jobs = min(jobs, max(len(every) // cores_each, 1), max(len(tasks), 1))
     zoo.FORKS.set_forkserver_preload(["torch", "transformers", "numpy", "families"])
@@ -191,7 +195,7 @@ def race(names, log, device, jobs, cores_each, seconds, budget):
     alone = threading.Lock() if device != "cpu" else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="lathe-race") as warm, open(log, "a") as out:
         for side in SIDES[1:]:  # their caches hold now what is done once
-            child = Child(set(every[:cores_each]), None, side, device, cores_each, warm)
+            child = Child(set(every[:cores_each]), None, side, device, form, cores_each, warm)
             said = child.answer(seconds).get("said")
             child.end()
             print(f"{side} on {device}: {said or 'ready'} after {time.perf_counter() - begin:.0f} s", flush=True)
@@ -204,7 +208,7 @@ def race(names, log, device, jobs, cores_each, seconds, budget):
                         return
                     family = tasks.pop(0)
                 try:
-                    rows = race_one(family, device, cores, cores_each, seconds, warm, alone)
+                    rows = race_one(family, device, form, cores, cores_each, seconds, round_seconds, warm, alone)
                 except Exception as problem:
                     print(f"{family}: {problem!r}", flush=True)
                     continue
@@ -243,16 +247,17 @@ def latencies(rows):
 
 def table(path, names):
     """Prints what was measured, what went wrong, and which of `names` have not been raced."""
-    rows = rows_of(path)
-    for device in sorted({r["device"] for r in rows}):
-        families = list(dict.fromkeys(r["family"] for r in rows if r["device"] == device))
-        found = {f: compared([r for r in rows if (r["family"], r["device"]) == (f, device)]) for f in families}
+    every = rows_of(path)
+    for device, form in sorted({(r["device"], r["form"]) for r in every}):
+        rows = [r for r in every if (r["device"], r["form"]) == (device, form)]
+        families = list(dict.fromkeys(r["family"] for r in rows))
+        found = {f: compared([r for r in rows if r["family"] == f]) for f in families}
         raced = {f: c for f, c in found.items() if c}
-        print(f"{device}: {len(raced)} of {len(families)} families raced")
-        for row in (r for r in rows if r["device"] == device and r["said"]):
+        print(f"{device}, {form}: {len(raced)} of {len(families)} families raced")
+        for row in (r for r in rows if r["said"]):
             print(f"  {row['family']}, {row['side']}: {row['said']}")
         for family in (f for f in families if f not in raced):
-            ms = latencies([r for r in rows if (r["family"], r["device"]) == (family, device)])
+            ms = latencies([r for r in rows if r["family"] == family])
             if {"lathe", "eager"} <= ms.keys():
                 print(f"  {family} without inductor: {ms['lathe']:.3f} ms, / eager {ms['lathe'] / ms['eager']:.3f}")
         if left := [name for name in names if name not in families]:
@@ -269,4 +274,4 @@ def table(path, names):
             mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
             print(f"  {what}, lathe / inductor: geometric mean {mean:.3f}, worst {max(ratios):.3f}, "
                   f"above {bar}: {sum(r > bar for r in ratios)}")
-    return 0 if rows else sys.exit(f"{path} has no rows")
+    return 0 if every else sys.exit(f"{path} has no rows")

@@ -221,7 +221,7 @@ def run(names, log, seconds, ways, forms):
 
 def table(path):
     rows = rows_of(path)
-    if not any(r["form"] in ("static", "any") for r in rows):
+    if not any(r["way"] in ("compile", "export") for r in rows):
         return race.table(path, SIXTY)
     for way, form in itertools.product(("compile", "export"), ("static", "any")):
         found = [r["result"] for r in rows if (r["way"], r["form"]) == (way, form)]
@@ -236,11 +236,12 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--log")
     parser.add_argument("--way", choices=["compile", "export"])
-    parser.add_argument("--form", choices=["static", "any"])
+    parser.add_argument("--form", choices=["static", "any"], help="of sizes; without it both, of a race any")
     parser.add_argument("--seconds", type=int, default=300, help="of one process (300)")
     parser.add_argument("--device", default="cpu", help="of a race: cpu or cuda")
     parser.add_argument("--jobs", type=int, default=1, help="of a race: families at a time (1)")
     parser.add_argument("--cores", type=int, default=1, help="of a race: cores and threads of each (1)")
+    parser.add_argument("--round-seconds", type=float, default=0.25, help="of a race: of a side's round (0.25)")
     parser.add_argument("--budget", type=float, default=math.inf, help="of a race: no family is begun after these seconds")
     options = parser.parse_args()
     if options.verb == "table":
@@ -252,7 +253,8 @@ def main():
         sys.exit(f"no family is called {', '.join(unknown)}")
     log = options.log or os.path.join(zoo.ROOT, "build", f"torch-{options.verb}.tsv")
     if options.verb == "race":
-        return race.race(names, log, options.device, options.jobs, options.cores, options.seconds, options.budget)
+        return race.race(names, log, options.device, options.form or "any", options.jobs, options.cores, options.seconds,
+                         options.round_seconds, options.budget)
     return run(names, log, options.seconds, [options.way] if options.way else ["compile", "export"],
                [options.form] if options.form else ["static", "any"])
 
