@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -45,6 +46,32 @@ def test_one_engine_for_all_sizes(compiled):
             x = torch.randn(rows, 6)
             np.testing.assert_allclose(fast(x).numpy(), net(x).numpy(), rtol=1e-5, atol=1e-5)
     assert len(made) == 1
+
+
+class Step(torch.nn.Module):
+    """A step of a decoder: the new keys and values go behind those that are there."""
+
+    def forward(self, q, k, v, keys, values):
+        keys, values = torch.cat((keys, k), 2), torch.cat((values, v), 2)
+        return torch.nn.functional.scaled_dot_product_attention(q, keys, values), keys, values
+
+
+def test_equal_sizes_are_one_size():
+    """Lengths of keys and values are equal, which dynamo guards and no operator says."""
+    made, step = [], Step()
+
+    def counted(module, example_inputs):
+        made.append(lathe.torch.backend(module, example_inputs))
+        return made[-1]
+
+    fast = torch.compile(step, backend=counted, dynamic=True, fullgraph=True)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", lathe.torch.FixedSizes)
+        for length in (5, 4, 3, 9, 6, 7, 20, 11, 12, 33):
+            given = [torch.randn(1, 2, rows, 8) for rows in (1, 1, 1, length, length)]
+            for mine, true in zip(fast(*given), step(*given), strict=True):
+                torch.testing.assert_close(mine, true, rtol=1e-5, atol=1e-5)
+    assert len(made) == 1 and len(made[0].contexts) == 1
 
 
 def test_parameters_are_never_stale(compiled):

@@ -253,7 +253,7 @@ class Compiled:
             raise Error(Code.UNSUPPORTED, f"torch.export does not take the graph: {problem}") from problem
         program = applied(ready(program), self._passes)
         device = device_of(given)
-        graph = write(program, may_change=True)
+        graph = write(program, may_change=True, equal=self._equal(program, numbers))
         places = [graph.inputs.index(name) for name in graph.changed]
         names = []
         if device.type == "cpu":
@@ -276,6 +276,22 @@ class Compiled:
                           LeftToTorch, stacklevel=4)
             return around(parts.run)
         return around(Call(engine, device, graph.inputs, names))
+
+
+    def _equal(self, program: Any, numbers: Mapping[int, Any]) -> dict[Any, Any]:
+        """Symbols of the program and the one that each equals. Dynamo has one symbol for sizes that it guards to be
+        equal, as the lengths of keys and values; torch.export has one for each size, unless an operator asks."""
+        found: dict[Any, Any] = {}
+        equal: dict[Any, Any] = {}
+        places = [node for at, node in enumerate(self._module.graph.find_nodes(op="placeholder")) if at not in numbers]
+        exported = program.graph.find_nodes(op="placeholder")[-len(places):] if places else []
+        for ours, theirs in zip(places, exported):
+            for size, symbol in zip(ours.meta["example_value"].shape, theirs.meta["val"].shape):
+                if _varies(size) and isinstance(symbol, torch.SymInt) and symbol.node.expr.is_Symbol:
+                    first = found.setdefault(size.node.expr, symbol.node.expr)
+                    if first != symbol.node.expr:
+                        equal[symbol.node.expr] = first
+        return equal
 
 
 def _about_sizes(error: Error) -> bool:

@@ -72,9 +72,9 @@ class _Unsupported(Exception):
 
 
 class _Writer:
-    def __init__(self, program: Any, names: Mapping[Any, str], may_change: bool) -> None:
+    def __init__(self, program: Any, names: Mapping[Any, str], may_change: bool, equal: Mapping[Any, Any]) -> None:
         self.program, self.may_change = program, may_change
-        self.sizes = Sizes(program.range_constraints, names)
+        self.sizes = Sizes(program.range_constraints, names, equal)
         self.head: list[str] = []  # of the module
         self.lines: list[str] = []
         self.graph = Graph("", {})
@@ -411,11 +411,12 @@ class _Value:
 
 
 def write(program: Any, names: Mapping[Any, str] | None = None, passes: Iterable[Pass] = (),
-          may_change: bool = False) -> Graph:
-    """The graph of an ExportedProgram after `passes`. `names`: of symbols, in place of torch's own. Buffers that it
-    writes into become states of the engine. Inputs that it writes into are an error, or with `may_change` their new
-    values are outputs ahead of the others, for the caller to store (`Graph.changed`)."""
-    return _Writer(applied(ready(program), passes), names or {}, may_change).write()
+          may_change: bool = False, equal: Mapping[Any, Any] | None = None) -> Graph:
+    """The graph of an ExportedProgram after `passes`. `names`: of symbols, in place of torch's own; `equal`: symbols
+    and the one that each equals, as the caller knows. Buffers that it writes into become states of the engine. Inputs
+    that it writes into are an error, or with `may_change` their new values are outputs ahead of the others, for the
+    caller to store (`Graph.changed`)."""
+    return _Writer(applied(ready(program), passes), names or {}, may_change, equal or {}).write()
 
 
 def ready(program: Any) -> Any:

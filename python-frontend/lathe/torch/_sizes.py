@@ -23,17 +23,21 @@ _FUNCTIONS = {"FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod", "Pyt
 class Sizes:
     """Names of symbols, and expressions over them as text.
 
-    `ranges` are an ExportedProgram's range_constraints; `names` are the user's names of dimensions.
+    `ranges` are an ExportedProgram's range_constraints; `names` are the user's names of dimensions. `equal` says of
+    symbols which other symbol they equal, though torch.export did not find it.
     """
 
-    def __init__(self, ranges: Mapping[Any, Any], names: Mapping[Any, str]) -> None:
+    def __init__(self, ranges: Mapping[Any, Any], names: Mapping[Any, str],
+                 equal: Mapping[Any, Any] | None = None) -> None:
         self.ranges = dict(ranges)
+        self.equal = dict(equal or {})
         self.names: dict[Any, str] = {}
         self.places: dict[str, str] = {}  # where an input has the symbol as a size: "x[0]"
         self.hints: dict[str, int] = {}
         self._given = dict(names)
 
     def name(self, symbol: Any) -> str:
+        symbol = self.equal.get(symbol, symbol)
         if symbol not in self.names:
             base = re.sub(r"[^A-Za-z0-9_]", "_", self._given.get(symbol, str(symbol)))
             base = base if re.match(r"[A-Za-z_]", base) and base not in ("main", "_") else f"d{base}"
@@ -49,6 +53,8 @@ class Sizes:
             return str(value)
         if isinstance(value, torch.SymInt):
             value = value.node.expr
+        if self.equal:
+            value = value.xreplace(self.equal)
         if value.is_Integer:
             return str(int(value))
         if value.is_Symbol:
@@ -70,13 +76,15 @@ class Sizes:
         raise NoSize(f"the size {value} is no formula that lathe has ({type(value).__name__})")
 
     def bounds(self, symbol: Any) -> tuple[int, int]:
-        """Least and greatest size; -1 for none."""
-        known = self.ranges.get(symbol)
-        if known is None:
-            return 0, -1
-        low = int(known.lower) if known.lower.is_Integer else 0
-        high = int(known.upper) if known.upper.is_Integer and known.upper < 2**62 else -1
-        return max(low, 0), high
+        """Least and greatest size, those of its equals too; -1 for none."""
+        low, high = 0, -1
+        for one in (symbol, *(s for s, same in self.equal.items() if same == symbol)):
+            known = self.ranges.get(one)
+            if known is not None and known.lower.is_Integer:
+                low = max(low, int(known.lower))
+            if known is not None and known.upper.is_Integer and known.upper < 2**62:
+                high = int(known.upper) if high < 0 else min(high, int(known.upper))
+        return low, high
 
     def declarations(self) -> list[str]:
         """`lathe.symbol` ops of all symbols that were named."""
