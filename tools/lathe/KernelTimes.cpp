@@ -76,7 +76,57 @@ Status KernelTimes::measureBase(const OpenEngine &engine, const std::vector<Host
   }
   for (const auto &[what, sum] : sums)
     times.try_emplace(what, rounded(sum.first / sum.second));
-  launch = kernels.empty() ? 0 : std::max(0.0, profile.latency() - measured) / double(kernels.size());
+  launches = double(kernels.size());
+  beside = std::max(0.0, profile.latency() - measured);
+  perLaunch = kernels.empty() ? 0 : beside / launches;
+  return okStatus();
+}
+
+Status KernelTimes::measure(const OpenEngine &engine, const std::vector<HostTensor> &inputs, std::vector<KernelTime> &kernels, double &left) {
+  Profile ofBase(*base), ofEngine(engine);
+  const auto begin = std::chrono::steady_clock::now();
+  while (ofBase.rounds() < kRounds || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < kSeconds) {
+    LATHE_RETURN_IF_ERROR(ofBase.runOnce(inputs));
+    LATHE_RETURN_IF_ERROR(ofEngine.runOnce(inputs));
+  }
+  // How much slower the machine is in each round than when the base was measured.
+  double meant = 0;
+  std::vector<double> slower(ofBase.rounds());
+  for (const KernelTime &kernel : ofBase.kernels()) {
+    meant += times.at(kernel.what);
+    for (size_t r = 0; r < slower.size(); ++r)
+      slower[r] += kernel.rounds[r];
+  }
+  for (double &one : slower)
+    one = one > 0 && meant > 0 ? one / meant : 1;
+  kernels = ofEngine.kernels();
+  left = ofEngine.latency();
+  for (const KernelTime &kernel : kernels)
+    left -= kernel.seconds;
+  left = std::max(0.0, left / median(slower));
+  std::map<std::string, std::pair<double, int>> sums;
+  for (KernelTime &kernel : kernels)
+    if (!times.count(kernel.what)) {
+      for (size_t r = 0; r < slower.size(); ++r)
+        kernel.rounds[r] /= slower[r];
+      sums[kernel.what].first += median(kernel.rounds);
+      ++sums[kernel.what].second;
+    }
+  for (const auto &[what, sum] : sums)
+    times[what] = rounded(sum.first / sum.second);
+  return okStatus();
+}
+
+Status KernelTimes::learn(const OpenEngine &engine, const std::vector<HostTensor> &inputs) {
+  std::vector<KernelTime> kernels;
+  double left = 0;
+  LATHE_RETURN_IF_ERROR(measure(engine, inputs, kernels, left));
+  // The line through the base that is nearest to what is beside kernels elsewhere.
+  const double more = double(kernels.size()) - launches;
+  products += more * (left - beside);
+  squares += more * more;
+  if (squares > 0)
+    perLaunch = std::clamp(products / squares, 0.0, launches > 0 ? beside / launches : 0.0);
   return okStatus();
 }
 
@@ -84,37 +134,10 @@ Result<double> KernelTimes::secondsOf(const OpenEngine &engine, const std::vecto
   Profile profile(engine);
   LATHE_RETURN_IF_ERROR(profile.runOnce(inputs));
   std::vector<KernelTime> kernels = profile.kernels();
-  auto known = [&](const KernelTime &kernel) { return times.count(kernel.what) != 0; };
-  if (!std::all_of(kernels.begin(), kernels.end(), known)) {
-    Profile beside(*base), engines(engine);
-    const auto begin = std::chrono::steady_clock::now();
-    while (beside.rounds() < kRounds || std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() < kSeconds) {
-      LATHE_RETURN_IF_ERROR(beside.runOnce(inputs));
-      LATHE_RETURN_IF_ERROR(engines.runOnce(inputs));
-    }
-    // How much slower the machine is in each round than when the base was measured.
-    double meant = 0;
-    std::vector<double> slower(beside.rounds());
-    for (const KernelTime &kernel : beside.kernels()) {
-      meant += times.at(kernel.what);
-      for (size_t r = 0; r < slower.size(); ++r)
-        slower[r] += kernel.rounds[r];
-    }
-    for (double &one : slower)
-      one = one > 0 && meant > 0 ? one / meant : 1;
-    kernels = engines.kernels();
-    std::map<std::string, std::pair<double, int>> sums;
-    for (KernelTime &kernel : kernels)
-      if (!known(kernel)) {
-        for (size_t r = 0; r < slower.size(); ++r)
-          kernel.rounds[r] /= slower[r];
-        sums[kernel.what].first += median(kernel.rounds);
-        ++sums[kernel.what].second;
-      }
-    for (const auto &[what, sum] : sums)
-      times[what] = rounded(sum.first / sum.second);
-  }
-  double sum = launch * double(kernels.size());
+  double left = 0;
+  if (!std::all_of(kernels.begin(), kernels.end(), [&](const KernelTime &kernel) { return times.count(kernel.what) != 0; }))
+    LATHE_RETURN_IF_ERROR(measure(engine, inputs, kernels, left));
+  double sum = beside + perLaunch * (double(kernels.size()) - launches);
   for (const KernelTime &kernel : kernels)
     sum += times.at(kernel.what);
   return sum;

@@ -169,6 +169,31 @@ Result<QuantizeSearch::Built> QuantizeSearch::build(const Choices &choices, bool
   return built;
 }
 
+QuantizeSearch::Choices QuantizeSearch::uniformOf(size_t candidate) const {
+  Choices uniform(units.size());
+  for (size_t u = 0; u < units.size(); ++u)
+    for (size_t i = 0; i < units[u].candidates.size(); ++i)
+      if (units[u].candidates[i] == candidate && (choices.empty() || std::isfinite(choices[u][i + 1].loss)))
+        uniform[u] = i + 1;
+  return uniform;
+}
+
+Status QuantizeSearch::measureUniform() {
+  if (bySize())
+    return okStatus();
+  for (size_t c = 0; c < candidates.size(); ++c) {
+    double bytes = 0;
+    Result<OpenEngine> engine = open(uniformOf(c), bytes);
+    if (!engine && engine.status().code() == ErrorCode::Unsupported)
+      continue; // measureAlone() says which layer it is
+    if (!engine)
+      return engine.status();
+    ++builds;
+    LATHE_RETURN_IF_ERROR(times.learn(*engine, truth->firstExample()));
+  }
+  return okStatus();
+}
+
 Status QuantizeSearch::measureAlone(ResumeFolder &resume) {
   Progress progress;
   size_t all = 0;
@@ -229,8 +254,23 @@ Status QuantizeSearch::measurePairs(ResumeFolder &resume) {
   return okStatus();
 }
 
+std::pair<double, double> QuantizeSearch::predicted(const Choices &chosen) const {
+  double loss = 0, cost = bySize() ? baseBytes : baseSeconds;
+  for (size_t u = 0; u < units.size(); ++u) {
+    loss += choices[u][chosen[u]].loss;
+    cost += choices[u][chosen[u]].cost;
+  }
+  for (const quantize::PairCost &pair : pairs)
+    cost += pair.cost[chosen[pair.first]][chosen[pair.second]];
+  return {loss, cost};
+}
+
 Result<QuantizeSearch::Measured> QuantizeSearch::measure(std::string name, const Choices &choices) {
   Measured made;
+  const auto [predictedLoss, predictedCost] = predicted(choices);
+  made.predictedLoss = predictedLoss;
+  if (!bySize())
+    made.predictedSeconds = predictedCost;
   made.name = std::move(name);
   made.choices = choices;
   Result<OpenEngine> engine = open(choices, made.bytes);
@@ -286,12 +326,7 @@ Result<Recipe> QuantizeSearch::decide() {
   front = std::move(*found);
   // What each scheme alone makes, so that the search is never worse.
   for (size_t c = 0; c < candidates.size(); ++c) {
-    Choices uniform(units.size());
-    for (size_t u = 0; u < units.size(); ++u)
-      for (size_t i = 0; i < units[u].candidates.size(); ++i)
-        if (units[u].candidates[i] == c && std::isfinite(choices[u][i + 1].loss))
-          uniform[u] = i + 1;
-    Result<Measured> one = measure("all of " + candidates[c].scheme, uniform);
+    Result<Measured> one = measure("all of " + candidates[c].scheme, uniformOf(c));
     if (!one)
       return one.status();
     measured.push_back(std::move(*one));
@@ -314,13 +349,14 @@ Result<Recipe> QuantizeSearch::decide() {
     const bool floats = std::all_of(best->choices.begin(), best->choices.end(), [](size_t c) { return c == 0; });
     if (floats)
       break;
-    Result<Measured> one = measure("search " + std::to_string(attempt + 1), best->choices);
-    if (!one)
-      return one.status();
-    one->predictedLoss = best->loss;
-    if (!bySize())
-      one->predictedSeconds = baseSeconds + best->cost;
-    measured.push_back(*one);
+    // The same layers twice would be two measurements, the luckier of which is chosen.
+    auto one = std::find_if(measured.begin(), measured.end(), [&](const Measured &m) { return m.choices == best->choices; });
+    if (one == measured.end()) {
+      Result<Measured> made = measure("search " + std::to_string(attempt + 1), best->choices);
+      if (!made)
+        return made.status();
+      one = measured.insert(measured.end(), std::move(*made));
+    }
     if (broken(*one).empty())
       break;
     const double is = byLoss ? one->loss : bySize() ? one->bytes : one->ratio() * baseSeconds;
@@ -389,6 +425,7 @@ Result<Recipe> QuantizeSearch::run(ResumeFolder &resume) {
     std::snprintf(text, sizeof text, "%a", baseSeconds);
     LATHE_RETURN_IF_ERROR(resume.keep("base", text));
   }
+  LATHE_RETURN_IF_ERROR(measureUniform());
   LATHE_RETURN_IF_ERROR(measureAlone(resume));
   LATHE_RETURN_IF_ERROR(measurePairs(resume));
   if (!request.lock.empty() && !bySize())

@@ -1,8 +1,8 @@
 //===- QuantizeSearch.h - a format for each layer, by a budget --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Each layer is quantized alone, in each format, in an engine that is fused as it will be: what that loses at the model's
-// results, and what it costs. Neighbours are quantized in pairs: what they cost less, because codes are passed on. Losses and
+// Each format is given to all layers, and then to each layer alone, in an engine that is fused as it will be: what that loses
+// at the model's results, and what it costs. Neighbours are quantized in pairs: what they cost less, because codes are passed on. Losses and
 // costs add up; the best sums are found exactly (lathe/quantize/Assign.h), built and measured, and the measured one counts.
 //
 //===----------------------------------------------------------------------===//
@@ -79,8 +79,15 @@ private:
   };
 
   Status findUnits();
+  /// Times of the kernels that each format has everywhere, where they will stand: beside others of the format, with what those
+  /// leave in caches. Layers alone and pairs then add kernels that only they have.
+  Status measureUniform();
   Status measureAlone(ResumeFolder &resume);
   Status measurePairs(ResumeFolder &resume);
+  /// One format for all layers that can have it.
+  Choices uniformOf(size_t candidate) const;
+  /// Sums over layers and pairs: the loss, and seconds or bytes.
+  std::pair<double, double> predicted(const Choices &chosen) const;
   Result<Measured> measure(std::string name, const Choices &choices);
   Result<quantize::Recipe> decide();
   /// What is wrong with it by the budget; empty where it is kept.
