@@ -22,6 +22,7 @@ BLOCKS = all_blocks()
 SLOW = {
     "tools/check": "it is what runs this",
     ".venv/bin/pip install": "installs packages",
+    ".venv/bin/python test/accuracy/run.py": "downloads packages, trains and tests for an hour",
     ".venv/bin/python test/perf/export_models.py": "exports for minutes",
     ".venv/bin/python test/perf/race.py": "races for minutes",
     "test/perf/gpu/race_attention.py": "needs a GPU and torch for it",
