@@ -25,11 +25,13 @@ CONTRACTIONS = {"MatMul", "Gemm", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN",
 
 @dataclasses.dataclass
 class Scheme:
-    """A way to quantize, and how much worse it may be: in points of percent, or as a factor of a perplexity."""
+    """A way to quantize, and how much worse it may be: in points of percent, or as a factor of a perplexity. `keeps`: the share of the
+    multiplications that may be in f32, those of the layers whose results are the noisiest on the calibration's examples."""
 
     name: str
     options: list[str]
     bar: float
+    keeps: float = 0
 
 
 INT8, FP8 = Scheme("int8", ["--scheme=w8a8-int8"], 0.5), Scheme("fp8", ["--scheme=w8a8-fp8"], 0.5)
@@ -115,26 +117,45 @@ def opened(model, sizes):
     return lambda inputs: {name: value.numpy() for name, value in context.run(inputs).items()}
 
 
+def worst_layers(layers, counts, share):
+    """Nodes of those layers whose results have the least signal to noise, as many as leave this share of all multiplications in f32."""
+    left, kept = share * sum(counts.values()) - sum(counts.values()) + sum(counts[one["result"]] for one in layers), []
+    for layer in sorted(layers, key=lambda one: one["sqnr_db"]):
+        if counts[layer["result"]] <= left:
+            left -= counts[layer["result"]]
+            kept.append(layer["node"] or layer["result"])
+    return kept
+
+
 def quantize(task, scheme, folder):
     """The quantized model and the share of the multiplications in it."""
-    model, recipe, data = (os.path.join(folder, n) for n in ("quantized.onnx", "recipe.json", "data"))
+    model, recipe, report, data = (os.path.join(folder, n) for n in ("quantized.onnx", "recipe.json", "report.json", "data"))
     if not os.path.exists(data):
         os.mkdir(data)
         for number, arrays in enumerate(task.calibration):
             np.savez(os.path.join(data, f"{number:04}.npz"), **arrays)
     sizes = [f"--dim={name}={value if isinstance(value, int) else ':'.join(map(str, value))}" for name, value in task.sizes.items()]
-    done = subprocess.run([LATHE, "quantize", task.model, "-o", model, *scheme.options, "--data", data, "--recipe-out", recipe,
-                           f"--threads={THREADS}", *sizes],
-                          capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"lathe quantize of {task.name} to {scheme.name}: {done.stdout}{done.stderr}")
+
+    def run(*options):
+        done = subprocess.run([LATHE, "quantize", task.model, "-o", model, *scheme.options, "--data", data, "--recipe-out", recipe,
+                               f"--threads={THREADS}", *sizes, *options], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"lathe quantize of {task.name} to {scheme.name}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    counts = multiplications(task.model, task.calibration[0])
+    worst = []
+    if scheme.keeps:
+        run("--report", report)
+        with open(report, encoding="utf-8") as file:
+            worst = worst_layers(json.load(file)["layers"], counts, scheme.keeps)
+    output = run(*(f"--keep={name}" for name in worst))
     with open(recipe, encoding="utf-8") as file:
         products = set(json.load(file)["products"])
-    counts = multiplications(task.model, task.calibration[0])
     missing = products - counts.keys()
     if missing:
         raise RuntimeError(f"{task.name}: the recipe has products that the model has not: {sorted(missing)}")
-    kept = re.findall(r"^ *keeps f32: (.*)$", done.stdout, re.MULTILINE)
+    kept = re.findall(r"^ *keeps f32: (.*)$", output, re.MULTILINE)
     if kept:
         print(f"  {task.name}, {scheme.name}: {len(kept)} keep f32, the first: {kept[0]}", file=sys.stderr)
     return model, sum(counts[p] for p in products) / sum(counts.values())

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What quantizing costs where the truth is known: a table of tasks and schemes.
 
-    .venv/bin/python test/accuracy/run.py [TASK...] [--limit N] [--llmcompressor PYTHON] [--report FILE.md]
+    .venv/bin/python test/accuracy/run.py [TASK...] [--scheme NAME] [--limit N] [--llmcompressor PYTHON] [--report FILE.md]
 
 Of each task the float model and its quantized forms answer the same examples on the CPU; ranges and codes follow from others. A
 row says which share of the multiplications is quantized and what is lost: points of percent, or a factor of a perplexity. Ends
@@ -41,20 +41,22 @@ def line(row, wrong):
 
 def against_llmcompressor(rows, python, limit):
     """With a row of its GPTQ behind ours, which may lose RIVAL times as much."""
-    done = subprocess.run([python, os.path.join(os.path.dirname(__file__), "llmcompressor_gptq.py"), str(limit)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(done.stdout + done.stderr)
-    found = json.loads(done.stdout.strip().split("\n")[-1])
     for row in rows:
         yield row
-        if row.scheme.endswith("GPTQ"):
-            yield dataclasses.replace(row, scheme="the same, over llmcompressor's GPTQ", float_score=found["gptq"], lost=row.score / found["gptq"],
-                                      bar=RIVAL)
+        if not row.scheme.endswith("GPTQ"):
+            continue
+        done = subprocess.run([python, os.path.join(os.path.dirname(__file__), "llmcompressor_gptq.py"), str(limit)], capture_output=True, text=True)
+        if done.returncode:
+            sys.exit(done.stdout + done.stderr)
+        found = json.loads(done.stdout.strip().split("\n")[-1])
+        yield dataclasses.replace(row, scheme="the same, over llmcompressor's GPTQ", float_score=found["gptq"], lost=row.score / found["gptq"],
+                                  bar=RIVAL)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", metavar="TASK", help=f"of {', '.join(TASKS)} (default: all)")
+    parser.add_argument("--scheme", default="", help="those alone whose names begin so, as int8")
     parser.add_argument("--limit", type=int, default=sys.maxsize, help="examples of a task at most: a try, which fails")
     parser.add_argument("--llmcompressor", metavar="PYTHON", help="of language: a Python that has llmcompressor, whose GPTQ ours is held against")
     parser.add_argument("--report", help="write the table here, too")
@@ -67,9 +69,11 @@ def main():
     print(HEAD, flush=True)
     for name in options.tasks or TASKS:
         begin = time.monotonic()
-        rows = frame.measure(importlib.import_module(name).task(options.limit))
+        task = importlib.import_module(name).task(options.limit)
+        task.schemes = [scheme for scheme in task.schemes if scheme.name.startswith(options.scheme)]
+        rows = frame.measure(task)
         if name == "language" and options.llmcompressor:
-            rows = against_llmcompressor(list(rows), options.llmcompressor, options.limit)
+            rows = against_llmcompressor(rows, options.llmcompressor, options.limit)
         for row in rows:
             wrong = wrongs(row)
             failed |= bool(wrong)

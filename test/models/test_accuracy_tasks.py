@@ -70,6 +70,24 @@ def test_row_that_is_right(model):
     assert command.wrongs(row) == ["too few examples"]
 
 
+def test_worst_layers():
+    """The noisiest ones that fit in what other contractions leave of the share."""
+    counts = {"a": 3, "b": 10, "c": 2, "d": 84, "attention": 1}
+    layers = [{"node": n.upper(), "result": n, "sqnr_db": db} for n, db in (("a", 20), ("b", 10), ("c", 30), ("d", 25))]
+    assert frame.worst_layers(layers, counts, 0.05) == ["A"]
+    assert frame.worst_layers(layers, counts, 0.06) == ["A", "C"]
+    assert frame.worst_layers(layers, counts, 0.01) == []
+
+
+def test_layers_that_are_kept(model):
+    """Beside the product of activations 5 % may be in f32: the product fits in, the convolution does not."""
+    wanted = task(model, lambda run: 90.0)
+    wanted.schemes = [frame.Scheme("int8", frame.INT8.options, 0.5, keeps=0.95)]
+    row, = frame.measure(wanted)
+    convolution, product, both = 2 * 16 * 36 * 36, 2 * 16 * 512, 512 * 512 * 2
+    assert row.share == convolution / (convolution + product + both)
+
+
 def test_distance():
     assert [text_lines.distance(*pair) for pair in (("kitten", "sitting"), ("", "abc"), ("same", "same"))] == [3, 3, 0]
 
