@@ -400,6 +400,7 @@ void Scheduler::undo() {
 
 void Scheduler::settle() {
   ++total.steps;
+  settled = clock();
   Drawn *next = drawn.data();
   for (size_t i = 0; i < parts.size(); ++i) {
     for (Logprobs &one : promptLogprobs[i])
@@ -459,7 +460,7 @@ void Scheduler::append(Request *request, Drawn &drawn) {
     request->logprobs.push_back(std::move(*drawn.logprobs));
   if (penalizes(request->options.sampling))
     request->counts.addAnswer(token);
-  request->lastToken = clock();
+  request->lastToken = settled;
   if (request->firstToken < 0)
     request->firstToken = request->lastToken;
   ++total.generatedTokens;

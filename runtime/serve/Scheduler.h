@@ -165,6 +165,7 @@ private:
   StepModel &model;
   Limits limits;
   Clock clock;
+  int64_t settled = 0; ///< when the last step was over, which is when its tokens came
   std::map<uint64_t, std::unique_ptr<Request>> all;
   std::map<uint64_t, std::unique_ptr<Tenant>> tenants;
   std::vector<Request *> running;  ///< hold blocks; in order of precedence; has room for limits.requests
