@@ -41,6 +41,7 @@ struct Attention {
   bool sameAlong(size_t fromBack) { return op.scoreDims()[4 - fromBack] == DimExpr(1); }
   bool inPages(unsigned operand) { return holes.kernel.roles.operands[operand].pages >= 0; }
   void sixteenHoles(llvm::StringRef name, unsigned operand);
+  mlir::LogicalResult keysOfHole();
   void wgmmaHoles();
   /// Whether TMA brings tiles of the mask.
   bool hasMaskTiles() const { return holes.kernel.spec->mapOf(TensorMapArg::Role::Mask); }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Fills attention.cuh, and for 16-bit operands attention_mma.cuh,
-// attention_split.cuh and attention_wgmma.cuh with the lists of
+// attention_split.cuh, attention_ragged.cuh, and attention_wgmma.cuh with the lists of
 // attention_blocks.cuh. Scale, soft cap and mask are the score hole
 // (AttentionScores.cpp); causality is the end of the keys that a query sees.
 //
@@ -10,6 +10,8 @@
 
 #include "AttentionHoles.h"
 #include "Wgmma.h"
+
+#include "lathe/ir/AttentionOperands.h"
 
 #include "llvm/Support/Format.h"
 
@@ -179,6 +181,17 @@ void Attention::sixteenHoles(StringRef name, unsigned operand) {
   holes.line("LATHE_METHOD i64 stride" + name + "() const { return " + holes.dim(stride) + "; }");
 }
 
+/// By which number neighbours in the batch find their keys.
+LogicalResult Attention::keysOfHole() {
+  Value numbers = keysFoundBy(op);
+  if (!numbers)
+    return op.emitError("CUDA text: keys of neighbours are not found by a number");
+  Type index = IndexType::get(op.getContext());
+  holes.method("keysOf", {"b"}, index, 1,
+               [&](Evaluator &e, ValueRange p) { return e.toIndex(e.eval(numbers, {Index(p[0])}), false); });
+  return success();
+}
+
 /// The holes of attention_tile.cuh.
 LogicalResult Attention::tileHoles() {
   Type f32 = Float32Type::get(op.getContext()), element = elementTypeOf(op.getQ());
@@ -316,6 +329,12 @@ LogicalResult Attention::build() {
     sixteenHoles("V", 2);
     bool paged = inPages(1) || inPages(2);
     holes.line(Twine("static constexpr bool kPaged = ") + (paged ? "true" : "false") + ";");
+  }
+  if (form.ragged) {
+    sixteenHoles("K", 1);
+    sixteenHoles("V", 2);
+    if (failed(keysOfHole()))
+      return failure();
   }
   if (form.groups)
     holes.line("static constexpr int kGroup = " + Twine(group()) + ";");

@@ -49,27 +49,6 @@ template <int WARPS_, int CLUSTER_, int TILES_, int STAGES_, int HEAD_QK, int HE
 LATHE_DEV f32 columnMax(f32 v) { v = fmaxf(v, shuffleXor(v, 4)); v = fmaxf(v, shuffleXor(v, 8)); return fmaxf(v, shuffleXor(v, 16)); }
 LATHE_DEV f32 columnSum(f32 v) { v += shuffleXor(v, 4); v += shuffleXor(v, 8); return v + shuffleXor(v, 16); }
 
-/// Joins WIDTH results of COUNT parts: `largest(p)` and `total(p)` of the column, `result(p, e)`.
-template <int COUNT, int WIDTH, class Largest, class Total, class Part>
-LATHE_DEV void joinParts(f32 (&sum)[WIDTH], f32 &most, f32 &all, f32 factor, Largest largest, Total total, Part result) {
-  const f32 hidden = bitsToF32(0xff800000u);
-  f32 of[COUNT];
-  most = hidden;
-#pragma unroll
-  for (int p = 0; p < COUNT; ++p) most = fmaxf(most, of[p] = largest(p));
-  const f32 base = most == hidden ? 0.0f : most;
-  all = 0.0f;
-#pragma unroll
-  for (int e = 0; e < WIDTH; ++e) sum[e] = 0.0f;
-#pragma unroll
-  for (int p = 0; p < COUNT; ++p) {
-    const f32 keep = fastExp2((of[p] - base) * factor);
-    all = fmaf(keep, total(p), all);
-#pragma unroll
-    for (int e = 0; e < WIDTH; ++e) sum[e] = fmaf(keep, result(p, e), sum[e]);
-  }
-}
-
 template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 queries, i64 keys) {
   typedef typename H::Element T;
   typedef typename Tile::LayoutQK LayoutQK;

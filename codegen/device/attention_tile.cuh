@@ -243,6 +243,26 @@ template <class H> LATHE_DEV void storeLogSums(const H &h, const AttentionPlace 
       if (threadIdx.x % 4 == 0 && at.q + 8 * r < at.queries)
         h.storeLogSumExp(at.b, at.head, at.q + 8 * r, logSumExp<H>(state.most[r], state.total[r]));
 }
+/// Joins WIDTH results of COUNT parts: `largest(p)` and `total(p)` of the column, `result(p, e)`.
+template <int COUNT, int WIDTH, class Largest, class Total, class Part>
+LATHE_DEV void joinParts(f32 (&sum)[WIDTH], f32 &most, f32 &all, f32 factor, Largest largest, Total total, Part result) {
+  const f32 hidden = bitsToF32(0xff800000u);
+  f32 of[COUNT];
+  most = hidden;
+#pragma unroll
+  for (int p = 0; p < COUNT; ++p) most = fmaxf(most, of[p] = largest(p));
+  const f32 base = most == hidden ? 0.0f : most;
+  all = 0.0f;
+#pragma unroll
+  for (int e = 0; e < WIDTH; ++e) sum[e] = 0.0f;
+#pragma unroll
+  for (int p = 0; p < COUNT; ++p) {
+    const f32 keep = fastExp2((of[p] - base) * factor);
+    all = fmaf(keep, total(p), all);
+#pragma unroll
+    for (int e = 0; e < WIDTH; ++e) sum[e] = fmaf(keep, result(p, e), sum[e]);
+  }
+}
 /// Weights as the left operand of the next product: 16 keys are 8 values of each lane.
 template <class T, int N> LATHE_DEV void packWeights(const f32 (&s)[N], u32 (&p)[N / 8][4]) {
 #pragma unroll

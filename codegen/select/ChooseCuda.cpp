@@ -110,6 +110,9 @@ Variants chooseCuda(const KernelDesc &desc, const Target &target) {
     chosen = ask(desc, target, [](const Skeleton &s) { return s.memory.offer; }, out);
   if (!chosen)
     return chosen.status();
+  // Of a row the one for any sizes; variants of products sum alike.
+  if (desc.batchInvariant && desc.kind != KernelDesc::Kind::Gemm && out.size() > 1)
+    out.erase(out.begin(), out.end() - 1);
   return out;
 }
 

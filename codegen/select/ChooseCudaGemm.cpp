@@ -137,9 +137,29 @@ Status ProductChoice::addWanted() {
   return okStatus();
 }
 
+/// Variants that sum in the same order along K, with the same instruction, for any number of rows: one tile of
+/// gemm.split that differs in the rows that it loads, or the portable tiles, which have one order whatever their size.
+Status ProductChoice::addInvariant() {
+  const KernelConfig tile = hopper ? hopper->chooseInvariant() : KernelConfig();
+  bool more = true;
+  if (tile.form)
+    for (int64_t upTo : {int64_t(8), int64_t(16), int64_t(32), DimRange::kUnbounded}) {
+      KernelConfig c = tile;
+      c.rows = hopper->rowsLoaded(c.tileM, upTo);
+      more = add(hopper->spec(hopper->complete(c), upTo), upTo, hopper->conditions);
+    }
+  if (more && (pairs || desc.resultAmax))
+    return unsupportedError("no form sums in one order for any number of rows (--batch-invariant)", "kernel " + desc.name);
+  if (more)
+    kGemmMma.product.offer(*this);
+  return okStatus();
+}
+
 Status ProductChoice::choose() {
   if (!desc.wanted.empty())
     return addWanted();
+  if (desc.batchInvariant)
+    return addInvariant();
   for (const Skeleton *skeleton : skeletons()) {
     const ProductForm &form = skeleton->product;
     if (!form.offer || (pairs && !form.pairs) || (desc.resultAmax && !form.amax))

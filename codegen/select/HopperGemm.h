@@ -32,6 +32,8 @@ public:
   /// than `sums` sums; no family where there is none.
   KernelConfig choose(int64_t from, int64_t to, int64_t sums = kAnySums) const;
   static constexpr int64_t kAnySums = 1 << 20;
+  /// The tile of gemm.split for any number of rows, the fastest for few; no family where there is none.
+  KernelConfig chooseInvariant() const;
   static constexpr int64_t kStepBytes = 128; ///< of k in a stage: what the swizzle spans
   /// What a thread of a tile holds.
   static int64_t sumsOf(const KernelConfig &c);

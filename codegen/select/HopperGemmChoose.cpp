@@ -85,6 +85,20 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
                                .residual = hasResidual()});
 }
 
+KernelConfig HopperGemm::chooseInvariant() const {
+  constexpr int64_t kFew = 64; // a step of answers, whose time weights are read in
+  const int64_t n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1);
+  const int64_t k = sizes.k.constant().value_or(kUnknown), batch = sizes.batch.constant().value_or(1);
+  Search search(*this, 1, kFew, kAnySums);
+  // Prompts take the same tile: narrow ones, and sums of many blocks, would cost them more than answers gain.
+  for (int64_t cluster : {1, 2, 4})
+    for (int64_t columns : {256, 192, 128, 96, 64})
+      if (cluster == 1 || ((n + columns - 1) / columns * batch * cluster <= target.smCount &&
+                           k / (kStepBytes / elementBytes) >= cluster))
+        search.consider(promoted ? kGemmSplitPromoted : kGemmSplit, 64, {columns}, cluster);
+  return search.best;
+}
+
 KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
   int64_t n = sizes.n.constant().value_or(kUnknown) * (desc.resultPair ? 2 : 1);
   int64_t k = sizes.k.constant().value_or(kUnknown), batch = sizes.batch.constant().value_or(1);

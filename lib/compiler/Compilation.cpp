@@ -217,20 +217,13 @@ std::vector<std::string> Compilation::neededConstants() {
   return {names.begin(), names.end()};
 }
 
-/// --batch-invariant is of a step whose kernels select chooses, on CPUs.
-static Status checkBatchInvariant(const CompileOptions &options, const std::vector<std::string> &targets) {
+/// --batch-invariant is of a step whose kernels select chooses.
+static Status checkBatchInvariant(const CompileOptions &options) {
   constexpr const char *kOption = "--batch-invariant";
   if (!options.paged)
     return usageError("is of the engines that --paged makes", kOption);
   if (!options.configs.empty() || !options.lock.empty())
     return usageError("does not go with --config or --lock, whose kernels may sum in another order", kOption);
-  for (const std::string &name : targets) {
-    Result<Target> target = Target::parse(name);
-    if (target && target->isCuda())
-      return unsupportedError("products of a GPU sum in an order that depends on the number of rows: compile for CPUs "
-                              "alone, not for " + name,
-                              kOption);
-  }
   return okStatus();
 }
 
@@ -266,7 +259,7 @@ Status Compilation::setOptions() {
   if (!options.parameters.empty())
     LATHE_RETURN_IF_ERROR(set("parameters", "--parameter", options.parameters));
   if (options.batchInvariant)
-    LATHE_RETURN_IF_ERROR(checkBatchInvariant(options, names));
+    LATHE_RETURN_IF_ERROR(checkBatchInvariant(options));
   if (options.paged) {
     std::vector<std::string> how{std::to_string(kPageTokens)};
     if (options.batchInvariant)

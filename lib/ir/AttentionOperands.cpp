@@ -105,6 +105,13 @@ Value keysFoundBy(AttentionOp attention) {
   return byKeys && !attention.endsPerQuery() && pagesFoundBy(attention.getV()) == byKeys ? byKeys : Value();
 }
 
+DimExpr rowsOfTable(Value numbers) {
+  for (Operation *user : numbers.getUsers())
+    if (auto table = dyn_cast<GatherOp>(user); table && table.getIndices() == numbers)
+      return dimOf(table.getX(), 0);
+  return dimOf(numbers, 0); // no more than there are numbers
+}
+
 Value tokensFirst(Value operand) {
   auto turn = operand.getDefiningOp<TransposeOp>();
   return turn && turn.getPerm() == ArrayRef<int64_t>(kTokensFirst) ? turn.getX() : Value();

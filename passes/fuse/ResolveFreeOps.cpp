@@ -182,11 +182,11 @@ private:
            }) <= 1;
   }
 
-  /// Numbers of pages that attentions of a CPU read in place: they are read once a page, and a kernel that finds them
+  /// Numbers of pages that attentions read in place: they are read once a page, and a kernel that finds them
   /// by its rows knows which rows share keys (keysFoundBy), however many layers there are.
   bool isPageNumber(Operation *op) const {
     const bool cheap = isClass(op, OpClass::Gather) || isCheapScorePart(op);
-    return !computeMasks && cheap && llvm::all_of(op->getUses(), [&](OpOperand &use) {
+    return cheap && llvm::all_of(op->getUses(), [&](OpOperand &use) {
              if (pageNumbers.contains(use.getOwner()))
                return true;
              auto readers = result.inlined.find(use.getOwner());

@@ -159,7 +159,10 @@ void describeAttention(AttentionOp attention, const KernelRoles &roles, KernelDe
   desc.keyMask = roles.keyMask;
   auto heads = dimOf(attention.getQ(), 1).constant(), groups = dimOf(attention.getK(), 1).constant();
   desc.headGroup = *heads / std::max<int64_t>(1, *groups);
-  desc.sharesKeys = bool(keysFoundBy(attention));
+  if (Value numbers = keysFoundBy(attention)) {
+    desc.sharesKeys = true;
+    desc.sequences = rowsOfTable(numbers);
+  }
   desc.plainScores = !attention.hasScoreOperands() && !attention.getSoftcap();
   if (attention.hasScoreOperands()) {
     desc.maskDims = attention.scoreDims();

@@ -59,9 +59,9 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   options.no_graphs = !wanted.graphs;
   LATHE_RETURN_IF_ERROR(statusOf(lathe_context_create(engine, wanted.device.c_str(), &options, &model->context)));
   model->device = runtime::contextOf(model->context)->deviceHandle();
-  if (wanted.batchInvariant && !model->device->isHost())
-    return unsupportedError("products of a GPU sum in an order that depends on the tokens of a step: only a CPU is "
-                            "batch-invariant, as yet",
+  if (wanted.batchInvariant && !info.batchInvariant && !model->device->isHost())
+    return unsupportedError("products of a GPU sum in an order that depends on the tokens of a step: compile with "
+                            "--batch-invariant",
                             "device " + wanted.device);
   const engine::KvGroup &group = info.groups[0];
   const engine::KvLayout &layout = group.layout;

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An engine of --batch-invariant gives a request the same bits in whatever company, pieces and order it is computed.
 
-A schedule is drawn: how many tokens and requests a step takes, how large pool and swap space are, whether prompts are
-cached, when each request comes, and which are cancelled. Compared are all tokens and the logprobs of the answer and of the prompt,
-each of which is a sum over all logits, with those of the request alone. LATHE_RANDOM_SCHEDULES says how many.
+schedules.py draws them; test/perf/gpu/check_invariant.py does the same on a GPU. LATHE_RANDOM_SCHEDULES says how many.
 """
 import os
 import random
@@ -12,6 +10,7 @@ import sys
 import pytest
 
 import lathe_cli
+from schedules import alone_of, draw_requests, run_schedule
 from test_paged import model_of
 
 sys.path.insert(0, os.path.join(lathe_cli.ROOT, "python-frontend"))
@@ -20,7 +19,6 @@ import lathe  # noqa: E402
 SCHEDULES = int(os.environ.get("LATHE_RANDOM_SCHEDULES", "90"))
 NAMES = ["llama3", "gemma3", "gpt_oss"]  # plain, a window, a window and sinks
 BLOCK_BYTES = 2 * 2 * 16 * 2 * 32 * 4  # layers, keys and values, tokens, heads, numbers of a head, f32
-LONGEST, ANSWER = 60, 30
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -30,64 +28,12 @@ def engine(request, tmp_path_factory):
     return lathe.load(str(path))
 
 
-def draw_requests():
-    """Prompts with common beginnings, so that the prefix cache has something to find."""
-    draw = random.Random(11)
-    trunks = [[draw.randrange(512) for _ in range(LONGEST)] for _ in range(3)]
-    rows = []
-    for i in range(12):
-        shared, own = draw.randrange(0, 48), draw.randrange(1, 12)
-        rows.append(dict(tokens=trunks[i % 3][:shared] + [draw.randrange(512) for _ in range(own)], max_tokens=ANSWER,
-                         temperature=draw.choice([0.0, 1.5]), seed=i, logprobs=3, prompt_logprobs=i % 4 == 0))
-    return rows
-
-
-def outcome(row, answer):
-    return answer.tokens, answer.logprobs(), answer.prompt_logprobs() if row["prompt_logprobs"] else None
-
-
-def run_schedule(engine, rows, alone, draw, totals):
-    most = draw.choice([1, 2, 3, 5, 8, 13, 24, 64, 100])
-    least = -(-(LONGEST + ANSWER) // 16) + 1
-    llm = engine.llm(threads=draw.choice([1, 2]), kv_bytes=BLOCK_BYTES * draw.randrange(least, 3 * least),
-                     max_sequence_tokens=LONGEST + ANSWER, max_step_tokens=most,
-                     max_requests=min(most, draw.choice([1, 4, 8, 12])), prefix_cache=draw.random() < 0.7,
-                     swap_bytes=draw.choice([0, 2 * least * BLOCK_BYTES]))
-    coming = draw.sample(range(len(rows)), draw.randrange(6, len(rows) + 1))
-    running, finished = {}, {}
-    while coming or running:
-        for _ in range(draw.choice([1, 1, 3, 12])):
-            if coming:
-                which = coming.pop()
-                running[which] = llm.submit(**rows[which], priority=draw.choice([0, 0, 1]))[0]
-        if running and draw.random() < 0.005:
-            running.pop(draw.choice(sorted(running))).cancel()
-        llm.step()
-        for which in [w for w, answer in running.items() if answer.finish]:
-            finished[which] = running.pop(which)
-    for which, answer in finished.items():
-        assert outcome(rows[which], answer) == alone[which], f"request {which}"
-    for name, value in llm.counters().items():
-        totals[name] = totals.get(name, 0) + value
-    totals["finished"] = totals.get("finished", 0) + len(finished)
-
-
-def alone_of(engine, rows):
-    outcomes = []
-    for row in rows:
-        llm = engine.llm(prefix_cache=False)
-        answer = llm.submit(**row)[0]
-        llm.run()
-        outcomes.append(outcome(row, answer))
-    return outcomes
-
-
 def test_random_schedules(engine):
     rows, totals = draw_requests(), {}
     alone = alone_of(engine, rows)
     for seed in range(-(-SCHEDULES // len(NAMES))):
         try:
-            run_schedule(engine, rows, alone, random.Random(seed), totals)
+            run_schedule(engine, rows, alone, random.Random(seed), totals, BLOCK_BYTES)
         except AssertionError as problem:
             raise AssertionError(f"schedule {seed}: {problem}") from problem
     # They are what the test is about.
@@ -101,7 +47,7 @@ def test_the_check_finds_other_bits(tmp_path):
     alone = alone_of(engine, rows)
     with pytest.raises(AssertionError, match="request"):
         for seed in range(4):
-            run_schedule(engine, rows, alone, random.Random(seed), {})
+            run_schedule(engine, rows, alone, random.Random(seed), {}, BLOCK_BYTES)
 
 
 def test_products_have_one_sum(tmp_path):
@@ -117,10 +63,18 @@ def test_products_have_one_sum(tmp_path):
     assert len(configs[True]) == len(configs[False])
 
 
+def test_products_of_a_gpu_have_one_sum(tmp_path):
+    """Whatever the number of rows: f32 in tiles whose sums go along K; test/unit/ChooseTest.cpp has 16 bits."""
+    engine = lathe_cli.compile_model(model_of("llama3"), tmp_path / "m.lathe", "--paged", "--batch-invariant", target="sm_90a")
+    shown = lathe_cli.lathe("inspect", engine, "--kernels").split()
+    configs = {word for word in shown if word.startswith(("gemm.", "gemv.", "attention."))}
+    assert len([c for c in configs if c.startswith("attention.")]) == 1
+    assert all(c.startswith(("gemm.simt", "attention.")) for c in configs), configs
+
+
 def test_refusals(tmp_path):
     model, engine = model_of("llama3"), tmp_path / "m.lathe"
-    for options, code, message in ((["--paged", "--target=native,sm_90a"], 4, "compile for CPUs alone, not for sm_90a"),
-                                   (["--target=native"], 2, "of the engines that --paged makes"),
+    for options, code, message in ((["--target=native"], 2, "of the engines that --paged makes"),
                                    (["--paged", "--config=*=gemm.v8.m6.n16"], 2, "does not go with --config")):
         said = lathe_cli.lathe("compile", model, "-o", engine, "--batch-invariant", *options, code=code)
         assert message in said and not engine.exists()

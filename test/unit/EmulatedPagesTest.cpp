@@ -168,9 +168,10 @@ struct Answers {
   lathe_llm_counters counters = {};
 };
 
-/// `ask` says what is wanted of a request beside its tokens.
+/// `ask` says what is wanted of a request beside its tokens, `set` of all of them.
 Answers generate(const lathe_engine *engine, const char *device, const std::vector<Prompt> &prompts,
-                 uint64_t poolBytes, const std::function<void(size_t, lathe_llm_request &)> &ask = {}) {
+                 uint64_t poolBytes, const std::function<void(size_t, lathe_llm_request &)> &ask = {},
+                 const std::function<void(lathe_llm_options &)> &set = {}) {
   Answers out;
   auto failed = [&](lathe_error *e) {
     if (e)
@@ -185,6 +186,8 @@ Answers generate(const lathe_engine *engine, const char *device, const std::vect
   options.max_sequence_tokens = 64;
   options.max_step_tokens = 24;
   options.no_graphs = 1; // a captured launch of a real cubin keeps no parameters here
+  if (set)
+    set(options);
   lathe_llm *llm = nullptr;
   if (failed(lathe_llm_create(engine, device, &options, &llm)))
     return out;
@@ -240,12 +243,13 @@ protected:
   }
 
   /// Compiles the decoder for a CPU and a GPU, and gives the fake device its kernels.
-  void open(const std::string &element, const std::string &gpu) {
+  void open(const std::string &element, const std::string &gpu, bool batchInvariant = false) {
     fs::path model = folder / "decoder.onnxtxt";
     std::ofstream(model) << decoder(element);
     CompileOptions options;
     options.targets = {"x86-64-v3", gpu};
     options.paged = true;
+    options.batchInvariant = batchInvariant;
     options.dumpDir = folder / "dump";
     Result<CompileResult> made = compileModel(model, options);
     ASSERT_TRUE(made.ok()) << made.status().str();
@@ -335,6 +339,52 @@ TEST_F(EmulatedPages, SampledTokensOfManyRequests) {
   EXPECT_GT(std::count_if(launches.begin(), launches.end(), [](const auto &l) { return l.function == "sampleRows"; }), 10);
 }
 
+/// The bits of answers do not depend on company, nor on how prompts are cut or cached.
+TEST_F(EmulatedPages, BatchInvariantAnswersInHalves) {
+  ASSERT_NO_FATAL_FAILURE(open("float16", "sm_80", /*batchInvariant=*/true));
+  runtime::cuda::fakeGpu().capability = 80;
+  constexpr uint64_t kBlockBytes = 16 * 2 * 2 * kKeyHeads * kHead * sizeof(uint16_t);
+  std::vector<Prompt> given;
+  for (size_t i : {1, 2, 4}) {
+    given.push_back(prompts()[i]);
+    given.back().answer = 4;
+  }
+  auto run = [&](const std::vector<Prompt> &asked, size_t first, uint32_t requests, uint32_t stepTokens, uint64_t blocks) {
+    auto ask = [&](size_t i, lathe_llm_request &r) {
+      r.seed = 100 + first + i;
+      r.temperature = 0.8f;
+      r.logprobs = 1;
+      r.top_logprobs = 3;
+    };
+    Answers answers = generate(engine, "fake:0", asked, blocks * kBlockBytes, ask, [&](lathe_llm_options &o) {
+      o.batch_invariant = 1;
+      o.max_requests = requests;
+      o.max_step_tokens = stepTokens;
+    });
+    EXPECT_EQ(answers.error, "");
+    return answers;
+  };
+  Answers alone;
+  for (size_t i = 0; i < given.size(); ++i) {
+    Answers one = run({given[i]}, i, 1, 64, 24);
+    alone.tokens.insert(alone.tokens.end(), one.tokens.begin(), one.tokens.end());
+    alone.logprobs.insert(alone.logprobs.end(), one.logprobs.begin(), one.logprobs.end());
+    alone.ranks.insert(alone.ranks.end(), one.ranks.begin(), one.ranks.end());
+  }
+  uint64_t hits = 0;
+  for (auto [requests, stepTokens, blocks] : {std::tuple{3u, 23u, 5u}, {3u, 64u, 24u}}) {
+    Answers together = run(given, 0, requests, stepTokens, blocks);
+    EXPECT_EQ(together.tokens, alone.tokens);
+    EXPECT_EQ(together.ranks, alone.ranks);
+    ASSERT_EQ(together.logprobs.size(), alone.logprobs.size());
+    for (size_t i = 0; i < alone.logprobs.size(); ++i)
+      EXPECT_EQ(together.logprobs[i], alone.logprobs[i]) << i;
+    hits += together.counters.prompt_hits;
+  }
+  EXPECT_EQ(alone.logprobs.size(), 12u);
+  EXPECT_GT(hits, 0u);
+}
+
 struct Half {
   uint16_t bits = 0;
   double value() const { return decodeFloat(DType::F16, bits); }
@@ -384,10 +434,10 @@ std::string step(lathe_context *context, const std::vector<Piece> &pieces, int64
 TEST_F(EmulatedPages, StepsInHalves) {
   ASSERT_NO_FATAL_FAILURE(open("float16", "sm_100a"));
   runtime::cuda::fakeGpu().capability = 100;
-  constexpr int64_t kBlocks = 9;
+  constexpr int64_t kBlocks = 10;
   constexpr size_t kPool = kBlocks * 2 * 2 * 16 * kKeyHeads * kHead;
   const std::vector<Piece> steps[] = {{{0, 18, {5, 2}}, {0, 1, {7}}, {0, 9, {3}}},
-                                      {{18, 19, {5, 2}}, {1, 2, {7}}, {9, 19, {3, 8}}, {0, 11, {6}}}};
+                                      {{18, 19, {5, 2}}, {1, 2, {7}}, {9, 19, {3, 8}}, {0, 71, {6, 1, 4, 0, 9}}}};
   std::unique_ptr<Half, decltype(&std::free)> pools[2] = {{nullptr, std::free}, {nullptr, std::free}};
   std::vector<Half> logits[2];
   lathe_context *contexts[2] = {};
@@ -410,7 +460,7 @@ TEST_F(EmulatedPages, StepsInHalves) {
       ASSERT_NEAR(pools[0].get()[i].value(), pools[1].get()[i].value(), 2e-2) << "element of the pool " << i;
       stored += pools[1].get()[i].bits != 0;
     }
-    size_t tokens = 28 + (&pieces == steps ? 0 : 23);
+    size_t tokens = 28 + (&pieces == steps ? 0 : 83);
     EXPECT_GT(stored, tokens * 2 * 2 * kKeyHeads * kHead * 9 / 10);
     EXPECT_LE(stored, tokens * 2 * 2 * kKeyHeads * kHead);
   }

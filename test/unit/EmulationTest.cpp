@@ -26,31 +26,14 @@
 #include "../../codegen/device/attention_split.cuh"
 #include "../../codegen/device/attention_blocks.cuh"
 
+#include "DeviceBuffer.h"
+
 #include <gtest/gtest.h>
-#include <random>
 
 namespace {
 
 /// Launches that race are errors.
 const bool racesAreFound = (lathe_race_hooks(lathe::test::findRaces()), true);
-
-/// Memory as a GPU gives it: aligned to 256 bytes.
-template <class T> struct Buffer {
-  explicit Buffer(i64 n) : size(n), data(static_cast<T *>(aligned_alloc(256, (n * sizeof(T) + 511) / 256 * 256))) {}
-  ~Buffer() { free(data); }
-  Buffer(const Buffer &) = delete;
-  T &operator[](i64 i) { return data[i]; }
-  const T &operator[](i64 i) const { return data[i]; }
-  Buffer &random(unsigned seed) {
-    std::mt19937 gen(seed);
-    std::uniform_real_distribution<float> uniform(-1, 1);
-    for (i64 i = 0; i < size; ++i)
-      data[i] = convert<T>(uniform(gen));
-    return *this;
-  }
-  i64 size;
-  T *data;
-};
 
 // ---- Conversions, status, barriers -------------------------------------------------
 

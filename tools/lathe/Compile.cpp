@@ -67,7 +67,7 @@ Status compileVerb(const std::vector<std::string> &arguments) {
               "keys and values in pages",
               paged);
   parser.flag("batch-invariant",
-              "With --paged, CPU: products sum in one order whatever the number of rows, so that the bits of an answer "
+              "With --paged: products sum in one order whatever the number of rows, so that the bits of an answer "
               "do not depend on who shares its steps",
               batchInvariant);
   parser.flag("no-cache", "Do not look for a finished engine in the cache", noCache);

@@ -119,7 +119,7 @@ struct KernelDesc {
   bool allowTf32 = false, allowReducedSums = false;
   /// Blocks of zeros in weights are left out wherever that is possible, whatever the estimate says.
   bool alwaysSparse = false;
-  /// CPU: the bits of a row of a product's result do not depend on how many rows there are.
+  /// The bits of a row of a product's result, and of a row of a batch, do not depend on how many there are.
   bool batchInvariant = false;
 
   /// Scan: an op that compares the elements of rows with each other and gives places.
@@ -145,6 +145,7 @@ struct KernelDesc {
   // Attention only.
   int64_t headGroup = 1; ///< query heads per key head
   bool sharesKeys = false;  ///< neighbours in the batch may have the same keys and values (keysFoundBy)
+  DimExpr sequences;        ///< sharesKeys: how many different keys there are at most
   bool plainScores = false; ///< nothing but a scale comes to the products of queries and keys
   /// Keys, values and all that says how many count are inputs of the program or constants: no kernel
   /// ahead of this one in a run writes them.

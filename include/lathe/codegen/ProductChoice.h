@@ -67,6 +67,7 @@ public:
 
 private:
   Status addWanted();
+  Status addInvariant();
 
   std::vector<KernelVariant> &out;
   std::unique_ptr<HopperGemm> hopper;

@@ -182,6 +182,7 @@ struct AttentionForm {
   bool tiles = false;   ///< tiles of 16-bit operands (attention_tile.cuh); else element by element
   bool groups = false;  ///< kGroup: query heads of a key head
   bool split = false;   ///< keys are split: sixteen rows of them together
+  bool ragged = false;  ///< neighbours in the batch share keys, sixteen rows of them together; a launch ahead lists tiles
   bool early = false;   ///< keys are copied before the kernels ahead are over
   bool maps = false;    ///< operands come by tensor maps
   bool keyMask = false; ///< a mask that is the same for all queries is read once for a tile

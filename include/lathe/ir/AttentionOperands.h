@@ -29,6 +29,8 @@ std::optional<RowsInMemory> rowsInMemory(mlir::Value rows);
 /// equal, rows have the same keys and values. Null where keys or values depend on the row in another way too, or
 /// its queries end at keys of their own.
 mlir::Value keysFoundBy(AttentionOp attention);
+/// How many rows the table has that such numbers choose from.
+DimExpr rowsOfTable(mlir::Value numbers);
 
 /// From [B, tokens, heads, size] to what attention takes, [B, heads, tokens, size].
 inline constexpr int64_t kTokensFirst[] = {0, 2, 1, 3};

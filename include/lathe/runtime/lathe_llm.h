@@ -33,7 +33,8 @@ typedef struct lathe_llm_options {
   uint32_t max_requests;        /* that a step works on; 0: 32, or max_step_tokens where that is less */
   int32_t no_prefix_cache;      /* equal beginnings of prompts are computed again */
   int32_t batch_invariant;      /* the bits of an answer do not depend on who shares its steps; steps of few
-                                   tokens take longer; CPU only, elsewhere LATHE_UNSUPPORTED */
+                                   tokens take longer; on a GPU of engines that were compiled so alone, else
+                                   LATHE_UNSUPPORTED */
   int32_t no_graphs;            /* CUDA: launch kernels one by one */
   uint64_t swap_bytes;          /* of host memory for keys and values of requests that give way to others, which come
                                    back where that takes less time than computing them again; 0: none */

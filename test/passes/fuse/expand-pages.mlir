@@ -50,8 +50,9 @@ module attributes {lathe.target = "x86-64-v3"} {
   // TOGETHER-NOT: lathe.scatter_nd
   // TOGETHER: lathe.slice {{.*}}starts = [#lathe.dim<1>]
   // TOGETHER: lathe.slice {{.*}}starts = [#lathe.dim<0>]
-  // Each token is a batch of attention, which reads its pages where they lie.
-  // GPU: operands = [buffer 0, computed pages 1 dim 3, computed pages 1 dim 3, computed, computed]{{.*}}config \22attention.split
+  // Each token is a batch of attention, which reads its pages where they lie. Where there are more tokens than
+  // sequences, neighbours of one share keys.
+  // GPU: operands = [buffer 0, computed pages 1 dim 3, computed pages 1 dim 3, computed, computed]{{.*}}guard = "(R + 1) <= T"{{.*}}config \22attention.ragged.{{.*}}config \22attention.split
   // GPU-LABEL: exec.program @step
   // GPU-NOT: exec.copy
   // GPU-COUNT-2: exec.launch

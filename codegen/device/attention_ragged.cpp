@@ -1,0 +1,89 @@
+//===- attention_ragged.cpp - descriptor of attention_ragged.cuh: tokens of many sequences
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "Instances.h"
+
+#include "lathe/codegen/AttentionChoice.h"
+
+#include <algorithm>
+
+namespace lathe {
+
+using select::AttentionChoice;
+
+static constexpr int64_t kKeys = 64, kListThreads = 512;
+static constexpr int64_t kRows = 64, kRowsOfWarp = 16;
+
+static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
+  const int64_t step = kKeys * 2 * (headColumns(f.headQK) + headColumns(f.headV));
+  const int64_t part = 16 * ((f.headV + 15) / 16 * 16 + 4) + 32;
+  return std::max(c.stages * step, c.threads / 32 * part * 4) + 16;
+}
+
+/// Enough blocks for the whole GPU, which take tiles as they become free.
+static KernelSpec specOf(const AttentionChoice &a, const KernelConfig &c, int64_t blocks) {
+  const DimExpr &batch = a.desc.parallel[0], &heads = a.desc.parallel[1];
+  KernelSpec spec = select::specFor(a.desc, c, DimExpr::min(batch * heads, DimExpr(blocks * a.target.smCount)));
+  spec.launches[0].sharedBytes = a.sharedBytes(c);
+  LaunchSpec list = spec.launches[0];
+  list.function += "_list";
+  list.grid[0] = 1;
+  list.block[0] = kListThreads;
+  list.sharedBytes = 0;
+  spec.launches.insert(spec.launches.begin(), list);
+  BufferArg work;
+  work.dtype = DType::UI8;
+  work.access = BufferArg::Access::ReadWrite;
+  spec.workspaceBytes = DimExpr(8) * batch + DimExpr(8); // a RaggedList with a tile for each token
+  work.dims = work.physical = {spec.workspaceBytes};
+  spec.buffers.push_back(work);
+  return spec;
+}
+
+/// Steps in which a sequence has several tokens; where each has one, attention_split.cuh reads its keys with fewer
+/// launches, if it can.
+static bool offer(AttentionChoice &a) {
+  const KernelDesc &desc = a.desc;
+  const std::optional<int64_t> heads = a.queries.constant();
+  const int64_t rows = desc.batchInvariant ? kRowsOfWarp : kRows;
+  if (!a.half || !desc.sharesKeys || desc.headGroup != 1 || !a.target.hasTensorCores() || !heads || *heads < 1 ||
+      *heads > rows || a.headQK % 8 != 0 || a.headV % 8 != 0 || !desc.operands[1].sixteens || !desc.operands[2].sixteens)
+    return true;
+  KernelConfig c{&kAttentionRagged};
+  c.threads = 128;
+  c.tileM = rows;
+  c.tileN = *heads;
+  // As many tiles ahead as leave room for two blocks.
+  constexpr int64_t kPerBlock = 1 << 10;
+  auto most = [&](int64_t blocks) {
+    for (c.stages = 4; c.stages > 1 && a.sharedBytes(c) > std::min(a.target.sharedPerBlock, a.target.sharedPerSm / blocks - kPerBlock);)
+      --c.stages;
+    return c.stages > 1;
+  };
+  int64_t blocks = 2;
+  if (!most(blocks) && !most(blocks = 1))
+    return true;
+  std::vector<DimCondition> several;
+  if (select::splitTakes(a) && !desc.batchInvariant)
+    several.push_back({DimCondition::Kind::LessEqual, desc.sequences + DimExpr(1), desc.parallel[0]});
+  return a.add(std::move(several), specOf(a, c, blocks));
+}
+
+const Skeleton kAttentionRagged = {
+    .family = "attention.ragged",
+    .block = "t m n s: tiles of neighbours of one sequence, with n heads that share a key head at most m rows, off a list "
+             "that the first launch makes; keys in tiles of 64, s - 1 of them ahead",
+    .code = Skeleton::Code::Attention,
+    .sharedBytes = sharedBytes,
+    .attention = {
+        .tiles = true, .ragged = true, .offer = offer, .text = [](const KernelConfig &c, const AttentionText &t) {
+          std::string tile = "AttentionRaggedTile<" + joined({c.tileM, c.tileN, c.stages}) + ", Holes::kHeadQK, Holes::kHeadV>";
+          Instance made{{"attention_ragged"},
+                        "attentionRagged<" + tile + ">(h, " + t.heads + ", " + t.keys + ", (RaggedList *)work0);",
+                        tile};
+          made.before = {"attentionRaggedTiles<" + tile + "::TOKENS, " + std::to_string(t.listThreads) + ">(h, " +
+                         t.batch + ", (RaggedList *)work0);"};
+          return made;
+        }}};
+
+} // namespace lathe

@@ -1,0 +1,321 @@
+//===- attention_ragged.cuh - tokens of many sequences over their keys -------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Needs: reduce, mma, attention_tile
+//
+// A batch of tokens of several sequences, prompts and answers together: neighbours of one sequence have the same keys
+// and values, in pages of sixteen, and each sees them up to an end of its own. A kernel ahead cuts the batch into tiles
+// of neighbours with the same keys (attentionRaggedTiles); blocks take tiles and heads off that list until none is left,
+// so that one launch serves any lengths. The rows of a tile are its tokens times the query heads that share a key head,
+// 16 a warp. Keys and values come in tiles of KEYS, several ahead:
+//
+//   S[16 rows x KEYS] = Q K'
+//   O[16 rows x DV] += P V
+//
+// A tile of one warp's rows, as that of a sequence that generates, is everybody's: each warp takes sixteen keys of each
+// tile of keys, and the warps' parts are added in their order. Holes: attention_tile.cuh, of one token a batch whose
+// queries are the heads that share, and
+//
+//   i64 keysOf(i64 b);                 neighbours with the same number have the same keys and values
+//   const Element *sixteenK(i64 b, i64 h, i64 n);   the keys from 16 n on
+//   i64 strideK();                     elements from one of them to the next; the same of V
+//
+//===----------------------------------------------------------------------===//
+#ifndef LATHE_DEVICE_ATTENTION_RAGGED
+#define LATHE_DEVICE_ATTENTION_RAGGED
+
+/// HEADS: those that share a key head. ROWS: of a tile at most, 16 a warp, or 16 alone: then all tiles are everybody's,
+/// and the bits of a row depend on nothing but its own keys.
+template <int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionRaggedTile {
+  static constexpr int WARPS = 4, THREADS = 32 * WARPS, KEYS = 16 * WARPS, ROWS = ROWS_, HEADS = HEADS_, STAGES = STAGES_, TOKENS = ROWS / HEADS;
+  static_assert((ROWS == 16 || ROWS == 16 * WARPS) && TOKENS > 0, "rows of one warp or of all");
+  static constexpr int DQ = roundedUp(HEAD_QK, 16), DV = roundedUp(HEAD_V, 16);
+  typedef SwizzledTile<powerFrom(DQ)> LayoutQK;
+  typedef SwizzledTile<powerFrom(DV)> LayoutV;
+  static constexpr int K_BYTES = KEYS * powerFrom(DQ) * 2, STEP_BYTES = K_BYTES + KEYS * powerFrom(DV) * 2;
+  static constexpr int STRIDE = DV + 4; // f32 of a row of results, padded against bank conflicts
+  static constexpr int PART = 16 * STRIDE + 2 * 16; // a warp's results, largest scores and sums
+  static constexpr int RING_BYTES = STAGES * STEP_BYTES > WARPS * PART * 4 ? STAGES * STEP_BYTES : WARPS * PART * 4;
+  static constexpr int SHARED_BYTES = RING_BYTES + 16; // and the number of the next tile
+};
+
+/// Tokens first .. first + count - 1.
+struct RaggedTile { u32 first, count; };
+/// How many tiles there are, and which unit of work is the first that no block has taken.
+struct RaggedList {
+  u32 count, next;
+  RaggedTile tiles[1];
+};
+
+/// The holes of a tile: its rows are tokens times heads.
+template <class H, int HEADS> struct RaggedRows : H {
+  static constexpr bool kCausal = true; // rows have ends of their own
+  i64 first;
+  LATHE_METHOD RaggedRows(const H &h, i64 first) : H(h), first(first) {}
+  LATHE_METHOD i64 token(i64 row) const { return first + row / HEADS; }
+  LATHE_METHOD i64 keyEnd(i64, i64 h, i64 row) const { return H::keyEnd(token(row), h, row % HEADS); }
+  LATHE_METHOD i64 keyBegin(i64, i64 h, i64 row) const { return H::keyBegin(token(row), h, row % HEADS); }
+  LATHE_METHOD auto rowQ(i64, i64 h, i64 row) const { return H::rowQ(token(row), h, row % HEADS); }
+  LATHE_METHOD auto elementQ(i64, i64 h, i64 row, i64 d) const { return H::elementQ(token(row), h, row % HEADS, d); }
+  LATHE_METHOD f32 sink(i64, i64 h, i64 row) const { return H::sink(token(row), h, row % HEADS); }
+  LATHE_METHOD bool seen(i64, i64 h, i64 row, i64 k) const { return H::seen(token(row), h, row % HEADS, k); }
+  LATHE_METHOD f32 score(i64, i64 h, i64 row, i64 k, f32 dot) const { return H::score(token(row), h, row % HEADS, k, dot); }
+  LATHE_METHOD Vec<bool, 2> seenPair(i64, i64 h, i64 row, i64 pair) const { return H::seenPair(token(row), h, row % HEADS, pair); }
+  LATHE_METHOD Vec<f32, 2> scorePair(i64, i64 h, i64 row, i64 pair, const Vec<f32, 2> &dots) const { return H::scorePair(token(row), h, row % HEADS, pair, dots); }
+  template <class V> LATHE_METHOD void store(i64, i64 h, i64 row, i64 d, const V &v) const { H::store(token(row), h, row % HEADS, d, v); }
+  LATHE_METHOD void storeLogSumExp(i64, i64 h, i64 row, f32 value) const { H::storeLogSumExp(token(row), h, row % HEADS, value); }
+};
+
+/// Lists the tiles of so many tokens, those of later tokens first: of a prompt they see more keys. One block.
+template <int TOKENS, int THREADS, class H> LATHE_DEV void attentionRaggedTiles(const H &h, i64 batch, RaggedList *list) {
+  __shared__ u32 starts[THREADS / 32], counts[THREADS / 32];
+  const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  // The greatest number up to this lane, or their sum.
+  auto upTo = [&](u32 v, bool sum) {
+#pragma unroll
+    for (u32 d = 1; d < 32; d *= 2) {
+      const u32 other = shuffleFrom32(v, lane >= d ? lane - d : 0);
+      if (lane >= d) v = sum ? v + other : v > other ? v : other;
+    }
+    return v;
+  };
+  u32 start = 0, tiles = 0; // of the sequence of the tokens before, and how many tiles are theirs
+  for (i64 from = 0; from < batch; from += THREADS) {
+    const i64 t = from + threadIdx.x;
+    const bool inside = t < batch;
+    const i64 number = inside ? h.keysOf(t) : 0;
+    const bool begins = inside && (t == 0 || h.keysOf(t - 1) != number);
+    u32 mine = upTo(begins ? (u32)t : 0, false);
+    if (lane == 31) starts[warp] = mine;
+    __syncthreads();
+    for (u32 w = 0; w < warp; ++w) mine = starts[w] > mine ? starts[w] : mine;
+    mine = mine > start ? mine : start;
+    u32 most = start;
+    for (u32 w = 0; w < THREADS / 32; ++w) most = starts[w] > most ? starts[w] : most;
+    start = most;
+    const bool first = inside && ((u32)t - mine) % TOKENS == 0;
+    u32 place = upTo(first, true);
+    if (lane == 31) counts[warp] = place;
+    __syncthreads();
+    u32 all = 0;
+    for (u32 w = 0; w < THREADS / 32; ++w) {
+      if (w < warp) place += counts[w];
+      all += counts[w];
+    }
+    if (first) {
+      u32 count = 1;
+      while (count < TOKENS && t + count < batch && h.keysOf(t + count) == number) ++count;
+      list->tiles[tiles + place - 1] = RaggedTile{(u32)t, count};
+    }
+    tiles += all;
+    __syncthreads();
+  }
+  if (threadIdx.x == 0) *(u64 *)list = tiles; // none is taken
+}
+
+/// One tile of queries and one head. SHARED: its rows are one warp's, and warps share the keys; else each warp has 16
+/// rows of its own.
+template <class Tile, bool SHARED, class R>
+LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
+  typedef typename R::Element T;
+  typedef typename Tile::LayoutQK LayoutQK;
+  typedef typename Tile::LayoutV LayoutV;
+  constexpr int DQ = Tile::DQ, DV = Tile::DV, KEYS = Tile::KEYS, WARPS = Tile::WARPS, THREADS = Tile::THREADS, STAGES = Tile::STAGES;
+  constexpr int OWN = SHARED ? KEYS / WARPS : KEYS; // keys of a tile that a warp takes
+  constexpr bool HELD = DQ <= 128;                  // queries stay in registers
+  const f32 hidden = bitsToF32(0xff800000u), factor = scoreFactor<R>();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
+  const int own = SHARED ? warp * OWN : 0;
+  const i32 row0 = SHARED ? 0 : warp * 16;
+  const AttentionPlace at{0, (i32)head, row0 + g, count};
+  const bool busy = row0 < count;
+  // What any row sees, and what all rows of this warp do.
+  i32 begin = 0x7fffffff, end = 0, full = 0x7fffffff;
+  for (i32 row = lane; row < count; row += 32) {
+    const i32 from = (i32)maxIndex(0, h.keyBegin(0, head, row)), to = (i32)minIndex(keys, h.keyEnd(0, head, row));
+    begin = from < begin ? from : begin;
+    end = to > end ? to : end;
+    if (SHARED || row / 16 == warp) full = to < full ? to : full;
+  }
+  begin = warpReduce<MinOp>(begin);
+  end = warpReduce<MaxOp>(end);
+  full = warpReduce<MinOp>(full);
+  const i32 from = (begin < end ? begin : end) / KEYS, to = (end + KEYS - 1) / KEYS, lastSixteen = (end + 15) / 16 - 1;
+
+  // Where keys and values lie: each lane knows of the sixteen number `known` + lane.
+  i32 known = 0;
+  const T *knownK = nullptr, *knownV = nullptr;
+  const i64 strideK = h.strideK(), strideV = h.strideV();
+  auto lookedUp = [&](const T *mine, i32 sixteen) {
+    const u64 word = (u64)mine;
+    const u32 low = shuffleFrom32((u32)word, sixteen - known), high = shuffleFrom32((u32)(word >> 32), sixteen - known);
+    return (const T *)((u64)high << 32 | low);
+  };
+  auto copy = [&](i32 n) {
+    if (n < to) {
+      if (n == from || (n + 1) * (KEYS / 16) > known + 32) {
+        known = n * (KEYS / 16);
+        const i32 mine = known + lane < lastSixteen ? known + lane : lastSixteen;
+        knownK = h.R::sixteenK(h.first, head, mine);
+        knownV = h.R::sixteenV(h.first, head, mine);
+      }
+      const SharedAddr slot = sharedAddr(ring) + (u32)(n - from) % STAGES * Tile::STEP_BYTES;
+      constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;
+#pragma unroll
+      for (int i = 0; i < KEYS * PIECES_K / THREADS; ++i) {
+        const int p = i * THREADS + threadIdx.x, row = p / PIECES_K, d = p % PIECES_K * 8;
+        const bool there = n * KEYS + row < end && (DQ == R::kHeadQK || d < R::kHeadQK); // what is not there is zero
+        const T *rows = lookedUp(knownK, n * (KEYS / 16) + row / 16);
+        cpAsync16(slot + LayoutQK::offset(row, d), rows + (there ? row % 16 * strideK + d : 0), there ? 16 : 0);
+      }
+#pragma unroll
+      for (int i = 0; i < KEYS * PIECES_V / THREADS; ++i) {
+        const int p = i * THREADS + threadIdx.x, row = p / PIECES_V, d = p % PIECES_V * 8;
+        const bool there = n * KEYS + row < end && (DV == R::kHeadV || d < R::kHeadV);
+        const T *rows = lookedUp(knownV, n * (KEYS / 16) + row / 16);
+        cpAsync16(slot + Tile::K_BYTES + LayoutV::offset(row, d), rows + (there ? row % 16 * strideV + d : 0), there ? 16 : 0);
+      }
+    }
+    cpAsyncCommit(); // one group a tile, whatever it holds
+  };
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) copy(from + s);
+
+  auto fragmentQ = [&](u32 (&a)[4], int k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = row0 + g + (i & 1) * 8, d = k + 2 * t + (i >> 1) * 8;
+      a[i] = 0;
+      if (row < count && d < R::kHeadQK) {
+        if constexpr (R::kRowsQ) {
+          a[i] = *(const u32 *)(h.rowQ(0, head, row) + d);
+        } else {
+          const Vec<T, 2> two{{h.elementQ(0, head, row, d), h.elementQ(0, head, row, d + 1)}};
+          memcpy(&a[i], &two, 4);
+        }
+      }
+    }
+  };
+  u32 heldQ[HELD ? DQ / 16 : 1][4];
+  if constexpr (HELD)
+#pragma unroll
+    for (int k = 0; k < DQ; k += 16) fragmentQ(heldQ[k / 16], k);
+  SoftmaxState state{{hidden, hidden}, {0.0f, 0.0f}};
+  if (!SHARED || warp == 0) state = softmaxStart(h, at); // a sink counts once
+  f32 o[DV / 2];
+#pragma unroll
+  for (int i = 0; i < DV / 2; ++i) o[i] = 0.0f;
+
+#pragma unroll 1
+  for (i32 n = from; n < to; ++n) {
+    cpAsyncWait<STAGES - 2>();
+    __syncthreads(); // the tile is there, and nobody reads the one before any more
+    copy(n + STAGES - 1);
+    if (!busy) continue;
+    const SharedAddr keysAt = sharedAddr(ring) + (u32)(n - from) % STAGES * Tile::STEP_BYTES, valuesAt = keysAt + Tile::K_BYTES;
+    const i32 k0 = n * KEYS + own;
+    f32 s[OWN / 2];
+#pragma unroll
+    for (int i = 0; i < OWN / 2; ++i) s[i] = 0.0f;
+#pragma unroll(HELD ? DQ / 16 : 2)
+    for (int k = 0; k < DQ; k += 16) {
+      u32 a[4];
+      if (!HELD) fragmentQ(a, k);
+#pragma unroll
+      for (int j = 0; j < OWN; j += 16) {
+        u32 two[4];
+        loadMatrix4(two, keysAt + LayoutQK::offset(own + j + (lane & 7) + (lane >> 4) * 8, k + ((lane >> 3) & 1) * 8));
+#pragma unroll
+        for (int n8 = 0; n8 < 2; ++n8) {
+          const u32 pair[2] = {two[2 * n8], two[2 * n8 + 1]};
+          mma(*(f32(*)[4])(s + j / 2 + 4 * n8), HELD ? heldQ[HELD ? k / 16 : 0] : a, pair, T{});
+        }
+      }
+    }
+    keepScores(h, at, s, k0, (i32)keys, k0 + OWN <= full, false);
+    f32 keep[2];
+    softmaxStep<0, !KeepsProducts<R>::value>(state, s, factor, keep);
+    u32 p[OWN / 16][4];
+    packWeights<T>(s, p);
+#pragma unroll
+    for (int i = 0; i < DV / 2; ++i) o[i] *= keep[i >> 1 & 1];
+#pragma unroll
+    for (int k = 0; k < OWN; k += 16)
+#pragma unroll
+      for (int d = 0; d < DV; d += 16) {
+        u32 two[4];
+        loadMatrix4Transposed(two, valuesAt + LayoutV::offset(own + k + (lane & 7) + ((lane >> 3) & 1) * 8, d + (lane >> 4) * 8));
+#pragma unroll
+        for (int n8 = 0; n8 < 2; ++n8) {
+          const u32 pair[2] = {two[2 * n8], two[2 * n8 + 1]};
+          mma(*(f32(*)[4])(o + d / 2 + 4 * n8), p[k / 16], pair, T{});
+        }
+      }
+  }
+  cpAsyncWait<0>();
+  __syncthreads(); // nobody reads the ring any more
+
+  if constexpr (!SHARED) {
+    if (!busy) return;
+    f32 inverse[2];
+    softmaxEnd<R>(state, inverse);
+    storeLogSums(h, at, state);
+    storeResults(h, at, o, inverse);
+  } else {
+    constexpr int D = R::kHeadV, MOST = 16 * Tile::STRIDE, TOTAL = MOST + 16;
+    f32 *const parts = (f32 *)ring, *const mine = parts + warp * Tile::PART;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const int row = g + 8 * r;
+      const f32 total = quadSum(state.total[r]);
+      if (t == 0) {
+        mine[MOST + row] = state.most[r];
+        mine[TOTAL + row] = total;
+      }
+#pragma unroll
+      for (int i = 0; i < DV / 8; ++i)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) mine[row * Tile::STRIDE + 8 * i + 2 * t + e] = o[4 * i + 2 * r + e];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < count * (D / 8); i += THREADS) {
+      const int row = i / (D / 8), d = i % (D / 8) * 8;
+      f32 sum[8], largest, all;
+      joinParts<WARPS>(sum, largest, all, factor, [&](int p) { return parts[p * Tile::PART + MOST + row]; },
+                       [&](int p) { return parts[p * Tile::PART + TOTAL + row]; },
+                       [&](int p, int e) { return parts[p * Tile::PART + row * Tile::STRIDE + d + e]; });
+      const f32 inverse = R::kZeroMasked && all == 0.0f ? 0.0f : 1.0f / all;
+      Vec<f32, 8> out;
+#pragma unroll
+      for (int e = 0; e < 8; ++e) out.v[e] = sum[e] * inverse;
+      h.store(0, head, row, d, convert<T>(out));
+      if (R::kLogSumExp && d == 0) h.storeLogSumExp(0, head, row, logSumExp<R>(largest, all));
+    }
+    __syncthreads(); // the parts are read
+  }
+}
+
+/// Blocks take the tiles of `list` and the key heads, all heads of a tile one after another, as they become free.
+template <class Tile, class H> LATHE_DEV void attentionRagged(const H &h, i64 heads, i64 keys, RaggedList *list) {
+  static_assert(H::kHeadQK % 8 == 0 && H::kHeadV % 8 == 0, "whole pieces of keys and values");
+  LATHE_DYNAMIC_SHARED(shared);
+  u32 &next = *(u32 *)(shared + Tile::RING_BYTES);
+  const u32 units = list->count * (u32)heads;
+  for (u32 unit = blockIdx.x; unit < units;) {
+    if (threadIdx.x == 0) next = gridDim.x + atomicAdd(&list->next, 1u);
+    const u32 tile = unit / (u32)heads;
+    const RaggedTile work = list->tiles[list->count - 1 - tile];
+    const i64 head = unit - tile * (u32)heads;
+    const i32 count = (i32)work.count * Tile::HEADS;
+    const RaggedRows<H, Tile::HEADS> rows(h, work.first);
+    if constexpr (Tile::ROWS == 16) {
+      raggedTile<Tile, true>(rows, head, count, keys, shared);
+    } else {
+      if (count <= 16) raggedTile<Tile, true>(rows, head, count, keys, shared);
+      else raggedTile<Tile, false>(rows, head, count, keys, shared);
+    }
+    unit = next; // written before a barrier that all have passed, read before all have left the next one
+    __syncthreads();
+  }
+}
+
+#endif // LATHE_DEVICE_ATTENTION_RAGGED

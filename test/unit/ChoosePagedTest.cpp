@@ -1,0 +1,97 @@
+//===- ChoosePagedTest.cpp - kernels of steps over pages --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/KernelDesc.h"
+#include "lathe/codegen/Skeleton.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+using namespace lathe;
+
+namespace {
+
+DimExpr dim(const char *text) { return *DimExpr::parse(text); }
+
+BufferArg matrix(std::vector<DimExpr> dims) {
+  BufferArg b;
+  b.dtype = DType::BF16;
+  b.dims = b.physical = std::move(dims);
+  return b;
+}
+
+/// Of T tokens of R sequences, whose tables name M of N pages.
+KernelDesc desc(KernelDesc::Kind kind, std::vector<DimExpr> parallel, std::vector<DimExpr> reduction) {
+  KernelDesc d;
+  d.name = "k";
+  d.kind = kind;
+  d.numInputs = d.numOutputs = 1;
+  d.buffers = {matrix(parallel), matrix(parallel)};
+  d.parallel = std::move(parallel);
+  d.reduction = std::move(reduction);
+  for (const char *symbol : {"M", "N", "R", "T"})
+    d.symbols[symbol] = DimRange{1, 4096};
+  return d;
+}
+
+/// The first variant that holds for these sizes.
+const KernelVariant &pick(const std::vector<KernelVariant> &all, const std::map<std::string, int64_t> &sizes) {
+  for (const KernelVariant &v : all)
+    if (std::all_of(v.guard.begin(), v.guard.end(),
+                    [&](const DimCondition &c) { return *c.lhs.evaluate(sizes) <= *c.rhs.evaluate(sizes); }))
+      return v;
+  ADD_FAILURE() << "no variant holds";
+  return all.back();
+}
+
+std::string familyOf(const KernelVariant &v) { return std::string(KernelConfig::parse(v.spec.config)->family()); }
+
+/// Tokens of sequences in pages: one token each, or several; of one order of sums, the same kernel for both.
+TEST(ChoosePaged, TokensOfManySequencesShareKeys) {
+  KernelDesc d = desc(KernelDesc::Kind::Attention, {dim("T"), 8, 4, 128}, {dim("16*M"), 128});
+  ContractionOperand q{.buffer = 0, .dtype = DType::BF16}, k{.sixteens = true, .pages = 0, .pageStride = 1024, .pageRows = dim("64*N"), .dtype = DType::BF16};
+  d.operands = {q, k, k};
+  d.plainScores = d.sharesKeys = true;
+  d.sequences = dim("R");
+  for (const char *target : {"sm_80", "sm_90a"}) {
+    auto all = chooseVariants(d, *Target::parse(target));
+    ASSERT_TRUE(all.ok()) << all.status().str();
+    const KernelSpec &prompt = pick(*all, {{"T", 70}, {"R", 3}, {"M", 9}, {"N", 99}}).spec;
+    EXPECT_EQ(prompt.launches.size(), 2u);
+    EXPECT_EQ(*prompt.launches[1].grid[0].evaluate({{"T", 2}}), 16);
+    EXPECT_EQ(*prompt.workspaceBytes.evaluate({{"T", 70}}), 8 * 71);
+    EXPECT_EQ(prompt.config, std::string("attention.ragged.t128.m64.n4.s") + (target == std::string("sm_80") ? "2" : "3"));
+    const bool clusters = Target::parse(target)->hasClusters();
+    EXPECT_EQ(familyOf(pick(*all, {{"T", 70}, {"R", 70}, {"M", 9}, {"N", 99}})), clusters ? "attention.split" : "attention.ragged");
+  }
+  d.batchInvariant = true;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok()) << all.status().str();
+  ASSERT_EQ(all->size(), 1u);
+  EXPECT_EQ(all->front().spec.config, "attention.ragged.t128.m16.n4.s3");
+}
+
+TEST(ChoosePaged, BatchInvariantProductsHaveOneTile) {
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{4096, 4096}, {28672, 4096}, {4096, 14336}, {128256, 4096}}) {
+    KernelDesc d = desc(KernelDesc::Kind::Gemm, {dim("T"), n}, {k});
+    d.buffers = {matrix({dim("T"), k}), matrix({n, k}), matrix({dim("T"), n})};
+    d.numInputs = 2;
+    d.operands = {{.buffer = 0, .dtype = DType::BF16}, {.buffer = 1, .isWeight = true, .transposed = true, .dtype = DType::BF16}};
+    d.batchInvariant = true;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok()) << all.status().str();
+    EXPECT_TRUE(all->back().guard.empty());
+    std::set<std::pair<int64_t, int64_t>> tiles;
+    for (const KernelVariant &v : *all) {
+      KernelConfig c = *KernelConfig::parse(v.spec.config);
+      EXPECT_EQ(c.family(), "gemm.split");
+      EXPECT_TRUE(v.otherwise.empty());
+      tiles.insert({c.tileN, c.cluster});
+    }
+    EXPECT_EQ(tiles.size(), 1u) << n;
+  }
+}
+
+} // namespace
