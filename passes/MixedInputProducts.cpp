@@ -47,17 +47,12 @@ bool MixedInputProducts::takesOnCpu(MatmulOp product, std::string &why) const {
 }
 
 /// Whether products of any number of rows read the codes as fragments: constant integers with constant parameters whose
-/// groups and units of 64 of K (32 with 8 bits) begin together. gemm.widened takes more (f16, unsigned codes, groups
-/// below 64, any number of columns), but race_int4.py has checked these alone on a GPU, and emulation has no wgmma.
+/// groups and units of 64 of K (32 with 8 bits) begin together.
 static bool isPackable(MatmulOp product, StorageOperand &stored, int64_t depth, int64_t k) {
   constexpr int64_t kUnitBits = 256, kStep = 64;
   const int64_t group = stored.integerGroup(depth);
-  const std::optional<int64_t> columns = dimsOf(product.getY()).back().constant();
-  if (!elementTypeOf(product.getA()).isBF16() || !elementTypeOf(stored.data()).isSignlessInteger() || !columns ||
-      *columns % kStep != 0)
-    return false;
   auto isKnown = [](Value v) { return !v || v.getDefiningOp<ConstantOp>(); };
-  return depth == 1 && group >= 0 && group % kStep == 0 && k % (kUnitBits / stored.bits()) == 0 &&
+  return depth == 1 && group >= 0 && (group == 0 || group % kStep == 0 || kStep % group == 0) && k % (kUnitBits / stored.bits()) == 0 &&
          dimsOf(product.getB()).size() == 2 && isKnown(stored.data()) && isKnown(stored.op.getScale()) && isKnown(stored.op.getZero());
 }
 

@@ -79,9 +79,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
 /// these, and would be in the engine twice. Figures: test/perf/gpu/results/int4-sweep-h200.log.
 static bool offer(ProductChoice &p) {
   constexpr int64_t kManyRows = 128;
-  // Of 8 bits, what race_int4.py has checked on a GPU: emulation has no wgmma. Of 4 bits MixedInputProducts.cpp says it.
-  bool checked = p.a.dtype == DType::BF16 && p.stored.dtype == DType::I8 && p.sizes.n.constant().value_or(1) % kDepth == 0;
-  if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && (!checked || p.rows.lo <= kManyRows)))
+  if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && p.rows.lo <= kManyRows))
     return true;
   for (int64_t upTo : {int64_t(32), int64_t(64), kManyRows, DimRange::kUnbounded}) {
     if (p.rows.lo > upTo || p.covered >= upTo)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Races products of bf16 with weights of 4 and 8 bits (DequantizeLinear of a constant, int4 in groups of 128 of K unless
+"""Races products of bf16 (f16 where a name says so) with weights of 4 and 8 bits (DequantizeLinear of a constant, int4 in groups of 128 of K unless
 said) against the same products with weights of 16 bits, ours and torch's, and against torch's `_weight_int4pack_mm`.
 
     race_int4.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
@@ -27,33 +27,38 @@ CODES = {"i4": "INT4", "u4": "UINT4", "i8": "INT8", "u8": "UINT8"}
 
 
 def cases():
-    """group -> [(m, n, k, type of the weights, elements of k with one scale or 0 for a scale a column, zero points)]"""
+    """group -> [(m, n, k, type of the weights, elements of k with one scale or 0 for a scale a column, zero points,
+    type of the numbers)]"""
     out = {"layer": [(1, *s, "i4", 128, False) for s in LLAMA.values()]}
     out["layer"] += [(1, *LLAMA["gateup"], "u4", 128, True), (1, *LLAMA["gateup"], "i4", 32, False), (1, *LLAMA["o"], "u4", 32, True)]
     out["few"] = [(m, *s, "i4", 128, False) for m in (2, 4, 8, 16) for s in LLAMA.values()]
     out["some"] = [(m, *s, "i4", 128, False) for m in (32, 64, 128) for s in LLAMA.values()]
     out["many"] = [(m, *s, "i4", 128, False) for m in (256, 512, 2048) for s in LLAMA.values()]
     out["bytes"] = [(m, *s, "i8", 0, False) for m in (1, 8, 16, 32, 64, 128, 256, 512) for s in LLAMA.values()]
-    out["odd"] = [(m, n, k, t, b, z) for m, n, k in ((1, 1021, 256), (7, 777, 4096), (13, 4098, 1152), (16, 64, 14336),
+    out = {group: [(*case, "bf16") for case in of] for group, of in out.items()}
+    out["odd"] = [(m, n, k, t, b, z, e) for m, n, k in ((1, 1021, 256), (7, 777, 4096), (13, 4098, 1152), (16, 64, 14336),
                                                      (31, 1000, 512), (129, 509, 1024), (300, 1552, 512))
-                  for t, b, z in (("i4", 128, False), ("u4", 32, True), ("u4", 64, True), ("i4", 0, False), ("i8", 0, False), ("u8", 0, False))]
+                  for t, b, z in (("i4", 128, False), ("u4", 32, True), ("u4", 64, True), ("i4", 0, False), ("i8", 0, False), ("u8", 0, False))
+                  for e in (("bf16", "f16") if m > 16 else ("bf16",))]
+    out["odd"] += [(m, 1000, 1024, t, b, z, "bf16") for m in (64, 200) for t, b, z in (("u4", 16, True), ("i4", 256, True), ("u8", 128, False))]
     return out
 
 
 def name_of(case):
-    m, n, k, kind, block, zero = case
-    return f"{m}x{n}x{k}_{kind}" + (f"_b{block}" if block else "") + ("_z" if zero else "")
+    m, n, k, kind, block, zero, element = case
+    return f"{m}x{n}x{k}_{kind}" + (f"_b{block}" if block else "") + ("_z" if zero else "") + ("_f16" if element == "f16" else "")
 
 
 # ---- Without a GPU ------------------------------------------------------------------------------
 
-def save_model(path, m, n, k, kind, block, zero):
+def save_model(path, m, n, k, kind, block, zero, element):
     """Weights [n, k] in a file of holes; without `kind` they have 16 bits. Scales differ, so that none becomes a number
     in the text."""
     import numpy as np
     import onnx
     from onnx import TensorProto, helper
-    code = getattr(TensorProto, CODES[kind]) if kind else TensorProto.BFLOAT16
+    wide = TensorProto.FLOAT16 if element == "f16" else TensorProto.BFLOAT16
+    code = getattr(TensorProto, CODES[kind]) if kind else wide
     length = n * k * (int(kind[1]) if kind else 16) // 8
     weight = onnx.TensorProto(name="w", data_type=code, dims=[n, k], data_location=onnx.TensorProto.EXTERNAL)
     for key, text in (("location", os.path.basename(path) + ".bin"), ("length", str(length))):
@@ -64,12 +69,13 @@ def save_model(path, m, n, k, kind, block, zero):
     if kind:
         count = math.prod(shape)
         scales = np.linspace(1, 2, count, dtype=np.float32)
-        constants.append(helper.make_tensor("s", TensorProto.BFLOAT16, shape, (scales.view(np.uint32) >> 16).astype(np.uint16).tobytes(), raw=True))
+        raw = scales.astype(np.float16) if element == "f16" else (scales.view(np.uint32) >> 16).astype(np.uint16)
+        constants.append(helper.make_tensor("s", wide, shape, raw.tobytes(), raw=True))
         if zero:
             constants.append(helper.make_tensor("z", code, shape, np.arange(count) % 11))
         attributes = {"axis": 1, "block_size": block} if block else {"axis": 0}
         nodes.append(helper.make_node("DequantizeLinear", ["w", "s", "z"][:2 + zero], ["d"], **attributes))
-    value = lambda name, dims: helper.make_tensor_value_info(name, TensorProto.BFLOAT16, dims)
+    value = lambda name, dims: helper.make_tensor_value_info(name, wide, dims)
     nodes.append(helper.make_node("Gemm", ["x", "d" if kind else "w"], ["y"], transB=1))
     graph = helper.make_graph(nodes, "g", [value("x", [m, k])], [value("y", [m, n])], constants)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11), path)
@@ -101,7 +107,7 @@ def prepare(folder, groups):
             table.append({**prepare_one(folder, name_of(case), case), "group": group})
             wide = f"{case[0]}x{case[1]}x{case[2]}_bf16"
             if group != "odd" and not any(r["name"] == wide for r in table):
-                table.append({**prepare_one(folder, wide, (*case[:3], None, 0, False)), "group": ""})
+                table.append({**prepare_one(folder, wide, (*case[:3], None, 0, False, "bf16")), "group": ""})
     json.dump(table, open(os.path.join(folder, "race_int4.json"), "w"), indent=1)
     return 0
 
@@ -110,7 +116,7 @@ def sweep(folder, shape, configs):
     name, m, kind = shape.split(",")
     path = os.path.join(folder, "race_int4.json")
     table = json.load(open(path)) if os.path.exists(path) else []
-    case = (int(m), *LLAMA[name], kind, 0 if kind[1] == "8" else 128, False)
+    case = (int(m), *LLAMA[name], kind, 0 if kind[1] == "8" else 128, False, "bf16")
     for config in configs:
         stem = f"{name_of(case)}_{config}"
         table = [r for r in table if r["name"] != stem] + [{**prepare_one(folder, stem, case, config), "group": "sweep"}]
@@ -135,20 +141,21 @@ def fragments(codes, bits):
 
 def make_set(row):
     import torch
-    m, n, k, kind, block, zero = row["case"]
-    t = {"x": torch.randn(m, k, device="cuda", dtype=torch.bfloat16)}
+    m, n, k, kind, block, zero, element = row["case"]
+    wide = torch.float16 if element == "f16" else torch.bfloat16
+    t = {"x": torch.randn(m, k, device="cuda", dtype=wide)}
     if not kind:
-        t["w"] = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
+        t["w"] = torch.randn(n, k, device="cuda", dtype=wide)
     else:
         bits = int(kind[1])
         t["q"] = torch.randint(0, 1 << bits, (n, k), device="cuda", dtype=torch.uint8)
         t["w"] = fragments(t["q"], bits) if row["packed"] else t["q"] if bits == 8 else (t["q"][:, 0::2] | t["q"][:, 1::2] << 4).contiguous()
         groups = (n, -(-k // block)) if block else (n, 1)
-        t["s"] = (torch.rand(*groups, device="cuda") * 0.01 + 0.005).to(torch.bfloat16)
+        t["s"] = (torch.rand(*groups, device="cuda") * 0.01 + 0.005).to(wide)
         t["zq"] = torch.randint(0, 16, groups, device="cuda", dtype=torch.uint8)
         flat = torch.nn.functional.pad(t["zq"].reshape(-1), (0, t["zq"].numel() % 2))
         t["z"] = flat[0::2] | flat[1::2] << 4
-    t["padded"] = torch.full((m + 16, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    t["padded"] = torch.full((m + 16, n), float("nan"), device="cuda", dtype=wide)
     t["y"] = t["padded"][8:-8]
     return t
 
@@ -163,7 +170,7 @@ def ordered(row, t):
 
 def weights(row, t):
     import torch
-    _, _, k, kind, block, zero = row["case"]
+    _, _, k, kind, block, zero, _ = row["case"]
     signed = lambda q: (q.to(torch.int16) ^ 8) - 8 if kind == "i4" else q.view(torch.int8).to(torch.int16) if kind == "i8" else q.to(torch.int16)
     along = lambda p: p.float().repeat_interleave(block or k, 1)[:, :k]
     q = signed(t["q"]).float()
@@ -195,7 +202,7 @@ def check(row, bind):
 def int4pack(row, t):
     """torch's own product of the same codes."""
     import torch
-    _, n, k, _, block, _ = row["case"]
+    _, n, k, _, block, _, _ = row["case"]
     packed = torch._convert_weight_to_int4pack(((t["q"][:, 0::2] << 4) | t["q"][:, 1::2]).contiguous(), 8)
     scales = torch.stack([t["s"], torch.zeros_like(t["s"])], -1).transpose(0, 1).contiguous()
     return lambda: torch._weight_int4pack_mm(t["x"], packed, block, scales)
@@ -222,7 +229,7 @@ def run(folder, groups):
     for row in table:
         if not row["group"] or (groups and row["group"] not in groups):
             continue
-        name, (m, n, k, kind, block, zero) = row["name"], row["case"]
+        name, (m, n, k, kind, block, _, _) = row["name"], row["case"]
         if row["behind"]:
             print(f"{name:28} is not raced: weights are widened by a kernel ahead")
             continue
