@@ -40,6 +40,8 @@ struct Attention {
   /// Whether what comes to the scores is the same for all of a dimension that is so far from the last.
   bool sameAlong(size_t fromBack) { return op.scoreDims()[4 - fromBack] == DimExpr(1); }
   bool inPages(unsigned operand) { return holes.kernel.roles.operands[operand].pages >= 0; }
+  void sixteenPlace(llvm::StringRef name, mlir::Value rows);
+  void scaleHoles(llvm::StringRef name, mlir::Value scales);
   void sixteenHoles(llvm::StringRef name, unsigned operand);
   mlir::LogicalResult keysOfHole();
   void wgmmaHoles();

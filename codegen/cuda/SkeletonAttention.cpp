@@ -145,6 +145,37 @@ void Attention::operandHoles(StringRef name, unsigned operand) {
                });
 }
 
+/// The input that an element is loaded from by itself, and where from; null when it is not.
+static tile::LoadOp loadOf(Value element) {
+  Operation *load = element.getDefiningOp();
+  while (load && !isa<tile::LoadOp>(load) && load->getNumOperands() == 1)
+    load = load->getOperand(0).getDefiningOp();
+  return dyn_cast_or_null<tile::LoadOp>(load);
+}
+
+/// The hole that says where the first element of the row 16 n of `rows` [B, G, T, ..] is loaded from.
+void Attention::sixteenPlace(StringRef name, Value rows) {
+  holes.method(name.str(), {"b", "h", "n"}, IndexType::get(op.getContext()), 1, [&](Evaluator &e, ValueRange p) -> Value {
+    tile::LoadOp load = loadOf(e.eval(rows, {Index(p[0]), keyHead(e, p[1]), Index(e.ix.mul(p[2], 16)), Index(e.ix.cst(0))}));
+    return load ? load.getOffset() : e.fail(op, "has rows of keys that are not loaded");
+  });
+}
+
+/// Sixteen scales of rows that are codes, which lie together.
+void Attention::scaleHoles(StringRef name, Value scales) {
+  Value memory = scales;
+  while (Operation *way = memory.getDefiningOp())
+    memory = way->getOperand(0);
+  auto input = dyn_cast<BlockArgument>(memory);
+  if (!input) {
+    op.emitError("CUDA text: scales of keys and values do not lie in rows");
+    return;
+  }
+  sixteenPlace(("scalePlace" + name).str(), scales);
+  holes.line("LATHE_METHOD const f32 *scales" + name + "(i64 b, i64 h, i64 n) const { return in" +
+             Twine(input.getArgNumber()) + " + scalePlace" + name + "(b, h, n); }");
+}
+
 /// Sixteen rows of keys or values that lie a stride apart, maybe in pages.
 void Attention::sixteenHoles(StringRef name, unsigned operand) {
   const OperandRole &role = holes.kernel.roles.operands[operand];
@@ -153,27 +184,19 @@ void Attention::sixteenHoles(StringRef name, unsigned operand) {
     op.emitError("CUDA text: keys and values do not lie in rows");
     return;
   }
-  Value v = op->getOperand(operand);
+  std::optional<CodedRows> coded = codedRows(op->getOperand(operand));
+  Value v = coded ? coded->codes : op->getOperand(operand);
   // The dimension whose neighbours are the rows.
   const int64_t rows = role.pages >= 0                                        ? role.pagesDim
                        : role.storage == OperandRole::Storage::TokensFirst ? 1
                                                                               : 2;
   const BufferArg &buffer = holes.kernel.spec->buffers[input];
-  holes.method(("sixteenPlace" + name).str(), {"b", "h", "n"}, IndexType::get(op.getContext()), 1,
-               [&](Evaluator &e, ValueRange p) -> Value {
-                 Value first = e.eval(v, {Index(p[0]), keyHead(e, p[1]),
-                                          Index(e.ix.mul(p[2], 16)), Index(e.ix.cst(0))});
-                 // Where that element is loaded from.
-                 Operation *load = first.getDefiningOp();
-                 while (load && !isa<tile::LoadOp>(load) && load->getNumOperands() == 1)
-                   load = load->getOperand(0).getDefiningOp();
-                 if (!isa_and_nonnull<tile::LoadOp>(load))
-                   return e.fail(op, "has rows of keys that are not loaded");
-                 return cast<tile::LoadOp>(load).getOffset();
-               });
+  sixteenPlace(("sixteenPlace" + name).str(), v);
+  if (coded)
+    scaleHoles(name, coded->scales);
   std::string at = "in" + std::to_string(input);
-  holes.line("LATHE_METHOD const Element *sixteen" + name +
-             "(i64 b, i64 h, i64 n) const { return " + at + " + sixteenPlace" + name +
+  holes.line(Twine("LATHE_METHOD const ") + (coded ? "u8" : "Element") + " *sixteen" + name +
+             "(i64 b, i64 h, i64 n) const { return " + (coded ? "(const u8 *)" : "") + at + " + sixteenPlace" + name +
              "(b, h, n); }");
   DimExpr stride = 1;
   for (size_t d = rows + 1; d < buffer.physical.size(); ++d)
@@ -329,6 +352,8 @@ LogicalResult Attention::build() {
     sixteenHoles("V", 2);
     bool paged = inPages(1) || inPages(2);
     holes.line(Twine("static constexpr bool kPaged = ") + (paged ? "true" : "false") + ";");
+    std::optional<CodedRows> coded = codedRows(op.getK());
+    holes.line("static constexpr int kCodeBits = " + Twine(coded ? coded->bits : 16) + ";");
   }
   if (form.ragged) {
     sixteenHoles("K", 1);

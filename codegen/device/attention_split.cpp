@@ -13,7 +13,9 @@ using select::AttentionChoice;
 using select::rangeOf;
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
-  int64_t step = 16 * 2 * (headColumns(f.headQK) + headColumns(f.headV));
+  // Codes of keys and values have two times sixteen scales behind them.
+  int64_t step = f.codeBits ? 2 * f.codeBits * (f.headQK + f.headV) + 128
+                            : 16 * 2 * (headColumns(f.headQK) + headColumns(f.headV));
   int64_t part = 4 * c.tileN * ((f.headV + 15) / 16 * 16 + 4 + 2);
   int64_t warp = std::max(c.tileK * step, (part + 127) / 128 * 128);
   int64_t share = (c.tileN * (f.headV / 8) + c.rows - 1) / c.rows;
@@ -33,7 +35,9 @@ static KernelSpec specOf(const AttentionChoice &a, const Skeleton &form, int64_t
   // then clusters of the next kernel can start while the last ones of this kernel still run.
   bool whole = alone && cluster == 1;
   c.stages = whole ? 1 : 2;
-  c.threads = whole ? 256 : 128;
+  // Codes take more instructions a byte: more warps, as long as each has the registers for a head.
+  const bool many = a.codeBits && std::max(a.headQK, a.headV) <= 128;
+  c.threads = whole || many ? 256 : 128;
   c.tileK = 1;
   constexpr int64_t kSharedBytes = 227 << 10, kPerBlock = 1 << 10;
   while (c.tileK < 8) {
@@ -59,6 +63,9 @@ bool select::splitTakes(const AttentionChoice &a) {
     return (a.inPieces(operand) && !a.desc.operands[operand].tokensFirst) ||
            a.desc.operands[operand].sixteens;
   };
+  for (size_t operand : {1, 2})
+    if (a.desc.operands[operand].codeBits != a.codeBits)
+      return false;
   return a.half && a.target.hasClusters() && a.headQK % 8 == 0 && a.headV % 8 == 0 &&
          a.headV >= 16 && a.desc.headGroup <= 16 && together(1) && together(2);
 }
@@ -105,7 +112,7 @@ static bool offerAs(const Skeleton &form, AttentionChoice &a) {
 
 static Instance instance(const KernelConfig &c, const AttentionText &t) {
   std::string tile = "AttentionSplitTile<" + joined({c.threads / 32, c.rows, c.tileN / 8, c.tileK}) +
-                     ", Holes::kHeadQK, Holes::kHeadV>";
+                     ", Holes::kHeadQK, Holes::kHeadV, Holes::kCodeBits>";
   Instance made{{"attention_split"},
                 "attentionSplit<" + tile + ">(h, " + t.queries + ", " + t.keys + ");",
                 tile};

@@ -1,6 +1,6 @@
 //===- attention_split.cuh - few queries over many keys ----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: reduce, mma, hopper, attention_tile
+// Needs: reduce, mma, hopper, attention_tile, attention_codes
 //
 // Decoding: one to a few query tokens, 16-bit operands. The time is that of reading keys and values,
 // which are read once for all query heads that share them (grouped-query attention). Each warp copies
@@ -13,12 +13,15 @@
 // Keys are split among the warps of a block and the blocks of a cluster. A block adds the parts of
 // its warps and sends each block of the cluster its share of the columns, which that block adds in
 // order of rank. Sixteen keys are contiguous, so that keys and values may lie in pages of sixteen
-// tokens. Holes:
+// tokens. Keys and values may be codes with a scale a row (attention_codes.cuh): keys' scales come to the scores,
+// values' to the weights. Holes:
 // attention_tile.cuh and
 //
 //   static constexpr int kGroup;       query heads of a key head
 //   const Element *sixteenK(i64 b, i64 h, i64 n);   the keys from 16 n on, h the query head
 //   i64 strideK();                     elements from one of them to the next; the same of V
+//   static constexpr int kCodeBits;    16, or 8 or 4: keys and values are codes, sixteenK and sixteenV give const u8 *,
+//   const f32 *scalesK(i64 b, i64 h, i64 n);   and sixteen scales lie together; the same of V
 //   static constexpr bool kEarly;      no kernel ahead in the run writes keys, values or what says how many
 //   static constexpr bool kPaged;      where they lie is read from memory: each lane looks up one of the
 //                                      next 32 of its warp
@@ -29,12 +32,14 @@
 #ifndef LATHE_DEVICE_ATTENTION_SPLIT
 #define LATHE_DEVICE_ATTENTION_SPLIT
 
-template <int WARPS_, int CLUSTER_, int TILES_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionSplitTile {
+template <int WARPS_, int CLUSTER_, int TILES_, int STAGES_, int HEAD_QK, int HEAD_V, int BITS = 16> struct AttentionSplitTile {
   static constexpr int WARPS = WARPS_, CLUSTER = CLUSTER_, TILES = TILES_, STAGES = STAGES_, COLUMNS = 8 * TILES;
   static constexpr int DQ = roundedUp(HEAD_QK, 16), DV = roundedUp(HEAD_V, 16);
   typedef SwizzledTile<powerFrom(DQ)> LayoutQK;
   typedef SwizzledTile<powerFrom(DV)> LayoutV;
-  static constexpr int K_BYTES = 16 * powerFrom(DQ) * 2, STEP_BYTES = K_BYTES + 16 * powerFrom(DV) * 2;
+  static constexpr int K_BYTES = BITS == 16 ? 16 * powerFrom(DQ) * 2 : 2 * HEAD_QK * BITS;
+  static constexpr int V_BYTES = BITS == 16 ? 16 * powerFrom(DV) * 2 : 2 * HEAD_V * BITS;
+  static constexpr int STEP_BYTES = K_BYTES + V_BYTES + (BITS == 16 ? 0 : 128); // codes: behind them the scales
   static constexpr int STRIDE = DV + 4; // f32 of a column of results, padded against bank conflicts
   static constexpr int PART = COLUMNS * STRIDE + 2 * COLUMNS; // results, largest scores, sums
   /// A warp's ring, and later its part.
@@ -49,6 +54,10 @@ template <int WARPS_, int CLUSTER_, int TILES_, int STAGES_, int HEAD_QK, int HE
 LATHE_DEV f32 columnMax(f32 v) { v = fmaxf(v, shuffleXor(v, 4)); v = fmaxf(v, shuffleXor(v, 8)); return fmaxf(v, shuffleXor(v, 16)); }
 LATHE_DEV f32 columnSum(f32 v) { v += shuffleXor(v, 4); v += shuffleXor(v, 8); return v + shuffleXor(v, 16); }
 
+/// Where sixteen keys and values lie.
+template <class T, int BITS> struct SplitRows { typedef CodedSixteen Type; };
+template <class T> struct SplitRows<T, 16> { typedef struct Sixteen { const T *k, *v; } Type; };
+
 template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 queries, i64 keys) {
   typedef typename H::Element T;
   typedef typename Tile::LayoutQK LayoutQK;
@@ -56,6 +65,9 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   constexpr int DQ = Tile::DQ, DV = Tile::DV, TILES = Tile::TILES, WARPS = Tile::WARPS, STAGES = Tile::STAGES, G = H::kGroup;
   static_assert(H::kHeadQK % 8 == 0 && H::kHeadV % 8 == 0, "whole pieces of keys and values");
   static_assert(H::kHeadV >= 2 * Tile::CLUSTER, "a thread of each column for each block that it tells its sums");
+  constexpr int BITS = H::kCodeBits;
+  typedef CodeRows<BITS == 16 ? 8 : BITS, BITS == 16 ? 32 : DQ> CodesK;
+  typedef CodeRows<BITS == 16 ? 8 : BITS, BITS == 16 ? 32 : DV> CodesV;
   LATHE_DYNAMIC_SHARED(raw);
   const f32 hidden = bitsToF32(0xff800000u), factor = scoreFactor<H>();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
@@ -72,11 +84,20 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   const i64 first = from + seen * blockIdx.x / Tile::CLUSTER + warp, last = from + seen * (blockIdx.x + 1) / Tile::CLUSTER;
 
   const i64 strideK = h.strideK(), strideV = h.strideV();
-  struct Rows { const T *k, *v; };
+  typedef typename SplitRows<T, BITS>::Type Rows;
   auto lookUp = [&](i64 step) {
-    return step < last ? Rows{h.sixteenK(b, head0, step), h.sixteenV(b, head0, step)} : Rows{nullptr, nullptr};
+    Rows r{};
+    if (step < last) {
+      r.k = h.sixteenK(b, head0, step);
+      r.v = h.sixteenV(b, head0, step);
+      if constexpr (BITS < 16) {
+        r.scaleK = h.scalesK(b, head0, step);
+        r.scaleV = h.scalesV(b, head0, step);
+      }
+    }
+    return r;
   };
-  Rows found = H::kPaged ? lookUp(first + lane * WARPS) : Rows{nullptr, nullptr};
+  Rows found = H::kPaged ? lookUp(first + lane * WARPS) : Rows{};
   // Those of the warp's step number i.
   auto rowsOf = [&](int i) {
     if constexpr (H::kPaged) {
@@ -95,18 +116,25 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   auto copy = [&](const Rows &from, i64 step, SharedAddr to) {
     if (step < last) {
       const int inside = (int)minIndex(end - step * 16, 16); // what is not there is zero
-      constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;
+      if constexpr (BITS < 16) {
+        CodesK::template copy<false>(to, from.k, strideK, inside);
+        CodesV::template copy<true>(to + Tile::K_BYTES, from.v, strideV, inside);
+        if (lane < 8) // scales, of keys that are not there, too
+          cpAsync16(to + Tile::K_BYTES + Tile::V_BYTES + lane * 16, (lane < 4 ? from.scaleK : from.scaleV) + lane % 4 * 4, 16);
+      } else {
+        constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;
 #pragma unroll
-      for (int i = 0; i < PIECES_K / 2; ++i) {
-        const int p = i * 32 + lane, row = p / PIECES_K, d = p % PIECES_K * 8;
-        const bool there = row < inside && (DQ == H::kHeadQK || d < H::kHeadQK);
-        cpAsync16(to + LayoutQK::offset(row, d), from.k + (there ? row * strideK + d : 0), there ? 16 : 0);
-      }
+        for (int i = 0; i < PIECES_K / 2; ++i) {
+          const int p = i * 32 + lane, row = p / PIECES_K, d = p % PIECES_K * 8;
+          const bool there = row < inside && (DQ == H::kHeadQK || d < H::kHeadQK);
+          cpAsync16(to + LayoutQK::offset(row, d), from.k + (there ? row * strideK + d : 0), there ? 16 : 0);
+        }
 #pragma unroll
-      for (int i = 0; i < PIECES_V / 2; ++i) {
-        const int p = i * 32 + lane, row = p / PIECES_V, d = p % PIECES_V * 8;
-        const bool there = row < inside && (DV == H::kHeadV || d < H::kHeadV);
-        cpAsync16(to + Tile::K_BYTES + LayoutV::offset(row, d), from.v + (there ? row * strideV + d : 0), there ? 16 : 0);
+        for (int i = 0; i < PIECES_V / 2; ++i) {
+          const int p = i * 32 + lane, row = p / PIECES_V, d = p % PIECES_V * 8;
+          const bool there = row < inside && (DV == H::kHeadV || d < H::kHeadV);
+          cpAsync16(to + Tile::K_BYTES + LayoutV::offset(row, d), from.v + (there ? row * strideV + d : 0), there ? 16 : 0);
+        }
       }
     }
     cpAsyncCommit(); // one group a step, whatever it holds
@@ -122,13 +150,15 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   for (int n = 0; n < TILES; ++n)
 #pragma unroll
     for (int i = 0; i < DQ / 8; ++i) {
-      const int column = n * 8 + g, d = 8 * i + 2 * t;
+      const int column = n * 8 + g;
+      const int d = BITS < 16 ? CodesK::keyElement(i / 2, i % 2, 0, t) : 8 * i + 2 * t;
+      const int next = BITS < 16 ? CodesK::keyElement(i / 2, i % 2, 1, t) : d + 1;
       u32 word = 0;
       if (column < columns && d < H::kHeadQK) {
-        if constexpr (H::kRowsQ) {
+        if constexpr (H::kRowsQ && BITS == 16) {
           word = *(const u32 *)(h.rowQ(b, head0 + column % G, column / G) + d);
         } else {
-          const Vec<T, 2> two{{h.elementQ(b, head0 + column % G, column / G, d), h.elementQ(b, head0 + column % G, column / G, d + 1)}};
+          const Vec<T, 2> two{{h.elementQ(b, head0 + column % G, column / G, d), h.elementQ(b, head0 + column % G, column / G, next)}};
           memcpy(&word, &two, 4);
         }
       }
@@ -152,6 +182,8 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
 #pragma unroll
       for (int e = 0; e < 4; ++e) o[n][m][e] = 0.0f;
   }
+  const u8 *const codes = (const u8 *)raw + warp * Tile::WARP_BYTES; // as `ring`
+  f32 unit = 0.0f;
   int slot = 0;
 #pragma unroll 1
   for (i64 step = first; step < last; step += WARPS) {
@@ -166,17 +198,43 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
     for (int n = 0; n < TILES; ++n)
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[n][e] = odd[n][e] = 0.0f;
-#pragma unroll
-    for (int i = 0; i < DQ / 16; ++i) {
-      u32 a[4];
-      loadMatrix4(a, keysAt + LayoutQK::offset(lane & 15, 16 * i + (lane >> 4) * 8));
+    auto multiplyKeys = [&](int i, const u32(&a)[4]) {
 #pragma unroll
       for (int n = 0; n < TILES; ++n) mma(i % 2 ? odd[n] : s[n], a, q[n][i], T{});
+    };
+    f32 scaleK[2] = {1.0f, 1.0f}, scaleV[2] = {1.0f, 1.0f}; // of the keys g and g + 8
+    if constexpr (BITS < 16) {
+      const f32 *const scales = (const f32 *)(codes + slot * Tile::STEP_BYTES + Tile::K_BYTES + Tile::V_BYTES);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const bool there = g + 8 * r <= inside; // others may be anything
+        scaleK[r] = there ? scales[g + 8 * r] : 0.0f;
+        scaleV[r] = there ? scales[16 + g + 8 * r] : 0.0f;
+      }
+      CodesK::template keys<T>(codes + slot * Tile::STEP_BYTES, g, t, multiplyKeys);
+    } else {
+#pragma unroll
+      for (int i = 0; i < DQ / 16; ++i) {
+        u32 a[4];
+        loadMatrix4(a, keysAt + LayoutQK::offset(lane & 15, 16 * i + (lane >> 4) * 8));
+        multiplyKeys(i, a);
+      }
+    }
+    // Weights of f16 times scales stay in its range as parts of the largest scale so far.
+    f32 shrinks = 1.0f;
+    if constexpr (BITS < 16 && IsSame<T, f16>::value) {
+      const f32 largest = columnMax(fmaxf(scaleV[0], scaleV[1]));
+      if (largest > unit) {
+        shrinks = unit / largest;
+        unit = largest;
+      }
+#pragma unroll
+      for (int r = 0; r < 2; ++r) scaleV[r] = unit == 0.0f ? 0.0f : scaleV[r] / unit;
     }
 #pragma unroll
     for (int n = 0; n < TILES; ++n)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] += odd[n][e];
+      for (int e = 0; e < 4; ++e) s[n][e] = (s[n][e] + odd[n][e]) * scaleK[e >> 1];
     u32 p[TILES][2];
 #pragma unroll
     for (int n = 0; n < TILES; ++n) {
@@ -198,19 +256,26 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
         s[n][c + 2] = fastExp2((s[n][c + 2] - base) * factor);
         total[n][c] = fmaf(total[n][c], keep[c], s[n][c] + s[n][c + 2]);
       }
-      p[n][0] = turnMatrix(packPair<T>(s[n][0], s[n][1]));
-      p[n][1] = turnMatrix(packPair<T>(s[n][2], s[n][3]));
+      p[n][0] = turnMatrix(packPair<T>(s[n][0] * scaleV[0], s[n][1] * scaleV[0]));
+      p[n][1] = turnMatrix(packPair<T>(s[n][2] * scaleV[1], s[n][3] * scaleV[1]));
 #pragma unroll
       for (int m = 0; m < DV / 16; ++m)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[n][m][e] *= keep[e & 1];
+        for (int e = 0; e < 4; ++e) o[n][m][e] *= keep[e & 1] * shrinks;
     }
-#pragma unroll
-    for (int m = 0; m < DV / 16; ++m) {
-      u32 a[4];
-      loadMatrix4Transposed(a, valuesAt + LayoutV::offset((lane & 7) + (lane >> 4) * 8, 16 * m + (lane >> 3 & 1) * 8));
+    auto multiplyValues = [&](int m, const u32(&a)[4]) {
 #pragma unroll
       for (int n = 0; n < TILES; ++n) mma(o[n][m], a, p[n], T{});
+    };
+    if constexpr (BITS < 16) {
+      CodesV::template values<T>(codes + slot * Tile::STEP_BYTES + Tile::K_BYTES, g, t, multiplyValues);
+    } else {
+#pragma unroll
+      for (int m = 0; m < DV / 16; ++m) {
+        u32 a[4];
+        loadMatrix4Transposed(a, valuesAt + LayoutV::offset((lane & 7) + (lane >> 4) * 8, 16 * m + (lane >> 3 & 1) * 8));
+        multiplyValues(m, a);
+      }
     }
     __syncwarp();
     copy(next, step + STAGES * WARPS, keysAt);
@@ -238,8 +303,10 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       }
 #pragma unroll
       for (int m = 0; m < DV / 16; ++m) {
-        mine[column * Tile::STRIDE + 16 * m + g] = o[n][m][c];
-        mine[column * Tile::STRIDE + 16 * m + g + 8] = o[n][m][c + 2];
+        const int d0 = BITS < 16 ? CodesV::valueElement(m, 0, g) : 16 * m + g, d1 = BITS < 16 ? CodesV::valueElement(m, 1, g) : d0 + 8;
+        const f32 by = BITS < 16 && IsSame<T, f16>::value ? unit : 1.0f;
+        mine[column * Tile::STRIDE + d0] = o[n][m][c] * by;
+        mine[column * Tile::STRIDE + d1] = o[n][m][c + 2] * by;
       }
     }
   __syncthreads();

@@ -61,7 +61,7 @@ static TensorMapArg mapOf(const KernelDesc &desc, const ContractionOperand &oper
 /// the columns of a head is read with them, so these are whole steps of the products.
 static bool inPages(const KernelDesc &desc, size_t operand, int64_t columns) {
   const ContractionOperand &o = desc.operands[operand];
-  return o.sixteens && o.pages >= 0 && columns % 16 == 0 && o.pageStride.isConstant() &&
+  return o.sixteens && o.codeBits == 0 && o.pages >= 0 && columns % 16 == 0 && o.pageStride.isConstant() &&
          divides(8, o.pageStride);
 }
 

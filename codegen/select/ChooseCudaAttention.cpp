@@ -16,7 +16,7 @@ namespace lathe::select {
 AttentionChoice::AttentionChoice(const KernelDesc &desc, const Target &target, int64_t headQK,
                                  int64_t headV, bool half, std::vector<KernelVariant> &out)
     : desc(desc), target(target), queries(desc.parallel[2]), keys(desc.reduction[0]),
-      headQK(headQK), headV(headV), half(half), queryRange(rangeOf(queries, desc)),
+      headQK(headQK), headV(headV), codeBits(desc.operands[1].codeBits), half(half), queryRange(rangeOf(queries, desc)),
       keyRange(rangeOf(keys, desc)), out(out) {}
 
 std::optional<AttentionChoice> AttentionChoice::of(const KernelDesc &desc, const Target &target,
@@ -45,7 +45,7 @@ KernelSpec AttentionChoice::specByHeads(const KernelConfig &config, const DimExp
 }
 
 int64_t AttentionChoice::sharedBytes(const KernelConfig &config, bool mask) const {
-  return config.form->sharedBytes(config, {.headQK = headQK, .headV = headV, .mask = mask});
+  return config.form->sharedBytes(config, {.headQK = headQK, .headV = headV, .mask = mask, .codeBits = codeBits});
 }
 
 bool AttentionChoice::inPieces(size_t operand) const {

@@ -62,6 +62,44 @@ std::optional<RowsInMemory> rowsInMemory(Value rows) {
   return found;
 }
 
+/// Whether a value is one number.
+static bool isInteger(Value v, int64_t number) {
+  auto constant = v ? v.getDefiningOp<ConstantOp>() : ConstantOp();
+  auto data = constant ? dyn_cast<DenseIntElementsAttr>(constant.getValue()) : DenseIntElementsAttr();
+  return data && data.isSplat() && data.getSplatValue<APInt>() == uint64_t(number);
+}
+
+/// Bytes whose low and high halves, one behind the other, are `codes`.
+static Value bytesOfHalves(Value codes) {
+  auto both = codes.getDefiningOp<ConcatOp>();
+  if (!both || both->getNumOperands() != 2 || both.getAxis() + 1 != dimsOf(codes).size())
+    return {};
+  auto low = both->getOperand(0).getDefiningOp<AndOp>();
+  auto high = both->getOperand(1).getDefiningOp<ShrOp>();
+  if (!low || !high || low->getOperand(0) != high->getOperand(0) || !isInteger(low->getOperand(1), 15) ||
+      !isInteger(high->getOperand(1), 4))
+    return {};
+  return low->getOperand(0);
+}
+
+std::optional<CodedRows> codedRows(Value rows) {
+  auto op = rows.getDefiningOp<DequantizeOp>();
+  if (!op || !op.getScale() || op.getOuter() || op.getCodebook() || !op.getBlock().empty() ||
+      !elementTypeOf(op.getScale()).isF32())
+    return std::nullopt;
+  std::vector<DimExpr> dims = dimsOf(rows), scales = dimsOf(op.getScale());
+  dims.back() = 1;
+  if (dims.size() != 4 || scales != dims)
+    return std::nullopt;
+  Type element = elementTypeOf(op.getData());
+  if (element.isSignlessInteger(8) && !op.getZero())
+    return CodedRows{op.getData(), op.getScale(), 8};
+  Value bytes = element.isUnsignedInteger(8) && isInteger(op.getZero(), 8) ? bytesOfHalves(op.getData()) : Value();
+  if (!bytes)
+    return std::nullopt;
+  return CodedRows{bytes, op.getScale(), 4};
+}
+
 /// The row numbers by which elementwise ops with single numbers, and views, find a row of a table for each row of
 /// the batch; null where another way leads there.
 static Value rowNumbers(Value indices) {
@@ -83,6 +121,8 @@ static Value rowNumbers(Value indices) {
 
 /// The same of [B, G, T, D] that gathers whole pages of memory without a batch.
 static Value pagesFoundBy(Value rows) {
+  if (std::optional<CodedRows> coded = codedRows(rows))
+    rows = coded->codes;
   auto merge = rows.getDefiningOp<ReshapeOp>();
   auto turn = merge ? merge.getX().getDefiningOp<TransposeOp>() : TransposeOp();
   auto gather = turn ? turn.getX().getDefiningOp<GatherOp>() : GatherOp();

@@ -31,6 +31,20 @@ static bool isPool(Value pool) {
            return dim.constant().value_or(0) > 0;
          });
 }
+/// Elements of a head, which may be codes.
+static DimExpr depthOf(Value pool, Value scales) {
+  return scales && codeBitsOf(pool) == 4 ? dimOf(pool, PoolDepth) * DimExpr(2) : dimOf(pool, PoolDepth);
+}
+/// Whether keys, values or queries of a pool are of the type that they are to be.
+static bool isElement(Type element, Value pool, Value scales) {
+  return scales ? isa<FloatType>(element) : element == elementTypeOf(pool);
+}
+static bool areScales(Value scales, Value pool) {
+  std::vector<DimExpr> dims = dimsOf(pool);
+  return codeBitsOf(pool) != 0 && elementTypeOf(scales).isF32() &&
+         dimsOf(scales) ==
+             std::vector<DimExpr>{dims[PoolPages], dims[PoolLayers], DimExpr(2), dims[PoolHeads], dims[PoolTokens]};
+}
 static bool hasLayer(Value pool, int64_t layer) {
   return layer >= 0 && layer < *dimOf(pool, PoolLayers).constant();
 }
@@ -48,11 +62,16 @@ LogicalResult KvAppendOp::inferReturnTypes(MLIRContext *, std::optional<Location
   std::vector<DimExpr> k = dimsOf(adaptor.getK());
   for (Value rows : {adaptor.getK(), adaptor.getV()})
     if (dimsOf(rows) != k || k.size() != 3 || k[1] != dimOf(pool, PoolHeads) ||
-        k[2] != dimOf(pool, PoolDepth) || elementTypeOf(rows) != elementTypeOf(pool))
+        k[2] != depthOf(pool, adaptor.getScales()) || !isElement(elementTypeOf(rows), pool, adaptor.getScales()))
       return emitOptionalError(loc, "kv_append_c3: keys or values are not [tokens, heads, size] as in the pool");
   if (!areIntegers(adaptor.getSlots(), {k[0]}))
     return emitOptionalError(loc, "kv_append_c4: slots are not an integer for each token");
   types.push_back(pool.getType());
+  if (Value scales = adaptor.getScales()) {
+    if (!areScales(scales, pool))
+      return emitOptionalError(loc, "kv_append_c5: scales are not f32 [pages, layers, 2, heads, tokens] of a pool of i8 or ui8");
+    types.push_back(scales.getType());
+  }
   return success();
 }
 OpClass KvAppendOp::getOpClass() { return OpClass::Composite; }
@@ -60,6 +79,7 @@ Iterators KvAppendOp::getIterators() { return parallelIterators(getOperation());
 Maps KvAppendOp::getAccessMaps() { // the pool where it is, but for the slots
   Maps maps(getOperation()->getNumOperands(), AffineMap());
   maps.push_back(AffineMap::getMultiDimIdentityMap(PoolRank, getContext()));
+  maps.resize(maps.size() + getOperation()->getNumResults() - 1, AffineMap()); // scales have sizes of their own
   return maps;
 }
 OperandAccess KvAppendOp::getAccess(unsigned operand) {
@@ -79,8 +99,8 @@ LogicalResult PagedAttentionOp::inferReturnTypes(MLIRContext *, std::optional<Lo
     return emitOptionalError(loc, "paged_attention_c2: the pool has no layer ", adaptor.getLayer());
   std::vector<DimExpr> dims = dimsOf(q);
   std::optional<int64_t> heads = dims.size() == 3 ? dims[1].constant() : std::nullopt;
-  if (!heads || *heads % *dimOf(pool, PoolHeads).constant() || dims[2] != dimOf(pool, PoolDepth) ||
-      elementTypeOf(q) != elementTypeOf(pool))
+  if (!heads || *heads % *dimOf(pool, PoolHeads).constant() || dims[2] != depthOf(pool, adaptor.getScales()) ||
+      !isElement(elementTypeOf(q), pool, adaptor.getScales()))
     return emitOptionalError(loc, "paged_attention_c3: queries are not [tokens, heads, size] as in the pool");
   std::vector<DimExpr> tables = dimsOf(adaptor.getTables());
   if (tables.size() != 2 || !isa<IntegerType>(elementTypeOf(adaptor.getTables())) ||
@@ -93,6 +113,8 @@ LogicalResult PagedAttentionOp::inferReturnTypes(MLIRContext *, std::optional<Lo
     if (perHead && (!isa<FloatType>(elementTypeOf(perHead)) ||
                     dimsOf(perHead) != std::vector<DimExpr>{DimExpr(*heads)}))
       return emitOptionalError(loc, "paged_attention_c6: sink or slopes are not a float for each head of queries");
+  if (adaptor.getScales() && !areScales(adaptor.getScales(), pool))
+    return emitOptionalError(loc, "paged_attention_c7: scales are not f32 [pages, layers, 2, heads, tokens] of a pool of i8 or ui8");
   types.push_back(q.getType());
   return success();
 }

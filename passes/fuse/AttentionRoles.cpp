@@ -35,7 +35,8 @@ static OperandRole rowsRole(const KernelRegion &region, Value rows) {
 
 /// Keys and values that are gathered from pages.
 static void assignPages(Value rows, OperandRole &role) {
-  std::optional<RowsInMemory> found = rowsInMemory(rows);
+  std::optional<CodedRows> coded = codedRows(rows);
+  std::optional<RowsInMemory> found = rowsInMemory(coded ? coded->codes : rows);
   auto memory = found ? dyn_cast<BlockArgument>(found->memory) : BlockArgument();
   if (!memory || !found->gathered)
     return;

@@ -14,6 +14,9 @@
 //
 //   %p = scatter_nd %pool, %slots .. + %layer, concat %k, %v         %layer = constant [2 * layer + 1, 2 * layer]
 //
+// Pools of codes (8 or 4 bits) have scales of their own pool: what is appended is quantized, and what is gathered is
+// dequantized where attention reads it (lib/ir/AttentionOperands.cpp: pagedCodes).
+//
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
@@ -67,6 +70,54 @@ struct PageBuilder {
   Value plusPart(Value v, int64_t layer, int64_t part) {
     return cuda ? Value(AddOp::create(b, loc, v, slice(partsOf(v, layer), 0, 1 - part))) : plus(v, 2 * layer + part);
   }
+  Value number(Type element, double v) {
+    return ConstantOp::create(b, loc,
+                              DenseElementsAttr::get(cast<ShapedType>(tensorType(element, ArrayRef<int64_t>{})),
+                                                     Attribute(b.getFloatAttr(element, v))));
+  }
+  /// The scale of each row of x along the last dimension, [.., 1].
+  Value scalesOf(Value x, int64_t bits) {
+    Type f32 = b.getF32Type();
+    Value wide = CastOp::create(b, loc, withElementType(x.getType(), f32), x, true);
+    Value most = ReduceOp::create(b, loc, AbsOp::create(b, loc, wide), ReduceKind::Max,
+                                  ArrayRef<int64_t>{int64_t(dimsOf(x).size()) - 1}, /*keepdims=*/true);
+    return DivOp::create(b, loc, most, number(f32, bits == 8 ? 127 : 7));
+  }
+  /// Codes of x in the elements of the pool.
+  Value codesOf(Value x, Value scales, int64_t bits) {
+    std::vector<DimExpr> of = dimsOf(x);
+    // Rows of zeros: 0 by the least number instead of by 0.
+    Value by = MaxOp::create(b, loc, scales, number(b.getF32Type(), 1.4e-45));
+    Value codes = QuantizeOp::create(b, loc, tensorType(b.getIntegerType(8), of), x, by, Value(), true,
+                                     ArrayRef<int64_t>{});
+    if (bits == 8)
+      return codes;
+    Type byte = b.getIntegerType(8, /*isSigned=*/false);
+    codes = CastOp::create(b, loc, tensorType(byte, of), plus(codes, 8), true);
+    auto half = [&](int64_t which) { return part(codes, which, *of.back().constant() / 2); };
+    return AddOp::create(b, loc, half(0), times(half(1), 16));
+  }
+  /// Rows of keys or values from codes and their scales.
+  Value dequantized(Value codes, Value scales, Type element, int64_t bits) {
+    Value zero;
+    if (bits == 4) {
+      Value low = AndOp::create(b, loc, codes, integer(codes, 15)), high = ShrOp::create(b, loc, codes, integer(codes, 4));
+      codes = ConcatOp::create(b, loc, ValueRange{low, high}, int64_t(dimsOf(codes).size()) - 1);
+      zero = integer(codes, 8);
+    }
+    std::vector<DimExpr> of = dimsOf(codes);
+    return DequantizeOp::create(b, loc, tensorType(element, of), codes, scales, zero, /*outer=*/Value(),
+                                /*codebook=*/Value(), ArrayRef<int64_t>{});
+  }
+  /// `count` elements of the last dimension, the part number `which` of them.
+  Value part(Value v, int64_t which, int64_t count) {
+    std::vector<DimExpr> to = dimsOf(v);
+    SmallVector<Attribute> starts(to.size(), DimAttr::get(b.getContext(), DimExpr(0)));
+    starts.back() = DimAttr::get(b.getContext(), DimExpr(which * count));
+    to.back() = count;
+    return SliceOp::create(b, loc, tensorType(elementTypeOf(v), to), v, b.getArrayAttr(starts),
+                           SmallVector<int64_t>(to.size(), 1));
+  }
   int64_t size(PoolDim dim) const { return *dims[dim].constant(); }
   /// The rows of the pool from one token's to the next one's in another page.
   int64_t rowsOfPage() const { return size(PoolLayers) * 2 * size(PoolTokens); }
@@ -89,6 +140,10 @@ struct ExpandAppend : OpRewritePattern<KvAppendOp> {
     Value slots = op.getSlots(), page = DivOp::create(rewriter, p.loc, slots, p.integer(slots, tokens));
     Value first = AddOp::create(rewriter, p.loc, slots, p.times(page, p.rowsOfPage() - tokens));
     const Value added[] = {op.getK(), op.getV()};
+    if (op.getScales()) {
+      appendCodes(op, p, page, first, pool);
+      return success();
+    }
     if (cuda) {
       std::vector<DimExpr> rowsOf = dimsOf(op.getK());
       rowsOf.insert(rowsOf.begin() + 1, DimExpr(1));
@@ -110,6 +165,32 @@ struct ExpandAppend : OpRewritePattern<KvAppendOp> {
   }
 
 private:
+  /// Keys and values together as codes, values first (partsOf); each head of a token has its scale in a pool of
+  /// [pages, layers, 2, heads, tokens].
+  static void appendCodes(KvAppendOp op, PageBuilder &p, Value page, Value first, Value pool) {
+    const int64_t tokens = p.size(PoolTokens), heads = p.size(PoolHeads), bits = codeBitsOf(op.getPool());
+    std::vector<DimExpr> rows = dimsOf(op.getK());
+    rows.insert(rows.begin() + 1, DimExpr(1));
+    Value both = ConcatOp::create(p.b, p.loc, ValueRange{p.reshape(op.getV(), rows), p.reshape(op.getK(), rows)}, /*axis=*/1);
+    Value scales = p.scalesOf(both, bits), codes = p.codesOf(both, scales, bits);
+    DimExpr count = rows[0];
+    auto perPart = [&](Value v) { return p.reshape(v, {count, DimExpr(1), DimExpr(1)}); };
+    Value parts = p.reshape(p.partsOf(op.getSlots(), op.getLayer()), {DimExpr(1), DimExpr(2), DimExpr(1)});
+    Value at = AddOp::create(p.b, p.loc, perPart(first), p.times(parts, tokens));
+    pool = ScatterNdOp::create(p.b, p.loc, pool, at, codes, ReduceKindAttr());
+    // The same for scales, number by number.
+    const int64_t ofPart = heads * tokens, ofPage = p.size(PoolLayers) * 2 * ofPart;
+    Value slots = op.getSlots();
+    Value place = AddOp::create(p.b, p.loc, slots, p.times(page, ofPage - tokens));
+    Value head = IotaOp::create(p.b, p.loc, tensorType(elementTypeOf(slots), {DimExpr(1), DimExpr(1), DimExpr(heads)}),
+                                p.b.getI64IntegerAttr(2));
+    Value to = AddOp::create(p.b, p.loc, AddOp::create(p.b, p.loc, perPart(place), p.times(parts, ofPart)), p.times(head, tokens));
+    Value flat = p.reshape(op.getScales(), {p.dims[PoolPages] * DimExpr(ofPage)});
+    flat = ScatterNdOp::create(p.b, p.loc, flat, p.reshape(to, {count, DimExpr(2), DimExpr(heads), DimExpr(1)}),
+                               p.reshape(scales, {count, DimExpr(2), DimExpr(heads)}), ReduceKindAttr());
+    p.b.replaceOp(op, ValueRange{p.reshape(pool, p.dims), p.reshape(flat, dimsOf(op.getScales()))});
+  }
+
   const bool cuda;
 };
 
@@ -117,18 +198,28 @@ struct ExpandAttention : OpRewritePattern<PagedAttentionOp> {
   ExpandAttention(MLIRContext *context, bool cuda) : OpRewritePattern(context), cuda(cuda) {}
   LogicalResult matchAndRewrite(PagedAttentionOp op, PatternRewriter &rewriter) const override {
     PageBuilder p(rewriter, op.getLoc(), op.getPool(), cuda);
-    DimExpr tokens = dimOf(op.getQ(), 0), heads = p.dims[PoolHeads], depth = p.dims[PoolDepth];
+    DimExpr tokens = dimOf(op.getQ(), 0), heads = p.dims[PoolHeads], depth = dimOf(op.getQ(), 2);
     DimExpr shared(*dimOf(op.getQ(), 1).constant() / p.size(PoolHeads)), pages = dimOf(op.getTables(), 1);
     // Pages of one layer and part, of all tokens.
     const int64_t parts = p.size(PoolLayers) * 2;
-    Value pool = p.reshape(op.getPool(), {p.dims[PoolPages] * DimExpr(parts), p.dims[PoolTokens], heads, depth});
+    Value pool = p.reshape(op.getPool(), {p.dims[PoolPages] * DimExpr(parts), p.dims[PoolTokens], heads, p.dims[PoolDepth]});
+    Value scalePool = op.getScales();
+    if (scalePool)
+      scalePool = p.reshape(scalePool, {p.dims[PoolPages] * DimExpr(parts), heads, p.dims[PoolTokens]});
     Value table = GatherOp::create(rewriter, p.loc, op.getTables(), op.getRequests(), /*axis=*/0);
     Value first = p.times(table, parts);
     auto rows = [&](int64_t part) -> Value {
-      Value found = GatherOp::create(rewriter, p.loc, pool, p.plusPart(first, op.getLayer(), part),
-                                     /*axis=*/0); // [T, M, P, G, D]
+      DimExpr keys = pages * p.dims[PoolTokens];
+      Value numbers = p.plusPart(first, op.getLayer(), part);
+      Value found = GatherOp::create(rewriter, p.loc, pool, numbers, /*axis=*/0); // [T, M, P, G, D]
       found = TransposeOp::create(rewriter, p.loc, found, ArrayRef<int64_t>{0, 3, 1, 2, 4});
-      return p.reshape(found, {tokens, heads, pages * p.dims[PoolTokens], depth});
+      found = p.reshape(found, {tokens, heads, keys, p.dims[PoolDepth]});
+      if (!scalePool)
+        return found;
+      Value scales = GatherOp::create(rewriter, p.loc, scalePool, numbers, /*axis=*/0); // [T, M, G, P]
+      scales = TransposeOp::create(rewriter, p.loc, scales, ArrayRef<int64_t>{0, 2, 1, 3});
+      scales = p.reshape(scales, {tokens, heads, keys, DimExpr(1)});
+      return p.dequantized(found, scales, elementTypeOf(op.getQ()), codeBitsOf(op.getPool()));
     };
     Value q = p.reshape(op.getQ(), {tokens, heads, shared, depth});
     Value keys = rows(0), values = rows(1), starts;

@@ -128,8 +128,11 @@ private:
                   *width % 16 == 0 && std::max(*depth, *width) <= 256;
     if (!few && !engine)
       return false;
-    std::optional<RowsInMemory> keys = rowsInMemory(attention.getK()),
-                                values = rowsInMemory(attention.getV());
+    std::optional<CodedRows> keyCodes = codedRows(attention.getK()), valueCodes = codedRows(attention.getV());
+    if ((keyCodes || valueCodes) && computeMasks && !(few && target.hasClusters()))
+      return false;
+    std::optional<RowsInMemory> keys = rowsInMemory(keyCodes ? keyCodes->codes : attention.getK()),
+                                values = rowsInMemory(valueCodes ? valueCodes->codes : attention.getV());
     return keys && keys->gathered && isStored(keys->memory) && values && values->gathered &&
            isStored(values->memory);
   }

@@ -169,13 +169,19 @@ void describeAttention(AttentionOp attention, const KernelRoles &roles, KernelDe
     desc.maskFlags = !attention.getBias();
     desc.biasAlone = !attention.hidesKeysInside();
   }
-  for (auto [role, operand] : llvm::zip(roles.operands, desc.operands)) {
+  for (auto [role, operand, rows] : llvm::zip(roles.operands, desc.operands, attention->getOperands())) {
     if (role.pages < 0)
       continue;
     const BufferArg &memory = desc.buffers[role.pages];
     operand.sixteens = memory.packing.empty() && memory.alignment % 16 == 0 &&
                        memory.physical.back().exactDiv(DimExpr(8));
     operand.pages = role.pages;
+    if (std::optional<CodedRows> coded = codedRows(rows)) {
+      // Sixteen scales lie together, and all lanes have whole words (codegen/device/attention_codes.cuh).
+      const int64_t row = dimOf(rows, 3).constant().value_or(0) * coded->bits / 8;
+      operand.codeBits = coded->bits;
+      operand.sixteens = operand.sixteens && row > 0 && row % 32 == 0;
+    }
     ArrayRef<DimExpr> physical(memory.physical);
     operand.pageStride = product(physical.drop_front(role.pagesDim + 1).vec());
     operand.pageRows = product(physical.take_front(role.pagesDim + 1).vec());

@@ -17,6 +17,8 @@
 //     %y = paged_attention %q, %p, %tables, %requests, %positions {layer = 0}
 //     return %logits: [R, V], %best: [R], %p         (logits of the tokens %rows, and the greatest of each)
 //
+// With `kv=int8` or `kv=int4` the pool has codes, and %scales [N, L, 2, G, 16] go beside it the same way.
+//
 //===----------------------------------------------------------------------===//
 #include "PageStates.h"
 
@@ -100,11 +102,15 @@ DimExpr sizeN() { return DimExpr::symbol("N"); } // pages of the pool
 /// Takes a decoder that is proved to be one apart and puts the step in its place.
 class Rewriter {
 public:
-  Rewriter(Decoder &decoder, int64_t pageTokens, bool batchInvariant)
-      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(pageTokens),
+  /// `codeBits`: of keys and values, 8 or 4; 0: as the decoder has them.
+  Rewriter(Decoder &decoder, int64_t pageTokens, bool batchInvariant, int64_t codeBits)
+      : decoder(decoder), func(decoder.func), b(decoder.func.getContext()), pageTokens(pageTokens), codeBits(codeBits),
         batchInvariant(batchInvariant) {}
 
   LogicalResult run() {
+    if (codeBits == 4 && *dimOf(decoder.layers.front().attention.getK(), 3).constant() % 2 != 0)
+      return decoder.layers.front().attention.emitError("usage: --kv=int4 keeps two numbers of a head in a byte, and heads "
+                                                        "of an odd size have one over; use --kv=int8");
     addInputs();
     readPages();
     if (failed(dropInputs()))
@@ -134,10 +140,17 @@ private:
     slots = addInput("slots", tensorType(integer, {sizeT()}));
     tables = addInput("tables", tensorType(integer, {sizeR(), sizeM()}));
     rows = addInput("rows", tensorType(integer, {sizeR()}));
-    pool = addInput("pool", tensorType(elementTypeOf(front.getK()),
-                                       {sizeN(), DimExpr(int64_t(decoder.layers.size())), DimExpr(2),
-                                        DimExpr(pageTokens), DimExpr(heads), DimExpr(depth)}));
+    const DimExpr layers = int64_t(decoder.layers.size());
+    Type stored = codeBits == 8   ? b.getIntegerType(8)
+                  : codeBits == 4 ? b.getIntegerType(8, /*isSigned=*/false)
+                                  : elementTypeOf(front.getK());
+    pool = addInput("pool", tensorType(stored, {sizeN(), layers, DimExpr(2), DimExpr(pageTokens), DimExpr(heads),
+                                                DimExpr(codeBits == 4 ? depth / 2 : depth)}));
     func.setArgAttr(func.getNumArguments() - 1, kDonatedToAttr, b.getStringAttr("next_pool"));
+    if (!codeBits)
+      return;
+    scales = addInput("scales", tensorType(b.getF32Type(), {sizeN(), layers, DimExpr(2), DimExpr(heads), DimExpr(pageTokens)}));
+    func.setArgAttr(func.getNumArguments() - 1, kDonatedToAttr, b.getStringAttr("next_scales"));
   }
 
   Value reshape(Location loc, Value v, ArrayRef<DimExpr> to) {
@@ -186,16 +199,18 @@ private:
   }
 
   void readPages() {
-    Value memory = pool;
+    Value memory = pool, by = scales;
     for (auto [i, layer] : llvm::enumerate(decoder.layers)) {
       AttentionOp op = layer.attention;
       Location loc = op.getLoc();
       b.setInsertionPoint(op);
       auto number = b.getI64IntegerAttr(i);
-      memory = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, addedRows(loc, layer.keys)),
-                                  tokenRows(loc, addedRows(loc, layer.values)), number);
+      auto append = KvAppendOp::create(b, loc, memory, slots, tokenRows(loc, addedRows(loc, layer.keys)),
+                                       tokenRows(loc, addedRows(loc, layer.values)), by, number);
+      memory = append.getY();
+      by = append.getNextScales();
       Value y = PagedAttentionOp::create(b, loc, tokenRows(loc, op.getQ()), memory, tables, requests, positions,
-                                         perHead(op, op.getSink()), perHead(op, layer.slopes), number,
+                                         perHead(op, op.getSink()), perHead(op, layer.slopes), by, number,
                                          op.getScaleAttr(), op.getSoftcapAttr(),
                                          layer.window ? b.getI64IntegerAttr(*layer.window) : IntegerAttr());
       std::vector<DimExpr> dims = dimsOf(op.getY());
@@ -204,6 +219,7 @@ private:
       op.erase();
     }
     next = memory;
+    nextScales = by;
   }
 
   LogicalResult dropInputs() {
@@ -305,12 +321,20 @@ private:
     // Who takes the most likely token needs no logits.
     Value best = ArgReduceOp::create(b, logits.getLoc(), tensorType(b.getI64Type(), {sizeR()}), logits,
                                      ReduceKind::Max, /*axis=*/1, /*keepdims=*/false, /*last=*/false);
-    end->setOperands({logits, best, next});
+    SmallVector<Value> results{logits, best, next};
+    SmallVector<DictionaryAttr> names;
     auto named = [&](StringRef name) {
       return b.getDictionaryAttr(b.getNamedAttr("lathe.name", b.getStringAttr(name)));
     };
+    for (StringRef name : {"logits", "best", "next_pool"})
+      names.push_back(named(name));
+    if (nextScales) {
+      results.push_back(nextScales);
+      names.push_back(named("next_scales"));
+    }
+    end->setOperands(results);
     func.setType(b.getFunctionType(func.getBody().getArgumentTypes(), end->getOperandTypes()));
-    func.setAllResultAttrs(ArrayRef<DictionaryAttr>{named("logits"), named("best"), named("next_pool")});
+    func.setAllResultAttrs(names);
   }
 
   void replaceSymbols() {
@@ -342,7 +366,9 @@ private:
     number("head_size", depth);
     number("vocabulary", vocabulary);
     facts.push_back(b.getNamedAttr(
-        "dtype", b.getStringAttr(StringRef(name(*dtypeOf(elementTypeOf(pool)))))));
+        "dtype", b.getStringAttr(codeBits == 4 ? "i4" : StringRef(name(*dtypeOf(elementTypeOf(pool)))))));
+    if (codeBits)
+      facts.push_back(b.getNamedAttr("scales", b.getUnitAttr()));
     if (batchInvariant)
       facts.push_back(b.getNamedAttr("batch_invariant", b.getUnitAttr()));
     texts("proofs", decoder.proofs);
@@ -353,10 +379,10 @@ private:
   Decoder &decoder;
   func::FuncOp func;
   OpBuilder b;
-  int64_t pageTokens, heads = 0, depth = 0, vocabulary = 0;
+  int64_t pageTokens, codeBits, heads = 0, depth = 0, vocabulary = 0;
   bool batchInvariant;
   BlockArgument tokens;
-  Value positions, requests, slots, tables, rows, pool, next;
+  Value positions, requests, slots, tables, rows, pool, scales, next, nextScales;
 };
 
 } // namespace
@@ -375,7 +401,10 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
       module.emitError("usage: a page of '") << wanted[0] << "' tokens";
       return signalPassFailure();
     }
-    if (failed(page(module, pageTokens, llvm::is_contained(wanted, "batch-invariant"))))
+    if (failed(page(module, pageTokens, llvm::is_contained(wanted, "batch-invariant"),
+                    llvm::is_contained(wanted, "kv=int8")   ? 8
+                    : llvm::is_contained(wanted, "kv=int4") ? 4
+                                                            : 0)))
       return signalPassFailure();
     // Transposes into rows of tokens meet those of heads.
     OpPassManager rest(ModuleOp::getOperationName());
@@ -399,7 +428,7 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
       substituteSymbols(func, by);
   }
 
-  static LogicalResult page(ModuleOp module, int64_t pageTokens, bool batchInvariant) {
+  static LogicalResult page(ModuleOp module, int64_t pageTokens, bool batchInvariant, int64_t codeBits) {
     SmallVector<func::FuncOp> entries(module.getOps<func::FuncOp>());
     if (entries.size() != 1 || !module.getOps<StateOp>().empty())
       return module.emitError("usage: --paged makes the one entry of a decoder and its states by itself; leave "
@@ -408,7 +437,7 @@ struct PageStatesPass : impl::PageStatesPassBase<PageStatesPass> {
     decoder.func = entries.front();
     makeRoom(module, decoder.func);
     bool all = succeeded(paging::findCaches(decoder)) && succeeded(paging::followTokens(decoder)) &&
-               succeeded(paging::proveMasks(decoder)) && succeeded(paging::Rewriter(decoder, pageTokens, batchInvariant).run());
+               succeeded(paging::proveMasks(decoder)) && succeeded(paging::Rewriter(decoder, pageTokens, batchInvariant, codeBits).run());
     // `lathe explain` shows what was proved before something was not.
     for (const std::string &proof : decoder.proofs)
       passedRemark(decoder.func.getLoc(), "PageStates") << proof;

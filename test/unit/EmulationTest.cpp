@@ -23,6 +23,7 @@
 #include "../../codegen/device/attention.cuh"
 #include "../../codegen/device/attention_tile.cuh"
 #include "../../codegen/device/attention_mma.cuh"
+#include "../../codegen/device/attention_codes.cuh"
 #include "../../codegen/device/attention_split.cuh"
 #include "../../codegen/device/attention_blocks.cuh"
 
@@ -499,7 +500,7 @@ template <class T, int DQ, int DV, bool PLAIN, bool CAUSAL, int GROUP = 1, bool 
   typedef T Element;
   static constexpr bool kPaged = GROUP % 4 == 0; // looked up by a lane each, or not
   static constexpr bool kEarly = CAUSAL;
-  static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP;
+  static constexpr int kHeadQK = DQ, kHeadV = DV, kLanes = DV % 8 ? 1 : 8, kGroup = GROUP, kCodeBits = 16;
   static constexpr bool kRowsQ = false, kRowsK = DQ % 8 == 0, kRowsV = DV % 8 == 0;
   static constexpr bool kPlainScore = PLAIN, kMaskOnly = FLAGS, kPairs = false, kWholeTiles = false, kCausal = CAUSAL, kZeroMasked = true;
   static constexpr f32 kScale = 0.3f;
@@ -603,6 +604,73 @@ void checkAttentionTiles(i64 batch, i64 heads, i64 group, i64 S, i64 keys, i64 w
               << "query " << i << " column " << d;
         }
       }
+}
+
+/// Keys and values of BITS with a scale a row, as lathe.kv_append stores them: [b, key head, tokens, up to sixteen].
+template <class T, int D, int BITS, int GROUP> struct CodedAttention : AttentionTiles<T, D, D, true, false, GROUP> {
+  static constexpr int kCodeBits = BITS, ROW = D * BITS / 8;
+  const u8 *codes[2]; const f32 *scales[2]; ///< of keys, of values
+  i64 row(i64 b, i64 h, i64 n) const { return (b * this->heads / GROUP + h / GROUP) * ((this->T_ + 15) / 16 * 16) + n; }
+  const u8 *sixteenK(i64 b, i64 h, i64 n) const { return codes[0] + row(b, h, 16 * n) * ROW; }
+  const u8 *sixteenV(i64 b, i64 h, i64 n) const { return codes[1] + row(b, h, 16 * n) * ROW; }
+  const f32 *scalesK(i64 b, i64 h, i64 n) const { return scales[0] + row(b, h, 16 * n); }
+  const f32 *scalesV(i64 b, i64 h, i64 n) const { return scales[1] + row(b, h, 16 * n); }
+  i64 strideK() const { return ROW; } i64 strideV() const { return ROW; }
+  double element(int part, i64 b, i64 h, i64 i, i64 d) const {
+    const u8 *at = codes[part] + row(b, h, i) * ROW;
+    return (BITS == 8 ? (i8)at[d] : (at[d % (D / 2)] >> (d < D / 2 ? 0 : 4) & 15) - 8) * (double)scales[part][row(b, h, i)];
+  }
+};
+
+/// `size`: of the largest scale of values; the others are down to a thousandth of it.
+template <class T, int D, int BITS, int SPLIT, int GROUP> void checkCodedAttention(i64 batch, i64 S, i64 keys, f32 size) {
+  typedef CodedAttention<T, D, BITS, GROUP> H;
+  typedef AttentionSplitTile<2, 1, SPLIT, 2, D, D, BITS> Tile;
+  const i64 heads = 2 * GROUP, pitch = (keys + 15) / 16 * 16, rows = batch * 2 * pitch;
+  Buffer<T> q(batch * heads * S * D);
+  Buffer<f32> o(batch * heads * S * D), sums(batch * heads * S), scales[2] = {Buffer<f32>(rows), Buffer<f32>(rows)};
+  Buffer<u8> codes[2] = {Buffer<u8>(rows * H::ROW), Buffer<u8>(rows * H::ROW)};
+  std::mt19937 gen(9);
+  q.random(5);
+  H h;
+  h.q = q.data, h.k = h.v = nullptr, h.o = o.data, h.heads = heads, h.group = GROUP, h.S = S, h.T_ = keys, h.sums = sums.data;
+  for (int part : {0, 1}) {
+    std::generate_n(codes[part].data, rows * H::ROW, [&] { return (u8)gen(); });
+    for (i64 i = 0; i < rows; ++i) // what stands behind the last key is anything
+      scales[part].data[i] = i % pitch >= keys ? NAN : (part ? size : 0.03f) * (BITS == 8 ? 1 : 16) * (gen() % 3 ? 1 : 1e-3f);
+    h.codes[part] = codes[part].data, h.scales[part] = scales[part].data;
+  }
+  ASSERT_EQ(run_emulated(splitKernel<Tile, H>, dim3(1, 2, batch), 64, Tile::SHARED_BYTES, h), "");
+  const double tolerance = (IsSame<T, bf16>::value ? 1e-2 : 1.5e-3) * size * 127;
+  for (i64 at = 0; at < batch * heads * S; ++at) {
+    const i64 b = at / S / heads, head = at / S % heads, i = at % S;
+    std::vector<double> p(keys);
+    double most = -INFINITY, total = 0, sum;
+    for (i64 j = 0; j < keys; ++j) {
+      double dot = 0;
+      for (int d = 0; d < D; ++d)
+        dot += (double)toF32(h.elementQ(b, head, i, d)) * h.element(0, b, head, j, d);
+      most = std::max(most, p[j] = dot * h.kScale);
+    }
+    for (double &w : p) total += w = std::exp(w - most);
+    ASSERT_NEAR(sums[at], most + std::log(total), 1e-4 * std::max(1.0, std::abs(most)));
+    for (int d = 0; d < D; ++d) {
+      sum = 0;
+      for (i64 j = 0; j < keys; ++j) sum += p[j] * h.element(1, b, head, j, d);
+      ASSERT_NEAR(o[at * D + d], sum / total, tolerance) << "query " << i << " column " << d;
+    }
+  }
+}
+
+TEST(Emulation, AttentionOverCodes) {
+  checkCodedAttention<bf16, 128, 8, 1, 4>(2, 1, 77, 0.02f);
+  checkCodedAttention<bf16, 128, 4, 1, 4>(2, 1, 77, 0.02f);
+  checkCodedAttention<f16, 128, 8, 1, 1>(1, 1, 70, 1e-5f); // values of the least f16 numbers
+  checkCodedAttention<f16, 64, 4, 2, 8>(1, 1, 40, 0.1f);
+  checkCodedAttention<f16, 64, 8, 1, 2>(1, 3, 33, 0.1f);
+  checkCodedAttention<bf16, 32, 8, 1, 2>(1, 1, 33, 0.1f);
+  checkCodedAttention<bf16, 96, 8, 1, 4>(1, 1, 2100, 0.02f); // more steps than lanes
+  checkCodedAttention<bf16, 256, 4, 1, 2>(1, 1, 50, 0.02f);
 }
 
 TEST(Emulation, AttentionOnMatrixUnits) {

@@ -470,6 +470,54 @@ std::vector<Case> quantizeCases() {
   };
 }
 
+// A pool of codes: those of the new token, its scales, what attention makes of them, and the other tokens as they were.
+TEST(Reference, PagedAttentionReadsCodes) {
+  const double key[] = {1.27, -0.5, 0.004, -1.27, 0.635, 0, 0, 0}, value[] = {7, -7, 3.4, -3.6, 0, 0, 0, 0};
+  for (bool halves : {false, true}) {
+    const int64_t stored = halves ? 2 : 4;
+    Tensor pool(halves ? DType::UI8 : DType::I8, {2, 1, 2, 2, 2, stored}), scales(F32, {2, 1, 2, 2, 2}), k(F32, {1, 2, 4}), v = k;
+    for (int64_t i = 0; i < 8; ++i) {
+      k.setReal(i, key[i]);
+      v.setReal(i, value[i]);
+    }
+    for (int64_t i = 0; i < pool.count(); ++i)
+      pool.setInteger(i, 1);
+    const Tensor slot = tensor(I64, {1}, {3}); // page 1, token 1
+    TensorType types[] = {{pool.dtype, pool.dims}, {F32, scales.dims}};
+    Attributes layer{{"layer", num(0)}}, how = layer;
+    how["scale"] = 0.0;
+    how["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 0, 0, 1};
+    how["window_left"] = num(0); // the new token alone
+    Result<std::vector<Tensor>> next = evaluate("kv_append", layer, std::vector<Tensor>{pool, slot, k, v, scales}, types);
+    ASSERT_TRUE(next.ok()) << next.status().str();
+    const Tensor &codes = (*next)[0], &by = (*next)[1];
+    const double most = halves ? 7 : 127;
+    const int64_t first = (1 * 2 * 2 + 1) * 2; // rows of a head: page 1, keys, token 1
+    EXPECT_FLOAT_EQ(by.real(8 + 1), 1.27 / most);
+    EXPECT_FLOAT_EQ(by.real(8 + 2 + 1), 0.635 / most);
+    auto code = [&](int64_t row, int64_t d) {
+      const int64_t byte = codes.integer(row * stored + (halves ? d % 2 : d));
+      return halves ? ((byte >> (d < 2 ? 0 : 4)) & 15) - 8 : byte;
+    };
+    for (int64_t d = 0; d < 4; ++d)
+      EXPECT_EQ(code(first, d), std::nearbyint(key[d] / 1.27 * most)) << d;
+    for (int64_t row = 0; row < pool.count() / stored; ++row)
+      if (row / 2 != 5 && row / 2 != 7) // keys and values of the new token
+        EXPECT_EQ(codes.integer(row * stored), 1) << row;
+    // Behind a single token are its values, as they were rounded; a head of zeros has scale 0.
+    Tensor q(F32, {1, 2, 4});
+    TensorType result[] = {{F32, q.dims}};
+    Result<std::vector<Tensor>> y = evaluate("paged_attention", how, std::vector<Tensor>{q, codes, tensor(I64, {1, 1}, {1}), tensor(I64, {1}, {0}), tensor(I64, {1}, {1}), by}, result);
+    ASSERT_TRUE(y.ok()) << y.status().str();
+    for (int64_t d = 0; d < 8; ++d)
+      EXPECT_NEAR((*y)[0].real(d), value[d], 7 / most / 2 + 1e-6) << d;
+    EXPECT_EQ((*y)[0].real(5), 0);
+    // Scales of other sizes, and codes of a type that is none.
+    EXPECT_FALSE(evaluate("kv_append", layer, std::vector<Tensor>{pool, slot, k, v, tensor(F32, {1}, {0})}, types).ok());
+    EXPECT_FALSE(evaluate("kv_append", layer, std::vector<Tensor>{Tensor(F32, pool.dims), slot, k, v, scales}, types).ok());
+  }
+}
+
 std::vector<Case> pagedCases() {
   Tensor pool = tensor(F32, {2, 1, 2, 1, 1, 1}, {1, 2, 5, 6}), one = tensor(F32, {1, 1, 1}, {7});
   Tensor tables = tensor(I64, {1, 2}, {1, 0}), request = tensor(I64, {1}, {0}), last = tensor(I64, {1}, {1});
@@ -478,9 +526,9 @@ std::vector<Case> pagedCases() {
   newest["window_left"] = num(0);
   // Values 6 and 2, the nearer one last: a score of 0 that has no value, and slopes of log 3, which make 1 : 3 of it.
   Attributes sunk = mean, sloped = mean, both = mean;
-  sunk["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 0};
-  sloped["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 0, 1};
-  both["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 1};
+  sunk["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 0, 0};
+  sloped["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 0, 1, 0};
+  both["operandSegmentSizes"] = Ints{1, 1, 1, 1, 1, 1, 1, 0};
   Tensor sink = tensor(F32, {1}, {0}), slope = tensor(F32, {1}, {std::log(3.0)});
   return {
       {"kv_append", layer, {pool, last, tensor(F32, {1, 1, 1}, {3}), tensor(F32, {1, 1, 1}, {4})},

@@ -22,6 +22,7 @@ public:
   const Target &target;
   const DimExpr &queries, &keys;
   const int64_t headQK, headV; ///< sizes of a head
+  const int64_t codeBits;      ///< of keys in pages (ContractionOperand)
   const bool half;             ///< queries, keys and values of one 16-bit type
   const DimRange queryRange, keyRange;
 

@@ -29,6 +29,7 @@ struct ContractionOperand {
                             ///< bytes, maybe in pages that a table names (RowsInMemory.h):
   int pages = -1;           ///< ... of this input buffer; else -1
   DimExpr pageStride, pageRows; ///< elements from a row of pages to the next, and how many there are
+  int64_t codeBits = 0;     ///< ... which are codes of so many bits with a scale a row; 0: numbers
   bool tokensFirst = false; ///< attention: the buffer has [B, tokens, heads, size]
   DType dtype = DType::F32;
   /// Gemm, weights: the input buffer of codes that the operand is made of, element by element

@@ -45,6 +45,7 @@ struct TileFacts {
   bool heads = false;           ///< products: results are stored head by head, with `pair` both halves
   int64_t headQK = 0, headV = 0; ///< attention: sizes of a head
   bool mask = false;            ///< attention: tiles of a mask are copied
+  int64_t codeBits = 0;         ///< attention: keys and values are codes of so many bits with a scale a row
   int64_t channels = 0, lines = 0, columns = 0; ///< first layer: of the box of an image
 };
 

@@ -25,6 +25,15 @@ struct RowsInMemory {
 /// None when the rows do not lie so.
 std::optional<RowsInMemory> rowsInMemory(mlir::Value rows);
 
+/// Rows [B, G, T, D] as codes with a scale each, as lathe.kv_append stores them.
+struct CodedRows {
+  mlir::Value codes;  ///< what rowsInMemory finds: [B, G, T, D] of i8, or [B, G, T, D / 2] of ui8, two codes a byte
+  mlir::Value scales; ///< [B, G, T, 1]
+  int64_t bits = 8;
+};
+/// What rows are dequantized from; none when they are not.
+std::optional<CodedRows> codedRows(mlir::Value rows);
+
 /// The integers [B], an argument of the kernel's region, by which rows of the batch find their pages: where these are
 /// equal, rows have the same keys and values. Null where keys or values depend on the row in another way too, or
 /// its queries end at keys of their own.

@@ -11,13 +11,18 @@ def Lathe_KvAppendOp : Lathe_InferredOp<"kv_append"> {
     y[s / P, layer, 0, s mod P] = k[t], y[s / P, layer, 1, s mod P] = v[t]. All else is the pool's. No two
     tokens name one slot.
 
+    With `scales` [N, L, 2, G, P] (f32; KvScales::HeadToken) a pool holds codes c of c * scale, one scale for a
+    head of a token: scale = max |x| / M over its D numbers x, c = round(x / scale), to even; 0 where all are 0. The
+    second result is `scales` with those of the new tokens. A pool of i8 has D codes, M = 127; one of ui8 has
+    codes of four bits, M = 7: byte j of a head's D / 2 is (c[j] + 8) + 16 (c[j + D / 2] + 8).
+
     kv_append_c1: the pool has rank 6, two parts and constant sizes but for N; kv_append_c2: layer is one
-    of the pool's; kv_append_c3: k and v are [T, G, D] of the pool's type; kv_append_c4: slots are T
-    integers.
+    of the pool's; kv_append_c3: k and v are [T, G, D] of the pool's type, or floats where there are scales;
+    kv_append_c4: slots are T integers; kv_append_c5: scales are f32 [N, L, 2, G, P] of the pool, which is of i8 or ui8.
   }];
   let arguments = (ins Lathe_Tensor:$pool, Lathe_Tensor:$slots, Lathe_Tensor:$k, Lathe_Tensor:$v,
-                       I64Attr:$layer);
-  let results = (outs Lathe_Tensor:$y);
+                       Optional<Lathe_Tensor>:$scales, I64Attr:$layer);
+  let results = (outs Lathe_Tensor:$y, Optional<Lathe_Tensor>:$next_scales);
   let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";
   let extraClassDefinition = latheCompatibleTypes;
 }
@@ -34,21 +39,22 @@ def Lathe_PagedAttentionOp : Lathe_InferredOp<"paged_attention", [AttrSizedOpera
     with `window_left` w only keys from positions[t] - w on. `sink` [H]: a score without a key and a value
     that takes part in the softmax of its head. `slopes` [H] (ALiBi): slopes[h] * (key - positions[t]) is
     added to each capped score. Entries of tables behind a token's last page are
-    not read, but name pages of the pool.
+    not read, but name pages of the pool. With `scales` keys and values are the codes of lathe.kv_append times
+    them, rounded to the type of q.
 
     paged_attention_c1: the pool has rank 6, two parts and constant sizes but for N; paged_attention_c2:
     layer is one of the pool's; paged_attention_c3: q is [T, H, D] of the pool's type and depth, H a
-    multiple of G; paged_attention_c4: tables are [R, M], requests and positions T integers;
+    multiple of G, of floats where there are scales; paged_attention_c4: tables are [R, M], requests and positions T integers;
     paged_attention_c5: a window is not negative; paged_attention_c6: sink and slopes are
-    H floats.
+    H floats; paged_attention_c7: scales are f32 [N, L, 2, G, P] of the pool, which is of i8 or ui8.
   }];
   let arguments = (ins Lathe_Tensor:$q, Lathe_Tensor:$pool, Lathe_Tensor:$tables, Lathe_Tensor:$requests,
                        Lathe_Tensor:$positions, Optional<Lathe_Tensor>:$sink, Optional<Lathe_Tensor>:$slopes,
-                       I64Attr:$layer, F64Attr:$scale,
+                       Optional<Lathe_Tensor>:$scales, I64Attr:$layer, F64Attr:$scale,
                        OptionalAttr<F64Attr>:$softcap, OptionalAttr<I64Attr>:$window_left);
   let results = (outs Lathe_Tensor:$y);
   let assemblyFormat = [{
-    $q `,` $pool `,` $tables `,` $requests `,` $positions (`sink` $sink^)? (`slopes` $slopes^)? attr-dict `:`
+    $q `,` $pool `,` $tables `,` $requests `,` $positions (`sink` $sink^)? (`slopes` $slopes^)? (`scales` $scales^)? attr-dict `:`
     functional-type(operands, results)
   }];
   let extraClassDeclaration = "::lathe::OperandAccess getAccess(unsigned operand);";

@@ -20,6 +20,12 @@ namespace lathe {
 /// The dimensions of a pool, [pages, layers, 2, tokens of a page, heads, head size].
 enum PoolDim : size_t { PoolPages, PoolLayers, PoolParts, PoolTokens, PoolHeads, PoolDepth, PoolRank };
 
+/// Bits of a code of a pool that has scales: those of i8 are 8, those of ui8, two a byte, 4. 0 for other types.
+inline int64_t codeBitsOf(mlir::Value pool) {
+  mlir::Type element = elementTypeOf(pool);
+  return element.isSignlessInteger(8) ? 8 : element.isUnsignedInteger(8) ? 4 : 0;
+}
+
 } // namespace lathe
 
 #endif // LATHE_IR_PAGED_H

@@ -3,6 +3,15 @@
 // RUN: sed 's/mask %both {scale = 0.5 : f64}/mask %both {scale = 0.5 : f64, window_left = 7 : i64}/' %s | %lathe-opt --lathe-page-states | FileCheck %s --check-prefix=WINDOW
 // RUN: sed 's/paged = \["16"\]/paged = ["16", "batch-invariant"]/' %s | %lathe-opt --lathe-page-states | FileCheck %s --check-prefix=INVARIANT
 
+// RUN: sed 's/paged = \["16"\]/paged = ["16", "kv=int4"]/' %s | %lathe-opt --lathe-page-states | FileCheck %s --check-prefix=CODES
+
+// Codes of keys and values, and their scales, go through the step.
+// CODES: lathe.llm = {{.*}}dtype = "i4",{{.*}}scales,
+// CODES: %[[POOL:[a-z0-9]+]]: tensor<?x1x2x16x1x2xui8, {{.*}}> {lathe.donated_to = "next_pool", lathe.name = "pool"}, %[[SCALES:[a-z0-9]+]]: tensor<?x1x2x1x16xf32, {{.*}}> {lathe.donated_to = "next_scales", lathe.name = "scales"})
+// CODES: %[[NEXT:[a-z0-9_]+]], %[[BY:[a-z0-9_]+]] = lathe.kv_append %[[POOL]], %{{.*}}, %{{.*}}, %{{.*}}, %[[SCALES]] {layer = 0 : i64}
+// CODES: lathe.paged_attention %{{.*}}, %[[NEXT]], {{.*}} scales %[[BY]]
+// CODES: return %{{.*}}, %[[NEXT]], %[[BY]]
+
 // What select has to know of the products.
 // INVARIANT: lathe.llm = {{.*}}batch_invariant,
 
