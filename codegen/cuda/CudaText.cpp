@@ -56,6 +56,8 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
     return transposeText(kernel, *config);
   case Skeleton::Code::TopK:
     return topKText(kernel, *config);
+  case Skeleton::Code::Scan:
+    return config->tileM ? scanText(kernel, *config) : tileText(kernel);
   case Skeleton::Code::Nonzero:
     return nonzeroText(kernel, *config);
   default:

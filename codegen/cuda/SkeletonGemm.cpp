@@ -42,7 +42,9 @@ void Gemm::describe(GemmOperand &s, Value v, bool isA, bool transposed, Type ele
       if (s.buffer->physical[d] != dims[d])
         return;
   int64_t piece = 128 / s.storage.getIntOrFloatBitWidth() * s.codes;
-  s.plain = s.buffer->physical.back().exactDiv(DimExpr(piece)).has_value();
+  // Of sizes that only a run knows the variant's guard says what its tensor maps need.
+  const bool guarded = form.units == ProductForm::Units::Wgmma && holes.kernel.spec->tensorMaps.size() > 1;
+  s.plain = guarded || s.buffer->physical.back().exactDiv(DimExpr(piece)).has_value();
 }
 
 Indices Gemm::operandIndex(Evaluator &e, const GemmOperand &s, Value b, const Index &row,

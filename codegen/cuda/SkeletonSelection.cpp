@@ -1,7 +1,8 @@
-//===- SkeletonSelection.cpp - elements that are chosen by value ---*- C++ -*-===//
+//===- SkeletonSelection.cpp - elements in order --------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills topk.cuh, topk_few.cuh, sort.cuh and nonzero.cuh: what is compared, and where places are stored.
+// Fills topk.cuh, topk_few.cuh, sort.cuh and nonzero.cuh: what is compared, and where places are stored; and scan.cuh:
+// what is combined from element to element.
 //
 //===----------------------------------------------------------------------===//
 
@@ -69,6 +70,50 @@ FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfi
   put("store", op.getPlaces(), true);
   put("finish", op.getCount(), false);
   return holes.text(config.form->memory.text(config, {"1", holes.dim(dimOf(op.getFlags(), 0))}));
+}
+
+FailureOr<std::string> scanText(const KernelSource &kernel, const KernelConfig &config) {
+  Holes holes(kernel, config);
+  SmallVector<ScanOp> scans(kernel.body->getOps<ScanOp>());
+  Operation *yield = kernel.body->getTerminator();
+  if (scans.size() != 1)
+    return yield->emitError("code generation: blocks that share rows need one scan");
+  ScanOp op = scans[0];
+  const std::vector<DimExpr> dims = dimsOf(op.getResult());
+  for (Value v : yield->getOperands())
+    if (dimsOf(v) != dims)
+      return yield->emitError("code generation: the outputs of a scan kernel must have its sizes");
+  const int64_t axis = op.getAxis();
+  const bool isUnsigned = Evaluator::isUnsigned(op.getX());
+  Type value = Evaluator::computeType(elementTypeOf(op.getX()));
+  auto indexOf = [&](Evaluator &e, Value row, Value place) {
+    IndexMath &ix = e.ix;
+    Value at = op.getReverse() ? ix.sub(ix.sub(ix.dim(dims[axis]), ix.cst(1)), place) : place;
+    return rowIndex(e, dims, axis, row, Index(at));
+  };
+  holes.line("typedef " + Holes::typeText(value) + " Acc;");
+  holes.line(std::string("static constexpr bool EXCLUSIVE = ") + (op.getExclusive() ? "true;" : "false;"));
+  const bool parts = kernel.spec->launches.size() > 1;
+  holes.line(std::string("LATHE_METHOD u8 *work() const { return ") + (parts ? "(u8 *)work0" : "nullptr") + "; }");
+  holes.method("element", {"row", "place"}, value, 1,
+               [&](Evaluator &e, ValueRange p) { return e.eval(op.getX(), indexOf(e, p[0], p[1])); });
+  holes.method("neutral", {}, value, 1, [&](Evaluator &e, ValueRange) { return e.neutral(op.getKind(), value, isUnsigned); });
+  holes.method("combine", {"a", "b"}, value, 1,
+               [&](Evaluator &e, ValueRange p) { return e.combine(op.getKind(), p[0], p[1], isUnsigned); }, value, value);
+  holes.method("store", {"row", "place", "running"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
+    Indices at = indexOf(e, p[0], p[1]);
+    e.bind(op.getResult(), at, p[2]);
+    for (auto [o, v] : llvm::enumerate(yield->getOperands()))
+      e.store(e.eval(v, at), v, e.outputArg(o), at);
+    return Value();
+  }, value);
+  DimExpr rows = 1;
+  for (auto [d, size] : llvm::enumerate(dims))
+    if (int64_t(d) != axis)
+      rows = rows * size;
+  MemoryText text{"", holes.dim(dims[axis])};
+  text.parts = parts ? holes.dim(DimExpr::floorDiv(kernel.spec->launches[0].grid[0], DimExpr::max(rows, DimExpr(1)))) : "1";
+  return holes.text(config.form->memory.text(config, text));
 }
 
 } // namespace lathe::codegen

@@ -719,7 +719,8 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target) {
     KernelConfig c;
     c.form = &kScan;
     c.lanes = lanesFor(target);
-    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.lanes))));
+    DimExpr elements = product(desc.parallel) * product(desc.reduction);
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(elements, DimExpr(c.lanes))));
     break;
   }
   case KernelDesc::Kind::Gemm:

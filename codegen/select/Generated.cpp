@@ -45,15 +45,17 @@ using InPlace = Skeleton::InPlace;
 using Early = Skeleton::Early;
 using Variants = std::vector<KernelVariant>;
 
-//===- Scatters and scans -------------------------------------------------------===//
+//===- Scatters -----------------------------------------------------------------===//
 
-/// Everything in order, by one block.
-static Result<bool> offerScatter(const KernelDesc &desc, const Target &, Variants &out) {
+/// In order: a thread has a part of what the indices do not name, one block everything where they name all.
+static Result<bool> offerScatter(const KernelDesc &desc, const Target &target, Variants &out) {
+  constexpr int64_t kBlocks = 8; // for each multiprocessor
   if (!desc.serial || desc.numOutputs > 1)
     return false;
   KernelConfig c{&kScatter};
-  c.threads = 256;
-  addVariant(out, {}, specFor(desc, c, DimExpr(1)));
+  c.threads = 128;
+  DimExpr most = DimExpr::ceilDiv(product(desc.buffers[desc.numInputs].dims), DimExpr(c.threads));
+  addVariant(out, {}, specFor(desc, c, DimExpr::max(DimExpr(1), DimExpr::min(DimExpr(kBlocks * target.smCount), most))));
   return true;
 }
 
@@ -81,16 +83,6 @@ static Result<bool> offerNms(const KernelDesc &desc, const Target &, Variants &o
   return true;
 }
 
-static Result<bool> offerScan(const KernelDesc &desc, const Target &, Variants &out) {
-  if (desc.kind != KernelDesc::Kind::Scan)
-    return false;
-  KernelConfig c{&kScan};
-  c.threads = 128;
-  addVariant(out, {},
-             specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads))));
-  return true;
-}
-
 const Skeleton kScatterUnordered = {
     .family = "scatter.unordered",
     .block = "t v: a share of the updates, which go into the operand's memory",
@@ -99,7 +91,7 @@ const Skeleton kScatterUnordered = {
     .early = Early::UnlessLong,
     .memory = {.offer = offerScatterUnordered}};
 const Skeleton kScatter = {.family = "scatter",
-                           .block = "t v: everything, in order",
+                           .block = "t: a share of what the indices do not name, in their order; everything where that is little",
                            .code = Code::Scatter,
                            .inPlace = InPlace::Always,
                            .memory = {.offer = offerScatter}};
@@ -107,10 +99,6 @@ const Skeleton kNms = {.family = "nms",
                        .block = "t: the boxes of one class",
                        .code = Code::Nms,
                        .memory = {.offer = offerNms}};
-const Skeleton kScan = {.family = "scan",
-                        .block = "t v: a share of what lies beside the scanned axis",
-                        .code = Code::Scan,
-                        .memory = {.offer = offerScan}};
 
 //===- Rows ---------------------------------------------------------------------===//
 

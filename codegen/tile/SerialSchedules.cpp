@@ -4,7 +4,9 @@
 // Kernels whose elements depend on an order. A scan walks its axis with
 // accumulators; everything beside the axis runs in parallel. A scatter copies
 // its operand, unless the result's memory already holds it, and then applies the
-// updates: in index order, or in parallel where no two may go to one place.
+// updates: in index order, or in parallel where no two may go to one place. On a GPU
+// the threads of a scatter in order have the places that no index names: columns beside the
+// axis, or elements of the slices that are updated, each of which goes through all indices.
 //
 //===----------------------------------------------------------------------===//
 
@@ -129,22 +131,112 @@ Operation *yieldedScatter(Evaluator &e) {
 
 } // namespace
 
-void scheduleScatter(Evaluator &e, const KernelConfig &) {
+namespace {
+
+/// Whether the output already shares the memory of the operand that a scatter changes.
+bool liesInOperand(Evaluator &e, Operation *scatter, unsigned output) {
+  auto arg = dyn_cast<BlockArgument>(scatter->getOperand(0));
+  return arg && e.bufferArg(output).aliases == static_cast<int>(arg.getArgNumber());
+}
+
+/// What a scatter's indices do not name: the sizes of the operand that its updates share with it, and which
+/// dimensions of the operand the others are.
+struct BesideIndices {
+  std::vector<DimExpr> sizes;
+  SmallVector<int64_t> dims, indexed;
+};
+
+BesideIndices besideIndices(Operation *scatter) {
+  std::vector<DimExpr> dims = dimsOf(scatter->getResult(0));
+  int64_t rank = dims.size(), first = rank;
+  auto elements = dyn_cast<ScatterElementsOp>(scatter);
+  if (!elements) // slices behind the dimensions that a tuple names
+    first = rank - (int64_t(dimsOf(scatter->getOperand(2)).size()) - int64_t(dimsOf(scatter->getOperand(1)).size()) + 1);
+  BesideIndices beside;
+  for (int64_t d = 0; d < rank; ++d) {
+    bool named = elements ? d == int64_t(elements.getAxis()) : d < first;
+    (named ? beside.indexed : beside.dims).push_back(d);
+    if (!named)
+      beside.sizes.push_back(dims[d]);
+  }
+  return beside;
+}
+
+/// A scatter in order by many threads: each goes through all indices for its part of what they do not name. False,
+/// with nothing emitted, where that is too little for a warp.
+bool scatterBeside(Evaluator &e, Operation *op) {
+  constexpr int64_t kLeast = 32;
+  const BesideIndices beside = besideIndices(op);
+  if (!e.kernel.target->isCuda() || lathe::product(beside.sizes).constant().value_or(kLeast) < kLeast)
+    return false;
   IndexMath &ix = e.ix;
-  Operation *op = yieldedScatter(e);
-  if (!op)
-    return;
-  Value y = op->getResult(0);
+  Value x = op->getOperand(0), y = op->getResult(0), indices = op->getOperand(1), updates = op->getOperand(2);
+  const std::vector<DimExpr> dims = dimsOf(y), ud = dimsOf(updates);
+  const unsigned output = e.outputArg(0);
+  std::vector<DimExpr> outer(beside.sizes.begin(), beside.sizes.end() - 1), named;
+  for (int64_t d : beside.indexed)
+    named.push_back(dims[d]);
+  overUnits(e, outer, beside.sizes.back(), [&](const Indices &row, const Index &last) {
+    Indices part = row, place(dims.size());
+    part.resize(outer.size());
+    part.push_back(last);
+    for (auto [d, i] : llvm::zip(beside.dims, part))
+      place[d] = i;
+    auto putNamed = [&](const Indices &values) {
+      for (auto [d, i] : llvm::zip(beside.indexed, values))
+        place[d] = i;
+    };
+    if (!liesInOperand(e, op, output))
+      e.loop(ix.cst(0), ix.dim(lathe::product(named)), ix.cst(1), [&](Value i) {
+        putNamed(delinearize(e, Index(i), named));
+        e.store(e.eval(x, place), y, output, place);
+      });
+    if (auto nd = dyn_cast<ScatterNdOp>(op)) {
+      std::vector<DimExpr> id = dimsOf(indices), tuples(id.begin(), id.end() - 1);
+      e.loop(ix.cst(0), ix.dim(lathe::product(tuples)), ix.cst(1), [&](Value i) {
+        Indices from = delinearize(e, Index(i), tuples);
+        std::optional<Indices> at = placeOf(e, nd, from);
+        if (!at)
+          return;
+        putNamed(*at);
+        from.append(part.begin(), part.end());
+        update(e, y, output, nd.getReduction(), place, e.eval(updates, from));
+      });
+      return;
+    }
+    auto elements = cast<ScatterElementsOp>(op);
+    const int64_t axis = elements.getAxis();
+    // Updates may have fewer columns than the operand.
+    Value inside;
+    for (int64_t d : beside.dims)
+      if (ud[d] != dims[d]) {
+        Value one = ix.cmp(arith::CmpIPredicate::slt, place[d].base, ix.dim(ud[d]));
+        inside = inside ? Value(arith::AndIOp::create(e.b, e.loc, inside, one)) : one;
+      }
+    auto all = [&] {
+      e.loop(ix.cst(0), ix.dim(ud[axis]), ix.cst(1), [&](Value i) {
+        Indices from = place, to = place;
+        from[axis] = Index(i);
+        to[axis] = checked(e, indices, from, dims[axis]);
+        update(e, y, output, elements.getReduction(), to, e.eval(updates, from));
+      });
+    };
+    if (inside)
+      e.ifThen(inside, all);
+    else
+      all();
+  });
+  return true;
+}
+
+/// Everything in order, by one block.
+void scatterSerially(Evaluator &e, Operation *op) {
+  IndexMath &ix = e.ix;
+  Value x = op->getOperand(0), y = op->getResult(0);
   unsigned output = e.outputArg(0);
   std::vector<DimExpr> dims = dimsOf(y);
   Value thread = e.threadId();
-
-  // The operand first, unless the output already shares its memory.
-  Value x = op->getOperand(0);
-  bool inPlace = false;
-  if (auto arg = dyn_cast<BlockArgument>(x))
-    inPlace = e.bufferArg(output).aliases == static_cast<int>(arg.getArgNumber());
-  if (!inPlace) {
+  if (!liesInOperand(e, op, output)) {
     DimExpr all = lathe::product(dims);
     e.cooperative = true;
     e.overRow(all, [&](const Index &i) {
@@ -187,6 +279,17 @@ void scheduleScatter(Evaluator &e, const KernelConfig &) {
     e.ifThen(ix.cmp(arith::CmpIPredicate::eq, thread, ix.cst(0)), serial);
   else
     serial();
+}
+
+} // namespace
+
+void scheduleScatter(Evaluator &e, const KernelConfig &) {
+  Operation *op = yieldedScatter(e);
+  if (!op || scatterBeside(e, op))
+    return;
+  if (gridSize(e.kernel) == DimExpr(1))
+    return scatterSerially(e, op);
+  e.ifThen(e.ix.cmp(arith::CmpIPredicate::eq, e.blockId(), e.ix.cst(0)), [&] { scatterSerially(e, op); });
 }
 
 void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {

@@ -170,12 +170,11 @@ LogicalResult unique(Node &n) {
   Value ends = e.select(e.compare(index, last, Predicate::Lt), next, e.dimScalar(size, whole));
   Value counts = e.sub(ends, found.places);
   Value firsts = e.infer<GatherOp>(order, found.places, uint64_t(0));
-  Value inverse = e.infer<ScatterElementsOp>(e.broadcastTo(e.scalar(0, whole), {size}), order, group, uint64_t(0),
-                                             ReduceKindAttr());
+  // Every place is written: what was there does not matter, and memory that is at hand can be written in any order.
+  Value inverse = e.infer<ScatterElementsOp>(found.all, order, group, uint64_t(0), ReduceKindAttr());
   if (!n.intAttr("sorted", 1)) {
     Value stood = e.infer<TopKOp>(firsts, uint64_t(0), DimAttr::get(n.op->getContext(), found.count), true);
-    Value now = e.infer<ScatterElementsOp>(e.broadcastTo(e.scalar(0, whole), {found.count}), stood, index, uint64_t(0),
-                                           ReduceKindAttr());
+    Value now = e.infer<ScatterElementsOp>(found.places, stood, index, uint64_t(0), ReduceKindAttr());
     firsts = e.infer<GatherOp>(firsts, stood, uint64_t(0));
     counts = e.infer<GatherOp>(counts, stood, uint64_t(0));
     inverse = e.infer<GatherOp>(now, inverse, uint64_t(0));

@@ -289,7 +289,7 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
 
   for (Operation &op : kernel.getBodyBlock()) {
     std::optional<OpClass> kind = classOf(&op);
-    desc.numReductions += kind == OpClass::Reduction;
+    desc.numReductions += kind == OpClass::Reduction || kind == OpClass::Scan;
     desc.dataIndices |= kind == OpClass::Gather || kind == OpClass::Scatter;
     desc.serial |= kind == OpClass::Scatter;
   }
@@ -327,7 +327,11 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
     describeRows(structured, desc);
     desc.reducesAlone = roles.inPlace;
     desc.columnDims = roles.columns;
-  } else if (desc.kind != KernelDesc::Kind::Scan) {
+  } else if (desc.kind == KernelDesc::Kind::Scan) {
+    auto axis = desc.parallel.begin() + structured.getAccess(0).dims.front();
+    desc.reduction = {*axis};
+    desc.parallel.erase(axis);
+  } else {
     describeContraction(kernel, anchor, roles, desc);
   }
   return desc;

@@ -3,7 +3,8 @@
 
     lathe-conformance CORPUS ... --runner="carry.py ask FOLDER"       here: notes what is to be run
     carry.py run FOLDER [--jobs=N] RUNNER...                          there: needs Python, lathe-runner, its runtime
-    lathe-conformance CORPUS ... --runner="carry.py ask FOLDER"       here again: the same requests have answers now
+    lathe-conformance CORPUS ... --runner="carry.py ask FOLDER" --ran-on="NVIDIA H200,13000"   here again: the same
+                                                                      requests have answers now
 
 FOLDER/requests has what was asked and has no answer yet, FOLDER/answers what RUNNER (as `lathe-runner
 --device=cuda:0`) answered. Both are messages of tools/lathe-runner/Protocol.h behind one another, requests as they were
@@ -21,7 +22,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-OPEN, SEED, RUN, DESCRIBE = b"O", b"S", b"R", b"D"
+OPEN, SEED, RUN = b"O", b"S", b"R"
 OK, UNSUPPORTED = 0, 2
 # checkDraws() of tools/lathe-conformance: seeds, and so many runs behind each.
 SEEDS, RUNS = (7, 7), 16
@@ -62,21 +63,18 @@ class Chain:
     def __init__(self):
         self.digest = b""
 
-    def behind(self, request):
-        start = b"" if request[:1] in (OPEN, DESCRIBE) else self.digest
-        return hashlib.sha256(start + request).digest()
-
     def add(self, request):
-        key = self.behind(request)
-        if request[:1] != DESCRIBE:
-            self.digest = key
-        return key
+        self.digest = hashlib.sha256((b"" if request[:1] == OPEN else self.digest) + request).digest()
+        return self.digest
 
 
 def read_answers(folder):
     """{chain: answer}; a file has a chain and its answer by turns."""
-    both = list(messages(os.path.join(folder, "answers", "*")))
-    return dict(zip(both[::2], both[1::2]))
+    answers = {}
+    for path in glob.glob(os.path.join(folder, "answers", "*")):
+        both = list(messages(path))
+        answers.update(zip(both[::2], both[1::2]))
+    return answers
 
 
 def ask(folder):
@@ -87,13 +85,12 @@ def ask(folder):
         if request[:1] == OPEN:
             opened = []
         answer = answers.get(chain.add(request))
-        if request[:1] != DESCRIBE:
-            opened.append(request)
+        opened.append(request)
         if answer is None:
-            # An engine alone is no work; and its first unanswered run takes those before along.
-            if request[:1] in (RUN, DESCRIBE):
+            # An engine alone is no work; its first unanswered run takes those before along.
+            if request[:1] == RUN:
                 noted = noted or open(os.path.join(folder, "requests", str(os.getpid())), "wb")
-                for one in opened if request[:1] == RUN else [request]:
+                for one in opened:
                     send(noted, one)
                 noted.flush()
             answer = status(OK) if request[:1] in (OPEN, SEED) else status(UNSUPPORTED, "noted, not run")
@@ -127,7 +124,7 @@ def sessions(requests):
     """Lists of requests that begin with an engine, each once."""
     found = []
     for request in requests:
-        if request[:1] in (OPEN, DESCRIBE):
+        if request[:1] == OPEN:
             found.append([])
         found[-1].append(request)
     return list({hashlib.sha256(b"".join(one)).digest(): one for one in found}.values())
@@ -165,6 +162,7 @@ def run(folder, jobs, command):
                 for chain, answer in run_session(runner, session):
                     send(out, chain)
                     send(out, answer)
+                out.flush()  # who is stopped leaves what is done
                 count += 1
         return count
     with ThreadPoolExecutor(jobs) as pool:

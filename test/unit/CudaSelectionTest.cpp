@@ -1,8 +1,8 @@
-//===- CudaSelectionTest.cpp - places by values, without a GPU ----*- C++ -*-===//
+//===- CudaSelectionTest.cpp - elements in order, without a GPU ---*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Kernels that select elements are emulated and compared with the standard library
-// exactly; and they compile with NVRTC.
+// Kernels that select elements, and those that combine them from one to the next or scatter them in order, are
+// emulated and compared with the standard library exactly; and they compile with NVRTC.
 //
 //===----------------------------------------------------------------------===//
 
@@ -219,6 +219,117 @@ TEST(CudaSelection, NmsKeepsWhatOverlapsNothingKept) {
     }
   }
   expectNvrtc(batch, {"nms"});
+}
+
+/// Small integers, so that sums are exact in any order.
+TEST(CudaSelection, ScansCombineWhatBlocksHaveAheadOfThem) {
+  struct ScanCase {
+    const char *name, *dtype, *kind, *blocks;
+    std::vector<std::string> ahead;
+    int64_t outer, length, inner;
+    bool exclusive, reverse;
+    const char *workspace;
+  };
+  const std::vector<ScanCase> cases = {
+      {"whole", "f32", "sum", "3", {}, 3, 5000, 1, false, false, "0"},
+      {"few", "i32", "sum", "4", {}, 4, 7, 1, true, false, "0"},
+      {"parts", "i64", "sum", "5", {"5"}, 1, 20001, 1, false, false, "40"},
+      {"parts_of_rows", "f32", "sum", "6", {"6"}, 2, 9000, 1, true, false, "48"},
+      {"reversed", "f32", "sum", "4", {"4"}, 1, 9001, 1, false, true, "32"},
+      {"reversed_exclusive", "i64", "sum", "2", {}, 2, 300, 1, true, true, "0"},
+      {"columns", "f32", "sum", "6", {"6"}, 1, 5000, 3, false, false, "48"},
+      {"greatest", "f32", "max", "4", {"4"}, 2, 6000, 1, false, false, "32"},
+      {"halves", "bf16", "max", "3", {"3"}, 1, 9000, 1, false, false, "24"},
+  };
+  CudaBatch batch;
+  std::vector<std::string> names;
+  for (const ScanCase &c : cases) {
+    std::string type = "tensor<" + std::to_string(c.outer) + "x" + std::to_string(c.length) + "x" + std::to_string(c.inner) + "x" +
+                       c.dtype + ">";
+    CudaCase kernel{fn(c.name, "(%x: " + type + ") -> " + type,
+                       std::string("  %0 = lathe.scan %x {kind = #lathe.reduce_kind<") + c.kind + ">, axis = 1 : i64" +
+                           (c.exclusive ? ", exclusive" : "") + (c.reverse ? ", reverse" : "") + "} : (" + type + ") -> " + type +
+                           "\n  return %0 : " + type),
+                    "scan.t256.m4096", {c.blocks}};
+    kernel.workspace = c.workspace;
+    kernel.ahead = c.ahead;
+    ASSERT_EQ(batch.add(kernel), "") << c.name;
+    names.push_back(c.name);
+  }
+  ASSERT_EQ(batch.build(), "");
+  for (const ScanCase &c : cases) {
+    const int64_t n = c.outer * c.length * c.inner;
+    std::mt19937 gen(1);
+    std::vector<double> x(n), want(n);
+    for (double &v : x)
+      v = double(int(gen() % 200)) - 100;
+    const bool greatest = std::string_view(c.kind) == "max";
+    for (int64_t o = 0; o < c.outer; ++o)
+      for (int64_t i = 0; i < c.inner; ++i) {
+        double running = greatest ? -INFINITY : 0;
+        for (int64_t k = 0; k < c.length; ++k) {
+          const int64_t at = (o * c.length + (c.reverse ? c.length - 1 - k : k)) * c.inner + i;
+          const double with = greatest ? std::max(running, x[at]) : running + x[at];
+          want[at] = c.exclusive ? running : with;
+          running = with;
+        }
+      }
+    auto as = [&](auto element, const std::vector<double> &values) {
+      return bytesOf(std::vector<decltype(element)>(values.begin(), values.end()));
+    };
+    auto bytes = [&](const std::vector<double> &values) {
+      const std::string dtype = c.dtype;
+      return dtype == "bf16" ? upperHalves(values) : dtype == "i64" ? as(int64_t(), values) : dtype == "i32" ? as(int32_t(), values) : as(float(), values);
+    };
+    std::vector<Bytes> got = batch.run(c.name, {bytes(x)});
+    ASSERT_EQ(batch.error, "") << c.name;
+    EXPECT_EQ(got[0], bytes(want)) << c.name;
+  }
+  expectNvrtc(batch, names);
+}
+
+/// Sums whose order shows: of 2^24, 1 and -2^24 the 1 is lost in one order and kept in another.
+TEST(CudaSelection, ScattersGoThroughIndicesInOrder) {
+  CudaBatch batch;
+  const std::string at = "#lathe.reduce_kind<sum>}";
+  ASSERT_EQ(batch.add({fn("elements", "(%x: tensor<5x40xf32>, %i: tensor<6x37xi64>, %u: tensor<6x37xf32>) -> tensor<5x40xf32>",
+                          "  %0 = lathe.scatter_elements %x, %i, %u {axis = 0 : i64, reduction = " + at +
+                              " : (tensor<5x40xf32>, tensor<6x37xi64>, tensor<6x37xf32>) -> tensor<5x40xf32>\n  return %0 : tensor<5x40xf32>"),
+                       "scatter.t128", {"2"}}),
+            "");
+  ASSERT_EQ(batch.add({fn("slices", "(%x: tensor<5x40xf32>, %i: tensor<6x1xi64>, %u: tensor<6x40xf32>) -> tensor<5x40xf32>",
+                          "  %0 = lathe.scatter_nd %x, %i, %u {reduction = " + at +
+                              " : (tensor<5x40xf32>, tensor<6x1xi64>, tensor<6x40xf32>) -> tensor<5x40xf32>\n  return %0 : tensor<5x40xf32>"),
+                       "scatter.t128", {"2"}}),
+            "");
+  ASSERT_EQ(batch.add({fn("row", "(%x: tensor<40xf32>, %i: tensor<6xi64>, %u: tensor<6xf32>) -> tensor<40xf32>",
+                          "  %0 = lathe.scatter_elements %x, %i, %u {axis = 0 : i64, reduction = " + at +
+                              " : (tensor<40xf32>, tensor<6xi64>, tensor<6xf32>) -> tensor<40xf32>\n  return %0 : tensor<40xf32>"),
+                       "scatter.t128", {"2"}}),
+            "");
+  ASSERT_EQ(batch.build(), "");
+  constexpr int64_t kRows = 5, kColumns = 40;
+  const float big = 1 << 24, values[] = {big, 1, -big, 1, 3, big};
+  std::vector<float> x(kRows * kColumns, 0.5f);
+  for (const auto &[name, columns, one] :
+       {std::tuple<const char *, int64_t, bool>{"elements", 37, false}, {"slices", 40, true}, {"row", 1, false}}) {
+    const bool isRow = std::string_view(name) == "row";
+    std::vector<int64_t> places;
+    std::vector<float> updates, want = isRow ? std::vector<float>(kColumns, 0.5f) : x;
+    for (int64_t k = 0; k < 6; ++k)
+      for (int64_t c = 0; c < columns; ++c) {
+        const int64_t place = isRow ? (k % 2 ? 7 : -1) : one ? (k < 4 ? 2 : -1) : (k < 4 ? c % kRows : c % kRows - kRows);
+        if (c == 0 || !one)
+          places.push_back(place);
+        updates.push_back(values[k] + float(c));
+        const int64_t sizeOfAxis = isRow ? kColumns : kRows, row = place < 0 ? place + sizeOfAxis : place;
+        want[isRow ? row : row * kColumns + c] += values[k] + float(c);
+      }
+    std::vector<Bytes> got = batch.run(name, {isRow ? bytesOf(std::vector<float>(kColumns, 0.5f)) : bytesOf(x), bytesOf(places), bytesOf(updates)});
+    ASSERT_EQ(batch.error, "") << name;
+    EXPECT_EQ(valuesOf<float>(got[0]), want) << name;
+  }
+  expectNvrtc(batch, {"elements", "slices", "row"});
 }
 
 } // namespace

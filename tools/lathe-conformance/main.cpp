@@ -56,7 +56,7 @@ using namespace lathe::conformance;
 namespace {
 
 struct Options {
-  std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash, runner;
+  std::string corpus, output, target = "x86-64-v3", commit = "-", digests, filter, crash, runner, ranOn;
   SessionOptions session;
   Mode mode = Mode::AsGiven;
   int jobs = 0, every = 1, patience = 1800; // an emulated processor takes minutes for VGG
@@ -481,8 +481,10 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   parser.add("o", "FILE", "The ledger", options.output);
   parser.add("target", "NAME", "Compile for this (default: x86-64-v3)", options.target);
   parser.add("device", "cpu|cuda:0", "Run on this (default: cpu)", options.session.device);
-  parser.add("runner", "COMMAND", "Run on the CPU where this starts lathe-runner: \"qemu-aarch64 lathe-runner\"",
+  parser.add("runner", "COMMAND",
+             "Run where this starts lathe-runner: \"qemu-aarch64 lathe-runner\", \"ssh board lathe-runner --device=cuda:0\"",
              options.runner);
+  parser.add("ran-on", "DEVICE,DRIVER", "What the ledger's header says of the runner (default: its command)", options.ranOn);
   parser.add("patience", "SECONDS", "How long the runner may take for a test (default: 1800)", options.patience);
   parser.add("commit", "HEX", "What the ledger's header says was built", options.commit);
   parser.add("digests", "FILE", "Also write test, SHA-256 of the engine and of the outputs",
@@ -518,7 +520,9 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   if (positional->size() != 1 || options.output.empty())
     return usageError("wants CORPUS and -o LEDGER", "lathe-conformance");
   if (!options.runner.empty() && options.session.device != "cpu")
-    return usageError("runs on the CPU where the command starts, not on " + options.session.device, "--runner");
+    return usageError("runs where the command starts, not on " + options.session.device, "--runner");
+  if (!options.ranOn.empty() && (options.runner.empty() || options.ranOn.find(',') == std::string::npos))
+    return usageError("wants --runner, and a device and its driver's version with a comma between them", "--ran-on");
   if (options.every < 1)
     return usageError("wants a number from 1 on", "--every");
   if (options.patience < 1 || options.patience > 1000000)
@@ -535,9 +539,13 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
 /// The lines that say of what and on what the rows were measured.
 Result<std::string> headerOf(const Options &options) {
   std::string device = options.emitOnly ? "none" : options.session.device, driver = "-";
-  if (!options.runner.empty())
+  if (!options.ranOn.empty()) {
+    size_t comma = options.ranOn.rfind(',');
+    device = options.ranOn.substr(0, comma);
+    driver = options.ranOn.substr(comma + 1);
+  } else if (!options.runner.empty()) {
     device = fs::path(options.runner.substr(0, options.runner.find(' '))).filename().string();
-  if (device.starts_with("cuda")) {
+  } else if (device.starts_with("cuda")) {
     Result<const runtime::cuda::Driver *> cuda = runtime::cuda::openDriver();
     if (!cuda)
       return cuda.status();

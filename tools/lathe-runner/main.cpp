@@ -12,6 +12,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace rt = lathe::rt;
 using namespace lathe::runner;
@@ -84,15 +85,18 @@ private:
     std::string_view bytes;
     if (!reader.block(bytes) || !reader.atEnd())
       return malformed();
-    context = {};
-    engine = {};
+    // The one before ends when the next is there: a GPU that nobody uses in between starts anew, which takes long.
+    rt::Context last = std::exchange(context, {});
+    rt::Engine lastEngine = std::exchange(engine, {});
     if (rt::Error e = engine.openMemory(std::as_bytes(std::span(bytes))))
       return statusOf(e);
     lathe_options how = {};
     how.size = sizeof how;
     how.threads = options.threads;
     how.no_pinning = 1;
-    return statusOf(context.create(engine, options.device, how));
+    rt::Error failed = context.create(engine, options.device, how);
+    last = {};
+    return statusOf(failed);
   }
 
   std::string seed(MessageReader &reader) {

@@ -65,6 +65,7 @@ struct KernelDesc {
   ///   Gemm: parallel = batch sizes..., M, N; reduction = K.
   ///   Conv: parallel = N, spatial..., output channels; reduction = window..., channels / group.
   ///   Attention: parallel = B, H, S, E; reduction = T, D.
+  ///   Scan: parallel = sizes beside the axis; reduction = the axis.
   ///   Scan with operands (a recurrence; x and r): parallel = B; reduction = steps, H.
   std::vector<DimExpr> parallel, reduction;
   /// Whether the reduced dimensions are the last ones of the data (rows that lie together).
@@ -79,7 +80,7 @@ struct KernelDesc {
   /// together, when it is not the last one; else -1. And the type of that input.
   int64_t inputContiguous = -1;
   DType inputContiguousType = DType::F32;
-  int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2)
+  int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2), scans too
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
   bool serial = false;      ///< cannot be split among threads (scatter with an order)
   /// Scatters in place whose updates have no order: their sizes, by output. Whether neighbours in
