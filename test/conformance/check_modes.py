@@ -18,6 +18,9 @@ takes a whole run over:
 - of mode all-symbolic at most MOST_EXEMPT tests are exempt;
 - figures, headers and errors are as check_ledger.py wants them.
 
+A RUN may also be one for a GPU that only compiles (`--target=sm_90a --emit-only`), for which no GPU is needed: it refuses
+what the ledger of its mode says, and what statuses.tsv says of CUDA as given (strings, images), and nothing else.
+
 --take makes the run the ledger of its mode. Last line: `N passed, N failed`, a test for each row.
 """
 import os
@@ -141,6 +144,31 @@ class ModeJudge:
                         self.say(row[0], f"ledger has {want[row[0]][column]} ULP, this run {row[column]}")
 
 
+    def compiled(self, header, rows, ledger, refused):
+        """A run that compiles for a GPU; `refused`: the tests that CUDA lacks as given."""
+        title = "compiled for CUDA"
+        if not re.fullmatch(check_ledger.CUDA.target, header.get("target", "")) or header.get("mode") != ledger[0].get("mode"):
+            self.say(title, f"is of {header.get('mode')} for {header.get('target')}")
+        want = {row[0]: row for row in ledger[1]}
+        if not rows:
+            self.say(title, "has no row")
+        for row in rows:
+            name = row[0]
+            if name not in want:
+                self.say(title, name, "stands in no row of the ledger")
+                continue
+            short = row[:5] + [""] if row[5:] and row[5].startswith(LENGTHS) else row
+            why = check_ledger.malformed(short, figures=False)
+            lacks = name in refused or want[name][1] == "unsupported"
+            if why:
+                self.say(title, name, why)
+            elif lacks != (row[1] == "unsupported"):
+                self.say(title, name, f"is {row[1]}; the CPU's ledger says {want[name][1]}"
+                         + (", and CUDA lacks it as given" if name in refused else "") + (f"; {row[5]}" if row[5] else ""))
+            elif row[2] == "host":
+                self.say(title, name, "a host op computes it")
+
+
 def main(argv):
     words = [word for word in argv[1:] if not word.startswith("--")]
     if "--help" in argv or len(words) < 2:
@@ -157,9 +185,15 @@ def main(argv):
             judge.say(path, f"mode {mode}")
             checks += 1
             continue
-        if "--take" in argv:
+        if "--take" in argv and header.get("device") != "none":
             shutil.copyfile(path, ledger_path(mode))
         ledger = read(ledger_path(mode))
+        if header.get("device") == "none":
+            statuses = check_ledger.read_statuses(os.path.join(HERE, "statuses.tsv"))
+            judge.compiled(header, rows, ledger, {name for name, (_, cuda) in statuses.items() if cuda == "unsupported"})
+            checks += len(rows) + 1
+            print(f"{mode}, compiled for {header.get('target')}: {sum(row[1] != 'unsupported' for row in rows)} of {len(rows)}")
+            continue
         judge.ledger(*ledger)
         judge.run(header, rows, ledger)
         checks += len(ledger[1]) + len(rows) + 2

@@ -83,6 +83,30 @@ class CheckModes(unittest.TestCase):
                 row[1:] = REFUSED
         self.assertRegex(self.problems(change=refuse, exempt=many), "41 tests of all-symbolic, 40 are the most")
 
+    def compiled(self, change=None, refused=(), header=None):
+        """The messages after `change` to the rows of a run that compiles for a GPU, one of which the ledger refuses."""
+        ledger, run = rows("generated"), [[name, "compiled", "generated", "-", "-", ""] for name in NAMES]
+        ledger[7][1:] = run[7][1:] = REFUSED
+        for name in refused:
+            run[NAMES.index(name)][1:] = REFUSED
+        if change:
+            change(run)
+        top = {"target": "sm_90a", "mode": "all-symbolic", "device": "none"} | (header or {})
+        judge = check_modes.ModeJudge(INDEX, {}, {}, TABLE, lambda commit: True)
+        judge.compiled(top, run, ({"mode": "all-symbolic"}, ledger), set(refused))
+        return "\n".join(judge.problems)
+
+    def test_what_a_gpu_refuses_alone(self):
+        self.assertEqual(self.compiled(), "")
+        self.assertEqual(self.compiled(refused=[NAMES[3]]), "")
+        self.assertRegex(self.compiled(self.put(5, *REFUSED)), "05: is unsupported; the CPU's ledger says passed; .*rank")
+        self.assertRegex(self.compiled(self.put(7, "compiled", "generated", "-", "-", "")), "07: is compiled")
+        self.assertRegex(self.compiled(self.put(5, "compiled", "host", "-", "-", "")), "a host op")
+        self.assertRegex(self.compiled(self.put(5, "error", "-", "-", "-", "internal: crashed")), "typed error")
+        self.assertRegex(self.compiled(lambda run: run.clear()), "has no row")
+        self.assertRegex(self.compiled(header={"mode": "as-given"}), "is of as-given for sm_90a")
+        self.assertRegex(self.compiled(header={"target": "x86-64-v3"}), "is of all-symbolic for x86")
+
     def test_headers(self):
         self.assertRegex(self.problems(header={"mode": "as-given"}), "mode as-given")
         self.assertRegex(self.problems(header={"device": "cuda:0"}), "device cuda:0")
