@@ -206,10 +206,28 @@ Value poolOf(Node &n, Value x, PoolKind kind) {
     return {};
   Emitter &e = n.e;
   auto pooled = [&](Value image, bool isWhole) {
-    return e.infer<PoolOp>(image, kind, w->kernel, w->strides, w->pads, w->dilations,
-                           !isWhole && bool(n.intAttr("ceil_mode", 0)),
-                           isWhole || bool(n.intAttr("count_include_pad", 0)), uint64_t(n.intAttr("p", 2)),
-                           ConvLayout::ChannelsFirst);
+    bool countPads = isWhole || n.intAttr("count_include_pad", 0);
+    auto with = [&](const Ints &kernel) {
+      return e.infer<PoolOp>(image, kind, kernel, w->strides, w->pads, w->dilations,
+                             !isWhole && bool(n.intAttr("ceil_mode", 0)), countPads, uint64_t(n.intAttr("p", 2)),
+                             ConvLayout::ChannelsFirst);
+    };
+    // Taps that no window has in the image would be walked through: exporters write a window of thousands for
+    // "all that there is".
+    Ints reached = w->kernel;
+    constexpr int64_t kFar = int64_t(1) << 40; // sums of sizes below it do not overflow
+    for (size_t d = 0, count = reached.size(); d < count; ++d) {
+      int64_t size = dimOf(image, 2 + d).constant().value_or(kFar), low = w->pads[d], high = w->pads[count + d];
+      if (size < kFar && std::abs(low) < kFar && std::abs(high) < kFar) {
+        int64_t extent = std::max<int64_t>(1, size + low + (countPads ? high : 0));
+        reached[d] = std::min(reached[d], (extent - 1) / w->dilations[d] + 1);
+      }
+    }
+    Value y = with(w->kernel);
+    if (!y || reached == w->kernel)
+      return y;
+    Value shorter = with(reached);
+    return shorter && shorter.getType() == y.getType() ? shorter : y; // the other one is dropped
   };
   if (w->low.empty())
     return pooled(x, false);
