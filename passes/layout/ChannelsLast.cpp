@@ -3,7 +3,7 @@
 //
 // The CPU's convolution kernels read all channels of a pixel in one go, so
 // images are stored channels last. Every convolution and pool changes its layout, and
-// the transposes around it move through pointwise ops, reductions and concats
+// the transposes around it move through pointwise ops, reductions, slices and concats
 // until they meet their opposites. What is left is paid for at the borders. The
 // same holds for 16-bit images on sm_90a, whose TMA loads whole pixels.
 //
@@ -307,6 +307,28 @@ struct SinkThroughConcat : OpRewritePattern<ConcatOp> {
   }
 };
 
+/// slice(transpose(x)): cut where it lies. Halves of the channels, as gates and shuffles take them.
+struct SinkThroughSlice : OpRewritePattern<SliceOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(SliceOp op, PatternRewriter &rewriter) const override {
+    auto above = op.getX().getDefiningOp<TransposeOp>();
+    if (!above)
+      return rewriter.notifyMatchFailure(op, "no transpose above");
+    Perm perm(above.getPerm()), steps;
+    std::vector<DimExpr> dims = dimsOf(op.getY()), below;
+    SmallVector<Attribute> starts;
+    for (int64_t d : inverse(perm)) {
+      below.push_back(dims[d]);
+      starts.push_back(op.getStarts()[d]);
+      steps.push_back(op.getSteps()[d]);
+    }
+    Value cut = SliceOp::create(rewriter, op.getLoc(), tensorType(elementTypeOf(op.getY()), below), above.getX(),
+                                rewriter.getArrayAttr(starts), steps);
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), cut, perm));
+    return success();
+  }
+};
+
 struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
   void runOnOperation() override {
     for (ModuleOp module : targetModules(getOperation())) {
@@ -327,6 +349,8 @@ struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
                    SinkThroughBroadcast, SinkThroughReduce, SinkThroughGather, SinkThroughConcat>(&getContext());
       if (hopper)
         populateConvProductPatterns(patterns);
+      else
+        patterns.add<SinkThroughSlice>(&getContext());
       populateMovementPatterns(patterns);
       populateConstantPatterns(patterns, /*keepCodes=*/true);
       if (failed(rewriteToTheEnd(module, std::move(patterns))))

@@ -183,3 +183,24 @@ module @half_free attributes {lathe.target = "x86-64-v3"} {
     return %1 : tensor<2x2x10xf32>
   }
 }
+
+// A gate: halves of the channels are cut where they lie, every second row of the first, and no transpose stands between
+// the convolutions.
+// CHECK-LABEL: module @halves
+// CHECK: lathe.transpose %arg0 {perm = array<i64: 0, 2, 3, 1>}
+// CHECK: %[[H:.*]] = lathe.conv
+// CHECK-NOT: lathe.transpose
+// CHECK-DAG: lathe.slice %[[H]] {starts = [#lathe.dim<0>, #lathe.dim<1>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 2, 1, 1>} : (tensor<1x8x6x16xf32>) -> tensor<1x4x6x8xf32>
+// CHECK-DAG: lathe.slice %[[H]] {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<0>, #lathe.dim<8>], steps = array<i64: 1, 2, 1, 1>} : (tensor<1x8x6x16xf32>) -> tensor<1x4x6x8xf32>
+// CHECK: lathe.mul
+// CHECK: lathe.conv
+module @halves attributes {lathe.target = "x86-64-v3"} {
+  func.func @main(%x: tensor<1x16x8x6xf32>, %w: tensor<16x16x1x1xf32>, %v: tensor<16x8x1x1xf32>) -> tensor<1x16x4x6xf32> {
+    %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x6xf32>, tensor<16x16x1x1xf32>) -> tensor<1x16x8x6xf32>
+    %1 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<0>, #lathe.dim<1>, #lathe.dim<0>], steps = array<i64: 1, 1, 2, 1>} : (tensor<1x16x8x6xf32>) -> tensor<1x8x4x6xf32>
+    %2 = lathe.slice %0 {starts = [#lathe.dim<0>, #lathe.dim<8>, #lathe.dim<0>, #lathe.dim<0>], steps = array<i64: 1, 1, 2, 1>} : (tensor<1x16x8x6xf32>) -> tensor<1x8x4x6xf32>
+    %3 = lathe.mul %1, %2 : (tensor<1x8x4x6xf32>, tensor<1x8x4x6xf32>) -> tensor<1x8x4x6xf32>
+    %4 = lathe.conv %3, %v {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x8x4x6xf32>, tensor<16x8x1x1xf32>) -> tensor<1x16x4x6xf32>
+    return %4 : tensor<1x16x4x6xf32>
+  }
+}
