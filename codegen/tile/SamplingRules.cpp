@@ -1,7 +1,8 @@
 //===- SamplingRules.cpp - reads at places that values name ------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Each result element by itself, in scalar loops: which places are read is a matter of values.
+// Each result element by itself, in scalar loops, because which places are read is a matter of values; trees are
+// walked in lanes on the CPU.
 //
 //===----------------------------------------------------------------------===//
 #include "Rules.h"
@@ -185,32 +186,39 @@ Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
 Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<TreeWalkOp>(r.getOwner());
   Type i32 = e.b.getI32Type();
-  if (!uniform(idx))
+  bool lanes = !uniform(idx);
+  // On a GPU the threads of a warp are the lanes already.
+  if (lanes && e.kernel.target->isCuda())
     return e.lanewise(i32, idx, [&](const Indices &one) { return treeWalkRule(e, r, one); });
   IndexMath &ix = e.ix;
   using F = arith::CmpFPredicate;
-  Value root = e.eval(op.getRoots(), {idx[1]}), zero = e.constantInt(i32, 0);
+  auto spread = [&](Value v) { return lanes && !e.isVector(v) ? e.splat(v) : v; };
+  Value root = spread(e.eval(op.getRoots(), {idx[1]})), zero = spread(e.constantInt(i32, 0));
   Value leaf = e.loop(ix.cst(0), ix.cst(op.getDepth()), ix.cst(1), ValueRange{root},
                       [&](Value, ValueRange args) {
     Value node = args[0];
     Value isNode = e.make<arith::CmpIOp>(arith::CmpIPredicate::sge, node, zero);
+    // Which way a row goes is a toss: lanes select where a scalar walk branches. Those at a leaf stay there.
+    Value some = lanes ? Value(e.make<vector::ReductionOp>(vector::CombiningKind::OR, isNode)) : isNode;
     Value next = e.ifElse(
-        isNode,
+        some,
         [&] {
-          Index at(e.toIndex(node, false));
+          auto indexOf = [&](Value v) { return e.isVector(v) ? Index::ofLanes(e.toIndex(v, false)) : Index(e.toIndex(v, false)); };
+          Index at = indexOf(lanes ? Value(e.make<arith::MaxSIOp>(node, zero)) : node);
           auto field = [&](int64_t k) { return e.eval(op.getNodes(), {at, Index(ix.cst(k))}); };
-          Value v = e.eval(op.getX(), {idx[0], Index(e.toIndex(field(0), false))});
+          Value v = e.eval(op.getX(), {idx[0], indexOf(field(0))});
           Value split = e.eval(op.getSplits(), {at});
           Value isNan = e.make<arith::CmpFOp>(F::UNO, v, v);
           Value lost = e.make<arith::CmpIOp>(arith::CmpIPredicate::ne, field(1), zero);
           Value left = e.make<arith::OrIOp>(e.make<arith::CmpFOp>(F::OLE, v, split),
                                             e.make<arith::AndIOp>(isNan, lost));
-          return e.select(left, field(2), field(3));
+          Value child = e.select(left, field(2), field(3));
+          return lanes ? e.select(isNode, child, node) : child;
         },
         [&] { return node; });
     return SmallVector<Value>{next};
   })[0];
-  return e.make<arith::SubIOp>(e.constantInt(i32, -1), leaf);
+  return e.make<arith::SubIOp>(spread(e.constantInt(i32, -1)), leaf);
 }
 
 } // namespace
