@@ -134,14 +134,31 @@ Status applyConstants(Graph &graph, const ImportOptions &options) {
   return okStatus();
 }
 
-/// A graph input as inputs of the entry: itself, or the tensors of a sequence or an optional, which
+/// A graph input as inputs of the entry: itself, or the tensors of a sequence, an optional or a map, which
 /// `op` makes of them.
 struct EntryInputs {
   std::vector<ValueInfo> tensors;
   StringRef op;
 };
 
+/// x.keys and x.values: vectors of as many elements as the map has entries.
+EntryInputs mapInputs(const ValueInfo &input) {
+  EntryInputs result{{input, *input.inside}, "onnx.MapConstruct"};
+  result.tensors[0].name = input.name + ".keys";
+  result.tensors[1].name = input.name + ".values";
+  for (ValueInfo &tensor : result.tensors) {
+    tensor.other.clear();
+    tensor.inside.reset();
+    tensor.ranked = true;
+    tensor.dims.assign(1, Dim());
+    tensor.dims[0].param = input.name + "_entries";
+  }
+  return result;
+}
+
 Result<EntryInputs> entryInputs(const ValueInfo &input, const ImportOptions &options) {
+  if (input.other == "map" && input.inside && input.inside->other.empty())
+    return mapInputs(input);
   const ValueInfo *type = &input;
   bool isOptional = input.other == "optional" && input.inside;
   if (isOptional)

@@ -272,6 +272,10 @@ static ValueInfo toValueInfo(const std::string &name, const onnx::TypeProto &typ
       info.inside = std::make_shared<ValueInfo>(toValueInfo(name, type.sequence_type().elem_type()));
     else if (type.has_optional_type())
       info.inside = std::make_shared<ValueInfo>(toValueInfo(name, type.optional_type().elem_type()));
+    else if (type.has_map_type()) {
+      info.inside = std::make_shared<ValueInfo>(toValueInfo(name, type.map_type().value_type()));
+      info.dtype = toDType(type.map_type().key_type()).value_or(DType::I64);
+    }
     return info;
   }
   const auto &tensor = type.tensor_type();

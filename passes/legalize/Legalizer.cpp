@@ -25,6 +25,7 @@
 #include "lathe/support/Philox.h"
 
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/StringSet.h"
 
 #include <cstring>
 #include <functional>
@@ -68,6 +69,7 @@ const Handlers &handlers() {
     addFourier(h);
     addMachineLearning(h);
     addLinearModels(h);
+    addMaps(h);
     addOptimizers(h);
     addSequences(h);
     addGradient(h);
@@ -414,6 +416,29 @@ void Legalizer::settle(const Node &node) {
   nameLongSizes(node);
 }
 
+/// Complex numbers have sizes and can be passed on; no kernel reads them.
+static bool checkComplex(Node &node) {
+  static const llvm::StringSet<> passes = {"EyeLike", "Flatten", "Identity", "Optional", "OptionalGetElement",
+                                           "OptionalHasElement", "RandomNormalLike", "RandomUniformLike", "Reshape",
+                                           "Shape", "Size", "Squeeze", "Unsqueeze"};
+  auto fail = [&](llvm::Twine what) {
+    (void)node.fail("dtype", what + " of complex numbers", "tensors of real numbers",
+                    "real and imaginary parts as a last dimension of 2, as DFT has them");
+    return false;
+  };
+  if (auto value = node.op->getAttrOfType<DictionaryAttr>("value"); value && node.type == "Constant")
+    if (auto dtype = value.getAs<StringAttr>("dtype"); dtype && dtype.getValue().starts_with("complex"))
+      return fail("a constant");
+  if (passes.contains(node.type))
+    return true;
+  for (auto [i, operand] : llvm::enumerate(node.op->getOperands()))
+    if (auto type = dyn_cast<ShapedType>(operand.getType()); type && isa<ComplexType>(type.getElementType()))
+      return fail("operand " + llvm::Twine(i));
+    else if (Value value = node.tracked(i).data; value && isa<ComplexType>(elementTypeOf(value)))
+      return fail("operand " + llvm::Twine(i));
+  return true;
+}
+
 void Legalizer::process(Operation *op) {
   StringRef name = op->getName().stripDialect();
   if (!isSource(op) || name == "NoValue" || name == "none")
@@ -441,7 +466,7 @@ void Legalizer::process(Operation *op) {
     (void)node.fail("op", reason.getValue());
     return failAll();
   }
-  if (!checkStrings(node))
+  if (!checkStrings(node) || (!aten && !checkComplex(node)))
     return failAll();
   // Numbers of strings are no sizes.
   bool movesStrings = stringUseOf(node) == StringUse::Moves &&
@@ -453,6 +478,8 @@ void Legalizer::process(Operation *op) {
       continue;
     const Tracked &tracked = node.tracked(i);
     if ((tracked.isSequence || tracked.isEmpty) && node.domain.empty() && takesSequences(node.type))
+      continue;
+    if (tracked.isMap && (node.type == "CastMap" || node.type == "DictVectorizer"))
       continue;
     if (tracked.isEmpty)
       (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is an optional without a value");
@@ -502,14 +529,15 @@ void Legalizer::process(Operation *op) {
   failAll();
 }
 
-/// A tensor is an output under its name, a sequence y one output a tensor: y[0], y[1] and so on; an
-/// optional without a value is none.
+/// A tensor is an output under its name, a sequence y one output a tensor: y[0], y[1] and so on; a map y, or a sequence of
+/// maps, y.keys and y.values; an optional without a value is none.
 bool Legalizer::addOutputs(Tracked &output, DictionaryAttr attrs, const std::string &name,
                            SmallVectorImpl<Value> &results,
                            SmallVectorImpl<Attribute> &resultAttrs) {
   if (output.isSequence) {
     for (auto [i, element] : llvm::enumerate(output.elements))
-      if (!addOutputs(element, attrs, name + "[" + std::to_string(i) + "]", results, resultAttrs))
+      if (std::string part = output.isMap ? (i ? ".values" : ".keys") : "[" + std::to_string(i) + "]";
+          !addOutputs(element, attrs, name + part, results, resultAttrs))
         return false;
     return true;
   }

@@ -27,13 +27,15 @@ struct HostValue {
   std::optional<Ints> constants() const;
 };
 
-/// What is known of one ONNX value. An optional that has a value is that value.
+/// What is known of one ONNX value. An optional that has a value is that value. A map is two tensors, its keys and its
+/// values; of a sequence of maps of the same keys, the rows of the values are the maps.
 struct Tracked {
   mlir::Value data;
   std::optional<HostValue> host;
   bool failed = false;     ///< its producer could not be legalized
   bool isSequence = false; ///< then it has neither data nor host, but elements
   bool isEmpty = false;    ///< an optional without a value
+  bool isMap = false;      ///< elements are keys and values; isSequence is set, too
   std::vector<Tracked> elements;
   static Tracked sequence(std::vector<Tracked> elements);
 };
@@ -153,6 +155,7 @@ void addResize(Handlers &);
 void addFourier(Handlers &);
 void addMachineLearning(Handlers &);
 void addLinearModels(Handlers &);
+void addMaps(Handlers &);
 void addOptimizers(Handlers &);
 void addSequences(Handlers &);
 void addGradient(Handlers &);

@@ -103,7 +103,7 @@ LogicalResult dequantize(Node &n) {
   return n.done(by.value ? e.dequantize(x, by.value, zero.value, element, by.block) : Value());
 }
 
-/// (a - za)(b - zb) in i32, then rescaled to the result's scale.
+/// (a - za)(b - zb) in i32, then rescaled to the result's scale; 8-bit floats have no zero points and are multiplied in f32.
 LogicalResult qLinearMatmul(Node &n) {
   Emitter &e = n.e;
   Type i32 = e.b.getI32Type(), f32 = e.b.getF32Type();
@@ -120,12 +120,16 @@ LogicalResult qLinearMatmul(Node &n) {
   auto columns = [&](Value p) {
     return p && rankOf(p) == 1 && dimOf(p, 0) == DimExpr(1) ? e.reshape(p, {}) : p;
   };
-  Value left = e.dequantize(a, {}, rows(e.cast(n.in(2), i32)), i32);
-  Value right = e.dequantize(b, {}, columns(e.cast(n.in(5), i32)), i32);
+  const bool areFloats = isFloat(elementTypeOf(a)) || isFloat(elementTypeOf(b));
+  auto codes = [&](Value x, Value zero) {
+    Value y = isFloat(elementTypeOf(x)) ? x : e.dequantize(x, {}, zero, i32);
+    return areFloats ? e.cast(y, f32) : y;
+  };
+  Value left = codes(a, rows(e.cast(n.in(2), i32))), right = codes(b, columns(e.cast(n.in(5), i32)));
   Value product = e.cast(e.matmul(left, right), f32);
   Value scaled = e.mul(product, e.mul(rows(e.cast(n.in(1), f32)), columns(e.cast(n.in(4), f32))));
-  return n.done(e.quantize(scaled, rows(e.cast(n.in(6), f32)), rows(e.cast(target, f32)),
-                           elementTypeOf(target)));
+  Value zero = isFloat(elementTypeOf(target)) ? Value() : rows(e.cast(target, f32));
+  return n.done(e.quantize(scaled, rows(e.cast(n.in(6), f32)), zero, elementTypeOf(target)));
 }
 
 LogicalResult qLinearConv(Node &n) { return n.done(qLinearConvOf(n)); }

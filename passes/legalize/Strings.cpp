@@ -36,10 +36,11 @@ StringUse stringUseOf(const Node &node) {
       "Trilu",       "Unsqueeze",      "Where",              "ai.onnx.ml.ArrayFeatureExtractor"};
   // "" has the number 0, so that NonZero finds what is not empty.
   static const llvm::StringSet<> reads = {
-      "Cast",        "CastLike",         "Equal",           "If",           "Loop",         "NonZero",
+      "Cast",        "CastLike",         "Equal",           "If",           "Loop",         "MapConstruct", "NonZero",
       "OptionalHasElement", "RegexFullMatch", "Scan",       "SequenceLength", "SequenceMap", "Shape",
       "Size",        "StringConcat",     "StringNormalizer", "StringSplit", "TfIdfVectorizer", "Unique",
-      "ai.onnx.ml.CategoryMapper",       "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.OneHotEncoder"};
+      "ai.onnx.ml.CategoryMapper",       "ai.onnx.ml.LabelEncoder", "ai.onnx.ml.OneHotEncoder",
+      "ai.onnx.ml.CastMap",              "ai.onnx.ml.DictVectorizer"};
   std::string key = node.domain.empty() ? node.type.str() : (node.domain + "." + node.type).str();
   return moves.contains(key) ? StringUse::Moves : reads.contains(key) ? StringUse::Reads : StringUse::None;
 }

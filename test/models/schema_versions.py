@@ -359,6 +359,10 @@ def quantized():
         yield Case("DequantizeLinear", version, blocks, {"axis": 0, "block_size": 2}, differs="blocks and 16 bits, not before 21")
     yield Case("QuantizeLinear", 13, [x, scale, zero], {"axis": -2}, differs="8-bit floats from 19")
     yield Case("QuantizeLinear", 19, [x, np.float32(0.5), np.zeros((), ml_dtypes.float8_e5m2)], {"saturate": 1}, differs="8-bit floats, not before 19")
+    left, right, narrow = f(3, 4).astype(ml_dtypes.float8_e4m3fn), f(4, 5).astype(ml_dtypes.float8_e4m3fn), ml_dtypes.float8_e5m2
+    exact = 0.5 * 0.25 / 0.125 * left.astype(np.float32) @ right.astype(np.float32)
+    yield Case("QLinearMatMul", 21, [left, np.float32(0.5), np.zeros((), left.dtype), right, np.float32(0.25), np.zeros((), right.dtype),
+                                     np.float32(0.125), np.zeros((), narrow)], differs="8-bit floats, not before 21", expected=[exact.astype(narrow)])
     for version in (21, 23, 24, 25):
         yield Case("QuantizeLinear", version, [f(4, 6) * 20, between(0.1, 1, 2, 6), whole(9, 2, 6, dtype=np.int16)], {"axis": 0, "block_size": 2},
                    differs="blocks and 16 bits, not before 21")

@@ -99,6 +99,9 @@ class InferenceSession:
             shapes = {value.name: value.shape for value in [*self._said.inputs, *self._said.outputs]}
             self._inputs = [self._argument(port, shapes) for port in engine.inputs()]
             self._outputs = [self._argument(port, shapes) for port in engine.outputs()]
+            if any(_nested.is_nested(v.type) for v in self._said.inputs):  # maps: of others the length must be known
+                self._inputs = [NodeArg(v.name, v.type, self._sizes(v.shape or [])) for v in self._said.inputs
+                                if v.name not in self._said.initializers]
             if any(_nested.is_nested(v.type) for v in self._said.outputs):
                 self._outputs = [NodeArg(v.name, v.type, self._sizes(v.shape or [])) for v in self._said.outputs]
         self._pool: ThreadPoolExecutor | None = None
@@ -289,7 +292,7 @@ class InferenceSession:
             engine = self._engines[key]
             idle = self._idle.get(key)
             context = idle.pop() if idle else None
-        if self._special:
+        if self._special or any(_nested.is_nested(argument.type) for argument in self._inputs):
             named = {port.name for port in engine.inputs()}
             inputs = [array for argument, value in zip(self._inputs, inputs)
                       for name, array in _nested.ports(value, argument.name) if name in named]

@@ -172,7 +172,9 @@ NUMPY_OF = {element: name for name, element in _OF_NUMPY.items()}
 
 
 def numpy_of(value: Any) -> Any:
-    """What a session gives for results: arrays, of 4 and 2 bits too where ml_dtypes is there; lists and None."""
+    """What a session gives for results: arrays, of 4 and 2 bits too where ml_dtypes is there; lists, dicts and None."""
+    if isinstance(value, dict):
+        return value
     if isinstance(value, list):
         return [numpy_of(v) for v in value]
     if isinstance(value, Tensor) and value.dtype in _narrow.BITS and hasattr(ml_dtypes, _narrow.NAMES[value.dtype]):

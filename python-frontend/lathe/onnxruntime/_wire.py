@@ -110,8 +110,12 @@ def _type(data: memoryview) -> tuple[str, list[Dim] | None]:
         if kind in (4, 9):
             inner = next((_type(_message(t))[0] for n, t in _fields(_message(content)) if n == 1), "")
             name = f"{'seq' if kind == 4 else 'optional'}({inner})"
+        elif kind == 5:
+            parts = dict(_fields(_message(content)))
+            value = _type(_message(parts[2]))[0] if 2 in parts else ""
+            name = f"map({TYPES.get(_number(parts.get(1, 0)), 'unknown')},{value})"
         elif kind != 1:
-            name = {5: "map(...)", 8: "sparse_tensor(...)"}.get(kind, name)
+            name = "sparse_tensor(...)" if kind == 8 else name
         else:
             for part, inside in _fields(_message(content)):
                 if part == 1:
