@@ -490,30 +490,36 @@ void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value colu
     }
     return;
   }
-  // Sizes that occur in whole chunks and in the last one.
-  SmallVector<int64_t> cases;
-  for (int64_t s = 1; s <= m; ++s)
-    for (int64_t c : counts) {
-      int64_t t = (c + m - 1) / m;
-      if (c > 0 && !llvm::is_contained(cases, s) && (c / t == s || (c % t && c / t + 1 == s)))
-        cases.push_back(s);
-    }
-  if (cases.empty())
-    return;
+  // The larger tiles of a chunk, then the others. Rows are affine in the number of a tile, so that they are pointers of
+  // the loop over tiles: where a minimum chose between the two, LLVM found each row again at every step of the depth.
   Value tiles = ix.ceilDiv(count, m), base = ix.div(count, ix.max(tiles, one));
   Value larger = ix.sub(count, ix.mul(tiles, base));
-  e.loop(none, tiles, one, [&](Value t) {
-    Value local = ix.add(ix.mul(t, base), ix.min(t, larger));
-    Value isLarger = ix.cmp(arith::CmpIPredicate::slt, t, larger);
-    Value size = ix.select(isLarger, ix.add(base, 1), base);
-    for (size_t i = 0; i + 1 < cases.size(); ++i)
-      e.ifThen(ix.cmp(arith::CmpIPredicate::eq, size, ix.cst(cases[i])),
-               [&] { emitAt(cases[i], local, t, tiles); });
-    if (cases.size() == 1)
-      return emitAt(cases[0], local, t, tiles);
-    e.ifThen(ix.cmp(arith::CmpIPredicate::eq, size, ix.cst(cases.back())),
-             [&] { emitAt(cases.back(), local, t, tiles); });
-  });
+  /// Sizes that occur among these tiles in whole chunks and in the last one.
+  auto sizes = [&](bool areLarger) {
+    SmallVector<int64_t> found;
+    for (int64_t c : counts)
+      if (int64_t t = (c + m - 1) / m; c > 0 && (!areLarger || c % t))
+        if (int64_t s = c / t + areLarger; !llvm::is_contained(found, s))
+          found.push_back(s);
+    llvm::sort(found);
+    return found;
+  };
+  auto emitAll = [&](bool areLarger, Value howMany, Value before, Value start) {
+    SmallVector<int64_t> cases = sizes(areLarger);
+    for (int64_t s : cases) {
+      auto loop = [&] {
+        e.loop(none, howMany, one, [&](Value t) {
+          emitAt(s, ix.add(start, ix.mul(t, s)), ix.add(before, t), tiles);
+        });
+      };
+      Value size = areLarger ? ix.add(base, 1) : base;
+      cases.size() == 1 ? loop() : e.ifThen(ix.cmp(arith::CmpIPredicate::eq, size, ix.cst(s)), loop);
+    }
+  };
+  emitAll(true, larger, none, none);
+  bool haveLarger = !sizes(true).empty();
+  emitAll(false, haveLarger ? ix.sub(tiles, larger) : tiles, haveLarger ? larger : none,
+          haveLarger ? ix.mul(larger, ix.add(base, 1)) : none);
 }
 
 /// What is left of a run-time number of columns: element after element.
