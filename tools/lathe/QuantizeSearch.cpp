@@ -196,14 +196,14 @@ Status QuantizeSearch::measureUniform() {
 
 Status QuantizeSearch::measureAlone(ResumeFolder &resume) {
   Progress progress;
-  size_t all = 0;
+  size_t all = 0, done = 0;
   for (const Unit &unit : units)
     all += unit.candidates.size();
   for (size_t u = 0; u < units.size(); ++u) {
     choices.push_back({{0, 0}});
     alone.emplace_back();
     for (size_t c = 1; c <= units[u].candidates.size(); ++c) {
-      progress.show("layers alone", int(builds), int(all));
+      progress.show("layers alone", int(done++), int(all));
       Choices one(units.size());
       one[u] = c;
       Result<Built> built = build(one, /*wantLoss=*/true, /*wantSeconds=*/!bySize(), resume);
