@@ -69,7 +69,5 @@ def task(limit):
         found = (embedded(run, [d for d, _ in tested]) @ embedded(run, [b for _, b in tested]).T).argmax(1)
         return 100 * np.mean(found == np.arange(len(tested)))
 
-    # mse left most of the cosines between docstrings and bodies as they were, of functions that are neither calibrated by nor tested on.
-    int8 = frame.Scheme("int8", [*frame.INT8.options, "--range=mse"], frame.INT8.bar, keeps=0.05)
     return frame.Task("docstrings", "found first", model, [*batches([d for d, _ in calibrated]), *batches([b for _, b in calibrated])], score,
-                      len(tested), schemes=[int8, frame.FP8])
+                      len(tested))
