@@ -50,7 +50,7 @@ def tokenizer():
 
 def rows(names, length=LENGTH):
     """Tokens of these packages' documents, one behind the other: i32 [rows, length]."""
-    # Code and tokens are cached: BPE of 30 MB takes a minute.
+    # Tokens of 30 MB take a minute.
     path = os.path.join(FOLDER, "-".join(names) + ".npy")
     if not os.path.exists(path):
         coder = tokenizer()
