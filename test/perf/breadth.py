@@ -6,13 +6,15 @@
     breadth.py table [FILE...]                    ratios and bars, in Markdown; exit code 1 when a bar is not met
 
 The models are those of breadth_models.py, the engines made for the sizes that are run. `prepare` writes a line a model
-into build/breadth/prepared.tsv: how far the results are from onnxruntime's, or what was said. Times are taken as
-race_measure.py says. A row of FILE is a round: model, threads, round, ms of each runtime (nothing where it does not run),
-the load before, the share of the cores that others took, commit and digest of the engine. What does not run, or does not
-agree with onnxruntime, counts 2.0 and has a row that says so. The ratio of a model is the median over its rounds of
-lathe's time by that of the better rival; rounds beside other work are left out unless the file says `--any-load`.
+into build/breadth/prepared.tsv: how far the results are from onnxruntime's, or what was said, and the commit. Times are
+taken as race_measure.py says. A row of FILE is a round: model, threads, round, ms of each runtime (nothing where it does
+not run), the load before, the share of the cores that others took, the commit at which the model was prepared, the
+digest of its engine. What does not run, or does not agree with onnxruntime, counts 2.0 and has a row that says so. The
+ratio of a model is the median over its rounds of lathe's time by that of the better rival; rounds beside other work do
+not count unless they were taken with --any-load.
 """
 import argparse
+import concurrent.futures
 import hashlib
 import math
 import os
@@ -33,7 +35,7 @@ TOLERANCE = 1e-4  # of the largest value of a result
 FAILED = 2.0  # the ratio of a model that does not run
 PEERS = ("ort", "ov")
 COLUMNS = ["model", "threads", "round", "lathe", *PEERS, "load", "others", "counts", "commit", "digest", "said"]
-STATE = ["model", "error", "seconds", "said"]
+STATE = ["model", "error", "seconds", "said", "commit"]
 BARS = {"all": 0.80, "products": 0.95, "worst": 1.03}
 
 
@@ -52,6 +54,10 @@ def lines(path, columns):
 def add_line(path, columns, row):
     with open(path, "a") as out:
         out.write("\t".join(str(row.get(c, "")) for c in columns) + "\n")
+
+
+def commit():
+    return subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 # ---- Preparing ----------------------------------------------------------------------------------
@@ -73,12 +79,13 @@ def write_model(name, path):
         graph = onnx.load(real.path_of(model.real))
         onnx.save(graph, path)
         return real.inputs_of(real_files.FILES[model.real], real.ports(graph), model.case, np.random.default_rng(0))
+    import onnx
     import torch
     import zoo
     torch.set_num_threads(1)
     module, inputs = model.make()
     zoo.export(path, module, inputs, {}, "torchscript")
-    here = {i.name for i in __import__("onnx").load(path, load_external_data=False).graph.input}
+    here = {i.name for i in onnx.load(path, load_external_data=False).graph.input}
     return {n: np.ascontiguousarray(v.numpy()) for n, v in inputs.items() if n in here}
 
 
@@ -103,34 +110,50 @@ def prepare_one(name):
     return max(zoo.error_of(w, got[n]) for n, w in wanted.items())
 
 
-def prepare(names, again):
+def answer(name, pipe):
+    """What the process of a model does: its exporter may die and takes no other model with it."""
+    nothing = os.open(os.devnull, os.O_WRONLY)  # torch writes whole graphs where it refuses
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    row = {"model": name, "commit": commit()}
+    begin = time.perf_counter()
+    try:
+        error = prepare_one(name)
+        row["error"] = f"{error:.1e}"
+        if not error <= TOLERANCE:
+            row["said"] = f"differs from onnxruntime by {error:.1e}"
+    except Exception as problem:
+        errors = [line for line in str(problem).splitlines() if "error" in line]
+        row["said"] = re.sub(r"\s+", " ", f"{type(problem).__name__}: {(errors or [str(problem)])[0]}").replace(place(name), "")[:300]
+    row["seconds"] = f"{time.perf_counter() - begin:.1f}"
+    pipe.send(row)
+
+
+def prepare(names, again, jobs):
+    import zoo
     log = os.path.join(WORK, "prepared.tsv")
     os.makedirs(WORK, exist_ok=True)
     done = set() if again else {row["model"] for row in lines(log, STATE) if not row.get("said")}
-    for name in names:
-        if name in done:
-            continue
-        begin = time.perf_counter()
-        # A process each: an exporter that dies takes no other model with it.
-        child = subprocess.run([sys.executable, os.path.abspath(__file__), "one", name], capture_output=True, text=True)
-        answer = (child.stdout.strip().splitlines() or [""])[-1]
-        row = {"model": name, "seconds": f"{time.perf_counter() - begin:.1f}"}
-        if child.returncode == 0:
-            row["error"] = answer
-            if not float(answer) <= TOLERANCE:
-                row["said"] = f"differs from onnxruntime by {answer}"
-        else:
-            said = [line for line in child.stderr.splitlines() if "rror" in line] or child.stderr.splitlines() or ["the process ended"]
-            row["said"] = re.sub(r"\s+", " ", said[-1])[:300]
+    zoo.FORKS.set_forkserver_preload(["torch", "transformers", "onnx", "onnxruntime", "numpy", "families", "breadth_networks"])
+
+    def one(name):
+        here, there = zoo.FORKS.Pipe(duplex=False)
+        child = zoo.FORKS.Process(target=answer, args=(name, there))
+        child.start()
+        there.close()
+        try:
+            row = here.recv()
+        except EOFError:
+            row = {"model": name, "said": "the process ended"}
+        child.join()
         add_line(log, STATE, row)
-        print(name, row.get("error", ""), row["seconds"], row.get("said", ""), flush=True)
+        print(name, row.get("error", ""), row.get("seconds", ""), row.get("said", ""), flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(one, [name for name in names if name not in done]))
 
 
 # ---- Timing -------------------------------------------------------------------------------------
-
-
-def commit():
-    return subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
 
 
 def digest(path):
@@ -148,7 +171,7 @@ def run(names, threads, log, options):
     for name in names:
         if name in done:
             continue
-        row = {"model": name, "threads": threads, "commit": options.commit or commit()}
+        row = {"model": name, "threads": threads, "commit": state.get(name, {}).get("commit") or commit()}
         said = state.get(name, {"said": "not prepared"}).get("said")
         if said:
             add_line(log, COLUMNS, row | {"round": 0, "counts": "yes", "said": said})
@@ -213,7 +236,7 @@ def table(paths, say=print):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["prepare", "run", "table", "one", "list"], help="`one` is what prepare starts for a model")
+    parser.add_argument("verb", choices=["prepare", "run", "table", "list"])
     parser.add_argument("names", nargs="*", metavar="MODEL|FILE")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--log", default=os.path.join(WORK, "rounds.tsv"))
@@ -221,8 +244,8 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.1, help="of a burst")
     parser.add_argument("--any-load", action="store_true", help="rounds count beside other work, too; their rows show it")
     parser.add_argument("--again", action="store_true", help="prepare what is there, too, with this build")
-    parser.add_argument("--commit", help="what the rows say; HEAD by default")
-    options = parser.parse_args()
+    parser.add_argument("--jobs", type=int, default=1, help="models that are prepared at a time")
+    options = parser.parse_intermixed_args()
     if options.verb == "table":
         return 0 if table(options.names or [options.log]) else 1
     unknown = [name for name in options.names if name not in MODELS]
@@ -232,10 +255,8 @@ def main():
     if options.verb == "list":
         for name in names:
             print(f"{name:26}{MODELS[name].family}{', products' * MODELS[name].products}")
-    elif options.verb == "one":
-        print(f"{prepare_one(names[0]):.2g}")
     elif options.verb == "prepare":
-        prepare(names, options.again)
+        prepare(names, options.again, options.jobs)
     else:
         run(names, options.threads, options.log, options)
     return 0

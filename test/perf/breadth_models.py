@@ -172,7 +172,7 @@ hugging("t5", "text", "t5", {"input_ids": (1, 64), "decoder_input_ids": (1, 16)}
 hugging("marian", "text", "marian", {"input_ids": (1, 48), "decoder_input_ids": (1, 16)}, "AutoModelForSeq2SeqLM", products=True,
         d_model=512, encoder_layers=4, decoder_layers=4, encoder_attention_heads=8, decoder_attention_heads=8, encoder_ffn_dim=2048,
         decoder_ffn_dim=2048, vocab_size=8000, pad_token_id=0, decoder_start_token_id=1)
-SMOL = dict(hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3, vocab_size=16000)
+SMOL = dict(hidden_size=576, intermediate_size=1536, num_attention_heads=9, num_key_value_heads=3, head_dim=64, vocab_size=16000)
 hugging("llama_prompt", "text", "llama", {"input_ids": (1, 64)}, "AutoModelForCausalLM", products=True, fixed=dict(use_cache=False),
         num_hidden_layers=8, **SMOL)
 step("llama_step", "text", "llama", 3, 64, 12, 256, **SMOL)
@@ -196,7 +196,7 @@ own("table_transformer", "tables", "TableTransformer", {"x": (64, 40)}, products
 MODELS["boosted_trees"] = Model("tables", trees=dict(count=400, depth=6, features=50))
 MODELS["random_forest"] = Model("tables", trees=dict(count=200, depth=10, features=30, classes=5))
 hugging("patchtst", "series", "patchtst", {"past_values": (1, 512, 32)}, "PatchTSTForPrediction", products=True, num_input_channels=32,
-        context_length=512, patch_length=16, patch_stride=8, prediction_length=96)
+        context_length=512, patch_length=16, patch_stride=16, prediction_length=96)
 
 
 def edges(nodes, count):

@@ -533,7 +533,7 @@ class GraphConv(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    """Messages weighted by a softmax over the edges that reach a node: gather, scatter of maxima and of sums."""
+    """Messages weighted by a softmax over the edges that reach a node: gathers, and scatters of sums."""
 
     def __init__(self, width=64, heads=4, layers=2):
         super().__init__()
@@ -547,9 +547,9 @@ class GraphAttention(nn.Module):
             h = value(x)
             scores = F.leaky_relu(left(h)[begin] + right(h)[end], 0.2)
             at = end[:, None].expand(-1, self.heads)
-            most = torch.full((x.shape[0], self.heads), -1e9).scatter_reduce(0, at, scores, "amax")
-            weights = torch.exp(scores - most[end])
-            weights = weights / (torch.zeros_like(most).scatter_add(0, at, weights)[end] + 1e-9)
+            weights = torch.exp(scores - scores.amax(0, keepdim=True))
+            sums = torch.zeros(x.shape[0], self.heads).scatter_add(0, at, weights)
+            weights = weights / (sums[end] + 1e-9)
             messages = (h[begin].unflatten(1, (self.heads, -1)) * weights[:, :, None]).flatten(1)
             x = F.elu(torch.zeros_like(h).scatter_add(0, end[:, None].expand(-1, h.shape[1]), messages))
         return x

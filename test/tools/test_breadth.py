@@ -69,10 +69,13 @@ def test_bars_are_met_by_all_models_only(tmp_path):
 
 def test_a_model_that_was_not_prepared_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(breadth, "WORK", str(tmp_path))
-    options = type("Options", (), {"commit": "c0111"})()
-    breadth.run(["unet"], 2, str(tmp_path / "r.tsv"), options)
+    breadth.run(["unet"], 2, str(tmp_path / "r.tsv"), None)
     row, = breadth.lines(tmp_path / "r.tsv", breadth.COLUMNS)
-    assert (row["model"], row["threads"], row["said"], row["commit"]) == ("unet", "2", "not prepared", "c0111")
+    assert (row["model"], row["threads"], row["said"]) == ("unet", "2", "not prepared")
+    # A row says of which commit its engine is, not which one is checked out when it is timed.
+    breadth.add_line(tmp_path / "prepared.tsv", breadth.STATE, {"model": "unet", "said": "differs", "commit": "c0111"})
+    breadth.run(["unet"], 1, str(tmp_path / "r.tsv"), None)
+    assert breadth.lines(tmp_path / "r.tsv", breadth.COLUMNS)[-1]["commit"] == "c0111"
 
 
 def test_an_unknown_model_is_a_usage_error(monkeypatch, capsys):
