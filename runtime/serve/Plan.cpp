@@ -16,21 +16,30 @@ static void insertInOrder(std::vector<Request *> &list, Request *request) {
 /// priority is greater.
 Status Scheduler::plan() {
   LATHE_RETURN_IF_ERROR(makeRoom());
+  // Those before `at` are not looked at again, unless requests came or went.
+  size_t at = 0, known = running.size();
   auto next = [&](bool decodes) -> Request * {
-    auto it = std::find_if(running.begin(), running.end(), [&](const Request *request) {
-      return !request->planned && (request->pending() == 1) == decodes;
-    });
-    return it == running.end() ? nullptr : *it;
+    if (running.size() != known) {
+      at = 0;
+      known = running.size();
+    }
+    for (; at < known; ++at)
+      if (!running[at]->planned && (running[at]->pending() == 1) == decodes)
+        return running[at];
+    return nullptr;
   };
   while (Request *request = next(/*decodes=*/true))
     LATHE_RETURN_IF_ERROR(planPart(request));
+  at = 0;
   while (budget) {
     Request *begun = next(/*decodes=*/false);
     Result<bool> more = admitNext(begun);
     if (!more)
       return more.status();
-    if (*more)
+    if (*more) {
+      at = 0;
       continue;
+    }
     if (!begun)
       break;
     LATHE_RETURN_IF_ERROR(planPart(begun));
