@@ -2,11 +2,11 @@
 """Engines of --batch-invariant on a GPU: the same bits in random schedules, and what that costs.
 
 `check_invariant.py prepare FOLDER` needs a build of lathe and onnx.
-`check_invariant.py run FOLDER [COUNT [SECONDS]]` needs a GPU, torch, python-frontend with the runtime library, and for the costs
+`check_invariant.py run FOLDER [COUNT [SECONDS [FIRST]]]` needs a GPU, torch, python-frontend with the runtime library, and for the costs
 llama8b.lathe.gz of `check_paged.py prepare`, in the same folder.
 
 A decoder of two small layers in bf16 gives tokens and logprobs of requests in so many random schedules (test/models/schedules.py), or
-as many as fit into the seconds, with graphs and without; all are bit for bit those of the request alone. The costs are those of a
+as many as fit into the seconds, from number FIRST on, with graphs and without; all are bit for bit those of the request alone. The costs are those of a
 step of Llama-3-8B's sizes with 1 and 64 sequences of 1,024 tokens, and of a prompt of 2,048; bars are 20 % and 35 % (issue 20).
 """
 import os
@@ -32,13 +32,13 @@ def prepare(folder):
         os.remove(model)
 
 
-def schedules(folder, count, seconds):
+def schedules(folder, count, seconds, first):
     from profile_steps import load
     from schedules import alone_of, draw_requests, run_schedule
     block_bytes = 2 * 2 * 16 * 2 * 32 * 2  # layers, keys and values, tokens, heads, numbers of a head, bf16
     engine, rows, totals, wrong, begin, done = load(folder, "halves-invariant"), draw_requests(), {}, 0, time.monotonic(), 0
     alone = alone_of(engine, rows, "cuda:0", batch_invariant=True)
-    for seed in range(count):
+    for seed in range(first, first + count):
         if time.monotonic() - begin > seconds:
             break
         try:
@@ -84,11 +84,11 @@ def costs(folder):
     return bad + judge("a prompt of 2,048", {name: v[2:] for name, v in times.items()}, PREFILL)
 
 
-def run(folder, count="1000", seconds="60"):
+def run(folder, count="1000", seconds="60", first="0"):
     import torch
     torch.cuda.init()
     print(torch.cuda.get_device_name(), flush=True)
-    wrong = schedules(folder, int(count), float(seconds))
+    wrong = schedules(folder, int(count), float(seconds), int(first))
     return (wrong + costs(folder)) > 0
 
 
