@@ -187,6 +187,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
     if (value != "" && value != "1")
       return usageError("takes no value, not '" + value + "'", "--paged");
     options.paged = true;
+  } else if (name == "kv") {
+    if (value != "int8" && value != "int4")
+      return usageError("keys and values are kept as int8 or int4, not as '" + value + "'", "--kv");
+    options.kvCodes = value;
   } else if (name == "batch-invariant") {
     if (value != "" && value != "1")
       return usageError("takes no value, not '" + value + "'", "--batch-invariant");

@@ -279,6 +279,10 @@ Result<engine::LlmInfo> llmInfo(DictionaryAttr facts) {
   group.layout.blockTokens = uint32_t(number("page_tokens"));
   group.layout.heads = uint32_t(number("heads"));
   group.layout.headSizeK = group.layout.headSizeV = uint32_t(number("head_size"));
+  if (facts.contains("scales")) { // lathe.kv_append's
+    group.layout.scales = engine::KvScales::HeadToken;
+    group.layout.scaleDType = DType::F32;
+  }
   group.layout.order = engine::KvOrder::TokenHeadDim;
   group.layout.alignment = engine::kPoolAlignment;
   info.groups = {group};

@@ -103,6 +103,8 @@ Result<std::string> lockKey(const std::string &model, const CompileOptions &opti
     hash.field("parameter " + name);
   if (options.paged)
     hash.field(options.batchInvariant ? "paged, batch-invariant" : "paged");
+  if (!options.kvCodes.empty())
+    hash.field("kv " + options.kvCodes);
   return hash.hex();
 }
 

@@ -17,7 +17,7 @@ std::string packLlm(const LlmInfo &info) {
   for (const KvGroup &g : info.groups)
     groups.push_back(fb::CreateKvGroup(b, uint8_t(g.kind), g.layers, uint8_t(g.layout.dtype), g.layout.blockTokens,
                                        g.layout.heads, g.layout.headSizeK, g.layout.headSizeV,
-                                       uint8_t(g.layout.order)));
+                                       uint8_t(g.layout.order), uint8_t(g.layout.scales)));
   auto entry = b.CreateString(info.entry);
   auto all = b.CreateVector(groups);
   auto proofs = texts(info.proofs), assumptions = texts(info.assumptions);
@@ -41,8 +41,8 @@ Result<LlmInfo> parseLlm(std::string_view bytes, const std::string &where) {
   auto number = [](uint8_t value, auto last) { return value <= static_cast<uint8_t>(last); };
   for (const fb::KvGroup *g : *source->groups()) {
     if (!number(g->kind(), KvGroupKind::Shared) || !number(g->dtype(), DType::C128) ||
-        !number(g->order(), KvOrder::TokenHeadDim))
-      return invalidError("a group of the llm section has an unknown kind, type or order", where);
+        !number(g->order(), KvOrder::TokenHeadDim) || !number(g->scales(), KvScales::HeadToken))
+      return invalidError("a group of the llm section has an unknown kind, type, order or form of scales", where);
     KvGroup group;
     group.kind = static_cast<KvGroupKind>(g->kind());
     group.layers = g->layers();
@@ -52,6 +52,7 @@ Result<LlmInfo> parseLlm(std::string_view bytes, const std::string &where) {
     group.layout.headSizeK = g->head_size_k();
     group.layout.headSizeV = g->head_size_v();
     group.layout.order = static_cast<KvOrder>(g->order());
+    group.layout.scales = static_cast<KvScales>(g->scales()); // of f32
     group.layout.alignment = kPoolAlignment;
     info.groups.push_back(group);
   }

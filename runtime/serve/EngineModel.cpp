@@ -16,7 +16,7 @@ namespace {
 /// Products take rows in register tiles of 8, or 6 where there are few registers (codegen/select/ChooseCpu.cpp), and
 /// sum in the same order in all of them; rows that fill no tile, or stand alone, are summed in another.
 constexpr size_t kRowsOfTiles = 24;
-constexpr const char *kInputs[] = {"tokens", "positions", "requests", "slots", "tables", "rows", "pool"};
+constexpr const char *kInputs[] = {"tokens", "positions", "requests", "slots", "tables", "rows", "pool", "scales"};
 
 /// Takes the error over.
 Status statusOf(lathe_error *error) {
@@ -46,9 +46,12 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   if (info.groups.size() != 1)
     return unsupportedError("caches of several forms", "llm section");
   const char *name = info.entry.c_str();
-  bool fits = lathe_engine_input_count(engine, name) == std::size(kInputs) &&
-              lathe_engine_output_count(engine, name) == 3;
-  for (size_t i = 0; fits && i < std::size(kInputs); ++i)
+  const bool coded = info.groups[0].layout.scales != engine::KvScales::None;
+  const size_t inputs = std::size(kInputs) - !coded;
+  const DType stored = info.groups[0].layout.dtype;
+  bool fits = coded == (stored == DType::I8 || stored == DType::I4) && lathe_engine_input_count(engine, name) == inputs &&
+              lathe_engine_output_count(engine, name) == (coded ? 4u : 3u);
+  for (size_t i = 0; fits && i < inputs; ++i)
     fits = std::strcmp(lathe_engine_input(engine, name, i)->name, kInputs[i]) == 0;
   if (!fits)
     return invalidError("has other inputs or outputs than a step", "entry '" + info.entry + "'");
@@ -67,7 +70,9 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   const engine::KvLayout &layout = group.layout;
   model->entry = info.entry;
   model->logitType = lathe_engine_output(engine, name, 0)->dtype;
-  model->dtype = static_cast<lathe_dtype>(layout.dtype);
+  // Two codes of 4 bits are a byte of the pool.
+  const bool halves = coded && layout.dtype == DType::I4;
+  model->dtype = static_cast<lathe_dtype>(halves ? DType::UI8 : layout.dtype);
   model->padTo = wanted.batchInvariant && !info.batchInvariant ? kRowsOfTiles : 1;
   model->buckets = !model->device->isHost();
   // Blocks behind the cache's, for tokens that pad a step.
@@ -76,7 +81,9 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
     most = std::max(most, model->rounded(tokens) - tokens);
   const int64_t spare = int64_t(most + layout.blockTokens - 1) / layout.blockTokens;
   model->poolDims = {int64_t(wanted.blocks) + spare, group.layers, 2, layout.blockTokens, layout.heads,
-                     layout.headSizeK};
+                     layout.headSizeK / (halves ? 2 : 1)};
+  if (coded)
+    model->scaleDims = {model->poolDims[0], group.layers, 2, layout.heads, layout.blockTokens};
   model->spareSlot = int64_t(wanted.blocks) * layout.blockTokens;
   LATHE_RETURN_IF_ERROR(model->makePool(wanted.hostBlocks));
   auto sampler = DeviceSampler::create(runtime::engineOf(engine), runtime::contextOf(model->context)->target(),
@@ -98,8 +105,16 @@ Status EngineModel::makePool(uint32_t hostBlocks) {
     return Status(status.code(), status.message(), "a pool of " + std::to_string(poolBytes) + " bytes");
   // What lies behind a sequence's last token is read, and weighed with 0: it must be a number.
   LATHE_RETURN_IF_ERROR(device->zero(pool.data(), poolBytes));
+  if (!scaleDims.empty()) {
+    scaleBytes = lathe_tensor_bytes(LATHE_F32, int32_t(scaleDims.size()), scaleDims.data());
+    blockScales = scaleBytes / uint64_t(scaleDims[0]);
+    scales = runtime::Block(*device, /*onHost=*/false);
+    if (Status status = scales.reserve(scaleBytes, moved); !status.ok())
+      return Status(status.code(), status.message(), "scales of " + std::to_string(scaleBytes) + " bytes");
+    LATHE_RETURN_IF_ERROR(device->zero(scales.data(), scaleBytes));
+  }
   if (hostBlocks) {
-    const uint64_t bytes = hostBlocks * blockBytes;
+    const uint64_t bytes = hostBlocks * (blockBytes + blockScales);
     swapSpace = runtime::Block(*device, /*onHost=*/true);
     if (Status status = swapSpace.reserve(bytes, moved); !status.ok())
       return Status(status.code(), status.message(), "host memory of " + std::to_string(bytes) + " bytes for blocks");
@@ -157,20 +172,26 @@ Status EngineModel::run(const Batch &given, std::span<float> logits, std::span<i
 Status EngineModel::runPadded(const Batch &batch, std::span<float> logits, std::span<int64_t> best) {
   const int64_t tokens = int64_t(batch.tokens.size()), rows = int64_t(batch.rows.size());
   const int64_t tables[] = {rows, batch.pages};
-  lathe_tensor memory = {};
-  memory.data = pool.data();
-  memory.bytes = poolBytes;
-  memory.dtype = dtype;
-  memory.memory = LATHE_DEVICE; // read and written where it is
-  memory.rank = int32_t(poolDims.size());
-  memory.dims = poolDims.data();
+  auto inPlace = [](runtime::Block &block, uint64_t bytes, lathe_dtype type, const std::vector<int64_t> &dims) {
+    lathe_tensor memory = {};
+    memory.data = block.data();
+    memory.bytes = bytes;
+    memory.dtype = type;
+    memory.memory = LATHE_DEVICE; // read and written where it is
+    memory.rank = int32_t(dims.size());
+    memory.dims = dims.data();
+    return memory;
+  };
+  const size_t coded = scaleDims.empty() ? 0 : 1;
+  const lathe_tensor memory = inPlace(pool, poolBytes, dtype, poolDims);
+  const lathe_tensor scale = coded ? inPlace(scales, scaleBytes, LATHE_F32, scaleDims) : lathe_tensor{};
   lathe_tensor inputs[] = {numbers(batch.tokens, &tokens, 1),   numbers(batch.positions, &tokens, 1),
                            numbers(batch.requests, &tokens, 1), numbers(batch.slots, &tokens, 1),
                            numbers(batch.tables, tables, 2),    numbers(batch.rows, &rows, 1),
-                           memory};
+                           memory, scale};
   const int64_t logitDims[] = {rows, rows ? int64_t(logits.size()) / rows : 0};
   narrow.resize(logitType == LATHE_F32 ? 0 : lathe_tensor_bytes(logitType, 2, logitDims));
-  lathe_tensor outputs[] = {{}, numbers(best, &rows, 1), memory};
+  lathe_tensor outputs[] = {{}, numbers(best, &rows, 1), memory, scale};
   if (logits.empty()) {
     outputs[0].memory = LATHE_DEVICE; // where it stays
   } else {
@@ -178,7 +199,7 @@ Status EngineModel::runPadded(const Batch &batch, std::span<float> logits, std::
     outputs[0].bytes = narrow.empty() ? logits.size_bytes() : narrow.size();
   }
   LATHE_RETURN_IF_ERROR(
-      statusOf(lathe_run(context, entry.c_str(), inputs, std::size(inputs), outputs, std::size(outputs))));
+      statusOf(lathe_run(context, entry.c_str(), inputs, std::size(kInputs) - 1 + coded, outputs, 3 + coded)));
   const lathe_tensor &found = outputs[0];
   logitsAt = found.memory == LATHE_DEVICE ? found.data : nullptr;
   if (found.rank != 2 || found.dims[0] != rows || (!logits.empty() && rows * found.dims[1] != int64_t(logits.size())))
@@ -195,16 +216,24 @@ Status EngineModel::draw(const DrawList &list, std::span<int64_t> tokens, std::s
 }
 
 Status EngineModel::copyBlock(kv::BlockId from, kv::BlockId to) {
-  auto *first = static_cast<std::byte *>(pool.data());
-  return device->copy(first + to * blockBytes, first + from * blockBytes, blockBytes,
-                      runtime::CopyKind::DeviceToDevice);
+  auto copy = [&](runtime::Block &block, uint64_t bytes) {
+    auto *first = static_cast<std::byte *>(block.data());
+    return device->copy(first + to * bytes, first + from * bytes, bytes, runtime::CopyKind::DeviceToDevice);
+  };
+  LATHE_RETURN_IF_ERROR(copy(pool, blockBytes));
+  return scaleDims.empty() ? okStatus() : copy(scales, blockScales);
 }
 
 Status EngineModel::swapBlock(kv::BlockId deviceBlock, kv::BlockId host, SwapWay way) {
-  auto *there = static_cast<std::byte *>(pool.data()) + deviceBlock * blockBytes;
-  auto *here = static_cast<std::byte *>(swapSpace.data()) + host * blockBytes;
-  return way == SwapWay::ToHost ? device->copy(here, there, blockBytes, runtime::CopyKind::DeviceToHost)
-                                : device->copy(there, here, blockBytes, runtime::CopyKind::HostToDevice);
+  // In host memory a block's scales stand behind it.
+  auto *here = static_cast<std::byte *>(swapSpace.data()) + host * (blockBytes + blockScales);
+  auto move = [&](runtime::Block &block, std::byte *host, uint64_t bytes) {
+    auto *there = static_cast<std::byte *>(block.data()) + deviceBlock * bytes;
+    return way == SwapWay::ToHost ? device->copy(host, there, bytes, runtime::CopyKind::DeviceToHost)
+                                  : device->copy(there, host, bytes, runtime::CopyKind::HostToDevice);
+  };
+  LATHE_RETURN_IF_ERROR(move(pool, here, blockBytes));
+  return scaleDims.empty() ? okStatus() : move(scales, here + blockBytes, blockScales);
 }
 
 } // namespace lathe::serve

@@ -50,11 +50,12 @@ private:
   lathe_context *context = nullptr;
   std::shared_ptr<runtime::Device> device; ///< the context's; outlives the pool
   runtime::Block pool, swapSpace; ///< the blocks; those in host memory
+  runtime::Block scales;          ///< of the blocks' codes, if they are codes
   std::unique_ptr<DeviceSampler> sampler; ///< where the engine has kernels that draw
   const void *logitsAt = nullptr;         ///< of the last step, on the device
   std::string entry;
-  std::vector<int64_t> poolDims;
-  uint64_t poolBytes = 0, blockBytes = 0;
+  std::vector<int64_t> poolDims, scaleDims; ///< scaleDims: empty where keys and values are no codes
+  uint64_t poolBytes = 0, blockBytes = 0, scaleBytes = 0, blockScales = 0; ///< blockScales: bytes of a block's scales
   size_t padTo = 1;      ///< tokens and requests of a step are a multiple of it
   bool buckets = false;  ///< sizes of a step are of a short list
   int64_t spareSlot = 0; ///< the first one behind the cache's blocks

@@ -94,9 +94,9 @@ def test_any_company(paged, tmp_path, name):
     assert generate(paged(name), rows[3:4], tmp_path, "--batch-invariant")[0] == wanted[3:4]
 
 
-def step(engine, folder, sequences):
+def step(engine, folder, sequences, bits=0):
     """Logits of the last token of each (tokens, pages), and the pool, of one step from an empty pool that is
-    padded to whole tiles of products, as the runtime does it."""
+    padded to whole tiles of products, as the runtime does it. `bits`: of codes; the pool then as numbers, and scales."""
     tokens, positions, owners, slots, rows = [], [], [], [], []
     width = max(len(pages) for _, pages in sequences)
     tables = [pages + [0] * (width - len(pages)) for _, pages in sequences]
@@ -116,9 +116,46 @@ def step(engine, folder, sequences):
     inputs = {"tokens": tokens, "positions": positions, "requests": owners, "slots": slots, "tables": tables,
               "rows": rows}
     inputs = {k: np.asarray(v, np.int64) for k, v in inputs.items()}
-    inputs["pool"] = np.zeros((BLOCKS + 2, LAYERS, 2, PAGE, KV_HEADS, HEAD), np.float32)
+    kind = {0: np.float32, 8: np.int8, 4: np.uint8}[bits]
+    inputs["pool"] = np.zeros((BLOCKS + 2, LAYERS, 2, PAGE, KV_HEADS, HEAD // 2 if bits == 4 else HEAD), kind)
+    if bits:
+        inputs["scales"] = np.zeros((BLOCKS + 2, LAYERS, 2, KV_HEADS, PAGE), np.float32)
     outputs = lathe_cli.run(engine, folder, inputs=inputs, device="cpu")
-    return outputs["logits"], outputs["next_pool"]
+    if not bits:
+        return outputs["logits"], outputs["next_pool"]
+    codes, scales = outputs["next_pool"], outputs["next_scales"].swapaxes(-1, -2)[..., None]
+    if bits == 4:
+        codes = np.concatenate([codes & 15, codes >> 4], -1).astype(np.int8) - 8
+    return outputs["logits"], codes * scales, scales
+
+
+@pytest.mark.parametrize("bits,most", [(8, 0.02), (4, 0.3)])
+def test_codes(paged, tmp_path, bits, most):
+    """Keys and values of 8 and 4 bits: what is stored is the nearest code, and answers do not depend on blocks that are
+    shared, copied and given up."""
+    coded = lathe_cli.compile_model(model_of("llama3"), tmp_path / "coded.lathe", "--paged", f"--kv=int{bits}", target="native")
+    prompts = [row["prompt"] for row in expected("llama3") if 18 < len(row["prompt"])][:3] + [[5]]
+    rows = list(zip(prompts, [[1, 6, 0], [2, 7, 8], [5, 3, 9], [4]]))
+    wanted, pool = step(paged("llama3"), tmp_path, rows)
+    logits, numbers, scales = step(coded, tmp_path, rows, bits)
+    for prompt, pages in rows:
+        for p in range(len(prompt)):  # the first layer: the second one's keys follow from what attention read
+            at = pages[p // PAGE], 0, slice(None), p % PAGE
+            assert (np.abs(numbers[at] - pool[at]) <= 0.5001 * scales[at]).all()
+            assert np.allclose(np.abs(pool[at]).max(-1, keepdims=True), scales[at] * (127 if bits == 8 else 7))
+    error = np.linalg.norm(logits - wanted) / np.linalg.norm(wanted)
+    assert 1e-6 < error < most
+    own = requests("llama3", temperature=1.5, seed=7)
+    plenty, _ = generate(coded, own, tmp_path, "--batch-invariant")
+    few, said = generate(coded, own, tmp_path, "--batch-invariant", "--step-tokens=7", "--at-once=7", f"--kv-memory={42 if bits == 8 else 26}K")
+    assert few == plenty
+    assert int(said.split()[-2]) > 0, said  # preemptions
+
+
+def test_codes_want_pages(tmp_path):
+    for options, words in ((["--kv=int8"], "--paged makes"), (["--paged", "--kv=int3"], "int8 or int4")):
+        assert words in lathe_cli.lathe("compile", model_of("llama3"), "-o", tmp_path / "x.lathe", *options, code=2)
+    assert not (tmp_path / "x.lathe").exists()
 
 
 @pytest.mark.parametrize("name", NAMES)

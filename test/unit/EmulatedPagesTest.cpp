@@ -243,13 +243,14 @@ protected:
   }
 
   /// Compiles the decoder for a CPU and a GPU, and gives the fake device its kernels.
-  void open(const std::string &element, const std::string &gpu, bool batchInvariant = false) {
+  void open(const std::string &element, const std::string &gpu, const std::string &kvCodes = {}, bool batchInvariant = false) {
     fs::path model = folder / "decoder.onnxtxt";
     std::ofstream(model) << decoder(element);
     CompileOptions options;
     options.targets = {"x86-64-v3", gpu};
     options.paged = true;
     options.batchInvariant = batchInvariant;
+    options.kvCodes = kvCodes;
     options.dumpDir = folder / "dump";
     Result<CompileResult> made = compileModel(model, options);
     ASSERT_TRUE(made.ok()) << made.status().str();
@@ -294,6 +295,20 @@ TEST_F(EmulatedPages, GreedyTokensOfManyRequests) {
   for (const std::vector<uint32_t> &tokens : got.tokens)
     various.insert(tokens.begin(), tokens.end());
   EXPECT_GT(various.size(), 12u);
+}
+
+/// Keys and values as codes with scales: appended, read and shared.
+TEST_F(EmulatedPages, GreedyTokensOverCodes) {
+  ASSERT_NO_FATAL_FAILURE(open("float", "sm_90a", "int4"));
+  constexpr uint64_t kPoolBytes = 12 * 16 * 2 * 2 * kKeyHeads * (kHead / 2 + sizeof(float));
+  std::vector<Prompt> given = prompts();
+  given.erase(given.begin() + 2, given.end() - 2); // of the longer ones two that begin with the same pages
+  for (Prompt &p : given)
+    p.answer = 6;
+  Answers want = generate(engine, "cpu", given, kPoolBytes), got = generate(engine, "fake:0", given, kPoolBytes);
+  ASSERT_EQ(want.error, "");
+  ASSERT_EQ(got.error, "");
+  EXPECT_EQ(got.tokens, want.tokens);
 }
 
 /// By the kernels that draw, of a GPU without clusters: the same tokens and logprobs as on the CPU, whatever is asked for.
@@ -341,7 +356,7 @@ TEST_F(EmulatedPages, SampledTokensOfManyRequests) {
 
 /// The bits of answers do not depend on company, nor on how prompts are cut or cached.
 TEST_F(EmulatedPages, BatchInvariantAnswersInHalves) {
-  ASSERT_NO_FATAL_FAILURE(open("float16", "sm_80", /*batchInvariant=*/true));
+  ASSERT_NO_FATAL_FAILURE(open("float16", "sm_80", /*kvCodes=*/{}, /*batchInvariant=*/true));
   runtime::cuda::fakeGpu().capability = 80;
   constexpr uint64_t kBlockBytes = 16 * 2 * 2 * kKeyHeads * kHead * sizeof(uint16_t);
   std::vector<Prompt> given;

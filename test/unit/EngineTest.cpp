@@ -338,7 +338,7 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   info.vocabulary = 512;
   KvGroup group;
   group.layers = 2;
-  group.layout = {DType::F32, 16, 2, 32, 32, KvOrder::TokenHeadDim};
+  group.layout = {DType::I8, 16, 2, 32, 32, KvOrder::TokenHeadDim, KvScales::HeadToken};
   group.layout.alignment = kPoolAlignment;
   info.groups = {group};
   info.proofs = {"O3: a token sees the keys up to its own"};

@@ -66,6 +66,9 @@ Status compileVerb(const std::vector<std::string> &arguments) {
               "A decoder becomes an engine for `lathe generate`: tokens of many sequences in one step, their "
               "keys and values in pages",
               paged);
+  parser.add("kv", "int8|int4",
+             "With --paged: keep keys and values as codes of 8 or 4 bits, with a scale for each head of each token",
+             pass("kv"));
   parser.flag("batch-invariant",
               "With --paged: products sum in one order whatever the number of rows, so that the bits of an answer "
               "do not depend on who shares its steps",

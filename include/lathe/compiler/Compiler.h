@@ -33,6 +33,8 @@ struct CompileOptions {
   std::vector<std::string> configs; ///< "KERNEL=CONFIGURATION", in place of what select chooses
   std::string lock;   ///< a file that `lathe tune` wrote: more of them (Lock.h); empty: none
   bool paged = false; ///< a decoder becomes a step over tokens of many sequences (runtime/serve)
+  /// With `paged`: "int8" or "int4": keys and values are kept as codes of so many bits; empty: as the model has them.
+  std::string kvCodes;
   bool batchInvariant = false; ///< with `paged`: the bits of an answer do not depend on who shares its steps
   /// "axes=FILE.npy" or FILE.pb: inputs that become constants, because lathe needs
   /// their values to compile. They are no inputs of the entries any more.

@@ -10,10 +10,12 @@
 //   slots [T]      where its keys and values go: page * blockTokens + place in the page
 //   tables [R, M]  pages of each sequence in order; behind its last token any page
 //   rows [R]       the tokens whose logits are wanted, as numbers of `tokens`
-//   pool [N, layers, 2, blockTokens, heads, headSize], given the same memory as the output next_pool,
+//   pool [N, layers, 2, blockTokens, heads, headSize], given the same memory as the output next_pool, and where keys
+//                  and values are codes (KvScales::HeadToken: i8, or two of 4 bits in a ui8: headSize / 2 of them)
+//   scales [N, layers, 2, heads, blockTokens], f32, given the same memory as next_scales,
 //
-// and gives logits [R, vocabulary], best [R] (i64: the token of the greatest logit, the lower of equals) and
-// next_pool. runtime/serve makes these of requests.
+// and gives logits [R, vocabulary], best [R] (i64: the token of the greatest logit, the lower of equals), next_pool
+// and maybe next_scales. runtime/serve makes these of requests.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_ENGINE_LLM_H
