@@ -43,8 +43,19 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
     const int64_t smCount = p.target.smCount, high = (most + c.tileM - 1) / c.tileM;
     auto tilesOf = [&](int64_t columns) { return high * ((n + columns - 1) / columns); };
     c.tileN = tilesOf(128) * (c.tileM > 128 ? 3 : 1) >= smCount ? 128 : 64;
-    while (c.cluster < 8 && 2 * c.cluster * tilesOf(c.tileN) <= smCount && 8 * c.cluster * kDepth <= k)
+    // A step of one warpgroup is a chain of waits, so that several blocks share a multiprocessor where their stages are
+    // small: two, four of 32 rows or of enough steps each (race_int4.py: 15 to 58 % of the time less).
+    auto blocksOfEach = [&](int64_t cluster) {
+      constexpr int64_t kManySteps = 24;
+      const bool small = c.tileN == 64 && c.tileM <= 64;
+      return !small ? 1 : c.tileM <= 32 || k / kDepth / cluster >= kManySteps ? 4 : 2;
+    };
+    while (c.cluster < 8 && 2 * c.cluster * tilesOf(c.tileN) <= blocksOfEach(2 * c.cluster) * smCount &&
+           8 * c.cluster * kDepth <= k)
       c.cluster *= 2;
+    constexpr int64_t kSharedStages = 6;
+    if (c.cluster * tilesOf(c.tileN) > smCount && c.tileN == 64 && c.tileM <= 64 && c.stages == 0)
+      c.stages = kSharedStages;
   }
   if (c.tileM % 8 != 0 || c.tileM < 8 || c.tileM > 256 || (c.tileN != 64 && c.tileN != 128) || c.cluster < 1 || c.cluster > 8)
     return {};

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 using namespace lathe;
 
 namespace {
@@ -63,6 +65,18 @@ TEST(Choose, WeightsOfFourBitsArePacked) {
   KernelDesc later = product(1, 4096, 128);
   later.operands[1].isWeight = false;
   EXPECT_EQ(familyOf(later, "sm_90a"), "gemv.row");
+}
+
+// Several blocks share a multiprocessor: four of 32 rows, or of many steps each, two of 64; of more rows one.
+TEST(Choose, BlocksOfFewRowsShareMultiprocessors) {
+  for (auto [m, k, config] : {std::tuple<int64_t, int64_t, const char *>{32, 4096, "gemm.widened.t160.v4.m32.n64.s6.c8"},
+                              {64, 4096, "gemm.widened.t160.v4.m64.n64.s6.c4"},
+                              {64, 14336, "gemm.widened.t160.v4.m64.n64.s6.c8"},
+                              {128, 4096, "gemm.widened.t160.v4.m128.n64.s8.c2"}}) {
+    auto all = chooseVariants(product(m, k, 128), *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(all->front().spec.config, config);
+  }
 }
 
 TEST(Choose, WeightsOfEightBitsArePackedForManyRows) {

@@ -40,7 +40,7 @@ inline constexpr const char *kWinogradToleranceOption = "winograd_tolerance";
 inline constexpr const char *kSparseWeightsOption = "sparse_weights";
 /// In these options: a list of one text, the number of --streams.
 inline constexpr const char *kStreamsOption = "streams";
-/// In these options: a list, the tokens of a page and maybe "batch-invariant".
+/// In these options: a list, the tokens of a page, maybe "batch-invariant", and "kv=int8" or "kv=int4" for codes.
 inline constexpr const char *kPagedOption = "paged";
 inline constexpr int64_t kPageTokens = 16;
 /// In these options: the axes of the mesh, "tp=2", and what is said of single values, "NAME=dim:1".
