@@ -111,7 +111,7 @@ def test_four_bits(tmp_path, block, unsigned, zero, along, n, k, rows):
 
 
 @pytest.mark.parametrize("rows, half, config, packed", [
-    (1, "FLOAT16", "gemv.row", "gemm.packed"), (9, "FLOAT16", "gemm.skinny", "gemm.packed"), (200, "FLOAT16", "", ""),
+    (1, "FLOAT16", "gemv.row", "gemm.packed"), (9, "FLOAT16", "gemm.skinny", "gemm.packed"), (200, "FLOAT16", "", "gemm.widened"),
     (200, "BFLOAT16", "", "gemm.widened")])
 def test_four_bits_on_a_gpu(tmp_path, rows, half, config, packed):
     """Compiled for a GPU: the product of few rows, with packed codes of many, reads them, no kernel is ahead of it."""
