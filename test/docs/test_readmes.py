@@ -28,6 +28,8 @@ SLOW = {
     "test/perf/gpu/race_attention.py": "needs a GPU and torch for it",
     "build/bin/lathe-conformance": "the corpus suite of tools/check runs it",
     ".venv/bin/python test/conformance/check_ledger.py": "makes a run the committed ledger",
+    ".venv/bin/python test/conformance/operators.py": "the suite of other modes in tools/check runs it",
+    ".venv/bin/python test/fuzz/against_onnxruntime.py": "the suite of random graphs in tools/check runs it",
     ".venv/bin/python test/conformance/check_modes.py": "makes a run the committed ledger of a mode",
     "build/bin/lathe-kv-bench": "measures for a minute",
     "build/bin/lathe-kv-replay": "replays for minutes",
