@@ -49,6 +49,7 @@ ALLOWED = {
     "passes/select": {"support", "engine", "ir", "passes", "phase", "kernelspec", "select", *LLVM},
     "codegen": {"support", "engine", "ir", "codegen", "kernelspec", "select", "system", *LLVM},
     "codegen/select": {"support", "engine", "kernelspec", "select"},
+    "codegen/select/HostCpu.cpp": {"support", "select", "kernelspec", "system"},
     "codegen/nvrtc": {"support", "codegen", "kernelspec", "system"},
     "codegen/device": {"support", "codegen", "kernelspec", "select", "system"},
     "lib/compiler": {"support", "reference", "analysis", "engine", "ir", "import", "passes",

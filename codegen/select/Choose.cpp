@@ -138,5 +138,18 @@ bool divides(int64_t d, const DimExpr &e) { return e.exactDiv(DimExpr(d)).has_va
 
 DimRange rangeOf(const DimExpr &e, const KernelDesc &desc) { return e.range(desc.symbols); }
 
+Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc) {
+  std::vector<KernelConfig> configs;
+  for (size_t at = 0; at <= desc.wanted.size();) {
+    size_t end = std::min(desc.wanted.find(',', at), desc.wanted.size());
+    Result<KernelConfig> config = KernelConfig::parse(desc.wanted.substr(at, end - at));
+    if (!config)
+      return config.status();
+    configs.push_back(*config);
+    at = end + 1;
+  }
+  return configs;
+}
+
 } // namespace select
 } // namespace lathe

@@ -14,6 +14,9 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target);
 bool chooseBlocks(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 Variants chooseCuda(const KernelDesc &desc, const Target &target);
 
+/// The configurations that `desc.wanted`, which is not empty, names.
+Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc);
+
 } // namespace lathe::select
 
 #endif // LATHE_CODEGEN_SELECT_CHOOSE_H

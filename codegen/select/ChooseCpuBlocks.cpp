@@ -7,7 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Choose.h"
+#include "ChooseCpu.h"
 
 #include "lathe/support/Packing.h"
 #include "lathe/support/ZeroBlocks.h"
@@ -136,13 +136,13 @@ bool chooseBlocks(const KernelDesc &desc, const Target &target, std::vector<Kern
   }
   // One tile of rows, which stays in the first-level cache, for as many panels as the second level keeps for the tiles
   // behind it.
-  constexpr int64_t kResident = 256 << 10, kEnough = 64;
+  const int64_t resident = residentBytes(target), enough = unitsForCores(target, 64);
   c.rows = c.tileM;
   int64_t panelBytes = std::max<int64_t>(1, gain->blocks * gain->rows * kBlockColumns * 4 / sizes.panels);
   int64_t chunks = std::max<int64_t>(1, int64_t(usualRows(desc, sizes)) / c.rows);
-  int64_t share = chunks >= kEnough ? sizes.panels : sizes.panels * chunks / kEnough;
-  c.tileK = std::clamp<int64_t>(std::min(kResident / panelBytes, share), 1, sizes.panels);
-  variant(c, {});
+  int64_t share = chunks >= enough ? sizes.panels : sizes.panels * chunks / enough;
+  c.tileK = std::clamp<int64_t>(std::min(resident / panelBytes, share), 1, sizes.panels);
+  variant(askedOr(desc, c), {});
   return true;
 }
 

@@ -43,19 +43,6 @@ KernelSpec tiled(const KernelDesc &desc, const KernelConfig &c, const DimExpr &b
   return spec;
 }
 
-Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc) {
-  std::vector<KernelConfig> configs;
-  for (size_t at = 0; at <= desc.wanted.size();) {
-    size_t end = std::min(desc.wanted.find(',', at), desc.wanted.size());
-    Result<KernelConfig> config = KernelConfig::parse(desc.wanted.substr(at, end - at));
-    if (!config)
-      return config.status();
-    configs.push_back(*config);
-    at = end + 1;
-  }
-  return configs;
-}
-
 std::optional<PictureSizes> PictureSizes::of(const KernelDesc &desc) {
   size_t rank = desc.parallel.size();
   std::optional<int64_t> filters = desc.parallel[rank - 1].constant();

@@ -12,9 +12,6 @@ Result<bool> attention(const KernelDesc &desc, const Target &target, std::vector
 /// Adds the ordered variants.
 Status gemm(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out);
 
-/// The configurations that `desc.wanted`, which is not empty, names.
-Result<std::vector<KernelConfig>> wantedConfigs(const KernelDesc &desc);
-
 } // namespace lathe::select
 
 #endif // LATHE_CODEGEN_SELECT_CHOOSECUDA_H

@@ -7,10 +7,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "lathe/codegen/HostCpu.h"
 #include "lathe/codegen/TargetRates.h"
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace lathe {
 namespace {
@@ -71,6 +73,77 @@ std::string_view trim(std::string_view s) {
   return s;
 }
 
+//===- Facts of a CPU ---------------------------------------------------------------===//
+
+struct Fact {
+  const char *name;
+  int64_t Target::*member;
+  bool bytes; ///< else a count
+  int64_t least, most;
+};
+constexpr std::array<Fact, 4> kFacts{{
+    {"l1", &Target::l1Bytes, true, 8 << 10, 1 << 20},
+    {"l2", &Target::l2Bytes, true, 64 << 10, 64 << 20},
+    {"l3", &Target::l3Bytes, true, 64 << 10, int64_t(1) << 30},
+    {"cores", &Target::cores, false, 1, 1024},
+}};
+
+std::string valueText(const Fact &fact, int64_t value) {
+  if (fact.bytes && value % (1 << 20) == 0)
+    return std::to_string(value >> 20) + "M";
+  return fact.bytes ? std::to_string(value >> 10) + "K" : std::to_string(value);
+}
+
+/// ":l2=2M:cores=2": what differs from a level by itself.
+std::string factsOf(const Target &target) {
+  static const Target level;
+  std::string text;
+  for (const Fact &fact : kFacts)
+    if (int64_t value = target.*fact.member; value != level.*fact.member)
+      text += std::string(":") + fact.name + "=" + valueText(fact, value);
+  return text;
+}
+
+/// "l2=512K:cores=1".
+Status readFacts(Target &target, std::string_view text) {
+  while (true) {
+    size_t end = std::min(text.find(':'), text.size()), equals = text.substr(0, end).find('=');
+    std::string one(text.substr(0, end));
+    auto fact = std::find_if(kFacts.begin(), kFacts.end(),
+                             [&](const Fact &f) { return one.substr(0, equals) == f.name; });
+    if (equals == std::string_view::npos || fact == kFacts.end())
+      return usageError("'" + one + "' is no fact of a CPU: l1=SIZE, l2=SIZE, l3=SIZE (K or M, a core's share) or "
+                        "cores=N", "--target");
+    int64_t value = 0;
+    auto [at, error] = std::from_chars(one.data() + equals + 1, one.data() + one.size(), value);
+    std::string_view unit(at, size_t(one.data() + one.size() - at));
+    bool known = error == std::errc() && (fact->bytes ? unit == "K" || unit == "M" : unit.empty());
+    if (known && fact->bytes && value > 0 && value < (1 << 24))
+      value <<= unit == "K" ? 10 : 20;
+    if (!known || value < fact->least || value > fact->most)
+      return usageError("'" + one + "' is not from " + valueText(*fact, fact->least) + " to " +
+                        valueText(*fact, fact->most), "--target");
+    target.*fact->member = value;
+    if (end == text.size())
+      return okStatus();
+    text.remove_prefix(end + 1);
+  }
+}
+
+/// What this machine has, within what choices can go by; what it does not say stays as of a level by itself.
+void describeHost(Target &target) {
+  const HostCpu host = HostCpu::read();
+  // A virtual machine is told of the whole cache, but not who else has a share of it.
+  constexpr int64_t kMostOfThird = 8 << 20;
+  for (size_t level = 0; level < 3; ++level) {
+    const Fact &fact = kFacts[level];
+    if (int64_t share = host.share(int(level) + 1))
+      target.*fact.member = std::clamp(share, fact.least, level == 2 ? kMostOfThird : fact.most);
+  }
+  const Fact &cores = kFacts[3];
+  target.*cores.member = std::clamp(host.usableCores(), cores.least, cores.most);
+}
+
 } // namespace
 
 int Target::lanes(DType type) const {
@@ -94,8 +167,12 @@ bool Target::hasFp8TensorCores() const { return hasWgmma(); }
 bool Target::paysToStreamWeights() const { return smVersion == 90; }
 
 Result<Target> Target::parse(std::string_view text) {
-  std::string wanted(trim(text));
-  if (wanted == "native") {
+  text = trim(text);
+  size_t colon = text.find(':');
+  std::string wanted(text.substr(0, colon));
+  std::string_view facts = colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1);
+  bool isNative = wanted == "native";
+  if (isNative) {
     for (const CpuRow &row : kCpus) // of an architecture in ascending order
       if (hostHas(row.name))
         wanted = row.name;
@@ -113,8 +190,15 @@ Result<Target> Target::parse(std::string_view text) {
       t.features = row.features;
       t.vectorBits = row.vectorBits;
       t.vectorRegisters = row.vectorRegisters;
+      if (isNative)
+        describeHost(t);
+      if (colon != std::string_view::npos)
+        LATHE_RETURN_IF_ERROR(readFacts(t, facts));
+      t.name += factsOf(t);
       return t;
     }
+  if (colon != std::string_view::npos)
+    return usageError("facts are of CPU levels: '" + wanted + "' takes none", "--target");
   // sm_90 without the suffix means the same card; its code is for sm_90a.
   std::string gpu = wanted == "sm_90" || wanted == "sm_100" ? wanted + "a" : wanted;
   for (const GpuRow &row : kGpus)
@@ -183,9 +267,16 @@ std::vector<std::string> Target::knownNames() {
 Status Target::supportedByHostCpu() const {
   if (isCuda())
     return usageError("not a CPU target", "target " + name);
-  if (hostHas(name))
+  if (hostHas(level()))
     return okStatus();
-  return unsupportedError("this CPU lacks features of " + name, "target " + name);
+  return unsupportedError("this CPU lacks features of " + level(), "target " + name);
+}
+
+std::string Target::factsText() const {
+  if (isCuda())
+    return "";
+  return "caches of " + valueText(kFacts[0], l1Bytes) + ", " + valueText(kFacts[1], l2Bytes) + " and " +
+         valueText(kFacts[2], l3Bytes) + " a core, " + std::to_string(cores) + (cores == 1 ? " core" : " cores");
 }
 
 } // namespace lathe

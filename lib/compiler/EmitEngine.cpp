@@ -95,7 +95,7 @@ Result<std::string> compileCached(const Source &source, const Target &target) {
     Sha256 key;
     key.field("cpu object");
     key.field(compilerBuild());
-    key.field(target.name);
+    key.field(target.level()); // its facts are in the text, as far as they matter
     key.field(source.text);
     std::string name = key.hex();
     directory += "/object/" + name.substr(0, 2);

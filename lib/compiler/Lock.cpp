@@ -3,6 +3,7 @@
 #include "lathe/compiler/Lock.h"
 
 #include "lathe/codegen/Config.h"
+#include "lathe/codegen/Target.h"
 #include "lathe/support/Files.h"
 #include "lathe/support/Sha256.h"
 
@@ -118,7 +119,9 @@ Status applyLock(const std::string &model, CompileOptions &options) {
   Result<Lock> lock = Lock::parse(*text, options.lock);
   if (!lock)
     return lock.status();
-  if (options.targets != std::vector<std::string>{lock->target})
+  // The same description in other words is the same target: `native` on a machine like the one of the lockfile.
+  Result<std::vector<Target>> targets = Target::parseList(llvm::join(options.targets, ","));
+  if (!targets || targets->size() != 1 || targets->front().name != lock->target)
     return usageError("was measured for " + lock->target + ": compile for it alone (--target=" +
                           lock->target + "), or tune again",
                       where);

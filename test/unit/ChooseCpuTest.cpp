@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "lathe/codegen/Config.h"
+#include "lathe/codegen/CpuConfigs.h"
 #include "lathe/codegen/KernelDesc.h"
+#include "lathe/support/Winograd.h"
 
 #include <gtest/gtest.h>
 
@@ -92,6 +94,74 @@ TEST(ChooseCpu, ConvolutionsInEvenUnits) {
   EXPECT_EQ(config(n, 7, 512, 512, 3).rows, 64); // four images of sixteen tiles
   KernelSpec last = spec(n, 7, 512, 512, 3);
   EXPECT_GE(*last.launches[0].grid[0].evaluate(std::map<std::string, int64_t>{{"N", 1}}), 4);
+}
+
+KernelConfig chosen(const KernelDesc &desc, const std::string &target) {
+  auto variants = chooseVariants(desc, *Target::parse(target));
+  EXPECT_TRUE(variants.ok()) << variants.status().message();
+  return *KernelConfig::parse(variants->back().spec.config);
+}
+
+// What a unit of Winograd's algorithm works on stays in the cache that the target has, at fixed sizes as at others.
+TEST(ChooseCpu, WinogradFitsTheSecondCache) {
+  winograd::Form form{2};
+  for (auto [target, cache] : {std::pair{"x86-64-v3", 512 << 10},
+                               {"x86-64-v3:l2=1M", 1 << 20},
+                               {"x86-64-v3:l2=256K", 256 << 10}})
+    for (int64_t channels : {64, 96, 128})
+      for (bool fixed : {true, false}) {
+        KernelDesc d = convolution(1, 0, channels, channels, 3);
+        d.parallel[1] = fixed ? DimExpr(900) : DimExpr::symbol("H");
+        d.parallel[2] = fixed ? DimExpr(160) : DimExpr::symbol("W");
+        d.symbols = {{"H", {0, 4096}}, {"W", {0, 4096}}};
+        KernelConfig c = chosen(d, target);
+        ASSERT_EQ(c.family(), "conv.winograd2");
+        // With several panels at a time, what is read again and again is a point's rows.
+        int64_t again = c.stages ? 4 * c.rows * channels : form.scratchBytes(c.rows, channels, c.tileN);
+        EXPECT_LE(again, cache) << target << " " << channels << " " << c.str();
+        EXPECT_GE(c.rows, 2 * c.tileM) << c.str();
+      }
+}
+
+// Blocks of padded rows, panels of products and rows that are streamed for follow the cache; units follow the cores.
+TEST(ChooseCpu, FactsOfTheTarget) {
+  KernelDesc direct = convolution(1, 112, 64, 64, 5);
+  EXPECT_GT(chosen(direct, "x86-64-v3:l2=2M").stages, chosen(direct, "x86-64-v3:l2=256K").stages);
+  KernelDesc few = convolution(1, 14, 64, 512, 5);
+  auto units = [&](const char *target) {
+    return *chooseVariants(few, *Target::parse(target))->back().spec.launches[0].grid[0].constant();
+  };
+  EXPECT_GT(units("x86-64-v3:cores=16"), units("x86-64-v3"));
+  EXPECT_EQ(units("x86-64-v3:cores=1"), units("x86-64-v3"));
+}
+
+// A configuration that is asked for is taken where it applies, the first of several; else it is an error.
+TEST(ChooseCpu, AskedFor) {
+  KernelDesc d = convolution(1, 56, 64, 64, 3);
+  auto ask = [&](const std::string &wanted) {
+    d.wanted = wanted;
+    auto variants = chooseVariants(d, *Target::parse("x86-64-v3"));
+    return variants.ok() ? variants->back().spec.config : std::string(toString(variants.status().code()));
+  };
+  for (const char *name : {"conv.winograd2.v8.r24.m6.n16.k2", "conv.winograd2.v8.r24.m6.n16.k4.s4",
+                           "conv.v8.m6.n16.k2.s4", "conv.v8.m6.n16.k1.s7"})
+    EXPECT_EQ(ask(name), name);
+  EXPECT_EQ(ask("gemm.v8.m6.n16.k1,conv.v8.m6.n16.k1.s7"), "conv.v8.m6.n16.k1.s7");
+  const std::string usage(toString(ErrorCode::Usage));
+  for (const char *name : {"conv.winograd2.v16.r24.m8.n32.k2", "conv.v8.m6.n16.k200.s4", "conv.v8.m6.n16.k1.s99999",
+                           "conv.winograd4.v8.r24.m6.n16.k2", "row.v8.r4"})
+    EXPECT_EQ(ask(name), usage) << name;
+  // All that tuning tries either runs under its own name or is such an error.
+  d.wanted.clear();
+  size_t applied = 0;
+  std::vector<std::string> all = cpuConfigsBeside(chosen(d, "x86-64-v3"));
+  for (const std::string &name : all)
+    if (std::string got = ask(name); got != usage) {
+      EXPECT_EQ(got, name);
+      ++applied;
+    }
+  EXPECT_GE(applied, 19u); // 12 of blocks of rows, the others of tiles by F(2,3)
+  EXPECT_GT(all.size(), applied); // F(4,3) is not allowed here
 }
 
 } // namespace

@@ -171,6 +171,29 @@ TEST(Target, KnownNames) {
   EXPECT_EQ(Target::parse("x86-64-v3")->lanes(DType::F64), 4);
 }
 
+// A CPU's caches and cores are part of its name where they are not those of its level.
+TEST(Target, FactsOfCpus) {
+  Target level = *Target::parse("x86-64-v3");
+  EXPECT_EQ(level.factsText(), "caches of 32K, 512K and 2M a core, 4 cores");
+  Target wide = *Target::parse("x86-64-v3:cores=2:l2=2M");
+  EXPECT_EQ(wide.name, "x86-64-v3:l2=2M:cores=2");
+  EXPECT_EQ(wide.level(), "x86-64-v3");
+  EXPECT_EQ(wide.l2Bytes, 2 << 20);
+  EXPECT_EQ(wide.l3Bytes, level.l3Bytes);
+  EXPECT_EQ(*Target::parse(wide.name), wide);
+  // What a level has anyway is not said twice: equal descriptions are equal targets.
+  EXPECT_EQ(*Target::parse("x86-64-v3:l1=32K:l2=512K:l3=2048K:cores=4"), level);
+  EXPECT_EQ(Target::parse("native:l2=1M")->l2Bytes, 1 << 20);
+  EXPECT_EQ(*Target::parse(Target::parse("native")->name), *Target::parse("native"));
+  for (const char *bad : {"x86-64-v3:", "x86-64-v3:l2", "x86-64-v3:l2=", "x86-64-v3:l2=2", "x86-64-v3:l2=2G",
+                          "x86-64-v3:l2=0K", "x86-64-v3:l2=9999999999999999999K", "x86-64-v3:l2=-1M", "x86-64-v3:l4=2M",
+                          "x86-64-v3:cores=0", "x86-64-v3:cores=2K", "x86-64-v3:l2=2M:", "sm_90a:l2=2M"}) {
+    Result<Target> t = Target::parse(bad);
+    ASSERT_FALSE(t.ok()) << bad;
+    EXPECT_EQ(t.status().code(), ErrorCode::Usage) << bad;
+  }
+}
+
 TEST(Target, Capabilities) {
   auto can = [](const char *name) {
     Target t = *Target::parse(name);

@@ -6,6 +6,7 @@
 #include "Session.h"
 #include "Verbs.h"
 
+#include "lathe/codegen/HostCpu.h"
 #include "lathe/codegen/Target.h"
 #include "lathe/support/Files.h"
 
@@ -22,7 +23,7 @@ namespace json = llvm::json;
 
 struct InspectOptions {
   CompileOptions compile;
-  bool asJson = false, entries = false, plan = false, memory = false, kernels = false, sharding = false;
+  bool asJson = false, host = false, entries = false, plan = false, memory = false, kernels = false, sharding = false;
   std::string source, svg, html, trust;
   std::vector<std::string> tiles;
 };
@@ -48,10 +49,15 @@ Result<std::vector<std::string>> shownTargets(const Model &model,
     Result<Target> target = Target::parse(text);
     if (!target)
       return Status(ErrorCode::Usage, target.status().message(), "--target");
-    if (!llvm::is_contained(model.targets(), target->name))
+    // A level by itself stands for the engine's target of that level, whatever its caches are.
+    std::vector<std::string> found;
+    for (const std::string &name : model.targets())
+      if (Result<Target> has = Target::parse(name); name == target->name || (has && has->level() == text))
+        found.push_back(name);
+    if (found.empty())
       return usageError(
           "the engine is for " + joined(model.targets()) + ", not for " + target->name, "--target");
-    targets.push_back(target->name);
+    targets.insert(targets.end(), found.begin(), found.end());
   }
   return targets.empty() ? model.targets() : targets;
 }
@@ -159,6 +165,11 @@ Status execute(const InspectOptions &options, const std::string &path) {
     json::Array list;
     for (const engine::Plan &plan : model->plans) {
       json::Object object{{"entry", json::fixUTF8(plan.entry)}, {"target", plan.target}};
+      if (Result<Target> target = Target::parse(plan.target); target && !target->isCuda())
+        object["cpu"] = json::Object{{"l1_bytes", target->l1Bytes},
+                                     {"l2_bytes", target->l2Bytes},
+                                     {"l3_bytes", target->l3Bytes},
+                                     {"cores", target->cores}};
       if (entries)
         object["ports"] = entryObject(plan);
       if (options.plan || all)
@@ -179,7 +190,10 @@ Status execute(const InspectOptions &options, const std::string &path) {
               describeBytes(double(model->file->fileBytes())).c_str(),
               model->file->buildId().c_str(), optionsOf(*model).c_str());
   for (const engine::Plan &plan : model->plans) {
-    std::printf("\nentry %s for %s\n", plan.entry.c_str(), plan.target.c_str());
+    Result<Target> target = Target::parse(plan.target);
+    std::string facts = target ? target->factsText() : "";
+    std::printf("\nentry %s for %s%s\n", plan.entry.c_str(), plan.target.c_str(),
+                facts.empty() ? "" : (" (" + facts + ")").c_str());
     if (entries)
       printEntry(plan);
     if (options.plan)
@@ -191,6 +205,31 @@ Status execute(const InspectOptions &options, const std::string &path) {
     if (kernels)
       printKernels(plan);
   }
+  return okStatus();
+}
+
+/// What `--target=native` stands for on this machine, and what was read for it.
+Status printHost(bool asJson) {
+  const HostCpu host = HostCpu::read();
+  Result<Target> target = Target::parse("native");
+  if (!target)
+    return target.status();
+  if (!asJson) {
+    std::printf("native is %s: %s\n%s", target->name.c_str(), target->factsText().c_str(), host.str().c_str());
+    return okStatus();
+  }
+  json::Array caches;
+  for (const HostCpu::Cache &cache : host.caches)
+    caches.push_back(json::Object{{"bytes", cache.bytes}, {"cores", cache.cores}});
+  json::Object result{{"native", target->name},
+                      {"caches", std::move(caches)},
+                      {"processors", host.processors},
+                      {"cores", host.cores},
+                      {"quota", host.quota},
+                      {"page_bytes", host.pageBytes},
+                      {"huge_page_bytes", host.hugePageBytes},
+                      {"huge_pages", host.hugePages}};
+  std::printf("%s\n", llvm::formatv("{0:2}", json::Value(std::move(result))).str().c_str());
   return okStatus();
 }
 
@@ -218,10 +257,13 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
              "engine's, where several have it",
              options.source);
   parser.add("tile", "NAME",
-             "What a configuration of a GPU is, e.g. gemm.split.m64.n32.c2: its blocks, threads, "
-             "stages, shared memory (for --target, else sm_90a; 16-bit operands and results); "
-             "without a model",
+             "What a configuration is, e.g. gemm.split.m64.n32.c2: its blocks, threads, "
+             "stages, shared memory (for --target, else sm_90a; 16-bit operands and results); of a "
+             "CPU, what a kernel could run as instead; without a model",
              options.tiles);
+  parser.flag("host",
+              "What --target=native is on this machine, and what it has: caches, cores, limits, pages; without a model",
+              options.host);
   parser.flag("json", "Print JSON", options.asJson);
   addTrustOption(parser, options.trust);
   addCompileOptions(parser, options.compile, /*withEntries=*/true);
@@ -232,6 +274,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe inspect model.onnx --html=model.html");
   parser.example("lathe inspect model.lathe --source matmul_0 --target=sm_90a > matmul_0.cu");
   parser.example("lathe inspect model.lathe --json --plan");
+  parser.example("lathe inspect --host");
   parser.example("lathe inspect --tile gemm.pingpong.m128.n192");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
@@ -241,6 +284,8 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
     return printTiles(options.tiles,
                       options.compile.targets.empty() ? "sm_90a" : options.compile.targets.front(),
                       options.asJson);
+  if (options.host && positional->empty())
+    return printHost(options.asJson);
   if (positional->size() != 1)
     return usageError("wants one model or engine; `lathe inspect --help` has examples",
                       "lathe inspect");

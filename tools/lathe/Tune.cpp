@@ -1,14 +1,16 @@
 //===- Tune.cpp - lathe tune ----------------------------------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs a model with each tile that its matrix products could take on a GPU and
-// writes down which was the fastest for each (Lock.h).
+// Runs a model with each configuration that its kernels could take, on a GPU the tiles
+// of its products, and writes down which was the fastest for each (Lock.h).
 //
 //===----------------------------------------------------------------------===//
 #include "Inputs.h"
 #include "Verbs.h"
 
+#include "lathe/codegen/CpuConfigs.h"
 #include "lathe/codegen/Skeleton.h"
+#include "lathe/codegen/Target.h"
 #include "lathe/compiler/Lock.h"
 #include "lathe/support/Files.h"
 
@@ -39,9 +41,11 @@ struct Measured {
 
 using Times = std::map<std::string, Measured>;
 
-/// Names of tiles that a kernel of this configuration could have as well; empty: there are none.
-std::vector<std::string> tilesFor(const std::string &config) {
+/// Names of configurations that a kernel of this one could have as well; empty: there are none.
+std::vector<std::string> tilesFor(const std::string &config, const Target &target) {
   Result<KernelConfig> parsed = KernelConfig::parse(config);
+  if (parsed && !target.isCuda())
+    return cpuConfigsBeside(*parsed);
   return parsed && parsed->form->tiles ? parsed->form->tiles() : std::vector<std::string>();
 }
 
@@ -209,7 +213,12 @@ Status tune(TuneOptions options, const std::string &path) {
   if (options.compile.targets.size() != 1)
     return usageError("measures for one target at a time", "--target");
   Lock lock;
-  lock.target = options.compile.targets[0];
+  Result<Target> target = Target::parse(options.compile.targets[0]);
+  if (!target)
+    return Status(ErrorCode::Usage, target.status().message(), "--target");
+  if (target->isCuda() == (options.session.device == "cpu"))
+    return usageError("cannot measure for " + target->name + " on " + options.session.device, "--device");
+  lock.target = target->name; // of `native` what it stands for
   lock.device = options.session.device;
   Result<std::string> key = lockKey(path, options.compile);
   if (!key)
@@ -229,14 +238,14 @@ Status tune(TuneOptions options, const std::string &path) {
   std::map<std::string, std::vector<std::string>> tiles;
   size_t count = 0;
   for (const auto &[name, measured] : *plain)
-    if (std::vector<std::string> names = tilesFor(measured.config); !names.empty()) {
+    if (std::vector<std::string> names = tilesFor(measured.config, *target); !names.empty()) {
       best[name] = measured;
       count = std::max(count, names.size());
       tiles[name] = std::move(names);
     }
   LATHE_RETURN_IF_ERROR(write(lock, options, *plain, best));
   say(std::to_string(best.size()) + " of " + std::to_string(plain->size()) +
-      " kernels have tiles to choose from, " + std::to_string(count) + " at most");
+      " kernels have configurations to choose from, " + std::to_string(count) + " at most");
   std::vector<CompileOptions> wanted;
   for (size_t i = 0; i < count; ++i) {
     CompileOptions compile = options.compile;
@@ -289,19 +298,21 @@ Status tune(TuneOptions options, const std::string &path) {
 } // namespace
 
 Status tuneVerb(const std::vector<std::string> &arguments) {
-  Parser parser("tune", "MODEL -o FILE.lock --device cuda:0 [OPTIONS]",
-                "Measures on a GPU which tile is the fastest for each matrix product of MODEL, at "
-                "the sizes of one run, and writes FILE.lock for `lathe compile --lock`: the same "
+  Parser parser("tune", "MODEL -o FILE.lock [--device cuda:0|cpu] [OPTIONS]",
+                "Measures which configuration is the fastest for each kernel of MODEL, on a GPU which tile for "
+                "each matrix product, at the sizes of one run, and writes FILE.lock for "
+                "`lathe compile --lock`: the same "
                 "file gives the same engine everywhere.");
   TuneOptions options;
   options.session.device = "cuda:0";
   parser.add("o", "FILE", "The lockfile", options.output);
   parser.add("entry", "NAME", "The entry to run (default: the first)", options.entry);
-  parser.add("device", "cuda:0", "Where to measure (default: cuda:0)", options.session.device);
+  parser.add("device", "cuda:0|cpu", "Where to measure (default: cuda:0)", options.session.device);
   parser.add("seconds", "S", "How long to run with each tile (default: 0.2)", options.seconds);
   options.inputs.addTo(parser);
   addCompileOptions(parser, options.compile, /*withEntries=*/false);
   parser.example("lathe tune model.onnx -o model.lock");
+  parser.example("lathe tune model.onnx -o model.lock --device cpu");
   parser.example("lathe compile model.onnx -o model.lathe --target=sm_90a --lock model.lock");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);

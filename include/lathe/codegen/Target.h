@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The description of a compilation target that choices are made from: a CPU
-// level or a GPU architecture. `native` is resolved to a named level when it is
-// parsed, so that a target's name alone reproduces a build anywhere.
+// level with its caches and cores, or a GPU architecture. `native` is resolved
+// to a level and facts when it is parsed, so that a target's name alone
+// reproduces a build anywhere.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_CODEGEN_TARGET_H
@@ -26,7 +27,8 @@ struct Target {
   enum class Kind { Cpu, Cuda };
 
   Kind kind = Kind::Cpu;
-  /// Canonical name: "x86-64-v3", "x86-64-v4-vnni", "armv8-a", "sm_80", "sm_90a". Never "native".
+  /// Canonical name: "x86-64-v3", "x86-64-v4-vnni:l1=48K:l2=2M", "armv8-a", "sm_80", "sm_90a". Never "native". Of a
+  /// CPU the level, and those of its facts that differ from what a level by itself is taken to have.
   std::string name = "x86-64-v3";
 
   // CPU facts.
@@ -35,8 +37,11 @@ struct Target {
   std::string features;          ///< LLVM's -mattr: what it has beyond those of `cpu`
   int vectorBits = 256;          ///< widest register that pays
   int vectorRegisters = 16;
-  int64_t l1Bytes = 32 << 10;    ///< data cache of a core, assumed
-  int64_t l2Bytes = 512 << 10;   ///< second-level cache of a core, assumed
+  // What choices for CPUs go by. A level by itself stands for these: of the processors that have it, few have less.
+  int64_t l1Bytes = 32 << 10;    ///< data cache of a core
+  int64_t l2Bytes = 512 << 10;   ///< second-level cache: a core's share
+  int64_t l3Bytes = 2 << 20;     ///< third-level cache: a core's share
+  int64_t cores = 4;             ///< that may work on a run
 
   // CUDA facts of the usual card of the architecture.
   int smCount = 0;
@@ -79,8 +84,8 @@ struct Target {
 
   bool operator==(const Target &) const = default;
 
-  /// One of the names above, or "native" for the CPU of this machine.
-  /// Usage error that lists the known names otherwise.
+  /// One of the names above, or "native" for the CPU of this machine, which facts may follow:
+  /// "native:l2=512K:cores=1". Usage error that lists the known names otherwise.
   static Result<Target> parse(std::string_view name);
   /// The newest of the GPU targets that a GPU of this compute capability is as new as; of one that is
   /// older than all, the oldest.
@@ -92,6 +97,10 @@ struct Target {
   /// Whether this machine's CPU runs code for a CPU target; names the level
   /// that is missing otherwise.
   Status supportedByHostCpu() const;
+  /// The level without facts: "x86-64-v4-vnni"; of a GPU the name.
+  std::string level() const { return name.substr(0, name.find(':')); }
+  /// "caches of 48 KB, 2 MB and 8 MB a core, 4 cores", for people; of a GPU empty.
+  std::string factsText() const;
 
 private:
   // Read by codegen/select/Target.cpp alone (tools/layering.py): who needs to know asks for a

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The file that `lathe tune` writes and `lathe compile --lock` reads: which
-// configuration was the fastest for each kernel of one model on one device.
+// configuration was the fastest for each kernel of one model on one device, a GPU or a CPU.
 // The same file gives the same engine everywhere. `lathe quantize --budget` keeps times of kernels there, of the model
 // and of its quantized forms, by which it chooses; an engine does not depend on them.
 //
