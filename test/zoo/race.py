@@ -194,8 +194,10 @@ def race(names, log, device, form, jobs, cores_each, seconds, round_seconds, bud
     begin, total, lock = time.perf_counter(), len(tasks), threading.Lock()
     alone = threading.Lock() if device != "cpu" else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="lathe-race") as warm, open(log, "a") as out:
-        for side in SIDES[1:]:  # their caches hold now what is done once
-            child = Child(set(every[:cores_each]), None, side, device, form, cores_each, warm)
+        # Their caches hold afterwards what is done once.
+        children = {side: Child(set(every[at * cores_each:(at + 1) * cores_each] or every), None, side, device, form,
+                                cores_each, warm) for at, side in enumerate(SIDES[1:])}
+        for side, child in children.items():
             said = child.answer(seconds).get("said")
             child.end()
             print(f"{side} on {device}: {said or 'ready'} after {time.perf_counter() - begin:.0f} s", flush=True)
