@@ -230,3 +230,21 @@ def test_explain(block):
     assert "breaks even" in str(told) and "breaks even" in told._repr_html_()
     refused = lathe.torch.explain(Partly(), (torch.randn(4, 6),))
     assert any("complex" in why for why in refused.refused.values()) and refused.break_even is None
+
+
+class LayerDrop(torch.nn.Module):
+    """As wav2vec2: a number is drawn in inference, too, where no layer is left out."""
+
+    def forward(self, x):
+        drawn = torch.rand([])
+        return torch.zeros_like(x) if self.training and drawn < 0.5 else x + 1
+
+
+def test_what_nobody_reads_is_left_out():
+    program = torch.export.export(LayerDrop().eval(), (torch.ones(2),))
+    # Some versions of torch leave it out themselves.
+    draws = [node for node in program.graph.nodes if "rand" in str(node.target)]
+    if not draws:
+        with program.graph.inserting_before(program.graph.find_nodes(op="output")[0]):
+            program.graph.call_function(torch.ops.aten.rand.default, ([],)).meta["val"] = torch.ones(())
+    agrees(lathe.compile(program), LayerDrop().eval(), torch.ones(2))

@@ -7,6 +7,8 @@ from ._explain import Explanation, explain
 from ._export import to_graph, to_onnx, with_source
 from ._graph import Graph
 from ._passes import bfloat16_products, merge_linears, tanh_gelu
+from ._pretrained import export
 
 __all__ = ["Compiled", "Explanation", "FixedSizes", "Graph", "LeftToTorch", "backend", "bfloat16_products",
-           "distill", "explain", "merge_linears", "refresh", "tanh_gelu", "to_graph", "to_onnx", "with_source"]
+           "distill", "explain", "export", "merge_linears", "refresh", "tanh_gelu", "to_graph", "to_onnx",
+           "with_source"]

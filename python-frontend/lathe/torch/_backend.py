@@ -224,7 +224,7 @@ class Compiled:
             return self._compile_for(given, numbers)
         except Error as error:
             inner = {(at, d) for at, d in self._varying if d > 0}
-            if inner <= self._fixed or not _about_sizes(error):
+            if inner <= self._fixed or not about_sizes(error):
                 raise
             self._engines.clear()  # their keys have other sizes
             before, self._fixed = self._fixed, self._fixed | inner
@@ -294,7 +294,7 @@ class Compiled:
         return equal
 
 
-def _about_sizes(error: Error) -> bool:
+def about_sizes(error: Error) -> bool:
     """Whether a shape is what the compiler refused."""
     return re.search(r"\): (invalid|unsupported) shape: ", str(error)) is not None
 

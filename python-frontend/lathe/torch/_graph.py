@@ -72,8 +72,10 @@ class _Unsupported(Exception):
 
 
 class _Writer:
-    def __init__(self, program: Any, names: Mapping[Any, str], may_change: bool, equal: Mapping[Any, Any]) -> None:
+    def __init__(self, program: Any, names: Mapping[Any, str], may_change: bool, equal: Mapping[Any, Any],
+                 inputs: Sequence[str], outputs: Sequence[str]) -> None:
         self.program, self.may_change = program, may_change
+        self.given, self.results = iter(inputs), iter(outputs)  # names of ports, so far as the caller has any
         self.sizes = Sizes(program.range_constraints, names, equal)
         self.head: list[str] = []  # of the module
         self.lines: list[str] = []
@@ -220,6 +222,9 @@ class _Writer:
         value = node.meta.get("val")
         many = isinstance(value, (list, tuple))
         values = list(value) if many else [value]
+        if not node.users and isinstance(node.target, torch._ops.OpOverload) and not _inplace.writes(node.target) and \
+                any(isinstance(v, torch.Tensor) for v in values):
+            return  # torch keeps it for its random state: layers that are left out at random draw in inference, too
         if not any(isinstance(v, torch.Tensor) for v in values):
             name = getattr(node.target, "_schema", None)
             short = name.name.rpartition("::")[2] if name is not None else ""
@@ -336,18 +341,18 @@ class _Writer:
                 else:
                     env[node] = self.weight(spec.target, stored)
             elif spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument):
-                value = node.meta["val"]
+                value, name = node.meta["val"], next(self.given, node.name)
                 for axis, size in enumerate(value.shape):
-                    self.note(size, f"{node.name}[{axis}]")
+                    self.note(size, f"{name}[{axis}]")
                 try:
                     kind = self.type(value)
                 except (_Unsupported, NoSize) as problem:
-                    raise Error(Code.UNSUPPORTED, str(problem), f"input '{node.name}'") from None
+                    raise Error(Code.UNSUPPORTED, str(problem), f"input '{name}'") from None
                 argument = f"%arg{len(arguments)}"
-                arguments.append(f'{argument}: {kind} {{lathe.name = {_quoted(node.name)}}}')
+                arguments.append(f'{argument}: {kind} {{lathe.name = {_quoted(name)}}}')
                 self.types[argument] = kind
                 env[node] = argument
-                self.graph.inputs.append(node.name)
+                self.graph.inputs.append(name)
             elif spec.kind is InputKind.USER_INPUT and (
                     spec.arg is None or not isinstance(node.meta.get("val"), torch.SymInt)):
                 env[node] = getattr(spec.arg, "value", None)  # a number or None, part of the graph already
@@ -386,6 +391,8 @@ class _Writer:
                 name = _next(spec.target)
             elif spec is not None and spec.kind is OutputKind.USER_INPUT_MUTATION:
                 self.graph.changed.append(spec.target)
+            else:
+                name = next(self.results, name)
             names.append(name if name not in names else f"{name}_{len(names)}")
             returned.append(value.name)
             kinds.append(self.types[value.name])
@@ -411,12 +418,13 @@ class _Value:
 
 
 def write(program: Any, names: Mapping[Any, str] | None = None, passes: Iterable[Pass] = (),
-          may_change: bool = False, equal: Mapping[Any, Any] | None = None) -> Graph:
-    """The graph of an ExportedProgram after `passes`. `names`: of symbols, in place of torch's own; `equal`: symbols
-    and the one that each equals, as the caller knows. Buffers that it writes into become states of the engine. Inputs
-    that it writes into are an error, or with `may_change` their new values are outputs ahead of the others, for the
-    caller to store (`Graph.changed`)."""
-    return _Writer(applied(ready(program), passes), names or {}, may_change, equal or {}).write()
+          may_change: bool = False, equal: Mapping[Any, Any] | None = None, inputs: Sequence[str] = (),
+          outputs: Sequence[str] = ()) -> Graph:
+    """The graph of an ExportedProgram after `passes`. `names`: of symbols, `inputs` and `outputs`: of ports, in place
+    of torch's own; `equal`: symbols and the one that each equals, as the caller knows. Buffers that it writes into
+    become states of the engine. Inputs that it writes into are an error, or with `may_change` their new values are
+    outputs ahead of the others, for the caller to store (`Graph.changed`)."""
+    return _Writer(applied(ready(program), passes), names or {}, may_change, equal or {}, inputs, outputs).write()
 
 
 def ready(program: Any) -> Any:
