@@ -82,7 +82,7 @@ bool ProductChoice::addWgmma() {
   std::vector<Range> ranges;
   int64_t from = std::max<int64_t>({1, rows.lo, covered + 1});
   for (int64_t upTo : {int64_t(16), int64_t(32), int64_t(64), int64_t(128), int64_t(256),
-                       DimRange::kUnbounded}) {
+                       int64_t(512), DimRange::kUnbounded}) {
     if (from > upTo)
       continue;
     constexpr int64_t kMany = 4096;

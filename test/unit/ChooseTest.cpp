@@ -89,7 +89,7 @@ TEST(Choose, FewAndManyRowsTakeDifferentKernels) {
       EXPECT_TRUE(all->back().guard.empty());
       bool hopper = std::string(target) == "sm_90a" && type == DType::BF16;
       EXPECT_EQ(familyOf(pick(*all, {{"M", 1}})), hopper ? "gemv.columns" : "gemv.across");
-      EXPECT_EQ(familyOf(pick(*all, {{"M", 512}})), hopper                ? "gemm.pingpong"
+      EXPECT_EQ(familyOf(pick(*all, {{"M", 1024}})), hopper               ? "gemm.pingpong"
                                                     : type == DType::F32 ? "gemm.simt"
                                                                          : "gemm.mma");
       EXPECT_NE(pick(*all, {{"M", 64}}).spec.config, pick(*all, {{"M", 4096}}).spec.config);
