@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "lathe/analysis/StrategySearch.h"
 
+#include "StrategyGraph.h"
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -239,7 +241,7 @@ double strategyCost(const StrategyProblem &problem, const std::vector<int> &choi
   return sum;
 }
 
-Result<StrategySolution> searchStrategies(const StrategyProblem &problem, size_t maxTable) {
+Status checkProblem(const StrategyProblem &problem) {
   const int count = int(problem.costs.size());
   for (const std::vector<double> &costs : problem.costs)
     if (costs.empty())
@@ -248,6 +250,11 @@ Result<StrategySolution> searchStrategies(const StrategyProblem &problem, size_t
     if (pair.a < 0 || pair.b < 0 || pair.a >= count || pair.b >= count || pair.a == pair.b ||
         pair.costs.size() != problem.costs[pair.a].size() * problem.costs[pair.b].size())
       return invalidError("a pair of ops has a table of another size");
+  return okStatus();
+}
+
+Result<StrategySolution> searchStrategies(const StrategyProblem &problem, size_t maxTable) {
+  LATHE_RETURN_IF_ERROR(checkProblem(problem));
   StrategySolution solution = Search(problem, maxTable).run();
   if (solution.cost == kInfinite)
     return unsupportedError("no combination of choices is possible");
