@@ -247,16 +247,20 @@ private:
       chosen[op] = choice;
   }
 
-  /// From what is best: shaken by noise that falls, then improved within the limit; worse results are dropped.
+  /// From what is best: shaken by noise that falls, then improved within the limit. A result that is a little worse is gone on
+  /// from, too, at most so often in a row.
   void settle() {
-    constexpr int kShakes = 6, kMoves = 10;
-    std::vector<int> base = chosen = best;
+    constexpr int kShakes = 6, kMoves = 10, kAstray = 30;
+    chosen = best;
+    std::vector<int> base = chosen;
     double baseCost = bestCost;
-    peak = PeakTree(graph.load(chosen));
+    int astray = 0; // rounds since something was the best
     for (int round = 0; used() < 1 && bestCost > bound + 1e-9 * std::fabs(bound); ++round) {
+      peak = PeakTree(graph.load(chosen));
       const double scale = std::max(bestCost, 1e-300) / double(graph.open().size()) * std::ldexp(1.0, -int(random() % 8));
       for (int i = 0; round > 0 && i < kShakes && used() < 1; ++i)
         move(scale * (kShakes - i) / kShakes);
+      const double bestBefore = bestCost;
       double before = kInfinite, cost = graph.cost(chosen);
       for (int i = 0; i < (round ? kMoves : 4 * kMoves) && used() < 1; ++i) {
         refused = false;
@@ -269,12 +273,12 @@ private:
           break;
         before = cost;
       }
-      if (cost <= baseCost * (1 + 1e-5)) {
+      astray = bestCost < bestBefore ? 0 : astray + 1;
+      if (astray > kAstray)
+        base = best, baseCost = bestCost, astray = 0;
+      else if (cost <= baseCost * (1 + std::ldexp(0.1, -int(random() % 16))))
         base = chosen, baseCost = cost;
-      } else {
-        chosen = base;
-        peak = PeakTree(graph.load(chosen));
-      }
+      chosen = base;
     }
   }
 

@@ -125,7 +125,7 @@ def rival(path, seconds, most):
     found = multiprocessing.Queue()
     process = multiprocessing.Process(target=solve_rival, args=(path, seconds, most, found))
     process.start()
-    process.join(seconds + 5)
+    process.join(4 * seconds)  # its limit is of processor time
     if process.is_alive():
         process.terminate()
     return None if found.empty() else found.get()
