@@ -12,7 +12,7 @@ namespace lathe {
 using select::AttentionChoice;
 
 static constexpr int64_t kKeys = 64, kListThreads = 512;
-static constexpr int64_t kRows = 64, kRowsOfWarp = 16;
+static constexpr int64_t kRows = 64, kRowsOfOneOrder = 16;
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &f) {
   const int64_t step = kKeys * 2 * (headColumns(f.headQK) + headColumns(f.headV));
@@ -41,13 +41,13 @@ static KernelSpec specOf(const AttentionChoice &a, const KernelConfig &c, int64_
 }
 
 /// Steps in which a sequence has several tokens; where each has one, attention_split.cuh reads its keys with fewer
-/// launches, if it can.
+/// launches, if it can. Pages of codes are attention_split.cuh's alone: tiles here are copied as numbers of 16 bits.
 static bool offer(AttentionChoice &a) {
   const KernelDesc &desc = a.desc;
   const std::optional<int64_t> heads = a.queries.constant();
-  const int64_t rows = desc.batchInvariant ? kRowsOfWarp : kRows;
-  if (!a.half || !desc.sharesKeys || desc.headGroup != 1 || !a.target.hasTensorCores() || !heads || *heads < 1 ||
-      *heads > rows || a.headQK % 8 != 0 || a.headV % 8 != 0 || !desc.operands[1].sixteens || !desc.operands[2].sixteens)
+  const int64_t rows = desc.batchInvariant ? kRowsOfOneOrder : kRows;
+  if (!a.half || desc.operands[1].codeBits || desc.operands[2].codeBits || !desc.sharesKeys || desc.headGroup != 1 ||
+      !a.target.hasTensorCores() || !heads || *heads < 1 || *heads > rows || a.headQK % 8 != 0 || a.headV % 8 != 0 || !desc.operands[1].sixteens || !desc.operands[2].sixteens)
     return true;
   KernelConfig c{&kAttentionRagged};
   c.threads = 128;

@@ -23,6 +23,9 @@
 #ifndef LATHE_DEVICE_ATTENTION_RAGGED
 #define LATHE_DEVICE_ATTENTION_RAGGED
 
+/// ROWS of tiles that are everybody's.
+constexpr int kRowsOfOneOrder = 16;
+
 /// HEADS: those that share a key head. ROWS: of a tile at most, 16 a warp, or 16 alone: then all tiles are everybody's,
 /// and the bits of a row depend on nothing but its own keys.
 template <int ROWS_, int HEADS_, int STAGES_, int HEAD_QK, int HEAD_V> struct AttentionRaggedTile {
@@ -233,7 +236,9 @@ LATHE_DEV void raggedTile(const R &h, i64 head, i32 count, i64 keys, u8 *ring) {
     }
     keepScores(h, at, s, k0, (i32)keys, k0 + OWN <= full, false);
     f32 keep[2];
-    softmaxStep<0, !KeepsProducts<R>::value>(state, s, factor, keep);
+    // In tiles of one order of sums a step may hide all keys from a row, because others of its tile see more: then what was
+    // summed must be multiplied by exactly 1, which the safe form does.
+    softmaxStep<0, !KeepsProducts<R>::value || Tile::ROWS == kRowsOfOneOrder>(state, s, factor, keep);
     u32 p[OWN / 16][4];
     packWeights<T>(s, p);
 #pragma unroll

@@ -18,6 +18,8 @@ static constexpr int64_t kValueBytes = 8;
 
 /// Rows by several blocks each; with a guard where they may be many. Whether no sizes are left.
 static bool addShares(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
+  if (desc.batchInvariant)
+    return false; // how many blocks share a row depends on how many rows there are
   const DimExpr rows = product(desc.parallel), length = product(desc.reduction);
   DimRange range = rangeOf(rows, desc);
   if (range.lo > kMostRows || rangeOf(length, desc).hi < kLeastLength)

@@ -69,7 +69,7 @@ static bool addFor(std::vector<KernelVariant> &out, const KernelDesc &desc, Kern
 static Result<bool> offerRows(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   constexpr int64_t kMany = int64_t(1) << 30;
   if (desc.kind != KernelDesc::Kind::Reduction || !desc.reducesAlone || desc.columnDims > 0 ||
-      desc.reduction.empty())
+      desc.reduction.empty() || desc.batchInvariant) // shares depend on how many rows there are
     return false;
   DimExpr units = product(desc.parallel), terms = product(desc.reduction);
   const int64_t bytes = termBytes(desc);
@@ -103,7 +103,7 @@ static int64_t columnsOfUnit(const DimExpr &width, int64_t lanes) {
 /// are no neighbours.
 static Result<bool> offerColumns(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   constexpr int64_t kMany = int64_t(1) << 30, kCluster = 8, kLeastRows = 64;
-  if (desc.kind != KernelDesc::Kind::Reduction || !desc.reducesAlone || desc.columnDims == 0)
+  if (desc.kind != KernelDesc::Kind::Reduction || !desc.reducesAlone || desc.columnDims == 0 || desc.batchInvariant)
     return false;
   std::vector<DimExpr> inner(desc.parallel.end() - desc.columnDims, desc.parallel.end());
   DimExpr outer = product({desc.parallel.begin(), desc.parallel.end() - desc.columnDims});

@@ -30,12 +30,13 @@ std::optional<KernelConfig> askedFor(const KernelDesc &desc, const KernelConfig 
   return std::nullopt;
 }
 
-bool isAsked(const KernelDesc &desc, const std::vector<KernelVariant> &variants) {
+std::optional<size_t> placeAsked(const KernelDesc &desc, const std::vector<KernelVariant> &variants) {
   Result<std::vector<KernelConfig>> wanted = wantedConfigs(desc);
-  return wanted && std::any_of(variants.begin(), variants.end(), [&](const KernelVariant &v) {
-           Result<KernelConfig> config = KernelConfig::parse(v.spec.config);
-           return config && std::find(wanted->begin(), wanted->end(), *config) != wanted->end();
-         });
+  for (size_t i = 0; wanted && i < wanted->size(); ++i)
+    for (const KernelVariant &v : variants)
+      if (Result<KernelConfig> config = KernelConfig::parse(v.spec.config); config && *config == (*wanted)[i])
+        return i;
+  return std::nullopt;
 }
 
 KernelConfig productTile(const Skeleton &form, const Target &target) {
@@ -387,7 +388,7 @@ Variants chooseCpu(const KernelDesc &desc, const Target &target) {
     if (Result<std::vector<KernelConfig>> wanted = wantedConfigs(desc); !wanted)
       return wanted.status();
   LATHE_RETURN_IF_ERROR(choose(desc, target, out));
-  if (!desc.wanted.empty() && !isAsked(desc, out))
+  if (!desc.wanted.empty() && !placeAsked(desc, out))
     return usageError("this kernel cannot run as '" + desc.wanted + "'; by itself it runs as " + out.back().spec.config,
                       "--config, kernel " + desc.name);
   return out;

@@ -22,8 +22,8 @@ std::optional<KernelConfig> askedFor(const KernelDesc &desc, const KernelConfig 
 inline KernelConfig askedOr(const KernelDesc &desc, const KernelConfig &chosen, int64_t panels = kMostOfUnit) {
   return askedFor(desc, chosen, panels).value_or(chosen);
 }
-/// Whether one of the variants has a configuration that was asked for.
-bool isAsked(const KernelDesc &desc, const std::vector<KernelVariant> &variants);
+/// The place, among the configurations that were asked for, of the first that one of the variants has.
+std::optional<size_t> placeAsked(const KernelDesc &desc, const std::vector<KernelVariant> &variants);
 
 /// Register tile: rows by two registers of columns, accumulators below the
 /// register count with room for operands.

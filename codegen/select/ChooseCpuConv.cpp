@@ -447,21 +447,25 @@ Status chooseConv(const KernelDesc &desc, const Target &target, std::vector<Kern
   bool skeleton = desc.channelsLast && w.isWeight && w.buffer >= 0 && desc.group == 1;
   if (skeleton && convParts(desc, c, target, variants))
     return okStatus();
-  if (skeleton)
+  if (skeleton) {
+    std::optional<size_t> best;
     for (const std::optional<winograd::Form> &form : convForms(desc)) {
       std::vector<KernelVariant> made;
       if (form)
         convWinograd(desc, *form, c, target, made);
       else
         convDirect(desc, c, target, made);
-      // The cheapest form, unless another was asked for.
-      if (variants.empty() || isAsked(desc, made))
+      // The cheapest form; of those that were asked for the one that is named first.
+      const std::optional<size_t> place = placeAsked(desc, made);
+      if (variants.empty() || (place && (!best || *place < *best))) {
         variants = std::move(made);
-      if (desc.wanted.empty() || isAsked(desc, variants))
+        best = place;
+      }
+      if (desc.wanted.empty())
         break;
     }
-  if (skeleton)
     return okStatus();
+  }
   int64_t filtersOfGroup = filters.constant().value_or(0) / std::max<int64_t>(1, desc.group);
   bool inLanes = desc.channelsLast && desc.group > 1 && desc.window.size() <= 2 && filtersOfGroup > 0 &&
                  groupsFitLanes(desc.groupChannels, filtersOfGroup, c.lanes);

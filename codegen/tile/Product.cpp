@@ -3,7 +3,7 @@
 //
 // A unit of work is (batch, chunk of r rows, k panels of n columns): rows that
 // are not in memory go to scratch, then for each panel the chunk's rows in
-// tiles of up to m. Each tile size, and the width of the last panel, is compiled
+// tiles of up to m, of panels of one vector 2 m. Each tile size, and the width of the last panel, is compiled
 // separately, so that no masks are needed. A tile prefetches its share of the next panel.
 //
 //===----------------------------------------------------------------------===//

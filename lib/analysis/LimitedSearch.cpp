@@ -309,6 +309,8 @@ Result<LimitedSolution> searchWithinMemory(const StrategyProblem &problem, const
     if (memory.bytes[op].size() != problem.costs[op].size() || memory.lifetimes[op].first > memory.lifetimes[op].last ||
         std::any_of(memory.bytes[op].begin(), memory.bytes[op].end(), [](int64_t bytes) { return bytes < 0; }))
       return invalidError("op " + std::to_string(op) + " has other bytes than choices, negative ones, or ends before it begins");
+  if (!count)
+    return LimitedSolution{};
   Result<StrategyGraph> graph = StrategyGraph::build(problem, memory);
   if (!graph)
     return graph.status();

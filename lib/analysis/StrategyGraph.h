@@ -38,7 +38,7 @@ public:
   const Edge &edge(int index) const { return edges[index]; }
   int edgeCount() const { return int(edges.size()); }
   const double *table(const Edge &edge) const { return &tables[edge.at]; }
-  std::span<const int> edgesOf(int op) const { return {&incident[firstEdge[op]], size_t(firstEdge[op + 1] - firstEdge[op])}; }
+  std::span<const int> edgesOf(int op) const { return {incident.data() + firstEdge[op], size_t(firstEdge[op + 1] - firstEdge[op])}; }
   /// Ops that have more than one choice.
   const std::vector<int> &open() const { return openOps; }
 

@@ -41,7 +41,8 @@ Result<LlmInfo> parseLlm(std::string_view bytes, const std::string &where) {
   auto number = [](uint8_t value, auto last) { return value <= static_cast<uint8_t>(last); };
   for (const fb::KvGroup *g : *source->groups()) {
     if (!number(g->kind(), KvGroupKind::Shared) || !number(g->dtype(), DType::C128) ||
-        !number(g->order(), KvOrder::TokenHeadDim) || !number(g->scales(), KvScales::HeadToken))
+        !number(g->order(), KvOrder::TokenHeadDim) ||
+        (g->scales() != uint8_t(KvScales::None) && g->scales() != uint8_t(KvScales::HeadToken)))
       return invalidError("a group of the llm section has an unknown kind, type, order or form of scales", where);
     KvGroup group;
     group.kind = static_cast<KvGroupKind>(g->kind());

@@ -15,7 +15,7 @@
 //   %p = scatter_nd %pool, %slots .. + %layer, concat %k, %v         %layer = constant [2 * layer + 1, 2 * layer]
 //
 // Pools of codes (8 or 4 bits) have scales of their own pool: what is appended is quantized, and what is gathered is
-// dequantized where attention reads it (lib/ir/AttentionOperands.cpp: pagedCodes).
+// dequantized where attention reads it (lib/ir/AttentionOperands.cpp: codedRows).
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"

@@ -477,14 +477,16 @@ void Legalizer::process(Operation *op) {
     if (!node.has(i) || data(op->getOperand(i)) || op->getNumRegions() != 0)
       continue;
     const Tracked &tracked = node.tracked(i);
-    if ((tracked.isSequence || tracked.isEmpty) && node.domain.empty() && takesSequences(node.type))
+    // A map is tracked as a sequence of its keys and its values, which only ops that pass it on may take for one.
+    const bool isPart = tracked.isMap && node.type != "Identity" && !node.type.starts_with("Optional");
+    if ((tracked.isSequence || tracked.isEmpty) && !isPart && node.domain.empty() && takesSequences(node.type))
       continue;
-    if (tracked.isMap && (node.type == "CastMap" || node.type == "DictVectorizer"))
+    if (tracked.isMap && node.domain == "ai.onnx.ml" && (node.type == "CastMap" || node.type == "DictVectorizer"))
       continue;
     if (tracked.isEmpty)
       (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is an optional without a value");
     else if (tracked.isSequence)
-      (void)node.invalid("dtype", "operand " + llvm::Twine(i) + " is a sequence");
+      (void)node.invalid("dtype", "operand " + llvm::Twine(i) + (tracked.isMap ? " is a map" : " is a sequence"));
     else if (StringRef kind = inputKind(op->getOperand(i));
              kind == "sequence" || kind == "optional")
       (void)node.fail("dtype",

@@ -21,7 +21,8 @@ struct EngineModelOptions {
   uint32_t hostBlocks = 0; ///< in host memory, for requests that give way
   uint32_t stepTokens = 0; ///< the most of a step
   bool batchInvariant = false; ///< steps are padded so that the bits of an answer depend on its tokens alone, not
-                               ///< on who shares its steps; CPU only
+                               ///< on who shares its steps; on a GPU only for
+                               ///< engines compiled so, which need no padding
   bool graphs = true;      ///< CUDA
 };
 

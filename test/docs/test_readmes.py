@@ -24,6 +24,7 @@ SLOW = {
     ".venv/bin/pip install": "installs packages",
     ".venv/bin/python test/accuracy/run.py": "downloads packages, trains and tests for an hour",
     ".venv/bin/python test/perf/export_models.py": "exports for minutes",
+    ".venv/bin/python test/perf/breadth.py": "exports, compiles and races for hours",
     ".venv/bin/python test/perf/race.py": "races for minutes",
     "test/perf/gpu/race_attention.py": "needs a GPU and torch for it",
     "build/bin/lathe-conformance": "the corpus suite of tools/check runs it",

@@ -122,8 +122,8 @@ def check(folder):
         got = lathe.compile(model, target="x86-64-v3").run(feeds)
     except lathe.Error as error:
         return f"- lathe: {error}" if error.code == lathe.Code.UNSUPPORTED else f"lathe: {error}"
-    found = (differs(v.name, g.numpy(), w, [o[i] for o in others])
-             for i, (v, g, w) in enumerate(zip(model.graph.output, got.values(), want)))
+    found = (differs(v.name, got[v.name].numpy(), w, [o[i] for o in others])
+             for i, (v, w) in enumerate(zip(model.graph.output, want)))
     return next(filter(None, found), "")
 
 

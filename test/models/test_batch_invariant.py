@@ -64,7 +64,7 @@ def test_products_have_one_sum(tmp_path):
 
 
 def test_products_of_a_gpu_have_one_sum(tmp_path):
-    """Whatever the number of rows: f32 in tiles whose sums go along K; test/unit/ChooseTest.cpp has 16 bits."""
+    """Whatever the number of rows: f32 in tiles whose sums go along K; test/unit/ChoosePagedTest.cpp has 16 bits."""
     engine = lathe_cli.compile_model(model_of("llama3"), tmp_path / "m.lathe", "--paged", "--batch-invariant", target="sm_90a")
     shown = lathe_cli.lathe("inspect", engine, "--kernels").split()
     configs = {word for word in shown if word.startswith(("gemm.", "gemv.", "attention."))}

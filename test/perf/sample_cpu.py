@@ -226,7 +226,7 @@ def prepare(options):
             seed = json.load(f)["seed"]
     else:
         with open(head, "w") as f:
-            json.dump({"seed": seed, "fitted": seed in FITTED}, f)
+            json.dump({"seed": seed}, f)
     if seed in FITTED and not options.fit:
         sys.exit(f"constants were fitted to problems of seed {seed}: leave the seed away for a fresh one, or say --fit")
     begin = time.time()

@@ -147,6 +147,8 @@ TEST(ChooseCpu, AskedFor) {
                            "conv.v8.m6.n16.k2.s4", "conv.v8.m6.n16.k1.s7"})
     EXPECT_EQ(ask(name), name);
   EXPECT_EQ(ask("gemm.v8.m6.n16.k1,conv.v8.m6.n16.k1.s7"), "conv.v8.m6.n16.k1.s7");
+  // The most wanted first, though the other form is the cheaper one.
+  EXPECT_EQ(ask("conv.v8.m6.n16.k1.s7,conv.winograd2.v8.r24.m6.n16.k2"), "conv.v8.m6.n16.k1.s7");
   const std::string usage(toString(ErrorCode::Usage));
   for (const char *name : {"conv.winograd2.v16.r24.m8.n32.k2", "conv.v8.m6.n16.k200.s4", "conv.v8.m6.n16.k1.s99999",
                            "conv.winograd4.v8.r24.m6.n16.k2", "row.v8.r4"})

@@ -73,6 +73,23 @@ TEST(ChoosePaged, TokensOfManySequencesShareKeys) {
   EXPECT_EQ(all->front().spec.config, "attention.ragged.t128.m16.n4.s3");
 }
 
+/// Tiles are copied as numbers of 16 bits: codes are read token by token.
+TEST(ChoosePaged, PagesOfCodesAreReadTokenByToken) {
+  KernelDesc d = desc(KernelDesc::Kind::Attention, {dim("T"), 8, 4, 128}, {dim("16*M"), 128});
+  ContractionOperand q{.buffer = 0, .dtype = DType::BF16}, k{.sixteens = true, .pages = 0, .pageStride = 1024, .pageRows = dim("64*N"), .dtype = DType::BF16};
+  k.codeBits = 8;
+  d.operands = {q, k, k};
+  d.plainScores = d.sharesKeys = true;
+  d.sequences = dim("R");
+  for (bool batchInvariant : {false, true}) {
+    d.batchInvariant = batchInvariant;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    ASSERT_TRUE(all.ok()) << all.status().str();
+    for (const KernelVariant &v : *all)
+      EXPECT_EQ(familyOf(v), "attention.split");
+  }
+}
+
 TEST(ChoosePaged, BatchInvariantProductsHaveOneTile) {
   for (auto [n, k] : {std::pair<int64_t, int64_t>{4096, 4096}, {28672, 4096}, {4096, 14336}, {128256, 4096}}) {
     KernelDesc d = desc(KernelDesc::Kind::Gemm, {dim("T"), n}, {k});

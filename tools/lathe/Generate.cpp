@@ -272,7 +272,8 @@ Status generateVerb(const std::vector<std::string> &arguments) {
   parser.add("steps", "FILE", "Write what each step did, a JSON object a line: tokens, generated, ms", options.steps);
   parser.flag("no-prefix-cache", "Compute equal beginnings of prompts again", options.noPrefixCache);
   parser.flag("batch-invariant",
-              "The bits of an answer do not depend on who shares its steps; steps of few tokens take longer",
+              "The bits of an answer do not depend on who shares its steps; steps of few tokens take longer; on a GPU "
+              "for engines compiled with --batch-invariant alone",
               options.batchInvariant);
   parser.add("device", "cpu", "Where to run", options.device);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.threads);

@@ -260,8 +260,8 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
              compile("allow"));
   parser.add("lock", "FILE", "Use the configurations that `lathe tune` has measured", compile("lock"));
   parser.add("config", "KERNEL=CONFIGURATION",
-             "Run a GPU's matrix product (* for all) in this configuration, as `inspect --kernels` "
-             "names them; of several with commas between, the first that can be and that does not spill",
+             "Run a kernel (* for all matrix products) in this configuration, as `inspect --kernels` names them; of several "
+             "with commas between, the first that can be and on a GPU does not spill; for several targets name one of each",
              compile("config"));
 }
 

@@ -10,7 +10,8 @@
 //   configs = {kernel = "gemm.pingpong..."}   configurations that were asked for
 //   streams = ["2"]                    streams of a program at most; 1: no others
 //   paged   = ["16"]                a decoder becomes a step over pages of so many tokens; ["16", "batch-invariant"]:
-//                                   whose sums do not depend on who shares the step
+//                                   whose sums do not depend on who shares the step; "kv=int8", "kv=int4": pages
+//                                   hold codes
 //   mesh    = ["tp=2"]                axes of a mesh of ranks; shard = ["w=dim:1"] hints for it
 //   replace = {kernel = "text"}         CUDA texts that take the place of generated ones
 // From layout on, the module holds one nested module a target, named after it,

@@ -277,7 +277,6 @@ class Compiled:
             return around(parts.run)
         return around(Call(engine, device, graph.inputs, names))
 
-
     def _equal(self, program: Any, numbers: Mapping[int, Any]) -> dict[Any, Any]:
         """Symbols of the program and the one that each equals. Dynamo has one symbol for sizes that it guards to be
         equal, as the lengths of keys and values; torch.export has one for each size, unless an operator asks."""

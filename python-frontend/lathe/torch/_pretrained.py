@@ -4,6 +4,7 @@ batches and lengths; a decoder also with its keys and values in pages, as servin
 from __future__ import annotations
 
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -114,8 +115,12 @@ def _worst(found: Mapping[str, Any], true: Mapping[str, Any]) -> float:
     for name, value in true.items():
         mine = torch.from_numpy(found[name].numpy()) if value.numel() else value
         if value.numel():
-            scale = max(float(value.double().abs().max()), 1e-30)
-            worst = max(worst, float((mine.double() - value.double()).abs().max()) / scale)
+            mine, wanted = mine.double(), value.double()
+            scale = max(float(wanted.nan_to_num(0.0, 0.0, 0.0).abs().max()), 1e-30)
+            same = (mine == wanted) | (mine.isnan() & wanted.isnan())
+            # NaN where none is wanted is as far off as can be.
+            off = torch.where(same, 0.0, (mine - wanted).abs()).nan_to_num(math.inf, math.inf)
+            worst = max(worst, float(off.max()) / scale)
     return worst
 
 
@@ -240,7 +245,7 @@ def _paged(model: Any, output: PathLike | None, pairs: Sequence[tuple[str, Any]]
         token = engine.llm().generate(ids[0].tolist(), 1)[0]
         last = answer.logits[0, -1].double()
         short = float((last.max() - last[token]) / last.abs().max())
-        if short > tolerance:
+        if not short <= tolerance:
             raise Error(Code.RUNTIME_FAILURE, f"behind {ids[0].tolist()} the engine has token {token}, which the model "
                         f"finds less likely than another by {short:.1e} of its largest logit", type(model).__name__)
     return engine

@@ -1,5 +1,5 @@
 // RUN: %lathe-opt --lathe-expand-pages %s | FileCheck %s
-// RUN: %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s --check-prefix=GPU
+// RUN: %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned %s | FileCheck %s --check-prefix=GPU --implicit-check-not=attention.ragged
 // RUN: sed 's/sm_90a/x86-64-v3/; s/f16/f32/g' %s | %lathe-opt --lathe-expand-pages --lathe-fuse --lathe-assign-roles --lathe-name-kernels --lathe-select --lathe-plan --lathe-verify-planned | FileCheck %s --check-prefix=CPU
 // RUN: sed 's/xui8/xi8/g; s/x2x32xi8/x2x64xi8/g; s/2, 32\]/2, 64]/g' %s | %lathe-opt --lathe-expand-pages | FileCheck %s --check-prefix=BYTES
 

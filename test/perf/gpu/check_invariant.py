@@ -7,7 +7,7 @@ llama8b.lathe.gz of `check_paged.py prepare`, in the same folder.
 
 A decoder of two small layers in bf16 gives tokens and logprobs of requests in so many random schedules (test/models/schedules.py), or
 as many as fit into the seconds, from number FIRST on, with graphs and without; all are bit for bit those of the request alone. The costs are those of a
-step of Llama-3-8B's sizes with 1 and 64 sequences of 1,024 tokens, and of a prompt of 2,048; bars are 20 % and 35 % (issue 20).
+step of Llama-3-8B's sizes with 1 and 64 sequences of 1,024 tokens, and of a prompt of 2,048; bars are 20 % and 35 %.
 """
 import os
 import random

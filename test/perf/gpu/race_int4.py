@@ -9,7 +9,7 @@ said) against the same products with weights of 16 bits, ours and torch's, and a
 
 Groups: odd (correctness only, 300 times the same bits), layer (one row, the products of a layer of Llama-3-8B together),
 few (2 to 16 rows), some (32 to 128), many (256 to 2048), bytes (weights of 8 bits). The sizes are Llama-3-8B's. The end
-prints what issue 19 asks for.
+prints the bars.
 """
 import json
 import math
@@ -264,7 +264,7 @@ def run(folder, groups):
 
 
 def summary(results):
-    """What issue 19 asks for; how many of its bars are missed."""
+    """The bars; how many of its bars are missed."""
     shapes, missed = [list(s) for s in LLAMA.values()], 0
     take = lambda m, kind: [r for r in results if r["case"][0] == m and r["case"][3] == kind and r["case"][4] in (0, 128)
                             and not r["case"][5] and r["case"][1:3] in shapes and r["group"] != "sweep"]

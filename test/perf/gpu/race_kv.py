@@ -5,7 +5,7 @@ the same step over pages of 16 bits: one new token of each sequence is appended,
     race_kv.py prepare FOLDER [FORM...]     with a build of lathe
     race_kv.py run FOLDER [FORM...]         on a GPU with torch and lathe's runtime
 
-Forms: few, odd and halves are checks (100 times the same bits), long is 64 sequences of 8,192 tokens and is timed, with issue 19's
+Forms: few, odd and halves are checks (100 times the same bits), long is 64 sequences of 8,192 tokens and is timed, with its
 bars. Codes are compared with those of float64, at most one apart; results with attention in float64 over the codes as
 they lie in the pool. Exit code 1 when something is wrong.
 """

@@ -3,7 +3,7 @@
 
 `race_prefill.py FOLDER [LENGTH...] [ENGINE...]` needs a GPU, torch, python-frontend with the runtime library, and llama8b.lathe.gz
 in the folder that `check_paged.py prepare` wrote, or NAME.lathe.gz of other builds, which take turns with it. Lengths are 512 and
-2,048 tokens; the bar of 512 is 13 ms (issue 20).
+2,048 tokens; the bar of 512 is 13 ms.
 
 Both sides start with tokens on the host and end with the first token there; they take turns. Ours is a step of lathe_llm with
 its schedule, blocks and upload; torch's is a CUDA graph of compiled layers (torch.compile), whose attention is

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Choices within memory (lathe/analysis/LimitedSearch.h) on the instances of the ASPLOS 2025 contest on intra-operator
 parallelism, against toulbar2.
 
@@ -6,16 +7,17 @@ parallelism, against toulbar2.
 
 FOLDER holds asplos-2025-iopddl-NAME.json.gz as github.com/google/iopddl has them in benchmarks/ (Apache-2.0). A
 row has what lathe found in so many seconds on one core, its bound, and the share of the limit that is used; every
-answer is checked here, in integers. With --rival toulbar2 (pytoulbar2 of test/perf/requirements.txt) has as many
-seconds, its reading included, for the same problem with a linear constraint for each step at which memory could pass
-the limit; problems with more than 20 million terms in these are not given to it. Exit code 1 when an answer is wrong
-or none was found, or when the rival's is better by more than 5 %.
+answer is checked here, in integers. With --rival toulbar2 (pytoulbar2 of test/perf/requirements.txt) has as much
+processor time for the same problem, with a linear constraint for each step at which memory could pass the limit;
+problems with more than 20 million terms in these are not given to it. Exit code 1 when an answer is wrong or none was
+found, or when the rival's is better by more than 5 %.
 """
 import argparse
 import array
 import gzip
 import json
 import multiprocessing
+import queue
 import struct
 import subprocess
 import sys
@@ -116,8 +118,8 @@ def solve_rival(path, seconds, most, found):
     network = pytoulbar2.CFN(ubinit=float(most), resolution=0)
     network.Read(str(path))
     network.Solve(timeLimit=seconds)
-    if solutions := network.GetSolutions():
-        found.put([int(c) for c in min(solutions)[1]])
+    solutions = network.GetSolutions()
+    found.put([int(c) for c in min(solutions)[1]] if solutions else None)
 
 
 def rival(path, seconds, most):
@@ -125,10 +127,13 @@ def rival(path, seconds, most):
     found = multiprocessing.Queue()
     process = multiprocessing.Process(target=solve_rival, args=(path, seconds, most, found))
     process.start()
-    process.join(4 * seconds)  # its limit is of processor time
-    if process.is_alive():
+    try:
+        return found.get(timeout=4 * seconds)  # its limit is of processor time
+    except queue.Empty:
+        return None
+    finally:
         process.terminate()
-    return None if found.empty() else found.get()
+        process.join()
 
 
 def main():
