@@ -3,7 +3,7 @@
 //
 // A unit of work is (batch, chunk of r rows, k panels of n columns): rows that
 // are not in memory go to scratch, then for each panel the chunk's rows in
-// tiles of up to m, of panels of one vector 2 m. Each tile size, and the width of the last panel, is compiled
+// tiles of up to m. Each tile size, and the width of the last panel, is compiled
 // separately, so that no masks are needed. A tile prefetches its share of the next panel.
 //
 //===----------------------------------------------------------------------===//
@@ -88,12 +88,6 @@ struct TileEmitter {
   void tile(int64_t size, Value batch, Value row, Value localRow, Value column,
             const Panel &panel, Value tile, Value tiles);
   std::vector<int64_t> rowCounts() const;
-  int64_t rowsOfTile(const Panel &panel) const;
-  /// Whether all tiles read one panel, which is in cache after the first.
-  bool isOnlyPanel() const {
-    auto columns = p.columns.constant();
-    return p.batches == DimExpr(1) && columns && *columns <= n && !p.panelOffset && !p.nextPanel;
-  }
   Value passesCore(Value tiles);
   void panelRows(Value batch, Value firstRow, Value count, Value column, const Panel &panel);
   void columnsOneByOne(Value batch, Value firstRow, Value count, Value from);
@@ -210,13 +204,12 @@ SmallVector<Value> TileEmitter::stretch(SmallVector<Value> accs, ArrayRef<Value>
   Value blocks = ix.div(length, ix.cst(kBlock)), done = ix.mul(blocks, kBlock);
   Value lines; // to prefetch per block, so that all tiles together cover the next panel
   int64_t bytes = std::max(8u, panel.element.getIntOrFloatBitWidth()) / 8;
-  bool fetches = panel.next && (rows.size() == 1 || !isOnlyPanel());
   const int64_t block = kBlock * n * p.interleave; // elements
-  if (fetches)
+  if (panel.next)
     lines = ix.add(ix.div(ix.cst(block * bytes / 64), ix.max(tiles, ix.cst(1))), 1);
   if (!K || *K >= kBlock)
     accs = e.loop(ix.cst(0), blocks, ix.cst(1), accs, [&](Value number, ValueRange args) {
-      if (fetches) {
+      if (panel.next) {
         // One row only streams: 4 KB ahead in the same panel.
         bool streams = rows.size() == 1;
         Value first = ix.mul(ix.add(ix.mul(tile, all), ix.add(before, number)), lines);
@@ -474,20 +467,11 @@ Value TileEmitter::passesCore(Value tiles) {
   return ix.cmp(arith::CmpIPredicate::sle, tiles, ix.cst(kFew));
 }
 
-/// A panel of one vector needs more rows: eight sums hardly cover the latency of two multipliers, and its one
-/// load is shared by the products of a tile.
-int64_t TileEmitter::rowsOfTile(const Panel &panel) const {
-  if (m == 1 || panel.vectors > 1 || p.interleave > 1)
-    return m;
-  return 2 * m;
-}
-
 /// All rows of a chunk against one panel. A known number of rows is cut into
 /// ceil(count / m) tiles of nearly equal size; an unknown one into tiles of m and
 /// then of the powers of two below it, because every size is code of its own.
 void TileEmitter::panelRows(Value batch, Value firstRow, Value count, Value column,
                             const Panel &panel) {
-  const int64_t m = rowsOfTile(panel);
   std::vector<int64_t> counts = rowCounts();
   auto emitAt = [&](int64_t s, Value local, Value t, Value tiles) {
     tile(s, batch, ix.add(firstRow, local), local, column, panel, t, tiles);

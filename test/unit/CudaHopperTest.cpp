@@ -87,10 +87,7 @@ TEST_F(CudaHopper, ProductsCompile) {
                       y + ") -> " + y + "\n  return %2 : " + y),
                config};
     c.maps = maps;
-    if (ta) // rows of A are M elements: they are not whole pieces for all M
-      EXPECT_NE(batch.generate(c).error.find("tensor maps"), std::string::npos);
-    else
-      add(name, c);
+    add(name, c); // rows of A are M elements, of which the variant's guard has whole pieces
   }
   compile();
 }

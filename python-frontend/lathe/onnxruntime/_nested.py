@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Inputs and outputs that are sequences, optional or maps: lists, None, dicts. An engine has their tensors as ports of
-their own, `x[0]`, `x[1]`, ..., and an optional without a value has none; of a map, or of a sequence of maps with the same
-keys, `x.keys` and `x.values`, which have a row for each map."""
+their own, `x[0]`, `x[1]`, ..., and an optional without a value has none; of a map, or of a sequence of maps with the
+same keys, `x.keys` and `x.values`, which have a row for each map."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,7 +28,8 @@ def _checked_map(value: Any, name: str, kind: str) -> dict[Any, Any]:
         raise InvalidArgument(f"Unexpected input data type. Actual: ({type(value).__name__}) , expected: ({kind}), "
                               f"input: {name}")
     try:
-        return {f"{name}.keys": _vector(list(value), key), f"{name}.values": _vector(list(value.values()), element[len("tensor("):-1])}
+        values = _vector(list(value.values()), element[len("tensor("):-1])
+        return {f"{name}.keys": _vector(list(value), key), f"{name}.values": values}
     except (TypeError, ValueError, OverflowError) as problem:
         raise InvalidArgument(f"Unexpected input data type: {problem}, expected: ({kind}), input: {name}") from problem
 
@@ -56,7 +57,7 @@ def _element(value: Any, name: str, element: str) -> Array:
 
 
 def checked(value: Any, name: str, kind: str) -> Any:
-    """An array, a list of arrays, None for an optional that is empty, or of a map its tensors by the names of their ports."""
+    """An array, a list of arrays, None for an empty optional, or of a map its tensors by the names of their ports."""
     if _is_map(kind):
         return _checked_map(value, name, kind)
     optional, sequence, element = _inside(kind)

@@ -19,7 +19,7 @@
 // SPLIT: i64 strideK() const { return 64ll; }
 // SPLIT: static constexpr int kGroup = 2;
 // SPLIT: __launch_bounds__(256, 2)
-// SPLIT: attentionSplit<AttentionSplitTile<8, 1, 1, 3, Holes::kHeadQK, Holes::kHeadV>>(h, dim_S, dim_T);
+// SPLIT: attentionSplit<AttentionSplitTile<8, 1, 1, 3, Holes::kHeadQK, Holes::kHeadV, Holes::kCodeBits>>(h, dim_S, dim_T);
 func.func @attention(%q: !q, %k: !k, %v: !k) -> !q {
   %0 = lathe.attention %q, %k, %v {scale = 0.125 : f64, causal} : (!q, !k, !k) -> !q
   return %0 : !q
