@@ -9,7 +9,7 @@ import lathe
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 import lathe.torch  # noqa: E402
-from lathe.torch._pretrained import _axes  # noqa: E402
+from lathe.torch._pretrained import _axes, _worst  # noqa: E402
 
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
 
@@ -107,3 +107,11 @@ def test_mistakes(model, options, code, said):
 def test_results_are_held_against_the_model():
     with pytest.raises(lathe.Error, match="differ from the model's by"):
         lathe.torch.export(torch.nn.Linear(64, 8).eval(), inputs={"input": torch.randn(2, 9, 64)}, tolerance=0)
+
+
+def test_nan_is_no_agreement():
+    nan, inf = float("nan"), float("inf")
+    true = {"y": torch.tensor([1.0, nan, inf, 4.0])}
+    assert _worst({"y": torch.tensor([1.0, nan, inf, 4.0])}, true) == 0
+    assert _worst({"y": torch.tensor([nan, nan, inf, 4.0])}, true) == inf
+    assert _worst({"y": torch.tensor([1.0, nan, inf, 3.0])}, true) == 0.25

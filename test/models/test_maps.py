@@ -120,6 +120,11 @@ def test_bad_maps():
     made.graph.node[2].attribute[0].ints.append(4)
     with pytest.raises(lathe.Error, match="'ZipMap' .*there are 4 classes for scores of 3"):
         lathe.compile(made, target="x86-64-v3")
+    # A map is no sequence of its keys and values.
+    length = model([ml("ZipMap", ["x"], ["m"], classlabels_int64s=[1, 2, 3]), helper.make_node("SequenceLength", ["m"], ["y"])],
+                   [tensor("x", FLOAT, 2, 3)], [tensor("y", INT64)])
+    with pytest.raises(lathe.Error, match="operand 0 is a map"):
+        lathe.compile(length, target="x86-64-v3")
     vector = model([ml("DictVectorizer", ["x"], ["y"], string_vocabulary=["a"])], [value_info("x", map_type(INT64, FLOAT))],
                    [tensor("y", FLOAT, 1, 1)])
     with pytest.raises(lathe.Error, match="a vocabulary of the type of the map's keys"):
