@@ -31,12 +31,7 @@ static KernelSpec specOf(const AttentionChoice &a, const KernelConfig &c, int64_
   list.block[0] = kListThreads;
   list.sharedBytes = 0;
   spec.launches.insert(spec.launches.begin(), list);
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  spec.workspaceBytes = DimExpr(8) * batch + DimExpr(8); // a RaggedList with a tile for each token
-  work.dims = work.physical = {spec.workspaceBytes};
-  spec.buffers.push_back(work);
+  select::addWorkspace(spec, DimExpr(8) * batch + DimExpr(8)); // a RaggedList with a tile for each token
   return spec;
 }
 

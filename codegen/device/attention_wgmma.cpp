@@ -133,13 +133,7 @@ static void addLists(const KernelDesc &desc, int64_t queries, int64_t keys, Kern
   lists.block[0] = 512;
   lists.sharedBytes = tiles;
   spec.launches.insert(spec.launches.begin(), lists);
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  spec.workspaceBytes =
-      DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1));
-  work.dims = work.physical = {spec.workspaceBytes};
-  spec.buffers.push_back(work);
+  select::addWorkspace(spec, DimExpr(2) * desc.maskDims[0] * desc.maskDims[1] * rows * (tiles + DimExpr(1)));
 }
 
 static KernelSpec specOf(const AttentionChoice &a, bool listed, int64_t warpgroups = 2) {

@@ -16,12 +16,7 @@ static constexpr int64_t kLeastShare = 4096, kBlocks = 8;
 
 /// `blocks` counts, then a bit a flag.
 static void addWorkspace(KernelSpec &spec, const DimExpr &blocks, const DimExpr &length) {
-  spec.workspaceBytes = (blocks + DimExpr::ceilDiv(length, DimExpr(32))) * DimExpr(4);
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  work.dims = work.physical = {spec.workspaceBytes};
-  spec.buffers.push_back(work);
+  select::addWorkspace(spec, (blocks + DimExpr::ceilDiv(length, DimExpr(32))) * DimExpr(4));
 }
 
 static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {

@@ -34,12 +34,7 @@ static bool addShares(const KernelDesc &desc, const Target &target, std::vector<
     LaunchSpec first = spec.launches[0];
     first.function += "_totals";
     spec.launches.insert(spec.launches.begin(), first);
-    spec.workspaceBytes = rows * parts * DimExpr(kValueBytes);
-    BufferArg work;
-    work.dtype = DType::UI8;
-    work.access = BufferArg::Access::ReadWrite;
-    work.dims = work.physical = {spec.workspaceBytes};
-    spec.buffers.push_back(work);
+    select::addWorkspace(spec, rows * parts * DimExpr(kValueBytes));
   }
   std::vector<DimCondition> guard;
   if (range.hi > kMostRows)

@@ -47,13 +47,8 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   spec.launches.push_back(last);
   DimExpr elements = s.rows * s.length;
   DimExpr words = (s.rows * parts + s.rows) * DimExpr(bytes * kDigits) + all * DimExpr(2 * kDigits);
-  spec.workspaceBytes =
-      DimExpr(2) * (up(elements * DimExpr(bytes), 16) + up(elements * DimExpr(4), 16)) + words * DimExpr(4);
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  work.dims = work.physical = {spec.workspaceBytes};
-  spec.buffers.push_back(work);
+  const DimExpr pairs = up(elements * DimExpr(bytes), 16) + up(elements * DimExpr(4), 16);
+  select::addWorkspace(spec, DimExpr(2) * pairs + words * DimExpr(4));
   std::vector<DimCondition> guard;
   if (range.lo <= kOneBlock)
     guard.push_back({DimCondition::Kind::LessEqual, DimExpr(kOneBlock + 1), s.length});

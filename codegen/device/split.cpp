@@ -27,13 +27,8 @@ static DimExpr blocksOf(const DimExpr &units, const DimExpr &terms, int64_t term
 
 /// The word of each block, then what it has.
 static void addWorkspace(KernelSpec &spec, const DimExpr &blocks, int64_t sumBytes) {
-  spec.workspaceBytes = DimExpr::ceilDiv(blocks * DimExpr(8), DimExpr(16)) * DimExpr(16) +
-                        DimExpr::ceilDiv(blocks * DimExpr(sumBytes), DimExpr(16)) * DimExpr(16);
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  work.dims = work.physical = {spec.workspaceBytes};
-  spec.buffers.push_back(work);
+  auto whole = [](const DimExpr &bytes) { return DimExpr::ceilDiv(bytes, DimExpr(16)) * DimExpr(16); };
+  select::addWorkspace(spec, whole(blocks * DimExpr(8)) + whole(blocks * DimExpr(sumBytes)));
 }
 
 /// Bytes of an accumulator at most.

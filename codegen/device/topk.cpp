@@ -35,13 +35,7 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   }
   DimExpr blocks = DimExpr::min(s.rows, DimExpr(2 * target.smCount));
   KernelSpec spec = specFor(desc, c, blocks);
-  spec.workspaceBytes =
-      blocks * DimExpr::ceilDiv(s.count * DimExpr(8 + s.keyBits / 8), DimExpr(8)) * DimExpr(8);
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  work.dims = work.physical = {spec.workspaceBytes};
-  spec.buffers.push_back(work);
+  select::addWorkspace(spec, blocks * DimExpr::ceilDiv(s.count * DimExpr(8 + s.keyBits / 8), DimExpr(8)) * DimExpr(8));
   addVariant(out, {}, std::move(spec));
   return true;
 }

@@ -70,12 +70,7 @@ struct Offers {
     first.grid[0] = s.rows * parts;
     spec.launches.insert(spec.launches.begin(), first);
     const int64_t entry = s.keyBits / 4; // a key, a place, and what aligns them
-    spec.workspaceBytes = s.rows * parts * s.count * DimExpr(entry);
-    BufferArg work;
-    work.dtype = DType::UI8;
-    work.access = BufferArg::Access::ReadWrite;
-    work.dims = work.physical = {spec.workspaceBytes};
-    spec.buffers.push_back(work);
+    select::addWorkspace(spec, s.rows * parts * s.count * DimExpr(entry));
     return add({{DimExpr(4 * kLeastPart), s.length},
                 {s.rows, DimExpr(target.smCount)},
                 {wanted, DimExpr(kListCount)},

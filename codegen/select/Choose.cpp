@@ -116,6 +116,15 @@ KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const Dim
   return spec;
 }
 
+void addWorkspace(KernelSpec &spec, DimExpr bytes) {
+  BufferArg work;
+  work.dtype = DType::UI8;
+  work.access = BufferArg::Access::ReadWrite;
+  work.dims = work.physical = {bytes};
+  spec.workspaceBytes = std::move(bytes);
+  spec.buffers.push_back(std::move(work));
+}
+
 void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard, KernelSpec spec,
                 std::vector<KernelSpec> otherwise) {
   std::erase_if(otherwise, [&](const KernelSpec &other) {

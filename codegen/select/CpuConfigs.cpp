@@ -28,6 +28,14 @@ struct Names {
       list.push_back(std::move(name));
   }
 
+  template <size_t N> void addRows(const int64_t (&each)[N]) {
+    KernelConfig config = chosen;
+    for (int64_t rows : each) {
+      config.rows = rows;
+      add(config);
+    }
+  }
+
   /// With each number of panels where there are panels.
   void addPanels(KernelConfig config) {
     std::vector<int64_t> panels(std::begin(kPanels), std::end(kPanels));
@@ -108,18 +116,10 @@ std::vector<std::string> cpuConfigsBeside(const KernelConfig &chosen) {
       }
     break;
   case Code::Row:
-    for (int64_t rows : kRows) {
-      KernelConfig config = chosen;
-      config.rows = rows;
-      names.add(config);
-    }
+    names.addRows(kRows);
     break;
   case Code::Recurrent:
-    for (int64_t rows : kRowsOfRecurrence) {
-      KernelConfig config = chosen;
-      config.rows = rows;
-      names.add(config);
-    }
+    names.addRows(kRowsOfRecurrence);
     break;
   default: // there is one configuration, whatever the sizes
     break;

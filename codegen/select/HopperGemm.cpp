@@ -293,15 +293,6 @@ KernelConfig HopperGemm::complete(KernelConfig c) const {
   return c.form->complete(c, facts(), target);
 }
 
-/// What a kernel writes and reads while it runs.
-static void addWorkspace(KernelSpec &spec, int64_t bytes) {
-  BufferArg work;
-  work.dtype = DType::UI8;
-  work.access = BufferArg::Access::ReadWrite;
-  work.dims = work.physical = {spec.workspaceBytes = DimExpr(bytes)};
-  spec.buffers.push_back(work);
-}
-
 KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN; // of results
   int64_t pair = isPaired(c) ? 2 : 1; // blocks with tiles one below the other

@@ -16,6 +16,9 @@ namespace lathe::select {
 /// with this grid on axis 0.
 KernelSpec specFor(const KernelDesc &desc, const KernelConfig &config, const DimExpr &grid);
 
+/// Gives a kernel memory that it writes and reads while it runs, behind its other buffers.
+void addWorkspace(KernelSpec &spec, DimExpr bytes);
+
 /// Adds a variant; function names get the variant's number from the second on. Of `otherwise`
 /// (KernelVariant) those that need the same buffers and workspace are kept.
 void addVariant(std::vector<KernelVariant> &to, std::vector<DimCondition> guard, KernelSpec spec,
