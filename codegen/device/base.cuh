@@ -114,8 +114,12 @@ LATHE_DEV void pinLoads() {
   if (z == 0) asm volatile("nanosleep.u32 1;" ::: "memory");
 }
 /// A constant that stays in a register: an instruction takes one constant itself, and for the second ptxas would
-/// make a register anew each time.
-LATHE_DEV u32 inRegister(u32 v) { asm volatile("" : "+r"(v)); return v; }
+/// make a register anew each time, of whatever it knows to be one. (Blocks have one layer of threads.)
+LATHE_DEV u32 inRegister(u32 v) {
+  u32 layers;
+  asm volatile("mov.u32 %0, %%ntid.z;" : "=r"(layers));
+  return v - 1 + layers;
+}
 /// The value is needed here: loads that it follows from are over, and what they read is cached.
 LATHE_DEV void needValue(f32 x) { asm volatile("" ::"f"(x)); }
 #endif // LATHE_EMULATE
