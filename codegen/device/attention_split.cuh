@@ -81,11 +81,12 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   const i64 end = maxIndex(minIndex(keys, h.keyEnd(b, head0, queries - 1)), 0), steps = (end + 15) / 16;
   // This block's share of the keys that the first query may see and those behind, sixteen at a time.
   const i64 from = minIndex(h.keyBegin(b, head0, 0) / 16, steps), seen = steps - from;
-  const i64 first = from + seen * blockIdx.x / Tile::CLUSTER + warp, last = from + seen * (blockIdx.x + 1) / Tile::CLUSTER;
+  const int first = (int)(from + seen * blockIdx.x / Tile::CLUSTER) + warp, last = (int)(from + seen * (blockIdx.x + 1) / Tile::CLUSTER);
 
+  const int tokens = (int)end;
   const i64 strideK = h.strideK(), strideV = h.strideV();
   typedef typename SplitRows<T, BITS>::Type Rows;
-  auto lookUp = [&](i64 step) {
+  auto lookUp = [&](int step) {
     Rows r{};
     if (step < last) {
       r.k = h.sixteenK(b, head0, step);
@@ -110,18 +111,18 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       memcpy(&r, words, sizeof r);
       return r;
     } else {
-      return lookUp(first + (i64)i * WARPS);
+      return lookUp(first + i * WARPS);
     }
   };
-  auto copy = [&](const Rows &from, i64 step, SharedAddr to) {
+  auto copy = [&](const Rows &from, int step, SharedAddr to) {
     if (step < last) {
-      const int inside = (int)minIndex(end - step * 16, 16); // what is not there is zero
-      if constexpr (BITS < 16) {
-        CodesK::template copy<false>(to, from.k, strideK, inside);
-        CodesV::template copy<true>(to + Tile::K_BYTES, from.v, strideV, inside);
-        if (lane < 8) // scales, of keys that are not there, too
+      if constexpr (BITS < 16) { // of keys that are not there, too
+        CodesK::template copy<false>(to, from.k, strideK);
+        CodesV::template copy<true>(to + Tile::K_BYTES, from.v, strideV);
+        if (lane < 8)
           cpAsync16(to + Tile::K_BYTES + Tile::V_BYTES + lane * 16, (lane < 4 ? from.scaleK : from.scaleV) + lane % 4 * 4, 16);
       } else {
+        const int inside = tokens - step * 16; // what is not there is zero
         constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;
 #pragma unroll
         for (int i = 0; i < PIECES_K / 2; ++i) {
@@ -145,25 +146,34 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
   Rows next = rowsOf(ahead);
 
   if constexpr (H::kEarly) dependenciesWait();
-  u32 q[TILES][DQ / 16][2];
+  u32 q[TILES][BITS < 16 ? 1 : DQ / 16][2];
+  QueryBytes<CodesK, BITS < 16 ? DQ / 32 : 1> bytes[TILES];
+  f32 unitQ[TILES][2]; // of columns 2 t and 2 t + 1
 #pragma unroll
-  for (int n = 0; n < TILES; ++n)
+  for (int n = 0; n < TILES; ++n) {
+    const int column = n * 8 + g;
+    auto element = [&](int d) { return h.elementQ(b, head0 + column % G, column / G, d); };
+    if constexpr (BITS < 16) {
+      const f32 unit = bytes[n].take(t, [&](int d) { return column < columns ? toF32(element(d)) : 0.0f; });
 #pragma unroll
-    for (int i = 0; i < DQ / 8; ++i) {
-      const int column = n * 8 + g;
-      const int d = BITS < 16 ? CodesK::keyElement(i / 2, i % 2, 0, t) : 8 * i + 2 * t;
-      const int next = BITS < 16 ? CodesK::keyElement(i / 2, i % 2, 1, t) : d + 1;
-      u32 word = 0;
-      if (column < columns && d < H::kHeadQK) {
-        if constexpr (H::kRowsQ && BITS == 16) {
-          word = *(const u32 *)(h.rowQ(b, head0 + column % G, column / G) + d);
-        } else {
-          const Vec<T, 2> two{{h.elementQ(b, head0 + column % G, column / G, d), h.elementQ(b, head0 + column % G, column / G, next)}};
-          memcpy(&word, &two, 4);
+      for (int c = 0; c < 2; ++c) unitQ[n][c] = bitsToF32(shuffleFrom32(f32ToBits(unit), (2 * t + c) * 4));
+    } else {
+#pragma unroll
+      for (int i = 0; i < DQ / 8; ++i) {
+        const int d = 8 * i + 2 * t;
+        u32 word = 0;
+        if (column < columns && d < H::kHeadQK) {
+          if constexpr (H::kRowsQ) {
+            word = *(const u32 *)(h.rowQ(b, head0 + column % G, column / G) + d);
+          } else {
+            const Vec<T, 2> two{{element(d), element(d + 1)}};
+            memcpy(&word, &two, 4);
+          }
         }
+        q[n][i / 2][i % 2] = word;
       }
-      q[n][i / 2][i % 2] = word;
     }
+  }
   f32 o[TILES][DV / 16][4], most[TILES][2], total[TILES][2];
 #pragma unroll
   for (int n = 0; n < TILES; ++n) {
@@ -183,59 +193,69 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
       for (int e = 0; e < 4; ++e) o[n][m][e] = 0.0f;
   }
   const u8 *const codes = (const u8 *)raw + warp * Tile::WARP_BYTES; // as `ring`
-  f32 unit = 0.0f;
+  u32 maskK = 0, maskV = 0;
+  if constexpr (BITS < 16) {
+    maskK = inRegister(CodesK::KEY_MASK);
+    maskV = inRegister(CodesV::VALUE_MASK);
+  }
+  // Weights of codes are parts of twice the largest scale so far, so that they stay in the range of f16; their sums.
+  f32 unit = 1.17549435e-38f, perUnit = 0x1p126f, weights[TILES][4];
+#pragma unroll
+  for (int n = 0; n < TILES; ++n)
+#pragma unroll
+    for (int e = 0; e < 4; ++e) weights[n][e] = 0.0f;
+  // As long as scores are hardly larger than `most`, they are taken relative to it: sums are seldom scaled anew.
+  const f32 slack = 6.0f / factor; // weights up to 2^6
   int slot = 0;
 #pragma unroll 1
-  for (i64 step = first; step < last; step += WARPS) {
-    const i64 k0 = step * 16;
-    const int inside = (int)minIndex(end - k0, 16) - 1;
+  for (int step = first; step < last; step += WARPS) {
+    const i64 k0 = (i64)step * 16;
+    const int inside = tokens - step * 16 - 1;
     const SharedAddr keysAt = ring + slot * Tile::STEP_BYTES, valuesAt = keysAt + Tile::K_BYTES;
     cpAsyncWait<STAGES - 1>();
     __syncwarp();
-    // In turn into two sums: half as long a chain of products, each of which waits for the one before.
-    f32 s[TILES][4], odd[TILES][4];
-#pragma unroll
-    for (int n = 0; n < TILES; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = odd[n][e] = 0.0f;
-    auto multiplyKeys = [&](int i, const u32(&a)[4]) {
-#pragma unroll
-      for (int n = 0; n < TILES; ++n) mma(i % 2 ? odd[n] : s[n], a, q[n][i], T{});
-    };
-    f32 scaleK[2] = {1.0f, 1.0f}, scaleV[2] = {1.0f, 1.0f}; // of the keys g and g + 8
+    f32 s[TILES][4], scaleV[2] = {1.0f, 1.0f}; // of the keys g and g + 8
     if constexpr (BITS < 16) {
-      const f32 *const scales = (const f32 *)(codes + slot * Tile::STEP_BYTES + Tile::K_BYTES + Tile::V_BYTES);
+      i32 high[TILES][4], low[TILES][4];
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        const bool there = g + 8 * r <= inside; // others may be anything
-        scaleK[r] = there ? scales[g + 8 * r] : 0.0f;
-        scaleV[r] = there ? scales[16 + g + 8 * r] : 0.0f;
-      }
-      CodesK::template keys<T>(codes + slot * Tile::STEP_BYTES, g, t, multiplyKeys);
+      for (int n = 0; n < TILES; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) high[n][e] = low[n][e] = 0;
+      const u8 *const at = codes + slot * Tile::STEP_BYTES;
+      CodesK::keys(at, g, t, maskK, [&](int i, const u32(&a)[4]) {
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) {
+          mmaBytes(high[n], a, bytes[n].high[i]);
+          mmaBytes(low[n], a, bytes[n].low[i]);
+        }
+      });
+      const f32 *const scales = (const f32 *)(at + Tile::K_BYTES + Tile::V_BYTES) + g;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) scaleV[r] = g + 8 * r <= inside ? scales[16 + 8 * r] : 0.0f; // others may be anything
+#pragma unroll
+      for (int n = 0; n < TILES; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[n][e] = (f32)(256 * high[n][e] + low[n][e]) * (scales[e / 2 * 8] * unitQ[n][e % 2]);
     } else {
+      // In turn into two sums: half as long a chain of products, each of which waits for the one before.
+      f32 odd[TILES][4];
+#pragma unroll
+      for (int n = 0; n < TILES; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[n][e] = odd[n][e] = 0.0f;
 #pragma unroll
       for (int i = 0; i < DQ / 16; ++i) {
         u32 a[4];
         loadMatrix4(a, keysAt + LayoutQK::offset(lane & 15, 16 * i + (lane >> 4) * 8));
-        multiplyKeys(i, a);
-      }
-    }
-    // Weights of f16 times scales stay in its range as parts of the largest scale so far.
-    f32 shrinks = 1.0f;
-    if constexpr (BITS < 16 && IsSame<T, f16>::value) {
-      const f32 largest = columnMax(fmaxf(scaleV[0], scaleV[1]));
-      if (largest > unit) {
-        shrinks = unit / largest;
-        unit = largest;
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) mma(i % 2 ? odd[n] : s[n], a, q[n][i], T{});
       }
 #pragma unroll
-      for (int r = 0; r < 2; ++r) scaleV[r] = unit == 0.0f ? 0.0f : scaleV[r] / unit;
+      for (int n = 0; n < TILES; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[n][e] += odd[n][e];
     }
-#pragma unroll
-    for (int n = 0; n < TILES; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) s[n][e] = (s[n][e] + odd[n][e]) * scaleK[e >> 1];
-    u32 p[TILES][2];
+    bool grows = BITS < 16 && fmaxf(scaleV[0], scaleV[1]) > unit;
 #pragma unroll
     for (int n = 0; n < TILES; ++n) {
 #pragma unroll
@@ -245,36 +265,69 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
         const bool seen = row <= inside && column < columns && (!H::kCausal || k < h.keyEnd(b, head, query));
         s[n][e] = seen ? oneScore(h, b, head, query, k, s[n][e]) : hidden;
       }
-      f32 keep[2];
+#pragma unroll
+      for (int c = 0; c < 2; ++c) grows = grows || fmaxf(s[n][c], s[n][c + 2]) > most[n][c] + slack;
+    }
+    if (warpBits(grows)) {
+      f32 shrinks = 1.0f;
+      if constexpr (BITS < 16) {
+        const f32 largest = 2.0f * columnMax(fmaxf(scaleV[0], scaleV[1]));
+        if (largest > unit) {
+          perUnit = fastReciprocal(largest);
+          shrinks = unit * perUnit;
+          unit = largest;
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < TILES; ++n) {
+        f32 keep[2];
+#pragma unroll
+        for (int c = 0; c < 2; ++c) {
+          const f32 larger = fmaxf(most[n][c], columnMax(fmaxf(s[n][c], s[n][c + 2])));
+          keep[c] = fastExp2((most[n][c] - (larger == hidden ? 0.0f : larger)) * factor);
+          most[n][c] = larger;
+          total[n][c] *= keep[c];
+        }
+#pragma unroll
+        for (int e = 0; e < 4; ++e) weights[n][e] *= keep[e & 1] * shrinks;
+#pragma unroll
+        for (int m = 0; m < DV / 16; ++m)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) o[n][m][e] *= keep[e & 1] * shrinks;
+      }
+    }
+    scaleV[0] *= perUnit;
+    scaleV[1] *= perUnit;
+    u32 p[TILES][2];
+#pragma unroll
+    for (int n = 0; n < TILES; ++n) {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
-        const f32 larger = fmaxf(most[n][c], columnMax(fmaxf(s[n][c], s[n][c + 2])));
-        const f32 base = larger == hidden ? 0.0f : larger;
-        keep[c] = fastExp2((most[n][c] - base) * factor);
-        most[n][c] = larger;
+        const f32 base = most[n][c] == hidden ? 0.0f : most[n][c];
         s[n][c] = fastExp2((s[n][c] - base) * factor);
         s[n][c + 2] = fastExp2((s[n][c + 2] - base) * factor);
-        total[n][c] = fmaf(total[n][c], keep[c], s[n][c] + s[n][c + 2]);
+        total[n][c] += s[n][c] + s[n][c + 2];
       }
-      p[n][0] = turnMatrix(packPair<T>(s[n][0] * scaleV[0], s[n][1] * scaleV[0]));
-      p[n][1] = turnMatrix(packPair<T>(s[n][2] * scaleV[1], s[n][3] * scaleV[1]));
 #pragma unroll
-      for (int m = 0; m < DV / 16; ++m)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) o[n][m][e] *= keep[e & 1] * shrinks;
+      for (int r = 0; r < 2; ++r)
+        p[n][r] = turnMatrix(BITS < 16 ? packPair<f16>(s[n][2 * r] * scaleV[r], s[n][2 * r + 1] * scaleV[r])
+                                       : packPair<T>(s[n][2 * r], s[n][2 * r + 1]));
     }
-    auto multiplyValues = [&](int m, const u32(&a)[4]) {
-#pragma unroll
-      for (int n = 0; n < TILES; ++n) mma(o[n][m], a, p[n], T{});
-    };
     if constexpr (BITS < 16) {
-      CodesV::template values<T>(codes + slot * Tile::STEP_BYTES + Tile::K_BYTES, g, t, multiplyValues);
+      const u32 ones[4] = {0x3c003c00u, 0x3c003c00u, 0x3c003c00u, 0x3c003c00u};
+#pragma unroll
+      for (int n = 0; n < TILES; ++n) mmaF16(weights[n], ones, p[n]);
+      CodesV::values(codes + slot * Tile::STEP_BYTES + Tile::K_BYTES, g, t, maskV, [&](int m, const u32(&a)[4]) {
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) mmaF16(o[n][m], a, p[n]);
+      });
     } else {
 #pragma unroll
       for (int m = 0; m < DV / 16; ++m) {
         u32 a[4];
         loadMatrix4Transposed(a, valuesAt + LayoutV::offset((lane & 7) + (lane >> 4) * 8, 16 * m + (lane >> 3 & 1) * 8));
-        multiplyValues(m, a);
+#pragma unroll
+        for (int n = 0; n < TILES; ++n) mma(o[n][m], a, p[n], T{});
       }
     }
     __syncwarp();
@@ -304,9 +357,12 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
 #pragma unroll
       for (int m = 0; m < DV / 16; ++m) {
         const int d0 = BITS < 16 ? CodesV::valueElement(m, 0, g) : 16 * m + g, d1 = BITS < 16 ? CodesV::valueElement(m, 1, g) : d0 + 8;
-        const f32 by = BITS < 16 && IsSame<T, f16>::value ? unit : 1.0f;
-        mine[column * Tile::STRIDE + d0] = o[n][m][c] * by;
-        mine[column * Tile::STRIDE + d1] = o[n][m][c + 2] * by;
+        auto result = [&](int half) { // without the excess of values
+          return BITS == 16 ? o[n][m][c + 2 * half]
+                            : fmaf(o[n][m][c + 2 * half], CodesV::valueUnit(half), -CodesV::EXCESS * weights[n][c]) * unit;
+        };
+        mine[column * Tile::STRIDE + d0] = result(0);
+        mine[column * Tile::STRIDE + d1] = result(1);
       }
     }
   __syncthreads();

@@ -586,6 +586,18 @@ inline void mmaBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2
 inline void mmaF16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   lathe_emu::mma16816<f16Value>(d, a, b);
 }
+inline void mmaBytes(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
+  unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+  const unsigned lane = lathe_emu::linearThread() % 32;
+  lathe_emu::exchange(mine, sizeof mine, [&](auto &slot) {
+    auto byte = [&](unsigned l, unsigned word, unsigned k) { return (int)(signed char)slot[l][4 * word + k % 4]; };
+    for (unsigned i = 0; i < 4; ++i) {
+      const unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+      for (unsigned k = 0; k < 32; ++k)
+        d[i] += byte(row % 8 * 4 + k % 16 / 4, row / 8 + k / 16 * 2, k) * byte(column * 4 + k % 16 / 4, 4 + k / 16, k);
+    }
+  });
+}
 
 /// Runs a kernel whose parameters are pointers and i64, given as 64-bit words in order: the
 /// form in which a program that knows a kernel only by its KernelSpec calls it.

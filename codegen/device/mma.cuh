@@ -3,7 +3,7 @@
 // Needs: base
 //
 // The portable set: cp.async, ldmatrix, mma.sync with 16-bit operands and f32
-// accumulation. sm_80 and later.
+// accumulation, and with bytes and i32. sm_80 and later.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_MMA
@@ -44,6 +44,12 @@ LATHE_DEV void mmaBf16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
 LATHE_DEV void mmaF16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+/// d[16x8] += a[16x32] b[32x8] of signed bytes
+LATHE_DEV void mmaBytes(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
+  asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+               : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 /// a - b of two 16-bit floats to a word.
