@@ -78,8 +78,8 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   return spec;
 }
 
-/// A depth whose rows gemm.packed cannot hold in registers. More rows are gemm.widened's. Figures:
-/// test/perf/gpu/results/int4-sweep-h200.log.
+/// A depth whose rows gemm.packed cannot hold in registers, of what gemm.widened does not take (pairs of results).
+/// Figures: test/perf/gpu/results/int4-sweep-h200.log.
 static bool offer(ProductChoice &p) {
   constexpr int64_t kMostRows = 16;
   if (p.b.codes < 0 || bitWidth(p.stored.dtype) != 4 || p.rows.lo > kMostRows || p.covered >= kMostRows)

@@ -36,7 +36,7 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   const int64_t most = std::min<int64_t>(p.rows.hi, 4096), n = p.sizes.n.constant().value_or(4096), k = *p.sizes.k.constant();
   c.lanes = bitWidth(p.stored.dtype);
   if (c.tileM == 0)
-    c.tileM = most <= 32 ? 32 : most <= 64 ? 64 : most <= 128 ? 128 : 256;
+    c.tileM = most <= 16 ? 16 : most <= 32 ? 32 : most <= 64 ? 64 : most <= 128 ? 128 : 256;
   if (c.tileN == 0) {
     // Wide tiles where there are enough of them, or where a weight would be widened for rows of several tiles; clusters
     // where tiles are few.
@@ -44,18 +44,21 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
     auto tilesOf = [&](int64_t columns) { return high * ((n + columns - 1) / columns); };
     c.tileN = tilesOf(128) * (c.tileM > 128 ? 3 : 1) >= smCount ? 128 : 64;
     // A step of one warpgroup is a chain of waits, so that several blocks share a multiprocessor where their stages are
-    // small: two, four of 32 rows or of enough steps each (race_int4.py: 15 to 58 % of the time less).
+    // small: two, four of 32 rows or of enough steps each (race_int4.py: 15 to 58 % of the time less). Of 128 rows two
+    // in pairs (20 %), while more of a cluster cost more than they gain.
     auto blocksOfEach = [&](int64_t cluster) {
       constexpr int64_t kManySteps = 24;
-      const bool small = c.tileN == 64 && c.tileM <= 64;
-      return !small ? 1 : c.tileM <= 32 || k / kDepth / cluster >= kManySteps ? 4 : 2;
+      if (c.tileN > 64 || c.tileM > 128)
+        return 1;
+      if (c.tileM > 64)
+        return cluster == 2 ? 2 : 1;
+      return c.tileM <= 32 || k / kDepth / cluster >= kManySteps ? 4 : 2;
     };
     while (c.cluster < 8 && 2 * c.cluster * tilesOf(c.tileN) <= blocksOfEach(2 * c.cluster) * smCount &&
            8 * c.cluster * kDepth <= k)
       c.cluster *= 2;
-    constexpr int64_t kSharedStages = 6;
-    if (c.cluster * tilesOf(c.tileN) > smCount && c.tileN == 64 && c.tileM <= 64 && c.stages == 0)
-      c.stages = kSharedStages;
+    if (c.cluster * tilesOf(c.tileN) > smCount && c.tileN == 64 && c.tileM <= 128 && c.stages == 0)
+      c.stages = c.tileM <= 64 ? 6 : 5;
   }
   if (c.tileM % 8 != 0 || c.tileM < 8 || c.tileM > 256 || (c.tileN != 64 && c.tileN != 128) || c.cluster < 1 || c.cluster > 8)
     return {};
@@ -86,13 +89,13 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
   return spec;
 }
 
-/// Products of more rows than gemm.packed and gemm.fragments take. Codes of 8 bits lie as they are for fewer than
+/// Products of more rows than gemm.packed takes. Codes of 8 bits lie as they are for fewer than
 /// these, and would be in the engine twice. Figures: test/perf/gpu/results/int4-sweep-h200.log.
 static bool offer(ProductChoice &p) {
   constexpr int64_t kManyRows = 128;
   if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && p.rows.lo <= kManyRows))
     return true;
-  for (int64_t upTo : {int64_t(32), int64_t(64), kManyRows, DimRange::kUnbounded}) {
+  for (int64_t upTo : {int64_t(16), int64_t(32), int64_t(64), kManyRows, DimRange::kUnbounded}) {
     if (p.rows.lo > upTo || p.covered >= upTo)
       continue;
     KernelConfig c{&kGemmWidened};

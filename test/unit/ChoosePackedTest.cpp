@@ -12,12 +12,12 @@ using namespace lathe;
 
 namespace {
 
-/// x [M, K] by codes of 4 bits [4096, K] whose groups share scales.
-KernelDesc product(int64_t m, int64_t k, int64_t group) {
+/// x [M, K] by codes of 4 bits [N, K] whose groups share scales.
+KernelDesc product(int64_t m, int64_t k, int64_t group, int64_t n = 4096) {
   KernelDesc d;
   d.name = "k";
   d.kind = KernelDesc::Kind::Gemm;
-  d.parallel = {m, 4096};
+  d.parallel = {m, n};
   d.reduction = {k};
   d.numInputs = 2;
   d.numOutputs = 1;
@@ -27,7 +27,7 @@ KernelDesc product(int64_t m, int64_t k, int64_t group) {
     d.buffers[i].dims = d.buffers[i].physical = dims;
   };
   buffer(0, DType::BF16, {m, k});
-  buffer(1, DType::I4, {4096, k});
+  buffer(1, DType::I4, {n, k});
   buffer(2, DType::BF16, d.parallel);
   d.operands.resize(2);
   d.operands[0].buffer = 0;
@@ -56,7 +56,7 @@ TEST(Choose, WeightsOfFourBitsArePacked) {
                              {17, "gemm.widened"}, {64, "gemm.widened"}, {512, "gemm.widened"}})
       EXPECT_EQ(familyOf(product(m, 4096, group), "sm_90a"), family) << m << " rows, groups of " << group;
   EXPECT_EQ(familyOf(product(8, 14336, 128), "sm_90a"), "gemm.packed"); // a cluster splits K
-  EXPECT_EQ(familyOf(product(16, 14336, 128), "sm_90a"), "gemm.fragments");
+  EXPECT_EQ(familyOf(product(16, 14336, 128), "sm_90a"), "gemm.widened");
   // Groups that no piece divides, depths that are no pieces, parameters of another kind, codes that come later.
   EXPECT_EQ(familyOf(product(1, 4096, 96), "sm_90a"), "gemv.row");
   EXPECT_EQ(familyOf(product(1, 4128, 32), "sm_90a"), "gemv.row");
@@ -67,13 +67,15 @@ TEST(Choose, WeightsOfFourBitsArePacked) {
   EXPECT_EQ(familyOf(later, "sm_90a"), "gemv.row");
 }
 
-// Several blocks share a multiprocessor: four of 32 rows, or of many steps each, two of 64; of more rows one.
+// Several blocks share a multiprocessor: four of 32 rows, or of many steps each, two of 64; of 128 rows pairs.
 TEST(Choose, BlocksOfFewRowsShareMultiprocessors) {
-  for (auto [m, k, config] : {std::tuple<int64_t, int64_t, const char *>{32, 4096, "gemm.widened.t160.v4.m32.n64.s6.c8"},
-                              {64, 4096, "gemm.widened.t160.v4.m64.n64.s6.c4"},
-                              {64, 14336, "gemm.widened.t160.v4.m64.n64.s6.c8"},
-                              {128, 4096, "gemm.widened.t160.v4.m128.n64.s8.c2"}}) {
-    auto all = chooseVariants(product(m, k, 128), *Target::parse("sm_90a"));
+  for (auto [m, n, k, config] : {std::tuple<int64_t, int64_t, int64_t, const char *>{16, 4096, 14336, "gemm.widened.t160.v4.m16.n64.s6.c8"},
+                                 {32, 4096, 4096, "gemm.widened.t160.v4.m32.n64.s6.c8"},
+                                 {64, 4096, 4096, "gemm.widened.t160.v4.m64.n64.s6.c4"},
+                                 {64, 4096, 14336, "gemm.widened.t160.v4.m64.n64.s6.c8"},
+                                 {128, 4096, 4096, "gemm.widened.t160.v4.m128.n64.s8.c2"},
+                                 {128, 6144, 4096, "gemm.widened.t160.v4.m128.n64.s5.c2"}}) {
+    auto all = chooseVariants(product(m, k, 128, n), *Target::parse("sm_90a"));
     ASSERT_TRUE(all.ok());
     EXPECT_EQ(all->front().spec.config, config);
   }
