@@ -1,4 +1,4 @@
-//===- main.cpp - lathe-conformance: the ONNX corpus in one process -------===//
+//===- Conformance.cpp - lathe-conformance: the ONNX corpus in one process -===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //   lathe-conformance CORPUS [--target=x86-64-v3] [--mode=as-given] [--device=cpu] [--runner=COMMAND] [--commit=HEX]
@@ -11,6 +11,8 @@
 // test started ends the process, which then says which tests ran.
 //
 //===----------------------------------------------------------------------===//
+#include "Conformance.h"
+
 #include "Executor.h"
 #include "Inputs.h"
 #include "Mode.h"
@@ -622,13 +624,13 @@ Status runAll(const Options &options) {
 
 } // namespace
 
-int main(int argc, char **argv) {
+int conformance::conformance(int argc, char **argv) {
   Options options;
   bool done = false;
   Status status = parseArguments(argc, argv, options, done);
   if (status.ok() && !done)
     status = runAll(options);
   if (!status.ok())
-    std::fprintf(stderr, "lathe-conformance: %s\n", status.str().c_str());
+    std::fprintf(stderr, "%s: %s\n", kProgram, status.str().c_str());
   return int(status.code());
 }
