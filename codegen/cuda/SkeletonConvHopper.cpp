@@ -1,7 +1,7 @@
 //===- SkeletonConvHopper.cpp - convolutions of sm_90a -----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills conv_hopper.cuh: a product whose rows are the pixels of all results.
+// Fills conv_hopper.cuh: a product whose rows are the pixels of all results, of 16-bit floats or integers of 8 bits.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,9 +17,11 @@ struct HopperConv {
   Holes holes;
   ConvOp op;
   int64_t spatial, filters; ///< filters of a group
+  int64_t channels = 64;    ///< of a step: 128 bytes
   int64_t depth = 0;        ///< taps times channels, these filled to whole steps
   std::vector<DimExpr> results;
-  Type element, stored;
+  Type element, stored, sums;
+  StringRef multiplied, multipliedW; ///< the instruction's names of the operands' types
 
   HopperConv(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
   LogicalResult build();
@@ -41,20 +43,25 @@ LogicalResult HopperConv::build() {
   element = Evaluator::storageType(elementTypeOf(op.getX()));
   stored = Evaluator::storageType(elementTypeOf(holes.kernel.body->getTerminator()->getOperand(0)));
   std::optional<int64_t> all = results.back().constant();
-  if (op.getLayout() != ConvLayout::ChannelsLast || !all || spatial > 3 ||
-      !(element.isF16() || element.isBF16()) || elementTypeOf(op.getW()) != element)
+  multiplied = multipliedName(elementTypeOf(op.getX()));
+  multipliedW = multipliedName(elementTypeOf(op.getW()));
+  const bool halves = element.isF16() || element.isBF16(), bytes = element.isInteger(8);
+  if (op.getLayout() != ConvLayout::ChannelsLast || !all || spatial > 3 || !(halves || bytes) ||
+      (halves ? multipliedW != multiplied : !Evaluator::storageType(elementTypeOf(op.getW())).isInteger(8)))
     return op.emitError("CUDA text: '")
-           << holes.config.family() << "' needs images of f16 or bf16 with channels last";
+           << holes.config.family() << "' needs images of f16, bf16 or integers of 8 bits with channels last";
+  channels = halves ? 64 : 128;
+  sums = halves ? Type(Float32Type::get(op.getContext())) : Type(IntegerType::get(op.getContext(), 32));
   filters = *all / int64_t(op.getGroup());
   holes.line("typedef " + Holes::typeText(element) + " Element;");
-  holes.line("typedef f32 Acc;");
+  holes.line(Twine("typedef ") + (halves ? "f32" : "i32") + " Acc;");
   holes.line(Twine("static constexpr bool kLate = false, kProgrammatic = ") + truth(holes.programmatic()) + ";");
   return success();
 }
 
 /// Dimensions outside of the image's own have one tap.
 std::string HopperConv::window(int64_t chunks) {
-  std::string text = "ImageWindow<" + std::to_string(spatial) + ", " + std::to_string(chunks);
+  std::string text = "ImageWindow<" + std::to_string(spatial) + ", " + std::to_string(chunks) + ", " + std::to_string(channels);
   for (int64_t d = spatial - 3; d < spatial; ++d) {
     int64_t axis[4] = {1, 1, 1, 0};
     if (d >= 0) {
@@ -95,8 +102,8 @@ void HopperConv::product() {
       ", kBatchA = " + truth(swapped && groups) + ", kBeside = " + truth(residual) +
       ", kBatchB = " + truth(!swapped && groups) + ", kStaged = " + truth(staged) +
       ", kBatched = " + truth(staged && groups) + ", kHeadRows = false;\n  static constexpr int kPairHead = 0;");
-  int64_t chunks = (*dimOf(op.getW(), 1).constant() + 63) / 64;
-  depth = chunks * 64;
+  int64_t chunks = (*dimOf(op.getW(), 1).constant() + channels - 1) / channels;
+  depth = chunks * channels;
   for (int64_t d = 0; d < spatial; ++d)
     depth *= *dimOf(op.getW(), 2 + d).constant();
   holes.line("typedef " + window(chunks) + " Window;");
@@ -105,13 +112,12 @@ void HopperConv::product() {
              "u32 pixel, u32 step) const {");
   holes.line("  loadWindows<Window>(to, map, bar, " + sizes() + ", group, pixel, step);");
   holes.line("}");
-  holes.line(wgmmaMethod(
-      "multiply", {.n = static_cast<int>(swapped ? holes.config.tileM : holes.config.tileN),
-                   .element = element.isF16() ? "f16" : "bf16"}));
+  holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(swapped ? holes.config.tileM : holes.config.tileN),
+                                      .element = multiplied,
+                                      .elementB = multipliedW}));
   bool split = isSplit(holes.config);
   int64_t lanes =
       staged ? 2 : Holes::epilogueLanes(op.getResult(), DimExpr(filters), split ? 4 : 2);
-  Type f32 = Float32Type::get(op.getContext());
   if (staged) {
     std::vector<std::string> params = {"b", "m", swapped ? "n" : "pair"};
     Value other = residual ? holes.kernel.body->getArgument(residual->buffer) : Value();
@@ -120,7 +126,7 @@ void HopperConv::product() {
     params.push_back("acc");
     // Neighbouring sums of a thread are two filters of a pixel, or of two pixels.
     holes.method(
-        "value", params, swapped ? f32 : Type(VectorType::get({2}, stored)), swapped ? 1 : 2,
+        "value", params, swapped ? sums : Type(VectorType::get({2}, stored)), swapped ? 1 : 2,
         [&](Evaluator &e, ValueRange p) {
           Index filter = swapped ? Index(p[2]) : Index(e.ix.mul(p[2], 2), 1);
           Indices at = place(e, p[0], p[1], filter);
@@ -128,11 +134,11 @@ void HopperConv::product() {
             e.bind(other, at, e.fromStorage(p[3], elementTypeOf(other)));
           return Holes::resultValue(e, op.getResult(), at, p.back(), /*stored=*/!swapped);
         },
-        f32, residual ? Evaluator::storageType(elementTypeOf(other)) : Type());
+        sums, residual ? Evaluator::storageType(elementTypeOf(other)) : Type());
     return;
   }
   holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
-  holes.storeColumns(op.getResult(), lanes, f32,
+  holes.storeColumns(op.getResult(), lanes, sums,
                      [&](Evaluator &e, Value group, Value pixel, const Index &filter) {
                        return place(e, group, pixel, filter);
                      });
@@ -142,7 +148,7 @@ void HopperConv::product() {
 void HopperConv::stem() {
   holes.line("typedef " + Holes::typeText(stored) + " Result;");
   holes.line(wgmmaMethod("multiply", {.n = static_cast<int>(holes.config.tileN),
-                                      .element = element.isF16() ? "f16" : "bf16",
+                                      .element = multiplied,
                                       .aInRegisters = true}));
   auto weight = cast<BlockArgument>(op.getW());
   holes.line("LATHE_METHOD const u32 *weights() const { return reinterpret_cast<const u32 *>(in" +

@@ -11,24 +11,9 @@
 
 #include "lathe/ir/BlockAmax.h"
 
-#include "llvm/ADT/TypeSwitch.h"
-
 using namespace mlir;
 
 namespace lathe::codegen {
-
-/// What the product instruction calls an element type; empty: it takes none such.
-static StringRef multipliedName(Type element) {
-  if (auto integer = dyn_cast<IntegerType>(element); integer && integer.getWidth() == 8)
-    return integer.isUnsigned() ? "u8" : "s8";
-  return llvm::TypeSwitch<Type, StringRef>(element)
-      .Case<BFloat16Type>([](Type) { return "bf16"; })
-      .Case<Float16Type>([](Type) { return "f16"; })
-      .Case<Float32Type>([](Type) { return "tf32"; })
-      .Case<Float8E4M3FNType>([](Type) { return "e4m3"; })
-      .Case<Float8E5M2Type>([](Type) { return "e5m2"; })
-      .Default([](Type) { return ""; });
-}
 
 /// The holes of gemm_hopper.cuh. The roles of the spec's maps say what select has found: two are of the
 /// operands, others of results that take the way through shared memory and of a residual.

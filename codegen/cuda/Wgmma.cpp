@@ -3,9 +3,25 @@
 
 #include "Wgmma.h"
 
+#include "llvm/ADT/TypeSwitch.h"
+
 #include <algorithm>
 
+using namespace mlir;
+
 namespace lathe::codegen {
+
+StringRef multipliedName(Type element) {
+  if (auto integer = dyn_cast<IntegerType>(element); integer && integer.getWidth() == 8)
+    return integer.isUnsigned() ? "u8" : "s8";
+  return llvm::TypeSwitch<Type, StringRef>(element)
+      .Case<BFloat16Type>([](Type) { return "bf16"; })
+      .Case<Float16Type>([](Type) { return "f16"; })
+      .Case<Float32Type>([](Type) { return "tf32"; })
+      .Case<Float8E4M3FNType>([](Type) { return "e4m3"; })
+      .Case<Float8E5M2Type>([](Type) { return "e5m2"; })
+      .Default([](Type) { return ""; });
+}
 
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
   const int count = s.n / 2;

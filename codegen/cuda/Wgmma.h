@@ -9,12 +9,17 @@
 #ifndef LATHE_CODEGEN_CUDA_WGMMA_H
 #define LATHE_CODEGEN_CUDA_WGMMA_H
 
+#include "mlir/IR/Types.h"
+
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace lathe::codegen {
+
+/// What the product instruction calls an element type; empty: it takes none such.
+llvm::StringRef multipliedName(mlir::Type element);
 
 /// d[64 x n] = a[64 x k] b[k x n] (+ d), where a row of k has 32 bytes. d is i32 for integers,
 /// else f32. Only 16-bit operands may lie across k.

@@ -15,7 +15,6 @@ namespace lathe {
 static double timeOfTile(const KernelConfig &c, const WindowSizes &sizes) {
   constexpr double kMultiply = 4222, kFeed = 126, kLatency = 1006, kStart = 1500, kRound = 308;
   constexpr double kEpilogue = 37, kMemory = 3939, kRows = 90;
-  constexpr double kElementBytes = 2;
   double results = static_cast<double>(c.tileM * c.tileN), m = sizes.pixels;
   double across = std::ceil(static_cast<double>(sizes.filters) / static_cast<double>(c.tileN));
   double blocks =
@@ -35,7 +34,7 @@ static double timeOfTile(const KernelConfig &c, const WindowSizes &sizes) {
                 results / kEpilogue * (isPingPong(c) ? 1 : rounds);
   double channels = static_cast<double>(sizes.groupChannels * sizes.groups);
   double all = static_cast<double>(sizes.filters * sizes.groups);
-  double bytes = kElementBytes *
+  double bytes = static_cast<double>(sizes.elementBytes) *
                  (m * (sizes.pixelsRead * channels + all) + all * static_cast<double>(sizes.depth));
   constexpr double kBusy = 0.02; // what decides among those that memory makes equal
   return std::max(busy, bytes / kMemory) + kBusy * busy + kStart;

@@ -3,14 +3,14 @@
 // Needs: gemm_hopper
 //
 // A convolution is a product (gemm_hopper.cuh): its rows are the pixels of all results, its
-// columns the filters, its depth the taps of the window with 64 channels of each at a time.
+// columns the filters, its depth the taps of the window with 128 bytes of the channels of each at a time.
 // TMA makes the rows from images with channels last as it loads them; outside of
 // an image it loads zeros. What the compiler's H has besides the holes of a product:
 //
 //   static constexpr bool kImages = true;
 //   void loadImages(SharedAddr to, const TensorMap &map, SharedAddr bar, u32 group, u32 pixel, u32 step);
 //
-// which is loadWindows below. Weights are [filters][taps][channels, filled to 64].
+// which is loadWindows below. Weights are [filters][taps][channels, filled to 128 bytes].
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_CONV_HOPPER
@@ -20,9 +20,9 @@
 template <int EXTENT_, int STRIDE_, int DILATION_, int PAD_> struct ImageAxis {
   static constexpr int EXTENT = EXTENT_, STRIDE = STRIDE_, DILATION = DILATION_, PAD = PAD_;
 };
-/// CHUNKS times 64 channels of a group; images of fewer than three dimensions have one plane, one row.
-template <int SPATIAL_, int CHUNKS_, class Z_, class Y_, class X_> struct ImageWindow {
-  static constexpr int SPATIAL = SPATIAL_, CHUNKS = CHUNKS_;
+/// CHUNKS times WIDE channels of a group; images of fewer than three dimensions have one plane, one row.
+template <int SPATIAL_, int CHUNKS_, int WIDE_, class Z_, class Y_, class X_> struct ImageWindow {
+  static constexpr int SPATIAL = SPATIAL_, CHUNKS = CHUNKS_, WIDE = WIDE_;
   typedef Z_ Z;
   typedef Y_ Y;
   typedef X_ X;
@@ -68,7 +68,7 @@ template <class W>
 LATHE_DEV void loadWindows(SharedAddr to, const TensorMap &map, SharedAddr bar, const ImageSizes &out, u32 group,
                            u32 pixel, u32 step) {
   const WindowPlace p = placeOfWindow<W>(out, pixel, step);
-  const i32 channel = (i32)((group * W::CHUNKS + p.chunk) * 64);
+  const i32 channel = (i32)((group * W::CHUNKS + p.chunk) * W::WIDE);
   if constexpr (W::SPATIAL == 1) imageLoad(to, map, bar, channel, p.x, p.image, (u16)p.tapX);
   else if constexpr (W::SPATIAL == 2) imageLoad(to, map, bar, channel, p.x, p.y, p.image, (u16)p.tapX, (u16)p.tapY);
   else imageLoad(to, map, bar, channel, p.x, p.y, p.z, p.image, (u16)p.tapX, (u16)p.tapY, (u16)p.tapZ);

@@ -19,9 +19,7 @@
 namespace lathe::select {
 namespace {
 
-constexpr int64_t kElementBytes = 2;
-constexpr int64_t kChannels = 64; ///< of a stage: 128 bytes, what the swizzle spans
-constexpr int64_t kPiece = 16 / kElementBytes;
+constexpr int64_t kStageBytes = 128; ///< of a pixel's channels in a stage: what the swizzle spans
 
 /// Without padding behind dimensions `from`..: what lies inside is one block of memory.
 bool dense(const BufferArg &b, size_t from) {
@@ -34,45 +32,61 @@ bool dense(const BufferArg &b, size_t from) {
 /// Strides in bytes of dimensions outside the innermost, innermost first.
 std::vector<DimExpr> stridesOf(const BufferArg &b) {
   std::vector<DimExpr> strides;
-  DimExpr stride = kElementBytes;
+  DimExpr stride = bitWidth(b.dtype) / 8;
   for (size_t d = b.dims.size(); d-- > 1;)
     strides.push_back(stride = stride * b.physical[d]);
   return strides;
 }
 
+bool isByte(DType t) { return t == DType::I8 || t == DType::UI8; }
+
 } // namespace
+
+bool fitsImageMaps(std::span<const int64_t> window, std::span<const int64_t> strides, std::span<const int64_t> pads,
+                   std::span<const int64_t> dilations) {
+  constexpr int64_t kMostStride = 8;
+  const size_t spatial = window.size();
+  if (spatial < 1 || spatial > 3)
+    return false;
+  const int64_t corner = spatial == 1 ? 1 << 15 : spatial == 2 ? 1 << 7 : 1 << 4;
+  for (size_t d = 0; d < spatial; ++d) {
+    int64_t reach = (window[d] - 1) * dilations[d], lower = -pads[d], upper = pads[spatial + d] - reach;
+    if (lower < -corner || lower >= corner || upper < -corner || upper >= corner || reach >= 2 * corner ||
+        strides[d] > kMostStride)
+      return false;
+  }
+  return true;
+}
 
 std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &target) {
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   size_t rank = desc.parallel.size(), spatial = rank - 2;
-  if (!target.hasWgmma() || !desc.channelsLast || spatial < 1 || spatial > 3 || x.dtype != w.dtype ||
-      (x.dtype != DType::F16 && x.dtype != DType::BF16) || x.buffer < 0 || w.buffer < 0 ||
-      !w.isWeight)
+  const bool halves = isHalf(x.dtype) && x.dtype == w.dtype, bytes = isByte(x.dtype) && isByte(w.dtype);
+  if (!target.hasWgmma() || !desc.channelsLast || !(halves || bytes) || x.buffer < 0 || w.buffer < 0 || !w.isWeight ||
+      !fitsImageMaps(desc.window, desc.strides, desc.pads, desc.dilations))
     return {};
+  HopperConv c(desc, target);
+  c.elementBytes = bitWidth(x.dtype) / 8;
+  c.channels = kStageBytes / c.elementBytes;
   const BufferArg &images = desc.buffers[x.buffer];
   std::optional<int64_t> filters = desc.parallel.back().constant();
   if (images.dtype != x.dtype || images.alignment % 16 != 0 || !filters ||
-      !divides(kPiece, images.physical.back()) || desc.groupChannels < 1 ||
-      (desc.group > 1 && desc.groupChannels % kChannels != 0))
+      !divides(16 / c.elementBytes, images.physical.back()) || desc.groupChannels < 1 ||
+      (desc.group > 1 && desc.groupChannels % c.channels != 0))
     return {};
-  // What fits into the fields of a map and of the instruction.
-  const int64_t corner = spatial == 1 ? 1 << 15 : spatial == 2 ? 1 << 7 : 1 << 4;
-  HopperConv c(desc, target);
   for (size_t d = 0; d < spatial; ++d) {
-    int64_t reach = (desc.window[d] - 1) * desc.dilations[d];
-    int64_t lower = -desc.pads[d], upper = desc.pads[spatial + d] - reach;
-    if (lower < -corner || lower >= corner || upper < -corner || upper >= corner ||
-        reach >= 2 * corner || desc.strides[d] > 8 || rangeOf(desc.parallel[1 + d], desc).lo < 1)
+    if (rangeOf(desc.parallel[1 + d], desc).lo < 1)
       return {};
     c.taps *= desc.window[d];
   }
   c.pixels = product({desc.parallel.begin(), desc.parallel.end() - 1});
   c.filters = *filters / desc.group;
-  c.depth = c.taps * ((desc.groupChannels + kChannels - 1) / kChannels * kChannels);
+  c.depth = c.taps * ((desc.groupChannels + c.channels - 1) / c.channels * c.channels);
   const BufferArg &results = desc.buffers[desc.numInputs];
-  c.staged = desc.numOutputs == 1 && desc.resultInPlace && results.dims == desc.parallel &&
-             dense(results, 1) && (results.dtype == DType::F16 || results.dtype == DType::BF16) &&
-             results.alignment % 16 == 0 && c.filters % kPiece == 0;
+  if (desc.numOutputs == 1 && desc.resultInPlace && results.dims == desc.parallel && dense(results, 1) &&
+      (isHalf(results.dtype) || isByte(results.dtype)) && results.alignment % 16 == 0 &&
+      c.filters % (128 / bitWidth(results.dtype)) == 0)
+    c.resultBytes = bitWidth(results.dtype) / 8;
   return c;
 }
 
@@ -80,15 +94,13 @@ bool HopperConv::allows(const KernelConfig &c) const {
   if (!c.form->conv.windows)
     return false;
   if (isSwapped(c))
-    return staged && c.tileM > 0 && c.tileM <= 256 && c.tileM % 16 == 0 && c.tileN > 0 &&
+    return resultBytes == 2 && elementBytes == 2 && c.tileM > 0 && c.tileM <= 256 && c.tileM % 16 == 0 && c.tileN > 0 &&
            c.tileN % (isPingPong(c) ? 64 : 128) == 0 && c.tileN <= 256 && sumsOfThread(c) <= 128;
   return true;
 }
 
 TileFacts HopperConv::facts() const {
-  return {.elementBytes = kElementBytes,
-          .steps = depth / kChannels,
-          .resultBytes = staged ? kElementBytes : 0};
+  return {.elementBytes = elementBytes, .steps = depth / channels, .resultBytes = resultBytes};
 }
 
 KernelConfig HopperConv::complete(KernelConfig c) const {
@@ -102,8 +114,8 @@ TensorMapArg HopperConv::imageMap(int64_t rows) const {
   map.buffer = desc.operands[0].buffer;
   map.dims.assign(images.dims.rbegin(), images.dims.rend());
   map.strides = stridesOf(images);
-  map.box = {kChannels, rows};
-  map.swizzleBytes = kChannels * kElementBytes;
+  map.box = {channels, rows};
+  map.swizzleBytes = kStageBytes;
   map.im2col = true;
   map.steps.assign(spatial + 2, 1);
   for (size_t d = spatial; d-- > 0;) {
@@ -125,7 +137,7 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
   launch.cluster[0] = c.cluster;
   launch.sharedBytes = c.form->sharedBytes(c, facts());
   launch.programmaticDependent = true; // weights are constants
-  spec.buffers[desc.operands[1].buffer].packing = "rows" + std::to_string(kChannels);
+  spec.buffers[desc.operands[1].buffer].packing = "rows" + std::to_string(channels);
   spec.tensorMaps.push_back(imageMap(c.rows > 1 ? c.rows : c.tileM));
 
   // Weights and results are matrices, one for each group.
@@ -136,7 +148,8 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
     map.dims = {columns, std::move(rows)};
     map.strides = {rowBytes};
     map.box = std::move(box);
-    map.swizzleBytes = static_cast<int>(map.box[0] * kElementBytes);
+    int64_t wide = map.box[0] * bitWidth(desc.buffers[buffer].dtype) / 8;
+    map.swizzleBytes = wide < 32 ? 0 : static_cast<int>(wide);
     if (desc.group > 1) {
       map.dims.push_back(groups);
       map.strides.push_back(groupBytes);
@@ -144,20 +157,19 @@ KernelSpec HopperConv::spec(const KernelConfig &c) const {
     }
     spec.tensorMaps.push_back(std::move(map));
   };
-  matrix(desc.operands[1].buffer, depth, filters, depth * kElementBytes,
-         filters * depth * kElementBytes, {kChannels, c.tileN});
+  matrix(desc.operands[1].buffer, depth, filters, depth * elementBytes, filters * depth * elementBytes,
+         {channels, c.tileN});
   auto results = [&](int buffer, TensorMapArg::Role role) {
-    std::vector<int64_t> box{wgmmaStagedColumns(c.tileN, kElementBytes), 64};
+    std::vector<int64_t> box{wgmmaStagedColumns(c.tileN, resultBytes), 64};
     if (isSwapped(c))
       box = {64, wgmmaStagedRows(c.tileM)};
-    matrix(buffer, filters, pixels, filters * desc.group * kElementBytes, filters * kElementBytes,
-           std::move(box));
+    matrix(buffer, filters, pixels, filters * desc.group * resultBytes, filters * resultBytes, std::move(box));
     spec.tensorMaps.back().role = role;
   };
-  if (staged && !isSplit(c)) {
+  if (resultBytes && !isSplit(c)) {
     results(desc.numInputs, TensorMapArg::Role::Result);
     // A residual comes while the products run.
-    if (desc.residual >= 0 && desc.buffers[desc.residual].dtype == desc.buffers[desc.numInputs].dtype &&
+    if (desc.residual >= 0 && resultBytes == 2 && desc.buffers[desc.residual].dtype == desc.buffers[desc.numInputs].dtype &&
         dense(desc.buffers[desc.residual], 1) && desc.buffers[desc.residual].alignment % 16 == 0)
       results(desc.residual, TensorMapArg::Role::Residual);
   }
@@ -174,7 +186,8 @@ double HopperConv::timeOf(const KernelConfig &c, double pixelCount) const {
                                .groups = desc.group,
                                .groupChannels = desc.groupChannels,
                                .depth = depth,
-                               .steps = depth / kChannels,
+                               .steps = depth / channels,
+                               .elementBytes = elementBytes,
                                .smCount = target.smCount});
 }
 
@@ -229,7 +242,7 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
       consider(kConvPingpongSwapped, tileM, {64});
   }
   for (int64_t cluster : {2, 4, 8})
-    if (depth / kChannels >= 2 * cluster)
+    if (depth / channels >= 2 * cluster)
       consider(kConvSplit, 64, {64, 32, 16}, cluster);
   return best;
 }
@@ -239,6 +252,7 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
 namespace {
 
 constexpr int64_t kFewChannels = 4, kFilters = 64; ///< of a pixel in shared memory; of a block
+constexpr int64_t kPiece = 8;                      ///< elements of 16 bytes
 
 /// How a window of the first layer becomes products of 16 elements (StemTile).
 struct StemWindow {

@@ -6,11 +6,16 @@
 #include "Choose.h"
 
 #include <optional>
+#include <span>
 
 namespace lathe::select {
 
+/// Whether windows fit into the fields of an im2col map and of its instruction; `pads`: low ones, then high.
+bool fitsImageMaps(std::span<const int64_t> window, std::span<const int64_t> strides, std::span<const int64_t> pads,
+                   std::span<const int64_t> dilations);
+
 /// A convolution that conv_hopper.cuh can compute as a product whose rows TMA
-/// makes from images: channels last, 16-bit, constant weights.
+/// makes from images: channels last, floats of 16 bits or integers of 8, constant weights.
 class HopperConv {
 public:
   /// Nothing where the target, the types, the places of the operands or the limits of tensor
@@ -37,10 +42,12 @@ private:
 
   const KernelDesc &desc;
   const Target &target;
-  int64_t filters = 0; ///< of a group
-  int64_t depth = 0;   ///< taps times channels of a group, these filled to a stage
+  int64_t elementBytes = 2; ///< of images and weights
+  int64_t channels = 64;    ///< of a stage: 128 bytes, what the swizzle spans
+  int64_t filters = 0;      ///< of a group
+  int64_t depth = 0;        ///< taps times channels of a group, these filled to a stage
   int64_t taps = 1;
-  bool staged = false; ///< results go through TMA
+  int64_t resultBytes = 0; ///< of results that go through TMA; 0: they do not
 };
 
 /// The first layer of a network: up to four channels given as planes, every second pixel.

@@ -3,6 +3,8 @@
 
 #include "lathe/codegen/KernelPolicy.h"
 
+#include "HopperConv.h"
+
 #include "lathe/codegen/DirectConv.h"
 
 namespace lathe {
@@ -19,7 +21,12 @@ StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare,
 }
 
 ConvOfCodes convOfCodes(const Target &target, const CodeWindows &conv) {
-  if (target.isCuda() || !target.hasPairProducts())
+  if (target.isCuda()) // TMA brings whole pixels, whose channels are pieces of 16 bytes
+    return target.hasWgmma() && conv.group == 1 && conv.groupChannels % 16 == 0 &&
+                   select::fitsImageMaps(conv.window, conv.strides, conv.pads, conv.dilations)
+               ? ConvOfCodes::Integers
+               : ConvOfCodes::No;
+  if (!target.hasPairProducts())
     return ConvOfCodes::No;
   if (conv.group > 1)
     return conv.window.size() <= 2 &&

@@ -5,7 +5,7 @@
 // images are stored channels last. Every convolution and pool changes its layout, and
 // the transposes around it move through pointwise ops, reductions, slices and concats
 // until they meet their opposites. What is left is paid for at the borders. The
-// same holds for 16-bit images on sm_90a, whose TMA loads whole pixels.
+// same holds for images of 16 bits and of 8-bit codes on sm_90a, whose TMA loads whole pixels.
 //
 //   %y = conv %x {nchw}              %t = transpose {0, 2, 3, 1} %x
 //   %r = max %y, %zero         =>    %y = conv %t {nhwc}

@@ -34,6 +34,7 @@ SmallVector<int64_t> inversePermutation(ArrayRef<int64_t> perm) {
 namespace {
 
 constexpr int64_t kPiece = 8;       ///< 16-bit elements that TMA moves at least
+constexpr int64_t kBytePiece = 16;  ///< the same of bytes
 constexpr int64_t kFewChannels = 4; ///< that the first layer's kernel takes
 
 bool isHalf(Value value) {
@@ -121,12 +122,24 @@ void populateConvProductPatterns(RewritePatternSet &patterns) {
   patterns.add<PointsToMatmul, PatchesToMatmul>(patterns.getContext(), /*benefit=*/2);
 }
 
+/// Whether an operand is dequantized from integers of 8 bits, behind transposes.
+static bool isOfBytes(Value v) {
+  while (auto transpose = v.getDefiningOp<TransposeOp>())
+    v = transpose.getX();
+  auto codes = v.getDefiningOp<DequantizeOp>();
+  auto stored = codes ? dyn_cast<IntegerType>(elementTypeOf(codes.getData())) : IntegerType();
+  return stored && stored.getWidth() == 8;
+}
+
 bool wantsChannelsLast(ConvOp op) {
+  if (!dimOf(op.getW(), 0).isConstant())
+    return false;
+  if (isOfBytes(op.getX()) && isOfBytes(op.getW())) // QuantizedConvs.cpp makes a product of bytes of it
+    return op.getGroup() == 1 && isMultiple(dimOf(op.getX(), 1), kBytePiece);
   DimExpr channels = dimOf(op.getX(), 1);
   bool few = llvm::any_of(llvm::seq<int64_t>(1, kFewChannels + 1),
                           [&](int64_t n) { return channels == DimExpr(n); });
-  return isHalf(op.getX()) && (few || isMultiple(channels, kPiece)) &&
-         dimOf(op.getW(), 0).isConstant();
+  return isHalf(op.getX()) && (few || isMultiple(channels, kPiece));
 }
 
 bool wantsChannelsLast(PoolOp op) {

@@ -34,7 +34,7 @@ bool isConstant(Value v) { return v.getDefiningOp<ConstantOp>() != nullptr; }
 
 class Rescale {
 public:
-  explicit Rescale(QuantizeOp op) : op(op), b(op) {}
+  Rescale(QuantizeOp op, bool windowsAlone) : op(op), windowsAlone(windowsAlone), b(op) {}
 
   void run() {
     std::optional<double> scale = numberOf(op.getScale());
@@ -70,7 +70,7 @@ private:
       bool sums = false;
       for (Value operand : from->getOperands())
         if (auto cast = operand.getDefiningOp<CastOp>())
-          sums |= elementTypeOf(cast.getX()).isInteger(32);
+          sums |= elementTypeOf(cast.getX()).isInteger(32) && (!windowsAlone || isOfWindows(cast.getX()));
       return sums && llvm::any_of(from->getOperands(), isConstant);
     }
     return isa<AddOp, SubOp, MaxOp, MinOp>(from) &&
@@ -97,18 +97,26 @@ private:
     return made->getResult(0);
   }
 
+  /// Sums of a convolution, maybe less something.
+  static bool isOfWindows(Value sums) {
+    if (auto less = sums.getDefiningOp<SubOp>())
+      sums = less.getA();
+    return sums.getDefiningOp<ConvOp>() != nullptr;
+  }
+
   QuantizeOp op;
+  bool windowsAlone;
   OpBuilder b;
   Value by;
 };
 
 } // namespace
 
-void foldRescales(ModuleOp module) {
+void foldRescales(ModuleOp module, bool windowsAlone) {
   SmallVector<QuantizeOp> all;
   module.walk([&](QuantizeOp op) { all.push_back(op); });
   for (QuantizeOp op : all)
-    Rescale(op).run();
+    Rescale(op, windowsAlone).run();
 }
 
 } // namespace lathe

@@ -1,12 +1,17 @@
 //===- QuantizedConvs.cpp - convolutions of 8-bit codes -------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// On a CPU that adds products of integers, filters of 8 bits are convolved as they are with images of
+// On a CPU that adds products of integers, and on sm_90a, filters of 8 bits are convolved as they are with images of
 // 8 bits less their zero point: what pads an image is then 0. Sums are exact in i32; scales go behind:
 //
 //   %x = dequantize %qx scale(%sx) zero(%zx)     %c = dequantize %qx zero(%zx) : ui8 -> i32
 //   %w = dequantize %qw scale(%sw)          =>   %i = conv %c, %qw : i32 x i8 -> i32
 //   %y = conv %x, %w                             %y = mul (cast %i), (mul %sx, %sw)
+//
+// Tensor cores of sm_90a read the bytes themselves. Images with a zero point are filled up with it ahead of the
+// convolution, and what each sum then has too much, the zero point times the sum of the filter, is taken away:
+//
+//   %p = pad %qx {value = %zx}; %y = sub (conv %p, %qw : ui8 x i8 -> i32), (mul %zx, sums of the filters)
 //
 // Zero points of filters are taken away when compiling. Where a vector of results covers whole groups of
 // channels (depthwise convolutions) products of f32 are as fast, and what a kernel gains is that it reads
@@ -150,11 +155,12 @@ private:
   }
 
   /// Empty where the kernels of integers take the convolution and are faster than those of f32.
-  static std::string reasonToKeep(ConvOp op, const Codes &x, const Codes &w, ConvOfCodes how) {
+  std::string reasonToKeep(ConvOp op, const Codes &x, const Codes &w, ConvOfCodes how) const {
     Type result = elementTypeOf(op.getY());
-    if (!result.isF32() && !result.isInteger(32))
-      return "the result is neither f32 nor i32";
-    if (bool(x.scale) != result.isF32() || bool(w.scale) != result.isF32())
+    const bool real = result.isF32() || (target.isCuda() && (result.isF16() || result.isBF16()));
+    if (!real && !result.isInteger(32))
+      return "the result is neither a float that the target computes with nor i32";
+    if (bool(x.scale) != real || bool(w.scale) != real)
       return "scales do not fit to the result";
     if (!w.behind.empty() || op.getLayout() != ConvLayout::ChannelsLast)
       return "filters or images have another order";
@@ -171,6 +177,8 @@ private:
     }
     if (op.getGroup() != 1)
       return "channels are in groups";
+    if (how != ConvOfCodes::Integers && target.isCuda())
+      return "the channels of a pixel are no whole pieces of 16 bytes, or the window exceeds what TMA takes";
     if (how != ConvOfCodes::Integers)
       return "filters have no known sizes, columns of the window lie apart, or there are more than three dimensions";
     std::vector<DimExpr> filters = dimsOf(w.data);
@@ -207,11 +215,40 @@ private:
     return {};
   }
 
+  /// Images with channels last whose padding is there, made of zero points.
+  static Value filledUp(OpBuilder &b, Location loc, Value codes, Value zero, ArrayRef<int64_t> pads) {
+    if (llvm::all_of(pads, [](int64_t p) { return p == 0; }))
+      return codes;
+    std::vector<DimExpr> dims = dimsOf(codes);
+    const size_t spatial = pads.size() / 2;
+    SmallVector<Attribute> low(dims.size(), DimAttr::get(b.getContext(), DimExpr(0))), high = low;
+    for (size_t d = 0; d < spatial; ++d) {
+      low[1 + d] = DimAttr::get(b.getContext(), DimExpr(pads[d]));
+      high[1 + d] = DimAttr::get(b.getContext(), DimExpr(pads[spatial + d]));
+      dims[1 + d] = dims[1 + d] + DimExpr(pads[d] + pads[spatial + d]);
+    }
+    Type element = elementTypeOf(codes);
+    Value fill = CastOp::create(b, loc, tensorType(element, ArrayRef<int64_t>()), zero, true);
+    return PadOp::create(b, loc, tensorType(element, dims), codes, fill, b.getArrayAttr(low),
+                         b.getArrayAttr(high), PadMode::Constant);
+  }
+
+  /// A sum for each filter, which is i32.
+  Value sumsOfFilters(OpBuilder &b, Location loc, ArrayRef<int8_t> filters, const DimExpr &outputs) {
+    std::vector<int32_t> sums(*outputs.constant());
+    for (size_t i = 0; i < filters.size(); ++i)
+      sums[i / (filters.size() / sums.size())] += filters[i];
+    return ConstantOp::create(b, loc,
+                              constantAttr(tensorType(b.getI32Type(), ArrayRef(outputs)), std::as_bytes(std::span(sums)),
+                                           transposed.weights));
+  }
+
   void replace(ConvOp op, const Codes &x, const Codes &w, ArrayRef<int8_t> filters) {
     OpBuilder b(op);
     Location loc = op.getLoc();
-    Type i32 = b.getI32Type(), f32 = b.getF32Type();
-    Value codes = inOrder(b, loc, x);
+    Type i32 = b.getI32Type(), f32 = b.getF32Type(), result = elementTypeOf(op.getY());
+    SmallVector<int64_t> pads(op.getPads());
+    Value codes = inOrder(b, loc, x), excess; // of each sum
     auto known = x.zero ? numbersOf(x.zero) : std::nullopt;
     bool none = known && (isFloat(known->dtype) ? known->real(0) == 0 : known->integer(0) == 0);
     if (x.zero && !none) {
@@ -220,8 +257,14 @@ private:
         zero = CastOp::create(b, loc, tensorType(i32, dimsOf(zero)), zero, true);
       if (!dimsOf(zero).empty())
         zero = ReshapeOp::create(b, loc, tensorType(i32, ArrayRef<int64_t>()), zero);
-      codes = DequantizeOp::create(b, loc, withElementType(codes.getType(), i32), codes, Value(), zero, Value(),
-                                   Value(), ArrayRef<int64_t>());
+      if (target.isCuda()) {
+        codes = filledUp(b, loc, codes, zero, pads);
+        pads.assign(pads.size(), 0);
+        excess = MulOp::create(b, loc, sumsOfFilters(b, loc, filters, dimOf(w.data, 0)), zero);
+      } else {
+        codes = DequantizeOp::create(b, loc, withElementType(codes.getType(), i32), codes, Value(), zero, Value(),
+                                     Value(), ArrayRef<int64_t>());
+      }
     }
     Type signedByte = b.getIntegerType(8);
     Value weight = w.data;
@@ -231,7 +274,9 @@ private:
                                                std::as_bytes(std::span(filters.data(), filters.size())),
                                                transposed.weights));
     Value y = ConvOp::create(b, loc, withElementType(op.getY().getType(), i32), codes, weight, op.getStrides(),
-                             op.getPads(), op.getDilations(), op.getGroup(), op.getLayout());
+                             pads, op.getDilations(), op.getGroup(), op.getLayout());
+    if (excess)
+      y = SubOp::create(b, loc, y, excess);
     if (x.scale) {
       auto one = [&](Value scale) -> Value { // a number an output, along the last dimension
         if (elementTypeOf(scale) != f32)
@@ -243,6 +288,8 @@ private:
       };
       y = CastOp::create(b, loc, withElementType(y.getType(), f32), y, true);
       y = MulOp::create(b, loc, y, MulOp::create(b, loc, one(x.scale), one(w.scale)));
+      if (result != f32)
+        y = CastOp::create(b, loc, withElementType(y.getType(), result), y, true);
     }
     op.getY().replaceAllUsesWith(y);
     op.erase();
@@ -255,7 +302,7 @@ private:
 } // namespace
 
 void rewriteQuantizedConvs(ModuleOp module, const Target &target) {
-  if (target.isCuda() || !target.hasPairProducts())
+  if (target.isCuda() ? !target.hasWgmma() : !target.hasPairProducts())
     return;
   SmallVector<ConvOp> convs;
   module.walk([&](ConvOp op) { convs.push_back(op); });

@@ -323,8 +323,8 @@ struct QuantizedProductsPass : impl::QuantizedProductsPassBase<QuantizedProducts
       return signalPassFailure();
     bool rescaled = false;
     for (ModuleOp module : targetModules(getOperation()))
-      if (FailureOr<Target> target = targetOf(module); succeeded(target) && !target->isCuda()) {
-        foldRescales(module);
+      if (FailureOr<Target> target = targetOf(module); succeeded(target)) {
+        foldRescales(module, /*windowsAlone=*/target->isCuda());
         rescaled = true;
       }
     if (rescaled && failed(foldConstants()))

@@ -384,7 +384,7 @@ TEST(Emulation, Convolutions) {
 }
 
 TEST(Emulation, WindowsOfAProduct) {
-  typedef ImageWindow<3, 2, ImageAxis<3, 1, 1, 1>, ImageAxis<2, 2, 3, 0>, ImageAxis<5, 3, 1, 2>> W;
+  typedef ImageWindow<3, 2, 64, ImageAxis<3, 1, 1, 1>, ImageAxis<2, 2, 3, 0>, ImageAxis<5, 3, 1, 2>> W;
   const ImageSizes out{4, 5, 7};
   for (u32 pixel = 0; pixel < 3 * 4 * 5 * 7; pixel += 11)
     for (u32 step = 0; step < 2 * 3 * 2 * 5; ++step) {
@@ -396,7 +396,7 @@ TEST(Emulation, WindowsOfAProduct) {
       // Channels are the innermost part of the depth, then the taps of a row.
       EXPECT_EQ(((p.tapZ * 2 + p.tapY / 3) * 5 + p.tapX) * 2 + p.chunk, step);
     }
-  typedef ImageWindow<1, 1, ImageAxis<1, 1, 1, 0>, ImageAxis<1, 1, 1, 0>, ImageAxis<3, 2, 2, 1>> Line;
+  typedef ImageWindow<1, 1, 64, ImageAxis<1, 1, 1, 0>, ImageAxis<1, 1, 1, 0>, ImageAxis<3, 2, 2, 1>> Line;
   WindowPlace p = placeOfWindow<Line>(ImageSizes{1, 1, 10}, 23, 2);
   EXPECT_EQ(p.image, 2);
   EXPECT_EQ(p.x, 5);

@@ -24,7 +24,7 @@ struct StoredWeightRows {
 /// a conversion; `packed`: they can be packed as fragments (Packing.h). -1 where the target has no such kernels.
 StoredWeightRows storedWeightRows(const Target &target, int64_t bits, bool bare, bool packed);
 
-/// A convolution as far as a CPU's kernels of 8-bit codes depend on it.
+/// A convolution as far as kernels of 8-bit codes depend on it.
 struct CodeWindows {
   std::span<const int64_t> window, strides, pads, dilations;
   int64_t group = 1, groupChannels = 0, groupFilters = 0;

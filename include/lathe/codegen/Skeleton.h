@@ -66,6 +66,7 @@ struct WindowSizes {
   double pixelsRead;      ///< of the images, for one of the results
   int64_t filters, groups, groupChannels; ///< filters: of a group
   int64_t depth, steps;   ///< of the product, in elements and in stages
+  int64_t elementBytes;   ///< of images and filters
   int64_t smCount;        ///< multiprocessors
 };
 

@@ -103,6 +103,23 @@ module @half attributes {lathe.target = "sm_90a"} {
   }
 }
 
+// Convolutions of codes of 8 bits are turned there, too, where a pixel's channels are pieces of 16 bytes.
+// CHECK-LABEL: module @codes
+// CHECK: %[[D:.*]] = lathe.dequantize %arg0
+// CHECK: %[[T:.*]] = lathe.transpose %[[D]] {perm = array<i64: 0, 2, 3, 1>}
+// CHECK: lathe.conv %[[T]], {{.*}}layout = #lathe.conv_layout<nhwc>
+// CHECK: lathe.conv %arg1, {{.*}}layout = #lathe.conv_layout<nchw>
+module @codes attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<1x16x8x8xui8>, %z: tensor<1x8x8x8xf32>, %w: tensor<16x16x3x3xi8>, %v: tensor<16x8x3x3xf32>) -> (tensor<1x16x6x6xf32>, tensor<1x16x6x6xf32>) {
+    %s = lathe.constant dense<0.5> : tensor<f32>
+    %0 = lathe.dequantize %x scale(%s) : (tensor<1x16x8x8xui8>, tensor<f32>) -> tensor<1x16x8x8xf32>
+    %1 = lathe.dequantize %w scale(%s) : (tensor<16x16x3x3xi8>, tensor<f32>) -> tensor<16x16x3x3xf32>
+    %2 = lathe.conv %0, %1 {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x16x8x8xf32>, tensor<16x16x3x3xf32>) -> tensor<1x16x6x6xf32>
+    %3 = lathe.conv %z, %v {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x8x8x8xf32>, tensor<16x8x3x3xf32>) -> tensor<1x16x6x6xf32>
+    return %2, %3 : tensor<1x16x6x6xf32>, tensor<1x16x6x6xf32>
+  }
+}
+
 // Patches of three channels are brought together and multiplied; channels that are no whole pieces stay first.
 // CHECK-LABEL: module @patches
 // CHECK: %[[S:.*]] = lathe.reshape %arg0 : (tensor<2x3x8x12xf16>) -> tensor<2x3x2x4x3x4xf16>

@@ -193,3 +193,40 @@ module attributes {lathe.target = "x86-64-v3"} {
     return %q, %1, %2 : tensor<1x4x4x2xui8>, tensor<1x4x4x2xf32>, tensor<1x4x4x2xf32>
   }
 }
+
+// -----
+
+// On sm_90a the bytes themselves: images are filled up with their zero point, which times the sums of the filters (-9 and
+// 18 of nine taps of sixteen channels, times 3) is taken away. Without a zero point nothing is.
+// CHECK-LABEL: func.func @tensor_cores
+// CHECK-DAG: %[[E:.*]] = lathe.constant dense<[-432, 864]> : tensor<2xi32>
+// CHECK-DAG: %[[Z:.*]] = lathe.constant dense<3> : tensor<ui8>
+// CHECK: %[[P:.*]] = lathe.pad %arg0, %[[Z]]
+// CHECK-SAME: -> tensor<1x6x6x16xui8>
+// CHECK: %[[I:.*]] = lathe.conv %[[P]], %{{.*}} pads = array<i64: 0, 0, 0, 0>{{.*}} : (tensor<1x6x6x16xui8>, tensor<2x16x3x3xi8>) -> tensor<1x4x4x2xi32>
+// CHECK: lathe.sub %[[I]], %[[E]]
+// CHECK: lathe.conv %arg1, %{{.*}} pads = array<i64: 1, 1, 1, 1>{{.*}} : (tensor<1x4x4x16xi8>, tensor<2x16x3x3xi8>) -> tensor<1x4x4x2xi32>
+// CHECK-NOT: lathe.sub
+// CHECK: lathe.cast {{.*}} -> tensor<1x4x4x2xf16>
+// REMARK: 8-bit operands are convolved as they are
+// REMARK: 8-bit operands are dequantized before the convolution: the channels of a pixel are no whole pieces of 16 bytes
+module attributes {lathe.target = "sm_90a"} {
+  func.func @tensor_cores(%a: tensor<1x4x4x16xui8>, %b: tensor<1x4x4x16xi8>, %c: tensor<1x4x4x8xui8>) -> (tensor<1x4x4x2xf32>, tensor<1x4x4x2xf16>, tensor<1x4x4x2xf32>) {
+    %za = lathe.constant dense<3.0> : tensor<f32>
+    %sa = lathe.constant dense<0.5> : tensor<f32>
+    %sh = lathe.constant dense<0.5> : tensor<f16>
+    %sw = lathe.constant dense<[[[[0.25]]], [[[1.0]]]]> : tensor<2x1x1x1xf32>
+    %w = lathe.constant dense<[[[[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]], [[-1, -1, -1], [-1, -1, -1], [-1, -1, -1]]], [[[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]], [[2, 2, 2], [2, 2, 2], [2, 2, 2]]]]> : tensor<2x16x3x3xi8>
+    %v = lathe.constant dense<1> : tensor<2x8x3x3xi8>
+    %x = lathe.dequantize %a scale(%sa) zero(%za) : (tensor<1x4x4x16xui8>, tensor<f32>, tensor<f32>) -> tensor<1x4x4x16xf32>
+    %wf = lathe.dequantize %w scale(%sw) : (tensor<2x16x3x3xi8>, tensor<2x1x1x1xf32>) -> tensor<2x16x3x3xf32>
+    %0 = lathe.conv %x, %wf {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 1, 1, 1, 1>, strides = array<i64: 1, 1>} : (tensor<1x4x4x16xf32>, tensor<2x16x3x3xf32>) -> tensor<1x4x4x2xf32>
+    %h = lathe.dequantize %b scale(%sh) : (tensor<1x4x4x16xi8>, tensor<f16>) -> tensor<1x4x4x16xf16>
+    %wh = lathe.dequantize %w scale(%sh) : (tensor<2x16x3x3xi8>, tensor<f16>) -> tensor<2x16x3x3xf16>
+    %1 = lathe.conv %h, %wh {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 1, 1, 1, 1>, strides = array<i64: 1, 1>} : (tensor<1x4x4x16xf16>, tensor<2x16x3x3xf16>) -> tensor<1x4x4x2xf16>
+    %y = lathe.dequantize %c scale(%sa) : (tensor<1x4x4x8xui8>, tensor<f32>) -> tensor<1x4x4x8xf32>
+    %vf = lathe.dequantize %v scale(%sa) : (tensor<2x8x3x3xi8>, tensor<f32>) -> tensor<2x8x3x3xf32>
+    %2 = lathe.conv %y, %vf {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 1, 1, 1, 1>, strides = array<i64: 1, 1>} : (tensor<1x4x4x8xf32>, tensor<2x8x3x3xf32>) -> tensor<1x4x4x2xf32>
+    return %0, %1, %2 : tensor<1x4x4x2xf32>, tensor<1x4x4x2xf16>, tensor<1x4x4x2xf32>
+  }
+}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Races generated convolutions against cuDNN (torch, channels_last, benchmark mode).
+"""Races generated convolutions against cuDNN (torch, channels_last, benchmark mode), those of 8-bit codes against our own of f16.
 
     race_conv.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
     race_conv.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
@@ -7,7 +7,9 @@
 
 f16, pixels with channels last on both sides; the first layer takes planes and is raced against cuDNN with 3, 4 and
 8 channels. Groups: b64 and b1, the layers of ResNet-50 with their epilogues; odd: other sizes, windows, strides,
-dilations, groups, one and three dimensions; forms: each kind of kernel and tile (both: correctness and 600 repeats).
+dilations, groups, one and three dimensions; forms: each kind of kernel and tile (both: correctness and 600 repeats); int8:
+the windows of 3 x 3 of ResNet-50 at batch 64 with codes on both sides (QDQ) and the scales of filters behind the sums, codes:
+other sizes of that. Codes are compared with those of float64: at most one apart, and 1e-5 of them.
 `prepare --config=CONFIG` asks for
 another configuration. `run --repeats=N`: instead of 600, for compute-sanitizer. The tables and bars are those printed at the end: rival's time over lathe's.
 """
@@ -23,7 +25,8 @@ from generated import LATHE, TARGET, compile_cubin, judge, launch_of, load, prep
 from plans import unescape
 
 REPEATS = int("".join(w[10:] for w in sys.argv if w.startswith("--repeats=")) or 600)
-BARS = {"b64": {"cuDNN": (1.12, 0.97)}, "b1": {"cuDNN": (1.40, 1.00)}}
+BARS = {"b64": {"cuDNN": (1.12, 0.97)}, "b1": {"cuDNN": (1.40, 1.00)}, "int8": {"f16": (1.50, 1.00)}}
+RESIDUAL, APART = 0.375, 1e-5  # what a code of a residual counts in those of results; which part of them may differ
 # (channels, filters, window, stride, pixels a side, epilogue), each once
 LAYERS = [
     (3, 64, 7, 2, 224, "relu"), (64, 64, 1, 1, 56, "relu"), (64, 64, 3, 1, 56, "relu"), (64, 256, 1, 1, 56, ""),
@@ -34,6 +37,9 @@ LAYERS = [
     (1024, 256, 1, 1, 14, "relu"), (256, 256, 3, 1, 14, "relu"), (1024, 512, 1, 1, 14, "relu"),
     (512, 512, 3, 2, 14, "relu"), (1024, 2048, 1, 2, 14, ""), (512, 2048, 1, 1, 7, "residual+relu"),
     (2048, 512, 1, 1, 7, "relu"), (512, 512, 3, 1, 7, "relu")]
+
+
+CODES = {"u8": "UINT8", "i8": "INT8"}  # of images; filters have signed ones
 
 
 class Case:
@@ -55,12 +61,12 @@ class Case:
         self.name = f"{images}_{channels}to{filters}_w{text(self.window)}_s{text(self.stride)}_at{text(self.size)}" + \
             (f"_d{dilation}" if dilation > 1 else "") + (f"_g{groups}" if groups > 1 else "") + \
             (f"_p{text(self.pads)}" if pads else "") + ("_" + epilogue.replace("+", "_") if epilogue else "") + \
-            ("_bf16" if dtype == "bf16" else "") + ("_" + config.replace(".", "_") if config else "")
+            ("_" + dtype if dtype != "f16" else "") + ("_" + config.replace(".", "_") if config else "")
 
     def bytes(self):
         area = lambda sides: math.prod(sides)
         inside = min(1, math.prod(self.window) / math.prod(self.stride))
-        return 2 * (self.images * (self.channels * area(self.size) * inside + self.filters * area(self.out) *
+        return (1 if self.dtype in CODES else 2) * (self.images * (self.channels * area(self.size) * inside + self.filters * area(self.out) *
                                    (2 if "residual" in self.epilogue else 1)) +
                     self.filters * self.channels // self.groups * area(self.window))
 
@@ -82,6 +88,15 @@ def cases():
     out["forms"] = make("forms", [
         (2, 3, 64, 7, 2, (64, 48), "relu", {}), (3, 3, 32, 3, 2, (33, 40), "", {}), (1, 4, 24, 4, 2, (18, 264), "relu", {}),
         (2, 3, 136, 7, 2, (40, 48), "relu", {"dtype": "bf16"}), (2, 32, 32, 3, 1, 14, "relu", {"groups": 32}), (3, 40, 40, 5, 2, (15, 13), "relu", {"groups": 40})])
+    out["int8"] = [Case("int8", 64, *layer, dtype="u8") for layer in LAYERS if layer[2] == 3]
+    out["codes"] = [Case("codes", *size, dtype=dtype, **more) for *size, dtype, more in (
+        (3, 64, 64, 3, 1, (13, 17), "relu", "u8", {}), (2, 80, 48, 3, 1, (11, 11), "residual+relu", "u8", {}), (5, 64, 24, 5, 1, 9, "", "i8", {}),
+        (2, 128, 128, 3, 1, (31, 7), "relu", "i8", {"dilation": 2, "pads": [2, 2, 2, 2]}), (1, 16, 128, 3, 3, (29, 23), "", "u8", {"pads": [0, 1, 2, 0]}),
+        (4, 96, 96, 3, 1, 2, "relu", "u8", {}), (3, 144, 208, [5], [2], [64], "residual+relu", "i8", {}), (2, 64, 64, 3, 1, (5, 9, 7), "relu", "u8", {}),
+        (2, 64, 32, 1, 2, (9, 9), "relu", "u8", {}))]
+    for tile in ("pingpong.m64.n128", "pingpong.m128.n64", "pingpong.m192.n32", "pingpong.m64.n256", "cooperative.m128.n256", "cooperative.m256.n64",
+                 "split.m64.n32.c2", "split.m64.n64.c8"):
+        out["codes"].append(Case("codes", 9, 272, 304, 3, 1, (29, 23), "residual+relu", dtype="u8", config="conv." + tile))
     tiles = ["pingpong.m64.n128", "pingpong.m128.n128", "pingpong.m192.n64", "pingpong.m64.n256", "pingpong.m128.n96", "cooperative.m128.n128",
              "cooperative.m256.n64", "cooperative.m128.n256", "cooperative.m256.n128", "cooperative.swapped.m96.n128",
              "cooperative.swapped.m192.n128", "pingpong.swapped.m112.n64", "cooperative.swapped.m48.n256",
@@ -100,6 +115,8 @@ def save_model(path, case):
     import numpy as np
     import onnx
     from onnx import TensorProto, helper
+    if case.dtype in CODES:
+        return save_codes(path, case)
     kind = TensorProto.FLOAT16 if case.dtype == "f16" else TensorProto.BFLOAT16
     value = lambda name, dims: helper.make_tensor_value_info(name, kind, dims)
     node, n = helper.make_node, len(case.size)
@@ -125,6 +142,35 @@ def save_model(path, case):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
 
 
+def save_codes(path, case):
+    """Codes in, codes out. Scales and biases differ, so that they are buffers; the numbers in them do not matter here, but the
+    scales of what is one number for all: of residuals RESIDUAL of that of results."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+    node, n, f = helper.make_node, len(case.size), case.filters
+    kind, code = getattr(TensorProto, CODES[case.dtype]), np.uint8 if case.dtype == "u8" else np.int8
+    filters = (np.arange(f * case.channels * math.prod(case.window)) % 255 - 127).astype(np.int8).reshape(f, case.channels, *case.window)
+    constants = {"w": filters, "sw": np.linspace(1, 2, f, dtype=np.float32), "zw": np.zeros(f, np.int8), "z": code(0),
+                 "bias": np.linspace(-1, 3, f, dtype=np.float32), "sx": np.float32(0.25), "sy": np.float32(0.5), "sr": np.float32(0.5 * RESIDUAL)}
+    first, last = [0, n + 1, *range(1, n + 1)], [0, *range(2, n + 2), 1]
+    y = [case.images, *case.out, f]
+    inputs = [helper.make_tensor_value_info("x", kind, [case.images, *case.size, case.channels])]
+    nodes = [node("Transpose", ["x"], ["x0"], perm=first), node("DequantizeLinear", ["x0", "sx", "z"], ["x1"]),
+             node("DequantizeLinear", ["w", "sw", "zw"], ["w1"], axis=0),
+             node("Conv", ["x1", "w1", "bias"], ["y0"], strides=case.stride, pads=case.pads, dilations=case.dilation),
+             node("Transpose", ["y0"], [end := "y1"], perm=last)]
+    if "residual" in case.epilogue:
+        inputs.append(helper.make_tensor_value_info("r", kind, y))
+        nodes += [node("DequantizeLinear", ["r", "sr", "z"], ["r1"]), node("Add", [end, "r1"], [end := "y2"])]
+    if "relu" in case.epilogue:
+        nodes.append(node("Relu", [end], [end := "y3"]))
+    nodes.append(node("QuantizeLinear", [end, "sy", "z"], ["y4"]))
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y4", kind, y)],
+                              [numpy_helper.from_array(v, k) for k, v in constants.items()])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10), path)
+
+
 def read_plan(text):
     """The one kernel of a text of phase codegen: its source; its launch, and what each of its buffers is."""
     string = r'"((?:[^"\\]|\\.)*)"'
@@ -135,7 +181,11 @@ def read_plan(text):
     arguments = re.search(r"exec\.launch @\w+\(([^)]*)\)", text)[1]
     packing = re.search(r'packing "(\w+)"', spec)
     arguments = [b.strip() for b in arguments.split(",")]  # memory to work in is `load`'s matter
-    return source, {**launch_of(spec), "buffers": [buffers[b] for b in arguments if b in buffers],
+    names = [buffers[b] for b in arguments if b in buffers]
+    if names.count("w") == 3:  # of codes: filters, then what sums are multiplied by, and what is added
+        at = names.index("w")
+        names[at + 1:at + 3] = ["scale", "bias"]
+    return source, {**launch_of(spec), "buffers": names,
                     "packing": packing[1] if packing else ""}
 
 
@@ -150,6 +200,7 @@ def prepare(folder, groups, config):
         command = [LATHE, "compile", model, f"--target={TARGET}", "--stop-after=codegen", "-o", plan]
         if config or case.config:
             kernel = "conv_add" + "_add" * ("residual" in case.epilogue) + "_max" * ("relu" in case.epilogue) + "_0"
+            kernel = kernel if case.dtype not in CODES else "conv_cast_mul_add_0"
             command += ["--config", f"{kernel}={config or case.config}"]
         made = subprocess.run(command, capture_output=True, text=True)
         if made.returncode:
@@ -168,7 +219,10 @@ def prepare(folder, groups, config):
         row.update(name=case.name, group=case.group)
         print(f"{case.name:44} {row['config']}{' pdl' if row['pdl'] else ''}", flush=True)
         return row
-    table = prepare_all([c for g in groups for c in cases()[g]], one)
+    wanted = [c for g in groups for c in cases()[g]]
+    if "int8" in groups and "b64" not in groups:  # the rivals
+        wanted += [c for c in cases()["b64"] if any(w.name.startswith(c.name + "_u8") for w in wanted)]
+    table = prepare_all(wanted, one)
     json.dump(table, open(os.path.join(folder, "race_conv.json"), "w"), indent=1)
     return 0
 
@@ -190,6 +244,8 @@ def packed(weight, recipe):
 
 def make_set(case, row):
     import torch
+    if case.dtype in CODES:
+        return make_codes(case, row)
     dtype = torch.float16 if case.dtype == "f16" else torch.bfloat16
     make = lambda *dims: torch.randn(*dims, device="cuda", dtype=dtype)
     depth = case.channels // case.groups * math.prod(case.window)
@@ -202,6 +258,24 @@ def make_set(case, row):
         t["r"] = make(case.images, *case.out, case.filters)
     # The rows before and behind the result must stay as they are.
     t["padded"] = torch.full((rows + 16, case.filters), float("nan"), device="cuda", dtype=dtype)
+    t["y"] = t["padded"][8:-8]
+    return t
+
+
+def make_codes(case, row):
+    """Results fill the range of codes."""
+    import torch
+    dtype = torch.uint8 if case.dtype == "u8" else torch.int8
+    least, most = (0, 256) if case.dtype == "u8" else (-128, 128)
+    make = lambda *dims, low=least, high=most, of=dtype: torch.randint(low, high, dims, device="cuda", dtype=of)
+    weight = make(case.filters, case.channels, *case.window, low=-127, of=torch.int8, high=128)
+    spread = 73 * (147 if case.dtype == "u8" else 74) * math.sqrt(case.channels * math.prod(case.window))
+    t = {"x": make(case.images, *case.size, case.channels), "weight": weight, "w": packed(weight, row["packing"]),
+         "scale": (torch.rand(case.filters, device="cuda") + 0.5) * 40 / spread, "bias": torch.randn(case.filters, device="cuda") * 20}
+    rows = case.images * math.prod(case.out)
+    if "residual" in case.epilogue:
+        t["r"] = make(case.images, *case.out, case.filters)
+    t["padded"] = torch.full((rows + 16, case.filters), 77, device="cuda", dtype=dtype)
     t["y"] = t["padded"][8:-8]
     return t
 
@@ -220,9 +294,14 @@ def reference(case, t):
     for i in range(0, case.images, 8):  # in pieces: float64 needs much memory
         x = first(t["x"][i:i + 8], case).double()
         pads = [p for d in reversed(range(n)) for p in (case.pads[d], case.pads[n + d])]
-        y = conv(F.pad(x, pads), t["weight"].double(), t["bias"].double(), case.stride, 0, case.dilation, case.groups)
+        bias, weight = t["bias"].double(), t["weight"].double()
+        if "scale" in t:  # of codes
+            y = conv(F.pad(x, pads), weight, None, case.stride, 0, case.dilation)
+            y = (y.movedim(1, -1) * t["scale"].double() + bias).movedim(-1, 1)
+        else:
+            y = conv(F.pad(x, pads), weight, bias, case.stride, 0, case.dilation, case.groups)
         if "residual" in case.epilogue:
-            y = y + t["r"][i:i + 8].movedim(-1, 1).double()
+            y = y + t["r"][i:i + 8].movedim(-1, 1).double() * (RESIDUAL if "scale" in t else 1)
         out.append(y.relu() if "relu" in case.epilogue else y)
     return torch.cat(out).movedim(1, -1).reshape(-1, case.filters)
 
@@ -232,22 +311,31 @@ def ordered(row, t):
     return [t[b] for b in row["buffers"]]
 
 
+def codes_apart(y, truth):
+    """Which part of the codes are not those of the numbers; infinite when one is further than the next."""
+    import torch
+    limits = torch.iinfo(y.dtype)
+    apart = (y.double() - truth.round().clamp(limits.min, limits.max)).abs()
+    return float((apart > 0).double().mean()) if float(apart.max()) <= 1 else math.inf
+
+
 def check(case, row, bind):
-    """Relative error in the norm; infinite when something else was written or a repeat differs."""
+    """Relative error in the norm, of codes the part that differs; infinite when something else was written or a repeat differs."""
     import torch
     t = make_set(case, row)
     launch = bind(ordered(row, t))
     launch()
     torch.cuda.synchronize()
-    error = relative_error(t["y"], reference(case, t))
-    outside = t["padded"][:8].isnan().all() and t["padded"][-8:].isnan().all()
-    if not (error < (1e-3 if case.dtype == "f16" else 6e-3) and outside):
+    error = (codes_apart if case.dtype in CODES else relative_error)(t["y"], reference(case, t))
+    edges = torch.cat([t["padded"][:8], t["padded"][-8:]])
+    outside = (edges == 77).all() if case.dtype in CODES else edges.isnan().all()
+    if not (error < {"f16": 1e-3, "bf16": 6e-3}.get(case.dtype, APART) and outside):
         print(f"{case.name}: error {error:.1e}, memory around the result {'kept' if outside else 'WRITTEN'}")
         return math.inf
     once = t["y"].clone()
     same = torch.ones((), device="cuda", dtype=torch.bool)
     for _ in range(20 if case.group in BARS else REPEATS):
-        t["y"].fill_(float("nan"))
+        t["y"].fill_(float("nan") if case.dtype not in CODES else 78)
         launch()
         same &= (t["y"] == once).all()
     return error if same else math.inf
@@ -291,6 +379,14 @@ def rivals(case, sets):
     return out
 
 
+def halves(folder, case):
+    """The same convolution in f16, as group b64 has it."""
+    other = next(c for c in cases()["b64"] if case.name.startswith(c.name + "_" + case.dtype))
+    row = next(r for r in json.load(open(os.path.join(folder, "race_conv.json"))) if r["name"] == other.name)
+    bind = load(row, open(os.path.join(folder, other.name + ".cubin"), "rb").read())
+    return {"f16": [bind(ordered(row, make_set(other, row))) for _ in range(max(3, min(60, math.ceil(200e6 / other.bytes()))))]}
+
+
 def run(folder, groups):
     import torch
     torch.manual_seed(1)
@@ -313,10 +409,13 @@ def run(folder, groups):
             print(f"{case.name:44} {row['config']:44} error {error:.1e}, the same bits {REPEATS} times", flush=True)
             continue
         sets = [make_set(case, row) for _ in range(max(3, min(60, math.ceil(200e6 / case.bytes()))))]
-        times = race({"lathe": [bind(ordered(row, t)) for t in sets], **rivals(case, sets)}, 15 if case.images == 1 else 11)
+        against, others = "cuDNN", None
+        if case.dtype in CODES:
+            against, others = "f16", halves(folder, case)
+        times = race({"lathe": [bind(ordered(row, t)) for t in sets], **(others or rivals(case, sets))}, 15 if case.images == 1 else 11)
         mine = times.pop("lathe")
         rival = min(times, key=times.get)
-        ratios.setdefault(case.group, {}).setdefault("cuDNN", {})[case.name] = times[rival] / mine
+        ratios.setdefault(case.group, {}).setdefault(against, {})[case.name] = times[rival] / mine
         results.append(dict(name=case.name, config=row["config"], us=mine, rivals=times, error=error))
         print(f"{case.name:44} {row['config']:40} {mine:7.2f} us {case.flops() / mine / 1e6:4.0f} TF {case.bytes() / mine / 1e3:5.0f} GB/s  "
               f"{times[rival] / mine:.3f} x {rival}  error {error:.1e}", flush=True)

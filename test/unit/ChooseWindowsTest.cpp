@@ -1,0 +1,127 @@
+//===- ChooseWindowsTest.cpp - convolutions by im2col maps --------*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/KernelDesc.h"
+#include "lathe/codegen/Skeleton.h"
+
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+using namespace lathe;
+
+namespace {
+
+DimExpr dim(const char *text) { return *DimExpr::parse(text); }
+std::string familyOf(const KernelVariant &v) { return std::string(KernelConfig::parse(v.spec.config)->family()); }
+
+/// y[N, P, Q, K] of x[N, 15, 12, C] by windows of 3 x 3.
+KernelDesc windows(int64_t channels, int64_t filters, int64_t group, std::vector<int64_t> strides,
+                   std::vector<int64_t> pads, std::vector<int64_t> dilations) {
+  KernelDesc d;
+  d.kind = KernelDesc::Kind::Conv;
+  d.name = "conv";
+  d.window = {3, 3};
+  d.strides = strides;
+  d.pads = pads;
+  d.dilations = dilations;
+  d.group = group;
+  d.groupChannels = channels / group;
+  d.channelsLast = true;
+  d.resultInPlace = true;
+  d.numInputs = 2;
+  d.numOutputs = 1;
+  auto size = [&](int i, int64_t from) {
+    return (from + pads[i] + pads[2 + i] - 2 * dilations[i] - 1) / strides[i] + 1;
+  };
+  d.parallel = {dim("N"), size(0, 15), size(1, 12), filters};
+  d.reduction = {3, 3, channels / group};
+  d.buffers.resize(3);
+  for (BufferArg &b : d.buffers)
+    b.dtype = DType::F16;
+  d.buffers[0].dims = {dim("N"), 15, 12, channels};
+  d.buffers[1].dims = {filters, channels / group, 3, 3};
+  d.buffers[2].dims = d.parallel;
+  for (BufferArg &b : d.buffers)
+    b.physical = b.dims;
+  d.operands.resize(2);
+  for (int i = 0; i < 2; ++i) {
+    d.operands[i].buffer = i;
+    d.operands[i].dtype = DType::F16;
+  }
+  d.operands[1].isWeight = true;
+  d.symbols["N"] = DimRange{0, 64};
+  return d;
+}
+
+TEST(Choose, MapsOfImagesBeginAWindowForEachResult) {
+  Target hopper = *Target::parse("sm_90a");
+  for (auto [strides, pads, dilations] :
+       {std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>>{{1, 1}, {1, 1, 1, 1}, {1, 1}},
+        {{2, 2}, {1, 1, 1, 1}, {1, 1}},
+        {{2, 1}, {0, 2, 1, 0}, {1, 2}},
+        {{3, 5}, {2, 0, 0, 2}, {2, 1}}}) {
+    KernelDesc d = windows(128, 64, 1, strides, pads, dilations);
+    auto all = chooseVariants(d, hopper);
+    ASSERT_TRUE(all.ok());
+    for (const KernelVariant &v : *all) {
+      EXPECT_EQ(v.spec.buffers[1].packing, "rows64");
+      const TensorMapArg &map = v.spec.tensorMaps[0];
+      ASSERT_TRUE(map.im2col);
+      EXPECT_EQ(map.dims, (std::vector<DimExpr>{128, 12, 15, dim("N")}));
+      EXPECT_EQ(map.strides[1], DimExpr(12 * 128 * 2));
+      EXPECT_LE(*v.spec.launches[0].sharedBytes.constant(), 227 << 10);
+      // Corners are those of x, then y. The engine walks from the lower one in steps up to the upper.
+      for (int axis = 0; axis < 2; ++axis) {
+        int64_t size = *map.dims[1 + axis].constant(), at = map.lowerCorner[axis], count = 0;
+        int64_t pad = d.pads[1 - axis], stride = d.strides[1 - axis];
+        for (; at < size + map.upperCorner[axis]; at += map.steps[1 + axis], ++count)
+          EXPECT_EQ(at, count * stride - pad);
+        EXPECT_EQ(DimExpr(count), d.parallel[2 - axis]);
+      }
+    }
+    EXPECT_TRUE(all->back().guard.empty());
+  }
+}
+
+// Of codes a stage has twice the channels; results of bytes are stored by TMA as those of 16 bits are.
+TEST(Choose, WindowsOfCodesHaveTwiceTheChannels) {
+  KernelDesc d = windows(144, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  d.buffers[0].dtype = d.operands[0].dtype = DType::UI8;
+  d.buffers[1].dtype = d.operands[1].dtype = DType::I8;
+  d.buffers[2].dtype = DType::UI8;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  for (const KernelVariant &v : *all) {
+    EXPECT_EQ(v.spec.buffers[1].packing, "rows128");
+    ASSERT_TRUE(v.spec.tensorMaps[0].im2col);
+    EXPECT_EQ(v.spec.tensorMaps[0].box[0], DimExpr(128));
+    EXPECT_EQ(v.spec.tensorMaps[0].strides[0], DimExpr(144));
+    EXPECT_EQ(v.spec.tensorMaps[1].dims[0], DimExpr(9 * 256));
+  }
+  EXPECT_EQ(all->back().spec.tensorMaps.back().role, TensorMapArg::Role::Result);
+  d.buffers[0].dims[3] = d.buffers[0].physical[3] = 72; // no whole pieces of 16 bytes
+  EXPECT_NE(familyOf(chooseVariants(d, *Target::parse("sm_90a"))->back()).substr(0, 13), "conv.pingpong");
+}
+
+TEST(Choose, WindowsThatMapsRefuseTakeThePortableForm) {
+  Target hopper = *Target::parse("sm_90a");
+  auto family = [&](const KernelDesc &d) { return familyOf(chooseVariants(d, hopper)->back()); };
+  KernelDesc plain = windows(128, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  EXPECT_EQ(family(plain).substr(0, 5), "conv.");
+  EXPECT_NE(family(plain), "conv.mma");
+  EXPECT_EQ(family(windows(12, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");      // 24 bytes a pixel
+  EXPECT_EQ(family(windows(64, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");      // half a step
+  EXPECT_EQ(family(windows(128, 64, 1, {9, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");     // beyond 8
+  EXPECT_EQ(family(windows(128, 64, 1, {1, 1}, {200, 1, 0, 1}, {1, 1})), "conv.mma");   // beyond a byte
+  EXPECT_EQ(family(windows(64, 64, 64, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.depthwise");
+  KernelDesc input = plain;
+  input.operands[1].isWeight = false;
+  EXPECT_EQ(family(input), "conv.mma");
+  EXPECT_EQ(familyOf(chooseVariants(plain, *Target::parse("sm_80"))->back()), "conv.mma");
+  KernelDesc groups = windows(128, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  const KernelSpec s = chooseVariants(groups, hopper)->back().spec;
+  EXPECT_EQ(s.tensorMaps[1].dims, (std::vector<DimExpr>{9 * 64, 32, 2}));
+}
+
+} // namespace
