@@ -642,7 +642,7 @@ lathe_error *lathe_tensor_to_dlpack(lathe_context *c, const lathe_tensor *tensor
     exported->tensor.deleter = [](DLManagedTensor *self) {
       auto *e = static_cast<Exported *>(self->manager_ctx);
       void *data = e->tensor.dl_tensor.data;
-      e->onHost ? e->device->freeHost(data) : e->device->free(data);
+      e->onHost ? e->device->freeHost(data) : e->device->freeResult(data);
       delete e;
     };
     exported->tensor.manager_ctx = exported.get();

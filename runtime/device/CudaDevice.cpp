@@ -152,6 +152,10 @@ int tensorMapType(DType type) {
   }
 }
 
+/// What callers give back of results is kept up to this, each GPU and context: cuMemAlloc and cuMemFree take longer
+/// than small engines do.
+constexpr size_t kMostSpares = 16, kMostSpareBytes = size_t(256) << 20;
+
 CUdeviceptr address(const void *p) { return reinterpret_cast<CUdeviceptr>(p); }
 
 /// The nodes belong to `graph`, which must live as long as they are updated.
@@ -215,6 +219,7 @@ Result<std::unique_ptr<Device>> CudaDevice::open(const Driver &driver, const std
 CudaDevice::~CudaDevice() {
   if (device < 0 || *abandoned)
     return;
+  freeSpares();
   {
     Scope scope(driver, context);
     for (CUevent event : {startEvent, endEvent})
@@ -248,6 +253,10 @@ Result<void *> CudaDevice::allocate(size_t bytes) {
   Scope scope(driver, context, isEntered());
   CUdeviceptr p = 0;
   CUresult r = driver.cuMemAlloc(&p, bytes);
+  if (r == kOutOfMemory) {
+    freeSpares();
+    r = driver.cuMemAlloc(&p, bytes);
+  }
   if (r == kOutOfMemory)
     return runtimeError("out of device memory: " + std::to_string(bytes) + " bytes");
   LATHE_RETURN_IF_ERROR(check(r, "cuMemAlloc"));
@@ -259,6 +268,71 @@ void CudaDevice::free(void *p) {
     return;
   Scope scope(driver, context, isEntered());
   driver.cuMemFree(address(p));
+}
+
+Result<void *> CudaDevice::allocateResult(size_t bytes) {
+  LATHE_RETURN_IF_ERROR(lost);
+  if (void *spare = takeSpare(bytes)) {
+    // Whoever had it may have work on streams of its own that still uses it. cuMemFree would have waited, too.
+    Scope scope(driver, context, isEntered());
+    Status idle = check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
+    if (idle.ok())
+      return spare;
+    freeResult(spare);
+    return idle;
+  }
+  Result<void *> fresh = allocate(bytes);
+  if (fresh) {
+    std::lock_guard lock(resultsMutex);
+    results[*fresh] = bytes;
+  }
+  return fresh;
+}
+
+void *CudaDevice::takeSpare(size_t bytes) {
+  std::lock_guard lock(resultsMutex);
+  auto best = spares.end();
+  for (auto it = spares.begin(); it != spares.end(); ++it)
+    if (it->second >= bytes && it->second / 2 <= bytes && (best == spares.end() || it->second < best->second))
+      best = it;
+  if (best == spares.end())
+    return nullptr;
+  auto [memory, room] = *best;
+  spares.erase(best);
+  results[memory] = room;
+  return memory;
+}
+
+void CudaDevice::freeResult(void *p) {
+  std::vector<void *> gone;
+  {
+    std::lock_guard lock(resultsMutex);
+    auto known = results.find(p);
+    if (known == results.end())
+      return;
+    spares.emplace_back(p, known->second);
+    results.erase(known);
+    size_t bytes = 0;
+    for (const auto &spare : spares)
+      bytes += spare.second;
+    while (spares.size() > kMostSpares || bytes > kMostSpareBytes) {
+      bytes -= spares.front().second;
+      gone.push_back(spares.front().first);
+      spares.erase(spares.begin());
+    }
+  }
+  for (void *memory : gone)
+    free(memory);
+}
+
+void CudaDevice::freeSpares() {
+  std::vector<std::pair<void *, size_t>> gone;
+  {
+    std::lock_guard lock(resultsMutex);
+    gone.swap(spares);
+  }
+  for (const auto &spare : gone)
+    free(spare.first);
 }
 
 Result<void *> CudaDevice::allocateHost(size_t bytes) {

@@ -8,7 +8,10 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace lathe::runtime {
@@ -26,6 +29,8 @@ public:
   int suitability(const engine::Plan &plan) const override;
   Result<void *> allocate(size_t bytes) override;
   void free(void *memory) override;
+  Result<void *> allocateResult(size_t bytes) override;
+  void freeResult(void *memory) override;
   Result<void *> allocateHost(size_t bytes) override;
   void freeHost(void *memory) override;
   Result<std::unique_ptr<Module>> load(std::string_view image) override;
@@ -76,6 +81,9 @@ private:
   Result<cuda::CUevent> makeEvent();
   Status noteNode(); ///< of what was just captured
   Status pollEvent(cuda::CUevent event, const char *what);
+  /// Memory of at least `bytes` that a caller has given back; null where none fits.
+  void *takeSpare(size_t bytes);
+  void freeSpares();
 
   const cuda::Driver &driver;
   std::string memory;
@@ -98,6 +106,10 @@ private:
   std::vector<cuda::CUtensorMap> tensorMaps; ///< of the current launch
   std::vector<void *> parameters;            ///< of the current launch
   void *statusParameter = nullptr;
+  /// Memory of results: what callers have, and what they gave back, the oldest first.
+  std::mutex resultsMutex;
+  std::unordered_map<void *, size_t> results;
+  std::vector<std::pair<void *, size_t>> spares;
   /// Shared with modules: they are not unloaded either.
   std::shared_ptr<std::atomic<bool>> abandoned = std::make_shared<std::atomic<bool>>(false);
 };

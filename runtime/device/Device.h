@@ -74,6 +74,10 @@ public:
   /// `bytes` > 0; aligned to 256 at least. Null is never a result.
   virtual Result<void *> allocate(size_t bytes) = 0;
   virtual void free(void *memory) = 0;
+  /// The same for what a caller gets and gives back from any thread, run after run: a device whose driver takes its
+  /// time may keep some of it.
+  virtual Result<void *> allocateResult(size_t bytes) { return allocate(bytes); }
+  virtual void freeResult(void *memory) { free(memory); }
   /// Pinned host memory, which kernels may write; the same rules.
   virtual Result<void *> allocateHost(size_t bytes) = 0;
   virtual void freeHost(void *memory) = 0;

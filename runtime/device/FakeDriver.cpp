@@ -380,6 +380,7 @@ Driver makeTable() {
   d.cuDevicePrimaryCtxRelease = locked([](CUdevice) { return kSuccess; });
   d.cuCtxPushCurrent = locked([](CUcontext) { return ++state().contexts, kSuccess; });
   d.cuCtxPopCurrent = locked([](CUcontext *) { return --state().contexts, kSuccess; });
+  d.cuCtxSynchronize = locked([]() { return mayBlock(), injected("cuCtxSynchronize"); });
   d.cuMemGetInfo = locked([](size_t *free, size_t *total) {
     *total = state().gpu.memoryLimit;
     *free = *total - state().gpu.allocatedBytes() - state().graphBytes;

@@ -355,7 +355,7 @@ Result<void *> Context::copyOut(const lathe_tensor &t, size_t bytes) {
   std::vector<int64_t> strides =
       t.strides ? std::vector<int64_t>(t.strides, t.strides + t.rank) : denseStrides(dims);
   size_t room = std::max<size_t>(bytes, 64);
-  Result<void *> memory = onHost ? device->allocateHost(room) : device->allocate(room);
+  Result<void *> memory = onHost ? device->allocateHost(room) : device->allocateResult(room);
   if (!memory)
     return memory;
   Status s;
@@ -369,7 +369,7 @@ Result<void *> Context::copyOut(const lathe_tensor &t, size_t bytes) {
   if (s.ok() && !besideDevice)
     s = device->sync();
   if (!s.ok()) {
-    onHost ? device->freeHost(*memory) : device->free(*memory);
+    onHost ? device->freeHost(*memory) : device->freeResult(*memory);
     return s;
   }
   return memory;

@@ -260,6 +260,41 @@ TEST(CudaDriver, FailuresLeaveAUsableContext) {
   }
 }
 
+/// Copies of results that callers give back are used again: once for each size at a time, behind all work of the device,
+/// and not for much smaller results; what is kept is bounded, and goes first where memory is short.
+TEST(CudaDriver, KeepsMemoryOfResults) {
+  fakeGpu().reset();
+  const uint64_t before = fakeGpu().allocatedBytes();
+  {
+    Result<std::unique_ptr<runtime::Device>> opened = runtime::CudaDevice::open(runtime::cuda::fakeDriver(), "fake", 0, nullptr);
+    ASSERT_TRUE(opened.ok());
+    runtime::Device &device = **opened;
+    void *first = *device.allocateResult(4096), *second = *device.allocateResult(4096);
+    EXPECT_NE(first, second);
+    device.freeResult(first);
+    EXPECT_NE(*device.allocateResult(8192), first); // too small
+    EXPECT_NE(*device.allocateResult(1024), first); // a waste
+    fakeGpu().failingCall = "cuCtxSynchronize";
+    EXPECT_FALSE(device.allocateResult(4000).ok()); // who had it may still use it
+    fakeGpu().failingCall.clear();
+    EXPECT_EQ(*device.allocateResult(4000), first);
+    EXPECT_NE(*device.allocateResult(4000), first);
+    // More than is kept goes back to the driver.
+    const uint64_t used = fakeGpu().allocatedBytes();
+    const size_t large = size_t(200) << 20;
+    void *one = *device.allocateResult(large), *other = *device.allocateResult(large);
+    device.freeResult(one);
+    EXPECT_EQ(fakeGpu().allocatedBytes(), used + 2 * large);
+    device.freeResult(other);
+    EXPECT_EQ(fakeGpu().allocatedBytes(), used + large);
+    // Where memory is short nothing is kept.
+    fakeGpu().memoryLimit = fakeGpu().allocatedBytes() + 4096;
+    EXPECT_TRUE(device.allocate(large / 2).ok());
+  }
+  fakeGpu().reset();
+  EXPECT_GE(fakeGpu().allocatedBytes(), before);
+}
+
 TEST(CudaDriver, AnyAllocationMayFail) {
   std::vector<float> x = makeInput(6);
   Dims dims = {6, 4};
