@@ -253,10 +253,8 @@ Result<void *> CudaDevice::allocate(size_t bytes) {
   Scope scope(driver, context, isEntered());
   CUdeviceptr p = 0;
   CUresult r = driver.cuMemAlloc(&p, bytes);
-  if (r == kOutOfMemory) {
-    freeSpares();
+  if (r == kOutOfMemory && freeSpares())
     r = driver.cuMemAlloc(&p, bytes);
-  }
   if (r == kOutOfMemory)
     return runtimeError("out of device memory: " + std::to_string(bytes) + " bytes");
   LATHE_RETURN_IF_ERROR(check(r, "cuMemAlloc"));
@@ -325,7 +323,7 @@ void CudaDevice::freeResult(void *p) {
     free(memory);
 }
 
-void CudaDevice::freeSpares() {
+bool CudaDevice::freeSpares() {
   std::vector<std::pair<void *, size_t>> gone;
   {
     std::lock_guard lock(resultsMutex);
@@ -333,6 +331,7 @@ void CudaDevice::freeSpares() {
   }
   for (const auto &spare : gone)
     free(spare.first);
+  return !gone.empty();
 }
 
 Result<void *> CudaDevice::allocateHost(size_t bytes) {

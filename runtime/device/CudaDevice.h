@@ -83,7 +83,7 @@ private:
   Status pollEvent(cuda::CUevent event, const char *what);
   /// Memory of at least `bytes` that a caller has given back; null where none fits.
   void *takeSpare(size_t bytes);
-  void freeSpares();
+  bool freeSpares(); ///< whether there were any
 
   const cuda::Driver &driver;
   std::string memory;
