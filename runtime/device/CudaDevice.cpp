@@ -152,10 +152,6 @@ int tensorMapType(DType type) {
   }
 }
 
-/// What callers give back of results is kept up to this, each GPU and context: cuMemAlloc and cuMemFree take longer
-/// than small engines do.
-constexpr size_t kMostSpares = 16, kMostSpareBytes = size_t(256) << 20;
-
 CUdeviceptr address(const void *p) { return reinterpret_cast<CUdeviceptr>(p); }
 
 /// The nodes belong to `graph`, which must live as long as they are updated.
@@ -270,7 +266,7 @@ void CudaDevice::free(void *p) {
 
 Result<void *> CudaDevice::allocateResult(size_t bytes) {
   LATHE_RETURN_IF_ERROR(lost);
-  if (void *spare = takeSpare(bytes)) {
+  if (void *spare = spares.take(bytes)) {
     // Whoever had it may have work on streams of its own that still uses it. cuMemFree would have waited, too.
     Scope scope(driver, context, isEntered());
     Status idle = check(driver.cuCtxSynchronize(), "cuCtxSynchronize");
@@ -280,57 +276,20 @@ Result<void *> CudaDevice::allocateResult(size_t bytes) {
     return idle;
   }
   Result<void *> fresh = allocate(bytes);
-  if (fresh) {
-    std::lock_guard lock(resultsMutex);
-    results[*fresh] = bytes;
-  }
+  if (fresh)
+    spares.added(*fresh, bytes);
   return fresh;
 }
 
-void *CudaDevice::takeSpare(size_t bytes) {
-  std::lock_guard lock(resultsMutex);
-  auto best = spares.end();
-  for (auto it = spares.begin(); it != spares.end(); ++it)
-    if (it->second >= bytes && it->second / 2 <= bytes && (best == spares.end() || it->second < best->second))
-      best = it;
-  if (best == spares.end())
-    return nullptr;
-  auto [memory, room] = *best;
-  spares.erase(best);
-  results[memory] = room;
-  return memory;
-}
-
 void CudaDevice::freeResult(void *p) {
-  std::vector<void *> gone;
-  {
-    std::lock_guard lock(resultsMutex);
-    auto known = results.find(p);
-    if (known == results.end())
-      return;
-    spares.emplace_back(p, known->second);
-    results.erase(known);
-    size_t bytes = 0;
-    for (const auto &spare : spares)
-      bytes += spare.second;
-    while (spares.size() > kMostSpares || bytes > kMostSpareBytes) {
-      bytes -= spares.front().second;
-      gone.push_back(spares.front().first);
-      spares.erase(spares.begin());
-    }
-  }
-  for (void *memory : gone)
+  for (void *memory : spares.give(p))
     free(memory);
 }
 
 bool CudaDevice::freeSpares() {
-  std::vector<std::pair<void *, size_t>> gone;
-  {
-    std::lock_guard lock(resultsMutex);
-    gone.swap(spares);
-  }
-  for (const auto &spare : gone)
-    free(spare.first);
+  std::vector<void *> gone = spares.giveUp();
+  for (void *memory : gone)
+    free(memory);
   return !gone.empty();
 }
 

@@ -5,13 +5,11 @@
 
 #include "CudaDriver.h"
 #include "Device.h"
+#include "Spares.h"
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 namespace lathe::runtime {
@@ -81,8 +79,6 @@ private:
   Result<cuda::CUevent> makeEvent();
   Status noteNode(); ///< of what was just captured
   Status pollEvent(cuda::CUevent event, const char *what);
-  /// Memory of at least `bytes` that a caller has given back; null where none fits.
-  void *takeSpare(size_t bytes);
   bool freeSpares(); ///< whether there were any
 
   const cuda::Driver &driver;
@@ -106,10 +102,8 @@ private:
   std::vector<cuda::CUtensorMap> tensorMaps; ///< of the current launch
   std::vector<void *> parameters;            ///< of the current launch
   void *statusParameter = nullptr;
-  /// Memory of results: what callers have, and what they gave back, the oldest first.
-  std::mutex resultsMutex;
-  std::unordered_map<void *, size_t> results;
-  std::vector<std::pair<void *, size_t>> spares;
+  /// Memory of results: cuMemAlloc and cuMemFree take longer than small engines do.
+  Spares spares;
   /// Shared with modules: they are not unloaded either.
   std::shared_ptr<std::atomic<bool>> abandoned = std::make_shared<std::atomic<bool>>(false);
 };
