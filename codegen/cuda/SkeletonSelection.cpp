@@ -58,18 +58,30 @@ FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfi
   holes.method("flag", {"place"}, IntegerType::get(op.getContext(), 1), 1, [&](Evaluator &e, ValueRange p) {
     return e.eval(op.getFlags(), {Index(p[0])});
   });
-  // Either result may be of no use to anybody.
-  auto put = [&](StringRef name, Value result, bool indexed) {
-    holes.method(name, {"rank", "place"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
-      for (auto [o, v] : llvm::enumerate(kernel.body->getTerminator()->getOperands()))
-        if (v == result)
-          e.store(e.indexToValue(Index(p[1]), i64), v, e.outputArg(o), indexed ? Indices{Index(p[0])} : Indices());
-      return Value();
-    });
-  };
-  put("store", op.getPlaces(), true);
-  put("finish", op.getCount(), false);
-  return holes.text(config.form->memory.text(config, {"1", holes.dim(dimOf(op.getFlags(), 0))}));
+  // Either result may be of no use to anybody; and of the places those that are there may be all that is wanted.
+  ValueRange results = kernel.body->getTerminator()->getOperands();
+  DimExpr wanted = 0;
+  for (Value v : results)
+    if (v != op.getCount())
+      wanted = dimOf(v, 0);
+  holes.method("store", {"rank", "place"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
+    Indices rank = {Index(p[0])};
+    e.bind(op.getPlaces(), rank, e.indexToValue(Index(p[1]), i64));
+    for (auto [o, v] : llvm::enumerate(results))
+      if (v != op.getCount())
+        e.store(e.eval(v, rank), v, e.outputArg(o), rank);
+    return Value();
+  });
+  holes.method("finish", {"unused", "count"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
+    for (auto [o, v] : llvm::enumerate(results))
+      if (v == op.getCount())
+        e.store(e.indexToValue(Index(p[1]), i64), v, e.outputArg(o), {});
+    return Value();
+  });
+  MemoryText text{"1", holes.dim(dimOf(op.getFlags(), 0))};
+  text.wanted = holes.dim(wanted);
+  text.parts = holes.dim(kernel.spec->launches.back().grid[0]);
+  return holes.text(config.form->memory.text(config, text));
 }
 
 FailureOr<std::string> scanText(const KernelSource &kernel, const KernelConfig &config) {

@@ -79,7 +79,10 @@ LogicalResult NonzeroOp::inferReturnTypes(MLIRContext *context, std::optional<Lo
 }
 OpClass NonzeroOp::getOpClass() { return OpClass::Scan; }
 Iterators NonzeroOp::getIterators() { return {utils::IteratorType::parallel}; }
-Maps NonzeroOp::getAccessMaps() { return {AffineMap(), identityOf(getPlaces()), AffineMap()}; }
+Maps NonzeroOp::getAccessMaps() {
+  AffineMap each = identityOf(getPlaces()); // a flag is asked for once
+  return {each, each, AffineMap()};
+}
 OperandAccess NonzeroOp::getAccess(unsigned) { return OperandAccess::rows({0}); }
 
 //===----------------------------------------------------------------------===//
@@ -120,8 +123,11 @@ std::optional<SelectionSizes> selectionOf(Block &body) {
     return SelectionSizes{SelectionSizes::Kind::TopK, op.rows(), dimOf(op.getX(), op.getAxis()), op.getK().expr(), wide ? 64 : 32};
   }
   for (NonzeroOp op : body.getOps<NonzeroOp>()) {
-    DimExpr length = dimOf(op.getFlags(), 0);
-    return SelectionSizes{SelectionSizes::Kind::Nonzero, DimExpr(1), length, length, 32};
+    DimExpr length = dimOf(op.getFlags(), 0), count = length;
+    for (Value result : body.getTerminator()->getOperands())
+      if (result != op.getCount())
+        count = dimOf(result, 0); // of a slice of them, maybe
+    return SelectionSizes{SelectionSizes::Kind::Nonzero, DimExpr(1), length, count, 32};
   }
   for (NmsOp op : body.getOps<NmsOp>()) {
     std::vector<DimExpr> dims = dimsOf(op.getOrder());

@@ -10,12 +10,14 @@
 //
 // On a GPU attention whose heads no kernel of it holds becomes two products around a softmax. Whether any, or all, of the elements of a tensor meet a condition is asked of numbers: the
 // greatest element of a result is what its product finds on the way (lathe/ir/BlockAmax.h). Where the extreme of
-// few long rows lies is two reductions that all blocks can share: the extreme, then the least place that has it.
+// few long rows lies is two reductions that all blocks can share: the extreme, then the least place that has it. Places
+// whose number a run waits for are counted by a reduction of their own.
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 
 #include "lathe/codegen/Target.h"
+#include "lathe/ir/Selection.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
@@ -234,6 +236,24 @@ struct LongArgReduce : OpRewritePattern<ArgReduceOp> {
   }
 };
 
+/// Where all that is wanted of the places are as many as there are, a sum counts them first: what finds them then
+/// stores them where they stay.
+struct CountApart : OpRewritePattern<NonzeroOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(NonzeroOp op, PatternRewriter &rewriter) const override {
+    if (op.getCount().use_empty() || !op.getPlaces().hasOneUse())
+      return rewriter.notifyMatchFailure(op, "the count, or all places, are not wanted");
+    std::optional<Box> box = boxOf(*op.getPlaces().user_begin());
+    if (!box || box->starts[0] != 0 || box->steps[0] != 1)
+      return rewriter.notifyMatchFailure(op, "the places are not taken from the first one on");
+    auto ones = withElementType(op.getFlags().getType(), elementTypeOf(op.getCount()));
+    Value set = CastOp::create(rewriter, op.getLoc(), ones, op.getFlags(), true);
+    rewriter.replaceAllUsesWith(op.getCount(), ReduceOp::create(rewriter, op.getLoc(), set, ReduceKind::Sum,
+                                                                ArrayRef<int64_t>{0}, /*keepdims=*/false));
+    return success();
+  }
+};
+
 struct DecomposeCompositesPass : impl::DecomposeCompositesPassBase<DecomposeCompositesPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
@@ -253,7 +273,7 @@ struct DecomposeCompositesPass : impl::DecomposeCompositesPassBase<DecomposeComp
       if (!target->isCuda())
         continue;
       RewritePatternSet onGpus(&getContext());
-      onGpus.add<AnyAsAmax>(&getContext());
+      onGpus.add<AnyAsAmax, CountApart>(&getContext());
       onGpus.add<LongArgReduce>(&getContext(), symbolOptima(module));
       walkAndApplyPatterns(module, std::move(onGpus));
     }

@@ -39,7 +39,7 @@ struct FusePass : impl::FusePassBase<FusePass> {
         fuse::FusionGraph graph(func, symbolOptima(module));
         fuse::growContractions(graph, *target);
         fuse::growReductions(graph, *target);
-        fuse::growWindows(graph);
+        fuse::growWindows(graph, *target);
         fuse::Resolution resolution = fuse::resolveFreeOps(graph, *target, module);
         fuse::outline(func, graph, resolution);
       }

@@ -99,7 +99,9 @@ Group *pairConvs(FusionGraph &graph, mlir::Operation *op, const Target &target);
 /// Reductions gather the ops over the same rows.
 void growReductions(FusionGraph &graph, const Target &target);
 /// Window ops, scans and scatters with what follows them point by point.
-void growWindows(FusionGraph &graph);
+void growWindows(FusionGraph &graph, const Target &target);
+/// Whether each element of the operand is asked for once, in order.
+bool readsOnce(mlir::OpOperand &use);
 
 /// Constants that count from 0 become iotas, which kernels need not read.
 void restorePositions(mlir::func::FuncOp func);

@@ -321,15 +321,29 @@ void growContractions(FusionGraph &graph, const Target &target) {
   }
 }
 
-void growWindows(FusionGraph &graph) {
+/// A GPU finds as many places as are wanted, where their number is known by then: the slice is the kernel's result.
+static void growSlice(FusionGraph &graph, Group &group) {
+  Value found = group.anchor->getResult(0);
+  if (!found.hasOneUse() || dimsOf(found).size() != 1)
+    return;
+  Operation *op = *found.user_begin();
+  std::optional<Box> box = graph.isFree(op) ? boxOf(op) : std::nullopt;
+  if (box && box->starts[0] == 0 && box->steps[0] == 1 && graph.mayOwn(op, group))
+    graph.own(op, group);
+}
+
+void growWindows(FusionGraph &graph, const Target &target) {
   for (Operation *op : graph.ops()) {
     if (!graph.isFree(op))
       continue;
     OpClass kind = *classOf(op);
     if (kind == OpClass::Window)
       growEpilogue(graph, graph.create(op, RegionKind::Pointwise));
-    else if (kind == OpClass::Scan)
-      graph.create(op, RegionKind::Scan);
+    else if (kind == OpClass::Scan) {
+      Group &group = graph.create(op, RegionKind::Scan);
+      if (target.isCuda() && readsOnce(op->getOpOperand(0)))
+        growSlice(graph, group);
+    }
     else if (kind == OpClass::Scatter)
       graph.create(op, RegionKind::Copy).space = dimsOf(op->getOperand(2)); // of the updates
   }

@@ -57,7 +57,7 @@ private:
         bool contracts = group->anchor == user || isClass(user, OpClass::Conv);
         if (contracts && needsMemory(*group) && !isStemPrologue(op, use) && !(isImageOfCodes(op) && !computeMasks) &&
             !isUpcastWeight(op, use) && !isStoredWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
-            !isTransposedView(op, use) && !isUpdate(use))
+            !isTransposedView(op, use) && !isUpdate(use) && !(computeMasks && group->kind == RegionKind::Scan && readsOnce(use)))
           readers.memory = true;
         else
           readers.groups.insert(group);
@@ -346,6 +346,12 @@ private:
 };
 
 } // namespace
+
+bool readsOnce(OpOperand &use) {
+  auto structured = dyn_cast<StructuredOpInterface>(use.getOwner());
+  AffineMap map = structured ? structured.getAccessMaps()[use.getOperandNumber()] : AffineMap();
+  return map && map.isIdentity();
+}
 
 Resolution resolveFreeOps(FusionGraph &graph, const Target &target, ModuleOp module) {
   return Resolver(graph, target, module).run();
