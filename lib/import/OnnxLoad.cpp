@@ -9,6 +9,7 @@
 #include "OnnxLoad.h"
 #include "DefaultDomain.h"
 #include "FreeSizes.h"
+#include "LocalFunctions.h"
 #include "Proto.h"
 #include "Shardings.h"
 
@@ -16,7 +17,6 @@
 #include "onnx/defs/function.h"
 #include "onnx/defs/parser.h"
 #include "onnx/defs/schema.h"
-#include "onnx/inliner/inliner.h"
 #include "onnx/shape_inference/implementation.h"
 #include "onnx/version_converter/convert.h"
 
@@ -410,17 +410,15 @@ Model load(const std::string &path, int64_t targetOpset, uint64_t maxBytes, bool
   nameMicrosoftOps(proto, model.notes);
   ExpansionCount(proto).check(proto.graph());
   std::set<std::string> unranked = claimShapes(*proto.mutable_graph());
-  onnx::checker::check_model(proto);
-  if (proto.functions_size() > 0) {
-    onnx::inliner::InlineLocalFunctions(proto, /*convert_version=*/true);
-    onnx::checker::check_model(proto);
-  }
+  const bool isMixed = inlineLocalFunctions(proto, model.notes);
   model.sourceOpset = opsetOf(proto, "");
-  convert(proto, targetOpset, model.notes);
+  if (!isMixed)
+    convert(proto, targetOpset, model.notes);
   dropShapes(*proto.mutable_graph(), unranked);
   for (const auto &import : proto.opset_import())
     model.opsets[import.domain() == "ai.onnx" ? "" : import.domain()] = import.version();
-  inferTypes(proto);
+  if (!isMixed)
+    inferTypes(proto);
   model.graph = toGraph(proto.graph(), source);
   if (opsetOf(proto, "") != model.sourceOpset)
     keepVersions(model.graph, model.sourceOpset);

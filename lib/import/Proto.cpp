@@ -1,7 +1,9 @@
 //===- Proto.cpp - protobuf messages to plain structs and back --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "Proto.h"
+#include "LocalFunctions.h"
 
+#include <cstdlib>
 #include <cstring>
 
 namespace lathe::onnxmodel {
@@ -256,6 +258,9 @@ Node toNode(const onnx::NodeProto &proto, const DataSource &source) {
   node.outputs.assign(proto.output().begin(), proto.output().end());
   for (const auto &attr : proto.attribute())
     node.attributes.push_back(toAttribute(attr, source));
+  for (const auto &entry : proto.metadata_props())
+    if (entry.key() == kOpsetMetadata)
+      node.opset = std::strtoll(entry.value().c_str(), nullptr, 10);
   return node;
 }
 

@@ -14,6 +14,8 @@
 //===----------------------------------------------------------------------===//
 #include "Selection.h"
 
+#include "Strings.h"
+
 #include "lathe/ir/Selection.h"
 
 #include <limits>
@@ -120,11 +122,16 @@ LogicalResult unique(Node &n) {
   Value x = n.in(0);
   if (!x)
     return failure();
-  const bool areStrings = n.isStrings(0); // their numbers say which are equal, not how they are ordered
-  if (areStrings && n.intAttr("sorted", 1))
-    return n.fail("dtype", "Unique that sorts strings", "sorted = 0, or tensors of numbers or bool");
+  const bool areStrings = n.isStrings(0);
+  Value keys = x;
+  if (areStrings && n.intAttr("sorted", 1)) { // their numbers say which are equal, not how they are ordered
+    auto ranks = hostCall(n, "string.rank", {x.getType()}, {x});
+    if (!ranks)
+      return failure();
+    keys = ranks->front();
+  }
   std::optional<int64_t> axis;
-  Value rows = x;
+  Value rows = keys;
   SmallVector<int64_t> toFront;
   if (n.hasAttr("axis")) {
     axis = n.axis(n.intAttr("axis", 0), rankOf(x));
@@ -141,11 +148,11 @@ LogicalResult unique(Node &n) {
     if (!columns || *columns < 1 || *columns > kMostColumns)
       return n.fail("shape", "Unique of slices of " + rest.str() + " elements",
                     "slices of a known size, at most " + llvm::Twine(kMostColumns));
-    rows = e.reshape(e.transpose(x, toFront), {dimOf(x, *axis), rest});
+    rows = e.reshape(e.transpose(keys, toFront), {dimOf(x, *axis), rest});
     if (rest == DimExpr(1))
       rows = e.reshape(rows, {dimOf(x, *axis)});
   } else {
-    rows = e.reshape(x, {numElements(x.getType())});
+    rows = e.reshape(keys, {numElements(x.getType())});
   }
   DimExpr size = dimOf(rows, 0);
   Value order = sortedOrder(n, rows);
@@ -179,7 +186,7 @@ LogicalResult unique(Node &n) {
     counts = e.infer<GatherOp>(counts, stood, uint64_t(0));
     inverse = e.infer<GatherOp>(now, inverse, uint64_t(0));
   }
-  Value values = e.infer<GatherOp>(axis ? x : rows, firsts, uint64_t(axis.value_or(0)));
+  Value values = e.infer<GatherOp>(axis ? x : e.reshape(x, {numElements(x.getType())}), firsts, uint64_t(axis.value_or(0)));
   for (auto [i, result] : llvm::enumerate(ArrayRef{values, firsts, inverse, counts}))
     if (n.wants(i) && failed(i == 0 && areStrings ? n.setStrings(i, result) : n.set(i, result)))
       return failure();

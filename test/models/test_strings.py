@@ -134,16 +134,29 @@ def test_labels(tmp_path):
     against_onnxruntime(path, {"x": words(9), "i": np.arange(-3, 6, dtype=np.int64)})
 
 
-def test_unique(tmp_path):
-    path = model(tmp_path, "(string[N] x) => (string[M] y, int64[M] i, int64[N] j, int64[M] c)", "y, i, j, c = Unique<sorted = 0>(x)")
+@pytest.mark.parametrize("sorts", [0, 1])
+def test_unique(tmp_path, sorts):
+    path = model(tmp_path, "(string[N] x) => (string[M] y, int64[M] i, int64[N] j, int64[M] c)", f"y, i, j, c = Unique<sorted = {sorts}>(x)")
     x = words(30, seed=7)
     got = {name: value.numpy() for name, value in engine_of(path).run({"x": x}).items()}
     texts, first, inverse, counts = np.unique(x.astype(str), return_index=True, return_inverse=True, return_counts=True)
-    order = np.argsort(first)
+    order = np.arange(len(first)) if sorts else np.argsort(first)
     np.testing.assert_array_equal(got["y"], texts[order])
     np.testing.assert_array_equal(got["i"], first[order])
     np.testing.assert_array_equal(got["j"], np.argsort(order)[inverse])
     np.testing.assert_array_equal(got["c"], counts[order])
+
+
+def test_unique_rows(tmp_path):
+    """Rows of strings in the order of code points, which is not that of UTF-16: U+1D11E is behind U+FF01."""
+    path = model(tmp_path, "(string[N, 2] x) => (string[M, 2] y, int64[M] i, int64[N] j, int64[M] c)", "y, i, j, c = Unique<axis = 0>(x)")
+    x = np.random.default_rng(1).choice(np.array(["\U0001d11e", "\uff01", "z", ""], object), (12, 2))
+    got = {name: value.numpy() for name, value in engine_of(path).run({"x": x}).items()}
+    rows = sorted(set(map(tuple, x)))
+    assert [tuple(row) for row in got["y"]] == rows
+    assert [tuple(x[i]) for i in got["i"]] == rows
+    assert [rows[j] for j in got["j"]] == [tuple(row) for row in x]
+    assert got["c"].tolist() == [sum(tuple(row) == other for row in x) for other in rows]
 
 
 def test_classes(tmp_path):

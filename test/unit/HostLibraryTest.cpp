@@ -306,6 +306,9 @@ TEST(HostLibrary, LooksIntoStrings) {
   EXPECT_EQ(table.message(), "wrong number or type of operands");
   call(table, "string.concat", {x.view()}, {n.view()});
   EXPECT_EQ(table.message(), "wrong number or type of operands");
+  Operand<int64_t> some(DType::I64, table.numbers({"b", "", "Ä", "b", "a"})), ranks(DType::I64, std::vector<int64_t>(5));
+  call(table, "string.rank", {some.view()}, {ranks.view()});
+  EXPECT_EQ(ranks.values, (std::vector<int64_t>{2, 0, 3, 2, 1}));
   EXPECT_EQ(library().find("string.reverse"), nullptr);
 }
 

@@ -65,6 +65,7 @@ void regexFullMatch(const Call &call);
 void stringSplitCounts(const Call &call);
 void stringSplit(const Call &call);
 void stringNormalize(const Call &call);
+void stringRank(const Call &call);
 void stringParse(const Call &call);
 void stringFormat(const Call &call);
 void imageSize(const Call &call);

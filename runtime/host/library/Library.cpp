@@ -7,6 +7,7 @@
 //   string.split(x) {delimiter, maxsplit} -> y   [sizes of x, most], "" behind the parts of each
 //   string.normalize(x, stopwords?) {case: NONE|LOWER|UPPER, case_sensitive} -> y, count
 //                                          x without stopwords, in front; one "" where none is left
+//   string.rank(x) -> y                    how many different strings of x come before it, by code points
 //   string.parse(x) -> y                   a number, or bool
 //   string.format(x) -> y                  the text of a number
 //   image.size(x) -> height, width         x: ui8, an encoded image
@@ -60,6 +61,7 @@ constexpr Row kOps[] = {
     {"string.split_counts", entry<stringSplitCounts>},
     {"string.split", entry<stringSplit>},
     {"string.normalize", entry<stringNormalize>},
+    {"string.rank", entry<stringRank>},
     {"string.parse", entry<stringParse>},
     {"string.format", entry<stringFormat>},
     {"image.size", entry<imageSize>},

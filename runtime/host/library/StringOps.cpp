@@ -5,6 +5,7 @@
 #include "Utf8.h"
 
 #include <algorithm>
+#include <map>
 #include <re2/re2.h>
 #include <unordered_set>
 
@@ -155,6 +156,22 @@ void stringNormalize(const Call &call) {
   }
   std::fill(y.begin() + static_cast<ptrdiff_t>(kept), y.end(), strings.number(""));
   count[0] = static_cast<int64_t>(std::max<size_t>(kept, 1));
+}
+
+void stringRank(const Call &call) {
+  auto x = call.input(0);
+  auto y = call.output(0);
+  sameSize(x.size(), y.size());
+  const LatheStrings &strings = call.strings();
+  // The bytes of UTF-8 are in the order of the code points.
+  std::map<std::string_view, int64_t> ranks;
+  for (int64_t one : x)
+    ranks.emplace(strings.text(one), 0);
+  int64_t next = 0;
+  for (auto &[text, rank] : ranks)
+    rank = next++;
+  for (size_t i = 0; i < y.size(); ++i)
+    y[i] = ranks.at(strings.text(x[i]));
 }
 
 } // namespace lathe::host
