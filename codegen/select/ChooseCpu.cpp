@@ -305,9 +305,10 @@ Status recurrence(const KernelDesc &desc, const Target &target, std::vector<Kern
 }
 
 /// Few places: the best so far are kept in order, and most elements are no better than the last of
-/// them. Many: rows are sorted.
+/// them. Many: rows are sorted. Of n elements in no order some k ln(n / k) are put among the best k, by k / 2 moves each, which is
+/// less than sorting as long as k is a small part of a long row; of a row in ascending order it is all of them.
 void topK(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
-  constexpr int64_t kFew = 48;
+  constexpr int64_t kFew = 48, kMost = 256, kPart = 128;
   const KernelDesc::Selection &s = *desc.selection;
   const DimExpr keyBytes = s.keyBits / 8, placeBytes = 8, slack = 64;
   auto spec = [&](const Skeleton &form, const DimExpr &entries) {
@@ -319,11 +320,13 @@ void topK(const KernelDesc &desc, const Target &target, std::vector<KernelVarian
     return result;
   };
   DimRange count = rangeOf(s.count, desc);
-  DimCondition few{DimCondition::Kind::LessEqual, s.count, DimExpr(kFew)};
-  if (count.lo <= kFew)
-    addVariant(out, count.hi <= kFew ? std::vector<DimCondition>() : std::vector{few},
+  const DimExpr limit = DimExpr::max(kFew, DimExpr::min(kMost, DimExpr::floorDiv(s.length, kPart)));
+  DimRange limits = rangeOf(limit, desc);
+  DimCondition few{DimCondition::Kind::LessEqual, s.count, limit};
+  if (count.lo <= limits.hi)
+    addVariant(out, count.hi <= limits.lo ? std::vector<DimCondition>() : std::vector{few},
                spec(kCpuTopKInsert, s.count));
-  if (count.hi > kFew)
+  if (count.hi > limits.lo)
     addVariant(out, {}, spec(kCpuTopKMerge, s.length * DimExpr(2)));
 }
 
