@@ -183,6 +183,23 @@ bool makeArithmetic(GraphBuilder &b) {
   return true;
 }
 
+/// Powers that are products or roots.
+bool makePower(GraphBuilder &b) {
+  if (b.special)
+    return false;
+  double exponent = b.random.of({1.0, 2.0, 3.0, 0.5, -1.0, -0.5});
+  bool root = exponent != std::floor(exponent) || exponent < 0;
+  Value x = b.pickOr([&](const Value &v) { return isFloatValue(v) && v.most <= 20 && (!root || v.positive); },
+                     [&] { return b.fresh(b.floatType(), b.dims(b.random.between(0, 4)), 2, Source::Any, root); });
+  if (root)
+    x = b.node("Add", {x, b.scalar(x.dtype, 0.5)}, x.dtype, x.dims, x.most + 0.5, {}, true);
+  double most = std::max(2.0, std::pow(std::max(1.0, x.most), std::max(1.0, exponent)));
+  if (most > limitOf(x.dtype))
+    return false;
+  b.node("Pow", {x, b.scalar(x.dtype, exponent)}, x.dtype, x.dims, most, {}, root || x.positive || exponent == 2);
+  return true;
+}
+
 bool makeInteger(GraphBuilder &b) {
   std::string op = b.random.of({"Mod", "Div", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift", "Abs", "Neg", "BitwiseNot", "Sign"});
   bool shift = op == "BitShift";
@@ -324,6 +341,7 @@ bool makeFloatMod(GraphBuilder &b) {
 void addElementwise(std::vector<Maker> &makers) {
   makers.insert(makers.end(), {{"unary", 18, makeUnary},
                                {"arithmetic", 18, makeArithmetic},
+                               {"power", 2, makePower},
                                {"integer", 4, makeInteger},
                                {"compare", 3, makeCompare},
                                {"logic", 2, makeLogic},

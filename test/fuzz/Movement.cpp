@@ -235,6 +235,25 @@ bool makeConcat(GraphBuilder &b) {
   return true;
 }
 
+/// What was put together, cut again: at the borders of the parts, or beside them.
+bool makeConcatSlice(GraphBuilder &b) {
+  Value x = anyKnown(b, 1);
+  size_t at = size_t(b.random.below(x.rank()));
+  int64_t size = x.dims[at], n = b.random.between(2, 3);
+  Dims dims = x.dims;
+  dims[at] = size * n;
+  if (product(dims) > kMaxElements)
+    return false;
+  std::vector<Value> parts = {x};
+  while (int64_t(parts.size()) < n)
+    parts.push_back(b.fresh(x.dtype, x.dims, std::min(limitOf(x.dtype), 4.0)));
+  double most = std::max(x.most, parts.back().most);
+  Value whole = b.node("Concat", parts, x.dtype, dims, most, {{"axis", int64_t(at)}});
+  int64_t start = b.random.chance(70) ? size * b.random.below(n) : b.random.between(0, size * (n - 1));
+  keep(b, "Slice", {whole, b.vector({start}), b.vector({start + size}), b.vector({int64_t(at)})}, whole, x.dims);
+  return true;
+}
+
 bool makeSplit(GraphBuilder &b) {
   Value x = anyKnown(b, 1);
   int64_t axis = axisOf(b, x), size = x.dims[size_t(positive(axis, x))];
@@ -322,6 +341,7 @@ void addMovement(std::vector<Maker> &makers) {
                                {"slice", 7, makeSlice},
                                {"pad", 4, makePad},
                                {"concat", 6, makeConcat},
+                               {"concat slice", 2, makeConcatSlice},
                                {"split", 3, makeSplit},
                                {"expand", 4, makeExpand},
                                {"tile", 2, makeTile},

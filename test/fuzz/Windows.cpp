@@ -55,6 +55,16 @@ bool makeConv(GraphBuilder &b) {
   if (b.special)
     return false;
   Value x = pickImage(b);
+  if (b.random.chance(15)) { // as TensorFlow's "same" is exported
+    std::vector<int64_t> pads(2 * x.dims.size(), 0);
+    Dims dims = x.dims;
+    for (size_t i = 2; i < dims.size(); ++i) {
+      pads[i] = b.random.between(0, 2);
+      pads[i + dims.size()] = b.random.between(0, 2);
+      dims[i] += pads[i] + pads[i + dims.size()];
+    }
+    x = b.node("Pad", {x, b.vector(pads)}, x.dtype, dims, x.most, {}, x.positive);
+  }
   int64_t channels = x.dims[1];
   std::vector<int64_t> divisors;
   for (int64_t d = 1; d <= channels; ++d)
