@@ -50,25 +50,37 @@ constexpr const char *kLibraryNames[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
 /// Bumped when the same source and options would give another result.
 constexpr const char *kCacheFormat = "lathe-nvrtc-1";
 
+/// Files of the Python package in a folder of packages.
+void addFromPackages(const fs::path &packages, std::vector<std::string> &into) {
+  std::error_code ec;
+  for (const char *folder : {"cu13", "cuda_nvrtc"})
+    for (const char *name : kLibraryNames)
+      if (fs::path file = packages / "nvidia" / folder / "lib" / name; fs::exists(file, ec))
+        into.push_back(file);
+}
+
 /// Files of the Python package below a virtual environment.
 void addFromEnvironment(const fs::path &venv, std::vector<std::string> &into) {
   std::error_code ec;
-  for (const fs::directory_entry &python : fs::directory_iterator(venv / "lib", ec)) {
-    fs::path nvidia = python.path() / "site-packages" / "nvidia";
-    for (const char *folder : {"cu13", "cuda_nvrtc"})
-      for (const char *name : kLibraryNames)
-        if (fs::path file = nvidia / folder / "lib" / name; fs::exists(file, ec))
-          into.push_back(file);
-  }
+  for (const fs::directory_entry &python : fs::directory_iterator(venv / "lib", ec))
+    addFromPackages(python.path() / "site-packages", into);
+}
+
+/// The file that holds this code: the program, or the library that another program (Python) opened.
+fs::path ownFile() {
+  Dl_info info;
+  std::error_code ec;
+  if (!dladdr(reinterpret_cast<const void *>(&addFromPackages), &info) || !info.dli_fname)
+    return {};
+  return fs::absolute(info.dli_fname, ec);
 }
 
 std::vector<std::string> candidates() {
   std::vector<std::string> files;
   if (const char *file = std::getenv("LATHE_NVRTC"); file && *file)
     return {file};
-  std::error_code ec;
-  fs::path self = fs::read_symlink("/proc/self/exe", ec);
-  for (fs::path at = self.parent_path(); !ec && !at.empty(); at = at.parent_path()) {
+  for (fs::path at = ownFile().parent_path(); !at.empty(); at = at.parent_path()) {
+    addFromPackages(at, files); // beside the package `lathe` of a wheel
     addFromEnvironment(at / ".venv", files);
     if (at == at.root_path())
       break;
@@ -157,8 +169,8 @@ Result<std::shared_ptr<Compiler>> Compiler::open() {
     l->archs(l->architectures.data());
     return std::shared_ptr<Compiler>(new Compiler(std::move(l)));
   }
-  return unsupportedError("NVRTC was not found; install the Python package nvidia-cuda-nvrtc into "
-                          ".venv, or set LATHE_NVRTC to libnvrtc.so.13. Tried:" +
+  return unsupportedError("NVRTC was not found; install the Python package nvidia-cuda-nvrtc beside "
+                          "lathe, or set LATHE_NVRTC to libnvrtc.so.13. Tried:" +
                               tried,
                           "CUDA targets");
 }

@@ -111,6 +111,16 @@ def test_commands(installed):
     assert done.returncode == 0 and "arith.constant" not in done.stdout, done.stderr
 
 
+def test_nvrtc_beside_it(installed):
+    """What the extra `cuda` brings is found, also where no environment is activated."""
+    site = next(installed.parent.glob("lib/python3*/site-packages"))
+    (site / "nvidia").symlink_to(pathlib.Path(np.__file__).parents[1] / "nvidia")
+    onnx.save(affine_model()[0], installed / "affine.onnx")
+    assert check(installed, """
+import lathe
+print(len(lathe.compile("affine.onnx", target="sm_90a").inputs()))""") == "1\n"
+
+
 def test_runtime_alone(wheels, installed, tmp_path):
     folder = environment(tmp_path / "env", wheels[1])
     onnx.save(affine_model()[0], installed / "model.onnx")

@@ -74,8 +74,9 @@ struct Cubin {
 class Compiler {
 public:
   /// Opens NVRTC. Looks at $LATHE_NVRTC (a file), then for the Python package
-  /// nvidia-cuda-nvrtc in `.venv` folders beside and above the running program
-  /// and in $VIRTUAL_ENV, then for the system's libnvrtc.so.13 and .12.
+  /// nvidia-cuda-nvrtc beside the Python package that holds this library, in
+  /// `.venv` folders beside and above the file that holds this code and in
+  /// $VIRTUAL_ENV, then for the system's libnvrtc.so.13 and .12.
   /// Unsupported error that lists the places otherwise.
   static Result<std::shared_ptr<Compiler>> open();
 
