@@ -383,6 +383,25 @@ void lathe_context_destroy(lathe_context *c) {
 
 const char *lathe_context_target(const lathe_context *c) { return c->context->target().c_str(); }
 
+lathe_error *lathe_context_input_stream(lathe_context *c, void **stream) {
+  return guarded([&] {
+    if (!c || !stream)
+      return usageError("lathe_context_input_stream: a pointer is NULL");
+    Result<void *> made = c->context->deviceHandle()->inputStream();
+    if (made)
+      *stream = *made;
+    return made.status();
+  });
+}
+
+lathe_error *lathe_context_wait_for(lathe_context *c, void *stream) {
+  return guarded([&] {
+    if (!c)
+      return usageError("lathe_context_wait_for: a pointer is NULL");
+    return c->context->deviceHandle()->waitForStream(stream);
+  });
+}
+
 lathe_error *lathe_run(lathe_context *c, const char *entry, const lathe_tensor *inputs,
                        size_t inputCount, lathe_tensor *outputs, size_t outputCount) {
   return guarded([&] {

@@ -211,6 +211,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "lathe_context_rank": (c_int32, [c_void_p]),
     "lathe_context_ranks": (c_int32, [c_void_p]),
     "lathe_context_target": (c_char_p, [c_void_p]),
+    "lathe_context_input_stream": (Error, [c_void_p, POINTER(c_void_p)]),
+    "lathe_context_wait_for": (Error, [c_void_p, c_void_p]),
     "lathe_context_register_call": (Error, [c_void_p, c_char_p, CALL, c_void_p]),
     "lathe_run": (Error, [c_void_p, c_char_p, POINTER(CTensor), c_size_t, POINTER(CTensor),
                           c_size_t]),

@@ -13,7 +13,7 @@ from ._errors import Code, Error
 from ._tensor import Tensor
 
 if TYPE_CHECKING:
-    from ._context import Context, Inputs, Step
+    from ._context import Context, Given, Step
 
 # Runs between submission and wait: the device is never idle for want of one, and a run that fails
 # costs at most as many that are submitted again.
@@ -22,8 +22,8 @@ DEPTH = 4
 
 class Request(NamedTuple):
     context: Context
-    inputs: Inputs
-    entry: str | None
+    entry: str
+    given: Given
     memory: str
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[dict[str, Tensor | Any]]
@@ -46,11 +46,10 @@ class Worker:
         # The thread knows the queue alone: what it waits in must not keep the context alive.
         threading.Thread(target=_serve, args=(self._requests,), name="lathe", daemon=True).start()
 
-    async def run(self, context: Context, inputs: Inputs, entry: str | None,
-                  memory: str) -> dict[str, Tensor | Any]:
+    async def run(self, context: Context, entry: str, given: Given, memory: str) -> dict[str, Tensor | Any]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[dict[str, Tensor | Any]] = loop.create_future()
-        self._requests.put(Request(context, inputs, entry, memory, loop, future))
+        self._requests.put(Request(context, entry, given, memory, loop, future))
         return await future
 
     def stop(self) -> None:
@@ -86,8 +85,7 @@ def _submit(request: Request, flying: collections.deque[tuple[Request, Step]]) -
     if request.future.cancelled():
         return
     try:
-        flying.append((request, request.context.submit(request.inputs, request.entry,
-                                                       memory=request.memory)))
+        flying.append((request, request.context._start(request.entry, request.given, request.memory)))
     except Exception as problem:
         _tell(request, problem)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _abi
 from ._errors import Code, Error
-from ._tensor import PACKED, borrowed_array, input_tensor
+from ._tensor import PACKED, Place, borrowed_array, input_tensor
 
 if TYPE_CHECKING:
     from ._context import Context, Inputs
@@ -49,8 +49,9 @@ class Bound:
             for port in all_ports:
                 if port.dtype == "string":
                     raise Error(Code.USAGE, "strings are packed anew for each run: use run()", f"{way} '{port.name}'")
+        self._context = context
         given = context._in_order(inputs, ports)
-        made = [self._in_place(v, p) for v, p in zip(given, ports)]
+        made = [self._in_place(v, p, context._place) for v, p in zip(given, ports)]
         self.inputs: dict[str, Any] = {p.name: v for p, v in zip(ports, given)}
         self.outputs: dict[str, Any] = {}
         tensors = (_abi.CTensor * max(len(made), 1))(*(tensor for tensor, _ in made))
@@ -60,19 +61,19 @@ class Bound:
             if port.name in outputs:
                 self._place(tensor, port, outputs[port.name])
         # All arguments as C wants them: nothing is converted when it is called.
-        self._context, self._alive = context, (made, tensors, entry.encode())
+        self._alive = (made, tensors, entry.encode())
         self._arguments = (context._handle, c_char_p(self._alive[2]),
                            ctypes.cast(tensors, c_void_p), c_size_t(len(made)),
                            ctypes.cast(self._out, c_void_p), c_size_t(len(results)))
         self._run = RUN(ctypes.cast(context._library.lathe_run, c_void_p).value or 0)
 
     @staticmethod
-    def _in_place(value: Any, port: Port) -> tuple[Any, Any]:
+    def _in_place(value: Any, port: Port, place: Place) -> tuple[Any, Any]:
         where = f"input '{port.name}'"
         if not hasattr(value, "__dlpack__"):
             raise Error(Code.USAGE, "it is bound to memory, which an array has and "
                         f"{type(value).__name__} has not", where)
-        tensor, alive = input_tensor(value, port.dtype, where)
+        tensor, alive = input_tensor(value, port.dtype, where, place)
         if isinstance(value, np.ndarray) and value.size and value.ctypes.data != tensor.data:
             raise Error(Code.USAGE, "it would have to be copied (reversed, or of another byte "
                         "order)", where)
@@ -85,7 +86,7 @@ class Bound:
             raise Error(Code.USAGE, f"it wants an array, not {type(value).__name__}", where)
         if isinstance(value, np.ndarray) and not (value.flags.writeable and value.flags.c_contiguous):
             raise Error(Code.USAGE, "its memory must be row-major and writable", where)
-        placed, alive = input_tensor(value, port.dtype, where)
+        placed, alive = input_tensor(value, port.dtype, where, self._context._place)
         if _abi.DTYPES[placed.dtype] != port.dtype:
             raise Error(Code.USAGE, f"it is {port.dtype}, the memory is for "
                         f"{_abi.DTYPES[placed.dtype]}", where)

@@ -14,7 +14,7 @@ from . import _abi
 from ._abi import CCounters, COptions, CTensor, CWorld, text
 from ._errors import Code, Error
 from ._report import Memory, Profile, ProfileEvent, ProfileRow
-from ._tensor import Array, Tensor, borrowed_array, input_tensor, numpy_dtype, take_output
+from ._tensor import HOST, Array, Place, Tensor, borrowed_array, input_tensor, numpy_dtype, take_output
 
 if TYPE_CHECKING:
     from ._async import Worker
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Inputs = Union[Mapping[str, Any], Sequence[Any]]
 """By name, or in the order of the entry: numpy arrays, numbers, or what speaks DLPack."""
 Call = Callable[[list[Array], list[Array], dict[str, Any]], None]
+Given = list[tuple[CTensor, Any]]
+"""Inputs as C takes them, with what keeps them alive."""
 
 
 def _attribute(attribute: Any) -> tuple[str, Any]:
@@ -32,12 +34,21 @@ def _attribute(attribute: Any) -> tuple[str, Any]:
     return text(attribute.name), ints or floats or text(attribute.text)
 
 
+def stream_number(stream: Any) -> int:
+    """The CUstream of a torch.cuda.Stream, of a cupy.cuda.Stream, or that is a number already."""
+    number = getattr(stream, "cuda_stream", getattr(stream, "ptr", stream))
+    if not isinstance(number, int):
+        raise Error(Code.USAGE, f"a stream is torch's, cupy's or a number, not {type(stream).__name__}")
+    return number
+
+
 class Member:
     """What runs an engine on one device: a context, or the part of a group on one of its devices.
     Its states and counters."""
 
     device: str
     _handle: c_void_p
+    _placed: Place | None = None
 
     def _describe(self, engine: Engine) -> None:
         # This must not keep the engine: what it needs of it, it keeps itself.
@@ -122,20 +133,37 @@ class Member:
         """
         self._library.lathe_context_seed(self._handle, value % 2**64)
 
-    def _tensors(self, entry: str, inputs: Inputs, memory: str, donate: Iterable[str]) -> tuple[
-            list[tuple[CTensor, Any]], Any, Any, dict[int, Any]]:
-        """The inputs with what keeps them alive, both lists in C, and what outputs lie in."""
-        ports, results = self._entry(entry)
+    @property
+    def _place(self) -> Place:
+        """Where inputs are read."""
+        if self._placed is None:
+            self._placed = HOST
+            if self.device.partition(":")[0] != "cpu":
+                stream = c_void_p()
+                self._library.lathe_context_input_stream(self._handle, byref(stream))
+                self._placed = Place(self.device, stream.value or 0)
+        return self._placed
+
+    def _given(self, entry: str, inputs: Inputs) -> Given:
+        """On a GPU the runs that start from here on begin behind what the current streams of those who made the
+        inputs (torch.cuda.current_stream() of this thread) have to do by now."""
+        ports, place = self._entry(entry)[0], self._place
+        return [input_tensor(v, p.dtype, f"input '{p.name}'", place)
+                for v, p in zip(self._in_order(inputs, ports), ports)]
+
+    def _tensors(self, entry: str, inputs: Inputs, memory: str) -> tuple[Given, Any, Any]:
+        """The inputs with what keeps them alive, and both lists in C."""
+        made = self._given(entry, inputs)
+        return made, *self._lists(entry, made, memory)
+
+    def _lists(self, entry: str, made: Given, memory: str) -> tuple[Any, Any]:
         if memory not in ("host", "device"):
             raise Error(Code.USAGE, f"memory is 'host' or 'device', not {memory!r}")
-        given = self._in_order(inputs, ports)
-        made = [input_tensor(v, p.dtype, f"input '{p.name}'") for v, p in zip(given, ports)]
         tensors = (CTensor * max(len(made), 1))(*(tensor for tensor, _ in made))
-        outputs = (CTensor * max(len(results), 1))()
-        place = _abi.DEVICE if memory == "device" else _abi.HOST
+        outputs = (CTensor * max(len(self._ports[entry][1]), 1))()
         for output in outputs:
-            output.memory = place
-        return made, tensors, outputs, self._donate(donate, ports, given, tensors, outputs)
+            output.memory = _abi.DEVICE if memory == "device" else _abi.HOST
+        return tensors, outputs
 
     def _entry(self, entry: str) -> tuple[list[Port], list[Port]]:
         if entry not in self._ports:
@@ -183,13 +211,18 @@ class Context(Member):
     """Runs an engine on a device; owns states and memory. One thread at a time may use it."""
 
     def __init__(self, engine: Engine, device: str, threads: int, target: str | None,
-                 stream: int | None, graphs: bool, pinning: bool, overlap: bool,
+                 stream: Any, graphs: bool, pinning: bool, overlap: bool,
                  deadline: float | None = None, world: CWorld | None = None) -> None:
         self._handle = c_void_p()
         self._describe(engine)
         self._calls: dict[str, Any] = {}
         self._message: Any = None
         self._worker: Worker | None = None
+        if stream is not None and (stream := stream_number(stream)) == 0:
+            if graphs:
+                raise Error(Code.USAGE, "the default stream can be in no CUDA graph: give a stream of its own, or "
+                            "graphs=False", "stream")
+            stream = 1  # CU_STREAM_LEGACY, because 0 is none
         options = COptions(sizeof(COptions), threads, target.encode() if target else None, stream,
                            not graphs, not pinning, not overlap)
         if deadline is not None:
@@ -231,38 +264,56 @@ class Context(Member):
         lathe._errors.Error: input 'x': element type is i64, expected f32
         """
         entry = self._first if entry is None else entry
-        made, tensors, outputs, donated = self._tensors(entry, inputs, memory, donate)
-        results = self._ports[entry][1]
+        made, tensors, outputs = self._tensors(entry, inputs, memory)
+        ports, results = self._ports[entry]
+        donated = self._donate(donate, ports, self._in_order(inputs, ports), tensors, outputs)
         self._library.lathe_run(self._handle, entry.encode(), tensors, len(made), outputs,
                                 len(results))
         return {p.name: donated[i] if i in donated else take_output(self._handle, o)
                 for i, (p, o) in enumerate(zip(results, outputs))}
 
-    def submit(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host") -> Step:
+    def submit(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host",
+               stream: Any = None) -> Step:
         """Starts a run behind those submitted before and returns it as a `Step`, without waiting.
 
         Inputs in host memory are copied; those in device memory must not change before the step
-        has ended.
+        has ended. `stream` as of run_async.
         """
         entry = self._first if entry is None else entry
-        made, tensors, outputs, _ = self._tensors(entry, inputs, memory, ())
+        if stream is not None:
+            self.wait_for(stream)
+        return self._start(entry, self._given(entry, inputs), memory)
+
+    def _start(self, entry: str, made: Given, memory: str) -> Step:
+        tensors, outputs = self._lists(entry, made, memory)
         number, results = ctypes.c_uint64(), self._ports[entry][1]
         self._library.lathe_submit(self._handle, entry.encode(), tensors, len(made), outputs,
                                    len(results), None, byref(number))
         return Step(self, number.value, results, outputs, made)
 
-    async def run_async(self, inputs: Inputs, entry: str | None = None, *,
-                        memory: str = "host") -> dict[str, Tensor | Any]:
+    def wait_for(self, stream: Any) -> None:
+        """On a GPU: runs that start from now on begin behind what this stream has to do by now, a
+        torch.cuda.Stream, a cupy.cuda.Stream or the number of a CUstream."""
+        self._library.lathe_context_wait_for(self._handle, stream_number(stream))
+
+    async def run_async(self, inputs: Inputs, entry: str | None = None, *, memory: str = "host",
+                        stream: Any = None) -> dict[str, Tensor | Any]:
         """`run` that other tasks need not wait for.
 
         Any number of tasks may call it at once: the runs are submitted in the order of the calls,
         several at a time, by a thread that the context keeps for it. Until it returns, the inputs
-        must not change, and other methods of the context must not be called.
+        must not change, and other methods of the context must not be called. On a GPU the run
+        begins behind what the stream that is current here has to do by now, and behind `stream`
+        (`wait_for`); it has ended when this returns.
         """
+        entry = self._first if entry is None else entry
+        if stream is not None:
+            self.wait_for(stream)
+        given = self._given(entry, inputs)
         if self._worker is None:
             from ._async import Worker
             self._worker = Worker()
-        return await self._worker.run(self, inputs, entry, memory)
+        return await self._worker.run(self, entry, given, memory)
 
     def bind(self, inputs: Inputs, outputs: Mapping[str, Any] | None = None,
              entry: str | None = None) -> Bound:

@@ -124,9 +124,10 @@ class Engine:
         return symbols
 
     def context(self, device: str = "cpu", *, threads: int = 0, target: str | None = None,
-                stream: int | None = None, graphs: bool = True, pinning: bool = True,
+                stream: Any = None, graphs: bool = True, pinning: bool = True,
                 overlap: bool = True) -> Context:
-        """A context: `device` is "cpu" or "cuda:N"; `threads` 0 means all cores."""
+        """A context: `device` is "cpu" or "cuda:N"; `threads` 0 means all cores. On a GPU steps run on `stream`
+        (torch.cuda.Stream, cupy.cuda.Stream or the number of a CUstream), without it on one of the context's own."""
         return Context(self, device, threads, target, stream, graphs, pinning, overlap)
 
     def rank(self, rank: int | None = None, ranks: int | None = None, *, host: str | None = None,

@@ -68,7 +68,7 @@ class Group:
             raise Error(Code.USAGE, f"{len(inputs)} lists of inputs were given, the group has "
                         f"{len(self.members)} members")
         entry = self.members[0]._first if entry is None else entry
-        parts = [member._tensors(entry, given, memory, ())
+        parts = [member._tensors(entry, given, memory)
                  for member, given in zip(self.members, inputs)]
         given = [tensor for made, *_ in parts for tensor, _ in made]
         results = self.members[0]._ports[entry][1]

@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import importlib
 from ctypes import POINTER, byref, c_char_p, c_int64, c_void_p, cast, py_object
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ BY_NUMPY.update({names[0]: dtype for dtype, names in ML.items()})
 
 # The newest DLPack that is spoken; consumers that ask for none get capsules of before 1.0.
 DLPACK = (1, 0)
-CPU = 1  # device type of DLPack
+CPU, CUDA = 1, 2  # device types of DLPack
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype, _capsule_pointer.argtypes = c_void_p, [py_object, c_char_p]
@@ -66,7 +66,18 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype("uint8")
 
 
-def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any, ...]]:
+class Place(NamedTuple):
+    """Where inputs are read: a device as contexts name it, and of a GPU the stream (CUstream) that steps begin
+    behind, which those who make inputs let wait for them."""
+
+    device: str = "cpu"
+    stream: int = 0
+
+
+HOST = Place()
+
+
+def input_tensor(value: Any, dtype: str, where: str, place: Place = HOST) -> tuple[CTensor, tuple[Any, ...]]:
     """(CTensor, objects that must live as long): from a numpy array, a number or DLPack.
 
     `dtype` is what the entry asks for: numbers and lists take it, bits of the same width pass for
@@ -79,7 +90,7 @@ def input_tensor(value: Any, dtype: str, where: str) -> tuple[CTensor, tuple[Any
     if isinstance(value, Tensor):
         return _from_managed(value)
     if hasattr(value, "__dlpack__") and not isinstance(value, np.ndarray):
-        return _from_dlpack(value, where)
+        return _from_dlpack(value, where, place)
     if not isinstance(value, (np.ndarray, np.generic)):
         value = _array(value, dtype, where)
     array = np.asarray(value)
@@ -126,14 +137,27 @@ def _from_managed(value: Tensor) -> tuple[CTensor, tuple[Any, ...]]:
     return tensor, (value,)
 
 
-def _from_dlpack(value: Any, where: str) -> tuple[CTensor, tuple[Any, ...]]:
+def _stream_for(value: Any, where: str, place: Place) -> dict[str, int]:
+    """What a producer is told of streams: on a GPU that which shall wait for the value, on the CPU nothing. The value
+    must lie in host memory, or in that of the place."""
+    device, number = map(int, value.__dlpack_device__()) if hasattr(value, "__dlpack_device__") else (CPU, 0)
+    if device != CUDA:
+        return {}
+    name, _, at = place.device.partition(":")
+    if name == "cpu" or int(at or 0) != number:
+        raise Error(Code.USAGE, f"it is on cuda:{number}, and the context on {place.device}", where)
+    return {"stream": place.stream}
+
+
+def _from_dlpack(value: Any, where: str, place: Place) -> tuple[CTensor, tuple[Any, ...]]:
     if getattr(value, "is_neg", bool)():  # torch's own bit, of which DLPack knows nothing
         value = value.resolve_neg()
+    stream = _stream_for(value, where, place)
     try:
         try:
-            capsule = value.__dlpack__(max_version=DLPACK)
+            capsule = value.__dlpack__(max_version=DLPACK, **stream)
         except TypeError:  # a producer of before version 1.0
-            capsule = value.__dlpack__()
+            capsule = value.__dlpack__(**stream)
     except (BufferError, RuntimeError, ValueError) as problem:
         raise Error(Code.USAGE, f"it gives no DLPack: {problem}", where) from problem
     tensor = CTensor()

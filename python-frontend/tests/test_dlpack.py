@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """DLPack of both forms, in and out, without copies."""
+import asyncio
 import gc
+import threading
 
 import numpy as np
 import pytest
+from conftest import double_model
+from onnx import TensorProto
 
 import lathe
 from lathe import _tensor
@@ -98,3 +102,74 @@ def test_results_go_in_again(affine):
     with pytest.raises(lathe.Error):
         affine[0].run([first])  # 4 columns, not 8
     assert affine[0].run([again])["s"].shape == (2,)
+
+
+class OnDevice:
+    """A value in the memory of a GPU, by DLPack; says in which thread it was asked for and with what."""
+
+    def __init__(self, tensor, device=None):
+        self.tensor, self.device, self.asked = tensor, device or tensor.__dlpack_device__(), []
+
+    def __dlpack_device__(self):
+        return self.device
+
+    def __dlpack__(self, **kwargs):
+        self.asked.append((threading.get_ident(), kwargs))
+        return self.tensor.__dlpack__(**kwargs)
+
+
+@pytest.fixture(scope="module")
+def on_fake_gpu():
+    """(engine, context, a value there)"""
+    engine = lathe.compile(double_model(TensorProto.FLOAT), target="sm_90a")
+    context = engine.context("fake:0")
+    return engine, context, context.run([np.ones(4, np.float32)], memory="device")["y"]
+
+
+def test_streams_of_a_gpu(on_fake_gpu):
+    """Who made a value is told of a stream that the runs begin behind, by the thread whose stream is current."""
+    engine, context, tensor = on_fake_gpu
+    value = OnDevice(tensor)
+    context.reset_counters()
+    made = context.run([value], memory="device")["y"]
+    context.submit([value]).wait()
+    asyncio.run(context.run_async([value]))
+    context.bind([value], {"y": made})()
+    assert len(value.asked) == 4 and {thread for thread, _ in value.asked} == {threading.get_ident()}
+    streams = {asked["stream"] for _, asked in value.asked}
+    assert len(streams) == 1 and min(streams) > 2  # none of the default streams
+    assert context.counters["bytes_staged"] == 0
+    other = engine.context("fake:0")
+    other.run([value])
+    assert value.asked[-1][1]["stream"] not in streams
+
+
+def test_streams_that_are_waited_for(on_fake_gpu):
+    engine, context, tensor = on_fake_gpu
+    owner = engine.context("fake:0")
+
+    class Stream:  # as torch's
+        cuda_stream = owner._place.stream
+
+    for stream in (Stream(), Stream.cuda_stream):
+        context.wait_for(stream)
+        asyncio.run(context.run_async([tensor], stream=stream))
+        context.submit([tensor], stream=stream).wait()
+    engine.context("fake:0", stream=Stream).run([tensor])
+    for wrong in ("0", 1.5, None):
+        with pytest.raises(lathe.Error, match="a stream is torch's, cupy's or a number") as raised:
+            context.wait_for(wrong)
+        assert raised.value.code == lathe.Code.USAGE
+    with pytest.raises(lathe.Error, match="default stream"):
+        engine.context("fake:0", stream=0)
+
+
+def test_other_devices(on_fake_gpu, affine):
+    """Memory that the context's device cannot read is never touched."""
+    _, context, tensor = on_fake_gpu
+    for device, of in (((2, 1), context), ((2, 0), affine[0].context())):
+        with pytest.raises(lathe.Error, match=f"it is on cuda:{device[1]}, and the context on {of.device}") as raised:
+            of.run([OnDevice(tensor, device)])
+        assert raised.value.code == lathe.Code.USAGE and raised.value.location == "input 'x'"
+    with pytest.raises(lathe.Error, match="no streams on this device"):
+        affine[0].context().wait_for(3)

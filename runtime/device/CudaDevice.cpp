@@ -218,7 +218,7 @@ CudaDevice::~CudaDevice() {
   freeSpares();
   {
     Scope scope(driver, context);
-    for (CUevent event : {startEvent, endEvent})
+    for (CUevent event : {startEvent, endEvent, inputsReady, callersPoint})
       if (event)
         driver.cuEventDestroy(event);
     for (std::vector<CUevent> *events : {&signals, &ends})
@@ -227,6 +227,8 @@ CudaDevice::~CudaDevice() {
           driver.cuEventDestroy(event);
     for (size_t i = ownsStream ? 0 : 1; i < streams.size(); ++i)
       driver.cuStreamDestroy(streams[i]);
+    if (inputs)
+      driver.cuStreamDestroy(inputs);
   }
   driver.cuDevicePrimaryCtxRelease(device);
 }
@@ -569,6 +571,44 @@ Status CudaDevice::recordEvent(void *event) {
   LATHE_RETURN_IF_ERROR(lost);
   Scope scope(driver, context, isEntered());
   return check(driver.cuEventRecord(static_cast<CUevent>(event), stream), "cuEventRecord");
+}
+
+Result<void *> CudaDevice::inputStream() {
+  std::lock_guard lock(inputsMutex);
+  if (!inputs) {
+    Scope scope(driver, context, isEntered());
+    for (CUevent *event : {&inputsReady, &callersPoint}) {
+      Result<CUevent> made = makeEvent();
+      if (!made)
+        return made.status();
+      *event = *made;
+    }
+    CUstream made = nullptr;
+    LATHE_RETURN_IF_ERROR(
+        check(driver.cuStreamCreate(&made, kStreamNonBlocking), "cuStreamCreate"));
+    inputs = made;
+  }
+  return static_cast<void *>(inputs.load());
+}
+
+Status CudaDevice::waitForStream(void *callers) {
+  Result<void *> made = inputStream();
+  if (!made)
+    return made.status();
+  std::lock_guard lock(inputsMutex);
+  Scope scope(driver, context, isEntered());
+  LATHE_RETURN_IF_ERROR(
+      check(driver.cuEventRecord(callersPoint, static_cast<CUstream>(callers)), "cuEventRecord"));
+  return check(driver.cuStreamWaitEvent(inputs, callersPoint, 0), "cuStreamWaitEvent");
+}
+
+Status CudaDevice::awaitInputs() {
+  if (!inputs)
+    return okStatus();
+  LATHE_RETURN_IF_ERROR(lost);
+  Scope scope(driver, context, isEntered());
+  LATHE_RETURN_IF_ERROR(check(driver.cuEventRecord(inputsReady, inputs), "cuEventRecord"));
+  return check(driver.cuStreamWaitEvent(stream, inputsReady, 0), "cuStreamWaitEvent");
 }
 
 void CudaDevice::enter() {

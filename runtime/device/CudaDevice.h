@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -43,6 +44,9 @@ public:
   Result<bool> reached(MarkHandle mark) override;
   Status waitForEvent(void *event) override;
   Status recordEvent(void *event) override;
+  Result<void *> inputStream() override;
+  Status waitForStream(void *callers) override;
+  Status awaitInputs() override;
   Status useStream(int stream) override;
   Status signal(int number) override;
   Status await(int number) override;
@@ -89,6 +93,11 @@ private:
   std::vector<cuda::CUstream> streams;
   cuda::CUstream stream = nullptr; ///< that of `streams` in use
   bool ownsStream = false;
+  /// Made when it is first asked for, which may be while another thread runs a step: a step that
+  /// captures a graph must not be joined by foreign work, so this is never one of `streams`.
+  std::mutex inputsMutex;
+  std::atomic<cuda::CUstream> inputs = nullptr;
+  cuda::CUevent inputsReady = nullptr, callersPoint = nullptr;
   std::vector<cuda::CUevent> signals; ///< by number of the plan
   std::vector<cuda::CUevent> ends;    ///< of sync(), one a stream
   cuda::CUevent startEvent = nullptr, endEvent = nullptr;

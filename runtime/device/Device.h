@@ -108,6 +108,12 @@ public:
   /// The caller's events (CUevent): what follows waits for it; it is recorded behind all.
   virtual Status waitForEvent(void *) { return unsupportedError("no events on this device"); }
   virtual Status recordEvent(void *) { return unsupportedError("no events on this device"); }
+  /// From any thread: a stream (CUstream) of the device's that whoever makes inputs lets wait for
+  /// them, and the same for what a stream of the caller has to do by now.
+  virtual Result<void *> inputStream() { return unsupportedError("no streams on this device"); }
+  virtual Status waitForStream(void *) { return unsupportedError("no streams on this device"); }
+  /// What follows waits for that stream.
+  virtual Status awaitInputs() { return okStatus(); }
 
   // Streams: 0 is where a step begins and ends; others begin behind a signal of an earlier
   // one. A signal is a number of the plan.

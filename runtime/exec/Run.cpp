@@ -72,6 +72,7 @@ Status Run::makeReady(const Events &events) {
   LATHE_RETURN_IF_ERROR(prepare());
   for (void *event : events.waits)
     LATHE_RETURN_IF_ERROR(device.waitForEvent(event));
+  LATHE_RETURN_IF_ERROR(device.awaitInputs());
   for (size_t i = 0; i < plan.inputs.size(); ++i)
     LATHE_RETURN_IF_ERROR(placeInput(i));
   LATHE_RETURN_IF_ERROR(placeMemory());

@@ -199,6 +199,78 @@ TEST(Streams, KeepTheirOrderInAnyInterleaving) {
   }
 }
 
+/// A stream of the caller fills an input, and a step that is submitted meanwhile reads it.
+TEST(Streams, StepsBeginBehindWhatTheCallersStreamHasToDo) {
+  const runtime::cuda::Driver &driver = runtime::cuda::fakeDriver();
+  enum class Way { Event, Stream, InputStream, Stale };
+  for (bool graphs : {true, false})
+    for (Way way : {Way::Event, Way::Stream, Way::InputStream, Way::Stale}) {
+      Gpu gpu({makeScalePlan("sm_90a", true)}, graphs);
+      runtime::cuda::CUstream callers = nullptr;
+      runtime::cuda::CUevent written = nullptr;
+      runtime::cuda::CUdeviceptr memory = 0;
+      ASSERT_EQ(driver.cuStreamCreate(&callers, 0), 0);
+      ASSERT_EQ(driver.cuEventCreate(&written, 0), 0);
+      ASSERT_EQ(driver.cuMemAlloc(&memory, 64), 0);
+      std::vector<float> x = makeInput(4);
+      Dims dims = {4, 4};
+      lathe_tensor input = rt::tensor(x, dims), y{};
+      input.data = reinterpret_cast<void *>(memory);
+      input.memory = LATHE_DEVICE;
+      int stale = 0;
+      for (uint64_t seed = 0; seed < 30; ++seed) {
+        for (float &value : x)
+          value += 1;
+        fakeGpu().seed = seed;
+        fakeGpu().held = seed > 0; // the first run makes memory
+        fakeGpu().forgetsWaits = way == Way::Stale;
+        ASSERT_EQ(driver.cuMemcpyHtoDAsync(memory, x.data(), 64, callers), 0);
+        lathe_submit_options o{sizeof o, 0, nullptr, nullptr};
+        void *events[] = {written}, *inputs = nullptr;
+        rt::Error e;
+        if (way == Way::Event) {
+          ASSERT_EQ(driver.cuEventRecord(written, callers), 0);
+          o.wait_events = events;
+          o.wait_count = 1;
+        } else if (way == Way::InputStream) {
+          e = rt::Error(lathe_context_input_stream(gpu.context.get(), &inputs));
+          ASSERT_FALSE(e) << e.message();
+          ASSERT_EQ(driver.cuEventRecord(written, callers), 0);
+          ASSERT_EQ(driver.cuStreamWaitEvent(static_cast<runtime::cuda::CUstream>(inputs), written, 0), 0);
+        } else {
+          e = gpu.context.waitFor(callers);
+          ASSERT_FALSE(e) << e.message();
+        }
+        uint64_t step = 0;
+        e = gpu.context.submit("", std::array{input}, std::span(&y, 1), step, &o);
+        ASSERT_FALSE(e) << e.message();
+        fakeGpu().release();
+        e = gpu.context.wait(step);
+        ASSERT_FALSE(e) << e.message();
+        const auto *got = static_cast<const float *>(y.data);
+        bool same = true;
+        for (size_t i = 0; i < x.size(); ++i)
+          same &= got[i] == std::max(0.0f, x[i] * static_cast<float>(i % 4 + 1) + x[i]);
+        stale += !same;
+      }
+      if (way == Way::Stale)
+        EXPECT_GT(stale, 0) << "streams that wait for nothing are found";
+      else
+        EXPECT_EQ(stale, 0) << "way " << int(way);
+      EXPECT_EQ(gpu.context.counters().bytes_to_device, 0u);
+      driver.cuMemFree(memory);
+      driver.cuEventDestroy(written);
+      driver.cuStreamDestroy(callers);
+    }
+}
+
+TEST(Streams, TheCpuHasNone) {
+  rt::Engine engine = openEngine(makeEngine({makeScalePlan("x86-64-v2", false)}, cpuImage()));
+  rt::Context context;
+  ASSERT_FALSE(context.create(engine));
+  EXPECT_EQ(context.waitFor(nullptr).code(), LATHE_UNSUPPORTED);
+}
+
 TEST(Streams, CollectivesOfGpusHaveAPlaceAndNoCode) {
   Plan p = twoStreams();
   int32_t a = 2;

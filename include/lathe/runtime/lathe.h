@@ -227,6 +227,15 @@ LATHE_API void lathe_context_destroy(lathe_context *);
 /* The target that was chosen. */
 LATHE_API const char *lathe_context_target(const lathe_context *);
 
+/* CUDA: inputs that streams of the caller have still to write. Both may be called from any
+ * thread, and hold for every step that starts from then on; LATHE_UNSUPPORTED on the CPU.
+ * The CUstream that steps begin behind, for those who let it wait for what they make
+ * (cuStreamWaitEvent, or as the `stream` of DLPack's protocol in Python). The context's own;
+ * nothing but waits may be put on it. */
+LATHE_API lathe_error *lathe_context_input_stream(lathe_context *, void **stream);
+/* Lets it wait for what a CUstream of the caller has to do by now. */
+LATHE_API lathe_error *lathe_context_wait_for(lathe_context *, void *stream);
+
 /* Runs an entry (NULL: the first) and waits for it: lathe_submit() and lathe_wait(). inputs
  * and outputs are in the order of the entry. On an error the states are as before the run. */
 LATHE_API lathe_error *lathe_run(lathe_context *, const char *entry, const lathe_tensor *inputs,

@@ -183,6 +183,8 @@ public:
     return Error(lathe_submit(held.get(), entry.c_str(), inputs.data(), inputs.size(),
                               outputs.data(), outputs.size(), options, &step));
   }
+  /// CUDA: steps that start from now on begin behind what this CUstream has to do by now.
+  Error waitFor(void *stream) { return Error(lathe_context_wait_for(held.get(), stream)); }
   /// Step 0: the last; a negative time: the context's deadline.
   Error wait(uint64_t step = 0, int64_t nanoseconds = -1) {
     return Error(lathe_wait(held.get(), step, nanoseconds));
