@@ -137,8 +137,9 @@ class Member:
     def _place(self) -> Place:
         """Where inputs are read."""
         if self._placed is None:
-            self._placed = HOST
-            if self.device.partition(":")[0] != "cpu":
+            if self.device.partition(":")[0] == "cpu":
+                self._placed = HOST
+            else:
                 stream = c_void_p()
                 self._library.lathe_context_input_stream(self._handle, byref(stream))
                 self._placed = Place(self.device, stream.value or 0)
@@ -266,7 +267,7 @@ class Context(Member):
         entry = self._first if entry is None else entry
         made, tensors, outputs = self._tensors(entry, inputs, memory)
         ports, results = self._ports[entry]
-        donated = self._donate(donate, ports, self._in_order(inputs, ports), tensors, outputs)
+        donated = self._donate(donate, ports, self._in_order(inputs, ports), tensors, outputs) if donate else {}
         self._library.lathe_run(self._handle, entry.encode(), tensors, len(made), outputs,
                                 len(results))
         return {p.name: donated[i] if i in donated else take_output(self._handle, o)
