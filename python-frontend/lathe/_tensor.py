@@ -140,7 +140,10 @@ def _from_managed(value: Tensor) -> tuple[CTensor, tuple[Any, ...]]:
 def _stream_for(value: Any, where: str, place: Place) -> dict[str, int]:
     """What a producer is told of streams: on a GPU that which shall wait for the value, on the CPU nothing. The value
     must lie in host memory, or in that of the place."""
-    device, number = map(int, value.__dlpack_device__()) if hasattr(value, "__dlpack_device__") else (CPU, 0)
+    try:
+        device, number = map(int, value.__dlpack_device__()) if hasattr(value, "__dlpack_device__") else (CPU, 0)
+    except (BufferError, RuntimeError, ValueError) as problem:
+        raise Error(Code.USAGE, f"it gives no DLPack: {problem}", where) from problem
     if device != CUDA:
         return {}
     name, _, at = place.device.partition(":")
