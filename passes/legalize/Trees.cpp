@@ -175,6 +175,44 @@ std::optional<int64_t> depthOf(const Table &table, ArrayRef<int64_t> roots) {
   return deepest;
 }
 
+/// The trees of each target, where no tree's leaves weigh for several, as in boosted classifiers of many classes: each
+/// leaf then has one weight instead of a row of mostly zeros.
+std::optional<std::vector<Ints>> treesOfTargets(const Table &table, const Forest &forest) {
+  constexpr int64_t kNoTarget = -1;
+  Ints targetOf(forest.leaves, kNoTarget);
+  for (const Forest::Weight &w : forest.weights) {
+    int64_t &target = targetOf[w.leaf];
+    if (target != kNoTarget && target != w.target)
+      return std::nullopt;
+    target = w.target;
+  }
+  std::vector<Ints> groups(forest.targets);
+  Ints stack, seenBy(table.splits.size(), -1);
+  // Trees that share nodes are walked once each; where that is much, they stay as they are.
+  int64_t left = 2 * int64_t(table.splits.size() + forest.roots.size());
+  for (auto [tree, root] : llvm::enumerate(forest.roots)) {
+    int64_t target = kNoTarget;
+    stack.push_back(root);
+    while (!stack.empty()) {
+      int64_t at = stack.back();
+      stack.pop_back();
+      if (at < 0) {
+        int64_t one = targetOf[-1 - at];
+        if (one != kNoTarget && target != kNoTarget && one != target)
+          return std::nullopt;
+        target = one != kNoTarget ? one : target;
+      } else if (seenBy[at] != int64_t(tree)) {
+        if (--left < 0)
+          return std::nullopt;
+        seenBy[at] = int64_t(tree);
+        stack.insert(stack.end(), {table.nodes[at * 4 + 2], table.nodes[at * 4 + 3]});
+      }
+    }
+    groups[std::max<int64_t>(target, 0)].push_back(root);
+  }
+  return groups;
+}
+
 /// What the trees say for each target, [N, targets]; null after a report.
 Value sumsOf(Node &n, Forest &forest, Type result) {
   auto invalid = [&](StringRef cause, llvm::Twine why) { return (void)n.invalid(cause, why), Value(); };
@@ -215,31 +253,60 @@ Value sumsOf(Node &n, Forest &forest, Type result) {
                                   llvm::Twine(columns.str()));
   if (!columns.isConstant())
     n.derive("features", columns, {features, DimRange::kUnbounded});
-  if (table.splits.size() > size_t(INT32_MAX) / 4 || forest.leaves > kMaxWeights / forest.targets)
-    return (void)n.fail("shape", "an ensemble of more than 2^24 leaves times targets", "smaller ensembles"), Value();
-  int64_t rows = int64_t(table.splits.size()), trees = int64_t(forest.roots.size());
+  for (const Forest::Weight &w : forest.weights)
+    if (w.leaf < 0 || w.leaf >= forest.leaves || w.target < 0 || w.target >= forest.targets)
+      return invalid("attribute", "a leaf weighs for a target that is not there");
+  const int64_t trees = int64_t(forest.roots.size());
+  const bool tooMany = forest.leaves > kMaxWeights / forest.targets;
+  std::optional<std::vector<Ints>> groups;
+  size_t longest = 0;
+  if (forest.targets > 1 && (groups = treesOfTargets(table, forest))) {
+    for (const Ints &group : *groups)
+      longest = std::max(longest, group.size());
+    // Targets of fewer trees get trees that say nothing; a few of those cost less than the zeros.
+    if (int64_t(longest) * forest.targets > (tooMany ? 4 * trees : trees + trees / 4))
+      groups.reset();
+  }
+  if (groups) {
+    forest.roots.clear();
+    for (Ints &group : *groups) {
+      group.resize(longest, -1 - forest.leaves);
+      forest.roots.insert(forest.roots.end(), group.begin(), group.end());
+    }
+    ++forest.leaves;
+  }
+  const int64_t columnsOfWeights = groups ? 1 : forest.targets;
+  if (table.splits.size() > size_t(INT32_MAX) / 4 || forest.leaves > kMaxWeights / columnsOfWeights)
+    return (void)n.fail("shape", "an ensemble of more than 2^24 leaves times the targets that trees weigh for",
+                        "smaller ensembles"), Value();
+  int64_t rows = int64_t(table.splits.size());
   if (rows == 0) { // every tree is a leaf
     table.add(0, 0, false, -1, -1);
     rows = 1;
   }
   Value nodes = e.ints(table.nodes, {rows, 4}, i32), splits = e.floats(table.splits, {rows}, element),
-        roots = e.ints(forest.roots, {trees}, i32);
-  Value leaf = TreeWalkOp::create(e.b, e.loc, tensorType(i32, {dimOf(x, 0), DimExpr(trees)}), x, nodes,
-                                  splits, roots, uint64_t(*depth));
+        roots = e.ints(forest.roots, {int64_t(forest.roots.size())}, i32);
+  Value leaf = TreeWalkOp::create(e.b, e.loc, tensorType(i32, {dimOf(x, 0), DimExpr(int64_t(forest.roots.size()))}), x,
+                                  nodes, splits, roots, uint64_t(*depth));
   bool isMin = forest.aggregate == "MIN", isMax = forest.aggregate == "MAX";
   double none = isMin   ? std::numeric_limits<double>::infinity()
                 : isMax ? -std::numeric_limits<double>::infinity()
                         : 0;
-  std::vector<double> dense(forest.leaves * forest.targets, none);
+  std::vector<double> dense(forest.leaves * columnsOfWeights, none);
   for (const Forest::Weight &w : forest.weights) {
-    if (w.leaf < 0 || w.leaf >= forest.leaves || w.target < 0 || w.target >= forest.targets)
-      return invalid("attribute", "a leaf weighs for a target that is not there");
-    double &at = dense[w.leaf * forest.targets + w.target];
+    double &at = dense[groups ? w.leaf : w.leaf * forest.targets + w.target];
     at = isMin ? std::min(at, w.weight) : isMax ? std::max(at, w.weight) : at + w.weight;
   }
-  Value weights = e.floats(dense, {forest.leaves, forest.targets}, result);
-  Value parts = e.infer<GatherOp>(weights, leaf, uint64_t(0)); // [N, trees, targets]
-  Value y = e.reduce(parts, isMin ? ReduceKind::Min : isMax ? ReduceKind::Max : ReduceKind::Sum, {1}, false);
+  Value parts;
+  if (groups) {
+    Value weights = e.floats(dense, {forest.leaves}, result);
+    parts = e.reshape(e.infer<GatherOp>(weights, leaf, uint64_t(0)),
+                      {dimOf(x, 0), DimExpr(forest.targets), DimExpr(int64_t(longest))});
+  } else {
+    Value weights = e.floats(dense, {forest.leaves, forest.targets}, result);
+    parts = e.infer<GatherOp>(weights, leaf, uint64_t(0)); // [N, trees, targets]
+  }
+  Value y = e.reduce(parts, isMin ? ReduceKind::Min : isMax ? ReduceKind::Max : ReduceKind::Sum, {groups ? 2 : 1}, false);
   if (isMin || isMax) // a target for which no tree has a leaf
     y = e.select(e.infer<IsInfOp>(y, isMax, isMin), e.like(y, 0), y);
   if (forest.aggregate == "AVERAGE")

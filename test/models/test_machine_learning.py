@@ -84,6 +84,38 @@ def test_trees_that_fill_lanes(tmp_path):
         np.testing.assert_allclose(got, lathe_cli.session(model).run(None, {"x": x})[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("trees_of", [(3, 3, 3, 3), (5, 4, 5, 5), (1, 9, 1, 2)], ids=["equal", "filled", "unequal"])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+def test_trees_of_one_target_each(tmp_path, trees_of, aggregate):
+    """As boosting for several classes makes them: one weight a leaf, of equal numbers of trees or about as many; in any order."""
+    rng = np.random.default_rng(sum(trees_of))
+    targets = rng.permutation(np.repeat(np.arange(len(trees_of)), trees_of))
+    tables = [forest(np.random.default_rng(30 + tree), 1, 3, 4, [int(target)], False) for tree, target in enumerate(targets)]
+    a = {k.replace("class", "target"): [tree if k.endswith("treeids") else v for tree, table in enumerate(tables)
+                                        for v in table[k]] for k in tables[0]}
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", n_targets=len(trees_of),
+                            aggregate_function=aggregate, base_values=[0.5, -1.0, 2.0, 0.25], **a)
+    model = built(tmp_path, node, [("x", FLOAT, ["N", 4])], [("y", FLOAT, ["N", len(trees_of)])])
+    x = rng.normal(size=(30, 4)).astype(np.float32)
+    got = lathe_cli.run(lathe_cli.compile_model(model, tmp_path / "m.lathe"), tmp_path / "out", inputs={"x": x})["y"]
+    assert lathe_cli.relative_error(got, lathe_cli.session(model).run(None, {"x": x})[0]) <= 1e-6
+
+
+def test_many_classes_of_trees_are_no_table_of_zeros(tmp_path):
+    """76,800 leaves times 300 classes would be more than 2^24 weights."""
+    rng = np.random.default_rng(6)
+    tables = [forest(rng, 1, 8, 4, [tree], False) for tree in range(300)]
+    a = {k: [tree if k.endswith("treeids") else v for tree, table in enumerate(tables) for v in table[k]] for k in tables[0]}
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], ["label", "scores"], domain="ai.onnx.ml",
+                            classlabels_int64s=list(range(300)), **a)
+    model = built(tmp_path, node, [("x", FLOAT, ["N", 4])], [("label", INT, ["N"]), ("scores", FLOAT, ["N", 300])])
+    x = rng.normal(size=(5, 4)).astype(np.float32)
+    got = lathe_cli.run(lathe_cli.compile_model(model, tmp_path / "m.lathe"), tmp_path / "out", inputs={"x": x})
+    want = lathe_cli.session(model).run(None, {"x": x})
+    np.testing.assert_array_equal(got["label"], want[0])
+    assert lathe_cli.relative_error(got["scores"], want[1]) <= 1e-6
+
+
 def test_tree_regressor_by_the_normal_quantile(tmp_path):
     """onnxruntime's quantile has three digits: the truth is that of the standard library."""
     rng = np.random.default_rng(5)
