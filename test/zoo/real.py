@@ -229,7 +229,8 @@ def rows_of(path):
     if not os.path.exists(path):
         return []
     with open(path) as f:
-        return [dict(zip(COLUMNS, line.rstrip("\n").split("\t"))) for line in f if not line.startswith("#")]
+        return [dict.fromkeys(COLUMNS, "") | dict(zip(COLUMNS, line.rstrip("\n").split("\t"))) for line in f
+                if not line.startswith("#")]
 
 
 def run(texts, log, forms, timed):

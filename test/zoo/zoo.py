@@ -3,7 +3,7 @@
 
     zoo.py run [NAME...] [--log=FILE] [--jobs=N] [--device=cpu,cuda]   every family, exporter and form; goes on where
                                                                        FILE ends
-    zoo.py table FILE                                                  the table of test/zoo/table.md, to stdout
+    zoo.py table FILE...                                               the table of test/zoo/table.md, to stdout
 
 A form is `static`, compiled for the sizes of the export, or `any`, compiled once for sizes of the run and run with
 three of them. Each family, exporter and form is done in a process of its own, forked with torch loaded, with a deadline,
@@ -39,6 +39,7 @@ LATHE = os.environ.get("LATHE", os.path.join(ROOT, "build", "bin", "lathe"))
 BAR = 1e-4  # of the largest value of a result, f32
 TARGETS = {"cpu": "x86-64-v3", "cuda": "sm_90a"}
 COLUMNS = ["family", "exporter", "form", "device", "result", "nodes", "kernels", "seconds", "error", "time", "said"]
+RESULTS = ["agrees", "differs", "refused", "defect", "undecided", "not exported"]
 ROUNDS = 3  # of timing, alternating
 FORKS = multiprocessing.get_context("forkserver")
 GREATEST = 16  # of a symbol of a `any` engine
@@ -316,12 +317,29 @@ def run(names, log, jobs, exporters, forms, devices, deadline, budget):
                 print(f"{i + 1}/{len(tasks)}", *(row[c] for c in COLUMNS), flush=True)
 
 
-def table(path):
-    rows = rows_of(path)
-    for result in ("agrees", "differs", "refused", "defect", "undecided", "not exported"):
-        print(f"{result}: {sum(r['result'] == result for r in rows)}")
-    good = {r["family"] for r in rows if r["result"] == "agrees"} - {r["family"] for r in rows if r["result"] not in ("agrees", "undecided", "not exported")}
-    print(f"families all of whose exported files agree: {len(good)}")
+def table(paths):
+    """Markdown: counts, what agrees, and what does not with what was said. Of rows of one task the last file's counts."""
+    rows = list({(r["family"], r["exporter"], r["form"], r["device"]): r for path in paths for r in rows_of(path)}.values())
+    rows.sort(key=lambda r: (r["family"], r["exporter"], r["form"], r["device"]))
+    print("| device | exporter | sizes | " + " | ".join(RESULTS) + " |\n|" + "---|" * (3 + len(RESULTS)))
+    for kind in sorted({(r["device"], r["exporter"], r["form"]) for r in rows}):
+        found = [r["result"] for r in rows if (r["device"], r["exporter"], r["form"]) == kind]
+        print("|", " | ".join([*kind, *(str(found.count(result)) for result in RESULTS)]), "|")
+    for device in sorted({r["device"] for r in rows}):
+        here = [r for r in rows if r["device"] == device]
+        wrong = {r["family"] for r in here if r["result"] in ("differs", "refused", "defect")}
+        forms = {form: {r["family"] for r in here if r["result"] == "agrees" and r["form"] == form} - wrong for form in ("any", "static")}
+        print(f"\nFamilies on {device} of which some file agrees and none differs or is refused: {len(forms['any'] | forms['static'])}; "
+              f"with sizes of the run {len(forms['any'])}, with fixed sizes {len(forms['static'])}, with both {len(forms['any'] & forms['static'])}.")
+    print("\n| family | exporter | sizes | device | nodes | kernels | compile, s | worst error | time over onnxruntime's |\n|" + "---|" * 9)
+    for r in rows:
+        if r["result"] == "agrees":
+            print("|", " | ".join(r[c] for c in ("family", "exporter", "form", "device", "nodes", "kernels", "seconds", "error", "time")), "|")
+    print("\n| family | exporter | sizes | device | result | what was said |\n|" + "---|" * 6)
+    for r in rows:
+        if r["result"] != "agrees":
+            said = r["said"].replace("|", "/").replace("<", "(").replace(">", ")")[:160]
+            print("|", " | ".join([*(r[c] for c in ("family", "exporter", "form", "device", "result")), said]), "|")
 
 
 def main():
@@ -337,7 +355,7 @@ def main():
     parser.add_argument("--budget", type=float, default=math.inf, help="of all; what is not done then leaves no row")
     options = parser.parse_args()
     if options.verb == "table":
-        return table(options.names[0] if options.names else options.log)
+        return table(options.names or [options.log])
     return run(options.names, options.log, options.jobs, [options.exporter] if options.exporter else ["torchscript", "dynamo"],
                [options.form] if options.form else ["any", "static"], options.device.split(","), options.seconds, options.budget)
 
