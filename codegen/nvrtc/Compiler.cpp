@@ -9,6 +9,7 @@
 #include "lathe/codegen/Nvrtc.h"
 
 #include "Cache.h"
+#include "lathe/support/CodeFile.h"
 #include "lathe/support/Sha256.h"
 
 #include <algorithm>
@@ -66,20 +67,13 @@ void addFromEnvironment(const fs::path &venv, std::vector<std::string> &into) {
     addFromPackages(python.path() / "site-packages", into);
 }
 
-/// The file that holds this code: the program, or the library that another program (Python) opened.
-fs::path ownFile() {
-  Dl_info info;
-  std::error_code ec;
-  if (!dladdr(reinterpret_cast<const void *>(&addFromPackages), &info) || !info.dli_fname)
-    return {};
-  return fs::absolute(info.dli_fname, ec);
-}
-
 std::vector<std::string> candidates() {
   std::vector<std::string> files;
   if (const char *file = std::getenv("LATHE_NVRTC"); file && *file)
     return {file};
-  for (fs::path at = ownFile().parent_path(); !at.empty(); at = at.parent_path()) {
+  // From the program, or the library that another program (Python) opened, upwards.
+  fs::path self = fileOfCode(reinterpret_cast<const void *>(&addFromPackages));
+  for (fs::path at = self.parent_path(); !at.empty(); at = at.parent_path()) {
     addFromPackages(at, files); // beside the package `lathe` of a wheel
     addFromEnvironment(at / ".venv", files);
     if (at == at.root_path())

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "World.h"
 
+#include "lathe/support/CodeFile.h"
+
 #include <cstdlib>
 #include <dlfcn.h>
 
@@ -13,9 +15,8 @@ static void *openPlugin(std::string &tried) {
   std::string places[] = {{}, {}, kFile};
   if (const char *named = std::getenv("LATHE_COMM")) {
     places[2] = named;
-  } else if (Dl_info here; dladdr(reinterpret_cast<const void *>(&joinWorld), &here) && here.dli_fname) {
-    std::string folder = here.dli_fname;
-    folder.resize(folder.rfind('/') + 1); // nothing where there is no folder
+  } else if (std::string folder = fileOfCode(reinterpret_cast<const void *>(&joinWorld)); !folder.empty()) {
+    folder.resize(folder.rfind('/') + 1);
     places[0] = folder + kFile;
     places[1] = folder + "../lib/" + kFile;
   }

@@ -3,6 +3,8 @@
 
 #include "HostLibrary.h"
 
+#include "lathe/support/CodeFile.h"
+
 #include <cstdlib>
 #include <dlfcn.h>
 
@@ -20,15 +22,10 @@ std::vector<std::string> places() {
   if (const char *named = std::getenv("LATHE_HOST_LIBRARY"))
     return {named};
   std::vector<std::string> list;
-  Dl_info info;
-  if (dladdr(reinterpret_cast<const void *>(&places), &info) && info.dli_fname) {
-    std::string own = info.dli_fname;
-    // A program that was found by the path has no folder in its name.
-    std::string folder = own.find('/') == std::string::npos ? std::string() : own.substr(0, own.rfind('/') + 1);
-    if (!folder.empty()) {
-      list.push_back(folder + kFile);
-      list.push_back(folder + "../lib/" + kFile);
-    }
+  if (std::string folder = fileOfCode(reinterpret_cast<const void *>(&places)); !folder.empty()) {
+    folder.resize(folder.rfind('/') + 1);
+    list.push_back(folder + kFile);
+    list.push_back(folder + "../lib/" + kFile);
   }
   list.push_back(kFile);
   return list;
