@@ -26,6 +26,8 @@ SLOW = {
     ".venv/bin/python test/perf/export_models.py": "exports for minutes",
     ".venv/bin/python test/perf/breadth.py": "exports, compiles and races for hours",
     ".venv/bin/python test/perf/race.py": "races for minutes",
+    ".venv/bin/python test/perf/race_ops.py": "trains trees with packages of test/perf/requirements.txt, and races for minutes; "
+                                              "test/tools/test_race_ops.py prepares rows that need neither",
     "test/perf/gpu/race_attention.py": "needs a GPU and torch for it",
     "build/bin/lathe-conformance": "the corpus suite of tools/check runs it",
     ".venv/bin/python test/conformance/check_ledger.py": "makes a run the committed ledger",

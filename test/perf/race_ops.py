@@ -206,7 +206,12 @@ def main():
         return 0 if run(names, options) else 1
     for name in names:
         begin = time.perf_counter()
-        print(f"{name:32} agrees within {prepare(name, options.target):.1e}; {time.perf_counter() - begin:.1f} s", flush=True)
+        try:
+            worst = prepare(name, options.target)
+        except ModuleNotFoundError as missing:
+            print(f"{name}: {missing}; install it: .venv/bin/pip install -r test/perf/requirements.txt", file=sys.stderr)
+            return 2
+        print(f"{name:32} agrees within {worst:.1e}; {time.perf_counter() - begin:.1f} s", flush=True)
     return 0
 
 
