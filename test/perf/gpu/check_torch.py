@@ -7,6 +7,7 @@ nothing orders.
 """
 import asyncio
 import contextlib
+import importlib
 import os
 import pathlib
 import statistics
@@ -94,6 +95,31 @@ def in_place(net, engine, context):
     torch.cuda.synchronize()
     bound()
     claim("bound CUDA tensors are read and written in place", near(y, net(x)) and copied(context.counters) == 0)
+
+
+def other_libraries(net, context):
+    """Arrays of cupy and jax, where they are installed: read in place, and results become theirs without a copy."""
+    x = torch.randn(7, 64, device="cuda")
+    true = net(x)
+    torch.cuda.synchronize()
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    for name, module in (("cupy", "cupy"), ("jax", "jax.dlpack")):
+        try:
+            library = importlib.import_module(module)
+        except ImportError:
+            print(f"-     {name} is not installed", flush=True)
+            continue
+        try:
+            given = library.from_dlpack(x)
+            context.run([given], memory="device")
+            context.reset_counters()
+            result = next(iter(context.run([given], memory="device").values()))
+            theirs = library.from_dlpack(result)
+            right = type(theirs).__module__.split(".")[0].startswith(name) and near(torch.from_dlpack(theirs), true)
+            claim(f"arrays of {name} in and out", right and not copied(context.counters),
+                  f"{copied(context.counters)} bytes copied")
+        except Exception as problem:
+            claim(f"arrays of {name} in and out", False, f"{type(problem).__name__}: {problem}")
 
 
 def ordered(net, context):
@@ -277,6 +303,7 @@ def main():
         requests(context, net)
         mistakes(net, context, engine.context("cpu"))
         lock_is_free(target)
+        other_libraries(net, context)
     threads(net)
     second_process()
     print(f"{len(wrong)} wrong", flush=True)
