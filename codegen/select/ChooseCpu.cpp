@@ -305,7 +305,9 @@ Status recurrence(const KernelDesc &desc, const Target &target, std::vector<Kern
 }
 
 /// Few places: the best so far are kept in order, and most elements are no better than the last of
-/// them. Many: rows are sorted. Of n elements in no order some k ln(n / k) are put among the best k, by k / 2 moves each, which is
+/// them. Many: rows are sorted, long ones by digits, which costs as much for each element however long the row is; short ones,
+/// for which 256 counters of digits would be many, by merging.
+/// Of n elements in no order some k ln(n / k) are put among the best k, by k / 2 moves each, which is
 /// less than sorting as long as k is a small part of a long row; of a row in ascending order it is all of them.
 void topK(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {
   constexpr int64_t kFew = 48, kMost = 256, kPart = 128;
@@ -326,8 +328,24 @@ void topK(const KernelDesc &desc, const Target &target, std::vector<KernelVarian
   if (count.lo <= limits.hi)
     addVariant(out, count.hi <= limits.lo ? std::vector<DimCondition>() : std::vector{few},
                spec(kCpuTopKInsert, s.count));
-  if (count.hi > limits.lo)
-    addVariant(out, {}, spec(kCpuTopKMerge, s.length * DimExpr(2)));
+  if (count.hi <= limits.lo)
+    return;
+  // A place takes half of a word of 64 bits.
+  constexpr int64_t kShort = 128, kLongest = UINT32_MAX;
+  DimRange lengths = rangeOf(s.length, desc);
+  if (lengths.hi >= kShort && lengths.lo <= kLongest) {
+    std::vector<DimCondition> guard;
+    if (lengths.lo < kShort)
+      guard.push_back({DimCondition::Kind::LessEqual, kShort, s.length});
+    if (lengths.hi > kLongest)
+      guard.push_back({DimCondition::Kind::LessEqual, s.length, kLongest});
+    KernelSpec radix = spec(kCpuTopKRadix, s.length);
+    radix.scratchBytes = radixScratchBytes(s.length, s.keyBits);
+    addVariant(out, std::move(guard), std::move(radix));
+    if (lengths.lo >= kShort && lengths.hi <= kLongest)
+      return;
+  }
+  addVariant(out, {}, spec(kCpuTopKMerge, s.length * DimExpr(2)));
 }
 
 void selection(const KernelDesc &desc, const Target &target, std::vector<KernelVariant> &out) {

@@ -124,11 +124,20 @@ const Skeleton kCpuTopKInsert = {
 const Skeleton kCpuTopKMerge = {.family = "topk.merge",
                                 .block = "v: a share of the rows, sorted whole in scratch memory",
                                 .code = Code::MergeTopK};
+const Skeleton kCpuTopKRadix = {
+    .family = "topk.radix",
+    .block = "v: a share of the rows, each sorted whole in scratch memory by digits of 8 bits, the lowest first",
+    .code = Code::RadixTopK};
 const Skeleton kCpuNonzero = {
     .family = "nonzero.serial", .block = "everything, in order", .code = Code::CpuNonzero};
 const Skeleton kCpuRecurrent = {.family = "recurrent",
                                 .block = "v r: all steps of r rows of a batch",
                                 .code = Code::Recurrent};
+
+DimExpr radixScratchBytes(const DimExpr &length, int64_t keyBits) {
+  constexpr int64_t kCounters = 256, kWord = 8;
+  return DimExpr(kWord) * (DimExpr(kCounters) + length * DimExpr(keyBits == 32 ? 2 : 4));
+}
 
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys,
                               const DimExpr &head) {

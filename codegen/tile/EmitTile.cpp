@@ -58,6 +58,8 @@ static Schedule scheduleOf(Skeleton::Code code) {
     return scheduleInsertTopK;
   case Skeleton::Code::MergeTopK:
     return scheduleMergeTopK;
+  case Skeleton::Code::RadixTopK:
+    return scheduleRadixTopK;
   case Skeleton::Code::CpuNonzero:
     return scheduleNonzero;
   case Skeleton::Code::Nms:

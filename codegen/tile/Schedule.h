@@ -35,6 +35,7 @@ void scheduleAttention(Evaluator &, const KernelConfig &);
 void scheduleRecurrent(Evaluator &, const KernelConfig &);
 void scheduleInsertTopK(Evaluator &, const KernelConfig &);
 void scheduleMergeTopK(Evaluator &, const KernelConfig &);
+void scheduleRadixTopK(Evaluator &, const KernelConfig &);
 void scheduleNonzero(Evaluator &, const KernelConfig &);
 void scheduleNms(Evaluator &, const KernelConfig &);
 

@@ -4,8 +4,8 @@
 // lathe.topk on the CPU, a row after the other. Elements are compared as integers
 // that order as they do. Few places: those found so far lie in order in scratch
 // memory, and a vector of elements of which none is greater than the last of them
-// is passed over. Many: the row is sorted by merging, which keeps the order of
-// equals, between two halves of scratch memory.
+// is passed over. Many of a short row (RadixSchedule.cpp has long ones): it is sorted
+// by merging, which keeps the order of equals, between two halves of scratch memory.
 //
 // lathe.nonzero on the CPU counts while it writes. lathe.nms, on all targets, compares a box with
 // those that it has kept, which it reads from its own result: the threads of a block share them.
@@ -310,29 +310,33 @@ struct Suppression {
       body();
   }
 
+  /// Keeps candidate `i` unless one of the `before` boxes that are kept hides it. How many are kept then.
+  Value candidate(Value i, Value before) {
+    Type flag = e.b.getI32Type();
+    Value place = inside(e.eval(op.getOrder(), at(i)));
+    Box box = boxAt(place);
+    Value hidden = e.loop(thread, before, ix.cst(e.threads), ValueRange{e.constantInt(flag, 0)}, [&](Value j, ValueRange hits) {
+      Value hit = e.make<arith::ExtUIOp>(flag, overlaps(box, boxAt(inside(keptAt(j)))));
+      return SmallVector<Value>{e.make<arith::OrIOp>(hits[0], hit)};
+    })[0];
+    hidden = e.blockReduce(ReduceKind::Max, hidden, false);
+    Value free = e.make<arith::CmpIOp>(P::eq, hidden, e.constantInt(flag, 0));
+    e.ifThen(free, [&] { first([&] { keep(before, e.indexToValue(Index(place), i64)); }); });
+    if (e.threads > 1)
+      tile::BarrierOp::create(e.b, e.loc);
+    return ix.select(free, ix.add(before, 1), before);
+  }
+
   void row() {
     Value length = ix.dim(dimOf(op.getBoxes(), 1));
     Value count = ix.max(ix.cst(0), ix.min(e.toIndex(e.eval(op.getCandidates(), {Index(batch), Index(klass)}), false), length));
     Value most = e.toIndex(e.eval(op.getMost(), {}), false);
-    Type flag = e.b.getI32Type();
     Value kept = e.loop(ix.cst(0), count, ix.cst(1), ValueRange{ix.cst(0)}, [&](Value i, ValueRange args) {
-      Value before = args[0];
-      Value room = ix.cmp(P::slt, before, most);
-      Value place = inside(e.eval(op.getOrder(), at(i)));
-      Box box = boxAt(place);
-      // Nothing is compared when no more are wanted.
-      Value end = ix.select(room, before, ix.cst(0));
-      Value hidden = e.loop(thread, end, ix.cst(e.threads), ValueRange{e.constantInt(flag, 0)}, [&](Value j, ValueRange hits) {
-        Value hit = e.make<arith::ExtUIOp>(flag, overlaps(box, boxAt(inside(keptAt(j)))));
-        return SmallVector<Value>{e.make<arith::OrIOp>(hits[0], hit)};
-      })[0];
-      hidden = e.blockReduce(ReduceKind::Max, hidden, false);
-      Value free = e.make<arith::CmpIOp>(P::eq, hidden, e.constantInt(flag, 0));
-      Value taken = e.make<arith::AndIOp>(room, free);
-      e.ifThen(taken, [&] { first([&] { keep(before, e.indexToValue(Index(place), i64)); }); });
-      if (e.threads > 1)
-        tile::BarrierOp::create(e.b, e.loc);
-      return SmallVector<Value>{ix.select(taken, ix.add(before, 1), before)};
+      // All threads of a block know how many are kept.
+      Value room = ix.cmp(P::slt, args[0], most);
+      return e.ifElse(
+          room, e.b.getIndexType(), [&] { return SmallVector<Value>{candidate(i, args[0])}; },
+          [&] { return SmallVector<Value>{args[0]}; });
     })[0];
     e.loop(ix.add(kept, thread), length, ix.cst(e.threads), [&](Value j) { keep(j, e.constantInt(i64, 0)); });
     if (counts)

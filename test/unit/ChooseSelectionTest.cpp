@@ -1,6 +1,7 @@
-//===- ChooseSelectionTest.cpp - configurations of selections on GPUs -*- C++ -*-===//
+//===- ChooseSelectionTest.cpp - configurations of selections -*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "lathe/codegen/Config.h"
 #include "lathe/codegen/KernelDesc.h"
 #include "lathe/codegen/Skeleton.h"
 
@@ -78,6 +79,43 @@ TEST(Choose, SelectionsBySizes) {
   ASSERT_TRUE(all.ok());
   for (auto [length, family] : std::initializer_list<std::pair<int64_t, const char *>>{
            {100, "nonzero.block"}, {1 << 20, "nonzero.tiles"}, {int64_t(1) << 30, "nonzero"}})
+    EXPECT_EQ(familyAt(*all, length), family) << length;
+}
+
+// On a CPU few places of a row are kept in order while it is read, up to 256 of a long one; else it is sorted, a long row by
+// digits.
+TEST(Choose, SelectionsOnACpu) {
+  auto chosen = [](int64_t length, int64_t count, int64_t keyBits = 32) {
+    KernelDesc d = scan({3});
+    d.selection = {KernelDesc::Selection::Kind::TopK, 3, length, count, keyBits};
+    auto all = chooseVariants(d, *Target::parse("x86-64-v3"));
+    return all.ok() && all->size() == 1 ? all->front().spec : KernelSpec{};
+  };
+  auto family = [&](int64_t length, int64_t count) { return std::string(KernelConfig::parse(chosen(length, count).config)->family()); };
+  EXPECT_EQ(family(40, 40), "topk.insert");
+  EXPECT_EQ(family(100, 48), "topk.insert");
+  EXPECT_EQ(family(100, 49), "topk.merge");
+  EXPECT_EQ(family(127, 127), "topk.merge");
+  EXPECT_EQ(family(128, 128), "topk.radix");
+  EXPECT_EQ(family(6400, 50), "topk.insert");
+  EXPECT_EQ(family(6400, 51), "topk.radix");
+  EXPECT_EQ(family(32768, 256), "topk.insert");
+  EXPECT_EQ(family(1 << 20, 256), "topk.insert");
+  EXPECT_EQ(family(1 << 20, 257), "topk.radix");
+  EXPECT_EQ(family(int64_t(1) << 32, 300), "topk.merge"); // a place has 32 bits there
+  EXPECT_EQ(chosen(1 << 20, 256).scratchBytes, DimExpr(256 * 12 + 64));
+  EXPECT_EQ(chosen(5000, 5000).scratchBytes, radixScratchBytes(5000, 32));
+  EXPECT_EQ(radixScratchBytes(5000, 32), DimExpr(8 * (256 + 2 * 5000)));
+  EXPECT_EQ(radixScratchBytes(5000, 64), DimExpr(8 * (256 + 4 * 5000)));
+
+  const DimExpr n = DimExpr::symbol("N");
+  KernelDesc d = scan({1});
+  d.symbols["N"] = DimRange{0, DimRange::kUnbounded};
+  d.selection = {KernelDesc::Selection::Kind::TopK, 1, n, n, 64};
+  auto all = chooseVariants(d, *Target::parse("x86-64-v3"));
+  ASSERT_TRUE(all.ok());
+  for (auto [length, family] : std::initializer_list<std::pair<int64_t, const char *>>{
+           {48, "topk.insert"}, {49, "topk.merge"}, {128, "topk.radix"}, {UINT32_MAX, "topk.radix"}, {int64_t(1) << 32, "topk.merge"}})
     EXPECT_EQ(familyAt(*all, length), family) << length;
 }
 

@@ -61,6 +61,9 @@ int64_t wgmmaStagedRows(int64_t tileM);
 /// Scratch memory of a CPU `attention` worker in bytes, for keys of a length and a
 /// head size: queries, one panel of keys and one of values, scores, sums.
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, const DimExpr &head);
+/// Scratch memory of a CPU `topk.radix` worker in bytes, for rows of a length and keys of 32 or 64 bits: counters of a digit,
+/// and the elements twice.
+DimExpr radixScratchBytes(const DimExpr &length, int64_t keyBits);
 
 } // namespace lathe
 
