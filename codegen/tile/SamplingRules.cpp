@@ -9,7 +9,9 @@
 
 #include "lathe/ir/Sampling.h"
 
+#include <array>
 #include <limits>
+#include <numeric>
 
 using namespace mlir;
 
@@ -79,15 +81,20 @@ Value argPoolRule(Evaluator &e, OpResult r, const Indices &idx) {
   })[1];
 }
 
-/// Bins are sampled within the image alone: a region may be far larger than it.
+/// Bins are sampled within the image alone: a region may be far larger than it. Lanes may be channels of one place.
 Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
   auto op = cast<RoiAlignOp>(r.getOwner());
   Value x = op.getX();
   Type compute = Evaluator::computeType(elementTypeOf(x));
-  if (!uniform(idx))
+  const unsigned channel = op.channelDim(), image = op.imageDim();
+  const bool lanes = !uniform(idx);
+  Indices placeOf = idx;
+  placeOf[channel] = Index(e.ix.cst(0));
+  if (lanes && !(op.getChannelsLast() && uniform(placeOf)))
     return e.lanewise(compute, idx, [&](const Indices &one) { return roiAlignRule(e, r, one); });
   IndexMath &ix = e.ix;
   using F = arith::CmpFPredicate;
+  auto wide = [&](Value v) { return lanes ? e.splat(v) : v; };
   auto num = [&](double v) { return e.constant(compute, v); };
   auto add = [&](Value a, Value b) { return e.make<arith::AddFOp>(a, b); };
   auto sub = [&](Value a, Value b) { return e.make<arith::SubFOp>(a, b); };
@@ -98,9 +105,9 @@ Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
   Type i32 = e.b.getI32Type();
   auto whole = [&](Value v) { return e.toIndex(e.truncate(v, i32, false), false); };
 
-  Value image = e.eval(op.getBatch(), {idx[0]});
-  image = e.cast(image, elementTypeOf(op.getBatch()), e.b.getI64Type(), false);
-  Index n = e.checkedIndex(image, ix.dim(dimOf(x, 0)));
+  Value number = e.eval(op.getBatch(), {idx[0]});
+  number = e.cast(number, elementTypeOf(op.getBatch()), e.b.getI64Type(), false);
+  Index n = e.checkedIndex(number, ix.dim(dimOf(x, 0)));
   Value scale = num(op.getScale().convertToDouble()), shift = num(op.getHalfPixel() ? 0.5 : 0);
   auto corner = [&](int64_t k) {
     return sub(mul(e.eval(op.getRois(), {idx[0], Index(ix.cst(k))}), scale), shift);
@@ -129,7 +136,7 @@ Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
     }
     return s;
   };
-  Side rows = side(1, 3, 2), columns = side(0, 2, 3);
+  Side rows = side(1, 3, image), columns = side(0, 2, image + 1);
   /// Of one sample: whether it counts, its neighbours, and how far it is from the first.
   struct Between {
     Value inside, low, high, rest;
@@ -148,7 +155,7 @@ Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
     return b;
   };
   bool maximum = op.getMaximum();
-  Value zero = num(0), none = maximum ? num(-std::numeric_limits<double>::infinity()) : zero;
+  Value zero = wide(num(0)), none = maximum ? wide(num(-std::numeric_limits<double>::infinity())) : zero;
   Value total = e.loop(rows.low, rows.high, ix.cst(1), ValueRange{none}, [&](Value i, ValueRange outer) {
     Between row = between(rows, i);
     return e.loop(columns.low, columns.high, ix.cst(1), ValueRange{outer[0]}, [&](Value j, ValueRange args) {
@@ -159,7 +166,11 @@ Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
           [&] {
             Value up = sub(num(1), row.rest), left = sub(num(1), column.rest);
             auto part = [&](Value a, Value b, Value weight) {
-              return mul(e.eval(x, {n, idx[1], Index(a), Index(b)}), weight);
+              Indices at = idx;
+              at[0] = n;
+              at[image] = Index(a);
+              at[image + 1] = Index(b);
+              return mul(e.eval(x, at), wide(weight));
             };
             Value p = part(row.low, column.low, mul(up, left)),
                   q = part(row.low, column.high, mul(up, column.rest)),
@@ -173,13 +184,47 @@ Value roiAlignRule(Evaluator &e, OpResult r, const Indices &idx) {
   })[0];
   Value count = ix.mul(rows.count, columns.count);
   if (!maximum)
-    return div(total, real(ix.max(count, ix.cst(1))));
+    return div(total, wide(real(ix.max(count, ix.cst(1)))));
   // Samples outside that no loop came to count as 0.
   Value seen = ix.mul(ix.max(ix.add(rows.high, ix.mul(rows.low, -1)), ix.cst(0)),
                       ix.max(ix.add(columns.high, ix.mul(columns.low, -1)), ix.cst(0)));
   Value left = ix.cmp(arith::CmpIPredicate::slt, seen, count);
   Value result = e.select(left, most(total, zero), total);
   return e.select(ix.cmp(arith::CmpIPredicate::eq, count, ix.cst(0)), zero, result);
+}
+
+/// The four fields of each lane's row of a matrix of 32-bit integers that lies in memory, one vector a row, or nothing where
+/// they are to be read one by one. Rows become columns by halves: each step joins two parts field by field.
+std::optional<std::array<Value, 4>> fieldsOfRows(Evaluator &e, Value matrix, const Index &rows) {
+  auto arg = dyn_cast<BlockArgument>(matrix);
+  if (!arg || !rows.lanes || !llvm::isPowerOf2_64(e.width) || e.spilled.contains(matrix.getAsOpaquePointer()))
+    return std::nullopt;
+  const BufferArg &buf = e.bufferArg(arg.getArgNumber());
+  if (!buf.packing.empty() || buf.physical != dimsOf(matrix) || dimOf(matrix, 1) != DimExpr(4))
+    return std::nullopt;
+  SmallVector<Value> parts;
+  for (int64_t l = 0; l < e.active; ++l)
+    parts.push_back(e.make<tile::LoadOp>(VectorType::get({4}, e.b.getI32Type()), e.buffer(arg.getArgNumber()),
+                                         e.ix.mul(e.ix.lane(rows, l), 4), nullptr));
+  parts.resize(e.width, parts.front());
+  for (int64_t each = 1; parts.size() > 1; each *= 2) {
+    SmallVector<int64_t> order;
+    for (int64_t field = 0; field < 4; ++field)
+      for (int64_t part : {0, 1})
+        for (int64_t i = 0; i < each; ++i)
+          order.push_back((part * 4 + field) * each + i);
+    SmallVector<Value> joined;
+    for (size_t i = 0; i < parts.size(); i += 2)
+      joined.push_back(e.make<vector::ShuffleOp>(parts[i], parts[i + 1], order));
+    parts = std::move(joined);
+  }
+  std::array<Value, 4> fields;
+  for (int64_t field = 0; field < 4; ++field) {
+    SmallVector<int64_t> lanes(e.width);
+    std::iota(lanes.begin(), lanes.end(), field * e.width);
+    fields[field] = e.make<vector::ShuffleOp>(parts[0], parts[0], lanes);
+  }
+  return fields;
 }
 
 /// As many steps as the deepest tree has; who is at a leaf stays.
@@ -205,7 +250,8 @@ Value treeWalkRule(Evaluator &e, OpResult r, const Indices &idx) {
         [&] {
           auto indexOf = [&](Value v) { return e.isVector(v) ? Index::ofLanes(e.toIndex(v, false)) : Index(e.toIndex(v, false)); };
           Index at = indexOf(lanes ? Value(e.make<arith::MaxSIOp>(node, zero)) : node);
-          auto field = [&](int64_t k) { return e.eval(op.getNodes(), {at, Index(ix.cst(k))}); };
+          std::optional<std::array<Value, 4>> together = fieldsOfRows(e, op.getNodes(), at);
+          auto field = [&](int64_t k) { return together ? (*together)[k] : e.eval(op.getNodes(), {at, Index(ix.cst(k))}); };
           Value v = e.eval(op.getX(), {idx[0], indexOf(field(0))});
           Value split = e.eval(op.getSplits(), {at});
           Value isNan = e.make<arith::CmpFOp>(F::UNO, v, v);

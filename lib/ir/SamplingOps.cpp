@@ -56,7 +56,7 @@ LogicalResult RoiAlignOp::verify() {
     return emitOpError("roi_align_c1: ranks are 4, 2, 1 and 4");
   std::vector<DimExpr> y = dimsOf(getY());
   if (differ(dimOf(getRois(), 1), 4) || differ(dimOf(getRois(), 0), y[0]) ||
-      differ(dimOf(getBatch(), 0), y[0]) || differ(dimOf(getX(), 1), y[1]))
+      differ(dimOf(getBatch(), 0), y[0]) || differ(dimOf(getX(), channelDim()), y[channelDim()]))
     return emitOpError("roi_align_c2: regions have four corners, and sizes agree");
   Type element = elementTypeOf(getX());
   if (!isa<FloatType>(element) || elementTypeOf(getRois()) != element || elementTypeOf(getY()) != element ||
@@ -66,7 +66,8 @@ LogicalResult RoiAlignOp::verify() {
     return emitOpError("roi_align_c4: samples are not negative");
   return success();
 }
-OpClass RoiAlignOp::getOpClass() { return OpClass::Gather; }
+// Where neighbours are channels of one place, a kernel of its own reads them together.
+OpClass RoiAlignOp::getOpClass() { return getChannelsLast() ? OpClass::Window : OpClass::Gather; }
 Iterators RoiAlignOp::getIterators() { return parallelIterators(*this); }
 Maps RoiAlignOp::getAccessMaps() { return wholeOperands(*this); }
 

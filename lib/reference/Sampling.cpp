@@ -64,7 +64,9 @@ template <typename T> void roiAlignIn(Call &call) {
   T scale = T(call.real("scale"));
   int64_t samples = call.integer("samples");
   bool half = call.integerOr("half_pixel", 0), maximum = call.integerOr("maximum", 0);
-  int64_t height = x.dims[2], width = x.dims[3], channels = x.dims[1];
+  const bool last = call.integerOr("channels_last", 0);
+  const size_t rows = last ? 1 : 2, columns = rows + 1, channel = last ? 3 : 1;
+  int64_t height = x.dims[rows], width = x.dims[columns], channels = x.dims[channel];
   if (!call.ok())
     return;
   /// Where a coordinate lies between two pixels; false outside.
@@ -95,7 +97,7 @@ template <typename T> void roiAlignIn(Call &call) {
       w = std::max(w, T(1));
       h = std::max(h, T(1));
     }
-    T binH = h / T(y.dims[2]), binW = w / T(y.dims[3]);
+    T binH = h / T(y.dims[rows]), binW = w / T(y.dims[columns]);
     auto grid = [&](T bin) {
       return samples ? samples : bin > 0 && bin < T(1 << 30) ? int64_t(std::ceil(bin)) : 0;
     };
@@ -104,14 +106,14 @@ template <typename T> void roiAlignIn(Call &call) {
     bool any = false;
     for (int64_t i = 0; i < gridH; ++i)
       for (int64_t j = 0; j < gridW; ++j) {
-        T row = top + T(index[2]) * binH + (T(i) + T(0.5)) * binH / T(gridH);
-        T column = left + T(index[3]) * binW + (T(j) + T(0.5)) * binW / T(gridW);
+        T row = top + T(index[rows]) * binH + (T(i) + T(0.5)) * binH / T(gridH);
+        T column = left + T(index[columns]) * binW + (T(j) + T(0.5)) * binW / T(gridW);
         Between r{}, c{};
         bool inside = between(row, height, r) && between(column, width, c);
         auto part = [&](int64_t a, int64_t b, T weight) {
-          return inside ? double(weight) *
-                              x.real(((image * channels + index[1]) * height + a) * width + b)
-                        : 0.0;
+          int64_t place = last ? ((image * height + a) * width + b) * channels + index[channel]
+                               : ((image * channels + index[channel]) * height + a) * width + b;
+          return inside ? double(weight) * x.real(place) : 0.0;
         };
         double parts[4] = {part(r.low, c.low, (1 - r.rest) * (1 - c.rest)),
                            part(r.low, c.high, (1 - r.rest) * c.rest),
@@ -136,8 +138,11 @@ void roiAlign(Call &call) {
   if (!call.require(x.rank() == 4 && rois.rank() == 2 && batch.rank() == 1 && y.rank() == 4 &&
                         isFloat(x.dtype) && rois.dtype == x.dtype && y.dtype == x.dtype &&
                         isInteger(batch.dtype) && rois.dims[1] == 4 && rois.dims[0] == y.dims[0] &&
-                        batch.dims[0] == y.dims[0] && y.dims[1] == x.dims[1],
+                        batch.dims[0] == y.dims[0],
                     "result type does not fit"))
+    return;
+  const size_t channel = call.integerOr("channels_last", 0) ? 3 : 1;
+  if (!call.require(y.dims[channel] == x.dims[channel], "result type does not fit"))
     return;
   x.dtype == DType::F64 ? roiAlignIn<double>(call) : roiAlignIn<float>(call);
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The CPU's convolution kernels read all channels of a pixel in one go, so
-// images are stored channels last. Every convolution and pool changes its layout, and
+// images are stored channels last. Every convolution, pool and roi_align changes its layout, and
 // the transposes around it move through pointwise ops, reductions, slices and concats
 // until they meet their opposites. What is left is paid for at the borders. The
 // same holds for images of 16 bits and of 8-bit codes on sm_90a, whose TMA loads whole pixels.
@@ -20,6 +20,7 @@
 #include "MergeGroups.h"
 #include "SpreadConvs.h"
 
+#include "lathe/ir/Sampling.h"
 #include "lathe/passes/Rewrite.h"
 
 #include "mlir/IR/PatternMatch.h"
@@ -68,6 +69,26 @@ template <typename OpTy> struct TurnWindowOp : OpRewritePattern<OpTy> {
       dims.push_back(old[d]);
     nhwc.getY().setType(tensorType(elementTypeOf(op.getY()), dims));
     rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), nhwc.getY(), inverse(perm)));
+    return success();
+  }
+};
+
+/// roi_align of a CPU, which reads the channels of a place together, where they fill a vector.
+struct TurnRoiAlign : OpRewritePattern<RoiAlignOp> {
+  TurnRoiAlign(MLIRContext *context, int64_t lanes) : OpRewritePattern(context), lanes(lanes) {}
+  int64_t lanes;
+  LogicalResult matchAndRewrite(RoiAlignOp op, PatternRewriter &rewriter) const override {
+    if (op.getChannelsLast())
+      return rewriter.notifyMatchFailure(op, "channels are last already");
+    std::vector<DimExpr> dims = dimsOf(op.getY());
+    if (auto channels = dims[1].constant(); channels && *channels < lanes)
+      return rewriter.notifyMatchFailure(op, "its channels fill no vector");
+    Perm perm = toLast(4);
+    Type type = tensorType(elementTypeOf(op.getY()), {dims[0], dims[2], dims[3], dims[1]});
+    Value nhwc = RoiAlignOp::create(rewriter, op.getLoc(), type, transpose(rewriter, op.getLoc(), op.getX(), perm), op.getRois(),
+                                    op.getBatch(), op.getScale(), op.getSamples(), op.getHalfPixel(), op.getMaximum(),
+                                    /*channels_last=*/true);
+    rewriter.replaceOp(op, transpose(rewriter, op.getLoc(), nhwc, inverse(perm)));
     return success();
   }
 };
@@ -353,7 +374,7 @@ struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
       if (hopper)
         populateConvProductPatterns(patterns);
       else
-        patterns.add<SinkThroughSlice>(&getContext());
+        patterns.add<SinkThroughSlice>(&getContext()).add<TurnRoiAlign>(&getContext(), target->lanes(DType::F32));
       populateMovementPatterns(patterns);
       populateConstantPatterns(patterns, /*keepCodes=*/true);
       if (failed(rewriteToTheEnd(module, std::move(patterns))))

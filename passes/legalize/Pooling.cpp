@@ -103,7 +103,7 @@ LogicalResult roiAlign(Node &n) {
                                    tensorType(element, {dimOf(rois, 0), dimOf(x, 1), DimExpr(rows), DimExpr(columns)}),
                                    x, e.cast(rois, element), batch,
                                    llvm::APFloat(n.floatAttr("spatial_scale", 1)), uint64_t(samples),
-                                   pixels == "half_pixel", mode == "max"));
+                                   pixels == "half_pixel", mode == "max", /*channels_last=*/false));
 }
 
 /// The greatest element of each bin of a region [image, x1, y1, x2, y2], corners included; 0 of a bin without elements.

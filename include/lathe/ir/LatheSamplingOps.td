@@ -25,15 +25,20 @@ def Lathe_RoiAlignOp : Lathe_StructuredOp<"roi_align"> {
   let summary = "y[r, c, i, j] = mean or maximum of x, interpolated at a grid of places in bin (i, j) of region r";
   let description = [{
     x [N, C, H, W], rois [R, 4] with x1, y1, x2, y2, batch [R] (integers below N), y [R, C, rows, columns];
-    He et al., Mask R-CNN, section 3. Corners are times `scale`; `half_pixel` takes 1/2 from them, otherwise
+    He et al., Mask R-CNN, section 3. `channels_last`: x is [N, H, W, C] and y [R, rows, columns, C]. Corners are times `scale`; `half_pixel` takes 1/2 from them, otherwise
     a region is at least one pixel high and wide. A bin has `samples` places a side, or, of 0, as many as it
     has pixels, rounded up. A place more than one pixel outside gives 0. The maximum is that of the weighted
     neighbours. roi_align_c1: ranks are 4, 2, 1 and 4; roi_align_c2: sizes agree; roi_align_c3: x, rois and y
     are floats of one type; roi_align_c4: samples are not negative.
   }];
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$rois, Lathe_Tensor:$batch, F64Attr:$scale,
-                       I64Attr:$samples, UnitAttr:$half_pixel, UnitAttr:$maximum);
+                       I64Attr:$samples, UnitAttr:$half_pixel, UnitAttr:$maximum, UnitAttr:$channels_last);
   let results = (outs Lathe_Tensor:$y);
+  let extraClassDeclaration = [{
+    /// Which dimension of x and y has the channels, and which is the first of the image.
+    unsigned channelDim() { return getChannelsLast() ? 3 : 1; }
+    unsigned imageDim() { return getChannelsLast() ? 1 : 2; }
+  }];
   let hasVerifier = 1;
 }
 
