@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // DFT is a product with constant matrices of cosines and sines, and so is STFT, over frames that are
-// gathered from the signal. A matrix of a length that only the run knows is computed.
+// gathered from the signal; real ones are folded in the middle first, as cosines are even and sines odd. A matrix of a length that only the run knows is computed.
 //
 //===----------------------------------------------------------------------===//
 #include "Node.h"
@@ -201,6 +201,27 @@ LogicalResult dft(Node &n) {
   return n.done(e.cast(y, element));
 }
 
+/// The spectra of real frames [.., length / 2 + 1] that are folded in the middle, of an even length: `even` has x[t] + x[-t],
+/// `odd` x[t] - x[-t], each counted from the frame's begin in both directions. Half the products of a transform of the whole frame.
+/// The result is [.., bins, 2].
+Value spectrumOfFolded(Emitter &e, Value even, Value odd, int64_t length, int64_t bins) {
+  const int64_t half = length / 2;
+  std::vector<double> cosines, sines;
+  for (int64_t t = 0; t <= half; ++t)
+    for (int64_t k = 0; k < bins; ++k) {
+      const double angle = 2 * M_PI * double(t * k % length) / double(length);
+      const bool alone = t == 0 || t == half; // twice in `even`, 0 in `odd`
+      cosines.push_back(std::cos(angle) * (alone ? 0.5 : 1));
+      sines.push_back(alone ? 0 : -std::sin(angle));
+    }
+  auto times = [&](Value x, ArrayRef<double> table) {
+    Value y = e.matmul(x, e.floats(table, {half + 1, bins}, e.b.getF64Type()));
+    return y ? e.unsqueeze(y, {rankOf(y)}) : y;
+  };
+  Value real = times(even, cosines), imaginary = times(odd, sines);
+  return real && imaginary ? e.concat({real, imaginary}, rankOf(real) - 1) : Value();
+}
+
 /// The spectrum of each frame, [batch, frames, bins, 2]. A frame is as long as the window.
 LogicalResult stft(Node &n) {
   Emitter &e = n.e;
@@ -252,19 +273,32 @@ LogicalResult stft(Node &n) {
   // Behind the last whole frame the rest of the signal is left out.
   DimExpr frames = n.derive("frames", DimExpr::floorDiv(room, *step) + DimExpr(1), {0, DimRange::kUnbounded});
   DimExpr bins = oneSided ? DimExpr::floorDiv(length, 2) + DimExpr(1) : length;
-  Value place = e.add(e.mul(e.iota({frames, 1}, 0, index), e.dimScalar(*step, index)),
-                      e.iota({1, length}, 1, index));
-  auto part = [&](int64_t i, bool rotated) {
+  Value begin = e.mul(e.iota({frames, 1}, 0, index), e.dimScalar(*step, index));
+  // The elements of all frames at places of a frame, [1, places], in f64, as DFT.
+  auto framed = [&](int64_t i, Value places) {
     Value signal = rankOf(x) == 3 ? partOf(e, x, *parts, i) : x;
-    // In f64, as DFT.
-    Value framed = e.cast(e.infer<GatherOp>(signal, place, uint64_t(1)), wide);
+    Value elements = e.cast(e.infer<GatherOp>(signal, e.add(begin, places), uint64_t(1)), wide);
     if (window)
-      framed = e.mul(framed, e.cast(window, wide));
-    return e.matmul(framed, waves(e, length, bins, rotated));
+      elements = e.mul(elements, e.cast(e.infer<GatherOp>(window, e.reshape(places, {dimOf(places, 1)}), uint64_t(0)), wide));
+    return elements;
   };
-  Value y = part(0, false);
-  if (*parts != DimExpr(1))
-    y = e.add(y, part(1, true));
+  Value y;
+  if (std::optional<int64_t> size = length.constant(), count = bins.constant();
+      size && count && *size % 2 == 0 && *size > 2 && *parts == DimExpr(1)) {
+    Ints places, mirrored;
+    for (int64_t t = 0; t <= *size / 2; ++t) {
+      places.push_back(t);
+      mirrored.push_back((*size - t) % *size);
+    }
+    const int64_t half = *size / 2 + 1;
+    Value there = framed(0, e.ints(places, {1, half}, index)), back = framed(0, e.ints(mirrored, {1, half}, index));
+    y = spectrumOfFolded(e, e.add(there, back), e.sub(there, back), *size, *count);
+  } else {
+    Value places = e.iota({1, length}, 1, index);
+    y = e.matmul(framed(0, places), waves(e, length, bins, false));
+    if (*parts != DimExpr(1))
+      y = e.add(y, e.matmul(framed(1, places), waves(e, length, bins, true)));
+  }
   return n.done(e.cast(e.reshape(y, {dimOf(x, 0), frames, bins, DimExpr(2)}), element));
 }
 
