@@ -243,7 +243,7 @@ Status inspectVerb(const std::vector<std::string> &arguments) {
   parser.flag("entries", "Inputs, outputs, states, symbols with bounds, guards", options.entries);
   parser.flag("plan", "The steps in order, with their buffers and ONNX nodes", options.plan);
   parser.flag("sharding", "Of a mesh: where ranks meet, and what each holds of the weights", options.sharding);
-  parser.flag("memory", "Arenas, buffers and states: the formulas, and bytes at the usual sizes",
+  parser.flag("memory", "Arenas, scratch memory of a thread, status words, buffers and states: the formulas, and bytes at the usual sizes",
               options.memory);
   parser.add("svg", "FILE", "Draw the buffers of each plan over time; with --sharding the ranks, and where they meet", options.svg);
   parser.add("html", "FILE",

@@ -4,7 +4,9 @@
 #include "Results.h"
 
 #include "lathe/analysis/MemoryDrawing.h"
+#include "lathe/engine/KernelAbi.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <set>
@@ -104,6 +106,62 @@ DimExpr arenaFormula(const Plan &plan) {
   return sum;
 }
 
+/// What a launch on a CPU wants of scratch memory by variant, the first whose guard holds; over the plan's symbols.
+struct Scratch {
+  std::string kernel;
+  std::vector<std::pair<std::vector<Condition>, DimExpr>> variants;
+  bool operator==(const Scratch &) const = default;
+};
+
+std::vector<Scratch> scratchOf(const Plan &plan) {
+  std::vector<Scratch> all;
+  for (const Block &block : plan.blocks)
+    for (const Step &step : block) {
+      const auto *launch = std::get_if<LaunchStep>(&step.op);
+      if (!launch)
+        continue;
+      const Kernel &kernel = plan.kernels[size_t(launch->kernel)];
+      std::map<std::string, DimExpr> sizes;
+      for (size_t i = 0; i < kernel.symbols.size(); ++i)
+        sizes.emplace(kernel.symbols[i], launch->symbols[i]);
+      Scratch scratch{kernel.name, {}};
+      bool any = false;
+      for (const KernelVariant &variant : kernel.variants) {
+        std::vector<Condition> guard = variant.guard;
+        for (Condition &c : guard)
+          c = {c.kind, c.lhs.substitute(sizes), c.rhs.substitute(sizes)};
+        scratch.variants.emplace_back(std::move(guard), variant.scratchBytes.substitute(sizes));
+        any |= variant.scratchBytes != DimExpr(0);
+      }
+      if (any && std::find(all.begin(), all.end(), scratch) == all.end())
+        all.push_back(std::move(scratch));
+    }
+  return all;
+}
+
+/// Words on the host in which launches say that something is wrong.
+int64_t statusBytes(const Plan &plan) {
+  int64_t words = 0;
+  for (const Block &block : plan.blocks)
+    for (const Step &step : block)
+      if (const auto *launch = std::get_if<LaunchStep>(&step.op)) {
+        const auto &variants = plan.kernels[size_t(launch->kernel)].variants;
+        words += std::any_of(variants.begin(), variants.end(), [](const KernelVariant &v) { return v.status; });
+      }
+  return words * int64_t(sizeof(LatheStatusWord));
+}
+
+json::Array scratchArray(const Plan &plan) {
+  json::Array list;
+  for (const Scratch &scratch : scratchOf(plan)) {
+    json::Array variants;
+    for (const auto &[guard, bytes] : scratch.variants)
+      variants.push_back(json::Object{{"guard", describeGuard(guard)}, {"formula", bytes.str()}});
+    list.push_back(json::Object{{"kernel", scratch.kernel}, {"variants", std::move(variants)}});
+  }
+  return list;
+}
+
 constexpr std::pair<Sizes::Which, const char *> kSizes[] = {
     {Sizes::Smallest, "smallest"}, {Sizes::Usual, "usual"}, {Sizes::Largest, "largest"}};
 
@@ -121,6 +179,13 @@ void printMemory(const Plan &plan) {
     if (Sizes at(plan, which); at.bounded && !plan.symbols.empty())
       std::printf("    at the %s sizes (%s): %lld bytes\n", name, at.str().c_str(),
                   static_cast<long long>(at(peak)));
+  for (const Scratch &scratch : scratchOf(plan))
+    for (const auto &[guard, bytes] : scratch.variants)
+      std::printf("  scratch of a thread for %s: %s = %s%s%s\n", scratch.kernel.c_str(), bytesAt(sizes(bytes)).c_str(),
+                  bytes.str().c_str(), scratch.variants.size() > 1 ? ", where " : "",
+                  scratch.variants.size() > 1 ? describeGuard(guard).c_str() : "");
+  if (int64_t bytes = statusBytes(plan))
+    std::printf("  status words: %lld bytes\n", static_cast<long long>(bytes));
   std::printf("  weights: %s in %zu pieces\n", describeBytes(double(weightBytes(plan))).c_str(),
               plan.weights.size());
   for (const State &state : plan.states) {
@@ -175,6 +240,8 @@ json::Object memoryObject(const Plan &plan) {
   return json::Object{{"sizes", sizes.str()},
                       {"peak", std::move(peak)},
                       {"arenas", std::move(arenas)},
+                      {"scratch", scratchArray(plan)},
+                      {"status_bytes", statusBytes(plan)},
                       {"weight_bytes", weightBytes(plan)},
                       {"buffers", std::move(buffers)}};
 }
