@@ -354,7 +354,12 @@ void selection(const KernelDesc &desc, const Target &target, std::vector<KernelV
     return topK(desc, target, out);
   bool nms = desc.selection->kind == Kind::Nms;
   KernelConfig c{nms ? &kNms : &kCpuNonzero};
-  addVariant(out, {}, specFor(desc, c, nms ? desc.selection->rows : DimExpr(1)));
+  if (nms)
+    c.lanes = lanesFor(target);
+  KernelSpec spec = specFor(desc, c, nms ? desc.selection->rows : DimExpr(1));
+  if (nms)
+    spec.scratchBytes = nmsScratchBytes(desc.selection->length);
+  addVariant(out, {}, std::move(spec));
 }
 
 } // namespace

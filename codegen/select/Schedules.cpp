@@ -139,6 +139,11 @@ DimExpr radixScratchBytes(const DimExpr &length, int64_t keyBits) {
   return DimExpr(kWord) * (DimExpr(kCounters) + length * DimExpr(keyBits == 32 ? 2 : 4));
 }
 
+DimExpr nmsScratchBytes(const DimExpr &boxes) {
+  constexpr int64_t kParts = 5, kNumber = 8, kVector = 128;
+  return DimExpr(kParts * kNumber) * boxes + DimExpr(kVector);
+}
+
 DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys,
                               const DimExpr &head) {
   DimExpr rows(config.rows), n(config.tileN);

@@ -7,8 +7,9 @@
 // is passed over. Many of a short row (RadixSchedule.cpp has long ones): it is sorted
 // by merging, which keeps the order of equals, between two halves of scratch memory.
 //
-// lathe.nonzero on the CPU counts while it writes. lathe.nms, on all targets, compares a box with
-// those that it has kept, which it reads from its own result: the threads of a block share them.
+// lathe.nonzero on the CPU counts while it writes. lathe.nms compares a box with those that
+// it has kept: on a GPU it reads them from its own result, and the threads of a block share them; on a
+// CPU they lie in scratch memory, corner by corner, for vectors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -250,7 +251,10 @@ struct Suppression {
   explicit Suppression(Evaluator &e, NmsOp op)
       : e(e), ix(e.ix), op(op), real(Evaluator::computeType(elementTypeOf(op.getBoxes()))),
         i64(e.b.getI64Type()), thread(e.threadId()), places(outputOf(e, op.getPlaces())),
-        counts(outputOf(e, op.getCounts())) {}
+        counts(outputOf(e, op.getCounts())) {
+    if (!e.kernel.target->isCuda())
+      corners = e.make<tile::ScratchOp>(MemRefType::get({ShapedType::kDynamic}, real), 0);
+  }
 
   Evaluator &e;
   IndexMath &ix;
@@ -259,16 +263,25 @@ struct Suppression {
   Value thread;
   std::optional<unsigned> places, counts;
   Value batch, klass;
+  Value corners; ///< CPU: scratch memory (nmsScratchBytes), of the boxes that are kept
 
   struct Box {
-    Value top, left, bottom, right;
+    Value top, left, bottom, right, area;
   };
 
-  Value sub(Value a, Value b) { return e.make<arith::SubFOp>(a, b); }
-  Value add(Value a, Value b) { return e.make<arith::AddFOp>(a, b); }
-  Value mul(Value a, Value b) { return e.make<arith::MulFOp>(a, b); }
-  Value min(Value a, Value b) { return e.combine(ReduceKind::Min, a, b, false); }
-  Value max(Value a, Value b) { return e.combine(ReduceKind::Max, a, b, false); }
+  template <typename OpTy> Value both(Value a, Value b) {
+    e.unify(a, b);
+    return e.make<OpTy>(a, b);
+  }
+  Value sub(Value a, Value b) { return both<arith::SubFOp>(a, b); }
+  Value add(Value a, Value b) { return both<arith::AddFOp>(a, b); }
+  Value mul(Value a, Value b) { return both<arith::MulFOp>(a, b); }
+  Value extreme(ReduceKind kind, Value a, Value b) {
+    e.unify(a, b);
+    return e.combine(kind, a, b, false);
+  }
+  Value min(Value a, Value b) { return extreme(ReduceKind::Min, a, b); }
+  Value max(Value a, Value b) { return extreme(ReduceKind::Max, a, b); }
 
   /// A place that is inside the row whatever the operand holds.
   Value inside(Value place) {
@@ -281,17 +294,33 @@ struct Suppression {
     };
     if (op.getCenterPointBox()) {
       Value half = e.constant(real, 0.5), w = mul(part(2), half), h = mul(part(3), half);
-      return {sub(part(1), h), sub(part(0), w), add(part(1), h), add(part(0), w)};
+      return withArea({sub(part(1), h), sub(part(0), w), add(part(1), h), add(part(0), w), {}});
     }
-    return {min(part(0), part(2)), min(part(1), part(3)), max(part(0), part(2)), max(part(1), part(3))};
+    return withArea({min(part(0), part(2)), min(part(1), part(3)), max(part(0), part(2)), max(part(1), part(3)), {}});
   }
-  Value area(const Box &box) { return mul(sub(box.bottom, box.top), sub(box.right, box.left)); }
+  Box withArea(Box box) {
+    box.area = mul(sub(box.bottom, box.top), sub(box.right, box.left));
+    return box;
+  }
+  /// The kept boxes from `first` on, a lane each.
+  Box keptBoxes(Value first) {
+    auto part = [&](int64_t i) { return e.load(corners, real, Index(ix.add(ix.mul(ix.dim(dimOf(op.getBoxes(), 1)), i), first), 1)); };
+    return {part(0), part(1), part(2), part(3), part(4)};
+  }
+  void keepBox(Value rank, const Box &box) {
+    const Value parts[] = {box.top, box.left, box.bottom, box.right, box.area};
+    for (auto [i, v] : llvm::enumerate(parts))
+      e.storeAt(v, real, corners, Index(ix.add(ix.mul(ix.dim(dimOf(op.getBoxes(), 1)), int64_t(i)), rank)));
+  }
   Value overlaps(const Box &a, const Box &b) {
     Value zero = e.constant(real, 0);
     Value high = sub(min(a.bottom, b.bottom), max(a.top, b.top)), wide = sub(min(a.right, b.right), max(a.left, b.left));
-    Value common = mul(max(high, zero), max(wide, zero)), all = sub(add(area(a), area(b)), common);
-    auto greater = [&](Value x, Value y) { return e.make<arith::CmpFOp>(arith::CmpFPredicate::OGT, x, y); };
-    Value part = e.make<arith::DivFOp>(common, all);
+    Value common = mul(max(high, zero), max(wide, zero)), all = sub(add(a.area, b.area), common);
+    auto greater = [&](Value x, Value y) {
+      e.unify(x, y);
+      return e.make<arith::CmpFOp>(arith::CmpFPredicate::OGT, x, y);
+    };
+    Value part = both<arith::DivFOp>(common, all);
     return e.make<arith::AndIOp>(greater(all, zero), greater(part, e.eval(op.getOverlap(), {})));
   }
 
@@ -310,18 +339,36 @@ struct Suppression {
       body();
   }
 
+  /// Whether one of the `before` boxes that are kept hides a box.
+  Value isHidden(const Box &box, Value before) {
+    Type flag = e.b.getI32Type();
+    if (corners) {
+      Value none = e.splat(e.constantInt(e.b.getI1Type(), 0));
+      Value hits = e.loop(ix.cst(0), ix.ceilDiv(before, e.width), ix.cst(1), ValueRange{none}, [&](Value chunk, ValueRange args) {
+        Value first = ix.mul(chunk, e.width);
+        // Behind the last box lies what no box is made of.
+        Value hit = e.make<arith::AndIOp>(overlaps(box, keptBoxes(first)), ix.cmp(P::slt, Index(first, 1), before));
+        return SmallVector<Value>{e.make<arith::OrIOp>(args[0], hit)};
+      })[0];
+      return e.isVector(hits) ? e.make<vector::ReductionOp>(vector::CombiningKind::OR, hits) : hits;
+    }
+    Value hits = e.loop(thread, before, ix.cst(e.threads), ValueRange{e.constantInt(flag, 0)}, [&](Value j, ValueRange args) {
+      Value hit = e.make<arith::ExtUIOp>(flag, overlaps(box, boxAt(inside(keptAt(j)))));
+      return SmallVector<Value>{e.make<arith::OrIOp>(args[0], hit)};
+    })[0];
+    return e.make<arith::CmpIOp>(P::ne, e.blockReduce(ReduceKind::Max, hits, false), e.constantInt(flag, 0));
+  }
+
   /// Keeps candidate `i` unless one of the `before` boxes that are kept hides it. How many are kept then.
   Value candidate(Value i, Value before) {
-    Type flag = e.b.getI32Type();
     Value place = inside(e.eval(op.getOrder(), at(i)));
     Box box = boxAt(place);
-    Value hidden = e.loop(thread, before, ix.cst(e.threads), ValueRange{e.constantInt(flag, 0)}, [&](Value j, ValueRange hits) {
-      Value hit = e.make<arith::ExtUIOp>(flag, overlaps(box, boxAt(inside(keptAt(j)))));
-      return SmallVector<Value>{e.make<arith::OrIOp>(hits[0], hit)};
-    })[0];
-    hidden = e.blockReduce(ReduceKind::Max, hidden, false);
-    Value free = e.make<arith::CmpIOp>(P::eq, hidden, e.constantInt(flag, 0));
-    e.ifThen(free, [&] { first([&] { keep(before, e.indexToValue(Index(place), i64)); }); });
+    Value free = e.make<arith::XOrIOp>(isHidden(box, before), e.constantInt(e.b.getI1Type(), 1));
+    e.ifThen(free, [&] {
+      first([&] { keep(before, e.indexToValue(Index(place), i64)); });
+      if (corners)
+        keepBox(before, box);
+    });
     if (e.threads > 1)
       tile::BarrierOp::create(e.b, e.loc);
     return ix.select(free, ix.add(before, 1), before);

@@ -270,11 +270,25 @@ Index Evaluator::checkedIndex(Value v, Value size) {
   };
   if (!isVector(v))
     return Index(one(v));
-  SmallVector<Value> lanes;
-  for (int64_t l = 0; l < active; ++l)
-    lanes.push_back(one(lane(v, l)));
-  lanes.resize(width, lanes.front());
-  return Index::ofLanes(fromLanes(lanes));
+  auto oneByOne = [&] {
+    SmallVector<Value> lanes;
+    for (int64_t l = 0; l < active; ++l)
+      lanes.push_back(one(lane(v, l)));
+    lanes.resize(width, lanes.front());
+    return fromLanes(lanes);
+  };
+  if (kernel.target->isCuda())
+    return Index::ofLanes(oneByOne());
+  // All lanes at once; which of them is bad is asked where one is.
+  using P = arith::CmpIPredicate;
+  Type scalar = scalarType(v);
+  Value sizes = splat(make<arith::IndexCastOp>(scalar, size));
+  Value wrapped = make<arith::SelectOp>(make<arith::CmpIOp>(P::slt, v, splat(constantInt(scalar, 0))), make<arith::AddIOp>(v, sizes), v);
+  Value good = make<vector::ReductionOp>(vector::CombiningKind::AND, make<arith::CmpIOp>(P::ult, wrapped, sizes));
+  Type indices = vectorOf(b.getIndexType());
+  return Index::ofLanes(ifElse(
+      good, indices, [&] { return SmallVector<Value>{make<arith::IndexCastOp>(indices, wrapped)}; },
+      [&] { return SmallVector<Value>{oneByOne()}; })[0]);
 }
 
 //===- Elements below a byte -----------------------------------------------------===//

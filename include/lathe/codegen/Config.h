@@ -64,6 +64,8 @@ DimExpr attentionScratchBytes(const KernelConfig &config, const DimExpr &keys, c
 /// Scratch memory of a CPU `topk.radix` worker in bytes, for rows of a length and keys of 32 or 64 bits: counters of a digit,
 /// and the elements twice.
 DimExpr radixScratchBytes(const DimExpr &length, int64_t keyBits);
+/// The same of an `nms` worker: the corners and areas of all boxes, and what a vector reads behind the last.
+DimExpr nmsScratchBytes(const DimExpr &boxes);
 
 } // namespace lathe
 
