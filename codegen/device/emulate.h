@@ -37,9 +37,11 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <memory>
+#include <sched.h>
 #include <string>
 #include <utility>
 #include <vector>
@@ -437,6 +439,31 @@ inline void storeRelease(unsigned long long *to, unsigned long long v) {
   *to = v;
 }
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
+
+// What peers.cuh has in PTX. Ranks are threads of the host.
+inline Bits16 loadSystem16(const void *p) {
+  Bits16 v;
+  for (int i = 0; i < 4; ++i)
+    v.w[i] = __atomic_load_n(static_cast<const unsigned *>(p) + i, __ATOMIC_RELAXED);
+  return v;
+}
+inline void storeSystem16(void *p, const Bits16 &v) {
+  if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
+    __builtin_trap();
+  for (int i = 0; i < 4; ++i)
+    __atomic_store_n(static_cast<unsigned *>(p) + i, v.w[i], __ATOMIC_RELAXED);
+}
+inline unsigned loadSystem(const unsigned *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
+inline void storeSystem(unsigned *p, unsigned v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+inline void storeReleaseSystem(unsigned *p, unsigned v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+inline unsigned loadAcquireSystem(const unsigned *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+inline unsigned long long nanoseconds() { // who asks waits for another rank
+  sched_yield();
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ull + now.tv_nsec;
+}
+
 inline void pinLoads() {}
 inline void needValue(float) {}
 inline unsigned inRegister(unsigned v) { return v; }

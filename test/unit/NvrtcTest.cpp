@@ -1,6 +1,7 @@
 //===- NvrtcTest.cpp - compiling the device library --------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "lathe/codegen/CollectiveKernels.h"
 #include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Nvrtc.h"
 
@@ -75,6 +76,26 @@ TEST_F(NvrtcTest, EveryModuleCompilesAlone) {
   std::vector<Result<Cubin>> cubins = compiler->compileAll(jobs);
   for (size_t i = 0; i < jobs.size(); ++i)
     EXPECT_TRUE(cubins[i].ok()) << cubins[i].status().str();
+}
+
+TEST_F(NvrtcTest, CollectivesCompileForAnyRanks) {
+  std::vector<CompileJob> jobs;
+  for (int64_t ranks : {2, 3, 4, 8})
+    jobs.push_back(job(collectiveKernelText(ranks, "sum", DType::BF16, true), "sm_90a"));
+  jobs.push_back(job(collectiveKernelText(8, "max", DType::F32, false), "sm_80"));
+  jobs.push_back(job(collectiveKernelText(2, "sum", DType::F16, true), "sm_100a"));
+  jobs.push_back(job(collectiveKernelText(4, "min", DType::I8, false), "sm_80"));
+  jobs.push_back(job(collectiveKernelText(4, "prod", DType::F64, false), "sm_80"));
+  const size_t kernels[] = {6, 6, 6, 6, 5, 6, 3, 3};
+  std::vector<Result<Cubin>> cubins = compiler->compileAll(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_TRUE(cubins[i].ok()) << i << ": " << cubins[i].status().str();
+    EXPECT_EQ(cubins[i]->report.kernels.size(), kernels[i]) << i;
+  }
+  EXPECT_EQ(collectiveKernelText(1, "sum", DType::F32, true), "");
+  EXPECT_EQ(collectiveKernelText(9, "sum", DType::F32, true), "");
+  EXPECT_EQ(collectiveKernelText(2, "mean", DType::F32, true), "");
+  EXPECT_EQ(collectiveKernelText(2, "sum", DType::Bool, true), "");
 }
 
 TEST_F(NvrtcTest, CacheGivesTheSameBytes) {
