@@ -43,7 +43,9 @@ template <class T> LATHE_DEV void storeVector(T *p, i64 v, i64 count, const Bits
   }
 }
 
-template <class T, class Op, int N> LATHE_DEV Bits16 combine(const Bits16 (&all)[N]) {
+/// From rank 0 on.
+template <class T, class Op, int N>
+LATHE_DEV Vec<typename SumType<T>::Type, Vector16<T>::COUNT> total(const Bits16 (&all)[N]) {
   typedef typename SumType<T>::Type Sum;
   constexpr int E = Vector16<T>::COUNT;
   Vec<Sum, E> sum;
@@ -55,7 +57,10 @@ template <class T, class Op, int N> LATHE_DEV Bits16 combine(const Bits16 (&all)
 #pragma unroll
     for (int i = 0; i < E; ++i) sum.v[i] = r == 0 ? more.v[i] : Op::apply(sum.v[i], more.v[i]);
   }
-  const typename Vector16<T>::Type y = convert<T>(sum);
+  return sum;
+}
+template <class T, class Op, int N> LATHE_DEV Bits16 combine(const Bits16 (&all)[N]) {
+  const typename Vector16<T>::Type y = convert<T>(total<T, Op>(all));
   Bits16 bits;
   memcpy(&bits, &y, 16);
   return bits;
@@ -207,63 +212,72 @@ LATHE_DEV void reduceScatter(const T *in, T *out, i64 rows, i64 run, const Peers
 
 // ---- With a residual and a norm ------------------------------------------------------
 
-/// The sum over a block of any number of whole warps, in their order.
-LATHE_DEV f32 sumOverBlock(f32 v) {
-  __shared__ f32 parts[32];
+constexpr int kNormWarps = 16; // of a block, at most
+
+/// The sum over a block of whole warps, in a fixed order; calls in turn have memory of their own.
+LATHE_DEV f32 sumOverBlock(f32 v, int turn) {
+  __shared__ __align__(16) f32 parts[2][kNormWarps];
+  f32 *mine = parts[turn % 2];
   v = warpReduce<SumOp>(v);
-  if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = v;
+  if (threadIdx.x % 32 == 0) mine[threadIdx.x / 32] = v;
+  if (threadIdx.x < kNormWarps && threadIdx.x >= blockDim.x / 32) mine[threadIdx.x] = 0;
   __syncthreads();
-  f32 sum = 0;
-  for (u32 i = 0; i < blockDim.x / 32; ++i) sum += parts[i];
-  __syncthreads();
-  return sum;
+  Vec<f32, 4> sum = loadShared<f32, 4>(mine);
+#pragma unroll
+  for (int i = 4; i < kNormWarps; i += 4) sum = sum + loadShared<f32, 4>(mine + i);
+  return (sum.v[0] + sum.v[1]) + (sum.v[2] + sum.v[3]);
 }
 
-/// One-shot; a block a row, whose vectors a thread has in registers.
+/// One-shot; a block a row, whose vectors its threads have in registers, in f32 until they are results.
 template <int N, class T>
 LATHE_DEV void allReduceNorm(const T *in, const T *residual, const T *weight, T *sums, T *normed, i64 rows, i64 columns,
                              f32 epsilon, const Peers<N> &peers) {
-  typedef typename SumType<T>::Type Sum;
   typedef typename Vector16<T>::Type Vector;
   constexpr int E = Vector16<T>::COUNT, MOST = 2;
-  const int wide = (int)(columns / E);
+  const int wide = (int)columns / E, rowBytes = wide * 16;
   const u32 epoch = peers.epoch();
-  int at = 0;
-  for (i64 row = blockIdx.x; row < rows; row += gridDim.x, at += wide * 16)
+  Bits16 own[MOST]; // of the block's first row
+  for (int turn = 0; blockIdx.x + turn * gridDim.x < rows; ++turn)
 #pragma unroll
     for (int k = 0; k < MOST; ++k)
-      if (const int c = threadIdx.x + k * blockDim.x; c < wide)
-        putIntoSlots(peers, epoch, at + c * 16, neverEmpty(loadGlobal16(in + row * columns + c * E)));
-  at = 0;
-  for (i64 row = blockIdx.x; row < rows; row += gridDim.x, at += wide * 16) {
-    Vector sum[MOST], scale[MOST];
+      if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
+        const i64 row = blockIdx.x + turn * gridDim.x;
+        const Bits16 x = neverEmpty(loadGlobal16(in + row * columns + c * E));
+        putIntoSlots(peers, epoch, turn * rowBytes + c * 16, x);
+        if (turn == 0) own[k] = x;
+      }
+  for (int turn = 0; blockIdx.x + turn * gridDim.x < rows; ++turn) {
+    const i64 row = blockIdx.x + turn * gridDim.x;
+    Vec<f32, E> x[MOST];
+    Vector more[MOST], scale[MOST];
+#pragma unroll
+    for (int k = 0; k < MOST; ++k)
+      if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
+        more[k] = residual ? loadVec<T, E>(residual + row * columns + c * E) : Vector{};
+        scale[k] = loadVecConst<T, E>(weight + c * E);
+        if (turn > 0) own[k] = neverEmpty(loadGlobal16(in + row * columns + c * E));
+      }
     f32 squares = 0;
 #pragma unroll
     for (int k = 0; k < MOST; ++k)
       if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
-        const i64 place = row * columns + c * E;
-        scale[k] = loadVecConst<T, E>(weight + c * E);
-        const Vector more = residual ? loadVec<T, E>(residual + place) : Vector{};
         Bits16 all[N];
-        takeFromSlots(peers, epoch, at + c * 16, neverEmpty(loadGlobal16(in + place)), all);
-        const Bits16 bits = combine<T, SumOp>(all);
-        memcpy(&sum[k], &bits, 16);
-        if (residual) sum[k] = convert<T>(convert<Sum>(sum[k]) + convert<Sum>(more));
-        storeVec<T, E>(sums + place, sum[k]);
-        const Vec<Sum, E> x = convert<Sum>(sum[k]);
+        takeFromSlots(peers, epoch, turn * rowBytes + c * 16, own[k], all);
+        x[k] = total<T, SumOp>(all);
+        if (residual) x[k] = x[k] + convert<f32>(more[k]);
 #pragma unroll
-        for (int i = 0; i < E; ++i) squares += x.v[i] * x.v[i];
+        for (int i = 0; i < E; ++i) squares += x[k].v[i] * x[k].v[i];
       }
-    const f32 factor = mathRsqrt(sumOverBlock(squares) / (f32)columns + epsilon);
+    squares = sumOverBlock(squares, turn);
+    f32 factor;
+    if constexpr (IsHalf<T>::value) factor = fastDivide(1.0f, mathSqrt(fastDivide(squares, (f32)columns) + epsilon));
+    else factor = mathRsqrt(squares / (f32)columns + epsilon);
 #pragma unroll
     for (int k = 0; k < MOST; ++k)
       if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
-        const Vec<Sum, E> x = convert<Sum>(sum[k]);
-        Vec<Sum, E> y;
-#pragma unroll
-        for (int i = 0; i < E; ++i) y.v[i] = x.v[i] * factor;
-        y = convert<Sum>(convert<T>(y)) * convert<Sum>(scale[k]);
-        storeVec<T, E>(normed + row * columns + c * E, convert<T>(y));
+        const i64 place = row * columns + c * E;
+        storeVec<T, E>(normed + place, convert<T>(x[k] * splat<E>(factor) * convert<f32>(scale[k])));
+        storeVec<T, E>(sums + place, convert<T>(x[k]));
       }
   }
   peers.endEpoch(epoch);

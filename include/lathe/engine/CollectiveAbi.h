@@ -29,9 +29,9 @@
 // [rows][run], the whole [rows][ranks][run], `run` in elements for reduceScatter and in bytes for allGather. Every
 // pointer is a multiple of 16, and so are the bytes of `run`.
 //
-// allReduceNorm: `sum` [rows, columns] is the all-reduce of `in`, rounded, plus `residual` (null: none), rounded;
-// `normed` is sum * rsqrt(mean(sum^2) + epsilon), rounded, times `weight` [columns]; `epsilon` is the bits of an f32.
-// `sum` may be `in` or `residual`. columns * size is a multiple of 16.
+// allReduceNorm: `sum` [rows, columns] is the all-reduce of `in` plus `residual` (null: none); `normed` is
+// sum * rsqrt(mean(sum^2) + epsilon) * weight [columns], computed in f32 from the sum before it is rounded; `epsilon` is the
+// bits of an f32. `sum` may be `in` or `residual`. columns * size is a multiple of 16.
 //
 // Reductions are in the order of ranks: all get the same bits. Sums of 16-bit floats are in f32 and rounded once.
 // A kernel that waits in vain reports kStatusPeerLost with the rank that it waited for, sets the abort word of all
@@ -100,12 +100,12 @@ constexpr int64_t mostTwoShotBytes(int64_t ranks) { return kCollectiveBlocks * r
 /// The fastest form of those that are possible; `inArena`: both operands are among those of the arena. Without a
 /// possible one Direct, for operands that are copied there.
 constexpr AllReduceForm allReduceForm(int64_t bytes, int64_t ranks, DType dtype, bool inArena) {
-  const int64_t oneShot = ranks == 2 ? 1 << 20 : ranks <= 4 ? 128 << 10 : 64 << 10;
+  const int64_t oneShot = ranks == 2 ? mostOneShotBytes() : ranks <= 4 ? 128 << 10 : 32 << 10;
   if (!goesThroughSlots(dtype) || bytes > mostTwoShotBytes(ranks))
     return AllReduceForm::Direct;
   if (bytes <= oneShot)
     return AllReduceForm::OneShot;
-  return inArena && bytes > (int64_t(1) << 20) ? AllReduceForm::Direct : AllReduceForm::TwoShot;
+  return inArena && bytes > (int64_t(2) << 20) ? AllReduceForm::Direct : AllReduceForm::TwoShot;
 }
 
 /// Grid and block of a launch, both along x.
@@ -130,7 +130,7 @@ constexpr CollectiveShape allReduceShape(AllReduceForm form, int64_t bytes, int6
   case AllReduceForm::Direct:
     break;
   }
-  return {bytes / ranks < (1 << 20) ? 32 : 64, kCollectiveThreads};
+  return {bytes / ranks <= (1 << 20) ? 32 : bytes / ranks <= (2 << 20) ? 64 : 128, kCollectiveThreads};
 }
 /// For `bytes` of a part.
 constexpr CollectiveShape gatherShape(int64_t bytes) {
