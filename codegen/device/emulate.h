@@ -441,13 +441,24 @@ inline void storeRelease(unsigned long long *to, unsigned long long v) {
 inline Bits16 loadGlobal16Streaming(const void *p) { return loadGlobal16(p); }
 
 // What peers.cuh has in PTX. Ranks are threads of the host.
+namespace lathe_emu {
+/// Called ahead of what ranks see of each other: a test lets some of them be late.
+inline void (*beforeSystem)() = nullptr;
+inline void systemAccess() {
+  if (beforeSystem)
+    beforeSystem();
+}
+} // namespace lathe_emu
+
 inline Bits16 loadSystem16(const void *p) {
+  lathe_emu::systemAccess();
   Bits16 v;
   for (int i = 0; i < 4; ++i)
     v.w[i] = __atomic_load_n(static_cast<const unsigned *>(p) + i, __ATOMIC_RELAXED);
   return v;
 }
 inline void storeSystem16(void *p, const Bits16 &v) {
+  lathe_emu::systemAccess();
   if (reinterpret_cast<uintptr_t>(p) % 16 != 0)
     __builtin_trap();
   for (int i = 0; i < 4; ++i)
@@ -455,7 +466,10 @@ inline void storeSystem16(void *p, const Bits16 &v) {
 }
 inline unsigned loadSystem(const unsigned *p) { return __atomic_load_n(p, __ATOMIC_RELAXED); }
 inline void storeSystem(unsigned *p, unsigned v) { __atomic_store_n(p, v, __ATOMIC_RELAXED); }
-inline void storeReleaseSystem(unsigned *p, unsigned v) { __atomic_store_n(p, v, __ATOMIC_RELEASE); }
+inline void storeReleaseSystem(unsigned *p, unsigned v) {
+  lathe_emu::systemAccess();
+  __atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
 inline unsigned loadAcquireSystem(const unsigned *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 inline unsigned long long nanoseconds() { // who asks waits for another rank
   sched_yield();

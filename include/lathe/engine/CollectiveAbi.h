@@ -138,10 +138,12 @@ constexpr CollectiveShape gatherShape(int64_t bytes) {
   return {std::clamp<int64_t>((vectors + kCollectiveThreads - 1) / kCollectiveThreads, 1, 64), kCollectiveThreads};
 }
 constexpr CollectiveShape scatterShape(int64_t bytes) { return gatherShape(bytes); }
-/// allReduceNorm: a block a row, in turns; whether the slots and the registers of a block hold so much.
-constexpr bool hasAllReduceNorm(int64_t rows, int64_t columns, int64_t elementBytes) {
+/// allReduceNorm: a block a row, in turns. Whether the slots and the registers of a block hold so much, and it is faster
+/// than an all-reduce and a norm apart: it is a one-shot, so among more ranks it is for fewer bytes.
+constexpr bool hasAllReduceNorm(int64_t ranks, int64_t rows, int64_t columns, int64_t elementBytes) {
   const int64_t row = columns * elementBytes, turns = (rows + kCollectiveBlocks - 1) / kCollectiveBlocks;
-  return row % 16 == 0 && row > 0 && row <= kSlotBytes && turns * row <= kSlotBytes;
+  const int64_t most = ranks == 2 ? mostOneShotBytes() : ranks <= 4 ? 384 << 10 : 96 << 10;
+  return row % 16 == 0 && row > 0 && row <= kSlotBytes && turns * row <= kSlotBytes && rows * row <= most;
 }
 constexpr CollectiveShape allReduceNormShape(int64_t rows, int64_t columns, int64_t elementBytes) {
   const int64_t vectors = columns * elementBytes / 16;

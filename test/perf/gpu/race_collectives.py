@@ -6,10 +6,12 @@ their times against NCCL and the symmetric memory of torch.
 `race_collectives.py prepare FOLDER ENGINE...` needs a build, NVRTC and engines for meshes, whose kernels for sm_90a it takes.
 `torchrun --nproc-per-node=N race_collectives.py run FOLDER [check] [race] [sweep]` needs N GPUs that reach each other's
 memory, torch and the prepared folder; a process a GPU. NVLink multicast stays off.
+`race_collectives.py streams FOLDER N` needs one or more GPUs: N ranks are streams of one process, which share them.
 
 check  all kernels and types, odd sizes, NaN, graphs that are replayed, ranks that come late: the bits that a sum in the order
        of ranks has, on every rank; a rank that does not come is an error on the others
 race   graphs of calls one behind the other, rivals in turn in the same run, with the bars
+streams  the results for more ranks than there are GPUs
 sweep  forms, blocks and threads at each size: what allReduceForm and allReduceShape of include/lathe/engine/CollectiveAbi.h
        are chosen by
 Exit code 1 when a result is wrong or a bar is not met.
@@ -17,63 +19,32 @@ Exit code 1 when a result is wrong or a bar is not met.
 import array
 import ctypes as C
 import glob
+import json
 import os
 import random
 import re
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 os.environ.update(NCCL_NVLS_ENABLE="0", TORCH_SYMM_MEM_DISABLE_MULTICAST="1")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-from generated import LATHE, TARGET, Attribute, Config, compile_cubin, driver, median  # noqa: E402
+from generated import LATHE, TARGET, Attribute, Config, compile_cubin, driver, load, median  # noqa: E402
+from generated import prepare as prepare_kernel  # noqa: E402
 
 # Of include/lathe/engine/CollectiveAbi.h.
 BLOCKS, THREADS, SLOT, HEADER, EPOCHS = 128, 512, 16384, 16384, 256
 PEER_LOST = 3
 KB, MB = 1 << 10, 1 << 20
-
-# What follows an all-reduce where the two are apart: the addition and the norm of allReduceNorm.
-ADD_NORM = """
-extern "C" __global__ void __launch_bounds__(512, 1) addNorm(const TYPE *in, const TYPE *residual, const TYPE *weight,
-    TYPE *sums, TYPE *normed, i64 columns, i64 epsilon) {
-  dependentsMayStart();
-  dependenciesWait();
-  constexpr int E = 16 / sizeof(TYPE);
-  const int wide = (int)(columns / E);
-  const i64 row = blockIdx.x;
-  Vec<TYPE, E> sum[2], scale[2];
-  f32 squares = 0;
-#pragma unroll
-  for (int k = 0; k < 2; ++k)
-    if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
-      scale[k] = loadVecConst<TYPE, E>(weight + c * E);
-      sum[k] = convert<TYPE>(convert<f32>(loadVec<TYPE, E>(in + row * columns + c * E)) +
-                             convert<f32>(loadVec<TYPE, E>(residual + row * columns + c * E)));
-      storeVec<TYPE, E>(sums + row * columns + c * E, sum[k]);
-      const Vec<f32, E> x = convert<f32>(sum[k]);
-#pragma unroll
-      for (int i = 0; i < E; ++i) squares += x.v[i] * x.v[i];
-    }
-  const f32 factor = mathRsqrt(collective::sumOverBlock(squares) / (f32)columns + bitsToF32((u32)epsilon));
-#pragma unroll
-  for (int k = 0; k < 2; ++k)
-    if (const int c = threadIdx.x + k * blockDim.x; c < wide) {
-      const Vec<f32, E> x = convert<f32>(sum[k]);
-      Vec<f32, E> y;
-#pragma unroll
-      for (int i = 0; i < E; ++i) y.v[i] = x.v[i] * factor;
-      y = convert<f32>(convert<TYPE>(y)) * convert<f32>(scale[k]);
-      storeVec<TYPE, E>(normed + row * columns + c * E, convert<TYPE>(y));
-    }
-}
-"""
-
+NORM_ROWS, WIDTH = (1, 4, 16, 32, 64, 128, 256), 4096
 
 def prepare(folder, engines):
     os.makedirs(folder, exist_ok=True)
+    prepare_norms(folder)
     for engine in engines:
         listed = subprocess.run([LATHE, "inspect", engine, "--source", f"--target={TARGET}"], check=True,
                                 stdout=subprocess.PIPE, text=True).stdout
@@ -82,11 +53,28 @@ def prepare(folder, engines):
                                               stdout=subprocess.PIPE, text=True).stdout)
 
 
+def prepare_norms(folder):
+    """What follows an all-reduce where the two are apart, as lathe makes it: the addition and the norm in one kernel."""
+    from onnx import TensorProto, helper
+    rows_of, kept = {}, ("function", "grid", "block", "cluster", "shared", "pdl", "maps", "workspace", "parameters")
+    with tempfile.TemporaryDirectory() as work:
+        for rows in NORM_ROWS:
+            value = lambda name, *dims: helper.make_tensor_value_info(name, TensorProto.BFLOAT16, dims)  # noqa: E731
+            nodes = [helper.make_node("Add", ["x", "r"], ["s"]),
+                     helper.make_node("RMSNormalization", ["s", "w"], ["y"], axis=-1, epsilon=1e-5)]
+            graph = helper.make_graph(nodes, "g", [value("x", rows, WIDTH), value("r", rows, WIDTH), value("w", WIDTH)],
+                                      [value("s", rows, WIDTH), value("y", rows, WIDTH)])
+            row = prepare_kernel(work, f"norm{rows}", graph)
+            assert row["kernels"] == 1 and not row["before"]
+            rows_of[rows] = {key: row[key] for key in kept}
+            shutil.copy(os.path.join(work, f"norm{rows}.cubin"), folder)
+    with open(os.path.join(folder, "norms.json"), "w") as f:
+        json.dump(rows_of, f)
+
+
 def keep(folder, name, text):
-    """Compiles the text of an image into the folder; of sums, with addNorm."""
+    """Compiles the text of an image into the folder."""
     ranks, kind = re.search(r"// Collectives of (\d+) ranks", text)[1], name.split(".")[-2:]
-    if "allReduceNorm" in text:
-        text += ADD_NORM.replace("TYPE", kind[1])
     cubin, log = compile_cubin(text, name + ".cu")
     spills = max(map(int, re.findall(r"(\d+) bytes spill stores", log)), default=0)
     registers = ", ".join(re.findall(r"Used (\d+) registers", log))
@@ -128,6 +116,7 @@ class Arena:
     """Those of all ranks, one behind the other; the memory of other processes comes as file descriptors."""
 
     def __init__(self, rank, ranks, operand_bytes):
+        import torch
         import torch.distributed as d
         self.rank, self.ranks = rank, ranks
         where = Properties(1, 1, Location(1, rank), None)
@@ -151,7 +140,7 @@ class Arena:
             at = C.c_uint64(self.base + other * self.bytes)
             must("cuMemMap", at, C.c_size_t(self.bytes), C.c_size_t(0), one, C.c_uint64(0))
             must("cuMemSetAccess", at, C.c_size_t(self.bytes), C.byref(access), C.c_size_t(1))
-        self.whole = Memory(self.base + rank * self.bytes, self.bytes, __import__("torch").uint8)
+        self.whole = Memory(self.base + rank * self.bytes, self.bytes, torch.uint8)
         self.reset()
         d.barrier()
 
@@ -195,7 +184,7 @@ class Arena:
 class Kernels:
     def __init__(self, folder, rank, ranks, arena):
         self.arena, self.rank, self.ranks = arena, rank, ranks
-        self.functions = {}
+        self.functions, self.folder = {}, folder
         for path in glob.glob(os.path.join(folder, f"{ranks}.*.cubin")):
             module = C.c_void_p()
             with open(path, "rb") as f:
@@ -204,14 +193,13 @@ class Kernels:
         import torch
         self.status = torch.zeros(2, dtype=torch.int64, device="cuda")
 
-    def launch(self, image, function, grid, threads, buffers, numbers, timeout=5 * 10**9, pdl=True, local=False):
+    def launch(self, image, function, grid, threads, buffers, numbers, timeout=5 * 10**9, pdl=True):
         """A function that launches on torch's stream."""
         import torch
         handle = C.c_void_p()
         must("cuModuleGetFunction", C.byref(handle), self.functions[image], function.encode())
         address = [b if isinstance(b, int) else b.data_ptr() for b in buffers]
-        words = [*address, *numbers] if local else [*address, self.arena.base, self.arena.bytes, self.rank, *numbers, timeout, 5,
-                                                    self.status.data_ptr()]
+        words = [*address, self.arena.base, self.arena.bytes, self.rank, *numbers, timeout, 5, self.status.data_ptr()]
         values = (C.c_uint64 * len(words))(*words)
         pointers = (C.c_void_p * len(words))(*[C.addressof(values) + 8 * i for i in range(len(words))])
         attributes = (Attribute * 1)()
@@ -234,16 +222,16 @@ class Kernels:
 
 def form_of(bytes_of, ranks):
     """As allReduceForm, for operands of the arena."""
-    one_shot = MB if ranks == 2 else 128 * KB if ranks <= 4 else 64 * KB
+    one_shot = 2 * MB if ranks == 2 else 128 * KB if ranks <= 4 else 32 * KB
     if bytes_of > BLOCKS * ranks * (SLOT // 2):
         return "Direct"
-    return "OneShot" if bytes_of <= one_shot else "Direct" if bytes_of > MB else "TwoShot"
+    return "OneShot" if bytes_of <= one_shot else "Direct" if bytes_of > 2 * MB else "TwoShot"
 
 
 def shape_of(form, bytes_of, ranks):
     """As allReduceShape."""
     if form == "Direct":
-        return 32 if bytes_of // ranks < MB else 64, THREADS
+        return 32 if bytes_of // ranks <= MB else 64 if bytes_of // ranks <= 2 * MB else 128, THREADS
     part = bytes_of if form == "OneShot" else -(-bytes_of // ranks)
     vectors = max(-(-part // 16), 1)
     threads = 128 if vectors <= 8192 else 256 if vectors <= 32768 else THREADS
@@ -372,14 +360,14 @@ def check(s):
                 for name in ("in", "residual", "weight"):
                     buffers[name].nan_to_num_(0.5)
                 d.broadcast(buffers["residual"], 0), d.broadcast(buffers["weight"], 0)
-                total = (s.reduced(buffers["in"], "sum").float() + buffers["residual"].float()).to(dtype)
-                lines = total.float().view(rows, columns)
-                normed = (lines * torch.rsqrt(lines.double().square().mean(1, keepdim=True) + 1e-5).float()).to(dtype).float()
-                want = normed * buffers["weight"].float()
+                total = sum(p.float() for p in s.gather(buffers["in"])) + buffers["residual"].float()
+                lines = total.view(rows, columns).double()
+                want = lines * torch.rsqrt(lines.square().mean(1, keepdim=True) + 1e-5) * buffers["weight"].double()
                 go()
-                close = (buffers["normed"].float().view(rows, columns) - want).abs() <= want.abs() * (2**-6 if dtype.itemsize == 2 else 1e-5)
+                unit = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-21}[dtype]
+                close = (buffers["normed"].double().view(rows, columns) - want).abs() <= want.abs() * unit * 1.01 + 1e-7
                 all_same = all(s.same(p, buffers["normed"]) for p in s.gather(buffers["normed"]))
-                s.judge(s.same(buffers["sum"], total) and bool(close.all()) and all_same, f"{image} allReduceNorm {rows} {columns}")
+                s.judge(s.same(buffers["sum"], total.to(dtype)) and bool(close.all()) and all_same, f"{image} allReduceNorm {rows} {columns}")
                 calls += 1
     s.say(f"check: {calls} calls of {len(k.functions)} images, {s.bad} wrong")
     late(s)
@@ -462,21 +450,18 @@ def lost(s):
     s.say(f"lost peer: 4 kernels, {s.bad - before} wrong")
 
 
-def norm_of(s, image, rows, columns, pdl=True):
+def norm_of(s, image, rows, columns, threads=None):
+    """(launch, its buffers by name)"""
     import torch
     dtype = torch_type(image.split(".")[1])
     names = ("in", "residual", "sum", "normed")
     buffers = {name: s.arena.operand(i * 16 * MB, rows * columns, dtype) for i, name in enumerate(names)}
     buffers["weight"] = torch.ones(columns, dtype=dtype, device="cuda")
     vectors = columns * dtype.itemsize // 16
-    threads = 128 if vectors <= 128 else 256 if vectors <= 256 else THREADS
+    threads = threads or (128 if vectors <= 128 else 256 if vectors <= 256 else THREADS)
     epsilon = int.from_bytes(array.array("f", [1e-5]).tobytes(), "little")
     ordered = [buffers[n] for n in ("in", "residual", "weight", "sum", "normed")]
-    go = s.kernels.launch(image, "allReduceNorm", min(rows, BLOCKS), threads, ordered, [rows, columns, epsilon], pdl=pdl)
-    buffers["apart"] = s.kernels.launch(image, "addNorm", rows, threads,
-                                        [buffers["sum"], buffers["residual"], buffers["weight"], buffers["sum"], buffers["normed"]],
-                                        [columns, epsilon], pdl=pdl, local=True)
-    return go, buffers
+    return s.kernels.launch(image, "allReduceNorm", min(rows, BLOCKS), threads, ordered, [rows, columns, epsilon]), buffers
 
 
 # ---- Times --------------------------------------------------------------------------------------
@@ -558,19 +543,7 @@ def run_race(s):
         s.bad += not met
         s.say(f"all-reduce x{s.ranks} {bytes_of // KB:6} KB  {form:8}" + "".join(f"  {n} {v:.2f}" for n, v in times.items()) +
               f" us;  {best[0] / mine:.2f} x {best[1]}, {nccl / mine:.2f} x nccl{'' if met else '  BELOW'}")
-    for rows in (1, 4, 16, 32, 64, 128, 256):
-        go, b = norm_of(s, "sum.bf16", rows, 4096)
-        form = form_of(rows * 8192, s.ranks)
-        reduce = k.all_reduce(form, "sum.bf16", b["in"], b["sum"])
-
-        def apart():
-            reduce()
-            b["apart"]()
-        times = race({"fused": go, "apart": apart}, few(rows * 8192))
-        met = times["apart"] / times["fused"] >= (1.15 if rows <= 32 else 1)
-        s.bad += not met
-        s.say(f"with norm x{s.ranks} {rows * 8:5} KB  {form:8}  fused {times['fused']:.2f}  apart {times['apart']:.2f} us;  "
-              f"{times['apart'] / times['fused']:.2f}{'' if met else '  BELOW'}")
+    race_norm(s)
     import torch.distributed as d
     for bytes_of in (16 * KB, 128 * KB, MB, 16 * MB):  # of a part
         count = bytes_of // 2
@@ -586,8 +559,35 @@ def run_race(s):
               f" us;  {times['nccl gather'] / times['gather']:.2f}, {times['nccl scatter'] / times['scatter']:.2f} x nccl")
 
 
+def race_norm(s):
+    k = s.kernels
+    with open(os.path.join(k.folder, "norms.json")) as f:
+        kernels = json.load(f)
+    for rows in NORM_ROWS:
+        bytes_of = rows * WIDTH * 2
+        if s.ranks > 2 and bytes_of > (384 * KB if s.ranks <= 4 else 96 * KB):
+            break  # as hasAllReduceNorm
+        go, b = norm_of(s, "sum.bf16", rows, WIDTH)
+        form = form_of(bytes_of, s.ranks)
+        reduce = k.all_reduce(form, "sum.bf16", b["in"], b["sum"])
+        with open(os.path.join(k.folder, f"norm{rows}.cubin"), "rb") as f:
+            add_norm = load(kernels[str(rows)], f.read())([b["sum"], b["residual"], b["weight"], b["sum"], b["normed"]])
+
+        def apart():
+            reduce()
+            add_norm()
+        times = race({"fused": go, "apart": apart}, few(bytes_of))
+        met = times["apart"] / times["fused"] >= (1.15 if bytes_of <= 256 * KB else 1)
+        s.bad += not met
+        s.say(f"with norm x{s.ranks} {bytes_of // KB:5} KB  {form:8}  fused {times['fused']:.2f}  apart {times['apart']:.2f} us;  "
+              f"{times['apart'] / times['fused']:.2f}{'' if met else '  BELOW'}")
+
+
 def sweep(s):
     import torch
+    for rows in (1, 16, 64):
+        times = race({f"{threads}": norm_of(s, "sum.bf16", rows, WIDTH, threads)[0] for threads in (256, 384, 512)}, 50, 7)
+        s.say(f"sweep x{s.ranks} norm of {rows} rows, threads " + ", ".join(f"{n} {v:.2f}" for n, v in times.items()))
     for bytes_of in SIZES:
         x, y = s.arena.operand(0, bytes_of // 2, torch.bfloat16), s.arena.operand(64 * MB, bytes_of // 2, torch.bfloat16)
         tried = {}
@@ -609,6 +609,103 @@ def sweep(s):
                 s.say(f"sweep x{s.ranks} {bytes_of // KB:6} KB " + ", ".join(f"{n} {v:.2f}" for v, n in found))
 
 
+# ---- More ranks than GPUs -------------------------------------------------------------------------
+
+class SharedArena:
+    """Those of ranks of one process, rank r on GPU r % `cards`."""
+
+    def __init__(self, ranks, cards, operand_bytes):
+        import torch
+        places = [Properties(1, 0, Location(1, r % cards), None) for r in range(ranks)]
+        grain, base = C.c_size_t(), C.c_uint64()
+        must("cuMemGetAllocationGranularity", C.byref(grain), C.byref(places[0]), 1)
+        self.operands = HEADER + BLOCKS * 2 * ranks * SLOT
+        self.bytes = -(-(self.operands + operand_bytes) // grain.value) * grain.value
+        must("cuMemAddressReserve", C.byref(base), C.c_size_t(self.bytes * ranks), C.c_size_t(grain.value), C.c_uint64(0), C.c_uint64(0))
+        self.base = base.value
+        access = (Access * cards)(*[Access(Location(1, c), 3) for c in range(cards)])
+        for r, place in enumerate(places):
+            handle, at = C.c_uint64(), C.c_uint64(self.base + r * self.bytes)
+            must("cuMemCreate", C.byref(handle), C.c_size_t(self.bytes), C.byref(place), C.c_uint64(0))
+            must("cuMemMap", at, C.c_size_t(self.bytes), C.c_size_t(0), handle, C.c_uint64(0))
+            must("cuMemSetAccess", at, C.c_size_t(self.bytes), access, C.c_size_t(cards))
+            with torch.cuda.device(r % cards):
+                whole = Memory(at.value, self.bytes, torch.uint8).tensor
+                whole[:HEADER] = 0
+                whole[HEADER:self.operands] = 255
+
+    def operand(self, rank, offset, count, dtype):
+        return Memory(self.base + rank * self.bytes + self.operands + offset, count, dtype).tensor
+
+
+def streams(folder, ranks):
+    import torch
+    cards, bad, calls = torch.cuda.device_count(), 0, 0
+    for card in range(cards):
+        torch.zeros(1, device=f"cuda:{card}")
+    arena = SharedArena(ranks, cards, 32 * MB)
+    on, kernels = [], []
+    for r in range(ranks):
+        with torch.cuda.device(r % cards):
+            on.append(torch.cuda.Stream())
+            kernels.append(Kernels(folder, r, ranks, arena))
+    draw = torch.Generator().manual_seed(1)
+
+    def everywhere(what):
+        for r in range(ranks):
+            with torch.cuda.device(r % cards), torch.cuda.stream(on[r]):
+                what(r)
+        for card in range(cards):
+            torch.cuda.synchronize(card)
+
+    def operands(offset, count, dtype):
+        made = []
+        for r in range(ranks):
+            with torch.cuda.device(r % cards):
+                made.append(arena.operand(r, offset, count, dtype))
+        return made
+
+    for image in sorted(kernels[0].functions):
+        op, kind = image.split(".")
+        dtype = torch_type(kind)
+        if not dtype.is_floating_point:
+            continue
+        for form in ("OneShot", "TwoShot", "Direct"):
+            for count in (1, 1001, 4096, 20003):
+                xs, ys = operands(0, count, dtype), operands(16 * MB, count, dtype)
+                for turn in range(6):
+                    given = [torch.randn(count, generator=draw).to(dtype) for _ in range(ranks)]
+                    everywhere(lambda r: (xs[r].copy_(given[r]), ys[r].fill_(77)))
+                    everywhere(lambda r: kernels[r].all_reduce(form, image, xs[r], ys[r], (8, 256))())
+                    want = given[0].float()
+                    for other in given[1:]:
+                        want = want + other.float() if op == "sum" else torch.maximum(want, other.float())
+                    wrong = sum(not torch.equal(y.cpu(), want.to(dtype)) for y in ys)
+                    calls, bad = calls + 1, bad + (wrong > 0)
+                    if wrong:
+                        print(f"  WRONG on {wrong} of {ranks} ranks: {image} {form} {count}, turn {turn}", flush=True)
+    run, rows = 1024, 3
+    part, whole = operands(0, rows * run, torch.bfloat16), operands(16 * MB, rows * run * ranks, torch.bfloat16)
+    for turn in range(6):
+        given = [torch.randn(rows, run, generator=draw).bfloat16() for _ in range(ranks)]
+        everywhere(lambda r: part[r].copy_(given[r].reshape(-1)))
+        everywhere(lambda r: kernels[r].launch("sum.bf16", "allGather", 4, 256, [part[r], whole[r]], [rows, run * 2])())
+        good = all(torch.equal(w.cpu(), torch.stack(given, 1).reshape(-1)) for w in whole)
+        everywhere(lambda r: kernels[r].launch("sum.bf16", "reduceScatter", 4, 256, [whole[r], part[r]], [rows, run])())
+        for r in range(ranks):  # all have the same whole
+            want = torch.zeros(rows, run)
+            for _ in range(ranks):
+                want = want + given[r].float()
+            good = good and torch.equal(part[r].cpu(), want.bfloat16().reshape(-1))
+        calls, bad = calls + 2, bad + (not good)
+        if not good:
+            print(f"  WRONG: parts, turn {turn}", flush=True)
+    codes = [k.status.tolist() for k in kernels]
+    bad += any(code for code, _ in codes)
+    print(f"{ranks} ranks as streams of {cards} GPUs: {calls} calls, {bad} wrong, status words {codes}", flush=True)
+    return 1 if bad else 0
+
+
 def run(folder, modes):
     import torch.distributed as d
     s = Session(folder)
@@ -626,6 +723,9 @@ def run(folder, modes):
 if __name__ == "__main__":
     if len(sys.argv) > 3 and sys.argv[1] == "prepare":
         prepare(sys.argv[2], sys.argv[3:])
+    elif len(sys.argv) > 3 and sys.argv[1] == "streams":
+        os.environ["CUDA_MODULE_LOADING"] = "EAGER"  # loading waits for kernels that run, and those wait for other ranks
+        sys.exit(streams(sys.argv[2], int(sys.argv[3])))
     elif len(sys.argv) > 2 and sys.argv[1] == "run":
         sys.exit(run(sys.argv[2], sys.argv[3:]))
     else:
