@@ -3,8 +3,8 @@
 
 #include "lathe/support/Packing.h"
 
+#include "lathe/support/TwoOfFour.h"
 #include "lathe/support/Winograd.h"
-#include "lathe/support/ZeroBlocks.h"
 
 #include <algorithm>
 #include <array>
@@ -66,7 +66,31 @@ std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed) {
          (transposed ? "t" : "");
 }
 
+std::string twoOfFourRecipe(bool transposed) { return std::string("sparse24") + (transposed ? "t" : ""); }
+
 namespace {
+
+/// Depth and columns of the one matrix of a weight; false where there are several, or none.
+bool matrixSizes(PanelLayout &l, const std::vector<int64_t> &dims) {
+  const size_t rank = dims.size();
+  if (rank < 2 || !std::all_of(dims.begin(), dims.end() - 2, [](int64_t d) { return d == 1; }))
+    return false;
+  l.depth = dims[rank - (l.fromTransposed ? 1 : 2)];
+  l.columns = dims[rank - (l.fromTransposed ? 2 : 1)];
+  return l.depth > 0 && l.columns > 0;
+}
+
+/// What follows the `sparse24` of a recipe: t or nothing.
+Result<PanelLayout> twoOfFourLayout(std::string_view rest, const std::vector<int64_t> &dims) {
+  constexpr int64_t kColumns = 16; // of a warp's operand
+  PanelLayout l;
+  l.order = PanelLayout::Order::TwoOfFour;
+  l.panel = kColumns;
+  l.fromTransposed = rest == "t";
+  if (!(rest.empty() || l.fromTransposed) || !matrixSizes(l, dims))
+    return internalError("2:4 sparse weights are one matrix", "packing sparse24" + std::string(rest));
+  return l;
+}
 
 /// What follows the `blocks16` of a recipe: x<R>c<C>, and t.
 Result<PanelLayout> blocksLayout(std::string_view recipe, std::string_view rest, const std::vector<int64_t> &dims) {
@@ -81,13 +105,7 @@ Result<PanelLayout> blocksLayout(std::string_view recipe, std::string_view rest,
     at = number(at + 1, l.capacity);
   if (at != end && *at == 't')
     l.fromTransposed = true, ++at;
-  const size_t rank = dims.size();
-  bool matrix = rank >= 2 && std::all_of(dims.begin(), dims.end() - 2, [](int64_t d) { return d == 1; });
-  if (matrix) {
-    l.depth = dims[rank - (l.fromTransposed ? 1 : 2)];
-    l.columns = dims[rank - (l.fromTransposed ? 2 : 1)];
-  }
-  if (at != end || !counted || !matrix || l.depth < 1 || l.columns < 1 || (l.blockRows != 1 && l.blockRows != 4) ||
+  if (at != end || !counted || !matrixSizes(l, dims) || (l.blockRows != 1 && l.blockRows != 4) ||
       l.depth % l.blockRows || l.capacity < 0 || l.capacity > l.depth / l.blockRows * l.panels() ||
       l.depth > UINT32_MAX || l.capacity > UINT32_MAX)
     return internalError("no such blocks of this weight", "packing " + std::string(recipe));
@@ -180,6 +198,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   size_t rank = dims.size();
   if (starts("blocks16x"))
     return blocksLayout(recipe, rest, dims);
+  if (starts("sparse24"))
+    return twoOfFourLayout(rest, dims);
   if (starts("fragments")) {
     if ((rest != "4" && rest != "8") || rank != 2 || dims[0] <= 0 || dims[1] <= 0)
       return internalError("fragments are of 4 or 8 bits, of a matrix", where);
@@ -462,6 +482,8 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
     return internalError("elements of this width are not packed so", where);
   if (l.order == Order::Blocks && !(isFloat(dtype) && (packer.bits == 16 || packer.bits == 32)))
     return internalError("blocks are of floats of 16 or 32 bits", where);
+  if (l.order == Order::TwoOfFour && !(isFloat(dtype) && packer.bits == 16))
+    return internalError("2:4 sparse weights are floats of 16 bits", where);
   if (l.order == Order::Winograd && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
   int64_t count = 1;
@@ -471,11 +493,21 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
   return packer;
 }
 
+MatrixBytes WeightPacker::matrix(std::span<const std::byte> from) const {
+  return {from, unsigned(bits), layout.depth, layout.columns, layout.fromTransposed};
+}
+
 Status WeightPacker::prepare(std::span<const std::byte> from) {
   const PanelLayout &l = layout;
+  if (l.order == PanelLayout::Order::TwoOfFour) {
+    if (std::optional<TwoOfFourOffence> bad = firstOffence(matrix(from)))
+      return internalError("the weight is not 2:4 sparse: the third of four is not zero at k " + std::to_string(bad->k) +
+                           ", column " + std::to_string(bad->n));
+    return okStatus();
+  }
   if (l.order != PanelLayout::Order::Blocks)
     return okStatus();
-  std::vector<uint8_t> flags = nonzeroRows({from, unsigned(bits), l.depth, l.columns, l.fromTransposed});
+  std::vector<uint8_t> flags = nonzeroRows(matrix(from));
   firsts.assign(1, 0);
   rows.clear();
   for (int64_t p = 0; p < l.panels(); ++p) {
@@ -511,10 +543,36 @@ void WeightPacker::makeBlocks(int64_t piece, const std::byte *from, std::byte *t
         std::memcpy(to, from + (k * l.columns + column) * each, width * each);
 }
 
+/// Of `sparse24`: the kept elements of each panel of columns, then the words of each.
+void WeightPacker::makeTwoOfFour(int64_t piece, const std::byte *from, std::byte *to) const {
+  constexpr int64_t kPerStep = PanelLayout::kSparseStep / kGroupOfFour, kCore = 8;
+  const PanelLayout &l = layout;
+  const MatrixBytes m = matrix({from, source});
+  const bool words = piece >= l.panels();
+  const int64_t each = bits / 8, first = piece % l.panels() * l.panel;
+  for (int64_t r = 0; r < l.panel; ++r)
+    for (int64_t g = 0; g < l.sparseSteps() * kPerStep; ++g) {
+      const int64_t n = first + r, step = g / kPerStep, inStep = g % kPerStep;
+      const bool inside = n < l.columns && g * kGroupOfFour < l.depth;
+      const std::array<int, kKeptOfFour> kept = inside ? keptOfFour(m, g, n) : std::array<int, kKeptOfFour>{0, 1};
+      if (words) { // four groups a lane, a byte holds two
+        const int64_t lane = r % 8 * 4 + inStep / 4, bit = r / 8 * 16 + inStep % 4 * 4;
+        to[(step * 32 + lane) * 4 + bit / 8] |= std::byte((kept[0] | kept[1] << 2) << bit % 8);
+        continue;
+      }
+      for (int i = 0; i < kKeptOfFour; ++i)
+        if (const int64_t k = g * kGroupOfFour + kept[i], at = inStep * kKeptOfFour + i; inside && k < l.depth)
+          std::memcpy(to + ((((step * 2 + r / 8) * 4 + at / kCore) * 8 + r % 8) * kCore + at % kCore) * each,
+                      from + (l.fromTransposed ? n * l.depth + k : k * l.columns + n) * each, each);
+    }
+}
+
 int64_t WeightPacker::pieces() const {
   using Order = PanelLayout::Order;
   if (layout.order == Order::Blocks)
     return layout.panels() + 2;
+  if (layout.order == Order::TwoOfFour)
+    return 2 * layout.panels();
   return layout.order == Order::Rows ? layout.columns : layout.batch * layout.panels();
 }
 
@@ -526,6 +584,10 @@ uint64_t WeightPacker::begin(int64_t piece) const {
       return 0;
     int64_t block = piece == pieces() ? l.capacity : int64_t(firsts[piece - 1]);
     return uint64_t((l.valuesAt(bits) + block * l.blockRows * l.panel) * bits / 8);
+  }
+  if (l.order == Order::TwoOfFour) {
+    const int64_t values = std::min(piece, l.panels());
+    return uint64_t(values * l.sparseValueBytes() + (piece - values) * l.sparseWordBytes());
   }
   if (l.order == Order::Rows)
     return uint64_t(piece * l.taps * l.paddedChannels() * bits / 8);
@@ -557,6 +619,8 @@ void WeightPacker::make(int64_t piece, const std::byte *from, std::byte *to) con
     return packFragments(l, piece, from, to);
   case Order::Blocks:
     return makeBlocks(piece, from, to);
+  case Order::TwoOfFour:
+    return makeTwoOfFour(piece, from, to);
   case Order::Matrix:
   case Order::MatrixTransposed:
   case Order::Filters:
@@ -582,6 +646,7 @@ void WeightPacker::pack(std::span<const std::byte> from, uint64_t at,
     std::byte *to = inPlace ? out.data() : whole.data();
     std::memset(to, 0, last - first);
     layout.order == PanelLayout::Order::Blocks      ? makeBlocks(piece, from.data(), to)
+    : layout.order == PanelLayout::Order::TwoOfFour ? makeTwoOfFour(piece, from.data(), to)
     : layout.order == PanelLayout::Order::Fragments ? packFragments(layout, piece, from.data(), to)
     : bits < 8   ? packCodes(layout, piece / layout.panels(), piece % layout.panels(), bits, from.data(), to)
     : bits == 8  ? make<uint8_t>(piece, from.data(), to)

@@ -29,6 +29,8 @@
 //   fragments<B>  [N, K]             -> [N / 16][K / U][lane of 32][16 bytes]: codes of B bits (4 or 8) in
 //                                       the order of the tensor cores' operand of 16 x 16 (below), U = 256 / B;
 //                                       both filled with zeros
+//   sparse24      [1.., K, N]        -> the nonzero halves of a 2:4 sparse matrix (TwoOfFour.h), then where they were
+//                                       (below); sparse24t [1.., N, K] -> the same. Floats of 16 bits
 //
 // A lane of `fragments`, g = lane / 4 and t = lane % 4, has U / 16 neighbouring blocks of 16 x 16, eight codes of
 // each: register r of the instruction (mma.m16n8k16, wgmma with A from registers) holds column g + 8 * (r % 2) at
@@ -40,6 +42,13 @@
 // [C] the first row of each block, filled up to 64 bytes; then [C][R][16] elements. Blocks of a panel lie in the
 // order of their rows, and C is as many as there are or more: so it says what the data may be, which
 // WeightPacker::prepare checks (support/ZeroBlocks.h counts them).
+//
+// `sparse24` is the two elements that are kept of each four of K, for N columns in P panels of 16 and K in Q steps of 64,
+// both filled with zeros: [P][Q][2 halves of the panel][4 times 8 kept elements][8 columns][8], so that 8 x 8 of them, of
+// 16 of K, are 128 bytes, a core matrix of tensor cores; then [P][Q][32] words of 32 bits for mma.sp and wgmma.sp, the word
+// of a lane being its operand of both products by 32 of K in the step: columns lane / 4 (low half) and 8 further (high half)
+// at k = 32 * (lane % 4 / 2) + 16 * (lane % 2) + 0 .. 15, four bits for each four of K from the lowest on: the place of the
+// first element that is kept, then of the second. Weights that are not 2:4 are refused by WeightPacker::prepare.
 //
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
 // fills is zero. Elements keep their type, and all but `winograd` their values. Those
@@ -61,10 +70,12 @@
 
 namespace lathe {
 
+struct MatrixBytes;
+
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments, Blocks };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments, Blocks, TwoOfFour };
   /// Taps of a window by dimension: [first, first + count) of each.
   struct Box {
     std::vector<int64_t> first, count;
@@ -80,7 +91,7 @@ struct PanelLayout {
                                          ///< Filters: C, which `channels` fills up to a multiple of I
   int64_t codeBits = 0;           ///< Fragments: B
   int64_t blockRows = 1, capacity = 0; ///< Blocks: R and C
-  bool fromTransposed = false;    ///< Blocks: of [N, K]
+  bool fromTransposed = false;    ///< Blocks, TwoOfFour: of [N, K]
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
   std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window
@@ -102,7 +113,12 @@ struct PanelLayout {
   /// Blocks: where the words of rows and the elements of blocks begin, in elements of so many bits.
   int64_t rowsAt(int64_t bits) const { return (panels() + 1) * (32 / bits); }
   int64_t valuesAt(int64_t bits) const { return (panels() + 1 + capacity + 15) / 16 * 16 * (32 / bits); }
-  /// Element offset of column n at depth k; not of Parts and Blocks.
+  /// TwoOfFour: steps of K, and bytes of a panel's elements and of its words.
+  static constexpr int64_t kSparseStep = 64;
+  int64_t sparseSteps() const { return (depth + kSparseStep - 1) / kSparseStep; }
+  int64_t sparseValueBytes() const { return panel * sparseSteps() * kSparseStep; }
+  int64_t sparseWordBytes() const { return sparseSteps() * 32 * 4; }
+  /// Element offset of column n at depth k; not of Parts, Blocks and TwoOfFour.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 
   /// An error for an unknown recipe, or sizes that it cannot take.
@@ -115,6 +131,9 @@ std::string partsRecipe(int64_t panel, const std::vector<int64_t> &taps, size_t 
 /// The recipe of blocks of `rows` rows of which at most `capacity` are not all zero.
 std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed);
 
+/// The recipe of 2:4 sparse matrices.
+std::string twoOfFourRecipe(bool transposed);
+
 /// Packs one weight in pieces (panels, or rows), any of them at any time: an engine is written
 /// without holding its weights twice.
 class WeightPacker {
@@ -124,8 +143,8 @@ public:
   static Result<WeightPacker> of(std::string_view recipe, DType dtype,
                                  const std::vector<int64_t> &dims);
 
-  /// Ahead of pack(): reads of the dense tensor what decides where its elements go. Nothing to do but for `blocks`;
-  /// Internal where they are more than the recipe's.
+  /// Ahead of pack(): reads of the dense tensor what decides where its elements go. Nothing to do but for `blocks`,
+  /// Internal where they are more than the recipe's, and for `sparse24`, Internal where a group is not 2:4.
   Status prepare(std::span<const std::byte> from);
 
   uint64_t sourceBytes() const { return source; } ///< of the dense tensor
@@ -140,6 +159,8 @@ private:
   uint64_t begin(int64_t piece) const;
   template <typename T> void make(int64_t piece, const std::byte *from, std::byte *to) const;
   void makeBlocks(int64_t piece, const std::byte *from, std::byte *to) const;
+  void makeTwoOfFour(int64_t piece, const std::byte *from, std::byte *to) const;
+  MatrixBytes matrix(std::span<const std::byte> from) const;
 
   PanelLayout layout;
   int64_t bits = 0; ///< of an element; below 8 several lie in a byte, the first lowest
