@@ -32,8 +32,9 @@ template <int SPLIT> LATHE_DEV Share shareOfRank(u32 tile, u32 rank, u32 steps) 
 template <class Tile> struct Shares {
   u32 first, left, steps, workers;
   LATHE_METHOD Shares(u32 tiles, u32 steps) : first(tiles / gridDim.x * gridDim.x), left(tiles - first), steps(steps) {
-    // Taking many parts takes longer than it saves.
-    workers = left * MOST < gridDim.x ? left * MOST : gridDim.x;
+    // Taking many parts takes longer than it saves; and who had no step would be waited for.
+    const u32 most = left * (MOST < steps ? MOST : steps);
+    workers = most < gridDim.x ? most : gridDim.x;
   }
   static constexpr u32 MOST = 4;
   /// Where the share of a block begins, in steps of all tiles that are left.
