@@ -24,7 +24,7 @@ struct GemmOperand {
   const BufferArg *buffer = nullptr; ///< of a block argument
   unsigned argument = 0;
   bool plain = false; ///< may be read from memory in pieces
-  bool packed = false; ///< the buffer has fragments of codes (Packing.h)
+  bool packed = false; ///< the buffer has fragments of codes, or what is kept of a 2:4 sparse matrix (Packing.h)
   std::optional<StorageOperand> stored; ///< the buffer has the codes of these elements
   int64_t codes = 1; ///< elements in one of the buffer's
   mlir::Type storage;
@@ -57,6 +57,7 @@ struct Gemm {
   void operand(const GemmOperand &s, mlir::Type element);
   void dequantizing(GemmOperand &s);
   mlir::LogicalResult buildPacked(mlir::Type element, int64_t lanes);
+  mlir::LogicalResult buildSparseFew(mlir::Type element, int64_t lanes);
   void parametersOfGroups();
   void startAndWait();
   Indices resultIndex(Evaluator &e, mlir::Value batchIndex, mlir::Value row, const Index &column);

@@ -32,6 +32,10 @@ void Gemm::describe(GemmOperand &s, Value v, bool isA, bool transposed, Type ele
   s.argument = arg.getArgNumber();
   s.buffer = &holes.kernel.spec->buffers[s.argument];
   s.packed = form.packed && s.stored && !s.buffer->packing.empty();
+  if (form.sparse && !isA && !s.buffer->packing.empty()) {
+    s.plain = s.packed = s.transposed = true; // whichever way the matrix was
+    return;
+  }
   if (!s.buffer->packing.empty() || (s.storage != element && !s.stored) ||
       s.buffer->alignment % 16 != 0)
     return;
@@ -316,6 +320,21 @@ LogicalResult Gemm::buildPacked(Type element, int64_t lanes) {
   return success();
 }
 
+/// The holes of gemm_sparse_few.cuh.
+LogicalResult Gemm::buildSparseFew(Type element, int64_t lanes) {
+  if (!a.plain || !a.alongK() || !b.packed || !(element.isF16() || element.isBF16()))
+    return op.emitError("CUDA text: '") << holes.config.family()
+           << "' needs 2:4 sparse weights that are packed so, and rows of 16 bits";
+  startAndWait();
+  holes.line("typedef " + Holes::typeText(element) + " Element;");
+  holes.line("typedef " + Holes::typeText(accumulator) + " Acc;");
+  holes.line("static constexpr int kLanes = " + Twine(lanes) + ";");
+  holes.line("LATHE_METHOD const u8 *packed() const { return (const u8 *)in" + Twine(b.argument) + "; }");
+  operand(a, element);
+  write(lanes);
+  return success();
+}
+
 LogicalResult Gemm::build() {
   op = anchorOf<MatmulOp>(holes.kernel);
   if (!op)
@@ -345,6 +364,8 @@ LogicalResult Gemm::build() {
   int64_t lanes = hasNeighbours() ? 2 : Holes::epilogueLanes(op.getResult(), n, atMost);
   if (form.packed)
     return buildPacked(element, lanes);
+  if (form.sparse && !wgmma)
+    return buildSparseFew(element, lanes);
   if (form.streamsWeights) {
     // Where a row begins tells where the matrix does: there are no batches.
     if (!b.plain || b.alongK() == form.acrossK || !(element.isF16() || element.isBF16()) ||

@@ -1,7 +1,7 @@
 //===- SkeletonGemmHopper.cpp - matrix products of sm_90a --------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills gemm_hopper.cuh and its neighbours gemm_promoted.cuh and gemm_split.cuh, and gemm_mixed.cuh:
+// Fills gemm_hopper.cuh and its neighbours gemm_promoted.cuh, gemm_sparse.cuh and gemm_split.cuh, and gemm_mixed.cuh:
 // operands that TMA brings, results that it stores.
 //
 //===----------------------------------------------------------------------===//
@@ -35,6 +35,9 @@ LogicalResult Gemm::buildWgmma() {
   if (swapped && (!staged || narrow || transposed || inPairs()))
     return op.emitError("CUDA text: '")
            << holes.config.family() << "' needs 16-bit results that TMA stores as they lie";
+  if (form.sparse && (narrow || !b.packed || maps.size() < 3))
+    return op.emitError("CUDA text: '")
+           << holes.config.family() << "' needs 2:4 sparse weights of 16 bits that are packed so, with tensor maps";
   bool half = promoted && !split && holes.config.tileN > 128; // of a tile's columns at a time
   holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(inPairs()) +
              ", kBeside = " + truth(residualMap()) + ", kSwapped = " + truth(swapped) +
@@ -43,7 +46,7 @@ LogicalResult Gemm::buildWgmma() {
   bool late = wgmmaStartsLate(holes.config, k.constant().value_or(0));
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic() && !late) +
              ", kLate = " + truth(holes.programmatic() && late) + ";");
-  holes.line(Twine("static constexpr bool kBatchA = ") + truth(maps[swapped].dims.size() == 3) +
+  holes.line(Twine("static constexpr bool kBatchA = ") + truth(!form.sparse && maps[swapped].dims.size() == 3) +
              ", kBatchB = " + truth(maps[!swapped].dims.size() == 3) + ", kStaged = " + truth(staged) +
              ", kBatched = " + truth(staged && result->dims.size() == 3) +
              ", kHeadRows = " + truth(transposed) + ";");
@@ -56,7 +59,8 @@ LogicalResult Gemm::buildWgmma() {
                                       .element = nameA,
                                       .aAcrossK = !first.alongK(),
                                       .bAcrossK = !second.alongK(),
-                                      .elementB = nameB}));
+                                      .elementB = nameB,
+                                      .sparse = form.sparse}));
   if (isStreamK(holes.config)) {
     if (holes.kernel.spec->workspaceBytes == DimExpr(0))
       return op.emitError("CUDA text: '") << holes.config.family() << "' needs a workspace";

@@ -23,7 +23,32 @@ StringRef multipliedName(Type element) {
       .Default([](Type) { return ""; });
 }
 
+/// Two products by 32 of k each, whose words threads 0 and 1, then 2 and 3 of each four have.
+static std::string sparseMethod(std::string_view name, const WgmmaShape &s) {
+  const int count = s.n / 2;
+  const std::string element(s.element);
+  auto operand = [&](int i) { return "%" + std::to_string(count + i); };
+  std::string sums, outputs;
+  for (int i = 0; i < count; ++i) {
+    sums += (i ? ",%" : "%") + std::to_string(i);
+    outputs += std::string(i ? (i % 8 ? ", " : ",\n          ") : "") + "\"+f\"(d[" + std::to_string(i) + "])";
+  }
+  auto product = [&](const std::string &a, const std::string &b, int threads) {
+    return "wgmma.mma_async.sp.sync.aligned.m64n" + std::to_string(s.n) + "k32.f32." + element + "." + element +
+           "\\n\"\n        \"{" + sums + "},\\n\"\n        \"" + a + ", " + b + ", " + operand(2) + ", " +
+           std::to_string(threads) + ", p, 1, 1, 0, 0;";
+  };
+  return "static LATHE_METHOD void " + std::string(name) + "(f32 (&d)[" + std::to_string(count) +
+         "], u64 a, u64 b, u32 places, u32 add) {\n    asm volatile(\"{ .reg .pred p; .reg .b64 x, y; setp.ne.b32 p, " +
+         operand(3) + ", 0;\\n\"\n        \"" + product(operand(0), operand(1), 0) +
+         "\\n\"\n        \"setp.eq.b32 p, 0, 0; add.s64 x, " + operand(0) + ", 16; add.s64 y, " + operand(1) +
+         ", 4;\\n\"\n        \"" + product("x", "y", 1) + " }\"\n        : " + outputs +
+         "\n        : \"l\"(a), \"l\"(b), \"r\"(places), \"r\"(add));\n  }";
+}
+
 std::string wgmmaMethod(std::string_view name, const WgmmaShape &s) {
+  if (s.sparse)
+    return sparseMethod(name, s);
   const int count = s.n / 2;
   const std::string element(s.element), elementB(s.elementB.empty() ? s.element : s.elementB);
   const bool integers = element == "s8" || element == "u8";

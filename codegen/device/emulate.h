@@ -584,6 +584,28 @@ inline void mma16816(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[
     }
   });
 }
+/// Of each four elements of a row of A two, whose places the word of a pair of threads says.
+template <float (*VALUE)(unsigned short), int PAIR>
+inline void mmaSparse16832(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned places) {
+  unsigned mine[9] = {a[0], a[1], a[2], a[3], b[0], b[1], b[2], b[3], places};
+  unsigned lane = linearThread() % 32;
+  exchange(mine, sizeof mine, [&](auto &slot) {
+    auto half = [&](unsigned l, unsigned i, unsigned high) {
+      unsigned w;
+      std::memcpy(&w, slot[l] + 4 * i, 4);
+      return VALUE(static_cast<unsigned short>(w >> 16 * high));
+    };
+    for (unsigned i = 0; i < 4; ++i) {
+      unsigned row = lane / 4 + (i / 2) * 8, col = lane % 4 * 2 + (i & 1);
+      for (unsigned c = 0; c < 16; ++c) { // kept elements, two of each four
+        unsigned word;
+        std::memcpy(&word, slot[row % 8 * 4 + 2 * PAIR + c / 8] + 32, 4);
+        unsigned k = c / 2 * 4 + (word >> (row / 8 * 16 + c % 8 * 2) & 3);
+        d[i] += half(row % 8 * 4 + c % 8 / 2, row / 8 + c / 8 * 2, c & 1) * half(col * 4 + k % 8 / 2, 4 + k / 8, k & 1);
+      }
+    }
+  });
+}
 inline float bf16Value(unsigned short b) { return bitsToF32(static_cast<unsigned>(b) << 16); }
 } // namespace lathe_emu
 
@@ -626,6 +648,12 @@ inline void mmaBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2
 }
 inline void mmaF16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   lathe_emu::mma16816<f16Value>(d, a, b);
+}
+template <int PAIR> inline void mmaSparseBf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned places) {
+  lathe_emu::mmaSparse16832<lathe_emu::bf16Value, PAIR>(d, a, b, places);
+}
+template <int PAIR> inline void mmaSparseF16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned places) {
+  lathe_emu::mmaSparse16832<f16Value, PAIR>(d, a, b, places);
 }
 inline void mmaBytes(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   unsigned mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};

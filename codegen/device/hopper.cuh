@@ -197,6 +197,11 @@ LATHE_DEV void storeShared8(SharedAddr at, u32 low, u32 high) {
   asm volatile("st.shared.v2.u32 [%0], {%1,%2};" ::"r"(at), "r"(low), "r"(high) : "memory");
 }
 LATHE_DEV void storeShared4(SharedAddr at, f32 v) { asm volatile("st.shared.f32 [%0], %1;" ::"r"(at), "f"(v) : "memory"); }
+LATHE_DEV u32 loadShared4(SharedAddr at) {
+  u32 v;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+  return v;
+}
 LATHE_DEV Vec<f32, 2> loadShared8(SharedAddr at) {
   Vec<f32, 2> r;
   asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(r.v[0]), "=f"(r.v[1]) : "r"(at) : "memory");

@@ -52,6 +52,20 @@ LATHE_DEV void mmaBytes(i32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2]) {
                : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+/// d[16x8] += a[16x32] b[32x8], two of each four elements of a row of a being in `a`, and where they were in `places`, four
+/// bits each four, of threads 0 and 1 (PAIR 0) or 2 and 3 (PAIR 1) of each four: rows lane / 4 (low half) and 8 further.
+template <int PAIR> LATHE_DEV void mmaSparseBf16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[4], u32 places) {
+  asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+               "{%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, %13;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places), "n"(PAIR));
+}
+template <int PAIR> LATHE_DEV void mmaSparseF16(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[4], u32 places) {
+  asm volatile("mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+               "{%8,%9,%10,%11}, {%0,%1,%2,%3}, %12, %13;"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(places), "n"(PAIR));
+}
 /// a - b of two 16-bit floats to a word.
 LATHE_DEV u32 bf16Difference(u32 a, u32 b) {
   u32 r;
@@ -76,6 +90,12 @@ LATHE_DEV u32 turnMatrix(u32 a) {
 
 LATHE_DEV void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], bf16) { mmaBf16(d, a, b); }
 LATHE_DEV void mma(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2], f16) { mmaF16(d, a, b); }
+template <int PAIR> LATHE_DEV void mmaSparse(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[4], u32 places, bf16) {
+  mmaSparseBf16<PAIR>(d, a, b, places);
+}
+template <int PAIR> LATHE_DEV void mmaSparse(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[4], u32 places, f16) {
+  mmaSparseF16<PAIR>(d, a, b, places);
+}
 
 /// A tile of 16-bit elements in shared memory, COLS a row; pieces of 16 bytes are
 /// permuted within a row so that eight consecutive rows of one column of pieces

@@ -62,6 +62,8 @@ std::vector<DimCondition> ProductChoice::conditions() const {
   return hopper ? hopper->conditions : std::vector<DimCondition>();
 }
 
+std::string ProductChoice::sparsePacking() const { return twoOfFourPacking(desc, sizes); }
+
 std::optional<KernelSpec> ProductChoice::wgmma(KernelConfig c) const {
   if (hopper && c.rows == 1)
     c.rows = hopper->rowsLoaded(c.tileM, rows.hi);

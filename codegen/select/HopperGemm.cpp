@@ -12,6 +12,9 @@
 #include "HopperGemmFit.h"
 #include "HopperGemmTime.h"
 
+#include "lathe/codegen/ProductChoice.h"
+#include "lathe/support/Packing.h"
+
 #include <algorithm>
 
 namespace lathe::select {
@@ -206,6 +209,25 @@ std::optional<Matrix> residualMatrix(const KernelDesc &desc, const GemmSizes &si
   return matrixOfResults(desc, sizes, desc.residual);
 }
 
+/// Of weights that are packed as `sparse24` the elements and, behind them, the words, of so many columns and a step of k;
+/// both in eight bytes, by panel of 16 columns: elements take the room of eight times as many panels as there are.
+std::vector<TensorMapArg> sparseMaps(int buffer, const GemmSizes &sizes, int64_t columns) {
+  constexpr int64_t kPanel = 16, kValues = 1024, kWords = 128, kBytes = 8; // bytes: of a panel and a step
+  const DimExpr panels = DimExpr::ceilDiv(sizes.n, DimExpr(kPanel));
+  const DimExpr steps = DimExpr::ceilDiv(sizes.k, DimExpr(PanelLayout::kSparseStep));
+  std::vector<TensorMapArg> maps;
+  for (auto [bytes, high] : {std::pair(kValues, panels), {kWords, panels * DimExpr(kValues / kWords + 1)}}) {
+    TensorMapArg map;
+    map.buffer = buffer;
+    map.dims = {DimExpr(bytes / kBytes), steps, high};
+    map.strides = {DimExpr(bytes), steps * DimExpr(bytes)};
+    map.box = {bytes / kBytes, 1, columns / kPanel};
+    map.elementBytes = kBytes;
+    maps.push_back(std::move(map));
+  }
+  return maps;
+}
+
 } // namespace
 
 bool readsInPieces(const KernelDesc &desc, const ContractionOperand &operand,
@@ -258,11 +280,14 @@ bool HopperGemm::allows(const KernelConfig &c) const {
     return false;
   if (desc.resultAmax && !findsAmax(c))
     return false;
+  if (c.form->product.sparse && !(sparseWeights() && sizes.batch == DimExpr(1) && (c.cluster == 1 || (c.cluster == 2 && !isStreamK(c)))))
+    return false;
   if (isSwapped(c))
     return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
            aAlongK && resultBytes && resultMatrix(desc, sizes) && c.tileM > 0 && c.tileM <= 256 &&
            c.tileM % 16 == 0 && c.tileN > 0 && c.tileN % (isPingPong(c) ? 64 : 128) == 0 &&
-           c.tileN <= 256 && sumsOf(c) <= 128 && c.cluster == 1;
+           c.tileN <= 256 && sumsOf(c) <= (c.form->product.sparse ? 208 : 128) &&
+           (c.cluster == 1 || c.form->product.sparse);
   int64_t columns = (desc.resultPair ? 2 : 1) * (bAlongK && !desc.pairHead ? 16 : 32);
   int64_t rows = isPingPong(c) || isSplit(c) ? 64 : 128;
   // Sums of 8-bit floats are f32 unless the user allows less.
@@ -274,6 +299,23 @@ bool HopperGemm::allows(const KernelConfig &c) const {
          (isSplit(c) || c.cluster == 1 ||
           (isPaired(c) && bAlongK && !desc.resultPair && c.form->wgmma.plain()));
 }
+
+/// The recipe of weights that are 2:4 sparse; empty where they are not, or are no matrix of 16 bits.
+std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes) {
+  const ContractionOperand &b = desc.operands[1];
+  if (!b.twoOfFour || !b.isWeight || b.buffer < 0 || b.codes >= 0 || sizes.batch != DimExpr(1) || !isHalf(b.dtype) ||
+      b.dtype != desc.operands[0].dtype || !sizes.n.constant() || !sizes.k.constant())
+    return {};
+  const BufferArg &weight = desc.buffers[b.buffer];
+  bool matrix = weight.dims.size() >= 2 && product({weight.dims.begin(), weight.dims.end() - 2}) == DimExpr(1);
+  return matrix && weight.dtype == b.dtype && weight.packing.empty() && weight.physical == weight.dims
+             ? twoOfFourRecipe(b.transposed)
+             : std::string();
+}
+
+int64_t sparseStagedRows(int64_t tileM) { return tileM < 256 ? wgmmaStagedRows(tileM) : 32; }
+
+bool HopperGemm::sparseWeights() const { return !twoOfFourPacking(desc, sizes).empty(); }
 
 /// Whether warps stage results in the blocks of lathe/ir/BlockAmax.h.
 bool HopperGemm::findsAmax(const KernelConfig &c) const {
@@ -295,9 +337,12 @@ KernelConfig HopperGemm::complete(KernelConfig c) const {
 
 KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN; // of results
+  const bool sparse = c.form->product.sparse;
   int64_t pair = isPaired(c) ? 2 : 1; // blocks with tiles one below the other
-  DimExpr tiles = sizes.batch * DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM * pair)) *
-                  DimExpr(pair) * DimExpr::ceilDiv(sizes.n, DimExpr(columns));
+  // Where operands are swapped, a pair has neighbouring columns.
+  int64_t below = sparse ? 1 : pair, beside = sparse ? pair : 1;
+  DimExpr tiles = sizes.batch * DimExpr::ceilDiv(sizes.m, DimExpr(c.tileM * below)) * DimExpr(pair) *
+                  DimExpr::ceilDiv(sizes.n, DimExpr(columns * beside));
   DimExpr blocks = DimExpr(target.smCount / pair * pair);
   if (isSplit(c))
     blocks = tiles * DimExpr(c.cluster);
@@ -321,14 +366,20 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   std::vector<DimCondition> ignored;
   Matrix a = *operandMatrix(desc, desc.operands[0], sizes, sizes.folded, ignored);
   Matrix b = *operandMatrix(desc, desc.operands[1], sizes, false, ignored);
-  int64_t rows = c.rows > 1 ? c.rows : c.tileM;
+  int64_t rows = (c.rows > 1 ? c.rows : c.tileM) / beside;
   spec.tensorMaps.push_back(mapOf(a, kRowBytes / elementBytes, aAlongK ? rows : 64, kRowBytes));
   int64_t bBytes = bAlongK || columns % 64 == 0 ? kRowBytes : kRowBytes / 2;
-  spec.tensorMaps.push_back(mapOf(b, bBytes / elementBytes,
-                                  hasHalves(desc) ? kPairChunk
-                                  : bAlongK       ? columns / pair
-                                                  : 64,
-                                  static_cast<int>(bBytes)));
+  if (sparse) {
+    spec.buffers[desc.operands[1].buffer].packing = twoOfFourPacking(desc, sizes);
+    for (TensorMapArg &map : sparseMaps(desc.operands[1].buffer, sizes, c.tileN))
+      spec.tensorMaps.push_back(std::move(map));
+  } else {
+    spec.tensorMaps.push_back(mapOf(b, bBytes / elementBytes,
+                                    hasHalves(desc) ? kPairChunk
+                                    : bAlongK       ? columns / pair
+                                                    : 64,
+                                    static_cast<int>(bBytes)));
+  }
   if (desc.pairHead && resultBytes && !isSplit(c)) {
     for (TensorMapArg &map : headMaps(desc, sizes))
       spec.tensorMaps.push_back(std::move(map));
@@ -348,7 +399,7 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
     int64_t high = 64; // rows of results that are stored together
     if (isSwapped(c)) {
       wide = 64;
-      high = wgmmaStagedRows(c.tileM);
+      high = sparse ? sparseStagedRows(c.tileM) : wgmmaStagedRows(c.tileM);
       swizzle = 128;
     }
     auto stored = [&](const Matrix &matrix, TensorMapArg::Role role) {

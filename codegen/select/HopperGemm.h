@@ -19,6 +19,10 @@ std::optional<TensorMapArg> operandMap(const KernelDesc &desc, const Contraction
                                        const GemmSizes &sizes, bool folded, int64_t boxColumns,
                                        int64_t boxRows, int swizzle);
 
+/// The packing of weights that are 2:4 sparse (support/Packing.h), which gemm_sparse.cuh and gemm_sparse_few.cuh read;
+/// empty where they are not, or are no one matrix of 16 bits.
+std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes);
+
 /// A product that gemm_hopper.cuh can compute.
 class HopperGemm {
 public:
@@ -54,6 +58,7 @@ public:
 private:
   TileFacts facts() const;
   bool findsAmax(const KernelConfig &config) const;
+  bool sparseWeights() const;
   /// The largest power of two, to 128, that divides the rows of both operands, in bytes.
   int64_t rowAlignment() const;
   /// Whether TMA brings a tensor of the results' shape.

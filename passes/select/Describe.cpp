@@ -122,6 +122,7 @@ void describeProduct(KernelOp kernel, MatmulOp product, const KernelRoles &roles
     desc.operands[1].nonzeroBlocks1 = blocks[0];
     desc.operands[1].nonzeroBlocks4 = blocks[1];
   }
+  desc.operands[1].twoOfFour = product->hasAttr(kTwoOfFourAttr);
   if (desc.operands[1].codes >= 0)
     desc.operands[1].codeGroup = storageOperand(product.getB())->integerGroup(product.getTransposeB() ? 1 : 0);
 }

@@ -146,6 +146,23 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
       missedRemark(kernel.getLoc(), "SparseWeights") << (text + ": they are multiplied");
   }
 
+  /// What became of two zeros of each four.
+  static void remarkTwoOfFour(KernelOp kernel, const KernelDesc &desc, const Target &target, ArrayRef<KernelVariant> variants) {
+    if (desc.operands.size() < 2 || !desc.operands[1].twoOfFour || !target.isCuda())
+      return;
+    auto isSparse = [](const KernelVariant &variant) {
+      Result<KernelConfig> config = KernelConfig::parse(variant.spec.config);
+      return config && config->form->product.sparse;
+    };
+    if (llvm::any_of(variants, isSparse))
+      passedRemark(kernel.getLoc(), "SparseWeights") << (kernel.getName().str() + ": its weights are 2:4 sparse: their zeros are left out");
+    else
+      missedRemark(kernel.getLoc(), "SparseWeights")
+          << (kernel.getName().str() + ": its weights are 2:4 sparse: they are multiplied as they are" +
+              (desc.alwaysSparse ? ", because no kernel without the zeros takes these sizes, types and epilogue"
+                                 : "; --sparse-weights=always leaves their zeros out"));
+  }
+
   static LogicalResult select(KernelOp kernel, const Target &target,
                               const std::map<std::string, DimRange> &ranges,
                               const std::map<std::string, int64_t> &optima, StringRef wanted,
@@ -173,6 +190,7 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
     if (answer->empty() || !answer->back().guard.empty())
       return kernel.emitError("the choices for this kernel do not cover all sizes");
     remarkBlocks(kernel, *desc, target, *answer);
+    remarkTwoOfFour(kernel, *desc, target, *answer);
     for (const KernelVariant &variant : *answer)
       passedRemark(kernel.getLoc(), "Select")
           << (kernel.getName().str() + ": " + variant.spec.config +

@@ -10,6 +10,9 @@ namespace lathe {
 /// known, or nothing but that there are hardly any.
 inline constexpr const char *kNonzeroBlocksAttr = "lathe.nonzero_blocks";
 
+/// On a product by constant weights of 16-bit floats, a unit: they are 2:4 sparse along K (support/TwoOfFour.h).
+inline constexpr const char *kTwoOfFourAttr = "lathe.two_of_four";
+
 } // namespace lathe
 
 #endif // LATHE_PASSES_SPARSIFY_ZEROBLOCKSATTR_H

@@ -351,4 +351,31 @@ TEST_F(CudaHopper, PackedWeightsOfManyRowsCompile) {
   compile(/*harmlessSpills=*/false);
 }
 
+/// 2:4 sparse weights, stored either way: tiles of one and two warpgroups, pairs of blocks, a residual that a map brings.
+TEST_F(CudaHopper, SparseWeightsCompile) {
+  struct Form {
+    const char *config, *half;
+    bool along, residual;
+  };
+  for (const Form &f : {Form{"gemm.sparse.cooperative.t384.m128.n256.k64.s5", "bf16", true, false},
+                        Form{"gemm.sparse.cooperative.t384.m128.n256.k64.s5.c2", "bf16", true, true},
+                        Form{"gemm.sparse.cooperative.t384.m256.n128.k64.s4", "f16", false, false},
+                        Form{"gemm.sparse.pingpong.t384.m128.n128.k64.s7.c2", "bf16", true, true},
+                        Form{"gemm.sparse.pingpong.t384.m16.n64.k64.s12", "f16", false, true},
+                        Form{"gemm.sparse.pingpong.t384.m96.n192.k64.s7", "bf16", true, false}}) {
+    std::string name = nameOf("sparse"), e = f.half, w = std::string(f.along ? "tensor<320x520x" : "tensor<520x320x") + e + ">",
+                x = "tensor<?x520x" + e + ", #lathe.t<[M, 520]>>", y = "tensor<?x320x" + e + ", #lathe.t<[M, 320]>>";
+    std::string r = f.residual ? y : "tensor<320x" + e + ">";
+    CudaCase c{fn(name, "(%x: " + x + ", %w: " + w + ", %r: " + r + ") -> " + y,
+                  std::string("  %0 = lathe.matmul %x, %w ") + (f.along ? "{transpose_b} " : "") + ": (" + x + ", " + w + ") -> " + y +
+                      "\n  %1 = lathe.add %0, %r : (" + y + ", " + r + ") -> " + y + "\n  return %1 : " + y),
+               f.config};
+    c.packing = f.along ? "sparse24t" : "sparse24";
+    c.maps = 3 + 1 + f.residual; // A, what is kept of the weights and where it was, results
+    CudaKernel kernel = add(name, c);
+    EXPECT_NE(kernel.source.find("wgmma.mma_async.sp.sync.aligned"), std::string::npos);
+  }
+  compile(/*harmlessSpills=*/false);
+}
+
 } // namespace

@@ -59,10 +59,12 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   using Role = TensorMapArg::Role;
   const bool attention = !fn.getBody().getOps<AttentionOp>().empty();
   const bool heads = codegen::rolesOfFunction(fn).hasHeads();
-  for (size_t i = attention ? 3 : 2; i < spec->tensorMaps.size(); ++i)
-    spec->tensorMaps[i].role = attention ? Role::Mask : i == 3 && !heads ? Role::Residual : Role::Result;
-  if (c.maps == 4) // what lies beside the results
-    spec->tensorMaps[3].buffer = spec->numInputs - 1;
+  const bool sparse = c.packing.starts_with("sparse24"); // elements and words of the weights have a map each
+  const size_t operands = attention || sparse ? 3 : 2;
+  for (size_t i = operands; i < spec->tensorMaps.size(); ++i)
+    spec->tensorMaps[i].role = attention ? Role::Mask : i == operands + 1 && !heads ? Role::Residual : Role::Result;
+  if (spec->tensorMaps.size() == (attention ? 4 : operands + 2)) // a mask, or what lies beside the results
+    spec->tensorMaps.back().buffer = spec->numInputs - 1;
   if (!c.packing.empty())
     spec->buffers[1].packing = c.packing;
   if (c.workspace != "0") {

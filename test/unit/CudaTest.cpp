@@ -373,6 +373,25 @@ std::vector<Case> makeCases() {
          "gemm.fragments.t128.r24.m16.n32.k64.s3", "2", 8);
   packed("fragments_bytes_f16", "tensor<9x512xf16>", {"48x512xui8", "48x1xf32", "", "", 0}, "tensor<9x48xf16>", "f16",
          "gemm.fragments.t64.r16.m48.n48.k64.s2", "1", 8);
+  // 2:4 sparse weights, stored either way: columns and depths that fill no panel and no step, more tiles than blocks, tiles
+  // after which warps meet that are not all there.
+  auto sparse = [&](std::string name, std::string x, std::string w, std::string y, std::string flags, std::string config,
+                    std::string grid) -> Case & {
+    Case &c = matmul(name, x, w, y, flags, config, grid);
+    const KernelConfig parsed = *KernelConfig::parse(config);
+    c.cuda.packing = flags.empty() ? "sparse24" : "sparse24t";
+    c.cuda.shared = std::to_string(parsed.form->sharedBytes(parsed, {}));
+    c.tolerance = 8e-3;
+    return c;
+  };
+  sparse("sparse_row", "tensor<1x512xbf16>", "tensor<48x512xbf16>", "tensor<1x48xbf16>", "{transpose_b} ",
+         "gemm.sparse.few.t128.v2.r8.n32.k2.s2", "2");
+  sparse("sparse_rows", "tensor<?x200xbf16, #lathe.t<[M, 200]>>", "tensor<200x90xbf16>", "tensor<?x90xbf16, #lathe.t<[M, 90]>>", "",
+         "gemm.sparse.few.t128.r8.n16.k1.s3", "2")
+      .symbols = {{{"M", 1}}, {{"M", 7}}};
+  sparse("sparse_sixteen", "tensor<13x776xf16>", "tensor<45x776xf16>", "tensor<13x45xf16>", "{transpose_b} ",
+         "gemm.sparse.few.t128.v2.r16.n64.k4.s3", "1")
+      .tolerance = 2e-3;
   add("heads", {fn("heads", "(%a: tensor<2x6x16xf32>, %b: tensor<16x24xf32>, %c: tensor<24xf32>) -> tensor<2x3x6x8xf32>", R"(
   %0 = lathe.matmul %a, %b : (tensor<2x6x16xf32>, tensor<16x24xf32>) -> tensor<2x6x24xf32>
   %1 = lathe.add %0, %c : (tensor<2x6x24xf32>, tensor<24xf32>) -> tensor<2x6x24xf32>
@@ -574,6 +593,15 @@ Bytes randomBytes(const BufferArg &arg, const std::map<std::string, int64_t> &sy
   return out;
 }
 
+/// Of each four neighbours along K two become zero, of a matrix of 16 bits.
+void makeTwoOfFour(Bytes &weights, const BufferArg &arg, bool transposed) {
+  const int64_t rows = *arg.dims[0].constant(), columns = *arg.dims[1].constant(), depth = transposed ? columns : rows;
+  for (int64_t n = 0; n < (transposed ? rows : columns); ++n)
+    for (int64_t k = 0; k < depth; ++k)
+      if (const int64_t turn = (k / 4 + n) % 4; k % 4 == turn || k % 4 == (turn + 1 + n % 3) % 4)
+        std::fill_n(&weights[2 * (transposed ? n * columns + k : k * columns + n)], 2, std::byte{0});
+}
+
 class Cuda : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(Cuda, AgreesWithTheCpu) {
@@ -585,6 +613,8 @@ TEST_P(Cuda, AgreesWithTheCpu) {
     std::vector<Bytes> inputs;
     for (int i = 0; i < spec.numInputs; ++i)
       inputs.push_back(randomBytes(spec.buffers[i], symbols, i + 1));
+    if (c.cuda.packing.starts_with("sparse24"))
+      makeTwoOfFour(inputs[1], spec.buffers[1], c.cuda.packing.ends_with("t"));
     if (c.fails) // the first index is past the end
       inputs.back()[0] = std::byte{100};
     std::vector<Bytes> got = shared().batch.run(c.name, inputs, symbols);

@@ -40,6 +40,8 @@ struct ContractionOperand {
   /// Gemm, weights: how many of their blocks of 1 x 16 and of 4 x 16 (columns last) are not all zero; -1: it is not
   /// known, or there are no such blocks.
   int64_t nonzeroBlocks1 = -1, nonzeroBlocks4 = -1;
+  /// Gemm, weights: of each four neighbours along K at most two are not zero (support/TwoOfFour.h).
+  bool twoOfFour = false;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels
   /// last; -1: not so.
   int planes = -1;
@@ -119,7 +121,7 @@ struct KernelDesc {
   /// What the user gave up: f32 operands may lose all but 10 bits behind the point; sums of
   /// 8-bit floats may be kept in fewer bits than f32 has.
   bool allowTf32 = false, allowReducedSums = false;
-  /// Blocks of zeros in weights are left out wherever that is possible, whatever the estimate says.
+  /// Zeros in weights, blocks or two of each four, are left out wherever that is possible, whatever the estimate says.
   bool alwaysSparse = false;
   /// The bits of a row of a product's result, and of a row of a batch, do not depend on how many there are.
   bool batchInvariant = false;

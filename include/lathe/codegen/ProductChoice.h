@@ -60,6 +60,8 @@ public:
   /// model of time (HopperGemmTime.cpp) for ever more of them.
   bool addWgmma();
   std::optional<KernelSpec> wgmma(KernelConfig config) const;
+  /// The packing of 2:4 sparse weights (support/Packing.h); empty where there are none.
+  std::string sparsePacking() const;
   /// Conditions of a variant that was asked for.
   std::vector<DimCondition> conditions() const;
 
@@ -72,6 +74,9 @@ private:
   std::vector<KernelVariant> &out;
   std::unique_ptr<HopperGemm> hopper;
 };
+
+/// Rows of results that gemm_sparse.cuh stores together: of wide tiles few, so that there is room for another stage.
+int64_t sparseStagedRows(int64_t tileM);
 
 /// Whether gemm.stream is the best for up to so many rows (codegen/device/stream.cpp).
 bool streamTakes(const ProductChoice &product, int64_t rows);

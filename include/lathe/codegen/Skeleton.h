@@ -133,6 +133,7 @@ struct ProductForm {
   bool widensToF32 = false;    ///< ... into f32, not the element type
   bool mixedInput = false;     ///< B must be: gemm_mixed.cuh, gemm_widened.cuh
   bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh and those beside it
+  bool sparse = false;         ///< B must be 2:4 sparse, packed as `sparse24` (Packing.h): gemm_sparse.cuh, gemm_sparse_few.cuh
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits

@@ -1,0 +1,111 @@
+//===- ChooseSparseTest.cpp - which products leave out zeros on GPUs --*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "lathe/codegen/KernelDesc.h"
+#include "lathe/codegen/Skeleton.h"
+
+#include <gtest/gtest.h>
+
+using namespace lathe;
+
+namespace {
+
+/// x [M, K] by 2:4 sparse weights [N, K].
+KernelDesc product(DimExpr m, int64_t n = 4096, int64_t k = 4096, DType type = DType::BF16) {
+  KernelDesc d;
+  d.name = "k";
+  d.kind = KernelDesc::Kind::Gemm;
+  d.parallel = {m, n};
+  d.reduction = {k};
+  d.numInputs = 2;
+  d.numOutputs = 1;
+  d.resultInPlace = d.resultBare = true;
+  d.buffers.resize(3);
+  auto buffer = [&](int i, std::vector<DimExpr> dims) {
+    d.buffers[i].dtype = type;
+    d.buffers[i].dims = d.buffers[i].physical = dims;
+  };
+  buffer(0, {m, k});
+  buffer(1, {n, k});
+  buffer(2, d.parallel);
+  d.operands.resize(2);
+  d.operands[0].buffer = 0;
+  d.operands[1].buffer = 1;
+  d.operands[1].isWeight = d.operands[1].transposed = d.operands[1].twoOfFour = true;
+  d.operands[0].dtype = d.operands[1].dtype = type;
+  d.alwaysSparse = true;
+  return d;
+}
+
+std::vector<KernelVariant> variantsOf(const KernelDesc &d, const char *target = "sm_90a") {
+  auto all = chooseVariants(d, *Target::parse(target));
+  EXPECT_TRUE(all.ok()) << all.status().str();
+  return all.ok() ? *all : std::vector<KernelVariant>();
+}
+
+bool isSparse(const KernelVariant &v) { return KernelConfig::parse(v.spec.config)->form->product.sparse; }
+
+TEST(ChooseSparse, ZerosAreLeftOutWhereThatIsAskedFor) {
+  for (int64_t m : {1, 8, 16, 17, 64, 200, 2048, 8192})
+    for (int64_t n : {64, 1000, 4096, 28672}) {
+      for (const KernelVariant &v : variantsOf(product(m, n))) {
+        EXPECT_TRUE(isSparse(v)) << v.spec.config;
+        EXPECT_EQ(v.spec.buffers[1].packing, "sparse24t");
+        EXPECT_LE(*v.spec.launches[0].sharedBytes.constant(), 227 << 10);
+        EXPECT_EQ(KernelConfig::parse(v.spec.config)->form->product.fewRows, false);
+        EXPECT_EQ(v.spec.tensorMaps.size(), m <= 16 ? 0u : 4u) << v.spec.config;
+      }
+    }
+  for (KernelDesc d : {product(64, 4096, 4096, DType::F16), product(4, 4096, 14336)})
+    EXPECT_TRUE(isSparse(variantsOf(d).front()));
+}
+
+TEST(ChooseSparse, AnyNumberOfRows) {
+  KernelDesc d = product(DimExpr::symbol("M"));
+  d.symbols["M"] = {0, DimRange::kUnbounded};
+  std::vector<KernelVariant> all = variantsOf(d);
+  ASSERT_GE(all.size(), 3u);
+  EXPECT_TRUE(all.back().guard.empty());
+  for (const KernelVariant &v : all) // one form of the weights
+    EXPECT_EQ(v.spec.buffers[1].packing, "sparse24t") << v.spec.config;
+}
+
+TEST(ChooseSparse, OtherwiseTheProductIsDense) {
+  auto dense = [](KernelDesc d, const char *target = "sm_90a") {
+    for (const KernelVariant &v : variantsOf(d, target)) {
+      EXPECT_FALSE(isSparse(v)) << v.spec.config;
+      EXPECT_EQ(v.spec.buffers[1].packing, "");
+    }
+  };
+  for (int64_t m : {1, 2048}) {
+    KernelDesc automatic = product(m), unknown = product(m), input = product(m), batches = product(m);
+    automatic.alwaysSparse = false;
+    unknown.operands[1].twoOfFour = false;
+    input.operands[1].isWeight = false;
+    dense(automatic);
+    dense(unknown);
+    dense(input);
+    dense(product(m), "sm_80");
+    KernelDesc packed = product(m, 4096, 4096, DType::F32);
+    dense(packed);
+  }
+}
+
+TEST(ChooseSparse, ConfigurationsCanBeAskedFor) {
+  KernelDesc d = product(2048);
+  d.alwaysSparse = false;
+  for (const char *config : {"gemm.sparse.cooperative.m128.n256", "gemm.sparse.cooperative.m128.n256.c2", "gemm.sparse.pingpong.m96.n128",
+                             "gemm.sparse.pingpong.m128.n192.c2", "gemm.sparse.cooperative.streamk.m256.n128"}) {
+    d.wanted = config;
+    std::vector<KernelVariant> all = variantsOf(d);
+    ASSERT_FALSE(all.empty());
+    EXPECT_EQ(all.front().spec.config.find(std::string(config).substr(0, 20)), 0u) << all.front().spec.config;
+  }
+  d.wanted = "gemm.sparse.few";
+  EXPECT_FALSE(chooseVariants(d, *Target::parse("sm_90a")).ok());
+  d = product(3);
+  d.wanted = "gemm.sparse.few.t256.v2.n64.c2";
+  EXPECT_EQ(variantsOf(d).front().spec.config.find("gemm.sparse.few.t256.v2.r8.n64.k4."), 0u) << variantsOf(d).front().spec.config;
+}
+
+} // namespace
