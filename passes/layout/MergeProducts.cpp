@@ -17,6 +17,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
+#include "../sparsify/ZeroBlocksAttr.h"
 
 #include "lathe/ir/AttentionOperands.h"
 #include "lathe/ir/HeadPairs.h"
@@ -171,8 +172,9 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
           merge(group);
         branches = std::move(rest);
       }
+    const bool sparse = sparseWeights(getOperation()) == "always";
     if (target.hasWgmma())
-      pairGates(block);
+      pairGates(block, sparse);
     SmallVector<Value> sliced(block.getArguments());
     for (Operation &op : block)
       if (op.getNumResults() == 1)
@@ -209,7 +211,8 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
     return path.contains(meeting);
   }
 
-  void pairGates(Block &block) {
+  /// `sparse`: 2:4 sparse weights are multiplied without their zeros, by kernels that have no form with two halves.
+  void pairGates(Block &block, bool sparse) {
     llvm::MapVector<Value, SmallVector<MatmulOp>> byInput;
     for (MatmulOp matmul : block.getOps<MatmulOp>())
       if (!matmul.getTransposeA() && constantOf(matmul.getB(), 2) && !matmul.getY().use_empty() &&
@@ -220,7 +223,8 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
         continue;
       MatmulOp a = matmuls[0], b = matmuls[1];
       if (a.getY().getType() != b.getY().getType() || a.getB().getType() != b.getB().getType() ||
-          a.getTransposeB() != b.getTransposeB() || !meets(a.getY(), b.getY()))
+          a.getTransposeB() != b.getTransposeB() || !meets(a.getY(), b.getY()) ||
+          (sparse && a->hasAttr(kTwoOfFourAttr) && b->hasAttr(kTwoOfFourAttr)))
         continue;
       OpBuilder builder(a);
       Location loc = builder.getFusedLoc({a.getLoc(), b.getLoc()});
@@ -302,9 +306,12 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
     bool transposed = first.getTransposeB();
     std::vector<DimExpr> dims = dimsOf(first.getY());
     dims.back() = columns;
-    Value y = MatmulOp::create(b, loc, tensorType(elementTypeOf(first.getY()), dims), first.getA(),
-                               join(b, loc, weights, transposed ? 0 : 1), UnitAttr(),
-                               transposed ? b.getUnitAttr() : UnitAttr());
+    auto product = MatmulOp::create(b, loc, tensorType(elementTypeOf(first.getY()), dims), first.getA(),
+                                    join(b, loc, weights, transposed ? 0 : 1), UnitAttr(),
+                                    transposed ? b.getUnitAttr() : UnitAttr());
+    if (llvm::all_of(group, [](Branch &branch) { return branch.matmul->hasAttr(kTwoOfFourAttr); }))
+      product->setAttr(kTwoOfFourAttr, b.getUnitAttr());
+    Value y = product.getY();
     if (group.front().bias)
       y = AddOp::create(b, loc, y.getType(), y, join(b, loc, biases, 0));
     passedRemark(loc, "MergeProducts") << "one product by all weights of this value";

@@ -2,12 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Counts in each constant matrix that products multiply by, once, which of its blocks
-// are all zero, and notes it at the products. Weights in which a sample finds no such
-// block are not read. Nothing else changes: whether blocks are left out is decided
-// by select, where the target and the sizes are known.
+// are all zero, finds whether it is 2:4 sparse, and notes it at the products. Weights in
+// which a sample finds neither are not read. Nothing else changes: whether zeros are left
+// out is decided by select, where the target and the sizes are known.
 //
 //   %w = constant : 768x3072, 80 % of 1x16 zero
 //   %y = matmul %x, %w    =>    %y = matmul %x, %w {lathe.nonzero_blocks = array<i64: 29491, 22118>}
+//
+//   %w = constant : 768x3072, at most two of four neighbours along 768 other than zero
+//   %y = matmul %x, %w    =>    %y = matmul %x, %w {lathe.two_of_four}
 //
 //===----------------------------------------------------------------------===//
 #include "ZeroBlocksAttr.h"
@@ -15,7 +18,7 @@
 #include "../Common.h"
 
 #include "lathe/ir/WeightStore.h"
-#include "lathe/support/ZeroBlocks.h"
+#include "lathe/support/TwoOfFour.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -37,15 +40,33 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
       ConstantOp weights = weightsOf(op.getB());
       if (!weights)
         return;
-      DenseI64ArrayAttr counts = count(op, weights);
-      if (!counts)
+      const Zeros &zeros = zerosOf(op, weights);
+      if (zeros.offence)
+        missedRemark(op.getLoc(), "SparseWeights")
+            << ("its weights are 2:4 sparse but for some groups of four, the first of which has its third element other than "
+                "zero at k " +
+                std::to_string(zeros.offence->k) + ", column " + std::to_string(zeros.offence->n) +
+                ": they are multiplied as they are");
+      if (!zeros.blocks && !zeros.twoOfFour)
         return;
-      if (divided) // the blocks of a part are others
-        missedRemark(op.getLoc(), "SparseWeights") << "its weights have blocks of zeros, which ranks of a mesh multiply";
-      else
-        op->setAttr(kNonzeroBlocksAttr, counts);
+      if (divided) { // the zeros of a part are others
+        missedRemark(op.getLoc(), "SparseWeights")
+            << (zeros.blocks ? "its weights have blocks of zeros, which ranks of a mesh multiply"
+                             : "its weights are 2:4 sparse, which ranks of a mesh multiply as they are");
+        return;
+      }
+      if (zeros.blocks)
+        op->setAttr(kNonzeroBlocksAttr, zeros.blocks);
+      if (zeros.twoOfFour)
+        op->setAttr(kTwoOfFourAttr, UnitAttr::get(&getContext()));
     });
   }
+
+  struct Zeros {
+    DenseI64ArrayAttr blocks; ///< null where a matrix has no blocks of zeros, or its bytes are not there
+    bool twoOfFour = false;
+    std::optional<TwoOfFourOffence> offence; ///< of a matrix that is almost 2:4
+  };
 
   /// The constant behind a right operand, maybe of 16 bits that become more on the way.
   static ConstantOp weightsOf(Value b) {
@@ -55,11 +76,14 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
     return constant && !isNumber(constant) ? constant : ConstantOp();
   }
 
-  /// Null where a matrix has no blocks of zeros, or its bytes are not there.
-  DenseI64ArrayAttr count(MatmulOp op, ConstantOp weights) {
-    auto [known, isNew] = counted[op.getTransposeB()].try_emplace(weights);
-    if (!isNew)
-      return known->second;
+  const Zeros &zerosOf(MatmulOp op, ConstantOp weights) {
+    auto [known, isNew] = found[op.getTransposeB()].try_emplace(weights);
+    if (isNew)
+      known->second = find(op, weights);
+    return known->second;
+  }
+
+  Zeros find(MatmulOp op, ConstantOp weights) {
     auto type = cast<TensorType>(weights.getValue().getType());
     Type element = type.getElementType();
     if (!(element.isF32() || element.isF16() || element.isBF16()) || !type.hasStaticShape() || type.getRank() < 2)
@@ -88,15 +112,22 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
       inlined = std::move(*bytes);
       matrix.bytes = inlined;
     }
+    Zeros zeros;
+    constexpr double kAlmost = 0.9; // of groups of four: somebody meant it
+    if (matrix.bits == 16 && matrix.depth % kGroupOfFour == 0 && sampledTwoOfFour(matrix) >= kAlmost) {
+      zeros.offence = firstOffence(matrix);
+      zeros.twoOfFour = !zeros.offence;
+    }
     if (sampledZeroRows(matrix) == 0)
-      return {};
+      return zeros;
     std::vector<uint8_t> flags = nonzeroRows(matrix);
-    return counted[op.getTransposeB()][weights] = DenseI64ArrayAttr::get(
-               &getContext(), {countNonzeroBlocks(flags, matrix.depth, 1),
-                               matrix.depth % 4 ? -1 : countNonzeroBlocks(flags, matrix.depth, 4)});
+    zeros.blocks = DenseI64ArrayAttr::get(&getContext(),
+                                          {countNonzeroBlocks(flags, matrix.depth, 1),
+                                           matrix.depth % 4 ? -1 : countNonzeroBlocks(flags, matrix.depth, 4)});
+    return zeros;
   }
 
-  llvm::DenseMap<Operation *, DenseI64ArrayAttr> counted[2]; ///< by constant; as it lies and transposed
+  llvm::DenseMap<Operation *, Zeros> found[2]; ///< by constant; as it lies and transposed
 };
 
 } // namespace

@@ -72,3 +72,39 @@ module attributes {lathe.target = "x86-64-v3", lathe.options = {mesh = ["tp=2"]}
     return %0 : tensor<3x16xf32>
   }
 }
+
+// -----
+
+// Of each four neighbours along K at most two are other than zero: along the rows of the first weight, down the columns
+// of the second, nowhere in the third, where one group of ten has three. 32-bit weights are not looked at.
+// CHECK-LABEL: func.func @two_of_four
+// CHECK: lathe.matmul %arg0, %{{.*}} {lathe.two_of_four, transpose_b}
+// CHECK: lathe.matmul %arg1, %{{[a-z0-9_]*}} {lathe.two_of_four} :
+// CHECK: lathe.matmul %arg0, %{{[a-z0-9_]*}} {transpose_b} :
+// CHECK: lathe.matmul %arg2, %{{[a-z0-9_]*}} {lathe.nonzero_blocks = array<i64: 4, 2>, transpose_b} :
+// REMARK: its weights are 2:4 sparse but for some groups of four, the first of which has its third element other than zero at k 6, column 1: they are multiplied as they are
+// SELECT: matmul_0: its weights are 2:4 sparse: their zeros are left out
+// SELECT: matmul_0: gemm.sparse.pingpong
+// SELECT: matmul_1: its weights are 2:4 sparse: they are multiplied as they are, because no kernel without the zeros takes these sizes
+module attributes {lathe.target = "sm_90a", lathe.options = {sparse_weights = ["always"]}} {
+  func.func @two_of_four(%x: tensor<64x8xbf16>, %z: tensor<64x4xf16>, %f: tensor<64x8xf32>) -> (tensor<64x8xbf16>, tensor<64x8xf16>, tensor<64x5xbf16>, tensor<64x1xf32>) {
+    %w = lathe.constant dense<[
+      [1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0], [0.0, 2.0, 4.0, 0.0, 0.0, 0.0, 5.0, 1.0],
+      [1.0, 0.0, 0.0, 9.0, 3.0, 2.0, 0.0, 0.0], [0.0, 2.0, 4.0, -0.0, 0.0, 0.0, 0.0, 1.0],
+      [1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0], [0.0, 2.0, 4.0, 0.0, 0.0, 0.0, 5.0, 1.0],
+      [1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0], [0.0, 2.0, 4.0, 0.0, 0.0, 0.0, 5.0, 1.0]]> : tensor<8x8xbf16>
+    %down = lathe.constant dense<[
+      [1.0, 0.0, 3.0, 0.0, 1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+      [1.0, 5.0, 0.0, 9.0, 3.0, 2.0, 0.0, 0.0], [0.0, 0.0, 0.0, -0.0, 0.0, 0.0, 0.0, 1.0]]> : tensor<4x8xf16>
+    %almost = lathe.constant dense<[
+      [1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0], [0.0, 2.0, 4.0, 0.0, 1.0, 1.0, 5.0, 0.0],
+      [1.0, 0.0, 0.0, 9.0, 3.0, 2.0, 0.0, 0.0], [0.0, 2.0, 4.0, -0.0, 0.0, 0.0, 0.0, 1.0],
+      [1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0]]> : tensor<5x8xbf16>
+    %wide = lathe.constant dense<[[1.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0]]> : tensor<1x8xf32>
+    %0 = lathe.matmul %x, %w {transpose_b} : (tensor<64x8xbf16>, tensor<8x8xbf16>) -> tensor<64x8xbf16>
+    %1 = lathe.matmul %z, %down : (tensor<64x4xf16>, tensor<4x8xf16>) -> tensor<64x8xf16>
+    %2 = lathe.matmul %x, %almost {transpose_b} : (tensor<64x8xbf16>, tensor<5x8xbf16>) -> tensor<64x5xbf16>
+    %3 = lathe.matmul %f, %wide {transpose_b} : (tensor<64x8xf32>, tensor<1x8xf32>) -> tensor<64x1xf32>
+    return %0, %1, %2, %3 : tensor<64x8xbf16>, tensor<64x8xf16>, tensor<64x5xbf16>, tensor<64x1xf32>
+  }
+}
