@@ -95,3 +95,49 @@ def test_text_of_a_phase(tmp_path):
         assert "lathe.nonzero_blocks" in (folder / "m.mlir").read_text()
         lathe_cli.lathe("compile", folder / "m.mlir", "-o", folder / "m.lathe")
         assert (folder / "m.lathe").read_bytes() == whole
+
+
+def two_of_four(rng, depth, columns):
+    """Of each four neighbours along the depth two are zero."""
+    w = rng.normal(size=(depth // 4, 4, columns))
+    np.put_along_axis(w, np.argsort(rng.random(w.shape), axis=1)[:, :2], 0, axis=1)
+    return w.reshape(depth, columns)
+
+
+def write_two_of_four(path, spoil=False):
+    """The same layers with 2:4 sparse weights, stored either way; `spoil`: but for one element of the first."""
+    rng = np.random.default_rng(4)
+    w1, w2 = two_of_four(rng, K, H), two_of_four(rng, H, K).T
+    if spoil:
+        w1[8:12, 3] = 1
+    write_model(path, np.float16)
+    model = onnx.load(path)
+    for tensor, w in zip(model.graph.initializer, (w1, w2)):
+        tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(w).astype(np.float16), tensor.name))
+    onnx.save(model, path)
+
+
+def test_two_of_four(tmp_path):
+    """Sparse tensor cores multiply them where --sparse-weights=always says so, with any epilogue and number of rows."""
+    path = tmp_path / "m.onnx"
+    write_two_of_four(path)
+    remarks = {}
+    for how in ("always", "auto"):
+        engine = lathe_cli.compile_model(path, tmp_path / f"{how}.lathe", f"--sparse-weights={how}", "--remarks", tmp_path / "r.json",
+                                         target="sm_90a")
+        assert ("gemm.sparse" in kernels(engine)) == (how == "always"), kernels(engine)
+        remarks[how] = [r for r in json.load(open(tmp_path / "r.json")) if "2:4" in json.dumps(r)]
+    assert kernels(tmp_path / "always.lathe").count("gemm.sparse") >= 2
+    assert len(remarks["always"]) == 2 and all("are left out" in json.dumps(r) for r in remarks["always"]), remarks
+    assert len(remarks["auto"]) == 2 and all("--sparse-weights=always" in json.dumps(r) for r in remarks["auto"]), remarks
+    lathe_cli.lathe("prune", path, "--scheme", "2:4", "--check")
+
+
+def test_almost_two_of_four(tmp_path):
+    """The first element that offends is named, and the weights stay dense."""
+    path = tmp_path / "m.onnx"
+    write_two_of_four(path, spoil=True)
+    engine = lathe_cli.compile_model(path, tmp_path / "m.lathe", "--sparse-weights=always", "--remarks", tmp_path / "r.json", target="sm_90a")
+    assert kernels(engine).count("gemm.sparse") > 0  # the other product
+    assert any("k 10, column 3" in json.dumps(r) for r in json.load(open(tmp_path / "r.json")))
+    assert "element [10, 3] is the first" in lathe_cli.lathe("prune", path, "--scheme", "2:4", "--check", code=3)

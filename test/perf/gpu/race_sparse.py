@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Races products with 2:4 sparse weights against the same products dense (ours, torch's) and against cuSPARSELt.
+
+    race_sparse.py prepare FOLDER [GROUP...]   without a GPU: kernels of both as cubins, with their launches
+    race_sparse.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
+                                               candidates in rounds, as CUDA-graph replays over rotating buffers
+
+bf16, weights as [N, K] like torch's Linear, pruned by magnitude. Groups: odd (correctness only), square, many, one, few.
+`prepare --config=CONFIG` takes another sparse configuration where it is possible. Ratios are taken within a round, each
+of which has another order: rival's time over ours. Of cuSPARSELt all algorithms take part that torch lets one name, with
+the result either way round, and the best counts. The bars are those printed at the end: geometric mean and least.
+"""
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+
+import race_gemm
+from generated import LATHE, TARGET, judge, median, race_rounds, ratio
+from plans import keep_kernels, load_kernels
+
+LLAMA = race_gemm.LLAMA
+#         group: rival -> (least geometric mean, least ratio)
+BARS = {"square": {"dense": (1.40, 1.40), "cslt": (1.10, 1.10)}, "many": {"dense": (1.25, 1.15)},
+        "wide": {"dense": (1.60, 1.60)}, "one": {"dense": (1.25, 1.25)}}
+ROUNDS = 31
+
+
+def cases():
+    """group -> [(name, m, n, k, epilogue, weights along k[, configuration])]"""
+    rows = lambda m, names: [(f"{name}_{m}", m, *LLAMA[name], "", True) for name in names]
+    out = {"square": [("square_8192", 8192, 8192, 8192, "", True)],
+           "many": [("square_4096", 4096, 4096, 4096, "", True)] + rows(2048, LLAMA) + rows(256, LLAMA),
+           "wide": rows(1, ("gateup", "down")), "one": rows(1, ("qkv", "o")),
+           "few": rows(4, LLAMA) + rows(8, LLAMA) + rows(16, LLAMA), "odd": []}
+    for m, n, k in [(1, 4096, 72), (7, 1000, 776), (16, 4104, 4096), (13, 520, 1032), (33, 264, 200), (257, 512, 1032), (1021, 1024, 1016),
+                    (64, 776, 200), (129, 4096, 128), (3000, 1992, 520)]:
+        out["odd"] += [(f"odd_{m}x{n}x{k}{e}{t}", m, n, k, e, t) for e in ("", "bias+gelu", "residual") for t in (True, False)]
+    forms = ["gemm.sparse.cooperative.m128.n256", "gemm.sparse.cooperative.m128.n256.c2", "gemm.sparse.cooperative.m256.n128",
+             "gemm.sparse.pingpong.m128.n128.c2", "gemm.sparse.pingpong.m128.n192", "gemm.sparse.pingpong.m16.n64", "gemm.sparse.cooperative.streamk.m128.n256"]
+    out["odd"] += [(f"form_{m}x{n}x{k}{e}_{'_'.join(form[12:].split('.'))}", m, n, k, e, True, form) for form in forms
+                   for m, n, k, e in ((257, 520, 1032, ""), (1021, 1024, 1016, "residual"), (1, 776, 200, "bias+gelu"))]
+    return out
+
+
+# ---- Without a GPU ------------------------------------------------------------------------------
+
+def compile_kernel(folder, stem, name, how, config):
+    path = os.path.join(folder, name)
+    command = [LATHE, "compile", stem + ".onnx", f"--target={TARGET}", f"--sparse-weights={how}", "--stop-after=codegen", "-o", path + ".mlir"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode == 0 and config:
+        kernel = re.search(r"exec\.launch @(\w+)", open(path + ".mlir").read())[1]
+        made = subprocess.run(command + ["--config", f"{kernel}={config}"], capture_output=True, text=True)
+    if made.returncode:
+        sys.exit(f"{name}: {made.stderr}")
+    row = keep_kernels(folder, name, open(path + ".mlir").read())
+    os.remove(path + ".mlir")
+    return row
+
+
+def prepare(folder, groups, config):
+    os.makedirs(folder, exist_ok=True)
+    table = []
+    for group in groups:
+        for name, m, n, k, epilogue, along, *form in cases()[group]:
+            stem = os.path.join(folder, name)
+            race_gemm.save_model(stem + ".onnx", m, n, k, epilogue, along)  # zeros are 2:4, too
+            row = compile_kernel(folder, stem, name, "always", config or (form[0] if form else ""))
+            if "sparse" not in row["config"]:
+                sys.exit(f"{name}: {row['config']} is dense")
+            row.update(name=name, group=group, m=m, n=n, k=k, epilogue=epilogue, along=along)
+            if group != "odd":
+                row["dense"] = {**row, **compile_kernel(folder, stem, name + "_dense", "never", "")}
+            for end in (".onnx", ".onnx.bin"):
+                if os.path.exists(stem + end):
+                    os.remove(stem + end)
+            table.append(row)
+            print(f"{name:32} {row['config']:52} {row['dense']['config'] if 'dense' in row else ''}", flush=True)
+    json.dump(table, open(os.path.join(folder, "race_sparse.json"), "w"), indent=1)
+    return 0
+
+
+# ---- On a GPU -----------------------------------------------------------------------------------
+
+def pruned(w):
+    """The two of each four neighbours along the last dimension with the greatest magnitudes; some groups have fewer."""
+    import torch
+    groups = w.float().abs().view(w.shape[0], -1, 4)
+    kept = torch.zeros_like(groups, dtype=torch.bool).scatter_(2, groups.topk(2, dim=2).indices, True)
+    kept.view(-1)[::11] = False
+    return (w.view(groups.shape) * kept).view(w.shape).contiguous()
+
+
+def packed(w):
+    """`sparse24` (include/lathe/support/Packing.h) of [N, K], written a second time here."""
+    import torch
+    n, k = w.shape
+    panels, steps = (n + 15) // 16, (k + 63) // 64
+    whole = torch.zeros(panels * 16, steps * 64, device=w.device, dtype=w.dtype)
+    whole[:n, :k] = w
+    groups = whole.view(panels * 16, steps * 16, 4)
+    # What is not zero first, then the zeros that come first.
+    rank = (groups != 0).int() * 8 + torch.tensor([3, 2, 1, 0], device=w.device)
+    places = rank.topk(2, dim=2).indices.sort(dim=2).values
+    values = torch.gather(groups, 2, places).view(panels, 2, 8, steps, 4, 8).permute(0, 3, 1, 4, 2, 5).contiguous()
+    nibbles = (places[..., 0] | places[..., 1] << 2).view(panels, 2, 8, steps, 4, 4)  # panel half row step lane group
+    shift = 16 * torch.arange(2, device=w.device).view(2, 1) + 4 * torch.arange(4, device=w.device).view(1, 4)
+    words = (nibbles << shift.view(1, 2, 1, 1, 1, 4)).sum(dim=(1, 5)).permute(0, 2, 1, 3).contiguous()
+    words = torch.where(words >= 2**31, words - 2**32, words).to(torch.int32)
+    return torch.cat([values.view(torch.uint8).view(-1), words.view(torch.uint8).view(-1)])
+
+
+def make_set(row):
+    t = race_gemm.make_set(row)
+    w = pruned(t["w"] if row["along"] else t["w"].t().contiguous())
+    t["w"] = w if row["along"] else w.t().contiguous()
+    t["sparse"] = packed(w)
+    return t
+
+
+def ordered(row, t):
+    """In the order of the kernel's buffers; the weights of a sparse kernel are packed."""
+    return [t["sparse"] if b.split(".")[0] == "w" and "sparse" in row["config"] else t.get(b, t["y"]) for b in row["buffers"]]
+
+
+def cusparselt(t):
+    """{name: launch} of its algorithms; none where torch was built without it."""
+    import torch
+    if not (hasattr(torch, "_cslt_compress") and torch.backends.cusparselt.is_available()):
+        return {}
+    weights, rows, out = torch._cslt_compress(t["w"]), t["a"].t(), {}
+    for turned in (True, False):
+        for algorithm in range(32):
+            go = lambda a=algorithm, r=turned: torch._cslt_sparse_mm(weights, rows, transpose_result=r, alg_id=a)
+            try:
+                go()
+                torch.cuda.synchronize()
+            except RuntimeError:
+                break
+            out[f"cslt{algorithm}{'t' if turned else ''}"] = go
+    return out
+
+
+def check(row, bind):
+    race_gemm.make_set, kept = make_set, race_gemm.make_set
+    try:
+        return race_gemm.check(row, bind)
+    finally:
+        race_gemm.make_set = kept
+
+
+def run(folder, groups):
+    import torch
+    torch.manual_seed(1)
+    torch.zeros(1, device="cuda")
+    print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, flush=True)
+    bad, ratios, results = 0, {}, []
+    for row in json.load(open(os.path.join(folder, "race_sparse.json"))):
+        if groups and row["group"] not in groups:
+            continue
+        name, m, n, k = row["name"], row["m"], row["n"], row["k"]
+        bind = load_kernels(folder, row, ordered)
+        error = check(row, bind)
+        if error == math.inf:
+            print(f"{name:32} {row['config']} WRONG", flush=True)
+            bad += 1
+            continue
+        if row["group"] == "odd":
+            print(f"{name:40} {row['config']:52} error {error:.1e}", flush=True)
+            continue
+        moved = 2 * (m * k + m * n) + n * k * 9 // 8
+        sets = [make_set(row) for _ in range(max(1, min(16, math.ceil(300e6 / moved))))]
+        dense = load_kernels(folder, row["dense"], ordered)
+        candidates = {"lathe": [bind(t) for t in sets], "dense": [dense(t) for t in sets],
+                      "torch": [lambda t=t: torch.mm(t["a"], t["w"].t(), out=t["y"]) for t in sets]}
+        if m > 16:
+            for algorithm in (of := [cusparselt(t) for t in sets])[0]:
+                candidates[algorithm] = [go[algorithm] for go in of]
+        rounds = race_rounds(candidates, ROUNDS)
+        times, best = {c: median(v) for c, v in rounds.items()}, {}
+        for c in times:
+            if c != "lathe":
+                rival = "cslt" if c.startswith("cslt") else c
+                best[rival] = min(best.get(rival, math.inf), ratio(rounds, c))
+        for rival, r in best.items():
+            ratios.setdefault(row["group"], {}).setdefault(rival, {})[name] = r
+        results.append({**{c: row[c] for c in ("name", "group", "m", "n", "k", "config")}, "us": times, "error": error})
+        mine = times["lathe"]
+        print(f"{name:24} {row['config']:52} {mine:8.2f} us {2 * m * n * k / mine / 1e6:5.0f} TF {moved / mine / 1e3:5.0f} GB/s  " +
+              "  ".join(f"{r:.3f} x {rival}" for rival, r in best.items()) + f"  error {error:.1e}", flush=True)
+        del sets, candidates
+    bad += judge(ratios, BARS)
+    json.dump(results, open(os.path.join(folder, "results_sparse.json"), "w"), indent=1)
+    return bad
+
+
+if __name__ == "__main__":
+    words = [w for w in sys.argv[1:] if not w.startswith("--")]
+    config = "".join(w[9:] for w in sys.argv[1:] if w.startswith("--config="))
+    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
+        sys.exit(__doc__)
+    sys.exit(prepare(words[1], words[2:] or list(cases()), config) if words[0] == "prepare"
+             else int(run(words[1], words[2:]) > 0))
