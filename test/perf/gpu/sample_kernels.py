@@ -412,10 +412,10 @@ class Ours:
         self.engine = lathe.load(path)
         self.context = self.engine.context("cuda:0", stream=stream.cuda_stream)
         self.library, self.handle, self.entry = self.context._library, self.context._handle, self.engine.entries[0].encode()
-        self.calls, ports = [], (self.engine.inputs(), self.engine.outputs())
+        self.calls, ports, place = [], (self.engine.inputs(), self.engine.outputs()), self.context._place
         for tensors, result in zip(sets, results):
-            given = [input_tensor(t, p.dtype, p.name) for t, p in zip(tensors, ports[0])]
-            made = input_tensor(result, ports[1][0].dtype, "result")
+            given = [input_tensor(t, p.dtype, p.name, place) for t, p in zip(tensors, ports[0])]
+            made = input_tensor(result, ports[1][0].dtype, "result", place)
             out = (_abi.CTensor * 1)(made[0])
             self.calls.append(((_abi.CTensor * len(given))(*(g[0] for g in given)), len(given), out, given, made))
         self.steps = ctypes.c_uint64()
