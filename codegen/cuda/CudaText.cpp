@@ -58,6 +58,8 @@ FailureOr<std::string> cudaText(const KernelSource &kernel) {
     return topKText(kernel, *config);
   case Skeleton::Code::Scan:
     return config->tileM ? scanText(kernel, *config) : tileText(kernel);
+  case Skeleton::Code::OrderedScatter:
+    return scatterText(kernel, *config);
   case Skeleton::Code::Nonzero:
     return nonzeroText(kernel, *config);
   default:

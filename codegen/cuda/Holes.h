@@ -93,6 +93,7 @@ mlir::FailureOr<std::string> attentionText(const KernelSource &kernel, const Ker
 mlir::FailureOr<std::string> columnsText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> nonzeroText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> scanText(const KernelSource &kernel, const KernelConfig &config);
+mlir::FailureOr<std::string> scatterText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> topKText(const KernelSource &kernel, const KernelConfig &config);
 mlir::FailureOr<std::string> transposeText(const KernelSource &kernel, const KernelConfig &config);
 

@@ -311,6 +311,10 @@ template <class T> inline T atomicAdd(T *p, T v) {
   *p = old + v;
   return old;
 }
+template <class T> inline T atomicExch(T *p, T v) {
+  LATHE_NOTE(p, sizeof(T), Atomic);
+  return std::exchange(*p, v);
+}
 template <class T> inline T atomicMax(T *p, T v) {
   LATHE_NOTE(p, sizeof(T), Atomic);
   T old = *p;

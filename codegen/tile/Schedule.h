@@ -39,6 +39,13 @@ void scheduleRadixTopK(Evaluator &, const KernelConfig &);
 void scheduleNonzero(Evaluator &, const KernelConfig &);
 void scheduleNms(Evaluator &, const KernelConfig &);
 
+/// Whether an output already shares the memory of the operand that a scatter changes.
+bool liesInOperand(Evaluator &e, mlir::Operation *scatter, unsigned output);
+/// The scatter that a kernel yields and nothing else; null after an error.
+mlir::Operation *yieldedScatter(const KernelSource &kernel);
+/// What the update at `from` of a scatter names: indices of dimensions of the operand (ScatterSizes::named), checked.
+/// None when code for them cannot be made.
+std::optional<Indices> namedBy(Evaluator &e, mlir::Operation *scatter, const Indices &from);
 /// Stores the update at `from` of a scatter that makes an output in place, without an order.
 void storeUpdate(Evaluator &e, mlir::Operation *scatter, unsigned output, const Indices &from);
 

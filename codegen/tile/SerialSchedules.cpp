@@ -12,6 +12,8 @@
 
 #include "Schedule.h"
 
+#include "lathe/ir/ScatterSizes.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -118,77 +120,61 @@ std::optional<Indices> placeOf(Evaluator &e, ScatterNdOp nd, const Indices &idx)
   return at;
 }
 
-/// The scatter that a kernel yields and nothing else; null after an error.
-Operation *yieldedScatter(Evaluator &e) {
-  Operation *yield = e.kernel.body->getTerminator();
+} // namespace
+
+Operation *yieldedScatter(const KernelSource &kernel) {
+  Operation *yield = kernel.body->getTerminator();
   Operation *op = yield->getOperand(0).getDefiningOp();
   if (yield->getNumOperands() == 1 && op && isa<ScatterElementsOp, ScatterNdOp>(op))
     return op;
   yield->emitError("code generation: a scatter kernel yields its scatter and nothing else");
-  e.failed = true;
   return nullptr;
 }
 
-} // namespace
-
-namespace {
-
-/// Whether the output already shares the memory of the operand that a scatter changes.
 bool liesInOperand(Evaluator &e, Operation *scatter, unsigned output) {
   auto arg = dyn_cast<BlockArgument>(scatter->getOperand(0));
   return arg && e.bufferArg(output).aliases == static_cast<int>(arg.getArgNumber());
 }
 
-/// What a scatter's indices do not name: the sizes of the operand that its updates share with it, and which
-/// dimensions of the operand the others are.
-struct BesideIndices {
-  std::vector<DimExpr> sizes;
-  SmallVector<int64_t> dims, indexed;
-};
-
-BesideIndices besideIndices(Operation *scatter) {
-  std::vector<DimExpr> dims = dimsOf(scatter->getResult(0));
-  int64_t rank = dims.size(), first = rank;
-  auto elements = dyn_cast<ScatterElementsOp>(scatter);
-  if (!elements) // slices behind the dimensions that a tuple names
-    first = rank - (int64_t(dimsOf(scatter->getOperand(2)).size()) - int64_t(dimsOf(scatter->getOperand(1)).size()) + 1);
-  BesideIndices beside;
-  for (int64_t d = 0; d < rank; ++d) {
-    bool named = elements ? d == int64_t(elements.getAxis()) : d < first;
-    (named ? beside.indexed : beside.dims).push_back(d);
-    if (!named)
-      beside.sizes.push_back(dims[d]);
-  }
-  return beside;
+std::optional<Indices> namedBy(Evaluator &e, Operation *scatter, const Indices &from) {
+  if (auto elements = dyn_cast<ScatterElementsOp>(scatter))
+    return Indices{checked(e, elements.getIndices(), from, dimsOf(elements.getResult())[elements.getAxis()])};
+  auto nd = cast<ScatterNdOp>(scatter);
+  return placeOf(e, nd, Indices(from.begin(), from.begin() + (dimsOf(nd.getIndices()).size() - 1)));
 }
+
+namespace {
 
 /// A scatter in order by many threads: each goes through all indices for its part of what they do not name. False,
 /// with nothing emitted, where that is too little for a warp.
 bool scatterBeside(Evaluator &e, Operation *op) {
   constexpr int64_t kLeast = 32;
-  const BesideIndices beside = besideIndices(op);
-  if (!e.kernel.target->isCuda() || lathe::product(beside.sizes).constant().value_or(kLeast) < kLeast)
+  const ScatterSizes sizes = ScatterSizes::of(op);
+  const std::vector<DimExpr> dims = dimsOf(op->getResult(0));
+  std::vector<DimExpr> outer; // what lies beside the indices
+  for (int64_t d : sizes.beside)
+    outer.push_back(dims[d]);
+  if (!e.kernel.target->isCuda() || lathe::product(outer).constant().value_or(kLeast) < kLeast)
     return false;
+  const DimExpr inner = outer.back();
+  outer.pop_back();
   IndexMath &ix = e.ix;
   Value x = op->getOperand(0), y = op->getResult(0), indices = op->getOperand(1), updates = op->getOperand(2);
-  const std::vector<DimExpr> dims = dimsOf(y), ud = dimsOf(updates);
+  const std::vector<DimExpr> ud = dimsOf(updates);
   const unsigned output = e.outputArg(0);
-  std::vector<DimExpr> outer(beside.sizes.begin(), beside.sizes.end() - 1), named;
-  for (int64_t d : beside.indexed)
-    named.push_back(dims[d]);
-  overUnits(e, outer, beside.sizes.back(), [&](const Indices &row, const Index &last) {
+  overUnits(e, outer, inner, [&](const Indices &row, const Index &last) {
     Indices part = row, place(dims.size());
     part.resize(outer.size());
     part.push_back(last);
-    for (auto [d, i] : llvm::zip(beside.dims, part))
+    for (auto [d, i] : llvm::zip(sizes.beside, part))
       place[d] = i;
     auto putNamed = [&](const Indices &values) {
-      for (auto [d, i] : llvm::zip(beside.indexed, values))
+      for (auto [d, i] : llvm::zip(sizes.named, values))
         place[d] = i;
     };
     if (!liesInOperand(e, op, output))
-      e.loop(ix.cst(0), ix.dim(lathe::product(named)), ix.cst(1), [&](Value i) {
-        putNamed(delinearize(e, Index(i), named));
+      e.loop(ix.cst(0), ix.dim(lathe::product(sizes.places)), ix.cst(1), [&](Value i) {
+        putNamed(delinearize(e, Index(i), sizes.places));
         e.store(e.eval(x, place), y, output, place);
       });
     if (auto nd = dyn_cast<ScatterNdOp>(op)) {
@@ -208,7 +194,7 @@ bool scatterBeside(Evaluator &e, Operation *op) {
     const int64_t axis = elements.getAxis();
     // Updates may have fewer columns than the operand.
     Value inside;
-    for (int64_t d : beside.dims)
+    for (int64_t d : sizes.beside)
       if (ud[d] != dims[d]) {
         Value one = ix.cmp(arith::CmpIPredicate::slt, place[d].base, ix.dim(ud[d]));
         inside = inside ? Value(arith::AndIOp::create(e.b, e.loc, inside, one)) : one;
@@ -284,7 +270,8 @@ void scatterSerially(Evaluator &e, Operation *op) {
 } // namespace
 
 void scheduleScatter(Evaluator &e, const KernelConfig &) {
-  Operation *op = yieldedScatter(e);
+  Operation *op = yieldedScatter(e.kernel);
+  e.failed |= !op;
   if (!op || scatterBeside(e, op))
     return;
   if (gridSize(e.kernel) == DimExpr(1))
@@ -293,7 +280,8 @@ void scheduleScatter(Evaluator &e, const KernelConfig &) {
 }
 
 void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
-  Operation *op = yieldedScatter(e);
+  Operation *op = yieldedScatter(e.kernel);
+  e.failed |= !op;
   if (!op)
     return;
   Value updates = op->getOperand(2);
@@ -311,19 +299,15 @@ void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
 
 void storeUpdate(Evaluator &e, Operation *scatter, unsigned output, const Indices &from) {
   Value y = scatter->getResult(0);
-  std::vector<DimExpr> dims = dimsOf(y);
   Indices to = from;
+  std::optional<Indices> named = namedBy(e, scatter, from);
+  if (!named)
+    return;
   if (auto elements = dyn_cast<ScatterElementsOp>(scatter)) {
-    int64_t axis = elements.getAxis();
-    to[axis] = checked(e, elements.getIndices(), from, dims[axis]);
+    to[elements.getAxis()] = named->front();
   } else {
-    auto nd = cast<ScatterNdOp>(scatter);
-    auto slice = from.begin() + (dimsOf(nd.getIndices()).size() - 1);
-    std::optional<Indices> place = placeOf(e, nd, Indices(from.begin(), slice));
-    if (!place)
-      return;
-    to = *place;
-    to.append(slice, from.end());
+    to = *named;
+    to.append(from.begin() + (dimsOf(scatter->getOperand(1)).size() - 1), from.end());
   }
   e.store(e.eval(scatter->getOperand(2), from), y, e.outputArg(output), to);
 }

@@ -18,6 +18,8 @@
 
 #include "../InPlaceUpdates.h"
 
+#include "lathe/ir/ScatterSizes.h"
+
 using namespace mlir;
 
 namespace lathe {
@@ -85,6 +87,17 @@ bool mayLieIn(KernelOp kernel, BlockArgument argument) {
 
 } // namespace
 
+/// KernelDesc::ordered. What the kernel copies it copies for elements that have updates alone.
+static void describeOrder(Operation *scatter, KernelDesc &desc) {
+  const ScatterSizes sizes = ScatterSizes::of(scatter);
+  const std::vector<DimExpr> dims = dimsOf(scatter->getResult(0));
+  for (auto [d, size] : llvm::zip(sizes.beside, sizes.columns))
+    if (size != dims[d] && desc.buffers[desc.numInputs].aliases < 0)
+      return;
+  desc.ordered = {product(sizes.updates), product(sizes.places), product(sizes.columns),
+                  !sizes.beside.empty() && sizes.beside.back() + 1 == int64_t(dims.size())};
+}
+
 /// Results that lie in the input whose elements they change. Whether there are any.
 static bool describeScatters(KernelOp kernel, KernelDesc &desc) {
   bool any = false;
@@ -103,6 +116,10 @@ static bool describeScatters(KernelOp kernel, KernelDesc &desc) {
         isa<ScatterNdOp>(scatter) &&
         dimsOf(scatter->getOperand(2)).size() >= dimsOf(scatter->getOperand(1)).size();
   }
+  if (desc.numOutputs == 1 && desc.updates.empty())
+    if (Operation *made = kernel.getBodyBlock().getTerminator()->getOperand(0).getDefiningOp();
+        made && isClass(made, OpClass::Scatter))
+      describeOrder(made, desc);
   return any;
 }
 

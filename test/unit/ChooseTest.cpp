@@ -676,6 +676,38 @@ TEST(Choose, SerialIsOneBlock) {
   }
 }
 
+TEST(Choose, UpdatesInOrderGoInPieces) {
+  auto chosen = [](DimExpr updates, DimExpr columns, bool columnsLast = true, DType type = DType::F32) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, type, {50000, columns});
+    d.serial = d.dataIndices = true;
+    d.symbols["M"] = DimRange{0, int64_t(1) << 40};
+    d.ordered = {updates, 50000, columns, columnsLast};
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() && all->size() == 1 ? all->front().spec : KernelSpec{};
+  };
+  KernelSpec few = chosen(18000, 114);
+  EXPECT_EQ(few.config, "scatter.ordered.t512.n1");
+  EXPECT_EQ(few.launches[0].grid[0], DimExpr(114));
+  EXPECT_EQ(few.launches[0].sharedBytes, DimExpr(57344));
+  EXPECT_EQ(chosen(300, 6041).config, "scatter.ordered.t256.n8");
+  EXPECT_EQ(chosen(300, 6041).launches[0].grid[0], DimExpr(756));
+  EXPECT_EQ(chosen(300, 6041, false).config, "scatter.ordered.t256.n1");
+  EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[0].sharedBytes, DimExpr(36864));
+  EXPECT_EQ(chosen(20, 6041).config, "scatter.t128");
+
+  // Places and columns of a block are told apart by 32 bits.
+  KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F32, {DimExpr::symbol("M")});
+  d.serial = d.dataIndices = true;
+  d.symbols["M"] = DimRange{0, int64_t(1) << 40};
+  d.ordered = {1000, DimExpr::symbol("M"), 1, false};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->front().spec.config, "scatter.ordered.t512.n1");
+  EXPECT_EQ(str(all->front().guard), "M <= 536870911");
+  EXPECT_EQ(all->back().spec.config, "scatter.t128");
+}
+
 TEST(Choose, UpdatesWithoutAnOrderHaveBlocks) {
   KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F16, {40, 128});
   d.serial = d.dataIndices = d.updatesInRows = true;

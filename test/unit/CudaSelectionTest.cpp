@@ -8,6 +8,7 @@
 
 #include "CudaKernel.h"
 
+#include "lathe/codegen/Config.h"
 #include "lathe/support/Half.h"
 
 #include <gtest/gtest.h>
@@ -364,6 +365,107 @@ TEST(CudaSelection, ScattersGoThroughIndicesInOrder) {
     EXPECT_EQ(valuesOf<float>(got[0]), want) << name;
   }
   expectNvrtc(batch, {"elements", "slices", "row"});
+}
+
+struct OrderedCase {
+  std::string name, dtype, config, shared;
+  int64_t places, columns, updates;
+  bool slices = false;   ///< scatter_nd: all columns of an update go to one place
+  bool lastAxis = false; ///< places lie side by side
+  const char *kind = "sum";
+};
+
+/// Updates in pieces give what one thread gives that takes them one by one, to the bit: few to a place, many, and all.
+TEST(CudaSelection, PiecesOfUpdatesKeepTheirOrder) {
+  const std::string small = "28672", large = "57344", wide = "36864";
+  const std::vector<OrderedCase> cases = {
+      {"spread", "f32", "scatter.ordered.t256.n1", small, 5000, 2, 3000},
+      {"crowded", "f32", "scatter.ordered.t256.n8", small, 40, 11, 700},
+      {"one_place", "f32", "scatter.ordered.t512.n2", large, 1, 3, 2500},
+      {"slices", "f32", "scatter.ordered.t256.n4", small, 90, 6, 900, true},
+      {"along_rows", "f32", "scatter.ordered.t256.n1", small, 300, 3, 2100, false, true},
+      {"halves", "f16", "scatter.ordered.t256.n2", small, 200, 4, 1500},
+      {"longs", "i64", "scatter.ordered.t256.n2", wide, 200, 4, 1500},
+      {"greatest", "f32", "scatter.ordered.t256.n2", small, 200, 4, 1500, false, false, "max"},
+      {"fewer_than_a_piece", "f32", "scatter.ordered.t256.n8", small, 7, 3, 5},
+  };
+  CudaBatch batch;
+  std::vector<std::string> names;
+  for (const OrderedCase &c : cases) {
+    auto type = [&](int64_t rows, int64_t columns, const std::string &dtype) {
+      if (c.lastAxis)
+        std::swap(rows, columns);
+      return "tensor<" + std::to_string(rows) + "x" + std::to_string(columns) + "x" + dtype + ">";
+    };
+    const std::string x = type(c.places, c.columns, c.dtype), u = type(c.updates, c.columns, c.dtype),
+                      i = c.slices ? type(c.updates, 1, "i64") : type(c.updates, c.columns, "i64");
+    const int64_t blockColumns = KernelConfig::parse(c.config)->tileN;
+    const std::string axis = c.slices ? "" : std::string("axis = ") + (c.lastAxis ? "1" : "0") + " : i64, ";
+    ASSERT_EQ(batch.add({fn(c.name, "(%x: " + x + ", %i: " + i + ", %u: " + u + ") -> " + x,
+                            std::string("  %0 = lathe.scatter_") + (c.slices ? "nd" : "elements") + " %x, %i, %u {" + axis +
+                                "reduction = #lathe.reduce_kind<" + c.kind + ">} : (" + x + ", " + i + ", " + u + ") -> " + x +
+                                "\n  return %0 : " + x),
+                         c.config, {std::to_string((c.columns + blockColumns - 1) / blockColumns)}, c.shared}),
+              "");
+    names.push_back(c.name);
+  }
+  ASSERT_EQ(batch.build(), "");
+  std::mt19937 gen(5);
+  for (const OrderedCase &c : cases) {
+    auto at = [&](int64_t row, int64_t column, int64_t rows) {
+      return size_t(c.lastAxis ? column * rows + row : row * c.columns + column);
+    };
+    std::vector<int64_t> places(size_t(c.updates * (c.slices ? 1 : c.columns)));
+    for (int64_t &p : places)
+      p = int64_t(gen() % unsigned(2 * c.places)) - c.places; // from the end as well
+    std::vector<float> x(size_t(c.places * c.columns)), updates(size_t(c.updates * c.columns));
+    for (std::vector<float> *values : {&x, &updates})
+      for (float &v : *values)
+        v = f16ToFloat(floatToF16(float(int(gen() % 4001) - 2000) / (gen() % 3 ? 16.f : 4096.f)));
+    if (c.dtype == "i64")
+      for (std::vector<float> *values : {&x, &updates})
+        for (float &v : *values)
+          v = std::floor(v);
+    std::vector<float> want = x;
+    for (int64_t k = 0; k < c.updates; ++k)
+      for (int64_t column = 0; column < c.columns; ++column) {
+        const int64_t place = places[c.slices ? size_t(k) : at(k, column, c.updates)];
+        float &there = want[at(place < 0 ? place + c.places : place, column, c.places)];
+        const float update = updates[at(k, column, c.updates)];
+        there = std::string_view(c.kind) == "max" ? std::max(there, update) : there + update;
+        if (c.dtype == "f16")
+          there = f16ToFloat(floatToF16(there));
+      }
+    auto bytes = [&](const std::vector<float> &values) {
+      if (c.dtype == "i64")
+        return bytesOf(std::vector<int64_t>(values.begin(), values.end()));
+      if (c.dtype == "f32")
+        return bytesOf(values);
+      std::vector<uint16_t> halves;
+      for (float v : values)
+        halves.push_back(floatToF16(v));
+      return bytesOf(halves);
+    };
+    std::vector<Bytes> got = batch.run(c.name, {bytes(x), bytesOf(places), bytes(updates)});
+    ASSERT_EQ(batch.error, "") << c.name;
+    EXPECT_TRUE(got[0] == bytes(want)) << c.name;
+  }
+  // An index beyond all places is reported, and nothing is written beside the result.
+  std::vector<int64_t> beyond(5 * 3, 7);
+  batch.run("fewer_than_a_piece", {bytesOf(std::vector<float>(21)), bytesOf(beyond), bytesOf(std::vector<float>(15))});
+  EXPECT_NE(batch.status[0], 0u);
+  expectNvrtc(batch, names);
+}
+
+TEST(CudaSelection, PiecesWantUpdatesOfAllThatTheyCopy) {
+  CudaBatch batch;
+  const std::string signature = "(%x: tensor<5x40xf32>, %i: tensor<6x37xi64>, %u: tensor<6x37xf32>) -> tensor<5x40xf32>";
+  EXPECT_NE(batch.add({fn("part", signature,
+                          "  %0 = lathe.scatter_elements %x, %i, %u {axis = 0 : i64, reduction = #lathe.reduce_kind<sum>}"
+                          " : (tensor<5x40xf32>, tensor<6x37xi64>, tensor<6x37xf32>) -> tensor<5x40xf32>\n  return %0 : tensor<5x40xf32>"),
+                       "scatter.ordered.t256.n8", {"5"}, "28672"})
+                .find("updates of all columns"),
+            std::string::npos);
 }
 
 } // namespace

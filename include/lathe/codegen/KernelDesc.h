@@ -89,6 +89,13 @@ struct KernelDesc {
   /// the last dimension are written side by side, which they are where a kernel has several outputs.
   std::map<int, std::vector<DimExpr>> updates;
   bool updatesInRows = false;
+  /// The only result is a scatter whose updates have an order: how many updates and places each element beside
+  /// the indices has, and how many such elements there are; whether neighbours among these lie side by side.
+  struct OrderedUpdates {
+    DimExpr updates, places, columns;
+    bool columnsLast = true;
+  };
+  std::optional<OrderedUpdates> ordered;
 
   /// Gemm: the only result has the anchor's elements in their order, perhaps in another shape.
   bool resultInPlace = false;

@@ -210,7 +210,7 @@ struct Skeleton {
 
   /// Who writes the code: a schedule of codegen/tile, or the holes of codegen/cuda.
   enum class Code {
-    Pointwise, Row, Scan, Scatter, UnorderedScatter, Transpose, CpuProduct, CpuConv, CpuAttention,
+    Pointwise, Row, Scan, Scatter, OrderedScatter, UnorderedScatter, Transpose, CpuProduct, CpuConv, CpuAttention,
     Recurrent, InsertTopK, MergeTopK, RadixTopK, TopK, CpuNonzero, Nonzero, Nms, Columns, Product, Conv, ImageProduct, Attention
   };
   Code code = Code::Pointwise;
