@@ -1,7 +1,7 @@
 //===- SkeletonConv.cpp - convolutions ---------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills conv.cuh. One spatial dimension is a picture of one row. A volume is a picture for each plane
+// Fills conv.cuh and conv_groups.cuh. One spatial dimension is a picture of one row. A volume is a picture for each plane
 // of its results, whose channels are those of the volume in each plane of the window.
 //
 //===----------------------------------------------------------------------===//
@@ -24,6 +24,7 @@ struct Conv {
   Conv(const KernelSource &kernel, const KernelConfig &config) : holes(kernel, config) {}
   DimExpr planes = 1;   ///< of results
   int64_t tapPlanes = 1; ///< of the window
+  int64_t groupChannels = 0, groupFilters = 0;
 
   LogicalResult build();
   /// The index of x or y from image, channel, plane, row and column.
@@ -88,6 +89,8 @@ LogicalResult Conv::build() {
   element = xt == wt && isa<FloatType>(xt) ? Evaluator::storageType(xt) : accumulator;
   const ConvForm &form = holes.config.form->conv;
   bool mma = form.tensorCores, depthwise = form.depthwise, direct = form.direct;
+  if (form.groups && (!channelsLast || spatial > 2 || !isa<BlockArgument>(op.getX()) || !isa<BlockArgument>(op.getW())))
+    return op.emitError("CUDA text: '") << holes.config.family() << "' reads images with channels last and their filters as they lie";
   if (mma && !element.isF16() && !element.isBF16())
     return op.emitError("CUDA text: tensor cores take two operands of f16 or bf16");
 
@@ -151,8 +154,14 @@ LogicalResult Conv::build() {
   }
   holes.line(Twine("static constexpr bool kPlainWeights = ") + (plain ? "true" : "false") + ";");
   holes.line("LATHE_METHOD const Element *weights() const { return " +
-             (plain ? "in" + std::to_string(weight.getArgNumber()) : std::string("nullptr")) +
+             (plain || form.groups ? "in" + std::to_string(weight.getArgNumber()) : std::string("nullptr")) +
              "; }");
+  if (form.groups) {
+    holes.line("LATHE_METHOD const Element *images() const { return in" +
+               std::to_string(cast<BlockArgument>(op.getX()).getArgNumber()) + "; }");
+    groupChannels = wd[1].constant().value_or(0);
+    groupFilters = yd[channel].constant().value_or(0) / int64_t(op.getGroup());
+  }
   auto convertTo = [&](Evaluator &e, Value v, Type from) {
     if (isa<FloatType>(element) && element == Evaluator::storageType(from))
       return e.toStorage(v, element);
@@ -220,6 +229,8 @@ FailureOr<std::string> convText(const KernelSource &kernel, const KernelConfig &
   ConvText text;
   text.window = conv.window;
   text.sizes = conv.sizes;
+  text.groupChannels = conv.groupChannels;
+  text.groupFilters = conv.groupFilters;
   return conv.holes.text(config.form->conv.text(config, text));
 }
 

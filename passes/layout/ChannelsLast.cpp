@@ -17,7 +17,6 @@
 #include "../simplify/Patterns.h"
 #include "ConvProducts.h"
 #include "GroupedNorms.h"
-#include "MergeGroups.h"
 #include "SpreadConvs.h"
 
 #include "lathe/ir/Sampling.h"
@@ -363,10 +362,8 @@ struct ChannelsLastPass : impl::ChannelsLastPassBase<ChannelsLastPass> {
         continue;
       if (!target->isCuda())
         rewriteSpreadConvs(module, target->lanes(DType::F32) / 2);
-      if (hopper) {
+      if (hopper)
         splitGroupedRows(module);
-        mergeGroups(module);
-      }
       RewritePatternSet patterns(&getContext());
       patterns.add<TurnWindowOp<ConvOp>, TurnWindowOp<PoolOp>>(&getContext(), hopper);
       patterns.add<SinkThroughPointwise, SqueezeAboveTranspose, SinkThroughReshape,

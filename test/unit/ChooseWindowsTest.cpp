@@ -111,7 +111,7 @@ TEST(Choose, WindowsThatMapsRefuseTakeThePortableForm) {
   EXPECT_EQ(family(plain).substr(0, 5), "conv.");
   EXPECT_NE(family(plain), "conv.mma");
   EXPECT_EQ(family(windows(12, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");      // 24 bytes a pixel
-  EXPECT_EQ(family(windows(64, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");      // half a step
+  EXPECT_EQ(family(windows(64, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.groups");   // half a step
   EXPECT_EQ(family(windows(128, 64, 1, {9, 1}, {1, 1, 1, 1}, {1, 1})), "conv.mma");     // beyond 8
   EXPECT_EQ(family(windows(128, 64, 1, {1, 1}, {200, 1, 0, 1}, {1, 1})), "conv.mma");   // beyond a byte
   EXPECT_EQ(family(windows(64, 64, 64, {1, 1}, {1, 1, 1, 1}, {1, 1})), "conv.depthwise");
@@ -122,6 +122,26 @@ TEST(Choose, WindowsThatMapsRefuseTakeThePortableForm) {
   KernelDesc groups = windows(128, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1});
   const KernelSpec s = chooseVariants(groups, hopper)->back().spec;
   EXPECT_EQ(s.tensorMaps[1].dims, (std::vector<DimExpr>{9 * 64, 32, 2}));
+}
+
+TEST(Choose, SmallGroupsShareABlock) {
+  auto chosen = [](int64_t channels, int64_t filters, int64_t group, int64_t stride = 1, const char *target = "sm_90a") {
+    auto all = chooseVariants(windows(channels, filters, group, {stride, stride}, {1, 1, 1, 1}, {1, 1}), *Target::parse(target));
+    return all.ok() ? all->back().spec : KernelSpec{};
+  };
+  const KernelSpec pairs = chosen(64, 64, 2);
+  EXPECT_EQ(pairs.config, "conv.groups.t128.m8.n16.k64");
+  EXPECT_EQ(pairs.launches[0].sharedBytes, DimExpr(63824)); // GroupsTile::SHARED_BYTES
+  EXPECT_EQ(pairs.launches[0].grid[0], dim("2*N"));
+  EXPECT_EQ(pairs.buffers[1].packing, "rows8");
+  EXPECT_EQ(chosen(128, 128, 16).config, "conv.groups.t128.m8.n16.k64"); // 8 groups of 8, twice
+  EXPECT_EQ(chosen(128, 128, 16).launches[0].grid[0], dim("4*N"));
+  EXPECT_EQ(chosen(72, 72, 9).config, "conv.groups.t128.m8.n16.k24");    // 9 are no 2, 4 or 8 times
+  EXPECT_EQ(chosen(96, 96, 2).config, "conv.groups.t128.m8.n16.k48");
+  EXPECT_EQ(chosen(64, 64, 2, 2).config, "conv.groups.t128.m8.n16.k32"); // a stride of 2 needs four times the pixels
+  EXPECT_EQ(chosen(64, 64, 2, 1, "sm_80").config, "conv.groups.t128.m8.n16.k64");
+  EXPECT_EQ(chosen(64, 24, 8).config.substr(0, 11), "conv.direct");      // 3 filters
+  EXPECT_EQ(chosen(24, 64, 2).config.substr(0, 8), "conv.mma");          // 12 channels
 }
 
 } // namespace

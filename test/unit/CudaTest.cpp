@@ -427,6 +427,23 @@ std::vector<Case> makeCases() {
                     "conv.mma.t128.m64.n64.k32.s4", "1");
   half.cuda.shared = "32768";
   half.tolerance = 2e-3;
+  // Small groups side by side: two of 8 channels; of 24, whose pieces are odd; a line.
+  auto groups = [&](Case &c, const char *bytes) {
+    c.cuda.shared = bytes;
+    c.cuda.packing = "rows8";
+    c.tolerance = c.name == "conv_groups_bf16" ? 8e-3 : 2e-3;
+  };
+  groups(conv("conv_groups", "tensor<2x9x18x16xf16>", "tensor<16x8x3x3xf16>", "tensor<2x9x18x16xf16>", 1, 1, 2, "nhwc",
+              "conv.groups.t128.m8.n16.k16", "8"),
+         "11984");
+  groups(conv("conv_groups_bf16", "tensor<1x15x17x72xbf16>", "tensor<48x24x3x3xbf16>", "tensor<1x8x9x48xbf16>", 2, 1, 3, "nhwc",
+              "conv.groups.t128.m16.n8.k24.r2", "3"),
+         "34368");
+  groups(add("conv_groups_line", {fn("conv_groups_line", "(%x: tensor<2x150x40xf16>, %w: tensor<40x8x4xf16>) -> tensor<2x151x40xf16>", R"(
+  %0 = lathe.conv %x, %w {strides = array<i64: 1>, pads = array<i64: 2, 2>, dilations = array<i64: 1>, group = 5 : i64, layout = #lathe.conv_layout<nhwc>} : (tensor<2x150x40xf16>, tensor<40x8x4xf16>) -> tensor<2x151x40xf16>
+  return %0 : tensor<2x151x40xf16>)"),
+                                  "conv.groups.t128.m1.n128.k40", {"4"}}),
+         "15504");
   // ---- Attention ----
   auto attention = [&](std::string name, std::string config, std::string grid0, std::string shared, int64_t s) -> Case & {
     std::string q = "tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>", k = "tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>",
@@ -667,6 +684,29 @@ TEST_P(Cuda, CompilesWithNvrtc) {
 
 INSTANTIATE_TEST_SUITE_P(All, Cuda, ::testing::Range<size_t>(0, cases().size()),
                          [](const auto &info) { return cases()[info.param].name; });
+
+/// What is infinite or no number in one group stays there.
+TEST(CudaText, GroupsReadTheirOwnChannelsAlone) {
+  ASSERT_EQ(shared().build, "");
+  const KernelSpec &spec = shared().batch.find("conv_groups")->spec;
+  std::vector<Bytes> inputs;
+  for (int i = 0; i < spec.numInputs; ++i)
+    inputs.push_back(randomBytes(spec.buffers[i], {}, i + 1));
+  const std::vector<Bytes> before = shared().batch.run("conv_groups", inputs);
+  constexpr size_t kChannels = 16, kGroup = 8, kPixel = 40;
+  const uint16_t infinite = 0x7c00, none = 0x7e00;
+  std::memcpy(&inputs[0][2 * (kPixel * kChannels + 3)], &infinite, 2);
+  std::memcpy(&inputs[0][2 * ((kPixel + 5) * kChannels + 3)], &none, 2);
+  const std::vector<Bytes> got = shared().batch.run("conv_groups", inputs);
+  ASSERT_EQ(shared().batch.error, "");
+  size_t changed = 0;
+  for (size_t i = 0; i < got[0].size() / 2; ++i)
+    if (i % kChannels < kGroup)
+      changed += std::memcmp(&got[0][2 * i], &before[0][2 * i], 2) != 0;
+    else
+      ASSERT_EQ(std::memcmp(&got[0][2 * i], &before[0][2 * i], 2), 0) << i;
+  EXPECT_EQ(changed, 2 * 9 * kGroup); // the windows that have one of the two
+}
 
 TEST(CudaText, UnknownConfigurationIsALocatedError) {
   CudaBatch batch;

@@ -109,6 +109,7 @@ struct ConvText {
   std::string groups, pixels, filters, depth; ///< of the product that windows make
   std::string images;
   int64_t channels = 0;
+  int64_t groupChannels = 0, groupFilters = 0;
   StoredByTma tma;
 };
 struct AttentionText {
@@ -166,6 +167,7 @@ struct WgmmaForm {
 struct ConvForm {
   bool tensorCores = false;
   bool direct = false;    ///< a thread computes results by itself
+  bool groups = false;    ///< small groups side by side, each with its own channels (conv_groups.cuh)
   bool depthwise = false; ///< ... of neighbouring channels, each a convolution of its own
   bool windows = false;   ///< rows of a product that TMA makes from images (HopperConv.h)
   bool stem = false;      ///< the first layer, from planes

@@ -221,28 +221,3 @@ module @halves attributes {lathe.target = "x86-64-v3"} {
     return %4 : tensor<1x16x4x6xf32>
   }
 }
-
-// Groups of few channels are one for tensor cores, with zeros where a filter meets the channels of others; all of
-// eight channels, and 64 of 128.
-// CHECK-LABEL: module @merged_groups
-// CHECK: lathe.constant dense<{{\[\[\[\[}}1.000000e+00, 2.000000e+00]], {{\[\[}}3.000000e+00, 4.000000e+00]], {{\[\[}}0.000000e+00, 0.000000e+00]]
-// CHECK-SAME: {{\[\[}}0.000000e+00, 0.000000e+00]], {{\[\[}}5.000000e+00, 6.000000e+00]], {{\[\[}}7.000000e+00, 8.000000e+00]], {{\[\[}}0.000000e+00, 0.000000e+00]]
-// CHECK-SAME: tensor<4x8x1x2xf16>
-// CHECK: lathe.conv {{.*}}group = 1 : i64
-// CHECK: lathe.conv {{.*}}group = 2 : i64{{.*}}tensor<128x64x1x2xf16>
-// CHECK: lathe.conv {{.*}}group = 2 : i64{{.*}}tensor<128x64x1x2xf16>
-// CHECK: lathe.conv {{.*}}group = 2 : i64{{.*}}tensor<128x64x1x2xf32>
-module @merged_groups attributes {lathe.target = "sm_90a"} {
-  func.func @main(%x: tensor<1x8x4x4xf16>, %y: tensor<1x128x4x4xf16>, %z: tensor<1x128x4x4xf32>)
-      -> (tensor<1x4x4x3xf16>, tensor<1x128x4x3xf16>, tensor<1x128x4x3xf16>, tensor<1x128x4x3xf32>) {
-    %w = lathe.constant dense<[[[[1.0, 2.0]], [[3.0, 4.0]]], [[[5.0, 6.0]], [[7.0, 8.0]]], [[[1.0, 1.0]], [[1.0, 1.0]]], [[[1.0, 1.0]], [[1.0, 1.0]]]]> : tensor<4x2x1x2xf16>
-    %v = lathe.constant dense<2.0> : tensor<128x8x1x2xf16>
-    %u = lathe.constant dense<2.0> : tensor<128x64x1x2xf16>
-    %t = lathe.constant dense<2.0> : tensor<128x64x1x2xf32>
-    %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 4 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x8x4x4xf16>, tensor<4x2x1x2xf16>) -> tensor<1x4x4x3xf16>
-    %1 = lathe.conv %y, %v {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 16 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x4x4xf16>, tensor<128x8x1x2xf16>) -> tensor<1x128x4x3xf16>
-    %2 = lathe.conv %y, %u {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 2 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x4x4xf16>, tensor<128x64x1x2xf16>) -> tensor<1x128x4x3xf16>
-    %3 = lathe.conv %z, %t {strides = array<i64: 1, 1>, pads = array<i64: 0, 0, 0, 0>, dilations = array<i64: 1, 1>, group = 2 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<1x128x4x4xf32>, tensor<128x64x1x2xf32>) -> tensor<1x128x4x3xf32>
-    return %0, %1, %2, %3 : tensor<1x4x4x3xf16>, tensor<1x128x4x3xf16>, tensor<1x128x4x3xf16>, tensor<1x128x4x3xf32>
-  }
-}
