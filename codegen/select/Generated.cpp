@@ -242,6 +242,24 @@ static bool runsOverRows(const KernelDesc &desc, int64_t lanes) {
   return any;
 }
 
+/// Whether a gather's results, dense and of one known shape, have rows of which a vector takes less than 8 bytes: then
+/// vectors cross the ends of rows, and what an element is made of is read element by element.
+static bool gathersOverRows(const KernelDesc &desc, int64_t inRows, int64_t lanes) {
+  if (!desc.dataIndices || desc.serial)
+    return false;
+  const std::vector<DimExpr> &dims = desc.buffers[desc.numInputs].dims;
+  if (dims.size() < 2 || product(dims).constant().value_or(0) < lanes)
+    return false;
+  bool narrow = false;
+  for (int i = desc.numInputs; i < desc.numInputs + desc.numOutputs; ++i) {
+    const BufferArg &b = desc.buffers[i];
+    if (b.dims != dims || b.physical != dims || bitWidth(b.dtype) < 8)
+      return false;
+    narrow |= inRows * bitWidth(b.dtype) < 64;
+  }
+  return narrow && inRows < lanes;
+}
+
 /// The last that is asked: all kernels, element by element.
 static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Variants &out) {
   KernelConfig c{&kPointwise};
@@ -268,6 +286,8 @@ static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Varia
       c.lanes < lanes && runsOverRows(desc, lanes)) {
     c.lanes = lanes;
     c.threads = 256;
+  } else if (gathersOverRows(desc, c.lanes, vectorLanes(desc))) {
+    c.lanes = vectorLanes(desc);
   }
   DimExpr blocks = 0;
   for (const std::vector<DimExpr> &shape : shapes) {

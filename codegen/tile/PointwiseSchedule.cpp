@@ -226,16 +226,18 @@ static Shape mergeDims(Evaluator &e, std::vector<DimExpr> dims, SmallVector<unsi
 static bool runsOver(Evaluator &e, const Shape &shape) {
   auto inner = shape.inner.constant();
   bool all = e.kernel.target->isCuda() && !shape.scatter && e.width > 1 && shape.first > 0 && inner &&
-             *inner % e.width != 0 && *inner >= e.width;
+             *inner % e.width != 0;
   for (unsigned o : shape.outputs)
     all = all && e.bufferArg(e.outputArg(o)).physical == shape.dims;
   return all;
 }
 
-/// Row and place in the row, of `inner` elements, of the lanes from element `at` on; a vector has
-/// the end of one row at most.
+/// Row and place in the row, of `inner` elements, of the lanes from element `at` on.
 static std::pair<Index, Index> overRowEnds(Evaluator &e, const Index &at, int64_t inner) {
   IndexMath &ix = e.ix;
+  if (inner < e.width)
+    return ix.divRem(at, DimExpr(inner));
+  // A vector has the end of one row at most.
   Value row = ix.div(at.base, ix.cst(inner)), column = ix.rem(at.base, ix.cst(inner));
   if (at.uniform())
     return {Index(row), Index(column)};

@@ -676,6 +676,22 @@ TEST(Choose, SerialIsOneBlock) {
   }
 }
 
+TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {
+  auto chosen = [](DType type, std::vector<DimExpr> dims) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, type, dims);
+    d.buffers[0].dims = d.buffers[0].physical = {1000, 1000};
+    d.dataIndices = true;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->front().spec : KernelSpec{};
+  };
+  EXPECT_EQ(chosen(DType::BF16, {14412, 923}).config, "pointwise.t128.v8");
+  EXPECT_EQ(chosen(DType::BF16, {14412, 923}).launches[0].grid[0], DimExpr((14412 * 923 + 1023) / 1024));
+  EXPECT_EQ(chosen(DType::BF16, {14412, 34}).config, "pointwise.t128.v8");
+  EXPECT_EQ(chosen(DType::F32, {14412, 7}).config, "pointwise.t128.v4");
+  EXPECT_EQ(chosen(DType::F32, {14412, 42}).config, "pointwise.t128.v2");
+  EXPECT_EQ(chosen(DType::F32, {DimExpr::symbol("N"), 7}).config, "pointwise.t128");
+}
+
 TEST(Choose, UpdatesInOrderGoInPieces) {
   auto chosen = [](DimExpr updates, DimExpr columns, bool columnsLast = true, DType type = DType::F32) {
     KernelDesc d = desc(KernelDesc::Kind::Copy, type, {50000, columns});

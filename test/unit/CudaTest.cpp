@@ -534,6 +534,23 @@ std::vector<Case> makeCases() {
   %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>
   return %0 : tensor<3x8xf32>)"),
                  "pointwise.t128.v4", {"1"}});
+  // Vectors over the ends of rows: one in a vector, several, and rows of one element.
+  add("gather_odd_rows", {fn("gather_odd_rows", "(%x: tensor<5x13xf16>, %i: tensor<9xi64>) -> tensor<9x13xf16>", R"(
+  %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<5x13xf16>, tensor<9xi64>) -> tensor<9x13xf16>
+  return %0 : tensor<9x13xf16>)"),
+                          "pointwise.t32.v8", {"1"}});
+  add("gather_short_rows", {fn("gather_short_rows", "(%x: tensor<4x5x3xf32>, %i: tensor<9xi64>) -> tensor<4x9x3xf32>", R"(
+  %0 = lathe.gather %x, %i {axis = 1 : i64} : (tensor<4x5x3xf32>, tensor<9xi64>) -> tensor<4x9x3xf32>
+  return %0 : tensor<4x9x3xf32>)"),
+                            "pointwise.t32.v8", {"1"}});
+  add("gather_elements_alone", {fn("gather_elements_alone", "(%x: tensor<3x5x1xf16>, %i: tensor<11xi64>) -> tensor<3x11x1xf16>", R"(
+  %0 = lathe.gather %x, %i {axis = 1 : i64} : (tensor<3x5x1xf16>, tensor<11xi64>) -> tensor<3x11x1xf16>
+  return %0 : tensor<3x11x1xf16>)"),
+                                "pointwise.t32.v8", {"1"}});
+  add("gather_odd_elements", {fn("gather_odd_elements", "(%x: tensor<5x13xf32>, %i: tensor<3x13xi64>) -> tensor<3x13xf32>", R"(
+  %0 = lathe.gather_elements %x, %i {axis = 0 : i64} : (tensor<5x13xf32>, tensor<3x13xi64>) -> tensor<3x13xf32>
+  return %0 : tensor<3x13xf32>)"),
+                              "pointwise.t32.v4", {"1"}});
   add("gather_bad", {fn("gather_bad", "(%x: tensor<2x8xf32>, %i: tensor<3xi64>) -> tensor<3x8xf32>", R"(
   %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<2x8xf32>, tensor<3xi64>) -> tensor<3x8xf32>
   return %0 : tensor<3x8xf32>)"),
