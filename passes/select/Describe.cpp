@@ -15,6 +15,7 @@
 #include "../sparsify/ZeroBlocksAttr.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/MergedTranspose.h"
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/Selection.h"
 #include "lathe/ir/StorageOperand.h"
@@ -255,7 +256,13 @@ void describeRows(StructuredOpInterface anchor, KernelDesc &desc) {
 }
 
 /// Input neighbours that are not the output's.
-void describeTranspose(TransposeOp op, KernelDesc &desc) {
+void describeTranspose(Block &body, TransposeOp op, KernelDesc &desc) {
+  auto dense = [](const BufferArg &b) { return b.physical == b.dims && bitWidth(b.dtype) >= 8; };
+  if (desc.numInputs == 1 && onlyTranspose(body) == op && llvm::all_of(desc.buffers, dense)) {
+    MergedTranspose merged = MergedTranspose::of(op);
+    desc.movedSizes = merged.sizes;
+    desc.movedFrom = merged.from;
+  }
   int64_t rank = op.getPerm().size();
   desc.inputContiguous = llvm::find(op.getPerm(), rank - 1) - op.getPerm().begin();
   desc.inputContiguousType = dtypeOf(elementTypeOf(op.getResult())).value_or(DType::F32);
@@ -317,7 +324,7 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
       return kernel.emitError("has no roles: lathe-assign-roles has not run");
     desc.parallel = dimsOf(kernel.getResult(0).getType());
     if (auto transpose = opAt<TransposeOp>(kernel.getBodyBlock(), roles.transpose))
-      describeTranspose(transpose, desc);
+      describeTranspose(kernel.getBodyBlock(), transpose, desc);
     return desc;
   }
   auto structured = cast<StructuredOpInterface>(anchor);

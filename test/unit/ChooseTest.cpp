@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "lathe/codegen/Skeleton.h"
+#include "lathe/codegen/TransposeTile.h"
 #include "lathe/codegen/KernelDesc.h"
 
 #include <gtest/gtest.h>
@@ -674,6 +675,35 @@ TEST(Choose, SerialIsOneBlock) {
     EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(1));
     EXPECT_TRUE(all->front().spec.status);
   }
+}
+
+TEST(Choose, TransposesOfFewRowsMoveBoxes) {
+  // [15522, 8, 79, 8] to [8, 15522, 79, 8]: all that one of the outermost has, 5056 bytes that lie together.
+  TransposeTile tile = TransposeTile::of({8, 15522, 79, 8}, {3, 0, 2, 1}, 1, 4096);
+  EXPECT_EQ(tile.extents, (std::vector<int64_t>{8, 1, 79, 8}));
+  EXPECT_EQ(tile.blocks(), 15522);
+  EXPECT_EQ(tile.operandOrder(), (std::vector<int64_t>{1, 3, 2, 0}));
+  EXPECT_EQ(tile.sharedStrides(1), (std::vector<int64_t>{1, 79 * 8 * 12, 12, 79 * 12})); // rows of 8 bytes, three words apart
+  tile = TransposeTile::of({932440, 5}, {1, 0}, 2, 4096);
+  EXPECT_EQ(tile.extents, (std::vector<int64_t>{1024, 5}));
+  EXPECT_EQ(tile.sharedStrides(2), (std::vector<int64_t>{1, 1026}));
+  EXPECT_EQ(tile.sharedElements(2), 5 * 1026 + 8);
+  tile = TransposeTile::of({7, 3}, {1, 0}, 8, 4096); // all of it
+  EXPECT_EQ(tile.blocks(), 1);
+
+  auto chosen = [](std::vector<DimExpr> sizes, std::vector<int64_t> from, int64_t contiguous) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F16, sizes);
+    d.inputContiguous = contiguous;
+    d.inputContiguousType = DType::F16;
+    d.movedSizes = sizes;
+    d.movedFrom = from;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->front().spec : KernelSpec{};
+  };
+  EXPECT_EQ(chosen({932440, 5}, {1, 0}, 0).config, "transpose.box.t256.m4096");
+  EXPECT_EQ(chosen({932440, 5}, {1, 0}, 0).launches[0].grid[0], DimExpr(911));
+  EXPECT_EQ(chosen({1000, 1000}, {1, 0}, 0).config, "transpose.t256.v8.m128");
+  EXPECT_EQ(chosen({DimExpr::symbol("N"), 5}, {1, 0}, 0).config, "transpose.t256.m32");
 }
 
 TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {

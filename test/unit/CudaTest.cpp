@@ -108,6 +108,15 @@ std::vector<Case> makeCases() {
   return %0 : tensor<37x?xf32, #lathe.t<[37, N]>>)"),
                      "transpose.t256.m32", {"2*ceildiv(N, 32)"}})
       .symbols = {{{"N", 1}}, {{"N", 71}}};
+  // Few rows or columns: runs of several dimensions, with parts of boxes at the ends.
+  add("transposed_few", {fn("transposed_few", "(%x: tensor<5x37x1x8xf16>) -> tensor<37x8x5x1xf16>", R"(
+  %0 = lathe.transpose %x {perm = array<i64: 1, 3, 0, 2>} : (tensor<5x37x1x8xf16>) -> tensor<37x8x5x1xf16>
+  return %0 : tensor<37x8x5x1xf16>)"),
+                         "transpose.box.t256.m256", {"5"}});
+  add("transposed_box", {fn("transposed_box", "(%x: tensor<9x8x10x8xf32>) -> tensor<8x9x10x8xf32>", R"(
+  %0 = lathe.transpose %x {perm = array<i64: 3, 0, 2, 1>} : (tensor<9x8x10x8xf32>) -> tensor<8x9x10x8xf32>
+  return %0 : tensor<8x9x10x8xf32>)"),
+                         "transpose.box.t256.m64", {"27"}});
   // ---- Rows ----
   add("softmax", {fn("softmax", "(%x: tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x?xf32, #lathe.t<[M, N]>>", R"(
   %0 = lathe.reduce %x {kind = #lathe.reduce_kind<max>, axes = array<i64: 1>, keepdims = true} : (tensor<?x?xf32, #lathe.t<[M, N]>>) -> tensor<?x1xf32, #lathe.t<[M, 1]>>

@@ -82,6 +82,10 @@ struct KernelDesc {
   /// together, when it is not the last one; else -1. And the type of that input.
   int64_t inputContiguous = -1;
   DType inputContiguousType = DType::F32;
+  /// Copy: a transpose alone, between dense tensors: the sizes of its result, where dimensions that stay neighbours are
+  /// one, and which dimension of the operand each is. Empty: not so.
+  std::vector<DimExpr> movedSizes;
+  std::vector<int64_t> movedFrom;
   int numReductions = 0;    ///< dependent reductions in the region (softmax 2, layer norm 2), scans too
   bool dataIndices = false; ///< gathers or scatters: needs a status channel
   bool serial = false;      ///< cannot be split among threads (scatter with an order)

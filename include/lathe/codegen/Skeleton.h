@@ -202,6 +202,7 @@ struct AttentionForm {
 struct MemoryForm {
   /// Of kernels that are not built around a contraction. Null: the family is none of these.
   Offer offer = nullptr;
+  bool boxes = false;     ///< transposes: of known sizes and nothing else (TransposeTile.h)
   bool alongRows = false; ///< reductions: lanes and threads run along what is reduced, not along columns
   Instance (*text)(const KernelConfig &, const MemoryText &) = nullptr; ///< of a skeleton
 };
