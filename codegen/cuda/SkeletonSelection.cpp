@@ -27,12 +27,38 @@ FailureOr<std::string> topKText(const KernelSource &kernel, const KernelConfig &
   holes.method("key", {"row", "place"}, key, 1, [&](Evaluator &e, ValueRange p) {
     return orderedKey(e, op.getX(), rowIndex(e, dims, axis, p[0], Index(p[1])), op.getSmallest());
   });
-  holes.method("store", {"row", "rank", "place"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
-    Indices at = rowIndex(e, dimsOf(op.getY()), axis, p[0], Index(p[1]));
+  // Beside the places, or instead of them, the elements that are there: what has a key at hand need not read them.
+  ValueRange results = kernel.body->getTerminator()->getOperands();
+  auto store = [&](Evaluator &e, ValueRange p, Value keyOfPlace) {
+    const std::vector<DimExpr> wanted = dimsOf(op.getY());
+    Indices at = rowIndex(e, wanted, axis, p[0], Index(p[1])), bound = at;
+    for (auto [d, size] : llvm::enumerate(wanted)) // the evaluator asks so
+      if (size == DimExpr(1))
+        bound[d] = Index(e.ix.cst(0));
     Value place = e.indexToValue(Index(p[2]), e.b.getI64Type());
-    e.store(place, op.getY(), e.outputArg(0), at);
+    e.bind(op.getY(), bound, place);
+    for (auto [o, v] : llvm::enumerate(results)) {
+      auto read = [&, v = v] { return e.eval(v, at); };
+      Value element = v == op.getY() ? place
+                      : keyOfPlace   ? elementOfKey(e, op.getX(), keyOfPlace, op.getSmallest(), read)
+                                     : read();
+      e.store(element, v, e.outputArg(o), at);
+    }
     return Value();
-  });
+  };
+  auto isTaken = [&](Value v) { // a gather along the only dimension is one element by element
+    Operation *taken = v.getDefiningOp();
+    return isa_and_nonnull<GatherElementsOp, GatherOp>(taken) && taken->getOperand(0) == op.getX() &&
+           taken->getOperand(1) == op.getY() && taken->getAttr("axis") == op->getAttr("axis") &&
+           dimsOf(v) == dimsOf(op.getY());
+  };
+  for (Value v : results)
+    if (v != op.getY() && !isTaken(v))
+      return op.emitError("code generation: a selection yields its places, and the elements that are there");
+  holes.method("store", {"row", "rank", "place"}, Type(), 1,
+               [&](Evaluator &e, ValueRange p) { return store(e, p, Value()); });
+  holes.method("storeKey", {"row", "rank", "place", "key"}, Type(), 1,
+               [&](Evaluator &e, ValueRange p) { return store(e, p, p[3]); }, key);
   MemoryText text{holes.dim(op.rows()), holes.dim(dims[axis]), holes.dim(op.getK().expr())};
   const std::vector<LaunchSpec> &launches = kernel.spec->launches;
   if (launches.size() > 1) {

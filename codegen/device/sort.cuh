@@ -12,7 +12,7 @@
 //
 //   typedef i32 or i64 Key;              signed, ordered as the elements are
 //   Key key(i64 row, i64 place);
-//   void store(i64 row, i64 rank, i64 place);
+//   void storeKey(i64 row, i64 rank, i64 place, Key key);
 //   u8 *work() const;                    16-byte aligned; SortMemory says what lies there
 //
 // Rows of less than 2^30 elements. The blocks of the first launch are `parts` a row, of the second one a
@@ -206,7 +206,8 @@ template <int BYTE, class H> LATHE_DEV void sortByte(const H &h, i64 rows, i64 l
       const U moved = keys[i];
       const i64 to = moveBy[(u32)(moved >> (8 * BYTE)) & 255] + i;
       if (LAST) {
-        if (to < count) h.store(row, to, (i64)places[i]);
+        if (to < count)
+          h.storeKey(row, to, (i64)places[i], (typename H::Key)(~moved ^ (U)1 << (8 * sizeof(U) - 1)));
       } else {
         toKeys[to] = moved;
         toPlaces[to] = places[i];

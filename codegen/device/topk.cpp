@@ -46,10 +46,13 @@ const Skeleton kTopK = {
     .code = Skeleton::Code::TopK,
     .early = Skeleton::Early::UnlessLong,
     .memory = {.offer = offer, .text = [](const KernelConfig &c, const MemoryText &t) {
-                 return Instance{{"topk"},
-                                 "selectTop<" + joined({c.threads, c.tileN}) + ">(h, " + t.rows + ", " +
-                                     t.columns + ", " + t.wanted + ");",
-                                 ""};
+                 Instance made{{"topk"},
+                               "selectTop<" + joined({c.threads, c.tileN}) + ">(h, " + t.rows + ", " +
+                                   t.columns + ", " + t.wanted + ");",
+                               ""};
+                 // Without a number ptxas spills to have more of them.
+                 made.minBlocks = std::max<int64_t>(1, 512 / c.threads);
+                 return made;
                }}};
 
 } // namespace lathe

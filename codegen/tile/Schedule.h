@@ -54,6 +54,9 @@ void storeUpdate(Evaluator &e, mlir::Operation *scatter, unsigned output, const 
 mlir::Value orderedKey(Evaluator &e, mlir::Value x, const Indices &idx, bool smallest);
 /// Of what type it is.
 mlir::Type orderedKeyType(mlir::Value x);
+/// The element of x, in its compute type, that has this key; `read` gives it where several have one: zeros of both signs,
+/// and whatever is NaN.
+mlir::Value elementOfKey(Evaluator &e, mlir::Value x, mlir::Value key, bool smallest, llvm::function_ref<mlir::Value()> read);
 /// The index of place `at` along `axis` of a row, which counts all other dimensions of `dims`.
 Indices rowIndex(Evaluator &e, llvm::ArrayRef<DimExpr> dims, int64_t axis, mlir::Value row, const Index &at);
 

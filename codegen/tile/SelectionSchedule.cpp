@@ -59,6 +59,29 @@ Value orderedKey(Evaluator &e, Value x, const Indices &idx, bool smallest) {
   return smallest ? e.make<arith::XOrIOp>(key, number(v, -1)) : key;
 }
 
+Value elementOfKey(Evaluator &e, Value x, Value key, bool smallest, llvm::function_ref<Value()> read) {
+  Type compute = Evaluator::computeType(elementTypeOf(x)), scalar = key.getType();
+  const unsigned bits = scalar.getIntOrFloatBitWidth();
+  const int64_t greatest = bits == 32 ? INT32_MAX : INT64_MAX, least = -greatest - 1;
+  auto number = [&](int64_t n) { return e.constantInt(scalar, n); };
+  if (smallest)
+    key = e.make<arith::XOrIOp>(key, number(-1));
+  using P = arith::CmpIPredicate;
+  if (isa<FloatType>(compute)) {
+    Value shared = e.make<arith::OrIOp>(e.make<arith::CmpIOp>(P::eq, key, number(0)),
+                                        e.make<arith::CmpIOp>(P::eq, key, number(greatest)));
+    return e.ifElse(shared, read, [&] {
+      Value negative = e.make<arith::CmpIOp>(P::slt, key, number(0));
+      Value own = e.select(negative, e.make<arith::XOrIOp>(key, number(greatest)), key);
+      return e.make<arith::BitcastOp>(compute, own);
+    });
+  }
+  const unsigned own = compute.getIntOrFloatBitWidth();
+  if (own < bits)
+    return e.make<arith::TruncIOp>(compute, key);
+  return Evaluator::isUnsigned(x) ? e.make<arith::XOrIOp>(key, number(least)) : key;
+}
+
 Indices rowIndex(Evaluator &e, ArrayRef<DimExpr> dims, int64_t axis, Value row, const Index &at) {
   std::vector<DimExpr> outer(dims.begin(), dims.end());
   outer.erase(outer.begin() + axis);

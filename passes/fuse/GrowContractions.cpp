@@ -332,6 +332,16 @@ static void growSlice(FusionGraph &graph, Group &group) {
     graph.own(op, group);
 }
 
+/// A GPU stores the elements whose places it finds, too: a gather from the anchor's operand by its result, along its axis.
+static void growTaken(FusionGraph &graph, Group &group) {
+  Attribute axis = group.anchor->getAttr("axis");
+  for (Operation *op : graph.ops())
+    if (axis && graph.isFree(op) && isClass(op, OpClass::Gather) && op->getNumOperands() == 2 &&
+        op->getOperand(0) == group.anchor->getOperand(0) && op->getOperand(1) == group.anchor->getResult(0) &&
+        op->getAttr("axis") == axis && dimsOf(op->getResult(0)) == dimsOf(op->getOperand(1)) && graph.mayOwn(op, group))
+      graph.own(op, group);
+}
+
 void growWindows(FusionGraph &graph, const Target &target) {
   for (Operation *op : graph.ops()) {
     if (!graph.isFree(op))
@@ -343,6 +353,8 @@ void growWindows(FusionGraph &graph, const Target &target) {
       Group &group = graph.create(op, RegionKind::Scan);
       if (target.isCuda() && readsOnce(op->getOpOperand(0)))
         growSlice(graph, group);
+      if (target.isCuda())
+        growTaken(graph, group);
     }
     else if (kind == OpClass::Scatter)
       graph.create(op, RegionKind::Copy).space = dimsOf(op->getOperand(2)); // of the updates

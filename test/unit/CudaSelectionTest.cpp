@@ -97,18 +97,24 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
       {"parts", "f32", "topk.parts.t256.n2048", 2, 20001, 50, false, 2, "3200", {"8"}},
       {"parts_least", "f64", "topk.parts.t256.n2048", 1, 9000, 1000, true, 1, "48000", {"3"}},
       {"radix", "f32", "topk.sort.t256.s4", 2, 9000, 9000, true, 6, "333056", {"6", "8", "6", "6", "6"}},
+      {"radix_halves", "bf16", "topk.sort.t256.s4", 1, 5000, 4000, true, 2, "160000", {"2", "4", "2", "2", "2"}},
+      {"radix_bytes", "ui8", "topk.sort.t256.s4", 1, 5000, 5000, false, 2, "160000", {"2", "4", "2", "2", "2"}},
       {"radix_part", "i64", "topk.sort.t256.s8", 1, 5000, 3000, false, 3, "158912",
        {"3", "8", "3", "3", "3", "3", "3", "3", "3"}},
   };
+  auto placesAlone = [](const TopKCase &c) { return c.name == "whole" || c.name == "radix_part"; };
   CudaBatch batch;
   for (const TopKCase &c : cases) {
     auto type = [&](int64_t n, const std::string &element) {
       return "tensor<" + std::to_string(c.rows) + "x" + std::to_string(n) + "x" + element + ">";
     };
-    std::string x = type(c.length, c.dtype), y = type(c.count, "i64");
-    CudaCase kernel{fn(c.name, "(%x: " + x + ") -> " + y,
-                       "  %0 = lathe.topk %x {axis = 1 : i64, k = #lathe.dim<" + std::to_string(c.count) + ">" +
-                           (c.smallest ? ", smallest" : "") + "} : (" + x + ") -> " + y + "\n  return %0 : " + y),
+    std::string x = type(c.length, c.dtype), y = type(c.count, "i64"), v = type(c.count, c.dtype);
+    const std::string found = "  %0 = lathe.topk %x {axis = 1 : i64, k = #lathe.dim<" + std::to_string(c.count) + ">" +
+                              (c.smallest ? ", smallest" : "") + "} : (" + x + ") -> " + y + "\n",
+                      taken = "  %1 = lathe.gather_elements %x, %0 {axis = 1 : i64} : (" + x + ", " + y + ") -> " + v + "\n";
+    CudaCase kernel{placesAlone(c) ? fn(c.name, "(%x: " + x + ") -> " + y, found + "  return %0 : " + y)
+                                   : fn(c.name, "(%x: " + x + ") -> (" + v + ", " + y + ")",
+                                        found + taken + "  return %1, %0 : " + v + ", " + y),
                     c.config, {std::to_string(c.blocks)}};
     kernel.workspace = c.workspace;
     kernel.ahead = c.ahead;
@@ -117,14 +123,19 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
   ASSERT_EQ(batch.build(), "");
   for (const TopKCase &c : cases) {
     std::vector<double> values = numbers(c.rows * c.length, c.dtype.find('f') != std::string::npos, 1);
-    Bytes bytes = c.dtype == "f32"   ? bytesOf(std::vector<float>(values.begin(), values.end()))
+    if (c.dtype == "ui8")
+      for (double &v : values)
+        v += 100;
+    Bytes bytes = c.dtype == "ui8"   ? bytesOf(std::vector<uint8_t>(values.begin(), values.end()))
+                  : c.dtype == "f32" ? bytesOf(std::vector<float>(values.begin(), values.end()))
                   : c.dtype == "bf16" ? upperHalves(values)
                   : c.dtype == "f64" ? bytesOf(values)
                   : c.dtype == "i64" ? bytesOf(std::vector<int64_t>(values.begin(), values.end()))
                                      : bytesOf(std::vector<int32_t>(values.begin(), values.end()));
     std::vector<Bytes> got = batch.run(c.name, {bytes});
     ASSERT_EQ(batch.error, "") << c.name;
-    std::vector<int64_t> places = valuesOf<int64_t>(got[0]), order(c.length);
+    std::vector<int64_t> places = valuesOf<int64_t>(got.back()), order(c.length);
+    const size_t bytesOfOne = bytes.size() / values.size();
     for (int64_t row = 0; row < c.rows; ++row) {
       std::iota(order.begin(), order.end(), 0);
       const double *of = &values[row * c.length];
@@ -132,13 +143,40 @@ TEST(CudaSelection, TopKAgreesWithAStableSort) {
         bool before = comesBefore(of[a], of[b], c.smallest);
         return before || (!comesBefore(of[b], of[a], c.smallest) && a < b);
       });
-      for (int64_t i = 0; i < c.count; ++i)
+      for (int64_t i = 0; i < c.count; ++i) {
         ASSERT_EQ(places[row * c.count + i], order[i]) << c.name << ", row " << row << ", place " << i;
+        if (!placesAlone(c))
+          ASSERT_EQ(std::memcmp(&got[0][bytesOfOne * size_t(row * c.count + i)],
+                                &bytes[bytesOfOne * size_t(row * c.length + order[i])], bytesOfOne),
+                    0)
+              << c.name << ", row " << row << ", place " << i;
+      }
     }
   }
   // Each form once.
   expectNvrtc(batch, {"searched", "wide_floats", "spare", "short_rows", "short_wide", "row", "row_wide", "parts", "parts_least",
                       "radix", "radix_part"});
+}
+
+/// As Unique asks for it: elements of one dimension, in order.
+TEST(CudaSelection, SortedElementsOfALine) {
+  CudaBatch batch;
+  const std::string x = "tensor<5000xi32>", y = "tensor<5000xi64>";
+  CudaCase kernel{fn("line", "(%x: " + x + ") -> (" + y + ", " + x + ")",
+                     "  %0 = lathe.topk %x {axis = 0 : i64, k = #lathe.dim<5000>, smallest} : (" + x + ") -> " + y + "\n" +
+                         "  %1 = lathe.gather %x, %0 {axis = 0 : i64} : (" + x + ", " + y + ") -> " + x + "\n  return %0, %1 : " + y +
+                         ", " + x),
+                  "topk.sort.t256.s4", {"2"}};
+  kernel.workspace = "160000";
+  kernel.ahead = {"2", "4", "2", "2", "2"};
+  ASSERT_EQ(batch.add(kernel), "");
+  ASSERT_EQ(batch.build(), "");
+  const std::vector<double> values = numbers(5000, false, 3);
+  std::vector<int32_t> elements(values.begin(), values.end());
+  std::vector<Bytes> got = batch.run("line", {bytesOf(elements)});
+  ASSERT_EQ(batch.error, "");
+  std::sort(elements.begin(), elements.end());
+  EXPECT_EQ(valuesOf<int32_t>(got[1]), elements);
 }
 
 TEST(CudaSelection, NonzeroCountsWhatItCollects) {
