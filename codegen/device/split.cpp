@@ -108,7 +108,8 @@ static Result<bool> offerColumns(const KernelDesc &desc, const Target &target, s
   c.lanes = lanesFor(vectorLanes(desc), lastOf(inner));
   c.tileN = columnsOfUnit(width, c.lanes);
   DimExpr units = outer * DimExpr::ceilDiv(width, DimExpr(c.tileN));
-  int64_t mostUnits = desc.reducesNeighbours ? target.smCount / (target.hasClusters() ? kCluster : 1) : kMany;
+  const int64_t cluster = target.hasClusters() && combinesWords(desc) ? kCluster : 1; // as columns.cuh has it
+  int64_t mostUnits = desc.reducesNeighbours ? target.smCount / cluster : kMany;
   const int64_t rowBytes = c.tileN * termBytes(desc);
   int64_t leastRows = desc.reducesNeighbours ? std::max(kLeastRows, 8 * kLeastShare / rowBytes) : kLeastRows;
   if (rangeOf(units, desc).lo > mostUnits || rangeOf(rows, desc).hi < leastRows)

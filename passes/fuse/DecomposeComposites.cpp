@@ -202,7 +202,8 @@ struct LongArgReduce : OpRewritePattern<ArgReduceOp> {
   std::map<std::string, int64_t> optima;
 
   LogicalResult matchAndRewrite(ArgReduceOp op, PatternRewriter &rewriter) const override {
-    constexpr int64_t kFewRows = 64, kLongRow = 32768;
+    // Of a row in one piece a block has all; of one whose elements lie apart, a thread.
+    constexpr int64_t kFewRows = 64, kLongRow = 32768, kFewColumns = 16384, kLongColumn = 512;
     Value x = op.getX();
     Type element = elementTypeOf(x);
     const int64_t axis = op.getAxis();
@@ -210,11 +211,15 @@ struct LongArgReduce : OpRewritePattern<ArgReduceOp> {
       auto value = e.evaluate(optima);
       return value.ok() ? *value : int64_t(0);
     };
-    DimExpr rows = 1;
-    for (auto [d, size] : llvm::enumerate(dimsOf(x)))
+    DimExpr rows = 1, behind = 1;
+    for (auto [d, size] : llvm::enumerate(dimsOf(x))) {
       if (int64_t(d) != axis)
         rows = rows * size;
-    if (usual(rows) > kFewRows || usual(dimOf(x, axis)) < kLongRow || element.isUnsignedInteger() ||
+      if (int64_t(d) > axis)
+        behind = behind * size;
+    }
+    const bool apart = usual(behind) > 1;
+    if (usual(rows) > (apart ? kFewColumns : kFewRows) || usual(dimOf(x, axis)) < (apart ? kLongColumn : kLongRow) || element.isUnsignedInteger() ||
         element.getIntOrFloatBitWidth() < 16 || !isRead(x))
       return rewriter.notifyMatchFailure(op, "not of few long rows in memory");
     Location loc = op.getLoc();

@@ -89,4 +89,19 @@ module attributes {lathe.target = "TARGET"} {
     %1 = lathe.arg_reduce %y {axis = 1 : i64, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<4096x128xf16>) -> tensor<4096xi64>
     return %0, %1 : tensor<4xi64>, tensor<4096xi64>
   }
+
+  // Of few columns likewise, whose elements lie apart; short columns stay with a thread each.
+  // CHECK-LABEL: func.func @argmax_apart
+  // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<1x44x12xf32>)
+  // CHECK-SAME: columns.t256.v2.r8
+  // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<44x12xi64>)
+  // CHECK-SAME: split.columns
+  // CHECK: lathe.kernel {{.*}} reduction {{.*}} -> (tensor<8x4000xi64>)
+  // CHECK-NOT: lathe.kernel
+  // CHECK: return
+  func.func @argmax_apart(%x: tensor<56506x44x12xf32>, %y: tensor<8x21x4000xf32>) -> (tensor<44x12xi64>, tensor<8x4000xi64>) {
+    %0 = lathe.arg_reduce %x {axis = 0 : i64, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<56506x44x12xf32>) -> tensor<44x12xi64>
+    %1 = lathe.arg_reduce %y {axis = 1 : i64, keepdims = false, kind = #lathe.reduce_kind<max>} : (tensor<8x21x4000xf32>) -> tensor<8x4000xi64>
+    return %0, %1 : tensor<44x12xi64>, tensor<8x4000xi64>
+  }
 }
