@@ -115,7 +115,7 @@ def convolutions():
             "volume": form(2, 64, 64, 3, 1, (5, 9, 7), "relu"), "groups": form(1, 256, 128, 3, 2, 15, "residual+relu", groups=4)},
         "conv.other": {
             "stem": form(2, 3, 64, 7, 2, (64, 48), "relu"), "mma": form(2, 1, 96, 5, 2, (20, 72), "residual+relu"),
-            "depthwise": form(2, 32, 32, 3, 1, 14, "relu", groups=32),
+            "depthwise": form(2, 32, 32, 3, 1, 14, "relu", groups=32), "small_groups": form(2, 96, 96, 3, 2, (19, 21), "relu", groups=4),
             "simt": (lambda path: convolution(path, 3, 17, 1), []), "direct": (lambda path: convolution(path, 6, 6, 6), [])}}
 
 
@@ -150,6 +150,7 @@ def memory_forms():
     import onnx
     from onnx import TensorProto, helper
     from race import models
+    node = helper.make_node
 
     def form(name, rows, columns, width=2):
         def save(path):
@@ -170,7 +171,10 @@ def memory_forms():
             "memory.rows": {**{f"{name}_{columns}_{width}": form(name, rows, columns, width) for name in ("softmax", "layernorm")
                                for rows, columns, width in ((1, 262144, 2), (2, 65536, 4), (30, 512, 2))},
                             "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path, "none"), []),
-                            "scatter_add": (lambda path: scatter(path, "add"), [])}}
+                            "scatter_add": (lambda path: scatter(path, "add"), []),
+                            "scatter_pieces": (lambda path: scatter(path, "add", 300), []),
+                            "transpose_few": (lambda path: save_graph(path, [node("Transpose", ["x"], ["y"], perm=[1, 2, 0])],
+                                                                      [value("x", [5, 1237, 8])], [value("y", [1237, 8, 5])]), [])}}
 
 
 def packed():
@@ -318,12 +322,13 @@ def scan(path):
                [value("y", [33, 257], "FLOAT")], [helper.make_tensor("axis", TensorProto.INT64, [], [1])])
 
 
-def scatter(path, reduction):
+def scatter(path, reduction, updates=7):
     from onnx import TensorProto, helper
-    places = [(row * 65 + column) % 33 for row in range(7) for column in range(65)]  # no two of a column are the same
+    # Of seven no two of a column are the same.
+    places = [(row * 65 + column) % 33 for row in range(updates) for column in range(65)]
     save_graph(path, [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0, reduction=reduction)],
-               [value("x", [33, 65], "FLOAT"), value("u", [7, 65], "FLOAT")], [value("y", [33, 65], "FLOAT")],
-               [helper.make_tensor("i", TensorProto.INT64, [7, 65], places)])
+               [value("x", [33, 65], "FLOAT"), value("u", [updates, 65], "FLOAT")], [value("y", [33, 65], "FLOAT")],
+               [helper.make_tensor("i", TensorProto.INT64, [updates, 65], places)])
 
 
 # ---- Without a GPU ------------------------------------------------------------------------------
