@@ -13,6 +13,10 @@
 //   %v = gather %table, %i           =>   %w = dequantize %q scale(%scale) codebook(%table)
 //   %w = mul %v, %scale
 //
+//   %b = broadcast_to %scale : [G, 1, H] -> [G, 128, H]
+//   %r = reshape %b : [G * 128, H]             =>   %w = dequantize %q scale(%scale) {block = [128, 128]}
+//   %w = dequantize %q scale(%r) {block = [1, 128]}
+//
 // Only what reaches a product is raised. An operand whose codes stop short of it is named in
 // a remark with the reason.
 //
@@ -45,6 +49,34 @@ bool isCode(Type t) {
   return t.isIntOrFloat() && t.getIntOrFloatBitWidth() <= 8 && !t.isInteger(1);
 }
 
+bool isOne(Value v) { return v && numElements(v.getType()) == DimExpr(1); }
+
+/// Which dimensions of `from` take in the next one, of blocks, so that `to` is what is left; none where that is
+/// not so, or parameters differ within the blocks.
+std::optional<SmallVector<size_t>> mergedDims(ArrayRef<DimExpr> from, ArrayRef<DimExpr> to, ArrayRef<Value> parts) {
+  auto isBlock = [&](size_t d) {
+    return from[d].isConstant() && llvm::all_of(parts, [&](Value p) {
+             std::vector<DimExpr> dims = p ? dimsOf(p) : std::vector<DimExpr>();
+             return !p || isOne(p) || (dims.size() == from.size() && dims[d] == DimExpr(1));
+           });
+  };
+  SmallVector<size_t> merged;
+  size_t d = 0;
+  for (const DimExpr &size : to) {
+    if (d + 1 < from.size() && from[d] * from[d + 1] == size && isBlock(d + 1)) {
+      merged.push_back(d);
+      d += 2;
+    } else if (d < from.size() && from[d] == size) {
+      ++d;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (d != from.size() || merged.empty())
+    return std::nullopt;
+  return merged;
+}
+
 /// A parameter as a dequantize takes it: with an element a block where it was repeated for each
 /// element of the block.
 struct Parameter {
@@ -53,7 +85,8 @@ struct Parameter {
   SmallVector<int64_t> block; ///< of each dimension of the data; empty: not repeated
 };
 
-/// slice (reshape (broadcast_to %p : [.., G, 1, ..] -> [.., G, size, ..])) over data of `rank`.
+/// slice (reshape (broadcast_to %p : [.., G, 1, ..] -> [.., G, size, ..])) over data of `rank`, for one dimension or
+/// several.
 Parameter parameterOf(Value p, int64_t rank) {
   Parameter plain{p, dimsOf(p), {}};
   Value v = p;
@@ -64,30 +97,27 @@ Parameter parameterOf(Value p, int64_t rank) {
     v = slice.getX();
   }
   auto joined = v.getDefiningOp<ReshapeOp>();
-  auto wide = joined ? joined.getX().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
+  Value before = joined ? joined.getX() : Value();
+  while (auto reshape = before ? before.getDefiningOp<ReshapeOp>() : ReshapeOp())
+    before = reshape.getX();
+  auto wide = before ? before.getDefiningOp<BroadcastToOp>() : BroadcastToOp();
   if (!wide || int64_t(plain.dims.size()) != rank)
     return plain;
-  std::vector<DimExpr> one = dimsOf(wide.getX()), blocks = dimsOf(wide.getY()),
-                       all = dimsOf(joined.getY());
-  if (one.size() != blocks.size() || blocks.size() != all.size() + 1)
+  std::vector<DimExpr> one = dimsOf(wide.getX()), wideDims = dimsOf(wide.getY());
+  std::optional<SmallVector<size_t>> merged = mergedDims(wideDims, dimsOf(joined.getY()), wide.getX());
+  if (!merged || one.size() != wideDims.size())
     return plain;
-  for (size_t d = 0; d + 1 < blocks.size(); ++d) {
-    std::optional<int64_t> size = blocks[d + 1].constant();
-    std::vector<DimExpr> merged = blocks;
-    merged.erase(merged.begin() + d + 1);
-    merged[d] = blocks[d] * blocks[d + 1];
-    if (!size || *size < 2 || one[d + 1] != DimExpr(1) || merged != all)
-      continue;
-    one.erase(one.begin() + d + 1);
-    std::vector<DimExpr> before = blocks;
-    before.erase(before.begin() + d + 1);
-    if (one != before)
-      continue;
-    SmallVector<int64_t> block(rank, 1);
-    block[d] = *size;
-    return {wide.getX(), one, block};
+  SmallVector<int64_t> block(rank, 1);
+  for (auto [i, d] : llvm::enumerate(*merged)) {
+    block[d - i] = *wideDims[d + 1].constant();
+    if (block[d - i] < 2)
+      return plain;
   }
-  return plain;
+  for (size_t d : llvm::reverse(*merged)) {
+    one.erase(one.begin() + d + 1);
+    wideDims.erase(wideDims.begin() + d + 1);
+  }
+  return one == wideDims ? Parameter{wide.getX(), one, block} : plain;
 }
 
 Value materialized(OpBuilder &b, const Parameter &p) {
@@ -121,8 +151,6 @@ std::optional<SmallVector<int64_t>> commonBlock(DequantizeOp op, const Parameter
       return std::nullopt;
   return fits(p.dims, dims, block) ? std::make_optional(block) : std::nullopt;
 }
-
-bool isOne(Value v) { return v && numElements(v.getType()) == DimExpr(1); }
 
 /// Fewer elements than the codes: what an activation is multiplied with is no scale.
 bool isParameter(const Parameter &p, Value codes) {
@@ -251,18 +279,9 @@ Value raiseReshape(Operation *op, OpBuilder *b, std::string &why) {
   std::vector<DimExpr> from = dimsOf(codes.getY()), to = dimsOf(reshape.getY());
   SmallVector<Value> parts{codes.getScale(), codes.getZero()};
   bool single = llvm::all_of(parts, [](Value p) { return !p || isOne(p); });
-  std::optional<size_t> at; // the dimension that takes the next one in
-  for (size_t d = 0; !single && d + 1 < from.size() && !at; ++d) {
-    std::vector<DimExpr> merged = from;
-    merged[d] = from[d] * from[d + 1];
-    merged.erase(merged.begin() + d + 1);
-    bool same = llvm::all_of(parts, [&](Value p) {
-      std::vector<DimExpr> dims = p ? dimsOf(p) : std::vector<DimExpr>();
-      return !p || isOne(p) || (dims.size() == from.size() && dims[d + 1] == DimExpr(1));
-    });
-    if (merged == to && same && from[d + 1].isConstant())
-      at = d;
-  }
+  std::optional<SmallVector<size_t>> at; // the dimensions that take the next one in
+  if (!single)
+    at = mergedDims(from, to, parts);
   if (!single && (!at || !codes.getBlock().empty())) {
     why = "a reshape takes the blocks of a scale or zero point apart";
     return {};
@@ -275,7 +294,8 @@ Value raiseReshape(Operation *op, OpBuilder *b, std::string &why) {
   SmallVector<int64_t> block;
   if (!single) {
     block.assign(to.size(), 1);
-    block[*at] = *from[*at + 1].constant();
+    for (auto [i, d] : llvm::enumerate(*at))
+      block[d - i] = *from[d + 1].constant();
   }
   for (Value &p : parts) {
     if (!p)
@@ -284,7 +304,8 @@ Value raiseReshape(Operation *op, OpBuilder *b, std::string &why) {
     if (isOne(p))
       dims.clear();
     else
-      dims.erase(dims.begin() + *at + 1);
+      for (size_t d : llvm::reverse(*at))
+        dims.erase(dims.begin() + d + 1);
     p = resized(p, dims);
   }
   return DequantizeOp::create(*b, op->getLoc(), reshape.getY().getType(),
@@ -390,8 +411,73 @@ Value raiseGather(Operation *op, OpBuilder *b, std::string &why) {
            : gather.getY();
 }
 
-constexpr Rule kRules[] = {{raiseCast},      {raiseSub},   {raiseMul},   {raiseReshape},
-                           {raiseTranspose}, {raiseCodes}, {raiseGather}};
+/// A constant that has the same for each `run` neighbours along a dimension, without the repetitions; null where
+/// it is not so.
+Value withoutRuns(OpBuilder *b, Value v, size_t dim, int64_t run) {
+  auto constant = v.getDefiningOp<ConstantOp>();
+  auto type = cast<TensorType>(v.getType());
+  if (!constant || !type.hasStaticShape() || type.getDimSize(dim) < 2 || type.getElementTypeBitWidth() < 8)
+    return {};
+  auto &weights = v.getContext()->getLoadedDialect<LatheDialect>()->weights();
+  auto bytes = constantBytes(constant.getValue(), weights);
+  if (!bytes.ok())
+    return {};
+  int64_t inner = type.getElementTypeBitWidth() / 8, outer = 1, size = type.getDimSize(dim);
+  for (int64_t d = 0; d < type.getRank(); ++d)
+    (d < int64_t(dim) ? outer : inner) *= d == int64_t(dim) ? 1 : type.getDimSize(d);
+  if (int64_t(bytes->size()) != outer * size * inner)
+    return {}; // one number for all, which has no runs
+  std::vector<std::byte> firsts;
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t i = 0; i < size; ++i) {
+      auto of = [&](int64_t place) { return std::span<const std::byte>(*bytes).subspan((o * size + place) * inner, inner); };
+      if (i % run == 0)
+        firsts.insert(firsts.end(), of(i).begin(), of(i).end());
+      else if (!std::ranges::equal(of(i), of(i - i % run)))
+        return {};
+    }
+  if (!b)
+    return v;
+  std::vector<DimExpr> dims = dimsOf(v);
+  dims[dim] = DimExpr((size + run - 1) / run);
+  return ConstantOp::create(*b, constant.getLoc(), constantAttr(tensorType(elementTypeOf(v), dims), firsts, weights));
+}
+
+/// Scales that were repeated for each element along a dimension, or are constants with such repetitions: blocks of
+/// two dimensions, which DequantizeLinear has no way to say.
+Value raiseRepeats(Operation *op, OpBuilder *b, std::string &) {
+  constexpr int64_t kRun = 128; // of fp8 with blocks of 128 x 128
+  auto codes = dyn_cast<DequantizeOp>(op);
+  if (!codes || !codes.getScale() || codes.getZero() || !isCode(elementTypeOf(codes.getData())) ||
+      dimsOf(codes.getData()) != dimsOf(codes.getY()) || !reachesProduct(codes.getY()))
+    return {};
+  const size_t rank = dimsOf(codes.getY()).size();
+  SmallVector<int64_t> block(codes.getBlock());
+  if (block.empty())
+    block.assign(rank, 1);
+  Parameter p = parameterOf(codes.getScale(), rank);
+  Value scale;
+  if (!p.block.empty()) {
+    for (size_t d = 0; d < rank; ++d)
+      block[d] *= p.block[d];
+    if (!fits(p.dims, dimsOf(codes.getData()), block))
+      return {};
+    scale = b ? materialized(*b, p) : p.base;
+  } else if (isa<Float8E4M3FNType, Float8E5M2Type>(elementTypeOf(codes.getData())) && dimsOf(codes.getScale()).size() == rank) {
+    for (size_t d = 0; d < rank && !scale; ++d)
+      if (block[d] == 1 && (scale = withoutRuns(b, codes.getScale(), d, kRun)))
+        block[d] = kRun;
+  }
+  if (!scale)
+    return {};
+  return b ? DequantizeOp::create(*b, op->getLoc(), codes.getY().getType(), codes.getData(), scale, Value(), codes.getOuter(),
+                                  codes.getCodebook(), block)
+                 .getY()
+           : codes.getY();
+}
+
+constexpr Rule kRules[] = {{raiseCast},      {raiseSub},   {raiseMul},    {raiseReshape},
+                           {raiseTranspose}, {raiseCodes}, {raiseGather}, {raiseRepeats}};
 
 struct Raise : RewritePattern {
   Raise(MLIRContext *context) : RewritePattern(MatchAnyOpTypeTag(), 1, context) {}

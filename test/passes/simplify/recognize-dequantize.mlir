@@ -220,3 +220,48 @@ func.func @between(%x: tensor<4x2xf32>, %s: tensor<2x1xf32>, %delta: tensor<2x2x
   %y = lathe.matmul %x, %w {transpose_b} : (tensor<4x2xf32>, tensor<2x2xf32>) -> tensor<4x2xf32>
   return %y : tensor<4x2xf32>
 }
+
+// -----
+
+// Blocks of 128 x 128: repeated for rows of a DequantizeLinear that has blocks of k; repeated for both dimensions at
+// once behind a cast; as dimensions of their own; as a constant with equal neighbours.
+// CHECK-LABEL: func.func @blocks
+// CHECK: lathe.dequantize %arg1 scale(%arg2) {block = array<i64: 128, 128>} : (tensor<256x384xf8E4M3FN>, tensor<2x3xf32>) -> tensor<256x384xf32>
+// CHECK: lathe.dequantize %arg1 scale(%arg2) {block = array<i64: 128, 128>} : (tensor<256x384xf8E4M3FN>, tensor<2x3xf32>) -> tensor<256x384xf32>
+// CHECK: %[[D:.*]] = lathe.reshape %arg3 : (tensor<2x128x3x128xf8E4M3FN>) -> tensor<256x384xf8E4M3FN>
+// CHECK: lathe.dequantize %[[D]] scale(%arg2) {block = array<i64: 128, 128>} : (tensor<256x384xf8E4M3FN>, tensor<2x3xf32>) -> tensor<256x384xf32>
+func.func @blocks(%x: tensor<4x384xf32>, %q: tensor<256x384xf8E4M3FN>, %s: tensor<2x3xf32>, %p: tensor<2x128x3x128xf8E4M3FN>) -> (tensor<4x256xf32>, tensor<4x256xf32>, tensor<4x256xf32>) {
+  %s0 = lathe.reshape %s : (tensor<2x3xf32>) -> tensor<2x1x3xf32>
+  %b0 = lathe.broadcast_to %s0 : (tensor<2x1x3xf32>) -> tensor<2x128x3xf32>
+  %r0 = lathe.reshape %b0 : (tensor<2x128x3xf32>) -> tensor<256x3xf32>
+  %w0 = lathe.dequantize %q scale(%r0) {block = array<i64: 1, 128>} : (tensor<256x384xf8E4M3FN>, tensor<256x3xf32>) -> tensor<256x384xf32>
+  %0 = lathe.matmul %x, %w0 {transpose_b} : (tensor<4x384xf32>, tensor<256x384xf32>) -> tensor<4x256xf32>
+  %s1 = lathe.reshape %s : (tensor<2x3xf32>) -> tensor<2x1x3x1xf32>
+  %b1 = lathe.broadcast_to %s1 : (tensor<2x1x3x1xf32>) -> tensor<2x128x3x128xf32>
+  %r1 = lathe.reshape %b1 : (tensor<2x128x3x128xf32>) -> tensor<256x384xf32>
+  %f = lathe.cast %q : (tensor<256x384xf8E4M3FN>) -> tensor<256x384xf32>
+  %w1 = lathe.mul %f, %r1 : (tensor<256x384xf32>, tensor<256x384xf32>) -> tensor<256x384xf32>
+  %1 = lathe.matmul %x, %w1 {transpose_b} : (tensor<4x384xf32>, tensor<256x384xf32>) -> tensor<4x256xf32>
+  %g = lathe.cast %p : (tensor<2x128x3x128xf8E4M3FN>) -> tensor<2x128x3x128xf32>
+  %m = lathe.mul %g, %s1 : (tensor<2x128x3x128xf32>, tensor<2x1x3x1xf32>) -> tensor<2x128x3x128xf32>
+  %w2 = lathe.reshape %m : (tensor<2x128x3x128xf32>) -> tensor<256x384xf32>
+  %2 = lathe.matmul %x, %w2 {transpose_b} : (tensor<4x384xf32>, tensor<256x384xf32>) -> tensor<4x256xf32>
+  return %0, %1, %2 : tensor<4x256xf32>, tensor<4x256xf32>, tensor<4x256xf32>
+}
+
+// -----
+
+// Constants: equal for 128 rows, the last block cut; and not quite equal.
+// CHECK-LABEL: func.func @runs
+// CHECK-DAG: %[[S:.*]] = lathe.constant dense<{{.*}}5.000000e-01{{.*}}> : tensor<2x1xf32>
+// CHECK-DAG: lathe.dequantize %arg1 scale(%[[S]]) {block = array<i64: 128, 128>} : (tensor<130x128xf8E4M3FN>, tensor<2x1xf32>)
+// CHECK-DAG: lathe.dequantize %arg1 scale(%{{.*}}) {block = array<i64: 1, 128>} : (tensor<130x128xf8E4M3FN>, tensor<130x1xf32>)
+func.func @runs(%x: tensor<4x128xf32>, %q: tensor<130x128xf8E4M3FN>) -> (tensor<4x130xf32>, tensor<4x130xf32>) {
+  %s = lathe.constant dense<"0x0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000004000000040"> : tensor<130x1xf32>
+  %t = lathe.constant dense<"0x0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000403F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000003F0000004000000040"> : tensor<130x1xf32>
+  %w = lathe.dequantize %q scale(%s) {block = array<i64: 1, 128>} : (tensor<130x128xf8E4M3FN>, tensor<130x1xf32>) -> tensor<130x128xf32>
+  %v = lathe.dequantize %q scale(%t) {block = array<i64: 1, 128>} : (tensor<130x128xf8E4M3FN>, tensor<130x1xf32>) -> tensor<130x128xf32>
+  %0 = lathe.matmul %x, %w {transpose_b} : (tensor<4x128xf32>, tensor<130x128xf32>) -> tensor<4x130xf32>
+  %1 = lathe.matmul %x, %v {transpose_b} : (tensor<4x128xf32>, tensor<130x128xf32>) -> tensor<4x130xf32>
+  return %0, %1 : tensor<4x130xf32>, tensor<4x130xf32>
+}
