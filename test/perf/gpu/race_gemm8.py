@@ -4,11 +4,13 @@
     race_gemm8.py prepare FOLDER [GROUP...]   without a GPU: the models' kernels as cubins, with their launches
     race_gemm8.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64 (integers: exactly), then
                                               times all candidates in rounds, as race_gemm.py does
+    race_gemm8.py sweep FOLDER NAME CONFIG... prepares one product in each configuration besides, as group `sweep`
 
 Groups: accurate (e4m3, sums in f32, against torch._scaled_mm without fast accumulation), fast (--allow=reduced-sums,
 against it with fast accumulation), rows (scales of rows and columns, accurate), int8 (MatMulInteger, against
 torch._int_mm and lathe's own e4m3), few (up to 16 rows, no bars), tf32 (--allow=tf32), odd (correctness, 600 times the
-same bits). Weights lie as [N, K]. The bars are printed at the end: rival's time over lathe's, geometric mean and least.
+same bits), blocks (scales of 1 x 128 of A and of 128 x 128 of the weights, against torch's scaled_mm of that form and
+lathe's own e4m3 with a scale for all), blocksfew (the same, up to 16 rows). Weights lie as [N, K]. The bars are printed at the end: rival's time over lathe's, geometric mean and least.
 """
 import json
 import math
@@ -23,7 +25,9 @@ from race_gemm import LLAMA, ROUNDS
 
 #         group: rival -> (least geometric mean, least ratio)
 BARS = {"accurate": {"torch": (1.00, 0.93)}, "fast": {"torch": (1.05, 1.00)}, "int8": {"torch": (1.80, 1.60),
-                                                                                      "e4m3": (1.00, 0.92)}}
+                                                                                      "e4m3": (1.00, 0.92)},
+        "blocks": {"torch": (1.03, 1.00), "e4m3": (0.95, 0.90)}, "blocksfew": {"torch": (1.00, 1.00)}}
+BLOCK = 128
 SQUARES = [("square_4096", 4096, 4096, 4096), ("square_8192", 8192, 8192, 8192)]
 ODD = [(1, 16, 16), (7, 24, 48), (13, 1000, 784), (31, 97, 112), (129, 4096, 1024), (257, 509, 1040), (1000, 776, 208),
        (1021, 1024, 1136), (2, 4096, 4096), (100, 4098, 272)]
@@ -40,9 +44,10 @@ def cases():
     out = {"accurate": with_form("e4m3", many), "fast": with_form("e4m3fast", many),
            "rows": with_form("e4m3+rows", projections(256, 2048)), "int8": with_form("int8", SQUARES + projections(2048)),
            "few": with_form("e4m3", projections(1, 8, 16)) + with_form("int8", projections(1, 8, 16)),
-           "tf32": with_form("tf32", SQUARES), "odd": []}
+           "tf32": with_form("tf32", SQUARES), "odd": [],
+           "blocks": with_form("e4m3+blocks", many), "blocksfew": with_form("e4m3+blocks", projections(1, 8, 16))}
     for m, n, k in ODD:
-        for form in ("e4m3", "e4m3fast", "e4m3+rows", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32"):
+        for form in ("e4m3", "e4m3fast", "e4m3+rows", "e4m3+quantize", "e5m2", "int8", "int8+scale", "int8+quantize", "tf32", "e4m3+blocks", "e5m2+blocks"):
             out["odd"].append((f"odd_{m}x{n}x{k}_{form.replace('+', '_')}", m, n, k, form))
     out["odd"] += [(f"odd_{m}x{n}x{k}_{form.replace('+', '_')}", m, n, k, form) for m, n, k in ((256, 1024, 80), (1040, 832, 1040))
                    for form in ("e4m3+quantize+amax", "e4m3fast+quantize+amax", "int8+quantize+amax")]
@@ -80,6 +85,17 @@ def save_model(path, m, n, k, form):
             inputs.append(value("s", T.FLOAT, []))
             nodes += [node("Cast", ["i"], ["f"], to=T.FLOAT), node("Mul", ["f", "s"], ["t"])]
             last = "t"
+    elif "blocks" in form:
+        groups = -(-k // BLOCK)
+        inputs += [value("sa", T.FLOAT, [m, groups]), value("sw", T.FLOAT, [-(-n // BLOCK), groups])]
+        numbers = {"one": [1], "wide": [-(-n // BLOCK), BLOCK, groups], "rows": [-1, groups], "zero": [0], "n": [n]}
+        constants += [helper.make_tensor(name, T.INT64, [len(v)], v) for name, v in numbers.items()]
+        blocks = {"axis": 1, "block_size": BLOCK}
+        nodes = [node("DequantizeLinear", ["a", "sa"], ["ad"], **blocks), node("Unsqueeze", ["sw", "one"], ["s1"]),
+                 node("Expand", ["s1", "wide"], ["s2"]), node("Reshape", ["s2", "rows"], ["s3"]),
+                 node("Slice", ["s3", "zero", "n", "zero"], ["s4"]), node("DequantizeLinear", ["w", "s4"], ["wd"], **blocks),
+                 node("Gemm", ["ad", "wd"], ["t"], transB=1)]
+        last = "t"
     else:
         scale = [[m, 1], [1, n]] if "rows" in form else [[], []]
         inputs += [value("sa", T.FLOAT, scale[0]), value("sw", T.FLOAT, scale[1])]
@@ -106,12 +122,13 @@ def save_model(path, m, n, k, form):
     return result
 
 
-def prepare_one(folder, group, name, m, n, k, form):
+def prepare_one(folder, group, name, m, n, k, form, config=None):
+    name += f"_{config}" if config else ""
     stem = os.path.join(folder, name)
     result = save_model(stem + ".onnx", m, n, k, form)
     allow = ["--allow=tf32"] if form == "tf32" else ["--allow=reduced-sums"] if "fast" in form else []
     made = subprocess.run([LATHE, "compile", stem + ".onnx", f"--target={TARGET}", "--stop-after=codegen", "-o",
-                           stem + ".mlir", *allow], capture_output=True, text=True)
+                           stem + ".mlir", *allow, *([f"--config=*={config}"] if config else [])], capture_output=True, text=True)
     if made.returncode:
         sys.exit(f"{name}: {made.stderr}")
     text = open(stem + ".mlir").read()
@@ -137,6 +154,16 @@ def prepare(folder, groups):
     return 0
 
 
+def sweep(folder, name, configs):
+    path = os.path.join(folder, "race_gemm8.json")
+    table = json.load(open(path)) if os.path.exists(path) else []
+    case = next(c for group in cases().values() for c in group if c[0] == name)
+    for config in configs:
+        table = [r for r in table if r["name"] != f"{name}_{config}"] + [prepare_one(folder, "sweep", *case, config=config)]
+    json.dump(table, open(path, "w"), indent=1)
+    return 0
+
+
 # ---- On a GPU -----------------------------------------------------------------------------------
 
 def torch_type(name):
@@ -157,7 +184,9 @@ def make_set(row):
     m, n, k, form, kind = row["m"], row["n"], row["k"], row["form"], element(row["form"])
     t = {"a": make(kind, m, k), "w": make(kind, n, k)}
     number = lambda x: torch.tensor(x, device="cuda", dtype=torch.float32)
-    if "rows" in form:
+    if "blocks" in form:
+        t.update(sa=torch.rand(m, -(-k // BLOCK), device="cuda") + 0.5, sw=torch.rand(-(-n // BLOCK), -(-k // BLOCK), device="cuda") + 0.5)
+    elif "rows" in form:
         t.update(sa=torch.rand(m, 1, device="cuda") + 0.5, sw=torch.rand(1, n, device="cuda") + 0.5)
     else:
         # A quantized result shall use its range.
@@ -179,9 +208,15 @@ def reference(row, t, rounded=True):
     import torch
     form, kind = row["form"], element(row["form"])
     out = torch.empty(row["m"], row["n"], device="cuda", dtype=torch.float64)
-    w = t["w"].double().t()
+    w, each = t["w"].double(), lambda s, dim, size: s.double().repeat_interleave(BLOCK, dim).narrow(dim, 0, size)
+    if "blocks" in form:
+        w *= each(each(t["sw"], 0, row["n"]), 1, row["k"])
+    w = w.t()
     for i in range(0, row["m"], 1024):
-        out[i:i + 1024] = t["a"][i:i + 1024].double() @ w  # integers below 2^53: exact
+        a = t["a"][i:i + 1024].double()
+        out[i:i + 1024] = (a if "blocks" not in form else a * each(t["sa"][i:i + 1024], 1, row["k"])) @ w  # integers below 2^53: exact
+    if "blocks" in form:
+        return out
     if kind == "int8":
         if "+" in form:
             out = (out.float() * t["s"]).double()
@@ -194,7 +229,7 @@ def reference(row, t, rounded=True):
 
 # Relative errors in the norm: half a step of bf16 or of 8 bits at random is most of it.
 LIMITS = {"e4m3": 1.8e-3, "e4m3fast": 4e-3, "e4m3+rows": 1.8e-3, "e4m3+quantize": 3e-2, "e4m3fast+quantize": 3e-2, "e5m2": 1.8e-3, "int8": 0, "int8+scale": 1.8e-3,
-          "int8+quantize": 0, "tf32": 1e-3}
+          "int8+quantize": 0, "tf32": 1e-3, "e4m3+blocks": 1.8e-3, "e5m2+blocks": 1.8e-3}
 
 
 def check(row, bind, times):
@@ -226,9 +261,31 @@ def check(row, bind, times):
     return error if torch.equal(byte(first), byte(t["y"])) else math.inf
 
 
+def scaled_by_blocks(t):
+    """torch's product of the same codes and scales, in the order that cuBLAS wants: of A with contiguous rows, of the
+    weights with contiguous k in multiples of four."""
+    import torch
+    from torch.nn.functional import ScalingType, pad, scaled_mm
+    sa, sw = t["sa"].t().contiguous().t(), pad(t["sw"], (0, -t["sw"].shape[1] % 4)).t()
+    return lambda: scaled_mm(t["a"], t["w"].t(), sa, ScalingType.BlockWise1x128, sw, ScalingType.BlockWise128x128,
+                             output_dtype=torch.bfloat16)
+
+
 def rivals(row, sets):
     import torch
     form, kind = row["form"], element(row["form"])
+    if row["group"] == "sweep":
+        return {}
+    if "blocks" in form:
+        launches = [scaled_by_blocks(t) for t in sets]
+        try:
+            error = relative_error(launches[0]().float(), reference(row, sets[0]))
+        except RuntimeError as e:
+            print(f"{row['name']}: torch: {str(e).splitlines()[0][:120]}")
+            return {}
+        if not error < 1e-2:
+            print(f"{row['name']}: torch has another result: error {error:.1e}")
+        return {"torch": launches}
     if kind == "int8":
         return {"torch": [lambda t=t: torch._int_mm(t["a"], t["w"].t(), out=t["y"]) for t in sets]} if row["m"] > 16 else {}
     if kind == "tf32":
@@ -244,9 +301,10 @@ def run(folder, groups):
     torch.zeros(1, device="cuda")
     print(torch.cuda.get_device_name(), "torch", torch.__version__, "CUDA", torch.version.cuda, flush=True)
     bad, ratios, results = 0, {}, []
-    table = [r for r in json.load(open(os.path.join(folder, "race_gemm8.json"))) if not groups or r["group"] in groups]
-    kernels = {r["name"]: load_kernels(folder, r, ordered) for r in table}
-    rows = {r["name"]: r for r in table}
+    prepared = json.load(open(os.path.join(folder, "race_gemm8.json")))
+    table = [r for r in prepared if not groups or r["group"] in groups]
+    kernels = {r["name"]: load_kernels(folder, r, ordered) for r in prepared}
+    rows = {r["name"]: r for r in prepared}
     for row in table:
         name, m, n, k = row["name"], row["m"], row["n"], row["k"]
         error = check(row, kernels[name], 600 if row["group"] == "odd" else 20)
@@ -261,7 +319,8 @@ def run(folder, groups):
         moved = width * (m * k + n * k) + m * n * {"bf16": 2, "i8": 1, "e4m3": 1}.get(row["result"], 4)
         sets = [make_set(row) for _ in range(max(2, min(16, math.ceil(300e6 / moved))))]
         candidates = {"lathe": [kernels[name](t) for t in sets], **rivals(row, sets)}
-        other = rows.get(name.replace("int8", "e4m3fast")) if row["group"] == "int8" else None
+        other = rows.get(name.replace("int8", "e4m3fast")) if row["group"] == "int8" else rows.get(name.removesuffix("_blocks"))
+        other = other if row["group"] in ("int8", "blocks", "blocksfew") else None
         if other:
             floats = [make_set(other) for _ in sets]
             candidates["e4m3"] = [kernels[other["name"]](t) for t in floats]
@@ -281,6 +340,8 @@ def run(folder, groups):
 
 if __name__ == "__main__":
     words = sys.argv[1:]
-    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in cases() for g in words[2:]):
+    if len(words) > 3 and words[0] == "sweep":
+        sys.exit(sweep(words[1], words[2], words[3:]))
+    if len(words) < 2 or words[0] not in ("prepare", "run") or any(g not in [*cases(), "sweep"] for g in words[2:]):
         sys.exit(__doc__)
     sys.exit(prepare(words[1], words[2:] or list(cases())) if words[0] == "prepare" else int(run(words[1], words[2:]) > 0))
