@@ -10,11 +10,28 @@
 #include "MixedInputProducts.h"
 
 #include "lathe/codegen/KernelPolicy.h"
+#include "lathe/ir/BlockScales.h"
 #include "lathe/ir/StorageOperand.h"
 
 using namespace mlir;
 
 namespace lathe {
+
+bool multipliesBlocks(MatmulOp product, const Target &target, bool relaid, std::string *why) {
+  constexpr int64_t kPiece = 16; // codes in 16 bytes
+  std::optional<BlockScales> scales = target.hasWgmma() ? blockScales(product, why) : std::nullopt;
+  if (!scales)
+    return false;
+  std::optional<int64_t> k = dimsOf(product.getA()).back().constant();
+  std::string reason;
+  if (!k || *k <= 0 || *k % kPiece != 0)
+    reason = "rows of the depth are not whole pieces of 16 bytes";
+  else if (!product.getTransposeB() && !(relaid && scales->b.getData().getDefiningOp<ConstantOp>()))
+    reason = "the right operand is no weight and has contiguous columns";
+  if (why)
+    *why = reason;
+  return reason.empty();
+}
 
 bool MixedInputProducts::takes(MatmulOp product, bool relaid, std::string *why) const {
   std::string reason;
@@ -57,6 +74,10 @@ static bool isPackable(MatmulOp product, StorageOperand &stored, int64_t depth, 
 }
 
 bool MixedInputProducts::takesOnCuda(MatmulOp product, int64_t depth, std::string &why) const {
+  if (multipliesBlocks(product, target, /*relaid=*/true)) {
+    why = "both operands are multiplied as codes";
+    return false;
+  }
   constexpr int64_t kPiece = 16, kBits = 128; // codes that share parameters; of a piece in memory
   StorageOperand stored = *storageOperand(product.getB());
   Type element = elementTypeOf(product.getB());

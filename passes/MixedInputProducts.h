@@ -7,6 +7,11 @@
 
 namespace lathe {
 
+/// Whether the tensor cores of a target multiply the codes of both operands of a product as they are, and scale
+/// sums by blocks of the depth (lathe/ir/BlockScales.h). `relaid`: what the answer would be if the right
+/// operand, a constant, had the order of dimensions that it needs. `why`: as blockScales has it.
+bool multipliesBlocks(MatmulOp product, const Target &target, bool relaid = false, std::string *why = nullptr);
+
 /// Answers for one module whether a product reads its right operand in the form in which it is stored
 /// (lathe/ir/StorageOperand.h) and dequantizes it in registers, or in the cache of a core.
 class MixedInputProducts {

@@ -9,6 +9,7 @@
 
 #include "Holes.h"
 
+#include "lathe/ir/BlockScales.h"
 #include "lathe/ir/StorageOperand.h"
 
 #include <optional>
@@ -43,6 +44,7 @@ struct Gemm {
   GemmOperand a, b;
   std::vector<DimExpr> batch; ///< of the result
   DimExpr m, n, k;
+  std::optional<BlockScales> scales; ///< operands are codes, whose sums are scaled
   bool folded = false; ///< batch and M are one dimension of rows (KernelRoles::foldedRows)
   /// Slices of the halves of the columns that a gate pair is made of.
   llvm::SmallVector<SliceOp> halves[2];
@@ -56,6 +58,9 @@ struct Gemm {
                        const Index &depth);
   void operand(const GemmOperand &s, mlir::Type element);
   void dequantizing(GemmOperand &s);
+  /// The elements of an operand that are multiplied.
+  mlir::Type multipliedType(bool isA);
+  void scalesOfBlocks();
   mlir::LogicalResult buildPacked(mlir::Type element, int64_t lanes);
   mlir::LogicalResult buildSparseFew(mlir::Type element, int64_t lanes);
   void parametersOfGroups();

@@ -20,13 +20,15 @@ void Gemm::describe(GemmOperand &s, Value v, bool isA, bool transposed, Type ele
   s.isA = isA;
   s.transposed = transposed;
   auto arg = dyn_cast<BlockArgument>(v);
+  if (scales)
+    arg = dyn_cast<BlockArgument>((isA ? scales->a : scales->b).getData());
   if (!isA && form.takesCodes)
     s.stored = storageOperand(v);
   if (s.stored) {
     arg = dyn_cast<BlockArgument>(s.stored->data());
     s.codes = 8 / s.stored->bits();
   }
-  s.storage = Evaluator::storageType(elementTypeOf(s.stored && arg ? arg : v));
+  s.storage = Evaluator::storageType(elementTypeOf((s.stored || scales) && arg ? arg : v));
   if (!arg)
     return;
   s.argument = arg.getArgNumber();
@@ -135,6 +137,30 @@ void Gemm::dequantizing(GemmOperand &s) {
   if (packed)
     holes.line("LATHE_METHOD Vec<" + type + ", 32> widened(i64 n, i64 piece, const Vec<Weight, 16> &codes) const { "
                "return joined(dequantized(n, 2 * piece, nibbles(codes, 0)), dequantized(n, 2 * piece + 1, nibbles(codes, 1))); }");
+}
+
+Type Gemm::multipliedType(bool isA) {
+  if (scales)
+    return elementTypeOf((isA ? scales->a : scales->b).getData());
+  return elementTypeOf(isA ? op.getA() : op.getB());
+}
+
+/// The holes of block_scales.cuh.
+void Gemm::scalesOfBlocks() {
+  holes.line(Twine("static constexpr bool kBlockScales = ") + (scales ? "true;" : "false;"));
+  if (!scales)
+    return;
+  Type f32 = Float32Type::get(op.getContext());
+  auto scale = [&](DequantizeOp codes, Evaluator &e, const Indices &at) {
+    return parameterAt(e, codes.getScale(), codes.getY(), codes.getBlock(), at, f32);
+  };
+  auto depth = [](Evaluator &e, Value step) { return Index(e.ix.mul(step, BlockScales::kDepth)); };
+  holes.method("scaleA", {"b", "m", "step"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+    return scale(scales->a, e, operandIndex(e, a, p[0], Index(p[1]), depth(e, p[2])));
+  });
+  holes.method("scaleB", {"b", "step", "n"}, f32, 1, [&](Evaluator &e, ValueRange p) {
+    return scale(scales->b, e, operandIndex(e, b, p[0], Index(p[2]), depth(e, p[1])));
+  });
 }
 
 Indices Gemm::resultIndex(Evaluator &e, Value b, Value row, const Index &column) {
@@ -348,12 +374,14 @@ LogicalResult Gemm::build() {
   folded = roles.foldedRows;
   accumulator = Evaluator::computeType(elementTypeOf(op.getResult()));
 
-  Type at = elementTypeOf(op.getA()), bt = elementTypeOf(op.getB());
+  bool wgmma = form.units == ProductForm::Units::Wgmma;
+  if (wgmma)
+    scales = blockScales(op);
+  Type at = multipliedType(/*isA=*/true), bt = multipliedType(/*isA=*/false);
   bool mma = form.units == ProductForm::Units::Mma;
   Type element = at == bt && isa<FloatType>(at) ? Evaluator::storageType(at) : accumulator;
   if (mma && !(at == bt && (at.isF16() || at.isBF16())))
     return op.emitError("CUDA text: tensor cores take two operands of f16 or bf16");
-  bool wgmma = form.units == ProductForm::Units::Wgmma;
   if (wgmma)
     element = Evaluator::storageType(at);
   describe(a, op.getA(), true, op.getTransposeA(), element);

@@ -20,7 +20,7 @@ namespace lathe::codegen {
 LogicalResult Gemm::buildWgmma() {
   const std::vector<TensorMapArg> &maps = holes.kernel.spec->tensorMaps;
   const TensorMapArg *result = holes.kernel.spec->mapOf(TensorMapArg::Role::Result);
-  StringRef nameA = multipliedName(elementTypeOf(op.getA())), nameB = multipliedName(elementTypeOf(op.getB()));
+  StringRef nameA = multipliedName(multipliedType(/*isA=*/true)), nameB = multipliedName(multipliedType(/*isA=*/false));
   bool narrow = a.storage.getIntOrFloatBitWidth() == 8, promoted = holes.config.form->wgmma.promoted;
   if (!a.plain || !b.plain || maps.size() < 2 || nameA.empty() || nameB.empty() ||
       (!narrow && nameA != nameB) || narrow != (b.storage.getIntOrFloatBitWidth() == 8) ||
@@ -43,6 +43,10 @@ LogicalResult Gemm::buildWgmma() {
              ", kBeside = " + truth(residualMap()) + ", kSwapped = " + truth(swapped) +
              ", kAmax = " + truth(roles.amax >= 0) + ";");
   holes.line("static constexpr int kPairHead = " + Twine(roles.headSize) + ";");
+  if (promoted)
+    scalesOfBlocks();
+  else if (scales)
+    return op.emitError("CUDA text: '") << holes.config.family() << "' has no sums by blocks to scale";
   bool late = wgmmaStartsLate(holes.config, k.constant().value_or(0));
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic() && !late) +
              ", kLate = " + truth(holes.programmatic() && late) + ";");

@@ -68,6 +68,7 @@ const Skeleton kGemmMma = {
     .code = Skeleton::Code::Product,
     .sharedBytes = mmaSharedBytes,
     .product = {.units = ProductForm::Units::Mma,
+                .blockScales = true, // its offer gives gemm.simt for operands that are not of 16 bits
                 .epilogueLanes = 8,
                 .offer = offerTiles,
                 .text = [](const KernelConfig &c, const ProductText &t) {

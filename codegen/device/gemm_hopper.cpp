@@ -119,6 +119,7 @@ static std::vector<std::string> tiles() {
 /// Of a tile's columns 32 are stored together of a head.
 static constexpr ProductForm kForm = {.units = ProductForm::Units::Wgmma,
                                       .pairs = true,
+                                      .blockScales = true,
                                       .amax = true,
                                       .epilogueLanes = 2,
                                       .time = select::timeOfTile,

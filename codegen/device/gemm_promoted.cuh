@@ -1,6 +1,6 @@
 //===- gemm_promoted.cuh - sums of 8-bit floats promoted to f32 ---------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: gemm_hopper
+// Needs: gemm_hopper, block_scales
 //
 // Tensor cores add products of 8-bit floats with about 14 bits: long sums lose digits, most of all
 // where all terms have the same sign. gemmPromoted lets them add at most 128 of k and adds those
@@ -9,7 +9,9 @@
 // issues two products and adds up the first while the second runs: two steps of k, or, where there
 // are no registers for the sums of two, the two halves of the columns.
 //
-// Holes as in gemm_hopper.cuh; `multiply` is of WIDTH columns.
+// Operands may have scales of blocks of k (block_scales.cuh), which cost next to nothing here.
+//
+// Holes as in gemm_hopper.cuh and block_scales.cuh; `multiply` is of WIDTH columns.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_DEVICE_GEMM_PROMOTED
@@ -53,6 +55,11 @@ LATHE_DEV void gemmPromoted(const H &h, const TensorMap &mapA, const TensorMap &
     const SharedAddr mine = base + me * 64 * 128;
     Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, empty + 8 * STAGES + me * 16, me, 0};
     f32 sums[1][BN / 2], part[2][PART];
+    constexpr bool SCALED = H::kBlockScales;
+    constexpr u32 TURN = P::DEEP ? 2 : 1; // steps
+    typename ScalesOf<SCALED, BN>::Type scales[TURN], next[TURN];
+    const u32 row = threadIdx.x / 32 % 4 * 16 + lane / 4, scaled = (K + BK - 1) / BK;
+    if constexpr (SCALED) dependenciesWait();
     u32 slot = 0, parity = 0;
     if (me == 1) namedBarrierArrive(4, 256);
     for (u32 id = blockIdx.x; id < tiles; id += gridDim.x) {
@@ -65,7 +72,10 @@ LATHE_DEV void gemmPromoted(const H &h, const TensorMap &mapA, const TensorMap &
         }
 #pragma unroll
       for (int j = 0; j < BN / 2; ++j) sums[0][j] = 0.0f;
-      for (u32 step = 0; step < steps; step += P::DEEP ? 2 : 1) {
+      const u32 edge = 128 - t.n % 128;
+#pragma unroll
+      for (u32 i = 0; i < TURN; ++i) scales[i].load(h, t.batch, t.m + row, t.n, i, M, N, scaled);
+      for (u32 step = 0; step < steps; step += TURN) {
         u32 first = slot;
         barrierWait(full + 8 * slot, parity);
         u64 a = wgmmaAlongK(mine + slot * Tile::A_BYTES), b = wgmmaAlongK(base + Tile::B_AT + slot * Tile::B_BYTES);
@@ -81,15 +91,19 @@ LATHE_DEV void gemmPromoted(const H &h, const TensorMap &mapA, const TensorMap &
           b += P::WIDTH * 128 >> 4;
         }
         multiplyStep<H>(part[1], a, b);
+#pragma unroll
+        for (u32 i = 0; i < TURN; ++i) next[i].load(h, t.batch, t.m + row, t.n, step + TURN + i, M, N, scaled);
         wgmmaWait<1>();
         if (P::DEEP && lane == 0) barrierArrive(empty + 8 * first);
         namedBarrierArrive(4 + (me ^ 1), 256);
-#pragma unroll
-        for (int j = 0; j < PART; ++j) sums[0][j] += part[0][j];
+        promote<SCALED, 0>(sums[0], part[0], scales[0], edge);
         wgmmaWait<0>();
         if (lane == 0) barrierArrive(empty + 8 * slot);
+        // A step beyond K adds nothing: its sums are 0, but the scale might be infinite.
+        if (!SCALED || !P::DEEP || step + 1 < scaled)
+          promote<SCALED, P::DEEP ? 0 : PART>(sums[0], part[1], scales[TURN - 1], edge);
 #pragma unroll
-        for (int j = 0; j < PART; ++j) sums[0][(P::DEEP ? 0 : PART) + j] += part[1][j];
+        for (u32 i = 0; i < TURN; ++i) scales[i] = next[i];
         if (++slot == STAGES) { slot = 0; parity ^= 1; }
       }
       dependenciesWait();

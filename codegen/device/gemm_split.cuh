@@ -1,6 +1,6 @@
 //===- gemm_split.cuh - products of few tiles on sm_90a -----------------------===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Needs: gemm_hopper
+// Needs: gemm_hopper, block_scales
 //
 // Split-K within a cluster, for products with too few tiles to fill the GPU: a cluster has one tile,
 // its blocks split K and add their sums through distributed shared memory, in the order of their ranks,
@@ -36,13 +36,13 @@ template <int BN_, int STAGES_, int ROWS_, int SPLIT_, class H> struct SplitTile
   static_assert(STAGES * B_BYTES >= (u32)(BM - ROWS) * 128, "the last stage is read beyond its rows");
 };
 
-/// PROMOTED: sums of 8-bit floats over more than 128 of k in registers, as in gemm_promoted.cuh; two
-/// steps at a time.
+/// PROMOTED: sums of 8-bit floats over more than 128 of k in registers, as in gemm_promoted.cuh, with its
+/// holes; two steps at a time.
 template <class Tile, bool PROMOTED = false, class H>
 LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &mapB, i64 M64, i64 N64, i64 K64) {
   typedef typename H::Acc Acc;
   constexpr int BM = Tile::BM, BN = Tile::BN, BK = Tile::BK, STAGES = Tile::STAGES, SPLIT = Tile::SPLIT;
-  constexpr int THREADS = 160;
+  constexpr int THREADS = 160, TURN = PROMOTED ? 2 : 1; // steps
   LATHE_DYNAMIC_SHARED(shared);
   const SharedAddr base = (sharedAddr(shared) + 1023) & ~1023u; // the swizzle counts from there
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES, toB = base + Tile::B_AT;
@@ -71,7 +71,7 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
         }
       dependenciesWait();
       u32 slot = 0, parity = 1;
-      const u32 last = PROMOTED ? begin + (end - begin + 1) / 2 * 2 : end;
+      const u32 last = begin + (end - begin + TURN - 1) / TURN * TURN;
       for (u32 step = begin; step < last; ++step) {
         barrierWait(empty + 8 * slot, parity);
         loadStages<Tile>(h, mapA, mapB, base + slot * Tile::A_BYTES, toB + slot * Tile::B_BYTES, full + 8 * slot, t,
@@ -86,13 +86,19 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
     Acc acc[BN / 2];
     u32 slot = 0, parity = 0, last = 0, step = begin;
     if constexpr (PROMOTED) {
-      Acc part[2][BN / 2];
+      constexpr bool SCALED = H::kBlockScales;
+      Acc part[TURN][BN / 2];
+      typename ScalesOf<SCALED, BN>::Type scales[TURN], next[TURN];
+      const u32 row = t.m + threadIdx.x / 32 * 16 + lane / 4, edge = 128 - t.n % 128;
+      if constexpr (SCALED) dependenciesWait();
+#pragma unroll
+      for (u32 i = 0; i < TURN; ++i) scales[i].load(h, t.batch, row, t.n, step + i, M, N, end);
 #pragma unroll
       for (int j = 0; j < BN / 2; ++j) acc[j] = 0;
       do {
-        u32 slots[2];
+        u32 slots[TURN];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int i = 0; i < TURN; ++i) {
           slots[i] = slot;
           barrierWait(full + 8 * slot, parity);
           wgmmaFence();
@@ -102,15 +108,18 @@ LATHE_DEV void gemmSplit(const H &h, const TensorMap &mapA, const TensorMap &map
           wgmmaCommit();
           if (++slot == STAGES) { slot = 0; parity ^= 1; }
         }
+#pragma unroll
+        for (u32 i = 0; i < TURN; ++i) next[i].load(h, t.batch, row, t.n, step + TURN + i, M, N, end);
         wgmmaWait<1>();
         if (lane == 0) barrierArrive(empty + 8 * slots[0]);
-#pragma unroll
-        for (int j = 0; j < BN / 2; ++j) acc[j] += part[0][j];
+        promote<SCALED, 0>(acc, part[0], scales[0], edge);
         wgmmaWait<0>();
         if (lane == 0) barrierArrive(empty + 8 * slots[1]);
+        // A step beyond K adds nothing: its sums are 0, but the scale might be infinite.
+        if (!SCALED || step + 1 < end) promote<SCALED, 0>(acc, part[1], scales[1], edge);
 #pragma unroll
-        for (int j = 0; j < BN / 2; ++j) acc[j] += part[1][j];
-      } while ((step += 2) < end);
+        for (int i = 0; i < TURN; ++i) scales[i] = next[i];
+      } while ((step += TURN) < end);
     } else do {
       barrierWait(full + 8 * slot, parity);
       const SharedAddr tileA = base + slot * Tile::A_BYTES, tileB = toB + slot * Tile::B_BYTES;

@@ -127,7 +127,7 @@ Status ProductChoice::addWanted() {
   if (!wanted)
     return wanted.status();
   for (const KernelConfig &c : *wanted)
-    if (auto *asked = c.form->product.asked)
+    if (auto *asked = c.form->product.asked; asked && (!desc.blockScales || c.form->product.blockScales))
       if (std::optional<KernelSpec> spec = asked(*this, c))
         specs.push_back(std::move(*spec));
   if (specs.empty())
@@ -164,7 +164,7 @@ Status ProductChoice::choose() {
     return addInvariant();
   for (const Skeleton *skeleton : skeletons()) {
     const ProductForm &form = skeleton->product;
-    if (!form.offer || (pairs && !form.pairs) || (desc.resultAmax && !form.amax))
+    if (!form.offer || (pairs && !form.pairs) || (desc.resultAmax && !form.amax) || (desc.blockScales && !form.blockScales))
       continue;
     if (!form.offer(*this))
       return okStatus();

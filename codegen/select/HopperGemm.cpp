@@ -257,7 +257,7 @@ std::optional<HopperGemm> HopperGemm::of(const KernelDesc &desc, const GemmSizes
   if (!target.hasWgmma() || g.elementBytes == 0 ||
       (g.elementBytes != 2 && (a.transposed || !b.transposed)))
     return {};
-  g.promoted = isFloat(a.dtype) && g.elementBytes == 1 && !desc.allowReducedSums;
+  g.promoted = isFloat(a.dtype) && g.elementBytes == 1 && (!desc.allowReducedSums || desc.blockScales);
   auto ma = operandMatrix(desc, a, sizes, sizes.folded, g.conditions);
   auto mb = operandMatrix(desc, b, sizes, false, g.conditions);
   if (!ma || !mb)

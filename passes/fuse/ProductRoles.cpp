@@ -4,12 +4,14 @@
 //   %g = slice %y [.., ..N/2]   %u = slice %y [.., N/2..]      pair = halves
 //   %h = reshape %y [.., heads, size], slices of it, rotated   pair = head_halves, heads = ..
 //   %q = dequantize %w scale(%s) zero(%z)                      operands = [.., codes 1 weight]
+//   %a = dequantize %x scale(%t)  (blocks, as %q)              operands = [codes 0, codes 1 weight]
 //   %e = reduce max (reshape %z [M/16, 16, N/64, 64])          amax = 1
 //
 //===----------------------------------------------------------------------===//
 #include "Roles.h"
 
 #include "lathe/ir/BlockAmax.h"
+#include "lathe/ir/BlockScales.h"
 #include "lathe/ir/HeadPairs.h"
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/StorageOperand.h"
@@ -87,10 +89,22 @@ static OperandRole columnsRole(const KernelRegion &region, MatmulOp product) {
   return role;
 }
 
+/// The first operand: codes where both have scales of blocks.
+static OperandRole rowsRole(const KernelRegion &region, MatmulOp product) {
+  OperandRole role = roleOf(region, product.getA());
+  std::optional<BlockScales> scales = region.cuda ? blockScales(product) : std::nullopt;
+  auto codes = scales ? dyn_cast<BlockArgument>(scales->a.getData()) : BlockArgument();
+  if (codes) {
+    role.storage = OperandRole::Storage::Codes;
+    role.input = codes.getArgNumber();
+  }
+  return role;
+}
+
 void assignProductRoles(const KernelRegion &region, MatmulOp product, KernelRoles &roles) {
   Value result = product.getResult();
   std::vector<DimExpr> space = dimsOf(result);
-  roles.operands = {roleOf(region, product.getA()), columnsRole(region, product)};
+  roles.operands = {rowsRole(region, product), columnsRole(region, product)};
   roles.foldedRows = space.size() > 2 && roles.operands[1].input >= 0 &&
                      dimsOf(product.getB()).size() == 2 && !product.getTransposeA();
   if (isReadInHalves(product)) {

@@ -56,7 +56,7 @@ private:
       if (Group *group = graph.ownerOf(user)) {
         bool contracts = group->anchor == user || isClass(user, OpClass::Conv);
         if (contracts && needsMemory(*group) && !isStemPrologue(op, use) && !(isImageOfCodes(op) && !computeMasks) &&
-            !isUpcastWeight(op, use) && !isStoredWeight(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
+            !isUpcastWeight(op, use) && !isStoredOperand(use) && !maskParts.contains(op) && !isPageWay(op, use) &&
             !isTransposedView(op, use) && !isUpdate(use) && !(computeMasks && group->kind == RegionKind::Scan && readsOnce(use)))
           readers.memory = true;
         else
@@ -66,7 +66,7 @@ private:
       auto inlined = result.inlined.find(user);
       // What is behind the codes of an image is the convolution's operand as much as they are.
       bool image = !computeMasks && isImageOfCodes(user) && !hasStemChannels(op);
-      if (inlined == result.inlined.end() || transposedViews.contains(user) || image)
+      if (inlined == result.inlined.end() || transposedViews.contains(user) || image || isScaledOperand(user))
         readers.memory = true;
       else
         readers.groups.insert(inlined->second.begin(), inlined->second.end());
@@ -102,10 +102,17 @@ private:
     return (stored.isF16() || stored.isBF16()) && elementTypeOf(op->getResult(0)).isF32();
   }
 
-  /// Weights that a product reads as they are stored.
-  bool isStoredWeight(OpOperand &use) const {
+  /// Weights that a product reads as they are stored, or codes of either operand whose sums it scales.
+  bool isStoredOperand(OpOperand &use) const {
     auto matmul = dyn_cast<MatmulOp>(use.getOwner());
-    return matmul && use.getOperandNumber() == 1 && mixed.takes(matmul);
+    return matmul && (multipliesBlocks(matmul, target) || (use.getOperandNumber() == 1 && mixed.takes(matmul)));
+  }
+  /// Codes of an operand whose sums are scaled: they and their scales are read from memory.
+  bool isScaledOperand(Operation *op) const {
+    return isa<DequantizeOp>(op) && llvm::all_of(op->getUses(), [&](OpOperand &use) {
+             auto matmul = dyn_cast<MatmulOp>(use.getOwner());
+             return matmul && multipliesBlocks(matmul, target);
+           });
   }
 
   /// Keys and values in pages that a table names are read where they lie: by an attention of few queries, at
@@ -234,7 +241,7 @@ private:
       return;
     }
     std::string reason;
-    if (kind == OpClass::Source || maskParts.contains(op) || pageNumbers.contains(op) || (!computeMasks && isImageOfCodes(op)) ||
+    if (kind == OpClass::Source || maskParts.contains(op) || pageNumbers.contains(op) || (!computeMasks && isImageOfCodes(op)) || isScaledOperand(op) ||
         worthRepeating(op, kind, readers, reason)) {
       result.inlined[op] = readers.groups;
       return;

@@ -3,7 +3,7 @@
 //
 // A scale or zero point that several elements share is repeated for each of them, by
 // movement that fusion computes where it is read, so that quantize and dequantize are
-// pointwise; a codebook becomes a gather. Weights that a product reads as they are
+// pointwise; a codebook becomes a gather. Codes that a product reads as they are
 // stored keep their blocks.
 //
 //   %y = dequantize %q scale(%s)               %b = broadcast_to %s : 4x2x1 -> 4x2x16
@@ -68,7 +68,8 @@ Value lookedUp(OpBuilder &b, DequantizeOp op) {
       codes, 0);
 }
 
-void expand(DequantizeOp op) {
+/// For the uses that are not `kept`.
+void expand(DequantizeOp op, llvm::function_ref<bool(OpOperand &)> kept) {
   OpBuilder b(op);
   std::vector<DimExpr> dims = dimsOf(op.getData());
   Value scale = op.getScale(), zero = op.getZero();
@@ -79,8 +80,9 @@ void expand(DequantizeOp op) {
   Value data = op.getCodebook() ? lookedUp(b, op) : op.getData();
   Value y = DequantizeOp::create(b, op.getLoc(), op.getY().getType(), data, scale, zero,
                                  op.getOuter(), Value(), ArrayRef<int64_t>());
-  op.getY().replaceAllUsesWith(y);
-  op.erase();
+  op.getY().replaceUsesWithIf(y, [&](OpOperand &use) { return !kept(use); });
+  if (op.use_empty())
+    op.erase();
 }
 
 void expand(QuantizeOp op) {
@@ -108,12 +110,12 @@ struct ExpandBlocksPass : impl::ExpandBlocksPassBase<ExpandBlocksPass> {
       });
       for (Operation *op : composite) {
         if (auto codes = dyn_cast<DequantizeOp>(op)) {
-          bool taken = llvm::all_of(op->getUses(), [&](OpOperand &use) {
+          auto kept = [&](OpOperand &use) {
             auto product = dyn_cast<MatmulOp>(use.getOwner());
-            return product && use.getOperandNumber() == 1 && mixed.takes(product);
-          });
-          if (!taken)
-            expand(codes);
+            return product && (multipliesBlocks(product, *target) || (use.getOperandNumber() == 1 && mixed.takes(product)));
+          };
+          if (!llvm::all_of(op->getUses(), kept))
+            expand(codes, kept);
         } else {
           expand(cast<QuantizeOp>(op));
         }

@@ -38,8 +38,11 @@ public:
   void tf32(MatmulOp op);
   /// Stored weights that a product dequantizes as it reads them.
   void stored(MatmulOp op, const MixedInputProducts &mixed);
+  /// Codes on both sides, whose sums are scaled by blocks.
+  void blocks(MatmulOp op, const Target &target);
 
 private:
+  void relay(MatmulOp op, DequantizeOp codes);
   Value transposedParameter(OpBuilder &b, Value p);
 
   TransposeWeights transposed;
@@ -74,8 +77,28 @@ void Orderer::stored(MatmulOp op, const MixedInputProducts &mixed) {
   }
   passedRemark(op.getLoc(), "MixedInputProduct")
       << ("weights are read as they are stored: " + storageOperand(op.getB())->format->name).str();
-  if (!relay)
-    return;
+  if (relay)
+    this->relay(op, codes);
+}
+
+void Orderer::blocks(MatmulOp op, const Target &target) {
+  std::string why;
+  auto codes = op.getB().getDefiningOp<DequantizeOp>();
+  bool takes = multipliesBlocks(op, target, /*relaid=*/true, &why);
+  if (takes && !op.getTransposeB() && !transposed.bytesOf(codes.getData())) {
+    why = "the right operand has contiguous columns";
+    takes = false;
+  }
+  if (takes)
+    passedRemark(op.getLoc(), "BlockScaledProduct") << "8-bit operands are multiplied as they are, and sums scaled by blocks";
+  else if (!why.empty())
+    missedRemark(op.getLoc(), "BlockScaledProduct") << ("8-bit operands are dequantized before the product: " + why);
+  if (takes && !op.getTransposeB())
+    relay(op, codes);
+}
+
+/// Gives the right operand the other order of dimensions.
+void Orderer::relay(MatmulOp op, DequantizeOp codes) {
   OpBuilder builder(op);
   std::vector<DimExpr> dims = dimsOf(codes.getY());
   std::swap(dims[0], dims[1]);
@@ -118,6 +141,8 @@ struct OrderWeightsPass : impl::OrderWeightsPassBase<OrderWeightsPass> {
         if (allowsTf32 && target->hasWgmma())
           order.tf32(op);
         order.stored(op, mixed);
+        if (target->hasWgmma())
+          order.blocks(op, *target);
       }
       IRRewriter rewriter(&getContext());
       (void)runRegionDCE(rewriter, module->getRegions());

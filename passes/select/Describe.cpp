@@ -124,6 +124,15 @@ void describeProduct(KernelOp kernel, MatmulOp product, const KernelRoles &roles
     desc.operands[1].nonzeroBlocks4 = blocks[1];
   }
   desc.operands[1].twoOfFour = product->hasAttr(kTwoOfFourAttr);
+  if (desc.operands[0].codes >= 0 && desc.operands[1].codes >= 0) {
+    // What is multiplied are the codes.
+    desc.blockScales = true;
+    for (ContractionOperand &operand : desc.operands) {
+      operand.buffer = operand.codes;
+      operand.dtype = desc.buffers[operand.buffer].dtype;
+      operand.codes = -1;
+    }
+  }
   if (desc.operands[1].codes >= 0)
     desc.operands[1].codeGroup = storageOperand(product.getB())->integerGroup(product.getTransposeB() ? 1 : 0);
 }

@@ -400,6 +400,31 @@ TEST(Choose, OperandsOfEightBitsOnHopper) {
   EXPECT_EQ(KernelConfig::parse(chosen(mixed, 4096).config)->family(), "gemm.simt");
 }
 
+/// Codes whose sums are scaled by blocks of k: by tiles that add up such sums, whatever is allowed besides.
+TEST(Choose, SumsScaledByBlocksArePromoted) {
+  Target hopper = *Target::parse("sm_90a");
+  KernelDesc d = linearOf(DType::F8E4M3FN, DType::F8E4M3FN, DType::BF16);
+  d.blockScales = true;
+  for (bool reduced : {false, true})
+    for (int64_t m : {1, 16, 64, 300, 4096}) {
+      d.allowReducedSums = reduced;
+      auto all = chooseVariants(d, hopper);
+      ASSERT_TRUE(all.ok());
+      EXPECT_TRUE(KernelConfig::parse(pick(*all, {{"M", m}}).spec.config)->family().ends_with("promoted")) << m;
+    }
+  for (const char *other : {"gemm.pingpong.m128.n128", "gemm.split.m64.n64", "gemm.skinny"}) {
+    d.wanted = other;
+    EXPECT_FALSE(chooseVariants(d, hopper).ok()) << other;
+  }
+  d.wanted = "gemm.promoted.m128.n192";
+  EXPECT_TRUE(chooseVariants(d, hopper).ok());
+  d.wanted.clear();
+  d.buffers[0].alignment = 8; // no tensor map: element by element
+  auto all = chooseVariants(d, hopper);
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(familyOf(pick(*all, {{"M", 64}})), "gemm.simt");
+}
+
 TEST(Choose, WhatTensorMapsRefuseTakesThePortableForm) {
   Target hopper = *Target::parse("sm_90a");
   // Rows of 16-byte pieces: never, or only for some sizes.

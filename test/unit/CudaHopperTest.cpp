@@ -297,6 +297,35 @@ TEST_F(CudaHopper, QuantizedProductsCompile) {
   compile(/*harmlessSpills=*/false);
 }
 
+/// Codes on both sides whose sums are scaled by blocks of k: tiles within a block of columns, and over several.
+TEST_F(CudaHopper, BlockScaledProductsCompile) {
+  struct Form {
+    const char *config;
+    int maps;
+    const char *a, *number, *scale;
+  };
+  for (const Form &f : {Form{"gemm.promoted.t384.m128.n128.k128.s5", 3, "f8E4M3FN", "f32", "f32"},
+                        Form{"gemm.promoted.t384.m128.n192.k128.s4", 3, "f8E4M3FN", "bf16", "f32"},
+                        Form{"gemm.promoted.t384.m128.n160.k128.s4", 3, "f8E5M2", "bf16", "bf16"},
+                        Form{"gemm.promoted.t384.r8.m128.n112.k128.s6", 3, "f8E4M3FN", "f16", "f32"},
+                        Form{"gemm.split.promoted.t160.r16.m64.n64.k128.s8.c2", 2, "f8E4M3FN", "bf16", "f32"},
+                        Form{"gemm.split.promoted.t160.r8.m64.n96.k128.s7", 2, "f8E4M3FN", "bf16", "f32"}}) {
+    std::string name = nameOf("blocks"), number = f.number, scale = f.scale,
+                x = "tensor<?x528x" + std::string(f.a) + ", #lathe.t<[M, 528]>>", s = "tensor<?x5x" + scale + ", #lathe.t<[M, 5]>>",
+                a = "tensor<?x528x" + number + ", #lathe.t<[M, 528]>>", w = "tensor<384x528xf8E4M3FN>", t = "tensor<3x5x" + scale + ">",
+                b = "tensor<384x528x" + number + ">", y = "tensor<?x384x" + number + ", #lathe.t<[M, 384]>>";
+    CudaCase c{fn(name, "(%x: " + x + ", %s: " + s + ", %w: " + w + ", %t: " + t + ") -> " + y,
+                  "  %0 = lathe.dequantize %x scale(%s) {block = array<i64: 1, 128>} : (" + x + ", " + s + ") -> " + a +
+                      "\n  %1 = lathe.dequantize %w scale(%t) {block = array<i64: 128, 128>} : (" + w + ", " + t + ") -> " + b +
+                      "\n  %2 = lathe.matmul %0, %1 {transpose_b} : (" + a + ", " + b + ") -> " + y + "\n  return %2 : " + y),
+               f.config};
+    c.maps = f.maps;
+    const std::string &source = add(name, c).source;
+    EXPECT_NE(source.find("kBlockScales = true"), std::string::npos) << f.config;
+  }
+  compile(/*harmlessSpills=*/false);
+}
+
 /// Weights of 8 bits that are dequantized into the operand in registers.
 TEST_F(CudaHopper, MixedInputProductsCompile) {
   struct Form {

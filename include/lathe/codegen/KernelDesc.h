@@ -101,6 +101,8 @@ struct KernelDesc {
   };
   std::optional<OrderedUpdates> ordered;
 
+  /// Gemm: operands are codes of 8-bit floats, whose sums over 128 of k are scaled (lathe/ir/BlockScales.h).
+  bool blockScales = false;
   /// Gemm: the only result has the anchor's elements in their order, perhaps in another shape.
   bool resultInPlace = false;
   /// Gemm: tokens, heads, size where the only result is [B, heads, tokens, size] and its rows are

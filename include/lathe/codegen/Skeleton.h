@@ -139,6 +139,7 @@ struct ProductForm {
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits
   bool leavesOutZeros = false; ///< CPU: blocks of zeros in constant columns are not multiplied
+  bool blockScales = false;    ///< scales sums by blocks of k, or computes operands element by element
   bool amax = false;           ///< finds the amax of blocks of results (lathe/ir/BlockAmax.h)
   int64_t epilogueLanes = 4;   ///< neighbouring results that are stored together, at most; 0: config.lanes
 

@@ -60,3 +60,22 @@ module attributes {lathe.target = "TARGET"} {
     return %3, %7, %11 : tensor<5x48xbf16>, tensor<5x48xbf16>, tensor<5x48xbf16>
   }
 }
+
+// -----
+
+// Codes of both operands whose sums are scaled: one kernel, behind the one that makes the codes and their scales.
+// CHECK-LABEL: func.func @scaled
+// CHECK: lathe.kernel {{.*}} -> (tensor<32x256xf8E4M3FN>)
+// CHECK: lathe.kernel {{.*}} gemm (%{{.*}} = %{{.*}} : tensor<32x256xf8E4M3FN>, %{{.*}} = %{{.*}} : tensor<32x2xf32>, %{{.*}} = %arg2 : tensor<128x256xf8E4M3FN>, %{{.*}} = %arg3 : tensor<1x2xf32>)
+// CHECK-NOT: lathe.quantize
+// CHECK: return
+// FEW-LABEL: func.func @scaled
+module attributes {lathe.target = "TARGET"} {
+  func.func @scaled(%x: tensor<32x256xf32>, %s: tensor<32x2xf32>, %w: tensor<128x256xf8E4M3FN>, %t: tensor<1x2xf32>) -> tensor<32x128xf32> {
+    %q = lathe.quantize %x scale(%s) {block = array<i64: 1, 128>} : (tensor<32x256xf32>, tensor<32x2xf32>) -> tensor<32x256xf8E4M3FN>
+    %0 = lathe.dequantize %q scale(%s) {block = array<i64: 1, 128>} : (tensor<32x256xf8E4M3FN>, tensor<32x2xf32>) -> tensor<32x256xf32>
+    %1 = lathe.dequantize %w scale(%t) {block = array<i64: 128, 128>} : (tensor<128x256xf8E4M3FN>, tensor<1x2xf32>) -> tensor<128x256xf32>
+    %2 = lathe.matmul %0, %1 {transpose_b} : (tensor<32x256xf32>, tensor<128x256xf32>) -> tensor<32x128xf32>
+    return %2 : tensor<32x128xf32>
+  }
+}

@@ -33,3 +33,23 @@ module attributes {lathe.target = "sm_90a"} {
     return %3 : tensor<3x24xf16>
   }
 }
+
+// -----
+
+// Codes of 8-bit floats on both sides, with scales of blocks of k: as they are, or why not.
+// REMARK: 8-bit operands are multiplied as they are, and sums scaled by blocks
+// REMARK: 8-bit operands are dequantized before the product: scales of the right operand differ within 128 columns
+// REMARK: 8-bit operands are dequantized before the product: the right operand is no weight and has contiguous columns
+// CHECK-LABEL: func.func @blocks
+module attributes {lathe.target = "sm_90a"} {
+  func.func @blocks(%x: tensor<4x256xf8E4M3FN>, %s: tensor<4x2xf32>, %w: tensor<128x256xf8E4M3FN>, %v: tensor<256x128xf8E4M3FN>, %t: tensor<1x2xf32>, %u: tensor<2x2xf32>, %r: tensor<2x1xf32>) -> (tensor<4x128xbf16>, tensor<4x128xbf16>, tensor<4x128xbf16>) {
+    %0 = lathe.dequantize %x scale(%s) {block = array<i64: 1, 128>} : (tensor<4x256xf8E4M3FN>, tensor<4x2xf32>) -> tensor<4x256xbf16>
+    %1 = lathe.dequantize %w scale(%t) {block = array<i64: 128, 128>} : (tensor<128x256xf8E4M3FN>, tensor<1x2xf32>) -> tensor<128x256xbf16>
+    %2 = lathe.matmul %0, %1 {transpose_b} : (tensor<4x256xbf16>, tensor<128x256xbf16>) -> tensor<4x128xbf16>
+    %3 = lathe.dequantize %w scale(%u) {block = array<i64: 64, 128>} : (tensor<128x256xf8E4M3FN>, tensor<2x2xf32>) -> tensor<128x256xbf16>
+    %4 = lathe.matmul %0, %3 {transpose_b} : (tensor<4x256xbf16>, tensor<128x256xbf16>) -> tensor<4x128xbf16>
+    %5 = lathe.dequantize %v scale(%r) {block = array<i64: 128, 128>} : (tensor<256x128xf8E4M3FN>, tensor<2x1xf32>) -> tensor<256x128xbf16>
+    %6 = lathe.matmul %0, %5 : (tensor<4x256xbf16>, tensor<256x128xbf16>) -> tensor<4x128xbf16>
+    return %2, %4, %6 : tensor<4x128xbf16>, tensor<4x128xbf16>, tensor<4x128xbf16>
+  }
+}
