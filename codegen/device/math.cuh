@@ -158,6 +158,10 @@ LATHE_MINMAX_16(minimum, "min", bf16)
 #undef LATHE_MINMAX_16
 template <class T> LATHE_DEV T maxNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b > a ? b : a; }
 template <class T> LATHE_DEV T minNum(T a, T b) { return isNan(a) ? b : isNan(b) ? a : b < a ? b : a; }
+#ifndef LATHE_EMULATE
+LATHE_DEV f32 maxNum(f32 a, f32 b) { return fmaxf(a, b); }
+LATHE_DEV f32 minNum(f32 a, f32 b) { return fminf(a, b); }
+#endif
 #define LATHE_MINMAX_VECTOR(name)                                                            \
   template <class T, int N> LATHE_DEV Vec<T, N> name(Vec<T, N> a, Vec<T, N> b) {             \
     Vec<T, N> r;                                                                             \

@@ -5,7 +5,7 @@
 // goes into the constants on the way, and quantizing is then rounding alone:
 //
 //   %y = add (mul (cast %i), %s), %b              %y = add (mul (cast %i), %s / 0.5), %b / 0.5
-//   %q = quantize (max %y, 0) scale(0.5)     =>   %q = quantize (max %y, 0) scale(1)
+//   %q = quantize (max %y, 0) scale(0.5)     =>   %q = quantize %y scale(1)       (ui8, zero point 0)
 //
 //===----------------------------------------------------------------------===//
 #include "QuantizedConvs.h"
@@ -46,13 +46,27 @@ public:
     by = op.getScale();
     if (!dimsOf(by).empty())
       by = ReshapeOp::create(b, op.getLoc(), tensorType(f32, ArrayRef<int64_t>()), by);
-    Value x = scaled(op.getX());
+    Value x = scaled(withoutBound(op.getX(), *scale));
     op.getXMutable().assign(x);
     op.getScaleMutable().assign(
         ConstantOp::create(b, op.getLoc(), DenseElementsAttr::get(RankedTensorType::get({}, f32), 1.0f)));
   }
 
 private:
+  /// Without a lower bound (ReLU) that the codes have by themselves: NaN becomes code 0 either way.
+  Value withoutBound(Value v, double scale) {
+    auto bounded = v.getDefiningOp<MaxOp>();
+    std::optional<double> zero = op.getZero() ? numberOf(op.getZero()) : 0.0;
+    if (!bounded || !zero)
+      return v;
+    auto code = cast<IntegerType>(elementTypeOf(op.getY()));
+    const double least = code.isUnsigned() ? 0 : -std::exp2(code.getWidth() - 1.0);
+    for (int side : {0, 1})
+      if (std::optional<double> bound = numberOf(bounded->getOperand(side)); bound && *bound <= (least - *zero) * scale)
+        return bounded->getOperand(1 - side);
+    return v;
+  }
+
   /// Whether the scale can go into the constants behind which `v` is made of sums of codes.
   bool takes(Value v, int depth) {
     constexpr int kMost = 16;

@@ -96,6 +96,18 @@ std::vector<Case> makeCases() {
   %2 = lathe.sqrt %1 : (tensor<33xf32>) -> tensor<33xf32>
   return %2 : tensor<33xf32>)"),
                    "pointwise.t128.v4", {"1"}});
+  // Codes beyond both ends of their range, NaN (of negative numbers), halves between two codes.
+  add("codes", {fn("codes", "(%x: tensor<6x48xf32>) -> (tensor<6x48xui8>, tensor<6x48xui8>, tensor<6x48xi8>)", R"(
+  %s = lathe.constant dense<0.00390625> : tensor<f32>
+  %z = lathe.constant dense<3.0> : tensor<f32>
+  %n = lathe.sqrt %x : (tensor<6x48xf32>) -> tensor<6x48xf32>
+  %y = lathe.add %x, %x : (tensor<6x48xf32>, tensor<6x48xf32>) -> tensor<6x48xf32>
+  %0 = lathe.quantize %y scale(%s) : (tensor<6x48xf32>, tensor<f32>) -> tensor<6x48xui8>
+  %1 = lathe.quantize %n scale(%s) zero(%z) : (tensor<6x48xf32>, tensor<f32>, tensor<f32>) -> tensor<6x48xui8>
+  %2 = lathe.quantize %n scale(%s) zero(%z) : (tensor<6x48xf32>, tensor<f32>, tensor<f32>) -> tensor<6x48xi8>
+  return %0, %1, %2 : tensor<6x48xui8>, tensor<6x48xui8>, tensor<6x48xi8>)"),
+                "pointwise.t128.v4", {"1"}})
+      .tolerance = 0;
   add("transposed_last", {fn("transposed_last", "(%x: tensor<3x40x24xf16>, %b: tensor<40xf16>) -> tensor<24x3x40xf16>", R"(
   %0 = lathe.neg %x : (tensor<3x40x24xf16>) -> tensor<3x40x24xf16>
   %1 = lathe.transpose %0 {perm = array<i64: 2, 0, 1>} : (tensor<3x40x24xf16>) -> tensor<24x3x40xf16>
@@ -602,6 +614,10 @@ float asFloat(const Bytes &b, DType t, size_t i) {
   case DType::BF16:
     std::memcpy(&h, &b[2 * i], 2);
     return bf16ToFloat(h);
+  case DType::I8:
+    return std::to_integer<int8_t>(b[i]);
+  case DType::UI8:
+    return std::to_integer<uint8_t>(b[i]);
   default:
     float f;
     std::memcpy(&f, &b[4 * i], 4);
