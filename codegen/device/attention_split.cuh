@@ -120,7 +120,7 @@ template <class Tile, class H> LATHE_DEV void attentionSplit(const H &h, i64 que
         CodesK::template copy<false>(to, from.k, strideK);
         CodesV::template copy<true>(to + Tile::K_BYTES, from.v, strideV);
         if (lane < 8)
-          cpAsync16(to + Tile::K_BYTES + Tile::V_BYTES + lane * 16, (lane < 4 ? from.scaleK : from.scaleV) + lane % 4 * 4, 16);
+          CodesK::copyPiece(to + Tile::K_BYTES + Tile::V_BYTES + lane * 16, (lane < 4 ? from.scaleK : from.scaleV) + lane % 4 * 4);
       } else {
         const int inside = tokens - step * 16; // what is not there is zero
         constexpr int PIECES_K = DQ / 8, PIECES_V = DV / 8;

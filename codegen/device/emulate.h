@@ -504,6 +504,9 @@ inline void cpAsync16(SharedAddr to, const void *from, int bytes) {
   LATHE_NOTE(p, 16, Write);
   lathe_emu::block->current->copies.push_back({p, from, bytes});
 }
+inline void cpAsync16Line(SharedAddr to, const void *from, int bytes) {
+  cpAsync16(to, from, bytes);
+}
 inline void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
   cpAsync16(to, from, bytes);
 }

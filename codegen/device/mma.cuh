@@ -15,6 +15,10 @@
 LATHE_DEV void cpAsync16(SharedAddr to, const void *from, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
+/// The same, which brings the line of 128 bytes around it into the second-level cache: others are about to read the rest.
+LATHE_DEV void cpAsync16Line(SharedAddr to, const void *from, int bytes) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
 /// The same of what is read once: it leaves the second-level cache first.
 LATHE_DEV void cpAsync16Streaming(SharedAddr to, const void *from, int bytes) {
   u64 policy;
