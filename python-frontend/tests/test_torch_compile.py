@@ -234,13 +234,19 @@ sys.path.insert(0, {folder!r})
 import torch, lathe, lathe.torch
 from lathe import _compiler
 torch.manual_seed(3)
-net = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True).eval()
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    def forward(self, x):
+        return self.layer(x)
+net = Net().eval()
 warm = torch.compile(lambda x: x + 1, backend="lathe", dynamic=True)
 x = torch.randn(2, 7, 64)
 with torch.no_grad():
     warm(torch.ones(3))
     true = net(x)
-    fast = torch.compile(net, backend="lathe", dynamic=True)
+    fast = torch.compile(net, backend="lathe", dynamic=True, fullgraph=True)
     made, inner = [], _compiler._engine
     def timed(*args):
         begin = time.perf_counter()

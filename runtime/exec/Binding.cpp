@@ -230,7 +230,8 @@ Status Run::checkData(size_t index) {
                           std::to_string(bytes),
                       inputName(plan.inputs[index]));
   if (!dense && t.memory == LATHE_DEVICE && !device.isHost())
-    return unsupportedError("strides on device memory", inputName(plan.inputs[index]));
+    return unsupportedError("memory of a device that is not row-major; give a contiguous copy",
+                            inputName(plan.inputs[index]));
   callersInputs.emplace_back(static_cast<const char *>(t.data), dense ? bytes : 0);
   return okStatus();
 }

@@ -44,7 +44,8 @@ class Call:
 
     Arguments are tensors of the device, or of the CPU without dimensions; sizes and types are those that the engine
     was compiled for, which the caller has checked (dynamo's guards). Results are new tensors. On a GPU the run is
-    behind what torch's current stream has to do, and has ended when the call returns.
+    behind what torch's current stream has to do, and has ended when the call returns; views that are not row-major,
+    which a CPU reads as they lie, are copied there by torch first.
     """
 
     def __init__(self, engine: Engine, device: torch.device, names: Sequence[str] = (),
@@ -98,6 +99,8 @@ class Call:
 
     def __call__(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         tensors = [arguments[at] for at in self._places]
+        if self._stream is not None:  # no stride may be given of memory of a device
+            tensors = [tensor.contiguous() for tensor in tensors]
         if self.parameters is not None and self.parameters.changed(tuple([arguments[at] for at in self._given])):
             for (at, port), tensor in zip(self._fixed, self.parameters.tensors):
                 fill(self._in[at], port, tensor)
