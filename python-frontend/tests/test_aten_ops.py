@@ -38,7 +38,8 @@ FAMILIES = {
         torch.view_as_real(torch.fft.ifft(x.to(torch.complex64),norm="ortho"))
         torch.view_as_real(torch.fft.ifftn(x.to(torch.complex64),dim=(0,1),norm="forward"))
         torch.view_as_real(torch.fft.rfft(x)) torch.view_as_real(torch.fft.rfft(image,dim=1,norm="forward"))
-        torch.view_as_real(torch.fft.rfftn(image,dim=(1,2)))""",
+        torch.view_as_real(torch.fft.rfftn(image,dim=(1,2))) torch.view_as_real((x*1e38*1e38).to(torch.complex64))
+        torch.fft.fftn(image,dim=(1,2)).real torch.view_as_real(torch.fft.ifftn(image,dim=(1,2)))""",
     "movement": """
         x.view(-1,2,3) x.reshape(-1) x.flatten() x.unflatten(1,(2,3)) x.unsqueeze(1) x.unsqueeze(-1).squeeze(-1) x.t()
         x.transpose(0,1) image.permute(0,2,3,1) image.movedim(1,-1) image.mT x.expand(3,-1,-1) x[0] x[-1] x[:,1]

@@ -8,10 +8,21 @@
 //===----------------------------------------------------------------------===//
 #include "Aten.h"
 
+#include "mlir/IR/Matchers.h"
+
 using namespace mlir;
 
 namespace lathe::legal::aten {
 namespace {
+
+/// The reals, [..., 1], of which alone a complex tensor was made (`convert` of Movement.cpp); none of another.
+Value realsOf(Value x) {
+  auto pair = x.getDefiningOp<ConcatOp>();
+  if (!pair || pair.getInputs().size() != 2 || int64_t(pair.getAxis()) != rankOf(x) - 1)
+    return {};
+  auto zeros = pair.getInputs()[1].getDefiningOp<BroadcastToOp>();
+  return zeros && matchPattern(zeros.getX(), m_AnyZeroFloat()) ? pair.getInputs()[0] : Value();
+}
 
 /// _fft_c2c and _fft_r2c; normalization 0 divides by nothing, 1 by the root of the length, 2 by it.
 template <bool FromReal> LogicalResult transform(Node &n) {
@@ -21,6 +32,8 @@ template <bool FromReal> LogicalResult transform(Node &n) {
     return failure();
   if (FromReal)
     x = e.unsqueeze(x, {rankOf(x)});
+  else if (Value reals = realsOf(x))
+    x = reals; // half of the products
   Ints axes = integers(n, "dim");
   int64_t normalization = integer(n, "normalization").value_or(0);
   bool inverse = !FromReal && !flag(n, "forward", true), half = FromReal && flag(n, "onesided");

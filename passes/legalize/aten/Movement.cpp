@@ -23,7 +23,7 @@ LogicalResult convert(Node &n) {
     return n.done(y);
   // From real to complex, which is a pair.
   y = n.e.unsqueeze(y, {rankOf(y)});
-  return n.done(n.e.concat({y, n.e.mul(y, 0)}, rankOf(y) - 1));
+  return n.done(n.e.concat({y, n.e.broadcastTo(n.e.like(y, 0), dimsOf(y))}, rankOf(y) - 1));
 }
 LogicalResult dropout(Node &n) {
   if (flag(n, "train", flag(n, "training")) && number(n, "p", 0) != 0)
