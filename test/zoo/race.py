@@ -184,18 +184,18 @@ def rows_of(path):
         return [dict(zip(COLUMNS, line.rstrip("\n").split("\t"))) for line in f if not line.startswith("#")]
 
 
-def race(names, log, device, form, jobs, cores_each, seconds, round_seconds, budget):
+def race(names, log, device, forms, jobs, cores_each, seconds, round_seconds, budget):
     """`jobs` families at a time, each on `cores_each` cores; no family is begun when `budget` seconds are over."""
     done = {(r["family"], r["device"], r["form"]) for r in rows_of(log) if r["side"] == SIDES[-1]}
-    tasks = [name for name in names if (name, device, form) not in done]
+    tasks = [(name, form) for form in forms for name in names if (name, device, form) not in done]
     every = sorted(os.sched_getaffinity(0))
     jobs = min(jobs, max(len(every) // cores_each, 1), max(len(tasks), 1))
     zoo.FORKS.set_forkserver_preload(["torch", "transformers", "numpy", "families"])
     begin, total, lock = time.perf_counter(), len(tasks), threading.Lock()
     alone = threading.Lock() if device != "cpu" else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="lathe-race") as warm, open(log, "a") as out:
-        # Their caches hold afterwards what is done once.
-        children = {side: Child(set(every[at * cores_each:(at + 1) * cores_each] or every), None, side, device, form,
+        # Their caches hold afterwards what is done once, whatever the form.
+        children = {side: Child(set(every[at * cores_each:(at + 1) * cores_each] or every), None, side, device, forms[0],
                                 cores_each, warm) for at, side in enumerate(SIDES[1:])}
         for side, child in children.items():
             said = child.answer(seconds).get("said")
@@ -208,17 +208,17 @@ def race(names, log, device, form, jobs, cores_each, seconds, round_seconds, bud
                 with lock:
                     if not tasks or time.perf_counter() - begin > budget:
                         return
-                    family = tasks.pop(0)
+                    family, form = tasks.pop(0)
                 try:
                     rows = race_one(family, device, form, cores, cores_each, seconds, round_seconds, warm, alone)
                 except Exception as problem:
-                    print(f"{family}: {problem!r}", flush=True)
+                    print(f"{family}, {form}: {problem!r}", flush=True)
                     continue
                 with lock:
                     for row in rows:
                         out.write("\t".join(str(row[c]) for c in COLUMNS) + "\n")
                     out.flush()
-                    print(f"{total - len(tasks)}/{total}", family, json.dumps(compared(rows) or
+                    print(f"{total - len(tasks)}/{total}", f"{family}, {form}", json.dumps(compared(rows) or
                           {r["side"]: r["said"] for r in rows}), flush=True)
 
         threads = [threading.Thread(target=work, args=(at,)) for at in range(jobs)]

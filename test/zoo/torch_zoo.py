@@ -230,13 +230,22 @@ def table(path):
     return 0
 
 
+def forms(text):
+    """A list of forms, for argparse."""
+    found = text.split(",")
+    if not set(found) <= {"any", "static"}:
+        raise argparse.ArgumentTypeError(f"'{text}' is not made of any and static")
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["run", "race", "table"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--log")
     parser.add_argument("--way", choices=["compile", "export"])
-    parser.add_argument("--form", choices=["static", "any"], help="of sizes; without it both, of a race any")
+    parser.add_argument("--form", type=forms, help="of sizes: static, any, or both in this order: any,static; without it "
+                        "both, of a race any")
     parser.add_argument("--seconds", type=int, default=300, help="of one process (300)")
     parser.add_argument("--device", default="cpu", help="of a race: cpu or cuda")
     parser.add_argument("--jobs", type=int, default=1, help="of a race: families at a time (1)")
@@ -253,10 +262,10 @@ def main():
         sys.exit(f"no family is called {', '.join(unknown)}")
     log = options.log or os.path.join(zoo.ROOT, "build", f"torch-{options.verb}.tsv")
     if options.verb == "race":
-        return race.race(names, log, options.device, options.form or "any", options.jobs, options.cores, options.seconds,
+        return race.race(names, log, options.device, options.form or ["any"], options.jobs, options.cores, options.seconds,
                          options.round_seconds, options.budget)
     return run(names, log, options.seconds, [options.way] if options.way else ["compile", "export"],
-               [options.form] if options.form else ["static", "any"])
+               options.form or ["static", "any"])
 
 
 if __name__ == "__main__":
