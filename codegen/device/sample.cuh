@@ -628,4 +628,13 @@ LATHE_DEV void rankTokens(const T *logits, const RankDraw *draws, const f64 *pow
   Peers::sync();
 }
 
+/// Puts what a step gives into the tokens of the one behind it: a token ~i is best[i], ~(2^32 + i) is drawn[i].
+LATHE_DEV void feedStep(i64 *next, const i64 *best, const i64 *drawn, i64 count) {
+  const i64 t = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+  if (t >= count || next[t] >= 0) return;
+  const i64 place = ~next[t];
+  const i64 token = place >> 32 ? drawn[place - (1ll << 32)] : best[place];
+  next[t] = token < 0 ? 0 : token; // nobody reads what follows from none
+}
+
 #endif // LATHE_DEVICE_SAMPLE

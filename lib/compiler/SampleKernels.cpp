@@ -31,6 +31,10 @@ std::string sampleKernelText(DType logits, const Target &target) {
   LATHE_DYNAMIC_SHARED(memory);
   rankTokens<)" + peers + ", " + threads + R"(>(logits, draws, powers, memory, spare, tokens, results, vocabulary, inShared);
 }
+
+)" + head + R"(feedTokens(i64 *next, const i64 *best, const i64 *tokens, i64 count, StatusWord *) {
+  feedStep(next, best, tokens, count);
+}
 )";
 }
 

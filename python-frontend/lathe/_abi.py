@@ -127,7 +127,7 @@ class CLlmOptions(ctypes.Structure):
                 ("max_sequence_tokens", c_uint32), ("max_step_tokens", c_uint32),
                 ("max_requests", c_uint32), ("no_prefix_cache", c_int32),
                 ("batch_invariant", c_int32), ("no_graphs", c_int32),
-                ("swap_bytes", c_uint64)]
+                ("swap_bytes", c_uint64), ("overlap", c_int32)]
 
 
 class CLlmRequest(ctypes.Structure):

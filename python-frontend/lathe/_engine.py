@@ -161,12 +161,14 @@ class Engine:
     def llm(self, device: str = "cpu", *, threads: int = 0, kv_bytes: int = 0,
             max_sequence_tokens: int = 0, max_step_tokens: int = 0, max_requests: int = 0,
             prefix_cache: bool = True, batch_invariant: bool = False, graphs: bool = True,
-            swap_bytes: int = 0) -> Llm:
+            swap_bytes: int = 0, overlap: bool | None = None) -> Llm:
         """An `Llm` of an engine that was compiled with --paged; 0 means the usual, as lathe_llm.h
-        says it."""
+        says it. `overlap`: whether a step is launched before the tokens of the one before have come,
+        as it is on a GPU; answers are the same."""
         return Llm(self, device, _abi.CLlmOptions(
             0, threads, kv_bytes, max_sequence_tokens, max_step_tokens, max_requests,
-            not prefix_cache, batch_invariant, not graphs, swap_bytes))
+            not prefix_cache, batch_invariant, not graphs, swap_bytes,
+            0 if overlap is None else 1 if overlap else -1))
 
     def run(self, inputs: Inputs, entry: str | None = None) -> dict[str, Tensor | Any]:
         """Runs an entry in a context of the engine's own, on the CPU; see Context.run."""

@@ -16,6 +16,8 @@ namespace {
 /// Products take rows in register tiles of 8, or 6 where there are few registers (codegen/select/ChooseCpu.cpp), and
 /// sum in the same order in all of them; rows that fill no tile, or stand alone, are summed in another.
 constexpr size_t kRowsOfTiles = 24;
+/// Until a step is over, on a GPU.
+constexpr int64_t kPatience = int64_t(60) * 1000000000;
 constexpr const char *kInputs[] = {"tokens", "positions", "requests", "slots", "tables", "rows", "pool", "scales"};
 
 /// Takes the error over.
@@ -26,6 +28,23 @@ Status statusOf(lathe_error *error) {
                 lathe_error_location(error));
   lathe_error_free(error);
   return status;
+}
+
+/// Memory of the context's device, read and written where it is.
+lathe_tensor onDevice(const runtime::Block &block, uint64_t bytes, lathe_dtype type, std::span<const int64_t> dims) {
+  lathe_tensor tensor = {};
+  tensor.data = block.data();
+  tensor.bytes = bytes;
+  tensor.dtype = type;
+  tensor.memory = LATHE_DEVICE;
+  tensor.rank = int32_t(dims.size());
+  tensor.dims = dims.data();
+  return tensor;
+}
+
+Status reserve(runtime::Block &block, uint64_t bytes, bool preserve = false) {
+  bool moved = false;
+  return block.reserve(runtime::Block::roomFor(bytes, block.bytes()), moved, preserve);
 }
 
 lathe_tensor numbers(std::span<const int64_t> values, const int64_t *dims, int32_t rank) {
@@ -91,6 +110,20 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
   if (!sampler)
     return sampler.status();
   model->sampler = std::move(*sampler);
+  model->vocabulary = info.vocabulary;
+  model->overlap = wanted.overlap && (model->sampler || model->device->isHost());
+  if (!model->sampler)
+    return model;
+  for (runtime::Block *block : {&model->logitsOnDevice, &model->bestOnDevice, &model->tokensOnDevice})
+    *block = runtime::Block(*model->device, /*onHost=*/false);
+  for (Flight &flight : model->flights) {
+    for (runtime::Block *block : {&flight.tokens, &flight.results, &flight.drawn})
+      *block = runtime::Block(*model->device, /*onHost=*/true);
+    Result<runtime::MarkHandle> mark = model->device->makeMark();
+    if (!mark)
+      return mark.status();
+    flight.mark = *mark;
+  }
   return model;
 }
 
@@ -123,8 +156,13 @@ Status EngineModel::makePool(uint32_t hostBlocks) {
 }
 
 EngineModel::~EngineModel() {
-  if (context)
-    lathe_context_destroy(context);
+  if (!context)
+    return;
+  abandon();
+  for (Flight &flight : flights)
+    if (flight.mark)
+      device->destroyMark(flight.mark);
+  lathe_context_destroy(context);
 }
 
 /// How many tokens, or requests, a step has for so many. A GPU keeps a graph for each combination of sizes: there
@@ -137,7 +175,7 @@ size_t EngineModel::rounded(size_t count) const {
 }
 
 /// Repeats the first request and its first token, with keys and values in slots that nobody reads.
-void EngineModel::pad(const Batch &given) {
+void EngineModel::pad(const Batch &given, Batch &padded) const {
   padded.tokens = given.tokens;
   padded.positions = given.positions;
   padded.requests = given.requests;
@@ -157,62 +195,156 @@ void EngineModel::pad(const Batch &given) {
                 padded.tables.begin() + int64_t(r) * padded.pages);
 }
 
-Status EngineModel::run(const Batch &given, std::span<float> logits, std::span<int64_t> best) {
-  if (padTo == 1 && !buckets)
-    return runPadded(given, logits, best);
-  pad(given);
-  all.resize(logits.size() / given.rows.size() * padded.rows.size());
-  allBest.resize(padded.rows.size());
-  LATHE_RETURN_IF_ERROR(runPadded(padded, all, allBest));
-  std::copy_n(all.begin(), logits.size(), logits.begin());
-  std::copy_n(allBest.begin(), best.size(), best.begin());
+/// On a CPU the step ahead is over: its tokens are known.
+void EngineModel::tellTokens(Batch &batch) const {
+  const StepResults *before = flights[(launchedSteps + 1) % std::size(flights)].into;
+  for (int64_t &token : batch.tokens)
+    if (token < 0)
+      token = before->best[size_t(~token)];
+}
+
+Status EngineModel::launch(const Batch &given, StepResults &into) {
+  Flight &flight = flightAt(launchedSteps);
+  const bool pads = padTo != 1 || buckets;
+  const bool tells = !sampler && std::any_of(given.tokens.begin(), given.tokens.end(), [](int64_t t) { return t < 0; });
+  if (pads)
+    pad(given, flight.padded);
+  else if (tells)
+    flight.padded = given;
+  if (tells)
+    tellTokens(flight.padded);
+  flight.batch = pads || tells ? &flight.padded : &given;
+  flight.into = &into;
+  flight.draws = nullptr;
+  flight.rows = int64_t(flight.batch->rows.size());
+  LATHE_RETURN_IF_ERROR(start(flight));
+  ++launchedSteps;
   return okStatus();
 }
 
-Status EngineModel::runPadded(const Batch &batch, std::span<float> logits, std::span<int64_t> best) {
-  const int64_t tokens = int64_t(batch.tokens.size()), rows = int64_t(batch.rows.size());
-  const int64_t tables[] = {rows, batch.pages};
-  auto inPlace = [](runtime::Block &block, uint64_t bytes, lathe_dtype type, const std::vector<int64_t> &dims) {
-    lathe_tensor memory = {};
-    memory.data = block.data();
-    memory.bytes = bytes;
-    memory.dtype = type;
-    memory.memory = LATHE_DEVICE; // read and written where it is
-    memory.rank = int32_t(dims.size());
-    memory.dims = dims.data();
-    return memory;
-  };
+Status EngineModel::start(Flight &flight) {
+  const Batch &batch = *flight.batch;
+  const int64_t tokens = int64_t(batch.tokens.size());
+  const int64_t tables[] = {flight.rows, batch.pages};
   const size_t coded = scaleDims.empty() ? 0 : 1;
-  const lathe_tensor memory = inPlace(pool, poolBytes, dtype, poolDims);
-  const lathe_tensor scale = coded ? inPlace(scales, scaleBytes, LATHE_F32, scaleDims) : lathe_tensor{};
+  const lathe_tensor memory = onDevice(pool, poolBytes, dtype, poolDims);
+  const lathe_tensor scale = coded ? onDevice(scales, scaleBytes, LATHE_F32, scaleDims) : lathe_tensor{};
   lathe_tensor inputs[] = {numbers(batch.tokens, &tokens, 1),   numbers(batch.positions, &tokens, 1),
                            numbers(batch.requests, &tokens, 1), numbers(batch.slots, &tokens, 1),
-                           numbers(batch.tables, tables, 2),    numbers(batch.rows, &rows, 1),
+                           numbers(batch.tables, tables, 2),    numbers(batch.rows, &flight.rows, 1),
                            memory, scale};
-  const int64_t logitDims[] = {rows, rows ? int64_t(logits.size()) / rows : 0};
-  narrow.resize(logitType == LATHE_F32 ? 0 : lathe_tensor_bytes(logitType, 2, logitDims));
-  lathe_tensor outputs[] = {{}, numbers(best, &rows, 1), memory, scale};
-  if (logits.empty()) {
-    outputs[0].memory = LATHE_DEVICE; // where it stays
+  const bool reads = !flight.into->logits.empty();
+  flight.logitDims[0] = flight.rows;
+  flight.logitDims[1] = vocabulary;
+  const uint64_t logitBytes = lathe_tensor_bytes(logitType, 2, flight.logitDims), bestBytes = uint64_t(flight.rows) * 8;
+  flight.outputs[0] = flight.outputs[1] = {};
+  flight.outputs[2] = memory;
+  flight.outputs[3] = scale;
+  if (sampler) {
+    LATHE_RETURN_IF_ERROR(reserve(logitsOnDevice, logitBytes));
+    LATHE_RETURN_IF_ERROR(reserve(bestOnDevice, bestBytes, /*preserve=*/true)); // the step ahead's are read
+    LATHE_RETURN_IF_ERROR(reserve(flight.results, bestBytes));
+    flight.outputs[0] = onDevice(logitsOnDevice, logitBytes, logitType, flight.logitDims);
+    flight.outputs[1] = onDevice(bestOnDevice, bestBytes, LATHE_I64, {&flight.rows, 1});
+    if (overlap) {
+      const uint64_t bytes = uint64_t(tokens) * 8;
+      LATHE_RETURN_IF_ERROR(reserve(flight.tokens, bytes));
+      LATHE_RETURN_IF_ERROR(reserve(tokensOnDevice, bytes));
+      std::memcpy(flight.tokens.data(), batch.tokens.data(), bytes);
+      LATHE_RETURN_IF_ERROR(
+          device->copy(tokensOnDevice.data(), flight.tokens.data(), bytes, runtime::CopyKind::HostToDevice));
+      if (std::any_of(batch.tokens.begin(), batch.tokens.end(), [](int64_t t) { return t < 0; }))
+        LATHE_RETURN_IF_ERROR(sampler->feed(static_cast<int64_t *>(tokensOnDevice.data()),
+                                            static_cast<const int64_t *>(bestOnDevice.data()), size_t(tokens)));
+      inputs[0] = onDevice(tokensOnDevice, bytes, LATHE_I64, {&tokens, 1});
+    }
   } else {
-    outputs[0].data = narrow.empty() ? static_cast<void *>(logits.data()) : narrow.data();
-    outputs[0].bytes = narrow.empty() ? logits.size_bytes() : narrow.size();
+    flight.best.resize(size_t(flight.rows));
+    flight.outputs[1] = numbers(flight.best, &flight.rows, 1);
+    if (!reads) {
+      flight.outputs[0].memory = LATHE_DEVICE; // where it stays
+    } else if (logitType != LATHE_F32) {
+      flight.narrow.resize(logitBytes);
+      flight.outputs[0].data = flight.narrow.data();
+    } else if (flight.isPadded()) {
+      flight.logits.resize(size_t(flight.rows) * vocabulary);
+      flight.outputs[0].data = flight.logits.data();
+    } else {
+      flight.outputs[0].data = flight.into->logits.data();
+    }
+    flight.outputs[0].bytes = reads ? logitBytes : 0;
+  }
+  const size_t given = std::size(kInputs) - 1 + coded, taken = 3 + coded;
+  if (device->isHost()) {
+    flight.step = 0;
+    LATHE_RETURN_IF_ERROR(statusOf(lathe_run(context, entry.c_str(), inputs, given, flight.outputs, taken)));
+    return finish(flight);
   }
   LATHE_RETURN_IF_ERROR(
-      statusOf(lathe_run(context, entry.c_str(), inputs, std::size(kInputs) - 1 + coded, outputs, 3 + coded)));
-  const lathe_tensor &found = outputs[0];
-  logitsAt = found.memory == LATHE_DEVICE ? found.data : nullptr;
-  if (found.rank != 2 || found.dims[0] != rows || (!logits.empty() && rows * found.dims[1] != int64_t(logits.size())))
+      statusOf(lathe_submit(context, entry.c_str(), inputs, given, flight.outputs, taken, nullptr, &flight.step)));
+  if (!sampler)
+    return okStatus();
+  Status status = device->copy(flight.results.data(), bestOnDevice.data(), bestBytes, runtime::CopyKind::DeviceToHost);
+  if (status.ok())
+    status = device->setMark(flight.mark);
+  if (!status.ok())
+    (void)statusOf(lathe_wait(context, flight.step, -1)); // it is of no step of this model
+  return status;
+}
+
+Status EngineModel::draw(const DrawList &list) {
+  if (!sampler || launchedSteps == waitedSteps)
+    return internalError("there are no logits to draw from");
+  Flight &flight = flightAt(launchedSteps - 1);
+  LATHE_RETURN_IF_ERROR(sampler->draw(logitsOnDevice.data(), list, flight.drawn));
+  flight.draws = &list;
+  return device->setMark(flight.mark);
+}
+
+Status EngineModel::wait() {
+  if (launchedSteps == waitedSteps)
+    return internalError("no step is under way");
+  Flight &flight = flightAt(waitedSteps++);
+  if (!flight.step)
+    return okStatus(); // on a CPU
+  LATHE_RETURN_IF_ERROR(statusOf(lathe_wait(context, flight.step, -1)));
+  if (sampler) {
+    Result<bool> over =
+        runtime::pollUntil(runtime::Deadline::in(kPatience), [&] { return device->reached(flight.mark); });
+    if (!over)
+      return over.status();
+    if (!*over)
+      return Status(ErrorCode::Deadline, "the draws of a step have not ended");
+  }
+  return finish(flight);
+}
+
+/// What is over: its results.
+Status EngineModel::finish(Flight &flight) {
+  StepResults &into = *flight.into;
+  const lathe_tensor &found = flight.outputs[0];
+  if (found.rank != 2 || found.dims[0] != flight.rows || found.dims[1] != int64_t(vocabulary))
     return internalError("logits of other sizes than requests and vocabulary", "entry '" + entry + "'");
-  for (size_t i = 0; i < (narrow.empty() ? 0 : logits.size()); ++i)
-    logits[i] = float(loadReal(static_cast<DType>(logitType), narrow.data(), int64_t(i)));
+  if (sampler) {
+    std::memcpy(into.best.data(), flight.results.data(), into.best.size() * sizeof(int64_t));
+    if (flight.draws)
+      DeviceSampler::read(flight.drawn, *flight.draws, into.drawn, into.ranked);
+    return okStatus();
+  }
+  std::copy_n(flight.best.begin(), into.best.size(), into.best.begin());
+  if (logitType == LATHE_F32 && flight.isPadded())
+    std::copy_n(flight.logits.begin(), into.logits.size(), into.logits.begin());
+  else if (logitType != LATHE_F32)
+    for (size_t i = 0; i < into.logits.size(); ++i)
+      into.logits[i] = float(loadReal(static_cast<DType>(logitType), flight.narrow.data(), int64_t(i)));
   return okStatus();
 }
 
-Status EngineModel::draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::RankResult> ranked) {
-  if (!sampler || !logitsAt)
-    return internalError("there are no logits to draw from");
-  return sampler->draw(logitsAt, list, tokens, ranked);
+void EngineModel::abandon() {
+  for (; waitedSteps < launchedSteps; ++waitedSteps)
+    if (const uint64_t step = flightAt(waitedSteps).step)
+      (void)statusOf(lathe_wait(context, step, -1));
+  (void)device->sync(); // draws, which may still write to memory of the host
 }
 
 Status EngineModel::copyBlock(kv::BlockId from, kv::BlockId to) {

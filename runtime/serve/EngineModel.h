@@ -24,6 +24,7 @@ struct EngineModelOptions {
                                ///< on who shares its steps; on a GPU only for
                                ///< engines compiled so, which need no padding
   bool graphs = true;      ///< CUDA
+  bool overlap = false;    ///< steps are launched before the ones ahead of them are waited for, where that can be
 };
 
 /// An engine with a section `llm` on a device, through the C interface, and the pool of its keys and values.
@@ -35,36 +36,63 @@ public:
                                                      const EngineModelOptions &options);
   ~EngineModel() override;
 
-  Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override;
+  Status launch(const Batch &batch, StepResults &into) override;
   bool draws() const override { return sampler != nullptr; }
-  Status draw(const DrawList &list, std::span<int64_t> tokens, std::span<engine::RankResult> ranked) override;
+  Status draw(const DrawList &list) override;
+  bool overlaps() const override { return overlap; }
+  Status wait() override;
+  void abandon() override;
   Status copyBlock(kv::BlockId from, kv::BlockId to) override;
   Status swapBlock(kv::BlockId device, kv::BlockId host, SwapWay way) override;
 
 private:
   EngineModel() = default;
+  /// A step that was launched. What it works on stays until the step after the next one.
+  struct Flight {
+    Batch padded; ///< or as it was given, with tokens that are all known
+    const Batch *batch = nullptr;
+    std::vector<float> logits; ///< of a padded step
+    std::vector<int64_t> best;
+    std::vector<std::byte> narrow; ///< logits that are no f32
+    int64_t rows = 0, logitDims[2] = {};
+    lathe_tensor outputs[4] = {};
+    StepResults *into = nullptr;
+    const DrawList *draws = nullptr;
+    uint64_t step = 0; ///< of the context; 0: nothing is left to wait for there
+    // Of a step whose results come from the device by the sampler's side:
+    runtime::Block tokens;  ///< pinned, on their way there
+    runtime::Block results; ///< pinned: `best`
+    runtime::Block drawn;   ///< pinned: what DeviceSampler stages
+    runtime::MarkHandle mark = nullptr; ///< behind all of it
+
+    bool isPadded() const { return size_t(rows) != into->best.size(); }
+  };
+
   Status makePool(uint32_t hostBlocks);
   size_t rounded(size_t count) const;
-  void pad(const Batch &given);
-  Status runPadded(const Batch &batch, std::span<float> logits, std::span<int64_t> best);
+  void pad(const Batch &given, Batch &padded) const;
+  void tellTokens(Batch &batch) const;
+  Status start(Flight &flight);
+  Status finish(Flight &flight);
+  Flight &flightAt(uint64_t number) { return flights[number % std::size(flights)]; }
 
   lathe_context *context = nullptr;
   std::shared_ptr<runtime::Device> device; ///< the context's; outlives the pool
   runtime::Block pool, swapSpace; ///< the blocks; those in host memory
   runtime::Block scales;          ///< of the blocks' codes, if they are codes
   std::unique_ptr<DeviceSampler> sampler; ///< where the engine has kernels that draw
-  const void *logitsAt = nullptr;         ///< of the last step, on the device
+  runtime::Block logitsOnDevice, bestOnDevice, tokensOnDevice; ///< of the last step, for the sampler
   std::string entry;
   std::vector<int64_t> poolDims, scaleDims; ///< scaleDims: empty where keys and values are no codes
   uint64_t poolBytes = 0, blockBytes = 0, scaleBytes = 0, blockScales = 0; ///< blockScales: bytes of a block's scales
   size_t padTo = 1;      ///< tokens and requests of a step are a multiple of it
   bool buckets = false;  ///< sizes of a step are of a short list
   int64_t spareSlot = 0; ///< the first one behind the cache's blocks
-  Batch padded;
-  std::vector<float> all; ///< logits of a padded step
-  std::vector<int64_t> allBest;
+  bool overlap = false;
+  Flight flights[2];
+  uint64_t launchedSteps = 0, waitedSteps = 0;
+  uint32_t vocabulary = 0;
   lathe_dtype dtype = LATHE_F32, logitType = LATHE_F32; ///< of the pool; of what the step gives
-  std::vector<std::byte> narrow;                        ///< logits that are no f32
 };
 
 } // namespace lathe::serve

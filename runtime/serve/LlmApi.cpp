@@ -59,6 +59,7 @@ Status create(const lathe_engine *engine, const char *device, const lathe_llm_op
   limits.stepTokens = given.max_step_tokens ? given.max_step_tokens : kDefaultStepTokens;
   limits.requests = given.max_requests ? given.max_requests : std::min(kDefaultRequests, limits.stepTokens);
   limits.vocabulary = info->vocabulary;
+  limits.overlap = given.overlap >= 0; // where the model does
   Result<engine::KvCapacity> capacity = engine::kvCapacity(
       int64_t(std::min<uint64_t>(given.kv_bytes ? given.kv_bytes : kDefaultKvBytes, INT64_MAX)), info->groups,
       /*shards=*/1, limits.sequenceTokens, limits.stepTokens);
@@ -88,6 +89,7 @@ Status create(const lathe_engine *engine, const char *device, const lathe_llm_op
   options.stepTokens = limits.stepTokens;
   options.batchInvariant = given.batch_invariant != 0;
   options.graphs = given.no_graphs == 0;
+  options.overlap = given.overlap > 0 || (given.overlap == 0 && options.device != "cpu");
   auto model = serve::EngineModel::create(engine, *info, options);
   if (!model)
     return model.status();

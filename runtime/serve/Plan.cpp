@@ -15,6 +15,13 @@ static void insertInOrder(std::vector<Request *> &list, Request *request) {
 /// Decodes first: none waits for a prompt. Then prompts, those that wait behind those that began unless their
 /// priority is greater.
 Status Scheduler::plan() {
+  for (Request *request : running) {
+    // One that a step under way brings to its end, or to samples of its prompt, waits for it.
+    request->planned = request->promised && (request->answer().size() + request->promised >= request->options.maxTokens ||
+                                             !request->held.empty());
+    if (request->promised && !request->planned && request->source < 0)
+      LATHE_RETURN_IF_ERROR(awaitTokens());
+  }
   LATHE_RETURN_IF_ERROR(makeRoom());
   // Those before `at` are not looked at again, unless requests came or went.
   size_t at = 0, known = running.size();
@@ -52,11 +59,20 @@ Status Scheduler::makeRoom() {
   Tenant *tenant = nextTenant();
   if (!tenant)
     return okStatus();
-  Request *first = tenant->waiting.front();
+  const Request *first = tenant->waiting.front();
   while (!running.empty() && running.back()->options.priority < first->options.priority &&
-         (running.size() == limits.requests || !fits(*first)))
+         (running.size() == limits.requests || !fits(*first))) {
+    LATHE_RETURN_IF_ERROR(awaitTokens());
     LATHE_RETURN_IF_ERROR(preempt(running.back()));
+  }
   return okStatus();
+}
+
+/// An error while a step is under way, which makes this one wait until its tokens are known: what takes blocks from
+/// requests, and what needs a token on the host.
+Status Scheduler::awaitTokens() {
+  awaitsTokens = flying != nullptr;
+  return flying ? runtimeError("the step needs what the one under way gives") : okStatus();
 }
 
 /// The pending tokens of a request that runs, or as many as have room. Where there is no block, the last in order of
@@ -69,6 +85,7 @@ Status Scheduler::planPart(Request *request) {
     if (*taken)
       return okStatus();
     admits = false;
+    LATHE_RETURN_IF_ERROR(awaitTokens());
     Request *victim = *std::find_if(running.rbegin(), running.rend(), [](const Request *r) { return !r->planned; });
     LATHE_RETURN_IF_ERROR(preempt(victim));
     if (victim == request)
@@ -170,12 +187,17 @@ Result<bool> Scheduler::begin(Request *request) {
 
 /// Adds `count` tokens of a request to the step; false when there are no blocks.
 Result<bool> Scheduler::take(Request *request, uint32_t count) {
+  Batch &batch = next->batch;
+  std::vector<Part> &parts = next->parts;
   // Rows of the tokens of the prompt whose successors' logprobs are not known yet.
-  const uint32_t first = request->computed, known = uint32_t(request->promptLogprobs.size());
+  const uint32_t first = request->computed, known = request->promptLogprobsAsked();
   const uint32_t skipped = known > first ? known - first : 0;
   const uint32_t wanted = count > skipped ? std::min(count - skipped, request->promptLogprobsLeft()) : 0;
   kv::Append append{request->sequence, count, 0};
-  std::span<const uint32_t> tokens = std::span(request->tokens).subspan(first, count);
+  const bool fed = first == request->tokens.size(); // a step under way gives it
+  std::span<const uint32_t> tokens(&kv::kUnknownToken, 1);
+  if (!fed)
+    tokens = std::span(request->tokens).subspan(first, count);
   slots.resize(count);
   kv::Slots out;
   out.slots[0] = slots.data();
@@ -185,11 +207,15 @@ Result<bool> Scheduler::take(Request *request, uint32_t count) {
   if (!reserved.ok())
     return toStatus(reserved);
   Part part{request, first, count};
+  part.completes = count == request->pending();
+  part.fed = fed;
+  part.index = uint32_t(request->answer().size()) + request->promised;
+  part.firstLogprob = known;
   part.firstRow = uint32_t(batch.rows.size());
   part.logprobRows = wanted;
   const auto begin = int64_t(batch.tokens.size());
   for (uint32_t i = 0; i < count; ++i) {
-    batch.tokens.push_back(tokens[i]);
+    batch.tokens.push_back(fed ? ~request->source : int64_t(tokens[i]));
     batch.positions.push_back(first + i);
     batch.requests.push_back(int64_t(parts.size()));
     batch.slots.push_back(slots[i]);
@@ -226,7 +252,8 @@ bool Scheduler::swapCostsLess(const Request &request) const {
 /// again instead: by its cost, or for want of room.
 Result<bool> Scheduler::swapOut(Request *request) {
   const bool wanted = limits.swap == Swap::Always || (limits.swap == Swap::ByCost && swapCostsLess(*request));
-  if (!wanted || !request->computed || !cache->config().hostBlocks ||
+  // What the step under way writes may come to nothing.
+  if (flying || !wanted || !request->computed || !cache->config().hostBlocks ||
       swapped + limits.requests >= cache->config().maxSequences ||
       !cache->preempt(request->sequence, kv::Preempt::Swap).ok())
     return false;
@@ -258,6 +285,8 @@ void Scheduler::leave(Request *request) {
 void Scheduler::enqueue(Request *request) { insertInOrder(tenantOf(request).waiting, request); }
 
 void Scheduler::finishTables() {
+  Batch &batch = next->batch;
+  const std::vector<Part> &parts = next->parts;
   for (const Part &part : parts)
     batch.pages = std::max<int64_t>(batch.pages, cache->tableEntries(part.request->sequence, 0));
   // As many as rows of logits; those behind the requests are nobody's.

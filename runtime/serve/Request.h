@@ -29,23 +29,30 @@ struct Request {
   uint64_t id = 0;
   RequestOptions options;
   std::vector<uint32_t> tokens; ///< prompt and answer
-  uint32_t computed = 0;        ///< of tokens: their keys and values are in the cache, or swapped
+  uint32_t promised = 0;        ///< tokens that steps under way will give it, behind those
+  uint32_t computed = 0;        ///< of all these: their keys and values are in the cache, or will be, or are swapped
   uint32_t charged = 0;         ///< of tokens: the tenant has paid for their computation
   kv::SeqId sequence = kv::kNoSequence; ///< while it runs
   kv::SeqId swapped = kv::kNoSequence;  ///< while it waits: its keys and values are in host memory
-  bool planned = false; ///< in this step
+  bool planned = false;  ///< in this step, or it takes no part in it
+  uint32_t flights = 0;  ///< steps under way that name it
+  bool unknown = false;  ///< the cache is to be provided with its next token
+  int64_t source = -1;   ///< Batch::tokens: where the token that is promised will be; -1: not on the device
   Finish finish = Finish::None;
   int64_t submitted = 0, firstToken = -1, lastToken = -1; ///< by the clock, ns
   TokenCounts counts;
   std::vector<Logprobs> logprobs;       ///< of the answer
   std::vector<Logprobs> promptLogprobs; ///< entry i is of token i + 1
+  uint32_t promisedLogprobs = 0;        ///< of the prompt, that steps under way will give
   std::vector<Request *> held;          ///< other answers to the prompt, until its keys and values are there
 
   std::span<const uint32_t> answer() const { return std::span(tokens).subspan(options.prompt.size()); }
-  uint32_t pending() const { return uint32_t(tokens.size()) - computed; }
-  /// Tokens of the prompt whose logprobs are still to come.
+  uint32_t pending() const { return uint32_t(tokens.size()) + promised - computed; }
+  /// Logprobs of the prompt that are there or promised.
+  uint32_t promptLogprobsAsked() const { return uint32_t(promptLogprobs.size()) + promisedLogprobs; }
+  /// Tokens of the prompt whose logprobs no step has been asked for.
   uint32_t promptLogprobsLeft() const {
-    return options.promptLogprobs ? uint32_t(options.prompt.size() - 1 - promptLogprobs.size()) : 0;
+    return options.promptLogprobs ? uint32_t(options.prompt.size()) - 1 - promptLogprobsAsked() : 0;
   }
 };
 

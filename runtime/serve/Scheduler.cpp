@@ -1,8 +1,8 @@
-//===- Scheduler.cpp - requests, and what comes of a step -------*- C++ -*-===//
+//===- Scheduler.cpp - requests, and the way of a step ----------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A step is attempted, and undone where anything fails, memory included; what follows a success (settle)
-// allocates nothing.
+// A step is attempted, and undone where anything fails, memory included; what follows a success (Settle.cpp)
+// allocates nothing. Where steps overlap, one that was launched can only be given up, with all that it was to write.
 //
 //===----------------------------------------------------------------------===//
 #include "Scheduler.h"
@@ -172,7 +172,9 @@ bool Scheduler::cancel(uint64_t id) {
 bool Scheduler::release(uint64_t id) {
   if (!cancel(id))
     return false;
-  all.erase(id);
+  auto node = all.extract(id);
+  if (node.mapped()->flights)
+    released.insert(std::move(node));
   return true;
 }
 
@@ -211,49 +213,83 @@ void Scheduler::letGo(Request *request) {
 // A step
 //===----------------------------------------------------------------------===//
 
-Status Scheduler::step() {
-  Status status;
+template <typename Work> static Status withinMemory(Work work) {
   try {
-    status = attempt();
+    return work();
   } catch (const std::bad_alloc &) {
-    status = runtimeError("out of memory");
+    return runtimeError("out of memory");
   }
+}
+
+/// Where steps overlap: the next one is launched, then what the one under way gives is read, and then the draws of
+/// the next one follow its launch, as they may depend on that.
+Status Scheduler::step() {
+  if (!lost.ok())
+    return std::exchange(lost, okStatus());
+  awaitsTokens = launched = false;
+  Status status = withinMemory([&] { return attempt(); });
   if (!status.ok()) {
     undo();
-    return status;
+    if (!awaitsTokens)
+      return status;
   }
-  if (!parts.empty())
-    settle();
+  if (!overlaps()) {
+    if (launched)
+      settle(*next);
+    return okStatus();
+  }
+  if (flying) {
+    status = withinMemory([&] { return collect(*flying); });
+    if (!status.ok()) {
+      abandonFlights();
+      return status;
+    }
+    settle(*flying);
+    flying = nullptr;
+  }
+  if (launched) {
+    flying = next;
+    next = next == &steps[0] ? &steps[1] : &steps[0];
+    lost = withinMemory([&] { return ask(*flying); });
+    if (!lost.ok()) // what this call gave stays
+      abandonFlights();
+  }
   return okStatus();
 }
 
 Status Scheduler::attempt() {
-  batch.tokens.clear();
-  batch.positions.clear();
-  batch.requests.clear();
-  batch.slots.clear();
-  batch.rows.clear();
-  batch.pages = 0;
-  parts.clear();
-  drawn.clear();
-  promptLogprobs.clear();
+  next->batch.tokens.clear();
+  next->batch.positions.clear();
+  next->batch.requests.clear();
+  next->batch.slots.clear();
+  next->batch.rows.clear();
+  next->batch.pages = 0;
+  next->parts.clear();
+  next->answers.clear();
+  next->promptLogprobs.clear();
   admitted.clear();
-  for (Request *request : running)
-    request->planned = false;
   budget = limits.stepTokens;
   admits = true;
   if (kv::Outcome begun = cache->begin(); !begun.ok())
     return toStatus(begun);
   LATHE_RETURN_IF_ERROR(plan());
-  if (!parts.empty())
-    LATHE_RETURN_IF_ERROR(compute());
+  if (!next->parts.empty()) {
+    LATHE_RETURN_IF_ERROR(launch());
+    launched = true;
+    if (!overlaps()) {
+      LATHE_RETURN_IF_ERROR(ask(*next));
+      LATHE_RETURN_IF_ERROR(collect(*next));
+    }
+  }
   cache->clearTransfers();
-  kv::Outcome kept = cache->commit();
-  return kept.ok() ? okStatus() : toStatus(kept);
+  if (kv::Outcome kept = cache->commit(); !kept.ok())
+    return toStatus(kept);
+  depart();
+  return okStatus();
 }
 
 /// Lets the mean cost of one follow what so many took, in ns.
-static void follow(double &cost, int64_t took, size_t count) {
+void Scheduler::follow(double &cost, int64_t took, size_t count) {
   const double one = double(took) / double(count);
   cost = cost == 0 ? one : 0.9 * cost + 0.1 * one;
 }
@@ -276,108 +312,41 @@ Status Scheduler::transfer() {
   return okStatus();
 }
 
-Status Scheduler::compute() {
+Status Scheduler::launch() {
   finishTables();
-  LATHE_RETURN_IF_ERROR(transfer());
-  const bool reads = !model.draws() && std::any_of(parts.begin(), parts.end(), [](const Part &part) {
-    const Request &request = *part.request;
-    return part.logprobRows || (part.completes() && (request.options.logprobs || !request.held.empty() ||
-                                                     !takesGreatest(request.options.sampling, request.answer().size())));
-  });
-  logits.resize(reads ? batch.rows.size() * limits.vocabulary : 0);
-  best.resize(batch.rows.size());
-  const int64_t before = clock();
-  LATHE_RETURN_IF_ERROR(model.run(batch, logits, best));
-  follow(tokenCost, clock() - before, batch.tokens.size());
-  for (int64_t token : best)
-    LATHE_RETURN_IF_ERROR(checkToken(token));
-  promptLogprobs.resize(parts.size());
-  if (model.draws())
-    return drawByModel();
-  drawHere();
-  return okStatus();
-}
-
-Status Scheduler::checkToken(int64_t token) const {
-  if (token >= 0 && token < int64_t(limits.vocabulary))
-    return okStatus();
-  return internalError("a step answers with token " + std::to_string(token) + " of a vocabulary of " +
-                       std::to_string(limits.vocabulary));
-}
-
-/// Calls known(part, number of the part, row, token) for each token of a prompt whose logprobs are wanted, and then
-/// next(part, request) for each request that gets a token.
-template <typename Known, typename Next> void Scheduler::forDraws(Known known, Next next) {
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const Part &part = parts[i];
-    const Request &request = *part.request;
-    for (uint32_t r = 0; r < part.logprobRows; ++r)
-      known(part, i, part.firstRow + r, request.tokens[request.promptLogprobs.size() + r + 1]);
-    if (!part.completes())
-      continue;
-    next(part, request);
-    for (const Request *held : request.held)
-      next(part, *held);
-  }
-}
-
-void Scheduler::drawHere() {
-  auto rowOf = [&](uint32_t row) { return std::span(logits).subspan(size_t(row) * limits.vocabulary, limits.vocabulary); };
-  auto known = [&](const Part &part, size_t i, uint32_t row, uint32_t token) {
-    promptLogprobs[i].push_back(logprobsOf(rowOf(row), token, *part.request->options.promptLogprobs));
-  };
-  forDraws(known, [&](const Part &part, const Request &request) {
-    Drawn result;
-    const uint64_t index = request.answer().size();
-    const Sampling &sampling = request.options.sampling;
-    if (takesGreatest(sampling, index)) {
-      result.token = uint32_t(best[part.lastRow]);
-    } else {
-      processed.assign(rowOf(part.lastRow).begin(), rowOf(part.lastRow).end());
-      processLogits(processed, sampling, request.counts, request.options.stopTokens, index);
-      result.token = sampleToken(processed, sampling, index, scratch);
+  for (Part &part : next->parts) {
+    part.firstAnswer = uint32_t(next->answers.size());
+    if (part.completes) {
+      next->answers.push_back({part.request});
+      for (Request *held : part.request->held)
+        next->answers.push_back({held});
     }
-    if (result.token && request.options.logprobs)
-      result.logprobs = logprobsOf(rowOf(part.lastRow), *result.token, *request.options.logprobs);
-    drawn.push_back(std::move(result));
+    part.answers = uint32_t(next->answers.size()) - part.firstAnswer;
+  }
+  LATHE_RETURN_IF_ERROR(transfer());
+  const bool reads = !model.draws() && std::any_of(next->parts.begin(), next->parts.end(), [](const Part &part) {
+    return part.logprobRows || part.answers > 1 || (part.completes && !takesBest(*part.request, part.index));
   });
+  next->results.logits.resize(reads ? next->batch.rows.size() * limits.vocabulary : 0);
+  next->results.best.resize(next->batch.rows.size());
+  next->launched = clock();
+  return model.launch(next->batch, next->results);
 }
 
-Status Scheduler::drawByModel() {
-  auto taken = [](const Request &request) { // without a draw
-    return takesGreatest(request.options.sampling, request.answer().size()) && !request.options.logprobs;
-  };
-  draws.clear();
-  forDraws([&](const Part &part, size_t, uint32_t row,
-               uint32_t token) { draws.addRanked(row, token, *part.request->options.promptLogprobs); },
-           [&](const Part &part, const Request &request) {
-             const RequestOptions &options = request.options;
-             if (!taken(request))
-               draws.add({part.lastRow, &options.sampling, &request.counts, options.stopTokens, request.answer().size(),
-                          options.logprobs.has_value(), options.logprobs.value_or(0)});
-           });
-  drawnTokens.resize(draws.draws().size());
-  ranked.resize(draws.ranks().size());
-  if (!drawnTokens.empty() || !ranked.empty())
-    LATHE_RETURN_IF_ERROR(model.draw(draws, drawnTokens, ranked));
-  for (int64_t token : drawnTokens)
-    if (token != -1)
-      LATHE_RETURN_IF_ERROR(checkToken(token));
-  size_t token = 0, rank = 0;
-  forDraws([&](const Part &, size_t i, uint32_t, uint32_t) { promptLogprobs[i].push_back(logprobsOf(ranked[rank++])); },
-           [&](const Part &part, const Request &request) {
-             Drawn result;
-             const int64_t found = taken(request) ? best[part.lastRow] : drawnTokens[token++];
-             if (found >= 0)
-               result.token = uint32_t(found);
-             if (request.options.logprobs) {
-               Logprobs logprobs = logprobsOf(ranked[rank++]);
-               if (result.token)
-                 result.logprobs = std::move(logprobs);
-             }
-             drawn.push_back(std::move(result));
-           });
-  return okStatus();
+/// The step is under way, or over: until it is settled its requests have more coming than they know.
+void Scheduler::depart() {
+  next->underWay = !next->parts.empty();
+  for (const Part &part : next->parts) {
+    Request *request = part.request;
+    request->computed = part.first + part.count;
+    request->promised += part.completes;
+    request->promisedLogprobs += part.logprobRows;
+    request->unknown = part.fed;
+    request->source = -1;
+    ++request->flights;
+  }
+  for (const Answer &answer : next->answers)
+    ++answer.request->flights;
 }
 
 /// The step did not happen: what it admitted waits again, and so does what it preempted.
@@ -396,81 +365,32 @@ void Scheduler::undo() {
     }
     enqueue(request);
   }
+  if (std::exchange(launched, false))
+    flying ? abandonFlights() : model.abandon();
 }
 
-void Scheduler::settle() {
-  ++total.steps;
-  settled = clock();
-  Drawn *next = drawn.data();
-  for (size_t i = 0; i < parts.size(); ++i) {
-    for (Logprobs &one : promptLogprobs[i])
-      parts[i].request->promptLogprobs.push_back(std::move(one));
-    const size_t answers = parts[i].completes() ? 1 + parts[i].request->held.size() : 0;
-    settle(parts[i], next);
-    next += answers;
+/// What is under way will never be known: the keys and values that it writes are nobody's, and all that run compute
+/// theirs again.
+void Scheduler::abandonFlights() {
+  model.abandon();
+  for (Step &step : steps) {
+    if (!std::exchange(step.underWay, false))
+      continue;
+    for (const Part &part : step.parts)
+      part.request->flights = 0;
+    for (const Answer &answer : step.answers)
+      answer.request->flights = 0;
   }
-}
-
-/// The tokens of a part have their keys and values; where they were the last ones, the next token follows.
-void Scheduler::settle(const Part &part, Drawn *next) {
-  Request *request = part.request;
-  Tenant &tenant = tenantOf(request);
-  request->computed = part.first + part.count;
-  total.computedTokens += part.count;
-  if (request->computed > request->charged) {
-    tenant.virtualTokens += (request->computed - request->charged) / tenant.options.weight;
-    request->charged = request->computed;
+  released.clear();
+  flying = nullptr;
+  while (!running.empty()) {
+    Request *request = running.back();
+    request->promised = request->promisedLogprobs = 0;
+    request->unknown = false;
+    giveUp(request);
+    enqueue(request);
   }
-  if (request->pending())
-    return;
-  for (size_t i = 0; i < request->held.size(); ++i) {
-    fork(request, request->held[i]);
-    append(request->held[i], next[1 + i]);
-  }
-  request->held.clear();
-  append(request, next[0]);
-}
-
-/// Another answer to the prompt of `from`, whose keys and values it shares; it waits where there is no room for it,
-/// and finds them in the prefix cache.
-void Scheduler::fork(Request *from, Request *to) {
-  Tenant &tenant = tenantOf(to);
-  const TenantOptions &quota = tenant.options;
-  const uint64_t length = to->options.prompt.size() + to->options.maxTokens;
-  to->charged = from->computed;
-  const bool room = running.size() < limits.requests && (!quota.maxRequests || tenant.running < quota.maxRequests) &&
-                    (!quota.maxTokens || tenant.runningTokens + length <= quota.maxTokens);
-  if (!room || !cache->fork(from->sequence, to->sequence).ok()) {
-    enqueue(to);
-    return;
-  }
-  to->computed = from->computed;
-  running.insert(std::upper_bound(running.begin(), running.end(), to, precedes), to);
-  ++tenant.running;
-  tenant.runningTokens += length;
-  ++total.forks;
-}
-
-void Scheduler::append(Request *request, Drawn &drawn) {
-  if (!drawn.token)
-    return finishRequest(request, Finish::Failed);
-  const uint32_t token = *drawn.token;
-  request->tokens.push_back(token);
-  if (drawn.logprobs)
-    request->logprobs.push_back(std::move(*drawn.logprobs));
-  if (penalizes(request->options.sampling))
-    request->counts.addAnswer(token);
-  request->lastToken = settled;
-  if (request->firstToken < 0)
-    request->firstToken = request->lastToken;
-  ++total.generatedTokens;
-  Tenant &tenant = tenantOf(request);
-  tenant.virtualTokens += 1 / tenant.options.weight;
-  const std::vector<uint32_t> &stops = request->options.stopTokens;
-  if (std::find(stops.begin(), stops.end(), token) != stops.end())
-    finishRequest(request, Finish::Stop);
-  else if (request->answer().size() == request->options.maxTokens)
-    finishRequest(request, Finish::Length);
+  cache->clearCache();
 }
 
 } // namespace lathe::serve

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One thread owns a Scheduler. It decides over kv::Cache alone; what computes is a StepModel, so that tests
-// run it on a function and a clock of their own. README.md says the rules.
+// run it on a function and a clock of their own. README.md says the rules. Attributes of a request that steps under way
+// change ahead of their results: computed, promised, promisedLogprobs, flights.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_RUNTIME_SERVE_SCHEDULER_H
@@ -19,28 +20,44 @@ namespace lathe::serve {
 
 /// Tokens of several sequences, as lathe/engine/Llm.h says the inputs of a step.
 struct Batch {
-  std::vector<int64_t> tokens, positions, requests, slots; ///< [T]
+  /// [T]. A token below 0 is not known yet: ~token says where the step before has it, see kDrawnTokens.
+  std::vector<int64_t> tokens;
+  std::vector<int64_t> positions, requests, slots; ///< [T]
   std::vector<int64_t> tables;                             ///< [R, pages], unused entries 0
   std::vector<int64_t> rows;                               ///< [R]: tokens whose logits are wanted; ascending
   int64_t pages = 0;
 };
 
+/// Of what a step gives: ~i is the token of the greatest logit of row i, ~(kDrawnTokens + i) that of draw i.
+inline constexpr int64_t kDrawnTokens = int64_t(1) << 32;
+
+/// What a step gives. Its scheduler sizes them: logits [R, vocabulary], or none where nobody wants them; best [R];
+/// drawn, a token for each draw, -1 where no logit is a number above -infinity; ranked, what logprobs follow from.
+struct StepResults {
+  std::vector<float> logits;
+  std::vector<int64_t> best, drawn;
+  std::vector<engine::RankResult> ranked;
+};
+
 enum class SwapWay : uint8_t { ToHost, ToDevice };
 
-/// What computes a step.
+/// What computes steps, in their order. A step is launched, may be asked for draws, and is waited for.
 class StepModel {
 public:
   virtual ~StepModel() = default;
-  /// Writes the keys and values of all tokens, of each of `rows` the token of the greatest logit to `best` [R], and
-  /// the logits [R, vocabulary], which are empty where nobody wants them.
-  virtual Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) = 0;
+  /// Starts a step, or does it all: it writes the keys and values of all tokens, of each of `rows` the token of the greatest
+  /// logit, and the logits where they have room. `into` stays until the step after the next one is launched.
+  virtual Status launch(const Batch &batch, StepResults &into) = 0;
   /// Whether draw() can be asked for tokens and logprobs, so that logits stay where they are.
   virtual bool draws() const { return false; }
-  /// After a run without logits: a token for each of the list's draws, -1 where no logit is a number above -infinity, and
-  /// what logprobs follow from for each of its ranks.
-  virtual Status draw(const DrawList &, std::span<int64_t> /*tokens*/, std::span<engine::RankResult>) {
-    return unsupportedError("the model draws no tokens");
-  }
+  /// Behind a launch without logits, before the next one.
+  virtual Status draw(const DrawList &) { return unsupportedError("the model draws no tokens"); }
+  /// Whether a step may be launched before the one ahead of it is waited for, with tokens which that will give.
+  virtual bool overlaps() const { return false; }
+  /// Until the oldest step that was launched is over, and its results are there.
+  virtual Status wait() = 0;
+  /// Nobody waits for what was launched any more.
+  virtual void abandon() {}
   /// Copies a block of the pool, before the run of the step.
   virtual Status copyBlock(kv::BlockId from, kv::BlockId to) = 0;
   /// Copies a block between the pool and host memory, where the cache has blocks there, behind all copies before it.
@@ -59,6 +76,7 @@ struct Limits {
   uint32_t vocabulary = 0;
   double watermark = 0.05; ///< share of the blocks that stays free when a request is admitted beside others
   Swap swap = Swap::ByCost;
+  bool overlap = false; ///< where the model can: a step is launched before the one ahead of it is waited for
 };
 
 struct SchedulerCounters {
@@ -77,7 +95,8 @@ public:
   /// The id of the first answer; those of the other samples follow it. Usage error, with the figures, for what can
   /// never run. May throw std::bad_alloc, and has done nothing then.
   Result<uint64_t> submit(RequestOptions options);
-  /// After an error all requests are as before the step, and it may be tried again.
+  /// After an error all requests are as before the step, and it may be tried again. Where steps overlap, it
+  /// launches one and waits for the one before, whose tokens come: one step later than they would otherwise.
   Status step();
   /// Null when there is none.
   const Request *find(uint64_t id) const;
@@ -96,8 +115,8 @@ public:
   size_t waitingRequests() const { return live - running.size(); }
   const SchedulerCounters &counters() const { return total; }
   const kv::Cache &blocks() const { return *cache; }
-  /// The batch of the last step.
-  const Batch &lastBatch() const { return batch; }
+  /// The batch of the last step that was planned.
+  const Batch &lastBatch() const { return (flying ? flying : next)->batch; }
 
 private:
   struct Tenant {
@@ -108,18 +127,35 @@ private:
     uint64_t runningTokens = 0;
     std::vector<Request *> waiting; ///< in order of precedence; has room for all that live
   };
-  /// Tokens of a request in this step, and rows of logits: one for each of `logprobRows` tokens of its prompt, and
+  /// Tokens of a request in a step, and rows of logits: one for each of `logprobRows` tokens of its prompt, and
   /// one for the last of its tokens, which may be the last of those.
   struct Part {
     Request *request;
     uint32_t first, count;
+    bool completes = false; ///< behind them comes a new token
+    bool fed = false;       ///< its token is one that the step before gives
+    uint32_t index = 0;     ///< of the new token in the answer
     uint32_t firstRow = 0, logprobRows = 0, lastRow = 0;
-    bool completes() const { return first + count == request->tokens.size(); }
+    uint32_t firstLogprob = 0; ///< of its prompt
+    uint32_t firstAnswer = 0, answers = 0;
   };
-  /// A token that a step gives, for a request and those it holds.
-  struct Drawn {
-    std::optional<uint32_t> token;
-    std::optional<Logprobs> logprobs;
+  /// A token that a step gives, for the request of a part or one that it holds.
+  struct Answer {
+    Request *request;
+    int64_t draw = -1;   ///< of the model's; -1: none, as where the greatest is taken
+    bool isVoid = false; ///< finished before it was asked for
+    std::optional<uint32_t> token = std::nullopt;
+    std::optional<Logprobs> logprobs = std::nullopt;
+  };
+  struct Step {
+    Batch batch;
+    std::vector<Part> parts; ///< a request each
+    std::vector<Answer> answers;
+    std::vector<std::vector<Logprobs>> promptLogprobs; ///< a part each
+    DrawList draws; ///< of a model that draws by itself
+    StepResults results;
+    int64_t launched = 0;  ///< by the clock
+    bool underWay = false; ///< its requests are in what they name as such
   };
 
   Scheduler(std::unique_ptr<kv::Cache> cache, StepModel &model, const Limits &limits, Clock clock)
@@ -133,6 +169,7 @@ private:
   Tenant *nextTenant();
   bool fits(const Request &request) const;
   Result<bool> take(Request *request, uint32_t count);
+  Status awaitTokens();
   Status preempt(Request *request);
   Result<bool> swapOut(Request *request);
   bool swapCostsLess(const Request &request) const;
@@ -143,23 +180,32 @@ private:
   void finishTables();
   Tenant &tenantOf(const Request *request) { return *tenants.find(request->options.tenant)->second; }
 
-  // Scheduler.cpp: what comes of it.
+  // Scheduler.cpp: requests, and the way of a step.
   Status attempt();
-  Status compute();
+  Status launch();
   Status transfer();
-  template <typename Known, typename Next> void forDraws(Known known, Next next);
-  Status checkToken(int64_t token) const;
-  Status drawByModel();
-  void drawHere();
   void undo();
-  void settle();
-  void settle(const Part &part, Drawn *next);
-  void append(Request *request, Drawn &drawn);
-  void fork(Request *from, Request *to);
+  void depart();
+  void abandonFlights();
+  bool overlaps() const { return limits.overlap && model.overlaps(); }
+  static void follow(double &cost, int64_t took, size_t count);
   void finishRequest(Request *request, Finish how);
   void letGo(Request *request);
   Tenant &makeTenant(uint64_t id);
   double leastVirtualTokens() const;
+
+  // Settle.cpp: what comes of it.
+  template <typename Known, typename Next> void forDraws(Step &step, Known known, Next next);
+  static bool takesBest(const Request &request, uint64_t index);
+  Status ask(Step &step);
+  Status collect(Step &step);
+  Status checkToken(int64_t token) const;
+  void readDraws(Step &step);
+  void drawHere(Step &step);
+  void settle(Step &step);
+  void settle(Step &step, const Part &part);
+  void append(Request *request, Answer &answer);
+  void fork(Request *from, Request *to);
 
   std::unique_ptr<kv::Cache> cache;
   StepModel &model;
@@ -167,22 +213,21 @@ private:
   Clock clock;
   int64_t settled = 0; ///< when the last step was over, which is when its tokens came
   std::map<uint64_t, std::unique_ptr<Request>> all;
+  std::map<uint64_t, std::unique_ptr<Request>> released; ///< that steps under way name
   std::map<uint64_t, std::unique_ptr<Tenant>> tenants;
   std::vector<Request *> running;  ///< hold blocks; in order of precedence; has room for limits.requests
   std::vector<Request *> admitted; ///< in this step; has the same room
-  std::vector<Part> parts;         ///< of this step, a request each
-  std::vector<Drawn> drawn;        ///< of this step: of each part that completes, its own and those it holds
-  std::vector<std::vector<Logprobs>> promptLogprobs; ///< of this step, a part each
+  std::array<Step, 2> steps;
+  Step *next = &steps[0];   ///< the one that is planned
+  Step *flying = nullptr;   ///< the other, where it is under way
+  bool awaitsTokens = false; ///< the plan needs to know what the step under way gives
+  bool launched = false;     ///< the step that is planned
+  int64_t collected = 0;     ///< when the last step was over
+  Status lost;              ///< of a step that was launched and given up, for the next call
   size_t live = 0;
   uint32_t budget = 0;       ///< tokens that this step may still take
   bool admits = false;       ///< this step; not once blocks were short
-  Batch batch;
-  std::vector<float> logits; ///< of the last step, or none
   std::vector<float> processed;
-  std::vector<int64_t> best;
-  DrawList draws;                    ///< of a model that draws by itself
-  std::vector<int64_t> drawnTokens;  ///< of these
-  std::vector<engine::RankResult> ranked;
   std::vector<int32_t> slots;
   SampleScratch scratch;
   SchedulerCounters total;

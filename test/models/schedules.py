@@ -2,7 +2,7 @@
 """Random schedules of requests on an engine of --batch-invariant, each compared with the request alone.
 
 A schedule is drawn: how many tokens and requests a step takes, how large pool and swap space are, whether prompts are
-cached, when each request comes, and which are cancelled. Compared are all tokens and the logprobs of the answer and of the prompt,
+cached, whether steps overlap, when each request comes, and which are cancelled. Compared are all tokens and the logprobs of the answer and of the prompt,
 each of which is a sum over all logits. Vocabularies have at least 512 tokens.
 """
 import random
@@ -33,7 +33,7 @@ def run_schedule(engine, rows, alone, draw, totals, block_bytes, device="cpu", *
     llm = engine.llm(device, threads=draw.choice([1, 2]), kv_bytes=block_bytes * draw.randrange(least, 3 * least),
                      max_sequence_tokens=LONGEST + ANSWER, max_step_tokens=most,
                      max_requests=min(most, draw.choice([1, 4, 8, 12])), prefix_cache=draw.random() < 0.7,
-                     swap_bytes=draw.choice([0, 2 * least * block_bytes]), **options)
+                     swap_bytes=draw.choice([0, 2 * least * block_bytes]), overlap=draw.random() < 0.5, **options)
     coming = draw.sample(range(len(rows)), draw.randrange(6, len(rows) + 1))
     running, finished = {}, {}
     while coming or running:

@@ -228,6 +228,15 @@ Answers generate(const lathe_engine *engine, const char *device, const std::vect
   return out;
 }
 
+/// Whether steps are launched before the ones ahead of them are waited for.
+void alone(lathe_llm_options &options) { options.overlap = -1; }
+void overlapping(lathe_llm_options &options) { options.overlap = 1; }
+
+bool launched(const char *function) {
+  const std::vector<runtime::cuda::FakeLaunch> &launches = runtime::cuda::fakeGpu().launches;
+  return std::any_of(launches.begin(), launches.end(), [&](const auto &l) { return l.function == function; });
+}
+
 class EmulatedPages : public ::testing::Test {
 protected:
   void SetUp() override {
@@ -264,6 +273,9 @@ protected:
       for (const auto &[name, text] : *sources)
         if (name == engine::kSampleKernel)
           std::ofstream(folder / "dump" / "kernels" / "sample.cu") << text;
+        else if (name == engine::kSampleClusterKernel) // clusters are not emulated; the last function is for blocks
+          std::ofstream(folder / "dump" / "kernels" / "sample.cu")
+              << "\n// Kernel " << name << "\n\n" << text.substr(text.rfind("extern \"C\""));
     }
     test::EmulatedKernels kernels;
     ASSERT_EQ(kernels.build(folder / "dump", folder), "");
@@ -284,11 +296,18 @@ TEST_F(EmulatedPages, GreedyTokensOfManyRequests) {
   ASSERT_NO_FATAL_FAILURE(open("float", "sm_90a"));
   constexpr uint64_t kPoolBytes = 7 * 16 * 2 * 2 * kKeyHeads * kHead * sizeof(float); // of seven blocks
   std::vector<Prompt> given = prompts();
-  Answers want = generate(engine, "cpu", given, kPoolBytes), got = generate(engine, "fake:0", given, kPoolBytes);
+  Answers want = generate(engine, "cpu", given, kPoolBytes), got = generate(engine, "fake:0", given, kPoolBytes, {}, alone);
   ASSERT_EQ(want.error, "");
   ASSERT_EQ(got.error, "");
   EXPECT_EQ(got.tokens, want.tokens);
   EXPECT_EQ(got.counters.steps, want.counters.steps);
+  for (const char *device : {"cpu", "fake:0"}) {
+    Answers overlapped = generate(engine, device, given, kPoolBytes, {}, overlapping);
+    ASSERT_EQ(overlapped.error, "");
+    EXPECT_EQ(overlapped.tokens, want.tokens);
+    EXPECT_GT(overlapped.counters.preemptions, 0u);
+  }
+  EXPECT_TRUE(launched("feedTokens"));
   EXPECT_GT(got.counters.preemptions, 0u);
   EXPECT_GT(got.counters.prompt_hits, 0u);
   std::set<uint32_t> various;
@@ -341,11 +360,20 @@ TEST_F(EmulatedPages, SampledTokensOfManyRequests) {
     }
   };
   std::vector<Prompt> given = prompts();
-  Answers want = generate(engine, "cpu", given, kPoolBytes, ask), got = generate(engine, "fake:0", given, kPoolBytes, ask);
+  Answers want = generate(engine, "cpu", given, kPoolBytes, ask);
+  Answers got = generate(engine, "fake:0", given, kPoolBytes, ask, alone);
   ASSERT_EQ(want.error, "");
   ASSERT_EQ(got.error, "");
   EXPECT_EQ(got.tokens, want.tokens);
   EXPECT_EQ(got.ranks, want.ranks);
+  Answers overlapped = generate(engine, "fake:0", given, kPoolBytes, ask, overlapping);
+  ASSERT_EQ(overlapped.error, "");
+  EXPECT_EQ(overlapped.tokens, got.tokens);
+  EXPECT_EQ(overlapped.ranks, got.ranks);
+  ASSERT_EQ(overlapped.logprobs.size(), got.logprobs.size());
+  for (size_t i = 0; i < got.logprobs.size(); ++i) // of steps of other sizes
+    EXPECT_NEAR(overlapped.logprobs[i], got.logprobs[i], 1e-4) << i;
+  EXPECT_TRUE(launched("feedTokens"));
   ASSERT_EQ(got.logprobs.size(), want.logprobs.size());
   ASSERT_GT(want.logprobs.size(), 100u);
   for (size_t i = 0; i < want.logprobs.size(); ++i) // of logits that kernels of both devices give
@@ -364,7 +392,7 @@ TEST_F(EmulatedPages, BatchInvariantAnswersInHalves) {
     given.push_back(prompts()[i]);
     given.back().answer = 4;
   }
-  auto run = [&](const std::vector<Prompt> &asked, size_t first, uint32_t requests, uint32_t stepTokens, uint64_t blocks) {
+  auto run = [&](const std::vector<Prompt> &asked, size_t first, uint32_t requests, uint32_t stepTokens, uint64_t blocks, int32_t overlap) {
     auto ask = [&](size_t i, lathe_llm_request &r) {
       r.seed = 100 + first + i;
       r.temperature = 0.8f;
@@ -373,6 +401,7 @@ TEST_F(EmulatedPages, BatchInvariantAnswersInHalves) {
     };
     Answers answers = generate(engine, "fake:0", asked, blocks * kBlockBytes, ask, [&](lathe_llm_options &o) {
       o.batch_invariant = 1;
+      o.overlap = overlap;
       o.max_requests = requests;
       o.max_step_tokens = stepTokens;
     });
@@ -381,14 +410,15 @@ TEST_F(EmulatedPages, BatchInvariantAnswersInHalves) {
   };
   Answers alone;
   for (size_t i = 0; i < given.size(); ++i) {
-    Answers one = run({given[i]}, i, 1, 64, 24);
+    Answers one = run({given[i]}, i, 1, 64, 24, -1);
     alone.tokens.insert(alone.tokens.end(), one.tokens.begin(), one.tokens.end());
     alone.logprobs.insert(alone.logprobs.end(), one.logprobs.begin(), one.logprobs.end());
     alone.ranks.insert(alone.ranks.end(), one.ranks.begin(), one.ranks.end());
   }
   uint64_t hits = 0;
-  for (auto [requests, stepTokens, blocks] : {std::tuple{3u, 23u, 5u}, {3u, 64u, 24u}}) {
-    Answers together = run(given, 0, requests, stepTokens, blocks);
+  for (auto [requests, stepTokens, blocks, overlap] :
+       {std::tuple{3u, 23u, 5u, -1}, {3u, 64u, 24u, -1}, {3u, 23u, 5u, 1}}) {
+    Answers together = run(given, 0, requests, stepTokens, blocks, overlap);
     EXPECT_EQ(together.tokens, alone.tokens);
     EXPECT_EQ(together.ranks, alone.ranks);
     ASSERT_EQ(together.logprobs.size(), alone.logprobs.size());

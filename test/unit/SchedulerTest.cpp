@@ -479,5 +479,166 @@ TEST(Scheduler, LogprobsOfPromptsAreComplete) {
   }
 }
 
+//===----------------------------------------------------------------------===//
+// Steps that overlap
+//===----------------------------------------------------------------------===//
+
+Sizes overlapping(bool draws) {
+  Sizes sizes;
+  sizes.overlap = true;
+  sizes.draws = draws;
+  return sizes;
+}
+
+/// Greedy or drawn by the model, tokens go from step to step without the scheduler; a call later they are here.
+TEST(Scheduler, OverlappingStepsFeedTokens) {
+  for (bool draws : {false, true}) {
+    Serving serving(overlapping(draws));
+    std::vector<std::pair<uint64_t, RequestOptions>> all;
+    for (uint32_t i = 0; i < 6; ++i) {
+      RequestOptions options = asking({i, 2, 3, 4 + i}, 20);
+      if (draws && i % 2)
+        options.sampling.temperature = 2, options.sampling.frequencyPenalty = 0.5f, options.logprobs = 2;
+      all.push_back({serving.submit(options), options});
+    }
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_TRUE(serving.answerOf(all[0].first).empty()); // launched
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    EXPECT_EQ(serving.answerOf(all[0].first).size(), 1u);
+    while (serving.scheduler->unfinished())
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    uint64_t given = 0;
+    for (const auto &[id, options] : all) {
+      Expected wanted = expect(options);
+      EXPECT_EQ(serving.answerOf(id), wanted.answer);
+      given += wanted.answer.size();
+      EXPECT_TRUE(serving.scheduler->release(id));
+    }
+    EXPECT_GE(serving.model.fed, given - all.size()); // all but the first of each
+    serving.expectNoLeaks();
+  }
+}
+
+/// No step is launched for an answer that its length ends; one that a stop token ends took part in one step more.
+TEST(Scheduler, OverlappingStepsStopOneLate) {
+  std::vector<uint32_t> answer = expected({5, 6}, 20);
+  for (bool stops : {false, true}) {
+    Serving serving(overlapping(false));
+    RequestOptions options = asking({5, 6}, stops ? 20 : 7);
+    if (stops)
+      options.stopTokens = {answer[6]};
+    const uint64_t id = serving.submit(options);
+    while (serving.scheduler->unfinished())
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    ASSERT_TRUE(serving.scheduler->step().ok()); // what is under way comes to its end
+    const Expected wanted = expect(options);
+    EXPECT_EQ(serving.answerOf(id), wanted.answer);
+    EXPECT_EQ(serving.scheduler->find(id)->finish, stops ? Finish::Stop : Finish::Length);
+    EXPECT_EQ(serving.scheduler->counters().steps, wanted.answer.size() + stops);
+    EXPECT_EQ(serving.scheduler->counters().computedTokens, 1 + wanted.answer.size() + stops);
+    EXPECT_TRUE(serving.scheduler->release(id));
+    serving.expectNoLeaks();
+  }
+}
+
+/// Draws of a scheduler that has to see the logits, blocks that are taken from others, and samples of a prompt wait for the
+/// step under way.
+TEST(Scheduler, OverlappingStepsWaitWhereTheyMust) {
+  for (bool draws : {false, true}) {
+    Sizes sizes = overlapping(draws);
+    sizes.blocks = 20;
+    Serving serving(sizes);
+    std::vector<std::tuple<uint64_t, RequestOptions, uint32_t>> all;
+    for (uint32_t i = 0; i < 6; ++i) {
+      RequestOptions options = asking({i, 2, 3, 4 + i, 9, 9, 9}, 40, 0, int32_t(i % 2));
+      options.sampling.temperature = i % 3 ? 2 : 0;
+      options.samples = i == 4 ? 3 : 1;
+      options.promptLogprobs = 1;
+      const uint64_t id = serving.submit(options);
+      for (uint32_t sample = 0; sample < options.samples; ++sample)
+        all.push_back({id + sample, options, sample});
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    }
+    while (serving.scheduler->unfinished())
+      ASSERT_TRUE(serving.scheduler->step().ok());
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    for (const auto &[id, options, sample] : all) {
+      EXPECT_EQ(serving.answerOf(id), expect(options, sample).answer) << id;
+      EXPECT_EQ(serving.scheduler->find(id)->promptLogprobs.size(), sample ? 0 : 6u);
+    }
+    EXPECT_GT(serving.scheduler->counters().preemptions, 0u);
+    EXPECT_GT(serving.scheduler->counters().forks, 0u);
+    for (const auto &[id, options, sample] : all)
+      EXPECT_TRUE(serving.scheduler->release(id));
+    serving.expectNoLeaks();
+  }
+}
+
+/// Requests may go while a step that names them is under way.
+TEST(Scheduler, OverlappingStepsOutliveRequests) {
+  std::mt19937 random(3);
+  Sizes sizes = overlapping(true);
+  sizes.blocks = 30;
+  Serving serving(sizes);
+  std::set<uint64_t> ids;
+  for (int round = 0; round < 2000; ++round) {
+    if (random() % 3 == 0) {
+      RequestOptions options = asking(randomPrompt(random, 60), 1 + random() % 30);
+      options.samples = 1 + random() % 3;
+      options.sampling.temperature = 2;
+      const uint64_t id = serving.submit(options);
+      for (uint32_t sample = 0; sample < options.samples; ++sample)
+        ids.insert(id + sample);
+    }
+    while (!ids.empty() && (random() % 3 == 0 || ids.size() > 12)) {
+      auto it = std::next(ids.begin(), int64_t(random() % ids.size()));
+      EXPECT_TRUE(serving.scheduler->release(*it));
+      EXPECT_EQ(serving.scheduler->find(*it), nullptr);
+      ids.erase(it);
+    }
+    ASSERT_TRUE(serving.scheduler->step().ok());
+  }
+  for (uint64_t id : ids)
+    serving.scheduler->release(id);
+  ASSERT_TRUE(serving.scheduler->step().ok());
+  serving.expectNoLeaks();
+}
+
+/// Wherever a launch, its draws or the wait for it fails, one call says so and no answer is another.
+TEST(Scheduler, FailedOverlappingStepsChangeNothing) {
+  for (int FunctionModel::*fails : {&FunctionModel::fails, &FunctionModel::drawFails, &FunctionModel::waitFails})
+    for (int at = 1; at <= 20; ++at) {
+      Sizes sizes = overlapping(true);
+      sizes.blocks = 18;
+      Serving serving(sizes);
+      serving.model.*fails = at;
+      std::mt19937 random(5);
+      std::vector<std::pair<uint64_t, RequestOptions>> all;
+      for (int i = 0; i < 5; ++i) {
+        RequestOptions options = asking(randomPrompt(random, 40), 20);
+        options.sampling.temperature = i % 2 ? 0 : 1.5f;
+        all.push_back({serving.submit(options), options});
+      }
+      int failures = 0;
+      while (serving.scheduler->unfinished()) {
+        std::vector<size_t> before;
+        for (const auto &[id, options] : all)
+          before.push_back(serving.answerOf(id).size());
+        if (serving.scheduler->step().ok())
+          continue;
+        ++failures;
+        for (size_t i = 0; i < all.size(); ++i)
+          EXPECT_EQ(serving.answerOf(all[i].first).size(), before[i]);
+      }
+      EXPECT_EQ(failures, 1) << at;
+      for (const auto &[id, options] : all) {
+        EXPECT_EQ(serving.answerOf(id), expect(options).answer) << at;
+        serving.scheduler->release(id);
+      }
+      ASSERT_TRUE(serving.scheduler->step().ok());
+      serving.expectNoLeaks();
+    }
+}
+
 } // namespace
 } // namespace lathe::serve

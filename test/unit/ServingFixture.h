@@ -3,7 +3,8 @@
 //
 // The model writes a number for each token into its slot and answers with logits made of all that a token's table
 // names, so that a wrong slot, table, position or block gives another answer than the function that knows the tokens
-// alone. Its clock moves by what a step costs.
+// alone. Its clock moves by what a step costs. It may draw by itself, as kernels do, and take a step before the one ahead
+// is waited for: its results come with the wait alone, which may fail.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_TEST_SERVINGFIXTURE_H
@@ -93,21 +94,31 @@ inline std::vector<uint32_t> expected(std::vector<uint32_t> prompt, uint32_t cou
 class FunctionModel : public StepModel {
 public:
   FunctionModel(uint32_t blocks, uint32_t hostBlocks)
-      : pool(size_t(blocks) * kBlockTokens, 0), hostPool(size_t(hostBlocks) * kBlockTokens, 0) {}
+      : pool(size_t(blocks) * kBlockTokens, 0), hostPool(size_t(hostBlocks) * kBlockTokens, 0) {
+    flights.reserve(2);
+  }
 
-  Status run(const Batch &batch, std::span<float> logits, std::span<int64_t> best) override {
+  Status launch(const Batch &batch, StepResults &into) override {
     const size_t tokens = batch.tokens.size(), rows = batch.rows.size();
     EXPECT_LE(tokens, stepTokens);
     EXPECT_LE(rows, tokens);
     EXPECT_EQ(batch.tables.size(), rows * size_t(batch.pages));
-    EXPECT_EQ(best.size(), rows);
-    EXPECT_TRUE(logits.empty() || logits.size() == rows * kVocabulary); // nobody wants them, or somebody
+    EXPECT_EQ(into.best.size(), rows);
+    EXPECT_TRUE(into.logits.empty() || into.logits.size() == rows * kVocabulary); // nobody wants them, or somebody
     EXPECT_EQ(std::set<int64_t>(batch.slots.begin(), batch.slots.end()).size(), tokens);
+    EXPECT_LE(flights.size(), overlapping ? 1u : 0u);
     now += 100 + int64_t(tokens);
     if (fails && --fails == 0)
       return runtimeError("planted");
-    for (size_t t = 0; t < tokens; ++t)
-      pool.at(size_t(batch.slots[t])) = keyOf(uint64_t(batch.tokens[t]), uint64_t(batch.positions[t]));
+    Flight flight{&into, {}, {}};
+    for (size_t t = 0; t < tokens; ++t) {
+      int64_t token = batch.tokens[t];
+      if (token < 0) {
+        token = ~token < kDrawnTokens ? before.best.at(size_t(~token)) : before.drawn.at(size_t(~token - kDrawnTokens));
+        ++fed;
+      }
+      pool.at(size_t(batch.slots[t])) = keyOf(uint64_t(token), uint64_t(batch.positions[t]));
+    }
     for (size_t r = 0; r < rows; ++r) {
       const size_t t = size_t(batch.rows[r]), table = size_t(batch.requests[t]) * size_t(batch.pages);
       EXPECT_TRUE(r == 0 || batch.rows[r] > batch.rows[r - 1]);
@@ -115,12 +126,64 @@ public:
       for (int64_t p = 0; p <= batch.positions[t]; ++p)
         h = mix(h, pool.at(size_t(batch.tables.at(table + size_t(p) / kBlockTokens)) * kBlockTokens +
                            size_t(p) % kBlockTokens));
-      const std::array<float, kVocabulary> row = logitsOf(h);
-      best[r] = argmax(row);
-      if (!logits.empty())
-        std::copy(row.begin(), row.end(), logits.begin() + int64_t(r) * kVocabulary);
+      flight.logits.push_back(logitsOf(h));
+      flight.results.best.push_back(argmax(flight.logits.back()));
     }
+    StepResults results = flight.results;
+    flights.push_back(std::move(flight)); // has room
+    before = std::move(results);
     return okStatus();
+  }
+  bool draws() const override { return drawing; }
+  Status draw(const DrawList &list) override {
+    if (drawFails && --drawFails == 0)
+      return runtimeError("planted");
+    Flight &flight = flights.back();
+    for (const engine::SampleDraw &d : list.draws())
+      flight.results.drawn.push_back(drawOf(flight.logits.at(d.row), d, list.words()));
+    for (const engine::RankDraw &r : list.ranks()) {
+      const auto &row = flight.logits.at(r.row);
+      const int64_t token = r.draw ? flight.results.drawn.at(r.draw - 1) : int64_t(r.token);
+      engine::RankResult result = {};
+      if (token >= 0) {
+        const Logprobs all = logprobsOf(row, uint32_t(token), r.top);
+        result.greatest = row[argmax(row)];
+        result.logit = row[size_t(token)];
+        result.rank = all.rank;
+        for (float logit : row)
+          result.sum += logit == result.greatest ? 1ull << 40
+                                                 : fixedExp2((double(logit) - double(result.greatest)) * scaleOf(1));
+        for (const TokenLogprob &one : all.top)
+          result.top[result.topCount++] = {one.token, row[one.token]};
+      }
+      flight.results.ranked.push_back(result);
+    }
+    before = flight.results;
+    return okStatus();
+  }
+  bool overlaps() const override { return overlapping; }
+  Status wait() override {
+    if (flights.empty())
+      return internalError("no step is under way");
+    Flight flight = std::move(flights.front());
+    flights.erase(flights.begin());
+    if (waitFails && --waitFails == 0)
+      return runtimeError("planted");
+    StepResults &into = *flight.into;
+    EXPECT_EQ(into.drawn.size(), flight.results.drawn.size());
+    EXPECT_EQ(into.ranked.size(), flight.results.ranked.size());
+    for (size_t r = 0; r < flight.logits.size() && !into.logits.empty(); ++r)
+      std::copy(flight.logits[r].begin(), flight.logits[r].end(), into.logits.begin() + int64_t(r) * kVocabulary);
+    std::copy(flight.results.best.begin(), flight.results.best.end(), into.best.begin());
+    std::copy(flight.results.drawn.begin(), flight.results.drawn.end(), into.drawn.begin());
+    std::copy(flight.results.ranked.begin(), flight.results.ranked.end(), into.ranked.begin());
+    return okStatus();
+  }
+  /// What a step under way was to write is not there.
+  void abandon() override {
+    if (overlapping)
+      std::fill(pool.begin(), pool.end(), 0);
+    flights.clear();
   }
   Status copyBlock(kv::BlockId from, kv::BlockId to) override {
     if (copyFails && --copyFails == 0)
@@ -139,8 +202,44 @@ public:
 
   std::vector<uint64_t> pool, hostPool;
   uint32_t stepTokens = 0;
-  int fails = 0, copyFails = 0, swapFails = 0; ///< the run, or copy, that fails; 0: none
+  bool drawing = false, overlapping = false;
+  uint64_t fed = 0; ///< tokens that came from the step ahead
+  int fails = 0, drawFails = 0, waitFails = 0, copyFails = 0, swapFails = 0; ///< the one that fails; 0: none
   int64_t now = 0, swapCost = 1;               ///< ns; of a block
+
+private:
+  using Row = std::array<float, kVocabulary>;
+  struct Flight {
+    StepResults *into;
+    StepResults results;
+    std::vector<Row> logits;
+  };
+
+  static int64_t drawOf(Row row, const engine::SampleDraw &d, std::span<const uint32_t> words) {
+    Sampling s;
+    s.temperature = d.scale == 0 ? 0 : float(scaleOf(1) / d.scale);
+    s.topK = uint32_t(d.topK);
+    s.topP = float(d.topP);
+    s.seed = d.seed;
+    s.sample = uint32_t(d.sample);
+    s.repetitionPenalty = d.repetition;
+    s.presencePenalty = d.presence;
+    s.frequencyPenalty = d.frequency;
+    TokenCounts counts;
+    for (uint32_t i = 0; i < d.countsCount; ++i) {
+      counts.addPrompt(words.subspan(d.counts + 2 * i, 1), 0);
+      for (uint32_t n = 0; n < words[d.counts + 2 * i + 1]; ++n)
+        counts.addAnswer(words[d.counts + 2 * i]);
+    }
+    s.minTokens = d.outCount ? uint32_t(d.index) + 1 : 0;
+    processLogits(row, s, counts, words.subspan(d.out, d.outCount), d.index);
+    SampleScratch scratch;
+    std::optional<uint32_t> token = sampleToken(row, s, d.index, scratch);
+    return token ? int64_t(*token) : -1;
+  }
+
+  std::vector<Flight> flights;
+  StepResults before; ///< of the last step
 };
 
 struct Sizes {
@@ -149,6 +248,7 @@ struct Sizes {
   double watermark = 0.05;
   uint32_t hostBlocks = 0;
   Swap swap = Swap::ByCost;
+  bool draws = false, overlap = false;
 };
 
 struct Serving {
@@ -166,9 +266,11 @@ struct Serving {
     auto cache = kv::Cache::create(config);
     EXPECT_TRUE(cache.ok()) << cache.status().str();
     model.stepTokens = sizes.stepTokens;
+    model.drawing = sizes.draws;
+    model.overlapping = sizes.overlap;
     auto made = Scheduler::create(std::move(*cache), model,
                                   {sizes.stepTokens, sizes.requests, sizes.sequenceTokens, kVocabulary, sizes.watermark,
-                                   sizes.swap},
+                                   sizes.swap, sizes.overlap},
                                   [this] { return model.now; });
     EXPECT_TRUE(made.ok()) << made.status().str();
     scheduler = std::move(*made);

@@ -27,7 +27,7 @@ struct LlmDeleter {
 };
 
 struct GenerateOptions {
-  std::string requests, device = "cpu", kvMemory, swapMemory, trust, steps, config;
+  std::string requests, device = "cpu", kvMemory, swapMemory, trust, steps, config, overlap;
   int threads = 0, stepTokens = 0, atOnce = 0;
   bool asJson = false, progress = false, noPrefixCache = false, batchInvariant = false, noConfig = false;
   llvm::json::Object usual; ///< what options say of requests
@@ -191,6 +191,9 @@ Status generate(const GenerateOptions &options, const std::string &path) {
   limits.threads = options.threads;
   limits.no_prefix_cache = options.noPrefixCache;
   limits.batch_invariant = options.batchInvariant;
+  if (!options.overlap.empty() && options.overlap != "on" && options.overlap != "off")
+    return usageError("wants on or off, not '" + options.overlap + "'", "--overlap");
+  limits.overlap = options.overlap.empty() ? 0 : options.overlap == "on" ? 1 : -1;
   limits.max_step_tokens = uint32_t(std::max(options.stepTokens, 0));
   limits.max_requests = uint32_t(std::max(options.atOnce, 0));
   if (!options.kvMemory.empty())
@@ -269,6 +272,9 @@ Status generateVerb(const std::vector<std::string> &arguments) {
              options.swapMemory);
   parser.add("step-tokens", "N", "Tokens of all requests in one step (default: 64)", options.stepTokens);
   parser.add("at-once", "N", "Requests that a step works on (default: 32)", options.atOnce);
+  parser.add("overlap", "on|off",
+             "Launch a step before the tokens of the one before have come (default: on a GPU); answers are the same",
+             options.overlap);
   parser.add("steps", "FILE", "Write what each step did, a JSON object a line: tokens, generated, ms", options.steps);
   parser.flag("no-prefix-cache", "Compute equal beginnings of prompts again", options.noPrefixCache);
   parser.flag("batch-invariant",

@@ -1,11 +1,15 @@
 //===- SampleAbi.h - what the sampling kernels read and write ---*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An engine of a paged decoder has for each CUDA target an image `lathe.sample`, or `lathe.sample.clusters`, with two
+// An engine of a paged decoder has for each CUDA target an image `lathe.sample`, or `lathe.sample.clusters`, with three
 // functions, of codegen/device/sample.cuh, over the logits [R, vocabulary] that a step leaves on the device:
 //
 //   sampleRows(logits, draws, words, powers, spare, tokens, vocabulary, inShared, status)
 //   rankRows(logits, rows, powers, spare, tokens, results, vocabulary, inShared, status)
+//   feedTokens(next, best, tokens, count, status)
+//
+// The last one puts tokens of a step into the inputs of the one behind it: of the `count` numbers i64 in `next`, ~i
+// becomes best[i], ~(2^32 + i) becomes tokens[i], or 0 where that is below 0, and what is not below 0 stays.
 //
 // `powers` are the 128 numbers 2^(i/128) of f64, `tokens` i64 a draw, -1 where no logit is a number above -infinity. The
 // blocks of a row share it. Each keeps its part, 4 bytes a logit, behind kSampleFixedBytes of dynamic shared memory

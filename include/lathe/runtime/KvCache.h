@@ -84,7 +84,7 @@ public:
   /// Brings a sequence preempted by Swap back: all its blocks, or NoBlocks.
   Outcome resume(SeqId sequence);
   /// Room for the tokens of all requests, or for none. `tokens` holds the requests' tokens one
-  /// after another. A sequence may be named once a step. Shared tails are copied (copies). A State
+  /// after another; the last one of a request may be kUnknownToken. A sequence may be named once a step. Shared tails are copied (copies). A State
   /// group reads entry 0 of its row (kNoBlock: the zero state) and writes entry 1; with one, drafts
   /// are Unsupported.
   Outcome reserve(std::span<const Append> requests, std::span<const Token> tokens,
@@ -96,6 +96,9 @@ public:
   Outcome drop(SeqId sequence, std::span<const uint32_t> kept);
   /// Makes the step's reservations the sequences' own and indexes blocks that are full.
   Outcome commit();
+  /// What the last token of a sequence is, where it was reserved as kUnknownToken: before the next one is reserved,
+  /// and with no step open. A block that it fills is indexed now. BadArgument where the last one is known.
+  Outcome provide(SeqId sequence, Token token);
   /// Undoes attach, resume, reserve and drop of the step. Cached content that the step evicted
   /// stays evicted.
   Outcome rollback();

@@ -20,6 +20,8 @@ namespace lathe::kv {
 
 /// A token, or a key that stands for one (Cache::internKey): those have the top bit set.
 using Token = uint32_t;
+/// A token that a device still works out: Cache::provide() says what it is. The last of a sequence alone.
+inline constexpr Token kUnknownToken = ~0u;
 /// A block of the pool, 0 .. blocks-1. Its memory starts at pool + block * blockBytes.
 using BlockId = uint32_t;
 inline constexpr BlockId kNoBlock = ~0u;

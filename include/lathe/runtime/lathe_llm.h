@@ -38,6 +38,9 @@ typedef struct lathe_llm_options {
   int32_t no_graphs;            /* CUDA: launch kernels one by one */
   uint64_t swap_bytes;          /* of host memory for keys and values of requests that give way to others, which come
                                    back where that takes less time than computing them again; 0: none */
+  int32_t overlap;              /* 1: a step is launched before the tokens of the one before have come, which the
+                                   device puts into it; -1: never; 0: on a GPU. The same tokens, a call of
+                                   lathe_llm_step() later */
 } lathe_llm_options;
 
 /* The engine is that of a paged decoder (it has a section `llm`), otherwise LATHE_USAGE; a pool that cannot hold one sequence of
@@ -98,8 +101,11 @@ typedef struct lathe_llm_tenant {
 /* From now on; a tenant of which nothing is said has no limits and the weight 1. */
 LATHE_API lathe_error *lathe_llm_set_tenant(lathe_llm *, uint64_t tenant, const lathe_llm_tenant *);
 
-/* One step: the next token of each request that has one coming, and parts of prompts. `unfinished` (may be
- * NULL) gets how many requests are. When a step fails, all requests are as before it. */
+/* One step: the next token of each request that has one coming, and parts of prompts. `unfinished` (may be NULL) gets
+ * how many requests are. When a step fails, all requests are as before it. Where steps overlap, a call launches a step
+ * and waits for the one before: a request that stops has taken part in one step more, which nobody sees, and what is
+ * cancelled may be worked on until the next call; an error may come a call later, and keys and values of all that run
+ * are computed again. */
 LATHE_API lathe_error *lathe_llm_step(lathe_llm *, size_t *unfinished);
 
 typedef enum lathe_llm_finish {

@@ -85,6 +85,7 @@ Outcome Cache::internKey(std::string_view content, Token &token) {
 Outcome Cache::open(const SequenceOptions &o, SeqId &s) { return core->open(o, s); }
 Outcome Cache::fork(SeqId parent, SeqId &child) { return core->fork(parent, child); }
 Outcome Cache::truncate(SeqId s, uint32_t length) { return core->truncate(s, length); }
+Outcome Cache::provide(SeqId s, Token token) { return core->provide(s, token); }
 Outcome Cache::close(SeqId s) { return core->close(s); }
 Outcome Cache::preempt(SeqId s, Preempt how) { return core->preempt(s, how); }
 Outcome Cache::begin() { return core->begin(); }

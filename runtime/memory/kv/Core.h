@@ -46,6 +46,7 @@ public:
   Outcome open(const SequenceOptions &options, SeqId &sequence);
   Outcome fork(SeqId parent, SeqId &child);
   Outcome truncate(SeqId sequence, uint32_t length);
+  Outcome provide(SeqId sequence, Token token);
   Outcome close(SeqId sequence);
   Outcome preempt(SeqId sequence, Preempt how);
   Outcome begin();
@@ -224,6 +225,8 @@ private:
   Token *recent(uint32_t s, uint32_t position) const {
     return tokens.get() + size_t(s) * tokenStride + (position & (tokenRing - 1));
   }
+  /// Whether the last token of a sequence that caches is still to be provided.
+  bool endsUnknown(uint32_t s) const { return length(s) && *recent(s, length(s) - 1) == kUnknownToken; }
 
   PrefixTree tree;
   bool oneFull;        ///< one group that stores, and it is Full: the fast path

@@ -70,6 +70,8 @@ void Core::index(uint32_t s, const Hash128 *known) {
   if (!(hot[s].flags & kCaches))
     return;
   uint32_t accepted = length(s) - (planted(Fault::DraftsIndexed) ? 0 : hot[s].draft);
+  if (accepted == length(s) && endsUnknown(s))
+    --accepted;
   uint32_t b = indexed[s], end = accepted / blockTokens, node = tails[s];
   if (b < end) {
     Hash128 next = known ? *known : hashOf(tree.hash(node), s, b);
@@ -94,7 +96,7 @@ void Core::index(uint32_t s, const Hash128 *known) {
     if (b < end)
       return;
   }
-  if (indexed[s] == 0 || hot[s].draft || indexed[s] * blockTokens != length(s))
+  if (indexed[s] == 0 || accepted != length(s) || indexed[s] * blockTokens != length(s))
     return;
   for (const Group &g : stores) {
     BlockId &state = row(s)[g.offset];
@@ -102,6 +104,24 @@ void Core::index(uint32_t s, const Hash128 *known) {
         (pool.nodeOf(state) == kNoNode || pool.nodeOf(state) == tails[s]))
       adopt(s, g, tails[s], state, 0);
   }
+}
+
+Outcome Core::provide(SeqId sequence, Token token) {
+  uint32_t s = find(sequence);
+  if (s == config.maxSequences || hot[s].flags & (kSwapped | kDoomed))
+    return refuse(Code::BadSequence, sequence);
+  if (stepIsOpen)
+    return refuse(Code::StepOpen, sequence);
+  if (!(hot[s].flags & kCaches))
+    return {}; // what nobody looks up is not kept
+  if (!endsUnknown(s) || token == kUnknownToken)
+    return refuse(Code::BadArgument, sequence);
+  *recent(s, length(s) - 1) = token;
+  if (length(s) % blockTokens == 0) {
+    index(s);
+    publish();
+  }
+  return {};
 }
 
 //===--- Eviction ---------------------------------------------------------===//

@@ -38,7 +38,7 @@ bool Spaces::intern(std::string_view content, Token &token) {
     token = it->second;
     return true;
   }
-  if (nextKey >> 31)
+  if (nextKey >= 0x7fffffff) // kUnknownToken is none
     return false;
   uint32_t at = nextKey % keyHashes.size();
   if (nextKey >= keyHashes.size())

@@ -369,7 +369,7 @@ Outcome Core::commit() {
     ++h.stored;
     h.pending = 0;
     ++ones;
-    if (h.room == 0 && h.flags & kCaches) {
+    if (h.room == 0 && h.flags & kCaches && !endsUnknown(s)) {
       list[filled++] = s;
       tree.prefetchNode(tails[s]);
     }
