@@ -279,6 +279,8 @@ Result<engine::LlmInfo> llmInfo(DictionaryAttr facts) {
   group.layout.blockTokens = uint32_t(number("page_tokens"));
   group.layout.heads = uint32_t(number("heads"));
   group.layout.headSizeK = group.layout.headSizeV = uint32_t(number("head_size"));
+  if (group.window = uint32_t(number("window")); group.window)
+    group.kind = engine::KvGroupKind::Window;
   if (facts.contains("scales")) { // lathe.kv_append's
     group.layout.scales = engine::KvScales::HeadToken;
     group.layout.scaleDType = DType::F32;

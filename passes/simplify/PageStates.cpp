@@ -93,6 +93,9 @@ std::string nameOf(BlockArgument argument) {
 
 namespace {
 
+/// That a group of layers can have; a wider one gives nothing up.
+constexpr int64_t kWidestWindow = int64_t(1) << 30;
+
 /// Sizes of the step.
 DimExpr sizeT() { return DimExpr::symbol("T"); } // tokens
 DimExpr sizeR() { return DimExpr::symbol("R"); } // requests
@@ -365,6 +368,14 @@ private:
     number("heads", heads);
     number("head_size", depth);
     number("vocabulary", vocabulary);
+    // Pages behind what any layer sees are given up.
+    if (llvm::all_of(decoder.layers, [](const Layer &layer) { return layer.window.has_value(); })) {
+      int64_t window = 0;
+      for (const Layer &layer : decoder.layers)
+        window = std::max(window, *layer.window + 1); // its own token included
+      if (window <= kWidestWindow)
+        number("window", window);
+    }
     facts.push_back(b.getNamedAttr(
         "dtype", b.getStringAttr(codeBits == 4 ? "i4" : StringRef(name(*dtypeOf(elementTypeOf(pool)))))));
     if (codeBits)

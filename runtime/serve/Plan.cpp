@@ -17,8 +17,8 @@ static void insertInOrder(std::vector<Request *> &list, Request *request) {
 Status Scheduler::plan() {
   for (Request *request : running) {
     // One that a step under way brings to its end, or to samples of its prompt, waits for it.
-    request->planned = request->promised && (request->answer().size() + request->promised >= request->options.maxTokens ||
-                                             !request->held.empty());
+    const bool ends = request->answer().size() + request->promised >= request->options.maxTokens;
+    request->planned = request->promised && (ends || !request->held.empty());
     if (request->promised && !request->planned && request->source < 0)
       LATHE_RETURN_IF_ERROR(awaitTokens());
   }
@@ -126,7 +126,10 @@ bool Scheduler::fits(const Request &request) const {
   if (running.empty())
     return true;
   const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
-  const uint64_t need = (request.tokens.size() + blockTokens) / blockTokens + request.held.size();
+  // The rest behind a window needs no more while it runs.
+  const auto tokens = uint32_t(request.tokens.size());
+  const uint64_t most = engine::kvBlocksPerSequence(cache->config().groups[0], tokens + 1, limits.stepTokens);
+  const uint64_t need = std::min<uint64_t>(tokens / blockTokens + 1, most) + request.held.size();
   const auto spare = uint64_t(std::ceil(limits.watermark * double(cache->config().blocks)));
   return need + std::max<uint64_t>(running.size(), spare) <= cache->availableBlocks();
 }
@@ -284,18 +287,36 @@ void Scheduler::leave(Request *request) {
 
 void Scheduler::enqueue(Request *request) { insertInOrder(tenantOf(request).waiting, request); }
 
+/// The pages of a sequence by the places of their tokens, `to` [pages]; those behind a window, of which no key
+/// is looked at, are another of its own.
+void Scheduler::writeTable(kv::SeqId sequence, uint32_t pages, int64_t *to) const {
+  const engine::KvGroup &group = cache->config().groups[0];
+  const std::span<const kv::BlockId> row = cache->table(sequence, 0);
+  const uint32_t sinks = (group.sinks + group.layout.blockTokens - 1) / group.layout.blockTokens;
+  const uint32_t ring = cache->tableWidth(0) - sinks;
+  auto blockOf = [&](uint32_t page) {
+    if (group.kind != engine::KvGroupKind::Window || page < sinks)
+      return row[page];
+    return page + ring < pages ? kv::kNoBlock : row[sinks + (page - sinks) % ring];
+  };
+  const kv::BlockId last = blockOf(pages - 1);
+  for (uint32_t page = 0; page < pages; ++page) {
+    const kv::BlockId block = blockOf(page);
+    to[page] = block == kv::kNoBlock ? last : block;
+  }
+}
+
 void Scheduler::finishTables() {
   Batch &batch = next->batch;
-  const std::vector<Part> &parts = next->parts;
-  for (const Part &part : parts)
-    batch.pages = std::max<int64_t>(batch.pages, cache->tableEntries(part.request->sequence, 0));
+  const uint32_t blockTokens = cache->config().groups[0].layout.blockTokens;
+  auto pagesOf = [&](const Part &part) { return (part.first + part.count + blockTokens - 1) / blockTokens; };
+  for (const Part &part : next->parts)
+    batch.pages = std::max<int64_t>(batch.pages, pagesOf(part));
   // As many as rows of logits; those behind the requests are nobody's.
   batch.tables.assign(batch.rows.size() * size_t(batch.pages), 0);
-  for (size_t i = 0; i < parts.size(); ++i) {
-    std::span<const kv::BlockId> row = cache->table(parts[i].request->sequence, 0);
-    uint32_t entries = cache->tableEntries(parts[i].request->sequence, 0);
-    std::copy_n(row.begin(), entries, batch.tables.begin() + int64_t(i) * batch.pages);
-  }
+  for (size_t i = 0; i < next->parts.size(); ++i)
+    writeTable(next->parts[i].request->sequence, pagesOf(next->parts[i]),
+               batch.tables.data() + int64_t(i) * batch.pages);
 }
 
 } // namespace lathe::serve

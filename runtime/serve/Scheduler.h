@@ -45,8 +45,9 @@ enum class SwapWay : uint8_t { ToHost, ToDevice };
 class StepModel {
 public:
   virtual ~StepModel() = default;
-  /// Starts a step, or does it all: it writes the keys and values of all tokens, of each of `rows` the token of the greatest
-  /// logit, and the logits where they have room. `into` stays until the step after the next one is launched.
+  /// Starts a step, or does it all: it writes the keys and values of all tokens, of each of `rows` the token of the
+  /// greatest logit, and the logits where they have room. `batch` and `into` stay until the step after the next one
+  /// is launched.
   virtual Status launch(const Batch &batch, StepResults &into) = 0;
   /// Whether draw() can be asked for tokens and logprobs, so that logits stay where they are.
   virtual bool draws() const { return false; }
@@ -177,6 +178,7 @@ private:
   void giveUp(Request *request);
   void leave(Request *request);
   void enqueue(Request *request);
+  void writeTable(kv::SeqId sequence, uint32_t pages, int64_t *to) const;
   void finishTables();
   Tenant &tenantOf(const Request *request) { return *tenants.find(request->options.tenant)->second; }
 

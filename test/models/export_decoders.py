@@ -34,6 +34,8 @@ MODELS = {
     "llama3": (lambda: LlamaConfig(**COMMON, rope_parameters=LLAMA3_ROPE), LlamaForCausalLM, "dynamo", 18, True),
     "qwen3": (lambda: Qwen3Config(**COMMON), Qwen3ForCausalLM, "ts", 17, True),
     "mistral": (lambda: MistralConfig(**COMMON, sliding_window=None), MistralForCausalLM, "dynamo", 18, False),
+    # Every layer has a window: pages behind it are given back.
+    "mistral_window": (lambda: MistralConfig(**COMMON, sliding_window=9), MistralForCausalLM, "dynamo", 18, False),
     "gemma3": (lambda: Gemma3TextConfig(**COMMON, sliding_window=9, query_pre_attn_scalar=sizes.HEAD,
                                         layer_types=["sliding_attention", "full_attention"],
                                         tie_word_embeddings=False),

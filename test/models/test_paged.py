@@ -18,7 +18,7 @@ import lathe_cli
 DECODERS = os.path.join(lathe_cli.MODELS, "decoders")
 LLAMAS = os.path.join(lathe_cli.MODELS, "llama")
 NAMES = ["llama3", "qwen3", "mistral"]
-MORE = ["gemma3", "gpt2", "phi3", "gpt_oss", "bloom"]  # gemma3, gpt_oss: a layer with a window of nine tokens, one without
+MORE = ["mistral_window", "gemma3", "gpt2", "phi3", "gpt_oss", "bloom"]  # gemma3, gpt_oss: a layer with a window of nine tokens, one without
 GAP = 3e-4  # of logits of a few units; f32 sums in another order differ by about 1e-5
 PAGE, LAYERS, KV_HEADS, HEAD = 16, 2, 2, 32
 BLOCKS, TILE = 10, 24
@@ -78,6 +78,29 @@ def test_greedy_tokens(paged, tmp_path, name):
         compared, steps = compared + sure, steps + len(answer)
     assert compared >= 0.9 * steps
     assert len({token for answer in answers for token in answer}) > 50  # not one token for ever
+
+
+def test_overlapping_steps(paged, tmp_path):
+    """A step is launched before the tokens of the one before have come: the same answers, also of requests that stop and
+    of drawn ones."""
+    greedy = requests("llama3")
+    for row, more in zip(greedy, expected("llama3")):
+        row["stop_tokens"] = more["tokens"][9:10]
+    for rows in (greedy, requests("llama3", temperature=1.5, seed=7)):
+        options = ["--device", lathe_cli.DEVICE, "--batch-invariant"] if lathe_cli.DEVICE == "cpu" else ["--device", lathe_cli.DEVICE]
+        wanted, _ = generate(paged("llama3"), rows, tmp_path, *options, "--overlap=off")
+        assert generate(paged("llama3"), rows, tmp_path, *options, "--overlap=on")[0] == wanted
+
+
+def test_window_gives_pages_back(paged, tmp_path):
+    """Sequences of up to 64 tokens in a pool of three pages, as a token sees nine and a step takes seven."""
+    said = json.loads(lathe_cli.lathe("inspect", paged("mistral_window"), "--json", "--memory"))["pages"]
+    assert [(g["window"], g["most_pages_of_a_sequence"]) for g in said] == [(9, 6)]  # in steps of 64 tokens
+    answers, _ = generate(paged("mistral_window"), requests("mistral_window"), tmp_path, "--step-tokens=7", "--at-once=7",
+                          f"--kv-memory={3 * said[0]['page_bytes'] // 1024}K")
+    for row, answer in zip(expected("mistral_window"), answers):
+        sure = next((i for i, gap in enumerate(row["gaps"]) if gap < GAP), len(row["gaps"]))
+        assert len(answer) == len(row["tokens"]) and answer[:sure] == row["tokens"][:sure]
 
 
 @pytest.mark.parametrize("name", NAMES)

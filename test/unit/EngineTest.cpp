@@ -340,6 +340,8 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   group.layers = 2;
   group.layout = {DType::I8, 16, 2, 32, 32, KvOrder::TokenHeadDim, KvScales::HeadToken};
   group.layout.alignment = kPoolAlignment;
+  group.kind = KvGroupKind::Window;
+  group.window = 4096;
   info.groups = {group};
   info.proofs = {"O3: a token sees the keys up to its own"};
   info.assumptions = {"no sequence is padded"};
@@ -352,6 +354,8 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   EXPECT_EQ(back->vocabulary, 512u);
   ASSERT_EQ(back->groups.size(), 1u);
   EXPECT_EQ(back->groups[0].layers, 2u);
+  EXPECT_EQ(back->groups[0].kind, KvGroupKind::Window);
+  EXPECT_EQ(back->groups[0].window, 4096u);
   EXPECT_EQ(back->groups[0].layout, group.layout);
   EXPECT_EQ(back->proofs, info.proofs);
   EXPECT_EQ(back->assumptions, info.assumptions);
@@ -364,6 +368,10 @@ TEST(Engine, LlmSectionIsReadOrRefused) {
   EXPECT_GT(refused, bytes.size() / 4);
   for (size_t i = 0; i + 16 <= bytes.size(); ++i)
     EXPECT_FALSE(parseLlm(std::string_view(bytes).substr(0, i)).ok()) << i;
+  info.groups[0].kind = KvGroupKind::Full; // which has no window
+  EXPECT_EQ(parseLlm(packLlm(info)).status().code(), ErrorCode::Invalid);
+  info.groups[0].window = 0;
+  EXPECT_TRUE(parseLlm(packLlm(info)).ok());
   info.groups[0].layout.heads = 0;
   EXPECT_EQ(parseLlm(packLlm(info)).status().code(), ErrorCode::Invalid);
 }

@@ -113,8 +113,9 @@ private:
       sizes.hostBlocks = 1 + random() % 40;
       sizes.swap = random() % 2 ? Swap::Always : Swap::ByCost;
     }
-    sizes.draws = random() % 2;
+    draws = sizes.draws = random() % 2;
     overlaps = sizes.overlap = random() % 2;
+    window = sizes.window = random() % 3 == 0 ? 1 + random() % 40 : 0;
     mostRequests = sizes.requests;
     return sizes;
   }
@@ -159,7 +160,7 @@ private:
     memory = -1;
     ASSERT_TRUE(id.ok()) << id.status().str();
     for (uint32_t sample = 0; sample < options.samples; ++sample)
-      live.emplace(*id + sample, User{options, sample, expect(options, sample)});
+      live.emplace(*id + sample, User{options, sample, expect(options, sample, window, draws)});
   }
 
   size_t limitOfRequests() const { return mostRequests; }
@@ -274,7 +275,8 @@ private:
 
   std::mt19937 random;
   size_t mostRequests = 0; ///< set by draw()
-  bool overlaps = false;   ///< also
+  bool draws = false, overlaps = false; ///< also
+  uint32_t window = 0;     ///< also
   Serving serving;
   Live live;
   long memory = -1; ///< which allocation of the next call fails

@@ -480,6 +480,42 @@ TEST(Scheduler, LogprobsOfPromptsAreComplete) {
 }
 
 //===----------------------------------------------------------------------===//
+// Windows
+//===----------------------------------------------------------------------===//
+
+/// Blocks behind a window go to others, so that sequences far longer than the pool run in it.
+TEST(Scheduler, WindowsGiveBlocksBack) {
+  for (bool overlap : {false, true}) {
+    Sizes sizes;
+    sizes.window = 20;
+    sizes.sequenceTokens = 2000;
+    sizes.blocks = 24; // 192 tokens; a sequence holds 6 blocks: 19 and 16 tokens that begin somewhere in a block
+    sizes.prefixCache = false;
+    sizes.overlap = overlap;
+    Serving serving(sizes);
+    std::vector<std::pair<uint64_t, RequestOptions>> all;
+    for (uint32_t i = 0; i < 5; ++i) {
+      RequestOptions options = asking(std::vector<uint32_t>(100 + 90 * i, 3 + i), 300);
+      all.push_back({serving.submit(options), options});
+    }
+    uint64_t most = 0;
+    while (serving.scheduler->unfinished()) {
+      ASSERT_TRUE(serving.scheduler->step().ok());
+      const kv::Counters c = serving.scheduler->blocks().counters();
+      most = std::max(most, c.committedBlocks);
+      EXPECT_LE(c.committedBlocks, 6 * serving.scheduler->runningRequests());
+    }
+    EXPECT_GT(most, 12u); // several at once
+    for (const auto &[id, options] : all) {
+      EXPECT_EQ(serving.answerOf(id), expect(options, 0, 20).answer);
+      EXPECT_TRUE(serving.scheduler->release(id));
+    }
+    ASSERT_TRUE(serving.scheduler->step().ok());
+    serving.expectNoLeaks();
+  }
+}
+
+//===----------------------------------------------------------------------===//
 // Steps that overlap
 //===----------------------------------------------------------------------===//
 
@@ -541,8 +577,8 @@ TEST(Scheduler, OverlappingStepsStopOneLate) {
   }
 }
 
-/// Draws of a scheduler that has to see the logits, blocks that are taken from others, and samples of a prompt wait for the
-/// step under way.
+/// Draws of a scheduler that has to see the logits, blocks that are taken from others, and samples of a prompt wait
+/// for the step under way.
 TEST(Scheduler, OverlappingStepsWaitWhereTheyMust) {
   for (bool draws : {false, true}) {
     Sizes sizes = overlapping(draws);

@@ -3,8 +3,8 @@
 //
 // The model writes a number for each token into its slot and answers with logits made of all that a token's table
 // names, so that a wrong slot, table, position or block gives another answer than the function that knows the tokens
-// alone. Its clock moves by what a step costs. It may draw by itself, as kernels do, and take a step before the one ahead
-// is waited for: its results come with the wait alone, which may fail.
+// alone. Its clock moves by what a step costs. It may draw by itself, as kernels do, and take a step before the one
+// ahead is waited for: its results come with the wait alone, which may fail.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_TEST_SERVINGFIXTURE_H
@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <limits>
 #include <random>
 #include <set>
@@ -39,33 +40,46 @@ inline std::array<float, kVocabulary> logitsOf(uint64_t h) {
   return row;
 }
 
+/// Of the keys that a token sees: the last `window`, or all where that is 0.
+inline uint64_t mixSeen(std::span<const uint64_t> keys, uint32_t window) {
+  uint64_t h = 1;
+  for (uint64_t key : window && window < keys.size() ? keys.last(window) : keys)
+    h = mix(h, key);
+  return h;
+}
+
 /// What a request comes to by its tokens alone.
 struct Expected {
   std::vector<uint32_t> answer;
   Finish finish = Finish::Length;
   std::vector<Logprobs> logprobs, promptLogprobs;
 };
-inline Expected expect(const RequestOptions &options, uint32_t sample = 0) {
+/// `draws`: by a model that draws itself, which finds no token among logits that are no numbers where it looks for the
+/// greatest along with its logprobs.
+inline Expected expect(const RequestOptions &options, uint32_t sample = 0, uint32_t window = 0, bool draws = false) {
   Expected result;
   Sampling sampling = options.sampling;
   sampling.sample += sample;
   TokenCounts counts;
   counts.addPrompt(options.prompt, options.maxTokens);
   SampleScratch scratch;
-  uint64_t h = 1;
+  std::vector<uint64_t> keys;
   for (size_t p = 0; p < options.prompt.size(); ++p) {
-    h = mix(h, keyOf(options.prompt[p], p));
+    keys.push_back(keyOf(options.prompt[p], p));
     if (options.promptLogprobs && sample == 0 && p + 1 < options.prompt.size())
-      result.promptLogprobs.push_back(logprobsOf(logitsOf(h), options.prompt[p + 1], *options.promptLogprobs));
+      result.promptLogprobs.push_back(
+          logprobsOf(logitsOf(mixSeen(keys, window)), options.prompt[p + 1], *options.promptLogprobs));
   }
   while (result.answer.size() < options.maxTokens) {
-    const std::array<float, kVocabulary> given = logitsOf(h);
+    const std::array<float, kVocabulary> given = logitsOf(mixSeen(keys, window));
     std::array<float, kVocabulary> row = given;
     const uint64_t index = result.answer.size();
     std::optional<uint32_t> token = argmax(row);
     if (!takesGreatest(sampling, index)) {
       processLogits(row, sampling, counts, options.stopTokens, index);
       token = sampleToken(row, sampling, index, scratch);
+    } else if (draws && options.logprobs && std::isnan(row[*token])) {
+      token.reset();
     }
     if (!token) {
       result.finish = Finish::Failed;
@@ -73,7 +87,7 @@ inline Expected expect(const RequestOptions &options, uint32_t sample = 0) {
     }
     if (options.logprobs)
       result.logprobs.push_back(logprobsOf(given, *token, *options.logprobs));
-    h = mix(h, keyOf(*token, options.prompt.size() + index));
+    keys.push_back(keyOf(*token, options.prompt.size() + index));
     result.answer.push_back(*token);
     counts.addAnswer(*token);
     if (std::find(options.stopTokens.begin(), options.stopTokens.end(), *token) != options.stopTokens.end()) {
@@ -122,11 +136,11 @@ public:
     for (size_t r = 0; r < rows; ++r) {
       const size_t t = size_t(batch.rows[r]), table = size_t(batch.requests[t]) * size_t(batch.pages);
       EXPECT_TRUE(r == 0 || batch.rows[r] > batch.rows[r - 1]);
-      uint64_t h = 1;
-      for (int64_t p = 0; p <= batch.positions[t]; ++p)
-        h = mix(h, pool.at(size_t(batch.tables.at(table + size_t(p) / kBlockTokens)) * kBlockTokens +
-                           size_t(p) % kBlockTokens));
-      flight.logits.push_back(logitsOf(h));
+      std::vector<uint64_t> keys;
+      for (int64_t p = window ? std::max<int64_t>(batch.positions[t] + 1 - window, 0) : 0; p <= batch.positions[t]; ++p)
+        keys.push_back(pool.at(size_t(batch.tables.at(table + size_t(p) / kBlockTokens)) * kBlockTokens +
+                               size_t(p) % kBlockTokens));
+      flight.logits.push_back(logitsOf(mixSeen(keys, 0)));
       flight.results.best.push_back(argmax(flight.logits.back()));
     }
     StepResults results = flight.results;
@@ -202,6 +216,7 @@ public:
 
   std::vector<uint64_t> pool, hostPool;
   uint32_t stepTokens = 0;
+  uint32_t window = 0; ///< keys that a token sees; 0: all
   bool drawing = false, overlapping = false;
   uint64_t fed = 0; ///< tokens that came from the step ahead
   int fails = 0, drawFails = 0, waitFails = 0, copyFails = 0, swapFails = 0; ///< the one that fails; 0: none
@@ -249,6 +264,7 @@ struct Sizes {
   uint32_t hostBlocks = 0;
   Swap swap = Swap::ByCost;
   bool draws = false, overlap = false;
+  uint32_t window = 0; ///< 0: none
 };
 
 struct Serving {
@@ -256,6 +272,9 @@ struct Serving {
     kv::Config config;
     engine::KvGroup group;
     group.layout.blockTokens = kBlockTokens;
+    if (sizes.window)
+      group.kind = engine::KvGroupKind::Window, group.window = sizes.window;
+    model.window = sizes.window;
     config.groups = {group};
     config.blocks = sizes.blocks;
     config.hostBlocks = sizes.hostBlocks;

@@ -15,6 +15,7 @@
 #include "llvm/Support/FormatVariadic.h"
 
 #include <cstdio>
+#include <optional>
 
 namespace lathe::cli {
 namespace {
@@ -109,6 +110,17 @@ std::string optionsOf(const Model &model) {
   return section ? std::string(section->bytes) : "{}";
 }
 
+/// Of an engine of a paged decoder; none of others.
+Result<std::optional<engine::LlmInfo>> llmOf(const Model &model) {
+  const auto *section = model.file->find(engine::SectionType::Llm, engine::kLlmSection);
+  if (!section)
+    return std::optional<engine::LlmInfo>();
+  Result<engine::LlmInfo> info = engine::parseLlm(section->bytes, "section llm");
+  if (!info)
+    return info.status();
+  return std::optional(std::move(*info));
+}
+
 /// A folder that goes with this.
 struct TemporaryFolder {
   std::string path;
@@ -146,6 +158,9 @@ Status execute(const InspectOptions &options, const std::string &path) {
   std::erase_if(model->plans, [&](const engine::Plan &plan) {
     return !llvm::is_contained(*targets, plan.target);
   });
+  Result<std::optional<engine::LlmInfo>> llm = llmOf(*model);
+  if (!llm)
+    return llm.status();
   if (!options.source.empty())
     return printSource(*model, options.source, *targets);
   if (!options.svg.empty())
@@ -162,6 +177,8 @@ Status execute(const InspectOptions &options, const std::string &path) {
       result["options"] = std::move(*parsed);
     else
       llvm::consumeError(parsed.takeError());
+    if (*llm && (options.memory || all))
+      result["pages"] = pagesArray(**llm);
     json::Array list;
     for (const engine::Plan &plan : model->plans) {
       json::Object object{{"entry", json::fixUTF8(plan.entry)}, {"target", plan.target}};
@@ -189,6 +206,8 @@ Status execute(const InspectOptions &options, const std::string &path) {
   std::printf("%s: %s, made by %s\noptions: %s\n", path.c_str(),
               describeBytes(double(model->file->fileBytes())).c_str(),
               model->file->buildId().c_str(), optionsOf(*model).c_str());
+  if (*llm && (options.memory || all))
+    printPages(**llm);
   for (const engine::Plan &plan : model->plans) {
     Result<Target> target = Target::parse(plan.target);
     std::string facts = target ? target->factsText() : "";

@@ -3,6 +3,7 @@
 #ifndef LATHE_TOOLS_LATHE_INSPECTTABLES_H
 #define LATHE_TOOLS_LATHE_INSPECTTABLES_H
 
+#include "lathe/engine/Llm.h"
 #include "lathe/engine/Plan.h"
 #include "lathe/support/Status.h"
 
@@ -27,6 +28,10 @@ llvm::json::Object memoryObject(const engine::Plan &plan);
 llvm::json::Array kernelArray(const engine::Plan &plan);
 llvm::json::Object shardingObject(const engine::Plan &plan);
 llvm::json::Array dimsArray(const std::vector<DimExpr> &dims);
+
+/// InspectPages.cpp: where a paged decoder keeps keys and values, a line or two, or an object, a group of layers.
+void printPages(const engine::LlmInfo &info);
+llvm::json::Array pagesArray(const engine::LlmInfo &info);
 
 /// Arena buffers over time at the usual sizes.
 std::string memorySvg(const engine::Plan &plan);

@@ -8,7 +8,8 @@
 //   positions [T]  place of each token in its sequence
 //   requests [T]   row of `tables` of each token
 //   slots [T]      where its keys and values go: page * blockTokens + place in the page
-//   tables [R, M]  pages of each sequence in order; behind its last token any page
+//   tables [R, M]  pages of each sequence in order; behind its last token, and ahead of the window of a group that
+//                  has one (KvGroupKind::Window), any page
 //   rows [R]       the tokens whose logits are wanted, as numbers of `tokens`
 //   pool [N, layers, 2, blockTokens, heads, headSize], given the same memory as the output next_pool, and where keys
 //                  and values are codes (KvScales::HeadToken: i8, or two of 4 bits in a ui8: headSize / 2 of them)

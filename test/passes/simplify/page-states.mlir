@@ -16,7 +16,9 @@
 // INVARIANT: lathe.llm = {{.*}}batch_invariant,
 
 // With a window, that of attention or of the mask, attention over pages has it.
+// Pages behind the widest of all windows are not kept: eight tokens see each other.
 // WINDOW: layers (from 0) see as many before it, and no more: 0 7"
+// WINDOW-SAME: window = 8 : i64
 // WINDOW: lathe.paged_attention {{.*}}window_left = 7
 
 // A small decoder: rows of tokens with their past become tokens of any sequences. The mask is gone, as it

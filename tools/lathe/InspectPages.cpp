@@ -1,0 +1,57 @@
+//===- InspectPages.cpp - the pages of a paged decoder --------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "InspectTables.h"
+#include "Results.h"
+
+#include <cstdio>
+
+namespace lathe::cli {
+namespace {
+
+namespace json = llvm::json;
+
+/// Of a step, as lathe_llm.h has it without another wish.
+constexpr uint32_t kStepTokens = 64;
+/// So long that a window decides what a sequence holds.
+constexpr uint32_t kLongTokens = 1u << 30;
+
+/// Of all layers.
+int64_t pageBytes(const engine::KvGroup &group) {
+  Result<engine::KvOffsets> offsets = engine::kvOffsets(group.layout);
+  return offsets ? offsets->bytes * group.layers : 0;
+}
+
+/// Pages that a sequence holds, however long it gets; 0: as many as it has tokens for.
+uint32_t mostPages(const engine::KvGroup &group) {
+  return group.kind == engine::KvGroupKind::Window ? engine::kvBlocksPerSequence(group, kLongTokens, kStepTokens) : 0;
+}
+
+} // namespace
+
+void printPages(const engine::LlmInfo &info) {
+  for (const engine::KvGroup &group : info.groups) {
+    std::printf("keys and values of %u layers: pages of %u tokens, %s each\n", group.layers,
+                group.layout.blockTokens, describeBytes(double(pageBytes(group))).c_str());
+    if (const uint32_t most = mostPages(group))
+      std::printf("  a window of %u tokens: a sequence holds %u pages at most in steps of %u tokens, %s\n",
+                  group.window, most, kStepTokens, describeBytes(double(most) * double(pageBytes(group))).c_str());
+  }
+}
+
+json::Array pagesArray(const engine::LlmInfo &info) {
+  json::Array groups;
+  for (const engine::KvGroup &group : info.groups) {
+    json::Object object{{"layers", group.layers},
+                        {"page_tokens", group.layout.blockTokens},
+                        {"page_bytes", pageBytes(group)}};
+    if (const uint32_t most = mostPages(group)) {
+      object["window"] = group.window;
+      object["most_pages_of_a_sequence"] = most;
+      object["step_tokens"] = kStepTokens;
+    }
+    groups.push_back(std::move(object));
+  }
+  return groups;
+}
+
+} // namespace lathe::cli
