@@ -175,24 +175,21 @@ size_t EngineModel::rounded(size_t count) const {
 }
 
 /// Repeats the first request and its first token, with keys and values in slots that nobody reads.
-void EngineModel::pad(const Batch &given, Batch &padded) const {
-  padded.tokens = given.tokens;
-  padded.positions = given.positions;
-  padded.requests = given.requests;
-  padded.slots = given.slots;
-  padded.rows = given.rows;
-  const size_t tokens = rounded(given.tokens.size()), rows = rounded(given.rows.size());
-  padded.tokens.resize(tokens, given.tokens[0]);
-  padded.positions.resize(tokens, 0);
-  padded.requests.resize(tokens, 0);
-  for (int64_t slot = spareSlot; padded.slots.size() < tokens; ++slot)
-    padded.slots.push_back(slot);
-  padded.rows.resize(rows, given.rows[0]);
-  padded.pages = buckets ? int64_t(std::bit_ceil(uint64_t(given.pages))) : given.pages;
-  padded.tables.assign(rows * size_t(padded.pages), 0);
-  for (size_t r = 0; r < rows; ++r)
-    std::copy_n(given.tables.begin() + (r < given.rows.size() ? int64_t(r) * given.pages : 0), given.pages,
-                padded.tables.begin() + int64_t(r) * padded.pages);
+void EngineModel::pad(Batch &batch) const {
+  const size_t tokens = rounded(batch.tokens.size()), rows = rounded(batch.rows.size()), given = batch.rows.size();
+  batch.tokens.resize(tokens, batch.tokens[0]);
+  batch.positions.resize(tokens, 0);
+  batch.requests.resize(tokens, 0);
+  for (int64_t slot = spareSlot; batch.slots.size() < tokens; ++slot)
+    batch.slots.push_back(slot);
+  batch.rows.resize(rows, batch.rows[0]);
+  batch.tables.resize(rows * size_t(batch.pages));
+  for (size_t r = given; r < rows; ++r)
+    std::copy_n(batch.tables.begin(), batch.pages, batch.tables.begin() + int64_t(r) * batch.pages);
+}
+
+int64_t EngineModel::roundedPages(int64_t pages) const {
+  return buckets ? int64_t(std::bit_ceil(uint64_t(pages))) : pages;
 }
 
 /// On a CPU the step ahead is over: its tokens are known.
@@ -203,20 +200,16 @@ void EngineModel::tellTokens(Batch &batch) const {
       token = before->best[size_t(~token)];
 }
 
-Status EngineModel::launch(const Batch &given, StepResults &into) {
+Status EngineModel::launch(Batch &batch, StepResults &into) {
+  if (padTo != 1 || buckets)
+    pad(batch);
+  if (!sampler)
+    tellTokens(batch);
   Flight &flight = flightAt(launchedSteps);
-  const bool pads = padTo != 1 || buckets;
-  const bool tells = !sampler && std::any_of(given.tokens.begin(), given.tokens.end(), [](int64_t t) { return t < 0; });
-  if (pads)
-    pad(given, flight.padded);
-  else if (tells)
-    flight.padded = given;
-  if (tells)
-    tellTokens(flight.padded);
-  flight.batch = pads || tells ? &flight.padded : &given;
+  flight.batch = &batch;
   flight.into = &into;
   flight.draws = nullptr;
-  flight.rows = int64_t(flight.batch->rows.size());
+  flight.rows = int64_t(batch.rows.size());
   LATHE_RETURN_IF_ERROR(start(flight));
   ++launchedSteps;
   return okStatus();

@@ -36,7 +36,8 @@ public:
                                                      const EngineModelOptions &options);
   ~EngineModel() override;
 
-  Status launch(const Batch &batch, StepResults &into) override;
+  Status launch(Batch &batch, StepResults &into) override;
+  int64_t roundedPages(int64_t pages) const override;
   bool draws() const override { return sampler != nullptr; }
   Status draw(const DrawList &list) override;
   bool overlaps() const override { return overlap; }
@@ -49,7 +50,6 @@ private:
   EngineModel() = default;
   /// A step that was launched. What it works on stays until the step after the next one.
   struct Flight {
-    Batch padded; ///< or as it was given, with tokens that are all known
     const Batch *batch = nullptr;
     std::vector<float> logits; ///< of a padded step
     std::vector<int64_t> best;
@@ -70,7 +70,7 @@ private:
 
   Status makePool(uint32_t hostBlocks);
   size_t rounded(size_t count) const;
-  void pad(const Batch &given, Batch &padded) const;
+  void pad(Batch &batch) const;
   void tellTokens(Batch &batch) const;
   Status start(Flight &flight);
   Status finish(Flight &flight);

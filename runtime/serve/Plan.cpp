@@ -35,8 +35,9 @@ Status Scheduler::plan() {
         return running[at];
     return nullptr;
   };
-  while (Request *request = next(/*decodes=*/true))
-    LATHE_RETURN_IF_ERROR(planPart(request));
+  if (!takeDecodes())
+    while (Request *request = next(/*decodes=*/true))
+      LATHE_RETURN_IF_ERROR(planPart(request));
   at = 0;
   while (budget) {
     Request *begun = next(/*decodes=*/false);
@@ -190,17 +191,10 @@ Result<bool> Scheduler::begin(Request *request) {
 
 /// Adds `count` tokens of a request to the step; false when there are no blocks.
 Result<bool> Scheduler::take(Request *request, uint32_t count) {
-  Batch &batch = next->batch;
-  std::vector<Part> &parts = next->parts;
-  // Rows of the tokens of the prompt whose successors' logprobs are not known yet.
-  const uint32_t first = request->computed, known = request->promptLogprobsAsked();
-  const uint32_t skipped = known > first ? known - first : 0;
-  const uint32_t wanted = count > skipped ? std::min(count - skipped, request->promptLogprobsLeft()) : 0;
   kv::Append append{request->sequence, count, 0};
-  const bool fed = first == request->tokens.size(); // a step under way gives it
   std::span<const uint32_t> tokens(&kv::kUnknownToken, 1);
-  if (!fed)
-    tokens = std::span(request->tokens).subspan(first, count);
+  if (!request->isFed())
+    tokens = std::span(request->tokens).subspan(request->computed, count);
   slots.resize(count);
   kv::Slots out;
   out.slots[0] = slots.data();
@@ -209,11 +203,48 @@ Result<bool> Scheduler::take(Request *request, uint32_t count) {
     return false;
   if (!reserved.ok())
     return toStatus(reserved);
+  addPart(request, tokens, slots);
+  return true;
+}
+
+/// All that have one token to come, with one look at the blocks; false, and none of them, where that does not go.
+bool Scheduler::takeDecodes() {
+  decodes.clear();
+  appends.clear();
+  known.clear();
+  for (Request *request : running)
+    if (!request->planned && request->pending() == 1) {
+      decodes.push_back(request);
+      appends.push_back({request->sequence, 1, 0});
+      known.push_back(request->isFed() ? kv::kUnknownToken : request->tokens[request->computed]);
+    }
+  slots.resize(decodes.size());
+  kv::Slots out;
+  out.slots[0] = slots.data();
+  if (!decodes.empty() && !cache->reserve(appends, known, out).ok())
+    return false;
+  for (size_t i = 0; i < decodes.size(); ++i)
+    addPart(decodes[i], std::span(known).subspan(i, 1), std::span(slots).subspan(i, 1));
+  return true;
+}
+
+/// A part of so many tokens, which have their slots.
+void Scheduler::addPart(Request *request, std::span<const uint32_t> tokens, std::span<const int32_t> slots) {
+  Batch &batch = next->batch;
+  std::vector<Part> &parts = next->parts;
+  const auto count = uint32_t(tokens.size());
+  // Rows of the tokens of the prompt whose successors' logprobs are not known yet.
+  const uint32_t first = request->computed, asked = request->promptLogprobsAsked();
+  const uint32_t skipped = asked > first ? asked - first : 0;
+  const uint32_t wanted = count > skipped ? std::min(count - skipped, request->promptLogprobsLeft()) : 0;
+  const bool fed = request->isFed();
   Part part{request, first, count};
   part.completes = count == request->pending();
   part.fed = fed;
   part.index = uint32_t(request->answer().size()) + request->promised;
-  part.firstLogprob = known;
+  part.takesBest = takesBest(*request, part.index);
+  part.ranked = request->options.logprobs.has_value();
+  part.firstLogprob = asked;
   part.firstRow = uint32_t(batch.rows.size());
   part.logprobRows = wanted;
   const auto begin = int64_t(batch.tokens.size());
@@ -229,7 +260,6 @@ Result<bool> Scheduler::take(Request *request, uint32_t count) {
   parts.push_back(part);
   request->planned = true;
   budget -= count;
-  return true;
 }
 
 Status Scheduler::preempt(Request *request) {
@@ -312,11 +342,16 @@ void Scheduler::finishTables() {
   auto pagesOf = [&](const Part &part) { return (part.first + part.count + blockTokens - 1) / blockTokens; };
   for (const Part &part : next->parts)
     batch.pages = std::max<int64_t>(batch.pages, pagesOf(part));
+  batch.pages = model.roundedPages(batch.pages);
   // As many as rows of logits; those behind the requests are nobody's.
-  batch.tables.assign(batch.rows.size() * size_t(batch.pages), 0);
-  for (size_t i = 0; i < next->parts.size(); ++i)
-    writeTable(next->parts[i].request->sequence, pagesOf(next->parts[i]),
-               batch.tables.data() + int64_t(i) * batch.pages);
+  batch.tables.resize(batch.rows.size() * size_t(batch.pages));
+  int64_t *row = batch.tables.data();
+  for (const Part &part : next->parts) {
+    writeTable(part.request->sequence, pagesOf(part), row);
+    std::fill(row + pagesOf(part), row + batch.pages, 0);
+    row += batch.pages;
+  }
+  std::fill(row, batch.tables.data() + batch.tables.size(), 0);
 }
 
 } // namespace lathe::serve

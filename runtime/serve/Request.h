@@ -48,6 +48,8 @@ struct Request {
 
   std::span<const uint32_t> answer() const { return std::span(tokens).subspan(options.prompt.size()); }
   uint32_t pending() const { return uint32_t(tokens.size()) + promised - computed; }
+  /// Whether its next token is one that a step under way gives.
+  bool isFed() const { return computed == tokens.size(); }
   /// Logprobs of the prompt that are there or promised.
   uint32_t promptLogprobsAsked() const { return uint32_t(promptLogprobs.size()) + promisedLogprobs; }
   /// Tokens of the prompt whose logprobs no step has been asked for.

@@ -325,7 +325,7 @@ Status Scheduler::launch() {
   }
   LATHE_RETURN_IF_ERROR(transfer());
   const bool reads = !model.draws() && std::any_of(next->parts.begin(), next->parts.end(), [](const Part &part) {
-    return part.logprobRows || part.answers > 1 || (part.completes && !takesBest(*part.request, part.index));
+    return part.logprobRows || part.answers > 1 || (part.completes && !part.takesBest);
   });
   next->results.logits.resize(reads ? next->batch.rows.size() * limits.vocabulary : 0);
   next->results.best.resize(next->batch.rows.size());
@@ -342,7 +342,7 @@ void Scheduler::depart() {
     request->promised += part.completes;
     request->promisedLogprobs += part.logprobRows;
     request->unknown = part.fed;
-    request->source = -1;
+    request->source = part.completes && part.takesBest ? int64_t(part.lastRow) : -1;
     ++request->flights;
   }
   for (const Answer &answer : next->answers)

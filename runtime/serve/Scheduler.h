@@ -46,9 +46,11 @@ class StepModel {
 public:
   virtual ~StepModel() = default;
   /// Starts a step, or does it all: it writes the keys and values of all tokens, of each of `rows` the token of the
-  /// greatest logit, and the logits where they have room. `batch` and `into` stay until the step after the next one
-  /// is launched.
-  virtual Status launch(const Batch &batch, StepResults &into) = 0;
+  /// greatest logit, and the logits where they have room. `batch`, which it may pad, and `into` stay until the step
+  /// after the next one is launched.
+  virtual Status launch(Batch &batch, StepResults &into) = 0;
+  /// So many pages, and more, a row of the tables is given.
+  virtual int64_t roundedPages(int64_t pages) const { return pages; }
   /// Whether draw() can be asked for tokens and logprobs, so that logits stay where they are.
   virtual bool draws() const { return false; }
   /// Behind a launch without logits, before the next one.
@@ -135,6 +137,8 @@ private:
     uint32_t first, count;
     bool completes = false; ///< behind them comes a new token
     bool fed = false;       ///< its token is one that the step before gives
+    bool takesBest = false; ///< the token of the greatest logit is the new one, and nothing else is asked for
+    bool ranked = false;    ///< logprobs of the new one are
     uint32_t index = 0;     ///< of the new token in the answer
     uint32_t firstRow = 0, logprobRows = 0, lastRow = 0;
     uint32_t firstLogprob = 0; ///< of its prompt
@@ -170,6 +174,8 @@ private:
   Tenant *nextTenant();
   bool fits(const Request &request) const;
   Result<bool> take(Request *request, uint32_t count);
+  bool takeDecodes();
+  void addPart(Request *request, std::span<const uint32_t> tokens, std::span<const int32_t> slots);
   Status awaitTokens();
   Status preempt(Request *request);
   Result<bool> swapOut(Request *request);
@@ -230,6 +236,9 @@ private:
   uint32_t budget = 0;       ///< tokens that this step may still take
   bool admits = false;       ///< this step; not once blocks were short
   std::vector<float> processed;
+  std::vector<Request *> decodes; ///< of takeDecodes(), as are the next two
+  std::vector<kv::Append> appends;
+  std::vector<uint32_t> known;
   std::vector<int32_t> slots;
   SampleScratch scratch;
   SchedulerCounters total;

@@ -31,35 +31,33 @@ template <typename Known, typename Next> void Scheduler::forDraws(Step &step, Kn
 
 /// Asks a model that draws for the tokens, and notes where they will be. What the requests have so far is known.
 Status Scheduler::ask(Step &step) {
+  step.draws.clear();
+  step.results.drawn.clear();
+  step.results.ranked.clear();
+  if (!model.draws() || std::all_of(step.parts.begin(), step.parts.end(), [](const Part &part) {
+        return !part.logprobRows && (part.takesBest || !part.completes);
+      }))
+    return okStatus();
   for (Answer &answer : step.answers)
     answer.isVoid = answer.request->finish != Finish::None;
-  step.draws.clear();
-  if (model.draws())
-    forDraws(step,
-             [&](const Part &part, size_t, uint32_t row, uint32_t token) {
-               step.draws.addRanked(row, token, *part.request->options.promptLogprobs);
-             },
-             [&](const Part &part, Answer &answer) {
-               const RequestOptions &options = answer.request->options;
-               if (takesBest(*answer.request, part.index))
-                 return;
-               answer.draw = int64_t(step.draws.draws().size());
-               step.draws.add({part.lastRow, &options.sampling, &answer.request->counts, options.stopTokens, part.index,
-                               options.logprobs.has_value(), options.logprobs.value_or(0)});
-             });
+  forDraws(step,
+           [&](const Part &part, size_t, uint32_t row, uint32_t token) {
+             step.draws.addRanked(row, token, *part.request->options.promptLogprobs);
+           },
+           [&](const Part &part, Answer &answer) {
+             const RequestOptions &options = answer.request->options;
+             if (part.takesBest)
+               return;
+             answer.draw = int64_t(step.draws.draws().size());
+             step.draws.add({part.lastRow, &options.sampling, &answer.request->counts, options.stopTokens, part.index,
+                             part.ranked, options.logprobs.value_or(0)});
+           });
   step.results.drawn.resize(step.draws.draws().size());
   step.results.ranked.resize(step.draws.ranks().size());
-  if (!step.results.drawn.empty() || !step.results.ranked.empty())
-    LATHE_RETURN_IF_ERROR(model.draw(step.draws));
-  for (const Part &part : step.parts) {
-    if (!part.completes)
-      continue;
-    const Answer &own = step.answers[part.firstAnswer];
-    if (own.draw >= 0)
-      part.request->source = kDrawnTokens + own.draw;
-    else if (takesBest(*part.request, part.index))
-      part.request->source = part.lastRow;
-  }
+  LATHE_RETURN_IF_ERROR(model.draw(step.draws));
+  for (const Part &part : step.parts)
+    if (part.completes && step.answers[part.firstAnswer].draw >= 0)
+      part.request->source = kDrawnTokens + step.answers[part.firstAnswer].draw;
   return okStatus();
 }
 
@@ -97,7 +95,7 @@ void Scheduler::readDraws(Step &step) {
              const int64_t found = answer.draw < 0 ? results.best[part.lastRow] : results.drawn[size_t(answer.draw)];
              if (found >= 0)
                answer.token = uint32_t(found);
-             if (answer.request->options.logprobs) {
+             if (part.ranked) {
                Logprobs logprobs = logprobsOf(results.ranked[rank++]);
                if (answer.token)
                  answer.logprobs = std::move(logprobs);

@@ -112,7 +112,7 @@ public:
     flights.reserve(2);
   }
 
-  Status launch(const Batch &batch, StepResults &into) override {
+  Status launch(Batch &batch, StepResults &into) override {
     const size_t tokens = batch.tokens.size(), rows = batch.rows.size();
     EXPECT_LE(tokens, stepTokens);
     EXPECT_LE(rows, tokens);
