@@ -81,7 +81,34 @@ struct CUcopyNodeParams {
 };
 static_assert(sizeof(CUcopyNodeParams) == 200);
 
+/// Physical memory of a device, which has no address until it is mapped.
+using CUmemHandle = unsigned long long;
+struct CUmemLocation {
+  int type; ///< kLocationDevice
+  int id;   ///< its ordinal
+};
+struct CUmemAllocationProp {
+  int type;        ///< kAllocationPinned
+  int handleTypes; ///< how other processes may be given it: kHandleNone, kHandleFileDescriptor
+  CUmemLocation location;
+  void *windows;
+  struct {
+    unsigned char compression, directRdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } flags;
+};
+static_assert(sizeof(CUmemAllocationProp) == 32);
+struct CUmemAccessDesc {
+  CUmemLocation location;
+  int flags; ///< kAccessReadWrite
+};
+static_assert(sizeof(CUmemAccessDesc) == 12);
+
 inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kNotReady = 600, kNotSupported = 801;
+inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kAccessReadWrite = 3;
+inline constexpr int kHandleNone = 0, kHandleFileDescriptor = 1;
+inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kMemoryHost = 1, kMemoryDevice = 2;
 inline constexpr int kEventNoTiming = 2;
 inline constexpr int kAttributeClusterDimension = 4, kAttributeProgrammaticSerialization = 6;

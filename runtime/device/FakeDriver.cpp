@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <string_view>
+#include <sys/mman.h>
 
 namespace lathe::runtime::cuda {
 namespace {
@@ -75,6 +76,10 @@ struct State {
   FakeGpu gpu;
   std::recursive_mutex mutex;
   std::map<uintptr_t, size_t> device, host; ///< allocations: address to bytes
+  std::map<CUmemHandle, size_t> physical;    ///< handles that are not released: bytes
+  std::map<uintptr_t, size_t> reserved;      ///< addresses for memory: bytes
+  std::map<uintptr_t, size_t> unreachable;   ///< of them, mapped before any device has access
+  CUmemHandle lastHandle = 0;
   uint64_t graphBytes = 0;
   int contexts = 0; ///< pushed and not popped
   FakeStream defaultStream;
@@ -167,14 +172,19 @@ CUresult injected(const char *call) {
   return g.failingCall == call ? g.failure : kSuccess;
 }
 
-/// Device memory [p, p + bytes) lies in one allocation.
+/// Device memory [p, p + bytes) lies in one allocation, or in mappings side by side of one range of addresses.
 bool onDevice(CUdeviceptr p, size_t bytes) {
   auto &map = state().device;
   auto it = map.upper_bound(p);
   if (it == map.begin())
     return false;
   --it;
-  return p - it->first <= it->second && bytes <= it->second - (p - it->first);
+  const size_t rest = p - it->first <= it->second ? it->second - (p - it->first) : 0;
+  if (p - it->first <= it->second && bytes <= rest)
+    return true;
+  auto range = state().reserved.upper_bound(p);
+  return rest > 0 && range != state().reserved.begin() && p + rest < std::prev(range)->first + std::prev(range)->second &&
+         onDevice(p + rest, bytes - rest);
 }
 void *host(CUdeviceptr p) { return reinterpret_cast<void *>(p); }
 FakeStream &fake(CUstream s) {
@@ -225,12 +235,16 @@ CUresult release(std::map<uintptr_t, size_t> &from, void *p) {
   return kSuccess;
 }
 
-void runKernel(const FakeLaunch &launch, void **parameters) {
+/// Nothing while it waits for a kernel of another stream.
+std::optional<CUresult> runKernel(const FakeLaunch &launch, void **parameters) {
   FakeGpu &g = state().gpu;
+  if (auto it = g.meetings.find(launch.function); it != g.meetings.end() && !it->second(launch, parameters))
+    return std::nullopt;
   g.launches.push_back(launch);
   auto it = g.kernels.find(launch.function);
   if (it != g.kernels.end())
     it->second(launch, parameters);
+  return kSuccess;
 }
 
 void keepParameters(FakeKernelLaunch &kernel, void **parameters) {
@@ -262,8 +276,7 @@ std::vector<std::shared_ptr<Node>> ownNodes(const FakeGraph &graph) {
         std::vector<void *> pointers;
         for (auto &c : kernel->parameters)
           pointers.push_back(c.data());
-        runKernel(kernel->launch, pointers.data());
-        return kSuccess;
+        return runKernel(kernel->launch, pointers.data());
       };
     } else if (node->copy) {
       own.copy = std::make_shared<FakeCopy>(*node->copy);
@@ -302,8 +315,8 @@ CUresult launchKernel(const CUlaunchConfig *c, CUfunction handle, void **paramet
   if (!fake(c->stream).capture && !state().gpu.held) {
     if (CUresult r = drain())
       return r;
-    runKernel(l, parameters);
-    return kSuccess;
+    if (fake(c->stream).queue.empty() && !state().gpu.meetings.count(f.name))
+      return *runKernel(l, parameters);
   }
   l.fromGraph = fake(c->stream).capture;
   auto kernel = std::make_shared<FakeKernelLaunch>(FakeKernelLaunch{l, f.parameterSizes, {}});
@@ -313,8 +326,7 @@ CUresult launchKernel(const CUlaunchConfig *c, CUfunction handle, void **paramet
                               std::vector<void *> pointers;
                               for (auto &c : kernel->parameters)
                                 pointers.push_back(c.data());
-                              runKernel(kernel->launch, pointers.data());
-                              return kSuccess;
+                              return runKernel(kernel->launch, pointers.data());
                             },
                             kernel, nullptr, {}});
 }
@@ -401,6 +413,74 @@ Driver makeTable() {
     return allocate(state().host, out, bytes, UINT64_MAX);
   });
   d.cuMemFreeHost = locked([](void *p) { return mayBlock(), release(state().host, p); });
+  d.cuDeviceCanAccessPeer = locked([](int *can, CUdevice, CUdevice) {
+    return *can = state().gpu.peerAccess, kSuccess;
+  });
+  d.cuMemGetAllocationGranularity = locked([](size_t *granularity, const CUmemAllocationProp *, int) {
+    return *granularity = size_t(2) << 20, kSuccess;
+  });
+  d.cuMemCreate = locked([](CUmemHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long) {
+    if (CUresult r = injected("cuMemCreate"))
+      return r;
+    if (!bytes || bytes % (size_t(2) << 20) || prop->type != kAllocationPinned ||
+        prop->location.type != kLocationDevice || prop->location.id >= state().gpu.devices)
+      return kInvalidValue;
+    if (bytes > state().gpu.memoryLimit - std::min(state().gpu.memoryLimit, state().gpu.allocatedBytes()))
+      return kOutOfMemory;
+    state().physical[*handle = ++state().lastHandle] = bytes;
+    return kSuccess;
+  });
+  d.cuMemRelease = locked([](CUmemHandle handle) {
+    return state().physical.erase(handle) ? kSuccess : kInvalidValue;
+  });
+  d.cuMemAddressReserve = locked([](CUdeviceptr *begin, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
+    if (CUresult r = injected("cuMemAddressReserve"))
+      return r;
+    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+      return kOutOfMemory;
+    *begin = reinterpret_cast<CUdeviceptr>(p);
+    return state().reserved[*begin] = bytes, kSuccess;
+  });
+  d.cuMemAddressFree = locked([](CUdeviceptr begin, size_t bytes) {
+    auto it = state().reserved.find(begin);
+    auto mapped = state().device.lower_bound(begin);
+    if (it == state().reserved.end() || it->second != bytes ||
+        (mapped != state().device.end() && mapped->first < begin + bytes))
+      return kInvalidValue;
+    state().reserved.erase(it);
+    return munmap(host(begin), bytes) ? kInvalidValue : kSuccess;
+  });
+  d.cuMemMap = locked([](CUdeviceptr begin, size_t bytes, size_t offset, CUmemHandle handle, unsigned long long) {
+    if (CUresult r = injected("cuMemMap"))
+      return r;
+    auto it = state().reserved.upper_bound(begin);
+    auto physical = state().physical.find(handle);
+    if (it == state().reserved.begin() || physical == state().physical.end() || physical->second != bytes || offset ||
+        onDevice(begin, 1))
+      return kInvalidValue;
+    --it;
+    if (begin + bytes > it->first + it->second)
+      return kInvalidValue;
+    std::memset(host(begin), 0xcd, bytes); // fresh memory is not zero
+    return state().unreachable[begin] = bytes, kSuccess;
+  });
+  d.cuMemUnmap = locked([](CUdeviceptr begin, size_t bytes) {
+    mayBlock();
+    for (auto *map : {&state().device, &state().unreachable})
+      if (auto it = map->find(begin); it != map->end() && it->second == bytes)
+        return map->erase(it), kSuccess;
+    return kInvalidValue;
+  });
+  d.cuMemSetAccess = locked([](CUdeviceptr begin, size_t bytes, const CUmemAccessDesc *devices, size_t count) {
+    if (CUresult r = injected("cuMemSetAccess"))
+      return r;
+    auto it = state().unreachable.find(begin);
+    if (it == state().unreachable.end() || it->second != bytes || !count || devices[0].flags != kAccessReadWrite)
+      return kInvalidValue;
+    state().device.insert(state().unreachable.extract(it));
+    return kSuccess;
+  });
   d.cuMemcpyHtoDAsync = locked([](CUdeviceptr to, const void *from, size_t n, CUstream s) {
     if (CUresult r = injected("cuMemcpyHtoDAsync"))
       return r;
@@ -535,8 +615,7 @@ Driver makeTable() {
       std::vector<void *> pointers;
       for (auto &c : fresh->parameters)
         pointers.push_back(c.data());
-      runKernel(fresh->launch, pointers.data());
-      return kSuccess;
+      return runKernel(fresh->launch, pointers.data());
     };
     return kSuccess;
   });

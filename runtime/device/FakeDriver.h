@@ -9,7 +9,7 @@
 //
 // A kernel image is any bytes. One that starts with "fake\n" lists its functions, a
 // line each: name and the sizes of the parameters, "scale 8 8 8"; captured launches
-// keep parameters only for those, and so do launches while the device is held.
+// keep parameters only for those, and so do launches that wait.
 //
 // Work is done as it is enqueued, or, while `held`, when the device is released: streams
 // then have something under way, events are not reached, and calls that would wait for the
@@ -45,12 +45,16 @@ struct FakeGpu {
   using Kernel = std::function<void(const FakeLaunch &, void **parameters)>;
 
   std::map<std::string, Kernel> kernels; ///< by function name; others do nothing
+  /// Kernels that wait for those of other streams, asked whenever something is enqueued: false while they wait. What
+  /// is behind them on their stream waits with them.
+  std::map<std::string, std::function<bool(const FakeLaunch &, void **parameters)>> meetings;
   std::vector<FakeLaunch> launches;
   int capability = 90;
   uint64_t memoryLimit = uint64_t(4) << 30;
   uint64_t graphLaunches = 0, graphInstantiations = 0, graphUpdates = 0, nodeUpdates = 0;
   uint64_t graphNodeBytes = 1024; ///< device memory that a node of an executable graph takes
   int devices = 2;
+  bool peerAccess = true; ///< of each device to the memory of the others
   /// Enqueued work waits until release(), as behind a kernel that does not end.
   bool held = false;
   uint64_t seed = 0;         ///< of the order; 0: the order in which it was enqueued

@@ -1,35 +1,60 @@
 //===- OpenDevice.cpp - devices by name -------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
+#include "OpenDevice.h"
+
 #include "CpuDevice.h"
 #include "CudaDevice.h"
 #include "FakeDriver.h"
 
 #include <charconv>
+#include <optional>
 
 namespace lathe::runtime {
 
-Result<std::unique_ptr<Device>> openDevice(const std::string &name, const DeviceOptions &options) {
-  std::string kind = name.substr(0, name.find(':'));
+std::string deviceKind(const std::string &name) { return name.substr(0, name.find(':')); }
+
+namespace {
+
+/// What is behind the colon; 0 without one.
+std::optional<int> ordinalOf(const std::string &name) {
+  const size_t colon = name.find(':');
+  if (colon == std::string::npos)
+    return 0;
   int ordinal = 0;
-  bool wellFormed = true;
-  if (kind.size() < name.size()) {
-    const char *first = name.data() + kind.size() + 1, *last = name.data() + name.size();
-    auto [end, error] = std::from_chars(first, last, ordinal);
-    wellFormed = error == std::errc() && end == last && ordinal >= 0;
-  }
-  if (wellFormed && kind == "cpu" && ordinal == 0)
-    return std::unique_ptr<Device>(
-        std::make_unique<CpuDevice>(options.threads, options.pinThreads, options.prefault));
-  if (wellFormed && kind == "fake")
-    return CudaDevice::open(cuda::fakeDriver(), "fake", ordinal, options.stream);
-  if (wellFormed && kind == "cuda") {
-    Result<const cuda::Driver *> driver = cuda::openDriver();
-    if (!driver)
-      return driver.status();
-    return CudaDevice::open(**driver, "cuda", ordinal, options.stream);
-  }
+  const char *first = name.data() + colon + 1, *last = name.data() + name.size();
+  auto [end, error] = std::from_chars(first, last, ordinal);
+  return error == std::errc() && end == last && ordinal >= 0 ? std::optional(ordinal) : std::nullopt;
+}
+
+Status unknownDevice(const std::string &name) {
   return usageError("unknown device '" + name + "': cpu, cuda:N or fake:N");
+}
+
+} // namespace
+
+Result<DriverDevice> driverDevice(const std::string &name) {
+  const std::optional<int> ordinal = ordinalOf(name);
+  const std::string kind = deviceKind(name);
+  if (ordinal && kind == "fake")
+    return DriverDevice{&cuda::fakeDriver(), kind, *ordinal};
+  if (!ordinal || kind != "cuda")
+    return unknownDevice(name);
+  Result<const cuda::Driver *> driver = cuda::openDriver();
+  if (!driver)
+    return driver.status();
+  return DriverDevice{*driver, kind, *ordinal};
+}
+
+Result<std::unique_ptr<Device>> openDevice(const std::string &name, const DeviceOptions &options) {
+  if (deviceKind(name) == "cpu")
+    return ordinalOf(name) == 0 ? Result<std::unique_ptr<Device>>(std::make_unique<CpuDevice>(
+                                      options.threads, options.pinThreads, options.prefault))
+                                : unknownDevice(name);
+  Result<DriverDevice> device = driverDevice(name);
+  if (!device)
+    return device.status();
+  return CudaDevice::open(*device->driver, device->kind, device->ordinal, options.stream);
 }
 
 } // namespace lathe::runtime

@@ -48,6 +48,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace lathe::engine {
 
@@ -82,6 +84,11 @@ inline std::string collectiveImage(Reduction reduction, DType dtype) {
   return std::string("lathe.collective.") + names[int(reduction)] + "." + std::string(name(dtype));
 }
 
+/// Of a step whose operands have elements of `dtype`. An all_gather moves bytes, whatever they are.
+inline std::string collectiveImage(const CollectiveStep &step, DType dtype) {
+  return step.name == "all_gather" ? collectiveImage(Reduction::Sum, DType::F32) : collectiveImage(step.reduction, dtype);
+}
+
 /// How an all-reduce runs.
 enum class AllReduceForm : uint8_t {
   OneShot, ///< everything to everyone: one way, ranks - 1 times the bytes
@@ -92,6 +99,14 @@ enum class AllReduceForm : uint8_t {
 /// Types that slots carry: an element of 0xFF bytes says that a slot is empty, which of these is a NaN.
 constexpr bool goesThroughSlots(DType dtype) {
   return dtype == DType::F32 || dtype == DType::F16 || dtype == DType::BF16;
+}
+/// The functions of its image that a step may launch: of an all_reduce by AllReduceForm, empty where the type has none;
+/// else one.
+inline std::vector<std::string_view> collectiveFunctions(const CollectiveStep &step, DType dtype) {
+  if (step.name == "all_reduce")
+    return {goesThroughSlots(dtype) ? "allReduceOneShot" : "", goesThroughSlots(dtype) ? "allReduceTwoShot" : "",
+            "allReduceDirect"};
+  return {step.name == "all_gather" ? "allGather" : "reduceScatter"};
 }
 /// Most bytes of an operand that a form takes, and of the rows of allReduceNorm that a block takes.
 constexpr int64_t mostOneShotBytes() { return kCollectiveBlocks * kSlotBytes; }
