@@ -3,7 +3,8 @@
 // Needs: base
 //
 // The same elements as lib/support/RandomWeights.cpp. `kind` is the DType's number; `spread` holds
-// the bits of center (low) and reach (high).
+// the bits of center (low) and reach (high). Numbers of elements begin at `from`, those of rows are
+// `fromPitch` apart.
 //
 //===----------------------------------------------------------------------===//
 LATHE_DEV f32 randomElement(u64 stream, f32 center, f32 reach, u64 index) {
@@ -16,12 +17,14 @@ LATHE_DEV f32 randomElement(u64 stream, f32 center, f32 reach, u64 index) {
 }
 
 extern "C" __global__ void fillRandom(void *out, i64 kind, i64 stream, i64 spread, i64 rows,
-                                      i64 columns, i64 first, i64 pitch, StatusWord *) {
+                                      i64 columns, i64 first, i64 pitch, i64 from, i64 fromPitch,
+                                      StatusWord *) {
   f32 center = bitsToF32((u32)spread), reach = bitsToF32((u32)((u64)spread >> 32));
   i64 step = (i64)gridDim.x * blockDim.x;
   for (i64 i = (i64)blockIdx.x * blockDim.x + threadIdx.x; i < rows * columns; i += step) {
-    f32 value = randomElement((u64)stream, center, reach, (u64)i);
-    i64 at = first + i / columns * pitch + i % columns;
+    i64 row = i / columns, column = i % columns;
+    f32 value = randomElement((u64)stream, center, reach, (u64)(from + row * fromPitch + column));
+    i64 at = first + row * pitch + column;
     if (kind == 9)
       static_cast<f16 *>(out)[at] = Converter<f16>::from(value);
     else if (kind == 10)

@@ -12,9 +12,11 @@
 #include "VariantNames.h"
 
 #include "lathe/codegen/Codegen.h"
+#include "lathe/codegen/CollectiveKernels.h"
 #include "lathe/codegen/DeviceLibrary.h"
 #include "lathe/codegen/Nvrtc.h"
 #include "lathe/compiler/Compilation.h"
+#include "lathe/engine/CollectiveAbi.h"
 #include "lathe/engine/Llm.h"
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/WeightStore.h"
@@ -229,6 +231,30 @@ bool hasRandomWeights(ModuleOp variant) {
   return found;
 }
 
+/// The kernels of the collectives of all programs, an image for each reduction and type.
+Status addCollectives(ModuleOp variant, const Target &target, std::vector<Source> &sources) {
+  Status status;
+  std::set<std::string> known;
+  variant.walk([&](exec::CollectiveOp op) {
+    engine::CollectiveStep step;
+    step.name = op.getName().str();
+    step.reduction = static_cast<engine::Reduction>(op.getKind());
+    const DType dtype = *dtypeOf(cast<ShapedType>(op.getInput().getType()).getElementType());
+    std::string image = engine::collectiveImage(step, dtype);
+    if (!known.insert(image).second)
+      return;
+    const bool gathers = step.name == "all_gather"; // by the image of any type
+    const char *const reductions[] = {"sum", "prod", "max", "min"};
+    std::string text = collectiveKernelText(meshRanks(variant), reductions[gathers ? 0 : int(step.reduction)],
+                                            gathers ? DType::F32 : dtype, target.hasClusters());
+    if (text.empty() && status.ok())
+      status = unsupportedError("no " + step.name + " of " + std::string(name(dtype)) + " by this reduction on GPUs",
+                                "node " + llvm::join(nodeNames(op.getLoc()), ", "));
+    sources.push_back({image, std::move(text)});
+  });
+  return status;
+}
+
 /// Of the logits of a paged decoder's step.
 DType logitType(ModuleOp variant) {
   DType found = DType::F64;
@@ -318,6 +344,8 @@ Result<engine::EngineWriter> emitEngine(ModuleOp module,
       nameWriters(module, files, *sources);
     if (target->isCuda() && hasRandomWeights(variant))
       sources->push_back({engine::kRandomKernel, devicePrelude({"random"})});
+    if (target->isCuda())
+      LATHE_RETURN_IF_ERROR(addCollectives(variant, *target, *sources));
     if (target->isCuda() && module->hasAttr(kLlmAttr))
       if (std::string text = sampleKernelText(logitType(variant), *target); !text.empty())
         sources->push_back({sampleKernelName(*target), std::move(text)});

@@ -287,31 +287,22 @@ private:
     return alignment;
   }
 
-  /// Where the parts of a random weight lie; empty when bytes of it are known.
+  /// Where the parts of a random weight lie, those of all ranks; empty when bytes of it are known.
   static std::vector<RandomPart> randomParts(Attribute value) {
-    auto type = cast<RankedTensorType>(cast<TypedAttr>(value).getType());
-    uint64_t count = type.getNumElements();
-    std::vector<RandomPart> parts;
-    if (auto weight = dyn_cast<WeightAttr>(value)) {
-      if (std::optional<RandomSpread> spread = WeightStore::spreadOf(weight); spread && count)
-        parts.push_back({*spread, 1, count, 0, count});
-    } else if (auto joined = dyn_cast<JoinedAttr>(value)) {
-      uint64_t rows = 1, first = 0;
-      for (int64_t d = 0; d < joined.getAxis(); ++d)
-        rows *= type.getDimSize(d);
-      for (Attribute part : joined.getParts()) {
-        auto piece = dyn_cast<WeightAttr>(part);
-        std::optional<RandomSpread> spread =
-            piece ? WeightStore::spreadOf(piece) : std::nullopt;
-        uint64_t columns = piece ? cast<RankedTensorType>(piece.getType()).getNumElements() / rows
-                                 : 0;
-        if (!spread || !columns)
-          return {};
-        parts.push_back({*spread, rows, columns, first, count / rows});
-        first += columns;
+    const int64_t shards = shardsOf(value);
+    if (!shards)
+      return randomPartsOf(value, 0);
+    std::vector<RandomPart> all;
+    for (int32_t rank = 0; rank < shards; ++rank) {
+      std::vector<RandomPart> parts = randomPartsOf(value, rank);
+      if (parts.empty()) // bytes are known, or a rank has padding alone
+        return {};
+      for (RandomPart &part : parts) {
+        part.rank = rank;
+        all.push_back(part);
       }
     }
-    return parts;
+    return all;
   }
 
   /// `buffer`, whose dtype is said, gets the sizes of what is packed.
@@ -324,6 +315,7 @@ private:
     weight.dims.assign(type.getShape().begin(), type.getShape().end());
     if (std::vector<RandomPart> parts = randomParts(value);
         packing.empty() && !parts.empty()) {
+      weight.shards = shardsOf(value);
       weight.section = engine::kRandomSection;
       weight.bytes = byteSize(weight.dtype, type.getNumElements());
       weight.offset = writer.addRandomWeight(weight.dtype, parts, weight.bytes);
@@ -345,10 +337,10 @@ private:
       buffer.physical = buffer.dims;
       buffer.bytes = bytesOf(buffer);
     }
-    if (auto sharded = dyn_cast<ShardedAttr>(value)) {
-      weight.shards = sharded.getParts();
-      for (int64_t rank = 0; rank < sharded.getParts(); ++rank)
-        LATHE_RETURN_IF_ERROR(addShard(sharded, rank, key, packer, weight));
+    if (const int64_t shards = shardsOf(value)) {
+      weight.shards = shards;
+      for (int64_t rank = 0; rank < shards; ++rank)
+        LATHE_RETURN_IF_ERROR(addShard(value, rank, key, packer, weight));
       plan.weights.push_back(std::move(weight));
       return okStatus();
     }
@@ -406,9 +398,9 @@ private:
   }
 
   /// What `rank` has of a weight, at the same offset as the others in a section of its own.
-  Status addShard(ShardedAttr sharded, int64_t rank, const std::string &key,
+  Status addShard(Attribute value, int64_t rank, const std::string &key,
                   const std::optional<WeightPacker> &packer, engine::Weight &weight) {
-    auto made = shardBytes(sharded, rank, store);
+    auto made = bytesOnRank(value, rank, store);
     if (!made.ok())
       return made.status();
     auto owner = std::make_shared<const std::vector<std::byte>>(std::move(*made));

@@ -88,7 +88,7 @@ uint64_t EngineWriter::addRandomWeight(DType type, const std::vector<RandomPart>
                                        uint64_t bytes) {
   std::string key = std::to_string(static_cast<int>(type)) + ":" + std::to_string(bytes);
   for (const RandomPart &p : parts)
-    for (uint64_t number : {p.rows, p.columns, p.first, p.pitch})
+    for (uint64_t number : {p.rows, p.columns, p.first, p.pitch, p.from, p.fromPitch, uint64_t(p.rank + 1)})
       key += ":" + std::to_string(number) + p.spread.text();
   auto [it, isNew] = randomOffsets.try_emplace(key, randomEnd);
   if (isNew)

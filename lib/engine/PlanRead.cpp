@@ -101,6 +101,13 @@ private:
       std::memcpy(&p, w.random()->Data() + i * sizeof(p), sizeof(p));
       out.push_back({{p.stream(), p.center(), p.reach()}, p.rows(), p.columns(), p.first(),
                      p.pitch()});
+      if (w.random_slices() && i < w.random_slices()->size()) {
+        fb::RandomSlice s;
+        std::memcpy(&s, w.random_slices()->Data() + i * sizeof(s), sizeof(s));
+        out.back().from = s.from();
+        out.back().fromPitch = s.from_pitch();
+        out.back().rank = s.rank();
+      }
     }
     return out;
   }

@@ -203,7 +203,7 @@ void Verifier::storage() {
     check(w.sha256.empty() || w.sha256.size() == 64, "malformed digest", at);
     check((w.section == kRandomSection) == !w.random.empty(), "no parts, or bytes beside them", at);
     check(w.random.empty() || isRandomType(w.dtype), "elements that cannot be random", at);
-    check(w.shards == 0 || (w.shards == p.ranks && w.random.empty()),
+    check(w.shards == 0 || w.shards == p.ranks,
           "a weight has another number of shards than the mesh has ranks", at);
     for (const RandomPart &part : w.random) {
       uint64_t last;
@@ -213,6 +213,9 @@ void Verifier::storage() {
                 !__builtin_add_overflow(last, part.columns, &last) &&
                 last <= static_cast<uint64_t>(count),
             "a random part leaves the weight", at);
+      check(w.shards ? part.rank >= 0 && part.rank < w.shards
+                     : part.rank == -1 && part.from == 0 && part.fromPitch == 0,
+            "a random part is of a rank that the weight has no shard for", at);
     }
   }
   std::set<std::string> seen;

@@ -81,9 +81,14 @@ private:
     for (const RandomPart &p : w.random)
       parts.emplace_back(p.spread.stream, p.rows, p.columns, p.first, p.pitch, p.spread.center,
                          p.spread.reach);
+    std::vector<fb::RandomSlice> slices;
+    for (const RandomPart &p : w.random)
+      if (w.shards)
+        slices.emplace_back(p.from, p.fromPitch, p.rank);
     auto random = b.CreateVectorOfStructs(parts);
+    auto randomSlices = slices.empty() ? 0 : b.CreateVectorOfStructs(slices);
     return fb::CreateWeight(b, name, section, w.offset, w.bytes, static_cast<uint8_t>(w.dtype),
-                            dims, sha, packing, random, w.shards);
+                            dims, sha, packing, random, w.shards, randomSlices);
   }
   Offset<fb::State> state(const State &s) {
     auto name = text(s.name), length = text(s.lengthSymbol);

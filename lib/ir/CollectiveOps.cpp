@@ -163,4 +163,108 @@ Result<std::vector<std::byte>> shardBytes(ShardedAttr sharded, int64_t rank, Wei
   return out;
 }
 
+int64_t shardsOf(Attribute constant) {
+  if (auto sharded = dyn_cast<ShardedAttr>(constant))
+    return sharded.getParts();
+  int64_t shards = 0;
+  if (auto joined = dyn_cast<JoinedAttr>(constant))
+    for (Attribute part : joined.getParts())
+      shards = std::max(shards, shardsOf(part));
+  return shards;
+}
+
+Result<std::vector<std::byte>> bytesOnRank(Attribute constant, int64_t rank, WeightStore &store) {
+  if (auto sharded = dyn_cast<ShardedAttr>(constant))
+    return shardBytes(sharded, rank, store);
+  auto joined = dyn_cast<JoinedAttr>(constant);
+  return joined ? joinedBytes(joined, [&](Attribute part) { return bytesOnRank(part, rank, store); })
+                : constantBytes(constant, store);
+}
+
+namespace {
+
+std::vector<RandomPart> randomPartsOfShard(ShardedAttr sharded, int64_t rank) {
+  auto weight = dyn_cast<WeightAttr>(sharded.getValue());
+  std::optional<RandomSpread> spread = weight ? WeightStore::spreadOf(weight) : std::nullopt;
+  if (!spread)
+    return {};
+  auto whole = cast<RankedTensorType>(weight.getType());
+  const int64_t axis = sharded.getAxis(), parts = sharded.getParts();
+  uint64_t rows = 1, run = 1, localPitch = 0; // ahead of the axis, behind it
+  for (int64_t d = 0; d < whole.getRank(); ++d)
+    (d < axis ? rows : run) *= d == axis ? 1 : whole.getDimSize(d);
+  for (int64_t block : sharded.getBlocks())
+    localPitch += shardSize(block, parts);
+  std::vector<RandomPart> found;
+  uint64_t begin = 0, to = 0;
+  for (int64_t block : sharded.getBlocks()) {
+    const int64_t part = shardSize(block, parts), first = shardBegin(block, parts, rank),
+                  count = std::min(part, block - first);
+    if (count > 0 && rows * run > 0)
+      found.push_back({*spread, rows, count * run, to * run, localPitch * run, (begin + first) * run,
+                       uint64_t(whole.getDimSize(axis)) * run});
+    begin += block;
+    to += part;
+  }
+  return found;
+}
+
+/// The part, whose places are those of a tensor with rows of `columns`, in one with rows of `pitch`, from `first` on:
+/// whole rows, or pieces of rows.
+std::optional<RandomPart> moved(RandomPart part, uint64_t columns, uint64_t first, uint64_t pitch) {
+  if (part.rows == 1 || part.pitch == part.columns) {
+    // One run of elements; where it is more than a row, its numbers run on.
+    const uint64_t count = part.rows * part.columns;
+    const bool runsOn = part.rows == 1 || part.numberPitch() == part.columns;
+    if (part.first % columns == 0 && count % columns == 0 && runsOn) {
+      part.rows = count / columns;
+      part.columns = part.fromPitch = columns;
+      part.first = part.first / columns * pitch + first;
+      part.pitch = pitch;
+      return part;
+    }
+  }
+  if (part.pitch != columns || part.first % columns + part.columns > columns)
+    return std::nullopt;
+  part.first = part.first / columns * pitch + part.first % columns + first;
+  part.pitch = pitch;
+  return part;
+}
+
+} // namespace
+
+std::vector<RandomPart> randomPartsOf(Attribute constant, int64_t rank) {
+  if (auto sharded = dyn_cast<ShardedAttr>(constant))
+    return randomPartsOfShard(sharded, rank);
+  auto type = cast<RankedTensorType>(cast<TypedAttr>(constant).getType());
+  const uint64_t count = type.getNumElements();
+  if (auto weight = dyn_cast<WeightAttr>(constant)) {
+    std::optional<RandomSpread> spread = WeightStore::spreadOf(weight);
+    return spread && count ? std::vector<RandomPart>{{*spread, 1, count, 0, count}} : std::vector<RandomPart>();
+  }
+  auto joined = dyn_cast<JoinedAttr>(constant);
+  if (!joined || !count)
+    return {};
+  uint64_t rows = 1, first = 0;
+  for (int64_t d = 0; d < joined.getAxis(); ++d)
+    rows *= type.getDimSize(d);
+  std::vector<RandomPart> found;
+  for (Attribute piece : joined.getParts()) {
+    const uint64_t columns = cast<RankedTensorType>(cast<TypedAttr>(piece).getType()).getNumElements() / rows;
+    std::vector<RandomPart> parts = randomPartsOf(piece, rank);
+    if (parts.empty() || !columns)
+      return {};
+    for (const RandomPart &part : parts) {
+      std::optional<RandomPart> there = rows == 1 ? std::optional(part) : moved(part, columns, first, count / rows);
+      if (!there)
+        return {};
+      if (rows == 1)
+        there->first += first;
+      found.push_back(*there);
+    }
+    first += columns;
+  }
+  return found;
+}
+
 } // namespace lathe

@@ -257,7 +257,7 @@ LogicalResult JoinedAttr::verify(function_ref<InFlightDiagnostic()> emitError, i
   for (Attribute part : parts) {
     auto typed = llvm::dyn_cast<TypedAttr>(part);
     auto tensor = typed ? llvm::dyn_cast<RankedTensorType>(typed.getType()) : RankedTensorType();
-    if (!llvm::isa<WeightAttr, DenseElementsAttr>(part) || !tensor ||
+    if (!llvm::isa<WeightAttr, DenseElementsAttr, ShardedAttr>(part) || !tensor ||
         tensor.getRank() != whole.getRank() || tensor.getElementType() != whole.getElementType())
       return emitError() << "a part of joined constants is no constant of their type and rank";
     for (int64_t d = 0; d < whole.getRank(); ++d)

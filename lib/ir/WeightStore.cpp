@@ -146,7 +146,8 @@ Status WeightStore::open(const std::string &path) {
   return okStatus();
 }
 
-static Result<std::vector<std::byte>> joinedBytes(JoinedAttr joined, WeightStore &store) {
+Result<std::vector<std::byte>> joinedBytes(JoinedAttr joined,
+                                           llvm::function_ref<Result<std::vector<std::byte>>(Attribute)> bytesOf) {
   auto whole = llvm::cast<RankedTensorType>(joined.getType());
   ArrayRef<int64_t> shape = whole.getShape();
   int64_t rows = 1;
@@ -155,7 +156,7 @@ static Result<std::vector<std::byte>> joinedBytes(JoinedAttr joined, WeightStore
   std::vector<std::byte> out(byteSize(*dtypeOf(whole.getElementType()), whole.getNumElements()));
   size_t pitch = rows ? out.size() / rows : 0, at = 0;
   for (Attribute part : joined.getParts()) {
-    Result<std::vector<std::byte>> bytes = constantBytes(part, store);
+    Result<std::vector<std::byte>> bytes = bytesOf(part);
     if (!bytes)
       return bytes.status();
     size_t run = rows ? bytes->size() / rows : 0;
@@ -174,7 +175,7 @@ Result<std::vector<std::byte>> constantBytes(Attribute value, WeightStore &store
     return std::vector<std::byte>(bytes->begin(), bytes->end());
   }
   if (auto joined = llvm::dyn_cast<JoinedAttr>(value))
-    return joinedBytes(joined, store);
+    return joinedBytes(joined, [&](Attribute part) { return constantBytes(part, store); });
   auto elements = llvm::dyn_cast<DenseElementsAttr>(value);
   std::optional<DType> dtype = elements ? dtypeOf(elements.getElementType()) : std::nullopt;
   if (!dtype)

@@ -61,13 +61,13 @@ bool isRandomType(DType type) {
   return type == DType::F64 || type == DType::F32 || type == DType::F16 || type == DType::BF16;
 }
 
-void fillRandom(std::byte *memory, DType type, const RandomPart &part, uint64_t from,
-                uint64_t to) {
+void fillRandom(std::byte *memory, DType type, const RandomPart &part, uint64_t begin,
+                uint64_t end) {
   size_t size = bitWidth(type) / 8;
-  for (uint64_t i = from; i < to; ++i) {
-    float value = element(part.spread, i);
-    std::byte *at =
-        memory + (part.first + i / part.columns * part.pitch + i % part.columns) * size;
+  for (uint64_t i = begin; i < end; ++i) {
+    const uint64_t row = i / part.columns, column = i % part.columns;
+    float value = element(part.spread, part.from + row * part.numberPitch() + column);
+    std::byte *at = memory + (part.first + row * part.pitch + column) * size;
     switch (type) {
     case DType::F16: {
       uint16_t bits = floatToF16(value);

@@ -67,7 +67,9 @@ public:
     for (Operation &op : program.getBody().front())
       if (Operation *host = takesHost(op)) {
         missedRemark(host->getLoc(), "Streams")
-            << "one stream: the host takes part in entry '" << program.getSymName() << "'";
+            << (isa<exec::CollectiveOp>(host) ? "one stream: ranks meet in one order in entry '"
+                                              : "one stream: the host takes part in entry '")
+            << program.getSymName() << "'";
         return success();
       }
     for (Operation &op : program.getBody().front())
@@ -89,13 +91,13 @@ public:
   }
 
 private:
-  /// The step itself where not all of it is enqueued on the device.
+  /// The step itself where not all of it is enqueued on the device, or it has a place in an order that ranks share.
   static Operation *takesHost(Operation &op) {
     bool onHost = llvm::any_of(op.getOperands(), [](Value memory) {
       exec::BufferOp root = plan::rootOf(memory);
       return root && root.getOnHost();
     });
-    bool takes = isa<exec::BindOp, exec::CallOp, exec::IfOp, exec::LoopOp, exec::TapOp>(op) ||
+    bool takes = isa<exec::BindOp, exec::CallOp, exec::IfOp, exec::LoopOp, exec::TapOp, exec::CollectiveOp>(op) ||
                  (onHost && plan::isStep(&op));
     return takes ? &op : nullptr;
   }

@@ -415,8 +415,16 @@ Status Run::placeOutput(size_t index) {
 
 Status Run::placeArenas() {
   for (std::vector<Block> *list : {&context.arenas, &context.hostArenas})
-    while (list->size() < plan.arenas.size())
-      list->emplace_back(device, list == &context.hostArenas);
+    while (list->size() < plan.arenas.size()) {
+      const size_t number = list->size();
+      // Ranks on GPUs exchange what lies there.
+      if (context.peers && list == &context.arenas && number < PeerArenas::kContextArenas)
+        list->push_back(Block([&context = context, number](size_t bytes) {
+          return context.peers->arena(context.rank(), number, int64_t(bytes));
+        }));
+      else
+        list->emplace_back(device, list == &context.hostArenas);
+    }
   for (size_t i = 0; i < plan.arenas.size(); ++i) {
     Block &block = (plan.arenas[i].onHost ? context.hostArenas : context.arenas)[i];
     bool moved = false;

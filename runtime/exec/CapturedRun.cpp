@@ -188,7 +188,9 @@ Status Run::updateGraph(Graph &graph) {
     if (std::none_of(node.ports.begin(), node.ports.end(), [&](int32_t p) { return changed[p]; }))
       continue;
     Status status;
-    if (node.launch >= 0) {
+    if (node.step->collective) {
+      status = updateCollective(graph, node);
+    } else if (node.launch >= 0) {
       LATHE_RETURN_IF_ERROR(gatherBuffers(*node.step));
       LaunchCommand command =
           commandOf(*node.step, layout->sites[node.step->launch], static_cast<size_t>(node.launch));

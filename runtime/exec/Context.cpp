@@ -30,7 +30,9 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   Result<std::unique_ptr<Device>> owner = openDevice(deviceName, loader);
   if (!owner)
     return owner.status();
-  auto image = engine->image(*target, std::move(*owner));
+  if (options.communicator && !options.peers && !(*device)->isHost())
+    return unsupportedError("ranks on GPUs are members of one group, not processes", "device '" + deviceName + "'");
+  auto image = engine->image(*target, std::move(*owner), options.communicator ? options.communicator->rank() : 0);
   if (!image)
     return image.status();
   (*device)->setPatience(options.patience);
@@ -39,6 +41,7 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   c->device = std::move(*device);
   c->image = std::move(*image);
   c->communicator = options.communicator;
+  c->peers = options.peers;
   c->targetName = *target;
   c->graphsWanted = options.graphs;
   c->overlapWanted = options.overlap;
@@ -99,6 +102,8 @@ Context::~Context() {
   if (device->sync().code() == ErrorCode::Deadline) {
     device->abandon();
     image->abandon();
+    if (peers)
+      peers->abandon();
   }
   flights.clear();
   for (auto &item : entries) {

@@ -12,6 +12,7 @@
 #ifndef LATHE_RUNTIME_EXEC_CONTEXT_H
 #define LATHE_RUNTIME_EXEC_CONTEXT_H
 
+#include "../comm/PeerArenas.h"
 #include "../comm/World.h"
 #include "Engine.h"
 #include "Graphs.h"
@@ -182,6 +183,7 @@ public:
     bool graphs = true, overlap = true;
     GraphLimits limits;
     std::shared_ptr<Communicator> communicator; ///< of an engine for several ranks: this one's
+    std::shared_ptr<PeerArenas> peers;          ///< and on GPUs what collectives go through
     int64_t patience = int64_t(60) * 1000000000; ///< nanoseconds; negative: endless
   };
   static Result<std::shared_ptr<Context>> create(std::shared_ptr<const Engine> engine,
@@ -213,6 +215,8 @@ public:
   Status outcomeOf(uint64_t step); ///< of one that has been settled
   Status takeBack(uint64_t step, const Status &why, Deadline deadline);
   Status release(uint64_t step);
+  /// Until all that was submitted has ended and the device does nothing.
+  Status rest(Deadline deadline);
 
   Result<int64_t> stateLength(const std::string &name);
   Result<int64_t> stateCapacity(const std::string &name);
@@ -278,6 +282,7 @@ private:
   std::shared_ptr<Device> device; ///< outlives everything below
   std::shared_ptr<const DeviceImage> image;
   std::shared_ptr<Communicator> communicator; ///< null without other ranks
+  std::shared_ptr<PeerArenas> peers;          ///< null without other ranks, and on the CPU
   std::string targetName;
   bool graphsWanted = true, overlapWanted = true, prefaultWanted = false;
   int64_t patience = 0;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 namespace lathe::runtime {
 
@@ -14,12 +15,14 @@ using namespace engine;
 
 Result<std::shared_ptr<const DeviceImage>>
 DeviceImage::create(std::shared_ptr<const EngineReader> reader, std::unique_ptr<Device> device,
-                    const std::vector<const Program *> &programs) {
+                    const std::vector<const Program *> &programs, int64_t rank) {
   std::shared_ptr<DeviceImage> image(new DeviceImage());
+  image->rank = rank;
   image->reader = std::move(reader);
   image->device = std::move(device);
   for (const Program *p : programs) {
     LATHE_RETURN_IF_ERROR(image->loadFunctions(*p));
+    LATHE_RETURN_IF_ERROR(image->loadCollectives(*p));
     LATHE_RETURN_IF_ERROR(image->loadWeights(*p));
   }
   LATHE_RETURN_IF_ERROR(image->makeWeights(programs));
@@ -30,15 +33,7 @@ DeviceImage::create(std::shared_ptr<const EngineReader> reader, std::unique_ptr<
 Status DeviceImage::loadFunctions(const Program &program) {
   auto &table = functions[&program];
   for (const Kernel &k : program.plan.kernels) {
-    if (!module) {
-      const EngineReader::Section *section = reader->kernels(program.plan.target);
-      if (!section)
-        return invalidError("the engine has no kernels for " + program.plan.target);
-      Result<std::unique_ptr<Module>> loaded = device->load(section->bytes);
-      if (!loaded)
-        return loaded.status();
-      module = std::move(*loaded);
-    }
+    LATHE_RETURN_IF_ERROR(openModule(program.plan.target));
     std::vector<Launches> variants;
     for (const KernelVariant &v : k.variants) {
       Launches launches;
@@ -55,6 +50,38 @@ Status DeviceImage::loadFunctions(const Program &program) {
   return okStatus();
 }
 
+Status DeviceImage::openModule(const std::string &target) {
+  if (module)
+    return okStatus();
+  const EngineReader::Section *section = reader->kernels(target);
+  if (!section)
+    return invalidError("the engine has no kernels for " + target);
+  Result<std::unique_ptr<Module>> loaded = device->load(section->bytes);
+  if (!loaded)
+    return loaded.status();
+  module = std::move(*loaded);
+  return okStatus();
+}
+
+Status DeviceImage::loadCollectives(const Program &program) {
+  if (device->isHost())
+    return okStatus();
+  for (const CompiledStep &step : program.blocks[0]) {
+    if (!std::holds_alternative<CollectiveStep>(step.step->op))
+      continue;
+    LATHE_RETURN_IF_ERROR(openModule(program.plan.target));
+    for (const Launch &launch : step.collective->launches) {
+      if (launch.function.empty())
+        continue;
+      Result<Function *> f = module->function(step.collective->image, launch);
+      if (!f)
+        return Status(f.status().code(), f.status().message(), "node " + step.nodes);
+      collectives[{step.collective->image, launch.function}] = *f;
+    }
+  }
+  return okStatus();
+}
+
 Status DeviceImage::loadWeights(const Program &program) {
   if (device->isHost()) {
     for (const Weight &w : program.plan.weights)
@@ -66,7 +93,8 @@ Status DeviceImage::loadWeights(const Program &program) {
     if (b.kind == BufferKind::Weight && !b.onHost)
       wanted[b.index] = true;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const std::string &name = program.plan.weights[i].section;
+    const Weight &weight = program.plan.weights[i];
+    const std::string name = weight.shards ? shardSection(weight.section, rank) : weight.section;
     if (!wanted[i] || !program.plan.weights[i].random.empty() || sections.count(name))
       continue;
     const EngineReader::Section *section = reader->find(SectionType::Weights, name);
@@ -83,16 +111,20 @@ Status DeviceImage::loadWeights(const Program &program) {
 
 namespace {
 
-/// All parts by several threads; equal for any number of them.
-void fillOnHost(void *memory, const Weight &weight) {
+bool hasPart(const RandomPart &part, int64_t rank) { return part.rank < 0 || part.rank == rank; }
+
+/// All parts of the rank by several threads; equal for any number of them. What they leave is zeros.
+void fillOnHost(void *memory, const Weight &weight, int64_t rank) {
   constexpr uint64_t kChunk = 1 << 20;
   struct Piece {
     const RandomPart *part;
     uint64_t from, to;
   };
   std::vector<Piece> pieces;
+  if (weight.shards)
+    std::memset(memory, 0, weight.bytes);
   for (const RandomPart &part : weight.random)
-    for (uint64_t at = 0, count = part.rows * part.columns; at < count; at += kChunk)
+    for (uint64_t at = 0, count = hasPart(part, rank) ? part.rows * part.columns : 0; at < count; at += kChunk)
       pieces.push_back({&part, at, std::min(count, at + kChunk)});
   inParallel(pieces.size(), [&](size_t i) {
     fillRandom(static_cast<std::byte *>(memory), weight.dtype, *pieces[i].part, pieces[i].from,
@@ -120,7 +152,7 @@ Status DeviceImage::makeWeights(const std::vector<const Program *> &programs) {
     for (auto &[offset, item] : onDevice) {
       void *to = static_cast<char *>(block.data()) + offset;
       if (device->isHost())
-        fillOnHost(to, *item.second);
+        fillOnHost(to, *item.second, rank);
       else
         LATHE_RETURN_IF_ERROR(fillOnDevice(to, *item.second, item.first->plan.target));
     }
@@ -129,7 +161,7 @@ Status DeviceImage::makeWeights(const std::vector<const Program *> &programs) {
   for (auto &[offset, item] : onHost) {
     Block block(*device, true);
     LATHE_RETURN_IF_ERROR(block.reserve(item.second->bytes, moved));
-    fillOnHost(block.data(), *item.second);
+    fillOnHost(block.data(), *item.second, rank);
     made[offset] = std::move(block);
   }
   return okStatus();
@@ -142,14 +174,18 @@ Status DeviceImage::fillOnDevice(void *memory, const Weight &weight, const std::
   launch.function = "fillRandom";
   launch.block[0] = 256;
   launch.args.push_back({KernelArg::Kind::Buffer, 0});
-  for (int32_t i = 0; i < 7; ++i)
+  for (int32_t i = 0; i < 9; ++i)
     launch.args.push_back({KernelArg::Kind::Symbol, i});
   launch.args.push_back({KernelArg::Kind::Status, 0});
   Result<Function *> function = module->function(kRandomKernel, launch);
   if (!function)
     return function.status();
   KernelVariant variant;
+  if (weight.shards)
+    LATHE_RETURN_IF_ERROR(device->zero(memory, weight.bytes));
   for (const RandomPart &part : weight.random) {
+    if (!hasPart(part, rank))
+      continue;
     auto bits = [](float value) { return int64_t(std::bit_cast<uint32_t>(value)); };
     const int64_t symbols[] = {static_cast<int64_t>(weight.dtype),
                                static_cast<int64_t>(part.spread.stream),
@@ -157,7 +193,9 @@ Status DeviceImage::fillOnDevice(void *memory, const Weight &weight, const std::
                                static_cast<int64_t>(part.rows),
                                static_cast<int64_t>(part.columns),
                                static_cast<int64_t>(part.first),
-                               static_cast<int64_t>(part.pitch)};
+                               static_cast<int64_t>(part.pitch),
+                               static_cast<int64_t>(part.from),
+                               static_cast<int64_t>(part.numberPitch())};
     LaunchCommand command;
     command.function = *function;
     command.spec = &launch;
@@ -177,11 +215,17 @@ Function *DeviceImage::function(const Program &program, int kernel, int variant,
   return functions.at(&program)[kernel][variant][launch];
 }
 
+Function *DeviceImage::collective(const std::string &image, const std::string &name) const {
+  return collectives.at({image, name});
+}
+
 void *DeviceImage::weight(const Weight &w, bool onHost, int64_t rank) const {
   if (!w.random.empty() && onHost && !device->isHost())
     return const_cast<void *>(made.at(w.offset).data());
-  if (!w.random.empty() || (!onHost && !device->isHost()))
-    return static_cast<char *>(sections.at(w.section).data()) + w.offset;
+  if (!w.random.empty() || (!onHost && !device->isHost())) {
+    const bool isShard = w.random.empty() && w.shards;
+    return static_cast<char *>(sections.at(isShard ? shardSection(w.section, this->rank) : w.section).data()) + w.offset;
+  }
   const char *base =
       reader->find(SectionType::Weights, w.shards ? shardSection(w.section, rank) : w.section)->bytes.data();
   return const_cast<char *>(base + w.offset); // plans that write weights do not verify
@@ -272,13 +316,18 @@ Result<std::string> Engine::chooseTarget(const Device &device, const std::string
 }
 
 Result<std::shared_ptr<const DeviceImage>> Engine::image(const std::string &target,
-                                                         std::unique_ptr<Device> device) const {
+                                                         std::unique_ptr<Device> device, int64_t rank) const {
   std::lock_guard lock(mutex);
-  std::weak_ptr<const DeviceImage> &slot = images[device->memoryName() + " " + target];
+  const auto own = [](const Weight &w) { return w.shards && !w.random.empty(); };
+  bool ofRank = !device->isHost();
+  for (const Program *p : programsOf(target))
+    ofRank |= std::any_of(p->plan.weights.begin(), p->plan.weights.end(), own);
+  std::weak_ptr<const DeviceImage> &slot =
+      images[device->memoryName() + " " + target + (ofRank ? " " + std::to_string(rank) : "")];
   if (std::shared_ptr<const DeviceImage> known = slot.lock())
     return known;
   Result<std::shared_ptr<const DeviceImage>> made =
-      DeviceImage::create(reader, std::move(device), programsOf(target));
+      DeviceImage::create(reader, std::move(device), programsOf(target), rank);
   if (made)
     slot = *made;
   return made;

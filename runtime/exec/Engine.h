@@ -19,10 +19,13 @@ class DeviceImage {
 public:
   static Result<std::shared_ptr<const DeviceImage>>
   create(std::shared_ptr<const engine::EngineReader> reader, std::unique_ptr<Device> device,
-         const std::vector<const Program *> &programs);
+         const std::vector<const Program *> &programs, int64_t rank);
 
   Function *function(const Program &program, int kernel, int variant, int launch) const;
-  /// Address of a weight in device memory, or in the file for host steps; of a sharded one what `rank` has.
+  /// A collective kernel of one of the programs, by image and name.
+  Function *collective(const std::string &image, const std::string &name) const;
+  /// Address of a weight in device memory, or in the file for host steps; of a sharded one what `rank` has, which is
+  /// the image's where that is of one rank.
   void *weight(const engine::Weight &weight, bool onHost, int64_t rank) const;
   /// The first value of a state without axis in the mapped file; null where it has none.
   const void *initial(const engine::Plan &plan, const engine::State &state) const;
@@ -33,6 +36,8 @@ public:
 private:
   DeviceImage() = default;
   Status loadFunctions(const Program &program);
+  Status loadCollectives(const Program &program);
+  Status openModule(const std::string &target);
   Status loadWeights(const Program &program);
   /// Makes the weights that the engine has no bytes of.
   Status makeWeights(const std::vector<const Program *> &programs);
@@ -40,12 +45,14 @@ private:
 
   std::shared_ptr<const engine::EngineReader> reader;
   std::unique_ptr<Device> device; ///< outlives modules and blocks
+  int64_t rank = 0;               ///< whose shards are in device memory
   std::unique_ptr<Module> module;
   std::map<std::string, Block> sections; ///< weights on the device; on the CPU those made there
   std::map<uint64_t, Block> made;        ///< random weights that the host reads, by offset
   size_t bytes = 0;
   using Launches = std::vector<Function *>;
   std::map<const Program *, std::vector<std::vector<Launches>>> functions;
+  std::map<std::pair<std::string, std::string>, Function *> collectives;
 };
 
 /// Immutable apart from the cache of images; any number of threads.
@@ -67,10 +74,10 @@ public:
 
   /// The best target that the device runs; an error that says why none does.
   Result<std::string> chooseTarget(const Device &device, const std::string &wanted) const;
-  /// Loads, or finds what another context has loaded. `open` makes a device of the
-  /// same memory that the image may keep.
+  /// Loads, or finds what another context has loaded. `device` is of the same memory; the image may keep it. Of an
+  /// engine for a mesh each rank has its own, but for what all find in the file.
   Result<std::shared_ptr<const DeviceImage>>
-  image(const std::string &target, std::unique_ptr<Device> device) const;
+  image(const std::string &target, std::unique_ptr<Device> device, int64_t rank) const;
 
 private:
   Engine() = default;

@@ -21,7 +21,7 @@ namespace lathe::runtime {
 struct GraphNode {
   size_t number = 0; ///< among the captured
   const CompiledStep *step = nullptr;
-  int launch = -1;            ///< of the kernel's launches; -1: a copy
+  int launch = -1;            ///< of the kernel's launches; -1: a copy; of a collective: its part
   bool mayOverlap = false;
   std::vector<int32_t> ports; ///< inputs, then outputs behind all inputs
 };

@@ -4,6 +4,7 @@
 #include "Group.h"
 
 #include "../comm/ThreadMesh.h"
+#include "../device/OpenDevice.h"
 #include "../device/ThreadPool.h"
 
 #include <algorithm>
@@ -30,6 +31,12 @@ Result<std::unique_ptr<Group>> Group::create(std::shared_ptr<const Engine> engin
     // All ranks compute at the same time: each has its share of the cores.
     wanted.device.threads = std::max(1, numberOfWorkers(wanted.device.threads) / int(ranks));
     wanted.device.pinThreads = false;
+    if (std::any_of(devices.begin(), devices.end(), [](const auto &name) { return deviceKind(name) != "cpu"; })) {
+      auto peers = PeerArenas::create(devices, options.patience);
+      if (!peers)
+        return peers.status();
+      wanted.peers = group->peers = *peers;
+    }
   }
   for (size_t i = 0; i < devices.size(); ++i) {
     if (mesh)
@@ -100,15 +107,20 @@ Status Group::wait(uint64_t step, int64_t nanoseconds) {
     for (size_t i = 0; i < members.size(); ++i)
       if (Status s = members[i]->settle(numbers[i], deadline); !s.ok())
         return located(i, s);
+    // What others' failures led to tells less than what went wrong.
+    auto weight = [](const Status &s) {
+      return s.ok() ? 0 : s.code() == ErrorCode::Cancelled ? 1 : s.code() == ErrorCode::PeerLost ? 2 : 3;
+    };
     Status first;
     for (size_t i = 0; i < members.size(); ++i)
-      if (Status s = members[i]->outcomeOf(numbers[i]);
-          !s.ok() && (first.ok() || first.code() == ErrorCode::Cancelled))
+      if (Status s = members[i]->outcomeOf(numbers[i]); weight(s) > weight(first))
         first = located(i, s);
     if (!first.ok())
       for (size_t i = 0; i < members.size(); ++i)
         if (members[i]->outcomeOf(numbers[i]).ok())
           LATHE_RETURN_IF_ERROR(members[i]->takeBack(numbers[i], first, deadline));
+    if (peers && peers->isBroken())
+      LATHE_RETURN_IF_ERROR(mend(deadline));
     if (number == step)
       result = first;
     else if (!first.ok() && result.ok())
@@ -121,6 +133,14 @@ Status Group::wait(uint64_t step, int64_t nanoseconds) {
   for (auto &[number, numbers] : due)
     steps.erase(number);
   return result;
+}
+
+/// Kernels of the members are at different calls, or have given up: they begin anew when nobody does anything.
+Status Group::mend(Deadline deadline) {
+  for (size_t i = 0; i < members.size(); ++i)
+    if (Status s = members[i]->rest(deadline); !s.ok())
+      return located(i, s);
+  return peers->prepare();
 }
 
 void Group::cancel(uint64_t step) {

@@ -28,7 +28,9 @@ public:
 
 private:
   Status located(size_t member, const Status &status) const;
+  Status mend(Deadline deadline);
 
+  std::shared_ptr<PeerArenas> peers; ///< of ranks on GPUs; else null
   std::vector<std::shared_ptr<Context>> members;
   std::vector<std::string> names;
   int64_t patience = 0;

@@ -3,6 +3,8 @@
 
 #include "Program.h"
 
+#include <cstdlib>
+
 #include "../comm/Communicator.h"
 
 #include <algorithm>
@@ -82,6 +84,29 @@ CompiledVariant compileVariant(const KernelVariant &v, Compiler &c) {
   return out;
 }
 
+std::unique_ptr<const CompiledCollective> compileCollective(const CollectiveStep &step, const Plan &plan,
+                                                            int statusSlot) {
+  auto out = std::make_unique<CompiledCollective>();
+  const DType dtype = plan.buffers[step.inputs[0]].dtype;
+  out->image = collectiveImage(step, dtype);
+  out->statusSlot = statusSlot;
+  const bool reduces = step.name == "all_reduce";
+  // As the compiler writes them: where the target has launches that begin early, kernels wait themselves.
+  const bool programmatic = std::atoi(plan.target.substr(std::min<size_t>(plan.target.size(), 3)).c_str()) >= 90;
+  for (std::string_view function : collectiveFunctions(step, dtype)) {
+    Launch launch;
+    launch.function = function;
+    launch.programmaticDependent = programmatic;
+    for (int32_t i = 0; i < 3; ++i) // in, out, arenas
+      launch.args.push_back({KernelArg::Kind::Buffer, i});
+    for (int32_t i = 0; i < (reduces ? 5 : 6); ++i) // size of an arena, rank, one or two sizes, timeout, step
+      launch.args.push_back({KernelArg::Kind::Symbol, i});
+    launch.args.push_back({KernelArg::Kind::Status, 0});
+    out->launches.push_back(std::move(launch));
+  }
+  return out;
+}
+
 } // namespace
 
 Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
@@ -143,8 +168,8 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
         out.launch = static_cast<int>(p->sites.size());
         if (std::any_of(variants.begin(), variants.end(),
                         [](const KernelVariant &v) { return v.status; })) {
-          site.statusSlot = p->statusSlots++;
-          p->siteOfSlot.push_back(out.launch);
+          site.statusSlot = static_cast<int>(p->statusUsers.size());
+          p->statusUsers.push_back({out.nodes, plan.kernels[o->kernel].name});
         }
         site.nodes = out.nodes;
         p->sites.push_back(std::move(site));
@@ -162,13 +187,18 @@ Result<std::unique_ptr<const Program>> Program::compile(Plan source) {
       } else if (const auto *o = std::get_if<AdvanceStateStep>(&s.op)) {
         out.by = c.one(o->by);
       } else if (const auto *o = std::get_if<CollectiveStep>(&s.op)) {
-        if (plan.cuda || plan.ranks == 1)
-          return unsupportedError("this runtime has no collective '" + o->name + "' of " +
-                                      (plan.cuda ? "GPUs" : "one rank"),
-                                  out.nodes);
+        if (plan.ranks == 1)
+          return unsupportedError("this runtime has no collective '" + o->name + "' of one rank", out.nodes);
         if (DType dtype = plan.buffers[o->inputs[0]].dtype; o->name != "all_gather" && !isReducible(dtype))
           return unsupportedError("no reduction of " + std::string(name(dtype)) + " over ranks", out.nodes);
-        p->capturable = false;
+        if (!plan.cuda) {
+          p->capturable = false;
+        } else if (plan.buffers[o->inputs[0]].onHost || plan.buffers[o->outputs[0]].onHost) {
+          return unsupportedError("a collective of values on the host, beside GPUs", out.nodes);
+        } else {
+          out.collective = compileCollective(*o, plan, static_cast<int>(p->statusUsers.size()));
+          p->statusUsers.push_back({out.nodes, o->name, true});
+        }
       } else if (!std::holds_alternative<TapStep>(s.op)) {
         if (const auto *o = std::get_if<BindStep>(&s.op))
           out.by = c.one(o->value);

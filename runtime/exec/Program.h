@@ -9,6 +9,7 @@
 #define LATHE_RUNTIME_EXEC_PROGRAM_H
 
 #include "../host/HostLibrary.h"
+#include "lathe/engine/CollectiveAbi.h"
 #include "lathe/engine/ExprProgram.h"
 #include "lathe/engine/Plan.h"
 
@@ -60,11 +61,25 @@ struct LaunchSite {
   std::string nodes;         ///< ONNX nodes, comma-separated
 };
 
+/// A CollectiveStep of GPUs: what it may launch.
+struct CompiledCollective {
+  std::string image;
+  std::vector<engine::Launch> launches; ///< of an all-reduce by AllReduceForm, else one; blocks are those of a size
+  int statusSlot = 0;
+};
+
+/// Whom an error word is of.
+struct StatusUser {
+  std::string nodes, kernel;
+  bool isCollective = false;
+};
+
 struct CompiledStep {
   const engine::Step *step = nullptr;
   int launch = -1;             ///< LaunchStep: number of the site
   HostOp hostOp = nullptr;     ///< HostOpStep
   LatheHostOp hostLibraryOp = nullptr; ///< HostOpStep of liblathe_host.so, in the place of hostOp
+  std::unique_ptr<const CompiledCollective> collective; ///< CollectiveStep of GPUs
   CompiledCondition condition; ///< GuardStep
   ExprProgram by;              ///< AdvanceStateStep; the value of a BindStep without a buffer
   std::string nodes;
@@ -103,8 +118,7 @@ public:
   std::vector<std::vector<CompiledStep>> blocks;
   std::vector<LaunchSite> sites;
   std::vector<std::pair<int32_t, int32_t>> beside; ///< engine::buffersBeside()
-  int statusSlots = 0;
-  std::vector<int> siteOfSlot;
+  std::vector<StatusUser> statusUsers; ///< of each status word
   /// All symbols are known when the run starts: layouts can be kept.
   bool isStatic = true;
   /// Nothing but launches and copies on the device: a graph can be captured.

@@ -24,11 +24,15 @@ Status Run::startOnAllRanks(const Status &own, const Events &events) {
                : Status(status.code(), status.message(), std::string(when) + " of entry '" + plan.entry + "'");
   };
   LATHE_RETURN_IF_ERROR(placed(ranks.begin(what, own, stop), "begin"));
-  return placed(ranks.end(runSteps(events), stop), "end");
+  Status status = placed(ranks.end(runSteps(events), stop), "end");
+  // Kernels that were enqueued here may wait for some that were not elsewhere.
+  if (!status.ok() && context.peers)
+    context.peers->abort();
+  return status;
 }
 
-/// This rank's part in a collective of all.
-Status Run::exchange(const CompiledStep &compiled) {
+/// What a collective of all moves, with this rank's operands.
+Result<Exchange> Run::exchangeOf(const CompiledStep &compiled) {
   const auto &step = std::get<CollectiveStep>(compiled.step->op);
   const int32_t in = step.inputs[0], out = step.outputs[0];
   const int64_t ranks = context.communicator->ranks(), bytes = layout->places[in].bytes;
@@ -48,14 +52,23 @@ Status Run::exchange(const CompiledStep &compiled) {
   for (int32_t d = 0; (gathers || scatters) && d < step.dim; ++d)
     x.rows *= (*dims)[d];
   x.run = x.rows ? bytes / (bitWidth(x.dtype) / 8) / x.rows / (scatters ? ranks : 1) : 0;
-  x.in = addresses[in];
-  x.out = addresses[out];
+  x.in = addresses.empty() ? addressOf(in) : addresses[in];
+  x.out = addresses.empty() ? addressOf(out) : addresses[out];
   const int64_t made = gathers ? bytes * ranks : scatters ? bytes / ranks : bytes;
   if (!x.in || !x.out || layout->places[out].bytes != made)
     return invalidError("a collective uses memory of another size than its own", "node " + compiled.nodes);
-  std::vector<int64_t> members(static_cast<size_t>(ranks));
+  return x;
+}
+
+/// This rank's part in it, on memory of the host.
+Status Run::exchange(const CompiledStep &compiled) {
+  Result<Exchange> x = exchangeOf(compiled);
+  if (!x)
+    return x.status();
+  const auto &step = std::get<CollectiveStep>(compiled.step->op);
+  std::vector<int64_t> members(static_cast<size_t>(context.communicator->ranks()));
   std::iota(members.begin(), members.end(), 0);
-  Status status = context.communicator->exchange(members, x, [this] { return cancelled(); });
+  Status status = context.communicator->exchange(members, *x, [this] { return cancelled(); });
   return status.ok() || !status.location().empty()
              ? status
              : Status(status.code(), step.name + ": " + status.message(), "node " + compiled.nodes);

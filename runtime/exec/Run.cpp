@@ -214,9 +214,9 @@ bool Run::wantsSegments() const {
 /// Words that kernels write to only when something is wrong, in pinned memory: the host looks
 /// at them when the step is over, and no copy brings them.
 Status Run::startStatus() {
-  if (program.statusSlots == 0)
+  if (program.statusUsers.empty())
     return okStatus();
-  size_t bytes = program.statusSlots * sizeof(LatheStatusWord);
+  size_t bytes = program.statusUsers.size() * sizeof(LatheStatusWord);
   bool moved = false;
   LATHE_RETURN_IF_ERROR(slot.status.reserve(bytes, moved));
   if (moved) {
@@ -227,15 +227,13 @@ Status Run::startStatus() {
 }
 
 Status Run::checkStatus() {
-  if (program.statusSlots == 0)
-    return okStatus();
   auto *words = static_cast<LatheStatusWord *>(slot.status.data());
-  for (int i = 0; i < program.statusSlots; ++i) {
+  for (size_t i = 0; i < program.statusUsers.size(); ++i) {
     if (words[i].code == 0)
       continue;
     LatheStatusWord found = words[i];
     std::memset(words, 0, slot.status.bytes()); // for the next step in this place
-    const LaunchSite &site = program.sites[program.siteOfSlot[i]];
+    const StatusUser &user = program.statusUsers[i];
     auto value = static_cast<int32_t>(found.detail >> 32);
     std::string message = "the kernel reports error " + std::to_string(found.code) +
                           " with value " + std::to_string(value);
@@ -243,8 +241,14 @@ Status Run::checkStatus() {
       message = "index " + std::to_string(value) + " is out of range";
     else if (found.code == 2)
       message = "division by zero";
-    return runtimeError(message, "node " + site.nodes + " (kernel '" +
-                                     plan.kernels[site.step->kernel].name + "')");
+    if (user.isCollective && found.code == kStatusPeerLost) {
+      context.peers->noteBroken();
+      return Status(ErrorCode::PeerLost,
+                    user.kernel + ": rank " + std::to_string(value) + " has not come within " +
+                        std::to_string(context.peers->timeout() / 1000000) + " ms, or a rank has given up",
+                    "node " + user.nodes);
+    }
+    return runtimeError(message, "node " + user.nodes + " (kernel '" + user.kernel + "')");
   }
   return okStatus();
 }
@@ -329,6 +333,8 @@ Status Run::runStep(const CompiledStep &step) {
       return holds.status();
     return holds && *holds ? okStatus() : runtimeError(o->guard.message, o->guard.location);
   }
+  if (step.collective)
+    return exchangeOnDevice(step);
   // The rest happens on the host and may read what the device has written.
   LATHE_RETURN_IF_ERROR(waitForDevice());
   ++sums.host_steps;

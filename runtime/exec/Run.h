@@ -16,6 +16,15 @@
 
 namespace lathe::runtime {
 
+/// One launch or copy of a collective on GPUs.
+struct CollectivePart {
+  int launch = -1; ///< CompiledCollective::launches; -1: `bytes` are copied from `in` to `out`
+  void *in = nullptr, *out = nullptr;
+  int64_t bytes = 0;
+  int64_t sizes[2] = {0, 0}; ///< of the launch: elements, or rows and run
+  engine::CollectiveShape shape{1, 1};
+};
+
 class Run : StepLists {
 public:
   Run(Context &context, const Program &program, uint64_t number, int slot);
@@ -93,7 +102,13 @@ private:
 
   // Ranks.cpp: with the other ranks of a mesh
   Status startOnAllRanks(const Status &own, const Events &events);
+  Result<Exchange> exchangeOf(const CompiledStep &step);
   Status exchange(const CompiledStep &step);
+
+  // DeviceRanks.cpp: the same by kernels of GPUs
+  Status exchangeOnDevice(const CompiledStep &step);
+  Result<std::vector<CollectivePart>> collectiveParts(const CompiledStep &step);
+  Status updateCollective(const Graph &graph, const GraphNode &node);
 
   // CapturedRun.cpp: graphs
   Status runWithGraph(bool launchIt);

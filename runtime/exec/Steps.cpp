@@ -301,7 +301,8 @@ Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_te
   DrawnInputs drawn(program, given, drawSeed, nextDraw);
   nextDraw += engine::draws(program.plan);
   std::span<const lathe_tensor> inputs = drawn.all();
-  if (!workerOwns && (here || whole)) {
+  // A step of a mesh begins when all ranks do, which the thread that submits to one after another cannot wait for.
+  if (!workerOwns && (here || (whole && !communicator))) {
     Result<int> slot = takeSlot();
     if (!slot)
       return slot.status();
@@ -368,10 +369,13 @@ void Context::workerMain() {
       continue;
     }
     lock.unlock();
-    // What is enqueued ahead comes to its end first, so that its errors cancel this one.
-    Result<bool> clear = pollUntil(Deadline::in(patience), [&] { return advanceFlights(); });
+    // Where the host takes part, what is enqueued ahead comes to its end first, so that its errors cancel this one;
+    // else they end all that is enqueued behind it.
+    const bool whole = streams(*next->queued->program);
+    Result<bool> clear =
+        whole ? advanceFlights() : pollUntil(Deadline::in(patience), [&] { return advanceFlights(); });
     Status status = clear.status();
-    if (clear && !*clear)
+    if (clear && !*clear && !whole)
       status = Status(ErrorCode::Deadline, "the steps ahead did not end");
     lock.lock();
     if (status.ok() && failedStep && failedStep < next->number)
@@ -381,10 +385,19 @@ void Context::workerMain() {
     lock.unlock();
     if (status.ok() && isCancelled(next->number))
       status = cancelledError(next->number, 0, okStatus());
+    if (!status.ok() && communicator) // the other ranks do not wait for it
+      (void)communicator->begin("", status, [&] {
+        return isCancelled(next->number) ? cancelledError(next->number, 0, okStatus()) : okStatus();
+      });
     if (status.ok()) {
       const QueuedStep &q = *next->queued;
-      status = startFlight(*next, *q.program, q.inputs, q.outputs, {q.waits, q.record});
-      if (status.ok() && !streams(*q.program)) {
+      if (whole) {
+        DeviceUse use(*device);
+        status = startFlight(*next, *q.program, q.inputs, q.outputs, {q.waits, q.record});
+      } else {
+        status = startFlight(*next, *q.program, q.inputs, q.outputs, {q.waits, q.record});
+      }
+      if (status.ok() && !whole) {
         clear = pollUntil(Deadline::in(patience), [&] { return advanceFlights(); });
         (void)clear; // the flight says how it went, or is still started: waits find it
       }
@@ -518,6 +531,13 @@ Status Context::takeBack(uint64_t step, const Status &why, Deadline deadline) {
     flight.outcome = cancelledError(flight.number, step, why);
   }
   return okStatus();
+}
+
+Status Context::rest(Deadline deadline) {
+  Exclusive exclusive(busy);
+  LATHE_RETURN_IF_ERROR(exclusive.status());
+  LATHE_RETURN_IF_ERROR(awaitEnd(submitted, deadline));
+  return device->sync();
 }
 
 Status Context::run(const std::string &entry, std::span<const lathe_tensor> inputs,

@@ -12,6 +12,7 @@ Block &Block::operator=(Block &&other) noexcept {
     release();
     device = other.device;
     onHost = other.onHost;
+    grow = std::move(other.grow);
     memory = std::exchange(other.memory, nullptr);
     capacity = std::exchange(other.capacity, 0);
   }
@@ -19,7 +20,7 @@ Block &Block::operator=(Block &&other) noexcept {
 }
 
 void Block::release() {
-  if (memory)
+  if (memory && device)
     onHost ? device->freeHost(memory) : device->free(memory);
   memory = nullptr;
   capacity = 0;
@@ -29,6 +30,15 @@ Status Block::reserve(size_t bytes, bool &moved, bool preserve) {
   bytes = std::max<size_t>(bytes, 64);
   if (bytes <= capacity)
     return okStatus();
+  if (grow) {
+    Result<void *> same = grow(bytes);
+    if (!same)
+      return same.status();
+    memory = *same;
+    capacity = bytes;
+    moved = true;
+    return okStatus();
+  }
   Result<void *> fresh = onHost ? device->allocateHost(bytes) : device->allocate(bytes);
   if (!fresh)
     return fresh.status();

@@ -6,6 +6,7 @@
 #include "../device/Device.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -17,12 +18,14 @@ class Block {
 public:
   Block() = default;
   Block(Device &device, bool onHost) : device(&device), onHost(onHost) {}
+  /// Memory of somebody else's that grows where it is: `grow` sees to so many bytes and says where they are.
+  explicit Block(std::function<Result<void *>(size_t bytes)> grow) : grow(std::move(grow)) {}
   Block(Block &&other) noexcept { *this = std::move(other); }
   Block &operator=(Block &&other) noexcept;
   ~Block() { release(); }
 
-  /// At least `bytes` (0 gives an address too). `moved` is set when the address changed;
-  /// `preserve`: the old contents are copied. After an error the block is as it was.
+  /// At least `bytes` (0 gives an address too). `moved` is set when the address changed, or the block grew where it
+  /// is; `preserve`: the old contents are copied. After an error the block is as it was.
   Status reserve(size_t bytes, bool &moved, bool preserve = false);
   void release();
   /// What to reserve for `bytes` in a block of `capacity` that staging grows in small steps:
@@ -37,6 +40,7 @@ public:
 private:
   Device *device = nullptr;
   bool onHost = false;
+  std::function<Result<void *>(size_t bytes)> grow;
   void *memory = nullptr;
   size_t capacity = 0;
 };

@@ -189,7 +189,8 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.add("atol", "X", "Absolute tolerance (default: 1e-7)", options.atol);
   parser.add("threads", "N", "CPU threads (default: all cores)", options.session.threads);
   parser.add("ranks", "N",
-             "Of an engine for a mesh: threads of this process are its ranks (default: as many as it has). Without "
+             "Of an engine for a mesh: threads of this process are its ranks (default: as many as it has), on GPUs one "
+             "on each from --device on. Without "
              "it, and started by torchrun, mpirun or srun, this process is one rank; the first tells of the results, "
              "others --save to DIR/rank-N",
              options.session.ranks);
@@ -205,6 +206,7 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe run model.lathe --input x=image.npy --save out --threads 1");
   parser.example("lathe run model.lathe --device cuda:0 --shape x=4x3x48x192");
   parser.example("lathe run llama.lathe --entry prefill --entry 'decode*8'");
+  parser.example("lathe run mesh_of_2.lathe --device cuda:0 --ranks=2");
   parser.example("mpirun -n 4 lathe run mesh_of_4.lathe");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);

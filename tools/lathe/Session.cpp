@@ -59,6 +59,16 @@ bool isOneOfSeveral() {
   return false;
 }
 
+/// Ranks share a CPU; GPUs have one each, from the one that is named on.
+std::string deviceOfRank(const std::string &device, int rank) {
+  const size_t colon = device.find(':');
+  const std::string kind = device.substr(0, colon);
+  if (kind == "cpu")
+    return device;
+  const int first = colon == std::string::npos ? 0 : std::atoi(device.c_str() + colon + 1);
+  return kind + ":" + std::to_string(first + rank);
+}
+
 } // namespace
 
 bool isEngine(const std::string &path) {
@@ -208,7 +218,12 @@ Result<Session> Session::open(const Model &model, const SessionOptions &options)
     LATHE_RETURN_IF_ERROR(joined);
     session.handle.reset(context);
   } else if (ranks > 1) {
-    std::vector<const char *> devices(size_t(ranks), options.device.c_str());
+    std::vector<std::string> names;
+    for (int rank = 0; rank < ranks; ++rank)
+      names.push_back(deviceOfRank(options.device, rank));
+    std::vector<const char *> devices;
+    for (const std::string &name : names)
+      devices.push_back(name.c_str());
     lathe_group *group = nullptr;
     LATHE_RETURN_IF_ERROR(
         toStatus(lathe_group_create(engine, devices.data(), devices.size(), &wanted, &group)));

@@ -4,6 +4,7 @@
 #define LATHE_IR_COLLECTIVE_H
 
 #include "lathe/ir/Lathe.h"
+#include "lathe/support/RandomWeights.h"
 
 #define GET_OP_CLASSES
 #include "lathe/ir/LatheCollectiveOps.h.inc"
@@ -38,6 +39,14 @@ inline bool isShared(int64_t block, int64_t parts) { return block > 0 && block <
 /// Bytes of the part of a constant that `rank` has, zeros where it is padded. An error for elements that
 /// do not fill bytes, and of the constant.
 Result<std::vector<std::byte>> shardBytes(ShardedAttr sharded, int64_t rank, WeightStore &store);
+
+/// Ranks that each have another part of the constant, a sharded one or joined ones; 0: all have the same.
+int64_t shardsOf(mlir::Attribute constant);
+/// Its bytes on a rank.
+Result<std::vector<std::byte>> bytesOnRank(mlir::Attribute constant, int64_t rank, WeightStore &store);
+/// What a rank has of a constant whose elements are all random: parts of it, and zeros elsewhere. Empty where bytes
+/// of it are known.
+std::vector<RandomPart> randomPartsOf(mlir::Attribute constant, int64_t rank);
 
 } // namespace lathe
 

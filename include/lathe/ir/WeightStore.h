@@ -75,6 +75,9 @@ private:
 /// Elements of a constant attribute (inline or weight) as packed bytes in
 /// ONNX's memory order; splats are expanded. An error for missing weights and parameters.
 Result<std::vector<std::byte>> constantBytes(mlir::Attribute value, WeightStore &store);
+/// The bytes of joined constants, with those of each.
+Result<std::vector<std::byte>> joinedBytes(JoinedAttr joined,
+                                           llvm::function_ref<Result<std::vector<std::byte>>(mlir::Attribute)> bytesOf);
 /// A constant attribute of these bytes: inline up to 256 bytes, else a weight.
 mlir::TypedAttr constantAttr(TensorType type, std::span<const std::byte> bytes, WeightStore &store);
 /// Integer elements of a small constant, when the value is one.

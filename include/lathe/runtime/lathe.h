@@ -299,7 +299,9 @@ LATHE_API lathe_error *lathe_context_seed(lathe_context *, uint64_t seed);
 
 /*--- groups of devices ----------------------------------------------------*/
 
-/* An ordered list of devices with a context each, which the group owns. */
+/* An ordered list of devices with a context each, which the group owns. Of an engine for a mesh the members are
+ * its ranks, in order. GPUs of a mesh reach each other's memory (else LATHE_UNSUPPORTED) and exchange by kernels:
+ * where one does not come in time, the step ends with LATHE_PEER_LOST for all, and later ones run. */
 typedef struct lathe_group lathe_group;
 /* devices: names as of lathe_context_create(), each may occur several times. `options` are
  * those of every member; no stream of the caller. An engine for a mesh of N ranks wants N devices, which are

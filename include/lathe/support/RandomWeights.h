@@ -35,10 +35,14 @@ struct RandomSpread {
 };
 
 /// A weight's place inside a stored one: `rows` runs of `columns` elements, the first at element
-/// `first`, `pitch` elements apart. Elements are numbered row by row.
+/// `first`, `pitch` elements apart. Elements are numbered row by row. A part may be a slice of a weight: its numbers
+/// begin at `from`, and those of rows are `fromPitch` apart (0: `columns`, one row behind the other).
 struct RandomPart {
   RandomSpread spread;
   uint64_t rows = 1, columns = 0, first = 0, pitch = 0;
+  uint64_t from = 0, fromPitch = 0;
+  int32_t rank = -1; ///< of a mesh, which has this part alone; -1: all
+  uint64_t numberPitch() const { return fromPitch ? fromPitch : columns; }
   bool operator==(const RandomPart &) const = default;
 };
 
@@ -48,8 +52,8 @@ uint64_t randomStream(uint64_t seed, std::string_view name);
 /// Whether fillRandom can make elements of this type: f64, f32, f16, bf16.
 bool isRandomType(DType type);
 
-/// Elements [from, to) of the part, counted in its own order, into the stored weight at `memory`.
-void fillRandom(std::byte *memory, DType type, const RandomPart &part, uint64_t from, uint64_t to);
+/// Elements [begin, end) of the part, counted from its first, into the stored weight at `memory`.
+void fillRandom(std::byte *memory, DType type, const RandomPart &part, uint64_t begin, uint64_t end);
 
 } // namespace lathe
 

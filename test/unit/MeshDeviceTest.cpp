@@ -1,0 +1,382 @@
+//===- MeshDeviceTest.cpp - the ranks of a mesh on GPUs -------------------===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The memory that ranks share, and engines for a mesh on fake GPUs, whose collective kernels are functions here that
+// keep to lathe/engine/CollectiveAbi.h: through graphs and without, operands in the arenas and elsewhere, and what goes
+// wrong on one rank is an error of all.
+//
+//===----------------------------------------------------------------------===//
+#include "FakeGpuFixture.h"
+
+#include "../../runtime/comm/PeerArenas.h"
+#include "lathe/engine/CollectiveAbi.h"
+
+#include <chrono>
+#include <functional>
+
+using namespace lathe;
+using namespace lathe::engine;
+using namespace lathe::test;
+using runtime::PeerArenas;
+using runtime::SymmetricMemory;
+using runtime::cuda::fakeDriver;
+
+namespace {
+
+constexpr uint64_t kPage = uint64_t(2) << 20;
+
+TEST(SymmetricMemory, IsAtOnePlaceOnAllRanksAndGrowsThere) {
+  fakeGpu().reset();
+  const uint64_t before = fakeGpu().allocatedBytes();
+  {
+    auto made = SymmetricMemory::create(fakeDriver(), {0, 1, 1}, 8 * kPage - 5);
+    ASSERT_TRUE(made.ok()) << made.status().str();
+    SymmetricMemory &memory = **made;
+    EXPECT_EQ(memory.stride(), 8 * kPage);
+    EXPECT_EQ(memory.at(2), memory.at(0) + 16 * kPage);
+    EXPECT_EQ(fakeGpu().allocatedBytes(), before) << "addresses alone";
+    EXPECT_FALSE(memory.write(1, 0, "x", 1).ok());
+    ASSERT_TRUE(memory.map(1, kPage + 3, 10).ok());
+    EXPECT_EQ(fakeGpu().allocatedBytes(), before + kPage);
+    ASSERT_TRUE(memory.map(1, 0, 3 * kPage).ok()) << "around what is there";
+    ASSERT_TRUE(memory.map(1, 0, 3 * kPage).ok());
+    EXPECT_EQ(fakeGpu().allocatedBytes(), before + 3 * kPage);
+    ASSERT_TRUE(memory.fill(1, 0, 7, 3 * kPage).ok());
+    ASSERT_TRUE(memory.write(1, 2 * kPage - 1, "ab", 2).ok()) << "over the border of two pages";
+    EXPECT_EQ(memory.at(1)[2 * kPage - 2], 7);
+    EXPECT_EQ(memory.at(1)[2 * kPage], 'b');
+    EXPECT_EQ(memory.map(0, 7 * kPage, kPage + 1).code(), ErrorCode::RuntimeFailure);
+  }
+  EXPECT_EQ(fakeGpu().allocatedBytes(), before);
+}
+
+TEST(SymmetricMemory, SaysWhatIsMissing) {
+  fakeGpu().reset();
+  const uint64_t before = fakeGpu().allocatedBytes();
+  fakeGpu().peerAccess = false;
+  EXPECT_EQ(SymmetricMemory::create(fakeDriver(), {0, 1}, kPage).status().code(), ErrorCode::Unsupported);
+  EXPECT_TRUE(SymmetricMemory::create(fakeDriver(), {1, 1}, kPage).ok()) << "a device reaches its own";
+  fakeGpu().peerAccess = true;
+  for (const char *call : {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess"}) {
+    fakeGpu().failingCall = call;
+    auto made = SymmetricMemory::create(fakeDriver(), {0, 1}, kPage);
+    Status status = made ? (*made)->map(0, 0, kPage) : made.status();
+    EXPECT_NE(status.message().find(call), std::string::npos) << status.str();
+    fakeGpu().failingCall = "";
+    if (made) {
+      EXPECT_TRUE((*made)->map(0, 0, kPage).ok()) << "as if nothing had been";
+    }
+  }
+  EXPECT_EQ(fakeGpu().allocatedBytes(), before);
+}
+
+TEST(PeerArenas, AreReadyAndKnowTheirOperands) {
+  fakeGpu().reset();
+  auto made = PeerArenas::create({"fake:0", "fake:1"}, int64_t(1000) * 1000000);
+  ASSERT_TRUE(made.ok()) << made.status().str();
+  PeerArenas &arenas = **made;
+  EXPECT_EQ(arenas.ranks(), 2);
+  EXPECT_LT(arenas.timeout(), int64_t(1000) * 1000000) << "kernels give up before those who wait for them";
+  const char *second = static_cast<char *>(arenas.begin()) + arenas.arenaBytes();
+  auto *header = reinterpret_cast<const ArenaHeader *>(second);
+  EXPECT_EQ(header->epochs[3], 0u);
+  EXPECT_EQ(static_cast<unsigned char>(second[kArenaHeaderBytes]), 0xff);
+  EXPECT_EQ(static_cast<unsigned char>(second[arenaOperandOffset(2) - 1]), 0xff);
+  Result<void *> area = arenas.arena(1, 0, 100), copies = arenas.copies(1, 100);
+  ASSERT_TRUE(area.ok() && copies.ok());
+  EXPECT_TRUE(arenas.holds(1, *area, 100));
+  EXPECT_FALSE(arenas.holds(0, *area, 100));
+  EXPECT_FALSE(arenas.holds(1, second, 100)) << "the header";
+  EXPECT_EQ(*arenas.arena(1, 0, 3 * int64_t(kPage)), *area) << "it grows where it is";
+  EXPECT_NE(*arenas.arena(1, 1, 100), *area);
+  arenas.abort();
+  EXPECT_TRUE(arenas.isBroken());
+  EXPECT_EQ(header->abort, kAbortByHost);
+  ASSERT_TRUE(arenas.prepare().ok());
+  EXPECT_FALSE(arenas.isBroken());
+  EXPECT_EQ(header->abort, 0u);
+  EXPECT_EQ(PeerArenas::create(std::vector<std::string>(9, "fake:0"), -1).status().code(), ErrorCode::Unsupported);
+  EXPECT_EQ(PeerArenas::create({"fake:0", "cpu"}, -1).status().code(), ErrorCode::Usage);
+}
+
+/// The collective kernels as functions. One call of all ranks at a time; each gives its part into its slots, of which
+/// there are two in turns, and goes on when all have.
+struct Collectives {
+  int64_t lost = -1; ///< a rank that does not come: what waits for it says so
+
+  void install() {
+    for (const char *name : {"allReduceOneShot", "allReduceTwoShot", "allReduceDirect"})
+      fakeGpu().meetings[name] = [this, name = std::string(name)](const FakeLaunch &, void **p) {
+        const auto count = parameter<int64_t>(p, 5);
+        return meet(p, 6, name == "allReduceDirect", name == "allReduceDirect", count * 4,
+                    [=](std::vector<const float *> parts, float *out) {
+          for (int64_t i = 0; i < count; ++i) {
+            out[i] = 0;
+            for (const float *part : parts)
+              out[i] += part[i];
+          }
+        });
+      };
+    fakeGpu().meetings["allGather"] = [this](const FakeLaunch &, void **p) {
+      const auto rows = parameter<int64_t>(p, 5), run = parameter<int64_t>(p, 6) / 4;
+      EXPECT_EQ(run % 4, 0);
+      return meet(p, 7, false, true, rows * run * 4, [=](std::vector<const float *> parts, float *out) {
+        for (int64_t row = 0; row < rows; ++row)
+          for (const float *part : parts)
+            out = std::copy_n(part + row * run, run, out);
+      });
+    };
+    fakeGpu().meetings["reduceScatter"] = [this](const FakeLaunch &, void **p) {
+      const auto rows = parameter<int64_t>(p, 5), run = parameter<int64_t>(p, 6), rank = parameter<int64_t>(p, 4);
+      EXPECT_EQ(run % 4, 0);
+      return meet(p, 7, true, false, rows * run * 8, [=](std::vector<const float *> wholes, float *out) {
+        for (int64_t row = 0; row < rows; ++row)
+          for (int64_t i = 0; i < run; ++i)
+            out[row * run + i] = wholes[0][(row * 2 + rank) * run + i] + wholes[1][(row * 2 + rank) * run + i];
+      });
+    };
+  }
+
+  bool meet(void **p, int next, bool wantsIn, bool wantsOut, int64_t bytes,
+            const std::function<void(std::vector<const float *>, float *)> &finish) {
+    const auto *in = parameter<const float *>(p, 0);
+    auto *out = parameter<float *>(p, 1);
+    auto *arenas = parameter<char *>(p, 2);
+    const auto stride = parameter<int64_t>(p, 3), rank = parameter<int64_t>(p, 4);
+    EXPECT_GT(parameter<int64_t>(p, next), 0) << "a timeout";
+    auto *status = parameter<LatheStatusWord *>(p, next + 2);
+    auto isOperand = [&](const void *at) {
+      const auto *byte = static_cast<const char *>(at), *own = arenas + rank * stride;
+      return byte >= own + arenaOperandOffset(2) && byte < own + stride;
+    };
+    EXPECT_TRUE(!wantsIn || isOperand(in));
+    EXPECT_TRUE(!wantsOut || isOperand(out));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(in) % 16, 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(out) % 16, 0u);
+    auto headerOf = [&](int64_t r) { return reinterpret_cast<ArenaHeader *>(arenas + r * stride); };
+    ArenaHeader &own = *headerOf(rank);
+    const uint32_t call = own.epochs[0] + 1;
+    const int64_t half = arenaSlotBytes(2) / 2;
+    EXPECT_LE(bytes, half);
+    auto slotOf = [&](int64_t r) { return arenas + r * stride + kArenaHeaderBytes + call % 2 * half; };
+    if (lost >= 0 && lost != rank)
+      for (int64_t r = 0; r < 2; ++r)
+        headerOf(r)->abort = uint32_t(1 + lost);
+    if (own.abort) {
+      *status = {kStatusPeerLost, uint64_t(lost >= 0 ? lost : 1 - rank) << 32};
+      return true;
+    }
+    if (lost == rank)
+      return false;
+    if (own.begun[0][rank] != call) {
+      std::memcpy(slotOf(rank), in, size_t(bytes));
+      own.begun[0][rank] = call;
+    }
+    std::vector<const float *> parts;
+    for (int64_t r = 0; r < 2; ++r) {
+      if (headerOf(r)->begun[0][r] < call)
+        return false;
+      parts.push_back(reinterpret_cast<const float *>(slotOf(r)));
+    }
+    finish(parts, out);
+    own.epochs[0] = call;
+    return true;
+  }
+};
+
+/// Rank r: t = x * w[r] + x, then a collective of t into u, in the arena or y itself; w[0] = {1, 2, 3, 4}, ten times
+/// that on rank 1.
+Plan meshPlan(const std::string &collective = "all_reduce", bool intoArena = false) {
+  Plan p = makeScalePlan("sm_90a", true);
+  p.ranks = 2;
+  p.weights[0].shards = 2;
+  const DimExpr b = DimExpr::symbol("B");
+  const int64_t columns = collective == "all_gather" ? 8 : collective == "reduce_scatter" ? 2 : 4;
+  p.buffers[3] = makeBuffer("y", BufferKind::Output, 0, DType::F32, {b, columns});
+  p.outputs[0].dims = {b, columns};
+  int32_t to = 3;
+  if (intoArena) {
+    p.arenas[0].bytes = b * 64 + 128;
+    to = int32_t(p.buffers.size());
+    p.buffers.push_back(makeBuffer("u", BufferKind::Arena, 0, DType::F32, {b, columns}, b * 16 + 64));
+    p.buffers.back().alignment = 16;
+  }
+  p.blocks[0][1] = Step{CollectiveStep{collective, 0, {2}, {to}, Reduction::Sum, 1}, {"Sum_2"}};
+  if (intoArena)
+    p.blocks[0].push_back(Step{LaunchStep{1, {to, 3}, {b * columns}}, {"Relu_3"}});
+  else
+    p.kernels.resize(1);
+  return p;
+}
+
+std::string meshEngine(const Plan &plan) {
+  EngineWriter w("mesh test");
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    float factor = rank ? 10 : 1, weights[4] = {factor, 2 * factor, 3 * factor, 4 * factor};
+    EXPECT_TRUE(w.addWeight(shardSection("weights", rank), {reinterpret_cast<char *>(weights), 16}).ok());
+  }
+  Status added = w.addPlan(plan);
+  EXPECT_TRUE(added.ok()) << added.str();
+  std::string all = "fake\nallReduceOneShot 8 8 8 8 8 8 8 8 8\nallReduceTwoShot 8 8 8 8 8 8 8 8 8\n"
+                    "allReduceDirect 8 8 8 8 8 8 8 8 8\nallGather 8 8 8 8 8 8 8 8 8 8\n"
+                    "reduceScatter 8 8 8 8 8 8 8 8 8 8\n";
+  EXPECT_TRUE(w.addKernels(plan.target, packArchive({{"scale_add", "fake\nscale_add 8 8 8 8\n"},
+                                                     {"relu", "fake\nrelu 8 8 8\n"},
+                                                     {collectiveImage(Reduction::Sum, DType::F32), all}}))
+                  .ok());
+  return *w.str();
+}
+
+struct Mesh {
+  rt::Engine engine;
+  rt::Group group;
+  Collectives collectives;
+  std::vector<lathe_tensor> y;
+  std::vector<std::vector<float>> x;
+  std::vector<Dims> dims;
+
+  explicit Mesh(const Plan &plan = meshPlan(), bool graphs = true) {
+    installKernels();
+    collectives.install();
+    engine = openEngine(meshEngine(plan));
+    lathe_options o{};
+    o.size = sizeof o;
+    o.deadline_ms = 10000;
+    o.no_graphs = !graphs;
+    rt::Error e = group.create(engine, {"fake:0", "fake:1"}, o);
+    EXPECT_FALSE(e) << e.message();
+  }
+  rt::Error submit(int64_t rows, uint64_t &step, float value = 2) {
+    x.emplace_back(size_t(rows) * 4, value);
+    dims.push_back({rows, 4});
+    y.assign(2, {});
+    std::vector<lathe_tensor> in(2, rt::tensor(x.back(), dims.back()));
+    return group.submit("", in, y, step);
+  }
+  rt::Error run(int64_t rows) {
+    uint64_t step = 0;
+    if (rt::Error e = submit(rows, step))
+      return e;
+    return group.wait(step);
+  }
+  float at(size_t rank, int64_t i) const { return static_cast<const float *>(y[rank].data)[i]; }
+};
+
+TEST(MeshDevice, ReducesThroughSlotsAndInPlace) {
+  for (bool intoArena : {false, true})
+    for (bool graphs : {true, false}) {
+      Mesh mesh(meshPlan("all_reduce", intoArena), graphs);
+      for (int64_t rows : {1, 5, 64, 512, 64, 0, 5}) {
+        rt::Error e = mesh.run(rows);
+        ASSERT_FALSE(e) << e.message();
+        for (int64_t i = 0; i < rows * 4; ++i) {
+          ASSERT_EQ(mesh.at(0, i), 2 * 2 + 2 * 11 * float(i % 4 + 1)) << rows;
+          ASSERT_EQ(mesh.at(1, i), mesh.at(0, i));
+        }
+      }
+      lathe_counters c{};
+      lathe_context_counters(mesh.group.member(1), &c);
+      EXPECT_EQ(c.host_steps, 0u);
+      EXPECT_EQ(c.graph_launches, graphs ? 7u : 0u);
+    }
+}
+
+TEST(MeshDevice, GathersAndScattersRowsOfAnySize) {
+  {
+    Mesh mesh(meshPlan("all_gather"));
+    for (int64_t rows : {3, 1, 3}) {
+      rt::Error e = mesh.run(rows);
+      ASSERT_FALSE(e) << e.message();
+      for (int64_t i = 0; i < rows * 8; ++i)
+        ASSERT_EQ(mesh.at(1, i), 2 * float(i % 4 + 1) * (i % 8 < 4 ? 1 : 10) + 2);
+    }
+  }
+  for (bool intoArena : {false, true}) { // rows of 8 bytes, which kernels do not take
+    Mesh mesh(meshPlan("reduce_scatter", intoArena));
+    for (int64_t rows : {3, 1, 3}) {
+      rt::Error e = mesh.run(rows);
+      ASSERT_FALSE(e) << e.message();
+      for (int64_t i = 0; i < rows * 2; ++i)
+        for (size_t rank : {0, 1})
+          ASSERT_EQ(mesh.at(rank, i), 4 + 22 * float(2 * rank + size_t(i % 2) + 1));
+    }
+  }
+}
+
+TEST(MeshDevice, EnqueuesStepsBehindEachOther) {
+  Mesh mesh(meshPlan("all_reduce", true));
+  ASSERT_FALSE(mesh.run(4));
+  std::vector<uint64_t> steps(20);
+  std::vector<std::vector<lathe_tensor>> results;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    rt::Error e = mesh.submit(4, steps[i], float(i + 1));
+    ASSERT_FALSE(e) << e.message();
+    results.push_back(mesh.y);
+  }
+  rt::Error e = mesh.group.wait(steps.back());
+  ASSERT_FALSE(e) << e.message();
+}
+
+TEST(MeshDevice, LosesARankOnAllAndGoesOn) {
+  for (bool graphs : {true, false}) {
+    Mesh mesh(meshPlan(), graphs);
+    ASSERT_FALSE(mesh.run(2));
+    for (int64_t lost : {0, 1}) {
+      mesh.collectives.lost = lost;
+      auto begin = std::chrono::steady_clock::now();
+      uint64_t first = 0, behind = 0;
+      ASSERT_FALSE(mesh.submit(2, first));
+      ASSERT_FALSE(mesh.submit(2, behind));
+      rt::Error e = mesh.group.wait(first);
+      EXPECT_EQ(e.code(), LATHE_PEER_LOST) << e.message();
+      EXPECT_NE(e.message().find("rank " + std::to_string(lost)), std::string::npos) << e.message();
+      EXPECT_NE(e.message().find("Sum_2"), std::string::npos) << e.message();
+      EXPECT_TRUE(mesh.group.wait(behind));
+      EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+      mesh.collectives.lost = -1;
+      e = mesh.run(3);
+      ASSERT_FALSE(e) << e.message();
+      EXPECT_EQ(mesh.at(1, 0), 26);
+    }
+  }
+}
+
+TEST(MeshDevice, EndsKernelsThatWaitForARankThatFails) {
+  Mesh mesh(meshPlan(), /*graphs=*/false);
+  ASSERT_FALSE(mesh.run(2));
+  // The launch of one rank fails while the other may have its own enqueued already.
+  int launches = 0;
+  fakeGpu().kernels["scale_add"] = [&, own = fakeGpu().kernels["scale_add"]](const FakeLaunch &l, void **p) {
+    own(l, p);
+    if (++launches == 2)
+      fakeGpu().failingCall = "cuLaunchKernelEx";
+  };
+  auto begin = std::chrono::steady_clock::now();
+  rt::Error e = mesh.run(2);
+  EXPECT_TRUE(e) << "a launch has failed";
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  fakeGpu().failingCall = "";
+  e = mesh.run(2);
+  ASSERT_FALSE(e) << e.message();
+  EXPECT_EQ(mesh.at(0, 0), 26);
+}
+
+TEST(MeshDevice, RefusesWhatCannotMeet) {
+  installKernels();
+  fakeGpu().peerAccess = false;
+  rt::Engine engine = openEngine(meshEngine(meshPlan()));
+  rt::Group group;
+  lathe_options o{};
+  o.size = sizeof o;
+  rt::Error e = group.create(engine, {"fake:0", "fake:1"}, o);
+  EXPECT_EQ(e.code(), LATHE_UNSUPPORTED);
+  EXPECT_NE(e.message().find("no access"), std::string::npos) << e.message();
+  fakeGpu().peerAccess = true;
+  Plan onHost = meshPlan();
+  onHost.buffers[3].onHost = true;
+  rt::Engine other;
+  std::string bytes = meshEngine(onHost);
+  EXPECT_NE(other.openMemory(std::as_bytes(std::span(bytes))).code(), LATHE_OK);
+}
+
+} // namespace
