@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Decoders divided among GPUs: that all ranks have the same bits and what one device has, and times at Llama-3-8B's sizes.
+
+`race_tp.py prepare FOLDER [check] [race]` needs a build, torch and no GPU: engines of a small decoder and of Llama-3-8B's graph, for
+one GPU, two and four. Weights are made from a seed where an engine runs, of each rank its part. `race_tp.py run FOLDER [check]
+[race] [--rivals LOG]` needs GPUs, numpy, python-frontend and the runtime library (LATHE_RUNTIME_LIBRARY); what there are not enough
+GPUs for is left out. `rivals FOLDER` needs torch: torch.compile in a graph with NCCL and with torch's one-shot all-reduce, a process a
+GPU, in the sizes of the race; its log is what --rivals reads. Exit code 1 when a result is wrong or a bar is missed.
+
+Steps are timed as a caller sees them: several are submitted behind each other, and the last is waited for.
+"""
+import argparse
+import json
+import lzma
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.abspath(os.path.join(HERE, "..", "..", ".."))
+sys.path[:0] = [HERE, os.path.join(ROOT, "python-frontend")]
+LATHE = os.environ.get("LATHE", os.path.join(ROOT, "build", "bin", "lathe"))
+MESHES = (1, 2, 4)
+
+
+class Small:
+    width, inner, layers, heads, groups, words, head, capacity = 512, 1024, 2, 8, 4, 1000, 64, 640
+
+
+DTYPES = ("f32", "bf16")
+BATCH, PROMPT, STEPS = 3, 70, 12
+
+
+# Preparing ----------------------------------------------------------------------------------------
+
+
+def names_of(sizes):
+    return [f"{part}{i}" for i in range(sizes.layers) for part in "kv"]
+
+
+def export(path, model, sizes, dtype):
+    """The graph of a decoder whose batch, new and old tokens are symbols; weights are absent."""
+    import onnx
+    import torch
+
+    import export_graphs
+    dims = {name: torch.export.Dim(name, min=0 if name == "P" else 1) for name in "BSP"}
+    past = [torch.zeros(2, sizes.groups, 5, sizes.head, dtype=dtype) for _ in names_of(sizes)]
+    ids = torch.zeros(2, 3, dtype=torch.int64)
+    names = names_of(sizes)
+    program = torch.onnx.export(
+        model.eval(), (ids, *past), dynamo=True, opset_version=18, input_names=["ids", *names],
+        output_names=["logits", *(f"{n}_out" for n in names)],
+        dynamic_shapes=({0: dims["B"], 1: dims["S"]}, tuple({0: dims["B"], 2: dims["P"]} for _ in names)),
+        external_data=False, optimize=False)
+    export_graphs.refer_to_absent(program.model)
+    proto = program.model_proto
+    export_graphs.drop_weights(proto)
+    onnx.save(proto, path)
+
+
+def compile_engine(graph, engine, *options, target="sm_90a"):
+    begin = time.time()
+    subprocess.run([LATHE, "compile", graph, "-o", engine, f"--target={target}", "--random-weights=1", *options], check=True,
+                   stdout=subprocess.DEVNULL)
+    print(f"{os.path.basename(engine)}: {time.time() - begin:.1f} s, {os.path.getsize(engine) / 1e6:.1f} MB", flush=True)
+    with open(engine, "rb") as plain, lzma.open(engine + ".xz", "wb") as packed:
+        packed.write(plain.read())
+    os.remove(engine)
+
+
+def prepare_check(folder):
+    import torch
+
+    import export_graphs
+    ids = np.random.default_rng(1).integers(0, Small.words, (BATCH, PROMPT + STEPS))
+    np.save(os.path.join(folder, "ids.npy"), ids)
+    options = [f"--donate={n}_out={n}" for n in names_of(Small)] + [
+        "--dim=B=1:2:8", "--dim=S=1:64:512", f"--dim=P=0:64:{Small.capacity}", "--entry=prefill:P=0", "--entry=step:S=1"]
+    with tempfile.TemporaryDirectory() as scratch:
+        for dtype, kind in (("f32", torch.float32), ("bf16", torch.bfloat16)):
+            graph = os.path.join(scratch, f"{dtype}.onnx")
+            if not os.path.exists(graph):
+                export(graph, export_graphs.Llama(Small).to(kind), Small, kind)
+            for ranks in MESHES:
+                compile_engine(graph, os.path.join(folder, f"{dtype}-{ranks}.lathe"), *options,
+                               *([f"--mesh=tp={ranks}"] if ranks > 1 else []))
+        compile_engine(os.path.join(scratch, "f32.onnx"), os.path.join(scratch, "cpu-1.lathe"), *options, target="x86-64-v3")
+        np.save(os.path.join(folder, "truth.npy"), chain(Ranks(scratch, "cpu", 1, device="cpu"), ids)[0])
+
+
+RACES = {"one": (1, 1024), "many": (64, 1024), "prompt": (1, 2048)}
+
+
+def prepare_race(folder):
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    import export_graphs
+    s = export_graphs.LlamaSizes
+    torch.set_default_dtype(torch.bfloat16)
+    donated = [f"--donate={n}_out={n}" for n in names_of(s)]
+    with tempfile.TemporaryDirectory() as scratch:
+        graph = os.path.join(scratch, "model.onnx")
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            export(graph, export_graphs.Llama(), s, torch.bfloat16)
+        for batch in (1, 64):
+            dims = [f"--dim=B={batch}:{batch}:{batch}", "--dim=S=1:2048:2048" if batch == 1 else "--dim=S=1:16:16",
+                    "--dim=P=0:1024:2048" if batch == 1 else "--dim=P=0:1024:1152", "--entry=prefill:P=0", "--entry=step:S=1"]
+            if batch > 1: # fills the cache by pieces
+                dims[-2] = "--entry=prefill:S=16"
+            for ranks in MESHES:
+                compile_engine(graph, os.path.join(folder, f"llama{batch}-{ranks}.lathe"), *dims, *donated,
+                               *([f"--mesh=tp={ranks}"] if ranks > 1 else []))
+
+
+def prepare(folder, what):
+    os.makedirs(folder, exist_ok=True)
+    if "check" in what:
+        prepare_check(folder)
+    if "race" in what:
+        prepare_race(folder)
+
+
+# Running ------------------------------------------------------------------------------------------
+
+
+def gpus():
+    found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
+    return found.stdout.count("GPU ") if found.returncode == 0 else 0
+
+
+class Ranks:
+    """An engine on as many GPUs as it has ranks, all given the same."""
+
+    def __init__(self, folder, name, ranks, graphs=True, device="cuda"):
+        import lathe
+        self.ranks = ranks
+        with lzma.open(os.path.join(folder, f"{name}-{ranks}.lathe.xz")) as packed, \
+                tempfile.NamedTemporaryFile(suffix=".lathe", delete=False) as plain:
+            plain.write(packed.read())
+        engine = lathe.load(plain.name)
+        os.remove(plain.name)
+        self.states = engine.states
+        devices = ["cpu"] if device == "cpu" else [f"{device}:{i}" for i in range(ranks)]
+        self.group = engine.group(devices, graphs=graphs) if ranks > 1 else None
+        self.context = None if self.group else engine.context(devices[0], graphs=graphs)
+
+    def submit(self, inputs, entry, memory="host"):
+        if self.group:
+            return self.group.submit([inputs] * self.ranks, entry, memory=memory)
+        return self.context.submit(inputs, entry, memory=memory)
+
+    def run(self, inputs, entry):
+        """The logits of each rank."""
+        results = self.submit(inputs, entry).wait()
+        return [np.array(r["logits"]) for r in (results if self.group else [results])]
+
+    def members(self):
+        return self.group.members if self.group else [self.context]
+
+    def truncate(self, length):
+        for member in self.members():
+            for state in self.states:
+                member.truncate_state(state, length)
+
+    def reset(self):
+        for member in self.members():
+            member.reset_state()
+
+
+def widened(x):
+    return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else np.asarray(x).astype(np.float32)
+
+
+def chain(ranks, ids):
+    """Logits as chain_of() has them, and whether all ranks have the same bits."""
+    out, equal = [], True
+    for i, entry in [(PROMPT, "prefill")] + [(i + 1, "step") for i in range(PROMPT, ids.shape[1])]:
+        given = np.ascontiguousarray(ids[:, (0 if entry == "prefill" else i - 1):i])
+        found = ranks.run([given], entry)
+        equal &= all(f.tobytes() == found[0].tobytes() for f in found)
+        out.append(widened(found[0]))
+    return np.stack(out), equal
+
+
+def error(got, want):
+    return float(np.linalg.norm(got - want) / np.linalg.norm(want))
+
+
+def check(folder, device):
+    cards, bad = gpus() if device == "cuda" else 2, 0
+    ids = np.load(os.path.join(folder, "ids.npy"))
+    for dtype in DTYPES:
+        truth, alone, first = np.load(os.path.join(folder, "truth.npy")), None, {}
+        for ranks in [n for n in MESHES if n <= cards]:
+            for graphs in (True, False):
+                name = f"small decoder, {dtype}, {ranks} GPU{'s' if ranks > 1 else ''}, {'graphs' if graphs else 'no graphs'}"
+                try:
+                    one = Ranks(folder, dtype, ranks, graphs, device)
+                    got, equal = chain(one, ids)
+                    one.reset()
+                    again, _ = chain(one, ids)
+                    begin = time.perf_counter()
+                    for _ in range(5):
+                        one.reset()
+                        chain(one, ids)
+                    took = (time.perf_counter() - begin) / 5 / (STEPS + 1)
+                    if ranks == 1:
+                        alone = error(got, truth)
+                    off = error(got, truth)
+                    same = got.tobytes() == again.tobytes() and got.tobytes() == first.setdefault(ranks, got).tobytes()
+                    # As exact as one device is, up to the other order of sums.
+                    wrong = not off <= max(1.2 * alone, 2e-6) or not equal or not same
+                    bad += wrong
+                    print(f"{name}: error {off:.2e} (one GPU {alone:.2e}), ranks {'equal' if equal else 'DIFFER'}, "
+                          f"runs {'equal' if same else 'DIFFER'}, {took * 1e6:.0f} us a step{'  WRONG' if wrong else ''}", flush=True)
+                    del one
+                except Exception as problem:
+                    bad += 1
+                    print(f"{name}: FAILED {str(problem)[:600]}", flush=True)
+    return bad
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("verb", choices=["prepare", "run"])
+    parser.add_argument("folder")
+    parser.add_argument("what", nargs="*", default=["check", "race"])
+    parser.add_argument("--device", default="cuda", help="cuda, or fake for a dry run without results")
+    options = parser.parse_args()
+    if options.verb == "prepare":
+        prepare(options.folder, options.what)
+        return 0
+    bad = 0
+    if "check" in options.what:
+        bad += check(options.folder, options.device)
+    return bad > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
