@@ -11,9 +11,13 @@
 
 namespace lathe::shard {
 
-/// What estimates of time go by: this is the order of things on a CPU whose ranks are threads. Choices
-/// hang on ratios, and on weights that are not replicated where they need not be.
+/// What estimates of time go by. Choices hang on ratios, and on weights that are not replicated where they need not be.
+/// By itself the order of things on a CPU whose ranks are threads.
 struct Costs {
+  /// Of GPUs with tensor cores that reach each other's memory over links of hundreds of GB a second. A meeting is a
+  /// kernel of some microseconds, and one boundary more that nothing fuses over.
+  static Costs ofGpus() { return {.flops = 5e14, .bytes = 3e12, .meetingSeconds = 8e-6, .exchangedBytes = 2.5e11}; }
+
   double flops = 5e10;        ///< a second, of a rank
   double bytes = 1e10;        ///< a second that a rank reads or writes
   double meetingSeconds = 2e-5; ///< of a collective, whatever its size

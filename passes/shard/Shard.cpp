@@ -14,6 +14,7 @@
 #include "../Common.h"
 #include "Localize.h"
 
+#include "lathe/codegen/Target.h"
 #include "lathe/ir/Collective.h"
 #include "lathe/ir/Loops.h"
 #include "lathe/ir/States.h"
@@ -48,6 +49,7 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
       hints.push_back(hintOf(text));
     addHintsOfModel(module, ranks, hints);
     shard::StateLayouts states;
+    const shard::Costs costs = isForGpus(module) ? shard::Costs::ofGpus() : shard::Costs();
     for (func::FuncOp func : module.getOps<func::FuncOp>()) {
       // Text that has been through here.
       if (func.walk([](Operation *op) {
@@ -62,7 +64,7 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
           return signalPassFailure();
         }
       Result<shard::Choice> choice =
-          shard::choose(func, ranks, shard::Costs(), hints, symbolOptima(module), states);
+          shard::choose(func, ranks, costs, hints, symbolOptima(module), states);
       if (!choice) {
         func.emitError("usage: ") << choice.status().location() << ": " << choice.status().message();
         return signalPassFailure();
@@ -73,6 +75,15 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
     for (StateOp state : module.getOps<StateOp>())
       if (auto found = states.find(state.getSymName().str()); found != states.end())
         state.setType(shard::localType(state.getType(), found->second, ranks));
+  }
+
+  /// Whether all targets are GPUs. A division is one for all targets.
+  static bool isForGpus(ModuleOp module) {
+    SmallVector<std::string> targets = optionStrings(module, "targets");
+    return !targets.empty() && llvm::all_of(targets, [](const std::string &name) {
+      Result<Target> target = Target::parse(name);
+      return target && target->isCuda();
+    });
   }
 
   static shard::Hint hintOf(StringRef text) {
