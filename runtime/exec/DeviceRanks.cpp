@@ -38,7 +38,9 @@ void addCopies(std::vector<CollectivePart> &parts, void *to, int64_t toPitch, vo
   }
 }
 
-/// What a launch is made of beside its function, as long as it is launched.
+} // namespace
+
+/// A launch with what it points to.
 struct CollectiveCommand {
   Launch spec;
   KernelVariant variant;
@@ -47,26 +49,27 @@ struct CollectiveCommand {
   LaunchCommand command;
 };
 
-void fillCommand(CollectiveCommand &out, const Launch &spec, const CollectivePart &part, const PeerArenas &peers,
-                 int64_t rank, int32_t order) {
+void Run::fillCommand(const CompiledStep &compiled, const CollectivePart &part, bool mayOverlap, CollectiveCommand &out) {
+  const CompiledCollective &collective = *compiled.collective;
+  const PeerArenas &peers = *context.peers;
+  const Launch &spec = collective.launches[size_t(part.launch)];
   out.spec = spec;
   out.spec.block = {part.shape.threads, 1, 1};
   out.buffers[0] = part.in;
   out.buffers[1] = part.out;
   out.buffers[2] = peers.begin();
-  out.symbols = {peers.arenaBytes(), rank, part.sizes[0]};
-  if (spec.args.size() > 9) // rows and run
-    out.symbols.push_back(part.sizes[1]);
-  out.symbols.push_back(peers.timeout());
-  out.symbols.push_back(order);
+  out.symbols = {peers.arenaBytes(), context.rank()};
+  out.symbols.insert(out.symbols.end(), part.sizes.begin(), part.sizes.end());
+  out.symbols.insert(out.symbols.end(), {peers.timeout(), std::get<CollectiveStep>(compiled.step->op).order});
+  out.command.function = context.image->collective(collective.image, spec.function);
   out.command.spec = &out.spec;
   out.command.variant = &out.variant;
   out.command.grid[0] = part.shape.blocks;
+  out.command.mayOverlap = mayOverlap;
   out.command.buffers = out.buffers;
   out.command.symbols = out.symbols;
+  out.command.status = static_cast<LatheStatusWord *>(slot.status.data()) + collective.statusSlot;
 }
-
-} // namespace
 
 Result<std::vector<CollectivePart>> Run::collectiveParts(const CompiledStep &compiled) {
   Result<Exchange> exchange = exchangeOf(compiled);
@@ -98,7 +101,7 @@ Result<std::vector<CollectivePart>> Run::collectiveParts(const CompiledStep &com
       launch.in = launch.out = *area;
     }
     launch.launch = int(form);
-    launch.sizes[0] = x.rows * x.run;
+    launch.sizes = {x.rows * x.run};
     launch.shape = allReduceShape(form, bytes, ranks);
     parts.push_back(launch);
     if (copied)
@@ -120,8 +123,7 @@ Result<std::vector<CollectivePart>> Run::collectiveParts(const CompiledStep &com
   launch.launch = 0;
   launch.in = in;
   launch.out = out;
-  launch.sizes[0] = x.rows;
-  launch.sizes[1] = gathers ? pitch : pitch / size;
+  launch.sizes = {x.rows, gathers ? pitch : pitch / size};
   launch.shape = gathers ? gatherShape(x.rows * pitch) : scatterShape(x.rows * pitch);
   char *area = nullptr;
   if (copiesPart || copiesWhole) {
@@ -154,7 +156,6 @@ Result<std::vector<CollectivePart>> Run::collectiveParts(const CompiledStep &com
 
 Status Run::exchangeOnDevice(const CompiledStep &compiled) {
   const auto &step = std::get<CollectiveStep>(compiled.step->op);
-  const CompiledCollective &collective = *compiled.collective;
   Result<std::vector<CollectivePart>> parts = collectiveParts(compiled);
   if (!parts)
     return parts.status();
@@ -169,12 +170,8 @@ Status Run::exchangeOnDevice(const CompiledStep &compiled) {
     if (part.launch < 0) {
       status = device.copy(part.out, part.in, size_t(part.bytes), CopyKind::DeviceToDevice);
     } else {
-      const Launch &spec = collective.launches[size_t(part.launch)];
       CollectiveCommand made;
-      fillCommand(made, spec, part, *context.peers, context.rank(), step.order);
-      made.command.function = context.image->collective(collective.image, spec.function);
-      made.command.status = static_cast<LatheStatusWord *>(slot.status.data()) + collective.statusSlot;
-      made.command.mayOverlap = mayOverlap;
+      fillCommand(compiled, part, mayOverlap, made);
       status = device.launch(made.command);
       ++launches;
     }
@@ -196,9 +193,7 @@ Status Run::exchangeOnDevice(const CompiledStep &compiled) {
 
 /// One part of it in a graph, after memory of the caller that it uses has changed.
 Status Run::updateCollective(const Graph &graph, const GraphNode &node) {
-  const CompiledStep &compiled = *node.step;
-  const auto &step = std::get<CollectiveStep>(compiled.step->op);
-  Result<std::vector<CollectivePart>> parts = collectiveParts(compiled);
+  Result<std::vector<CollectivePart>> parts = collectiveParts(*node.step);
   if (!parts)
     return parts.status();
   if (size_t(node.launch) >= parts->size())
@@ -207,13 +202,8 @@ Status Run::updateCollective(const Graph &graph, const GraphNode &node) {
   if (part.launch < 0)
     return device.updateCopy(graph.handle, node.number, part.out, part.in, size_t(part.bytes),
                              CopyKind::DeviceToDevice);
-  const CompiledCollective &collective = *compiled.collective;
-  const Launch &spec = collective.launches[size_t(part.launch)];
   CollectiveCommand made;
-  fillCommand(made, spec, part, *context.peers, context.rank(), step.order);
-  made.command.function = context.image->collective(collective.image, spec.function);
-  made.command.status = static_cast<LatheStatusWord *>(slot.status.data()) + collective.statusSlot;
-  made.command.mayOverlap = node.mayOverlap;
+  fillCommand(*node.step, part, node.mayOverlap, made);
   return device.updateLaunch(graph.handle, node.number, made.command);
 }
 

@@ -16,12 +16,14 @@
 
 namespace lathe::runtime {
 
+struct CollectiveCommand;
+
 /// One launch or copy of a collective on GPUs.
 struct CollectivePart {
   int launch = -1; ///< CompiledCollective::launches; -1: `bytes` are copied from `in` to `out`
   void *in = nullptr, *out = nullptr;
   int64_t bytes = 0;
-  int64_t sizes[2] = {0, 0}; ///< of the launch: elements, or rows and run
+  std::vector<int64_t> sizes; ///< of the launch: elements, or rows and run
   engine::CollectiveShape shape{1, 1};
 };
 
@@ -108,6 +110,7 @@ private:
   // DeviceRanks.cpp: the same by kernels of GPUs
   Status exchangeOnDevice(const CompiledStep &step);
   Result<std::vector<CollectivePart>> collectiveParts(const CompiledStep &step);
+  void fillCommand(const CompiledStep &step, const CollectivePart &part, bool mayOverlap, CollectiveCommand &out);
   Status updateCollective(const Graph &graph, const GraphNode &node);
 
   // CapturedRun.cpp: graphs
