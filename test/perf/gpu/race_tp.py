@@ -157,6 +157,13 @@ class Ranks:
             return self.group.submit([inputs] * self.ranks, entry, memory=memory)
         return self.context.submit(inputs, entry, memory=memory)
 
+    def finish(self, step):
+        """Waits for a step and all ahead of it; nobody takes the outputs."""
+        if self.group:
+            self.group._library.lathe_group_wait(self.group._owned.handle, step.number, -1)
+        else:
+            self.context._library.lathe_wait(self.context._handle, step.number, -1)
+
     def run(self, inputs, entry):
         """The logits of each rank."""
         results = self.submit(inputs, entry).wait()
@@ -228,6 +235,62 @@ def check(folder, device):
     return bad
 
 
+def median_step(one, inputs, entry, rewind, count, rounds):
+    """Milliseconds of a step, of `count` that are submitted behind each other."""
+    times = []
+    for _ in range(rounds):
+        begin = time.perf_counter()
+        for _ in range(count):
+            step = one.submit(inputs, entry, "device")
+        one.finish(step)
+        times.append((time.perf_counter() - begin) / count * 1e3)
+        rewind()
+    return statistics.median(times[1:])
+
+
+def race_of(folder, ranks, device):
+    """{case: milliseconds} of as many GPUs."""
+    def ids(batch, count):
+        return np.random.default_rng(3).integers(0, 1000, (batch, count))
+    found = {}
+    for batch, name in ((1, "one"), (64, "many")):
+        if not os.path.exists(os.path.join(folder, f"llama{batch}-{ranks}.lathe.xz")):
+            continue
+        begin = time.perf_counter()
+        one = Ranks(folder, f"llama{batch}", ranks, device=device)
+        print(f"  loaded in {time.perf_counter() - begin:.1f} s", flush=True)
+        if batch == 1:
+            found["prompt"] = median_step(one, [ids(1, 2048)], "prefill", one.reset, 1, 8)
+            one.finish(one.submit([ids(1, 1016)], "prefill"))
+        else:
+            for _ in range(63):  # the cache by pieces of 16 tokens
+                one.finish(one.submit([ids(64, 16)], "prefill", "device"))
+        length = 1016 if batch == 1 else 1008
+        def rewind():
+            one.truncate(length)
+        token = [ids(batch, 1)]
+        median_step(one, token, "step", rewind, 16, 2)  # makes the graphs
+        found[name] = median_step(one, token, "step", rewind, 16, 12)
+        found[name + ", waited for"] = median_step(one, token, "step", rewind, 1, 20)
+        del one
+    return found
+
+
+def race(folder, device):
+    cards, bad, alone = gpus() if device == "cuda" else 2, 0, {}
+    for ranks in [n for n in MESHES if n <= cards]:
+        try:
+            for case, ms in race_of(folder, ranks, device).items():
+                if ranks == 1:
+                    alone[case] = ms
+                print(f"llama-8B, {ranks} GPU{'s' if ranks > 1 else ''}, {case}: {ms:.3f} ms"
+                      + (f", {alone[case] / ms:.3f} x one GPU" if ranks > 1 and case in alone else ""), flush=True)
+        except Exception as problem:
+            bad += 1
+            print(f"llama-8B, {ranks} GPUs: FAILED {str(problem)[:600]}", flush=True)
+    return bad
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["prepare", "run"])
@@ -241,6 +304,8 @@ def main():
     bad = 0
     if "check" in options.what:
         bad += check(options.folder, options.device)
+    if "race" in options.what:
+        bad += race(options.folder, options.device)
     return bad > 0
 
 
