@@ -27,8 +27,8 @@ private:
   std::vector<int64_t> all;
 };
 
-std::shared_ptr<ThreadMesh> ThreadMesh::create(int64_t ranks, int64_t patience) {
-  return std::shared_ptr<ThreadMesh>(new ThreadMesh(ranks, patience));
+std::shared_ptr<ThreadMesh> ThreadMesh::create(int64_t ranks, int64_t patience, int64_t awake) {
+  return std::shared_ptr<ThreadMesh>(new ThreadMesh(ranks, patience, awake));
 }
 
 std::shared_ptr<Communicator> ThreadMesh::communicator(int64_t rank) {
@@ -53,14 +53,22 @@ Status ThreadMesh::meet(const std::vector<int64_t> &members, char kind, int64_t 
     meeting.here.assign(members.size(), false);
     meeting.outcome = decide();
     ++meeting.round;
-    changed.notify_all();
+    tellAll();
     return meeting.outcome;
   }
   // No member can come to the next meeting of this kind before all have left this one: `outcome` stays.
   Deadline deadline = Deadline::in(patience);
   Status why;
+  if (awake > 0) {
+    const uint64_t seen = changes.load(std::memory_order_acquire);
+    lock.unlock();
+    for (Deadline sleep = Deadline::in(awake); changes.load(std::memory_order_acquire) == seen && !sleep.passed();)
+      std::this_thread::yield();
+    lock.lock();
+  }
   for (;;) {
-    changed.wait_for(lock, 5ms);
+    if (meeting.round == round)
+      changed.wait_for(lock, 5ms);
     if (meeting.round != round)
       return meeting.outcome;
     if (!broken.ok())
@@ -155,7 +163,7 @@ Status ThreadRank::end(const Status &status, const Stop &) {
     // Others end with the error of the first that failed; what that caused in them is not told.
     if (mesh->failure.ok())
       mesh->failure = ofRank(own, status);
-    mesh->changed.notify_all();
+    mesh->tellAll();
   }
   // Not to be stopped: the others may be on their way here.
   Status outcome = mesh->meet(all, 'e', own, /*failing=*/false, {}, [&] {
@@ -171,7 +179,7 @@ Status ThreadRank::end(const Status &status, const Stop &) {
     std::lock_guard lock(mesh->mutex);
     if (mesh->broken.ok())
       mesh->broken = runtimeError("a step has not ended on all ranks: " + outcome.message());
-    mesh->changed.notify_all();
+    mesh->tellAll();
   }
   return status.ok() ? outcome : status;
 }

@@ -12,6 +12,7 @@
 
 #include "../device/Deadline.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -21,14 +22,15 @@ namespace lathe::runtime {
 
 class ThreadMesh : public std::enable_shared_from_this<ThreadMesh> {
 public:
-  /// `patience`: nanoseconds that a rank waits for others; negative: for ever.
-  static std::shared_ptr<ThreadMesh> create(int64_t ranks, int64_t patience);
+  /// `patience`: nanoseconds that a rank waits for others; negative: for ever. `awake`: for how many of them a rank looks
+  /// all the time before it sleeps, where each has a core of its own.
+  static std::shared_ptr<ThreadMesh> create(int64_t ranks, int64_t patience, int64_t awake = 0);
   /// What a rank has of it; any thread may use it, one at a time.
   std::shared_ptr<Communicator> communicator(int64_t rank);
 
 private:
   friend class ThreadRank;
-  ThreadMesh(int64_t ranks, int64_t patience) : posts(ranks), patience(patience) {}
+  ThreadMesh(int64_t ranks, int64_t patience, int64_t awake) : posts(ranks), patience(patience), awake(awake) {}
 
   /// What a rank shows the others while they meet.
   struct Post {
@@ -53,7 +55,12 @@ private:
   std::map<std::pair<char, std::vector<int64_t>>, Meeting> meetings;
   Status failure; ///< of the first rank that failed in this step
   Status broken;  ///< a step did not end on all ranks: there is no other
-  const int64_t patience;
+  std::atomic<uint64_t> changes = 0; ///< how often anybody who waits was told to look
+  void tellAll() {
+    changes.fetch_add(1, std::memory_order_release);
+    changed.notify_all();
+  }
+  const int64_t patience, awake;
 };
 
 } // namespace lathe::runtime

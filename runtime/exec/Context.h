@@ -186,6 +186,10 @@ public:
     std::shared_ptr<PeerArenas> peers;          ///< and on GPUs what collectives go through
     int64_t patience = int64_t(60) * 1000000000; ///< nanoseconds; negative: endless
   };
+  /// Nanoseconds for which the thread of a rank on a GPU looks for work before it sleeps: waking it takes as long as
+  /// the kernels of a small step.
+  static constexpr int64_t kAwake = 200000;
+
   static Result<std::shared_ptr<Context>> create(std::shared_ptr<const Engine> engine,
                                                  const std::string &device,
                                                  const Options &options);

@@ -27,11 +27,13 @@ Result<std::unique_ptr<Group>> Group::create(std::shared_ptr<const Engine> engin
     if (ranks != devices.size())
       return usageError("the engine is for a mesh of " + std::to_string(ranks) + " ranks, not of " +
                         std::to_string(devices.size()));
-    mesh = ThreadMesh::create(int64_t(ranks), options.patience);
+    const bool onGpus =
+        std::any_of(devices.begin(), devices.end(), [](const auto &name) { return deviceKind(name) != "cpu"; });
+    mesh = ThreadMesh::create(int64_t(ranks), options.patience, onGpus ? Context::kAwake : 0);
     // All ranks compute at the same time: each has its share of the cores.
     wanted.device.threads = std::max(1, numberOfWorkers(wanted.device.threads) / int(ranks));
     wanted.device.pinThreads = false;
-    if (std::any_of(devices.begin(), devices.end(), [](const auto &name) { return deviceKind(name) != "cpu"; })) {
+    if (onGpus) {
       auto peers = PeerArenas::create(devices, options.patience);
       if (!peers)
         return peers.status();

@@ -9,7 +9,8 @@ namespace lathe::runtime {
 
 using namespace engine;
 
-/// It begins and ends on all of them, or on none. `own`: why this rank cannot, or ok.
+/// It begins on all of them, or on none. `own`: why this rank cannot, or ok. On the CPU it ends on all, too; GPUs meet
+/// in their kernels, and those of a rank that fails take the others with them.
 Status Run::startOnAllRanks(const Status &own, const Events &events) {
   Communicator &ranks = *context.communicator;
   auto stop = [this] { return cancelled(); };
@@ -24,9 +25,10 @@ Status Run::startOnAllRanks(const Status &own, const Events &events) {
                : Status(status.code(), status.message(), std::string(when) + " of entry '" + plan.entry + "'");
   };
   LATHE_RETURN_IF_ERROR(placed(ranks.begin(what, own, stop), "begin"));
-  Status status = placed(ranks.end(runSteps(events), stop), "end");
-  // Kernels that were enqueued here may wait for some that were not elsewhere.
-  if (!status.ok() && context.peers)
+  if (!context.peers)
+    return placed(ranks.end(runSteps(events), stop), "end");
+  Status status = runSteps(events);
+  if (!status.ok()) // kernels elsewhere may wait for some that were not enqueued here
     context.peers->abort();
   return status;
 }

@@ -356,6 +356,13 @@ Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_te
 void Context::workerMain() {
   std::unique_lock lock(mutex);
   for (;;) {
+    if (peers && !workerHasWork && !stopping) {
+      const uint64_t seen = submitted;
+      lock.unlock();
+      for (Deadline sleep = Deadline::in(kAwake); submitted == seen && !sleep.passed();)
+        std::this_thread::yield();
+      lock.lock();
+    }
     changed.wait(lock, [&] { return workerHasWork || stopping; });
     if (stopping && !workerHasWork)
       break;

@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kSecond = 1000000000;
 
-enum class Way { Threads, Tcp };
+enum class Way { Threads, Awake, Tcp }; ///< Awake: threads that look for a while before they sleep
 
 /// A port of this machine that nobody has now.
 int64_t freePort() {
@@ -50,7 +50,7 @@ World worldOf(int64_t rank, int64_t ranks, int64_t port) {
 /// Runs one function on each rank, and gives what they return.
 std::vector<Status> onRanks(Way way, int64_t ranks, const std::function<Status(Communicator &)> &body,
                             int64_t patience = 60 * kSecond) {
-  auto mesh = ThreadMesh::create(ranks, patience);
+  auto mesh = ThreadMesh::create(ranks, patience, way == Way::Awake ? 20000 : 0);
   const int64_t port = way == Way::Tcp ? freePort() : 0;
   std::vector<Status> results(ranks);
   std::vector<std::shared_ptr<Communicator>> ends(ranks); // until all are done
@@ -87,8 +87,9 @@ std::vector<int64_t> everyone(const Communicator &c) {
 }
 
 struct Mesh : testing::TestWithParam<Way> {};
-INSTANTIATE_TEST_SUITE_P(, Mesh, testing::Values(Way::Threads, Way::Tcp),
-                         [](const auto &info) { return info.param == Way::Tcp ? "Tcp" : "Threads"; });
+INSTANTIATE_TEST_SUITE_P(, Mesh, testing::Values(Way::Threads, Way::Awake, Way::Tcp), [](const auto &info) {
+                           return info.param == Way::Tcp ? "Tcp" : info.param == Way::Awake ? "Awake" : "Threads";
+                         });
 
 TEST_P(Mesh, AllReduceAddsInTheOrderOfTheMembers) {
   for (int64_t ranks : {1, 2, 3, 4, 8})
