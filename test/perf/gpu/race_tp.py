@@ -3,9 +3,9 @@
 
 `race_tp.py prepare FOLDER [check] [race]` needs a build, torch and no GPU: engines of a small decoder and of Llama-3-8B's graph, for
 one GPU, two and four. Weights are made from a seed where an engine runs, of each rank its part. `race_tp.py run FOLDER [check]
-[race] [--rivals LOG]` needs GPUs, numpy, python-frontend and the runtime library (LATHE_RUNTIME_LIBRARY); what there are not enough
-GPUs for is left out. `rivals FOLDER` needs torch: torch.compile in a graph with NCCL and with torch's one-shot all-reduce, a process a
-GPU, in the sizes of the race; its log is what --rivals reads. Exit code 1 when a result is wrong or a bar is missed.
+[race]` needs GPUs, numpy, python-frontend and the runtime library (LATHE_RUNTIME_LIBRARY); what there are not enough GPUs for is left
+out. `torchrun --nproc-per-node=N race_tp.py rivals` needs torch: torch.compile in a graph with NCCL and with torch's all-reduces over
+symmetric memory, a process a GPU, in the sizes of the race. Exit code 1 when a result is wrong.
 
 Steps are timed as a caller sees them: several are submitted behind each other, and the last is waited for.
 """
@@ -240,16 +240,15 @@ def median_step(one, inputs, entry, rewind, count, rounds):
     times = []
     for _ in range(rounds):
         begin = time.perf_counter()
-        for _ in range(count):
-            step = one.submit(inputs, entry, "device")
-        one.finish(step)
+        steps = [one.submit(inputs, entry, "device") for _ in range(count)]  # which keep what outputs are written to
+        one.finish(steps[-1])
         times.append((time.perf_counter() - begin) / count * 1e3)
         rewind()
     return statistics.median(times[1:])
 
 
-def race_of(folder, ranks, device):
-    """{case: milliseconds} of as many GPUs."""
+def race_of(folder, ranks, device, logits):
+    """{case: milliseconds} of as many GPUs. `logits`: of one GPU for each batch, which it adds."""
     def ids(batch, count):
         return np.random.default_rng(3).integers(0, 1000, (batch, count))
     found = {}
@@ -259,6 +258,15 @@ def race_of(folder, ranks, device):
         begin = time.perf_counter()
         one = Ranks(folder, f"llama{batch}", ranks, device=device)
         print(f"  loaded in {time.perf_counter() - begin:.1f} s", flush=True)
+        given = [ids(batch, 300 if batch == 1 else 16)]
+        got = one.run(given, "prefill")
+        one.reset()
+        equal = all(g.tobytes() == got[0].tobytes() for g in got)
+        off = error(widened(got[0]), logits.setdefault(batch, widened(got[0])))
+        # Either side is rounded to bf16 in 32 layers.
+        if not equal or not off < 0.15:
+            raise RuntimeError(f"batch {batch}: logits are {off:.2e} off one GPU's, ranks {'equal' if equal else 'DIFFER'}")
+        print(f"  batch {batch}: logits {off:.2e} off one GPU's, ranks equal", flush=True)
         if batch == 1:
             found["prompt"] = median_step(one, [ids(1, 2048)], "prefill", one.reset, 1, 8)
             one.finish(one.submit([ids(1, 1016)], "prefill"))
@@ -277,10 +285,10 @@ def race_of(folder, ranks, device):
 
 
 def race(folder, device):
-    cards, bad, alone = gpus() if device == "cuda" else 2, 0, {}
+    cards, bad, alone, logits = gpus() if device == "cuda" else 2, 0, {}, {}
     for ranks in [n for n in MESHES if n <= cards]:
         try:
-            for case, ms in race_of(folder, ranks, device).items():
+            for case, ms in race_of(folder, ranks, device, logits).items():
                 if ranks == 1:
                     alone[case] = ms
                 print(f"llama-8B, {ranks} GPU{'s' if ranks > 1 else ''}, {case}: {ms:.3f} ms"
@@ -291,15 +299,137 @@ def race(folder, device):
     return bad
 
 
+# Rivals -------------------------------------------------------------------------------------------
+
+
+def rivals():
+    """A rank of torch: Llama-3-8B's sizes divided by hand, compiled layers in one CUDA graph."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed._symmetric_memory as symmetric
+    import torch.nn.functional as F
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl")
+    ranks, group = dist.get_world_size(), dist.group.WORLD.group_name
+    width, inner, layers, words, head = 4096, 14336, 32, 128256, 128
+    heads, groups, inner, own = 32 // ranks, 8 // ranks, inner // ranks, words // ranks
+
+    def weight(*dims):
+        return torch.randn(*dims, device="cuda", dtype=torch.bfloat16) * 0.02
+    # A layer's weights are larger than the cache: two sets take as long as 32.
+    sets = [dict(n1=weight(width), n2=weight(width), qkv=weight((heads + 2 * groups) * head, width), o=weight(width, heads * head),
+                 gu=weight(2 * inner, width), d=weight(width, inner)) for _ in range(2)]
+    final, top, embed = weight(width), weight(own, width), weight(words, width)
+    buffers = {}
+
+    def nccl(x):
+        return dist._functional_collectives.all_reduce(x, "sum", dist.group.WORLD)
+
+    def symmetric_way(op):
+        def reduce(x):
+            b = buffers[x.shape]
+            b.copy_(x.reshape(-1))
+            return op(b).view(x.shape)
+        return reduce
+    ways = {"nccl": nccl, "one-shot": symmetric_way(lambda b: torch.ops.symm_mem.one_shot_all_reduce(b, "sum", group)),
+            "two-shot": symmetric_way(lambda b: torch.ops.symm_mem.two_shot_all_reduce_(b, "sum", group))}
+
+    def turn(z, cos, sin):
+        a, b = z.float().chunk(2, -1)
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(z.dtype)
+
+    def model(reduce, prompt):
+        # Between all-reduces, so that sums of the residual fuse with the norms behind them.
+        def attend(x, more, w_n, w_qkv, w_o, keys, values, cos, sin, place):
+            x = x + more
+            batch, count, _ = x.shape
+            y = F.linear(F.rms_norm(x, (width,), w_n, 1e-5), w_qkv).view(batch, count, -1, head).transpose(1, 2)
+            q, k, v = y.split([heads, groups, groups], 1)
+            q, k = turn(q, cos, sin), turn(k, cos, sin)
+            if prompt:
+                a = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            else:
+                keys.index_copy_(2, place, k)
+                values.index_copy_(2, place, v)
+                a = F.scaled_dot_product_attention(q, keys, values, enable_gqa=True)
+            return x, reduce(F.linear(a.transpose(1, 2).reshape(batch, count, -1), w_o))
+
+        def feed(x, more, w_n, w_gu, w_d):
+            x = x + more
+            gate, up = F.linear(F.rms_norm(x, (width,), w_n, 1e-5), w_gu).chunk(2, -1)
+            return x, reduce(F.linear(F.silu(gate) * up, w_d))
+        attend, feed = (torch.compile(f, dynamic=False) for f in (attend, feed))
+
+        def run(ids, keys, values, cos, sin, place):
+            x = F.embedding(ids, embed)
+            more = torch.zeros_like(x)
+            for i in range(layers):
+                w = sets[i % 2]
+                x, more = attend(x, more, w["n1"], w["qkv"], w["o"], keys[i], values[i], cos, sin, place)
+                x, more = feed(x, more, w["n2"], w["gu"], w["d"])
+            return F.linear(F.rms_norm((x + more)[:, -1], (width,), final, 1e-5), top)
+        return run
+
+    def timed(call):
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
+        dist.barrier()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            call()
+        times = []
+        for _ in range(15):
+            dist.barrier()
+            torch.cuda.synchronize()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            graph.replay()  # so that ranks that begin apart do not count
+            begin.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end))
+        return statistics.median(times)
+
+    for case, batch, count, old in (("one", 1, 1, 1024), ("many", 64, 1, 1024), ("prompt", 1, 2048, 0)):
+        ids = torch.randint(0, words, (batch, count), device="cuda")
+        keys, values = ([torch.randn(batch, groups, max(old, 1), head, device="cuda", dtype=torch.bfloat16) for _ in range(layers)]
+                        for _ in range(2))
+        cos, sin = (torch.rand(count, head // 2, device="cuda") for _ in range(2))
+        place = torch.tensor([max(old - 1, 0)], device="cuda")
+        shape = torch.Size((batch, count, width))
+        for name, reduce in ways.items():
+            if (name == "two-shot") != (case == "prompt") and name != "nccl":
+                continue
+            try:
+                buffers.clear()
+                buffers[shape] = symmetric.empty(shape.numel(), device="cuda", dtype=torch.bfloat16)
+                symmetric.rendezvous(buffers[shape], group)
+                torch._dynamo.reset()
+                with torch.no_grad():
+                    run = model(reduce, case == "prompt")
+                    ms = timed(lambda: run(ids, keys, values, cos, sin, place))
+                if rank == 0:
+                    print(f"torch, {ranks} GPUs, {case}, {name}: {ms:.3f} ms", flush=True)
+            except Exception as problem:
+                if rank == 0:
+                    print(f"torch, {ranks} GPUs, {case}, {name}: FAILED {str(problem)[:300]}", flush=True)
+    dist.destroy_process_group()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=["prepare", "run"])
-    parser.add_argument("folder")
+    parser.add_argument("verb", choices=["prepare", "run", "rivals"])
+    parser.add_argument("folder", nargs="?")
     parser.add_argument("what", nargs="*", default=["check", "race"])
     parser.add_argument("--device", default="cuda", help="cuda, or fake for a dry run without results")
     options = parser.parse_args()
     if options.verb == "prepare":
         prepare(options.folder, options.what)
+        return 0
+    if options.verb == "rivals":
+        rivals()
         return 0
     bad = 0
     if "check" in options.what:
