@@ -111,7 +111,7 @@ Status Group::wait(uint64_t step, int64_t nanoseconds) {
         return located(i, s);
     // What others' failures led to tells less than what went wrong.
     auto weight = [](const Status &s) {
-      return s.ok() ? 0 : s.code() == ErrorCode::Cancelled ? 1 : s.code() == ErrorCode::PeerLost ? 2 : 3;
+      return s.ok() ? 0 : s.code() == ErrorCode::PeerLost ? 1 : s.code() == ErrorCode::Cancelled ? 2 : 3;
     };
     Status first;
     for (size_t i = 0; i < members.size(); ++i)

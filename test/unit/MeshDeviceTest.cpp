@@ -361,6 +361,40 @@ TEST(MeshDevice, EndsKernelsThatWaitForARankThatFails) {
   EXPECT_EQ(mesh.at(0, 0), 26);
 }
 
+TEST(MeshDevice, EndsWhenItIsCancelledAndGoesOn) {
+  for (bool graphs : {true, false}) {
+    Mesh mesh(meshPlan("all_reduce", true), graphs);
+    for (int round = 0; round < 20; ++round) {
+      uint64_t step = 0, behind = 0;
+      ASSERT_FALSE(mesh.submit(2, step));
+      ASSERT_FALSE(mesh.submit(2, behind));
+      lathe_group_cancel(mesh.group.get(), round % 2 ? step : behind);
+      for (uint64_t s : {step, behind}) {
+        rt::Error e = mesh.group.wait(s);
+        EXPECT_TRUE(!e || e.code() == LATHE_CANCELLED) << e.message();
+      }
+      rt::Error e = mesh.run(2);
+      ASSERT_FALSE(e) << e.message();
+      EXPECT_EQ(mesh.at(1, 0), 26);
+    }
+  }
+}
+
+TEST(MeshDevice, TellsAllRanksOfWhatOneWasGiven) {
+  Mesh mesh;
+  std::vector<float> x(4 * 4, 2.0f);
+  const Dims three = {3, 4}, four = {4, 4};
+  std::vector<lathe_tensor> in = {rt::tensor(x, three), rt::tensor(x, four)}, y(2);
+  in[0].bytes = 0;
+  uint64_t step = 0;
+  ASSERT_FALSE(mesh.group.submit("", in, y, step));
+  rt::Error e = mesh.group.wait(step);
+  EXPECT_EQ(e.code(), LATHE_USAGE) << e.message();
+  EXPECT_NE(e.message().find("B = "), std::string::npos) << e.message();
+  e = mesh.run(3);
+  ASSERT_FALSE(e) << e.message();
+}
+
 TEST(MeshDevice, RefusesWhatCannotMeet) {
   installKernels();
   fakeGpu().peerAccess = false;
