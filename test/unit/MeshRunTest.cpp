@@ -136,6 +136,35 @@ TEST(MeshRun, RefusesEnginesThatLackARank) {
   EXPECT_EQ(engine.openMemory(std::as_bytes(std::span(bytes))).code(), LATHE_INVALID);
 }
 
+TEST(MeshRun, MakesRandomWeightsOfEachRank) {
+  Plan p = meshPlan();
+  const RandomSpread spread{42, 0.5f, 1.0f};
+  Weight &w = p.weights[0];
+  w.section = kRandomSection;
+  // The last rank has an element less, and a zero in its place.
+  w.random = {{spread, 1, 4, 0, 4, 0, 0, 0}, {spread, 1, 3, 0, 4, 4, 0, 1}};
+  float whole[8] = {};
+  fillRandom(reinterpret_cast<std::byte *>(whole), DType::F32, {spread, 1, 7, 0, 7}, 0, 7);
+  Mesh mesh(10000, p);
+  rt::Error e = mesh.run({3, 3});
+  ASSERT_FALSE(e) << e.message();
+  const auto *y = static_cast<const float *>(mesh.y[1].data);
+  for (int i = 0; i < 12; ++i)
+    EXPECT_EQ(y[i], (2 * whole[i % 4] + 2) + (2 * whole[4 + i % 4] + 2));
+  Result<std::string> bytes = serialize(p);
+  ASSERT_TRUE(bytes.ok()) << bytes.status().str();
+  Result<Plan> again = parse(*bytes);
+  ASSERT_TRUE(again.ok()) << again.status().str();
+  EXPECT_EQ(*again, p);
+  for (int32_t rank : {-1, 2}) {
+    p.weights[0].random[1].rank = rank;
+    EXPECT_FALSE(verify(p, "").ok());
+  }
+  p.weights[0].random[1].rank = 1;
+  p.weights[0].shards = 0;
+  EXPECT_FALSE(verify(p, "").ok()) << "slices of nobody's";
+}
+
 TEST(MeshRun, ChecksCollectivesOfPlans) {
   ASSERT_TRUE(verify(meshPlan(), "").ok());
   auto refused = [](const std::function<void(Plan &, CollectiveStep &)> &change) {
