@@ -33,6 +33,13 @@ bool multipliesBlocks(MatmulOp product, const Target &target, bool relaid, std::
   return reason.empty();
 }
 
+bool isMultipliedAsCodes(Operation *op, const Target &target) {
+  return isa<DequantizeOp>(op) && llvm::all_of(op->getUses(), [&](OpOperand &use) {
+           auto product = dyn_cast<MatmulOp>(use.getOwner());
+           return product && multipliesBlocks(product, target);
+         });
+}
+
 bool MixedInputProducts::takes(MatmulOp product, bool relaid, std::string *why) const {
   std::string reason;
   bool last = product.getTransposeB();

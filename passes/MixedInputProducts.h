@@ -12,6 +12,9 @@ namespace lathe {
 /// operand, a constant, had the order of dimensions that it needs. `why`: as blockScales has it.
 bool multipliesBlocks(MatmulOp product, const Target &target, bool relaid = false, std::string *why = nullptr);
 
+/// Whether an op dequantizes codes for such products alone, which read them and their scales from memory.
+bool isMultipliedAsCodes(mlir::Operation *op, const Target &target);
+
 /// Answers for one module whether a product reads its right operand in the form in which it is stored
 /// (lathe/ir/StorageOperand.h) and dequantizes it in registers, or in the cache of a core.
 class MixedInputProducts {

@@ -66,7 +66,7 @@ private:
       auto inlined = result.inlined.find(user);
       // What is behind the codes of an image is the convolution's operand as much as they are.
       bool image = !computeMasks && isImageOfCodes(user) && !hasStemChannels(op);
-      if (inlined == result.inlined.end() || transposedViews.contains(user) || image || isScaledOperand(user))
+      if (inlined == result.inlined.end() || transposedViews.contains(user) || image || isMultipliedAsCodes(user, target))
         readers.memory = true;
       else
         readers.groups.insert(inlined->second.begin(), inlined->second.end());
@@ -106,13 +106,6 @@ private:
   bool isStoredOperand(OpOperand &use) const {
     auto matmul = dyn_cast<MatmulOp>(use.getOwner());
     return matmul && (multipliesBlocks(matmul, target) || (use.getOperandNumber() == 1 && mixed.takes(matmul)));
-  }
-  /// Codes of an operand whose sums are scaled: they and their scales are read from memory.
-  bool isScaledOperand(Operation *op) const {
-    return isa<DequantizeOp>(op) && llvm::all_of(op->getUses(), [&](OpOperand &use) {
-             auto matmul = dyn_cast<MatmulOp>(use.getOwner());
-             return matmul && multipliesBlocks(matmul, target);
-           });
   }
 
   /// Keys and values in pages that a table names are read where they lie: by an attention of few queries, at
@@ -241,7 +234,7 @@ private:
       return;
     }
     std::string reason;
-    if (kind == OpClass::Source || maskParts.contains(op) || pageNumbers.contains(op) || (!computeMasks && isImageOfCodes(op)) || isScaledOperand(op) ||
+    if (kind == OpClass::Source || maskParts.contains(op) || pageNumbers.contains(op) || (!computeMasks && isImageOfCodes(op)) || isMultipliedAsCodes(op, target) ||
         worthRepeating(op, kind, readers, reason)) {
       result.inlined[op] = readers.groups;
       return;
