@@ -1,0 +1,131 @@
+//===- ChooseMovementTest.cpp - configurations of what moves elements -*- C++ -*-===//
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+
+#include "ChooseFixture.h"
+
+#include "lathe/codegen/TransposeTile.h"
+
+using namespace lathe;
+using namespace lathe::test;
+
+namespace {
+
+TEST(Choose, TransposesInTiles) {
+  KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::BF16, {8, 96, 100});
+  d.inputContiguous = 1;
+  d.inputContiguousType = DType::BF16;
+  auto all = chooseVariants(d, *Target::parse("sm_80"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "transpose.t256.m32");
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(8 * 3 * 4));
+  d.parallel[2] = 104;
+  all = chooseVariants(d, *Target::parse("sm_80"));
+  EXPECT_EQ(all->front().spec.config, "transpose.t256.v8.m128");
+}
+
+TEST(Choose, SerialIsOneBlock) {
+  KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::F32, {4});
+  d.serial = d.dataIndices = true;
+  for (const char *target : {"sm_80", "x86-64-v3"}) {
+    auto all = chooseVariants(d, *Target::parse(target));
+    ASSERT_TRUE(all.ok());
+    EXPECT_EQ(familyOf(all->front()), "scatter");
+    EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(1));
+    EXPECT_TRUE(all->front().spec.status);
+  }
+}
+
+TEST(Choose, TransposesOfFewRowsMoveBoxes) {
+  // [15522, 8, 79, 8] to [8, 15522, 79, 8]: all that one of the outermost has, 5056 bytes that lie together.
+  TransposeTile tile = TransposeTile::of({8, 15522, 79, 8}, {3, 0, 2, 1}, 1, 4096);
+  EXPECT_EQ(tile.extents, (std::vector<int64_t>{8, 1, 79, 8}));
+  EXPECT_EQ(tile.blocks(), 15522);
+  EXPECT_EQ(tile.operandOrder(), (std::vector<int64_t>{1, 3, 2, 0}));
+  EXPECT_EQ(tile.sharedStrides(1), (std::vector<int64_t>{1, 79 * 8 * 12, 12, 79 * 12})); // rows of 8 bytes, three words apart
+  tile = TransposeTile::of({932440, 5}, {1, 0}, 2, 4096);
+  EXPECT_EQ(tile.extents, (std::vector<int64_t>{1024, 5}));
+  EXPECT_EQ(tile.sharedStrides(2), (std::vector<int64_t>{1, 1026}));
+  EXPECT_EQ(tile.sharedElements(2), 5 * 1026 + 8);
+  tile = TransposeTile::of({7, 3}, {1, 0}, 8, 4096); // all of it
+  EXPECT_EQ(tile.blocks(), 1);
+
+  auto chosen = [](std::vector<DimExpr> sizes, std::vector<int64_t> from, int64_t contiguous) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F16, sizes);
+    d.inputContiguous = contiguous;
+    d.inputContiguousType = DType::F16;
+    d.movedSizes = sizes;
+    d.movedFrom = from;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->front().spec : KernelSpec{};
+  };
+  EXPECT_EQ(chosen({932440, 5}, {1, 0}, 0).config, "transpose.box.t256.m4096");
+  EXPECT_EQ(chosen({932440, 5}, {1, 0}, 0).launches[0].grid[0], DimExpr(911));
+  EXPECT_EQ(chosen({1000, 1000}, {1, 0}, 0).config, "transpose.t256.v8.m128");
+  EXPECT_EQ(chosen({DimExpr::symbol("N"), 5}, {1, 0}, 0).config, "transpose.t256.m32");
+}
+
+TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {
+  auto chosen = [](DType type, std::vector<DimExpr> dims) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, type, dims);
+    d.buffers[0].dims = d.buffers[0].physical = {1000, 1000};
+    d.dataIndices = true;
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->front().spec : KernelSpec{};
+  };
+  EXPECT_EQ(chosen(DType::BF16, {14412, 923}).config, "pointwise.t128.v8");
+  EXPECT_EQ(chosen(DType::BF16, {14412, 923}).launches[0].grid[0], DimExpr((14412 * 923 + 1023) / 1024));
+  EXPECT_EQ(chosen(DType::BF16, {14412, 34}).config, "pointwise.t128.v8");
+  EXPECT_EQ(chosen(DType::F32, {14412, 7}).config, "pointwise.t128.v4");
+  EXPECT_EQ(chosen(DType::F32, {14412, 42}).config, "pointwise.t128.v2");
+  EXPECT_EQ(chosen(DType::F32, {DimExpr::symbol("N"), 7}).config, "pointwise.t128");
+}
+
+TEST(Choose, UpdatesInOrderGoInPieces) {
+  auto chosen = [](DimExpr updates, DimExpr columns, bool columnsLast = true, DType type = DType::F32) {
+    KernelDesc d = desc(KernelDesc::Kind::Copy, type, {50000, columns});
+    d.serial = d.dataIndices = true;
+    d.symbols["M"] = DimRange{0, int64_t(1) << 40};
+    d.ordered = {updates, 50000, columns, columnsLast};
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() && all->size() == 1 ? all->front().spec : KernelSpec{};
+  };
+  KernelSpec few = chosen(18000, 114);
+  EXPECT_EQ(few.config, "scatter.ordered.t512.n1");
+  EXPECT_EQ(few.launches[0].grid[0], DimExpr(114));
+  EXPECT_EQ(few.launches[0].sharedBytes, DimExpr(57344));
+  EXPECT_EQ(chosen(300, 6041).config, "scatter.ordered.t256.n8");
+  EXPECT_EQ(chosen(300, 6041).launches[0].grid[0], DimExpr(756));
+  EXPECT_EQ(chosen(300, 6041, false).config, "scatter.ordered.t256.n1");
+  EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[0].sharedBytes, DimExpr(36864));
+  EXPECT_EQ(chosen(20, 6041).config, "scatter.t128");
+
+  // Places and columns of a block are told apart by 32 bits.
+  KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F32, {DimExpr::symbol("M")});
+  d.serial = d.dataIndices = true;
+  d.symbols["M"] = DimRange{0, int64_t(1) << 40};
+  d.ordered = {1000, DimExpr::symbol("M"), 1, false};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->front().spec.config, "scatter.ordered.t512.n1");
+  EXPECT_EQ(str(all->front().guard), "M <= 536870911");
+  EXPECT_EQ(all->back().spec.config, "scatter.t128");
+}
+
+TEST(Choose, UpdatesWithoutAnOrderHaveBlocks) {
+  KernelDesc d = desc(KernelDesc::Kind::Copy, DType::F16, {40, 128});
+  d.serial = d.dataIndices = d.updatesInRows = true;
+  d.updates[0] = {DimExpr::symbol("M"), 8, 128};
+  d.symbols["M"] = DimRange{0, 64};
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "scatter.unordered.t128.v8");
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr::symbol("M"));
+  EXPECT_TRUE(all->front().spec.launches[0].programmaticDependent);
+  d.updatesInRows = false;
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "scatter.unordered.t128");
+}
+
+} // namespace
