@@ -33,11 +33,11 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   Result<int64_t> usual = sizes.columns.evaluate(desc.usual);
   const int64_t columns = usual ? *usual : rangeOf(sizes.columns, desc).lo;
   KernelConfig c{&kScatterOrdered};
+  c.threads = 512;
+  // Blocks for every multiprocessor count for more than sectors that are read whole.
   c.tileN = kMostColumns;
-  while (c.tileN > 1 && (!sizes.columnsLast || columns / c.tileN < target.smCount))
+  while (c.tileN > 1 && (!sizes.columnsLast || columns / c.tileN < 4 * target.smCount))
     c.tileN /= 2;
-  // Few blocks: longer pieces, between which a block waits.
-  c.threads = columns / c.tileN < 2 * target.smCount ? 512 : 256;
   KernelSpec spec = specFor(desc, c, DimExpr::max(DimExpr(1), DimExpr::ceilDiv(sizes.columns, DimExpr(c.tileN))));
   TileFacts facts;
   facts.elementBytes = std::max<int64_t>(4, bitWidth(desc.buffers[desc.numInputs].dtype) / 8);

@@ -4,10 +4,11 @@
 //
 // A block has a few neighbouring columns: elements beside what the indices name, each with a row of updates of its own
 // and places of its own that these go to. It goes through them in pieces. The updates of a piece that may have one
-// place are found by a table of lists in shared memory; each list is put in order, and one thread combines its updates,
-// first to last, with what lies at the place. Lists of one update, which most are, need no more than that. A list longer
-// than a thread puts in order is gone through by a warp, which finds its updates in their order by reading all of the
-// piece. So the result is that of one thread that takes update after update, to the bit.
+// place are found by a table of lists in shared memory. The thread of the first update of a place combines all of them,
+// first to last, with what lies there; most places have one of a piece, and what lies at all places is loaded together.
+// A list that is too long for its threads to go through is left to a warp, which finds the updates of each place in
+// their order by reading all of the piece. So the result is that of one thread that takes update after update, to the
+// bit.
 //
 // Holes:
 //
@@ -27,7 +28,7 @@
 template <int THREADS, int COLUMNS, class H> struct OrderedScatter {
   typedef typename H::Value Value;
   static constexpr int EACH = 8, COUNT = THREADS * EACH, WARPS = THREADS / 32; // updates of a thread, of a piece
-  static constexpr int LONGEST = 24; // list that a thread puts in order
+  static constexpr int LONGEST = 24; // list that threads go through
   static constexpr int VALUE_BYTES = sizeof(Value) <= 4 ? 4 : 8;
   static constexpr int SHARED_BYTES = COUNT * (4 + 4 + 2 + VALUE_BYTES);
   static constexpr u32 NONE = 0xFFFF, NO_KEY = 0xFFFFFFFF;
@@ -35,7 +36,7 @@ template <int THREADS, int COLUMNS, class H> struct OrderedScatter {
   const H &h;
   const i64 first; // column of the block
   Value *values;   // of a piece, update by update, as are the following
-  u32 *heads;      // the last update of each list, or NONE
+  u32 *heads;      // the first update of each list, or NONE; in no order
   u32 *keys;       // place and column, or NO_KEY
   u16 *next;       // in a list
 
@@ -47,49 +48,23 @@ template <int THREADS, int COLUMNS, class H> struct OrderedScatter {
   }
 
   static LATHE_METHOD u32 listOf(u32 key) { return (key * 0x9E3779B1u >> 8) % COUNT; }
-  LATHE_METHOD i64 columnOf(u32 key) const { return first + key % COLUMNS; }
-  static LATHE_METHOD i64 placeOf(u32 key) { return key / COLUMNS; }
+  LATHE_METHOD Value load(u32 key) const { return h.load(first + key % COLUMNS, key / COLUMNS); }
+  LATHE_METHOD void store(u32 key, Value v) const { h.store(first + key % COLUMNS, key / COLUMNS, v); }
 
-  /// What lies at a place while updates are combined with it.
-  struct Running {
-    u32 key = NO_KEY;
-    Value value;
+  /// What an update is in its list.
+  struct Part {
+    bool leads = true;       // no update before it has its place
+    u32 following = NONE;    // the next one that has
+    int length = 0;          // of the list, or more than LONGEST
   };
-  LATHE_METHOD void add(Running &now, u32 update) const {
-    const u32 key = keys[update];
-    if (key != now.key) {
-      finish(now);
-      now.key = key;
-      now.value = h.load(columnOf(key), placeOf(key));
+  LATHE_METHOD Part partOf(u32 update, u32 key) const {
+    Part part;
+    for (u32 u = heads[listOf(key)]; u != NONE && part.length <= LONGEST; u = next[u], ++part.length) {
+      if (u == update || keys[u] != key) continue;
+      part.leads &= u > update;
+      if (u > update && u < part.following) part.following = u;
     }
-    now.value = h.combine(now.value, values[update]);
-  }
-  LATHE_METHOD void finish(const Running &now) const {
-    if (now.key != NO_KEY) h.store(columnOf(now.key), placeOf(now.key), now.value);
-  }
-
-  LATHE_METHOD bool isLong(u32 head) const {
-    int length = 0;
-    for (u32 u = head; u != NONE && length <= LONGEST; u = next[u]) ++length;
-    return length > LONGEST;
-  }
-  /// The first update of a list that is in order now.
-  LATHE_METHOD u32 inOrder(u32 head) const {
-    u32 least = NONE;
-    for (u32 u = head; u != NONE;) {
-      const u32 following = next[u];
-      if (least == NONE || u < least) {
-        next[u] = (u16)least;
-        least = u;
-      } else {
-        u32 before = least;
-        while (next[before] != NONE && next[before] < u) before = next[before];
-        next[u] = next[before];
-        next[before] = (u16)u;
-      }
-      u = following;
-    }
-    return least;
+    return part;
   }
 };
 
@@ -101,7 +76,7 @@ LATHE_DEV void scatterOrdered(const H &h, i64 columns, i64 updates, i64 places) 
   constexpr int EACH = Piece::EACH, COUNT = Piece::COUNT;
   LATHE_DYNAMIC_SHARED(shared);
   __shared__ u32 longCount;
-  __shared__ u16 longLists[COUNT / Piece::LONGEST];
+  __shared__ u32 longLists[COUNT / Piece::LONGEST];
   const Piece piece(h, shared);
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   if constexpr (H::COPIES) {
@@ -137,43 +112,51 @@ LATHE_DEV void scatterOrdered(const H &h, i64 columns, i64 updates, i64 places) 
       if (const u32 id = e * THREADS + thread; key[e] != Piece::NO_KEY)
         piece.next[id] = (u16)atomicExch(piece.heads + Piece::listOf(key[e]), id);
     __syncthreads();
-    // Each list belongs to its last update's thread. Loads for those of one update are under way together.
-    bool alone[EACH];
+    u32 following[EACH];
+    bool leads[EACH];
+#pragma unroll
+    for (int e = 0; e < EACH; ++e) {
+      leads[e] = false;
+      if (key[e] == Piece::NO_KEY) continue;
+      const u32 id = e * THREADS + thread;
+      const auto part = piece.partOf(id, key[e]);
+      following[e] = part.following;
+      leads[e] = part.leads && part.length <= Piece::LONGEST;
+      const u32 list = Piece::listOf(key[e]);
+      if (part.length > Piece::LONGEST && piece.heads[list] == id) longLists[atomicAdd(&longCount, 1u)] = list;
+    }
     Value there[EACH];
 #pragma unroll
-    for (int e = 0; e < EACH; ++e) {
-      const u32 id = e * THREADS + thread;
-      alone[e] = key[e] != Piece::NO_KEY && piece.heads[Piece::listOf(key[e])] == id && piece.next[id] == Piece::NONE;
-      if (alone[e]) there[e] = h.load(piece.columnOf(key[e]), Piece::placeOf(key[e]));
-    }
-#pragma unroll
     for (int e = 0; e < EACH; ++e)
-      if (alone[e]) h.store(piece.columnOf(key[e]), Piece::placeOf(key[e]), h.combine(there[e], value[e]));
-#pragma unroll 1
+      if (leads[e]) there[e] = piece.load(key[e]);
+#pragma unroll
     for (int e = 0; e < EACH; ++e) {
-      const u32 id = e * THREADS + thread, mine = piece.keys[id];
-      if (mine == Piece::NO_KEY || piece.heads[Piece::listOf(mine)] != id || piece.next[id] == Piece::NONE) continue;
-      if (piece.isLong(id)) {
-        longLists[atomicAdd(&longCount, 1u)] = (u16)id;
-        continue;
-      }
-      typename Piece::Running now;
-      for (u32 u = piece.inOrder(id); u != Piece::NONE; u = piece.next[u]) piece.add(now, u);
-      piece.finish(now);
+      if (!leads[e]) continue;
+      Value now = h.combine(there[e], value[e]);
+      for (u32 u = following[e]; u != Piece::NONE; u = piece.partOf(u, key[e]).following) now = h.combine(now, piece.values[u]);
+      piece.store(key[e], now);
     }
     __syncthreads();
+    // All updates of a long list, one after the other; those of another place in between end what is combined so far.
 #pragma unroll 1
     for (u32 l = warp; l < longCount; l += Piece::WARPS) {
-      const u32 list = Piece::listOf(piece.keys[longLists[l]]);
-      typename Piece::Running now;
+      u32 now = Piece::NO_KEY;
+      Value sum;
 #pragma unroll 1
       for (u32 from = 0; from < COUNT; from += 32) {
-        const u32 key = piece.keys[from + lane];
-        u32 bits = warpBits(key != Piece::NO_KEY && Piece::listOf(key) == list);
-        if (lane == 0)
-          for (; bits != 0; bits &= bits - 1) piece.add(now, from + countBits((bits & (~bits + 1)) - 1));
+        const u32 own = piece.keys[from + lane];
+        u32 bits = warpBits(own != Piece::NO_KEY && Piece::listOf(own) == longLists[l]);
+        for (; lane == 0 && bits != 0; bits &= bits - 1) {
+          const u32 u = from + countBits((bits & (~bits + 1)) - 1), place = piece.keys[u];
+          if (place != now) {
+            if (now != Piece::NO_KEY) piece.store(now, sum);
+            now = place;
+            sum = piece.load(now);
+          }
+          sum = h.combine(sum, piece.values[u]);
+        }
       }
-      if (lane == 0) piece.finish(now);
+      if (lane == 0 && now != Piece::NO_KEY) piece.store(now, sum);
     }
   }
 }

@@ -93,10 +93,11 @@ TEST(Choose, UpdatesInOrderGoInPieces) {
   EXPECT_EQ(few.config, "scatter.ordered.t512.n1");
   EXPECT_EQ(few.launches[0].grid[0], DimExpr(114));
   EXPECT_EQ(few.launches[0].sharedBytes, DimExpr(57344));
-  EXPECT_EQ(chosen(300, 6041).config, "scatter.ordered.t256.n8");
+  EXPECT_EQ(chosen(18000, 1348).config, "scatter.ordered.t512.n2");
+  EXPECT_EQ(chosen(300, 6041).config, "scatter.ordered.t512.n8");
   EXPECT_EQ(chosen(300, 6041).launches[0].grid[0], DimExpr(756));
-  EXPECT_EQ(chosen(300, 6041, false).config, "scatter.ordered.t256.n1");
-  EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[0].sharedBytes, DimExpr(36864));
+  EXPECT_EQ(chosen(300, 6041, false).config, "scatter.ordered.t512.n1");
+  EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[0].sharedBytes, DimExpr(73728));
   EXPECT_EQ(chosen(20, 6041).config, "scatter.t128");
 
   // Places and columns of a block are told apart by 32 bits.
