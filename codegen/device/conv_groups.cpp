@@ -12,10 +12,8 @@ namespace lathe {
 using namespace select;
 
 /// Channels of a block at most; pieces of eight channels of a group's depth, whose products stand one by one in the
-/// text; results of a tile.
-static constexpr int64_t kMostChannels = 64, kMostPieces = 64, kPixels = 128;
-/// Of shared memory, with which three blocks share a multiprocessor; and filters that are worth several tiles.
-static constexpr int64_t kShared = 72 << 10, kLargeFilters = 16 << 10;
+/// text; and bytes of shared memory with which three blocks share a multiprocessor.
+static constexpr int64_t kMostChannels = 64, kMostPieces = 64, kShared = 72 << 10;
 
 namespace {
 
@@ -71,15 +69,17 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   auto tilesOf = [&](int64_t rows, int64_t columns) {
     return DimExpr::ceilDiv(height, DimExpr(rows)) * DimExpr::ceilDiv(width, DimExpr(columns));
   };
+  // Strides need more pixels for a result: smaller tiles leave room for more blocks.
+  const int64_t results = !line && groups->strides[0] * groups->strides[1] > 1 ? 64 : 128;
   int64_t least = 0;
-  for (int64_t rows : {8, 16, 4, 2, 1}) {
-    if (line != (rows == 1))
+  for (int64_t rows : {8, 16, 4, 1}) {
+    if (line != (rows == 1) || (!line && rows < 4))
       continue;
-    Result<int64_t> usual = tilesOf(rows, kPixels / rows).evaluate(desc.usual);
+    Result<int64_t> usual = tilesOf(rows, results / rows).evaluate(desc.usual);
     if (c.tileM && (!usual || *usual >= least))
       continue;
     c.tileM = rows;
-    c.tileN = kPixels / rows;
+    c.tileN = results / rows;
     least = usual ? *usual : 0;
   }
   // As many groups as shared memory has room for, in equal parts.
@@ -93,9 +93,7 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   if (c.tileK == 0)
     return false;
   const DimExpr slabs(desc.group * groups->channels / c.tileK), tiles = desc.parallel[0] * tilesOf(c.tileM, c.tileN);
-  Result<int64_t> usual = (slabs * tiles).evaluate(desc.usual);
-  c.rows = usual && *usual >= 16 * target.smCount && groups->filterBytes(c.tileK) > kLargeFilters ? 4 : 1;
-  KernelSpec spec = specFor(desc, c, slabs * DimExpr::ceilDiv(tiles, DimExpr(c.rows)));
+  KernelSpec spec = specFor(desc, c, slabs * tiles);
   spec.launches[0].sharedBytes = groups->sharedBytes(c);
   spec.buffers[w.buffer].packing = "rows8";
   addVariant(out, {}, std::move(spec));
@@ -104,15 +102,13 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
 
 const Skeleton kConvGroups = {
     .family = "conv.groups",
-    .block = "t m n k r: r tiles of m x n results of neighbouring groups, k channels of the image, channels last",
+    .block = "t m n k: a tile of m x n results of neighbouring groups, k channels of the image, channels last",
     .code = Skeleton::Code::Conv,
     .conv = {.tensorCores = true, .groups = true, .offer = offer, .text = [](const KernelConfig &c, const ConvText &t) {
                std::string tile = "GroupsTile<" + t.window + ", " +
                                   joined({c.tileM, c.tileN, c.tileK, t.groupChannels, t.groupFilters}) + ">";
                return Instance{{"conv_groups"},
-                               "convGroups<" + tile + ", " + t.window + ", " + std::to_string(std::max<int64_t>(1, c.rows)) +
-                                   ">(h, " + t.sizes + ");",
-                               tile};
+                               "convGroups<" + tile + ", " + t.window + ">(h, " + t.sizes + ");", tile};
              }}};
 
 } // namespace lathe

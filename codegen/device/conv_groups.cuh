@@ -44,8 +44,8 @@ template <class Window, int TM_, int TN_, int CHANNELS_, int GROUP_CHANNELS, int
   }
 };
 
-/// REPEAT tiles of the same groups, one after the other, a block; the blocks of all groups of a tile are neighbours.
-template <class Tile, class Window, int REPEAT, class H> LATHE_DEV void convGroups(const H &h, const ConvSizes &z) {
+/// A launch of a block for each tile of some neighbouring groups; those of all groups of a tile are neighbours.
+template <class Tile, class Window, class H> LATHE_DEV void convGroups(const H &h, const ConvSizes &z) {
   typedef typename H::Element T;
   constexpr int MI = Tile::MI, NI = Tile::NI, L = H::kLanes, THREADS = Tile::THREADS;
   static_assert(Tile::NI * 8 % L == 0, "vectors of results stay in a group");
@@ -55,7 +55,6 @@ template <class Tile, class Window, int REPEAT, class H> LATHE_DEV void convGrou
   const int thread = threadIdx.x, lane = thread % 32, warp = thread / 32;
   const u32 slabs = (u32)(z.channels / Tile::CHANNELS), slab = blockIdx.x % slabs;
   const u32 across = ((u32)z.outWidth + Tile::TN - 1) / Tile::TN, down = ((u32)z.outHeight + Tile::TM - 1) / Tile::TM;
-  const i64 tiles = z.batch * across * down, first = (i64)(blockIdx.x / slabs) * REPEAT;
 
   // Filters, and zeros for the last pieces of each.
   const T *const weights = h.weights() + (i64)slab * Tile::FILTERS * Tile::PIECES * 8;
@@ -68,86 +67,82 @@ template <class Tile, class Window, int REPEAT, class H> LATHE_DEV void convGrou
   }
   if (thread == 0) *(Vec<u32, 4> *)zeros = Vec<u32, 4>{};
 
-#pragma unroll 1
-  for (int repeat = 0; repeat < REPEAT && first + repeat < tiles; ++repeat) {
-    const i64 tile = first + repeat, n = tile / (across * down);
-    const u32 inImage = (u32)(tile - n * (across * down));
-    const i64 y0 = (i64)(inImage / across) * Tile::TM, x0 = (i64)(inImage % across) * Tile::TN;
-    const i64 top = y0 * Window::STRIDE_Y - z.padTop, left = x0 * Window::STRIDE_X - z.padLeft;
-    const T *const image = h.images() + n * z.height * z.width * z.channels + slab * Tile::CHANNELS;
+  const i64 tile = blockIdx.x / slabs, n = tile / (across * down);
+  const u32 inImage = (u32)(tile - n * (across * down));
+  const i64 y0 = (i64)(inImage / across) * Tile::TM, x0 = (i64)(inImage % across) * Tile::TN;
+  const i64 top = y0 * Window::STRIDE_Y - z.padTop, left = x0 * Window::STRIDE_X - z.padLeft;
+  const T *const image = h.images() + n * z.height * z.width * z.channels + slab * Tile::CHANNELS;
 #pragma unroll 4
-    for (int p = thread; p < Tile::ROWS * Tile::COLUMNS * (Tile::CHANNELS / 8); p += THREADS) {
-      const int pixel = p / (Tile::CHANNELS / 8), piece = p % (Tile::CHANNELS / 8);
-      const i64 y = top + pixel / Tile::COLUMNS, x = left + pixel % Tile::COLUMNS;
-      const bool inside = y >= 0 && y < z.height && x >= 0 && x < z.width;
-      cpAsync16(pixelsAt + pixel * Tile::PIXEL_BYTES + piece * 16,
-                image + (inside ? (y * z.width + x) * z.channels + piece * 8 : 0), inside ? 16 : 0);
-    }
-    cpAsyncCommit();
-    cpAsyncWait<0>();
-    __syncthreads();
+  for (int p = thread; p < Tile::ROWS * Tile::COLUMNS * (Tile::CHANNELS / 8); p += THREADS) {
+    const int pixel = p / (Tile::CHANNELS / 8), piece = p % (Tile::CHANNELS / 8);
+    const i64 y = top + pixel / Tile::COLUMNS, x = left + pixel % Tile::COLUMNS;
+    const bool inside = y >= 0 && y < z.height && x >= 0 && x < z.width;
+    cpAsync16(pixelsAt + pixel * Tile::PIXEL_BYTES + piece * 16,
+              image + (inside ? (y * z.width + x) * z.channels + piece * 8 : 0), inside ? 16 : 0);
+  }
+  cpAsyncCommit();
+  cpAsyncWait<0>();
+  __syncthreads();
 
-    f32 acc[MI][Tile::GROUPS * NI][4];
-    SharedAddr window[MI]; // of this lane's result, its first pixel
+  f32 acc[MI][Tile::GROUPS * NI][4];
+  SharedAddr window[MI]; // of this lane's result, its first pixel
 #pragma unroll
-    for (int i = 0; i < MI; ++i) {
-      const int q = warp * Tile::WARP_PIXELS + i * 16 + lane % 16;
-      window[i] = pixelsAt + (q / Tile::TN * Window::STRIDE_Y * Tile::COLUMNS + q % Tile::TN * Window::STRIDE_X) *
-                                 Tile::PIXEL_BYTES;
+  for (int i = 0; i < MI; ++i) {
+    const int q = warp * Tile::WARP_PIXELS + i * 16 + lane % 16;
+    window[i] = pixelsAt + (q / Tile::TN * Window::STRIDE_Y * Tile::COLUMNS + q % Tile::TN * Window::STRIDE_X) *
+                               Tile::PIXEL_BYTES;
 #pragma unroll
-      for (int j = 0; j < Tile::GROUPS * NI; ++j)
+    for (int j = 0; j < Tile::GROUPS * NI; ++j)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) acc[i][j][e] = 0.0f;
-    }
+      for (int e = 0; e < 4; ++e) acc[i][j][e] = 0.0f;
+  }
 #pragma unroll
-    for (int g = 0; g < Tile::GROUPS; ++g) {
-      u32 b[NI][4];
+  for (int g = 0; g < Tile::GROUPS; ++g) {
+    u32 b[NI][4];
 #pragma unroll
-      for (int s = 0; s < Tile::STEPS; ++s) {
-        if (s % 2 == 0) {
+    for (int s = 0; s < Tile::STEPS; ++s) {
+      if (s % 2 == 0) {
 #pragma unroll
-          for (int j = 0; j < NI; ++j)
-            loadMatrix4(b[j], filtersAt + ((g * NI + j) * 8 + lane % 8) * Tile::FILTER_BYTES + (2 * s + lane / 8) * 16);
-        }
+        for (int j = 0; j < NI; ++j)
+          loadMatrix4(b[j], filtersAt + ((g * NI + j) * 8 + lane % 8) * Tile::FILTER_BYTES + (2 * s + lane / 8) * 16);
+      }
 #pragma unroll
-        for (int i = 0; i < MI; ++i) {
-          u32 a[4];
-          SharedAddr from = window[i] + Tile::offset(g, 2 * s);
-          if (lane >= 16) from = 2 * s + 1 < Tile::PIECES ? window[i] + Tile::offset(g, 2 * s + 1) : zerosAt;
-          loadMatrix4(a, from);
+      for (int i = 0; i < MI; ++i) {
+        u32 a[4];
+        SharedAddr from = window[i] + Tile::offset(g, 2 * s);
+        if (lane >= 16) from = 2 * s + 1 < Tile::PIECES ? window[i] + Tile::offset(g, 2 * s + 1) : zerosAt;
+        loadMatrix4(a, from);
 #pragma unroll
-          for (int j = 0; j < NI; ++j) {
-            const u32 half[2] = {b[j][s % 2 * 2], b[j][s % 2 * 2 + 1]};
-            mma(acc[i][g * NI + j], a, half, T{});
-          }
+        for (int j = 0; j < NI; ++j) {
+          const u32 half[2] = {b[j][s % 2 * 2], b[j][s % 2 * 2 + 1]};
+          mma(acc[i][g * NI + j], a, half, T{});
         }
       }
     }
+  }
 
-    // Sums go through shared memory, so that each thread stores neighbouring results.
-    __syncthreads();
-    f32 *const stage = (f32 *)shared + warp * 16 * Tile::STAGE_STRIDE;
+  // Sums go through shared memory, so that each thread stores neighbouring results.
+  __syncthreads();
+  f32 *const stage = (f32 *)shared + warp * 16 * Tile::STAGE_STRIDE;
 #pragma unroll
-    for (int i = 0; i < MI; ++i) {
+  for (int i = 0; i < MI; ++i) {
 #pragma unroll
-      for (int j = 0; j < Tile::GROUPS * NI; ++j) {
-        f32 *const at = stage + lane / 4 * Tile::STAGE_STRIDE + j * 8 + lane % 4 * 2;
-        *(Vec<f32, 2> *)at = Vec<f32, 2>{{acc[i][j][0], acc[i][j][1]}};
-        *(Vec<f32, 2> *)(at + 8 * Tile::STAGE_STRIDE) = Vec<f32, 2>{{acc[i][j][2], acc[i][j][3]}};
-      }
-      __syncwarp();
+    for (int j = 0; j < Tile::GROUPS * NI; ++j) {
+      f32 *const at = stage + lane / 4 * Tile::STAGE_STRIDE + j * 8 + lane % 4 * 2;
+      *(Vec<f32, 2> *)at = Vec<f32, 2>{{acc[i][j][0], acc[i][j][1]}};
+      *(Vec<f32, 2> *)(at + 8 * Tile::STAGE_STRIDE) = Vec<f32, 2>{{acc[i][j][2], acc[i][j][3]}};
+    }
+    __syncwarp();
 #pragma unroll(L >= 4 ? 2 : 1)
-      for (int e = lane; e < 16 * Tile::FILTERS / L; e += 32) {
-        const int row = e / (Tile::FILTERS / L), filter = e % (Tile::FILTERS / L) * L;
-        const int q = warp * Tile::WARP_PIXELS + i * 16 + row;
-        const i64 y = y0 + q / Tile::TN, x = x0 + q % Tile::TN;
-        if (y < z.outHeight && x < z.outWidth)
-          h.epilogue(n, (i64)slab * Tile::FILTERS + filter, y, x,
-                     *(const Vec<f32, L> *)(stage + row * Tile::STAGE_STRIDE + filter));
-      }
-      __syncwarp();
+    for (int e = lane; e < 16 * Tile::FILTERS / L; e += 32) {
+      const int row = e / (Tile::FILTERS / L), filter = e % (Tile::FILTERS / L) * L;
+      const int q = warp * Tile::WARP_PIXELS + i * 16 + row;
+      const i64 y = y0 + q / Tile::TN, x = x0 + q % Tile::TN;
+      if (y < z.outHeight && x < z.outWidth)
+        h.epilogue(n, (i64)slab * Tile::FILTERS + filter, y, x,
+                   *(const Vec<f32, L> *)(stage + row * Tile::STAGE_STRIDE + filter));
     }
-    if (REPEAT > 1) __syncthreads();
+    __syncwarp();
   }
 }
 

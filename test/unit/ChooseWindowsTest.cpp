@@ -138,7 +138,7 @@ TEST(Choose, SmallGroupsShareABlock) {
   EXPECT_EQ(chosen(128, 128, 16).launches[0].grid[0], dim("4*N"));
   EXPECT_EQ(chosen(72, 72, 9).config, "conv.groups.t128.m8.n16.k24");    // 9 are no 2, 4 or 8 times
   EXPECT_EQ(chosen(96, 96, 2).config, "conv.groups.t128.m8.n16.k48");
-  EXPECT_EQ(chosen(64, 64, 2, 2).config, "conv.groups.t128.m8.n16.k32"); // a stride of 2 needs four times the pixels
+  EXPECT_EQ(chosen(64, 64, 2, 2).config, "conv.groups.t128.m8.n8.k32"); // a stride of 2 needs four times the pixels
   EXPECT_EQ(chosen(64, 64, 2, 1, "sm_80").config, "conv.groups.t128.m8.n16.k64");
   EXPECT_EQ(chosen(64, 24, 8).config.substr(0, 11), "conv.direct");      // 3 filters
   EXPECT_EQ(chosen(24, 64, 2).config.substr(0, 8), "conv.mma");          // 12 channels
