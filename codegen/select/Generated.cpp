@@ -66,8 +66,13 @@ static Result<bool> offerScatterUnordered(const KernelDesc &desc, const Target &
   const std::vector<DimExpr> &updates = desc.updates.begin()->second;
   KernelConfig c{&kScatterUnordered};
   c.threads = 128;
+  constexpr int64_t kApart = 4;
   if (desc.updatesInRows)
     c.lanes = lanesFor(128 / bitWidth(desc.buffers[desc.numInputs].dtype), updates.back());
+  // Of a known number of updates, elements far apart where those that lie together are few.
+  if (desc.updatesInRows && updates.size() > 1 && c.lanes * bitWidth(desc.buffers[desc.numInputs].dtype) < 64 &&
+      product(updates).constant().value_or(0) >= kApart)
+    c.lanes = kApart;
   DimExpr vectors = DimExpr::ceilDiv(product(updates), DimExpr(c.lanes));
   addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(vectors, DimExpr(c.threads))));
   return true;

@@ -279,6 +279,27 @@ void scheduleScatter(Evaluator &e, const KernelConfig &) {
   e.ifThen(e.ix.cmp(arith::CmpIPredicate::eq, e.blockId(), e.ix.cst(0)), [&] { scatterSerially(e, op); });
 }
 
+/// Rows that lanes do not divide: those of a thread are far apart, so that neighbouring threads have neighbouring
+/// elements and loads of several are under way. Of a known number of updates.
+static void scatterApart(Evaluator &e, Operation *scatter, const std::vector<DimExpr> &updates) {
+  IndexMath &ix = e.ix;
+  const DimExpr all = lathe::product(updates), threads = DimExpr::ceilDiv(all, DimExpr(e.width));
+  const std::optional<int64_t> apart = threads.constant();
+  if (!apart) {
+    e.fail(scatter, "needs updates of known sizes for lanes that do not divide their rows");
+    return;
+  }
+  Value end = ix.cst(*all.constant()), first = ix.add(ix.mul(e.blockId(), e.threads), e.threadId());
+  e.loop(first, ix.cst(*apart), ix.dim(gridSize(e.kernel) * DimExpr(e.threads)), [&](Value u) {
+    auto together = [&] { storeUpdate(e, scatter, 0, delinearize(e, Index(u, *apart), updates)); };
+    auto oneByOne = [&] {
+      e.loop(u, end, ix.cst(*apart), [&](Value i) { storeUpdate(e, scatter, 0, delinearize(e, Index(i), updates)); });
+    };
+    Value last = ix.add(u, ix.cst(*apart * (e.width - 1)));
+    e.ifThen(ix.cmp(arith::CmpIPredicate::slt, last, end), together, oneByOne);
+  });
+}
+
 void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
   Operation *op = yieldedScatter(e.kernel);
   e.failed |= !op;
@@ -287,6 +308,8 @@ void scheduleUnorderedScatter(Evaluator &e, const KernelConfig &) {
   Value updates = op->getOperand(2);
   std::vector<DimExpr> outer = dimsOf(updates);
   DimExpr inner = outer.empty() ? DimExpr(1) : outer.back();
+  if (e.width > 1 && inner.constant().value_or(0) % e.width != 0)
+    return scatterApart(e, op, outer);
   if (!outer.empty())
     outer.pop_back();
   overUnits(e, outer, inner, [&](const Indices &row, const Index &at) {

@@ -127,6 +127,12 @@ TEST(Choose, UpdatesWithoutAnOrderHaveBlocks) {
   all = chooseVariants(d, *Target::parse("sm_90a"));
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->front().spec.config, "scatter.unordered.t128");
+  d.updatesInRows = true;
+  d.updates[0] = {31, 65}; // a thread has four that are a quarter of all apart
+  all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "scatter.unordered.t128.v4");
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(4));
 }
 
 } // namespace

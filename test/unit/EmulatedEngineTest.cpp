@@ -397,15 +397,16 @@ stacked (float[N,24] x, float[24,48] w) => (float[N,20] a, float[N,7] b, float[4
 TEST_F(EmulatedEngine, ScattersWriteAllUpdatesAtOnce) {
   fs::path model = folder / "scatters.onnxtxt";
   std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
-scatters (float[9,7] x, float[N,7] u, float[2,7] v, float[3] e) => (float[9,7] a, float[9,7] b, float[9,7] c)
-<int64[3,1] rows = {4, 0, 7}, int64[2,7] places = {0,1,2,3,4,5,6, -1,2,1,0,-2,8,3}, int64[3,2] at = {0,6, 8,-1, -9,0}, int64 one = {1}>
+scatters (float[9,7] x, float[N,7] u, float[2,7] v, float[3] e, float[5,7] w) => (float[9,7] a, float[9,7] b, float[9,7] c, float[9,7] d)
+<int64[5,1] others = {8, 3, -9, 1, 6}, int64[3,1] rows = {4, 0, 7}, int64[2,7] places = {0,1,2,3,4,5,6, -1,2,1,0,-2,8,3}, int64[3,2] at = {0,6, 8,-1, -9,0}, int64 one = {1}>
 {
   n = Neg(u)
   shifted = Add(rows, one)
   a = ScatterND(x, shifted, n)
-  w = Exp(v)
-  b = ScatterElements<axis = 0>(x, places, w)
+  grown = Exp(v)
+  b = ScatterElements<axis = 0>(x, places, grown)
   c = ScatterND(x, at, e)
+  d = ScatterND(x, others, w)
 }
 )";
   check(model, {{{"N", 3}}}, 1e-6, {"N=3"});
