@@ -93,7 +93,8 @@ int64_t TransposeTile::sharedElements(int64_t elementBytes) const {
 
 static Result<bool> offerBox(const KernelDesc &desc, const Target &, std::vector<KernelVariant> &out) {
   constexpr int64_t kElements = 4096, kShared = 40 << 10, kFew = 24;
-  if (desc.movedSizes.size() < 2 || desc.inputContiguous < 0)
+  const int64_t rank = desc.movedSizes.size();
+  if (rank < 2 || desc.movedFrom.back() == rank - 1)
     return false;
   std::vector<int64_t> sizes;
   for (const DimExpr &size : desc.movedSizes) {
@@ -102,10 +103,13 @@ static Result<bool> offerBox(const KernelDesc &desc, const Target &, std::vector
       return false;
   }
   // Of many rows and columns, tiles of these have long runs.
-  const int64_t rank = sizes.size(), rows = sizes[std::find(desc.movedFrom.begin(), desc.movedFrom.end(), rank - 1) - desc.movedFrom.begin()];
-  if (std::min(rows, sizes.back()) >= kFew || desc.movedFrom.back() == rank - 1)
+  auto few = [&](const std::vector<DimExpr> &dims, int64_t rows) {
+    return rows < 0 || std::min(dims[rows].constant().value_or(0), dims.back().constant().value_or(0)) < kFew;
+  };
+  const int64_t rows = std::find(desc.movedFrom.begin(), desc.movedFrom.end(), rank - 1) - desc.movedFrom.begin();
+  if (!few(desc.movedSizes, rows) && !few(desc.parallel, desc.inputContiguous))
     return false;
-  const int64_t bytes = bitWidth(desc.inputContiguousType) / 8;
+  const int64_t bytes = bitWidth(desc.buffers[0].dtype) / 8;
   const TransposeTile tile = TransposeTile::of(sizes, desc.movedFrom, bytes, kElements);
   if (tile.sharedElements(bytes) * bytes > kShared || tile.blocks() > std::numeric_limits<int32_t>::max())
     return false;

@@ -247,10 +247,10 @@ static bool runsOverRows(const KernelDesc &desc, int64_t lanes) {
   return any;
 }
 
-/// Whether a gather's results, dense and of one known shape, have rows of which a vector takes less than 8 bytes: then
-/// vectors cross the ends of rows, and what an element is made of is read element by element.
-static bool gathersOverRows(const KernelDesc &desc, int64_t inRows, int64_t lanes) {
-  if (!desc.dataIndices || desc.serial)
+/// Whether a gather's or a transpose's results, dense and of one known shape, have rows of which a vector takes less than
+/// 8 bytes: then vectors cross the ends of rows, and what an element is made of is read element by element.
+static bool readsOverRows(const KernelDesc &desc, int64_t inRows, int64_t lanes) {
+  if ((!desc.dataIndices && desc.movedSizes.empty()) || desc.serial)
     return false;
   const std::vector<DimExpr> &dims = desc.buffers[desc.numInputs].dims;
   if (dims.size() < 2 || product(dims).constant().value_or(0) < lanes)
@@ -291,7 +291,7 @@ static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Varia
       c.lanes < lanes && runsOverRows(desc, lanes)) {
     c.lanes = lanes;
     c.threads = 256;
-  } else if (gathersOverRows(desc, c.lanes, vectorLanes(desc))) {
+  } else if (readsOverRows(desc, c.lanes, vectorLanes(desc))) {
     c.lanes = vectorLanes(desc);
   }
   DimExpr blocks = 0;

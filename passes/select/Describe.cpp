@@ -264,14 +264,19 @@ void describeRows(StructuredOpInterface anchor, KernelDesc &desc) {
   }
 }
 
-/// Input neighbours that are not the output's.
-void describeTranspose(Block &body, TransposeOp op, KernelDesc &desc) {
+/// A transpose and nothing else (KernelDesc::movedSizes).
+void describeMoves(Block &body, KernelDesc &desc) {
   auto dense = [](const BufferArg &b) { return b.physical == b.dims && bitWidth(b.dtype) >= 8; };
-  if (desc.numInputs == 1 && onlyTranspose(body) == op && llvm::all_of(desc.buffers, dense)) {
-    MergedTranspose merged = MergedTranspose::of(op);
-    desc.movedSizes = merged.sizes;
-    desc.movedFrom = merged.from;
-  }
+  TransposeOp op = desc.numInputs == 1 ? onlyTranspose(body) : TransposeOp();
+  if (!op || !llvm::all_of(desc.buffers, dense))
+    return;
+  MergedTranspose merged = MergedTranspose::of(op);
+  desc.movedSizes = merged.sizes;
+  desc.movedFrom = merged.from;
+}
+
+/// Input neighbours that are not the output's.
+void describeTranspose(TransposeOp op, KernelDesc &desc) {
   int64_t rank = op.getPerm().size();
   desc.inputContiguous = llvm::find(op.getPerm(), rank - 1) - op.getPerm().begin();
   desc.inputContiguousType = dtypeOf(elementTypeOf(op.getResult())).value_or(DType::F32);
@@ -333,7 +338,8 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
       return kernel.emitError("has no roles: lathe-assign-roles has not run");
     desc.parallel = dimsOf(kernel.getResult(0).getType());
     if (auto transpose = opAt<TransposeOp>(kernel.getBodyBlock(), roles.transpose))
-      describeTranspose(kernel.getBodyBlock(), transpose, desc);
+      describeTranspose(transpose, desc);
+    describeMoves(kernel.getBodyBlock(), desc);
     return desc;
   }
   auto structured = cast<StructuredOpInterface>(anchor);

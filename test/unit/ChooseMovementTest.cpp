@@ -55,6 +55,8 @@ TEST(Choose, TransposesOfFewRowsMoveBoxes) {
     d.inputContiguousType = DType::F16;
     d.movedSizes = sizes;
     d.movedFrom = from;
+    for (size_t i = 0; i < sizes.size(); ++i)
+      d.buffers[0].dims[from[i]] = d.buffers[0].physical[from[i]] = sizes[i];
     auto all = chooseVariants(d, *Target::parse("sm_90a"));
     return all.ok() ? all->front().spec : KernelSpec{};
   };
@@ -62,6 +64,8 @@ TEST(Choose, TransposesOfFewRowsMoveBoxes) {
   EXPECT_EQ(chosen({932440, 5}, {1, 0}, 0).launches[0].grid[0], DimExpr(911));
   EXPECT_EQ(chosen({1000, 1000}, {1, 0}, 0).config, "transpose.t256.v8.m128");
   EXPECT_EQ(chosen({DimExpr::symbol("N"), 5}, {1, 0}, 0).config, "transpose.t256.m32");
+  EXPECT_EQ(chosen({3, 21, 267}, {1, 0, 2}, -1).config, "pointwise.t128.v8"); // rows stay rows, over whose ends vectors run
+  EXPECT_EQ(chosen({3, 21, 264}, {1, 0, 2}, -1).config, "pointwise.t128.v8");
 }
 
 TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {

@@ -125,6 +125,10 @@ std::vector<Case> makeCases() {
   %0 = lathe.transpose %x {perm = array<i64: 1, 3, 0, 2>} : (tensor<5x37x1x8xf16>) -> tensor<37x8x5x1xf16>
   return %0 : tensor<37x8x5x1xf16>)"),
                          "transpose.box.t256.m256", {"5"}});
+  add("transposed_rows", {fn("transposed_rows", "(%x: tensor<3x4x5x7xf16>) -> tensor<4x3x5x7xf16>", R"(
+  %0 = lathe.transpose %x {perm = array<i64: 1, 0, 2, 3>} : (tensor<3x4x5x7xf16>) -> tensor<4x3x5x7xf16>
+  return %0 : tensor<4x3x5x7xf16>)"),
+                          "pointwise.t32.v8", {"2"}});
   add("transposed_box", {fn("transposed_box", "(%x: tensor<9x8x10x8xf32>) -> tensor<8x9x10x8xf32>", R"(
   %0 = lathe.transpose %x {perm = array<i64: 3, 0, 2, 1>} : (tensor<9x8x10x8xf32>) -> tensor<8x9x10x8xf32>
   return %0 : tensor<8x9x10x8xf32>)"),
