@@ -44,9 +44,12 @@ std::string simtTileText(const KernelConfig &c) {
 static bool offerTiles(ProductChoice &p) {
   using namespace select;
   KernelConfig small =
-      p.mma ? mmaTile(kGemmMma, 64, 128, 4) : simtTile(kGemmSimt, 64, 64, 256);
+      p.mma ? mmaTile(kGemmMma, 64, 128, 4) : simtTile(kGemmSimt, 64, 64, 128);
   KernelConfig large =
       p.mma ? mmaTile(kGemmMma, 128, 256, 4) : simtTile(kGemmSimt, 128, 128, 256);
+  // Sums of 32 bits leave room for twice the depth.
+  if (!p.mma && bitWidth(p.desc.operands[0].dtype) <= 32)
+    large.tileK = 16;
   // The large tile pays once it fills the card.
   int64_t columns = p.sizes.n.constant().value_or(1024);
   int64_t enough =

@@ -238,10 +238,10 @@ std::vector<Case> makeCases() {
                       config, {grid}, shared});
   };
   std::string m24 = "tensor<?x24xf32, #lathe.t<[M, 24]>>", m40 = "tensor<?x40xf32, #lathe.t<[M, 40]>>";
-  matmul("simt", m24, "tensor<24x40xf32>", m40, "", "gemm.simt.t256.m64.n64.k16", "ceildiv(M, 64)").symbols =
+  matmul("simt", m24, "tensor<24x40xf32>", m40, "", "gemm.simt.t128.m64.n64.k16", "ceildiv(M, 64)").symbols =
       {{{"M", 1}}, {{"M", 65}}, {{"M", 17}}};
   matmul("simt_t", "tensor<9x33xf32>", "tensor<35x9xf32>", "tensor<33x35xf32>", "{transpose_a, transpose_b} ",
-         "gemm.simt.t256.m128.n128.k8", "1");
+         "gemm.simt.t256.m128.n128.k16", "1");
   matmul("mma", "tensor<3x20x32xbf16>", "tensor<3x32x48xbf16>", "tensor<3x20x48xbf16>", "",
          "gemm.mma.t128.m64.n64.k32.s4", "3", "32768")
       .tolerance = 8e-3;
