@@ -412,6 +412,35 @@ scatters (float[9,7] x, float[N,7] u, float[2,7] v, float[3] e, float[5,7] w) =>
   check(model, {{{"N", 3}}}, 1e-6, {"N=3"});
 }
 
+/// Updates of which several have a place, into the memory of what they change; windows of small groups; elements
+/// beside their places; few columns that become rows.
+TEST_F(EmulatedEngine, PiecesGroupsAndBoxes) {
+  fs::path model = folder / "pieces.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+pieces (float[9,7] x, float[70,7] u, float16[2,16,9,18] image, float[1,3000] row, float[5,37,8] box)
+  => (float[9,7] a, float[2,16,9,18] b, float[1,3000] c, int64[1,3000] order, float[37,8,5] d)
+<int64 zero = {0}, int64 all = {490}, int64 one = {1}, int64 nine = {9}, int64[2] shape = {70, 7}, int64[1] many = {3000},
+ int64[4] filters = {16, 8, 3, 3}, int64 weights = {1152}, float small = {0.01}, int64 eleven = {11}>
+{
+  counted = Range(zero, all, one)
+  wrapped = Mod(counted, nine)
+  places = Reshape(wrapped, shape)
+  a = ScatterElements<axis = 0, reduction = "add">(x, places, u)
+  numbers = Range(zero, weights, one)
+  turned = Mod(numbers, eleven)
+  numbered = Cast<to = 1>(turned)
+  scaled = Mul(numbered, small)
+  halves = Cast<to = 10>(scaled)
+  w = Reshape(halves, filters)
+  sums = Conv<group = 2, pads = [1,1,1,1]>(image, w)
+  b = Cast<to = 1>(sums)
+  c, order = TopK(row, many)
+  d = Transpose<perm = [1,2,0]>(box)
+}
+)";
+  check(model, {{}}, 2e-3);
+}
+
 TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))
