@@ -15,8 +15,8 @@ using select::ProductChoice;
 /// Of a tile with tileM rows and tileN columns of the weights.
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &) {
   constexpr int64_t kWeights = 64 + 8, kRow = 128; // bytes of a column and a row in a stage
-  return c.stages * (c.tileN * kWeights + c.tileM * kRow) + 4 * 64 * select::sparseStagedRows(c.tileM) * 2 + 16 * c.stages + 4 * 8 +
-         1024;
+  return c.stages * (c.tileN * kWeights + c.tileM * kRow) + 4 * 64 * select::sparseStagedRows(c.tileM) * 2 +
+         16 * c.stages + 4 * 8 + 1024;
 }
 
 static KernelConfig complete(KernelConfig c, const TileFacts &facts, const Target &target) {
@@ -30,23 +30,25 @@ static KernelConfig complete(KernelConfig c, const TileFacts &facts, const Targe
 /// for each 64 columns; else the second-level cache; small tiles wait for barriers. Figures:
 /// test/perf/gpu/results/sparse-h100.log.
 static double timeOf(const KernelConfig &c, const ProductSizes &s) {
-  constexpr double kShared = 235, kLoad = 75, kMemory = 3000; // bytes a ns
-  constexpr double kStep = 175, kStart = 3000, kStore = 2000, kShare = 3500; // ns
-  constexpr double kUneven = 1.05; ///< rows that are stored by fewer than 32 or 64
-  constexpr int64_t kSlab = 64, kMostShares = 4; // columns of an instruction; parts of a tile (gemm_streamk.cuh)
+  constexpr double kShared = 250, kLoad = 92, kMemory = 3000;    // bytes a ns
+  constexpr double kStep = 175, kStart = 3000, kStore = 0.05;    // ns; of a result
+  constexpr double kBegin = 8;     ///< ns of an instruction of a step
+  constexpr double kUneven = 1.06; ///< rows that are not stored by 32 or 64
+  constexpr double kWide = 1.03;   ///< many sums of a thread
+  constexpr double kShown = 0.1;   ///< of what runs beside what takes longer
+  constexpr int64_t kSlab = 64, kSums = 128; // columns of an instruction
   auto over = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const int64_t pair = c.cluster == 2 ? 2 : 1, tiles = over(s.n, c.tileN * pair) * pair * over(s.m, c.tileM);
-  const double written = double(c.tileN * 72 + c.tileM * 128);
+  const double results = double(c.tileM * c.tileN), written = double(c.tileN * 72 + c.tileM * 128);
   const double read = double(c.tileN / kSlab * (128 * c.tileM + 4096 + 512));
-  double step = std::max((written + read) / kShared, written / kLoad);
-  step = std::pow(std::pow(step, 4) + std::pow(kStep, 4), 0.25) * (c.tileM % 64 != 0 ? kUneven : 1);
-  const double tile = double(over(s.k, 64)) * step;
-  const int64_t whole = tiles / s.smCount, left = tiles % s.smCount;
-  double busy = double(whole) * tile + kStore;
-  if (left > 0)
-    busy += isStreamK(c) ? tile * double(left) / double(std::min(left * kMostShares, s.smCount)) + kShare : tile;
+  double step = std::max((written + read) / kShared + kBegin * double(c.tileN / kSlab), written / kLoad);
+  step = std::pow(std::pow(step, 4) + std::pow(kStep, 4), 0.25);
+  const double tile = (double(over(s.k, 64)) * step + kStore * results) * (c.tileM % 64 != 0 ? kUneven : 1) *
+                      (c.tileM * c.tileN > kSums * (isPingPong(c) ? 128 : 256) ? kWide : 1);
+  const double rounds = isStreamK(c) ? double(tiles) / double(s.smCount) : double(over(tiles, s.smCount));
+  const double busy = rounds * tile;
   const double memory = (double(s.n) * double(s.k) * 1.125 + 2 * double(s.m) * double(s.k + s.n)) / kMemory;
-  return std::max(busy, memory) + kStart;
+  return std::max(busy, memory) + kShown * std::min(busy, memory) + kStart;
 }
 
 static std::optional<KernelSpec> asked(const ProductChoice &p, KernelConfig c) { return p.wgmma(c); }
@@ -69,15 +71,13 @@ static bool offer(ProductChoice &p) {
     auto choose = [&](int64_t sums) { // at most so many of a thread
       KernelConfig best;
       double least = 0;
-      for (const Skeleton *form : {&kGemmSparseCooperative, &kGemmSparsePingpong, &kGemmSparseStreamK})
+      for (const Skeleton *form : {&kGemmSparseCooperative, &kGemmSparsePingpong})
         for (int64_t tileM : {16, 32, 48, 64, 96, 128, 160, 176, 192, 208, 224, 256})
           for (int64_t tileN : {64, 128, 192, 256}) {
             KernelConfig c{form};
             c.tileM = tileM;
             c.tileN = tileN;
-            // Sums that are exchanged stand beside others.
-            constexpr int64_t kMostShared = 160;
-            if (tileM * tileN / (isPingPong(c) ? 128 : 256) > (isStreamK(c) ? std::min(sums, kMostShared) : sums) || !p.wgmma(c))
+            if (tileM * tileN / (isPingPong(c) ? 128 : 256) > sums || !p.wgmma(c))
               continue;
             if (double time = timeOf(c, sizes); !best.form || time < least)
               least = time, best = c;

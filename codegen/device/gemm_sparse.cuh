@@ -37,7 +37,8 @@ template <int BM_, int BN_, int STAGES_, bool PINGPONG_, class H, bool STREAM_K_
   static constexpr u32 C_BYTES = 64 * STAGED * 2;
   static constexpr u32 B_AT = STAGES * A_BYTES, C_AT = B_AT + STAGES * B_BYTES, E_AT = C_AT + 4 * C_BYTES;
   static constexpr u32 BARRIERS_AT = E_AT + STAGES * E_BYTES;
-  static constexpr u32 SHARED_BYTES = BARRIERS_AT + 16 * STAGES + 4 * 8 + 1024; // barriers; where the swizzle of B and C begins
+  /// A barrier for each stage that is full or empty, and for each buffer; 1024: where the swizzle of B and C begins.
+  static constexpr u32 SHARED_BYTES = BARRIERS_AT + 16 * STAGES + 4 * 8 + 1024;
   static constexpr int SUMS = MI * BN / 2;
   static constexpr int LOADER_REGISTERS = SUMS > 160 ? 24 : 40, REGISTERS = SUMS > 160 ? 240 : 232;
   static_assert(BM % (PINGPONG ? 64 : 128) == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tile shape");
@@ -82,7 +83,8 @@ LATHE_DEV void loadSparseTiles(const H &h, const TensorMap &values, const Tensor
     const TilePlace t = placeOfBlock<Tile>(s.tile, tilesM, tilesN);
     for (u32 step = 2 * s.begin; step < 2 * s.end; ++step) {
       barrierSleep(empty + 8 * slot, parity);
-      if (index > 0 || step >= 2 * s.begin + early) loadSparse<Tile>(values, places, base, slot, full + 8 * slot, t, step, panels);
+      if (index > 0 || step >= 2 * s.begin + early)
+        loadSparse<Tile>(values, places, base, slot, full + 8 * slot, t, step, panels);
       loadStageB<Tile, Tile::PAIR>(h, toB + slot * Tile::B_BYTES, rows, full + 8 * slot, t, step, columns);
       if (++slot == STAGES) { slot = 0; parity ^= 1; }
     }

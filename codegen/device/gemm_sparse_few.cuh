@@ -3,10 +3,11 @@
 // Needs: gemm_packed
 //
 // C[m,n] for M up to 16, bound by the bytes of the weights, of which at most two of four neighbours along k are not
-// zero: they are packed as `sparse24` (lathe/support/Packing.h), 0.56 of the bytes, and multiplied by mma.sp. As in gemm_packed.cuh one persistent block a multiprocessor walks over tiles of 16 columns, its warps split
-// K, a warp keeps its part of A in registers and has a ring of its own, and the warps meet after several tiles to add
-// up; K of a large depth is split over the blocks of a cluster as well. Holes as in skinny.cuh (Element, kLanes, baseA,
-// strideA, start, wait, epilogue) and
+// zero: they are packed as `sparse24` (lathe/support/Packing.h), 0.56 of the bytes, and multiplied by
+// mma.sp. As in gemm_packed.cuh one persistent block a multiprocessor walks over tiles of 16 columns, its warps split K, a
+// warp keeps its part of A in registers and has a ring of its own, and the warps meet after several tiles to add up; K of
+// a large depth is split over the blocks of a cluster as well. Holes as in skinny.cuh (Element, kLanes, baseA, strideA,
+// start, wait, epilogue) and
 //
 //   const u8 *packed() const;         the weights
 //

@@ -280,7 +280,8 @@ bool HopperGemm::allows(const KernelConfig &c) const {
     return false;
   if (desc.resultAmax && !findsAmax(c))
     return false;
-  if (c.form->product.sparse && !(sparseWeights() && sizes.batch == DimExpr(1) && (c.cluster == 1 || (c.cluster == 2 && !isStreamK(c)))))
+  const bool blocks = c.cluster == 1 || (c.cluster == 2 && !isStreamK(c));
+  if (c.form->product.sparse && !(sparseWeights() && sizes.batch == DimExpr(1) && blocks))
     return false;
   if (isSwapped(c))
     return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&

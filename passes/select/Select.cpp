@@ -155,7 +155,8 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
       return config && config->form->product.sparse;
     };
     if (llvm::any_of(variants, isSparse))
-      passedRemark(kernel.getLoc(), "SparseWeights") << (kernel.getName().str() + ": its weights are 2:4 sparse: their zeros are left out");
+      passedRemark(kernel.getLoc(), "SparseWeights")
+          << (kernel.getName().str() + ": its weights are 2:4 sparse: their zeros are left out");
     else
       missedRemark(kernel.getLoc(), "SparseWeights")
           << (kernel.getName().str() + ": its weights are 2:4 sparse: they are multiplied as they are" +

@@ -113,8 +113,11 @@ def packed(w):
     return torch.cat([values.view(torch.uint8).view(-1), words.view(torch.uint8).view(-1)])
 
 
+dense_set = race_gemm.make_set
+
+
 def make_set(row):
-    t = race_gemm.make_set(row)
+    t = dense_set(row)
     w = pruned(t["w"] if row["along"] else t["w"].t().contiguous())
     t["w"] = w if row["along"] else w.t().contiguous()
     t["sparse"] = packed(w)
@@ -145,11 +148,8 @@ def cusparselt(t):
 
 
 def check(row, bind):
-    race_gemm.make_set, kept = make_set, race_gemm.make_set
-    try:
-        return race_gemm.check(row, bind)
-    finally:
-        race_gemm.make_set = kept
+    race_gemm.make_set = make_set
+    return race_gemm.check(row, bind)
 
 
 def run(folder, groups):
