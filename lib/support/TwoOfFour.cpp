@@ -10,13 +10,16 @@ namespace {
 
 int64_t groupsOf(const MatrixBytes &m) { return (m.depth + kGroupOfFour - 1) / kGroupOfFour; }
 
-/// The place of the third nonzero element of a group; -1 where there is none.
-int64_t thirdNonzero(const MatrixBytes &m, int64_t group, int64_t n) {
-  int64_t nonzero = 0;
+/// Nonzero elements of a group, and the place of the third of them; -1 where there is none.
+struct Group {
+  int64_t nonzero = 0, third = -1;
+};
+Group groupAt(const MatrixBytes &m, int64_t group, int64_t n) {
+  Group found;
   for (int64_t k = group * kGroupOfFour, end = std::min(m.depth, k + kGroupOfFour); k < end; ++k)
-    if (!m.isZero(k, n) && ++nonzero > kKeptOfFour)
-      return k;
-  return -1;
+    if (!m.isZero(k, n) && ++found.nonzero == kKeptOfFour + 1)
+      found.third = k;
+  return found;
 }
 
 } // namespace
@@ -24,19 +27,23 @@ int64_t thirdNonzero(const MatrixBytes &m, int64_t group, int64_t n) {
 std::optional<TwoOfFourOffence> firstOffence(const MatrixBytes &m) {
   for (int64_t n = 0; n < m.columns; ++n)
     for (int64_t g = 0; g < groupsOf(m); ++g)
-      if (int64_t k = thirdNonzero(m, g, n); k >= 0)
+      if (int64_t k = groupAt(m, g, n).third; k >= 0)
         return TwoOfFourOffence{k, n};
   return std::nullopt;
 }
 
-double sampledTwoOfFour(const MatrixBytes &m, int64_t samples) {
-  const int64_t groups = groupsOf(m), all = groups * m.columns;
-  int64_t good = 0, seen = 0;
-  for (int64_t s = 0; s < std::min(samples, all); ++s, ++seen) {
+TwoOfFourSample sampledTwoOfFour(const MatrixBytes &m, int64_t samples) {
+  const int64_t groups = groupsOf(m), all = groups * m.columns, seen = std::min(samples, all);
+  int64_t good = 0, full = 0;
+  for (int64_t s = 0; s < seen; ++s) {
     const int64_t at = all <= samples ? s : int64_t(double(all) * (double(s) + 0.5) / double(samples));
-    good += thirdNonzero(m, at % groups, at / groups) < 0;
+    const int64_t nonzero = groupAt(m, at % groups, at / groups).nonzero;
+    good += nonzero <= kKeptOfFour;
+    full += nonzero == kKeptOfFour;
   }
-  return seen ? double(good) / double(seen) : 0;
+  if (seen == 0)
+    return {};
+  return {double(good) / double(seen), double(full) / double(seen)};
 }
 
 std::array<int, kKeptOfFour> keptOfFour(const MatrixBytes &m, int64_t group, int64_t n) {

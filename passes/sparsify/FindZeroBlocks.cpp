@@ -113,10 +113,16 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
       matrix.bytes = inlined;
     }
     Zeros zeros;
-    constexpr double kAlmost = 0.9; // of groups of four: somebody meant it
-    if (matrix.bits == 16 && matrix.depth % kGroupOfFour == 0 && sampledTwoOfFour(matrix) >= kAlmost) {
-      zeros.offence = firstOffence(matrix);
-      zeros.twoOfFour = !zeros.offence;
+    constexpr double kMeant = 0.8; // of groups of four have just two: somebody made them so
+    if (matrix.bits == 16 && matrix.depth % kGroupOfFour == 0) {
+      const TwoOfFourSample sample = sampledTwoOfFour(matrix);
+      const bool meant = sample.full >= kMeant;
+      if (sample.good == 1 || meant) {
+        std::optional<TwoOfFourOffence> offence = firstOffence(matrix);
+        zeros.twoOfFour = !offence;
+        if (meant)
+          zeros.offence = offence;
+      }
     }
     if (sampledZeroRows(matrix) == 0)
       return zeros;

@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 using namespace lathe;
 
 namespace {
@@ -58,6 +60,17 @@ TEST(ChooseSparse, ZerosAreLeftOutWhereThatIsAskedFor) {
     }
   for (KernelDesc d : {product(64, 4096, 4096, DType::F16), product(4, 4096, 14336)})
     EXPECT_TRUE(isSparse(variantsOf(d).front()));
+}
+
+// test/perf/gpu/results/sparse-h100.log.
+TEST(ChooseSparse, TilesThatWereTheFastest) {
+  for (auto [m, n, k, config] : {std::tuple<int64_t, int64_t, int64_t, const char *>{8192, 8192, 8192, "gemm.sparse.cooperative.t384.m192.n256.k64.s4"},
+                                 {4096, 4096, 4096, "gemm.sparse.cooperative.t384.m256.n128.k64.s5"},
+                                 {2048, 4096, 14336, "gemm.sparse.cooperative.t384.m256.n128.k64.s5"},
+                                 {64, 28672, 4096, "gemm.sparse.cooperative.t384.m64.n256.k64.s7"},
+                                 {8, 4096, 4096, "gemm.sparse.few.t256.v8.r8.n32.k8.s2"},
+                                 {1, 4096, 14336, "gemm.sparse.few.t256.v7.r8.n64.k14.s3.c2"}})
+    EXPECT_EQ(variantsOf(product(m, n, k)).front().spec.config, config) << m << " x " << n << " x " << k;
 }
 
 TEST(ChooseSparse, AnyNumberOfRows) {

@@ -55,7 +55,7 @@ TEST(TwoOfFour, TheFirstThirdOfFourIsFound) {
     ASSERT_TRUE(bad);
     EXPECT_EQ(bad->k, 11);
     EXPECT_EQ(bad->n, 3);
-    EXPECT_DOUBLE_EQ(sampledTwoOfFour(matrixOf(bytes, 16, 5, transposed)), 18 / 20.0);
+    EXPECT_DOUBLE_EQ(sampledTwoOfFour(matrixOf(bytes, 16, 5, transposed)).good, 18 / 20.0);
     auto packer = WeightPacker::of(twoOfFourRecipe(transposed), DType::F16,
                                    transposed ? std::vector<int64_t>{5, 16} : std::vector<int64_t>{16, 5});
     ASSERT_TRUE(packer.ok());
@@ -63,6 +63,19 @@ TEST(TwoOfFour, TheFirstThirdOfFourIsFound) {
     EXPECT_FALSE(refused.ok());
     EXPECT_NE(refused.message().find("k 11, column 3"), std::string::npos) << refused.message();
   }
+}
+
+TEST(TwoOfFour, SamplesTellWhatWasMeant) {
+  std::vector<uint16_t> dense(64, 1), none(64), two(64);
+  for (int64_t i = 0; i < 64; i += 4)
+    two[i] = two[i + 3] = 1;
+  auto sampleOf = [](const std::vector<uint16_t> &w) { return sampledTwoOfFour(matrixOf(w, 64, 1, false), 8); };
+  EXPECT_EQ(sampleOf(dense).good, 0);
+  EXPECT_EQ(sampleOf(none).good, 1);
+  EXPECT_EQ(sampleOf(none).full, 0);
+  EXPECT_EQ(sampleOf(two).good, 1);
+  EXPECT_EQ(sampleOf(two).full, 1);
+  EXPECT_EQ(sampledTwoOfFour({}).good, 0);
 }
 
 TEST(TwoOfFour, KeptPlacesDifferAndAscend) {

@@ -30,9 +30,13 @@ struct TwoOfFourOffence {
 /// 2:4. A depth that is no multiple of four has a shorter last group.
 std::optional<TwoOfFourOffence> firstOffence(const MatrixBytes &matrix);
 
-/// The share of groups of four with at most two nonzero elements among at most `samples` of them, evenly spread: what is
-/// worth knowing before all of a large file is read. Of random dense weights it is 0; of no groups 0, too.
-double sampledTwoOfFour(const MatrixBytes &matrix, int64_t samples = 1024);
+/// Shares of groups of four among at most `samples` of them, evenly spread: what is worth knowing before all of a large file
+/// is read. All are 0 of no groups.
+struct TwoOfFourSample {
+  double good = 0; ///< with at most two nonzero elements
+  double full = 0; ///< with just two: of dense weights none, of weights that somebody made 2:4 nearly all
+};
+TwoOfFourSample sampledTwoOfFour(const MatrixBytes &matrix, int64_t samples = 1024);
 
 /// Places in its group, ascending, of the two elements that are kept; where fewer are other than zero, zeros of the group
 /// are kept with them, so that the two always differ. Elements beyond the depth count as zeros.
