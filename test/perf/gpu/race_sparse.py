@@ -5,10 +5,11 @@
     race_sparse.py run FOLDER [GROUP...]       on a GPU with torch: checks each against float64, then times all
                                                candidates in rounds, as CUDA-graph replays over rotating buffers
 
-bf16, weights as [N, K] like torch's Linear, pruned by magnitude. Groups: odd (correctness only), square, many, one, few.
-`prepare --config=CONFIG` takes another sparse configuration where it is possible. Ratios are taken within a round, each
-of which has another order: rival's time over ours. Of cuSPARSELt all algorithms take part that torch lets one name, with
-the result either way round, and the best counts. The bars are those printed at the end: geometric mean and least.
+bf16, weights as [N, K] like torch's Linear, pruned by magnitude. Groups: odd (correctness only), square, many, wide, one,
+few. `prepare --config=CONFIG` takes another sparse configuration where it is possible. Ratios are taken within a round,
+each of which has another order: rival's time over ours. Of cuSPARSELt all algorithms are tried that torch lets one name,
+with the result either way round; the three fastest of three rounds take part, and the best counts. The bars are those
+printed at the end: geometric mean and least.
 """
 import json
 import math
@@ -177,8 +178,10 @@ def run(folder, groups):
         candidates = {"lathe": [bind(t) for t in sets], "dense": [dense(t) for t in sets],
                       "torch": [lambda t=t: torch.mm(t["a"], t["w"].t(), out=t["y"]) for t in sets]}
         if m > 16:
-            for algorithm in (of := [cusparselt(t) for t in sets])[0]:
-                candidates[algorithm] = [go[algorithm] for go in of]
+            of = [cusparselt(t) for t in sets]
+            algorithms = {a: [go[a] for go in of] for a in of[0]}
+            first = {a: median(v) for a, v in race_rounds(algorithms, 3).items()} if algorithms else {}
+            candidates.update({a: algorithms[a] for a in sorted(first, key=first.get)[:3]})
         rounds = race_rounds(candidates, ROUNDS)
         times, best = {c: median(v) for c, v in rounds.items()}, {}
         for c in times:
