@@ -143,7 +143,7 @@ template <int N, class T, class Op> LATHE_DEV void allReduceTwoShot(const T *in,
 // ---- On the operands themselves ----------------------------------------------------
 
 /// Vectors that a thread has on the way at a time, from each rank.
-template <int N> struct Ahead { static constexpr int COUNT = N <= 2 ? 4 : N <= 4 ? 2 : 1; };
+template <int N> struct Ahead { static constexpr int COUNT = N <= 2 ? 8 : N <= 4 ? 2 : 1; };
 
 /// A rank reduces its part of what all have, and writes it to everyone; nobody else reads or writes that part.
 template <int N, class T, class Op> LATHE_DEV void allReduceDirect(const T *in, T *out, i64 count, const Peers<N> &peers) {
