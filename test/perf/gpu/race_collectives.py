@@ -3,7 +3,8 @@
 """The kernels through which GPUs exchange (codegen/device/collective.cuh): results bit for bit, errors in time, and
 their times against NCCL and the symmetric memory of torch.
 
-`race_collectives.py prepare FOLDER ENGINE...` needs a build, NVRTC and engines for meshes, whose kernels for sm_90a it takes.
+`race_collectives.py prepare FOLDER ENGINE...` needs a build, NVRTC and engines of bf16 models for meshes, whose
+kernels for sm_90a it takes.
 `torchrun --nproc-per-node=N race_collectives.py run FOLDER [check] [race] [sweep]` needs N GPUs that reach each other's
 memory, torch and the prepared folder; a process a GPU. NVLink multicast stays off.
 `race_collectives.py streams FOLDER N` needs one or more GPUs: N ranks are streams of one process, which share them.
@@ -46,8 +47,8 @@ def prepare(folder, engines):
     os.makedirs(folder, exist_ok=True)
     prepare_norms(folder)
     for engine in engines:
-        listed = subprocess.run([LATHE, "inspect", engine, "--source", f"--target={TARGET}"], check=True,
-                                stdout=subprocess.PIPE, text=True).stdout
+        # Of a name that no kernel has it says which there are.
+        listed = subprocess.run([LATHE, "inspect", engine, "--source=?", f"--target={TARGET}"], stderr=subprocess.PIPE, text=True).stderr
         for name in sorted(set(re.findall(r"lathe\.collective\.\w+\.\w+", listed))):
             keep(folder, name, subprocess.run([LATHE, "inspect", engine, f"--source={name}", f"--target={TARGET}"], check=True,
                                               stdout=subprocess.PIPE, text=True).stdout)
