@@ -477,12 +477,13 @@ Value Evaluator::lanewise(Type scalar, const Indices &idx,
 //===- Rows -------------------------------------------------------------------===//
 
 namespace {
-/// How a row is cut: whole vectors up to `main`, single elements behind it.
+/// How a row is cut: whole vectors up to `main`, `piece` lanes at a time up to `pieces`, single elements behind them.
 struct RowCut {
-  Value main, end, tid;
+  Value main, pieces, end, tid;
   bool vectors, tail;
   int64_t unrolled = 0; ///< chunks of a thread, when the row is cut at compile time
   int64_t rest = 0;     ///< lanes of a last, partial vector, when that is known
+  int64_t piece = 0;    ///< lanes of the partial vectors of a row whose length the run knows; 0: none
   Value last;           ///< where the last whole vector begins, when some threads have a chunk fewer
 
   /// Where chunk `c` of a thread begins. Threads that have none take the last vector of the row, so
@@ -499,6 +500,9 @@ struct RowCut {
 } // namespace
 
 static constexpr int64_t kMaxUnrolledElements = 16;
+/// On a CPU, where a row of a length that the run knows ends in up to `width - 1` elements, this many of them cost no
+/// more than one.
+static constexpr int64_t kPiece = 4;
 
 static RowCut cutRow(Evaluator &e, const DimExpr &n) {
   IndexMath &ix = e.ix;
@@ -506,11 +510,11 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
   int64_t threads = e.cooperative ? e.threads : 1;
   cut.tid = threads > 1 ? e.threadId() : ix.cst(0);
   cut.end = ix.dim(n);
+  const bool one = threads == 1 && !e.kernel.target->isCuda() && e.width > 1;
   if (auto c = n.constant()) {
     cut.main = ix.cst(*c / e.width * e.width);
     cut.vectors = e.width > 1 && *c >= e.width;
     cut.tail = !cut.vectors || *c % e.width != 0;
-    bool one = threads == 1 && !e.kernel.target->isCuda() && e.width > 1;
     if (one && *c % e.width > 1) {
       cut.rest = *c % e.width;
       cut.tail = false;
@@ -529,9 +533,12 @@ static RowCut cutRow(Evaluator &e, const DimExpr &n) {
     cut.main = ix.mul(ix.div(cut.end, ix.cst(e.width)), e.width);
     cut.vectors = e.width > 1;
     cut.tail = true;
+    if (one && e.width > kPiece && e.width % kPiece == 0)
+      cut.piece = kPiece;
   }
   if (!cut.vectors)
     cut.main = ix.cst(0);
+  cut.pieces = cut.piece ? ix.mul(ix.div(cut.end, ix.cst(cut.piece)), cut.piece) : cut.main;
   return cut;
 }
 
@@ -553,13 +560,13 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
     }
     return next;
   };
-  // The last lanes of a row: the others keep what they had.
-  auto partial = [&](ValueRange args) {
-    ActiveLanes some(*this, cut.rest);
+  // The first lanes of a vector: the others keep what they had.
+  auto partial = [&](ValueRange args, Value at, int64_t lanes) {
+    ActiveLanes some(*this, lanes);
     SmallVector<bool> on(width, false);
-    std::fill_n(on.begin(), cut.rest, true);
+    std::fill_n(on.begin(), lanes, true);
     Value mask = ix.constant(DenseElementsAttr::get(VectorType::get({width}, b.getI1Type()), on));
-    SmallVector<Value> next = accumulate(args, Index(cut.main, 1), true);
+    SmallVector<Value> next = accumulate(args, Index(at, 1), true);
     for (auto [n, old] : llvm::zip(next, args))
       n = make<arith::SelectOp>(mask, n, old);
     return next;
@@ -608,8 +615,11 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
     }
     if (cut.rest) {
       size_t chain = size_t(*n.constant() / width % chains);
-      replace(chain, partial(SmallVector<Value>(ofChain(chain))));
+      replace(chain, partial(SmallVector<Value>(ofChain(chain)), cut.main, cut.rest));
     }
+    if (cut.piece)
+      replace(0, loop(cut.main, cut.pieces, ix.cst(cut.piece), SmallVector<Value>(ofChain(0)),
+                      [&](Value iv, ValueRange args) { return partial(args, iv, cut.piece); }));
     for (int64_t half = chains / 2; half > 0; half /= 2)
       for (int64_t chain = 0; chain < half; ++chain)
         for (auto [i, acc] : llvm::enumerate(accs)) {
@@ -622,7 +632,7 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
     SmallVector<Value> sums;
     for (const Accumulator &acc : accs)
       sums.push_back(splat(neutral(acc.kind, acc.type, acc.isUnsigned)));
-    sums = partial(sums);
+    sums = partial(sums, cut.main, cut.rest);
     for (auto [i, acc] : llvm::enumerate(accs))
       totals[i] = horizontal(acc.kind, sums[i], acc.isUnsigned);
   }
@@ -630,7 +640,7 @@ Evaluator::reduceRow(const DimExpr &n, llvm::ArrayRef<Accumulator> accs,
     SmallVector<Value> init;
     for (auto [i, acc] : llvm::enumerate(accs))
       init.push_back(totals[i] ? totals[i] : neutral(acc.kind, acc.type, acc.isUnsigned));
-    totals = loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(together), init,
+    totals = loop(ix.add(cut.pieces, cut.tid), cut.end, ix.cst(together), init,
                   [&](Value iv, ValueRange args) { return accumulate(args, Index(iv), false); });
   }
   cooperative = outer;
@@ -663,8 +673,12 @@ void Evaluator::overRow(const DimExpr &n, llvm::function_ref<void(const Index &)
     ActiveLanes some(*this, cut.rest);
     body(Index(cut.main, 1));
   }
+  if (cut.piece) {
+    ActiveLanes some(*this, cut.piece);
+    loop(cut.main, cut.pieces, ix.cst(cut.piece), [&](Value iv) { body(Index(iv, 1)); });
+  }
   if (cut.tail)
-    loop(ix.add(cut.main, cut.tid), cut.end, ix.cst(together), [&](Value iv) { body(Index(iv)); });
+    loop(ix.add(cut.pieces, cut.tid), cut.end, ix.cst(together), [&](Value iv) { body(Index(iv)); });
   cooperative = outer;
 }
 

@@ -509,7 +509,8 @@ func.func @softmax(%x: !x) -> !x {
   %y = lathe.div %e, %s : (!x, !r) -> !x
   return %y : !x
 })";
-  for (int64_t n : {1, 5, 16, 33, 300}) {
+  // Vectors, pieces of four behind them, single elements: each kind alone and with the others.
+  for (int64_t n : {1, 3, 4, 5, 7, 8, 12, 15, 16, 20, 31, 33, 300}) {
     int64_t rows = 5;
     auto x = noise(rows * n, -8, 8);
     std::vector<float> want(rows * n);
@@ -602,6 +603,27 @@ func.func @f(%x: tensor<3x40xf32>) -> tensor<3xi64> {
       CpuKernel kernel(text, "row.v" + lanes(target), target);
       ASSERT_EQ(kernel.error, "");
       EXPECT_EQ(valuesOf<int64_t>(kernel.run({bytesOf(x)})[0]), want);
+    }
+  }
+}
+
+TEST(CpuReduction, ArgMaxOverRowsOfAnyLength) {
+  const char *text = R"(
+func.func @f(%x: tensor<?x?xf32, #lathe.t<[B, N]>>) -> tensor<?xi64, #lathe.t<[B]>> {
+  %0 = lathe.arg_reduce %x {kind = #lathe.reduce_kind<max>, axis = 1 : i64, keepdims = false}
+      : (tensor<?x?xf32, #lathe.t<[B, N]>>) -> tensor<?xi64, #lathe.t<[B]>>
+  return %0 : tensor<?xi64, #lathe.t<[B]>>
+})";
+  for (const std::string &target : targets()) {
+    CpuKernel kernel(text, "row.v" + lanes(target), target);
+    ASSERT_EQ(kernel.error, "");
+    for (int64_t n : {1, 4, 7, 12, 16, 23, 39}) {
+      // A row for each place of the greatest, which stands once more at the end.
+      std::vector<float> x(n * n, -1.0f);
+      std::vector<int64_t> want(n);
+      for (int64_t r = 0; r < n; ++r)
+        x[r * n + r] = x[r * n + n - 1] = 2, want[r] = r;
+      EXPECT_EQ(valuesOf<int64_t>(kernel.run({bytesOf(x)}, {{"B", n}, {"N", n}})[0]), want) << n;
     }
   }
 }
