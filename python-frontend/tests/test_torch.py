@@ -33,6 +33,15 @@ def test_module(net):
     np.testing.assert_allclose(outputs(engine, x)[0], net(x).detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+def test_through_onnx_kernels_name_their_modules(net):
+    x = torch.randn(4, 6)
+    context = lathe.compile(net, args=(x,), importer="onnx").context()
+    with context.profile() as profile:
+        context.run([x])
+    modules = {name.split("/")[0] for row in profile.rows for name in row.nodes.split(", ")}
+    assert {"first", "second"} <= modules, modules
+
+
 def test_module_of_any_batch(net):
     batch = torch.export.Dim("batch", min=1, max=64)
     engine = lathe.compile(net, args=(torch.randn(4, 6),), dynamic_shapes=({0: batch},))

@@ -2,6 +2,7 @@
 """Models of torch as an ExportedProgram and as ONNX."""
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from .._errors import Code, Error
 from ._graph import Graph, write
 from ._passes import Pass
 
+# Metadata of a node: the paths of the modules around it and, last, its own name, as a list of Python.
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 STACK_TRACE = "pkg.torch.onnx.stack_trace"  # metadata of a node: the lines of Python that made it
 
 
@@ -89,7 +92,18 @@ def to_onnx(model: Any, args: Sequence[Any] | None, kwargs: Mapping[str, Any] | 
                     type(model).__name__) from problem
     if program is None:
         raise Error(Code.INTERNAL, "torch.onnx gave nothing", type(model).__name__)
-    return program.model_proto
+    return _with_module_paths(program.model_proto)
+
+
+def _with_module_paths(model: Any) -> Any:
+    """The ModelProto with the path of its module ahead of each node's name, so that kernels say what they compute."""
+    for node in model.graph.node:
+        for pair in node.metadata_props:
+            if pair.key == NAME_SCOPES:
+                modules = ast.literal_eval(pair.value)[:-1]
+                if modules and modules[-1]:
+                    node.name = f"{modules[-1]}/{node.name}"
+    return model
 
 
 def with_source(error: Error, model: Any) -> Error:
