@@ -3,9 +3,9 @@
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
-import time
 import venv
 import zipfile
 
@@ -77,24 +77,34 @@ def test_one_version():
     assert set(said.values()) == {lathe.__version__}, said
 
 
+def children_seconds():
+    """Processor time of the processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_import_is_quick(installed):
     """At most 0.2 s of processor time, numpy included; of several tries the best, as others work too."""
     program = "import time; begin = time.process_time(); import lathe; print(time.process_time() - begin)"
     best = min(float(check(installed, program)) for _ in range(5))
+    print(f"import: {best:.3f} s of processor time")
     assert best <= 0.2, best
 
 
 def test_first_model(installed):
-    """Compiled and run where there is no compiler, no linker and no library but numpy."""
+    """Compiled and run where there is no compiler, no linker and no library but numpy, in at most 10 s of processor
+    time: others work beside it."""
     model, weight, bias = affine_model()
     onnx.save(model, installed / "affine.onnx")
-    begin = time.perf_counter()
+    begin = children_seconds()
     printed = check(installed, """
 import lathe, numpy as np
 assert "env" in lathe.__file__, lathe.__file__
 engine = lathe.compile("affine.onnx")
 print(repr(engine.run({"x": np.ones((2, 8), np.float32)})["y"].numpy().tolist()))""")
-    assert time.perf_counter() - begin < 60  # 10 s on a machine that does nothing else
+    seconds = children_seconds() - begin
+    print(f"first model: {seconds:.2f} s of processor time")
+    assert 0 < seconds <= 10
     np.testing.assert_allclose(eval(printed), np.maximum(np.ones((2, 8)) @ weight + bias, 0), rtol=1e-5)
 
 
