@@ -17,7 +17,8 @@ struct HopperConv {
   Holes holes;
   ConvOp op;
   int64_t spatial, filters; ///< filters of a group
-  int64_t channels = 64;    ///< of a step: 128 bytes
+  int64_t channels = 64;    ///< of a tap in a step: 128 bytes, or 64 where a step has two
+  bool twoTaps = false;
   int64_t depth = 0;        ///< taps times channels, these filled to whole steps
   std::vector<DimExpr> results;
   Type element, stored, sums;
@@ -50,7 +51,12 @@ LogicalResult HopperConv::build() {
       (halves ? multipliedW != multiplied : !Evaluator::storageType(elementTypeOf(op.getW())).isInteger(8)))
     return op.emitError("CUDA text: '")
            << holes.config.family() << "' needs images of f16, bf16 or integers of 8 bits with channels last";
-  channels = halves ? 64 : 128;
+  // As codegen/select/HopperConv.cpp has it.
+  constexpr int64_t kFewChannels = 64;
+  twoTaps = bytes && op.getGroup() == 1 && dimOf(op.getW(), 1).constant().value_or(kFewChannels + 1) <= kFewChannels;
+  if (twoTaps && isSplit(holes.config))
+    return op.emitError("CUDA text: '") << holes.config.family() << "' needs more than 64 channels of 8 bits";
+  channels = halves || twoTaps ? 64 : 128;
   sums = halves ? Type(Float32Type::get(op.getContext())) : Type(IntegerType::get(op.getContext(), 32));
   filters = *all / int64_t(op.getGroup());
   holes.line("typedef " + Holes::typeText(element) + " Element;");
@@ -73,6 +79,8 @@ std::string HopperConv::window(int64_t chunks) {
     text += ", ImageAxis<" + std::to_string(axis[0]) + ", " + std::to_string(axis[1]) + ", " +
             std::to_string(axis[2]) + ", " + std::to_string(axis[3]) + ">";
   }
+  if (twoTaps)
+    text += ", " + std::to_string(holes.config.tileM * channels);
   return text + ">";
 }
 

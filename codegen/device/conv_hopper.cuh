@@ -5,7 +5,8 @@
 // A convolution is a product (gemm_hopper.cuh): its rows are the pixels of all results, its
 // columns the filters, its depth the taps of the window with 128 bytes of the channels of each at a time.
 // TMA makes the rows from images with channels last as it loads them; outside of
-// an image it loads zeros. What the compiler's H has besides the holes of a product:
+// an image it loads zeros. Of images of at most 64 bytes a pixel a stage has two taps, each in a tile of rows
+// of 64 bytes. What the compiler's H has besides the holes of a product:
 //
 //   static constexpr bool kImages = true;
 //   void loadImages(SharedAddr to, const TensorMap &map, SharedAddr bar, u32 group, u32 pixel, u32 step);
@@ -20,9 +21,11 @@
 template <int EXTENT_, int STRIDE_, int DILATION_, int PAD_> struct ImageAxis {
   static constexpr int EXTENT = EXTENT_, STRIDE = STRIDE_, DILATION = DILATION_, PAD = PAD_;
 };
-/// CHUNKS times WIDE channels of a group; images of fewer than three dimensions have one plane, one row.
-template <int SPATIAL_, int CHUNKS_, int WIDE_, class Z_, class Y_, class X_> struct ImageWindow {
-  static constexpr int SPATIAL = SPATIAL_, CHUNKS = CHUNKS_, WIDE = WIDE_;
+/// CHUNKS times WIDE channels of a group; images of fewer than three dimensions have one plane, one row. SLICE_BYTES:
+/// of a stage's rows of one tap, where it has two; else 0.
+template <int SPATIAL_, int CHUNKS_, int WIDE_, class Z_, class Y_, class X_, int SLICE_BYTES_ = 0> struct ImageWindow {
+  static constexpr int SPATIAL = SPATIAL_, CHUNKS = CHUNKS_, WIDE = WIDE_, SLICE_BYTES = SLICE_BYTES_;
+  static constexpr int SLICES = SLICE_BYTES > 0 ? 2 : 1, STEPS = CHUNKS * Z_::EXTENT * Y_::EXTENT * X_::EXTENT;
   typedef Z_ Z;
   typedef Y_ Y;
   typedef X_ X;
@@ -63,15 +66,26 @@ template <class W> LATHE_DEV WindowPlace placeOfWindow(const ImageSizes &out, u3
 
 #ifndef LATHE_EMULATE
 
-/// A stage's rows: the pixels from `pixel` on, as many as the box of the map has.
+/// Rows of a tap: the pixels from `pixel` on, as many as the box of the map has.
 template <class W>
-LATHE_DEV void loadWindows(SharedAddr to, const TensorMap &map, SharedAddr bar, const ImageSizes &out, u32 group,
+LATHE_DEV void loadTap(SharedAddr to, const TensorMap &map, SharedAddr bar, const ImageSizes &out, u32 group,
                            u32 pixel, u32 step) {
   const WindowPlace p = placeOfWindow<W>(out, pixel, step);
   const i32 channel = (i32)((group * W::CHUNKS + p.chunk) * W::WIDE);
   if constexpr (W::SPATIAL == 1) imageLoad(to, map, bar, channel, p.x, p.image, (u16)p.tapX);
   else if constexpr (W::SPATIAL == 2) imageLoad(to, map, bar, channel, p.x, p.y, p.image, (u16)p.tapX, (u16)p.tapY);
   else imageLoad(to, map, bar, channel, p.x, p.y, p.z, p.image, (u16)p.tapX, (u16)p.tapY, (u16)p.tapZ);
+}
+
+/// A stage's rows. Behind the last tap it comes again: the weights there are zeros.
+template <class W>
+LATHE_DEV void loadWindows(SharedAddr to, const TensorMap &map, SharedAddr bar, const ImageSizes &out, u32 group,
+                           u32 pixel, u32 step) {
+#pragma unroll
+  for (u32 s = 0; s < W::SLICES; ++s) {
+    const u32 tap = step * W::SLICES + s, last = W::STEPS - 1;
+    loadTap<W>(to + s * W::SLICE_BYTES, map, bar, out, group, pixel, W::SLICES > 1 && tap > last ? last : tap);
+  }
 }
 
 // ---- The first layer ---------------------------------------------------------------------

@@ -56,6 +56,12 @@
 #define LATHE_DEVICE_GEMM_HOPPER
 #ifndef LATHE_EMULATE
 
+/// Tiles that a stage has one after another, each with its part of k: two taps of windows of few channels, else one.
+template <class H> LATHE_DEV constexpr int slicesOf() {
+  if constexpr (H::kImages) return H::Window::SLICES;
+  else return 1;
+}
+
 /// A tile has BM x BN results. ROWS of A are loaded: fewer than BM where M is small, because rows beyond
 /// the end of a tensor are slow to load, and rows that are not loaded give only results that are not
 /// stored. STREAM_K: the tiles left after whole rounds are cut along k into equal shares for all blocks.
@@ -68,6 +74,7 @@ struct WgmmaTile {
   static constexpr bool PINGPONG = PINGPONG_, STREAM_K = STREAM_K_;
   static constexpr u32 PAIR = PAIR_;
   static constexpr bool A_ALONG = H::kA == Operand::AlongK, B_ALONG = H::kB == Operand::AlongK;
+  static constexpr int SLICES = slicesOf<H>();
   static constexpr int MI = PINGPONG ? BM / 64 : BM / 128; // products of 64 rows by a group
   static constexpr int OUT = H::kPair ? BN / 2 : BN;    // columns of results
   static constexpr bool HALVES = H::kPair && H::kPairHead > 0; // of heads
@@ -158,6 +165,14 @@ LATHE_DEV void loadStageB(const H &h, SharedAddr to, const TensorMap &map, Share
         loadStage<Tile::B_ALONG, H::kBatchB, CHUNK, Tile::B_WIDE>(
             to + at * 128, map, bar, t.batch, (u32)pairColumn<H::kPairHead>(t.n + at % Tile::OUT, at / Tile::OUT, N),
             step * Tile::BK);
+      return;
+    }
+    constexpr u32 SLICES = slicesOf<H>();
+    if constexpr (SLICES > 1) {
+#pragma unroll
+      for (u32 s = 0; s < SLICES; ++s)
+        loadStage<true, H::kBatchB, Tile::OUT, Tile::B_WIDE>(to + s * (Tile::B_BYTES / SLICES), map, bar, t.batch, t.n,
+                                                             step * Tile::BK + s * (Tile::BK / SLICES));
       return;
     }
 #pragma unroll
@@ -585,22 +600,25 @@ LATHE_DEV void multiplySteps(typename H::Acc (&acc)[Tile::MI][Tile::BN / 2], Sha
                              u32 count, u32 next) {
   constexpr u32 STAGES = Tile::STAGES;
   // Bytes to the next 64 rows, to the next 32 bytes of k (in 16 bytes).
-  constexpr u32 A_ROWS64 = 64 * 128;
+  constexpr u32 A_ROWS64 = 64 * 128 / Tile::SLICES;
   constexpr u64 A_NEXT = Tile::A_ALONG ? 2 : 128, B_NEXT = Tile::B_ALONG ? 2 : Tile::B_WIDE * 2;
+  constexpr int EACH = 4 / Tile::SLICES; // products of a slice
+  constexpr u64 A_SLICE = Tile::A_BYTES / Tile::SLICES >> 4, B_SLICE = Tile::B_BYTES / Tile::SLICES >> 4;
   const SharedAddr full = base + Tile::BARRIERS_AT, empty = full + 8 * STAGES;
   u32 slot = before % STAGES, parity = before / STAGES & 1, last = 0;
   u32 step = 0;
   do {
     barrierSleep(full + 8 * slot, parity);
     const SharedAddr tileA = mine + slot * Tile::A_BYTES, tileB = base + Tile::B_AT + slot * Tile::B_BYTES;
-    const u64 a = Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
-    const u64 b = descriptorB<Tile>(tileB);
+    const u64 a = Tile::SLICES > 1 ? wgmmaAlongK64(tileA) : Tile::A_ALONG ? wgmmaAlongK(tileA) : wgmmaAcrossK(tileA, A_ROWS64);
+    const u64 b = Tile::SLICES > 1 ? wgmmaAlongK64(tileB) : descriptorB<Tile>(tileB);
     wgmmaFence();
 #pragma unroll
     for (int k = 0; k < 4; ++k)
 #pragma unroll
       for (int i = 0; i < Tile::MI; ++i)
-        H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k * A_NEXT, b + k * B_NEXT, k > 0 ? 1u : (u32)(step > 0));
+        H::multiply(acc[i], a + i * (A_ROWS64 >> 4) + k / EACH * A_SLICE + k % EACH * A_NEXT,
+                    b + k / EACH * B_SLICE + k % EACH * B_NEXT, k > 0 ? 1u : (u32)(step > 0));
     wgmmaCommit();
     if (step > 0) { // the products of the step before are done: its slot is free
       wgmmaWait<1>();
@@ -633,7 +651,7 @@ LATHE_DEV void gemmWgmma(const H &h, const TensorMap &mapA, const TensorMap &map
     registersRaise<Tile::REGISTERS>();
     const u32 me = group - 1;
     const u32 firstRow = Tile::PINGPONG ? 0 : me * (BM / 2);
-    const SharedAddr mine = base + firstRow * 128;
+    const SharedAddr mine = base + firstRow * (128 / Tile::SLICES);
     Staging staging{base + Tile::C_AT + me * 2 * Tile::C_BYTES, arrived + me * 16, me, 0};
     typename H::Acc acc[MI][BN / 2];
     // The order barriers (4 and 5) let one group at a time multiply. They are more than a

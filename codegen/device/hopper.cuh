@@ -167,6 +167,10 @@ LATHE_DEV void asyncFence() { asm volatile("fence.proxy.async.shared::cta;" ::: 
 LATHE_DEV u64 wgmmaAlongK(SharedAddr tile) {
   return (u64)((tile & 0x3ffff) >> 4) | 1ull << 16 | (u64)(1024 >> 4) << 32 | 1ull << 62;
 }
+/// The same of rows of 64 bytes, which the 64-byte swizzle has spread.
+LATHE_DEV u64 wgmmaAlongK64(SharedAddr tile) {
+  return (u64)((tile & 0x3ffff) >> 4) | 1ull << 16 | (u64)(512 >> 4) << 32 | 2ull << 62;
+}
 /// Rows of k, 64 elements of m or n a row; `next` bytes on lie the next 64 of them. 16 of k
 /// more: + 128.
 LATHE_DEV u64 wgmmaAcrossK(SharedAddr tile, u32 next) {

@@ -67,7 +67,9 @@ std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &t
     return {};
   HopperConv c(desc, target);
   c.elementBytes = bitWidth(x.dtype) / 8;
-  c.channels = kStageBytes / c.elementBytes;
+  // Pixels of 64 bytes: a stage has two taps, half of which would be zeros otherwise.
+  c.tapsOfStage = bytes && desc.group == 1 && desc.groupChannels <= kStageBytes / 2 ? 2 : 1;
+  c.channels = kStageBytes / c.tapsOfStage / c.elementBytes;
   const BufferArg &images = desc.buffers[x.buffer];
   std::optional<int64_t> filters = desc.parallel.back().constant();
   if (images.dtype != x.dtype || images.alignment % 16 != 0 || !filters ||
@@ -91,7 +93,7 @@ std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &t
 }
 
 bool HopperConv::allows(const KernelConfig &c) const {
-  if (!c.form->conv.windows)
+  if (!c.form->conv.windows || (tapsOfStage > 1 && isSplit(c)))
     return false;
   if (isSwapped(c))
     return resultBytes == 2 && elementBytes == 2 && c.tileM > 0 && c.tileM <= 256 && c.tileM % 16 == 0 && c.tileN > 0 &&
@@ -100,7 +102,7 @@ bool HopperConv::allows(const KernelConfig &c) const {
 }
 
 TileFacts HopperConv::facts() const {
-  return {.elementBytes = elementBytes, .steps = depth / channels, .resultBytes = resultBytes};
+  return {.elementBytes = elementBytes, .steps = steps(), .resultBytes = resultBytes};
 }
 
 KernelConfig HopperConv::complete(KernelConfig c) const {
@@ -115,7 +117,7 @@ TensorMapArg HopperConv::imageMap(int64_t rows) const {
   map.dims.assign(images.dims.rbegin(), images.dims.rend());
   map.strides = stridesOf(images);
   map.box = {channels, rows};
-  map.swizzleBytes = kStageBytes;
+  map.swizzleBytes = static_cast<int>(channels * elementBytes);
   map.im2col = true;
   map.steps.assign(spatial + 2, 1);
   for (size_t d = spatial; d-- > 0;) {
@@ -186,7 +188,7 @@ double HopperConv::timeOf(const KernelConfig &c, double pixelCount) const {
                                .groups = desc.group,
                                .groupChannels = desc.groupChannels,
                                .depth = depth,
-                               .steps = depth / channels,
+                               .steps = steps(),
                                .elementBytes = elementBytes,
                                .smCount = target.smCount});
 }
@@ -242,7 +244,7 @@ KernelConfig HopperConv::choose(int64_t from, int64_t to, int64_t sums) const {
       consider(kConvPingpongSwapped, tileM, {64});
   }
   for (int64_t cluster : {2, 4, 8})
-    if (depth / channels >= 2 * cluster)
+    if (steps() >= 2 * cluster)
       consider(kConvSplit, 64, {64, 32, 16}, cluster);
   return best;
 }

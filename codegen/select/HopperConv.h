@@ -36,6 +36,7 @@ public:
 private:
   HopperConv(const KernelDesc &desc, const Target &target) : desc(desc), target(target) {}
   TileFacts facts() const;
+  int64_t steps() const { return (depth / channels + tapsOfStage - 1) / tapsOfStage; } ///< stages of the depth
   /// What the descriptor's model says of a configuration for so many pixels of results.
   double timeOf(const KernelConfig &c, double pixelCount) const;
   TensorMapArg imageMap(int64_t rows) const;
@@ -43,7 +44,8 @@ private:
   const KernelDesc &desc;
   const Target &target;
   int64_t elementBytes = 2; ///< of images and weights
-  int64_t channels = 64;    ///< of a stage: 128 bytes, what the swizzle spans
+  int64_t channels = 64;    ///< of a tap in a stage: 128 bytes, what the swizzle spans, or 64
+  int64_t tapsOfStage = 1;  ///< taps in a stage: two where channels have 64 bytes
   int64_t filters = 0;      ///< of a group
   int64_t depth = 0;        ///< taps times channels of a group, these filled to a stage
   int64_t taps = 1;

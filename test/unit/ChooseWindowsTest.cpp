@@ -100,6 +100,22 @@ TEST(Choose, WindowsOfCodesHaveTwiceTheChannels) {
     EXPECT_EQ(v.spec.tensorMaps[1].dims[0], DimExpr(9 * 256));
   }
   EXPECT_EQ(all->back().spec.tensorMaps.back().role, TensorMapArg::Role::Result);
+  // Pixels of at most 64 bytes: two taps a stage, each with a swizzle of its own.
+  KernelDesc few = windows(48, 64, 1, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  few.buffers[0].dtype = few.operands[0].dtype = DType::UI8;
+  few.buffers[1].dtype = few.operands[1].dtype = DType::I8;
+  few.buffers[2].dtype = DType::UI8;
+  auto narrow = chooseVariants(few, *Target::parse("sm_90a"));
+  ASSERT_TRUE(narrow.ok());
+  for (const KernelVariant &v : *narrow) {
+    EXPECT_FALSE(isSplit(*KernelConfig::parse(v.spec.config)));
+    EXPECT_EQ(v.spec.buffers[1].packing, "rows64");
+    for (size_t i : {0, 1}) {
+      EXPECT_EQ(v.spec.tensorMaps[i].box[0], 64);
+      EXPECT_EQ(v.spec.tensorMaps[i].swizzleBytes, 64);
+    }
+    EXPECT_EQ(v.spec.tensorMaps[1].dims[0], DimExpr(9 * 64));
+  }
   d.buffers[0].dims[3] = d.buffers[0].physical[3] = 72; // no whole pieces of 16 bytes
   EXPECT_NE(familyOf(chooseVariants(d, *Target::parse("sm_90a"))->back()).substr(0, 13), "conv.pingpong");
 }

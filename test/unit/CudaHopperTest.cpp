@@ -233,19 +233,24 @@ TEST_F(CudaHopper, ConvolutionsOfCodesCompile) {
     const char *config;
     int maps;
     const char *x, *result;
+    int channels = 144;
   };
   for (const Form &f : {Form{"conv.pingpong.t384.m128.n64.k128.s6", 3, "ui8", "ui8"},
                         Form{"conv.cooperative.t384.m128.n128.k128.s5", 3, "i8", "bf16"},
                         Form{"conv.split.t160.m64.n64.k128.s4.c8", 2, "ui8", "i8"},
-                        Form{"conv.pingpong.t384.m64.n128.k128.s6", 2, "i8", "i32"}}) {
+                        Form{"conv.pingpong.t384.m64.n128.k128.s6", 2, "i8", "i32"},
+                        // Two taps a step.
+                        Form{"conv.pingpong.t384.m192.n64.k128.s6", 3, "ui8", "ui8", 64},
+                        Form{"conv.cooperative.t384.m256.n128.k128.s4", 3, "i8", "i8", 48}}) {
     std::string name = nameOf("codes");
     auto images = [](int channels, const char *e) {
       const std::string c = std::to_string(channels);
       return "tensor<?x14x14x" + c + "x" + e + ", #lathe.t<[N, 14, 14, " + c + "]>>";
     };
-    std::string x = images(144, f.x), sums = images(128, "i32"), real = images(128, "f32"), y = images(128, f.result);
+    const std::string w = "tensor<128x" + std::to_string(f.channels) + "x3x3xi8>";
+    std::string x = images(f.channels, f.x), sums = images(128, "i32"), real = images(128, "f32"), y = images(128, f.result);
     std::string text = "  %0 = lathe.conv %x, %w {strides = array<i64: 1, 1>, pads = array<i64: 1, 1, 1, 1>, dilations = array<i64: 1, 1>, "
-                       "group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", tensor<128x144x3x3xi8>) -> " + sums + "\n";
+                       "group = 1 : i64, layout = #lathe.conv_layout<nhwc>} : (" + x + ", " + w + ") -> " + sums + "\n";
     std::string scaled = "  %1 = lathe.cast %0 : (" + sums + ") -> " + real + "\n  %2 = lathe.mul %1, %s : (" + real +
                          ", tensor<128xf32>) -> " + real + "\n  %u = lathe.constant dense<1.0> : tensor<f32>\n";
     if (f.result == std::string("i32"))
@@ -254,7 +259,7 @@ TEST_F(CudaHopper, ConvolutionsOfCodesCompile) {
       text += scaled + "  %3 = lathe.cast %2 : (" + real + ") -> " + y + "\n  return %3 : " + y;
     else
       text += scaled + "  %3 = lathe.quantize %2 scale(%u) : (" + real + ", tensor<f32>) -> " + y + "\n  return %3 : " + y;
-    CudaCase c{fn(name, "(%x: " + x + ", %w: tensor<128x144x3x3xi8>, %s: tensor<128xf32>) -> " + y, text), f.config};
+    CudaCase c{fn(name, "(%x: " + x + ", %w: " + w + ", %s: tensor<128xf32>) -> " + y, text), f.config};
     c.maps = f.maps;
     const std::string &source = add(name, c).source;
     EXPECT_NE(source.find(std::string(".s32.") + (f.x[0] == 'u' ? "u8" : "s8") + ".s8"), std::string::npos) << f.config;
