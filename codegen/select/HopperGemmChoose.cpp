@@ -106,7 +106,11 @@ KernelConfig HopperGemm::choose(int64_t from, int64_t to, int64_t sums) const {
     return (rows + tileM - 1) / tileM * ((n + tileN - 1) / tileN) * batch;
   };
   Search search(*this, from, to, sums);
-  if (promoted) {
+  // Within a block of columns there is one scale a row and step: to choose between two costs more than tiles of
+  // other widths gain.
+  if (promoted && desc.blockScales) {
+    search.consider(kGemmPromoted, 128, {128, 64, 32});
+  } else if (promoted) {
     search.consider(kGemmPromoted, 128, {128, 192, 176, 160, 112, 96, 64, 48, 32});
   } else {
     if (to > 64) {
