@@ -230,3 +230,28 @@ module attributes {lathe.target = "sm_90a"} {
     return %0, %1, %2 : tensor<1x4x4x2xf32>, tensor<1x4x4x2xf16>, tensor<1x4x4x2xf32>
   }
 }
+
+// -----
+
+// A ReLU in front of unsigned codes with zero point 0 goes, for codes begin there; in front of signed ones it stays.
+// CHECK-LABEL: func.func @bounded
+// CHECK-NOT: lathe.max
+// CHECK: lathe.quantize {{.*}} -> tensor<1x4x4x2xui8>
+// CHECK: lathe.max
+// CHECK: lathe.quantize {{.*}} -> tensor<1x4x4x2xi8>
+module attributes {lathe.target = "sm_90a"} {
+  func.func @bounded(%a: tensor<1x4x4x16xui8>) -> (tensor<1x4x4x2xui8>, tensor<1x4x4x2xi8>) {
+    %s = lathe.constant dense<0.5> : tensor<f32>
+    %n = lathe.constant dense<0.0> : tensor<f32>
+    %w = lathe.constant dense<"0x00070E151C232A31383F464D545B62697077060D141B222930373E454C535A61686F76050C131A21282F363D444B525960676E75040B121920272E353C434A51585F666D74030A11181F262D343B424950575E656C73020910171E252C333A41484F565D646B7201080F161D242B323940474E555C636A7100070E151C232A31383F464D545B62697077060D141B222930373E454C535A61686F76050C131A21282F363D444B525960676E75040B121920272E353C434A51585F666D74030A11181F262D343B424950575E656C73020910171E252C333A41484F565D646B7201080F161D242B323940474E555C636A7100070E151C232A31383F464D545B62697077060D141B222930373E454C535A61686F76050C131A21282F363D444B5259"> : tensor<2x16x3x3xi8>
+    %x = lathe.dequantize %a scale(%s) : (tensor<1x4x4x16xui8>, tensor<f32>) -> tensor<1x4x4x16xf32>
+    %f = lathe.dequantize %w scale(%s) : (tensor<2x16x3x3xi8>, tensor<f32>) -> tensor<2x16x3x3xf32>
+    %0 = lathe.conv %x, %f {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 1, 1, 1, 1>, strides = array<i64: 1, 1>} : (tensor<1x4x4x16xf32>, tensor<2x16x3x3xf32>) -> tensor<1x4x4x2xf32>
+    %1 = lathe.max %0, %n : (tensor<1x4x4x2xf32>, tensor<f32>) -> tensor<1x4x4x2xf32>
+    %2 = lathe.quantize %1 scale(%s) : (tensor<1x4x4x2xf32>, tensor<f32>) -> tensor<1x4x4x2xui8>
+    %3 = lathe.conv %x, %f {dilations = array<i64: 1, 1>, group = 1 : i64, layout = #lathe.conv_layout<nhwc>, pads = array<i64: 1, 1, 1, 1>, strides = array<i64: 1, 1>} : (tensor<1x4x4x16xf32>, tensor<2x16x3x3xf32>) -> tensor<1x4x4x2xf32>
+    %4 = lathe.max %3, %n : (tensor<1x4x4x2xf32>, tensor<f32>) -> tensor<1x4x4x2xf32>
+    %5 = lathe.quantize %4 scale(%s) : (tensor<1x4x4x2xf32>, tensor<f32>) -> tensor<1x4x4x2xi8>
+    return %2, %5 : tensor<1x4x4x2xui8>, tensor<1x4x4x2xi8>
+  }
+}
