@@ -62,6 +62,14 @@ public:
     return &it->second;
   }
 
+  Status load(Function *function) override {
+    if (!driver.cuFuncLoad)
+      return okStatus();
+    Scope scope(driver, context);
+    CUresult r = driver.cuFuncLoad(static_cast<CudaFunction *>(function)->handle);
+    return r == kSuccess ? okStatus() : driverError(driver, r, "cuFuncLoad");
+  }
+
 private:
   /// The driver reads as many parameters as the function has, wherever that leads.
   Status checkParameters(CUfunction function, const engine::Launch &launch) {

@@ -35,6 +35,8 @@ public:
   /// long as the module. Invalid when the function's parameters are not those of the
   /// launch, where the device can tell.
   virtual Result<Function *> function(const std::string &image, const engine::Launch &launch) = 0;
+  /// Brings a function to the device now, and not when it is first launched.
+  virtual Status load(Function *) { return okStatus(); }
 };
 
 /// One launch with everything evaluated.

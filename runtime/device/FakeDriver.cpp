@@ -710,6 +710,7 @@ Driver makeTable() {
       return kInvalidValue;
     return *bytes = sizes[index], kSuccess;
   });
+  d.cuFuncLoad = locked([](CUfunction) { return ++state().gpu.functionsLoaded, injected("cuFuncLoad"); });
   d.cuFuncSetAttribute = locked([](CUfunction, int, int value) {
     return value > (227 << 10) ? kInvalidValue : kSuccess;
   });

@@ -52,6 +52,7 @@ struct FakeGpu {
   int capability = 90;
   uint64_t memoryLimit = uint64_t(4) << 30;
   uint64_t graphLaunches = 0, graphInstantiations = 0, graphUpdates = 0, nodeUpdates = 0;
+  uint64_t functionsLoaded = 0; ///< on request, before they are launched
   uint64_t graphNodeBytes = 1024; ///< device memory that a node of an executable graph takes
   int devices = 2;
   bool peerAccess = true; ///< of each device to the memory of the others

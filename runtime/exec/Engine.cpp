@@ -38,7 +38,7 @@ Status DeviceImage::loadFunctions(const Program &program) {
     for (const KernelVariant &v : k.variants) {
       Launches launches;
       for (const Launch &l : v.launches) {
-        Result<Function *> f = module->function(v.image, l);
+        Result<Function *> f = functionOf(program, v.image, l);
         if (!f)
           return Status(f.status().code(), f.status().message(), "kernel '" + k.name + "'");
         launches.push_back(*f);
@@ -63,6 +63,13 @@ Status DeviceImage::openModule(const std::string &target) {
   return okStatus();
 }
 
+Result<Function *> DeviceImage::functionOf(const Program &program, const std::string &image, const Launch &launch) {
+  Result<Function *> function = module->function(image, launch);
+  if (function && program.plan.ranks > 1)
+    LATHE_RETURN_IF_ERROR(module->load(*function));
+  return function;
+}
+
 Status DeviceImage::loadCollectives(const Program &program) {
   if (device->isHost())
     return okStatus();
@@ -73,7 +80,7 @@ Status DeviceImage::loadCollectives(const Program &program) {
     for (const Launch &launch : step.collective->launches) {
       if (launch.function.empty())
         continue;
-      Result<Function *> f = module->function(step.collective->image, launch);
+      Result<Function *> f = functionOf(program, step.collective->image, launch);
       if (!f)
         return Status(f.status().code(), f.status().message(), "node " + step.nodes);
       collectives[{step.collective->image, launch.function}] = *f;

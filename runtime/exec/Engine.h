@@ -38,6 +38,9 @@ private:
   Status loadFunctions(const Program &program);
   Status loadCollectives(const Program &program);
   Status openModule(const std::string &target);
+  /// A function of one of the plans' kernels. Loading one waits for kernels that run, and those of a mesh may wait for
+  /// the one that is loaded: they are on the device before any runs.
+  Result<Function *> functionOf(const Program &program, const std::string &image, const engine::Launch &launch);
   Status loadWeights(const Program &program);
   /// Makes the weights that the engine has no bytes of.
   Status makeWeights(const std::vector<const Program *> &programs);
