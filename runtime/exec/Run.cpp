@@ -70,6 +70,11 @@ Status Run::cancelled() const {
 /// Sizes, checks and memory: what may fail before anything is done.
 Status Run::makeReady(const Events &events) {
   LATHE_RETURN_IF_ERROR(prepare());
+  // Making memory and graphs may hold up the driver until the device is done: kernels that wait for those of other
+  // ranks would wait for calls that are held up. What is made the first time is made when nothing runs.
+  if (context.peers && !(shape && static_cast<size_t>(slotNumber) < shape->graphs.size() &&
+                         shape->graphs[slotNumber].handle))
+    LATHE_RETURN_IF_ERROR(device.sync());
   for (void *event : events.waits)
     LATHE_RETURN_IF_ERROR(device.waitForEvent(event));
   LATHE_RETURN_IF_ERROR(device.awaitInputs());

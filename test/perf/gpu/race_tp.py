@@ -149,7 +149,7 @@ class Ranks:
         os.remove(plain.name)
         self.states = engine.states
         devices = ["cpu"] if device == "cpu" else [f"{device}:{i}" for i in range(ranks)]
-        self.group = engine.group(devices, graphs=graphs) if ranks > 1 else None
+        self.group = engine.group(devices, graphs=graphs, deadline=10) if ranks > 1 else None
         self.context = None if self.group else engine.context(devices[0], graphs=graphs)
 
     def submit(self, inputs, entry, memory="host"):
@@ -248,10 +248,9 @@ def median_step(one, inputs, entry, rewind, count, rounds):
 
 
 def race_of(folder, ranks, device, logits):
-    """{case: milliseconds} of as many GPUs. `logits`: of one GPU for each batch, which it adds."""
+    """Case by case what it takes as many GPUs, in milliseconds. `logits`: of one GPU for each batch, which it adds."""
     def ids(batch, count):
         return np.random.default_rng(3).integers(0, 1000, (batch, count))
-    found = {}
     for batch, name in ((1, "one"), (64, "many")):
         if not os.path.exists(os.path.join(folder, f"llama{batch}-{ranks}.lathe.xz")):
             continue
@@ -268,7 +267,7 @@ def race_of(folder, ranks, device, logits):
             raise RuntimeError(f"batch {batch}: logits are {off:.2e} off one GPU's, ranks {'equal' if equal else 'DIFFER'}")
         print(f"  batch {batch}: logits {off:.2e} off one GPU's, ranks equal", flush=True)
         if batch == 1:
-            found["prompt"] = median_step(one, [ids(1, 2048)], "prefill", one.reset, 1, 8)
+            yield "prompt", median_step(one, [ids(1, 2048)], "prefill", one.reset, 1, 6)
             one.finish(one.submit([ids(1, 1016)], "prefill"))
         else:
             for _ in range(63):  # the cache by pieces of 16 tokens
@@ -278,17 +277,16 @@ def race_of(folder, ranks, device, logits):
             one.truncate(length)
         token = [ids(batch, 1)]
         median_step(one, token, "step", rewind, 16, 2)  # makes the graphs
-        found[name] = median_step(one, token, "step", rewind, 16, 12)
-        found[name + ", waited for"] = median_step(one, token, "step", rewind, 1, 20)
+        yield name, median_step(one, token, "step", rewind, 16, 9)
+        yield name + ", waited for", median_step(one, token, "step", rewind, 1, 12)
         del one
-    return found
 
 
 def race(folder, device):
     cards, bad, alone, logits = gpus() if device == "cuda" else 2, 0, {}, {}
     for ranks in [n for n in MESHES if n <= cards]:
         try:
-            for case, ms in race_of(folder, ranks, device, logits).items():
+            for case, ms in race_of(folder, ranks, device, logits):
                 if ranks == 1:
                     alone[case] = ms
                 print(f"llama-8B, {ranks} GPU{'s' if ranks > 1 else ''}, {case}: {ms:.3f} ms"
