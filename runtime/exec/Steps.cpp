@@ -392,7 +392,7 @@ void Context::workerMain() {
     lock.unlock();
     if (status.ok() && isCancelled(next->number))
       status = cancelledError(next->number, 0, okStatus());
-    if (!status.ok() && communicator) // the other ranks do not wait for it
+    if (!status.ok() && peers) // the other members of the group have this step too, and do not wait for it
       (void)communicator->begin("", status, [&] {
         return isCancelled(next->number) ? cancelledError(next->number, 0, okStatus()) : okStatus();
       });
