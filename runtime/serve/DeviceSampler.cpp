@@ -64,12 +64,15 @@ Status DeviceSampler::load(bool clusters) {
   sampleSpec = specOf("sampleRows", 6, 2, blocks);
   rankSpec = specOf("rankRows", 6, 2, blocks);
   feedSpec = specOf("feedTokens", 3, 1, 1);
-  for (auto [spec, into] : {std::pair(&sampleSpec, &sample), {&rankSpec, &rank}, {&feedSpec, &feeder}}) {
-    Result<runtime::Function *> function = module->function(clusters ? kSampleClusterKernel : kSampleKernel, *spec);
+  const char *image = clusters ? kSampleClusterKernel : kSampleKernel;
+  for (auto [spec, into] : {std::pair(&sampleSpec, &sample), {&rankSpec, &rank}}) {
+    Result<runtime::Function *> function = module->function(image, *spec);
     if (!function)
       return function.status();
     *into = *function;
   }
+  if (Result<runtime::Function *> function = module->function(image, feedSpec)) // older engines have none
+    feeder = *function;
   LATHE_RETURN_IF_ERROR(reserve(powers, sizeof powersOfTwo()));
   LATHE_RETURN_IF_ERROR(
       device.copy(powers.data(), powersOfTwo().data(), sizeof powersOfTwo(), CopyKind::HostToDevice));

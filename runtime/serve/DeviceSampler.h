@@ -23,6 +23,8 @@ public:
   Status draw(const void *logits, const DrawList &list, runtime::Block &staged);
   static void read(const runtime::Block &staged, const DrawList &list, std::span<int64_t> tokens,
                    std::span<engine::RankResult> ranked);
+  /// Whether the engine has what feed() launches.
+  bool feeds() const { return feeder != nullptr; }
   /// Enqueues, for `count` tokens on the device: those below 0 become what Batch::tokens says of them, by `best` [R] on
   /// the device and the last draws. 0 where there was none to draw.
   Status feed(int64_t *tokens, const int64_t *best, size_t count);

@@ -111,7 +111,7 @@ Result<std::unique_ptr<EngineModel>> EngineModel::create(const lathe_engine *eng
     return sampler.status();
   model->sampler = std::move(*sampler);
   model->vocabulary = info.vocabulary;
-  model->overlap = wanted.overlap && (model->sampler || model->device->isHost());
+  model->overlap = wanted.overlap && (model->sampler ? model->sampler->feeds() : model->device->isHost());
   if (!model->sampler)
     return model;
   for (runtime::Block *block : {&model->logitsOnDevice, &model->bestOnDevice, &model->tokensOnDevice})
