@@ -56,7 +56,7 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   const ContractionOperand &x = desc.operands[0], &w = desc.operands[1];
   std::optional<Groups> groups = Groups::of(desc);
   if (!groups || !target.hasTensorCores() || !desc.channelsLast || !isHalf(x.dtype) || x.dtype != w.dtype || x.buffer < 0 ||
-      w.buffer < 0 || !w.isWeight || !desc.wanted.empty())
+      w.buffer < 0 || !w.isWeight)
     return false;
   const BufferArg &images = desc.buffers[x.buffer];
   if (images.dtype != x.dtype || images.alignment % 16 != 0 || images.physical != images.dims)
@@ -92,6 +92,12 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   }
   if (c.tileK == 0)
     return false;
+  if (!desc.wanted.empty() && desc.wanted != c.str()) {
+    if (Result<KernelConfig> wanted = KernelConfig::parse(desc.wanted); wanted && wanted->form == c.form)
+      return usageError("this convolution cannot run as '" + desc.wanted + "', but as '" + c.str() + "'",
+                        "--config, kernel " + desc.name);
+    return false;
+  }
   const DimExpr slabs(desc.group * groups->channels / c.tileK), tiles = desc.parallel[0] * tilesOf(c.tileM, c.tileN);
   KernelSpec spec = specFor(desc, c, slabs * tiles);
   spec.launches[0].sharedBytes = groups->sharedBytes(c);

@@ -52,7 +52,7 @@ constexpr u64 kStatusPeerLost = 3;
 constexpr u32 kAbortByHost = 0x80000000u;
 
 struct ArenaHeader {
-  u32 abort; // 1 + the rank that was waited for in vain
+  u32 abort; // 1 + the rank that was waited for in vain, or kAbortByHost
   u32 pad[63];
   u32 epochs[kArenaBlocks];            // calls in which a block of this rank took part
   u32 begun[kArenaBlocks][kMostRanks]; // epoch of a peer's block, told by it

@@ -160,8 +160,10 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
     else
       missedRemark(kernel.getLoc(), "SparseWeights")
           << (kernel.getName().str() + ": its weights are 2:4 sparse: they are multiplied as they are" +
-              (desc.alwaysSparse ? ", because no kernel without the zeros takes these sizes, types and epilogue"
-                                 : "; --sparse-weights=always leaves their zeros out"));
+              (!desc.alwaysSparse       ? "; --sparse-weights=always leaves their zeros out"
+               : desc.batchInvariant    ? ", because --batch-invariant has one order of sums"
+               : !desc.wanted.empty()   ? ", as the configuration that was asked for does"
+                                        : ", because no kernel without the zeros takes these sizes, types and epilogue"));
   }
 
   static LogicalResult select(KernelOp kernel, const Target &target,

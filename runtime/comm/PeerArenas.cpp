@@ -21,11 +21,11 @@ Result<std::shared_ptr<PeerArenas>> PeerArenas::create(const std::vector<std::st
   const cuda::Driver *driver = nullptr;
   std::vector<int> ordinals;
   for (const std::string &name : devices) {
+    if (deviceKind(name) != deviceKind(devices.front()))
+      return usageError("ranks of a mesh are devices of one kind", "device '" + name + "'");
     Result<DriverDevice> device = driverDevice(name);
     if (!device)
       return device.status();
-    if (driver && driver != device->driver)
-      return usageError("ranks of a mesh are devices of one kind", "device '" + name + "'");
     driver = device->driver;
     ordinals.push_back(device->ordinal);
   }

@@ -121,7 +121,8 @@ Status Group::wait(uint64_t step, int64_t nanoseconds) {
       for (size_t i = 0; i < members.size(); ++i)
         if (members[i]->outcomeOf(numbers[i]).ok())
           LATHE_RETURN_IF_ERROR(members[i]->takeBack(numbers[i], first, deadline));
-    if (peers && peers->isBroken())
+    // A kernel of a step that nobody asks any more may have given up, too.
+    if (peers && (peers->isBroken() || !first.ok()))
       LATHE_RETURN_IF_ERROR(mend(deadline));
     if (number == step)
       result = first;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../Handles.h"
+#include "../device/OpenDevice.h"
 #include "EngineModel.h"
 #include "lathe/runtime/lathe_llm.h"
 
@@ -89,7 +90,7 @@ Status create(const lathe_engine *engine, const char *device, const lathe_llm_op
   options.stepTokens = limits.stepTokens;
   options.batchInvariant = given.batch_invariant != 0;
   options.graphs = given.no_graphs == 0;
-  options.overlap = given.overlap > 0 || (given.overlap == 0 && options.device != "cpu");
+  options.overlap = given.overlap > 0 || (given.overlap == 0 && runtime::deviceKind(options.device) != "cpu");
   auto model = serve::EngineModel::create(engine, *info, options);
   if (!model)
     return model.status();

@@ -329,6 +329,7 @@ Status Scheduler::launch() {
   });
   next->results.logits.resize(reads ? next->batch.rows.size() * limits.vocabulary : 0);
   next->results.best.resize(next->batch.rows.size());
+  next->tokens = next->batch.tokens.size();
   next->launched = clock();
   return model.launch(next->batch, next->results);
 }

@@ -47,7 +47,7 @@ public:
   virtual ~StepModel() = default;
   /// Starts a step, or does it all: it writes the keys and values of all tokens, of each of `rows` the token of the
   /// greatest logit, and the logits where they have room. `batch`, which it may pad, and `into` stay until the step
-  /// after the next one is launched.
+  /// is waited for.
   virtual Status launch(Batch &batch, StepResults &into) = 0;
   /// So many pages, and more, a row of the tables is given.
   virtual int64_t roundedPages(int64_t pages) const { return pages; }
@@ -159,6 +159,7 @@ private:
     std::vector<std::vector<Logprobs>> promptLogprobs; ///< a part each
     DrawList draws; ///< of a model that draws by itself
     StepResults results;
+    size_t tokens = 0;     ///< without what the model pads
     int64_t launched = 0;  ///< by the clock
     bool underWay = false; ///< its requests are in what they name as such
   };

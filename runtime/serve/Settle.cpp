@@ -65,7 +65,7 @@ Status Scheduler::ask(Step &step) {
 Status Scheduler::collect(Step &step) {
   LATHE_RETURN_IF_ERROR(model.wait());
   const int64_t now = clock();
-  follow(tokenCost, now - std::max(step.launched, collected), step.batch.tokens.size());
+  follow(tokenCost, now - std::max(step.launched, collected), step.tokens);
   collected = now;
   for (int64_t token : step.results.best)
     LATHE_RETURN_IF_ERROR(checkToken(token));

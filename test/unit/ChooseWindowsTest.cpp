@@ -158,6 +158,12 @@ TEST(Choose, SmallGroupsShareABlock) {
   EXPECT_EQ(chosen(64, 64, 2, 1, "sm_80").config, "conv.groups.t128.m8.n16.k64");
   EXPECT_EQ(chosen(64, 24, 8).config.substr(0, 11), "conv.direct");      // 3 filters
   EXPECT_EQ(chosen(24, 64, 2).config.substr(0, 8), "conv.mma");          // 12 channels
+
+  KernelDesc d = windows(64, 64, 2, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  d.wanted = "conv.groups.t128.m8.n16.k64";
+  EXPECT_EQ(chooseVariants(d, *Target::parse("sm_90a"))->back().spec.config, d.wanted);
+  d.wanted = "conv.groups.t128.m4.n32.k64";
+  EXPECT_EQ(chooseVariants(d, *Target::parse("sm_90a")).status().code(), ErrorCode::Usage);
 }
 
 } // namespace

@@ -9,6 +9,7 @@
 #include "lathe/engine/Draws.h"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -65,7 +66,12 @@ std::string deviceOfRank(const std::string &device, int rank) {
   const std::string kind = device.substr(0, colon);
   if (kind == "cpu")
     return device;
-  const int first = colon == std::string::npos ? 0 : std::atoi(device.c_str() + colon + 1);
+  int first = 0;
+  if (colon != std::string::npos) {
+    const char *begin = device.c_str() + colon + 1, *end = device.c_str() + device.size();
+    if (auto [at, error] = std::from_chars(begin, end, first); error != std::errc() || at != end)
+      return device; // as it is where an error says what is wrong with it
+  }
   return kind + ":" + std::to_string(first + rank);
 }
 

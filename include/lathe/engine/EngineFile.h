@@ -40,7 +40,7 @@ namespace lathe::engine {
 
 /// Version of the layout, of plan.fbs and of KernelAbi.h together: an engine of
 /// another version is refused.
-inline constexpr uint32_t kFormatVersion = 2;
+inline constexpr uint32_t kFormatVersion = 3;
 inline constexpr uint64_t kSectionAlignment = 4096;
 /// Names, entries and targets of sections are at most this long.
 inline constexpr size_t kMaxSectionName = 63;

@@ -304,9 +304,10 @@ LATHE_API lathe_error *lathe_context_seed(lathe_context *, uint64_t seed);
  * where one does not come in time, the step ends with LATHE_PEER_LOST for all, and later ones run. */
 typedef struct lathe_group lathe_group;
 /* devices: names as of lathe_context_create(), each may occur several times. `options` are
- * those of every member; no stream of the caller. An engine for a mesh of N ranks wants N devices, which are
- * its ranks in order ("cpu" each, threads of this process); all get the same inputs and have the same
- * outputs, to the bit. */
+ * those of every member; no stream of the caller. An engine for a mesh of N ranks wants N devices of one kind,
+ * which are its ranks in order: "cpu" each, threads of this process, or a GPU each, at most 8, whose kernels wait
+ * for each other for three quarters of the options' deadline; all get the same inputs and have the same outputs,
+ * to the bit. */
 LATHE_API lathe_error *lathe_group_create(const lathe_engine *, const char *const *devices,
                                           size_t count, const lathe_options *, lathe_group **out);
 /* As lathe_context_destroy() for every member. */

@@ -100,7 +100,10 @@ def _with_module_paths(model: Any) -> Any:
     for node in model.graph.node:
         for pair in node.metadata_props:
             if pair.key == NAME_SCOPES:
-                modules = ast.literal_eval(pair.value)[:-1]
+                try:
+                    modules = ast.literal_eval(pair.value)[:-1]
+                except (SyntaxError, ValueError, TypeError):  # torch writes it for people
+                    continue
                 if modules and modules[-1]:
                     node.name = f"{modules[-1]}/{node.name}"
     return model
