@@ -380,6 +380,28 @@ TEST(MeshDevice, EndsWhenItIsCancelledAndGoesOn) {
   }
 }
 
+/// The status words of a cancelled step are not read: that a kernel gave up is told by the arenas alone.
+TEST(MeshDevice, BeginsAnewAfterACancelledStepWhoseKernelsGaveUp) {
+  for (bool graphs : {true, false}) {
+    Mesh mesh(meshPlan(), graphs);
+    ASSERT_FALSE(mesh.run(2));
+    mesh.collectives.lost = 1;
+    fakeGpu().held = true; // nothing has run when the step is cancelled
+    uint64_t step = 0;
+    ASSERT_FALSE(mesh.submit(2, step));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50)); // it is enqueued
+    lathe_group_cancel(mesh.group.get(), step);
+    fakeGpu().release();
+    rt::Error e = mesh.group.wait(step);
+    EXPECT_EQ(e.code(), LATHE_CANCELLED) << e.message();
+    mesh.collectives.lost = -1;
+    e = mesh.run(2);
+    ASSERT_FALSE(e) << e.message();
+    EXPECT_EQ(mesh.at(0, 0), 26);
+    EXPECT_EQ(mesh.at(1, 0), 26);
+  }
+}
+
 TEST(MeshDevice, TellsAllRanksOfWhatOneWasGiven) {
   Mesh mesh;
   std::vector<float> x(4 * 4, 2.0f);
