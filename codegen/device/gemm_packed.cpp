@@ -129,18 +129,11 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
 static bool offer(ProductChoice &p) {
   if (p.b.codes < 0 || bitWidth(p.stored.dtype) != 4)
     return true;
-  for (int64_t upTo : {int64_t(8), int64_t(16)}) {
-    if (p.rows.lo > upTo || p.covered >= upTo)
-      continue;
+  return p.addEach({8, 16}, [&](int64_t upTo) {
     KernelConfig c{&kGemmPacked};
     c.rows = upTo;
-    std::optional<KernelSpec> spec = specOf(p, c);
-    if (!spec)
-      return true;
-    if (!p.add(std::move(*spec), upTo))
-      return false;
-  }
-  return true;
+    return specOf(p, c);
+  });
 }
 
 const Skeleton kGemmPacked = {

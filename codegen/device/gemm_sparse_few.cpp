@@ -108,18 +108,11 @@ static std::optional<KernelSpec> specOf(const ProductChoice &p, KernelConfig c) 
 static bool offer(ProductChoice &p) {
   if (!p.desc.alwaysSparse || !p.b.twoOfFour || p.pairs || p.desc.resultAmax)
     return true;
-  for (int64_t upTo : {int64_t(8), kMostRows}) {
-    if (p.rows.lo > upTo || p.covered >= upTo)
-      continue;
+  return p.addEach({8, kMostRows}, [&](int64_t upTo) {
     KernelConfig c{&kGemmSparseFew};
     c.rows = upTo;
-    std::optional<KernelSpec> spec = specOf(p, c);
-    if (!spec)
-      return true;
-    if (!p.add(std::move(*spec), upTo))
-      return false;
-  }
-  return true;
+    return specOf(p, c);
+  });
 }
 
 const Skeleton kGemmSparseFew = {

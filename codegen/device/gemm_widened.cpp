@@ -95,18 +95,11 @@ static bool offer(ProductChoice &p) {
   constexpr int64_t kManyRows = 128;
   if (p.b.codes < 0 || (bitWidth(p.stored.dtype) == 8 && p.rows.lo <= kManyRows))
     return true;
-  for (int64_t upTo : {int64_t(16), int64_t(32), int64_t(64), kManyRows, DimRange::kUnbounded}) {
-    if (p.rows.lo > upTo || p.covered >= upTo)
-      continue;
+  return p.addEach({16, 32, 64, kManyRows, DimRange::kUnbounded}, [&](int64_t upTo) {
     KernelConfig c{&kGemmWidened};
     c.tileM = std::min<int64_t>(upTo, 256);
-    std::optional<KernelSpec> spec = specOf(p, c);
-    if (!spec)
-      return true;
-    if (!p.add(std::move(*spec), upTo))
-      return false;
-  }
-  return true;
+    return specOf(p, c);
+  });
 }
 
 const Skeleton kGemmWidened = {

@@ -63,16 +63,7 @@ bool select::streamTakes(const ProductChoice &p, int64_t rows) {
 }
 
 static bool offer(ProductChoice &p) {
-  for (int64_t upTo : {int64_t(8), int64_t(16)}) {
-    if (p.rows.lo > upTo || p.covered >= upTo)
-      continue;
-    std::optional<KernelSpec> spec = best(p, upTo);
-    if (!spec)
-      return true;
-    if (!p.add(std::move(*spec), upTo))
-      return false;
-  }
-  return true;
+  return p.addEach({8, 16}, [&](int64_t upTo) { return best(p, upTo); });
 }
 
 const Skeleton kGemmStream = {

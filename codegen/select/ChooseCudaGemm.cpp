@@ -46,6 +46,20 @@ bool ProductChoice::add(KernelSpec spec, int64_t upTo, std::vector<DimCondition>
   return conditional || !all;
 }
 
+bool ProductChoice::addEach(std::initializer_list<int64_t> mostRows,
+                            const std::function<std::optional<KernelSpec>(int64_t)> &specFor) {
+  for (int64_t upTo : mostRows) {
+    if (rows.lo > upTo || covered >= upTo)
+      continue;
+    std::optional<KernelSpec> spec = specFor(upTo);
+    if (!spec)
+      return true;
+    if (!add(std::move(*spec), upTo))
+      return false;
+  }
+  return true;
+}
+
 bool ProductChoice::inPieces(const ContractionOperand &operand) const {
   return readsInPieces(desc, operand, sizes, &operand == &a && sizes.folded);
 }

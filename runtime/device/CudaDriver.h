@@ -89,7 +89,7 @@ struct CUmemLocation {
 };
 struct CUmemAllocationProp {
   int type;        ///< kAllocationPinned
-  int handleTypes; ///< how other processes may be given it: kHandleNone, kHandleFileDescriptor
+  int handleTypes; ///< how other processes may be given it: kHandleNone
   CUmemLocation location;
   void *windows;
   struct {
@@ -107,7 +107,7 @@ static_assert(sizeof(CUmemAccessDesc) == 12);
 
 inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kNotReady = 600, kNotSupported = 801;
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kAccessReadWrite = 3;
-inline constexpr int kHandleNone = 0, kHandleFileDescriptor = 1;
+inline constexpr int kHandleNone = 0;
 inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kMemoryHost = 1, kMemoryDevice = 2;
 inline constexpr int kEventNoTiming = 2;

@@ -3,6 +3,7 @@
 
 #include "SymmetricMemory.h"
 
+#include "CudaScope.h"
 #include "Deadline.h"
 
 #include <algorithm>
@@ -24,20 +25,6 @@ CUmemAllocationProp memoryOf(CUdevice device) {
   prop.location = {kLocationDevice, device};
   return prop;
 }
-
-/// A context, current while this lives.
-class Current {
-public:
-  Current(const Driver &driver, CUcontext context) : driver(driver) { driver.cuCtxPushCurrent(context); }
-  ~Current() {
-    CUcontext popped;
-    driver.cuCtxPopCurrent(&popped);
-  }
-  Current(const Current &) = delete;
-
-private:
-  const Driver &driver;
-};
 
 Status checkAccess(const Driver &driver, CUdevice from, CUdevice to) {
   int can = 0;
@@ -74,7 +61,7 @@ Result<std::unique_ptr<SymmetricMemory>> SymmetricMemory::create(const Driver &d
                                   "cuDevicePrimaryCtxRetain"));
     memory->members.push_back(std::move(member));
     Member &added = memory->members.back();
-    Current current(driver, added.context);
+    Scope current(driver, added.context);
     LATHE_RETURN_IF_ERROR(checked(driver, driver.cuStreamCreate(&added.stream, kStreamNonBlocking), "cuStreamCreate"));
   }
   const uint64_t page = memory->granularity;
@@ -90,7 +77,7 @@ SymmetricMemory::~SymmetricMemory() {
     return;
   for (size_t rank = 0; rank < members.size(); ++rank) {
     Member &member = members[rank];
-    Current current(driver, member.context);
+    Scope current(driver, member.context);
     if (member.stream)
       driver.cuStreamDestroy(member.stream);
     for (auto [from, to] : member.pages)
@@ -125,7 +112,7 @@ Status SymmetricMemory::map(size_t rank, uint64_t offset, uint64_t bytes) {
 
 Status SymmetricMemory::mapPages(size_t rank, uint64_t from, uint64_t to) {
   Member &member = members[rank];
-  Current current(driver, member.context);
+  Scope current(driver, member.context);
   CUmemAllocationProp prop = memoryOf(member.device);
   const uint64_t bytes = to - from;
   const CUdeviceptr place = begin + rank * rankBytes + from;
@@ -177,7 +164,7 @@ Status SymmetricMemory::settle(Member &member) {
 
 Status SymmetricMemory::fill(size_t rank, uint64_t offset, unsigned char value, uint64_t bytes) {
   Member &member = members[rank];
-  Current current(driver, member.context);
+  Scope current(driver, member.context);
   LATHE_RETURN_IF_ERROR(
       checked(driver,
               driver.cuMemsetD8Async(begin + rank * rankBytes + offset, value, bytes, member.stream),
@@ -187,7 +174,7 @@ Status SymmetricMemory::fill(size_t rank, uint64_t offset, unsigned char value, 
 
 Status SymmetricMemory::write(size_t rank, uint64_t offset, const void *from, uint64_t bytes) {
   Member &member = members[rank];
-  Current current(driver, member.context);
+  Scope current(driver, member.context);
   LATHE_RETURN_IF_ERROR(
       checked(driver, driver.cuMemcpyHtoDAsync(begin + rank * rankBytes + offset, from, bytes, member.stream),
               "cuMemcpyHtoDAsync"));

@@ -6,7 +6,7 @@
 // through it. What is mapped never moves.
 //
 // Made of virtual-memory handles. Ranks of one process share addresses, so that one mapping serves all of them; ranks
-// that are processes would pass their handles as file descriptors (kHandleFileDescriptor). Never multicast.
+// that are processes would pass their handles as file descriptors. Never multicast.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_RUNTIME_DEVICE_SYMMETRICMEMORY_H

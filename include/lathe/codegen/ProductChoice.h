@@ -10,7 +10,10 @@
 
 #include "lathe/codegen/Choice.h"
 
+#include <functional>
+#include <initializer_list>
 #include <memory>
+#include <optional>
 
 namespace lathe::select {
 
@@ -41,6 +44,9 @@ public:
   /// Adds a variant for up to `upTo` rows. Whether sizes are left to care for.
   bool add(KernelSpec spec, int64_t upTo, std::vector<DimCondition> guard = {},
            std::vector<KernelSpec> otherwise = {});
+  /// Adds one for up to each of `mostRows`, which rise, as add() does, until `specFor` has none.
+  bool addEach(std::initializer_list<int64_t> mostRows,
+               const std::function<std::optional<KernelSpec>(int64_t upTo)> &specFor);
   /// Whether an operand's rows can be read in pieces of 16 bytes whatever the sizes are.
   bool inPieces(const ContractionOperand &operand) const;
   /// Whether A can, with contiguous k.
