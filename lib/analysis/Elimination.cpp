@@ -26,7 +26,7 @@ public:
          const EliminationOptions &options, std::mt19937_64 &random)
       : graph(graph), ops(ops), chosen(chosen), options(options), random(random) {}
 
-  std::vector<ChangedPart> run(const std::vector<double> &priceSums) {
+  EliminationResult run(const std::vector<double> &priceSums) {
     gather(priceSums);
     for (int op = 0; op < count(); ++op)
       parts.push_back(op), weights.push_back(1 + 0.5 * unit()), sizes.push_back(-1), enqueue(op);
@@ -41,10 +41,11 @@ public:
       }
       const int kept = widest(op);
       keep(kept);
+      exact = false;
       if (kept != op)
         queue.push({size, op});
     }
-    return changes();
+    return {changes(), exact};
   }
 
 private:
@@ -268,13 +269,14 @@ private:
   std::vector<double> weights, sizes; ///< of the order
   std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>> queue;
   size_t entries = 0;
+  bool exact = true;
 };
 
 } // namespace
 
-std::vector<ChangedPart> eliminate(const StrategyGraph &graph, const std::vector<int> &ops, const std::vector<int> &chosen,
-                                   const std::vector<double> &priceSums, const EliminationOptions &options,
-                                   std::mt19937_64 &random) {
+EliminationResult eliminate(const StrategyGraph &graph, const std::vector<int> &ops, const std::vector<int> &chosen,
+                            const std::vector<double> &priceSums, const EliminationOptions &options,
+                            std::mt19937_64 &random) {
   return Region(graph, ops, chosen, options, random).run(priceSums);
 }
 

@@ -22,11 +22,17 @@ struct EliminationOptions {
 /// Choices that change together: ops of different parts have no table in common.
 using ChangedPart = std::vector<std::pair<int, int>>; ///< op, its new choice
 
+struct EliminationResult {
+  std::vector<ChangedPart> parts; ///< what to change
+  bool exact = true;              ///< no op kept its choice because tables were too large
+};
+
 /// What to change in `chosen` for the least cost of `ops` with priced memory: `priceSums[s]` is the sum of the prices of a byte
-/// at the steps before s. Never worse than `chosen` without noise.
-std::vector<ChangedPart> eliminate(const StrategyGraph &graph, const std::vector<int> &ops, const std::vector<int> &chosen,
-                                   const std::vector<double> &priceSums, const EliminationOptions &options,
-                                   std::mt19937_64 &random);
+/// at the steps before s. Never worse than `chosen` without noise. Of equal sums the choice that is there stays, else the
+/// lowest wins.
+EliminationResult eliminate(const StrategyGraph &graph, const std::vector<int> &ops, const std::vector<int> &chosen,
+                            const std::vector<double> &priceSums, const EliminationOptions &options,
+                            std::mt19937_64 &random);
 
 } // namespace lathe::analysis
 

@@ -66,8 +66,7 @@ public:
       settle();
     LimitedSolution solution;
     solution.choices = graph.original(best);
-    solution.cost = graph.cost(best);
-    solution.bound = std::min(bound, solution.cost);
+    solution.bound = bound / graph.scale();
     solution.peak = peakOf(best);
     return solution;
   }
@@ -150,7 +149,7 @@ private:
   }
 
   void changeFreely(const std::vector<int> &ops, double maxTable) {
-    for (const ChangedPart &part : eliminate(graph, ops, chosen, priceSums, {maxTable, 0}, random))
+    for (const ChangedPart &part : eliminate(graph, ops, chosen, priceSums, {maxTable, 0}, random).parts)
       for (auto [op, choice] : part)
         chosen[op] = choice;
   }
@@ -228,7 +227,8 @@ private:
     const size_t times = std::max<size_t>(1, all / size / 2);
     const EliminationOptions elimination{size < 2000 ? 200000.0 : 20000.0, noise};
     for (size_t i = 0; i < times && used() < 1; ++i)
-      for (const ChangedPart &part : eliminate(graph, someOps(size, graph.open()[random() % all]), chosen, priceSums, elimination, random))
+      for (const ChangedPart &part :
+           eliminate(graph, someOps(size, graph.open()[random() % all]), chosen, priceSums, elimination, random).parts)
         take(part);
   }
 
@@ -314,7 +314,12 @@ Result<LimitedSolution> searchWithinMemory(const StrategyProblem &problem, const
   Result<StrategyGraph> graph = StrategyGraph::build(problem, memory);
   if (!graph)
     return graph.status();
-  return Search(*graph, memory.limit, options).run();
+  Result<LimitedSolution> solution = Search(*graph, memory.limit, options).run();
+  if (solution) {
+    solution->cost = strategyCost(problem, solution->choices);
+    solution->bound = std::min(solution->bound, solution->cost);
+  }
+  return solution;
 }
 
 } // namespace lathe::analysis

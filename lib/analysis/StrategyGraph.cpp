@@ -3,6 +3,7 @@
 #include "StrategyGraph.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace lathe::analysis {
@@ -11,6 +12,21 @@ namespace lathe::analysis {
 static double entry(const StrategyProblem &problem, const StrategyProblem::Pair &pair, int op, int own, int other) {
   const size_t columns = problem.costs[pair.b].size();
   return pair.a == op ? pair.costs[own * columns + other] : pair.costs[other * columns + own];
+}
+
+/// A power of two that brings the largest finite cost below kLargest; 1 where it is.
+static double factorOf(const StrategyProblem &problem) {
+  double largest = 0;
+  auto look = [&](const std::vector<double> &costs) {
+    for (double cost : costs)
+      if (std::isfinite(cost))
+        largest = std::max(largest, std::fabs(cost));
+  };
+  for (const std::vector<double> &costs : problem.costs)
+    look(costs);
+  for (const StrategyProblem::Pair &pair : problem.pairs)
+    look(pair.costs);
+  return largest > kLargest ? std::ldexp(1.0, std::ilogb(kLargest) - std::ilogb(largest) - 1) : 1;
 }
 
 /// A choice goes when all of a neighbour's choices are impossible beside it (arc consistency: A. Mackworth, 1977).
@@ -23,7 +39,7 @@ void StrategyGraph::removeImpossible(const StrategyProblem &problem) {
   kept.resize(count);
   for (int op = 0; op < count; ++op)
     for (size_t choice = 0; choice < problem.costs[op].size(); ++choice)
-      if (problem.costs[op][choice] < kImpossible)
+      if (std::isfinite(problem.costs[op][choice]))
         kept[op].push_back(int(choice));
   std::vector<int> changed(count);
   std::iota(changed.begin(), changed.end(), 0);
@@ -37,7 +53,7 @@ void StrategyGraph::removeImpossible(const StrategyProblem &problem) {
       const int other = pair.a == op ? pair.b : pair.a;
       const size_t removed = std::erase_if(kept[other], [&](int choice) {
         return std::none_of(kept[op].begin(), kept[op].end(),
-                            [&](int beside) { return entry(problem, pair, other, choice, beside) < kImpossible; });
+                            [&](int beside) { return std::isfinite(entry(problem, pair, other, choice, beside)); });
       });
       if (removed && !waits[other]) {
         waits[other] = 1;
@@ -60,7 +76,7 @@ void StrategyGraph::joinPairs(const StrategyProblem &problem) {
     for (const auto same = ends(sorted[i]); i < sorted.size() && ends(sorted[i]) == same; ++i)
       for (int r = 0; r < rows; ++r)
         for (int c = 0; c < columns; ++c)
-          table[size_t(r) * columns + c] += std::min(entry(problem, *sorted[i], a, kept[a][r], kept[b][c]), kImpossible);
+          table[size_t(r) * columns + c] += std::min(factor * entry(problem, *sorted[i], a, kept[a][r], kept[b][c]), kImpossible);
     if (rows == 1 || columns == 1) {
       double *costs = &ownCosts[offsets[rows == 1 ? b : a]];
       for (size_t c = 0; c < table.size(); ++c)
@@ -96,12 +112,13 @@ void StrategyGraph::cutSteps(const StrategyMemory &memory) {
 
 Result<StrategyGraph> StrategyGraph::build(const StrategyProblem &problem, const StrategyMemory &memory) {
   StrategyGraph graph;
+  graph.factor = factorOf(problem);
   graph.removeImpossible(problem);
   for (size_t op = 0; op < graph.kept.size(); ++op) {
     if (graph.kept[op].empty())
       return unsupportedError("op " + std::to_string(op) + " has no choice that is possible beside its neighbours'");
     for (int choice : graph.kept[op]) {
-      graph.ownCosts.push_back(problem.costs[op][choice]);
+      graph.ownCosts.push_back(graph.factor * problem.costs[op][choice]);
       graph.ownBytes.push_back(memory.bytes[op][choice]);
     }
     graph.offsets.push_back(int(graph.ownCosts.size()));

@@ -3,7 +3,7 @@
 //
 // A StrategyProblem and its memory as searches read them: choices that no finite combination has are gone, pairs
 // of the same ops are one table, an op with one choice is part of its neighbours' costs, and steps between
-// which nothing is born or dies are one.
+// which nothing is born or dies are one. Costs of any size are brought below kLargest by a power of two.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_LIB_ANALYSIS_STRATEGYGRAPH_H
@@ -17,6 +17,7 @@ namespace lathe::analysis {
 
 /// Stands for an infinite cost: some of it can be added up, and no finite cost comes near.
 constexpr double kImpossible = 1e30;
+constexpr double kLargest = 1e20;
 
 /// Invalid for an op without a choice and tables of other sizes than the choices.
 Status checkProblem(const StrategyProblem &problem);
@@ -46,6 +47,8 @@ public:
   int first(int op) const { return firstStep[op]; }
   int last(int op) const { return lastStep[op]; }
 
+  /// Costs of the graph are those of the problem times this power of two.
+  double scale() const { return factor; }
   double cost(const std::vector<int> &chosen) const;
   /// Bytes at each step.
   std::vector<int64_t> load(const std::vector<int> &chosen) const;
@@ -64,6 +67,7 @@ private:
   std::vector<Edge> edges;
   std::vector<int> firstEdge, incident, openOps, firstStep, lastStep;
   int stepCount = 0;
+  double factor = 1;
 };
 
 } // namespace lathe::analysis

@@ -75,12 +75,62 @@ TEST(StrategySearch, IsTheLeastOfAll) {
 
 TEST(StrategySearch, SearchesNearbyWhereTablesWouldBeTooLarge) {
   std::mt19937 random(2);
+  int least = 0;
   for (int round = 0; round < 200; ++round) {
     StrategyProblem problem = randomProblem(random, 7, 30, false);
     Result<StrategySolution> exact = searchStrategies(problem), small = searchStrategies(problem, 16);
     ASSERT_TRUE(exact.ok() && small.ok());
     EXPECT_GE(small->cost, exact->cost);
     EXPECT_EQ(strategyCost(problem, small->choices), small->cost);
+    least += small->cost == exact->cost;
+  }
+  EXPECT_GE(least, 195);
+}
+
+/// Every op beside every other: tables of all of them would have 3^40 entries.
+TEST(StrategySearch, ComesNearItsBoundOnWideGraphs) {
+  std::mt19937 random(4);
+  StrategyProblem problem;
+  for (int op = 0; op < 40; ++op) {
+    problem.costs.push_back({double(random() % 100), double(random() % 100), double(random() % 100)});
+    for (int other = 0; other < op; ++other) {
+      StrategyProblem::Pair pair{other, op, std::vector<double>(9)};
+      for (int i = 0; i < 9; ++i)
+        pair.costs[i] = i % 4 == 0 ? 0 : double(random() % 10);
+      problem.pairs.push_back(std::move(pair));
+    }
+  }
+  Result<StrategySolution> found = searchStrategies(problem), again = searchStrategies(problem);
+  ASSERT_TRUE(found && again);
+  EXPECT_EQ(found->choices, again->choices);
+  // No single change makes it better, nor does a change of two.
+  for (size_t a = 0; a < 40; ++a)
+    for (size_t b = 0; b < a; ++b)
+      for (int i = 0; i < 9; ++i) {
+        std::vector<int> changed = found->choices;
+        changed[a] = i % 3, changed[b] = i / 3;
+        EXPECT_GE(strategyCost(problem, changed), found->cost);
+      }
+}
+
+/// Costs beyond what stands for impossible inside: multipliers of budgets get there.
+TEST(StrategySearch, CostsMayBeOfAnySize) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    StrategyProblem problem = randomProblem(random, 6, 8, round % 2);
+    Result<StrategySolution> found = searchStrategies(problem);
+    StrategyProblem huge = problem;
+    for (std::vector<double> &costs : huge.costs)
+      for (double &cost : costs)
+        cost *= 0x1p130;
+    for (StrategyProblem::Pair &pair : huge.pairs)
+      for (double &cost : pair.costs)
+        cost *= 0x1p130;
+    Result<StrategySolution> same = searchStrategies(huge);
+    ASSERT_EQ(found.ok(), same.ok());
+    if (found) {
+      EXPECT_EQ(same->cost, found->cost * 0x1p130);
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 // something together. The least sum is found by variable elimination (bucket elimination: R. Dechter,
 // 1999): an op is replaced by a table of its best cost for each combination of its neighbours' choices. That
 // is exact while tables stay small, which they do where graphs are long and narrow, as those of networks are.
+// Elsewhere the search of LimitedSearch.h is asked, without a limit.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_ANALYSIS_STRATEGYSEARCH_H
@@ -29,12 +30,12 @@ struct StrategyProblem {
 struct StrategySolution {
   std::vector<int> choices; ///< of each op
   double cost = 0;
-  bool exact = true; ///< false: `maxTable` was too small, and local search found it
+  bool exact = true; ///< no other choices cost less; false: none are known that do
 };
 
 /// Invalid for an op without a choice and tables of other sizes than the choices; Unsupported where each
-/// combination has infinite cost. Of equal sums the lower choices of later eliminated ops win, so
-/// that equal problems have equal solutions. `maxTable`: entries of the largest table.
+/// combination has infinite cost. Equal problems have equal solutions; of equal sums low choices win. `maxTable`:
+/// combinations that are tried at most for one op.
 Result<StrategySolution> searchStrategies(const StrategyProblem &problem, size_t maxTable = 1 << 22);
 
 /// The sum for these choices.
