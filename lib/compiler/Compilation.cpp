@@ -11,6 +11,7 @@
 #include "lathe/codegen/Target.h"
 #include "lathe/import/Import.h"
 #include "lathe/import/TensorFile.h"
+#include "lathe/ir/Collective.h"
 #include "lathe/ir/Exec.h"
 #include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Register.h"
@@ -279,6 +280,10 @@ Status Compilation::setOptions() {
     LATHE_RETURN_IF_ERROR(set(kStreamsOption, "--streams", {std::to_string(options.streams)}));
   if (!options.shard.empty() && options.mesh.empty() && !(old && old.contains(kMeshOption)))
     return usageError("is of the ranks that --mesh makes", "--shard");
+  if (options.rankMemory && options.mesh.empty() && !(old && old.contains(kMeshOption)))
+    return usageError("is of the ranks that --mesh makes", "--rank-memory");
+  if (options.rankMemory)
+    LATHE_RETURN_IF_ERROR(set(kRankMemoryOption, "--rank-memory", {std::to_string(options.rankMemory)}));
   if (!options.mesh.empty())
     LATHE_RETURN_IF_ERROR(set(kMeshOption, "--mesh", options.mesh));
   if (!options.shard.empty())

@@ -8,6 +8,7 @@
 #include "lathe/codegen/Target.h"
 #include "lathe/compiler/Compilation.h"
 #include "lathe/import/Import.h"
+#include "lathe/support/ByteSize.h"
 #include "lathe/support/Files.h"
 
 #include <chrono>
@@ -235,6 +236,10 @@ Status addCompileOption(CompileOptions &options, const std::string &name,
                                                 !layout.getAsInteger(10, dim) && dim >= 0)))
       return usageError("wants NAME=dim:1 or NAME=all, not '" + value + "'", "--shard");
     options.shard.push_back(value);
+  } else if (name == "rank-memory") {
+    options.rankMemory = int64_t(parseBytes(value));
+    if (!options.rankMemory)
+      return usageError("wants a size, as 16G or 500M, not '" + value + "'", "--rank-memory");
   } else if (name == "const") {
     LATHE_RETURN_IF_ERROR(addPair(options.constants, name, value, '=', "INPUT=FILE"));
   } else if (name == "random-weights") {

@@ -3,12 +3,13 @@
 //
 // Time is a roofline for what a rank computes of an op, and a latency and bytes for each
 // conversion between what a producer leaves and what a reader wants. Constants cost no conversion: each
-// rank loads what it wants. lib/analysis finds the least sum.
+// rank loads what it wants. lib/analysis finds the least sum, and if that takes more memory of a rank than there is,
+// the least that fits.
 //
 //===----------------------------------------------------------------------===//
 #include "Choose.h"
 
-#include "lathe/analysis/StrategySearch.h"
+#include "Memory.h"
 
 #include <limits>
 #include <random>
@@ -24,9 +25,9 @@ class Chooser {
 public:
   Chooser(func::FuncOp func, int64_t ranks, const Costs &costs,
           const std::map<std::string, int64_t> &optima)
-      : func(func), block(func.getBody().front()), ranks(ranks), costs(costs), optima(optima) {}
+      : func(func), block(func.getBody().front()), ranks(ranks), costs(costs), optima(optima), sizes{ranks, optima} {}
 
-  Result<Choice> run(ArrayRef<Hint> hints, StateLayouts &states) {
+  Result<Choice> run(ArrayRef<Hint> hints, std::optional<int64_t> rankBytes, StateLayouts &states) {
     const BlockTable blocks = findBlocks(block, ranks);
     PartialTable partials;
     std::mt19937_64 draw(costs.drawSeed);
@@ -61,6 +62,19 @@ public:
     if (!solution)
       return Status(ErrorCode::Usage, "the hints do not hold together",
                     hasUsers ? "--shard" : "sharding specs of the model");
+    RankMemory memory(sizes, ops, ways, shared, problem, rankBytes.value_or(1));
+    choice.bytes = memory.peak(solution->choices);
+    if (rankBytes && choice.bytes > *rankBytes) {
+      Result<analysis::LimitedSolution> within = analysis::searchWithinMemory(problem, memory.memory());
+      if (!within)
+        return Status(within.status().code() == ErrorCode::Unsupported ? ErrorCode::Usage : within.status().code(),
+                      "a rank has " + std::to_string(*rankBytes) + " bytes, and no division of entry '" +
+                          func.getSymName().str() + "' that fits was found (" + within.status().message() +
+                          "); the cheapest takes " + std::to_string(choice.bytes),
+                      "--rank-memory");
+      *solution = {within->choices, within->cost, within->cost <= within->bound * (1 + 1e-12)};
+      choice.bytes = memory.peak(solution->choices);
+    }
     choice.seconds = solution->cost;
     choice.exact = solution->exact;
     for (auto [i, op] : llvm::enumerate(ops)) {
@@ -74,23 +88,14 @@ public:
 private:
   const std::vector<Strategy> &waysOf(Operation *op) const { return ways[number.lookup(op)]; }
 
-  double bytesOf(Type type) const {
-    auto tensor = dyn_cast<TensorType>(type);
-    std::optional<DType> dtype = tensor ? dtypeOf(tensor.getElementType()) : std::nullopt;
-    if (!dtype)
-      return 0;
-    auto count = numElements(type).evaluate(optima);
-    return count.ok() ? double(std::max<int64_t>(0, *count)) * bitWidth(*dtype) / 8 : 0;
-  }
-
   /// Seconds until a value that lies so lies as a reader wants it.
   double conversion(Value value, const Layout &have, const Layout &want) const {
     if (have == want)
       return 0;
     // Zeros in the place of what nobody may read are written by whatever makes the value.
     if (have.isSplit() && have.withZeros() == want)
-      return bytesOf(value.getType()) / double(ranks) / costs.bytes / 10;
-    const double bytes = bytesOf(value.getType()), others = double(ranks - 1) / double(ranks);
+      return sizes.bytesOf(value.getType()) / double(ranks) / costs.bytes / 10;
+    const double bytes = sizes.bytesOf(value.getType()), others = double(ranks - 1) / double(ranks);
     const double cut = bytes / double(ranks) / costs.bytes, gather = costs.meetingSeconds + bytes * others / costs.exchangedBytes;
     switch (have.kind) {
     case Layout::Kind::Replicated:
@@ -112,37 +117,29 @@ private:
            });
   }
 
-  /// What a rank has of the value, of 1.
-  double shareOf(Value value, const Layout &layout) const {
-    return layout.isSplit() ? double(layout.parts.localSize(ranks)) / double(layout.parts.size()) : 1;
-  }
-
   double costOf(Operation *op, const Strategy &way) const {
     double bytes = 0, cost = 0;
     auto structured = dyn_cast<StructuredOpInterface>(op);
     const OpClass kind = structured ? structured.getOpClass() : OpClass::Source;
     const bool weighs = kind == OpClass::Gemm || kind == OpClass::Conv || kind == OpClass::Gather || readsConstants(op);
     for (auto [k, operand, layout] : llvm::enumerate(op->getOperands(), way.operands)) {
-      const double all = bytesOf(operand.getType());
+      const double all = sizes.bytesOf(operand.getType());
       // Of a gather what it takes from, not where.
       const bool isWeight = weighs && operand.getDefiningOp<ConstantOp>() &&
                             (kind != OpClass::Gather || structured.getAccess(k).kind == OperandAccess::Kind::Data);
-      bytes += all * shareOf(operand, layout);
+      bytes += all * sizes.shareOf(operand, layout);
       if (isWeight && !layout.isSplit() && cast<TensorType>(operand.getType()).getRank() > 1)
         cost += all * costs.replicatedByte;
       if (isa<BlockArgument>(operand))
         cost += conversion(operand, {}, layout);
     }
     for (auto [result, layout] : llvm::zip(op->getResults(), way.results))
-      bytes += bytesOf(result.getType()) * shareOf(result, layout);
+      bytes += sizes.bytesOf(result.getType()) * sizes.shareOf(result, layout);
     double flops = 0;
     if (structured)
       if (auto value = structured.getFlops().evaluate(optima); value.ok())
         flops = double(std::max<int64_t>(0, *value)) / (way.divided ? double(ranks) : 1);
-    // What is computed element by element, and what only moves, fuses with what makes or reads it.
-    const bool fuses = kind == OpClass::Pointwise || kind == OpClass::Movement || kind == OpClass::Pairwise ||
-                       kind == OpClass::Source;
-    return cost + std::max(flops / costs.flops, fuses ? 0 : bytes / costs.bytes);
+    return cost + std::max(flops / costs.flops, fusesWithNeighbours(kind) ? 0 : bytes / costs.bytes);
   }
 
   void addPair(size_t from, size_t to, llvm::function_ref<double(size_t, size_t)> cost) {
@@ -182,8 +179,11 @@ private:
           forms.push_back({left(a), whole});
     const size_t form = problem.costs.size();
     problem.costs.emplace_back();
-    for (auto &[layout, whole] : forms)
+    shared.push_back({value, form, {}});
+    for (auto &[layout, whole] : forms) {
       problem.costs.back().push_back(whole ? conversion(value, layout, {}) : 0);
+      shared.back().whole.push_back(whole);
+    }
     addPair(maker, form, [&](size_t a, size_t f) { return left(a) == forms[f].first ? 0 : kImpossible; });
     for (OpOperand &use : value.getUses()) {
       auto cost = [&](size_t f, size_t b) {
@@ -272,6 +272,8 @@ private:
   const int64_t ranks;
   const Costs &costs;
   const std::map<std::string, int64_t> &optima;
+  const UsualSizes sizes;
+  SmallVector<SharedValue> shared;
   SmallVector<Operation *> ops;
   llvm::DenseMap<Operation *, size_t> number;
   std::vector<std::vector<Strategy>> ways;
@@ -281,8 +283,9 @@ private:
 } // namespace
 
 Result<Choice> choose(func::FuncOp func, int64_t ranks, const Costs &costs, ArrayRef<Hint> hints,
-                          const std::map<std::string, int64_t> &optima, StateLayouts &states) {
-  return Chooser(func, ranks, costs, optima).run(hints, states);
+                      std::optional<int64_t> rankBytes, const std::map<std::string, int64_t> &optima,
+                      StateLayouts &states) {
+  return Chooser(func, ranks, costs, optima).run(hints, rankBytes, states);
 }
 
 } // namespace lathe::shard

@@ -43,16 +43,19 @@ struct Choice {
   Strategies ways;
   double seconds = 0; ///< what the estimate says of them, hints or not
   std::vector<std::string> leftOut; ///< hints of the model that cannot hold, and why
-  bool exact = true;  ///< no other ways that the hints allow have less
+  bool exact = true;  ///< no other ways that the hints allow, and that fit, have less
+  int64_t bytes = 0;  ///< of a rank at the fullest step, by the estimate of Memory.h
 };
 
 /// How states lie, by name: entries share them.
 using StateLayouts = std::map<std::string, Layout>;
 
-/// `states`: of entries before this one, which it follows, and adds its own to. Errors: Usage for hints that name nothing, or that no strategy fits.
-Result<Choice> choose(mlir::func::FuncOp func, int64_t ranks, const Costs &costs,
-                          llvm::ArrayRef<Hint> hints,
-                          const std::map<std::string, int64_t> &optima, StateLayouts &states);
+/// `rankBytes`: that a rank has for weights, states and what lives at once. `states`: of entries before this one, which it
+/// follows, and adds its own to. Errors: Usage for hints that name nothing, or that no strategy fits, and where nothing that
+/// fits into memory was found.
+Result<Choice> choose(mlir::func::FuncOp func, int64_t ranks, const Costs &costs, llvm::ArrayRef<Hint> hints,
+                      std::optional<int64_t> rankBytes, const std::map<std::string, int64_t> &optima,
+                      StateLayouts &states);
 
 } // namespace lathe::shard
 

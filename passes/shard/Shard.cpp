@@ -13,6 +13,7 @@
 //===----------------------------------------------------------------------===//
 #include "../Common.h"
 #include "Localize.h"
+#include "TellShardings.h"
 
 #include "lathe/codegen/Target.h"
 #include "lathe/ir/Collective.h"
@@ -47,6 +48,10 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
     SmallVector<shard::Hint> hints;
     for (const std::string &text : optionStrings(module, kShardOption))
       hints.push_back(hintOf(text));
+    std::optional<int64_t> rankBytes;
+    for (const std::string &text : optionStrings(module, kRankMemoryOption))
+      if (int64_t bytes = 0; !StringRef(text).getAsInteger(10, bytes))
+        rankBytes = bytes;
     addHintsOfModel(module, ranks, hints);
     shard::StateLayouts states;
     const shard::Costs costs = isForGpus(module) ? shard::Costs::ofGpus() : shard::Costs();
@@ -64,11 +69,13 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
           return signalPassFailure();
         }
       Result<shard::Choice> choice =
-          shard::choose(func, ranks, costs, hints, symbolOptima(module), states);
+          shard::choose(func, ranks, costs, hints, rankBytes, symbolOptima(module), states);
       if (!choice) {
         func.emitError("usage: ") << choice.status().location() << ": " << choice.status().message();
         return signalPassFailure();
       }
+      if (auto list = module->getAttrOfType<ArrayAttr>(kFoundShardingsAttr); list && list.empty())
+        module->setAttr(kFoundShardingsAttr, shard::tellShardings(func, ranks, choice->ways));
       shard::localize(func, ranks, choice->ways);
       tell(func, ranks, *choice);
     }
@@ -130,7 +137,7 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
       text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + name;
     passedRemark(func.getLoc(), "Shard")
         << ("entry '" + func.getSymName() + "' on " + Twine(ranks) + " ranks: " +
-            (text.empty() ? "no collectives" : text) + llvm::formatv("; estimated {0:f3} us", choice.seconds * 1e6) +
+            (text.empty() ? "no collectives" : text) + llvm::formatv("; estimated {0:f3} us and {1} bytes of a rank", choice.seconds * 1e6, choice.bytes) +
             (choice.exact ? "" : ", by local search"))
                .str();
   }

@@ -40,7 +40,7 @@ SLOW = {
     "build/bin/lathe-planner-bench": "measures for minutes",
 }
 NO_DEVICE = 4  # what a verb ends with where there is no such device
-VERBS = ("compile", "run", "bench", "tune", "inspect", "compare", "plan", "generate", "explain", "quantize", "prune", "keygen", "sign", "verify")
+VERBS = ("compile", "run", "bench", "tune", "inspect", "compare", "plan", "generate", "explain", "quantize", "prune", "shard", "keygen", "sign", "verify")
 PHASES = ("import", "legalize", "fuse", "select", "plan")
 
 

@@ -147,3 +147,32 @@ def test_no_plan_by_hand_is_cheaper(name, tmp_path):
     blocks = BY_HAND[name].count("r") // (2 if name.endswith("falcon") else 1)
     assert counts["all_reduce"] >= blocks, "the hints do not make the plan that they stand for"
     assert exact and found <= hinted
+
+
+def wide_model(path, layers, width=256):
+    """Each product reads the sum of all values before it: a graph in which few ops part the others."""
+    order, nodes, weights = ["x"], [], []
+    rng = np.random.default_rng(0)
+    for i in range(layers):
+        total = order[-1]
+        for j, value in enumerate(order[-2::-1]):
+            nodes.append(onnx.helper.make_node("Add", [total, value], [f"s{i}_{j}"], f"add{i}_{j}"))
+            total = f"s{i}_{j}"
+        weights.append(onnx.numpy_helper.from_array((rng.standard_normal((width, width)) / width).astype(np.float32), f"w{i}"))
+        nodes += [onnx.helper.make_node("MatMul", [total, f"w{i}"], [f"p{i}"], f"product{i}"),
+                  onnx.helper.make_node("Tanh", [f"p{i}"], [f"v{i}"], f"tanh{i}")]
+        order.append(f"v{i}")
+    values = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [64, width]) for n in ("x", order[-1])]
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "wide", values[:1], values[1:], weights),
+                                     opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=10), path)
+
+
+def test_wide_graphs_get_a_plan_as_good_as_by_hand(tmp_path):
+    """Where elimination is too wide the search within limits is asked: a column-parallel product and a gather each layer,
+    and an all-reduce at the end."""
+    wide_model(tmp_path / "wide.onnx", 14)
+    by_hand = [f"--shard=w{i}=dim:{int(i < 13)}" for i in range(14)]
+    found, counts, _ = plan_of(tmp_path / "wide.onnx", tmp_path, "--mesh=tp=4")
+    hinted, _, _ = plan_of(tmp_path / "wide.onnx", tmp_path, "--mesh=tp=4", *by_hand)
+    assert found <= hinted * 1.0001
+    assert sum(counts.values()) <= 14

@@ -25,6 +25,7 @@ constexpr Verb kVerbs[] = {
     {"inspect", "show entries, plan, memory, kernels and their source", cli::inspectVerb},
     {"compare", "find the first kernel whose results are wrong", cli::compareVerb},
     {"plan", "pack buffers with known lifetimes into the smallest arena", cli::planVerb},
+    {"shard", "write into an ONNX model how it is divided among ranks", cli::shardVerb},
     {"quantize", "write an ONNX model with quantized operands, by ranges that data show", cli::quantizeVerb},
     {"prune", "write an ONNX model with zeros in its weights where they are measured to gain time", cli::pruneVerb},
     {"keygen", "make a pair of keys that sign and verify engines", cli::keygenVerb},

@@ -11,6 +11,8 @@
 
 #include "Results.h"
 
+#include "lathe/support/ByteSize.h"
+
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -29,20 +31,6 @@ namespace lathe::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// "512M" in bytes; 0 for anything else.
-uint64_t parseBytes(const std::string &text) {
-  char *end = nullptr;
-  double number = std::strtod(text.c_str(), &end);
-  const std::string unit = end;
-  double scale = unit.empty()  ? 1
-                 : unit == "K" ? 0x1p10
-                 : unit == "M" ? 0x1p20
-                 : unit == "G" ? 0x1p30
-                               : 0;
-  double bytes = number * scale;
-  return end != text.c_str() && bytes >= 1 && bytes < 0x1p60 ? uint64_t(bytes) : 0;
-}
 
 /// The processes of a group.
 std::vector<pid_t> membersOf(pid_t group) {

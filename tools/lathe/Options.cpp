@@ -252,6 +252,10 @@ void addCompileOptions(Parser &parser, CompileOptions &into, bool withEntries) {
   parser.add("shard", "NAME=dim:D|all",
              "With --mesh: divide this weight, or the result of this node, along a dimension, or not at all",
              compile("shard"));
+  parser.add("rank-memory", "SIZE",
+             "With --mesh: what each rank has for weights, states and values that live at once, as 16G; where the fastest "
+             "division is estimated to take more, another that fits is searched for",
+             compile("rank-memory"));
   parser.add("replace", "KERNEL=FILE.cu",
              "Use this CUDA text for a kernel, as `inspect --source KERNEL` prints it; K.0 names the "
              "first variant of kernel K alone",

@@ -41,6 +41,7 @@ Status noCompileOptions(const CompileOptions &options) {
       {"--winograd-tolerance", !options.winogradTolerance.empty()},
       {"--sparse-weights", !options.sparseWeights.empty()},
       {"--mesh", !options.mesh.empty()},      {"--shard", !options.shard.empty()},
+      {"--rank-memory", options.rankMemory != 0},
       {"--streams", options.streams != 0}};
   for (const auto &[name, isGiven] : given)
     if (isGiven)

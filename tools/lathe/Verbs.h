@@ -23,6 +23,7 @@ Status planVerb(const std::vector<std::string> &arguments);
 Status tuneVerb(const std::vector<std::string> &arguments);
 Status pruneVerb(const std::vector<std::string> &arguments);
 Status quantizeVerb(const std::vector<std::string> &arguments);
+Status shardVerb(const std::vector<std::string> &arguments);
 Status keygenVerb(const std::vector<std::string> &arguments);
 Status signVerb(const std::vector<std::string> &arguments);
 Status verifyVerb(const std::vector<std::string> &arguments);

@@ -53,6 +53,7 @@ struct CompileOptions {
   std::vector<std::string> allow;
   std::vector<std::string> mesh;  ///< "tp=2": ranks that each run the entries with shards of the weights
   std::vector<std::string> shard; ///< "NAME=dim:1", "NAME=all": how weights or results of nodes are divided
+  int64_t rankMemory = 0; ///< bytes that each rank has for weights, states and what lives at once; 0: as many as it takes
   std::optional<Phase> stopAfter;
   std::string dumpDir;     ///< NN-phase.mlir, weights.bin, kernels/; empty: nothing
   std::string remarksFile; ///< JSON; empty: none

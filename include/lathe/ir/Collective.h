@@ -16,6 +16,11 @@ class WeightStore;
 /// Attribute of a module: what an ONNX model says of how it is divided, texts as `--shard` takes them with the
 /// number of parts behind: "W=dim:1/2".
 inline constexpr const char *kShardingsAttr = "onnx.shardings";
+/// Attribute of a module: where it stands, the shard phase fills it with how values of the first entry lie on the ranks
+/// (passes/shard/TellShardings.h).
+inline constexpr const char *kFoundShardingsAttr = "lathe.shardings";
+/// In `lathe.options` of a module: a list of one text, the bytes that a rank has.
+inline constexpr const char *kRankMemoryOption = "rank-memory";
 
 /// A collective without its op: what plan and engine know of it.
 struct Collective {

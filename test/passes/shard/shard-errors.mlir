@@ -17,3 +17,14 @@ module attributes {lathe.options = {mesh = ["tp=2"], shard = ["t=dim:2"]}} {
     return %0 : tensor<4x8xf32>
   }
 }
+
+// -----
+
+module attributes {lathe.options = {mesh = ["tp=2"], "rank-memory" = ["1000"]}} {
+  // expected-error @below {{usage: --rank-memory: a rank has 1000 bytes, and no division of entry 'large' that fits was found}}
+  func.func @large(%x: tensor<256x256xf32>) -> tensor<256x256xf32> {
+    %c = lathe.constant dense<2.0> : tensor<256x256xf32>
+    %0 = lathe.add %x, %c : (tensor<256x256xf32>, tensor<256x256xf32>) -> tensor<256x256xf32>
+    return %0 : tensor<256x256xf32>
+  }
+}
