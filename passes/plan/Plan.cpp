@@ -23,6 +23,19 @@ namespace lathe {
 
 namespace {
 
+/// Of an input of a kernel: all of it, or what gathers take of it where nothing else reads it.
+DimExpr bytesRead(BlockArgument input, const DimExpr &all) {
+  DimExpr taken = 0;
+  for (OpOperand &use : input.getUses()) {
+    auto op = dyn_cast<StructuredOpInterface>(use.getOwner());
+    if (!op || op.getOpClass() != OpClass::Gather || op->getNumResults() != 1 ||
+        op.getAccess(use.getOperandNumber()).kind != OperandAccess::Kind::Data)
+      return all;
+    taken = taken + plan::bytesOf(tensorType(elementTypeOf(op->getResult(0)), dimsOf(op->getResult(0))));
+  }
+  return DimExpr::min(all, taken);
+}
+
 /// One exec.kernel for all lathe.kernel ops of a name.
 void emitKernels(ModuleOp module) {
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
@@ -37,13 +50,13 @@ void emitKernels(ModuleOp module) {
     for (Operation &op : kernel.getBodyBlock())
       if (auto structured = dyn_cast<StructuredOpInterface>(op))
         flops = flops + structured.getFlops();
-    auto add = [&](Type type) {
-      bytes = bytes + plan::bytesOf(tensorType(cast<TensorType>(type).getElementType(), dimsOf(type)));
+    auto bytesOf = [](Type type) {
+      return plan::bytesOf(tensorType(cast<TensorType>(type).getElementType(), dimsOf(type)));
     };
-    for (Value input : kernel.getInputs())
-      add(input.getType());
+    for (auto [input, inside] : llvm::zip(kernel.getInputs(), kernel.getBodyBlock().getArguments()))
+      bytes = bytes + bytesRead(inside, bytesOf(input.getType()));
     for (Type type : kernel.getResultTypes())
-      add(type);
+      bytes = bytes + bytesOf(type);
     auto made = exec::KernelOp::create(builder, kernel.getLoc(), kernel.getName(), kernel.getKind(),
                                        kernel.getVariantsAttr(),
                                        DimAttr::get(builder.getContext(), flops),
