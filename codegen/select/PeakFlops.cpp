@@ -23,4 +23,9 @@ double peakFlops(const Target &target, std::string_view config) {
   return rates.tensorCoreFlops * (stages ? double(parsed->tileK) / kHalves : 1);
 }
 
+bool goesThroughTiles(std::string_view config) {
+  Result<KernelConfig> parsed = KernelConfig::parse(config);
+  return parsed && usesTensorCores(*parsed->form) && !parsed->form->product.streamsWeights;
+}
+
 } // namespace lathe

@@ -7,6 +7,8 @@
 //===----------------------------------------------------------------------===//
 #include "lathe/analysis/MemoryDrawing.h"
 
+#include "Svg.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -17,24 +19,9 @@ namespace {
 
 constexpr double kLeft = 90, kTop = 40, kWidth = 1000, kHeight = 560, kBottom = 50;
 
-std::string text(double v) {
-  char out[32];
-  std::snprintf(out, sizeof out, "%.2f", v);
-  return out;
-}
+using svg::escaped;
 
-std::string escaped(const std::string &s) {
-  std::string out;
-  for (char c : s)
-    switch (c) {
-    case '<': out += "&lt;"; break;
-    case '>': out += "&gt;"; break;
-    case '&': out += "&amp;"; break;
-    case '"': out += "&quot;"; break;
-    default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  return out;
-}
+std::string text(double v) { return svg::number(v); }
 
 std::string bytes(int64_t n) {
   char out[32];

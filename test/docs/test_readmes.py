@@ -38,9 +38,10 @@ SLOW = {
     "build/bin/lathe-kv-replay": "replays for minutes",
     "test/perf/kv/plot.py": "draws what that replay writes",
     "build/bin/lathe-planner-bench": "measures for minutes",
+    ".venv/bin/python test/perf/mesh/against_simgrid.py": "needs SimGrid, and takes minutes",
 }
 NO_DEVICE = 4  # what a verb ends with where there is no such device
-VERBS = ("compile", "run", "bench", "tune", "inspect", "compare", "plan", "generate", "explain", "quantize", "prune", "shard", "keygen", "sign", "verify")
+VERBS = ("compile", "run", "bench", "tune", "inspect", "compare", "plan", "generate", "explain", "quantize", "prune", "shard", "simulate", "keygen", "sign", "verify")
 PHASES = ("import", "legalize", "fuse", "select", "plan")
 
 

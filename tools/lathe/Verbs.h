@@ -24,6 +24,7 @@ Status tuneVerb(const std::vector<std::string> &arguments);
 Status pruneVerb(const std::vector<std::string> &arguments);
 Status quantizeVerb(const std::vector<std::string> &arguments);
 Status shardVerb(const std::vector<std::string> &arguments);
+Status simulateVerb(const std::vector<std::string> &arguments);
 Status keygenVerb(const std::vector<std::string> &arguments);
 Status signVerb(const std::vector<std::string> &arguments);
 Status verifyVerb(const std::vector<std::string> &arguments);

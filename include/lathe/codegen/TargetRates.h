@@ -29,6 +29,10 @@ TargetRates ratesOf(const Target &target);
 /// that it gives them, where it uses these, else f32 FMAs. 0 for a CPU.
 double peakFlops(const Target &target, std::string_view config);
 
+/// Whether a kernel of this configuration feeds tensor cores tile by tile through shared memory, which takes a time to
+/// begin and to end: not those that stream the weights of a few rows.
+bool goesThroughTiles(std::string_view config);
+
 } // namespace lathe
 
 #endif // LATHE_CODEGEN_TARGETRATES_H
