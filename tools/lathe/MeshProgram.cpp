@@ -9,7 +9,7 @@
 #include "lathe/engine/CollectiveAbi.h"
 
 #include <algorithm>
-#include <cmath>
+#include <tuple>
 
 namespace lathe::cli {
 
@@ -159,11 +159,15 @@ private:
     if (call.kind == CollectiveKind::AllReduce && allReduce) {
       call.algorithm = *allReduce;
     } else {
-      Result<CollectiveAlgorithm> usual =
-          usualAlgorithm(topology, call.kind, call.bytes, plan.buffers[size_t(step.inputs[0])].dtype, plan.ranks);
-      if (!usual)
-        return Status(usual.status().code(), usual.status().message(), made.nodes);
-      call.algorithm = *usual;
+      const DType dtype = plan.buffers[size_t(step.inputs[0])].dtype;
+      auto [known, isNew] = usual.try_emplace({call.kind, call.bytes, dtype});
+      if (isNew) {
+        Result<CollectiveAlgorithm> found = usualAlgorithm(topology, call.kind, call.bytes, dtype, plan.ranks);
+        if (!found)
+          return Status(found.status().code(), found.status().message(), made.nodes);
+        known->second = *found;
+      }
+      call.algorithm = known->second;
     }
     made.name = step.name + " (" + std::string(nameOf(call.algorithm)) + ") of " + describeBytes(double(call.bytes));
     made.collective = call;
@@ -173,6 +177,7 @@ private:
   const Plan &plan;
   const MeshTopology &topology;
   const std::optional<CollectiveAlgorithm> allReduce;
+  std::map<std::tuple<CollectiveKind, int64_t, DType>, CollectiveAlgorithm> usual; ///< layers meet alike
   Target target;
   Sizes sizes;
   std::vector<MeshStep> steps;
