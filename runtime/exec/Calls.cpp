@@ -38,7 +38,7 @@ struct TensorList {
 } // namespace
 
 Result<std::vector<int64_t>> Run::dimsOf(int32_t buffer) {
-  if (!addresses[buffer])
+  if (!(addresses.empty() ? addressOf(buffer) : addresses[buffer]))
     return invalidError("a step uses a buffer without memory",
                         "buffer " + plan.buffers[buffer].name);
   return evaluateDims(program.buffers[buffer].dims, symbols, plan.buffers[buffer].name);
