@@ -138,7 +138,8 @@ class Engine:
 
         All meet at a port of rank 0, whose `host` is this machine if it is not said; without `rank`
         and `ranks` everything is what torchrun, mpirun or srun says in the environment. Every rank
-        runs the same entries in the same order on the same inputs, and has the same outputs. Where
+        runs the same entries in the same order on the same inputs, and has the same outputs. `device`
+        "cuda" is the GPU of the rank's place on its host; ranks on GPUs are on one host. Where
         another rank is gone, a step raises an Error with Code.PEER_LOST: let go of the context then and
         make another, of the same engine. In seconds: `deadline`, what a wait takes at most (60); `join`,
         what it takes at most until all have come (60); `silence`, after which a rank that is not

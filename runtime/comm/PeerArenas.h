@@ -5,14 +5,18 @@
 // Of these each rank has an area for copies of operands that lie elsewhere, and one for each of the first arenas of
 // its context, whose buffers are operands where they lie: equal programs have them at equal places.
 //
-// After a failed step the ranks of a group are not at the same call any more: prepare() begins anew when none of them
-// does anything.
+// After a failed step the ranks are not at the same call any more: prepare() begins anew when none of them does anything.
+//
+// Of ranks that are processes each has its own view of all arenas: memory that an area has got since is for the others
+// when shareFresh() has passed it to them, which all ranks do at once.
 //
 //===----------------------------------------------------------------------===//
 #ifndef LATHE_RUNTIME_COMM_PEERARENAS_H
 #define LATHE_RUNTIME_COMM_PEERARENAS_H
 
 #include "../device/SymmetricMemory.h"
+#include "HandOver.h"
+#include "World.h"
 #include "lathe/engine/CollectiveAbi.h"
 
 #include <atomic>
@@ -31,6 +35,12 @@ public:
   /// endless. Unsupported for devices that cannot reach each other's memory, or more ranks than kernels can have.
   static Result<std::shared_ptr<PeerArenas>> create(const std::vector<std::string> &devices, int64_t patience);
 
+  /// As a rank that is a process, on a device named as for openDevice(); all ranks of the world call it at once, and
+  /// have errors together. `what`: what else they must agree on. Usage for two ranks on one GPU, Unsupported as above
+  /// and for ranks on several hosts.
+  static Result<std::shared_ptr<PeerArenas>> join(const std::string &device, const Joined &world,
+                                                  const std::string &what, int64_t patience);
+
   int64_t ranks() const { return int64_t(memory->ranks()); }
   /// Where the arena of rank 0 is; those of the others follow, each so many bytes behind the one before.
   void *begin() const { return memory->at(0); }
@@ -45,7 +55,13 @@ public:
   /// The area of an arena of the rank's context, which is below kContextArenas, at least so large.
   Result<void *> arena(int64_t rank, size_t number, int64_t bytes);
 
-  /// Header and slots of all ranks as they are before the first call.
+  /// Whether this process has memory that the others do not know of.
+  bool hasFresh() const { return memory->hasFresh(); }
+  /// Passes it to them, and takes theirs. After an error the arenas are of no use any more, and it is the error of all
+  /// calls to come.
+  Status shareFresh(const Communicator::Stop &stop);
+
+  /// Header and slots of the ranks of this process as they are before the first call.
   Status prepare();
   /// Kernels of all ranks that wait for others end with an error, those of this step and all behind it.
   void abort();
@@ -56,10 +72,14 @@ public:
 
 private:
   explicit PeerArenas(std::unique_ptr<SymmetricMemory> memory) : memory(std::move(memory)) {}
+  static std::shared_ptr<PeerArenas> around(std::unique_ptr<SymmetricMemory> memory, int64_t patience);
   int64_t areaOffset(size_t area) const { return operands + int64_t(area) * areaBytes; }
 
   std::unique_ptr<SymmetricMemory> memory;
-  int64_t operands = 0, areaBytes = 0, kernelTimeout = 0;
+  std::unique_ptr<HandOver> handOver; ///< of ranks that are processes; else null
+  std::vector<int64_t> here;          ///< ranks of this process
+  Status unusable;
+  int64_t operands = 0, areaBytes = 0, kernelTimeout = 0, patience = 0;
   std::atomic<bool> broken = false;
 };
 

@@ -22,13 +22,41 @@ struct World {
   int64_t join = -1;    ///< what it takes at most until all are there; negative: for ever
   int64_t silence = 0;  ///< a rank of which nothing is heard for so long is lost; 0: 3 s
   int64_t patience = -1; ///< as of a ThreadMesh
+  bool endsLater = false; ///< steps end by WorldRank::tellEnd()
   std::string identity; ///< of the engine, printable: all ranks must have the same
   int64_t expected = 0; ///< ranks that the engine is for
 };
 
+/// A rank that is a process. Where steps are enqueued and end later, as on GPUs, they end by tellEnd() and heardEnd()
+/// instead of end(): these do not wait, so that steps may begin while others are under way. One thread at a time, but
+/// for lost().
+class WorldRank : public Communicator {
+public:
+  /// As begin() of any rank. `note`: bits that this rank tells the others; `notes`: those of all ranks together, when
+  /// the step has begun.
+  virtual Status beginNoting(const std::string &what, const Status &own, const Stop &stop, uint32_t note,
+                             uint32_t &notes) = 0;
+  /// The number of the step that began last, the same on all ranks.
+  virtual uint64_t step() const = 0;
+  /// How a step went here; `caused`: by the failure of another rank. Once a step, also one that did not begin here for
+  /// a reason of this rank's own.
+  virtual void tellEnd(uint64_t step, const Status &own, bool caused) = 0;
+  /// Whether all others have told; `outcome`: what went wrong first, or ok, without what this rank told. An error when a
+  /// rank that has not told is lost.
+  virtual Result<bool> heardEnd(uint64_t step, Status &outcome) = 0;
+  /// Whether another rank has told that the step failed there.
+  virtual bool hasFailed(uint64_t step) = 0;
+  /// Ok, or which rank is lost, and how. Any thread.
+  virtual Status lost() = 0;
+  /// Called once, by a thread of the communicator's, as soon as a rank is lost; at once, if it is already.
+  virtual void onLoss(std::function<void()> call) = 0;
+};
+
 struct Joined {
-  std::shared_ptr<Communicator> communicator;
-  int64_t onThisHost = 1; ///< ranks that share its cores
+  std::shared_ptr<WorldRank> communicator;
+  int64_t onThisHost = 1;  ///< ranks that share its cores
+  int64_t placeOnHost = 0; ///< among them, by rank
+  std::string session;     ///< known to the ranks of this world alone
 };
 
 /// Opens the plugin and meets the others. Errors: Unsupported without a plugin; Usage for a port that is
@@ -36,7 +64,7 @@ struct Joined {
 Result<Joined> joinWorld(const World &world);
 
 /// What a plugin and the runtime must agree on: they exchange C++ objects, and are made together.
-inline constexpr const char kCommAbi[] = "lathe comm 1, " __VERSION__;
+inline constexpr const char kCommAbi[] = "lathe comm 2, " __VERSION__;
 
 } // namespace lathe::runtime
 

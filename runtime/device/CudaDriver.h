@@ -89,7 +89,7 @@ struct CUmemLocation {
 };
 struct CUmemAllocationProp {
   int type;        ///< kAllocationPinned
-  int handleTypes; ///< how other processes may be given it: kHandleNone
+  int handleTypes; ///< how other processes may be given it: kHandleNone, kHandleFile
   CUmemLocation location;
   void *windows;
   struct {
@@ -104,10 +104,13 @@ struct CUmemAccessDesc {
   int flags; ///< kAccessReadWrite
 };
 static_assert(sizeof(CUmemAccessDesc) == 12);
+struct CUuuid {
+  char bytes[16];
+};
 
 inline constexpr CUresult kSuccess = 0, kOutOfMemory = 2, kNotReady = 600, kNotSupported = 801;
 inline constexpr int kLocationDevice = 1, kAllocationPinned = 1, kAccessReadWrite = 3;
-inline constexpr int kHandleNone = 0;
+inline constexpr int kHandleNone = 0, kHandleFile = 1; ///< File: a descriptor, which processes pass to each other
 inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kMemoryHost = 1, kMemoryDevice = 2;
 inline constexpr int kEventNoTiming = 2;

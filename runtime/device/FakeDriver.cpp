@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "FakeDriver.h"
+#include "FakePages.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -13,7 +13,6 @@
 #include <optional>
 #include <set>
 #include <string_view>
-#include <sys/mman.h>
 
 namespace lathe::runtime::cuda {
 namespace {
@@ -76,10 +75,7 @@ struct State {
   FakeGpu gpu;
   std::recursive_mutex mutex;
   std::map<uintptr_t, size_t> device, host; ///< allocations: address to bytes
-  std::map<CUmemHandle, size_t> physical;    ///< handles that are not released: bytes
-  std::map<uintptr_t, size_t> reserved;      ///< addresses for memory: bytes
-  std::map<uintptr_t, size_t> unreachable;   ///< of them, mapped before any device has access
-  CUmemHandle lastHandle = 0;
+  FakePages pages;
   uint64_t graphBytes = 0;
   int contexts = 0; ///< pushed and not popped
   FakeStream defaultStream;
@@ -176,15 +172,10 @@ CUresult injected(const char *call) {
 bool onDevice(CUdeviceptr p, size_t bytes) {
   auto &map = state().device;
   auto it = map.upper_bound(p);
-  if (it == map.begin())
-    return false;
-  --it;
-  const size_t rest = p - it->first <= it->second ? it->second - (p - it->first) : 0;
-  if (p - it->first <= it->second && bytes <= rest)
+  if (it != map.begin() && p - std::prev(it)->first <= std::prev(it)->second &&
+      bytes <= std::prev(it)->second - (p - std::prev(it)->first))
     return true;
-  auto range = state().reserved.upper_bound(p);
-  return rest > 0 && range != state().reserved.begin() && p + rest < std::prev(range)->first + std::prev(range)->second &&
-         onDevice(p + rest, bytes - rest);
+  return state().pages.holds(p, bytes);
 }
 void *host(CUdeviceptr p) { return reinterpret_cast<void *>(p); }
 FakeStream &fake(CUstream s) {
@@ -360,6 +351,16 @@ CUresult loadModule(CUmodule *out, const void *image, unsigned, int *, void **) 
   return kSuccess;
 }
 
+CUresult encodeMap(CUtensorMap &map, int type, uint32_t rank, void *address, const uint64_t *dims) {
+  if (reinterpret_cast<uintptr_t>(address) % 16 != 0 || rank > 5)
+    return kInvalidValue;
+  map = {};
+  map.opaque[0] = reinterpret_cast<uintptr_t>(address);
+  map.opaque[1] = static_cast<uint64_t>(type);
+  std::copy(dims, dims + rank, map.opaque + 2);
+  return kSuccess;
+}
+
 Driver makeTable() {
   Driver d;
   d.cuInit = locked([](unsigned) { return injected("cuInit"); });
@@ -385,6 +386,10 @@ Driver makeTable() {
              : attribute == kDeviceMaxGridX ? 0x7fffffff
                                             : 65535;
     return kSuccess;
+  });
+  d.cuDeviceGetUuid = locked([](CUuuid *uuid, CUdevice device) {
+    *uuid = {};
+    return uuid->bytes[0] = char('0' + device), kSuccess;
   });
   d.cuDevicePrimaryCtxRetain = locked([](CUcontext *c, CUdevice) {
     return *c = reinterpret_cast<CUcontext>(&state()), injected("cuDevicePrimaryCtxRetain");
@@ -417,69 +422,49 @@ Driver makeTable() {
     return *can = state().gpu.peerAccess, kSuccess;
   });
   d.cuMemGetAllocationGranularity = locked([](size_t *granularity, const CUmemAllocationProp *, int) {
-    return *granularity = size_t(2) << 20, kSuccess;
+    return *granularity = FakePages::kGranularity, kSuccess;
   });
   d.cuMemCreate = locked([](CUmemHandle *handle, size_t bytes, const CUmemAllocationProp *prop, unsigned long long) {
     if (CUresult r = injected("cuMemCreate"))
       return r;
-    if (!bytes || bytes % (size_t(2) << 20) || prop->type != kAllocationPinned ||
+    if (!bytes || bytes % FakePages::kGranularity || prop->type != kAllocationPinned ||
         prop->location.type != kLocationDevice || prop->location.id >= state().gpu.devices)
       return kInvalidValue;
     if (bytes > state().gpu.memoryLimit - std::min(state().gpu.memoryLimit, state().gpu.allocatedBytes()))
       return kOutOfMemory;
-    state().physical[*handle = ++state().lastHandle] = bytes;
-    return kSuccess;
+    return state().pages.create(*handle, bytes);
   });
-  d.cuMemRelease = locked([](CUmemHandle handle) {
-    return state().physical.erase(handle) ? kSuccess : kInvalidValue;
+  d.cuMemRelease = locked([](CUmemHandle handle) { return state().pages.release(handle); });
+  d.cuMemExportToShareableHandle = locked([](void *file, CUmemHandle handle, int type, unsigned long long) {
+    if (CUresult r = injected("cuMemExportToShareableHandle"))
+      return r;
+    return type == kHandleFile ? state().pages.exportFile(handle, *static_cast<int *>(file)) : kInvalidValue;
+  });
+  d.cuMemImportFromShareableHandle = locked([](CUmemHandle *handle, void *file, int type) {
+    if (CUresult r = injected("cuMemImportFromShareableHandle"))
+      return r;
+    return type == kHandleFile ? state().pages.importFile(*handle, int(reinterpret_cast<intptr_t>(file)))
+                               : kInvalidValue;
   });
   d.cuMemAddressReserve = locked([](CUdeviceptr *begin, size_t bytes, size_t, CUdeviceptr, unsigned long long) {
     if (CUresult r = injected("cuMemAddressReserve"))
       return r;
-    void *p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED)
-      return kOutOfMemory;
-    *begin = reinterpret_cast<CUdeviceptr>(p);
-    return state().reserved[*begin] = bytes, kSuccess;
+    return state().pages.reserve(*begin, bytes);
   });
-  d.cuMemAddressFree = locked([](CUdeviceptr begin, size_t bytes) {
-    auto it = state().reserved.find(begin);
-    auto mapped = state().device.lower_bound(begin);
-    if (it == state().reserved.end() || it->second != bytes ||
-        (mapped != state().device.end() && mapped->first < begin + bytes))
-      return kInvalidValue;
-    state().reserved.erase(it);
-    return munmap(host(begin), bytes) ? kInvalidValue : kSuccess;
-  });
+  d.cuMemAddressFree = locked([](CUdeviceptr begin, size_t bytes) { return state().pages.unreserve(begin, bytes); });
   d.cuMemMap = locked([](CUdeviceptr begin, size_t bytes, size_t offset, CUmemHandle handle, unsigned long long) {
     if (CUresult r = injected("cuMemMap"))
       return r;
-    auto it = state().reserved.upper_bound(begin);
-    auto physical = state().physical.find(handle);
-    if (it == state().reserved.begin() || physical == state().physical.end() || physical->second != bytes || offset ||
-        onDevice(begin, 1))
-      return kInvalidValue;
-    --it;
-    if (begin + bytes > it->first + it->second)
-      return kInvalidValue;
-    std::memset(host(begin), 0xcd, bytes); // fresh memory is not zero
-    return state().unreachable[begin] = bytes, kSuccess;
+    return offset ? kInvalidValue : state().pages.map(begin, bytes, handle);
   });
   d.cuMemUnmap = locked([](CUdeviceptr begin, size_t bytes) {
     mayBlock();
-    for (auto *map : {&state().device, &state().unreachable})
-      if (auto it = map->find(begin); it != map->end() && it->second == bytes)
-        return map->erase(it), kSuccess;
-    return kInvalidValue;
+    return state().pages.unmap(begin, bytes);
   });
   d.cuMemSetAccess = locked([](CUdeviceptr begin, size_t bytes, const CUmemAccessDesc *devices, size_t count) {
     if (CUresult r = injected("cuMemSetAccess"))
       return r;
-    auto it = state().unreachable.find(begin);
-    if (it == state().unreachable.end() || it->second != bytes || !count || devices[0].flags != kAccessReadWrite)
-      return kInvalidValue;
-    state().device.insert(state().unreachable.extract(it));
-    return kSuccess;
+    return !count || devices[0].flags != kAccessReadWrite ? kInvalidValue : state().pages.open(begin, bytes);
   });
   d.cuMemcpyHtoDAsync = locked([](CUdeviceptr to, const void *from, size_t n, CUstream s) {
     if (CUresult r = injected("cuMemcpyHtoDAsync"))
@@ -682,6 +667,8 @@ Driver makeTable() {
     if (CUresult r = injected("cuEventQuery"))
       return r;
     auto *e = reinterpret_cast<FakeEvent *>(handle);
+    if (e->reached < e->recorded) // what waits for a kernel of another process
+      (void)drain();
     return e->reached < e->recorded ? kNotReady : kSuccess;
   });
   d.cuEventElapsedTime = locked([](float *ms, CUevent, CUevent) { return *ms = 0.5f, kSuccess; });
@@ -721,24 +708,14 @@ Driver makeTable() {
   d.cuTensorMapEncodeTiled = locked([](CUtensorMap *map, int type, uint32_t rank, void *address,
                                 const uint64_t *dims, const uint64_t *, const uint32_t *,
                                 const uint32_t *, int, int, int, int) {
-    if (reinterpret_cast<uintptr_t>(address) % 16 != 0 || rank < 1 || rank > 5)
-      return kInvalidValue;
-    *map = {};
-    map->opaque[0] = reinterpret_cast<uintptr_t>(address);
-    map->opaque[1] = static_cast<uint64_t>(type);
-    std::copy(dims, dims + rank, map->opaque + 2);
-    return kSuccess;
+    return rank < 1 ? kInvalidValue : encodeMap(*map, type, rank, address, dims);
   });
   d.cuTensorMapEncodeIm2col = locked([](CUtensorMap *map, int type, uint32_t rank, void *address,
                                  const uint64_t *dims, const uint64_t *, const int *lower,
                                  const int *upper, uint32_t channels, uint32_t pixels,
                                  const uint32_t *steps, int, int, int, int) {
-    if (reinterpret_cast<uintptr_t>(address) % 16 != 0 || rank < 3 || rank > 5)
-      return kInvalidValue;
-    *map = {};
-    map->opaque[0] = reinterpret_cast<uintptr_t>(address);
-    map->opaque[1] = static_cast<uint64_t>(type);
-    std::copy(dims, dims + rank, map->opaque + 2);
+    if (CUresult r = rank < 3 ? kInvalidValue : encodeMap(*map, type, rank, address, dims))
+      return r;
     // What is particular to images, in one word of the first half, a byte each and the box in two.
     map->opaque[7] = static_cast<uint64_t>(channels) << 40 | static_cast<uint64_t>(pixels) << 24 |
                      static_cast<uint64_t>(lower[0] & 0xff) << 16 |
@@ -751,7 +728,7 @@ Driver makeTable() {
 } // namespace
 
 uint64_t FakeGpu::allocatedBytes() const {
-  uint64_t total = 0;
+  uint64_t total = state().pages.ownBytes();
   for (const auto &item : state().device)
     total += item.second;
   return total;

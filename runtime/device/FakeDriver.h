@@ -45,8 +45,8 @@ struct FakeGpu {
   using Kernel = std::function<void(const FakeLaunch &, void **parameters)>;
 
   std::map<std::string, Kernel> kernels; ///< by function name; others do nothing
-  /// Kernels that wait for those of other streams, asked whenever something is enqueued: false while they wait. What
-  /// is behind them on their stream waits with them.
+  /// Kernels that wait for those of other streams, asked whenever something is enqueued, or an event asked for: false
+  /// while they wait. What is behind them on their stream waits with them.
   std::map<std::string, std::function<bool(const FakeLaunch &, void **parameters)>> meetings;
   std::vector<FakeLaunch> launches;
   int capability = 90;

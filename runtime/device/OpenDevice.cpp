@@ -46,6 +46,21 @@ Result<DriverDevice> driverDevice(const std::string &name) {
   return DriverDevice{*driver, kind, *ordinal};
 }
 
+Result<std::string> deviceAt(const std::string &name, int64_t place) {
+  if (name != "cuda" && name != "fake")
+    return name;
+  Result<DriverDevice> found = driverDevice(name);
+  if (!found)
+    return found.status();
+  int count = 0;
+  if (cuda::CUresult r = found->driver->cuDeviceGetCount(&count))
+    return cuda::driverError(*found->driver, r, "cuDeviceGetCount");
+  if (count > 1 && place >= count)
+    return unsupportedError("there is no GPU " + std::to_string(place) + " for a rank (" + std::to_string(count) +
+                            " found)");
+  return name + ":" + std::to_string(count > 1 ? place : 0);
+}
+
 Result<std::unique_ptr<Device>> openDevice(const std::string &name, const DeviceOptions &options) {
   if (deviceKind(name) == "cpu")
     return ordinalOf(name) == 0 ? Result<std::unique_ptr<Device>>(std::make_unique<CpuDevice>(

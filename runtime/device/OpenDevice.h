@@ -17,6 +17,9 @@ struct DriverDevice {
   std::string kind; ///< "cuda" or "fake"
   int ordinal = 0;
 };
+/// Of several processes of a host the device of the one at `place`, from 0: "cuda" and "fake" stand for as many GPUs,
+/// or for the only one that a process sees. Other names are what they are.
+Result<std::string> deviceAt(const std::string &name, int64_t place);
 /// Of "cuda", "cuda:N" and "fake:N". Usage for other names, Unsupported without a driver.
 Result<DriverDevice> driverDevice(const std::string &name);
 

@@ -6,6 +6,7 @@
 #include "Run.h"
 #include "Tensors.h"
 
+#include "../device/OpenDevice.h"
 #include "../device/ThreadPool.h"
 
 #include <algorithm>
@@ -30,9 +31,20 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   Result<std::unique_ptr<Device>> owner = openDevice(deviceName, loader);
   if (!owner)
     return owner.status();
-  if (options.communicator && !options.peers && !(*device)->isHost())
-    return unsupportedError("ranks on GPUs are members of one group, not processes", "device '" + deviceName + "'");
-  auto image = engine->image(*target, std::move(*owner), options.communicator ? options.communicator->rank() : 0);
+  std::shared_ptr<PeerArenas> peers = options.peers;
+  const bool isApart = options.world.communicator && !(*device)->isHost();
+  if (isApart) {
+    Result<std::shared_ptr<PeerArenas>> joined =
+        PeerArenas::join(deviceName, options.world, "target " + *target, options.patience);
+    if (!joined)
+      return joined.status();
+    peers = std::move(*joined);
+  }
+  // A rank that is a process may lose the others, and go on with new ones on the weights that it has.
+  auto image = engine->image(*target, std::move(*owner), options.communicator ? options.communicator->rank() : 0,
+                             /*stays=*/isApart);
+  if (isApart)
+    LATHE_RETURN_IF_ERROR(options.world.communicator->begin("weights", image.status(), {}));
   if (!image)
     return image.status();
   (*device)->setPatience(options.patience);
@@ -41,7 +53,9 @@ Result<std::shared_ptr<Context>> Context::create(std::shared_ptr<const Engine> e
   c->device = std::move(*device);
   c->image = std::move(*image);
   c->communicator = options.communicator;
-  c->peers = options.peers;
+  c->peers = std::move(peers);
+  if (isApart)
+    c->world = options.world.communicator;
   c->targetName = *target;
   c->graphsWanted = options.graphs;
   c->overlapWanted = options.overlap;
@@ -57,6 +71,7 @@ Result<std::shared_ptr<Context>> Context::createRank(std::shared_ptr<const Engin
                                                      const std::string &device, Options options, World world) {
   world.expected = engine->ranks();
   world.patience = options.patience;
+  world.endsLater = deviceKind(device) != "cpu"; // steps of GPUs are enqueued behind each other
   constexpr char kDigits[] = "0123456789abcdef";
   for (uint8_t byte : engine->file().digest())
     world.identity += {kDigits[byte >> 4], kDigits[byte & 15]};
@@ -64,13 +79,26 @@ Result<std::shared_ptr<Context>> Context::createRank(std::shared_ptr<const Engin
   if (!joined)
     return joined.status();
   options.communicator = joined->communicator;
+  options.world = *joined;
   if (joined->onThisHost > 1) {
     // All ranks compute at the same time: each has its share of the cores, unless told how many.
     if (!options.device.threads)
       options.device.threads = std::max(1, numberOfWorkers(0) / int(joined->onThisHost));
     options.device.pinThreads = false;
   }
-  return create(std::move(engine), device, options);
+  Result<std::string> own = deviceAt(device, joined->placeOnHost);
+  // What one rank has not the others would wait for.
+  auto check = [&]() -> Status {
+    if (!own)
+      return own.status();
+    auto opened = openDevice(*own, options.device);
+    return opened ? engine->chooseTarget(**opened, options.target).status() : opened.status();
+  };
+  if (world.endsLater)
+    LATHE_RETURN_IF_ERROR(joined->communicator->begin("devices", check(), {}));
+  if (!own)
+    return own.status();
+  return create(std::move(engine), *own, options);
 }
 
 void Context::close(std::shared_ptr<Context> context) {

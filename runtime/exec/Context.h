@@ -184,6 +184,7 @@ public:
     GraphLimits limits;
     std::shared_ptr<Communicator> communicator; ///< of an engine for several ranks: this one's
     std::shared_ptr<PeerArenas> peers;          ///< and on GPUs what collectives go through
+    Joined world;                               ///< where the ranks are processes
     int64_t patience = int64_t(60) * 1000000000; ///< nanoseconds; negative: endless
   };
   /// Nanoseconds for which the thread of a rank on a GPU looks for work before it sleeps: waking it takes as long as
@@ -269,6 +270,9 @@ private:
   Status startFlight(Flight &flight, const Program &program, std::span<const lathe_tensor> inputs,
                      std::span<lathe_tensor> outputs, const Events &events);
   Result<bool> advanceFlights();
+  /// Of ranks on GPUs that are processes, while step `number` begins: looks after those ahead, so that others who wait
+  /// for their ends get them. An error when one failed, or this one is cancelled.
+  Status lookAhead(uint64_t number);
   Result<bool> cancelBehind(Status outcome);
   void endFlight(Flight &flight, Status outcome);
   void count(const lathe_counters &step);
@@ -287,6 +291,7 @@ private:
   std::shared_ptr<const DeviceImage> image;
   std::shared_ptr<Communicator> communicator; ///< null without other ranks
   std::shared_ptr<PeerArenas> peers;          ///< null without other ranks, and on the CPU
+  std::shared_ptr<WorldRank> world;           ///< where `peers` are processes: `communicator`
   std::string targetName;
   bool graphsWanted = true, overlapWanted = true, prefaultWanted = false;
   int64_t patience = 0;

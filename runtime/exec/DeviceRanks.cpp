@@ -159,6 +159,8 @@ Status Run::exchangeOnDevice(const CompiledStep &compiled) {
   Result<std::vector<CollectivePart>> parts = collectiveParts(compiled);
   if (!parts)
     return parts.status();
+  if (context.world && context.peers->hasFresh())
+    LATHE_RETURN_IF_ERROR(shareInStep(compiled.nodes));
   if (context.profiling)
     LATHE_RETURN_IF_ERROR(device.beginTiming());
   const bool mayOverlap = context.overlapWanted && launches > 0 && overlaps;

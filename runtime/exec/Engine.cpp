@@ -323,7 +323,8 @@ Result<std::string> Engine::chooseTarget(const Device &device, const std::string
 }
 
 Result<std::shared_ptr<const DeviceImage>> Engine::image(const std::string &target,
-                                                         std::unique_ptr<Device> device, int64_t rank) const {
+                                                         std::unique_ptr<Device> device, int64_t rank,
+                                                         bool stays) const {
   std::lock_guard lock(mutex);
   const auto own = [](const Weight &w) { return w.shards && !w.random.empty(); };
   bool ofRank = !device->isHost();
@@ -337,6 +338,8 @@ Result<std::shared_ptr<const DeviceImage>> Engine::image(const std::string &targ
       DeviceImage::create(reader, std::move(device), programsOf(target), rank);
   if (made)
     slot = *made;
+  if (made && stays)
+    staying.push_back(*made);
   return made;
 }
 

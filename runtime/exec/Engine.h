@@ -78,9 +78,9 @@ public:
   /// The best target that the device runs; an error that says why none does.
   Result<std::string> chooseTarget(const Device &device, const std::string &wanted) const;
   /// Loads, or finds what another context has loaded. `device` is of the same memory; the image may keep it. Of an
-  /// engine for a mesh each rank has its own, but for what all find in the file.
-  Result<std::shared_ptr<const DeviceImage>>
-  image(const std::string &target, std::unique_ptr<Device> device, int64_t rank) const;
+  /// engine for a mesh each rank has its own, but for what all find in the file. `stays`: it lives as long as the engine.
+  Result<std::shared_ptr<const DeviceImage>> image(const std::string &target, std::unique_ptr<Device> device,
+                                                   int64_t rank, bool stays = false) const;
 
 private:
   Engine() = default;
@@ -90,6 +90,7 @@ private:
   std::vector<std::string> entryNames, targetNames, stateNames;
   mutable std::mutex mutex;
   mutable std::map<std::string, std::weak_ptr<const DeviceImage>> images;
+  mutable std::vector<std::shared_ptr<const DeviceImage>> staying;
 };
 
 } // namespace lathe::runtime

@@ -61,6 +61,9 @@ struct Shape {
   bool hasArenas = false; ///< they are large enough; arenas only grow
   uint64_t lastStep = 0;
   std::deque<Graph> graphs; ///< by slot
+  /// Of ranks that are processes: generation and placement for which collectives have memory for copies.
+  uint64_t copiesAt = 0;
+  std::vector<uint8_t> copiesOf;
 };
 
 struct SizesHash {

@@ -9,22 +9,28 @@ namespace lathe::runtime {
 
 using namespace engine;
 
+/// What all ranks must run alike.
+std::string Run::description() const {
+  std::string what = "entry " + plan.entry;
+  for (size_t i = 0; i < symbols.size(); ++i)
+    if (program.isStatic)
+      what += ", " + program.symbolNames[i] + " = " + std::to_string(symbols[i]);
+  return what;
+}
+
+/// What has no place is of the step as a whole.
+Status Run::placed(const Status &status, const char *when) const {
+  return status.ok() || !status.location().empty()
+             ? status
+             : Status(status.code(), status.message(), std::string(when) + " of entry '" + plan.entry + "'");
+}
+
 /// It begins on all of them, or on none. `own`: why this rank cannot, or ok. On the CPU it ends on all, too; GPUs meet
 /// in their kernels, and those of a rank that fails take the others with them.
 Status Run::startOnAllRanks(const Status &own, const Events &events) {
   Communicator &ranks = *context.communicator;
   auto stop = [this] { return cancelled(); };
-  std::string what = "entry " + plan.entry;
-  for (size_t i = 0; i < symbols.size(); ++i)
-    if (program.isStatic)
-      what += ", " + program.symbolNames[i] + " = " + std::to_string(symbols[i]);
-  // What has no place is of the step as a whole.
-  auto placed = [&](Status status, const char *when) {
-    return status.ok() || !status.location().empty()
-               ? status
-               : Status(status.code(), status.message(), std::string(when) + " of entry '" + plan.entry + "'");
-  };
-  LATHE_RETURN_IF_ERROR(placed(ranks.begin(what, own, stop), "begin"));
+  LATHE_RETURN_IF_ERROR(placed(ranks.begin(description(), own, stop), "begin"));
   if (!context.peers)
     return placed(ranks.end(runSteps(events), stop), "end");
   Status status = runSteps(events);

@@ -59,7 +59,7 @@ Status Run::start(std::span<const lathe_tensor> in, std::span<lathe_tensor> out,
 Status Run::startAll(const Events &events) {
   Status status = makeReady(events);
   if (context.communicator)
-    return startOnAllRanks(status, events);
+    return context.world ? startApart(status, events) : startOnAllRanks(status, events);
   return status.ok() ? runSteps(events) : status;
 }
 
@@ -149,10 +149,18 @@ Status Run::prefault() {
   return status;
 }
 
-Result<bool> Run::over() { return device.reached(slot.mark); }
+Result<bool> Run::over() {
+  Result<bool> reached = device.reached(slot.mark);
+  if (!context.world)
+    return reached;
+  if (!reached || *reached)
+    return overOnAllRanks(reached.status());
+  watchOthers();
+  return false;
+}
 
 Status Run::finish() {
-  LATHE_RETURN_IF_ERROR(checkStatus());
+  LATHE_RETURN_IF_ERROR(context.world ? agreed : checkStatus());
   for (size_t i = 0; i < outputs.size(); ++i)
     LATHE_RETURN_IF_ERROR(finishDelivery(i));
   for (const auto &[index, by] : advances)
@@ -248,6 +256,7 @@ Status Run::checkStatus() {
       message = "division by zero";
     if (user.isCollective && found.code == kStatusPeerLost) {
       context.peers->noteBroken();
+      waitedIn = user.kernel;
       return Status(ErrorCode::PeerLost,
                     user.kernel + ": rank " + std::to_string(value) + " has not come within " +
                         std::to_string(context.peers->timeout() / 1000000) + " ms, or a rank has given up",

@@ -104,6 +104,8 @@ private:
 
   // Ranks.cpp: with the other ranks of a mesh
   Status startOnAllRanks(const Status &own, const Events &events);
+  Status placed(const Status &status, const char *when) const;
+  std::string description() const;
   Result<Exchange> exchangeOf(const CompiledStep &step);
   Status exchange(const CompiledStep &step);
 
@@ -112,6 +114,15 @@ private:
   Result<std::vector<CollectivePart>> collectiveParts(const CompiledStep &step);
   void fillCommand(const CompiledStep &step, const CollectivePart &part, bool mayOverlap, CollectiveCommand &out);
   Status updateCollective(const Graph &graph, const GraphNode &node);
+
+  // ProcessRanks.cpp: where the ranks of GPUs are processes
+  Status startApart(const Status &ready, const Events &events);
+  Status makeCopies();
+  Status meetAgain(uint32_t notes, const Communicator::Stop &stop);
+  Status shareInStep(const std::string &nodes);
+  Result<bool> overOnAllRanks(const Status &reached);
+  void watchOthers();
+  Status lookAhead() const;
 
   // CapturedRun.cpp: graphs
   Status runWithGraph(bool launchIt);
@@ -160,6 +171,12 @@ private:
   Graph *capturing = nullptr;
   bool deviceBusy = false; ///< work was enqueued since the last wait
   uint64_t launches = 0;
+  uint64_t meeting = 0; ///< WorldRank::step() of this step
+  bool told = false;    ///< `own` to the other ranks
+  bool isAgreed = false;
+  Status own, agreed;   ///< how it went here, and what it came to on all ranks
+  std::string waitedIn; ///< the collective that a rank has not come to
+  std::chrono::steady_clock::time_point watched; ///< when others were looked after last
   int stream = 0;       ///< of the step at hand
   bool overlaps = true; ///< it may begin before the one ahead is over
 };

@@ -204,8 +204,8 @@ Result<bool> Context::cancelBehind(Status outcome) {
       if (flight->state == Flight::State::Started)
         started.push_back(flight.get());
   }
-  if (started.size() > 1) {
-    Result<bool> over = started.back()->run->over();
+  for (size_t i = 1; i < started.size(); ++i) {
+    Result<bool> over = started[i]->run->over();
     if (over && !*over)
       return false; // nothing may be undone under its feet; a lost device does nothing any more
   }
@@ -227,6 +227,16 @@ Result<bool> Context::cancelBehind(Status outcome) {
   return true;
 }
 
+Status Context::lookAhead(uint64_t number) {
+  if (Result<bool> all = advanceFlights(); !all)
+    return all.status();
+  std::lock_guard lock(mutex);
+  if (failedStep && failedStep < number)
+    return cancelledError(number, failedStep, failure);
+  Flight *flight = find(number);
+  return flight ? flight->behind : okStatus();
+}
+
 /// Ends the flights that are over, in order. True when none is started any more.
 Result<bool> Context::advanceFlights() {
   for (;;) {
@@ -244,7 +254,7 @@ Result<bool> Context::advanceFlights() {
       if (over && !*over)
         return false;
       Status outcome = over.status();
-      if (outcome.ok() && isCancelled(front->number))
+      if (outcome.ok() && isCancelled(front->number) && !world) // what ranks have agreed on stays
         outcome = cancelledError(front->number, 0, okStatus());
       if (outcome.ok())
         outcome = front->run->finish();
@@ -370,6 +380,23 @@ void Context::workerMain() {
     for (auto &flight : flights)
       if (!next && flight->state == Flight::State::Queued)
         next = flight.get();
+    // The other processes wait for the end of a step on this rank, whether its caller does or not.
+    if (!next && world && std::any_of(flights.begin(), flights.end(), [](const auto &flight) {
+          return flight->state == Flight::State::Started;
+        })) {
+      lock.unlock();
+      Result<bool> moved = pollUntil(Deadline::in(patience), [&]() -> Result<bool> {
+        Result<bool> all = advanceFlights();
+        if (!all || *all)
+          return all;
+        std::lock_guard guard(mutex);
+        return std::any_of(flights.begin(), flights.end(),
+                           [](const auto &flight) { return flight->state == Flight::State::Queued; });
+      });
+      lock.lock();
+      if (moved && *moved)
+        continue;
+    }
     if (!next) {
       workerHasWork = false;
       changed.notify_all();

@@ -6,14 +6,12 @@
 // wrong on one rank is an error of all.
 //
 //===----------------------------------------------------------------------===//
-#include "FakeGpuFixture.h"
+#include "MeshDeviceFixture.h"
 
 #include "../../runtime/comm/PeerArenas.h"
-#include "lathe/engine/CollectiveAbi.h"
 
 #include <chrono>
 #include <deque>
-#include <functional>
 
 using namespace lathe;
 using namespace lathe::engine;
@@ -100,134 +98,6 @@ TEST(PeerArenas, AreReadyAndKnowTheirOperands) {
   EXPECT_EQ(PeerArenas::create({"fake:0", "cpu"}, -1).status().code(), ErrorCode::Usage);
 }
 
-/// The collective kernels as functions. One call of all ranks at a time; each gives its part into its slots, of which
-/// there are two in turns, and goes on when all have.
-struct Collectives {
-  int64_t lost = -1; ///< a rank that does not come: what waits for it says so
-
-  void install() {
-    for (const char *name : {"allReduceOneShot", "allReduceTwoShot", "allReduceDirect"})
-      fakeGpu().meetings[name] = [this, name = std::string(name)](const FakeLaunch &, void **p) {
-        const auto count = parameter<int64_t>(p, 5);
-        return meet(p, 6, name == "allReduceDirect", name == "allReduceDirect", count * 4,
-                    [=](std::vector<const float *> parts, float *out) {
-          for (int64_t i = 0; i < count; ++i) {
-            out[i] = 0;
-            for (const float *part : parts)
-              out[i] += part[i];
-          }
-        });
-      };
-    fakeGpu().meetings["allGather"] = [this](const FakeLaunch &, void **p) {
-      const auto rows = parameter<int64_t>(p, 5), run = parameter<int64_t>(p, 6) / 4;
-      EXPECT_EQ(run % 4, 0);
-      return meet(p, 7, false, true, rows * run * 4, [=](std::vector<const float *> parts, float *out) {
-        for (int64_t row = 0; row < rows; ++row)
-          for (const float *part : parts)
-            out = std::copy_n(part + row * run, run, out);
-      });
-    };
-    fakeGpu().meetings["reduceScatter"] = [this](const FakeLaunch &, void **p) {
-      const auto rows = parameter<int64_t>(p, 5), run = parameter<int64_t>(p, 6), rank = parameter<int64_t>(p, 4);
-      EXPECT_EQ(run % 4, 0);
-      return meet(p, 7, true, false, rows * run * 8, [=](std::vector<const float *> wholes, float *out) {
-        for (int64_t row = 0; row < rows; ++row)
-          for (int64_t i = 0; i < run; ++i)
-            out[row * run + i] = wholes[0][(row * 2 + rank) * run + i] + wholes[1][(row * 2 + rank) * run + i];
-      });
-    };
-  }
-
-  bool meet(void **p, int next, bool wantsIn, bool wantsOut, int64_t bytes,
-            const std::function<void(std::vector<const float *>, float *)> &finish) {
-    const auto *in = parameter<const float *>(p, 0);
-    auto *out = parameter<float *>(p, 1);
-    auto *arenas = parameter<char *>(p, 2);
-    const auto stride = parameter<int64_t>(p, 3), rank = parameter<int64_t>(p, 4);
-    EXPECT_GT(parameter<int64_t>(p, next), 0) << "a timeout";
-    auto *status = parameter<LatheStatusWord *>(p, next + 2);
-    auto isOperand = [&](const void *at) {
-      const auto *byte = static_cast<const char *>(at), *own = arenas + rank * stride;
-      return byte >= own + arenaOperandOffset(2) && byte < own + stride;
-    };
-    EXPECT_TRUE(!wantsIn || isOperand(in));
-    EXPECT_TRUE(!wantsOut || isOperand(out));
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(in) % 16, 0u);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(out) % 16, 0u);
-    auto headerOf = [&](int64_t r) { return reinterpret_cast<ArenaHeader *>(arenas + r * stride); };
-    ArenaHeader &own = *headerOf(rank);
-    const uint32_t call = own.epochs[0] + 1;
-    const int64_t half = arenaSlotBytes(2) / 2;
-    EXPECT_LE(bytes, half);
-    auto slotOf = [&](int64_t r) { return arenas + r * stride + kArenaHeaderBytes + call % 2 * half; };
-    if (lost >= 0 && lost != rank)
-      for (int64_t r = 0; r < 2; ++r)
-        headerOf(r)->abort = uint32_t(1 + lost);
-    if (own.abort) {
-      *status = {kStatusPeerLost, uint64_t(lost >= 0 ? lost : 1 - rank) << 32};
-      return true;
-    }
-    if (lost == rank)
-      return false;
-    if (own.begun[0][rank] != call) {
-      std::memcpy(slotOf(rank), in, size_t(bytes));
-      own.begun[0][rank] = call;
-    }
-    std::vector<const float *> parts;
-    for (int64_t r = 0; r < 2; ++r) {
-      if (headerOf(r)->begun[0][r] < call)
-        return false;
-      parts.push_back(reinterpret_cast<const float *>(slotOf(r)));
-    }
-    finish(parts, out);
-    own.epochs[0] = call;
-    return true;
-  }
-};
-
-/// Rank r: t = x * w[r] + x, then a collective of t into u, in the arena or y itself; w[0] = {1, 2, 3, 4}, ten times
-/// that on rank 1.
-Plan meshPlan(const std::string &collective = "all_reduce", bool intoArena = false) {
-  Plan p = makeScalePlan("sm_90a", true);
-  p.ranks = 2;
-  p.weights[0].shards = 2;
-  const DimExpr b = DimExpr::symbol("B");
-  const int64_t columns = collective == "all_gather" ? 8 : collective == "reduce_scatter" ? 2 : 4;
-  p.buffers[3] = makeBuffer("y", BufferKind::Output, 0, DType::F32, {b, columns});
-  p.outputs[0].dims = {b, columns};
-  int32_t to = 3;
-  if (intoArena) {
-    p.arenas[0].bytes = b * 64 + 128;
-    to = int32_t(p.buffers.size());
-    p.buffers.push_back(makeBuffer("u", BufferKind::Arena, 0, DType::F32, {b, columns}, b * 16 + 64));
-    p.buffers.back().alignment = 16;
-  }
-  p.blocks[0][1] = Step{CollectiveStep{collective, 0, {2}, {to}, Reduction::Sum, 1}, {"Sum_2"}};
-  if (intoArena)
-    p.blocks[0].push_back(Step{LaunchStep{1, {to, 3}, {b * columns}}, {"Relu_3"}});
-  else
-    p.kernels.resize(1);
-  return p;
-}
-
-std::string meshEngine(const Plan &plan) {
-  EngineWriter w("mesh test");
-  for (int32_t rank = 0; rank < 2; ++rank) {
-    float factor = rank ? 10 : 1, weights[4] = {factor, 2 * factor, 3 * factor, 4 * factor};
-    EXPECT_TRUE(w.addWeight(shardSection("weights", rank), {reinterpret_cast<char *>(weights), 16}).ok());
-  }
-  Status added = w.addPlan(plan);
-  EXPECT_TRUE(added.ok()) << added.str();
-  std::string all = "fake\nallReduceOneShot 8 8 8 8 8 8 8 8 8\nallReduceTwoShot 8 8 8 8 8 8 8 8 8\n"
-                    "allReduceDirect 8 8 8 8 8 8 8 8 8\nallGather 8 8 8 8 8 8 8 8 8 8\n"
-                    "reduceScatter 8 8 8 8 8 8 8 8 8 8\n";
-  EXPECT_TRUE(w.addKernels(plan.target, packArchive({{"scale_add", "fake\nscale_add 8 8 8 8\n"},
-                                                     {"relu", "fake\nrelu 8 8 8\n"},
-                                                     {collectiveImage(Reduction::Sum, DType::F32), all}}))
-                  .ok());
-  return *w.str();
-}
-
 struct Mesh {
   rt::Engine engine;
   rt::Group group;
@@ -302,6 +172,36 @@ TEST(MeshDevice, GathersAndScattersRowsOfAnySize) {
           ASSERT_EQ(mesh.at(rank, i), 4 + 22 * float(2 * rank + size_t(i % 2) + 1));
     }
   }
+}
+
+/// What a collective writes to lies in memory of the caller, which changes under the graph.
+TEST(MeshDevice, FollowsMemoryOfTheCaller) {
+  Mesh mesh;
+  runtime::cuda::CUdeviceptr memory = 0;
+  ASSERT_EQ(fakeDriver().cuMemAlloc(&memory, 4 * 256), 0);
+  for (int turn : {0, 1, 0}) {
+    std::vector<float> x(8, 2.0f);
+    const Dims dims = {2, 4};
+    std::vector<lathe_tensor> in(2, rt::tensor(x, dims)), out(2);
+    for (size_t r = 0; r < 2; ++r) {
+      out[r].data = reinterpret_cast<void *>(memory + (size_t(turn) * 2 + r) * 256);
+      out[r].bytes = 32;
+      out[r].memory = LATHE_DEVICE;
+    }
+    uint64_t step = 0;
+    rt::Error e = mesh.group.submit("", in, out, step);
+    ASSERT_FALSE(e) << e.message();
+    e = mesh.group.wait(step);
+    ASSERT_FALSE(e) << e.message();
+    for (size_t r = 0; r < 2; ++r) {
+      EXPECT_EQ(out[r].data, reinterpret_cast<void *>(memory + (size_t(turn) * 2 + r) * 256));
+      EXPECT_EQ(static_cast<const float *>(out[r].data)[1], 48);
+    }
+  }
+  lathe_counters c{};
+  lathe_context_counters(mesh.group.member(1), &c);
+  EXPECT_EQ(c.graphs_captured, 1u);
+  fakeDriver().cuMemFree(memory);
 }
 
 TEST(MeshDevice, EnqueuesStepsBehindEachOther) {

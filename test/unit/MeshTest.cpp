@@ -455,6 +455,90 @@ TEST(TcpRank, NamesTheRankThatIsLost) {
 }
 
 /// Steps that fail anywhere, with anything under way, leave connections in order.
+/// Ranks whose steps end later: the next begins while ends of the one before are still to come.
+std::vector<Status> onLaterRanks(const std::function<Status(tcp::TcpRank &)> &body) {
+  const int64_t port = freePort();
+  std::vector<Status> results(3);
+  std::vector<std::unique_ptr<tcp::TcpRank>> ends(3); // until all are done
+  std::vector<std::thread> threads;
+  for (int64_t r = 0; r < 3; ++r)
+    threads.emplace_back([&, r] {
+      World world = worldOf(r, 3, port);
+      world.endsLater = true;
+      Result<tcp::Connections> connections = tcp::meetOthers(world);
+      if (!connections) {
+        results[r] = connections.status();
+        return;
+      }
+      ends[r] = std::make_unique<tcp::TcpRank>(world, std::move(*connections));
+      results[r] = body(*ends[r]);
+    });
+  for (std::thread &thread : threads)
+    thread.join();
+  return results;
+}
+
+/// Waits until all have told how the step ended, and says it.
+Status hearEnd(tcp::TcpRank &rank, uint64_t step, Status &outcome) {
+  for (Deadline deadline = Deadline::in(10 * kSecond);;) {
+    Result<bool> heard = rank.heardEnd(step, outcome);
+    if (!heard)
+      return heard.status();
+    if (*heard)
+      return okStatus();
+    if (deadline.passed())
+      return internalError("not heard");
+    std::this_thread::yield();
+  }
+}
+
+TEST(TcpRank, EndsStepsBehindTheBeginningOfOthers) {
+  std::vector<Status> results = onLaterRanks([](tcp::TcpRank &rank) -> Status {
+    for (uint64_t step = 1; step < 200; ++step) {
+      // Each rank hears of the ends of a step at a time of its own; every seventh fails on rank 1, which causes failures.
+      auto tell = [&](uint64_t ended) {
+        const bool fails = ended % 7 == 0;
+        rank.tellEnd(ended,
+                     !fails             ? okStatus()
+                     : rank.rank() == 1 ? runtimeError("of step " + std::to_string(ended))
+                                        : Status(ErrorCode::PeerLost, "waited"),
+                     fails && rank.rank() != 1);
+      };
+      auto hear = [&](uint64_t ended) -> Status {
+        Status outcome;
+        LATHE_RETURN_IF_ERROR(hearEnd(rank, ended, outcome));
+        const bool isRight = ended % 7          ? outcome.ok()
+                             : rank.rank() == 1 ? outcome.code() == ErrorCode::PeerLost
+                                                : outcome.location() == "rank 1" &&
+                                                      outcome.code() == ErrorCode::RuntimeFailure;
+        return isRight ? okStatus() : internalError("step " + std::to_string(ended) + ": " + outcome.str());
+      };
+      if (rank.rank() != 2 && step > 1) {
+        tell(step - 1);
+        LATHE_RETURN_IF_ERROR(hear(step - 1));
+      }
+      uint32_t notes = 0;
+      auto stop = [&, isTold = false]() mutable -> Status {
+        if (rank.rank() == 2 && step > 1 && !std::exchange(isTold, true))
+          tell(step - 1);
+        return okStatus();
+      };
+      const bool isTold = rank.rank() == 2 && step > 1 && step % 2;
+      if (isTold)
+        tell(step - 1);
+      LATHE_RETURN_IF_ERROR(rank.beginNoting("step", okStatus(), isTold ? Communicator::Stop() : Communicator::Stop(stop),
+                                             1u << rank.rank(), notes));
+      if (notes != 7 || rank.step() != step)
+        return internalError("notes " + std::to_string(notes));
+      if (rank.rank() == 2 && step > 1)
+        LATHE_RETURN_IF_ERROR(hear(step - 1));
+    }
+    return okStatus();
+  });
+  for (const Status &s : results)
+    EXPECT_TRUE(s.ok()) << s.str();
+}
+
 TEST(TcpRank, GoesOnAfterFailuresAnywhere) {
   constexpr int64_t kRanks = 4, kSteps = 60;
   std::vector<std::vector<Status>> outcomes(kRanks, std::vector<Status>(kSteps));

@@ -191,7 +191,8 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.add("ranks", "N",
              "Of an engine for a mesh: threads of this process are its ranks (default: as many as it has), on GPUs one "
              "on each from --device on. Without "
-             "it, and started by torchrun, mpirun or srun, this process is one rank; the first tells of the results, "
+             "it, and started by torchrun, mpirun or srun, this process is one rank, with --device cuda on the GPU of its place "
+             "on the host; the first tells of the results, "
              "others --save to DIR/rank-N",
              options.session.ranks);
   options.session.maybeRank = true;
@@ -208,6 +209,7 @@ Status runVerb(const std::vector<std::string> &arguments) {
   parser.example("lathe run llama.lathe --entry prefill --entry 'decode*8'");
   parser.example("lathe run mesh_of_2.lathe --device cuda:0 --ranks=2");
   parser.example("mpirun -n 4 lathe run mesh_of_4.lathe");
+  parser.example("torchrun --no-python --nproc-per-node=2 lathe run mesh_of_2.lathe --device cuda");
   bool done = false;
   Result<std::vector<std::string>> positional = parseOrHelp(parser, arguments, done);
   if (!positional || done)

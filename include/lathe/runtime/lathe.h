@@ -345,12 +345,16 @@ typedef struct lathe_world {
 
 /* A context that is a rank of a mesh, whose other ranks are contexts of other processes (or threads). Returns
  * when all have come. Each rank gives inputs and gets outputs as one device would, the same to the bit on all.
+ * On GPUs ("cuda": that of the rank's place among those of its host, or the only one that the process sees;
+ * "cuda:N": that one) ranks are on one host, at most 8, a GPU each, and exchange by kernels as those of a group do.
  * A step begins and ends on all ranks: all submit the same entries in the same order, and what goes wrong on
  * one is an error of all. After LATHE_PEER_LOST the context runs nothing more, and its states may differ from
- * those of other ranks: destroy it and make another, of the same engine, whose weights stay where they are.
- * Errors, on all ranks that have come: LATHE_USAGE for ranks of different engines or worlds, and a port that
- * is taken; LATHE_DEADLINE names the missing; LATHE_UNSUPPORTED without liblathe_tcp.so, which is looked for
- * beside this library or where the environment variable LATHE_COMM says. `threads` 0 of the options: a share
+ * those of other ranks: destroy it and make another, of the same engine, whose weights stay where they are: on a
+ * GPU as long as the engine is open.
+ * Errors, on all ranks that have come: LATHE_USAGE for ranks of different engines or worlds, two on one GPU, and a
+ * port that is taken; LATHE_DEADLINE names the missing; LATHE_UNSUPPORTED for GPUs that do not reach each other's
+ * memory, and without liblathe_tcp.so, which is looked for beside this library or where the environment variable
+ * LATHE_COMM says. `threads` 0 of the options: a share
  * of the cores for each rank of this machine. */
 LATHE_API lathe_error *lathe_context_create_rank(const lathe_engine *, const char *device,
                                                  const lathe_options *, const lathe_world *,

@@ -24,6 +24,8 @@ static Result<Joined> join(const World &wanted) {
     return connections.status();
   Joined joined;
   joined.onThisHost = connections->onThisHost;
+  joined.placeOnHost = connections->placeOnHost;
+  joined.session = connections->session;
   joined.communicator = std::make_shared<TcpRank>(*world, std::move(*connections));
   return joined;
 }

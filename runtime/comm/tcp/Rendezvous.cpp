@@ -82,6 +82,8 @@ public:
     if (!status.ok())
       return status;
     made.onThisHost = std::count(hosts.begin(), hosts.end(), hosts[world.rank]);
+    made.placeOnHost = std::count(hosts.begin(), hosts.begin() + world.rank, hosts[world.rank]);
+    made.session = session;
     return std::move(made);
   }
 

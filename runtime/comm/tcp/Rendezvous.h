@@ -20,7 +20,9 @@ namespace lathe::runtime::tcp {
 /// Connections to each other rank, by rank; that of the rank itself is not open.
 struct Connections {
   std::vector<Socket> data, control;
-  int64_t onThisHost = 1; ///< ranks with the address of this one, itself among them
+  int64_t onThisHost = 1;  ///< ranks with the address of this one, itself among them
+  int64_t placeOnHost = 0; ///< of these, those before it
+  std::string session;     ///< tells this world from any other
 };
 
 /// What the launcher says, where World::ranks is 0: torchrun (RANK, WORLD_SIZE), mpirun

@@ -18,25 +18,26 @@ constexpr uint64_t kMostText = 1 << 20;
 struct Statement {
   Status status;
   bool caused = false;
+  uint32_t note = 0;
   std::string what;
 
   std::string text() const {
     const std::string end(1, '\0');
-    return std::to_string(int(status.code())) + end + (caused ? "1" : "0") + end + status.location() + end +
-           status.message() + end + what;
+    return std::to_string(int(status.code())) + end + (caused ? "1" : "0") + end + std::to_string(note) + end +
+           status.location() + end + status.message() + end + what;
   }
   static Statement of(const std::string &text) {
-    std::string fields[5];
+    std::string fields[6];
     size_t field = 0;
     for (char c : text)
-      if (c == '\0' && field < 4)
+      if (c == '\0' && field < 5)
         ++field;
       else
         fields[field] += c;
     const int code = std::atoi(fields[0].c_str());
-    Statement made{okStatus(), fields[1] == "1", fields[4]};
+    Statement made{okStatus(), fields[1] == "1", uint32_t(std::strtoul(fields[2].c_str(), nullptr, 10)), fields[5]};
     if (code > 0 && code <= int(ErrorCode::PeerLost))
-      made.status = Status(ErrorCode(code), fields[3], fields[2]);
+      made.status = Status(ErrorCode(code), fields[4], fields[3]);
     return made;
   }
 };
@@ -44,7 +45,7 @@ struct Statement {
 } // namespace
 
 TcpRank::TcpRank(const World &world, Connections connections)
-    : own(world.rank), patience(world.patience), peers(size_t(world.ranks)),
+    : own(world.rank), patience(world.patience), endsLater(world.endsLater), peers(size_t(world.ranks)),
       watch(world.rank, std::move(connections.control), world.silence) {
   for (size_t r = 0; r < peers.size(); ++r)
     peers[r].socket = std::move(connections.data[r]);
@@ -52,29 +53,41 @@ TcpRank::TcpRank(const World &world, Connections connections)
 
 //===--- frames -----------------------------------------------------------===//
 
-Flow TcpRank::sendTo(Transfer &t, bool &moved) {
-  Peer &peer = peers[t.rank];
+Flow TcpRank::sendPending(Peer &peer) {
   while (peer.pendingSent < peer.pending.size()) {
     Flow flow = sendSome(peer.socket.fd(), peer.pending.data() + peer.pendingSent,
                          peer.pending.size() - peer.pendingSent, peer.pendingSent);
     if (flow != Flow::Some)
       return flow;
-    moved = true;
   }
   peer.pending.clear();
   peer.pendingSent = 0;
+  return Flow::Some;
+}
+
+Flow TcpRank::sendTo(Transfer &t, bool &moved) {
+  Peer &peer = peers[t.rank];
+  moved |= peer.pendingSent < peer.pending.size();
+  if (Flow flow = sendPending(peer); flow != Flow::Some)
+    return flow;
   while (t.sent < sizeof t.head + t.head.bytes) {
     Flow flow = sendSome(peer.socket.fd(), &t.head, sizeof t.head, t.send, t.head.bytes, t.sent);
     if (flow != Flow::Some)
       return flow;
     moved = true;
+    peer.isSending = true;
   }
-  return Flow::Some;
+  peer.isSending = false;
+  peer.pending = std::exchange(peer.behind, {});
+  return sendPending(peer);
 }
 
 Flow TcpRank::receiveFor(Transfer &t, bool &moved) {
   Peer &peer = peers[t.rank];
   Frame &head = peer.head;
+  const bool wantsEnds = t.head.kind == Frame::End && endsLater; // which come at any time, behind beginnings too
+  if (t.head.kind == Frame::Begin && peer.begins.count(number))
+    t.received = true;
   while (!t.received) {
     if (peer.headBytes < sizeof head) {
       Flow flow = receiveSome(peer.socket.fd(), reinterpret_cast<char *>(&head) + peer.headBytes,
@@ -93,7 +106,7 @@ Flow TcpRank::receiveFor(Transfer &t, bool &moved) {
       if (isText)
         peer.text.resize(head.bytes);
     }
-    const bool isData = head.kind == Frame::Data, isNow = head.step == step;
+    const bool isData = head.kind == Frame::Data, isNow = head.step == number;
     const bool isMine = isData && isNow && t.head.kind == Frame::Data;
     const bool isAlike = isMine && head.part == t.head.part && head.exchangeKind == t.head.exchangeKind &&
                          head.reduction == t.head.reduction && head.dtype == t.head.dtype &&
@@ -112,11 +125,17 @@ Flow TcpRank::receiveFor(Transfer &t, bool &moved) {
       moved = true;
     }
     peer.headBytes = 0;
-    if (head.step < step)
+    if (head.kind == Frame::Begin && head.step >= number)
+      peer.begins[head.step] = peer.text;
+    if (head.kind == Frame::End && endsLater)
+      peer.ends[head.step] = peer.text;
+    if (wantsEnds || (head.kind == Frame::End && endsLater && !isNow))
+      continue;
+    if (head.step < number)
       continue; // of a step that is over here
-    if (isMine || head.step > step || (!isData && head.kind == t.head.kind)) {
+    if (isMine || head.step > number || (!isData && head.kind == t.head.kind)) {
       t.received = true;
-      t.differs = head.step > step || (isMine && !isAlike);
+      t.differs = head.step > number || (isMine && !isAlike);
     }
     if (head.kind == Frame::End && isNow)
       t.received = peer.ended = true;
@@ -181,7 +200,9 @@ void TcpRank::giveUp(std::span<Transfer> transfers) {
       continue;
     std::string all(reinterpret_cast<const char *>(&t.head), sizeof t.head);
     all.append(static_cast<const char *>(t.send), t.head.bytes);
-    peers[t.rank].pending += all.substr(t.sent);
+    Peer &peer = peers[t.rank];
+    peer.pending += all.substr(t.sent) + std::exchange(peer.behind, {});
+    peer.isSending = false;
   }
 }
 
@@ -193,7 +214,7 @@ std::vector<TcpRank::Transfer> TcpRank::toAll(Frame::Kind kind, const std::strin
     Transfer t;
     t.rank = r;
     t.head.kind = kind;
-    t.head.step = step;
+    t.head.step = number;
     t.head.bytes = text.size();
     t.send = text.data();
     transfers.push_back(t);
@@ -201,43 +222,53 @@ std::vector<TcpRank::Transfer> TcpRank::toAll(Frame::Kind kind, const std::strin
   return transfers;
 }
 
-void TcpRank::leave(const Status &why) {
-  const std::string text = Statement{why, caused, {}}.text();
-  std::vector<Transfer> transfers = toAll(Frame::End, text);
-  bool moved = false;
-  for (Transfer &t : transfers) {
-    sendTo(t, moved);
-    if (!t.sent) { // behind what is pending
-      peers[t.rank].pending.append(reinterpret_cast<const char *>(&t.head), sizeof t.head);
-      peers[t.rank].pending += text;
-    }
+void TcpRank::announce(uint64_t step, const Status &why, bool isCaused) {
+  const std::string text = Statement{why, isCaused, 0, {}}.text();
+  for (Transfer &t : toAll(Frame::End, text)) {
+    Peer &peer = peers[t.rank];
+    t.head.step = step;
+    std::string &queue = peer.isSending ? peer.behind : peer.pending;
+    queue.append(reinterpret_cast<const char *>(&t.head), sizeof t.head);
+    queue += text;
+    if (!peer.isSending)
+      sendPending(peer);
   }
-  giveUp(transfers);
 }
 
 //===--- steps ------------------------------------------------------------===//
 
 Status TcpRank::begin(const std::string &what, const Status &status, const Stop &stop) {
+  uint32_t notes = 0;
+  return beginNoting(what, status, stop, 0, notes);
+}
+
+Status TcpRank::beginNoting(const std::string &what, const Status &status, const Stop &stop, uint32_t note,
+                            uint32_t &notes) {
   if (!broken.ok())
     return status.ok() ? broken : status;
-  ++step;
+  ++number;
   caused = false;
-  for (Peer &peer : peers)
+  for (Peer &peer : peers) {
     peer.ended = false;
-  const std::string text = Statement{status, false, what}.text();
+    peer.begins.erase(peer.begins.begin(), peer.begins.lower_bound(number));
+  }
+  const std::string text = Statement{status, false, note, what}.text();
   std::vector<Transfer> transfers = toAll(Frame::Begin, text);
   Status outcome = transfer(transfers, stop);
   if (outcome.ok() && std::any_of(transfers.begin(), transfers.end(), [](const Transfer &t) { return t.differs; }))
     outcome = internalError("ranks are at different steps");
   if (!outcome.ok()) {
     if (broken.ok())
-      leave(outcome);
+      announce(number, outcome, caused);
     return status.ok() ? outcome : status;
   }
   // All have heard the same, and come to the same.
   std::vector<Statement> all;
-  for (int64_t r = 0; r < ranks(); ++r)
-    all.push_back(Statement::of(r == own ? text : peers[r].text));
+  notes = 0;
+  for (int64_t r = 0; r < ranks(); ++r) {
+    all.push_back(Statement::of(r == own ? text : peers[r].begins[number]));
+    notes |= all.back().note;
+  }
   for (int64_t r = 0; r < ranks(); ++r)
     if (!all[r].status.ok())
       return status.ok() ? ofRank(r, all[r].status) : status;
@@ -250,7 +281,7 @@ Status TcpRank::begin(const std::string &what, const Status &status, const Stop 
 Status TcpRank::end(const Status &status, const Stop &) {
   if (!broken.ok())
     return status.ok() ? broken : status;
-  const std::string text = Statement{status, caused, {}}.text();
+  const std::string text = Statement{status, caused, 0, {}}.text();
   std::vector<Transfer> transfers = toAll(Frame::End, text);
   for (Transfer &t : transfers)
     t.received = peers[t.rank].ended;
@@ -271,6 +302,52 @@ Status TcpRank::end(const Status &status, const Stop &) {
   return first;
 }
 
+void TcpRank::tellEnd(uint64_t step, const Status &status, bool isCaused) {
+  if (broken.ok())
+    announce(step, status, isCaused);
+}
+
+int64_t TcpRank::listen() {
+  int64_t closed = -1;
+  for (Transfer &t : toAll(Frame::End, {})) {
+    bool moved = false;
+    if (!peers[t.rank].isSending)
+      sendPending(peers[t.rank]);
+    if (receiveFor(t, moved) == Flow::Closed)
+      closed = t.rank;
+  }
+  return closed;
+}
+
+bool TcpRank::hasFailed(uint64_t step) {
+  listen();
+  return std::any_of(peers.begin(), peers.end(), [&](const Peer &peer) {
+    auto it = peer.ends.find(step);
+    return it != peer.ends.end() && !Statement::of(it->second).status.ok();
+  });
+}
+
+Result<bool> TcpRank::heardEnd(uint64_t step, Status &outcome) {
+  // Whatever has come is read, also of a rank that is gone since.
+  const int64_t closed = listen();
+  for (int64_t r = 0; r < ranks(); ++r)
+    if (r != own && !peers[r].ends.count(step)) {
+      Status loss = closed >= 0 ? watch.lostBy(closed) : watch.lost();
+      if (loss.ok())
+        return false;
+      return broken = loss;
+    }
+  outcome = okStatus();
+  for (bool wantsCaused : {false, true})
+    for (int64_t r = 0; r < ranks(); ++r)
+      if (Statement theirs = Statement::of(peers[r].ends[step]);
+          outcome.ok() && !theirs.status.ok() && theirs.caused == wantsCaused)
+        outcome = theirs.caused ? theirs.status : ofRank(r, theirs.status);
+  for (Peer &peer : peers)
+    peer.ends.erase(peer.ends.begin(), peer.ends.upper_bound(step));
+  return true;
+}
+
 //===--- exchanges --------------------------------------------------------===//
 
 Status TcpRank::swap(std::span<const int64_t> members, const Exchange &x, uint32_t part, const Stop &stop,
@@ -282,7 +359,7 @@ Status TcpRank::swap(std::span<const int64_t> members, const Exchange &x, uint32
     Transfer t;
     t.rank = members[m];
     auto [piece, bytes] = give(m);
-    t.head = {Frame::Data, part, step, uint32_t(x.kind), uint32_t(x.reduction), uint32_t(x.dtype),
+    t.head = {Frame::Data, part, number, uint32_t(x.kind), uint32_t(x.reduction), uint32_t(x.dtype),
               uint32_t(members.size()), x.rows, x.run, bytes};
     t.send = piece;
     auto [place, expected] = take(m);

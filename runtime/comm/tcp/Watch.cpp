@@ -51,12 +51,25 @@ void Watch::tell(const Peer &peer, std::string_view message) {
     sendSome(peer.socket.fd(), message.data(), message.size(), sent);
 }
 
+void Watch::onLoss(std::function<void()> call) {
+  {
+    std::lock_guard lock(mutex);
+    if (loss.ok()) {
+      atLoss = std::move(call);
+      return;
+    }
+  }
+  call();
+}
+
 void Watch::declare(int64_t rank, std::string why) {
+  std::function<void()> call;
   {
     std::lock_guard lock(mutex);
     if (!loss.ok())
       return;
     loss = Status(ErrorCode::PeerLost, std::move(why));
+    call = std::move(atLoss);
   }
   changed.notify_all();
   eventfd_write(wake.fd(), 1);
@@ -65,6 +78,8 @@ void Watch::declare(int64_t rank, std::string why) {
   std::memcpy(message + 1, &number, sizeof number);
   for (const Peer &peer : peers)
     tell(peer, {message, sizeof message});
+  if (call) // behind what others are told, as it may take its time
+    call();
 }
 
 /// Reads what a rank has to say.

@@ -13,6 +13,7 @@
 #include "Socket.h"
 
 #include <condition_variable>
+#include <functional>
 #include <mutex>
 #include <vector>
 
@@ -30,6 +31,8 @@ public:
   /// The same, of a rank whose other connection has ended: by its leave, or by another loss that it knew
   /// of first, which is about to be known here.
   Status lostBy(int64_t rank);
+  /// Called once when there is a loss, by the thread that finds it; at once, if there is one.
+  void onLoss(std::function<void()> call);
   /// Readable when there is a loss.
   int wakeFd() const { return wake.fd(); }
 
@@ -52,6 +55,7 @@ private:
   std::mutex mutex;
   std::condition_variable changed;
   Status loss;
+  std::function<void()> atLoss;
   std::thread thread;
 };
 
