@@ -125,6 +125,10 @@ void Context::close(std::shared_ptr<Context> context) {
 }
 
 Context::~Context() {
+  // The kernel of a rank that is gone may still wait for one that this rank will not launch; its GPU is free for another
+  // process when it has ended.
+  if (world && !world->lost().ok())
+    peers->abort();
   // Freeing waits for the device, and that must not be for ever.
   device->setPatience(expired ? 1000000 : patience);
   if (device->sync().code() == ErrorCode::Deadline) {

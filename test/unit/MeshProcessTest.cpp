@@ -184,6 +184,26 @@ TEST(MeshProcess, GathersAndScattersRowsOfAnySize) {
   }
 }
 
+/// Memory that only one rank has made ahead of a step reaches the others when it begins.
+TEST(MeshProcess, WarmsOneRankAlone) {
+  World world(meshPlan("all_gather"));
+  world.both([&](int r) {
+    lathe_tensor y{};
+    if (r == 1) {
+      std::vector<float> x(4 * 4);
+      const Dims dims = {4, 4};
+      const lathe_tensor in = rt::tensor(x, dims);
+      rt::Error e(lathe_warm(world.ranks[r].context, "", &in, 1, &y, 1));
+      ASSERT_FALSE(e) << e.message();
+    }
+    for (int64_t rows : {4, 400, 4}) {
+      rt::Error e = world.ranks[r].run(rows, 2, y);
+      ASSERT_FALSE(e) << e.message();
+      EXPECT_EQ(at(y, 5), 42);
+    }
+  });
+}
+
 /// One caller waits for each step, the other for the last alone; and one never waits for some.
 TEST(MeshProcess, EnqueuesStepsBehindEachOtherHoweverCallersWait) {
   World world(meshPlan("all_reduce", true));

@@ -4,11 +4,12 @@
 `race_processes.py FOLDER [check] [race] [kill]` needs the engines of race_tp.py's `prepare FOLDER`, as many GPUs as ranks,
 numpy, python-frontend and the runtime library (LATHE_RUNTIME_LIBRARY, liblathe_tcp.so beside it). Exit code 1 when something is wrong.
 
-kill: decoders run step after step without a pause, and one process gets SIGKILL, or in the last rounds SIGSTOP, wherever it is. A
+kill: decoders run prompts and steps without a pause, and one process gets SIGKILL, or in the last rounds SIGSTOP, wherever it is. A
 row: which, seconds until the last of the others has its error, seconds until a new world with another process in the place of the lost
 gave its first logits, whether they have the bits of those before, what it took the others to join it, and the error. Wrong is an error that names no rank or another one, more than 5 s to find it, more than 10 s to go on.
 """
 import argparse
+import ctypes
 import hashlib
 import json
 import lzma
@@ -74,8 +75,8 @@ def forever(one, say):
     first = None
     while True:
         one.reset()
-        digest = hashlib.sha256(one.run([prompt_of(1, 64)], "prefill")[0].tobytes())
-        for _ in range(8):
+        digest = hashlib.sha256(one.run([prompt_of(1, 1000)], "prefill")[0].tobytes())
+        for _ in range(2):
             digest.update(one.run([prompt_of(1, 1)], "step")[0].tobytes())
         if first is None:
             first = digest.hexdigest()
@@ -95,6 +96,7 @@ def times(one, batch, rounds):
 
 def work(path, rank, ranks):
     import lathe
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nobody is left on a GPU
     engine = lathe.load(path)
 
     def say(**what):
@@ -123,10 +125,12 @@ def work(path, rank, ranks):
 
 
 class Process:
-    def __init__(self, path, rank, ranks):
-        self.rank = rank
+    def __init__(self, path, rank, ranks, hides=False):
+        env = dict(os.environ)
+        if hides:  # it sees its own GPU alone, as srun --gpus-per-task=1 has it
+            env["CUDA_VISIBLE_DEVICES"] = (env.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(ranks)))).split(",")[rank]
         self.process = subprocess.Popen([sys.executable, __file__, "--work", path, str(rank), str(ranks)], stdin=subprocess.PIPE,
-                                        stdout=subprocess.PIPE, text=True)
+                                        stdout=subprocess.PIPE, text=True, env=env)
 
     def order(self, **what):
         self.process.stdin.write(json.dumps(what) + "\n")
@@ -142,9 +146,8 @@ class Process:
 
 
 class World:
-    def __init__(self, path, ranks):
-        self.path, self.size = path, ranks
-        self.ranks = [Process(path, r, ranks) for r in range(ranks)]
+    def __init__(self, path, ranks, hides=False):
+        self.ranks = [Process(path, r, ranks, hides) for r in range(ranks)]
         for rank in self.ranks:
             rank.answer()
 
@@ -179,12 +182,13 @@ def unpacked(folder, name, ranks, into):
 def check(folder, scratch, cards):
     bad = 0
     ids = os.path.join(folder, "ids.npy")
-    for dtype in tp.DTYPES:
+    for dtype, hides in (("f32", False), ("bf16", False), ("bf16", True)):
         for ranks in [n for n in tp.MESHES[1:] if n <= cards]:
+            name = f"small decoder, {dtype}, {ranks} processes{', each sees its own GPU alone' if hides else ''}"
             group = tp.Ranks(folder, dtype, ranks)
             want, _ = tp.chain(group, np.load(ids))
             del group
-            world = World(unpacked(folder, dtype, ranks, scratch), ranks)
+            world = World(unpacked(folder, dtype, ranks, scratch), ranks, hides)
             try:
                 joined = world.join()
                 results = [os.path.join(scratch, f"{r}.npy") for r in range(ranks)]
@@ -195,11 +199,11 @@ def check(folder, scratch, cards):
                     answers = [rank.answer() for rank in world.ranks]
                     same &= all("digest" in a for a in answers) and all(np.load(to).tobytes() == want.tobytes() for to in results)
                 bad += not same
-                print(f"small decoder, {dtype}, {ranks} processes: joined in {max(j['seconds'] for j in joined):.2f} s, the bits of one process: "
+                print(f"{name}: joined in {max(j['seconds'] for j in joined):.2f} s, the bits of one process: "
                       f"{'yes' if same else f'NO {answers}'}", flush=True)
             except Exception as problem:
                 bad += 1
-                print(f"small decoder, {dtype}, {ranks} processes: FAILED {str(problem)[:900]}", flush=True)
+                print(f"{name}: FAILED {str(problem)[:900]}", flush=True)
             finally:
                 world.end()
     return bad
@@ -231,8 +235,8 @@ def race(folder, scratch, cards):
 def kill(folder, scratch, cards, name, rounds, stops):
     wrong = []
     for size in [n for n in tp.MESHES[1:] if n <= cards]:
-        choice, found_times, rebuilt_times = random.Random(size), {signal.SIGKILL: [], signal.SIGSTOP: []}, []
-        path = unpacked(folder, name, size, scratch)
+        choice, found_times, rebuilt_times, waited = random.Random(size), {signal.SIGKILL: [], signal.SIGSTOP: []}, [], 0
+        path, spares = unpacked(folder, name, size, scratch), []
         world = World(path, size)
         try:
             world.join()
@@ -240,10 +244,13 @@ def kill(folder, scratch, cards, name, rounds, stops):
             if len(want) != 1:
                 return [f"{size} ranks: ranks differ before anything happened"]
             print(f"{name}, {size} ranks\nround rank signal    found rebuilt same where", flush=True)
-            for number in range(rounds + stops):
-                victim = choice.randrange(size)
-                spare = Process(path, victim, size)
+            victims = [choice.randrange(size) for _ in range(rounds + stops)]
+            spares = [Process(path, victims[0], size)]
+            for number, victim in enumerate(victims):
+                spare = spares.pop()
                 spare.answer()
+                if number + 1 < len(victims):
+                    spares.append(Process(path, victims[number + 1], size))
                 sign = signal.SIGKILL if number < rounds else signal.SIGSTOP
                 time.sleep(choice.uniform(0.05, 0.15))
                 begin = time.monotonic()
@@ -252,6 +259,7 @@ def kill(folder, scratch, cards, name, rounds, stops):
                 errors = [world.ranks[r].answer() for r in others]
                 found = max(e["time"] for e in errors) - begin
                 found_times[sign].append(found)
+                waited += any("node " in e.get("text", "") for e in errors)
                 for r, e in zip(others, errors):
                     if e.get("code") != "PEER_LOST" or f"rank {victim} is lost" not in e["text"]:
                         wrong.append(f"{size} ranks, round {number}: rank {r} of a lost rank {victim} says {e}")
@@ -274,11 +282,14 @@ def kill(folder, scratch, cards, name, rounds, stops):
                 if found:
                     print(f"{sign.name}: {len(found)} rounds, found after {statistics.median(found):.3f} s in the median, {max(found):.3f} s at "
                           "most", flush=True)
+            print(f"{waited} times kernels of the others waited for it in a collective, else it was gone between steps", flush=True)
             print(f"went on after {statistics.median(rebuilt_times):.3f} s in the median, {max(rebuilt_times):.3f} s at most", flush=True)
         except Exception as problem:
             wrong.append(f"{size} ranks: {str(problem)[:900]}")
         finally:
             world.end()
+            for spare in spares:
+                spare.end()
     for line in wrong:
         print("WRONG", line, flush=True)
     return wrong
