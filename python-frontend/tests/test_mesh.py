@@ -137,8 +137,8 @@ def test_a_lost_rank_is_named(engines, started, device, sign):
 
 
 @NVRTC
-@pytest.mark.parametrize("device,text", [("fake:1", "ranks 0 and 1 are on the same GPU"), ("fake:5", "no device fake:5"),
-                                         ("cuda:99", ""), ("cpu", "target")])
+@pytest.mark.parametrize("device,text", [
+    ("fake:1", "ranks 0 and 1 are on the same GPU"), ("fake:5", "no device fake:5"), ("cuda:99", ""), ("cpu", "target")])
 def test_gpus_that_cannot_be_ranks(engines, started, device, text):
     port = free_port()
     ranks = [started(engines("fake"), r, port, device) for r in range(2)]
