@@ -185,20 +185,19 @@ FailureOr<std::string> Holes::text(const Instance &instance) {
 
 //===- Epilogues --------------------------------------------------------------===//
 
-/// The values from the anchor's result to the output that only split and permute
-/// it, output last.
+/// The values from the anchor's result to the output that only split and permute it, output last: all movements at the
+/// end of the way, as far as what they begin with has the anchor's sizes. Sizes alone do not tell where the way begins:
+/// a square result has the same on both sides of a transpose, and is made anew for each element if it is taken for the
+/// anchor's.
 static SmallVector<Value> outputChain(Value output, Value anchor) {
-  SmallVector<Value> chain;
-  std::vector<DimExpr> space = dimsOf(anchor);
-  for (Value v = output; dimsOf(v) != space || v == output;) {
-    if (dimsOf(v) == space)
-      break;
-    Operation *op = v.getDefiningOp();
-    if (!op || op->getNumOperands() != 1)
-      break;
-    chain.push_back(v);
-    v = op->getOperand(0);
+  SmallVector<Value> chain; // output first
+  Value from = output;
+  while (from != anchor && isa_and_nonnull<ReshapeOp, TransposeOp>(from.getDefiningOp())) {
+    chain.push_back(from);
+    from = from.getDefiningOp()->getOperand(0);
   }
+  while (!chain.empty() && dimsOf(from) != dimsOf(anchor))
+    from = chain.pop_back_val();
   std::reverse(chain.begin(), chain.end());
   return chain;
 }
