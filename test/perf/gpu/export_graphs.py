@@ -101,6 +101,11 @@ class LlamaSizes:
     width, inner, layers, heads, groups, words, head, capacity = 4096, 14336, 32, 32, 8, 128256, 128, 1024
 
 
+class Llama70Sizes(LlamaSizes):
+    """70 billion weights."""
+    width, inner, layers, heads = 8192, 28672, 80, 64
+
+
 def rms_norm(x, weight):
     """In float32, as the published code has it."""
     y = x.float()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decoders divided among GPUs: that all ranks have the same bits and what one device has, and times at Llama-3-8B's sizes.
+"""Decoders divided among GPUs: that all ranks have the same bits and what one device has, and times at Llama-3-8B's and 70B's sizes.
 
-`race_tp.py prepare FOLDER [check] [race]` needs a build, torch and no GPU: engines of a small decoder and of Llama-3-8B's graph, for
-one GPU, two and four. Weights are made from a seed where an engine runs, of each rank its part. `race_tp.py run FOLDER [check]
-[race]` needs GPUs, numpy, python-frontend and the runtime library (LATHE_RUNTIME_LIBRARY); what there are not enough GPUs for is left
-out. `torchrun --nproc-per-node=N race_tp.py rivals` needs torch: torch.compile in a graph with NCCL and with torch's all-reduces over
-symmetric memory, a process a GPU, in the sizes of the race. Exit code 1 when a result is wrong.
+`race_tp.py prepare FOLDER [check] [race] [race70]` needs a build, torch and no GPU: engines of a small decoder for one GPU, two and
+four, of Llama-3-8B's graph for the same, and of the 70B's for two and four, which one card does not hold. Weights are made from a
+seed where an engine runs, of each rank its part. `race_tp.py run FOLDER [check] [race] [race70]` needs GPUs, numpy, python-frontend
+and the runtime library (LATHE_RUNTIME_LIBRARY); what there are not enough GPUs for, or what was not prepared, is left out.
+`torchrun --nproc-per-node=N race_tp.py rivals [race] [race70]` needs torch: torch.compile in a graph with NCCL and with torch's
+all-reduces over symmetric memory, a process a GPU, in the sizes of the race. Exit code 1 when a result is wrong.
 
 Steps are timed as a caller sees them: several are submitted behind each other, and the last is waited for.
 """
@@ -95,28 +96,38 @@ def prepare_check(folder):
         np.save(os.path.join(folder, "truth.npy"), chain(Ranks(scratch, "cpu", 1, device="cpu"), ids)[0])
 
 
-RACES = {"one": (1, 1024), "many": (64, 1024), "prompt": (1, 2048)}
+class Engine:
+    """A prepared engine of a race: what its steps are called, and how many tokens its cache is filled with at a time."""
+
+    def __init__(self, name, step, batch, piece, meshes, prompt=None):
+        self.name, self.step, self.batch, self.piece, self.meshes, self.prompt = name, step, batch, piece, meshes, prompt
 
 
-def prepare_race(folder):
+RACES = {
+    "race": (Engine("llama1", "one", 1, 1016, MESHES, "prompt"), Engine("llama64", "many", 64, 16, MESHES)),
+    "race70": (Engine("llama70", "one of 70B", 1, 1016, MESHES[1:]),),
+}
+
+
+def prepare_race(folder, what):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     import export_graphs
-    s = export_graphs.LlamaSizes
+    s = export_graphs.Llama70Sizes if what == "race70" else export_graphs.LlamaSizes
     torch.set_default_dtype(torch.bfloat16)
     donated = [f"--donate={n}_out={n}" for n in names_of(s)]
     with tempfile.TemporaryDirectory() as scratch:
         graph = os.path.join(scratch, "model.onnx")
         with FakeTensorMode(allow_non_fake_inputs=True):
-            export(graph, export_graphs.Llama(), s, torch.bfloat16)
-        for batch in (1, 64):
-            dims = [f"--dim=B={batch}:{batch}:{batch}", "--dim=S=1:2048:2048" if batch == 1 else "--dim=S=1:16:16",
-                    "--dim=P=0:1024:2048" if batch == 1 else "--dim=P=0:1024:1152", "--entry=prefill:P=0", "--entry=step:S=1"]
-            if batch > 1: # fills the cache by pieces
-                dims[-2] = "--entry=prefill:S=16"
-            for ranks in MESHES:
-                compile_engine(graph, os.path.join(folder, f"llama{batch}-{ranks}.lathe"), *dims, *donated,
+            export(graph, export_graphs.Llama(s), s, torch.bfloat16)
+        for engine in RACES[what]:
+            dims = [f"--dim=B={engine.batch}:{engine.batch}:{engine.batch}", "--dim=S=1:2048:2048" if engine.batch == 1 else "--dim=S=1:16:16",
+                    "--dim=P=0:1024:2048" if engine.batch == 1 else "--dim=P=0:1024:1152", "--entry=prefill:P=0", "--entry=step:S=1"]
+            if engine.batch > 1: # fills the cache by pieces
+                dims[-2] = f"--entry=prefill:S={engine.piece}"
+            for ranks in engine.meshes:
+                compile_engine(graph, os.path.join(folder, f"{engine.name}-{ranks}.lathe"), *dims, *donated,
                                *([f"--mesh=tp={ranks}"] if ranks > 1 else []))
 
 
@@ -124,8 +135,9 @@ def prepare(folder, what):
     os.makedirs(folder, exist_ok=True)
     if "check" in what:
         prepare_check(folder)
-    if "race" in what:
-        prepare_race(folder)
+    for race in RACES:
+        if race in what:
+            prepare_race(folder, race)
 
 
 # Running ------------------------------------------------------------------------------------------
@@ -247,61 +259,63 @@ def median_step(one, inputs, entry, rewind, count, rounds):
     return statistics.median(times[1:])
 
 
-def race_of(folder, ranks, device, logits):
-    """Case by case what it takes as many GPUs, in milliseconds. `logits`: of one GPU for each batch, which it adds."""
-    def ids(batch, count):
-        return np.random.default_rng(3).integers(0, 1000, (batch, count))
-    for batch, name in ((1, "one"), (64, "many")):
-        if not os.path.exists(os.path.join(folder, f"llama{batch}-{ranks}.lathe.xz")):
-            continue
-        begin = time.perf_counter()
-        one = Ranks(folder, f"llama{batch}", ranks, device=device)
-        print(f"  loaded in {time.perf_counter() - begin:.1f} s", flush=True)
-        given = [ids(batch, 300 if batch == 1 else 16)]
-        got = one.run(given, "prefill")
+def race_of(folder, engine, ranks, device, logits):
+    """Case by case what it takes as many GPUs, in milliseconds. `logits`: of the fewest GPUs for each engine, which it adds."""
+    def ids(count):
+        return np.random.default_rng(3).integers(0, 1000, (engine.batch, count))
+    begin = time.perf_counter()
+    one = Ranks(folder, engine.name, ranks, device=device)
+    print(f"  {engine.name} loaded in {time.perf_counter() - begin:.1f} s", flush=True)
+    for count in {1: (300, 2048) if engine.prompt else (300,)}.get(engine.batch, (engine.piece,)):
+        got = one.run([ids(count)], "prefill")
         one.reset()
         equal = all(g.tobytes() == got[0].tobytes() for g in got)
-        off = error(widened(got[0]), logits.setdefault(batch, widened(got[0])))
-        # Either side is rounded to bf16 in 32 layers.
+        off = error(widened(got[0]), logits.setdefault((engine.name, count), widened(got[0])))
+        # Either side is rounded to bf16 in all layers.
         if not equal or not off < 0.15:
-            raise RuntimeError(f"batch {batch}: logits are {off:.2e} off one GPU's, ranks {'equal' if equal else 'DIFFER'}")
-        print(f"  batch {batch}: logits {off:.2e} off one GPU's, ranks equal", flush=True)
-        if batch == 1:
-            yield "prompt", median_step(one, [ids(1, 2048)], "prefill", one.reset, 1, 6)
-            one.finish(one.submit([ids(1, 1016)], "prefill"))
-        else:
-            for _ in range(63):  # the cache by pieces of 16 tokens
-                one.finish(one.submit([ids(64, 16)], "prefill", "device"))
-        length = 1016 if batch == 1 else 1008
-        def rewind():
-            one.truncate(length)
-        token = [ids(batch, 1)]
-        median_step(one, token, "step", rewind, 16, 2)  # makes the graphs
-        yield name, median_step(one, token, "step", rewind, 16, 9)
-        yield name + ", waited for", median_step(one, token, "step", rewind, 1, 12)
-        del one
+            raise RuntimeError(f"{engine.name}: logits behind {count} tokens are {off:.2e} off those of fewer GPUs, "
+                               f"ranks {'equal' if equal else 'DIFFER'}")
+        print(f"  {engine.name}: logits behind {count} tokens {off:.2e} off those of the fewest GPUs, ranks equal", flush=True)
+    if engine.prompt:
+        yield engine.prompt, median_step(one, [ids(2048)], "prefill", one.reset, 1, 6)
+    length = 0
+    while length + engine.piece <= 1016:
+        one.finish(one.submit([ids(engine.piece)], "prefill", "device"))
+        length += engine.piece
+
+    def rewind():
+        one.truncate(length)
+    token = [ids(1)]
+    median_step(one, token, "step", rewind, 8, 2)  # makes the graphs
+    yield engine.step, median_step(one, token, "step", rewind, 8, 15)
+    yield engine.step + ", waited for", median_step(one, token, "step", rewind, 1, 12)
 
 
-def race(folder, device):
+def race(folder, what, device):
     cards, bad, alone, logits = gpus() if device == "cuda" else 2, 0, {}, {}
     for ranks in [n for n in MESHES if n <= cards]:
-        try:
-            for case, ms in race_of(folder, ranks, device, logits):
-                if ranks == 1:
-                    alone[case] = ms
-                print(f"llama-8B, {ranks} GPU{'s' if ranks > 1 else ''}, {case}: {ms:.3f} ms"
-                      + (f", {alone[case] / ms:.3f} x one GPU" if ranks > 1 and case in alone else ""), flush=True)
-        except Exception as problem:
-            bad += 1
-            print(f"llama-8B, {ranks} GPUs: FAILED {str(problem)[:600]}", flush=True)
+        for engine in RACES[what]:
+            if not os.path.exists(os.path.join(folder, f"{engine.name}-{ranks}.lathe.xz")):
+                continue
+            try:
+                for case, ms in race_of(folder, engine, ranks, device, logits):
+                    if ranks == 1:
+                        alone[case] = ms
+                    print(f"llama, {ranks} GPU{'s' if ranks > 1 else ''}, {case}: {ms:.3f} ms"
+                          + (f", {alone[case] / ms:.3f} x one GPU" if ranks > 1 and case in alone else ""), flush=True)
+            except Exception as problem:
+                bad += 1
+                print(f"llama, {ranks} GPUs, {engine.name}: FAILED {str(problem)[:600]}", flush=True)
     return bad
 
 
 # Rivals -------------------------------------------------------------------------------------------
 
 
-def rivals():
-    """A rank of torch: Llama-3-8B's sizes divided by hand, compiled layers in one CUDA graph."""
+def rivals(what):
+    """A rank of torch: Llama's sizes divided by hand, compiled layers in one CUDA graph."""
+    import random
+
     import torch
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
@@ -310,15 +324,6 @@ def rivals():
     torch.cuda.set_device(rank)
     dist.init_process_group("nccl")
     ranks, group = dist.get_world_size(), dist.group.WORLD.group_name
-    width, inner, layers, words, head = 4096, 14336, 32, 128256, 128
-    heads, groups, inner, own = 32 // ranks, 8 // ranks, inner // ranks, words // ranks
-
-    def weight(*dims):
-        return torch.randn(*dims, device="cuda", dtype=torch.bfloat16) * 0.02
-    # A layer's weights are larger than the cache: two sets take as long as 32.
-    sets = [dict(n1=weight(width), n2=weight(width), qkv=weight((heads + 2 * groups) * head, width), o=weight(width, heads * head),
-                 gu=weight(2 * inner, width), d=weight(width, inner)) for _ in range(2)]
-    final, top, embed = weight(width), weight(own, width), weight(words, width)
     buffers = {}
 
     def nccl(x):
@@ -337,7 +342,17 @@ def rivals():
         a, b = z.float().chunk(2, -1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], -1).to(z.dtype)
 
-    def model(reduce, prompt):
+    def model(s, reduce, prompt):
+        width, inner, head = s.width, s.inner // ranks, s.head
+        heads, groups = s.heads // ranks, s.groups // ranks
+
+        def weight(*dims):
+            return torch.randn(*dims, device="cuda", dtype=torch.bfloat16) * 0.02
+        # A layer's weights are larger than the cache: two sets take as long as all.
+        sets = [dict(n1=weight(width), n2=weight(width), qkv=weight((heads + 2 * groups) * head, width), o=weight(width, heads * head),
+                     gu=weight(2 * inner, width), d=weight(width, inner)) for _ in range(2)]
+        final, top, embed = weight(width), weight(s.words // ranks, width), weight(s.words, width)
+
         # Between all-reduces, so that sums of the residual fuse with the norms behind them.
         def attend(x, more, w_n, w_qkv, w_o, keys, values, cos, sin, place):
             x = x + more
@@ -362,7 +377,7 @@ def rivals():
         def run(ids, keys, values, cos, sin, place):
             x = F.embedding(ids, embed)
             more = torch.zeros_like(x)
-            for i in range(layers):
+            for i in range(s.layers):
                 w = sets[i % 2]
                 x, more = attend(x, more, w["n1"], w["qkv"], w["o"], keys[i], values[i], cos, sin, place)
                 x, more = feed(x, more, w["n2"], w["gu"], w["d"])
@@ -390,13 +405,27 @@ def rivals():
             times.append(begin.elapsed_time(end))
         return statistics.median(times)
 
-    for case, batch, count, old in (("one", 1, 1, 1024), ("many", 64, 1, 1024), ("prompt", 1, 2048, 0)):
-        ids = torch.randint(0, words, (batch, count), device="cuda")
-        keys, values = ([torch.randn(batch, groups, max(old, 1), head, device="cuda", dtype=torch.bfloat16) for _ in range(layers)]
+    class Sizes8:
+        width, inner, layers, heads, groups, words, head = 4096, 14336, 32, 32, 8, 128256, 128
+
+    class Sizes70(Sizes8):
+        width, inner, layers, heads = 8192, 28672, 80, 64
+    cases = {"race": (("one", Sizes8, 1, 1, 1024), ("many", Sizes8, 64, 1, 1024), ("prompt", Sizes8, 1, 2048, 0)),
+             "race70": (("one of 70B", Sizes70, 1, 1, 1024),)}
+    source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
+    target = torch.empty_like(source)
+    ms = timed(lambda: target.copy_(source))
+    if rank == 0:
+        print(f"a copy of 1 GiB: {2 * source.numel() / ms / 1e9:.2f} TB/s read and written", flush=True)
+    del source, target
+    for case, s, batch, count, old in [c for race in cases if race in what for c in cases[race]]:
+        groups = s.groups // ranks
+        ids = torch.randint(0, s.words, (batch, count), device="cuda")
+        keys, values = ([torch.randn(batch, groups, max(old, 1), s.head, device="cuda", dtype=torch.bfloat16) for _ in range(s.layers)]
                         for _ in range(2))
-        cos, sin = (torch.rand(count, head // 2, device="cuda") for _ in range(2))
+        cos, sin = (torch.rand(count, s.head // 2, device="cuda") for _ in range(2))
         place = torch.tensor([max(old - 1, 0)], device="cuda")
-        shape = torch.Size((batch, count, width))
+        shape = torch.Size((batch, count, s.width))
         for name, reduce in ways.items():
             if (name == "two-shot") != (case == "prompt") and name != "nccl":
                 continue
@@ -405,35 +434,39 @@ def rivals():
                 buffers[shape] = symmetric.empty(shape.numel(), device="cuda", dtype=torch.bfloat16)
                 symmetric.rendezvous(buffers[shape], group)
                 torch._dynamo.reset()
+                # Compiled code names its symmetric memory by drawn numbers, and memory of one name has one size.
+                random.seed(f"{case}, {name}")
                 with torch.no_grad():
-                    run = model(reduce, case == "prompt")
+                    run = model(s, reduce, case == "prompt")
                     ms = timed(lambda: run(ids, keys, values, cos, sin, place))
                 if rank == 0:
                     print(f"torch, {ranks} GPUs, {case}, {name}: {ms:.3f} ms", flush=True)
             except Exception as problem:
                 if rank == 0:
                     print(f"torch, {ranks} GPUs, {case}, {name}: FAILED {str(problem)[:300]}", flush=True)
+            run = None
+            torch.cuda.empty_cache()
     dist.destroy_process_group()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["prepare", "run", "rivals"])
-    parser.add_argument("folder", nargs="?")
-    parser.add_argument("what", nargs="*", default=["check", "race"])
+    parser.add_argument("arguments", nargs="*", help="FOLDER, of prepare and run, then what of it: check, race, race70")
     parser.add_argument("--device", default="cuda", help="cuda, or fake for a dry run without results")
     options = parser.parse_args()
+    folder = None if options.verb == "rivals" else options.arguments.pop(0)
+    what = options.arguments or ["check", "race"]
     if options.verb == "prepare":
-        prepare(options.folder, options.what)
+        prepare(folder, what)
         return 0
     if options.verb == "rivals":
-        rivals()
+        rivals(what)
         return 0
-    bad = 0
-    if "check" in options.what:
-        bad += check(options.folder, options.device)
-    if "race" in options.what:
-        bad += race(options.folder, options.device)
+    bad = check(folder, options.device) if "check" in what else 0
+    for each in RACES:
+        if each in what:
+            bad += race(folder, each, options.device)
     return bad > 0
 
 
