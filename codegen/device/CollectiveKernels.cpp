@@ -80,11 +80,6 @@ std::string collectiveKernelText(int64_t ranks, std::string_view reduction, DTyp
   writer.kernel("allReduceDirect", inOut, "i64 count", reduced, "in, out, count");
   writer.kernel("reduceScatter", inOut, "i64 rows, i64 run", reduced, "in, out, rows, run");
   writer.kernel("allGather", "const u8 *in, u8 *out", "i64 rows, i64 run", "", "in, out, rows, run");
-  if (slots && reduction == "sum")
-    writer.kernel("allReduceNorm",
-                  "const " + t + " *in, const " + t + " *residual, const " + t + " *weight, " + t + " *sums, " + t + " *normed",
-                  "i64 rows, i64 columns, i64 epsilon", ", " + t,
-                  "in, residual, weight, sums, normed, rows, columns, bitsToF32((u32)epsilon)");
   return std::move(writer.text);
 }
 

@@ -77,8 +77,8 @@ constexpr int64_t arenaSlotBytes(int64_t ranks) { return kCollectiveBlocks * 2 *
 /// Where the operands begin.
 constexpr int64_t arenaOperandOffset(int64_t ranks) { return kArenaHeaderBytes + arenaSlotBytes(ranks); }
 
-/// The image with all functions for a type of elements and a reduction; `allGather` is in every one, allReduceNorm in
-/// those of sums of f32, f16 and bf16. "lathe.collective.sum.bf16"
+/// The image with all functions for a type of elements and a reduction but allReduceNorm, which no plan launches so far;
+/// `allGather` is in every one. "lathe.collective.sum.bf16"
 inline std::string collectiveImage(Reduction reduction, DType dtype) {
   const char *const names[] = {"sum", "prod", "max", "min"};
   return std::string("lathe.collective.") + names[int(reduction)] + "." + std::string(name(dtype));
@@ -120,7 +120,8 @@ constexpr AllReduceForm allReduceForm(int64_t bytes, int64_t ranks, DType dtype,
     return AllReduceForm::Direct;
   if (bytes <= oneShot)
     return AllReduceForm::OneShot;
-  return inArena && bytes > (int64_t(2) << 20) ? AllReduceForm::Direct : AllReduceForm::TwoShot;
+  const int64_t twoShot = int64_t(ranks == 2 ? 2 : 4) << 20;
+  return inArena && bytes > twoShot ? AllReduceForm::Direct : AllReduceForm::TwoShot;
 }
 
 /// Grid and block of a launch, both along x.
@@ -136,15 +137,26 @@ constexpr CollectiveShape collectiveShape(int64_t bytes, int64_t most) {
     blocks = kCollectiveBlocks;
   return {blocks, threads};
 }
-constexpr CollectiveShape allReduceShape(AllReduceForm form, int64_t bytes, int64_t ranks) {
+/// `beside`: other kernels run at the same time, and are left most multiprocessors.
+constexpr CollectiveShape allReduceShape(AllReduceForm form, int64_t bytes, int64_t ranks, bool beside = false) {
   switch (form) {
   case AllReduceForm::OneShot:
     return collectiveShape(bytes, kSlotBytes);
-  case AllReduceForm::TwoShot:
-    return collectiveShape((bytes + ranks - 1) / ranks, kSlotBytes / 2);
+  case AllReduceForm::TwoShot: {
+    const int64_t part = (bytes + ranks - 1) / ranks, vectors = (part + 15) / 16;
+    // A vector a thread. Among more than two ranks large blocks are faster from 256 KB on.
+    if (ranks > 2 && vectors >= 16384)
+      return {std::min((vectors + kCollectiveThreads - 1) / kCollectiveThreads, kCollectiveBlocks), kCollectiveThreads};
+    return collectiveShape(part, kSlotBytes / 2);
+  }
   case AllReduceForm::Direct:
     break;
   }
+  // So few blocks take 2 to 5 % longer than the best number.
+  if (beside)
+    return {16, kCollectiveThreads};
+  if (ranks > 2)
+    return {32, kCollectiveThreads};
   return {bytes / ranks <= (1 << 20) ? 32 : bytes / ranks <= (2 << 20) ? 64 : 128, kCollectiveThreads};
 }
 /// For `bytes` of a part.

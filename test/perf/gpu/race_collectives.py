@@ -73,9 +73,25 @@ def prepare_norms(folder):
         json.dump(rows_of, f)
 
 
+def with_norm(text, ranks, dtype):
+    """The text of an image and allReduceNorm, which no plan launches and no engine has."""
+    wait = "dependentsMayStart();\n  dependenciesWait();" if "dependenciesWait();\n  const Peers" in text else ""
+    return text + f"""
+extern "C" __global__ void __launch_bounds__(512, 1) allReduceNorm(const {dtype} *in, const {dtype} *residual, const {dtype} *weight,
+    {dtype} *sums, {dtype} *normed, u8 *arenas, i64 arenaBytes, i64 rank, i64 rows, i64 columns, i64 epsilon, i64 timeout, i64 step,
+    StatusWord *status) {{
+  {wait}
+  const Peers<{ranks}> peers{{arenas, arenaBytes, (int)rank, (u64)timeout, (u32)step, status}};
+  collective::allReduceNorm<{ranks}, {dtype}>(in, residual, weight, sums, normed, rows, columns, bitsToF32((u32)epsilon), peers);
+}}
+"""
+
+
 def keep(folder, name, text):
     """Compiles the text of an image into the folder."""
     ranks, kind = re.search(r"// Collectives of (\d+) ranks", text)[1], name.split(".")[-2:]
+    if kind[0] == "sum" and kind[1] in ("f32", "f16", "bf16"):
+        text = with_norm(text, ranks, kind[1])
     cubin, log = compile_cubin(text, name + ".cu")
     spills = max(map(int, re.findall(r"(\d+) bytes spill stores", log)), default=0)
     registers = ", ".join(re.findall(r"Used (\d+) registers", log))
@@ -226,15 +242,19 @@ def form_of(bytes_of, ranks):
     one_shot = 2 * MB if ranks == 2 else 128 * KB if ranks <= 4 else 32 * KB
     if bytes_of > BLOCKS * ranks * (SLOT // 2):
         return "Direct"
-    return "OneShot" if bytes_of <= one_shot else "Direct" if bytes_of > 2 * MB else "TwoShot"
+    return "OneShot" if bytes_of <= one_shot else "Direct" if bytes_of > (2 if ranks == 2 else 4) * MB else "TwoShot"
 
 
 def shape_of(form, bytes_of, ranks):
     """As allReduceShape."""
+    if form == "Direct" and ranks > 2:
+        return 32, THREADS
     if form == "Direct":
         return 32 if bytes_of // ranks <= MB else 64 if bytes_of // ranks <= 2 * MB else 128, THREADS
     part = bytes_of if form == "OneShot" else -(-bytes_of // ranks)
     vectors = max(-(-part // 16), 1)
+    if form == "TwoShot" and ranks > 2 and vectors >= 16384:
+        return min(-(-vectors // THREADS), BLOCKS), THREADS
     threads = 128 if vectors <= 8192 else 256 if vectors <= 32768 else THREADS
     return min(max(-(-vectors // threads), 1), BLOCKS), threads
 
