@@ -136,6 +136,8 @@ void addPhase(OpPassManager &passes, Phase phase) {
     passes.addPass(createPackParametersPass());
     // Buffers need each variant's workspace and packing, so that all variants are known here.
     passes.addPass(createPlanPass());
+    // Behind the order of steps, which it divides; ahead of streams, of which it gives steps theirs.
+    passes.addPass(createOverlapCollectivesPass());
     // Behind the order of steps, which streams keep.
     passes.addPass(createStreamsPass());
     // Behind streams: what runs beside each other shares no memory.

@@ -61,6 +61,13 @@ public:
     return std::move(choice);
   }
 
+  std::vector<std::vector<int>> waits(const std::vector<int> &streams) {
+    choice.streams = streams;
+    choice.waits.resize(count);
+    placeWaits();
+    return std::move(choice.waits);
+  }
+
 private:
   /// Steps that all earlier ones lead to and all later ones come from.
   std::vector<bool> findCuts() {
@@ -274,6 +281,10 @@ Result<StreamChoice> chooseStreams(const std::vector<TimedStep> &steps, const St
                             at);
   }
   return Chooser(steps, costs).run();
+}
+
+std::vector<std::vector<int>> waitsOf(const std::vector<TimedStep> &steps, const std::vector<int> &streams) {
+  return Chooser(steps, {}).waits(streams);
 }
 
 } // namespace lathe::analysis

@@ -160,6 +160,13 @@ Status checkStreams(const Plan &plan, const std::string &where) {
         return stepError("a block of a branch or loop is on one stream", where, b, i);
     }
   const Block &program = plan.blocks[0];
+  int32_t meeting = -1;
+  for (size_t i = 0; i < program.size(); ++i)
+    if (std::holds_alternative<CollectiveStep>(program[i].op)) {
+      if (meeting >= 0 && meeting != program[i].stream)
+        return stepError("collectives on several streams, which nothing orders alike on all ranks", where, 0, i);
+      meeting = program[i].stream;
+    }
   if (streams == 1) {
     for (size_t i = 0; i < program.size(); ++i)
       if (!program[i].waits.empty() || program[i].signal != -1)

@@ -5,18 +5,17 @@
 // wait for by what they read and write, and how long they take by the kernels' figures
 // and grids at the best sizes. Steps get the streams that come back, and events where
 // one waits for another stream. A remark says what was estimated, where it paid and
-// where it did not.
+// where it did not. Where OverlapCollectives.cpp has given steps their streams, events
+// alone are added.
 //
 //   exec.launch @a(%x, %s)        exec.launch @a(%x, %s) {exec.signal = 0}
 //   exec.launch @b(%x, %t)   =>   exec.launch @b(%x, %t) {exec.signal = 1, exec.stream = 1}
 //   exec.launch @c(%s, %t, %y)    exec.launch @c(%s, %t, %y) {exec.waits = [1]}
 //
 //===----------------------------------------------------------------------===//
-#include "ProgramBuilder.h"
+#include "LaunchTime.h"
 
 #include "lathe/analysis/StreamChoice.h"
-#include "lathe/codegen/TargetRates.h"
-#include "lathe/ir/KernelVariants.h"
 #include "lathe/ir/Streams.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -30,32 +29,12 @@ namespace lathe {
 
 namespace {
 
-using Point = std::map<std::string, int64_t>;
+using plan::Point, plan::valueAt;
 
 /// What a step reads and writes: buffers that are no views.
 struct Effects {
   SmallVector<exec::BufferOp> reads, writes;
 };
-
-std::optional<int64_t> valueAt(const DimExpr &expr, const Point &point) {
-  Result<int64_t> value = expr.evaluate(point);
-  return value.ok() ? std::optional(*value) : std::nullopt;
-}
-
-bool holds(const DimCondition &condition, const Point &point) {
-  std::optional<int64_t> lhs = valueAt(condition.lhs, point), rhs = valueAt(condition.rhs, point);
-  if (!lhs || !rhs)
-    return false;
-  switch (condition.kind) {
-  case DimCondition::Kind::LessEqual:
-    return *lhs <= *rhs;
-  case DimCondition::Kind::Equal:
-    return *lhs == *rhs;
-  case DimCondition::Kind::Divisible:
-    return *rhs > 0 && *lhs % *rhs == 0;
-  }
-  return false;
-}
 
 class ProgramStreams {
 public:
@@ -64,6 +43,8 @@ public:
         point(symbolOptima(module)), most(most) {}
 
   LogicalResult run() {
+    if (hasStreams(program))
+      return orderStreams();
     for (Operation &op : program.getBody().front())
       if (Operation *host = takesHost(op)) {
         missedRemark(host->getLoc(), "Streams")
@@ -91,6 +72,20 @@ public:
   }
 
 private:
+  /// Events for steps that have their streams already.
+  LogicalResult orderStreams() {
+    analysis::StreamChoice choice;
+    for (Operation &op : program.getBody().front())
+      if (isa<exec::LaunchOp, exec::CopyOp, exec::CollectiveOp>(op)) {
+        if (failed(describe(op)))
+          return failure();
+        choice.streams.push_back(int(streamPlaceOf(&op).stream));
+      }
+    choice.waits = analysis::waitsOf(steps, choice.streams);
+    write(choice);
+    return success();
+  }
+
   /// The step itself where not all of it is enqueued on the device, or it has a place in an order that ranks share.
   static Operation *takesHost(Operation &op) {
     bool onHost = llvm::any_of(op.getOperands(), [](Value memory) {
@@ -109,6 +104,9 @@ private:
     if (auto launch = dyn_cast<exec::LaunchOp>(op)) {
       if (failed(describeLaunch(launch, step, effects)))
         return failure();
+    } else if (auto collective = dyn_cast<exec::CollectiveOp>(op)) {
+      effects.reads = {plan::rootOf(collective.getInput())};
+      effects.writes = {plan::rootOf(collective.getOutput())};
     } else {
       auto copy = cast<exec::CopyOp>(op);
       effects.reads = {plan::rootOf(copy.getSource())};
@@ -151,40 +149,10 @@ private:
     for (auto [i, memory] : llvm::enumerate(launch.getBuffers()))
       (i >= inputs && i < shared ? effects.writes : effects.reads).push_back(plan::rootOf(memory));
 
-    Point own;
-    for (NamedAttribute symbol : launch.getSymbols())
-      if (auto formula = dyn_cast<DimAttr>(symbol.getValue()))
-        own[symbol.getName().str()] = valueAt(formula.expr(), point).value_or(0);
-    const KernelSpec *spec = &variants->back().spec;
-    for (const KernelVariant &variant : llvm::reverse(*variants))
-      if (llvm::all_of(variant.guard, [&](const DimCondition &c) { return holds(c, own); }))
-        spec = &variant.spec;
-    double blocks = 1;
-    for (const LaunchSpec &one : spec->launches) {
-      double grid = 1;
-      for (const DimExpr &size : one.grid)
-        grid *= double(std::max<int64_t>(1, valueAt(size, own).value_or(1)));
-      blocks = std::max(blocks, grid);
-    }
-    // Blocks go to idle multiprocessors first. What they draw from memory is taken as if half of the
-    // multiprocessors drew all that there is: less is gained then, and not too much promised.
-    double units = std::min(1.0, blocks / std::max(target.smCount, 1));
-    double memory = std::min(1.0, 2 * units);
-    double flops = valueAt(kernel.getFlops().expr(), own).value_or(0),
-           bytes = valueAt(kernel.getBytes().expr(), own).value_or(0);
-    double computing =
-        std::max(flops, 0.0) / (units * (onTensorCores(kernel, *spec) ? rates.tensorCoreFlops
-                                                                      : rates.fmaFlops));
-    double moving = std::max(bytes, 0.0) / (memory * rates.bytesPerSecond);
-    step.seconds = std::max(computing, moving);
-    step.share = computing >= moving ? units : memory;
+    plan::LaunchTime time = plan::launchTime(launch, kernel, *variants, target, rates, point);
+    step.seconds = time.seconds;
+    step.share = time.share;
     return success();
-  }
-
-  static bool onTensorCores(exec::KernelOp kernel, const KernelSpec &spec) {
-    bool multiplies = llvm::is_contained(
-        {RegionKind::Gemm, RegionKind::Conv, RegionKind::Attention}, kernel.getKind());
-    return multiplies && spec.numInputs > 0 && bitWidth(spec.buffers[0].dtype) <= 16;
   }
 
   void tell(const analysis::StreamRegion &region, double gain) {

@@ -66,6 +66,8 @@ void Run::fillCommand(const CompiledStep &compiled, const CollectivePart &part, 
   out.command.variant = &out.variant;
   out.command.grid[0] = part.shape.blocks;
   out.command.mayOverlap = mayOverlap;
+  // Beside other kernels it is what ranks wait for.
+  out.command.isUrgent = compiled.step->stream > 0;
   out.command.buffers = out.buffers;
   out.command.symbols = out.symbols;
   out.command.status = static_cast<LatheStatusWord *>(slot.status.data()) + collective.statusSlot;
@@ -102,7 +104,7 @@ Result<std::vector<CollectivePart>> Run::collectiveParts(const CompiledStep &com
     }
     launch.launch = int(form);
     launch.sizes = {x.rows * x.run};
-    launch.shape = allReduceShape(form, bytes, ranks);
+    launch.shape = allReduceShape(form, bytes, ranks, /*beside=*/compiled.step->stream > 0);
     parts.push_back(launch);
     if (copied)
       addCopies(parts, out, bytes, launch.out, bytes, bytes, 1);

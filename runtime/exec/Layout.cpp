@@ -212,10 +212,28 @@ Result<Layout> evaluateLayout(const Program &p, std::vector<int64_t> symbols) {
   return layout;
 }
 
+/// Whether all results of a launch are tensors without elements.
+static bool writesNothing(const Program &p, const LaunchSite &site, const Layout &layout) {
+  const Kernel &kernel = p.plan.kernels[site.step->kernel];
+  bool any = false;
+  for (size_t i = 0; i < kernel.writes.size(); ++i) {
+    const int32_t buffer = site.step->buffers[i];
+    if (!kernel.writes[i] || p.plan.buffers[buffer].kind == BufferKind::Workspace)
+      continue;
+    if (!layout.places[buffer].known() || layout.places[buffer].bytes > 0)
+      return false;
+    any = true;
+  }
+  return any;
+}
+
 Result<SiteLaunch> evaluateSite(const Program &p, const LaunchSite &site, const Layout &layout) {
   const Kernel &kernel = p.plan.kernels[site.step->kernel];
   const CompiledKernel &compiled = p.kernels[site.step->kernel];
   SiteLaunch out;
+  out.isEmpty = writesNothing(p, site, layout);
+  if (out.isEmpty)
+    return out;
   for (const ExprProgram &e : site.symbols) {
     Result<int64_t> v = e.value(layout.symbols, kernel.name);
     if (!v)

@@ -21,6 +21,7 @@ struct Place {
 
 /// How a launch site runs: which variant, with what.
 struct SiteLaunch {
+  bool isEmpty = false; ///< nothing is to be written: there is no launch
   int variant = 0;
   std::vector<int64_t> symbols;        ///< of the kernel
   std::vector<int64_t> tensorMapSizes;

@@ -430,6 +430,8 @@ Status Run::launch(const CompiledStep &step) {
     dynamic = std::move(*made);
     where = &dynamic;
   }
+  if (where->isEmpty)
+    return okStatus();
   const Kernel &kernel = plan.kernels[site.step->kernel];
   const KernelVariant &variant = kernel.variants[where->variant];
   LATHE_RETURN_IF_ERROR(gatherBuffers(step));

@@ -204,6 +204,49 @@ TEST(MeshDevice, FollowsMemoryOfTheCaller) {
   fakeDriver().cuMemFree(memory);
 }
 
+/// The product on stream 0, the collective on another, the kernel that reads it on the first again.
+Plan besidePlan() {
+  Plan p = meshPlan("all_reduce", /*intoArena=*/true);
+  p.resources.streams = {0, 0};
+  p.resources.events = 2;
+  p.blocks[0][0].signal = 0;
+  p.blocks[0][1].stream = 1;
+  p.blocks[0][1].waits = {0};
+  p.blocks[0][1].signal = 1;
+  p.blocks[0][2].waits = {1};
+  return p;
+}
+
+TEST(MeshDevice, MeetsOnAStreamOfItsOwnAheadOfOtherKernels) {
+  for (bool graphs : {true, false}) {
+    Mesh mesh(besidePlan(), graphs);
+    for (int64_t rows : {1, 64, 0, 5}) {
+      rt::Error e = mesh.run(rows);
+      ASSERT_FALSE(e) << e.message();
+      for (int64_t i = 0; i < rows * 4; ++i) {
+        ASSERT_EQ(mesh.at(0, i), 2 * 2 + 2 * 11 * float(i % 4 + 1)) << rows;
+        ASSERT_EQ(mesh.at(1, i), mesh.at(0, i));
+      }
+    }
+    bool met = false;
+    for (const FakeLaunch &l : fakeGpu().launches) {
+      const bool meets = fakeGpu().meetings.count(l.function);
+      EXPECT_EQ(l.priority, meets ? -1 : 0) << l.function;
+      met |= meets;
+    }
+    EXPECT_TRUE(met);
+  }
+}
+
+TEST(MeshDevice, RefusesCollectivesThatNothingOrdersAlike) {
+  Plan p = besidePlan();
+  const Step second{CollectiveStep{"all_reduce", 1, {2}, {3}, Reduction::Sum, 1}, {"Sum_9"}, 0, {1}, -1};
+  p.blocks[0].back() = second;
+  Status s = verify(p);
+  EXPECT_EQ(s.code(), ErrorCode::Invalid);
+  EXPECT_NE(s.message().find("collectives on several streams"), std::string::npos) << s.str();
+}
+
 TEST(MeshDevice, EnqueuesStepsBehindEachOther) {
   Mesh mesh(meshPlan("all_reduce", true));
   EXPECT_EQ(fakeGpu().functionsLoaded, 2 * 5u) << "those that a rank may launch, before any waits for another";

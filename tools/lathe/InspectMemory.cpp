@@ -4,6 +4,7 @@
 #include "Results.h"
 
 #include "lathe/analysis/MemoryDrawing.h"
+#include "lathe/engine/CollectiveAbi.h"
 #include "lathe/engine/KernelAbi.h"
 
 #include <algorithm>
@@ -147,8 +148,15 @@ int64_t statusBytes(const Plan &plan) {
       if (const auto *launch = std::get_if<LaunchStep>(&step.op)) {
         const auto &variants = plan.kernels[size_t(launch->kernel)].variants;
         words += std::any_of(variants.begin(), variants.end(), [](const KernelVariant &v) { return v.status; });
+      } else {
+        words += plan.cuda && std::holds_alternative<CollectiveStep>(step.op);
       }
   return words * int64_t(sizeof(LatheStatusWord));
+}
+
+/// Through which the kernels of a mesh exchange, of each rank; shared by all entries.
+int64_t exchangeBytes(const Plan &plan) {
+  return plan.cuda && plan.ranks > 1 ? arenaOperandOffset(plan.ranks) : 0;
 }
 
 json::Array scratchArray(const Plan &plan) {
@@ -186,6 +194,8 @@ void printMemory(const Plan &plan) {
                   scratch.variants.size() > 1 ? describeGuard(guard).c_str() : "");
   if (int64_t bytes = statusBytes(plan))
     std::printf("  status words: %lld bytes\n", static_cast<long long>(bytes));
+  if (int64_t bytes = exchangeBytes(plan))
+    std::printf("  slots of collectives: %s, of all entries\n", describeBytes(double(bytes)).c_str());
   std::printf("  weights: %s in %zu pieces\n", describeBytes(double(weightBytes(plan))).c_str(),
               plan.weights.size());
   for (const State &state : plan.states) {
@@ -242,6 +252,7 @@ json::Object memoryObject(const Plan &plan) {
                       {"arenas", std::move(arenas)},
                       {"scratch", scratchArray(plan)},
                       {"status_bytes", statusBytes(plan)},
+                      {"exchange_bytes", exchangeBytes(plan)},
                       {"weight_bytes", weightBytes(plan)},
                       {"buffers", std::move(buffers)}};
 }

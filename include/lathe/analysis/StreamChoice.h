@@ -54,6 +54,10 @@ struct StreamChoice {
 /// share outside (0, 1].
 Result<StreamChoice> chooseStreams(const std::vector<TimedStep> &steps, const StreamCosts &costs);
 
+/// StreamChoice::waits of steps whose streams are given: the fewest that keep every step behind those of
+/// `after`, which are earlier ones.
+std::vector<std::vector<int>> waitsOf(const std::vector<TimedStep> &steps, const std::vector<int> &streams);
+
 } // namespace lathe::analysis
 
 #endif // LATHE_ANALYSIS_STREAMCHOICE_H
