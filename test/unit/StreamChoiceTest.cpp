@@ -71,6 +71,19 @@ TEST(StreamChoice, EventsMustBeWorthIt) {
   EXPECT_EQ(one.streams, std::vector<int>(8, 0));
 }
 
+TEST(StreamChoice, OrdersStreamsThatAreGiven) {
+  // Two halves, each with a step between its two that is on a stream for both.
+  std::vector<TimedStep> steps = {{1, 1, {}}, {1, 1, {0}}, {1, 1, {}}, {1, 1, {2}}, {1, 1, {1}}, {1, 1, {3}}, {1, 1, {4, 5}}};
+  std::vector<std::vector<int>> waits(7);
+  waits[1] = {0};
+  waits[3] = {2};
+  waits[4] = {1};
+  waits[5] = {3};
+  waits[6] = {5};
+  EXPECT_EQ(waitsOf(steps, {0, 2, 1, 2, 0, 1, 0}), waits);
+  EXPECT_EQ(waitsOf(steps, std::vector<int>(7)), std::vector<std::vector<int>>(7));
+}
+
 TEST(StreamChoice, RegionsFollowEachOther) {
   // The second region's step 5 reads nothing: it begins behind the first all the same.
   std::vector<TimedStep> steps = {{9, 0.2, {}},  {9, 0.2, {}},  {1, 1, {0, 1}},
