@@ -3,7 +3,8 @@
 //
 // Interpolation is separable and linear: along each axis of constant size it is a
 // product with a matrix of weights that is known when lathe compiles, or, where a
-// row of it has few weights that are not zero, a weighted sum of gathered neighbours. Nearest
+// row of it has few weights that are not zero, a weighted sum of gathered neighbours. Such sums are
+// made in f32 and rounded once, behind the last axis. Nearest
 // neighbours are gathers; whole multiples repeat elements, for any size. Along an
 // axis whose size the run tells, neighbours are gathered at places that follow from
 // the sizes then, by the same formulas.
@@ -179,9 +180,12 @@ std::optional<Neighbours> neighboursOf(const AxisPlan &plan, int64_t in, int64_t
   return found;
 }
 
-/// The weighted sum of neighbours along an axis, of narrow floats in f32, as a product sums.
+/// What sums of such elements are made in.
+Type sumType(Emitter &e, Type element) { return isNarrow(element) ? Type(e.b.getF32Type()) : element; }
+
+/// The weighted sum of neighbours along an axis, of narrow floats as f32.
 Value sumOfNeighbours(Emitter &e, Value x, int64_t axis, const Neighbours &n) {
-  Type element = elementTypeOf(x), wide = isNarrow(element) ? Type(e.b.getF32Type()) : element;
+  Type wide = sumType(e, elementTypeOf(x));
   Dims line(rankOf(x), DimExpr(1));
   const int64_t out = n.places.front().size();
   line[axis] = out;
@@ -191,10 +195,11 @@ Value sumOfNeighbours(Emitter &e, Value x, int64_t axis, const Neighbours &n) {
     Value part = e.mul(e.cast(at, wide), e.reshape(e.floats(weights, {out}, wide), line));
     sum = sum ? e.add(sum, part) : part;
   }
-  return e.cast(sum, element);
+  return sum;
 }
 
-Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, int64_t out,
+/// Along one axis, of elements of a type; sums of them may be in their sumType.
+Value alongAxis(Emitter &e, const Mode &m, Value x, Type element, int64_t axis, int64_t in, int64_t out,
                 const AxisPlan &plan) {
   if (m.interpolation == "nearest") {
     Ints indices;
@@ -207,12 +212,12 @@ Value alongAxis(Emitter &e, const Mode &m, Value x, int64_t axis, int64_t in, in
     return e.infer<GatherOp>(x, e.ints(indices, {out}, e.b.getI64Type()), uint64_t(axis));
   }
   // A short axis is faster as a product, which needs no places.
-  constexpr int64_t kLongAxis = 8;
-  constexpr size_t kTaps = 2;
-  if (in >= kLongAxis)
-    if (std::optional<Neighbours> few = neighboursOf(plan, in, out, kTaps))
+  constexpr int64_t kWorth = 4; // elements for each neighbour
+  const int64_t taps = m.interpolation == "cubic" ? 4 : 2;
+  if (in >= kWorth * taps)
+    if (std::optional<Neighbours> few = neighboursOf(plan, in, out, size_t(taps)))
       return sumOfNeighbours(e, x, axis, *few);
-  return timesMatrix(e, x, axis, e.floats(plan.matrix, {out, in}, elementTypeOf(x)));
+  return timesMatrix(e, e.cast(x, element), axis, e.floats(plan.matrix, {out, in}, element));
 }
 
 /// The simplest fraction that is `scale` as a float: what an exporter rounded, so that floor(10 * 0.7f)
@@ -323,21 +328,21 @@ struct RunTimeAxis {
     return e.select(inside, weight, number(0));
   }
 
-  /// Two or four weighted neighbours.
+  /// Two or four weighted neighbours, in the sumType.
   Value blend(Value x, Value places) {
     int64_t start = m.interpolation == "cubic" ? -1 : 0;
     Value left = e.unary<FloorOp>(places), ratio = e.sub(places, left), sum, total;
     Dims line(rankOf(x), DimExpr(1));
     line[axis] = out;
-    Type element = elementTypeOf(x);
+    Type wide = sumType(e, elementTypeOf(x));
     for (int64_t i = start; i < 2 - start; ++i) {
       Value place = e.add(left, double(i));
       Value weight = weightAt(e.sub(number(double(i)), ratio), place);
       total = total ? e.add(total, weight) : weight;
-      Value part = e.mul(at(x, place), e.cast(e.reshape(weight, line), element));
+      Value part = e.mul(e.cast(at(x, place), wide), e.cast(e.reshape(weight, line), wide));
       sum = sum ? e.add(sum, part) : part;
     }
-    return m.excludeOutside ? e.div(sum, e.cast(e.reshape(total, line), element)) : sum;
+    return m.excludeOutside ? e.div(sum, e.cast(e.reshape(total, line), wide)) : sum;
   }
 
   /// Where a smaller image is made, an element counts over more than its neighbours: a product with
@@ -490,6 +495,7 @@ LogicalResult resize(Node &n) {
   bool exact = m.interpolation == "nearest";
   if (!exact && !isFloat(element))
     x = e.cast(x, e.b.getF32Type());
+  const Type moved = elementTypeOf(x);
   Value outside;
   for (auto [i, axis] : llvm::enumerate(axes)) {
     std::optional<double> scale = factors[i];
@@ -517,14 +523,14 @@ LogicalResult resize(Node &n) {
         outside = outside ? e.infer<OrOp>(outside, here) : here;
       }
       x = exact         ? run.nearest(x, places)
-          : m.antialias ? run.antialias(x, places)
+          : m.antialias ? run.antialias(e.cast(x, moved), places)
                         : run.blend(x, places);
       if (!x)
         return failure();
       continue;
     }
     AxisPlan plan = planAxis(m, *in, *out, *scale, (*roi)[i], (*roi)[axes.size() + i]);
-    x = alongAxis(e, m, x, axis, *in, *out, plan);
+    x = alongAxis(e, m, x, moved, axis, *in, *out, plan);
     if (!x)
       return failure();
     if (llvm::is_contained(plan.outside, 1)) {
@@ -534,6 +540,7 @@ LogicalResult resize(Node &n) {
       outside = outside ? e.infer<OrOp>(outside, here) : here;
     }
   }
+  x = e.cast(x, moved);
   if (outside)
     x = e.select(outside, e.like(x, m.extrapolation), x);
   if (!exact && !isFloat(element)) {
