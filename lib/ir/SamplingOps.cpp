@@ -84,7 +84,7 @@ LogicalResult TreeWalkOp::verify() {
     return emitOpError("tree_walk_c2: numbers are i32, and splits have the type of x");
   return success();
 }
-OpClass TreeWalkOp::getOpClass() { return (*this)->hasAttr(kWalksApartAttr) ? OpClass::Window : OpClass::Gather; }
+OpClass TreeWalkOp::getOpClass() { return getWalksApart() ? OpClass::Window : OpClass::Gather; }
 Iterators TreeWalkOp::getIterators() { return parallelIterators(*this); }
 Maps TreeWalkOp::getAccessMaps() { return wholeOperands(*this); }
 

@@ -287,9 +287,7 @@ Value sumsOf(Node &n, Forest &forest, Type result) {
   Value nodes = e.ints(table.nodes, {rows, 4}, i32), splits = e.floats(table.splits, {rows}, element),
         roots = e.ints(forest.roots, {int64_t(forest.roots.size())}, i32);
   auto walk = TreeWalkOp::create(e.b, e.loc, tensorType(i32, {dimOf(x, 0), DimExpr(int64_t(forest.roots.size()))}), x,
-                                 nodes, splits, roots, uint64_t(*depth));
-  if (columnsOfWeights > 1)
-    walk->setAttr(kWalksApartAttr, e.b.getUnitAttr());
+                                 nodes, splits, roots, uint64_t(*depth), /*walks_apart=*/columnsOfWeights > 1);
   Value leaf = walk.getY();
   bool isMin = forest.aggregate == "MIN", isMax = forest.aggregate == "MAX";
   double none = isMin   ? std::numeric_limits<double>::infinity()

@@ -48,12 +48,13 @@ def Lathe_TreeWalkOp : Lathe_StructuredOp<"tree_walk"> {
     x [N, F]; nodes [M, 4] (i32): feature, 1 where NaN goes left else 0, left, right; splits [M]; roots [T]
     (i32). At node k a row goes left where x[n, feature] <= splits[k], else right; a number l below 0 is leaf
     -1 - l. A row takes `depth` steps, fewer where it is at a leaf before. Nodes name nodes and features
-    that there are: who makes the op sees to it.
+    that there are: who makes the op sees to it. `walks_apart`: several values are read at each leaf, so that a
+    kernel of its own walks, once.
     tree_walk_c1: ranks are 2, 2, 1, 1 and 2, and sizes agree; tree_walk_c2: nodes, roots and y are i32,
     splits floats of the type of x.
   }];
   let arguments = (ins Lathe_Tensor:$x, Lathe_Tensor:$nodes, Lathe_Tensor:$splits, Lathe_Tensor:$roots,
-                       I64Attr:$depth);
+                       I64Attr:$depth, UnitAttr:$walks_apart);
   let results = (outs Lathe_Tensor:$y);
   let hasVerifier = 1;
 }

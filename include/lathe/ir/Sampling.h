@@ -9,11 +9,6 @@
 
 #include "lathe/ir/Lathe.h"
 
-namespace lathe {
-/// On a tree_walk (unit): several values are read at each leaf, so that a kernel of its own walks, once.
-inline constexpr llvm::StringLiteral kWalksApartAttr = "walks_apart";
-} // namespace lathe
-
 #define GET_OP_CLASSES
 #include "lathe/ir/LatheSamplingOps.h.inc"
 
