@@ -8,6 +8,8 @@
 #include "Holes.h"
 #include "Wgmma.h"
 
+#include "lathe/codegen/WindowStages.h"
+
 using namespace mlir;
 
 namespace lathe::codegen {
@@ -51,9 +53,8 @@ LogicalResult HopperConv::build() {
       (halves ? multipliedW != multiplied : !Evaluator::storageType(elementTypeOf(op.getW())).isInteger(8)))
     return op.emitError("CUDA text: '")
            << holes.config.family() << "' needs images of f16, bf16 or integers of 8 bits with channels last";
-  // As codegen/select/HopperConv.cpp has it.
-  constexpr int64_t kFewChannels = 64;
-  twoTaps = bytes && op.getGroup() == 1 && dimOf(op.getW(), 1).constant().value_or(kFewChannels + 1) <= kFewChannels;
+  const std::optional<int64_t> ofGroup = dimOf(op.getW(), 1).constant();
+  twoTaps = ofGroup && tapsOfStage(bytes, op.getGroup(), *ofGroup) == 2;
   if (twoTaps && isSplit(holes.config))
     return op.emitError("CUDA text: '") << holes.config.family() << "' needs more than 64 channels of 8 bits";
   channels = halves || twoTaps ? 64 : 128;

@@ -13,6 +13,8 @@
 #include "ChooseCuda.h"
 #include "HopperGemmTime.h"
 
+#include "lathe/codegen/WindowStages.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -67,8 +69,7 @@ std::optional<HopperConv> HopperConv::of(const KernelDesc &desc, const Target &t
     return {};
   HopperConv c(desc, target);
   c.elementBytes = bitWidth(x.dtype) / 8;
-  // Pixels of 64 bytes: a stage has two taps, half of which would be zeros otherwise.
-  c.tapsOfStage = bytes && desc.group == 1 && desc.groupChannels <= kStageBytes / 2 ? 2 : 1;
+  c.tapsOfStage = lathe::tapsOfStage(bytes, desc.group, desc.groupChannels);
   c.channels = kStageBytes / c.tapsOfStage / c.elementBytes;
   const BufferArg &images = desc.buffers[x.buffer];
   std::optional<int64_t> filters = desc.parallel.back().constant();
