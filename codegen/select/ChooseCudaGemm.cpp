@@ -172,6 +172,8 @@ Status ProductChoice::addInvariant() {
 }
 
 Status ProductChoice::choose() {
+  if (desc.blockScales && pairs)
+    return unsupportedError("scales of blocks of k belong to columns, of which a pair of products takes two", "kernel " + desc.name);
   if (!desc.wanted.empty())
     return addWanted();
   if (desc.batchInvariant)
