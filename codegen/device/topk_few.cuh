@@ -65,7 +65,10 @@ template <int THREADS, int CAPACITY, class R> LATHE_DEV R keepGreatest(R *list, 
   static_assert(THREADS >= 256 && CAPACITY % THREADS == 0, "a thread a digit");
   constexpr int EACH = CAPACITY / THREADS;
   __shared__ u32 counts[256];
-  __shared__ u32 found, above, same, kept;
+  // Aligned, so that no load of it begins in front of it.
+  struct alignas(16) Digit { u32 found, above, same; };
+  __shared__ Digit digit;
+  __shared__ u32 kept;
   R mine[EACH];
 #pragma unroll
   for (int e = 0; e < EACH; ++e) {
@@ -82,19 +85,19 @@ template <int THREADS, int CAPACITY, class R> LATHE_DEV R keepGreatest(R *list, 
     for (int e = 0; e < EACH; ++e)
       if (e * THREADS + threadIdx.x < n && mine[e].startsLike(least, d)) atomicAdd(&counts[mine[e].digit(d)], 1u);
     __syncthreads();
-    const u32 digit = 255 - threadIdx.x, have = threadIdx.x < 256 ? counts[digit] : 0;
+    const u32 own = 255 - threadIdx.x, have = threadIdx.x < 256 ? counts[own] : 0;
     u32 total;
     const u32 before = sumAhead<THREADS>(have, total);
     if (have > 0 && before < left && before + have >= left) {
-      found = digit;
-      above = before;
-      same = have;
+      digit.found = own;
+      digit.above = before;
+      digit.same = have;
     }
     if (threadIdx.x == 0) kept = 0;
     __syncthreads();
-    left -= above;
-    least.setDigit(d, found);
-    if (same == left) break;
+    left -= digit.above;
+    least.setDigit(d, digit.found);
+    if (digit.same == left) break;
   }
 #pragma unroll
   for (int e = 0; e < EACH; ++e)
