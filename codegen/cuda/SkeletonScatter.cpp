@@ -73,12 +73,12 @@ FailureOr<std::string> scatterText(const KernelSource &kernel, const KernelConfi
     e.store(p[2], y, e.outputArg(0), resultIndex(e, p[0], p[1]));
     return Value();
   }, value);
+  const bool columnsLast = llvm::is_contained(sizes.beside, rank - 1);
   holes.line(std::string("static constexpr bool COPIES = ") + (copies ? "true;" : "false;"));
-  holes.method("copy", {"column", "place"}, Type(), 1, [&](Evaluator &e, ValueRange p) {
-    Indices at = resultIndex(e, p[0], p[1]);
-    e.store(e.eval(x, at), y, e.outputArg(0), at);
-    return Value();
-  });
+  holes.line(std::string("static constexpr bool COLUMNS_LAST = ") + (columnsLast ? "true;" : "false;"));
+  holes.line(std::string("LATHE_METHOD u32 *work() const { return ") + (kernel.spec->launches.size() > 1 ? "(u32 *)work0" : "nullptr") + "; }");
+  holes.method("operand", {"column", "place"}, value, 1,
+               [&](Evaluator &e, ValueRange p) { return e.eval(x, resultIndex(e, p[0], p[1])); });
   MemoryText text{holes.dim(product(sizes.places)), holes.dim(product(sizes.columns)), holes.dim(product(sizes.updates))};
   return holes.text(config.form->memory.text(config, text));
 }

@@ -14,9 +14,13 @@ using namespace select;
 /// Updates of a thread in a piece: EACH of scatter.cuh.
 static constexpr int64_t kEach = 8;
 /// Where an element has fewer updates, a thread that goes through them is as fast (scatter.t).
-static constexpr int64_t kLeastUpdates = 64;
+static constexpr int64_t kLeastUpdates = 32;
 /// Columns of a block: neighbours share the sectors that they are read in.
 static constexpr int64_t kMostColumns = 8;
+/// Blocks that share a column at most, updates of each at least, and blocks for each multiprocessor.
+static constexpr int64_t kMostParts = 8, kPartUpdates = 2048, kBlocks = 2;
+/// Places and updates, of all columns, that are worth a launch ahead.
+static constexpr int64_t kWorthALaunch = 1 << 16;
 
 static int64_t sharedBytes(const KernelConfig &c, const TileFacts &facts) {
   return c.threads * kEach * (4 + 4 + 2 + (facts.elementBytes <= 4 ? 4 : 8));
@@ -38,10 +42,26 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   c.tileN = kMostColumns;
   while (c.tileN > 1 && (!sizes.columnsLast || columns / c.tileN < 4 * target.smCount))
     c.tileN /= 2;
-  KernelSpec spec = specFor(desc, c, DimExpr::max(DimExpr(1), DimExpr::ceilDiv(sizes.columns, DimExpr(c.tileN))));
+  auto usualOf = [&](const DimExpr &size) {
+    Result<int64_t> found = size.evaluate(desc.usual);
+    return found ? *found : rangeOf(size, desc).hi;
+  };
+  const int64_t updates = usualOf(sizes.updates), blocks = std::max<int64_t>(1, (columns + c.tileN - 1) / c.tileN);
+  if (double(columns) * (double(updates) + double(usualOf(sizes.places))) >= kWorthALaunch)
+    c.tileM = std::clamp<int64_t>(std::min(kBlocks * target.smCount / blocks, updates / kPartUpdates), 1, kMostParts);
+  KernelSpec spec = specFor(desc, c, DimExpr::max(DimExpr(1), DimExpr::ceilDiv(sizes.columns, DimExpr(c.tileN)) *
+                                                                  DimExpr(std::max<int64_t>(1, c.tileM))));
+  if (c.tileM > 0) {
+    constexpr int64_t kAhead = 4; // blocks of the launch ahead for each multiprocessor
+    LaunchSpec ahead = spec.launches[0];
+    ahead.function += "_places";
+    ahead.grid[0] = DimExpr(kAhead * target.smCount);
+    spec.launches.insert(spec.launches.begin(), ahead);
+    addWorkspace(spec, sizes.columns * DimExpr::ceilDiv(sizes.updates, DimExpr(4)) * DimExpr(16));
+  }
   TileFacts facts;
   facts.elementBytes = std::max<int64_t>(4, bitWidth(desc.buffers[desc.numInputs].dtype) / 8);
-  spec.launches[0].sharedBytes = sharedBytes(c, facts);
+  spec.launches.back().sharedBytes = sharedBytes(c, facts);
   std::vector<DimCondition> guard;
   if (places.hi > most)
     guard.push_back({DimCondition::Kind::LessEqual, sizes.places, DimExpr(most)});
@@ -49,21 +69,23 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
   return guard.empty();
 }
 
-static std::string arguments(const KernelConfig &c) { return "<" + joined({c.threads, c.tileN}); }
+static std::string arguments(const KernelConfig &c) { return "<" + joined({c.threads, c.tileN, c.tileM}); }
 
 const Skeleton kScatterOrdered = {
     .family = "scatter.ordered",
-    .block = "t n: n elements of what the indices do not name, with all their updates, 8 t of which are put in order "
-             "at a time",
+    .block = "t m n: n elements of what the indices do not name, with all their updates, 8 t of which are put in order "
+             "at a time; with m, m blocks have a part of the places each, and a launch ahead tells which update goes where",
     .code = Skeleton::Code::OrderedScatter,
     .inPlace = Skeleton::InPlace::Always,
     .sharedBytes = sharedBytes,
     .memory = {.offer = offer, .text = [](const KernelConfig &c, const MemoryText &t) {
-                 Instance made{{"scatter"},
-                               "scatterOrdered" + arguments(c) + ">(h, " + t.columns + ", " + t.wanted + ", " + t.rows + ");",
+                 const std::string sizes = "(h, " + t.columns + ", " + t.wanted + ", " + t.rows + ");";
+                 Instance made{{"scatter"}, "scatterOrdered" + arguments(c) + ">" + sizes,
                                "OrderedScatter" + arguments(c) + ", Holes>"};
                  // Without a number ptxas spills to have more of them.
                  made.minBlocks = std::max<int64_t>(1, 512 / c.threads);
+                 if (c.tileM > 0)
+                   made.before = {"scatterPlaces" + sizes};
                  return made;
                }}};
 

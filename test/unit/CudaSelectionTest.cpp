@@ -426,6 +426,11 @@ TEST(CudaSelection, PiecesOfUpdatesKeepTheirOrder) {
       {"longs", "i64", "scatter.ordered.t256.n2", wide, 200, 4, 1500},
       {"greatest", "f32", "scatter.ordered.t256.n2", small, 200, 4, 1500, false, false, "max"},
       {"fewer_than_a_piece", "f32", "scatter.ordered.t256.n8", small, 7, 3, 5},
+      {"parts", "f32", "scatter.ordered.t256.m3.n1", small, 1000, 3, 5003},
+      {"parts_of_columns", "f16", "scatter.ordered.t256.m2.n4", small, 70, 6, 1501},
+      {"parts_along_rows", "f32", "scatter.ordered.t256.m4.n1", small, 90, 5, 2999, false, true},
+      {"more_parts_than_places", "f32", "scatter.ordered.t256.m4.n2", small, 3, 3, 2100},
+      {"one_part", "i64", "scatter.ordered.t256.m1.n2", wide, 200, 5, 333, true},
   };
   CudaBatch batch;
   std::vector<std::string> names;
@@ -437,14 +442,19 @@ TEST(CudaSelection, PiecesOfUpdatesKeepTheirOrder) {
     };
     const std::string x = type(c.places, c.columns, c.dtype), u = type(c.updates, c.columns, c.dtype),
                       i = c.slices ? type(c.updates, 1, "i64") : type(c.updates, c.columns, "i64");
-    const int64_t blockColumns = KernelConfig::parse(c.config)->tileN;
+    const KernelConfig config = *KernelConfig::parse(c.config);
+    const int64_t blocks = (c.columns + config.tileN - 1) / config.tileN * std::max<int64_t>(1, config.tileM);
     const std::string axis = c.slices ? "" : std::string("axis = ") + (c.lastAxis ? "1" : "0") + " : i64, ";
-    ASSERT_EQ(batch.add({fn(c.name, "(%x: " + x + ", %i: " + i + ", %u: " + u + ") -> " + x,
-                            std::string("  %0 = lathe.scatter_") + (c.slices ? "nd" : "elements") + " %x, %i, %u {" + axis +
-                                "reduction = #lathe.reduce_kind<" + c.kind + ">} : (" + x + ", " + i + ", " + u + ") -> " + x +
-                                "\n  return %0 : " + x),
-                         c.config, {std::to_string((c.columns + blockColumns - 1) / blockColumns)}, c.shared}),
-              "");
+    CudaCase made{fn(c.name, "(%x: " + x + ", %i: " + i + ", %u: " + u + ") -> " + x,
+                     std::string("  %0 = lathe.scatter_") + (c.slices ? "nd" : "elements") + " %x, %i, %u {" + axis +
+                         "reduction = #lathe.reduce_kind<" + c.kind + ">} : (" + x + ", " + i + ", " + u + ") -> " + x +
+                         "\n  return %0 : " + x),
+                  c.config, {std::to_string(blocks)}, c.shared};
+    if (config.tileM > 0) {
+      made.ahead = {"2"};
+      made.workspace = std::to_string(c.columns * ((c.updates + 3) / 4) * 16);
+    }
+    ASSERT_EQ(batch.add(made), "");
     names.push_back(c.name);
   }
   ASSERT_EQ(batch.build(), "");
