@@ -56,6 +56,13 @@ TransposeTile TransposeTile::of(std::vector<int64_t> sizes, std::vector<int64_t>
         tile.extents[d] = std::min(tile.sizes[d], 2 * tile.extents[d]);
         grows = true;
       }
+    // Of small dimensions all is in the box: what lies around them follows.
+    for (const std::vector<int64_t> &order : {tile.operandOrder(), result})
+      for (size_t i = rank; !grows && i-- > 0;)
+        if (const int64_t d = order[i]; tile.extents[d] < tile.sizes[d]) {
+          cuts.push_back(d);
+          grows = true;
+        }
   }
   // All of a dimension, where that is not much more, or equal parts of it.
   for (int64_t d : cuts) {

@@ -46,6 +46,8 @@ TEST(Choose, TransposesOfFewRowsMoveBoxes) {
   EXPECT_EQ(tile.extents, (std::vector<int64_t>{1024, 5}));
   EXPECT_EQ(tile.sharedStrides(2), (std::vector<int64_t>{1, 1026}));
   EXPECT_EQ(tile.sharedElements(2), 5 * 1026 + 8);
+  tile = TransposeTile::of({685, 107, 8, 11}, {1, 0, 3, 2}, 4, 4096); // 88 elements stay together: many such
+  EXPECT_EQ(tile.extents, (std::vector<int64_t>{63, 1, 8, 11}));
   tile = TransposeTile::of({7, 3}, {1, 0}, 8, 4096); // all of it
   EXPECT_EQ(tile.blocks(), 1);
 
