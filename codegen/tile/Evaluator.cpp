@@ -116,14 +116,34 @@ static bool sameIndices(const std::vector<DimExpr> &dims, const Indices &a, cons
   return true;
 }
 
+/// Of x / size and x % size, the indices of two axes of which the inner one has that size: x, the index of both.
+static std::optional<Index> joined(IndexMath &ix, const Index &outer, const Index &inner, const DimExpr &size) {
+  if (!outer.uniform() || inner.lanes)
+    return std::nullopt;
+  auto quotient = outer.base.getDefiningOp<arith::DivUIOp>();
+  auto rest = inner.base.getDefiningOp<arith::RemUIOp>();
+  if (!quotient || !rest || quotient->getOperands() != rest->getOperands() || rest.getRhs() != ix.dim(size))
+    return std::nullopt;
+  return Index(rest.getLhs(), inner.stride);
+}
+
 Index Evaluator::offset(const std::vector<DimExpr> &physical, const Indices &idx) {
   if (dense && physical == dense->dims && sameIndices(physical, idx, dense->idx))
     return dense->at;
   Index at(ix.cst(0));
   DimExpr stride = 1;
   for (size_t d = physical.size(); d-- > 0;) {
-    at = ix.add(at, ix.mul(idx[d], stride));
-    stride = stride * physical[d];
+    Index index = idx[d];
+    DimExpr size = physical[d];
+    // Rows that a product folded lie one after the other: nothing is divided.
+    for (; d > 0; size = size * physical[--d]) {
+      std::optional<Index> both = joined(ix, idx[d - 1], index, size);
+      if (!both)
+        break;
+      index = *both;
+    }
+    at = ix.add(at, ix.mul(index, stride));
+    stride = stride * size;
   }
   return at;
 }

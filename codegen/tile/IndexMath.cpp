@@ -103,7 +103,7 @@ Value IndexMath::div(Value x, Value y) {
   auto cx = constantOf(x), cy = constantOf(y);
   if (cx && cy && *cy > 0 && *cx >= 0)
     return cst(*cx / *cy);
-  if (cy && *cy == 1)
+  if ((cy && *cy == 1) || cx == 0)
     return x;
   // (a * c) / c = a, also below a sum whose other part stays under c.
   if (cy)
@@ -117,6 +117,8 @@ Value IndexMath::rem(Value x, Value y) {
   auto cx = constantOf(x), cy = constantOf(y);
   if (cx && cy && *cy > 0 && *cx >= 0)
     return cst(*cx % *cy);
+  if (cx == 0)
+    return x;
   if (cy && (*cy == 1 || (*cy != 0 && divisor(x) % *cy == 0)))
     return cst(0);
   return shared(kRem, x, y, {}, [&] { return arith::RemUIOp::create(b, fn.getLoc(), x, y); });
