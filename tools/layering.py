@@ -29,6 +29,7 @@ ALLOWED = {
     "lib/support/Files.cpp": {"support", "system"},
     "lib/support/CodeFile.cpp": {"support", "system"},
     "lib/support/ByteSink.cpp": {"support", "system"},
+    "lib/support/Parallel.cpp": {"support", "system"},
     "lib/support/OlderGlibc.cpp": {"system"},
     "lib/reference": {"support", "reference"},
     "lib/analysis": {"support", "analysis", "engine"},

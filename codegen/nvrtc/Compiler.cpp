@@ -10,6 +10,7 @@
 
 #include "Cache.h"
 #include "lathe/support/CodeFile.h"
+#include "lathe/support/Parallel.h"
 #include "lathe/support/Sha256.h"
 
 #include <algorithm>
@@ -262,7 +263,7 @@ std::vector<Result<Cubin>> Compiler::compileAll(const std::vector<CompileJob> &j
       results[i] = compile(jobs[i]);
   };
   if (threads == 0)
-    threads = std::max(1u, std::thread::hardware_concurrency());
+    threads = usableCores();
   threads = static_cast<unsigned>(std::min<size_t>(threads, jobs.size()));
   std::vector<std::thread> pool;
   for (unsigned t = 1; t < threads; ++t)

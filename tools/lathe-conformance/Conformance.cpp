@@ -25,6 +25,7 @@
 #include "lathe/import/TensorFile.h"
 #include "lathe/ir/Exec.h"
 #include "lathe/support/Files.h"
+#include "lathe/support/Parallel.h"
 #include "lathe/support/Sha256.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -533,7 +534,7 @@ Status parseArguments(int argc, char **argv, Options &options, bool &done) {
   options.session.threads = 1;
   options.session.noPinning = true;
   if (options.jobs == 0)
-    options.jobs = int(std::max(1u, std::thread::hardware_concurrency()));
+    options.jobs = int(usableCores());
   options.jobs = std::clamp(options.jobs, 1, kMaxJobs);
   return okStatus();
 }

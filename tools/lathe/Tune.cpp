@@ -13,6 +13,7 @@
 #include "lathe/codegen/Target.h"
 #include "lathe/compiler/Lock.h"
 #include "lathe/support/Files.h"
+#include "lathe/support/Parallel.h"
 
 #include <algorithm>
 #include <chrono>
@@ -55,7 +56,7 @@ class Compiler {
 public:
   Compiler(const std::string &path, std::vector<CompileOptions> wanted)
       : path(path), wanted(std::move(wanted)), ready(this->wanted.size()) {
-    ahead = std::max<size_t>(2, std::thread::hardware_concurrency());
+    ahead = std::max<size_t>(2, usableCores());
     for (size_t t = 0; t < std::min(ahead, this->wanted.size()); ++t)
       threads.emplace_back([this] { work(); });
   }

@@ -94,7 +94,7 @@ public:
   /// tolerated is an unsupported error that names its kind.
   /// Thread-safe.
   Result<Cubin> compile(const CompileJob &job) const;
-  /// Compiles all jobs on up to `threads` threads (0: all processors), results
+  /// Compiles all jobs on up to `threads` threads (0: all cores that the process may use), results
   /// in the order of the jobs.
   std::vector<Result<Cubin>> compileAll(const std::vector<CompileJob> &jobs,
                                         unsigned threads = 0) const;

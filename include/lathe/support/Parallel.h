@@ -16,8 +16,12 @@
 
 namespace lathe {
 
+/// How many cores this process may run on, at least one. std::thread::hardware_concurrency counts the machine's, though a
+/// batch system or `taskset` leaves a process two of sixty-four.
+unsigned usableCores();
+
 /// Runs `work(i)` for all i below `count`, begun in rising order, on as many threads as there are
-/// cores. `work` must not throw.
+/// usable cores. `work` must not throw.
 template <typename Work> void inParallel(size_t count, const Work &work) {
   std::atomic<size_t> next = 0;
   auto run = [&] {
@@ -25,7 +29,7 @@ template <typename Work> void inParallel(size_t count, const Work &work) {
       work(i);
   };
   std::vector<std::thread> helpers;
-  size_t threads = std::min<size_t>(count, std::max(1u, std::thread::hardware_concurrency()));
+  size_t threads = std::min<size_t>(count, usableCores());
   for (size_t t = 1; t < threads; ++t)
     helpers.emplace_back(run);
   run();
