@@ -25,7 +25,7 @@ struct GemmOperand {
   const BufferArg *buffer = nullptr; ///< of a block argument
   unsigned argument = 0;
   bool plain = false; ///< may be read from memory in pieces
-  bool packed = false; ///< the buffer has fragments of codes, or what is kept of a 2:4 sparse matrix (Packing.h)
+  bool packed = false; ///< the buffer has fragments of codes, or what is kept of a sparse matrix (Packing.h)
   std::optional<StorageOperand> stored; ///< the buffer has the codes of these elements
   int64_t codes = 1; ///< elements in one of the buffer's
   mlir::Type storage;

@@ -34,7 +34,7 @@ void Gemm::describe(GemmOperand &s, Value v, bool isA, bool transposed, Type ele
   s.argument = arg.getArgNumber();
   s.buffer = &holes.kernel.spec->buffers[s.argument];
   s.packed = form.packed && s.stored && !s.buffer->packing.empty();
-  if (form.sparse && !isA && !s.buffer->packing.empty()) {
+  if (form.packsZerosAway() && !isA && !s.buffer->packing.empty()) {
     s.plain = s.packed = s.transposed = true; // whichever way the matrix was
     return;
   }

@@ -1,8 +1,8 @@
 //===- SkeletonGemmHopper.cpp - matrix products of sm_90a --------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills gemm_hopper.cuh and its neighbours gemm_promoted.cuh, gemm_sparse.cuh and gemm_split.cuh, and gemm_mixed.cuh:
-// operands that TMA brings, results that it stores.
+// Fills gemm_hopper.cuh and its neighbours gemm_promoted.cuh, gemm_bsr.cuh, gemm_sparse.cuh and gemm_split.cuh, and
+// gemm_mixed.cuh: operands that TMA brings, results that it stores.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,9 +35,9 @@ LogicalResult Gemm::buildWgmma() {
   if (swapped && (!staged || narrow || transposed || inPairs()))
     return op.emitError("CUDA text: '")
            << holes.config.family() << "' needs 16-bit results that TMA stores as they lie";
-  if (form.sparse && (narrow || !b.packed || maps.size() < 3))
+  if (form.packsZerosAway() && (narrow || !b.packed || maps.size() < (form.sparse ? 3 : 2)))
     return op.emitError("CUDA text: '")
-           << holes.config.family() << "' needs 2:4 sparse weights of 16 bits that are packed so, with tensor maps";
+           << holes.config.family() << "' needs sparse weights of 16 bits that are packed so, with tensor maps";
   bool half = promoted && !split && holes.config.tileN > 128; // of a tile's columns at a time
   holes.line(Twine("static constexpr bool kImages = false, kPair = ") + truth(inPairs()) +
              ", kBeside = " + truth(residualMap()) + ", kSwapped = " + truth(swapped) +
@@ -50,7 +50,7 @@ LogicalResult Gemm::buildWgmma() {
   bool late = wgmmaStartsLate(holes.config, k.constant().value_or(0));
   holes.line(Twine("static constexpr bool kProgrammatic = ") + truth(holes.programmatic() && !late) +
              ", kLate = " + truth(holes.programmatic() && late) + ";");
-  holes.line(Twine("static constexpr bool kBatchA = ") + truth(!form.sparse && maps[swapped].dims.size() == 3) +
+  holes.line(Twine("static constexpr bool kBatchA = ") + truth(!form.packsZerosAway() && maps[swapped].dims.size() == 3) +
              ", kBatchB = " + truth(maps[!swapped].dims.size() == 3) + ", kStaged = " + truth(staged) +
              ", kBatched = " + truth(staged && result->dims.size() == 3) +
              ", kHeadRows = " + truth(transposed) + ";");
@@ -64,7 +64,11 @@ LogicalResult Gemm::buildWgmma() {
                                       .aAcrossK = !first.alongK(),
                                       .bAcrossK = !second.alongK(),
                                       .elementB = nameB,
+                                      .steps = form.blockSparse ? std::vector<std::pair<int, int>>{{0, 0}, {2, 2}, {4, 4}, {6, 6}}
+                                                                : std::vector<std::pair<int, int>>{},
                                       .sparse = form.sparse}));
+  if (form.blockSparse)
+    holes.line("LATHE_METHOD const u8 *packed() const { return (const u8 *)in" + Twine(b.argument) + "; }");
   if (isStreamK(holes.config)) {
     if (holes.kernel.spec->workspaceBytes == DimExpr(0))
       return op.emitError("CUDA text: '") << holes.config.family() << "' needs a workspace";

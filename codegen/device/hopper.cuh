@@ -124,7 +124,12 @@ LATHE_DEV void imageLoad(SharedAddr to, const TensorMap &map, SharedAddr bar, i3
                ::"r"(to), "l"(&map), "r"(bar), "r"(c), "r"(x), "r"(y), "r"(z), "r"(n), "h"(i), "h"(j), "h"(k)
                : "memory");
 }
-/// `bytes` in a row, a multiple of 16 as both addresses are, of what is read once: it leaves the second-level cache first.
+/// `bytes` in a row, a multiple of 16 as both addresses are.
+LATHE_DEV void bulkLoad(SharedAddr to, const void *from, u32 bytes, SharedAddr bar) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
+               ::"r"(to), "l"(from), "r"(bytes), "r"(bar) : "memory");
+}
+/// The same of what is read once: it leaves the second-level cache first.
 LATHE_DEV void bulkLoadStreaming(SharedAddr to, const void *from, u32 bytes, SharedAddr bar) {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(policy));

@@ -281,7 +281,9 @@ bool HopperGemm::allows(const KernelConfig &c) const {
   if (desc.resultAmax && !findsAmax(c))
     return false;
   const bool blocks = c.cluster == 1 || (c.cluster == 2 && !isStreamK(c));
-  if (c.form->product.sparse && !(sparseWeights() && sizes.batch == DimExpr(1) && blocks))
+  if (c.form->product.packsZerosAway() && (packingOf(c).empty() || !blocks))
+    return false;
+  if (c.form->product.blockSparse && !(c.cluster == 1 && c.tileN == 2 * kBlockSide))
     return false;
   if (isSwapped(c))
     return elementBytes == 2 && isHalf(desc.buffers[desc.numInputs].dtype) && !desc.resultPair &&
@@ -301,22 +303,38 @@ bool HopperGemm::allows(const KernelConfig &c) const {
           (isPaired(c) && bAlongK && !desc.resultPair && c.form->wgmma.plain()));
 }
 
-/// The recipe of weights that are 2:4 sparse; empty where they are not, or are no matrix of 16 bits.
-std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes) {
+/// Whether the weights are one matrix of 16 bits that lies as it is, of known sizes: it can be packed without its zeros.
+static bool isOneMatrix(const KernelDesc &desc, const GemmSizes &sizes) {
   const ContractionOperand &b = desc.operands[1];
-  if (!b.twoOfFour || !b.isWeight || b.buffer < 0 || b.codes >= 0 || sizes.batch != DimExpr(1) || !isHalf(b.dtype) ||
+  if (!b.isWeight || b.buffer < 0 || b.codes >= 0 || sizes.batch != DimExpr(1) || !isHalf(b.dtype) ||
       b.dtype != desc.operands[0].dtype || !sizes.n.constant() || !sizes.k.constant())
-    return {};
+    return false;
   const BufferArg &weight = desc.buffers[b.buffer];
   bool matrix = weight.dims.size() >= 2 && product({weight.dims.begin(), weight.dims.end() - 2}) == DimExpr(1);
-  return matrix && weight.dtype == b.dtype && weight.packing.empty() && weight.physical == weight.dims
-             ? twoOfFourRecipe(b.transposed)
-             : std::string();
+  return matrix && weight.dtype == b.dtype && weight.packing.empty() && weight.physical == weight.dims;
+}
+
+std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes) {
+  const ContractionOperand &b = desc.operands[1];
+  return b.twoOfFour && isOneMatrix(desc, sizes) ? twoOfFourRecipe(b.transposed) : std::string();
+}
+
+std::string bsrPacking(const KernelDesc &desc, const GemmSizes &sizes) {
+  const ContractionOperand &b = desc.operands[1];
+  if (b.blocks64 < 0 || !isOneMatrix(desc, sizes))
+    return {};
+  // Layers of the same sizes and about as many zeros share their code: capacities are rounded up.
+  constexpr int64_t kShares = 64;
+  const int64_t most = BlockSteps::most(*sizes.k.constant(), *sizes.n.constant()).first;
+  const int64_t step = std::max<int64_t>(1, most / kShares);
+  return bsrRecipe(std::min(most, (b.blocks64 + step - 1) / step * step), b.transposed);
 }
 
 int64_t sparseStagedRows(int64_t tileM) { return tileM < 256 ? wgmmaStagedRows(tileM) : 32; }
 
-bool HopperGemm::sparseWeights() const { return !twoOfFourPacking(desc, sizes).empty(); }
+std::string HopperGemm::packingOf(const KernelConfig &c) const {
+  return c.form->product.blockSparse ? bsrPacking(desc, sizes) : twoOfFourPacking(desc, sizes);
+}
 
 /// Whether warps stage results in the blocks of lathe/ir/BlockAmax.h.
 bool HopperGemm::findsAmax(const KernelConfig &c) const {
@@ -338,7 +356,7 @@ KernelConfig HopperGemm::complete(KernelConfig c) const {
 
 KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   int64_t columns = desc.resultPair ? c.tileN / 2 : c.tileN; // of results
-  const bool sparse = c.form->product.sparse;
+  const bool sparse = c.form->product.sparse, blockSparse = c.form->product.blockSparse;
   int64_t pair = isPaired(c) ? 2 : 1; // blocks with tiles one below the other
   // Where operands are swapped, a pair has neighbouring columns.
   int64_t below = sparse ? 1 : pair, beside = sparse ? pair : 1;
@@ -370,11 +388,12 @@ KernelSpec HopperGemm::spec(const KernelConfig &c, int64_t upTo) const {
   int64_t rows = (c.rows > 1 ? c.rows : c.tileM) / beside;
   spec.tensorMaps.push_back(mapOf(a, kRowBytes / elementBytes, aAlongK ? rows : 64, kRowBytes));
   int64_t bBytes = bAlongK || columns % 64 == 0 ? kRowBytes : kRowBytes / 2;
+  if (c.form->product.packsZerosAway())
+    spec.buffers[desc.operands[1].buffer].packing = packingOf(c);
   if (sparse) {
-    spec.buffers[desc.operands[1].buffer].packing = twoOfFourPacking(desc, sizes);
     for (TensorMapArg &map : sparseMaps(desc.operands[1].buffer, sizes, c.tileN))
       spec.tensorMaps.push_back(std::move(map));
-  } else {
+  } else if (!blockSparse) { // whose blocks are copied as they lie
     spec.tensorMaps.push_back(mapOf(b, bBytes / elementBytes,
                                     hasHalves(desc) ? kPairChunk
                                     : bAlongK       ? columns / pair

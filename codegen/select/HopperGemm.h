@@ -22,6 +22,8 @@ std::optional<TensorMapArg> operandMap(const KernelDesc &desc, const Contraction
 /// The packing of weights that are 2:4 sparse (support/Packing.h), which gemm_sparse.cuh and gemm_sparse_few.cuh read;
 /// empty where they are not, or are no one matrix of 16 bits.
 std::string twoOfFourPacking(const KernelDesc &desc, const GemmSizes &sizes);
+/// The same of weights with blocks of zeros, which gemm_bsr.cuh reads.
+std::string bsrPacking(const KernelDesc &desc, const GemmSizes &sizes);
 
 /// A product that gemm_hopper.cuh can compute.
 class HopperGemm {
@@ -58,7 +60,8 @@ public:
 private:
   TileFacts facts() const;
   bool findsAmax(const KernelConfig &config) const;
-  bool sparseWeights() const;
+  /// Of weights without zeros, in the form that a configuration reads; empty where they have none.
+  std::string packingOf(const KernelConfig &config) const;
   /// The largest power of two, to 128, that divides the rows of both operands, in bytes.
   int64_t rowAlignment() const;
   /// Whether TMA brings a tensor of the results' shape.

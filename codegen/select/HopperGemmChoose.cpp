@@ -82,7 +82,9 @@ double HopperGemm::timeOf(const KernelConfig &c, int64_t m) const {
                                .rowAlignment = rowAlignment(),
                                .bAlongK = bAlongK,
                                .bare = desc.resultBare,
-                               .residual = hasResidual()});
+                               .residual = hasResidual(),
+                               .blocks = static_cast<double>(desc.operands[1].blocks64),
+                               .steps = static_cast<double>(desc.operands[1].blockSteps)});
 }
 
 KernelConfig HopperGemm::chooseInvariant() const {

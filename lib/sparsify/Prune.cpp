@@ -83,7 +83,7 @@ Result<Scheme> Scheme::parse(std::string_view text) {
   if (parsePair(text, ':', scheme.columns, scheme.rows) && scheme.columns > 0 && scheme.rows > scheme.columns &&
       scheme.rows <= 64)
     return scheme;
-  return usageError("wants block:1x16, block:4x16, unstructured, 2:4, 4:8, channels, heads, ffn or blocks, not '" + std::string(text) + "'", "--scheme");
+  return usageError("wants block:1x16, block:4x16, block:64x64, unstructured, 2:4, 4:8, channels, heads, ffn or blocks, not '" + std::string(text) + "'", "--scheme");
 }
 
 Result<Score> parseScore(std::string_view text) {

@@ -66,6 +66,17 @@ std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed) {
          (transposed ? "t" : "");
 }
 
+std::string bsrRecipe(int64_t capacity, bool transposed) {
+  return "bsr64c" + std::to_string(capacity) + (transposed ? "t" : "");
+}
+
+int64_t PanelLayout::bsrStepsAt() const {
+  const int64_t pairs = (columns + kPairedPanels * kBlockSide - 1) / (kPairedPanels * kBlockSide);
+  return (8 + 4 * (pairs + 1) + 15) / 16 * 16;
+}
+
+int64_t PanelLayout::bsrBlocksAt() const { return (bsrStepsAt() + 8 * capacity + 127) / 128 * 128; }
+
 std::string twoOfFourRecipe(bool transposed) { return std::string("sparse24") + (transposed ? "t" : ""); }
 
 namespace {
@@ -89,6 +100,20 @@ Result<PanelLayout> twoOfFourLayout(std::string_view rest, const std::vector<int
   l.fromTransposed = rest == "t";
   if (!(rest.empty() || l.fromTransposed) || !matrixSizes(l, dims))
     return internalError("2:4 sparse weights are one matrix", "packing sparse24" + std::string(rest));
+  return l;
+}
+
+/// What follows the `bsr64c` of a recipe: <C>, and t.
+Result<PanelLayout> bsrLayout(std::string_view rest, const std::vector<int64_t> &dims) {
+  constexpr int64_t kMostBlocks = int64_t(1) << 30; // whose numbers fit beside two bits
+  PanelLayout l;
+  l.order = PanelLayout::Order::Bsr;
+  l.panel = kBlockSide;
+  const char *end = rest.data() + rest.size(), *at = std::from_chars(rest.data(), end, l.capacity).ptr;
+  l.fromTransposed = at != end && *at == 't';
+  if (at == rest.data() || at + l.fromTransposed != end || !matrixSizes(l, dims) || l.capacity < 1 ||
+      l.capacity >= kMostBlocks || l.capacity > BlockSteps::most(l.depth, l.columns).first)
+    return internalError("no such blocks of this weight", "packing bsr64c" + std::string(rest));
   return l;
 }
 
@@ -198,6 +223,8 @@ Result<PanelLayout> PanelLayout::of(std::string_view recipe, const std::vector<i
   size_t rank = dims.size();
   if (starts("blocks16x"))
     return blocksLayout(recipe, rest, dims);
+  if (starts("bsr64c"))
+    return bsrLayout(rest, dims);
   if (starts("sparse24"))
     return twoOfFourLayout(rest, dims);
   if (starts("fragments")) {
@@ -484,6 +511,8 @@ Result<WeightPacker> WeightPacker::of(std::string_view recipe, DType dtype,
     return internalError("blocks are of floats of 16 or 32 bits", where);
   if (l.order == Order::TwoOfFour && !(isFloat(dtype) && packer.bits == 16))
     return internalError("2:4 sparse weights are floats of 16 bits", where);
+  if (l.order == Order::Bsr && !(isFloat(dtype) && packer.bits == 16))
+    return internalError("blocks of 64 x 64 are of floats of 16 bits", where);
   if (l.order == Order::Winograd && dtype != DType::F32)
     return internalError("Winograd takes filters in f32", where);
   int64_t count = 1;
@@ -505,6 +534,22 @@ Status WeightPacker::prepare(std::span<const std::byte> from) {
                            ", column " + std::to_string(bad->n));
     return okStatus();
   }
+  auto tooMany = [&](int64_t count) {
+    return internalError(std::to_string(count) + " blocks of the weight are not zero, more than the packing's " +
+                         std::to_string(l.capacity));
+  };
+  if (l.order == PanelLayout::Order::Bsr) {
+    blockSteps = BlockSteps::of(matrix(from));
+    if (blockSteps.blocks > l.capacity)
+      return tooMany(blockSteps.blocks);
+    places.clear();
+    for (size_t pair = 0; pair + 1 < blockSteps.begins.size(); ++pair)
+      for (uint32_t s = blockSteps.begins[pair]; s < blockSteps.begins[pair + 1]; ++s)
+        for (uint32_t i = 0; i < kPairedPanels; ++i)
+          if (blockSteps.steps[s].has[i])
+            places.push_back({blockSteps.steps[s].number, uint32_t(kPairedPanels * pair) + i});
+    return okStatus();
+  }
   if (l.order != PanelLayout::Order::Blocks)
     return okStatus();
   std::vector<uint8_t> flags = nonzeroRows(matrix(from));
@@ -515,10 +560,7 @@ Status WeightPacker::prepare(std::span<const std::byte> from) {
     rows.insert(rows.end(), blocks.begin(), blocks.end());
     firsts.push_back(uint32_t(rows.size()));
   }
-  if (int64_t(rows.size()) > l.capacity)
-    return internalError(std::to_string(rows.size()) + " blocks of the weight are not zero, more than the packing's " +
-                         std::to_string(l.capacity));
-  return okStatus();
+  return int64_t(rows.size()) > l.capacity ? tooMany(int64_t(rows.size())) : okStatus();
 }
 
 /// Of `blocks`: the words, each panel's elements, what is left of the capacity.
@@ -567,8 +609,37 @@ void WeightPacker::makeTwoOfFour(int64_t piece, const std::byte *from, std::byte
     }
 }
 
+/// Of `bsr64`: what stands ahead of the blocks, then each block.
+void WeightPacker::makeBsr(int64_t piece, const std::byte *from, std::byte *to) const {
+  constexpr int64_t kPiece = 8; // elements
+  const PanelLayout &l = layout;
+  if (piece == 0) {
+    const uint32_t at[] = {uint32_t(l.bsrStepsAt()), uint32_t(l.bsrBlocksAt())};
+    std::memcpy(to, at, sizeof at);
+    std::memcpy(to + sizeof at, blockSteps.begins.data(), blockSteps.begins.size() * sizeof(uint32_t));
+    to += at[0];
+    for (const BlockSteps::Step &s : blockSteps.steps) {
+      const uint32_t step[] = {s.number, s.first * 4 + s.has[0] + 2 * s.has[1]};
+      std::memcpy(to, step, sizeof step);
+      to += sizeof step;
+    }
+    return;
+  }
+  if (piece > int64_t(places.size()))
+    return;
+  const auto [step, panel] = places[piece - 1];
+  for (int64_t r = 0; r < std::min(kBlockSide, l.columns - panel * kBlockSide); ++r)
+    for (int64_t c = 0; c < std::min(kBlockSide, l.depth - step * kBlockSide); ++c) {
+      const int64_t n = panel * kBlockSide + r, k = step * kBlockSide + c;
+      std::memcpy(to + (r * kBlockSide + (c / kPiece ^ r % 8) * kPiece + c % kPiece) * 2,
+                  from + (l.fromTransposed ? n * l.depth + k : k * l.columns + n) * 2, 2);
+    }
+}
+
 int64_t WeightPacker::pieces() const {
   using Order = PanelLayout::Order;
+  if (layout.order == Order::Bsr)
+    return 1 + layout.capacity;
   if (layout.order == Order::Blocks)
     return layout.panels() + 2;
   if (layout.order == Order::TwoOfFour)
@@ -585,6 +656,8 @@ uint64_t WeightPacker::begin(int64_t piece) const {
     int64_t block = piece == pieces() ? l.capacity : int64_t(firsts[piece - 1]);
     return uint64_t((l.valuesAt(bits) + block * l.blockRows * l.panel) * bits / 8);
   }
+  if (l.order == Order::Bsr)
+    return piece == 0 ? 0 : uint64_t(l.bsrBlocksAt() + (piece - 1) * PanelLayout::kBsrBytes);
   if (l.order == Order::TwoOfFour) {
     const int64_t values = std::min(piece, l.panels());
     return uint64_t(values * l.sparseValueBytes() + (piece - values) * l.sparseWordBytes());
@@ -621,6 +694,8 @@ void WeightPacker::make(int64_t piece, const std::byte *from, std::byte *to) con
     return makeBlocks(piece, from, to);
   case Order::TwoOfFour:
     return makeTwoOfFour(piece, from, to);
+  case Order::Bsr:
+    return makeBsr(piece, from, to);
   case Order::Matrix:
   case Order::MatrixTransposed:
   case Order::Filters:

@@ -21,6 +21,7 @@
 
 #include "lathe/ir/AttentionOperands.h"
 #include "lathe/ir/HeadPairs.h"
+#include "lathe/support/BlockSteps.h"
 
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/Transforms/RegionUtils.h"
@@ -211,7 +212,7 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
     return path.contains(meeting);
   }
 
-  /// `sparse`: 2:4 sparse weights are multiplied without their zeros, by kernels that have no form with two halves.
+  /// `sparse`: sparse weights are multiplied without their zeros, by kernels that have no form with two halves.
   void pairGates(Block &block, bool sparse) {
     llvm::MapVector<Value, SmallVector<MatmulOp>> byInput;
     for (MatmulOp matmul : block.getOps<MatmulOp>())
@@ -224,7 +225,8 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
       MatmulOp a = matmuls[0], b = matmuls[1];
       if (a.getY().getType() != b.getY().getType() || a.getB().getType() != b.getB().getType() ||
           a.getTransposeB() != b.getTransposeB() || !meets(a.getY(), b.getY()) ||
-          (sparse && a->hasAttr(kTwoOfFourAttr) && b->hasAttr(kTwoOfFourAttr)))
+          (sparse && ((a->hasAttr(kTwoOfFourAttr) && b->hasAttr(kTwoOfFourAttr)) ||
+                      (a->hasAttr(kBlockStepsAttr) && b->hasAttr(kBlockStepsAttr)))))
         continue;
       OpBuilder builder(a);
       Location loc = builder.getFusedLoc({a.getLoc(), b.getLoc()});
@@ -288,6 +290,23 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
     return ConstantOp::create(b, loc, cast<TypedAttr>(Attribute(joined)));
   }
 
+  /// Blocks and steps of weights side by side, where some have blocks that are left out and each has whole pairs of panels.
+  static DenseI64ArrayAttr blockStepsOf(std::vector<Branch> &group) {
+    int64_t blocks = 0, steps = 0;
+    bool some = false;
+    for (Branch &branch : group) {
+      auto depth = dimsOf(branch.matmul.getA()).back().constant(), columns = dimsOf(branch.matmul.getY()).back().constant();
+      if (!depth || !columns || *columns % (kPairedPanels * kBlockSide) != 0)
+        return {};
+      auto [mostBlocks, mostSteps] = BlockSteps::most(*depth, *columns);
+      auto known = branch.matmul->getAttrOfType<DenseI64ArrayAttr>(kBlockStepsAttr);
+      some |= known != nullptr;
+      blocks += known ? known[0] : mostBlocks;
+      steps += known ? known[1] : mostSteps;
+    }
+    return some ? DenseI64ArrayAttr::get(group.front().matmul.getContext(), {blocks, steps}) : DenseI64ArrayAttr();
+  }
+
   void merge(std::vector<Branch> &group) {
     llvm::sort(group, [](Branch &a, Branch &b) { return a.matmul->isBeforeInBlock(b.matmul); });
     MatmulOp first = group.front().matmul;
@@ -311,6 +330,8 @@ struct MergeProductsPass : impl::MergeProductsPassBase<MergeProductsPass> {
                                     transposed ? b.getUnitAttr() : UnitAttr());
     if (llvm::all_of(group, [](Branch &branch) { return branch.matmul->hasAttr(kTwoOfFourAttr); }))
       product->setAttr(kTwoOfFourAttr, b.getUnitAttr());
+    if (DenseI64ArrayAttr steps = blockStepsOf(group))
+      product->setAttr(kBlockStepsAttr, steps);
     Value y = product.getY();
     if (group.front().bias)
       y = AddOp::create(b, loc, y.getType(), y, join(b, loc, biases, 0));

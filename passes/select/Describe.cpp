@@ -123,6 +123,10 @@ void describeProduct(KernelOp kernel, MatmulOp product, const KernelRoles &roles
     desc.operands[1].nonzeroBlocks1 = blocks[0];
     desc.operands[1].nonzeroBlocks4 = blocks[1];
   }
+  if (auto steps = product->getAttrOfType<DenseI64ArrayAttr>(kBlockStepsAttr); steps && steps.size() == 2) {
+    desc.operands[1].blocks64 = steps[0];
+    desc.operands[1].blockSteps = steps[1];
+  }
   desc.operands[1].twoOfFour = product->hasAttr(kTwoOfFourAttr);
   if (desc.operands[0].codes >= 0 && desc.operands[1].codes >= 0) {
     // What is multiplied are the codes.

@@ -13,6 +13,7 @@
 
 #include "lathe/codegen/Skeleton.h"
 #include "lathe/ir/KernelVariants.h"
+#include "lathe/support/BlockSteps.h"
 
 #include "llvm/Support/Format.h"
 
@@ -146,24 +147,45 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
       missedRemark(kernel.getLoc(), "SparseWeights") << (text + ": they are multiplied");
   }
 
+  template <typename Holds> static bool anyForm(ArrayRef<KernelVariant> variants, Holds holds) {
+    return llvm::any_of(variants, [&](const KernelVariant &variant) {
+      Result<KernelConfig> config = KernelConfig::parse(variant.spec.config);
+      return config && holds(config->form->product);
+    });
+  }
+
+  /// Why a GPU multiplies zeros that it could leave out.
+  static const char *whyMultiplied(const KernelDesc &desc) {
+    return !desc.alwaysSparse       ? "; --sparse-weights=always leaves their zeros out"
+           : desc.batchInvariant    ? ", because --batch-invariant has one order of sums"
+           : !desc.wanted.empty()   ? ", as the configuration that was asked for does"
+                                    : ", because no kernel without the zeros takes these sizes, types and epilogue";
+  }
+
+  /// What became of blocks of 64 x 64 on a GPU.
+  static void remarkBlocks64(KernelOp kernel, const KernelDesc &desc, ArrayRef<KernelVariant> variants) {
+    const int64_t most = BlockSteps::most(desc.reduction[0].constant().value_or(1), desc.parallel.back().constant().value_or(1)).first;
+    std::string text;
+    llvm::raw_string_ostream(text) << kernel.getName()
+                                   << llvm::format(": %.0f %% of the blocks of 64x64 of its weights are zero: ",
+                                                   100 * (1 - double(desc.operands[1].blocks64) / double(most)));
+    if (anyForm(variants, [](const ProductForm &form) { return form.blockSparse; }))
+      passedRemark(kernel.getLoc(), "SparseWeights") << (text + "they are left out");
+    else
+      missedRemark(kernel.getLoc(), "SparseWeights") << (text + "they are multiplied as they are" + whyMultiplied(desc));
+  }
+
   /// What became of two zeros of each four.
   static void remarkTwoOfFour(KernelOp kernel, const KernelDesc &desc, const Target &target, ArrayRef<KernelVariant> variants) {
     if (desc.operands.size() < 2 || !desc.operands[1].twoOfFour || !target.isCuda())
       return;
-    auto isSparse = [](const KernelVariant &variant) {
-      Result<KernelConfig> config = KernelConfig::parse(variant.spec.config);
-      return config && config->form->product.sparse;
-    };
-    if (llvm::any_of(variants, isSparse))
+    if (anyForm(variants, [](const ProductForm &form) { return form.sparse; }))
       passedRemark(kernel.getLoc(), "SparseWeights")
           << (kernel.getName().str() + ": its weights are 2:4 sparse: their zeros are left out");
     else
       missedRemark(kernel.getLoc(), "SparseWeights")
           << (kernel.getName().str() + ": its weights are 2:4 sparse: they are multiplied as they are" +
-              (!desc.alwaysSparse       ? "; --sparse-weights=always leaves their zeros out"
-               : desc.batchInvariant    ? ", because --batch-invariant has one order of sums"
-               : !desc.wanted.empty()   ? ", as the configuration that was asked for does"
-                                        : ", because no kernel without the zeros takes these sizes, types and epilogue"));
+              whyMultiplied(desc));
   }
 
   static LogicalResult select(KernelOp kernel, const Target &target,
@@ -192,7 +214,10 @@ struct SelectPass : impl::SelectPassBase<SelectPass> {
       return kernel.emitError(answer.status().message()) << " (target " << target.name << ")";
     if (answer->empty() || !answer->back().guard.empty())
       return kernel.emitError("the choices for this kernel do not cover all sizes");
-    remarkBlocks(kernel, *desc, target, *answer);
+    if (target.isCuda() && desc->operands.size() > 1 && desc->operands[1].blocks64 >= 0)
+      remarkBlocks64(kernel, *desc, *answer);
+    else
+      remarkBlocks(kernel, *desc, target, *answer);
     remarkTwoOfFour(kernel, *desc, target, *answer);
     for (const KernelVariant &variant : *answer)
       passedRemark(kernel.getLoc(), "Select")

@@ -9,6 +9,9 @@
 //   %w = constant : 768x3072, 80 % of 1x16 zero
 //   %y = matmul %x, %w    =>    %y = matmul %x, %w {lathe.nonzero_blocks = array<i64: 29491, 22118>}
 //
+//   %w = constant : 768x3072 of 16 bits, half of 64x64 zero
+//   %y = matmul %x, %w    =>    %y = matmul %x, %w {lathe.block_steps = array<i64: 288, 216>, ..}
+//
 //   %w = constant : 768x3072, at most two of four neighbours along 768 other than zero
 //   %y = matmul %x, %w    =>    %y = matmul %x, %w {lathe.two_of_four}
 //
@@ -18,6 +21,7 @@
 #include "../Common.h"
 
 #include "lathe/ir/WeightStore.h"
+#include "lathe/support/BlockSteps.h"
 #include "lathe/support/TwoOfFour.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -57,6 +61,8 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
       }
       if (zeros.blocks)
         op->setAttr(kNonzeroBlocksAttr, zeros.blocks);
+      if (zeros.blockSteps)
+        op->setAttr(kBlockStepsAttr, zeros.blockSteps);
       if (zeros.twoOfFour)
         op->setAttr(kTwoOfFourAttr, UnitAttr::get(&getContext()));
     });
@@ -64,6 +70,7 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
 
   struct Zeros {
     DenseI64ArrayAttr blocks; ///< null where a matrix has no blocks of zeros, or its bytes are not there
+    DenseI64ArrayAttr blockSteps; ///< null where no block of 64 x 64 is left out, or elements have other than 16 bits
     bool twoOfFour = false;
     std::optional<TwoOfFourOffence> offence; ///< of a matrix that is almost 2:4
   };
@@ -130,6 +137,12 @@ struct FindZeroBlocksPass : impl::FindZeroBlocksPassBase<FindZeroBlocksPass> {
     zeros.blocks = DenseI64ArrayAttr::get(&getContext(),
                                           {countNonzeroBlocks(flags, matrix.depth, 1),
                                            matrix.depth % 4 ? -1 : countNonzeroBlocks(flags, matrix.depth, 4)});
+    if (matrix.bits != 16)
+      return zeros;
+    const BlockSteps steps = BlockSteps::of(flags, matrix.depth, matrix.columns);
+    const int64_t panels = (matrix.columns + kBlockSide - 1) / kBlockSide;
+    if (steps.blocks < panels * ((matrix.depth + kBlockSide - 1) / kBlockSide))
+      zeros.blockSteps = DenseI64ArrayAttr::get(&getContext(), {steps.blocks, int64_t(steps.steps.size())});
     return zeros;
   }
 

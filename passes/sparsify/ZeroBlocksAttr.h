@@ -10,6 +10,10 @@ namespace lathe {
 /// known, or nothing but that there are hardly any.
 inline constexpr const char *kNonzeroBlocksAttr = "lathe.nonzero_blocks";
 
+/// On a product by constant weights of 16-bit floats, an array of two i64: how many blocks of 64 x 64 and how many steps
+/// are multiplied (support/BlockSteps.h). Only where some block is left out.
+inline constexpr const char *kBlockStepsAttr = "lathe.block_steps";
+
 /// On a product by constant weights of 16-bit floats, a unit: they are 2:4 sparse along K (support/TwoOfFour.h).
 inline constexpr const char *kTwoOfFourAttr = "lathe.two_of_four";
 

@@ -3,6 +3,7 @@
 
 #include "lathe/codegen/KernelDesc.h"
 #include "lathe/codegen/Skeleton.h"
+#include "lathe/support/BlockSteps.h"
 
 #include <gtest/gtest.h>
 
@@ -119,6 +120,67 @@ TEST(ChooseSparse, ConfigurationsCanBeAskedFor) {
   d = product(3);
   d.wanted = "gemm.sparse.few.t256.v2.n64.c2";
   EXPECT_EQ(variantsOf(d).front().spec.config.find("gemm.sparse.few.t256.v2.r8.n64.k4."), 0u) << variantsOf(d).front().spec.config;
+}
+
+// ---- Blocks of zeros ---------------------------------------------------------------------
+
+/// Of 64 x 64 blocks of the weights a share is zero.
+KernelDesc blocks(KernelDesc d, double zeros) {
+  ContractionOperand &b = d.operands[1];
+  const int64_t columns = d.buffers[1].dims[b.transposed ? 0 : 1].constant().value(), depth = d.reduction[0].constant().value();
+  auto [most, steps] = BlockSteps::most(depth, columns);
+  b.twoOfFour = false;
+  b.blocks64 = int64_t(double(most) * (1 - zeros));
+  b.blockSteps = int64_t(double(steps) * (1 - zeros * zeros));
+  return d;
+}
+
+bool isBlockSparse(const KernelVariant &v) { return KernelConfig::parse(v.spec.config)->form->product.blockSparse; }
+
+TEST(ChooseBlocks, ZerosAreLeftOutWhereThatIsAskedFor) {
+  for (int64_t m : {1, 16, 17, 200, 2048, 8192})
+    for (int64_t n : {64, 1000, 4096})
+      for (const KernelVariant &v : variantsOf(blocks(product(m, n), 0.75))) {
+        EXPECT_TRUE(isBlockSparse(v)) << v.spec.config;
+        EXPECT_EQ(v.spec.buffers[1].packing.substr(0, 6), "bsr64c");
+        EXPECT_EQ(v.spec.buffers[1].packing.back(), 't');
+        EXPECT_LE(*v.spec.launches[0].sharedBytes.constant(), 227 << 10);
+        EXPECT_EQ(v.spec.tensorMaps.size(), 2u); // A, results
+      }
+  // Kernels know nothing of how many blocks there are but what their room is.
+  const std::string packing = variantsOf(blocks(product(2048), 0.75)).front().spec.buffers[1].packing;
+  EXPECT_EQ(packing, "bsr64c1024t");
+}
+
+TEST(ChooseBlocks, AnyNumberOfRows) {
+  KernelDesc d = product(DimExpr::symbol("M"));
+  d.symbols["M"] = {0, DimRange::kUnbounded};
+  std::vector<KernelVariant> all = variantsOf(blocks(d, 0.9));
+  ASSERT_GE(all.size(), 3u);
+  EXPECT_TRUE(all.back().guard.empty());
+  for (const KernelVariant &v : all) // one form of the weights
+    EXPECT_EQ(v.spec.buffers[1].packing, all.front().spec.buffers[1].packing) << v.spec.config;
+}
+
+TEST(ChooseBlocks, OtherwiseTheProductIsDense) {
+  for (int64_t m : {1, 2048}) {
+    KernelDesc automatic = blocks(product(m), 0.75), input = automatic, wide = blocks(product(m, 4096, 4096, DType::F32), 0.75);
+    automatic.alwaysSparse = false;
+    input.operands[1].isWeight = false;
+    for (const KernelDesc &d : {automatic, input, wide})
+      for (const KernelVariant &v : variantsOf(d))
+        EXPECT_FALSE(isBlockSparse(v)) << v.spec.config;
+    for (const KernelVariant &v : variantsOf(blocks(product(m), 0.75), "sm_80"))
+      EXPECT_FALSE(isBlockSparse(v)) << v.spec.config;
+  }
+}
+
+TEST(ChooseBlocks, FewerOperationsWinOverTwoOfFour) {
+  for (double zeros : {0.2, 0.75}) {
+    KernelDesc d = blocks(product(2048), zeros);
+    d.operands[1].twoOfFour = true;
+    EXPECT_EQ(isBlockSparse(variantsOf(d).front()), zeros > 0.5);
+  }
 }
 
 } // namespace

@@ -412,4 +412,30 @@ TEST_F(CudaHopper, SparseWeightsCompile) {
   compile(/*harmlessSpills=*/false);
 }
 
+/// Weights with blocks of zeros, stored either way: tiles of few rows and of many, a residual that a map brings.
+TEST_F(CudaHopper, BlockSparseWeightsCompile) {
+  struct Form {
+    const char *config, *half;
+    bool along, residual;
+  };
+  for (const Form &f : {Form{"gemm.bsr.cooperative.t384.m256.n128.k64.s4", "bf16", true, false},
+                        Form{"gemm.bsr.cooperative.t384.m224.n128.k64.s4", "f16", false, false},
+                        Form{"gemm.bsr.cooperative.t384.m128.n128.k64.s6", "bf16", true, true},
+                        Form{"gemm.bsr.cooperative.t384.m48.n128.k64.s8", "bf16", false, true},
+                        Form{"gemm.bsr.cooperative.t384.m16.n128.k64.s11", "f16", true, false}}) {
+    std::string name = nameOf("bsr"), e = f.half, w = std::string(f.along ? "tensor<328x520x" : "tensor<520x328x") + e + ">",
+                x = "tensor<?x520x" + e + ", #lathe.t<[M, 520]>>", y = "tensor<?x328x" + e + ", #lathe.t<[M, 328]>>";
+    std::string r = f.residual ? y : "tensor<328x" + e + ">";
+    CudaCase c{fn(name, "(%x: " + x + ", %w: " + w + ", %r: " + r + ") -> " + y,
+                  std::string("  %0 = lathe.matmul %x, %w ") + (f.along ? "{transpose_b} " : "") + ": (" + x + ", " + w + ") -> " + y +
+                      "\n  %1 = lathe.add %0, %r : (" + y + ", " + r + ") -> " + y + "\n  return %1 : " + y),
+               f.config};
+    c.packing = f.along ? "bsr64c20t" : "bsr64c20";
+    c.maps = 1 + 1 + f.residual; // A, results: blocks of the weights are copied as they lie
+    CudaKernel kernel = add(name, c);
+    EXPECT_NE(kernel.source.find("gemmBsr<BsrTile<"), std::string::npos);
+  }
+  compile(/*harmlessSpills=*/false);
+}
+
 } // namespace

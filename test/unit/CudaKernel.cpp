@@ -60,7 +60,8 @@ CudaKernel cudaKernel(MLIRContext &context, const CudaCase &c, const std::string
   const bool attention = !fn.getBody().getOps<AttentionOp>().empty();
   const bool heads = codegen::rolesOfFunction(fn).hasHeads();
   const bool sparse = c.packing.starts_with("sparse24"); // elements and words of the weights have a map each
-  const size_t operands = attention || sparse ? 3 : 2;
+  const bool blockSparse = c.packing.starts_with("bsr64"); // the weights have none
+  const size_t operands = attention || sparse ? 3 : blockSparse ? 1 : 2;
   for (size_t i = operands; i < spec->tensorMaps.size(); ++i)
     spec->tensorMaps[i].role = attention ? Role::Mask : i == operands + 1 && !heads ? Role::Residual : Role::Result;
   if (spec->tensorMaps.size() == (attention ? 4 : operands + 2)) // a mask, or what lies beside the results

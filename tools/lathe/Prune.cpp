@@ -57,7 +57,7 @@ Status measure(const PruneRequest &options, const std::string &path, const Prune
     row.wins = leavesOut && share <= kWins;
     if (!leavesOut)
       row.why = "no kernel is expected to gain 3 % from these zeros: CPUs leave out blocks of 1x16 and 4x16 that are "
-                "all zero, sm_90a two of four (2:4) in 16-bit weights";
+                "all zero, sm_90a two of four (2:4) and blocks of 64x64 in 16-bit weights";
     else if (!row.wins)
       row.why = "measured gain below 3 %";
     report.rows.push_back(std::move(row));
@@ -191,9 +191,9 @@ Status pruneVerb(const std::vector<std::string> &arguments) {
   PruneRequest options;
   parser.add("o", "FILE", "The new model", options.output);
   parser.add("scheme", "NAME",
-             "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns), unstructured "
-             "(single weights), 2:4 or 4:8 (of neighbours along the depth; with --device=cuda:0 2:4 is measured as compiled with "
-             "--sparse-weights=always, which such models then want); or what is taken out, and the model becomes "
+             "What becomes zero together: block:1x16 or block:4x16 (neighbours along the depth x columns; for GPUs block:64x64, or "
+             "multiples), unstructured (single weights), 2:4 or 4:8 (of neighbours along the depth); with --device=cuda:0 zeros "
+             "are measured as compiled with --sparse-weights=always, which such models then want; or what is taken out, and the model becomes "
              "smaller: channels of convolutions, heads of attention, ffn (columns between two products), blocks (whole "
              "residual branches)", options.scheme);
   parser.add("ratio", "R", "The share of blocks, weights, channels, heads or columns that goes, between 0 and 1", options.ratio);

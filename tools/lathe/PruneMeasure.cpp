@@ -42,7 +42,7 @@ std::pair<double, bool> timesOf(const Profile &profile, const std::vector<std::s
       continue;
     result.first += kernel.seconds;
     Result<KernelConfig> config = KernelConfig::parse(kernel.config);
-    result.second |= config.ok() && config->form && (config->form->product.leavesOutZeros || config->form->product.sparse);
+    result.second |= config.ok() && config->form && (config->form->product.leavesOutZeros || config->form->product.packsZerosAway());
   }
   return result;
 }
@@ -66,9 +66,8 @@ Result<BothForms> BothForms::open(const PruneRequest &options, const std::string
   if (!written)
     return written.status();
   compile.cache = false;
-  // GPUs leave two zeros of four out where they are told to; whether it pays is what is measured.
-  const bool twoOfFour = options.scheme == "2:4" && options.session.device.starts_with("cuda");
-  compile.sparseWeights = twoOfFour ? "always" : "auto";
+  // GPUs leave zeros out where they are told to; whether it pays is what is measured.
+  compile.sparseWeights = options.session.device.starts_with("cuda") ? "always" : "auto";
   Result<OpenEngine> pruned = OpenEngine::open((*written)->path, compile, options.session);
   if (!pruned)
     return pruned.status();

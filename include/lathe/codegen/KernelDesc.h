@@ -40,6 +40,9 @@ struct ContractionOperand {
   /// Gemm, weights: how many of their blocks of 1 x 16 and of 4 x 16 (columns last) are not all zero; -1: it is not
   /// known, or there are no such blocks.
   int64_t nonzeroBlocks1 = -1, nonzeroBlocks4 = -1;
+  /// Gemm, weights of 16 bits: how many of their blocks of 64 x 64 and how many steps are multiplied where the others are
+  /// left out (support/BlockSteps.h); -1: it is not known, or there are no others.
+  int64_t blocks64 = -1, blockSteps = -1;
   /// Gemm, weights: of each four neighbours along K at most two are not zero (support/TwoOfFour.h).
   bool twoOfFour = false;
   /// Conv: the input buffer of images with channels first that the kernel reads as channels

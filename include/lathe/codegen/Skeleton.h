@@ -58,6 +58,7 @@ struct ProductSizes {
   bool bAlongK = true;        ///< k is contiguous in B
   bool bare = true;           ///< results are the sums
   bool residual = false;      ///< results take a tensor of their shape that TMA brings
+  double blocks = 0, steps = 0; ///< of weights with blocks of zeros (support/BlockSteps.h)
 };
 
 /// A convolution whose windows are rows of a product, as the time of its tiles sees it.
@@ -135,6 +136,7 @@ struct ProductForm {
   bool mixedInput = false;     ///< B must be: gemm_mixed.cuh, gemm_widened.cuh
   bool packed = false;         ///< B must be, as fragments (Packing.h): gemm_packed.cuh and those beside it
   bool sparse = false;         ///< B must be 2:4 sparse, packed as `sparse24` (Packing.h): gemm_sparse.cuh, gemm_sparse_few.cuh
+  bool blockSparse = false;    ///< B must have blocks of zeros, packed as `bsr64` (Packing.h): gemm_bsr.cuh
   bool pairs = false;          ///< kPair: a result may be made of two columns of sums
   int64_t interleave = 1;      ///< CPU: neighbours of K that an instruction multiplies and adds; with more
                                ///< than 1, both operands are integers of 8 bits
@@ -146,6 +148,9 @@ struct ProductForm {
   /// What a product takes with a tile, in ns on the usual card: what ranks tiles of several families.
   /// Null: `offer` goes by rules.
   double (*time)(const KernelConfig &, const ProductSizes &) = nullptr;
+  /// Whether B is packed without zeros, whichever way the matrix was stored.
+  bool packsZerosAway() const { return sparse || blockSparse; }
+
   /// Adds the variants for the numbers of rows that this family is the best for. False: none are left.
   /// The families are asked in the order of Skeletons.def. Null: another descriptor's does it.
   bool (*offer)(select::ProductChoice &) = nullptr;

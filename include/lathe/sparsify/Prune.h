@@ -29,7 +29,7 @@ struct Scheme {
   int64_t rows = 1, columns = 1;
   std::string name; ///< as it was given
 
-  /// "block:1x16", "block:4x16" and other sizes, "unstructured" (blocks of 1 x 1), "2:4", "4:8"; else a Usage error.
+  /// "block:1x16", "block:4x16", "block:64x64" and other sizes, "unstructured" (blocks of 1 x 1), "2:4", "4:8"; else a Usage error.
   static Result<Scheme> parse(std::string_view text);
 };
 

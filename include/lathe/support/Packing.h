@@ -31,6 +31,8 @@
 //                                       both filled with zeros
 //   sparse24      [1.., K, N]        -> the nonzero halves of a 2:4 sparse matrix (TwoOfFour.h), then where they were
 //                                       (below); sparse24t [1.., N, K] -> the same. Floats of 16 bits
+//   bsr64c<C>     [1.., K, N]        -> the blocks of 64 x 64 that are not all zero (BlockSteps.h), and where they were
+//                                       (below); bsr64c<C>t [1.., N, K] -> the same. Floats of 16 bits
 //
 // A lane of `fragments`, g = lane / 4 and t = lane % 4, has U / 16 neighbouring blocks of 16 x 16, eight codes of
 // each: register r of the instruction (mma.m16n8k16, wgmma with A from registers) holds column g + 8 * (r % 2) at
@@ -50,6 +52,13 @@
 // at k = 32 * (lane % 4 / 2) + 16 * (lane % 2) + 0 .. 15, four bits for each four of K from the lowest on: the place of the
 // first element that is kept, then of the second. Weights that are not 2:4 are refused by WeightPacker::prepare.
 //
+// `bsr64` has words of 32 bits first: how many bytes on the steps begin, and the blocks; [pairs of panels + 1] the number
+// of the first step of each pair and that of the end, filled up to 16 bytes. Then [C] steps, each a word that says which
+// 64 of K it is and one with four times the number of its first block, plus 1 where the first panel has a block and 2
+// where the second has, filled up to 128 bytes; then [C] blocks of [64 columns][64 of K] elements, in which the piece of
+// 16 bytes p of column n lies at p ^ n % 8, as the 128-byte swizzle of tensor maps has it. Blocks are filled with zeros
+// beyond K and N. C is as many as there are or more, as of `blocks`.
+//
 // The last panel is only as wide as whole vectors (NR/2) need; what no column
 // fills is zero. Elements keep their type, and all but `winograd` their values. Those
 // below a byte take `panels` and `fragments` alone.
@@ -58,6 +67,7 @@
 #ifndef LATHE_SUPPORT_PACKING_H
 #define LATHE_SUPPORT_PACKING_H
 
+#include "lathe/support/BlockSteps.h"
 #include "lathe/support/DType.h"
 #include "lathe/support/Status.h"
 
@@ -70,12 +80,10 @@
 
 namespace lathe {
 
-struct MatrixBytes;
-
 /// Where an element of a packed weight lies. `depth` counts k, or tap * C + c, or
 /// point * C + c.
 struct PanelLayout {
-  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments, Blocks, TwoOfFour };
+  enum class Order { Matrix, MatrixTransposed, Filters, Taps, Winograd, Rows, Groups, Parts, Gates, Fragments, Blocks, TwoOfFour, Bsr };
   /// Taps of a window by dimension: [first, first + count) of each.
   struct Box {
     std::vector<int64_t> first, count;
@@ -90,8 +98,8 @@ struct PanelLayout {
   int64_t groups = 1, groupChannels = 0; ///< Groups: G and C/G; `channels` are those of a panel; Gates: G;
                                          ///< Filters: C, which `channels` fills up to a multiple of I
   int64_t codeBits = 0;           ///< Fragments: B
-  int64_t blockRows = 1, capacity = 0; ///< Blocks: R and C
-  bool fromTransposed = false;    ///< Blocks, TwoOfFour: of [N, K]
+  int64_t blockRows = 1, capacity = 0; ///< Blocks: R and C; Bsr: C
+  bool fromTransposed = false;    ///< Blocks, TwoOfFour, Bsr: of [N, K]
   int64_t tile = 2, stride = 1;   ///< Winograd: results along a side of a tile
   std::vector<int64_t> window;    ///< Parts: sizes of the whole window
   std::vector<Box> boxes;         ///< Parts: of each panel; `depth` is that of the whole window
@@ -118,7 +126,11 @@ struct PanelLayout {
   int64_t sparseSteps() const { return (depth + kSparseStep - 1) / kSparseStep; }
   int64_t sparseValueBytes() const { return panel * sparseSteps() * kSparseStep; }
   int64_t sparseWordBytes() const { return sparseSteps() * 32 * 4; }
-  /// Element offset of column n at depth k; not of Parts, Blocks and TwoOfFour.
+  /// Bsr: where steps and blocks begin, and what a block takes, in bytes.
+  static constexpr int64_t kBsrBytes = 64 * 64 * 2;
+  int64_t bsrStepsAt() const;
+  int64_t bsrBlocksAt() const;
+  /// Element offset of column n at depth k; not of Parts, Blocks, TwoOfFour and Bsr.
   int64_t offset(int64_t b, int64_t k, int64_t n) const;
 
   /// An error for an unknown recipe, or sizes that it cannot take.
@@ -130,6 +142,9 @@ std::string partsRecipe(int64_t panel, const std::vector<int64_t> &taps, size_t 
 
 /// The recipe of blocks of `rows` rows of which at most `capacity` are not all zero.
 std::string blocksRecipe(int64_t rows, int64_t capacity, bool transposed);
+
+/// The recipe of blocks of 64 x 64 of which at most `capacity` are packed.
+std::string bsrRecipe(int64_t capacity, bool transposed);
 
 /// The recipe of 2:4 sparse matrices.
 std::string twoOfFourRecipe(bool transposed);
@@ -143,8 +158,8 @@ public:
   static Result<WeightPacker> of(std::string_view recipe, DType dtype,
                                  const std::vector<int64_t> &dims);
 
-  /// Ahead of pack(): reads of the dense tensor what decides where its elements go. Nothing to do but for `blocks`,
-  /// Internal where they are more than the recipe's, and for `sparse24`, Internal where a group is not 2:4.
+  /// Ahead of pack(): reads of the dense tensor what decides where its elements go. Nothing to do but for `blocks` and
+  /// `bsr64`, Internal where they are more than the recipe's, and for `sparse24`, Internal where a group is not 2:4.
   Status prepare(std::span<const std::byte> from);
 
   uint64_t sourceBytes() const { return source; } ///< of the dense tensor
@@ -160,6 +175,7 @@ private:
   template <typename T> void make(int64_t piece, const std::byte *from, std::byte *to) const;
   void makeBlocks(int64_t piece, const std::byte *from, std::byte *to) const;
   void makeTwoOfFour(int64_t piece, const std::byte *from, std::byte *to) const;
+  void makeBsr(int64_t piece, const std::byte *from, std::byte *to) const;
   MatrixBytes matrix(std::span<const std::byte> from) const;
 
   PanelLayout layout;
@@ -167,6 +183,9 @@ private:
   uint64_t source = 0;
   /// Blocks, once prepared: the first of each panel and the end; the first row of each.
   std::vector<uint32_t> firsts, rows;
+  /// Bsr, once prepared: its steps; the step of 64 of K and the panel of each block.
+  BlockSteps blockSteps;
+  std::vector<std::pair<uint32_t, uint32_t>> places;
 };
 
 } // namespace lathe
