@@ -12,6 +12,8 @@ namespace lathe {
 /// Chains of transposes, reshapes, broadcasts, slices and casts; broadcasts that
 /// their readers do themselves.
 void populateMovementPatterns(mlir::RewritePatternSet &patterns);
+/// Gathers that repeat what they read.
+void populateRepeatPatterns(mlir::RewritePatternSet &patterns);
 /// Identities of arithmetic.
 void populateAlgebraPatterns(mlir::RewritePatternSet &patterns);
 /// Ops on constants alone, through the reference, filters of convolutions whatever makes them;

@@ -33,6 +33,7 @@ struct SimplifyPass : impl::SimplifyPassBase<SimplifyPass> {
       if (op.getDialectNamespace() == "lathe")
         op.getCanonicalizationPatterns(patterns, context);
     populateMovementPatterns(patterns);
+    populateRepeatPatterns(patterns);
     populateAlgebraPatterns(patterns);
     populateConstantPatterns(patterns, /*keepCodes=*/true);
     FrozenRewritePatternSet frozen(std::move(patterns));

@@ -263,3 +263,28 @@ func.func @no_any(%x: tensor<8xf32>, %n: tensor<8xi64>) -> (tensor<i1>, tensor<i
   %6 = lathe.compare %5, %zero {predicate = #lathe.predicate<gt>} : (tensor<i64>, tensor<i64>) -> tensor<i1>
   return %4, %6 : tensor<i1>, tensor<i1>
 }
+
+// A table of blocks becomes one of elements; other indices stay what they are.
+// CHECK-LABEL: @gather_of_repeats
+// CHECK-NEXT: %[[R:.*]] = lathe.reshape %arg0 : (tensor<3x5xi1>) -> tensor<3x1x5xi1>
+// CHECK-NEXT: %[[B:.*]] = lathe.broadcast_to %[[R]] : (tensor<3x1x5xi1>) -> tensor<3x2x5xi1>
+// CHECK-NEXT: lathe.reshape %[[B]] : (tensor<3x2x5xi1>) -> tensor<6x5xi1>
+// CHECK-NOT: lathe.gather
+// CHECK: return
+func.func @gather_of_repeats(%x: tensor<3x5xi1>) -> tensor<6x5xi1> {
+  %i = lathe.constant dense<[0, 0, 1, 1, 2, 2]> : tensor<6xi64>
+  %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<3x5xi1>, tensor<6xi64>) -> tensor<6x5xi1>
+  return %0 : tensor<6x5xi1>
+}
+
+// CHECK-LABEL: @gather_in_another_order
+// CHECK-COUNT-3: lathe.gather
+func.func @gather_in_another_order(%x: tensor<3x5xf32>) -> (tensor<6x5xf32>, tensor<6x5xf32>, tensor<3x5xf32>) {
+  %i = lathe.constant dense<[0, 1, 2, 0, 1, 2]> : tensor<6xi64>
+  %j = lathe.constant dense<[0, 0, 1, 1, 1, 2]> : tensor<6xi32>
+  %k = lathe.constant dense<[0, 0, 1]> : tensor<3xi64>
+  %0 = lathe.gather %x, %i {axis = 0 : i64} : (tensor<3x5xf32>, tensor<6xi64>) -> tensor<6x5xf32>
+  %1 = lathe.gather %x, %j {axis = 0 : i64} : (tensor<3x5xf32>, tensor<6xi32>) -> tensor<6x5xf32>
+  %2 = lathe.gather %x, %k {axis = 0 : i64} : (tensor<3x5xf32>, tensor<3xi64>) -> tensor<3x5xf32>
+  return %0, %1, %2 : tensor<6x5xf32>, tensor<6x5xf32>, tensor<3x5xf32>
+}
