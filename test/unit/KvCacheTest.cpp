@@ -1,14 +1,12 @@
 //===- KvCacheTest.cpp - what a KV cache promises ---------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "lathe/runtime/KvCache.h"
-#include "lathe/runtime/KvSnapshot.h"
+#include "KvCacheFixture.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <new>
 #include <numeric>
 #include <random>
@@ -30,67 +28,6 @@ void operator delete(void *p) noexcept { std::free(p); }
 void operator delete(void *p, size_t) noexcept { std::free(p); }
 
 namespace {
-
-Config small(uint32_t blocks = 32, uint32_t blockTokens = 8) {
-  Config c;
-  c.groups[0].layout.blockTokens = blockTokens;
-  c.blocks = blocks;
-  c.maxSequences = 16;
-  c.maxSequenceTokens = blocks * blockTokens;
-  c.maxStepTokens = c.maxSequenceTokens;
-  return c;
-}
-
-std::unique_ptr<Cache> make(const Config &c) {
-  Result<std::unique_ptr<Cache>> made = Cache::create(c);
-  EXPECT_TRUE(made) << made.status().str();
-  return std::move(*made);
-}
-
-std::vector<Token> text(uint32_t seed, uint32_t n) {
-  std::vector<Token> t(n);
-  for (uint32_t i = 0; i < n; ++i)
-    t[i] = seed * 1000 + i;
-  return t;
-}
-
-/// One step: what is cached of the prompt, then the rest of it. Returns the hit.
-uint32_t prefill(Cache &cache, SeqId s, const std::vector<Token> &prompt) {
-  uint32_t hit = 0;
-  EXPECT_TRUE(cache.begin().ok());
-  EXPECT_TRUE(cache.attach(s, prompt, hit).ok());
-  Append rest{s, uint32_t(prompt.size()) - hit, 0};
-  Outcome o = cache.reserve({&rest, 1}, std::span(prompt).subspan(hit));
-  EXPECT_TRUE(o.ok()) << toString(o.code);
-  cache.clearTransfers();
-  EXPECT_TRUE((o.ok() ? cache.commit() : cache.rollback()).ok());
-  return hit;
-}
-
-Outcome append(Cache &cache, SeqId s, uint32_t n, uint32_t draft = 0, Token token = 7) {
-  std::vector<Token> t(n, token);
-  Append a{s, n, draft};
-  EXPECT_TRUE(cache.begin().ok());
-  Outcome o = cache.reserve({&a, 1}, t);
-  cache.clearTransfers();
-  EXPECT_TRUE((o.ok() ? cache.commit() : cache.rollback()).ok());
-  return o;
-}
-
-SeqId run(Cache &cache, const std::vector<Token> &prompt, SequenceOptions o = {},
-          uint32_t *hit = nullptr) {
-  SeqId s;
-  EXPECT_TRUE(cache.open(o, s).ok());
-  uint32_t h = prefill(cache, s, prompt);
-  if (hit)
-    *hit = h;
-  return s;
-}
-
-void expectValid(const Cache &cache) {
-  for (const Violation &v : validate(cache.snapshot()))
-    ADD_FAILURE() << "invariant " << v.invariant << ": " << v.what;
-}
 
 //===--- Layout and capacity ----------------------------------------------===//
 
@@ -555,27 +492,6 @@ TEST(KvGroups, StatesHaveCheckpoints) {
   EXPECT_NE(cache->table(s, 1)[0], cache->table(s, 1)[1]);
   ASSERT_TRUE(cache->rollback().ok());
   expectValid(*cache);
-}
-
-//===--- Tokens that come later -------------------------------------------===//
-
-/// A block whose last token is not known is nobody's to find, until it is told; nor when it never is.
-TEST(KvUnknown, IsIndexedWhenProvided) {
-  for (bool told : {false, true}) {
-    auto cache = make(small());
-    SeqId child, s = run(*cache, text(1, 15));
-    ASSERT_TRUE(append(*cache, s, 1, 0, kUnknownToken).ok());
-    std::vector<Token> longer = text(1, 15);
-    longer.insert(longer.end(), 2, 9);
-    EXPECT_EQ(cache->peek(0, longer), 8u);
-    EXPECT_EQ(cache->provide(s, kUnknownToken).code, Code::BadArgument);
-    EXPECT_EQ(cache->fork(s, child).code, Code::Busy);
-    EXPECT_TRUE(!told || cache->provide(s, 9).ok());
-    EXPECT_TRUE(!told || cache->provide(s, 9).code == Code::BadArgument);
-    ASSERT_TRUE(cache->close(s).ok());
-    EXPECT_EQ(cache->peek(0, longer), told ? 16u : 8u);
-    expectValid(*cache);
-  }
 }
 
 //===--- Yielding ---------------------------------------------------------===//

@@ -88,6 +88,7 @@ public:
     kTouched = 16,  ///< the step's log has more than reservations of it
     kPreempted = 32,
     kMayCache = 64, ///< what the options say
+    kEndsUnknown = 128, ///< it caches, and its last token is still to be provided
   };
 
   /// The index of an open sequence, or maxSequences.
@@ -156,7 +157,7 @@ private:
   /// The tail of a sequence becomes a new block; false when its allocation fails.
   bool beginBlock(uint32_t s);
   Outcome reserveOne(const Append &request, const Token *tokens, const Slots &slots, size_t at);
-  Outcome plan(std::span<const Append> requests, size_t given);
+  Outcome plan(std::span<const Append> requests, std::span<const Token> flat);
   bool extend(uint32_t s, const Group &g, uint32_t tokens);
   void writeSlots(uint32_t s, const Group &g, uint32_t tokens, int32_t *out) const;
   void commitOne(uint32_t s);
@@ -225,8 +226,6 @@ private:
   Token *recent(uint32_t s, uint32_t position) const {
     return tokens.get() + size_t(s) * tokenStride + (position & (tokenRing - 1));
   }
-  /// Whether the last token of a sequence that caches is still to be provided.
-  bool endsUnknown(uint32_t s) const { return length(s) && *recent(s, length(s) - 1) == kUnknownToken; }
 
   PrefixTree tree;
   bool oneFull;        ///< one group that stores, and it is Full: the fast path

@@ -70,7 +70,7 @@ void Core::index(uint32_t s, const Hash128 *known) {
   if (!(hot[s].flags & kCaches))
     return;
   uint32_t accepted = length(s) - (planted(Fault::DraftsIndexed) ? 0 : hot[s].draft);
-  if (accepted == length(s) && endsUnknown(s))
+  if (accepted == length(s) && hot[s].flags & kEndsUnknown)
     --accepted;
   uint32_t b = indexed[s], end = accepted / blockTokens, node = tails[s];
   if (b < end) {
@@ -114,9 +114,10 @@ Outcome Core::provide(SeqId sequence, Token token) {
     return refuse(Code::StepOpen, sequence);
   if (!(hot[s].flags & kCaches))
     return {}; // what nobody looks up is not kept
-  if (!endsUnknown(s) || token == kUnknownToken)
+  if (!(hot[s].flags & kEndsUnknown) || token == kUnknownToken)
     return refuse(Code::BadArgument, sequence);
   *recent(s, length(s) - 1) = token;
+  hot[s].flags &= ~uint32_t(kEndsUnknown);
   if (length(s) % blockTokens == 0) {
     index(s);
     publish();

@@ -85,7 +85,7 @@ Outcome Core::reserve(std::span<const Append> requests, std::span<const Token> f
     if (!checked) {
       // Before anything is evicted: is all that is left valid, and is there enough for it?
       checked = true;
-      o = plan(requests.subspan(i), size_t(last - next));
+      o = plan(requests.subspan(i), {next, last});
       if (!o.ok())
         break;
     }
@@ -120,14 +120,16 @@ size_t Core::reserveUsual(std::span<const Append> requests, const Token *next, i
       break;
     Hot &h = all[s];
     uint32_t room = h.room, slot = h.slot, at = h.stored & ringMask;
-    // One look at two fields each: any other value of them breaks.
-    if (h.id != r.sequence || (uint64_t(h.pending) << 32 | (room - 1)) >= kNoRoom ||
+    // One look at two fields each: any other value of them breaks. What is not known has nothing behind it.
+    if (h.id != r.sequence || h.flags & kEndsUnknown || (uint64_t(h.pending) << 32 | (room - 1)) >= kNoRoom ||
         (uint64_t(r.draft) << 32 | r.tokens) != 1)
       break;
     h.slot = slot + 1;
     h.room = room - 1;
     h.pending = 1;
     rings[s * stride + at] = next[i];
+    if (next[i] == kUnknownToken && h.flags & kCaches)
+      h.flags |= kEndsUnknown;
     list[i] = s | mark;
     if (out)
       out[i] = int32_t(slot);
@@ -143,8 +145,7 @@ bool Core::mayBegin(SeqId sequence) const {
     return false;
   const Hot &h = hot[s];
   return oneFull && h.pending == 0 && pool.freeBlocks() &&
-         !(h.flags & (kSwapped | kDoomed | kCompacted)) && h.draft == 0 &&
-         h.stored % blockTokens == 0 && h.stored < config.maxSequenceTokens &&
+         !(h.flags & (kSwapped | kDoomed | kCompacted | kEndsUnknown)) && h.draft == 0 && h.stored % blockTokens == 0 && h.stored < config.maxSequenceTokens &&
          h.stored - indexed[s] * blockTokens < tokenRing;
 }
 
@@ -202,7 +203,8 @@ uint32_t Core::neededBlocks(std::span<const Append> requests) const {
 }
 
 /// Whether all requests are valid and there are blocks for them; changes nothing.
-Outcome Core::plan(std::span<const Append> requests, size_t given) {
+Outcome Core::plan(std::span<const Append> requests, std::span<const Token> flat) {
+  const size_t given = flat.size();
   ++planNumber;
   size_t taken = 0;
   for (const Append &r : requests) {
@@ -211,7 +213,11 @@ Outcome Core::plan(std::span<const Append> requests, size_t given) {
       return refuse(Code::BadSequence, r.sequence);
     if (hot[s].pending || std::exchange(plannedIn[s], planNumber) == planNumber)
       return refuse(Code::Busy, r.sequence);
-    if (r.tokens == 0 || r.draft > r.tokens)
+    if (r.tokens == 0 || r.draft > r.tokens || r.tokens > given - taken)
+      return refuse(Code::BadArgument, r.sequence);
+    const auto inner = flat.subspan(taken, r.tokens - 1);
+    if (std::find(inner.begin(), inner.end(), kUnknownToken) != inner.end() ||
+        hot[s].flags & kEndsUnknown)
       return refuse(Code::BadArgument, r.sequence);
     if (r.tokens > config.maxStepTokens)
       return refuse(Code::TooLong, r.sequence, r.tokens, config.maxStepTokens);
@@ -256,6 +262,8 @@ Outcome Core::reserveOne(const Append &r, const Token *t, const Slots &slots, si
       run = std::min(r.tokens - i, tokenRing - from);
       std::copy_n(t + i, run, recent(s, from));
     }
+  if (h.flags & kCaches && t[r.tokens - 1] == kUnknownToken)
+    h.flags |= kEndsUnknown;
   if (h.flags & kCompacted) {
     const Group &g = stores[0];
     for (uint32_t i = 0; i < r.tokens; ++i)
@@ -369,7 +377,7 @@ Outcome Core::commit() {
     ++h.stored;
     h.pending = 0;
     ++ones;
-    if (h.room == 0 && h.flags & kCaches && !endsUnknown(s)) {
+    if (h.room == 0 && (h.flags & (kCaches | kEndsUnknown)) == kCaches) {
       list[filled++] = s;
       tree.prefetchNode(tails[s]);
     }
@@ -523,6 +531,7 @@ void Core::undoTo(const Mark &m) {
     if (planted(Fault::RollbackKeepsLength))
       h.stored += h.pending;
     h.pending = h.room = h.nextDraft = 0;
+    h.flags &= ~uint32_t(kEndsUnknown); // before it none was unknown
   }
   copies.resize(m.copies);
   swapIns.resize(m.swapIns);

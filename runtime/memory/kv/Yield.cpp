@@ -60,6 +60,8 @@ Outcome Core::truncate(SeqId sequence, uint32_t to) {
   }
   if (rest != indexed[s] && !planted(Fault::TruncationKeepsChain))
     setTail(s, node, rest);
+  if (to < length(s))
+    hot[s].flags &= ~uint32_t(kEndsUnknown);
   hot[s].stored = kept;
   dropped[s] = to - kept;
   hot[s].draft = hot[s].room = 0;
@@ -168,7 +170,7 @@ Outcome Core::drop(SeqId sequence, std::span<const uint32_t> kept) {
   bool compacted = hot[s].flags & kCompacted;
   hot[s].flags |= kCompacted | kTouched;
   if (!planted(Fault::DropKeepsIndexed))
-    hot[s].flags &= ~kCaches;
+    hot[s].flags &= ~uint32_t(kCaches | kEndsUnknown);
   account(s, true);
   rewrite(s, 0);
   if (failed) {
