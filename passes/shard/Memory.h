@@ -1,7 +1,7 @@
 //===- Memory.h - what ways to run ops keep in a rank's memory --*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An estimate, before anything is fused or placed: weights and states, as each rank has them, all the time; results
+// An estimate of one entry, before anything is fused or placed: weights and states, as each rank has them, all the time; results
 // from their op to their last reader, but for those that fuse with their only reader. What is brought together for one
 // reader alone is not counted.
 //

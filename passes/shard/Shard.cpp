@@ -137,7 +137,8 @@ struct ShardPass : impl::ShardPassBase<ShardPass> {
       text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + name;
     passedRemark(func.getLoc(), "Shard")
         << ("entry '" + func.getSymName() + "' on " + Twine(ranks) + " ranks: " +
-            (text.empty() ? "no collectives" : text) + llvm::formatv("; estimated {0:f3} us and {1} bytes of a rank", choice.seconds * 1e6, choice.bytes) +
+            (text.empty() ? "no collectives" : text) +
+            llvm::formatv("; estimated {0:f3} us and {1} bytes of a rank", choice.seconds * 1e6, choice.bytes) +
             (choice.exact ? "" : ", by local search"))
                .str();
   }

@@ -5,8 +5,8 @@
     test/perf/mesh/against_simgrid.py [--build=build] [--log=FILE] [--golden=FILE] [--most=1024]
 
 Compiles SimgridCollectives.cpp, which shares nothing with lathe, against Debian's libsimgrid-dev, and compares times of
-algorithms, sizes, hosts and late ranks. --golden writes SimGrid's times for test/unit/MeshSimulatorTest.cpp. SimGrid is told to share links max-min fairly and to leave TCP out of it. Exit
-code 1 when a time is off by more than 5 %.
+algorithms, sizes, hosts and late ranks. SimGrid is told to share links max-min fairly and to leave TCP out of it.
+--golden writes SimGrid's times for test/unit/MeshSimulatorTest.cpp. Exit code 1 when a time is off by more than 5 %.
 """
 import argparse
 import json
