@@ -41,7 +41,7 @@ def kernel_seconds(log):
 def tile_seconds(log):
     """The intercept of a line through times and bytes, by least squares of relative differences."""
     points = []
-    for m in re.finditer(r"^(qkv|o|gateup|down)_(16|64)\s+gemm\.split\S+\s+([\d.]+) us .* x torch", log, re.M):
+    for m in re.finditer(r"^(qkv|o|gateup|down)_(16|64)\s+gemm\.split\S+\s+([\d.]+) us .* x torch", log, re.MULTILINE):
         n, k = LAYER[m[1]]
         rows = int(m[2])
         points.append((2 * (n * k + rows * (n + k)), float(m[3]) * 1e-6))
@@ -71,7 +71,8 @@ def main():
             name, entry, sizes = CASES[case]
             engine = Path(folder) / f"{name}-{ranks}.lathe"
             if not engine.exists():
-                engine.write_bytes(lzma.open(options.engines / f"{name}-{ranks}.lathe.xz").read())
+                with lzma.open(options.engines / f"{name}-{ranks}.lathe.xz") as packed:
+                    engine.write_bytes(packed.read())
             path = Path(folder) / "topology.json"
             path.write_text(json.dumps(topology))
             run = subprocess.run([options.build / "bin/lathe", "simulate", engine, f"--topology={path}", f"--entry={entry}", "--json",
