@@ -447,7 +447,7 @@ Status CudaDevice::launch(const LaunchCommand &c) {
   Scope scope(driver, context, isEntered());
   LATHE_RETURN_IF_ERROR(prepareLaunch(c));
   const engine::Launch &l = *c.spec;
-  CUlaunchAttribute attributes[3];
+  CUlaunchAttribute attributes[2];
   std::memset(attributes, 0, sizeof attributes);
   unsigned count = 0;
   if (l.cluster[0] * l.cluster[1] * l.cluster[2] > 1) {
@@ -459,10 +459,6 @@ Status CudaDevice::launch(const LaunchCommand &c) {
   if (l.programmaticDependent && c.mayOverlap) {
     attributes[count].id = kAttributeProgrammaticSerialization;
     attributes[count++].value.programmaticStreamSerializationAllowed = 1;
-  }
-  if (c.isUrgent) {
-    attributes[count].id = kAttributePriority;
-    attributes[count++].value.priority = -1; // all others have 0
   }
   CUlaunchConfig config{static_cast<unsigned>(c.grid[0]),
                         static_cast<unsigned>(c.grid[1]),

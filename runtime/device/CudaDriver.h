@@ -45,7 +45,6 @@ struct CUlaunchAttribute {
       unsigned x, y, z;
     } clusterDim;
     int programmaticStreamSerializationAllowed;
-    int priority;
   } value;
 };
 static_assert(sizeof(CUlaunchAttribute) == 72);
@@ -115,8 +114,7 @@ inline constexpr int kHandleNone = 0, kHandleFile = 1; ///< File: a descriptor, 
 inline constexpr int kGranularityMinimum = 0;
 inline constexpr int kMemoryHost = 1, kMemoryDevice = 2;
 inline constexpr int kEventNoTiming = 2;
-inline constexpr int kAttributeClusterDimension = 4, kAttributeProgrammaticSerialization = 6,
-                     kAttributePriority = 8;
+inline constexpr int kAttributeClusterDimension = 4, kAttributeProgrammaticSerialization = 6;
 inline constexpr int kFunctionMaxDynamicShared = 8, kFunctionNonPortableCluster = 14;
 inline constexpr int kDeviceMaxGridX = 5, kDeviceMaxGridY = 6, kDeviceMaxGridZ = 7;
 inline constexpr int kDeviceMajor = 75, kDeviceMinor = 76;

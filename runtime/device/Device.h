@@ -47,7 +47,6 @@ struct LaunchCommand {
   int64_t grid[3] = {1, 1, 1};
   int64_t sharedBytes = 0, scratchBytes = 0;
   bool mayOverlap = true; ///< as the spec says; otherwise never
-  bool isUrgent = false;  ///< its blocks go ahead of those of other streams that have not begun
   std::span<void *const> buffers;      ///< LaunchStep::buffers, as device addresses
   std::span<const DType> dtypes;       ///< of the buffers
   std::span<const int64_t> symbols;    ///< values of Kernel::symbols

@@ -298,8 +298,6 @@ CUresult launchKernel(const CUlaunchConfig *c, CUfunction handle, void **paramet
       l.cluster[2] = a.value.clusterDim.z;
     } else if (a.id == kAttributeProgrammaticSerialization) {
       l.programmatic = a.value.programmaticStreamSerializationAllowed != 0;
-    } else if (a.id == kAttributePriority) {
-      l.priority = a.value.priority;
     }
   }
   if (!c->gridX || !c->gridY || !c->gridZ || c->blockX * c->blockY * c->blockZ > 1024 ||

@@ -36,7 +36,6 @@ struct FakeLaunch {
   unsigned sharedBytes = 0;
   bool programmatic = false;
   bool fromGraph = false;
-  int priority = 0;
   int stream = 0; ///< number of the stream, by age
 };
 

@@ -66,8 +66,6 @@ void Run::fillCommand(const CompiledStep &compiled, const CollectivePart &part, 
   out.command.variant = &out.variant;
   out.command.grid[0] = part.shape.blocks;
   out.command.mayOverlap = mayOverlap;
-  // Beside other kernels it is what ranks wait for.
-  out.command.isUrgent = compiled.step->stream > 0;
   out.command.buffers = out.buffers;
   out.command.symbols = out.symbols;
   out.command.status = static_cast<LatheStatusWord *>(slot.status.data()) + collective.statusSlot;

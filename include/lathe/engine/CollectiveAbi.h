@@ -152,10 +152,8 @@ constexpr CollectiveShape allReduceShape(AllReduceForm form, int64_t bytes, int6
   case AllReduceForm::Direct:
     break;
   }
-  // So few blocks take 2 to 5 % longer than the best number.
-  if (beside)
-    return {16, kCollectiveThreads};
-  if (ranks > 2)
+  // So few blocks take at most 5 % longer than the best number.
+  if (beside || ranks > 2)
     return {32, kCollectiveThreads};
   return {bytes / ranks <= (1 << 20) ? 32 : bytes / ranks <= (2 << 20) ? 64 : 128, kCollectiveThreads};
 }
