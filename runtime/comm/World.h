@@ -36,6 +36,9 @@ public:
   /// the step has begun.
   virtual Status beginNoting(const std::string &what, const Status &own, const Stop &stop, uint32_t note,
                              uint32_t &notes) = 0;
+  /// As begin(), within a step that has begun on all ranks: whoever leaves the step ends this, and the next step has the
+  /// same number everywhere.
+  virtual Status meet(const std::string &what, const Status &own, const Stop &stop) = 0;
   /// The number of the step that began last, the same on all ranks.
   virtual uint64_t step() const = 0;
   /// How a step went here; `caused`: by the failure of another rank. Once a step, also one that did not begin here for

@@ -41,7 +41,7 @@ Status Run::startApart(const Status &ready, const Events &events) {
   Status status = world.beginNoting(description(), own, stop, note, notes);
   const bool hasBegun = status.ok();
   if (hasBegun && notes)
-    status = meetAgain(notes, stop);
+    status = meetAgain(notes);
   meeting = world.step();
   if (!status.ok()) {
     status = placed(status, "begin");
@@ -73,34 +73,38 @@ Status Run::makeCopies() {
   return okStatus();
 }
 
-/// What at least one rank has noted, on all.
-Status Run::meetAgain(uint32_t notes, const Communicator::Stop &stop) {
+/// What at least one rank has noted, on all. Whoever has begun takes part to the end: a rank that is cancelled has either
+/// left before, so that all do, or fails the last meeting.
+Status Run::meetAgain(uint32_t notes) {
   WorldRank &world = *context.world;
+  auto progress = [this] { return context.advanceFlights().status(); };
   Status status;
   if (notes & kBeginsAnew) {
     auto rest = pollUntil(Deadline::in(context.patience), [&] { return context.advanceFlights(); });
     status = !rest   ? rest.status()
              : *rest ? device.sync()
                      : Status(ErrorCode::Deadline, "the steps ahead did not end");
-    LATHE_RETURN_IF_ERROR(world.begin("rest", status, stop));
-    status = context.peers->prepare();
   }
-  if (notes & kHasFresh) // all take part whatever happened
-    if (Status shared = context.peers->shareFresh([&] { return world.lost(); }); status.ok())
+  LATHE_RETURN_IF_ERROR(world.meet("rest", status, progress));
+  if (notes & kBeginsAnew)
+    status = context.peers->prepare();
+  if (notes & kHasFresh)
+    if (Status shared = shareFresh(); status.ok())
       status = shared;
   if (status.ok())
-    status = stop();
-  return world.begin("memory", status, stop);
+    status = lookAhead();
+  return world.meet("memory", status, progress);
+}
+
+Status Run::shareFresh() {
+  return context.peers->shareFresh([this] { return context.world->lost(); });
 }
 
 /// The same of sizes that come with the data, in the middle of a step: all ranks are at this collective.
 Status Run::shareInStep(const std::string &nodes) {
-  WorldRank &world = *context.world;
-  auto stop = [this] { return lookAhead(); };
-  LATHE_RETURN_IF_ERROR(world.begin("memory of node " + nodes, okStatus(), stop));
-  LATHE_RETURN_IF_ERROR(world.begin("memory", context.peers->shareFresh([&] { return world.lost(); }), stop));
-  meeting = world.step();
-  return okStatus();
+  auto progress = [this] { return context.advanceFlights().status(); };
+  LATHE_RETURN_IF_ERROR(context.world->meet("memory of node " + nodes, okStatus(), progress));
+  return context.world->meet("memory", shareFresh(), progress);
 }
 
 /// This rank's part is over, or its device has failed: tells the others, and listens until all have told.

@@ -118,7 +118,8 @@ private:
   // ProcessRanks.cpp: where the ranks of GPUs are processes
   Status startApart(const Status &ready, const Events &events);
   Status makeCopies();
-  Status meetAgain(uint32_t notes, const Communicator::Stop &stop);
+  Status meetAgain(uint32_t notes);
+  Status shareFresh();
   Status shareInStep(const std::string &nodes);
   Result<bool> overOnAllRanks(const Status &reached);
   void watchOthers();

@@ -303,7 +303,10 @@ Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_te
   if (failed) {
     // Its caller did not know yet what it stands behind.
     std::lock_guard lock(mutex);
-    flight->outcome = cancelledError(flight->number, failed, failure);
+    flight->outcome = flight->behind = cancelledError(flight->number, failed, failure);
+  }
+  if (failed && !world) { // where other processes have this step too, the worker tells them
+    std::lock_guard lock(mutex);
     flight->state = Flight::State::Ended;
     flights.push_back(std::move(flight));
     return ++submitted;
@@ -312,7 +315,7 @@ Result<uint64_t> Context::admit(const Program &program, std::span<const lathe_te
   nextDraw += engine::draws(program.plan);
   std::span<const lathe_tensor> inputs = drawn.all();
   // A step of a mesh begins when all ranks do, which the thread that submits to one after another cannot wait for.
-  if (!workerOwns && (here || (whole && !communicator))) {
+  if (!workerOwns && !failed && (here || (whole && !communicator))) {
     Result<int> slot = takeSlot();
     if (!slot)
       return slot.status();

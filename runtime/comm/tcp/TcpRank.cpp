@@ -86,7 +86,8 @@ Flow TcpRank::receiveFor(Transfer &t, bool &moved) {
   Peer &peer = peers[t.rank];
   Frame &head = peer.head;
   const bool wantsEnds = t.head.kind == Frame::End && endsLater; // which come at any time, behind beginnings too
-  if (t.head.kind == Frame::Begin && peer.begins.count(number))
+  const std::pair<uint64_t, uint32_t> now(number, meeting);
+  if (t.head.kind == Frame::Begin && peer.begins.count(now))
     t.received = true;
   while (!t.received) {
     if (peer.headBytes < sizeof head) {
@@ -126,14 +127,16 @@ Flow TcpRank::receiveFor(Transfer &t, bool &moved) {
     }
     peer.headBytes = 0;
     if (head.kind == Frame::Begin && head.step >= number)
-      peer.begins[head.step] = peer.text;
+      peer.begins[{head.step, head.part}] = peer.text;
     if (head.kind == Frame::End && endsLater)
       peer.ends[head.step] = peer.text;
+    if (head.kind == Frame::End && endsLater && isNow)
+      peer.ended = true; // it has left, or will take no part in what is left of the step
     if (wantsEnds || (head.kind == Frame::End && endsLater && !isNow))
       continue;
     if (head.step < number)
       continue; // of a step that is over here
-    if (isMine || head.step > number || (!isData && head.kind == t.head.kind)) {
+    if (isMine || head.step > number || (!isData && head.kind == t.head.kind && head.part == t.head.part)) {
       t.received = true;
       t.differs = head.step > number || (isMine && !isAlike);
     }
@@ -169,7 +172,7 @@ Status TcpRank::transfer(std::span<Transfer> transfers, const Stop &stop) {
     if (ended >= 0) {
       giveUp(transfers);
       caused = true;
-      Statement theirs = Statement::of(peers[ended].text);
+      Statement theirs = Statement::of(endsLater ? peers[ended].ends[number] : peers[ended].text);
       return theirs.status.ok() ? internalError("rank " + std::to_string(ended) + " has ended a step that others are in")
              : theirs.caused    ? theirs.status
                                 : ofRank(ended, theirs.status);
@@ -247,13 +250,28 @@ Status TcpRank::beginNoting(const std::string &what, const Status &status, const
   if (!broken.ok())
     return status.ok() ? broken : status;
   ++number;
+  meeting = 0;
   caused = false;
   for (Peer &peer : peers) {
-    peer.ended = false;
-    peer.begins.erase(peer.begins.begin(), peer.begins.lower_bound(number));
+    peer.ended = peer.ends.count(number) > 0; // it has come here, and left again
+    peer.begins.erase(peer.begins.begin(), peer.begins.lower_bound({number, 0}));
   }
+  return agree(what, status, stop, note, notes);
+}
+
+Status TcpRank::meet(const std::string &what, const Status &status, const Stop &stop) {
+  if (!broken.ok())
+    return status.ok() ? broken : status;
+  ++meeting;
+  uint32_t notes = 0;
+  return agree(what, status, stop, 0, notes);
+}
+
+Status TcpRank::agree(const std::string &what, const Status &status, const Stop &stop, uint32_t note, uint32_t &notes) {
   const std::string text = Statement{status, false, note, what}.text();
   std::vector<Transfer> transfers = toAll(Frame::Begin, text);
+  for (Transfer &t : transfers)
+    t.head.part = meeting;
   Status outcome = transfer(transfers, stop);
   if (outcome.ok() && std::any_of(transfers.begin(), transfers.end(), [](const Transfer &t) { return t.differs; }))
     outcome = internalError("ranks are at different steps");
@@ -266,7 +284,7 @@ Status TcpRank::beginNoting(const std::string &what, const Status &status, const
   std::vector<Statement> all;
   notes = 0;
   for (int64_t r = 0; r < ranks(); ++r) {
-    all.push_back(Statement::of(r == own ? text : peers[r].begins[number]));
+    all.push_back(Statement::of(r == own ? text : peers[r].begins[{number, meeting}]));
     notes |= all.back().note;
   }
   for (int64_t r = 0; r < ranks(); ++r)

@@ -26,7 +26,7 @@ namespace lathe::runtime::tcp {
 struct Frame {
   enum Kind : uint32_t { Begin = 0x4c545201, Data, End }; ///< "LTR" in front
   uint32_t kind = Begin;
-  uint32_t part = 0; ///< of an exchange
+  uint32_t part = 0; ///< of an exchange, or which meeting of a step begins
   uint64_t step = 0;
   uint32_t exchangeKind = 0, reduction = 0, dtype = 0, members = 0;
   int64_t rows = 0, run = 0;
@@ -43,6 +43,7 @@ public:
   Status end(const Status &status, const Stop &stop) override;
   Status beginNoting(const std::string &what, const Status &status, const Stop &stop, uint32_t note,
                      uint32_t &notes) override;
+  Status meet(const std::string &what, const Status &status, const Stop &stop) override;
   uint64_t step() const override { return number; }
   void tellEnd(uint64_t step, const Status &status, bool caused) override;
   Result<bool> heardEnd(uint64_t step, Status &outcome) override;
@@ -60,7 +61,7 @@ private:
     Frame head;
     size_t headBytes = 0, bodyBytes = 0; ///< that have been read of the frame at hand
     std::string text;                    ///< of Begin and End
-    std::map<uint64_t, std::string> begins; ///< what it has said of steps, from this one on
+    std::map<std::pair<uint64_t, uint32_t>, std::string> begins; ///< by step, from this one on, and part: what it has said
     bool ended = false;                  ///< has said how this step went, which is `text`
     std::map<uint64_t, std::string> ends; ///< what it has told of steps that end later
   };
@@ -87,6 +88,8 @@ private:
   /// Tells all how a step ends here, and does not wait for them.
   void announce(uint64_t step, const Status &why, bool isCaused);
   std::vector<Transfer> toAll(Frame::Kind kind, const std::string &text) const;
+  /// What all say at the beginning of a step or a meeting, and what it comes to.
+  Status agree(const std::string &what, const Status &status, const Stop &stop, uint32_t note, uint32_t &notes);
   /// A part of an exchange: what goes to each member, and where what comes from it goes.
   using Piece = std::pair<const std::byte *, uint64_t>;
   using Place = std::pair<std::byte *, uint64_t>;
@@ -100,6 +103,7 @@ private:
   const bool endsLater; ///< steps end by tellEnd()
   std::vector<Peer> peers; ///< by rank; this one's has no connection
   uint64_t number = 0;     ///< of the step
+  uint32_t meeting = 0;    ///< of the step
   bool caused = false; ///< what failed here in this step failed on another rank first
   Status broken;       ///< a step did not end on all ranks, or one is lost: there is no other step
   std::vector<std::byte> scratch;
