@@ -133,7 +133,7 @@ class Engine:
     def rank(self, rank: int | None = None, ranks: int | None = None, *, host: str | None = None,
              port: int = 0, device: str = "cpu", threads: int = 0, target: str | None = None,
              deadline: float | None = None, join: float | None = None,
-             silence: float | None = None) -> Context:
+             silence: float | None = None, graphs: bool = True) -> Context:
         """A context that is one of the `ranks` of an engine for a mesh, each a process (or thread).
 
         All meet at a port of rank 0, whose `host` is this machine if it is not said; without `rank`
@@ -150,7 +150,7 @@ class Engine:
         world = _abi.CWorld(sizeof(_abi.CWorld), rank or 0, ranks or 0, port,
                             None if host is None else host.encode(),
                             *(0 if t is None else max(1, int(t * 1000)) for t in (join, silence)))
-        return Context(self, device, threads, target, None, True, True, True, deadline, world)
+        return Context(self, device, threads, target, None, graphs, True, True, deadline, world)
 
     def group(self, devices: Iterable[str], *, threads: int = 0, target: str | None = None,
               graphs: bool = True, pinning: bool = True, overlap: bool = True,

@@ -4,7 +4,7 @@
 `race_processes.py FOLDER [check] [race] [kill]` needs the engines of race_tp.py's `prepare FOLDER`, as many GPUs as ranks,
 numpy, python-frontend and the runtime library (LATHE_RUNTIME_LIBRARY, liblathe_tcp.so beside it). Exit code 1 when something is wrong.
 
-kill: decoders run prompts and steps without a pause, and one process gets SIGKILL, or in the last rounds SIGSTOP, wherever it is. A
+kill: decoders run prompts and steps without a pause, in every other round without graphs, and one process gets SIGKILL, or in the last rounds SIGSTOP, wherever it is. A
 row: which, seconds until the last of the others has its error, seconds until a new world with another process in the place of the lost
 gave its first logits, whether they have the bits of those before, what it took the others to join it, and the error. Wrong is an error that names no rank or another one, more than 5 s to find it, more than 10 s to go on.
 """
@@ -42,9 +42,10 @@ def free_port():
 class One:
     """A context that is a rank, as race_tp.py has engines."""
 
-    def __init__(self, engine, rank, ranks, port, deadline):
+    def __init__(self, engine, rank, ranks, port, deadline, graphs):
         self.states = engine.states
-        self.context = engine.rank(rank, ranks, host="127.0.0.1", port=port, device=DEVICE, join=60, deadline=deadline)
+        self.context = engine.rank(rank, ranks, host="127.0.0.1", port=port, device=DEVICE, join=60, deadline=deadline,
+                                   graphs=graphs)
 
     def run(self, inputs, entry):
         return [np.array(self.context.run(inputs, entry)["logits"])]
@@ -108,7 +109,7 @@ def work(path, rank, ranks):
         try:
             if order["do"] == "join":
                 begin = time.monotonic()
-                one = One(engine, rank, ranks, order["port"], order.get("deadline", 30))
+                one = One(engine, rank, ranks, order["port"], order.get("deadline", 30), order.get("graphs", True))
                 say(seconds=time.monotonic() - begin)
             elif order["do"] == "chain":
                 out, _ = tp.chain(one, np.load(order["ids"]))
@@ -151,8 +152,8 @@ class World:
         for rank in self.ranks:
             rank.answer()
 
-    def join(self):
-        return self.all(do="join", port=free_port())
+    def join(self, graphs=True):
+        return self.all(do="join", port=free_port(), graphs=graphs)
 
     def all(self, **what):
         for rank in self.ranks:
@@ -234,7 +235,7 @@ def race(folder, scratch, cards):
 
 def kill(folder, scratch, cards, name, rounds, stops):
     wrong = []
-    for size in [n for n in tp.MESHES[1:] if n <= cards]:
+    for size in [n for n in reversed(tp.MESHES[1:]) if n <= cards]:
         choice, found_times, rebuilt_times, waited = random.Random(size), {signal.SIGKILL: [], signal.SIGSTOP: []}, [], 0
         path, spares = unpacked(folder, name, size, scratch), []
         world = World(path, size)
@@ -268,7 +269,7 @@ def kill(folder, scratch, cards, name, rounds, stops):
                 world.ranks[victim].end()
                 world.ranks[victim] = spare
                 begin = time.monotonic()
-                joined = world.join()
+                joined = world.join(graphs=number % 2 == 0)
                 again = world.all(do="forever")
                 rebuilt = max(a["time"] for a in again) - begin
                 rebuilt_times.append(rebuilt)
