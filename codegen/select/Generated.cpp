@@ -294,6 +294,15 @@ static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Varia
   } else if (readsOverRows(desc, c.lanes, vectorLanes(desc))) {
     c.lanes = vectorLanes(desc);
   }
+  // Channels that are read at the same places: these are asked for once for several of them.
+  constexpr int64_t kTogether = 8, kLanes = 2;
+  if (desc.sharedRows > 0 && desc.sharedRows % kTogether == 0 && desc.updates.empty()) {
+    c.threads = 128;
+    c.rows = kTogether;
+    c.lanes = lanesFor(std::min(vectorLanes(desc), kLanes), lastOf(desc.parallel));
+    addVariant(out, {}, specFor(desc, c, DimExpr::ceilDiv(product(desc.parallel), DimExpr(c.threads * c.lanes * c.rows))));
+    return true;
+  }
   DimExpr blocks = 0;
   for (const std::vector<DimExpr> &shape : shapes) {
     DimExpr vectors = DimExpr::ceilDiv(product(shape), DimExpr(c.lanes));
@@ -306,7 +315,8 @@ static Result<bool> offerPointwise(const KernelDesc &desc, const Target &, Varia
 // Works with any number of blocks.
 const Skeleton kPointwise = {
     .family = "pointwise",
-    .block = "t v: a share of the output's vectors, one a thread when the grid is that large",
+    .block = "t v r: a share of the output's vectors, one a thread when the grid is that large; with r, r rows of them that "
+             "gathers read at the same places",
     .code = Code::Pointwise,
     .inPlace = InPlace::Always,
     .early = Early::UnlessLong,

@@ -263,7 +263,33 @@ static Shape shapeOfUpdates(Operation *scatter, unsigned output) {
   return shape;
 }
 
-void schedulePointwise(Evaluator &e, const KernelConfig &) {
+/// Several neighbours along the last dimension but one together (KernelDesc::sharedRows): what does not depend on that
+/// dimension, as the places that they are read at and their weights, is computed once for all of them.
+static void scheduleRowsTogether(Evaluator &e, int64_t rows) {
+  IndexMath &ix = e.ix;
+  Value v = e.outputValue(0);
+  const std::vector<DimExpr> dims = dimsOf(v);
+  const size_t rank = dims.size();
+  std::optional<int64_t> count = rank < 2 ? std::nullopt : dims[rank - 2].constant();
+  if (!count || *count % rows != 0 || e.kernel.spec->numOutputs > 1 || Evaluator::bitsBelowByte(elementTypeOf(v))) {
+    e.fail(e.kernel.body->getTerminator(), "has no rows that share their places");
+    return;
+  }
+  std::vector<DimExpr> outer(dims.begin(), dims.end() - 1);
+  outer.back() = *count / rows;
+  overUnits(e, outer, dims.back(), [&](const Indices &unit, const Index &at) {
+    for (int64_t r = 0; r < rows; ++r) {
+      Indices idx = unit;
+      idx.back() = Index(ix.add(ix.mul(unit.back().base, rows), r));
+      idx.push_back(at);
+      e.store(e.eval(v, idx), v, e.outputArg(0), idx);
+    }
+  });
+}
+
+void schedulePointwise(Evaluator &e, const KernelConfig &config) {
+  if (config.rows > 1)
+    return scheduleRowsTogether(e, config.rows);
   Operation *yield = e.kernel.body->getTerminator();
   unsigned outputs = yield->getNumOperands();
   std::vector<bool> done(outputs, false);

@@ -15,6 +15,7 @@
 #include "../sparsify/ZeroBlocksAttr.h"
 
 #include "lathe/ir/AttentionOperands.h"
+#include "lathe/ir/Interpolation.h"
 #include "lathe/ir/MergedTranspose.h"
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/Selection.h"
@@ -279,6 +280,42 @@ void describeMoves(Block &body, KernelDesc &desc) {
   desc.movedFrom = merged.from;
 }
 
+/// KernelDesc::interpolation, of known sizes along both axes.
+void describeInterpolation(Block &body, KernelDesc &desc) {
+  const std::optional<Interpolation> found = interpolationOf(body);
+  if (!found || desc.serial)
+    return;
+  const std::vector<DimExpr> dims = dimsOf(found->sum);
+  auto height = dims[found->rows.axis].constant(), width = dims[found->columns.axis].constant(),
+       inner = product(found->sizesOf(found->inner)).constant(), read = dimOf(found->source, found->rows.axis).constant();
+  if (height && width && inner && read)
+    desc.interpolation = {product(found->sizesOf(found->outer)), *height, *width, *inner, *read,
+                          int64_t(found->rows.taps()), int64_t(found->columns.taps())};
+}
+
+/// KernelDesc::sharedRows.
+void describeSharedPlaces(Block &body, KernelDesc &desc) {
+  if (desc.numOutputs != 1 || desc.serial)
+    return;
+  const std::vector<DimExpr> dims = dimsOf(body.getTerminator()->getOperand(0));
+  bool any = false;
+  for (Operation &op : body) {
+    if (!isClass(&op, OpClass::Gather))
+      continue;
+    auto gather = dyn_cast<GatherElementsOp>(op);
+    auto spread = gather ? gather.getIndices().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
+    const size_t rank = dims.size();
+    if (!spread || rank < 2 || dimsOf(gather.getResult()) != dims || int64_t(gather.getAxis()) + 2 == int64_t(rank))
+      return;
+    const std::vector<DimExpr> own = dimsOf(spread.getX());
+    if (own.size() >= 2 && own[own.size() - 2] != DimExpr(1))
+      return;
+    any = true;
+  }
+  if (any)
+    desc.sharedRows = dims[dims.size() - 2].constant().value_or(0);
+}
+
 /// Input neighbours that are not the output's.
 void describeTranspose(TransposeOp op, KernelDesc &desc) {
   int64_t rank = op.getPerm().size();
@@ -344,6 +381,8 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
     if (auto transpose = opAt<TransposeOp>(kernel.getBodyBlock(), roles.transpose))
       describeTranspose(transpose, desc);
     describeMoves(kernel.getBodyBlock(), desc);
+    describeInterpolation(kernel.getBodyBlock(), desc);
+    describeSharedPlaces(kernel.getBodyBlock(), desc);
     return desc;
   }
   auto structured = cast<StructuredOpInterface>(anchor);

@@ -86,6 +86,34 @@ TEST(Choose, GathersOfOddRowsRunOverTheirEnds) {
   EXPECT_EQ(chosen(DType::F32, {DimExpr::symbol("N"), 7}).config, "pointwise.t128");
 }
 
+TEST(Choose, SumsOfNeighboursShareRows) {
+  auto chosen = [](int64_t channels, int64_t height, int64_t width, int64_t rowsRead, int64_t taps, bool last) {
+    const std::vector<DimExpr> dims = last ? std::vector<DimExpr>{8, height, width, channels} : std::vector<DimExpr>{8, channels, height, width};
+    KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::F16, dims);
+    d.dataIndices = true;
+    d.interpolation = {last ? 8 : 8 * channels, height, width, last ? channels : 1, rowsRead, taps, taps};
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->front().spec : KernelSpec{};
+  };
+  const KernelSpec spec = chosen(5, 894, 894, 447, 2, false);
+  EXPECT_EQ(spec.config, "interpolate.t128.m16.n128");
+  EXPECT_EQ(spec.launches[0].grid[0], DimExpr(40 * 7 * 56));
+  EXPECT_EQ(chosen(14, 412, 296, 103, 4, true).config, "interpolate.t128.m16.n128");
+  EXPECT_EQ(chosen(64, 120, 120, 60, 4, true).config, "interpolate.t128.m16.n128");
+  EXPECT_EQ(chosen(64, 120, 120, 60, 2, true).config, "pointwise.t128.v8"); // vectors of channels
+  EXPECT_EQ(chosen(3, 30, 30, 120, 2, false).config.substr(0, 9), "pointwise"); // most rows are not needed
+}
+
+TEST(Choose, ChannelsThatSharePlacesGoTogether) {
+  KernelDesc d = desc(KernelDesc::Kind::Pointwise, DType::F32, {4, 128, 28224});
+  d.dataIndices = true;
+  d.sharedRows = 128;
+  auto all = chooseVariants(d, *Target::parse("sm_90a"));
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->front().spec.config, "pointwise.t128.v2.r8");
+  EXPECT_EQ(all->front().spec.launches[0].grid[0], DimExpr(4 * 16 * 28224 / 256));
+}
+
 TEST(Choose, UpdatesInOrderGoInPieces) {
   auto chosen = [](DimExpr updates, DimExpr columns, bool columnsLast = true, DType type = DType::F32) {
     KernelDesc d = desc(KernelDesc::Kind::Copy, type, {50000, columns});

@@ -104,6 +104,17 @@ struct KernelDesc {
   };
   std::optional<OrderedUpdates> ordered;
 
+  /// Sums of neighbours with weights along two axes (lathe/ir/Interpolation.h): sizes of the result as planes of rows and
+  /// columns with `inner` elements each, the rows that it is made of, and how many neighbours there are along each.
+  struct Interpolation {
+    DimExpr planes;
+    int64_t height = 0, width = 0, inner = 1, rowsRead = 0, tapsY = 0, tapsX = 0;
+  };
+  std::optional<Interpolation> interpolation;
+
+  /// Pointwise: the size of the result's last dimension but one, where gathers read places that do not depend on it; else 0.
+  int64_t sharedRows = 0;
+
   /// Gemm: operands are codes of 8-bit floats, whose sums over 128 of k are scaled (lathe/ir/BlockScales.h).
   bool blockScales = false;
   /// Gemm: the only result has the anchor's elements in their order, perhaps in another shape.
