@@ -1,7 +1,7 @@
 //===- SkeletonConv.cpp - convolutions ---------------------------*- C++ -*-===//
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Fills conv.cuh and conv_groups.cuh. One spatial dimension is a picture of one row. A volume is a picture for each plane
+// Fills conv.cuh, conv_groups.cuh, conv_group_line.cuh and conv_planes.cuh. One spatial dimension is a picture of one row. A volume is a picture for each plane
 // of its results, whose channels are those of the volume in each plane of the window.
 //
 //===----------------------------------------------------------------------===//
@@ -27,6 +27,7 @@ struct Conv {
   int64_t groupChannels = 0, groupFilters = 0;
 
   LogicalResult build();
+  void storePlanes();
   /// The index of x or y from image, channel, plane, row and column.
   Indices place(const Index &n, const Index &c, const Index &z, const Index &y,
                 const Index &x) const;
@@ -75,6 +76,28 @@ Value Conv::pixel(Evaluator &e, Value n, Value c, Value y, Value x) {
       [&] { return e.constant(Evaluator::computeType(elementTypeOf(op.getX())), 0); });
 }
 
+/// What conv_planes.cuh stores by itself: a result of the convolution's sizes, as it lies.
+void Conv::storePlanes() {
+  Value y = op.getResult(), output = holes.kernel.body->getTerminator()->getOperand(0);
+  const KernelSpec &spec = *holes.kernel.spec;
+  const BufferArg &buffer = spec.buffers[spec.numInputs];
+  bool plain = spec.numOutputs == 1 && dimsOf(output) == dimsOf(y) && buffer.physical == buffer.dims &&
+               buffer.alignment % 16 == 0;
+  Type stored = Evaluator::storageType(elementTypeOf(output));
+  plain = plain && stored.isIntOrFloat() && stored.getIntOrFloatBitWidth() >= element.getIntOrFloatBitWidth();
+  holes.line(Twine("static constexpr bool kPlainResults = ") + (plain ? "true" : "false") + ";");
+  if (!plain)
+    return;
+  holes.line("typedef " + Holes::typeText(stored) + " Result;");
+  holes.line("LATHE_METHOD Result *results() const { return out0; }");
+  holes.method(
+      "result", {"n", "k", "y", "x", "sum"}, stored, 1,
+      [&](Evaluator &e, ValueRange p) {
+        return Holes::resultValue(e, y, place(Index(p[0]), Index(p[1]), Index(), Index(p[2]), Index(p[3])), p[4]);
+      },
+      accumulator);
+}
+
 LogicalResult Conv::build() {
   op = anchorOf<ConvOp>(holes.kernel);
   if (!op)
@@ -91,6 +114,8 @@ LogicalResult Conv::build() {
   bool mma = form.tensorCores, depthwise = form.depthwise, direct = form.direct;
   if (form.groups && (!channelsLast || spatial > 2 || !isa<BlockArgument>(op.getX()) || !isa<BlockArgument>(op.getW())))
     return op.emitError("CUDA text: '") << holes.config.family() << "' reads images with channels last and their filters as they lie";
+  if (form.planes && (channelsLast || spatial > 2 || !isa<BlockArgument>(op.getX()) || element != Evaluator::storageType(xt)))
+    return op.emitError("CUDA text: '") << holes.config.family() << "' reads images with channels first as they lie";
   if (mma && !element.isF16() && !element.isBF16())
     return op.emitError("CUDA text: tensor cores take two operands of f16 or bf16");
 
@@ -131,10 +156,11 @@ LogicalResult Conv::build() {
   DimExpr filters = direct ? yd[channel] : DimExpr::floorDiv(yd[channel], DimExpr(op.getGroup()));
   DimExpr contiguous = channelsLast ? filters : size(yd, 1);
   int64_t lanes = Holes::epilogueLanes(op.getResult(), contiguous,
-                                       mma      ? 8
-                                       : direct ? holes.config.lanes
-                                                : 4);
-  if (direct && lanes != holes.config.lanes)
+                                       mma           ? 8
+                                       : form.planes ? 1
+                                       : direct      ? holes.config.lanes
+                                                     : 4);
+  if (direct && !form.planes && lanes != holes.config.lanes)
     return op.emitError("CUDA text: ") << holes.config.lanes << " lanes do not divide the row";
 
   holes.line("typedef " + Holes::typeText(element) + " Element;");
@@ -156,9 +182,12 @@ LogicalResult Conv::build() {
   holes.line("LATHE_METHOD const Element *weights() const { return " +
              (plain || form.groups ? "in" + std::to_string(weight.getArgNumber()) : std::string("nullptr")) +
              "; }");
-  if (form.groups) {
+  if (form.groups || form.planes)
     holes.line("LATHE_METHOD const Element *images() const { return in" +
                std::to_string(cast<BlockArgument>(op.getX()).getArgNumber()) + "; }");
+  if (form.planes)
+    storePlanes();
+  if (form.groups) {
     groupChannels = wd[1].constant().value_or(0);
     groupFilters = yd[channel].constant().value_or(0) / int64_t(op.getGroup());
   }

@@ -131,6 +131,45 @@ static bool isOfBytes(Value v) {
   return stored && stored.getWidth() == 8;
 }
 
+/// One filter a channel, of windows that rows of a plane are read for (codegen/device/conv_planes.cpp).
+static bool isDepthwise(ConvOp op) {
+  constexpr int64_t kMostReach = 64, kMostStride = 4;
+  const int64_t spatial = op.getStrides().size();
+  const std::optional<int64_t> filters = dimOf(op.getW(), 0).constant(), width = dimOf(op.getW(), 1 + spatial).constant();
+  return spatial <= 2 && filters && width && op.getGroup() > 1 && int64_t(op.getGroup()) == *filters &&
+         dimOf(op.getW(), 1) == DimExpr(1) && op.getStrides().back() <= kMostStride &&
+         (*width - 1) * op.getDilations().back() <= kMostReach;
+}
+
+/// Whether a depthwise convolution hangs together, by ops that are pointwise and others of its kind, with what the
+/// program is given and gives alone: then nothing would share the transposes.
+static bool standsAlone(ConvOp op) {
+  if (!isDepthwise(op))
+    return false;
+  constexpr size_t kMost = 64; // ops that are looked at
+  llvm::SmallSetVector<Operation *, 16> group;
+  group.insert(op);
+  for (size_t i = 0; i < group.size(); ++i) {
+    Operation *member = group[i];
+    if (group.size() > kMost)
+      return false;
+    auto conv = dyn_cast<ConvOp>(member);
+    if (conv ? !isDepthwise(conv) || conv.getLayout() == ConvLayout::ChannelsLast : !isClass(member, OpClass::Pointwise))
+      return false;
+    for (Value operand : member->getOperands()) {
+      Operation *source = operand.getDefiningOp();
+      const bool image = conv ? operand == conv.getX() : dimsOf(operand) == dimsOf(member->getResult(0));
+      if (image && source && source->getNumOperands() > 0)
+        group.insert(source);
+    }
+    for (Value result : member->getResults())
+      for (Operation *user : result.getUsers())
+        if (!user->hasTrait<OpTrait::IsTerminator>())
+          group.insert(user);
+  }
+  return true;
+}
+
 bool wantsChannelsLast(ConvOp op) {
   if (!dimOf(op.getW(), 0).isConstant())
     return false;
@@ -139,7 +178,7 @@ bool wantsChannelsLast(ConvOp op) {
   DimExpr channels = dimOf(op.getX(), 1);
   bool few = llvm::any_of(llvm::seq<int64_t>(1, kFewChannels + 1),
                           [&](int64_t n) { return channels == DimExpr(n); });
-  return isHalf(op.getX()) && (few || isMultiple(channels, kPiece));
+  return isHalf(op.getX()) && (few || isMultiple(channels, kPiece)) && !standsAlone(op);
 }
 
 bool wantsChannelsLast(PoolOp op) {

@@ -175,6 +175,7 @@ struct ConvForm {
   bool direct = false;    ///< a thread computes results by itself
   bool groups = false;    ///< small groups side by side, each with its own channels (conv_groups.cuh)
   bool depthwise = false; ///< ... of neighbouring channels, each a convolution of its own
+  bool planes = false;    ///< direct: vectors of rows of channels first, each channel a convolution of its own (conv_planes.cuh)
   bool windows = false;   ///< rows of a product that TMA makes from images (HopperConv.h)
   bool stem = false;      ///< the first layer, from planes
 

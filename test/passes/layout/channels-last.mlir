@@ -221,3 +221,32 @@ module @halves attributes {lathe.target = "x86-64-v3"} {
     return %4 : tensor<1x16x4x6xf32>
   }
 }
+
+// Depthwise convolutions between what is given and what is asked for alone keep their channels first.
+// CHECK-LABEL: module @alone
+// CHECK-NOT: lathe.transpose
+// CHECK: lathe.conv %arg0, %arg1 {{.*}}layout = #lathe.conv_layout<nchw>
+// CHECK: lathe.conv {{.*}}layout = #lathe.conv_layout<nchw>
+// CHECK-NOT: lathe.transpose
+module @alone attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x16x99xf16>, %w: tensor<16x1x7xf16>, %b: tensor<16x1xf16>) -> tensor<2x16x99xf16> {
+    %0 = lathe.conv %x, %w {strides = array<i64: 1>, pads = array<i64: 3, 3>, dilations = array<i64: 1>, group = 16 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x99xf16>, tensor<16x1x7xf16>) -> tensor<2x16x99xf16>
+    %1 = lathe.add %0, %b : (tensor<2x16x99xf16>, tensor<16x1xf16>) -> tensor<2x16x99xf16>
+    %2 = lathe.conv %1, %w {strides = array<i64: 1>, pads = array<i64: 6, 6>, dilations = array<i64: 2>, group = 16 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x99xf16>, tensor<16x1x7xf16>) -> tensor<2x16x99xf16>
+    return %2 : tensor<2x16x99xf16>
+  }
+}
+
+// Behind another convolution they follow it.
+// CHECK-LABEL: module @not_alone
+// CHECK: lathe.conv {{.*}}group = 1 : i64, layout = #lathe.conv_layout<nhwc>
+// CHECK-NOT: lathe.transpose
+// CHECK: lathe.conv {{.*}}group = 16 : i64, layout = #lathe.conv_layout<nhwc>
+module @not_alone attributes {lathe.target = "sm_90a"} {
+  func.func @main(%x: tensor<2x16x99xf16>, %v: tensor<16x16x3xf16>, %w: tensor<16x1x7xf16>) -> tensor<2x16x99xf16> {
+    %0 = lathe.conv %x, %v {strides = array<i64: 1>, pads = array<i64: 1, 1>, dilations = array<i64: 1>, group = 1 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x99xf16>, tensor<16x16x3xf16>) -> tensor<2x16x99xf16>
+    %1 = lathe.tanh %0 : (tensor<2x16x99xf16>) -> tensor<2x16x99xf16>
+    %2 = lathe.conv %1, %w {strides = array<i64: 1>, pads = array<i64: 3, 3>, dilations = array<i64: 1>, group = 16 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<2x16x99xf16>, tensor<16x1x7xf16>) -> tensor<2x16x99xf16>
+    return %2 : tensor<2x16x99xf16>
+  }
+}
