@@ -11,15 +11,16 @@ namespace lathe {
 
 using namespace select;
 
-/// Channels of a block at most; pieces of eight channels of a group's depth, whose products stand one by one in the
+/// Channels of a block at most, of groups that go two by two fewer, as these take more registers; pieces of eight channels of a group's depth, whose products stand one by one in the
 /// text; and bytes of shared memory with which three blocks share a multiprocessor.
-static constexpr int64_t kMostChannels = 64, kMostPieces = 64, kShared = 72 << 10;
+static constexpr int64_t kMostChannels = 64, kMostOfPairs = 32, kMostPieces = 64, kShared = 72 << 10;
 
 namespace {
 
 /// A convolution as the tiles of GroupsTile see it; one dimension is a picture of one row.
 struct Groups {
-  int64_t channels, filters; ///< of a group
+  int64_t channels, filters; ///< of a group, or of two
+  bool four = false;         ///< two groups of four channels each are one
   int64_t window[2] = {1, 1}, strides[2] = {1, 1}, dilations[2] = {1, 1};
 
   static std::optional<Groups> of(const KernelDesc &desc) {
@@ -34,6 +35,10 @@ struct Groups {
       g.strides[axis] = desc.strides[d];
       g.dilations[axis] = desc.dilations[d];
     }
+    // Groups of four go two by two.
+    g.four = g.channels == 4 && g.filters == 4 && desc.group % 2 == 0;
+    if (g.four)
+      g.channels = g.filters = 8;
     if (g.channels % 8 != 0 || g.channels >= kMostChannels || g.filters % 8 != 0 || g.filters > kMostChannels ||
         g.pieces() > kMostPieces)
       return {};
@@ -83,8 +88,9 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
     least = usual ? *usual : 0;
   }
   // As many groups as shared memory has room for, in equal parts.
-  for (int64_t count = kMostChannels / groups->channels; count > 0 && c.tileK == 0; --count) {
-    if (desc.group % count != 0 || count * groups->filters > 2 * kMostChannels)
+  const int64_t all = desc.group / (groups->four ? 2 : 1);
+  for (int64_t count = (groups->four ? kMostOfPairs : kMostChannels) / groups->channels; count > 0 && c.tileK == 0; --count) {
+    if (all % count != 0 || count * groups->filters > 2 * kMostChannels)
       continue;
     c.tileK = count * groups->channels;
     if (groups->sharedBytes(c) > (count > 1 ? kShared : target.sharedPerBlock))
@@ -98,10 +104,10 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
                         "--config, kernel " + desc.name);
     return false;
   }
-  const DimExpr slabs(desc.group * groups->channels / c.tileK), tiles = desc.parallel[0] * tilesOf(c.tileM, c.tileN);
+  const DimExpr slabs(all * groups->channels / c.tileK), tiles = desc.parallel[0] * tilesOf(c.tileM, c.tileN);
   KernelSpec spec = specFor(desc, c, slabs * tiles);
   spec.launches[0].sharedBytes = groups->sharedBytes(c);
-  spec.buffers[w.buffer].packing = "rows8";
+  spec.buffers[w.buffer].packing = groups->four ? "rows4" : "rows8";
   addVariant(out, {}, std::move(spec));
   return true;
 }

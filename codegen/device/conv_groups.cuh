@@ -2,13 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Needs: conv
 //
-// Groups of 8 to 64 channels are too few for a tile of a product. A block has a tile of TM x TN results of some
+// Groups of 4 to 64 channels are too few for a tile of a product. A block has a tile of TM x TN results of some
 // neighbouring groups, CHANNELS of the image together. The pixels that these results need, and the groups' filters,
 // are copied into shared memory once; each tap of the window reads the pixels where they lie. A group's products
 // take its own channels alone.
 //
 // Its depth is counted in pieces of eight channels: all of a tap, then those of the next one. An instruction takes
 // two of them, the second of the last step may be zeros.
+//
+// Groups of four channels and filters go two by two: a piece has the channels of both. Each is multiplied with the other
+// one's channels made zeros, and of the results of eight filters its own four are kept, so that nothing of a group
+// reaches the other, infinities and NaN included.
 //
 // Holes besides those of conv.cuh:
 //   const Element *images();    [batch][height][width][channels], 16-byte aligned
@@ -18,7 +22,10 @@
 #ifndef LATHE_DEVICE_CONV_GROUPS
 #define LATHE_DEVICE_CONV_GROUPS
 
-template <class Window, int TM_, int TN_, int CHANNELS_, int GROUP_CHANNELS, int GROUP_FILTERS> struct GroupsTile {
+template <class Window, int TM_, int TN_, int CHANNELS_, int CHANNELS_OF_GROUP, int FILTERS_OF_GROUP> struct GroupsTile {
+  static constexpr bool PAIRS = CHANNELS_OF_GROUP == 4; // of groups, each of which is one in what follows
+  static_assert(!PAIRS || FILTERS_OF_GROUP == 4, "halves of eight filters");
+  static constexpr int GROUP_CHANNELS = PAIRS ? 8 : CHANNELS_OF_GROUP, GROUP_FILTERS = PAIRS ? 8 : FILTERS_OF_GROUP;
   static constexpr int TM = TM_, TN = TN_, CHANNELS = CHANNELS_, THREADS = 128, WARPS = 4;
   static constexpr int WARP_PIXELS = TM * TN / WARPS, MI = WARP_PIXELS / 16, NI = GROUP_FILTERS / 8;
   static constexpr int GROUPS = CHANNELS / GROUP_CHANNELS, FILTERS = GROUPS * GROUP_FILTERS;
@@ -57,9 +64,19 @@ template <class Tile, class Window, class H> LATHE_DEV void convGroups(const H &
   const u32 across = ((u32)z.outWidth + Tile::TN - 1) / Tile::TN, down = ((u32)z.outHeight + Tile::TM - 1) / Tile::TM;
 
   // Filters, and zeros for the last pieces of each.
-  const T *const weights = h.weights() + (i64)slab * Tile::FILTERS * Tile::PIECES * 8;
+  const T *const weights = h.weights() + (i64)slab * Tile::FILTERS * Tile::PIECES * (Tile::PAIRS ? 4 : 8);
+  if constexpr (Tile::PAIRS) {
 #pragma unroll 4
-  for (int p = thread; p < Tile::FILTERS * Tile::FILTER_PIECES; p += THREADS) {
+    for (int p = thread; p < Tile::FILTERS * Tile::FILTER_PIECES; p += THREADS) {
+      const int filter = p / Tile::FILTER_PIECES, piece = p % Tile::FILTER_PIECES, half = filter / 4 % 2;
+      u8 *const to = filters + filter * Tile::FILTER_BYTES + piece * 16;
+      *(Vec<u32, 2> *)(to + half * 8) =
+          piece < Tile::PIECES ? *(const Vec<u32, 2> *)(weights + (filter * Tile::PIECES + piece) * 4) : Vec<u32, 2>{};
+      *(Vec<u32, 2> *)(to + (1 - half) * 8) = Vec<u32, 2>{};
+    }
+  }
+#pragma unroll 4
+  for (int p = Tile::PAIRS ? Tile::FILTERS * Tile::FILTER_PIECES : thread; p < Tile::FILTERS * Tile::FILTER_PIECES; p += THREADS) {
     const int filter = p / Tile::FILTER_PIECES, piece = p % Tile::FILTER_PIECES;
     const bool is = piece < Tile::PIECES;
     cpAsync16(filtersAt + filter * Tile::FILTER_BYTES + piece * 16,
@@ -99,6 +116,13 @@ template <class Tile, class Window, class H> LATHE_DEV void convGroups(const H &
 #pragma unroll
   for (int g = 0; g < Tile::GROUPS; ++g) {
     u32 b[NI][4];
+    f32 second[MI][4]; // of pairs: sums of the second group
+    if constexpr (Tile::PAIRS) {
+#pragma unroll
+      for (int i = 0; i < MI; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) second[i][e] = 0.0f;
+    }
 #pragma unroll
     for (int s = 0; s < Tile::STEPS; ++s) {
       if (s % 2 == 0) {
@@ -112,12 +136,30 @@ template <class Tile, class Window, class H> LATHE_DEV void convGroups(const H &
         SharedAddr from = window[i] + Tile::offset(g, 2 * s);
         if (lane >= 16) from = 2 * s + 1 < Tile::PIECES ? window[i] + Tile::offset(g, 2 * s + 1) : zerosAt;
         loadMatrix4(a, from);
+        if constexpr (Tile::PAIRS) {
+          // A thread of each four has two neighbouring channels of the eight.
+          u32 other[4];
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            other[e] = lane % 4 < 2 ? 0 : a[e];
+            a[e] = lane % 4 < 2 ? a[e] : 0;
+          }
+          const u32 half[2] = {b[0][s % 2 * 2], b[0][s % 2 * 2 + 1]};
+          mma(second[i], other, half, T{});
+        }
 #pragma unroll
         for (int j = 0; j < NI; ++j) {
           const u32 half[2] = {b[j][s % 2 * 2], b[j][s % 2 * 2 + 1]};
           mma(acc[i][g * NI + j], a, half, T{});
         }
       }
+    }
+    if constexpr (Tile::PAIRS) {
+      // And two neighbouring filters.
+#pragma unroll
+      for (int i = 0; i < MI; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) acc[i][g][e] = lane % 4 < 2 ? acc[i][g][e] : second[i][e];
     }
   }
 

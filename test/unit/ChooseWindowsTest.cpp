@@ -156,6 +156,10 @@ TEST(Choose, SmallGroupsShareABlock) {
   EXPECT_EQ(chosen(96, 96, 2).config, "conv.groups.t128.m8.n16.k48");
   EXPECT_EQ(chosen(64, 64, 2, 2).config, "conv.groups.t128.m8.n8.k32"); // a stride of 2 needs four times the pixels
   EXPECT_EQ(chosen(64, 64, 2, 1, "sm_80").config, "conv.groups.t128.m8.n16.k64");
+  EXPECT_EQ(chosen(128, 128, 32).config, "conv.groups.t128.m8.n16.k32"); // 32 groups of 4, two by two
+  EXPECT_EQ(chosen(128, 128, 32).launches[0].grid[0], dim("8*N"));
+  EXPECT_EQ(chosen(128, 128, 32).buffers[1].packing, "rows4");
+  EXPECT_EQ(chosen(12, 12, 3).config.substr(0, 11), "conv.direct");      // no pairs
   EXPECT_EQ(chosen(64, 24, 8).config.substr(0, 11), "conv.direct");      // 3 filters
   EXPECT_EQ(chosen(24, 64, 2).config.substr(0, 8), "conv.mma");          // 12 channels
 
@@ -164,6 +168,47 @@ TEST(Choose, SmallGroupsShareABlock) {
   EXPECT_EQ(chooseVariants(d, *Target::parse("sm_90a"))->back().spec.config, d.wanted);
   d.wanted = "conv.groups.t128.m4.n32.k64";
   EXPECT_EQ(chooseVariants(d, *Target::parse("sm_90a")).status().code(), ErrorCode::Usage);
+}
+
+/// y[N, L, K] of x[N, L, C], channels last, or y[N, K, L] of x[N, C, L].
+KernelDesc line(int64_t channels, int64_t group, int64_t window, int64_t length, bool channelsLast) {
+  KernelDesc d = windows(channels, channels, group, {1, 1}, {1, 1, 1, 1}, {1, 1});
+  d.window = {window};
+  d.strides = d.dilations = {1};
+  d.pads = {window / 2, window - 1 - window / 2};
+  d.channelsLast = channelsLast;
+  d.parallel = {dim("N"), length, channels};
+  d.reduction = {window, channels / group};
+  d.buffers[0].dims = channelsLast ? d.parallel : std::vector<DimExpr>{dim("N"), channels, length};
+  d.buffers[1].dims = {channels, channels / group, window};
+  d.buffers[2].dims = d.buffers[0].dims;
+  for (BufferArg &b : d.buffers)
+    b.physical = b.dims;
+  return d;
+}
+
+TEST(Choose, LongWindowsOfGroupsComeInStages) {
+  auto chosen = [](const KernelDesc &d) {
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->back().spec : KernelSpec{};
+  };
+  const KernelSpec spec = chosen(line(768, 16, 128, 149, true)); // wav2vec2's positions
+  EXPECT_EQ(spec.config, "conv.groups.line.t128.m8.n128.k48.s2");
+  EXPECT_EQ(spec.launches[0].sharedBytes, DimExpr(255 * 7 * 16 + 2 * 48 * 49 * 16 + 16)); // GroupLineTile::SHARED_BYTES
+  EXPECT_EQ(spec.launches[0].grid[0], dim("32*N"));
+  EXPECT_EQ(chosen(line(768, 16, 126, 50, true)).config, "conv.groups.line.t128.m2.n64.k48.s2");
+  EXPECT_EQ(chosen(line(768, 16, 8, 149, true)).config, "conv.groups.t128.m1.n128.k48");
+}
+
+TEST(Choose, DepthwiseChannelsFirstReadRows) {
+  auto chosen = [](const KernelDesc &d) {
+    auto all = chooseVariants(d, *Target::parse("sm_90a"));
+    return all.ok() ? all->back().spec : KernelSpec{};
+  };
+  const KernelSpec spec = chosen(line(160, 160, 31, 25907, false));
+  EXPECT_EQ(spec.config, "conv.planes.t128.v8");
+  EXPECT_EQ(spec.launches[0].grid[0], dim("ceildiv(518400*N, 128)"));
+  EXPECT_EQ(chosen(line(160, 160, 129, 25907, false)).config.substr(0, 11), "conv.direct"); // beyond its registers
 }
 
 } // namespace

@@ -448,6 +448,16 @@ std::vector<Case> makeCases() {
   conv("conv_channels_apart", "tensor<2x9x11x8xf16>", "tensor<8x1x5x5xf16>", "tensor<2x5x6x8xf16>", 2, 2, 8, "nhwc",
        "conv.depthwise.t128.v8.r4", "1")
       .tolerance = 2e-3;
+  // Rows that begin anywhere in their vectors, of images and of results.
+  conv("conv_planes", "tensor<2x6x7x13xf16>", "tensor<6x1x3x3xf16>", "tensor<2x6x7x13xf16>", 1, 1, 6, "nchw", "conv.planes.t128.v8", "2")
+      .tolerance = 2e-3;
+  conv("conv_planes_apart", "tensor<1x3x9x10xf32>", "tensor<3x1x5x5xf32>", "tensor<1x3x5x5xf32>", 2, 2, 3, "nchw", "conv.planes.t128.v4", "1");
+  add("conv_planes_line", {fn("conv_planes_line", "(%x: tensor<3x4x37xbf16>, %w: tensor<4x1x7xbf16>, %m: tensor<3x1x37xbf16>) -> tensor<3x4x37xbf16>", R"(
+  %0 = lathe.conv %x, %w {strides = array<i64: 1>, pads = array<i64: 6, 6>, dilations = array<i64: 2>, group = 4 : i64, layout = #lathe.conv_layout<nchw>} : (tensor<3x4x37xbf16>, tensor<4x1x7xbf16>) -> tensor<3x4x37xbf16>
+  %1 = lathe.mul %0, %m : (tensor<3x4x37xbf16>, tensor<3x1x37xbf16>) -> tensor<3x4x37xbf16>
+  return %1 : tensor<3x4x37xbf16>)"),
+                           "conv.planes.t128.v8", {"1"}})
+      .tolerance = 2e-2;
   Case &half = conv("conv_mma", "tensor<1x4x7x7xf16>", "tensor<9x4x3x3xf16>", "tensor<1x9x7x7xf16>", 1, 1, 1, "nchw",
                     "conv.mma.t128.m64.n64.k32.s4", "1");
   half.cuda.shared = "32768";
@@ -469,6 +479,15 @@ std::vector<Case> makeCases() {
   return %0 : tensor<2x151x40xf16>)"),
                                   "conv.groups.t128.m1.n128.k40", {"4"}}),
          "15504");
+  Case &four = conv("conv_groups_four", "tensor<2x9x18x16xf16>", "tensor<16x4x3x3xf16>", "tensor<2x9x18x16xf16>", 1, 1, 4, "nhwc",
+                    "conv.groups.t128.m8.n16.k16", "8");
+  groups(four, "11984");
+  four.cuda.packing = "rows4";
+  groups(add("conv_groups_long", {fn("conv_groups_long", "(%x: tensor<2x70x32xf16>, %w: tensor<32x16x12xf16>) -> tensor<2x70x32xf16>", R"(
+  %0 = lathe.conv %x, %w {strides = array<i64: 1>, pads = array<i64: 5, 6>, dilations = array<i64: 1>, group = 2 : i64, layout = #lathe.conv_layout<nhwc>} : (tensor<2x70x32xf16>, tensor<32x16x12xf16>) -> tensor<2x70x32xf16>
+  return %0 : tensor<2x70x32xf16>)"),
+                                  "conv.groups.line.t128.m4.n64.k16.s3", {"8"}}),
+         "13072");
   // ---- Attention ----
   auto attention = [&](std::string name, std::string config, std::string grid0, std::string shared, int64_t s) -> Case & {
     std::string q = "tensor<?x4x?x16xf32, #lathe.t<[B, 4, S, 16]>>", k = "tensor<?x2x?x16xf32, #lathe.t<[B, 2, T, 16]>>",
@@ -734,24 +753,26 @@ INSTANTIATE_TEST_SUITE_P(All, Cuda, ::testing::Range<size_t>(0, cases().size()),
 /// What is infinite or no number in one group stays there.
 TEST(CudaText, GroupsReadTheirOwnChannelsAlone) {
   ASSERT_EQ(shared().build, "");
-  const KernelSpec &spec = shared().batch.find("conv_groups")->spec;
-  std::vector<Bytes> inputs;
-  for (int i = 0; i < spec.numInputs; ++i)
-    inputs.push_back(randomBytes(spec.buffers[i], {}, i + 1));
-  const std::vector<Bytes> before = shared().batch.run("conv_groups", inputs);
-  constexpr size_t kChannels = 16, kGroup = 8, kPixel = 40;
-  const uint16_t infinite = 0x7c00, none = 0x7e00;
-  std::memcpy(&inputs[0][2 * (kPixel * kChannels + 3)], &infinite, 2);
-  std::memcpy(&inputs[0][2 * ((kPixel + 5) * kChannels + 3)], &none, 2);
-  const std::vector<Bytes> got = shared().batch.run("conv_groups", inputs);
-  ASSERT_EQ(shared().batch.error, "");
-  size_t changed = 0;
-  for (size_t i = 0; i < got[0].size() / 2; ++i)
-    if (i % kChannels < kGroup)
-      changed += std::memcmp(&got[0][2 * i], &before[0][2 * i], 2) != 0;
-    else
-      ASSERT_EQ(std::memcmp(&got[0][2 * i], &before[0][2 * i], 2), 0) << i;
-  EXPECT_EQ(changed, 2 * 9 * kGroup); // the windows that have one of the two
+  for (auto [name, group] : {std::pair("conv_groups", size_t(8)), {"conv_groups_four", 4}}) {
+    const KernelSpec &spec = shared().batch.find(name)->spec;
+    std::vector<Bytes> inputs;
+    for (int i = 0; i < spec.numInputs; ++i)
+      inputs.push_back(randomBytes(spec.buffers[i], {}, i + 1));
+    const std::vector<Bytes> before = shared().batch.run(name, inputs);
+    constexpr size_t kChannels = 16, kPixel = 40;
+    const uint16_t infinite = 0x7c00, none = 0x7e00;
+    std::memcpy(&inputs[0][2 * (kPixel * kChannels + 3)], &infinite, 2);
+    std::memcpy(&inputs[0][2 * ((kPixel + 5) * kChannels + 3)], &none, 2);
+    const std::vector<Bytes> got = shared().batch.run(name, inputs);
+    ASSERT_EQ(shared().batch.error, "");
+    size_t changed = 0;
+    for (size_t i = 0; i < got[0].size() / 2; ++i)
+      if (i % kChannels < group)
+        changed += std::memcmp(&got[0][2 * i], &before[0][2 * i], 2) != 0;
+      else
+        ASSERT_EQ(std::memcmp(&got[0][2 * i], &before[0][2 * i], 2), 0) << name << i;
+    EXPECT_EQ(changed, 2 * 9 * group) << name; // the windows that have one of the two
+  }
 }
 
 TEST(CudaText, UnknownConfigurationIsALocatedError) {
