@@ -12,7 +12,7 @@ namespace lathe {
 using namespace select;
 
 /// Updates of a thread in a piece: EACH of scatter.cuh.
-static constexpr int64_t kEach = 8;
+static constexpr int64_t kEach = 4;
 /// Where an element has fewer updates, a thread that goes through them is as fast (scatter.t).
 static constexpr int64_t kLeastUpdates = 32;
 /// Columns of a block: neighbours share the sectors that they are read in.
@@ -73,7 +73,7 @@ static std::string arguments(const KernelConfig &c) { return "<" + joined({c.thr
 
 const Skeleton kScatterOrdered = {
     .family = "scatter.ordered",
-    .block = "t m n: n elements of what the indices do not name, with all their updates, 8 t of which are put in order "
+    .block = "t m n: n elements of what the indices do not name, with all their updates, 4 t of which are put in order "
              "at a time; with m, m blocks have a part of the places each, and a launch ahead tells which update goes where",
     .code = Skeleton::Code::OrderedScatter,
     .inPlace = Skeleton::InPlace::Always,
@@ -82,8 +82,7 @@ const Skeleton kScatterOrdered = {
                  const std::string sizes = "(h, " + t.columns + ", " + t.wanted + ", " + t.rows + ");";
                  Instance made{{"scatter"}, "scatterOrdered" + arguments(c) + ">" + sizes,
                                "OrderedScatter" + arguments(c) + ", Holes>"};
-                 // Without a number ptxas spills to have more of them.
-                 made.minBlocks = std::max<int64_t>(1, 512 / c.threads);
+                 made.minBlocks = std::max<int64_t>(1, 1024 / c.threads); // each waits for memory much of the time
                  if (c.tileM > 0)
                    made.before = {"scatterPlaces" + sizes};
                  return made;

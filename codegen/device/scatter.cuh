@@ -87,7 +87,7 @@ template <class H> LATHE_DEV void scatterPlaces(const H &h, i64 columns, i64 upd
 
 template <int THREADS, int COLUMNS, int PARTS, class H> struct OrderedScatter {
   typedef typename H::Value Value;
-  static constexpr int EACH = 8, COUNT = THREADS * EACH, WARPS = THREADS / 32; // updates of a thread, of a piece
+  static constexpr int EACH = 4, COUNT = THREADS * EACH, WARPS = THREADS / 32; // updates of a thread, of a piece
   static constexpr int LONGEST = 24; // list that threads go through
   static constexpr int VALUE_BYTES = sizeof(Value) <= 4 ? 4 : 8;
   static constexpr int SHARED_BYTES = COUNT * (4 + 4 + 2 + VALUE_BYTES);

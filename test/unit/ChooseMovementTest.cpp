@@ -129,7 +129,7 @@ TEST(Choose, UpdatesInOrderGoInPieces) {
   ASSERT_EQ(few.launches.size(), 2u);
   EXPECT_EQ(few.launches[0].sharedBytes, DimExpr(0));
   EXPECT_EQ(few.launches[1].grid[0], DimExpr(228));
-  EXPECT_EQ(few.launches[1].sharedBytes, DimExpr(57344));
+  EXPECT_EQ(few.launches[1].sharedBytes, DimExpr(28672));
   EXPECT_EQ(few.workspaceBytes, DimExpr(114 * 18000 * 4));
   EXPECT_EQ(chosen(1000000, 3).config, "scatter.ordered.t512.m8.n1");
   EXPECT_EQ(chosen(18000, 1348).config, "scatter.ordered.t512.m1.n2");
@@ -137,7 +137,7 @@ TEST(Choose, UpdatesInOrderGoInPieces) {
   EXPECT_EQ(chosen(300, 6041).launches[1].grid[0], DimExpr(756));
   EXPECT_EQ(chosen(300, 6041, false).config, "scatter.ordered.t512.m1.n1");
   EXPECT_EQ(chosen(300, 1).config, "scatter.ordered.t512.n1"); // not worth a launch ahead
-  EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[1].sharedBytes, DimExpr(73728));
+  EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[1].sharedBytes, DimExpr(36864));
   EXPECT_EQ(chosen(20, 6041).config, "scatter.t128");
 
   // Places and columns of a block are told apart by 32 bits.

@@ -415,7 +415,7 @@ struct OrderedCase {
 
 /// Updates in pieces give what one thread gives that takes them one by one, to the bit: few to a place, many, and all.
 TEST(CudaSelection, PiecesOfUpdatesKeepTheirOrder) {
-  const std::string small = "28672", large = "57344", wide = "36864";
+  const std::string small = "14336", large = "28672", wide = "18432";
   const std::vector<OrderedCase> cases = {
       {"spread", "f32", "scatter.ordered.t256.n1", small, 5000, 2, 3000},
       {"crowded", "f32", "scatter.ordered.t256.n8", small, 40, 11, 700},
@@ -511,7 +511,7 @@ TEST(CudaSelection, PiecesWantUpdatesOfAllThatTheyCopy) {
   EXPECT_NE(batch.add({fn("part", signature,
                           "  %0 = lathe.scatter_elements %x, %i, %u {axis = 0 : i64, reduction = #lathe.reduce_kind<sum>}"
                           " : (tensor<5x40xf32>, tensor<6x37xi64>, tensor<6x37xf32>) -> tensor<5x40xf32>\n  return %0 : tensor<5x40xf32>"),
-                       "scatter.ordered.t256.n8", {"5"}, "28672"})
+                       "scatter.ordered.t256.n8", {"5"}, "14336"})
                 .find("updates of all columns"),
             std::string::npos);
 }
