@@ -432,6 +432,7 @@ def race(name, form, folder, before):
     ours.once()
     found = tensors(ours.result)
     captured = not form.counted
+    ours.context.time_graphs(captured)  # calls are timed from outside, with the graphs of their segments
     side = Replays if captured else Calls
     sides = {"lathe": ours if captured else Calls(lambda: ours.context.run(given, memory="device"))}
     if form.has_rival():
@@ -445,6 +446,7 @@ def race(name, form, folder, before):
     other = before and os.path.join(before, name + ".lathe")
     if other and os.path.exists(other):
         was = Ours(other, given)
+        was.context.time_graphs(captured)
         sides["before"] = was if captured else Calls(lambda: was.context.run(given, memory="device"))
     times, order = {k: [] for k in sides}, list(sides.items())
     begin = time.perf_counter()
