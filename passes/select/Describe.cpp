@@ -19,6 +19,7 @@
 #include "lathe/ir/MergedTranspose.h"
 #include "lathe/ir/Roles.h"
 #include "lathe/ir/Selection.h"
+#include "lathe/ir/SharedPlaces.h"
 #include "lathe/ir/StorageOperand.h"
 
 using namespace mlir;
@@ -293,29 +294,6 @@ void describeInterpolation(Block &body, KernelDesc &desc) {
                           int64_t(found->rows.taps()), int64_t(found->columns.taps())};
 }
 
-/// KernelDesc::sharedRows.
-void describeSharedPlaces(Block &body, KernelDesc &desc) {
-  if (desc.numOutputs != 1 || desc.serial)
-    return;
-  const std::vector<DimExpr> dims = dimsOf(body.getTerminator()->getOperand(0));
-  bool any = false;
-  for (Operation &op : body) {
-    if (!isClass(&op, OpClass::Gather))
-      continue;
-    auto gather = dyn_cast<GatherElementsOp>(op);
-    auto spread = gather ? gather.getIndices().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
-    const size_t rank = dims.size();
-    if (!spread || rank < 2 || dimsOf(gather.getResult()) != dims || int64_t(gather.getAxis()) + 2 == int64_t(rank))
-      return;
-    const std::vector<DimExpr> own = dimsOf(spread.getX());
-    if (own.size() >= 2 && own[own.size() - 2] != DimExpr(1))
-      return;
-    any = true;
-  }
-  if (any)
-    desc.sharedRows = dims[dims.size() - 2].constant().value_or(0);
-}
-
 /// Input neighbours that are not the output's.
 void describeTranspose(TransposeOp op, KernelDesc &desc) {
   int64_t rank = op.getPerm().size();
@@ -382,7 +360,7 @@ FailureOr<KernelDesc> describe(KernelOp kernel, const std::map<std::string, DimR
       describeTranspose(transpose, desc);
     describeMoves(kernel.getBodyBlock(), desc);
     describeInterpolation(kernel.getBodyBlock(), desc);
-    describeSharedPlaces(kernel.getBodyBlock(), desc);
+    desc.sharedRows = rowsThatSharePlaces(kernel.getBodyBlock());
     return desc;
   }
   auto structured = cast<StructuredOpInterface>(anchor);
