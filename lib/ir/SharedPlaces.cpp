@@ -15,9 +15,10 @@ int64_t rowsThatSharePlaces(Block &body) {
   const int64_t rank = dims.size();
   bool any = false;
   for (Operation &op : body) {
-    if (isClass(&op, OpClass::Scatter))
+    auto structured = dyn_cast<StructuredOpInterface>(op);
+    if (structured && structured.getOpClass() == OpClass::Scatter)
       return 0;
-    if (!isClass(&op, OpClass::Gather))
+    if (!structured || structured.getOpClass() != OpClass::Gather)
       continue;
     auto gather = dyn_cast<GatherElementsOp>(op);
     auto spread = gather ? gather.getIndices().getDefiningOp<BroadcastToOp>() : BroadcastToOp();
