@@ -47,7 +47,9 @@ static Result<bool> offer(const KernelDesc &desc, const Target &target, std::vec
     return found ? *found : rangeOf(size, desc).hi;
   };
   const int64_t updates = usualOf(sizes.updates), blocks = std::max<int64_t>(1, (columns + c.tileN - 1) / c.tileN);
-  if (double(columns) * (double(updates) + double(usualOf(sizes.places))) >= kWorthALaunch)
+  // Sizes that the run tells may be any: a launch too many costs less than one too few.
+  const bool known = sizes.updates.isConstant() && sizes.places.isConstant() && sizes.columns.isConstant();
+  if (!known || double(columns) * (double(updates) + double(usualOf(sizes.places))) >= kWorthALaunch)
     c.tileM = std::clamp<int64_t>(std::min(kBlocks * target.smCount / blocks, updates / kPartUpdates), 1, kMostParts);
   KernelSpec spec = specFor(desc, c, DimExpr::max(DimExpr(1), DimExpr::ceilDiv(sizes.columns, DimExpr(c.tileN)) *
                                                                   DimExpr(std::max<int64_t>(1, c.tileM))));

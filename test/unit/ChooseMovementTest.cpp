@@ -138,6 +138,7 @@ TEST(Choose, UpdatesInOrderGoInPieces) {
   EXPECT_EQ(chosen(300, 6041, false).config, "scatter.ordered.t512.m1.n1");
   EXPECT_EQ(chosen(300, 1).config, "scatter.ordered.t512.n1"); // not worth a launch ahead
   EXPECT_EQ(chosen(DimExpr::symbol("M"), 6041, true, DType::F64).launches[1].sharedBytes, DimExpr(36864));
+  EXPECT_EQ(chosen(DimExpr::symbol("M"), 1).config, "scatter.ordered.t512.m8.n1"); // may be many
   EXPECT_EQ(chosen(20, 6041).config, "scatter.t128");
 
   // Places and columns of a block are told apart by 32 bits.
