@@ -116,7 +116,10 @@ def convolutions():
         "conv.other": {
             "stem": form(2, 3, 64, 7, 2, (64, 48), "relu"), "mma": form(2, 1, 96, 5, 2, (20, 72), "residual+relu"),
             "depthwise": form(2, 32, 32, 3, 1, 14, "relu", groups=32), "small_groups": form(2, 96, 96, 3, 2, (19, 21), "relu", groups=4),
-            "simt": (lambda path: convolution(path, 3, 17, 1), []), "direct": (lambda path: convolution(path, 6, 6, 6), [])}}
+            "pairs_of_groups": form(2, 32, 32, 3, 1, (19, 21), "relu", groups=8),
+            "long_windows": form(2, 96, 96, [72], [1], [150], "", groups=2),
+            "simt": (lambda path: convolution(path, 3, 17, 1), []), "direct": (lambda path: convolution(path, 6, 12, 6), []),
+            "planes": (lambda path: convolution(path, 6, 6, 6), [])}}
 
 
 def attentions():
@@ -173,6 +176,8 @@ def memory_forms():
                             "scan": (lambda path: scan(path), []), "scatter": (lambda path: scatter(path, "none"), []),
                             "scatter_add": (lambda path: scatter(path, "add"), []),
                             "scatter_pieces": (lambda path: scatter(path, "add", 300), []),
+                            "scatter_ahead": (lambda path: scatter(path, "add", 30000, 3), []),
+                            "resize": (resize, []),
                             "transpose_few": (lambda path: save_graph(path, [node("Transpose", ["x"], ["y"], perm=[1, 2, 0])],
                                                                       [value("x", [5, 1237, 8])], [value("y", [1237, 8, 5])]), [])}}
 
@@ -322,13 +327,23 @@ def scan(path):
                [value("y", [33, 257], "FLOAT")], [helper.make_tensor("axis", TensorProto.INT64, [], [1])])
 
 
-def scatter(path, reduction, updates=7):
+def resize(path):
+    """Four neighbours along rows and columns; few channels behind them."""
+    from onnx import TensorProto, helper
+    save_graph(path, [helper.make_node("Transpose", ["x"], ["c"], perm=[0, 3, 1, 2]),
+                      helper.make_node("Resize", ["c", "", "scales"], ["r"], mode="cubic"),
+                      helper.make_node("Transpose", ["r"], ["y"], perm=[0, 2, 3, 1])],
+               [value("x", [2, 33, 40, 5])], [value("y", [2, 66, 60, 5])],
+               [helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 2, 1.5])])
+
+
+def scatter(path, reduction, updates=7, columns=65):
     from onnx import TensorProto, helper
     # Of seven no two of a column are the same.
-    places = [(row * 65 + column) % 33 for row in range(updates) for column in range(65)]
+    places = [(row * columns + column) % 33 for row in range(updates) for column in range(columns)]
     save_graph(path, [helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0, reduction=reduction)],
-               [value("x", [33, 65], "FLOAT"), value("u", [updates, 65], "FLOAT")], [value("y", [33, 65], "FLOAT")],
-               [helper.make_tensor("i", TensorProto.INT64, [updates, 65], places)])
+               [value("x", [33, columns], "FLOAT"), value("u", [updates, columns], "FLOAT")], [value("y", [33, columns], "FLOAT")],
+               [helper.make_tensor("i", TensorProto.INT64, [updates, columns], places)])
 
 
 # ---- Without a GPU ------------------------------------------------------------------------------
