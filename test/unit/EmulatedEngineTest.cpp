@@ -441,6 +441,40 @@ pieces (float[9,7] x, float[70,7] u, float16[2,16,9,18] image, float[1,3000] row
   check(model, {{}}, 2e-3);
 }
 
+/// Columns of updates that blocks share; depthwise rows of channels first; groups of four; neighbours along two axes.
+TEST_F(EmulatedEngine, PartsRowsPairsAndNeighbours) {
+  fs::path model = folder / "shared.onnxtxt";
+  std::ofstream(model) << R"(<ir_version: 10, opset_import: ["" : 20]>
+shared (float[9,3] x, float[22000,3] u, float[2,16,9,18] image, float[2,6,77] line, float[1,3,17,20] small)
+  => (float[9,3] a, float[2,16,9,18] b, float[2,6,77] c, float[1,3,34,30] d)
+<int64 zero = {0}, int64 all = {66000}, int64 one = {1}, int64 nine = {9}, int64[2] shape = {22000, 3}, int64 weights = {576},
+ int64[4] filters = {16, 4, 3, 3}, float hundredth = {0.01}, int64 eleven = {11}, int64 taps = {30}, int64[3] row = {6, 1, 5},
+ float[4] scales = {1, 1, 2, 1.5}>
+{
+  counted = Range(zero, all, one)
+  wrapped = Mod(counted, nine)
+  places = Reshape(wrapped, shape)
+  a = ScatterElements<axis = 0, reduction = "add">(x, places, u)
+  numbers = Range(zero, weights, one)
+  turned = Mod(numbers, eleven)
+  numbered = Cast<to = 1>(turned)
+  scaled = Mul(numbered, hundredth)
+  halves = Cast<to = 10>(scaled)
+  w = Reshape(halves, filters)
+  narrow = Cast<to = 10>(image)
+  sums = Conv<group = 4, pads = [1,1,1,1]>(narrow, w)
+  b = Cast<to = 1>(sums)
+  few = Range(zero, taps, one)
+  counts = Cast<to = 1>(few)
+  ofRow = Mul(counts, hundredth)
+  v = Reshape(ofRow, row)
+  c = Conv<group = 6, pads = [2,2]>(line, v)
+  d = Resize<mode = "cubic">(small, "", scales)
+}
+)";
+  check(model, {{}}, 5e-3);
+}
+
 TEST_F(EmulatedEngine, TextClassifier) {
   fs::path model = LATHE_CLS_MODEL;
   if (!fs::exists(model))
