@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The ONNX backend suite through lathe.onnxruntime, held against the ledger of the command line.
 
-    backend_suite.py [--every=N] [--filter=TEXT] [--log=FILE]    every N-th test (1); names those that differ
-    backend_suite.py --take [--log=FILE]                         all of it; writes backend_suite.tsv
+    backend_suite.py [--every=N] [--filter=TEXT] [--log=FILE] [--jobs=N]    every N-th test (1); names those that differ
+    backend_suite.py --take [--log=FILE] [--jobs=N]                         all of it; writes backend_suite.tsv
 
 What the ledger says has passed (`passed`, `frozen`, `drawn`) must run and give the suite's values, within the suite's
 own tolerances or two spacings of the output's type; `drawn` ones give the sizes. What it says has `failed` runs and
@@ -11,8 +11,10 @@ what the last whole run found: how many tests of each status agree, and which (a
 statuses).
 """
 import argparse
+import contextlib
 import glob
 import hashlib
+import multiprocessing
 import os
 import re
 import sys
@@ -112,19 +114,29 @@ def summary(agreeing):
     return f"# tests of the ledger that agree with it through lathe.onnxruntime\n{counts}sha256\t{digest}\n"
 
 
-def compare(every=1, pattern="", log=None):
-    """(how many were run, {name: what is wrong})"""
+def judged(row):
+    """None, or how a row (name, status, rtol, atol) differs from what the ledger says."""
+    name, status, rtol, atol = row
+    problem = run(name, rtol, atol, status == "drawn")
+    if status == "failed":  # other values than the suite's, and nothing worse
+        problem = None if problem and problem.startswith("values of") else problem or "it gives the suite's values"
+    return problem
+
+
+def compare(every=1, pattern="", log=None, jobs=1):
+    """(how many were run, {name: what is wrong}); `jobs` processes at a time."""
     index = {name: (float(rtol), float(atol)) for name, rtol, atol, *_ in rows(os.path.join(CORPUS, "index.tsv"))}
-    ledger = [row for row in ledger_rows() if pattern in row[0]][::every]
+    ledger = [(name, status, *index[name]) for name, status in ledger_rows() if pattern in name][::every]
     wrong = {}
-    for name, status in ledger:
-        problem = run(name, *index[name], status == "drawn")
-        if status == "failed":  # other values than the suite's, and nothing worse
-            problem = None if problem and problem.startswith("values of") else problem or "it gives the suite's values"
-        if problem:
-            wrong[name] = f"{status} in the ledger; {problem}"
-        if log:
-            print(name, status, problem or "agrees", sep="\t", file=log, flush=True)
+    with contextlib.ExitStack() as stack:
+        problems = map(judged, ledger)
+        if jobs > 1:
+            problems = stack.enter_context(multiprocessing.get_context("forkserver").Pool(jobs)).imap(judged, ledger)
+        for (name, status, *_), problem in zip(ledger, problems):
+            if problem:
+                wrong[name] = f"{status} in the ledger; {problem}"
+            if log:
+                print(name, status, problem or "agrees", sep="\t", file=log, flush=True)
     return len(ledger), wrong
 
 
@@ -133,11 +145,12 @@ def main():
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--filter", default="")
     parser.add_argument("--log", type=argparse.FileType("w"))
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--take", action="store_true")
     options = parser.parse_args()
     if options.take and (options.every != 1 or options.filter):
         parser.error("what is taken over is the whole")
-    count, wrong = compare(options.every, options.filter, options.log)
+    count, wrong = compare(options.every, options.filter, options.log, options.jobs)
     for name, problem in wrong.items():
         print(f"{name}: {problem}")
     if options.take:
